@@ -1,0 +1,179 @@
+//! The memory of a log, addressed by offset.
+//!
+//! Shared words are reached through [`Arena::word`]: loom cannot see atomics inside mapped bytes, so under loom the
+//! same offsets name loom's own atomics and the rest of the crate doesn't notice.
+
+use std::fmt;
+#[cfg(not(counterfoil_loom))]
+use std::ptr::NonNull;
+
+use crate::sync::AtomicU64;
+
+/// Mapped memory.
+#[cfg(not(counterfoil_loom))]
+pub(crate) struct Arena {
+    base: NonNull<u8>,
+    len: usize,
+    tier: Box<dyn crate::tier::Tier>,
+}
+
+// SAFETY: `base` points into the memory of `tier`, which by the contract of `Tier` any thread may use while `tier` lives,
+// and `tier` is Send and Sync itself. Who may touch which bytes when is the business of lanes and cursors.
+#[cfg(not(counterfoil_loom))]
+unsafe impl Send for Arena {}
+// SAFETY: as above.
+#[cfg(not(counterfoil_loom))]
+unsafe impl Sync for Arena {}
+
+#[cfg(not(counterfoil_loom))]
+impl Arena {
+    pub(crate) fn new(tier: Box<dyn crate::tier::Tier>) -> Arena {
+        Arena { base: tier.base(), len: tier.len(), tier }
+    }
+
+    pub(crate) fn commit(&self, at: usize, len: usize) -> std::io::Result<()> {
+        self.tier.commit(at, len)
+    }
+
+    pub(crate) fn discard(&self, at: usize, len: usize) -> std::io::Result<()> {
+        self.tier.discard(at, len)
+    }
+
+    pub(crate) fn survives_process(&self) -> bool {
+        self.tier.survives_process()
+    }
+
+    /// The word at `at`, a multiple of eight inside the arena.
+    #[inline]
+    pub(crate) fn word(&self, at: usize) -> &AtomicU64 {
+        debug_assert!(at.is_multiple_of(8) && at + 8 <= self.len);
+        // SAFETY: the offset is inside the memory and aligned (asserted above; callers are this crate's), the memory is
+        // initialised and lives as long as `self`, and AtomicU64 has the layout of u64. Every access to bytes that are
+        // a shared word at that moment goes through this function or through `ArenaView::word`.
+        unsafe { AtomicU64::from_ptr(self.base.as_ptr().add(at).cast()) }
+    }
+
+    /// The arena without the way to it: what a writer keeps at hand.
+    ///
+    /// # Safety
+    /// The view must not be used after the arena is dropped.
+    pub(crate) unsafe fn view(&self) -> ArenaView {
+        ArenaView { base: self.base, len: self.len }
+    }
+
+    /// The bytes `[at, at + len)`.
+    ///
+    /// # Safety
+    /// They lie inside the arena, and nobody writes them while the slice lives.
+    #[inline]
+    pub(crate) unsafe fn bytes(&self, at: usize, len: usize) -> &[u8] {
+        debug_assert!(at + len <= self.len);
+        // SAFETY: inside the memory, initialised, and not written, as the caller promises.
+        unsafe { std::slice::from_raw_parts(self.base.as_ptr().add(at), len) }
+    }
+}
+
+/// An arena's memory by its address alone, for the path on which a look through two pointers counts.
+#[cfg(not(counterfoil_loom))]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ArenaView {
+    base: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: as for `Arena`; the view is only an address.
+#[cfg(not(counterfoil_loom))]
+unsafe impl Send for ArenaView {}
+// SAFETY: as above.
+#[cfg(not(counterfoil_loom))]
+unsafe impl Sync for ArenaView {}
+
+#[cfg(not(counterfoil_loom))]
+impl ArenaView {
+    /// As [`Arena::word`].
+    #[inline]
+    pub(crate) fn word(&self, at: usize) -> &AtomicU64 {
+        debug_assert!(at.is_multiple_of(8) && at + 8 <= self.len);
+        // SAFETY: as in `Arena::word`; the arena is alive, as `Arena::view` demands.
+        unsafe { AtomicU64::from_ptr(self.base.as_ptr().add(at).cast()) }
+    }
+
+    /// The bytes `[at, at + len)`, to be written.
+    ///
+    /// # Safety
+    /// They lie inside the arena, and nobody else reads or writes them while the slice lives.
+    #[inline]
+    #[expect(clippy::mut_from_ref, reason = "the caller owns the range, not the arena")]
+    pub(crate) unsafe fn bytes_mut(&self, at: usize, len: usize) -> &mut [u8] {
+        debug_assert!(at + len <= self.len);
+        // SAFETY: inside the memory, initialised, and the caller's alone, as it promises; the arena is alive, as
+        // `Arena::view` demands.
+        unsafe { std::slice::from_raw_parts_mut(self.base.as_ptr().add(at), len) }
+    }
+}
+
+/// Loom's memory: every eight bytes are an atomic of loom's, made when first named.
+#[cfg(counterfoil_loom)]
+pub(crate) struct Arena {
+    words: Vec<AtomicU64>,
+}
+
+#[cfg(counterfoil_loom)]
+impl Arena {
+    /// An arena of `len` bytes.
+    pub(crate) fn loom(len: usize) -> Arena {
+        Arena { words: (0..len / 8).map(|_| AtomicU64::new(0)).collect() }
+    }
+
+    pub(crate) fn commit(&self, _at: usize, _len: usize) -> std::io::Result<()> {
+        Ok(())
+    }
+
+    pub(crate) fn discard(&self, _at: usize, _len: usize) -> std::io::Result<()> {
+        Ok(())
+    }
+
+    pub(crate) fn survives_process(&self) -> bool {
+        false
+    }
+
+    pub(crate) fn word(&self, at: usize) -> &AtomicU64 {
+        &self.words[at / 8]
+    }
+
+    /// As the real one.
+    ///
+    /// # Safety
+    /// The view must not be used after the arena is dropped.
+    pub(crate) unsafe fn view(&self) -> ArenaView {
+        ArenaView { arena: self }
+    }
+}
+
+/// Loom's view of its memory.
+#[cfg(counterfoil_loom)]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ArenaView {
+    arena: *const Arena,
+}
+
+// SAFETY: a shared reference to an `Arena` in all but lifetime, and `Arena` is Sync.
+#[cfg(counterfoil_loom)]
+unsafe impl Send for ArenaView {}
+// SAFETY: as above.
+#[cfg(counterfoil_loom)]
+unsafe impl Sync for ArenaView {}
+
+#[cfg(counterfoil_loom)]
+impl ArenaView {
+    pub(crate) fn word(&self, at: usize) -> &AtomicU64 {
+        // SAFETY: the arena is alive and doesn't move (it is in the pool's Arc), as `Arena::view` demands.
+        unsafe { (*self.arena).word(at) }
+    }
+}
+
+impl fmt::Debug for Arena {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Arena").field("survives_process", &self.survives_process()).finish_non_exhaustive()
+    }
+}

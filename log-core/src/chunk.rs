@@ -1,0 +1,176 @@
+//! The header of a chunk: what a reader and a recovery know about a block.
+//!
+//! ```text
+//! offset 0  state: magic, state, generation     written by the lane's writer, read by a recovery
+//!        8  next: block of the next chunk       written once by the writer (release), read by cursors (acquire)
+//!       16  lane                                constant while the chunk is in use
+//!       24  sequence: place in the lane         "
+//!       32  first SSN                           "
+//!       40  last SSN once sealed, else 0        written once by the writer (release), read by cursors (acquire)
+//!       48  replaces: first sequence that a relocation put here, and flags   constant
+//!       56  check over the constant words       "
+//!       64  reserved: claim state of a shared writer
+//!       72  unused, so that the first body begins on a cache line
+//!      112  records ...
+//! ```
+
+use crate::arena::Arena;
+use crate::nouns::{Rank, Ssn};
+use crate::sync::Ordering;
+
+pub(crate) const STATE_AT: usize = 0;
+pub(crate) const NEXT_AT: usize = 8;
+const LANE_AT: usize = 16;
+const SEQUENCE_AT: usize = 24;
+const FIRST_AT: usize = 32;
+pub(crate) const LAST_AT: usize = 40;
+const REPLACES_AT: usize = 48;
+const CHECK_AT: usize = 56;
+/// Where a shared writer (several threads, one lane) will keep its claim state: tail and writers in flight.
+pub(crate) const SHARED_WRITER_AT: usize = 64;
+/// Bytes in front of a chunk's first record.
+pub(crate) const CHUNK_HEADER: usize = 112;
+
+/// A block of the arena: its offset, and its class in the bits that page alignment leaves free. Zero is "none".
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct BlockRef(pub(crate) u64);
+
+impl BlockRef {
+    pub(crate) const NONE: BlockRef = BlockRef(0);
+
+    pub(crate) fn new(at: usize, class: usize) -> BlockRef {
+        debug_assert!(at.is_multiple_of(4096) && at > 0 && class < 4096);
+        BlockRef(at as u64 | class as u64)
+    }
+
+    #[inline]
+    pub(crate) fn at(self) -> usize {
+        (self.0 & !0xFFF) as usize
+    }
+
+    #[inline]
+    pub(crate) fn class(self) -> usize {
+        (self.0 & 0xFFF) as usize
+    }
+
+    #[inline]
+    pub(crate) fn is_none(self) -> bool {
+        self.0 == 0
+    }
+}
+
+/// What a block holds, as far as a recovery is concerned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ChunkState {
+    /// Never used since its memory was given out.
+    Untouched,
+    /// In no lane.
+    Free,
+    /// In a lane.
+    Active,
+    /// Being filled by a relocation: the originals still count.
+    Staged,
+    /// No writer wrote this.
+    Damaged,
+}
+
+const STATE_MAGIC: u64 = 0xCF01_0000_0000_0000;
+const FREE: u64 = 0x11 << 32;
+const ACTIVE: u64 = 0x22 << 32;
+const STAGED: u64 = 0x44 << 32;
+
+fn state_word(state: ChunkState, generation: u32) -> u64 {
+    let state = match state {
+        ChunkState::Active => ACTIVE,
+        ChunkState::Staged => STAGED,
+        _ => FREE,
+    };
+    STATE_MAGIC | state | u64::from(generation)
+}
+
+/// Reads a block's state and generation.
+pub(crate) fn read_state(arena: &Arena, at: usize) -> (ChunkState, u32) {
+    let word = arena.word(at + STATE_AT).load(Ordering::Acquire);
+    let generation = word as u32;
+    let state = match word & 0xFFFF_FFFF_0000_0000 {
+        0 if generation == 0 => ChunkState::Untouched,
+        w if w == STATE_MAGIC | FREE => ChunkState::Free,
+        w if w == STATE_MAGIC | ACTIVE => ChunkState::Active,
+        w if w == STATE_MAGIC | STAGED => ChunkState::Staged,
+        _ => ChunkState::Damaged,
+    };
+    (state, generation)
+}
+
+/// Sets a block's state; a new use of the block is a new generation.
+pub(crate) fn write_state(arena: &Arena, at: usize, state: ChunkState) {
+    let word = arena.word(at + STATE_AT);
+    let generation = word.load(Ordering::Relaxed) as u32;
+    let generation = if state == ChunkState::Free { generation.wrapping_add(1) } else { generation };
+    // Release: a recovery that finds the chunk active must find its header (written before) as well.
+    word.store(state_word(state, generation), Ordering::Release);
+}
+
+/// The constant part of a chunk's header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ChunkHeader {
+    /// The lane: the rank that the records go to.
+    pub(crate) lane: Rank,
+    /// Place in the lane, from 1.
+    pub(crate) sequence: u64,
+    /// SSN of the first record, or of the next record to come in an empty chunk.
+    pub(crate) first: Ssn,
+    /// The lowest sequence whose records a relocation moved here; `sequence` where there was none.
+    pub(crate) replaces: u64,
+    /// Whether SSNs may be missing between the records: relocated and imported ones.
+    pub(crate) sparse: bool,
+}
+
+/// Flag in the `replaces` word: SSNs may be missing.
+const SPARSE: u64 = 1 << 63;
+
+impl ChunkHeader {
+    fn words(&self) -> [u64; 4] {
+        let replaces = self.replaces | if self.sparse { SPARSE } else { 0 };
+        [u64::from(self.lane.0), self.sequence, self.first.0, replaces]
+    }
+
+    fn check(words: [u64; 4], class: usize) -> u64 {
+        words
+            .iter()
+            .fold(0xC0F0 + class as u64, |sum, word| (sum ^ word).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(31))
+    }
+
+    /// Writes the header of an empty chunk: no link, not sealed, first commit word empty.
+    pub(crate) fn write(&self, arena: &Arena, block: BlockRef) {
+        let at = block.at();
+        let store = |offset, value| arena.word(at + offset).store(value, Ordering::Relaxed);
+        let words = self.words();
+        store(NEXT_AT, 0);
+        store(LANE_AT, words[0]);
+        store(SEQUENCE_AT, words[1]);
+        store(FIRST_AT, words[2]);
+        store(LAST_AT, 0);
+        store(REPLACES_AT, words[3]);
+        store(CHECK_AT, Self::check(words, block.class()));
+        store(SHARED_WRITER_AT, 0);
+        store(CHUNK_HEADER, 0);
+    }
+
+    /// Reads the header; `None` where the check says that it is damaged.
+    pub(crate) fn read(arena: &Arena, block: BlockRef) -> Option<ChunkHeader> {
+        let at = block.at();
+        let load = |offset| arena.word(at + offset).load(Ordering::Relaxed);
+        let words = [load(LANE_AT), load(SEQUENCE_AT), load(FIRST_AT), load(REPLACES_AT)];
+        if load(CHECK_AT) != Self::check(words, block.class()) || load(SHARED_WRITER_AT) != 0 {
+            return None;
+        }
+        Some(ChunkHeader {
+            lane: Rank(u32::try_from(words[0]).ok()?),
+            sequence: words[1],
+            first: Ssn(words[2]),
+            replaces: words[3] & !SPARSE,
+            sparse: words[3] & SPARSE != 0,
+        })
+    }
+}

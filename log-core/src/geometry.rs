@@ -1,0 +1,125 @@
+//! Where the blocks of each size class lie in a log's address space.
+//!
+//! The space has a region for each class, and each region has room for the whole budget: which class the bytes
+//! go to is decided by use, and the budget bounds the sum. Address space costs nothing until it is touched, so
+//! no block ever has to be moved, merged or split, and free lists are one stack per class.
+
+use crate::pool::PoolOptions;
+
+/// Smallest block, and the unit of everything here: a page.
+pub const BLOCK_BYTES_MIN: usize = 4096;
+/// Largest budget of one pool: 256 GiB. The address space that a pool reserves is about a hundred times its budget.
+pub const MEMORY_BYTES_MAX: usize = 256 << 30;
+/// Bytes at the start of the space that hold the file header.
+pub(crate) const HEADER_BYTES: usize = BLOCK_BYTES_MIN;
+
+/// Steps between a power of two and the next, for blocks that hold one large record: at most 1/8 is wasted.
+const JUMBO_STEPS: usize = 8;
+
+/// One size of block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Class {
+    /// Bytes of a block.
+    pub(crate) bytes: usize,
+    /// Offset of the first block in the space.
+    pub(crate) region: usize,
+    /// How many blocks there is room for.
+    pub(crate) blocks: usize,
+}
+
+/// The layout of a pool's address space: a pure function of its options.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Geometry {
+    pub(crate) classes: Vec<Class>,
+    /// Index of the class of ordinary chunks.
+    pub(crate) chunk_class: usize,
+    len: usize,
+}
+
+impl Geometry {
+    /// The layout for these options, which must be valid.
+    pub(crate) fn new(options: &PoolOptions) -> Geometry {
+        let mut classes = Vec::new();
+        let mut chunk_class = 0;
+        let mut at = HEADER_BYTES;
+        let mut push = |bytes: usize| {
+            let blocks = options.memory_bytes_max / bytes;
+            classes.push(Class { bytes, region: at, blocks });
+            at += blocks * bytes;
+        };
+        let mut bytes = BLOCK_BYTES_MIN;
+        while bytes <= options.chunk_bytes {
+            push(bytes);
+            bytes *= 2;
+        }
+        let mut power = options.chunk_bytes;
+        while power < options.memory_bytes_max {
+            for step in 1..=JUMBO_STEPS {
+                let bytes = (power + power / JUMBO_STEPS * step).next_multiple_of(BLOCK_BYTES_MIN);
+                if bytes <= options.memory_bytes_max {
+                    push(bytes);
+                }
+            }
+            power *= 2;
+        }
+        // Steps of small chunks can round to the same page count.
+        classes.dedup_by_key(|class| class.bytes);
+        for (index, class) in classes.iter().enumerate() {
+            if class.bytes == options.chunk_bytes {
+                chunk_class = index;
+            }
+        }
+        Geometry { classes, chunk_class, len: at }
+    }
+
+    /// Bytes of address space.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Never: there is always a header.
+    pub fn is_empty(&self) -> bool {
+        false
+    }
+
+    /// The smallest class whose blocks hold `bytes`.
+    pub(crate) fn class_for(&self, bytes: usize) -> Option<usize> {
+        let index = self.classes.partition_point(|class| class.bytes < bytes);
+        (index < self.classes.len()).then_some(index)
+    }
+}
+
+#[cfg(not(counterfoil_loom))]
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn geometry(memory_bytes_max: usize, chunk_bytes: usize) -> Geometry {
+        Geometry::new(&PoolOptions { memory_bytes_max, chunk_bytes, ..PoolOptions::default() })
+    }
+
+    #[test]
+    fn classes_grow_and_their_regions_do_not_overlap() {
+        for (memory, chunk) in [(1 << 20, 4096), (64 << 20, 65536), (MEMORY_BYTES_MAX, 1 << 20), (12288, 8192)] {
+            let geometry = geometry(memory, chunk);
+            for pair in geometry.classes.windows(2) {
+                assert!(pair[0].bytes < pair[1].bytes);
+                assert!(pair[0].region + pair[0].blocks * pair[0].bytes <= pair[1].region);
+            }
+            assert_eq!(geometry.classes[geometry.chunk_class].bytes, chunk);
+            let last = geometry.classes.last().unwrap();
+            assert!(last.bytes <= memory && last.region + last.blocks * last.bytes <= geometry.len());
+            assert!(geometry.len() < 1 << 47, "more address space than a process has");
+        }
+    }
+
+    #[test]
+    fn a_large_record_wastes_at_most_an_eighth() {
+        let geometry = geometry(64 << 20, 65536);
+        for bytes in (65536..60 << 20).step_by(100_003) {
+            let class = geometry.classes[geometry.class_for(bytes).unwrap()];
+            assert!(class.bytes >= bytes && class.bytes <= bytes + bytes / 8 + BLOCK_BYTES_MIN);
+        }
+        assert!(geometry.class_for((64 << 20) + 1).is_none());
+    }
+}

@@ -1,0 +1,403 @@
+//! What becomes of acknowledged records: released, or retained until a recovery can no longer need them.
+//!
+//! The writer does what it is told; which chunks are worth keeping as they are, and which are to be relocated, is
+//! decided outside (see the `gc` crate) from what [`LaneWriter::poll_settled`] reports.
+
+use std::collections::VecDeque;
+
+use crate::chunk::{BlockRef, CHUNK_HEADER, ChunkHeader, ChunkState, LAST_AT, NEXT_AT, write_state};
+use crate::lane::UNPINNED;
+use crate::lane::writer::{ChunkInfo, LaneWriter};
+use crate::nouns::{Epoch, Phase, Ssn};
+use crate::pool::AllocError;
+use crate::record::{END_WORD, RECORD_ALIGN, SSN_AT, Word, footprint};
+use crate::sync::Ordering;
+
+/// What an acknowledgement does to the records that it covers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Disposition {
+    /// Forget them.
+    Release,
+    /// Keep them: the receiver got them in `epoch`, and they were sent in `phase`.
+    Retain {
+        /// The receiver's epoch at the reception.
+        epoch: Epoch,
+        /// The sender's phase.
+        phase: Phase,
+    },
+}
+
+/// A range of SSNs that were acknowledged alike.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Run {
+    /// First SSN.
+    pub first: Ssn,
+    /// Last SSN.
+    pub last: Ssn,
+    /// What the acknowledgement did.
+    pub disposition: Disposition,
+}
+
+/// An acknowledgement of something that was never sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("acknowledged up to {acked}, but only {sent} was sent: refused")]
+pub struct AckError {
+    /// What was acknowledged.
+    pub acked: Ssn,
+    /// The last SSN that was sent.
+    pub sent: Ssn,
+}
+
+/// A chunk's place in its lane; grows along the lane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ChunkId(pub u64);
+
+/// A full chunk whose records are all acknowledged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SettledChunk {
+    /// Which chunk.
+    pub chunk: ChunkId,
+    /// SSN of its first record.
+    pub first: Ssn,
+    /// SSN of its last record.
+    pub last: Ssn,
+    /// Bytes of memory that it takes.
+    pub held_bytes: usize,
+    /// Bytes of retained records in it, headers included.
+    pub used_bytes: usize,
+    /// The newest receive epoch of its retained records; [`Epoch::default`] where there are none.
+    pub newest_epoch: Epoch,
+}
+
+/// Which SSNs were acknowledged how: disjoint runs in SSN order, without gaps from the first run on.
+#[derive(Debug, Default)]
+pub(crate) struct RunTable {
+    runs: VecDeque<Run>,
+    /// Whether anything was ever retained here.
+    retains: bool,
+}
+
+impl RunTable {
+    /// Whether everything acknowledged was released, so that whole chunks can go without a look at the runs.
+    pub(crate) fn is_plain(&self) -> bool {
+        !self.retains
+    }
+
+    fn push(&mut self, run: Run) {
+        match self.runs.back_mut() {
+            Some(back) if back.disposition == run.disposition => back.last = run.last,
+            _ => self.runs.push_back(run),
+        }
+    }
+
+    fn starting_at(&self, ssn: Ssn) -> impl Iterator<Item = &Run> {
+        let index = self.runs.partition_point(|run| run.last < ssn);
+        self.runs.range(index..)
+    }
+
+    /// Whether `ssn` was acknowledged and is to be forgotten.
+    fn is_released(&self, ssn: Ssn) -> bool {
+        self.starting_at(ssn).next().is_some_and(|run| run.first <= ssn && run.disposition == Disposition::Release)
+    }
+
+    pub(crate) fn forget_after(&mut self, last: Ssn) {
+        while self.runs.back().is_some_and(|run| run.first > last) {
+            self.runs.pop_back();
+        }
+        if let Some(back) = self.runs.back_mut() {
+            back.last = back.last.min(last);
+        }
+    }
+
+    fn forget_before(&mut self, first: Ssn) {
+        while self.runs.front().is_some_and(|run| run.last < first) {
+            self.runs.pop_front();
+        }
+    }
+}
+
+impl LaneWriter {
+    /// Takes a cumulative acknowledgement: everything up to `upto` was received.
+    ///
+    /// Older acknowledgements than the last one say nothing new and are ignored.
+    ///
+    /// # Errors
+    /// [`AckError`] where `upto` was never sent; nothing is changed then.
+    #[inline]
+    pub fn acknowledge(&mut self, upto: Ssn, disposition: Disposition) -> Result<(), AckError> {
+        if upto <= self.acked {
+            return Ok(());
+        }
+        if upto >= self.next {
+            return Err(AckError { acked: upto, sent: self.next.prev() });
+        }
+        if disposition != Disposition::Release || !self.runs.is_plain() {
+            self.note_run(upto, disposition);
+        }
+        self.acked = upto;
+        if upto.0 >= self.boundary && self.runs.is_plain() {
+            self.free_released();
+        }
+        Ok(())
+    }
+
+    /// How the acknowledged SSNs that are still in the table were acknowledged, in order.
+    ///
+    /// In a lane that never retained anything the table is empty: everything up to [`acked`](Self::acked) is released.
+    pub fn runs(&self) -> impl Iterator<Item = Run> + '_ {
+        self.runs.runs.iter().copied()
+    }
+
+    /// Edits the table for a receiver that rolled back: what it received after `upto`, it has not.
+    ///
+    /// Those records are unacknowledged again, as far as they were not released and freed already.
+    pub fn unacknowledge(&mut self, upto: Ssn) {
+        if upto < self.acked {
+            self.acked = upto;
+            self.runs.forget_after(upto);
+            if let Some(reopened) = self.chunks.iter().take(self.settled).position(|chunk| chunk.last > upto) {
+                self.settled = reopened;
+            }
+            self.set_boundary();
+        }
+    }
+
+    /// The next full chunk whose records are all acknowledged, in a lane that retains records.
+    ///
+    /// Each is reported once, oldest first; without one the call costs a comparison. What to do with it ([`free`](Self::free) it, keep it, [`relocate`](Self::relocate) it)
+    /// is the caller's decision.
+    pub fn poll_settled(&mut self) -> Option<SettledChunk> {
+        if self.acked.0 < self.boundary || self.runs.is_plain() {
+            return None;
+        }
+        let settled = self.use_of(&self.chunks[self.settled]);
+        self.settled += 1;
+        self.set_boundary();
+        Some(settled)
+    }
+
+    /// Bytes that a settled chunk's retained records above `floor` take: what is left of a chunk that is partly covered.
+    ///
+    /// Walks the records of that one chunk.
+    pub fn used_bytes_above(&self, chunk: ChunkId, floor: Ssn) -> Option<usize> {
+        let info = &self.chunks[self.position(chunk)?];
+        let mut used = 0;
+        self.walk(info, |ssn, _, bytes| {
+            if ssn > floor && !self.runs.is_released(ssn) {
+                used += bytes;
+            }
+        });
+        Some(used)
+    }
+
+    /// Takes a settled chunk out of the lane; its memory is reused as soon as no cursor needs it.
+    ///
+    /// Says whether there was such a chunk. Chunks that are freed oldest first cost nothing beyond the freeing.
+    pub fn free(&mut self, chunk: ChunkId) -> bool {
+        let Some(index) = self.position(chunk).filter(|&index| index < self.settled) else { return false };
+        if index == 0 {
+            self.unlink_front(1);
+            if let Some(front) = self.chunks.front() {
+                self.runs.forget_before(front.header.first);
+            }
+        } else {
+            self.settled -= 1;
+            self.unlink_after(index, 1, None);
+            self.set_boundary();
+        }
+        true
+    }
+
+    /// Copies what is retained above `floor` from adjacent settled chunks into one of fitting size, and frees them.
+    ///
+    /// Returns the new chunk, or `None` where nothing was left to copy (the chunks are freed then, too).
+    ///
+    /// # Errors
+    /// [`AllocError`]; the chunks are as before then.
+    pub fn relocate(&mut self, first: ChunkId, last: ChunkId, floor: Ssn) -> Result<Option<SettledChunk>, AllocError> {
+        let (Some(from), Some(to)) = (self.position(first), self.position(last)) else { return Ok(None) };
+        if from > to || to >= self.settled {
+            return Ok(None);
+        }
+        let mut bytes = 0;
+        let mut records = Vec::new();
+        let mut ends = (Ssn::MAX, Ssn::ZERO);
+        for chunk in self.chunks.range(from..=to) {
+            self.walk(chunk, |ssn, at, footprint| {
+                if ssn > floor && !self.runs.is_released(ssn) {
+                    records.push((at, footprint));
+                    bytes += footprint;
+                    ends = (ends.0.min(ssn), ends.1.max(ssn));
+                }
+            });
+        }
+        let replacement =
+            if records.is_empty() { None } else { Some(self.copy_into_new_chunk(&records, bytes, ends, from, to)?) };
+        let kept = replacement.is_some();
+        let count = to + 1 - from;
+        self.settled = self.settled - count + usize::from(kept);
+        self.replace(from, count, replacement);
+        Ok(kept.then(|| self.use_of(&self.chunks[from])))
+    }
+
+    #[cold]
+    fn note_run(&mut self, upto: Ssn, disposition: Disposition) {
+        if self.runs.is_plain() {
+            self.runs.retains = true;
+            // What was released before the first retained record: the table starts here.
+            let before = self.acked;
+            let first = self.chunks.front().map_or(Ssn::FIRST, |chunk| chunk.header.first);
+            if before >= first {
+                self.runs.push(Run { first, last: before, disposition: Disposition::Release });
+            }
+        }
+        self.runs.push(Run { first: self.acked.next(), last: upto, disposition });
+    }
+
+    /// Frees the leading chunks whose records are all released.
+    #[cold]
+    fn free_released(&mut self) {
+        let pinned = self.shared.pins.iter().map(|pin| pin.load(Ordering::Relaxed)).min().unwrap_or(UNPINNED);
+        let sealed = self.chunks.len() - 1;
+        let count = self
+            .chunks
+            .iter()
+            .take(sealed)
+            .take_while(|chunk| chunk.last <= self.acked && chunk.last.0 < pinned)
+            .count();
+        if count > 0 {
+            self.unlink_front(count);
+        }
+    }
+
+    fn position(&self, chunk: ChunkId) -> Option<usize> {
+        self.chunks.binary_search_by_key(&chunk.0, |info| info.header.sequence).ok()
+    }
+
+    /// Calls `f` with (SSN, offset, bytes) of each record of a sealed chunk.
+    pub(super) fn walk(&self, chunk: &ChunkInfo, mut f: impl FnMut(Ssn, usize, usize)) {
+        let arena = self.arena();
+        let mut at = chunk.block.at() + CHUNK_HEADER;
+        loop {
+            match Word::parse(arena.word(at).load(Ordering::Relaxed)) {
+                Word::Record { body, .. } => {
+                    f(Ssn(arena.word(at + SSN_AT).load(Ordering::Relaxed)), at, footprint(body));
+                    at += footprint(body);
+                }
+                Word::Pad { body } => at += footprint(body),
+                Word::End | Word::Empty | Word::Damaged => return,
+            }
+        }
+    }
+
+    /// What a settled chunk holds, from the run table; records are walked only where runs meet inside the chunk.
+    fn use_of(&self, chunk: &ChunkInfo) -> SettledChunk {
+        let (first, last) = (chunk.header.first, chunk.last);
+        let mut settled = SettledChunk {
+            chunk: ChunkId(chunk.header.sequence),
+            first,
+            last,
+            held_bytes: self.pool.block_bytes(chunk.block),
+            used_bytes: 0,
+            newest_epoch: Epoch::default(),
+        };
+        let mut released = false;
+        for run in self.runs.starting_at(first).take_while(|run| run.first <= last) {
+            match run.disposition {
+                Disposition::Release => released = true,
+                Disposition::Retain { epoch, .. } => settled.newest_epoch = settled.newest_epoch.max(epoch),
+            }
+        }
+        if !released {
+            settled.used_bytes = if last < first { 0 } else { chunk.record_bytes };
+        } else if settled.newest_epoch != Epoch::default() {
+            self.walk(chunk, |ssn, _, bytes| {
+                if !self.runs.is_released(ssn) {
+                    settled.used_bytes += bytes;
+                }
+            });
+        }
+        settled
+    }
+
+    /// Writes the records at these offsets into a new chunk, which is then whole but not yet in the chain.
+    fn copy_into_new_chunk(
+        &self,
+        records: &[(usize, usize)],
+        bytes: usize,
+        ends: (Ssn, Ssn),
+        from: usize,
+        to: usize,
+    ) -> Result<ChunkInfo, AllocError> {
+        let block = self.pool.take_for(CHUNK_HEADER + bytes + RECORD_ALIGN)?;
+        let header = ChunkHeader {
+            lane: self.peer(),
+            sequence: self.chunks[to].header.sequence,
+            first: ends.0,
+            replaces: self.chunks[from].header.replaces,
+            sparse: true,
+        };
+        let arena = self.arena();
+        header.write(arena, block);
+        write_state(arena, block.at(), ChunkState::Staged);
+        let mut to_at = block.at() + CHUNK_HEADER;
+        for &(at, footprint) in records {
+            for word in (0..footprint).step_by(RECORD_ALIGN) {
+                let value = arena.word(at + word).load(Ordering::Relaxed);
+                arena.word(to_at + word).store(value, Ordering::Relaxed);
+            }
+            to_at += footprint;
+        }
+        arena.word(to_at).store(END_WORD, Ordering::Relaxed);
+        arena.word(block.at() + LAST_AT).store(ends.1.0, Ordering::Relaxed);
+        self.count_held(self.pool.block_bytes(block) as isize);
+        Ok(ChunkInfo { block, header, last: ends.1, record_bytes: bytes })
+    }
+
+    /// Puts `replacement` in the place of `count` chunks from `index` on.
+    fn replace(&mut self, index: usize, count: usize, replacement: Option<ChunkInfo>) {
+        if let Some(new) = &replacement {
+            let after = self.chunks[index + count].block;
+            let arena = &self.pool.arena;
+            arena.word(new.block.at() + NEXT_AT).store(after.0, Ordering::Release);
+            // From this store on the originals no longer count in a recovery.
+            write_state(arena, new.block.at(), ChunkState::Active);
+        }
+        let link = replacement.as_ref().map(|new| new.block);
+        if index == 0 {
+            let head = link.unwrap_or(self.chunks[count].block);
+            let removed: Vec<ChunkInfo> = self.chunks.drain(..count).collect();
+            self.shared.head.store(head.0, Ordering::Release);
+            if let Some(new) = replacement {
+                self.chunks.push_front(new);
+            }
+            let floor = self.chunks.front().map_or(Ssn::ZERO, |chunk| chunk.header.first);
+            self.shared.floor.store(floor.0, Ordering::Relaxed);
+            self.runs.forget_before(floor);
+            self.retire(removed);
+        } else {
+            self.unlink_after(index, count, link);
+            if let Some(new) = replacement {
+                self.chunks.insert(index, new);
+            }
+        }
+        self.set_boundary();
+    }
+
+    /// Takes `count` chunks from `index` > 0 on out of the chain, linking their predecessor to `link` or their successor.
+    fn unlink_after(&mut self, index: usize, count: usize, link: Option<BlockRef>) {
+        let link = link.unwrap_or(self.chunks[index + count].block);
+        let before = self.chunks[index - 1].block;
+        // Release: a cursor that follows the link sees the chunk behind it.
+        self.arena().word(before.at() + NEXT_AT).store(link.0, Ordering::Release);
+        let removed: Vec<ChunkInfo> = self.chunks.drain(index..index + count).collect();
+        self.retire(removed);
+    }
+
+    fn retire(&mut self, removed: Vec<ChunkInfo>) {
+        for chunk in removed {
+            self.limbo.push_back((chunk.block, chunk.last));
+        }
+        self.reclaim();
+    }
+}

@@ -1,0 +1,119 @@
+//! A reserved record.
+
+use crate::arena::ArenaView;
+use crate::lane::writer::LaneWriter;
+use crate::nouns::Ssn;
+use crate::record::{RECORD_HEADER, SSN_AT, footprint, pad_word, record_word};
+use crate::sync::Ordering;
+
+/// A record that is reserved and not yet committed.
+///
+/// Its bytes are whatever an earlier use of the chunk left there: write all of them. [`commit`](Claim::commit)
+/// publishes the record; dropping the claim publishes a pad in its place, so that a claim that is given up (an error, a
+/// panic) never stops a reader. A claim that is leaked leaves no trace.
+#[derive(Debug)]
+#[must_use = "a claim that is dropped leaves a pad and sends nothing"]
+pub struct Claim<'a> {
+    lane: &'a mut LaneWriter,
+    // What the lane says, too, but these the compiler can keep in registers across the copy.
+    view: ArenaView,
+    at: usize,
+    ssn: Ssn,
+    prefix: usize,
+    body: usize,
+}
+
+impl<'a> Claim<'a> {
+    /// Reserves `body` bytes, for which the current chunk has room.
+    #[inline]
+    pub(crate) fn new(lane: &'a mut LaneWriter, prefix: usize, body: usize) -> Claim<'a> {
+        let (view, at, ssn) = (lane.view, lane.at, lane.next);
+        // The zero that stops readers behind this record must be there before the record is published. Relaxed: the
+        // commit word's release publishes it, and until then nobody reads past the zero that stands here already.
+        view.word(at + footprint(body)).store(0, Ordering::Relaxed);
+        view.word(at + SSN_AT).store(ssn.0, Ordering::Relaxed);
+        Claim { lane, view, at, ssn, prefix, body }
+    }
+
+    /// The SSN that the record will have.
+    #[inline]
+    pub fn ssn(&self) -> Ssn {
+        self.ssn
+    }
+
+    /// Length of the whole body, prefix and payload.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.body
+    }
+
+    /// Whether there is nothing to write.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.body == 0
+    }
+
+    /// Publishes the record.
+    #[inline]
+    pub fn commit(self) -> Ssn {
+        let mut claim = std::mem::ManuallyDrop::new(self);
+        let ssn = claim.ssn;
+        let word = record_word(claim.prefix, claim.body);
+        claim.publish(word);
+        claim.lane.next = ssn.next();
+        ssn
+    }
+
+    #[inline]
+    fn publish(&mut self, word: u64) {
+        // Release: whoever reads the word reads the SSN, the body, and the zero behind the record.
+        self.view.word(self.at).store(word, Ordering::Release);
+        self.lane.at = self.at + footprint(self.body);
+    }
+}
+
+#[cfg(not(counterfoil_loom))]
+impl Claim<'_> {
+    /// Prefix and payload, to be written.
+    #[inline]
+    pub fn body_mut(&mut self) -> &mut [u8] {
+        // SAFETY: `claim` made sure that the current chunk has room for the record. Cursors read a body only after its
+        // commit word, which is zero until `publish`, and `&mut self` keeps this the only slice.
+        unsafe { self.view.bytes_mut(self.at + RECORD_HEADER, self.body) }
+    }
+
+    /// The prefix, to be written.
+    #[inline]
+    pub fn prefix_mut(&mut self) -> &mut [u8] {
+        let prefix = self.prefix;
+        &mut self.body_mut()[..prefix]
+    }
+
+    /// The payload, to be written.
+    #[inline]
+    pub fn payload_mut(&mut self) -> &mut [u8] {
+        let prefix = self.prefix;
+        &mut self.body_mut()[prefix..]
+    }
+
+    /// Prefix and payload at once, to be written.
+    #[inline]
+    pub fn parts_mut(&mut self) -> (&mut [u8], &mut [u8]) {
+        let prefix = self.prefix;
+        self.body_mut().split_at_mut(prefix)
+    }
+}
+
+#[cfg(counterfoil_loom)]
+impl Claim<'_> {
+    /// Writes the eight bytes of the body at `index * 8`.
+    pub(crate) fn write_word(&mut self, index: usize, value: u64) {
+        self.view.word(self.at + RECORD_HEADER + index * 8).store(value, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Claim<'_> {
+    fn drop(&mut self) {
+        self.publish(pad_word(self.body));
+    }
+}

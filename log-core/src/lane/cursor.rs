@@ -1,0 +1,256 @@
+//! Reading a lane, on any thread, beside its writer.
+
+use crate::arena::Arena;
+use crate::chunk::{BlockRef, CHUNK_HEADER, LAST_AT, NEXT_AT};
+use crate::lane::{LaneShared, UNPINNED};
+use crate::nouns::{Rank, Ssn};
+use crate::pool::Pool;
+#[cfg(not(counterfoil_loom))]
+use crate::record::RECORD_HEADER;
+use crate::record::{SSN_AT, Word, footprint};
+use crate::sync::{Arc, Ordering, fence};
+
+/// Why a cursor can't be opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum CursorError {
+    /// The first records that were asked for are no longer kept.
+    #[error(
+        "the lane to {peer} keeps nothing below {kept_from}, but {asked} was asked for: it was released or collected"
+    )]
+    Gone {
+        /// The destination.
+        peer: Rank,
+        /// First SSN asked for.
+        asked: Ssn,
+        /// The lowest that may still be there.
+        kept_from: Ssn,
+    },
+    /// As many cursors as `cursors_max` are open.
+    #[error("all {max} cursors of the lane to {peer} are in use: close one, or raise cursors_max")]
+    TooMany {
+        /// The destination.
+        peer: Rank,
+        /// The limit.
+        max: usize,
+    },
+}
+
+/// Opens cursors on a lane; can be sent to and cloned for other threads.
+#[derive(Clone, Debug)]
+pub struct LaneReader {
+    pool: Arc<Pool>,
+    shared: Arc<LaneShared>,
+}
+
+impl LaneReader {
+    pub(super) fn new(pool: Arc<Pool>, shared: Arc<LaneShared>) -> LaneReader {
+        LaneReader { pool, shared }
+    }
+
+    /// The destination.
+    pub fn peer(&self) -> Rank {
+        self.shared.peer()
+    }
+
+    /// A cursor on the first record with SSN `from` or above.
+    ///
+    /// # Errors
+    /// [`CursorError::Gone`] where records from `from` on were released or collected; [`CursorError::TooMany`].
+    pub fn open(&self, from: Ssn) -> Result<Cursor, CursorError> {
+        let peer = self.peer();
+        let free = |pin: &&crate::sync::AtomicU64| {
+            // Pin everything while looking for the place: the chunks on the way there must not be reused either.
+            pin.compare_exchange(UNPINNED, 0, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+        };
+        let pins = &self.shared.pins;
+        let slot = pins.iter().position(|pin| free(&pin)).ok_or(CursorError::TooMany { peer, max: pins.len() })?;
+        // Pairs with the fence in `LaneShared::lowest_pin`. If the writer's look at the pins came first and missed this
+        // one, then the head and floor that it published before are seen below, and nothing it frees is reached from them.
+        fence(Ordering::SeqCst);
+        let mut cursor = Cursor {
+            pool: self.pool.clone(),
+            shared: self.shared.clone(),
+            slot,
+            block: BlockRef::NONE,
+            at: 0,
+            position: from.max(Ssn::FIRST),
+        };
+        let kept_from = Ssn(self.shared.floor.load(Ordering::Relaxed));
+        if cursor.position < kept_from {
+            return Err(CursorError::Gone { peer, asked: from, kept_from });
+        }
+        cursor.enter(BlockRef(self.shared.head.load(Ordering::Acquire)));
+        cursor.skip_sealed();
+        cursor.pin();
+        Ok(cursor)
+    }
+}
+
+/// A place in a lane: reads committed records in SSN order, and keeps what it has not read from being reused.
+///
+/// It ends where the writer is: [`peek`](Cursor::peek) says `None` there and goes on when more is committed.
+#[derive(Debug)]
+pub struct Cursor {
+    pool: Arc<Pool>,
+    shared: Arc<LaneShared>,
+    slot: usize,
+    /// The chunk that `at` is in; none before the lane's first chunk.
+    block: BlockRef,
+    at: usize,
+    /// The lowest SSN that was not passed yet.
+    position: Ssn,
+}
+
+impl Cursor {
+    /// The destination of the lane.
+    pub fn peer(&self) -> Rank {
+        self.shared.peer()
+    }
+
+    /// The lowest SSN that the cursor has not passed.
+    pub fn position(&self) -> Ssn {
+        self.position
+    }
+
+    /// Passes the record that [`peek`](Cursor::peek) shows; nothing where it shows none.
+    #[inline]
+    pub fn advance(&mut self) {
+        if let Some((ssn, body, _)) = self.find() {
+            self.position = ssn.next();
+            self.at += footprint(body);
+        }
+    }
+
+    /// Finds the next record at or above the position: its SSN, body and prefix.
+    #[inline]
+    fn find(&mut self) -> Option<(Ssn, usize, usize)> {
+        loop {
+            if self.block.is_none() {
+                self.enter(BlockRef(self.shared.head.load(Ordering::Acquire)));
+                if self.block.is_none() {
+                    return None;
+                }
+            }
+            let arena = self.arena();
+            // Acquire: pairs with the release of the commit.
+            match Word::parse(arena.word(self.at).load(Ordering::Acquire)) {
+                Word::Record { body, prefix } => {
+                    let ssn = Ssn(arena.word(self.at + SSN_AT).load(Ordering::Relaxed));
+                    if ssn >= self.position {
+                        return Some((ssn, body, prefix));
+                    }
+                    self.at += footprint(body);
+                }
+                Word::Pad { body } => self.at += footprint(body),
+                Word::End => {
+                    let next = BlockRef(arena.word(self.block.at() + NEXT_AT).load(Ordering::Acquire));
+                    self.enter(next);
+                    // The old chunk may go now. Everything that was read in it happens before the pin moves.
+                    self.pin();
+                }
+                Word::Empty => return None,
+                Word::Damaged => {
+                    debug_assert!(false, "a live lane has a damaged commit word");
+                    return None;
+                }
+            }
+        }
+    }
+
+    /// Skips chunks that end below the position.
+    fn skip_sealed(&mut self) {
+        while !self.block.is_none() {
+            let arena = self.arena();
+            // Acquire: a sealed chunk has its link.
+            let last = arena.word(self.block.at() + LAST_AT).load(Ordering::Acquire);
+            if last == 0 || last >= self.position.0 {
+                return;
+            }
+            let next = BlockRef(arena.word(self.block.at() + NEXT_AT).load(Ordering::Acquire));
+            self.enter(next);
+        }
+    }
+
+    fn enter(&mut self, block: BlockRef) {
+        self.block = block;
+        self.at = block.at() + CHUNK_HEADER;
+    }
+
+    /// Tells the writer what is still needed.
+    fn pin(&self) {
+        // Release: pairs with the acquire in `LaneShared::lowest_pin`.
+        self.shared.pins[self.slot].store(self.position.0, Ordering::Release);
+    }
+
+    #[inline]
+    fn arena(&self) -> &Arena {
+        &self.pool.arena
+    }
+}
+
+#[cfg(not(counterfoil_loom))]
+impl Cursor {
+    /// The record at the cursor, or `None` where nothing more is committed yet.
+    #[inline]
+    pub fn peek(&mut self) -> Option<Record<'_>> {
+        let (ssn, body, prefix) = self.find()?;
+        // SAFETY: a committed record lies inside its chunk, its writer is done with it (the commit word was read with
+        // acquire), and its chunk is not reused while this cursor's pin is at or below its SSN. The pin moves only in
+        // `&mut self` methods, and the record borrows the cursor.
+        let bytes = unsafe { self.arena().bytes(self.at + RECORD_HEADER, body) };
+        Some(Record { ssn, bytes, prefix })
+    }
+}
+
+#[cfg(counterfoil_loom)]
+impl Cursor {
+    /// The record's SSN, and the words of its body.
+    pub(crate) fn peek_words(&mut self) -> Option<(Ssn, Vec<u64>)> {
+        let (ssn, body, _) = self.find()?;
+        let words = (0..body / 8)
+            .map(|word| self.arena().word(self.at + crate::record::RECORD_HEADER + word * 8).load(Ordering::Relaxed));
+        Some((ssn, words.collect()))
+    }
+}
+
+impl Drop for Cursor {
+    fn drop(&mut self) {
+        // Release: the last reads happen before the writer sees that nothing is pinned.
+        self.shared.pins[self.slot].store(UNPINNED, Ordering::Release);
+    }
+}
+
+/// A committed record, in place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Record<'a> {
+    ssn: Ssn,
+    bytes: &'a [u8],
+    prefix: usize,
+}
+
+impl<'a> Record<'a> {
+    /// Its sequence number.
+    #[inline]
+    pub fn ssn(&self) -> Ssn {
+        self.ssn
+    }
+
+    /// What the layer above put in front of the payload.
+    #[inline]
+    pub fn prefix(&self) -> &'a [u8] {
+        &self.bytes[..self.prefix]
+    }
+
+    /// The payload.
+    #[inline]
+    pub fn payload(&self) -> &'a [u8] {
+        &self.bytes[self.prefix..]
+    }
+
+    /// Prefix and payload, contiguous: what goes over the wire.
+    #[inline]
+    pub fn wire(&self) -> &'a [u8] {
+        self.bytes
+    }
+}

@@ -1,0 +1,376 @@
+//! The single writer of a lane.
+
+use std::collections::VecDeque;
+
+use crate::arena::{Arena, ArenaView};
+use crate::chunk::{BlockRef, CHUNK_HEADER, ChunkHeader, ChunkState, LAST_AT, NEXT_AT, write_state};
+use crate::lane::acknowledge::RunTable;
+use crate::lane::claim::Claim;
+use crate::lane::cursor::LaneReader;
+use crate::lane::{LaneShared, UNPINNED};
+use crate::nouns::{Rank, Ssn};
+use crate::pool::{AllocError, Pool};
+use crate::record::{BODY_BYTES_MAX, END_WORD, PREFIX_BYTES_MAX, RECORD_ALIGN, footprint};
+use crate::sync::{Arc, Ordering, fence};
+
+/// Why a claim was refused. Nothing was changed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum AppendError {
+    /// No chunk can be had: the budget is used up, the record can never fit, or the system has no memory.
+    #[error(transparent)]
+    Alloc(#[from] AllocError),
+    /// The prefix or the whole body is longer than a record can be.
+    #[error(
+        "a record of {prefix} + {payload} bytes: a prefix can have {PREFIX_BYTES_MAX}, both together {BODY_BYTES_MAX}"
+    )]
+    TooLong {
+        /// Bytes of prefix.
+        prefix: usize,
+        /// Bytes of payload.
+        payload: usize,
+    },
+    /// The channel has used up its sequence numbers.
+    #[error("the lane to {peer} has reached the last sequence number, {}", Ssn::MAX)]
+    SsnExhausted {
+        /// The destination.
+        peer: Rank,
+    },
+}
+
+/// Ordinary chunks that a lane keeps for itself when it frees them.
+const SPARES_MAX: usize = 2;
+
+/// A chunk of a lane, as its writer knows it.
+#[derive(Clone, Debug)]
+pub(crate) struct ChunkInfo {
+    pub(crate) block: BlockRef,
+    pub(crate) header: ChunkHeader,
+    /// SSN of the last record; only meaningful once the chunk is sealed.
+    pub(crate) last: Ssn,
+    /// Bytes of records; only meaningful once the chunk is sealed.
+    pub(crate) record_bytes: usize,
+}
+
+/// The single writer of a lane: claims, acknowledges, frees.
+///
+/// Claiming and committing a record that fits the current chunk takes no lock, no system call and no allocation; it
+/// costs two stores more than writing the same bytes into a buffer.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub struct LaneWriter {
+    // What an append and an acknowledgement touch comes first, on one cache line.
+    /// The arena of `pool`, which keeps it alive.
+    pub(super) view: ArenaView,
+    /// Offset of the next record in the arena.
+    pub(super) at: usize,
+    /// End of the current chunk, less the room for the zero that follows each record.
+    pub(super) limit: usize,
+    pub(super) next: Ssn,
+    pub(super) acked: Ssn,
+    /// Last SSN of the first sealed chunk that is not settled: an acknowledgement below has nothing to do for chunks.
+    /// [`UNPINNED`] where no such chunk is sealed.
+    pub(super) boundary: u64,
+    pub(super) runs: RunTable,
+    pub(super) pool: Arc<Pool>,
+    pub(super) shared: Arc<LaneShared>,
+    /// The chain, oldest first; the last one is being written.
+    pub(super) chunks: VecDeque<ChunkInfo>,
+    pub(super) next_sequence: u64,
+    /// Out of the chain, but a cursor may still be in it: (block, last SSN).
+    pub(super) limbo: VecDeque<(BlockRef, Ssn)>,
+    /// Ordinary chunks that were just freed here and will be wanted here next: without a detour through the pool, whose
+    /// exchanges would wait for all the copies that are still on their way to the cache.
+    pub(super) spares: Vec<BlockRef>,
+    /// How many chunks at the front have been settled.
+    pub(super) settled: usize,
+    /// Class of the next ordinary chunk: lanes start small.
+    pub(super) next_class: usize,
+    /// Where a rank that rolled back is in what it had already sent.
+    pub(super) rewound: Option<super::rollback::Rewound>,
+    /// Bytes of records in sealed chunks, since the lane was made.
+    pub(super) sealed_bytes: u64,
+}
+
+impl LaneWriter {
+    /// An empty lane to `peer`. It takes no chunk before the first claim.
+    pub fn new(pool: Arc<Pool>, peer: Rank) -> LaneWriter {
+        let shared = Arc::new(LaneShared::new(peer, pool.options().cursors_max));
+        pool.register(&shared);
+        LaneWriter {
+            // SAFETY: the view goes with `pool`, in the same struct.
+            view: unsafe { pool.arena.view() },
+            pool,
+            shared,
+            at: 0,
+            limit: 0,
+            next: Ssn::FIRST,
+            acked: Ssn::ZERO,
+            boundary: UNPINNED,
+            chunks: VecDeque::new(),
+            next_sequence: 1,
+            limbo: VecDeque::new(),
+            spares: Vec::with_capacity(SPARES_MAX),
+            runs: RunTable::default(),
+            settled: 0,
+            next_class: 0,
+            rewound: None,
+            sealed_bytes: 0,
+        }
+    }
+
+    /// A lane that a recovery found in a dead process's file.
+    #[cfg(not(counterfoil_loom))]
+    pub(crate) fn recovered(pool: Arc<Pool>, lane: crate::shared_log::RecoveredLane) -> LaneWriter {
+        crate::shared_log::relink(&pool, &lane);
+        let mut writer = LaneWriter::new(pool, lane.peer);
+        let (Some(front), Some(back)) = (lane.chunks.front(), lane.chunks.back()) else { return writer };
+        let held = lane.chunks.iter().map(|chunk| writer.pool.block_bytes(chunk.block)).sum();
+        writer.shared.held.store(held, Ordering::Relaxed);
+        writer.shared.floor.store(front.header.first.0, Ordering::Relaxed);
+        writer.shared.head.store(front.block.0, Ordering::Release);
+        writer.at = lane.at;
+        writer.limit = back.block.at() + writer.pool.block_bytes(back.block) - RECORD_ALIGN;
+        writer.next = lane.next;
+        writer.next_sequence = back.header.sequence + 1;
+        writer.next_class = writer.pool.geometry.chunk_class;
+        writer.sealed_bytes = lane.chunks.iter().rev().skip(1).map(|chunk| chunk.record_bytes as u64).sum();
+        writer.chunks = lane.chunks;
+        if let Some(current) = writer.chunks.back_mut() {
+            current.record_bytes = 0;
+        }
+        writer.set_boundary();
+        writer
+    }
+
+    /// The destination.
+    pub fn peer(&self) -> Rank {
+        self.shared.peer()
+    }
+
+    /// The SSN of the next record.
+    #[inline]
+    pub fn next_ssn(&self) -> Ssn {
+        self.next
+    }
+
+    /// The highest SSN that was acknowledged.
+    #[inline]
+    pub fn acked(&self) -> Ssn {
+        self.acked
+    }
+
+    /// The lowest SSN that the lane keeps, or its next one where it keeps none.
+    pub fn kept_from(&self) -> Ssn {
+        self.chunks.front().map_or(self.next, |chunk| chunk.header.first)
+    }
+
+    /// Bytes of memory that the lane's chunks take.
+    pub fn held_bytes(&self) -> usize {
+        self.shared.held_bytes()
+    }
+
+    /// Bytes of records (headers included) that were ever committed or padded in this lane.
+    pub fn appended_bytes(&self) -> u64 {
+        let current = self.chunks.back().map_or(0, |chunk| self.at - chunk.block.at() - CHUNK_HEADER);
+        self.sealed_bytes + current as u64
+    }
+
+    /// A handle for threads that read beside this writer.
+    pub fn reader(&self) -> LaneReader {
+        LaneReader::new(self.pool.clone(), self.shared.clone())
+    }
+
+    /// Reserves a record of `prefix` + `payload` bytes, to be filled and committed.
+    ///
+    /// The prefix is opaque to the log (a wire header, say) and stands in front of the payload without a gap. Dropping
+    /// the claim leaves a pad that readers skip, and its SSN to the next claim.
+    ///
+    /// # Errors
+    /// [`AppendError`]; nothing is changed then.
+    #[inline]
+    pub fn claim(&mut self, prefix: usize, payload: usize) -> Result<Claim<'_>, AppendError> {
+        if !self.has_room(prefix, payload) {
+            self.make_room(prefix, payload)?;
+        }
+        Ok(Claim::new(self, prefix, prefix + payload))
+    }
+
+    /// Whether a claim of this size would be answered from the current chunk.
+    #[inline]
+    pub fn has_room(&self, prefix: usize, payload: usize) -> bool {
+        let room = self.limit - self.at;
+        // In this order nothing can overflow: the room is at most a chunk.
+        prefix <= PREFIX_BYTES_MAX && payload <= room && footprint(prefix + payload) <= room
+    }
+
+    /// Makes sure that a claim of this size is answered from the current chunk, beginning a new one where needed.
+    ///
+    /// # Errors
+    /// [`AppendError`]; nothing is changed then.
+    #[inline]
+    pub fn reserve(&mut self, prefix: usize, payload: usize) -> Result<(), AppendError> {
+        if self.has_room(prefix, payload) { Ok(()) } else { self.make_room(prefix, payload) }
+    }
+
+    #[inline]
+    pub(super) fn arena(&self) -> &Arena {
+        &self.pool.arena
+    }
+
+    /// Checks the limits and begins a chunk that holds the record.
+    #[cold]
+    #[inline(never)]
+    fn make_room(&mut self, prefix: usize, payload: usize) -> Result<(), AppendError> {
+        let too_long = AppendError::TooLong { prefix, payload };
+        let Some(body) = prefix.checked_add(payload) else { return Err(too_long) };
+        if prefix > PREFIX_BYTES_MAX || body > BODY_BYTES_MAX {
+            return Err(too_long);
+        }
+        // A chunk has room for fewer than 2^32 records, so that checking here keeps every SSN under the limit.
+        if self.next.0 > Ssn::MAX.0 - (1 << 32) {
+            return Err(AppendError::SsnExhausted { peer: self.peer() });
+        }
+        self.begin_chunk(CHUNK_HEADER + footprint(body) + RECORD_ALIGN, self.next, false)?;
+        Ok(())
+    }
+
+    /// Makes a chunk of at least `bytes` the current one; its first record will be `first`.
+    pub(super) fn begin_chunk(&mut self, bytes: usize, first: Ssn, sparse: bool) -> Result<(), AllocError> {
+        // A lane that fills its chunks gets larger ones: memory grows with use, not with the number of peers.
+        let (ordinary, geometry) = (self.pool.geometry.chunk_class, &self.pool.geometry);
+        let class = geometry.class_for(bytes).map_or(usize::MAX, |fits| fits.max(self.next_class));
+        let block = match self.spares.pop() {
+            Some(spare) if class == ordinary => spare,
+            other => {
+                self.spares.extend(other);
+                let block = if class <= ordinary { self.pool.take(class)? } else { self.pool.take_for(bytes)? };
+                self.count_held(self.pool.block_bytes(block) as isize);
+                block
+            }
+        };
+        self.next_class = (class.min(ordinary) + 1).min(ordinary);
+        let sequence = self.next_sequence;
+        self.next_sequence += 1;
+        let header = ChunkHeader { lane: self.peer(), sequence, first, replaces: sequence, sparse };
+        header.write(self.arena(), block);
+        write_state(self.arena(), block.at(), ChunkState::Active);
+        if self.chunks.is_empty() {
+            self.shared.floor.store(first.0, Ordering::Relaxed);
+            // Release: a cursor that sees the head sees the header.
+            self.shared.head.store(block.0, Ordering::Release);
+        } else {
+            self.seal(block);
+        }
+        self.chunks.push_back(ChunkInfo { block, header, last: Ssn::ZERO, record_bytes: 0 });
+        self.set_boundary();
+        self.at = block.at() + CHUNK_HEADER;
+        self.limit = block.at() + self.pool.block_bytes(block) - RECORD_ALIGN;
+        Ok(())
+    }
+
+    /// Ends the current chunk, linking it to `next`.
+    fn seal(&mut self, next: BlockRef) {
+        let last = self.next.prev();
+        let Some(chunk) = self.chunks.back_mut() else { return };
+        let arena = &self.pool.arena;
+        chunk.record_bytes = self.at - chunk.block.at() - CHUNK_HEADER;
+        // A chunk that was begun and got no record (only pads, or truncated) keeps the SSN before its first.
+        chunk.last = last;
+        self.sealed_bytes += chunk.record_bytes as u64;
+        arena.word(chunk.block.at() + NEXT_AT).store(next.0, Ordering::Release);
+        arena.word(chunk.block.at() + LAST_AT).store(last.0, Ordering::Release);
+        // Release: whoever sees the end sees the link.
+        arena.word(self.at).store(END_WORD, Ordering::Release);
+    }
+
+    /// Finds the next chunk that acknowledgements will settle.
+    pub(super) fn set_boundary(&mut self) {
+        let sealed = self.settled + 1 < self.chunks.len();
+        self.boundary = self.chunks.get(self.settled).filter(|_| sealed).map_or(UNPINNED, |chunk| chunk.last.0);
+    }
+
+    /// Takes the first `count` chunks out of the chain, and gives back what no cursor needs.
+    pub(super) fn unlink_front(&mut self, count: usize) {
+        debug_assert!(count < self.chunks.len(), "the current chunk stays");
+        for _ in 0..count {
+            if let Some(chunk) = self.chunks.pop_front() {
+                self.limbo.push_back((chunk.block, chunk.last));
+            }
+        }
+        if let Some(front) = self.chunks.front() {
+            self.shared.floor.store(front.header.first.0, Ordering::Relaxed);
+            self.shared.head.store(front.block.0, Ordering::Release);
+        }
+        self.settled = self.settled.saturating_sub(count);
+        self.set_boundary();
+        self.reclaim();
+    }
+
+    /// The lowest SSN that any cursor may need, after a new head and floor were published.
+    ///
+    /// Where nobody else has a handle on the lane there is no cursor and nobody to open one: then there is nothing to
+    /// order, and the fence, which would wait for every store on its way, is left out.
+    fn lowest_pin(&self) -> u64 {
+        if Arc::strong_count(&self.shared) == 1 {
+            // Acquire: pairs with the release with which the last handle was dropped, and so with its last reads.
+            fence(Ordering::Acquire);
+            return UNPINNED;
+        }
+        self.shared.lowest_pin()
+    }
+
+    /// Gives the chunks in limbo that no cursor needs back to the pool.
+    pub(super) fn reclaim(&mut self) {
+        let pinned = self.lowest_pin();
+        while let Some(&(block, last)) = self.limbo.front() {
+            if last.0 >= pinned {
+                break;
+            }
+            self.limbo.pop_front();
+            self.give_back(block);
+        }
+    }
+
+    /// A chunk that nobody needs any more: the next one here, or the pool's.
+    pub(super) fn give_back(&mut self, block: BlockRef) {
+        if block.class() == self.pool.geometry.chunk_class && self.spares.len() < SPARES_MAX {
+            write_state(self.arena(), block.at(), ChunkState::Free);
+            self.spares.push(block);
+        } else {
+            self.count_held(-(self.pool.block_bytes(block) as isize));
+            self.pool.give_back(block);
+        }
+    }
+
+    /// Gives the chunks that the lane kept for itself back to the pool: somebody else needs the memory.
+    pub fn give_spares_back(&mut self) {
+        while let Some(block) = self.spares.pop() {
+            self.count_held(-(self.pool.block_bytes(block) as isize));
+            self.pool.give_back(block);
+        }
+    }
+
+    /// Only this writer changes the count, so a load and a store do.
+    pub(super) fn count_held(&self, bytes: isize) {
+        let held = self.shared.held.load(Ordering::Relaxed);
+        self.shared.held.store(held.wrapping_add_signed(bytes), Ordering::Relaxed);
+    }
+}
+
+impl Drop for LaneWriter {
+    fn drop(&mut self) {
+        // A log that must outlive its process outlives its writer: nothing is given back. Elsewhere the pool gets its
+        // blocks again, unless a cursor is still open: then they go with the arena.
+        if self.pool.survives_process() {
+            return;
+        }
+        let chunks: Vec<(BlockRef, Ssn)> =
+            self.limbo.drain(..).chain(self.chunks.drain(..).map(|chunk| (chunk.block, Ssn::MAX))).collect();
+        self.shared.head.store(0, Ordering::Release);
+        if self.lowest_pin() == UNPINNED {
+            chunks.into_iter().for_each(|(block, _)| self.give_back(block));
+        }
+        self.give_spares_back();
+    }
+}

@@ -1,0 +1,221 @@
+//! The local log: what a rank keeps about its own past.
+//!
+//! Determinants, and later late messages, pending and orphan queues, collective results. Entries are appended, sealed
+//! with a checkpoint, and consumed by matching: the first entry of a kind and key that was not consumed, wherever it
+//! stands. They need no acknowledgement; [`discard_sealed`](LocalLog::discard_sealed) forgets what a durable checkpoint
+//! made superfluous.
+
+use std::collections::VecDeque;
+
+use crate::lane::{AppendError, Cursor, Disposition, LaneWriter};
+use crate::nouns::{Epoch, Rank, Ssn};
+use crate::pool::Pool;
+use crate::sync::Arc;
+
+/// Kind of the entries that seal; the caller's kinds are below.
+const SEAL: u8 = u8::MAX;
+/// Bytes of prefix: kind, seven zeros, key.
+const PREFIX: usize = 16;
+/// The lane's "destination": the local log has none.
+const NOWHERE: Rank = Rank(u32::MAX);
+
+/// Why the local log refuses.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LocalLogError {
+    /// There is no room for the entry.
+    #[error("local log: {0}")]
+    Append(#[from] AppendError),
+    /// The kind is the log's own.
+    #[error("local log: kind {SEAL} is the log's own; use 0 to {}", SEAL - 1)]
+    Kind,
+    /// A recovered file holds an entry that this log never writes.
+    #[error("local log: entry {ssn} is damaged")]
+    Damaged {
+        /// Its number.
+        ssn: Ssn,
+    },
+}
+
+/// An entry of the local log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// What the caller called it.
+    pub kind: u8,
+    /// The caller's key: a call number, a hash of an envelope.
+    pub key: u64,
+    /// Its bytes.
+    pub bytes: Vec<u8>,
+}
+
+/// Where an entry stands, and whether it was consumed.
+#[derive(Clone, Copy, Debug)]
+struct Slot {
+    ssn: Ssn,
+    kind: u8,
+    key: u64,
+    consumed: bool,
+}
+
+/// Entries of a rank about itself, in the order in which they were appended.
+#[derive(Debug)]
+pub struct LocalLog {
+    lane: LaneWriter,
+    slots: VecDeque<Slot>,
+    /// Slots in front of this one are all consumed or seals.
+    first_open: usize,
+}
+
+impl LocalLog {
+    /// An empty local log in a pool of its own: process-crash-safe where its entries must survive the process.
+    pub fn new(pool: Arc<Pool>) -> LocalLog {
+        LocalLog { lane: LaneWriter::new(pool, NOWHERE), slots: VecDeque::new(), first_open: 0 }
+    }
+
+    /// The local log that a recovery found: the one lane of its pool, or none where nothing was appended.
+    ///
+    /// Every entry is there again, none is consumed.
+    ///
+    /// # Errors
+    /// [`LocalLogError::Damaged`].
+    pub fn recovered(pool: Arc<Pool>, lanes: Vec<LaneWriter>) -> Result<LocalLog, LocalLogError> {
+        let Some(lane) = lanes.into_iter().next() else { return Ok(LocalLog::new(pool)) };
+        let mut log = LocalLog { lane, slots: VecDeque::new(), first_open: 0 };
+        if log.lane.peer() != NOWHERE {
+            return Err(LocalLogError::Damaged { ssn: Ssn::ZERO });
+        }
+        if let Some(mut cursor) = log.open(Ssn::ZERO) {
+            while let Some(record) = cursor.peek() {
+                let (kind, key) = parse(record.prefix()).ok_or(LocalLogError::Damaged { ssn: record.ssn() })?;
+                log.slots.push_back(Slot { ssn: record.ssn(), kind, key, consumed: kind == SEAL });
+                cursor.advance();
+            }
+        }
+        Ok(log)
+    }
+
+    /// Appends an entry. In a process-crash-safe pool it is there for the replacement from the moment this returns.
+    ///
+    /// # Errors
+    /// [`LocalLogError`]: no room, or a reserved kind.
+    pub fn append(&mut self, kind: u8, key: u64, bytes: &[u8]) -> Result<(), LocalLogError> {
+        if kind == SEAL {
+            return Err(LocalLogError::Kind);
+        }
+        self.put(kind, key, bytes)
+    }
+
+    /// Seals what was appended so far with the checkpoint that begins `epoch`.
+    ///
+    /// # Errors
+    /// [`LocalLogError::Append`].
+    pub fn seal(&mut self, epoch: Epoch) -> Result<(), LocalLogError> {
+        self.put(SEAL, u64::from(epoch.0), &[])
+    }
+
+    /// Takes the oldest entry of this kind and key that was not consumed.
+    ///
+    /// Entries taken in the order in which they were appended are found at once; others cost a walk over those between.
+    pub fn consume(&mut self, kind: u8, key: u64) -> Option<Entry> {
+        let index = (self.first_open..self.slots.len()).find(|&index| {
+            let slot = &self.slots[index];
+            !slot.consumed && slot.kind == kind && slot.key == key
+        })?;
+        let entry = self.read(index)?;
+        self.slots[index].consumed = true;
+        while self.slots.get(self.first_open).is_some_and(|slot| slot.consumed) {
+            self.first_open += 1;
+        }
+        Some(entry)
+    }
+
+    /// The oldest entry of this kind and key, consumed or not: one entry, many readers.
+    pub fn get(&self, kind: u8, key: u64) -> Option<Entry> {
+        let index = self.slots.iter().position(|slot| slot.kind == kind && slot.key == key)?;
+        self.read(index)
+    }
+
+    /// The key of the oldest entry of this kind that was not consumed.
+    pub fn next_key(&self, kind: u8) -> Option<u64> {
+        let open = self.slots.range(self.first_open..);
+        open.clone().find(|slot| !slot.consumed && slot.kind == kind).map(|slot| slot.key)
+    }
+
+    /// How many entries of this kind were not consumed.
+    pub fn pending(&self, kind: u8) -> usize {
+        self.slots.range(self.first_open..).filter(|slot| !slot.consumed && slot.kind == kind).count()
+    }
+
+    /// Marks the entries of this kind with smaller keys as consumed: a restart from a checkpoint is beyond them.
+    pub fn skip_below(&mut self, kind: u8, key: u64) {
+        for slot in self.slots.range_mut(self.first_open..).filter(|slot| slot.kind == kind && slot.key < key) {
+            slot.consumed = true;
+        }
+        while self.slots.get(self.first_open).is_some_and(|slot| slot.consumed) {
+            self.first_open += 1;
+        }
+    }
+
+    /// Forgets everything in front of the seal of `epoch`, the seal included, and frees its memory.
+    ///
+    /// Says whether there was such a seal.
+    pub fn discard_sealed(&mut self, epoch: Epoch) -> bool {
+        let is_seal = |slot: &Slot| slot.kind == SEAL && slot.key == u64::from(epoch.0);
+        let Some(index) = self.slots.iter().rposition(is_seal) else { return false };
+        let ssn = self.slots[index].ssn;
+        self.slots.drain(..=index);
+        self.first_open = self.first_open.saturating_sub(index + 1);
+        // The SSN was appended here: it can't be beyond the end.
+        let _ = self.lane.acknowledge(ssn, Disposition::Release);
+        true
+    }
+
+    /// Entries that are kept, seals included.
+    pub fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Whether nothing is kept.
+    pub fn is_empty(&self) -> bool {
+        self.slots.is_empty()
+    }
+
+    /// Bytes of memory that the log takes.
+    pub fn held_bytes(&self) -> usize {
+        self.lane.held_bytes()
+    }
+
+    fn put(&mut self, kind: u8, key: u64, bytes: &[u8]) -> Result<(), LocalLogError> {
+        let mut claim = self.lane.claim(PREFIX, bytes.len())?;
+        let (prefix, payload) = claim.parts_mut();
+        prefix[..8].copy_from_slice(&u64::from(kind).to_le_bytes());
+        prefix[8..].copy_from_slice(&key.to_le_bytes());
+        payload.copy_from_slice(bytes);
+        let ssn = claim.commit();
+        self.slots.push_back(Slot { ssn, kind, key, consumed: kind == SEAL });
+        Ok(())
+    }
+
+    fn read(&self, index: usize) -> Option<Entry> {
+        let slot = self.slots[index];
+        let mut cursor = self.open(slot.ssn)?;
+        let record = cursor.peek().filter(|record| record.ssn() == slot.ssn)?;
+        Some(Entry { kind: slot.kind, key: slot.key, bytes: record.payload().to_vec() })
+    }
+
+    /// A cursor at `ssn`, or at the oldest entry that is kept.
+    fn open(&self, ssn: Ssn) -> Option<Cursor> {
+        let reader = self.lane.reader();
+        match reader.open(ssn) {
+            Ok(cursor) => Some(cursor),
+            Err(crate::lane::CursorError::Gone { kept_from, .. }) => reader.open(kept_from).ok(),
+            Err(_) => None,
+        }
+    }
+}
+
+fn parse(prefix: &[u8]) -> Option<(u8, u64)> {
+    let (kind, key) = prefix.split_at_checked(8)?;
+    let kind = u8::try_from(u64::from_le_bytes(kind.try_into().ok()?)).ok()?;
+    Some((kind, u64::from_le_bytes(key.try_into().ok()?)))
+}

@@ -1,0 +1,389 @@
+//! The chunk pool: prefaulted blocks, reused last in first out, under one byte budget.
+//!
+//! In steady state a lane that gives a chunk back gets the same one again a moment later, so the log stays in the
+//! cache. A block that was never used, or that was given back to the system, is made ready (a system call, and a
+//! fault for each page) only when the log grows; that is never on the path of an append that fits its chunk.
+
+use crate::arena::Arena;
+use crate::chunk::{BlockRef, ChunkState, write_state};
+use crate::geometry::{BLOCK_BYTES_MIN, Geometry, MEMORY_BYTES_MAX};
+use crate::lane::LaneShared;
+use crate::nouns::Rank;
+use crate::sync::{Arc, AtomicU32, AtomicU64, AtomicUsize, Mutex, Ordering, Weak};
+
+/// Limits of a pool.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PoolOptions {
+    /// Bytes of memory for chunks, all lanes together. Default 64 MiB, at most 256 GiB.
+    pub memory_bytes_max: usize,
+    /// Bytes of an ordinary chunk, a power of two of at least 4 KiB. Default 64 KiB. A lane starts with a chunk of
+    /// 4 KiB and doubles; a record that is larger gets a chunk of its own.
+    pub chunk_bytes: usize,
+    /// Bytes that are made ready at the start, in ordinary chunks. Default 256 KiB.
+    pub prefault_bytes: usize,
+    /// Cursors that may be open on one lane at a time. Default 8, at most 64.
+    pub cursors_max: usize,
+}
+
+impl Default for PoolOptions {
+    fn default() -> Self {
+        PoolOptions { memory_bytes_max: 64 << 20, chunk_bytes: 64 << 10, prefault_bytes: 256 << 10, cursors_max: 8 }
+    }
+}
+
+/// An option that makes no sense.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{option} = {value}: {rule}")]
+pub struct OptionsError {
+    /// Which option.
+    pub option: &'static str,
+    /// Its value.
+    pub value: usize,
+    /// What it must be.
+    pub rule: &'static str,
+}
+
+impl PoolOptions {
+    /// The layout of the pool's address space.
+    ///
+    /// # Errors
+    /// Names the first option that is out of its limits.
+    pub fn geometry(&self) -> Result<Geometry, OptionsError> {
+        let refuse = |option, value, rule| Err(OptionsError { option, value, rule });
+        if !self.chunk_bytes.is_power_of_two() || self.chunk_bytes < BLOCK_BYTES_MIN || self.chunk_bytes > 1 << 30 {
+            return refuse("chunk_bytes", self.chunk_bytes, "must be a power of two from 4 KiB to 1 GiB");
+        }
+        if self.memory_bytes_max < self.chunk_bytes {
+            return refuse("memory_bytes_max", self.memory_bytes_max, "must hold at least one chunk");
+        }
+        if self.memory_bytes_max > MEMORY_BYTES_MAX {
+            return refuse("memory_bytes_max", self.memory_bytes_max, "must be at most 256 GiB");
+        }
+        if self.prefault_bytes > self.memory_bytes_max {
+            return refuse("prefault_bytes", self.prefault_bytes, "must be at most memory_bytes_max");
+        }
+        if self.cursors_max == 0 || self.cursors_max > 64 {
+            return refuse("cursors_max", self.cursors_max, "must be from 1 to 64");
+        }
+        Ok(Geometry::new(self))
+    }
+}
+
+/// The memory budget is used up: who holds it, and how much was asked for.
+///
+/// Nothing was changed; the same call succeeds once enough bytes are released, collected or truncated.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Backpressure {
+    /// Bytes of the block that was needed.
+    pub requested_bytes: usize,
+    /// Bytes in use by lanes.
+    pub used_bytes: usize,
+    /// The budget.
+    pub max_bytes: usize,
+    /// Bytes held by each lane, most first: the peer has not acknowledged them, or has no checkpoint that covers them.
+    pub holders: Vec<(Rank, usize)>,
+}
+
+impl std::fmt::Display for Backpressure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Backpressure { requested_bytes, used_bytes, max_bytes, .. } = self;
+        write!(f, "the log is full: {requested_bytes} bytes needed, {used_bytes} of {max_bytes} in use")?;
+        for (peer, bytes) in self.holders.iter().take(3) {
+            write!(f, ", {bytes} held for {peer}")?;
+        }
+        Ok(())
+    }
+}
+
+/// Why a block can't be had.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum AllocError {
+    /// The budget is used up.
+    #[error("{0}")]
+    Full(Box<Backpressure>),
+    /// The record is larger than any chunk can be under this budget.
+    #[error(
+        "a record of {bytes} bytes can never fit: the largest chunk under this budget is {max} bytes; raise memory_bytes_max"
+    )]
+    TooLarge {
+        /// Bytes of chunk that it needs.
+        bytes: usize,
+        /// Bytes of the largest chunk.
+        max: usize,
+    },
+    /// The system has no memory left, although the budget has: lower the budget, or free the memory file system.
+    #[error("no memory for a chunk of {bytes} bytes: {source}; is the memory file system (/dev/shm) full?")]
+    NoMemory {
+        /// Bytes of the chunk.
+        bytes: usize,
+        /// What the system said.
+        #[source]
+        source: std::io::Error,
+    },
+}
+
+/// A stack of block numbers without locks: the head is (tag, number + 1), the links stand beside.
+///
+/// The tag changes with each push, so that a pop that was overtaken by a pop and a push of the same block fails its
+/// exchange instead of reviving an old link.
+#[derive(Debug)]
+struct Stack {
+    head: AtomicU64,
+}
+
+impl Stack {
+    fn new() -> Stack {
+        Stack { head: AtomicU64::new(0) }
+    }
+
+    fn push(&self, links: &[AtomicU32], index: u32) {
+        let mut head = self.head.load(Ordering::Relaxed);
+        loop {
+            links[index as usize].store(head as u32, Ordering::Relaxed);
+            let tagged = (head >> 32).wrapping_add(1) << 32 | u64::from(index + 1);
+            // Release: whoever pops this block must see its link, and all that was done to the block before.
+            match self.head.compare_exchange_weak(head, tagged, Ordering::Release, Ordering::Relaxed) {
+                Ok(_) => return,
+                Err(now) => head = now,
+            }
+        }
+    }
+
+    fn pop(&self, links: &[AtomicU32]) -> Option<u32> {
+        // Acquire: pairs with the release of the push of the block that is now on top.
+        let mut head = self.head.load(Ordering::Acquire);
+        loop {
+            let index = (head as u32).checked_sub(1)?;
+            let next = links[index as usize].load(Ordering::Relaxed);
+            let untouched = head & 0xFFFF_FFFF_0000_0000 | u64::from(next);
+            match self.head.compare_exchange_weak(head, untouched, Ordering::Acquire, Ordering::Acquire) {
+                Ok(_) => return Some(index),
+                Err(now) => head = now,
+            }
+        }
+    }
+}
+
+/// The free blocks of one class.
+#[derive(Debug)]
+struct FreeList {
+    /// Blocks with memory, most recently used on top.
+    warm: Stack,
+    /// Blocks whose memory was given back.
+    cold: Stack,
+    /// Blocks that were never used start here.
+    fresh: AtomicU32,
+    links: Box<[AtomicU32]>,
+}
+
+/// Blocks for the lanes of one log, shared by their writers.
+#[derive(Debug)]
+pub struct Pool {
+    pub(crate) arena: Arena,
+    pub(crate) geometry: Geometry,
+    pub(crate) options: PoolOptions,
+    lists: Vec<FreeList>,
+    /// Bytes that have memory: in use or warm. Never above the budget.
+    resident: AtomicUsize,
+    /// Bytes in use by lanes.
+    used: AtomicUsize,
+    /// The lanes, for reports only.
+    lanes: Mutex<Vec<Weak<LaneShared>>>,
+}
+
+impl Pool {
+    /// A pool over `arena`, which was made for this geometry.
+    pub(crate) fn over(arena: Arena, geometry: Geometry, options: PoolOptions) -> Arc<Pool> {
+        let lists = geometry
+            .classes
+            .iter()
+            .map(|class| FreeList {
+                warm: Stack::new(),
+                cold: Stack::new(),
+                fresh: AtomicU32::new(0),
+                links: (0..class.blocks).map(|_| AtomicU32::new(0)).collect(),
+            })
+            .collect();
+        Arc::new(Pool {
+            arena,
+            geometry,
+            options,
+            lists,
+            resident: AtomicUsize::new(0),
+            used: AtomicUsize::new(0),
+            lanes: Mutex::new(Vec::new()),
+        })
+    }
+
+    /// Makes the first chunks ready, as the options say.
+    pub(crate) fn prefault(&self) -> Result<(), AllocError> {
+        let class = self.geometry.chunk_class;
+        let mut blocks = Vec::new();
+        while (blocks.len() + 1) * self.options.chunk_bytes <= self.options.prefault_bytes {
+            blocks.push(self.take(class)?);
+        }
+        blocks.into_iter().rev().for_each(|block| self.give_back(block));
+        Ok(())
+    }
+
+    /// A block of at least `bytes`: of the class asked for by size.
+    pub(crate) fn take_for(&self, bytes: usize) -> Result<BlockRef, AllocError> {
+        let largest = self.geometry.classes.last().map_or(0, |class| class.bytes);
+        let class = self.geometry.class_for(bytes).ok_or(AllocError::TooLarge { bytes, max: largest })?;
+        self.take(class)
+    }
+
+    /// A block of this class, warm if there is one.
+    pub(crate) fn take(&self, class: usize) -> Result<BlockRef, AllocError> {
+        let list = &self.lists[class];
+        let bytes = self.geometry.classes[class].bytes;
+        if let Some(index) = list.warm.pop(&list.links) {
+            self.used.fetch_add(bytes, Ordering::Relaxed);
+            return Ok(self.block(class, index));
+        }
+        self.reserve(bytes)?;
+        let Some(index) = list.cold.pop(&list.links).or_else(|| self.take_fresh(class)) else {
+            self.resident.fetch_sub(bytes, Ordering::Relaxed);
+            return Err(self.full(bytes));
+        };
+        let block = self.block(class, index);
+        if let Err(source) = self.arena.commit(block.at(), bytes) {
+            self.resident.fetch_sub(bytes, Ordering::Relaxed);
+            list.cold.push(&list.links, index);
+            return Err(AllocError::NoMemory { bytes, source });
+        }
+        self.used.fetch_add(bytes, Ordering::Relaxed);
+        Ok(block)
+    }
+
+    /// Puts a block on top of its class, where the next chunk will come from.
+    pub(crate) fn give_back(&self, block: BlockRef) {
+        write_state(&self.arena, block.at(), ChunkState::Free);
+        let class = block.class();
+        self.used.fetch_sub(self.geometry.classes[class].bytes, Ordering::Relaxed);
+        self.lists[class].warm.push(&self.lists[class].links, self.index(block));
+    }
+
+    /// Counts a block that a recovery found in use.
+    #[cfg(not(counterfoil_loom))]
+    pub(crate) fn adopt(&self, blocks: &[BlockRef]) {
+        for &block in blocks {
+            let bytes = self.block_bytes(block);
+            self.used.fetch_add(bytes, Ordering::Relaxed);
+            self.resident.fetch_add(bytes, Ordering::Relaxed);
+            let fresh = &self.lists[block.class()].fresh;
+            fresh.fetch_max(self.index(block) + 1, Ordering::Relaxed);
+        }
+        for (class, list) in self.lists.iter().enumerate() {
+            let mut known = vec![false; list.fresh.load(Ordering::Relaxed) as usize];
+            for block in blocks.iter().filter(|block| block.class() == class) {
+                known[self.index(*block) as usize] = true;
+            }
+            for (index, _) in known.iter().enumerate().filter(|(_, known)| !**known).rev() {
+                list.cold.push(&list.links, index as u32);
+            }
+        }
+    }
+
+    /// Bytes of a block.
+    pub(crate) fn block_bytes(&self, block: BlockRef) -> usize {
+        self.geometry.classes[block.class()].bytes
+    }
+
+    /// Bytes that lanes use now.
+    pub fn used_bytes(&self) -> usize {
+        self.used.load(Ordering::Relaxed)
+    }
+
+    /// Bytes that have memory now: in use, or kept ready.
+    pub fn resident_bytes(&self) -> usize {
+        self.resident.load(Ordering::Relaxed)
+    }
+
+    /// The options that the pool was made with.
+    pub fn options(&self) -> &PoolOptions {
+        &self.options
+    }
+
+    /// Whether what is committed outlives the process.
+    pub fn survives_process(&self) -> bool {
+        self.arena.survives_process()
+    }
+
+    pub(crate) fn register(&self, lane: &Arc<LaneShared>) {
+        // Not on the path of a message: once for each lane.
+        let mut lanes = self.lanes.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        lanes.retain(|lane| lane.strong_count() > 0);
+        lanes.push(Arc::downgrade(lane));
+    }
+
+    fn block(&self, class: usize, index: u32) -> BlockRef {
+        let class_info = &self.geometry.classes[class];
+        BlockRef::new(class_info.region + index as usize * class_info.bytes, class)
+    }
+
+    fn index(&self, block: BlockRef) -> u32 {
+        let class = &self.geometry.classes[block.class()];
+        ((block.at() - class.region) / class.bytes) as u32
+    }
+
+    fn take_fresh(&self, class: usize) -> Option<u32> {
+        let blocks = self.geometry.classes[class].blocks as u32;
+        self.lists[class]
+            .fresh
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |fresh| (fresh < blocks).then_some(fresh + 1))
+            .ok()
+    }
+
+    /// Counts `bytes` as resident, giving warm blocks of other classes back to the system where the budget needs it.
+    fn reserve(&self, bytes: usize) -> Result<(), AllocError> {
+        let max = self.options.memory_bytes_max;
+        loop {
+            let grown = self.resident.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |resident| {
+                (resident + bytes <= max).then_some(resident + bytes)
+            });
+            if grown.is_ok() {
+                return Ok(());
+            }
+            if !self.cool_one() {
+                return Err(self.full(bytes));
+            }
+        }
+    }
+
+    /// Gives the memory of one warm block back, the largest there is; says whether there was one.
+    fn cool_one(&self) -> bool {
+        for class in (0..self.lists.len()).rev() {
+            let list = &self.lists[class];
+            if let Some(index) = list.warm.pop(&list.links) {
+                let block = self.block(class, index);
+                let bytes = self.geometry.classes[class].bytes;
+                if self.arena.discard(block.at(), bytes).is_ok() {
+                    list.cold.push(&list.links, index);
+                    self.resident.fetch_sub(bytes, Ordering::Relaxed);
+                    return true;
+                }
+                list.warm.push(&list.links, index);
+                return false;
+            }
+        }
+        false
+    }
+
+    fn full(&self, requested_bytes: usize) -> AllocError {
+        let lanes: Vec<Arc<LaneShared>> = {
+            let lanes = self.lanes.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+            lanes.iter().filter_map(Weak::upgrade).collect()
+        };
+        let mut holders: Vec<(Rank, usize)> =
+            lanes.iter().map(|lane| (lane.peer(), lane.held_bytes())).filter(|(_, bytes)| *bytes > 0).collect();
+        holders.sort_by_key(|&(peer, bytes)| (std::cmp::Reverse(bytes), peer));
+        AllocError::Full(Box::new(Backpressure {
+            requested_bytes,
+            used_bytes: self.used_bytes(),
+            max_bytes: self.options.memory_bytes_max,
+            holders,
+        }))
+    }
+}

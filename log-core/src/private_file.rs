@@ -1,0 +1,210 @@
+//! Files that only their user can open: compute nodes have several users, and `/dev/shm` and `/tmp` are everyone's.
+//!
+//! A private file has mode 0600 in a directory of mode 0700, is created exclusively and never through a link,
+//! and one that another user owns, or that others may open, is refused. The owner's claim to a file is a lock
+//! on it, which the kernel gives up when the process ends, however it ends: a lock that can be taken is the
+//! proof that the owner is dead.
+
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, Mode, OFlags};
+
+/// Why a private file or directory can't be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PrivateFileError {
+    /// The path can't be created or opened.
+    #[error("{}: {source}", path.display())]
+    Io {
+        /// The path.
+        path: PathBuf,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+    /// Somebody else owns it: it is not ours to trust.
+    #[error("{} belongs to user {owner}, not to user {user}: refused; remove it or choose another directory", path.display())]
+    ForeignOwner {
+        /// The path.
+        path: PathBuf,
+        /// The owner's user id.
+        owner: u32,
+        /// Our user id.
+        user: u32,
+    },
+    /// Others may open it.
+    #[error("{} has mode {mode:04o}, which lets other users in: refused; expected {expected:04o}", path.display())]
+    NotPrivate {
+        /// The path.
+        path: PathBuf,
+        /// Its permission bits.
+        mode: u32,
+        /// What they should be.
+        expected: u32,
+    },
+    /// It is a link, a device or something else that is not what was asked for.
+    #[error("{} is not a {expected}: refused", path.display())]
+    WrongKind {
+        /// The path.
+        path: PathBuf,
+        /// What it should be.
+        expected: &'static str,
+    },
+    /// A living process holds it.
+    #[error("{} is in use by a living process", path.display())]
+    OwnerAlive {
+        /// The path.
+        path: PathBuf,
+    },
+}
+
+impl PrivateFileError {
+    fn io(path: &Path) -> impl FnOnce(rustix::io::Errno) -> Self {
+        move |errno| PrivateFileError::Io { path: path.to_owned(), source: errno.into() }
+    }
+}
+
+/// Creates a directory of mode 0700; it must not exist.
+///
+/// # Errors
+/// [`PrivateFileError::Io`], also when something of that name exists.
+pub fn create_private_dir(path: &Path) -> Result<(), PrivateFileError> {
+    rustix::fs::mkdir(path, Mode::RWXU).map_err(PrivateFileError::io(path))?;
+    // The umask can only have taken bits away: 0700 needs none of its help, but a umask of 0700 would lock us out.
+    check_private_dir(path)
+}
+
+/// Refuses a directory that is a link, that another user owns or that others may enter.
+///
+/// # Errors
+/// Says which of these it is.
+pub fn check_private_dir(path: &Path) -> Result<(), PrivateFileError> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let dir = rustix::fs::open(path, flags, Mode::empty()).map_err(|errno| match errno {
+        rustix::io::Errno::NOTDIR | rustix::io::Errno::LOOP => {
+            PrivateFileError::WrongKind { path: path.to_owned(), expected: "directory" }
+        }
+        other => PrivateFileError::io(path)(other),
+    })?;
+    check_ours(path, &dir, 0o700)
+}
+
+/// Creates a file of mode 0600 and locks it; it must not exist.
+///
+/// # Errors
+/// [`PrivateFileError::Io`], also when something of that name exists.
+pub fn create_private_file(path: &Path) -> Result<File, PrivateFileError> {
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR).map_err(PrivateFileError::io(path))?;
+    let file = File::from(file);
+    lock(path, &file)?;
+    Ok(file)
+}
+
+/// Opens and locks a file that [`create_private_file`] made in a process that has ended.
+///
+/// # Errors
+/// [`PrivateFileError::OwnerAlive`] while a process holds it; a link, another user's file and one that others
+/// may open are refused.
+pub fn open_private_file(path: &Path) -> Result<File, PrivateFileError> {
+    let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    let file = rustix::fs::open(path, flags, Mode::empty()).map_err(|errno| match errno {
+        rustix::io::Errno::LOOP => PrivateFileError::WrongKind { path: path.to_owned(), expected: "regular file" },
+        other => PrivateFileError::io(path)(other),
+    })?;
+    let stat = rustix::fs::fstat(&file).map_err(PrivateFileError::io(path))?;
+    if rustix::fs::FileType::from_raw_mode(stat.st_mode) != rustix::fs::FileType::RegularFile {
+        return Err(PrivateFileError::WrongKind { path: path.to_owned(), expected: "regular file" });
+    }
+    check_ours(path, &file, 0o600)?;
+    let file = File::from(file);
+    lock(path, &file)?;
+    Ok(file)
+}
+
+fn lock(path: &Path, file: &File) -> Result<(), PrivateFileError> {
+    rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive).map_err(|errno| match errno {
+        rustix::io::Errno::WOULDBLOCK => PrivateFileError::OwnerAlive { path: path.to_owned() },
+        other => PrivateFileError::io(path)(other),
+    })
+}
+
+fn check_ours(path: &Path, fd: impl std::os::fd::AsFd, expected: u32) -> Result<(), PrivateFileError> {
+    let stat = rustix::fs::fstat(fd).map_err(PrivateFileError::io(path))?;
+    let user = rustix::process::geteuid().as_raw();
+    if stat.st_uid != user {
+        return Err(PrivateFileError::ForeignOwner { path: path.to_owned(), owner: stat.st_uid, user });
+    }
+    let mode = stat.st_mode & 0o7777;
+    if mode != expected {
+        return Err(PrivateFileError::NotPrivate { path: path.to_owned(), mode, expected });
+    }
+    Ok(())
+}
+
+#[cfg(not(counterfoil_loom))]
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    fn private_dir() -> (tempfile::TempDir, PathBuf) {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("ours");
+        create_private_dir(&path).unwrap();
+        (dir, path)
+    }
+
+    #[test]
+    fn a_private_file_is_made_once_and_only_for_us() {
+        let (_keep, dir) = private_dir();
+        let path = dir.join("log");
+        let file = create_private_file(&path).unwrap();
+        assert_eq!(file.metadata().unwrap().permissions().mode() & 0o7777, 0o600);
+        assert_eq!(dir.metadata().unwrap().permissions().mode() & 0o7777, 0o700);
+        assert!(matches!(create_private_file(&path), Err(PrivateFileError::Io { .. })));
+        assert!(matches!(create_private_dir(&dir), Err(PrivateFileError::Io { .. })));
+    }
+
+    #[test]
+    fn a_file_of_a_living_owner_is_refused_and_of_a_dead_one_is_not() {
+        let (_keep, dir) = private_dir();
+        let path = dir.join("log");
+        let owner = create_private_file(&path).unwrap();
+        assert!(matches!(open_private_file(&path), Err(PrivateFileError::OwnerAlive { .. })));
+        drop(owner);
+        open_private_file(&path).unwrap();
+    }
+
+    #[test]
+    fn links_are_never_followed() {
+        let (_keep, dir) = private_dir();
+        let target = dir.join("target");
+        drop(create_private_file(&target).unwrap());
+        let link = dir.join("link");
+        symlink(&target, &link).unwrap();
+        assert!(matches!(open_private_file(&link), Err(PrivateFileError::WrongKind { .. })));
+        assert!(matches!(create_private_file(&link), Err(PrivateFileError::Io { .. })));
+        let dir_link = dir.join("dir-link");
+        symlink(&dir, &dir_link).unwrap();
+        assert!(matches!(check_private_dir(&dir_link), Err(PrivateFileError::WrongKind { .. })));
+    }
+
+    #[test]
+    fn what_others_may_open_or_own_is_refused() {
+        let (_keep, dir) = private_dir();
+        let path = dir.join("log");
+        drop(create_private_file(&path).unwrap());
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
+        assert!(matches!(open_private_file(&path), Err(PrivateFileError::NotPrivate { mode: 0o644, .. })));
+        std::fs::set_permissions(&dir, std::fs::Permissions::from_mode(0o755)).unwrap();
+        assert!(matches!(check_private_dir(&dir), Err(PrivateFileError::NotPrivate { mode: 0o755, .. })));
+        // Only root can give a file away; elsewhere there is no foreign file to be had in a test.
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+        if std::os::unix::fs::chown(&path, Some(12345), None).is_ok() {
+            assert!(matches!(open_private_file(&path), Err(PrivateFileError::ForeignOwner { owner: 12345, .. })));
+        }
+    }
+}

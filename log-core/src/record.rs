@@ -1,0 +1,152 @@
+//! The layout of a record: one commit word, the SSN, the body.
+//!
+//! ```text
+//! offset  0        8       16                16 + prefix      16 + body   rounded up to 16
+//!         | commit | SSN   | prefix (opaque) | payload        | slack     | commit word of the next record ...
+//! ```
+//!
+//! The commit word says what stands here and how long it is. It is the only word of a record that is ever
+//! written while a reader may look at it:
+//!
+//! * `0`: nothing yet. Every claim writes this into the place *after* its own record before it publishes
+//!   itself, so that a reader (or a recovery) that walks the records always ends on a zero, whatever an earlier
+//!   use of the chunk left there.
+//! * a record, a pad (a claim that was dropped) or the end of the chunk.
+//!
+//! Twelve bits of the word are a check over the others: a reader of a damaged shared-memory file must not
+//! follow a wrong length. It guards the framing only; payloads are checked end to end by who sends them.
+
+/// Bytes in front of a record's body: commit word and SSN.
+pub(crate) const RECORD_HEADER: usize = 16;
+/// Offset of the SSN in a record.
+pub(crate) const SSN_AT: usize = 8;
+/// Every record starts at a multiple of this, so that a payload behind a prefix of a multiple of it is aligned, too: a copy
+/// of some KiB to an odd multiple of eight takes twice as long as one to a multiple of sixteen.
+pub(crate) const RECORD_ALIGN: usize = 16;
+/// Longest body (prefix and payload) that a commit word can state: 64 GiB less one byte.
+pub const BODY_BYTES_MAX: usize = (1 << BODY_BITS) - 1;
+/// Longest prefix that a commit word can state: 4,095 bytes.
+pub const PREFIX_BYTES_MAX: usize = (1 << PREFIX_BITS) - 1;
+
+const BODY_BITS: u32 = 36;
+const PREFIX_BITS: u32 = 12;
+const KIND_BITS: u32 = 4;
+const CHECK_SHIFT: u32 = BODY_BITS + PREFIX_BITS + KIND_BITS;
+const KIND_SHIFT: u32 = BODY_BITS + PREFIX_BITS;
+const CHECK_MASK: u64 = !((1 << CHECK_SHIFT) - 1);
+
+// The fields fill the word exactly.
+const _: () = assert!(CHECK_SHIFT + 12 == 64);
+
+/// What a commit word says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Word {
+    /// Nothing committed here yet.
+    Empty,
+    /// A record: `prefix` bytes of prefix in `body` bytes of body.
+    Record { body: usize, prefix: usize },
+    /// A claim that was dropped: skip `body` bytes of body.
+    Pad { body: usize },
+    /// No more records in this chunk: follow its link.
+    End,
+    /// No writer wrote this.
+    Damaged,
+}
+
+// Two flipped bits apart, and none is the complement of another.
+const RECORD: u64 = 0b0011;
+const PAD: u64 = 0b0101;
+const END: u64 = 0b0110;
+
+/// The check bits of a word: the top bits of a product, which depend on every bit below.
+///
+/// One multiplication, off the critical path of an append.
+#[inline]
+const fn check(fields: u64) -> u64 {
+    fields.wrapping_mul(0x9E37_79B9_7F4A_7C15) & CHECK_MASK
+}
+
+#[inline]
+const fn pack(kind: u64, prefix: usize, body: usize) -> u64 {
+    let fields = kind << KIND_SHIFT | (prefix as u64) << BODY_BITS | body as u64;
+    check(fields) | fields
+}
+
+/// The commit word of a record.
+#[inline]
+pub(crate) const fn record_word(prefix: usize, body: usize) -> u64 {
+    pack(RECORD, prefix, body)
+}
+
+/// The commit word of a dropped claim.
+#[inline]
+pub(crate) const fn pad_word(body: usize) -> u64 {
+    pack(PAD, 0, body)
+}
+
+/// The commit word after the last record of a chunk.
+pub(crate) const END_WORD: u64 = pack(END, 0, 0);
+
+impl Word {
+    /// Reads a commit word.
+    #[inline]
+    pub(crate) const fn parse(word: u64) -> Word {
+        if word == 0 {
+            return Word::Empty;
+        }
+        let fields = word & !CHECK_MASK;
+        if check(fields) != word & CHECK_MASK {
+            return Word::Damaged;
+        }
+        let body = (fields & ((1 << BODY_BITS) - 1)) as usize;
+        let prefix = ((fields >> BODY_BITS) & ((1 << PREFIX_BITS) - 1)) as usize;
+        match fields >> KIND_SHIFT {
+            RECORD if prefix <= body => Word::Record { body, prefix },
+            PAD if prefix == 0 => Word::Pad { body },
+            END if prefix == 0 && body == 0 => Word::End,
+            _ => Word::Damaged,
+        }
+    }
+}
+
+/// Bytes that a record with this body takes in a chunk.
+#[inline]
+pub(crate) const fn footprint(body: usize) -> usize {
+    (RECORD_HEADER + body + RECORD_ALIGN - 1) & !(RECORD_ALIGN - 1)
+}
+
+#[cfg(not(counterfoil_loom))]
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn a_word_says_what_was_packed(body in 0usize..=BODY_BYTES_MAX, prefix in 0usize..=PREFIX_BYTES_MAX) {
+            prop_assert_eq!(Word::parse(pad_word(body)), Word::Pad { body });
+            if prefix <= body {
+                prop_assert_eq!(Word::parse(record_word(prefix, body)), Word::Record { body, prefix });
+            }
+        }
+
+        #[test]
+        fn a_flipped_bit_or_byte_is_noticed(body in 0usize..=BODY_BYTES_MAX, prefix in 0usize..=PREFIX_BYTES_MAX) {
+            prop_assume!(prefix <= body);
+            for word in [record_word(prefix, body), pad_word(body), END_WORD] {
+                for bit in 0..64 {
+                    prop_assert_eq!(Word::parse(word ^ 1 << bit), Word::Damaged);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn footprints_keep_records_aligned() {
+        for body in 0..100 {
+            assert_eq!(footprint(body) % RECORD_ALIGN, 0);
+            assert!(footprint(body) >= RECORD_HEADER + body);
+            assert!(footprint(body) < RECORD_HEADER + body + RECORD_ALIGN);
+        }
+    }
+}
