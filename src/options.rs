@@ -1,0 +1,134 @@
+//! Every limit and every choice of a log, in one place.
+
+use std::path::PathBuf;
+
+use counterfoil_log_core::{BLOCK_BYTES_MIN, OptionsError, PoolOptions, Rank};
+
+/// Where the sender log's bytes live.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Tier {
+    /// Anonymous memory: gone with the process.
+    #[default]
+    Volatile,
+    /// A private shared-memory file: what was committed outlives a `kill -9`.
+    ProcessCrashSafe,
+}
+
+/// How long an acknowledged message is kept.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Keep {
+    /// Until it is acknowledged: for retransmission only. A receiver that dies can't be replayed.
+    Acked,
+    /// Until a durable checkpoint of its receiver covers it: any rank can die and be replayed.
+    #[default]
+    Checkpoint,
+    /// For ever: for a replay of one rank after the run.
+    All,
+}
+
+/// What happens when the memory budget is used up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum OnFull {
+    /// The claim is refused with the holders' names, to be tried again when acknowledgements or checkpoints have freed
+    /// something: the sender waits.
+    #[default]
+    Block,
+    /// What is retained is let go and nothing is retained any more: the run goes on, but is not recoverable from here.
+    StopLogging,
+    /// The claim is refused for good.
+    Fail,
+}
+
+/// The limits and choices of a [`Log`](crate::Log).
+///
+/// Defaults suit a rank that exchanges messages of a few KiB: 64 MiB of memory, chunks of 64 KiB.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// The rank whose log this is.
+    pub rank: Rank,
+    /// Ranks of the job.
+    pub ranks: u32,
+    /// Where the sender log lives.
+    pub tier: Tier,
+    /// A directory of mode 0700 for shared-memory files. Needed for [`Tier::ProcessCrashSafe`]; if set, the local log is
+    /// process-crash-safe in either tier, and survives a kill.
+    pub dir: Option<PathBuf>,
+    /// Bytes of memory for records, all lanes together. From one chunk to 256 GiB; default 64 MiB.
+    pub memory_bytes_max: usize,
+    /// Bytes of an ordinary chunk: a power of two from 4 KiB to 1 GiB; default 64 KiB.
+    pub chunk_bytes: usize,
+    /// Bytes of memory that are made ready at the start; default 256 KiB.
+    pub prefault_bytes: usize,
+    /// Bytes of memory for the local log (determinants); from 4 KiB, default 16 MiB.
+    pub local_bytes_max: usize,
+    /// Cursors that may be open on one lane at a time: 1 to 64, default 8.
+    pub cursors_max: usize,
+    /// Largest body (prefix and payload) of a record in bytes: at least `chunk_bytes`; default: whatever the memory budget
+    /// can hold, at most 64 GiB.
+    pub record_bytes_max: usize,
+    /// How long acknowledged messages are kept.
+    pub keep: Keep,
+    /// What happens at the memory budget.
+    pub on_full: OnFull,
+}
+
+impl Options {
+    /// The defaults, for `rank` in a job of `ranks`.
+    pub fn new(rank: Rank, ranks: u32) -> Options {
+        let pool = PoolOptions::default();
+        Options {
+            rank,
+            ranks,
+            tier: Tier::default(),
+            dir: None,
+            memory_bytes_max: pool.memory_bytes_max,
+            chunk_bytes: pool.chunk_bytes,
+            prefault_bytes: pool.prefault_bytes,
+            local_bytes_max: 16 << 20,
+            cursors_max: pool.cursors_max,
+            record_bytes_max: counterfoil_log_core::BODY_BYTES_MAX,
+            keep: Keep::default(),
+            on_full: OnFull::default(),
+        }
+    }
+
+    /// Checks every limit.
+    ///
+    /// # Errors
+    /// Names the first option that is out of its limits, and says what it must be.
+    pub fn validate(&self) -> Result<(), OptionsError> {
+        let refuse = |option, value, rule| Err(OptionsError { option, value, rule });
+        if self.ranks == 0 {
+            return refuse("ranks", 0, "a job has at least one rank");
+        }
+        if self.rank.0 >= self.ranks {
+            return refuse("rank", self.rank.index(), "must be below the number of ranks");
+        }
+        if self.local_bytes_max < BLOCK_BYTES_MIN {
+            return refuse("local_bytes_max", self.local_bytes_max, "must be at least 4 KiB");
+        }
+        if self.record_bytes_max < self.chunk_bytes {
+            return refuse("record_bytes_max", self.record_bytes_max, "must be at least chunk_bytes");
+        }
+        if self.tier == Tier::ProcessCrashSafe && self.dir.is_none() {
+            return refuse("dir", 0, "the process-crash-safe tier needs a directory for its file");
+        }
+        self.pool().geometry()?;
+        self.local_pool().geometry()?;
+        Ok(())
+    }
+
+    pub(crate) fn pool(&self) -> PoolOptions {
+        PoolOptions {
+            memory_bytes_max: self.memory_bytes_max,
+            chunk_bytes: self.chunk_bytes,
+            prefault_bytes: self.prefault_bytes,
+            cursors_max: self.cursors_max,
+        }
+    }
+
+    pub(crate) fn local_pool(&self) -> PoolOptions {
+        let chunk_bytes = self.chunk_bytes.min(self.local_bytes_max.next_power_of_two() / 2).max(BLOCK_BYTES_MIN);
+        PoolOptions { memory_bytes_max: self.local_bytes_max, chunk_bytes, prefault_bytes: 0, cursors_max: 2 }
+    }
+}
