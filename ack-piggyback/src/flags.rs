@@ -1,0 +1,163 @@
+//! The two small fields of the wire header that steer everything else.
+
+use std::fmt;
+use std::ops::{BitOr, BitOrAssign};
+
+use zerocopy::{Immutable, IntoBytes, KnownLayout, TryFromBytes, Unaligned};
+
+/// What a header announces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, TryFromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(u8)]
+pub enum Kind {
+    /// An application's message: it has an SSN, and its payload follows.
+    Message = 1,
+    /// An explicit ack; nothing follows.
+    Ack = 2,
+    /// "Acknowledge up to this SSN, please"; nothing follows.
+    AckRequest = 3,
+    /// A protocol's own message; `tag` says which, its body follows.
+    Control = 4,
+}
+
+impl Kind {
+    pub(crate) const fn from_byte(byte: u8) -> Option<Kind> {
+        match byte {
+            1 => Some(Kind::Message),
+            2 => Some(Kind::Ack),
+            3 => Some(Kind::AckRequest),
+            4 => Some(Kind::Control),
+            _ => None,
+        }
+    }
+
+    /// The flags that a header of this kind may carry.
+    pub(crate) const fn flags_allowed(self) -> Flags {
+        match self {
+            Kind::Message => Flags::ALL,
+            Kind::Ack | Kind::AckRequest | Kind::Control => Flags::HAS_ACK,
+        }
+    }
+}
+
+/// A set of yes-or-no facts about a message.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub struct Flags(u16);
+
+impl Flags {
+    /// No flag.
+    pub const NONE: Flags = Flags(0);
+    /// Sent from the log, not by the application: a replay.
+    pub const REPLAYED: Flags = Flags(1);
+    /// Above [`AckPolicy::small_message_limit`](crate::AckPolicy::small_message_limit): wants an explicit ack
+    /// (unless it is also `LOGGED`).
+    pub const LARGE: Flags = Flags(1 << 1);
+    /// Already logged: the sender knows that the receiver is in a later epoch than its own, and so will keep
+    /// this message whatever is acknowledged. It needs no explicit ack. A replay of a logged message carries it
+    /// too.
+    pub const LOGGED: Flags = Flags(1 << 2);
+    /// The header's ack fields mean something. Set and cleared by the header itself.
+    pub const HAS_ACK: Flags = Flags(1 << 3);
+    /// The sender asks for an explicit ack of everything up to this message.
+    pub const ACK_REQUESTED: Flags = Flags(1 << 4);
+
+    const ALL: Flags = Flags(0b1_1111);
+
+    /// As they stand on the wire.
+    #[inline]
+    pub const fn bits(self) -> u16 {
+        self.0
+    }
+
+    /// Flags from their bits, or `None` if a bit is set that means nothing.
+    #[inline]
+    pub const fn from_bits(bits: u16) -> Option<Flags> {
+        if bits & !Self::ALL.0 == 0 { Some(Flags(bits)) } else { None }
+    }
+
+    /// Whether every flag of `other` is set.
+    #[inline]
+    pub const fn contains(self, other: Flags) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    /// The flags of either.
+    #[inline]
+    #[must_use]
+    pub const fn union(self, other: Flags) -> Flags {
+        Flags(self.0 | other.0)
+    }
+
+    /// The flags of both.
+    #[inline]
+    #[must_use]
+    pub const fn intersection(self, other: Flags) -> Flags {
+        Flags(self.0 & other.0)
+    }
+
+    /// These flags without those of `other`.
+    #[inline]
+    #[must_use]
+    pub const fn without(self, other: Flags) -> Flags {
+        Flags(self.0 & !other.0)
+    }
+}
+
+impl BitOr for Flags {
+    type Output = Flags;
+    fn bitor(self, other: Flags) -> Flags {
+        self.union(other)
+    }
+}
+
+impl BitOrAssign for Flags {
+    fn bitor_assign(&mut self, other: Flags) {
+        *self = self.union(other);
+    }
+}
+
+impl fmt::Debug for Flags {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const NAMES: [(Flags, &str); 5] = [
+            (Flags::REPLAYED, "REPLAYED"),
+            (Flags::LARGE, "LARGE"),
+            (Flags::LOGGED, "LOGGED"),
+            (Flags::HAS_ACK, "HAS_ACK"),
+            (Flags::ACK_REQUESTED, "ACK_REQUESTED"),
+        ];
+        let set = NAMES.iter().filter(|(flag, _)| self.contains(*flag)).map(|(_, name)| *name);
+        f.write_str("Flags(")?;
+        for (i, name) in set.enumerate() {
+            f.write_str(if i == 0 { "" } else { " | " })?;
+            f.write_str(name)?;
+        }
+        f.write_str(")")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bit_without_a_meaning_is_refused() {
+        assert_eq!(Flags::from_bits(0b11), Some(Flags::REPLAYED | Flags::LARGE));
+        for bit in 5..16 {
+            assert_eq!(Flags::from_bits(1 << bit), None);
+        }
+    }
+
+    #[test]
+    fn flags_are_printed_by_name() {
+        assert_eq!(format!("{:?}", Flags::LARGE | Flags::HAS_ACK), "Flags(LARGE | HAS_ACK)");
+        assert_eq!(format!("{:?}", Flags::NONE), "Flags()");
+    }
+
+    #[test]
+    fn every_kind_survives_its_byte() {
+        for byte in 0..=u8::MAX {
+            let kind = Kind::from_byte(byte);
+            assert_eq!(kind, Kind::try_read_from_bytes(&[byte]).ok());
+            assert_eq!(kind.map(|kind| kind as u8), kind.is_some().then_some(byte));
+        }
+    }
+}

@@ -1,0 +1,203 @@
+//! The wire header: what goes in comes out, and what comes from outside is checked byte by byte.
+#![allow(clippy::unwrap_used)]
+
+use counterfoil_ack_piggyback::{Ack, Flags, HeaderError, Kind, Origin, Stamp, WireHeader};
+use counterfoil_log_core::{Envelope, Epoch, Incarnation, Phase, Rank, Ssn};
+use proptest::prelude::*;
+
+fn ranks() -> impl Strategy<Value = Rank> {
+    (0..=Rank::MAX.0).prop_map(Rank)
+}
+
+fn origins() -> impl Strategy<Value = Origin> {
+    (any::<u32>(), 1..=Epoch::MAX.0, any::<u32>()).prop_map(|(incarnation, epoch, phase)| Origin {
+        incarnation: Incarnation(incarnation),
+        epoch: Epoch(epoch),
+        phase: Phase(phase),
+    })
+}
+
+fn acks() -> impl Strategy<Value = Option<Ack>> {
+    proptest::option::of(
+        (1..=Ssn::MAX.0, 1..=Epoch::MAX.0).prop_map(|(ssn, epoch)| Ack { ssn: Ssn(ssn), epoch: Epoch(epoch) }),
+    )
+}
+
+fn envelopes() -> impl Strategy<Value = Envelope> {
+    (ranks(), ranks(), any::<i32>(), any::<u32>(), any::<u64>())
+        .prop_map(|(source, destination, tag, comm, len)| Envelope { source, destination, tag, comm, len })
+}
+
+/// Flags that a sender may choose: all but `HAS_ACK`.
+fn flags() -> impl Strategy<Value = Flags> {
+    (0u16..32).prop_filter_map("known flags", Flags::from_bits).prop_map(|flags| flags.without(Flags::HAS_ACK))
+}
+
+fn messages() -> impl Strategy<Value = WireHeader> {
+    (envelopes(), 1..=Ssn::MAX.0, flags(), origins(), acks()).prop_map(|(envelope, ssn, flags, origin, ack)| {
+        WireHeader::message(&envelope, Stamp { ssn: Ssn(ssn), flags }, origin, ack)
+    })
+}
+
+/// Who sends, who receives, and the sender's state.
+fn ends() -> impl Strategy<Value = (Rank, Rank, Origin)> {
+    (ranks(), ranks(), origins())
+}
+
+fn headers() -> impl Strategy<Value = WireHeader> {
+    prop_oneof![
+        4 => messages(),
+        1 => (ends(), acks()).prop_filter_map("an ack", |((from, to, origin), ack)| {
+            Some(WireHeader::ack_only(from, to, origin, ack?))
+        }),
+        1 => (ends(), 1..=Ssn::MAX.0, acks())
+            .prop_map(|((from, to, origin), ssn, ack)| WireHeader::ack_request(from, to, origin, Ssn(ssn), ack)),
+        1 => (ends(), any::<i32>(), any::<u64>(), acks())
+            .prop_map(|((from, to, origin), tag, len, ack)| WireHeader::control(from, to, origin, tag, len, ack)),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn every_header_that_a_constructor_makes_survives_the_wire(header in headers(), rest in any::<Vec<u8>>()) {
+        let mut frame = header.as_bytes().to_vec();
+        frame.extend_from_slice(&rest);
+        let (parsed, after) = WireHeader::split(&frame).unwrap();
+        prop_assert_eq!(parsed, &header);
+        prop_assert_eq!(after, &rest);
+    }
+
+    #[test]
+    fn getters_return_what_a_message_was_made_of(
+        envelope in envelopes(), ssn in 1..=Ssn::MAX.0, flags in flags(), origin in origins(), ack in acks()
+    ) {
+        let header = WireHeader::message(&envelope, Stamp { ssn: Ssn(ssn), flags }, origin, ack);
+        prop_assert_eq!(header.kind(), Kind::Message);
+        prop_assert_eq!(header.envelope(), envelope);
+        prop_assert_eq!(header.ssn(), Ssn(ssn));
+        prop_assert_eq!(header.origin(), origin);
+        prop_assert_eq!(header.ack(), ack);
+        prop_assert_eq!(header.flags().without(Flags::HAS_ACK), flags);
+    }
+
+    #[test]
+    fn a_refreshed_header_differs_in_what_changes_and_in_nothing_else(
+        header in messages(), incarnation in any::<u32>(), ack in acks(), flags in flags()
+    ) {
+        let fresh = header.refreshed(Incarnation(incarnation), ack, flags);
+        prop_assert_eq!(fresh.incarnation(), Incarnation(incarnation));
+        prop_assert_eq!(fresh.ack(), ack);
+        let of_the_message = Flags::LARGE | Flags::HAS_ACK;
+        prop_assert_eq!(fresh.flags().without(of_the_message), flags.without(of_the_message));
+        prop_assert_eq!(fresh.flags().contains(Flags::LARGE), header.flags().contains(Flags::LARGE));
+        prop_assert_eq!(fresh.refreshed(header.incarnation(), header.ack(), header.flags()), header);
+    }
+
+    #[test]
+    fn bytes_from_outside_never_panic(bytes in any::<[u8; 80]>(), len in 0usize..80) {
+        let _ = WireHeader::parse(&bytes[..len]);
+    }
+}
+
+fn example() -> WireHeader {
+    let envelope = Envelope { source: Rank(3), destination: Rank(4), tag: -5, comm: 6, len: 7 };
+    let origin = Origin { incarnation: Incarnation(8), epoch: Epoch(9), phase: Phase(10) };
+    let stamp = Stamp { ssn: Ssn(11), flags: Flags::LARGE };
+    WireHeader::message(&envelope, stamp, origin, Some(Ack { ssn: Ssn(12), epoch: Epoch(13) }))
+}
+
+#[test]
+fn the_bytes_are_where_the_table_says() {
+    let mut expected = vec![b'C', b'F', 1, 1, 0b1010, 0, 64, 0];
+    for word in [3, 4, 8, 9, 10, -5i32 as u32, 6, 13] {
+        expected.extend_from_slice(&word.to_le_bytes());
+    }
+    for word in [7u64, 11, 12] {
+        expected.extend_from_slice(&word.to_le_bytes());
+    }
+    assert_eq!(example().as_bytes(), expected);
+}
+
+#[test]
+fn a_header_cut_short_anywhere_is_refused() {
+    let header = example();
+    for len in 0..WireHeader::LEN {
+        let cut = WireHeader::parse(&header.as_bytes()[..len]);
+        assert_eq!(cut, Err(HeaderError::TooShort { len, needed: WireHeader::LEN }));
+    }
+}
+
+/// The first eight bytes say what the rest means: no flip of one bit there goes unnoticed, except of a flag that
+/// contradicts nothing. Behind them every value within the limits of its noun is a header, though another one.
+#[test]
+fn a_flip_of_any_bit_of_any_byte_is_refused_by_its_place_or_read_as_another_header() {
+    let header = example();
+    for byte in 0..WireHeader::LEN {
+        for bit in 0..8 {
+            let mut bytes = header.as_bytes().to_vec();
+            bytes[byte] ^= 1 << bit;
+            match WireHeader::parse(&bytes) {
+                Ok(parsed) => {
+                    assert!(byte >= 8 || byte == 4, "byte {byte}, bit {bit} went unnoticed: {parsed:?}");
+                    assert_ne!(parsed, &header);
+                    assert_eq!(parsed.as_bytes(), bytes);
+                }
+                Err(error) => {
+                    // Kind and flags say what other fields may hold: a contradiction is seen at the other field.
+                    let contradicts = (3..6).contains(&byte) && error.offset() > byte;
+                    let field = error.offset()..error.offset() + 8;
+                    assert!(contradicts || field.contains(&byte), "byte {byte}, bit {bit}: {error}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn errors_say_which_byte_and_what_was_expected() {
+    let altered = |at: usize, with: &[u8]| {
+        let mut bytes = example().as_bytes().to_vec();
+        bytes[at..at + with.len()].copy_from_slice(with);
+        WireHeader::parse(&bytes).unwrap_err().to_string()
+    };
+    assert_eq!(altered(0, b"XX"), "byte 0: expected the magic 0x4643, found 0x5858");
+    assert_eq!(altered(2, &[2]), "byte 2: expected version 1, found 2");
+    assert_eq!(altered(3, &[9]), "byte 3: expected a kind from 1 to 4, found 9");
+    assert_eq!(altered(5, &[1]), "byte 4: expected flags within 0x001f, found 0x010a");
+    assert_eq!(altered(6, &[72]), "byte 6: expected a header length of 64, found 72");
+    assert_eq!(altered(8, &[255; 4]), "byte 8: expected a source rank from 0 to 4294967294, found 4294967295");
+    assert_eq!(altered(20, &[0; 4]), "byte 20: expected an epoch from 1 to 4294967294, found 0");
+    assert!(altered(48, &[0; 8]).starts_with("byte 48: expected an SSN from 1 to "));
+    assert!(altered(56, &[255; 8]).starts_with("byte 56: expected an acked SSN from 1 to "));
+}
+
+#[test]
+fn ack_fields_and_the_flag_that_announces_them_agree() {
+    let with = |at: usize, byte: u8, ack: Option<Ack>| {
+        let mut bytes = example().refreshed(Incarnation(8), ack, Flags::NONE).as_bytes().to_vec();
+        bytes[at] = byte;
+        WireHeader::parse(&bytes).map(WireHeader::ack).map_err(|error| error.offset())
+    };
+    let ack = Ack { ssn: Ssn(12), epoch: Epoch(13) };
+    assert_eq!(with(36, 13, Some(ack)), Ok(Some(ack)));
+    assert_eq!(with(36, 0, Some(ack)), Err(36));
+    assert_eq!(with(56, 0, Some(ack)), Err(56));
+    assert_eq!(with(36, 0, None), Ok(None));
+    assert_eq!(with(36, 13, None), Err(36));
+    assert_eq!(with(56, 12, None), Err(56));
+}
+
+#[test]
+fn each_kind_carries_only_what_it_means() {
+    let (from, to, origin) = (Rank(0), Rank(1), Origin::default());
+    let ack = Ack { ssn: Ssn(1), epoch: Epoch(1) };
+    let mut bytes = WireHeader::ack_only(from, to, origin, ack).as_bytes().to_vec();
+    bytes[4] = 0;
+    assert_eq!(WireHeader::parse(&bytes), Err(HeaderError::NoAck));
+    bytes[4] = (Flags::HAS_ACK | Flags::LARGE).bits() as u8;
+    assert_eq!(WireHeader::parse(&bytes), Err(HeaderError::Flags { found: 10, allowed: 8 }));
+
+    let request = WireHeader::ack_request(from, to, origin, Ssn(5), None);
+    assert_eq!((request.kind(), request.ssn(), request.ack()), (Kind::AckRequest, Ssn(5), None));
+    assert_eq!(request.refreshed(Incarnation(0), None, Flags::LOGGED).flags(), Flags::NONE);
+}
