@@ -1,0 +1,74 @@
+//! The project's own tasks: `cargo xtask test`, `cargo xtask soak demo`, `cargo xtask bench`.
+//!
+//! Each task is a module; this file only reads the command line.
+#![forbid(unsafe_code)]
+// A task's only product is what it prints.
+#![allow(clippy::print_stdout)]
+
+mod bench;
+mod soak;
+mod table;
+mod test;
+mod workspace;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use workspace::{TaskError, Workspace};
+
+/// Tasks of the Counterfoil workspace.
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+struct Arguments {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Debug, Subcommand)]
+enum Task {
+    /// Check everything that a change has to pass; the last line is `N passed, N failed`
+    Test(test::Options),
+    /// Run something many times with random parameters, and check every run
+    #[command(subcommand)]
+    Soak(Soak),
+    /// Run the benchmarks, and print their tables
+    Bench(bench::Options),
+}
+
+#[derive(Debug, Subcommand)]
+enum Soak {
+    /// `counterfoil demo` with random kills, workloads, rank counts, checkpoints and tiers
+    Demo(soak::Options),
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let passed = Workspace::load().and_then(|workspace| match &arguments.task {
+        Task::Test(options) => test::run(&workspace, options),
+        Task::Soak(Soak::Demo(options)) => soak::run(&workspace, options),
+        Task::Bench(options) => bench::run(&workspace, options),
+    });
+    match passed {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => report(&error),
+    }
+}
+
+fn report(error: &TaskError) -> ExitCode {
+    eprintln!("xtask: {error}");
+    ExitCode::FAILURE
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::Arguments;
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        Arguments::command().debug_assert();
+    }
+}

@@ -1,0 +1,60 @@
+//! SplitMix64 (Steele, Lea and Flood, OOPSLA 2014): small, and the same on every machine for ever.
+
+/// A generator whose numbers follow from its seed alone.
+#[derive(Debug)]
+pub(super) struct SplitMix64 {
+    state: u64,
+}
+
+impl SplitMix64 {
+    pub(super) fn new(seed: u64) -> Self {
+        Self { state: seed }
+    }
+
+    pub(super) fn next_u64(&mut self) -> u64 {
+        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.state;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// A number from `first` to `last`, both included. `first` must not be above `last`.
+    pub(super) fn within(&mut self, first: u32, last: u32) -> u32 {
+        debug_assert!(first <= last, "{first}..={last} is empty");
+        let span = u64::from(last - first) + 1;
+        // The bias of a remainder is below 2^-32 here.
+        let offset = self.next_u64() % span;
+        first + u32::try_from(offset).expect("the remainder is at most last - first")
+    }
+
+    /// One of `choices`, which must not be empty.
+    pub(super) fn pick<T: Copy>(&mut self, choices: &[T]) -> T {
+        let last = u32::try_from(choices.len() - 1).expect("a short list");
+        choices[self.within(0, last) as usize]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::SplitMix64;
+
+    #[test]
+    fn the_published_numbers_come_out() {
+        // The reference implementation's first outputs for the seed 1234567.
+        let mut random = SplitMix64::new(1_234_567);
+        let first: Vec<u64> = (0..3).map(|_| random.next_u64()).collect();
+        assert_eq!(first, [6_457_827_717_110_365_317, 3_203_168_211_198_807_973, 9_817_491_932_198_370_423]);
+    }
+
+    #[test]
+    fn both_ends_of_a_range_are_drawn_and_nothing_outside() {
+        let mut random = SplitMix64::new(7);
+        let mut seen = [0_u32; 3];
+        for _ in 0..300 {
+            seen[random.within(4, 6) as usize - 4] += 1;
+        }
+        assert!(seen.iter().all(|&count| count > 50), "{seen:?}");
+        assert_eq!(random.within(9, 9), 9);
+    }
+}

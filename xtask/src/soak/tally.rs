@@ -1,0 +1,204 @@
+//! Adds the verdicts up: over all runs, and by each of the things that were drawn.
+
+use serde_json::{Value, json};
+
+use super::draw::Parameters;
+use super::verdict::{RECOVERY_PARTS, RecoveryMs, Verdict};
+use crate::table::Table;
+
+/// All verdicts so far.
+#[derive(Debug, Default)]
+pub(super) struct Tally {
+    all: Group,
+    /// By what was drawn, then by its value; both in the order of first appearance until sorted.
+    groups: Vec<(&'static str, String, Group)>,
+}
+
+/// The runs that have something in common.
+#[derive(Debug, Default)]
+struct Group {
+    runs: u64,
+    wrong: u64,
+    kills: u64,
+    kills_in_traffic: u64,
+    recovery_ms: Vec<RecoveryMs>,
+}
+
+impl Tally {
+    /// Counts one run.
+    pub(super) fn add(&mut self, parameters: &Parameters, verdict: &Verdict) {
+        self.all.add(verdict);
+        for (by, value) in [
+            ("kills", parameters.pattern.to_string()),
+            ("workload", parameters.workload.to_string()),
+            ("tier", parameters.tier.to_string()),
+            ("checkpoints", parameters.checkpoints()),
+            ("ranks", parameters.ranks.to_string()),
+        ] {
+            self.group(by, value).add(verdict);
+        }
+    }
+
+    fn group(&mut self, by: &'static str, value: String) -> &mut Group {
+        let found = self.groups.iter().position(|(other, other_value, _)| *other == by && *other_value == value);
+        let index = found.unwrap_or_else(|| {
+            self.groups.push((by, value, Group::default()));
+            self.groups.len() - 1
+        });
+        &mut self.groups[index].2
+    }
+
+    /// The share of all kills that fell between the victim's first and last message; 0 without kills.
+    pub(super) fn kills_in_traffic(&self) -> f64 {
+        self.all.kills_in_traffic_share()
+    }
+
+    /// One row for all runs and one for each group.
+    pub(super) fn table(&self) -> Table {
+        let heading = ["by", "", "runs", "wrong", "kills", "in traffic"];
+        let mut table = Table::new(heading.into_iter().chain(RECOVERY_PARTS));
+        for (by, value, group) in self.rows() {
+            let mut row = vec![
+                by.to_owned(),
+                value.to_owned(),
+                group.runs.to_string(),
+                group.wrong.to_string(),
+                group.kills.to_string(),
+                format!("{:.1} %", group.kills_in_traffic_share() * 100.0),
+            ];
+            row.extend((0..RECOVERY_PARTS.len()).map(|part| {
+                let times = group.times(part);
+                match (percentile(&times, 50), percentile(&times, 95)) {
+                    (Some(median), Some(p95)) => format!("{median:.1} / {p95:.1}"),
+                    _ => "-".to_owned(),
+                }
+            }));
+            table.row(row);
+        }
+        table
+    }
+
+    /// The same numbers as a list of objects.
+    pub(super) fn to_json(&self) -> Value {
+        self.rows()
+            .map(|(by, value, group)| {
+                let parts = RECOVERY_PARTS.iter().enumerate().map(|(part, name)| {
+                    let times = group.times(part);
+                    let summary = json!({
+                        "count": times.len(),
+                        "median": percentile(&times, 50),
+                        "p95": percentile(&times, 95),
+                    });
+                    ((*name).to_owned(), summary)
+                });
+                json!({
+                    "by": by,
+                    "value": value,
+                    "runs": group.runs,
+                    "wrong": group.wrong,
+                    "kills": group.kills,
+                    "kills_in_traffic": group.kills_in_traffic,
+                    "recovery_ms": parts.collect::<serde_json::Map<_, _>>(),
+                })
+            })
+            .collect()
+    }
+
+    /// All runs first, then the groups, those of one kind together and sorted by value.
+    fn rows(&self) -> impl Iterator<Item = (&str, &str, &Group)> {
+        let mut kinds: Vec<&str> = Vec::new();
+        for (by, _, _) in &self.groups {
+            if !kinds.contains(by) {
+                kinds.push(by);
+            }
+        }
+        let mut groups: Vec<_> = self.groups.iter().collect();
+        groups.sort_by_key(|(by, value, _)| (kinds.iter().position(|kind| kind == by), value.as_str()));
+        let groups = groups.into_iter().map(|(by, value, group)| (*by, value.as_str(), group));
+        std::iter::once(("all", "", &self.all)).chain(groups)
+    }
+}
+
+impl Group {
+    fn add(&mut self, verdict: &Verdict) {
+        self.runs += 1;
+        self.wrong += u64::from(!verdict.problems.is_empty());
+        self.kills += verdict.kills;
+        self.kills_in_traffic += verdict.kills_in_traffic;
+        self.recovery_ms.extend(&verdict.recovery_ms);
+    }
+
+    #[allow(clippy::cast_precision_loss)] // counts are far below 2^53
+    fn kills_in_traffic_share(&self) -> f64 {
+        if self.kills == 0 { 0.0 } else { self.kills_in_traffic as f64 / self.kills as f64 }
+    }
+
+    /// The times of one part of the recoveries, ascending.
+    fn times(&self, part: usize) -> Vec<f64> {
+        let mut times: Vec<f64> = self.recovery_ms.iter().filter_map(|ms| ms[part]).collect();
+        times.sort_by(f64::total_cmp);
+        times
+    }
+}
+
+/// Nearest rank: the smallest value with at least `percent` per cent of all values at or below it.
+fn percentile(ascending: &[f64], percent: usize) -> Option<f64> {
+    let rank = (ascending.len() * percent).div_ceil(100);
+    ascending.get(rank.checked_sub(1)?).copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::random::SplitMix64;
+    use super::*;
+
+    fn verdict(problems: &[&str], kills: u64, in_traffic: u64, detect: f64) -> Verdict {
+        Verdict {
+            problems: problems.iter().map(|&problem| problem.to_owned()).collect(),
+            kills,
+            kills_in_traffic: in_traffic,
+            recovery_ms: vec![[Some(detect), None, None, None]],
+        }
+    }
+
+    #[test]
+    fn percentiles_are_values_that_occurred() {
+        let hundred: Vec<f64> = (1..=100).map(f64::from).collect();
+        assert_eq!(percentile(&hundred, 50), Some(50.0));
+        assert_eq!(percentile(&hundred, 95), Some(95.0));
+        assert_eq!(percentile(&[7.0], 95), Some(7.0));
+        assert_eq!(percentile(&[1.0, 2.0, 3.0], 50), Some(2.0));
+        assert_eq!(percentile(&[], 50), None);
+    }
+
+    #[test]
+    fn no_kill_at_all_is_no_kill_in_traffic() {
+        assert_eq!(Tally::default().kills_in_traffic(), 0.0);
+    }
+
+    #[test]
+    fn each_run_counts_once_in_all_and_once_in_each_kind() {
+        let mut tally = Tally::default();
+        let mut random = SplitMix64::new(5);
+        for run in 0..60 {
+            let problems: &[&str] = if run == 9 { &["lost is 1"] } else { &[] };
+            let parameters = Parameters::draw(&mut random);
+            tally.add(&parameters, &verdict(problems, 2, 1, f64::from(run)));
+        }
+        assert_eq!(tally.kills_in_traffic(), 0.5);
+        let report = tally.to_json();
+        let rows = report.as_array().unwrap();
+        assert_eq!(rows[0]["runs"], 60);
+        assert_eq!(rows[0]["wrong"], 1);
+        assert_eq!(rows[0]["recovery_ms"]["detect"]["median"], 29.0);
+        assert_eq!(rows[0]["recovery_ms"]["replay"]["median"], Value::Null);
+        for kind in ["kills", "workload", "tier", "checkpoints", "ranks"] {
+            let of_kind = rows.iter().filter(|row| row["by"] == kind);
+            let runs: u64 = of_kind.map(|row| row["runs"].as_u64().unwrap()).sum();
+            assert_eq!(runs, 60, "{kind}");
+        }
+        let table = tally.table().to_string();
+        assert!(table.contains("process-crash-safe"), "{table}");
+        assert!(table.contains("29.0 / 56.0"), "{table}");
+    }
+}
