@@ -1,0 +1,250 @@
+//! Collectives, made of point-to-point messages over any [`Communicator`].
+//!
+//! | call | algorithm | messages that a rank sends, of `p` |
+//! |---|---|---|
+//! | [`barrier`] | dissemination | log2 p, rounded up |
+//! | [`bcast`] | binomial tree | at most log2 p, rounded up |
+//! | [`reduce`] | binomial tree to rank 0, then one message to the root | at most 1 |
+//! | [`allreduce`] | reduce to rank 0, bcast from there | at most 1 + log2 p |
+//! | [`gather`], [`scatter`] | straight to or from the root | 1, or p - 1 on the root |
+//! | [`allgather`] | ring | p - 1 |
+//! | [`alltoall`], [`alltoallv`] | pairwise exchange | p - 1 |
+//!
+//! Which message is received from whom is fixed by rank and number of ranks alone: no wildcard, no determinant.
+//! Reductions combine in one fixed order, so that a run gives the same bits as every other.
+//!
+//! Programs call them as methods of [`Communicator`].
+
+mod reduction;
+
+use std::mem::size_of_val;
+
+use bytes::Bytes;
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+use crate::Error;
+use crate::communicator::{CallError, Communicator, InternalTag};
+
+pub use reduction::{allreduce, reduce};
+pub(crate) use reduction::{combine_f64, combine_u64};
+
+/// Returns once every rank has called it (Hensgen, Finkel and Manber 1988, dissemination barrier): in round k each
+/// rank tells the one 2^k further and hears from the one 2^k before.
+///
+/// # Errors
+/// Those of the communicator.
+pub fn barrier<C: Communicator + ?Sized>(comm: &mut C) -> Result<(), Error> {
+    let tag = comm.begin_collective();
+    let (rank, size) = (comm.rank(), comm.size());
+    let mut distance = 1;
+    while distance < size {
+        let from = rotate(rank, size - distance, size);
+        exchange(comm, tag, rotate(rank, distance, size), &[], from)?;
+        distance = distance.saturating_mul(2);
+    }
+    Ok(())
+}
+
+/// Gives every rank the `payload` of rank `root`. See [`Communicator::bcast`].
+///
+/// # Errors
+/// [`CallError::NoSuchRank`] and those of the communicator.
+pub fn bcast<C: Communicator + ?Sized>(comm: &mut C, root: u32, payload: &[u8]) -> Result<Bytes, Error> {
+    CallError::check_rank("bcast", root, comm.size())?;
+    let tag = comm.begin_collective();
+    spread(comm, tag, root, payload)
+}
+
+/// As [`bcast`], into `values`. See [`Communicator::bcast_f64`].
+///
+/// # Errors
+/// [`CallError::NoSuchRank`], [`CallError::LengthMismatch`] and those of the communicator.
+pub fn bcast_values<C, T>(comm: &mut C, root: u32, values: &mut [T]) -> Result<(), Error>
+where
+    C: Communicator + ?Sized,
+    T: FromBytes + IntoBytes + Immutable,
+{
+    CallError::check_rank("bcast", root, comm.size())?;
+    let tag = comm.begin_collective();
+    let payload = spread(comm, tag, root, values.as_bytes())?;
+    fill("bcast", root, values, &payload)
+}
+
+/// Gives rank `root` the `block` of every rank. See [`Communicator::gather`].
+///
+/// # Errors
+/// [`CallError::NoSuchRank`] and those of the communicator.
+pub fn gather<C: Communicator + ?Sized>(comm: &mut C, root: u32, block: &[u8]) -> Result<Option<Vec<Bytes>>, Error> {
+    CallError::check_rank("gather", root, comm.size())?;
+    let tag = comm.begin_collective();
+    if comm.rank() != root {
+        send_internal(comm, root, tag, block)?;
+        return Ok(None);
+    }
+    let blocks = (0..comm.size()).map(|source| {
+        if source == root { Ok(Bytes::copy_from_slice(block)) } else { receive_internal(comm, source, tag) }
+    });
+    blocks.collect::<Result<_, _>>().map(Some)
+}
+
+/// Gives each rank its block of those that rank `root` passes. See [`Communicator::scatter`].
+///
+/// # Errors
+/// [`CallError::NoSuchRank`], on the root [`CallError::BlockCount`], and those of the communicator.
+pub fn scatter<C: Communicator + ?Sized>(comm: &mut C, root: u32, blocks: &[&[u8]]) -> Result<Bytes, Error> {
+    CallError::check_rank("scatter", root, comm.size())?;
+    if comm.rank() != root {
+        let tag = comm.begin_collective();
+        return receive_internal(comm, root, tag);
+    }
+    check_blocks("scatter", blocks, comm.size())?;
+    let tag = comm.begin_collective();
+    let mut own = Bytes::new();
+    for (to, block) in (0..).zip(blocks) {
+        if to == root {
+            own = Bytes::copy_from_slice(block);
+        } else {
+            send_internal(comm, to, tag, block)?;
+        }
+    }
+    Ok(own)
+}
+
+/// Gives every rank the `block` of every rank. See [`Communicator::allgather`].
+///
+/// A ring: in step k each rank passes on to its right neighbour the block that it got from the left in step k - 1.
+///
+/// # Errors
+/// Those of the communicator.
+pub fn allgather<C: Communicator + ?Sized>(comm: &mut C, block: &[u8]) -> Result<Vec<Bytes>, Error> {
+    let tag = comm.begin_collective();
+    let (rank, size) = (comm.rank(), comm.size());
+    let (right, left) = (rotate(rank, 1, size), rotate(rank, size - 1, size));
+    let mut blocks = vec![Bytes::new(); size as usize];
+    let mut passing = Bytes::copy_from_slice(block);
+    blocks[rank as usize] = passing.clone();
+    for step in 1..size {
+        passing = exchange(comm, tag, right, &passing, left)?;
+        blocks[rotate(rank, size - step, size) as usize] = passing.clone();
+    }
+    Ok(blocks)
+}
+
+/// Exchanges equal blocks between all pairs. See [`Communicator::alltoall`].
+///
+/// # Errors
+/// [`CallError::UnequalBlocks`], [`CallError::LengthMismatch`] and those of the communicator.
+pub fn alltoall<C: Communicator + ?Sized>(comm: &mut C, blocks: &[u8]) -> Result<Vec<u8>, Error> {
+    let size = comm.size();
+    let block_len = blocks.len() / size as usize;
+    if block_len * size as usize != blocks.len() {
+        return Err(CallError::UnequalBlocks { call: "alltoall", len: blocks.len(), size }.into());
+    }
+    let tag = comm.begin_collective();
+    let block = |rank: u32| &blocks[rank as usize * block_len..][..block_len];
+    let received = exchange_pairwise(comm, tag, block)?;
+    let mut result = Vec::with_capacity(blocks.len());
+    for (peer, received) in (0..).zip(&received) {
+        if received.len() != block_len {
+            let (expected, actual) = (block_len, received.len());
+            return Err(CallError::LengthMismatch { call: "alltoall", peer, expected, actual }.into());
+        }
+        result.extend_from_slice(received);
+    }
+    Ok(result)
+}
+
+/// Exchanges blocks of any lengths between all pairs. See [`Communicator::alltoallv`].
+///
+/// # Errors
+/// [`CallError::BlockCount`] and those of the communicator.
+pub fn alltoallv<C: Communicator + ?Sized>(comm: &mut C, blocks: &[&[u8]]) -> Result<Vec<Bytes>, Error> {
+    check_blocks("alltoallv", blocks, comm.size())?;
+    let tag = comm.begin_collective();
+    exchange_pairwise(comm, tag, |rank| blocks[rank as usize])
+}
+
+/// Binomial tree from `root`: with ranks counted from the root, a rank hears from the one without its lowest bit and
+/// tells those that differ in one bit below.
+fn spread<C>(comm: &mut C, tag: InternalTag, root: u32, payload: &[u8]) -> Result<Bytes, Error>
+where
+    C: Communicator + ?Sized,
+{
+    let size = comm.size();
+    let place = rotate(comm.rank(), size - root, size);
+    let payload = match place {
+        0 => Bytes::copy_from_slice(payload),
+        _ => receive_internal(comm, rotate(place & (place - 1), root, size), tag)?,
+    };
+    let bits = if place == 0 { u32::BITS } else { place.trailing_zeros() };
+    for bit in (0..bits).rev().map(|shift| 1 << shift) {
+        if bit < size - place {
+            send_internal(comm, rotate(place + bit, root, size), tag, &payload)?;
+        }
+    }
+    Ok(payload)
+}
+
+/// Pairwise exchange: in step k each rank sends to the one k further and receives from the one k before.
+fn exchange_pairwise<'a, C>(
+    comm: &mut C,
+    tag: InternalTag,
+    block: impl Fn(u32) -> &'a [u8],
+) -> Result<Vec<Bytes>, Error>
+where
+    C: Communicator + ?Sized,
+{
+    let (rank, size) = (comm.rank(), comm.size());
+    let mut received = vec![Bytes::new(); size as usize];
+    received[rank as usize] = Bytes::copy_from_slice(block(rank));
+    for step in 1..size {
+        let (to, from) = (rotate(rank, step, size), rotate(rank, size - step, size));
+        received[from as usize] = exchange(comm, tag, to, block(to), from)?;
+    }
+    Ok(received)
+}
+
+fn exchange<C>(comm: &mut C, tag: InternalTag, to: u32, payload: &[u8], from: u32) -> Result<Bytes, Error>
+where
+    C: Communicator + ?Sized,
+{
+    let receive = comm.irecv_internal(from, tag)?;
+    send_internal(comm, to, tag, payload)?;
+    Ok(comm.wait(receive)?.1)
+}
+
+fn send_internal<C>(comm: &mut C, to: u32, tag: InternalTag, payload: &[u8]) -> Result<(), Error>
+where
+    C: Communicator + ?Sized,
+{
+    let request = comm.isend_internal(to, tag, payload)?;
+    comm.wait(request)?;
+    Ok(())
+}
+
+fn receive_internal<C: Communicator + ?Sized>(comm: &mut C, from: u32, tag: InternalTag) -> Result<Bytes, Error> {
+    let request = comm.irecv_internal(from, tag)?;
+    Ok(comm.wait(request)?.1)
+}
+
+/// `(rank + by) mod size`, where neither is larger than `size`; exact for every u32.
+fn rotate(rank: u32, by: u32, size: u32) -> u32 {
+    // A remainder below a u32 fits one.
+    ((u64::from(rank) + u64::from(by)) % u64::from(size)) as u32
+}
+
+fn check_blocks(call: &'static str, blocks: &[&[u8]], size: u32) -> Result<(), CallError> {
+    if blocks.len() == size as usize { Ok(()) } else { Err(CallError::BlockCount { call, blocks: blocks.len(), size }) }
+}
+
+fn fill<T>(call: &'static str, peer: u32, values: &mut [T], received: &[u8]) -> Result<(), Error>
+where
+    T: FromBytes + IntoBytes + Immutable,
+{
+    if received.len() != size_of_val(values) {
+        let (expected, actual) = (size_of_val(values), received.len());
+        return Err(CallError::LengthMismatch { call, peer, expected, actual }.into());
+    }
+    values.as_mut_bytes().copy_from_slice(received);
+    Ok(())
+}

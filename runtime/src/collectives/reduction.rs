@@ -1,0 +1,115 @@
+//! Reductions: in rank order, in a tree that depends on the number of ranks alone.
+
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unalign};
+
+use super::{fill, receive_internal, send_internal, spread};
+use crate::Error;
+use crate::communicator::{CallError, Communicator, InternalTag, Reduction};
+
+/// Combines `values` of all ranks into those of rank `root`. See [`Communicator::reduce_f64`].
+///
+/// `combine(left, right)` must be associative up to rounding; it needn't be commutative: `left` is always of lower
+/// ranks.
+///
+/// # Errors
+/// [`CallError::NoSuchRank`], [`CallError::LengthMismatch`] and those of the communicator.
+pub fn reduce<C, T>(comm: &mut C, root: u32, values: &mut [T], combine: fn(T, T) -> T) -> Result<(), Error>
+where
+    C: Communicator + ?Sized,
+    T: FromBytes + IntoBytes + Immutable + KnownLayout + Copy,
+{
+    CallError::check_rank("reduce", root, comm.size())?;
+    let tag = comm.begin_collective();
+    let combined = combine_to_first("reduce", comm, tag, values, combine)?;
+    // The tree ends at rank 0 whatever the root, so that the order of operations doesn't depend on the root.
+    match (combined, comm.rank() == root) {
+        (Some(combined), true) => values.copy_from_slice(&combined),
+        (Some(combined), false) => send_internal(comm, root, tag, combined.as_bytes())?,
+        (None, true) => {
+            let result = receive_internal(comm, 0, tag)?;
+            fill("reduce", 0, values, &result)?;
+        }
+        (None, false) => {}
+    }
+    Ok(())
+}
+
+/// Combines `values` of all ranks, into those of all. See [`Communicator::allreduce_f64`].
+///
+/// # Errors
+/// [`CallError::LengthMismatch`] and those of the communicator.
+pub fn allreduce<C, T>(comm: &mut C, values: &mut [T], combine: fn(T, T) -> T) -> Result<(), Error>
+where
+    C: Communicator + ?Sized,
+    T: FromBytes + IntoBytes + Immutable + KnownLayout + Copy,
+{
+    let tag = comm.begin_collective();
+    let combined = combine_to_first("allreduce", comm, tag, values, combine)?;
+    let payload = spread(comm, tag, 0, combined.as_deref().unwrap_or_default().as_bytes())?;
+    fill("allreduce", 0, values, &payload)
+}
+
+/// How `reduction` combines two `f64`.
+pub(crate) fn combine_f64(reduction: Reduction) -> fn(f64, f64) -> f64 {
+    // Not f64::min and f64::max: which zero those give is left open, and results must be the same bit by bit.
+    match reduction {
+        Reduction::Sum => |left, right| left + right,
+        Reduction::Min => |left, right| {
+            if right.total_cmp(&left).is_lt() { right } else { left }
+        },
+        Reduction::Max => |left, right| {
+            if right.total_cmp(&left).is_gt() { right } else { left }
+        },
+    }
+}
+
+/// How `reduction` combines two `u64`.
+pub(crate) fn combine_u64(reduction: Reduction) -> fn(u64, u64) -> u64 {
+    match reduction {
+        Reduction::Sum => u64::wrapping_add,
+        Reduction::Min => Ord::min,
+        Reduction::Max => Ord::max,
+    }
+}
+
+/// Binomial tree to rank 0, which alone gets the result. A rank combines the ranks from itself up, nearest first, and
+/// hands them to the one without its lowest bit.
+fn combine_to_first<C, T>(
+    call: &'static str,
+    comm: &mut C,
+    tag: InternalTag,
+    values: &[T],
+    combine: fn(T, T) -> T,
+) -> Result<Option<Vec<T>>, Error>
+where
+    C: Communicator + ?Sized,
+    T: FromBytes + IntoBytes + Immutable + KnownLayout + Copy,
+{
+    let (rank, size) = (comm.rank(), comm.size());
+    let mut combined = values.to_vec();
+    let bits = if rank == 0 { u32::BITS } else { rank.trailing_zeros() };
+    for bit in (0..bits).map(|shift| 1u32 << shift).take_while(|bit| *bit < size - rank) {
+        let peer = rank + bit;
+        let received = receive_internal(comm, peer, tag)?;
+        let higher: &[Unalign<T>] = values_of(call, peer, combined.len(), &received)?;
+        for (left, right) in combined.iter_mut().zip(higher) {
+            *left = combine(*left, right.get());
+        }
+    }
+    if rank == 0 {
+        return Ok(Some(combined));
+    }
+    send_internal(comm, rank & (rank - 1), tag, combined.as_bytes())?;
+    Ok(None)
+}
+
+/// `received` as `count` values, which may lie at any address.
+fn values_of<'a, T>(call: &'static str, peer: u32, count: usize, received: &'a [u8]) -> Result<&'a [Unalign<T>], Error>
+where
+    T: FromBytes + Immutable + KnownLayout,
+{
+    <[Unalign<T>]>::ref_from_bytes_with_elems(received, count).map_err(|_| {
+        let expected = count * size_of::<T>();
+        CallError::LengthMismatch { call, peer, expected, actual: received.len() }.into()
+    })
+}

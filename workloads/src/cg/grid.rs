@@ -1,0 +1,167 @@
+//! The 2-D process grid, and which part of matrix and vectors each process has.
+//!
+//! There are as many process columns as rows, or twice as many. Rows of the matrix are cut into one block for each
+//! process row. Its columns are cut in the same places, and with twice as many process columns each of these blocks
+//! is halved. So what a process row has summed up, in a matrix-vector product, is what some process column needs as
+//! the next vector: each process has exactly one partner to swap with (the 'transpose exchange').
+
+use std::ops::Range;
+
+use crate::RanksError;
+
+/// One process's place in the grid.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Grid {
+    /// The matrix has `order` rows and columns.
+    order: usize,
+    process_rows: u32,
+    process_columns: u32,
+    row: u32,
+    column: u32,
+}
+
+impl Grid {
+    /// The place of `rank` among `ranks`, for a matrix of `order` rows and columns.
+    pub(super) fn new(order: usize, rank: u32, ranks: u32) -> Result<Grid, RanksError> {
+        if !ranks.is_power_of_two() {
+            return Err(RanksError::NotPowerOfTwo { ranks });
+        }
+        let process_rows = 1 << (ranks.ilog2() / 2);
+        let process_columns = ranks / process_rows;
+        let (row, column) = (rank / process_columns, rank % process_columns);
+        Ok(Grid { order, process_rows, process_columns, row, column })
+    }
+
+    /// Whether a block of rows serves two process columns, half each.
+    fn halved(&self) -> bool {
+        self.process_columns != self.process_rows
+    }
+
+    /// The matrix rows of this process.
+    pub(super) fn rows(&self) -> Range<usize> {
+        self.block(self.row)
+    }
+
+    /// The matrix columns of this process, and so its part of every vector.
+    pub(super) fn columns(&self) -> Range<usize> {
+        if !self.halved() {
+            return self.block(self.column);
+        }
+        let block = self.block(self.column / 2);
+        let half = Grid::half(block.len(), self.column % 2);
+        block.start + half.start..block.start + half.end
+    }
+
+    /// The part of [`Grid::rows`], counted from its start, that this process sums up for its partner.
+    pub(super) fn summed(&self) -> Range<usize> {
+        let len = self.rows().len();
+        if self.halved() { Grid::half(len, self.column % 2) } else { 0..len }
+    }
+
+    /// The process of the same row that sums up the other half, if blocks are halved.
+    pub(super) fn neighbour(&self) -> Option<u32> {
+        self.halved().then(|| self.rank_at(self.row, self.column ^ 1))
+    }
+
+    /// The processes of this row that sum up the same part, in the order in which to exchange with them so that
+    /// after the last exchange each has the sum over all.
+    pub(super) fn sum_peers(&self) -> Vec<u32> {
+        let first = if self.halved() { 1 } else { 0 };
+        self.row_peers(first)
+    }
+
+    /// As [`Grid::sum_peers`], over all processes of the row.
+    pub(super) fn dot_peers(&self) -> Vec<u32> {
+        self.row_peers(0)
+    }
+
+    /// The process that needs what this one has summed up, and that has what this one needs. May be this one.
+    pub(super) fn partner(&self) -> u32 {
+        if self.halved() {
+            self.rank_at(self.column / 2, 2 * self.row + self.column % 2)
+        } else {
+            self.rank_at(self.column, self.row)
+        }
+    }
+
+    fn row_peers(&self, first_bit: u32) -> Vec<u32> {
+        let bits = first_bit..self.process_columns.ilog2();
+        bits.rev().map(|bit| self.rank_at(self.row, self.column ^ (1 << bit))).collect()
+    }
+
+    fn rank_at(&self, row: u32, column: u32) -> u32 {
+        row * self.process_columns + column
+    }
+
+    /// Block `index` of `process_rows`; the first ones are one longer where the order doesn't divide.
+    fn block(&self, index: u32) -> Range<usize> {
+        let (blocks, index) = (self.process_rows as usize, index as usize);
+        let (len, longer) = (self.order / blocks, self.order % blocks);
+        let start = index * len + index.min(longer);
+        start..start + len + usize::from(index < longer)
+    }
+
+    /// The first (longer) or second half of a block of `len`.
+    fn half(len: usize, which: u32) -> Range<usize> {
+        let middle = len.div_ceil(2);
+        if which == 0 { 0..middle } else { middle..len }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn grids(order: usize, ranks: u32) -> Vec<Grid> {
+        (0..ranks).map(|rank| Grid::new(order, rank, ranks).unwrap()).collect()
+    }
+
+    #[test]
+    fn every_matrix_element_belongs_to_one_process() {
+        for (order, ranks) in [(13, 1), (13, 2), (13, 4), (10, 8), (23, 8), (33, 16), (37, 32)] {
+            let grids = grids(order, ranks);
+            for (row, column) in (0..order).flat_map(|row| (0..order).map(move |column| (row, column))) {
+                let owners = grids.iter().filter(|grid| grid.rows().contains(&row) && grid.columns().contains(&column));
+                assert_eq!(owners.count(), 1, "element ({row}, {column}) on {ranks} ranks");
+            }
+        }
+    }
+
+    #[test]
+    fn what_one_sums_up_is_what_its_partner_needs_and_they_agree_on_being_partners() {
+        for (order, ranks) in [(13, 1), (13, 2), (13, 4), (23, 8), (33, 16), (37, 32), (71, 128)] {
+            let grids = grids(order, ranks);
+            for (rank, grid) in (0..).zip(&grids) {
+                let partner = &grids[grid.partner() as usize];
+                assert_eq!(partner.partner(), rank);
+                let start = grid.rows().start;
+                let summed = start + grid.summed().start..start + grid.summed().end;
+                assert_eq!(summed, partner.columns(), "rank {rank} of {ranks}");
+            }
+        }
+    }
+
+    #[test]
+    fn exchanges_reach_every_process_of_the_row_once() {
+        let reached = |start: u32, peers: &dyn Fn(u32) -> Vec<u32>| {
+            let mut reached = vec![start];
+            for step in 0..peers(start).len() {
+                reached.extend(reached.clone().into_iter().map(|rank| peers(rank)[step]));
+            }
+            reached.sort_unstable();
+            reached
+        };
+        let grids = grids(100, 8); // 2 rows of 4
+        assert_eq!(reached(5, &|rank| grids[rank as usize].dot_peers()), [4, 5, 6, 7]);
+        assert_eq!(reached(5, &|rank| grids[rank as usize].sum_peers()), [5, 7]);
+        assert_eq!(grids[5].neighbour(), Some(4));
+        assert_eq!(Grid::new(100, 5, 16).unwrap().neighbour(), None);
+    }
+
+    #[test]
+    fn a_number_of_ranks_that_is_no_power_of_two_is_refused() {
+        for ranks in [0, 3, 6, 12] {
+            assert_eq!(Grid::new(10, 0, ranks), Err(RanksError::NotPowerOfTwo { ranks }));
+        }
+    }
+}

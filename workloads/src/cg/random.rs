@@ -1,0 +1,59 @@
+//! The pseudo-random numbers of the NAS Parallel Benchmarks (Bailey et al., RNR-94-007, section 2.3):
+//! x' = a x mod 2^46 with a = 5^13, scaled into (0, 1).
+
+const MULTIPLIER: u64 = 1_220_703_125; // 5^13
+const SEED: u64 = 314_159_265;
+const BITS: u32 = 46;
+
+/// The generator. Its state is the last number of the sequence, below 2^46.
+#[derive(Clone, Debug)]
+pub(super) struct Random(u64);
+
+impl Random {
+    /// The generator at the seed that CG uses.
+    pub(super) const fn seeded() -> Random {
+        Random(SEED)
+    }
+
+    /// The next number of the sequence, of 46 bits.
+    fn next_bits(&mut self) -> u64 {
+        // 2^46 divides 2^64, so the product may wrap: its lower 46 bits are exact.
+        self.0 = self.0.wrapping_mul(MULTIPLIER) & ((1 << BITS) - 1);
+        self.0
+    }
+
+    /// The next number, in (0, 1). Exact: 46 bits fit an f64.
+    pub(super) fn next_fraction(&mut self) -> f64 {
+        self.next_bits() as f64 / (1u64 << BITS) as f64
+    }
+
+    /// The integer part of 2^`bits` times the next number: an index below 2^`bits`, for at most 46 bits.
+    pub(super) fn next_index(&mut self, bits: u32) -> u64 {
+        self.next_bits() >> (BITS - bits)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_sequence_is_that_of_wide_arithmetic() {
+        let mut random = Random::seeded();
+        let mut wide = u128::from(SEED);
+        for _ in 0..1000 {
+            wide = wide * 5u128.pow(13) % (1 << 46);
+            assert_eq!(u128::from(random.next_bits()), wide);
+        }
+    }
+
+    #[test]
+    fn an_index_is_the_scaled_fraction_rounded_down() {
+        let mut fractions = Random::seeded();
+        let mut indices = Random::seeded();
+        for _ in 0..1000 {
+            let scaled = fractions.next_fraction() * 2048.0;
+            assert_eq!(indices.next_index(11), scaled as u64);
+        }
+    }
+}

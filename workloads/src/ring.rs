@@ -1,0 +1,200 @@
+//! Tokens around a ring, each of which depends on all that came before.
+//!
+//! Each rank keeps a running hash. In every lap rank 0 starts [`TOKENS`] tokens, one behind the other; a rank that
+//! receives one folds it into its hash, makes the next token from the hash, and passes that on. A message that is
+//! lost, doubled, changed or overtaken changes all hashes from there on. The known answer is computed serially by each
+//! rank at the end.
+
+use std::iter::repeat_with;
+
+use counterfoil_runtime::communicator::Communicator;
+use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
+use zerocopy::FromBytes;
+use zerocopy::little_endian::U64;
+
+use crate::state::{Owner, decode, encode};
+use crate::{Class, Error, Iterations, MessageError, Outcome, RanksError, StateError, Value, Workload, checkpoint_due};
+
+/// The name of this workload.
+pub const NAME: &str = "ring";
+
+/// How many tokens are under way at the same time.
+pub const TOKENS: u64 = 4;
+
+const STATE_ID: u32 = 2;
+const TAG: i32 = 7;
+
+/// Lengths of tokens in bytes: none at all, below and above what is small to a log, beyond a chunk.
+const LENGTHS: [usize; 9] = [24, 4_096, 0, 1_025, 70_000, 1, 1_024, 200_000, 30_000];
+
+/// A ring; class S, W, A have 30, 120, 400 laps. Each lap is an iteration, of every rank.
+///
+/// Tokens are 34 KB on average, from nothing to 200,000 bytes. Runs on any number of ranks; a rank that is alone
+/// sends to itself.
+#[derive(Clone, Debug)]
+pub struct Ring {
+    class: Class,
+    laps: u64,
+}
+
+impl Ring {
+    /// The ring of size `class`.
+    pub fn new(class: Class) -> Ring {
+        let laps = match class {
+            Class::S => 30,
+            Class::W => 120,
+            Class::A => 400,
+        };
+        Ring { class, laps }
+    }
+
+    /// The last complete lap, and this rank's hash after it.
+    fn resume(&self, comm: &mut dyn Communicator, owner: &Owner) -> Result<(u64, u64), Error> {
+        let Some(bytes) = comm.restore()? else { return Ok((0, first_hash(comm.rank()))) };
+        let (lap, body) = decode(owner, Iterations::exactly(self.laps), &bytes)?;
+        let hash = U64::read_from_bytes(body)
+            .map_err(|_| StateError::Length { expected: size_of::<U64>() as u64, found: body.len() as u64 })?;
+        Ok((lap, hash.get()))
+    }
+
+    /// All ranks' hashes at the end, computed without messages.
+    fn known_answer(&self, ranks: u32) -> Vec<u64> {
+        let mut hashes: Vec<u64> = (0..ranks).map(first_hash).collect();
+        for lap in 1..=self.laps {
+            // One token after the other gives the same hashes as all at once: a rank sees them in the same order.
+            let mut tokens: Vec<Vec<u8>> = (0..TOKENS).map(|index| token(hashes[0], lap, index, 0)).collect();
+            for rank in (1..ranks).chain([0]) {
+                let hash = &mut hashes[rank as usize];
+                for (index, slot) in (0..).zip(&mut tokens) {
+                    *hash = fold(*hash, slot);
+                    *slot = token(*hash, lap, index, rank);
+                }
+            }
+        }
+        hashes
+    }
+}
+
+impl Workload for Ring {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn class(&self) -> Class {
+        self.class
+    }
+
+    fn deterministic(&self) -> bool {
+        true
+    }
+
+    fn validate(&self, ranks: u32) -> Result<(), RanksError> {
+        if ranks == 0 {
+            return Err(RanksError::TooFew { workload: NAME, ranks, at_least: 1 });
+        }
+        Ok(())
+    }
+
+    fn iterations(&self, _rank: u32, _ranks: u32) -> Iterations {
+        Iterations::exactly(self.laps)
+    }
+
+    fn run(&self, comm: &mut dyn Communicator, checkpoint_every: Option<u64>) -> Result<Outcome, Error> {
+        let (rank, ranks) = (comm.rank(), comm.size());
+        self.validate(ranks)?;
+        let owner = Owner { workload: STATE_ID, class: self.class, rank, ranks };
+        let right = if rank + 1 == ranks { 0 } else { rank + 1 };
+        let left = if rank == 0 { ranks - 1 } else { rank - 1 };
+        let (mut lap, mut hash) = self.resume(comm, &owner)?;
+        while lap < self.laps {
+            lap += 1;
+            comm.iteration(lap)?;
+            if rank == 0 {
+                for index in 0..TOKENS {
+                    comm.send(right, TAG, &token(hash, lap, index, rank))?;
+                }
+            }
+            for index in 0..TOKENS {
+                let (_, received) = comm.recv(Some(left), Some(TAG))?;
+                hash = fold(hash, &received);
+                if rank != 0 {
+                    comm.send(right, TAG, &token(hash, lap, index, rank))?;
+                }
+            }
+            if checkpoint_due(lap, checkpoint_every) {
+                comm.checkpoint(&encode(&owner, lap, &hash.to_le_bytes()))?;
+            }
+        }
+        let hashes = gather_hashes(comm, hash)?;
+        let bytes: Vec<u8> = hashes.iter().flat_map(|hash| hash.to_le_bytes()).collect();
+        Ok(Outcome {
+            verified: Some(hashes == self.known_answer(ranks)),
+            value: Value::Text(format!("{:016x}", hashes[0])),
+            digest: xxh3_64(&bytes),
+        })
+    }
+}
+
+fn first_hash(rank: u32) -> u64 {
+    xxh3_64(&rank.to_le_bytes())
+}
+
+/// The token that a rank whose hash is `hash` sends as number `index` of a lap.
+fn token(hash: u64, lap: u64, index: u64, rank: u32) -> Vec<u8> {
+    let len = LENGTHS[((lap + 2 * index + 5 * u64::from(rank)) % LENGTHS.len() as u64) as usize];
+    // A Weyl sequence from the hash, so that a token depends on it in every word and costs little.
+    let mut word = hash ^ index;
+    let words = repeat_with(|| {
+        word = word.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        word.to_le_bytes()
+    });
+    let mut bytes: Vec<u8> = words.take(len.div_ceil(8)).flatten().collect();
+    bytes.truncate(len);
+    bytes
+}
+
+/// A rank's hash after it has received `token`. An empty token counts too.
+fn fold(hash: u64, token: &[u8]) -> u64 {
+    xxh3_64_with_seed(token, hash)
+}
+
+/// All ranks' hashes, in rank order.
+fn gather_hashes(comm: &mut dyn Communicator, hash: u64) -> Result<Vec<u64>, Error> {
+    let blocks = comm.allgather(&hash.to_le_bytes())?;
+    let hashes = (0..).zip(&blocks).map(|(source_rank, block)| {
+        let error = MessageError {
+            rank: comm.rank(),
+            source_rank,
+            tag: -1,
+            len: block.len(),
+            expected: "a hash of 8 bytes in an allgather",
+        };
+        Ok(U64::read_from_bytes(block).map_err(|_| error)?.get())
+    });
+    hashes.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_length_occurs_on_every_rank() {
+        let ring = Ring::new(Class::S);
+        for rank in 0..5 {
+            let mut lengths: Vec<usize> = (1..=ring.laps)
+                .flat_map(|lap| (0..TOKENS).map(move |index| token(1, lap, index, rank).len()))
+                .collect();
+            lengths.sort_unstable();
+            lengths.dedup();
+            assert_eq!(lengths, [0, 1, 24, 1_024, 1_025, 4_096, 30_000, 70_000, 200_000]);
+        }
+    }
+
+    #[test]
+    fn swapped_tokens_give_another_hash() {
+        let (first, second) = (token(1, 1, 0, 0), token(1, 1, 1, 0));
+        assert_ne!(fold(fold(9, &first), &second), fold(fold(9, &second), &first));
+        assert_ne!(fold(9, &[]), 9, "an empty token counts");
+    }
+}

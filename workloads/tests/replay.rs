@@ -1,0 +1,120 @@
+//! What a rank does depends on nothing but the outcomes of its calls: fed with the same outcomes, from the start or
+//! from any of its checkpoints, it makes the same calls and ends with the same result.
+#![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
+
+use bytes::Bytes;
+use counterfoil_workloads::{Class, Error, NAMES, Outcome, Workload, by_name};
+use record::{Call, Event, Recorder, Replayer, Witness};
+use threads::run_ranks;
+
+mod record;
+#[path = "../../runtime/tests/threads/mod.rs"]
+mod threads;
+
+const RANKS: u32 = 4;
+
+struct Record {
+    events: Vec<Event>,
+    outcome: Outcome,
+}
+
+fn record(workload: &dyn Workload, checkpoint_every: Option<u64>) -> Vec<Record> {
+    run_ranks(RANKS, |comm| {
+        let mut recorder = Recorder::new(comm);
+        let outcome = workload.run(&mut recorder, checkpoint_every).unwrap();
+        Record { events: recorder.0.events, outcome }
+    })
+}
+
+/// Re-executes `rank` against `events` from `state`, and checks that it makes all those calls and no other.
+fn replay(
+    workload: &dyn Workload,
+    rank: u32,
+    state: Option<Bytes>,
+    events: &[Event],
+    checkpoint_every: Option<u64>,
+) -> Outcome {
+    let mut replayer = Witness(Replayer { rank, size: RANKS, state, events: events.iter() });
+    let outcome = workload.run(&mut replayer, checkpoint_every).unwrap();
+    assert_eq!(replayer.0.events.len(), 0, "rank {rank} ended early");
+    outcome
+}
+
+/// The states that a rank saved, each with what it did from then on.
+fn checkpoints(events: &[Event]) -> impl Iterator<Item = (Bytes, &[Event])> {
+    events.iter().enumerate().filter_map(|(at, (call, _))| match call {
+        Call::Checkpoint(state) => Some((state.clone(), &events[at + 1..])),
+        _ => None,
+    })
+}
+
+#[test]
+fn a_replacement_repeats_its_predecessor_from_the_start() {
+    for workload in NAMES.map(|name| by_name(name, Class::S).unwrap()) {
+        for (rank, record) in (0..).zip(record(&*workload, None)) {
+            let outcome = replay(&*workload, rank, None, &record.events, None);
+            assert_eq!(outcome, record.outcome, "{} rank {rank}", workload.name());
+            assert_eq!(outcome.verified, Some(true));
+        }
+    }
+}
+
+#[test]
+fn a_replacement_goes_on_from_every_checkpoint_as_its_predecessor_did() {
+    for workload in NAMES.map(|name| by_name(name, Class::S).unwrap()) {
+        for (rank, record) in (0..).zip(record(&*workload, Some(4))) {
+            let mut taken = 0;
+            for (state, rest) in checkpoints(&record.events) {
+                let outcome = replay(&*workload, rank, Some(state), rest, Some(4));
+                assert_eq!(outcome, record.outcome, "{} rank {rank}, checkpoint {taken}", workload.name());
+                taken += 1;
+            }
+            assert!(taken >= 3, "{} rank {rank} took {taken} checkpoints", workload.name());
+        }
+    }
+}
+
+#[test]
+fn deterministic_workloads_make_the_same_calls_in_every_run() {
+    for workload in NAMES.map(|name| by_name(name, Class::S).unwrap()) {
+        if workload.deterministic() {
+            let (first, second) = (record(&*workload, Some(5)), record(&*workload, Some(5)));
+            for (first, second) in first.iter().zip(&second) {
+                assert!(first.events == second.events, "{}", workload.name());
+            }
+        }
+    }
+}
+
+#[test]
+fn iterations_are_counted_from_one_within_their_bounds() {
+    for workload in NAMES.map(|name| by_name(name, Class::S).unwrap()) {
+        for (rank, record) in (0..).zip(record(&*workload, None)) {
+            let reached = record.events.iter().filter_map(|(call, _)| match call {
+                Call::Iteration(n) => Some(*n),
+                _ => None,
+            });
+            let reached: Vec<u64> = reached.collect();
+            assert_eq!(reached, (1..=reached.len() as u64).collect::<Vec<_>>());
+            let bounds = workload.iterations(rank, RANKS);
+            assert!((bounds.at_least..=bounds.at_most).contains(&(reached.len() as u64)), "{bounds:?} rank {rank}");
+        }
+    }
+}
+
+#[test]
+fn a_state_that_is_cut_short_or_of_another_rank_is_refused_before_any_message() {
+    for workload in NAMES.map(|name| by_name(name, Class::S).unwrap()) {
+        let records = record(&*workload, Some(7));
+        let (state, _) = checkpoints(&records[1].events).next().unwrap();
+        let run = |rank, state: Bytes| {
+            let mut replayer = Witness(Replayer { rank, size: RANKS, state: Some(state), events: [].iter() });
+            workload.run(&mut replayer, None)
+        };
+        for len in (0..state.len()).step_by(1 + state.len() / 200) {
+            let refused = run(1, state.slice(..len));
+            assert!(matches!(refused, Err(Error::State(_))), "{} cut to {len} bytes: {refused:?}", workload.name());
+        }
+        assert!(matches!(run(2, state), Err(Error::State(_))), "{}", workload.name());
+    }
+}
