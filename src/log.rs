@@ -7,7 +7,7 @@ use counterfoil_ack_piggyback::Ack;
 use counterfoil_gc::{ChunkUse, Collector, Decision, PartlyCovered};
 use counterfoil_log_core::{
     AckError, ChunkId, Claim, Cursor, CursorError, Disposition, Epoch, ImportError, LaneReader, LaneWriter, Lanes,
-    LocalLog, Owner, Phase, Pool, Rank, RepeatError, SettledChunk, Ssn, TruncateError, check_private_dir,
+    LocalLog, Owner, Phase, Pool, Rank, Relocated, RepeatError, SettledChunk, Ssn, TruncateError, check_private_dir,
 };
 
 use crate::{AppendError, Keep, OnFull, OpenError, Options, Stats, Tier};
@@ -180,6 +180,16 @@ impl Log {
             self.budget.raise_floor(peer, upto);
         }
         Ok(())
+    }
+
+    /// `peer` rolled back to where it had received the messages up to `upto`: what it acknowledged after, it no longer has.
+    ///
+    /// Those messages count as unacknowledged again. What was released and freed is not there any more.
+    pub fn receiver_rolled_back(&mut self, peer: Rank, upto: Ssn) {
+        if let Some(lane) = self.lanes.get_mut(peer) {
+            lane.unacknowledge(upto);
+            self.budget.collector.forget_after(peer, upto);
+        }
     }
 
     /// Frees what no recovery can need any more. The cost grows with the chunks that are freed, not with what is kept.
@@ -397,11 +407,14 @@ impl Budget {
                 Decision::Relocate { chunk, next: also } => {
                     let last = also.unwrap_or(chunk);
                     // Without memory for the copy the chunks stay as they are: sparse, but nothing is lost.
-                    let Ok(moved) = lane.relocate(ChunkId(chunk), ChunkId(last), covered) else { return };
-                    let fresh = moved.map_or(ChunkUse { chunk: last, ..NOTHING }, chunk_use);
+                    let fresh = match lane.relocate(ChunkId(chunk), ChunkId(last), covered) {
+                        Ok(Relocated::Into(fresh)) => chunk_use(fresh),
+                        Ok(Relocated::Emptied) => ChunkUse { chunk: last, ..NOTHING },
+                        Ok(Relocated::Unknown) | Err(_) => return,
+                    };
                     let old = [chunk, last];
                     let old = if also.is_some() { &old[..] } else { &old[..1] };
-                    next = Some(self.collector.relocated(peer, old, fresh)).filter(|_| moved.is_some());
+                    next = Some(self.collector.relocated(peer, old, fresh)).filter(|_| fresh.used_bytes > 0);
                     collected.relocated += 1;
                 }
             }

@@ -3,7 +3,7 @@
 
 use counterfoil_ack_piggyback::{
     Ack, AckError, AckPolicy, Acked, Arrival, Flags, RecvError, RecvWindow, SendWindow, SendWindowState, StampError,
-    StateError, Verdict,
+    Verdict,
 };
 use counterfoil_log_core::{Epoch, Incarnation, Ssn};
 
@@ -372,37 +372,4 @@ fn plain_sender_based_logging_needs_no_epochs() {
         assert!(send.unacked_records() <= 5);
     }
     assert_eq!(explicit, 20);
-}
-
-#[test]
-fn a_state_that_no_window_wrote_is_refused() {
-    let good = sent(3).snapshot();
-    let acked = SendWindowState { acked: 4, ..good };
-    assert_eq!(SendWindow::restore(policy(), &acked).err(), Some(StateError::AckedBeyondLast { acked: 4, last: 3 }));
-    let epoch = SendWindowState { epoch: 0, ..good };
-    assert_eq!(SendWindow::restore(policy(), &epoch).err(), Some(StateError::EpochOutOfRange { epoch: 0 }));
-
-    let mut window = RecvWindow::new(policy());
-    receive(&mut window, [1, 2, 4, 5, 8]);
-    let good = window.snapshot();
-    assert!(RecvWindow::restore(policy(), &good).is_ok());
-    let refused = |change: &dyn Fn(&mut counterfoil_ack_piggyback::RecvWindowState)| {
-        let mut state = good.clone();
-        change(&mut state);
-        RecvWindow::restore(policy(), &state).err()
-    };
-    assert!(matches!(refused(&|state| state.offered = u64::MAX), Some(StateError::SsnBeyondLimit { .. })));
-    assert!(matches!(refused(&|state| state.epochs.clear()), Some(StateError::EpochRuns { first: 1 })));
-    assert!(matches!(refused(&|state| state.epochs[0].first = 2), Some(StateError::EpochRuns { first: 2 })));
-    assert!(matches!(refused(&|state| state.epochs[0].epoch = 2), Some(StateError::EpochRuns { first: 1 })));
-    assert!(matches!(refused(&|state| state.received.upto = 3), Some(StateError::Exceptions { first: 4, .. })));
-    assert!(matches!(refused(&|state| state.received.exceptions.swap(0, 1)), Some(StateError::Exceptions { .. })));
-    assert!(matches!(
-        refused(&|state| state.received.exceptions[1].1 = u64::MAX),
-        Some(StateError::SsnBeyondLimit { ssn: u64::MAX })
-    ));
-    assert!(matches!(
-        RecvWindow::restore(AckPolicy { exceptions_max: 1, ..policy() }, &good),
-        Err(StateError::TooManyExceptions { count: 2, max: 1 })
-    ));
 }

@@ -67,6 +67,8 @@ pub struct Collector {
     /// Lanes by the epoch of the oldest run of their index.
     by_epoch: BTreeSet<(Epoch, Rank)>,
     outstanding: Outstanding,
+    /// The last of them that was repeated since something changed.
+    repeated: Option<(Rank, Ssn)>,
     /// For all lanes.
     epoch_floor: Epoch,
     held_bytes: usize,
@@ -86,6 +88,7 @@ impl Collector {
     /// The chunk's newest epoch is noted, so [`note_epoch`](Self::note_epoch) is needed only for more precision.
     /// `Relocate` may be about this chunk alone or about this one and the one before it.
     pub fn settle(&mut self, lane: Rank, entry: ChunkUse) -> Decision {
+        self.repeated = None;
         let everywhere = self.epoch_floor;
         self.with_lane(lane, |state, outstanding| {
             if entry.newest_epoch > Epoch(0) {
@@ -157,6 +160,7 @@ impl Collector {
     /// A floor below the present one changes nothing.
     pub fn raise_floor(&mut self, lane: Rank, floor: Ssn) {
         self.visited += 1;
+        self.repeated = None;
         self.with_lane(lane, |state, _| state.raise_floor(floor));
     }
 
@@ -164,6 +168,7 @@ impl Collector {
     /// covered.
     pub fn raise_epoch_floor(&mut self, lane: Rank, epoch: Epoch) {
         self.visited += 1;
+        self.repeated = None;
         self.with_lane(lane, |state, _| state.raise_epoch_floor(epoch));
     }
 
@@ -179,9 +184,13 @@ impl Collector {
     }
 
     /// What can be done now: frees covered chunks from the old end of each lane, then repeats relocations that were
-    /// decided and not carried out yet. Decisions are made as the iterator is advanced.
+    /// decided and not carried out, for want of memory say.
+    ///
+    /// Carry out each decision before asking for the next, which may depend on it:
+    /// `while let Some((lane, decision)) = collector.advance().next()`. That ends even if nothing can be relocated: each
+    /// relocation is repeated once, and then not before a chunk is settled or freed or a floor is raised.
     pub fn advance(&mut self) -> Advance<'_> {
-        Advance { collector: self, repeated: None }
+        Advance { collector: self }
     }
 
     /// The next lane whose oldest chunk is covered in part, since this was last said. The owner answers with the
@@ -289,8 +298,6 @@ fn examine(lane: Rank, state: &Lane, at: usize, outstanding: &mut Outstanding) -
 #[derive(Debug)]
 pub struct Advance<'a> {
     collector: &'a mut Collector,
-    /// The last relocation that was repeated.
-    repeated: Option<(Rank, Ssn)>,
 }
 
 impl Advance<'_> {
@@ -303,19 +310,20 @@ impl Advance<'_> {
                 outstanding.remove(&(lane, head.first));
                 Some(head.chunk)
             });
-            match freed {
-                Some(chunk) => return Some((lane, Decision::Free { chunk })),
-                None => self.collector.ready.remove(&lane),
-            };
+            if let Some(chunk) = freed {
+                self.collector.repeated = None;
+                return Some((lane, Decision::Free { chunk }));
+            }
+            self.collector.ready.remove(&lane);
         }
     }
 
     fn next_repeated(&mut self) -> Option<(Rank, Decision)> {
         let collector = &mut *self.collector;
         loop {
-            let after = self.repeated.map_or(Bound::Unbounded, Bound::Excluded);
+            let after = collector.repeated.map_or(Bound::Unbounded, Bound::Excluded);
             let (lane, first) = *collector.outstanding.range((after, Bound::Unbounded)).next()?;
-            self.repeated = Some((lane, first));
+            collector.repeated = Some((lane, first));
             collector.visited += 1;
             let state = collector.lanes.get(&lane);
             let decision = state.and_then(|state| state.position_of(first).map(|at| state.judge(at)));

@@ -113,17 +113,8 @@ impl Owner {
     }
 
     fn collect(&mut self) {
-        let decisions: Vec<_> = self.collector.advance().collect();
-        for (lane, decision) in decisions {
-            // What was decided for a chunk may have been overtaken by what was carried out for its neighbour.
-            let known = |id: &u64| self.chunks.contains_key(id);
-            let current = match decision {
-                Decision::Free { chunk } | Decision::Keep { chunk } => known(&chunk),
-                Decision::Relocate { chunk, next } => known(&chunk) && next.as_ref().is_none_or(known),
-            };
-            if current {
-                self.carry_out(lane, decision);
-            }
+        while let Some((lane, decision)) = self.collector.advance().next() {
+            self.carry_out(lane, decision);
         }
         while let Some(partly) = self.collector.poll_partly_covered() {
             let chunk = self.chunks.get_mut(&partly.chunk).unwrap();
@@ -224,10 +215,8 @@ proptest! {
     fn what_was_put_off_is_made_up_for_by_collecting(events in events(true)) {
         let mut owner = run(events, |_| ());
         owner.puts_off.clear();
-        // Each round carries out what it can; a merge may make another one necessary.
-        for _ in 0..200 {
-            owner.collect();
-        }
+        owner.raise_floor(Rank(0), 0);
+        owner.collect();
         owner.check_sums();
         owner.check_bound();
         prop_assert_eq!(owner.collector.advance().count(), 0, "nothing is left to do");
@@ -299,6 +288,33 @@ fn the_oldest_chunk_is_relocated_once_the_floor_leaves_less_than_half_of_it() {
     assert_eq!(collector.relocated(lane, &[1], fresh), Decision::Keep { chunk: 2 });
     collector.raise_floor(lane, Ssn(64));
     assert_eq!(collector.advance().collect::<Vec<_>>(), [(lane, Decision::Free { chunk: 2 })]);
+}
+
+#[test]
+fn collecting_ends_where_there_is_no_memory_to_relocate_to() {
+    let mut collector = Collector::new();
+    for lane in 0..3 {
+        let sparse = ChunkUse {
+            chunk: 1,
+            first: Ssn(1),
+            last: Ssn(64),
+            held_bytes: 65536,
+            used_bytes: 8192,
+            newest_epoch: Epoch(1),
+        };
+        assert_eq!(collector.settle(Rank(lane), sparse), Decision::Relocate { chunk: 1, next: None });
+    }
+    let repeated = |collector: &mut Collector| {
+        let mut count = 0;
+        while collector.advance().next().is_some() {
+            count += 1;
+        }
+        count
+    };
+    assert_eq!(repeated(&mut collector), 3);
+    assert_eq!(repeated(&mut collector), 0, "nothing has changed");
+    collector.raise_floor(Rank(0), Ssn(64));
+    assert_eq!(repeated(&mut collector), 1 + 2, "a chunk was freed, so the others are tried again");
 }
 
 #[test]

@@ -35,7 +35,7 @@ mod loom_models;
 pub use geometry::{BLOCK_BYTES_MIN, Geometry, MEMORY_BYTES_MAX};
 pub use lane::{
     AckError, AppendError, ChunkId, Claim, Cursor, CursorError, Disposition, Diverged, ImportError, LaneReader,
-    LaneWriter, Record, RepeatError, Run, SettledChunk, TruncateError,
+    LaneWriter, Record, Relocated, RepeatError, Run, SettledChunk, TruncateError,
 };
 pub use lanes::Lanes;
 #[cfg(not(counterfoil_loom))]

@@ -63,10 +63,21 @@ pub struct SettledChunk {
     pub last: Ssn,
     /// Bytes of memory that it takes.
     pub held_bytes: usize,
-    /// Bytes of retained records in it, headers included.
+    /// Bytes of it that are retained: records with their headers, and its own header. 0 if every record is released.
     pub used_bytes: usize,
     /// The newest receive epoch of its retained records; [`Epoch::default`] where there are none.
     pub newest_epoch: Epoch,
+}
+
+/// What [`LaneWriter::relocate`] did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Relocated {
+    /// What was retained is in this chunk now, and the old ones are freed.
+    Into(SettledChunk),
+    /// Nothing was retained, and the old ones are freed.
+    Emptied,
+    /// Those are not two settled chunks of this lane, the first before the last: nothing was done.
+    Unknown,
 }
 
 /// Which SSNs were acknowledged how: disjoint runs in SSN order, without gaps from the first run on.
@@ -114,6 +125,11 @@ impl RunTable {
             self.runs.pop_front();
         }
     }
+}
+
+/// A chunk that holds anything holds its own header, too.
+fn with_header(record_bytes: usize) -> usize {
+    if record_bytes == 0 { 0 } else { record_bytes + CHUNK_HEADER }
 }
 
 impl LaneWriter {
@@ -187,7 +203,7 @@ impl LaneWriter {
                 used += bytes;
             }
         });
-        Some(used)
+        Some(with_header(used))
     }
 
     /// Takes a settled chunk out of the lane; its memory is reused as soon as no cursor needs it.
@@ -210,14 +226,12 @@ impl LaneWriter {
 
     /// Copies what is retained above `floor` from adjacent settled chunks into one of fitting size, and frees them.
     ///
-    /// Returns the new chunk, or `None` where nothing was left to copy (the chunks are freed then, too).
-    ///
     /// # Errors
     /// [`AllocError`]; the chunks are as before then.
-    pub fn relocate(&mut self, first: ChunkId, last: ChunkId, floor: Ssn) -> Result<Option<SettledChunk>, AllocError> {
-        let (Some(from), Some(to)) = (self.position(first), self.position(last)) else { return Ok(None) };
+    pub fn relocate(&mut self, first: ChunkId, last: ChunkId, floor: Ssn) -> Result<Relocated, AllocError> {
+        let (Some(from), Some(to)) = (self.position(first), self.position(last)) else { return Ok(Relocated::Unknown) };
         if from > to || to >= self.settled {
-            return Ok(None);
+            return Ok(Relocated::Unknown);
         }
         let mut bytes = 0;
         let mut records = Vec::new();
@@ -237,7 +251,7 @@ impl LaneWriter {
         let count = to + 1 - from;
         self.settled = self.settled - count + usize::from(kept);
         self.replace(from, count, replacement);
-        Ok(kept.then(|| self.use_of(&self.chunks[from])))
+        Ok(if kept { Relocated::Into(self.use_of(&self.chunks[from])) } else { Relocated::Emptied })
     }
 
     #[cold]
@@ -310,12 +324,14 @@ impl LaneWriter {
         }
         if !released {
             settled.used_bytes = if last < first { 0 } else { chunk.record_bytes };
+            settled.used_bytes = with_header(settled.used_bytes);
         } else if settled.newest_epoch != Epoch::default() {
             self.walk(chunk, |ssn, _, bytes| {
                 if !self.runs.is_released(ssn) {
                     settled.used_bytes += bytes;
                 }
             });
+            settled.used_bytes = with_header(settled.used_bytes);
         }
         settled
     }
@@ -342,7 +358,7 @@ impl LaneWriter {
         write_state(arena, block.at(), ChunkState::Staged);
         let mut to_at = block.at() + CHUNK_HEADER;
         for &(at, footprint) in records {
-            for word in (0..footprint).step_by(RECORD_ALIGN) {
+            for word in (0..footprint).step_by(size_of::<u64>()) {
                 let value = arena.word(at + word).load(Ordering::Relaxed);
                 arena.word(to_at + word).store(value, Ordering::Relaxed);
             }

@@ -25,7 +25,7 @@ mod cursor;
 mod rollback;
 mod writer;
 
-pub use acknowledge::{AckError, ChunkId, Disposition, Run, SettledChunk};
+pub use acknowledge::{AckError, ChunkId, Disposition, Relocated, Run, SettledChunk};
 pub use claim::Claim;
 pub use cursor::{Cursor, CursorError, LaneReader, Record};
 pub use rollback::{Diverged, ImportError, RepeatError, TruncateError};

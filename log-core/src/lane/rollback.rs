@@ -114,8 +114,10 @@ impl LaneWriter {
         self.reclaim();
         // The last chunk that begins at or before the cut becomes the current one again.
         let keep = self.chunks.iter().rposition(|chunk| chunk.header.first <= last.next()).unwrap_or(0);
-        for chunk in self.chunks.drain(keep + 1..).collect::<Vec<_>>() {
-            self.give_back(chunk.block);
+        while self.chunks.len() > keep + 1 {
+            if let Some(chunk) = self.chunks.pop_back() {
+                self.give_back(chunk.block);
+            }
         }
         if let Some(chunk) = self.chunks.back() {
             let (block, was_sealed) = (chunk.block, chunk.record_bytes);

@@ -1,0 +1,325 @@
+//! Writes the committed corpora: `cargo run -p counterfoil-fuzz --example write_corpus`. Always the same files.
+
+use std::io;
+use std::path::Path;
+
+use counterfoil_ack_piggyback::{Ack, Flags, Origin, Stamp, WireHeader};
+use counterfoil_log_core::{Envelope, Epoch, Incarnation, Phase, Rank, Ssn};
+
+fn main() -> io::Result<()> {
+    write("wire_header", &headers())?;
+    write("ack_windows", &windows())?;
+    write("collector", &collections())
+}
+
+fn write(body: &str, inputs: &[(&str, Vec<u8>)]) -> io::Result<()> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(body);
+    std::fs::create_dir_all(&folder)?;
+    for (name, input) in inputs {
+        std::fs::write(folder.join(name), input)?;
+    }
+    Ok(())
+}
+
+fn headers() -> Vec<(&'static str, Vec<u8>)> {
+    let envelope = Envelope { source: Rank(3), destination: Rank(4), tag: -5, comm: 6, len: 7 };
+    let origin = Origin { incarnation: Incarnation(8), epoch: Epoch(9), phase: Phase(10) };
+    let ack = Some(Ack { ssn: Ssn(12), epoch: Epoch(13) });
+    let (from, to) = (envelope.source, envelope.destination);
+    let stamp = Stamp { ssn: Ssn(11), flags: Flags::LARGE | Flags::LOGGED };
+    let message = WireHeader::message(&envelope, stamp, origin, ack).as_bytes().to_vec();
+    let limits = {
+        let envelope =
+            Envelope { source: Rank::MAX, destination: Rank::MAX, tag: i32::MIN, comm: u32::MAX, len: u64::MAX };
+        let origin = Origin { incarnation: Incarnation(u32::MAX), epoch: Epoch::MAX, phase: Phase(u32::MAX) };
+        let ack = Some(Ack { ssn: Ssn::MAX, epoch: Epoch::MAX });
+        WireHeader::message(&envelope, Stamp { ssn: Ssn::MAX, flags: Flags::NONE }, origin, ack).as_bytes().to_vec()
+    };
+    let changed = |at: usize, to: u8| {
+        let mut bytes = message.clone();
+        bytes[at] = to;
+        bytes
+    };
+    let ack_only = WireHeader::ack_only(from, to, origin, Ack { ssn: Ssn(1), epoch: Epoch(1) }).as_bytes().to_vec();
+    let no_ack = {
+        let mut bytes = ack_only.clone();
+        bytes[4] = 0;
+        bytes
+    };
+    vec![
+        ("empty", Vec::new()),
+        ("message", message.clone()),
+        ("message-with-payload", [message.as_slice(), b"payload"].concat()),
+        ("message-at-every-limit", limits),
+        ("ack", ack_only),
+        ("ack-without-an-ack", no_ack),
+        ("ack-request", WireHeader::ack_request(from, to, origin, Ssn(5), None).as_bytes().to_vec()),
+        ("control", WireHeader::control(from, to, origin, 77, 5, ack).as_bytes().to_vec()),
+        ("cut-in-the-first-word", message[..7].to_vec()),
+        ("cut-before-the-last-byte", message[..63].to_vec()),
+        ("another-magic", changed(0, b'X')),
+        ("another-version", changed(2, 2)),
+        ("unknown-kind", changed(3, 0)),
+        ("unknown-flag", changed(5, 0x80)),
+        ("another-length", changed(6, 72)),
+        ("ack-fields-without-the-flag", changed(4, 0)),
+    ]
+}
+
+/// A step is two bytes: what happens (modulo 8; the rest chooses flags), and a number.
+fn windows() -> Vec<(&'static str, Vec<u8>)> {
+    const RECEIVER: u8 = 0;
+    const SENDER: u8 = 1;
+    // Of the receiver: take the next, take this SSN, piggyback, explicit ack, begin epoch, ack request, replaced.
+    const NEXT: u8 = 0;
+    const TAKE: u8 = 1;
+    const PIGGYBACK: u8 = 3;
+    const EXPLICIT: u8 = 4;
+    const EPOCH: u8 = 5;
+    const REQUEST: u8 = 6;
+    const REPLACED: u8 = 7;
+    // Flags of what is taken.
+    const LARGE: u8 = 8;
+    const ASKING: u8 = 24;
+    // Of the sender.
+    const STAMP: u8 = 0;
+    const ACK: u8 = 3;
+    const ROLLED_BACK: u8 = 6;
+    const RESTORED: u8 = 7;
+    // An ack of receive epoch 2.
+    const ACK_2: u8 = ACK + 8;
+    let steps = |end: u8, steps: &[(u8, u8)]| {
+        let bytes = steps.iter().flat_map(|&(step, number)| [step, number]);
+        [end].into_iter().chain(bytes).collect::<Vec<u8>>()
+    };
+    vec![
+        ("empty", Vec::new()),
+        (
+            "cuts-at-epochs",
+            steps(
+                RECEIVER,
+                &[
+                    (NEXT, 0),
+                    (NEXT, 0),
+                    (EPOCH, 2),
+                    (NEXT, 0),
+                    (EPOCH, 3),
+                    (NEXT, 0),
+                    (PIGGYBACK, 0),
+                    (REQUEST, 4),
+                    (EXPLICIT, 0),
+                    (EXPLICIT, 0),
+                    (EXPLICIT, 0),
+                ],
+            ),
+        ),
+        (
+            "overtaken-across-an-epoch",
+            steps(
+                RECEIVER,
+                &[
+                    (TAKE, 1),
+                    (TAKE, 2),
+                    (TAKE, 4),
+                    (PIGGYBACK, 0),
+                    (EPOCH, 2),
+                    (TAKE, 3),
+                    (TAKE, 5),
+                    (PIGGYBACK, 0),
+                    (PIGGYBACK, 0),
+                    (PIGGYBACK, 0),
+                    (TAKE, 4),
+                ],
+            ),
+        ),
+        (
+            "too-many-exceptions",
+            steps(RECEIVER, &[(TAKE, 2), (TAKE, 4), (TAKE, 6), (TAKE, 8), (TAKE, 5), (TAKE, 8), (TAKE, 3), (TAKE, 1)]),
+        ),
+        (
+            "duplicates-again-and-again",
+            steps(
+                RECEIVER,
+                &[
+                    (NEXT, 0),
+                    (NEXT + LARGE, 0),
+                    (EXPLICIT, 0),
+                    (TAKE, 1),
+                    (EXPLICIT, 0),
+                    (PIGGYBACK, 0),
+                    (TAKE, 2),
+                    (TAKE + LARGE, 2),
+                    (EXPLICIT, 0),
+                ],
+            ),
+        ),
+        (
+            "sender-replaced",
+            steps(
+                RECEIVER,
+                &[
+                    (NEXT, 0),
+                    (NEXT, 0),
+                    (EPOCH, 2),
+                    (NEXT, 0),
+                    (PIGGYBACK, 0),
+                    (PIGGYBACK, 0),
+                    (REPLACED, 32 + 2),
+                    (PIGGYBACK, 0),
+                    (PIGGYBACK, 0),
+                    (TAKE, 3),
+                    (PIGGYBACK, 0),
+                    (TAKE, 250),
+                    (REPLACED, 4 * 32),
+                ],
+            ),
+        ),
+        (
+            "receiver-replaced",
+            steps(
+                RECEIVER,
+                &[
+                    (NEXT, 0),
+                    (NEXT, 0),
+                    (PIGGYBACK, 0),
+                    (REPLACED, 7 * 32),
+                    (PIGGYBACK, 0),
+                    (NEXT + ASKING, 0),
+                    (EXPLICIT, 0),
+                ],
+            ),
+        ),
+        ("forgotten-epochs", steps(RECEIVER, &[(NEXT, 0), (EPOCH, 2), (NEXT, 0), (EPOCH, 5), (NEXT, 0), (u8::MAX, 5)])),
+        (
+            "mark-set-and-cleared",
+            steps(
+                SENDER,
+                &[
+                    (STAMP, 9),
+                    (STAMP, 9),
+                    (ACK_2, 1),
+                    (STAMP, 200),
+                    (ROLLED_BACK, 0),
+                    (STAMP, 9),
+                    (ACK, 3),
+                    (5, 2),
+                    (STAMP, 1),
+                ],
+            ),
+        ),
+        (
+            "asked-once",
+            steps(
+                SENDER,
+                &[
+                    (STAMP, 9),
+                    (STAMP, 9),
+                    (STAMP, 9),
+                    (STAMP, 9),
+                    (STAMP, 9),
+                    (STAMP, 9),
+                    (STAMP, 9),
+                    (STAMP, 9),
+                    (ACK, 1),
+                    (ACK, 8),
+                    (ACK, 9),
+                ],
+            ),
+        ),
+        (
+            "sender-restored",
+            steps(SENDER, &[(STAMP, 250), (STAMP, 250), (ACK_2, 1), (RESTORED, 0), (STAMP, 250), (ACK, 3)]),
+        ),
+        ("more-than-are-marked", {
+            let mut input = vec![SENDER];
+            input.extend((0..150u8).flat_map(|len| [STAMP, len]));
+            input.extend((1..=15u8).flat_map(|tenth| [ACK, tenth * 10]));
+            input
+        }),
+    ]
+}
+
+/// A step is two bytes: what happens (modulo 8) in which lane (divided by 8, modulo 3), and a number. To settle a chunk
+/// takes a third: percent used.
+fn collections() -> Vec<(&'static str, Vec<u8>)> {
+    const SETTLE: u8 = 0;
+    const FLOOR: u8 = 4;
+    const EPOCHS: u8 = 5;
+    const FORGET: u8 = 6;
+    const COLLECT: u8 = 7;
+    // Numbers that choose the size of a chunk.
+    const SMALL: u8 = 0;
+    const BIG: u8 = 4;
+    // Added to a size: sixteen more make one more record; five more are one more epoch.
+    let dense_between_sparse: Vec<u8> =
+        (0..20u8).flat_map(|i| [SETTLE, if i % 2 == 0 { SMALL } else { BIG }, 50 - i % 2 * 49]).collect();
+    vec![
+        ("empty", Vec::new()),
+        ("released-at-once", vec![SETTLE, BIG, 0, COLLECT, 0]),
+        ("sparse-chunks-merge", [[SETTLE, BIG, 1]; 30].concat()),
+        ("small-chunks-merge", [[SETTLE, SMALL, 1]; 30].concat()),
+        ("dense-between-sparse", dense_between_sparse),
+        (
+            "half-used-between-sparse",
+            (0..20u8).flat_map(|i| if i % 2 == 0 { [SETTLE, BIG, 50] } else { [SETTLE, SMALL, 1] }).collect(),
+        ),
+        (
+            "floor-in-the-middle",
+            [&[SETTLE, BIG + 240, 100][..], &[FLOOR, 3, COLLECT, 0, FLOOR, 4, COLLECT, 0, FLOOR, 30, COLLECT, 0]]
+                .concat(),
+        ),
+        (
+            "epochs-free-all-lanes",
+            vec![
+                SETTLE,
+                5,
+                100,
+                SETTLE,
+                10,
+                100,
+                SETTLE + 8,
+                5,
+                100,
+                SETTLE + 16,
+                15,
+                100,
+                EPOCHS,
+                128 + 2,
+                COLLECT,
+                0,
+                EPOCHS,
+                3,
+                COLLECT,
+                0,
+                EPOCHS,
+                128 + 7,
+                COLLECT,
+                0,
+            ],
+        ),
+        (
+            "rolled-back-and-settled-anew",
+            vec![
+                SETTLE,
+                5 + 35,
+                100,
+                SETTLE,
+                10 + 35,
+                60,
+                FORGET,
+                1,
+                SETTLE,
+                30,
+                100,
+                EPOCHS,
+                130,
+                COLLECT,
+                0,
+                FORGET,
+                0,
+                COLLECT,
+                0,
+            ],
+        ),
+    ]
+}

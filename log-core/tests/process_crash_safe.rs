@@ -1,0 +1,274 @@
+//! The process-crash-safe tier: what a killed process leaves, and what is refused.
+
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use counterfoil_log_core::{
+    DamageError, Disposition, Epoch, LaneWriter, LocalLog, Owner, Phase, Pool, PoolError, PoolOptions,
+    PrivateFileError, Rank, Relocated, Ssn, TierError, create_private_dir,
+};
+
+const OWNER: Owner = Owner { rank: Rank(3), label: 7 };
+
+fn options() -> PoolOptions {
+    PoolOptions { memory_bytes_max: 256 << 10, chunk_bytes: 4096, prefault_bytes: 8192, cursors_max: 2 }
+}
+
+struct Scratch {
+    _dir: tempfile::TempDir,
+    path: PathBuf,
+}
+
+fn scratch() -> Scratch {
+    let dir = tempfile::tempdir_in(if Path::new("/dev/shm").is_dir() { "/dev/shm" } else { "/tmp" }).unwrap();
+    let private = dir.path().join("job");
+    create_private_dir(&private).unwrap();
+    Scratch { path: private.join("log.3"), _dir: dir }
+}
+
+fn payload(ssn: u64) -> Vec<u8> {
+    (0..ssn % 61).map(|i| (ssn * 7 + i) as u8).collect()
+}
+
+fn fill(lane: &mut LaneWriter, upto: u64) {
+    while lane.next_ssn().0 <= upto {
+        let bytes = payload(lane.next_ssn().0);
+        let mut claim = lane.claim(8, bytes.len()).unwrap();
+        claim.prefix_mut().fill(1);
+        claim.payload_mut().copy_from_slice(&bytes);
+        claim.commit();
+    }
+}
+
+fn ssns(lane: &LaneWriter, from: u64) -> Vec<u64> {
+    let mut cursor = lane.reader().open(Ssn(from)).unwrap();
+    let mut seen = Vec::new();
+    while let Some(record) = cursor.peek() {
+        assert_eq!(record.payload(), payload(record.ssn().0));
+        seen.push(record.ssn().0);
+        cursor.advance();
+    }
+    seen
+}
+
+/// What SIGKILL does to the structures in this process: they are gone, and the file stays as it is.
+fn die(lanes: Vec<LaneWriter>) {
+    drop(lanes);
+}
+
+#[test]
+fn what_was_committed_is_there_for_the_replacement() {
+    let at = scratch();
+    let pool = Pool::create(&at.path, OWNER, options()).unwrap();
+    let mut lanes: Vec<_> = [0, 1, 5].map(|peer| LaneWriter::new(pool.clone(), Rank(peer))).into();
+    fill(&mut lanes[0], 10);
+    fill(&mut lanes[1], 800);
+    drop(lanes[1].claim(3, 3).unwrap());
+    lanes[1].acknowledge(Ssn(300), Disposition::Release).unwrap();
+    // Claimed and written, but never committed.
+    std::mem::forget(lanes[0].claim(0, 100).unwrap());
+    drop(pool);
+    die(lanes);
+
+    let (pool, mut lanes) = Pool::recover(&at.path, OWNER, options()).unwrap();
+    assert_eq!(lanes.iter().map(|lane| lane.peer().0).collect::<Vec<_>>(), [0, 1], "lane 5 was never used");
+    assert_eq!(ssns(&lanes[0], 1), (1..=10).collect::<Vec<_>>());
+    assert_eq!(ssns(&lanes[1], 301), (301..=800).collect::<Vec<_>>());
+    assert_eq!(lanes[1].acked(), Ssn::ZERO);
+
+    // The recovered log goes on as a log does, and is recovered again.
+    fill(&mut lanes[0], 700);
+    fill(&mut lanes[1], 2000);
+    lanes[1].acknowledge(Ssn(1900), Disposition::Release).unwrap();
+    assert!(pool.used_bytes() <= 256 << 10);
+    drop(pool);
+    die(lanes);
+    let (_pool, lanes) = Pool::recover(&at.path, OWNER, options()).unwrap();
+    assert_eq!(ssns(&lanes[0], 1), (1..=700).collect::<Vec<_>>());
+    assert_eq!(ssns(&lanes[1], 1901), (1901..=2000).collect::<Vec<_>>());
+}
+
+#[test]
+fn memory_is_found_again_after_many_lives() {
+    let at = scratch();
+    let pool = Pool::create(&at.path, OWNER, options()).unwrap();
+    let mut lanes = vec![LaneWriter::new(pool.clone(), Rank(0))];
+    drop(pool);
+    let mut upto = 0;
+    for life in 0..30 {
+        upto += 500 + life;
+        fill(&mut lanes[0], upto);
+        lanes[0].acknowledge(Ssn(upto - 20), Disposition::Release).unwrap();
+        die(lanes);
+        let (pool, recovered) = Pool::recover(&at.path, OWNER, options()).unwrap();
+        lanes = recovered;
+        assert_eq!(lanes.len(), 1);
+        assert!(pool.used_bytes() <= 6 * 4096, "life {life}: {}", pool.used_bytes());
+        assert_eq!(ssns(&lanes[0], upto - 19).len(), 20);
+    }
+}
+
+#[test]
+fn relocated_records_are_recovered_once() {
+    let at = scratch();
+    let pool = Pool::create(&at.path, OWNER, options()).unwrap();
+    let mut lane = LaneWriter::new(pool, Rank(0));
+    fill(&mut lane, 1000);
+    for upto in (10..=990).step_by(10) {
+        lane.acknowledge(Ssn(upto - 1), Disposition::Release).unwrap();
+        lane.acknowledge(Ssn(upto), Disposition::Retain { epoch: Epoch(1), phase: Phase(1) }).unwrap();
+    }
+    let settled: Vec<_> = std::iter::from_fn(|| lane.poll_settled()).collect();
+    let (first, last) = (settled[2].chunk, settled[6].chunk);
+    assert!(matches!(lane.relocate(first, last, Ssn::ZERO).unwrap(), Relocated::Into(_)));
+    let before = ssns(&lane, 1);
+    die(vec![lane]);
+    let (_pool, lanes) = Pool::recover(&at.path, OWNER, options()).unwrap();
+    assert_eq!(ssns(&lanes[0], 1), before);
+}
+
+#[test]
+fn the_local_log_is_recovered_and_consumed_by_matching() {
+    let at = scratch();
+    let mut log = LocalLog::new(Pool::create(&at.path, OWNER, options()).unwrap());
+    for key in 0..500 {
+        log.append(1, key, &key.to_le_bytes()).unwrap();
+        log.append(2, key % 3, b"late").unwrap();
+    }
+    log.seal(Epoch(2)).unwrap();
+    log.append(1, 500, b"after").unwrap();
+    assert!(log.append(255, 0, b"").is_err());
+    drop(log);
+
+    let (pool, lanes) = Pool::recover(&at.path, OWNER, options()).unwrap();
+    let mut log = LocalLog::recovered(pool, lanes).unwrap();
+    assert_eq!((log.len(), log.pending(1), log.pending(2)), (1002, 501, 500));
+    assert_eq!(log.consume(1, 400).unwrap().bytes, 400_u64.to_le_bytes(), "out of order");
+    assert_eq!(log.consume(1, 400), None, "once");
+    assert_eq!(log.get(1, 400).unwrap().key, 400, "but it can be looked at again");
+    assert_eq!(log.next_key(1), Some(0));
+    for key in 0..400 {
+        assert_eq!(log.consume(1, key).unwrap().bytes, key.to_le_bytes());
+    }
+    log.skip_below(1, 450);
+    assert_eq!(log.next_key(1), Some(450));
+    let held = log.held_bytes();
+    assert!(log.discard_sealed(Epoch(2)));
+    assert!(!log.discard_sealed(Epoch(2)));
+    assert!(log.held_bytes() < held);
+    assert_eq!((log.len(), log.consume(1, 500).unwrap().bytes), (1, b"after".to_vec()));
+    drop(log);
+    let (pool, lanes) = Pool::recover(&at.path, OWNER, options()).unwrap();
+    assert!(LocalLog::recovered(pool, lanes).unwrap().get(1, 500).is_some());
+}
+
+#[test]
+fn what_is_not_ours_to_open_is_refused() {
+    let at = scratch();
+    let recover = |owner, options| Pool::recover(&at.path, owner, options).map(|_| ()).unwrap_err();
+    assert!(matches!(recover(OWNER, options()), PoolError::Tier(TierError::File(PrivateFileError::Io { .. }))));
+    let pool = Pool::create(&at.path, OWNER, options()).unwrap();
+    let alive = recover(OWNER, options());
+    assert!(matches!(alive, PoolError::Tier(TierError::File(PrivateFileError::OwnerAlive { .. }))), "{alive}");
+    let again = Pool::create(&at.path, OWNER, options()).map(|_| ()).unwrap_err();
+    assert!(matches!(again, PoolError::Tier(_)), "{again}");
+    drop(pool);
+    assert!(!at.path.with_extension("3.new").exists());
+
+    let refused = |owner, options, what| match recover(owner, options) {
+        PoolError::Refused { reason: DamageError::Mismatch { what: found, .. }, .. } => assert_eq!(found, what),
+        other => panic!("{other}"),
+    };
+    refused(Owner { rank: Rank(4), ..OWNER }, options(), "rank");
+    refused(Owner { label: 8, ..OWNER }, options(), "label");
+    refused(OWNER, PoolOptions { memory_bytes_max: 512 << 10, ..options() }, "memory_bytes_max");
+    refused(OWNER, PoolOptions { chunk_bytes: 8192, ..options() }, "chunk_bytes");
+    Pool::recover(&at.path, OWNER, options()).unwrap();
+}
+
+#[test]
+fn another_version_and_a_file_cut_short_are_refused() {
+    let at = scratch();
+    drop(Pool::create(&at.path, OWNER, options()).unwrap());
+    let whole = std::fs::read(&at.path).unwrap();
+    let reason = |bytes: &[u8]| {
+        std::fs::write(&at.path, bytes).unwrap();
+        match Pool::recover(&at.path, OWNER, options()).map(|_| ()).unwrap_err() {
+            PoolError::Refused { reason, .. } => reason,
+            other => panic!("{other}"),
+        }
+    };
+    for len in [1, 100, 4095, 4096, 8192, whole.len() - 1] {
+        assert!(matches!(reason(&whole[..len]), DamageError::Length { .. }), "{len} bytes");
+    }
+    let mut other = whole.clone();
+    other[12] = 9;
+    assert_eq!(reason(&other), DamageError::Version { found: 9 });
+    other[0] = b'X';
+    assert_eq!(reason(&other), DamageError::NotALog);
+    std::fs::write(&at.path, b"").unwrap();
+    let empty = Pool::recover(&at.path, OWNER, options()).map(|_| ()).unwrap_err();
+    assert!(matches!(empty, PoolError::Tier(TierError::Size { .. })), "{empty}");
+    assert!(empty.to_string().contains("empty"), "{empty}");
+}
+
+/// Every byte that the log ever wrote, flipped in turn: an error that says where, or exactly the records that were
+/// committed up to the payloads, which the log hands to whoever checks them end to end.
+#[test]
+fn every_byte_flipped_is_an_error_or_changes_no_record_but_its_own() {
+    let at = scratch();
+    let small = PoolOptions { memory_bytes_max: 32 << 10, chunk_bytes: 4096, prefault_bytes: 0, cursors_max: 1 };
+    let pool = Pool::create(&at.path, OWNER, small.clone()).unwrap();
+    let mut lane = LaneWriter::new(pool.clone(), Rank(0));
+    for ssn in 1..=70_u64 {
+        let mut claim = lane.claim(8, 100).unwrap();
+        claim.prefix_mut().copy_from_slice(&ssn.to_le_bytes());
+        claim.payload_mut().fill(ssn as u8);
+        if ssn == 5 {
+            drop(claim);
+            let mut claim = lane.claim(8, 100).unwrap();
+            claim.prefix_mut().copy_from_slice(&ssn.to_le_bytes());
+            claim.payload_mut().fill(ssn as u8);
+            claim.commit();
+        } else {
+            claim.commit();
+        }
+    }
+    drop((lane, pool));
+    let whole = std::fs::read(&at.path).unwrap();
+    let (mut refused, mut in_a_body, mut harmless) = (0, 0, 0);
+    let written: Vec<usize> = (0..whole.len()).filter(|&at| whole[at] != 0 || (at > 0 && whole[at - 1] != 0)).collect();
+    for flip in [0xFF, 0x01, 0x80] {
+        for &offset in &written {
+            let file = std::fs::OpenOptions::new().write(true).open(&at.path).unwrap();
+            file.write_all_at(&whole, 0).unwrap();
+            file.write_all_at(&[whole[offset] ^ flip], offset as u64).unwrap();
+            drop(file);
+            let (_pool, lanes) = match Pool::recover(&at.path, OWNER, small.clone()) {
+                Ok(recovered) => recovered,
+                Err(PoolError::Refused { .. }) => {
+                    refused += 1;
+                    continue;
+                }
+                Err(other) => panic!("offset {offset}: {other}"),
+            };
+            assert_eq!(lanes.len(), 1, "offset {offset}");
+            let mut cursor = lanes[0].reader().open(Ssn(1)).unwrap();
+            let mut changed = 0;
+            for ssn in 1..=70_u64 {
+                let record = cursor.peek().unwrap_or_else(|| panic!("offset {offset}: SSN {ssn} is missing"));
+                assert_eq!(record.ssn(), Ssn(ssn), "offset {offset}");
+                let body = [&ssn.to_le_bytes()[..], &[ssn as u8; 100]].concat();
+                assert_eq!(record.wire().len(), body.len(), "offset {offset}");
+                changed += record.wire().iter().zip(&body).filter(|(a, b)| a != b).count();
+                cursor.advance();
+            }
+            assert!(cursor.peek().is_none(), "offset {offset}: a record was invented");
+            assert!(changed <= 1);
+            if changed == 1 { in_a_body += 1 } else { harmless += 1 }
+        }
+    }
+    println!("{refused} refused, {in_a_body} inside a body, {harmless} in bytes that mean nothing");
+    assert!(refused > 1000 && in_a_body >= 3 * 70 * 101);
+    assert!(harmless < 3 * 200, "{harmless} flips were overlooked");
+}

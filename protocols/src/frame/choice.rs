@@ -1,0 +1,56 @@
+//! Choices: outcomes that the program doesn't determine, recorded and forced.
+
+use counterfoil_log_core::{Determinant, Rank, Ssn};
+
+use super::ChoiceError;
+
+/// Size of an encoded choice: sequence, source, SSN, little-endian.
+pub const CHOICE_RECORD_BYTES: usize = 20;
+
+/// The answer to "what may this call choose?".
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub struct NextChoice {
+    /// The number of the call, from 0 since the start of the program.
+    pub sequence: u64,
+    /// What it must choose, because an earlier incarnation did: wait for exactly this message, or for none if its SSN is
+    /// [`Ssn::ZERO`].
+    pub forced: Option<Determinant>,
+}
+
+/// A choice to append to the local log, under [`super::EntryKind::Choice`] and its number, before it takes effect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "a choice that isn't recorded can't be repeated"]
+pub struct ChoiceRecord {
+    /// The number of the call.
+    pub sequence: u64,
+    /// The choice, encoded.
+    pub bytes: [u8; CHOICE_RECORD_BYTES],
+}
+
+impl ChoiceRecord {
+    /// Encodes a choice.
+    pub fn new(choice: Determinant) -> ChoiceRecord {
+        let mut bytes = [0; CHOICE_RECORD_BYTES];
+        bytes[..8].copy_from_slice(&choice.sequence.to_le_bytes());
+        bytes[8..12].copy_from_slice(&choice.source.0.to_le_bytes());
+        bytes[12..].copy_from_slice(&choice.ssn.0.to_le_bytes());
+        ChoiceRecord { sequence: choice.sequence, bytes }
+    }
+
+    /// Decodes the bytes of a record.
+    ///
+    /// # Errors
+    /// [`ChoiceError::Malformed`] if the length is wrong, or the SSN beyond [`Ssn::MAX`].
+    pub fn decode(record: &[u8]) -> Result<Determinant, ChoiceError> {
+        let malformed = ChoiceError::Malformed { len: record.len() };
+        let Some((sequence, rest)) = record.split_first_chunk::<8>() else { return Err(malformed) };
+        let Some((source, rest)) = rest.split_first_chunk::<4>() else { return Err(malformed) };
+        let Ok(ssn) = <[u8; 8]>::try_from(rest) else { return Err(malformed) };
+        let ssn = Ssn(u64::from_le_bytes(ssn));
+        if ssn > Ssn::MAX {
+            return Err(malformed);
+        }
+        Ok(Determinant { sequence: u64::from_le_bytes(*sequence), source: Rank(u32::from_le_bytes(*source)), ssn })
+    }
+}

@@ -1,0 +1,216 @@
+//! What the rule does with each event.
+
+use counterfoil_ack_piggyback::{Kind, ReceivedSet, WireHeader};
+use counterfoil_log_core::{Determinant, Envelope, Epoch, Rank, Ssn};
+
+use super::channel::Channel;
+use super::choices::{self, Choices};
+use super::notice::{self, Covered};
+use super::tables::Tables;
+use super::{Config, Pending, SenderBased};
+use crate::frame::{
+    ChoiceError, ChoiceRecord, Effect, Hello, Incoming, Misbehaviour, NextChoice, Outgoing, Party, Protocol,
+    ProtocolError, RestoreError, Snapshot, Transmission,
+};
+
+impl Protocol for SenderBased {
+    fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+
+    fn handle_send(&mut self, envelope: &Envelope) -> Result<Outgoing, ProtocolError> {
+        let Config { rank, .. } = self.config;
+        let (source_rank, peer) = (envelope.source, envelope.destination);
+        if source_rank != rank {
+            return Err(ProtocolError::Misdirected { source_rank, destination: peer, rank });
+        }
+        self.catch_up(peer)?;
+        let origin = self.origin();
+        let stamp = self.channel(peer)?.stamp(envelope.len)?;
+        // No acknowledgement here: it would be told, and be out of date (or lost) when the record is transmitted.
+        let header = WireHeader::message(envelope, stamp, origin, None);
+        Ok(Outgoing { header, keep_record: true, transmission: Transmission::Now })
+    }
+
+    fn handle_transmit(&mut self, header: &mut WireHeader) -> Result<(), ProtocolError> {
+        let Config { rank, incarnation, .. } = self.config;
+        let (source_rank, destination) = (header.source(), header.destination());
+        if source_rank != rank {
+            return Err(ProtocolError::Misdirected { source_rank, destination, rank });
+        }
+        if header.kind() != Kind::Message {
+            return Err(ProtocolError::UnexpectedKind { peer: source_rank, kind: header.kind() });
+        }
+        *header = self.channel(destination)?.refresh(header, incarnation);
+        self.catch_up(destination)
+    }
+
+    fn handle_message(&mut self, header: &WireHeader) -> Result<Incoming, ProtocolError> {
+        self.check_arrival(header)?;
+        let peer = header.source();
+        if header.kind() != Kind::Message {
+            return Err(ProtocolError::UnexpectedKind { peer, kind: header.kind() });
+        }
+        let channel = self.channel(peer)?;
+        if !channel.is_living(header.incarnation())? {
+            return Ok(Incoming::Discard(channel.dead(header.incarnation())));
+        }
+        if let Some(ack) = header.ack() {
+            self.take_ack(peer, ack)?;
+        }
+        let verdict = self.channel(peer)?.receive(header.arrival())?;
+        self.catch_up(peer)?;
+        self.send_due_acks(peer)?;
+        Ok(verdict)
+    }
+
+    fn handle_control(&mut self, from: Party, header: &WireHeader, body: &[u8]) -> Result<(), ProtocolError> {
+        let Party::Rank(peer) = from else { return Err(ProtocolError::NoCoordinator) };
+        self.check_arrival(header)?;
+        let Config { rank, .. } = self.config;
+        if header.source() != peer {
+            let (source_rank, destination) = (header.source(), header.destination());
+            return Err(ProtocolError::Misdirected { source_rank, destination, rank });
+        }
+        if !self.channel(peer)?.is_living(header.incarnation())? {
+            return Ok(());
+        }
+        if let Some(ack) = header.ack() {
+            self.take_ack(peer, ack)?;
+        }
+        match header.kind() {
+            Kind::Message => return Err(ProtocolError::UnexpectedKind { peer, kind: Kind::Message }),
+            Kind::Ack => {}
+            Kind::AckRequest => self.channel(peer)?.request_ack(header.ssn()),
+            Kind::Control => {
+                let covered = (header.tag() == notice::COVERED).then(|| Covered::decode(body)).flatten();
+                let Some(Covered { epoch, upto }) = covered else {
+                    let how = Misbehaviour::MalformedNotice { tag: header.tag(), len: body.len() };
+                    return Err(ProtocolError::PeerMisbehaved { peer, how });
+                };
+                self.take_covered(peer, epoch, upto)?;
+            }
+        }
+        self.send_due_acks(peer)
+    }
+
+    fn next_choice(&mut self) -> NextChoice {
+        self.choices.next()
+    }
+
+    fn handle_choice(&mut self, choice: Determinant) -> Result<Option<ChoiceRecord>, ChoiceError> {
+        choices::check(choice, self.config.ranks)?;
+        self.choices.decide(choice)
+    }
+
+    fn handle_recovered_choice(&mut self, record: &[u8]) -> Result<(), ChoiceError> {
+        let choice = ChoiceRecord::decode(record)?;
+        choices::check(choice, self.config.ranks)?;
+        self.choices.recover(choice)
+    }
+
+    fn handle_checkpoint(&mut self) -> Result<Snapshot, ProtocolError> {
+        let open = self.choices.open();
+        if open > 0 {
+            return Err(ProtocolError::ChoicesOpen { open });
+        }
+        let epoch = self.epoch.next().ok_or(ProtocolError::EpochsExhausted)?;
+        for channel in self.channels() {
+            channel.begin_epoch(epoch)?;
+        }
+        self.epoch = epoch;
+        let choices = self.choices.counted();
+        self.pending = Some(Pending { epoch, choices });
+        let tables = Tables {
+            rank: self.config.rank.0,
+            ranks: self.config.ranks,
+            epoch: epoch.0,
+            choices,
+            channels: self.channels().map(|channel| channel.snapshot()).collect(),
+        };
+        Ok(Snapshot { epoch, tables: tables.encode() })
+    }
+
+    fn handle_checkpoint_durable(&mut self, epoch: Epoch) -> Result<(), ProtocolError> {
+        let pending = self.pending.take_if(|pending| pending.epoch == epoch);
+        let Pending { choices, .. } = pending.ok_or(ProtocolError::NotCheckpointing { epoch })?;
+        self.durable = epoch;
+        for peer in (0..self.config.ranks).map(Rank) {
+            let news = self.channels[peer.index()].as_mut().and_then(|channel| channel.checkpoint_durable(epoch));
+            if let Some(upto) = news {
+                self.tell_covered(peer, Covered { epoch, upto })?;
+            }
+        }
+        self.effects.push_back(Effect::DiscardChoices { before: choices });
+        Ok(())
+    }
+
+    fn restore(&mut self, tables: &[u8]) -> Result<(), RestoreError> {
+        let Config { rank, ranks, incarnation, policy } = self.config;
+        let used = self.channels.iter().flatten().any(|channel| channel.is_used());
+        if used || self.epoch > Epoch::FIRST || !self.choices.is_fresh() {
+            return Err(RestoreError::NotFresh);
+        }
+        let tables = Tables::decode(tables, rank, ranks)?;
+        let mut channels: Vec<Option<Box<Channel>>> = (0..ranks).map(|_| None).collect();
+        for table in &tables.channels {
+            channels[Rank(table.peer).index()] = Some(Box::new(Channel::restore(table, policy)?));
+        }
+        let own = channels[rank.index()].as_mut();
+        let own = own.filter(|own| own.incarnation() <= incarnation);
+        let own = own.ok_or(RestoreError::Contradiction { what: "no channel of this incarnation to itself" })?;
+        own.meet_self(incarnation);
+        let after = own.replay_after(own.received_upto());
+        self.channels = channels;
+        self.epoch = Epoch(tables.epoch);
+        self.durable = self.epoch;
+        self.choices = Choices::resume(tables.choices);
+        self.effects.push_back(Effect::Replay { peer: rank, incarnation, after, upto: Ssn::MAX });
+        Ok(())
+    }
+
+    fn handle_peer_lost(&mut self, peer: Rank) -> Result<(), ProtocolError> {
+        // The lane waits for the replacement's Hello. What the dead incarnation has still under way counts until then.
+        self.check_peer(peer)
+    }
+
+    fn hello(&self, peer: Rank) -> Result<Hello, ProtocolError> {
+        self.check_peer(peer)?;
+        let mut hello = Hello {
+            rank: self.config.rank,
+            incarnation: self.config.incarnation,
+            epoch: self.epoch,
+            received: ReceivedSet::new(),
+            covered: (self.durable, Ssn::ZERO),
+            sent: Ssn::ZERO,
+            acked: Ssn::ZERO,
+            own: Vec::new(),
+        };
+        if let Some(channel) = self.known(peer) {
+            channel.describe(&mut hello);
+        }
+        Ok(hello)
+    }
+
+    fn handle_hello(&mut self, peer: Rank, hello: &Hello) -> Result<(), ProtocolError> {
+        self.check_peer(peer)?;
+        if hello.rank != peer {
+            let how = Misbehaviour::OtherName { name: hello.rank };
+            return Err(ProtocolError::PeerMisbehaved { peer, how });
+        }
+        let repeating = self.repeating();
+        let rolled_back = self.channel(peer)?.meet(hello, repeating)?;
+        if let Some(to) = rolled_back {
+            self.effects.push_back(Effect::ReceiverRolledBack { peer, to });
+        }
+        let (epoch, upto) = hello.covered;
+        self.take_covered(peer, epoch, upto)?;
+        let after = self.channel(peer)?.replay_after(hello.received.upto());
+        self.effects.push_back(Effect::Replay { peer, incarnation: hello.incarnation, after, upto: Ssn::MAX });
+        self.send_due_acks(peer)
+    }
+
+    fn poll_effect(&mut self) -> Option<Effect> {
+        self.effects.pop_front()
+    }
+}

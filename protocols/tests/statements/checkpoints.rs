@@ -1,0 +1,114 @@
+//! Checkpoints, what they cover, and their tables.
+
+use super::*;
+
+#[test]
+fn only_a_durable_checkpoint_covers() {
+    let (mut a, mut b) = (rank(A, 0), rank(B, 0));
+    receive_all(&mut b, &send_many(&mut a, B, 2));
+    let snapshot = b.handle_checkpoint().unwrap();
+    assert!(effects(&mut b).is_empty());
+    receive_all(&mut b, &send_many(&mut a, B, 1));
+    b.handle_checkpoint_durable(snapshot.epoch).unwrap();
+    let notices = notices(&effects(&mut b));
+    assert_eq!(notices.len(), 1, "nothing for a peer that has sent nothing");
+    a.handle_control(Party::Rank(B), &notices[0].1, &notices[0].2).unwrap();
+    assert_eq!(covered(&effects(&mut a)), [(B, Ssn(2))], "not what was received after the snapshot");
+    a.handle_control(Party::Rank(B), &notices[0].1, &notices[0].2).unwrap();
+    assert!(effects(&mut a).is_empty(), "no news");
+}
+
+#[test]
+fn a_lost_notice_is_made_good_by_the_next_hello() {
+    let (mut a, mut b) = (rank(A, 0), rank(B, 0));
+    receive_all(&mut b, &send_many(&mut a, B, 2));
+    let (tables, _lost) = durable_checkpoint(&mut b);
+    let (from_a, _) = meet(&mut a, &mut restarted(B, 1, &tables));
+    assert_eq!(covered(&from_a), [(B, Ssn(2))]);
+}
+
+#[test]
+fn what_is_covered_beyond_what_was_sent_again_is_told_when_it_is() {
+    let (mut a, mut b) = (rank(A, 0), rank(B, 0));
+    receive_all(&mut b, &send_many(&mut a, B, 3));
+    durable_checkpoint(&mut b);
+
+    let mut a = rank(A, 1);
+    let (from_a, _) = meet(&mut a, &mut b);
+    assert_eq!((covered(&from_a), replays_after(&from_a, B)), (vec![], Some(Ssn(3))));
+    let envelope = Envelope { source: A, destination: B, ..Envelope::default() };
+    let _ = a.handle_send(&envelope).unwrap();
+    assert!(effects(&mut a).is_empty(), "the record isn't in the log yet");
+    let _ = a.handle_send(&envelope).unwrap();
+    assert_eq!(covered(&effects(&mut a)), [(B, Ssn(1))]);
+}
+
+#[test]
+fn a_rank_covers_what_it_sent_to_itself() {
+    let mut a = rank(A, 0);
+    let messages = send_many(&mut a, A, 2);
+    receive_all(&mut a, &messages);
+    assert_eq!(acknowledged(&effects(&mut a)), [Ssn(1), Ssn(2)]);
+    let (_, done) = durable_checkpoint(&mut a);
+    assert_eq!(covered(&done), [(A, Ssn(2))]);
+    assert!(control_frames(&done).is_empty());
+}
+
+#[test]
+fn a_checkpoint_is_named_by_the_epoch_that_it_begins() {
+    let mut a = rank(A, 0);
+    let snapshot = a.handle_checkpoint().unwrap();
+    assert_eq!((snapshot.epoch, a.epoch()), (Epoch(2), Epoch(2)));
+    assert_eq!(restarted(A, 1, &snapshot.tables).epoch(), Epoch(2));
+    assert_eq!(a.handle_checkpoint_durable(Epoch(3)), Err(ProtocolError::NotCheckpointing { epoch: Epoch(3) }));
+}
+
+/// Tables with something in each field.
+fn tables() -> Vec<u8> {
+    let (mut a, mut b) = (rank(A, 0), rank(B, 0));
+    let messages = send_many(&mut a, B, 4);
+    receive_all(&mut b, &[messages[0], messages[3]]);
+    receive_all(&mut a, &send_many(&mut b, A, 2));
+    durable_checkpoint(&mut b);
+    durable_checkpoint(&mut b).0
+}
+
+#[test]
+fn tables_of_another_rank_job_or_version_are_refused() {
+    let tables = tables();
+    let other_rank = RestoreError::OtherRank { found: B, expected: A };
+    assert_eq!(rank(A, 1).restore(&tables), Err(other_rank));
+    let policy = AckPolicy::default();
+    let mut larger = SenderBased::new(Config { rank: B, ranks: 4, incarnation: Incarnation(1), policy }).unwrap();
+    assert_eq!(larger.restore(&tables), Err(RestoreError::OtherJob { found: 3, expected: 4 }));
+    let mut other_version = tables.clone();
+    other_version[0] = 9;
+    assert_eq!(rank(B, 1).restore(&other_version), Err(RestoreError::Version { found: 9, expected: 1 }));
+    let mut busy = rank(B, 1);
+    let _ = send(&mut busy, A);
+    assert_eq!(busy.restore(&tables), Err(RestoreError::NotFresh));
+    let mut twice = restarted(B, 1, &tables);
+    assert_eq!(twice.restore(&tables), Err(RestoreError::NotFresh));
+}
+
+#[test]
+fn damaged_tables_are_refused_or_consistent_and_never_half_restored() {
+    let tables = tables();
+    for cut in 0..tables.len() {
+        assert!(rank(B, 1).restore(&tables[..cut]).is_err(), "cut at {cut}");
+    }
+    let longer = [tables.as_slice(), &[0]].concat();
+    assert_eq!(rank(B, 1).restore(&longer), Err(RestoreError::Malformed { len: longer.len() }));
+    for at in 0..tables.len() {
+        for bit in 0..8 {
+            let mut damaged = tables.clone();
+            damaged[at] ^= 1 << bit;
+            let mut b = rank(B, 1);
+            match b.restore(&damaged) {
+                // Whoever keeps the tables checks sums; here it is enough that nothing impossible gets in.
+                Ok(()) => assert!(b.handle_checkpoint().is_ok() || b.epoch() == Epoch::MAX),
+                Err(_) => assert!(b.restore(&tables).is_ok(), "a refusal leaves it fresh"),
+            }
+        }
+    }
+}
