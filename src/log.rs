@@ -220,8 +220,8 @@ impl Log {
     /// [`TruncateError`], also while a cursor is open on the lane.
     pub fn truncate(&mut self, peer: Rank, last: Ssn) -> Result<(), TruncateError> {
         let Some(lane) = self.lanes.get_mut(peer) else { return Ok(()) };
-        lane.truncate(last)?;
-        self.budget.collector.forget_after(peer, last);
+        let settled = lane.truncate(last)?;
+        self.budget.collector.forget_after(peer, settled);
         Ok(())
     }
 

@@ -6,7 +6,7 @@
 //!       16  lane                                constant while the chunk is in use
 //!       24  sequence: place in the lane         "
 //!       32  first SSN                           "
-//!       40  last SSN once sealed, else 0        written once by the writer (release), read by cursors (acquire)
+//!       40  last SSN + 1 once sealed, else 0    written once by the writer (release), read by cursors (acquire)
 //!       48  replaces: first sequence that a relocation put here, and flags   constant
 //!       56  check over the constant words       "
 //!       64  reserved: claim state of a shared writer
@@ -22,7 +22,7 @@ pub(crate) const STATE_AT: usize = 0;
 pub(crate) const NEXT_AT: usize = 8;
 const LANE_AT: usize = 16;
 const SEQUENCE_AT: usize = 24;
-const FIRST_AT: usize = 32;
+pub(crate) const FIRST_AT: usize = 32;
 pub(crate) const LAST_AT: usize = 40;
 const REPLACES_AT: usize = 48;
 const CHECK_AT: usize = 56;
@@ -30,6 +30,19 @@ const CHECK_AT: usize = 56;
 pub(crate) const SHARED_WRITER_AT: usize = 64;
 /// Bytes in front of a chunk's first record.
 pub(crate) const CHUNK_HEADER: usize = 112;
+
+/// The word at [`LAST_AT`] of a chunk that is still written.
+pub(crate) const OPEN: u64 = 0;
+
+/// The word at [`LAST_AT`] of a chunk that ends with `last`, which is [`Ssn::ZERO`] if the lane has no record yet.
+pub(crate) fn sealed_word(last: Ssn) -> u64 {
+    last.0 + 1
+}
+
+/// The last SSN of a chunk whose word at [`LAST_AT`] is not [`OPEN`].
+pub(crate) fn sealed_last(word: u64) -> Ssn {
+    Ssn(word - 1)
+}
 
 /// A block of the arena: its offset, and its class in the bits that page alignment leaves free. Zero is "none".
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -150,7 +163,7 @@ impl ChunkHeader {
         store(LANE_AT, words[0]);
         store(SEQUENCE_AT, words[1]);
         store(FIRST_AT, words[2]);
-        store(LAST_AT, 0);
+        store(LAST_AT, OPEN);
         store(REPLACES_AT, words[3]);
         store(CHECK_AT, Self::check(words, block.class()));
         store(SHARED_WRITER_AT, 0);

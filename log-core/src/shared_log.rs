@@ -16,7 +16,10 @@ use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 
 use crate::arena::Arena;
-use crate::chunk::{BlockRef, CHUNK_HEADER, ChunkHeader, ChunkState, LAST_AT, NEXT_AT, read_state, write_state};
+use crate::chunk::{
+    BlockRef, CHUNK_HEADER, ChunkHeader, ChunkState, LAST_AT, NEXT_AT, OPEN, read_state, sealed_last, sealed_word,
+    write_state,
+};
 use crate::geometry::HEADER_BYTES;
 use crate::lane::{ChunkInfo, LaneWriter};
 use crate::nouns::{Rank, Ssn};
@@ -313,13 +316,15 @@ fn order_lanes(pool: &Pool, mut active: Vec<(BlockRef, ChunkHeader)>) -> Result<
     let mut lanes = Vec::new();
     for chunks in active.chunk_by(|(_, a), (_, b)| a.lane == b.lane) {
         // A relocated chunk is active from one store on, and its originals are freed after: until then both are there.
-        let is_superseded = |block: BlockRef, sequence: u64| {
-            chunks.iter().any(|(other, header)| {
-                *other != block && header.sparse && (header.replaces..=header.sequence).contains(&sequence)
+        // What was relocated again is superseded by either copy: the later has at most what the earlier has.
+        let is_superseded = |(block, header): &(BlockRef, ChunkHeader)| {
+            chunks.iter().any(|(other, by)| {
+                let covers = by.replaces <= header.replaces && by.sequence >= header.sequence;
+                let same = by.replaces == header.replaces && by.sequence == header.sequence && header.sparse;
+                by.sparse && covers && (!same || other.0 < block.0)
             })
         };
-        let (superseded, live): (Vec<_>, Vec<_>) =
-            chunks.iter().partition(|(block, header)| !header.sparse && is_superseded(*block, header.sequence));
+        let (superseded, live): (Vec<_>, Vec<_>) = chunks.iter().partition(|chunk| is_superseded(chunk));
         lanes.push(read_lane(pool, &live, superseded.iter().map(|(block, _)| *block).collect())?);
     }
     Ok(lanes)
@@ -374,7 +379,7 @@ fn read_lane(
             at += footprint(body);
         }
         let sealed = pool.arena.word(block.at() + LAST_AT).load(Ordering::Relaxed);
-        if sealed != 0 && sealed != next.prev().0 {
+        if sealed != OPEN && sealed_last(sealed) != next.prev() {
             return damaged(block.at() + LAST_AT, "a chunk ends with another sequence number than it says");
         }
         lane.chunks.push_back(ChunkInfo {
@@ -394,12 +399,12 @@ pub(crate) fn relink(pool: &Pool, lane: &RecoveredLane) {
     for pair in blocks.windows(2) {
         let at = pair[0].block.at();
         pool.arena.word(at + NEXT_AT).store(pair[1].block.0, Ordering::Release);
-        pool.arena.word(at + LAST_AT).store(pair[0].last.0, Ordering::Release);
+        pool.arena.word(at + LAST_AT).store(sealed_word(pair[0].last), Ordering::Release);
         pool.arena.word(at + CHUNK_HEADER + pair[0].record_bytes).store(END_WORD, Ordering::Release);
     }
     if let Some(last) = lane.chunks.back() {
         pool.arena.word(last.block.at() + NEXT_AT).store(0, Ordering::Release);
-        pool.arena.word(last.block.at() + LAST_AT).store(0, Ordering::Release);
+        pool.arena.word(last.block.at() + LAST_AT).store(OPEN, Ordering::Release);
         pool.arena.word(lane.at).store(0, Ordering::Release);
     }
 }

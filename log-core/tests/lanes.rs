@@ -299,13 +299,17 @@ fn truncation_forgets_the_end_and_the_numbers_are_given_again() {
 fn truncation_is_refused_where_it_can_not_be_right() {
     let mut lane = lane();
     fill(&mut lane, 1000);
-    assert!(matches!(lane.truncate(Ssn(1001)), Err(TruncateError::OutOfRange { .. })));
+    assert!(matches!(lane.truncate(Ssn(1001)), Err(TruncateError::NeverSent { .. })));
     let cursor = lane.reader().open(Ssn(1)).unwrap();
     assert!(matches!(lane.truncate(Ssn(5)), Err(TruncateError::CursorOpen { .. })));
     drop(cursor);
     lane.acknowledge(Ssn(900), Disposition::Release).unwrap();
-    assert!(matches!(lane.truncate(Ssn(5)), Err(TruncateError::OutOfRange { .. })));
     lane.truncate(Ssn(950)).unwrap();
+    assert_eq!(ssns(&lane, Ssn(901)).unwrap(), (901..=950).collect::<Vec<_>>());
+    // Beyond what is still there: the lane is empty, and goes on with the next number.
+    lane.truncate(Ssn(5)).unwrap();
+    fill(&mut lane, 20);
+    assert_eq!(ssns(&lane, Ssn(6)).unwrap(), (6..=20).collect::<Vec<_>>());
 }
 
 #[test]

@@ -154,11 +154,11 @@ impl History {
             }
             Op::Truncate(byte) if self.cursor.is_none() => {
                 let cut = between(byte);
-                if self.lane.truncate(Ssn(cut)).is_ok() {
+                if let Ok(settled) = self.lane.truncate(Ssn(cut)) {
                     self.sent.retain(|ssn, _| *ssn <= cut);
                     self.needed.retain(|ssn, _| *ssn <= cut);
                     self.acked = self.acked.min(cut);
-                    self.settled.retain(|chunk| chunk.last.0 <= cut);
+                    self.settled.retain(|chunk| chunk.last <= settled);
                 }
             }
             Op::OpenCursor(byte) => {
@@ -235,7 +235,7 @@ fn scratch() -> tempfile::TempDir {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 1000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn a_volatile_lane_holds_what_is_needed(ops in proptest::collection::vec(op(), 1..120)) {

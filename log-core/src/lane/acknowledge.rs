@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 
-use crate::chunk::{BlockRef, CHUNK_HEADER, ChunkHeader, ChunkState, LAST_AT, NEXT_AT, write_state};
+use crate::chunk::{BlockRef, CHUNK_HEADER, ChunkHeader, ChunkState, LAST_AT, NEXT_AT, sealed_word, write_state};
 use crate::lane::UNPINNED;
 use crate::lane::writer::{ChunkInfo, LaneWriter};
 use crate::nouns::{Epoch, Phase, Ssn};
@@ -277,7 +277,7 @@ impl LaneWriter {
             .chunks
             .iter()
             .take(sealed)
-            .take_while(|chunk| chunk.last <= self.acked && chunk.last.0 < pinned)
+            .take_while(|chunk| chunk.last <= self.acked && chunk.pinned_by().0 < pinned)
             .count();
         if count > 0 {
             self.unlink_front(count);
@@ -365,7 +365,7 @@ impl LaneWriter {
             to_at += footprint;
         }
         arena.word(to_at).store(END_WORD, Ordering::Relaxed);
-        arena.word(block.at() + LAST_AT).store(ends.1.0, Ordering::Relaxed);
+        arena.word(block.at() + LAST_AT).store(sealed_word(ends.1), Ordering::Relaxed);
         self.count_held(self.pool.block_bytes(block) as isize);
         Ok(ChunkInfo { block, header, last: ends.1, record_bytes: bytes })
     }
@@ -390,7 +390,7 @@ impl LaneWriter {
             let floor = self.chunks.front().map_or(Ssn::ZERO, |chunk| chunk.header.first);
             self.shared.floor.store(floor.0, Ordering::Relaxed);
             self.runs.forget_before(floor);
-            self.retire(removed);
+            self.retire_all(&removed);
         } else {
             self.unlink_after(index, count, link);
             if let Some(new) = replacement {
@@ -407,13 +407,11 @@ impl LaneWriter {
         // Release: a cursor that follows the link sees the chunk behind it.
         self.arena().word(before.at() + NEXT_AT).store(link.0, Ordering::Release);
         let removed: Vec<ChunkInfo> = self.chunks.drain(index..index + count).collect();
-        self.retire(removed);
+        self.retire_all(&removed);
     }
 
-    fn retire(&mut self, removed: Vec<ChunkInfo>) {
-        for chunk in removed {
-            self.limbo.push_back((chunk.block, chunk.last));
-        }
+    fn retire_all(&mut self, removed: &[ChunkInfo]) {
+        removed.iter().for_each(|chunk| self.retire(chunk));
         self.reclaim();
     }
 }

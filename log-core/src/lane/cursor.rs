@@ -1,7 +1,7 @@
 //! Reading a lane, on any thread, beside its writer.
 
 use crate::arena::Arena;
-use crate::chunk::{BlockRef, CHUNK_HEADER, LAST_AT, NEXT_AT};
+use crate::chunk::{BlockRef, CHUNK_HEADER, FIRST_AT, LAST_AT, NEXT_AT, OPEN, sealed_last};
 use crate::lane::{LaneShared, UNPINNED};
 use crate::nouns::{Rank, Ssn};
 use crate::pool::Pool;
@@ -131,6 +131,7 @@ impl Cursor {
                 if self.block.is_none() {
                     return None;
                 }
+                self.pin();
             }
             let arena = self.arena();
             // Acquire: pairs with the release of the commit.
@@ -163,8 +164,8 @@ impl Cursor {
         while !self.block.is_none() {
             let arena = self.arena();
             // Acquire: a sealed chunk has its link.
-            let last = arena.word(self.block.at() + LAST_AT).load(Ordering::Acquire);
-            if last == 0 || last >= self.position.0 {
+            let sealed = arena.word(self.block.at() + LAST_AT).load(Ordering::Acquire);
+            if sealed == OPEN || sealed_last(sealed) >= self.position {
                 return;
             }
             let next = BlockRef(arena.word(self.block.at() + NEXT_AT).load(Ordering::Acquire));
@@ -177,10 +178,17 @@ impl Cursor {
         self.at = block.at() + CHUNK_HEADER;
     }
 
-    /// Tells the writer what is still needed.
+    /// Tells the writer what is still needed: the chunk that the cursor is in, and everything from the position on.
+    ///
+    /// The position alone would not do: it can be beyond everything that the chunk will ever hold. In a lane without
+    /// chunks everything is pinned, until the cursor has entered the first.
     fn pin(&self) {
+        let first = match self.block {
+            BlockRef::NONE => 0,
+            block => self.arena().word(block.at() + FIRST_AT).load(Ordering::Relaxed),
+        };
         // Release: pairs with the acquire in `LaneShared::lowest_pin`.
-        self.shared.pins[self.slot].store(self.position.0, Ordering::Release);
+        self.shared.pins[self.slot].store(first.min(self.position.0), Ordering::Release);
     }
 
     #[inline]

@@ -1,6 +1,6 @@
 //! A rank that goes back: its lanes are cut, or what it sends again is compared with what it had sent.
 
-use crate::chunk::{CHUNK_HEADER, LAST_AT, NEXT_AT};
+use crate::chunk::{CHUNK_HEADER, LAST_AT, NEXT_AT, OPEN};
 use crate::lane::writer::{AppendError, LaneWriter};
 use crate::lane::{Claim, UNPINNED};
 use crate::nouns::{Rank, Ssn};
@@ -8,28 +8,30 @@ use crate::pool::AllocError;
 use crate::record::{RECORD_ALIGN, RECORD_HEADER, SSN_AT, Word, footprint};
 use crate::sync::{Ordering, fence};
 
-/// Why a lane can't be truncated. Nothing was changed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+/// Why a lane can't be truncated.
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TruncateError {
-    /// A cursor is open and might be in the part that goes.
+    /// A cursor is open and might be in the part that goes. Nothing was changed.
     #[error("a cursor is open on the lane to {peer}: close it before truncating")]
     CursorOpen {
         /// The destination.
         peer: Rank,
     },
-    /// Records up to `last` are not all there: the lane can't be left ending with it.
-    #[error("the lane to {peer} can't end with {last}: it has {kept_from} to {sent}")]
-    OutOfRange {
+    /// So many were never sent. Nothing was changed.
+    #[error("the lane to {peer} can't end with {last}: only {sent} was sent")]
+    NeverSent {
         /// The destination.
         peer: Rank,
         /// The SSN to end with.
         last: Ssn,
-        /// The lowest SSN kept.
-        kept_from: Ssn,
         /// The last SSN sent.
         sent: Ssn,
     },
+    /// The records around the cut were freed before, and there is no memory for the chunk that marks the gap. The lane
+    /// was cut, but ends with an earlier SSN.
+    #[error(transparent)]
+    Alloc(#[from] AllocError),
 }
 
 /// A re-execution sent something else than the first execution did under the same SSN.
@@ -99,47 +101,64 @@ pub(crate) struct Rewound {
 impl LaneWriter {
     /// Forgets every record after `last`: a rank rolled back to where it had sent that many.
     ///
+    /// Returns the last SSN of the chunks that are still settled; the chunk that the cut is in, or ends with, is written
+    /// again and will be settled anew.
+    ///
     /// # Errors
     /// [`TruncateError`], also while a cursor is open on the lane.
-    pub fn truncate(&mut self, last: Ssn) -> Result<(), TruncateError> {
+    pub fn truncate(&mut self, last: Ssn) -> Result<Ssn, TruncateError> {
         let peer = self.peer();
         fence(Ordering::SeqCst);
         if self.shared.pins.iter().any(|pin| pin.load(Ordering::Acquire) != UNPINNED) {
             return Err(TruncateError::CursorOpen { peer });
         }
-        let kept_from = self.kept_from();
-        if last >= self.next || last.next() < kept_from {
-            return Err(TruncateError::OutOfRange { peer, last, kept_from, sent: self.next.prev() });
+        if last >= self.next {
+            return Err(TruncateError::NeverSent { peer, last, sent: self.next.prev() });
         }
         self.reclaim();
         // The last chunk that begins at or before the cut becomes the current one again.
-        let keep = self.chunks.iter().rposition(|chunk| chunk.header.first <= last.next()).unwrap_or(0);
-        while self.chunks.len() > keep + 1 {
+        while self.chunks.back().is_some_and(|chunk| chunk.header.first > last.next()) {
             if let Some(chunk) = self.chunks.pop_back() {
                 self.give_back(chunk.block);
             }
         }
-        if let Some(chunk) = self.chunks.back() {
-            let (block, was_sealed) = (chunk.block, chunk.record_bytes);
-            let at = self.end_of(block.at() + CHUNK_HEADER, last);
-            let arena = &self.pool.arena;
-            arena.word(block.at() + LAST_AT).store(0, Ordering::Relaxed);
-            arena.word(block.at() + NEXT_AT).store(0, Ordering::Relaxed);
-            arena.word(at).store(0, Ordering::Release);
-            self.sealed_bytes -= was_sealed as u64;
-            self.at = at;
-            self.limit = block.at() + self.pool.block_bytes(block) - RECORD_ALIGN;
-            if let Some(chunk) = self.chunks.back_mut() {
-                chunk.record_bytes = 0;
-            }
-        }
-        self.next = last.next();
+        let end = self.reopen_last(last);
+        self.next = end.next();
         self.acked = self.acked.min(last);
         self.runs.forget_after(last);
         self.settled = self.settled.min(self.chunks.len().saturating_sub(1));
         self.rewound = None;
         self.set_boundary();
-        Ok(())
+        if end < last {
+            // What was just freed is enough for a small chunk, once it is the pool's.
+            self.give_spares_back();
+            self.begin_chunk(CHUNK_HEADER + RECORD_ALIGN, last.next(), true)?;
+            self.next = last.next();
+        }
+        Ok(match self.settled.checked_sub(1) {
+            Some(newest) => self.chunks[newest].last,
+            None => self.chunks.front().map_or(last, |oldest| oldest.header.first.prev()),
+        })
+    }
+
+    /// Makes the last chunk the current one again, ending with `last` or the last record before; says which that is.
+    fn reopen_last(&mut self, last: Ssn) -> Ssn {
+        let Some(chunk) = self.chunks.back_mut() else {
+            (self.at, self.limit) = (0, 0);
+            self.shared.floor.store(0, Ordering::Relaxed);
+            self.shared.head.store(0, Ordering::Release);
+            return Ssn::ZERO;
+        };
+        let (block, first) = (chunk.block, chunk.header.first);
+        self.sealed_bytes -= std::mem::take(&mut chunk.record_bytes) as u64;
+        let (at, end) = self.end_of(block.at() + CHUNK_HEADER, first.prev(), last);
+        let arena = &self.pool.arena;
+        arena.word(block.at() + LAST_AT).store(OPEN, Ordering::Relaxed);
+        arena.word(block.at() + NEXT_AT).store(0, Ordering::Relaxed);
+        arena.word(at).store(0, Ordering::Release);
+        self.at = at;
+        self.limit = block.at() + self.pool.block_bytes(block) - RECORD_ALIGN;
+        end
     }
 
     /// Goes back to where `last` was the last message sent, keeping what was committed after: the next messages are
@@ -212,15 +231,17 @@ impl LaneWriter {
         Ok(())
     }
 
-    /// The offset behind the record `last`, or behind the last one before it.
-    fn end_of(&self, mut at: usize, last: Ssn) -> usize {
+    /// The offset behind the record `last`, or behind the last one before it, and that one's SSN (`end` if there is none).
+    fn end_of(&self, mut at: usize, mut end: Ssn, last: Ssn) -> (usize, Ssn) {
         loop {
+            let ssn = Ssn(self.arena().word(at + SSN_AT).load(Ordering::Relaxed));
             match Word::parse(self.arena().word(at).load(Ordering::Relaxed)) {
-                Word::Record { body, .. } if Ssn(self.arena().word(at + SSN_AT).load(Ordering::Relaxed)) <= last => {
+                Word::Record { body, .. } if ssn <= last => {
                     at += footprint(body);
+                    end = ssn;
                 }
                 Word::Pad { body } => at += footprint(body),
-                _ => return at,
+                _ => return (at, end),
             }
         }
     }

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use crate::arena::{Arena, ArenaView};
-use crate::chunk::{BlockRef, CHUNK_HEADER, ChunkHeader, ChunkState, LAST_AT, NEXT_AT, write_state};
+use crate::chunk::{BlockRef, CHUNK_HEADER, ChunkHeader, ChunkState, LAST_AT, NEXT_AT, sealed_word, write_state};
 use crate::lane::acknowledge::RunTable;
 use crate::lane::claim::Claim;
 use crate::lane::cursor::LaneReader;
@@ -52,6 +52,13 @@ pub(crate) struct ChunkInfo {
     pub(crate) record_bytes: usize,
 }
 
+impl ChunkInfo {
+    /// A cursor with a pin up to this SSN may be in the chunk. An empty chunk ends before it begins.
+    pub(super) fn pinned_by(&self) -> Ssn {
+        self.last.max(self.header.first)
+    }
+}
+
 /// The single writer of a lane: claims, acknowledges, frees.
 ///
 /// Claiming and committing a record that fits the current chunk takes no lock, no system call and no allocation; it
@@ -77,7 +84,7 @@ pub struct LaneWriter {
     /// The chain, oldest first; the last one is being written.
     pub(super) chunks: VecDeque<ChunkInfo>,
     pub(super) next_sequence: u64,
-    /// Out of the chain, but a cursor may still be in it: (block, last SSN).
+    /// Out of the chain, but a cursor may still be in it: (block, [`ChunkInfo::pinned_by`]).
     pub(super) limbo: VecDeque<(BlockRef, Ssn)>,
     /// Ordinary chunks that were just freed here and will be wanted here next: without a detour through the pool, whose
     /// exchanges would wait for all the copies that are still on their way to the cache.
@@ -279,7 +286,7 @@ impl LaneWriter {
         chunk.last = last;
         self.sealed_bytes += chunk.record_bytes as u64;
         arena.word(chunk.block.at() + NEXT_AT).store(next.0, Ordering::Release);
-        arena.word(chunk.block.at() + LAST_AT).store(last.0, Ordering::Release);
+        arena.word(chunk.block.at() + LAST_AT).store(sealed_word(last), Ordering::Release);
         // Release: whoever sees the end sees the link.
         arena.word(self.at).store(END_WORD, Ordering::Release);
     }
@@ -295,7 +302,7 @@ impl LaneWriter {
         debug_assert!(count < self.chunks.len(), "the current chunk stays");
         for _ in 0..count {
             if let Some(chunk) = self.chunks.pop_front() {
-                self.limbo.push_back((chunk.block, chunk.last));
+                self.retire(&chunk);
             }
         }
         if let Some(front) = self.chunks.front() {
@@ -320,11 +327,19 @@ impl LaneWriter {
         self.shared.lowest_pin()
     }
 
+    /// Puts a chunk that was taken out of the chain aside, until no cursor can be in it.
+    ///
+    /// To a recovery it is free from now on: cursors of this process die with it.
+    pub(super) fn retire(&mut self, chunk: &ChunkInfo) {
+        write_state(self.arena(), chunk.block.at(), ChunkState::Free);
+        self.limbo.push_back((chunk.block, chunk.pinned_by()));
+    }
+
     /// Gives the chunks in limbo that no cursor needs back to the pool.
     pub(super) fn reclaim(&mut self) {
         let pinned = self.lowest_pin();
-        while let Some(&(block, last)) = self.limbo.front() {
-            if last.0 >= pinned {
+        while let Some(&(block, pinned_by)) = self.limbo.front() {
+            if pinned_by.0 >= pinned {
                 break;
             }
             self.limbo.pop_front();
