@@ -109,6 +109,12 @@ impl Word {
     }
 }
 
+/// Body and prefix of a commit word that was found to be a record's.
+#[inline]
+pub(crate) const fn record_lengths(word: u64) -> (usize, usize) {
+    ((word & ((1 << BODY_BITS) - 1)) as usize, ((word >> BODY_BITS) & ((1 << PREFIX_BITS) - 1)) as usize)
+}
+
 /// Bytes that a record with this body takes in a chunk.
 #[inline]
 pub(crate) const fn footprint(body: usize) -> usize {

@@ -7,7 +7,7 @@ use crate::nouns::{Rank, Ssn};
 use crate::pool::Pool;
 #[cfg(not(counterfoil_loom))]
 use crate::record::RECORD_HEADER;
-use crate::record::{SSN_AT, Word, footprint};
+use crate::record::{SSN_AT, Word, footprint, record_lengths};
 use crate::sync::{Arc, Ordering, fence};
 
 /// Why a cursor can't be opened.
@@ -75,6 +75,7 @@ impl LaneReader {
             block: BlockRef::NONE,
             at: 0,
             position: from.max(Ssn::FIRST),
+            found: 0,
         };
         let kept_from = Ssn(self.shared.floor.load(Ordering::Relaxed));
         if cursor.position < kept_from {
@@ -100,6 +101,8 @@ pub struct Cursor {
     at: usize,
     /// The lowest SSN that was not passed yet.
     position: Ssn,
+    /// The commit word of the record at `at`, once it was found; else 0.
+    found: u64,
 }
 
 impl Cursor {
@@ -119,41 +122,69 @@ impl Cursor {
         if let Some((ssn, body, _)) = self.find() {
             self.position = ssn.next();
             self.at += footprint(body);
+            self.found = 0;
         }
     }
 
-    /// Finds the next record at or above the position: its SSN, body and prefix.
+    /// The next record at or above the position, looked for once: its SSN, body and prefix.
     #[inline]
     fn find(&mut self) -> Option<(Ssn, usize, usize)> {
+        if self.found == 0 && !self.look() {
+            return None;
+        }
+        let (body, prefix) = record_lengths(self.found);
+        Some((self.ssn(), body, prefix))
+    }
+
+    #[inline]
+    fn look(&mut self) -> bool {
+        // Almost always the next record is the next thing in the chunk.
+        if !self.block.is_none() {
+            let word = self.arena().word(self.at).load(Ordering::Acquire);
+            if matches!(Word::parse(word), Word::Record { .. }) && self.ssn() >= self.position {
+                self.found = word;
+                return true;
+            }
+        }
+        self.look_further()
+    }
+
+    /// The SSN of the record at `at`.
+    #[inline]
+    fn ssn(&self) -> Ssn {
+        Ssn(self.arena().word(self.at + SSN_AT).load(Ordering::Relaxed))
+    }
+
+    /// Goes past pads, records below the position and the ends of chunks.
+    #[cold]
+    fn look_further(&mut self) -> bool {
         loop {
             if self.block.is_none() {
                 self.enter(BlockRef(self.shared.head.load(Ordering::Acquire)));
                 if self.block.is_none() {
-                    return None;
+                    return false;
                 }
                 self.pin();
             }
             let arena = self.arena();
             // Acquire: pairs with the release of the commit.
-            match Word::parse(arena.word(self.at).load(Ordering::Acquire)) {
-                Word::Record { body, prefix } => {
-                    let ssn = Ssn(arena.word(self.at + SSN_AT).load(Ordering::Relaxed));
-                    if ssn >= self.position {
-                        return Some((ssn, body, prefix));
-                    }
-                    self.at += footprint(body);
+            let word = arena.word(self.at).load(Ordering::Acquire);
+            match Word::parse(word) {
+                Word::Record { .. } if self.ssn() >= self.position => {
+                    self.found = word;
+                    return true;
                 }
-                Word::Pad { body } => self.at += footprint(body),
+                Word::Record { body, .. } | Word::Pad { body } => self.at += footprint(body),
                 Word::End => {
                     let next = BlockRef(arena.word(self.block.at() + NEXT_AT).load(Ordering::Acquire));
                     self.enter(next);
                     // The old chunk may go now. Everything that was read in it happens before the pin moves.
                     self.pin();
                 }
-                Word::Empty => return None,
+                Word::Empty => return false,
                 Word::Damaged => {
                     debug_assert!(false, "a live lane has a damaged commit word");
-                    return None;
+                    return false;
                 }
             }
         }

@@ -1,0 +1,157 @@
+//! Claim, write, commit and release, against the naked copy.
+
+use std::hint::black_box;
+use std::sync::Barrier;
+use std::time::Duration;
+
+use counterfoil::ack::Ack;
+use counterfoil::{Epoch, Error, Keep, Log, Options, Phase, Rank, Ssn, Tier};
+use serde::Serialize;
+
+use crate::floor::Ring;
+use crate::measure::{Figure, RunOptions, interleave, timed};
+use crate::scratch::Scratch;
+
+/// Payloads that are measured, in bytes.
+pub const SIZES: [usize; 4] = [64, 256, 1024, 4096];
+/// Bytes of the floor's ring.
+const RING_BYTES: usize = 1 << 20;
+/// Messages between two acknowledgements.
+const ACK_EVERY: u64 = 32;
+const PEER: Rank = Rank(1);
+
+/// One line of the table.
+#[derive(Clone, Debug, Serialize)]
+pub struct Row {
+    /// Payload in bytes.
+    pub size: usize,
+    /// Threads, each with a lane of its own.
+    pub writers: usize,
+    /// `volatile` or `process-crash-safe`.
+    pub tier: &'static str,
+    /// `acked`: released by acknowledgements. `checkpoint`: retained, and collected by checkpoints.
+    pub keep: &'static str,
+    /// The measurement.
+    #[serde(flatten)]
+    pub figure: Figure,
+}
+
+/// Measures every size, tier and number of writers.
+///
+/// # Errors
+/// Where a log can't be set up.
+pub fn run(options: &RunOptions) -> Result<Vec<Row>, Error> {
+    let scratch = Scratch::new()?;
+    let mut rows = Vec::new();
+    for tier in [Tier::Volatile, Tier::ProcessCrashSafe] {
+        for size in SIZES {
+            for keep in [Keep::Acked, Keep::Checkpoint] {
+                rows.push(one_writer(options, &scratch, tier, keep, size)?);
+            }
+        }
+        for size in SIZES {
+            rows.push(two_writers(options, &scratch, tier, size)?);
+        }
+    }
+    Ok(rows)
+}
+
+fn one_writer(options: &RunOptions, scratch: &Scratch, tier: Tier, keep: Keep, size: usize) -> Result<Row, Error> {
+    let mut log = open(scratch, tier, keep)?;
+    let payload = vec![7; size];
+    let mut ring = Ring::new(RING_BYTES);
+    let mut number = 0;
+    let figure = interleave(
+        options,
+        |ops| timed(|| floor(&mut ring, &mut number, ops, &payload)),
+        |ops| timed(|| append(&mut log, ops, &payload)),
+    );
+    Ok(Row { size, writers: 1, tier: name(tier), keep: keep_name(keep), figure })
+}
+
+/// Two threads, a log each; the floor is two threads with a ring each. The time is that of the slower thread.
+fn two_writers(options: &RunOptions, scratch: &Scratch, tier: Tier, size: usize) -> Result<Row, Error> {
+    let mut logs = [open(scratch, tier, Keep::Acked)?, open(scratch, tier, Keep::Acked)?];
+    let payload = vec![7; size];
+    let mut rings = [(Ring::new(RING_BYTES), 0), (Ring::new(RING_BYTES), 0)];
+    let figure = interleave(
+        options,
+        |ops| both(&mut rings, |(ring, number)| floor(ring, number, ops, &payload)),
+        |ops| both(&mut logs, |log| append(log, ops, &payload)),
+    );
+    Ok(Row { size, writers: 2, tier: name(tier), keep: keep_name(Keep::Acked), figure })
+}
+
+fn both<T: Send>(each: &mut [T; 2], work: impl Fn(&mut T) + Sync) -> Duration {
+    let start = Barrier::new(2);
+    let run = |it: &mut T| {
+        start.wait();
+        timed(|| work(it))
+    };
+    let [a, b] = each;
+    std::thread::scope(|scope| {
+        let other = scope.spawn(|| run(b));
+        let mine = run(a);
+        // A panic of the other thread is one of this measurement.
+        mine.max(other.join().unwrap_or(Duration::MAX))
+    })
+}
+
+/// The measured loop: `ops` messages in a steady state in which acknowledgements flow.
+pub fn append(log: &mut Log, ops: u64, payload: &[u8]) {
+    let payload = black_box(payload);
+    for _ in 0..ops {
+        // The budget is never reached here; a refusal would show as an absurd time.
+        let Ok(mut claim) = log.try_claim(PEER, 0, payload.len()) else { return };
+        claim.payload_mut().copy_from_slice(payload);
+        let ssn = claim.commit();
+        if ssn.0 % ACK_EVERY == 0 {
+            acknowledge(log, ssn);
+        }
+    }
+}
+
+fn acknowledge(log: &mut Log, ssn: Ssn) {
+    let _ = black_box(log.acknowledge(PEER, Ack { ssn, epoch: Epoch::FIRST }, Phase::default()));
+    if log.options().keep == Keep::Checkpoint && ssn.0.is_multiple_of(ACK_EVERY * 32) {
+        let _ = log.receiver_covered(PEER, Epoch::FIRST, ssn);
+        log.collect();
+    }
+}
+
+/// The floor's loop.
+pub fn floor(ring: &mut Ring, number: &mut u64, ops: u64, payload: &[u8]) {
+    let payload = black_box(payload);
+    for _ in 0..ops {
+        *number += 1;
+        ring.append(*number, payload);
+    }
+    black_box(ring);
+}
+
+/// A log with one peer.
+///
+/// # Errors
+/// Where it can't be set up.
+pub fn open(scratch: &Scratch, tier: Tier, keep: Keep) -> Result<Log, Error> {
+    let mut options = Options::new(Rank(0), 2);
+    (options.tier, options.keep) = (tier, keep);
+    options.dir = (tier == Tier::ProcessCrashSafe).then(|| scratch.fresh_dir()).transpose()?;
+    Ok(Log::create(options)?)
+}
+
+/// The name of a tier in tables.
+pub fn name(tier: Tier) -> &'static str {
+    match tier {
+        Tier::Volatile => "volatile",
+        Tier::ProcessCrashSafe => "process-crash-safe",
+    }
+}
+
+fn keep_name(keep: Keep) -> &'static str {
+    match keep {
+        Keep::Acked => "acked",
+        Keep::Checkpoint => "checkpoint",
+        Keep::All => "all",
+    }
+}

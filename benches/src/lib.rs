@@ -1,0 +1,14 @@
+//! Benchmarks of the log, as ratios to a floor within one run: see [`floor`] and [`measure`].
+//!
+//! `counterfoil bench` prints what stands here as tables; `cargo bench` runs the same loops under criterion.
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
+pub mod append;
+pub mod floor;
+pub mod measure;
+pub mod release;
+pub mod replay;
+pub mod scratch;
+
+pub use measure::RunOptions;

@@ -1,0 +1,102 @@
+//! Interleaved measurement: a floor and the thing measured, turn by turn, so that a machine that gets slower or faster
+//! meanwhile does so to both.
+
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+
+/// How long to measure.
+#[derive(Clone, Copy, Debug)]
+pub struct RunOptions {
+    /// Rounds, each with one turn of the floor and one of the thing measured. At least 15 for a median to quote.
+    pub rounds: usize,
+    /// Time of one turn.
+    pub turn: Duration,
+}
+
+impl Default for RunOptions {
+    fn default() -> Self {
+        RunOptions { rounds: 31, turn: Duration::from_millis(8) }
+    }
+}
+
+/// The medians of a measurement, and how far the rounds' ratios lay apart.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Figure {
+    /// Nanoseconds for one operation.
+    pub ns: f64,
+    /// Nanoseconds for one operation of the floor.
+    pub floor_ns: f64,
+    /// Median of the rounds' ratios `ns / floor_ns`.
+    pub ratio: f64,
+    /// A quarter of the ratios lie below this.
+    pub ratio_p25: f64,
+    /// A quarter of the ratios lie above this.
+    pub ratio_p75: f64,
+    /// Rounds.
+    pub rounds: usize,
+}
+
+/// Measures `work` against `floor`: each is told how many operations to do, and says how long they took.
+pub fn interleave(
+    options: &RunOptions,
+    mut floor: impl FnMut(u64) -> Duration,
+    mut work: impl FnMut(u64) -> Duration,
+) -> Figure {
+    // As many operations as fill a turn of the floor; the first turns also warm both up.
+    let mut ops = 256;
+    while floor(ops) < options.turn && ops < 1 << 40 {
+        ops *= 2;
+    }
+    work(ops);
+    let mut rows: Vec<(f64, f64)> = Vec::with_capacity(options.rounds);
+    for round in 0..options.rounds.max(1) {
+        let (f, w) = if round % 2 == 0 {
+            let f = floor(ops);
+            (f, work(ops))
+        } else {
+            let w = work(ops);
+            (floor(ops), w)
+        };
+        rows.push((per_op(w, ops), per_op(f, ops)));
+    }
+    let ratios: Vec<f64> = rows.iter().map(|(w, f)| w / f).collect();
+    Figure {
+        ns: quantile(rows.iter().map(|row| row.0), 0.5),
+        floor_ns: quantile(rows.iter().map(|row| row.1), 0.5),
+        ratio: quantile(ratios.iter().copied(), 0.5),
+        ratio_p25: quantile(ratios.iter().copied(), 0.25),
+        ratio_p75: quantile(ratios.iter().copied(), 0.75),
+        rounds: rows.len(),
+    }
+}
+
+/// Times `f`.
+pub fn timed(f: impl FnOnce()) -> Duration {
+    let start = Instant::now();
+    f();
+    start.elapsed()
+}
+
+fn per_op(time: Duration, ops: u64) -> f64 {
+    time.as_secs_f64() * 1e9 / ops as f64
+}
+
+fn quantile(values: impl Iterator<Item = f64>, q: f64) -> f64 {
+    let mut sorted: Vec<f64> = values.collect();
+    sorted.sort_by(f64::total_cmp);
+    sorted[((sorted.len() - 1) as f64 * q).round() as usize]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_median_of_the_rounds_is_what_is_reported() {
+        let options = RunOptions { rounds: 5, turn: Duration::ZERO };
+        let figure = interleave(&options, |ops| Duration::from_nanos(ops * 2), |ops| Duration::from_nanos(ops * 3));
+        assert_eq!((figure.ns, figure.floor_ns, figure.ratio), (3.0, 2.0, 1.5));
+        assert_eq!(quantile([3.0, 1.0, 2.0].into_iter(), 0.5), 2.0);
+    }
+}

@@ -1,0 +1,132 @@
+//! Giving records back: acknowledgements, and the collection of what checkpoints cover.
+
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+
+use counterfoil::ack::Ack;
+use counterfoil::{Epoch, Error, Keep, Log, Options, Phase, Rank, Ssn};
+use serde::Serialize;
+
+use crate::measure::{Figure, RunOptions, interleave};
+
+const PEER: Rank = Rank(1);
+/// Chunks that a turn of the collection frees.
+const CHUNKS: u64 = 128;
+/// Bytes of a chunk.
+const CHUNK_BYTES: usize = 64 << 10;
+
+/// One line of the table.
+#[derive(Clone, Debug, Serialize)]
+pub struct Row {
+    /// `acknowledge`: nanoseconds a record, one acknowledgement for every `records_per_op`. `advance`: nanoseconds a chunk
+    /// with `records_per_op` records, its floor being the same with one record in each chunk.
+    pub op: &'static str,
+    /// Records that one acknowledgement covers, or that one chunk holds.
+    pub records_per_op: u64,
+    /// The measurement.
+    #[serde(flatten)]
+    pub figure: Figure,
+}
+
+/// Measures acknowledgements of 1, 32 and 1,024 records, and the collection of chunks of 1 and of 1,000 records.
+///
+/// # Errors
+/// Where a log can't be set up.
+pub fn run(options: &RunOptions) -> Result<Vec<Row>, Error> {
+    let mut rows = Vec::new();
+    for covers in [1, 32, 1024] {
+        let figure = interleave(options, naked_store, |records| acknowledge(records, covers));
+        rows.push(Row { op: "acknowledge", records_per_op: covers, figure });
+    }
+    for records in [1, 1000] {
+        let figure = collection(options, || advance(1), || advance(records))?;
+        rows.push(Row { op: "advance", records_per_op: records, figure });
+    }
+    Ok(rows)
+}
+
+/// The floor of an acknowledgement: a store for each record.
+fn naked_store(records: u64) -> Duration {
+    let mut tail = 0;
+    let start = Instant::now();
+    for number in 0..records {
+        *black_box(&mut tail) = number;
+    }
+    start.elapsed()
+}
+
+/// Time of acknowledging `records` records of 64 bytes, `covers` at a time; appending them is not timed.
+fn acknowledge(records: u64, covers: u64) -> Duration {
+    const BATCH: u64 = 4096;
+    let mut options = Options::new(Rank(0), 2);
+    options.keep = Keep::Acked;
+    // Set up once for all batches; a refusal would show as no time at all.
+    let Ok(mut log) = Log::create(options) else { return Duration::ZERO };
+    let mut time = Duration::ZERO;
+    let mut sent = 0;
+    while sent < records {
+        for _ in 0..BATCH {
+            let Ok(claim) = log.try_claim(PEER, 0, 64) else { return Duration::ZERO };
+            claim.commit();
+        }
+        let start = Instant::now();
+        for ssn in (sent + covers..=sent + BATCH).step_by(covers as usize) {
+            let _ = log.acknowledge(PEER, Ack { ssn: Ssn(ssn), epoch: Epoch::FIRST }, Phase::default());
+        }
+        time += start.elapsed();
+        sent += BATCH;
+    }
+    time.mul_f64(records as f64 / sent as f64)
+}
+
+/// The payloads with which `records` records fill a chunk to the last byte: all but the last, and the last.
+///
+/// A chunk has a header of 112 bytes and room for a commit word at its end; a record has a header of 16.
+fn payloads(records: u64) -> (usize, usize) {
+    let (small, room) = (48, CHUNK_BYTES - 112 - 16);
+    (small, room - (records as usize - 1) * (small + 16) - 16)
+}
+
+/// Time of collecting [`CHUNKS`] chunks that a checkpoint of the receiver covers; filling them is not timed.
+fn advance(records_per_chunk: u64) -> Result<Duration, Error> {
+    let (small, last) = payloads(records_per_chunk);
+    let mut options = Options::new(Rank(0), 2);
+    options.keep = Keep::Checkpoint;
+    options.chunk_bytes = CHUNK_BYTES;
+    let mut log = Log::create(options)?;
+    // The first chunks of a lane are smaller; past them every chunk holds exactly as many records as it should.
+    while log.try_claim(PEER, 0, last)?.commit() < Ssn(4) {}
+    let first = log.next_ssn(PEER).prev().0;
+    for number in 1..=(CHUNKS + 1) * records_per_chunk {
+        let payload = if number % records_per_chunk == 0 { last } else { small };
+        // Written, so that both fill the cache with the same bytes.
+        let mut claim = log.try_claim(PEER, 0, payload)?;
+        claim.payload_mut().fill(1);
+        claim.commit();
+    }
+    let last = log.next_ssn(PEER).prev();
+    log.acknowledge(PEER, Ack { ssn: last, epoch: Epoch::FIRST }, Phase::default())?;
+    let start = Instant::now();
+    log.receiver_covered(PEER, Epoch(2), Ssn(first + CHUNKS * records_per_chunk))?;
+    let collected = black_box(log.collect());
+    Ok(start.elapsed() / collected.chunks.max(1) as u32)
+}
+
+fn collection(
+    options: &RunOptions,
+    floor: impl Fn() -> Result<Duration, Error>,
+    work: impl Fn() -> Result<Duration, Error>,
+) -> Result<Figure, Error> {
+    // The first of each also says whether it works at all.
+    floor()?;
+    work()?;
+    let one_turn = RunOptions { turn: Duration::ZERO, ..*options };
+    let repeat =
+        |ops: u64, turn: &dyn Fn() -> Result<Duration, Error>| (0..ops.min(8)).filter_map(|_| turn().ok()).min();
+    // A turn is the fastest of eight collections: what disturbs one of some microseconds is not what is measured.
+    Ok(interleave(
+        &one_turn,
+        |ops| repeat(ops, &floor).unwrap_or_default() * ops as u32,
+        |ops| repeat(ops, &work).unwrap_or_default() * ops as u32,
+    ))
+}

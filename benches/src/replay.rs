@@ -1,0 +1,106 @@
+//! Reading a lane back, against a copy of the same bytes.
+
+use std::hint::black_box;
+
+use counterfoil::{Error, Keep, Log, Rank, Ssn, Tier};
+use serde::Serialize;
+
+use crate::append::{name, open};
+use crate::measure::{RunOptions, interleave, timed};
+use crate::scratch::Scratch;
+
+/// Payloads that are measured, in bytes.
+pub const SIZES: [usize; 5] = [64, 256, 1024, 4096, 65536];
+/// Bytes of payload that are replayed: what stays in the cache, and what does not.
+pub const LOG_BYTES: [usize; 2] = [512 << 10, 32 << 20];
+const PEER: Rank = Rank(1);
+
+/// One line of the table.
+#[derive(Clone, Debug, Serialize)]
+pub struct Row {
+    /// Payload in bytes.
+    pub size: usize,
+    /// Bytes that are replayed in a turn.
+    pub log_bytes: usize,
+    /// `volatile` or `process-crash-safe`.
+    pub tier: &'static str,
+    /// Speed of the replay, into a buffer.
+    pub mb_per_s: f64,
+    /// Speed of copying the same bytes, message by message, into the same buffer.
+    pub floor_mb_per_s: f64,
+    /// Median of the rounds' ratios of the two speeds.
+    pub ratio: f64,
+    /// A quarter of the ratios lie below this.
+    pub ratio_p25: f64,
+    /// A quarter of the ratios lie above this.
+    pub ratio_p75: f64,
+    /// Rounds.
+    pub rounds: usize,
+}
+
+/// Measures every size and tier.
+///
+/// # Errors
+/// Where a log can't be set up.
+pub fn run(options: &RunOptions) -> Result<Vec<Row>, Error> {
+    let scratch = Scratch::new()?;
+    let mut rows = Vec::new();
+    for tier in [Tier::Volatile, Tier::ProcessCrashSafe] {
+        for log_bytes in LOG_BYTES {
+            for size in SIZES {
+                rows.push(one(options, &scratch, tier, size, log_bytes)?);
+            }
+        }
+    }
+    Ok(rows)
+}
+
+fn one(options: &RunOptions, scratch: &Scratch, tier: Tier, size: usize, log_bytes: usize) -> Result<Row, Error> {
+    let records = (log_bytes / size).max(1);
+    let mut log = open(scratch, tier, Keep::All)?;
+    for number in 0..records {
+        let mut claim = log.try_claim(PEER, 0, size)?;
+        claim.payload_mut().fill(number as u8);
+        claim.commit();
+    }
+    let source = vec![3; records * size];
+    let mut wire = vec![0; size];
+    let mut other_wire = vec![0; size];
+    // An operation is a whole pass, so that both see the same bytes in the same order.
+    let figure = interleave(
+        options,
+        |passes| timed(|| (0..passes).for_each(|_| copy(&source, &mut wire))),
+        |passes| timed(|| (0..passes).for_each(|_| replay(&mut log, &mut other_wire))),
+    );
+    let speed = |ns: f64| (records * size) as f64 / ns * 1e3;
+    Ok(Row {
+        size,
+        log_bytes,
+        tier: name(tier),
+        mb_per_s: speed(figure.ns),
+        floor_mb_per_s: speed(figure.floor_ns),
+        ratio: 1.0 / figure.ratio,
+        ratio_p25: 1.0 / figure.ratio_p75,
+        ratio_p75: 1.0 / figure.ratio_p25,
+        rounds: figure.rounds,
+    })
+}
+
+/// The floor's loop: every message copied to the wire.
+pub fn copy(source: &[u8], wire: &mut [u8]) {
+    for message in source.chunks_exact(wire.len()) {
+        wire.copy_from_slice(black_box(message));
+        black_box(&mut *wire);
+    }
+}
+
+/// The measured loop: a cursor over the whole lane, every payload copied to the wire.
+pub fn replay(log: &mut Log, wire: &mut [u8]) {
+    // Everything is kept and one cursor is open at a time; a refusal would show as an absurd speed.
+    let Ok(mut cursor) = log.cursor(PEER, Ssn::FIRST) else { return };
+    while let Some(record) = cursor.peek() {
+        wire.copy_from_slice(black_box(record.payload()));
+        black_box(&mut *wire);
+        cursor.advance();
+    }
+}

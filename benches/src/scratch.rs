@@ -1,0 +1,47 @@
+//! A private directory for the shared-memory files of a measurement, removed at its end.
+
+use std::cell::Cell;
+use std::path::PathBuf;
+
+use counterfoil::{OpenError, create_private_dir};
+
+/// A directory in `/dev/shm`, or in the temporary directory where there is none.
+#[derive(Debug)]
+pub struct Scratch {
+    dir: PathBuf,
+    used: Cell<u32>,
+}
+
+impl Scratch {
+    /// Makes it.
+    ///
+    /// # Errors
+    /// Where no directory can be made.
+    pub fn new() -> Result<Scratch, OpenError> {
+        let shm = PathBuf::from("/dev/shm");
+        let root = if shm.is_dir() { shm } else { std::env::temp_dir() };
+        let unique =
+            std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |time| time.as_nanos());
+        let dir = root.join(format!("counterfoil-bench-{}-{unique:x}", std::process::id()));
+        create_private_dir(&dir)?;
+        Ok(Scratch { dir, used: Cell::new(0) })
+    }
+
+    /// A new directory in it.
+    ///
+    /// # Errors
+    /// Where it can't be made.
+    pub fn fresh_dir(&self) -> Result<PathBuf, OpenError> {
+        self.used.set(self.used.get() + 1);
+        let dir = self.dir.join(self.used.get().to_string());
+        create_private_dir(&dir)?;
+        Ok(dir)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // A directory that stays behind is a nuisance, not an error of the measurement.
+        let _ = std::fs::remove_dir_all(&self.dir);
+    }
+}

@@ -1,0 +1,57 @@
+//! `counterfoil clean`: removes what launchers that were killed left behind.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+use counterfoil_runtime::local::{Cleaned, clean, default_checkpoint_root, default_shm_root};
+use serde_json::json;
+
+use crate::{Failure, print};
+
+/// Remove the files of jobs whose launcher was killed.
+///
+/// Looks for job directories of this user in /dev/shm and where temporary files go. A job directory is removed only if
+/// its launcher is dead (its lock is free); those of living jobs and of other users are never touched, and links
+/// are never followed.
+#[derive(Debug, Args)]
+pub(crate) struct CleanArguments {
+    /// Look in this directory, too (repeatable): where a job was run with --shm-dir or --checkpoint-dir
+    #[arg(long, value_name = "DIR")]
+    dir: Vec<PathBuf>,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(arguments: &CleanArguments) -> Result<ExitCode, Failure> {
+    let mut roots = vec![default_shm_root(), default_checkpoint_root(), std::env::temp_dir()];
+    roots.extend(arguments.dir.iter().cloned());
+    let cleaned = clean(&roots).map_err(Failure::failed)?;
+    if arguments.json {
+        print(&as_json(&cleaned).to_string());
+    } else {
+        tell(&cleaned);
+    }
+    Ok(if cleaned.refused.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(1) })
+}
+
+fn as_json(cleaned: &Cleaned) -> serde_json::Value {
+    let refused = cleaned.refused.iter().map(|(path, why)| json!({ "path": path, "reason": why.to_string() }));
+    json!({ "removed": cleaned.removed, "live": cleaned.live, "refused": refused.collect::<Vec<_>>() })
+}
+
+fn tell(cleaned: &Cleaned) {
+    for path in &cleaned.removed {
+        print(&format!("removed {}", path.display()));
+    }
+    for path in &cleaned.live {
+        print(&format!("left {}: its launcher is alive", path.display()));
+    }
+    for (path, why) in &cleaned.refused {
+        print(&format!("left {}: {why}", path.display()));
+    }
+    if cleaned.removed.is_empty() && cleaned.live.is_empty() && cleaned.refused.is_empty() {
+        print("nothing to clean");
+    }
+}

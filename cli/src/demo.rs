@@ -1,0 +1,75 @@
+//! `counterfoil demo`: a program runs, ranks are killed, and it ends with the right answer all the same.
+
+mod options;
+mod report;
+mod view;
+
+use std::process::ExitCode;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use counterfoil_runtime::local::{Interrupts, JobOptions, JobReport, launch};
+use counterfoil_workloads::Workload;
+
+use crate::rank::Program;
+use crate::{Failure, print};
+pub(crate) use options::DemoArguments;
+use report::DemoReport;
+use view::View;
+
+pub(crate) fn run(arguments: &DemoArguments) -> Result<ExitCode, Failure> {
+    let workload = arguments.workload().map_err(Failure::usage)?;
+    let seed = arguments.seed.unwrap_or_else(seed_from_clock);
+    let job = job_options(arguments, workload.as_ref(), seed)?;
+    let interrupts = Interrupts::install().map_err(Failure::failed)?;
+
+    // The yardstick: the same job, and nobody is killed.
+    let undisturbed = JobOptions { kills: Vec::new(), ..job.clone() };
+    let mut view = View::new(arguments.json, "reference run, nobody is killed", &job, workload.as_ref());
+    let reference = launch(&undisturbed, Some(&interrupts), &mut view).map_err(Failure::failed);
+    view.finish();
+    let reference = reference?;
+
+    let mut view = View::new(arguments.json, "run with kills", &job, workload.as_ref());
+    let run = launch(&job, Some(&interrupts), &mut view).map_err(Failure::failed);
+    view.finish();
+    let run: JobReport = run.inspect_err(|_| eprintln!("seed {seed}"))?;
+
+    let report = DemoReport::new(&job, workload.as_ref(), &run, &reference, seed).map_err(Failure::failed)?;
+    print(&if arguments.json { report.to_json() } else { report.to_text() });
+    let problems = report.problems();
+    for problem in &problems {
+        eprintln!("error: {problem}");
+    }
+    Ok(if problems.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(1) })
+}
+
+fn job_options(arguments: &DemoArguments, workload: &dyn Workload, seed: u64) -> Result<JobOptions, Failure> {
+    let program = std::env::current_exe().map_err(Failure::failed)?;
+    let mut job = JobOptions::new(vec![program.into(), "rank".into()], arguments.ranks);
+    job.settings = arguments.settings();
+    job.settings.trace = true;
+    job.kills = arguments.kills();
+    job.seed = seed;
+    job.program = postcard::to_stdvec(&Program {
+        workload: workload.name().to_owned(),
+        class: workload.class().to_string(),
+        checkpoint_every: arguments.checkpoint_every,
+    })
+    .map_err(Failure::failed)?;
+    if let Some(directory) = &arguments.shm_dir {
+        job.shm_root.clone_from(directory);
+    }
+    if let Some(directory) = &arguments.checkpoint_dir {
+        job.checkpoint_root.clone_from(directory);
+    }
+    job.wall_max = Some(arguments.time_limit());
+    job.validate().map_err(Failure::usage)?;
+    job.settings.validate().map_err(|error| Failure::usage(format!("--budget: {error}")))?;
+    workload.validate(arguments.ranks).map_err(Failure::usage)?;
+    Ok(job)
+}
+
+fn seed_from_clock() -> u64 {
+    // Nanoseconds since 1970 fit for five centuries.
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64)
+}

@@ -1,0 +1,163 @@
+//! What can be asked of the demo.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use counterfoil_runtime::local::{Kill, KillPoint};
+use counterfoil_runtime::{LogKeep, LogOnFull, LogTier, RankSettings};
+use counterfoil_workloads::{Class, LookupError, Workload, by_name};
+
+/// Run a parallel program, kill some of its ranks, and see it end with the right answer.
+///
+/// The ranks are real processes of this machine, and the kills are real SIGKILLs. The program runs twice, first with
+/// nobody killed; results and every single delivery are compared. Exits with 0 only if the answer is right, nothing
+/// was lost, duplicated or reordered, and every kill that was asked for happened.
+#[derive(Debug, Args)]
+pub(crate) struct DemoArguments {
+    /// How many ranks (processes)
+    #[arg(long, default_value_t = 4)]
+    pub(super) ranks: u32,
+    /// The program: cg, ring or master-worker
+    #[arg(long, default_value = "cg")]
+    workload: String,
+    /// How large a problem: S, W or A
+    #[arg(long, default_value = "S")]
+    class: String,
+    /// Kill a rank: RANK@ITERATION (from 1), or RANK@recovery:OTHER while OTHER is being recovered. Repeatable
+    /// [default: 2@7]
+    #[arg(long = "kill", value_name = "RANK@ITERATION")]
+    kills: Vec<Kill>,
+    /// Kill nobody
+    #[arg(long, conflicts_with = "kills")]
+    no_kills: bool,
+    /// Take a checkpoint at the end of every so many iterations [default: none]
+    #[arg(long, value_name = "ITERATIONS", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(super) checkpoint_every: Option<u64>,
+    /// Where the log lives. A killed rank's log is lost with volatile, and taken over with process-crash-safe
+    #[arg(long, value_enum, default_value_t = TierName::ProcessCrashSafe)]
+    tier: TierName,
+    /// How long messages are kept
+    #[arg(long, value_enum, default_value_t = KeepName::Checkpoint)]
+    keep: KeepName,
+    /// What happens when a rank's log is full
+    #[arg(long, value_enum, default_value_t = OnFullName::Block)]
+    on_full: OnFullName,
+    /// Memory for the log of each rank; KiB, MiB and GiB are understood
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes, default_value = "256MiB")]
+    budget: usize,
+    /// Where exactly in an iteration the kills strike [default: from the clock; printed]
+    #[arg(long)]
+    pub(super) seed: Option<u64>,
+    /// The directory for shared memory and sockets [default: /dev/shm]
+    #[arg(long, value_name = "DIR")]
+    pub(super) shm_dir: Option<PathBuf>,
+    /// The directory for checkpoints [default: where temporary files go]
+    #[arg(long, value_name = "DIR")]
+    pub(super) checkpoint_dir: Option<PathBuf>,
+    /// Give up after this many seconds, for each of the two runs
+    #[arg(long, value_name = "SECONDS", default_value_t = 3600)]
+    time_limit: u64,
+    /// Print one JSON object and nothing else
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum TierName {
+    /// In each process's own memory
+    Volatile,
+    /// In private shared-memory files, which survive kill -9
+    ProcessCrashSafe,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum KeepName {
+    /// Until they are acknowledged: a killed rank can't be replayed
+    Acked,
+    /// Until a checkpoint of the receiver covers them
+    Checkpoint,
+    /// For ever
+    All,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum OnFullName {
+    /// The sender waits
+    Block,
+    /// The run goes on, not recoverable from there
+    StopLogging,
+    /// The run fails
+    Fail,
+}
+
+impl DemoArguments {
+    pub(super) fn workload(&self) -> Result<Box<dyn Workload>, LookupError> {
+        by_name(&self.workload, self.class.parse::<Class>()?)
+    }
+
+    /// The kills that were asked for, or the one that everybody gets to see.
+    pub(super) fn kills(&self) -> Vec<Kill> {
+        if self.no_kills || self.ranks == 0 {
+            Vec::new()
+        } else if self.kills.is_empty() {
+            vec![Kill { rank: 2.min(self.ranks - 1), at: KillPoint::Iteration(7) }]
+        } else {
+            self.kills.clone()
+        }
+    }
+
+    pub(super) fn settings(&self) -> RankSettings {
+        RankSettings {
+            tier: match self.tier {
+                TierName::Volatile => LogTier::Volatile,
+                TierName::ProcessCrashSafe => LogTier::ProcessCrashSafe,
+            },
+            keep: match self.keep {
+                KeepName::Acked => LogKeep::Acked,
+                KeepName::Checkpoint => LogKeep::Checkpoint,
+                KeepName::All => LogKeep::All,
+            },
+            on_full: match self.on_full {
+                OnFullName::Block => LogOnFull::Block,
+                OnFullName::StopLogging => LogOnFull::StopLogging,
+                OnFullName::Fail => LogOnFull::Fail,
+            },
+            log_bytes_max: self.budget,
+            ..RankSettings::new(self.ranks)
+        }
+    }
+
+    pub(super) fn time_limit(&self) -> Duration {
+        Duration::from_secs(self.time_limit)
+    }
+}
+
+/// A number of bytes, as in `65536`, `64KiB`, `1MiB`, `2GiB`.
+fn parse_bytes(text: &str) -> Result<usize, String> {
+    let digits = text.trim_end_matches(|character: char| character.is_ascii_alphabetic());
+    let unit: usize = match &text[digits.len()..] {
+        "" | "B" => 1,
+        "KiB" => 1 << 10,
+        "MiB" => 1 << 20,
+        "GiB" => 1 << 30,
+        other => return Err(format!("{other:?} is not a unit: use KiB, MiB or GiB")),
+    };
+    let number: usize = digits.parse().map_err(|_| format!("{digits:?} is not a number of bytes"))?;
+    number.checked_mul(unit).ok_or_else(|| format!("{text} is more than can be addressed"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_have_units() {
+        assert_eq!(parse_bytes("1000"), Ok(1000));
+        assert_eq!(parse_bytes("64KiB"), Ok(65_536));
+        assert_eq!(parse_bytes("3MiB"), Ok(3 << 20));
+        for wrong in ["", "KiB", "-1", "1.5MiB", "1kb", "99999999999GiB"] {
+            assert!(parse_bytes(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,278 @@
+//! The demo's summary, for people and as JSON.
+
+use std::fmt::Write;
+use std::time::Duration;
+
+use counterfoil_runtime::local::{DeathReport, JobOptions, JobReport, Kill, RecoveryTimes};
+use counterfoil_runtime::oracle::{Verdict, compare, judge};
+use counterfoil_runtime::{LogTier, Tally};
+use counterfoil_workloads::{Outcome, Value, Workload, job_digest};
+use serde::Serialize;
+
+/// All that the demo found out.
+#[derive(Debug, Serialize)]
+pub(super) struct DemoReport {
+    ranks: u32,
+    workload: String,
+    class: String,
+    tier: &'static str,
+    seed: u64,
+    /// Whether the answer is the known one; `null` if none is known.
+    verified: Option<bool>,
+    value: String,
+    digest: String,
+    /// Whether every rank ended with the same bytes as in the run without kills.
+    digest_equal: bool,
+    /// Whether every rank sent and received the same, event by event; `null` where that depends on timing.
+    same_events: Option<bool>,
+    kills: Vec<KillReport>,
+    /// Kills that were asked for and did not happen.
+    kills_missed: Vec<String>,
+    recovered: bool,
+    survivors_undisturbed: bool,
+    messages_logged: u64,
+    bytes_logged: u64,
+    messages_replayed: u64,
+    duplicates_dropped: u64,
+    sends_repeated: u64,
+    choices_logged: u64,
+    checkpoints: u64,
+    /// Ranks whose log was full and has stopped keeping messages.
+    logging_stopped: u64,
+    // From the traces alone.
+    messages_sent: u64,
+    messages_delivered: u64,
+    lost: u64,
+    duplicated: u64,
+    reordered: u64,
+    altered: u64,
+    diverged: u64,
+    /// The slowest recovery.
+    recovery_ms: RecoveryMs,
+    wall_ms: f64,
+    reference_wall_ms: f64,
+}
+
+#[derive(Debug, Serialize)]
+struct KillReport {
+    rank: u32,
+    iteration: u64,
+    incarnation: u32,
+    pid: u32,
+    signal: i32,
+    /// What was asked for; `null` if somebody else killed it.
+    planned: Option<String>,
+    at_ms: f64,
+    between_first_and_last_message: Option<bool>,
+    recovery_ms: RecoveryMs,
+}
+
+/// Milliseconds, each from the end of the one before; `null` where it was killed again before.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+struct RecoveryMs {
+    detect: Option<f64>,
+    start: Option<f64>,
+    replay: Option<f64>,
+    catch_up: Option<f64>,
+}
+
+impl From<RecoveryTimes> for RecoveryMs {
+    fn from(times: RecoveryTimes) -> RecoveryMs {
+        RecoveryMs {
+            detect: times.detect.map(ms),
+            start: times.start.map(ms),
+            replay: times.replay.map(ms),
+            catch_up: times.catch_up.map(ms),
+        }
+    }
+}
+
+/// Milliseconds, to the microsecond.
+fn ms(duration: Duration) -> f64 {
+    (duration.as_secs_f64() * 1e6).round() / 1e3
+}
+
+impl From<&DeathReport> for KillReport {
+    fn from(death: &DeathReport) -> KillReport {
+        KillReport {
+            rank: death.rank,
+            iteration: death.iteration,
+            incarnation: death.incarnation,
+            pid: death.pid,
+            signal: death.signal,
+            planned: death.planned.map(|kill| kill.to_string()),
+            at_ms: ms(death.at),
+            between_first_and_last_message: death.between_first_and_last_message,
+            recovery_ms: death.recovery.into(),
+        }
+    }
+}
+
+impl DemoReport {
+    /// Judges a run against the one without kills.
+    pub(super) fn new(
+        job: &JobOptions,
+        workload: &dyn Workload,
+        run: &JobReport,
+        reference: &JobReport,
+        seed: u64,
+    ) -> Result<DemoReport, postcard::Error> {
+        let (outcomes, expected) = (outcomes(run)?, outcomes(reference)?);
+        let timelines = run.timelines.as_deref().unwrap_or_default();
+        let verdict: Verdict = judge(timelines);
+        let same_events = workload
+            .deterministic()
+            .then(|| compare(timelines, reference.timelines.as_deref().unwrap_or_default()).is_none());
+        let Tally { messages_logged, bytes_logged, messages_replayed, duplicates_dropped, .. } = run.tally;
+        let Tally { sends_repeated, choices_logged, checkpoints, logging_stopped, .. } = run.tally;
+        let digest = job_digest(&outcomes);
+        Ok(DemoReport {
+            ranks: job.settings.ranks,
+            workload: workload.name().to_owned(),
+            class: workload.class().to_string(),
+            tier: match job.settings.tier {
+                LogTier::Volatile => "volatile",
+                LogTier::ProcessCrashSafe => "process-crash-safe",
+            },
+            seed,
+            verified: verified(&outcomes),
+            value: outcomes.first().map(|outcome| value(&outcome.value)).unwrap_or_default(),
+            digest: format!("{digest:016x}"),
+            digest_equal: digest == job_digest(&expected),
+            same_events,
+            kills: run.deaths.iter().map(KillReport::from).collect(),
+            kills_missed: run.missed.iter().map(Kill::to_string).collect(),
+            recovered: recovered(&run.deaths),
+            survivors_undisturbed: run.survivors_undisturbed,
+            messages_logged,
+            bytes_logged,
+            messages_replayed,
+            duplicates_dropped,
+            sends_repeated,
+            choices_logged,
+            checkpoints,
+            logging_stopped,
+            messages_sent: verdict.sent,
+            messages_delivered: verdict.delivered,
+            lost: verdict.lost,
+            duplicated: verdict.duplicated,
+            reordered: verdict.reordered,
+            altered: verdict.altered,
+            diverged: verdict.diverged,
+            recovery_ms: slowest(&run.deaths).into(),
+            wall_ms: ms(run.wall),
+            reference_wall_ms: ms(reference.wall),
+        })
+    }
+
+    /// What was promised and not kept; empty if all is well.
+    pub(super) fn problems(&self) -> Vec<String> {
+        let mut problems: Vec<String> =
+            self.kills_missed.iter().map(|kill| format!("kill {kill} never happened: its moment did not come")).collect();
+        let mut check = |good: bool, problem: &str| {
+            if !good {
+                problems.push(problem.to_owned());
+            }
+        };
+        check(self.verified != Some(false), "the answer is not the known one");
+        check(self.digest_equal, "the result differs from that of the run without kills");
+        check(self.same_events != Some(false), "the ranks sent or received something else than in the run without kills");
+        check(self.recovered, "a killed rank did not come back to where it was");
+        check(self.survivors_undisturbed, "a rank that was not killed went back");
+        for (count, what) in [
+            (self.lost, "lost"),
+            (self.duplicated, "delivered twice"),
+            (self.reordered, "delivered out of order"),
+            (self.altered, "altered"),
+        ] {
+            check(count == 0, &format!("{count} messages were {what}"));
+        }
+        check(self.diverged == 0, "a re-execution did something else than the process before it");
+        problems
+    }
+
+    pub(super) fn to_json(&self) -> String {
+        // Numbers, texts and lists of them: nothing that cannot be written.
+        serde_json::to_string_pretty(self).unwrap_or_default()
+    }
+
+    pub(super) fn to_text(&self) -> String {
+        let mut text = String::new();
+        // Writing to a string cannot fail.
+        let _ = self.write_text(&mut text);
+        text.trim_end().to_owned()
+    }
+
+    fn write_text(&self, text: &mut String) -> std::fmt::Result {
+        let yes = |good: bool| if good { "yes" } else { "NO" };
+        writeln!(text, "{} of class {} on {} ranks, {} log, seed {}", self.workload, self.class, self.ranks, self.tier, self.seed)?;
+        writeln!(text)?;
+        for kill in &self.kills {
+            let who = if kill.planned.is_some() { "" } else { " by somebody else" };
+            let RecoveryMs { detect, start, replay, catch_up } = kill.recovery_ms;
+            let phase = |name: &str, time: Option<f64>| time.map(|time| format!("{name} {time:.1} ms"));
+            let phases =
+                [phase("noticed", detect), phase("restarted", start), phase("replayed", replay), phase("caught up", catch_up)];
+            let phases: Vec<String> = phases.into_iter().flatten().collect();
+            writeln!(text, "  rank {} killed{who} in iteration {} (process {}): {}", kill.rank, kill.iteration, kill.pid, phases.join(", "))?;
+        }
+        let verified = self.verified.map_or("no answer is known", yes);
+        writeln!(text, "  answer          {} (verified: {verified})", self.value)?;
+        writeln!(text, "  same result     {} (digest {}, as in the run without kills)", yes(self.digest_equal), self.digest)?;
+        if let Some(same) = self.same_events {
+            writeln!(text, "  same events     {} (every send and delivery, as in the run without kills)", yes(same))?;
+        }
+        writeln!(text, "  survivors       {}", if self.survivors_undisturbed { "undisturbed" } else { "DISTURBED" })?;
+        writeln!(
+            text,
+            "  delivered       {} of {} messages: {} lost, {} duplicated, {} reordered, {} altered",
+            self.messages_delivered, self.messages_sent, self.lost, self.duplicated, self.reordered, self.altered
+        )?;
+        writeln!(
+            text,
+            "  log             {} messages ({:.1} MB) logged, {} replayed, {} duplicates dropped, {} sends found equal",
+            self.messages_logged,
+            self.bytes_logged as f64 / 1e6,
+            self.messages_replayed,
+            self.duplicates_dropped,
+            self.sends_repeated
+        )?;
+        if self.checkpoints + self.choices_logged > 0 {
+            writeln!(text, "  also            {} checkpoints, {} choices recorded", self.checkpoints, self.choices_logged)?;
+        }
+        if self.logging_stopped > 0 {
+            writeln!(text, "  WARNING         {} ranks ran out of log memory: not recoverable from there", self.logging_stopped)?;
+        }
+        writeln!(text, "  time            {:.1} ms, {:.1} ms without kills", self.wall_ms, self.reference_wall_ms)
+    }
+}
+
+fn outcomes(report: &JobReport) -> Result<Vec<Outcome>, postcard::Error> {
+    report.outcomes.iter().map(|bytes| postcard::from_bytes(bytes)).collect()
+}
+
+fn value(value: &Value) -> String {
+    value.to_string()
+}
+
+/// One rank that has a wrong answer spoils it; `None` if no rank knows the answer.
+fn verified(outcomes: &[Outcome]) -> Option<bool> {
+    let known: Vec<bool> = outcomes.iter().filter_map(|outcome| outcome.verified).collect();
+    (!known.is_empty()).then(|| known.iter().fold(true, |so_far, verified| so_far && *verified))
+}
+
+/// The last death of each rank must have been recovered from.
+fn recovered(deaths: &[DeathReport]) -> bool {
+    deaths.iter().enumerate().fold(true, |so_far, (index, death)| {
+        let died_again = deaths[index + 1..].iter().any(|later| later.rank == death.rank);
+        so_far && (died_again || death.recovery.catch_up.is_some())
+    })
+}
+
+fn slowest(deaths: &[DeathReport]) -> RecoveryTimes {
+    let total = |times: &RecoveryTimes| -> Duration {
+        [times.detect, times.start, times.replay, times.catch_up].into_iter().flatten().sum()
+    };
+    let whole = deaths.iter().map(|death| death.recovery).filter(|times| times.catch_up.is_some());
+    whole.max_by_key(total).unwrap_or_default()
+}

@@ -1,0 +1,100 @@
+//! What is to be seen while the demo runs: one line a rank on a terminal, a few plain lines elsewhere.
+
+use std::io::IsTerminal;
+
+use counterfoil_runtime::local::{JobOptions, Observer, Progress};
+use counterfoil_workloads::Workload;
+use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
+
+/// Shows a run, on standard error.
+pub(super) enum View {
+    Nothing,
+    Lines,
+    Bars { title: ProgressBar, ranks: Vec<ProgressBar> },
+}
+
+impl View {
+    pub(super) fn new(quiet: bool, title: &str, job: &JobOptions, workload: &dyn Workload) -> View {
+        if quiet {
+            return View::Nothing;
+        }
+        let ranks = job.settings.ranks;
+        if !std::io::stderr().is_terminal() {
+            eprintln!("{title}: {} of class {} on {ranks} ranks", workload.name(), workload.class());
+            return View::Lines;
+        }
+        let all = MultiProgress::new();
+        let plain = |template: &str| ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
+        let heading = all.add(ProgressBar::new(0).with_style(plain("{msg}")));
+        heading.set_message(format!("{title}: {} of class {} on {ranks} ranks", workload.name(), workload.class()));
+        let style = plain("  {prefix:>8} {bar:32.cyan/blue} {pos:>4}/{len:<4} {msg}").progress_chars("=> ");
+        let bars = (0..ranks).map(|rank| {
+            let bar = all.add(ProgressBar::new(workload.iterations(rank, ranks).at_most).with_style(style.clone()));
+            bar.set_prefix(format!("rank {rank}"));
+            bar
+        });
+        let bars = bars.collect();
+        View::Bars { title: heading, ranks: bars }
+    }
+
+    /// Leaves what is shown as it is, complete.
+    pub(super) fn finish(&mut self) {
+        if let View::Bars { title, ranks, .. } = self {
+            ranks.iter().chain([&*title]).for_each(ProgressBar::abandon);
+        }
+    }
+
+    fn say(&self, rank: u32, text: String) {
+        match self {
+            View::Nothing => {}
+            View::Lines => eprintln!("  rank {rank}: {text}"),
+            View::Bars { ranks, .. } => {
+                if let Some(bar) = ranks.get(rank as usize) {
+                    bar.set_message(text);
+                }
+            }
+        }
+    }
+
+    fn move_to(&self, rank: u32, n: u64) {
+        if let View::Bars { ranks, .. } = self
+            && let Some(bar) = ranks.get(rank as usize)
+        {
+            bar.set_position(n);
+        }
+    }
+}
+
+impl Observer for View {
+    fn handle_progress(&mut self, progress: Progress) {
+        match progress {
+            Progress::Started { rank, incarnation: 0, pid } => {
+                if matches!(self, View::Bars { .. }) {
+                    self.say(rank, format!("process {pid}"));
+                }
+            }
+            Progress::Started { rank, incarnation, pid } => {
+                self.say(rank, format!("replaced by process {pid} (incarnation {incarnation}), being replayed"));
+                self.move_to(rank, 0);
+            }
+            Progress::Iteration { rank, n } => self.move_to(rank, n),
+            Progress::Died { rank, iteration, planned, .. } => {
+                let by_whom = if planned { "killed" } else { "killed by somebody else" };
+                self.say(rank, format!("{by_whom} in iteration {iteration}"));
+            }
+            Progress::Restored { rank, epoch } => self.say(rank, format!("restored from the checkpoint of epoch {epoch}")),
+            Progress::ReplayComplete { rank } => self.say(rank, "replay received, catching up".to_owned()),
+            Progress::CaughtUp { rank } => self.say(rank, "caught up".to_owned()),
+            Progress::Done { rank } => {
+                if let View::Bars { ranks, .. } = &*self
+                    && let Some(bar) = ranks.get(rank as usize)
+                {
+                    // How many iterations there were depends on timing in some programs.
+                    bar.set_length(bar.position());
+                    bar.tick();
+                }
+            }
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! `counterfoil rank`: one rank of a job, started by a launcher and not by people.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+use counterfoil_runtime::local::{JoinOptions, join};
+use counterfoil_workloads::{Class, LookupError, by_name};
+use serde::{Deserialize, Serialize};
+
+use crate::Failure;
+
+/// Run one rank of a job (started by `counterfoil demo`).
+#[derive(Debug, Args)]
+pub(crate) struct RankArguments {
+    /// The job's directory
+    #[arg(long)]
+    job: PathBuf,
+    /// The rank to be
+    #[arg(long)]
+    rank: u32,
+    /// How often it has been replaced
+    #[arg(long)]
+    incarnation: u32,
+    /// The launcher's process id
+    #[arg(long)]
+    launcher: u32,
+}
+
+/// What the ranks of a job are to run.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Program {
+    pub(crate) workload: String,
+    pub(crate) class: String,
+    pub(crate) checkpoint_every: Option<u64>,
+}
+
+pub(crate) fn run(arguments: &RankArguments) -> Result<ExitCode, Failure> {
+    let RankArguments { job, rank, incarnation, launcher } = arguments;
+    let options = JoinOptions { job: job.clone(), rank: *rank, incarnation: *incarnation, launcher: *launcher };
+    let (mut endpoint, program) = join(&options).map_err(Failure::failed)?;
+    let outcome = (|| -> Result<Vec<u8>, Box<dyn std::error::Error>> {
+        let program: Program = postcard::from_bytes(&program)?;
+        let class: Result<Class, LookupError> = program.class.parse();
+        let workload = by_name(&program.workload, class?)?;
+        Ok(postcard::to_stdvec(&workload.run(&mut endpoint, program.checkpoint_every)?)?)
+    })();
+    let result = match outcome {
+        Ok(outcome) => endpoint.finish(outcome).map_err(Into::into),
+        Err(error) => Err(error),
+    };
+    match result {
+        Ok(()) => Ok(ExitCode::SUCCESS),
+        Err(error) => {
+            endpoint.fail(error.to_string());
+            Ok(ExitCode::from(1))
+        }
+    }
+}

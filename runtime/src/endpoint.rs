@@ -1,0 +1,278 @@
+//! The [`Communicator`] of one rank: log, protocol, transport, matching and trace, joined.
+//!
+//! One thread; progress is made inside calls (MPI's rule), and only [`Transport::poll`] blocks. The log is the send queue:
+//! a send appends a record, and a cursor over the lane feeds the connection whenever it takes something. A first
+//! transmission and a replay are the same thing from two places of a lane.
+//!
+//! | file | what it has |
+//! |---|---|
+//! | `endpoint` | the state, and the calls of the communicator |
+//! | `start` | a fresh start, a restart from a checkpoint or from what a dead incarnation logged |
+//! | `sending` | logging a message; transmitting records |
+//! | `progress` | events of the transport, effects of the protocol |
+//! | `choices` | outcomes that depend on timing |
+//! | `recovery` | how far a replacement has come |
+
+mod choices;
+mod progress;
+mod recovery;
+mod requests;
+mod sending;
+mod start;
+#[cfg(test)]
+mod tests;
+
+use std::path::PathBuf;
+
+use bytes::Bytes;
+use counterfoil::{Epoch, Log, Ssn};
+use counterfoil_protocols::frame::{EntryKind, Protocol};
+
+use crate::Error;
+use crate::checkpoint::{CheckpointWriter, Counters};
+use crate::communicator::{
+    APPLICATION_CONTEXT, COLLECTIVE_CONTEXT, CallError, Communicator, InternalTag, Request, Status,
+};
+use crate::matching::{Matching, Pattern};
+use crate::settings::RankSettings;
+use crate::tally::Tally;
+use crate::trace::Trace;
+use crate::transport::{Report, Transport};
+use progress::Wait;
+use recovery::Recovery;
+use requests::{Requests, State};
+use sending::Outlet;
+
+pub use start::EndpointOptions;
+
+/// One rank's end of the communicator, over transport `T` and under protocol `P`.
+#[derive(Debug)]
+pub struct Endpoint<T, P> {
+    rank: u32,
+    settings: RankSettings,
+    checkpoint_directory: PathBuf,
+    log: Log,
+    protocol: P,
+    transport: T,
+    matching: Matching,
+    trace: Trace,
+    requests: Requests,
+    /// For each rank: where transmission to it is.
+    outlets: Vec<Outlet>,
+    recovery: Option<Recovery>,
+    restored: Option<Bytes>,
+    collectives: u64,
+    iteration: u64,
+    /// The last iteration that this process has said it begins: only in such a one a planned kill comes.
+    reported: Option<u64>,
+    fatal_iterations: Vec<u64>,
+    tally: Tally,
+    /// Bytes sent since the last look at what has come.
+    sent_unseen_bytes: usize,
+    /// A sender waits for room: everything that may bring an acknowledgement is read.
+    starved: bool,
+    finish: bool,
+    /// For each rank, whether to read from it and whether to write to it: made anew for each poll.
+    interest: (Vec<bool>, Vec<bool>),
+}
+
+impl<T: Transport, P: Protocol> Endpoint<T, P> {
+    /// Says that the program has ended with `outcome`, and serves the peers (replays, acknowledgements) until all
+    /// ranks are done.
+    ///
+    /// # Errors
+    /// [`Error`]: those of progress.
+    pub fn finish(&mut self, outcome: Vec<u8>) -> Result<(), Error> {
+        self.leave_iteration()?;
+        self.end_recovery()?;
+        self.note_log();
+        self.transport.report(Report::Done { outcome, tally: self.tally })?;
+        while !self.finish {
+            self.progress(Wait::Forever)?;
+        }
+        Ok(())
+    }
+
+    /// Says that the program has failed. The process ends then.
+    pub fn fail(&mut self, error: String) {
+        if let Err(error) = self.transport.report(Report::Failed { error }) {
+            tracing::error!(%error, "the launcher cannot be told of a failure");
+        }
+    }
+
+    /// What this rank has counted so far.
+    pub fn tally(&self) -> Tally {
+        self.tally
+    }
+
+    fn check_source(&self, call: &'static str, source: Option<u32>) -> Result<(), CallError> {
+        source.map_or(Ok(()), |source| CallError::check_rank(call, source, self.settings.ranks))
+    }
+
+    fn check_tag(call: &'static str, tag: Option<i32>) -> Result<(), CallError> {
+        tag.map_or(Ok(()), |tag| CallError::check_tag(call, tag))
+    }
+
+    fn post_send(&mut self, to: u32, tag: i32, comm: u32, payload: &[u8]) -> Result<Request, Error> {
+        self.requests.check_room()?;
+        self.send_message(to, tag, comm, payload)?;
+        Ok(self.requests.add(State::Sent(Status { source: to, tag, len: payload.len() })))
+    }
+
+    fn post_receive(&mut self, pattern: Pattern) -> Result<Request, Error> {
+        self.requests.check_room()?;
+        let choice = if pattern.source.is_none() { Some(self.begin_choice()) } else { None };
+        let forced = choice.as_ref().and_then(|choice| choice.forced);
+        let request = self.requests.add(State::Posted { choice: choice.map(|choice| choice.sequence) });
+        if let Some(message) = self.matching.handle_receive(request.id(), pattern, forced) {
+            self.complete(request.id(), message)?;
+        }
+        Ok(request)
+    }
+
+    /// The planned kill strikes before the iteration in which it is due is over: wait for it, and serve the peers.
+    fn leave_iteration(&mut self) -> Result<(), Error> {
+        while self.reported.is_some_and(|n| self.fatal_iterations.contains(&n)) && !self.finish {
+            self.progress(Wait::Forever)?;
+        }
+        Ok(())
+    }
+
+    /// Whether the log has stopped keeping messages: said once, and counted for the launcher.
+    fn note_log(&mut self) {
+        if self.tally.logging_stopped == 0 && self.log.stats().stopped_logging {
+            tracing::warn!(rank = self.rank, "the log was full and keeps nothing any more: not recoverable from here");
+            self.tally.logging_stopped = 1;
+        }
+    }
+
+    fn write_checkpoint(&mut self, epoch: Epoch, tables: &[u8], state: &[u8]) -> Result<(), Error> {
+        let (rank, ranks) = (self.rank, self.settings.ranks);
+        let mut writer = CheckpointWriter::create(&self.checkpoint_directory, rank, ranks, epoch)?;
+        writer.application(state)?;
+        writer.tables(tables)?;
+        let trace = self.trace.counters().clone();
+        let (collectives, iteration) = (self.collectives, self.iteration);
+        writer.counters(&Counters { trace, collectives, iteration })?;
+        for peer in 0..ranks {
+            let next = self.next_ssn(peer);
+            if next == Ssn::FIRST {
+                continue;
+            }
+            writer.lane(peer, next.0)?;
+            let mut kept = self.oldest_cursor(peer)?;
+            while let Some(record) = kept.peek().filter(|record| record.ssn() < next) {
+                writer.record(record.ssn().0, record.prefix(), record.payload())?;
+                kept.advance();
+            }
+        }
+        for message in self.matching.unexpected() {
+            writer.unexpected(message)?;
+        }
+        writer.commit()?;
+        Ok(())
+    }
+}
+
+impl<T: Transport, P: Protocol> Communicator for Endpoint<T, P> {
+    fn rank(&self) -> u32 {
+        self.rank
+    }
+
+    fn size(&self) -> u32 {
+        self.settings.ranks
+    }
+
+    fn isend(&mut self, to: u32, tag: i32, payload: &[u8]) -> Result<Request, Error> {
+        CallError::check_rank("isend", to, self.settings.ranks)?;
+        CallError::check_tag("isend", tag)?;
+        self.post_send(to, tag, APPLICATION_CONTEXT, payload)
+    }
+
+    fn irecv(&mut self, source: Option<u32>, tag: Option<i32>) -> Result<Request, Error> {
+        self.check_source("irecv", source)?;
+        Self::check_tag("irecv", tag)?;
+        self.post_receive(Pattern { source, tag, comm: APPLICATION_CONTEXT })
+    }
+
+    fn isend_internal(&mut self, to: u32, tag: InternalTag, payload: &[u8]) -> Result<Request, Error> {
+        CallError::check_rank("isend_internal", to, self.settings.ranks)?;
+        self.post_send(to, tag.wire(), COLLECTIVE_CONTEXT, payload)
+    }
+
+    fn irecv_internal(&mut self, source: u32, tag: InternalTag) -> Result<Request, Error> {
+        CallError::check_rank("irecv_internal", source, self.settings.ranks)?;
+        self.post_receive(Pattern { source: Some(source), tag: Some(tag.wire()), comm: COLLECTIVE_CONTEXT })
+    }
+
+    fn begin_collective(&mut self) -> InternalTag {
+        let tag = InternalTag::new(self.collectives);
+        self.collectives += 1;
+        tag
+    }
+
+    fn wait(&mut self, request: Request) -> Result<(Status, Bytes), Error> {
+        while !self.requests.is_complete("wait", &request)? {
+            self.progress(Wait::Forever)?;
+        }
+        self.hold_recovery()?;
+        match self.requests.take("wait", request)? {
+            Ok(status) => Ok((status, Bytes::new())),
+            Err(message) => {
+                let (source, tag) = (message.source, message.tag);
+                self.trace.deliver(source, tag, message.comm, message.ssn, &message.payload)?;
+                self.tally.messages_delivered += 1;
+                Ok((Status { source, tag, len: message.payload.len() }, message.payload))
+            }
+        }
+    }
+
+    fn test(&mut self, request: &Request) -> Result<bool, Error> {
+        if self.requests.is_known_complete("test", request)? {
+            return Ok(true);
+        }
+        self.choose_test(request)
+    }
+
+    fn probe(&mut self, source: Option<u32>, tag: Option<i32>) -> Result<Status, Error> {
+        self.check_source("probe", source)?;
+        Self::check_tag("probe", tag)?;
+        self.choose_probe(Pattern { source, tag, comm: APPLICATION_CONTEXT })
+    }
+
+    fn iprobe(&mut self, source: Option<u32>, tag: Option<i32>) -> Result<Option<Status>, Error> {
+        self.check_source("iprobe", source)?;
+        Self::check_tag("iprobe", tag)?;
+        self.choose_iprobe(Pattern { source, tag, comm: APPLICATION_CONTEXT })
+    }
+
+    fn checkpoint(&mut self, state: &[u8]) -> Result<Epoch, Error> {
+        if self.requests.open() > 0 {
+            return Err(Error::RequestsOpen { open: self.requests.open() });
+        }
+        let snapshot = self.protocol.handle_checkpoint()?;
+        let epoch = snapshot.epoch;
+        self.log.local().seal(epoch)?;
+        self.write_checkpoint(epoch, &snapshot.tables, state)?;
+        self.tally.checkpoints += 1;
+        self.protocol.handle_checkpoint_durable(epoch)?;
+        self.carry_out_effects()?;
+        Ok(epoch)
+    }
+
+    fn restore(&mut self) -> Result<Option<Bytes>, Error> {
+        Ok(self.restored.clone())
+    }
+
+    fn iteration(&mut self, n: u64) -> Result<(), Error> {
+        self.leave_iteration()?;
+        self.iteration = n;
+        self.reported = Some(n);
+        self.note_log();
+        self.transport.report(Report::Iteration { n, tally: self.tally })?;
+        self.progress(Wait::Not)
+    }
+}
+
+/// The kind under which choices are in the local log.
+const CHOICE: u8 = EntryKind::Choice as u8;

@@ -1,0 +1,110 @@
+//! Outcomes that depend on timing: recorded before they take effect, and forced when a dead incarnation is re-executed.
+//!
+//! What a wildcard receive takes is recorded when it takes it, not when the program waits for it: a later receive may
+//! get its message only because the wildcard did not. That nothing was there is an outcome too.
+
+use counterfoil::{Determinant, Rank, Ssn};
+use counterfoil_protocols::frame::Protocol;
+
+use super::progress::Wait;
+use super::{CHOICE, Endpoint};
+use crate::Error;
+use crate::communicator::{Request, Status};
+use crate::matching::{Forced, Message, Pattern};
+use crate::transport::Transport;
+
+/// A call whose outcome depends on timing.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Choice {
+    pub(super) sequence: u64,
+    /// The message that it has to choose.
+    pub(super) forced: Option<Forced>,
+    /// It has to find nothing.
+    forced_nothing: bool,
+}
+
+impl<T: Transport, P: Protocol> Endpoint<T, P> {
+    /// Counts a call whose outcome depends on timing.
+    pub(super) fn begin_choice(&mut self) -> Choice {
+        let next = self.protocol.next_choice();
+        let forced = next.forced.filter(|forced| forced.ssn != Ssn::ZERO);
+        Choice {
+            sequence: next.sequence,
+            forced: forced.map(|forced| Forced { source: forced.source.0, ssn: forced.ssn.0 }),
+            forced_nothing: next.forced.is_some_and(|forced| forced.ssn == Ssn::ZERO),
+        }
+    }
+
+    /// Records what a call has chosen: a message, as (source, number), or nothing.
+    fn end_choice(&mut self, sequence: u64, chosen: Option<(u32, u64)>) -> Result<(), Error> {
+        let (source, ssn) = chosen.unwrap_or((self.rank, 0));
+        let choice = Determinant { sequence, source: Rank(source), ssn: Ssn(ssn) };
+        if let Some(record) = self.protocol.handle_choice(choice)? {
+            self.log.local().append(CHOICE, record.sequence, &record.bytes)?;
+            self.tally.choices_logged += 1;
+        }
+        Ok(())
+    }
+
+    /// A posted receive takes `message`.
+    pub(super) fn complete(&mut self, id: u64, message: Message) -> Result<(), Error> {
+        let chosen = (message.source, message.ssn);
+        match self.requests.complete(id, message) {
+            Some(sequence) => self.end_choice(sequence, Some(chosen)),
+            None => Ok(()),
+        }
+    }
+
+    pub(super) fn choose_test(&mut self, request: &Request) -> Result<bool, Error> {
+        let choice = self.begin_choice();
+        if choice.forced.is_some() {
+            while !self.requests.is_complete("test", request)? {
+                self.progress(Wait::Forever)?;
+            }
+        } else if !choice.forced_nothing {
+            self.progress(Wait::Not)?;
+        }
+        let received = self.requests.received(request).filter(|_| !choice.forced_nothing);
+        let chosen = received.map(|message| (message.source, message.ssn));
+        self.end_choice(choice.sequence, chosen)?;
+        if chosen.is_some() {
+            self.requests.mark_seen(request);
+        }
+        Ok(chosen.is_some())
+    }
+
+    pub(super) fn choose_probe(&mut self, pattern: Pattern) -> Result<Status, Error> {
+        // From a named source it is always the first that fits, whenever that comes.
+        let choice = if pattern.source.is_none() { Some(self.begin_choice()) } else { None };
+        let forced = choice.and_then(|choice| choice.forced);
+        let (status, chosen) = loop {
+            match self.matching.probe(pattern, forced) {
+                Some(message) => break (status(message), (message.source, message.ssn)),
+                None => self.progress(Wait::Forever)?,
+            }
+        };
+        if let Some(choice) = choice {
+            self.end_choice(choice.sequence, Some(chosen))?;
+        }
+        Ok(status)
+    }
+
+    pub(super) fn choose_iprobe(&mut self, pattern: Pattern) -> Result<Option<Status>, Error> {
+        let choice = self.begin_choice();
+        if choice.forced.is_some() {
+            while self.matching.probe(pattern, choice.forced).is_none() {
+                self.progress(Wait::Forever)?;
+            }
+        } else if !choice.forced_nothing {
+            self.progress(Wait::Not)?;
+        }
+        let found = self.matching.probe(pattern, choice.forced).filter(|_| !choice.forced_nothing);
+        let found = found.map(|message| (status(message), (message.source, message.ssn)));
+        self.end_choice(choice.sequence, found.map(|(_, chosen)| chosen))?;
+        Ok(found.map(|(status, _)| status))
+    }
+}
+
+fn status(message: &Message) -> Status {
+    Status { source: message.source, tag: message.tag, len: message.payload.len() }
+}

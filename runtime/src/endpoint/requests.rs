@@ -1,0 +1,97 @@
+//! Requests that were started and not waited for.
+
+use std::collections::HashMap;
+
+use crate::Error;
+use crate::communicator::{CallError, Request, Status};
+use crate::matching::Message;
+
+/// What has become of a request.
+#[derive(Debug)]
+pub(super) enum State {
+    /// A send: complete from the start.
+    Sent(Status),
+    /// A receive that has taken nothing. `choice`: the number under which what it takes is recorded.
+    Posted { choice: Option<u64> },
+    /// A receive that has taken this message. `seen`: a test has said so.
+    Received { message: Message, seen: bool },
+}
+
+/// All open requests of a rank.
+#[derive(Debug)]
+pub(super) struct Requests {
+    open: HashMap<u64, State>,
+    next: u64,
+    max: usize,
+}
+
+impl Requests {
+    pub(super) fn new(max: usize) -> Requests {
+        Requests { open: HashMap::new(), next: 0, max }
+    }
+
+    pub(super) fn open(&self) -> usize {
+        self.open.len()
+    }
+
+    pub(super) fn check_room(&self) -> Result<(), Error> {
+        if self.open.len() < self.max { Ok(()) } else { Err(Error::RequestsMax { max: self.max }) }
+    }
+
+    pub(super) fn add(&mut self, state: State) -> Request {
+        let id = self.next;
+        self.next += 1;
+        self.open.insert(id, state);
+        Request::new(id)
+    }
+
+    /// A posted receive takes `message`. Gives the number under which this has to be recorded.
+    pub(super) fn complete(&mut self, id: u64, message: Message) -> Option<u64> {
+        match self.open.insert(id, State::Received { message, seen: false }) {
+            Some(State::Posted { choice }) => choice,
+            _ => None,
+        }
+    }
+
+    pub(super) fn is_complete(&self, call: &'static str, request: &Request) -> Result<bool, CallError> {
+        Ok(!matches!(self.get(call, request)?, State::Posted { .. }))
+    }
+
+    /// Whether the program knows already that the request is complete: then a test of it is no choice.
+    pub(super) fn is_known_complete(&self, call: &'static str, request: &Request) -> Result<bool, CallError> {
+        Ok(matches!(self.get(call, request)?, State::Sent(_) | State::Received { seen: true, .. }))
+    }
+
+    /// The message that a receive has taken, if it has.
+    pub(super) fn received(&self, request: &Request) -> Option<&Message> {
+        match self.open.get(&request.id()) {
+            Some(State::Received { message, .. }) => Some(message),
+            _ => None,
+        }
+    }
+
+    /// A test says that the request is complete.
+    pub(super) fn mark_seen(&mut self, request: &Request) {
+        if let Some(State::Received { seen, .. }) = self.open.get_mut(&request.id()) {
+            *seen = true;
+        }
+    }
+
+    /// Ends a complete request: a send's status, or (as `Err`) the message received.
+    pub(super) fn take(&mut self, call: &'static str, request: Request) -> Result<Result<Status, Message>, CallError> {
+        let unknown = CallError::UnknownRequest { call, id: request.id() };
+        match self.open.remove(&request.id()) {
+            Some(State::Sent(status)) => Ok(Ok(status)),
+            Some(State::Received { message, .. }) => Ok(Err(message)),
+            Some(posted @ State::Posted { .. }) => {
+                self.open.insert(request.id(), posted);
+                Err(unknown)
+            }
+            None => Err(unknown),
+        }
+    }
+
+    fn get(&self, call: &'static str, request: &Request) -> Result<&State, CallError> {
+        self.open.get(&request.id()).ok_or(CallError::UnknownRequest { call, id: request.id() })
+    }
+}

@@ -1,0 +1,218 @@
+//! Sending: a message goes into the log first, and from there to its receiver, as often as it takes.
+
+use std::time::Instant;
+
+use counterfoil::{AppendError, Cursor, CursorError, Envelope, Log, Rank, Ssn};
+use counterfoil_ack_piggyback::WireHeader;
+use counterfoil_protocols::frame::{Incoming, Protocol, Transmission};
+
+use bytes::Bytes;
+
+use super::Endpoint;
+use super::progress::Wait;
+use crate::Error;
+use crate::matching::Message;
+use crate::settings::LogOnFull;
+use crate::transport::Transport;
+
+/// Bytes (header and payload) after which a sender looks at what has come: acknowledgements, above all.
+const LOOK_EVERY_BYTES: usize = 64 << 10;
+
+/// Where transmission to one rank is.
+#[derive(Debug, Default)]
+pub(super) struct Outlet {
+    /// The next record to transmit; `None` while the peer isn't met.
+    cursor: Option<Cursor>,
+    /// The last record to transmit.
+    upto: Ssn,
+    /// The header of the record at the cursor, and how many bytes of the record were taken.
+    begun: Option<(WireHeader, usize)>,
+    /// The last message that was given a number.
+    pub(super) sent: Ssn,
+    /// The highest number that was ever on the wire, in this incarnation or a dead one.
+    pub(super) transmitted: Ssn,
+    /// A durable checkpoint of the peer covers more than this execution has sent.
+    pub(super) covered_ahead: Option<(counterfoil::Epoch, Ssn)>,
+    /// The connection took less than there is.
+    pub(super) is_behind: bool,
+}
+
+impl Outlet {
+    /// The connection is gone.
+    pub(super) fn close(&mut self) {
+        self.cursor = None;
+        self.begun = None;
+        self.is_behind = false;
+    }
+}
+
+impl<T: Transport, P: Protocol> Endpoint<T, P> {
+    /// Logs a message and begins to transmit it.
+    pub(super) fn send_message(&mut self, to: u32, tag: i32, comm: u32, payload: &[u8]) -> Result<(), Error> {
+        self.trace.send(to, tag, comm, payload)?;
+        let envelope =
+            Envelope { source: Rank(self.rank), destination: Rank(to), tag, comm, len: payload.len() as u64 };
+        let header = match self.log.rewound_to(Rank(to)) {
+            Some(_) => self.repeat(&envelope, payload)?,
+            None => self.append(&envelope, payload)?,
+        };
+        self.outlets[to as usize].sent = header.ssn();
+        self.take_covered_ahead(to)?;
+        self.carry_out_effects()?;
+        if to == self.rank {
+            self.deliver_to_self(&header, payload)?;
+        } else {
+            self.transmit(to)?;
+        }
+        self.sent_unseen_bytes += WireHeader::LEN + payload.len();
+        if self.sent_unseen_bytes >= LOOK_EVERY_BYTES {
+            self.progress(Wait::Not)?;
+        }
+        self.hold_recovery()
+    }
+
+    /// Appends a message to its lane. At the budget it waits for room, as the settings say.
+    fn append(&mut self, envelope: &Envelope, payload: &[u8]) -> Result<WireHeader, Error> {
+        let to = envelope.destination;
+        let mut waiting_since = None;
+        loop {
+            let source = match self.log.try_claim(to, WireHeader::LEN, payload.len()) {
+                Ok(mut claim) => {
+                    // The claim comes first: a number that was given out is never taken back.
+                    let outgoing = self.protocol.handle_send(envelope)?;
+                    if outgoing.transmission != Transmission::Now {
+                        return Err(Error::Unsupported { effect: format!("{:?}", outgoing.transmission) });
+                    }
+                    claim.prefix_mut().copy_from_slice(outgoing.header.as_bytes());
+                    claim.payload_mut().copy_from_slice(payload);
+                    let ssn = claim.commit();
+                    debug_assert_eq!(ssn, outgoing.header.ssn(), "log and protocol count alike");
+                    self.starved = false;
+                    self.tally.messages_logged += 1;
+                    self.tally.bytes_logged += payload.len() as u64;
+                    return Ok(outgoing.header);
+                }
+                Err(source) => source,
+            };
+            let may_wait = matches!(source, AppendError::Full(_)) && self.settings.on_full != LogOnFull::Fail;
+            if !may_wait {
+                return Err(Error::Append { to: to.0, source });
+            }
+            let waited = waiting_since.get_or_insert_with(Instant::now).elapsed();
+            let rest = self.settings.full_wait_max.saturating_sub(waited);
+            if rest.is_zero() {
+                return Err(Error::StillFull { to: to.0, waited, source });
+            }
+            self.starved = true;
+            self.progress(Wait::AtMost(rest))?;
+        }
+    }
+
+    /// Sends again what a dead incarnation had committed: it has to be the same.
+    fn repeat(&mut self, envelope: &Envelope, payload: &[u8]) -> Result<WireHeader, Error> {
+        let outgoing = self.protocol.handle_send(envelope)?;
+        let ssn = self.log.repeat(envelope.destination, payload)?;
+        debug_assert_eq!(ssn, outgoing.header.ssn(), "log and protocol count alike");
+        self.tally.sends_repeated += 1;
+        Ok(outgoing.header)
+    }
+
+    /// A message to this rank itself takes the same way, without a connection.
+    fn deliver_to_self(&mut self, header: &WireHeader, payload: &[u8]) -> Result<(), Error> {
+        let verdict = self.protocol.handle_message(header)?;
+        self.carry_out_effects()?;
+        if matches!(verdict, Incoming::Deliver { .. }) {
+            self.arrive(Message {
+                source: self.rank,
+                tag: header.tag(),
+                comm: header.envelope().comm,
+                ssn: header.ssn().0,
+                payload: Bytes::copy_from_slice(payload),
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Sends as many records to `peer` as its connection takes.
+    pub(super) fn transmit(&mut self, peer: u32) -> Result<(), Error> {
+        let outlet = &mut self.outlets[peer as usize];
+        outlet.is_behind = false;
+        let Some(cursor) = &mut outlet.cursor else { return Ok(()) };
+        while let Some(record) = cursor.peek().filter(|record| record.ssn() <= outlet.upto) {
+            let ssn = record.ssn();
+            let (header, offset) = match outlet.begun {
+                Some(begun) => begun,
+                None => {
+                    let failed = |source| Error::Record { to: peer, ssn: ssn.0, source };
+                    let mut header = *WireHeader::parse(record.prefix()).map_err(failed)?;
+                    self.protocol.handle_transmit(&mut header)?;
+                    (header, 0)
+                }
+            };
+            let end = WireHeader::LEN + record.payload().len();
+            let offset = offset + self.transport.send(peer, &header, record.payload(), offset)?;
+            if offset < end {
+                // The header is kept: what rides on it counts as said.
+                outlet.begun = Some((header, offset));
+                outlet.is_behind = true;
+                return Ok(());
+            }
+            outlet.begun = None;
+            if ssn <= outlet.transmitted {
+                self.tally.messages_replayed += 1;
+            }
+            outlet.transmitted = outlet.transmitted.max(ssn);
+            cursor.advance();
+        }
+        Ok(())
+    }
+
+    /// Transmits to `peer` what comes after `after`, from now on.
+    pub(super) fn replay(&mut self, peer: u32, after: Ssn, upto: Ssn) -> Result<(), Error> {
+        let cursor = self.log.cursor(Rank(peer), after.next()).map_err(|source| Error::Replay { peer, source })?;
+        let outlet = &mut self.outlets[peer as usize];
+        outlet.cursor = Some(cursor);
+        outlet.upto = upto;
+        outlet.begun = None;
+        self.transmit(peer)
+    }
+
+    /// The number that the next message to `peer` gets.
+    pub(super) fn next_ssn(&self, peer: u32) -> Ssn {
+        self.outlets[peer as usize].sent.next()
+    }
+
+    /// A cursor on the oldest record to `peer` that is kept.
+    pub(super) fn oldest_cursor(&mut self, peer: u32) -> Result<Cursor, Error> {
+        oldest_cursor(&mut self.log, peer).map_err(|source| Error::Replay { peer, source })
+    }
+
+    /// A coverage that came before what it covers was sent again.
+    fn take_covered_ahead(&mut self, peer: u32) -> Result<(), Error> {
+        let outlet = &mut self.outlets[peer as usize];
+        let sent = outlet.sent;
+        match outlet.covered_ahead.take_if(|(_, upto)| *upto <= sent) {
+            Some((epoch, upto)) => self.cover(peer, epoch, upto),
+            None => Ok(()),
+        }
+    }
+
+    /// A durable checkpoint of `peer` covers what was sent to it up to `upto`.
+    pub(super) fn cover(&mut self, peer: u32, epoch: counterfoil::Epoch, upto: Ssn) -> Result<(), Error> {
+        if upto >= self.log.next_ssn(Rank(peer)) {
+            self.outlets[peer as usize].covered_ahead = Some((epoch, upto));
+            return Ok(());
+        }
+        let failed = |source| Error::Acknowledge { peer, source };
+        self.log.receiver_covered(Rank(peer), epoch, upto).map_err(failed)?;
+        self.log.collect();
+        Ok(())
+    }
+}
+
+fn oldest_cursor(log: &mut Log, peer: u32) -> Result<Cursor, CursorError> {
+    match log.cursor(Rank(peer), Ssn::FIRST) {
+        Err(CursorError::Gone { kept_from, .. }) => log.cursor(Rank(peer), kept_from),
+        other => other,
+    }
+}

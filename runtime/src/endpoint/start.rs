@@ -1,0 +1,193 @@
+//! How an incarnation begins: fresh, or from what a dead one left.
+//!
+//! | tier | with a checkpoint | without |
+//! |---|---|---|
+//! | volatile | lanes as the checkpoint has them | empty lanes |
+//! | process-crash-safe | the dead incarnation's lanes, rewound to the checkpoint | the same, rewound to their beginning |
+//!
+//! What is sent while a lane is rewound is compared, byte by byte, with what the dead incarnation had committed. Recorded
+//! choices survive in both tiers.
+
+use std::path::{Path, PathBuf};
+
+use counterfoil::{Keep, Log, OnFull, Options, OptionsError, Rank, Ssn, Tier};
+use counterfoil_protocols::frame::Protocol;
+
+use super::recovery::Recovery;
+use super::requests::Requests;
+use super::sending::Outlet;
+use super::{CHOICE, Endpoint};
+use crate::Error;
+use crate::checkpoint::{self, Image};
+use crate::matching::Matching;
+use crate::settings::{LogKeep, LogOnFull, LogTier, RankSettings};
+use crate::tally::Tally;
+use crate::trace::{Trace, trace_path};
+use crate::transport::{Report, Transport};
+
+/// What an endpoint has to know.
+#[derive(Clone, Debug)]
+pub struct EndpointOptions {
+    /// The rank.
+    pub rank: u32,
+    /// How often it was replaced.
+    pub incarnation: u32,
+    /// What all ranks share.
+    pub settings: RankSettings,
+    /// A private directory for shared-memory logs.
+    pub log_directory: PathBuf,
+    /// The directory of the traces.
+    pub trace_directory: PathBuf,
+    /// The directory of the checkpoints.
+    pub checkpoint_directory: PathBuf,
+    /// Iterations that this process may not leave alive.
+    pub fatal_iterations: Vec<u64>,
+    /// Don't finish recovering before the launcher says so.
+    pub hold_recovery: bool,
+}
+
+impl<T: Transport, P: Protocol> Endpoint<T, P> {
+    /// Begins, from a checkpoint if there is one. No peer is met yet.
+    ///
+    /// # Errors
+    /// [`Error`]: a log or a checkpoint that cannot be used, above all.
+    pub fn start(options: EndpointOptions, protocol: P, transport: T) -> Result<Endpoint<T, P>, Error> {
+        let EndpointOptions { rank, incarnation, settings, .. } = options;
+        let ranks = settings.ranks;
+        let log_options = log_options(rank, &settings, &options.log_directory);
+        let (log, recovered) = match incarnation {
+            0 => (Log::create(log_options)?, counterfoil::Recovered::default()),
+            _ => Log::recover(log_options)?,
+        };
+        let trace = match settings.trace {
+            true => Trace::create(&trace_path(&options.trace_directory, rank, incarnation), ranks)?,
+            false => Trace::off(ranks),
+        };
+        let mut endpoint = Endpoint {
+            rank,
+            checkpoint_directory: options.checkpoint_directory,
+            log,
+            protocol,
+            transport,
+            matching: Matching::new(ranks),
+            trace,
+            requests: Requests::new(settings.requests_max),
+            outlets: (0..ranks).map(|_| Outlet::default()).collect(),
+            recovery: None,
+            restored: None,
+            collectives: 0,
+            iteration: 0,
+            reported: None,
+            fatal_iterations: options.fatal_iterations,
+            tally: Tally::default(),
+            sent_unseen_bytes: 0,
+            starved: false,
+            finish: false,
+            interest: (vec![false; ranks as usize], vec![false; ranks as usize]),
+            settings,
+        };
+        for (peer, _, last) in recovered.lanes {
+            endpoint.log.rewind(peer, Ssn::ZERO);
+            endpoint.outlets[peer.index()].transmitted = last;
+        }
+        if incarnation > 0 {
+            if let Some(image) = checkpoint::read_newest(&endpoint.checkpoint_directory, rank, ranks)? {
+                endpoint.take_up(image)?;
+            }
+            endpoint.recover_choices()?;
+            let received = (0..ranks).map(|peer| endpoint.received_upto(peer)).collect::<Result<_, _>>()?;
+            endpoint.recovery = Some(Recovery::new(rank, received, options.hold_recovery));
+            endpoint.carry_out_effects()?;
+        }
+        Ok(endpoint)
+    }
+
+    /// What to say first to `peer`.
+    ///
+    /// # Errors
+    /// [`Error::Protocol`], [`Error::Hello`].
+    pub fn hello(&self, peer: u32) -> Result<Vec<u8>, Error> {
+        let hello = self.protocol.hello(Rank(peer))?;
+        hello.encode().map_err(|source| Error::Hello { peer, source })
+    }
+
+    /// The transport.
+    pub fn transport_mut(&mut self) -> &mut T {
+        &mut self.transport
+    }
+
+    fn take_up(&mut self, image: Image) -> Result<(), Error> {
+        self.protocol.restore(&image.tables)?;
+        for lane in &image.lanes {
+            let peer = Rank(lane.peer);
+            let last = Ssn(lane.next_ssn).prev();
+            let Some(outlet) = self.outlets.get_mut(peer.index()) else { continue };
+            outlet.sent = last;
+            outlet.transmitted = outlet.transmitted.max(last);
+            match self.settings.tier {
+                LogTier::ProcessCrashSafe => self.log.rewind(peer, last),
+                LogTier::Volatile => {
+                    let failed = |source| Error::Import { to: lane.peer, source };
+                    for record in &lane.records {
+                        let ssn = Ssn(record.ssn);
+                        self.log.import(peer, ssn, &record.prefix, &record.payload).map_err(failed)?;
+                    }
+                    self.log.set_next_ssn(peer, last.next()).map_err(failed)?;
+                }
+            }
+        }
+        for message in image.unexpected {
+            // Nothing is posted yet, so each is kept.
+            let _ = self.matching.handle_message(message);
+        }
+        self.trace.restore(image.counters.trace)?;
+        self.collectives = image.counters.collectives;
+        self.iteration = image.counters.iteration;
+        self.restored = Some(image.application);
+        self.transport.report(Report::Restored { epoch: image.epoch.0 })?;
+        Ok(())
+    }
+
+    fn recover_choices(&mut self) -> Result<(), Error> {
+        while let Some(key) = self.log.local().next_key(CHOICE) {
+            let Some(entry) = self.log.local().consume(CHOICE, key) else { break };
+            self.protocol.handle_recovered_choice(&entry.bytes)?;
+        }
+        Ok(())
+    }
+}
+
+impl RankSettings {
+    /// Checks that a log can be made with these limits.
+    ///
+    /// # Errors
+    /// Names the first limit that makes no sense, and says what it must be.
+    pub fn validate(&self) -> Result<(), OptionsError> {
+        log_options(0, self, Path::new("")).validate()
+    }
+}
+
+fn log_options(rank: u32, settings: &RankSettings, directory: &Path) -> Options {
+    let defaults = Options::new(Rank(rank), settings.ranks);
+    Options {
+        tier: match settings.tier {
+            LogTier::Volatile => Tier::Volatile,
+            LogTier::ProcessCrashSafe => Tier::ProcessCrashSafe,
+        },
+        dir: Some(directory.to_owned()),
+        memory_bytes_max: settings.log_bytes_max,
+        local_bytes_max: settings.local_log_bytes_max,
+        keep: match settings.keep {
+            LogKeep::Acked => Keep::Acked,
+            LogKeep::Checkpoint => Keep::Checkpoint,
+            LogKeep::All => Keep::All,
+        },
+        on_full: match settings.on_full {
+            LogOnFull::Block => OnFull::Block,
+            LogOnFull::StopLogging => OnFull::StopLogging,
+            LogOnFull::Fail => OnFull::Fail,
+        },
+        prefault_bytes: defaults.prefault_bytes.min(settings.log_bytes_max),
+        ..defaults
+    }
+}

@@ -1,0 +1,25 @@
+//! Runs parallel programs whose ranks are processes of one machine, and keeps them running when one is killed.
+//!
+//! A program is written against [`Communicator`]. Under it, [`endpoint`] joins the log (crate `counterfoil`), a protocol
+//! (crate `counterfoil-protocols`), [`matching`] and a [`transport`]; [`local`] is the transport between processes of one
+//! machine, with the launcher that starts, kills and replaces them. [`trace`] and [`oracle`] prove, without asking the
+//! log, that no message was lost, duplicated or reordered.
+#![forbid(unsafe_code)]
+
+pub mod checkpoint;
+pub mod collectives;
+pub mod communicator;
+pub mod endpoint;
+mod error;
+pub mod local;
+pub mod matching;
+pub mod oracle;
+pub mod settings;
+mod tally;
+pub mod trace;
+pub mod transport;
+
+pub use communicator::{ANY_SOURCE, ANY_TAG, CallError, Communicator, InternalTag, Reduction, Request, Status};
+pub use error::Error;
+pub use settings::{LogKeep, LogOnFull, LogTier, RankSettings};
+pub use tally::Tally;

@@ -1,0 +1,33 @@
+//! Ranks as processes of one machine: launched, connected, killed, replaced, cleaned up, without MPI.
+//!
+//! One rank is one process with one thread; a launcher starts them from the program's own file and replaces those that
+//! are killed. `job` has the private directories, `control` what launcher and ranks tell each other, `sockets` the
+//! [`Transport`](crate::transport::Transport) between ranks, `launcher` and `supervision` the launcher, `join` the rank's
+//! side of the start.
+
+mod clean;
+mod connection;
+mod control;
+mod greeting;
+mod interrupts;
+mod job;
+mod join;
+mod kills;
+mod launcher;
+mod process;
+mod report;
+mod sockets;
+mod strikes;
+mod supervision;
+#[cfg(test)]
+pub(crate) mod testing;
+
+pub use clean::{Cleaned, clean};
+pub use control::ControlError;
+pub use interrupts::Interrupts;
+pub use job::{JobDirectory, JobError, JobPaths, SOCKET_PATH_BYTES_MAX, default_checkpoint_root, default_shm_root};
+pub use join::{JoinError, JoinOptions, LocalEndpoint, join};
+pub use kills::{Kill, KillPoint, ParseKillError};
+pub use launcher::{JobOptions, launch};
+pub use report::{DeathReport, JobReport, LaunchError, Observer, Progress, RecoveryTimes};
+pub use sockets::LocalTransport;

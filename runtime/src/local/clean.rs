@@ -1,0 +1,184 @@
+//! Removes what a launcher that was killed left behind.
+
+use std::fs;
+use std::io;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+
+use counterfoil::{PrivateFileError, check_private_dir, open_private_file};
+use rustix::io::Errno;
+
+use super::job::{CHECKPOINTS_FILE, JobError, LOCK_FILE, parse_name};
+
+/// What [`clean`] did.
+#[derive(Debug, Default)]
+pub struct Cleaned {
+    /// Job directories that were removed, because their launcher is dead.
+    pub removed: Vec<PathBuf>,
+    /// Job directories of launchers that live; untouched.
+    pub live: Vec<PathBuf>,
+    /// Directories that look like ours and were refused or could not be removed, and why.
+    pub refused: Vec<(PathBuf, JobError)>,
+}
+
+/// Removes the job directories of dead launchers of this user that lie directly in one of `roots`, and the checkpoint
+/// directories that belong to them.
+///
+/// A launcher is dead if its lock can be taken. Never touched: a live job's directory, another user's, anything
+/// reached through a link.
+///
+/// # Errors
+/// [`JobError::Io`] if a root cannot be read. What goes wrong with a single directory is in [`Cleaned::refused`].
+pub fn clean(roots: &[PathBuf]) -> Result<Cleaned, JobError> {
+    let mut cleaned = Cleaned::default();
+    let mut roots = roots.to_vec();
+    roots.sort();
+    roots.dedup();
+    for root in &roots {
+        let entries = match fs::read_dir(root) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            result => result.map_err(JobError::io("read", root))?,
+        };
+        let mut paths = Vec::new();
+        for entry in entries {
+            let entry = entry.map_err(JobError::io("read", root))?;
+            let named = entry.file_name().to_str().and_then(parse_name);
+            if named.is_some_and(|(user, _)| user == rustix::process::geteuid().as_raw()) {
+                paths.push(entry.path());
+            }
+        }
+        paths.sort();
+        for path in paths {
+            clean_job(&path, &mut cleaned);
+        }
+    }
+    Ok(cleaned)
+}
+
+fn clean_job(path: &Path, cleaned: &mut Cleaned) {
+    if cleaned.removed.iter().any(|done| done == path) {
+        return; // a checkpoint directory that went with its job
+    }
+    if let Err(error) = check_private_dir(path) {
+        cleaned.refused.push((path.to_owned(), error.into()));
+        return;
+    }
+    match launcher_is_dead(path) {
+        Ok(true) => {}
+        Ok(false) => {
+            cleaned.live.push(path.to_owned());
+            return;
+        }
+        Err(error) => {
+            cleaned.refused.push((path.to_owned(), error));
+            return;
+        }
+    }
+    // Read the pointer before it goes; follow it after.
+    let checkpoints = checkpoint_directory(path);
+    match fs::remove_dir_all(path) {
+        Ok(()) => cleaned.removed.push(path.to_owned()),
+        Err(error) => cleaned.refused.push((path.to_owned(), JobError::io("remove", path)(error))),
+    }
+    if let Some(checkpoints) = checkpoints {
+        clean_job(&checkpoints, cleaned);
+    }
+}
+
+/// Whether the lock of this job directory can be had.
+fn launcher_is_dead(path: &Path) -> Result<bool, JobError> {
+    match open_private_file(&path.join(LOCK_FILE)) {
+        Ok(_) => Ok(true),
+        Err(PrivateFileError::OwnerAlive { .. }) => Ok(false),
+        // A launcher that died between making the directory and making the lock, or one that is just there:
+        // only the process id in the name can tell.
+        Err(PrivateFileError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+            Ok(!launcher_process_exists(path))
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn launcher_process_exists(path: &Path) -> bool {
+    let pid = path.file_name().and_then(|name| name.to_str()).and_then(parse_name).map(|(_, pid)| pid);
+    let pid = pid.and_then(|pid| i32::try_from(pid).ok()).and_then(rustix::process::Pid::from_raw);
+    // Unknown counts as alive.
+    pid.is_none_or(|pid| rustix::process::test_kill_process(pid) != Err(Errno::SRCH))
+}
+
+/// The checkpoint directory that the job names, if it is one and belongs to the same job.
+fn checkpoint_directory(job: &Path) -> Option<PathBuf> {
+    let pointer = job.join(CHECKPOINTS_FILE);
+    if !fs::symlink_metadata(&pointer).ok()?.is_file() {
+        return None;
+    }
+    let path = PathBuf::from(std::ffi::OsString::from_vec(fs::read(&pointer).ok()?));
+    let expected = format!("{}-checkpoints", job.file_name()?.to_str()?);
+    (path.is_absolute() && path.file_name()? == expected.as_str() && path.exists()).then_some(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::job::JobDirectory;
+    use super::*;
+    use counterfoil::{create_private_dir, create_private_file};
+
+    /// A job directory whose launcher is gone: made by hand, with a lock that nobody holds.
+    fn abandoned(root: &Path, disk: &Path) -> (PathBuf, PathBuf) {
+        let user = rustix::process::geteuid().as_raw();
+        let name = format!("counterfoil-{user}-1-00000000000000ab");
+        let (job, checkpoints) = (root.join(&name), disk.join(format!("{name}-checkpoints")));
+        for path in [&job, &checkpoints] {
+            create_private_dir(path).unwrap();
+            create_private_file(&path.join(LOCK_FILE)).unwrap();
+        }
+        fs::write(job.join(CHECKPOINTS_FILE), checkpoints.as_os_str().as_encoded_bytes()).unwrap();
+        (job, checkpoints)
+    }
+
+    #[test]
+    fn what_a_dead_launcher_left_is_removed_and_a_live_job_is_not() {
+        let (root, disk) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let live = JobDirectory::create(root.path(), disk.path()).unwrap();
+        let (job, checkpoints) = abandoned(root.path(), disk.path());
+        let cleaned = clean(&[root.path().to_owned()]).unwrap();
+        assert_eq!(cleaned.removed, [job.clone(), checkpoints.clone()]);
+        assert_eq!(cleaned.live, [live.paths().directory()]);
+        assert!(cleaned.refused.is_empty());
+        assert!(!job.exists() && !checkpoints.exists());
+        assert!(live.paths().directory().exists() && live.checkpoints().exists());
+    }
+
+    #[test]
+    fn a_link_with_our_name_is_refused_and_its_target_is_kept() {
+        let (root, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let precious = other.path().join("precious");
+        fs::write(&precious, "x").unwrap();
+        let user = rustix::process::geteuid().as_raw();
+        let link = root.path().join(format!("counterfoil-{user}-1-00000000000000cd"));
+        std::os::unix::fs::symlink(other.path(), &link).unwrap();
+        let cleaned = clean(&[root.path().to_owned()]).unwrap();
+        assert!(cleaned.removed.is_empty());
+        assert!(matches!(&cleaned.refused[..], [(path, JobError::Private(_))] if *path == link));
+        assert!(precious.exists());
+    }
+
+    #[test]
+    fn a_pointer_to_something_else_is_not_followed() {
+        let (root, disk) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let (job, checkpoints) = abandoned(root.path(), disk.path());
+        let other = disk.path().join("other");
+        fs::create_dir(&other).unwrap();
+        fs::write(job.join(CHECKPOINTS_FILE), other.as_os_str().as_encoded_bytes()).unwrap();
+        clean(&[root.path().to_owned()]).unwrap();
+        assert!(other.exists() && checkpoints.exists());
+    }
+
+    #[test]
+    fn names_of_others_and_missing_roots_are_passed_over() {
+        let root = tempfile::tempdir().unwrap();
+        fs::create_dir(root.path().join("counterfoil-notes")).unwrap();
+        let cleaned = clean(&[root.path().to_owned(), root.path().join("missing")]).unwrap();
+        assert!(cleaned.removed.is_empty() && cleaned.live.is_empty() && cleaned.refused.is_empty());
+    }
+}

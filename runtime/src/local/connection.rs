@@ -1,0 +1,321 @@
+//! One connection to one peer: frames in, frames out, nothing ever blocks.
+
+use std::io::{self, IoSlice};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use bytes::Bytes;
+use counterfoil_ack_piggyback::WireHeader;
+use rustix::buffer::spare_capacity;
+use rustix::io::Errno;
+use rustix::net::{SendAncillaryBuffer, SendFlags, send, sendmsg};
+
+use crate::transport::TransportError;
+
+/// Bytes that one read takes at most, unless a large frame is under way: bounds what one poll can bring.
+const READ_BYTES: usize = 64 << 10;
+/// Control frames that may wait for a peer that doesn't read, in bytes.
+const CONTROL_BYTES_MAX: usize = 4 << 20;
+
+/// What a read brought.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum ReadOutcome {
+    /// Some bytes, or none for now.
+    Open,
+    /// The other end is closed.
+    Closed,
+}
+
+/// A frame that is longer than what one read takes, filled straight from the socket.
+#[derive(Debug)]
+struct LargeFrame {
+    header: WireHeader,
+    body: Vec<u8>,
+    missing: usize,
+}
+
+/// A connection that stands: both sides know who the other is.
+#[derive(Debug)]
+pub(super) struct Connection {
+    peer: u32,
+    fd: OwnedFd,
+    /// Read and not yet cut into frames: less than one frame, or it is cut.
+    inbox: Vec<u8>,
+    large: Option<LargeFrame>,
+    /// Control frames that wait.
+    outbox: Vec<u8>,
+    /// A frame was begun by [`Connection::send`] and not ended.
+    mid_frame: bool,
+    /// Our greeting has to be the first thing that the peer gets: until then nothing is sent.
+    is_greeted: bool,
+}
+
+impl Connection {
+    /// Takes over a connected, non-blocking socket and what was read from it beyond the peer's greeting.
+    pub(super) fn new(peer: u32, fd: OwnedFd, inbox: Vec<u8>) -> Connection {
+        Connection { peer, fd, inbox, large: None, outbox: Vec::new(), mid_frame: false, is_greeted: false }
+    }
+
+    /// Whether control frames wait.
+    pub(super) fn wants_to_write(&self) -> bool {
+        !self.outbox.is_empty()
+    }
+
+    /// Reads once and hands every whole frame to `sink`.
+    pub(super) fn read(
+        &mut self,
+        frame_bytes_max: usize,
+        sink: &mut dyn FnMut(WireHeader, Bytes),
+    ) -> Result<ReadOutcome, TransportError> {
+        let result = match &mut self.large {
+            Some(large) => rustix::io::read(&self.fd, spare_capacity(&mut large.body)),
+            None => {
+                self.inbox.reserve(READ_BYTES);
+                rustix::io::read(&self.fd, spare_capacity(&mut self.inbox))
+            }
+        };
+        match result {
+            Ok(0) => return Ok(ReadOutcome::Closed),
+            Ok(count) => {
+                if let Some(large) = &mut self.large {
+                    // `reserve` may give more room than was asked for.
+                    let beyond = count.saturating_sub(large.missing);
+                    large.missing -= count - beyond;
+                    let end = large.body.len() - beyond;
+                    self.inbox.extend(large.body.drain(end..));
+                }
+            }
+            Err(Errno::INTR | Errno::WOULDBLOCK) => return Ok(ReadOutcome::Open),
+            Err(Errno::CONNRESET | Errno::PIPE) => return Ok(ReadOutcome::Closed),
+            Err(errno) => return Err(TransportError::Io { action: "read from a peer", source: errno.into() }),
+        }
+        self.cut(frame_bytes_max, sink)?;
+        Ok(ReadOutcome::Open)
+    }
+
+    /// Cuts what is there into frames; also what came with the greeting.
+    pub(super) fn cut(
+        &mut self,
+        frame_bytes_max: usize,
+        sink: &mut dyn FnMut(WireHeader, Bytes),
+    ) -> Result<(), TransportError> {
+        if let Some(large) = self.large.take_if(|large| large.missing == 0) {
+            sink(large.header, Bytes::from(large.body));
+        }
+        if self.large.is_some() {
+            return Ok(());
+        }
+        let mut at = 0;
+        while self.inbox.len() - at >= WireHeader::LEN {
+            let peer = self.peer;
+            let header = *WireHeader::parse(&self.inbox[at..]).map_err(|source| TransportError::Header { peer, source })?;
+            let len = usize::try_from(header.payload_len()).ok().filter(|&len| len <= frame_bytes_max);
+            let len = len.ok_or(TransportError::FrameTooLong {
+                peer,
+                len: header.payload_len(),
+                max: frame_bytes_max,
+            })?;
+            let body_at = at + WireHeader::LEN;
+            match self.inbox.get(body_at..body_at + len) {
+                Some(body) => {
+                    sink(header, Bytes::copy_from_slice(body));
+                    at = body_at + len;
+                }
+                // Less than one read's worth is missing: the next read brings it here.
+                None if len <= READ_BYTES => break,
+                None => {
+                    let mut body = Vec::with_capacity(len);
+                    body.extend_from_slice(&self.inbox[body_at..]);
+                    at = self.inbox.len();
+                    self.large = Some(LargeFrame { header, missing: len - body.len(), body });
+                    break;
+                }
+            }
+        }
+        self.inbox.drain(..at);
+        Ok(())
+    }
+
+    /// Queues a control frame and sends what can be sent. What is said before the greeting was meant for the one who was
+    /// there before, and is dropped.
+    pub(super) fn send_control(&mut self, header: &WireHeader, body: &[u8]) -> Result<(), TransportError> {
+        if !self.is_greeted {
+            return Ok(());
+        }
+        self.outbox.extend_from_slice(header.as_bytes());
+        self.outbox.extend_from_slice(body);
+        self.flush()?;
+        if self.outbox.len() > CONTROL_BYTES_MAX {
+            let len = self.outbox.len();
+            return Err(TransportError::NotRead { peer: self.peer, len, max: CONTROL_BYTES_MAX });
+        }
+        Ok(())
+    }
+
+    /// Queues our greeting (what is left of it), which is no frame. From here on frames may be sent.
+    pub(super) fn greet(&mut self, bytes: &[u8]) -> Result<(), TransportError> {
+        self.is_greeted = true;
+        self.outbox.extend_from_slice(bytes);
+        self.flush()
+    }
+
+    /// Sends control frames, unless another frame is half sent.
+    pub(super) fn flush(&mut self) -> Result<(), TransportError> {
+        if self.mid_frame {
+            return Ok(());
+        }
+        let mut sent = 0;
+        while sent < self.outbox.len() {
+            match taken(send(&self.fd, &self.outbox[sent..], SendFlags::NOSIGNAL))? {
+                0 => break,
+                count => sent += count,
+            }
+        }
+        self.outbox.drain(..sent);
+        Ok(())
+    }
+
+    /// See [`Transport::send`](crate::transport::Transport::send).
+    pub(super) fn send(&mut self, header: &WireHeader, payload: &[u8], offset: usize) -> Result<usize, TransportError> {
+        if !self.is_greeted {
+            return Ok(0);
+        }
+        if offset == 0 {
+            self.mid_frame = false;
+            self.flush()?;
+            if !self.outbox.is_empty() {
+                return Ok(0);
+            }
+        }
+        let header = header.as_bytes();
+        let total = header.len() + payload.len();
+        let rest_of_header = header.get(offset..).unwrap_or(&[]);
+        let rest_of_payload = &payload[offset.saturating_sub(header.len())..];
+        // Straight from the log: header and payload are never copied together.
+        let parts = [IoSlice::new(rest_of_header), IoSlice::new(rest_of_payload)];
+        let parts = if rest_of_header.is_empty() { &parts[1..] } else { &parts[..] };
+        let count = taken(sendmsg(&self.fd, parts, &mut SendAncillaryBuffer::default(), SendFlags::NOSIGNAL))?;
+        self.mid_frame = offset + count < total && offset + count > 0;
+        Ok(count)
+    }
+}
+
+impl AsFd for Connection {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// How many bytes a write took. A peer that has died takes none; the next read says that it is gone.
+fn taken(result: rustix::io::Result<usize>) -> Result<usize, TransportError> {
+    match result {
+        Ok(count) => Ok(count),
+        Err(Errno::INTR | Errno::WOULDBLOCK | Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN) => Ok(0),
+        Err(errno) => Err(TransportError::Io { action: "write to a peer", source: io::Error::from(errno) }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use counterfoil::{Envelope, Rank, Ssn};
+    use counterfoil_ack_piggyback::{AckPolicy, Origin, SendWindow};
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+
+    fn pair() -> (Connection, Connection) {
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        let (one, other) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None).unwrap();
+        let (mut one, mut other) = (Connection::new(1, one, Vec::new()), Connection::new(0, other, Vec::new()));
+        one.greet(&[]).unwrap();
+        other.greet(&[]).unwrap();
+        (one, other)
+    }
+
+    fn header(window: &mut SendWindow, len: usize) -> WireHeader {
+        let envelope = Envelope { source: Rank(0), destination: Rank(1), tag: 3, comm: 0, len: len as u64 };
+        WireHeader::message(&envelope, window.stamp(len).unwrap(), Origin::default(), None)
+    }
+
+    fn payload(len: usize) -> Vec<u8> {
+        (0..len).map(|at| (at * 7 + len) as u8).collect()
+    }
+
+    #[test]
+    fn frames_of_all_sizes_come_whole_and_in_order() {
+        let (mut sender, mut receiver) = pair();
+        let mut window = SendWindow::new(AckPolicy::default());
+        let sizes = [0, 1, 63, 64, 65, 4096, READ_BYTES - 64, READ_BYTES, READ_BYTES + 1, 1 << 20, 3, 2 << 20, 0];
+        let mut received = Vec::new();
+        let mut pump = |receiver: &mut Connection| {
+            let mut sink = |header: WireHeader, body: Bytes| received.push((header.ssn(), body));
+            while receiver.read(4 << 20, &mut sink).unwrap() == ReadOutcome::Open {
+                if received_all(receiver) {
+                    break;
+                }
+            }
+        };
+        // A read that would block leaves everything as it was, so one more is harmless.
+        fn received_all(receiver: &Connection) -> bool {
+            rustix::io::ioctl_fionread(&receiver.fd).unwrap() == 0
+        }
+        for (number, &size) in sizes.iter().enumerate() {
+            let (header, payload) = (header(&mut window, size), payload(size));
+            let mut offset = 0;
+            while offset < WireHeader::LEN + size {
+                offset += sender.send(&header, &payload, offset).unwrap();
+                pump(&mut receiver);
+            }
+            let _ = number;
+        }
+        drop(sender);
+        assert_eq!(receiver.read(4 << 20, &mut |_, _| ()).unwrap(), ReadOutcome::Closed);
+        let expected: Vec<_> = (1..).map(Ssn).zip(sizes.iter().map(|&size| Bytes::from(payload(size)))).collect();
+        assert!(received == expected);
+    }
+
+    #[test]
+    fn a_control_frame_never_lands_inside_another() {
+        let (mut sender, mut receiver) = pair();
+        let mut window = SendWindow::new(AckPolicy::default());
+        let large = payload(1 << 20);
+        let header = header(&mut window, large.len());
+        let mut offset = sender.send(&header, &large, 0).unwrap();
+        assert!(offset < large.len());
+        let control = WireHeader::control(Rank(0), Rank(1), Origin::default(), 9, 4, None);
+        sender.send_control(&control, b"body").unwrap();
+        assert!(sender.wants_to_write());
+        let mut kinds = Vec::new();
+        while kinds.len() < 2 {
+            let mut sink = |header: WireHeader, body: Bytes| kinds.push((header.kind(), body.len()));
+            receiver.read(4 << 20, &mut sink).unwrap();
+            if offset < WireHeader::LEN + large.len() {
+                offset += sender.send(&header, &large, offset).unwrap();
+            } else {
+                sender.flush().unwrap();
+            }
+        }
+        use counterfoil_ack_piggyback::Kind;
+        assert_eq!(kinds, [(Kind::Message, large.len()), (Kind::Control, 4)]);
+    }
+
+    #[test]
+    fn garbage_and_absurd_lengths_are_refused() {
+        let (mut sender, mut receiver) = pair();
+        sender.greet(&[0x5a; 200]).unwrap();
+        let error = receiver.read(1 << 20, &mut |_, _| ()).unwrap_err();
+        assert!(matches!(error, TransportError::Header { .. }), "{error}");
+        let (mut sender, mut receiver) = pair();
+        let header = header(&mut SendWindow::new(AckPolicy::default()), 2 << 20);
+        sender.greet(header.as_bytes()).unwrap();
+        let error = receiver.read(1 << 20, &mut |_, _| ()).unwrap_err();
+        assert!(matches!(error, TransportError::FrameTooLong { .. }), "{error}");
+    }
+
+    #[test]
+    fn a_dead_peer_takes_nothing_and_is_no_error() {
+        let (mut sender, receiver) = pair();
+        drop(receiver);
+        let header = header(&mut SendWindow::new(AckPolicy::default()), 3);
+        assert_eq!(sender.send(&header, b"abc", 0).unwrap(), 0);
+        assert_eq!(sender.read(1 << 20, &mut |_, _| ()).unwrap(), ReadOutcome::Closed);
+    }
+}

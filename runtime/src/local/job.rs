@@ -1,0 +1,294 @@
+//! The private directories of one job.
+//!
+//! A job has two: one in memory (`/dev/shm`) for sockets, shared-memory logs and traces, one on disk for
+//! checkpoints. Compute nodes have several users, so both are created exclusively with mode 0700 and never reached
+//! through a link; one that another user owns is refused. Each holds a file `launcher.lock` that the launcher keeps
+//! locked for as long as it lives: this, and not a process id, is how [`clean`](super::clean) proves it dead.
+
+use std::fs::{self, File};
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use counterfoil::{PrivateFileError, check_private_dir, create_private_dir, create_private_file};
+
+/// Longest path that a Unix socket can be bound to, in bytes (`sun_path` less its terminating zero).
+pub const SOCKET_PATH_BYTES_MAX: usize = 107;
+
+const NAME_PREFIX: &str = "counterfoil-";
+pub(super) const LOCK_FILE: &str = "launcher.lock";
+/// Names the checkpoint directory, so that `clean` finds it wherever it was put.
+pub(super) const CHECKPOINTS_FILE: &str = "checkpoints";
+
+/// Why a job directory cannot be made, opened or removed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum JobError {
+    /// The operating system refused.
+    #[error("cannot {action} {}: {source}", path.display())]
+    Io {
+        /// What was tried.
+        action: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// What the operating system said.
+        source: io::Error,
+    },
+    /// A directory that cannot be made, or is not ours alone: neither used nor removed.
+    #[error(transparent)]
+    Private(#[from] PrivateFileError),
+    /// A socket in this directory could not be bound.
+    #[error(
+        "the socket path {} has {len} bytes and the limit is {SOCKET_PATH_BYTES_MAX}: \
+         choose a shorter directory (--shm-dir)",
+        path.display()
+    )]
+    PathTooLong {
+        /// The longest path that would be needed.
+        path: PathBuf,
+        /// Its length in bytes.
+        len: usize,
+    },
+}
+
+impl JobError {
+    pub(super) fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> JobError + use<> {
+        let path = path.to_owned();
+        move |source| JobError::Io { action, path, source }
+    }
+}
+
+/// Where in memory job directories go when nothing else is asked for: `/dev/shm`, or else where temporary files go.
+pub fn default_shm_root() -> PathBuf {
+    let shm = Path::new("/dev/shm");
+    if rustix::fs::access(shm, rustix::fs::Access::WRITE_OK).is_ok() { shm.to_owned() } else { std::env::temp_dir() }
+}
+
+/// Where on disk checkpoints go when nothing else is asked for: `$TMPDIR`, or else `/tmp`.
+pub fn default_checkpoint_root() -> PathBuf {
+    std::env::temp_dir()
+}
+
+/// The paths inside a job directory. Says where things are, creates and removes nothing.
+#[derive(Clone, Debug)]
+pub struct JobPaths {
+    directory: PathBuf,
+}
+
+impl JobPaths {
+    /// The paths of the job whose directory is `directory`, after checking that it is a private directory of ours.
+    ///
+    /// # Errors
+    /// [`JobError::Private`].
+    pub fn open(directory: &Path) -> Result<JobPaths, JobError> {
+        check_private_dir(directory)?;
+        Ok(JobPaths { directory: directory.to_owned() })
+    }
+
+    /// The directory itself.
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// Where the launcher listens.
+    pub fn launcher_socket(&self) -> PathBuf {
+        self.directory.join("launcher")
+    }
+
+    /// Where this incarnation of a rank listens for its peers.
+    pub fn rank_socket(&self, rank: u32, incarnation: u32) -> PathBuf {
+        self.directory.join(format!("r{rank}.{incarnation}"))
+    }
+
+    /// The directory of the shared-memory logs.
+    pub fn logs(&self) -> PathBuf {
+        self.directory.join("logs")
+    }
+
+    /// The directory of the traces.
+    pub fn traces(&self) -> PathBuf {
+        self.directory.join("traces")
+    }
+
+    /// What this incarnation of a rank wrote to its standard error.
+    pub fn standard_error(&self, rank: u32, incarnation: u32) -> PathBuf {
+        self.directory.join(format!("e{rank}.{incarnation}"))
+    }
+}
+
+/// The directories of a job, owned by its launcher: made by [`JobDirectory::create`], removed on drop.
+#[derive(Debug)]
+pub struct JobDirectory {
+    // Dropped in this order: the files first, then the locks that say they are in use.
+    memory: OwnedDirectory,
+    checkpoints: OwnedDirectory,
+    paths: JobPaths,
+}
+
+impl JobDirectory {
+    /// Makes the directories of a new job below `shm_root` and `checkpoint_root`, and locks them.
+    ///
+    /// # Errors
+    /// [`JobError`]. Nothing is left behind.
+    pub fn create(shm_root: &Path, checkpoint_root: &Path) -> Result<JobDirectory, JobError> {
+        let name = fresh_name();
+        let directory = shm_root.join(&name);
+        // The longest name that a socket can get.
+        let longest = JobPaths { directory: directory.clone() }.rank_socket(u32::MAX, u32::MAX);
+        let len = longest.as_os_str().len();
+        if len > SOCKET_PATH_BYTES_MAX {
+            return Err(JobError::PathTooLong { path: longest, len });
+        }
+        let memory = OwnedDirectory::create(&directory)?;
+        // A root that serves for both needs a second name.
+        let checkpoints = OwnedDirectory::create(&checkpoint_root.join(format!("{name}-checkpoints")))?;
+        let paths = JobPaths { directory };
+        let pointer = paths.directory.join(CHECKPOINTS_FILE);
+        fs::write(&pointer, checkpoints.path.as_os_str().as_encoded_bytes())
+            .map_err(JobError::io("write", &pointer))?;
+        for sub in [paths.logs(), paths.traces()] {
+            create_private_dir(&sub)?;
+        }
+        Ok(JobDirectory { memory, checkpoints, paths })
+    }
+
+    /// Where things are.
+    pub fn paths(&self) -> &JobPaths {
+        &self.paths
+    }
+
+    /// The directory on disk for checkpoints.
+    pub fn checkpoints(&self) -> &Path {
+        &self.checkpoints.path
+    }
+
+    /// Removes everything, and says so if it cannot: what dropping does in silence.
+    ///
+    /// # Errors
+    /// [`JobError::Io`].
+    pub fn remove(mut self) -> Result<(), JobError> {
+        self.memory.remove()?;
+        self.checkpoints.remove()
+    }
+}
+
+/// A directory that is locked while it exists.
+#[derive(Debug)]
+struct OwnedDirectory {
+    path: PathBuf,
+    removed: bool,
+    _lock: Option<File>,
+}
+
+impl OwnedDirectory {
+    fn create(path: &Path) -> Result<OwnedDirectory, JobError> {
+        create_private_dir(path)?;
+        // From here on, dropping removes it again.
+        let mut owned = OwnedDirectory { path: path.to_owned(), removed: false, _lock: None };
+        owned._lock = Some(create_private_file(&path.join(LOCK_FILE))?);
+        Ok(owned)
+    }
+
+    fn remove(&mut self) -> Result<(), JobError> {
+        if self.removed {
+            return Ok(());
+        }
+        fs::remove_dir_all(&self.path).map_err(JobError::io("remove", &self.path))?;
+        self.removed = true;
+        Ok(())
+    }
+}
+
+impl Drop for OwnedDirectory {
+    fn drop(&mut self) {
+        if let Err(error) = self.remove() {
+            tracing::warn!(%error, "a job directory is left behind; `counterfoil clean` removes it");
+        }
+    }
+}
+
+/// `counterfoil-<uid>-<pid>-<random hex>`.
+fn fresh_name() -> String {
+    let user = rustix::process::geteuid().as_raw();
+    let pid = std::process::id();
+    // The hasher's keys come from the operating system's random numbers.
+    let random = RandomState::new().build_hasher().finish();
+    format!("{NAME_PREFIX}{user}-{pid}-{random:016x}")
+}
+
+/// Whose job a directory name belongs to and which launcher made it; `None` if it isn't the name of one.
+pub(super) fn parse_name(name: &str) -> Option<(u32, u32)> {
+    let rest = name.strip_prefix(NAME_PREFIX)?;
+    let rest = rest.strip_suffix("-checkpoints").unwrap_or(rest);
+    let mut parts = rest.split('-');
+    let user = parts.next()?.parse().ok()?;
+    let pid = parts.next()?.parse().ok()?;
+    let random = parts.next()?;
+    let well_formed = random.len() == 16 && random.bytes().all(|byte| byte.is_ascii_hexdigit());
+    (well_formed && parts.next().is_none()).then_some((user, pid))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn a_job_directory_is_private_and_gone_after_drop() {
+        let root = tempfile::tempdir().unwrap();
+        let job = JobDirectory::create(root.path(), root.path()).unwrap();
+        let (memory, disk) = (job.paths().directory().to_owned(), job.checkpoints().to_owned());
+        for path in [&memory, &disk, &job.paths().logs(), &job.paths().traces()] {
+            assert_eq!(fs::metadata(path).unwrap().permissions().mode() & 0o7777, 0o700);
+        }
+        JobPaths::open(&memory).unwrap();
+        drop(job);
+        assert!(!memory.exists() && !disk.exists());
+        assert_eq!(fs::read_dir(root.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_failure_half_way_leaves_nothing() {
+        let root = tempfile::tempdir().unwrap();
+        let missing = root.path().join("missing");
+        assert!(matches!(JobDirectory::create(root.path(), &missing), Err(JobError::Private(_))));
+        assert_eq!(fs::read_dir(root.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_path_too_long_for_a_socket_is_refused_before_anything_is_made() {
+        let root = tempfile::tempdir().unwrap();
+        let long = root.path().join("x".repeat(90));
+        fs::create_dir(&long).unwrap();
+        assert!(matches!(JobDirectory::create(&long, root.path()), Err(JobError::PathTooLong { .. })));
+        assert_eq!(fs::read_dir(&long).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn links_and_open_directories_are_refused() {
+        let root = tempfile::tempdir().unwrap();
+        let open = root.path().join("open");
+        fs::create_dir(&open).unwrap();
+        fs::set_permissions(&open, fs::Permissions::from_mode(0o750)).unwrap();
+        assert!(matches!(
+            JobPaths::open(&open),
+            Err(JobError::Private(PrivateFileError::NotPrivate { mode: 0o750, .. }))
+        ));
+        let private = root.path().join("private");
+        create_private_dir(&private).unwrap();
+        let link = root.path().join("link");
+        std::os::unix::fs::symlink(&private, &link).unwrap();
+        assert!(matches!(JobPaths::open(&link), Err(JobError::Private(PrivateFileError::WrongKind { .. }))));
+    }
+
+    #[test]
+    fn names_are_recognised_and_others_are_not() {
+        let name = fresh_name();
+        let ours = (rustix::process::geteuid().as_raw(), std::process::id());
+        assert_eq!(parse_name(&name), Some(ours));
+        assert_eq!(parse_name(&format!("{name}-checkpoints")), Some(ours));
+        for other in ["counterfoil", "counterfoil-1-2", "counterfoil-1-2-zz", "counterfoil-1-2-0123456789abcdef-x"] {
+            assert_eq!(parse_name(other), None, "{other}");
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! Planned kills: which rank dies when.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// A planned kill: `RANK@ITERATION`, or `RANK@recovery:OTHER`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Kill {
+    /// Who dies.
+    pub rank: u32,
+    /// When.
+    pub at: KillPoint,
+}
+
+/// When a planned kill strikes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum KillPoint {
+    /// Somewhere inside this iteration, counted from 1.
+    Iteration(u64),
+    /// While this rank (which may be the victim itself) is being recovered from an earlier kill.
+    RecoveryOf(u32),
+}
+
+impl fmt::Display for Kill {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.at {
+            KillPoint::Iteration(n) => write!(f, "{}@{n}", self.rank),
+            KillPoint::RecoveryOf(other) => write!(f, "{}@recovery:{other}", self.rank),
+        }
+    }
+}
+
+/// A text that isn't a kill.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ParseKillError {
+    /// Not of the form `RANK@...`.
+    #[error("expected RANK@ITERATION or RANK@recovery:OTHER, as in 2@7 or 0@recovery:2")]
+    Form,
+    /// Something that should be a number and isn't.
+    #[error("{text:?} is not a {what}")]
+    Number {
+        /// What it should be.
+        what: &'static str,
+        /// What it is.
+        text: String,
+    },
+    /// Iterations are counted from 1.
+    #[error("iterations are counted from 1")]
+    IterationZero,
+}
+
+impl FromStr for Kill {
+    type Err = ParseKillError;
+
+    fn from_str(text: &str) -> Result<Kill, ParseKillError> {
+        let (rank, at) = text.split_once('@').ok_or(ParseKillError::Form)?;
+        let rank = number(rank, "rank")?;
+        let at = match at.split_once(':') {
+            Some(("recovery", other)) => KillPoint::RecoveryOf(number(other, "rank")?),
+            Some(_) => return Err(ParseKillError::Form),
+            None => match number(at, "iteration")? {
+                0 => return Err(ParseKillError::IterationZero),
+                n => KillPoint::Iteration(n),
+            },
+        };
+        Ok(Kill { rank, at })
+    }
+}
+
+fn number<T: FromStr>(text: &str, what: &'static str) -> Result<T, ParseKillError> {
+    // `parse` would take a plus sign.
+    let digits = text.bytes().all(|byte| byte.is_ascii_digit());
+    let parsed = if digits { text.parse().ok() } else { None };
+    parsed.ok_or_else(|| ParseKillError::Number { what, text: text.to_owned() })
+}
+
+/// The kills that have not happened yet.
+#[derive(Clone, Debug)]
+pub(super) struct KillPlan {
+    pending: Vec<Kill>,
+    random: SplitMix64,
+}
+
+impl KillPlan {
+    pub(super) fn new(kills: &[Kill], seed: u64) -> KillPlan {
+        KillPlan { pending: kills.to_vec(), random: SplitMix64(seed) }
+    }
+
+    /// The kills that never happened.
+    pub(super) fn pending(&self) -> &[Kill] {
+        &self.pending
+    }
+
+    /// The iterations in which this rank will be killed.
+    pub(super) fn fatal_iterations(&self, rank: u32) -> Vec<u64> {
+        let of_rank = self.pending.iter().filter(|kill| kill.rank == rank);
+        of_rank.filter_map(|kill| if let KillPoint::Iteration(n) = kill.at { Some(n) } else { None }).collect()
+    }
+
+    /// Whether `rank` will be killed in iteration `n`.
+    pub(super) fn strikes_in(&self, rank: u32, n: u64) -> Option<Kill> {
+        let kill = Kill { rank, at: KillPoint::Iteration(n) };
+        self.pending.contains(&kill).then_some(kill)
+    }
+
+    /// The kills that wait for a recovery of `rank`.
+    pub(super) fn strikes_during_recovery_of(&self, rank: u32) -> Vec<Kill> {
+        let mut kills = self.pending.clone();
+        kills.retain(|kill| kill.at == KillPoint::RecoveryOf(rank));
+        kills
+    }
+
+    /// The kill happens now.
+    pub(super) fn take(&mut self, kill: Kill) {
+        if let Some(position) = self.pending.iter().position(|pending| *pending == kill) {
+            self.pending.remove(position);
+        }
+    }
+
+    /// A number below `below`, from the seed; 0 if `below` is 0.
+    pub(super) fn draw(&mut self, below: u64) -> u64 {
+        // The bias of the remainder is of no matter for a delay.
+        self.random.next().checked_rem(below).unwrap_or(0)
+    }
+}
+
+/// Steele, Lea and Flood 2014: one addition and a mix for each number.
+#[derive(Clone, Debug)]
+struct SplitMix64(u64);
+
+impl SplitMix64 {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        mixed ^ (mixed >> 31)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kills_are_read_and_written_alike() {
+        for text in ["2@7", "0@1", "3@recovery:0", "1@recovery:1"] {
+            assert_eq!(text.parse::<Kill>().unwrap().to_string(), text);
+        }
+    }
+
+    #[test]
+    fn malformed_kills_are_refused() {
+        for text in ["", "2", "@", "2@", "@7", "2@x", "x@7", "2@-1", "2@+7", "2@7@8", "2@recovery", "2@recovery:x"] {
+            assert!(text.parse::<Kill>().is_err(), "{text}");
+        }
+        assert_eq!("2@0".parse::<Kill>(), Err(ParseKillError::IterationZero));
+        assert_eq!("2@crash:1".parse::<Kill>(), Err(ParseKillError::Form));
+    }
+
+    #[test]
+    fn the_same_kill_twice_strikes_twice() {
+        let kill: Kill = "2@7".parse().unwrap();
+        let mut plan = KillPlan::new(&[kill, kill], 1);
+        assert_eq!(plan.fatal_iterations(2), [7, 7]);
+        plan.take(kill);
+        assert_eq!(plan.strikes_in(2, 7), Some(kill));
+        plan.take(kill);
+        assert_eq!((plan.strikes_in(2, 7), plan.pending().len()), (None, 0));
+    }
+
+    #[test]
+    fn a_seed_gives_the_same_delays() {
+        let draw = |seed| {
+            let mut plan = KillPlan::new(&[], seed);
+            [plan.draw(1000), plan.draw(1000), plan.draw(0)]
+        };
+        assert_eq!(draw(5), draw(5));
+        assert_ne!(draw(5), draw(6));
+        assert_eq!(draw(5)[2], 0);
+    }
+}

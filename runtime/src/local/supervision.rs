@@ -1,0 +1,192 @@
+//! How ranks end: killed as planned, killed by others, failed, or done; and what the launcher does then.
+
+use std::mem::take;
+use std::os::unix::process::ExitStatusExt;
+use std::time::{Duration, Instant};
+
+use super::control::ToRank;
+use super::kills::KillPoint;
+use super::launcher::Launcher;
+use super::report::{DeathReport, JobReport, LaunchError, Progress, RecoveryClock, RecoveryTimes};
+use crate::oracle::{Timeline, read_timelines};
+
+/// Longest wait for ranks to end when everybody is done.
+const FINISH_WAIT_MAX: Duration = Duration::from_secs(20);
+
+impl Launcher<'_> {
+    /// A rank's process has ended.
+    pub(super) fn handle_end(&mut self, rank: usize) -> Result<(), LaunchError> {
+        let Some(process) = &mut self.slots[rank].process else { return Ok(()) };
+        let status = process.try_wait().map_err(|source| LaunchError::Io { action: "wait for a rank", source })?;
+        let Some(status) = status else { return Ok(()) };
+        // What it said before it ended.
+        self.hear(rank)?;
+        let slot = &mut self.slots[rank];
+        let Some(process) = slot.process.take() else { return Ok(()) };
+        slot.control = None;
+        slot.welcomed = false;
+        self.past += take(&mut slot.tally);
+        let (number, incarnation) = (rank as u32, slot.incarnation);
+        if self.finishing.is_some() && slot.outcome.is_some() && slot.failure.is_none() {
+            if !status.success() {
+                // All that it had to give is here.
+                tracing::warn!(rank, %status, "a rank ended in another way than asked to, after it was done");
+            }
+            return Ok(());
+        }
+        match status.signal() {
+            Some(signal) if slot.failure.is_none() => self.handle_death(rank, process.pid(), signal),
+            _ => Err(LaunchError::RankFailed {
+                rank: number,
+                incarnation,
+                reason: slot.failure.take().unwrap_or_else(|| format!("it ended too early, with {status}")),
+                last_words: process.last_words(),
+            }),
+        }
+    }
+
+    /// A rank was killed: it is replaced at once.
+    fn handle_death(&mut self, rank: usize, pid: u32, signal: i32) -> Result<(), LaunchError> {
+        let now = Instant::now();
+        let number = rank as u32;
+        let slot = &mut self.slots[rank];
+        let struck = slot.struck.take();
+        if struck.is_none() {
+            slot.deaths_unplanned += 1;
+            if slot.deaths_unplanned > self.options.deaths_max {
+                return Err(LaunchError::TooManyDeaths { rank: number, deaths: slot.deaths_unplanned, signal });
+            }
+        }
+        let report = DeathReport {
+            rank: number,
+            incarnation: slot.incarnation,
+            pid,
+            iteration: slot.iteration,
+            planned: struck.map(|(_, kill)| kill),
+            signal,
+            at: now - self.began,
+            recovery: RecoveryTimes::default(),
+            between_first_and_last_message: None,
+        };
+        self.observer.handle_progress(Progress::Died {
+            rank: number,
+            incarnation: report.incarnation,
+            iteration: report.iteration,
+            planned: report.planned.is_some(),
+        });
+        slot.recovering_from = Some(self.deaths.len());
+        self.deaths.push((report, RecoveryClock::new(struck.map(|(when, _)| when), now)));
+        slot.incarnation += 1;
+        slot.iteration = 0;
+        slot.iteration_began = None;
+        slot.outcome_before = slot.outcome.take().or(slot.outcome_before.take());
+        self.strikes.rank_died(number);
+        self.start(rank)
+    }
+
+    /// Carries out the kills that are due.
+    pub(super) fn strike(&mut self) -> Result<(), LaunchError> {
+        for kill in self.strikes.due(Instant::now()) {
+            let slot = &mut self.slots[kill.rank as usize];
+            let Some(process) = &mut slot.process else { continue };
+            let failed = |source| LaunchError::Io { action: "kill a rank", source };
+            // One that is dead already, and not yet noticed, can't be killed: its replacement can.
+            if slot.struck.is_some() || process.try_wait().map_err(failed)?.is_some() {
+                continue;
+            }
+            slot.struck = Some((Instant::now(), kill));
+            process.kill().map_err(failed)?;
+            self.strikes.struck(kill);
+            if let KillPoint::RecoveryOf(other) = kill.at
+                && !self.strikes.holds(other)
+                && let Some(control) = &mut self.slots[other as usize].control
+            {
+                // If that one is dead too, its end is noticed next.
+                let _ = control.send(&ToRank::Resume);
+            }
+        }
+        Ok(())
+    }
+
+    /// What is due without anything having happened.
+    pub(super) fn check_limits(&mut self) -> Result<(), LaunchError> {
+        let now = Instant::now();
+        for (rank, slot) in (0u32..).zip(&self.slots) {
+            let (Some(process), Some(started)) = (&slot.process, slot.started) else { continue };
+            if !slot.welcomed && now - started > self.options.start_wait_max {
+                let last_words = process.last_words();
+                return Err(LaunchError::Silent { rank, waited: now - started, last_words });
+            }
+            if let (Some(outcome), Some(before)) = (&slot.outcome, &slot.outcome_before)
+                && outcome != before
+            {
+                return Err(LaunchError::OutcomeChanged { rank });
+            }
+        }
+        if let Some(limit) = self.options.wall_max
+            && now - self.began > limit
+        {
+            return Err(LaunchError::TooLong { limit, state: self.state() });
+        }
+        match self.finishing {
+            None if self.slots.iter().all(|slot| slot.outcome.is_some()) => {
+                self.finishing = Some(now);
+                for control in self.slots.iter_mut().filter_map(|slot| slot.control.as_mut()) {
+                    // One that can't be told has ended.
+                    let _ = control.send(&ToRank::Finish);
+                }
+                Ok(())
+            }
+            Some(since) if now - since > FINISH_WAIT_MAX => {
+                let alive = (0u32..).zip(&self.slots).filter(|(_, slot)| slot.process.is_some());
+                Err(LaunchError::NotEnding { ranks: alive.map(|(rank, _)| rank).collect(), waited: now - since })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Where everybody is, for an error.
+    fn state(&self) -> String {
+        let ranks = (0u32..).zip(&self.slots).map(|(rank, slot)| {
+            let state = match (&slot.outcome, slot.welcomed) {
+                (Some(_), _) => "done".to_owned(),
+                (None, true) => format!("in iteration {}", slot.iteration),
+                (None, false) => "starting".to_owned(),
+            };
+            format!("rank {rank} (incarnation {}) was {state}", slot.incarnation)
+        });
+        ranks.collect::<Vec<_>>().join(", ")
+    }
+
+    /// Everybody has ended well.
+    pub(super) fn report(self) -> Result<JobReport, LaunchError> {
+        let wall = self.began.elapsed();
+        let timelines = match self.options.settings.trace {
+            true => Some(read_timelines(&self.job.paths().traces(), self.options.settings.ranks)?),
+            false => None,
+        };
+        let deaths = self.deaths.into_iter().map(|(mut death, clock)| {
+            death.recovery = clock.times();
+            let timeline = timelines.as_ref().and_then(|timelines| timelines.get(death.rank as usize));
+            death.between_first_and_last_message = timeline.map(|timeline| died_amid(timeline, death.incarnation));
+            death
+        });
+        let deaths: Vec<DeathReport> = deaths.collect();
+        let survivors = self.slots.iter().filter(|slot| slot.incarnation == 0);
+        Ok(JobReport {
+            survivors_undisturbed: survivors.fold(true, |so_far, slot| so_far && !slot.went_back),
+            outcomes: self.slots.into_iter().map(|slot| slot.outcome.unwrap_or_default()).collect(),
+            tally: self.past,
+            deaths,
+            missed: self.strikes.pending().to_vec(),
+            timelines,
+            wall,
+        })
+    }
+}
+
+/// Whether this incarnation had done something and not everything when it died.
+fn died_amid(timeline: &Timeline, incarnation: u32) -> bool {
+    let reach = timeline.reach.iter().find(|reach| reach.incarnation == incarnation);
+    reach.is_some_and(|reach| reach.events > 0 && reach.events < timeline.events.len() as u64)
+}

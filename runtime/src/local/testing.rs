@@ -1,0 +1,269 @@
+//! A job whose ranks are threads of the test: the real endpoint, log, protocol and sockets, and a launcher of thirty
+//! lines. A rank "dies" when its endpoint is dropped, which closes its sockets and releases its files, as SIGKILL does.
+
+use std::collections::HashMap;
+use std::os::unix::net::UnixStream;
+use std::sync::Mutex;
+use std::sync::mpsc;
+use std::thread;
+
+use bytes::Bytes;
+use counterfoil::{Epoch, Incarnation, Rank};
+use counterfoil_ack_piggyback::AckPolicy;
+use counterfoil_protocols::sender_based::{Config, SenderBased};
+
+use super::control::{Control, ToRank};
+use super::job::JobDirectory;
+use super::{LocalEndpoint, LocalTransport};
+use crate::communicator::{InternalTag, Request, Status};
+use crate::endpoint::{Endpoint, EndpointOptions};
+use crate::oracle::{Timeline, read_timelines};
+use crate::settings::RankSettings;
+use crate::tally::Tally;
+use crate::{Communicator, Error};
+
+/// What a rank's program says at its end.
+pub(crate) enum End {
+    /// This is its result.
+    Result(Vec<u8>),
+    /// It was killed: its replacement runs the program again.
+    Killed,
+}
+
+/// What a rank's thread says to the launcher.
+enum Said {
+    Done,
+    End(u32, Result<(Vec<u8>, Tally), Error>),
+}
+
+/// The launcher's ends of the control connections; `None` once a rank has failed and everybody has to end.
+type Launchers = Mutex<Option<HashMap<u32, Control>>>;
+
+/// A rank that panics says nothing: without a launcher, the others end.
+struct EndAllOnPanic<'a>(&'a Launchers);
+
+impl Drop for EndAllOnPanic<'_> {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            *self.0.lock().unwrap() = None;
+        }
+    }
+}
+
+/// A job in a directory of its own.
+pub(crate) struct ThreadJob {
+    pub(crate) settings: RankSettings,
+    pub(crate) job: JobDirectory,
+    _root: tempfile::TempDir,
+    /// The incarnation of each rank that lives.
+    alive: Mutex<Vec<Option<u32>>>,
+    launchers: Launchers,
+}
+
+impl ThreadJob {
+    pub(crate) fn new(settings: RankSettings) -> ThreadJob {
+        // Socket paths are short, and the default directory for temporary files may not be.
+        let root = tempfile::Builder::new().prefix("cft").tempdir_in("/tmp").unwrap();
+        let job = JobDirectory::create(root.path(), root.path()).unwrap();
+        let alive = Mutex::new(vec![None; settings.ranks as usize]);
+        ThreadJob { settings: RankSettings { trace: true, ..settings }, job, _root: root, alive, launchers: Mutex::new(Some(HashMap::new())) }
+    }
+
+    /// An incarnation of a rank, connected to those that live.
+    fn start(&self, rank: u32, incarnation: u32) -> Result<LocalEndpoint, Error> {
+        let (paths, ranks) = (self.job.paths(), self.settings.ranks);
+        let mut alive = self.alive.lock().unwrap();
+        let listener = LocalTransport::listen(paths, rank, incarnation)?;
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let (control, launcher) = (Control::new(ours).unwrap(), Control::new(theirs).unwrap());
+        let transport =
+            LocalTransport::new((rank, incarnation), ranks, paths.clone(), control, listener, 64 << 20)?;
+        let policy = AckPolicy::default();
+        let config = Config { rank: Rank(rank), ranks, incarnation: Incarnation(incarnation), policy };
+        let options = EndpointOptions {
+            rank,
+            incarnation,
+            settings: self.settings.clone(),
+            log_directory: paths.logs(),
+            trace_directory: paths.traces(),
+            checkpoint_directory: self.job.checkpoints().to_owned(),
+            fatal_iterations: Vec::new(),
+            hold_recovery: false,
+        };
+        let mut endpoint = Endpoint::start(options, SenderBased::new(config)?, transport)?;
+        for (peer, its_incarnation) in (0u32..).zip(&*alive) {
+            if let Some(its_incarnation) = its_incarnation {
+                let hello = endpoint.hello(peer)?;
+                endpoint.transport_mut().call(peer, *its_incarnation, &hello)?;
+            }
+        }
+        alive[rank as usize] = Some(incarnation);
+        if let Some(launchers) = &mut *self.launchers.lock().unwrap() {
+            launchers.insert(rank, launcher);
+        }
+        Ok(endpoint)
+    }
+
+    /// Runs `program(endpoint, incarnation)` on every rank until each has a result, replacing those that are killed.
+    /// The first error ends everybody.
+    pub(crate) fn run<F>(&self, program: F) -> Result<(Vec<Vec<u8>>, Tally), Error>
+    where
+        F: Fn(&mut LocalEndpoint, u32) -> Result<End, Error> + Sync,
+    {
+        let ranks = self.settings.ranks;
+        let (said, all_said) = mpsc::channel();
+        thread::scope(|scope| {
+            for rank in 0..ranks {
+                let (said, program) = (said.clone(), &program);
+                scope.spawn(move || {
+                    let _all_end = EndAllOnPanic(&self.launchers);
+                    let result = self.run_rank(rank, program, &said);
+                    let _ = said.send(Said::End(rank, result));
+                });
+            }
+            drop(said);
+            let mut results = vec![Vec::new(); ranks as usize];
+            let (mut tally, mut done, mut ended, mut error) = (Tally::default(), 0, 0, None);
+            while let Ok(word) = all_said.recv() {
+                match word {
+                    Said::Done => done += 1,
+                    Said::End(rank, Ok((result, counted))) => {
+                        results[rank as usize] = result;
+                        tally += counted;
+                        ended += 1;
+                    }
+                    Said::End(_, Err(why)) => {
+                        error.get_or_insert(why);
+                        ended += 1;
+                        *self.launchers.lock().unwrap() = None;
+                    }
+                }
+                if done == ranks && ended == 0 {
+                    let mut launchers = self.launchers.lock().unwrap();
+                    launchers.iter_mut().flatten().for_each(|(_, launcher)| launcher.send(&ToRank::Finish).unwrap());
+                }
+            }
+            error.map_or(Ok((results, tally)), Err)
+        })
+    }
+
+    fn run_rank<F>(&self, rank: u32, program: &F, said: &mpsc::Sender<Said>) -> Result<(Vec<u8>, Tally), Error>
+    where
+        F: Fn(&mut LocalEndpoint, u32) -> Result<End, Error>,
+    {
+        let mut past = Tally::default();
+        for incarnation in 0.. {
+            let mut endpoint = self.start(rank, incarnation)?;
+            match program(&mut endpoint, incarnation)? {
+                End::Killed => {
+                    past += endpoint.tally();
+                    self.alive.lock().unwrap()[rank as usize] = None;
+                }
+                End::Result(result) => {
+                    let _ = said.send(Said::Done);
+                    endpoint.finish(result.clone())?;
+                    past += endpoint.tally();
+                    return Ok((result, past));
+                }
+            }
+        }
+        unreachable!("incarnations do not run out")
+    }
+
+    /// What the ranks did, from their traces.
+    pub(crate) fn timelines(&self) -> Vec<Timeline> {
+        read_timelines(&self.job.paths().traces(), self.settings.ranks).unwrap()
+    }
+}
+
+/// A program that dies, as by SIGKILL, when it makes its call number `calls_left`.
+pub(crate) struct Mortal<'a> {
+    endpoint: &'a mut LocalEndpoint,
+    calls_left: Option<u64>,
+    /// How many calls were made.
+    pub(crate) calls: u64,
+}
+
+impl<'a> Mortal<'a> {
+    /// Dies at call number `at`, from 0; never if `None`.
+    pub(crate) fn new(endpoint: &'a mut LocalEndpoint, at: Option<u64>) -> Mortal<'a> {
+        Mortal { endpoint, calls_left: at, calls: 0 }
+    }
+
+    /// The program's end: a death if it died.
+    pub(crate) fn end(&self, result: Result<Vec<u8>, Error>) -> Result<End, Error> {
+        match result {
+            Err(_) if self.calls_left == Some(0) => Ok(End::Killed),
+            other => other.map(End::Result),
+        }
+    }
+
+    fn live(&mut self) -> Result<&mut LocalEndpoint, Error> {
+        match &mut self.calls_left {
+            // Any error will do: the program hands it up.
+            Some(0) => return Err(Error::RequestsMax { max: 0 }),
+            Some(left) => *left -= 1,
+            None => {}
+        }
+        self.calls += 1;
+        Ok(self.endpoint)
+    }
+}
+
+impl Communicator for Mortal<'_> {
+    fn rank(&self) -> u32 {
+        self.endpoint.rank()
+    }
+
+    fn size(&self) -> u32 {
+        self.endpoint.size()
+    }
+
+    fn isend(&mut self, to: u32, tag: i32, payload: &[u8]) -> Result<Request, Error> {
+        self.live()?.isend(to, tag, payload)
+    }
+
+    fn irecv(&mut self, source: Option<u32>, tag: Option<i32>) -> Result<Request, Error> {
+        self.live()?.irecv(source, tag)
+    }
+
+    fn isend_internal(&mut self, to: u32, tag: InternalTag, payload: &[u8]) -> Result<Request, Error> {
+        self.live()?.isend_internal(to, tag, payload)
+    }
+
+    fn irecv_internal(&mut self, source: u32, tag: InternalTag) -> Result<Request, Error> {
+        self.live()?.irecv_internal(source, tag)
+    }
+
+    fn begin_collective(&mut self) -> InternalTag {
+        self.endpoint.begin_collective()
+    }
+
+    fn wait(&mut self, request: Request) -> Result<(Status, Bytes), Error> {
+        self.live()?.wait(request)
+    }
+
+    fn test(&mut self, request: &Request) -> Result<bool, Error> {
+        self.live()?.test(request)
+    }
+
+    fn probe(&mut self, source: Option<u32>, tag: Option<i32>) -> Result<Status, Error> {
+        self.live()?.probe(source, tag)
+    }
+
+    fn iprobe(&mut self, source: Option<u32>, tag: Option<i32>) -> Result<Option<Status>, Error> {
+        self.live()?.iprobe(source, tag)
+    }
+
+    fn checkpoint(&mut self, state: &[u8]) -> Result<Epoch, Error> {
+        self.live()?.checkpoint(state)
+    }
+
+    fn restore(&mut self) -> Result<Option<Bytes>, Error> {
+        self.endpoint.restore()
+    }
+
+    fn iteration(&mut self, n: u64) -> Result<(), Error> {
+        self.live()?.iteration(n)
+    }
+}

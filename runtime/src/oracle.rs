@@ -1,0 +1,269 @@
+//! The oracle: judges a run by its traces, and by nothing else.
+//!
+//! A rank's *timeline* is what it did in the end: a dead incarnation is cut back to the checkpoint that its
+//! replacement started from, and what the replacement did is put after it. From the timelines follows
+//!
+//! * whether each re-execution did, event by event, what the dead incarnation had done (a [`Divergence`] if not);
+//! * for each stream (source, destination, communicator, tag), whether what was delivered is what was sent:
+//!   messages lost, duplicated, reordered, altered;
+//! * whether two runs of a deterministic program did the same ([`compare`]).
+
+use std::collections::HashMap;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::trace::{EVENT_BYTES, Event, EventKind, trace_path};
+
+/// Why the traces of a run cannot be judged.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OracleError {
+    /// A trace cannot be read.
+    #[error("cannot read the trace {}: {source}", path.display())]
+    Io {
+        /// The trace file.
+        path: PathBuf,
+        /// What the operating system said.
+        source: io::Error,
+    },
+    /// Bytes that no trace writes.
+    #[error("the trace {} is damaged at byte {offset}", path.display())]
+    Damaged {
+        /// The trace file.
+        path: PathBuf,
+        /// Where the first bad event begins.
+        offset: usize,
+    },
+}
+
+/// A re-execution, or the end of a rank, that doesn't agree with what a dead incarnation had done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Divergence {
+    /// The rank.
+    pub rank: u32,
+    /// The incarnation that disagrees with an earlier one.
+    pub incarnation: u32,
+    /// The first event that differs, counted in the rank's timeline.
+    pub index: u64,
+    /// What had been done there before; `None` if nothing was known there (a gap).
+    pub before: Option<Event>,
+    /// What the re-execution did there; `None` if it ended before.
+    pub after: Option<Event>,
+}
+
+/// How far an incarnation had come when it ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reach {
+    /// The incarnation.
+    pub incarnation: u32,
+    /// How many events of the rank's timeline it had done or taken over from a checkpoint.
+    pub events: u64,
+}
+
+/// What one rank did in the end.
+#[derive(Clone, Debug, Default)]
+pub struct Timeline {
+    /// Its sends and deliveries, in order.
+    pub events: Vec<Event>,
+    /// How far each of its incarnations had come.
+    pub reach: Vec<Reach>,
+    /// Where a re-execution did something else than the incarnation before it.
+    pub divergences: Vec<Divergence>,
+}
+
+/// The judgement over the channels of a run.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Verdict {
+    /// Messages that were sent.
+    pub sent: u64,
+    /// Messages that were delivered.
+    pub delivered: u64,
+    /// Sent and never delivered.
+    pub lost: u64,
+    /// Delivered once more.
+    pub duplicated: u64,
+    /// Delivered after a later message of the same stream.
+    pub reordered: u64,
+    /// Delivered with another length or other bytes than were sent, or never sent at all.
+    pub altered: u64,
+    /// Re-executions that did something else than the dead incarnation.
+    pub diverged: u64,
+}
+
+impl Verdict {
+    /// Nothing lost, duplicated, reordered or altered, and every re-execution agrees.
+    pub fn is_clean(&self) -> bool {
+        self.lost + self.duplicated + self.reordered + self.altered + self.diverged == 0
+    }
+}
+
+/// Reads the traces of all incarnations of `ranks` ranks and builds their timelines.
+///
+/// An event that was cut short at the end of a dead incarnation's trace is passed over.
+///
+/// # Errors
+/// [`OracleError`].
+pub fn read_timelines(directory: &Path, ranks: u32) -> Result<Vec<Timeline>, OracleError> {
+    (0..ranks).map(|rank| read_timeline(directory, rank)).collect()
+}
+
+fn read_timeline(directory: &Path, rank: u32) -> Result<Timeline, OracleError> {
+    let mut incarnations = Vec::new();
+    for incarnation in 0.. {
+        let path = trace_path(directory, rank, incarnation);
+        match fs::read(&path) {
+            Ok(bytes) => incarnations.push((incarnation, path, bytes)),
+            // A process that is killed before it opens its trace leaves none, and it did nothing.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                if !later_incarnation_exists(directory, rank, incarnation)? {
+                    break;
+                }
+            }
+            Err(source) => return Err(OracleError::Io { path, source }),
+        }
+    }
+    let mut timeline = Timeline::default();
+    let last = incarnations.len().saturating_sub(1);
+    for (position, (incarnation, path, bytes)) in incarnations.into_iter().enumerate() {
+        let events = parse(&path, &bytes, position == last)?;
+        timeline.take_up(rank, incarnation, &events);
+    }
+    timeline.close(rank);
+    Ok(timeline)
+}
+
+fn later_incarnation_exists(directory: &Path, rank: u32, after: u32) -> Result<bool, OracleError> {
+    let failed = |source| OracleError::Io { path: directory.to_owned(), source };
+    for entry in fs::read_dir(directory).map_err(failed)? {
+        let name = entry.map_err(failed)?.file_name();
+        let parsed = name.to_str().and_then(|name| name.split_once('.'));
+        let parsed = parsed.and_then(|(of, number)| Some((of.parse::<u32>().ok()?, number.parse::<u32>().ok()?)));
+        if parsed.is_some_and(|(of, number)| of == rank && number > after) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+fn parse(path: &Path, bytes: &[u8], complete: bool) -> Result<Vec<Event>, OracleError> {
+    let mut events = Vec::with_capacity(bytes.len() / EVENT_BYTES);
+    for (number, chunk) in bytes.chunks(EVENT_BYTES).enumerate() {
+        match Event::parse(chunk) {
+            Some(event) => events.push(event),
+            None if chunk.len() < EVENT_BYTES && !complete => break,
+            None => return Err(OracleError::Damaged { path: path.to_owned(), offset: number * EVENT_BYTES }),
+        }
+    }
+    Ok(events)
+}
+
+impl Timeline {
+    /// Adds what an incarnation did. `self.events` is the longest stretch known so far: a replacement that died
+    /// earlier than its predecessor doesn't shorten what has to be done again.
+    fn take_up(&mut self, rank: u32, incarnation: u32, trace: &[Event]) {
+        let mut at = 0;
+        for event in trace {
+            if event.kind == EventKind::Restore {
+                at = event.index;
+                if at > self.events.len() as u64 {
+                    self.diverge(rank, incarnation, at, None, Some(*event));
+                }
+                continue;
+            }
+            // The trace numbers its own events; a hole would be an error of the trace.
+            let known = self.events.get(at as usize).copied();
+            match known {
+                _ if event.index != at => self.diverge(rank, incarnation, at, known, Some(*event)),
+                Some(before) if before != *event => self.diverge(rank, incarnation, at, known, Some(*event)),
+                Some(_) => {}
+                None => self.events.push(*event),
+            }
+            at += 1;
+        }
+        self.reach.push(Reach { incarnation, events: at });
+    }
+
+    /// The last incarnation must have done all that any before it did.
+    fn close(&mut self, rank: u32) {
+        let Some(&Reach { incarnation, events }) = self.reach.last() else { return };
+        if events < self.events.len() as u64 {
+            let before = self.events.get(events as usize).copied();
+            self.diverge(rank, incarnation, events, before, None);
+        }
+    }
+
+    /// Only the first divergence of an incarnation says something.
+    fn diverge(&mut self, rank: u32, incarnation: u32, index: u64, before: Option<Event>, after: Option<Event>) {
+        if !self.divergences.iter().any(|known| known.incarnation == incarnation) {
+            self.divergences.push(Divergence { rank, incarnation, index, before, after });
+        }
+    }
+}
+
+/// The order within which MPI keeps messages.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct Stream {
+    source: u32,
+    destination: u32,
+    comm: u32,
+    tag: i32,
+}
+
+/// Judges a run: what every stream delivered against what was sent on it.
+pub fn judge(timelines: &[Timeline]) -> Verdict {
+    let mut verdict = Verdict::default();
+    let mut sends: HashMap<Stream, HashMap<u64, (u64, u64)>> = HashMap::new();
+    for (rank, timeline) in (0u32..).zip(timelines) {
+        verdict.diverged += timeline.divergences.len() as u64;
+        for event in timeline.events.iter().filter(|event| event.kind == EventKind::Send) {
+            let stream = Stream { source: rank, destination: event.peer, comm: event.comm, tag: event.tag };
+            sends.entry(stream).or_default().insert(event.ssn, (event.len, event.hash));
+            verdict.sent += 1;
+        }
+    }
+    let mut delivered: HashMap<Stream, Deliveries> = HashMap::new();
+    for (rank, timeline) in (0u32..).zip(timelines) {
+        for event in timeline.events.iter().filter(|event| event.kind == EventKind::Deliver) {
+            let stream = Stream { source: event.peer, destination: rank, comm: event.comm, tag: event.tag };
+            let so_far = delivered.entry(stream).or_default();
+            verdict.delivered += 1;
+            let sent = sends.get(&stream).and_then(|sent| sent.get(&event.ssn));
+            verdict.altered += u64::from(sent != Some(&(event.len, event.hash)));
+            if !so_far.seen.insert(event.ssn) {
+                verdict.duplicated += 1;
+            } else if event.ssn < so_far.highest {
+                verdict.reordered += 1;
+            }
+            so_far.highest = so_far.highest.max(event.ssn);
+        }
+    }
+    for (stream, sent) in &sends {
+        let seen = delivered.get(stream).map(|deliveries| &deliveries.seen);
+        verdict.lost += sent.keys().filter(|&ssn| !seen.is_some_and(|seen| seen.contains(ssn))).count() as u64;
+    }
+    verdict
+}
+
+#[derive(Default)]
+struct Deliveries {
+    seen: std::collections::HashSet<u64>,
+    highest: u64,
+}
+
+/// Where two runs of a deterministic program differ: (rank, event) of the first difference, or `None`.
+pub fn compare(run: &[Timeline], reference: &[Timeline]) -> Option<(u32, u64)> {
+    for (rank, (one, other)) in (0u32..).zip(run.iter().zip(reference)) {
+        let differs = one.events.iter().zip(&other.events).position(|(a, b)| a != b);
+        if let Some(index) = differs {
+            return Some((rank, index as u64));
+        }
+        if one.events.len() != other.events.len() {
+            return Some((rank, one.events.len().min(other.events.len()) as u64));
+        }
+    }
+    (run.len() != reference.len()).then_some((run.len().min(reference.len()) as u32, 0))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,273 @@
+//! The trace: what a program really sent and received, written outside the log.
+//!
+//! Each incarnation of a rank writes one file of 64-byte events, one unbuffered `write(2)` for each, so that a
+//! SIGKILL loses none that was written. Nothing here reads the log, a window or a protocol: sends are counted by the
+//! trace itself, deliveries carry the number that came with the message, and payloads are hashed as the program
+//! sees them. The [`oracle`](crate::oracle) judges a run by its traces alone.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use xxhash_rust::xxh3::xxh3_64;
+use zerocopy::little_endian::{I32, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// Bytes of an event in a trace file. A power of two, so that no event spans two pages: a kill can then not
+/// cut the write of one in half.
+pub const EVENT_BYTES: usize = 64;
+
+const MAGIC: u32 = 0x5443_4643; // "CFCT"
+
+/// What happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EventKind {
+    /// The program sent a message.
+    Send,
+    /// A message was handed to the program (or to a collective that it called).
+    Deliver,
+    /// The process took up a checkpoint: [`Event::index`] events of the rank's timeline are in it.
+    Restore,
+}
+
+/// One event of a rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// What happened.
+    pub kind: EventKind,
+    /// The other end: destination of a send, source of a delivery. 0 for a restore.
+    pub peer: u32,
+    /// The tag.
+    pub tag: i32,
+    /// The context number.
+    pub comm: u32,
+    /// The message's number on its channel: for a send as counted by the trace, for a delivery as it came.
+    pub ssn: u64,
+    /// How many events came before it in the rank's timeline. For a restore: how many are kept.
+    pub index: u64,
+    /// Length of the payload in bytes.
+    pub len: u64,
+    /// XXH3 of the payload.
+    pub hash: u64,
+}
+
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct Encoded {
+    magic: U32,
+    kind: U32,
+    peer: U32,
+    tag: I32,
+    comm: U32,
+    check: U32,
+    ssn: U64,
+    index: U64,
+    len: U64,
+    hash: U64,
+    reserved: U64,
+}
+
+const _: () = assert!(size_of::<Encoded>() == EVENT_BYTES);
+
+impl Event {
+    fn encode(&self) -> Encoded {
+        let kind = match self.kind {
+            EventKind::Send => 1,
+            EventKind::Deliver => 2,
+            EventKind::Restore => 3,
+        };
+        let mut encoded = Encoded {
+            magic: MAGIC.into(),
+            kind: kind.into(),
+            peer: self.peer.into(),
+            tag: self.tag.into(),
+            comm: self.comm.into(),
+            check: 0.into(),
+            ssn: self.ssn.into(),
+            index: self.index.into(),
+            len: self.len.into(),
+            hash: self.hash.into(),
+            reserved: 0.into(),
+        };
+        encoded.check = crc32c::crc32c(encoded.as_bytes()).into();
+        encoded
+    }
+
+    /// The event in these [`EVENT_BYTES`] bytes; `None` if they aren't one.
+    pub fn parse(bytes: &[u8]) -> Option<Event> {
+        let mut encoded = Encoded::read_from_bytes(bytes).ok()?;
+        let check = encoded.check.get();
+        encoded.check = 0.into();
+        if encoded.magic.get() != MAGIC || crc32c::crc32c(encoded.as_bytes()) != check {
+            return None;
+        }
+        let kind = match encoded.kind.get() {
+            1 => EventKind::Send,
+            2 => EventKind::Deliver,
+            3 => EventKind::Restore,
+            _ => return None,
+        };
+        Some(Event {
+            kind,
+            peer: encoded.peer.get(),
+            tag: encoded.tag.get(),
+            comm: encoded.comm.get(),
+            ssn: encoded.ssn.get(),
+            index: encoded.index.get(),
+            len: encoded.len.get(),
+            hash: encoded.hash.get(),
+        })
+    }
+}
+
+/// The trace's own counters: a checkpoint holds them, so that a restarted trace goes on counting where it was.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TraceCounters {
+    /// Events of the rank's timeline so far.
+    pub events: u64,
+    /// Messages sent so far to each rank.
+    pub sent: Vec<u64>,
+}
+
+/// An event could not be written.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot write the trace {}: {source}", path.display())]
+pub struct TraceError {
+    /// The trace file.
+    pub path: PathBuf,
+    /// What the operating system said.
+    pub source: io::Error,
+}
+
+/// Writes the trace of one incarnation, or nothing if tracing is off.
+#[derive(Debug)]
+pub struct Trace {
+    file: Option<(File, PathBuf)>,
+    counters: TraceCounters,
+}
+
+/// The trace file of one incarnation in the job's trace directory.
+pub fn trace_path(directory: &Path, rank: u32, incarnation: u32) -> PathBuf {
+    directory.join(format!("{rank}.{incarnation}"))
+}
+
+impl Trace {
+    /// A trace that writes nothing; it still counts.
+    pub fn off(ranks: u32) -> Trace {
+        Trace { file: None, counters: TraceCounters { events: 0, sent: vec![0; ranks as usize] } }
+    }
+
+    /// Starts the trace of an incarnation; its file must not exist.
+    ///
+    /// # Errors
+    /// [`TraceError`].
+    pub fn create(path: &Path, ranks: u32) -> Result<Trace, TraceError> {
+        let file = OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(path)
+            .map_err(|source| TraceError { path: path.to_owned(), source })?;
+        Ok(Trace { file: Some((file, path.to_owned())), ..Trace::off(ranks) })
+    }
+
+    /// The counters, for a checkpoint.
+    pub fn counters(&self) -> &TraceCounters {
+        &self.counters
+    }
+
+    /// Takes up the counters of a checkpoint, and says so in the trace.
+    ///
+    /// # Errors
+    /// [`TraceError`].
+    pub fn restore(&mut self, counters: TraceCounters) -> Result<(), TraceError> {
+        self.counters = counters;
+        let index = self.counters.events;
+        let kind = EventKind::Restore;
+        self.write(&Event { kind, peer: 0, tag: 0, comm: 0, ssn: 0, index, len: 0, hash: 0 })
+    }
+
+    /// The program sends a message to `peer`.
+    ///
+    /// # Errors
+    /// [`TraceError`].
+    pub fn send(&mut self, peer: u32, tag: i32, comm: u32, payload: &[u8]) -> Result<(), TraceError> {
+        let sent = &mut self.counters.sent[peer as usize];
+        *sent += 1;
+        let ssn = *sent;
+        self.message(EventKind::Send, peer, tag, comm, ssn, payload)
+    }
+
+    /// Message number `ssn` of `peer` is handed to the program.
+    ///
+    /// # Errors
+    /// [`TraceError`].
+    pub fn deliver(&mut self, peer: u32, tag: i32, comm: u32, ssn: u64, payload: &[u8]) -> Result<(), TraceError> {
+        self.message(EventKind::Deliver, peer, tag, comm, ssn, payload)
+    }
+
+    fn message(
+        &mut self,
+        kind: EventKind,
+        peer: u32,
+        tag: i32,
+        comm: u32,
+        ssn: u64,
+        payload: &[u8],
+    ) -> Result<(), TraceError> {
+        let index = self.counters.events;
+        self.counters.events += 1;
+        if self.file.is_none() {
+            return Ok(()); // don't hash for nothing
+        }
+        let (len, hash) = (payload.len() as u64, xxh3_64(payload));
+        self.write(&Event { kind, peer, tag, comm, ssn, index, len, hash })
+    }
+
+    fn write(&mut self, event: &Event) -> Result<(), TraceError> {
+        let Some((file, path)) = &mut self.file else { return Ok(()) };
+        file.write_all(event.encode().as_bytes()).map_err(|source| TraceError { path: path.clone(), source })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn event() -> Event {
+        Event { kind: EventKind::Deliver, peer: 3, tag: -7, comm: 1, ssn: 9, index: 12, len: 5, hash: 77 }
+    }
+
+    #[test]
+    fn an_event_comes_back_as_it_was() {
+        assert_eq!(Event::parse(event().encode().as_bytes()), Some(event()));
+    }
+
+    #[test]
+    fn every_flipped_byte_is_noticed() {
+        let bytes = event().encode();
+        for at in 0..EVENT_BYTES {
+            let mut damaged = bytes.as_bytes().to_vec();
+            damaged[at] ^= 0x40;
+            assert_eq!(Event::parse(&damaged), None, "byte {at}");
+        }
+    }
+
+    #[test]
+    fn counting_goes_on_after_a_restore() {
+        let directory = tempfile::tempdir().unwrap();
+        let first = trace_path(directory.path(), 0, 0);
+        let mut trace = Trace::create(&first, 2).unwrap();
+        trace.send(1, 5, 0, b"a").unwrap();
+        let counters = trace.counters().clone();
+        let mut trace = Trace::create(&trace_path(directory.path(), 0, 1), 2).unwrap();
+        trace.restore(counters).unwrap();
+        trace.send(1, 5, 0, b"b").unwrap();
+        let bytes = std::fs::read(trace_path(directory.path(), 0, 1)).unwrap();
+        let events: Vec<_> = bytes.chunks(EVENT_BYTES).map(|event| Event::parse(event).unwrap()).collect();
+        assert_eq!((events[0].kind, events[0].index), (EventKind::Restore, 1));
+        assert_eq!((events[1].kind, events[1].index, events[1].ssn), (EventKind::Send, 1, 2));
+    }
+}
