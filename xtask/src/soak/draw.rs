@@ -57,12 +57,13 @@ const TIERS: [Tier; 2] = [Tier::Volatile, Tier::ProcessCrashSafe];
 const CHECKPOINTS: [Option<u32>; 5] = [None, Some(1), Some(2), Some(3), Some(4)];
 
 impl Workload {
-    /// How many iterations the demo's default size has.
+    /// How many iterations every rank is sure to reach in the demo's default size.
     const fn iterations(self) -> u32 {
         match self {
-            Self::Ring => 20,
+            Self::Ring => 30,
             Self::Cg => 15,
-            Self::MasterWorker => 20,
+            // A worker can have more, the master has many more.
+            Self::MasterWorker => 12,
         }
     }
 

@@ -9,7 +9,7 @@ use super::launch::{End, Launched};
 pub(super) const RECOVERY_PARTS: [&str; 4] = ["detect", "start", "replay", "catch_up"];
 
 /// A kill's field that says whether the victim had sent or received before, and would have afterwards.
-const IN_TRAFFIC: &str = "kill_between_first_and_last_message";
+const IN_TRAFFIC: &str = "between_first_and_last_message";
 
 /// Milliseconds for each of [`RECOVERY_PARTS`]; `None` where the demo gave no number.
 pub(super) type RecoveryMs = [Option<f64>; RECOVERY_PARTS.len()];
@@ -137,9 +137,9 @@ mod tests {
             "verified": true, "digest_equal": true, "recovered": true,
             "survivors_undisturbed": true, "lost": 0, "duplicated": 0, "reordered": 0,
             "kills": [
-                {"rank": 2, "iteration": 7, "kill_between_first_and_last_message": true,
+                {"rank": 2, "iteration": 7, "between_first_and_last_message": true,
                  "recovery_ms": {"detect": 1, "start": 2.5, "replay": 3, "catch_up": 4}},
-                {"rank": 1, "iteration": 9, "kill_between_first_and_last_message": false,
+                {"rank": 1, "iteration": 9, "between_first_and_last_message": false,
                  "recovery_ms": {"detect": 1, "start": 2.5, "replay": null, "catch_up": 4}},
             ],
             "recovery_ms": {"detect": 9, "start": 9, "replay": 9, "catch_up": 9},
