@@ -6,6 +6,7 @@
 
 pub mod append;
 pub mod floor;
+pub mod instructions;
 pub mod measure;
 pub mod release;
 pub mod replay;

@@ -16,7 +16,7 @@ pub struct RunOptions {
 
 impl Default for RunOptions {
     fn default() -> Self {
-        RunOptions { rounds: 31, turn: Duration::from_millis(8) }
+        RunOptions { rounds: 31, turn: Duration::from_millis(4) }
     }
 }
 
@@ -37,38 +37,59 @@ pub struct Figure {
     pub rounds: usize,
 }
 
-/// Measures `work` against `floor`: each is told how many operations to do, and says how long they took.
+/// The rounds of a measurement, which may be made in several places.
+#[derive(Debug, Default)]
+pub struct Rounds(Vec<(f64, f64)>);
+
+impl Rounds {
+    /// Measures `work` against `floor`: each is told how many operations to do, and says how long they took.
+    pub fn measure(
+        &mut self,
+        options: &RunOptions,
+        mut floor: impl FnMut(u64) -> Duration,
+        mut work: impl FnMut(u64) -> Duration,
+    ) {
+        // As many operations as fill a turn of the floor; the first turns also warm both up.
+        let mut ops = 256;
+        while floor(ops) < options.turn && ops < 1 << 40 {
+            ops *= 2;
+        }
+        work(ops);
+        for round in 0..options.rounds.max(1) {
+            let (f, w) = if round % 2 == 0 {
+                let f = floor(ops);
+                (f, work(ops))
+            } else {
+                let w = work(ops);
+                (floor(ops), w)
+            };
+            self.0.push((per_op(w, ops), per_op(f, ops)));
+        }
+    }
+
+    /// The medians of all rounds.
+    pub fn figure(&self) -> Figure {
+        let ratios = || self.0.iter().map(|(w, f)| w / f);
+        Figure {
+            ns: quantile(self.0.iter().map(|row| row.0), 0.5),
+            floor_ns: quantile(self.0.iter().map(|row| row.1), 0.5),
+            ratio: quantile(ratios(), 0.5),
+            ratio_p25: quantile(ratios(), 0.25),
+            ratio_p75: quantile(ratios(), 0.75),
+            rounds: self.0.len(),
+        }
+    }
+}
+
+/// Measures `work` against `floor` in one place: see [`Rounds::measure`].
 pub fn interleave(
     options: &RunOptions,
-    mut floor: impl FnMut(u64) -> Duration,
-    mut work: impl FnMut(u64) -> Duration,
+    floor: impl FnMut(u64) -> Duration,
+    work: impl FnMut(u64) -> Duration,
 ) -> Figure {
-    // As many operations as fill a turn of the floor; the first turns also warm both up.
-    let mut ops = 256;
-    while floor(ops) < options.turn && ops < 1 << 40 {
-        ops *= 2;
-    }
-    work(ops);
-    let mut rows: Vec<(f64, f64)> = Vec::with_capacity(options.rounds);
-    for round in 0..options.rounds.max(1) {
-        let (f, w) = if round % 2 == 0 {
-            let f = floor(ops);
-            (f, work(ops))
-        } else {
-            let w = work(ops);
-            (floor(ops), w)
-        };
-        rows.push((per_op(w, ops), per_op(f, ops)));
-    }
-    let ratios: Vec<f64> = rows.iter().map(|(w, f)| w / f).collect();
-    Figure {
-        ns: quantile(rows.iter().map(|row| row.0), 0.5),
-        floor_ns: quantile(rows.iter().map(|row| row.1), 0.5),
-        ratio: quantile(ratios.iter().copied(), 0.5),
-        ratio_p25: quantile(ratios.iter().copied(), 0.25),
-        ratio_p75: quantile(ratios.iter().copied(), 0.75),
-        rounds: rows.len(),
-    }
+    let mut rounds = Rounds::default();
+    rounds.measure(options, floor, work);
+    rounds.figure()
 }
 
 /// Times `f`.
@@ -84,6 +105,9 @@ fn per_op(time: Duration, ops: u64) -> f64 {
 
 fn quantile(values: impl Iterator<Item = f64>, q: f64) -> f64 {
     let mut sorted: Vec<f64> = values.collect();
+    if sorted.is_empty() {
+        return f64::NAN;
+    }
     sorted.sort_by(f64::total_cmp);
     sorted[((sorted.len() - 1) as f64 * q).round() as usize]
 }

@@ -5,11 +5,11 @@ use crate::nouns::Rank;
 use crate::pool::Pool;
 use crate::sync::Arc;
 
-/// The lanes of a rank, one for each rank of the job, made when first used.
+/// The lanes of a rank, one for each rank of the job, made when first used. A lane that is not used takes 64 bytes.
 #[derive(Debug)]
 pub struct Lanes {
     pool: Arc<Pool>,
-    lanes: Box<[Option<Box<LaneWriter>>]>,
+    lanes: Box<[Option<LaneWriter>]>,
 }
 
 impl Lanes {
@@ -47,7 +47,7 @@ impl Lanes {
             make_room(context, self, peer, prefix, payload)?;
             assert!(self.has_room(peer, prefix, payload), "make_room reserves what it is asked for");
         }
-        let slot = self.lanes.get_mut(peer.index()).and_then(Option::as_deref_mut);
+        let slot = self.lanes.get_mut(peer.index()).and_then(Option::as_mut);
         // SAFETY: `has_room` said that there is such a lane, here or after `make_room`, and that it has room; nothing
         // happened since. Borrowing the lane once and returning it on one path only is what the borrow checker does not
         // see through, and looking twice costs a third of a small append.
@@ -67,44 +67,44 @@ impl Lanes {
     /// The lane to `peer`, if it was used.
     #[inline]
     pub fn get(&self, peer: Rank) -> Option<&LaneWriter> {
-        self.lanes.get(peer.index())?.as_deref()
+        self.lanes.get(peer.index())?.as_ref()
     }
 
     /// The lane to `peer`, if it was used.
     #[inline]
     pub fn get_mut(&mut self, peer: Rank) -> Option<&mut LaneWriter> {
-        self.lanes.get_mut(peer.index())?.as_deref_mut()
+        self.lanes.get_mut(peer.index())?.as_mut()
     }
 
     /// The lane to `peer`, made if need be; `None` where the job has no such rank.
     pub fn open(&mut self, peer: Rank) -> Option<&mut LaneWriter> {
         let pool = &self.pool;
         let slot = self.lanes.get_mut(peer.index())?;
-        Some(slot.get_or_insert_with(|| Box::new(LaneWriter::new(pool.clone(), peer))))
+        Some(slot.get_or_insert_with(|| LaneWriter::new(pool.clone(), peer)))
     }
 
     /// Puts a lane that a recovery found in its place; gives it back where the job has no such rank.
     ///
     /// # Errors
     /// The lane.
-    pub fn adopt(&mut self, lane: LaneWriter) -> Result<(), Box<LaneWriter>> {
+    pub fn adopt(&mut self, lane: LaneWriter) -> Result<(), LaneWriter> {
         match self.lanes.get_mut(lane.peer().index()) {
             Some(slot) => {
-                *slot = Some(Box::new(lane));
+                *slot = Some(lane);
                 Ok(())
             }
-            None => Err(Box::new(lane)),
+            None => Err(lane),
         }
     }
 
     /// The lanes that were used.
     pub fn iter(&self) -> impl Iterator<Item = &LaneWriter> {
-        self.lanes.iter().flatten().map(|lane| &**lane)
+        self.lanes.iter().flatten()
     }
 
     /// The lanes that were used.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut LaneWriter> {
-        self.lanes.iter_mut().flatten().map(|lane| &mut **lane)
+        self.lanes.iter_mut().flatten()
     }
 
     /// Gives the chunks that lanes kept for themselves back to the pool: another lane needs the memory.

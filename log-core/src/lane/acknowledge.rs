@@ -147,11 +147,11 @@ impl LaneWriter {
         if upto >= self.next {
             return Err(AckError { acked: upto, sent: self.next.prev() });
         }
-        if disposition != Disposition::Release || !self.runs.is_plain() {
+        if disposition != Disposition::Release || !self.cold.runs.is_plain() {
             self.note_run(upto, disposition);
         }
         self.acked = upto;
-        if upto.0 >= self.boundary && self.runs.is_plain() {
+        if upto.0 >= self.boundary && self.cold.runs.is_plain() {
             self.free_released();
         }
         Ok(())
@@ -161,7 +161,7 @@ impl LaneWriter {
     ///
     /// In a lane that never retained anything the table is empty: everything up to [`acked`](Self::acked) is released.
     pub fn runs(&self) -> impl Iterator<Item = Run> + '_ {
-        self.runs.runs.iter().copied()
+        self.cold.runs.runs.iter().copied()
     }
 
     /// Edits the table for a receiver that rolled back: what it received after `upto`, it has not.
@@ -170,9 +170,10 @@ impl LaneWriter {
     pub fn unacknowledge(&mut self, upto: Ssn) {
         if upto < self.acked {
             self.acked = upto;
-            self.runs.forget_after(upto);
-            if let Some(reopened) = self.chunks.iter().take(self.settled).position(|chunk| chunk.last > upto) {
-                self.settled = reopened;
+            self.cold.runs.forget_after(upto);
+            if let Some(reopened) = self.cold.chunks.iter().take(self.cold.settled).position(|chunk| chunk.last > upto)
+            {
+                self.cold.settled = reopened;
             }
             self.set_boundary();
         }
@@ -183,11 +184,11 @@ impl LaneWriter {
     /// Each is reported once, oldest first; without one the call costs a comparison. What to do with it ([`free`](Self::free) it, keep it, [`relocate`](Self::relocate) it)
     /// is the caller's decision.
     pub fn poll_settled(&mut self) -> Option<SettledChunk> {
-        if self.acked.0 < self.boundary || self.runs.is_plain() {
+        if self.acked.0 < self.boundary || self.cold.runs.is_plain() {
             return None;
         }
-        let settled = self.use_of(&self.chunks[self.settled]);
-        self.settled += 1;
+        let settled = self.use_of(&self.cold.chunks[self.cold.settled]);
+        self.cold.settled += 1;
         self.set_boundary();
         Some(settled)
     }
@@ -196,10 +197,10 @@ impl LaneWriter {
     ///
     /// Walks the records of that one chunk.
     pub fn used_bytes_above(&self, chunk: ChunkId, floor: Ssn) -> Option<usize> {
-        let info = &self.chunks[self.position(chunk)?];
+        let info = &self.cold.chunks[self.position(chunk)?];
         let mut used = 0;
         self.walk(info, |ssn, _, bytes| {
-            if ssn > floor && !self.runs.is_released(ssn) {
+            if ssn > floor && !self.cold.runs.is_released(ssn) {
                 used += bytes;
             }
         });
@@ -210,14 +211,14 @@ impl LaneWriter {
     ///
     /// Says whether there was such a chunk. Chunks that are freed oldest first cost nothing beyond the freeing.
     pub fn free(&mut self, chunk: ChunkId) -> bool {
-        let Some(index) = self.position(chunk).filter(|&index| index < self.settled) else { return false };
+        let Some(index) = self.position(chunk).filter(|&index| index < self.cold.settled) else { return false };
         if index == 0 {
             self.unlink_front(1);
-            if let Some(front) = self.chunks.front() {
-                self.runs.forget_before(front.header.first);
+            if let Some(front) = self.cold.chunks.front() {
+                self.cold.runs.forget_before(front.header.first);
             }
         } else {
-            self.settled -= 1;
+            self.cold.settled -= 1;
             self.unlink_after(index, 1, None);
             self.set_boundary();
         }
@@ -230,15 +231,15 @@ impl LaneWriter {
     /// [`AllocError`]; the chunks are as before then.
     pub fn relocate(&mut self, first: ChunkId, last: ChunkId, floor: Ssn) -> Result<Relocated, AllocError> {
         let (Some(from), Some(to)) = (self.position(first), self.position(last)) else { return Ok(Relocated::Unknown) };
-        if from > to || to >= self.settled {
+        if from > to || to >= self.cold.settled {
             return Ok(Relocated::Unknown);
         }
         let mut bytes = 0;
         let mut records = Vec::new();
         let mut ends = (Ssn::MAX, Ssn::ZERO);
-        for chunk in self.chunks.range(from..=to) {
+        for chunk in self.cold.chunks.range(from..=to) {
             self.walk(chunk, |ssn, at, footprint| {
-                if ssn > floor && !self.runs.is_released(ssn) {
+                if ssn > floor && !self.cold.runs.is_released(ssn) {
                     records.push((at, footprint));
                     bytes += footprint;
                     ends = (ends.0.min(ssn), ends.1.max(ssn));
@@ -249,31 +250,32 @@ impl LaneWriter {
             if records.is_empty() { None } else { Some(self.copy_into_new_chunk(&records, bytes, ends, from, to)?) };
         let kept = replacement.is_some();
         let count = to + 1 - from;
-        self.settled = self.settled - count + usize::from(kept);
+        self.cold.settled = self.cold.settled - count + usize::from(kept);
         self.replace(from, count, replacement);
-        Ok(if kept { Relocated::Into(self.use_of(&self.chunks[from])) } else { Relocated::Emptied })
+        Ok(if kept { Relocated::Into(self.use_of(&self.cold.chunks[from])) } else { Relocated::Emptied })
     }
 
     #[cold]
     fn note_run(&mut self, upto: Ssn, disposition: Disposition) {
-        if self.runs.is_plain() {
-            self.runs.retains = true;
+        if self.cold.runs.is_plain() {
+            self.cold.runs.retains = true;
             // What was released before the first retained record: the table starts here.
             let before = self.acked;
-            let first = self.chunks.front().map_or(Ssn::FIRST, |chunk| chunk.header.first);
+            let first = self.cold.chunks.front().map_or(Ssn::FIRST, |chunk| chunk.header.first);
             if before >= first {
-                self.runs.push(Run { first, last: before, disposition: Disposition::Release });
+                self.cold.runs.push(Run { first, last: before, disposition: Disposition::Release });
             }
         }
-        self.runs.push(Run { first: self.acked.next(), last: upto, disposition });
+        self.cold.runs.push(Run { first: self.acked.next(), last: upto, disposition });
     }
 
     /// Frees the leading chunks whose records are all released.
     #[cold]
     fn free_released(&mut self) {
-        let pinned = self.shared.pins.iter().map(|pin| pin.load(Ordering::Relaxed)).min().unwrap_or(UNPINNED);
-        let sealed = self.chunks.len() - 1;
+        let pinned = self.cold.shared.pins.iter().map(|pin| pin.load(Ordering::Relaxed)).min().unwrap_or(UNPINNED);
+        let sealed = self.cold.chunks.len() - 1;
         let count = self
+            .cold
             .chunks
             .iter()
             .take(sealed)
@@ -285,7 +287,7 @@ impl LaneWriter {
     }
 
     fn position(&self, chunk: ChunkId) -> Option<usize> {
-        self.chunks.binary_search_by_key(&chunk.0, |info| info.header.sequence).ok()
+        self.cold.chunks.binary_search_by_key(&chunk.0, |info| info.header.sequence).ok()
     }
 
     /// Calls `f` with (SSN, offset, bytes) of each record of a sealed chunk.
@@ -311,12 +313,12 @@ impl LaneWriter {
             chunk: ChunkId(chunk.header.sequence),
             first,
             last,
-            held_bytes: self.pool.block_bytes(chunk.block),
+            held_bytes: self.cold.pool.block_bytes(chunk.block),
             used_bytes: 0,
             newest_epoch: Epoch::default(),
         };
         let mut released = false;
-        for run in self.runs.starting_at(first).take_while(|run| run.first <= last) {
+        for run in self.cold.runs.starting_at(first).take_while(|run| run.first <= last) {
             match run.disposition {
                 Disposition::Release => released = true,
                 Disposition::Retain { epoch, .. } => settled.newest_epoch = settled.newest_epoch.max(epoch),
@@ -327,7 +329,7 @@ impl LaneWriter {
             settled.used_bytes = with_header(settled.used_bytes);
         } else if settled.newest_epoch != Epoch::default() {
             self.walk(chunk, |ssn, _, bytes| {
-                if !self.runs.is_released(ssn) {
+                if !self.cold.runs.is_released(ssn) {
                     settled.used_bytes += bytes;
                 }
             });
@@ -345,12 +347,12 @@ impl LaneWriter {
         from: usize,
         to: usize,
     ) -> Result<ChunkInfo, AllocError> {
-        let block = self.pool.take_for(CHUNK_HEADER + bytes + RECORD_ALIGN)?;
+        let block = self.cold.pool.take_for(CHUNK_HEADER + bytes + RECORD_ALIGN)?;
         let header = ChunkHeader {
             lane: self.peer(),
-            sequence: self.chunks[to].header.sequence,
+            sequence: self.cold.chunks[to].header.sequence,
             first: ends.0,
-            replaces: self.chunks[from].header.replaces,
+            replaces: self.cold.chunks[from].header.replaces,
             sparse: true,
         };
         let arena = self.arena();
@@ -366,35 +368,35 @@ impl LaneWriter {
         }
         arena.word(to_at).store(END_WORD, Ordering::Relaxed);
         arena.word(block.at() + LAST_AT).store(sealed_word(ends.1), Ordering::Relaxed);
-        self.count_held(self.pool.block_bytes(block) as isize);
+        self.count_held(self.cold.pool.block_bytes(block) as isize);
         Ok(ChunkInfo { block, header, last: ends.1, record_bytes: bytes })
     }
 
     /// Puts `replacement` in the place of `count` chunks from `index` on.
     fn replace(&mut self, index: usize, count: usize, replacement: Option<ChunkInfo>) {
         if let Some(new) = &replacement {
-            let after = self.chunks[index + count].block;
-            let arena = &self.pool.arena;
+            let after = self.cold.chunks[index + count].block;
+            let arena = &self.cold.pool.arena;
             arena.word(new.block.at() + NEXT_AT).store(after.0, Ordering::Release);
             // From this store on the originals no longer count in a recovery.
             write_state(arena, new.block.at(), ChunkState::Active);
         }
         let link = replacement.as_ref().map(|new| new.block);
         if index == 0 {
-            let head = link.unwrap_or(self.chunks[count].block);
-            let removed: Vec<ChunkInfo> = self.chunks.drain(..count).collect();
-            self.shared.head.store(head.0, Ordering::Release);
+            let head = link.unwrap_or(self.cold.chunks[count].block);
+            let removed: Vec<ChunkInfo> = self.cold.chunks.drain(..count).collect();
+            self.cold.shared.head.store(head.0, Ordering::Release);
             if let Some(new) = replacement {
-                self.chunks.push_front(new);
+                self.cold.chunks.push_front(new);
             }
-            let floor = self.chunks.front().map_or(Ssn::ZERO, |chunk| chunk.header.first);
-            self.shared.floor.store(floor.0, Ordering::Relaxed);
-            self.runs.forget_before(floor);
+            let floor = self.cold.chunks.front().map_or(Ssn::ZERO, |chunk| chunk.header.first);
+            self.cold.shared.floor.store(floor.0, Ordering::Relaxed);
+            self.cold.runs.forget_before(floor);
             self.retire_all(&removed);
         } else {
             self.unlink_after(index, count, link);
             if let Some(new) = replacement {
-                self.chunks.insert(index, new);
+                self.cold.chunks.insert(index, new);
             }
         }
         self.set_boundary();
@@ -402,11 +404,11 @@ impl LaneWriter {
 
     /// Takes `count` chunks from `index` > 0 on out of the chain, linking their predecessor to `link` or their successor.
     fn unlink_after(&mut self, index: usize, count: usize, link: Option<BlockRef>) {
-        let link = link.unwrap_or(self.chunks[index + count].block);
-        let before = self.chunks[index - 1].block;
+        let link = link.unwrap_or(self.cold.chunks[index + count].block);
+        let before = self.cold.chunks[index - 1].block;
         // Release: a cursor that follows the link sees the chunk behind it.
         self.arena().word(before.at() + NEXT_AT).store(link.0, Ordering::Release);
-        let removed: Vec<ChunkInfo> = self.chunks.drain(index..index + count).collect();
+        let removed: Vec<ChunkInfo> = self.cold.chunks.drain(index..index + count).collect();
         self.retire_all(&removed);
     }
 

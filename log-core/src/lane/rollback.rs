@@ -109,7 +109,7 @@ impl LaneWriter {
     pub fn truncate(&mut self, last: Ssn) -> Result<Ssn, TruncateError> {
         let peer = self.peer();
         fence(Ordering::SeqCst);
-        if self.shared.pins.iter().any(|pin| pin.load(Ordering::Acquire) != UNPINNED) {
+        if self.cold.shared.pins.iter().any(|pin| pin.load(Ordering::Acquire) != UNPINNED) {
             return Err(TruncateError::CursorOpen { peer });
         }
         if last >= self.next {
@@ -117,17 +117,17 @@ impl LaneWriter {
         }
         self.reclaim();
         // The last chunk that begins at or before the cut becomes the current one again.
-        while self.chunks.back().is_some_and(|chunk| chunk.header.first > last.next()) {
-            if let Some(chunk) = self.chunks.pop_back() {
+        while self.cold.chunks.back().is_some_and(|chunk| chunk.header.first > last.next()) {
+            if let Some(chunk) = self.cold.chunks.pop_back() {
                 self.give_back(chunk.block);
             }
         }
         let end = self.reopen_last(last);
         self.next = end.next();
         self.acked = self.acked.min(last);
-        self.runs.forget_after(last);
-        self.settled = self.settled.min(self.chunks.len().saturating_sub(1));
-        self.rewound = None;
+        self.cold.runs.forget_after(last);
+        self.cold.settled = self.cold.settled.min(self.cold.chunks.len().saturating_sub(1));
+        self.cold.rewound = None;
         self.set_boundary();
         if end < last {
             // What was just freed is enough for a small chunk, once it is the pool's.
@@ -135,42 +135,42 @@ impl LaneWriter {
             self.begin_chunk(CHUNK_HEADER + RECORD_ALIGN, last.next(), true)?;
             self.next = last.next();
         }
-        Ok(match self.settled.checked_sub(1) {
-            Some(newest) => self.chunks[newest].last,
-            None => self.chunks.front().map_or(last, |oldest| oldest.header.first.prev()),
+        Ok(match self.cold.settled.checked_sub(1) {
+            Some(newest) => self.cold.chunks[newest].last,
+            None => self.cold.chunks.front().map_or(last, |oldest| oldest.header.first.prev()),
         })
     }
 
     /// Makes the last chunk the current one again, ending with `last` or the last record before; says which that is.
     fn reopen_last(&mut self, last: Ssn) -> Ssn {
-        let Some(chunk) = self.chunks.back_mut() else {
+        let Some(chunk) = self.cold.chunks.back_mut() else {
             (self.at, self.limit) = (0, 0);
-            self.shared.floor.store(0, Ordering::Relaxed);
-            self.shared.head.store(0, Ordering::Release);
+            self.cold.shared.floor.store(0, Ordering::Relaxed);
+            self.cold.shared.head.store(0, Ordering::Release);
             return Ssn::ZERO;
         };
         let (block, first) = (chunk.block, chunk.header.first);
-        self.sealed_bytes -= std::mem::take(&mut chunk.record_bytes) as u64;
+        self.cold.sealed_bytes -= std::mem::take(&mut chunk.record_bytes) as u64;
         let (at, end) = self.end_of(block.at() + CHUNK_HEADER, first.prev(), last);
-        let arena = &self.pool.arena;
+        let arena = &self.cold.pool.arena;
         arena.word(block.at() + LAST_AT).store(OPEN, Ordering::Relaxed);
         arena.word(block.at() + NEXT_AT).store(0, Ordering::Relaxed);
         arena.word(at).store(0, Ordering::Release);
         self.at = at;
-        self.limit = block.at() + self.pool.block_bytes(block) - RECORD_ALIGN;
+        self.limit = block.at() + self.cold.pool.block_bytes(block) - RECORD_ALIGN;
         end
     }
 
     /// Goes back to where `last` was the last message sent, keeping what was committed after: the next messages are
     /// [`repeat`](Self::repeat)ed.
     pub fn rewind(&mut self, last: Ssn) {
-        self.rewound = (last.next() < self.next).then_some(Rewound { next: last.next(), place: None });
+        self.cold.rewound = (last.next() < self.next).then_some(Rewound { next: last.next(), place: None });
     }
 
     /// The SSN of the next message to be repeated, while the lane is rewound.
     #[inline]
     pub fn rewound_to(&self) -> Option<Ssn> {
-        self.rewound.map(|rewound| rewound.next)
+        self.cold.rewound.map(|rewound| rewound.next)
     }
 
     /// Sends again what had been sent: compares the payload with the committed record of the next SSN.
@@ -181,7 +181,7 @@ impl LaneWriter {
     /// [`Diverged`] where the bytes differ; the lane stays where it is.
     pub fn repeat(&mut self, payload: &[u8]) -> Result<Ssn, RepeatError> {
         let peer = self.peer();
-        let Some(rewound) = self.rewound else { return Err(RepeatError::NotRewound { peer }) };
+        let Some(rewound) = self.cold.rewound else { return Err(RepeatError::NotRewound { peer }) };
         let ssn = rewound.next;
         let mut place = rewound.place;
         if let Some((sequence, at, body, prefix)) = self.find_record(ssn, place) {
@@ -189,7 +189,7 @@ impl LaneWriter {
             place = Some((sequence, at + footprint(body)));
         }
         let next = ssn.next();
-        self.rewound = (next < self.next).then_some(Rewound { next, place });
+        self.cold.rewound = (next < self.next).then_some(Rewound { next, place });
         Ok(ssn)
     }
 
@@ -223,7 +223,7 @@ impl LaneWriter {
 
     /// Goes on at `ssn` in a chunk that is marked as having gaps.
     fn skip_to(&mut self, ssn: Ssn, body: usize) -> Result<(), AllocError> {
-        let sparse = self.chunks.back().is_some_and(|chunk| chunk.header.sparse);
+        let sparse = self.cold.chunks.back().is_some_and(|chunk| chunk.header.sparse);
         if !sparse {
             self.begin_chunk(CHUNK_HEADER + footprint(body) + RECORD_ALIGN, ssn, true)?;
         }
@@ -249,10 +249,10 @@ impl LaneWriter {
     /// Looks for a record from `place` on: its chunk's sequence, offset, body and prefix.
     fn find_record(&self, ssn: Ssn, place: Option<(u64, usize)>) -> Option<(u64, usize, usize, usize)> {
         let start = match place {
-            Some((sequence, _)) => self.chunks.partition_point(|chunk| chunk.header.sequence < sequence),
-            None => self.chunks.partition_point(|chunk| chunk.header.first <= ssn).saturating_sub(1),
+            Some((sequence, _)) => self.cold.chunks.partition_point(|chunk| chunk.header.sequence < sequence),
+            None => self.cold.chunks.partition_point(|chunk| chunk.header.first <= ssn).saturating_sub(1),
         };
-        for chunk in self.chunks.range(start.min(self.chunks.len())..) {
+        for chunk in self.cold.chunks.range(start.min(self.cold.chunks.len())..) {
             let sequence = chunk.header.sequence;
             let mut at = match place {
                 Some((known, at)) if known == sequence => at,

@@ -66,8 +66,7 @@ impl ChunkInfo {
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct LaneWriter {
-    // What an append and an acknowledgement touch comes first, on one cache line.
-    /// The arena of `pool`, which keeps it alive.
+    /// The arena of `cold.pool`, which keeps it alive.
     pub(super) view: ArenaView,
     /// Offset of the next record in the arena.
     pub(super) at: usize,
@@ -78,6 +77,17 @@ pub struct LaneWriter {
     /// Last SSN of the first sealed chunk that is not settled: an acknowledgement below has nothing to do for chunks.
     /// [`UNPINNED`] where no such chunk is sealed.
     pub(super) boundary: u64,
+    /// Everything else.
+    pub(super) cold: Box<Cold>,
+}
+
+// One cache line: a table of lanes then has a line for each rank, and the path of a message touches no other.
+#[cfg(not(counterfoil_loom))]
+const _: () = assert!(size_of::<LaneWriter>() == 64 && size_of::<Option<LaneWriter>>() == 64);
+
+/// The part of a lane's writer that is not on the path of a message that fits its chunk.
+#[derive(Debug)]
+pub(super) struct Cold {
     pub(super) runs: RunTable,
     pub(super) pool: Arc<Pool>,
     pub(super) shared: Arc<LaneShared>,
@@ -105,24 +115,26 @@ impl LaneWriter {
         let shared = Arc::new(LaneShared::new(peer, pool.options().cursors_max));
         pool.register(&shared);
         LaneWriter {
-            // SAFETY: the view goes with `pool`, in the same struct.
+            // SAFETY: the view goes with the pool, in the same struct.
             view: unsafe { pool.arena.view() },
-            pool,
-            shared,
             at: 0,
             limit: 0,
             next: Ssn::FIRST,
             acked: Ssn::ZERO,
             boundary: UNPINNED,
-            chunks: VecDeque::new(),
-            next_sequence: 1,
-            limbo: VecDeque::new(),
-            spares: Vec::with_capacity(SPARES_MAX),
-            runs: RunTable::default(),
-            settled: 0,
-            next_class: 0,
-            rewound: None,
-            sealed_bytes: 0,
+            cold: Box::new(Cold {
+                runs: RunTable::default(),
+                pool,
+                shared,
+                chunks: VecDeque::new(),
+                next_sequence: 1,
+                limbo: VecDeque::new(),
+                spares: Vec::with_capacity(SPARES_MAX),
+                settled: 0,
+                next_class: 0,
+                rewound: None,
+                sealed_bytes: 0,
+            }),
         }
     }
 
@@ -132,18 +144,18 @@ impl LaneWriter {
         crate::shared_log::relink(&pool, &lane);
         let mut writer = LaneWriter::new(pool, lane.peer);
         let (Some(front), Some(back)) = (lane.chunks.front(), lane.chunks.back()) else { return writer };
-        let held = lane.chunks.iter().map(|chunk| writer.pool.block_bytes(chunk.block)).sum();
-        writer.shared.held.store(held, Ordering::Relaxed);
-        writer.shared.floor.store(front.header.first.0, Ordering::Relaxed);
-        writer.shared.head.store(front.block.0, Ordering::Release);
+        let held = lane.chunks.iter().map(|chunk| writer.cold.pool.block_bytes(chunk.block)).sum();
+        writer.cold.shared.held.store(held, Ordering::Relaxed);
+        writer.cold.shared.floor.store(front.header.first.0, Ordering::Relaxed);
+        writer.cold.shared.head.store(front.block.0, Ordering::Release);
         writer.at = lane.at;
-        writer.limit = back.block.at() + writer.pool.block_bytes(back.block) - RECORD_ALIGN;
+        writer.limit = back.block.at() + writer.cold.pool.block_bytes(back.block) - RECORD_ALIGN;
         writer.next = lane.next;
-        writer.next_sequence = back.header.sequence + 1;
-        writer.next_class = writer.pool.geometry.chunk_class;
-        writer.sealed_bytes = lane.chunks.iter().rev().skip(1).map(|chunk| chunk.record_bytes as u64).sum();
-        writer.chunks = lane.chunks;
-        if let Some(current) = writer.chunks.back_mut() {
+        writer.cold.next_sequence = back.header.sequence + 1;
+        writer.cold.next_class = writer.cold.pool.geometry.chunk_class;
+        writer.cold.sealed_bytes = lane.chunks.iter().rev().skip(1).map(|chunk| chunk.record_bytes as u64).sum();
+        writer.cold.chunks = lane.chunks;
+        if let Some(current) = writer.cold.chunks.back_mut() {
             current.record_bytes = 0;
         }
         writer.set_boundary();
@@ -152,7 +164,7 @@ impl LaneWriter {
 
     /// The destination.
     pub fn peer(&self) -> Rank {
-        self.shared.peer()
+        self.cold.shared.peer()
     }
 
     /// The SSN of the next record.
@@ -169,23 +181,23 @@ impl LaneWriter {
 
     /// The lowest SSN that the lane keeps, or its next one where it keeps none.
     pub fn kept_from(&self) -> Ssn {
-        self.chunks.front().map_or(self.next, |chunk| chunk.header.first)
+        self.cold.chunks.front().map_or(self.next, |chunk| chunk.header.first)
     }
 
     /// Bytes of memory that the lane's chunks take.
     pub fn held_bytes(&self) -> usize {
-        self.shared.held_bytes()
+        self.cold.shared.held_bytes()
     }
 
     /// Bytes of records (headers included) that were ever committed or padded in this lane.
     pub fn appended_bytes(&self) -> u64 {
-        let current = self.chunks.back().map_or(0, |chunk| self.at - chunk.block.at() - CHUNK_HEADER);
-        self.sealed_bytes + current as u64
+        let current = self.cold.chunks.back().map_or(0, |chunk| self.at - chunk.block.at() - CHUNK_HEADER);
+        self.cold.sealed_bytes + current as u64
     }
 
     /// A handle for threads that read beside this writer.
     pub fn reader(&self) -> LaneReader {
-        LaneReader::new(self.pool.clone(), self.shared.clone())
+        LaneReader::new(self.cold.pool.clone(), self.cold.shared.clone())
     }
 
     /// Reserves a record of `prefix` + `payload` bytes, to be filled and committed.
@@ -222,7 +234,7 @@ impl LaneWriter {
 
     #[inline]
     pub(super) fn arena(&self) -> &Arena {
-        &self.pool.arena
+        &self.cold.pool.arena
     }
 
     /// Checks the limits and begins a chunk that holds the record.
@@ -245,46 +257,47 @@ impl LaneWriter {
     /// Makes a chunk of at least `bytes` the current one; its first record will be `first`.
     pub(super) fn begin_chunk(&mut self, bytes: usize, first: Ssn, sparse: bool) -> Result<(), AllocError> {
         // A lane that fills its chunks gets larger ones: memory grows with use, not with the number of peers.
-        let (ordinary, geometry) = (self.pool.geometry.chunk_class, &self.pool.geometry);
-        let class = geometry.class_for(bytes).map_or(usize::MAX, |fits| fits.max(self.next_class));
-        let block = match self.spares.pop() {
+        let (ordinary, geometry) = (self.cold.pool.geometry.chunk_class, &self.cold.pool.geometry);
+        let class = geometry.class_for(bytes).map_or(usize::MAX, |fits| fits.max(self.cold.next_class));
+        let block = match self.cold.spares.pop() {
             Some(spare) if class == ordinary => spare,
             other => {
-                self.spares.extend(other);
-                let block = if class <= ordinary { self.pool.take(class)? } else { self.pool.take_for(bytes)? };
-                self.count_held(self.pool.block_bytes(block) as isize);
+                self.cold.spares.extend(other);
+                let block =
+                    if class <= ordinary { self.cold.pool.take(class)? } else { self.cold.pool.take_for(bytes)? };
+                self.count_held(self.cold.pool.block_bytes(block) as isize);
                 block
             }
         };
-        self.next_class = (class.min(ordinary) + 1).min(ordinary);
-        let sequence = self.next_sequence;
-        self.next_sequence += 1;
+        self.cold.next_class = (class.min(ordinary) + 1).min(ordinary);
+        let sequence = self.cold.next_sequence;
+        self.cold.next_sequence += 1;
         let header = ChunkHeader { lane: self.peer(), sequence, first, replaces: sequence, sparse };
         header.write(self.arena(), block);
         write_state(self.arena(), block.at(), ChunkState::Active);
-        if self.chunks.is_empty() {
-            self.shared.floor.store(first.0, Ordering::Relaxed);
+        if self.cold.chunks.is_empty() {
+            self.cold.shared.floor.store(first.0, Ordering::Relaxed);
             // Release: a cursor that sees the head sees the header.
-            self.shared.head.store(block.0, Ordering::Release);
+            self.cold.shared.head.store(block.0, Ordering::Release);
         } else {
             self.seal(block);
         }
-        self.chunks.push_back(ChunkInfo { block, header, last: Ssn::ZERO, record_bytes: 0 });
+        self.cold.chunks.push_back(ChunkInfo { block, header, last: Ssn::ZERO, record_bytes: 0 });
         self.set_boundary();
         self.at = block.at() + CHUNK_HEADER;
-        self.limit = block.at() + self.pool.block_bytes(block) - RECORD_ALIGN;
+        self.limit = block.at() + self.cold.pool.block_bytes(block) - RECORD_ALIGN;
         Ok(())
     }
 
     /// Ends the current chunk, linking it to `next`.
     fn seal(&mut self, next: BlockRef) {
         let last = self.next.prev();
-        let Some(chunk) = self.chunks.back_mut() else { return };
-        let arena = &self.pool.arena;
+        let Some(chunk) = self.cold.chunks.back_mut() else { return };
+        let arena = &self.cold.pool.arena;
         chunk.record_bytes = self.at - chunk.block.at() - CHUNK_HEADER;
         // A chunk that was begun and got no record (only pads, or truncated) keeps the SSN before its first.
         chunk.last = last;
-        self.sealed_bytes += chunk.record_bytes as u64;
+        self.cold.sealed_bytes += chunk.record_bytes as u64;
         arena.word(chunk.block.at() + NEXT_AT).store(next.0, Ordering::Release);
         arena.word(chunk.block.at() + LAST_AT).store(sealed_word(last), Ordering::Release);
         // Release: whoever sees the end sees the link.
@@ -293,23 +306,24 @@ impl LaneWriter {
 
     /// Finds the next chunk that acknowledgements will settle.
     pub(super) fn set_boundary(&mut self) {
-        let sealed = self.settled + 1 < self.chunks.len();
-        self.boundary = self.chunks.get(self.settled).filter(|_| sealed).map_or(UNPINNED, |chunk| chunk.last.0);
+        let sealed = self.cold.settled + 1 < self.cold.chunks.len();
+        self.boundary =
+            self.cold.chunks.get(self.cold.settled).filter(|_| sealed).map_or(UNPINNED, |chunk| chunk.last.0);
     }
 
     /// Takes the first `count` chunks out of the chain, and gives back what no cursor needs.
     pub(super) fn unlink_front(&mut self, count: usize) {
-        debug_assert!(count < self.chunks.len(), "the current chunk stays");
+        debug_assert!(count < self.cold.chunks.len(), "the current chunk stays");
         for _ in 0..count {
-            if let Some(chunk) = self.chunks.pop_front() {
+            if let Some(chunk) = self.cold.chunks.pop_front() {
                 self.retire(&chunk);
             }
         }
-        if let Some(front) = self.chunks.front() {
-            self.shared.floor.store(front.header.first.0, Ordering::Relaxed);
-            self.shared.head.store(front.block.0, Ordering::Release);
+        if let Some(front) = self.cold.chunks.front() {
+            self.cold.shared.floor.store(front.header.first.0, Ordering::Relaxed);
+            self.cold.shared.head.store(front.block.0, Ordering::Release);
         }
-        self.settled = self.settled.saturating_sub(count);
+        self.cold.settled = self.cold.settled.saturating_sub(count);
         self.set_boundary();
         self.reclaim();
     }
@@ -319,12 +333,12 @@ impl LaneWriter {
     /// Where nobody else has a handle on the lane there is no cursor and nobody to open one: then there is nothing to
     /// order, and the fence, which would wait for every store on its way, is left out.
     fn lowest_pin(&self) -> u64 {
-        if Arc::strong_count(&self.shared) == 1 {
+        if Arc::strong_count(&self.cold.shared) == 1 {
             // Acquire: pairs with the release with which the last handle was dropped, and so with its last reads.
             fence(Ordering::Acquire);
             return UNPINNED;
         }
-        self.shared.lowest_pin()
+        self.cold.shared.lowest_pin()
     }
 
     /// Puts a chunk that was taken out of the chain aside, until no cursor can be in it.
@@ -332,44 +346,44 @@ impl LaneWriter {
     /// To a recovery it is free from now on: cursors of this process die with it.
     pub(super) fn retire(&mut self, chunk: &ChunkInfo) {
         write_state(self.arena(), chunk.block.at(), ChunkState::Free);
-        self.limbo.push_back((chunk.block, chunk.pinned_by()));
+        self.cold.limbo.push_back((chunk.block, chunk.pinned_by()));
     }
 
     /// Gives the chunks in limbo that no cursor needs back to the pool.
     pub(super) fn reclaim(&mut self) {
         let pinned = self.lowest_pin();
-        while let Some(&(block, pinned_by)) = self.limbo.front() {
+        while let Some(&(block, pinned_by)) = self.cold.limbo.front() {
             if pinned_by.0 >= pinned {
                 break;
             }
-            self.limbo.pop_front();
+            self.cold.limbo.pop_front();
             self.give_back(block);
         }
     }
 
     /// A chunk that nobody needs any more: the next one here, or the pool's.
     pub(super) fn give_back(&mut self, block: BlockRef) {
-        if block.class() == self.pool.geometry.chunk_class && self.spares.len() < SPARES_MAX {
+        if block.class() == self.cold.pool.geometry.chunk_class && self.cold.spares.len() < SPARES_MAX {
             write_state(self.arena(), block.at(), ChunkState::Free);
-            self.spares.push(block);
+            self.cold.spares.push(block);
         } else {
-            self.count_held(-(self.pool.block_bytes(block) as isize));
-            self.pool.give_back(block);
+            self.count_held(-(self.cold.pool.block_bytes(block) as isize));
+            self.cold.pool.give_back(block);
         }
     }
 
     /// Gives the chunks that the lane kept for itself back to the pool: somebody else needs the memory.
     pub fn give_spares_back(&mut self) {
-        while let Some(block) = self.spares.pop() {
-            self.count_held(-(self.pool.block_bytes(block) as isize));
-            self.pool.give_back(block);
+        while let Some(block) = self.cold.spares.pop() {
+            self.count_held(-(self.cold.pool.block_bytes(block) as isize));
+            self.cold.pool.give_back(block);
         }
     }
 
     /// Only this writer changes the count, so a load and a store do.
     pub(super) fn count_held(&self, bytes: isize) {
-        let held = self.shared.held.load(Ordering::Relaxed);
-        self.shared.held.store(held.wrapping_add_signed(bytes), Ordering::Relaxed);
+        let held = self.cold.shared.held.load(Ordering::Relaxed);
+        self.cold.shared.held.store(held.wrapping_add_signed(bytes), Ordering::Relaxed);
     }
 }
 
@@ -377,12 +391,12 @@ impl Drop for LaneWriter {
     fn drop(&mut self) {
         // A log that must outlive its process outlives its writer: nothing is given back. Elsewhere the pool gets its
         // blocks again, unless a cursor is still open: then they go with the arena.
-        if self.pool.survives_process() {
+        if self.cold.pool.survives_process() {
             return;
         }
         let chunks: Vec<(BlockRef, Ssn)> =
-            self.limbo.drain(..).chain(self.chunks.drain(..).map(|chunk| (chunk.block, Ssn::MAX))).collect();
-        self.shared.head.store(0, Ordering::Release);
+            self.cold.limbo.drain(..).chain(self.cold.chunks.drain(..).map(|chunk| (chunk.block, Ssn::MAX))).collect();
+        self.cold.shared.head.store(0, Ordering::Release);
         if self.lowest_pin() == UNPINNED {
             chunks.into_iter().for_each(|(block, _)| self.give_back(block));
         }
