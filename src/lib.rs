@@ -27,10 +27,9 @@
 //! // The peer died and was replaced: send it everything again, in order.
 //! let mut cursor = log.cursor(peer, Ssn::FIRST)?;
 //! let mut replayed = 0;
-//! while let Some(record) = cursor.peek() {
+//! while let Some(record) = cursor.read() {
 //!     assert_eq!(record.payload(), [(record.ssn().0 - 1) as u8; 1024]);
 //!     replayed += 1;
-//!     cursor.advance();
 //! }
 //! assert_eq!(replayed, 10_000);
 //! drop(cursor);

@@ -50,7 +50,7 @@ impl Rounds {
         mut work: impl FnMut(u64) -> Duration,
     ) {
         // As many operations as fill a turn of the floor; the first turns also warm both up.
-        let mut ops = 256;
+        let mut ops = 1;
         while floor(ops) < options.turn && ops < 1 << 40 {
             ops *= 2;
         }

@@ -97,8 +97,10 @@ fn advance(records_per_chunk: u64) -> Result<Duration, Error> {
     options.keep = Keep::Checkpoint;
     options.chunk_bytes = CHUNK_BYTES;
     let mut log = Log::create(options)?;
-    // The first chunks of a lane are smaller; past them every chunk holds exactly as many records as it should.
-    while log.try_claim(PEER, 0, last)?.commit() < Ssn(4) {}
+    // The first chunks of a lane are smaller. Records that fill a whole chunk lead past them, and to the start of a chunk:
+    // from there on every chunk holds exactly as many records as it should.
+    let (_, whole) = payloads(1);
+    while log.try_claim(PEER, 0, whole)?.commit() < Ssn(4) {}
     let first = log.next_ssn(PEER).prev().0;
     for number in 1..=(CHUNKS + 1) * records_per_chunk {
         let payload = if number % records_per_chunk == 0 { last } else { small };

@@ -1,7 +1,7 @@
 //! A private directory for the shared-memory files of a measurement, removed at its end.
 
 use std::cell::Cell;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use counterfoil::{OpenError, create_private_dir};
 
@@ -36,6 +36,12 @@ impl Scratch {
         let dir = self.dir.join(self.used.get().to_string());
         create_private_dir(&dir)?;
         Ok(dir)
+    }
+
+    /// Removes a directory that [`fresh_dir`](Self::fresh_dir) made.
+    pub fn remove(&self, dir: &Path) {
+        // What stays is removed with the whole.
+        let _ = std::fs::remove_dir_all(dir);
     }
 }
 

@@ -74,6 +74,21 @@ fn a_cursor_goes_on_when_more_is_committed() {
 }
 
 #[test]
+fn reading_is_peeking_and_advancing() {
+    let mut lane = lane();
+    fill(&mut lane, 500);
+    let mut cursor = lane.reader().open(Ssn(7)).unwrap();
+    for ssn in 7..=500 {
+        if ssn % 3 == 0 {
+            assert_eq!(cursor.peek().unwrap().ssn(), Ssn(ssn));
+        }
+        let record = cursor.read().unwrap();
+        assert_eq!((record.ssn(), record.payload()), (Ssn(ssn), &payload(ssn)[..]));
+    }
+    assert!(cursor.read().is_none());
+}
+
+#[test]
 fn a_dropped_claim_is_a_pad_and_takes_no_number() {
     let mut lane = lane();
     for ssn in 1..200 {

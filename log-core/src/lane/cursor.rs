@@ -235,9 +235,22 @@ impl Cursor {
     pub fn peek(&mut self) -> Option<Record<'_>> {
         let (ssn, body, prefix) = self.find()?;
         // SAFETY: a committed record lies inside its chunk, its writer is done with it (the commit word was read with
-        // acquire), and its chunk is not reused while this cursor's pin is at or below its SSN. The pin moves only in
-        // `&mut self` methods, and the record borrows the cursor.
+        // acquire), and its chunk is not reused while this cursor's pin is at or below the chunk's first SSN. The pin moves
+        // only in `&mut self` methods, when the cursor goes on to another chunk, and the record borrows the cursor.
         let bytes = unsafe { self.arena().bytes(self.at + RECORD_HEADER, body) };
+        Some(Record { ssn, bytes, prefix })
+    }
+
+    /// The record at the cursor, which is passed: [`peek`](Cursor::peek) and [`advance`](Cursor::advance) in one.
+    #[inline]
+    pub fn read(&mut self) -> Option<Record<'_>> {
+        let (ssn, body, prefix) = self.find()?;
+        let at = self.at + RECORD_HEADER;
+        self.position = ssn.next();
+        self.at += footprint(body);
+        self.found = 0;
+        // SAFETY: as in `peek`; passing a record doesn't move the pin.
+        let bytes = unsafe { self.arena().bytes(at, body) };
         Some(Record { ssn, bytes, prefix })
     }
 }
