@@ -7,7 +7,11 @@ use std::fmt;
 #[cfg(not(counterfoil_loom))]
 use std::ptr::NonNull;
 
-use crate::sync::AtomicU64;
+#[cfg(counterfoil_loom)]
+use crate::geometry::HEADER_BYTES;
+#[cfg(counterfoil_loom)]
+use crate::record::RECORD_HEADER;
+use crate::sync::{AtomicU64, Ordering};
 
 /// Mapped memory.
 #[cfg(not(counterfoil_loom))]
@@ -51,6 +55,14 @@ impl Arena {
         // initialised and lives as long as `self`, and AtomicU64 has the layout of u64. Every access to bytes that are
         // a shared word at that moment goes through this function or through `ArenaView::word`.
         unsafe { AtomicU64::from_ptr(self.base.as_ptr().add(at).cast()) }
+    }
+
+    /// Copies a record of `len` bytes, a multiple of eight, into a chunk that is not yet in a lane.
+    pub(crate) fn copy(&self, from: usize, to: usize, len: usize) {
+        for offset in (0..len).step_by(size_of::<u64>()) {
+            let value = self.word(from + offset).load(Ordering::Relaxed);
+            self.word(to + offset).store(value, Ordering::Relaxed);
+        }
     }
 
     /// The arena without the way to it: what a writer keeps at hand.
@@ -112,17 +124,30 @@ impl ArenaView {
     }
 }
 
-/// Loom's memory: every eight bytes are an atomic of loom's, made when first named.
+/// Eight bytes of loom's memory: an atomic for as long as they are a shared word, a cell for as long as they are part of a
+/// body. An access to a cell that another one races with is a failure of the model.
+#[cfg(counterfoil_loom)]
+struct Place {
+    word: AtomicU64,
+    body: loom::cell::UnsafeCell<u64>,
+}
+
+/// Loom's memory, without the bytes of the file header.
 #[cfg(counterfoil_loom)]
 pub(crate) struct Arena {
-    words: Vec<AtomicU64>,
+    places: Vec<Place>,
 }
+
+// SAFETY: loom sees every access to the cells, and fails the model where two of them race.
+#[cfg(counterfoil_loom)]
+unsafe impl Sync for Arena {}
 
 #[cfg(counterfoil_loom)]
 impl Arena {
-    /// An arena of `len` bytes.
-    pub(crate) fn loom(len: usize) -> Arena {
-        Arena { words: (0..len / 8).map(|_| AtomicU64::new(0)).collect() }
+    /// An arena of `len` bytes, which hold `left(offset)`: what an earlier use left there.
+    pub(crate) fn loom(len: usize, left: impl Fn(usize) -> u64) -> Arena {
+        let place = |at| Place { word: AtomicU64::new(left(at)), body: loom::cell::UnsafeCell::new(left(at)) };
+        Arena { places: (HEADER_BYTES..len).step_by(8).map(place).collect() }
     }
 
     pub(crate) fn commit(&self, _at: usize, _len: usize) -> std::io::Result<()> {
@@ -138,7 +163,30 @@ impl Arena {
     }
 
     pub(crate) fn word(&self, at: usize) -> &AtomicU64 {
-        &self.words[at / 8]
+        &self.place(at).word
+    }
+
+    /// The bytes `[at, at + len)` of a body.
+    pub(crate) fn body(&self, at: usize, len: usize) -> Vec<u64> {
+        // SAFETY: loom saw that nobody writes there.
+        (at..at + len).step_by(8).map(|at| self.place(at).body.with(|word| unsafe { *word })).collect()
+    }
+
+    /// Writes eight bytes of a body.
+    pub(crate) fn write_body(&self, at: usize, value: u64) {
+        // SAFETY: loom saw that nobody else reads or writes there.
+        self.place(at).body.with_mut(|word| unsafe { *word = value });
+    }
+
+    /// As the real one; a record's two words are not part of its body.
+    pub(crate) fn copy(&self, from: usize, to: usize, len: usize) {
+        for offset in (0..RECORD_HEADER).step_by(8) {
+            let value = self.word(from + offset).load(Ordering::Relaxed);
+            self.word(to + offset).store(value, Ordering::Relaxed);
+        }
+        for (index, value) in self.body(from + RECORD_HEADER, len - RECORD_HEADER).into_iter().enumerate() {
+            self.write_body(to + RECORD_HEADER + index * 8, value);
+        }
     }
 
     /// As the real one.
@@ -147,6 +195,10 @@ impl Arena {
     /// The view must not be used after the arena is dropped.
     pub(crate) unsafe fn view(&self) -> ArenaView {
         ArenaView { arena: self }
+    }
+
+    fn place(&self, at: usize) -> &Place {
+        &self.places[(at - HEADER_BYTES) / 8]
     }
 }
 
@@ -167,8 +219,16 @@ unsafe impl Sync for ArenaView {}
 #[cfg(counterfoil_loom)]
 impl ArenaView {
     pub(crate) fn word(&self, at: usize) -> &AtomicU64 {
+        self.arena().word(at)
+    }
+
+    pub(crate) fn write_body(&self, at: usize, value: u64) {
+        self.arena().write_body(at, value);
+    }
+
+    fn arena(&self) -> &Arena {
         // SAFETY: the arena is alive and doesn't move (it is in the pool's Arc), as `Arena::view` demands.
-        unsafe { (*self.arena).word(at) }
+        unsafe { &*self.arena }
     }
 }
 

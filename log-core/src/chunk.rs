@@ -15,6 +15,7 @@
 //! ```
 
 use crate::arena::Arena;
+use crate::geometry::BLOCK_BYTES_MIN;
 use crate::nouns::{Rank, Ssn};
 use crate::sync::Ordering;
 
@@ -52,18 +53,18 @@ impl BlockRef {
     pub(crate) const NONE: BlockRef = BlockRef(0);
 
     pub(crate) fn new(at: usize, class: usize) -> BlockRef {
-        debug_assert!(at.is_multiple_of(4096) && at > 0 && class < 4096);
+        debug_assert!(at.is_multiple_of(BLOCK_BYTES_MIN) && at > 0 && class < BLOCK_BYTES_MIN);
         BlockRef(at as u64 | class as u64)
     }
 
     #[inline]
     pub(crate) fn at(self) -> usize {
-        (self.0 & !0xFFF) as usize
+        self.0 as usize & !(BLOCK_BYTES_MIN - 1)
     }
 
     #[inline]
     pub(crate) fn class(self) -> usize {
-        (self.0 & 0xFFF) as usize
+        self.0 as usize & (BLOCK_BYTES_MIN - 1)
     }
 
     #[inline]

@@ -6,8 +6,8 @@
 
 use crate::pool::PoolOptions;
 
-/// Smallest block, and the unit of everything here: a page.
-pub const BLOCK_BYTES_MIN: usize = 4096;
+/// Smallest block, and the unit of everything here: a page. (In the loom models a chunk must be full after two records.)
+pub const BLOCK_BYTES_MIN: usize = if cfg!(counterfoil_loom) { 256 } else { 4096 };
 /// Largest budget of one pool: 256 GiB. The address space that a pool reserves is about a hundred times its budget.
 pub const MEMORY_BYTES_MAX: usize = 256 << 30;
 /// Bytes at the start of the space that hold the file header.

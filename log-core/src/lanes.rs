@@ -107,7 +107,7 @@ impl Lanes {
         self.lanes.iter_mut().flatten()
     }
 
-    /// Gives the chunks that lanes kept for themselves back to the pool: another lane needs the memory.
+    /// Gives back to the pool what the lanes don't need, as [`LaneWriter::give_spares_back`] does: another lane needs it.
     pub fn give_spares_back(&mut self) {
         self.iter_mut().for_each(LaneWriter::give_spares_back);
     }

@@ -9,6 +9,7 @@
 //! This crate knows the field's [nouns](Rank) and nothing of protocols: the wire header is an opaque prefix to it.
 //! Which words the threads share, and with which memory orders, stands in a table in the module `lane`.
 #![warn(missing_docs)]
+#![cfg_attr(counterfoil_loom, allow(dead_code, reason = "the models need no recovery and no files"))]
 
 mod arena;
 mod chunk;

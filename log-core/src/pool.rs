@@ -9,7 +9,7 @@ use crate::chunk::{BlockRef, ChunkState, write_state};
 use crate::geometry::{BLOCK_BYTES_MIN, Geometry, MEMORY_BYTES_MAX};
 use crate::lane::LaneShared;
 use crate::nouns::Rank;
-use crate::sync::{Arc, AtomicU32, AtomicU64, AtomicUsize, Mutex, Ordering, Weak};
+use crate::sync::{Arc, AtomicU32, AtomicU64, AtomicUsize, CountedArc, CountedWeak, Mutex, Ordering};
 
 /// Limits of a pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -189,7 +189,7 @@ pub struct Pool {
     /// Bytes in use by lanes.
     used: AtomicUsize,
     /// The lanes, for reports only.
-    lanes: Mutex<Vec<Weak<LaneShared>>>,
+    lanes: Mutex<Vec<CountedWeak<LaneShared>>>,
 }
 
 impl Pool {
@@ -311,11 +311,11 @@ impl Pool {
         self.arena.survives_process()
     }
 
-    pub(crate) fn register(&self, lane: &Arc<LaneShared>) {
+    pub(crate) fn register(&self, lane: &CountedArc<LaneShared>) {
         // Not on the path of a message: once for each lane.
         let mut lanes = self.lanes.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         lanes.retain(|lane| lane.strong_count() > 0);
-        lanes.push(Arc::downgrade(lane));
+        lanes.push(CountedArc::downgrade(lane));
     }
 
     fn block(&self, class: usize, index: u32) -> BlockRef {
@@ -372,9 +372,9 @@ impl Pool {
     }
 
     fn full(&self, requested_bytes: usize) -> AllocError {
-        let lanes: Vec<Arc<LaneShared>> = {
+        let lanes: Vec<_> = {
             let lanes = self.lanes.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-            lanes.iter().filter_map(Weak::upgrade).collect()
+            lanes.iter().filter_map(CountedWeak::upgrade).collect()
         };
         let mut holders: Vec<(Rank, usize)> =
             lanes.iter().map(|lane| (lane.peer(), lane.held_bytes())).filter(|(_, bytes)| *bytes > 0).collect();

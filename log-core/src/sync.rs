@@ -9,6 +9,88 @@ pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering, 
 #[cfg(counterfoil_loom)]
 pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 
-// Reference counts and the registry of lanes (used for reports only, never while a modelled word is touched) are not
-// what the models are about.
-pub(crate) use std::sync::{Arc, Mutex, Weak};
+// What keeps the pool alive, and the registry of lanes (used for reports only, never while a modelled word is touched),
+// are not what the models are about.
+pub(crate) use std::sync::{Arc, Mutex};
+
+// A lane's writer draws conclusions from how many handles there are, so this count is modelled.
+#[cfg(counterfoil_loom)]
+pub(crate) use counted::{CountedArc, CountedWeak};
+#[cfg(not(counterfoil_loom))]
+pub(crate) use std::sync::{Arc as CountedArc, Weak as CountedWeak};
+
+/// std's `Arc` with a count that loom sees, changed and read with the orderings that std's has. (Loom's own `Arc` has no
+/// `Weak`.)
+#[cfg(counterfoil_loom)]
+mod counted {
+    use std::ops::Deref;
+    use std::sync::{Arc, Weak};
+
+    use super::{AtomicUsize, Ordering};
+
+    #[derive(Debug)]
+    pub(crate) struct Counted<T> {
+        count: AtomicUsize,
+        value: T,
+    }
+
+    #[derive(Debug)]
+    pub(crate) struct CountedArc<T>(Arc<Counted<T>>);
+
+    /// What the registry keeps; its own short-lived handles are not counted.
+    #[derive(Debug)]
+    pub(crate) struct CountedWeak<T>(Weak<Counted<T>>);
+
+    impl<T> CountedArc<T> {
+        pub(crate) fn new(value: T) -> CountedArc<T> {
+            CountedArc(Arc::new(Counted { count: AtomicUsize::new(1), value }))
+        }
+
+        pub(crate) fn strong_count(this: &CountedArc<T>) -> usize {
+            this.0.count.load(Ordering::Relaxed)
+        }
+
+        pub(crate) fn downgrade(this: &CountedArc<T>) -> CountedWeak<T> {
+            CountedWeak(Arc::downgrade(&this.0))
+        }
+    }
+
+    impl<T> Clone for CountedArc<T> {
+        fn clone(&self) -> CountedArc<T> {
+            self.0.count.fetch_add(1, Ordering::Relaxed);
+            CountedArc(self.0.clone())
+        }
+    }
+
+    impl<T> Drop for CountedArc<T> {
+        fn drop(&mut self) {
+            self.0.count.fetch_sub(1, Ordering::Release);
+        }
+    }
+
+    impl<T> Deref for CountedArc<T> {
+        type Target = T;
+
+        fn deref(&self) -> &T {
+            &self.0.value
+        }
+    }
+
+    impl<T> CountedWeak<T> {
+        pub(crate) fn strong_count(&self) -> usize {
+            self.0.strong_count()
+        }
+
+        pub(crate) fn upgrade(&self) -> Option<Arc<Counted<T>>> {
+            self.0.upgrade()
+        }
+    }
+
+    impl<T> Deref for Counted<T> {
+        type Target = T;
+
+        fn deref(&self) -> &T {
+            &self.value
+        }
+    }
+}

@@ -1,4 +1,6 @@
 //! What a lane promises, beside one thread.
+#![cfg(not(counterfoil_loom))]
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use counterfoil_log_core::Relocated;
 use counterfoil_log_core::{

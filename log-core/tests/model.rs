@@ -1,4 +1,6 @@
 //! Random histories of a lane, in both tiers, compared with a list of numbers.
+#![cfg(not(counterfoil_loom))]
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

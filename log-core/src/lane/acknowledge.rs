@@ -6,7 +6,6 @@
 use std::collections::VecDeque;
 
 use crate::chunk::{BlockRef, CHUNK_HEADER, ChunkHeader, ChunkState, LAST_AT, NEXT_AT, sealed_word, write_state};
-use crate::lane::UNPINNED;
 use crate::lane::writer::{ChunkInfo, LaneWriter};
 use crate::nouns::{Epoch, Phase, Ssn};
 use crate::pool::AllocError;
@@ -269,10 +268,20 @@ impl LaneWriter {
         self.cold.runs.push(Run { first: self.acked.next(), last: upto, disposition });
     }
 
+    /// Frees what could not be freed when it was acknowledged or taken out of the lane, because a cursor was in it.
+    pub(super) fn free_left(&mut self) {
+        if self.acked.0 >= self.boundary && self.cold.runs.is_plain() {
+            self.free_released();
+        }
+        self.reclaim();
+    }
+
     /// Frees the leading chunks whose records are all released.
     #[cold]
     fn free_released(&mut self) {
-        let pinned = self.cold.shared.pins.iter().map(|pin| pin.load(Ordering::Relaxed)).min().unwrap_or(UNPINNED);
+        // Without the fence in here, a cursor that is opened on a lane without chunks could be missed by the writer of the
+        // first ones, and would find them gone when it looks again.
+        let pinned = self.lowest_pin();
         let sealed = self.cold.chunks.len() - 1;
         let count = self
             .cold
@@ -360,10 +369,7 @@ impl LaneWriter {
         write_state(arena, block.at(), ChunkState::Staged);
         let mut to_at = block.at() + CHUNK_HEADER;
         for &(at, footprint) in records {
-            for word in (0..footprint).step_by(size_of::<u64>()) {
-                let value = arena.word(at + word).load(Ordering::Relaxed);
-                arena.word(to_at + word).store(value, Ordering::Relaxed);
-            }
+            arena.copy(at, to_at, footprint);
             to_at += footprint;
         }
         arena.word(to_at).store(END_WORD, Ordering::Relaxed);
@@ -383,15 +389,12 @@ impl LaneWriter {
         }
         let link = replacement.as_ref().map(|new| new.block);
         if index == 0 {
-            let head = link.unwrap_or(self.cold.chunks[count].block);
             let removed: Vec<ChunkInfo> = self.cold.chunks.drain(..count).collect();
-            self.cold.shared.head.store(head.0, Ordering::Release);
             if let Some(new) = replacement {
                 self.cold.chunks.push_front(new);
             }
-            let floor = self.cold.chunks.front().map_or(Ssn::ZERO, |chunk| chunk.header.first);
-            self.cold.shared.floor.store(floor.0, Ordering::Relaxed);
-            self.cold.runs.forget_before(floor);
+            self.publish_front();
+            self.cold.runs.forget_before(self.kept_from());
             self.retire_all(&removed);
         } else {
             self.unlink_after(index, count, link);

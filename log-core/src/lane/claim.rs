@@ -108,7 +108,7 @@ impl Claim<'_> {
 impl Claim<'_> {
     /// Writes the eight bytes of the body at `index * 8`.
     pub(crate) fn write_word(&mut self, index: usize, value: u64) {
-        self.view.word(self.at + RECORD_HEADER + index * 8).store(value, Ordering::Relaxed);
+        self.view.write_body(self.at + RECORD_HEADER + index * 8, value);
     }
 }
 

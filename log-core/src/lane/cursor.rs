@@ -8,7 +8,7 @@ use crate::pool::Pool;
 #[cfg(not(counterfoil_loom))]
 use crate::record::RECORD_HEADER;
 use crate::record::{SSN_AT, Word, footprint, record_lengths};
-use crate::sync::{Arc, Ordering, fence};
+use crate::sync::{Arc, CountedArc, Ordering, fence};
 
 /// Why a cursor can't be opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -40,11 +40,11 @@ pub enum CursorError {
 #[derive(Clone, Debug)]
 pub struct LaneReader {
     pool: Arc<Pool>,
-    shared: Arc<LaneShared>,
+    shared: CountedArc<LaneShared>,
 }
 
 impl LaneReader {
-    pub(super) fn new(pool: Arc<Pool>, shared: Arc<LaneShared>) -> LaneReader {
+    pub(super) fn new(pool: Arc<Pool>, shared: CountedArc<LaneShared>) -> LaneReader {
         LaneReader { pool, shared }
     }
 
@@ -77,11 +77,14 @@ impl LaneReader {
             position: from.max(Ssn::FIRST),
             found: 0,
         };
+        // The head first: its acquire shows the floor that was published with it, or a later one. The other way round, the
+        // chain could begin above the floor that was looked at.
+        let head = BlockRef(self.shared.head.load(Ordering::Acquire));
         let kept_from = Ssn(self.shared.floor.load(Ordering::Relaxed));
         if cursor.position < kept_from {
             return Err(CursorError::Gone { peer, asked: from, kept_from });
         }
-        cursor.enter(BlockRef(self.shared.head.load(Ordering::Acquire)));
+        cursor.enter(head);
         cursor.skip_sealed();
         cursor.pin();
         Ok(cursor)
@@ -94,7 +97,7 @@ impl LaneReader {
 #[derive(Debug)]
 pub struct Cursor {
     pool: Arc<Pool>,
-    shared: Arc<LaneShared>,
+    shared: CountedArc<LaneShared>,
     slot: usize,
     /// The chunk that `at` is in; none before the lane's first chunk.
     block: BlockRef,
@@ -257,12 +260,10 @@ impl Cursor {
 
 #[cfg(counterfoil_loom)]
 impl Cursor {
-    /// The record's SSN, and the words of its body.
+    /// The record's SSN, and its body.
     pub(crate) fn peek_words(&mut self) -> Option<(Ssn, Vec<u64>)> {
         let (ssn, body, _) = self.find()?;
-        let words = (0..body / 8)
-            .map(|word| self.arena().word(self.at + crate::record::RECORD_HEADER + word * 8).load(Ordering::Relaxed));
-        Some((ssn, words.collect()))
+        Some((ssn, self.arena().body(self.at + crate::record::RECORD_HEADER, body)))
     }
 }
 

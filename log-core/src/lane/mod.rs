@@ -12,8 +12,8 @@
 //! | `next` in a chunk's header | the writer, once, before the end word | cursors that saw the end word | **release** / **acquire** | publishes the next chunk's header and its first `0` |
 //! | `last` in a chunk's header | the writer, once, when the chunk is full | cursors looking for an SSN | **release** / **acquire** | a sealed chunk can be skipped without reading its records |
 //! | `state` in a chunk's header | the writer; the pool | a recovery only, after the owner died | **release** / acquire | an active chunk has a header; no thread races for it |
-//! | [`LaneShared::head`] | the writer | cursors being opened | **release** / **acquire** | the chain behind it is complete |
-//! | [`LaneShared::floor`] | the writer, before it frees | cursors being opened | relaxed, ordered by the fences below | what is under it may be gone |
+//! | [`LaneShared::head`] | the writer | cursors being opened | **release** / **acquire** | the chain behind it is complete, and no earlier floor holds for it |
+//! | [`LaneShared::floor`] | the writer, before the head | cursors being opened, after the head | relaxed, ordered by the head | what is under it may be gone |
 //! | [`LaneShared::pins`] | one cursor each | the writer, before it frees | store **release**, load **acquire**, and **SeqCst fences** between the store and the first look at `head` (cursor), and between the stores of `head` and `floor` and the look at the pins (writer) | Dekker's handshake: either the writer sees the pin, or the cursor sees the new head and floor; the release and acquire order a cursor's last read of a chunk before its reuse |
 //! | `Stack::head` in the pool | writers of all lanes | the same | push **release**, pop **acquire**, a tag against ABA | a block's old use happens before its new one |
 //! | [`LaneShared::held`] | the writer | reports | relaxed | a figure, nothing follows from it |

@@ -6,7 +6,7 @@ use crate::lane::{Claim, UNPINNED};
 use crate::nouns::{Rank, Ssn};
 use crate::pool::AllocError;
 use crate::record::{RECORD_ALIGN, RECORD_HEADER, SSN_AT, Word, footprint};
-use crate::sync::{Ordering, fence};
+use crate::sync::Ordering;
 
 /// Why a lane can't be truncated.
 #[derive(Debug, thiserror::Error)]
@@ -108,12 +108,14 @@ impl LaneWriter {
     /// [`TruncateError`], also while a cursor is open on the lane.
     pub fn truncate(&mut self, last: Ssn) -> Result<Ssn, TruncateError> {
         let peer = self.peer();
-        fence(Ordering::SeqCst);
-        if self.cold.shared.pins.iter().any(|pin| pin.load(Ordering::Acquire) != UNPINNED) {
-            return Err(TruncateError::CursorOpen { peer });
-        }
         if last >= self.next {
             return Err(TruncateError::NeverSent { peer, last, sent: self.next.prev() });
+        }
+        // A cursor that is being opened shows its pin below, or finds a lane without chunks until the cut is made.
+        self.cold.shared.head.store(0, Ordering::Release);
+        if self.lowest_pin() != UNPINNED {
+            self.publish_front();
+            return Err(TruncateError::CursorOpen { peer });
         }
         self.reclaim();
         // The last chunk that begins at or before the cut becomes the current one again.
@@ -123,6 +125,7 @@ impl LaneWriter {
             }
         }
         let end = self.reopen_last(last);
+        self.publish_front();
         self.next = end.next();
         self.acked = self.acked.min(last);
         self.cold.runs.forget_after(last);
@@ -131,7 +134,7 @@ impl LaneWriter {
         self.set_boundary();
         if end < last {
             // What was just freed is enough for a small chunk, once it is the pool's.
-            self.give_spares_back();
+            self.empty_spares();
             self.begin_chunk(CHUNK_HEADER + RECORD_ALIGN, last.next(), true)?;
             self.next = last.next();
         }
@@ -145,8 +148,6 @@ impl LaneWriter {
     fn reopen_last(&mut self, last: Ssn) -> Ssn {
         let Some(chunk) = self.cold.chunks.back_mut() else {
             (self.at, self.limit) = (0, 0);
-            self.cold.shared.floor.store(0, Ordering::Relaxed);
-            self.cold.shared.head.store(0, Ordering::Release);
             return Ssn::ZERO;
         };
         let (block, first) = (chunk.block, chunk.header.first);

@@ -11,7 +11,7 @@ use crate::lane::{LaneShared, UNPINNED};
 use crate::nouns::{Rank, Ssn};
 use crate::pool::{AllocError, Pool};
 use crate::record::{BODY_BYTES_MAX, END_WORD, PREFIX_BYTES_MAX, RECORD_ALIGN, footprint};
-use crate::sync::{Arc, Ordering, fence};
+use crate::sync::{Arc, CountedArc, Ordering, fence};
 
 /// Why a claim was refused. Nothing was changed.
 #[derive(Debug, thiserror::Error)]
@@ -90,7 +90,7 @@ const _: () = assert!(size_of::<LaneWriter>() == 64 && size_of::<Option<LaneWrit
 pub(super) struct Cold {
     pub(super) runs: RunTable,
     pub(super) pool: Arc<Pool>,
-    pub(super) shared: Arc<LaneShared>,
+    pub(super) shared: CountedArc<LaneShared>,
     /// The chain, oldest first; the last one is being written.
     pub(super) chunks: VecDeque<ChunkInfo>,
     pub(super) next_sequence: u64,
@@ -112,7 +112,7 @@ pub(super) struct Cold {
 impl LaneWriter {
     /// An empty lane to `peer`. It takes no chunk before the first claim.
     pub fn new(pool: Arc<Pool>, peer: Rank) -> LaneWriter {
-        let shared = Arc::new(LaneShared::new(peer, pool.options().cursors_max));
+        let shared = CountedArc::new(LaneShared::new(peer, pool.options().cursors_max));
         pool.register(&shared);
         LaneWriter {
             // SAFETY: the view goes with the pool, in the same struct.
@@ -275,14 +275,14 @@ impl LaneWriter {
         let header = ChunkHeader { lane: self.peer(), sequence, first, replaces: sequence, sparse };
         header.write(self.arena(), block);
         write_state(self.arena(), block.at(), ChunkState::Active);
-        if self.cold.chunks.is_empty() {
-            self.cold.shared.floor.store(first.0, Ordering::Relaxed);
-            // Release: a cursor that sees the head sees the header.
-            self.cold.shared.head.store(block.0, Ordering::Release);
-        } else {
+        let is_first = self.cold.chunks.is_empty();
+        if !is_first {
             self.seal(block);
         }
         self.cold.chunks.push_back(ChunkInfo { block, header, last: Ssn::ZERO, record_bytes: 0 });
+        if is_first {
+            self.publish_front();
+        }
         self.set_boundary();
         self.at = block.at() + CHUNK_HEADER;
         self.limit = block.at() + self.cold.pool.block_bytes(block) - RECORD_ALIGN;
@@ -319,21 +319,26 @@ impl LaneWriter {
                 self.retire(&chunk);
             }
         }
-        if let Some(front) = self.cold.chunks.front() {
-            self.cold.shared.floor.store(front.header.first.0, Ordering::Relaxed);
-            self.cold.shared.head.store(front.block.0, Ordering::Release);
-        }
+        self.publish_front();
         self.cold.settled = self.cold.settled.saturating_sub(count);
         self.set_boundary();
         self.reclaim();
+    }
+
+    /// Shows the chain as it begins now to cursors that are opened from here on.
+    pub(super) fn publish_front(&self) {
+        let front = self.cold.chunks.front();
+        self.cold.shared.floor.store(front.map_or(0, |chunk| chunk.header.first.0), Ordering::Relaxed);
+        // Release: a cursor that sees the head sees the header and the floor.
+        self.cold.shared.head.store(front.map_or(0, |chunk| chunk.block.0), Ordering::Release);
     }
 
     /// The lowest SSN that any cursor may need, after a new head and floor were published.
     ///
     /// Where nobody else has a handle on the lane there is no cursor and nobody to open one: then there is nothing to
     /// order, and the fence, which would wait for every store on its way, is left out.
-    fn lowest_pin(&self) -> u64 {
-        if Arc::strong_count(&self.cold.shared) == 1 {
+    pub(super) fn lowest_pin(&self) -> u64 {
+        if CountedArc::strong_count(&self.cold.shared) == 1 {
             // Acquire: pairs with the release with which the last handle was dropped, and so with its last reads.
             fence(Ordering::Acquire);
             return UNPINNED;
@@ -372,8 +377,15 @@ impl LaneWriter {
         }
     }
 
-    /// Gives the chunks that the lane kept for itself back to the pool: somebody else needs the memory.
+    /// Gives back to the pool what the lane doesn't need: the chunks that it kept for itself, and those that a cursor has
+    /// left since. Without this, memory that was acknowledged while a cursor was in it waits for the next acknowledgement.
     pub fn give_spares_back(&mut self) {
+        self.free_left();
+        self.empty_spares();
+    }
+
+    /// Gives the chunks that the lane kept for itself back to the pool: somebody else needs the memory.
+    pub(super) fn empty_spares(&mut self) {
         while let Some(block) = self.cold.spares.pop() {
             self.count_held(-(self.cold.pool.block_bytes(block) as isize));
             self.cold.pool.give_back(block);
@@ -400,6 +412,6 @@ impl Drop for LaneWriter {
         if self.lowest_pin() == UNPINNED {
             chunks.into_iter().for_each(|(block, _)| self.give_back(block));
         }
-        self.give_spares_back();
+        self.empty_spares();
     }
 }

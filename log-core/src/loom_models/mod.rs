@@ -1,0 +1,117 @@
+//! Models of everything that two threads share, run by loom under every interleaving (up to a number of preemptions) and
+//! every value that the memory orders allow.
+//!
+//! They run the code that ships over a memory in which each shared word is one of loom's atomics, and each word of a body
+//! one of its cells: a body that is read while it is written, or before that is known to be over, fails the model. Blocks
+//! are of 256 bytes, so that chunks are full after one or two records and are reused at once, and hold plausible records
+//! from the start. CONTRIBUTING.md says how to run the models, and which mistakes each was seen to catch.
+
+mod appending;
+mod collecting;
+mod dropping;
+mod releasing;
+mod reusing;
+mod truncating;
+
+use crate::arena::Arena;
+use crate::geometry::{BLOCK_BYTES_MIN, Geometry, HEADER_BYTES};
+use crate::lane::{Cursor, LaneWriter};
+use crate::nouns::{Epoch, Phase, Rank, Ssn};
+use crate::pool::{Pool, PoolOptions};
+use crate::record::{RECORD_ALIGN, SSN_AT, record_word};
+use crate::sync::Arc;
+use crate::{ChunkId, Disposition};
+
+const PEER: Rank = Rank(1);
+
+/// A body of which four fill a chunk.
+const QUARTER: usize = 16;
+/// A body of which two fill a chunk.
+const HALF: usize = 48;
+/// A body that fills a chunk.
+const WHOLE: usize = 112;
+
+const RETAIN: Disposition = Disposition::Retain { epoch: Epoch(1), phase: Phase(0) };
+
+fn check(model: impl Fn() + Send + Sync + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound.get_or_insert(3);
+    builder.max_branches = 100_000;
+    builder.check(model);
+}
+
+/// A pool of `blocks` ordinary chunks and nothing else, in a memory full of what could be records.
+fn pool(blocks: usize, cursors_max: usize) -> Arc<Pool> {
+    let memory_bytes_max = blocks * BLOCK_BYTES_MIN;
+    let options = PoolOptions { memory_bytes_max, chunk_bytes: BLOCK_BYTES_MIN, prefault_bytes: 0, cursors_max };
+    let mut geometry = Geometry::new(&options);
+    geometry.classes.truncate(1);
+    let stale = |at| if at % RECORD_ALIGN == SSN_AT { 1 } else { record_word(0, QUARTER) };
+    Pool::over(Arena::loom(HEADER_BYTES + memory_bytes_max, stale), geometry, options)
+}
+
+/// An empty lane in a pool of `blocks` chunks, with room for one cursor.
+fn lane(blocks: usize) -> LaneWriter {
+    LaneWriter::new(pool(blocks, 1), PEER)
+}
+
+/// A lane that has the records up to `last`, each in a chunk of its own.
+fn lane_with(blocks: usize, last: u64) -> LaneWriter {
+    let mut lane = lane(blocks);
+    (1..=last).for_each(|_| append(&mut lane, WHOLE));
+    lane
+}
+
+/// Word `index` of the body of record `ssn`, in its `version`: a re-execution sends other bytes.
+fn word(version: u64, ssn: u64, index: usize) -> u64 {
+    version << 32 | ssn << 8 | index as u64
+}
+
+fn append(lane: &mut LaneWriter, body: usize) {
+    append_version(lane, body, 0);
+}
+
+fn append_version(lane: &mut LaneWriter, body: usize, version: u64) {
+    let mut claim = lane.claim(0, body).expect("the pool has a block left");
+    let ssn = claim.ssn().0;
+    (0..body / 8).for_each(|index| claim.write_word(index, word(version, ssn, index)));
+    claim.commit();
+}
+
+fn release(lane: &mut LaneWriter, upto: u64) {
+    lane.acknowledge(Ssn(upto), Disposition::Release).expect("it was sent");
+}
+
+fn retain(lane: &mut LaneWriter, upto: u64) {
+    lane.acknowledge(Ssn(upto), RETAIN).expect("it was sent");
+}
+
+/// The chunks that are settled now.
+fn settle(lane: &mut LaneWriter) -> Vec<ChunkId> {
+    std::iter::from_fn(|| lane.poll_settled()).map(|settled| settled.chunk).collect()
+}
+
+/// The SSN and the version of the record at the cursor, whose body is that record's and nothing else.
+fn peek(cursor: &mut Cursor) -> Option<(u64, u64)> {
+    let (ssn, body) = cursor.peek_words()?;
+    let version = body[0] >> 32;
+    for (index, found) in body.iter().enumerate() {
+        assert_eq!(*found, word(version, ssn.0, index), "word {index} of {ssn}");
+    }
+    Some((ssn.0, version))
+}
+
+/// The SSNs of what is committed from the cursor on.
+fn read(cursor: &mut Cursor) -> Vec<u64> {
+    let mut ssns = Vec::new();
+    while let Some((ssn, _)) = peek(cursor) {
+        ssns.push(ssn);
+        cursor.advance();
+    }
+    ssns
+}
+
+/// All SSNs from `first` on without a gap, however many.
+fn assert_contiguous(ssns: &[u64], first: u64) {
+    assert!(ssns.iter().copied().eq((first..).take(ssns.len())), "{ssns:?} from {first} on");
+}

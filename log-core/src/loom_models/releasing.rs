@@ -1,0 +1,131 @@
+//! Released chunks, which are reused at once, beside cursors that are being opened and read.
+
+use loom::thread;
+
+use super::{WHOLE, append, assert_contiguous, check, lane, lane_with, pool, read, release};
+use crate::lane::{CursorError, LaneWriter};
+use crate::nouns::Ssn;
+
+/// A cursor on a record that is released meanwhile is refused, or sees every record from there on, whole: the chunks are
+/// not reused under it, whether the writer finds its pin or it finds the writer's new head and floor. When the cursor and
+/// the reader are gone, the writer sees that from the count of handles alone.
+#[test]
+fn a_cursor_is_refused_or_sees_everything_from_its_start() {
+    check(|| {
+        let mut lane = lane_with(4, 2);
+        let reader = lane.reader();
+        let reading = thread::spawn(move || match reader.open(Ssn(1)) {
+            Ok(mut cursor) => assert_contiguous(&read(&mut cursor), 1),
+            Err(CursorError::Gone { kept_from, .. }) => assert!(kept_from > Ssn(1)),
+            Err(error) => panic!("{error}"),
+        });
+        release(&mut lane, 1);
+        append(&mut lane, WHOLE);
+        release(&mut lane, 2);
+        append(&mut lane, WHOLE);
+        reading.join().expect("the reader ends");
+    });
+}
+
+/// As above, with a handle that stays: the writer can't conclude anything from the count of handles.
+#[test]
+fn a_cursor_is_refused_or_sees_everything_while_handles_remain() {
+    check(|| {
+        let mut lane = lane_with(3, 2);
+        let reader = lane.reader();
+        let kept = reader.clone();
+        let reading = thread::spawn(move || {
+            if let Ok(mut cursor) = reader.open(Ssn(1)) {
+                assert_contiguous(&read(&mut cursor), 1);
+            }
+        });
+        release(&mut lane, 1);
+        append(&mut lane, WHOLE);
+        reading.join().expect("the reader ends");
+        drop(kept);
+    });
+}
+
+/// A cursor on a record that is not acknowledged is never refused, although the chunk before it, through which it looks
+/// for its place, is freed and reused meanwhile.
+#[test]
+fn what_is_unacknowledged_is_never_gone() {
+    check(|| {
+        let mut lane = lane_with(4, 3);
+        let reader = lane.reader();
+        let reading = thread::spawn(move || {
+            let mut cursor = reader.open(Ssn(2)).expect("2 is not acknowledged");
+            let seen = read(&mut cursor);
+            assert_contiguous(&seen, 2);
+            assert!(seen.len() >= 2, "2 and 3 were there from the start: {seen:?}");
+        });
+        release(&mut lane, 1);
+        append(&mut lane, WHOLE);
+        reading.join().expect("the reader ends");
+    });
+}
+
+/// A cursor that is opened on a lane without chunks, while the writer fills, releases and reuses the first ones, misses
+/// nothing.
+#[test]
+fn a_cursor_opened_before_the_first_record_misses_none() {
+    check(|| {
+        let mut lane = lane(3);
+        let reader = lane.reader();
+        let reading = thread::spawn(move || {
+            if let Ok(mut cursor) = reader.open(Ssn(1)) {
+                assert_contiguous(&read(&mut cursor), 1);
+            }
+        });
+        append(&mut lane, WHOLE);
+        append(&mut lane, WHOLE);
+        release(&mut lane, 1);
+        append(&mut lane, WHOLE);
+        reading.join().expect("the reader ends");
+    });
+}
+
+/// What an open cursor has left behind is reused, and what it has not yet read is not, while it goes from chunk to chunk.
+#[test]
+fn chunks_are_reused_behind_a_cursor_and_never_under_it() {
+    check(|| {
+        let mut lane = lane_with(5, 3);
+        let reader = lane.reader();
+        let mut cursor = reader.open(Ssn(1)).expect("nothing is gone");
+        let reading = thread::spawn(move || {
+            let seen = read(&mut cursor);
+            assert_contiguous(&seen, 1);
+            assert!(seen.len() >= 3, "three were there from the start: {seen:?}");
+        });
+        release(&mut lane, 2);
+        append(&mut lane, WHOLE);
+        release(&mut lane, 3);
+        append(&mut lane, WHOLE);
+        reading.join().expect("the reader ends");
+        drop(reader);
+    });
+}
+
+/// A pin that one cursor gives up and another takes over at once still orders the first one's reads before the reuse of
+/// what it read.
+#[test]
+fn a_pin_that_changes_hands_covers_the_first_cursors_reads() {
+    check(|| {
+        let mut lane = LaneWriter::new(pool(3, 1), super::PEER);
+        append(&mut lane, WHOLE);
+        append(&mut lane, WHOLE);
+        let reader = lane.reader();
+        let mut first = reader.open(Ssn(1)).expect("nothing is gone");
+        let second = reader.clone();
+        let reading_first = thread::spawn(move || assert!(super::peek(&mut first).is_some()));
+        let reading_second = thread::spawn(move || match second.open(Ssn(2)) {
+            Ok(mut cursor) => assert_contiguous(&read(&mut cursor), 2),
+            Err(error) => assert!(matches!(error, CursorError::TooMany { .. }), "{error}"),
+        });
+        release(&mut lane, 1);
+        append(&mut lane, WHOLE);
+        reading_first.join().expect("the first reader ends");
+        reading_second.join().expect("the second reader ends");
+        drop(reader);
+    });
+}
