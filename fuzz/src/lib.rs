@@ -18,17 +18,19 @@
 mod collector;
 mod recv_window;
 mod send_window;
+mod shared_log;
 mod wire_header;
 
 pub use collector::collector;
+pub use shared_log::shared_log;
 pub use wire_header::wire_header;
 
 /// A fuzz body.
 pub type Body = fn(&[u8]);
 
 /// Every body with its name, which is also the name of its corpus and of its cargo-fuzz target.
-pub const BODIES: [(&str, Body); 3] =
-    [("wire_header", wire_header), ("ack_windows", ack_windows), ("collector", collector)];
+pub const BODIES: [(&str, Body); 4] =
+    [("wire_header", wire_header), ("ack_windows", ack_windows), ("collector", collector), ("shared_log", shared_log)];
 
 /// Both ends of a channel. An even first byte is about the receiving end, an odd one about the sending end.
 pub fn ack_windows(data: &[u8]) {

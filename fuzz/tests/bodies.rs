@@ -79,3 +79,15 @@ fn headers_with_bytes_changed_pass_too() {
         }
     }
 }
+
+/// Fifty changes are always noticed; one or two may not be.
+#[test]
+fn shared_logs_with_one_or_two_places_changed_pass_too() {
+    let seed = setting("COUNTERFOIL_FUZZ_SEED", 20110516);
+    let mut inputs = Inputs(seed);
+    for number in 0..setting("COUNTERFOIL_FUZZ_INPUTS", 3000) {
+        let len = 4 + 4 * (number % 3 == 0) as usize;
+        let input: Vec<u8> = (0..len).map(|_| (inputs.next_word() >> 32) as u8).collect();
+        run("shared_log", counterfoil_fuzz::shared_log, &input, &format!("change {number} of seed {seed}"));
+    }
+}

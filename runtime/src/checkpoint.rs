@@ -51,14 +51,8 @@ enum Section {
 }
 
 impl Section {
-    const ALL: [Section; 6] = [
-        Section::Application,
-        Section::Tables,
-        Section::Counters,
-        Section::Lane,
-        Section::Record,
-        Section::Unexpected,
-    ];
+    const ALL: [Section; 6] =
+        [Section::Application, Section::Tables, Section::Counters, Section::Lane, Section::Record, Section::Unexpected];
 
     fn from_number(number: u32) -> Option<Section> {
         Section::ALL.into_iter().find(|section| *section as u32 == number)
@@ -128,6 +122,8 @@ pub struct Counters {
     pub collectives: u64,
     /// The iteration that the program is in; 0 before the first.
     pub iteration: u64,
+    /// Messages logged so far, and their payload bytes.
+    pub logged: (u64, u64),
 }
 
 /// A lane as a checkpoint holds it.
@@ -288,9 +284,8 @@ impl CheckpointWriter {
         self.put(&(self.bytes + 12).to_le_bytes())?;
         self.put(&self.crc.to_le_bytes())?;
         let buffered = self.file.take().expect("the file is open until `commit`, which consumes the writer");
-        let file = buffered
-            .into_inner()
-            .map_err(|error| CheckpointError::io("write", &self.temporary)(error.into_error()))?;
+        let file =
+            buffered.into_inner().map_err(|error| CheckpointError::io("write", &self.temporary)(error.into_error()))?;
         file.sync_all().map_err(CheckpointError::io("sync", &self.temporary))?;
         fs::rename(&self.temporary, &self.path).map_err(CheckpointError::io("rename", &self.temporary))?;
         let directory = File::open(&self.directory).map_err(CheckpointError::io("open", &self.directory))?;

@@ -153,7 +153,8 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         writer.tables(tables)?;
         let trace = self.trace.counters().clone();
         let (collectives, iteration) = (self.collectives, self.iteration);
-        writer.counters(&Counters { trace, collectives, iteration })?;
+        let logged = (self.tally.messages_logged, self.tally.bytes_logged);
+        writer.counters(&Counters { trace, collectives, iteration, logged })?;
         for peer in 0..ranks {
             let next = self.next_ssn(peer);
             if next == Ssn::FIRST {

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Tally {
-    /// Messages that were appended to the log, those of re-executions included.
+    /// Messages that this incarnation has put into the log, or has found in the log that it took over.
     pub messages_logged: u64,
     /// Their payload bytes.
     pub bytes_logged: u64,

@@ -167,8 +167,11 @@ impl DemoReport {
 
     /// What was promised and not kept; empty if all is well.
     pub(super) fn problems(&self) -> Vec<String> {
-        let mut problems: Vec<String> =
-            self.kills_missed.iter().map(|kill| format!("kill {kill} never happened: its moment did not come")).collect();
+        let mut problems: Vec<String> = self
+            .kills_missed
+            .iter()
+            .map(|kill| format!("kill {kill} never happened: its moment did not come"))
+            .collect();
         let mut check = |good: bool, problem: &str| {
             if !good {
                 problems.push(problem.to_owned());
@@ -176,7 +179,10 @@ impl DemoReport {
         };
         check(self.verified != Some(false), "the answer is not the known one");
         check(self.digest_equal, "the result differs from that of the run without kills");
-        check(self.same_events != Some(false), "the ranks sent or received something else than in the run without kills");
+        check(
+            self.same_events != Some(false),
+            "the ranks sent or received something else than in the run without kills",
+        );
         check(self.recovered, "a killed rank did not come back to where it was");
         check(self.survivors_undisturbed, "a rank that was not killed went back");
         for (count, what) in [
@@ -205,20 +211,40 @@ impl DemoReport {
 
     fn write_text(&self, text: &mut String) -> std::fmt::Result {
         let yes = |good: bool| if good { "yes" } else { "NO" };
-        writeln!(text, "{} of class {} on {} ranks, {} log, seed {}", self.workload, self.class, self.ranks, self.tier, self.seed)?;
+        writeln!(
+            text,
+            "{} of class {} on {} ranks, {} log, seed {}",
+            self.workload, self.class, self.ranks, self.tier, self.seed
+        )?;
         writeln!(text)?;
         for kill in &self.kills {
             let who = if kill.planned.is_some() { "" } else { " by somebody else" };
             let RecoveryMs { detect, start, replay, catch_up } = kill.recovery_ms;
             let phase = |name: &str, time: Option<f64>| time.map(|time| format!("{name} {time:.1} ms"));
-            let phases =
-                [phase("noticed", detect), phase("restarted", start), phase("replayed", replay), phase("caught up", catch_up)];
+            let phases = [
+                phase("noticed", detect),
+                phase("restarted", start),
+                phase("replayed", replay),
+                phase("caught up", catch_up),
+            ];
             let phases: Vec<String> = phases.into_iter().flatten().collect();
-            writeln!(text, "  rank {} killed{who} in iteration {} (process {}): {}", kill.rank, kill.iteration, kill.pid, phases.join(", "))?;
+            writeln!(
+                text,
+                "  rank {} killed{who} in iteration {} (process {}): {}",
+                kill.rank,
+                kill.iteration,
+                kill.pid,
+                phases.join(", ")
+            )?;
         }
         let verified = self.verified.map_or("no answer is known", yes);
         writeln!(text, "  answer          {} (verified: {verified})", self.value)?;
-        writeln!(text, "  same result     {} (digest {}, as in the run without kills)", yes(self.digest_equal), self.digest)?;
+        writeln!(
+            text,
+            "  same result     {} (digest {}, as in the run without kills)",
+            yes(self.digest_equal),
+            self.digest
+        )?;
         if let Some(same) = self.same_events {
             writeln!(text, "  same events     {} (every send and delivery, as in the run without kills)", yes(same))?;
         }
@@ -238,10 +264,18 @@ impl DemoReport {
             self.sends_repeated
         )?;
         if self.checkpoints + self.choices_logged > 0 {
-            writeln!(text, "  also            {} checkpoints, {} choices recorded", self.checkpoints, self.choices_logged)?;
+            writeln!(
+                text,
+                "  also            {} checkpoints, {} choices recorded",
+                self.checkpoints, self.choices_logged
+            )?;
         }
         if self.logging_stopped > 0 {
-            writeln!(text, "  WARNING         {} ranks ran out of log memory: not recoverable from there", self.logging_stopped)?;
+            writeln!(
+                text,
+                "  WARNING         {} ranks ran out of log memory: not recoverable from there",
+                self.logging_stopped
+            )?;
         }
         writeln!(text, "  time            {:.1} ms, {:.1} ms without kills", self.wall_ms, self.reference_wall_ms)
     }
@@ -258,14 +292,14 @@ fn value(value: &Value) -> String {
 /// One rank that has a wrong answer spoils it; `None` if no rank knows the answer.
 fn verified(outcomes: &[Outcome]) -> Option<bool> {
     let known: Vec<bool> = outcomes.iter().filter_map(|outcome| outcome.verified).collect();
-    (!known.is_empty()).then(|| known.iter().fold(true, |so_far, verified| so_far && *verified))
+    (!known.is_empty()).then(|| known.iter().all(|verified| *verified))
 }
 
 /// The last death of each rank must have been recovered from.
 fn recovered(deaths: &[DeathReport]) -> bool {
-    deaths.iter().enumerate().fold(true, |so_far, (index, death)| {
+    deaths.iter().enumerate().all(|(index, death)| {
         let died_again = deaths[index + 1..].iter().any(|later| later.rank == death.rank);
-        so_far && (died_again || death.recovery.catch_up.is_some())
+        died_again || death.recovery.catch_up.is_some()
     })
 }
 

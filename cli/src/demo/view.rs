@@ -24,7 +24,8 @@ impl View {
             return View::Lines;
         }
         let all = MultiProgress::new();
-        let plain = |template: &str| ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
+        let plain =
+            |template: &str| ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
         let heading = all.add(ProgressBar::new(0).with_style(plain("{msg}")));
         heading.set_message(format!("{title}: {} of class {} on {ranks} ranks", workload.name(), workload.class()));
         let style = plain("  {prefix:>8} {bar:32.cyan/blue} {pos:>4}/{len:<4} {msg}").progress_chars("=> ");
@@ -41,6 +42,8 @@ impl View {
     pub(super) fn finish(&mut self) {
         if let View::Bars { title, ranks, .. } = self {
             ranks.iter().chain([&*title]).for_each(ProgressBar::abandon);
+            // The bars leave the cursor at the end of the last one.
+            eprintln!();
         }
     }
 
@@ -82,7 +85,9 @@ impl Observer for View {
                 let by_whom = if planned { "killed" } else { "killed by somebody else" };
                 self.say(rank, format!("{by_whom} in iteration {iteration}"));
             }
-            Progress::Restored { rank, epoch } => self.say(rank, format!("restored from the checkpoint of epoch {epoch}")),
+            Progress::Restored { rank, epoch } => {
+                self.say(rank, format!("restored from the checkpoint of epoch {epoch}"))
+            }
             Progress::ReplayComplete { rank } => self.say(rank, "replay received, catching up".to_owned()),
             Progress::CaughtUp { rank } => self.say(rank, "caught up".to_owned()),
             Progress::Done { rank } => {

@@ -10,7 +10,12 @@ fn message(ssn: u64) -> Message {
 }
 
 fn counters() -> Counters {
-    Counters { trace: TraceCounters { events: 17, sent: vec![4, 0, 5] }, collectives: 3, iteration: 2 }
+    Counters {
+        trace: TraceCounters { events: 17, sent: vec![4, 0, 5] },
+        collectives: 3,
+        iteration: 2,
+        logged: (9, 900),
+    }
 }
 
 fn write(directory: &Path, epoch: Epoch) {
@@ -104,7 +109,8 @@ fn every_changed_byte_and_every_cut_is_an_error() {
 fn a_damaged_one_is_not_passed_over_for_an_older() {
     let directory = tempfile::tempdir().unwrap();
     write(directory.path(), Epoch(2));
-    fs::write(directory.path().join(file_name(RANK, Epoch(3))), b"not a checkpoint at all, but long enough for one").unwrap();
+    fs::write(directory.path().join(file_name(RANK, Epoch(3))), b"not a checkpoint at all, but long enough for one")
+        .unwrap();
     assert!(matches!(read(directory.path()), Err(CheckpointError::Damaged { .. })));
 }
 

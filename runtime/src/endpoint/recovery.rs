@@ -55,8 +55,8 @@ impl Recovery {
     }
 
     fn is_replayed(&self) -> bool {
-        let each = self.debts.iter().zip(&self.received);
-        each.fold(true, |so_far, (debt, received)| so_far && debt.is_some_and(|debt| *received >= debt.to_receive))
+        let mut each = self.debts.iter().zip(&self.received);
+        each.all(|(debt, received)| debt.is_some_and(|debt| *received >= debt.to_receive))
     }
 }
 

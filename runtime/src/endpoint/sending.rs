@@ -113,6 +113,8 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         let outgoing = self.protocol.handle_send(envelope)?;
         let ssn = self.log.repeat(envelope.destination, payload)?;
         debug_assert_eq!(ssn, outgoing.header.ssn(), "log and protocol count alike");
+        self.tally.messages_logged += 1;
+        self.tally.bytes_logged += payload.len() as u64;
         self.tally.sends_repeated += 1;
         Ok(outgoing.header)
     }

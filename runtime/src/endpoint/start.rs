@@ -140,6 +140,10 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
             // Nothing is posted yet, so each is kept.
             let _ = self.matching.handle_message(message);
         }
+        if self.settings.tier == LogTier::ProcessCrashSafe {
+            // They are in the log that was taken over; what comes after them is found there, one by one.
+            (self.tally.messages_logged, self.tally.bytes_logged) = image.counters.logged;
+        }
         self.trace.restore(image.counters.trace)?;
         self.collectives = image.counters.collectives;
         self.iteration = image.counters.iteration;

@@ -13,7 +13,7 @@ use crate::settings::{LogKeep, LogOnFull, LogTier, RankSettings};
 use crate::{Error, Tally};
 
 const RANKS: u32 = 3;
-const ROUNDS: u64 = 4;
+const ROUNDS: u64 = 3;
 
 fn settings(tier: LogTier) -> RankSettings {
     RankSettings { tier, log_bytes_max: 16 << 20, ..RankSettings::new(RANKS) }
@@ -178,7 +178,11 @@ where
     B: Fn(&mut dyn Communicator) -> Result<(), Error> + Sync,
 {
     ThreadJob::new(RankSettings { ranks: 2, ..settings }).run(|endpoint, _| {
-        if endpoint.rank() == 0 { zero(endpoint)? } else { one(endpoint)? }
+        if endpoint.rank() == 0 {
+            zero(endpoint)?
+        } else {
+            one(endpoint)?
+        }
         Ok(End::Result(Vec::new()))
     })
 }
@@ -186,11 +190,7 @@ where
 #[test]
 fn a_sender_waits_for_room_until_the_receiver_has_acknowledged() {
     // 100 times what fits into the log.
-    let settings = RankSettings {
-        log_bytes_max: 1 << 20,
-        keep: LogKeep::Acked,
-        ..settings(LogTier::Volatile)
-    };
+    let settings = RankSettings { log_bytes_max: 1 << 20, keep: LogKeep::Acked, ..settings(LogTier::Volatile) };
     let message = vec![7; 100_000];
     let sent = pair(
         settings,
@@ -202,11 +202,7 @@ fn a_sender_waits_for_room_until_the_receiver_has_acknowledged() {
 
 #[test]
 fn a_full_log_is_an_error_that_names_the_holder() {
-    let settings = RankSettings {
-        log_bytes_max: 1 << 20,
-        on_full: LogOnFull::Fail,
-        ..settings(LogTier::Volatile)
-    };
+    let settings = RankSettings { log_bytes_max: 1 << 20, on_full: LogOnFull::Fail, ..settings(LogTier::Volatile) };
     let message = vec![7; 100_000];
     let error = pair(
         settings,
@@ -238,11 +234,8 @@ fn a_log_that_stays_full_is_an_error_after_the_wait() {
 
 #[test]
 fn a_log_that_stops_goes_on_and_says_so() {
-    let settings = RankSettings {
-        log_bytes_max: 1 << 20,
-        on_full: LogOnFull::StopLogging,
-        ..settings(LogTier::Volatile)
-    };
+    let settings =
+        RankSettings { log_bytes_max: 1 << 20, on_full: LogOnFull::StopLogging, ..settings(LogTier::Volatile) };
     let message = vec![7; 100_000];
     let (_, tally) = pair(
         settings,

@@ -107,13 +107,11 @@ impl Connection {
         let mut at = 0;
         while self.inbox.len() - at >= WireHeader::LEN {
             let peer = self.peer;
-            let header = *WireHeader::parse(&self.inbox[at..]).map_err(|source| TransportError::Header { peer, source })?;
+            let header =
+                *WireHeader::parse(&self.inbox[at..]).map_err(|source| TransportError::Header { peer, source })?;
             let len = usize::try_from(header.payload_len()).ok().filter(|&len| len <= frame_bytes_max);
-            let len = len.ok_or(TransportError::FrameTooLong {
-                peer,
-                len: header.payload_len(),
-                max: frame_bytes_max,
-            })?;
+            let len =
+                len.ok_or(TransportError::FrameTooLong { peer, len: header.payload_len(), max: frame_bytes_max })?;
             let body_at = at + WireHeader::LEN;
             match self.inbox.get(body_at..body_at + len) {
                 Some(body) => {

@@ -3,7 +3,7 @@
 //! A job has two: one in memory (`/dev/shm`) for sockets, shared-memory logs and traces, one on disk for
 //! checkpoints. Compute nodes have several users, so both are created exclusively with mode 0700 and never reached
 //! through a link; one that another user owns is refused. Each holds a file `launcher.lock` that the launcher keeps
-//! locked for as long as it lives: this, and not a process id, is how [`clean`](super::clean) proves it dead.
+//! locked for as long as it lives: this, and not a process id, is how [`clean`](super::clean()) proves it dead.
 
 use std::fs::{self, File};
 use std::hash::{BuildHasher, Hasher, RandomState};

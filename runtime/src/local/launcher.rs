@@ -31,7 +31,7 @@ const IDLE: Duration = Duration::from_millis(100);
 #[derive(Clone, Debug)]
 pub struct JobOptions {
     /// The program that is a rank, and its first arguments. It is started with `--job`, `--rank`, `--incarnation` and
-    /// `--launcher` after them, and calls [`join`](super::join).
+    /// `--launcher` after them, and calls [`join`](super::join()).
     pub command: Vec<OsString>,
     /// What the ranks share.
     pub settings: RankSettings,
@@ -227,7 +227,8 @@ impl<'a> Launcher<'a> {
 
     /// Waits until something is ready, or until something is due.
     fn wait(&mut self) -> Result<Vec<Ready>, LaunchError> {
-        let timeout = self.strikes.next_due().map_or(IDLE, |due| due.saturating_duration_since(Instant::now()).min(IDLE));
+        let timeout =
+            self.strikes.next_due().map_or(IDLE, |due| due.saturating_duration_since(Instant::now()).min(IDLE));
         let (mut fds, mut ready) = (Vec::new(), Vec::new());
         let mut add = |fd, flags, source| {
             fds.push(PollFd::from_borrowed_fd(fd, flags));

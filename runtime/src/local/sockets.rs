@@ -15,7 +15,9 @@ use bytes::Bytes;
 use counterfoil_ack_piggyback::WireHeader;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, connect, listen, socket_with};
+use rustix::net::{
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, connect, listen, socket_with,
+};
 
 use super::connection::{Connection, ReadOutcome};
 use super::control::{Control, ToLauncher, ToRank};
@@ -167,7 +169,11 @@ impl LocalTransport {
         let Some(peer) = self.peers.get_mut(greeting.rank as usize) else { return Ok(None) };
         let expected = stranger.called.is_none_or(|called| called == (greeting.rank, greeting.incarnation));
         if !expected || greeting.rank == self.rank || greeting.incarnation < peer.incarnation {
-            tracing::debug!(rank = greeting.rank, incarnation = greeting.incarnation, "nobody lives at this connection");
+            tracing::debug!(
+                rank = greeting.rank,
+                incarnation = greeting.incarnation,
+                "nobody lives at this connection"
+            );
             return Ok(None);
         }
         if peer.connection.take().is_some() {
@@ -295,7 +301,8 @@ impl Transport for LocalTransport {
     }
 
     fn greet(&mut self, peer: u32, incarnation: u32, hello: &[u8]) -> Result<(), TransportError> {
-        let greeting = Greeting { rank: self.rank, incarnation: self.incarnation, hello: Bytes::copy_from_slice(hello) };
+        let greeting =
+            Greeting { rank: self.rank, incarnation: self.incarnation, hello: Bytes::copy_from_slice(hello) };
         let peer = &mut self.peers[peer as usize];
         match &mut peer.connection {
             Some(connection) if peer.incarnation == incarnation => connection.greet(&greeting.encode()),

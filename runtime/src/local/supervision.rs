@@ -9,6 +9,7 @@ use super::kills::KillPoint;
 use super::launcher::Launcher;
 use super::report::{DeathReport, JobReport, LaunchError, Progress, RecoveryClock, RecoveryTimes};
 use crate::oracle::{Timeline, read_timelines};
+use crate::settings::LogTier;
 
 /// Longest wait for ranks to end when everybody is done.
 const FINISH_WAIT_MAX: Duration = Duration::from_secs(20);
@@ -25,9 +26,15 @@ impl Launcher<'_> {
         let Some(process) = slot.process.take() else { return Ok(()) };
         slot.control = None;
         slot.welcomed = false;
-        self.past += take(&mut slot.tally);
+        let mut tally = take(&mut slot.tally);
+        let is_over = self.finishing.is_some();
+        if self.options.settings.tier == LogTier::ProcessCrashSafe && !is_over {
+            // Its replacement takes the log over, and counts what is in it.
+            (tally.messages_logged, tally.bytes_logged) = (0, 0);
+        }
+        self.past += tally;
         let (number, incarnation) = (rank as u32, slot.incarnation);
-        if self.finishing.is_some() && slot.outcome.is_some() && slot.failure.is_none() {
+        if is_over && slot.outcome.is_some() && slot.failure.is_none() {
             if !status.success() {
                 // All that it had to give is here.
                 tracing::warn!(rank, %status, "a rank ended in another way than asked to, after it was done");
@@ -172,9 +179,9 @@ impl Launcher<'_> {
             death
         });
         let deaths: Vec<DeathReport> = deaths.collect();
-        let survivors = self.slots.iter().filter(|slot| slot.incarnation == 0);
+        let mut survivors = self.slots.iter().filter(|slot| slot.incarnation == 0);
         Ok(JobReport {
-            survivors_undisturbed: survivors.fold(true, |so_far, slot| so_far && !slot.went_back),
+            survivors_undisturbed: survivors.all(|slot| !slot.went_back),
             outcomes: self.slots.into_iter().map(|slot| slot.outcome.unwrap_or_default()).collect(),
             tally: self.past,
             deaths,

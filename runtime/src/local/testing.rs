@@ -66,7 +66,13 @@ impl ThreadJob {
         let root = tempfile::Builder::new().prefix("cft").tempdir_in("/tmp").unwrap();
         let job = JobDirectory::create(root.path(), root.path()).unwrap();
         let alive = Mutex::new(vec![None; settings.ranks as usize]);
-        ThreadJob { settings: RankSettings { trace: true, ..settings }, job, _root: root, alive, launchers: Mutex::new(Some(HashMap::new())) }
+        ThreadJob {
+            settings: RankSettings { trace: true, ..settings },
+            job,
+            _root: root,
+            alive,
+            launchers: Mutex::new(Some(HashMap::new())),
+        }
     }
 
     /// An incarnation of a rank, connected to those that live.
@@ -76,8 +82,7 @@ impl ThreadJob {
         let listener = LocalTransport::listen(paths, rank, incarnation)?;
         let (ours, theirs) = UnixStream::pair().unwrap();
         let (control, launcher) = (Control::new(ours).unwrap(), Control::new(theirs).unwrap());
-        let transport =
-            LocalTransport::new((rank, incarnation), ranks, paths.clone(), control, listener, 64 << 20)?;
+        let transport = LocalTransport::new((rank, incarnation), ranks, paths.clone(), control, listener, 64 << 20)?;
         let policy = AckPolicy::default();
         let config = Config { rank: Rank(rank), ranks, incarnation: Incarnation(incarnation), policy };
         let options = EndpointOptions {

@@ -1,0 +1,259 @@
+//! The real program, real processes, real kills.
+#![allow(clippy::unwrap_used, reason = "all of this is tests, the parts that they share included")]
+
+mod program;
+
+use program::{Ended, Place, is_alive, send, wait_until};
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+/// Runs the demo with these arguments, which has to go well and to leave nothing.
+fn good(arguments: &[&str]) -> Value {
+    let place = Place::new();
+    let mut arguments = arguments.to_vec();
+    arguments.push("--json");
+    let report = place.demo(&arguments).right_report();
+    assert_eq!(place.left_behind(), Vec::<String>::new());
+    report
+}
+
+fn kills(report: &Value) -> Vec<(u64, u64)> {
+    let kills = report["kills"].as_array().unwrap().iter();
+    kills.map(|kill| (kill["rank"].as_u64().unwrap(), kill["iteration"].as_u64().unwrap())).collect()
+}
+
+#[test]
+fn the_default_kills_rank_2_in_iteration_7_of_cg_on_4_ranks() {
+    let report = good(&[]);
+    assert_eq!((&report["workload"], &report["ranks"], &report["class"]), (&json!("cg"), &json!(4), &json!("S")));
+    assert_eq!(kills(&report), [(2, 7)]);
+    assert_eq!(report["kills"][0]["between_first_and_last_message"], true);
+    assert_eq!((&report["same_events"], &report["checkpoints"]), (&json!(true), &json!(0)));
+    for count in ["messages_logged", "messages_replayed", "duplicates_dropped"] {
+        assert!(report[count].as_u64().unwrap() > 0, "{count}");
+    }
+    for phase in ["detect", "start", "replay", "catch_up"] {
+        assert!(report["recovery_ms"][phase].as_f64().is_some(), "{phase}");
+    }
+    let value: f64 = report["value"].as_str().unwrap().parse().unwrap();
+    assert!((value - 8.597_177_507_864_8).abs() < 1e-10);
+}
+
+#[test]
+fn every_workload_recovers_on_both_tiers_with_and_without_checkpoints() {
+    for workload in ["cg", "ring", "master-worker"] {
+        for tier in ["volatile", "process-crash-safe"] {
+            for checkpoints in [&[][..], &["--checkpoint-every", "3"]] {
+                let mut arguments = vec!["--workload", workload, "--tier", tier, "--kill", "1@5"];
+                arguments.extend(checkpoints);
+                let report = good(&arguments);
+                assert_eq!(kills(&report), [(1, 5)], "{arguments:?}");
+                assert_eq!(report["checkpoints"].as_u64().unwrap() > 0, !checkpoints.is_empty());
+            }
+        }
+    }
+}
+
+#[test]
+fn two_ranks_die_at_once() {
+    for tier in ["volatile", "process-crash-safe"] {
+        let report = good(&["--tier", tier, "--kill", "1@6", "--kill", "2@6"]);
+        let mut kills = kills(&report);
+        kills.sort_unstable();
+        assert_eq!(kills, [(1, 6), (2, 6)]);
+    }
+}
+
+#[test]
+fn all_ranks_die() {
+    for tier in ["volatile", "process-crash-safe"] {
+        let all = ["--kill", "0@6", "--kill", "1@6", "--kill", "2@6", "--kill", "3@6"];
+        assert_eq!(kills(&good(&[&["--tier", tier][..], &all].concat())).len(), 4);
+        let with_checkpoints = ["--tier", tier, "--checkpoint-every", "4"];
+        assert_eq!(kills(&good(&[&with_checkpoints[..], &all].concat())).len(), 4);
+    }
+}
+
+#[test]
+fn the_same_rank_dies_again_and_again() {
+    let report = good(&["--workload", "ring", "--kill", "2@9", "--kill", "2@9", "--kill", "2@4", "--kill", "2@30"]);
+    assert_eq!(kills(&report), [(2, 4), (2, 9), (2, 9), (2, 30)]);
+    let incarnations: Vec<&Value> =
+        report["kills"].as_array().unwrap().iter().map(|kill| &kill["incarnation"]).collect();
+    assert_eq!(incarnations, [0, 1, 2, 3]);
+}
+
+#[test]
+fn a_rank_dies_while_another_is_being_recovered() {
+    for workload in ["cg", "ring", "master-worker"] {
+        let report = good(&["--workload", workload, "--kill", "2@6", "--kill", "1@recovery:2"]);
+        let victims: Vec<u64> = kills(&report).iter().map(|kill| kill.0).collect();
+        assert_eq!(victims, [2, 1]);
+    }
+}
+
+#[test]
+fn a_rank_dies_while_it_is_being_recovered_itself() {
+    let report = good(&["--kill", "2@6", "--kill", "2@recovery:2"]);
+    let victims: Vec<u64> = kills(&report).iter().map(|kill| kill.0).collect();
+    assert_eq!(victims, [2, 2]);
+    assert_eq!(report["kills"][0]["recovery_ms"]["catch_up"], Value::Null);
+}
+
+#[test]
+fn a_job_of_one_rank_recovers_from_itself() {
+    assert_eq!(kills(&good(&["--ranks", "1", "--workload", "ring", "--kill", "0@11"])), [(0, 11)]);
+}
+
+#[test]
+fn a_rank_that_somebody_else_kills_is_replaced_too() {
+    // Before its first word, amid everything, or after its last: wherever it lands.
+    for workload in ["cg", "ring", "master-worker"] {
+        let place = Place::new();
+        let demo = place.start(&["--json", "--no-kills", "--workload", workload, "--class", "W"]);
+        for victim in demo.await_ranks(4) {
+            send(victim, Signal::KILL);
+        }
+        demo.wait().right_report();
+        assert_eq!(place.left_behind(), Vec::<String>::new());
+    }
+}
+
+#[test]
+fn when_the_launcher_is_killed_no_process_is_left_and_clean_removes_its_files() {
+    let place = Place::new();
+    let demo = place.start(&["--class", "A"]);
+    let ranks = demo.freeze(&place, 4);
+    demo.signal(Signal::KILL);
+    demo.wait();
+    wait_until("all ranks have died with their launcher", || !ranks.iter().any(|pid| is_alive(*pid)));
+    assert_eq!(place.left_behind().len(), 2);
+    let cleaned = place.clean();
+    assert!(cleaned.status.success());
+    let cleaned: Value = serde_json::from_slice(&cleaned.stdout).unwrap();
+    let removed = cleaned["removed"].as_array().unwrap();
+    assert!(place.left_behind().is_empty() && removed.len() >= 2, "{cleaned}");
+}
+
+#[test]
+fn clean_leaves_a_living_job_alone() {
+    let place = Place::new();
+    let demo = place.start(&["--class", "A", "--json"]);
+    demo.freeze(&place, 4);
+    let cleaned = place.clean();
+    demo.signal(Signal::CONT);
+    let cleaned: Value = serde_json::from_slice(&cleaned.stdout).unwrap();
+    let here = place.path().to_str().unwrap();
+    let mentions = |list: &str| cleaned[list].to_string().contains(here);
+    assert!(mentions("live") && !mentions("removed"), "{cleaned}");
+    demo.wait().right_report();
+}
+
+#[test]
+fn a_signal_ends_the_job_and_leaves_nothing() {
+    for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
+        let place = Place::new();
+        let demo = place.start(&["--class", "A"]);
+        let ranks = demo.await_ranks(4);
+        demo.signal(signal);
+        let ended = demo.wait();
+        assert_eq!(ended.code, Some(1), "{}", ended.stderr);
+        assert!(ended.stderr.contains("interrupted"), "{}", ended.stderr);
+        assert!(!ranks.iter().any(|pid| is_alive(*pid)));
+        assert_eq!(place.left_behind(), Vec::<String>::new());
+    }
+}
+
+/// Runs the demo with these arguments, which must be refused.
+fn bad(arguments: &[&str], code: i32) -> Ended {
+    let place = Place::new();
+    let ended = place.demo(arguments);
+    assert_eq!(ended.code, Some(code), "{arguments:?}: {}", ended.stderr);
+    assert_eq!(place.left_behind(), Vec::<String>::new(), "{arguments:?}");
+    ended
+}
+
+#[test]
+fn what_makes_no_sense_is_refused_with_exit_code_2() {
+    for (arguments, says) in [
+        (&["--ranks", "0"][..], "at least one rank"),
+        (&["--ranks", "x"], "invalid"),
+        (&["--workload", "fft"], "no workload"),
+        (&["--class", "Z"], "no class"),
+        (&["--ranks", "3"], "power of two"),
+        (&["--workload", "master-worker", "--ranks", "1"], "at least 2"),
+        (&["--kill", "4@1"], "no rank 4"),
+        (&["--kill", "1@recovery:4"], "no rank 4"),
+        (&["--kill", "2"], "RANK@ITERATION"),
+        (&["--kill", "2@0"], "from 1"),
+        (&["--kill", "two@7"], "not a rank"),
+        (&["--budget", "100"], "--budget"),
+        (&["--budget", "1XB"], "not a unit"),
+        (&["--checkpoint-every", "0"], "checkpoint-every"),
+        (&["--tier", "paper"], "tier"),
+    ] {
+        let ended = bad(arguments, 2);
+        assert!(ended.stderr.contains(says), "{arguments:?}: {}", ended.stderr);
+        assert_eq!(ended.stdout, "");
+    }
+}
+
+#[test]
+fn a_kill_whose_moment_never_comes_is_said_with_exit_code_1() {
+    let ended = bad(&["--kill", "2@99", "--kill", "1@3"], 1);
+    assert!(ended.stderr.contains("2@99") && ended.stderr.contains("never happened"), "{}", ended.stderr);
+    let ended = bad(&["--no-kills", "--kill", "2@99"], 2);
+    assert!(ended.stderr.contains("cannot be used with"), "{}", ended.stderr);
+}
+
+#[test]
+fn a_log_too_small_for_one_message_is_an_error_that_says_so() {
+    // The ring's largest token has 200,000 bytes.
+    let ended = bad(&["--workload", "ring", "--budget", "100KiB"], 1);
+    assert!(ended.stderr.contains("can never fit"), "{}", ended.stderr);
+}
+
+#[test]
+fn a_log_without_room_fails_or_stops_as_asked() {
+    let ended = bad(&["--workload", "ring", "--budget", "1MiB", "--on-full", "fail"], 1);
+    assert!(ended.stderr.contains("the log is full"), "{}", ended.stderr);
+    let report = good(&["--workload", "ring", "--budget", "1MiB", "--on-full", "stop-logging", "--no-kills"]);
+    assert!(report["logging_stopped"].as_u64().unwrap() > 0);
+    // Checkpoints make room.
+    good(&["--workload", "ring", "--budget", "2MiB", "--checkpoint-every", "1"]);
+}
+
+#[test]
+fn what_was_not_kept_cannot_be_replayed_and_is_said() {
+    let ended = bad(&["--keep", "acked", "--kill", "2@9"], 1);
+    assert!(ended.stderr.contains("cannot be replayed"), "{}", ended.stderr);
+}
+
+#[test]
+fn directories_that_cannot_be_used_are_refused() {
+    let place = Place::new();
+    let missing = place.path().join("missing");
+    let run = |option: &str, value: &str| {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_counterfoil"));
+        let output = command.args(["demo", option, value]).output().unwrap();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    let (code, stderr) = run("--shm-dir", missing.to_str().unwrap());
+    assert!(code == Some(1) && stderr.contains("missing"), "{stderr}");
+    let (code, stderr) = run("--checkpoint-dir", missing.to_str().unwrap());
+    assert!(code == Some(1) && stderr.contains("missing"), "{stderr}");
+    let long = place.path().join("x".repeat(100));
+    std::fs::create_dir(&long).unwrap();
+    let (code, stderr) = run("--shm-dir", long.to_str().unwrap());
+    assert!(code == Some(1) && stderr.contains("shorter directory"), "{stderr}");
+    assert_eq!(std::fs::read_dir(long).unwrap().count(), 0);
+}
+
+#[test]
+fn the_summary_for_people_says_what_happened() {
+    let ended = Place::new().demo(&["--seed", "77"]);
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    for words in ["rank 2 killed in iteration 7", "verified: yes", "0 lost", "undisturbed", "seed 77"] {
+        assert!(ended.stdout.contains(words), "{words}: {}", ended.stdout);
+    }
+}

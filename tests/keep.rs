@@ -1,0 +1,146 @@
+//! How long acknowledged messages are kept.
+#![forbid(unsafe_code)]
+#![allow(clippy::unwrap_used)]
+
+use std::path::{Path, PathBuf};
+
+use counterfoil::ack::Ack;
+use counterfoil::{CursorError, Epoch, Keep, Log, Options, Phase, Rank, Ssn, Tier, create_private_dir};
+
+const PEER: Rank = Rank(1);
+const SENT: u64 = 2000;
+
+fn private_dir(parent: &Path) -> PathBuf {
+    let dir = parent.join("job");
+    create_private_dir(&dir).unwrap();
+    dir
+}
+
+/// A log in either tier, with [`SENT`] messages of which the first 1,500 are acknowledged.
+fn each_tier(keep: Keep, test: impl Fn(Log)) {
+    for tier in [Tier::Volatile, Tier::ProcessCrashSafe] {
+        let parent = tempfile::tempdir().unwrap();
+        let mut options = Options::new(Rank(0), 2);
+        (options.tier, options.keep) = (tier, keep);
+        (options.memory_bytes_max, options.chunk_bytes) = (1 << 20, 4096);
+        options.dir = (tier == Tier::ProcessCrashSafe).then(|| private_dir(parent.path()));
+        let mut log = Log::create(options).unwrap();
+        for ssn in 1..=SENT {
+            let mut claim = log.try_claim(PEER, 8, 100).unwrap();
+            claim.prefix_mut().copy_from_slice(&ssn.to_le_bytes());
+            claim.payload_mut().fill(ssn as u8);
+            assert_eq!(claim.commit(), Ssn(ssn));
+        }
+        for (upto, epoch) in [(700, 1), (1500, 2)] {
+            log.acknowledge(PEER, Ack { ssn: Ssn(upto), epoch: Epoch(epoch) }, Phase(3)).unwrap();
+        }
+        assert_eq!(log.acked(PEER), Ssn(1500));
+        test(log);
+    }
+}
+
+/// The SSNs that a replay from `from` sends, after a look at their bytes.
+fn replayed(log: &mut Log, from: u64) -> Result<Vec<u64>, CursorError> {
+    let mut cursor = log.cursor(PEER, Ssn(from))?;
+    let mut ssns = Vec::new();
+    while let Some(record) = cursor.peek() {
+        let ssn = record.ssn().0;
+        assert_eq!((record.prefix(), record.payload()), (&ssn.to_le_bytes()[..], &[ssn as u8; 100][..]));
+        ssns.push(ssn);
+        cursor.advance();
+    }
+    Ok(ssns)
+}
+
+fn expect_all_from(log: &mut Log, from: u64) {
+    assert_eq!(replayed(log, from), Ok((from..=SENT).collect()));
+}
+
+#[test]
+fn keep_acked_keeps_what_is_not_acknowledged() {
+    each_tier(Keep::Acked, |mut log| {
+        let used = log.stats().used_bytes;
+        assert!(used < 500 * (16 + 112) + 16 * 4096, "{used} bytes");
+        assert_eq!(log.stats().holders, []);
+        assert!(matches!(replayed(&mut log, 1), Err(CursorError::Gone { asked: Ssn(1), .. })));
+        expect_all_from(&mut log, 1501);
+    });
+}
+
+#[test]
+fn keep_checkpoint_keeps_until_a_checkpoint_of_the_receiver_covers_it() {
+    each_tier(Keep::Checkpoint, |mut log| {
+        expect_all_from(&mut log, 1);
+        assert_eq!(log.collect().chunks, 0, "no checkpoint, nothing to collect");
+        let before = log.stats();
+        assert_eq!((before.holders.len(), before.holders[0].lane, before.holders[0].since), (1, PEER, Ssn(1)));
+
+        log.receiver_covered(PEER, Epoch(2), Ssn(700)).unwrap();
+        assert!(log.collect().chunks >= 20);
+        assert!(matches!(replayed(&mut log, 1), Err(CursorError::Gone { .. })));
+        expect_all_from(&mut log, 701);
+        assert!(log.stats().used_bytes < before.used_bytes);
+
+        // A checkpoint says what was received, too: nothing has to be acknowledged before.
+        log.receiver_covered(PEER, Epoch(3), Ssn(SENT)).unwrap();
+        log.collect();
+        assert_eq!(log.acked(PEER), Ssn(SENT));
+        assert_eq!(log.stats().holders, []);
+    });
+}
+
+#[test]
+fn an_older_checkpoint_than_the_last_one_changes_nothing() {
+    each_tier(Keep::Checkpoint, |mut log| {
+        log.receiver_covered(PEER, Epoch(3), Ssn(1500)).unwrap();
+        log.collect();
+        let stats = log.stats();
+        log.receiver_covered(PEER, Epoch(2), Ssn(700)).unwrap();
+        log.receiver_covered(PEER, Epoch(2), Ssn::ZERO).unwrap();
+        log.collect();
+        assert_eq!(log.stats(), stats);
+        expect_all_from(&mut log, 1501);
+    });
+}
+
+#[test]
+fn keep_all_keeps_everything_whatever_is_covered() {
+    each_tier(Keep::All, |mut log| {
+        log.receiver_covered(PEER, Epoch(3), Ssn(SENT)).unwrap();
+        assert_eq!(log.collect().chunks, 0);
+        expect_all_from(&mut log, 1);
+    });
+}
+
+#[test]
+fn what_was_never_sent_can_be_neither_acknowledged_nor_covered() {
+    for keep in [Keep::Acked, Keep::Checkpoint, Keep::All] {
+        each_tier(keep, |mut log| {
+            let beyond = Ssn(SENT + 1);
+            assert!(log.acknowledge(PEER, Ack { ssn: beyond, epoch: Epoch(2) }, Phase(0)).is_err());
+            assert!(log.receiver_covered(PEER, Epoch(2), beyond).is_err());
+            assert!(log.receiver_covered(Rank(0), Epoch(2), Ssn(1)).is_err(), "a lane that was never used");
+            assert!(log.receiver_covered(Rank(9), Epoch(2), Ssn(1)).is_err(), "a rank that isn't there");
+            assert_eq!(log.acked(PEER), Ssn(1500));
+            log.collect();
+            expect_all_from(&mut log, 1501);
+        });
+    }
+}
+
+#[test]
+fn what_a_receiver_lost_in_a_rollback_is_kept_until_it_has_it_again() {
+    each_tier(Keep::Checkpoint, |mut log| {
+        log.receiver_covered(PEER, Epoch(2), Ssn(700)).unwrap();
+        log.collect();
+        log.receiver_rolled_back(PEER, Ssn(700));
+        assert_eq!(log.acked(PEER), Ssn(700));
+        log.collect();
+        expect_all_from(&mut log, 701);
+        log.acknowledge(PEER, Ack { ssn: Ssn(SENT), epoch: Epoch(4) }, Phase(4)).unwrap();
+        expect_all_from(&mut log, 701);
+        log.receiver_covered(PEER, Epoch(5), Ssn(SENT)).unwrap();
+        log.collect();
+        assert_eq!(log.stats().holders, []);
+    });
+}

@@ -1,0 +1,250 @@
+//! A real process that appends in the process-crash-safe tier is killed at random instants; its replacement finds
+//! everything that it had reported as committed, in order, and nothing else.
+//!
+//! The test program starts itself as that process. Set `COUNTERFOIL_KILL_SEED` to repeat a run; the instants themselves
+//! are the machine's.
+#![forbid(unsafe_code)]
+#![allow(clippy::unwrap_used, clippy::print_stdout)]
+
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use counterfoil::ack::Ack;
+use counterfoil::{Epoch, Keep, Log, Options, Phase, Rank, Ssn, Tier, create_private_dir};
+
+const ROUNDS: u64 = 20;
+const PEERS: u32 = 3;
+/// Messages between two reports: so many can be in the log and not be reported.
+const BATCH_MAX: u64 = 40;
+/// Set in the process that is killed: the log's directory, and a seed.
+const CHILD: &str = "COUNTERFOIL_KILLED_WRITER";
+
+/// SplitMix64: a seed gives the same numbers everywhere.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let word = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (word ^ (word >> 31)) % limit
+    }
+}
+
+fn options(dir: &Path) -> Options {
+    let mut options = Options::new(Rank(0), PEERS + 1);
+    (options.tier, options.dir) = (Tier::ProcessCrashSafe, Some(dir.to_owned()));
+    (options.memory_bytes_max, options.chunk_bytes, options.prefault_bytes) = (4 << 20, 8192, 0);
+    options.keep = Keep::Checkpoint;
+    options
+}
+
+/// What is sent to a peer under an SSN, whoever sends it: a re-execution sends the same.
+fn payload(peer: Rank, ssn: Ssn) -> Vec<u8> {
+    let mut random = Random(u64::from(peer.0) << 32 | ssn.0);
+    let size = if random.below(50) == 0 { random.below(20_000) } else { random.below(400) };
+    (0..size).map(|_| random.below(256) as u8).collect()
+}
+
+/// A line of the report, written in one piece: what is committed, or what is about to be given up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Report {
+    Committed(Rank, Ssn),
+    /// A checkpoint of the receiver covers these: from now on they may be gone.
+    Covered(Rank, Ssn),
+    /// So many entries of the local log.
+    Entries(u64),
+}
+
+impl Report {
+    const BYTES: usize = 16;
+
+    fn to_bytes(self) -> [u8; Report::BYTES] {
+        let (kind, peer, number) = match self {
+            Report::Committed(peer, ssn) => (1_u32, peer.0, ssn.0),
+            Report::Covered(peer, ssn) => (2, peer.0, ssn.0),
+            Report::Entries(count) => (3, 0, count),
+        };
+        let mut bytes = [0; Report::BYTES];
+        bytes[..4].copy_from_slice(&kind.to_le_bytes());
+        bytes[4..8].copy_from_slice(&peer.to_le_bytes());
+        bytes[8..].copy_from_slice(&number.to_le_bytes());
+        bytes
+    }
+
+    fn from_bytes(bytes: &[u8]) -> Report {
+        let (kind, peer) = (bytes[0], Rank(u32::from_le_bytes(bytes[4..8].try_into().unwrap())));
+        let number = u64::from_le_bytes(bytes[8..].try_into().unwrap());
+        match kind {
+            1 => Report::Committed(peer, Ssn(number)),
+            2 => Report::Covered(peer, Ssn(number)),
+            3 => Report::Entries(number),
+            other => panic!("a report of kind {other}"),
+        }
+    }
+}
+
+/// The process that is killed. As a test of its own, without what the parent sets, it does nothing.
+#[test]
+fn child() {
+    let Ok(setting) = std::env::var(CHILD) else { return };
+    let (seed, dir) = setting.split_once(':').unwrap();
+    let mut random = Random(seed.parse().unwrap());
+    // The standard error is a pipe here; the test harness writes nothing to it.
+    let mut pipe = std::io::stderr();
+    let mut report = |report: Report| pipe.write_all(&report.to_bytes()).unwrap();
+
+    let (mut log, recovered) = Log::recover(options(Path::new(dir))).unwrap();
+    let mut entries = recovered.local_entries as u64;
+    loop {
+        let peer = Rank(1 + random.below(u64::from(PEERS)) as u32);
+        for _ in 0..=random.below(BATCH_MAX) {
+            append(&mut log, peer, &mut random);
+        }
+        let last = log.next_ssn(peer).prev();
+        if last > Ssn::ZERO {
+            report(Report::Committed(peer, last));
+        }
+        match random.below(4) {
+            0 => {
+                let upto = Ssn(last.0.saturating_sub(random.below(200)));
+                report(Report::Covered(peer, upto));
+                log.acknowledge(peer, Ack { ssn: last, epoch: Epoch(1) }, Phase::default()).unwrap();
+                log.receiver_covered(peer, Epoch(2), upto).unwrap();
+                log.collect();
+            }
+            1 if entries < 5000 => {
+                log.local().append(1, entries, &entries.to_le_bytes()).unwrap();
+                entries += 1;
+                report(Report::Entries(entries));
+            }
+            _ => {}
+        }
+    }
+}
+
+fn append(log: &mut Log, peer: Rank, random: &mut Random) {
+    if random.below(20) == 0 {
+        drop(log.try_claim(peer, 0, random.below(500) as usize));
+    }
+    let bytes = payload(peer, log.next_ssn(peer));
+    let mut claim = match log.try_claim(peer, 0, bytes.len()) {
+        Ok(claim) => claim,
+        // At the budget: a checkpoint will make room.
+        Err(_) => return,
+    };
+    claim.payload_mut().copy_from_slice(&bytes);
+    claim.commit();
+}
+
+/// What the killed processes of one directory said, all together.
+#[derive(Debug, Default)]
+struct Said {
+    committed: BTreeMap<Rank, Ssn>,
+    covered: BTreeMap<Rank, Ssn>,
+    entries: u64,
+}
+
+impl Said {
+    fn hears(&mut self, bytes: &[u8]) -> usize {
+        // The process says why it panicked in the same pipe.
+        if let Some(at) = bytes.windows(8).position(|window| window == b"panicked") {
+            panic!("{}", String::from_utf8_lossy(&bytes[at..]));
+        }
+        // What is cut off at the end was not said.
+        let reports = bytes.chunks_exact(Report::BYTES).map(Report::from_bytes);
+        let mut count = 0;
+        for report in reports {
+            count += 1;
+            match report {
+                Report::Committed(peer, ssn) => *self.committed.entry(peer).or_default() = ssn,
+                Report::Covered(peer, ssn) => {
+                    let covered = self.covered.entry(peer).or_default();
+                    *covered = ssn.max(*covered);
+                }
+                Report::Entries(entries) => self.entries = entries,
+            }
+        }
+        count
+    }
+
+    /// Compares what was said with what is there.
+    fn is_found_in(&mut self, dir: &Path, whence: &str) {
+        let (mut log, recovered) = Log::recover(options(dir)).unwrap_or_else(|error| panic!("{whence}: {error}"));
+        let entries = recovered.local_entries as u64;
+        assert!((self.entries..=self.entries + 1).contains(&entries), "{whence}: {entries} entries, {self:?}");
+        for key in 0..entries {
+            let bytes = log.local().get(1, key).map(|entry| entry.bytes);
+            assert_eq!(bytes, Some(key.to_le_bytes().to_vec()), "{whence}");
+        }
+        self.entries = entries;
+        for peer in (1..=PEERS).map(Rank) {
+            let committed = self.committed.get(&peer).copied().unwrap_or_default();
+            let covered = self.covered.get(&peer).copied().unwrap_or_default();
+            let last = log.next_ssn(peer).prev();
+            let whence = format!("{whence}, {peer}: {committed} reported, {covered} covered, {last} found");
+            assert!(last >= committed && last.0 <= committed.0 + BATCH_MAX, "{whence}");
+            let mut cursor = log.cursor(peer, covered.next()).unwrap_or_else(|error| panic!("{whence}: {error}"));
+            for ssn in (covered.0 + 1..=last.0).map(Ssn) {
+                let record = cursor.peek().unwrap_or_else(|| panic!("{whence}: {ssn} is missing"));
+                assert_eq!(record.ssn(), ssn, "{whence}");
+                assert!(record.payload() == payload(peer, ssn), "{whence}: {ssn} has other bytes");
+                cursor.advance();
+            }
+            assert!(cursor.peek().is_none(), "{whence}: a message was invented");
+            self.committed.insert(peer, last);
+        }
+    }
+}
+
+/// Kills it with SIGKILL after a while, and returns what it had said.
+fn kill(mut process: Child, random: &mut Random) -> Vec<u8> {
+    let mut pipe = process.stderr.take().unwrap();
+    let mut said = Vec::new();
+    // Half of them are killed at any time after their start; the others once they are known to be at work.
+    if random.below(2) == 0 {
+        said = vec![0; Report::BYTES];
+        pipe.read_exact(&mut said).unwrap();
+    }
+    let reader = std::thread::spawn(move || {
+        pipe.read_to_end(&mut said).unwrap();
+        said
+    });
+    std::thread::sleep(Duration::from_micros(random.below(30_000)));
+    process.kill().unwrap();
+    assert!(!process.wait().unwrap().success());
+    reader.join().unwrap()
+}
+
+#[test]
+fn a_writer_killed_at_any_instant_leaves_everything_that_it_had_reported() {
+    let default_seed = u64::from(std::process::id()) << 16 | 1;
+    let seed = std::env::var("COUNTERFOIL_KILL_SEED").map_or(default_seed, |seed| seed.parse().unwrap());
+    println!("COUNTERFOIL_KILL_SEED={seed}");
+    let mut random = Random(seed);
+    let parent = tempfile::tempdir_in(if Path::new("/dev/shm").is_dir() { "/dev/shm" } else { "/tmp" }).unwrap();
+    let (mut dir, mut said, mut reports) = (PathBuf::new(), Said::default(), 0);
+    for round in 0..ROUNDS {
+        // Every few rounds a new log; the others go on with that of a killed process, as its replacement does.
+        if round % 4 == 0 {
+            dir = parent.path().join(round.to_string());
+            create_private_dir(&dir).unwrap();
+            said = Said::default();
+        }
+        let process = Command::new(std::env::current_exe().unwrap())
+            .args(["child", "--exact", "--nocapture"])
+            .env(CHILD, format!("{}:{}", random.below(u64::MAX), dir.display()))
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        reports += said.hears(&kill(process, &mut random));
+        said.is_found_in(&dir, &format!("seed {seed}, round {round}"));
+    }
+    println!("{reports} reports of {ROUNDS} processes");
+    assert!(reports >= 5, "the processes were killed before they did anything: seed {seed}");
+}

@@ -1,0 +1,164 @@
+//! What happens when the memory budget is used up.
+#![forbid(unsafe_code)]
+#![allow(clippy::unwrap_used)]
+
+use counterfoil::ack::Ack;
+use counterfoil::{AppendError, Backpressure, CursorError, Epoch, Keep, Log, OnFull, Options, Phase, Rank, Ssn};
+
+const BUDGET: usize = 256 << 10;
+const CHUNK: usize = 16 << 10;
+
+fn log(on_full: OnFull, keep: Keep) -> Log {
+    let mut options = Options::new(Rank(0), 4);
+    (options.on_full, options.keep) = (on_full, keep);
+    (options.memory_bytes_max, options.chunk_bytes, options.prefault_bytes) = (BUDGET, CHUNK, 0);
+    Log::create(options).unwrap()
+}
+
+fn append(log: &mut Log, peer: u32) -> Result<Ssn, AppendError> {
+    let mut claim = log.try_claim(Rank(peer), 0, 1000)?;
+    claim.payload_mut().fill(peer as u8);
+    Ok(claim.commit())
+}
+
+fn acknowledge_all(log: &mut Log, peer: u32) {
+    let upto = log.next_ssn(Rank(peer)).prev();
+    log.acknowledge(Rank(peer), Ack { ssn: upto, epoch: Epoch::FIRST }, Phase::default()).unwrap();
+}
+
+/// Appends until a claim is refused, and says how.
+fn fill(log: &mut Log, peer: u32) -> Backpressure {
+    loop {
+        match append(log, peer) {
+            Ok(_) => assert!(log.stats().used_bytes <= BUDGET),
+            Err(AppendError::Full(full)) => return *full,
+            Err(other) => panic!("{other}"),
+        }
+    }
+}
+
+#[test]
+fn a_full_log_says_which_peer_holds_how_much() {
+    for on_full in [OnFull::Block, OnFull::Fail] {
+        let mut log = log(on_full, Keep::Checkpoint);
+        for _ in 0..10 {
+            append(&mut log, 2).unwrap();
+        }
+        let full = fill(&mut log, 1);
+        assert_eq!(full.holders.iter().map(|(peer, _)| peer.0).collect::<Vec<_>>(), [1, 2], "most first");
+        assert_eq!(full.holders.iter().map(|(_, bytes)| bytes).sum::<usize>(), full.used_bytes);
+        assert!(full.holders[0].1 > 10 * full.holders[1].1, "{full}");
+        assert_eq!((full.requested_bytes, full.max_bytes), (CHUNK, BUDGET));
+        assert!(full.used_bytes + full.requested_bytes > BUDGET, "{full}");
+        assert!(full.to_string().contains("held for rank 1"), "{full}");
+    }
+}
+
+#[test]
+fn a_refused_claim_changes_nothing_and_can_be_tried_again() {
+    let mut log = log(OnFull::Block, Keep::Checkpoint);
+    let first = fill(&mut log, 1);
+    let (next, stats) = (log.next_ssn(Rank(1)), log.stats());
+    assert_eq!(fill(&mut log, 1), first);
+    assert_eq!((log.next_ssn(Rank(1)), log.stats()), (next, stats));
+
+    // An acknowledgement alone frees nothing: the messages are kept for a replay.
+    acknowledge_all(&mut log, 1);
+    assert_eq!(fill(&mut log, 1).holders[0].0, Rank(1));
+    // A checkpoint does.
+    log.receiver_covered(Rank(1), Epoch(2), next.prev()).unwrap();
+    assert!(log.collect().chunks >= 10);
+    assert_eq!(append(&mut log, 1).unwrap(), next);
+}
+
+#[test]
+fn fail_never_lets_retained_messages_go() {
+    let mut log = log(OnFull::Fail, Keep::Checkpoint);
+    loop {
+        if append(&mut log, 1).is_err() {
+            break;
+        }
+        acknowledge_all(&mut log, 1);
+    }
+    for _ in 0..3 {
+        assert!(matches!(append(&mut log, 1), Err(AppendError::Full(_))));
+        assert!(matches!(append(&mut log, 2), Err(AppendError::Full(_)) | Ok(_)));
+    }
+    assert!(!log.stats().stopped_logging);
+    assert!(log.cursor(Rank(1), Ssn::FIRST).is_ok(), "everything can still be replayed");
+}
+
+#[test]
+fn stop_logging_goes_on_and_retains_nothing_from_there() {
+    let mut log = log(OnFull::StopLogging, Keep::Checkpoint);
+    let mut sent = 0;
+    while !log.stats().stopped_logging {
+        sent += 1;
+        assert_eq!(append(&mut log, 1).unwrap(), Ssn(sent), "no message is refused, none is skipped");
+        acknowledge_all(&mut log, 1);
+        assert!(sent < 1000, "the budget is for some 250 of them");
+    }
+    let gone = log.cursor(Rank(1), Ssn::FIRST).unwrap_err();
+    assert!(matches!(gone, CursorError::Gone { .. }), "{gone}");
+    assert_eq!(log.stats().holders, []);
+
+    for number in 0..10_000 {
+        append(&mut log, 1 + number % 2).unwrap();
+        acknowledge_all(&mut log, 1 + number % 2);
+        assert!(log.stats().used_bytes <= 2 * 4 * CHUNK, "{:?}", log.stats());
+    }
+    assert_eq!(log.stats().holders.iter().map(|holder| holder.bytes).sum::<usize>(), 0, "{:?}", log.stats());
+    assert_eq!(log.next_ssn(Rank(1)), Ssn(sent + 5001));
+}
+
+#[test]
+fn stop_logging_still_keeps_what_was_not_acknowledged() {
+    let mut log = log(OnFull::StopLogging, Keep::Checkpoint);
+    let full = fill(&mut log, 1);
+    assert_eq!(full.holders, [(Rank(1), full.used_bytes)]);
+    assert!(log.stats().stopped_logging);
+    let mut cursor = log.cursor(Rank(1), Ssn::FIRST).unwrap();
+    let mut there = 0;
+    while let Some(record) = cursor.peek() {
+        assert_eq!(record.payload(), [1; 1000]);
+        there += 1;
+        cursor.advance();
+    }
+    drop(cursor);
+    assert_eq!(Ssn(there), log.next_ssn(Rank(1)).prev());
+    acknowledge_all(&mut log, 1);
+    append(&mut log, 1).unwrap();
+}
+
+#[test]
+fn logging_can_be_stopped_at_any_time() {
+    let mut log = log(OnFull::Block, Keep::All);
+    for _ in 0..100 {
+        append(&mut log, 3).unwrap();
+    }
+    acknowledge_all(&mut log, 3);
+    let before = log.stats().used_bytes;
+    log.stop_logging();
+    let stats = log.stats();
+    assert!(stats.stopped_logging && stats.used_bytes < before / 2, "{stats:?}");
+    for _ in 0..10_000 {
+        append(&mut log, 3).unwrap();
+        acknowledge_all(&mut log, 3);
+    }
+}
+
+#[test]
+fn a_record_that_can_never_fit_is_another_error_than_a_full_log() {
+    let mut log = log(OnFull::StopLogging, Keep::Checkpoint);
+    for payload in [BUDGET - 100, BUDGET, usize::MAX] {
+        let error = log.try_claim(Rank(1), 0, payload).unwrap_err();
+        assert!(matches!(error, AppendError::TooLong { .. }), "{payload}: {error}");
+        assert!(error.to_string().contains("memory_bytes_max"), "{error}");
+    }
+    let error = log.try_claim(Rank(1), 5000, 0).unwrap_err();
+    assert!(matches!(error, AppendError::TooLong { .. }), "a prefix is at most 4095 bytes: {error}");
+    let error = log.try_claim(Rank(4), 0, 1).unwrap_err();
+    assert!(matches!(error, AppendError::NoSuchRank { peer: Rank(4), ranks: 4 }), "{error}");
+    assert!(!log.stats().stopped_logging, "none of them is a reason to stop logging");
+    drop(log.try_claim(Rank(1), 80, BUDGET / 2).unwrap());
+}

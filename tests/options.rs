@@ -1,0 +1,84 @@
+//! Every option that is out of its limits is named, before anything is made.
+#![forbid(unsafe_code)]
+#![allow(clippy::unwrap_used)]
+
+use counterfoil::{Log, OpenError, Options, Rank, Tier, create_private_dir};
+
+fn refused(change: impl FnOnce(&mut Options)) -> (&'static str, String) {
+    let mut options = Options::new(Rank(0), 2);
+    change(&mut options);
+    let from_create = match Log::create(options.clone()) {
+        Err(OpenError::Options(error)) => error,
+        Err(other) => panic!("{other}"),
+        Ok(_) => panic!("{options:?} was accepted"),
+    };
+    assert!(matches!(Log::recover(options.clone()), Err(OpenError::Options(error)) if error == from_create));
+    assert_eq!(options.validate().as_ref(), Err(&from_create));
+    let text = from_create.to_string();
+    assert!(text.starts_with(from_create.option), "{text}");
+    (from_create.option, text)
+}
+
+#[test]
+fn an_option_out_of_its_limits_is_named() {
+    let of = |change: fn(&mut Options)| refused(change).0;
+    assert_eq!(of(|options| options.ranks = 0), "ranks");
+    assert_eq!(of(|options| options.rank = Rank(2)), "rank");
+    assert_eq!(of(|options| options.tier = Tier::ProcessCrashSafe), "dir");
+    assert_eq!(of(|options| options.chunk_bytes = 2048), "chunk_bytes");
+    assert_eq!(of(|options| options.chunk_bytes = 5000), "chunk_bytes");
+    assert_eq!(of(|options| options.chunk_bytes = 0), "chunk_bytes");
+    assert_eq!(of(|options| options.chunk_bytes = 2 << 30), "chunk_bytes");
+    assert_eq!(of(|options| options.memory_bytes_max = 0), "memory_bytes_max");
+    assert_eq!(of(|options| options.memory_bytes_max = options.chunk_bytes - 1), "memory_bytes_max");
+    assert_eq!(of(|options| options.memory_bytes_max = (256 << 30) + 1), "memory_bytes_max");
+    assert_eq!(of(|options| options.memory_bytes_max = usize::MAX), "memory_bytes_max");
+    assert_eq!(of(|options| options.prefault_bytes = options.memory_bytes_max + 1), "prefault_bytes");
+    assert_eq!(of(|options| options.cursors_max = 0), "cursors_max");
+    assert_eq!(of(|options| options.cursors_max = 65), "cursors_max");
+    assert_eq!(of(|options| options.local_bytes_max = 4095), "local_bytes_max");
+    assert_eq!(of(|options| options.record_bytes_max = options.chunk_bytes - 1), "record_bytes_max");
+}
+
+#[test]
+fn a_refusal_says_what_was_given_and_what_it_must_be() {
+    let (_, text) = refused(|options| options.cursors_max = 65);
+    assert_eq!(text, "cursors_max = 65: must be from 1 to 64");
+    let (_, text) = refused(|options| options.memory_bytes_max = 100);
+    assert_eq!(text, "memory_bytes_max = 100: must hold at least one chunk");
+}
+
+#[test]
+fn options_at_their_limits_are_accepted() {
+    let accepted = |change: fn(&mut Options)| {
+        let mut options = Options::new(Rank(0), 1);
+        change(&mut options);
+        let mut log = Log::create(options).unwrap();
+        log.try_claim(Rank(0), 0, 100).unwrap().commit();
+        log.local().append(1, 1, b"entry").unwrap();
+    };
+    accepted(|_| {});
+    accepted(|options| {
+        (options.chunk_bytes, options.memory_bytes_max, options.prefault_bytes) = (4096, 4096, 0);
+        (options.local_bytes_max, options.cursors_max, options.record_bytes_max) = (4096, 1, 4096);
+    });
+    accepted(|options| (options.memory_bytes_max, options.prefault_bytes) = (65536, 65536));
+    accepted(|options| options.cursors_max = 64);
+}
+
+#[test]
+fn a_refused_log_leaves_no_file() {
+    let parent = tempfile::tempdir().unwrap();
+    let dir = parent.path().join("job");
+    create_private_dir(&dir).unwrap();
+    let mut options = Options::new(Rank(0), 2);
+    (options.tier, options.dir, options.cursors_max) = (Tier::ProcessCrashSafe, Some(dir.clone()), 0);
+    assert!(Log::create(options.clone()).is_err() && Log::recover(options.clone()).is_err());
+    assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 0);
+
+    options.cursors_max = 1;
+    options.dir = Some(dir.join("not-there"));
+    assert!(matches!(Log::create(options.clone()), Err(OpenError::Dir(_))));
+    assert!(matches!(Log::recover(options), Err(OpenError::Dir(_))));
+    assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 0);
+}

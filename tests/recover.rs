@@ -1,0 +1,319 @@
+//! The log of a dead process, recovered by its replacement, and what is refused.
+#![forbid(unsafe_code)]
+#![allow(clippy::unwrap_used)]
+
+use std::fs::Permissions;
+use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+
+use counterfoil::ack::Ack;
+use counterfoil::{
+    Epoch, Keep, Log, OpenError, Options, Phase, PoolError, PrivateFileError, Rank, Ssn, Tier, create_private_dir,
+};
+
+const ME: Rank = Rank(2);
+
+/// A private directory for logs, removed at the end.
+struct Job {
+    _parent: tempfile::TempDir,
+    dir: PathBuf,
+}
+
+impl Job {
+    fn new() -> Job {
+        let parent = tempfile::tempdir_in(if Path::new("/dev/shm").is_dir() { "/dev/shm" } else { "/tmp" }).unwrap();
+        let dir = parent.path().join("job");
+        create_private_dir(&dir).unwrap();
+        Job { _parent: parent, dir }
+    }
+
+    fn options(&self) -> Options {
+        let mut options = Options::new(ME, 4);
+        (options.tier, options.dir) = (Tier::ProcessCrashSafe, Some(self.dir.clone()));
+        (options.memory_bytes_max, options.chunk_bytes, options.prefault_bytes) = (1 << 20, 4096, 0);
+        options.local_bytes_max = 64 << 10;
+        options
+    }
+
+    fn lanes_file(&self) -> PathBuf {
+        self.dir.join("log.2")
+    }
+
+    fn local_file(&self) -> PathBuf {
+        self.dir.join("local.2")
+    }
+
+    /// A log that was used and whose process is gone.
+    fn dead(&self) {
+        let mut log = Log::create(self.options()).unwrap();
+        append(&mut log, Rank(0), 300);
+        append(&mut log, Rank(3), 20);
+        drop(log.try_claim(Rank(3), 0, 50).unwrap());
+        for key in 0..10 {
+            log.local().append(1, key, &key.to_le_bytes()).unwrap();
+        }
+    }
+
+    fn files(&self) -> Vec<(PathBuf, u64)> {
+        let of = |path: PathBuf| (path.clone(), std::fs::metadata(path).unwrap().len());
+        let mut files: Vec<_> = std::fs::read_dir(&self.dir).unwrap().map(|entry| of(entry.unwrap().path())).collect();
+        files.sort();
+        files
+    }
+}
+
+fn append(log: &mut Log, peer: Rank, upto: u64) {
+    while log.next_ssn(peer) <= Ssn(upto) {
+        let ssn = log.next_ssn(peer).0;
+        let mut claim = log.try_claim(peer, 8, (ssn % 200) as usize).unwrap();
+        claim.prefix_mut().copy_from_slice(&ssn.to_le_bytes());
+        claim.payload_mut().fill(ssn as u8);
+        claim.commit();
+    }
+}
+
+fn replayed(log: &mut Log, peer: Rank, from: u64) -> Vec<u64> {
+    let mut cursor = log.cursor(peer, Ssn(from)).unwrap();
+    let mut ssns = Vec::new();
+    while let Some(record) = cursor.peek() {
+        let ssn = record.ssn().0;
+        assert_eq!(record.prefix(), ssn.to_le_bytes());
+        assert_eq!(record.payload(), vec![ssn as u8; (ssn % 200) as usize]);
+        ssns.push(ssn);
+        cursor.advance();
+    }
+    ssns
+}
+
+#[test]
+fn what_was_committed_is_there_and_the_log_goes_on() {
+    let job = Job::new();
+    job.dead();
+    let (mut log, recovered) = Log::recover(job.options()).unwrap();
+    assert_eq!(recovered.lanes, [(Rank(0), Ssn(1), Ssn(300)), (Rank(3), Ssn(1), Ssn(20))]);
+    assert_eq!(recovered.local_entries, 10);
+    assert_eq!(replayed(&mut log, Rank(0), 1), (1..=300).collect::<Vec<_>>());
+    assert_eq!(replayed(&mut log, Rank(3), 20), [20]);
+    assert_eq!(log.acked(Rank(0)), Ssn::ZERO, "those who acknowledged say so again");
+    assert_eq!(log.local().consume(1, 7).map(|entry| entry.bytes), Some(7_u64.to_le_bytes().to_vec()));
+    assert_eq!(log.stats().messages_logged, 0, "not by this process");
+
+    append(&mut log, Rank(0), 500);
+    append(&mut log, Rank(1), 5);
+    log.acknowledge(Rank(0), Ack { ssn: Ssn(450), epoch: Epoch(2) }, Phase::default()).unwrap();
+    log.receiver_covered(Rank(0), Epoch(3), Ssn(400)).unwrap();
+    assert!(log.collect().chunks > 0);
+    assert_eq!(log.stats().messages_logged, 205);
+    drop(log);
+
+    let (mut log, recovered) = Log::recover(job.options()).unwrap();
+    let peers: Vec<_> = recovered.lanes.iter().map(|&(peer, _, last)| (peer.0, last.0)).collect();
+    assert_eq!(peers, [(0, 500), (1, 5), (3, 20)]);
+    assert!(recovered.lanes[0].1 > Ssn(1) && recovered.lanes[0].1 <= Ssn(401), "collected for good: {recovered:?}");
+    assert_eq!(replayed(&mut log, Rank(0), 401), (401..=500).collect::<Vec<_>>());
+    log.destroy().unwrap();
+    assert_eq!(job.files(), []);
+}
+
+#[test]
+fn a_replacement_that_re_executes_repeats_what_was_committed() {
+    let job = Job::new();
+    job.dead();
+    let (mut log, _) = Log::recover(job.options()).unwrap();
+    log.rewind(Rank(0), Ssn(297));
+    for ssn in 298..=300_u64 {
+        assert_eq!(log.rewound_to(Rank(0)), Some(Ssn(ssn)));
+        assert!(log.repeat(Rank(0), b"something else").is_err());
+        assert_eq!(log.repeat(Rank(0), &vec![ssn as u8; (ssn % 200) as usize]), Ok(Ssn(ssn)));
+    }
+    assert_eq!((log.rewound_to(Rank(0)), log.next_ssn(Rank(0))), (None, Ssn(301)));
+}
+
+#[test]
+fn files_that_the_dead_process_had_not_yet_made_are_made() {
+    let job = Job::new();
+    let (mut log, recovered) = Log::recover(job.options()).unwrap();
+    assert_eq!(recovered, counterfoil::Recovered::default());
+    append(&mut log, Rank(1), 3);
+    drop(log);
+    std::fs::remove_file(job.local_file()).unwrap();
+    let (_, recovered) = Log::recover(job.options()).unwrap();
+    assert_eq!((recovered.lanes.len(), recovered.local_entries), (1, 0));
+    assert_eq!(job.files().len(), 2);
+}
+
+#[test]
+fn in_the_volatile_tier_only_the_local_log_survives() {
+    let job = Job::new();
+    let volatile = Options { tier: Tier::Volatile, ..job.options() };
+    let mut log = Log::create(volatile.clone()).unwrap();
+    append(&mut log, Rank(0), 50);
+    log.local().append(2, 1, b"chosen").unwrap();
+    drop(log);
+    assert!(!job.lanes_file().exists());
+    let (log, recovered) = Log::recover(volatile).unwrap();
+    assert_eq!((recovered.lanes, recovered.local_entries, log.next_ssn(Rank(0))), (Vec::new(), 1, Ssn::FIRST));
+}
+
+/// Tries to recover, which must be refused and change nothing; then undoes what was wrong and recovers.
+fn refused(job: &Job, options: Options) -> OpenError {
+    let before = job.files();
+    let error = match Log::recover(options) {
+        Err(error) => error,
+        Ok(_) => panic!("it was recovered"),
+    };
+    assert_eq!(job.files(), before);
+    error
+}
+
+fn expect_all_there(job: &Job) {
+    let (mut log, recovered) = Log::recover(job.options()).unwrap();
+    assert_eq!((recovered.lanes.len(), recovered.local_entries), (2, 10));
+    assert_eq!(replayed(&mut log, Rank(0), 1), (1..=300).collect::<Vec<_>>());
+    assert_eq!(replayed(&mut log, Rank(3), 1), (1..=20).collect::<Vec<_>>());
+}
+
+fn is_file(error: &OpenError, expected: impl Fn(&PrivateFileError) -> bool) -> bool {
+    let mut source: Option<&(dyn std::error::Error + 'static)> = Some(error);
+    while let Some(cause) = source {
+        if let Some(file) = cause.downcast_ref::<PrivateFileError>() {
+            return expected(file);
+        }
+        source = cause.source();
+    }
+    false
+}
+
+#[test]
+fn a_log_whose_owner_lives_is_refused() {
+    let job = Job::new();
+    job.dead();
+    let (log, _) = Log::recover(job.options()).unwrap();
+    let error = refused(&job, job.options());
+    assert!(error.to_string().contains("in use by a living process"), "{error}");
+    let error = Log::create(job.options()).map(|_| ()).unwrap_err();
+    assert!(!error.to_string().is_empty());
+    drop(log);
+    expect_all_there(&job);
+}
+
+#[test]
+fn a_log_made_with_other_options_is_refused_by_name() {
+    let job = Job::new();
+    job.dead();
+    let names = |options: Options, name: &str| {
+        let error = refused(&job, options);
+        assert!(matches!(error, OpenError::Pool(PoolError::Refused { .. })), "{error}");
+        assert!(error.to_string().contains(&format!("made with {name} = ")), "{error}");
+    };
+    names(Options { memory_bytes_max: 2 << 20, ..job.options() }, "memory_bytes_max");
+    names(Options { chunk_bytes: 8192, ..job.options() }, "chunk_bytes");
+    names(Options { local_bytes_max: 128 << 10, ..job.options() }, "memory_bytes_max");
+    // What doesn't shape the file may change.
+    let other = Options { keep: Keep::All, cursors_max: 3, prefault_bytes: 8192, ..job.options() };
+    drop(Log::recover(other).unwrap());
+
+    // Two lanes go to ranks that a smaller job doesn't have.
+    let error = refused(&job, Options { ranks: 3, ..job.options() });
+    assert!(matches!(error, OpenError::Lane { peer: Rank(3), ranks: 3, .. }), "{error}");
+    expect_all_there(&job);
+}
+
+#[test]
+fn another_ranks_log_and_another_kind_of_log_are_refused() {
+    let job = Job::new();
+    job.dead();
+    std::fs::rename(job.lanes_file(), job.dir.join("log.1")).unwrap();
+    std::fs::rename(job.local_file(), job.dir.join("local.1")).unwrap();
+    let error = refused(&job, Options { rank: Rank(1), ..job.options() });
+    assert!(error.to_string().contains("made with rank = "), "{error}");
+    std::fs::rename(job.dir.join("log.1"), job.local_file()).unwrap();
+    let options = Options { tier: Tier::Volatile, local_bytes_max: 1 << 20, ..job.options() };
+    let error = refused(&job, options);
+    assert!(error.to_string().contains("made with label = "), "{error}");
+}
+
+#[test]
+fn a_file_or_directory_that_lets_others_in_is_refused() {
+    let job = Job::new();
+    job.dead();
+    for path in [job.lanes_file(), job.local_file()] {
+        std::fs::set_permissions(&path, Permissions::from_mode(0o640)).unwrap();
+        let error = refused(&job, job.options());
+        let right = |error: &PrivateFileError| matches!(error, PrivateFileError::NotPrivate { mode: 0o640, .. });
+        assert!(is_file(&error, right), "{error}");
+        std::fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
+    }
+    std::fs::set_permissions(&job.dir, Permissions::from_mode(0o755)).unwrap();
+    let error = refused(&job, job.options());
+    assert!(is_file(&error, |error| matches!(error, PrivateFileError::NotPrivate { mode: 0o755, .. })), "{error}");
+    std::fs::set_permissions(&job.dir, Permissions::from_mode(0o700)).unwrap();
+    expect_all_there(&job);
+}
+
+#[test]
+fn a_link_is_never_followed() {
+    let job = Job::new();
+    job.dead();
+    let elsewhere = job.dir.join("elsewhere");
+    std::fs::rename(job.lanes_file(), &elsewhere).unwrap();
+    symlink(&elsewhere, job.lanes_file()).unwrap();
+    let error = refused(&job, job.options());
+    assert!(is_file(&error, |error| matches!(error, PrivateFileError::WrongKind { .. })), "{error}");
+
+    let link = job.dir.with_file_name("link");
+    symlink(&job.dir, &link).unwrap();
+    let error = refused(&job, Options { dir: Some(link), ..job.options() });
+    assert!(is_file(&error, |error| matches!(error, PrivateFileError::WrongKind { .. })), "{error}");
+
+    std::fs::rename(&elsewhere, job.lanes_file()).unwrap();
+    expect_all_there(&job);
+}
+
+#[test]
+fn a_damaged_file_is_refused_and_says_where() {
+    let job = Job::new();
+    job.dead();
+    for path in [job.lanes_file(), job.local_file()] {
+        let file = std::fs::OpenOptions::new().read(true).write(true).open(&path).unwrap();
+        for (at, expected) in [(0, "not a shared-memory log"), (12, "version"), (40, "check"), (4000, "nobody writes")]
+        {
+            let mut byte = [0];
+            file.read_exact_at(&mut byte, at).unwrap();
+            file.write_all_at(&[byte[0] ^ 0x41], at).unwrap();
+            let error = refused(&job, job.options());
+            assert!(error.to_string().contains(expected), "{}, offset {at}: {error}", path.display());
+            file.write_all_at(&byte, at).unwrap();
+        }
+    }
+    expect_all_there(&job);
+}
+
+#[test]
+fn a_file_of_another_length_is_refused() {
+    for (lanes, len) in [(true, 0), (true, 1), (true, 4095), (true, 4096), (true, 1 << 20), (false, 0), (false, 9000)] {
+        let job = Job::new();
+        job.dead();
+        let path = if lanes { job.lanes_file() } else { job.local_file() };
+        std::fs::OpenOptions::new().write(true).open(path).unwrap().set_len(len).unwrap();
+        let error = refused(&job, job.options());
+        assert!(error.to_string().contains("cut short") || error.to_string().contains("empty"), "{len} bytes: {error}");
+    }
+    let job = Job::new();
+    job.dead();
+    let file = std::fs::OpenOptions::new().write(true).open(job.lanes_file()).unwrap();
+    let len = file.metadata().unwrap().len();
+    file.set_len(len + 1).unwrap();
+    let error = refused(&job, job.options());
+    assert!(error.to_string().contains(&format!("{} bytes long, expected {len}", len + 1)), "{error}");
+    file.set_len(len).unwrap();
+    expect_all_there(&job);
+}
+
+#[test]
+fn a_log_is_never_created_over_another() {
+    let job = Job::new();
+    job.dead();
+    assert!(Log::create(job.options()).is_err());
+    expect_all_there(&job);
+}
