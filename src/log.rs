@@ -342,7 +342,15 @@ impl Budget {
         };
         let mut reserved = reserve(lanes);
         if matches!(reserved, Err(AppendError::Full(_))) {
-            lanes.give_spares_back();
+            // Freed chunks that lanes keep for themselves go to who holds less than an equal share. A peer that never
+            // acknowledges holds more, and must not starve those who get along with what they free themselves.
+            let share = self.options.memory_bytes_max / lanes.iter().count().max(1);
+            let held = lanes.get(peer).map_or(0, LaneWriter::held_bytes);
+            if held < share {
+                lanes.give_spares_back();
+            } else if let Some(lane) = lanes.get_mut(peer) {
+                lane.give_spares_back();
+            }
             reserved = reserve(lanes);
         }
         let may_stop = self.options.on_full == OnFull::StopLogging && !self.stopped_logging;

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use counterfoil_log_core::{BLOCK_BYTES_MIN, OptionsError, PoolOptions, Rank};
+use counterfoil_log_core::{BLOCK_BYTES_MIN, MEMORY_BYTES_MAX, OptionsError, PoolOptions, Rank};
 
 /// Where the sender log's bytes live.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -35,7 +35,7 @@ pub enum OnFull {
     Block,
     /// What is retained is let go and nothing is retained any more: the run goes on, but is not recoverable from here.
     StopLogging,
-    /// The claim is refused for good.
+    /// The claim is refused, and the caller is asked not to wait: it ends with the error that names the holders.
     Fail,
 }
 
@@ -59,7 +59,7 @@ pub struct Options {
     pub chunk_bytes: usize,
     /// Bytes of memory that are made ready at the start; default 256 KiB.
     pub prefault_bytes: usize,
-    /// Bytes of memory for the local log (determinants); from 4 KiB, default 16 MiB.
+    /// Bytes of memory for the local log (determinants): 4 KiB to 256 GiB, default 16 MiB.
     pub local_bytes_max: usize,
     /// Cursors that may be open on one lane at a time: 1 to 64, default 8.
     pub cursors_max: usize,
@@ -104,8 +104,8 @@ impl Options {
         if self.rank.0 >= self.ranks {
             return refuse("rank", self.rank.index(), "must be below the number of ranks");
         }
-        if self.local_bytes_max < BLOCK_BYTES_MIN {
-            return refuse("local_bytes_max", self.local_bytes_max, "must be at least 4 KiB");
+        if !(BLOCK_BYTES_MIN..=MEMORY_BYTES_MAX).contains(&self.local_bytes_max) {
+            return refuse("local_bytes_max", self.local_bytes_max, "must be from 4 KiB to 256 GiB");
         }
         if self.record_bytes_max < self.chunk_bytes {
             return refuse("record_bytes_max", self.record_bytes_max, "must be at least chunk_bytes");

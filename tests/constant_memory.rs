@@ -89,6 +89,7 @@ fn a_peer_that_never_acknowledges_takes_no_more_than_the_budget() {
                 Ok(ssn) => ssn,
                 Err(AppendError::Full(full)) => {
                     assert_eq!(full.holders[0].0, silent, "{full}");
+                    assert_eq!(peer, silent, "a peer that acknowledges gets along with what it frees: {full}");
                     waits += 1;
                     log.next_ssn(peer).prev()
                 }

@@ -37,6 +37,7 @@ fn an_option_out_of_its_limits_is_named() {
     assert_eq!(of(|options| options.cursors_max = 0), "cursors_max");
     assert_eq!(of(|options| options.cursors_max = 65), "cursors_max");
     assert_eq!(of(|options| options.local_bytes_max = 4095), "local_bytes_max");
+    assert_eq!(of(|options| options.local_bytes_max = usize::MAX), "local_bytes_max");
     assert_eq!(of(|options| options.record_bytes_max = options.chunk_bytes - 1), "record_bytes_max");
 }
 

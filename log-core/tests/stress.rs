@@ -4,6 +4,7 @@
 //! drawn from a seed, which is in the message of each failure (and can be given as `COUNTERFOIL_SEED`); how the threads
 //! interleave is not.
 #![cfg(not(counterfoil_loom))]
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

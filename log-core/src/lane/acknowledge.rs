@@ -326,17 +326,20 @@ impl LaneWriter {
             used_bytes: 0,
             newest_epoch: Epoch::default(),
         };
-        let mut released = false;
+        let (mut released, mut retained) = (false, false);
         for run in self.cold.runs.starting_at(first).take_while(|run| run.first <= last) {
             match run.disposition {
                 Disposition::Release => released = true,
-                Disposition::Retain { epoch, .. } => settled.newest_epoch = settled.newest_epoch.max(epoch),
+                Disposition::Retain { epoch, .. } => {
+                    retained = true;
+                    settled.newest_epoch = settled.newest_epoch.max(epoch);
+                }
             }
         }
         if !released {
             settled.used_bytes = if last < first { 0 } else { chunk.record_bytes };
             settled.used_bytes = with_header(settled.used_bytes);
-        } else if settled.newest_epoch != Epoch::default() {
+        } else if retained {
             self.walk(chunk, |ssn, _, bytes| {
                 if !self.cold.runs.is_released(ssn) {
                     settled.used_bytes += bytes;
