@@ -58,12 +58,6 @@ fn five_million_messages_that_checkpoints_cover_take_the_memory_of_the_first_one
 }
 
 #[test]
-#[ignore = "takes a quarter of a minute, and needs an optimised build for that"]
-fn a_billion_messages_take_the_memory_of_the_first_ones() {
-    send(1_000_000_000, Options { keep: Keep::Acked, ..Options::new(Rank(0), 4) });
-}
-
-#[test]
 fn five_million_messages_take_no_more_in_a_file() {
     let parent = tempfile::tempdir().unwrap();
     let dir = parent.path().join("job");
