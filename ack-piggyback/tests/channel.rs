@@ -3,6 +3,7 @@
 //! The link loses nothing while both ends live, and loses everything that is under way when one of them is replaced.
 //! Whatever the order of events: nothing is delivered twice or skipped, and the sender never attributes to a
 //! message another receive epoch than the one that it was received in.
+#![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used)]
 
 use std::collections::{BTreeMap, VecDeque};

@@ -1,4 +1,5 @@
 //! Guermouche 2011, Figure 5 and section V.A: the acknowledgements of P1's small messages to P2.
+#![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used)]
 
 use counterfoil_ack_piggyback::{Ack, AckPolicy, Acked, Flags, Origin, RecvWindow, SendWindow, Verdict, WireHeader};

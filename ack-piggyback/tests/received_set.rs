@@ -1,4 +1,5 @@
 //! The set of received SSNs against a plain set.
+#![forbid(unsafe_code)]
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,5 @@
 //! What a checkpoint keeps of the windows: what was written is restored, and nothing else is.
+#![forbid(unsafe_code)]
 
 use counterfoil_ack_piggyback::{
     AckPolicy, Arrival, Flags, RecvWindow, RecvWindowState, SendWindow, SendWindowState, StateError, Verdict,

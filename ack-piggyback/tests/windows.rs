@@ -1,4 +1,5 @@
 //! What the two windows of a channel promise each other, one statement at a time.
+#![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used)]
 
 use counterfoil_ack_piggyback::{

@@ -1,4 +1,5 @@
 //! Writes the committed corpora: `cargo run -p counterfoil-fuzz --example write_corpus`. Always the same files.
+#![forbid(unsafe_code)]
 
 use std::io;
 use std::path::Path;

@@ -1,4 +1,5 @@
 //! What the collector decides, one statement at a time.
+#![forbid(unsafe_code)]
 
 use counterfoil_gc::{Blocker, ChunkUse, Collector, Decision, Holder};
 use counterfoil_log_core::{Epoch, Rank, Ssn};

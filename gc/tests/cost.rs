@@ -1,4 +1,5 @@
 //! The cost of collection, counted in lanes and chunks looked at.
+#![forbid(unsafe_code)]
 
 use counterfoil_gc::{ChunkUse, Collector, Decision};
 use counterfoil_log_core::{Epoch, Rank, Ssn};

@@ -1,4 +1,5 @@
 //! The bound on memory, against an owner that really moves records from chunk to chunk.
+#![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used)]
 
 use std::collections::{BTreeMap, VecDeque};

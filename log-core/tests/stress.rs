@@ -258,7 +258,6 @@ fn follow(history: &History, cursor: &mut Cursor, from: u64, patience: u64) -> u
 
 fn run(retains: bool, records: u64) {
     let seed = seed();
-    println!("seed {seed}");
     let options =
         PoolOptions { memory_bytes_max: 512 << 10, chunk_bytes: 8 << 10, prefault_bytes: 0, cursors_max: CURSORS };
     let history = Arc::new(History {

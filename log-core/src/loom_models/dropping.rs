@@ -2,7 +2,7 @@
 
 use loom::thread;
 
-use super::{WHOLE, append, assert_contiguous, check, pool, read};
+use super::{PEER, WHOLE, append, assert_contiguous, check, pool, read};
 use crate::lane::LaneWriter;
 use crate::nouns::{Rank, Ssn};
 
@@ -12,7 +12,7 @@ use crate::nouns::{Rank, Ssn};
 fn a_cursor_outlives_its_writer() {
     check(|| {
         let pool = pool(4, 1);
-        let mut lane = LaneWriter::new(pool.clone(), super::PEER);
+        let mut lane = LaneWriter::new(pool.clone(), PEER);
         append(&mut lane, WHOLE);
         append(&mut lane, WHOLE);
         let mut other_lane = LaneWriter::new(pool, Rank(2));

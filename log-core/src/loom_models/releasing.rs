@@ -2,7 +2,7 @@
 
 use loom::thread;
 
-use super::{WHOLE, append, assert_contiguous, check, lane, lane_with, pool, read, release};
+use super::{PEER, WHOLE, append, assert_contiguous, check, lane, lane_with, peek, pool, read, release};
 use crate::lane::{CursorError, LaneWriter};
 use crate::nouns::Ssn;
 
@@ -85,6 +85,40 @@ fn a_cursor_opened_before_the_first_record_misses_none() {
     });
 }
 
+/// A cursor that was opened on a lane without chunks keeps the first one, through which it looks for its place, although
+/// it wants nothing that is in it.
+#[test]
+fn a_cursor_that_waits_for_the_first_chunk_keeps_it() {
+    check(|| {
+        let mut lane = lane(3);
+        let reader = lane.reader();
+        let mut cursor = reader.open(Ssn(2)).expect("nothing is gone");
+        let reading = thread::spawn(move || assert_contiguous(&read(&mut cursor), 2));
+        append(&mut lane, WHOLE);
+        append(&mut lane, WHOLE);
+        release(&mut lane, 1);
+        append(&mut lane, WHOLE);
+        reading.join().expect("the reader ends");
+        drop(reader);
+    });
+}
+
+/// A cursor that is ahead of the writer keeps the chunk that it waits in, although it wants nothing that is in it.
+#[test]
+fn a_cursor_ahead_of_the_writer_keeps_its_chunk() {
+    check(|| {
+        let mut lane = lane_with(3, 1);
+        let reader = lane.reader();
+        let mut cursor = reader.open(Ssn(3)).expect("nothing is gone");
+        let reading = thread::spawn(move || assert_contiguous(&read(&mut cursor), 3));
+        append(&mut lane, WHOLE);
+        release(&mut lane, 1);
+        append(&mut lane, WHOLE);
+        reading.join().expect("the reader ends");
+        drop(reader);
+    });
+}
+
 /// What an open cursor has left behind is reused, and what it has not yet read is not, while it goes from chunk to chunk.
 #[test]
 fn chunks_are_reused_behind_a_cursor_and_never_under_it() {
@@ -111,13 +145,13 @@ fn chunks_are_reused_behind_a_cursor_and_never_under_it() {
 #[test]
 fn a_pin_that_changes_hands_covers_the_first_cursors_reads() {
     check(|| {
-        let mut lane = LaneWriter::new(pool(3, 1), super::PEER);
+        let mut lane = LaneWriter::new(pool(3, 1), PEER);
         append(&mut lane, WHOLE);
         append(&mut lane, WHOLE);
         let reader = lane.reader();
         let mut first = reader.open(Ssn(1)).expect("nothing is gone");
         let second = reader.clone();
-        let reading_first = thread::spawn(move || assert!(super::peek(&mut first).is_some()));
+        let reading_first = thread::spawn(move || assert!(peek(&mut first).is_some()));
         let reading_second = thread::spawn(move || match second.open(Ssn(2)) {
             Ok(mut cursor) => assert_contiguous(&read(&mut cursor), 2),
             Err(error) => assert!(matches!(error, CursorError::TooMany { .. }), "{error}"),
