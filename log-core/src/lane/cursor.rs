@@ -61,6 +61,7 @@ impl LaneReader {
         let peer = self.peer();
         let free = |pin: &&crate::sync::AtomicU64| {
             // Pin everything while looking for the place: the chunks on the way there must not be reused either.
+            // Relaxed: the fence below makes it an acquire of the last cursor's release, whose reads this pin now covers.
             pin.compare_exchange(UNPINNED, 0, Ordering::Relaxed, Ordering::Relaxed).is_ok()
         };
         let pins = &self.shared.pins;

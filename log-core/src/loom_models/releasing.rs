@@ -65,6 +65,22 @@ fn what_is_unacknowledged_is_never_gone() {
     });
 }
 
+/// A cursor that looks for its place while the writer ends one chunk and begins the next finds it in the new chunk, whole.
+#[test]
+fn a_cursor_skips_a_chunk_that_is_just_full() {
+    check(|| {
+        let mut lane = lane_with(3, 1);
+        let reader = lane.reader();
+        let reading = thread::spawn(move || {
+            let mut cursor = reader.open(Ssn(2)).expect("nothing is gone");
+            assert_contiguous(&read(&mut cursor), 2);
+        });
+        append(&mut lane, WHOLE);
+        append(&mut lane, WHOLE);
+        reading.join().expect("the reader ends");
+    });
+}
+
 /// A cursor that is opened on a lane without chunks, while the writer fills, releases and reuses the first ones, misses
 /// nothing.
 #[test]
