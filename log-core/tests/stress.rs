@@ -9,6 +9,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
+use std::time::Duration;
 
 use counterfoil_log_core::{
     AllocError, AppendError, ChunkId, Cursor, CursorError, Disposition, Epoch, LaneReader, LaneWriter, Phase, Pool,
@@ -19,6 +20,8 @@ const CURSORS: usize = 3;
 /// Records are acknowledged alike in groups of this many.
 const GROUP: u64 = 8;
 const PREFIX: usize = 16;
+/// A writer that was refused so often in a row, with a pause each time, is never let go on.
+const REFUSALS_MAX: u32 = 300_000;
 
 /// SplitMix64.
 #[derive(Clone)]
@@ -116,6 +119,8 @@ struct Writing<'a> {
     lane: LaneWriter,
     draw: Draw,
     settled: Vec<SettledChunk>,
+    /// How often the budget was used up since the last append.
+    refusals: u32,
 }
 
 impl Writing<'_> {
@@ -141,6 +146,7 @@ impl Writing<'_> {
         claim.prefix_mut()[8..].copy_from_slice(&self.history.seed.to_le_bytes());
         self.history.fill(ssn, claim.payload_mut());
         claim.commit();
+        self.refusals = 0;
     }
 
     fn drop_a_claim(&mut self) {
@@ -156,7 +162,9 @@ impl Writing<'_> {
         self.acknowledge_upto(self.lane.next_ssn().0 - 1);
         self.cover(self.lane.acked().0);
         self.lane.give_spares_back();
-        thread::yield_now();
+        self.refusals += 1;
+        assert!(self.refusals < REFUSALS_MAX, "the budget stays used up, seed {}", self.history.seed);
+        thread::sleep(Duration::from_micros(100));
     }
 
     fn acknowledge(&mut self) {
@@ -276,7 +284,7 @@ fn run(retains: bool, records: u64) {
                 scope.spawn(move || read_beside(&history, &reader, Draw(seed ^ index)))
             })
             .collect();
-        let writing = Writing { history: &history, lane, draw: Draw(!seed), settled: Vec::new() };
+        let writing = Writing { history: &history, lane, draw: Draw(!seed), settled: Vec::new(), refusals: 0 };
         // A reader that fails must not leave the writer waiting for its pin, nor the other way round.
         let written = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| writing.run(records)));
         history.finished.store(true, Ordering::SeqCst);
