@@ -52,10 +52,10 @@ pub enum OpenError {
     /// The memory can't be had, or the file is not what it should be.
     #[error(transparent)]
     Pool(#[from] PoolError),
-    /// The recovered local log is damaged.
+    /// An entry of the recovered local log is damaged. Memory that no entry used may have been given back by then.
     #[error(transparent)]
     Local(#[from] LocalLogError),
-    /// A recovered lane goes to a rank that the job doesn't have.
+    /// A lane of the dead process's log goes to a rank that the job doesn't have. The file is as it was.
     #[error("{} has a lane to {peer}, but the job has {ranks} ranks", path.display())]
     Lane {
         /// The file.
@@ -71,7 +71,7 @@ pub enum OpenError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AppendError {
-    /// The memory budget is used up. With [`OnFull::Block`](crate::OnFull::Block): try again when something was freed.
+    /// The memory budget is used up. What the caller is to do then says [`OnFull`](crate::OnFull).
     #[error("{0}")]
     Full(Box<Backpressure>),
     /// The system has no memory left, although the budget has.

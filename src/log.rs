@@ -6,8 +6,9 @@ use std::sync::Arc;
 use counterfoil_ack_piggyback::Ack;
 use counterfoil_gc::{ChunkUse, Collector, Decision, PartlyCovered};
 use counterfoil_log_core::{
-    AckError, ChunkId, Claim, Cursor, CursorError, Disposition, Epoch, ImportError, LaneReader, LaneWriter, Lanes,
-    LocalLog, Owner, Phase, Pool, Rank, Relocated, RepeatError, SettledChunk, Ssn, TruncateError, check_private_dir,
+    AckError, ChunkId, Claim, Cursor, CursorError, DeadLog, Disposition, Epoch, ImportError, LaneReader, LaneWriter,
+    Lanes, LocalLog, Owner, Phase, Pool, Rank, Relocated, RepeatError, SettledChunk, Ssn, TruncateError,
+    check_private_dir,
 };
 
 use crate::{AppendError, Keep, OnFull, OpenError, Options, Stats, Tier};
@@ -74,35 +75,44 @@ impl Log {
     /// yet made are made now.
     ///
     /// # Errors
-    /// [`OpenError`]: a living owner, other options, another version, another user's or a damaged file. Nothing in the
-    /// files is changed then.
+    /// [`OpenError`]: a living owner, other options, another version, another user's or a damaged file, a lane to a rank
+    /// that the job doesn't have. The files are as they were then. Only with [`OpenError::Local`], a damaged entry, the
+    /// local log's file may have given back memory that no entry used.
     pub fn recover(options: Options) -> Result<(Log, Recovered), OpenError> {
         options.validate()?;
         let Some(dir) = options.dir.clone() else { return Ok((Log::create(options)?, Recovered::default())) };
         check_private_dir(&dir)?;
-        let (pool, writers) = match options.tier {
-            Tier::ProcessCrashSafe if lanes_path(&dir, options.rank).symlink_metadata().is_ok() => {
-                Pool::recover(&lanes_path(&dir, options.rank), owner(&options, LANES), options.pool())?
-            }
-            _ => (create_pool(&options)?, Vec::new()),
+        let examine = |path: &Path, label, pool| match path.symlink_metadata() {
+            Ok(_) => Pool::examine(path, owner(&options, label), pool).map(Some),
+            Err(_) => Ok(None),
         };
-        let path = local_path(&dir, options.rank);
-        let local = if path.symlink_metadata().is_ok() {
-            let (pool, lanes) = Pool::recover(&path, owner(&options, LOCAL), options.local_pool())?;
-            LocalLog::recovered(pool, lanes)?
-        } else {
-            LocalLog::new(Pool::create(&path, owner(&options, LOCAL), options.local_pool())?)
+        // Nothing is changed or made before both files were found sound.
+        let (lanes_path, local_path) = (lanes_path(&dir, options.rank), local_path(&dir, options.rank));
+        let dead_lanes = match options.tier {
+            Tier::ProcessCrashSafe => examine(&lanes_path, LANES, options.pool())?,
+            Tier::Volatile => None,
+        };
+        let ranks = options.ranks;
+        let no_such_rank = |peer| OpenError::Lane { path: lanes_path.clone(), peer, ranks };
+        if let Some(peer) = dead_lanes.iter().flat_map(DeadLog::peers).find(|peer| peer.0 >= ranks) {
+            return Err(no_such_rank(peer));
+        }
+        let local = match examine(&local_path, LOCAL, options.local_pool())? {
+            Some(dead) => {
+                let (pool, lanes) = dead.take()?;
+                LocalLog::recovered(pool, lanes)?
+            }
+            None => LocalLog::new(Pool::create(&local_path, owner(&options, LOCAL), options.local_pool())?),
+        };
+        let (pool, writers) = match dead_lanes {
+            Some(dead) => dead.take()?,
+            None => (create_pool(&options)?, Vec::new()),
         };
         let mut recovered = Recovered { lanes: Vec::new(), local_entries: local.len() };
         let mut log = Log::over(options, pool, local);
         for writer in writers {
             let (peer, kept_from, last) = (writer.peer(), writer.kept_from(), writer.next_ssn().prev());
-            let no_such_rank = |_| OpenError::Lane {
-                path: lanes_path(&dir, log.budget.options.rank),
-                peer,
-                ranks: log.budget.options.ranks,
-            };
-            log.lanes.adopt(writer).map_err(no_such_rank)?;
+            log.lanes.adopt(writer).map_err(|_| no_such_rank(peer))?;
             log.budget.channels[peer.index()].before = last;
             if last > Ssn::ZERO {
                 recovered.lanes.push((peer, kept_from, last));
@@ -127,8 +137,8 @@ impl Log {
     /// a pad that readers skip.
     ///
     /// # Errors
-    /// [`AppendError`]; nothing is changed then. At the budget it is [`AppendError::Full`], unless
-    /// [`OnFull::StopLogging`] can let retained records go.
+    /// [`AppendError`]; nothing is changed then. At the budget it is [`AppendError::Full`], at once, unless
+    /// [`OnFull::StopLogging`] can let retained records go. The log itself never waits: see [`OnFull`].
     #[inline]
     pub fn try_claim(&mut self, peer: Rank, prefix: usize, payload: usize) -> Result<Claim<'_>, AppendError> {
         self.lanes.claim_or_else(peer, prefix, payload, &mut self.budget, Budget::make_room)
@@ -138,6 +148,13 @@ impl Log {
     #[inline]
     pub fn next_ssn(&self, peer: Rank) -> Ssn {
         self.lanes.get(peer).map_or(Ssn::FIRST, LaneWriter::next_ssn)
+    }
+
+    /// The lowest SSN that a [`cursor`](Self::cursor) to `peer` can begin at: that of the oldest message the log still holds,
+    /// or the next one where it holds none. Below it messages were released or collected, or never were in this log.
+    #[inline]
+    pub fn kept_from(&self, peer: Rank) -> Ssn {
+        self.lanes.get(peer).map_or(Ssn::FIRST, LaneWriter::kept_from)
     }
 
     /// The highest SSN that `peer` acknowledged.

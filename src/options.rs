@@ -27,15 +27,23 @@ pub enum Keep {
 }
 
 /// What happens when the memory budget is used up.
+///
+/// A claim first takes what lanes keep for themselves. If that isn't enough, the log either lets retained messages go
+/// ([`StopLogging`](Self::StopLogging)) or refuses the claim with [`AppendError::Full`](crate::AppendError::Full), which
+/// names the holders. It never waits: only its owner can, because only its owner hears the acknowledgements and learns of
+/// the checkpoints that free something. So [`Block`](Self::Block) and [`Fail`](Self::Fail) are one to the log, and tell
+/// the code that sends which of the two the user wants.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum OnFull {
-    /// The claim is refused with the holders' names, to be tried again when acknowledgements or checkpoints have freed
-    /// something: the sender waits.
+    /// The log refuses. The caller goes on with receiving, acknowledging and [`collect`](crate::Log::collect)ing, and
+    /// tries again, for as long as it sees fit: the sender waits.
     #[default]
     Block,
-    /// What is retained is let go and nothing is retained any more: the run goes on, but is not recoverable from here.
+    /// The log lets everything retained go and retains nothing any more: the run goes on, but is not recoverable from
+    /// here. What is not acknowledged stays; where that alone fills the budget, the log refuses, and the caller waits as
+    /// with [`Block`](Self::Block).
     StopLogging,
-    /// The claim is refused, and the caller is asked not to wait: it ends with the error that names the holders.
+    /// The log refuses, and the caller doesn't try again: the send ends with that error.
     Fail,
 }
 
@@ -116,6 +124,13 @@ impl Options {
         self.pool().geometry()?;
         self.local_pool().geometry()?;
         Ok(())
+    }
+
+    /// The least [`memory_bytes_max`](Self::memory_bytes_max) with which a message of `prefix` + `payload` bytes can ever
+    /// be claimed, the other options being as they are; `None` where no budget is enough.
+    pub fn memory_bytes_for(&self, prefix: usize, payload: usize) -> Option<usize> {
+        let fits = prefix.checked_add(payload)? <= self.record_bytes_max;
+        fits.then(|| self.pool().memory_bytes_for(prefix, payload))?
     }
 
     pub(crate) fn pool(&self) -> PoolOptions {

@@ -148,6 +148,22 @@ fn logging_can_be_stopped_at_any_time() {
 }
 
 #[test]
+fn the_least_budget_for_a_message_is_enough_and_a_byte_less_is_not() {
+    for (prefix, payload) in [(0, 0), (64, 1000), (64, 60_000), (64, 65_536), (64, 200_000), (8, 10_000_000)] {
+        let least = Options::new(Rank(0), 4).memory_bytes_for(prefix, payload).unwrap();
+        let claim = |memory_bytes_max| {
+            let options = Options { memory_bytes_max, prefault_bytes: 0, ..Options::new(Rank(0), 4) };
+            Log::create(options).ok().is_some_and(|mut log| log.try_claim(Rank(1), prefix, payload).is_ok())
+        };
+        assert!(claim(least) && !claim(least - 1), "{prefix} + {payload} bytes: {least}");
+    }
+    let options = Options { record_bytes_max: 1 << 20, ..Options::new(Rank(0), 4) };
+    for (prefix, payload) in [(5000, 0), (1, 1 << 20), (0, usize::MAX), (usize::MAX, usize::MAX)] {
+        assert_eq!(options.memory_bytes_for(prefix, payload), None);
+    }
+}
+
+#[test]
 fn a_record_that_can_never_fit_is_another_error_than_a_full_log() {
     let mut log = log(OnFull::StopLogging, Keep::Checkpoint);
     for payload in [BUDGET - 100, BUDGET, usize::MAX] {

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use std::fs::Permissions;
-use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
 use counterfoil::ack::Ack;
@@ -98,11 +98,16 @@ fn what_was_committed_is_there_and_the_log_goes_on() {
     assert_eq!(log.local().consume(1, 7).map(|entry| entry.bytes), Some(7_u64.to_le_bytes().to_vec()));
     assert_eq!(log.stats().messages_logged, 0, "not by this process");
 
+    assert_eq!([0, 1, 3].map(|peer| log.kept_from(Rank(peer))), [Ssn(1); 3]);
     append(&mut log, Rank(0), 500);
     append(&mut log, Rank(1), 5);
     log.acknowledge(Rank(0), Ack { ssn: Ssn(450), epoch: Epoch(2) }, Phase::default()).unwrap();
     log.receiver_covered(Rank(0), Epoch(3), Ssn(400)).unwrap();
     assert!(log.collect().chunks > 0);
+    let kept_from = log.kept_from(Rank(0));
+    assert!(kept_from > Ssn(1) && kept_from <= Ssn(401), "{kept_from}");
+    assert_eq!(replayed(&mut log, Rank(0), kept_from.0), (kept_from.0..=500).collect::<Vec<_>>());
+    assert!(log.cursor(Rank(0), kept_from.prev()).is_err());
     assert_eq!(log.stats().messages_logged, 205);
     drop(log);
 
@@ -164,6 +169,48 @@ fn refused(job: &Job, options: Options) -> OpenError {
     };
     assert_eq!(job.files(), before);
     error
+}
+
+/// What a file holds and how much memory it takes.
+fn contents(path: &Path) -> (Vec<u8>, u64) {
+    (std::fs::read(path).unwrap(), std::fs::metadata(path).unwrap().blocks())
+}
+
+#[test]
+fn a_refusal_leaves_both_files_as_they_were() {
+    let job = Job::new();
+    job.dead();
+    // Both have chunks that are free, and that a recovery would give back.
+    let (mut log, _) = Log::recover(job.options()).unwrap();
+    append(&mut log, Rank(0), 2000);
+    log.receiver_covered(Rank(0), Epoch(2), Ssn(1990)).unwrap();
+    assert!(log.collect().chunks > 0);
+    for key in 100..500 {
+        log.local().append(1, key, &[0; 40]).unwrap();
+    }
+    log.local().seal(Epoch(2)).unwrap();
+    assert!(log.local().discard_sealed(Epoch(2)));
+    drop(log);
+    let paths = [job.lanes_file(), job.local_file()];
+    let before = paths.each_ref().map(|path| contents(path));
+    let same = |paths: &[PathBuf; 2]| paths.each_ref().map(|path| contents(path)) == before;
+
+    let error = refused(&job, Options { ranks: 3, ..job.options() });
+    assert!(matches!(error, OpenError::Lane { peer: Rank(3), ranks: 3, .. }), "{error}");
+    assert!(same(&paths));
+    let error = refused(&job, Options { local_bytes_max: 128 << 10, ..job.options() });
+    assert!(matches!(error, OpenError::Pool(PoolError::Refused { .. })), "{error}");
+    assert!(same(&paths));
+    // A file that isn't there is not made either.
+    let away = job.dir.join("away");
+    std::fs::rename(job.lanes_file(), &away).unwrap();
+    refused(&job, Options { local_bytes_max: 128 << 10, ..job.options() });
+    std::fs::rename(&away, job.lanes_file()).unwrap();
+    assert!(same(&paths));
+
+    drop(Log::recover(job.options()).unwrap());
+    let after = paths.each_ref().map(|path| contents(path).1);
+    assert!(after[0] < before[0].1 && after[1] < before[1].1, "{after:?}: nothing was free");
 }
 
 fn expect_all_there(job: &Job) {

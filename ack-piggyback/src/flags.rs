@@ -41,7 +41,7 @@ impl Kind {
 
 /// A set of yes-or-no facts about a message.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
-pub struct Flags(u16);
+pub struct Flags(u8);
 
 impl Flags {
     /// No flag.
@@ -59,18 +59,22 @@ impl Flags {
     pub const HAS_ACK: Flags = Flags(1 << 3);
     /// The sender asks for an explicit ack of everything up to this message.
     pub const ACK_REQUESTED: Flags = Flags(1 << 4);
+    /// The header's checksum means something. Set by [`WireHeader::seal`](crate::WireHeader::seal) alone.
+    pub const CHECKED: Flags = Flags(1 << 5);
 
-    const ALL: Flags = Flags(0b1_1111);
+    /// What every transmission of a message has in common.
+    pub(crate) const OF_THE_MESSAGE: Flags = Flags::LARGE.union(Flags::CHECKED);
+    const ALL: Flags = Flags(0b11_1111);
 
     /// As they stand on the wire.
     #[inline]
-    pub const fn bits(self) -> u16 {
+    pub const fn bits(self) -> u8 {
         self.0
     }
 
     /// Flags from their bits, or `None` if a bit is set that means nothing.
     #[inline]
-    pub const fn from_bits(bits: u16) -> Option<Flags> {
+    pub const fn from_bits(bits: u8) -> Option<Flags> {
         if bits & !Self::ALL.0 == 0 { Some(Flags(bits)) } else { None }
     }
 
@@ -117,12 +121,13 @@ impl BitOrAssign for Flags {
 
 impl fmt::Debug for Flags {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const NAMES: [(Flags, &str); 5] = [
+        const NAMES: [(Flags, &str); 6] = [
             (Flags::REPLAYED, "REPLAYED"),
             (Flags::LARGE, "LARGE"),
             (Flags::LOGGED, "LOGGED"),
             (Flags::HAS_ACK, "HAS_ACK"),
             (Flags::ACK_REQUESTED, "ACK_REQUESTED"),
+            (Flags::CHECKED, "CHECKED"),
         ];
         let set = NAMES.iter().filter(|(flag, _)| self.contains(*flag)).map(|(_, name)| *name);
         f.write_str("Flags(")?;
@@ -141,7 +146,7 @@ mod tests {
     #[test]
     fn a_bit_without_a_meaning_is_refused() {
         assert_eq!(Flags::from_bits(0b11), Some(Flags::REPLAYED | Flags::LARGE));
-        for bit in 5..16 {
+        for bit in 6..8 {
             assert_eq!(Flags::from_bits(1 << bit), None);
         }
     }

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use counterfoil_log_core::{Envelope, Epoch, Incarnation, Phase, Rank, Ssn};
-use zerocopy::little_endian::{I32, U16, U32, U64};
+use zerocopy::little_endian::{I32, U32, U64};
 use zerocopy::{Immutable, IntoBytes, KnownLayout, TryFromBytes, Unaligned};
 
 use crate::parse::{self, HeaderError};
@@ -13,15 +13,17 @@ use crate::{Ack, Arrival, Flags, Kind, Stamp};
 ///
 /// | bytes | field | | bytes | field |
 /// |---|---|---|---|---|
-/// | 0-1 | magic `CF` | | 24-27 | phase |
-/// | 2 | version, 1 | | 28-31 | tag (signed) |
-/// | 3 | [`Kind`] | | 32-35 | communicator |
-/// | 4-5 | [`Flags`] | | 36-39 | receive epoch of the acked SSN |
-/// | 6-7 | length of this header, 64 | | 40-47 | length of the payload in bytes |
+/// | 0 | magic, `0xCF` | | 24-27 | phase |
+/// | 1 | version, 1 | | 28-31 | tag (signed) |
+/// | 2 | [`Kind`] | | 32-35 | communicator |
+/// | 3 | [`Flags`] | | 36-39 | receive epoch of the acked SSN |
+/// | 4-7 | checksum, 0 without [`Flags::CHECKED`] | | 40-47 | length of the payload in bytes |
 /// | 8-11 | source rank | | 48-55 | SSN |
 /// | 12-15 | destination rank | | 56-63 | acked SSN (of the other direction) |
 /// | 16-19 | sender's incarnation | | | |
 /// | 20-23 | sender's epoch | | | |
+///
+/// The checksum is over what belongs to the message for ever, and its payload: see [`seal`](WireHeader::seal).
 ///
 /// Epoch and phase are what Guermouche 2011 (Figure 3, line 17) sends with a message; the SSN replaces its date.
 /// A header that [`parse`](WireHeader::parse) returned, or that a constructor made of nouns within their limits,
@@ -33,23 +35,25 @@ use crate::{Ack, Arrival, Flags, Kind, Stamp};
 ///
 /// let mut window = SendWindow::new(AckPolicy::default());
 /// let envelope = Envelope { source: Rank(0), destination: Rank(1), tag: 7, comm: 0, len: 5 };
-/// let header = WireHeader::message(&envelope, window.stamp(5)?, Origin::default(), None);
+/// let mut header = WireHeader::message(&envelope, window.stamp(5)?, Origin::default(), None);
+/// header.seal(b"hello");
 /// let mut frame = header.as_bytes().to_vec();
 /// frame.extend_from_slice(b"hello");
 ///
 /// let (header, payload) = WireHeader::split(&frame)?;
 /// assert_eq!((header.ssn(), header.envelope()), (Ssn::FIRST, envelope));
 /// assert_eq!(payload, b"hello");
+/// header.verify(payload)?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, TryFromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct WireHeader {
-    magic: U16,
+    magic: u8,
     version: u8,
     kind: Kind,
-    flags: U16,
-    header_len: U16,
+    flags: u8,
+    checksum: U32,
     source: U32,
     destination: U32,
     incarnation: U32,
@@ -87,8 +91,8 @@ impl Default for Origin {
 impl WireHeader {
     /// Length of a header in bytes.
     pub const LEN: usize = size_of::<WireHeader>();
-    /// The first two bytes, `CF`.
-    pub const MAGIC: u16 = u16::from_le_bytes(*b"CF");
+    /// The first byte.
+    pub const MAGIC: u8 = 0xCF;
     /// The version that this crate reads and writes.
     pub const VERSION: u8 = 1;
 
@@ -103,7 +107,7 @@ impl WireHeader {
         header.comm = envelope.comm.into();
         header.len = envelope.len.into();
         header.ssn = stamp.ssn.0.into();
-        header.set_flags_and_ack(stamp.flags, ack);
+        header.set_flags_and_ack(stamp.flags.without(Flags::CHECKED), ack);
         header
     }
 
@@ -133,9 +137,9 @@ impl WireHeader {
 
     /// A copy for sending the same message again: as it is in the log, except for what has changed since.
     ///
-    /// SSN, epoch, phase and envelope stay: they belong to the message. The incarnation is the one that sends
-    /// now, the ack the newest for that peer, and `flags` replace all flags but [`Flags::LARGE`], which belongs
-    /// to the message, and [`Flags::HAS_ACK`], which follows from `ack`.
+    /// SSN, epoch, phase, envelope and checksum stay: they belong to the message. The incarnation is the one that
+    /// sends now, the ack the newest for that peer, and `flags` replace all flags but [`Flags::LARGE`] and
+    /// [`Flags::CHECKED`], which belong to the message, and [`Flags::HAS_ACK`], which follows from `ack`.
     ///
     /// Without this a replay would carry an ack of long ago, and be discarded as a dead incarnation's where the
     /// replacement replays what its predecessor logged.
@@ -143,8 +147,8 @@ impl WireHeader {
     pub fn refreshed(&self, incarnation: Incarnation, ack: Option<Ack>, flags: Flags) -> Self {
         let mut header = *self;
         header.incarnation = incarnation.0.into();
-        let kept = self.flags().intersection(Flags::LARGE);
-        header.set_flags_and_ack(flags.without(Flags::LARGE) | kept, ack);
+        let kept = self.flags().intersection(Flags::OF_THE_MESSAGE);
+        header.set_flags_and_ack(flags.without(Flags::OF_THE_MESSAGE) | kept, ack);
         header
     }
 
@@ -185,7 +189,7 @@ impl WireHeader {
     /// Facts about the message.
     #[inline]
     pub fn flags(&self) -> Flags {
-        Flags::from_bits(self.flags.get()).unwrap_or(Flags::NONE)
+        Flags::from_bits(self.flags).unwrap_or(Flags::NONE)
     }
 
     /// Who sends.
@@ -250,6 +254,12 @@ impl WireHeader {
             .then(|| Ack { ssn: Ssn(self.ack_ssn.get()), epoch: Epoch(self.ack_epoch.get()) })
     }
 
+    /// The checksum that a seal left here; 0 without [`Flags::CHECKED`].
+    #[inline]
+    pub fn checksum(&self) -> u32 {
+        self.checksum.get()
+    }
+
     /// What MPI matches a receive against.
     #[inline]
     pub fn envelope(&self) -> Envelope {
@@ -278,14 +288,27 @@ impl WireHeader {
         (self.ack_ssn.get(), self.ack_epoch.get())
     }
 
+    /// A copy in which everything is zero that may be another in each transmission: the checksum's part of a header.
+    #[inline]
+    pub(crate) fn lasting(&self) -> Self {
+        let flags = self.flags().intersection(Flags::LARGE).bits();
+        let (incarnation, ack_epoch) = (U32::ZERO, U32::ZERO);
+        WireHeader { flags, checksum: U32::ZERO, incarnation, ack_epoch, ack_ssn: U64::ZERO, ..*self }
+    }
+
+    pub(crate) fn set_checksum(&mut self, checksum: u32) {
+        self.flags = (self.flags() | Flags::CHECKED).bits();
+        self.checksum = checksum.into();
+    }
+
     #[inline]
     fn blank(kind: Kind, source: Rank, destination: Rank, origin: Origin) -> Self {
         WireHeader {
-            magic: Self::MAGIC.into(),
+            magic: Self::MAGIC,
             version: Self::VERSION,
             kind,
-            flags: U16::ZERO,
-            header_len: (Self::LEN as u16).into(),
+            flags: 0,
+            checksum: U32::ZERO,
             source: source.0.into(),
             destination: destination.0.into(),
             incarnation: origin.incarnation.0.into(),
@@ -305,7 +328,7 @@ impl WireHeader {
     fn set_flags_and_ack(&mut self, flags: Flags, ack: Option<Ack>) {
         let flags = flags.without(Flags::HAS_ACK);
         let has_ack = if ack.is_some() { Flags::HAS_ACK } else { Flags::NONE };
-        self.flags = (flags | has_ack).intersection(self.kind.flags_allowed()).bits().into();
+        self.flags = (flags | has_ack).intersection(self.kind.flags_allowed()).bits();
         self.ack_ssn = ack.map_or(0, |ack| ack.ssn.0).into();
         self.ack_epoch = ack.map_or(0, |ack| ack.epoch.0).into();
     }

@@ -4,6 +4,7 @@
 //! | module | what it is |
 //! |---|---|
 //! | [`header`] | [`WireHeader`]: 64 bytes in front of every message |
+//! | [`checksum`] | [`WireHeader::seal`] and [`WireHeader::verify`]: what is sent is what arrives, and what was logged |
 //! | [`send_window`] | [`SendWindow`]: one per destination; numbers messages, takes acks |
 //! | [`recv_window`] | [`RecvWindow`]: one per source; recognises duplicates and dead incarnations, gives acks |
 //! | [`received`] | [`ReceivedSet`]: the highest SSN received, with its exceptions |
@@ -49,6 +50,7 @@
 #![warn(missing_docs)]
 
 pub mod ack;
+pub mod checksum;
 pub mod epochs;
 pub mod flags;
 pub mod header;
@@ -61,6 +63,7 @@ pub mod state;
 mod unacked;
 
 pub use ack::{Ack, AckError, Acked};
+pub use checksum::ChecksumError;
 pub use epochs::ReceiveEpochs;
 pub use flags::{Flags, Kind};
 pub use header::{Origin, WireHeader};

@@ -20,36 +20,30 @@ pub enum HeaderError {
         needed: usize,
     },
     /// These aren't Counterfoil's bytes.
-    #[error("byte 0: expected the magic {:#06x}, found {found:#06x}", WireHeader::MAGIC)]
+    #[error("byte 0: expected the magic {:#04x}, found {found:#04x}", WireHeader::MAGIC)]
     Magic {
         /// What is there.
-        found: u16,
+        found: u8,
     },
     /// Another version wrote this.
-    #[error("byte 2: expected version {}, found {found}", WireHeader::VERSION)]
+    #[error("byte 1: expected version {}, found {found}", WireHeader::VERSION)]
     Version {
         /// What is there.
         found: u8,
     },
     /// No such kind of message.
-    #[error("byte 3: expected a kind from 1 to 4, found {found}")]
+    #[error("byte 2: expected a kind from 1 to 4, found {found}")]
     Kind {
         /// What is there.
         found: u8,
     },
     /// Flags that mean nothing, or nothing for this kind of message.
-    #[error("byte 4: expected flags within {allowed:#06x}, found {found:#06x}")]
+    #[error("byte 3: expected flags within {allowed:#04x}, found {found:#04x}")]
     Flags {
         /// What is there.
-        found: u16,
+        found: u8,
         /// All the bits that may be there.
-        allowed: u16,
-    },
-    /// The length of the header isn't what this version writes.
-    #[error("byte 6: expected a header length of {}, found {found}", WireHeader::LEN)]
-    HeaderLen {
-        /// What is there.
-        found: u16,
+        allowed: u8,
     },
     /// A number is beyond the limits of its noun, or isn't what the kind and the flags imply.
     #[error("byte {offset}: expected {field} from {least} to {most}, found {found}")]
@@ -66,7 +60,7 @@ pub enum HeaderError {
         most: u64,
     },
     /// An explicit ack that acknowledges nothing.
-    #[error("byte 4: expected an ack in a message of kind Ack")]
+    #[error("byte 3: expected an ack in a message of kind Ack")]
     NoAck,
 }
 
@@ -76,22 +70,20 @@ impl HeaderError {
         match *self {
             HeaderError::TooShort { len, .. } => len,
             HeaderError::Magic { .. } => 0,
-            HeaderError::Version { .. } => 2,
-            HeaderError::Kind { .. } => 3,
-            HeaderError::Flags { .. } | HeaderError::NoAck => 4,
-            HeaderError::HeaderLen { .. } => 6,
+            HeaderError::Version { .. } => 1,
+            HeaderError::Kind { .. } => 2,
+            HeaderError::Flags { .. } | HeaderError::NoAck => 3,
             HeaderError::OutOfRange { offset, .. } => offset,
         }
     }
 }
 
-/// Checks the first eight bytes, and that there are enough of them for the rest.
+/// Checks the first four bytes, and that there are enough of them for the rest.
 #[inline]
 pub(crate) fn check_start(bytes: &[u8]) -> Result<(), HeaderError> {
-    let Some(&[m0, m1, version, kind, f0, f1, l0, l1]) = bytes.first_chunk::<8>() else {
+    let Some(&[magic, version, kind, flags]) = bytes.first_chunk::<4>() else {
         return Err(HeaderError::TooShort { len: bytes.len(), needed: WireHeader::LEN });
     };
-    let magic = u16::from_le_bytes([m0, m1]);
     if magic != WireHeader::MAGIC {
         return Err(HeaderError::Magic { found: magic });
     }
@@ -101,14 +93,9 @@ pub(crate) fn check_start(bytes: &[u8]) -> Result<(), HeaderError> {
     let Some(kind) = Kind::from_byte(kind) else {
         return Err(HeaderError::Kind { found: kind });
     };
-    let flags = u16::from_le_bytes([f0, f1]);
     let allowed = kind.flags_allowed();
     if !Flags::from_bits(flags).is_some_and(|flags| allowed.contains(flags)) {
         return Err(HeaderError::Flags { found: flags, allowed: allowed.bits() });
-    }
-    let header_len = u16::from_le_bytes([l0, l1]);
-    if usize::from(header_len) != WireHeader::LEN {
-        return Err(HeaderError::HeaderLen { found: header_len });
     }
     if bytes.len() < WireHeader::LEN {
         return Err(HeaderError::TooShort { len: bytes.len(), needed: WireHeader::LEN });
@@ -129,6 +116,8 @@ pub(crate) fn check_fields(header: &WireHeader) -> Result<(), HeaderError> {
     if kind == Kind::Ack && !has_ack {
         return Err(HeaderError::NoAck);
     }
+    let checksums = if header.flags().contains(Flags::CHECKED) { (0, u32::MAX.into()) } else { nothing };
+    in_range(4, "a checksum", header.checksum().into(), checksums)?;
     in_range(8, "a source rank", header.source().0.into(), (0, Rank::MAX.0.into()))?;
     in_range(12, "a destination rank", header.destination().0.into(), (0, Rank::MAX.0.into()))?;
     in_range(20, "an epoch", header.epoch().0.into(), epochs)?;

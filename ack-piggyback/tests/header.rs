@@ -2,7 +2,7 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used)]
 
-use counterfoil_ack_piggyback::{Ack, Flags, HeaderError, Kind, Origin, Stamp, WireHeader};
+use counterfoil_ack_piggyback::{Ack, ChecksumError, Flags, HeaderError, Kind, Origin, Stamp, WireHeader};
 use counterfoil_log_core::{Envelope, Epoch, Incarnation, Phase, Rank, Ssn};
 use proptest::prelude::*;
 
@@ -29,9 +29,12 @@ fn envelopes() -> impl Strategy<Value = Envelope> {
         .prop_map(|(source, destination, tag, comm, len)| Envelope { source, destination, tag, comm, len })
 }
 
-/// Flags that a sender may choose: all but `HAS_ACK`.
+/// Set and cleared by the header itself.
+const OWN: Flags = Flags::HAS_ACK.union(Flags::CHECKED);
+
+/// Flags that a sender may choose.
 fn flags() -> impl Strategy<Value = Flags> {
-    (0u16..32).prop_filter_map("known flags", Flags::from_bits).prop_map(|flags| flags.without(Flags::HAS_ACK))
+    (0u8..64).prop_filter_map("known flags", Flags::from_bits).prop_map(|flags| flags.without(OWN))
 }
 
 fn messages() -> impl Strategy<Value = WireHeader> {
@@ -79,19 +82,52 @@ proptest! {
         prop_assert_eq!(header.origin(), origin);
         prop_assert_eq!(header.ack(), ack);
         prop_assert_eq!(header.flags().without(Flags::HAS_ACK), flags);
+        prop_assert_eq!(header.checksum(), 0);
     }
 
     #[test]
     fn a_refreshed_header_differs_in_what_changes_and_in_nothing_else(
-        header in messages(), incarnation in any::<u32>(), ack in acks(), flags in flags()
+        header in messages(), incarnation in any::<u32>(), ack in acks(), flags in flags(), seal in any::<bool>()
     ) {
+        let mut header = header;
+        if seal {
+            header.seal(b"");
+        }
         let fresh = header.refreshed(Incarnation(incarnation), ack, flags);
         prop_assert_eq!(fresh.incarnation(), Incarnation(incarnation));
         prop_assert_eq!(fresh.ack(), ack);
-        let of_the_message = Flags::LARGE | Flags::HAS_ACK;
-        prop_assert_eq!(fresh.flags().without(of_the_message), flags.without(of_the_message));
-        prop_assert_eq!(fresh.flags().contains(Flags::LARGE), header.flags().contains(Flags::LARGE));
+        let of_the_message = Flags::LARGE | Flags::CHECKED;
+        let others = of_the_message | Flags::HAS_ACK;
+        prop_assert_eq!(fresh.flags().without(others), flags.without(others));
+        prop_assert_eq!(fresh.flags().intersection(of_the_message), header.flags().intersection(of_the_message));
+        prop_assert_eq!(fresh.checksum(), header.checksum());
         prop_assert_eq!(fresh.refreshed(header.incarnation(), header.ack(), header.flags()), header);
+    }
+
+    #[test]
+    fn a_sealed_message_passes_until_it_is_another(
+        header in messages(), payload in proptest::collection::vec(any::<u8>(), 1..200), at in any::<usize>(),
+        flip in 1u8.., incarnation in any::<u32>(), ack in acks(), flags in flags()
+    ) {
+        let envelope = Envelope { len: payload.len() as u64, ..header.envelope() };
+        let stamp = Stamp { ssn: header.ssn(), flags: header.flags() };
+        let mut header = WireHeader::message(&envelope, stamp, header.origin(), header.ack());
+        prop_assert_eq!(header.verify(b"anything"), Ok(()), "it was not sealed");
+        header.seal(&payload);
+        prop_assert_eq!(header.verify(&payload), Ok(()));
+        // It is not another message because it is sent again.
+        let again = header.refreshed(Incarnation(incarnation), ack, flags);
+        prop_assert_eq!(again.verify(&payload), Ok(()));
+        prop_assert_eq!(WireHeader::parse(again.as_bytes()), Ok(&again));
+        let mut other = payload.clone();
+        other[at % payload.len()] ^= flip;
+        let is_noticed = matches!(header.verify(&other), Err(ChecksumError::Differs { .. }));
+        prop_assert!(is_noticed);
+        let (len, found) = (payload.len() as u64, payload.len() as u64 - 1);
+        let short = ChecksumError::Length {
+            source_rank: header.source(), destination: header.destination(), ssn: header.ssn(), len, found,
+        };
+        prop_assert_eq!(header.verify(&payload[1..]), Err(short));
     }
 
     #[test]
@@ -107,9 +143,15 @@ fn example() -> WireHeader {
     WireHeader::message(&envelope, stamp, origin, Some(Ack { ssn: Ssn(12), epoch: Epoch(13) }))
 }
 
+fn sealed_example() -> WireHeader {
+    let mut header = example();
+    header.seal(b"payload");
+    header
+}
+
 #[test]
 fn the_bytes_are_where_the_table_says() {
-    let mut expected = vec![b'C', b'F', 1, 1, 0b1010, 0, 64, 0];
+    let mut expected = vec![0xCF, 1, 1, 0b1010, 0, 0, 0, 0];
     for word in [3, 4, 8, 9, 10, -5i32 as u32, 6, 13] {
         expected.extend_from_slice(&word.to_le_bytes());
     }
@@ -117,6 +159,19 @@ fn the_bytes_are_where_the_table_says() {
         expected.extend_from_slice(&word.to_le_bytes());
     }
     assert_eq!(example().as_bytes(), expected);
+
+    // What the checksum is over, byte by byte.
+    let mut covered = expected.clone();
+    covered[3] = 0b10;
+    covered[16..20].fill(0);
+    covered[36..40].fill(0);
+    covered[56..].fill(0);
+    covered.extend_from_slice(b"payload");
+    let checksum = crc32c::crc32c(&covered);
+    expected[3] = 0b10_1010;
+    expected[4..8].copy_from_slice(&checksum.to_le_bytes());
+    assert_eq!(sealed_example().as_bytes(), expected);
+    assert_eq!(sealed_example().checksum(), checksum);
 }
 
 #[test]
@@ -128,7 +183,7 @@ fn a_header_cut_short_anywhere_is_refused() {
     }
 }
 
-/// The first eight bytes say what the rest means: no flip of one bit there goes unnoticed, except of a flag that
+/// The first four bytes say what the rest means: no flip of one bit there goes unnoticed, except of a flag that
 /// contradicts nothing. Behind them every value within the limits of its noun is a header, though another one.
 #[test]
 fn a_flip_of_any_bit_of_any_byte_is_refused_by_its_place_or_read_as_another_header() {
@@ -139,19 +194,55 @@ fn a_flip_of_any_bit_of_any_byte_is_refused_by_its_place_or_read_as_another_head
             bytes[byte] ^= 1 << bit;
             match WireHeader::parse(&bytes) {
                 Ok(parsed) => {
-                    assert!(byte >= 8 || byte == 4, "byte {byte}, bit {bit} went unnoticed: {parsed:?}");
+                    assert!(byte >= 8 || byte == 3, "byte {byte}, bit {bit} went unnoticed: {parsed:?}");
                     assert_ne!(parsed, &header);
                     assert_eq!(parsed.as_bytes(), bytes);
                 }
                 Err(error) => {
                     // Kind and flags say what other fields may hold: a contradiction is seen at the other field.
-                    let contradicts = (3..6).contains(&byte) && error.offset() > byte;
+                    let contradicts = (2..4).contains(&byte) && error.offset() > byte;
                     let field = error.offset()..error.offset() + 8;
                     assert!(contradicts || field.contains(&byte), "byte {byte}, bit {bit}: {error}");
                 }
             }
         }
     }
+}
+
+/// In a sealed message only that can change unnoticed which is another in each transmission anyway.
+#[test]
+fn a_flip_of_any_bit_of_a_sealed_message_is_noticed_except_in_what_belongs_to_a_transmission() {
+    let header = sealed_example();
+    for byte in 0..WireHeader::LEN {
+        for bit in 0..8 {
+            let mut bytes = header.as_bytes().to_vec();
+            bytes[byte] ^= 1 << bit;
+            let is_unnoticed = WireHeader::parse(&bytes).is_ok_and(|header| header.verify(b"payload").is_ok());
+            let may_change = match byte {
+                // REPLAYED, LOGGED and ACK_REQUESTED.
+                3 => 0b1_0101 & (1 << bit) != 0,
+                16..20 | 36..40 | 56..64 => true,
+                _ => false,
+            };
+            assert!(may_change || !is_unnoticed, "byte {byte}, bit {bit}");
+        }
+    }
+}
+
+#[test]
+fn a_checksum_and_the_flag_that_announces_it_agree() {
+    let mut bytes = sealed_example().as_bytes().to_vec();
+    bytes[3] &= !Flags::CHECKED.bits();
+    let found = sealed_example().checksum().into();
+    assert_eq!(
+        WireHeader::parse(&bytes),
+        Err(HeaderError::OutOfRange { offset: 4, field: "a checksum", found, least: 0, most: 0 })
+    );
+    // Who makes a header doesn't say that it is sealed.
+    let claimed = Stamp { ssn: Ssn(1), flags: Flags::CHECKED };
+    let header = WireHeader::message(&example().envelope(), claimed, Origin::default(), None);
+    assert_eq!(header.flags(), Flags::NONE);
+    assert_eq!(header.refreshed(Incarnation(0), None, Flags::CHECKED).flags(), Flags::NONE);
 }
 
 #[test]
@@ -161,15 +252,25 @@ fn errors_say_which_byte_and_what_was_expected() {
         bytes[at..at + with.len()].copy_from_slice(with);
         WireHeader::parse(&bytes).unwrap_err().to_string()
     };
-    assert_eq!(altered(0, b"XX"), "byte 0: expected the magic 0x4643, found 0x5858");
-    assert_eq!(altered(2, &[2]), "byte 2: expected version 1, found 2");
-    assert_eq!(altered(3, &[9]), "byte 3: expected a kind from 1 to 4, found 9");
-    assert_eq!(altered(5, &[1]), "byte 4: expected flags within 0x001f, found 0x010a");
-    assert_eq!(altered(6, &[72]), "byte 6: expected a header length of 64, found 72");
+    assert_eq!(altered(0, b"X"), "byte 0: expected the magic 0xcf, found 0x58");
+    assert_eq!(altered(1, &[2]), "byte 1: expected version 1, found 2");
+    assert_eq!(altered(2, &[9]), "byte 2: expected a kind from 1 to 4, found 9");
+    assert_eq!(altered(3, &[0x4a]), "byte 3: expected flags within 0x3f, found 0x4a");
+    assert_eq!(altered(4, &[7]), "byte 4: expected a checksum from 0 to 0, found 7");
     assert_eq!(altered(8, &[255; 4]), "byte 8: expected a source rank from 0 to 4294967294, found 4294967295");
     assert_eq!(altered(20, &[0; 4]), "byte 20: expected an epoch from 1 to 4294967294, found 0");
     assert!(altered(48, &[0; 8]).starts_with("byte 48: expected an SSN from 1 to "));
     assert!(altered(56, &[255; 8]).starts_with("byte 56: expected an acked SSN from 1 to "));
+    let (expected, found) = (sealed_example().checksum(), crc32c::crc32c(b"x"));
+    let differs = ChecksumError::Differs { source_rank: Rank(3), destination: Rank(4), ssn: Ssn(11), expected, found };
+    assert_eq!(
+        differs.to_string(),
+        format!(
+            "SSN 11 from rank 3 to rank 4 was sealed with the checksum {expected:#010x}, and its bytes have {found:#010x} now"
+        )
+    );
+    let longer = sealed_example().verify(b"payload and more").unwrap_err();
+    assert_eq!(longer.to_string(), "SSN 11 from rank 3 to rank 4 has 16 bytes of payload, and its header says 7");
 }
 
 #[test]
@@ -193,12 +294,15 @@ fn each_kind_carries_only_what_it_means() {
     let (from, to, origin) = (Rank(0), Rank(1), Origin::default());
     let ack = Ack { ssn: Ssn(1), epoch: Epoch(1) };
     let mut bytes = WireHeader::ack_only(from, to, origin, ack).as_bytes().to_vec();
-    bytes[4] = 0;
+    bytes[3] = 0;
     assert_eq!(WireHeader::parse(&bytes), Err(HeaderError::NoAck));
-    bytes[4] = (Flags::HAS_ACK | Flags::LARGE).bits() as u8;
+    bytes[3] = (Flags::HAS_ACK | Flags::LARGE).bits();
     assert_eq!(WireHeader::parse(&bytes), Err(HeaderError::Flags { found: 10, allowed: 8 }));
 
     let request = WireHeader::ack_request(from, to, origin, Ssn(5), None);
     assert_eq!((request.kind(), request.ssn(), request.ack()), (Kind::AckRequest, Ssn(5), None));
     assert_eq!(request.refreshed(Incarnation(0), None, Flags::LOGGED).flags(), Flags::NONE);
+    let mut sealed = request;
+    sealed.seal(b"");
+    assert_eq!(sealed, request, "only messages are sealed");
 }

@@ -48,8 +48,8 @@ pub fn run(options: &RunOptions) -> Result<Vec<Row>, Error> {
     Ok(rows)
 }
 
-/// The floor of an acknowledgement: a store for each record.
-fn naked_store(records: u64) -> Duration {
+/// Time of the floor of acknowledging `records` records: a store for each.
+pub fn naked_store(records: u64) -> Duration {
     let mut tail = 0;
     let start = Instant::now();
     for number in 0..records {
@@ -58,8 +58,10 @@ fn naked_store(records: u64) -> Duration {
     start.elapsed()
 }
 
-/// Time of acknowledging `records` records of 64 bytes, `covers` at a time; appending them is not timed.
-fn acknowledge(records: u64, covers: u64) -> Duration {
+/// Time of acknowledging `records` records of 64 bytes, `covers` (which divides 4,096) at a time; appending them is not timed.
+///
+/// Zero where a log can't be set up or refuses.
+pub fn acknowledge(records: u64, covers: u64) -> Duration {
     const BATCH: u64 = 4096;
     let mut options = Options::new(Rank(0), 2);
     options.keep = Keep::Acked;
@@ -90,8 +92,12 @@ fn payloads(records: u64) -> (usize, usize) {
     (small, room - (records as usize - 1) * (small + 16) - 16)
 }
 
-/// Time of collecting [`CHUNKS`] chunks that a checkpoint of the receiver covers; filling them is not timed.
-fn advance(records_per_chunk: u64) -> Result<Duration, Error> {
+/// Time of collecting one chunk of 64 KiB with so many records (1 to 1,000), which a checkpoint of the receiver covers: the
+/// mean of 128 that are collected at once. Filling them is not timed.
+///
+/// # Errors
+/// Where a log can't be set up.
+pub fn advance(records_per_chunk: u64) -> Result<Duration, Error> {
     let (small, last) = payloads(records_per_chunk);
     let mut options = Options::new(Rank(0), 2);
     options.keep = Keep::Checkpoint;

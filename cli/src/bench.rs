@@ -127,51 +127,28 @@ fn count_instructions(rows: &mut [Value], wanted: bool, progress: &ProgressBar) 
 /// What people read: what was measured, the table, and how many of its rows are where they should be.
 fn report(what: What, rows: &[Value]) -> String {
     let counted = rows.iter().any(|row| row["instructions"].is_number());
-    let columns: &[(&str, &str)] = match what {
-        What::Append if counted => &[
+    let mut columns: Vec<(&str, &str)> = match what {
+        What::Append => vec![
             ("size", "size"),
             ("writers", "writers"),
             ("tier", "tier"),
             ("keep", "keep"),
             ("ns", "ns"),
             ("floor ns", "floor_ns"),
-            ("ratio", "ratio"),
-            ("quartiles", QUARTILES),
-            ("aim", AIM),
-            ("instructions", "instructions"),
-            ("floor", "floor_instructions"),
         ],
-        What::Append => &[
-            ("size", "size"),
-            ("writers", "writers"),
-            ("tier", "tier"),
-            ("keep", "keep"),
-            ("ns", "ns"),
-            ("floor ns", "floor_ns"),
-            ("ratio", "ratio"),
-            ("quartiles", QUARTILES),
-            ("aim", AIM),
-        ],
-        What::Replay => &[
+        What::Replay => vec![
             ("size", "size"),
             ("log bytes", "log_bytes"),
             ("tier", "tier"),
             ("MB/s", "mb_per_s"),
             ("floor MB/s", "floor_mb_per_s"),
-            ("ratio", "ratio"),
-            ("quartiles", QUARTILES),
-            ("aim", AIM),
         ],
-        What::Release => &[
-            ("what", "op"),
-            ("records", "records_per_op"),
-            ("ns", "ns"),
-            ("floor ns", "floor_ns"),
-            ("ratio", "ratio"),
-            ("quartiles", QUARTILES),
-            ("aim", AIM),
-        ],
+        What::Release => vec![("what", "op"), ("records", "records_per_op"), ("ns", "ns"), ("floor ns", "floor_ns")],
     };
+    columns.extend([("ratio", "ratio"), ("quartiles", QUARTILES), ("aim", AIM)]);
+    if counted {
+        columns.extend([("instructions", "instructions"), ("floor", "floor_instructions")]);
+    }
     let aims: Vec<(f64, Aim)> =
         rows.iter().filter_map(|row| Some((row["ratio"].as_f64()?, Aim::of(what, row)?))).collect();
     let met = aims.iter().filter(|(ratio, aim)| aim.is_met(*ratio)).count();
@@ -179,7 +156,7 @@ fn report(what: What, rows: &[Value]) -> String {
     format!(
         "{}\n\n{}\n\n{met} of the {} rows with an aim reach it. Medians of {rounds} rounds; the quartiles are the ratio's.",
         explanation(what),
-        table(what, rows, columns),
+        table(what, rows, &columns),
         aims.len(),
     )
 }

@@ -7,12 +7,16 @@ mod view;
 use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use counterfoil::ack::WireHeader;
+use counterfoil::{Options, Rank};
+use counterfoil_runtime::RankSettings;
 use counterfoil_runtime::local::{Interrupts, JobOptions, JobReport, launch};
 use counterfoil_workloads::Workload;
 
 use crate::rank::Program;
 use crate::{Failure, print};
 pub(crate) use options::DemoArguments;
+use options::check_kills;
 use report::DemoReport;
 use view::View;
 
@@ -66,7 +70,24 @@ fn job_options(arguments: &DemoArguments, workload: &dyn Workload, seed: u64) ->
     job.validate().map_err(Failure::usage)?;
     job.settings.validate().map_err(|error| Failure::usage(format!("--budget: {error}")))?;
     workload.validate(arguments.ranks).map_err(Failure::usage)?;
+    check_kills(&job.kills).map_err(Failure::usage)?;
+    check_budget(workload, &job.settings).map_err(Failure::usage)?;
     Ok(job)
+}
+
+/// A log that can't hold the largest message would end the job in its midst.
+fn check_budget(workload: &dyn Workload, settings: &RankSettings) -> Result<(), String> {
+    let (name, budget) = (workload.name(), settings.log_bytes_max);
+    let message = workload.message_bytes_max(settings.ranks);
+    // In everything that counts here, a rank's log has the defaults.
+    let options = Options::new(Rank(0), settings.ranks);
+    match options.memory_bytes_for(WireHeader::LEN, message) {
+        Some(least) if least <= budget => Ok(()),
+        Some(least) => Err(format!(
+            "--budget {budget}: the largest message of {name} has {message} bytes, for which a log needs at least {least}"
+        )),
+        None => Err(format!("the largest message of {name} has {message} bytes, and no log can hold it")),
+    }
 }
 
 fn seed_from_clock() -> u64 {

@@ -185,6 +185,8 @@ fn what_makes_no_sense_is_refused_with_exit_code_2() {
         (&["--workload", "master-worker", "--ranks", "1"], "at least 2"),
         (&["--kill", "4@1"], "no rank 4"),
         (&["--kill", "1@recovery:4"], "no rank 4"),
+        (&["--kill", "1@recovery:1"], "nothing else kills rank 1"),
+        (&["--kill", "1@recovery:2", "--kill", "3@4"], "nothing else kills rank 2"),
         (&["--kill", "2"], "RANK@ITERATION"),
         (&["--kill", "2@0"], "from 1"),
         (&["--kill", "two@7"], "not a rank"),
@@ -209,9 +211,15 @@ fn a_kill_whose_moment_never_comes_is_said_with_exit_code_1() {
 
 #[test]
 fn a_log_too_small_for_one_message_is_an_error_that_says_so() {
-    // The ring's largest token has 200,000 bytes.
-    let ended = bad(&["--workload", "ring", "--budget", "100KiB"], 1);
-    assert!(ended.stderr.contains("can never fit"), "{}", ended.stderr);
+    // The ring's largest token has 200,000 bytes, and a block for it, with all headers, 212,992.
+    for budget in ["100KiB", "212991"] {
+        let ended = bad(&["--workload", "ring", "--budget", budget], 2);
+        assert!(ended.stderr.contains("200000 bytes") && ended.stderr.contains("212992"), "{}", ended.stderr);
+        assert_eq!(ended.stdout, "");
+    }
+    // With that it fits, though not beside another.
+    let ended = bad(&["--workload", "ring", "--budget", "212992", "--on-full", "fail"], 1);
+    assert!(ended.stderr.contains("the log is full"), "{}", ended.stderr);
 }
 
 #[test]

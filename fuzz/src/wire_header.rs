@@ -10,6 +10,7 @@ pub fn wire_header(data: &[u8]) {
             assert_eq!(header.as_bytes(), &data[..WireHeader::LEN]);
             assert_eq!(rest, &data[WireHeader::LEN..]);
             round_trips(header);
+            seals(header, rest);
         }
         Err(HeaderError::TooShort { len, needed }) => {
             assert_eq!((len, needed), (data.len(), WireHeader::LEN));
@@ -32,8 +33,8 @@ fn round_trips(header: &WireHeader) {
         (Kind::AckRequest, _) => WireHeader::ack_request(source, destination, origin, header.ssn(), ack),
         (Kind::Control, _) => WireHeader::control(source, destination, origin, header.tag(), header.payload_len(), ack),
     };
-    // Fields that a kind doesn't use are the only ones that a constructor can't set.
-    if matches!(header.kind(), Kind::Message) {
+    // Fields that a kind doesn't use, and a checksum, are the only ones that a constructor can't set.
+    if header.kind() == Kind::Message && !header.flags().contains(Flags::CHECKED) {
         assert_eq!(&written, header);
     }
     assert_eq!(WireHeader::parse(written.as_bytes()), Ok(&written));
@@ -41,4 +42,21 @@ fn round_trips(header: &WireHeader) {
     let again = header.refreshed(Incarnation(7), ack, Flags::REPLAYED);
     assert_eq!(WireHeader::parse(again.as_bytes()), Ok(&again));
     assert_eq!((again.ssn(), again.envelope(), again.ack()), (header.ssn(), header.envelope(), ack));
+    assert_eq!(again.checksum(), header.checksum());
+}
+
+/// A header passes with exactly the payload that it could have been sealed with.
+fn seals(header: &WireHeader, rest: &[u8]) {
+    let payload = usize::try_from(header.payload_len()).ok().and_then(|len| rest.get(..len));
+    let Some(payload) = payload else {
+        assert_eq!(header.verify(rest).is_err(), header.flags().contains(Flags::CHECKED));
+        return;
+    };
+    let mut sealed = *header;
+    sealed.seal(payload);
+    assert_eq!(WireHeader::parse(sealed.as_bytes()), Ok(&sealed));
+    assert_eq!(sealed.verify(payload), Ok(()));
+    assert_eq!(sealed.refreshed(Incarnation(7), header.ack(), Flags::LOGGED).verify(payload), Ok(()));
+    let passes = !header.flags().contains(Flags::CHECKED) || sealed == *header;
+    assert_eq!(header.verify(payload).is_ok(), passes);
 }

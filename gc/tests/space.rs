@@ -249,17 +249,14 @@ fn a_thousand_hardly_used_chunks_end_up_in_a_few_dense_ones() {
     assert!(owner.copied_bytes <= 3 * used, "{} bytes copied for {used}", owner.copied_bytes);
 }
 
+/// A chunk without a gap, for those tests that need no owner.
+const FULL: ChunkUse =
+    ChunkUse { chunk: 1, first: Ssn(1), last: Ssn(64), held_bytes: 65536, used_bytes: 65536, newest_epoch: Epoch(1) };
+
 #[test]
 fn a_chunk_just_half_used_stays_where_it_is() {
     let mut collector = Collector::new();
-    let half = ChunkUse {
-        chunk: 1,
-        first: Ssn(1),
-        last: Ssn(9),
-        held_bytes: 65536,
-        used_bytes: 32768,
-        newest_epoch: Epoch(1),
-    };
+    let half = ChunkUse { used_bytes: 32768, ..FULL };
     assert_eq!(collector.settle(Rank(1), half), Decision::Keep { chunk: 1 });
     let sparse = ChunkUse { used_bytes: 32767, ..half };
     assert_eq!(collector.settle(Rank(2), sparse), Decision::Relocate { chunk: 1, next: None });
@@ -269,15 +266,7 @@ fn a_chunk_just_half_used_stays_where_it_is() {
 fn the_oldest_chunk_is_relocated_once_the_floor_leaves_less_than_half_of_it() {
     let mut collector = Collector::new();
     let lane = Rank(1);
-    let full = ChunkUse {
-        chunk: 1,
-        first: Ssn(1),
-        last: Ssn(64),
-        held_bytes: 65536,
-        used_bytes: 65536,
-        newest_epoch: Epoch(1),
-    };
-    assert_eq!(collector.settle(lane, full), Decision::Keep { chunk: 1 });
+    assert_eq!(collector.settle(lane, FULL), Decision::Keep { chunk: 1 });
     collector.raise_floor(lane, Ssn(40));
     assert_eq!(collector.advance().count(), 0);
     let partly = collector.poll_partly_covered().unwrap();
@@ -285,7 +274,7 @@ fn the_oldest_chunk_is_relocated_once_the_floor_leaves_less_than_half_of_it() {
     assert_eq!(collector.poll_partly_covered(), None, "said once");
     assert_eq!(collector.set_used(lane, 1, 24 * 1024), Some(Decision::Relocate { chunk: 1, next: None }));
 
-    let fresh = ChunkUse { chunk: 2, first: Ssn(41), held_bytes: 32768, used_bytes: 24 * 1024, ..full };
+    let fresh = ChunkUse { chunk: 2, first: Ssn(41), held_bytes: 32768, used_bytes: 24 * 1024, ..FULL };
     assert_eq!(collector.relocated(lane, &[1], fresh), Decision::Keep { chunk: 2 });
     collector.raise_floor(lane, Ssn(64));
     assert_eq!(collector.advance().collect::<Vec<_>>(), [(lane, Decision::Free { chunk: 2 })]);
@@ -295,14 +284,7 @@ fn the_oldest_chunk_is_relocated_once_the_floor_leaves_less_than_half_of_it() {
 fn collecting_ends_where_there_is_no_memory_to_relocate_to() {
     let mut collector = Collector::new();
     for lane in 0..3 {
-        let sparse = ChunkUse {
-            chunk: 1,
-            first: Ssn(1),
-            last: Ssn(64),
-            held_bytes: 65536,
-            used_bytes: 8192,
-            newest_epoch: Epoch(1),
-        };
+        let sparse = ChunkUse { used_bytes: 8192, ..FULL };
         assert_eq!(collector.settle(Rank(lane), sparse), Decision::Relocate { chunk: 1, next: None });
     }
     let repeated = |collector: &mut Collector| {
@@ -322,14 +304,7 @@ fn collecting_ends_where_there_is_no_memory_to_relocate_to() {
 fn a_chunk_that_was_forgotten_while_it_was_moved_is_kept() {
     let mut collector = Collector::new();
     let lane = Rank(1);
-    let sparse = ChunkUse {
-        chunk: 1,
-        first: Ssn(1),
-        last: Ssn(64),
-        held_bytes: 65536,
-        used_bytes: 8192,
-        newest_epoch: Epoch(1),
-    };
+    let sparse = ChunkUse { used_bytes: 8192, ..FULL };
     assert_eq!(collector.settle(lane, sparse), Decision::Relocate { chunk: 1, next: None });
     collector.forget_after(lane, Ssn(30));
     let fresh = ChunkUse { chunk: 2, held_bytes: 8192, ..sparse };

@@ -1,7 +1,7 @@
 //! The memory of a log, addressed by offset.
 //!
-//! Shared words are reached through [`Arena::word`]: loom cannot see atomics inside mapped bytes, so under loom the
-//! same offsets name loom's own atomics and the rest of the crate doesn't notice.
+//! Shared words are reached through [`Arena::word`]: loom and shuttle cannot see atomics inside mapped bytes, so in their
+//! models the same offsets name their own atomics, and the rest of the crate doesn't notice.
 
 use std::fmt;
 #[cfg(not(counterfoil_loom))]
@@ -124,29 +124,70 @@ impl ArenaView {
     }
 }
 
-/// Eight bytes of loom's memory: an atomic for as long as they are a shared word, a cell for as long as they are part of a
-/// body. An access to a cell that another one races with is a failure of the model.
+/// Eight bytes of a model's memory: an atomic for as long as they are a shared word, a cell for as long as they are part of
+/// a body.
 #[cfg(counterfoil_loom)]
 struct Place {
     word: AtomicU64,
-    body: loom::cell::UnsafeCell<u64>,
+    body: BodyCell,
 }
 
-/// Loom's memory, without the bytes of the file header.
+/// Eight bytes of a body. Loom fails the model where an access races with another.
+#[cfg(all(counterfoil_loom, not(counterfoil_shuttle)))]
+struct BodyCell(loom::cell::UnsafeCell<u64>);
+
+// SAFETY: loom sees every access to the cell, and fails the model where two of them race.
+#[cfg(all(counterfoil_loom, not(counterfoil_shuttle)))]
+unsafe impl Sync for BodyCell {}
+
+#[cfg(all(counterfoil_loom, not(counterfoil_shuttle)))]
+impl BodyCell {
+    fn new(value: u64) -> BodyCell {
+        BodyCell(loom::cell::UnsafeCell::new(value))
+    }
+
+    fn read(&self) -> u64 {
+        // SAFETY: loom saw that nobody writes here.
+        self.0.with(|word| unsafe { *word })
+    }
+
+    fn write(&self, value: u64) {
+        // SAFETY: loom saw that nobody else reads or writes here.
+        self.0.with_mut(|word| unsafe { *word = value });
+    }
+}
+
+/// Eight bytes of a body. Shuttle sees no races, but it may go on with another thread at each access: a body that is read
+/// while it is written, or before that is known to be over, has words of two records.
+#[cfg(counterfoil_shuttle)]
+struct BodyCell(AtomicU64);
+
+#[cfg(counterfoil_shuttle)]
+impl BodyCell {
+    fn new(value: u64) -> BodyCell {
+        BodyCell(AtomicU64::new(value))
+    }
+
+    fn read(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    fn write(&self, value: u64) {
+        self.0.store(value, Ordering::Relaxed);
+    }
+}
+
+/// A model's memory, without the bytes of the file header.
 #[cfg(counterfoil_loom)]
 pub(crate) struct Arena {
     places: Vec<Place>,
 }
 
-// SAFETY: loom sees every access to the cells, and fails the model where two of them race.
-#[cfg(counterfoil_loom)]
-unsafe impl Sync for Arena {}
-
 #[cfg(counterfoil_loom)]
 impl Arena {
     /// An arena of `len` bytes, which hold `left(offset)`: what an earlier use left there.
-    pub(crate) fn loom(len: usize, left: impl Fn(usize) -> u64) -> Arena {
-        let place = |at| Place { word: AtomicU64::new(left(at)), body: loom::cell::UnsafeCell::new(left(at)) };
+    pub(crate) fn modelled(len: usize, left: impl Fn(usize) -> u64) -> Arena {
+        let place = |at| Place { word: AtomicU64::new(left(at)), body: BodyCell::new(left(at)) };
         Arena { places: (HEADER_BYTES..len).step_by(8).map(place).collect() }
     }
 
@@ -168,14 +209,12 @@ impl Arena {
 
     /// The bytes `[at, at + len)` of a body.
     pub(crate) fn body(&self, at: usize, len: usize) -> Vec<u64> {
-        // SAFETY: loom saw that nobody writes there.
-        (at..at + len).step_by(8).map(|at| self.place(at).body.with(|word| unsafe { *word })).collect()
+        (at..at + len).step_by(8).map(|at| self.place(at).body.read()).collect()
     }
 
     /// Writes eight bytes of a body.
     pub(crate) fn write_body(&self, at: usize, value: u64) {
-        // SAFETY: loom saw that nobody else reads or writes there.
-        self.place(at).body.with_mut(|word| unsafe { *word = value });
+        self.place(at).body.write(value);
     }
 
     /// As the real one; a record's two words are not part of its body.
@@ -202,7 +241,7 @@ impl Arena {
     }
 }
 
-/// Loom's view of its memory.
+/// A view of a model's memory.
 #[cfg(counterfoil_loom)]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ArenaView {

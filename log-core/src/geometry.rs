@@ -72,6 +72,15 @@ impl Geometry {
         Geometry { classes, chunk_class, len: at }
     }
 
+    /// The least budget under which a chunk of `bytes` can be had: the block that it takes, and room for an ordinary chunk.
+    pub(crate) fn memory_bytes_for(bytes: usize, chunk_bytes: usize) -> Option<usize> {
+        // The smaller classes don't depend on the budget, and there is one in every doubling.
+        let memory_bytes_max = bytes.checked_mul(2)?.max(chunk_bytes);
+        let geometry = Geometry::new(&PoolOptions { memory_bytes_max, chunk_bytes, ..PoolOptions::default() });
+        let block = geometry.classes[geometry.class_for(bytes)?].bytes.max(chunk_bytes);
+        (block <= MEMORY_BYTES_MAX).then_some(block)
+    }
+
     /// Bytes of address space.
     pub fn len(&self) -> usize {
         self.len

@@ -26,12 +26,16 @@ mod local_log;
 #[cfg(not(counterfoil_loom))]
 mod private_file;
 #[cfg(not(counterfoil_loom))]
+mod recovered_lane;
+#[cfg(not(counterfoil_loom))]
 mod shared_log;
 #[cfg(not(counterfoil_loom))]
 mod tier;
 
 #[cfg(all(test, counterfoil_loom))]
 mod loom_models;
+#[cfg(all(test, counterfoil_shuttle))]
+mod shuttle_model;
 
 pub use geometry::{BLOCK_BYTES_MIN, Geometry, MEMORY_BYTES_MAX};
 pub use lane::{
@@ -49,6 +53,6 @@ pub use private_file::{
 };
 pub use record::{BODY_BYTES_MAX, PREFIX_BYTES_MAX};
 #[cfg(not(counterfoil_loom))]
-pub use shared_log::{DamageError, Owner, PoolError, SHARED_LOG_VERSION};
+pub use shared_log::{DamageError, DeadLog, Owner, PoolError, SHARED_LOG_VERSION};
 #[cfg(not(counterfoil_loom))]
 pub use tier::{ProcessCrashSafe, Tier, TierError, Volatile};

@@ -4,6 +4,15 @@
 //! with a checkpoint, and consumed by matching: the first entry of a kind and key that was not consumed, wherever it
 //! stands. They need no acknowledgement; [`discard_sealed`](LocalLog::discard_sealed) forgets what a durable checkpoint
 //! made superfluous.
+//!
+//! Nobody else has what stands here and could notice that it changed, so each entry has a checksum:
+//!
+//! ```text
+//! prefix   kind u8 | three zeros | crc32c u32 | key u64     little-endian
+//! payload  the entry's bytes
+//! ```
+//!
+//! The checksum is over prefix and bytes, with a zero in its own place. A recovery checks that of every entry.
 
 use std::collections::VecDeque;
 
@@ -14,7 +23,7 @@ use crate::sync::Arc;
 
 /// Kind of the entries that seal; the caller's kinds are below.
 const SEAL: u8 = u8::MAX;
-/// Bytes of prefix: kind, seven zeros, key.
+/// Bytes of prefix.
 const PREFIX: usize = 16;
 /// The lane's "destination": the local log has none.
 const NOWHERE: Rank = Rank(u32::MAX);
@@ -29,10 +38,11 @@ pub enum LocalLogError {
     /// The kind is the log's own.
     #[error("local log: kind {SEAL} is the log's own; use 0 to {}", SEAL - 1)]
     Kind,
-    /// A recovered file holds an entry that this log never writes.
-    #[error("local log: entry {ssn} is damaged")]
+    /// A recovered file holds an entry that isn't as it was written: the memory that it was in is damaged, or somebody
+    /// else wrote there. What the dead process noted is not known any more.
+    #[error("local log: the entry with {ssn} was changed after it was written; a replacement can't go on from it")]
     Damaged {
-        /// Its number.
+        /// Its number; [`Ssn::ZERO`] where the whole lane is not the local log's.
         ssn: Ssn,
     },
 }
@@ -77,7 +87,7 @@ impl LocalLog {
     /// Every entry is there again, none is consumed.
     ///
     /// # Errors
-    /// [`LocalLogError::Damaged`].
+    /// [`LocalLogError::Damaged`] names the first entry whose checksum is wrong.
     pub fn recovered(pool: Arc<Pool>, lanes: Vec<LaneWriter>) -> Result<LocalLog, LocalLogError> {
         let Some(lane) = lanes.into_iter().next() else { return Ok(LocalLog::new(pool)) };
         let mut log = LocalLog { lane, slots: VecDeque::new(), first_open: 0 };
@@ -86,7 +96,8 @@ impl LocalLog {
         }
         if let Some(mut cursor) = log.open(Ssn::ZERO) {
             while let Some(record) = cursor.peek() {
-                let (kind, key) = parse(record.prefix()).ok_or(LocalLogError::Damaged { ssn: record.ssn() })?;
+                let parsed = parse(record.prefix(), record.payload());
+                let (kind, key) = parsed.ok_or(LocalLogError::Damaged { ssn: record.ssn() })?;
                 log.slots.push_back(Slot { ssn: record.ssn(), kind, key, consumed: kind == SEAL });
                 cursor.advance();
             }
@@ -187,10 +198,9 @@ impl LocalLog {
 
     fn put(&mut self, kind: u8, key: u64, bytes: &[u8]) -> Result<(), LocalLogError> {
         let mut claim = self.lane.claim(PREFIX, bytes.len())?;
-        let (prefix, payload) = claim.parts_mut();
-        prefix[..8].copy_from_slice(&u64::from(kind).to_le_bytes());
-        prefix[8..].copy_from_slice(&key.to_le_bytes());
-        payload.copy_from_slice(bytes);
+        let (to_prefix, to_payload) = claim.parts_mut();
+        to_prefix.copy_from_slice(&prefix(kind, key, bytes));
+        to_payload.copy_from_slice(bytes);
         let ssn = claim.commit();
         self.slots.push_back(Slot { ssn, kind, key, consumed: kind == SEAL });
         Ok(())
@@ -214,8 +224,19 @@ impl LocalLog {
     }
 }
 
-fn parse(prefix: &[u8]) -> Option<(u8, u64)> {
-    let (kind, key) = prefix.split_at_checked(8)?;
-    let kind = u8::try_from(u64::from_le_bytes(kind.try_into().ok()?)).ok()?;
-    Some((kind, u64::from_le_bytes(key.try_into().ok()?)))
+/// The prefix that an entry is written with.
+fn prefix(kind: u8, key: u64, bytes: &[u8]) -> [u8; PREFIX] {
+    let mut prefix = [0; PREFIX];
+    prefix[0] = kind;
+    prefix[8..].copy_from_slice(&key.to_le_bytes());
+    let checksum = crc32c::crc32c_append(crc32c::crc32c(&prefix), bytes);
+    prefix[4..8].copy_from_slice(&checksum.to_le_bytes());
+    prefix
+}
+
+/// Kind and key of an entry that is as it was written.
+fn parse(found: &[u8], bytes: &[u8]) -> Option<(u8, u64)> {
+    let kind = *found.first()?;
+    let key = u64::from_le_bytes(found.get(8..)?.try_into().ok()?);
+    (found == prefix(kind, key, bytes)).then_some((kind, key))
 }

@@ -5,10 +5,11 @@
 //! fault for each page) only when the log grows; that is never on the path of an append that fits its chunk.
 
 use crate::arena::Arena;
-use crate::chunk::{BlockRef, ChunkState, write_state};
+use crate::chunk::{BlockRef, CHUNK_HEADER, ChunkState, write_state};
 use crate::geometry::{BLOCK_BYTES_MIN, Geometry, MEMORY_BYTES_MAX};
 use crate::lane::LaneShared;
 use crate::nouns::Rank;
+use crate::record::{BODY_BYTES_MAX, PREFIX_BYTES_MAX, RECORD_ALIGN, footprint};
 use crate::sync::{Arc, AtomicU32, AtomicU64, AtomicUsize, CountedArc, CountedWeak, Mutex, Ordering};
 
 /// Limits of a pool.
@@ -66,6 +67,16 @@ impl PoolOptions {
             return refuse("cursors_max", self.cursors_max, "must be from 1 to 64");
         }
         Ok(Geometry::new(self))
+    }
+
+    /// The least `memory_bytes_max` with which a record of `prefix` + `payload` bytes can ever be claimed, the other
+    /// options being as they are; `None` where no budget is enough.
+    pub fn memory_bytes_for(&self, prefix: usize, payload: usize) -> Option<usize> {
+        let body = prefix.checked_add(payload)?;
+        if prefix > PREFIX_BYTES_MAX || body > BODY_BYTES_MAX {
+            return None;
+        }
+        Geometry::memory_bytes_for(CHUNK_HEADER + footprint(body) + RECORD_ALIGN, self.chunk_bytes)
     }
 }
 

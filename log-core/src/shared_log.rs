@@ -12,20 +12,16 @@
 //! where, is read from the chunks themselves, and how far each was written from its commit words. Free lists and chains
 //! are built anew.
 
-use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 
 use crate::arena::Arena;
-use crate::chunk::{
-    BlockRef, CHUNK_HEADER, ChunkHeader, ChunkState, LAST_AT, NEXT_AT, OPEN, read_state, sealed_last, sealed_word,
-    write_state,
-};
+use crate::chunk::{BlockRef, ChunkHeader, ChunkState, read_state, write_state};
 use crate::geometry::HEADER_BYTES;
-use crate::lane::{ChunkInfo, LaneWriter};
-use crate::nouns::{Rank, Ssn};
+use crate::lane::LaneWriter;
+use crate::nouns::Rank;
 use crate::pool::{AllocError, OptionsError, Pool, PoolOptions};
 use crate::private_file::open_private_file;
-use crate::record::{END_WORD, RECORD_ALIGN, SSN_AT, Word, footprint};
+use crate::recovered_lane::{RecoveredLane, order_lanes};
 use crate::sync::{Arc, Ordering};
 use crate::tier::{ProcessCrashSafe, Tier, TierError, Volatile};
 
@@ -157,15 +153,24 @@ impl Pool {
         made
     }
 
-    /// Opens the shared-memory log of a dead process, and finds its lanes as they were when it died.
+    /// Opens the shared-memory log of a dead process, and finds its lanes as they were when it died: [`examine`] and
+    /// [`take`] in one.
     ///
-    /// All that was committed is there. Every record counts as unacknowledged, because what was acknowledged is known to
-    /// those who acknowledged it, and they will say so again.
+    /// # Errors
+    /// Those of both.
+    ///
+    /// [`examine`]: Pool::examine
+    /// [`take`]: DeadLog::take
+    pub fn recover(path: &Path, owner: Owner, options: PoolOptions) -> Result<(Arc<Pool>, Vec<LaneWriter>), PoolError> {
+        Pool::examine(path, owner, options)?.take()
+    }
+
+    /// Locks the shared-memory log of a dead process and checks every word of it that a recovery relies on, without
+    /// changing any.
     ///
     /// # Errors
     /// [`PoolError`]: a living owner, another user's file, other options, another version, a file cut short, damage.
-    /// Nothing in the file was changed then.
-    pub fn recover(path: &Path, owner: Owner, options: PoolOptions) -> Result<(Arc<Pool>, Vec<LaneWriter>), PoolError> {
+    pub fn examine(path: &Path, owner: Owner, options: PoolOptions) -> Result<DeadLog, PoolError> {
         let geometry = options.geometry()?;
         let tier = ProcessCrashSafe::open(path)?;
         let refused = |reason| PoolError::Refused { path: path.to_owned(), reason };
@@ -178,19 +183,41 @@ impl Pool {
         check_header(&pool, owner, len).map_err(refused)?;
         let found = find_chunks(&pool, &allocated).map_err(refused)?;
         let lanes = order_lanes(&pool, found.active).map_err(refused)?;
+        Ok(DeadLog { pool, unused: found.unused, lanes })
+    }
+}
 
-        // Everything was looked at and is sound: from here on the file is ours.
-        for &block in &found.unused {
-            write_state(&pool.arena, block.at(), ChunkState::Free);
-            let bytes = pool.block_bytes(block);
-            pool.arena.discard(block.at(), bytes).map_err(|source| AllocError::NoMemory { bytes, source })?;
-        }
-        let kept: Vec<BlockRef> = lanes.iter().flat_map(|lane| lane.chunks.iter().map(|chunk| chunk.block)).collect();
-        for block in lanes.iter().flat_map(|lane| &lane.superseded) {
+/// The shared-memory log of a dead process: locked, sound, and as it was when its process died.
+///
+/// Dropping it leaves the file as it is, for another attempt.
+#[derive(Debug)]
+pub struct DeadLog {
+    pool: Arc<Pool>,
+    unused: Vec<BlockRef>,
+    lanes: Vec<RecoveredLane>,
+}
+
+impl DeadLog {
+    /// The destinations of the lanes that hold anything.
+    pub fn peers(&self) -> impl Iterator<Item = Rank> + '_ {
+        self.lanes.iter().map(|lane| lane.peer)
+    }
+
+    /// Takes the log over: from here on this process owns it and may write.
+    ///
+    /// All that was committed is there. Every record counts as unacknowledged, because what was acknowledged is known to
+    /// those who acknowledged it, and they will say so again. Memory that no record uses is given back.
+    ///
+    /// # Errors
+    /// [`PoolError::Alloc`] where the system has no memory; another attempt finds the same records.
+    pub fn take(self) -> Result<(Arc<Pool>, Vec<LaneWriter>), PoolError> {
+        let DeadLog { pool, unused, lanes } = self;
+        for block in unused.iter().chain(lanes.iter().flat_map(|lane| &lane.superseded)) {
             write_state(&pool.arena, block.at(), ChunkState::Free);
             let bytes = pool.block_bytes(*block);
             pool.arena.discard(block.at(), bytes).map_err(|source| AllocError::NoMemory { bytes, source })?;
         }
+        let kept: Vec<BlockRef> = lanes.iter().flat_map(|lane| lane.chunks.iter().map(|chunk| chunk.block)).collect();
         pool.adopt(&kept);
         for &block in &kept {
             // Memory for every page of a chunk that will be written again: a sparse file could fault for want of space.
@@ -297,114 +324,4 @@ fn find_chunks(pool: &Pool, allocated: &[(usize, usize)]) -> Result<Found, Damag
         }
     }
     Ok(found)
-}
-
-/// A lane as a recovery found it.
-pub(crate) struct RecoveredLane {
-    pub(crate) peer: Rank,
-    pub(crate) chunks: VecDeque<ChunkInfo>,
-    /// Offset behind the last record.
-    pub(crate) at: usize,
-    /// The SSN after the last record.
-    pub(crate) next: Ssn,
-    /// Originals of a relocation that was complete.
-    superseded: Vec<BlockRef>,
-}
-
-fn order_lanes(pool: &Pool, mut active: Vec<(BlockRef, ChunkHeader)>) -> Result<Vec<RecoveredLane>, DamageError> {
-    active.sort_by_key(|(_, header)| (header.lane, header.sequence, header.replaces));
-    let mut lanes = Vec::new();
-    for chunks in active.chunk_by(|(_, a), (_, b)| a.lane == b.lane) {
-        // A relocated chunk is active from one store on, and its originals are freed after: until then both are there.
-        // What was relocated again is superseded by either copy: the later has at most what the earlier has.
-        let is_superseded = |(block, header): &(BlockRef, ChunkHeader)| {
-            chunks.iter().any(|(other, by)| {
-                let covers = by.replaces <= header.replaces && by.sequence >= header.sequence;
-                let same = by.replaces == header.replaces && by.sequence == header.sequence && header.sparse;
-                by.sparse && covers && (!same || other.0 < block.0)
-            })
-        };
-        let (superseded, live): (Vec<_>, Vec<_>) = chunks.iter().partition(|chunk| is_superseded(chunk));
-        lanes.push(read_lane(pool, &live, superseded.iter().map(|(block, _)| *block).collect())?);
-    }
-    Ok(lanes)
-}
-
-/// Walks the chunks of a lane, checking every word.
-fn read_lane(
-    pool: &Pool,
-    chunks: &[&(BlockRef, ChunkHeader)],
-    superseded: Vec<BlockRef>,
-) -> Result<RecoveredLane, DamageError> {
-    let mut lane = RecoveredLane {
-        peer: chunks.first().map_or(Rank(0), |(_, header)| header.lane),
-        chunks: VecDeque::new(),
-        at: 0,
-        next: Ssn::FIRST,
-        superseded,
-    };
-    for (index, &&(block, header)) in chunks.iter().enumerate() {
-        let is_last = index + 1 == chunks.len();
-        let damaged = |at, what| Err(DamageError::Damaged { at, what });
-        if header.first < lane.next {
-            return damaged(block.at(), "a chunk begins before the one in front of it ends");
-        }
-        if index > 0 && chunks[index - 1].1.sequence == header.sequence {
-            return damaged(block.at(), "two chunks have the same place in a lane");
-        }
-        let mut next = header.first;
-        let mut at = block.at() + CHUNK_HEADER;
-        let end = block.at() + pool.block_bytes(block) - RECORD_ALIGN;
-        loop {
-            let body = match Word::parse(pool.arena.word(at).load(Ordering::Acquire)) {
-                Word::Record { body, .. } | Word::Pad { body } if at + footprint(body) > end => {
-                    return damaged(at, "a record ends outside its chunk");
-                }
-                Word::Record { body, .. } => {
-                    let ssn = Ssn(pool.arena.word(at + SSN_AT).load(Ordering::Relaxed));
-                    if ssn < next || (ssn != next && !header.sparse) || ssn >= Ssn::MAX {
-                        return damaged(at + SSN_AT, "a record's sequence number doesn't follow");
-                    }
-                    next = ssn.next();
-                    body
-                }
-                Word::Pad { body } => body,
-                Word::End if is_last && pool.arena.word(block.at() + NEXT_AT).load(Ordering::Relaxed) == 0 => {
-                    return damaged(at, "the last chunk of a lane says that another follows");
-                }
-                // The owner may have died between beginning a chunk and ending the one before.
-                Word::End | Word::Empty => break,
-                Word::Damaged => return damaged(at, "a commit word fails its check"),
-            };
-            at += footprint(body);
-        }
-        let sealed = pool.arena.word(block.at() + LAST_AT).load(Ordering::Relaxed);
-        if sealed != OPEN && sealed_last(sealed) != next.prev() {
-            return damaged(block.at() + LAST_AT, "a chunk ends with another sequence number than it says");
-        }
-        lane.chunks.push_back(ChunkInfo {
-            block,
-            header,
-            last: next.prev(),
-            record_bytes: at - block.at() - CHUNK_HEADER,
-        });
-        (lane.at, lane.next) = (at, next);
-    }
-    Ok(lane)
-}
-
-/// Links a recovered lane's chunks as they were, or as they should have become.
-pub(crate) fn relink(pool: &Pool, lane: &RecoveredLane) {
-    let blocks: Vec<&ChunkInfo> = lane.chunks.iter().collect();
-    for pair in blocks.windows(2) {
-        let at = pair[0].block.at();
-        pool.arena.word(at + NEXT_AT).store(pair[1].block.0, Ordering::Release);
-        pool.arena.word(at + LAST_AT).store(sealed_word(pair[0].last), Ordering::Release);
-        pool.arena.word(at + CHUNK_HEADER + pair[0].record_bytes).store(END_WORD, Ordering::Release);
-    }
-    if let Some(last) = lane.chunks.back() {
-        pool.arena.word(last.block.at() + NEXT_AT).store(0, Ordering::Release);
-        pool.arena.word(last.block.at() + LAST_AT).store(OPEN, Ordering::Release);
-        pool.arena.word(lane.at).store(0, Ordering::Release);
-    }
 }

@@ -1,12 +1,16 @@
-//! The atomics: std's, or loom's under `--cfg counterfoil_loom`.
+//! The atomics: std's, or loom's under `--cfg counterfoil_loom`, or shuttle's where `--cfg counterfoil_shuttle` is added to
+//! that.
 //!
-//! The flag has a name of its own, and not `loom`, so that it never reaches a dependency. Everything in this
+//! The flags have names of their own, and not `loom`, so that they never reach a dependency. Everything in this
 //! crate that two threads share goes through this module, so that the models run the code that ships.
 
 #[cfg(not(counterfoil_loom))]
 pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 
-#[cfg(counterfoil_loom)]
+#[cfg(counterfoil_shuttle)]
+pub(crate) use shuttle::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
+
+#[cfg(all(counterfoil_loom, not(counterfoil_shuttle)))]
 pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 
 // What keeps the pool alive, and the registry of lanes (used for reports only, never while a modelled word is touched),

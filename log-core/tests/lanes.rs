@@ -24,6 +24,11 @@ fn payload(ssn: u64) -> Vec<u8> {
     (0..ssn % 97).map(|i| (ssn * 31 + i) as u8).collect()
 }
 
+/// Bytes that the records of these messages take, with their headers.
+fn records(first: Ssn, last: Ssn) -> usize {
+    (first.0..=last.0).map(|ssn| (16 + 3 + ssn as usize % 97).next_multiple_of(16)).sum()
+}
+
 fn append(lane: &mut LaneWriter, bytes: &[u8]) -> Ssn {
     let mut claim = lane.claim(3, bytes.len()).unwrap();
     claim.prefix_mut().copy_from_slice(b"pre");
@@ -245,14 +250,29 @@ fn retained_records_are_settled_chunk_by_chunk() {
     assert!(settled.last().unwrap().last <= Ssn(900));
     assert_eq!(settled[0].newest_epoch, Epoch(1));
     assert_eq!(settled.last().unwrap().newest_epoch, Epoch(2));
-    // 64 bytes of header and 16 of alignment at the most for each record.
-    let all: usize = (1..=settled.last().unwrap().last.0)
-        .filter(|ssn| !(301..=400).contains(ssn))
-        .map(|ssn| (16 + 3 + ssn as usize % 97).next_multiple_of(16))
-        .sum();
+    let all = records(Ssn(1), Ssn(300)) + records(Ssn(401), settled.last().unwrap().last);
     let headers = settled.iter().filter(|chunk| chunk.used_bytes > 0).count() * 112;
     assert_eq!(settled.iter().map(|chunk| chunk.used_bytes).sum::<usize>(), all + headers);
     assert_eq!(lane.runs().count(), 3);
+}
+
+#[test]
+fn pads_are_not_used_bytes_of_a_chunk() {
+    let mut lane = lane();
+    for ssn in 1..=300 {
+        drop(lane.claim(3, 500).unwrap());
+        append(&mut lane, &payload(ssn));
+    }
+    // A cut inside a chunk leaves the pads in front of it, and those behind it are gone.
+    lane.truncate(Ssn(250)).unwrap();
+    fill(&mut lane, 400);
+    lane.acknowledge(Ssn(400), Disposition::Retain { epoch: Epoch(1), phase: Phase(1) }).unwrap();
+    let settled: Vec<_> = std::iter::from_fn(|| lane.poll_settled()).collect();
+    assert!(settled.last().unwrap().last > Ssn(300));
+    for chunk in settled {
+        assert_eq!(chunk.used_bytes, 112 + records(chunk.first, chunk.last), "{chunk:?}");
+        assert_eq!(lane.used_bytes_above(chunk.chunk, Ssn::ZERO), Some(chunk.used_bytes));
+    }
 }
 
 #[test]

@@ -130,6 +130,26 @@ fn relocated_records_are_recovered_once() {
 }
 
 #[test]
+fn pads_are_not_used_bytes_of_a_recovered_chunk() {
+    let at = scratch();
+    let mut lane = LaneWriter::new(Pool::create(&at.path, OWNER, options()).unwrap(), Rank(0));
+    for ssn in 1..=100 {
+        drop(lane.claim(8, 500).unwrap());
+        fill(&mut lane, ssn);
+    }
+    die(vec![lane]);
+    let (_pool, mut lanes) = Pool::recover(&at.path, OWNER, options()).unwrap();
+    let lane = &mut lanes[0];
+    fill(lane, 300);
+    lane.acknowledge(Ssn(300), Disposition::Retain { epoch: Epoch(1), phase: Phase(1) }).unwrap();
+    let settled: Vec<_> = std::iter::from_fn(|| lane.poll_settled()).collect();
+    assert!(settled.last().unwrap().last > Ssn(150), "also the chunk that was being written");
+    for chunk in settled {
+        assert_eq!(lane.used_bytes_above(chunk.chunk, Ssn::ZERO), Some(chunk.used_bytes), "{chunk:?}");
+    }
+}
+
+#[test]
 fn the_local_log_is_recovered_and_consumed_by_matching() {
     let at = scratch();
     let mut log = LocalLog::new(Pool::create(&at.path, OWNER, options()).unwrap());

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use counterfoil::{AckError, AppendError, CursorError, ImportError, LocalLogError, OpenError, RepeatError};
-use counterfoil_ack_piggyback::HeaderError;
+use counterfoil::{AckError, AppendError, CursorError, Envelope, ImportError, LocalLogError, OpenError, RepeatError};
 use counterfoil_protocols::frame::{ChoiceError, HelloError, ProtocolError, RestoreError};
 
 use crate::checkpoint::CheckpointError;
 use crate::communicator::CallError;
+use crate::damage::{Damage, Place};
 use crate::trace::TraceError;
 use crate::transport::TransportError;
 
@@ -67,6 +67,21 @@ pub enum Error {
     /// A re-execution did something else than the incarnation before it.
     #[error("the re-execution of this rank diverged: {0}")]
     Diverged(#[from] RepeatError),
+    /// A re-execution sent the same bytes as the incarnation before it, but as another message.
+    #[error(
+        "the re-execution of this rank diverged: message {ssn} to rank {to} has the tag {} in context {}, and had the \
+         tag {} in context {}", now.tag, now.comm, before.tag, before.comm
+    )]
+    DivergedEnvelope {
+        /// The destination.
+        to: u32,
+        /// The message.
+        ssn: u64,
+        /// As it was logged.
+        before: Envelope,
+        /// As it is sent now.
+        now: Envelope,
+    },
     /// Messages that a replacement needs are not kept any more.
     #[error("rank {peer} cannot be replayed: {source}")]
     Replay {
@@ -91,15 +106,23 @@ pub enum Error {
         /// What.
         source: AckError,
     },
-    /// The log holds something that isn't a message of this runtime.
-    #[error("the record {ssn} to rank {to} has no message header: {source}")]
-    Record {
-        /// The destination.
+    /// A message is not what was sent: memory failed, or another program wrote there. Nobody has received it. There is
+    /// no other copy to go on from: start the job again.
+    #[error(
+        "message {ssn} from rank {from} to rank {to} is damaged {place}: {source}; start the job again, and look for \
+         failing memory"
+    )]
+    Damaged {
+        /// Who sent it.
+        from: u32,
+        /// Who is to receive it.
         to: u32,
-        /// The record.
+        /// Its number: by its place in the log or, as it arrived, by its header.
         ssn: u64,
-        /// What is wrong.
-        source: HeaderError,
+        /// Where it was found to be damaged.
+        place: Place,
+        /// What is wrong with it.
+        source: Damage,
     },
     /// The log cannot be set up or recovered.
     #[error("cannot open the log: {0}")]

@@ -9,6 +9,7 @@
 pub mod checkpoint;
 pub mod collectives;
 pub mod communicator;
+mod damage;
 pub mod endpoint;
 mod error;
 pub mod local;
@@ -20,6 +21,7 @@ pub mod trace;
 pub mod transport;
 
 pub use communicator::{ANY_SOURCE, ANY_TAG, CallError, Communicator, InternalTag, Reduction, Request, Status};
+pub use damage::{Damage, Place};
 pub use error::Error;
 pub use settings::{LogKeep, LogOnFull, LogTier, RankSettings};
 pub use tally::Tally;

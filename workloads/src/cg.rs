@@ -137,6 +137,11 @@ impl Workload for Cg {
         Iterations::exactly(self.outer_iterations)
     }
 
+    fn message_bytes_max(&self, ranks: u32) -> usize {
+        let grids = (0..ranks).filter_map(|rank| Grid::new(self.shape.order, rank, ranks).ok());
+        (0..).zip(grids).map(|(rank, grid)| solve::message_bytes_max(&grid, rank)).max().unwrap_or(0)
+    }
+
     fn run(&self, comm: &mut dyn Communicator, checkpoint_every: Option<u64>) -> Result<Outcome, Error> {
         self.validate(comm.size())?;
         let grid = Grid::new(self.shape.order, comm.rank(), comm.size())?;

@@ -48,6 +48,10 @@ pub trait Workload: fmt::Debug + Send + Sync {
     /// How many iterations rank `rank` of `ranks` reaches: where a kill can be planned.
     fn iterations(&self, rank: u32, ranks: u32) -> Iterations;
 
+    /// Payload of the largest message that any rank of `ranks` sends, those of collectives included, in bytes: what
+    /// every rank's log must be able to hold. Only for a number of ranks that it can run on.
+    fn message_bytes_max(&self, ranks: u32) -> usize;
+
     /// Runs this rank's part, from the state that [`Communicator::restore`] gives or from the start.
     ///
     /// Iteration n begins with [`Communicator::iteration`]; it ends with a checkpoint if n is a multiple of

@@ -112,6 +112,11 @@ impl Workload for MasterWorker {
         self.plan(ranks).iterations(rank)
     }
 
+    fn message_bytes_max(&self, ranks: u32) -> usize {
+        // Results (8 bytes), the final sums (16) and the answer (24) are shorter than tasks.
+        task::message_bytes_max(self.plan(ranks).tasks).max(size_of::<[u64; 3]>())
+    }
+
     fn run(&self, comm: &mut dyn Communicator, checkpoint_every: Option<u64>) -> Result<Outcome, Error> {
         let (rank, ranks) = (comm.rank(), comm.size());
         self.validate(ranks)?;

@@ -104,6 +104,32 @@ fn iterations_are_counted_from_one_within_their_bounds() {
 }
 
 #[test]
+fn the_largest_message_is_as_long_as_declared() {
+    for (name, class, ranks) in [
+        ("cg", Class::S, &[1, 2, 4, 8, 16, 32, 64][..]),
+        ("cg", Class::W, &[2, 4]),
+        ("ring", Class::S, &[1, 2, 3, 5]),
+        ("master-worker", Class::S, &[2, 3, 4, 9]),
+        ("master-worker", Class::W, &[2, 4]),
+    ] {
+        let workload = by_name(name, class).unwrap();
+        for &ranks in ranks {
+            let sent = run_ranks(ranks, |comm| {
+                let mut recorder = Recorder::new(comm);
+                workload.run(&mut recorder, None).unwrap();
+                let sent = recorder.0.events.iter().filter_map(|(call, _)| match call {
+                    Call::Send { payload, .. } | Call::SendInternal { payload, .. } => Some(payload.len()),
+                    _ => None,
+                });
+                sent.max().unwrap_or(0)
+            });
+            let largest = sent.into_iter().max().unwrap();
+            assert_eq!(workload.message_bytes_max(ranks), largest, "{name} of class {class} on {ranks} ranks");
+        }
+    }
+}
+
+#[test]
 fn a_state_that_is_cut_short_or_of_another_rank_is_refused_before_any_message() {
     for workload in NAMES.map(|name| by_name(name, Class::S).unwrap()) {
         let records = record(&*workload, Some(7));

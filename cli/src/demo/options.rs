@@ -1,5 +1,6 @@
 //! What can be asked of the demo.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -24,7 +25,8 @@ pub(crate) struct DemoArguments {
     /// How large a problem: S, W or A
     #[arg(long, default_value = "S")]
     class: String,
-    /// Kill a rank: RANK@ITERATION (from 1), or RANK@recovery:OTHER while OTHER is being recovered. Repeatable
+    /// Kill a rank: RANK@ITERATION (from 1), or RANK@recovery:OTHER while OTHER (which may be RANK itself, and which another
+    /// kill must have killed) is being recovered. Repeatable
     /// [default: 2@7]
     #[arg(long = "kill", value_name = "RANK@ITERATION")]
     kills: Vec<Kill>,
@@ -133,6 +135,41 @@ impl DemoArguments {
     }
 }
 
+/// A kill that waits for a recovery that no other kill brings about: it would never happen.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("--kill {kill} would never happen: nothing else kills rank {victim}; add such a kill, as in --kill {victim}@7")]
+pub(super) struct KillNeverHappens {
+    kill: Kill,
+    victim: u32,
+}
+
+/// Checks that each recovery that a kill waits for comes about by a kill that happens before.
+pub(super) fn check_kills(kills: &[Kill]) -> Result<(), KillNeverHappens> {
+    let mut dying = BTreeSet::new();
+    let mut waiting = kills.to_vec();
+    loop {
+        let before = waiting.len();
+        waiting.retain(|kill| {
+            let happens = match kill.at {
+                KillPoint::Iteration(_) => true,
+                KillPoint::RecoveryOf(other) => dying.contains(&other),
+            };
+            if happens {
+                dying.insert(kill.rank);
+            }
+            !happens
+        });
+        if waiting.len() == before {
+            break;
+        }
+    }
+    let never = waiting.iter().find_map(|&kill| match kill.at {
+        KillPoint::RecoveryOf(victim) => Some(KillNeverHappens { kill, victim }),
+        KillPoint::Iteration(_) => None,
+    });
+    never.map_or(Ok(()), Err)
+}
+
 /// A number of bytes, as in `65536`, `64KiB`, `1MiB`, `2GiB`.
 fn parse_bytes(text: &str) -> Result<usize, String> {
     let digits = text.trim_end_matches(|character: char| character.is_ascii_alphabetic());
@@ -150,6 +187,31 @@ fn parse_bytes(text: &str) -> Result<usize, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_kill_during_a_recovery_needs_another_kill_that_happens() {
+        let check = |kills: &[&str]| {
+            let kills: Vec<Kill> = kills.iter().map(|kill| kill.parse().unwrap()).collect();
+            check_kills(&kills).map_err(|never| never.kill.to_string())
+        };
+        for good in [
+            &[][..],
+            &["2@7"],
+            &["2@6", "2@recovery:2"],
+            &["2@recovery:2", "2@recovery:2", "2@6"],
+            &["1@recovery:3", "3@recovery:2", "2@6"],
+        ] {
+            assert_eq!(check(good), Ok(()), "{good:?}");
+        }
+        for bad in [
+            &["1@recovery:1"][..],
+            &["1@recovery:1", "2@7"],
+            &["1@recovery:1", "1@recovery:1"],
+            &["1@recovery:2", "2@recovery:1", "3@7"],
+        ] {
+            assert_eq!(check(bad), Err(bad[0].to_owned()), "{bad:?}");
+        }
+    }
 
     #[test]
     fn bytes_have_units() {

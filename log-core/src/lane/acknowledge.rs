@@ -3,39 +3,13 @@
 //! The writer does what it is told; which chunks are worth keeping as they are, and which are to be relocated, is
 //! decided outside (see the `gc` crate) from what [`LaneWriter::poll_settled`] reports.
 
-use std::collections::VecDeque;
-
 use crate::chunk::{BlockRef, CHUNK_HEADER, ChunkHeader, ChunkState, LAST_AT, NEXT_AT, sealed_word, write_state};
+use crate::lane::runs::{Disposition, Run};
 use crate::lane::writer::{ChunkInfo, LaneWriter};
-use crate::nouns::{Epoch, Phase, Ssn};
+use crate::nouns::{Epoch, Ssn};
 use crate::pool::AllocError;
 use crate::record::{END_WORD, RECORD_ALIGN, SSN_AT, Word, footprint};
 use crate::sync::Ordering;
-
-/// What an acknowledgement does to the records that it covers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Disposition {
-    /// Forget them.
-    Release,
-    /// Keep them: the receiver got them in `epoch`, and they were sent in `phase`.
-    Retain {
-        /// The receiver's epoch at the reception.
-        epoch: Epoch,
-        /// The sender's phase.
-        phase: Phase,
-    },
-}
-
-/// A range of SSNs that were acknowledged alike.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Run {
-    /// First SSN.
-    pub first: Ssn,
-    /// Last SSN.
-    pub last: Ssn,
-    /// What the acknowledgement did.
-    pub disposition: Disposition,
-}
 
 /// An acknowledgement of something that was never sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -79,53 +53,6 @@ pub enum Relocated {
     Unknown,
 }
 
-/// Which SSNs were acknowledged how: disjoint runs in SSN order, without gaps from the first run on.
-#[derive(Debug, Default)]
-pub(crate) struct RunTable {
-    runs: VecDeque<Run>,
-    /// Whether anything was ever retained here.
-    retains: bool,
-}
-
-impl RunTable {
-    /// Whether everything acknowledged was released, so that whole chunks can go without a look at the runs.
-    pub(crate) fn is_plain(&self) -> bool {
-        !self.retains
-    }
-
-    fn push(&mut self, run: Run) {
-        match self.runs.back_mut() {
-            Some(back) if back.disposition == run.disposition => back.last = run.last,
-            _ => self.runs.push_back(run),
-        }
-    }
-
-    fn starting_at(&self, ssn: Ssn) -> impl Iterator<Item = &Run> {
-        let index = self.runs.partition_point(|run| run.last < ssn);
-        self.runs.range(index..)
-    }
-
-    /// Whether `ssn` was acknowledged and is to be forgotten.
-    fn is_released(&self, ssn: Ssn) -> bool {
-        self.starting_at(ssn).next().is_some_and(|run| run.first <= ssn && run.disposition == Disposition::Release)
-    }
-
-    pub(crate) fn forget_after(&mut self, last: Ssn) {
-        while self.runs.back().is_some_and(|run| run.first > last) {
-            self.runs.pop_back();
-        }
-        if let Some(back) = self.runs.back_mut() {
-            back.last = back.last.min(last);
-        }
-    }
-
-    fn forget_before(&mut self, first: Ssn) {
-        while self.runs.front().is_some_and(|run| run.last < first) {
-            self.runs.pop_front();
-        }
-    }
-}
-
 /// A chunk that holds anything holds its own header, too.
 fn with_header(record_bytes: usize) -> usize {
     if record_bytes == 0 { 0 } else { record_bytes + CHUNK_HEADER }
@@ -160,7 +87,7 @@ impl LaneWriter {
     ///
     /// In a lane that never retained anything the table is empty: everything up to [`acked`](Self::acked) is released.
     pub fn runs(&self) -> impl Iterator<Item = Run> + '_ {
-        self.cold.runs.runs.iter().copied()
+        self.cold.runs.iter()
     }
 
     /// Edits the table for a receiver that rolled back: what it received after `upto`, it has not.
@@ -254,16 +181,21 @@ impl LaneWriter {
         Ok(if kept { Relocated::Into(self.use_of(&self.cold.chunks[from])) } else { Relocated::Emptied })
     }
 
-    #[cold]
+    /// A run that goes on, as it does at most acknowledgements, costs a comparison.
+    #[inline]
     fn note_run(&mut self, upto: Ssn, disposition: Disposition) {
+        if !self.cold.runs.extend(upto, disposition) {
+            self.begin_run(upto, disposition);
+        }
+    }
+
+    #[cold]
+    fn begin_run(&mut self, upto: Ssn, disposition: Disposition) {
         if self.cold.runs.is_plain() {
-            self.cold.runs.retains = true;
             // What was released before the first retained record: the table starts here.
             let before = self.acked;
             let first = self.cold.chunks.front().map_or(Ssn::FIRST, |chunk| chunk.header.first);
-            if before >= first {
-                self.cold.runs.push(Run { first, last: before, disposition: Disposition::Release });
-            }
+            self.cold.runs.begin((before >= first).then_some((first, before)));
         }
         self.cold.runs.push(Run { first: self.acked.next(), last: upto, disposition });
     }
@@ -337,8 +269,8 @@ impl LaneWriter {
             }
         }
         if !released {
-            settled.used_bytes = if last < first { 0 } else { chunk.record_bytes };
-            settled.used_bytes = with_header(settled.used_bytes);
+            // Pads are not used: a chunk full of them is to be relocated like one full of released records.
+            settled.used_bytes = with_header(chunk.record_bytes - chunk.pad_bytes);
         } else if retained {
             self.walk(chunk, |ssn, _, bytes| {
                 if !self.cold.runs.is_released(ssn) {
@@ -378,7 +310,7 @@ impl LaneWriter {
         arena.word(to_at).store(END_WORD, Ordering::Relaxed);
         arena.word(block.at() + LAST_AT).store(sealed_word(ends.1), Ordering::Relaxed);
         self.count_held(self.cold.pool.block_bytes(block) as isize);
-        Ok(ChunkInfo { block, header, last: ends.1, record_bytes: bytes })
+        Ok(ChunkInfo { block, header, last: ends.1, record_bytes: bytes, pad_bytes: 0 })
     }
 
     /// Puts `replacement` in the place of `count` chunks from `index` on.

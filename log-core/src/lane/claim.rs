@@ -115,5 +115,6 @@ impl Claim<'_> {
 impl Drop for Claim<'_> {
     fn drop(&mut self) {
         self.publish(pad_word(self.body));
+        self.lane.note_pad(footprint(self.body));
     }
 }

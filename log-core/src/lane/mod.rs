@@ -23,12 +23,14 @@ mod acknowledge;
 mod claim;
 mod cursor;
 mod rollback;
+mod runs;
 mod writer;
 
-pub use acknowledge::{AckError, ChunkId, Disposition, Relocated, Run, SettledChunk};
+pub use acknowledge::{AckError, ChunkId, Relocated, SettledChunk};
 pub use claim::Claim;
 pub use cursor::{Cursor, CursorError, LaneReader, Record};
 pub use rollback::{Diverged, ImportError, RepeatError, TruncateError};
+pub use runs::{Disposition, Run};
 #[cfg(not(counterfoil_loom))]
 pub(crate) use writer::ChunkInfo;
 pub use writer::{AppendError, LaneWriter};

@@ -152,7 +152,10 @@ impl LaneWriter {
         };
         let (block, first) = (chunk.block, chunk.header.first);
         self.cold.sealed_bytes -= std::mem::take(&mut chunk.record_bytes) as u64;
-        let (at, end) = self.end_of(block.at() + CHUNK_HEADER, first.prev(), last);
+        let (at, end, pad_bytes) = self.end_of(block.at() + CHUNK_HEADER, first.prev(), last);
+        if let Some(chunk) = self.cold.chunks.back_mut() {
+            chunk.pad_bytes = pad_bytes;
+        }
         let arena = &self.cold.pool.arena;
         arena.word(block.at() + LAST_AT).store(OPEN, Ordering::Relaxed);
         arena.word(block.at() + NEXT_AT).store(0, Ordering::Relaxed);
@@ -232,8 +235,10 @@ impl LaneWriter {
         Ok(())
     }
 
-    /// The offset behind the record `last`, or behind the last one before it, and that one's SSN (`end` if there is none).
-    fn end_of(&self, mut at: usize, mut end: Ssn, last: Ssn) -> (usize, Ssn) {
+    /// The offset behind the record `last`, or behind the last one before it and the pads that follow; the last record's
+    /// SSN (`end` if there is none); and the bytes of pads up to there.
+    fn end_of(&self, mut at: usize, mut end: Ssn, last: Ssn) -> (usize, Ssn, usize) {
+        let mut pad_bytes = 0;
         loop {
             let ssn = Ssn(self.arena().word(at + SSN_AT).load(Ordering::Relaxed));
             match Word::parse(self.arena().word(at).load(Ordering::Relaxed)) {
@@ -241,8 +246,11 @@ impl LaneWriter {
                     at += footprint(body);
                     end = ssn;
                 }
-                Word::Pad { body } => at += footprint(body),
-                _ => return (at, end),
+                Word::Pad { body } => {
+                    at += footprint(body);
+                    pad_bytes += footprint(body);
+                }
+                _ => return (at, end, pad_bytes),
             }
         }
     }

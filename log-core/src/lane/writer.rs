@@ -4,9 +4,9 @@ use std::collections::VecDeque;
 
 use crate::arena::{Arena, ArenaView};
 use crate::chunk::{BlockRef, CHUNK_HEADER, ChunkHeader, ChunkState, LAST_AT, NEXT_AT, sealed_word, write_state};
-use crate::lane::acknowledge::RunTable;
 use crate::lane::claim::Claim;
 use crate::lane::cursor::LaneReader;
+use crate::lane::runs::RunTable;
 use crate::lane::{LaneShared, UNPINNED};
 use crate::nouns::{Rank, Ssn};
 use crate::pool::{AllocError, Pool};
@@ -48,8 +48,10 @@ pub(crate) struct ChunkInfo {
     pub(crate) header: ChunkHeader,
     /// SSN of the last record; only meaningful once the chunk is sealed.
     pub(crate) last: Ssn,
-    /// Bytes of records; only meaningful once the chunk is sealed.
+    /// Bytes of records and pads; only meaningful once the chunk is sealed.
     pub(crate) record_bytes: usize,
+    /// Bytes of pads among them, counted as they are written.
+    pub(crate) pad_bytes: usize,
 }
 
 impl ChunkInfo {
@@ -140,8 +142,8 @@ impl LaneWriter {
 
     /// A lane that a recovery found in a dead process's file.
     #[cfg(not(counterfoil_loom))]
-    pub(crate) fn recovered(pool: Arc<Pool>, lane: crate::shared_log::RecoveredLane) -> LaneWriter {
-        crate::shared_log::relink(&pool, &lane);
+    pub(crate) fn recovered(pool: Arc<Pool>, lane: crate::recovered_lane::RecoveredLane) -> LaneWriter {
+        crate::recovered_lane::relink(&pool, &lane);
         let mut writer = LaneWriter::new(pool, lane.peer);
         let (Some(front), Some(back)) = (lane.chunks.front(), lane.chunks.back()) else { return writer };
         let held = lane.chunks.iter().map(|chunk| writer.cold.pool.block_bytes(chunk.block)).sum();
@@ -279,7 +281,7 @@ impl LaneWriter {
         if !is_first {
             self.seal(block);
         }
-        self.cold.chunks.push_back(ChunkInfo { block, header, last: Ssn::ZERO, record_bytes: 0 });
+        self.cold.chunks.push_back(ChunkInfo { block, header, last: Ssn::ZERO, record_bytes: 0, pad_bytes: 0 });
         if is_first {
             self.publish_front();
         }
@@ -287,6 +289,15 @@ impl LaneWriter {
         self.at = block.at() + CHUNK_HEADER;
         self.limit = block.at() + self.cold.pool.block_bytes(block) - RECORD_ALIGN;
         Ok(())
+    }
+
+    /// A claim of `bytes`, with its header, was given up in the current chunk.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn note_pad(&mut self, bytes: usize) {
+        if let Some(current) = self.cold.chunks.back_mut() {
+            current.pad_bytes += bytes;
+        }
     }
 
     /// Ends the current chunk, linking it to `next`.

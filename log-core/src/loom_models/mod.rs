@@ -4,13 +4,19 @@
 //! They run the code that ships over a memory in which each shared word is one of loom's atomics, and each word of a body
 //! one of its cells: a body that is read while it is written, or before that is known to be over, fails the model. Blocks
 //! are of 256 bytes, so that chunks are full after one or two records and are reused at once, and hold plausible records
-//! from the start. CONTRIBUTING.md says how to run the models, and which mistakes each was seen to catch.
+//! from the start. What the models are made of serves shuttle, too. CONTRIBUTING.md says how to run the models, and which mistakes each was seen to catch.
 
+#[cfg(not(counterfoil_shuttle))]
 mod appending;
+#[cfg(not(counterfoil_shuttle))]
 mod collecting;
+#[cfg(not(counterfoil_shuttle))]
 mod dropping;
+#[cfg(not(counterfoil_shuttle))]
 mod releasing;
+#[cfg(not(counterfoil_shuttle))]
 mod reusing;
+#[cfg(not(counterfoil_shuttle))]
 mod truncating;
 
 use crate::arena::Arena;
@@ -25,14 +31,15 @@ use crate::{ChunkId, Disposition};
 const PEER: Rank = Rank(1);
 
 /// A body of which four fill a chunk.
-const QUARTER: usize = 16;
+pub(crate) const QUARTER: usize = 16;
 /// A body of which two fill a chunk.
-const HALF: usize = 48;
+pub(crate) const HALF: usize = 48;
 /// A body that fills a chunk.
-const WHOLE: usize = 112;
+pub(crate) const WHOLE: usize = 112;
 
-const RETAIN: Disposition = Disposition::Retain { epoch: Epoch(1), phase: Phase(0) };
+pub(crate) const RETAIN: Disposition = Disposition::Retain { epoch: Epoch(1), phase: Phase(0) };
 
+#[cfg(not(counterfoil_shuttle))]
 fn check(model: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound.get_or_insert(3);
@@ -41,13 +48,13 @@ fn check(model: impl Fn() + Send + Sync + 'static) {
 }
 
 /// A pool of `blocks` ordinary chunks and nothing else, in a memory full of what could be records.
-fn pool(blocks: usize, cursors_max: usize) -> Arc<Pool> {
+pub(crate) fn pool(blocks: usize, cursors_max: usize) -> Arc<Pool> {
     let memory_bytes_max = blocks * BLOCK_BYTES_MIN;
     let options = PoolOptions { memory_bytes_max, chunk_bytes: BLOCK_BYTES_MIN, prefault_bytes: 0, cursors_max };
     let mut geometry = Geometry::new(&options);
     geometry.classes.truncate(1);
     let stale = |at| if at % RECORD_ALIGN == SSN_AT { 1 } else { record_word(0, QUARTER) };
-    Pool::over(Arena::loom(HEADER_BYTES + memory_bytes_max, stale), geometry, options)
+    Pool::over(Arena::modelled(HEADER_BYTES + memory_bytes_max, stale), geometry, options)
 }
 
 /// An empty lane in a pool of `blocks` chunks, with room for one cursor.
@@ -67,7 +74,7 @@ fn word(version: u64, ssn: u64, index: usize) -> u64 {
     version << 32 | ssn << 8 | index as u64
 }
 
-fn append(lane: &mut LaneWriter, body: usize) {
+pub(crate) fn append(lane: &mut LaneWriter, body: usize) {
     append_version(lane, body, 0);
 }
 
@@ -92,7 +99,7 @@ fn settle(lane: &mut LaneWriter) -> Vec<ChunkId> {
 }
 
 /// The SSN and the version of the record at the cursor, whose body is that record's and nothing else.
-fn peek(cursor: &mut Cursor) -> Option<(u64, u64)> {
+pub(crate) fn peek(cursor: &mut Cursor) -> Option<(u64, u64)> {
     let (ssn, body) = cursor.peek_words()?;
     let version = body[0] >> 32;
     for (index, found) in body.iter().enumerate() {

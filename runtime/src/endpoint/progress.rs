@@ -10,6 +10,7 @@ use counterfoil_protocols::frame::{DiscardReason, Effect, Hello, Incoming, Party
 use super::Endpoint;
 use super::recovery::Recovery;
 use crate::Error;
+use crate::damage::{Expected, Place};
 use crate::matching::Message;
 use crate::transport::{Event, Interest, Transport};
 
@@ -106,6 +107,9 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
             self.protocol.handle_control(Party::Rank(Rank(peer)), header, &body)?;
             return self.carry_out_effects();
         }
+        // Before anything in it is believed: as another one it might be a duplicate, and be dropped.
+        let expected = Expected { from: peer, to: self.rank, ssn: header.ssn() };
+        expected.check(Place::Arrival, header, &body)?;
         let verdict = self.protocol.handle_message(header)?;
         self.carry_out_effects()?;
         match verdict {

@@ -11,6 +11,7 @@ use bytes::Bytes;
 use super::Endpoint;
 use super::progress::Wait;
 use crate::Error;
+use crate::damage::{Expected, Place};
 use crate::matching::Message;
 use crate::settings::LogOnFull;
 use crate::transport::Transport;
@@ -27,6 +28,8 @@ pub(super) struct Outlet {
     upto: Ssn,
     /// The header of the record at the cursor, and how many bytes of the record were taken.
     begun: Option<(WireHeader, usize)>,
+    /// What a dead incarnation had committed and this one sends again: where that is.
+    repeated: Option<Cursor>,
     /// The last message that was given a number.
     pub(super) sent: Ssn,
     /// The highest number that was ever on the wire, in this incarnation or a dead one.
@@ -79,12 +82,14 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
             let source = match self.log.try_claim(to, WireHeader::LEN, payload.len()) {
                 Ok(mut claim) => {
                     // The claim comes first: a number that was given out is never taken back.
-                    let outgoing = self.protocol.handle_send(envelope)?;
+                    let mut outgoing = self.protocol.handle_send(envelope)?;
                     if outgoing.transmission != Transmission::Now {
                         return Err(Error::Unsupported { effect: format!("{:?}", outgoing.transmission) });
                     }
-                    claim.prefix_mut().copy_from_slice(outgoing.header.as_bytes());
                     claim.payload_mut().copy_from_slice(payload);
+                    // Over the program's own bytes: the copy is checked with everything that comes after it.
+                    outgoing.header.seal(payload);
+                    claim.prefix_mut().copy_from_slice(outgoing.header.as_bytes());
                     let ssn = claim.commit();
                     debug_assert_eq!(ssn, outgoing.header.ssn(), "log and protocol count alike");
                     self.starved = false;
@@ -108,19 +113,53 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         }
     }
 
-    /// Sends again what a dead incarnation had committed: it has to be the same.
+    /// Sends again what a dead incarnation had committed: it has to be the same message. Epoch and phase need not be
+    /// compared: they are the protocol's, and a phase may depend on the order in which messages came. What is transmitted
+    /// is the record as it was committed.
     fn repeat(&mut self, envelope: &Envelope, payload: &[u8]) -> Result<WireHeader, Error> {
-        let outgoing = self.protocol.handle_send(envelope)?;
-        let ssn = self.log.repeat(envelope.destination, payload)?;
+        let mut outgoing = self.protocol.handle_send(envelope)?;
+        let to = envelope.destination;
+        let before = self.committed_envelope(to, outgoing.header.ssn())?;
+        let ssn = self.log.repeat(to, payload)?;
         debug_assert_eq!(ssn, outgoing.header.ssn(), "log and protocol count alike");
+        if let Some(before) = before.filter(|before| before != envelope) {
+            return Err(Error::DivergedEnvelope { to: to.0, ssn: ssn.0, before, now: *envelope });
+        }
+        outgoing.header.seal(payload);
         self.tally.messages_logged += 1;
         self.tally.bytes_logged += payload.len() as u64;
         self.tally.sends_repeated += 1;
         Ok(outgoing.header)
     }
 
+    /// The envelope with which a dead incarnation committed a message, in the order of the re-execution; `None` if the
+    /// record was collected since.
+    fn committed_envelope(&mut self, to: Rank, ssn: Ssn) -> Result<Option<Envelope>, Error> {
+        let outlet = &mut self.outlets[to.index()];
+        let mut cursor = match outlet.repeated.take() {
+            Some(cursor) => cursor,
+            None => cursor_from(&mut self.log, to.0, ssn).map_err(|source| Error::Replay { peer: to.0, source })?,
+        };
+        let expected = Expected { from: self.rank, to: to.0, ssn };
+        let header = match cursor.peek().filter(|record| record.ssn() == ssn) {
+            Some(record) => Some(expected.check_record(Place::Log, record.prefix(), record.payload())?),
+            None => None,
+        };
+        if header.is_some() {
+            cursor.advance();
+        }
+        // A cursor keeps what comes after it from being freed: none is needed behind the last.
+        if ssn.next() < self.log.next_ssn(to) {
+            outlet.repeated = Some(cursor);
+        }
+        Ok(header.map(|header| header.envelope()))
+    }
+
     /// A message to this rank itself takes the same way, without a connection.
     fn deliver_to_self(&mut self, header: &WireHeader, payload: &[u8]) -> Result<(), Error> {
+        let payload = Bytes::copy_from_slice(payload);
+        let expected = Expected { from: self.rank, to: self.rank, ssn: header.ssn() };
+        expected.check(Place::Arrival, header, &payload)?;
         let verdict = self.protocol.handle_message(header)?;
         self.carry_out_effects()?;
         if matches!(verdict, Incoming::Deliver { .. }) {
@@ -129,7 +168,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
                 tag: header.tag(),
                 comm: header.envelope().comm,
                 ssn: header.ssn().0,
-                payload: Bytes::copy_from_slice(payload),
+                payload,
             })?;
         }
         Ok(())
@@ -145,8 +184,13 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
             let (header, offset) = match outlet.begun {
                 Some(begun) => begun,
                 None => {
-                    let failed = |source| Error::Record { to: peer, ssn: ssn.0, source };
-                    let mut header = *WireHeader::parse(record.prefix()).map_err(failed)?;
+                    let expected = Expected { from: self.rank, to: peer, ssn };
+                    let mut header = if ssn <= outlet.transmitted {
+                        expected.check_record(Place::Log, record.prefix(), record.payload())?
+                    } else {
+                        // It has only just been written.
+                        expected.parse(Place::Log, record.prefix())?
+                    };
                     self.protocol.handle_transmit(&mut header)?;
                     (header, 0)
                 }
@@ -186,7 +230,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
 
     /// A cursor on the oldest record to `peer` that is kept.
     pub(super) fn oldest_cursor(&mut self, peer: u32) -> Result<Cursor, Error> {
-        oldest_cursor(&mut self.log, peer).map_err(|source| Error::Replay { peer, source })
+        cursor_from(&mut self.log, peer, Ssn::FIRST).map_err(|source| Error::Replay { peer, source })
     }
 
     /// A coverage that came before what it covers was sent again.
@@ -212,8 +256,9 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
     }
 }
 
-fn oldest_cursor(log: &mut Log, peer: u32) -> Result<Cursor, CursorError> {
-    match log.cursor(Rank(peer), Ssn::FIRST) {
+/// A cursor on the records to `peer` from `from` on, as far as they are kept.
+pub(super) fn cursor_from(log: &mut Log, peer: u32, from: Ssn) -> Result<Cursor, CursorError> {
+    match log.cursor(Rank(peer), from) {
         Err(CursorError::Gone { kept_from, .. }) => log.cursor(Rank(peer), kept_from),
         other => other,
     }

@@ -5,8 +5,8 @@
 //! | volatile | lanes as the checkpoint has them | empty lanes |
 //! | process-crash-safe | the dead incarnation's lanes, rewound to the checkpoint | the same, rewound to their beginning |
 //!
-//! What is sent while a lane is rewound is compared, byte by byte, with what the dead incarnation had committed. Recorded
-//! choices survive in both tiers.
+//! Every record that is taken over is checked before anything else is done with it. What is sent while a lane is rewound
+//! is compared, byte by byte, with what the dead incarnation had committed. Recorded choices survive in both tiers.
 
 use std::path::{Path, PathBuf};
 
@@ -15,10 +15,11 @@ use counterfoil_protocols::frame::Protocol;
 
 use super::recovery::Recovery;
 use super::requests::Requests;
-use super::sending::Outlet;
+use super::sending::{Outlet, cursor_from};
 use super::{CHOICE, Endpoint};
 use crate::Error;
 use crate::checkpoint::{self, Image};
+use crate::damage::{Expected, Place};
 use crate::matching::Matching;
 use crate::settings::{LogKeep, LogOnFull, LogTier, RankSettings};
 use crate::tally::Tally;
@@ -50,15 +51,19 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
     /// Begins, from a checkpoint if there is one. No peer is met yet.
     ///
     /// # Errors
-    /// [`Error`]: a log or a checkpoint that cannot be used, above all.
+    /// [`Error`]: a log or a checkpoint that cannot be used, above all, and [`Error::Damaged`] for a message in them that
+    /// is not what was sent.
     pub fn start(options: EndpointOptions, protocol: P, transport: T) -> Result<Endpoint<T, P>, Error> {
         let EndpointOptions { rank, incarnation, settings, .. } = options;
         let ranks = settings.ranks;
         let log_options = log_options(rank, &settings, &options.log_directory);
-        let (log, recovered) = match incarnation {
+        let (mut log, recovered) = match incarnation {
             0 => (Log::create(log_options)?, counterfoil::Recovered::default()),
             _ => Log::recover(log_options)?,
         };
+        for (peer, kept_from, _) in &recovered.lanes {
+            check_lane(&mut log, rank, peer.0, *kept_from)?;
+        }
         let trace = match settings.trace {
             true => Trace::create(&trace_path(&options.trace_directory, rank, incarnation), ranks)?,
             false => Trace::off(ranks),
@@ -130,6 +135,8 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
                     let failed = |source| Error::Import { to: lane.peer, source };
                     for record in &lane.records {
                         let ssn = Ssn(record.ssn);
+                        let expected = Expected { from: self.rank, to: lane.peer, ssn };
+                        expected.check_record(Place::Checkpoint, &record.prefix, &record.payload)?;
                         self.log.import(peer, ssn, &record.prefix, &record.payload).map_err(failed)?;
                     }
                     self.log.set_next_ssn(peer, last.next()).map_err(failed)?;
@@ -159,6 +166,16 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         }
         Ok(())
     }
+}
+
+/// Checks what a dead incarnation of `rank` had logged for `peer`, from `first` on.
+fn check_lane(log: &mut Log, rank: u32, peer: u32, first: Ssn) -> Result<(), Error> {
+    let mut cursor = cursor_from(log, peer, first).map_err(|source| Error::Replay { peer, source })?;
+    while let Some(record) = cursor.read() {
+        let expected = Expected { from: rank, to: peer, ssn: record.ssn() };
+        expected.check_record(Place::Predecessor, record.prefix(), record.payload())?;
+    }
+    Ok(())
 }
 
 impl RankSettings {

@@ -10,6 +10,9 @@ use crate::{Error, MessageError};
 /// Steps in one solve; there is no test for convergence.
 const STEPS: u32 = 25;
 
+/// Most dot products that are exchanged at once.
+const DOTS_MAX: usize = 2;
+
 const TAG_SUM: i32 = 1;
 const TAG_TRANSPOSE: i32 = 2;
 const TAG_DOT: i32 = 3;
@@ -71,6 +74,7 @@ impl<'a> Solver<'a> {
 
     /// Dot products of several pairs of vectors, in one exchange.
     pub(super) fn dots<const N: usize>(&mut self, pairs: [(&[f64], &[f64]); N]) -> Result<[f64; N], Error> {
+        const { assert!(N <= DOTS_MAX) };
         let mut sums = pairs.map(|(left, right)| left.iter().zip(right).map(|(left, right)| left * right).sum());
         for peer in self.grid.dot_peers() {
             let mut received = [0.0; N];
@@ -101,6 +105,18 @@ impl<'a> Solver<'a> {
         }
         exchange(self.comm, self.grid.partner(), TAG_TRANSPOSE, own, result)
     }
+}
+
+/// Payload of the largest message that `rank`, in this place, sends in a solve or in the dot products after it.
+pub(super) fn message_bytes_max(grid: &Grid, rank: u32) -> usize {
+    let (all, own) = (grid.rows().len(), grid.summed().len());
+    let exchanges = [
+        (grid.neighbour().is_some(), all - own),
+        (!grid.sum_peers().is_empty() || grid.partner() != rank, own),
+        (!grid.dot_peers().is_empty(), DOTS_MAX),
+    ];
+    let numbers = exchanges.into_iter().filter_map(|(happens, numbers)| happens.then_some(numbers));
+    numbers.max().unwrap_or(0) * size_of::<f64>()
 }
 
 /// `left` += `scale` * `right`.

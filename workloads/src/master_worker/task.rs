@@ -4,10 +4,22 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 use zerocopy::FromBytes;
 use zerocopy::little_endian::U64;
 
+/// Input lengths, of tasks numbered one after the other, repeat after so many.
+const LENGTHS: u64 = 4_000;
+
+fn input_len(task: u64) -> u64 {
+    task.wrapping_mul(1_237) % LENGTHS
+}
+
+/// Bytes of the longest message among those of tasks 0 to `tasks` - 1.
+pub(super) fn message_bytes_max(tasks: u64) -> usize {
+    let longest = (0..tasks.min(LENGTHS)).map(input_len).max().unwrap_or(0);
+    size_of::<u64>() + longest as usize
+}
+
 /// The bytes that belong to task number `task`: 0 to 3,999 of them.
 pub(super) fn input(task: u64) -> Vec<u8> {
-    let len = task.wrapping_mul(1_237) % 4_000;
-    (0..len).map(|at| (at.wrapping_mul(task | 1) >> 3) as u8).collect()
+    (0..input_len(task)).map(|at| (at.wrapping_mul(task | 1) >> 3) as u8).collect()
 }
 
 /// The result: a chain of hashes that starts from the input, of a length (1,000 to 19,000) that varies from task to

@@ -27,7 +27,7 @@ const LOOM_MAX_PREEMPTIONS: &str = "3";
 /// What to check.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// Leave out the loom models and the optimised build
+    /// Leave out the loom models, the shuttle model and the optimised build
     #[arg(long)]
     quick: bool,
 }
@@ -49,8 +49,10 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<bool, Task
     suite.check_for_aarch64();
     if options.quick {
         suite.left_out("loom models");
+        suite.left_out("shuttle model");
     } else {
         suite.tests("loom models", loom_models(workspace));
+        suite.tests("shuttle model", shuttle_model(workspace));
     }
     Ok(suite.conclude())
 }
@@ -65,14 +67,23 @@ fn documentation(workspace: &Workspace) -> Command {
     command
 }
 
-/// The models have their own target folder: other flags would rebuild everything twice a run.
 fn loom_models(workspace: &Workspace) -> Command {
-    let mut command = workspace.cargo(["test", "--release", "--package", "counterfoil-log-core"]);
-    command.args(["--lib", "--target-dir"]).arg(workspace.target().join("loom")).arg("loom");
-    command.env("RUSTFLAGS", "--cfg counterfoil_loom");
+    let mut command = models(workspace, "loom", "--cfg counterfoil_loom");
     if std::env::var_os("LOOM_MAX_PREEMPTIONS").is_none() {
         command.env("LOOM_MAX_PREEMPTIONS", LOOM_MAX_PREEMPTIONS);
     }
+    command
+}
+
+fn shuttle_model(workspace: &Workspace) -> Command {
+    models(workspace, "shuttle", "--cfg counterfoil_loom --cfg counterfoil_shuttle")
+}
+
+/// The models of one kind have their own target folder: other flags would rebuild everything twice a run.
+fn models(workspace: &Workspace, kind: &str, flags: &str) -> Command {
+    let mut command = workspace.cargo(["test", "--release", "--package", "counterfoil-log-core"]);
+    command.args(["--lib", "--target-dir"]).arg(workspace.target().join(kind)).arg(kind);
+    command.env("RUSTFLAGS", flags);
     command
 }
 

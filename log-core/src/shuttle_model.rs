@@ -1,0 +1,224 @@
+//! One larger model, run by shuttle under thousands of random schedules: two lanes that share a pool are written, released,
+//! retained, relocated and freed, while cursors are opened, read and closed on both.
+//!
+//! Loom proves what can be proved of a few steps, memory orders included; this looks for what needs many. It runs the code
+//! that ships, over the same memory as the loom models, and takes every access to be sequentially consistent. All that
+//! is drawn comes from one seed, so that a failure comes again:
+//!
+//! ```sh
+//! RUSTFLAGS="--cfg counterfoil_loom --cfg counterfoil_shuttle" \
+//!     cargo test --release --package counterfoil-log-core --lib --target-dir target/shuttle shuttle
+//! ```
+
+// What the model itself counts is none of shuttle's business: with std's atomics, no schedule depends on it.
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use shuttle::rand::{Rng, thread_rng};
+use shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};
+use shuttle::{Config, Runner, thread};
+
+use crate::lane::{Cursor, CursorError, LaneReader, LaneWriter};
+use crate::loom_models::{HALF, QUARTER, RETAIN, WHOLE, append, peek, pool};
+use crate::nouns::{Rank, Ssn};
+use crate::{AllocError, AppendError, Disposition, Relocated, SettledChunk};
+
+const SEED: u64 = 0x00C0_FFEE_0F01;
+const SCHEDULES: usize = 4000;
+/// How many places a schedule of the second kind has where it goes on with another thread against its priorities.
+const PCT_DEPTH: usize = 6;
+
+/// Chunks for both lanes together. A lane needs one that it writes and one to relocate into; the rest is fought for.
+const BLOCKS: usize = 9;
+/// Readers of each lane. The writer has a cursor, too.
+const CURSORS: usize = 2;
+const STEPS: usize = 50;
+
+/// What the writer and the readers of a lane agree on. Each is raised before what it allows is done.
+#[derive(Default)]
+struct Limits {
+    /// The last committed record.
+    committed: AtomicU64,
+    /// No record above is released.
+    acknowledged: AtomicU64,
+    /// No retained record above is freed.
+    covered: AtomicU64,
+    /// The writer does nothing any more.
+    finished: AtomicBool,
+}
+
+/// Half of all records are retained, two in a row.
+fn is_retained(ssn: u64) -> bool {
+    ssn & 2 != 0
+}
+
+struct Writing {
+    lane: LaneWriter,
+    limits: Arc<Limits>,
+    /// Settled and not freed.
+    settled: Vec<SettledChunk>,
+}
+
+impl Writing {
+    /// Gives the lane back: to a cursor, one whose writer is gone looks empty.
+    fn run(mut self) -> LaneWriter {
+        for _ in 0..STEPS {
+            match thread_rng().gen_range(0..10) {
+                0..4 => self.commits(),
+                4 => self.gives_up(),
+                5 | 6 => self.acknowledges(),
+                7 | 8 => self.relocates(),
+                _ => self.frees(),
+            }
+        }
+        if self.lane.kept_from() > Ssn::FIRST {
+            let gone = self.lane.reader().open(self.lane.kept_from().prev());
+            assert!(matches!(gone, Err(CursorError::Gone { .. })), "a cursor below what is kept");
+        }
+        self.limits.finished.store(true, Ordering::SeqCst);
+        self.lane
+    }
+
+    fn commits(&mut self) {
+        let body = [QUARTER, HALF, WHOLE][thread_rng().gen_range(0..3)];
+        if self.has_room(body) {
+            append(&mut self.lane, body);
+            self.limits.committed.store(self.lane.next_ssn().prev().0, Ordering::SeqCst);
+        }
+    }
+
+    fn gives_up(&mut self) {
+        if self.has_room(QUARTER) {
+            drop(self.lane.claim(0, QUARTER));
+        }
+    }
+
+    /// Without room, everything goes that may: the other lane may be waiting for it, too.
+    fn has_room(&mut self, body: usize) -> bool {
+        match self.lane.reserve(0, body) {
+            Ok(()) => return true,
+            Err(AppendError::Alloc(AllocError::Full(_))) => {}
+            Err(other) => panic!("{other}"),
+        }
+        self.acknowledges();
+        self.frees();
+        self.lane.give_spares_back();
+        false
+    }
+
+    fn acknowledges(&mut self) {
+        let (acked, sent) = (self.lane.acked().0, self.lane.next_ssn().prev().0);
+        let upto = thread_rng().gen_range(acked..=sent);
+        self.limits.acknowledged.store(upto, Ordering::SeqCst);
+        for ssn in acked + 1..=upto {
+            let disposition = if is_retained(ssn) { RETAIN } else { Disposition::Release };
+            self.lane.acknowledge(Ssn(ssn), disposition).expect("it was sent");
+        }
+        self.settled.extend(std::iter::from_fn(|| self.lane.poll_settled()));
+    }
+
+    fn relocates(&mut self) {
+        if self.settled.len() < 2 {
+            return;
+        }
+        let first = thread_rng().gen_range(0..self.settled.len() - 1);
+        let covered = Ssn(self.limits.covered.load(Ordering::SeqCst));
+        match self.lane.relocate(self.settled[first].chunk, self.settled[first + 1].chunk, covered) {
+            Ok(Relocated::Into(fresh)) => _ = self.settled.splice(first..first + 2, [fresh]),
+            Ok(Relocated::Emptied) => _ = self.settled.drain(first..first + 2),
+            Ok(Relocated::Unknown) => panic!("{:?} are settled", self.settled),
+            // They don't fit one chunk, or there is none left.
+            Err(_) => {}
+        }
+    }
+
+    /// A checkpoint covers some more, and the chunks go of which nothing is needed: also in the middle.
+    fn frees(&mut self) {
+        let (covered, acked) = (self.limits.covered.load(Ordering::SeqCst), self.lane.acked().0);
+        let covered = thread_rng().gen_range(covered..=acked.max(covered));
+        self.limits.covered.store(covered, Ordering::SeqCst);
+        self.settled.retain(|chunk| {
+            let needed = chunk.last.0 > covered && chunk.used_bytes > 0;
+            assert!(needed || self.lane.free(chunk.chunk), "{chunk:?} is settled");
+            needed
+        });
+    }
+}
+
+/// Opens cursors here and there, reads them to the end or not, goes on with them or not, until the writer is done.
+fn reads(reader: &LaneReader, limits: &Limits) {
+    let mut reading: Option<(Cursor, u64)> = None;
+    loop {
+        let finished = limits.finished.load(Ordering::SeqCst);
+        let committed = limits.committed.load(Ordering::SeqCst);
+        if reading.is_none() {
+            let from = thread_rng().gen_range(1..=committed + 1);
+            match reader.open(Ssn(from)) {
+                Ok(cursor) => reading = Some((cursor, from)),
+                Err(CursorError::Gone { kept_from, .. }) => assert!(kept_from > Ssn(from), "{from}, not {kept_from}"),
+                Err(other) => panic!("{other}"),
+            }
+        }
+        if let Some((cursor, next)) = &mut reading {
+            while thread_rng().gen_range(0..10) > 0 {
+                let Some((ssn, _)) = peek(cursor) else {
+                    assert_gone(limits, *next..committed + 1);
+                    break;
+                };
+                assert!(ssn >= *next, "{ssn} after {next}");
+                assert_gone(limits, *next..ssn);
+                *next = ssn + 1;
+                cursor.advance();
+            }
+        }
+        if finished {
+            return;
+        }
+        reading.take_if(|_| thread_rng().gen_range(0..4) == 0);
+        thread::yield_now();
+    }
+}
+
+/// What a cursor doesn't show was released, or its receiver's checkpoint covers it.
+fn assert_gone(limits: &Limits, mut ssns: Range<u64>) {
+    let (acknowledged, covered) = (limits.acknowledged.load(Ordering::SeqCst), limits.covered.load(Ordering::SeqCst));
+    let lost = ssns.find(|&ssn| ssn > if is_retained(ssn) { covered } else { acknowledged });
+    assert_eq!(lost, None, "{acknowledged} were acknowledged, {covered} covered");
+}
+
+fn two_lanes_and_their_readers() {
+    let pool = pool(BLOCKS, CURSORS + 1);
+    let (mut writers, mut readers) = (Vec::new(), Vec::new());
+    for peer in 1..=2 {
+        let lane = LaneWriter::new(pool.clone(), Rank(peer));
+        let limits = Arc::new(Limits::default());
+        for _ in 0..CURSORS {
+            let (reader, limits) = (lane.reader(), limits.clone());
+            readers.push(thread::spawn(move || reads(&reader, &limits)));
+        }
+        writers.push(thread::spawn(move || Writing { lane, limits, settled: Vec::new() }.run()));
+    }
+    let lanes: Vec<_> = writers.into_iter().map(|writer| writer.join().expect("it ends")).collect();
+    readers.into_iter().for_each(|reader| reader.join().expect("it ends"));
+    drop(lanes);
+    assert_eq!(pool.used_bytes(), 0, "dropped lanes give everything back");
+}
+
+fn check(scheduler: impl Scheduler + 'static) {
+    let mut config = Config::new();
+    config.stack_size = 256 << 10;
+    // That all orderings are taken to be SeqCst is known.
+    config.silence_warnings = true;
+    Runner::new(scheduler, config).run(two_lanes_and_their_readers);
+}
+
+#[test]
+fn random_schedules_lose_nothing() {
+    check(RandomScheduler::new_from_seed(SEED, SCHEDULES));
+}
+
+#[test]
+fn schedules_with_few_preemptions_lose_nothing() {
+    check(PctScheduler::new_from_seed(SEED, PCT_DEPTH, SCHEDULES));
+}

@@ -1,0 +1,97 @@
+//! The local log of a dead process whose memory was damaged: a replacement must not believe another past.
+#![forbid(unsafe_code)]
+#![expect(clippy::unwrap_used, reason = "a test, and its helpers, fail by panicking")]
+
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::path::Path;
+
+use counterfoil_log_core::{Epoch, LocalLog, LocalLogError, Owner, Pool, PoolOptions, Rank};
+use tempfile::TempDir;
+
+const OWNER: Owner = Owner { rank: Rank(3), label: 1 };
+const OPTIONS: PoolOptions =
+    PoolOptions { memory_bytes_max: 64 << 10, chunk_bytes: 4096, prefault_bytes: 0, cursors_max: 2 };
+
+/// Everything that a program can ask of the entries: each of them, by what it is called.
+type Past = Vec<(u8, u64, Vec<u8>)>;
+
+fn private_directory() -> TempDir {
+    let root = if Path::new("/dev/shm").is_dir() { "/dev/shm" } else { "/tmp" };
+    let permissions = std::fs::Permissions::from_mode(0o700);
+    tempfile::Builder::new().permissions(permissions).tempdir_in(root).unwrap()
+}
+
+/// Entries of all lengths up to 40 bytes, empty ones too, with a seal among them.
+fn write(path: &Path) {
+    let mut log = LocalLog::new(Pool::create(path, OWNER, OPTIONS).unwrap());
+    for number in 0..40_u8 {
+        log.append(number % 3, u64::from(number) << 20, &vec![number; usize::from(number)]).unwrap();
+        if number == 30 {
+            log.seal(Epoch(2)).unwrap();
+        }
+    }
+}
+
+/// What a replacement finds; `None` where the file or an entry of it is refused.
+fn recover(path: &Path) -> Option<Past> {
+    let (pool, lanes) = Pool::recover(path, OWNER, OPTIONS).ok()?;
+    let mut log = match LocalLog::recovered(pool, lanes) {
+        Err(LocalLogError::Damaged { .. }) => return None,
+        other => other.unwrap(),
+    };
+    let mut past = Vec::new();
+    for kind in 0..u8::MAX {
+        while let Some(entry) = log.next_key(kind).and_then(|key| log.consume(kind, key)) {
+            past.push((entry.kind, entry.key, entry.bytes));
+        }
+    }
+    assert_eq!(past.len() + 1, log.len(), "all but the seal can be consumed");
+    assert!(log.discard_sealed(Epoch(2)));
+    Some(past)
+}
+
+fn file(path: &Path) -> File {
+    OpenOptions::new().read(true).write(true).open(path).unwrap()
+}
+
+#[test]
+fn every_changed_byte_of_a_dead_process_s_local_log_is_refused_or_changes_nothing() {
+    let directory = private_directory();
+    let path = directory.path().join("local.3");
+    write(&path);
+    let image = std::fs::read(&path).unwrap();
+    let expected = recover(&path).unwrap();
+    assert_eq!(expected.len(), 40);
+    let used = image.chunks(4096).enumerate().filter(|(_, page)| page.iter().any(|&byte| byte != 0));
+    let mut refused = 0;
+    for at in used.flat_map(|(number, page)| (0..page.len()).map(move |at| number * 4096 + at)) {
+        let file = file(&path);
+        file.write_all_at(&image, 0).unwrap();
+        file.write_all_at(&[image[at] ^ 1 << (at % 8)], at as u64).unwrap();
+        drop(file);
+        match recover(&path) {
+            Some(past) => assert_eq!(past, expected, "byte {at} makes another past"),
+            None => refused += 1,
+        }
+    }
+    // At least prefix, bytes, commit word and SSN of each entry.
+    assert!(refused > 40 * 32 + (0..40).sum::<usize>(), "{refused}");
+}
+
+#[test]
+fn an_entry_that_was_changed_is_named() {
+    let directory = private_directory();
+    let path = directory.path().join("local.3");
+    write(&path);
+    let image = std::fs::read(&path).unwrap();
+    // The bytes of entry 21, of which there are 20 like it.
+    let at = image.windows(20).position(|bytes| bytes == [20; 20]).unwrap();
+    file(&path).write_all_at(&[21], at as u64 + 7).unwrap();
+    let (pool, lanes) = Pool::recover(&path, OWNER, OPTIONS).unwrap();
+    let error = LocalLog::recovered(pool, lanes).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "local log: the entry with SSN 21 was changed after it was written; a replacement can't go on from it"
+    );
+}
