@@ -226,6 +226,26 @@ fn a_cursor_keeps_what_it_has_not_read() {
 }
 
 #[test]
+fn a_cursor_that_has_passed_what_is_gone_holds_nothing_of_it() {
+    let mut lane = lane();
+    fill(&mut lane, 1000);
+    lane.acknowledge(Ssn(1000), Disposition::Retain { epoch: Epoch(1), phase: Phase(1) }).unwrap();
+    let settled: Vec<_> = std::iter::from_fn(|| lane.poll_settled()).collect();
+    let mut cursor = lane.reader().open(Ssn::FIRST).unwrap();
+    while cursor.position() <= settled[0].last {
+        cursor.read().unwrap();
+    }
+    // All chunks but the one that the cursor is in go; from its end, the cursor comes to the one that is being written.
+    assert!(settled[1..].iter().all(|settled| lane.free(settled.chunk)));
+    let held = lane.held_bytes();
+    assert_eq!(cursor.peek().unwrap().ssn(), settled.last().unwrap().last.next());
+    while cursor.read().is_some() {}
+    assert!(lane.free(settled[0].chunk));
+    lane.give_spares_back();
+    assert!(held > 10 * 4096 && lane.held_bytes() <= 2 * 4096, "{held} bytes, then {}", lane.held_bytes());
+}
+
+#[test]
 fn more_cursors_than_allowed_are_refused() {
     let mut lane = lane();
     fill(&mut lane, 5);

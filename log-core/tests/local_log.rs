@@ -1,5 +1,6 @@
 //! The local log of a dead process whose memory was damaged: a replacement must not believe another past.
 #![forbid(unsafe_code)]
+#![cfg(not(counterfoil_loom))]
 #![expect(clippy::unwrap_used, reason = "a test, and its helpers, fail by panicking")]
 
 use std::fs::{File, OpenOptions};

@@ -213,17 +213,18 @@ impl Cursor {
         self.at = block.at() + CHUNK_HEADER;
     }
 
-    /// Tells the writer what is still needed: the chunk that the cursor is in, and everything from the position on.
+    /// Tells the writer what is still needed: the chunk that the cursor is in, and all that come after it.
     ///
-    /// The position alone would not do: it can be beyond everything that the chunk will ever hold. In a lane without
-    /// chunks everything is pinned, until the cursor has entered the first.
+    /// The position would not do. It can be beyond everything that the chunk will ever hold; and where records in front of
+    /// the chunk are gone it is below the chunk, and would hold back for as long as the cursor is there what it no longer
+    /// reaches. In a lane without chunks everything is pinned, until the cursor has entered the first.
     fn pin(&self) {
         let first = match self.block {
             BlockRef::NONE => 0,
             block => self.arena().word(block.at() + FIRST_AT).load(Ordering::Relaxed),
         };
         // Release: pairs with the acquire in `LaneShared::lowest_pin`.
-        self.shared.pins[self.slot].store(first.min(self.position.0), Ordering::Release);
+        self.shared.pins[self.slot].store(first, Ordering::Release);
     }
 
     #[inline]
