@@ -240,6 +240,11 @@ impl Collector {
         self.lanes.get(&lane).into_iter().flat_map(Lane::chunks)
     }
 
+    /// The settled chunks of a lane that end above `after`, oldest first.
+    pub fn chunks_after(&self, lane: Rank, after: Ssn) -> impl Iterator<Item = &ChunkUse> {
+        self.lanes.get(&lane).into_iter().flat_map(move |state| state.chunks_after(after))
+    }
+
     /// Everything up to here isn't needed in this lane.
     pub fn floor(&self, lane: Rank) -> Ssn {
         self.lanes.get(&lane).map_or(Ssn::ZERO, |state| state.floor.ssn())

@@ -50,6 +50,11 @@ impl Lane {
         self.chunks.iter()
     }
 
+    pub(crate) fn chunks_after(&self, after: Ssn) -> impl Iterator<Item = &ChunkUse> {
+        let start = self.chunks.partition_point(|entry| entry.last <= after);
+        self.chunks.range(start..)
+    }
+
     pub(crate) fn head(&self) -> Option<&ChunkUse> {
         self.chunks.front()
     }

@@ -22,7 +22,7 @@ use crate::sync::Ordering;
 pub(crate) const STATE_AT: usize = 0;
 pub(crate) const NEXT_AT: usize = 8;
 const LANE_AT: usize = 16;
-const SEQUENCE_AT: usize = 24;
+pub(crate) const SEQUENCE_AT: usize = 24;
 pub(crate) const FIRST_AT: usize = 32;
 pub(crate) const LAST_AT: usize = 40;
 const REPLACES_AT: usize = 48;

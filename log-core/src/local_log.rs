@@ -16,7 +16,7 @@
 
 use std::collections::VecDeque;
 
-use crate::lane::{AppendError, Cursor, Disposition, LaneWriter};
+use crate::lane::{AppendError, Cursor, Disposition, ImportError, LaneWriter};
 use crate::nouns::{Epoch, Rank, Ssn};
 use crate::pool::Pool;
 use crate::sync::Arc;
@@ -122,6 +122,40 @@ impl LocalLog {
     /// [`LocalLogError::Append`].
     pub fn seal(&mut self, epoch: Epoch) -> Result<(), LocalLogError> {
         self.put(SEAL, u64::from(epoch.0), &[])
+    }
+
+    /// Puts an entry that a checkpoint kept back under its number, seals included; none of them is consumed.
+    ///
+    /// # Errors
+    /// [`LocalLogError::Damaged`] where the numbers don't rise; [`LocalLogError::Append`].
+    pub fn restore(&mut self, ssn: Ssn, kind: u8, key: u64, bytes: &[u8]) -> Result<(), LocalLogError> {
+        let mut claim = self.lane.import(ssn, PREFIX, bytes.len()).map_err(|error| match error {
+            ImportError::OutOfOrder { ssn, .. } => LocalLogError::Damaged { ssn },
+            ImportError::Append(source) => LocalLogError::Append(source),
+        })?;
+        let (to_prefix, to_payload) = claim.parts_mut();
+        to_prefix.copy_from_slice(&prefix(kind, key, bytes));
+        to_payload.copy_from_slice(bytes);
+        claim.commit();
+        self.slots.push_back(Slot { ssn, kind, key, consumed: kind == SEAL });
+        Ok(())
+    }
+
+    /// The entries with numbers above `after`, seals included, for keeping them elsewhere: number, kind, key, bytes.
+    pub fn entries_after(&self, after: Ssn) -> Vec<(Ssn, Entry)> {
+        let first = self.slots.partition_point(|slot| slot.ssn <= after);
+        let Some(mut cursor) = self.slots.get(first).and_then(|slot| self.open(slot.ssn)) else { return Vec::new() };
+        let mut entries = Vec::with_capacity(self.slots.len() - first);
+        for slot in self.slots.range(first..) {
+            let Some(record) = cursor.read() else { break };
+            entries.push((slot.ssn, Entry { kind: slot.kind, key: slot.key, bytes: record.payload().to_vec() }));
+        }
+        entries
+    }
+
+    /// The number of the newest entry; [`Ssn::ZERO`] before the first.
+    pub fn last(&self) -> Ssn {
+        self.lane.next_ssn().prev()
     }
 
     /// Takes the oldest entry of this kind and key that was not consumed.

@@ -41,7 +41,7 @@ pub struct OptionsError {
     /// Its value.
     pub value: usize,
     /// What it must be.
-    pub rule: &'static str,
+    pub rule: std::borrow::Cow<'static, str>,
 }
 
 impl PoolOptions {
@@ -50,7 +50,7 @@ impl PoolOptions {
     /// # Errors
     /// Names the first option that is out of its limits.
     pub fn geometry(&self) -> Result<Geometry, OptionsError> {
-        let refuse = |option, value, rule| Err(OptionsError { option, value, rule });
+        let refuse = |option, value, rule: &'static str| Err(OptionsError { option, value, rule: rule.into() });
         if !self.chunk_bytes.is_power_of_two() || self.chunk_bytes < BLOCK_BYTES_MIN || self.chunk_bytes > 1 << 30 {
             return refuse("chunk_bytes", self.chunk_bytes, "must be a power of two from 4 KiB to 1 GiB");
         }

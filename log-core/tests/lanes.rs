@@ -320,6 +320,34 @@ fn relocation_keeps_what_is_retained_and_nothing_else() {
 }
 
 #[test]
+fn the_writer_finds_every_place_that_a_reader_finds() {
+    let check = |lane: &LaneWriter| {
+        for from in 1..=lane.next_ssn().0 + 1 {
+            let first = lane.reader().open(Ssn(from)).map(|mut cursor| cursor.read().map(|record| record.ssn()));
+            let own = lane.cursor(Ssn(from)).map(|mut cursor| cursor.read().map(|record| record.ssn()));
+            assert_eq!(own, first, "from {from}");
+        }
+    };
+    let mut lane = lane();
+    check(&lane);
+    fill(&mut lane, 1000);
+    check(&lane);
+    for upto in (10..=990).step_by(10) {
+        lane.acknowledge(Ssn(upto - 1), Disposition::Release).unwrap();
+        lane.acknowledge(Ssn(upto), Disposition::Retain { epoch: Epoch(1), phase: Phase(1) }).unwrap();
+    }
+    let settled: Vec<_> = std::iter::from_fn(|| lane.poll_settled()).collect();
+    for pair in settled.chunks_exact(2) {
+        lane.relocate(pair[0].chunk, pair[1].chunk, Ssn(100)).unwrap();
+        check(&lane);
+    }
+    assert!(lane.free(settled[5].chunk));
+    check(&lane);
+    lane.truncate(Ssn(995)).unwrap();
+    check(&lane);
+}
+
+#[test]
 fn a_receiver_that_rolls_back_has_not_received() {
     let mut lane = lane();
     fill(&mut lane, 1000);

@@ -140,9 +140,7 @@ impl LaneWriter {
         let Some(index) = self.position(chunk).filter(|&index| index < self.cold.settled) else { return false };
         if index == 0 {
             self.unlink_front(1);
-            if let Some(front) = self.cold.chunks.front() {
-                self.cold.runs.forget_before(front.header.first);
-            }
+            self.forget_old_runs();
         } else {
             self.cold.settled -= 1;
             self.unlink_after(index, 1, None);
@@ -329,7 +327,7 @@ impl LaneWriter {
                 self.cold.chunks.push_front(new);
             }
             self.publish_front();
-            self.cold.runs.forget_before(self.kept_from());
+            self.forget_old_runs();
             self.retire_all(&removed);
         } else {
             self.unlink_after(index, count, link);

@@ -1,7 +1,7 @@
 //! Reading a lane, on any thread, beside its writer.
 
 use crate::arena::Arena;
-use crate::chunk::{BlockRef, CHUNK_HEADER, FIRST_AT, LAST_AT, NEXT_AT, OPEN, sealed_last};
+use crate::chunk::{BlockRef, CHUNK_HEADER, FIRST_AT, LAST_AT, NEXT_AT, OPEN, SEQUENCE_AT, sealed_last};
 use crate::lane::{LaneShared, UNPINNED};
 use crate::nouns::{Rank, Ssn};
 use crate::pool::Pool;
@@ -58,6 +58,12 @@ impl LaneReader {
     /// # Errors
     /// [`CursorError::Gone`] where records from `from` on were released or collected; [`CursorError::TooMany`].
     pub fn open(&self, from: Ssn) -> Result<Cursor, CursorError> {
+        self.open_in(from, None)
+    }
+
+    /// As [`open`](Self::open), looking for the place from this chunk on instead of from the oldest. It is in the chain,
+    /// begins at or below `from`, and isn't freed before this returns.
+    pub(super) fn open_in(&self, from: Ssn, chunk: Option<BlockRef>) -> Result<Cursor, CursorError> {
         let peer = self.peer();
         let free = |pin: &&crate::sync::AtomicU64| {
             // Pin everything while looking for the place: the chunks on the way there must not be reused either.
@@ -85,7 +91,7 @@ impl LaneReader {
         if cursor.position < kept_from {
             return Err(CursorError::Gone { peer, asked: from, kept_from });
         }
-        cursor.enter(head);
+        cursor.enter(chunk.unwrap_or(head));
         cursor.skip_sealed();
         cursor.pin();
         Ok(cursor)
@@ -140,6 +146,37 @@ impl Cursor {
         Some((self.ssn(), body, prefix))
     }
 
+    /// Whether the cursor is in a chunk. One that was opened on a lane without chunks looks for its place now.
+    ///
+    /// # Errors
+    /// [`CursorError::Gone`] where records at or above its position were there meanwhile, and are not any more: released or
+    /// collected, or kept elsewhere.
+    pub fn place(&mut self) -> Result<bool, CursorError> {
+        if !self.block.is_none() {
+            return Ok(true);
+        }
+        // In this order as in `LaneReader::open`.
+        let head = BlockRef(self.shared.head.load(Ordering::Acquire));
+        let kept_from = Ssn(self.shared.floor.load(Ordering::Relaxed));
+        if head.is_none() {
+            return Ok(false);
+        }
+        // A lane's first chunk begins behind what was never there.
+        let is_first = self.arena().word(head.at() + SEQUENCE_AT).load(Ordering::Relaxed) == 1;
+        if self.position < kept_from && !is_first {
+            return Err(CursorError::Gone { peer: self.peer(), asked: self.position, kept_from });
+        }
+        self.enter(head);
+        self.pin();
+        Ok(true)
+    }
+
+    /// Whether the cursor has found its place.
+    #[inline]
+    pub fn is_placed(&self) -> bool {
+        !self.block.is_none()
+    }
+
     #[inline]
     fn look(&mut self) -> bool {
         // Almost always the next record is the next thing in the chunk.
@@ -163,12 +200,8 @@ impl Cursor {
     #[cold]
     fn look_further(&mut self) -> bool {
         loop {
-            if self.block.is_none() {
-                self.enter(BlockRef(self.shared.head.load(Ordering::Acquire)));
-                if self.block.is_none() {
-                    return false;
-                }
-                self.pin();
+            if !matches!(self.place(), Ok(true)) {
+                return false;
             }
             let arena = self.arena();
             // Acquire: pairs with the release of the commit.
@@ -285,6 +318,14 @@ pub struct Record<'a> {
 }
 
 impl<'a> Record<'a> {
+    /// A record that was read from elsewhere: `wire` is its prefix of `prefix` bytes, and its payload.
+    ///
+    /// `None` where the prefix is longer than all of it.
+    #[inline]
+    pub fn new(ssn: Ssn, wire: &'a [u8], prefix: usize) -> Option<Record<'a>> {
+        (prefix <= wire.len()).then_some(Record { ssn, bytes: wire, prefix })
+    }
+
     /// Its sequence number.
     #[inline]
     pub fn ssn(&self) -> Ssn {

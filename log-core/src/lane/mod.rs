@@ -22,6 +22,7 @@
 mod acknowledge;
 mod claim;
 mod cursor;
+mod elsewhere;
 mod rollback;
 mod runs;
 mod writer;

@@ -125,6 +125,8 @@ impl LaneWriter {
             }
         }
         let end = self.reopen_last(last);
+        // Where no chunk is left, cursors begin behind the cut.
+        self.next = last.next();
         self.publish_front();
         self.next = end.next();
         self.acked = self.acked.min(last);
@@ -132,7 +134,10 @@ impl LaneWriter {
         self.cold.settled = self.cold.settled.min(self.cold.chunks.len().saturating_sub(1));
         self.cold.rewound = None;
         self.set_boundary();
-        if end < last {
+        if self.cold.chunks.is_empty() && self.cold.keeps_runs {
+            // The records around the cut are kept elsewhere: there is nothing here to mark a gap in.
+            self.next = last.next();
+        } else if end < last {
             // What was just freed is enough for a small chunk, once it is the pool's.
             self.empty_spares();
             self.begin_chunk(CHUNK_HEADER + RECORD_ALIGN, last.next(), true)?;

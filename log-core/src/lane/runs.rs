@@ -54,6 +54,12 @@ impl RunTable {
         self.runs.extend(released.map(|(first, last)| Run { first, last, disposition: Disposition::Release }));
     }
 
+    /// Takes up the runs that a checkpoint kept.
+    pub(super) fn restore(&mut self, runs: &[Run]) {
+        self.retains = runs.iter().any(|run| run.disposition != Disposition::Release);
+        self.runs = if self.retains { runs.iter().copied().collect() } else { VecDeque::new() };
+    }
+
     /// Makes the last run end with `last`, where it has this disposition; says whether it has.
     #[inline]
     pub(super) fn extend(&mut self, last: Ssn, disposition: Disposition) -> bool {

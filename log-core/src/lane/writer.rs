@@ -107,6 +107,8 @@ pub(super) struct Cold {
     pub(super) next_class: usize,
     /// Where a rank that rolled back is in what it had already sent.
     pub(super) rewound: Option<super::rollback::Rewound>,
+    /// Records that are no longer in memory are kept elsewhere, and so are their runs.
+    pub(super) keeps_runs: bool,
     /// Bytes of records in sealed chunks, since the lane was made.
     pub(super) sealed_bytes: u64,
 }
@@ -135,6 +137,7 @@ impl LaneWriter {
                 settled: 0,
                 next_class: 0,
                 rewound: None,
+                keeps_runs: false,
                 sealed_bytes: 0,
             }),
         }
@@ -339,7 +342,8 @@ impl LaneWriter {
     /// Shows the chain as it begins now to cursors that are opened from here on.
     pub(super) fn publish_front(&self) {
         let front = self.cold.chunks.front();
-        self.cold.shared.floor.store(front.map_or(0, |chunk| chunk.header.first.0), Ordering::Relaxed);
+        // Without a chunk it is the next record that comes first: what was before may be kept elsewhere.
+        self.cold.shared.floor.store(self.kept_from().0, Ordering::Relaxed);
         // Release: a cursor that sees the head sees the header and the floor.
         self.cold.shared.head.store(front.map_or(0, |chunk| chunk.block.0), Ordering::Release);
     }

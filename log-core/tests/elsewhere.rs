@@ -1,0 +1,89 @@
+//! Lanes whose older records are kept elsewhere: cursors are sent there, and never over them.
+#![cfg(not(counterfoil_loom))]
+#![forbid(unsafe_code)]
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::sync::Arc;
+
+use counterfoil_log_core::{
+    CursorError, Disposition, Epoch, LaneWriter, Phase, Pool, PoolOptions, Rank, Ssn, TruncateError,
+};
+
+const PEER: Rank = Rank(1);
+const RETAIN: Disposition = Disposition::Retain { epoch: Epoch(1), phase: Phase(0) };
+
+fn pool(memory_bytes_max: usize) -> Arc<Pool> {
+    Pool::volatile(PoolOptions { memory_bytes_max, chunk_bytes: 4096, prefault_bytes: 0, cursors_max: 2 }).unwrap()
+}
+
+/// A lane of which a checkpoint has ten records, and memory none.
+fn resumed(pool: &Arc<Pool>) -> LaneWriter {
+    let mut lane = LaneWriter::new(pool.clone(), PEER);
+    lane.resume(Ssn(11), Ssn(5), &[]).unwrap();
+    lane
+}
+
+fn append(lane: &mut LaneWriter, count: u64) {
+    for _ in 0..count {
+        lane.claim(0, 1000).unwrap().commit();
+    }
+}
+
+fn is_gone(lane: &LaneWriter, from: u64, kept_from: u64) -> bool {
+    matches!(lane.reader().open(Ssn(from)), Err(CursorError::Gone { kept_from: Ssn(at), .. }) if at == kept_from)
+}
+
+/// Frees the settled chunks, whose records are elsewhere by now.
+fn let_go(lane: &mut LaneWriter) {
+    lane.acknowledge(lane.next_ssn().prev(), RETAIN).unwrap();
+    while let Some(settled) = lane.poll_settled() {
+        assert!(lane.free_kept_elsewhere(settled.chunk));
+    }
+}
+
+#[test]
+fn a_truncation_that_is_refused_still_sends_cursors_elsewhere() {
+    let mut lane = resumed(&pool(1 << 20));
+    assert!(is_gone(&lane, 10, 11));
+    let cursor = lane.reader().open(Ssn(11)).unwrap();
+    assert!(matches!(lane.truncate(Ssn(3)), Err(TruncateError::CursorOpen { .. })));
+    assert!(is_gone(&lane, 10, 11));
+    drop(cursor);
+    lane.truncate(Ssn(3)).unwrap();
+    assert!(is_gone(&lane, 3, 4));
+    assert_eq!((lane.next_ssn(), lane.acked()), (Ssn(4), Ssn(3)));
+    append(&mut lane, 1);
+    assert!(is_gone(&lane, 3, 4));
+}
+
+#[test]
+fn a_lane_without_records_in_memory_is_cut_without_memory() {
+    let pool = pool(4 * 4096);
+    let mut lane = resumed(&pool);
+    let mut other = LaneWriter::new(pool, Rank(2));
+    while other.claim(0, 1000).map(|claim| claim.commit()).is_ok() {}
+    lane.truncate(Ssn(7)).unwrap();
+    assert_eq!((lane.next_ssn(), lane.kept_from()), (Ssn(8), Ssn(8)));
+}
+
+#[test]
+fn a_cursor_that_waited_is_told_of_what_went_elsewhere_meanwhile() {
+    let mut lane = resumed(&pool(1 << 20));
+    let mut waiting = lane.reader().open(Ssn(11)).unwrap();
+    assert!(!waiting.place().unwrap() && waiting.peek().is_none());
+    append(&mut lane, 20);
+    let_go(&mut lane);
+    let kept_from = lane.kept_from();
+    assert!(kept_from > Ssn(11));
+    assert!(waiting.peek().is_none() && !waiting.is_placed(), "it must not go on behind what is missing");
+    let gone = waiting.place().unwrap_err();
+    assert!(matches!(gone, CursorError::Gone { asked: Ssn(11), kept_from: at, .. } if at == kept_from), "{gone}");
+}
+
+#[test]
+fn a_cursor_that_waited_sees_a_lane_that_begins_with_a_gap() {
+    let mut lane = LaneWriter::new(pool(1 << 20), PEER);
+    let mut waiting = lane.reader().open(Ssn(1)).unwrap();
+    lane.import(Ssn(5), 0, 10).unwrap().commit();
+    assert_eq!(waiting.peek().unwrap().ssn(), Ssn(5));
+}
