@@ -1,0 +1,196 @@
+//! Blocks: runs of records of one lane, the unit that is written and verified.
+//!
+//! ```text
+//! header, 96 bytes | stored bytes | zeros up to a multiple of 4,096
+//! ```
+//!
+//! The stored bytes are the records, or their lz4 block. A record is `ssn u64 | length of the prefix u32 | 0 u32 | length of
+//! the body u64 | body`, padded with zeros to a multiple of eight. All numbers are little-endian; docs/format.md has every
+//! byte.
+
+use counterfoil_log_core::{Rank, Record, Ssn};
+use zerocopy::little_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use crate::PAGE_BYTES;
+use crate::options::BLOCK_BYTES_MAX;
+
+/// The lane of the local log's entries: no rank has this number.
+pub const LOCAL: Rank = Rank(u32::MAX);
+
+/// Where records are: what the index keeps of a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Block {
+    /// The lane.
+    pub lane: Rank,
+    /// Its first record.
+    pub first: Ssn,
+    /// Its last record.
+    pub last: Ssn,
+    /// How many records it has.
+    pub records: u32,
+    /// The number of the segment that it is in.
+    pub segment: u32,
+    /// Where it begins in the segment.
+    pub at: u64,
+    /// Bytes on disk, a multiple of 4,096.
+    pub disk_bytes: u64,
+    /// Bytes of its records, uncompressed.
+    pub raw_bytes: u64,
+}
+
+/// Where records to be appended come from.
+pub trait RecordSource {
+    /// The next record; their SSNs rise. `None` at the end.
+    fn next(&mut self) -> Option<Record<'_>>;
+}
+
+const MAGIC: u32 = u32::from_le_bytes(*b"CFbk");
+/// The version of blocks, segments, checkpoint files and manifests.
+pub const FORMAT_VERSION: u32 = 1;
+/// The stored bytes are an lz4 block.
+pub(crate) const FLAG_LZ4: u16 = 1;
+/// The stored bytes have no checksum.
+pub(crate) const FLAG_UNCHECKED: u16 = 2;
+
+/// The first bytes of a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(crate) struct BlockHeader {
+    pub(crate) magic: U32,
+    pub(crate) version: U16,
+    pub(crate) flags: U16,
+    /// The segment's own number by chance: bytes of an earlier use of the disk never validate.
+    pub(crate) generation: U64,
+    pub(crate) segment: U32,
+    pub(crate) lane: U32,
+    pub(crate) at: U64,
+    /// How many blocks the segment has before this one.
+    pub(crate) index: U32,
+    pub(crate) records: U32,
+    pub(crate) first: U64,
+    pub(crate) last: U64,
+    /// In the local log's lane: the last SSN of the block before it, 0 for the first since the newest checkpoint.
+    pub(crate) after: U64,
+    pub(crate) raw_bytes: U64,
+    pub(crate) stored_bytes: U64,
+    pub(crate) stored_crc: U32,
+    pub(crate) zero: [U32; 2],
+    pub(crate) header_crc: U32,
+}
+
+/// Bytes of a block's header.
+pub(crate) const HEADER_BYTES: usize = size_of::<BlockHeader>();
+const _: () = assert!(HEADER_BYTES == 96);
+
+/// Bytes in front of a record's body.
+pub(crate) const FRAME_BYTES: usize = 24;
+
+impl BlockHeader {
+    /// Of a block of `segment` at `at`; counts, SSNs and checksums are filled in later.
+    pub(crate) fn new(generation: u64, segment: u32, lane: Rank, at: u64) -> BlockHeader {
+        let mut header = BlockHeader::new_zeroed();
+        header.magic = MAGIC.into();
+        header.version = (FORMAT_VERSION as u16).into();
+        header.generation = generation.into();
+        header.segment = segment.into();
+        header.lane = lane.0.into();
+        header.at = at.into();
+        header
+    }
+
+    /// Puts the header's checksum in. The last thing that is done to it.
+    pub(crate) fn seal(&mut self) {
+        self.header_crc = self.checksum().into();
+    }
+
+    fn checksum(&self) -> u32 {
+        crc32c::crc32c(&self.as_bytes()[..HEADER_BYTES - 4])
+    }
+
+    /// The header at the start of `bytes`, where it is one of the segment's with this generation, at this place, and its
+    /// lengths fit together and into the `room` that the segment has from there.
+    pub(crate) fn parse(
+        bytes: &[u8],
+        generation: u64,
+        segment: u32,
+        at: u64,
+        room: u64,
+    ) -> Result<BlockHeader, &'static str> {
+        let (header, _) = BlockHeader::read_from_prefix(bytes).map_err(|_| "the file ends in a block's header")?;
+        if header.magic.get() != MAGIC {
+            return Err("no block begins here");
+        }
+        if header.header_crc.get() != header.checksum() {
+            return Err("the checksum of the block's header is wrong");
+        }
+        if u32::from(header.version.get()) != FORMAT_VERSION || header.flags.get() & !(FLAG_LZ4 | FLAG_UNCHECKED) != 0 {
+            return Err("the block has another version");
+        }
+        if header.generation.get() != generation || header.segment.get() != segment || header.at.get() != at {
+            return Err("the block was written for another place");
+        }
+        let (raw, stored) = (header.raw_bytes.get(), header.stored_bytes.get());
+        // An lz4 block is never expanded beyond what this program writes.
+        let lengths = if header.is_lz4() { raw <= BLOCK_BYTES_MAX as u64 && stored <= raw } else { stored == raw };
+        let records = u64::from(header.records.get());
+        if !lengths || stored > room || header.disk_bytes() > room || records == 0 || records * FRAME_BYTES as u64 > raw
+        {
+            return Err("the lengths in the block's header are wrong");
+        }
+        if header.first.get() > header.last.get() || header.zero != [U32::ZERO; 2] {
+            return Err("the block's header is wrong");
+        }
+        Ok(header)
+    }
+
+    pub(crate) fn is_lz4(&self) -> bool {
+        self.flags.get() & FLAG_LZ4 != 0
+    }
+
+    pub(crate) fn is_unchecked(&self) -> bool {
+        self.flags.get() & FLAG_UNCHECKED != 0
+    }
+
+    pub(crate) fn disk_bytes(&self) -> u64 {
+        (HEADER_BYTES as u64 + self.stored_bytes.get()).next_multiple_of(PAGE_BYTES as u64)
+    }
+
+    pub(crate) fn block(&self) -> Block {
+        Block {
+            lane: Rank(self.lane.get()),
+            first: Ssn(self.first.get()),
+            last: Ssn(self.last.get()),
+            records: self.records.get(),
+            segment: self.segment.get(),
+            at: self.at.get(),
+            disk_bytes: self.disk_bytes(),
+            raw_bytes: self.raw_bytes.get(),
+        }
+    }
+}
+
+/// Bytes of a record in a block.
+pub(crate) fn framed(body: usize) -> usize {
+    (FRAME_BYTES + body).next_multiple_of(8)
+}
+
+/// What stands in front of a record's body.
+pub(crate) fn frame(record: &Record<'_>) -> [u8; FRAME_BYTES] {
+    let mut frame = [0; FRAME_BYTES];
+    frame[..8].copy_from_slice(&record.ssn().0.to_le_bytes());
+    frame[8..12].copy_from_slice(&(record.prefix().len() as u32).to_le_bytes());
+    frame[16..].copy_from_slice(&(record.wire().len() as u64).to_le_bytes());
+    frame
+}
+
+/// The record at `at` of a block's records, and where the next one is; `None` at the end, or where there is none.
+pub(crate) fn record_at(records: &[u8], at: usize) -> Option<(Record<'_>, usize)> {
+    let (frame, rest) = records.get(at..)?.split_first_chunk::<FRAME_BYTES>()?;
+    let word = |from: usize| u64::from_le_bytes(std::array::from_fn(|i| frame[from + i]));
+    let (prefix, body) = (word(8), usize::try_from(word(16)).ok()?);
+    let wire = rest.get(..body)?;
+    // The upper half of the word is the zero that is reserved.
+    let record = Record::new(Ssn(word(0)), wire, usize::try_from(prefix).ok()?)?;
+    Some((record, at + framed(body)))
+}

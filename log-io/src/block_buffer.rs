@@ -1,0 +1,151 @@
+//! A block that was read and verified.
+
+use std::io;
+
+use counterfoil_log_core::Record;
+
+use crate::block::{BlockHeader, HEADER_BYTES, record_at};
+use crate::{Block, Buffer, PAGE_BYTES, ReadAt, StoreError};
+
+/// The records of a block. Its memory is used again for the next one: at most the largest block so far, and where blocks
+/// are compressed the largest uncompressed one beside it.
+#[derive(Debug)]
+pub struct BlockBuffer {
+    stored: Buffer,
+    expanded: Vec<u8>,
+    header: Option<BlockHeader>,
+}
+
+impl Default for BlockBuffer {
+    fn default() -> BlockBuffer {
+        BlockBuffer { stored: Buffer::new(0), expanded: Vec::new(), header: None }
+    }
+}
+
+impl BlockBuffer {
+    /// The block's records, in SSN order.
+    pub fn records(&self) -> impl Iterator<Item = Record<'_>> {
+        let mut at = 0;
+        std::iter::from_fn(move || {
+            let (record, behind) = self.at(at)?;
+            at = behind;
+            Some(record)
+        })
+    }
+
+    /// The record at `offset`, and the offset of the one behind it; the first is at 0. `None` behind the last.
+    #[inline]
+    pub fn at(&self, offset: usize) -> Option<(Record<'_>, usize)> {
+        record_at(self.raw(), offset)
+    }
+
+    fn raw(&self) -> &[u8] {
+        match &self.header {
+            None => &[],
+            Some(header) if header.is_lz4() => &self.expanded,
+            // Verified with the header: the length is that of the bytes that were read.
+            Some(header) => &self.stored.as_slice()[HEADER_BYTES..][..header.raw_bytes.get() as usize],
+        }
+    }
+
+    /// Holds no records from now on.
+    pub(crate) fn clear(&mut self) {
+        self.header = None;
+    }
+
+    /// The header of the block that is in here.
+    pub(crate) fn header(&self) -> Option<BlockHeader> {
+        self.header
+    }
+
+    /// Reads `len` bytes at `at`, and verifies the block that they are.
+    pub(crate) fn read(
+        &mut self,
+        file: &dyn ReadAt,
+        name: &str,
+        generation: u64,
+        (segment, at, len): (u32, u64, u64),
+    ) -> Result<(), StoreError> {
+        self.header = None;
+        // Before memory for it is asked for: a length that isn't true must not cost any.
+        let end = file.len().map_err(StoreError::io("read the length of", name))?;
+        let fits = at.checked_add(len).is_some_and(|behind| behind <= end);
+        let len = usize::try_from(len).ok().filter(|_| fits);
+        let len = len.ok_or_else(|| StoreError::damaged(name, at, "the block goes beyond the end of the file"))?;
+        self.reserve(len);
+        let into = &mut self.stored.bytes_mut()[..len];
+        file.read_at(at, into).map_err(StoreError::read(name, at))?;
+        self.stored.set_len(len);
+        self.verify(generation, segment, at).map_err(|what| StoreError::damaged(name, at, what))
+    }
+
+    /// Takes `block` in, whose bytes `fill` puts into the buffer, and verifies it.
+    pub(crate) fn take(
+        &mut self,
+        name: &str,
+        generation: u64,
+        block: &Block,
+        fill: impl FnOnce(&mut Buffer) -> io::Result<()>,
+    ) -> Result<(), StoreError> {
+        self.header = None;
+        fill(&mut self.stored).map_err(StoreError::read(name, block.at))?;
+        let verified = self.verify(generation, block.segment, block.at);
+        verified.map_err(|what| StoreError::damaged(name, block.at, what))?;
+        self.check_is(block, name)
+    }
+
+    fn reserve(&mut self, len: usize) {
+        if self.stored.capacity() < len {
+            self.stored = Buffer::new(len.next_multiple_of(16 * PAGE_BYTES));
+        }
+    }
+
+    /// Checks what was read: header, checksum, and that the records are those that the header speaks of.
+    fn verify(&mut self, generation: u64, segment: u32, at: u64) -> Result<(), &'static str> {
+        let bytes = self.stored.as_slice();
+        let header = BlockHeader::parse(bytes, generation, segment, at, bytes.len() as u64)?;
+        let stored = bytes.get(HEADER_BYTES..).and_then(|bytes| bytes.get(..header.stored_bytes.get() as usize));
+        let stored = stored.ok_or("the block is longer than what was read")?;
+        if !header.is_unchecked() && crc32c::crc32c(stored) != header.stored_crc.get() {
+            return Err("the block's checksum is wrong");
+        }
+        if header.is_lz4() {
+            // The header's check bounds it.
+            self.expanded.resize(header.raw_bytes.get() as usize, 0);
+            let len = lz4_flex::block::decompress_into(stored, &mut self.expanded);
+            if len.ok() != Some(self.expanded.len()) {
+                return Err("the block can't be decompressed");
+            }
+        }
+        self.header = Some(header);
+        let checked = self.check_records(&header);
+        if checked.is_err() {
+            self.header = None;
+        }
+        checked
+    }
+
+    fn check_records(&self, header: &BlockHeader) -> Result<(), &'static str> {
+        let (mut at, mut count, mut last) = (0, 0, None);
+        while let Some((record, behind)) = self.at(at) {
+            let ssn = record.ssn().0;
+            if last.map_or(ssn != header.first.get(), |last| ssn <= last) {
+                return Err("the block's records aren't in order");
+            }
+            (at, count, last) = (behind, count + 1, Some(ssn));
+        }
+        if at != self.raw().len() || count != header.records.get() || last != Some(header.last.get()) {
+            return Err("the block's records aren't those of its header");
+        }
+        Ok(())
+    }
+
+    /// Checks that what was read is the block that was meant.
+    pub(crate) fn check_is(&mut self, block: &Block, name: &str) -> Result<(), StoreError> {
+        if self.header.is_some_and(|header| header.block() == *block) {
+            return Ok(());
+        }
+        self.header = None;
+        Err(StoreError::damaged(name, block.at, "the block isn't the one that the index knows"))
+    }
+}

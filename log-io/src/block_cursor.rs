@@ -1,0 +1,86 @@
+//! Blocks one after the other.
+
+use std::io;
+
+use crate::read_ahead::{Extent, ReadAhead, ReadAheadOptions};
+use crate::segment::segment_name;
+use crate::{Block, BlockBuffer, StoreError, StoreReader};
+
+/// With fewer bytes, starting threads takes longer than reading.
+const AHEAD_BYTES_MIN: u64 = 1 << 20;
+/// Bytes of a read where that is several blocks; a larger block is read alone, and then never copied.
+const READ_BYTES: usize = 256 << 10;
+/// As many reads are in flight as have these bytes together, but at least two.
+const IN_FLIGHT_BYTES: usize = 2 << 20;
+
+/// Reads a list of blocks in order; where they are many bytes, the next ones are read by threads of its own meanwhile.
+#[derive(Debug)]
+pub struct BlockCursor {
+    reader: StoreReader,
+    blocks: Vec<Block>,
+    next: usize,
+    ahead: Option<Ahead>,
+}
+
+/// Blocks that are read ahead, as far as could be told when the cursor was made: the generations of their segments.
+#[derive(Debug)]
+struct Ahead {
+    reads: ReadAhead,
+    generations: Vec<u64>,
+}
+
+impl BlockCursor {
+    /// Over `blocks`, in their order.
+    pub fn new(reader: StoreReader, blocks: Vec<Block>) -> BlockCursor {
+        let bytes: u64 = blocks.iter().map(|block| block.disk_bytes).sum();
+        let ahead = if bytes >= AHEAD_BYTES_MIN && blocks.len() > 1 { Ahead::new(&reader, &blocks) } else { None };
+        BlockCursor { reader, blocks, next: 0, ahead }
+    }
+
+    /// Reads and verifies the next block; false where there is none.
+    ///
+    /// # Errors
+    /// As [`StoreReader::read`]; the next call goes on behind the block.
+    pub fn next(&mut self, into: &mut BlockBuffer) -> Result<bool, StoreError> {
+        let Some(block) = self.blocks.get(self.next) else { return Ok(false) };
+        let index = self.next;
+        self.next += 1;
+        if let Some(Ahead { reads, generations }) = &mut self.ahead {
+            let mut was_read = false;
+            let taken = into.take(&segment_name(block.segment), generations[index], block, |buffer| {
+                let ended = || Err(io::Error::other("there are fewer reads than blocks"));
+                let read = reads.next_into(buffer).map_or_else(ended, |(_, read)| read);
+                was_read = read.is_ok();
+                read
+            });
+            if was_read {
+                return taken.map(|()| true);
+            }
+        }
+        // Alone, it can be told which of several that were read together fails, and why.
+        self.reader.read(block, into)?;
+        Ok(true)
+    }
+}
+
+impl Ahead {
+    /// `None` where blocks aren't where they should be, or there are no threads: then they are read one by one.
+    fn new(reader: &StoreReader, blocks: &[Block]) -> Option<Ahead> {
+        let mut extents = Vec::with_capacity(blocks.len());
+        let mut generations = Vec::with_capacity(blocks.len());
+        for block in blocks {
+            let open = reader.segment(block.segment).ok()?;
+            // Before memory for it is asked for.
+            let end = block.at.checked_add(block.disk_bytes)?;
+            if end > open.file.len().ok()? {
+                return None;
+            }
+            extents.push(Extent { file: open.file, at: block.at, len: usize::try_from(block.disk_bytes).ok()? });
+            generations.push(open.generation);
+        }
+        let largest = extents.iter().map(|extent| extent.len).max().unwrap_or(0).max(READ_BYTES);
+        let options = ReadAheadOptions { threads: (IN_FLIGHT_BYTES / largest).max(2), read_bytes: READ_BYTES };
+        let reads = ReadAhead::new(extents, options).ok()?;
+        Some(Ahead { reads, generations })
+    }
+}

@@ -1,0 +1,178 @@
+//! Reading a checkpoint back.
+
+use std::io;
+
+use counterfoil_log_core::{Disposition, Epoch, Phase, Rank, Run, Ssn};
+use zerocopy::FromBytes;
+
+use super::{
+    BlockEntry, CHECKPOINT_HEADER_BYTES, Context, CoveredSegment, Header, LaneEntry, LocalEntry, MAGIC, PART_DAMAGED,
+    PARTS, RunEntry, SegmentEntry, TableEntry, Written, checkpoint_name,
+};
+use crate::block::FORMAT_VERSION;
+use crate::fields::{Fields, Malformed};
+use crate::manifest::KeptCheckpoint;
+use crate::{Block, CheckpointImage, LaneImage, LocalImage, PAGE_BYTES, ReadAt, StoreError};
+
+/// What becomes of the program's own bytes, which may be many.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Application {
+    /// They are in the image.
+    Read,
+    /// They are only verified; the image has none.
+    Verify,
+}
+
+/// Bytes that are verified at a time.
+const WINDOW_BYTES: usize = 256 << 10;
+
+/// Reads a checkpoint file that the manifest refers to.
+pub(crate) fn decode(
+    file: &dyn ReadAt,
+    kept: &KeptCheckpoint,
+    application: Application,
+) -> Result<(CheckpointImage, Context), StoreError> {
+    let name = checkpoint_name(kept.number);
+    let mut bytes = [0; CHECKPOINT_HEADER_BYTES];
+    file.read_at(0, &mut bytes).map_err(StoreError::read(&name, 0))?;
+    let wrong = |what| StoreError::damaged(&name, 0, what);
+    let header = Header::read_from_bytes(&bytes).map_err(|_| wrong("too short"))?;
+    let crc = crc32c::crc32c(&bytes[..CHECKPOINT_HEADER_BYTES - 4]);
+    if header.magic.get() != MAGIC || header.crc.get() != crc {
+        return Err(wrong("the checkpoint's header is wrong"));
+    }
+    if header.version.get() != FORMAT_VERSION {
+        return Err(StoreError::Version { file: name, found: header.version.get() });
+    }
+    let is_meant = crc == kept.header_crc && header.number.get() == kept.number && header.epoch.get() == kept.epoch.0;
+    if !is_meant {
+        return Err(wrong("it isn't the checkpoint that the manifest means"));
+    }
+    let len = file.len().map_err(StoreError::io("read the length of", &name))?;
+    let mut at = PAGE_BYTES as u64;
+    let mut parts: [Vec<u8>; PARTS] = Default::default();
+    for (index, part) in header.parts.iter().enumerate() {
+        let bytes = part.bytes.get();
+        // Before memory for it is asked for.
+        if at.checked_add(bytes).is_none_or(|end| end > len) {
+            return Err(StoreError::damaged(&name, len, "the file ends here"));
+        }
+        let crc = if index == PARTS - 1 && application == Application::Verify {
+            checksum(file, at, bytes).map_err(StoreError::read(&name, at))?
+        } else {
+            parts[index] = vec![0; usize::try_from(bytes).map_err(|_| wrong("it is too large for this machine"))?];
+            file.read_at(at, &mut parts[index]).map_err(StoreError::read(&name, at))?;
+            crc32c::crc32c(&parts[index])
+        };
+        if crc != part.crc.get() {
+            return Err(StoreError::damaged(&name, at, PART_DAMAGED[index]));
+        }
+        at += bytes;
+    }
+    let [lanes, segments, local, tables, application] = parts;
+    let malformed = |Malformed| StoreError::damaged(&name, PAGE_BYTES as u64, "its parts are malformed");
+    let image = CheckpointImage {
+        epoch: kept.epoch,
+        lanes: parse_lanes(&lanes).map_err(malformed)?,
+        local: parse_local(&local).map_err(malformed)?,
+        tables: parse_tables(&tables).map_err(malformed)?,
+        application,
+    };
+    let context = Context {
+        number: kept.number,
+        store: header.store.get(),
+        session: header.session.get(),
+        rank: Rank(header.rank.get()),
+        ranks: header.ranks.get(),
+        written: Written {
+            segment: header.written_segment.get(),
+            end: header.written_end.get(),
+            next_number: header.next_number.get(),
+        },
+        segments: parse_segments(&segments).map_err(malformed)?,
+    };
+    Ok((image, context))
+}
+
+/// The checksum of bytes that are not kept.
+pub(crate) fn checksum(file: &dyn ReadAt, at: u64, bytes: u64) -> io::Result<u32> {
+    let mut window = vec![0; bytes.min(WINDOW_BYTES as u64) as usize];
+    let (mut crc, mut done) = (0, 0);
+    while done < bytes {
+        let now = (bytes - done).min(WINDOW_BYTES as u64) as usize;
+        file.read_at(at + done, &mut window[..now])?;
+        crc = crc32c::crc32c_append(crc, &window[..now]);
+        done += now as u64;
+    }
+    Ok(crc)
+}
+
+fn parse_lanes(part: &[u8]) -> Result<Vec<LaneImage>, Malformed> {
+    let mut fields = Fields::new(part);
+    let mut lanes = Vec::new();
+    while !fields.is_at_end() {
+        let entry: &LaneEntry = fields.one()?;
+        let peer = Rank(entry.peer.get());
+        let runs = fields.many(entry.runs.get())?.iter().map(run).collect();
+        let blocks = fields.many(entry.blocks.get())?.iter().map(|entry| block(peer, entry)).collect();
+        let (next, acked, covered) = (Ssn(entry.next.get()), Ssn(entry.acked.get()), Ssn(entry.covered.get()));
+        lanes.push(LaneImage { peer, next, acked, covered, runs, blocks });
+    }
+    Ok(lanes)
+}
+
+fn run(entry: &RunEntry) -> Run {
+    let disposition = match entry.retained.get() {
+        0 => Disposition::Release,
+        _ => Disposition::Retain { epoch: Epoch(entry.epoch.get()), phase: Phase(entry.phase.get()) },
+    };
+    Run { first: Ssn(entry.first.get()), last: Ssn(entry.last.get()), disposition }
+}
+
+fn block(lane: Rank, entry: &BlockEntry) -> Block {
+    Block {
+        lane,
+        first: Ssn(entry.first.get()),
+        last: Ssn(entry.last.get()),
+        records: entry.records.get(),
+        segment: entry.segment.get(),
+        at: entry.at.get(),
+        disk_bytes: entry.disk_bytes.get(),
+        raw_bytes: entry.raw_bytes.get(),
+    }
+}
+
+fn parse_segments(part: &[u8]) -> Result<Vec<CoveredSegment>, Malformed> {
+    let entries = <[SegmentEntry]>::ref_from_bytes(part).map_err(|_| Malformed)?;
+    let segment = |entry: &SegmentEntry| CoveredSegment {
+        segment: entry.segment.get(),
+        generation: entry.generation.get(),
+        covered: entry.covered.get(),
+    };
+    Ok(entries.iter().map(segment).collect())
+}
+
+fn parse_local(part: &[u8]) -> Result<Vec<LocalImage>, Malformed> {
+    let mut fields = Fields::new(part);
+    let mut local = Vec::new();
+    while !fields.is_at_end() {
+        let entry: &LocalEntry = fields.one()?;
+        let bytes = fields.bytes(entry.bytes.get())?.to_vec();
+        let kind = u8::try_from(entry.kind.get()).map_err(|_| Malformed)?;
+        local.push(LocalImage { ssn: Ssn(entry.ssn.get()), kind, key: entry.key.get(), bytes });
+    }
+    Ok(local)
+}
+
+fn parse_tables(part: &[u8]) -> Result<Vec<(String, Vec<u8>)>, Malformed> {
+    let mut fields = Fields::new(part);
+    let mut tables = Vec::new();
+    while !fields.is_at_end() {
+        let entry: &TableEntry = fields.one()?;
+        let name = fields.bytes(u64::from(entry.name_bytes.get()))?;
+        let name = String::from_utf8(name.to_vec()).map_err(|_| Malformed)?;
+        tables.push((name, fields.bytes(entry.bytes.get())?.to_vec()));
+    }
+    fields.end()?;
+    Ok(tables)
+}

@@ -1,0 +1,100 @@
+//! Reading a file beside its writer.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::{Mutex, PoisonError};
+
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+
+use crate::files::length;
+use crate::{Buffer, PAGE_BYTES, ReadAt};
+
+/// Bytes read at a time where the caller's memory isn't aligned.
+const BOUNCE_BYTES: usize = 256 * 1024;
+
+/// Aligned buffers kept for such callers, all of them together.
+const BOUNCES_MAX: usize = 4;
+
+static BOUNCES: Mutex<Vec<Buffer>> = Mutex::new(Vec::new());
+
+/// A file that is read directly where its file system has it, past the page cache: what was written a moment ago is read
+/// from the disk, as it will be after a crash, and a replay doesn't push the job's own pages out of memory.
+#[derive(Debug)]
+pub(crate) struct FileReader {
+    fd: OwnedFd,
+    direct: bool,
+}
+
+impl FileReader {
+    /// A reader of what was opened for reading, with `O_DIRECT` or without.
+    pub(crate) fn new(fd: OwnedFd) -> io::Result<FileReader> {
+        let direct = rustix::fs::fcntl_getfl(&fd)?.contains(OFlags::DIRECT);
+        Ok(FileReader { fd, direct })
+    }
+
+    /// Fills at least the first `needed` bytes of `into`. A read that ends within a page begins the next one at its start:
+    /// a direct read can't begin elsewhere.
+    fn fill(&self, at: u64, into: &mut [u8], needed: usize) -> io::Result<()> {
+        let mut done = 0;
+        loop {
+            let read = match rustix::io::pread(&self.fd, &mut into[done..], at + done as u64) {
+                Err(Errno::INTR) => continue,
+                read => read?,
+            };
+            if done + read >= needed {
+                return Ok(());
+            }
+            let next = match self.direct {
+                true => (done + read) / PAGE_BYTES * PAGE_BYTES,
+                false => done + read,
+            };
+            if next == done {
+                let what = format!("the file ends {} bytes before the end of what is to be read", needed - done - read);
+                return Err(io::Error::new(io::ErrorKind::UnexpectedEof, what));
+            }
+            done = next;
+        }
+    }
+
+    fn fill_over_bounce(&self, at: u64, into: &mut [u8], bounce: &mut Buffer) -> io::Result<()> {
+        let mut done = 0;
+        while done < into.len() {
+            let from = at + done as u64;
+            let start = from / PAGE_BYTES as u64 * PAGE_BYTES as u64;
+            let before = (from - start) as usize;
+            let len = (into.len() - done).min(bounce.capacity() - before);
+            let pages = (before + len).next_multiple_of(PAGE_BYTES);
+            self.fill(start, &mut bounce.bytes_mut()[..pages], before + len)?;
+            into[done..done + len].copy_from_slice(&bounce.bytes_mut()[before..before + len]);
+            done += len;
+        }
+        Ok(())
+    }
+}
+
+impl ReadAt for FileReader {
+    fn len(&self) -> io::Result<u64> {
+        length(&self.fd)
+    }
+
+    /// Without a copy where `at`, the length and the address of `into` are multiples of [`PAGE_BYTES`].
+    fn read_at(&self, at: u64, into: &mut [u8]) -> io::Result<()> {
+        if at.checked_add(into.len() as u64).is_none_or(|end| end > i64::MAX as u64) {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "a read beyond what a file can hold"));
+        }
+        let aligned = [at as usize, into.len(), into.as_ptr().addr()].iter().all(|n| n.is_multiple_of(PAGE_BYTES));
+        if aligned || !self.direct {
+            return self.fill(at, into, into.len());
+        }
+        let bounces = || BOUNCES.lock().unwrap_or_else(PoisonError::into_inner);
+        let kept = bounces().pop();
+        let mut bounce = kept.unwrap_or_else(|| Buffer::new(BOUNCE_BYTES));
+        let filled = self.fill_over_bounce(at, into, &mut bounce);
+        let mut bounces = bounces();
+        if bounces.len() < BOUNCES_MAX {
+            bounces.push(bounce);
+        }
+        filled
+    }
+}

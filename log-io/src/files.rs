@@ -1,0 +1,336 @@
+//! The files of a directory: everything about them but how they are written.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use rustix::fs::{AtFlags, FallocateFlags, Mode, OFlags};
+use rustix::io::Errno;
+
+use crate::directory::{Directory, DirectoryAccess, LOCK_FILE, check_ours};
+use crate::file_reader::FileReader;
+use crate::{BackendKind, Buffer, FileId, PAGE_BYTES, ReadAt, StorageBackend};
+
+/// Bytes of zeros written at a time where a file system can't preallocate.
+const ZEROS_BYTES: usize = 256 * 1024;
+
+/// How files are written. Whatever a write needs belongs to the writer until the write is complete.
+pub(crate) trait Writer: Send + fmt::Debug {
+    fn kind(&self) -> BackendKind;
+    fn buffer_bytes(&self) -> usize;
+    /// An empty buffer, as [`StorageBackend::buffer`].
+    fn buffer(&mut self) -> io::Result<Buffer>;
+    /// Begins a write; its failure is kept for `flush`.
+    fn begin(&mut self, file: &Arc<OpenFile>, at: u64, buffer: Buffer) -> io::Result<()>;
+    /// Waits until no write of this file is in flight; their failures are kept for `flush`.
+    fn settle(&mut self, file: &Arc<OpenFile>) -> io::Result<()>;
+    /// Waits until no write is in flight, and says which was the first to fail since the last flush.
+    fn flush(&mut self) -> io::Result<()>;
+    /// Makes a file's bytes and length durable.
+    fn sync(&mut self, file: &Arc<OpenFile>) -> io::Result<()>;
+}
+
+/// An open file. Writes in flight keep it open.
+#[derive(Debug)]
+pub(crate) struct OpenFile {
+    name: String,
+    fd: OwnedFd,
+}
+
+impl OpenFile {
+    /// The error of a write of `len` bytes at `at`, with its place; its kind stays.
+    pub(crate) fn write_error(&self, at: u64, len: usize, source: &io::Error) -> io::Error {
+        io::Error::new(source.kind(), format!("{}: writing {len} bytes at {at}: {source}", self.name))
+    }
+}
+
+impl AsFd for OpenFile {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// A directory's files, written by `W`.
+#[derive(Debug)]
+pub(crate) struct Files<W> {
+    /// Before the directory: what is in flight is completed before the lock is given up.
+    writer: W,
+    open: BTreeMap<u32, Arc<OpenFile>>,
+    next: u32,
+    directory: Directory,
+}
+
+impl<W: Writer> Files<W> {
+    pub(crate) fn new(directory: Directory, writer: W) -> Files<W> {
+        Files { writer, open: BTreeMap::new(), next: 0, directory }
+    }
+
+    /// Gives the directory back, to be written in another way. Nothing may be in flight.
+    pub(crate) fn into_directory(self) -> Directory {
+        self.directory
+    }
+
+    fn file(&self, file: FileId) -> io::Result<&Arc<OpenFile>> {
+        self.open.get(&file.0).ok_or_else(|| invalid(format!("{file:?} is not open")))
+    }
+
+    fn writable(&self) -> io::Result<()> {
+        match self.directory.access() {
+            DirectoryAccess::ReadWrite => Ok(()),
+            _ => Err(io::Error::new(
+                io::ErrorKind::PermissionDenied,
+                format!("{} was opened to read only", self.directory.path().display()),
+            )),
+        }
+    }
+
+    fn enter(&mut self, name: &str, fd: OwnedFd) -> io::Result<FileId> {
+        let id = self.next;
+        self.next = id.checked_add(1).ok_or_else(|| io::Error::other("more than 2^32 files were opened"))?;
+        self.open.insert(id, Arc::new(OpenFile { name: name.to_owned(), fd }));
+        Ok(FileId(id))
+    }
+}
+
+impl<W: Writer> StorageBackend for Files<W> {
+    fn kind(&self) -> BackendKind {
+        self.writer.kind()
+    }
+
+    fn buffer_bytes(&self) -> usize {
+        self.writer.buffer_bytes()
+    }
+
+    /// The lock file is not among them, nor what no file of a store could be called.
+    fn list(&mut self) -> io::Result<Vec<String>> {
+        let mut names = Vec::new();
+        for entry in rustix::fs::Dir::read_from(self.directory.fd())? {
+            let entry = entry?;
+            if let Ok(name) = entry.file_name().to_str()
+                && check_name(name).is_ok()
+            {
+                names.push(name.to_owned());
+            }
+        }
+        names.sort_unstable();
+        Ok(names)
+    }
+
+    fn create(&mut self, name: &str, bytes: u64) -> io::Result<FileId> {
+        check_name(name)?;
+        self.writable()?;
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL;
+        let fd = open_at(&self.directory, name, flags)?;
+        let made = preallocate(&fd, bytes).and_then(|()| self.enter(name, fd));
+        if made.is_err() {
+            // The error that is returned says more than one of the removal, which leaves an unknown file.
+            let _ = rustix::fs::unlinkat(self.directory.fd(), name, AtFlags::empty());
+        }
+        made
+    }
+
+    fn open(&mut self, name: &str) -> io::Result<FileId> {
+        check_name(name)?;
+        let access = match self.writable() {
+            Ok(()) => OFlags::RDWR,
+            Err(_) => OFlags::RDONLY,
+        };
+        let fd = open_at(&self.directory, name, access)?;
+        check_ours(&fd)?;
+        self.enter(name, fd)
+    }
+
+    fn len(&mut self, file: FileId) -> io::Result<u64> {
+        length(self.file(file)?.as_fd())
+    }
+
+    fn close(&mut self, file: FileId) {
+        // A write in flight keeps the file open; its completion is seen by the next flush.
+        self.open.remove(&file.0);
+    }
+
+    fn remove(&mut self, name: &str) -> io::Result<()> {
+        check_name(name)?;
+        self.writable()?;
+        Ok(rustix::fs::unlinkat(self.directory.fd(), name, AtFlags::empty())?)
+    }
+
+    fn buffer(&mut self) -> io::Result<Buffer> {
+        self.writer.buffer()
+    }
+
+    fn write(&mut self, file: FileId, at: u64, buffer: Buffer) -> io::Result<()> {
+        self.writable()?;
+        check_pages(at, buffer.len() as u64)?;
+        let file = Arc::clone(self.file(file)?);
+        self.writer.begin(&file, at, buffer)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.writer.flush()
+    }
+
+    fn sync(&mut self, file: FileId) -> io::Result<()> {
+        self.writable()?;
+        let file = Arc::clone(self.file(file)?);
+        self.writer.flush()?;
+        let synced = self.writer.sync(&file);
+        synced.map_err(|source| io::Error::new(source.kind(), format!("{}: syncing: {source}", file.name)))
+    }
+
+    fn sync_dir(&mut self) -> io::Result<()> {
+        self.writable()?;
+        Ok(rustix::fs::fsync(self.directory.fd())?)
+    }
+
+    fn punch(&mut self, file: FileId, at: u64, len: u64) -> io::Result<()> {
+        self.writable()?;
+        check_pages(at, len)?;
+        if len == 0 {
+            return Ok(());
+        }
+        let file = Arc::clone(self.file(file)?);
+        self.writer.settle(&file)?;
+        fallocate(&file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, at, len)
+    }
+
+    fn truncate(&mut self, file: FileId, len: u64) -> io::Result<()> {
+        self.writable()?;
+        let file = Arc::clone(self.file(file)?);
+        self.writer.settle(&file)?;
+        Ok(rustix::fs::ftruncate(&*file, len)?)
+    }
+
+    fn available(&mut self) -> io::Result<u64> {
+        let stat = rustix::fs::fstatvfs(self.directory.fd())?;
+        Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
+    }
+
+    fn reader(&mut self, name: &str) -> io::Result<Arc<dyn ReadAt>> {
+        check_name(name)?;
+        let fd = open_at(&self.directory, name, OFlags::RDONLY)?;
+        check_ours(&fd)?;
+        Ok(Arc::new(FileReader::new(fd)?))
+    }
+}
+
+/// A file of a store: letters, digits, `-`, `_` and `.`, not at the front; at most 64 of them. The lock is none.
+fn check_name(name: &str) -> io::Result<()> {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    let good = (1..=64).contains(&name.len()) && !name.starts_with('.') && name.bytes().all(plain) && name != LOCK_FILE;
+    if good { Ok(()) } else { Err(invalid(format!("{name:?} is no name for a file of a store"))) }
+}
+
+fn check_pages(at: u64, len: u64) -> io::Result<()> {
+    let page = PAGE_BYTES as u64;
+    if at.is_multiple_of(page)
+        && len.is_multiple_of(page)
+        && at.checked_add(len).is_some_and(|end| end <= i64::MAX as u64)
+    {
+        return Ok(());
+    }
+    Err(invalid(format!("{len} bytes at {at}: both have to be multiples of {PAGE_BYTES}")))
+}
+
+fn invalid(what: String) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, what)
+}
+
+/// Opens a file with `O_DIRECT` where its file system has it for pages, otherwise without.
+fn open_at(directory: &Directory, name: &str, access: OFlags) -> io::Result<OwnedFd> {
+    // NONBLOCK: opening what turns out to be a pipe doesn't wait for its other end.
+    let flags = access | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    let mode = Mode::RUSR | Mode::WUSR;
+    match rustix::fs::openat(directory.fd(), name, flags | OFlags::DIRECT, mode) {
+        Ok(fd) => {
+            if !direct_in_pages(&fd) {
+                let flags = rustix::fs::fcntl_getfl(&fd)?;
+                rustix::fs::fcntl_setfl(&fd, flags - OFlags::DIRECT)?;
+            }
+            Ok(fd)
+        }
+        // The file may have been created before the flag was refused. Nobody else creates files here.
+        Err(Errno::INVAL) => Ok(rustix::fs::openat(directory.fd(), name, flags - OFlags::EXCL, mode)?),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+/// Whether direct transfers of whole pages, from page-aligned memory, are said to be possible; or nothing is said.
+fn direct_in_pages(fd: &OwnedFd) -> bool {
+    /// `STATX_DIOALIGN`, since Linux 6.1.
+    const DIOALIGN: u32 = 0x2000;
+    let mask = rustix::fs::StatxFlags::from_bits_retain(DIOALIGN);
+    let Ok(stat) = rustix::fs::statx(fd, c"", AtFlags::EMPTY_PATH, mask) else { return true };
+    if stat.stx_mask & DIOALIGN == 0 {
+        return true;
+    }
+    let fits = |align: u32| (1..=PAGE_BYTES as u32).contains(&align);
+    fits(stat.stx_dio_mem_align) && fits(stat.stx_dio_offset_align)
+}
+
+/// Gives a new file its length and its place on the disk.
+fn preallocate(fd: &OwnedFd, bytes: u64) -> io::Result<()> {
+    if bytes == 0 {
+        return Ok(());
+    }
+    match fallocate(fd, FallocateFlags::empty(), 0, bytes) {
+        Err(error) if error.kind() == io::ErrorKind::Unsupported => write_zeros(fd, bytes),
+        result => result,
+    }
+}
+
+fn write_zeros(fd: &OwnedFd, bytes: u64) -> io::Result<()> {
+    let mut zeros = Buffer::new(ZEROS_BYTES);
+    zeros.set_len(ZEROS_BYTES);
+    let end = bytes.next_multiple_of(PAGE_BYTES as u64);
+    let mut at = 0;
+    while at < end {
+        let len = zeros.len().min((end - at) as usize);
+        crate::pwrite::write_in_full(fd, at, &zeros.as_slice()[..len])?;
+        at += len as u64;
+    }
+    Ok(rustix::fs::ftruncate(fd, bytes)?)
+}
+
+fn fallocate(fd: impl AsFd, mode: FallocateFlags, at: u64, len: u64) -> io::Result<()> {
+    loop {
+        match rustix::fs::fallocate(fd.as_fd(), mode, at, len) {
+            Err(Errno::INTR) => {}
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => return Err(io::ErrorKind::Unsupported.into()),
+            result => return Ok(result?),
+        }
+    }
+}
+
+/// Length of a file in bytes.
+pub(crate) fn length(fd: impl AsFd) -> io::Result<u64> {
+    Ok(rustix::fs::fstat(fd)?.st_size.cast_unsigned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_plain_names_are_files_of_a_store() {
+        for name in ["segment-00000001", "manifest", "a", "A_b.c"] {
+            assert!(check_name(name).is_ok(), "{name}");
+        }
+        let long = "a".repeat(65);
+        for name in ["", ".", "..", "../a", "a/b", ".hidden", "a b", "lock", "a\0", "ä", &long] {
+            assert!(check_name(name).is_err(), "{name:?}");
+        }
+    }
+
+    #[test]
+    fn where_nothing_can_be_preallocated_zeros_are_written() {
+        let dir = tempfile::tempdir().unwrap();
+        let fd: OwnedFd = std::fs::File::create_new(dir.path().join("file")).unwrap().into();
+        write_zeros(&fd, ZEROS_BYTES as u64 + 4100).unwrap();
+        let bytes = std::fs::read(dir.path().join("file")).unwrap();
+        assert_eq!(bytes.len(), ZEROS_BYTES + 4100);
+        assert!(bytes.iter().all(|byte| *byte == 0));
+    }
+}

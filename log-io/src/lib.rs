@@ -1,0 +1,56 @@
+//! Counterfoil's durable tier: what leaves memory, and what survives a power cut.
+//!
+//! A rank's [`Store`] is a private directory of *segments*. A segment holds *blocks*: runs of records of one lane in SSN
+//! order, checksummed. A checkpoint is an index over blocks and what else a recovery needs; a manifest of two slots says
+//! which checkpoints count. The files are reached through a [`StorageBackend`]: io_uring, pwrite, or a simulated disk that
+//! loses any subset of the bytes that were not synced.
+#![warn(missing_docs)]
+
+mod backend;
+mod block;
+mod block_buffer;
+mod block_cursor;
+mod buffer;
+mod checkpoint_file;
+mod directory;
+mod error;
+mod fields;
+mod file_reader;
+mod files;
+mod image;
+mod manifest;
+#[doc(hidden)]
+pub mod model;
+#[doc(hidden)]
+pub mod naked;
+mod options;
+mod pieces;
+mod probe;
+mod pwrite;
+mod read_ahead;
+mod reader;
+mod scan;
+mod segment;
+mod simulated;
+mod store;
+mod transfer;
+mod uring;
+
+pub use backend::{BackendKind, FileId, ReadAt, StorageBackend};
+pub use block::{Block, FORMAT_VERSION, LOCAL, RecordSource};
+pub use block_buffer::BlockBuffer;
+pub use block_cursor::BlockCursor;
+pub use buffer::{Buffer, PAGE_BYTES};
+pub use directory::{Directory, DirectoryAccess, DirectoryError};
+pub use error::StoreError;
+pub use image::{CheckpointImage, LaneImage, LocalImage, LocalSource};
+pub use manifest::SlotState;
+pub use options::{Access, StoreOptions};
+pub use probe::{BackendChoice, BackendOptions, Probe, ProbeError};
+pub use read_ahead::{Extent, ReadAhead, ReadAheadOptions};
+pub use reader::StoreReader;
+pub use scan::{
+    BlockReport, CheckpointReport, ManifestReport, Repair, Report, SegmentReport, StoreView, Tail, repair, scan,
+};
+pub use simulated::{Fault, SimulatedDisk, Unsynced};
+pub use store::{DiskUsage, Store};

@@ -1,0 +1,278 @@
+//! The manifest: which checkpoint files count.
+//!
+//! ```text
+//! slot 0 | slot 1        each half of the file: header, 80 bytes | kept checkpoints, 24 each | floors, 16 each | zeros
+//! ```
+//!
+//! Both slots say the same when nothing is being changed. A change writes slot 0, syncs, writes slot 1, and syncs: at any
+//! moment one of the two is whole, and where both are, the higher sequence counts. So a slot that is damaged later costs
+//! nothing. Where they differ when the store is opened, the first change begins with the slot that doesn't count.
+
+use std::collections::BTreeMap;
+
+use counterfoil_log_core::{Epoch, Rank, Ssn};
+use zerocopy::little_endian::{U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use crate::block::FORMAT_VERSION;
+use crate::fields::{Fields, Malformed};
+use crate::options::CHECKPOINTS_KEPT_MAX;
+use crate::{PAGE_BYTES, ReadAt, StoreError};
+
+/// The name of the manifest's file.
+pub(crate) const MANIFEST: &str = "manifest";
+const MAGIC: u64 = u64::from_le_bytes(*b"CFmanif\0");
+/// A slot for 2^20 ranks has 17 MiB.
+const SLOT_BYTES_MAX: u64 = 32 << 20;
+
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct SlotHeader {
+    magic: U64,
+    version: U32,
+    zero: U32,
+    store: U64,
+    sequence: U64,
+    session: U64,
+    tail_session: U64,
+    slot_bytes: U64,
+    rank: U32,
+    ranks: U32,
+    kept: U32,
+    floors: U32,
+    zero_too: U32,
+    crc: U32,
+}
+
+const SLOT_HEADER_BYTES: usize = size_of::<SlotHeader>();
+const _: () = assert!(SLOT_HEADER_BYTES == 80);
+
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct KeptEntry {
+    number: U32,
+    epoch: U32,
+    bytes: U64,
+    header_crc: U32,
+    zero: U32,
+}
+
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct FloorEntry {
+    lane: U32,
+    zero: U32,
+    ssn: U64,
+}
+
+/// What a slot says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Manifest {
+    /// Made up when the store was created.
+    pub(crate) store: u64,
+    /// Counts the changes.
+    pub(crate) sequence: u64,
+    /// Counts the times that the store was opened to be written, and checkpoints discarded.
+    pub(crate) session: u64,
+    /// Blocks of the local log of earlier sessions are of no interest.
+    pub(crate) tail_session: u64,
+    pub(crate) rank: Rank,
+    pub(crate) ranks: u32,
+    /// Oldest first.
+    pub(crate) kept: Vec<KeptCheckpoint>,
+    /// Nothing up to here is needed, although a kept checkpoint may have it.
+    pub(crate) floors: BTreeMap<Rank, Ssn>,
+}
+
+/// A checkpoint file that counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct KeptCheckpoint {
+    pub(crate) number: u32,
+    pub(crate) epoch: Epoch,
+    /// Length of the file.
+    pub(crate) bytes: u64,
+    /// Checksum of the file's header, which has those of the rest.
+    pub(crate) header_crc: u32,
+}
+
+/// Bytes of a slot in the manifest of a job of `ranks`.
+pub(crate) fn slot_bytes(ranks: u32) -> u64 {
+    let bytes =
+        SLOT_HEADER_BYTES + CHECKPOINTS_KEPT_MAX * size_of::<KeptEntry>() + ranks as usize * size_of::<FloorEntry>();
+    bytes.next_multiple_of(PAGE_BYTES) as u64
+}
+
+impl Manifest {
+    /// The bytes of a slot, without the zeros behind.
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut header = SlotHeader {
+            magic: MAGIC.into(),
+            version: FORMAT_VERSION.into(),
+            zero: U32::ZERO,
+            store: self.store.into(),
+            sequence: self.sequence.into(),
+            session: self.session.into(),
+            tail_session: self.tail_session.into(),
+            slot_bytes: slot_bytes(self.ranks).into(),
+            rank: self.rank.0.into(),
+            ranks: self.ranks.into(),
+            kept: (self.kept.len() as u32).into(),
+            floors: (self.floors.len() as u32).into(),
+            zero_too: U32::ZERO,
+            crc: U32::ZERO,
+        };
+        let mut entries = Vec::new();
+        for kept in &self.kept {
+            let entry = KeptEntry {
+                number: kept.number.into(),
+                epoch: kept.epoch.0.into(),
+                bytes: kept.bytes.into(),
+                header_crc: kept.header_crc.into(),
+                zero: U32::ZERO,
+            };
+            entries.extend_from_slice(entry.as_bytes());
+        }
+        for (lane, ssn) in &self.floors {
+            let entry = FloorEntry { lane: lane.0.into(), zero: U32::ZERO, ssn: ssn.0.into() };
+            entries.extend_from_slice(entry.as_bytes());
+        }
+        header.crc = checksum(&header, &entries).into();
+        let mut bytes = header.as_bytes().to_vec();
+        bytes.append(&mut entries);
+        bytes
+    }
+
+    /// What a slot of this many bytes says.
+    fn decode(slot: &[u8]) -> Result<Manifest, SlotState> {
+        Manifest::decode_fields(slot).map_err(|Malformed| SlotState::Damaged).and_then(|manifest| manifest)
+    }
+
+    fn decode_fields(slot: &[u8]) -> Result<Result<Manifest, SlotState>, Malformed> {
+        let mut fields = Fields::new(slot);
+        let header: &SlotHeader = fields.one()?;
+        if header.magic.get() != MAGIC {
+            return Err(Malformed);
+        }
+        if header.version.get() != FORMAT_VERSION {
+            return Ok(Err(SlotState::Version(header.version.get())));
+        }
+        let kept: &[KeptEntry] = fields.many(header.kept.get())?;
+        let floors: &[FloorEntry] = fields.many(header.floors.get())?;
+        let mut entries = kept.as_bytes().to_vec();
+        entries.extend_from_slice(floors.as_bytes());
+        if header.crc.get() != checksum(header, &entries) || header.slot_bytes.get() != slot.len() as u64 {
+            return Err(Malformed);
+        }
+        let kept = kept.iter().map(|entry| KeptCheckpoint {
+            number: entry.number.get(),
+            epoch: Epoch(entry.epoch.get()),
+            bytes: entry.bytes.get(),
+            header_crc: entry.header_crc.get(),
+        });
+        Ok(Ok(Manifest {
+            store: header.store.get(),
+            sequence: header.sequence.get(),
+            session: header.session.get(),
+            tail_session: header.tail_session.get(),
+            rank: Rank(header.rank.get()),
+            ranks: header.ranks.get(),
+            kept: kept.collect(),
+            floors: floors.iter().map(|floor| (Rank(floor.lane.get()), Ssn(floor.ssn.get()))).collect(),
+        }))
+    }
+}
+
+fn checksum(header: &SlotHeader, entries: &[u8]) -> u32 {
+    crc32c::crc32c_append(crc32c::crc32c(&header.as_bytes()[..SLOT_HEADER_BYTES - 4]), entries)
+}
+
+/// What a slot of the manifest looks like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SlotState {
+    /// Whole, with this sequence.
+    Valid {
+        /// Counts the changes of the manifest.
+        sequence: u64,
+    },
+    /// Never written.
+    Empty,
+    /// Of another version of the format.
+    Version(u32),
+    /// Torn or damaged.
+    Damaged,
+}
+
+/// The manifest's file as it was found.
+#[derive(Debug)]
+pub(crate) struct FoundManifest {
+    pub(crate) slots: [SlotState; 2],
+    /// What the newest whole slot says.
+    pub(crate) newest: Option<Manifest>,
+}
+
+impl FoundManifest {
+    /// Reads both slots.
+    pub(crate) fn read(file: &dyn ReadAt) -> Result<FoundManifest, StoreError> {
+        let bytes = file.len().map_err(StoreError::io("read the length of", MANIFEST))?;
+        let slot = bytes / 2;
+        let mut found = FoundManifest { slots: [SlotState::Damaged; 2], newest: None };
+        if bytes > 2 * SLOT_BYTES_MAX {
+            return Ok(found);
+        }
+        let mut all = vec![0; bytes as usize];
+        file.read_at(0, &mut all).map_err(StoreError::read(MANIFEST, 0))?;
+        if all.iter().all(|&byte| byte == 0) {
+            // Its length is synced before anything is written, and may be any until then.
+            found.slots = [SlotState::Empty; 2];
+            return Ok(found);
+        }
+        if slot < SLOT_HEADER_BYTES as u64 {
+            return Ok(found);
+        }
+        for (state, slot) in found.slots.iter_mut().zip(all.chunks_exact(slot as usize)) {
+            *state = match Manifest::decode(slot) {
+                Ok(manifest) => {
+                    let sequence = manifest.sequence;
+                    if found.newest.as_ref().is_none_or(|newest| newest.sequence < sequence) {
+                        found.newest = Some(manifest);
+                    }
+                    SlotState::Valid { sequence }
+                }
+                Err(_) if slot.iter().all(|&byte| byte == 0) => SlotState::Empty,
+                Err(state) => state,
+            };
+        }
+        Ok(found)
+    }
+
+    /// The slot that a change writes first: never the only one that says what counts.
+    pub(crate) fn first_to_write(&self) -> usize {
+        match (&self.newest, self.slots) {
+            (Some(newest), [SlotState::Valid { sequence }, second]) if newest.sequence == sequence => {
+                usize::from(second != SlotState::Valid { sequence })
+            }
+            _ => 0,
+        }
+    }
+
+    /// Whether the store was never whole: the first change writes slot 0 before slot 1.
+    pub(crate) fn is_unfinished(&self) -> bool {
+        self.newest.is_none() && self.slots[1] == SlotState::Empty
+    }
+
+    /// The newest whole slot, or why there is none.
+    pub(crate) fn newest(self) -> Result<Manifest, StoreError> {
+        if self.is_unfinished() {
+            return Err(StoreError::Missing);
+        }
+        let version = self.slots.iter().find_map(|slot| match slot {
+            SlotState::Version(version) => Some(*version),
+            _ => None,
+        });
+        match (self.newest, version) {
+            (Some(manifest), _) => Ok(manifest),
+            (None, Some(found)) => Err(StoreError::Version { file: MANIFEST.to_owned(), found }),
+            (None, None) => Err(StoreError::damaged(MANIFEST, 0, "neither slot is whole")),
+        }
+    }
+}

@@ -1,0 +1,232 @@
+//! Finding out, at the start, what a directory's files can be written with.
+
+use std::fmt;
+use std::io;
+
+use rustix::fs::AtFlags;
+use rustix::io::Errno;
+use rustix::process::{Resource, getrlimit};
+
+use crate::directory::{Directory, DirectoryAccess, DirectoryError};
+use crate::files::Files;
+use crate::pwrite::Pwrite;
+use crate::uring::Uring;
+use crate::{BackendKind, PAGE_BYTES, StorageBackend};
+
+/// A file that lives as long as the probe. One that is found is of a process that ended in the middle of it.
+const PROBE_FILE: &str = "probe";
+
+/// Says who may set up a ring: 0 everybody, 1 a group and the administrator, 2 nobody.
+const SYSCTL: &str = "/proc/sys/kernel/io_uring_disabled";
+
+/// Which way of writing is wanted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum BackendChoice {
+    /// io_uring where it works, otherwise pwrite.
+    #[default]
+    Auto,
+    /// io_uring, or an error.
+    IoUring,
+    /// pwrite.
+    Pwrite,
+}
+
+/// How the files of a directory are to be written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct BackendOptions {
+    /// Which way of writing.
+    pub choice: BackendChoice,
+    /// Buffers, and so writes in flight: 1 to 1024.
+    pub buffers: usize,
+    /// Bytes of each, the largest single write: a multiple of [`PAGE_BYTES`], at most 16 MiB.
+    pub buffer_bytes: usize,
+}
+
+impl Default for BackendOptions {
+    /// [`BackendChoice::Auto`], 8 buffers of 256 KiB.
+    fn default() -> BackendOptions {
+        BackendOptions { choice: BackendChoice::Auto, buffers: 8, buffer_bytes: 256 * 1024 }
+    }
+}
+
+impl From<BackendChoice> for BackendOptions {
+    fn from(choice: BackendChoice) -> BackendOptions {
+        BackendOptions { choice, ..BackendOptions::default() }
+    }
+}
+
+impl BackendOptions {
+    pub(crate) fn validate(&self) -> Result<(), DirectoryError> {
+        let &BackendOptions { buffers, buffer_bytes, .. } = self;
+        let pages = (PAGE_BYTES..=16 << 20).contains(&buffer_bytes) && buffer_bytes.is_multiple_of(PAGE_BYTES);
+        if pages && (1..=1024).contains(&buffers) {
+            return Ok(());
+        }
+        Err(DirectoryError::Options { buffers, buffer_bytes })
+    }
+}
+
+/// What was found out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Probe {
+    /// What the files are written with.
+    pub kind: BackendKind,
+    /// Why not with io_uring.
+    pub why_not: Option<String>,
+    /// How many of the buffers are registered with the kernel: fewer than asked for where too little memory may be locked.
+    pub registered: usize,
+}
+
+impl fmt::Display for Probe {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (&self.kind, &self.why_not) {
+            (BackendKind::IoUring, _) => write!(f, "io_uring, {} registered buffers", self.registered),
+            (BackendKind::Pwrite, Some(why)) => write!(f, "pwrite ({why})"),
+            (BackendKind::Pwrite, None) => f.write_str("pwrite"),
+            (BackendKind::Simulated, _) => f.write_str("simulated"),
+        }
+    }
+}
+
+/// Why io_uring can't be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ProbeError {
+    /// The kernel is too old, or built without it.
+    #[error("this kernel has no io_uring (ENOSYS)")]
+    Missing,
+    /// It is not permitted.
+    #[error("io_uring is not permitted ({errno}): {by}")]
+    Refused {
+        /// `EPERM` or `EACCES`.
+        errno: &'static str,
+        /// By what, as far as can be told.
+        by: String,
+    },
+    /// There is no memory for the ring.
+    #[error("no memory for a ring (ENOMEM): this process may lock {}; raise `ulimit -l`", bytes(*.limit))]
+    Memory {
+        /// The process's limit of locked memory in bytes.
+        limit: Option<u64>,
+    },
+    /// No room for the file that is written as a trial.
+    #[error("no space left for a trial write: {0}")]
+    DiskFull(#[source] io::Error),
+    /// A ring there is, but something that is needed doesn't work with it.
+    #[error("a ring was set up, but {step} fails: {source}")]
+    Trial {
+        /// What fails.
+        step: &'static str,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+    /// Anything else.
+    #[error("setting up a ring: {0}")]
+    Setup(#[source] io::Error),
+}
+
+fn bytes(limit: Option<u64>) -> String {
+    limit.map_or_else(|| "any amount of memory".to_owned(), |limit| format!("{limit} bytes"))
+}
+
+/// The way in which the directory's files are written from now on.
+pub(crate) fn backend(
+    directory: Directory,
+    options: &BackendOptions,
+) -> Result<(Box<dyn StorageBackend>, Probe), DirectoryError> {
+    let &BackendOptions { choice, buffers, buffer_bytes } = options;
+    let pwrite = |directory, why_not| {
+        let files = Files::new(directory, Pwrite::new(buffers, buffer_bytes));
+        let probe = Probe { kind: BackendKind::Pwrite, why_not, registered: 0 };
+        Ok((Box::new(files) as Box<dyn StorageBackend>, probe))
+    };
+    if directory.access() != DirectoryAccess::ReadWrite {
+        return pwrite(directory, Some("the directory was opened to read only".to_owned()));
+    }
+    remove_old_trial(&directory)?;
+    if choice == BackendChoice::Pwrite {
+        return pwrite(directory, None);
+    }
+    let (directory, error) = match Uring::new(buffers, buffer_bytes) {
+        Ok(ring) => {
+            let registered = ring.registered();
+            let mut files = Files::new(directory, ring);
+            match trial(&mut files) {
+                Ok(()) => {
+                    let probe = Probe { kind: BackendKind::IoUring, why_not: None, registered };
+                    return Ok((Box::new(files), probe));
+                }
+                Err(error) => (files.into_directory(), error),
+            }
+        }
+        Err(error) => (directory, setup_error(error)),
+    };
+    if choice == BackendChoice::IoUring {
+        return Err(DirectoryError::Probe { path: directory.path().to_owned(), source: error });
+    }
+    pwrite(directory, Some(error.to_string()))
+}
+
+fn remove_old_trial(directory: &Directory) -> Result<(), DirectoryError> {
+    match rustix::fs::unlinkat(directory.fd(), PROBE_FILE, AtFlags::empty()) {
+        Ok(()) | Err(Errno::NOENT) => Ok(()),
+        Err(errno) => {
+            let path = directory.path().join(PROBE_FILE);
+            Err(DirectoryError::Io { action: "removing an old trial file", path, source: errno.into() })
+        }
+    }
+}
+
+/// Writes a page through the ring, syncs it, and reads it back.
+fn trial(files: &mut Files<Uring>) -> Result<(), ProbeError> {
+    let failed = |step| move |source| ProbeError::Trial { step, source };
+    let full = |error: &io::Error| matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded);
+    let file = files.create(PROBE_FILE, PAGE_BYTES as u64).map_err(|error| match full(&error) {
+        true => ProbeError::DiskFull(error),
+        false => failed("creating a trial file")(error),
+    })?;
+    let mut written = || {
+        let mut buffer = files.buffer().map_err(failed("a buffer"))?;
+        buffer.bytes_mut()[..PAGE_BYTES].fill(0xc5);
+        buffer.set_len(PAGE_BYTES);
+        files.write(file, 0, buffer).map_err(failed("beginning a write"))?;
+        files.flush().map_err(failed("a write"))?;
+        files.sync(file).map_err(failed("a sync"))?;
+        let mut back = vec![0; PAGE_BYTES];
+        let reader = files.reader(PROBE_FILE).map_err(failed("opening what was written"))?;
+        reader.read_at(0, &mut back).map_err(failed("reading what was written"))?;
+        if back.iter().any(|byte| *byte != 0xc5) {
+            return Err(failed("a write")(io::Error::other("what is read is not what was written")));
+        }
+        Ok(())
+    };
+    let written = written();
+    files.close(file);
+    let removed = files.remove(PROBE_FILE).map_err(failed("removing the trial file"));
+    written.and(removed)
+}
+
+/// What a refusal to set up a ring means.
+fn setup_error(error: io::Error) -> ProbeError {
+    match Errno::from_io_error(&error) {
+        Some(Errno::NOSYS) => ProbeError::Missing,
+        Some(Errno::PERM) => ProbeError::Refused { errno: "EPERM", by: refused_by() },
+        Some(Errno::ACCESS) => ProbeError::Refused { errno: "EACCES", by: refused_by() },
+        Some(Errno::NOMEM) => ProbeError::Memory { limit: getrlimit(Resource::Memlock).current },
+        _ => ProbeError::Setup(error),
+    }
+}
+
+fn refused_by() -> String {
+    let disabled = std::fs::read_to_string(SYSCTL).ok().and_then(|text| text.trim().parse::<u32>().ok());
+    let status = std::fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
+    let seccomp = status.lines().find_map(|line| line.strip_prefix("Seccomp:")).is_some_and(|mode| mode.trim() == "2");
+    match (disabled, seccomp) {
+        (Some(value @ 1..), _) => format!("{SYSCTL} is {value}; 0 would permit it"),
+        (_, true) => "by a seccomp filter, as container runtimes install one".to_owned(),
+        _ => format!("neither by {SYSCTL} nor by a seccomp filter; perhaps by a security module"),
+    }
+}

@@ -1,0 +1,264 @@
+//! Making a damaged store one that can be opened, with what is left of it.
+
+use std::fmt;
+
+use counterfoil_log_core::{Epoch, Rank, Ssn};
+
+use super::{Scan, Tail};
+use crate::checkpoint_file::{self, Application, CoveredSegment, checkpoint_name};
+use crate::manifest::{KeptCheckpoint, MANIFEST, Manifest, SlotState, slot_bytes};
+use crate::pieces::write_pieces;
+use crate::segment::{file_number, segment_name};
+use crate::{Block, CheckpointImage, LaneImage, StorageBackend, StoreError};
+
+/// What a repair does, or would do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Repair {
+    /// A slot of the manifest is written again from the other one. Nothing is lost.
+    Slot {
+        /// Which.
+        slot: usize,
+    },
+    /// Writes that were cut off are removed from the end of a segment. Nothing is lost that was durable for sure.
+    Tail {
+        /// The segment's file.
+        file: String,
+        /// Where the first of them was.
+        at: u64,
+        /// The file's length afterwards.
+        len: u64,
+    },
+    /// A block can't be read. Its records are lost.
+    Block {
+        /// The segment's file.
+        file: String,
+        /// Which block.
+        block: Block,
+        /// What is wrong with it.
+        what: &'static str,
+    },
+    /// A checkpoint's lane begins behind the last block that is lost: records before it couldn't be replayed without a gap.
+    Lane {
+        /// The checkpoint that changes.
+        epoch: Epoch,
+        /// The lane.
+        lane: Rank,
+        /// Records up to here are lost.
+        upto: Ssn,
+    },
+    /// A checkpoint can't be read, and doesn't count any more.
+    Checkpoint {
+        /// The epoch that it began.
+        epoch: Epoch,
+        /// What is wrong with it.
+        what: String,
+    },
+    /// Entries of the local log that were appended after a checkpoint that is lost are lost with it.
+    LocalLog,
+}
+
+impl fmt::Display for Repair {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Repair::Slot { slot } => {
+                write!(f, "{MANIFEST}: write slot {slot} again from the other one; nothing is lost")
+            }
+            Repair::Tail { file, at, len } => {
+                write!(f, "{file}: remove writes that were cut off, from byte {at} on, and cut the file to {len} bytes")
+            }
+            Repair::Block { file, block, what } => {
+                let (lane, first, last) = (block.lane, block.first, block.last);
+                write!(f, "{file}: lost at byte {}: {first} to {last} of the lane to {lane} ({what})", block.at)
+            }
+            Repair::Lane { epoch, lane, upto } => {
+                write!(f, "checkpoint of {epoch}: the lane to {lane} begins behind {upto}; what is before it is lost")
+            }
+            Repair::Checkpoint { epoch, what } => write!(f, "checkpoint of {epoch}: lost ({what})"),
+            Repair::LocalLog => f.write_str("entries of the local log since the checkpoint that is lost: lost"),
+        }
+    }
+}
+
+/// Repairs a store that nobody has open, or with `dry_run` says what that would do and changes nothing.
+///
+/// What is lost is given back to the disk: whoever wants to look at it first copies the directory.
+///
+/// What is left over is removed when the store is opened.
+///
+/// # Errors
+/// [`StoreError::Missing`]; [`StoreError::Damaged`], [`StoreError::Version`] where no slot of the manifest can be read: then
+/// nothing says what counts. [`StoreError::DiskFull`]; [`StoreError::Io`], after which it can be tried again.
+pub fn repair(backend: &mut dyn StorageBackend, dry_run: bool) -> Result<Vec<Repair>, StoreError> {
+    let scan = Scan::new(backend, &mut |_, _| {})?;
+    let Some(manifest) = &scan.manifest else {
+        let version = scan.report.slots.iter().find_map(|slot| match slot {
+            SlotState::Version(found) => Some(*found),
+            _ => None,
+        });
+        return Err(match version {
+            Some(found) => StoreError::Version { file: MANIFEST.to_owned(), found },
+            None => StoreError::damaged(MANIFEST, 0, "neither slot is whole"),
+        });
+    };
+    let mut repairs = Vec::new();
+    let mut repaired = manifest.clone();
+    let mut rewritten = Vec::new();
+    for checkpoint in &scan.report.checkpoints {
+        if let Err(what) = &checkpoint.contents {
+            let is_newest = manifest.kept.last().is_some_and(|newest| newest.epoch == checkpoint.epoch);
+            repairs.push(Repair::Checkpoint { epoch: checkpoint.epoch, what: what.clone() });
+            repaired.kept.retain(|kept| kept.epoch != checkpoint.epoch);
+            if is_newest {
+                // What was appended since belongs to it.
+                repairs.push(Repair::LocalLog);
+                repaired.session += 1;
+                repaired.tail_session = repaired.session;
+            }
+        }
+    }
+    let lost = scan.lost_blocks(&mut repairs);
+    for (kept, image, _) in &scan.images {
+        let mut image = image.clone();
+        let cut = image.lanes.iter_mut().filter_map(|lane| Some((lane.peer, cut(lane, &lost)?)));
+        let cut: Vec<Repair> = cut.map(|(lane, upto)| Repair::Lane { epoch: kept.epoch, lane, upto }).collect();
+        if !cut.is_empty() {
+            repairs.extend(cut);
+            rewritten.push((*kept, image));
+        }
+    }
+    let sequence = manifest.sequence;
+    for (slot, _) in scan.report.slots.iter().enumerate().filter(|(_, state)| **state != SlotState::Valid { sequence })
+    {
+        repairs.push(Repair::Slot { slot });
+    }
+    for segment in scan.report.segments.iter().filter(|segment| !segment.torn.is_empty()) {
+        // Without its header a segment is left over, or lost.
+        let at = segment.torn[0].0;
+        repairs.push(Repair::Tail { file: segment.file.clone(), at, len: segment.end });
+    }
+    if dry_run || repairs.is_empty() {
+        return Ok(repairs);
+    }
+    for (kept, image) in rewritten {
+        let new = scan.rewrite(backend, &kept, image)?;
+        repaired.kept.iter_mut().filter(|of| of.number == kept.number).for_each(|of| *of = new);
+    }
+    change_manifest(backend, &scan, repaired)?;
+    scan.cut_tails(backend)?;
+    scan.give_lost_back(backend, &lost)?;
+    Ok(repairs)
+}
+
+/// Takes everything up to the last lost block out of a lane; says up to where.
+fn cut(lane: &mut LaneImage, lost: &[Block]) -> Option<Ssn> {
+    let last = lane.blocks.iter().rposition(|block| lost.contains(block))?;
+    let upto = lane.blocks[..=last].iter().map(|block| block.last).max()?.max(lane.covered);
+    // A later block that overlaps has the same records, or newer ones.
+    let from = lane.blocks.get(last + 1).map_or(upto, |next| upto.min(next.first.prev()));
+    lane.blocks.drain(..=last);
+    lane.covered = from;
+    Some(from)
+}
+
+impl Scan {
+    /// The blocks that checkpoints refer to and that can't be read.
+    fn lost_blocks(&self, repairs: &mut Vec<Repair>) -> Vec<Block> {
+        let mut lost = Vec::new();
+        for segment in self.report.segments.iter().filter(|segment| matches!(segment.tail, Tail::Damaged { .. })) {
+            for report in segment.blocks.iter().filter(|report| report.is_referenced) {
+                if let Some(what) = report.damage {
+                    repairs.push(Repair::Block { file: segment.file.clone(), block: report.block, what });
+                    lost.push(report.block);
+                }
+            }
+        }
+        lost
+    }
+
+    /// Writes a checkpoint without what is lost under a new number, durably.
+    fn rewrite(
+        &self,
+        backend: &mut dyn StorageBackend,
+        kept: &KeptCheckpoint,
+        mut image: CheckpointImage,
+    ) -> Result<KeptCheckpoint, StoreError> {
+        let old = checkpoint_name(kept.number);
+        let reader = backend.reader(&old).map_err(StoreError::io("open", &old))?;
+        // Now with the program's own bytes.
+        let (whole, mut context) = checkpoint_file::decode(&*reader, kept, Application::Read)?;
+        image.application = whole.application;
+        let blocks = || image.lanes.iter().flat_map(|lane| &lane.blocks);
+        context.segments.retain_mut(|of| {
+            let ends = blocks().filter(|block| block.segment == of.segment).map(|block| block.at + block.disk_bytes);
+            let covered = ends.max();
+            *of = CoveredSegment { covered: covered.unwrap_or(0), ..*of };
+            covered.is_some()
+        });
+        let names = backend.list().map_err(StoreError::io("list the directory", "."))?;
+        let numbers = names.iter().filter_map(|name| file_number(name, "segment").or(file_number(name, "checkpoint")));
+        context.number = numbers.max().unwrap_or(0).max(context.written.next_number) + 1;
+        let encoded = checkpoint_file::encode(&image, &context);
+        let name = checkpoint_name(context.number);
+        let bytes = encoded.kept.bytes;
+        let file = backend.create(&name, bytes).map_err(|error| match error.kind() {
+            std::io::ErrorKind::StorageFull => {
+                StoreError::DiskFull { needed: bytes, available: backend.available().unwrap_or(0) }
+            }
+            _ => StoreError::io("create", &name)(error),
+        })?;
+        let written = write_pieces(backend, file, 0, &encoded.pieces()).and_then(|()| backend.sync(file));
+        written.and_then(|()| backend.sync_dir()).map_err(StoreError::io("write", &name))?;
+        backend.close(file);
+        Ok(encoded.kept)
+    }
+
+    /// Blocks that are lost are given back: nobody refers to them now, and they would look like writes that were cut off.
+    fn give_lost_back(&self, backend: &mut dyn StorageBackend, lost: &[Block]) -> Result<(), StoreError> {
+        for segment in self.report.segments.iter().filter(|segment| segment.session.is_ok()) {
+            let inside = |block: &&Block| segment_name(block.segment) == segment.file && block.at < segment.bytes;
+            for block in lost.iter().filter(inside) {
+                let name = &segment.file;
+                let file = backend.open(name).map_err(StoreError::io("open", name))?;
+                let len = block.disk_bytes.min(segment.bytes - block.at);
+                let punched = backend.punch(file, block.at, len).and_then(|()| backend.sync(file));
+                punched.map_err(StoreError::io("punch", name))?;
+                backend.close(file);
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives back what was cut off, and cuts the files.
+    fn cut_tails(&self, backend: &mut dyn StorageBackend) -> Result<(), StoreError> {
+        for segment in self.report.segments.iter().filter(|segment| !segment.torn.is_empty()) {
+            let name = &segment.file;
+            let file = backend.open(name).map_err(StoreError::io("open", name))?;
+            for &(at, len) in segment.torn.iter().filter(|(at, _)| *at < segment.end) {
+                backend.punch(file, at, len).map_err(StoreError::io("punch", name))?;
+            }
+            backend.truncate(file, segment.end.max(segment.covered)).map_err(StoreError::io("truncate", name))?;
+            backend.sync(file).map_err(StoreError::io("sync", name))?;
+            backend.close(file);
+        }
+        Ok(())
+    }
+}
+
+/// Writes both slots, first the one that doesn't count now.
+fn change_manifest(backend: &mut dyn StorageBackend, scan: &Scan, mut manifest: Manifest) -> Result<(), StoreError> {
+    let sequence = manifest.sequence;
+    let first = usize::from(
+        scan.report.slots[0] == SlotState::Valid { sequence } && scan.report.slots[1] != scan.report.slots[0],
+    );
+    manifest.sequence += 1;
+    let bytes = manifest.encode();
+    let file = backend.open(MANIFEST).map_err(StoreError::io("open", MANIFEST))?;
+    for slot in [first, 1 - first] {
+        let at = slot as u64 * slot_bytes(manifest.ranks);
+        let written = write_pieces(backend, file, at, &[&bytes]).and_then(|()| backend.sync(file));
+        written.map_err(StoreError::io("write", MANIFEST))?;
+    }
+    backend.close(file);
+    Ok(())
+}

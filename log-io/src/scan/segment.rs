@@ -1,0 +1,175 @@
+//! Looking at a segment.
+
+use super::{BlockReport, SegmentReport, Tail};
+use crate::block::BlockHeader;
+use crate::checkpoint_file;
+use crate::options::BLOCK_BYTES_MAX;
+use crate::segment::{FIRST_BLOCK, Found, SegmentHeader, Walk, segment_name};
+use crate::{Block, BlockBuffer, PAGE_BYTES, ReadAt, StoreError};
+
+/// Damaged places that a segment's report lists.
+const PLACES_MAX: usize = 1 << 10;
+
+/// Looks at a segment: what checkpoints refer to is where they say; the rest is looked for.
+pub(super) fn scan_segment(
+    number: u32,
+    file: Option<&dyn ReadAt>,
+    bytes: u64,
+    referenced: &[Block],
+    list: &mut BlockList<'_>,
+    progress: &mut dyn FnMut(u64),
+) -> Result<SegmentReport, StoreError> {
+    let covered = referenced.iter().map(|block| block.at + block.disk_bytes).max().unwrap_or(0);
+    let mut report = SegmentReport {
+        file: segment_name(number),
+        bytes,
+        session: Ok(0),
+        covered,
+        blocks: Vec::new(),
+        tail: Tail::Clean,
+        end: FIRST_BLOCK,
+        torn: Vec::new(),
+    };
+    let header = match file.map(|file| SegmentHeader::read(file, number)) {
+        Some(Ok(header)) => header,
+        Some(Err(error @ StoreError::Io { .. })) => return Err(error),
+        lost => {
+            // Without the header, no block can be told from what was there before.
+            let why = lost.and_then(Result::err).map_or("it isn't there".to_owned(), |error| error.to_string());
+            report.session = Err(why);
+            for block in referenced {
+                list.push(*block, true, Some("the segment's header is lost"));
+            }
+            report.tail = if referenced.is_empty() { Tail::Torn { at: 0 } } else { Tail::Damaged { at: 0 } };
+            report.blocks = std::mem::take(&mut list.blocks);
+            return Ok(report);
+        }
+    };
+    report.session = Ok(header.session.get());
+    let Some(file) = file else { return Ok(report) };
+    let mut buffer = BlockBuffer::default();
+    let mut at = FIRST_BLOCK;
+    for block in referenced {
+        // Between: blocks that nobody needs, whole or partly given back. Nothing is wrong with those.
+        scan_gap(file, header, (at, block.at), &mut buffer, list, progress)?;
+        let damage = match verify(file, &report.file, &header, block.at, block.disk_bytes, &mut buffer)? {
+            Ok(found) if found.block() == *block => None,
+            Ok(_) => Some("the block isn't the one that the checkpoint means"),
+            Err(what) => Some(what),
+        };
+        if damage.is_none() {
+            report.end = report.end.max(block.at + block.disk_bytes);
+        } else if !matches!(report.tail, Tail::Damaged { .. }) {
+            report.tail = Tail::Damaged { at: block.at };
+        }
+        list.push(*block, true, damage);
+        at = at.max(block.at + block.disk_bytes);
+        progress(at);
+    }
+    let (end, torn) = scan_gap(file, header, (at, u64::MAX), &mut buffer, list, progress)?;
+    report.end = report.end.max(end);
+    if let (Tail::Clean, Some(&(at, _))) = (report.tail, torn.first()) {
+        report.tail = Tail::Torn { at };
+    }
+    report.torn = torn;
+    report.blocks = std::mem::take(&mut list.blocks);
+    Ok(report)
+}
+
+/// Looks for blocks between two places: returns the end of the last whole one, and what is neither a block nor zeros.
+fn scan_gap(
+    file: &dyn ReadAt,
+    header: SegmentHeader,
+    (from, to): (u64, u64),
+    buffer: &mut BlockBuffer,
+    list: &mut BlockList<'_>,
+    progress: &mut dyn FnMut(u64),
+) -> Result<(u64, Vec<(u64, u64)>), StoreError> {
+    let name = segment_name(header.segment.get());
+    let (mut end, mut torn) = (0, Vec::new());
+    let mut walk = Walk::new(file, header, from)?;
+    walk.between(from, to);
+    while let Some(found) = walk.next()? {
+        match found {
+            Found::Block(block) => {
+                let (at, bytes) = (block.at.get(), block.disk_bytes());
+                match verify(file, &name, &header, at, bytes, buffer)? {
+                    Ok(_) => {
+                        list.push(block.block(), false, None);
+                        end = at + bytes;
+                    }
+                    Err(what) => {
+                        list.push(block.block(), false, Some(what));
+                        note_torn(&mut torn, at, bytes);
+                    }
+                }
+                progress(at + bytes);
+            }
+            Found::Unknown { at, .. } => note_torn(&mut torn, at, PAGE_BYTES as u64),
+        }
+    }
+    Ok((end, torn))
+}
+
+fn note_torn(torn: &mut Vec<(u64, u64)>, at: u64, bytes: u64) {
+    if let Some((_, len)) = torn.last_mut().filter(|(from, len)| from + len == at) {
+        *len += bytes;
+    } else if torn.len() < PLACES_MAX {
+        torn.push((at, bytes));
+    }
+}
+
+/// Reads and verifies a block. One that is larger than a buffer may be is not held in memory.
+fn verify(
+    file: &dyn ReadAt,
+    name: &str,
+    header: &SegmentHeader,
+    at: u64,
+    bytes: u64,
+    buffer: &mut BlockBuffer,
+) -> Result<Result<BlockHeader, &'static str>, StoreError> {
+    let (generation, segment) = (header.generation.get(), header.segment.get());
+    let what = |error| match error {
+        StoreError::Damaged { what, .. } => Ok(Err(what)),
+        error => Err(error),
+    };
+    if bytes <= (BLOCK_BYTES_MAX + PAGE_BYTES) as u64 {
+        return match buffer.read(file, name, generation, (segment, at, bytes)) {
+            Ok(()) => Ok(buffer.header().ok_or("the block can't be read")),
+            Err(error) => what(error),
+        };
+    }
+    let mut page = [0; crate::block::HEADER_BYTES];
+    if let Err(error) = file.read_at(at, &mut page).map_err(StoreError::read(name, at)) {
+        return what(error);
+    }
+    let block = match BlockHeader::parse(&page, generation, segment, at, bytes) {
+        Ok(block) => block,
+        Err(what) => return Ok(Err(what)),
+    };
+    let stored = at + page.len() as u64;
+    match checkpoint_file::checksum(file, stored, block.stored_bytes.get()).map_err(StoreError::read(name, stored)) {
+        Ok(crc) if block.is_unchecked() || crc == block.stored_crc.get() => Ok(Ok(block)),
+        Ok(_) => Ok(Err("the block's checksum is wrong")),
+        Err(error) => what(error),
+    }
+}
+
+/// The blocks of a segment, as far as there is room in the report.
+pub(super) struct BlockList<'a> {
+    pub(super) blocks: Vec<BlockReport>,
+    pub(super) room: &'a mut usize,
+    pub(super) left_out: &'a mut u64,
+}
+
+impl BlockList<'_> {
+    fn push(&mut self, block: Block, is_referenced: bool, damage: Option<&'static str>) {
+        // What is wrong is always listed: it is no more than checkpoints refer to.
+        if *self.room > 0 || (is_referenced && damage.is_some()) {
+            *self.room = self.room.saturating_sub(1);
+            self.blocks.push(BlockReport { block, is_referenced, damage });
+        } else {
+            *self.left_out += 1;
+        }
+    }
+}

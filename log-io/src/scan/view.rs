@@ -1,0 +1,82 @@
+//! Reading what a store has, as far as it can be read, without opening it.
+
+use counterfoil_log_core::Epoch;
+
+use super::{ManifestReport, open};
+use crate::checkpoint_file::{self, Application, checkpoint_name};
+use crate::manifest::{FoundManifest, MANIFEST, Manifest};
+use crate::reader::OpenSegment;
+use crate::segment::{SegmentHeader, segment_name};
+use crate::{Block, BlockBuffer, CheckpointImage, StorageBackend, StoreError};
+
+/// A store that is looked at: its checkpoints and blocks, one by one, whatever the others are like.
+///
+/// Nothing is changed, and at most one segment is open at a time. Opening a [`Store`](crate::Store) verifies everything
+/// first, and refuses a damaged one.
+#[derive(Debug)]
+pub struct StoreView<'a> {
+    backend: &'a mut dyn StorageBackend,
+    manifest: Manifest,
+    segment: Option<(u32, OpenSegment)>,
+}
+
+impl<'a> StoreView<'a> {
+    /// Reads the manifest, and nothing else.
+    ///
+    /// # Errors
+    /// [`StoreError::Missing`]; [`StoreError::Damaged`], [`StoreError::Version`] where no slot of the manifest can be read;
+    /// [`StoreError::Io`].
+    pub fn new(backend: &'a mut dyn StorageBackend) -> Result<StoreView<'a>, StoreError> {
+        let names = backend.list().map_err(StoreError::io("list the directory", "."))?;
+        if !names.iter().any(|name| name == MANIFEST) {
+            return Err(StoreError::Missing);
+        }
+        let manifest = FoundManifest::read(&*open(backend, MANIFEST)?)?.newest()?;
+        Ok(StoreView { backend, manifest, segment: None })
+    }
+
+    /// What the manifest says.
+    pub fn manifest(&self) -> ManifestReport {
+        ManifestReport::new(&self.manifest)
+    }
+
+    /// The epochs of the checkpoints that count, oldest first.
+    pub fn checkpoints(&self) -> Vec<Epoch> {
+        self.manifest.kept.iter().map(|kept| kept.epoch).collect()
+    }
+
+    /// Reads a checkpoint that counts. The program's own bytes are verified, and not in it.
+    ///
+    /// # Errors
+    /// [`StoreError::NoCheckpoint`], [`StoreError::Damaged`], [`StoreError::Version`], [`StoreError::Io`].
+    pub fn image(&mut self, epoch: Epoch) -> Result<CheckpointImage, StoreError> {
+        let kept = self.manifest.kept.iter().find(|kept| kept.epoch == epoch);
+        let kept = kept.ok_or(StoreError::NoCheckpoint { epoch })?;
+        let file = open(self.backend, &checkpoint_name(kept.number))?;
+        let (mut image, _) = checkpoint_file::decode(&*file, kept, Application::Verify)?;
+        crate::store::apply_floors(&mut image, &self.manifest.floors);
+        Ok(image)
+    }
+
+    /// Reads a block and verifies it, as [`StoreReader::read`](crate::StoreReader::read) does.
+    ///
+    /// # Errors
+    /// [`StoreError::Damaged`], [`StoreError::Version`], [`StoreError::Io`]. `into` holds no records then.
+    pub fn read(&mut self, block: &Block, into: &mut BlockBuffer) -> Result<(), StoreError> {
+        into.clear();
+        let name = segment_name(block.segment);
+        let segment = match self.segment.take() {
+            Some((number, segment)) if number == block.segment => segment,
+            _ => {
+                let file = open(self.backend, &name)?;
+                let generation = SegmentHeader::read(&*file, block.segment)?.generation.get();
+                OpenSegment { file, generation }
+            }
+        };
+        let place = (block.segment, block.at, block.disk_bytes);
+        let read = into.read(&*segment.file, &name, segment.generation, place);
+        self.segment = Some((block.segment, segment));
+        read?;
+        into.check_is(block, &name)
+    }
+}

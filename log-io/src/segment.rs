@@ -1,0 +1,292 @@
+//! Segments: preallocated files of blocks.
+//!
+//! ```text
+//! header, 4,096 bytes | block | block | ... | zeros
+//! ```
+
+use counterfoil_log_core::Rank;
+use zerocopy::little_endian::{U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use crate::block::{BlockHeader, FORMAT_VERSION, HEADER_BYTES};
+use crate::{Block, BlockBuffer, FileId, PAGE_BYTES, ReadAt, StoreError};
+
+const MAGIC: u64 = u64::from_le_bytes(*b"CFsegmnt");
+/// Where the first block is.
+pub(crate) const FIRST_BLOCK: u64 = PAGE_BYTES as u64;
+/// Bytes that are read at a time in search of blocks.
+const WINDOW_BYTES: usize = 256 << 10;
+
+/// The first bytes of a segment; zeros up to the first block follow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(crate) struct SegmentHeader {
+    pub(crate) magic: U64,
+    pub(crate) version: U32,
+    pub(crate) segment: U32,
+    pub(crate) store: U64,
+    pub(crate) session: U64,
+    pub(crate) generation: U64,
+    pub(crate) bytes: U64,
+    pub(crate) rank: U32,
+    pub(crate) ranks: U32,
+    pub(crate) zero: U32,
+    pub(crate) header_crc: U32,
+}
+
+pub(crate) const SEGMENT_HEADER_BYTES: usize = size_of::<SegmentHeader>();
+const _: () = assert!(SEGMENT_HEADER_BYTES == 64);
+
+impl SegmentHeader {
+    pub(crate) fn new(
+        segment: u32,
+        store: u64,
+        session: u64,
+        generation: u64,
+        bytes: u64,
+        of: (Rank, u32),
+    ) -> SegmentHeader {
+        let mut header = SegmentHeader {
+            magic: MAGIC.into(),
+            version: FORMAT_VERSION.into(),
+            segment: segment.into(),
+            store: store.into(),
+            session: session.into(),
+            generation: generation.into(),
+            bytes: bytes.into(),
+            rank: of.0.0.into(),
+            ranks: of.1.into(),
+            zero: U32::ZERO,
+            header_crc: U32::ZERO,
+        };
+        header.header_crc = header.checksum().into();
+        header
+    }
+
+    fn checksum(&self) -> u32 {
+        crc32c::crc32c(&self.as_bytes()[..SEGMENT_HEADER_BYTES - 4])
+    }
+
+    /// Reads the header of the segment with this number; a file that ends in it is damaged like one that has another.
+    pub(crate) fn read(file: &dyn ReadAt, segment: u32) -> Result<SegmentHeader, StoreError> {
+        let name = segment_name(segment);
+        let mut bytes = [0; SEGMENT_HEADER_BYTES];
+        file.read_at(0, &mut bytes).map_err(StoreError::read(&name, 0))?;
+        let header = SegmentHeader::read_from_bytes(&bytes).map_err(|_| StoreError::damaged(&name, 0, "too short"))?;
+        if header.magic.get() != MAGIC || header.header_crc.get() != header.checksum() {
+            return Err(StoreError::damaged(&name, 0, "the segment's header is wrong"));
+        }
+        if header.version.get() != FORMAT_VERSION {
+            return Err(StoreError::Version { file: name, found: header.version.get() });
+        }
+        if header.segment.get() != segment {
+            return Err(StoreError::damaged(&name, 12, "the segment was written under another number"));
+        }
+        Ok(header)
+    }
+}
+
+/// The name of a segment's file.
+pub(crate) fn segment_name(segment: u32) -> String {
+    format!("segment-{segment:08}")
+}
+
+/// The number in a name of the form `prefix-00000001`.
+pub(crate) fn file_number(name: &str, prefix: &str) -> Option<u32> {
+    let digits = name.strip_prefix(prefix)?.strip_prefix('-')?;
+    let is_number = digits.len() >= 8 && digits.bytes().all(|byte| byte.is_ascii_digit());
+    let number = digits.parse().ok().filter(|_| is_number)?;
+    (format!("{number:08}") == digits).then_some(number)
+}
+
+/// A segment as its store knows it.
+#[derive(Debug)]
+pub(crate) struct Segment {
+    pub(crate) generation: u64,
+    pub(crate) session: u64,
+    /// Length of the file.
+    pub(crate) bytes: u64,
+    /// Where the next block would be.
+    pub(crate) end: u64,
+    /// Blocks that the store knows of, by where they are.
+    pub(crate) blocks: Vec<Stored>,
+    /// Open while it is written.
+    pub(crate) file: Option<FileId>,
+    /// Written since the last sync.
+    pub(crate) is_dirty: bool,
+    /// How many blocks were written into it.
+    pub(crate) written: u32,
+    /// Bytes of blocks that somebody refers to.
+    pub(crate) live_bytes: u64,
+    /// Bytes that were given back.
+    pub(crate) punched_bytes: u64,
+}
+
+/// A block, and who needs it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stored {
+    pub(crate) at: u64,
+    pub(crate) bytes: u64,
+    /// The live index refers to it.
+    pub(crate) is_live: bool,
+    /// How many kept checkpoints refer to it.
+    pub(crate) checkpoints: u16,
+    pub(crate) is_punched: bool,
+}
+
+impl Stored {
+    pub(crate) fn new(block: &Block) -> Stored {
+        Stored { at: block.at, bytes: block.disk_bytes, is_live: false, checkpoints: 0, is_punched: false }
+    }
+
+    pub(crate) fn is_dead(&self) -> bool {
+        !self.is_live && self.checkpoints == 0
+    }
+}
+
+impl Segment {
+    /// A new one with this many bytes.
+    pub(crate) fn new(generation: u64, session: u64, bytes: u64, end: u64) -> Segment {
+        Segment {
+            generation,
+            session,
+            bytes,
+            end,
+            blocks: Vec::new(),
+            file: None,
+            is_dirty: false,
+            written: 0,
+            live_bytes: 0,
+            punched_bytes: 0,
+        }
+    }
+
+    pub(crate) fn room(&self) -> u64 {
+        self.bytes - self.end
+    }
+
+    /// Takes a block in that was found or written; nobody refers to it yet. One that is there stays.
+    pub(crate) fn add(&mut self, block: &Block) {
+        if let Err(index) = self.blocks.binary_search_by_key(&block.at, |stored| stored.at) {
+            self.blocks.insert(index, Stored::new(block));
+        }
+        self.end = self.end.max(block.at + block.disk_bytes);
+    }
+
+    /// Takes what lies between the blocks that it knows as blocks that nobody needs.
+    pub(crate) fn add_gaps(&mut self) {
+        let mut at = FIRST_BLOCK;
+        let mut blocks = Vec::with_capacity(self.blocks.len());
+        for &stored in &self.blocks {
+            if stored.at > at {
+                blocks.push(Stored { at, bytes: stored.at - at, is_live: false, checkpoints: 0, is_punched: false });
+            }
+            at = stored.at + stored.bytes;
+            blocks.push(stored);
+        }
+        self.blocks = blocks;
+    }
+
+    /// Changes who needs the block at `at`; false where there is none.
+    pub(crate) fn change(&mut self, at: u64, change: impl FnOnce(&mut Stored)) -> bool {
+        let Ok(index) = self.blocks.binary_search_by_key(&at, |stored| stored.at) else { return false };
+        let stored = &mut self.blocks[index];
+        let was_dead = stored.is_dead();
+        change(stored);
+        match (was_dead, stored.is_dead()) {
+            (true, false) => self.live_bytes += stored.bytes,
+            (false, true) => self.live_bytes -= stored.bytes,
+            _ => {}
+        }
+        true
+    }
+
+    /// Whether somebody needs the block at `at`.
+    pub(crate) fn has(&self, at: u64) -> bool {
+        let index = self.blocks.binary_search_by_key(&at, |stored| stored.at);
+        index.is_ok_and(|index| !self.blocks[index].is_dead())
+    }
+}
+
+/// What stands at a page of a segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Found {
+    /// A block with a valid header.
+    Block(BlockHeader),
+    /// Something else than zeros, and no valid header.
+    Unknown { at: u64, what: &'static str },
+}
+
+/// Looks for blocks, from a place in a segment to its end.
+///
+/// Zeros are passed over: what was never written, and what was given back. Bytes inside a block are not looked at.
+pub(crate) struct Walk<'a> {
+    file: &'a dyn ReadAt,
+    name: String,
+    header: SegmentHeader,
+    at: u64,
+    end: u64,
+    window: Vec<u8>,
+    window_at: u64,
+}
+
+impl<'a> Walk<'a> {
+    pub(crate) fn new(file: &'a dyn ReadAt, header: SegmentHeader, from: u64) -> Result<Walk<'a>, StoreError> {
+        let name = segment_name(header.segment.get());
+        let end = file.len().map_err(StoreError::io("read the length of", &name))?;
+        Ok(Walk { file, name, header, at: from.max(FIRST_BLOCK), end, window: Vec::new(), window_at: 0 })
+    }
+
+    /// Goes on at `from`, and ends before `to`.
+    pub(crate) fn between(&mut self, from: u64, to: u64) {
+        self.at = from.max(FIRST_BLOCK);
+        self.end = self.end.min(to);
+    }
+
+    /// The next that isn't zeros. The walk goes on behind a block, and with the next page behind anything else.
+    pub(crate) fn next(&mut self) -> Result<Option<Found>, StoreError> {
+        while self.at < self.end {
+            let at = self.at;
+            let (generation, segment) = (self.header.generation.get(), self.header.segment.get());
+            let room = self.end - at;
+            let page = self.page()?;
+            if page.iter().all(|&byte| byte == 0) {
+                self.at += PAGE_BYTES as u64;
+                continue;
+            }
+            return Ok(Some(match BlockHeader::parse(page, generation, segment, at, room) {
+                Ok(header) => {
+                    self.at += header.disk_bytes();
+                    Found::Block(header)
+                }
+                Err(what) => {
+                    self.at += PAGE_BYTES as u64;
+                    Found::Unknown { at, what }
+                }
+            }));
+        }
+        Ok(None)
+    }
+
+    /// The page at the walk's place, or what the file has of it.
+    fn page(&mut self) -> Result<&[u8], StoreError> {
+        let len = (self.end - self.at).min(PAGE_BYTES as u64);
+        let inside = self.at >= self.window_at && self.at + len <= self.window_at + self.window.len() as u64;
+        if !inside {
+            let window = (self.end - self.at).min(WINDOW_BYTES as u64) as usize;
+            self.window.resize(window, 0);
+            self.window_at = self.at;
+            self.file.read_at(self.at, &mut self.window).map_err(StoreError::read(&self.name, self.at))?;
+        }
+        let start = (self.at - self.window_at) as usize;
+        Ok(&self.window[start..start + len as usize])
+    }
+
+    /// Reads and verifies a block that was found.
+    pub(crate) fn read(&self, header: &BlockHeader, into: &mut BlockBuffer) -> Result<(), StoreError> {
+        let place = (self.header.segment.get(), header.at.get(), header.disk_bytes());
+        into.read(self.file, &self.name, self.header.generation.get(), place)
+    }
+}
+
+const _: () = assert!(HEADER_BYTES < PAGE_BYTES && SEGMENT_HEADER_BYTES < PAGE_BYTES);

@@ -1,0 +1,266 @@
+//! What makes things durable: syncs, checkpoints, and what is changed in the manifest.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use counterfoil_log_core::{Epoch, Rank, Ssn};
+
+use super::{Kept, Store, apply_floors};
+use crate::checkpoint_file::{self, Context, CoveredSegment, Encoded, Written, checkpoint_name};
+use crate::manifest::{KeptCheckpoint, Manifest};
+use crate::segment::segment_name;
+use crate::{Block, CheckpointImage, StoreError};
+
+impl Store {
+    /// Waits until every block that was appended is written: it can be read then.
+    ///
+    /// # Errors
+    /// [`StoreError::Failed`].
+    pub fn flush(&mut self) -> Result<(), StoreError> {
+        self.check_writable()?;
+        let flushed = self.backend.flush().map_err(StoreError::io("write", "files"));
+        flushed.map_err(|error| self.fail(error))
+    }
+
+    /// Makes every block that was appended durable. After a power cut a recovery finds those of the lane
+    /// [`LOCAL`](crate::LOCAL) by themselves, others where a checkpoint refers to them.
+    ///
+    /// # Errors
+    /// [`StoreError::Failed`].
+    pub fn sync(&mut self) -> Result<(), StoreError> {
+        self.flush()?;
+        let dirty: Vec<u32> = self.segments.iter().filter(|(_, of)| of.is_dirty).map(|(&number, _)| number).collect();
+        for number in dirty {
+            let Some(segment) = self.segments.get_mut(&number) else { continue };
+            let Some(file) = segment.file else { continue };
+            segment.is_dirty = false;
+            if self.active != Some(number) {
+                segment.file = None;
+            }
+            self.sync_file(file, &segment_name(number))?;
+            if self.active != Some(number) {
+                self.backend.close(file);
+            }
+        }
+        if self.is_directory_dirty { self.sync_dir() } else { Ok(()) }
+    }
+
+    /// Takes a checkpoint: when this returns, everything that `image` refers to survives a power cut, and a recovery finds it
+    /// as the newest. Checkpoints beyond `checkpoints_kept` are removed, and blocks that only they needed.
+    ///
+    /// # Errors
+    /// [`StoreError::Epoch`] where epochs don't rise; [`StoreError::NoBlock`] where a block isn't there;
+    /// [`StoreError::DiskFull`], [`StoreError::Budget`]; [`StoreError::Failed`], after which it may be there or not.
+    pub fn checkpoint(&mut self, image: &CheckpointImage) -> Result<(), StoreError> {
+        self.check_writable()?;
+        let newest = self.kept.last().map_or(Epoch(0), |kept| kept.entry.epoch);
+        if image.epoch <= newest {
+            return Err(StoreError::Epoch { asked: image.epoch, newest });
+        }
+        // What is collected already isn't written down again.
+        let mut image = std::borrow::Cow::Borrowed(image);
+        if !self.manifest.floors.is_empty() {
+            apply_floors(image.to_mut(), &self.manifest.floors);
+        }
+        let segments = self.covered_segments(&image)?;
+        self.sync()?;
+
+        let number = self.take_number();
+        let written = Written {
+            segment: self.active.unwrap_or(0),
+            end: self.active.map_or(0, |active| self.segments[&active].end),
+            next_number: self.next_number,
+        };
+        let context = Context {
+            number,
+            store: self.manifest.store,
+            session: self.manifest.session,
+            rank: self.options.rank,
+            ranks: self.options.ranks,
+            written,
+            segments,
+        };
+        let encoded = checkpoint_file::encode(&image, &context);
+        self.write_checkpoint(&encoded)?;
+        let kept = self.open_kept(encoded.kept, &image, &context)?;
+        self.keep(kept)
+    }
+
+    /// Writes a checkpoint file, durably; nothing refers to it yet.
+    fn write_checkpoint(&mut self, encoded: &Encoded<'_>) -> Result<(), StoreError> {
+        let name = checkpoint_name(encoded.kept.number);
+        self.check_budget(encoded.kept.bytes)?;
+        let file = match self.create_file(&name, encoded.kept.bytes) {
+            // A checkpoint lets things be freed: this is what the reserve is for.
+            Err(StoreError::DiskFull { .. }) if self.give_up_reserve() => {
+                self.create_file(&name, encoded.kept.bytes)?
+            }
+            created => created?,
+        };
+        self.write_pieces(file, &name, 0, &encoded.pieces())?;
+        self.sync_file(file, &name)?;
+        self.sync_dir()?;
+        self.backend.close(file);
+        Ok(())
+    }
+
+    /// A checkpoint as the store remembers it.
+    pub(super) fn open_kept(
+        &mut self,
+        entry: KeptCheckpoint,
+        image: &CheckpointImage,
+        context: &Context,
+    ) -> Result<Kept, StoreError> {
+        let name = checkpoint_name(entry.number);
+        let file = self.backend.reader(&name).map_err(StoreError::io("open", &name))?;
+        Ok(Kept {
+            entry,
+            file,
+            blocks: image.lanes.iter().flat_map(|lane| lane.blocks.iter().copied()).collect(),
+            covered: image.lanes.iter().map(|lane| (lane.peer, lane.covered)).collect(),
+            written: context.written,
+            session: context.session,
+        })
+    }
+
+    /// The newest checkpoint counts from now on.
+    fn keep(&mut self, newest: Kept) -> Result<(), StoreError> {
+        let superfluous = (self.kept.len() + 1).saturating_sub(self.options.checkpoints_kept);
+        let mut manifest = self.manifest.clone();
+        manifest.kept.drain(..superfluous.min(manifest.kept.len()));
+        manifest.kept.push(newest.entry);
+        manifest.tail_session = manifest.session;
+        let kept = self.kept.iter().skip(superfluous).chain([&newest]);
+        drop_floors(&mut manifest, kept);
+        self.flip(manifest)?;
+
+        self.release(places(&newest.blocks), |stored| stored.checkpoints += 1);
+        self.kept.push(newest);
+        let old: Vec<Kept> = self.kept.drain(..superfluous).collect();
+        let local = std::mem::take(&mut self.local);
+        self.release(local.into_iter(), |stored| stored.is_live = false);
+        self.local_last = Ssn::ZERO;
+        self.forget(old);
+        self.make_reserve_if_possible();
+        Ok(())
+    }
+
+    /// Removes checkpoints that the manifest doesn't have any more.
+    fn forget(&mut self, old: Vec<Kept>) {
+        for kept in old {
+            self.remove_checkpoint(kept.entry.number);
+            self.release(places(&kept.blocks), |stored| stored.checkpoints -= 1);
+        }
+    }
+
+    /// Where the blocks end that an image refers to, in each segment.
+    fn covered_segments(&self, image: &CheckpointImage) -> Result<Vec<CoveredSegment>, StoreError> {
+        let mut covered: BTreeMap<u32, u64> = BTreeMap::new();
+        for block in image.lanes.iter().flat_map(|lane| &lane.blocks) {
+            let (segment, at) = (block.segment, block.at);
+            if !self.segments.get(&segment).is_some_and(|of| of.has(at)) {
+                return Err(StoreError::NoBlock { segment, at });
+            }
+            let end = covered.entry(segment).or_default();
+            *end = (*end).max(at + block.disk_bytes);
+        }
+        let entry = |(segment, covered)| {
+            let generation = self.segments[&segment].generation;
+            CoveredSegment { segment, generation, covered }
+        };
+        Ok(covered.into_iter().map(entry).collect())
+    }
+
+    /// Notes, durably, that nothing up to these SSNs is needed, although a kept checkpoint may have it; then frees the blocks
+    /// that only checkpoints refer to. A recovery leaves them out of the image.
+    ///
+    /// # Errors
+    /// [`StoreError::Options`] where a lane is no rank of the job; [`StoreError::Failed`].
+    pub fn raise_floors(&mut self, floors: &[(Rank, Ssn)]) -> Result<(), StoreError> {
+        self.check_writable()?;
+        let mut manifest = self.manifest.clone();
+        for &(lane, ssn) in floors {
+            if lane.0 >= self.options.ranks {
+                return Err(StoreError::Options(format!("a floor of {lane}, which the job doesn't have")));
+            }
+            let floor = manifest.floors.entry(lane).or_default();
+            *floor = ssn.max(*floor);
+        }
+        drop_floors(&mut manifest, self.kept.iter());
+        if manifest.floors == self.manifest.floors {
+            return Ok(());
+        }
+        self.flip(manifest)?;
+        let mut freed = Vec::new();
+        for kept in &mut self.kept {
+            freed.append(&mut kept.take_below(&self.manifest.floors));
+        }
+        self.release(places(&freed), |stored| stored.checkpoints -= 1);
+        Ok(())
+    }
+
+    /// Forgets, durably, what came after the checkpoint that begins `epoch`: later checkpoints, blocks that it doesn't refer
+    /// to, and entries of the local log that were appended since. Returns the newest checkpoint that is left, from which the
+    /// live index is to be built again: the store takes it for just that.
+    ///
+    /// # Errors
+    /// [`StoreError::Failed`]; [`StoreError::Damaged`], [`StoreError::Io`] where the checkpoint can't be read.
+    pub fn discard_beyond(&mut self, epoch: Epoch) -> Result<Option<CheckpointImage>, StoreError> {
+        self.check_writable()?;
+        let left = self.kept.partition_point(|kept| kept.entry.epoch <= epoch);
+        let image = match self.kept[..left].last() {
+            Some(kept) => Some(self.image(kept.entry.epoch)?),
+            None => None,
+        };
+        // A new session begins: blocks of the local log of this one are no longer looked for. They go on in a new segment.
+        let mut manifest = self.manifest.clone();
+        manifest.session += 1;
+        manifest.tail_session = manifest.session;
+        manifest.kept.truncate(left);
+        drop_floors(&mut manifest, self.kept[..left].iter());
+        self.flip(manifest)?;
+        self.active = None;
+        self.local.clear();
+        self.local_last = Ssn::ZERO;
+        let live: BTreeSet<(u32, u64)> = image
+            .iter()
+            .flat_map(|image| &image.lanes)
+            .flat_map(|lane| &lane.blocks)
+            .map(|b| (b.segment, b.at))
+            .collect();
+        for (&number, segment) in &mut self.segments {
+            let places: Vec<u64> = segment.blocks.iter().map(|stored| stored.at).collect();
+            for at in places {
+                segment.change(at, |stored| stored.is_live = live.contains(&(number, at)));
+            }
+        }
+        let old = self.kept.split_off(left);
+        self.forget(old);
+        let numbers: Vec<u32> = self.segments.keys().copied().collect();
+        numbers.into_iter().for_each(|number| self.seal(number));
+        Ok(image)
+    }
+}
+
+/// Where blocks are.
+fn places(blocks: &[Block]) -> impl Iterator<Item = (u32, u64)> {
+    blocks.iter().map(|block| (block.segment, block.at))
+}
+
+impl Kept {
+    /// Takes the blocks out that the noted floors make superfluous.
+    pub(super) fn take_below(&mut self, floors: &BTreeMap<Rank, Ssn>) -> Vec<Block> {
+        let covered = &self.covered;
+        let is_below = |block: &mut Block| {
+            let floor = floors.get(&block.lane).filter(|floor| covered.get(&block.lane).is_some_and(|of| of < floor));
+            floor.is_some_and(|floor| block.last <= *floor)
+        };
+        self.blocks.extract_if(.., is_below).collect()
+    }
+}
+
+/// Drops the floors that every kept checkpoint has reached by itself.
+fn drop_floors<'a>(manifest: &mut Manifest, kept: impl Iterator<Item = &'a Kept> + Clone) {
+    manifest
+        .floors
+        .retain(|lane, floor| kept.clone().any(|kept| kept.covered.get(lane).is_some_and(|covered| *covered < *floor)));
+}

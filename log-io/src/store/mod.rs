@@ -1,0 +1,346 @@
+//! The store: a rank's private directory of segments, checkpoint files and a manifest.
+//!
+//! What is durable when, in order (a power cut keeps any subset of what wasn't synced):
+//!
+//! 1. blocks are written; every write has completed in full; each segment that was written is synced; the directory is
+//!    synced where a segment is new. Then the blocks are durable.
+//! 2. the checkpoint file is created and written, synced, the directory is synced.
+//! 3. the manifest changes: slot 0 is written, synced; slot 1 is written, synced.
+//! 4. only now older checkpoint files are removed, and blocks are freed that nobody else refers to.
+
+mod append;
+mod barrier;
+mod begin;
+mod open;
+mod space;
+
+use std::collections::BTreeMap;
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::io;
+use std::sync::Arc;
+
+use counterfoil_log_core::{Epoch, Rank, Ssn};
+
+use crate::checkpoint_file::{self, Application, Written, checkpoint_name};
+use crate::manifest::{KeptCheckpoint, MANIFEST, Manifest, slot_bytes};
+use crate::pieces::write_pieces;
+use crate::reader::OpenSegment;
+use crate::segment::{FIRST_BLOCK, Segment, SegmentHeader, file_number, segment_name};
+use crate::{
+    Access, Block, Buffer, CheckpointImage, FileId, PAGE_BYTES, ReadAt, StorageBackend, StoreError, StoreOptions,
+    StoreReader,
+};
+
+pub use space::DiskUsage;
+
+/// The name of the file that is given up when the disk is full.
+pub(crate) const RESERVE: &str = "reserve";
+
+/// A rank's store, as its one writer has it.
+///
+/// After a write or a sync that failed nothing more is written ([`StoreError::Failed`]): what is on the disk isn't known
+/// then, and opening the store again finds out. Reading goes on. A full disk is no such error.
+#[derive(Debug)]
+pub struct Store {
+    backend: Box<dyn StorageBackend>,
+    options: StoreOptions,
+    access: Access,
+    manifest: Manifest,
+    manifest_file: Option<FileId>,
+    /// The slot of the manifest that is written first.
+    first_slot: usize,
+    /// By number.
+    segments: BTreeMap<u32, Segment>,
+    /// The segment that is being written.
+    active: Option<u32>,
+    /// Oldest first, as in the manifest.
+    kept: Vec<Kept>,
+    /// Files with this number and above were never there.
+    next_number: u32,
+    /// Chance, or what a test wants.
+    seed: u64,
+    /// Blocks of the local log's lane since the newest checkpoint, as (segment, place), and the last SSN in them.
+    local: Vec<(u32, u64)>,
+    local_last: Ssn,
+    /// A file was created since the last sync of the directory.
+    is_directory_dirty: bool,
+    failed: Option<Arc<StoreError>>,
+    reader: StoreReader,
+    can_punch: bool,
+    reserve_bytes: u64,
+    compressed: Vec<u8>,
+}
+
+/// A checkpoint that is kept.
+#[derive(Debug)]
+struct Kept {
+    entry: KeptCheckpoint,
+    file: Arc<dyn ReadAt>,
+    /// The blocks that it holds a reference to.
+    blocks: Vec<Block>,
+    /// What each lane had covered, whatever the noted floors say.
+    covered: BTreeMap<Rank, Ssn>,
+    written: Written,
+    session: u64,
+}
+
+impl Store {
+    /// Makes a directory that has no store yet a rank's store.
+    ///
+    /// # Errors
+    /// [`StoreError::Exists`] where there is one; [`StoreError::Options`], [`StoreError::DiskFull`], [`StoreError::Io`].
+    pub fn create(mut backend: Box<dyn StorageBackend>, options: StoreOptions) -> Result<Store, StoreError> {
+        options.validate()?;
+        let names = backend.list().map_err(StoreError::io("list the directory", "."))?;
+        let of_a_store = |name: &&String| file_number(name, "segment").or(file_number(name, "checkpoint")).is_some();
+        if let Some(name) = names.iter().find(of_a_store) {
+            return Err(StoreError::Exists { file: name.clone() });
+        }
+        if names.iter().any(|name| name == MANIFEST) {
+            let reader = backend.reader(MANIFEST).map_err(StoreError::io("open", MANIFEST))?;
+            if !crate::manifest::FoundManifest::read(&*reader)?.is_unfinished() {
+                return Err(StoreError::Exists { file: MANIFEST.to_owned() });
+            }
+        }
+        // What an earlier attempt left that didn't get as far as a manifest.
+        for name in names.iter().filter(|name| *name == MANIFEST || *name == RESERVE) {
+            backend.remove(name).map_err(StoreError::io("remove", name))?;
+        }
+        let seed = options.seed.unwrap_or_else(chance);
+        let manifest = Manifest {
+            store: mix(seed, 0),
+            sequence: 0,
+            session: 1,
+            tail_session: 1,
+            rank: options.rank,
+            ranks: options.ranks,
+            kept: Vec::new(),
+            floors: BTreeMap::new(),
+        };
+        let mut store = Store::new(backend, options, Access::ReadWrite, manifest, seed);
+        store.make_reserve()?;
+        let bytes = 2 * slot_bytes(store.options.ranks);
+        let file = store.create_file(MANIFEST, bytes)?;
+        store.manifest_file = Some(file);
+        store.sync_file(file, MANIFEST)?;
+        store.flip(store.manifest.clone())?;
+        store.sync_dir()?;
+        Ok(store)
+    }
+
+    fn new(
+        backend: Box<dyn StorageBackend>,
+        options: StoreOptions,
+        access: Access,
+        manifest: Manifest,
+        seed: u64,
+    ) -> Store {
+        Store {
+            backend,
+            options,
+            access,
+            manifest,
+            manifest_file: None,
+            first_slot: 0,
+            segments: BTreeMap::new(),
+            active: None,
+            kept: Vec::new(),
+            next_number: 1,
+            seed,
+            local: Vec::new(),
+            local_last: Ssn::ZERO,
+            is_directory_dirty: false,
+            failed: None,
+            reader: StoreReader::new(),
+            can_punch: true,
+            reserve_bytes: 0,
+            compressed: Vec::new(),
+        }
+    }
+
+    /// The options that it was opened with.
+    pub fn options(&self) -> &StoreOptions {
+        &self.options
+    }
+
+    /// Reads its blocks, on any thread.
+    pub fn reader(&self) -> StoreReader {
+        self.reader.clone()
+    }
+
+    /// The epochs of the checkpoints that are kept, oldest first.
+    pub fn checkpoints(&self) -> Vec<Epoch> {
+        self.kept.iter().map(|kept| kept.entry.epoch).collect()
+    }
+
+    /// Reads a kept checkpoint. Blocks at or below a [noted floor](Self::raise_floors) are not in it.
+    ///
+    /// # Errors
+    /// [`StoreError::NoCheckpoint`], [`StoreError::Damaged`], [`StoreError::Io`].
+    pub fn image(&self, epoch: Epoch) -> Result<CheckpointImage, StoreError> {
+        let kept = self.kept.iter().find(|kept| kept.entry.epoch == epoch);
+        let kept = kept.ok_or(StoreError::NoCheckpoint { epoch })?;
+        let (mut image, _) = checkpoint_file::decode(&*kept.file, &kept.entry, Application::Read)?;
+        apply_floors(&mut image, &self.manifest.floors);
+        Ok(image)
+    }
+
+    fn check_writable(&self) -> Result<(), StoreError> {
+        match &self.failed {
+            _ if self.access == Access::ReadOnly => Err(StoreError::ReadOnly),
+            Some(first) => Err(StoreError::Failed { first: first.clone() }),
+            None => Ok(()),
+        }
+    }
+
+    /// From now on nothing is written.
+    fn fail(&mut self, error: StoreError) -> StoreError {
+        let first = match error {
+            StoreError::Failed { first } => first,
+            error => Arc::new(error),
+        };
+        let first = self.failed.get_or_insert(first).clone();
+        StoreError::Failed { first }
+    }
+
+    /// Creates a file; a full disk is no failure for good.
+    fn create_file(&mut self, name: &str, bytes: u64) -> Result<FileId, StoreError> {
+        match self.backend.create(name, bytes) {
+            Ok(file) => {
+                self.is_directory_dirty = true;
+                Ok(file)
+            }
+            Err(error) if matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) => {
+                Err(StoreError::DiskFull { needed: bytes, available: self.backend.available().unwrap_or(0) })
+            }
+            Err(error) => Err(StoreError::io("create", name)(error)),
+        }
+    }
+
+    /// An empty buffer.
+    fn buffer(&mut self) -> Result<Buffer, StoreError> {
+        self.backend.buffer().map_err(StoreError::io("write", "files")).map_err(|error| self.fail(error))
+    }
+
+    /// Begins to write pieces one behind the other from `at` on, with zeros up to a multiple of 4,096 behind them.
+    fn write_pieces(&mut self, file: FileId, name: &str, at: u64, pieces: &[&[u8]]) -> Result<(), StoreError> {
+        let written = write_pieces(&mut *self.backend, file, at, pieces).map_err(StoreError::io("write", name));
+        written.map_err(|error| self.fail(error))
+    }
+
+    fn begin_write(&mut self, file: FileId, name: &str, at: u64, buffer: Buffer) -> Result<(), StoreError> {
+        let begun = self.backend.write(file, at, buffer).map_err(StoreError::io("write", name));
+        begun.map_err(|error| self.fail(error))
+    }
+
+    fn sync_file(&mut self, file: FileId, name: &str) -> Result<(), StoreError> {
+        let synced = self.backend.sync(file).map_err(StoreError::io("sync", name));
+        synced.map_err(|error| self.fail(error))
+    }
+
+    fn sync_dir(&mut self) -> Result<(), StoreError> {
+        let synced = self.backend.sync_dir().map_err(StoreError::io("sync the directory", "."));
+        synced.map_err(|error| self.fail(error))?;
+        self.is_directory_dirty = false;
+        Ok(())
+    }
+
+    /// Makes `manifest` the one that counts, durably.
+    fn flip(&mut self, mut manifest: Manifest) -> Result<(), StoreError> {
+        manifest.sequence = self.manifest.sequence + 1;
+        let bytes = manifest.encode();
+        let file = match self.manifest_file {
+            Some(file) => file,
+            None => self.backend.open(MANIFEST).map_err(StoreError::io("open", MANIFEST))?,
+        };
+        self.manifest_file = Some(file);
+        let first = std::mem::take(&mut self.first_slot);
+        for slot in [first, 1 - first] {
+            self.write_pieces(file, MANIFEST, slot as u64 * slot_bytes(manifest.ranks), &[&bytes])?;
+            self.sync_file(file, MANIFEST)?;
+        }
+        self.manifest = manifest;
+        Ok(())
+    }
+
+    fn take_number(&mut self) -> u32 {
+        let number = self.next_number;
+        self.next_number += 1;
+        number
+    }
+
+    /// A new segment of this many bytes, where the budget and the disk have room for it.
+    fn create_segment(&mut self, bytes: u64) -> Result<u32, StoreError> {
+        self.check_budget(bytes)?;
+        let number = self.take_number();
+        let name = segment_name(number);
+        let file = match self.create_file(&name, bytes) {
+            Err(StoreError::DiskFull { .. }) if self.punch_all_dead() => self.create_file(&name, bytes)?,
+            created => created?,
+        };
+        let generation = mix(self.seed, u64::from(number) << 32 | (self.manifest.session & 0xffff_ffff));
+        let mut segment = Segment::new(generation, self.manifest.session, bytes, FIRST_BLOCK);
+        segment.file = Some(file);
+        segment.is_dirty = true;
+        let of = (self.options.rank, self.options.ranks);
+        let header = SegmentHeader::new(number, self.manifest.store, self.manifest.session, generation, bytes, of);
+        self.segments.insert(number, segment);
+        let open = self.backend.reader(&name).map_err(StoreError::io("open", &name));
+        let open = open.map_err(|error| self.fail(error))?;
+        self.reader.insert(number, OpenSegment { file: open, generation });
+        self.write_pieces(file, &name, 0, &[zerocopy::IntoBytes::as_bytes(&header)])?;
+        Ok(number)
+    }
+
+    fn make_reserve(&mut self) -> Result<(), StoreError> {
+        if self.options.reserve_bytes > 0 {
+            let file = self.create_file(RESERVE, self.options.reserve_bytes)?;
+            self.backend.close(file);
+            self.reserve_bytes = self.options.reserve_bytes;
+        }
+        Ok(())
+    }
+
+    fn give_up_reserve(&mut self) -> bool {
+        let is_given_up = self.reserve_bytes > 0 && self.backend.remove(RESERVE).is_ok();
+        self.reserve_bytes = if is_given_up { 0 } else { self.reserve_bytes };
+        is_given_up
+    }
+
+    /// Makes a reserve that was given up again where there is room; it is tried again after the next checkpoint.
+    fn make_reserve_if_possible(&mut self) {
+        if self.reserve_bytes == 0 && self.check_budget(self.options.reserve_bytes).is_ok() {
+            let _ = self.make_reserve();
+        }
+    }
+
+    fn remove_checkpoint(&mut self, number: u32) {
+        // What can't be removed now is left over, and removed when the store is opened.
+        let _ = self.backend.remove(&checkpoint_name(number));
+    }
+}
+
+/// Leaves out what a noted floor says is not needed, in lanes that aren't covered that far.
+pub(crate) fn apply_floors(image: &mut CheckpointImage, floors: &BTreeMap<Rank, Ssn>) {
+    for lane in &mut image.lanes {
+        if let Some(&floor) = floors.get(&lane.peer).filter(|floor| **floor > lane.covered) {
+            lane.blocks.retain(|block| block.last > floor);
+            lane.covered = floor;
+        }
+    }
+}
+
+/// A number that nobody else has.
+fn chance() -> u64 {
+    RandomState::new().build_hasher().finish()
+}
+
+/// Numbers that look unrelated for different `of`.
+fn mix(seed: u64, of: u64) -> u64 {
+    let mut word = seed ^ of.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    word ^ (word >> 31)
+}
+
+const _: () = assert!(FIRST_BLOCK == PAGE_BYTES as u64);

@@ -1,0 +1,128 @@
+//! A disk of 20 MB, and what happens when it is full.
+#![forbid(unsafe_code)]
+#![expect(clippy::unwrap_used, reason = "helpers of tests")]
+
+mod child;
+
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use counterfoil_log_io::{BackendChoice, BackendKind, Directory, DirectoryAccess, StorageBackend};
+
+const MIB: u64 = 1 << 20;
+
+/// A small disk of memory is put over `$0` in a name space of the child's own, so that it is gone with the child.
+const MOUNT: &str = "mount -t tmpfs -o size=20m,mode=0700 tmpfs \"$0\" && exec \"$@\"";
+
+#[test]
+fn a_full_disk_is_an_error_and_space_given_up_makes_it_work_again() {
+    let keep = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    // A user name space lets everybody mount, where the system permits it; without one, only root may.
+    let mut refusals = String::new();
+    for space in ["-Urm", "-m"] {
+        let command = || {
+            let mut command = Command::new("unshare");
+            command.args([space, "sh", "-c", MOUNT]).arg(keep.path());
+            command
+        };
+        let tried = command().arg("true").output().unwrap();
+        if tried.status.success() {
+            let mut command = command();
+            command.arg(std::env::current_exe().unwrap()).args(child::arguments("on_a_disk_of_20_mb"));
+            child::passed(&command.env(child::TOLD, keep.path()).output().unwrap(), space);
+            return;
+        }
+        refusals += &format!("`unshare {space}`: {}\n", String::from_utf8_lossy(&tried.stderr));
+    }
+    panic!("no small disk can be mounted here, neither with a user name space nor as root:\n{refusals}");
+}
+
+#[test]
+#[ignore = "run by `a_full_disk_is_an_error_and_space_given_up_makes_it_work_again`"]
+fn on_a_disk_of_20_mb() {
+    let disk = PathBuf::from(child::told());
+    for choice in [BackendChoice::IoUring, BackendChoice::Pwrite] {
+        let path = disk.join(format!("{choice:?}"));
+        let (mut backend, _) = Directory::create(&path, choice).unwrap();
+        files_until_it_is_full(&mut *backend);
+        a_hole_that_nothing_can_be_written_to(&mut *backend);
+        drop(backend);
+        opened_while_it_is_full(&path);
+        std::fs::remove_dir_all(&path).unwrap();
+    }
+}
+
+/// Leaves `segment-1` of 1 MiB and `rest-...`: nothing more has room.
+fn files_until_it_is_full(backend: &mut dyn StorageBackend) {
+    let mut segments = 0;
+    let error = loop {
+        match backend.create(&format!("segment-{segments}"), 4 * MIB) {
+            Ok(file) => backend.close(file),
+            Err(error) => break error,
+        }
+        segments += 1;
+    };
+    assert_eq!((segments, error.kind()), (4, ErrorKind::StorageFull));
+    assert_eq!(backend.list().unwrap(), ["segment-0", "segment-1", "segment-2", "segment-3"]);
+    // Nothing of the failed one is held.
+    assert!(backend.available().unwrap() >= 3 * MIB);
+    backend.remove("segment-1").unwrap();
+    let file = backend.create("segment-1", MIB).unwrap();
+    backend.close(file);
+    for (name, bytes) in [("rest-a", MIB), ("rest-b", 64 << 10), ("rest-c", 4096)] {
+        for index in 0.. {
+            match backend.create(&format!("{name}-{index}"), bytes) {
+                Ok(file) => backend.close(file),
+                Err(error) => {
+                    assert_eq!(error.kind(), ErrorKind::StorageFull);
+                    break;
+                }
+            }
+        }
+    }
+    assert_eq!(backend.available().unwrap(), 0);
+}
+
+fn a_hole_that_nothing_can_be_written_to(backend: &mut dyn StorageBackend) {
+    let file = backend.open("segment-1").unwrap();
+    let write = |backend: &mut dyn StorageBackend, fill| {
+        let mut buffer = backend.buffer().unwrap();
+        buffer.bytes_mut()[..64 << 10].fill(fill);
+        buffer.set_len(64 << 10);
+        backend.write(file, 0, buffer).unwrap();
+        backend.flush()
+    };
+    // What has its place can be written on a full disk.
+    write(backend, 1).unwrap();
+    backend.punch(file, 0, 64 << 10).unwrap();
+    let filler = backend.create("filler", 64 << 10).unwrap();
+    let error = write(backend, 2).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::StorageFull, "{error}");
+    backend.close(filler);
+    backend.remove("filler").unwrap();
+    write(backend, 3).unwrap();
+    backend.sync(file).unwrap();
+    let mut bytes = vec![0; 64 << 10];
+    backend.reader("segment-1").unwrap().read_at(0, &mut bytes).unwrap();
+    assert!(bytes.iter().all(|byte| *byte == 3));
+}
+
+fn opened_while_it_is_full(path: &Path) {
+    for access in [DirectoryAccess::ReadOnly, DirectoryAccess::Look] {
+        let (mut backend, _) = Directory::open(path, BackendChoice::Auto, access).unwrap();
+        let mut bytes = vec![0; 64 << 10];
+        backend.reader("segment-1").unwrap().read_at(0, &mut bytes).unwrap();
+        assert!(bytes.iter().all(|byte| *byte == 3));
+    }
+    // Something has to be given up by who wants to write; until then there is no room for a trial.
+    let error = Directory::open(path, BackendChoice::IoUring, DirectoryAccess::ReadWrite).unwrap_err();
+    assert!(error.to_string().contains("no space left for a trial write"), "{error}");
+    let (mut backend, probe) = Directory::open(path, BackendChoice::Auto, DirectoryAccess::ReadWrite).unwrap();
+    assert_eq!(probe.kind, BackendKind::Pwrite);
+    assert!(probe.why_not.unwrap().contains("no space left"));
+    backend.remove("segment-0").unwrap();
+    drop(backend);
+    let (_, probe) = Directory::open(path, BackendChoice::Auto, DirectoryAccess::ReadWrite).unwrap();
+    assert_eq!(probe.kind, BackendKind::IoUring);
+}

@@ -1,0 +1,78 @@
+//! The power is cut at every operation of random histories, and what is left is compared with a model.
+#![forbid(unsafe_code)]
+
+use counterfoil_log_io::Unsynced;
+use counterfoil_log_io::model::{Exploration, Explored, Mismatch, explore};
+
+/// Power cuts in all, and with each seed.
+const CRASHES: u64 = 100_000;
+const CRASHES_EACH: u64 = 2_000;
+
+/// SplitMix64.
+fn chance(mut seed: u64) -> impl FnMut() -> u64 {
+    move || {
+        seed = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut word = seed;
+        word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        word ^ (word >> 31)
+    }
+}
+
+fn run(seed: u64, crashes: u64, lie: Option<Unsynced>) -> Result<Explored, Mismatch> {
+    explore(&mut chance(seed), Exploration { crashes, lie })
+}
+
+#[test]
+fn nothing_that_was_durable_is_lost_and_nothing_is_invented() {
+    let base: u64 = std::env::var("COUNTERFOIL_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1);
+    let mut all = Explored::default();
+    for seed in (base..).take((CRASHES / CRASHES_EACH) as usize) {
+        let explored = match run(seed, CRASHES_EACH, None) {
+            Ok(explored) => explored,
+            Err(mismatch) => panic!("COUNTERFOIL_SEED={seed}: {mismatch}"),
+        };
+        all.crashes += explored.crashes;
+        all.crashes_in_recovery += explored.crashes_in_recovery;
+        all.blocks += explored.blocks;
+        all.blocks_below_floors += explored.blocks_below_floors;
+        all.tail_entries += explored.tail_entries;
+        all.faults += explored.faults;
+        all.refused += explored.refused;
+    }
+    eprintln!("{all:?}");
+    assert!(all.crashes >= CRASHES, "{all:?}");
+    let is_varied = all.crashes_in_recovery >= CRASHES / 20
+        && all.blocks >= 4 * CRASHES
+        && all.blocks_below_floors >= CRASHES / 50
+        && all.tail_entries >= CRASHES / 20
+        && all.faults >= CRASHES / 1000
+        && all.refused >= CRASHES / 1000;
+    assert!(is_varied, "{all:?}");
+}
+
+/// A disk that leaves one sync out of the barrier is found out.
+fn is_found_out(lie: Unsynced) {
+    let found = (1..=20).find_map(|seed| run(seed, 2_000, Some(lie)).err());
+    assert!(found.is_some(), "a disk that doesn't sync {lie:?} passes");
+}
+
+#[test]
+fn a_disk_that_does_not_sync_segments_is_found_out() {
+    is_found_out(Unsynced::Files("segment"));
+}
+
+#[test]
+fn a_disk_that_does_not_sync_checkpoint_files_is_found_out() {
+    is_found_out(Unsynced::Files("checkpoint"));
+}
+
+#[test]
+fn a_disk_that_does_not_sync_the_manifest_is_found_out() {
+    is_found_out(Unsynced::Files("manifest"));
+}
+
+#[test]
+fn a_disk_that_does_not_sync_the_directory_is_found_out() {
+    is_found_out(Unsynced::Directory);
+}

@@ -1,0 +1,161 @@
+//! Looking at stores, and repairing them.
+#![forbid(unsafe_code)]
+#![expect(clippy::unwrap_used, reason = "a failed step of a test's setting is a failed test")]
+
+mod small_store;
+
+use counterfoil_log_core::{Rank, Ssn};
+use counterfoil_log_io::{
+    Access, LOCAL, LocalImage, Repair, Report, SimulatedDisk, SlotState, Store, StoreError, Tail, repair, scan,
+};
+use small_store::{Bodies, RECORDS, build, entry, options, owned, read_all};
+
+const SEGMENT: &str = "segment-00000001";
+const CHECKPOINT: &str = "checkpoint-00000002";
+
+fn look(disk: &SimulatedDisk) -> Report {
+    scan(&mut disk.clone(), &mut |_, _| {}).unwrap()
+}
+
+fn files(disk: &SimulatedDisk) -> Vec<(String, Vec<u8>)> {
+    disk.names().into_iter().map(|name| (name.clone(), disk.bytes(&name).unwrap())).collect()
+}
+
+fn damage(disk: &SimulatedDisk, file: &str, at: usize) {
+    let mut bytes = disk.bytes(file).unwrap();
+    bytes[at] ^= 0x10;
+    disk.set_bytes(file, &bytes);
+}
+
+/// What a repair says that it would do is what it does, and saying it changes nothing.
+fn repaired(disk: &SimulatedDisk) -> Vec<Repair> {
+    let before = files(disk);
+    let said = repair(&mut disk.clone(), true).unwrap();
+    assert!(files(disk) == before, "a dry run changes files");
+    let done = repair(&mut disk.clone(), false).unwrap();
+    assert_eq!(said, done);
+    assert_eq!(repair(&mut disk.clone(), false).unwrap(), [], "there is something left to be repaired");
+    assert!(look(disk).is_whole());
+    done
+}
+
+#[test]
+fn a_whole_store_is_clean() {
+    let disk = SimulatedDisk::new(4096);
+    build(&disk, options(), &RECORDS);
+    let report = look(&disk);
+    assert!(report.is_whole());
+    assert_eq!(report.slots, [SlotState::Valid { sequence: 2 }; 2]);
+    assert_eq!(report.manifest.as_ref().map(|manifest| (manifest.rank, manifest.ranks)), Some((Rank(1), 3)));
+    assert_eq!(report.checkpoints[0].contents, Ok((1, 1, 1)));
+    let segment = &report.segments[0];
+    assert_eq!((segment.tail, segment.covered, segment.end), (Tail::Clean, 8192, 12_288));
+    let blocks: Vec<_> = segment.blocks.iter().map(|of| (of.block.lane, of.block.last, of.is_referenced)).collect();
+    assert_eq!(blocks, [(Rank(2), Ssn(4), true), (LOCAL, Ssn(2), false)]);
+    assert_eq!(repaired(&disk), []);
+}
+
+#[test]
+fn a_write_that_was_cut_off_is_torn_and_its_repair_loses_nothing() {
+    let disk = SimulatedDisk::new(4096);
+    let right = build(&disk, options(), &RECORDS);
+    let mut bytes = disk.bytes(SEGMENT).unwrap();
+    bytes[12_288 + 700] = 1;
+    disk.set_bytes(SEGMENT, &bytes);
+    assert_eq!(look(&disk).segments[0].tail, Tail::Torn { at: 12_288 });
+    assert!(look(&disk).is_whole(), "a torn tail keeps nobody from opening the store");
+    assert_eq!(repaired(&disk), [Repair::Tail { file: SEGMENT.to_owned(), at: 12_288, len: 12_288 }]);
+    assert_eq!(look(&disk).segments[0].tail, Tail::Clean);
+    assert_eq!(read_all(&disk, options()).unwrap(), (right, owned(&RECORDS)));
+}
+
+#[test]
+fn whole_blocks_behind_a_torn_one_are_left_alone() {
+    let disk = SimulatedDisk::new(4096);
+    build(&disk, options(), &RECORDS);
+    // The block of the local log is damaged; another one stands behind it.
+    let (mut store, _) = Store::open(Box::new(disk.clone()), options(), Access::ReadWrite).unwrap();
+    store.append(Rank(0), &mut Bodies(RECORDS[..1].iter()), &mut Vec::new()).unwrap();
+    store.append(LOCAL, &mut LocalImage::source(&[entry(3)]), &mut Vec::new()).unwrap();
+    store.sync().unwrap();
+    let newest = "segment-00000003";
+    damage(&disk, newest, 4096 + 100);
+    let [Repair::Tail { file, at, len }] = &repaired(&disk)[..] else { panic!("it isn't one torn tail") };
+    assert_eq!((file.as_str(), *at, *len), (newest, 4096, 12_288));
+    let (_, image) = Store::open(Box::new(disk.clone()), options(), Access::ReadOnly).unwrap();
+    assert_eq!(image.unwrap().local, [entry(1), entry(2), entry(3)]);
+}
+
+#[test]
+fn a_block_that_is_damaged_inside_is_refused_and_its_repair_says_what_is_lost() {
+    let disk = SimulatedDisk::new(4096);
+    let right = build(&disk, options(), &RECORDS);
+    damage(&disk, SEGMENT, 4096 + 120);
+    assert_eq!(look(&disk).segments[0].tail, Tail::Damaged { at: 4096 });
+    let Err(StoreError::Damaged { file, offset, .. }) = read_all(&disk, options()) else { panic!("it can be opened") };
+    assert_eq!((file.as_str(), offset), (SEGMENT, 4096));
+    let repairs = repaired(&disk);
+    let [Repair::Block { block, .. }, Repair::Lane { lane: Rank(2), upto: Ssn(4), .. }] = &repairs[..] else {
+        panic!("{repairs:?}")
+    };
+    assert_eq!((block.first, block.last), (Ssn(1), Ssn(4)));
+    let (image, records) = read_all(&disk, options()).unwrap();
+    assert_eq!(records, []);
+    assert_eq!((image.lanes[0].covered, image.lanes[0].next), (Ssn(4), Ssn(5)));
+    assert_eq!((image.local, image.application), (right.local, right.application));
+    let (store, _) = Store::open(Box::new(disk.clone()), options(), Access::ReadWrite).unwrap();
+    assert_eq!(store.checkpoints(), [right.epoch]);
+}
+
+#[test]
+fn a_segment_that_is_gone_is_damage() {
+    let disk = SimulatedDisk::new(4096);
+    build(&disk, options(), &RECORDS);
+    disk.set_bytes(SEGMENT, &[]);
+    assert_eq!(look(&disk).segments[0].tail, Tail::Damaged { at: 0 });
+    assert!(matches!(read_all(&disk, options()), Err(StoreError::Damaged { .. })));
+    assert!(matches!(repaired(&disk)[..], [Repair::Block { .. }, Repair::Lane { .. }]));
+    read_all(&disk, options()).unwrap();
+}
+
+#[test]
+fn a_checkpoint_that_is_damaged_does_not_count_any_more() {
+    let disk = SimulatedDisk::new(4096);
+    build(&disk, options(), &RECORDS);
+    damage(&disk, CHECKPOINT, 4096);
+    assert!(look(&disk).checkpoints[0].contents.is_err());
+    assert!(matches!(read_all(&disk, options()), Err(StoreError::Damaged { .. })));
+    let repairs = repaired(&disk);
+    assert!(matches!(repairs[..], [Repair::Checkpoint { .. }, Repair::LocalLog]), "{repairs:?}");
+    let (mut store, image) = Store::open(Box::new(disk.clone()), options(), Access::ReadWrite).unwrap();
+    assert_eq!(image, None);
+    store.append(Rank(2), &mut Bodies(RECORDS.iter()), &mut Vec::new()).unwrap();
+    store.sync().unwrap();
+}
+
+#[test]
+fn a_slot_that_is_damaged_is_written_again() {
+    for slot in 0..2 {
+        let disk = SimulatedDisk::new(4096);
+        let right = build(&disk, options(), &RECORDS);
+        damage(&disk, "manifest", slot * 4096 + 30);
+        assert_eq!(look(&disk).slots[slot], SlotState::Damaged);
+        assert_eq!(read_all(&disk, options()).unwrap().0, right);
+        assert_eq!(repaired(&disk), [Repair::Slot { slot }]);
+        assert_eq!(read_all(&disk, options()).unwrap().0, right);
+    }
+}
+
+#[test]
+fn without_a_manifest_nothing_says_what_counts() {
+    let disk = SimulatedDisk::new(4096);
+    build(&disk, options(), &RECORDS);
+    damage(&disk, "manifest", 30);
+    damage(&disk, "manifest", 4096 + 30);
+    let report = look(&disk);
+    assert!(!report.is_whole());
+    assert_eq!(report.segments[0].blocks.len(), 2, "the blocks can still be looked at");
+    assert!(matches!(repair(&mut disk.clone(), false), Err(StoreError::Damaged { .. })));
+    let created = Store::create(Box::new(disk.clone()), options());
+    assert!(matches!(created, Err(StoreError::Exists { .. })), "{created:?}");
+}
