@@ -1,13 +1,16 @@
 //! One error for each operation of a log.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use counterfoil_log_core::{
-    AckError, AllocError, CursorError, ImportError, LocalLogError, OptionsError, PoolError, PrivateFileError, Rank,
+    AckError, AllocError, Claim, ImportError, LocalLogError, OptionsError, PoolError, PrivateFileError, Rank,
     RepeatError, TruncateError,
 };
 
-use crate::Backpressure;
+use counterfoil_log_io::{DirectoryError, StoreError};
+
+use crate::{Backpressure, CheckpointError, ReplayError};
 
 /// Any error of a log.
 #[derive(Debug, thiserror::Error)]
@@ -22,9 +25,12 @@ pub enum Error {
     /// An acknowledgement or a coverage was refused.
     #[error(transparent)]
     Ack(#[from] AckError),
-    /// A cursor can't be opened.
+    /// A cursor can't be opened, or what it reads can't be read.
     #[error(transparent)]
-    Replay(#[from] CursorError),
+    Replay(#[from] ReplayError),
+    /// A checkpoint can't be made.
+    #[error(transparent)]
+    Checkpoint(#[from] CheckpointError),
     /// A lane can't be truncated.
     #[error(transparent)]
     Truncate(#[from] TruncateError),
@@ -55,6 +61,32 @@ pub enum OpenError {
     /// An entry of the recovered local log is damaged. Memory that no entry used may have been given back by then.
     #[error(transparent)]
     Local(#[from] LocalLogError),
+    /// The directory of the store can't be used.
+    #[error(transparent)]
+    Directory(#[from] DirectoryError),
+    /// The store can't be used.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The options name no store.
+    #[error("there is no store: set Options::store")]
+    NoStore,
+    /// No thread for the store.
+    #[error("can't start the thread that writes the store: {0}")]
+    Thread(#[source] std::io::Error),
+    /// The checkpoint can't be taken up where its lanes left off.
+    #[error("the store's checkpoint can't be taken up: {0}")]
+    Resume(#[from] ImportError),
+    /// The checkpoint's table of blocks that were cut isn't one.
+    #[error("the store's checkpoint has a table `counterfoil/cuts` that this program doesn't write")]
+    StoreCuts,
+    /// A lane of the checkpoint goes to a rank that the job doesn't have.
+    #[error("the store's checkpoint has a lane to {peer}, but the job has {ranks} ranks")]
+    StoreLane {
+        /// The destination.
+        peer: Rank,
+        /// Ranks of the job.
+        ranks: u32,
+    },
     /// A lane of the dead process's log goes to a rank that the job doesn't have. The file is as it was.
     #[error("{} has a lane to {peer}, but the job has {ranks} ranks", path.display())]
     Lane {
@@ -74,6 +106,14 @@ pub enum AppendError {
     /// The memory budget is used up. What the caller is to do then says [`OnFull`](crate::OnFull).
     #[error("{0}")]
     Full(Box<Backpressure>),
+    /// The memory budget is used up because the disk is behind: the same claim succeeds once a write is done.
+    /// [`Log::claim`](crate::Log::claim) waits for that.
+    #[error("{0}")]
+    SpillBehind(Box<SpillBehind>),
+    /// The memory budget is used up and the disk takes nothing: it is full, its budget is used up, or it failed. What the
+    /// caller is to do then says [`OnFull`](crate::OnFull); it is tried again at each claim, except after a failure.
+    #[error("{0}")]
+    DiskRefused(Box<DiskRefused>),
     /// The system has no memory left, although the budget has.
     #[error("{0}")]
     NoMemory(AllocError),
@@ -99,6 +139,31 @@ pub enum AppendError {
         /// The destination.
         peer: Rank,
     },
+}
+
+// A claim's result must fit where the claim alone does: the compiler then keeps both in registers. With larger variants, or
+// several to drop in different ways, it goes through memory, and an append of 64 bytes takes half as long again.
+const _: () = assert!(size_of::<Result<Claim<'_>, AppendError>>() == size_of::<Claim<'_>>());
+
+/// Appends outrun the disk.
+#[derive(Debug, thiserror::Error)]
+#[error("appends outrun the disk, {in_flight} writes are under way: {full}")]
+pub struct SpillBehind {
+    /// Writes under way.
+    pub in_flight: usize,
+    /// Who holds the memory.
+    pub full: Backpressure,
+}
+
+/// Nothing can be spilled.
+#[derive(Debug, thiserror::Error)]
+#[error("{full}; and nothing can be spilled: {source}")]
+pub struct DiskRefused {
+    /// Who holds the memory.
+    pub full: Backpressure,
+    /// What the store said.
+    #[source]
+    pub source: Arc<StoreError>,
 }
 
 impl From<counterfoil_log_core::AppendError> for AppendError {

@@ -27,7 +27,7 @@
 //! // The peer died and was replaced: send it everything again, in order.
 //! let mut cursor = log.cursor(peer, Ssn::FIRST)?;
 //! let mut replayed = 0;
-//! while let Some(record) = cursor.read() {
+//! while let Some(record) = cursor.read()? {
 //!     assert_eq!(record.payload(), [(record.ssn().0 - 1) as u8; 1024]);
 //!     replayed += 1;
 //! }
@@ -76,22 +76,34 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+mod budget;
+mod checkpoint;
+mod cursor;
+mod disk_index;
 mod error;
 mod log;
+#[doc(hidden)]
+pub mod model;
+mod open;
 mod options;
+mod spill;
 mod stats;
 
+pub use checkpoint::{CheckpointError, Contents, PendingCheckpoint, Restored};
 pub use counterfoil_ack_piggyback as ack;
 pub use counterfoil_gc as gc;
 pub use counterfoil_log_core::{
-    AckError, Backpressure, Claim, Cursor, CursorError, Determinant, Disposition, Diverged, Entry, Envelope, Epoch,
-    ImportError, Incarnation, LaneReader, LocalLog, LocalLogError, OptionsError, Phase, PoolError, Rank, Record,
-    RepeatError, Ssn, TruncateError,
+    AckError, Backpressure, Claim, CursorError, Determinant, Disposition, Diverged, Entry, Envelope, Epoch,
+    ImportError, Incarnation, LocalLog, LocalLogError, OptionsError, Phase, PoolError, Rank, Record, RepeatError, Ssn,
+    TruncateError,
 };
 pub use counterfoil_log_core::{
     PrivateFileError, check_private_dir, create_private_dir, create_private_file, open_private_file,
 };
-pub use error::{AppendError, Error, OpenError};
-pub use log::{Collected, Log, Recovered};
-pub use options::{Keep, OnFull, Options, Tier};
+pub use counterfoil_log_io as store;
+pub use cursor::{Cursor, Reader, ReplayError};
+pub use error::{AppendError, DiskRefused, Error, OpenError, SpillBehind};
+pub use log::{Collected, Log};
+pub use open::Recovered;
+pub use options::{Keep, OnFull, Options, StoreOptions, Tier};
 pub use stats::Stats;

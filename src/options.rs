@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use counterfoil_log_core::{BLOCK_BYTES_MIN, MEMORY_BYTES_MAX, OptionsError, PoolOptions, Rank};
+use counterfoil_log_io::{BackendChoice, BackendOptions};
 
 /// Where the sender log's bytes live.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -12,6 +13,72 @@ pub enum Tier {
     Volatile,
     /// A private shared-memory file: what was committed outlives a `kill -9`.
     ProcessCrashSafe,
+    /// Anonymous memory for what is new, and a [store](StoreOptions) on node-local disk for what is retained: memory is a
+    /// window on a log that may be many times larger, and what a checkpoint covers outlives a power cut.
+    NodeLocal,
+}
+
+/// The store of a log: a private directory for each rank, on a disk of this node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoreOptions {
+    /// Where the ranks' directories are: `rank-0`, `rank-1` and so on, each of mode 0700.
+    pub dir: PathBuf,
+    /// Bytes on disk of one rank: segments, checkpoints and the rest. Default 4 GiB. Each segment takes a file descriptor.
+    pub disk_bytes_max: u64,
+    /// Bytes of a segment file; default 16 MiB.
+    pub segment_bytes: u64,
+    /// Bytes of a block, the unit of writing and of checksums; default 256 KiB. A longer record is a block of its own.
+    pub block_bytes: usize,
+    /// Compress blocks with lz4 where that saves at least an eighth. Default: no.
+    pub compress: bool,
+    /// Checkpoints that are kept, the newest ones; default 1. A protocol that may have to go back further keeps more.
+    pub checkpoints_kept: usize,
+    /// How the disk is reached.
+    pub backend: BackendChoice,
+    /// Where the numbers that tell stores and segments apart come from; `None` is chance. For tests that repeat themselves.
+    #[doc(hidden)]
+    pub seed: Option<u64>,
+}
+
+impl StoreOptions {
+    /// The defaults, in `dir`.
+    pub fn new(dir: impl Into<PathBuf>) -> StoreOptions {
+        let store = counterfoil_log_io::StoreOptions::new(Rank(0), 1);
+        StoreOptions {
+            dir: dir.into(),
+            disk_bytes_max: store.disk_bytes_max,
+            segment_bytes: store.segment_bytes,
+            block_bytes: store.block_bytes,
+            compress: store.compress,
+            checkpoints_kept: store.checkpoints_kept,
+            backend: BackendChoice::Auto,
+            seed: None,
+        }
+    }
+
+    /// The directory of a rank.
+    pub fn rank_dir(&self, rank: Rank) -> PathBuf {
+        self.dir.join(format!("rank-{}", rank.0))
+    }
+
+    /// A block is one write.
+    pub(crate) fn for_backend(&self) -> BackendOptions {
+        let mut options = BackendOptions::from(self.backend);
+        options.buffer_bytes = self.block_bytes;
+        options
+    }
+
+    pub(crate) fn for_rank(&self, options: &Options) -> counterfoil_log_io::StoreOptions {
+        counterfoil_log_io::StoreOptions {
+            disk_bytes_max: self.disk_bytes_max,
+            segment_bytes: self.segment_bytes,
+            block_bytes: self.block_bytes,
+            compress: self.compress,
+            checkpoints_kept: self.checkpoints_kept,
+            seed: self.seed,
+            ..counterfoil_log_io::StoreOptions::new(options.rank, options.ranks)
+        }
+    }
 }
 
 /// How long an acknowledged message is kept.
@@ -61,6 +128,8 @@ pub struct Options {
     /// A directory of mode 0700 for shared-memory files. Needed for [`Tier::ProcessCrashSafe`]; if set, the local log is
     /// process-crash-safe in either tier, and survives a kill.
     pub dir: Option<PathBuf>,
+    /// Where checkpoints go and, in [`Tier::NodeLocal`], what is spilled. Default: no store.
+    pub store: Option<StoreOptions>,
     /// Bytes of memory for records, all lanes together. From one chunk to 256 GiB; default 64 MiB.
     pub memory_bytes_max: usize,
     /// Bytes of an ordinary chunk: a power of two from 4 KiB to 1 GiB; default 64 KiB.
@@ -89,6 +158,7 @@ impl Options {
             ranks,
             tier: Tier::default(),
             dir: None,
+            store: None,
             memory_bytes_max: pool.memory_bytes_max,
             chunk_bytes: pool.chunk_bytes,
             prefault_bytes: pool.prefault_bytes,
@@ -105,7 +175,7 @@ impl Options {
     /// # Errors
     /// Names the first option that is out of its limits, and says what it must be.
     pub fn validate(&self) -> Result<(), OptionsError> {
-        let refuse = |option, value, rule| Err(OptionsError { option, value, rule });
+        let refuse = |option, value, rule: &'static str| Err(OptionsError { option, value, rule: rule.into() });
         if self.ranks == 0 {
             return refuse("ranks", 0, "a job has at least one rank");
         }
@@ -120,6 +190,16 @@ impl Options {
         }
         if self.tier == Tier::ProcessCrashSafe && self.dir.is_none() {
             return refuse("dir", 0, "the process-crash-safe tier needs a directory for its file");
+        }
+        if self.tier == Tier::NodeLocal && self.store.is_none() {
+            return refuse("store", 0, "the node-local tier needs a store");
+        }
+        if let Some(store) = &self.store {
+            store.for_rank(self).validate().map_err(|error| OptionsError {
+                option: "store",
+                value: store.disk_bytes_max as usize,
+                rule: error.to_string().into(),
+            })?;
         }
         self.pool().geometry()?;
         self.local_pool().geometry()?;

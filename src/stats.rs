@@ -1,6 +1,7 @@
 //! What a log did and holds.
 
 use counterfoil_gc::Holder;
+use counterfoil_log_io::DiskUsage;
 
 /// Counters of a log, since it was opened, and what it holds now.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -23,4 +24,11 @@ pub struct Stats {
     pub holders: Vec<Holder>,
     /// Whether logging was stopped at the budget: nothing is recoverable from then on.
     pub stopped_logging: bool,
+    /// Bytes of memory that were given back because their records are on disk.
+    pub spilled_bytes: u64,
+    /// What the store takes, where there is one.
+    pub disk: Option<DiskUsage>,
+    /// How the store reaches its disk, and why not in a faster way, in words: `io_uring, 8 registered buffers`, or
+    /// `pwrite (io_uring is not permitted ...)`.
+    pub backend: Option<String>,
 }

@@ -104,10 +104,10 @@ fn a_peer_that_never_acknowledges_takes_no_more_than_the_budget() {
     let last = log.next_ssn(silent).prev();
     let mut cursor = log.cursor(silent, Ssn::FIRST).unwrap();
     for ssn in 1..=last.0 {
-        assert_eq!(cursor.peek().map(|record| (record.ssn(), record.payload().len())), Some((Ssn(ssn), 200)));
+        assert_eq!(cursor.peek().unwrap().map(|record| (record.ssn(), record.payload().len())), Some((Ssn(ssn), 200)));
         cursor.advance();
     }
-    assert!(cursor.peek().is_none());
+    assert!(cursor.peek().unwrap().is_none());
     drop(cursor);
 
     acknowledge(&mut log, silent, last);

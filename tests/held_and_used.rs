@@ -147,12 +147,12 @@ impl History {
             let mut cursor = self.log.cursor(Rank(rank as u32), Ssn(from)).unwrap();
             for ssn in from..=known.last() {
                 let Message { size, mark } = known.sent[ssn as usize - 1];
-                let record = cursor.peek().unwrap_or_else(|| panic!("message {ssn} to rank {rank} is gone"));
+                let record = cursor.peek().unwrap().unwrap_or_else(|| panic!("message {ssn} to rank {rank} is gone"));
                 assert_eq!((record.ssn(), record.payload().len()), (Ssn(ssn), size), "to rank {rank}");
                 assert!(record.payload().iter().all(|&byte| byte == mark ^ (ssn - 1) as u8));
                 cursor.advance();
             }
-            assert!(cursor.peek().is_none(), "more than was sent to rank {rank}");
+            assert!(cursor.peek().unwrap().is_none(), "more than was sent to rank {rank}");
         }
     }
 

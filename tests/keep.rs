@@ -5,7 +5,7 @@
 use std::path::{Path, PathBuf};
 
 use counterfoil::ack::Ack;
-use counterfoil::{CursorError, Epoch, Keep, Log, Options, Phase, Rank, Ssn, Tier, create_private_dir};
+use counterfoil::{CursorError, Epoch, Keep, Log, Options, Phase, Rank, ReplayError, Ssn, Tier, create_private_dir};
 
 const PEER: Rank = Rank(1);
 const SENT: u64 = 2000;
@@ -41,9 +41,13 @@ fn each_tier(keep: Keep, test: impl Fn(Log)) {
 
 /// The SSNs that a replay from `from` sends, after a look at their bytes.
 fn replayed(log: &mut Log, from: u64) -> Result<Vec<u64>, CursorError> {
-    let mut cursor = log.cursor(PEER, Ssn(from))?;
+    let mut cursor = match log.cursor(PEER, Ssn(from)) {
+        Ok(cursor) => cursor,
+        Err(ReplayError::Cursor(error)) => return Err(error),
+        Err(other) => panic!("{other}"),
+    };
     let mut ssns = Vec::new();
-    while let Some(record) = cursor.peek() {
+    while let Some(record) = cursor.peek().unwrap() {
         let ssn = record.ssn().0;
         assert_eq!((record.prefix(), record.payload()), (&ssn.to_le_bytes()[..], &[ssn as u8; 100][..]));
         ssns.push(ssn);

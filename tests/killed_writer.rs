@@ -189,12 +189,12 @@ impl Said {
             assert!(last >= committed && last.0 <= committed.0 + BATCH_MAX, "{whence}");
             let mut cursor = log.cursor(peer, covered.next()).unwrap_or_else(|error| panic!("{whence}: {error}"));
             for ssn in (covered.0 + 1..=last.0).map(Ssn) {
-                let record = cursor.peek().unwrap_or_else(|| panic!("{whence}: {ssn} is missing"));
+                let record = cursor.peek().unwrap().unwrap_or_else(|| panic!("{whence}: {ssn} is missing"));
                 assert_eq!(record.ssn(), ssn, "{whence}");
                 assert!(record.payload() == payload(peer, ssn), "{whence}: {ssn} has other bytes");
                 cursor.advance();
             }
-            assert!(cursor.peek().is_none(), "{whence}: a message was invented");
+            assert!(cursor.peek().unwrap().is_none(), "{whence}: a message was invented");
             self.committed.insert(peer, last);
         }
     }

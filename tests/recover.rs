@@ -75,7 +75,7 @@ fn append(log: &mut Log, peer: Rank, upto: u64) {
 fn replayed(log: &mut Log, peer: Rank, from: u64) -> Vec<u64> {
     let mut cursor = log.cursor(peer, Ssn(from)).unwrap();
     let mut ssns = Vec::new();
-    while let Some(record) = cursor.peek() {
+    while let Some(record) = cursor.peek().unwrap() {
         let ssn = record.ssn().0;
         assert_eq!(record.prefix(), ssn.to_le_bytes());
         assert_eq!(record.payload(), vec![ssn as u8; (ssn % 200) as usize]);

@@ -11,7 +11,8 @@ fn main() -> io::Result<()> {
     write("wire_header", &headers())?;
     write("ack_windows", &windows())?;
     write("collector", &collections())?;
-    write("shared_log", &files())
+    write("shared_log", &files())?;
+    write("power_cuts", &histories())
 }
 
 fn write(body: &str, inputs: &[(&str, Vec<u8>)]) -> io::Result<()> {
@@ -377,5 +378,24 @@ fn files() -> Vec<(&'static str, Vec<u8>)> {
         ("local-cut-short", vec![LENGTH | LOCAL, 0x10, 0x00, 1]),
         ("header-of-the-other-file", vec![FILL, 0, 24, 0, FILL | LOCAL, 0, 24, 0]),
         ("two-in-one-body", vec![FLIP, 0x20, 0x90, 1, FLIP, 0x20, 0x91, 1]),
+    ]
+}
+
+/// Histories of a log: each byte is a choice. Which steps they make follows from the numbers that `counterfoil::model` makes
+/// of them, so these are long ones, of different kinds of bytes.
+fn histories() -> Vec<(&'static str, Vec<u8>)> {
+    let numbers = |seed: u64, len| {
+        let mut numbers = counterfoil::model::numbers(seed);
+        (0..len).map(|_| (numbers() >> 56) as u8).collect::<Vec<u8>>()
+    };
+    vec![
+        ("empty", Vec::new()),
+        ("first-choices-only", vec![1; 15]),
+        ("always-the-same", vec![7; 320]),
+        ("rising", (0..=255).collect()),
+        ("long-1", numbers(1, 400)),
+        ("long-2", numbers(2, 400)),
+        ("long-3", numbers(3, 400)),
+        ("ends-in-the-middle", numbers(4, 123)),
     ]
 }

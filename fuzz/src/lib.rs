@@ -16,12 +16,14 @@
 #![warn(missing_docs)]
 
 mod collector;
+mod power_cuts;
 mod recv_window;
 mod send_window;
 mod shared_log;
 mod wire_header;
 
 pub use collector::collector;
+pub use power_cuts::power_cuts;
 pub use shared_log::shared_log;
 pub use wire_header::wire_header;
 
@@ -29,8 +31,13 @@ pub use wire_header::wire_header;
 pub type Body = fn(&[u8]);
 
 /// Every body with its name, which is also the name of its corpus and of its cargo-fuzz target.
-pub const BODIES: [(&str, Body); 4] =
-    [("wire_header", wire_header), ("ack_windows", ack_windows), ("collector", collector), ("shared_log", shared_log)];
+pub const BODIES: [(&str, Body); 5] = [
+    ("wire_header", wire_header),
+    ("ack_windows", ack_windows),
+    ("collector", collector),
+    ("shared_log", shared_log),
+    ("power_cuts", power_cuts),
+];
 
 /// Both ends of a channel. An even first byte is about the receiving end, an odd one about the sending end.
 pub fn ack_windows(data: &[u8]) {

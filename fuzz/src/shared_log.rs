@@ -162,15 +162,10 @@ fn contents(log: &mut Log, entries: usize) -> Contents {
 }
 
 fn shown(log: &mut Log, peer: Rank) -> Vec<Shown> {
-    // From the first that is kept, which the refusal of an earlier one says.
-    let from = match log.cursor(peer, Ssn::FIRST) {
-        Ok(_) => Ssn::FIRST,
-        Err(counterfoil::CursorError::Gone { kept_from, .. }) => kept_from,
-        Err(other) => panic!("{other}"),
-    };
+    let from = log.kept_from(peer);
     let mut cursor = log.cursor(peer, from).expect("what is kept can be read");
     let mut shown = Vec::new();
-    while let Some(record) = cursor.peek() {
+    while let Some(record) = cursor.peek().expect("memory can be read") {
         shown.push((record.ssn().0, record.prefix().len(), record.wire().to_vec()));
         cursor.advance();
     }

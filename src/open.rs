@@ -1,0 +1,277 @@
+//! How a log begins: empty, or with what a dead process left in memory and on disk.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use counterfoil_log_core::{DeadLog, LaneWriter, Lanes, LocalLog, Owner, Pool, Rank, Ssn, check_private_dir};
+use counterfoil_log_io::{CheckpointImage, Directory, LaneImage, Probe, StorageBackend, Store};
+
+use crate::budget::Budget;
+use crate::checkpoint::{Contents, Restored};
+use crate::disk_index::{Cuts, DiskIndex};
+use crate::log::Log;
+use crate::spill::Spiller;
+use crate::{OpenError, Options, StoreOptions, Tier};
+
+/// What [`Log::recover`] found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Recovered {
+    /// The lanes that hold records in memory: destination, lowest SSN kept, last SSN sent.
+    pub lanes: Vec<(Rank, Ssn, Ssn)>,
+    /// Entries of the local log.
+    pub local_entries: usize,
+    /// The newest checkpoint.
+    pub checkpoint: Option<Restored>,
+}
+
+impl Log {
+    /// An empty log. A store is made now in the node-local tier, and with the first checkpoint in the others.
+    ///
+    /// # Errors
+    /// [`OpenError`]: an option out of its limits, no memory, a directory that isn't private, a file that exists, a store
+    /// that holds another log.
+    pub fn create(options: Options) -> Result<Log, OpenError> {
+        options.validate()?;
+        let spiller = if options.tier == Tier::NodeLocal { Some(make_store(&options)?) } else { None };
+        Log::create_with(options, spiller)
+    }
+
+    /// As [`create`](Self::create), with a store on this backend, which is written in the caller's thread: for simulations
+    /// and tests, where nothing may depend on who is faster.
+    ///
+    /// # Errors
+    /// As [`create`](Self::create).
+    pub fn create_on(options: Options, backend: Box<dyn StorageBackend>) -> Result<Log, OpenError> {
+        let store = options.store.clone().ok_or(OpenError::NoStore)?;
+        let spiller = begin_store(backend, &options, &store, None)?;
+        Log::create_with(options, Some(spiller))
+    }
+
+    pub(crate) fn create_with(options: Options, spiller: Option<Spiller>) -> Result<Log, OpenError> {
+        options.validate()?;
+        if let Some(dir) = &options.dir {
+            check_private_dir(dir)?;
+        }
+        let pool = create_pool(&options)?;
+        let local = match &options.dir {
+            Some(dir) => Pool::create(&local_path(dir, options.rank), owner(&options, LOCAL), options.local_pool())?,
+            None => Pool::volatile(options.local_pool())?,
+        };
+        Ok(Log::over(options, pool, LocalLog::new(local), spiller))
+    }
+
+    /// The log of a dead process of this rank: what it had committed, as far as its tier survives a process, and the newest
+    /// durable checkpoint, where there is a store.
+    ///
+    /// Lanes that are not in memory any more are as that checkpoint has them: their records are read from disk. Files that
+    /// the dead process had not yet made are made now.
+    ///
+    /// # Errors
+    /// [`OpenError`]: a living owner, other options, another version, another user's or a damaged file, a lane to a rank
+    /// that the job doesn't have. The files are as they were then. Only with [`OpenError::Local`], a damaged entry, the
+    /// local log's file may have given back memory that no entry used.
+    pub fn recover(options: Options) -> Result<(Log, Recovered), OpenError> {
+        options.validate()?;
+        let Some(store) = options.store.clone() else { return Log::recover_with(options, None, None) };
+        let dir = store.rank_dir(options.rank);
+        if options.tier != Tier::NodeLocal && dir.symlink_metadata().is_err() {
+            return Log::recover_with(options, None, None);
+        }
+        let (backend, probe) = Directory::create(&dir, store.for_backend())?;
+        let (spiller, image) = take_up_store(backend, &options, &store, Some(probe))?;
+        Log::recover_with(options, Some(spiller), image)
+    }
+
+    /// As [`recover`](Self::recover), with the store on this backend: see [`create_on`](Self::create_on).
+    ///
+    /// # Errors
+    /// As [`recover`](Self::recover).
+    pub fn recover_on(options: Options, backend: Box<dyn StorageBackend>) -> Result<(Log, Recovered), OpenError> {
+        options.validate()?;
+        let store = options.store.clone().ok_or(OpenError::NoStore)?;
+        let (spiller, image) = take_up_store(backend, &options, &store, None)?;
+        Log::recover_with(options, Some(spiller), image)
+    }
+
+    fn recover_with(
+        options: Options,
+        spiller: Option<Spiller>,
+        image: Option<CheckpointImage>,
+    ) -> Result<(Log, Recovered), OpenError> {
+        let dead = match &options.dir {
+            Some(dir) => Dead::examine(dir, &options)?,
+            None => Dead::default(),
+        };
+        let mut local = match (dead.local, &options.dir) {
+            (Some(dead), _) => {
+                let (pool, lanes) = dead.take()?;
+                LocalLog::recovered(pool, lanes)?
+            }
+            (None, Some(dir)) => {
+                let path = local_path(dir, options.rank);
+                LocalLog::new(Pool::create(&path, owner(&options, LOCAL), options.local_pool())?)
+            }
+            (None, None) => LocalLog::new(Pool::volatile(options.local_pool())?),
+        };
+        // A file in memory has all of them, unless a process died that was just putting them there.
+        let known = local.last();
+        for entry in image.iter().flat_map(|image| &image.local).filter(|entry| entry.ssn > known) {
+            local.restore(entry.ssn, entry.kind, entry.key, &entry.bytes)?;
+        }
+        let (pool, writers) = match dead.lanes {
+            Some(dead) => dead.take()?,
+            None => (create_pool(&options)?, Vec::new()),
+        };
+        let mut recovered = Recovered { lanes: Vec::new(), local_entries: local.len(), checkpoint: None };
+        let mut log = Log::over(options, pool, local, spiller);
+        for writer in writers {
+            let (peer, kept_from, last) = (writer.peer(), writer.kept_from(), writer.next_ssn().prev());
+            let (path, ranks) = (PathBuf::new(), log.options().ranks);
+            log.lanes.adopt(writer).map_err(|_| OpenError::Lane { path, peer, ranks })?;
+            log.budget.channels[peer.index()].before = last;
+            if last > Ssn::ZERO {
+                recovered.lanes.push((peer, kept_from, last));
+            }
+        }
+        if let Some(image) = image {
+            recovered.checkpoint = log.take_up(image)?;
+        }
+        Ok((log, recovered))
+    }
+
+    fn over(options: Options, pool: Arc<Pool>, local: LocalLog, spiller: Option<Spiller>) -> Log {
+        let local_synced = match spiller {
+            Some(_) => local.last(),
+            None => Ssn::ZERO,
+        };
+        Log { lanes: Lanes::new(pool, options.ranks), budget: Budget::new(options, spiller), local, local_synced }
+    }
+
+    /// Takes up a checkpoint: lanes that aren't in memory go on from it.
+    fn take_up(&mut self, mut image: CheckpointImage) -> Result<Option<Restored>, OpenError> {
+        let newest = image.local.last().map_or(Ssn::ZERO, |entry| entry.ssn);
+        // What the shared memory has beyond it is not on disk.
+        self.local_synced = newest;
+        if image.epoch.0 == 0 {
+            // Entries of the local log, and no checkpoint yet.
+            return Ok(None);
+        }
+        let cuts = image.tables.pop_if(|(name, _)| name == Cuts::TABLE).map_or_else(Vec::new, |(_, bytes)| bytes);
+        let cuts = Cuts::from_bytes(&cuts).ok_or(OpenError::StoreCuts)?;
+        let ranks = self.options().ranks;
+        let mut lanes = Vec::new();
+        for LaneImage { peer, next, acked, covered, runs, blocks } in image.lanes {
+            let no_such_rank = || OpenError::StoreLane { peer, ranks };
+            if peer.0 >= ranks {
+                return Err(no_such_rank());
+            }
+            // What is in memory is newer; the disk counts below it.
+            let in_memory = self.lanes.get(peer).filter(|lane| lane.next_ssn() > Ssn::FIRST).map(LaneWriter::kept_from);
+            let on_disk = in_memory.map_or(next, |kept_from| kept_from.min(next)).prev();
+            if let Some(spiller) = &mut self.budget.spiller {
+                let beyond = spiller.disk.index.restore(peer, &blocks, &cuts, on_disk, covered);
+                spiller.free(beyond);
+            }
+            if in_memory.is_none() {
+                let lane = self.lanes.open(peer).ok_or_else(no_such_rank)?;
+                // What is covered was acknowledged, although the checkpoint may be older than that.
+                lane.resume(next, acked.max(covered).min(next.prev()), &runs)?;
+                self.budget.channels[peer.index()].before = next.prev();
+            }
+            let channel = &mut self.budget.channels[peer.index()];
+            (channel.submitted, channel.persisted) = (on_disk, on_disk);
+            self.budget.raise_floor(&mut self.lanes, peer, covered);
+            // A lane that is in memory may have been sent more since: what counts here is how far the checkpoint had come.
+            lanes.push((peer, self.kept_from(peer), next.prev()));
+        }
+        let contents = Contents { application: image.application, tables: image.tables };
+        Ok(Some(Restored { epoch: image.epoch, lanes, contents }))
+    }
+}
+
+/// What a dead process left in shared memory.
+#[derive(Default)]
+struct Dead {
+    lanes: Option<DeadLog>,
+    local: Option<DeadLog>,
+}
+
+impl Dead {
+    /// Looks at both files. Nothing is changed or made before both were found sound.
+    fn examine(dir: &Path, options: &Options) -> Result<Dead, OpenError> {
+        check_private_dir(dir)?;
+        let examine = |path: &Path, label, pool| match path.symlink_metadata() {
+            Ok(_) => Pool::examine(path, owner(options, label), pool).map(Some),
+            Err(_) => Ok(None),
+        };
+        let path = lanes_path(dir, options.rank);
+        let lanes = match options.tier {
+            Tier::ProcessCrashSafe => examine(&path, LANES, options.pool())?,
+            Tier::Volatile | Tier::NodeLocal => None,
+        };
+        let ranks = options.ranks;
+        if let Some(peer) = lanes.iter().flat_map(DeadLog::peers).find(|peer| peer.0 >= ranks) {
+            return Err(OpenError::Lane { path, peer, ranks });
+        }
+        let local = examine(&local_path(dir, options.rank), LOCAL, options.local_pool())?;
+        Ok(Dead { lanes, local })
+    }
+}
+
+/// A new store where the options say.
+pub(crate) fn make_store(options: &Options) -> Result<Spiller, OpenError> {
+    let store = options.store.as_ref().ok_or(OpenError::NoStore)?;
+    let (backend, probe) = Directory::create(&store.rank_dir(options.rank), store.for_backend())?;
+    begin_store(backend, options, store, Some(probe))
+}
+
+fn begin_store(
+    backend: Box<dyn StorageBackend>,
+    options: &Options,
+    store: &StoreOptions,
+    probe: Option<Probe>,
+) -> Result<Spiller, OpenError> {
+    let store = Store::create(backend, store.for_rank(options))?;
+    start(store, options, probe)
+}
+
+/// Over a directory on a thread of its own; over a given backend, of which nothing was found out, on the caller's.
+fn start(store: Store, options: &Options, probe: Option<Probe>) -> Result<Spiller, OpenError> {
+    let backend = probe.as_ref().map_or_else(|| "given".to_owned(), Probe::to_string);
+    Spiller::new(store, DiskIndex::new(options.ranks), backend, probe.is_some()).map_err(OpenError::Thread)
+}
+
+/// The store of a dead process, or a new one where it had not begun one.
+fn take_up_store(
+    backend: Box<dyn StorageBackend>,
+    options: &Options,
+    store: &StoreOptions,
+    probe: Option<Probe>,
+) -> Result<(Spiller, Option<CheckpointImage>), OpenError> {
+    let (store, image) = Store::open_or_create(backend, store.for_rank(options))?;
+    Ok((start(store, options, probe)?, image))
+}
+
+const LANES: u64 = u64::from_le_bytes(*b"lanes\0\0\0");
+const LOCAL: u64 = u64::from_le_bytes(*b"local\0\0\0");
+
+fn owner(options: &Options, label: u64) -> Owner {
+    Owner { rank: options.rank, label }
+}
+
+pub(crate) fn lanes_path(dir: &Path, rank: Rank) -> PathBuf {
+    dir.join(format!("log.{}", rank.0))
+}
+
+pub(crate) fn local_path(dir: &Path, rank: Rank) -> PathBuf {
+    dir.join(format!("local.{}", rank.0))
+}
+
+fn create_pool(options: &Options) -> Result<Arc<Pool>, OpenError> {
+    Ok(match (options.tier, &options.dir) {
+        (Tier::ProcessCrashSafe, Some(dir)) => {
+            Pool::create(&lanes_path(dir, options.rank), owner(options, LANES), options.pool())?
+        }
+        _ => Pool::volatile(options.pool())?,
+    })
+}

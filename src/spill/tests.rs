@@ -1,0 +1,144 @@
+//! The thread that writes the store, when it or its store fails.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use counterfoil_ack_piggyback::Ack;
+use counterfoil_log_core::{Epoch, Phase, Rank, Ssn};
+use counterfoil_log_io::{BackendKind, Buffer, FileId, ReadAt, SimulatedDisk, StorageBackend, Store, StoreError};
+
+use super::{DiskIndex, Spiller};
+use crate::{AppendError, CheckpointError, Contents, Log, Options, StoreOptions, Tier};
+
+/// A disk whose writes panic when they are told to.
+#[derive(Debug)]
+struct Panicking(SimulatedDisk, Arc<AtomicBool>);
+
+impl StorageBackend for Panicking {
+    fn kind(&self) -> BackendKind {
+        self.0.kind()
+    }
+    fn buffer_bytes(&self) -> usize {
+        self.0.buffer_bytes()
+    }
+    fn list(&mut self) -> io::Result<Vec<String>> {
+        self.0.list()
+    }
+    fn create(&mut self, name: &str, bytes: u64) -> io::Result<FileId> {
+        self.0.create(name, bytes)
+    }
+    fn open(&mut self, name: &str) -> io::Result<FileId> {
+        self.0.open(name)
+    }
+    fn len(&mut self, file: FileId) -> io::Result<u64> {
+        self.0.len(file)
+    }
+    fn close(&mut self, file: FileId) {
+        self.0.close(file);
+    }
+    fn remove(&mut self, name: &str) -> io::Result<()> {
+        self.0.remove(name)
+    }
+    fn buffer(&mut self) -> io::Result<Buffer> {
+        self.0.buffer()
+    }
+    fn write(&mut self, file: FileId, at: u64, buffer: Buffer) -> io::Result<()> {
+        assert!(!self.1.load(Ordering::Relaxed), "a bug that this test makes up");
+        self.0.write(file, at, buffer)
+    }
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+    fn sync(&mut self, file: FileId) -> io::Result<()> {
+        self.0.sync(file)
+    }
+    fn sync_dir(&mut self) -> io::Result<()> {
+        self.0.sync_dir()
+    }
+    fn punch(&mut self, file: FileId, at: u64, len: u64) -> io::Result<()> {
+        self.0.punch(file, at, len)
+    }
+    fn truncate(&mut self, file: FileId, len: u64) -> io::Result<()> {
+        self.0.truncate(file, len)
+    }
+    fn available(&mut self) -> io::Result<u64> {
+        self.0.available()
+    }
+    fn reader(&mut self, name: &str) -> io::Result<Arc<dyn ReadAt>> {
+        self.0.reader(name)
+    }
+}
+
+/// A log over a thread whose next write panics when it is told to.
+fn log() -> (Log, Arc<AtomicBool>) {
+    let mut options = Options::new(Rank(0), 2);
+    options.tier = Tier::NodeLocal;
+    (options.memory_bytes_max, options.chunk_bytes, options.prefault_bytes) = (256 << 10, 4 << 10, 0);
+    options.store =
+        Some(StoreOptions { segment_bytes: 1 << 20, block_bytes: 16 << 10, ..StoreOptions::new(Path::new("")) });
+    let panics = Arc::new(AtomicBool::new(false));
+    let disk = Panicking(SimulatedDisk::new(16 << 10), panics.clone());
+    let store = Store::create(Box::new(disk), options.store.as_ref().unwrap().for_rank(&options)).unwrap();
+    let spiller = Spiller::new(store, DiskIndex::new(2), "a thread".to_owned(), true).unwrap();
+    (Log::create_with(options, Some(spiller)).unwrap(), panics)
+}
+
+fn append(log: &mut Log) -> Result<Ssn, AppendError> {
+    let ssn = log.claim(Rank(1), 0, 1000)?.commit();
+    log.acknowledge(Rank(1), Ack { ssn, epoch: Epoch::FIRST }, Phase(0)).unwrap();
+    Ok(ssn)
+}
+
+fn is_gone(result: Result<(), CheckpointError>) -> bool {
+    matches!(result, Err(CheckpointError::Store(error)) if matches!(*error, StoreError::Gone))
+}
+
+#[test]
+fn nobody_waits_for_a_thread_that_panicked() {
+    let (mut log, panics) = log();
+    for _ in 0..1000 {
+        append(&mut log).unwrap();
+    }
+    log.checkpoint(Epoch(2), Contents::default()).unwrap();
+    panics.store(true, Ordering::Relaxed);
+    append(&mut log).unwrap();
+    assert!(is_gone(log.checkpoint(Epoch(3), Contents::default())));
+    log.local().append(1, 1, b"an entry").unwrap();
+    assert!(is_gone(log.sync_local()));
+    assert!(is_gone(log.discard_checkpoints_beyond(Epoch(1))));
+    let refused = (0..1000).find_map(|_| append(&mut log).err()).unwrap();
+    let AppendError::DiskRefused(refused) = refused else { panic!("{refused}") };
+    assert!(matches!(*refused.source, StoreError::Gone), "{refused}");
+    // What was written is still read, and a lane can be cut.
+    let mut cursor = log.cursor(Rank(1), Ssn::FIRST).unwrap();
+    let next = log.next_ssn(Rank(1));
+    for ssn in 1..next.0 {
+        assert_eq!(cursor.read().unwrap().unwrap().ssn(), Ssn(ssn));
+    }
+    drop(cursor);
+    log.truncate(Rank(1), Ssn(500)).unwrap();
+    assert_eq!(log.next_ssn(Rank(1)), Ssn(501));
+}
+
+#[test]
+fn a_log_is_dropped_with_everything_under_way() {
+    for after in [0, 1, 100, 400] {
+        let (mut log, panics) = log();
+        for number in 0..800 {
+            if number == 400 + after {
+                panics.store(after == 100, Ordering::Relaxed);
+            }
+            if append(&mut log).is_err() {
+                break;
+            }
+        }
+        let pending = log.begin_checkpoint(Epoch(2), Contents::default());
+        let cursor = log.cursor(Rank(1), Ssn::FIRST).unwrap();
+        drop(log);
+        // Done or given up, but never for ever.
+        assert_eq!(pending.unwrap().wait().is_ok(), after != 100);
+        drop(cursor);
+    }
+}

@@ -1,0 +1,333 @@
+//! The node-local tier: memory is a window on a log that is larger, and a checkpoint outlives the loss of memory.
+#![forbid(unsafe_code)]
+#![expect(clippy::unwrap_used, reason = "a test, and its helpers, fail by panicking")]
+
+mod child;
+
+use std::path::Path;
+use std::process::Command;
+
+use counterfoil::ack::Ack;
+use counterfoil::store::BackendChoice;
+use counterfoil::{
+    AppendError, Claim, Contents, CursorError, Epoch, Log, OnFull, OpenError, Options, Phase, Rank, Recovered,
+    ReplayError, Ssn, StoreOptions, Tier, create_private_dir,
+};
+use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
+
+const RANKS: u32 = 4;
+const BUDGET: usize = 1 << 20;
+
+fn options(dir: &Path, backend: BackendChoice) -> Options {
+    let mut options = Options::new(Rank(0), RANKS);
+    options.tier = Tier::NodeLocal;
+    (options.memory_bytes_max, options.chunk_bytes, options.prefault_bytes) = (BUDGET, 16 << 10, 0);
+    let store = StoreOptions { segment_bytes: 1 << 20, block_bytes: 64 << 10, backend, ..StoreOptions::new(dir) };
+    options.store = Some(store);
+    options
+}
+
+/// A test with an empty directory on each backend.
+fn on_each_backend(test: impl Fn(Options)) {
+    for backend in [BackendChoice::Auto, BackendChoice::Pwrite] {
+        let parent = tempfile::tempdir().unwrap();
+        let dir = parent.path().join("store");
+        create_private_dir(&dir).unwrap();
+        test(options(&dir, backend));
+    }
+}
+
+fn payload(peer: Rank, ssn: Ssn) -> Vec<u8> {
+    let len = 100 + (ssn.0 * 37 + u64::from(peer.0)) % 1900;
+    (0..len).map(|index| (index * 7 + ssn.0 * 13 + u64::from(peer.0)) as u8).collect()
+}
+
+fn append(log: &mut Log, peer: Rank) -> Ssn {
+    let bytes = payload(peer, log.next_ssn(peer));
+    let mut claim = log.claim(peer, 8, bytes.len()).unwrap();
+    claim.prefix_mut().copy_from_slice(&(bytes.len() as u64).to_le_bytes());
+    claim.payload_mut().copy_from_slice(&bytes);
+    claim.commit()
+}
+
+fn acknowledge(log: &mut Log, peer: Rank, ssn: Ssn) {
+    log.acknowledge(peer, Ack { ssn, epoch: Epoch::FIRST }, Phase(0)).unwrap();
+}
+
+/// Appends `count` messages in turn to all peers, which acknowledge all but the last few.
+fn fill(log: &mut Log, count: u64) {
+    for number in 0..count {
+        let peer = Rank(1 + (number % 3) as u32);
+        let ssn = append(log, peer);
+        if ssn.0.is_multiple_of(16) {
+            acknowledge(log, peer, Ssn(ssn.0 - 5));
+        }
+        assert!(log.stats().used_bytes <= BUDGET);
+    }
+}
+
+/// Every message to `peer` from `from` on, with the right bytes; returns the last.
+fn check_replay(log: &mut Log, peer: Rank, from: Ssn) -> Ssn {
+    let mut cursor = log.cursor(peer, from).unwrap();
+    let mut next = from;
+    while let Some(record) = cursor.read().unwrap() {
+        assert_eq!(record.ssn(), next, "to {peer}");
+        let bytes = payload(peer, next);
+        assert_eq!(record.prefix(), (bytes.len() as u64).to_le_bytes());
+        assert!(record.payload() == bytes, "{next} to {peer} has other bytes");
+        next = next.next();
+    }
+    next.prev()
+}
+
+fn contents(text: &str) -> Contents {
+    Contents { application: text.as_bytes().to_vec(), tables: vec![("windows".to_owned(), text.as_bytes().to_vec())] }
+}
+
+fn recover(options: &Options) -> (Log, Recovered) {
+    Log::recover(options.clone()).unwrap()
+}
+
+#[test]
+fn what_does_not_fit_into_memory_is_spilled_and_replayed_as_one_sequence() {
+    on_each_backend(|options| {
+        let mut log = Log::create(options).unwrap();
+        fill(&mut log, 20_000);
+        let stats = log.stats();
+        assert!(stats.spilled_bytes > 15 << 20, "{stats:?}");
+        for peer in (1..RANKS).map(Rank) {
+            assert_eq!(log.kept_from(peer), Ssn::FIRST);
+            for from in [1, 2, 700, 3333, log.next_ssn(peer).0 - 1] {
+                assert_eq!(check_replay(&mut log, peer, Ssn(from)).next(), log.next_ssn(peer));
+            }
+        }
+    });
+}
+
+#[test]
+fn a_cursor_reads_on_while_what_it_reads_is_spilled_and_collected() {
+    on_each_backend(|options| {
+        let mut log = Log::create(options).unwrap();
+        fill(&mut log, 3000);
+        let peer = Rank(1);
+        let mut cursor = log.cursor(peer, Ssn::FIRST).unwrap();
+        for number in 0..3000_u64 {
+            fill(&mut log, 3);
+            let record = cursor.read().unwrap().unwrap();
+            let ssn = Ssn(number + 1);
+            assert_eq!((record.ssn(), record.payload()), (ssn, &payload(peer, ssn)[..]));
+            if number % 100 == 0 {
+                log.receiver_covered(peer, Epoch(2), Ssn(number + 50)).unwrap();
+                log.collect();
+            }
+        }
+    });
+}
+
+#[test]
+fn what_a_checkpoint_of_the_receiver_covers_is_gone_from_disk_too() {
+    on_each_backend(|options| {
+        let mut log = Log::create(options).unwrap();
+        fill(&mut log, 10_000);
+        let before = log.stats().disk.unwrap();
+        for peer in (1..RANKS).map(Rank) {
+            let upto = Ssn(log.acked(peer).0 - 100);
+            log.receiver_covered(peer, Epoch(2), upto).unwrap();
+            log.collect();
+            let gone = log.cursor(peer, Ssn::FIRST).unwrap_err();
+            assert!(matches!(gone, ReplayError::Cursor(CursorError::Gone { .. })), "{gone}");
+            let from = log.kept_from(peer);
+            assert!(from <= upto.next());
+            check_replay(&mut log, peer, from);
+        }
+        log.checkpoint(Epoch(2), contents("after")).unwrap();
+        let after = log.stats().disk.unwrap();
+        assert!(after.disk_bytes < before.disk_bytes / 3, "{before:?} {after:?}");
+    });
+}
+
+#[test]
+fn a_checkpoint_outlives_the_loss_of_memory_again_and_again() {
+    on_each_backend(|options| {
+        let mut log = Log::create(options.clone()).unwrap();
+        for round in 2..6_u32 {
+            fill(&mut log, 3000);
+            log.local().append(1, u64::from(round), b"a choice").unwrap();
+            let text = format!("round {round}");
+            log.checkpoint(Epoch(round), contents(&text)).unwrap();
+            let state: Vec<_> = (1..RANKS).map(|rank| (log.next_ssn(Rank(rank)), log.acked(Rank(rank)))).collect();
+            fill(&mut log, 1000);
+            drop(log);
+            let (mut again, recovered) = recover(&options);
+            let restored = recovered.checkpoint.unwrap();
+            assert_eq!((restored.epoch, restored.contents), (Epoch(round), contents(&text)));
+            assert_eq!(recovered.local_entries, round as usize - 1);
+            for (peer, (next, acked)) in (1..RANKS).map(Rank).zip(state) {
+                assert_eq!((again.next_ssn(peer), again.acked(peer)), (next, acked));
+                assert_eq!(check_replay(&mut again, peer, Ssn::FIRST), next.prev());
+            }
+            log = again;
+        }
+    });
+}
+
+#[test]
+fn messages_go_on_while_a_checkpoint_is_written() {
+    on_each_backend(|options| {
+        let mut log = Log::create(options.clone()).unwrap();
+        fill(&mut log, 1000);
+        let next = log.next_ssn(Rank(1));
+        let pending = log.begin_checkpoint(Epoch(2), contents("meanwhile")).unwrap();
+        fill(&mut log, 5000);
+        assert_eq!(pending.wait().unwrap(), Epoch(2));
+        drop(log);
+        let (mut log, recovered) = recover(&options);
+        assert_eq!(recovered.checkpoint.unwrap().contents, contents("meanwhile"));
+        assert_eq!(log.next_ssn(Rank(1)), next);
+        assert_eq!(check_replay(&mut log, Rank(1), Ssn::FIRST), next.prev());
+    });
+}
+
+#[test]
+fn a_truncated_lane_goes_on_with_other_bytes_on_disk_too() {
+    on_each_backend(|options| {
+        let mut log = Log::create(options.clone()).unwrap();
+        fill(&mut log, 6000);
+        let peer = Rank(2);
+        for last in [1500, 700, 699, 3] {
+            log.truncate(peer, Ssn(last)).unwrap();
+            assert_eq!(log.next_ssn(peer), Ssn(last + 1));
+            for _ in 0..40 {
+                // Bytes that the first time did not have.
+                let mut claim = log.claim(peer, 0, 5).unwrap();
+                claim.payload_mut().fill(last as u8);
+                claim.commit();
+            }
+            log.checkpoint(Epoch(2000 - last as u32), Contents::default()).unwrap();
+        }
+        let check = |log: &mut Log| {
+            let mut cursor = log.cursor(peer, Ssn::FIRST).unwrap();
+            for ssn in 1..=3 {
+                assert_eq!(cursor.read().unwrap().unwrap().payload(), payload(peer, Ssn(ssn)));
+            }
+            for ssn in 4..44 {
+                let record = cursor.read().unwrap().unwrap();
+                assert_eq!((record.ssn(), record.payload()), (Ssn(ssn), &[3_u8; 5][..]));
+            }
+            assert!(cursor.read().unwrap().is_none());
+        };
+        check(&mut log);
+        drop(log);
+        check(&mut recover(&options).0);
+    });
+}
+
+#[test]
+fn entries_of_the_local_log_that_were_synced_survive_without_a_checkpoint() {
+    on_each_backend(|options| {
+        let mut log = Log::create(options.clone()).unwrap();
+        for key in 0..10 {
+            log.local().append(7, key, &key.to_le_bytes()).unwrap();
+        }
+        log.sync_local().unwrap();
+        log.local().append(7, 10, b"not synced").unwrap();
+        drop(log);
+        let (mut log, recovered) = recover(&options);
+        assert_eq!((recovered.local_entries, recovered.checkpoint), (10, None));
+        for key in 0..10 {
+            assert_eq!(log.local().consume(7, key).unwrap().bytes, key.to_le_bytes());
+        }
+        // And again, with a checkpoint in between.
+        log.checkpoint(Epoch(2), contents("x")).unwrap();
+        log.local().append(7, 11, b"more").unwrap();
+        log.sync_local().unwrap();
+        drop(log);
+        let (mut log, recovered) = recover(&options);
+        assert_eq!(recovered.local_entries, 11);
+        assert_eq!(log.local().get(7, 11).unwrap().bytes, b"more");
+    });
+}
+
+#[test]
+fn at_the_disk_budget_the_choice_decides() {
+    for (on_full, goes_on) in [(OnFull::Block, false), (OnFull::Fail, false), (OnFull::StopLogging, true)] {
+        on_each_backend(|mut options| {
+            options.on_full = on_full;
+            let store = options.store.as_mut().unwrap();
+            store.disk_bytes_max = 6 << 20;
+            let mut log = Log::create(options).unwrap();
+            let mut refused = None;
+            for number in 0..20_000 {
+                let peer = Rank(1 + number % 3);
+                match log.claim(peer, 0, 1000).map(Claim::commit) {
+                    Ok(ssn) => acknowledge(&mut log, peer, ssn),
+                    Err(error) => {
+                        refused = Some(error);
+                        break;
+                    }
+                }
+            }
+            assert_eq!(refused.is_none(), goes_on, "{refused:?}");
+            assert_eq!(log.stats().stopped_logging, goes_on);
+            let disk = log.stats().disk.unwrap();
+            assert!(disk.disk_bytes <= 6 << 20, "{disk:?}");
+            if let Some(error) = refused {
+                assert!(matches!(error, AppendError::DiskRefused(_)), "{error}");
+                // What the peers' checkpoints cover makes room, in memory and on disk.
+                for peer in (1..RANKS).map(Rank) {
+                    let acked = log.acked(peer);
+                    log.receiver_covered(peer, Epoch(2), acked).unwrap();
+                }
+                log.collect();
+                for number in 0..3000 {
+                    let peer = Rank(1 + number % 3);
+                    let ssn = log.claim(peer, 0, 1000).unwrap().commit();
+                    acknowledge(&mut log, peer, ssn);
+                }
+            }
+        });
+    }
+}
+
+#[test]
+fn two_logs_do_not_share_a_store() {
+    on_each_backend(|options| {
+        let log = Log::create(options.clone()).unwrap();
+        let second = Log::recover(options.clone()).unwrap_err();
+        assert!(matches!(second, OpenError::Directory(_)), "{second}");
+        drop(log);
+        let over = Log::create(options.clone()).unwrap_err();
+        assert!(matches!(over, OpenError::Store(_)), "{over}");
+        recover(&options);
+    });
+}
+
+#[test]
+fn where_io_uring_is_refused_everything_works_with_pwrite() {
+    child::run("under_a_filter", "EPERM");
+}
+
+#[test]
+#[ignore = "run by `where_io_uring_is_refused_everything_works_with_pwrite`"]
+fn under_a_filter() {
+    assert_eq!(child::told(), "EPERM");
+    // The three calls of io_uring have the same numbers on every architecture.
+    let rules = [425, 426, 427].map(|call| (call, Vec::new())).into();
+    let arch = std::env::consts::ARCH.try_into().unwrap();
+    let filter = SeccompFilter::new(rules, SeccompAction::Allow, SeccompAction::Errno(1), arch).unwrap();
+    seccompiler::apply_filter(&BpfProgram::try_from(filter).unwrap()).unwrap();
+
+    on_each_backend(|options| {
+        let backend = options.store.as_ref().unwrap().backend;
+        let says = Log::create(options).unwrap().stats().backend.unwrap();
+        let expected = match backend {
+            BackendChoice::Auto => "pwrite (io_uring is not permitted (EPERM): by a seccomp filter",
+            _ => "pwrite",
+        };
+        assert!(says.starts_with(expected), "{says}");
+    });
+    // The filter goes on to this program's other tests.
+    let all = Command::new(std::env::current_exe().unwrap()).args(["--skip", "where_io_uring"]).output().unwrap();
+    let said = String::from_utf8_lossy(&all.stdout);
+    assert!(all.status.success() && !said.contains(" 0 passed"), "{said}");
+}

@@ -1,0 +1,391 @@
+//! Faults of real disks and processes: a disk that is full, one that fails, kills in the middle of a write, and memory as the
+//! system counts it.
+#![forbid(unsafe_code)]
+#![expect(clippy::unwrap_used, reason = "a test, and its helpers, fail by panicking")]
+
+mod child;
+mod spilled;
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::Duration;
+
+use counterfoil::store::{Access, BackendChoice, Directory, DirectoryAccess, Fault, SimulatedDisk, Store, StoreError};
+use counterfoil::{
+    AppendError, CheckpointError, Contents, Epoch, Log, OnFull, Options, Rank, Recovered, Ssn, create_private_dir,
+};
+use spilled::{MIB, acknowledge, append, check_replay, options};
+
+/// Ranks of every job here: three peers.
+const RANKS: u32 = 4;
+
+fn peers() -> impl Iterator<Item = Rank> {
+    (1..RANKS).map(Rank)
+}
+
+/// Logs messages to the peers in turn, which acknowledge them, until `until`, or an error.
+fn log_until(log: &mut Log, mut until: impl FnMut(&Log) -> bool) -> Result<(), AppendError> {
+    for number in 0.. {
+        let peer = Rank(1 + number % 3);
+        let ssn = append(log, peer)?;
+        acknowledge(log, peer, ssn);
+        if until(log) {
+            break;
+        }
+    }
+    Ok(())
+}
+
+fn cover_everything(log: &mut Log, epoch: Epoch) {
+    for peer in peers() {
+        let acked = log.acked(peer);
+        log.receiver_covered(peer, epoch, acked).unwrap();
+    }
+    log.collect();
+}
+
+// A disk of 20 MB.
+
+/// A small disk of memory is put over `$0` in a name space of the child's own, so that it is gone with the child.
+const MOUNT: &str = "mount -t tmpfs -o size=20m,mode=0700 tmpfs \"$0\" && exec \"$@\"";
+
+#[test]
+fn a_log_on_a_full_disk_does_what_was_chosen_and_goes_on_when_there_is_room() {
+    let keep = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    // A user name space lets everybody mount, where the system permits it; without one, only root may.
+    let mut refusals = String::new();
+    for space in ["-Urm", "-m"] {
+        let command = || {
+            let mut command = Command::new("unshare");
+            command.args([space, "sh", "-c", MOUNT]).arg(keep.path());
+            command
+        };
+        let tried = command().arg("true").output().unwrap();
+        if tried.status.success() {
+            let mut command = command();
+            command.arg(std::env::current_exe().unwrap()).args(child::arguments("on_a_disk_of_20_mb"));
+            child::passed(&command.env(child::TOLD, keep.path()).output().unwrap(), space);
+            return;
+        }
+        refusals += &format!("`unshare {space}`: {}\n", String::from_utf8_lossy(&tried.stderr));
+    }
+    panic!("no small disk can be mounted here, neither with a user name space nor as root:\n{refusals}");
+}
+
+#[test]
+#[ignore = "run by `a_log_on_a_full_disk_does_what_was_chosen_and_goes_on_when_there_is_room`"]
+fn on_a_disk_of_20_mb() {
+    let disk = PathBuf::from(child::told());
+    for on_full in [OnFull::Block, OnFull::Fail, OnFull::StopLogging] {
+        for backend in [BackendChoice::Auto, BackendChoice::Pwrite] {
+            let mut options = options(&disk, RANKS);
+            options.on_full = on_full;
+            options.store.as_mut().unwrap().backend = backend;
+            fills_the_disk(&disk, &options);
+            std::fs::remove_dir_all(disk.join("rank-0")).unwrap();
+        }
+    }
+}
+
+fn fills_the_disk(disk: &Path, options: &Options) {
+    let somebody_elses = disk.join("big");
+    std::fs::write(&somebody_elses, vec![1; 8 << 20]).unwrap();
+    let mut log = Log::create(options.clone()).unwrap();
+    log_until(&mut log, |log| log.stats().spilled_bytes > 2 * MIB).unwrap();
+    log.checkpoint(Epoch(2), Contents { application: b"before it was full".to_vec(), tables: Vec::new() }).unwrap();
+    let next: Vec<Ssn> = peers().map(|peer| log.next_ssn(peer)).collect();
+
+    let goes_on = options.on_full == OnFull::StopLogging;
+    let result = log_until(&mut log, |log| log.stats().bytes_logged > 40 * MIB);
+    assert_eq!((result.is_ok(), log.stats().stopped_logging), (goes_on, goes_on), "{result:?}");
+    assert!(matches!(log.disk_error(), Some(StoreError::DiskFull { .. })), "{:?}", log.disk_error());
+    if let Err(error) = result {
+        assert!(matches!(error, AppendError::DiskRefused(_)), "{error}");
+        assert!(error.to_string().contains("the disk is full"), "{error}");
+        let refused = log.checkpoint(Epoch(3), Contents::default()).unwrap_err();
+        assert!(refused.to_string().contains("the disk is full"), "{refused}");
+        // Everything is still there, and goes on when somebody removes what took the room.
+        assert!(peers().all(|peer| check_replay(&mut log, peer) == (Ssn::FIRST, log.next_ssn(peer))));
+        std::fs::remove_file(&somebody_elses).unwrap();
+        let before = log.stats().bytes_logged;
+        log_until(&mut log, |log| log.stats().bytes_logged > before + 5 * MIB).unwrap();
+        std::fs::write(&somebody_elses, []).unwrap();
+        log_until(&mut log, |_| false).unwrap_err();
+        assert!(peers().all(|peer| check_replay(&mut log, peer) == (Ssn::FIRST, log.next_ssn(peer))));
+    }
+    opens_while_it_is_full(log, disk, options, &next);
+}
+
+fn opens_while_it_is_full(log: Log, disk: &Path, options: &Options, next: &[Ssn]) {
+    drop(log);
+    // Not a byte is left.
+    let rest = disk.join("rest");
+    let mut file = std::fs::File::create(&rest).unwrap();
+    while file.write_all(&[7; 4096]).is_ok() {}
+    let rank_dir = options.store.as_ref().unwrap().rank_dir(Rank(0));
+    let (backend, _) = Directory::open(&rank_dir, BackendChoice::Auto, DirectoryAccess::ReadOnly).unwrap();
+    let of = counterfoil::store::StoreOptions::new(Rank(0), RANKS);
+    let (store, image) = Store::open(backend, of, Access::ReadOnly).unwrap();
+    assert_eq!(image.unwrap().application, b"before it was full");
+    drop(store);
+
+    let (mut log, recovered) = Log::recover(options.clone()).unwrap();
+    assert_eq!(recovered.checkpoint.unwrap().contents.application, b"before it was full");
+    for (peer, next) in peers().zip(next) {
+        assert_eq!(check_replay(&mut log, peer), (Ssn::FIRST, *next));
+    }
+    // Covered messages make room on the disk by themselves: what the run logged after the checkpoint is gone with it.
+    cover_everything(&mut log, Epoch(3));
+    log.checkpoint(Epoch(3), Contents::default()).unwrap();
+    log_until(&mut log, |log| log.stats().spilled_bytes > MIB).unwrap();
+    drop(log);
+    std::fs::remove_file(rest).unwrap();
+    std::fs::remove_file(disk.join("big")).unwrap();
+}
+
+// A disk that fails.
+
+#[test]
+fn a_write_that_failed_ends_writing_and_nothing_else() {
+    let (mut harmless, mut failed_at_once) = (0, 0);
+    for operation in 0..60 {
+        let disk = SimulatedDisk::new(64 << 10);
+        let mut log = Log::create_on(options(Path::new(""), RANKS), Box::new(disk.clone())).unwrap();
+        disk.fail_at(disk.operations() + operation, Fault::Error);
+        let refused = match log_until(&mut log, |log| log.stats().bytes_logged > 20 * MIB) {
+            Err(refused) => refused,
+            // A file that couldn't be created then was created later.
+            Ok(()) => {
+                harmless += 1;
+                continue;
+            }
+        };
+        let AppendError::DiskRefused(refused) = refused else { panic!("{refused}") };
+        // What is committed is read from disk and memory alike.
+        failed_at_once += u32::from(log.stats().spilled_bytes == 0);
+        for peer in peers() {
+            assert_eq!(check_replay(&mut log, peer), (Ssn::FIRST, log.next_ssn(peer)));
+        }
+        assert_eq!(log.disk_error().unwrap().to_string(), refused.source.to_string());
+        let Some(StoreError::Failed { .. }) = log.disk_error() else { panic!("{refused}") };
+        let CheckpointError::Store(error) = log.checkpoint(Epoch(2), Contents::default()).unwrap_err() else {
+            panic!("another error")
+        };
+        assert!(matches!(*error, StoreError::Failed { .. }), "{error}");
+        log.local().append(1, 1, b"an entry").unwrap();
+        assert!(matches!(log.sync_local(), Err(CheckpointError::Store(_))));
+        // What is covered makes room in memory, for as long as it goes.
+        cover_everything(&mut log, Epoch(2));
+        append(&mut log, Rank(1)).unwrap();
+    }
+    assert!(
+        harmless < 20 && failed_at_once < 30,
+        "{harmless} faults did no harm, {failed_at_once} came before a spill"
+    );
+}
+
+// A process that is killed.
+
+/// Kills, one after the other, of processes that each go on with what the one before left.
+const KILLS: u64 = 120;
+
+#[test]
+fn what_a_checkpoint_covers_survives_kills_at_any_moment() {
+    // A kill takes nothing from the system's memory, so a file system in memory does, and is quicker.
+    let memory = Path::new("/dev/shm");
+    let parent = if memory.is_dir() { memory } else { Path::new(env!("CARGO_TARGET_TMPDIR")) };
+    let keep = tempfile::tempdir_in(parent).unwrap();
+    create_private_dir(&keep.path().join("store")).unwrap();
+    let mut promised = Promised::default();
+    let mut numbers = counterfoil::model::numbers(20_110_516);
+    let (mut checkpoints, mut spilled) = (0, 0);
+    for kill in 0..KILLS {
+        let dir = keep.path().join("store");
+        let (mut child, mut lines) = start("logs_until_it_is_killed", &dir);
+        let mut said = String::new();
+        while !said.ends_with("recovered\n") {
+            assert!(lines.read_line(&mut said).unwrap() > 0, "kill {kill}: {said}");
+        }
+        std::thread::sleep(Duration::from_micros(numbers() % 25_000));
+        child.0.kill().unwrap();
+        child.0.wait().unwrap();
+        lines.read_to_string(&mut said).unwrap();
+        // The last line may be torn.
+        for line in said.split_inclusive('\n').filter_map(|line| line.strip_suffix('\n')) {
+            promised.hear(line);
+        }
+        let (mut log, recovered) = Log::recover(kill_options(&dir)).unwrap();
+        promised.check(&mut log, &recovered, kill);
+        checkpoints = recovered.checkpoint.map_or(0, |checkpoint| checkpoint.epoch.0);
+        spilled = spilled.max(promised.spilled);
+    }
+    assert!(checkpoints > 100, "{checkpoints} checkpoints in {KILLS} processes");
+    assert!(spilled > MIB, "{spilled} bytes spilled");
+}
+
+fn kill_options(dir: &Path) -> Options {
+    let mut options = options(dir, RANKS);
+    (options.memory_bytes_max, options.chunk_bytes) = (256 << 10, 4 << 10);
+    let store = options.store.as_mut().unwrap();
+    (store.block_bytes, store.compress) = (16 << 10, true);
+    options
+}
+
+/// What the processes said.
+#[derive(Default)]
+struct Promised {
+    /// Epoch, SSNs that come next, entries of the local log: checkpoints that were begun since the newest durable one,
+    /// which is the first.
+    checkpoints: Vec<(u32, Vec<u64>, usize)>,
+    synced: usize,
+    spilled: u64,
+}
+
+impl Promised {
+    fn hear(&mut self, line: &str) {
+        let (what, numbers) = line.split_once(' ').unwrap_or((line, ""));
+        let numbers: Vec<u64> = numbers.split(' ').filter_map(|number| number.parse().ok()).collect();
+        match what {
+            "begin" => self.checkpoints.push((numbers[0] as u32, numbers[2..].to_vec(), numbers[1] as usize)),
+            "durable" => self.checkpoints.retain(|(epoch, ..)| u64::from(*epoch) >= numbers[0]),
+            "synced" => self.synced = numbers[0] as usize,
+            "spilled" => self.spilled = numbers[0],
+            _ => {}
+        }
+    }
+
+    fn check(&mut self, log: &mut Log, recovered: &Recovered, kill: u64) {
+        let epoch = recovered.checkpoint.as_ref().map(|checkpoint| checkpoint.epoch.0);
+        let Some(at) = self.checkpoints.iter().position(|(begun, ..)| Some(*begun) == epoch) else {
+            assert!(
+                epoch.is_none() && self.checkpoints.first().is_none_or(|(epoch, ..)| *epoch == 2),
+                "kill {kill}: {epoch:?}"
+            );
+            self.checkpoints.clear();
+            self.synced = recovered.local_entries;
+            return;
+        };
+        self.checkpoints = vec![self.checkpoints.swap_remove(at)];
+        let (epoch, next, entries) = &self.checkpoints[0];
+        for (peer, next) in peers().zip(next) {
+            assert_eq!(log.next_ssn(peer), Ssn(*next), "kill {kill}, epoch {epoch}, {peer}");
+            assert_eq!(check_replay(log, peer).1, Ssn(*next));
+            // The processes cover all but the last 300 that were acknowledged.
+            assert!(log.kept_from(peer).0 <= next.saturating_sub(300).max(1));
+        }
+        let found = recovered.local_entries;
+        assert!(found >= *entries && found >= self.synced, "kill {kill}: {found} entries, {} synced", self.synced);
+        for key in 0..found as u64 {
+            assert_eq!(log.local().get(7, key).unwrap().bytes, key.to_le_bytes());
+        }
+        self.synced = found;
+    }
+}
+
+#[test]
+#[ignore = "run by `what_a_checkpoint_covers_survives_kills_at_any_moment`"]
+fn logs_until_it_is_killed() {
+    let (mut log, recovered) = Log::recover(kill_options(Path::new(&child::told()))).unwrap();
+    let mut out = std::io::stdout();
+    writeln!(out, "recovered").unwrap();
+    let mut epoch = recovered.checkpoint.map_or(1, |checkpoint| checkpoint.epoch.0);
+    let mut entries = recovered.local_entries as u64;
+    // Killed long before; a parent that died leaves no endless child.
+    for round in 0..3000_u64 {
+        for number in 0..60 {
+            let peer = Rank(1 + number % 3);
+            let ssn = append(&mut log, peer).unwrap();
+            acknowledge(&mut log, peer, Ssn(ssn.0.saturating_sub(4)));
+        }
+        log.local().append(7, entries, &entries.to_le_bytes()).unwrap();
+        entries += 1;
+        if round % 3 == 0 {
+            log.sync_local().unwrap();
+            writeln!(out, "synced {entries}").unwrap();
+        }
+        if round % 8 == 7 {
+            epoch += 1;
+            let next: Vec<String> = peers().map(|peer| log.next_ssn(peer).0.to_string()).collect();
+            writeln!(out, "begin {epoch} {entries} {}", next.join(" ")).unwrap();
+            let pending = log.begin_checkpoint(Epoch(epoch), Contents::default()).unwrap();
+            for number in 0..100 {
+                append(&mut log, Rank(1 + number % 3)).unwrap();
+            }
+            pending.wait().unwrap();
+            writeln!(out, "durable {epoch}\nspilled {}", log.stats().spilled_bytes).unwrap();
+        }
+        for peer in peers().filter(|_| round % 5 == 0) {
+            let upto = Ssn(log.acked(peer).0.saturating_sub(1000));
+            log.receiver_covered(peer, Epoch(2), upto).unwrap();
+            log.collect();
+        }
+    }
+}
+
+/// A child that doesn't outlive the test.
+struct Ended(Child);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn start(test: &str, told: &Path) -> (Ended, BufReader<ChildStdout>) {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(child::arguments(test)).env(child::TOLD, told).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = Ended(command.spawn().unwrap());
+    let lines = BufReader::new(child.0.stdout.take().unwrap());
+    (child, lines)
+}
+
+// Memory.
+
+/// What a log of 8 MiB may take beside its budget: eight buffers of 256 KiB to write with and one to read with, a chunk of
+/// the local log, the index (a hundred bytes for each of 640 blocks), the threads' stacks, and what the allocator keeps.
+const BESIDE_BYTES: u64 = 10 << 20;
+const BUDGET: usize = 8 << 20;
+
+#[test]
+fn a_run_that_logs_twenty_times_its_budget_stays_in_it() {
+    let keep = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let (mut child, mut lines) = start("logs_twenty_times_its_budget", keep.path());
+    let pid = child.0.id();
+    let mut high_water_after = |what: &str| {
+        let said = lines.by_ref().lines().map(Result::unwrap).find(|line| line.contains(what));
+        assert!(said.is_some(), "the child ended before it was {what}");
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+        let kib: u64 = line.trim().strip_suffix(" kB").unwrap().parse().unwrap();
+        child.0.stdin.as_mut().unwrap().write_all(b"go on\n").unwrap();
+        kib << 10
+    };
+    let (before, after) = (high_water_after("started"), high_water_after("done"));
+    let taken = after - before;
+    assert!(taken > BUDGET as u64 / 2, "{taken} bytes: it can't have logged");
+    assert!(taken < BUDGET as u64 + BESIDE_BYTES, "{taken} bytes above {before}");
+    assert!(child.0.wait().unwrap().success());
+}
+
+#[test]
+#[ignore = "run by `a_run_that_logs_twenty_times_its_budget_stays_in_it`"]
+fn logs_twenty_times_its_budget() {
+    let say = |what: &str| {
+        writeln!(std::io::stdout(), "{what}").unwrap();
+        std::io::stdin().read_line(&mut String::new()).unwrap();
+    };
+    say("started");
+    let mut options = options(Path::new(&child::told()), RANKS);
+    (options.memory_bytes_max, options.chunk_bytes) = (BUDGET, 64 << 10);
+    options.store.as_mut().unwrap().segment_bytes = 16 << 20;
+    options.store.as_mut().unwrap().block_bytes = 256 << 10;
+    let mut log = Log::create(options).unwrap();
+    log_until(&mut log, |log| log.stats().bytes_logged > 20 * BUDGET as u64).unwrap();
+    log.checkpoint(Epoch(2), Contents::default()).unwrap();
+    for peer in peers() {
+        assert_eq!(check_replay(&mut log, peer), (Ssn::FIRST, log.next_ssn(peer)));
+    }
+    say("done");
+}

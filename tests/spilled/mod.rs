@@ -1,0 +1,56 @@
+//! Logs whose memory is small beside what they log, and messages that can be told apart.
+#![allow(dead_code, reason = "not every test program needs all of it")]
+
+use std::path::Path;
+
+use counterfoil::ack::Ack;
+use counterfoil::store::BackendChoice;
+use counterfoil::{Epoch, Log, Options, Phase, Rank, Ssn, StoreOptions, Tier};
+
+pub(crate) const KIB: usize = 1 << 10;
+pub(crate) const MIB: u64 = 1 << 20;
+
+/// 1 MiB of memory in chunks of 16 KiB, over segments of 1 MiB in `dir`.
+pub(crate) fn options(dir: &Path, ranks: u32) -> Options {
+    let mut options = Options::new(Rank(0), ranks);
+    options.tier = Tier::NodeLocal;
+    (options.memory_bytes_max, options.chunk_bytes, options.prefault_bytes) = (1024 * KIB, 16 * KIB, 0);
+    options.store = Some(StoreOptions {
+        segment_bytes: MIB,
+        block_bytes: 64 * KIB,
+        backend: BackendChoice::Auto,
+        ..StoreOptions::new(dir)
+    });
+    options
+}
+
+/// The bytes of a message, 500 to 1,500 of them.
+pub(crate) fn payload(peer: Rank, ssn: Ssn) -> Vec<u8> {
+    let len = 500 + (ssn.0 * 37 + u64::from(peer.0)) % 1000;
+    (0..len).map(|index| (index * 7 + ssn.0 * 13 + u64::from(peer.0)) as u8).collect()
+}
+
+/// Logs the next message to `peer`.
+pub(crate) fn append(log: &mut Log, peer: Rank) -> Result<Ssn, counterfoil::AppendError> {
+    let bytes = payload(peer, log.next_ssn(peer));
+    let mut claim = log.claim(peer, 0, bytes.len())?;
+    claim.payload_mut().copy_from_slice(&bytes);
+    Ok(claim.commit())
+}
+
+pub(crate) fn acknowledge(log: &mut Log, peer: Rank, ssn: Ssn) {
+    log.acknowledge(peer, Ack { ssn, epoch: Epoch::FIRST }, Phase(0)).expect("it was sent");
+}
+
+/// Reads every message to `peer` from where the lane begins; returns the first and the one behind the last.
+pub(crate) fn check_replay(log: &mut Log, peer: Rank) -> (Ssn, Ssn) {
+    let first = log.kept_from(peer);
+    let mut cursor = log.cursor(peer, first).expect("what is kept can be read");
+    let mut next = first;
+    while let Some(record) = cursor.read().expect("what is kept can be read") {
+        assert_eq!(record.ssn(), next, "to {peer}");
+        assert!(record.payload() == payload(peer, next), "{next} to {peer} has other bytes");
+        next = next.next();
+    }
+    (first, next)
+}
