@@ -27,7 +27,7 @@ pub(crate) fn run(arguments: &DemoArguments) -> Result<ExitCode, Failure> {
     let interrupts = Interrupts::install().map_err(Failure::failed)?;
 
     // The yardstick: the same job, and nobody is killed.
-    let undisturbed = JobOptions { kills: Vec::new(), ..job.clone() };
+    let undisturbed = JobOptions { kills: Vec::new(), power_cuts: Vec::new(), ..job.clone() };
     let mut view = View::new(arguments.json, "reference run, nobody is killed", &job, workload.as_ref());
     let reference = launch(&undisturbed, Some(&interrupts), &mut view).map_err(Failure::failed);
     view.finish();
@@ -52,7 +52,9 @@ fn job_options(arguments: &DemoArguments, workload: &dyn Workload, seed: u64) ->
     let mut job = JobOptions::new(vec![program.into(), "rank".into()], arguments.ranks);
     job.settings = arguments.settings();
     job.settings.trace = true;
+    arguments.check().map_err(Failure::usage)?;
     job.kills = arguments.kills();
+    job.power_cuts.clone_from(&arguments.power_cuts);
     job.seed = seed;
     job.program = postcard::to_stdvec(&Program {
         workload: workload.name().to_owned(),

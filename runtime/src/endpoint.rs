@@ -22,19 +22,17 @@ mod start;
 #[cfg(test)]
 mod tests;
 
-use std::path::PathBuf;
-
 use bytes::Bytes;
-use counterfoil::{Epoch, Log, Ssn};
+use counterfoil::{Epoch, Log};
 use counterfoil_protocols::frame::{EntryKind, Protocol};
 
 use crate::Error;
-use crate::checkpoint::{CheckpointWriter, Counters};
+use crate::checkpoint::{Counters, Snapshot};
 use crate::communicator::{
     APPLICATION_CONTEXT, COLLECTIVE_CONTEXT, CallError, Communicator, InternalTag, Request, Status,
 };
 use crate::matching::{Matching, Pattern};
-use crate::settings::RankSettings;
+use crate::settings::{LogTier, RankSettings};
 use crate::tally::Tally;
 use crate::trace::Trace;
 use crate::transport::{Report, Transport};
@@ -50,7 +48,6 @@ pub use start::EndpointOptions;
 pub struct Endpoint<T, P> {
     rank: u32,
     settings: RankSettings,
-    checkpoint_directory: PathBuf,
     log: Log,
     protocol: P,
     transport: T,
@@ -146,32 +143,26 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         }
     }
 
-    fn write_checkpoint(&mut self, epoch: Epoch, tables: &[u8], state: &[u8]) -> Result<(), Error> {
-        let (rank, ranks) = (self.rank, self.settings.ranks);
-        let mut writer = CheckpointWriter::create(&self.checkpoint_directory, rank, ranks, epoch)?;
-        writer.application(state)?;
-        writer.tables(tables)?;
-        let trace = self.trace.counters().clone();
-        let (collectives, iteration) = (self.collectives, self.iteration);
-        let logged = (self.tally.messages_logged, self.tally.bytes_logged);
-        writer.counters(&Counters { trace, collectives, iteration, logged })?;
-        for peer in 0..ranks {
-            let next = self.next_ssn(peer);
-            if next == Ssn::FIRST {
-                continue;
-            }
-            writer.lane(peer, next.0)?;
-            let mut kept = self.oldest_cursor(peer)?;
-            while let Some(record) = kept.peek().filter(|record| record.ssn() < next) {
-                writer.record(record.ssn().0, record.prefix(), record.payload())?;
-                kept.advance();
-            }
-        }
-        for message in self.matching.unexpected() {
-            writer.unexpected(message)?;
-        }
-        writer.commit()?;
-        Ok(())
+    fn write_checkpoint(&mut self, epoch: Epoch, tables: Vec<u8>, state: &[u8]) -> Result<(), Error> {
+        let snapshot = Snapshot {
+            application: Bytes::copy_from_slice(state),
+            protocol: tables.into(),
+            counters: Counters {
+                trace: self.trace.counters().clone(),
+                collectives: self.collectives,
+                iteration: self.iteration,
+                logged: (self.tally.messages_logged, self.tally.bytes_logged),
+            },
+            unexpected: self.matching.unexpected().into_iter().cloned().collect(),
+        };
+        Ok(self.log.checkpoint(epoch, snapshot.into_contents()?)?)
+    }
+
+    /// In the node-local tier a rank may lose its memory, and its peers theirs. A message that depends on an outcome must
+    /// not leave before the outcome is where a power cut can't reach it: else a peer's checkpoint could know of something
+    /// that a re-execution doesn't repeat.
+    fn settle_choices(&mut self) -> Result<(), Error> {
+        if self.settings.tier == LogTier::NodeLocal { Ok(self.log.sync_local()?) } else { Ok(()) }
     }
 }
 
@@ -254,7 +245,7 @@ impl<T: Transport, P: Protocol> Communicator for Endpoint<T, P> {
         let snapshot = self.protocol.handle_checkpoint()?;
         let epoch = snapshot.epoch;
         self.log.local().seal(epoch)?;
-        self.write_checkpoint(epoch, &snapshot.tables, state)?;
+        self.write_checkpoint(epoch, snapshot.tables, state)?;
         self.tally.checkpoints += 1;
         self.protocol.handle_checkpoint_durable(epoch)?;
         self.carry_out_effects()?;

@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
-use counterfoil::{AckError, AppendError, CursorError, Envelope, ImportError, LocalLogError, OpenError, RepeatError};
+use counterfoil::{
+    AckError, AppendError, CheckpointError, Envelope, LocalLogError, OpenError, RepeatError, ReplayError,
+};
 use counterfoil_protocols::frame::{ChoiceError, HelloError, ProtocolError, RestoreError};
 
-use crate::checkpoint::CheckpointError;
+use crate::checkpoint::TableError;
 use crate::communicator::CallError;
 use crate::damage::{Damage, Place};
 use crate::trace::TraceError;
@@ -88,15 +90,7 @@ pub enum Error {
         /// The replacement.
         peer: u32,
         /// Why.
-        source: CursorError,
-    },
-    /// A message cannot be put back into the log from a checkpoint.
-    #[error("cannot put a message to rank {to} back into the log: {source}")]
-    Import {
-        /// The destination.
-        to: u32,
-        /// Why.
-        source: ImportError,
+        source: ReplayError,
     },
     /// A peer acknowledged what the log doesn't have.
     #[error("rank {peer} acknowledged something that was not sent: {source}")]
@@ -156,6 +150,12 @@ pub enum Error {
     /// A checkpoint cannot be written or read.
     #[error(transparent)]
     Checkpoint(#[from] CheckpointError),
+    /// What the runtime keeps in a checkpoint cannot be read.
+    #[error(transparent)]
+    Table(#[from] TableError),
+    /// What the runtime keeps in a checkpoint cannot be written down.
+    #[error("cannot encode a checkpoint: {0}")]
+    Encode(#[from] postcard::Error),
     /// The trace cannot be written.
     #[error(transparent)]
     Trace(#[from] TraceError),

@@ -29,5 +29,5 @@ pub use job::{JobDirectory, JobError, JobPaths, SOCKET_PATH_BYTES_MAX, default_c
 pub use join::{JoinError, JoinOptions, LocalEndpoint, join};
 pub use kills::{Kill, KillPoint, ParseKillError};
 pub use launcher::{JobOptions, launch};
-pub use report::{DeathReport, JobReport, LaunchError, Observer, Progress, RecoveryTimes};
+pub use report::{DeathReport, JobReport, LaunchError, Observer, PowerCutReport, Progress, RecoveryTimes};
 pub use sockets::LocalTransport;

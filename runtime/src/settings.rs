@@ -11,6 +11,9 @@ pub enum LogTier {
     /// In a private shared-memory file: a killed rank's log is taken over by its replacement.
     #[default]
     ProcessCrashSafe,
+    /// In the process's own memory, and on disk what doesn't fit there or is covered by a checkpoint: all ranks may lose
+    /// their memory at once and go on from their checkpoints.
+    NodeLocal,
 }
 
 /// How long sent messages are kept.
@@ -50,6 +53,10 @@ pub struct RankSettings {
     pub on_full: LogOnFull,
     /// Memory for the log of one rank, in bytes.
     pub log_bytes_max: usize,
+    /// Disk for the checkpoints of one rank and, in the node-local tier, for what it spills, in bytes.
+    pub disk_bytes_max: u64,
+    /// Bytes of a block on disk.
+    pub disk_block_bytes: usize,
     /// Memory for one rank's record of non-deterministic outcomes, in bytes.
     pub local_log_bytes_max: usize,
     /// Longest wait for room in the log.
@@ -75,6 +82,8 @@ impl RankSettings {
             keep: LogKeep::default(),
             on_full: LogOnFull::default(),
             log_bytes_max: 256 << 20,
+            disk_bytes_max: 4 << 30,
+            disk_block_bytes: 256 << 10,
             local_log_bytes_max: 16 << 20,
             full_wait_max: Duration::from_secs(10),
             unexpected_bytes_max: 64 << 20,

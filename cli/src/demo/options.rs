@@ -33,10 +33,15 @@ pub(crate) struct DemoArguments {
     /// Kill nobody
     #[arg(long, conflicts_with = "kills")]
     no_kills: bool,
+    /// Cut the power in this iteration of rank 0 (from 1): all ranks are killed at once, what they had in memory is discarded,
+    /// and all go on from what is on disk. Repeatable; with --tier node-local
+    #[arg(long = "power-cut", value_name = "ITERATION", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(super) power_cuts: Vec<u64>,
     /// Take a checkpoint at the end of every so many iterations [default: none]
     #[arg(long, value_name = "ITERATIONS", value_parser = clap::value_parser!(u64).range(1..))]
     pub(super) checkpoint_every: Option<u64>,
-    /// Where the log lives. A killed rank's log is lost with volatile, and taken over with process-crash-safe
+    /// Where the log lives. A killed rank's log is lost with volatile, taken over with process-crash-safe, and as its last
+    /// checkpoint has it with node-local, which spills to disk what doesn't fit into memory
     #[arg(long, value_enum, default_value_t = TierName::ProcessCrashSafe)]
     tier: TierName,
     /// How long messages are kept
@@ -48,13 +53,16 @@ pub(crate) struct DemoArguments {
     /// Memory for the log of each rank; KiB, MiB and GiB are understood
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes, default_value = "256MiB")]
     budget: usize,
+    /// Disk for the checkpoints of each rank and for what it spills; KiB, MiB and GiB are understood
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes, default_value = "4GiB")]
+    disk_budget: usize,
     /// Where exactly in an iteration the kills strike [default: from the clock; printed]
     #[arg(long)]
     pub(super) seed: Option<u64>,
     /// The directory for shared memory and sockets [default: /dev/shm]
     #[arg(long, value_name = "DIR")]
     pub(super) shm_dir: Option<PathBuf>,
-    /// The directory for checkpoints [default: where temporary files go]
+    /// The directory for checkpoints and spilled messages: on a disk of this node [default: where temporary files go]
     #[arg(long, value_name = "DIR")]
     pub(super) checkpoint_dir: Option<PathBuf>,
     /// Give up after this many seconds, for each of the two runs
@@ -71,6 +79,8 @@ enum TierName {
     Volatile,
     /// In private shared-memory files, which survive kill -9
     ProcessCrashSafe,
+    /// In memory and on disk; checkpoints survive a power cut
+    NodeLocal,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -100,7 +110,7 @@ impl DemoArguments {
 
     /// The kills that were asked for, or the one that everybody gets to see.
     pub(super) fn kills(&self) -> Vec<Kill> {
-        if self.no_kills || self.ranks == 0 {
+        if self.no_kills || self.ranks == 0 || (self.kills.is_empty() && !self.power_cuts.is_empty()) {
             Vec::new()
         } else if self.kills.is_empty() {
             vec![Kill { rank: 2.min(self.ranks - 1), at: KillPoint::Iteration(7) }]
@@ -114,6 +124,7 @@ impl DemoArguments {
             tier: match self.tier {
                 TierName::Volatile => LogTier::Volatile,
                 TierName::ProcessCrashSafe => LogTier::ProcessCrashSafe,
+                TierName::NodeLocal => LogTier::NodeLocal,
             },
             keep: match self.keep {
                 KeepName::Acked => LogKeep::Acked,
@@ -126,8 +137,17 @@ impl DemoArguments {
                 OnFullName::Fail => LogOnFull::Fail,
             },
             log_bytes_max: self.budget,
+            disk_bytes_max: self.disk_budget as u64,
             ..RankSettings::new(self.ranks)
         }
+    }
+
+    /// What is wrong with these arguments together, if anything is.
+    pub(super) fn check(&self) -> Result<(), String> {
+        if !self.power_cuts.is_empty() && !matches!(self.tier, TierName::NodeLocal) {
+            return Err("--power-cut: only --tier node-local survives one".to_owned());
+        }
+        Ok(())
     }
 
     pub(super) fn time_limit(&self) -> Duration {
@@ -151,7 +171,7 @@ pub(super) fn check_kills(kills: &[Kill]) -> Result<(), KillNeverHappens> {
         let before = waiting.len();
         waiting.retain(|kill| {
             let happens = match kill.at {
-                KillPoint::Iteration(_) => true,
+                KillPoint::Iteration(_) | KillPoint::PowerCut(_) => true,
                 KillPoint::RecoveryOf(other) => dying.contains(&other),
             };
             if happens {
@@ -165,7 +185,7 @@ pub(super) fn check_kills(kills: &[Kill]) -> Result<(), KillNeverHappens> {
     }
     let never = waiting.iter().find_map(|&kill| match kill.at {
         KillPoint::RecoveryOf(victim) => Some(KillNeverHappens { kill, victim }),
-        KillPoint::Iteration(_) => None,
+        KillPoint::Iteration(_) | KillPoint::PowerCut(_) => None,
     });
     never.map_or(Ok(()), Err)
 }

@@ -26,6 +26,8 @@ pub(super) struct DemoReport {
     /// Whether every rank sent and received the same, event by event; `null` where that depends on timing.
     same_events: Option<bool>,
     kills: Vec<KillReport>,
+    /// Power cuts: all ranks killed at once, memory discarded.
+    power_cuts: Vec<PowerCut>,
     /// Kills that were asked for and did not happen.
     kills_missed: Vec<String>,
     recovered: bool,
@@ -51,6 +53,13 @@ pub(super) struct DemoReport {
     recovery_ms: RecoveryMs,
     wall_ms: f64,
     reference_wall_ms: f64,
+}
+
+#[derive(Debug, Serialize)]
+struct PowerCut {
+    iteration: u64,
+    /// For each rank the epoch of the checkpoint that it went on from; `null` if it began anew.
+    restored: Vec<Option<u32>>,
 }
 
 #[derive(Debug, Serialize)]
@@ -133,6 +142,7 @@ impl DemoReport {
             tier: match job.settings.tier {
                 LogTier::Volatile => "volatile",
                 LogTier::ProcessCrashSafe => "process-crash-safe",
+                LogTier::NodeLocal => "node-local",
             },
             seed,
             verified: verified(&outcomes),
@@ -141,6 +151,11 @@ impl DemoReport {
             digest_equal: digest == job_digest(&expected),
             same_events,
             kills: run.deaths.iter().map(KillReport::from).collect(),
+            power_cuts: run
+                .power_cuts
+                .iter()
+                .map(|cut| PowerCut { iteration: cut.iteration, restored: cut.restored.clone() })
+                .collect(),
             kills_missed: run.missed.iter().map(Kill::to_string).collect(),
             recovered: recovered(&run.deaths),
             survivors_undisturbed: run.survivors_undisturbed,
@@ -236,6 +251,11 @@ impl DemoReport {
                 kill.pid,
                 phases.join(", ")
             )?;
+        }
+        for PowerCut { iteration, restored } in &self.power_cuts {
+            let from = |epoch: &Option<u32>| epoch.map_or("the start".to_owned(), |epoch| format!("epoch {epoch}"));
+            let from: Vec<String> = restored.iter().map(from).collect();
+            writeln!(text, "  power cut in iteration {iteration}: ranks went on from {}", from.join(", "))?;
         }
         let verified = self.verified.map_or("no answer is known", yes);
         writeln!(text, "  answer          {} (verified: {verified})", self.value)?;

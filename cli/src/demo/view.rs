@@ -85,6 +85,7 @@ impl Observer for View {
                 let by_whom = if planned { "killed" } else { "killed by somebody else" };
                 self.say(rank, format!("{by_whom} in iteration {iteration}"));
             }
+            Progress::PowerCut { iteration } => self.say(0, format!("power cut in iteration {iteration}")),
             Progress::Restored { rank, epoch } => {
                 self.say(rank, format!("restored from the checkpoint of epoch {epoch}"))
             }

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use counterfoil::{AppendError, Cursor, CursorError, Envelope, Log, Rank, Ssn};
+use counterfoil::{AppendError, Cursor, CursorError, Envelope, Log, Rank, ReplayError, Ssn};
 use counterfoil_ack_piggyback::WireHeader;
 use counterfoil_protocols::frame::{Incoming, Protocol, Transmission};
 
@@ -59,6 +59,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
             Some(_) => self.repeat(&envelope, payload)?,
             None => self.append(&envelope, payload)?,
         };
+        self.settle_choices()?;
         self.outlets[to as usize].sent = header.ssn();
         self.take_covered_ahead(to)?;
         self.carry_out_effects()?;
@@ -79,7 +80,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         let to = envelope.destination;
         let mut waiting_since = None;
         loop {
-            let source = match self.log.try_claim(to, WireHeader::LEN, payload.len()) {
+            let source = match self.log.claim(to, WireHeader::LEN, payload.len()) {
                 Ok(mut claim) => {
                     // The claim comes first: a number that was given out is never taken back.
                     let mut outgoing = self.protocol.handle_send(envelope)?;
@@ -99,7 +100,8 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
                 }
                 Err(source) => source,
             };
-            let may_wait = matches!(source, AppendError::Full(_)) && self.settings.on_full != LogOnFull::Fail;
+            let is_full = matches!(source, AppendError::Full(_) | AppendError::DiskRefused(_));
+            let may_wait = is_full && self.settings.on_full != LogOnFull::Fail;
             if !may_wait {
                 return Err(Error::Append { to: to.0, source });
             }
@@ -141,7 +143,8 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
             None => cursor_from(&mut self.log, to.0, ssn).map_err(|source| Error::Replay { peer: to.0, source })?,
         };
         let expected = Expected { from: self.rank, to: to.0, ssn };
-        let header = match cursor.peek().filter(|record| record.ssn() == ssn) {
+        let failed = |source| Error::Replay { peer: to.0, source };
+        let header = match cursor.peek().map_err(failed)?.filter(|record| record.ssn() == ssn) {
             Some(record) => Some(expected.check_record(Place::Log, record.prefix(), record.payload())?),
             None => None,
         };
@@ -179,7 +182,8 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         let outlet = &mut self.outlets[peer as usize];
         outlet.is_behind = false;
         let Some(cursor) = &mut outlet.cursor else { return Ok(()) };
-        while let Some(record) = cursor.peek().filter(|record| record.ssn() <= outlet.upto) {
+        let failed = |source| Error::Replay { peer, source };
+        while let Some(record) = cursor.peek().map_err(failed)?.filter(|record| record.ssn() <= outlet.upto) {
             let ssn = record.ssn();
             let (header, offset) = match outlet.begun {
                 Some(begun) => begun,
@@ -223,16 +227,6 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         self.transmit(peer)
     }
 
-    /// The number that the next message to `peer` gets.
-    pub(super) fn next_ssn(&self, peer: u32) -> Ssn {
-        self.outlets[peer as usize].sent.next()
-    }
-
-    /// A cursor on the oldest record to `peer` that is kept.
-    pub(super) fn oldest_cursor(&mut self, peer: u32) -> Result<Cursor, Error> {
-        cursor_from(&mut self.log, peer, Ssn::FIRST).map_err(|source| Error::Replay { peer, source })
-    }
-
     /// A coverage that came before what it covers was sent again.
     fn take_covered_ahead(&mut self, peer: u32) -> Result<(), Error> {
         let outlet = &mut self.outlets[peer as usize];
@@ -257,9 +251,9 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
 }
 
 /// A cursor on the records to `peer` from `from` on, as far as they are kept.
-pub(super) fn cursor_from(log: &mut Log, peer: u32, from: Ssn) -> Result<Cursor, CursorError> {
+pub(super) fn cursor_from(log: &mut Log, peer: u32, from: Ssn) -> Result<Cursor, ReplayError> {
     match log.cursor(Rank(peer), from) {
-        Err(CursorError::Gone { kept_from, .. }) => log.cursor(Rank(peer), kept_from),
+        Err(ReplayError::Cursor(CursorError::Gone { kept_from, .. })) => log.cursor(Rank(peer), kept_from),
         other => other,
     }
 }

@@ -10,7 +10,7 @@
 
 use std::path::{Path, PathBuf};
 
-use counterfoil::{Keep, Log, OnFull, Options, OptionsError, Rank, Ssn, Tier};
+use counterfoil::{Keep, Log, OnFull, Options, OptionsError, Rank, Restored, Ssn, StoreOptions, Tier};
 use counterfoil_protocols::frame::Protocol;
 
 use super::recovery::Recovery;
@@ -18,7 +18,7 @@ use super::requests::Requests;
 use super::sending::{Outlet, cursor_from};
 use super::{CHOICE, Endpoint};
 use crate::Error;
-use crate::checkpoint::{self, Image};
+use crate::checkpoint::Snapshot;
 use crate::damage::{Expected, Place};
 use crate::matching::Matching;
 use crate::settings::{LogKeep, LogOnFull, LogTier, RankSettings};
@@ -39,8 +39,8 @@ pub struct EndpointOptions {
     pub log_directory: PathBuf,
     /// The directory of the traces.
     pub trace_directory: PathBuf,
-    /// The directory of the checkpoints.
-    pub checkpoint_directory: PathBuf,
+    /// A private directory on disk for the ranks' stores: checkpoints, and what is spilled.
+    pub store_directory: PathBuf,
     /// Iterations that this process may not leave alive.
     pub fatal_iterations: Vec<u64>,
     /// Don't finish recovering before the launcher says so.
@@ -56,13 +56,17 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
     pub fn start(options: EndpointOptions, protocol: P, transport: T) -> Result<Endpoint<T, P>, Error> {
         let EndpointOptions { rank, incarnation, settings, .. } = options;
         let ranks = settings.ranks;
-        let log_options = log_options(rank, &settings, &options.log_directory);
+        let log_options = log_options(rank, &settings, &options.log_directory, &options.store_directory);
         let (mut log, recovered) = match incarnation {
             0 => (Log::create(log_options)?, counterfoil::Recovered::default()),
             _ => Log::recover(log_options)?,
         };
         for (peer, kept_from, _) in &recovered.lanes {
-            check_lane(&mut log, rank, peer.0, *kept_from)?;
+            check_lane(&mut log, (rank, Place::Predecessor), peer.0, *kept_from)?;
+        }
+        let from_disk = recovered.checkpoint.iter().flat_map(|restored| &restored.lanes);
+        for (peer, kept_from, _) in from_disk.filter(|lane| recovered.lanes.iter().all(|other| other.0 != lane.0)) {
+            check_lane(&mut log, (rank, Place::Checkpoint), peer.0, *kept_from)?;
         }
         let trace = match settings.trace {
             true => Trace::create(&trace_path(&options.trace_directory, rank, incarnation), ranks)?,
@@ -70,7 +74,6 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         };
         let mut endpoint = Endpoint {
             rank,
-            checkpoint_directory: options.checkpoint_directory,
             log,
             protocol,
             transport,
@@ -96,8 +99,8 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
             endpoint.outlets[peer.index()].transmitted = last;
         }
         if incarnation > 0 {
-            if let Some(image) = checkpoint::read_newest(&endpoint.checkpoint_directory, rank, ranks)? {
-                endpoint.take_up(image)?;
+            if let Some(restored) = recovered.checkpoint {
+                endpoint.take_up(restored)?;
             }
             endpoint.recover_choices()?;
             let received = (0..ranks).map(|peer| endpoint.received_upto(peer)).collect::<Result<_, _>>()?;
@@ -121,41 +124,31 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         &mut self.transport
     }
 
-    fn take_up(&mut self, image: Image) -> Result<(), Error> {
-        self.protocol.restore(&image.tables)?;
-        for lane in &image.lanes {
-            let peer = Rank(lane.peer);
-            let last = Ssn(lane.next_ssn).prev();
+    fn take_up(&mut self, restored: Restored) -> Result<(), Error> {
+        let epoch = restored.epoch;
+        let lanes = restored.lanes.clone();
+        let snapshot = Snapshot::from_restored(restored)?;
+        self.protocol.restore(&snapshot.protocol)?;
+        for (peer, _, last) in lanes {
             let Some(outlet) = self.outlets.get_mut(peer.index()) else { continue };
             outlet.sent = last;
             outlet.transmitted = outlet.transmitted.max(last);
-            match self.settings.tier {
-                LogTier::ProcessCrashSafe => self.log.rewind(peer, last),
-                LogTier::Volatile => {
-                    let failed = |source| Error::Import { to: lane.peer, source };
-                    for record in &lane.records {
-                        let ssn = Ssn(record.ssn);
-                        let expected = Expected { from: self.rank, to: lane.peer, ssn };
-                        expected.check_record(Place::Checkpoint, &record.prefix, &record.payload)?;
-                        self.log.import(peer, ssn, &record.prefix, &record.payload).map_err(failed)?;
-                    }
-                    self.log.set_next_ssn(peer, last.next()).map_err(failed)?;
-                }
-            }
+            // Does nothing in a lane that is as the checkpoint has it.
+            self.log.rewind(peer, last);
         }
-        for message in image.unexpected {
+        for message in snapshot.unexpected {
             // Nothing is posted yet, so each is kept.
             let _ = self.matching.handle_message(message);
         }
         if self.settings.tier == LogTier::ProcessCrashSafe {
             // They are in the log that was taken over; what comes after them is found there, one by one.
-            (self.tally.messages_logged, self.tally.bytes_logged) = image.counters.logged;
+            (self.tally.messages_logged, self.tally.bytes_logged) = snapshot.counters.logged;
         }
-        self.trace.restore(image.counters.trace)?;
-        self.collectives = image.counters.collectives;
-        self.iteration = image.counters.iteration;
-        self.restored = Some(image.application);
-        self.transport.report(Report::Restored { epoch: image.epoch.0 })?;
+        self.trace.restore(snapshot.counters.trace)?;
+        self.collectives = snapshot.counters.collectives;
+        self.iteration = snapshot.counters.iteration;
+        self.restored = Some(snapshot.application);
+        self.transport.report(Report::Restored { epoch: epoch.0 })?;
         Ok(())
     }
 
@@ -168,12 +161,13 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
     }
 }
 
-/// Checks what a dead incarnation of `rank` had logged for `peer`, from `first` on.
-fn check_lane(log: &mut Log, rank: u32, peer: u32, first: Ssn) -> Result<(), Error> {
+/// Checks what a dead incarnation of `rank` had logged for `peer`, from `first` on, and left in `place`.
+fn check_lane(log: &mut Log, (rank, place): (u32, Place), peer: u32, first: Ssn) -> Result<(), Error> {
     let mut cursor = cursor_from(log, peer, first).map_err(|source| Error::Replay { peer, source })?;
-    while let Some(record) = cursor.read() {
+    let failed = |source| Error::Replay { peer, source };
+    while let Some(record) = cursor.read().map_err(failed)? {
         let expected = Expected { from: rank, to: peer, ssn: record.ssn() };
-        expected.check_record(Place::Predecessor, record.prefix(), record.payload())?;
+        expected.check_record(place, record.prefix(), record.payload())?;
     }
     Ok(())
 }
@@ -184,17 +178,23 @@ impl RankSettings {
     /// # Errors
     /// Names the first limit that makes no sense, and says what it must be.
     pub fn validate(&self) -> Result<(), OptionsError> {
-        log_options(0, self, Path::new("")).validate()
+        log_options(0, self, Path::new(""), Path::new("")).validate()
     }
 }
 
-fn log_options(rank: u32, settings: &RankSettings, directory: &Path) -> Options {
+fn log_options(rank: u32, settings: &RankSettings, directory: &Path, store: &Path) -> Options {
     let defaults = Options::new(Rank(rank), settings.ranks);
     Options {
         tier: match settings.tier {
             LogTier::Volatile => Tier::Volatile,
             LogTier::ProcessCrashSafe => Tier::ProcessCrashSafe,
+            LogTier::NodeLocal => Tier::NodeLocal,
         },
+        store: Some(StoreOptions {
+            disk_bytes_max: settings.disk_bytes_max,
+            block_bytes: settings.disk_block_bytes,
+            ..StoreOptions::new(store)
+        }),
         dir: Some(directory.to_owned()),
         memory_bytes_max: settings.log_bytes_max,
         local_bytes_max: settings.local_log_bytes_max,

@@ -4,8 +4,9 @@ use std::fs;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
+use counterfoil::OpenError;
+use counterfoil::store::StoreError;
 
-use crate::checkpoint::CheckpointError;
 use crate::communicator::{ANY_SOURCE, ANY_TAG, CallError, Communicator, Reduction};
 use crate::local::testing::{End, Mortal, ThreadJob};
 use crate::oracle::judge;
@@ -16,7 +17,7 @@ const RANKS: u32 = 3;
 const ROUNDS: u64 = 3;
 
 fn settings(tier: LogTier) -> RankSettings {
-    RankSettings { tier, log_bytes_max: 16 << 20, ..RankSettings::new(RANKS) }
+    RankSettings { tier, log_bytes_max: 16 << 20, disk_block_bytes: 16 << 10, ..RankSettings::new(RANKS) }
 }
 
 /// A little of everything: named and wildcard receives, tests, probes, messages to itself, large and empty ones,
@@ -102,7 +103,7 @@ fn run(settings: RankSettings, checkpoints: bool, deaths: &[(u32, u32, u64)]) ->
 #[test]
 fn a_program_runs_on_both_tiers_with_and_without_checkpoints_alike() {
     let (expected, _, _) = run(settings(LogTier::Volatile), false, &[]);
-    for tier in [LogTier::Volatile, LogTier::ProcessCrashSafe] {
+    for tier in [LogTier::Volatile, LogTier::ProcessCrashSafe, LogTier::NodeLocal] {
         for checkpoints in [false, true] {
             assert_eq!(run(settings(tier), checkpoints, &[]).0, expected, "{tier:?} {checkpoints}");
         }
@@ -141,6 +142,11 @@ fn a_rank_may_die_before_each_of_its_calls_process_crash_safe_with_checkpoints()
 }
 
 #[test]
+fn a_rank_may_die_before_each_of_its_calls_node_local_with_checkpoints() {
+    a_rank_may_die_before_each_of_its_calls(LogTier::NodeLocal, true);
+}
+
+#[test]
 fn all_may_die_and_die_again_at_any_of_their_calls() {
     let (expected, calls, _) = run(settings(LogTier::Volatile), false, &[]);
     // Low-discrepancy places, so that all combinations of early and late come.
@@ -149,7 +155,7 @@ fn all_may_die_and_die_again_at_any_of_their_calls() {
         place = place.wrapping_add(0x9E37_79B9_7F4A_7C15);
         (place >> 32) % below
     };
-    for tier in [LogTier::Volatile, LogTier::ProcessCrashSafe] {
+    for tier in [LogTier::Volatile, LogTier::ProcessCrashSafe, LogTier::NodeLocal] {
         for checkpoints in [false, true] {
             for _ in 0..20 {
                 let mut deaths = Vec::new();
@@ -316,14 +322,14 @@ fn a_damaged_checkpoint_is_refused() {
     let job = ThreadJob::new(RankSettings { ranks: 1, ..settings(LogTier::Volatile) });
     let result = job.run(|endpoint, _| {
         endpoint.checkpoint(b"state")?;
-        let file = fs::read_dir(job.job.checkpoints()).unwrap().map(|entry| entry.unwrap().path());
-        let file = file.filter(|path| path.to_string_lossy().contains("/r0.")).last().unwrap();
+        let files = fs::read_dir(job.job.checkpoints().join("rank-0")).unwrap().map(|entry| entry.unwrap().path());
+        let file = files.filter(|path| path.to_string_lossy().contains("/checkpoint-")).last().unwrap();
         let mut bytes = fs::read(&file).unwrap();
         bytes[40] ^= 1;
         fs::write(&file, bytes).unwrap();
         Ok(End::Killed)
     });
-    assert!(matches!(result, Err(Error::Checkpoint(CheckpointError::Damaged { .. }))));
+    assert!(matches!(result, Err(Error::Open(OpenError::Store(StoreError::Damaged { .. })))), "{result:?}");
 }
 
 /// The same for the shared-memory log, cut short.

@@ -162,6 +162,16 @@ impl JobDirectory {
         &self.checkpoints.path
     }
 
+    /// Discards what the ranks kept in shared memory: as a power cut does.
+    ///
+    /// # Errors
+    /// [`JobError`].
+    pub(super) fn discard_logs(&self) -> Result<(), JobError> {
+        let logs = self.paths.logs();
+        fs::remove_dir_all(&logs).map_err(JobError::io("remove", &logs))?;
+        Ok(create_private_dir(&logs)?)
+    }
+
     /// Removes everything, and says so if it cannot: what dropping does in silence.
     ///
     /// # Errors

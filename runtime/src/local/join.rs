@@ -118,7 +118,7 @@ fn begin(
         settings: welcome.settings,
         log_directory: paths.logs(),
         trace_directory: paths.traces(),
-        checkpoint_directory: welcome.checkpoints,
+        store_directory: welcome.checkpoints,
         fatal_iterations: welcome.fatal_iterations,
         hold_recovery: welcome.hold_recovery,
     };

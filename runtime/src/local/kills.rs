@@ -19,6 +19,8 @@ pub enum KillPoint {
     Iteration(u64),
     /// While this rank (which may be the victim itself) is being recovered from an earlier kill.
     RecoveryOf(u32),
+    /// Somewhere inside this iteration, counted from 1, and with all other ranks: a power cut.
+    PowerCut(u64),
 }
 
 impl fmt::Display for Kill {
@@ -26,6 +28,7 @@ impl fmt::Display for Kill {
         match self.at {
             KillPoint::Iteration(n) => write!(f, "{}@{n}", self.rank),
             KillPoint::RecoveryOf(other) => write!(f, "{}@recovery:{other}", self.rank),
+            KillPoint::PowerCut(n) => write!(f, "all@{n}"),
         }
     }
 }
@@ -83,8 +86,10 @@ pub(super) struct KillPlan {
 }
 
 impl KillPlan {
-    pub(super) fn new(kills: &[Kill], seed: u64) -> KillPlan {
-        KillPlan { pending: kills.to_vec(), random: SplitMix64(seed) }
+    pub(super) fn new(kills: &[Kill], power_cuts: &[u64], seed: u64) -> KillPlan {
+        // Rank 0 stands for all: its iteration is the one in which the power is cut.
+        let cuts = power_cuts.iter().map(|&n| Kill { rank: 0, at: KillPoint::PowerCut(n) });
+        KillPlan { pending: kills.iter().copied().chain(cuts).collect(), random: SplitMix64(seed) }
     }
 
     /// The kills that never happened.
@@ -95,13 +100,17 @@ impl KillPlan {
     /// The iterations in which this rank will be killed.
     pub(super) fn fatal_iterations(&self, rank: u32) -> Vec<u64> {
         let of_rank = self.pending.iter().filter(|kill| kill.rank == rank);
-        of_rank.filter_map(|kill| if let KillPoint::Iteration(n) = kill.at { Some(n) } else { None }).collect()
+        let iteration = |kill: &Kill| match kill.at {
+            KillPoint::Iteration(n) | KillPoint::PowerCut(n) => Some(n),
+            KillPoint::RecoveryOf(_) => None,
+        };
+        of_rank.filter_map(iteration).collect()
     }
 
-    /// Whether `rank` will be killed in iteration `n`.
+    /// The kill that strikes `rank` in iteration `n`.
     pub(super) fn strikes_in(&self, rank: u32, n: u64) -> Option<Kill> {
-        let kill = Kill { rank, at: KillPoint::Iteration(n) };
-        self.pending.contains(&kill).then_some(kill)
+        let in_it = [KillPoint::Iteration(n), KillPoint::PowerCut(n)].map(|at| Kill { rank, at });
+        self.pending.iter().copied().find(|kill| in_it.contains(kill))
     }
 
     /// The kills that wait for a recovery of `rank`.
@@ -162,7 +171,7 @@ mod tests {
     #[test]
     fn the_same_kill_twice_strikes_twice() {
         let kill: Kill = "2@7".parse().unwrap();
-        let mut plan = KillPlan::new(&[kill, kill], 1);
+        let mut plan = KillPlan::new(&[kill, kill], &[], 1);
         assert_eq!(plan.fatal_iterations(2), [7, 7]);
         plan.take(kill);
         assert_eq!(plan.strikes_in(2, 7), Some(kill));
@@ -173,7 +182,7 @@ mod tests {
     #[test]
     fn a_seed_gives_the_same_delays() {
         let draw = |seed| {
-            let mut plan = KillPlan::new(&[], seed);
+            let mut plan = KillPlan::new(&[], &[], seed);
             [plan.draw(1000), plan.draw(1000), plan.draw(0)]
         };
         assert_eq!(draw(5), draw(5));

@@ -18,7 +18,7 @@ use super::interrupts::Interrupts;
 use super::job::{JobDirectory, default_checkpoint_root, default_shm_root};
 use super::kills::{Kill, KillPlan, KillPoint};
 use super::process::Process;
-use super::report::{DeathReport, JobReport, LaunchError, Observer, Progress, RecoveryClock};
+use super::report::{DeathReport, JobReport, LaunchError, Observer, PowerCutReport, Progress, RecoveryClock};
 use super::sockets::timespec;
 use super::strikes::Strikes;
 use crate::settings::RankSettings;
@@ -43,6 +43,9 @@ pub struct JobOptions {
     pub checkpoint_root: PathBuf,
     /// Whom to kill, and when.
     pub kills: Vec<Kill>,
+    /// Power cuts: in each of these iterations of rank 0 all ranks are killed at once, what they had in memory is
+    /// discarded, and all are started again from what is on disk.
+    pub power_cuts: Vec<u64>,
     /// Where in an iteration the kills strike.
     pub seed: u64,
     /// How often a rank may die without having been asked to before the job is given up.
@@ -63,6 +66,7 @@ impl JobOptions {
             shm_root: default_shm_root(),
             checkpoint_root: default_checkpoint_root(),
             kills: Vec::new(),
+            power_cuts: Vec::new(),
             seed: 0,
             deaths_max: 8,
             start_wait_max: Duration::from_secs(30),
@@ -164,6 +168,9 @@ pub(super) struct Launcher<'a> {
     pub(super) began: Instant,
     /// Since when everybody is done.
     pub(super) finishing: Option<Instant>,
+    /// All ranks were killed at once, in this iteration, and not all are known to have ended.
+    pub(super) cut: Option<u64>,
+    pub(super) power_cuts: Vec<PowerCutReport>,
 }
 
 impl<'a> Launcher<'a> {
@@ -185,10 +192,12 @@ impl<'a> Launcher<'a> {
             visitors: Vec::new(),
             slots: (0..options.settings.ranks).map(|_| Slot::default()).collect(),
             deaths: Vec::new(),
-            strikes: Strikes::new(KillPlan::new(&options.kills, options.seed)),
+            strikes: Strikes::new(KillPlan::new(&options.kills, &options.power_cuts, options.seed)),
             past: Tally::default(),
             began: Instant::now(),
             finishing: None,
+            cut: None,
+            power_cuts: Vec::new(),
         })
     }
 
@@ -355,6 +364,11 @@ impl<'a> Launcher<'a> {
                 self.observer.handle_progress(Progress::Iteration { rank: number, n });
             }
             ToLauncher::Restored { epoch } => {
+                if let Some(cut) = self.power_cuts.last_mut()
+                    && cut.restored[rank].is_none()
+                {
+                    cut.restored[rank] = Some(epoch);
+                }
                 self.observer.handle_progress(Progress::Restored { rank: number, epoch });
             }
             ToLauncher::ReplayComplete => {

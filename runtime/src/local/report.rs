@@ -38,6 +38,11 @@ pub enum Progress {
         /// Whether the launcher killed it, as planned.
         planned: bool,
     },
+    /// All ranks were killed at once, as planned; what they had in memory is discarded.
+    PowerCut {
+        /// The iteration that rank 0 was in.
+        iteration: u64,
+    },
     /// A replacement went on from a checkpoint.
     Restored {
         /// The rank.
@@ -110,6 +115,15 @@ pub struct DeathReport {
     pub between_first_and_last_message: Option<bool>,
 }
 
+/// All ranks were killed at once, and lost what they had in memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PowerCutReport {
+    /// The iteration of rank 0 in which it happened.
+    pub iteration: u64,
+    /// For each rank: the epoch of the checkpoint that it went on from; `None` if it began anew.
+    pub restored: Vec<Option<u32>>,
+}
+
 /// A job that has ended well.
 #[derive(Clone, Debug)]
 pub struct JobReport {
@@ -121,6 +135,8 @@ pub struct JobReport {
     pub deaths: Vec<DeathReport>,
     /// Planned kills that did not happen, because their moment never came.
     pub missed: Vec<Kill>,
+    /// When the power was cut.
+    pub power_cuts: Vec<PowerCutReport>,
     /// Whether every rank that wasn't killed kept its process and never went back an iteration.
     pub survivors_undisturbed: bool,
     /// What the ranks did, from their traces; `None` if none were written.

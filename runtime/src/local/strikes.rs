@@ -77,7 +77,7 @@ impl Strikes {
 
     /// `rank` has died: what was to strike it in an iteration waits for its replacement to come there.
     pub(super) fn rank_died(&mut self, rank: u32) {
-        self.armed.retain(|armed| armed.kill.rank != rank || !matches!(armed.kill.at, KillPoint::Iteration(_)));
+        self.armed.retain(|armed| armed.kill.rank != rank || matches!(armed.kill.at, KillPoint::RecoveryOf(_)));
     }
 
     fn arm(&mut self, kill: Kill, now: Instant, within: Duration) {
@@ -95,7 +95,7 @@ mod tests {
 
     fn strikes(kills: &[&str]) -> Strikes {
         let kills: Vec<Kill> = kills.iter().map(|kill| kill.parse().unwrap()).collect();
-        Strikes::new(KillPlan::new(&kills, 7))
+        Strikes::new(KillPlan::new(&kills, &[], 7))
     }
 
     #[test]

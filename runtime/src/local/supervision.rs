@@ -5,9 +5,9 @@ use std::os::unix::process::ExitStatusExt;
 use std::time::{Duration, Instant};
 
 use super::control::ToRank;
-use super::kills::KillPoint;
+use super::kills::{Kill, KillPoint};
 use super::launcher::Launcher;
-use super::report::{DeathReport, JobReport, LaunchError, Progress, RecoveryClock, RecoveryTimes};
+use super::report::{DeathReport, JobReport, LaunchError, PowerCutReport, Progress, RecoveryClock, RecoveryTimes};
 use crate::oracle::{Timeline, read_timelines};
 use crate::settings::LogTier;
 
@@ -88,7 +88,35 @@ impl Launcher<'_> {
         slot.iteration_began = None;
         slot.outcome_before = slot.outcome.take().or(slot.outcome_before.take());
         self.strikes.rank_died(number);
-        self.start(rank)
+        if self.cut.is_some() { self.restore_power() } else { self.start(rank) }
+    }
+
+    /// All ranks die at once.
+    fn cut_power(&mut self, kill: Kill, iteration: u64) -> Result<(), LaunchError> {
+        let failed = |source| LaunchError::Io { action: "kill a rank", source };
+        let now = Instant::now();
+        for slot in &mut self.slots {
+            let Some(process) = &mut slot.process else { continue };
+            if slot.struck.is_none() && process.try_wait().map_err(failed)?.is_none() {
+                slot.struck = Some((now, kill));
+                process.kill().map_err(failed)?;
+            }
+        }
+        self.strikes.struck(kill);
+        self.cut = Some(iteration);
+        self.power_cuts.push(PowerCutReport { iteration, restored: vec![None; self.slots.len()] });
+        self.observer.handle_progress(Progress::PowerCut { iteration });
+        Ok(())
+    }
+
+    /// Once the last rank has ended, what they had in memory is discarded, and all are started again.
+    fn restore_power(&mut self) -> Result<(), LaunchError> {
+        if self.slots.iter().any(|slot| slot.process.is_some()) {
+            return Ok(());
+        }
+        self.cut = None;
+        self.job.discard_logs()?;
+        (0..self.slots.len()).try_for_each(|rank| self.start(rank))
     }
 
     /// Carries out the kills that are due.
@@ -99,6 +127,10 @@ impl Launcher<'_> {
             let failed = |source| LaunchError::Io { action: "kill a rank", source };
             // One that is dead already, and not yet noticed, can't be killed: its replacement can.
             if slot.struck.is_some() || process.try_wait().map_err(failed)?.is_some() {
+                continue;
+            }
+            if let KillPoint::PowerCut(iteration) = kill.at {
+                self.cut_power(kill, iteration)?;
                 continue;
             }
             slot.struck = Some((Instant::now(), kill));
@@ -186,6 +218,7 @@ impl Launcher<'_> {
             tally: self.past,
             deaths,
             missed: self.strikes.pending().to_vec(),
+            power_cuts: self.power_cuts,
             timelines,
             wall,
         })

@@ -91,7 +91,7 @@ impl ThreadJob {
             settings: self.settings.clone(),
             log_directory: paths.logs(),
             trace_directory: paths.traces(),
-            checkpoint_directory: self.job.checkpoints().to_owned(),
+            store_directory: self.job.checkpoints().to_owned(),
             fatal_iterations: Vec::new(),
             hold_recovery: false,
         };

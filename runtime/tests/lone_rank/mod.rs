@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::fs::{self, OpenOptions, Permissions};
-use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
@@ -113,7 +113,7 @@ impl Files {
         let private = Permissions::from_mode(0o700);
         let root = tempfile::Builder::new().prefix("counterfoil-lone-").permissions(private).tempdir_in(root);
         let files = Files { root: root.unwrap() };
-        fs::create_dir(files.checkpoints()).unwrap();
+        fs::DirBuilder::new().mode(0o700).create(files.checkpoints()).unwrap();
         files
     }
 
@@ -141,7 +141,7 @@ impl Files {
             settings,
             log_directory: self.root.path().to_owned(),
             trace_directory: self.root.path().to_owned(),
-            checkpoint_directory: self.checkpoints(),
+            store_directory: self.checkpoints(),
             fatal_iterations: Vec::new(),
             hold_recovery: false,
         };
