@@ -1,9 +1,10 @@
-//! The `counterfoil` command: see a killed rank being replayed, measure the log, clean up.
+//! The `counterfoil` command: see a killed rank being replayed, look at stores, measure the log, clean up.
 #![forbid(unsafe_code)]
 
 mod bench;
 mod clean;
 mod demo;
+mod log;
 mod rank;
 
 use std::error::Error;
@@ -15,7 +16,7 @@ use tracing_subscriber::EnvFilter;
 /// A message log for parallel programs: when a rank dies, its replacement is replayed from its peers' logs, and the
 /// others just go on.
 #[derive(Debug, Parser)]
-#[command(version, max_term_width = 110)]
+#[command(name = "counterfoil", version, max_term_width = 110)]
 struct Arguments {
     #[command(subcommand)]
     command: Command,
@@ -24,6 +25,7 @@ struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Command {
     Demo(demo::DemoArguments),
+    Log(log::LogArguments),
     Bench(bench::BenchArguments),
     Clean(clean::CleanArguments),
     #[command(hide = true)]
@@ -36,6 +38,7 @@ fn main() -> ExitCode {
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
     let result = match arguments.command {
         Command::Demo(arguments) => demo::run(&arguments),
+        Command::Log(arguments) => log::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),
         Command::Clean(arguments) => clean::run(&arguments),
         Command::Rank(arguments) => rank::run(&arguments),

@@ -1,0 +1,54 @@
+//! `counterfoil log repair`: a store that can be opened again, with what is left of it.
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use clap::Args;
+use counterfoil::store::{BackendChoice, Directory, DirectoryAccess, repair, scan};
+use serde_json::json;
+
+use super::Place;
+use super::stores::{Opened, Outcome, for_each, with};
+use crate::Failure;
+
+/// Make a damaged store one that can be opened, with what is left of it.
+///
+/// Says each step. What can't be read is given up: a damaged checkpoint doesn't count any more, and a lane begins behind its
+/// last damaged block. Refuses a store that a living process has open. Exit code 0 where the store is sound afterwards; with
+/// --dry-run, where it is sound as it is.
+#[derive(Debug, Args)]
+pub(super) struct RepairArguments {
+    #[command(flatten)]
+    place: Place,
+    /// Say what would be done, and change nothing
+    #[arg(long)]
+    dry_run: bool,
+}
+
+pub(super) fn run(arguments: &RepairArguments) -> Result<ExitCode, Failure> {
+    for_each(&arguments.place, |path| repair_store(path, arguments.dry_run))
+}
+
+fn repair_store(path: &Path, dry_run: bool) -> Result<Outcome, Failure> {
+    let access = if dry_run { DirectoryAccess::ReadOnly } else { DirectoryAccess::ReadWrite };
+    let (backend, _) = Directory::open(path, BackendChoice::Pwrite, access).map_err(Failure::failed)?;
+    let mut store = Opened { path: path.to_owned(), backend, in_use: None };
+    let steps = repair(&mut *store.backend, dry_run).map_err(|error| store.failure(&error))?;
+    // Believed when it is seen.
+    let report = scan(&mut *store.backend, &mut |_, _| {}).map_err(|error| store.failure(&error))?;
+    let is_sound = report.is_whole();
+
+    let mut lines = vec![store.heading(&report)];
+    let word = if dry_run { "would" } else { "done" };
+    lines.extend(steps.iter().map(|step| format!("  {word:<5}  {step}")));
+    lines.push(match (steps.is_empty(), dry_run, is_sound) {
+        (true, _, true) => "  sound: nothing to repair".to_owned(),
+        (false, true, true) => "  sound as it is; nothing was changed".to_owned(),
+        (false, false, true) => "  sound now".to_owned(),
+        (_, true, false) => "  damaged; nothing was changed".to_owned(),
+        (_, false, false) => "  still damaged: see `counterfoil log verify`".to_owned(),
+    });
+    let steps: Vec<String> = steps.iter().map(ToString::to_string).collect();
+    let json = with(store.json_of(&report), json!({ "dry_run": dry_run, "steps": steps, "sound": is_sound }));
+    Ok(Outcome { json, text: lines.join("\n"), is_sound })
+}

@@ -1,0 +1,133 @@
+//! `counterfoil log verify`: whether a store is sound.
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use clap::Args;
+use counterfoil::store::{Repair, Report, SlotState, Tail, repair};
+use serde_json::{Value, json};
+
+use super::Place;
+use super::inspect::{slot, tail_text};
+use super::stores::{Opened, Outcome, bytes, count, for_each, with};
+use crate::Failure;
+
+/// Read and check every checkpoint and every block; say what is damaged, what is lost with it, and what to do.
+///
+/// Exit code 0 where every store is sound: it can be opened, and all that a checkpoint refers to is whole. Writes that were
+/// cut off by a power cut, behind what a checkpoint refers to, are no damage. Exit code 1 otherwise.
+#[derive(Debug, Args)]
+pub(super) struct VerifyArguments {
+    #[command(flatten)]
+    place: Place,
+}
+
+pub(super) fn run(arguments: &VerifyArguments) -> Result<ExitCode, Failure> {
+    for_each(&arguments.place, verify)
+}
+
+fn verify(path: &Path) -> Result<Outcome, Failure> {
+    let mut store = Opened::new(path)?;
+    let report = store.scan()?;
+    let is_sound = report.is_whole();
+    let damage = damage(&report);
+    let notes = notes(&report);
+    let lost = if is_sound { Vec::new() } else { lost(&mut store) };
+    let advice = if is_sound { None } else { Some(advice(&report, path)) };
+    let (referenced, referenced_bytes) = referenced(&report);
+    let read: u64 = report.segments.iter().map(|segment| segment.blocks.len() as u64).sum();
+    let whole = report.checkpoints.iter().filter(|checkpoint| checkpoint.contents.is_ok()).count();
+
+    let mut lines = vec![store.heading(&report)];
+    lines.push(format!("  checkpoints  {whole} of {} whole", report.checkpoints.len()));
+    let size = bytes(referenced_bytes);
+    lines.push(format!(
+        "  blocks       {} checked, {referenced} of them ({size}) referenced",
+        read + report.blocks_left_out
+    ));
+    lines.extend(notes.iter().map(|note| format!("  note         {note}")));
+    lines.extend(damage.iter().map(|what| format!("  damaged      {what}")));
+    lines.extend(lost.iter().map(|what| format!("  lost         {what}")));
+    lines.extend(advice.iter().map(|what| format!("  to do        {what}")));
+    lines.push(format!("  {}", if is_sound { "sound" } else { "DAMAGED: the store can't be opened as it is" }));
+
+    let fields = json!({
+        "sound": is_sound, "checkpoints": report.checkpoints.len(), "checkpoints_whole": whole,
+        "blocks": read + report.blocks_left_out, "referenced_blocks": referenced, "referenced_bytes": referenced_bytes,
+        "notes": notes, "damage": damage, "lost": lost, "advice": advice,
+    });
+    let json: Value = with(store.json_of(&report), fields);
+    Ok(Outcome { json, text: lines.join("\n"), is_sound })
+}
+
+fn referenced(report: &Report) -> (usize, u64) {
+    let blocks = report.segments.iter().flat_map(|segment| &segment.blocks).filter(|block| block.is_referenced);
+    blocks.fold((0, 0), |(count, bytes), of| (count + 1, bytes + of.block.disk_bytes))
+}
+
+/// Where something is wrong that keeps the store from being opened.
+fn damage(report: &Report) -> Vec<String> {
+    let mut damage = Vec::new();
+    if report.manifest.is_none() {
+        let [first, second] = report.slots.map(slot);
+        damage.push(format!("manifest: neither slot can be read ({first}, {second})"));
+    }
+    for checkpoint in &report.checkpoints {
+        if let Err(what) = &checkpoint.contents {
+            damage.push(format!("checkpoint that begins {}: {what}", checkpoint.epoch));
+        }
+    }
+    for segment in &report.segments {
+        for of in segment.blocks.iter().filter(|of| of.is_referenced) {
+            if let Some(what) = of.damage {
+                damage.push(format!("{} at byte {}: {what}", segment.file, of.block.at));
+            }
+        }
+    }
+    damage
+}
+
+/// What isn't as it was written, and costs nothing.
+fn notes(report: &Report) -> Vec<String> {
+    let mut notes = Vec::new();
+    if let Some(manifest) = &report.manifest {
+        let sequence = manifest.sequence;
+        for (index, state) in report.slots.into_iter().enumerate() {
+            if state != (SlotState::Valid { sequence }) {
+                notes.push(format!("manifest: slot {index} is {}; the other one counts", slot(state)));
+            }
+        }
+    }
+    for segment in report.segments.iter().filter(|segment| matches!(segment.tail, Tail::Torn { .. })) {
+        notes.push(format!("{} is {}, behind all that checkpoints refer to", segment.file, tail_text(segment.tail)));
+    }
+    if !report.left_over.is_empty() {
+        notes.push(format!(
+            "{} left over; the next opening removes what it doesn't need",
+            count(report.left_over.len(), "file")
+        ));
+    }
+    notes
+}
+
+/// What a repair would have to give up.
+fn lost(store: &mut Opened) -> Vec<String> {
+    match repair(&mut *store.backend, true) {
+        Ok(repairs) => {
+            let costs = |repair: &&Repair| !matches!(repair, Repair::Slot { .. } | Repair::Tail { .. });
+            repairs.iter().filter(costs).map(ToString::to_string).collect()
+        }
+        Err(error) => vec![format!("not known: {error}")],
+    }
+}
+
+fn advice(report: &Report, path: &Path) -> String {
+    let path = path.display();
+    if report.manifest.is_none() {
+        return format!("restore {path}/manifest from a copy; without it nothing says which checkpoint counts");
+    }
+    format!(
+        "keep a copy (`cp -a`), end the process that has the store open, then `counterfoil log repair {path}`: what is \
+         left can be opened again"
+    )
+}
