@@ -164,6 +164,7 @@ pub fn name(tier: Tier) -> &'static str {
     match tier {
         Tier::Volatile => "volatile",
         Tier::ProcessCrashSafe => "process-crash-safe",
+        Tier::NodeLocal => "node-local",
     }
 }
 

@@ -5,6 +5,7 @@
 #![warn(missing_docs)]
 
 pub mod append;
+pub mod disk;
 pub mod floor;
 pub mod instructions;
 pub mod measure;

@@ -103,7 +103,7 @@ fn per_op(time: Duration, ops: u64) -> f64 {
     time.as_secs_f64() * 1e9 / ops as f64
 }
 
-fn quantile(values: impl Iterator<Item = f64>, q: f64) -> f64 {
+pub(crate) fn quantile(values: impl Iterator<Item = f64>, q: f64) -> f64 {
     let mut sorted: Vec<f64> = values.collect();
     if sorted.is_empty() {
         return f64::NAN;

@@ -100,7 +100,7 @@ pub fn copy(source: &[u8], wire: &mut [u8]) {
 pub fn replay(log: &mut Log, wire: &mut [u8]) {
     // Everything is kept and one cursor is open at a time; a refusal would show as an absurd speed.
     let Ok(mut cursor) = log.cursor(PEER, Ssn::FIRST) else { return };
-    while let Some(record) = cursor.read() {
+    while let Ok(Some(record)) = cursor.read() {
         wire.copy_from_slice(black_box(record.payload()));
         black_box(&mut *wire);
     }

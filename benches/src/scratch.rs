@@ -1,11 +1,11 @@
-//! A private directory for the shared-memory files of a measurement, removed at its end.
+//! A private directory for the files of a measurement, removed at its end.
 
 use std::cell::Cell;
 use std::path::{Path, PathBuf};
 
 use counterfoil::{OpenError, create_private_dir};
 
-/// A directory in `/dev/shm`, or in the temporary directory where there is none.
+/// A directory for shared-memory files or, on a disk that was asked for, of stores.
 #[derive(Debug)]
 pub struct Scratch {
     dir: PathBuf,
@@ -13,13 +13,21 @@ pub struct Scratch {
 }
 
 impl Scratch {
-    /// Makes it.
+    /// Makes it in `/dev/shm`, or in the temporary directory where there is none.
     ///
     /// # Errors
     /// Where no directory can be made.
     pub fn new() -> Result<Scratch, OpenError> {
         let shm = PathBuf::from("/dev/shm");
         let root = if shm.is_dir() { shm } else { std::env::temp_dir() };
+        Scratch::new_in(&root)
+    }
+
+    /// Makes it in `root`.
+    ///
+    /// # Errors
+    /// Where no directory can be made.
+    pub fn new_in(root: &Path) -> Result<Scratch, OpenError> {
         let unique =
             std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |time| time.as_nanos());
         let dir = root.join(format!("counterfoil-bench-{}-{unique:x}", std::process::id()));

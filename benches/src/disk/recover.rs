@@ -1,0 +1,142 @@
+//! Opening a store, every block of it verified, against naked reads of the same files.
+
+use std::path::{Path, PathBuf};
+
+use counterfoil_log_core::{Epoch, Ssn};
+use counterfoil_log_io::{Access, BackendChoice, CheckpointImage, LaneImage, Store, StoreOptions};
+
+use super::spill::{Memory, PEER, SIZES, Writer, store_options};
+use super::{BACKENDS, BLOCKS, Bytes, DiskError, DiskOptions, Floor, Row, Turn, interleave, reopen};
+use crate::scratch::Scratch;
+
+/// How many times the memory of one turn a store holds.
+const FILLS: u64 = 4;
+
+/// Measures every backend and block. A backend is how the store is written; blocks are read by threads in either.
+///
+/// # Errors
+/// [`DiskError`].
+pub fn run(options: &DiskOptions) -> Result<Vec<Row>, DiskError> {
+    let scratch = Scratch::new_in(&options.dir)?;
+    let mut rows = Vec::new();
+    for backend in BACKENDS {
+        for block in BLOCKS {
+            for size in SIZES {
+                rows.push(one(options, &scratch, (backend, block, size))?);
+            }
+        }
+    }
+    Ok(rows)
+}
+
+pub(super) fn one(
+    options: &DiskOptions,
+    scratch: &Scratch,
+    (backend, block, size): (BackendChoice, usize, usize),
+) -> Result<Row, DiskError> {
+    let memory = Memory::filled(size, options.turn_bytes)?;
+    let checked = Stored::create(scratch, (backend, block), true, &memory)?;
+    let unchecked = Stored::create(scratch, (backend, block), false, &memory)?;
+    drop(memory);
+    let mut floor = Floor::new(block)?;
+    let files = checked.segments()?;
+    let bytes = Bytes { floor: floor.bytes_of(&files), store: checked.bytes };
+    let row = interleave(
+        options,
+        (backend, block, size),
+        bytes,
+        [&mut || floor.read(&files), &mut || checked.open(), &mut || unchecked.open()],
+    )?;
+    [checked.dir, unchecked.dir].iter().for_each(|dir| scratch.remove(dir));
+    Ok(row)
+}
+
+/// A store with a checkpoint, closed.
+#[derive(Debug)]
+pub struct Stored {
+    dir: PathBuf,
+    backend: BackendChoice,
+    options: StoreOptions,
+    /// Bytes of its blocks.
+    bytes: u64,
+}
+
+impl Stored {
+    /// Writes a store of four times what is in `memory`, all in one lane.
+    ///
+    /// # Errors
+    /// [`DiskError`].
+    pub fn create(
+        scratch: &Scratch,
+        (backend, block): (BackendChoice, usize),
+        checksums: bool,
+        memory: &Memory,
+    ) -> Result<Stored, DiskError> {
+        let options = StoreOptions { checksums, ..store_options(block) };
+        let mut writer = Writer::create(scratch, (backend, block), checksums)?;
+        for _ in 0..FILLS {
+            writer.spill(memory)?;
+        }
+        let bytes = writer.written();
+        let last = writer.blocks.last().map_or(Ssn::ZERO, |block| block.last);
+        let lane = LaneImage {
+            peer: PEER,
+            next: last.next(),
+            acked: Ssn::ZERO,
+            covered: Ssn::ZERO,
+            runs: Vec::new(),
+            blocks: std::mem::take(&mut writer.blocks),
+        };
+        let image = CheckpointImage { epoch: Epoch(1), lanes: vec![lane], ..CheckpointImage::default() };
+        writer.store.checkpoint(&image)?;
+        let stored = Stored { dir: writer.close(), backend, options, bytes };
+        // The first to open it cuts off what the last segment has room for.
+        stored.open()?;
+        Ok(stored)
+    }
+
+    /// The directory that its own, `rank-0`, is in.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Bytes of its blocks.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// The measured call: opens the store to write, which reads and verifies every block. Closing it is not timed.
+    ///
+    /// # Errors
+    /// [`DiskError`].
+    pub fn open(&self) -> Result<Turn, DiskError> {
+        let mut opened = None;
+        let turn = Turn::of(|| {
+            let backend = reopen(&self.dir, self.backend, self.options.block_bytes)?;
+            opened = Some(Store::open(backend, self.options.clone(), Access::ReadWrite)?);
+            Ok::<_, DiskError>(())
+        })?;
+        drop(opened);
+        Ok(turn)
+    }
+
+    /// Its segments, and how long they are.
+    ///
+    /// # Errors
+    /// [`DiskError::Floor`].
+    pub fn segments(&self) -> Result<Vec<(PathBuf, u64)>, DiskError> {
+        let failed = super::failed("list the segments in", &self.dir);
+        let list = || {
+            let mut files = Vec::new();
+            for entry in std::fs::read_dir(self.dir.join("rank-0"))? {
+                let entry = entry?;
+                if entry.file_name().to_string_lossy().starts_with("segment-") {
+                    files.push((entry.path(), entry.metadata()?.len()));
+                }
+            }
+            files.sort();
+            Ok(files)
+        };
+        list().map_err(failed)
+    }
+}

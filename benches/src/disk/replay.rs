@@ -1,0 +1,75 @@
+//! Reading a lane back from disk, verified, record by record, against naked reads of the same files.
+
+use std::hint::black_box;
+
+use counterfoil::{Log, Options, Rank, Ssn, StoreOptions, Tier};
+use counterfoil_log_io::BackendChoice;
+
+use super::recover::Stored;
+use super::spill::{Memory, PEER, SIZES};
+use super::{BLOCKS, Bytes, DiskError, DiskOptions, Floor, Row, Turn, interleave};
+use crate::scratch::Scratch;
+
+/// Measures every block and payload.
+///
+/// # Errors
+/// [`DiskError`].
+pub fn run(options: &DiskOptions) -> Result<Vec<Row>, DiskError> {
+    let scratch = Scratch::new_in(&options.dir)?;
+    let mut rows = Vec::new();
+    for block in BLOCKS {
+        for size in SIZES {
+            rows.push(one(options, &scratch, (block, size))?);
+        }
+    }
+    Ok(rows)
+}
+
+pub(super) fn one(options: &DiskOptions, scratch: &Scratch, (block, size): (usize, usize)) -> Result<Row, DiskError> {
+    // How it was written changes nothing about how it is read.
+    let backend = BackendChoice::Auto;
+    let memory = Memory::filled(size, options.turn_bytes)?;
+    let checked = Stored::create(scratch, (backend, block), true, &memory)?;
+    let unchecked = Stored::create(scratch, (backend, block), false, &memory)?;
+    drop(memory);
+    let mut floor = Floor::new(block)?;
+    let files = checked.segments()?;
+    let (mut checked_log, mut unchecked_log) = (recover(&checked, block)?, recover(&unchecked, block)?);
+    let (mut wire, mut other_wire) = (vec![0; size], vec![0; size]);
+    let bytes = Bytes { floor: floor.bytes_of(&files), store: checked.bytes() };
+    let row = interleave(
+        options,
+        (backend, block, size),
+        bytes,
+        [&mut || floor.read(&files), &mut || Turn::of(|| replay(&mut checked_log, &mut wire)), &mut || {
+            Turn::of(|| replay(&mut unchecked_log, &mut other_wire))
+        }],
+    )?;
+    drop((checked_log, unchecked_log));
+    [checked.dir(), unchecked.dir()].iter().for_each(|dir| scratch.remove(dir));
+    Ok(row)
+}
+
+/// A log on a store: all its records are on disk.
+///
+/// # Errors
+/// [`DiskError`].
+pub fn recover(stored: &Stored, block: usize) -> Result<Log, DiskError> {
+    let mut options = Options::new(Rank(0), 2);
+    options.tier = Tier::NodeLocal;
+    options.store = Some(StoreOptions { block_bytes: block, ..StoreOptions::new(stored.dir()) });
+    Ok(Log::recover(options)?.0)
+}
+
+/// The measured loop: a cursor over the whole lane, every payload copied to the wire.
+///
+/// # Errors
+/// [`DiskError::Replay`].
+pub fn replay(log: &mut Log, wire: &mut [u8]) -> Result<(), DiskError> {
+    let mut cursor = log.cursor(PEER, Ssn::FIRST)?;
+    while let Some(record) = cursor.read()? {
+        wire.copy_from_slice(black_box(record.payload()));
+        black_box(&mut *wire);
+    }
+    Ok(())
+}

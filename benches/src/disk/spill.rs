@@ -1,0 +1,173 @@
+//! Writing records as blocks and making them durable, against naked writes.
+
+use std::path::PathBuf;
+
+use counterfoil_log_core::{Cursor, Lanes, Pool, PoolOptions, Rank, Record, Ssn};
+use counterfoil_log_io::{BackendChoice, Block, RecordSource, Store, StoreOptions};
+
+use super::{BACKENDS, BLOCKS, Bytes, DiskError, DiskOptions, Floor, Row, Turn, directory, interleave, no_memory};
+use crate::scratch::Scratch;
+
+/// Payloads that are measured, in bytes.
+pub const SIZES: [usize; 2] = [1 << 10, 16 << 10];
+/// The lane that is written.
+pub const PEER: Rank = Rank(1);
+/// What the wire header takes.
+const PREFIX_BYTES: usize = 64;
+
+/// Measures every backend, block and payload.
+///
+/// # Errors
+/// [`DiskError`].
+pub fn run(options: &DiskOptions) -> Result<Vec<Row>, DiskError> {
+    let scratch = Scratch::new_in(&options.dir)?;
+    let mut rows = Vec::new();
+    for backend in BACKENDS {
+        for block in BLOCKS {
+            for size in SIZES {
+                rows.push(one(options, &scratch, (backend, block, size))?);
+            }
+        }
+    }
+    Ok(rows)
+}
+
+pub(super) fn one(
+    options: &DiskOptions,
+    scratch: &Scratch,
+    (backend, block, size): (BackendChoice, usize, usize),
+) -> Result<Row, DiskError> {
+    let memory = Memory::filled(size, options.turn_bytes)?;
+    let mut checked = Writer::create(scratch, (backend, block), true)?;
+    let mut unchecked = Writer::create(scratch, (backend, block), false)?;
+    let mut floor = Floor::new(block)?;
+    let file = checked.dir.join("naked");
+    checked.spill(&memory)?;
+    let bytes = Bytes { floor: options.turn_bytes, store: checked.written() };
+    checked.forget();
+    let row = interleave(
+        options,
+        (backend, block, size),
+        bytes,
+        [&mut || floor.write(&file, options.turn_bytes), &mut || checked.turn(&memory), &mut || {
+            unchecked.turn(&memory)
+        }],
+    )?;
+    [checked.close(), unchecked.close()].iter().for_each(|dir| scratch.remove(dir));
+    Ok(row)
+}
+
+/// The options of a store with blocks of this size.
+pub(crate) fn store_options(block: usize) -> StoreOptions {
+    StoreOptions { block_bytes: block, ..StoreOptions::new(Rank(0), 2) }
+}
+
+/// A lane in memory, full of records.
+#[derive(Debug)]
+pub struct Memory {
+    lanes: Lanes,
+}
+
+impl Memory {
+    /// Records of `size` bytes of payload behind a prefix, that take about `bytes` on the disk.
+    ///
+    /// # Errors
+    /// [`DiskError::Memory`].
+    pub fn filled(size: usize, bytes: u64) -> Result<Memory, DiskError> {
+        let options = PoolOptions { memory_bytes_max: 2 * bytes as usize + (4 << 20), ..PoolOptions::default() };
+        let mut lanes = Lanes::new(Pool::volatile(options).map_err(no_memory)?, 2);
+        let lane = lanes.open(PEER).ok_or_else(|| no_memory("no such lane"))?;
+        for number in 0..bytes / (PREFIX_BYTES + size) as u64 {
+            let mut claim = lane.claim(PREFIX_BYTES, size).map_err(no_memory)?;
+            fill(claim.body_mut(), number);
+            claim.commit();
+        }
+        Ok(Memory { lanes })
+    }
+
+    /// From its first record, as if the lane had `before` records before it.
+    fn source(&self, before: u64) -> Result<FromMemory, DiskError> {
+        let lane = self.lanes.get(PEER).ok_or_else(|| no_memory("no such lane"))?;
+        Ok(FromMemory { cursor: lane.reader().open(Ssn::FIRST).map_err(no_memory)?, before })
+    }
+}
+
+/// Bytes that differ from record to record, and that don't compress to nothing.
+pub(crate) fn fill(body: &mut [u8], number: u64) {
+    let mut word = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    for bytes in body.chunks_mut(8) {
+        word ^= word << 13;
+        word ^= word >> 7;
+        word ^= word << 17;
+        bytes.copy_from_slice(&word.to_le_bytes()[..bytes.len()]);
+    }
+}
+
+struct FromMemory {
+    cursor: Cursor,
+    before: u64,
+}
+
+impl RecordSource for FromMemory {
+    fn next(&mut self) -> Option<Record<'_>> {
+        let record = self.cursor.read()?;
+        Record::new(Ssn(record.ssn().0 + self.before), record.wire(), record.prefix().len())
+    }
+}
+
+/// A store that is written again and again.
+#[derive(Debug)]
+pub struct Writer {
+    dir: PathBuf,
+    pub(crate) store: Store,
+    pub(crate) blocks: Vec<Block>,
+}
+
+impl Writer {
+    /// With an empty store in a directory of its own, with checksums or without.
+    ///
+    /// # Errors
+    /// [`DiskError`].
+    pub fn create(
+        scratch: &Scratch,
+        (backend, block): (BackendChoice, usize),
+        checksums: bool,
+    ) -> Result<Writer, DiskError> {
+        let (dir, backend) = directory(scratch, backend, block)?;
+        let store = Store::create(backend, StoreOptions { checksums, ..store_options(block) })?;
+        Ok(Writer { dir, store, blocks: Vec::new() })
+    }
+
+    /// Closes the store; says where it is.
+    pub(crate) fn close(self) -> PathBuf {
+        self.dir
+    }
+
+    /// The measured loop: every record of the lane as blocks, durable at the end. What was written the last time is
+    /// given up before, untimed.
+    ///
+    /// # Errors
+    /// [`DiskError`].
+    pub fn turn(&mut self, memory: &Memory) -> Result<Turn, DiskError> {
+        let turn = Turn::of(|| self.spill(memory))?;
+        self.forget();
+        Ok(turn)
+    }
+
+    /// Writes the lane behind what was written before, durably.
+    pub(crate) fn spill(&mut self, memory: &Memory) -> Result<(), DiskError> {
+        let before = self.blocks.last().map_or(0, |block| block.last.0);
+        self.store.append(PEER, &mut memory.source(before)?, &mut self.blocks)?;
+        Ok(self.store.sync()?)
+    }
+
+    pub(crate) fn written(&self) -> u64 {
+        self.blocks.iter().map(|block| block.disk_bytes).sum()
+    }
+
+    /// Frees what was written.
+    pub(crate) fn forget(&mut self) {
+        self.store.free(&self.blocks);
+        self.blocks.clear();
+    }
+}
