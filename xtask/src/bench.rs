@@ -10,10 +10,10 @@ use crate::table::Table;
 use crate::workspace::{TaskError, Workspace, command_line, run_to_end};
 
 /// The benchmarks of `counterfoil bench`.
-const SUBJECTS: [&str; 3] = ["append", "replay", "release"];
+const SUBJECTS: [&str; 7] = ["append", "replay", "release", "spill", "recover", "disk-replay", "spilling"];
 
 /// Columns that are shown first, in this order; others follow by name.
-const FIRST_COLUMNS: [&str; 7] = ["size", "writers", "records", "tier", "ns", "floor_ns", "ratio"];
+const FIRST_COLUMNS: [&str; 9] = ["backend", "block", "size", "writers", "records", "tier", "ns", "floor_ns", "ratio"];
 
 /// Which benchmarks.
 #[derive(Debug, Args)]

@@ -40,6 +40,8 @@ enum Task {
 enum Soak {
     /// `counterfoil demo` with random kills, workloads, rank counts, checkpoints and tiers
     Demo(soak::Options),
+    /// Simulated disks whose power is cut at every operation, compared with a model
+    Crash(soak::crash::Options),
 }
 
 fn main() -> ExitCode {
@@ -47,6 +49,7 @@ fn main() -> ExitCode {
     let passed = Workspace::load().and_then(|workspace| match &arguments.task {
         Task::Test(options) => test::run(&workspace, options),
         Task::Soak(Soak::Demo(options)) => soak::run(&workspace, options),
+        Task::Soak(Soak::Crash(options)) => soak::crash::run(&workspace, options),
         Task::Bench(options) => bench::run(&workspace, options),
     });
     match passed {

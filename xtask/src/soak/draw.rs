@@ -14,6 +14,8 @@ pub(super) enum Pattern {
     TwoAtOnce,
     /// A second rank while the first one is being recovered.
     DuringRecovery,
+    /// All ranks at once, with all that they had in memory.
+    PowerCut,
 }
 
 /// The program that the ranks run.
@@ -29,13 +31,24 @@ pub(super) enum Workload {
 pub(super) enum Tier {
     Volatile,
     ProcessCrashSafe,
+    NodeLocal,
 }
 
 /// One `--kill`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kill {
-    At { rank: u32, iteration: u32 },
-    DuringRecoveryOf { rank: u32, other: u32 },
+    At {
+        rank: u32,
+        iteration: u32,
+    },
+    DuringRecoveryOf {
+        rank: u32,
+        other: u32,
+    },
+    /// In this iteration of rank 0.
+    PowerCut {
+        iteration: u32,
+    },
 }
 
 /// All that one run depends on.
@@ -51,9 +64,10 @@ pub(super) struct Parameters {
     pub(super) seed: u64,
 }
 
-const PATTERNS: [Pattern; 4] = [Pattern::OneRank, Pattern::SameRankAgain, Pattern::TwoAtOnce, Pattern::DuringRecovery];
+const PATTERNS: [Pattern; 5] =
+    [Pattern::OneRank, Pattern::SameRankAgain, Pattern::TwoAtOnce, Pattern::DuringRecovery, Pattern::PowerCut];
 const WORKLOADS: [Workload; 3] = [Workload::Ring, Workload::Cg, Workload::MasterWorker];
-const TIERS: [Tier; 2] = [Tier::Volatile, Tier::ProcessCrashSafe];
+const TIERS: [Tier; 3] = [Tier::Volatile, Tier::ProcessCrashSafe, Tier::NodeLocal];
 const CHECKPOINTS: [Option<u32>; 5] = [None, Some(1), Some(2), Some(3), Some(4)];
 
 impl Workload {
@@ -81,7 +95,9 @@ impl Parameters {
     pub(super) fn draw(random: &mut SplitMix64) -> Self {
         let pattern = random.pick(&PATTERNS);
         let workload = random.pick(&WORKLOADS);
-        let tier = random.pick(&TIERS);
+        let drawn = random.pick(&TIERS);
+        // Nothing else survives one.
+        let tier = if pattern == Pattern::PowerCut { Tier::NodeLocal } else { drawn };
         let ranks = random.pick(workload.rank_counts());
         let checkpoint_every = random.pick(&CHECKPOINTS);
         let kills = draw_kills(random, pattern, ranks, workload.iterations());
@@ -108,7 +124,10 @@ impl Parameters {
             option("checkpoint-every", every.to_string());
         }
         for kill in &self.kills {
-            option("kill", kill.to_string());
+            match kill {
+                Kill::PowerCut { iteration } => option("power-cut", iteration.to_string()),
+                kill => option("kill", kill.to_string()),
+            }
         }
         option("seed", self.seed.to_string());
         words
@@ -135,6 +154,7 @@ fn draw_kills(random: &mut SplitMix64, pattern: Pattern, ranks: u32, iterations:
         }
         Pattern::TwoAtOnce => vec![first, Kill::At { rank: other, iteration }],
         Pattern::DuringRecovery => vec![first, Kill::DuringRecoveryOf { rank: other, other: rank }],
+        Pattern::PowerCut => vec![Kill::PowerCut { iteration }],
     }
 }
 
@@ -145,6 +165,7 @@ impl fmt::Display for Pattern {
             Self::SameRankAgain => "same rank again",
             Self::TwoAtOnce => "two at once",
             Self::DuringRecovery => "during recovery",
+            Self::PowerCut => "power cut",
         })
     }
 }
@@ -164,6 +185,7 @@ impl fmt::Display for Tier {
         f.write_str(match self {
             Self::Volatile => "volatile",
             Self::ProcessCrashSafe => "process-crash-safe",
+            Self::NodeLocal => "node-local",
         })
     }
 }
@@ -173,6 +195,7 @@ impl fmt::Display for Kill {
         match self {
             Self::At { rank, iteration } => write!(f, "{rank}@{iteration}"),
             Self::DuringRecoveryOf { rank, other } => write!(f, "{rank}@recovery:{other}"),
+            Self::PowerCut { iteration } => write!(f, "all@{iteration}"),
         }
     }
 }
@@ -194,6 +217,7 @@ mod tests {
 
     fn ranks_of(kill: &Kill) -> (u32, u32) {
         match *kill {
+            Kill::PowerCut { .. } => (0, 0),
             Kill::At { rank, .. } => (rank, rank),
             Kill::DuringRecoveryOf { rank, other } => (rank, other),
         }
@@ -217,12 +241,10 @@ mod tests {
         }
         for workload in WORKLOADS {
             for tier in TIERS {
-                for &ranks in workload.rank_counts() {
-                    assert!(
-                        drawn.iter().any(|p| (p.workload, p.tier, p.ranks) == (workload, tier, ranks)),
-                        "{workload} {tier} {ranks}"
-                    );
-                }
+                assert!(drawn.iter().any(|p| (p.workload, p.tier) == (workload, tier)), "{workload} {tier}");
+            }
+            for &ranks in workload.rank_counts() {
+                assert!(drawn.iter().any(|p| (p.workload, p.ranks) == (workload, ranks)), "{workload} {ranks}");
             }
         }
     }
@@ -233,7 +255,7 @@ mod tests {
             for kill in &parameters.kills {
                 let (rank, other) = ranks_of(kill);
                 assert!(rank.max(other) < parameters.ranks, "{parameters:?}");
-                if let Kill::At { iteration, .. } = kill {
+                if let Kill::At { iteration, .. } | Kill::PowerCut { iteration } = kill {
                     let iterations = parameters.workload.iterations();
                     assert!((1..=iterations).contains(iteration), "{parameters:?}");
                 }
@@ -252,6 +274,7 @@ mod tests {
                 (Pattern::TwoAtOnce, [Kill::At { rank, iteration }, Kill::At { rank: other, iteration: same }]) => {
                     rank != other && iteration == same
                 }
+                (Pattern::PowerCut, [Kill::PowerCut { .. }]) => parameters.tier == Tier::NodeLocal,
                 (Pattern::DuringRecovery, [Kill::At { rank, .. }, Kill::DuringRecoveryOf { rank: second, other }]) => {
                     rank == other && rank != second
                 }

@@ -1,5 +1,6 @@
 //! `cargo xtask soak demo`: many runs of `counterfoil demo` with random parameters, all checked.
 
+pub(crate) mod crash;
 mod draw;
 mod launch;
 mod random;

@@ -74,6 +74,16 @@ impl Verdict {
     fn judge_kills(&mut self, parameters: &Parameters, kills: &[Value]) {
         let mut happened: Vec<&Value> = kills.iter().collect();
         for asked in &parameters.kills {
+            if let Kill::PowerCut { .. } = asked {
+                // Every rank that was there died of it.
+                let (of_it, others) = happened.into_iter().partition(|kill| is_kill(asked, kill));
+                let of_it: Vec<&Value> = of_it;
+                happened = others;
+                if of_it.len() != parameters.ranks as usize {
+                    self.problem(format!("the power cut {asked} killed {} ranks", of_it.len()));
+                }
+                continue;
+            }
             match happened.iter().position(|kill| is_kill(asked, kill)) {
                 Some(index) => {
                     happened.swap_remove(index);
@@ -111,6 +121,7 @@ fn is_kill(asked: &Kill, happened: &Value) -> bool {
     match asked {
         Kill::At { rank, iteration } => happened["rank"] == *rank && happened["iteration"] == *iteration,
         Kill::DuringRecoveryOf { rank, .. } => happened["rank"] == *rank,
+        Kill::PowerCut { .. } => happened["planned"] == asked.to_string(),
     }
 }
 
