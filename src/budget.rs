@@ -122,6 +122,8 @@ impl Budget {
 
     pub(crate) fn stop_logging(&mut self, lanes: &mut Lanes) {
         self.stopped_logging = true;
+        // What is on its way to the disk is held by cursors.
+        self.spiller.iter_mut().for_each(Spiller::drain);
         self.cover_released(lanes);
         self.collect(lanes);
     }

@@ -108,11 +108,13 @@ impl DiskIndex {
         self.lanes[lane.index()].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Everything that is kept up to `upto` is on disk now, with these blocks behind those that are there.
-    pub(crate) fn push(&self, lane: Rank, blocks: &[Block], upto: Ssn) {
+    /// Everything that is kept up to `upto` is on disk now, with these blocks behind those that are there. Returns blocks that
+    /// became superfluous before they were written.
+    pub(crate) fn push(&self, lane: Rank, blocks: &[Block], upto: Ssn) -> Vec<Block> {
         let mut lane = self.lane(lane);
         lane.push(blocks);
         lane.persisted = upto;
+        lane.take_superfluous()
     }
 
     /// Takes up a lane as a checkpoint has it. Of blocks that overlap the later one counts, none beyond `last`, and those that
@@ -152,13 +154,7 @@ impl DiskIndex {
     pub(crate) fn cover(&self, lane: Rank, upto: Ssn) -> Vec<Block> {
         let mut lane = self.lane(lane);
         lane.covered = lane.covered.max(upto);
-        let (covered, pinned) = (lane.covered, lane.lowest_pin());
-        let mut free = Vec::new();
-        while let Some(front) = lane.extents.front().filter(|front| front.last <= covered && front.last < pinned) {
-            free.push(front.block);
-            lane.extents.pop_front();
-        }
-        free
+        lane.take_superfluous()
     }
 
     /// Begins to cut a lane, which keeps cursors from beginning there until [`end_cut`](Self::end_cut); false where a cursor
@@ -226,6 +222,17 @@ impl Lane {
             }
             self.extents.push_back(Extent { block, last: block.last });
         }
+    }
+
+    /// Takes the blocks out that are covered, and that nobody reads.
+    fn take_superfluous(&mut self) -> Vec<Block> {
+        let (covered, pinned) = (self.covered, self.lowest_pin());
+        let mut free = Vec::new();
+        while let Some(front) = self.extents.front().filter(|front| front.last <= covered && front.last < pinned) {
+            free.push(front.block);
+            self.extents.pop_front();
+        }
+        free
     }
 
     fn kept_from(&self) -> Option<Ssn> {
@@ -299,6 +306,14 @@ mod tests {
         assert_eq!(beyond, [block(10, 12), block(6, 9)]);
         index.push(LANE, &[block(4, 7)], Ssn(7));
         assert_eq!(lasts(&index), [3, 7]);
+    }
+
+    #[test]
+    fn what_is_covered_before_it_is_written_is_freed_when_it_is() {
+        let index = DiskIndex::new(2);
+        assert_eq!(index.cover(LANE, Ssn(7)), []);
+        assert_eq!(index.push(LANE, &[block(1, 5), block(6, 9)], Ssn(9)), [block(1, 5)]);
+        assert_eq!(index.kept_from(LANE), Some(Ssn(6)));
     }
 
     #[test]

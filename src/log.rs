@@ -44,7 +44,7 @@ impl Log {
     ///
     /// # Errors
     /// [`AppendError`]; nothing is changed then. At the budget it is [`AppendError::Full`], at once, unless
-    /// [`OnFull::StopLogging`] can let retained records go. The log itself never waits: see [`OnFull`].
+    /// [`OnFull::StopLogging`](crate::OnFull::StopLogging) can let retained records go. It never waits: see [`OnFull`](crate::OnFull).
     #[inline]
     pub fn try_claim(&mut self, peer: Rank, prefix: usize, payload: usize) -> Result<Claim<'_>, AppendError> {
         self.lanes.claim_or_else(peer, prefix, payload, &mut self.budget, Budget::make_room)
@@ -57,16 +57,14 @@ impl Log {
     /// # Errors
     /// [`AppendError`], but never [`AppendError::SpillBehind`].
     pub fn claim(&mut self, peer: Rank, prefix: usize, payload: usize) -> Result<Claim<'_>, AppendError> {
-        let mut was_tried_again = false;
+        let mut again = 0..2;
         loop {
             match self.budget.make_room(&mut self.lanes, peer, prefix, payload) {
                 Ok(()) => break,
                 Err(AppendError::SpillBehind(_)) if self.budget.wait_for_report() => {}
-                // It refused before. What was sent just now may say otherwise.
-                Err(AppendError::DiskRefused(_)) if !was_tried_again => {
-                    was_tried_again = true;
-                    while self.budget.wait_for_report() {}
-                }
+                // It refused before. What an earlier claim sent again is waited for, then what this one sends: there may be
+                // room by now.
+                Err(AppendError::DiskRefused(_)) if again.next().is_some() => while self.budget.wait_for_report() {},
                 Err(refused) => return Err(refused),
             }
         }
@@ -158,7 +156,15 @@ impl Log {
     /// # Errors
     /// [`ReplayError`]: those messages are gone, or too many cursors are open.
     pub fn cursor(&mut self, peer: Rank, from: Ssn) -> Result<Cursor, ReplayError> {
-        self.reader(peer)?.open(from)
+        let reader = self.reader(peer)?;
+        match reader.open(from) {
+            Err(ReplayError::Cursor(CursorError::TooMany { .. })) if self.budget.spiller.is_some() => {
+                // Writes that are under way have cursors, too.
+                self.budget.wait_for_writes();
+                reader.open(from)
+            }
+            opened => opened,
+        }
     }
 
     /// Opens cursors on the lane to `peer` in other threads.

@@ -88,6 +88,12 @@ impl Budget {
         was_there
     }
 
+    /// Waits until all that was sent to the store is done, and its cursors are closed.
+    pub(crate) fn wait_for_writes(&mut self) {
+        self.spiller.iter_mut().for_each(Spiller::drain);
+        self.take_reports();
+    }
+
     fn take_report(&mut self, Written { lane, upto, result }: Written) {
         let channel = &mut self.channels[lane.index()];
         match result {
@@ -173,14 +179,14 @@ impl Budget {
         self.gaps.insert((peer, last), next.prev());
         if self.channels[peer.index()].submitted == last {
             // What is on its way says that it ends with the last one.
-            self.spiller.iter_mut().for_each(Spiller::drain);
-            self.take_reports();
+            self.wait_for_writes();
         }
         let channel = &mut self.channels[peer.index()];
         if channel.persisted == last {
             (channel.submitted, channel.persisted) = (next.prev(), next.prev());
-            if let Some(spiller) = &self.spiller {
-                spiller.disk.index.push(peer, &[], next.prev());
+            if let Some(spiller) = &mut self.spiller {
+                let superfluous = spiller.disk.index.push(peer, &[], next.prev());
+                spiller.free(superfluous);
             }
         }
     }
@@ -194,12 +200,8 @@ impl Budget {
 
     /// Whether the lane to `peer` may be cut: no cursor is on its blocks, and none begins before [`cut`](Self::cut).
     pub(crate) fn begin_cut(&mut self, peer: Rank) -> bool {
-        let Some(spiller) = &mut self.spiller else { return true };
-        // Cursors on their way to the disk are closed then.
-        spiller.drain();
-        let may_be_cut = spiller.disk.index.begin_cut(peer);
-        self.take_reports();
-        may_be_cut
+        self.wait_for_writes();
+        self.spiller.as_ref().is_none_or(|spiller| spiller.disk.index.begin_cut(peer))
     }
 
     /// The lane to `peer` was cut behind `last`; or it wasn't.

@@ -26,11 +26,21 @@ pub(super) struct Worker {
     local_appended: Ssn,
     /// Why the last write was refused.
     refused: Option<Arc<StoreError>>,
+    /// There was no room for one of the writes that are put together now.
+    no_room: Option<Arc<StoreError>>,
 }
 
 impl Worker {
     pub(super) fn new(store: Store, disk: Arc<Disk>) -> Worker {
-        Worker { store, disk, pending: Vec::new(), noted: Vec::new(), local_appended: Ssn::ZERO, refused: None }
+        Worker {
+            store,
+            disk,
+            pending: Vec::new(),
+            noted: Vec::new(),
+            local_appended: Ssn::ZERO,
+            refused: None,
+            no_room: None,
+        }
     }
 
     pub(super) fn serve(&mut self, jobs: &Receiver<Job>, reports: &Sender<Written>) {
@@ -52,7 +62,7 @@ impl Worker {
     pub(super) fn run(&mut self, job: Job, report: &mut dyn FnMut(Written)) {
         match job {
             // Where one finds no room, those that are put together with it aren't tried: each look at a full disk costs.
-            Job::Write(write) => match self.pending.iter().find_map(|(written, _)| no_room(&written.result)) {
+            Job::Write(write) => match self.no_room.clone() {
                 Some(error) => self.refuse(&write, error),
                 None => self.write(write),
             },
@@ -67,7 +77,10 @@ impl Worker {
                 (self.local_appended, self.noted) = (Ssn::ZERO, Vec::new());
                 debt.pay(self.store.discard_beyond(epoch).map(drop).map_err(Arc::new));
             }
-            Job::Free(blocks) => self.store.free(&blocks),
+            Job::Free(blocks) => {
+                self.no_room = None;
+                self.store.free(&blocks);
+            }
             Job::Drain(debt) => {
                 self.report(report);
                 debt.pay(Ok(()));
@@ -97,6 +110,8 @@ impl Worker {
         };
         if let Err(error) = &result {
             self.refused = Some(error.clone());
+            let is_full = matches!(**error, StoreError::DiskFull { .. } | StoreError::Budget { .. });
+            self.no_room = is_full.then(|| error.clone());
             self.store.free(&std::mem::take(&mut blocks));
         }
         self.pending.push((Written { lane, upto, result }, blocks));
@@ -126,7 +141,8 @@ impl Worker {
             match &flushed {
                 Ok(()) if written.result.is_ok() => {
                     self.refused = None;
-                    self.disk.index.push(written.lane, &std::mem::take(blocks), written.upto);
+                    let superfluous = self.disk.index.push(written.lane, &std::mem::take(blocks), written.upto);
+                    self.store.free(&superfluous);
                 }
                 Ok(()) => {}
                 Err(error) => {
@@ -139,6 +155,7 @@ impl Worker {
 
     pub(super) fn report(&mut self, to: &mut dyn FnMut(Written)) {
         self.settle();
+        self.no_room = None;
         self.note_usage();
         self.pending.drain(..).for_each(|(written, _)| to(written));
     }
@@ -182,12 +199,6 @@ impl Worker {
     fn note_usage(&self) {
         *self.disk.usage.lock().unwrap_or_else(PoisonError::into_inner) = self.store.usage();
     }
-}
-
-/// The error, if it says that there is no room.
-fn no_room(result: &Result<(), Arc<StoreError>>) -> Option<Arc<StoreError>> {
-    let error = result.as_ref().err()?;
-    matches!(**error, StoreError::DiskFull { .. } | StoreError::Budget { .. }).then(|| error.clone())
 }
 
 /// A cursor's records up to an SSN, each once.
