@@ -9,7 +9,7 @@ use counterfoil_log_io::{LocalImage, StoreError};
 use crate::OpenError;
 use crate::log::Log;
 use crate::open::make_store;
-use crate::spill::{CheckpointJob, LaneState, Reply};
+use crate::spill::{CheckpointJob, LaneState, Reply, Write};
 
 /// What goes into a checkpoint beside the log: the program's own bytes, and named tables of the layers between (a
 /// protocol's windows, say). The log doesn't look into them.
@@ -118,8 +118,26 @@ impl Log {
         self.budget.take_reports();
         self.open_store()?;
         self.budget.cover_released(&mut self.lanes);
-        let mut writes = Vec::new();
-        let mut lanes = Vec::new();
+        let mut collected = self.unwritten();
+        if let Err(CursorError::TooMany { .. }) = collected {
+            // Writes that are under way have cursors, too.
+            self.budget.wait_for_writes();
+            collected = self.unwritten();
+        }
+        let (writes, lanes) = collected?;
+        for write in &writes {
+            self.budget.channels[write.lane.index()].submitted = write.upto;
+        }
+        let Contents { application, tables } = contents;
+        let job =
+            CheckpointJob { epoch, writes, lanes, local: self.local_entries_after(Ssn::ZERO), tables, application };
+        let spiller = self.budget.spiller.as_mut().ok_or(CheckpointError::NoStore)?;
+        Ok(PendingCheckpoint { epoch, reply: spiller.checkpoint(job) })
+    }
+
+    /// What of each lane is not on its way to the disk, and the lanes as they are now.
+    fn unwritten(&self) -> Result<(Vec<Write>, Vec<LaneState>), CursorError> {
+        let (mut writes, mut lanes) = (Vec::new(), Vec::new());
         for lane in self.lanes.iter() {
             writes.extend(self.budget.write_of(lane, lane.next_ssn().prev())?);
             // A rank that repeats what it had sent goes on from where it is, not from where it had been.
@@ -129,14 +147,7 @@ impl Log {
             let runs: Vec<Run> = lane.runs().filter(|run| run.first <= acked).map(upto).collect();
             lanes.push(LaneState { peer: lane.peer(), next, acked, runs });
         }
-        for write in &writes {
-            self.budget.channels[write.lane.index()].submitted = write.upto;
-        }
-        let Contents { application, tables } = contents;
-        let job =
-            CheckpointJob { epoch, writes, lanes, local: self.local_entries_after(Ssn::ZERO), tables, application };
-        let spiller = self.budget.spiller.as_mut().ok_or(CheckpointError::NoStore)?;
-        Ok(PendingCheckpoint { epoch, reply: spiller.checkpoint(job) })
+        Ok((writes, lanes))
     }
 
     /// A checkpoint, as [`begin_checkpoint`](Self::begin_checkpoint) begins it: when this returns, it survives a power cut.

@@ -44,7 +44,8 @@ impl Log {
     ///
     /// # Errors
     /// [`AppendError`]; nothing is changed then. At the budget it is [`AppendError::Full`], at once, unless
-    /// [`OnFull::StopLogging`](crate::OnFull::StopLogging) can let retained records go. It never waits: see [`OnFull`](crate::OnFull).
+    /// [`OnFull::StopLogging`](crate::OnFull::StopLogging) can let retained records go. The log itself never waits: see
+    /// [`OnFull`](crate::OnFull).
     #[inline]
     pub fn try_claim(&mut self, peer: Rank, prefix: usize, payload: usize) -> Result<Claim<'_>, AppendError> {
         self.lanes.claim_or_else(peer, prefix, payload, &mut self.budget, Budget::make_room)

@@ -138,7 +138,8 @@ pub struct Options {
     pub prefault_bytes: usize,
     /// Bytes of memory for the local log (determinants): 4 KiB to 256 GiB, default 16 MiB.
     pub local_bytes_max: usize,
-    /// Cursors that may be open on one lane at a time: 1 to 64, default 8.
+    /// Cursors that may be open on one lane at a time: 1 to 64, default 8. In the node-local tier up to four of them are the
+    /// log's own while it spills; it waits for these where its owner needs one.
     pub cursors_max: usize,
     /// Largest body (prefix and payload) of a record in bytes: at least `chunk_bytes`; default: whatever the memory budget
     /// can hold, at most 64 GiB.

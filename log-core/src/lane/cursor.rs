@@ -200,8 +200,17 @@ impl Cursor {
     #[cold]
     fn look_further(&mut self) -> bool {
         loop {
-            if !matches!(self.place(), Ok(true)) {
-                return false;
+            if self.block.is_none() {
+                let head = BlockRef(self.shared.head.load(Ordering::Acquire));
+                // The head's acquire shows whether anything went elsewhere before it became the head.
+                if head.is_none() || (self.shared.elsewhere.load(Ordering::Relaxed) != 0 && self.place().is_err()) {
+                    return false;
+                }
+                // What was freed before it was read, because nobody can need it, is passed.
+                if self.block.is_none() {
+                    self.enter(head);
+                    self.pin();
+                }
             }
             let arena = self.arena();
             // Acquire: pairs with the release of the commit.

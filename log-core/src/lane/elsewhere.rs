@@ -23,6 +23,7 @@ impl LaneWriter {
         (self.next, self.acked) = (next, acked);
         self.cold.runs.restore(runs);
         self.cold.keeps_runs = true;
+        self.cold.shared.elsewhere.store(1, Ordering::Relaxed);
         // A cursor on what is elsewhere is refused here, and doesn't wait for the first chunk.
         self.cold.shared.floor.store(next.0, Ordering::Relaxed);
         Ok(())
@@ -32,6 +33,7 @@ impl LaneWriter {
     /// say how they were acknowledged, until [`forget_runs_upto`](Self::forget_runs_upto).
     pub fn free_kept_elsewhere(&mut self, chunk: ChunkId) -> bool {
         self.cold.keeps_runs = true;
+        self.cold.shared.elsewhere.store(1, Ordering::Relaxed);
         self.free(chunk)
     }
 

@@ -16,6 +16,7 @@
 //! | [`LaneShared::floor`] | the writer, before the head | cursors being opened, after the head | relaxed, ordered by the head | what is under it may be gone |
 //! | [`LaneShared::pins`] | one cursor each | the writer, before it frees | store **release**, load **acquire**, and **SeqCst fences** between the store and the first look at `head` (cursor), and between the stores of `head` and `floor` and the look at the pins (writer) | Dekker's handshake: either the writer sees the pin, or the cursor sees the new head and floor; the release and acquire order a cursor's last read of a chunk before its reuse |
 //! | `Stack::head` in the pool | writers of all lanes | the same | push **release**, pop **acquire**, a tag against ABA | a block's old use happens before its new one |
+//! | [`LaneShared::elsewhere`] | the writer, once, before the head that is behind what went | cursors that wait for a first chunk, after the head | relaxed, ordered by the head | what is missing is on disk, not superfluous |
 //! | [`LaneShared::held`] | the writer | reports | relaxed | a figure, nothing follows from it |
 //! | `shared writer` in a chunk's header | nobody yet | a recovery, which refuses other values than 0 | | reserved for a lane with several writers |
 
@@ -54,6 +55,8 @@ pub(crate) struct LaneShared {
     pins: Box<[AtomicU64]>,
     /// Bytes of chunks in the lane.
     held: AtomicUsize,
+    /// 1 once records that are no longer in memory are kept elsewhere: a cursor must not pass them.
+    elsewhere: AtomicUsize,
 }
 
 impl LaneShared {
@@ -64,6 +67,7 @@ impl LaneShared {
             floor: AtomicU64::new(0),
             pins: (0..cursors_max).map(|_| AtomicU64::new(UNPINNED)).collect(),
             held: AtomicUsize::new(0),
+            elsewhere: AtomicUsize::new(0),
         }
     }
 
