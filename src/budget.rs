@@ -68,16 +68,42 @@ impl Budget {
         }
     }
 
-    /// The slow path of a claim: the lane's first, one that begins a chunk, or one that is refused.
+    /// The slow path of a claim that doesn't wait: the lane's first, one that begins a chunk, or one that is refused.
     #[cold]
     #[inline(never)]
-    pub(crate) fn make_room(
+    pub(crate) fn make_room_at_once(
         &mut self,
         lanes: &mut Lanes,
         peer: Rank,
         prefix: usize,
         payload: usize,
-    ) -> Result<(), AppendError> {
+    ) -> Result<(), Box<AppendError>> {
+        self.make_room(lanes, peer, prefix, payload).map_err(Box::new)
+    }
+
+    /// The slow path of a claim that waits where appends outran the disk.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn wait_for_room(
+        &mut self,
+        lanes: &mut Lanes,
+        peer: Rank,
+        prefix: usize,
+        payload: usize,
+    ) -> Result<(), Box<AppendError>> {
+        let mut again = 0..2;
+        loop {
+            match self.make_room(lanes, peer, prefix, payload) {
+                Err(AppendError::SpillBehind(_)) if self.wait_for_report() => {}
+                // It refused before. What an earlier claim sent again is waited for, then what this one sends: there may be
+                // room by now.
+                Err(AppendError::DiskRefused(_)) if again.next().is_some() => while self.wait_for_report() {},
+                done => return done.map_err(Box::new),
+            }
+        }
+    }
+
+    fn make_room(&mut self, lanes: &mut Lanes, peer: Rank, prefix: usize, payload: usize) -> Result<(), AppendError> {
         let (ranks, max) = (self.options.ranks, self.options.record_bytes_max);
         let bytes = prefix.saturating_add(payload);
         if bytes > max {

@@ -47,8 +47,8 @@ impl Log {
     /// [`OnFull::StopLogging`](crate::OnFull::StopLogging) can let retained records go. The log itself never waits: see
     /// [`OnFull`](crate::OnFull).
     #[inline]
-    pub fn try_claim(&mut self, peer: Rank, prefix: usize, payload: usize) -> Result<Claim<'_>, AppendError> {
-        self.lanes.claim_or_else(peer, prefix, payload, &mut self.budget, Budget::make_room)
+    pub fn try_claim(&mut self, peer: Rank, prefix: usize, payload: usize) -> Result<Claim<'_>, Box<AppendError>> {
+        self.lanes.claim_or_else(peer, prefix, payload, &mut self.budget, Budget::make_room_at_once)
     }
 
     /// Reserves a record as [`try_claim`](Self::try_claim) does, and waits where appends outran the disk.
@@ -57,19 +57,9 @@ impl Log {
     ///
     /// # Errors
     /// [`AppendError`], but never [`AppendError::SpillBehind`].
-    pub fn claim(&mut self, peer: Rank, prefix: usize, payload: usize) -> Result<Claim<'_>, AppendError> {
-        let mut again = 0..2;
-        loop {
-            match self.budget.make_room(&mut self.lanes, peer, prefix, payload) {
-                Ok(()) => break,
-                Err(AppendError::SpillBehind(_)) if self.budget.wait_for_report() => {}
-                // It refused before. What an earlier claim sent again is waited for, then what this one sends: there may be
-                // room by now.
-                Err(AppendError::DiskRefused(_)) if again.next().is_some() => while self.budget.wait_for_report() {},
-                Err(refused) => return Err(refused),
-            }
-        }
-        self.try_claim(peer, prefix, payload)
+    #[inline]
+    pub fn claim(&mut self, peer: Rank, prefix: usize, payload: usize) -> Result<Claim<'_>, Box<AppendError>> {
+        self.lanes.claim_or_else(peer, prefix, payload, &mut self.budget, Budget::wait_for_room)
     }
 
     /// The SSN that the next message to `peer` will have.

@@ -9,7 +9,7 @@ use counterfoil::ack::Ack;
 use counterfoil::{AppendError, Epoch, Keep, Log, Options, Phase, Rank, Ssn, Tier, create_private_dir};
 
 fn append(log: &mut Log, peer: Rank, size: usize) -> Result<Ssn, AppendError> {
-    let mut claim = log.try_claim(peer, 0, size)?;
+    let mut claim = log.try_claim(peer, 0, size).map_err(|refused| *refused)?;
     claim.payload_mut().fill(5);
     Ok(claim.commit())
 }

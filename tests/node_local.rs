@@ -272,7 +272,7 @@ fn at_the_disk_budget_the_choice_decides() {
             let disk = log.stats().disk.unwrap();
             assert!(disk.disk_bytes <= 6 << 20, "{disk:?}");
             if let Some(error) = refused {
-                assert!(matches!(error, AppendError::DiskRefused(_)), "{error}");
+                assert!(matches!(*error, AppendError::DiskRefused(_)), "{error}");
                 // What the peers' checkpoints cover makes room, in memory and on disk.
                 for peer in (1..RANKS).map(Rank) {
                     let acked = log.acked(peer);

@@ -18,7 +18,7 @@ fn log(on_full: OnFull, keep: Keep) -> Log {
 }
 
 fn append(log: &mut Log, peer: u32) -> Result<Ssn, AppendError> {
-    let mut claim = log.try_claim(Rank(peer), 0, 1000)?;
+    let mut claim = log.try_claim(Rank(peer), 0, 1000).map_err(|refused| *refused)?;
     claim.payload_mut().fill(peer as u8);
     Ok(claim.commit())
 }
@@ -170,13 +170,13 @@ fn a_record_that_can_never_fit_is_another_error_than_a_full_log() {
     let mut log = log(OnFull::StopLogging, Keep::Checkpoint);
     for payload in [BUDGET - 100, BUDGET, usize::MAX] {
         let error = log.try_claim(Rank(1), 0, payload).unwrap_err();
-        assert!(matches!(error, AppendError::TooLong { .. }), "{payload}: {error}");
+        assert!(matches!(*error, AppendError::TooLong { .. }), "{payload}: {error}");
         assert!(error.to_string().contains("memory_bytes_max"), "{error}");
     }
     let error = log.try_claim(Rank(1), 5000, 0).unwrap_err();
-    assert!(matches!(error, AppendError::TooLong { .. }), "a prefix is at most 4095 bytes: {error}");
+    assert!(matches!(*error, AppendError::TooLong { .. }), "a prefix is at most 4095 bytes: {error}");
     let error = log.try_claim(Rank(4), 0, 1).unwrap_err();
-    assert!(matches!(error, AppendError::NoSuchRank { peer: Rank(4), ranks: 4 }), "{error}");
+    assert!(matches!(*error, AppendError::NoSuchRank { peer: Rank(4), ranks: 4 }), "{error}");
     assert!(!log.stats().stopped_logging, "none of them is a reason to stop logging");
     drop(log.try_claim(Rank(1), 80, BUDGET / 2).unwrap());
 }

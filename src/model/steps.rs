@@ -119,9 +119,11 @@ impl World {
             let sent = Sent { ssn: lane.last.next(), prefix: below(chance, 64).min(len), len, salt: self.salt };
             let mut claim = match log.claim(peer, sent.prefix, len - sent.prefix) {
                 Ok(claim) => claim,
-                Err(AppendError::Full(_)) => return Ok(Outcome::Refused),
-                Err(AppendError::DiskRefused(refused)) => return self.store_outcome(&refused.source),
-                Err(error) => return Err(Mismatch(format!("a claim fails: {error}"))),
+                Err(refused) => match *refused {
+                    AppendError::Full(_) => return Ok(Outcome::Refused),
+                    AppendError::DiskRefused(refused) => return self.store_outcome(&refused.source),
+                    error => return Err(Mismatch(format!("a claim fails: {error}"))),
+                },
             };
             claim.body_mut().copy_from_slice(&sent.wire());
             if chance().is_multiple_of(32) {

@@ -86,7 +86,7 @@ fn log() -> (Log, Arc<AtomicBool>) {
 }
 
 fn append(log: &mut Log) -> Result<Ssn, AppendError> {
-    let ssn = log.claim(Rank(1), 0, 1000)?.commit();
+    let ssn = log.claim(Rank(1), 0, 1000).map_err(|refused| *refused)?.commit();
     log.acknowledge(Rank(1), Ack { ssn, epoch: Epoch::FIRST }, Phase(0)).unwrap();
     Ok(ssn)
 }

@@ -33,7 +33,7 @@ pub(crate) fn payload(peer: Rank, ssn: Ssn) -> Vec<u8> {
 /// Logs the next message to `peer`.
 pub(crate) fn append(log: &mut Log, peer: Rank) -> Result<Ssn, counterfoil::AppendError> {
     let bytes = payload(peer, log.next_ssn(peer));
-    let mut claim = log.claim(peer, 0, bytes.len())?;
+    let mut claim = log.claim(peer, 0, bytes.len()).map_err(|refused| *refused)?;
     claim.payload_mut().copy_from_slice(&bytes);
     Ok(claim.commit())
 }

@@ -98,7 +98,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
                     self.tally.bytes_logged += payload.len() as u64;
                     return Ok(outgoing.header);
                 }
-                Err(source) => source,
+                Err(source) => *source,
             };
             let is_full = matches!(source, AppendError::Full(_) | AppendError::DiskRefused(_));
             let may_wait = is_full && self.settings.on_full != LogOnFull::Fail;
