@@ -53,7 +53,7 @@ impl Arena {
         debug_assert!(at.is_multiple_of(8) && at + 8 <= self.len);
         // SAFETY: the offset is inside the memory and aligned (asserted above; callers are this crate's), the memory is
         // initialised and lives as long as `self`, and AtomicU64 has the layout of u64. Every access to bytes that are
-        // a shared word at that moment goes through this function or through `ArenaView::word`.
+        // a shared word at that moment goes through this function or through `Place::word`.
         unsafe { AtomicU64::from_ptr(self.base.as_ptr().add(at).cast()) }
     }
 
@@ -65,12 +65,20 @@ impl Arena {
         }
     }
 
-    /// The arena without the way to it: what a writer keeps at hand.
+    /// The place at `at`, which may be the arena's end.
     ///
     /// # Safety
-    /// The view must not be used after the arena is dropped.
-    pub(crate) unsafe fn view(&self) -> ArenaView {
-        ArenaView { base: self.base, len: self.len }
+    /// The place must not be used after the arena is dropped.
+    #[inline]
+    pub(crate) unsafe fn place(&self, at: usize) -> Place {
+        debug_assert!(at <= self.len);
+        // SAFETY: inside the memory or at its end (asserted above; callers are this crate's).
+        Place { address: unsafe { self.base.add(at) } }
+    }
+
+    /// The offset of a place in this arena.
+    pub(crate) fn offset_of(&self, place: Place) -> usize {
+        place.address.addr().get() - self.base.addr().get()
     }
 
     /// The bytes `[at, at + len)`.
@@ -85,49 +93,60 @@ impl Arena {
     }
 }
 
-/// An arena's memory by its address alone, for the path on which a look through two pointers counts.
+/// A place in an arena by its address alone, for the path on which a look through two pointers, or an addition, counts.
 #[cfg(not(counterfoil_loom))]
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct ArenaView {
-    base: NonNull<u8>,
-    len: usize,
+pub(crate) struct Place {
+    address: NonNull<u8>,
 }
 
-// SAFETY: as for `Arena`; the view is only an address.
+// SAFETY: as for `Arena`; a place is only an address.
 #[cfg(not(counterfoil_loom))]
-unsafe impl Send for ArenaView {}
+unsafe impl Send for Place {}
 // SAFETY: as above.
 #[cfg(not(counterfoil_loom))]
-unsafe impl Sync for ArenaView {}
+unsafe impl Sync for Place {}
 
 #[cfg(not(counterfoil_loom))]
-impl ArenaView {
-    /// As [`Arena::word`].
+impl Place {
+    /// Bytes from here to `end`, which is not before it.
     #[inline]
-    pub(crate) fn word(&self, at: usize) -> &AtomicU64 {
-        debug_assert!(at.is_multiple_of(8) && at + 8 <= self.len);
-        // SAFETY: as in `Arena::word`; the arena is alive, as `Arena::view` demands.
-        unsafe { AtomicU64::from_ptr(self.base.as_ptr().add(at).cast()) }
+    pub(crate) fn bytes_until(self, end: Place) -> usize {
+        end.address.addr().get() - self.address.addr().get()
     }
 
-    /// The bytes `[at, at + len)`, to be written.
+    /// The place `bytes` further on, which is in the arena, too.
+    #[inline]
+    pub(crate) fn advance(&mut self, bytes: usize) {
+        // SAFETY: inside the memory, or at its end: callers are this crate's, and stay in the chunk that they are in.
+        self.address = unsafe { self.address.add(bytes) };
+    }
+
+    /// The word `offset` bytes from here, a multiple of eight, inside the arena. As [`Arena::word`].
+    #[inline]
+    pub(crate) fn word(&self, offset: usize) -> &AtomicU64 {
+        debug_assert!((self.address.addr().get() + offset).is_multiple_of(8));
+        // SAFETY: as in `Arena::word`; the arena is alive, as `Arena::place` demands.
+        unsafe { AtomicU64::from_ptr(self.address.as_ptr().add(offset).cast()) }
+    }
+
+    /// The `len` bytes from `offset` on, to be written.
     ///
     /// # Safety
     /// They lie inside the arena, and nobody else reads or writes them while the slice lives.
     #[inline]
     #[expect(clippy::mut_from_ref, reason = "the caller owns the range, not the arena")]
-    pub(crate) unsafe fn bytes_mut(&self, at: usize, len: usize) -> &mut [u8] {
-        debug_assert!(at + len <= self.len);
+    pub(crate) unsafe fn bytes_mut(&self, offset: usize, len: usize) -> &mut [u8] {
         // SAFETY: inside the memory, initialised, and the caller's alone, as it promises; the arena is alive, as
-        // `Arena::view` demands.
-        unsafe { std::slice::from_raw_parts_mut(self.base.as_ptr().add(at), len) }
+        // `Arena::place` demands.
+        unsafe { std::slice::from_raw_parts_mut(self.address.as_ptr().add(offset), len) }
     }
 }
 
 /// Eight bytes of a model's memory: an atomic for as long as they are a shared word, a cell for as long as they are part of
 /// a body.
 #[cfg(counterfoil_loom)]
-struct Place {
+struct Eight {
     word: AtomicU64,
     body: BodyCell,
 }
@@ -180,15 +199,15 @@ impl BodyCell {
 /// A model's memory, without the bytes of the file header.
 #[cfg(counterfoil_loom)]
 pub(crate) struct Arena {
-    places: Vec<Place>,
+    eights: Vec<Eight>,
 }
 
 #[cfg(counterfoil_loom)]
 impl Arena {
     /// An arena of `len` bytes, which hold `left(offset)`: what an earlier use left there.
     pub(crate) fn modelled(len: usize, left: impl Fn(usize) -> u64) -> Arena {
-        let place = |at| Place { word: AtomicU64::new(left(at)), body: BodyCell::new(left(at)) };
-        Arena { places: (HEADER_BYTES..len).step_by(8).map(place).collect() }
+        let eight = |at| Eight { word: AtomicU64::new(left(at)), body: BodyCell::new(left(at)) };
+        Arena { eights: (HEADER_BYTES..len).step_by(8).map(eight).collect() }
     }
 
     pub(crate) fn commit(&self, _at: usize, _len: usize) -> std::io::Result<()> {
@@ -204,17 +223,17 @@ impl Arena {
     }
 
     pub(crate) fn word(&self, at: usize) -> &AtomicU64 {
-        &self.place(at).word
+        &self.eight(at).word
     }
 
     /// The bytes `[at, at + len)` of a body.
     pub(crate) fn body(&self, at: usize, len: usize) -> Vec<u64> {
-        (at..at + len).step_by(8).map(|at| self.place(at).body.read()).collect()
+        (at..at + len).step_by(8).map(|at| self.eight(at).body.read()).collect()
     }
 
     /// Writes eight bytes of a body.
     pub(crate) fn write_body(&self, at: usize, value: u64) {
-        self.place(at).body.write(value);
+        self.eight(at).body.write(value);
     }
 
     /// As the real one; a record's two words are not part of its body.
@@ -231,42 +250,55 @@ impl Arena {
     /// As the real one.
     ///
     /// # Safety
-    /// The view must not be used after the arena is dropped.
-    pub(crate) unsafe fn view(&self) -> ArenaView {
-        ArenaView { arena: self }
+    /// The place must not be used after the arena is dropped.
+    pub(crate) unsafe fn place(&self, at: usize) -> Place {
+        Place { arena: self, at }
     }
 
-    fn place(&self, at: usize) -> &Place {
-        &self.places[(at - HEADER_BYTES) / 8]
+    pub(crate) fn offset_of(&self, place: Place) -> usize {
+        place.at
+    }
+
+    fn eight(&self, at: usize) -> &Eight {
+        &self.eights[(at - HEADER_BYTES) / 8]
     }
 }
 
-/// A view of a model's memory.
+/// A place in a model's memory.
 #[cfg(counterfoil_loom)]
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct ArenaView {
+pub(crate) struct Place {
     arena: *const Arena,
+    at: usize,
 }
 
 // SAFETY: a shared reference to an `Arena` in all but lifetime, and `Arena` is Sync.
 #[cfg(counterfoil_loom)]
-unsafe impl Send for ArenaView {}
+unsafe impl Send for Place {}
 // SAFETY: as above.
 #[cfg(counterfoil_loom)]
-unsafe impl Sync for ArenaView {}
+unsafe impl Sync for Place {}
 
 #[cfg(counterfoil_loom)]
-impl ArenaView {
-    pub(crate) fn word(&self, at: usize) -> &AtomicU64 {
-        self.arena().word(at)
+impl Place {
+    pub(crate) fn bytes_until(self, end: Place) -> usize {
+        end.at - self.at
     }
 
-    pub(crate) fn write_body(&self, at: usize, value: u64) {
-        self.arena().write_body(at, value);
+    pub(crate) fn advance(&mut self, bytes: usize) {
+        self.at += bytes;
+    }
+
+    pub(crate) fn word(&self, offset: usize) -> &AtomicU64 {
+        self.arena().word(self.at + offset)
+    }
+
+    pub(crate) fn write_body(&self, offset: usize, value: u64) {
+        self.arena().write_body(self.at + offset, value);
     }
 
     fn arena(&self) -> &Arena {
-        // SAFETY: the arena is alive and doesn't move (it is in the pool's Arc), as `Arena::view` demands.
+        // SAFETY: the arena is alive and doesn't move (it is in the pool's Arc), as `Arena::place` demands.
         unsafe { &*self.arena }
     }
 }

@@ -1,6 +1,6 @@
 //! A reserved record.
 
-use crate::arena::ArenaView;
+use crate::arena::Place;
 use crate::lane::writer::LaneWriter;
 use crate::nouns::Ssn;
 use crate::record::{RECORD_HEADER, SSN_AT, footprint, pad_word, record_word};
@@ -15,9 +15,8 @@ use crate::sync::Ordering;
 #[must_use = "a claim that is dropped leaves a pad and sends nothing"]
 pub struct Claim<'a> {
     lane: &'a mut LaneWriter,
-    // What the lane says, too, but these the compiler can keep in registers across the copy.
-    view: ArenaView,
-    at: usize,
+    // What the lane says, too, but these the compiler keeps in registers across the copy; and no more of them than it has.
+    record: Place,
     ssn: Ssn,
     prefix: usize,
     body: usize,
@@ -27,12 +26,12 @@ impl<'a> Claim<'a> {
     /// Reserves `body` bytes, for which the current chunk has room.
     #[inline]
     pub(crate) fn new(lane: &'a mut LaneWriter, prefix: usize, body: usize) -> Claim<'a> {
-        let (view, at, ssn) = (lane.view, lane.at, lane.next);
+        let (record, ssn) = (lane.at, lane.next);
         // The zero that stops readers behind this record must be there before the record is published. Relaxed: the
         // commit word's release publishes it, and until then nobody reads past the zero that stands here already.
-        view.word(at + footprint(body)).store(0, Ordering::Relaxed);
-        view.word(at + SSN_AT).store(ssn.0, Ordering::Relaxed);
-        Claim { lane, view, at, ssn, prefix, body }
+        record.word(footprint(body)).store(0, Ordering::Relaxed);
+        record.word(SSN_AT).store(ssn.0, Ordering::Relaxed);
+        Claim { lane, record, ssn, prefix, body }
     }
 
     /// The SSN that the record will have.
@@ -67,8 +66,9 @@ impl<'a> Claim<'a> {
     #[inline]
     fn publish(&mut self, word: u64) {
         // Release: whoever reads the word reads the SSN, the body, and the zero behind the record.
-        self.view.word(self.at).store(word, Ordering::Release);
-        self.lane.at = self.at + footprint(self.body);
+        self.record.word(0).store(word, Ordering::Release);
+        self.lane.at = self.record;
+        self.lane.at.advance(footprint(self.body));
     }
 }
 
@@ -79,7 +79,7 @@ impl Claim<'_> {
     pub fn body_mut(&mut self) -> &mut [u8] {
         // SAFETY: `claim` made sure that the current chunk has room for the record. Cursors read a body only after its
         // commit word, which is zero until `publish`, and `&mut self` keeps this the only slice.
-        unsafe { self.view.bytes_mut(self.at + RECORD_HEADER, self.body) }
+        unsafe { self.record.bytes_mut(RECORD_HEADER, self.body) }
     }
 
     /// The prefix, to be written.
@@ -108,7 +108,7 @@ impl Claim<'_> {
 impl Claim<'_> {
     /// Writes the eight bytes of the body at `index * 8`.
     pub(crate) fn write_word(&mut self, index: usize, value: u64) {
-        self.view.write_body(self.at + RECORD_HEADER + index * 8, value);
+        self.record.write_body(RECORD_HEADER + index * 8, value);
     }
 }
 

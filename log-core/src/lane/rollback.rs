@@ -152,7 +152,7 @@ impl LaneWriter {
     /// Makes the last chunk the current one again, ending with `last` or the last record before; says which that is.
     fn reopen_last(&mut self, last: Ssn) -> Ssn {
         let Some(chunk) = self.cold.chunks.back_mut() else {
-            (self.at, self.limit) = (0, 0);
+            self.go_nowhere();
             return Ssn::ZERO;
         };
         let (block, first) = (chunk.block, chunk.header.first);
@@ -165,8 +165,7 @@ impl LaneWriter {
         arena.word(block.at() + LAST_AT).store(OPEN, Ordering::Relaxed);
         arena.word(block.at() + NEXT_AT).store(0, Ordering::Relaxed);
         arena.word(at).store(0, Ordering::Release);
-        self.at = at;
-        self.limit = block.at() + self.cold.pool.block_bytes(block) - RECORD_ALIGN;
+        self.go_to(block, at);
         end
     }
 

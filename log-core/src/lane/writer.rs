@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use crate::arena::{Arena, ArenaView};
+use crate::arena::{Arena, Place};
 use crate::chunk::{BlockRef, CHUNK_HEADER, ChunkHeader, ChunkState, LAST_AT, NEXT_AT, sealed_word, write_state};
 use crate::lane::claim::Claim;
 use crate::lane::cursor::LaneReader;
@@ -68,12 +68,10 @@ impl ChunkInfo {
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct LaneWriter {
-    /// The arena of `cold.pool`, which keeps it alive.
-    pub(super) view: ArenaView,
-    /// Offset of the next record in the arena.
-    pub(super) at: usize,
+    /// Where the next record will be, in the arena of `cold.pool`, which keeps it alive.
+    pub(super) at: Place,
     /// End of the current chunk, less the room for the zero that follows each record.
-    pub(super) limit: usize,
+    pub(super) limit: Place,
     pub(super) next: Ssn,
     pub(super) acked: Ssn,
     /// Last SSN of the first sealed chunk that is not settled: an acknowledgement below has nothing to do for chunks.
@@ -118,11 +116,11 @@ impl LaneWriter {
     pub fn new(pool: Arc<Pool>, peer: Rank) -> LaneWriter {
         let shared = CountedArc::new(LaneShared::new(peer, pool.options().cursors_max));
         pool.register(&shared);
+        // SAFETY: the place goes with the pool, in the same struct.
+        let nowhere = unsafe { pool.arena.place(0) };
         LaneWriter {
-            // SAFETY: the view goes with the pool, in the same struct.
-            view: unsafe { pool.arena.view() },
-            at: 0,
-            limit: 0,
+            at: nowhere,
+            limit: nowhere,
             next: Ssn::FIRST,
             acked: Ssn::ZERO,
             boundary: UNPINNED,
@@ -153,8 +151,7 @@ impl LaneWriter {
         writer.cold.shared.held.store(held, Ordering::Relaxed);
         writer.cold.shared.floor.store(front.header.first.0, Ordering::Relaxed);
         writer.cold.shared.head.store(front.block.0, Ordering::Release);
-        writer.at = lane.at;
-        writer.limit = back.block.at() + writer.cold.pool.block_bytes(back.block) - RECORD_ALIGN;
+        writer.go_to(back.block, lane.at);
         writer.next = lane.next;
         writer.cold.next_sequence = back.header.sequence + 1;
         writer.cold.next_class = writer.cold.pool.geometry.chunk_class;
@@ -196,7 +193,7 @@ impl LaneWriter {
 
     /// Bytes of records (headers included) that were ever committed or padded in this lane.
     pub fn appended_bytes(&self) -> u64 {
-        let current = self.cold.chunks.back().map_or(0, |chunk| self.at - chunk.block.at() - CHUNK_HEADER);
+        let current = self.cold.chunks.back().map_or(0, |chunk| self.offset() - chunk.block.at() - CHUNK_HEADER);
         self.cold.sealed_bytes + current as u64
     }
 
@@ -223,7 +220,7 @@ impl LaneWriter {
     /// Whether a claim of this size would be answered from the current chunk.
     #[inline]
     pub fn has_room(&self, prefix: usize, payload: usize) -> bool {
-        let room = self.limit - self.at;
+        let room = self.at.bytes_until(self.limit);
         // In this order nothing can overflow: the room is at most a chunk.
         prefix <= PREFIX_BYTES_MAX && payload <= room && footprint(prefix + payload) <= room
     }
@@ -289,9 +286,25 @@ impl LaneWriter {
             self.publish_front();
         }
         self.set_boundary();
-        self.at = block.at() + CHUNK_HEADER;
-        self.limit = block.at() + self.cold.pool.block_bytes(block) - RECORD_ALIGN;
+        self.go_to(block, block.at() + CHUNK_HEADER);
         Ok(())
+    }
+
+    /// Goes on at `at` in `block`.
+    pub(super) fn go_to(&mut self, block: BlockRef, at: usize) {
+        let limit = block.at() + self.cold.pool.block_bytes(block) - RECORD_ALIGN;
+        // SAFETY: the places go with the pool, in the same struct.
+        (self.at, self.limit) = unsafe { (self.arena().place(at), self.arena().place(limit)) };
+    }
+
+    /// Goes on nowhere: the next record begins a chunk.
+    pub(super) fn go_nowhere(&mut self) {
+        self.limit = self.at;
+    }
+
+    /// Where the next record will be.
+    fn offset(&self) -> usize {
+        self.arena().offset_of(self.at)
     }
 
     /// A claim of `bytes`, with its header, was given up in the current chunk.
@@ -308,14 +321,14 @@ impl LaneWriter {
         let last = self.next.prev();
         let Some(chunk) = self.cold.chunks.back_mut() else { return };
         let arena = &self.cold.pool.arena;
-        chunk.record_bytes = self.at - chunk.block.at() - CHUNK_HEADER;
+        chunk.record_bytes = arena.offset_of(self.at) - chunk.block.at() - CHUNK_HEADER;
         // A chunk that was begun and got no record (only pads, or truncated) keeps the SSN before its first.
         chunk.last = last;
         self.cold.sealed_bytes += chunk.record_bytes as u64;
         arena.word(chunk.block.at() + NEXT_AT).store(next.0, Ordering::Release);
         arena.word(chunk.block.at() + LAST_AT).store(sealed_word(last), Ordering::Release);
         // Release: whoever sees the end sees the link.
-        arena.word(self.at).store(END_WORD, Ordering::Release);
+        self.at.word(0).store(END_WORD, Ordering::Release);
     }
 
     /// Finds the next chunk that acknowledgements will settle.
