@@ -1,12 +1,13 @@
 //! Reading a lane back, against a copy of the same bytes.
 
+use std::cell::{RefCell, RefMut};
 use std::hint::black_box;
 
 use counterfoil::{Error, Keep, Log, Rank, Ssn, Tier};
 use serde::Serialize;
 
 use crate::append::{name, open};
-use crate::measure::{RunOptions, interleave, timed};
+use crate::measure::{Rounds, RunOptions, timed};
 use crate::scratch::Scratch;
 
 /// Payloads that are measured, in bytes.
@@ -16,6 +17,10 @@ pub const LOG_BYTES: [usize; 2] = [512 << 10, 32 << 20];
 /// Bytes in front of each message, in the log and in the floor's buffer.
 const HEADER_BYTES: usize = 16;
 const PEER: Rank = Rank(1);
+/// Places in memory over which the rounds are spread.
+const PLACES: usize = 8;
+/// From one place to the next: another offset in the page, and in the cache line.
+const STEP_BYTES: usize = 656;
 
 /// One line of the table.
 #[derive(Clone, Debug, Serialize)]
@@ -57,6 +62,9 @@ pub fn run(options: &RunOptions) -> Result<Vec<Row>, Error> {
     Ok(rows)
 }
 
+/// Where the wire's buffer lies moves a copy in the cache by a third (loads wait for earlier stores to the same offset in
+/// another page, and lines are crossed or not): both loops copy to the same one, and the rounds are spread over several
+/// places.
 fn one(options: &RunOptions, scratch: &Scratch, tier: Tier, size: usize, log_bytes: usize) -> Result<Row, Error> {
     let records = (log_bytes / size).max(1);
     let mut log = open(scratch, tier, Keep::All)?;
@@ -66,14 +74,19 @@ fn one(options: &RunOptions, scratch: &Scratch, tier: Tier, size: usize, log_byt
         claim.commit();
     }
     let source = vec![3; records * (HEADER_BYTES + size)];
-    let mut wire = vec![0; size];
-    let mut other_wire = vec![0; size];
-    // An operation is a whole pass, so that both see the same bytes in the same order.
-    let figure = interleave(
-        options,
-        |passes| timed(|| (0..passes).for_each(|_| copy(&source, &mut wire))),
-        |passes| timed(|| (0..passes).for_each(|_| replay(&mut log, &mut other_wire))),
-    );
+    let mut rounds = Rounds::default();
+    let in_each = RunOptions { rounds: options.rounds.div_ceil(PLACES), ..*options };
+    for place in 0..PLACES {
+        let buffer = RefCell::new(vec![0; STEP_BYTES * place + size]);
+        let wire = || RefMut::map(buffer.borrow_mut(), |buffer| &mut buffer[STEP_BYTES * place..]);
+        // An operation is a whole pass, so that both see the same bytes in the same order.
+        rounds.measure(
+            &in_each,
+            |passes| timed(|| (0..passes).for_each(|_| copy(&source, &mut wire()))),
+            |passes| timed(|| (0..passes).for_each(|_| replay(&mut log, &mut wire()))),
+        );
+    }
+    let figure = rounds.figure();
     let speed = |ns: f64| (records * size) as f64 / ns * 1e3;
     Ok(Row {
         size,

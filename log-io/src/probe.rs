@@ -37,16 +37,16 @@ pub enum BackendChoice {
 pub struct BackendOptions {
     /// Which way of writing.
     pub choice: BackendChoice,
-    /// Buffers, and so writes in flight: 1 to 1024.
+    /// Buffers: 1 to 1024. As many writes can be in flight, less those that are being filled.
     pub buffers: usize,
     /// Bytes of each, the largest single write: a multiple of [`PAGE_BYTES`], at most 16 MiB.
     pub buffer_bytes: usize,
 }
 
 impl Default for BackendOptions {
-    /// [`BackendChoice::Auto`], 8 buffers of 256 KiB.
+    /// [`BackendChoice::Auto`], 10 buffers of 256 KiB: 8 writes in flight while one buffer is filled and one has come back.
     fn default() -> BackendOptions {
-        BackendOptions { choice: BackendChoice::Auto, buffers: 8, buffer_bytes: 256 * 1024 }
+        BackendOptions { choice: BackendChoice::Auto, buffers: 10, buffer_bytes: 256 * 1024 }
     }
 }
 

@@ -226,7 +226,8 @@ pub(crate) fn directory(
 /// The same directory again.
 pub(crate) fn reopen(dir: &Path, choice: BackendChoice, block: usize) -> Result<Box<dyn StorageBackend>, DiskError> {
     let mut options = BackendOptions::from(choice);
-    (options.buffers, options.buffer_bytes) = (DEPTH, block);
+    // As many in flight as in the floor: one more is being filled, and one has come back.
+    (options.buffers, options.buffer_bytes) = (DEPTH + 2, block);
     Ok(Directory::create(&dir.join("rank-0"), options)?.0)
 }
 
