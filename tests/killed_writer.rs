@@ -13,6 +13,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use counterfoil::ack::Ack;
+use counterfoil::model::numbers;
 use counterfoil::{Epoch, Keep, Log, Options, Phase, Rank, Ssn, Tier, create_private_dir};
 
 const ROUNDS: u64 = 20;
@@ -22,16 +23,8 @@ const BATCH_MAX: u64 = 40;
 /// Set in the process that is killed: the log's directory, and a seed.
 const CHILD: &str = "COUNTERFOIL_KILLED_WRITER";
 
-/// SplitMix64: a seed gives the same numbers everywhere.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let word = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (word ^ (word >> 31)) % limit
-    }
+fn below(random: &mut impl FnMut() -> u64, limit: u64) -> u64 {
+    random() % limit
 }
 
 fn options(dir: &Path) -> Options {
@@ -44,9 +37,9 @@ fn options(dir: &Path) -> Options {
 
 /// What is sent to a peer under an SSN, whoever sends it: a re-execution sends the same.
 fn payload(peer: Rank, ssn: Ssn) -> Vec<u8> {
-    let mut random = Random(u64::from(peer.0) << 32 | ssn.0);
-    let size = if random.below(50) == 0 { random.below(20_000) } else { random.below(400) };
-    (0..size).map(|_| random.below(256) as u8).collect()
+    let mut random = numbers(u64::from(peer.0) << 32 | ssn.0);
+    let size = if below(&mut random, 50) == 0 { below(&mut random, 20_000) } else { below(&mut random, 400) };
+    (0..size).map(|_| below(&mut random, 256) as u8).collect()
 }
 
 /// A line of the report, written in one piece: what is committed, or what is about to be given up.
@@ -92,7 +85,7 @@ impl Report {
 fn child() {
     let Ok(setting) = std::env::var(CHILD) else { return };
     let (seed, dir) = setting.split_once(':').unwrap();
-    let mut random = Random(seed.parse().unwrap());
+    let mut random = numbers(seed.parse().unwrap());
     // The standard error is a pipe here; the test harness writes nothing to it.
     let mut pipe = std::io::stderr();
     let mut report = |report: Report| pipe.write_all(&report.to_bytes()).unwrap();
@@ -100,17 +93,17 @@ fn child() {
     let (mut log, recovered) = Log::recover(options(Path::new(dir))).unwrap();
     let mut entries = recovered.local_entries as u64;
     loop {
-        let peer = Rank(1 + random.below(u64::from(PEERS)) as u32);
-        for _ in 0..=random.below(BATCH_MAX) {
+        let peer = Rank(1 + below(&mut random, u64::from(PEERS)) as u32);
+        for _ in 0..=below(&mut random, BATCH_MAX) {
             append(&mut log, peer, &mut random);
         }
         let last = log.next_ssn(peer).prev();
         if last > Ssn::ZERO {
             report(Report::Committed(peer, last));
         }
-        match random.below(4) {
+        match below(&mut random, 4) {
             0 => {
-                let upto = Ssn(last.0.saturating_sub(random.below(200)));
+                let upto = Ssn(last.0.saturating_sub(below(&mut random, 200)));
                 report(Report::Covered(peer, upto));
                 log.acknowledge(peer, Ack { ssn: last, epoch: Epoch(1) }, Phase::default()).unwrap();
                 log.receiver_covered(peer, Epoch(2), upto).unwrap();
@@ -126,9 +119,9 @@ fn child() {
     }
 }
 
-fn append(log: &mut Log, peer: Rank, random: &mut Random) {
-    if random.below(20) == 0 {
-        drop(log.try_claim(peer, 0, random.below(500) as usize));
+fn append(log: &mut Log, peer: Rank, random: &mut impl FnMut() -> u64) {
+    if below(random, 20) == 0 {
+        drop(log.try_claim(peer, 0, below(random, 500) as usize));
     }
     let bytes = payload(peer, log.next_ssn(peer));
     let mut claim = match log.try_claim(peer, 0, bytes.len()) {
@@ -201,11 +194,11 @@ impl Said {
 }
 
 /// Kills it with SIGKILL after a while, and returns what it had said.
-fn kill(mut process: Child, random: &mut Random) -> Vec<u8> {
+fn kill(mut process: Child, random: &mut impl FnMut() -> u64) -> Vec<u8> {
     let mut pipe = process.stderr.take().unwrap();
     let mut said = Vec::new();
     // Half of them are killed at any time after their start; the others once they are known to be at work.
-    if random.below(2) == 0 {
+    if below(random, 2) == 0 {
         said = vec![0; Report::BYTES];
         pipe.read_exact(&mut said).unwrap();
     }
@@ -213,7 +206,7 @@ fn kill(mut process: Child, random: &mut Random) -> Vec<u8> {
         pipe.read_to_end(&mut said).unwrap();
         said
     });
-    std::thread::sleep(Duration::from_micros(random.below(30_000)));
+    std::thread::sleep(Duration::from_micros(below(random, 30_000)));
     process.kill().unwrap();
     assert!(!process.wait().unwrap().success());
     reader.join().unwrap()
@@ -224,7 +217,7 @@ fn a_writer_killed_at_any_instant_leaves_everything_that_it_had_reported() {
     let default_seed = u64::from(std::process::id()) << 16 | 1;
     let seed = std::env::var("COUNTERFOIL_KILL_SEED").map_or(default_seed, |seed| seed.parse().unwrap());
     println!("COUNTERFOIL_KILL_SEED={seed}");
-    let mut random = Random(seed);
+    let mut random = numbers(seed);
     let parent = tempfile::tempdir_in(if Path::new("/dev/shm").is_dir() { "/dev/shm" } else { "/tmp" }).unwrap();
     let (mut dir, mut said, mut reports) = (PathBuf::new(), Said::default(), 0);
     for round in 0..ROUNDS {
@@ -236,7 +229,7 @@ fn a_writer_killed_at_any_instant_leaves_everything_that_it_had_reported() {
         }
         let process = Command::new(std::env::current_exe().unwrap())
             .args(["child", "--exact", "--nocapture"])
-            .env(CHILD, format!("{}:{}", random.below(u64::MAX), dir.display()))
+            .env(CHILD, format!("{}:{}", below(&mut random, u64::MAX), dir.display()))
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())

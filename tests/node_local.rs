@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 #![expect(clippy::unwrap_used, reason = "a test, and its helpers, fail by panicking")]
 
+#[path = "../log-io/tests/child/mod.rs"]
 mod child;
 
 use std::path::Path;

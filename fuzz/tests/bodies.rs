@@ -6,24 +6,12 @@
 use std::panic::catch_unwind;
 use std::path::Path;
 
+use counterfoil::model::numbers;
 use counterfoil_fuzz::{BODIES, Body};
 
-/// SplitMix64: a seed gives the same inputs everywhere.
-struct Inputs(u64);
-
-impl Inputs {
-    fn next_word(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut word = self.0;
-        word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        word ^ (word >> 31)
-    }
-
-    fn next_input(&mut self) -> Vec<u8> {
-        let len = self.next_word() % 400;
-        (0..len).map(|_| (self.next_word() >> 32) as u8).collect()
-    }
+fn random_input(random: &mut impl FnMut() -> u64) -> Vec<u8> {
+    let len = random() % 400;
+    (0..len).map(|_| (random() >> 32) as u8).collect()
 }
 
 fn setting(name: &str, otherwise: u64) -> u64 {
@@ -55,9 +43,9 @@ fn every_body_passes_pseudo_random_inputs() {
     let seed = setting("COUNTERFOIL_FUZZ_SEED", 20110516);
     let count = setting("COUNTERFOIL_FUZZ_INPUTS", 3000);
     for (name, body) in BODIES {
-        let mut inputs = Inputs(seed);
+        let mut inputs = numbers(seed);
         for number in 0..count {
-            run(name, body, &inputs.next_input(), &format!("input {number} of seed {seed}"));
+            run(name, body, &random_input(&mut inputs), &format!("input {number} of seed {seed}"));
         }
     }
 }
@@ -66,15 +54,15 @@ fn every_body_passes_pseudo_random_inputs() {
 #[test]
 fn headers_with_bytes_changed_pass_too() {
     let seed = setting("COUNTERFOIL_FUZZ_SEED", 20110516);
-    let mut inputs = Inputs(seed);
+    let mut inputs = numbers(seed);
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus/wire_header");
     for entry in std::fs::read_dir(folder).unwrap() {
         let header = std::fs::read(entry.unwrap().path()).unwrap();
         for number in 0..if header.is_empty() { 0 } else { 300 } {
             let mut changed = header.clone();
-            for _ in 0..=inputs.next_word() % 3 {
-                let at = inputs.next_word() as usize % changed.len();
-                changed[at] = (inputs.next_word() >> 32) as u8;
+            for _ in 0..=inputs() % 3 {
+                let at = inputs() as usize % changed.len();
+                changed[at] = (inputs() >> 32) as u8;
             }
             run("wire_header", counterfoil_fuzz::wire_header, &changed, &format!("change {number} of seed {seed}"));
         }
@@ -85,10 +73,10 @@ fn headers_with_bytes_changed_pass_too() {
 #[test]
 fn shared_logs_with_one_or_two_places_changed_pass_too() {
     let seed = setting("COUNTERFOIL_FUZZ_SEED", 20110516);
-    let mut inputs = Inputs(seed);
+    let mut inputs = numbers(seed);
     for number in 0..setting("COUNTERFOIL_FUZZ_INPUTS", 3000) {
         let len = 4 + 4 * (number % 3 == 0) as usize;
-        let input: Vec<u8> = (0..len).map(|_| (inputs.next_word() >> 32) as u8).collect();
+        let input: Vec<u8> = (0..len).map(|_| (inputs() >> 32) as u8).collect();
         run("shared_log", counterfoil_fuzz::shared_log, &input, &format!("change {number} of seed {seed}"));
     }
 }

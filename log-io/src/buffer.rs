@@ -1,28 +1,98 @@
 //! Memory for direct reads and writes.
 
+use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use rustix::mm::{Advice, madvise};
+
 /// Places and lengths of writes are multiples of this: what O_DIRECT needs on any disk in use.
 pub const PAGE_BYTES: usize = 4096;
+
+/// What a large page of memory has on most machines.
+const LARGE_PAGE_BYTES: usize = 2 << 20;
 
 /// A run of bytes aligned to [`PAGE_BYTES`], owned by whoever fills it or by the write that it is in.
 ///
 /// Its bytes are zero or whatever an earlier use left there.
 #[derive(Debug)]
 pub struct Buffer {
-    pages: Vec<Page>,
+    /// The first of its bytes, which are nobody else's.
+    start: NonNull<u8>,
+    capacity: usize,
     len: usize,
     slot: Option<u16>,
+    /// Where they are.
+    #[expect(dead_code, reason = "it is freed with the last buffer that holds it")]
+    slab: Arc<Slab>,
 }
 
-#[derive(Clone, Debug)]
-#[repr(C, align(4096))]
-struct Page([u8; PAGE_BYTES]);
+// SAFETY: a buffer is the only one that has its bytes, as a `Vec` is, and the slab is only held to be freed.
+unsafe impl Send for Buffer {}
+// SAFETY: `&Buffer` only reads the bytes.
+unsafe impl Sync for Buffer {}
 
-const _: () = assert!(size_of::<Page>() == PAGE_BYTES && align_of::<Page>() == PAGE_BYTES);
+/// Memory that several buffers lie in, freed with the last of them.
+#[derive(Debug)]
+struct Slab {
+    start: NonNull<u8>,
+    layout: Layout,
+}
+
+// SAFETY: nothing but `drop` uses the address, and memory may be freed on any thread.
+unsafe impl Send for Slab {}
+// SAFETY: as above.
+unsafe impl Sync for Slab {}
+
+impl Slab {
+    /// `bytes` zeros, a multiple of [`PAGE_BYTES`].
+    ///
+    /// From two MiB on in large pages, where the system has them: a transfer then is one piece to the disk, and not a piece
+    /// for each page. A disk whose queue is full of pieces makes whoever submits the next write wait for one.
+    fn new(bytes: usize) -> Slab {
+        let is_large = bytes >= LARGE_PAGE_BYTES;
+        let align = if is_large { LARGE_PAGE_BYTES } else { PAGE_BYTES };
+        let layout = Layout::from_size_align(bytes.next_multiple_of(align).max(PAGE_BYTES), align);
+        let layout = layout.unwrap_or_else(|_| handle_alloc_error(Layout::new::<[u8; PAGE_BYTES]>()));
+        // SAFETY: the layout has a size.
+        let Some(start) = NonNull::new(unsafe { alloc(layout) }) else { handle_alloc_error(layout) };
+        if is_large {
+            // Before the first touch. Where it is refused, pages are small.
+            // SAFETY: memory that was just allocated, whole pages; the advice doesn't change what is in it.
+            let _ = unsafe { madvise(start.as_ptr().cast(), layout.size(), Advice::LinuxHugepage) };
+        }
+        // SAFETY: the allocation has that many bytes.
+        unsafe { start.write_bytes(0, layout.size()) };
+        Slab { start, layout }
+    }
+}
+
+impl Drop for Slab {
+    fn drop(&mut self) {
+        // SAFETY: it was allocated with this layout, and no buffer is left in it.
+        unsafe { dealloc(self.start.as_ptr(), self.layout) };
+    }
+}
 
 impl Buffer {
     /// A buffer of `capacity` bytes, rounded up to whole pages; empty, all zero.
     pub fn new(capacity: usize) -> Buffer {
-        Buffer { pages: vec![Page([0; PAGE_BYTES]); capacity.div_ceil(PAGE_BYTES)], len: 0, slot: None }
+        let slab = Arc::new(Slab::new(capacity.next_multiple_of(PAGE_BYTES)));
+        Buffer::in_slab(&slab, 0, capacity.next_multiple_of(PAGE_BYTES))
+    }
+
+    /// As many buffers of `capacity` bytes each, side by side.
+    pub fn several(count: usize, capacity: usize) -> Vec<Buffer> {
+        let capacity = capacity.next_multiple_of(PAGE_BYTES);
+        let slab = Arc::new(Slab::new(count * capacity));
+        (0..count).map(|index| Buffer::in_slab(&slab, index * capacity, capacity)).collect()
+    }
+
+    /// The `capacity` bytes from `at` on, which are in the slab and in no other buffer.
+    fn in_slab(slab: &Arc<Slab>, at: usize, capacity: usize) -> Buffer {
+        assert!(at + capacity <= slab.layout.size());
+        // SAFETY: inside the allocation (asserted above), which the buffer keeps.
+        Buffer { start: unsafe { slab.start.add(at) }, capacity, len: 0, slot: None, slab: Arc::clone(slab) }
     }
 
     /// Gives the buffer the number under which a backend knows it.
@@ -38,7 +108,7 @@ impl Buffer {
 
     /// Bytes that it can hold.
     pub fn capacity(&self) -> usize {
-        self.pages.len() * PAGE_BYTES
+        self.capacity
     }
 
     /// Bytes that it holds: what is written.
@@ -58,10 +128,8 @@ impl Buffer {
 
     /// All of it, to be filled.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
-        let len = self.capacity();
-        let start = self.pages.as_mut_ptr().cast::<u8>();
-        // SAFETY: a Page is its bytes and nothing else (the assertion above), initialised, and borrowed with `self`.
-        unsafe { std::slice::from_raw_parts_mut(start, len) }
+        // SAFETY: initialised (`Slab::new`), this buffer's alone (`in_slab`), and borrowed with `self`.
+        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.capacity) }
     }
 
     /// Says that the first `len` bytes count; zeros are put behind them up to a whole page, which count, too.
@@ -76,6 +144,6 @@ impl Buffer {
 
     fn whole(&self) -> &[u8] {
         // SAFETY: as in `bytes_mut`, shared.
-        unsafe { std::slice::from_raw_parts(self.pages.as_ptr().cast::<u8>(), self.capacity()) }
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.capacity) }
     }
 }

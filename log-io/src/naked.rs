@@ -57,14 +57,13 @@ impl NakedRing {
         if depth == 0 || block_bytes == 0 || !block_bytes.is_multiple_of(PAGE_BYTES) {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "blocks are whole pages, at least one in flight"));
         }
-        let buffer = || {
-            let mut buffer = Buffer::new(block_bytes);
+        let mut buffers = Buffer::several(depth, block_bytes);
+        for buffer in &mut buffers {
             buffer.bytes_mut().fill(0xa5);
             buffer.set_len(block_bytes);
-            buffer
-        };
+        }
         let ring = IoUring::new(u32::try_from(depth).map_err(io::Error::other)?)?;
-        Ok(NakedRing { ring, buffers: (0..depth).map(|_| buffer()).collect() })
+        Ok(NakedRing { ring, buffers })
     }
 
     /// Moves the first `bytes` of `file`, block by block from its start on; what is left of less than a block is left out.

@@ -56,7 +56,15 @@ impl Write {
 
 impl Pwrite {
     pub(crate) fn new(buffers: usize, buffer_bytes: usize) -> Pwrite {
-        Pwrite { buffer_bytes, buffers, free: Vec::new(), held: None, threads: None, in_flight: 0, failed: None }
+        Pwrite {
+            buffer_bytes,
+            buffers,
+            free: Buffer::several(buffers, buffer_bytes),
+            held: None,
+            threads: None,
+            in_flight: 0,
+            failed: None,
+        }
     }
 
     /// Gives a write to a thread; makes it where there is none.

@@ -66,7 +66,7 @@ impl Uring {
     pub(crate) fn new(buffers: usize, buffer_bytes: usize) -> io::Result<Uring> {
         // One more for a sync beside all the writes. The completion queue has twice that.
         let ring = IoUring::new(buffers as u32 + 1)?;
-        let mut free: Vec<Buffer> = (0..buffers).map(|_| Buffer::new(buffer_bytes)).collect();
+        let mut free = Buffer::several(buffers, buffer_bytes);
         let mut count = buffers;
         while count > 0 {
             let pages = |buffer: &mut Buffer| {

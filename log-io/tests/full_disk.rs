@@ -6,36 +6,14 @@ mod child;
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use counterfoil_log_io::{BackendChoice, BackendKind, Directory, DirectoryAccess, StorageBackend};
 
 const MIB: u64 = 1 << 20;
 
-/// A small disk of memory is put over `$0` in a name space of the child's own, so that it is gone with the child.
-const MOUNT: &str = "mount -t tmpfs -o size=20m,mode=0700 tmpfs \"$0\" && exec \"$@\"";
-
 #[test]
 fn a_full_disk_is_an_error_and_space_given_up_makes_it_work_again() {
-    let keep = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    // A user name space lets everybody mount, where the system permits it; without one, only root may.
-    let mut refusals = String::new();
-    for space in ["-Urm", "-m"] {
-        let command = || {
-            let mut command = Command::new("unshare");
-            command.args([space, "sh", "-c", MOUNT]).arg(keep.path());
-            command
-        };
-        let tried = command().arg("true").output().unwrap();
-        if tried.status.success() {
-            let mut command = command();
-            command.arg(std::env::current_exe().unwrap()).args(child::arguments("on_a_disk_of_20_mb"));
-            child::passed(&command.env(child::TOLD, keep.path()).output().unwrap(), space);
-            return;
-        }
-        refusals += &format!("`unshare {space}`: {}\n", String::from_utf8_lossy(&tried.stderr));
-    }
-    panic!("no small disk can be mounted here, neither with a user name space nor as root:\n{refusals}");
+    child::run_on_a_small_disk("on_a_disk_of_20_mb");
 }
 
 #[test]

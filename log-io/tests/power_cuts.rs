@@ -2,25 +2,14 @@
 #![forbid(unsafe_code)]
 
 use counterfoil_log_io::Unsynced;
-use counterfoil_log_io::model::{Exploration, Explored, Mismatch, explore};
+use counterfoil_log_io::model::{Exploration, Explored, Mismatch, explore, numbers};
 
 /// Power cuts in all, and with each seed.
 const CRASHES: u64 = 100_000;
 const CRASHES_EACH: u64 = 2_000;
 
-/// SplitMix64.
-fn chance(mut seed: u64) -> impl FnMut() -> u64 {
-    move || {
-        seed = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut word = seed;
-        word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        word ^ (word >> 31)
-    }
-}
-
 fn run(seed: u64, crashes: u64, lie: Option<Unsynced>) -> Result<Explored, Mismatch> {
-    explore(&mut chance(seed), Exploration { crashes, lie })
+    explore(&mut numbers(seed), Exploration { crashes, lie })
 }
 
 #[test]

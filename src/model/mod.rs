@@ -19,6 +19,8 @@ use std::sync::Arc;
 use counterfoil_log_core::{Entry, Epoch, Rank, Ssn};
 use counterfoil_log_io::{Fault, SimulatedDisk, Unsynced};
 
+pub use counterfoil_log_io::model::numbers;
+
 use crate::{Contents, Cursor, Keep, Log, OnFull, Options, StoreOptions, Tier};
 
 /// What [`explore`] is to do.
@@ -208,17 +210,6 @@ pub fn follow(chance: &mut dyn FnMut() -> u64, steps: usize) -> Result<Explored,
     }
     world.count(&mut explored);
     Ok(explored)
-}
-
-/// Pseudo-random numbers (SplitMix64).
-pub fn numbers(mut seed: u64) -> impl FnMut() -> u64 {
-    move || {
-        seed = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut word = seed;
-        word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        word ^ (word >> 31)
-    }
 }
 
 /// Steps of one world: what it has sent is read back again and again.

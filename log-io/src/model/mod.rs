@@ -17,6 +17,17 @@ use counterfoil_log_core::{Rank, Record, Ssn};
 
 use crate::{Access, Block, CheckpointImage, LocalImage, RecordSource, SimulatedDisk, Store, StoreOptions, Unsynced};
 
+/// Pseudo-random numbers (SplitMix64): a seed gives the same ones everywhere.
+pub fn numbers(mut seed: u64) -> impl FnMut() -> u64 {
+    move || {
+        seed = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut word = seed;
+        word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        word ^ (word >> 31)
+    }
+}
+
 /// What [`explore`] is to do.
 #[derive(Clone, Copy, Debug)]
 pub struct Exploration {

@@ -65,20 +65,6 @@ pub(crate) fn backend(path: &Path, choice: BackendChoice) -> Box<dyn StorageBack
     backend
 }
 
-/// Numbers that look random, the same ones for the same seed.
-pub(crate) struct Random(pub(crate) u64);
-
-impl Random {
-    /// A number below `bound`.
-    pub(crate) fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % bound
-    }
-}
-
 /// Begins a write of `pages` pages full of `fill`.
 pub(crate) fn write(backend: &mut dyn StorageBackend, file: FileId, at: u64, pages: usize, fill: u8) {
     let mut buffer = backend.buffer().unwrap();

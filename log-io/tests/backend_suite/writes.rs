@@ -2,22 +2,24 @@
 
 use std::io::ErrorKind;
 
+use counterfoil_log_io::model::numbers;
 use counterfoil_log_io::{BackendChoice, Buffer, Directory, DirectoryAccess, PAGE_BYTES};
 
-use super::{PAGE, Place, Random, backend, is_all, read, write};
+use super::{PAGE, Place, backend, is_all, read, write};
 
 pub(crate) fn what_is_written_anywhere_is_read_back(choice: BackendChoice) {
     let place = Place::new();
     let mut backend = backend(&place.path(), choice);
-    let mut random = Random(7);
+    let mut random = numbers(7);
+    let mut below = |bound: u64| random() % bound;
     let pages_max = (backend.buffer_bytes() / PAGE_BYTES) as u64;
     let mut expected = [vec![0; 4 << 20], vec![0; 4 << 20]];
     let files = ["segment-1", "segment-2"].map(|name| backend.create(name, 4 << 20).unwrap());
     for _ in 0..200 {
-        let (which, pages) = (random.below(2) as usize, 1 + random.below(pages_max));
-        let page = random.below((4 << 20) / PAGE - pages);
+        let (which, pages) = (below(2) as usize, 1 + below(pages_max));
+        let page = below((4 << 20) / PAGE - pages);
         let (from, to) = ((page * PAGE) as usize, ((page + pages) * PAGE) as usize);
-        let fill = 1 + random.below(255) as u8;
+        let fill = 1 + below(255) as u8;
         // Writes in flight that overlap have no order.
         if expected[which][from..to].iter().any(|byte| *byte != 0) {
             backend.flush().unwrap();
@@ -35,8 +37,8 @@ pub(crate) fn what_is_written_anywhere_is_read_back(choice: BackendChoice) {
     for (name, expected) in ["segment-1", "segment-2"].into_iter().zip(&expected) {
         assert!(read(&mut *backend, name, 0, 4 << 20) == *expected);
         for _ in 0..50 {
-            let at = random.below(4 << 20) as usize;
-            let len = random.below(((4 << 20) - at) as u64 + 1) as usize;
+            let at = below(4 << 20) as usize;
+            let len = below(((4 << 20) - at) as u64 + 1) as usize;
             assert!(read(&mut *backend, name, at as u64, len) == expected[at..at + len], "{len} bytes at {at}");
         }
     }
