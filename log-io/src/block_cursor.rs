@@ -11,7 +11,9 @@ const AHEAD_BYTES_MIN: u64 = 1 << 20;
 /// Bytes of a read where that is several blocks; a larger block is read alone, and then never copied.
 const READ_BYTES: usize = 256 << 10;
 /// As many reads are in flight as have these bytes together, but at least two.
-const IN_FLIGHT_BYTES: usize = 2 << 20;
+const IN_FLIGHT_BYTES: usize = 4 << 20;
+/// But no more than these.
+const IN_FLIGHT_MAX: usize = 8;
 
 /// Reads a list of blocks in order; where they are many bytes, the next ones are read by threads of its own meanwhile.
 #[derive(Debug)]
@@ -79,7 +81,8 @@ impl Ahead {
             generations.push(open.generation);
         }
         let largest = extents.iter().map(|extent| extent.len).max().unwrap_or(0).max(READ_BYTES);
-        let options = ReadAheadOptions { threads: (IN_FLIGHT_BYTES / largest).max(2), read_bytes: READ_BYTES };
+        let options =
+            ReadAheadOptions { threads: (IN_FLIGHT_BYTES / largest).clamp(2, IN_FLIGHT_MAX), read_bytes: READ_BYTES };
         let reads = ReadAhead::new(extents, options).ok()?;
         Some(Ahead { reads, generations })
     }

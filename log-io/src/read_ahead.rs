@@ -8,6 +8,9 @@ use std::thread::JoinHandle;
 
 use crate::{Buffer, PAGE_BYTES, ReadAt};
 
+/// Bytes of the buffers that are allocated before it is known how many of them are needed.
+const BUFFERS_BYTES_MAX: usize = 8 << 20;
+
 /// A place in a file.
 #[derive(Clone, Debug)]
 pub struct Extent {
@@ -38,7 +41,8 @@ impl Default for ReadAheadOptions {
 
 /// Extents, in their order, while those that come next are being read by threads of its own.
 ///
-/// It holds two buffers for each thread, each of them as large as a read or the largest extent that it has read. Extents
+/// It holds two buffers for each thread, each of them as large as the longest read; where that is more than 8 MiB together,
+/// as the longest that was made with it. Extents
 /// and files best begin at pages, and be whole pages: then nothing is copied.
 #[derive(Debug)]
 pub struct ReadAhead {
@@ -80,6 +84,12 @@ impl ReadAhead {
     pub fn new(extents: Vec<Extent>, options: ReadAheadOptions) -> io::Result<ReadAhead> {
         let reads = join_neighbours(&extents, options.read_bytes);
         let threads = options.threads.clamp(1, reads.len().max(1));
+        let longest = reads.iter().map(|read| span(&extents[read.clone()])).max().unwrap_or(0);
+        // All of them side by side, unless that is much for reads of which most may be shorter.
+        let mut buffers = match longest.saturating_mul(2 * threads) {
+            ..=BUFFERS_BYTES_MAX => Buffer::several(2 * threads, longest).into_iter(),
+            _ => Vec::new().into_iter(),
+        };
         let plan = Arc::new(Plan { extents, reads });
         let mut ahead = ReadAhead { lanes: Vec::new(), read: 0, in_hand: None, delivered: 0, plan: Arc::clone(&plan) };
         for first in 0..threads {
@@ -87,8 +97,8 @@ impl ReadAhead {
             let (finished, done) = sync_channel(1);
             let (used, free) = channel();
             for _ in 0..2 {
-                // Neither is allocated before it is needed. The other end is still here.
-                let _ = used.send(Buffer::new(0));
+                // The other end is still here.
+                let _ = used.send(buffers.next().unwrap_or_else(|| Buffer::new(0)));
             }
             let plan = Arc::clone(&plan);
             let reading = move || read_every(threads, first, &plan, &free, &finished);
@@ -183,8 +193,8 @@ fn read_every(step: usize, first: usize, plan: &Plan, free: &Receiver<Buffer>, f
     for together in plan.reads.iter().skip(first).step_by(step) {
         let Ok(mut buffer) = free.recv() else { return };
         let extents = &plan.extents[together.clone()];
-        let (Some(front), Some(back)) = (extents.first(), extents.last()) else { return };
-        let len = (back.at - front.at) as usize + back.len;
+        let Some(front) = extents.first() else { return };
+        let len = span(extents);
         if buffer.capacity() < len {
             buffer = Buffer::new(len);
         }
@@ -194,6 +204,12 @@ fn read_every(step: usize, first: usize, plan: &Plan, free: &Receiver<Buffer>, f
             return;
         }
     }
+}
+
+/// Bytes from the first of these neighbours to the end of the last.
+fn span(extents: &[Extent]) -> usize {
+    let (Some(front), Some(back)) = (extents.first(), extents.last()) else { return 0 };
+    (back.at - front.at) as usize + back.len
 }
 
 fn join_neighbours(extents: &[Extent], read_bytes: usize) -> Vec<Range<usize>> {
