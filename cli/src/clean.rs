@@ -21,7 +21,7 @@ pub(crate) struct CleanArguments {
     dir: Vec<PathBuf>,
     /// Print one JSON object
     #[arg(long)]
-    json: bool,
+    pub(crate) json: bool,
 }
 
 pub(crate) fn run(arguments: &CleanArguments) -> Result<ExitCode, Failure> {
@@ -29,9 +29,9 @@ pub(crate) fn run(arguments: &CleanArguments) -> Result<ExitCode, Failure> {
     roots.extend(arguments.dir.iter().cloned());
     let cleaned = clean(&roots).map_err(Failure::failed)?;
     if arguments.json {
-        print(&as_json(&cleaned).to_string());
+        print(&as_json(&cleaned).to_string())?;
     } else {
-        tell(&cleaned);
+        tell(&cleaned)?;
     }
     Ok(if cleaned.refused.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
@@ -41,17 +41,18 @@ fn as_json(cleaned: &Cleaned) -> serde_json::Value {
     json!({ "removed": cleaned.removed, "live": cleaned.live, "refused": refused.collect::<Vec<_>>() })
 }
 
-fn tell(cleaned: &Cleaned) {
+fn tell(cleaned: &Cleaned) -> Result<(), Failure> {
     for path in &cleaned.removed {
-        print(&format!("removed {}", path.display()));
+        print(&format!("removed {}", path.display()))?;
     }
     for path in &cleaned.live {
-        print(&format!("left {}: its launcher is alive", path.display()));
+        print(&format!("left {}: its launcher is alive", path.display()))?;
     }
     for (path, why) in &cleaned.refused {
-        print(&format!("left {}: {why}", path.display()));
+        print(&format!("left {}: {why}", path.display()))?;
     }
     if cleaned.removed.is_empty() && cleaned.live.is_empty() && cleaned.refused.is_empty() {
-        print("nothing to clean");
+        print("nothing to clean")?;
     }
+    Ok(())
 }

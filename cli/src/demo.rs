@@ -33,13 +33,19 @@ pub(crate) fn run(arguments: &DemoArguments) -> Result<ExitCode, Failure> {
     view.finish();
     let reference = reference?;
 
-    let mut view = View::new(arguments.json, "run with kills", &job, workload.as_ref());
+    let nobody_dies = job.kills.is_empty() && job.power_cuts.is_empty();
+    let mut view = View::new(
+        arguments.json,
+        if nobody_dies { "the same again, nobody is killed" } else { "run with kills" },
+        &job,
+        workload.as_ref(),
+    );
     let run = launch(&job, Some(&interrupts), &mut view).map_err(Failure::failed);
     view.finish();
     let run: JobReport = run.inspect_err(|_| eprintln!("seed {seed}"))?;
 
     let report = DemoReport::new(&job, workload.as_ref(), &run, &reference, seed).map_err(Failure::failed)?;
-    print(&if arguments.json { report.to_json() } else { report.to_text() });
+    print(&if arguments.json { report.to_json() } else { report.to_text() })?;
     let problems = report.problems();
     for problem in &problems {
         eprintln!("error: {problem}");

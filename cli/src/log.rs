@@ -49,6 +49,19 @@ struct Place {
     json: bool,
 }
 
+impl LogArguments {
+    /// Whether a failure is to be an object, too. What `dump` prints may have begun by then.
+    pub(crate) fn json(&self) -> bool {
+        match &self.command {
+            LogCommand::Inspect(arguments) => arguments.place.json,
+            LogCommand::Verify(arguments) => arguments.place.json,
+            LogCommand::Stats(arguments) => arguments.place.json,
+            LogCommand::Repair(arguments) => arguments.place.json,
+            LogCommand::Dump(_) => false,
+        }
+    }
+}
+
 pub(crate) fn run(arguments: &LogArguments) -> Result<ExitCode, Failure> {
     match &arguments.command {
         LogCommand::Inspect(arguments) => inspect::run(arguments),

@@ -32,10 +32,24 @@ enum Command {
     Rank(rank::RankArguments),
 }
 
+impl Command {
+    /// Whether what it prints is for a program.
+    fn wants_json(&self) -> bool {
+        match self {
+            Command::Demo(arguments) => arguments.json,
+            Command::Log(arguments) => arguments.json(),
+            Command::Bench(arguments) => arguments.json,
+            Command::Clean(arguments) => arguments.json,
+            Command::Rank(_) => false,
+        }
+    }
+}
+
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let filter = EnvFilter::try_from_env("COUNTERFOIL_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    let wants_json = arguments.command.wants_json();
     let result = match arguments.command {
         Command::Demo(arguments) => demo::run(&arguments),
         Command::Log(arguments) => log::run(&arguments),
@@ -47,7 +61,11 @@ fn main() -> ExitCode {
         Ok(code) => code,
         Err(failure) => {
             eprintln!("error: {failure}");
-            failure.code()
+            if wants_json {
+                // Whether this can be written, too, changes nothing any more.
+                let _ = print(&failure.to_json());
+            }
+            ExitCode::from(failure.code())
         }
     }
 }
@@ -70,11 +88,17 @@ impl Failure {
         Failure::Failed(error.into())
     }
 
-    fn code(&self) -> ExitCode {
+    fn code(&self) -> u8 {
         match self {
-            Failure::Usage(_) => ExitCode::from(2),
-            Failure::Failed(_) => ExitCode::from(1),
+            Failure::Usage(_) => 2,
+            Failure::Failed(_) => 1,
         }
+    }
+
+    /// One object, as everything that is printed with `--json`.
+    fn to_json(&self) -> String {
+        let (Failure::Usage(error) | Failure::Failed(error)) = self;
+        serde_json::json!({ "error": error.to_string(), "exit_code": self.code() }).to_string()
     }
 }
 
@@ -88,7 +112,13 @@ impl std::fmt::Display for Failure {
 }
 
 /// Prints to standard output. That nobody reads it (a closed pipe) is no error.
-fn print(text: &str) {
-    use std::io::Write;
-    let _ = writeln!(std::io::stdout(), "{text}");
+fn print(text: &str) -> Result<(), Failure> {
+    use std::io::{ErrorKind, Write};
+    let mut out = std::io::stdout();
+    match writeln!(out, "{text}").and_then(|()| out.flush()) {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+            Err(Failure::failed(format!("cannot write to standard output: {error}")))
+        }
+        _ => Ok(()),
+    }
 }

@@ -202,6 +202,25 @@ fn what_makes_no_sense_is_refused_with_exit_code_2() {
 }
 
 #[test]
+fn for_a_program_an_error_is_an_object_too() {
+    let ended = bad(&["--ranks", "0", "--json"], 2);
+    let value: Value = serde_json::from_str(&ended.stdout).unwrap();
+    assert_eq!(value["exit_code"], 2);
+    assert!(value["error"].as_str().unwrap().contains("at least one rank"), "{value}");
+}
+
+#[test]
+fn a_summary_that_cannot_be_written_is_an_error() {
+    let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_counterfoil"));
+    let output = command.args(["demo", "--ranks", "1", "--no-kills"]).stdout(full).output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    assert!(stderr.contains("cannot write to standard output"), "{stderr}");
+    assert!(stderr.contains("cg of class S on 1 rank\n"), "{stderr}");
+}
+
+#[test]
 fn a_kill_whose_moment_never_comes_is_said_with_exit_code_1() {
     let ended = bad(&["--kill", "2@99", "--kill", "1@3"], 1);
     assert!(ended.stderr.contains("2@99") && ended.stderr.contains("never happened"), "{}", ended.stderr);

@@ -41,7 +41,7 @@ pub(crate) struct BenchArguments {
     instructions: bool,
     /// Print one JSON array, with an object for each measurement
     #[arg(long)]
-    json: bool,
+    pub(crate) json: bool,
     /// Send so many messages and print nothing: what valgrind counts
     #[arg(long, hide = true, value_name = "LOOP")]
     exactly: Option<Stretch>,
@@ -87,9 +87,9 @@ pub(crate) fn run(arguments: &BenchArguments) -> Result<ExitCode, Failure> {
         eprintln!("note: no instructions were counted: valgrind is missing, or can't run this program");
     }
     if arguments.json {
-        print(&Value::Array(rows).to_string());
+        print(&Value::Array(rows).to_string())?;
     } else {
-        print(&report(arguments.what, &rows));
+        print(&report(arguments.what, &rows))?;
     }
     Ok(ExitCode::SUCCESS)
 }

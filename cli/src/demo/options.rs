@@ -70,7 +70,7 @@ pub(crate) struct DemoArguments {
     time_limit: u64,
     /// Print one JSON object and nothing else
     #[arg(long)]
-    pub(super) json: bool,
+    pub(crate) json: bool,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]

@@ -117,6 +117,11 @@ impl From<&DeathReport> for KillReport {
     }
 }
 
+/// How many ranks there are, in words.
+pub(super) fn counted(ranks: u32) -> String {
+    if ranks == 1 { "1 rank".to_owned() } else { format!("{ranks} ranks") }
+}
+
 impl DemoReport {
     /// Judges a run against the one without kills.
     pub(super) fn new(
@@ -228,8 +233,12 @@ impl DemoReport {
         let yes = |good: bool| if good { "yes" } else { "NO" };
         writeln!(
             text,
-            "{} of class {} on {} ranks, {} log, seed {}",
-            self.workload, self.class, self.ranks, self.tier, self.seed
+            "{} of class {} on {}, {} log, seed {}",
+            self.workload,
+            self.class,
+            counted(self.ranks),
+            self.tier,
+            self.seed
         )?;
         writeln!(text)?;
         for kill in &self.kills {

@@ -6,6 +6,8 @@ use counterfoil_runtime::local::{JobOptions, Observer, Progress};
 use counterfoil_workloads::Workload;
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 
+use super::report::counted;
+
 /// Shows a run, on standard error.
 pub(super) enum View {
     Nothing,
@@ -20,14 +22,19 @@ impl View {
         }
         let ranks = job.settings.ranks;
         if !std::io::stderr().is_terminal() {
-            eprintln!("{title}: {} of class {} on {ranks} ranks", workload.name(), workload.class());
+            eprintln!("{title}: {} of class {} on {}", workload.name(), workload.class(), counted(ranks));
             return View::Lines;
         }
         let all = MultiProgress::new();
         let plain =
             |template: &str| ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
         let heading = all.add(ProgressBar::new(0).with_style(plain("{msg}")));
-        heading.set_message(format!("{title}: {} of class {} on {ranks} ranks", workload.name(), workload.class()));
+        heading.set_message(format!(
+            "{title}: {} of class {} on {}",
+            workload.name(),
+            workload.class(),
+            counted(ranks)
+        ));
         let style = plain("  {prefix:>8} {bar:32.cyan/blue} {pos:>4}/{len:<4} {msg}").progress_chars("=> ");
         let bars = (0..ranks).map(|rank| {
             let bar = all.add(ProgressBar::new(workload.iterations(rank, ranks).at_most).with_style(style.clone()));

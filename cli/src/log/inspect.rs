@@ -20,7 +20,7 @@ use crate::Failure;
 #[derive(Debug, Args)]
 pub(super) struct InspectArguments {
     #[command(flatten)]
-    place: Place,
+    pub(super) place: Place,
     /// Find out what the store's files would be written with, io_uring or pwrite, and why. Writes: it opens the store as
     /// its owner would, writes a small file and removes it
     #[arg(long)]

@@ -19,7 +19,7 @@ use crate::Failure;
 #[derive(Debug, Args)]
 pub(super) struct RepairArguments {
     #[command(flatten)]
-    place: Place,
+    pub(super) place: Place,
     /// Say what would be done, and change nothing
     #[arg(long)]
     dry_run: bool,

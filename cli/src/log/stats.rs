@@ -23,7 +23,7 @@ use crate::Failure;
 #[derive(Debug, Args)]
 pub(super) struct StatsArguments {
     #[command(flatten)]
-    place: Place,
+    pub(super) place: Place,
 }
 
 pub(super) fn run(arguments: &StatsArguments) -> Result<ExitCode, Failure> {

@@ -47,7 +47,7 @@ pub(super) fn for_each(
                 if place.json {
                     values.push(outcome.json);
                 } else {
-                    print(&outcome.text);
+                    print(&outcome.text)?;
                 }
             }
             Err(failure) if found.is_job => {
@@ -61,7 +61,7 @@ pub(super) fn for_each(
     }
     if place.json {
         let value = if found.is_job { Some(Value::Array(values)) } else { values.pop() };
-        print(&value.unwrap_or_default().to_string());
+        print(&value.unwrap_or_default().to_string())?;
     }
     Ok(if are_sound { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }

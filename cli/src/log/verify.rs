@@ -19,7 +19,7 @@ use crate::Failure;
 #[derive(Debug, Args)]
 pub(super) struct VerifyArguments {
     #[command(flatten)]
-    place: Place,
+    pub(super) place: Place,
 }
 
 pub(super) fn run(arguments: &VerifyArguments) -> Result<ExitCode, Failure> {
