@@ -12,35 +12,15 @@ mod check;
 mod disk_steps;
 mod steps;
 
-use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use counterfoil_log_core::{Entry, Epoch, Rank, Ssn};
 use counterfoil_log_io::{Fault, SimulatedDisk, Unsynced};
 
-pub use counterfoil_log_io::model::numbers;
+pub use counterfoil_log_io::model::{Exploration, Mismatch, numbers};
 
 use crate::{Contents, Cursor, Keep, Log, OnFull, Options, StoreOptions, Tier};
-
-/// What [`explore`] is to do.
-#[derive(Clone, Copy, Debug)]
-pub struct Exploration {
-    /// How often the power is cut at least.
-    pub crashes: u64,
-    /// What the disk only pretends to make durable. A right model finds that out.
-    pub lie: Option<Unsynced>,
-}
-
-/// The log isn't what it must be.
-#[derive(Debug)]
-pub struct Mismatch(pub String);
-
-impl fmt::Display for Mismatch {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
 
 /// What was explored.
 #[derive(Clone, Copy, Debug, Default)]

@@ -34,10 +34,7 @@ pub(super) fn one(
     scratch: &Scratch,
     (backend, block, size): (BackendChoice, usize, usize),
 ) -> Result<Row, DiskError> {
-    let memory = Memory::filled(size, options.turn_bytes)?;
-    let checked = Stored::create(scratch, (backend, block), true, &memory)?;
-    let unchecked = Stored::create(scratch, (backend, block), false, &memory)?;
-    drop(memory);
+    let [checked, unchecked] = Stored::pair(options, scratch, (backend, block, size))?;
     let mut floor = Floor::new(block)?;
     let files = checked.segments()?;
     let bytes = Bytes { floor: floor.bytes_of(&files), store: checked.bytes };
@@ -62,6 +59,17 @@ pub struct Stored {
 }
 
 impl Stored {
+    /// One with checksums, and the same without.
+    pub(super) fn pair(
+        options: &DiskOptions,
+        scratch: &Scratch,
+        (backend, block, size): (BackendChoice, usize, usize),
+    ) -> Result<[Stored; 2], DiskError> {
+        let memory = Memory::filled(size, options.turn_bytes)?;
+        let create = |checksums| Stored::create(scratch, (backend, block), checksums, &memory);
+        Ok([create(true)?, create(false)?])
+    }
+
     /// Writes a store of four times what is in `memory`, all in one lane.
     ///
     /// # Errors

@@ -6,7 +6,7 @@ use counterfoil::{Log, Options, Rank, Ssn, StoreOptions, Tier};
 use counterfoil_log_io::BackendChoice;
 
 use super::recover::Stored;
-use super::spill::{Memory, PEER, SIZES};
+use super::spill::{PEER, SIZES};
 use super::{BLOCKS, Bytes, DiskError, DiskOptions, Floor, Row, Turn, interleave};
 use crate::scratch::Scratch;
 
@@ -27,11 +27,7 @@ pub fn run(options: &DiskOptions) -> Result<Vec<Row>, DiskError> {
 
 pub(super) fn one(options: &DiskOptions, scratch: &Scratch, (block, size): (usize, usize)) -> Result<Row, DiskError> {
     // How it was written changes nothing about how it is read.
-    let backend = BackendChoice::Auto;
-    let memory = Memory::filled(size, options.turn_bytes)?;
-    let checked = Stored::create(scratch, (backend, block), true, &memory)?;
-    let unchecked = Stored::create(scratch, (backend, block), false, &memory)?;
-    drop(memory);
+    let [checked, unchecked] = Stored::pair(options, scratch, (BackendChoice::Auto, block, size))?;
     let mut floor = Floor::new(block)?;
     let files = checked.segments()?;
     let (mut checked_log, mut unchecked_log) = (recover(&checked, block)?, recover(&unchecked, block)?);
@@ -39,7 +35,7 @@ pub(super) fn one(options: &DiskOptions, scratch: &Scratch, (block, size): (usiz
     let bytes = Bytes { floor: floor.bytes_of(&files), store: checked.bytes() };
     let row = interleave(
         options,
-        (backend, block, size),
+        (BackendChoice::Auto, block, size),
         bytes,
         [&mut || floor.read(&files), &mut || Turn::of(|| replay(&mut checked_log, &mut wire)), &mut || {
             Turn::of(|| replay(&mut unchecked_log, &mut other_wire))

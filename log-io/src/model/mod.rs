@@ -31,13 +31,13 @@ pub fn numbers(mut seed: u64) -> impl FnMut() -> u64 {
 /// What [`explore`] is to do.
 #[derive(Clone, Copy, Debug)]
 pub struct Exploration {
-    /// How often the power is cut.
+    /// How often the power is cut at least.
     pub crashes: u64,
     /// What the disk only pretends to make durable. A right model finds that out.
     pub lie: Option<Unsynced>,
 }
 
-/// The store isn't what it must be.
+/// The store, or the log on it, isn't what it must be.
 #[derive(Debug)]
 pub struct Mismatch(pub String);
 
