@@ -21,8 +21,8 @@ use crate::Failure;
 ///
 /// A store is the private directory of one rank: segments of records, checkpoints, and a manifest that says which of them
 /// count. Everything but `repair` only reads, and works on a full disk, on a read-only file system, on damaged stores, and
-/// on a store that a living process is writing. Where nobody has a store open, it is kept from being opened for writing
-/// while it is read.
+/// on a store that a living process is writing. Where nobody has a store open, a rank that opens it for writing waits until
+/// it was read, half a minute at the most.
 #[derive(Debug, Args)]
 pub(crate) struct LogArguments {
     #[command(subcommand)]

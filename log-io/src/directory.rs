@@ -9,6 +9,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use counterfoil_log_core::{
     PrivateFileError, check_private_dir, create_private_dir, create_private_file, open_private_file,
@@ -19,13 +20,18 @@ use rustix::io::Errno;
 use crate::probe::{self, BackendOptions, Probe, ProbeError};
 use crate::{PAGE_BYTES, StorageBackend};
 
+/// How long an owner waits for those who only read.
+const READERS_WAIT: Duration = Duration::from_secs(30);
+/// Between two attempts.
+const READERS_PAUSE: Duration = Duration::from_millis(10);
+
 /// Name of the file that the owner of a directory holds a lock on. It has the owner's process id, to be told to others.
 pub(crate) const LOCK_FILE: &str = "lock";
 
 /// What a directory is opened for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DirectoryAccess {
-    /// To write: alone. The file `lock` is created where it is missing.
+    /// To write: alone. The file `lock` is created where it is missing. Who only reads is waited for, half a minute at the most.
     ReadWrite,
     /// To read, while nobody writes. Nothing is created or changed, so a full or read-only file system will do.
     ReadOnly,
@@ -131,7 +137,7 @@ impl Directory {
         let fd = rustix::fs::open(path, flags, Mode::empty()).map_err(failed("opening", path))?;
         let lock_path = path.join(LOCK_FILE);
         let lock = match access {
-            DirectoryAccess::ReadWrite => Some(lock_alone(path, &lock_path)?),
+            DirectoryAccess::ReadWrite => Some(lock_after_readers(path, &lock_path, &fd)?),
             DirectoryAccess::ReadOnly => lock_shared(path, &lock_path, &fd)?,
             DirectoryAccess::Look => None,
         };
@@ -160,6 +166,21 @@ impl Directory {
 
     pub(crate) fn fd(&self) -> &OwnedFd {
         &self.fd
+    }
+}
+
+/// Locks the directory for its owner. Readers are waited for: a look at a store mustn't keep a rank's replacement from it.
+fn lock_after_readers(directory: &Path, path: &Path, fd: &OwnedFd) -> Result<File, DirectoryError> {
+    let since = Instant::now();
+    loop {
+        match lock_alone(directory, path) {
+            Err(DirectoryError::Locked { .. }) if since.elapsed() < READERS_WAIT => {
+                // An owner isn't waited for: beside one, there is no shared lock.
+                lock_shared(directory, path, fd)?;
+                std::thread::sleep(READERS_PAUSE);
+            }
+            locked => return locked,
+        }
     }
 }
 

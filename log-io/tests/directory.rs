@@ -5,6 +5,7 @@
 use std::io::ErrorKind;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use counterfoil_log_core::{PrivateFileError, create_private_dir};
 use counterfoil_log_io::{
@@ -46,14 +47,20 @@ fn one_process_writes_and_is_named_to_others() {
 }
 
 #[test]
-fn readers_keep_a_writer_out_and_not_each_other() {
+fn a_writer_waits_for_readers_and_they_do_not_for_each_other() {
     let (_keep, path) = place();
     drop(create(&path));
     let one = open(&path, DirectoryAccess::ReadOnly).unwrap();
     let other = open(&path, DirectoryAccess::ReadOnly).unwrap();
-    assert!(matches!(open(&path, DirectoryAccess::ReadWrite), Err(DirectoryError::Locked { .. })));
-    drop((one, other));
-    open(&path, DirectoryAccess::ReadWrite).unwrap();
+    let (opened, opening) = std::sync::mpsc::channel();
+    std::thread::scope(|scope| {
+        scope.spawn(|| opened.send(open(&path, DirectoryAccess::ReadWrite).is_ok()));
+        opening.recv_timeout(Duration::from_millis(200)).unwrap_err();
+        drop(one);
+        opening.recv_timeout(Duration::from_millis(200)).unwrap_err();
+        drop(other);
+        assert!(opening.recv().unwrap());
+    });
 }
 
 #[test]
