@@ -7,7 +7,7 @@
 //! | `master-worker` | tasks handed out as workers come free | wildcards, probes and tests |
 //!
 //! Each one saves its state every so many iterations, goes on from a saved state, and says at the end whether its
-//! answer is the known one. All that isn't determined by a program's own state comes from calls of the
+//! answer is the known one. [`patterns`] are who-sends-to-whom of larger programs, without the programs. All that isn't determined by a program's own state comes from calls of the
 //! communicator, so a rank that is fed the same outcomes again does the same again.
 #![forbid(unsafe_code)]
 
@@ -15,6 +15,7 @@ pub mod cg;
 mod error;
 pub mod master_worker;
 mod outcome;
+pub mod patterns;
 pub mod ring;
 mod state;
 

@@ -1,0 +1,116 @@
+//! A start for the refinement: ranks merged where the traffic is heaviest.
+//!
+//! In rounds: the pairs of groups with the most traffic between them are merged, each group once in a round, as long as
+//! the result is no larger than a cluster. So groups double, and ranks that talk most end together. Groups that no
+//! longer fit together are dealt out at last, whole if there is room, else rank by rank.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+use super::graph::Graph;
+
+/// The cluster of each rank: `count` clusters, the sizes of which differ by at most one. `count` is 1 to the number of
+/// ranks.
+pub(super) fn merged(graph: &Graph, count: u32) -> Vec<u32> {
+    let size = (graph.ranks() / count) as usize;
+    let mut groups: Vec<Vec<u32>> = (0..graph.ranks()).map(|rank| vec![rank]).collect();
+    loop {
+        let before = groups.len();
+        groups = round(graph, groups, size);
+        if groups.len() == before {
+            break;
+        }
+    }
+    dealt(graph, groups, count as usize)
+}
+
+/// One round of merging, into groups of at most `size` ranks.
+fn round(graph: &Graph, mut groups: Vec<Vec<u32>>, size: usize) -> Vec<Vec<u32>> {
+    let mut group_of = vec![0; graph.ranks() as usize];
+    for (group, members) in groups.iter().enumerate() {
+        for &rank in members {
+            group_of[rank as usize] = group;
+        }
+    }
+    let mut weights: BTreeMap<(usize, usize), i64> = BTreeMap::new();
+    for (a, b, weight) in graph.pairs() {
+        let (a, b) = (group_of[a as usize], group_of[b as usize]);
+        if a != b && groups[a].len() + groups[b].len() <= size {
+            *weights.entry((a.min(b), a.max(b))).or_default() += weight;
+        }
+    }
+    let mut heaviest: Vec<_> = weights.into_iter().collect();
+    heaviest.sort_by_key(|&((a, b), weight)| (Reverse(weight), groups[a].len() + groups[b].len(), a, b));
+
+    let mut taken = vec![false; groups.len()];
+    for ((a, b), _) in heaviest {
+        if !taken[a] && !taken[b] {
+            taken[a] = true;
+            taken[b] = true;
+            let members = std::mem::take(&mut groups[b]);
+            groups[a].extend(members);
+        }
+    }
+    groups.retain(|group| !group.is_empty());
+    groups
+}
+
+/// Puts groups into `count` clusters, largest first, each where its traffic is heaviest of where there is room.
+fn dealt(graph: &Graph, mut groups: Vec<Vec<u32>>, count: usize) -> Vec<u32> {
+    let ranks = graph.ranks() as usize;
+    groups.sort_by_key(|group| Reverse(group.len()));
+    let mut deal = Deal {
+        graph,
+        of: vec![None; ranks],
+        room: (0..count).map(|cluster| ranks / count + usize::from(cluster < ranks % count)).collect(),
+    };
+    // The largest groups begin a cluster each, and none is larger than a cluster; there may be fewer groups than
+    // clusters.
+    let others = groups.split_off(count.min(groups.len()));
+    for (cluster, group) in groups.into_iter().enumerate() {
+        deal.put(&group, cluster);
+    }
+    for group in others {
+        if let Some(cluster) = deal.heaviest(&group, group.len()) {
+            deal.put(&group, cluster);
+            continue;
+        }
+        for rank in group {
+            if let Some(cluster) = deal.heaviest(&[rank], 1) {
+                deal.put(&[rank], cluster);
+            }
+        }
+    }
+    // Rooms add up to the ranks, so nobody is left without a cluster.
+    deal.of.into_iter().map(|cluster| cluster.unwrap_or_default()).collect()
+}
+
+struct Deal<'a> {
+    graph: &'a Graph,
+    of: Vec<Option<u32>>,
+    /// Ranks that each cluster can still take.
+    room: Vec<usize>,
+}
+
+impl Deal<'_> {
+    fn put(&mut self, group: &[u32], cluster: usize) {
+        for &rank in group {
+            // Fewer clusters than ranks, which are numbered in a u32.
+            self.of[rank as usize] = Some(cluster as u32);
+        }
+        self.room[cluster] -= group.len();
+    }
+
+    /// Of the clusters with room for `len`, the one with the most traffic with the group, then with the most room.
+    fn heaviest(&self, group: &[u32], len: usize) -> Option<usize> {
+        let mut weights: BTreeMap<u32, i64> = BTreeMap::new();
+        for &(peer, weight) in group.iter().flat_map(|&rank| self.graph.edges(rank)) {
+            if let Some(cluster) = self.of[peer as usize] {
+                *weights.entry(cluster).or_default() += weight;
+            }
+        }
+        let weight = |cluster: usize| weights.get(&(cluster as u32)).copied().unwrap_or_default();
+        let fitting = (0..self.room.len()).filter(|&cluster| self.room[cluster] >= len);
+        fitting.max_by_key(|&cluster| (weight(cluster), self.room[cluster], Reverse(cluster)))
+    }
+}

@@ -1,0 +1,45 @@
+//! Traffic without directions: what two ranks exchange counts against keeping them apart.
+
+use std::collections::BTreeMap;
+
+use super::Traffic;
+
+/// Neighbours of each rank with the weight of both directions together.
+#[derive(Debug)]
+pub(super) struct Graph {
+    edges: Vec<Vec<(u32, i64)>>,
+}
+
+impl Graph {
+    pub(super) fn new(traffic: &Traffic) -> Graph {
+        let mut edges: Vec<BTreeMap<u32, i64>> = vec![BTreeMap::new(); traffic.ranks() as usize];
+        for (source, destination, weight) in traffic.pairs() {
+            let weight = weight.cast_signed();
+            *edges[source.index()].entry(destination.0).or_default() += weight;
+            *edges[destination.index()].entry(source.0).or_default() += weight;
+        }
+        Graph { edges: edges.into_iter().map(|row| row.into_iter().collect()).collect() }
+    }
+
+    pub(super) fn ranks(&self) -> u32 {
+        // The traffic's number of ranks is a u32.
+        self.edges.len() as u32
+    }
+
+    /// Who exchanges something with `rank`, ascending, and how much.
+    pub(super) fn edges(&self, rank: u32) -> &[(u32, i64)] {
+        &self.edges[rank as usize]
+    }
+
+    /// Each pair of ranks that exchanges something, once: the lower rank, the higher one, the weight.
+    pub(super) fn pairs(&self) -> impl Iterator<Item = (u32, u32, i64)> {
+        (0..).zip(&self.edges).flat_map(|(rank, row)| {
+            row.iter().filter(move |&&(peer, _)| rank < peer).map(move |&(peer, weight)| (rank, peer, weight))
+        })
+    }
+
+    /// Weight between different clusters.
+    pub(super) fn cut(&self, of: &[u32]) -> i64 {
+        self.pairs().filter(|&(a, b, _)| of[a as usize] != of[b as usize]).map(|(_, _, weight)| weight).sum()
+    }
+}

@@ -1,0 +1,48 @@
+//! What clusters make a protocol log.
+
+use super::{ClusterError, Clusters, Traffic};
+
+/// How much of the traffic leaves its cluster, and how much of it goes to a higher epoch and is logged.
+///
+/// It holds while all clusters have taken equally many checkpoints, so that their epochs keep their order.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Share {
+    /// All traffic.
+    pub total: u64,
+    /// Between ranks of different clusters (sets B and C of section V.E.3).
+    pub between: u64,
+    /// From a lower epoch to a higher one (set B).
+    pub logged: u64,
+}
+
+impl Share {
+    /// Of this traffic, with these clusters.
+    ///
+    /// # Errors
+    /// [`ClusterError::Ranks`] if the two are of different numbers of ranks.
+    pub fn of(traffic: &Traffic, clusters: &Clusters) -> Result<Share, ClusterError> {
+        clusters.check(traffic)?;
+        let mut share = Share::default();
+        for (source, destination, weight) in traffic.pairs() {
+            let (from, to) = (clusters.epoch_of(source), clusters.epoch_of(destination));
+            share.total += weight;
+            share.between += if from != to { weight } else { 0 };
+            share.logged += if from < to { weight } else { 0 };
+        }
+        Ok(share)
+    }
+
+    /// Logged traffic in per cent of all: %log of the paper's Table I. 0 if there is no traffic.
+    pub fn logged_percent(&self) -> f64 {
+        percent(self.logged, self.total)
+    }
+
+    /// Traffic between clusters in per cent of all. 0 if there is none.
+    pub fn between_percent(&self) -> f64 {
+        percent(self.between, self.total)
+    }
+}
+
+fn percent(part: u64, whole: u64) -> f64 {
+    if whole == 0 { 0.0 } else { 100.0 * part as f64 / whole as f64 }
+}

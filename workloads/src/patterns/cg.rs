@@ -1,0 +1,91 @@
+//! CG: conjugate gradients with a sparse matrix that is cut into a 2-D grid of blocks.
+//!
+//! Process (row, column) is rank = row * `columns` + column; `columns` is the number of rows or twice as much. An
+//! iteration solves for a vector in 25 steps. Each step has one product with the matrix, whose parts are summed up
+//! along the process row in log2 `columns` exchanges and then swapped across the diagonal (the transpose), and two
+//! scalar products, each log2 `columns` exchanges of a number. Before the first step there is one scalar product; after
+//! the last, the product is done once more for the residual, with its norm; and at last two norms are summed up
+//! together.
+
+use super::Message;
+use super::blocks::block_len;
+use super::sends::Sends;
+
+/// Iterations of class D.
+pub(super) const ITERATIONS: u32 = 100;
+/// Three hundred rows of the matrix for each process row, at least.
+pub(super) const RANKS: (u32, u32) = (2, 1 << 24);
+
+/// Order of the matrix.
+const ORDER: u64 = 1_500_000;
+/// Steps of one solution.
+const STEPS: u32 = 25;
+const DOUBLE_BYTES: u64 = 8;
+
+/// What `rank` sends in one iteration.
+pub(super) fn sends(rank: u32, ranks: u32) -> Vec<Message> {
+    let mut process = Process::new(rank, ranks);
+    process.sum(DOUBLE_BYTES);
+    for _ in 0..STEPS {
+        process.product();
+        process.sum(DOUBLE_BYTES);
+        process.sum(DOUBLE_BYTES);
+    }
+    process.product();
+    process.sum(DOUBLE_BYTES);
+    process.sum(2 * DOUBLE_BYTES);
+    process.sends.finish()
+}
+
+struct Process {
+    sends: Sends,
+    rows: u32,
+    columns: u32,
+    row: u32,
+    column: u32,
+}
+
+impl Process {
+    fn new(rank: u32, ranks: u32) -> Process {
+        let rows = 1 << (ranks.ilog2() / 2);
+        let columns = ranks / rows;
+        Process { sends: Sends::new(rank), rows, columns, row: rank / columns, column: rank % columns }
+    }
+
+    /// Swaps `bytes` with ever nearer processes of the row: after the last, all have the sum.
+    fn sum(&mut self, bytes: u64) {
+        for bit in (0..self.columns.ilog2()).rev() {
+            self.swap(bit, bytes);
+        }
+    }
+
+    /// Sums up a product along the row, nearest process first, and hands it to who needs it as the next vector.
+    ///
+    /// With twice as many columns, a pair of neighbours shares the block: the first exchange gives each the sum of its
+    /// half, the others and the transpose are about that half.
+    fn product(&mut self) {
+        let block = block_len(ORDER, self.rows, self.row);
+        let halved = self.columns != self.rows;
+        let mine = if halved { block_len(block, 2, self.column % 2) } else { block };
+        for bit in 0..self.columns.ilog2() {
+            let len = if halved && bit == 0 { block - mine } else { mine };
+            self.swap(bit, len * DOUBLE_BYTES);
+        }
+        self.sends.send(self.transposed(), mine * DOUBLE_BYTES);
+        self.sends.next_step();
+    }
+
+    fn swap(&mut self, bit: u32, bytes: u64) {
+        self.sends.send(self.row * self.columns + (self.column ^ (1 << bit)), bytes);
+        self.sends.next_step();
+    }
+
+    /// The process across the diagonal; on the diagonal, this one.
+    fn transposed(&self) -> u32 {
+        if self.columns == self.rows {
+            self.column * self.columns + self.row
+        } else {
+            self.column / 2 * self.columns + 2 * self.row + self.column % 2
+        }
+    }
+}

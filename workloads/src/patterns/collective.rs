@@ -1,0 +1,67 @@
+//! Collectives as an MPI library sends them, in its choice for the sizes that occur here.
+
+use super::sends::Sends;
+
+/// Pairwise exchange of all with all: in step i, for i = 1, 2, ..., each rank swaps its block with rank XOR i.
+///
+/// MPICH2 does so for a power of two of ranks and blocks of more than 32 KiB. What a rank has for itself is copied, not
+/// sent. Takes `ranks` - 1 steps.
+pub(super) fn all_to_all_pairwise(sends: &mut Sends, rank: u32, ranks: u32, bytes: u64) {
+    for distance in 1..ranks {
+        sends.send(rank ^ distance, bytes);
+        sends.next_step();
+    }
+}
+
+/// Reduction to rank 0 along a binomial tree: in step i, a rank whose lowest set bit is bit i sends what it has summed
+/// up to the rank without that bit, and is done. For messages below 2 KiB in MPICH2. Takes log2 `ranks` steps, rounded
+/// up.
+pub(super) fn reduce_binomial(sends: &mut Sends, rank: u32, ranks: u32, bytes: u64) {
+    let mut distance = 1;
+    while distance < ranks {
+        if rank.trailing_zeros() == distance.ilog2() {
+            sends.send(rank - distance, bytes);
+        }
+        sends.next_step();
+        distance *= 2;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::patterns::Message;
+
+    fn all(ranks: u32, collective: fn(&mut Sends, u32, u32, u64)) -> Vec<Message> {
+        let of_rank = |rank| {
+            let mut sends = Sends::new(rank);
+            collective(&mut sends, rank, ranks, 16);
+            sends.finish()
+        };
+        let mut messages: Vec<Message> = (0..ranks).flat_map(of_rank).collect();
+        messages.sort_by_key(|message| message.step);
+        messages
+    }
+
+    #[test]
+    fn a_binomial_reduction_brings_every_contribution_to_rank_0_once() {
+        for ranks in [2, 3, 8, 13, 64] {
+            let mut sums: Vec<u64> = (0..ranks).map(|rank| 1 + u64::from(rank) * 1_000).collect();
+            let total = sums.iter().sum::<u64>();
+            for message in all(ranks, reduce_binomial) {
+                sums[message.destination as usize] += std::mem::take(&mut sums[message.source as usize]);
+            }
+            assert_eq!(sums[0], total, "{ranks} ranks");
+        }
+    }
+
+    #[test]
+    fn a_pairwise_exchange_joins_each_pair_once_and_in_the_same_step() {
+        let messages = all(16, all_to_all_pairwise);
+        assert_eq!(messages.len(), 16 * 15);
+        for message in &messages {
+            let back = Message { source: message.destination, destination: message.source, ..*message };
+            assert_eq!(messages.iter().filter(|other| **other == back).count(), 1);
+        }
+    }
+}
