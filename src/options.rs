@@ -130,7 +130,8 @@ pub struct Options {
     pub dir: Option<PathBuf>,
     /// Where checkpoints go and, in [`Tier::NodeLocal`], what is spilled. Default: no store.
     pub store: Option<StoreOptions>,
-    /// Bytes of memory for records, all lanes together. From one chunk to 256 GiB; default 64 MiB.
+    /// Bytes of memory for records, all lanes together. From one chunk to 256 GiB; default 64 MiB. A store with the default blocks
+    /// takes some 14 MiB beside it: buffers to write with, and to read ahead with while one cursor is on disk.
     pub memory_bytes_max: usize,
     /// Bytes of an ordinary chunk: a power of two from 4 KiB to 1 GiB; default 64 KiB.
     pub chunk_bytes: usize,

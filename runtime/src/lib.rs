@@ -3,7 +3,8 @@
 //! A program is written against [`Communicator`]. Under it, [`endpoint`] joins the log (crate `counterfoil`), a protocol
 //! (crate `counterfoil-protocols`), [`matching`] and a [`transport`]; [`local`] is the transport between processes of one
 //! machine, with the launcher that starts, kills and replaces them. [`trace`] and [`oracle`] prove, without asking the
-//! log, that no message was lost, duplicated or reordered.
+//! log, that no message was lost, duplicated or reordered. [`sim`] runs the same protocols with virtual ranks, network and time: one seed
+//! replays a run, faults strike at any event, and oracles of its own judge what comes out.
 #![forbid(unsafe_code)]
 
 pub mod checkpoint;
@@ -16,6 +17,7 @@ pub mod local;
 pub mod matching;
 pub mod oracle;
 pub mod settings;
+pub mod sim;
 mod tally;
 pub mod trace;
 pub mod transport;

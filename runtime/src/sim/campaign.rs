@@ -1,0 +1,75 @@
+//! Many schedules.
+
+use std::ops::Range;
+
+use serde::{Deserialize, Serialize};
+
+use super::coverage::Coverage;
+use super::protocol::SimProtocol;
+use super::random::mix;
+use super::run;
+use super::schedule::Config;
+use super::violation::Violation;
+
+/// A schedule that failed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Failure {
+    /// Its seed.
+    pub seed: u64,
+    /// The schedule as text.
+    pub schedule: String,
+    /// What is wrong.
+    pub violation: Violation,
+}
+
+/// What came of a campaign.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Summary {
+    /// How many schedules were run.
+    pub schedules: u64,
+    /// How many of them failed.
+    pub failed: u64,
+    /// The first of them, at most [`Summary::FAILURES_MAX`].
+    pub failures: Vec<Failure>,
+    /// What all of them together have met.
+    pub coverage: Coverage,
+    /// A hash over all runs: the same seeds and limits give the same.
+    pub fingerprint: u64,
+}
+
+impl Summary {
+    /// How many failures are kept.
+    pub const FAILURES_MAX: usize = 16;
+}
+
+/// How far a campaign is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Progress {
+    /// How many schedules were run.
+    pub schedules: u64,
+    /// How many will be.
+    pub of: u64,
+    /// How many have failed.
+    pub failed: u64,
+}
+
+/// Runs the schedule of each seed, one after the other, and calls `on_progress` after each. A failure doesn't end it.
+pub fn campaign<P: SimProtocol>(seeds: Range<u64>, config: &Config, mut on_progress: impl FnMut(Progress)) -> Summary {
+    let of = seeds.end.saturating_sub(seeds.start);
+    let mut summary = Summary::default();
+    for seed in seeds {
+        let schedule = config.schedule(seed, P::COORDINATOR);
+        let outcome = run::<P>(&schedule);
+        summary.schedules += 1;
+        summary.coverage.add(&outcome.coverage);
+        summary.fingerprint = mix(summary.fingerprint.rotate_left(7) ^ outcome.fingerprint);
+        if let Some(violation) = outcome.violation {
+            summary.failed += 1;
+            if summary.failures.len() < Summary::FAILURES_MAX {
+                summary.failures.push(Failure { seed, schedule: schedule.to_string(), violation });
+            }
+        }
+        on_progress(Progress { schedules: summary.schedules, of, failed: summary.failed });
+    }
+    summary
+}

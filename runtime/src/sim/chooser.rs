@@ -1,0 +1,109 @@
+//! Chooses the next event.
+
+use std::collections::BTreeMap;
+
+use super::random::{Random, mix};
+use super::schedule::Mode;
+
+/// Something that can happen next. Numbers are those of nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Turn {
+    /// A replacement starts.
+    Start { node: u32 },
+    /// `node` is told that `dead` has died.
+    Notice { node: u32, dead: u32 },
+    /// The next frame of a connection arrives.
+    Arrive { from: u32, to: u32 },
+    /// The next frame that a dead incarnation has left under way arrives.
+    ArriveLate { from: u32, to: u32 },
+    /// The next record of a lane goes on the wire.
+    Transmit { from: u32, to: u32 },
+    /// The application goes on.
+    Step { node: u32 },
+    /// The checkpoint that is being written is durable.
+    Durable { node: u32 },
+}
+
+impl Turn {
+    /// The same number for the same thing, whenever it can happen.
+    pub(super) fn key(self) -> u64 {
+        let (kind, a, b) = match self {
+            Turn::Start { node } => (0, node, 0),
+            Turn::Notice { node, dead } => (1, node, dead),
+            Turn::Arrive { from, to } => (2, from, to),
+            Turn::ArriveLate { from, to } => (3, from, to),
+            Turn::Transmit { from, to } => (4, from, to),
+            Turn::Step { node } => (5, node, 0),
+            Turn::Durable { node } => (6, node, 0),
+        };
+        kind << 40 | u64::from(a) << 20 | u64::from(b)
+    }
+}
+
+#[derive(Debug)]
+pub(super) enum Chooser {
+    Uniform {
+        random: Random,
+        /// Which things are slow follows from it.
+        seed: u64,
+    },
+    Priorities {
+        seed: u64,
+        /// At which events the highest falls, the next one last.
+        falls: Vec<u64>,
+        /// Who has fallen, and to where: the later, the lower.
+        fallen: BTreeMap<u64, u64>,
+    },
+    Listed(Vec<u32>),
+}
+
+/// Priorities below this are of those that have fallen.
+const FALLEN: u64 = 1 << 32;
+
+impl Chooser {
+    /// `length`: about how many events there will be.
+    pub(super) fn new(mode: &Mode, seed: u64, length: u64) -> Chooser {
+        let mut random = Random::new(seed);
+        match mode {
+            Mode::Uniform => Chooser::Uniform { seed: random.next(), random },
+            Mode::Priorities { falls } => {
+                let mut falls: Vec<u64> = (0..(*falls).min(1 << 16)).map(|_| random.below(length)).collect();
+                falls.sort_unstable_by(|a, b| b.cmp(a));
+                Chooser::Priorities { seed: random.next(), falls, fallen: BTreeMap::new() }
+            }
+            Mode::Listed(choices) => Chooser::Listed(choices.clone()),
+        }
+    }
+
+    /// The position of the turn that is chosen; there must be one.
+    pub(super) fn choose(&mut self, turns: &[Turn], event: u64) -> usize {
+        match self {
+            Chooser::Uniform { random, seed } => {
+                let place = random.index(turns.len());
+                let late = matches!(turns[place], Turn::ArriveLate { .. });
+                // Mostly another one instead, so that queues become long, and dead frames old.
+                let slow = late || mix(*seed ^ turns[place].key()).is_multiple_of(4);
+                if slow && !random.one_in(6) { random.index(turns.len()) } else { place }
+            }
+            Chooser::Priorities { seed, falls, fallen } => {
+                let priority = |turn: &Turn, fallen: &BTreeMap<u64, u64>| {
+                    let drawn = || mix(*seed ^ mix(turn.key())) | FALLEN;
+                    fallen.get(&turn.key()).copied().unwrap_or_else(drawn)
+                };
+                let highest = |fallen: &BTreeMap<u64, u64>| {
+                    let each = turns.iter().enumerate();
+                    each.max_by_key(|(_, turn)| priority(turn, fallen)).map_or(0, |(place, _)| place)
+                };
+                while falls.pop_if(|at| *at <= event).is_some() {
+                    let below = (FALLEN - 1).saturating_sub(event);
+                    fallen.insert(turns[highest(fallen)].key(), below);
+                }
+                highest(fallen)
+            }
+            Chooser::Listed(choices) => {
+                let choice = usize::try_from(event).ok().and_then(|event| choices.get(event));
+                choice.map_or(0, |&choice| choice as usize % turns.len())
+            }
+        }
+    }
+}

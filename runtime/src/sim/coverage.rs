@@ -1,0 +1,73 @@
+//! What the schedules have reached.
+
+use serde::{Deserialize, Serialize};
+
+macro_rules! counters {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// How often what was met, in one run or in many.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+        pub struct Coverage {
+            $($(#[$doc])* pub $name: u64,)*
+        }
+
+        impl Coverage {
+            /// Adds what another run has met.
+            pub fn add(&mut self, other: &Coverage) {
+                $(self.$name += other.$name;)*
+            }
+        }
+    };
+}
+
+counters! {
+    /// Events.
+    events,
+    /// Messages that were sent by an application, again ones too.
+    sends,
+    /// Processes that died.
+    faults,
+    /// ... of the coordinator.
+    coordinator_faults,
+    /// ... while another was dead.
+    faults_at_once,
+    /// ... while some rank had not come again to where it was.
+    faults_during_recovery,
+    /// ... of a rank that had died before.
+    faults_again,
+    /// ... of a rank that was at the end of its program.
+    faults_when_finished,
+    /// ... while a checkpoint was being written.
+    faults_while_writing,
+    /// Messages in flight to or from a process that died, and lost.
+    in_flight_lost,
+    /// Messages in flight from a process that died, that still arrived.
+    in_flight_kept,
+    /// Replacements that started from a checkpoint.
+    restarts_from_checkpoint,
+    /// Replacements that started from the start.
+    restarts_from_start,
+    /// Living ranks that went back to a checkpoint or the start.
+    rollbacks,
+    /// Checkpoints that became durable.
+    checkpoints,
+    /// Messages that were dropped as duplicates.
+    duplicates,
+    /// Messages that were dropped because their sender's incarnation was dead.
+    dead_messages,
+    /// Hellos of dead incarnations.
+    dead_hellos,
+    /// Messages that were dropped as orphans.
+    orphans,
+    /// Messages and sends that the protocol held.
+    held,
+    /// Messages that were transmitted again.
+    replayed,
+    /// Outcomes that were recorded.
+    choices,
+    /// Outcomes that were forced on a re-execution.
+    choices_forced,
+    /// Records that were freed.
+    freed,
+    /// Acknowledgements that a receiver's death made void.
+    unacknowledged,
+}

@@ -1,0 +1,175 @@
+//! The oracles: they hear what really happened, ask neither the protocol nor the log, and say what is wrong with it.
+//!
+//! | what must hold | when it is checked | found as |
+//! |---|---|---|
+//! | each send has the number and the bytes that it has without failures | at the send | [`Wrong::Send`] |
+//! | nothing is received twice by one execution | at the receive | [`Wrong::Duplicate`] |
+//! | the messages of a stream are taken in order, undamaged | when taken | [`Wrong::Take`] |
+//! | only what every restorable checkpoint of the receiver has is freed | when freed | [`Wrong::FreedTooMuch`] |
+//! | only durable, kept checkpoints are restored | at the restart | [`Wrong::NoCheckpoint`] |
+//! | everything was sent, received and taken once | at the end | [`Wrong::Incomplete`] |
+//! | what was taken was sent, with these bytes, by an execution that is not undone | at the end | [`Wrong::Undone`] |
+//! | happened-before has no cycle | at the end | [`Wrong::Cycle`] |
+//! | the lanes hold no more than the receivers' checkpoints make necessary | at the end | [`Wrong::Retained`] |
+//!
+//! That a run ends, and that nobody waits for ever, is for the simulator's core to see.
+
+mod reference;
+#[cfg(test)]
+mod tests;
+mod timeline;
+
+use std::collections::BTreeMap;
+
+use counterfoil::Ssn;
+
+use super::program::Program;
+use super::protocol::Retention;
+use super::trace::Event;
+use super::violation::Wrong;
+pub(super) use reference::Reference;
+use timeline::{Operation, Timeline};
+
+/// Everything that counts, of all ranks.
+#[derive(Debug)]
+pub(super) struct Oracle {
+    reference: Reference,
+    timelines: Vec<Timeline>,
+    retention: Retention,
+}
+
+impl Oracle {
+    pub(super) fn new(program: &Program, retention: Retention) -> Oracle {
+        let timelines = (0..program.ranks()).map(|_| Timeline::default()).collect();
+        Oracle { reference: Reference::new(program), timelines, retention }
+    }
+
+    /// Hears what happened.
+    pub(super) fn note(&mut self, event: Event) -> Result<(), Wrong> {
+        match event {
+            Event::Killed { .. } => {}
+            Event::Started { rank, epoch } | Event::RolledBack { rank, epoch } => {
+                self.timelines[rank as usize].restore(rank, epoch)?;
+            }
+            Event::Sent { rank, to, ssn, payload } => {
+                let timeline = &mut self.timelines[rank as usize];
+                let right = ssn.0 == timeline.sent(to) + 1;
+                if !right || self.reference.content(rank, to, ssn) != Some(payload.content) {
+                    return Err(Wrong::Send { rank, to, number: ssn.0 });
+                }
+                timeline.push(Operation::Sent { to, ssn, payload });
+            }
+            Event::Accepted { rank, from, ssn } => {
+                if !self.timelines[rank as usize].push(Operation::Accepted { from, ssn }) {
+                    return Err(Wrong::Duplicate { rank, from, number: ssn.0 });
+                }
+            }
+            Event::Taken { rank, from, tag, ssn, payload } => {
+                let timeline = &mut self.timelines[rank as usize];
+                let next = self.reference.next_taken(rank, from, tag, timeline.taken_of(from, tag));
+                if next != Some(ssn) || self.reference.content(from, rank, ssn) != Some(payload.content) {
+                    return Err(Wrong::Take { rank, from, tag, number: ssn.0 });
+                }
+                timeline.push(Operation::Taken { from, tag, ssn, payload });
+            }
+            Event::Checkpointed { rank, epoch } => self.timelines[rank as usize].checkpoint(epoch),
+            Event::Durable { rank, epoch } => {
+                if !self.timelines[rank as usize].durable(epoch) {
+                    return Err(Wrong::NoCheckpoint { rank, epoch: epoch.0 });
+                }
+            }
+            Event::CheckpointsKept { rank, first, last } => self.timelines[rank as usize].keep(first, last),
+            Event::Freed { rank, peer, upto } => {
+                let covered = self.timelines[peer as usize].covered(rank);
+                if upto > covered {
+                    return Err(Wrong::FreedTooMuch { rank, peer, upto: upto.0, covered: covered.0 });
+                }
+            }
+            Event::Retained { rank, peer, records } => {
+                let timeline = &self.timelines[rank as usize];
+                let sent = timeline.sent(peer);
+                let level = match self.retention {
+                    Retention::AllSent => sent,
+                    Retention::UntilCovered { slack } => {
+                        let covered = self.timelines[peer as usize].covered(rank);
+                        let slack = slack * timeline.restores();
+                        (sent.saturating_sub(covered.0) + slack).min(sent)
+                    }
+                };
+                if records > level {
+                    return Err(Wrong::Retained { rank, peer, records, level });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// All has come to rest.
+    pub(super) fn finish(&self) -> Result<(), Wrong> {
+        self.check_complete()?;
+        self.check_sent()?;
+        self.check_order()
+    }
+
+    fn check_complete(&self) -> Result<(), Wrong> {
+        for (from, to, expected) in self.reference.channels() {
+            let (sender, receiver) = (&self.timelines[from as usize], &self.timelines[to as usize]);
+            let (sent, received, taken) = (sender.sent(to), receiver.accepted(from), receiver.taken(from));
+            if [sent, received, taken] != [expected; 3] {
+                return Err(Wrong::Incomplete { from, to, expected, sent, received, taken });
+            }
+        }
+        Ok(())
+    }
+
+    /// Every message that was taken is, with all its bytes, one that its sender's present past has sent.
+    fn check_sent(&self) -> Result<(), Wrong> {
+        let mut sent = BTreeMap::new();
+        for (from, operation) in self.operations() {
+            if let Operation::Sent { to, ssn, payload } = operation {
+                sent.insert((from, to, ssn), payload);
+            }
+        }
+        for (rank, operation) in self.operations() {
+            if let Operation::Taken { from, ssn, payload, .. } = operation
+                && sent.get(&(from, rank, ssn)) != Some(&payload)
+            {
+                return Err(Wrong::Undone { rank, from, number: ssn.0 });
+            }
+        }
+        Ok(())
+    }
+
+    fn operations(&self) -> impl Iterator<Item = (u32, Operation)> {
+        let each = self.timelines.iter().zip(0..);
+        each.flat_map(|(timeline, rank)| timeline.operations.iter().map(move |&operation| (rank, operation)))
+    }
+
+    /// All that counts can be put into one order in which nothing is taken before it was sent.
+    fn check_order(&self) -> Result<(), Wrong> {
+        let ranks = self.timelines.len();
+        let mut at = vec![0_usize; ranks];
+        let mut sent = vec![Ssn::ZERO; ranks * ranks];
+        loop {
+            let mut moved = false;
+            for rank in 0..ranks {
+                while let Some(&operation) = self.timelines[rank].operations.get(at[rank]) {
+                    match operation {
+                        Operation::Sent { to, ssn, .. } => sent[rank * ranks + to as usize] = ssn,
+                        Operation::Taken { from, ssn, .. } if sent[from as usize * ranks + rank] < ssn => break,
+                        // What a replacement receives may follow from what it has yet to send again; only what it
+                        // takes may not.
+                        Operation::Accepted { .. } | Operation::Taken { .. } => {}
+                    }
+                    at[rank] += 1;
+                    moved = true;
+                }
+            }
+            if !moved {
+                break;
+            }
+        }
+        let stuck = (0..ranks).find(|&rank| at[rank] < self.timelines[rank].operations.len());
+        stuck.map_or(Ok(()), |rank| Err(Wrong::Cycle { rank: rank as u32, operation: at[rank] as u64 }))
+    }
+}

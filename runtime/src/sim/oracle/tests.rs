@@ -1,0 +1,215 @@
+//! Each oracle against a story with one thing wrong in it: two ranks, two messages each way, told without a simulator.
+
+use counterfoil::{Epoch, Ssn};
+
+use super::*;
+use crate::sim::application::Payload;
+use crate::sim::program::Step;
+
+const NEXT: Epoch = Epoch(2);
+
+/// Both ranks send two messages to each other and then take both.
+fn program() -> Program {
+    let steps = |other: u32| {
+        let send = |tag| Step::Send { to: other, tag };
+        vec![send(0), send(0), Step::Gather(vec![(other, 0), (other, 0)])]
+    };
+    Program { steps: vec![steps(1), steps(0)] }
+}
+
+struct Story {
+    oracle: Oracle,
+    reference: Reference,
+}
+
+impl Story {
+    fn begin(retention: Retention) -> Story {
+        let mut story = Story { oracle: Oracle::new(&program(), retention), reference: Reference::new(&program()) };
+        for rank in 0..2 {
+            assert_eq!(story.tell(Event::Started { rank, epoch: Epoch::FIRST }), Ok(()));
+        }
+        story
+    }
+
+    fn tell(&mut self, event: Event) -> Result<(), Wrong> {
+        self.oracle.note(event)
+    }
+
+    fn payload(&self, from: u32, number: u64) -> Payload {
+        let content = self.reference.content(from, 1 - from, Ssn(number));
+        Payload { content: content.unwrap_or(0), history: 0 }
+    }
+
+    fn sent(&self, from: u32, number: u64) -> Event {
+        let payload = self.payload(from, number);
+        Event::Sent { rank: from, to: 1 - from, ssn: Ssn(number), payload }
+    }
+
+    fn accepted(&self, from: u32, number: u64) -> Event {
+        Event::Accepted { rank: 1 - from, from, ssn: Ssn(number) }
+    }
+
+    fn taken(&self, from: u32, number: u64) -> Event {
+        let payload = self.payload(from, number);
+        Event::Taken { rank: 1 - from, from, tag: 0, ssn: Ssn(number), payload }
+    }
+
+    /// All that happens to the messages of one sender.
+    fn tell_all(&mut self, from: u32) {
+        for number in [1, 2] {
+            for event in [self.sent(from, number), self.accepted(from, number), self.taken(from, number)] {
+                assert_eq!(self.tell(event), Ok(()));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_story_with_nothing_wrong_is_believed() {
+    let mut story = Story::begin(Retention::UntilCovered { slack: 0 });
+    story.tell_all(0);
+    story.tell_all(1);
+    assert_eq!(story.oracle.finish(), Ok(()));
+}
+
+#[test]
+fn a_send_with_other_bytes_or_another_number_is_wrong() {
+    let mut story = Story::begin(Retention::AllSent);
+    let second = story.sent(0, 2);
+    assert_eq!(story.tell(second), Err(Wrong::Send { rank: 0, to: 1, number: 2 }));
+    let damaged = Event::Sent { rank: 0, to: 1, ssn: Ssn(1), payload: Payload::default() };
+    assert_eq!(story.tell(damaged), Err(Wrong::Send { rank: 0, to: 1, number: 1 }));
+    let first = story.sent(0, 1);
+    assert_eq!(story.tell(first), Ok(()));
+    assert_eq!(story.tell(first), Err(Wrong::Send { rank: 0, to: 1, number: 1 }));
+}
+
+#[test]
+fn a_message_received_twice_is_wrong_unless_the_first_time_is_undone() {
+    let mut story = Story::begin(Retention::AllSent);
+    let accepted = story.accepted(0, 1);
+    assert_eq!(story.tell(accepted), Ok(()));
+    assert_eq!(story.tell(accepted), Err(Wrong::Duplicate { rank: 1, from: 0, number: 1 }));
+    assert_eq!(story.tell(Event::Started { rank: 1, epoch: Epoch::FIRST }), Ok(()));
+    assert_eq!(story.tell(accepted), Ok(()));
+}
+
+#[test]
+fn a_message_taken_out_of_turn_or_damaged_is_wrong() {
+    let mut story = Story::begin(Retention::AllSent);
+    let wrong = |number| Err(Wrong::Take { rank: 1, from: 0, tag: 0, number });
+    let second = story.taken(0, 2);
+    assert_eq!(story.tell(second), wrong(2));
+    let damaged = Event::Taken { rank: 1, from: 0, tag: 0, ssn: Ssn(1), payload: Payload::default() };
+    assert_eq!(story.tell(damaged), wrong(1));
+    let first = story.taken(0, 1);
+    assert_eq!(story.tell(first), Ok(()));
+    assert_eq!(story.tell(first), wrong(1));
+}
+
+#[test]
+fn a_lost_message_is_missed_at_the_end() {
+    let mut story = Story::begin(Retention::AllSent);
+    story.tell_all(0);
+    for event in [story.sent(1, 1), story.accepted(1, 1), story.taken(1, 1), story.sent(1, 2)] {
+        assert_eq!(story.tell(event), Ok(()));
+    }
+    let counts = Wrong::Incomplete { from: 1, to: 0, expected: 2, sent: 2, received: 1, taken: 1 };
+    assert_eq!(story.oracle.finish(), Err(counts));
+}
+
+/// Rank 1 takes a message that depends on an order of receives; then its sender dies, and sends it with another.
+#[test]
+fn a_message_of_an_execution_that_is_undone_is_wrong_at_the_end() {
+    let mut story = Story::begin(Retention::AllSent);
+    let Event::Sent { payload, .. } = story.sent(0, 1) else { return };
+    let payload = Payload { history: 7, ..payload };
+    let sent = Event::Sent { rank: 0, to: 1, ssn: Ssn(1), payload };
+    let taken = Event::Taken { rank: 1, from: 0, tag: 0, ssn: Ssn(1), payload };
+    let restart = Event::Started { rank: 0, epoch: Epoch::FIRST };
+    let rest = [story.sent(0, 2), story.accepted(0, 2), story.taken(0, 2)];
+    for event in [sent, story.accepted(0, 1), taken, restart, story.sent(0, 1)].into_iter().chain(rest) {
+        assert_eq!(story.tell(event), Ok(()));
+    }
+    story.tell_all(1);
+    assert_eq!(story.oracle.finish(), Err(Wrong::Undone { rank: 1, from: 0, number: 1 }));
+}
+
+/// Each rank takes the other's messages before it sends its own: no clock allows that.
+#[test]
+fn effects_before_their_causes_are_wrong_at_the_end() {
+    let mut story = Story::begin(Retention::AllSent);
+    let mut events = Vec::new();
+    for from in [0, 1] {
+        for number in [1, 2] {
+            events.extend([story.accepted(from, number), story.taken(from, number)]);
+        }
+    }
+    for from in [0, 1] {
+        events.extend([story.sent(from, 1), story.sent(from, 2)]);
+    }
+    for event in events {
+        assert_eq!(story.tell(event), Ok(()));
+    }
+    assert!(matches!(story.oracle.finish(), Err(Wrong::Cycle { .. })));
+}
+
+#[test]
+fn only_what_the_oldest_restorable_checkpoint_has_may_be_freed() {
+    let mut story = Story::begin(Retention::UntilCovered { slack: 0 });
+    let freed = |upto| Event::Freed { rank: 0, peer: 1, upto: Ssn(upto) };
+    let too_much = |upto, covered| Err(Wrong::FreedTooMuch { rank: 0, peer: 1, upto, covered });
+    for event in [story.sent(0, 1), story.accepted(0, 1), Event::Checkpointed { rank: 1, epoch: NEXT }] {
+        assert_eq!(story.tell(event), Ok(()));
+    }
+    for event in [story.sent(0, 2), story.accepted(0, 2)] {
+        assert_eq!(story.tell(event), Ok(()));
+    }
+    assert_eq!(story.tell(freed(1)), too_much(1, 0)); // It isn't durable yet.
+    assert_eq!(story.tell(Event::Durable { rank: 1, epoch: NEXT }), Ok(()));
+    assert_eq!(story.tell(freed(1)), too_much(1, 0)); // The start can still be restored.
+    assert_eq!(story.tell(Event::CheckpointsKept { rank: 1, first: NEXT, last: NEXT }), Ok(()));
+    assert_eq!(story.tell(freed(1)), Ok(()));
+    assert_eq!(story.tell(freed(2)), too_much(2, 1));
+}
+
+#[test]
+fn a_checkpoint_that_is_not_durable_or_was_discarded_can_not_be_restored() {
+    let mut story = Story::begin(Retention::AllSent);
+    let restart = |epoch| Event::Started { rank: 1, epoch };
+    let gone = |epoch: Epoch| Err(Wrong::NoCheckpoint { rank: 1, epoch: epoch.0 });
+    assert_eq!(story.tell(Event::Checkpointed { rank: 1, epoch: NEXT }), Ok(()));
+    assert_eq!(story.tell(restart(NEXT)), gone(NEXT));
+    assert_eq!(story.tell(Event::Durable { rank: 1, epoch: NEXT }), Ok(()));
+    assert_eq!(story.tell(Event::CheckpointsKept { rank: 1, first: NEXT, last: NEXT }), Ok(()));
+    assert_eq!(story.tell(restart(NEXT)), Ok(()));
+    assert_eq!(story.tell(restart(Epoch::FIRST)), gone(Epoch::FIRST));
+    assert_eq!(story.tell(Event::Durable { rank: 1, epoch: Epoch(3) }), gone(Epoch(3)));
+}
+
+#[test]
+fn a_lane_that_holds_what_is_covered_is_wrong() {
+    let retained = |records| Event::Retained { rank: 0, peer: 1, records };
+    let too_much = |records, level| Err(Wrong::Retained { rank: 0, peer: 1, records, level });
+    let mut story = Story::begin(Retention::UntilCovered { slack: 1 });
+    story.tell_all(0);
+    assert_eq!(story.tell(retained(2)), Ok(()));
+    assert_eq!(story.tell(retained(3)), too_much(3, 2));
+    for event in [
+        Event::Checkpointed { rank: 1, epoch: NEXT },
+        Event::Durable { rank: 1, epoch: NEXT },
+        Event::CheckpointsKept { rank: 1, first: NEXT, last: NEXT },
+    ] {
+        assert_eq!(story.tell(event), Ok(()));
+    }
+    assert_eq!(story.tell(retained(0)), Ok(()));
+    assert_eq!(story.tell(retained(1)), too_much(1, 0)); // The slack is for a rank that was restored.
+    assert_eq!(story.tell(Event::RolledBack { rank: 0, epoch: Epoch::FIRST }), Ok(()));
+    assert_eq!(story.tell(retained(1)), too_much(1, 0)); // Nor for what it has not sent yet.
+    for number in [1, 2] {
+        let sent = story.sent(0, number);
+        assert_eq!(story.tell(sent), Ok(()));
+    }
+    assert_eq!(story.tell(retained(1)), Ok(()));
+    assert_eq!(story.tell(retained(2)), too_much(2, 1));
+}

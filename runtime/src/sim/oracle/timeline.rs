@@ -1,0 +1,141 @@
+//! What of a rank's past counts: what no restart and no rollback has undone.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use counterfoil::{Epoch, Ssn};
+
+use crate::sim::application::Payload;
+use crate::sim::violation::Wrong;
+
+/// One operation of a rank.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Operation {
+    Sent { to: u32, ssn: Ssn, payload: Payload },
+    Accepted { from: u32, ssn: Ssn },
+    Taken { from: u32, tag: i32, ssn: Ssn, payload: Payload },
+}
+
+/// A checkpoint: how many operations are in it.
+#[derive(Clone, Copy, Debug)]
+struct Mark {
+    epoch: Epoch,
+    operations: usize,
+    durable: bool,
+}
+
+/// The operations of one rank, and where its checkpoints are among them.
+#[derive(Debug, Default)]
+pub(super) struct Timeline {
+    pub(super) operations: Vec<Operation>,
+    /// Ascending by epoch.
+    marks: Vec<Mark>,
+    /// How often it was begun, anew or from a checkpoint.
+    begun: u64,
+    /// Whether the start was discarded.
+    start_discarded: bool,
+    sent: BTreeMap<u32, u64>,
+    accepted: BTreeSet<(u32, Ssn)>,
+    /// By sender and tag.
+    taken: BTreeMap<(u32, i32), usize>,
+}
+
+impl Timeline {
+    /// Adds an operation. `false`: it is a message that was received before.
+    pub(super) fn push(&mut self, operation: Operation) -> bool {
+        self.operations.push(operation);
+        self.count(operation)
+    }
+
+    fn count(&mut self, operation: Operation) -> bool {
+        match operation {
+            Operation::Sent { to, .. } => *self.sent.entry(to).or_default() += 1,
+            Operation::Accepted { from, ssn } => return self.accepted.insert((from, ssn)),
+            Operation::Taken { from, tag, .. } => *self.taken.entry((from, tag)).or_default() += 1,
+        }
+        true
+    }
+
+    /// How many messages were sent to a rank.
+    pub(super) fn sent(&self, to: u32) -> u64 {
+        self.sent.get(&to).copied().unwrap_or(0)
+    }
+
+    /// How many were received from a rank.
+    pub(super) fn accepted(&self, from: u32) -> u64 {
+        self.accepted.range((from, Ssn::ZERO)..=(from, Ssn::MAX)).count() as u64
+    }
+
+    /// How many were taken from a rank, whatever their tags.
+    pub(super) fn taken(&self, from: u32) -> u64 {
+        self.taken.range((from, i32::MIN)..=(from, i32::MAX)).map(|(_, &count)| count as u64).sum()
+    }
+
+    /// How many of a stream were taken.
+    pub(super) fn taken_of(&self, from: u32, tag: i32) -> usize {
+        self.taken.get(&(from, tag)).copied().unwrap_or(0)
+    }
+
+    pub(super) fn checkpoint(&mut self, epoch: Epoch) {
+        self.marks.retain(|mark| mark.epoch < epoch);
+        self.marks.push(Mark { epoch, operations: self.operations.len(), durable: false });
+    }
+
+    /// `false` if there is no such checkpoint.
+    pub(super) fn durable(&mut self, epoch: Epoch) -> bool {
+        let mark = self.marks.iter_mut().find(|mark| mark.epoch == epoch);
+        mark.map(|mark| mark.durable = true).is_some()
+    }
+
+    pub(super) fn keep(&mut self, first: Epoch, last: Epoch) {
+        self.start_discarded |= first > Epoch::FIRST;
+        self.marks.retain(|mark| !mark.durable || (first..=last).contains(&mark.epoch));
+    }
+
+    /// How often the rank went back, to a checkpoint or to the start.
+    pub(super) fn restores(&self) -> u64 {
+        self.begun.saturating_sub(1)
+    }
+
+    /// Everything after a checkpoint (or after the start) is undone.
+    pub(super) fn restore(&mut self, rank: u32, epoch: Epoch) -> Result<(), Wrong> {
+        let gone = Wrong::NoCheckpoint { rank, epoch: epoch.0 };
+        let operations = if epoch == Epoch::FIRST {
+            if self.start_discarded {
+                return Err(gone);
+            }
+            0
+        } else {
+            let mark = self.marks.iter().find(|mark| mark.epoch == epoch && mark.durable);
+            mark.ok_or(gone)?.operations
+        };
+        self.begun += 1;
+        self.marks.retain(|mark| mark.durable && mark.epoch <= epoch);
+        self.operations.truncate(operations);
+        self.sent.clear();
+        self.accepted.clear();
+        self.taken.clear();
+        for place in 0..self.operations.len() {
+            self.count(self.operations[place]);
+        }
+        Ok(())
+    }
+
+    /// The last message of a rank such that it and all before it are in every checkpoint that can still be restored.
+    pub(super) fn covered(&self, from: u32) -> Ssn {
+        let oldest = self.marks.iter().find(|mark| mark.durable).filter(|_| self.start_discarded);
+        let operations = &self.operations[..oldest.map_or(0, |mark| mark.operations)];
+        let of_it = operations.iter().filter_map(|operation| match *operation {
+            Operation::Accepted { from: source, ssn } if source == from => Some(ssn),
+            _ => None,
+        });
+        let received: BTreeSet<Ssn> = of_it.collect();
+        let mut covered = Ssn::ZERO;
+        for ssn in received {
+            if ssn != covered.next() {
+                break;
+            }
+            covered = ssn;
+        }
+        covered
+    }
+}

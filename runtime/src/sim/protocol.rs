@@ -1,0 +1,257 @@
+//! What a protocol has to be able to do to run in the simulator.
+//!
+//! The simulator owns what belongs to no protocol: programs, lanes, checkpoints, connections, failures, time. It tells
+//! the state machine of each process what happens, and carries out the [`Action`]s that it asks for, in order, before
+//! anything else happens. Events and verdicts are those of `counterfoil_protocols::frame`; where that frame speaks of
+//! ranks this one speaks of a [`Party`], because some rules have a process apart from the ranks.
+//!
+//! # What the simulator promises
+//!
+//! - [`SimProtocol::start`], then [`SimProtocol::on_restart`] if the rank has been there before, then
+//!   [`SimProtocol::on_connect`] for each party that lives. On a connection, [`SimProtocol::on_hello`] comes first.
+//! - Frames of one connection arrive in order. Those that a dead incarnation has left under way may arrive before or
+//!   after [`SimProtocol::on_failure`], and before, between or after those of its successor.
+//! - [`SimProtocol::on_failure`] comes once for each death, at the latest before the successor is connected.
+//! - A lane is transmitted from only after [`Action::Replay`] has said from where, after each new connection and each
+//!   [`Action::RollBack`], and only to the incarnation that was named.
+//! - A checkpoint has the application's state, the protocol's tables, what was received and not taken, and the lanes,
+//!   all of the moment of [`SimProtocol::on_checkpoint`]. Messages that are held are not in it: the protocol has noted
+//!   nothing of them.
+
+use counterfoil::ack::WireHeader;
+use counterfoil::{Determinant, Envelope, Epoch, Incarnation, Rank, Ssn};
+use counterfoil_protocols::frame::{ChoiceRecord, Incoming, NextChoice, Outgoing, Party, Snapshot};
+
+/// Who a process is.
+#[derive(Clone, Copy, Debug)]
+pub struct Seat {
+    /// The rank, or the coordinator.
+    pub party: Party,
+    /// How many ranks there are.
+    pub ranks: u32,
+    /// How often this party has been replaced.
+    pub incarnation: Incarnation,
+}
+
+/// What a replacement finds in stable storage.
+#[derive(Clone, Copy, Debug)]
+pub struct Past<'a> {
+    /// The tables of the newest durable checkpoint.
+    pub tables: Option<&'a [u8]>,
+    /// The outcomes that were recorded, by number.
+    pub choices: &'a [ChoiceRecord],
+}
+
+/// Something to do.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Action {
+    /// Send a frame that isn't a message. Lost if there is no connection.
+    Control {
+        /// To whom.
+        to: Party,
+        /// What; its meaning is the protocol's own.
+        bytes: Vec<u8>,
+    },
+    /// `peer` has received all up to `upto`.
+    Acknowledged {
+        /// The receiver.
+        peer: Rank,
+        /// The last that it has.
+        upto: Ssn,
+    },
+    /// What `peer` had acknowledged beyond `to` it has forgotten.
+    ReceiverRolledBack {
+        /// The receiver.
+        peer: Rank,
+        /// The last that it still has.
+        to: Ssn,
+    },
+    /// Free the records to `peer` from `first` to `last`: no recovery will ask for them.
+    Free {
+        /// The receiver.
+        peer: Rank,
+        /// The first to free.
+        first: Ssn,
+        /// The last to free.
+        last: Ssn,
+    },
+    /// Transmit to this incarnation of `peer` what comes after `after`, up to `upto`; [`Ssn::MAX`] is without end.
+    /// Takes the place of what was said before.
+    Replay {
+        /// To whom.
+        peer: Rank,
+        /// To which incarnation.
+        incarnation: Incarnation,
+        /// The last that is not transmitted.
+        after: Ssn,
+        /// The last that is.
+        upto: Ssn,
+    },
+    /// Transmission to `peer` goes on up to `upto`, from wherever it is (Guermouche 2011, Figure 3, line 72: the next
+    /// phase is released).
+    Extend {
+        /// To whom.
+        peer: Rank,
+        /// The last that is transmitted.
+        upto: Ssn,
+    },
+    /// What was held may go on: held messages are presented again, held records transmitted.
+    Resume,
+    /// Drop recorded choices numbered below `before`.
+    DiscardChoices {
+        /// The first that is kept.
+        before: u64,
+    },
+    /// Discard, durably, this rank's checkpoints outside `first..=last`. [`Epoch::FIRST`] as `first` keeps the start.
+    KeepCheckpoints {
+        /// The oldest that is kept.
+        first: Epoch,
+        /// The newest that is kept.
+        last: Epoch,
+    },
+    /// Go back to the checkpoint that began `epoch`, or to the start if that is [`Epoch::FIRST`], though nobody died
+    /// here. When this is done, [`SimProtocol::on_rolled_back`] is called. Connections stay. Later checkpoints belong
+    /// to a past that is undone now: they have to be discarded with [`Action::KeepCheckpoints`] before this rank can
+    /// die again.
+    RollBack {
+        /// Which checkpoint.
+        epoch: Epoch,
+    },
+}
+
+/// Where a protocol puts what is to be done.
+pub type Actions = Vec<Action>;
+
+/// A protocol's refusal of an event, in its own words. In a simulation all parties keep the rules, so this is always a
+/// violation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal(pub String);
+
+impl<E: std::error::Error> From<E> for Refusal {
+    fn from(error: E) -> Refusal {
+        Refusal(error.to_string())
+    }
+}
+
+/// What comes of a Hello.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Greeting {
+    /// The peer is met.
+    Met,
+    /// Nobody lives at its other end: close the connection.
+    Dead,
+}
+
+/// What the lanes may still hold when a run has come to rest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Retention {
+    /// Nothing that the receiver's oldest restorable checkpoint covers. For each time that the lane's rank went back,
+    /// this many records more: a rule may hear that what it sends again is covered before the log has it.
+    UntilCovered {
+        /// How many.
+        slack: u64,
+    },
+    /// Each message at most once.
+    AllSent,
+}
+
+/// One process's state under a protocol.
+pub trait SimProtocol: Sized {
+    /// Whether there is a process apart from the ranks. It has no program, no lanes and no checkpoints, and can die as
+    /// any other.
+    const COORDINATOR: bool = false;
+
+    /// What the lanes may hold at the end.
+    const RETENTION: Retention;
+
+    /// A process that has done nothing yet.
+    ///
+    /// # Errors
+    /// As all of these methods: what the protocol can't accept.
+    fn start(seat: Seat) -> Result<Self, Refusal>;
+
+    /// This process takes the place of one that died.
+    ///
+    /// # Errors
+    /// [`Refusal`].
+    fn on_restart(&mut self, past: Past<'_>, actions: &mut Actions) -> Result<(), Refusal>;
+
+    /// What to say first on a new connection.
+    ///
+    /// # Errors
+    /// [`Refusal`].
+    fn on_connect(&mut self, peer: Party) -> Result<Vec<u8>, Refusal>;
+
+    /// What a peer said first.
+    ///
+    /// # Errors
+    /// [`Refusal`].
+    fn on_hello(&mut self, peer: Party, hello: &[u8], actions: &mut Actions) -> Result<Greeting, Refusal>;
+
+    /// The application sends.
+    ///
+    /// # Errors
+    /// [`Refusal`].
+    fn on_send(&mut self, envelope: &Envelope, actions: &mut Actions) -> Result<Outgoing, Refusal>;
+
+    /// A record goes on the wire, for the first time or again.
+    ///
+    /// # Errors
+    /// [`Refusal`].
+    fn on_transmit(&mut self, header: &mut WireHeader, actions: &mut Actions) -> Result<(), Refusal>;
+
+    /// A message has arrived.
+    ///
+    /// # Errors
+    /// [`Refusal`].
+    fn on_arrival(&mut self, header: &WireHeader, actions: &mut Actions) -> Result<Incoming, Refusal>;
+
+    /// A frame that isn't a message has arrived.
+    ///
+    /// # Errors
+    /// [`Refusal`].
+    fn on_control(&mut self, from: Party, bytes: &[u8], actions: &mut Actions) -> Result<(), Refusal>;
+
+    /// A receive that can take one of several messages begins. `None`: the rule doesn't care which.
+    fn on_choice(&mut self) -> Option<NextChoice> {
+        None
+    }
+
+    /// Its outcome. What is returned is recorded before the application sees the message.
+    ///
+    /// # Errors
+    /// [`Refusal`].
+    fn on_chosen(&mut self, choice: Determinant) -> Result<Option<ChoiceRecord>, Refusal> {
+        let _ = choice;
+        Ok(None)
+    }
+
+    /// The application takes a checkpoint.
+    ///
+    /// # Errors
+    /// [`Refusal`].
+    fn on_checkpoint(&mut self, actions: &mut Actions) -> Result<Snapshot, Refusal>;
+
+    /// The checkpoint that began `epoch` is durable. The simulator keeps all older ones until
+    /// [`Action::KeepCheckpoints`].
+    ///
+    /// # Errors
+    /// [`Refusal`].
+    fn on_durable(&mut self, epoch: Epoch, actions: &mut Actions) -> Result<(), Refusal>;
+
+    /// A peer has died.
+    ///
+    /// # Errors
+    /// [`Refusal`].
+    fn on_failure(&mut self, peer: Party, actions: &mut Actions) -> Result<(), Refusal>;
+
+    /// What [`Action::RollBack`] asked for is done; `None` if it went back to the start.
+    ///
+    /// # Errors
+    /// [`Refusal`].
+    fn on_rolled_back(&mut self, tables: Option<&[u8]>, actions: &mut Actions) -> Result<(), Refusal> {
+        let _ = (tables, actions);
+        Err(Refusal("this protocol never rolls a living rank back".into()))
+    }
+}

@@ -1,0 +1,110 @@
+//! What really happened, as the simulator saw it: the oracles' only source, and the fingerprint of a run.
+
+use counterfoil::{Epoch, Ssn};
+
+use super::application::Payload;
+use super::random::mix;
+
+/// One thing that happened. [`Epoch::FIRST`] stands for the start of the program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Event {
+    /// A process of this rank starts, from this checkpoint.
+    Started {
+        rank: u32,
+        epoch: Epoch,
+    },
+    /// A rank that lives goes back to this checkpoint.
+    RolledBack {
+        rank: u32,
+        epoch: Epoch,
+    },
+    Killed {
+        node: u32,
+    },
+    Sent {
+        rank: u32,
+        to: u32,
+        ssn: Ssn,
+        payload: Payload,
+    },
+    /// The protocol lets a message in.
+    Accepted {
+        rank: u32,
+        from: u32,
+        ssn: Ssn,
+    },
+    /// The application takes it.
+    Taken {
+        rank: u32,
+        from: u32,
+        tag: i32,
+        ssn: Ssn,
+        payload: Payload,
+    },
+    /// The state of this moment is what a checkpoint has.
+    Checkpointed {
+        rank: u32,
+        epoch: Epoch,
+    },
+    /// It can be restored from now on.
+    Durable {
+        rank: u32,
+        epoch: Epoch,
+    },
+    /// No others can.
+    CheckpointsKept {
+        rank: u32,
+        first: Epoch,
+        last: Epoch,
+    },
+    /// All records up to this one can be gone.
+    Freed {
+        rank: u32,
+        peer: u32,
+        upto: Ssn,
+    },
+    /// When all has come to rest, a lane holds so many records.
+    Retained {
+        rank: u32,
+        peer: u32,
+        records: u64,
+    },
+}
+
+impl Event {
+    /// Plain numbers that tell it from every other event.
+    fn words(self) -> [u64; 5] {
+        let pair = |a: u32, b: u32| u64::from(a) << 32 | u64::from(b);
+        match self {
+            Event::Started { rank, epoch } => [1, pair(rank, epoch.0), 0, 0, 0],
+            Event::RolledBack { rank, epoch } => [2, pair(rank, epoch.0), 0, 0, 0],
+            Event::Killed { node } => [3, pair(node, 0), 0, 0, 0],
+            Event::Sent { rank, to, ssn, payload } => [4, pair(rank, to), ssn.0, payload.content, payload.history],
+            Event::Accepted { rank, from, ssn } => [5, pair(rank, from), ssn.0, 0, 0],
+            Event::Taken { rank, from, tag, ssn, payload } => {
+                [6 | u64::from(tag.unsigned_abs()) << 8, pair(rank, from), ssn.0, payload.content, payload.history]
+            }
+            Event::Checkpointed { rank, epoch } => [7, pair(rank, epoch.0), 0, 0, 0],
+            Event::Durable { rank, epoch } => [8, pair(rank, epoch.0), 0, 0, 0],
+            Event::CheckpointsKept { rank, first, last } => [9, pair(rank, first.0), last.0.into(), 0, 0],
+            Event::Freed { rank, peer, upto } => [10, pair(rank, peer), upto.0, 0, 0],
+            Event::Retained { rank, peer, records } => [11, pair(rank, peer), records, 0, 0],
+        }
+    }
+}
+
+/// A fingerprint over all that happened, in order.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Fingerprint(u64);
+
+impl Fingerprint {
+    /// What happened at the event of number `at`.
+    pub(super) fn note(&mut self, at: u64, event: Event) {
+        let words = event.words();
+        self.0 = words.into_iter().fold(self.0 ^ mix(at), |sum, word| mix(sum.rotate_left(11) ^ word));
+    }
+
+    pub(super) fn value(self) -> u64 {
+        self.0
+    }
+}

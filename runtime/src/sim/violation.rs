@@ -1,0 +1,190 @@
+//! What an oracle finds wrong.
+
+use serde::Serialize;
+use thiserror::Error;
+
+/// Something that must not happen, and when it was seen.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Error)]
+#[error("event {event}: {wrong}")]
+pub struct Violation {
+    /// The number of the event, from 0.
+    pub event: u64,
+    /// What is wrong.
+    #[source]
+    pub wrong: Wrong,
+}
+
+/// What must not happen. Ranks are numbers from 0; the number after the last is the coordinator.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Error)]
+#[non_exhaustive]
+pub enum Wrong {
+    /// A send has another number, or other bytes, than without failures.
+    #[error("rank {rank} sends message {number} to {to}, which differs from that of a run without failures")]
+    Send {
+        /// Who sends.
+        rank: u32,
+        /// To whom.
+        to: u32,
+        /// Its number on the channel.
+        number: u64,
+    },
+    /// A log that survived its process has other bytes under a number than the execution that repeats it.
+    #[error("rank {rank} repeats message {number} to {to} with other bytes")]
+    Repeat {
+        /// Who sends.
+        rank: u32,
+        /// To whom.
+        to: u32,
+        /// Its number on the channel.
+        number: u64,
+    },
+    /// A message is let in that was let in before, by the same execution.
+    #[error("rank {rank} receives message {number} of {from} twice")]
+    Duplicate {
+        /// Who receives.
+        rank: u32,
+        /// From whom.
+        from: u32,
+        /// Its number on the channel.
+        number: u64,
+    },
+    /// A message is taken out of turn, or with bytes that it never had.
+    #[error("rank {rank} takes message {number} of {from}, which is damaged or not the next with tag {tag}")]
+    Take {
+        /// Who takes it.
+        rank: u32,
+        /// From whom.
+        from: u32,
+        /// The tag.
+        tag: i32,
+        /// Its number on the channel.
+        number: u64,
+    },
+    /// At the end, a message was taken that no execution of its sender that counts has sent so.
+    #[error("rank {rank} has taken message {number} of {from} from an execution that is undone")]
+    Undone {
+        /// Who took it.
+        rank: u32,
+        /// From whom.
+        from: u32,
+        /// Its number on the channel.
+        number: u64,
+    },
+    /// At the end, no order of all that counts has every message sent before it is taken.
+    #[error("what rank {rank} did, up to its operation {operation}, is before itself")]
+    Cycle {
+        /// A rank on the cycle.
+        rank: u32,
+        /// Where it can't go on, counting what it sent, received and took.
+        operation: u64,
+    },
+    /// At the end, not everything that was to be sent was sent, received and taken once.
+    #[error("of {expected} messages from {from} to {to}, {sent} were sent, {received} received, {taken} taken")]
+    Incomplete {
+        /// The sender.
+        from: u32,
+        /// The receiver.
+        to: u32,
+        /// How many there are without failures.
+        expected: u64,
+        /// How many were sent.
+        sent: u64,
+        /// How many were received.
+        received: u64,
+        /// How many were taken.
+        taken: u64,
+    },
+    /// Nothing can happen any more, and these ranks are not at the end of their programs.
+    #[error("ranks {ranks:?} wait for ever")]
+    Deadlock {
+        /// Who waits.
+        ranks: Vec<u32>,
+    },
+    /// The run doesn't end.
+    #[error("the run doesn't end within {events} events")]
+    Endless {
+        /// The limit.
+        events: u64,
+    },
+    /// Records are freed that a checkpoint which can still be restored lacks.
+    #[error("rank {rank} frees messages to {peer} up to {upto}, but only {covered} are covered")]
+    FreedTooMuch {
+        /// Whose log.
+        rank: u32,
+        /// The receiver.
+        peer: u32,
+        /// The last that is freed.
+        upto: u64,
+        /// The last that may be.
+        covered: u64,
+    },
+    /// A replay asks for a record that was freed.
+    #[error("rank {rank} is to transmit message {number} to {peer}, which was freed")]
+    Freed {
+        /// Whose log.
+        rank: u32,
+        /// The receiver.
+        peer: u32,
+        /// The first that is missing.
+        number: u64,
+    },
+    /// At the end, a lane holds more than a run without failures would leave in it.
+    #[error("rank {rank} keeps {records} messages to {peer}, where {level} suffice")]
+    Retained {
+        /// Whose log.
+        rank: u32,
+        /// The receiver.
+        peer: u32,
+        /// How many it holds.
+        records: u64,
+        /// How many it may hold.
+        level: u64,
+    },
+    /// A checkpoint is restored that isn't durable, or was discarded.
+    #[error("rank {rank} goes back to the checkpoint of epoch {epoch}, which there isn't")]
+    NoCheckpoint {
+        /// Whose.
+        rank: u32,
+        /// The epoch that it began.
+        epoch: u32,
+    },
+    /// The protocol refuses an event, though all parties keep the rules.
+    #[error("node {node} refuses an event: {why}")]
+    Refused {
+        /// Whose state machine.
+        node: u32,
+        /// In its words.
+        why: String,
+    },
+    /// The protocol asks for what the simulator can't do, or for what makes no sense.
+    #[error("node {node} asks for the impossible: {what}")]
+    Impossible {
+        /// Whose state machine.
+        node: u32,
+        /// What it asks for.
+        what: String,
+    },
+}
+
+impl Wrong {
+    /// What kind it is: the variant's name.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Wrong::Send { .. } => "Send",
+            Wrong::Repeat { .. } => "Repeat",
+            Wrong::Duplicate { .. } => "Duplicate",
+            Wrong::Take { .. } => "Take",
+            Wrong::Undone { .. } => "Undone",
+            Wrong::Cycle { .. } => "Cycle",
+            Wrong::Incomplete { .. } => "Incomplete",
+            Wrong::Deadlock { .. } => "Deadlock",
+            Wrong::Endless { .. } => "Endless",
+            Wrong::FreedTooMuch { .. } => "FreedTooMuch",
+            Wrong::Freed { .. } => "Freed",
+            Wrong::Retained { .. } => "Retained",
+            Wrong::NoCheckpoint { .. } => "NoCheckpoint",
+            Wrong::Refused { .. } => "Refused",
+            Wrong::Impossible { .. } => "Impossible",
+        }
+    }
+}

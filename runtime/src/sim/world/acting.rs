@@ -1,0 +1,192 @@
+//! Carries out what a protocol asks for.
+
+use counterfoil::{Epoch, Rank, Ssn};
+
+use super::World;
+use crate::sim::network::Frame;
+use crate::sim::process::{Image, Outlet, Process};
+use crate::sim::protocol::{Action, Actions, Refusal, Retention, SimProtocol};
+use crate::sim::schedule::Canary;
+use crate::sim::trace::Event;
+use crate::sim::violation::Wrong;
+
+impl<P: SimProtocol> World<'_, P> {
+    /// Does something with a process, and then what it asks for.
+    pub(super) fn with<T>(
+        &mut self,
+        node: u32,
+        event: impl FnOnce(&mut Self, &mut Process<P>, &mut Actions) -> Result<T, Wrong>,
+    ) -> Result<T, Wrong> {
+        let Some(mut process) = self.nodes[node as usize].process.take() else {
+            return self.impossible(node, "something of a process that is dead".into());
+        };
+        let mut actions = Actions::new();
+        let done = event(self, &mut process, &mut actions);
+        let done = done.and_then(|done| self.perform_all(node, &mut process, &mut actions).map(|()| done));
+        if node < self.program.ranks() {
+            process.begin_choice(&self.program, node);
+        }
+        self.nodes[node as usize].process = Some(process);
+        self.touched |= 1 << node;
+        done
+    }
+
+    /// A refusal is a violation.
+    pub(super) fn accept<T>(&self, node: u32, answer: Result<T, Refusal>) -> Result<T, Wrong> {
+        answer.map_err(|Refusal(why)| Wrong::Refused { node, why })
+    }
+
+    pub(super) fn impossible<T>(&self, node: u32, what: String) -> Result<T, Wrong> {
+        Err(Wrong::Impossible { node, what })
+    }
+
+    /// Carries out everything, in order; what is asked for meanwhile comes after it.
+    pub(super) fn perform_all(
+        &mut self,
+        node: u32,
+        process: &mut Process<P>,
+        actions: &mut Actions,
+    ) -> Result<(), Wrong> {
+        while !actions.is_empty() {
+            for action in std::mem::take(actions) {
+                self.perform(node, process, action, actions)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn perform(
+        &mut self,
+        node: u32,
+        process: &mut Process<P>,
+        action: Action,
+        actions: &mut Actions,
+    ) -> Result<(), Wrong> {
+        if let Action::Control { to, bytes } = action {
+            let Some(to) = self.node_of(to).filter(|&to| to != node) else {
+                return self.impossible(node, format!("a frame to {to:?}"));
+            };
+            self.network.send(node, to, Frame::Control(bytes));
+            return Ok(());
+        }
+        if node >= self.program.ranks() {
+            return self.impossible(node, format!("{action:?} of the coordinator"));
+        }
+        match action {
+            Action::Control { .. } => Ok(()),
+            Action::Acknowledged { peer, upto } => {
+                self.check_peer(node, peer)?;
+                let last = Self::last(process, peer.0);
+                if upto > last {
+                    return self.impossible(node, format!("{upto} of {last} acknowledged by {peer}"));
+                }
+                Ok(())
+            }
+            Action::ReceiverRolledBack { peer, .. } => {
+                self.coverage.unacknowledged += 1;
+                self.check_peer(node, peer)
+            }
+            Action::Free { peer, first, last } => self.free(node, process, peer, first, last),
+            Action::Replay { peer, incarnation, after, upto } => {
+                self.check_peer(node, peer)?;
+                let freed = process.image.lanes[peer.index()].freed();
+                if after < freed && matches!(P::RETENTION, Retention::UntilCovered { .. }) {
+                    return Err(Wrong::Freed { rank: node, peer: peer.0, number: after.next().0 });
+                }
+                let skipped = u64::from(self.canary(Canary::SkipOne) && after > Ssn::ZERO);
+                let next = Ssn(after.0.max(freed.0) + 1 + skipped);
+                process.outlets[peer.index()] = Some(Outlet { incarnation, next, upto });
+                Ok(())
+            }
+            Action::Extend { peer, upto } => {
+                self.check_peer(node, peer)?;
+                if let Some(outlet) = &mut process.outlets[peer.index()] {
+                    outlet.upto = outlet.upto.max(upto);
+                }
+                Ok(())
+            }
+            Action::Resume => self.resume(node, process, actions),
+            Action::DiscardChoices { before } => {
+                let choices = &mut self.nodes[node as usize].disk.choices;
+                *choices = choices.split_off(&before);
+                Ok(())
+            }
+            Action::KeepCheckpoints { first, last } => {
+                let kept = |epoch: Epoch| (first..=last).contains(&epoch);
+                self.nodes[node as usize].disk.checkpoints.retain(|saved| kept(saved.epoch));
+                self.note(Event::CheckpointsKept { rank: node, first, last })
+            }
+            Action::RollBack { epoch } => self.roll_back(node, process, epoch, actions),
+        }
+    }
+
+    fn check_peer(&self, node: u32, peer: Rank) -> Result<(), Wrong> {
+        if peer.0 < self.program.ranks() && peer.0 != node {
+            return Ok(());
+        }
+        self.impossible(node, format!("something about the channel to {peer}"))
+    }
+
+    fn free(&mut self, rank: u32, process: &mut Process<P>, peer: Rank, first: Ssn, last: Ssn) -> Result<(), Wrong> {
+        self.check_peer(rank, peer)?;
+        let lane = &mut process.image.lanes[peer.index()];
+        if last > lane.last() {
+            return self.impossible(rank, format!("to free {last} of {} to {peer}", lane.last()));
+        }
+        if self.canary(Canary::FreeNothing) {
+            return Ok(());
+        }
+        let one_more = self.canary(Canary::FreeOneMore) && last < lane.last();
+        let last = if one_more { last.next() } else { last };
+        let before = lane.retained();
+        lane.free(first, last);
+        self.coverage.freed += before - lane.retained();
+        let freed = lane.freed();
+        if let Some(outlet) = &mut process.outlets[peer.index()] {
+            outlet.next = outlet.next.max(freed.next());
+        }
+        if matches!(P::RETENTION, Retention::UntilCovered { .. }) {
+            self.note(Event::Freed { rank, peer: peer.0, upto: last })?;
+        }
+        Ok(())
+    }
+
+    /// What was held is presented again, until the protocol holds it again.
+    fn resume(&mut self, node: u32, process: &mut Process<P>, actions: &mut Actions) -> Result<(), Wrong> {
+        process.held_from.iter_mut().for_each(|held| *held = None);
+        for from in 0..process.held.len() {
+            let mut waiting = std::mem::take(&mut process.held[from]);
+            while let Some(record) = waiting.pop_front() {
+                if !self.judge(node, process, record, actions)? {
+                    break;
+                }
+            }
+            process.held[from].append(&mut waiting);
+        }
+        Ok(())
+    }
+
+    /// A rank that lives goes back to an earlier checkpoint. Its connections stay, and so does what is held.
+    fn roll_back(
+        &mut self,
+        rank: u32,
+        process: &mut Process<P>,
+        epoch: Epoch,
+        actions: &mut Actions,
+    ) -> Result<(), Wrong> {
+        self.note(Event::RolledBack { rank, epoch })?;
+        self.coverage.rollbacks += 1;
+        let saved = self.nodes[rank as usize].disk.checkpoints.iter().find(|saved| saved.epoch == epoch);
+        let tables = saved.map(|saved| saved.tables.clone());
+        process.image = match saved {
+            Some(saved) => saved.image.clone(),
+            None => Image::new(&self.program, rank),
+        };
+        process.outlets.iter_mut().for_each(|outlet| *outlet = None);
+        process.held_from.iter_mut().for_each(|held| *held = None);
+        process.writing = None;
+        process.end_choice();
+        let told = process.protocol.on_rolled_back(tables.as_deref(), actions);
+        self.accept(rank, told)
+    }
+}

@@ -1,0 +1,184 @@
+//! Processes that die and are replaced.
+
+use counterfoil::{Epoch, Incarnation};
+use counterfoil_protocols::frame::ChoiceRecord;
+
+use super::World;
+use crate::sim::process::{Image, Process, Saved};
+use crate::sim::protocol::{Past, Seat, SimProtocol};
+use crate::sim::random::Random;
+use crate::sim::schedule::{Fault, Tier};
+use crate::sim::trace::Event;
+use crate::sim::violation::Wrong;
+
+impl<P: SimProtocol> World<'_, P> {
+    /// The first processes of all nodes, and the connections between them.
+    pub(super) fn begin(&mut self) -> Result<(), Wrong> {
+        let nodes = 0..self.nodes.len() as u32;
+        for node in nodes.clone() {
+            self.replace(node)?;
+        }
+        for a in nodes.clone() {
+            for b in a + 1..nodes.end {
+                self.connect(a, b)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Kills whom the faults that are due hit. `now`: the next fault is due, whatever it says.
+    pub(super) fn strike(&mut self, now: bool) -> Result<(), Wrong> {
+        if now && let Some(first) = self.faults.first_mut() {
+            first.at = self.event;
+        }
+        let mut place = 0;
+        while let Some(&fault) = self.faults.get(place).filter(|fault| fault.at <= self.event) {
+            let node = fault.node % self.nodes.len() as u32;
+            if self.lives(node) {
+                self.faults.remove(place);
+                self.kill(node, fault)?;
+            } else {
+                place += 1; // It dies again when it has been replaced.
+            }
+        }
+        Ok(())
+    }
+
+    fn kill(&mut self, node: u32, fault: Fault) -> Result<(), Wrong> {
+        let mut random = Random::new(fault.seed);
+        self.count_fault(node);
+        let here = &mut self.nodes[node as usize];
+        let incarnation = Incarnation(here.incarnation);
+        here.incarnation += 1;
+        here.notices = 0;
+        let Some(process) = here.process.take() else { return Ok(()) };
+        if let Some(saved) = process.writing
+            && random.one_in(2)
+        {
+            self.store(node, saved)?;
+        }
+        if self.schedule.tier == Tier::ProcessCrashSafe {
+            self.nodes[node as usize].disk.lanes = Some(process.image.lanes);
+        }
+        let in_flight = self.network.fail(node, incarnation, &mut random);
+        self.coverage.in_flight_lost += in_flight.lost;
+        self.coverage.in_flight_kept += in_flight.kept;
+        for survivor in self.nodes.iter_mut().filter(|survivor| survivor.process.is_some()) {
+            survivor.notices |= 1 << node;
+        }
+        self.note(Event::Killed { node })
+    }
+
+    fn count_fault(&mut self, node: u32) {
+        let behind = |rank: u32| {
+            let here = &self.nodes[rank as usize];
+            let progress = here.process.as_ref().map(|process| process.image.application.progress);
+            progress.is_none_or(|progress| progress < here.furthest)
+        };
+        let recovering = (0..self.program.ranks()).any(behind);
+        let another_is_dead = (0..self.nodes.len() as u32).any(|other| !self.lives(other));
+        let here = &self.nodes[node as usize];
+        let is_rank = node < self.program.ranks();
+        let process = here.process.as_ref().filter(|_| is_rank);
+        let coverage = &mut self.coverage;
+        coverage.faults += 1;
+        coverage.coordinator_faults += u64::from(!is_rank);
+        coverage.faults_at_once += u64::from(another_is_dead);
+        coverage.faults_during_recovery += u64::from(recovering);
+        coverage.faults_again += u64::from(here.incarnation > 0);
+        let finished = process.is_some_and(|process| process.is_finished(&self.program, node));
+        coverage.faults_when_finished += u64::from(finished);
+        coverage.faults_while_writing += u64::from(process.is_some_and(|process| process.writing.is_some()));
+    }
+
+    /// A checkpoint is durable: it takes the place of those of the same or a later epoch, which belong to a past that
+    /// is undone.
+    pub(super) fn store(&mut self, node: u32, saved: Saved) -> Result<(), Wrong> {
+        let epoch = saved.epoch;
+        let checkpoints = &mut self.nodes[node as usize].disk.checkpoints;
+        checkpoints.retain(|older| older.epoch < epoch);
+        checkpoints.push(saved);
+        self.coverage.checkpoints += 1;
+        self.note(Event::Durable { rank: node, epoch })
+    }
+
+    /// A replacement starts, and is connected with all that live.
+    pub(super) fn start(&mut self, node: u32) -> Result<(), Wrong> {
+        self.replace(node)?;
+        for peer in (0..self.nodes.len() as u32).filter(|&peer| peer != node) {
+            if self.lives(peer) {
+                self.tell_of_death(peer, node)?;
+                self.connect(node, peer)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn replace(&mut self, node: u32) -> Result<(), Wrong> {
+        let incarnation = Incarnation(self.nodes[node as usize].incarnation);
+        let seat = Seat { party: self.party(node), ranks: self.program.ranks(), incarnation };
+        let protocol = self.accept(node, P::start(seat))?;
+        let is_rank = node < self.program.ranks();
+        let disk = &mut self.nodes[node as usize].disk;
+        let newest = disk.checkpoints.last();
+        let epoch = newest.map_or(Epoch::FIRST, |saved| saved.epoch);
+        let tables = newest.map(|saved| saved.tables.clone());
+        let mut image = match newest {
+            Some(saved) => saved.image.clone(),
+            None if is_rank => Image::new(&self.program, node),
+            None => Image { application: Default::default(), pending: Vec::new(), lanes: Vec::new() },
+        };
+        if let Some(lanes) = disk.lanes.take() {
+            image.lanes = lanes;
+        }
+        let choices: Vec<ChoiceRecord> = disk.choices.values().copied().collect();
+        let process = Process::new(protocol, image, self.nodes.len() as u32);
+        self.nodes[node as usize].process = Some(Box::new(process));
+        if is_rank {
+            self.note(Event::Started { rank: node, epoch })?;
+        }
+        self.with(node, |world, process, actions| {
+            if incarnation == Incarnation(0) {
+                return Ok(());
+            }
+            let from = if tables.is_some() {
+                &mut world.coverage.restarts_from_checkpoint
+            } else {
+                &mut world.coverage.restarts_from_start
+            };
+            *from += u64::from(is_rank);
+            let past = Past { tables: tables.as_deref(), choices: &choices };
+            let restarted = process.protocol.on_restart(past, actions);
+            world.accept(node, restarted)
+        })
+    }
+
+    /// Tells a node of a death, unless it was told.
+    pub(super) fn tell_of_death(&mut self, node: u32, dead: u32) -> Result<(), Wrong> {
+        let notices = &mut self.nodes[node as usize].notices;
+        if *notices & 1 << dead == 0 {
+            return Ok(());
+        }
+        *notices &= !(1 << dead);
+        let party = self.party(dead);
+        self.with(node, |world, process, actions| {
+            let told = process.protocol.on_failure(party, actions);
+            world.accept(node, told)
+        })
+    }
+
+    /// Both live: each says Hello to the other, and transmits nothing until it was heard.
+    fn connect(&mut self, a: u32, b: u32) -> Result<(), Wrong> {
+        for (from, to) in [(a, b), (b, a)] {
+            let party = self.party(to);
+            self.with(from, |world, process, _| {
+                process.outlets[to as usize] = None;
+                let hello = process.protocol.on_connect(party);
+                let hello = world.accept(from, hello)?;
+                world.network.connect(from, to, hello);
+                Ok(())
+            })?;
+        }
+        Ok(())
+    }
+}

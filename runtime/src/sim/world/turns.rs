@@ -1,0 +1,243 @@
+//! What happens in each kind of event.
+
+use counterfoil::{Determinant, Envelope, Rank, Ssn};
+use counterfoil_protocols::frame::{DiscardReason, Incoming, Transmission};
+
+use super::World;
+use crate::sim::application::{Need, Taken};
+use crate::sim::chooser::Turn;
+use crate::sim::network::{Frame, Record};
+use crate::sim::process::{Lane, Process, Saved, Slot};
+use crate::sim::protocol::{Actions, Greeting, SimProtocol};
+use crate::sim::schedule::Canary;
+use crate::sim::trace::Event;
+use crate::sim::violation::Wrong;
+
+impl<P: SimProtocol> World<'_, P> {
+    pub(super) fn carry_out(&mut self, turn: Turn) -> Result<(), Wrong> {
+        self.tell(|| format!("{turn:?}"));
+        match turn {
+            Turn::Start { node } => self.start(node),
+            Turn::Notice { node, dead } => self.tell_of_death(node, dead),
+            Turn::Arrive { from, to } => match self.network.arrive(from, to) {
+                Some(frame) => self.arrive(from, to, frame).map(drop),
+                None => Ok(()),
+            },
+            Turn::ArriveLate { from, to } => {
+                let Some((incarnation, frame)) = self.network.arrive_late(from, to) else { return Ok(()) };
+                if self.arrive(from, to, frame)? == Greeting::Dead {
+                    self.network.close_late(from, to, incarnation);
+                }
+                Ok(())
+            }
+            Turn::Transmit { from, to } => self.transmit(from, to),
+            Turn::Step { node } => self.step(node),
+            Turn::Durable { node } => self.make_durable(node),
+        }
+    }
+
+    fn arrive(&mut self, from: u32, to: u32, frame: Frame) -> Result<Greeting, Wrong> {
+        let party = self.party(from);
+        self.with(to, |world, process, actions| {
+            match frame {
+                Frame::Hello(bytes) => {
+                    let greeting = process.protocol.on_hello(party, &bytes, actions);
+                    let greeting = world.accept(to, greeting)?;
+                    world.coverage.dead_hellos += u64::from(greeting == Greeting::Dead);
+                    return Ok(greeting);
+                }
+                Frame::Control(bytes) => {
+                    let heard = process.protocol.on_control(party, &bytes, actions);
+                    world.accept(to, heard)?;
+                }
+                Frame::Message(record) if process.held[from as usize].is_empty() => {
+                    world.judge(to, process, record, actions)?;
+                }
+                Frame::Message(record) => process.held[from as usize].push_back(record),
+            }
+            Ok(Greeting::Met)
+        })
+    }
+
+    /// Asks the protocol about a message. `false`: it is held, as the last of its sender.
+    pub(super) fn judge(
+        &mut self,
+        rank: u32,
+        process: &mut Process<P>,
+        record: Record,
+        actions: &mut Actions,
+    ) -> Result<bool, Wrong> {
+        let verdict = process.protocol.on_arrival(&record.header, actions);
+        let (from, ssn) = (record.header.source().0, record.header.ssn());
+        let accepted = match self.accept(rank, verdict)? {
+            Incoming::Deliver { keep: None } => true,
+            Incoming::Deliver { keep: Some(entry) } => {
+                return self.impossible(rank, format!("a local log for {entry:?}"));
+            }
+            Incoming::Hold => {
+                self.coverage.held += 1;
+                process.held[from as usize].push_back(record);
+                return Ok(false);
+            }
+            Incoming::Discard(DiscardReason::Duplicate { .. }) => {
+                self.coverage.duplicates += 1;
+                self.canary(Canary::DeliverDuplicate)
+            }
+            Incoming::Discard(DiscardReason::DeadIncarnation { .. }) => {
+                self.coverage.dead_messages += 1;
+                self.canary(Canary::DeliverDead)
+            }
+            Incoming::Discard(DiscardReason::Orphan { .. }) => {
+                self.coverage.orphans += 1;
+                false
+            }
+        };
+        if accepted {
+            process.image.pending.push(record);
+            self.note(Event::Accepted { rank, from, ssn })?;
+        }
+        Ok(true)
+    }
+
+    fn transmit(&mut self, from: u32, to: u32) -> Result<(), Wrong> {
+        self.with(from, |world, process, actions| {
+            let Some(outlet) = &mut process.outlets[to as usize] else { return Ok(()) };
+            let lane = &mut process.image.lanes[to as usize];
+            let slot = lane.get(outlet.next).copied();
+            if world.canary(Canary::DropRecord) && outlet.next.0 % 3 == 2 {
+                lane.lose(outlet.next);
+            }
+            outlet.next = outlet.next.next();
+            // Nobody needs what was freed since the replay began; what a canary has lost is for the oracles to find.
+            let Some(Slot::Kept(Record { mut header, payload })) = slot else { return Ok(()) };
+            // Whoever was met may be dead by now: then this goes into a connection without another end.
+            let reaches = outlet.incarnation.0 == world.nodes[to as usize].incarnation;
+            let refreshed = process.protocol.on_transmit(&mut header, actions);
+            world.accept(from, refreshed)?;
+            let again = header.flags().contains(counterfoil::ack::Flags::REPLAYED);
+            world.coverage.replayed += u64::from(again);
+            if reaches {
+                world.network.send(from, to, Frame::Message(Record { header, payload }));
+            }
+            Ok(())
+        })
+    }
+
+    fn make_durable(&mut self, node: u32) -> Result<(), Wrong> {
+        self.with(node, |world, process, actions| {
+            let Some(saved) = process.writing.take() else { return Ok(()) };
+            let epoch = saved.epoch;
+            world.store(node, saved)?;
+            if world.canary(Canary::DurableEarly) {
+                return Ok(());
+            }
+            let told = process.protocol.on_durable(epoch, actions);
+            world.accept(node, told)
+        })
+    }
+
+    fn step(&mut self, rank: u32) -> Result<(), Wrong> {
+        self.with(rank, |world, process, actions| {
+            match process.image.application.need(&world.program, rank) {
+                Need::Nothing => Ok(()),
+                Need::Send { to, tag } => world.send(rank, to, tag, process, actions),
+                Need::Receive { .. } | Need::Any(_) => world.take(rank, process),
+                Need::Checkpoint => world.checkpoint(rank, process, actions),
+            }?;
+            let furthest = &mut world.nodes[rank as usize].furthest;
+            *furthest = process.image.application.progress.max(*furthest);
+            Ok(())
+        })
+    }
+
+    fn send(
+        &mut self,
+        rank: u32,
+        to: u32,
+        tag: i32,
+        process: &mut Process<P>,
+        actions: &mut Actions,
+    ) -> Result<(), Wrong> {
+        let payload = process.image.application.payload(rank);
+        // What is told to the protocol; some are large, which have acknowledgements of their own.
+        let len = if payload.content.is_multiple_of(4) { 4096 } else { 16 };
+        let envelope = Envelope { source: Rank(rank), destination: Rank(to), tag, comm: 0, len };
+        let outgoing = process.protocol.on_send(&envelope, actions);
+        let outgoing = self.accept(rank, outgoing)?;
+        // Whatever the protocol asks for now must not be about this record: it isn't committed yet.
+        self.perform_all(rank, process, actions)?;
+        let header = outgoing.header;
+        let ssn = header.ssn();
+        let lane = &mut process.image.lanes[to as usize];
+        if ssn == lane.last().next() {
+            lane.append(Slot::Kept(Record { header, payload }));
+        } else if ssn > lane.last() {
+            return self.impossible(rank, format!("message {ssn} to {to} after {}", lane.last()));
+        } else if let Some(Slot::Kept(before)) = lane.get(ssn)
+            && before.payload != payload
+        {
+            return Err(Wrong::Repeat { rank, to, number: ssn.0 });
+        }
+        match outgoing.transmission {
+            Transmission::Now => {}
+            Transmission::Hold => {
+                self.coverage.held += 1;
+                process.held_from[to as usize].get_or_insert(ssn);
+            }
+            Transmission::Suppress => return self.impossible(rank, "a send that is suppressed".into()),
+        }
+        if !outgoing.keep_record {
+            return self.impossible(rank, "a send that is not kept".into());
+        }
+        process.image.application.pass(&self.program, rank);
+        self.coverage.sends += 1;
+        self.note(Event::Sent { rank, to, ssn, payload })
+    }
+
+    fn take(&mut self, rank: u32, process: &mut Process<P>) -> Result<(), Wrong> {
+        let Some(place) = process.find(&self.program, rank) else { return Ok(()) };
+        let Record { header, payload } = process.image.pending.remove(place);
+        let (source, tag, ssn) = (header.source(), header.tag(), header.ssn());
+        if let Some(choice) = process.end_choice() {
+            let chosen = Determinant { sequence: choice.sequence, source, ssn };
+            let record = process.protocol.on_chosen(chosen);
+            let record = self.accept(rank, record)?;
+            self.coverage.choices_forced += u64::from(choice.forced.is_some());
+            self.coverage.choices += u64::from(record.is_some());
+            if let Some(record) = record
+                && !self.canary(Canary::ForgetChoices)
+            {
+                self.nodes[rank as usize].disk.choices.insert(record.sequence, record);
+            }
+        }
+        let taken = Taken { source: source.0, tag, ssn, payload };
+        process.image.application.take(&self.program, rank, taken, self.schedule.shape.ordered);
+        self.note(Event::Taken { rank, from: source.0, tag, ssn, payload })
+    }
+
+    fn checkpoint(&mut self, rank: u32, process: &mut Process<P>, actions: &mut Actions) -> Result<(), Wrong> {
+        let snapshot = process.protocol.on_checkpoint(actions);
+        let snapshot = self.accept(rank, snapshot)?;
+        self.note(Event::Checkpointed { rank, epoch: snapshot.epoch })?;
+        process.image.application.pass(&self.program, rank);
+        let mut image = process.image.clone();
+        if self.canary(Canary::ForgetPending) {
+            image.pending.clear();
+        }
+        if self.canary(Canary::ForgetLog) {
+            image.lanes.iter_mut().for_each(Lane::lose_all);
+        }
+        let epoch = snapshot.epoch;
+        process.writing = Some(Saved { epoch, tables: snapshot.tables, image });
+        if self.canary(Canary::DurableEarly) {
+            let told = process.protocol.on_durable(epoch, actions);
+            self.accept(rank, told)?;
+        }
+        Ok(())
+    }
+
+    /// The last number of a lane.
+    pub(super) fn last(process: &Process<P>, peer: u32) -> Ssn {
+        process.image.lanes.get(peer as usize).map_or(Ssn::ZERO, |lane| lane.last())
+    }
+}
