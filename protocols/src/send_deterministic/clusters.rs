@@ -1,0 +1,100 @@
+//! Clusters of ranks whose epochs are kept apart, so that what goes up from one to another is logged.
+
+use counterfoil_log_core::{Epoch, Rank};
+use thiserror::Error;
+
+/// Which rank is in which cluster, and how far apart the clusters begin (Guermouche 2011, section V.E.3).
+///
+/// The paper begins clusters two epochs apart, so that they don't meet while one of them takes a checkpoint. That holds only while
+/// no cluster takes two checkpoints before the next one takes one. Here it is a rule: a rank of cluster c begins an
+/// epoch only if that is below the smallest durable epoch of cluster c + 1, as the last collection found it (before the first:
+/// below where c + 1 begins). So no rank of c is ever in an epoch of c + 1, and the highest cluster is free.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Clusters {
+    of: Vec<u32>,
+    gap: u32,
+}
+
+/// Why [`Clusters::new`] refuses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum ClustersError {
+    /// With a gap below 2 no cluster but the highest could ever take a checkpoint first.
+    #[error("clusters {gap} epochs apart; at least 2 are needed")]
+    Gap {
+        /// The gap.
+        gap: u32,
+    },
+    /// A cluster would begin beyond [`Epoch::MAX`].
+    #[error("cluster {cluster} would begin beyond the last epoch")]
+    Cluster {
+        /// The cluster.
+        cluster: u32,
+    },
+}
+
+impl Clusters {
+    /// Rank r is in cluster `of[r]`; cluster c begins in epoch 1 + c times `gap`. Costs 4 bytes a rank.
+    ///
+    /// # Errors
+    /// A gap below 2, or a cluster that would begin beyond [`Epoch::MAX`].
+    pub fn new(of: Vec<u32>, gap: u32) -> Result<Clusters, ClustersError> {
+        if gap < 2 {
+            return Err(ClustersError::Gap { gap });
+        }
+        let limit = (Epoch::MAX.0 - Epoch::FIRST.0) / gap;
+        match of.iter().find(|&&cluster| cluster >= limit) {
+            Some(&cluster) => Err(ClustersError::Cluster { cluster }),
+            None => Ok(Clusters { of, gap }),
+        }
+    }
+
+    /// In which cluster a rank is; a rank that wasn't named is in cluster 0.
+    #[must_use]
+    pub fn cluster_of(&self, rank: Rank) -> u32 {
+        self.of.get(rank.index()).copied().unwrap_or(0)
+    }
+
+    /// The epoch that a cluster begins in.
+    #[must_use]
+    pub fn first_epoch(&self, cluster: u32) -> Epoch {
+        Epoch(Epoch::FIRST.0 + cluster * self.gap)
+    }
+
+    /// For [`Config::first_epoch`](super::Config::first_epoch) and [`Config::ceiling`](super::Config::ceiling) of a rank.
+    #[must_use]
+    pub fn epochs_of(&self, rank: Rank) -> (Epoch, Epoch) {
+        let cluster = self.cluster_of(rank);
+        let next = self.of.iter().copied().filter(|&other| other > cluster).min();
+        (self.first_epoch(cluster), next.map_or(Epoch::MAX, |next| self.first_epoch(next)))
+    }
+
+    /// For each rank the smallest of `epochs` in the next cluster above its own; `u32::MAX` in the highest.
+    pub(super) fn ceilings(&self, epochs: &[u32]) -> Vec<u32> {
+        let mut smallest = std::collections::BTreeMap::new();
+        for (rank, &epoch) in (0..).map(Rank).zip(epochs) {
+            let entry = smallest.entry(self.cluster_of(rank)).or_insert(epoch);
+            *entry = epoch.min(*entry);
+        }
+        let above = |cluster: u32| smallest.range(cluster + 1..).next().map_or(u32::MAX, |(_, &epoch)| epoch);
+        (0..).map(Rank).zip(epochs).map(|(rank, _)| above(self.cluster_of(rank))).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clusters_begin_apart_and_see_the_one_above() {
+        let clusters = Clusters::new(vec![0, 2, 0, 2], 2).unwrap();
+        assert_eq!(clusters.epochs_of(Rank(0)), (Epoch(1), Epoch(5)));
+        assert_eq!(clusters.epochs_of(Rank(1)), (Epoch(5), Epoch::MAX));
+        assert_eq!(clusters.ceilings(&[1, 8, 2, 6]), [6, u32::MAX, 6, u32::MAX]);
+    }
+
+    #[test]
+    fn a_gap_of_one_and_a_cluster_beyond_the_last_epoch_are_refused() {
+        assert_eq!(Clusters::new(vec![0, 1], 1), Err(ClustersError::Gap { gap: 1 }));
+        assert_eq!(Clusters::new(vec![u32::MAX], 2), Err(ClustersError::Cluster { cluster: u32::MAX }));
+    }
+}

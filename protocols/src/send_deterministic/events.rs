@@ -1,0 +1,304 @@
+//! What the rule does with each event.
+
+use counterfoil_ack_piggyback::{Kind, ReceivedSet, Verdict, WireHeader};
+use counterfoil_log_core::{Determinant, Envelope, Epoch, Phase, Rank, Ssn};
+
+use super::channel::Channel;
+use super::notice::{self, Covered, Fact, Report};
+use super::tables::Tables;
+use super::{Canary, Config, SendDeterministic};
+use crate::frame::{
+    ChoiceError, ChoiceRecord, DiscardReason, Effect, Hello, Incoming, Misbehaviour, NextChoice, Outgoing, Party,
+    Protocol, ProtocolError, RestoreError, Snapshot, Transmission,
+};
+
+impl Protocol for SendDeterministic {
+    fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+
+    /// Figure 3, lines 13 to 17. A message to this rank itself is part of its image; the driver keeps it.
+    fn handle_send(&mut self, envelope: &Envelope) -> Result<Outgoing, ProtocolError> {
+        let Config { rank, .. } = self.config;
+        let (source_rank, peer) = (envelope.source, envelope.destination);
+        if source_rank != rank {
+            return Err(ProtocolError::Misdirected { source_rank, destination: peer, rank });
+        }
+        self.catch_up(peer)?;
+        let (origin, epoch, phase) = (self.origin(), self.epoch, self.phase);
+        let stamp = self.channel(peer)?.stamp(envelope.len, epoch, phase)?;
+        let header = WireHeader::message(envelope, stamp, origin, None);
+        let transmission = if self.is_running() { Transmission::Now } else { Transmission::Hold };
+        Ok(Outgoing { header, keep_record: true, transmission })
+    }
+
+    fn handle_transmit(&mut self, header: &mut WireHeader) -> Result<(), ProtocolError> {
+        let Config { rank, .. } = self.config;
+        let (source_rank, destination) = (header.source(), header.destination());
+        if source_rank != rank {
+            return Err(ProtocolError::Misdirected { source_rank, destination, rank });
+        }
+        if header.kind() != Kind::Message {
+            return Err(ProtocolError::UnexpectedKind { peer: source_rank, kind: header.kind() });
+        }
+        let (incarnation, mark) = (self.incarnation, !self.has(Canary::ReplayUnmarked));
+        // Before: the record at hand is not to be released while it is on its way to the wire.
+        self.catch_up(destination)?;
+        *header = self.channel(destination)?.refresh(header, incarnation, mark);
+        Ok(())
+    }
+
+    /// Figure 3, lines 19 to 32.
+    fn handle_message(&mut self, header: &WireHeader) -> Result<Incoming, ProtocolError> {
+        self.check_arrival(header)?;
+        let peer = header.source();
+        if header.kind() != Kind::Message {
+            return Err(ProtocolError::UnexpectedKind { peer, kind: header.kind() });
+        }
+        let anyone = self.has(Canary::IncarnationsIgnored);
+        let channel = self.channel(peer)?;
+        let now = channel.recv.incarnation();
+        if !channel.is_living(header.incarnation())? && !anyone {
+            return Ok(Incoming::Discard(DiscardReason::DeadIncarnation { sent_by: header.incarnation(), now }));
+        }
+        let ssn = header.ssn();
+        let (known, executed) = (ssn <= channel.receipts.upto(), ssn > channel.base);
+        if self.round.holds(known, header.phase(), executed) && !self.has(Canary::DeliverWhileBlocked) {
+            return Ok(Incoming::Hold);
+        }
+        self.catch_up(peer)?;
+        if let Some(ack) = header.ack().filter(|_| header.incarnation() == now) {
+            let settled = self.channel(peer)?.acknowledge(ack)?;
+            self.settle(peer, settled);
+        }
+        if known && self.has(Canary::DuplicateUnacknowledged) {
+            self.count_orphan(peer, ssn)?;
+            return Ok(Incoming::Discard(DiscardReason::Duplicate { receive_epoch: self.epoch }));
+        }
+        let mut arrival = header.arrival();
+        arrival.incarnation = now;
+        let verdict = match self.channel(peer)?.judge(arrival)? {
+            Verdict::Fresh => {
+                self.note_receipt(header)?;
+                Incoming::Deliver { keep: None }
+            }
+            Verdict::Duplicate { receive_epoch } => {
+                self.count_orphan(peer, ssn)?;
+                let phase = self.phase;
+                if self.has(Canary::DuplicateByPhase) && !self.channel(peer)?.receipts.any_in(phase) {
+                    return Ok(Incoming::Deliver { keep: None });
+                }
+                Incoming::Discard(DiscardReason::Duplicate { receive_epoch })
+            }
+            Verdict::DeadIncarnation => {
+                Incoming::Discard(DiscardReason::DeadIncarnation { sent_by: header.incarnation(), now })
+            }
+        };
+        if !self.has(Canary::FirstLoggedAckMissing) {
+            self.send_due_acks(peer)?;
+        }
+        Ok(verdict)
+    }
+
+    fn handle_control(&mut self, from: Party, header: &WireHeader, body: &[u8]) -> Result<(), ProtocolError> {
+        let Config { rank, .. } = self.config;
+        let Party::Rank(peer) = from else { return self.take_order(header, body) };
+        self.check_arrival(header)?;
+        if header.source() != peer {
+            let (source_rank, destination) = (header.source(), header.destination());
+            return Err(ProtocolError::Misdirected { source_rank, destination, rank });
+        }
+        if !self.channel(peer)?.is_living(header.incarnation())? {
+            return Ok(());
+        }
+        self.catch_up(peer)?;
+        if let Some(ack) = header.ack() {
+            let settled = self.channel(peer)?.acknowledge(ack)?;
+            self.settle(peer, settled);
+        }
+        match header.kind() {
+            Kind::Message => return Err(ProtocolError::UnexpectedKind { peer, kind: Kind::Message }),
+            Kind::Ack => {}
+            Kind::AckRequest => self.channel(peer)?.recv.handle_ack_request(header.ssn()),
+            Kind::Control => {
+                let covered = (header.tag() == notice::COVERED).then(|| notice::decode(body)).flatten();
+                let covered = covered.ok_or_else(|| SendDeterministic::malformed(peer, header, body))?;
+                self.take_covered(peer, covered)?;
+            }
+        }
+        self.send_due_acks(peer)
+    }
+
+    /// The order of unrelated receives is free (section II.C): calls are counted, nothing is forced.
+    fn next_choice(&mut self) -> NextChoice {
+        let sequence = self.choices;
+        self.choices += 1;
+        NextChoice { sequence, forced: None }
+    }
+
+    fn handle_choice(&mut self, choice: Determinant) -> Result<Option<ChoiceRecord>, ChoiceError> {
+        if choice.sequence >= self.choices {
+            return Err(ChoiceError::NotOpen { sequence: choice.sequence });
+        }
+        Ok(None)
+    }
+
+    /// No choice is ever recorded, so one that is found is another protocol's; it is checked and ignored.
+    fn handle_recovered_choice(&mut self, record: &[u8]) -> Result<(), ChoiceError> {
+        ChoiceRecord::decode(record).map(|_| ())
+    }
+
+    /// Not in a recovery: a checkpoint would hold a state whose orphans are open. Not where the cluster above would be met.
+    fn wants_checkpoint(&self) -> bool {
+        self.round.is_over() && self.epoch.next().is_some_and(|next| next < self.ceiling || self.ceiling == Epoch::MAX)
+    }
+
+    /// Figure 3, lines 41 to 45, in another order: first the epoch and the phase rise, then the tables are saved.
+    ///
+    /// Refused with [`ProtocolError::NotCheckpointing`] where [`Protocol::wants_checkpoint`] says no.
+    fn handle_checkpoint(&mut self) -> Result<Snapshot, ProtocolError> {
+        let next = self.epoch.next().ok_or(ProtocolError::EpochsExhausted)?;
+        if !self.wants_checkpoint() {
+            return Err(ProtocolError::NotCheckpointing { epoch: next });
+        }
+        let ended = Snapshot { epoch: self.epoch, tables: self.tables().encode() };
+        for channel in self.channels() {
+            channel.begin_epoch(next)?;
+        }
+        self.epoch = next;
+        self.phase = Phase(self.phase.0.saturating_add(1));
+        let begun = Snapshot { epoch: next, tables: self.tables().encode() };
+        let snapshot = if self.has(Canary::SaveBeforeIncrement) { ended } else { begun };
+        self.pending = Some(self.table_at(snapshot.epoch));
+        Ok(snapshot)
+    }
+
+    fn handle_checkpoint_durable(&mut self, epoch: Epoch) -> Result<(), ProtocolError> {
+        let pending = self.pending.take_if(|pending| pending.epoch == epoch.0);
+        self.checkpointed = pending.ok_or(ProtocolError::NotCheckpointing { epoch })?;
+        self.durable = epoch;
+        Ok(())
+    }
+
+    /// Figure 3, lines 47 to 52 and 60.
+    fn restore(&mut self, tables: &[u8]) -> Result<(), RestoreError> {
+        let Config { rank, ranks, policy, .. } = self.config;
+        let tables = Tables::decode(tables, rank, ranks)?;
+        let epoch = Epoch(tables.epoch);
+        let back = self.round.restores(epoch, self.incarnation);
+        let fresh = self.channels.iter().all(Option::is_none) && self.epoch == self.config.first_epoch;
+        if back.is_none() && !fresh {
+            return Err(RestoreError::NotFresh);
+        }
+        if tables.incarnation > self.incarnation.0 {
+            return Err(RestoreError::Contradiction { what: "a checkpoint of a later incarnation" });
+        }
+        let mut channels: Vec<Option<Box<Channel>>> = (0..ranks).map(|_| None).collect();
+        for table in &tables.channels {
+            channels[Rank(table.peer).index()] = Some(Box::new(Channel::restore(table, policy)?));
+        }
+        self.channels = channels;
+        (self.epoch, self.durable, self.pending) = (epoch, epoch, None);
+        self.phase = Phase(tables.phase);
+        self.choices = tables.choices;
+        self.floor = self.floor.max(Epoch(tables.floor));
+        self.checkpointed = self.table();
+        match back {
+            Some(incarnation) => {
+                self.incarnation = incarnation;
+                self.round.went_back(epoch);
+                let stood = self.stand_on_line();
+                stood.map_err(|_| RestoreError::Contradiction { what: "the recovery line names no rank" })
+            }
+            None => {
+                self.round.replaced(epoch);
+                self.report(&Report::Rollback { incarnation: self.incarnation.0 });
+                Ok(())
+            }
+        }
+    }
+
+    /// The lane waits for the replacement's Hello, the job for the recovery process.
+    fn handle_peer_lost(&mut self, peer: Rank) -> Result<(), ProtocolError> {
+        self.channel(peer).map(|_| ())
+    }
+
+    fn hello(&self, peer: Rank) -> Result<Hello, ProtocolError> {
+        let Config { rank, ranks, .. } = self.config;
+        if peer.0 >= ranks {
+            return Err(ProtocolError::UnknownRank { rank: peer, ranks });
+        }
+        let mut hello = Hello {
+            rank,
+            incarnation: self.incarnation,
+            epoch: self.epoch,
+            received: ReceivedSet::new(),
+            covered: (self.floor, Ssn::ZERO),
+            sent: Ssn::ZERO,
+            acked: Ssn::ZERO,
+            own: Vec::new(),
+        };
+        if let Some(channel) = self.channels.get(peer.index()).and_then(Option::as_ref) {
+            channel.describe(&mut hello);
+            if !self.has(Canary::DuplicateUnacknowledged) {
+                hello.own = notice::encode(&channel.receipts.facts());
+            }
+        }
+        Ok(hello)
+    }
+
+    fn handle_hello(&mut self, peer: Rank, hello: &Hello) -> Result<(), ProtocolError> {
+        if hello.rank != peer {
+            let how = Misbehaviour::OtherName { name: hello.rank };
+            return Err(ProtocolError::PeerMisbehaved { peer, how });
+        }
+        let facts: Option<Vec<Fact>> = if hello.own.is_empty() { Some(Vec::new()) } else { notice::decode(&hello.own) };
+        let facts = facts.ok_or(ProtocolError::PeerMisbehaved {
+            peer,
+            how: Misbehaviour::MalformedNotice { tag: notice::RECOVERY, len: hello.own.len() },
+        })?;
+        let received = hello.received.upto();
+        let (by_epoch, unacknowledged_lost) = (self.has(Canary::ReplayByEpoch), self.has(Canary::UnacknowledgedLost));
+        let channel = self.channel(peer)?;
+        channel.meet(hello, facts)?;
+        let mut after = channel.replay_after(received);
+        let skipped = |ssn| match channel.sent.last_known_receipt(ssn) {
+            Some(epoch) => by_epoch && epoch < hello.epoch,
+            None => unacknowledged_lost && channel.sent.is_unknown(ssn),
+        };
+        while after < channel.last_sent() && skipped(after.next()) {
+            after = after.next();
+        }
+        self.effects.push_back(Effect::ReceiverRolledBack { peer, to: Ssn::ZERO });
+        self.catch_up(peer)?;
+        self.take_covered(peer, Covered { epoch: hello.covered.0.0, upto: hello.covered.1.0 })?;
+        self.effects.push_back(Effect::Replay { peer, incarnation: hello.incarnation, after, upto: Ssn::MAX });
+        self.send_due_acks(peer)
+    }
+
+    fn poll_effect(&mut self) -> Option<Effect> {
+        self.effects.pop_front()
+    }
+}
+
+impl SendDeterministic {
+    /// Figure 3, lines 21 to 26: the phase rises to the message's, or above it where the causal path is broken.
+    fn note_receipt(&mut self, header: &WireHeader) -> Result<(), ProtocolError> {
+        let (epoch, peer) = (self.epoch, header.source());
+        let marked = header.flags().contains(counterfoil_ack_piggyback::Flags::LOGGED);
+        let logged = marked || header.epoch() < epoch;
+        let step = u32::from(logged && !self.has(Canary::PhaseNotRaised));
+        let phase = self.phase.max(Phase(header.phase().0.saturating_add(step)));
+        self.phase = phase;
+        self.channel(peer)?.receipts.record(epoch, phase, logged);
+        Ok(())
+    }
+
+    fn take_covered(&mut self, peer: Rank, covered: Covered) -> Result<(), ProtocolError> {
+        let floor = self.floor;
+        if let Some(upto) = self.channel(peer)?.collect(covered, floor) {
+            self.effects.push_back(Effect::Covered { peer, epoch: Epoch(covered.epoch), upto });
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,292 @@
+//! The recovery line, as a pure function of what the ranks say about their messages.
+
+use serde::{Deserialize, Serialize};
+
+/// What a rank says about itself when it is asked (Guermouche 2011, Figure 3, lines 52 and 56).
+///
+/// Plain numbers: it travels as it is.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RankTable {
+    /// How often the rank was replaced or rolled back.
+    pub incarnation: u32,
+    /// The epoch of its newest durable checkpoint, from which it would restart.
+    pub epoch: u32,
+    /// The epoch that it was restored to, if that was in a recovery that isn't over: it goes back there again.
+    pub restored: Option<u32>,
+    /// Whether it has executed anything since it was restored.
+    pub ran: bool,
+    /// The channels that it has sent on.
+    pub channels: Vec<SentTo>,
+    /// The peers that it has met: any of them may have sent to it what it doesn't remember itself.
+    pub met: Vec<u32>,
+}
+
+/// What a rank has sent to one peer.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SentTo {
+    /// The receiver.
+    pub peer: u32,
+    /// The number of the last message.
+    pub sent: u64,
+    /// Ascending by epoch: the epochs in which something was sent that a recovery may ask for.
+    pub epochs: Vec<SentInEpoch>,
+}
+
+/// What was sent in one epoch on one channel: an entry of SPE, with a message number for the paper's date.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SentInEpoch {
+    /// The epoch of the sender.
+    pub epoch: u32,
+    /// The first message of that epoch.
+    pub first: u64,
+    /// The last epoch of the receiver in which a message of these was, or may have been, received without being
+    /// logged; `None` if all of them are logged.
+    pub received: Option<u32>,
+}
+
+impl SentTo {
+    /// The last message that was sent before `epoch`; all of them if the sender stays where it is.
+    #[must_use]
+    pub fn sent_before(&self, epoch: Option<u32>) -> u64 {
+        let Some(epoch) = epoch else { return self.sent };
+        let at = self.epochs.partition_point(|entry| entry.epoch < epoch);
+        self.epochs.get(at).map_or(self.sent, |entry| entry.first - 1)
+    }
+}
+
+/// A dependency, seen from the receiver: if it goes back to `received` or before, `sender` goes back to `sent`.
+#[derive(Clone, Copy, Debug)]
+struct Dependency {
+    received: u32,
+    sender: u32,
+    sent: u32,
+}
+
+/// Which rank restarts from which epoch, when the ranks with `Some` in `failed` restart from there. `None`: it stays.
+///
+/// The largest solution of: a rank that failed goes back at least to its epoch there; the sender of a message that was
+/// received without being logged in an epoch that is rolled back goes back to the epoch in which it sent it (Guermouche
+/// 2011, Figure 4, lines 10 to 16). Found with a worklist instead of scans: every dependency is looked at once, so for D of them
+/// and N ranks the cost is O(N + D log D) time and 12 D + 24 N bytes. What names a rank that doesn't exist is ignored.
+#[must_use]
+pub fn recovery_line(tables: &[RankTable], failed: &[Option<u32>]) -> Vec<Option<u32>> {
+    let (dependencies, begins) = by_receiver(tables);
+    let mut line: Vec<Option<u32>> = failed.iter().copied().chain(std::iter::repeat(None)).take(tables.len()).collect();
+    let mut next = begins.clone();
+    let mut changed: Vec<usize> = (0..line.len()).filter(|&rank| line[rank].is_some()).collect();
+    while let Some(rank) = changed.pop() {
+        let Some(epoch) = line[rank] else { continue };
+        while next[rank] < begins[rank + 1] {
+            let Dependency { received, sender, sent } = dependencies[next[rank]];
+            if received < epoch {
+                break;
+            }
+            next[rank] += 1;
+            let sender = sender as usize;
+            if line[sender].is_none_or(|before| before > sent) {
+                line[sender] = Some(sent);
+                changed.push(sender);
+            }
+        }
+    }
+    line
+}
+
+/// All dependencies, those of each receiver together, the latest receive epoch first; and where each receiver's begin.
+fn by_receiver(tables: &[RankTable]) -> (Vec<Dependency>, Vec<usize>) {
+    let all = || {
+        (0..).zip(tables).flat_map(|(sender, table)| {
+            let channels = table.channels.iter().filter(|channel| (channel.peer as usize) < tables.len());
+            channels.flat_map(move |channel| {
+                let entries = channel.epochs.iter().filter_map(|entry| Some((entry.received?, entry.epoch)));
+                entries.map(move |(received, sent)| (channel.peer as usize, Dependency { received, sender, sent }))
+            })
+        })
+    };
+    let mut begins = vec![0; tables.len() + 1];
+    for (receiver, _) in all() {
+        begins[receiver + 1] += 1;
+    }
+    for receiver in 0..tables.len() {
+        begins[receiver + 1] += begins[receiver];
+    }
+    let mut dependencies = vec![Dependency { received: 0, sender: 0, sent: 0 }; begins[tables.len()]];
+    let mut fill = begins.clone();
+    for (receiver, dependency) in all() {
+        dependencies[fill[receiver]] = dependency;
+        fill[receiver] += 1;
+    }
+    for receiver in 0..tables.len() {
+        dependencies[begins[receiver]..begins[receiver + 1]].sort_by_key(|entry| std::cmp::Reverse(entry.received));
+    }
+    (dependencies, begins)
+}
+
+/// For each rank the first epoch that any later recovery can need of it: the recovery line if *all* ranks failed now.
+///
+/// A later line isn't below it: fewer failures give a line that is nowhere lower, and a message that is sent after a table was made
+/// takes its sender back to no epoch before that table's. So the tables need not be of one instant, as long as no
+/// recovery was between them. Cost as [`recovery_line`].
+#[must_use]
+pub fn floor_by_line(tables: &[RankTable]) -> Vec<u32> {
+    let all: Vec<Option<u32>> = tables.iter().map(|table| Some(restart_epoch(table))).collect();
+    let line = recovery_line(tables, &all);
+    line.iter().zip(tables).map(|(epoch, table)| epoch.unwrap_or(table.epoch)).collect()
+}
+
+/// One floor for all ranks: the smallest epoch in the job (section III.A.4), lowered where a message was received in a later epoch
+/// than it was sent in and yet isn't logged, which happens to messages that were sent again after a rollback.
+///
+/// `u32::MAX` for a job without ranks. Never above any of [`floor_by_line`].
+#[must_use]
+pub fn floor_by_smallest_epoch(tables: &[RankTable]) -> u32 {
+    let entries = || tables.iter().flat_map(|table| &table.channels).flat_map(|channel| &channel.epochs);
+    let mut floor = tables.iter().map(restart_epoch).min().unwrap_or(u32::MAX);
+    loop {
+        let back = entries().filter(|entry| entry.received.is_some_and(|received| received >= floor));
+        let lower = back.map(|entry| entry.epoch).min().unwrap_or(floor);
+        if lower >= floor {
+            return floor;
+        }
+        floor = lower;
+    }
+}
+
+fn restart_epoch(table: &RankTable) -> u32 {
+    table.restored.map_or(table.epoch, |restored| restored.min(table.epoch))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const RANKS: usize = 6;
+
+    /// Send epoch, and receive epoch unless logged.
+    type Entries = Vec<(u32, Option<u32>)>;
+
+    /// Random tables, with entries that no failure-free run makes (received later than sent and not logged) among them.
+    fn tables() -> impl Strategy<Value = Vec<RankTable>> {
+        let entry = (1u32..5, proptest::option::of(1u32..6));
+        let channel = (0..RANKS as u32, proptest::collection::vec(entry, 0..4));
+        let rank = (1u32..6, proptest::collection::vec(channel, 0..5));
+        proptest::collection::vec(rank, 1..=RANKS).prop_map(|ranks| {
+            let channels = |channels: Vec<(u32, Entries)>| {
+                let channels = channels.into_iter().map(|(peer, mut entries)| {
+                    entries.sort_unstable();
+                    entries.dedup_by_key(|entry| entry.0);
+                    let epochs: Vec<_> = (1..)
+                        .zip(entries)
+                        .map(|(first, (epoch, received))| SentInEpoch { epoch, first, received })
+                        .collect();
+                    SentTo { peer, sent: epochs.len() as u64, epochs }
+                });
+                channels.collect()
+            };
+            let ranks = ranks.into_iter();
+            ranks.map(|(epoch, sent)| RankTable { epoch, channels: channels(sent), ..RankTable::default() }).collect()
+        })
+    }
+
+    fn is_closed(tables: &[RankTable], line: &[u32]) -> bool {
+        tables.iter().enumerate().all(|(sender, table)| {
+            table.channels.iter().filter(|channel| (channel.peer as usize) < tables.len()).all(|channel| {
+                channel.epochs.iter().all(|entry| {
+                    entry.received.is_none_or(|received| received < line[channel.peer as usize])
+                        || line[sender] <= entry.epoch
+                })
+            })
+        })
+    }
+
+    /// The largest of all lines that are closed, found by trying them all. `STAY` is above every epoch.
+    fn by_brute_force(tables: &[RankTable], failed: &[Option<u32>]) -> Vec<Option<u32>> {
+        const STAY: u32 = 6;
+        let start: Vec<u32> = failed.iter().map(|epoch| epoch.unwrap_or(STAY)).collect();
+        let mut best: Option<Vec<u32>> = None;
+        let mut line = vec![1; tables.len()];
+        loop {
+            let fits = line.iter().zip(&start).all(|(epoch, start)| epoch <= start) && is_closed(tables, &line);
+            // Closed lines are a lattice: the largest sum is the largest line.
+            if fits && best.as_ref().is_none_or(|best| best.iter().sum::<u32>() < line.iter().sum()) {
+                best = Some(line.clone());
+            }
+            let Some(at) = line.iter().position(|&epoch| epoch < STAY) else { break };
+            line[..at].fill(1);
+            line[at] += 1;
+        }
+        best.unwrap_or_default().iter().map(|&epoch| (epoch < STAY).then_some(epoch)).collect()
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(96))]
+
+        #[test]
+        fn the_line_is_the_largest_that_leaves_no_message_seen_as_sent_and_not_received(
+            tables in tables(),
+            mut failed in proptest::collection::vec(proptest::option::of(1u32..6), RANKS),
+        ) {
+            failed.truncate(tables.len());
+            prop_assert_eq!(recovery_line(&tables, &failed), by_brute_force(&tables, &failed));
+        }
+
+        #[test]
+        fn no_failure_goes_below_the_floors(
+            tables in tables(),
+            mut fails in proptest::collection::vec(any::<bool>(), RANKS),
+        ) {
+            fails.truncate(tables.len());
+            let failed: Vec<_> = fails.iter().zip(&tables).map(|(&fails, table)| fails.then_some(table.epoch)).collect();
+            let (floor, smallest) = (floor_by_line(&tables), floor_by_smallest_epoch(&tables));
+            for (epoch, floor) in recovery_line(&tables, &failed).into_iter().zip(floor) {
+                prop_assert!(epoch.is_none_or(|epoch| epoch >= floor));
+                prop_assert!(floor >= smallest);
+            }
+        }
+    }
+
+    #[test]
+    fn the_plain_smallest_epoch_would_collect_what_a_message_sent_again_still_needs() {
+        let entry = SentInEpoch { epoch: 1, first: 1, received: Some(2) };
+        let sent = SentTo { peer: 1, sent: 1, epochs: vec![entry] };
+        let tables = [
+            RankTable { epoch: 2, channels: vec![sent], ..RankTable::default() },
+            RankTable { epoch: 2, ..RankTable::default() },
+        ];
+        assert_eq!(recovery_line(&tables, &[None, Some(2)]), [Some(1), Some(2)]);
+        assert_eq!((floor_by_line(&tables), floor_by_smallest_epoch(&tables)), (vec![1, 2], 1));
+    }
+
+    #[test]
+    fn the_base_of_a_channel_is_what_was_sent_before_the_epoch() {
+        let entry = |epoch, first| SentInEpoch { epoch, first, received: None };
+        let channel = SentTo { peer: 0, sent: 9, epochs: vec![entry(2, 4), entry(5, 7)] };
+        let bases = [None, Some(1), Some(2), Some(3), Some(5), Some(6)].map(|epoch| channel.sent_before(epoch));
+        assert_eq!(bases, [9, 3, 3, 6, 6, 9]);
+    }
+
+    /// A row of 100,000 ranks with 8 neighbours and 4 epochs, in which the failure of one takes all the others back.
+    #[test]
+    fn a_hundred_thousand_ranks_take_seconds_at_most() {
+        const MANY: u32 = 100_000;
+        let tables: Vec<RankTable> = (0..MANY)
+            .map(|rank| {
+                let peers = (1..=4).flat_map(|step| [(rank + step) % MANY, (rank + MANY - step) % MANY]);
+                let epochs = |_| (1..=4).map(|epoch| SentInEpoch { epoch, first: epoch.into(), received: Some(epoch) });
+                let channels = peers.map(|peer| SentTo { peer, sent: 4, epochs: epochs(peer).collect() }).collect();
+                RankTable { epoch: 4, channels, ..RankTable::default() }
+            })
+            .collect();
+        let mut failed = vec![None; MANY as usize];
+        failed[17] = Some(3);
+        let begin = Instant::now();
+        let line = recovery_line(&tables, &failed);
+        let took = begin.elapsed();
+        assert!(line.iter().all(|&epoch| epoch == Some(3)));
+        assert!(took.as_secs() < 10, "{took:?}");
+    }
+}

@@ -1,0 +1,229 @@
+//! A rank's part in a recovery.
+
+use std::collections::BTreeMap;
+
+use counterfoil_ack_piggyback::WireHeader;
+use counterfoil_log_core::{Epoch, Incarnation, Phase, Rank, Ssn};
+
+use super::channel::Channel;
+use super::notice::{self, Covered, Line, Order, Report};
+use super::{Canary, SendDeterministic};
+use crate::frame::{Effect, Party, ProtocolError};
+
+/// Where a rank is in a recovery: Status, OrphCount and OrphPhases of Guermouche 2011, Figure 3.
+#[derive(Debug)]
+pub(super) struct Round {
+    number: u64,
+    running: bool,
+    /// The recovery line of this round, if it is known.
+    line: Option<Line>,
+    /// The epoch that this rank was restored to in a recovery that isn't over.
+    restored: Option<Epoch>,
+    /// Whether it has run since.
+    ran: bool,
+    /// The phase that it stood in when it obeyed the line.
+    registered: Phase,
+    /// No orphan is left up to this phase, in the whole job; `None` while that isn't known, `u32::MAX` when there is none.
+    released: Option<u32>,
+    /// How many orphans are still missing, by the phase that this rank received them in.
+    missing: BTreeMap<u32, u64>,
+}
+
+impl Default for Round {
+    /// No recovery.
+    fn default() -> Self {
+        Round {
+            number: 0,
+            running: true,
+            line: None,
+            restored: None,
+            ran: false,
+            registered: Phase(0),
+            released: Some(u32::MAX),
+            missing: BTreeMap::new(),
+        }
+    }
+}
+
+impl Round {
+    pub(super) fn is_running(&self) -> bool {
+        self.running
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        self.released == Some(u32::MAX)
+    }
+
+    pub(super) fn restored(&self) -> Option<Epoch> {
+        self.restored
+    }
+
+    pub(super) fn ran(&self) -> bool {
+        self.ran
+    }
+
+    /// A replacement has been restored to `epoch` and waits for a round.
+    pub(super) fn replaced(&mut self, epoch: Epoch) {
+        *self = Round { running: false, restored: Some(epoch), released: None, ..Round::default() };
+    }
+
+    /// The line says that this rank goes back; is it this checkpoint that is being put back?
+    pub(super) fn restores(&self, epoch: Epoch, now: Incarnation) -> Option<Incarnation> {
+        let (to, incarnation) = self.line.as_ref()?.restore?;
+        (to == epoch.0 && incarnation != now.0).then_some(Incarnation(incarnation))
+    }
+
+    /// It was put back.
+    pub(super) fn went_back(&mut self, epoch: Epoch) {
+        (self.restored, self.ran) = (Some(epoch), false);
+    }
+
+    /// Whether a message must wait. `known`: it was received before.
+    pub(super) fn holds(&self, known: bool, phase: Phase, executed: bool) -> bool {
+        let Some(released) = self.released else {
+            // Whose orphan a duplicate is isn't known before the line is.
+            return !known || self.line.is_none();
+        };
+        // A duplicate changes nothing here, and others may wait for it to be counted.
+        !known && (!self.running || (!executed && phase.0 > released))
+    }
+
+    /// Whether what was let go is enough for this rank (Figure 3, line 73). A restored rank is at the beginning of its phase, so
+    /// what it has done depends on orphans of lower phases only.
+    fn may_run(&self) -> bool {
+        let needs = if self.restored.is_some() { self.registered.0.saturating_sub(1) } else { self.registered.0 };
+        self.released.is_some_and(|released| needs <= released)
+    }
+}
+
+impl SendDeterministic {
+    /// The recovery process says something.
+    pub(super) fn take_order(&mut self, header: &WireHeader, body: &[u8]) -> Result<(), ProtocolError> {
+        let rank = self.config.rank;
+        // A table must know what is known of receipts.
+        for peer in self.channels().map(|channel| channel.peer()).collect::<Vec<Rank>>() {
+            self.catch_up(peer)?;
+        }
+        let order = (header.tag() == notice::RECOVERY).then(|| notice::decode(body)).flatten();
+        match order.ok_or_else(|| SendDeterministic::malformed(rank, header, body))? {
+            Order::Block { round } => self.block(round),
+            Order::Line(line) => {
+                let awaited = line.round == self.round.number && self.round.line.is_none();
+                if awaited && line.addressee == self.incarnation.0 {
+                    self.take_line(line)?;
+                }
+            }
+            Order::Ready { round, upto } if round == self.round.number && self.round.line.is_some() => {
+                self.take_ready(upto);
+            }
+            Order::Collect { number, round } if round == self.round.number && self.round.is_over() => {
+                let table = self.checkpointed.clone();
+                self.report(&Report::Collection { number, table });
+            }
+            Order::Floor { round, epoch, ceiling } if round == self.round.number && self.round.is_over() => {
+                self.ceiling = Epoch(ceiling.min(Epoch::MAX.0));
+                self.raise_floor(Epoch(epoch))?;
+            }
+            // Of an earlier round.
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Figure 3, lines 54 to 56: stand still, tell what was sent.
+    fn block(&mut self, number: u64) {
+        let known = self.round.number;
+        if number < known || (number == known && self.round.line.is_some()) {
+            self.report(&Report::StaleRound { round: known });
+            return;
+        }
+        let Round { restored, ran, .. } = self.round;
+        self.round = Round { number, running: false, restored, ran, released: None, ..Round::default() };
+        self.ceiling = self.config.ceiling;
+        let table = self.table();
+        self.report(&Report::Table { round: number, table });
+    }
+
+    /// Figure 3, lines 58 to 61: go back, if the line says so and this rank isn't there already.
+    fn take_line(&mut self, line: Line) -> Result<(), ProtocolError> {
+        let restore = line.restore;
+        self.round.line = Some(line);
+        if let Some((epoch, incarnation)) = restore {
+            let epoch = Epoch(epoch);
+            if !self.has(Canary::BeyondLineKept) {
+                // First of all: a rank that dies right now must not come back beyond the line.
+                self.effects.push_back(Effect::KeepCheckpoints { first: self.floor, last: epoch });
+            }
+            let stays = self.has(Canary::RestoreOnlyBelow) && epoch >= self.epoch;
+            if incarnation != self.incarnation.0 && !stays {
+                self.effects.push_back(Effect::RollBack { epoch });
+                return Ok(());
+            }
+        }
+        self.stand_on_line()
+    }
+
+    /// Figure 3, lines 62 to 68: count the orphans, tell their phases. Nothing is replayed by phase: what waits for its phase
+    /// waits here, at the receiver.
+    pub(super) fn stand_on_line(&mut self) -> Result<(), ProtocolError> {
+        let Some(line) = self.round.line.clone() else { return Ok(()) };
+        self.round.registered = self.phase;
+        for sender in line.senders {
+            let channel = self.channel(Rank(sender.rank))?;
+            channel.set_line(sender);
+            let orphans: Vec<(u64, Phase)> = channel.receipts.beyond(Ssn(sender.base)).collect();
+            for (count, phase) in orphans {
+                *self.round.missing.entry(phase.0).or_default() += count;
+            }
+        }
+        let phases = self.round.missing.keys().copied().collect();
+        self.report(&Report::Orphans { round: line.round, phases });
+        // Messages of incarnations that the line has ended can be dropped now, orphans can be counted.
+        self.effects.push_back(Effect::Resume);
+        Ok(())
+    }
+
+    /// Figure 3, lines 70 to 74.
+    fn take_ready(&mut self, upto: u32) {
+        let round = &mut self.round;
+        round.released = round.released.max(Some(upto));
+        round.running |= round.may_run();
+        round.ran |= round.running;
+        if round.is_over() {
+            (round.restored, round.ran) = (None, false);
+            self.channels().for_each(Channel::end_recovery);
+        }
+        self.effects.push_back(Effect::Resume);
+    }
+
+    /// Figure 3, lines 29 to 32, by number: a duplicate of what was received beyond the sender's place in the line.
+    pub(super) fn count_orphan(&mut self, peer: Rank, ssn: Ssn) -> Result<(), ProtocolError> {
+        if self.round.is_over() {
+            return Ok(());
+        }
+        let Some(phase) = self.channel(peer)?.take_orphan(ssn) else { return Ok(()) };
+        let Some(count) = self.round.missing.get_mut(&phase.0) else { return Ok(()) };
+        *count -= 1;
+        if *count == 0 {
+            self.round.missing.remove(&phase.0);
+            let round = self.round.number;
+            self.report(&Report::NoOrphanPhase { round, phase: phase.0 });
+        }
+        Ok(())
+    }
+
+    /// Section III.A.4: older checkpoints go, and the senders hear what they need not keep.
+    fn raise_floor(&mut self, epoch: Epoch) -> Result<(), ProtocolError> {
+        self.floor = self.floor.max(epoch.min(self.durable));
+        let (rank, origin, floor) = (self.config.rank, self.origin(), self.floor);
+        self.effects.push_back(Effect::KeepCheckpoints { first: floor, last: Epoch::MAX });
+        let news: Vec<(Rank, Ssn)> =
+            self.channels().filter_map(|channel| Some((channel.peer(), channel.cover(floor)?))).collect();
+        for (peer, upto) in news {
+            let body = notice::encode(&Covered { epoch: floor.0, upto: upto.0 });
+            let header = WireHeader::control(rank, peer, origin, notice::COVERED, body.len() as u64, None);
+            self.effects.push_back(Effect::Transmit { to: Party::Rank(peer), header, body });
+        }
+        Ok(())
+    }
+}

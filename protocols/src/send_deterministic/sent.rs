@@ -1,0 +1,278 @@
+//! What was sent on one channel, and what is known of its receipt: NonAck, Logs and SPE in one table.
+
+use counterfoil_ack_piggyback::Ack;
+use counterfoil_log_core::{Epoch, Phase, Ssn};
+use serde::{Deserialize, Serialize};
+
+use super::line::SentInEpoch;
+
+/// The messages of one channel as runs of SSNs that were sent, marked and received alike.
+///
+/// Guermouche 2011 keeps three structures (Figure 3, lines 3 to 5): messages without an acknowledgement, logged messages, and SPE, the
+/// receive epochs of those that aren't logged. All three are answers about the same numbers, so they are one table here; the
+/// payloads are the log's. Memory: 32 bytes a run; runs that are covered are dropped.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Sent {
+    /// In SSN order, without gaps.
+    runs: Vec<Run>,
+    /// What the receiver won't ask for.
+    collected: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Run {
+    first: u64,
+    last: u64,
+    /// Send epoch and send phase.
+    epoch: u32,
+    phase: u32,
+    /// Whatever becomes of the receiver, these are replayed, never re-executed for it (Logs).
+    logged: bool,
+    receipt: Receipt,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+enum Receipt {
+    /// Never acknowledged.
+    Unknown,
+    /// Received in this epoch.
+    In(u32),
+    /// Was received in this epoch by an execution of the receiver that may have been rolled back since.
+    Once(u32),
+}
+
+impl Run {
+    /// In which epoch of the receiver it may have been received without being logged; `None` if it is logged.
+    ///
+    /// Without an acknowledgement the answer is the latest epoch that is possible: the sender's own, because in a later one
+    /// it would have been logged.
+    fn unlogged_in(&self) -> Option<u32> {
+        if self.logged {
+            return None;
+        }
+        Some(match self.receipt {
+            Receipt::In(epoch) => epoch,
+            Receipt::Once(epoch) => epoch.max(self.epoch),
+            Receipt::Unknown => self.epoch,
+        })
+    }
+}
+
+/// A newly acknowledged part of a lane: [`crate::frame::Effect::Acknowledged`] without the peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Settled {
+    pub(super) ack: Ack,
+    pub(super) phase: Phase,
+    pub(super) logged: bool,
+}
+
+impl Sent {
+    /// A message was numbered. `marked`: it goes out as already logged (section V.A).
+    pub(super) fn record(&mut self, ssn: Ssn, epoch: Epoch, phase: Phase, marked: bool) {
+        let run = Run {
+            first: ssn.0,
+            last: ssn.0,
+            epoch: epoch.0,
+            phase: phase.0,
+            logged: marked,
+            receipt: Receipt::Unknown,
+        };
+        match self.runs.last_mut() {
+            Some(last) if Run { first: ssn.0, last: ssn.0, ..*last } == run => last.last = ssn.0,
+            _ => self.runs.push(run),
+        }
+    }
+
+    /// All from `first` to `last` was received in `epoch`. `logged`: what the receiver says about it; `None` if both sides must
+    /// conclude the same from the epochs (Figure 3, lines 21 and 36).
+    pub(super) fn acknowledge(&mut self, first: Ssn, last: Ssn, epoch: Epoch, logged: Option<bool>) -> Vec<Settled> {
+        let first = first.max(Ssn(self.collected + 1));
+        if first > last {
+            return Vec::new();
+        }
+        self.split_at(first.0);
+        self.split_at(last.0 + 1);
+        let mut settled: Vec<Settled> = Vec::new();
+        for run in self.runs.iter_mut().filter(|run| run.first >= first.0 && run.last <= last.0) {
+            run.logged = logged.unwrap_or(run.logged || run.epoch < epoch.0);
+            run.receipt = Receipt::In(epoch.0);
+            let now = Settled { ack: Ack { ssn: Ssn(run.last), epoch }, phase: Phase(run.phase), logged: run.logged };
+            match settled.last_mut() {
+                Some(before) if before.phase == now.phase && before.logged == now.logged => *before = now,
+                _ => settled.push(now),
+            }
+        }
+        self.join();
+        settled
+    }
+
+    /// The receiver may have been rolled back: nothing counts as received until it says so again.
+    pub(super) fn forget_receipts(&mut self) {
+        for run in &mut self.runs {
+            if let Receipt::In(epoch) = run.receipt {
+                run.receipt = Receipt::Once(epoch);
+            }
+        }
+    }
+
+    /// Whether the message is to be replayed as a logged one.
+    pub(super) fn is_logged(&self, ssn: Ssn) -> bool {
+        self.run_of(ssn).is_some_and(|run| run.logged)
+    }
+
+    /// Whether the message was never acknowledged by anyone.
+    pub(super) fn is_unknown(&self, ssn: Ssn) -> bool {
+        self.run_of(ssn).is_some_and(|run| run.receipt == Receipt::Unknown)
+    }
+
+    /// The epoch in which the message was last known to be received.
+    pub(super) fn last_known_receipt(&self, ssn: Ssn) -> Option<Epoch> {
+        match self.run_of(ssn)?.receipt {
+            Receipt::In(epoch) | Receipt::Once(epoch) => Some(Epoch(epoch)),
+            Receipt::Unknown => None,
+        }
+    }
+
+    fn run_of(&self, ssn: Ssn) -> Option<&Run> {
+        let after = self.runs.partition_point(|run| run.first <= ssn.0);
+        self.runs[..after].last().filter(|run| ssn.0 <= run.last)
+    }
+
+    /// What the recovery line needs of this channel, for a rank that would restart from epoch `durable` at the latest.
+    pub(super) fn table(&self, durable: Epoch) -> Vec<SentInEpoch> {
+        let mut table: Vec<SentInEpoch> = Vec::new();
+        for run in &self.runs {
+            let (epoch, received) = (run.epoch.min(durable.0), run.unlogged_in());
+            match table.last_mut() {
+                Some(last) if last.epoch == epoch => last.received = last.received.max(received),
+                _ => table.push(SentInEpoch { epoch, first: run.first, received }),
+            }
+        }
+        table
+    }
+
+    /// The table of the paper, which knows of acknowledged messages only (Figure 3, line 39).
+    pub(super) fn table_by_acks_only(&self, durable: Epoch) -> Vec<SentInEpoch> {
+        let mut known = self.clone();
+        known.runs.iter_mut().for_each(|run| run.logged |= !matches!(run.receipt, Receipt::In(_)));
+        known.table(durable)
+    }
+
+    /// The receiver won't ask for messages up to `upto` again, nor will this rank go back before `floor`.
+    ///
+    /// Runs of later epochs stay: where they begin says what this rank has sent when it goes back there.
+    pub(super) fn collect(&mut self, upto: Ssn, floor: Epoch) {
+        self.collected = self.collected.max(upto.0);
+        self.split_at(upto.0 + 1);
+        self.runs.retain(|run| run.last > upto.0 || run.epoch >= floor.0);
+        for run in self.runs.iter_mut().filter(|run| run.last <= upto.0) {
+            (run.logged, run.receipt) = (true, Receipt::Unknown);
+        }
+        self.join();
+    }
+
+    /// Begins a run at `first`, if that is inside one.
+    fn split_at(&mut self, first: u64) {
+        let after = self.runs.partition_point(|run| run.first < first);
+        if after > 0 && self.runs[after - 1].last >= first {
+            let tail = Run { first, ..self.runs[after - 1] };
+            self.runs[after - 1].last = first - 1;
+            self.runs.insert(after, tail);
+        }
+    }
+
+    fn join(&mut self) {
+        self.runs.dedup_by(|next, run| {
+            let alike = Run { first: next.first, last: next.last, ..*run } == *next;
+            if alike {
+                run.last = next.last;
+            }
+            alike
+        });
+    }
+
+    /// Whether the runs can be those of a channel on which `sent` messages were sent up to `epoch`.
+    pub(super) fn is_sound(&self, epoch: u32, sent: Ssn) -> bool {
+        self.runs.iter().all(|run| run.first >= 1 && run.first <= run.last && run.epoch <= epoch)
+            && self.runs.is_sorted_by(|a, b| a.last + 1 == b.first && a.epoch <= b.epoch && a.phase <= b.phase)
+            && self.runs.last().is_none_or(|last| last.last == sent.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sent(epochs: &[u32]) -> Sent {
+        let mut sent = Sent::default();
+        for (ssn, &epoch) in (1..).zip(epochs) {
+            sent.record(Ssn(ssn), Epoch(epoch), Phase(epoch), false);
+        }
+        sent
+    }
+
+    fn entry(epoch: u32, first: u64, received: Option<u32>) -> SentInEpoch {
+        SentInEpoch { epoch, first, received }
+    }
+
+    #[test]
+    fn a_message_from_the_past_to_the_future_is_logged_and_leaves_the_table() {
+        let mut sent = sent(&[1, 1, 2, 2]);
+        let settled = sent.acknowledge(Ssn(1), Ssn(2), Epoch(2), None);
+        assert_eq!(settled, [Settled { ack: Ack { ssn: Ssn(2), epoch: Epoch(2) }, phase: Phase(1), logged: true }]);
+        let settled = sent.acknowledge(Ssn(3), Ssn(4), Epoch(2), None);
+        assert!(!settled[0].logged);
+        assert_eq!(sent.table(Epoch(2)), [entry(1, 1, None), entry(2, 3, Some(2))]);
+    }
+
+    #[test]
+    fn a_message_without_acknowledgement_counts_as_received_in_its_own_epoch() {
+        let sent = sent(&[3, 4]);
+        assert_eq!(sent.table(Epoch(4)), [entry(3, 1, Some(3)), entry(4, 2, Some(4))]);
+        assert_eq!(sent.table_by_acks_only(Epoch(4)), [entry(3, 1, None), entry(4, 2, None)]);
+    }
+
+    #[test]
+    fn an_epoch_whose_checkpoint_is_not_durable_counts_as_the_one_before() {
+        assert_eq!(sent(&[3, 4]).table(Epoch(3)), [entry(3, 1, Some(4))]);
+    }
+
+    #[test]
+    fn what_the_receiver_says_overrules_the_epochs() {
+        let mut sent = sent(&[1]);
+        assert!(!sent.acknowledge(Ssn(1), Ssn(1), Epoch(2), Some(false))[0].logged);
+        assert_eq!(sent.table(Epoch(1)), [entry(1, 1, Some(2))]);
+    }
+
+    #[test]
+    fn a_receipt_that_was_taken_back_still_binds_and_a_logged_message_stays_logged() {
+        let mut sent = sent(&[1, 2]);
+        sent.acknowledge(Ssn(1), Ssn(1), Epoch(2), None);
+        sent.acknowledge(Ssn(2), Ssn(2), Epoch(3), Some(false));
+        sent.forget_receipts();
+        assert_eq!(sent.table(Epoch(2)), [entry(1, 1, None), entry(2, 2, Some(3))]);
+        assert!(sent.is_logged(Ssn(1)) && !sent.is_logged(Ssn(2)) && !sent.is_unknown(Ssn(1)));
+        assert_eq!(sent.last_known_receipt(Ssn(2)), Some(Epoch(3)));
+    }
+
+    #[test]
+    fn runs_are_split_joined_and_collected() {
+        let mut sent = sent(&[1, 1, 1, 1]);
+        sent.acknowledge(Ssn(1), Ssn(2), Epoch(1), None);
+        assert_eq!(sent.runs.len(), 2);
+        sent.acknowledge(Ssn(3), Ssn(4), Epoch(1), None);
+        assert_eq!(sent.runs.len(), 1);
+        sent.collect(Ssn(3), Epoch(2));
+        assert!(sent.is_sound(1, Ssn(4)) && !sent.is_sound(1, Ssn(5)) && !sent.is_sound(0, Ssn(4)));
+        assert_eq!(sent.table(Epoch(1)), [entry(1, 4, Some(1))]);
+    }
+
+    #[test]
+    fn an_epoch_that_may_come_back_keeps_its_first_message_and_no_dependency() {
+        let mut sent = sent(&[1, 2, 2]);
+        sent.collect(Ssn(3), Epoch(2));
+        assert_eq!(sent.table(Epoch(2)), [entry(2, 2, None)]);
+        assert_eq!(sent.acknowledge(Ssn(1), Ssn(3), Epoch(9), Some(false)), []);
+        assert_eq!(sent.table(Epoch(2)), [entry(2, 2, None)]);
+    }
+}

@@ -1,0 +1,83 @@
+//! What a checkpoint keeps of the protocol: one byte of version, then postcard of plain numbers.
+
+use counterfoil_ack_piggyback::{RecvWindowState, SendWindowState};
+use counterfoil_log_core::{Epoch, Rank};
+use serde::{Deserialize, Serialize};
+
+use super::notice;
+use super::received::Receipts;
+use super::sent::Sent;
+use crate::frame::RestoreError;
+
+/// The version that is written, and the only one that is read.
+const VERSION: u8 = 1;
+
+/// The state at the beginning of an epoch.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Tables {
+    pub(super) rank: u32,
+    pub(super) ranks: u32,
+    pub(super) incarnation: u32,
+    pub(super) epoch: u32,
+    pub(super) phase: u32,
+    /// How many non-deterministic calls were counted.
+    pub(super) choices: u64,
+    /// The epoch below which this rank never goes back.
+    pub(super) floor: u32,
+    /// Ascending by peer.
+    pub(super) channels: Vec<ChannelTable>,
+}
+
+/// Both directions between the rank and a peer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct ChannelTable {
+    pub(super) peer: u32,
+    pub(super) send: SendWindowState,
+    pub(super) sent: Sent,
+    pub(super) recv: RecvWindowState,
+    pub(super) receipts: Receipts,
+    pub(super) covered: u64,
+    pub(super) collected: u64,
+}
+
+impl Tables {
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let mut bytes = vec![VERSION];
+        bytes.extend(notice::encode(self));
+        bytes
+    }
+
+    /// Decodes tables and checks all that can be judged without the windows.
+    pub(super) fn decode(bytes: &[u8], rank: Rank, ranks: u32) -> Result<Tables, RestoreError> {
+        let malformed = RestoreError::Malformed { len: bytes.len() };
+        let Some((&found, rest)) = bytes.split_first() else { return Err(malformed) };
+        if found != VERSION {
+            return Err(RestoreError::Version { found, expected: VERSION });
+        }
+        let Some(tables) = notice::decode::<Tables>(rest) else { return Err(malformed) };
+        if tables.rank != rank.0 {
+            return Err(RestoreError::OtherRank { found: Rank(tables.rank), expected: rank });
+        }
+        if tables.ranks != ranks {
+            return Err(RestoreError::OtherJob { found: tables.ranks, expected: ranks });
+        }
+        let what = |what| Err(RestoreError::Contradiction { what });
+        if !(Epoch::FIRST.0..=Epoch::MAX.0).contains(&tables.epoch) || tables.floor > tables.epoch {
+            return what("the epoch is out of range");
+        }
+        if !tables.channels.is_sorted_by(|a, b| a.peer < b.peer) {
+            return what("the channels are not in order");
+        }
+        if tables.channels.iter().any(|channel| channel.peer >= ranks || channel.peer == rank.0) {
+            return what("a channel with a rank that doesn't exist");
+        }
+        if tables
+            .channels
+            .iter()
+            .any(|channel| channel.send.epoch != tables.epoch || channel.recv.epoch != tables.epoch)
+        {
+            return what("a channel of another epoch");
+        }
+        Ok(tables)
+    }
+}

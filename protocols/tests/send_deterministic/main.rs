@@ -1,0 +1,91 @@
+//! Whole jobs under the send-deterministic rule: real state machines, FIFO channels, random orders, random failures.
+
+#![forbid(unsafe_code)]
+
+mod figures;
+mod node;
+mod program;
+mod world;
+
+use counterfoil_protocols::send_deterministic::Canary;
+use node::Outcome;
+use program::Random;
+use world::{Settings, Tally, World};
+
+const PLAIN: Settings =
+    Settings { failures: 0, coordinator_fails: false, checkpoints: true, collections: false, canary: None };
+
+/// Runs the job of a seed.
+fn job(seed: u64, settings: Settings) -> Outcome<Tally> {
+    let mut random = Random::new(seed);
+    let (ranks, tokens) = (2 + random.below(4), 1 + random.below(4));
+    let hops = 20 + random.below(60);
+    let program = program::tokens(&mut random, ranks, tokens, hops);
+    World::new(program, settings.canary)?.run(&mut random, settings)
+}
+
+/// Runs many; all must be right.
+#[expect(clippy::panic, reason = "a failing test says which seed")]
+fn jobs(seeds: std::ops::Range<u64>, settings: Settings) -> Tally {
+    let mut sum = Tally::default();
+    for seed in seeds {
+        match job(seed, settings) {
+            Ok(tally) => {
+                sum.rolled_back += tally.rolled_back;
+                sum.rounds += tally.rounds;
+                sum.logged += tally.logged;
+                sum.stayed += tally.stayed;
+            }
+            Err(error) => panic!("seed {seed}, {settings:?}: {error}"),
+        }
+    }
+    sum
+}
+
+#[test]
+fn without_failures_all_ranks_send_what_they_send_alone() {
+    let tally = jobs(0..300, PLAIN);
+    assert_eq!((tally.rounds, tally.rolled_back), (0, 0));
+    assert!(tally.logged > 0);
+}
+
+#[test]
+fn one_failed_rank_is_recovered() {
+    let tally = jobs(0..1500, Settings { failures: 1, ..PLAIN });
+    assert_eq!(tally.rounds, 1500);
+}
+
+#[test]
+fn failures_during_a_recovery_are_recovered() {
+    let tally = jobs(0..1000, Settings { failures: 3, collections: true, ..PLAIN });
+    assert!(tally.rounds > 2000);
+}
+
+#[test]
+fn the_recovery_process_may_be_lost_too() {
+    let tally = jobs(5000..5600, Settings { failures: 2, coordinator_fails: true, collections: true, ..PLAIN });
+    assert!(tally.rolled_back > 300);
+}
+
+/// Whether a job of these seeds ends wrong with a canary.
+fn is_found(canary: Canary, mut seeds: std::ops::Range<u64>) -> bool {
+    let settings = Settings { failures: 2, collections: true, canary: Some(canary), ..PLAIN };
+    seeds.any(|seed| job(seed, settings).is_err())
+}
+
+#[test]
+fn planted_mistakes_are_found() {
+    let canaries = [
+        Canary::DuplicateByPhase,
+        Canary::RestoreOnlyBelow,
+        Canary::SaveBeforeIncrement,
+        Canary::UnacknowledgedLost,
+        Canary::DuplicateUnacknowledged,
+        Canary::DeliverWhileBlocked,
+        Canary::ReplayByEpoch,
+        Canary::IncarnationsIgnored,
+        Canary::PhaseNotRaised,
+    ];
+    let missed: Vec<Canary> = canaries.into_iter().filter(|&canary| !is_found(canary, 0..400)).collect();
+    assert_eq!(missed, []);
+}

@@ -1,0 +1,269 @@
+//! One process of a rank: the driver that the protocol runs under.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use counterfoil_ack_piggyback::{AckPolicy, Kind, WireHeader};
+use counterfoil_log_core::{Envelope, Epoch, Incarnation, Rank, Ssn};
+use counterfoil_protocols::frame::{Effect, Hello, Incoming, Party, Protocol, ProtocolError, Transmission};
+use counterfoil_protocols::send_deterministic::{Canary, Config, SendDeterministic};
+
+use crate::program::{Image, Op};
+
+pub(crate) type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
+
+/// A message with its payload.
+pub(crate) type Record = (WireHeader, u64);
+
+#[derive(Clone, Debug)]
+pub(crate) enum Frame {
+    Hello(Vec<u8>),
+    Wire(WireHeader, u64, Vec<u8>),
+}
+
+/// One destination's part of the sender log.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Lane {
+    pub(crate) records: BTreeMap<u64, Record>,
+    acked: u64,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Checkpoint {
+    epoch: Epoch,
+    tables: Vec<u8>,
+    image: Image,
+    lanes: Vec<Lane>,
+    unexpected: VecDeque<Record>,
+}
+
+/// What of a rank survives its process.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Disk {
+    pub(crate) checkpoints: BTreeMap<Epoch, Checkpoint>,
+    pub(crate) incarnation: Incarnation,
+}
+
+#[derive(Debug)]
+pub(crate) struct Node {
+    pub(crate) rank: usize,
+    pub(crate) protocol: SendDeterministic,
+    pub(crate) image: Image,
+    pub(crate) lanes: Vec<Lane>,
+    /// Up to where each peer was transmitted to; `None` while it isn't met.
+    pub(crate) cursors: Vec<Option<u64>>,
+    /// Arrived and not let in, by peer.
+    arrived: Vec<VecDeque<Record>>,
+    /// Let in and not taken by the program: part of the image.
+    unexpected: VecDeque<Record>,
+    writing: Option<Checkpoint>,
+    /// Messages sent: receiver, number, payload.
+    pub(crate) said: Vec<(usize, u64, u64)>,
+    /// Frames to peers and to the recovery process.
+    pub(crate) out: Vec<(usize, Frame)>,
+    pub(crate) reports: Vec<Vec<u8>>,
+    /// It went back: its connections are to be made anew.
+    pub(crate) went_back: bool,
+    pub(crate) logged: u64,
+}
+
+impl Node {
+    pub(crate) fn start(
+        rank: usize,
+        ranks: usize,
+        canary: Option<Canary>,
+        replaces: bool,
+        disk: &mut Disk,
+    ) -> Outcome<Node> {
+        if replaces {
+            disk.incarnation = disk.incarnation.next();
+        }
+        let policy = AckPolicy { unacked_records_max: 4, ..AckPolicy::default() };
+        let config =
+            Config { incarnation: disk.incarnation, policy, canary, ..Config::new(Rank(rank as u32), ranks as u32) };
+        let mut node = Node {
+            rank,
+            protocol: SendDeterministic::new(config)?,
+            image: Image::default(),
+            lanes: vec![Lane::default(); ranks],
+            cursors: vec![None; ranks],
+            arrived: vec![VecDeque::new(); ranks],
+            unexpected: VecDeque::new(),
+            writing: None,
+            said: Vec::new(),
+            out: Vec::new(),
+            reports: Vec::new(),
+            went_back: false,
+            logged: 0,
+        };
+        if replaces {
+            let (&epoch, _) = disk.checkpoints.last_key_value().ok_or("no checkpoint")?;
+            node.put_back(epoch, disk)?;
+            node.carry_out(disk)?;
+        } else {
+            let start = node.protocol.start();
+            let checkpoint = node.checkpoint_of(start.epoch, start.tables);
+            disk.checkpoints.insert(start.epoch, checkpoint);
+        }
+        Ok(node)
+    }
+
+    fn checkpoint_of(&self, epoch: Epoch, tables: Vec<u8>) -> Checkpoint {
+        let (image, lanes, unexpected) = (self.image.clone(), self.lanes.clone(), self.unexpected.clone());
+        Checkpoint { epoch, tables, image, lanes, unexpected }
+    }
+
+    fn put_back(&mut self, epoch: Epoch, disk: &mut Disk) -> Outcome<()> {
+        let checkpoint = disk.checkpoints.get(&epoch).cloned().ok_or_else(|| format!("no checkpoint of {epoch}"))?;
+        self.protocol.restore(&checkpoint.tables)?;
+        self.image = checkpoint.image;
+        self.lanes = checkpoint.lanes;
+        self.unexpected = checkpoint.unexpected;
+        self.writing = None;
+        self.arrived.iter_mut().for_each(VecDeque::clear);
+        self.cursors.fill(None);
+        Ok(())
+    }
+
+    /// What came on an older connection counts no more.
+    pub(crate) fn forget_arrived(&mut self, peer: usize) {
+        self.arrived[peer].clear();
+    }
+
+    pub(crate) fn hello(&self, peer: usize) -> Outcome<Frame> {
+        Ok(Frame::Hello(self.protocol.hello(Rank(peer as u32))?.encode()?))
+    }
+
+    /// Tries to carry out the next operation; says whether it was carried out.
+    pub(crate) fn step(&mut self, ops: &[Op], disk: &mut Disk) -> Outcome<bool> {
+        let Some(&op) = ops.get(self.image.at).filter(|_| self.protocol.is_running()) else { return Ok(false) };
+        match op {
+            Op::Send { to, tag } => {
+                let (source, destination) = (Rank(self.rank as u32), Rank(to as u32));
+                let envelope = Envelope { source, destination, tag, comm: 0, len: 8 };
+                let outgoing = self.protocol.handle_send(&envelope)?;
+                if outgoing.transmission != Transmission::Now {
+                    return Err("a running rank may send".into());
+                }
+                let (ssn, payload) = (outgoing.header.ssn().0, self.image.payload());
+                self.said.push((to, ssn, payload));
+                self.lanes[to].records.insert(ssn, (outgoing.header, payload));
+            }
+            Op::Receive { tag } => {
+                let Some(at) = self.unexpected.iter().position(|(header, _)| header.tag() == tag) else {
+                    return Ok(false);
+                };
+                let (_, payload) = self.unexpected.remove(at).ok_or("just found")?;
+                self.image.take(payload);
+            }
+        }
+        self.image.at += 1;
+        self.carry_out(disk)?;
+        Ok(true)
+    }
+
+    /// Takes a checkpoint, or hears that the last one is durable.
+    pub(crate) fn checkpoint(&mut self, disk: &mut Disk) -> Outcome<bool> {
+        if let Some(checkpoint) = self.writing.take() {
+            let epoch = checkpoint.epoch;
+            disk.checkpoints.insert(epoch, checkpoint);
+            self.protocol.handle_checkpoint_durable(epoch)?;
+        } else if self.protocol.wants_checkpoint() {
+            let snapshot = self.protocol.handle_checkpoint()?;
+            self.writing = Some(self.checkpoint_of(snapshot.epoch, snapshot.tables));
+        } else {
+            return Ok(false);
+        }
+        self.carry_out(disk)?;
+        Ok(true)
+    }
+
+    /// Puts the next record for `peer` on the wire.
+    pub(crate) fn transmit(&mut self, peer: usize, disk: &mut Disk) -> Outcome<Option<Frame>> {
+        let Some(after) = self.cursors[peer] else { return Ok(None) };
+        let Some((&ssn, &(mut header, payload))) = self.lanes[peer].records.range(after + 1..).next() else {
+            return Ok(None);
+        };
+        self.cursors[peer] = Some(ssn);
+        self.protocol.handle_transmit(&mut header)?;
+        self.carry_out(disk)?;
+        Ok(Some(Frame::Wire(header, payload, Vec::new())))
+    }
+
+    pub(crate) fn arrive(&mut self, peer: usize, frame: Frame, disk: &mut Disk) -> Outcome<()> {
+        let from = Rank(peer as u32);
+        match frame {
+            Frame::Hello(bytes) => match self.protocol.handle_hello(from, &Hello::decode(&bytes)?) {
+                Err(ProtocolError::DeadHello { .. }) => {}
+                other => other?,
+            },
+            Frame::Wire(header, payload, _) if header.kind() == Kind::Message => {
+                self.arrived[peer].push_back((header, payload));
+                self.present(peer)?;
+            }
+            Frame::Wire(header, _, body) => self.protocol.handle_control(Party::Rank(from), &header, &body)?,
+        }
+        self.carry_out(disk)
+    }
+
+    pub(crate) fn obey(&mut self, body: &[u8], disk: &mut Disk) -> Outcome<()> {
+        let rank = Rank(self.rank as u32);
+        let header = WireHeader::control(rank, rank, Default::default(), 2, body.len() as u64, None);
+        self.protocol.handle_control(Party::Coordinator, &header, body)?;
+        self.carry_out(disk)
+    }
+
+    fn present(&mut self, peer: usize) -> Outcome<()> {
+        while let Some(&(header, payload)) = self.arrived[peer].front() {
+            match self.protocol.handle_message(&header)? {
+                Incoming::Hold => return Ok(()),
+                Incoming::Deliver { .. } => self.unexpected.push_back((header, payload)),
+                Incoming::Discard(_) => {}
+            }
+            self.arrived[peer].pop_front();
+        }
+        Ok(())
+    }
+
+    fn carry_out(&mut self, disk: &mut Disk) -> Outcome<()> {
+        while let Some(effect) = self.protocol.poll_effect() {
+            match effect {
+                Effect::Transmit { to: Party::Coordinator, body, .. } => self.reports.push(body),
+                // What a peer that isn't met doesn't hear is in the Hello.
+                Effect::Transmit { to: Party::Rank(to), header, body } if self.cursors[to.index()].is_some() => {
+                    self.out.push((to.index(), Frame::Wire(header, 0, body)));
+                }
+                Effect::Transmit { .. } => {}
+                Effect::Acknowledged { peer, ack, keep, .. } => {
+                    let lane = &mut self.lanes[peer.index()];
+                    if !keep {
+                        lane.records.retain(|&ssn, _| ssn <= lane.acked || ssn > ack.ssn.0);
+                    } else {
+                        self.logged += ack.ssn.0.saturating_sub(lane.acked);
+                    }
+                    lane.acked = lane.acked.max(ack.ssn.0);
+                }
+                Effect::ReceiverRolledBack { peer, to } => self.lanes[peer.index()].acked = to.0,
+                Effect::Covered { peer, upto, .. } => {
+                    let records = &mut self.lanes[peer.index()].records;
+                    *records = records.split_off(&(upto.0 + 1));
+                }
+                Effect::Replay { peer, after, upto: Ssn::MAX, .. } => self.cursors[peer.index()] = Some(after.0),
+                Effect::Resume => {
+                    for peer in 0..self.arrived.len() {
+                        self.present(peer)?;
+                    }
+                }
+                Effect::KeepCheckpoints { first, last } => {
+                    disk.checkpoints.retain(|&epoch, _| first <= epoch && epoch <= last);
+                    self.writing.take_if(|writing| writing.epoch > last);
+                }
+                Effect::RollBack { epoch } => {
+                    self.put_back(epoch, disk)?;
+                    self.went_back = true;
+                }
+                other => return Err(format!("an effect that this rule has no use for: {other:?}").into()),
+            }
+        }
+        Ok(())
+    }
+}
