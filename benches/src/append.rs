@@ -35,6 +35,9 @@ pub struct Row {
     pub tier: &'static str,
     /// `acked`: released by acknowledgements. `checkpoint`: retained, and collected by checkpoints.
     pub keep: &'static str,
+    /// Two writers: the speed of each as a share of one writer's, both in floors of as many threads. Less than 1 is what they
+    /// cost each other beyond what two naked loops do.
+    pub scaling: Option<f64>,
     /// The measurement.
     #[serde(flatten)]
     pub figure: Figure,
@@ -54,7 +57,10 @@ pub fn run(options: &RunOptions) -> Result<Vec<Row>, Error> {
             }
         }
         for size in SIZES {
-            rows.push(two_writers(options, &scratch, tier, size)?);
+            let mut two = two_writers(options, &scratch, tier, size)?;
+            let alone = rows.iter().find(|row| (row.size, row.tier, row.keep) == (two.size, two.tier, two.keep));
+            two.scaling = alone.map(|one| one.figure.ratio / two.figure.ratio);
+            rows.push(two);
         }
     }
     Ok(rows)
@@ -77,7 +83,7 @@ fn one_writer(options: &RunOptions, scratch: &Scratch, tier: Tier, keep: Keep, s
             |ops| timed(|| append(&mut log, ops, &payload)),
         );
     }
-    Ok(Row { size, writers: 1, tier: name(tier), keep: keep_name(keep), figure: rounds.figure() })
+    Ok(Row { size, writers: 1, tier: name(tier), keep: keep_name(keep), scaling: None, figure: rounds.figure() })
 }
 
 /// Two threads, a log each; the floor is two threads with a ring each. The time is that of the slower thread.
@@ -90,7 +96,7 @@ fn two_writers(options: &RunOptions, scratch: &Scratch, tier: Tier, size: usize)
         |ops| both(&mut rings, |(ring, number)| floor(ring, number, ops, &payload)),
         |ops| both(&mut logs, |log| append(log, ops, &payload)),
     );
-    Ok(Row { size, writers: 2, tier: name(tier), keep: keep_name(Keep::Acked), figure })
+    Ok(Row { size, writers: 2, tier: name(tier), keep: keep_name(Keep::Acked), scaling: None, figure })
 }
 
 fn both<T: Send>(each: &mut [T; 2], work: impl Fn(&mut T) + Sync) -> Duration {

@@ -46,6 +46,9 @@ pub(super) fn report(what: What, rows: &[Value]) -> String {
         ],
     };
     columns.extend([("ratio", "ratio"), ("quartiles", QUARTILES), ("aim", AIM)]);
+    if what == What::Append {
+        columns.push(("scaling", "scaling"));
+    }
     if counted {
         columns.extend([("instructions", "instructions"), ("floor", "floor_instructions")]);
     }
@@ -67,7 +70,8 @@ fn explanation(what: What) -> &'static str {
             "append: a message is claimed, written, committed and at last released; time of one message.\n\
              floor:  a header of 16 bytes and a copy of the payload into a ring of 1 MiB, overwritten for ever:\n\
              \x20       no budget, no reader, no acknowledgement. Two writers: two threads with a ring each.\n\
-             aim:    1.5 times the floor; two writers 0.9 of the speed of two floors."
+             aim:    1.5 times the floor; two writers 0.9 of the speed of two floors.\n\
+             scaling: what each of two writers keeps of one writer's speed, both against as many floors."
         }
         What::Replay => {
             "replay: a cursor goes over the whole lane and copies every payload to a buffer.\n\
