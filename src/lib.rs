@@ -50,7 +50,8 @@
 //! | `log-core` | lanes, chunks, claims, cursors, the two memory tiers, the local log |
 //! | [`ack`] | send and receive windows, the wire header, when to acknowledge |
 //! | [`gc`] | what may be freed, and who holds memory back |
-//! | this one | joins the three: [`Log`], [`Options`], [`Stats`], [`Error`] |
+//! | [`store`] | segments, checkpoints and recovery on disk, io_uring |
+//! | this one | joins them: [`Log`], [`Options`], [`Stats`], [`Error`] |
 //!
 //! # Shared words and memory orders
 //!

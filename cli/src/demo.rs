@@ -76,7 +76,10 @@ fn job_options(arguments: &DemoArguments, workload: &dyn Workload, seed: u64) ->
     }
     job.wall_max = Some(arguments.time_limit());
     job.validate().map_err(Failure::usage)?;
-    job.settings.validate().map_err(|error| Failure::usage(format!("--budget: {error}")))?;
+    job.settings.validate().map_err(|error| {
+        let option = if error.option == "store" { "--disk-budget" } else { "--budget" };
+        Failure::usage(format!("{option}: {error}"))
+    })?;
     workload.validate(arguments.ranks).map_err(Failure::usage)?;
     check_kills(&job.kills).map_err(Failure::usage)?;
     check_budget(workload, &job.settings).map_err(Failure::usage)?;

@@ -179,6 +179,8 @@ fn what_makes_no_sense_is_refused_with_exit_code_2() {
     for (arguments, says) in [
         (&["--ranks", "0"][..], "at least one rank"),
         (&["--ranks", "x"], "invalid"),
+        (&["--ranks", "100000"], "at most 1024"),
+        (&["--tier", "node-local", "--disk-budget", "1KiB"], "--disk-budget"),
         (&["--workload", "fft"], "no workload"),
         (&["--class", "Z"], "no class"),
         (&["--ranks", "3"], "power of two"),

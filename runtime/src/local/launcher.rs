@@ -74,14 +74,20 @@ impl JobOptions {
         }
     }
 
-    /// That there are ranks, and that those to be killed are among them.
+    /// The most ranks of a job: all are processes of this machine, each with a connection to every other.
+    pub const RANKS_MAX: u32 = 1024;
+
+    /// That there are ranks, not too many, and that those to be killed are among them.
     ///
     /// # Errors
-    /// [`LaunchError::NoRanks`], [`LaunchError::NoSuchRank`].
+    /// [`LaunchError::NoRanks`], [`LaunchError::TooManyRanks`], [`LaunchError::NoSuchRank`].
     pub fn validate(&self) -> Result<(), LaunchError> {
         let ranks = self.settings.ranks;
         if ranks == 0 {
             return Err(LaunchError::NoRanks);
+        }
+        if ranks > Self::RANKS_MAX {
+            return Err(LaunchError::TooManyRanks { ranks });
         }
         for &kill in &self.kills {
             let other = if let KillPoint::RecoveryOf(other) = kill.at { other } else { 0 };
@@ -106,7 +112,9 @@ pub fn launch(
     observer: &mut dyn Observer,
 ) -> Result<JobReport, LaunchError> {
     options.validate()?;
-    let job = JobDirectory::create(&options.shm_root, &options.checkpoint_root)?;
+    // Ranks and `clean` look for it from elsewhere.
+    let absolute = |root: &std::path::Path| std::path::absolute(root).unwrap_or_else(|_| root.to_owned());
+    let job = JobDirectory::create(&absolute(&options.shm_root), &absolute(&options.checkpoint_root))?;
     let report = Launcher::new(options, &job, interrupts, observer)?.run();
     // Dropping would do it too, but in silence.
     match (report, job.remove()) {

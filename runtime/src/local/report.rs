@@ -152,6 +152,12 @@ pub enum LaunchError {
     /// A job without ranks.
     #[error("a job needs at least one rank")]
     NoRanks,
+    /// More processes than one machine is asked to run.
+    #[error("{ranks} ranks: a job on one machine has at most {}", super::launcher::JobOptions::RANKS_MAX)]
+    TooManyRanks {
+        /// How many.
+        ranks: u32,
+    },
     /// A kill of, or during the recovery of, a rank that the job doesn't have.
     #[error("kill {kill}: there is no rank {rank} among {ranks} ranks")]
     NoSuchRank {

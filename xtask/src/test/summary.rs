@@ -37,8 +37,12 @@ impl fmt::Display for Counts {
 /// that matches nothing, or a changed format, must not pass for 'nothing failed'.
 pub(super) fn count(success: bool, lines: &[String]) -> Counts {
     let mut total = Counts::default();
-    for line in lines {
-        if let Some(counts) = nextest_summary(line).or_else(|| cargo_test_summary(line)) {
+    for counts in lines.iter().filter_map(|line| nextest_summary(line)) {
+        total += counts;
+    }
+    if total == Counts::default() {
+        // With nextest such lines are what a failing test program said of itself, and are counted already.
+        for counts in lines.iter().filter_map(|line| cargo_test_summary(line)) {
             total += counts;
         }
     }
@@ -167,6 +171,15 @@ mod tests {
              \x20    Summary [   0.006s] 3 tests run: 3 passed, 0 skipped",
         );
         assert_eq!(count(true, &output), counts(3, 0));
+    }
+
+    #[test]
+    fn what_a_failing_program_said_of_itself_is_not_counted_again() {
+        let output = lines(
+            "    test result: FAILED. 0 passed; 1 failed; 0 ignored; 0 measured; 6 filtered out; finished in 2.11s\n\
+             \x20    Summary [   3.2s] 558 tests run: 557 passed, 1 failed, 9 skipped",
+        );
+        assert_eq!(count(false, &output), counts(557, 1));
     }
 
     #[test]
