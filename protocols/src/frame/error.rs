@@ -1,6 +1,6 @@
 //! What can go wrong, one enum for each kind of operation.
 
-use counterfoil_ack_piggyback::{Kind, PolicyError, StateError, TooManyExceptions};
+use counterfoil_ack_piggyback::{Kind, PolicyError, RecvError, StateError, TooManyExceptions};
 use counterfoil_log_core::{Determinant, Epoch, Incarnation, Rank, Ssn};
 use thiserror::Error;
 
@@ -261,4 +261,29 @@ pub enum ChoiceError {
         /// Its number.
         sequence: u64,
     },
+}
+
+impl ProtocolError {
+    /// Why the receive window of the channel from `peer` refuses a message.
+    pub(crate) fn of_message(peer: Rank, error: RecvError) -> ProtocolError {
+        match error {
+            RecvError::TooManyExceptions(limit) => ProtocolError::OutOfOrder { peer, limit },
+            RecvError::UnknownIncarnation { seen, known } => ProtocolError::NotMet { peer, incarnation: seen, known },
+            RecvError::SsnOutOfRange { ssn } => {
+                ProtocolError::PeerMisbehaved { peer, how: Misbehaviour::SsnOutOfRange { ssn } }
+            }
+        }
+    }
+
+    /// Whether a frame of this incarnation of `peer` comes from the living one, `known`; one that isn't known yet is refused.
+    pub(crate) fn check_living(
+        peer: Rank,
+        incarnation: Incarnation,
+        known: Incarnation,
+    ) -> Result<bool, ProtocolError> {
+        if incarnation > known {
+            return Err(ProtocolError::NotMet { peer, incarnation, known });
+        }
+        Ok(incarnation == known)
+    }
 }

@@ -1,7 +1,7 @@
 //! Both directions between this rank and one peer.
 
 use counterfoil_ack_piggyback::{
-    Ack, AckError, AckPolicy, Acked, Arrival, Flags, RecvError, RecvWindow, SendWindow, Stamp, Verdict, WireHeader,
+    Ack, AckError, AckPolicy, Acked, Arrival, Flags, RecvWindow, SendWindow, Stamp, Verdict, WireHeader,
 };
 use counterfoil_log_core::{Epoch, Incarnation, Phase, Rank, Ssn};
 
@@ -98,23 +98,13 @@ impl Channel {
 
     /// Whether a frame comes from the living incarnation of the peer.
     pub(super) fn is_living(&self, incarnation: Incarnation) -> Result<bool, ProtocolError> {
-        let known = self.recv.incarnation();
-        if incarnation > known {
-            return Err(ProtocolError::NotMet { peer: self.peer, incarnation, known });
-        }
-        Ok(incarnation == known)
+        ProtocolError::check_living(self.peer, incarnation, self.recv.incarnation())
     }
 
     /// Judges a message of the living incarnation.
     pub(super) fn judge(&mut self, arrival: Arrival) -> Result<Verdict, ProtocolError> {
         let peer = self.peer;
-        self.recv.handle_message(arrival).map_err(|error| match error {
-            RecvError::TooManyExceptions(limit) => ProtocolError::OutOfOrder { peer, limit },
-            RecvError::UnknownIncarnation { seen, known } => ProtocolError::NotMet { peer, incarnation: seen, known },
-            RecvError::SsnOutOfRange { ssn } => {
-                ProtocolError::PeerMisbehaved { peer, how: Misbehaviour::SsnOutOfRange { ssn } }
-            }
-        })
+        self.recv.handle_message(arrival).map_err(|error| ProtocolError::of_message(peer, error))
     }
 
     /// A duplicate has arrived; returns its phase if it is an orphan that was missing since the recovery line.

@@ -1,7 +1,7 @@
 //! Both directions between this rank and one peer (or itself).
 
 use counterfoil_ack_piggyback::{
-    Ack, AckError, AckPolicy, Acked, Arrival, Flags, RecvError, RecvWindow, SendWindow, Stamp, Verdict, WireHeader,
+    Ack, AckError, AckPolicy, Acked, Arrival, Flags, RecvWindow, SendWindow, Stamp, Verdict, WireHeader,
 };
 use counterfoil_log_core::{Epoch, Incarnation, Rank, Ssn};
 
@@ -104,29 +104,18 @@ impl Channel {
 
     /// Whether a frame comes from the living incarnation of the peer.
     pub(super) fn is_living(&self, incarnation: Incarnation) -> Result<bool, ProtocolError> {
-        let known = self.recv.incarnation();
-        if incarnation > known {
-            return Err(ProtocolError::NotMet { peer: self.peer, incarnation, known });
-        }
-        Ok(incarnation == known)
+        ProtocolError::check_living(self.peer, incarnation, self.recv.incarnation())
     }
 
     /// Judges a message of the living incarnation.
     pub(super) fn receive(&mut self, arrival: Arrival) -> Result<Incoming, ProtocolError> {
-        let peer = self.peer;
         match self.recv.handle_message(arrival) {
             Ok(Verdict::Fresh) => Ok(Incoming::Deliver { keep: None }),
             Ok(Verdict::Duplicate { receive_epoch }) => {
                 Ok(Incoming::Discard(DiscardReason::Duplicate { receive_epoch }))
             }
             Ok(Verdict::DeadIncarnation) => Ok(Incoming::Discard(self.dead(arrival.incarnation))),
-            Err(RecvError::TooManyExceptions(limit)) => Err(ProtocolError::OutOfOrder { peer, limit }),
-            Err(RecvError::UnknownIncarnation { seen, known }) => {
-                Err(ProtocolError::NotMet { peer, incarnation: seen, known })
-            }
-            Err(RecvError::SsnOutOfRange { ssn }) => {
-                Err(ProtocolError::PeerMisbehaved { peer, how: Misbehaviour::SsnOutOfRange { ssn } })
-            }
+            Err(error) => Err(ProtocolError::of_message(self.peer, error)),
         }
     }
 
