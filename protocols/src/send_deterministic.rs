@@ -9,11 +9,6 @@
 //! The figures don't work as printed: `docs/send-deterministic.md` says for each line what is done instead, why, and which test
 //! shows it.
 //!
-//! # Limits
-//!
-//! Not complete: several failures in a row, the recovery process among them, can still end a job with an error. The document lists what
-//! is known to fail, and no runtime drives this rule yet.
-//!
 //! # What a driver does beyond the frame's contract
 //!
 //! - Channels are FIFO (section II.A) and messages are presented in the order in which they arrive, when they arrive.
@@ -46,7 +41,7 @@ use crate::frame::{Effect, Misbehaviour, Party, ProtocolError, Snapshot};
 pub use canary::Canary;
 use channel::Channel;
 pub use clusters::{Clusters, ClustersError};
-pub use line::{RankTable, SentInEpoch, SentTo, floor_by_line, floor_by_smallest_epoch, recovery_line};
+pub use line::{Forgotten, RankTable, SentInEpoch, SentTo, floor_by_line, floor_by_smallest_epoch, recovery_line};
 use notice::Report;
 pub use recovery::{Floor, RecoveryError, RecoveryProcess};
 use round::Round;
@@ -225,6 +220,11 @@ impl SendDeterministic {
 
     fn channels(&mut self) -> impl Iterator<Item = &mut Channel> {
         self.channels.iter_mut().flatten().map(Box::as_mut)
+    }
+
+    /// All peers that were heard of.
+    fn peers(&self) -> Vec<Rank> {
+        self.channels.iter().flatten().map(|channel| channel.peer()).collect()
     }
 
     fn origin(&self) -> Origin {

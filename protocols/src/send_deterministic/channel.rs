@@ -1,7 +1,9 @@
 //! Both directions between this rank and one peer.
 
+use std::collections::VecDeque;
+
 use counterfoil_ack_piggyback::{
-    Ack, AckError, AckPolicy, Acked, Arrival, Flags, RecvWindow, SendWindow, Stamp, Verdict, WireHeader,
+    Ack, AckPolicy, Acked, Arrival, Flags, RecvWindow, SendWindow, Stamp, Verdict, WireHeader,
 };
 use counterfoil_log_core::{Epoch, Incarnation, Phase, Rank, Ssn};
 
@@ -10,6 +12,14 @@ use super::received::Receipts;
 use super::sent::{Sent, Settled};
 use super::tables::ChannelTable;
 use crate::frame::{Hello, Misbehaviour, ProtocolError, RestoreError};
+
+/// All up to `last` was received in `epoch`; `logged` as in [`Sent::acknowledge`].
+#[derive(Clone, Copy, Debug)]
+struct News {
+    last: Ssn,
+    epoch: Epoch,
+    logged: Option<bool>,
+}
 
 /// What this rank knows about the channels to and from `peer`.
 #[derive(Debug)]
@@ -20,8 +30,14 @@ pub(super) struct Channel {
     /// Also knows the peer's incarnation.
     pub(super) recv: RecvWindow,
     pub(super) receipts: Receipts,
-    /// What the peer has received beyond what this execution has sent again.
-    ahead: Vec<Fact>,
+    /// What is known of receipts and doesn't count yet, in SSN order.
+    ahead: VecDeque<News>,
+    /// The recovery process was told of the receipts that count, and nothing must be released because of others before its
+    /// answer is there: the answer can be that the peer goes back.
+    tabled: bool,
+    /// The incarnation that the peer has in the recovery line. Where that is above the one that was met, what it still says is of an
+    /// execution that is being undone; unless the recovery process is lost before the peer hears of it.
+    promised: Incarnation,
     /// The last message that was sent before the checkpoint that this execution began with. The peer may wait for all after it,
     /// whether it has them or not; [`Ssn::MAX`] where nobody waits.
     began: Ssn,
@@ -50,7 +66,9 @@ impl Channel {
             sent: Sent::default(),
             recv,
             receipts: Receipts::default(),
-            ahead: Vec::new(),
+            ahead: VecDeque::new(),
+            tabled: false,
+            promised: Incarnation(0),
             began: if restored { Ssn::ZERO } else { Ssn::MAX },
             transmitted: Ssn::ZERO,
             base: Ssn::ZERO,
@@ -116,24 +134,34 @@ impl Channel {
         self.receipts.phase_of(ssn)
     }
 
-    /// The peer's place in the recovery line.
-    pub(super) fn set_line(&mut self, sender: Sender) {
-        self.base = Ssn(sender.base);
-        self.resent = self.base;
-        // Refused if the peer was replaced once more meanwhile; then another round follows.
-        let _ = self.recv.set_incarnation(Incarnation(sender.incarnation), self.base);
+    /// This rank's table is on its way to the recovery process.
+    pub(super) fn await_line(&mut self) {
+        self.tabled = true;
+    }
+
+    /// The peer's place in the recovery line. `None`: a round begins, and what the last one promised doesn't hold.
+    pub(super) fn set_line(&mut self, sender: Option<Sender>) {
+        (self.tabled, self.promised) = (false, Incarnation(0));
+        if let Some(Sender { incarnation, base, .. }) = sender {
+            self.promised = Incarnation(incarnation);
+            (self.base, self.resent) = (Ssn(base), Ssn(base));
+        }
+    }
+
+    /// Whether the peer is about to go back.
+    pub(super) fn is_leaving(&self) -> bool {
+        self.promised > self.recv.incarnation()
     }
 
     /// An acknowledgement of the living incarnation.
-    pub(super) fn acknowledge(&mut self, ack: Ack) -> Result<Vec<Settled>, ProtocolError> {
-        match self.send.handle_ack(ack) {
-            Ok(Acked::Run { first, last, epoch }) => Ok(self.sent.acknowledge(first, last, epoch, None)),
-            Ok(Acked::Stale) => Ok(Vec::new()),
-            Err(AckError::BeyondSent { acked, sent }) => Err(ProtocolError::PeerMisbehaved {
-                peer: self.peer,
-                how: Misbehaviour::ReceivedMoreThanSent { claimed: acked, sent },
-            }),
+    pub(super) fn acknowledge(&mut self, Ack { ssn, epoch }: Ack) -> Result<Vec<Settled>, ProtocolError> {
+        let sent = self.send.sent();
+        if ssn > sent {
+            let how = Misbehaviour::ReceivedMoreThanSent { claimed: ssn, sent };
+            return Err(ProtocolError::PeerMisbehaved { peer: self.peer, how });
         }
+        self.ahead.push_back(News { last: ssn, epoch, logged: None });
+        Ok(self.catch_up())
     }
 
     /// The peer presents itself: what it has received now is all that counts as received.
@@ -152,22 +180,29 @@ impl Channel {
         self.recv.reack_after(self.recv.hsr().upto());
         self.send.receiver_rolled_back(Ssn::ZERO);
         self.sent.forget_receipts();
-        self.ahead = facts;
+        let news = |Fact { last, epoch, logged }| News { last: Ssn(last), epoch: Epoch(epoch), logged: Some(logged) };
+        self.ahead = facts.into_iter().map(news).collect();
         Ok(())
     }
 
-    /// Counts as acknowledged what the peer had received before and was transmitted again since. Not before: an acknowledged
-    /// record may be released, and the peer would never see the orphan that it waits for.
+    /// Counts as acknowledged what is known to be received, as far as that was transmitted since the peer was met: not before, because
+    /// an acknowledged record may be released, and the peer would never see the orphan that it waits for. Nothing while
+    /// it isn't known whether the receipts are undone.
     pub(super) fn catch_up(&mut self) -> Vec<Settled> {
-        let sent = self.send.sent().min(self.transmitted);
         let mut settled = Vec::new();
-        for Fact { last, epoch, logged } in &self.ahead {
-            let (last, epoch) = (Ssn(*last).min(sent), Epoch(*epoch));
-            if let Ok(Acked::Run { first, last, epoch }) = self.send.handle_ack(Ack { ssn: last, epoch }) {
-                settled.extend(self.sent.acknowledge(first, last, epoch, Some(*logged)));
-            }
+        if self.tabled || self.is_leaving() {
+            return settled;
         }
-        self.ahead.retain(|fact| fact.last > sent.0);
+        let (sent, now) = (self.send.sent().min(self.transmitted), self.send.epoch());
+        while let Some(&News { last, epoch, logged }) = self.ahead.front() {
+            if let Ok(Acked::Run { first, last, epoch }) = self.send.handle_ack(Ack { ssn: last.min(sent), epoch }) {
+                settled.extend(self.sent.acknowledge((first, last), epoch, logged, now));
+            }
+            if last > sent {
+                break;
+            }
+            self.ahead.pop_front();
+        }
         settled
     }
 
@@ -207,8 +242,9 @@ impl Channel {
     pub(super) fn describe(&self, hello: &mut Hello) {
         hello.received = self.recv.hsr().clone();
         hello.covered.1 = self.covered;
-        hello.sent = self.send.sent();
-        hello.acked = self.send.acked();
+        // Not what waits to be transmitted again: an acknowledgement of that would release it before.
+        hello.sent = self.send.sent().min(self.began);
+        hello.acked = self.send.acked().min(hello.sent);
     }
 
     pub(super) fn snapshot(&self) -> ChannelTable {

@@ -62,6 +62,9 @@ impl Protocol for SendDeterministic {
             return Ok(Incoming::Discard(DiscardReason::DeadIncarnation { sent_by: header.incarnation(), now }));
         }
         let ssn = header.ssn();
+        if channel.is_leaving() && !anyone {
+            return Ok(Incoming::Hold);
+        }
         let (known, executed) = (ssn <= channel.receipts.upto(), ssn > channel.base);
         if self.round.holds(known, header.phase(), executed) && !self.has(Canary::DeliverWhileBlocked) {
             return Ok(Incoming::Hold);
@@ -162,6 +165,10 @@ impl Protocol for SendDeterministic {
             return Err(ProtocolError::NotCheckpointing { epoch: next });
         }
         let ended = Snapshot { epoch: self.epoch, tables: self.tables().encode() };
+        // What a recovery has told must be in the first checkpoint after it.
+        for peer in self.peers() {
+            self.catch_up(peer)?;
+        }
         for channel in self.channels() {
             channel.begin_epoch(next)?;
         }
@@ -260,7 +267,9 @@ impl Protocol for SendDeterministic {
         let received = hello.received.upto();
         let (by_epoch, unacknowledged_lost) = (self.has(Canary::ReplayByEpoch), self.has(Canary::UnacknowledgedLost));
         let channel = self.channel(peer)?;
+        let was_leaving = channel.is_leaving();
         channel.meet(hello, facts)?;
+        let has_left = was_leaving && !channel.is_leaving();
         let mut after = channel.replay_after(received);
         let skipped = |ssn| match channel.sent.last_known_receipt(ssn) {
             Some(epoch) => by_epoch && epoch < hello.epoch,
@@ -273,6 +282,8 @@ impl Protocol for SendDeterministic {
         self.catch_up(peer)?;
         self.take_covered(peer, Covered { epoch: hello.covered.0.0, upto: hello.covered.1.0 })?;
         self.effects.push_back(Effect::Replay { peer, incarnation: hello.incarnation, after, upto: Ssn::MAX });
+        // What its undone execution has sent waits no more: it can be dropped.
+        self.effects.extend(has_left.then_some(Effect::Resume));
         self.send_due_acks(peer)
     }
 

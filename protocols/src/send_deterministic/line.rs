@@ -42,6 +42,30 @@ pub struct SentInEpoch {
     /// The last epoch of the receiver in which a message of these was, or may have been, received without being
     /// logged; `None` if all of them are logged.
     pub received: Option<u32>,
+    /// What this rank would have to say instead of `received` after it went back so far that it forgot what it has heard of
+    /// receipts since. `None` if nothing would be different.
+    pub forgotten: Option<Forgotten>,
+}
+
+/// What a rank says about messages of which an older checkpoint of its own knows less.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Forgotten {
+    /// In checkpoints that begin this epoch, or an earlier one.
+    pub upto: u32,
+    /// The last epoch of the receiver in which a message may, as far as they know, have been received without being logged.
+    pub received: u32,
+}
+
+impl SentInEpoch {
+    /// The entry as a checkpoint that begins `epoch` has it.
+    fn known_in(self, epoch: u32) -> SentInEpoch {
+        match self.forgotten {
+            Some(forgotten) if epoch <= forgotten.upto => {
+                SentInEpoch { received: self.received.max(Some(forgotten.received)), ..self }
+            }
+            _ => self,
+        }
+    }
 }
 
 impl SentTo {
@@ -122,16 +146,36 @@ fn by_receiver(tables: &[RankTable]) -> (Vec<Dependency>, Vec<usize>) {
     (dependencies, begins)
 }
 
-/// For each rank the first epoch that any later recovery can need of it: the recovery line if *all* ranks failed now.
+/// For each rank the first epoch that any later recovery can need of it: the recovery line if *all* ranks failed now, and each
+/// knew no more of receipts than the checkpoint that it restarts from.
 ///
-/// A later line isn't below it: fewer failures give a line that is nowhere lower, and a message that is sent after a table was made
-/// takes its sender back to no epoch before that table's. So the tables need not be of one instant, as long as no
-/// recovery was between them. Cost as [`recovery_line`].
+/// A later line isn't below it: fewer failures and more knowledge give a line that is nowhere lower, and a message that is sent after a
+/// table was made takes its sender back to no epoch before that table's. So the tables need not be of one instant, as long as no
+/// recovery was between them. Cost: as [`recovery_line`] for each time that the line falls below something that a rank then has
+/// forgotten; rarely more than twice.
 #[must_use]
 pub fn floor_by_line(tables: &[RankTable]) -> Vec<u32> {
-    let all: Vec<Option<u32>> = tables.iter().map(|table| Some(restart_epoch(table))).collect();
-    let line = recovery_line(tables, &all);
-    line.iter().zip(tables).map(|(epoch, table)| epoch.unwrap_or(table.epoch)).collect()
+    let mut floors: Vec<u32> = tables.iter().map(restart_epoch).collect();
+    loop {
+        let all: Vec<Option<u32>> = floors.iter().copied().map(Some).collect();
+        let line = recovery_line(&as_known_in(tables, &floors), &all);
+        let lower: Vec<u32> = line.iter().zip(&floors).map(|(epoch, &floor)| epoch.unwrap_or(floor)).collect();
+        if lower == floors {
+            return floors;
+        }
+        floors = lower;
+    }
+}
+
+/// The tables as they would be if each rank went back to its epoch in `line`.
+fn as_known_in(tables: &[RankTable], line: &[u32]) -> Vec<RankTable> {
+    let mut tables = tables.to_vec();
+    for (table, &epoch) in tables.iter_mut().zip(line) {
+        for entry in table.channels.iter_mut().flat_map(|channel| &mut channel.epochs) {
+            *entry = entry.known_in(epoch);
+        }
+    }
+    tables
 }
 
 /// One floor for all ranks: the smallest epoch in the job (section III.A.4), lowered where a message was received in a later epoch
@@ -140,7 +184,10 @@ pub fn floor_by_line(tables: &[RankTable]) -> Vec<u32> {
 /// `u32::MAX` for a job without ranks. Never above any of [`floor_by_line`].
 #[must_use]
 pub fn floor_by_smallest_epoch(tables: &[RankTable]) -> u32 {
-    let entries = || tables.iter().flat_map(|table| &table.channels).flat_map(|channel| &channel.epochs);
+    let entries = || {
+        let entries = tables.iter().flat_map(|table| &table.channels).flat_map(|channel| &channel.epochs);
+        entries.map(|entry| entry.known_in(0))
+    };
     let mut floor = tables.iter().map(restart_epoch).min().unwrap_or(u32::MAX);
     loop {
         let back = entries().filter(|entry| entry.received.is_some_and(|received| received >= floor));
@@ -166,22 +213,23 @@ mod tests {
 
     const RANKS: usize = 6;
 
-    /// Send epoch, and receive epoch unless logged.
-    type Entries = Vec<(u32, Option<u32>)>;
+    /// Send epoch, receive epoch unless logged, and what may be forgotten.
+    type Entries = Vec<(u32, Option<u32>, Option<Forgotten>)>;
 
     /// Random tables, with entries that no failure-free run makes (received later than sent and not logged) among them.
     fn tables() -> impl Strategy<Value = Vec<RankTable>> {
-        let entry = (1u32..5, proptest::option::of(1u32..6));
+        let forgotten = (1u32..6, 1u32..6).prop_map(|(upto, received)| Forgotten { upto, received });
+        let entry = (1u32..5, proptest::option::of(1u32..6), proptest::option::of(forgotten));
         let channel = (0..RANKS as u32, proptest::collection::vec(entry, 0..4));
         let rank = (1u32..6, proptest::collection::vec(channel, 0..5));
         proptest::collection::vec(rank, 1..=RANKS).prop_map(|ranks| {
             let channels = |channels: Vec<(u32, Entries)>| {
                 let channels = channels.into_iter().map(|(peer, mut entries)| {
-                    entries.sort_unstable();
+                    entries.sort_unstable_by_key(|entry| entry.0);
                     entries.dedup_by_key(|entry| entry.0);
                     let epochs: Vec<_> = (1..)
                         .zip(entries)
-                        .map(|(first, (epoch, received))| SentInEpoch { epoch, first, received })
+                        .map(|(first, (epoch, received, forgotten))| SentInEpoch { epoch, first, received, forgotten })
                         .collect();
                     SentTo { peer, sent: epochs.len() as u64, epochs }
                 });
@@ -240,9 +288,15 @@ mod tests {
             mut fails in proptest::collection::vec(any::<bool>(), RANKS),
         ) {
             fails.truncate(tables.len());
-            let failed: Vec<_> = fails.iter().zip(&tables).map(|(&fails, table)| fails.then_some(table.epoch)).collect();
-            let (floor, smallest) = (floor_by_line(&tables), floor_by_smallest_epoch(&tables));
-            for (epoch, floor) in recovery_line(&tables, &failed).into_iter().zip(floor) {
+            let (floors, smallest) = (floor_by_line(&tables), floor_by_smallest_epoch(&tables));
+            // One after another, and each time with no more knowledge than is in the checkpoints that ranks went back to.
+            let mut line: Vec<Option<u32>> = vec![None; tables.len()];
+            for (rank, _) in fails.iter().enumerate().filter(|&(_, &fails)| fails) {
+                let known: Vec<u32> = line.iter().zip(&tables).map(|(epoch, table)| epoch.unwrap_or(table.epoch)).collect();
+                line[rank] = Some(known[rank]);
+                line = recovery_line(&as_known_in(&tables, &known), &line);
+            }
+            for (epoch, floor) in line.into_iter().zip(floors) {
                 prop_assert!(epoch.is_none_or(|epoch| epoch >= floor));
                 prop_assert!(floor >= smallest);
             }
@@ -251,7 +305,7 @@ mod tests {
 
     #[test]
     fn the_plain_smallest_epoch_would_collect_what_a_message_sent_again_still_needs() {
-        let entry = SentInEpoch { epoch: 1, first: 1, received: Some(2) };
+        let entry = SentInEpoch { epoch: 1, first: 1, received: Some(2), forgotten: None };
         let sent = SentTo { peer: 1, sent: 1, epochs: vec![entry] };
         let tables = [
             RankTable { epoch: 2, channels: vec![sent], ..RankTable::default() },
@@ -263,7 +317,7 @@ mod tests {
 
     #[test]
     fn the_base_of_a_channel_is_what_was_sent_before_the_epoch() {
-        let entry = |epoch, first| SentInEpoch { epoch, first, received: None };
+        let entry = |epoch, first| SentInEpoch { epoch, first, received: None, forgotten: None };
         let channel = SentTo { peer: 0, sent: 9, epochs: vec![entry(2, 4), entry(5, 7)] };
         let bases = [None, Some(1), Some(2), Some(3), Some(5), Some(6)].map(|epoch| channel.sent_before(epoch));
         assert_eq!(bases, [9, 3, 3, 6, 6, 9]);
@@ -276,7 +330,8 @@ mod tests {
         let tables: Vec<RankTable> = (0..MANY)
             .map(|rank| {
                 let peers = (1..=4).flat_map(|step| [(rank + step) % MANY, (rank + MANY - step) % MANY]);
-                let epochs = |_| (1..=4).map(|epoch| SentInEpoch { epoch, first: epoch.into(), received: Some(epoch) });
+                let entry = |epoch| SentInEpoch { epoch, first: epoch.into(), received: Some(epoch), forgotten: None };
+                let epochs = |_| (1..=4).map(entry);
                 let channels = peers.map(|peer| SentTo { peer, sent: 4, epochs: epochs(peer).collect() }).collect();
                 RankTable { epoch: 4, channels, ..RankTable::default() }
             })

@@ -100,13 +100,9 @@ impl SendDeterministic {
     /// The recovery process says something.
     pub(super) fn take_order(&mut self, header: &WireHeader, body: &[u8]) -> Result<(), ProtocolError> {
         let rank = self.config.rank;
-        // A table must know what is known of receipts.
-        for peer in self.channels().map(|channel| channel.peer()).collect::<Vec<Rank>>() {
-            self.catch_up(peer)?;
-        }
         let order = (header.tag() == notice::RECOVERY).then(|| notice::decode(body)).flatten();
         match order.ok_or_else(|| SendDeterministic::malformed(rank, header, body))? {
-            Order::Block { round } => self.block(round),
+            Order::Block { round } => self.block(round)?,
             Order::Line(line) => {
                 let awaited = line.round == self.round.number && self.round.line.is_none();
                 if awaited && line.addressee == self.incarnation.0 {
@@ -114,7 +110,7 @@ impl SendDeterministic {
                 }
             }
             Order::Ready { round, upto } if round == self.round.number && self.round.line.is_some() => {
-                self.take_ready(upto);
+                self.take_ready(upto)?;
             }
             Order::Collect { number, round } if round == self.round.number && self.round.is_over() => {
                 let table = self.checkpointed.clone();
@@ -131,17 +127,23 @@ impl SendDeterministic {
     }
 
     /// Figure 3, lines 54 to 56: stand still, tell what was sent.
-    fn block(&mut self, number: u64) {
+    fn block(&mut self, number: u64) -> Result<(), ProtocolError> {
         let known = self.round.number;
         if number < known || (number == known && self.round.line.is_some()) {
             self.report(&Report::StaleRound { round: known });
-            return;
+            return Ok(());
         }
         let Round { restored, ran, .. } = self.round;
         self.round = Round { number, running: false, restored, ran, released: None, ..Round::default() };
         self.ceiling = self.config.ceiling;
+        for peer in self.peers() {
+            self.channel(peer)?.set_line(None);
+            self.catch_up(peer)?;
+        }
         let table = self.table();
         self.report(&Report::Table { round: number, table });
+        self.channels().for_each(Channel::await_line);
+        Ok(())
     }
 
     /// Figure 3, lines 58 to 61: go back, if the line says so and this rank isn't there already.
@@ -170,7 +172,7 @@ impl SendDeterministic {
         self.round.registered = self.phase;
         for sender in line.senders {
             let channel = self.channel(Rank(sender.rank))?;
-            channel.set_line(sender);
+            channel.set_line(Some(sender));
             let orphans: Vec<(u64, Phase)> = channel.receipts.beyond(Ssn(sender.base)).collect();
             for (count, phase) in orphans {
                 *self.round.missing.entry(phase.0).or_default() += count;
@@ -178,22 +180,26 @@ impl SendDeterministic {
         }
         let phases = self.round.missing.keys().copied().collect();
         self.report(&Report::Orphans { round: line.round, phases });
-        // Messages of incarnations that the line has ended can be dropped now, orphans can be counted.
+        // Orphans can be counted now.
         self.effects.push_back(Effect::Resume);
         Ok(())
     }
 
     /// Figure 3, lines 70 to 74.
-    fn take_ready(&mut self, upto: u32) {
+    fn take_ready(&mut self, upto: u32) -> Result<(), ProtocolError> {
         let round = &mut self.round;
         round.released = round.released.max(Some(upto));
         round.running |= round.may_run();
         round.ran |= round.running;
         if round.is_over() {
             (round.restored, round.ran) = (None, false);
-            self.channels().for_each(Channel::end_recovery);
+            for peer in self.peers() {
+                self.channel(peer)?.end_recovery();
+                self.catch_up(peer)?;
+            }
         }
         self.effects.push_back(Effect::Resume);
+        Ok(())
     }
 
     /// Figure 3, lines 29 to 32, by number: a duplicate of what was received beyond the sender's place in the line.

@@ -4,7 +4,7 @@ use counterfoil_ack_piggyback::Ack;
 use counterfoil_log_core::{Epoch, Phase, Ssn};
 use serde::{Deserialize, Serialize};
 
-use super::line::SentInEpoch;
+use super::line::{Forgotten, SentInEpoch};
 
 /// The messages of one channel as runs of SSNs that were sent, marked and received alike.
 ///
@@ -29,6 +29,8 @@ struct Run {
     /// Whatever becomes of the receiver, these are replayed, never re-executed for it (Logs).
     logged: bool,
     receipt: Receipt,
+    /// The epoch of this rank since which it has known so. A checkpoint that begins that epoch, or an earlier one, doesn't.
+    known: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -56,6 +58,12 @@ impl Run {
             Receipt::Unknown => self.epoch,
         })
     }
+
+    /// What a checkpoint that was taken after the message was sent, and before its receipt was known, would say instead.
+    fn forgotten(&self) -> Option<Forgotten> {
+        let received = self.unlogged_in().unwrap_or(0).max(self.epoch);
+        (self.known > self.epoch).then_some(Forgotten { upto: self.known, received })
+    }
 }
 
 /// A newly acknowledged part of a lane: [`crate::frame::Effect::Acknowledged`] without the peer.
@@ -76,6 +84,7 @@ impl Sent {
             phase: phase.0,
             logged: marked,
             receipt: Receipt::Unknown,
+            known: epoch.0,
         };
         match self.runs.last_mut() {
             Some(last) if Run { first: ssn.0, last: ssn.0, ..*last } == run => last.last = ssn.0,
@@ -84,8 +93,14 @@ impl Sent {
     }
 
     /// All from `first` to `last` was received in `epoch`. `logged`: what the receiver says about it; `None` if both sides must
-    /// conclude the same from the epochs (Figure 3, lines 21 and 36).
-    pub(super) fn acknowledge(&mut self, first: Ssn, last: Ssn, epoch: Epoch, logged: Option<bool>) -> Vec<Settled> {
+    /// conclude the same from the epochs (Figure 3, lines 21 and 36). `now`: the epoch in which this rank hears of it.
+    pub(super) fn acknowledge(
+        &mut self,
+        (first, last): (Ssn, Ssn),
+        epoch: Epoch,
+        logged: Option<bool>,
+        now: Epoch,
+    ) -> Vec<Settled> {
         let first = first.max(Ssn(self.collected + 1));
         if first > last {
             return Vec::new();
@@ -94,8 +109,12 @@ impl Sent {
         self.split_at(last.0 + 1);
         let mut settled: Vec<Settled> = Vec::new();
         for run in self.runs.iter_mut().filter(|run| run.first >= first.0 && run.last <= last.0) {
+            let before = run.unlogged_in();
             run.logged = logged.unwrap_or(run.logged || run.epoch < epoch.0);
             run.receipt = Receipt::In(epoch.0);
+            if run.unlogged_in() != before {
+                run.known = now.0;
+            }
             let now = Settled { ack: Ack { ssn: Ssn(run.last), epoch }, phase: Phase(run.phase), logged: run.logged };
             match settled.last_mut() {
                 Some(before) if before.phase == now.phase && before.logged == now.logged => *before = now,
@@ -143,9 +162,19 @@ impl Sent {
         let mut table: Vec<SentInEpoch> = Vec::new();
         for run in &self.runs {
             let (epoch, received) = (run.epoch.min(durable.0), run.unlogged_in());
+            let forgotten = run.forgotten();
             match table.last_mut() {
-                Some(last) if last.epoch == epoch => last.received = last.received.max(received),
-                _ => table.push(SentInEpoch { epoch, first: run.first, received }),
+                Some(last) if last.epoch == epoch => {
+                    last.received = last.received.max(received);
+                    last.forgotten = match (last.forgotten, forgotten) {
+                        (Some(one), Some(other)) => Some(Forgotten {
+                            upto: one.upto.max(other.upto),
+                            received: one.received.max(other.received),
+                        }),
+                        (one, other) => one.or(other),
+                    };
+                }
+                _ => table.push(SentInEpoch { epoch, first: run.first, received, forgotten }),
             }
         }
         table
@@ -166,7 +195,7 @@ impl Sent {
         self.split_at(upto.0 + 1);
         self.runs.retain(|run| run.last > upto.0 || run.epoch >= floor.0);
         for run in self.runs.iter_mut().filter(|run| run.last <= upto.0) {
-            (run.logged, run.receipt) = (true, Receipt::Unknown);
+            (run.logged, run.receipt, run.known) = (true, Receipt::Unknown, run.epoch);
         }
         self.join();
     }
@@ -194,6 +223,7 @@ impl Sent {
     /// Whether the runs can be those of a channel on which `sent` messages were sent up to `epoch`.
     pub(super) fn is_sound(&self, epoch: u32, sent: Ssn) -> bool {
         self.runs.iter().all(|run| run.first >= 1 && run.first <= run.last && run.epoch <= epoch)
+            && self.runs.iter().all(|run| run.epoch <= run.known && run.known <= epoch)
             && self.runs.is_sorted_by(|a, b| a.last + 1 == b.first && a.epoch <= b.epoch && a.phase <= b.phase)
             && self.runs.last().is_none_or(|last| last.last == sent.0)
     }
@@ -212,15 +242,15 @@ mod tests {
     }
 
     fn entry(epoch: u32, first: u64, received: Option<u32>) -> SentInEpoch {
-        SentInEpoch { epoch, first, received }
+        SentInEpoch { epoch, first, received, forgotten: None }
     }
 
     #[test]
     fn a_message_from_the_past_to_the_future_is_logged_and_leaves_the_table() {
         let mut sent = sent(&[1, 1, 2, 2]);
-        let settled = sent.acknowledge(Ssn(1), Ssn(2), Epoch(2), None);
+        let settled = sent.acknowledge((Ssn(1), Ssn(2)), Epoch(2), None, Epoch(1));
         assert_eq!(settled, [Settled { ack: Ack { ssn: Ssn(2), epoch: Epoch(2) }, phase: Phase(1), logged: true }]);
-        let settled = sent.acknowledge(Ssn(3), Ssn(4), Epoch(2), None);
+        let settled = sent.acknowledge((Ssn(3), Ssn(4)), Epoch(2), None, Epoch(1));
         assert!(!settled[0].logged);
         assert_eq!(sent.table(Epoch(2)), [entry(1, 1, None), entry(2, 3, Some(2))]);
     }
@@ -240,15 +270,15 @@ mod tests {
     #[test]
     fn what_the_receiver_says_overrules_the_epochs() {
         let mut sent = sent(&[1]);
-        assert!(!sent.acknowledge(Ssn(1), Ssn(1), Epoch(2), Some(false))[0].logged);
+        assert!(!sent.acknowledge((Ssn(1), Ssn(1)), Epoch(2), Some(false), Epoch(1))[0].logged);
         assert_eq!(sent.table(Epoch(1)), [entry(1, 1, Some(2))]);
     }
 
     #[test]
     fn a_receipt_that_was_taken_back_still_binds_and_a_logged_message_stays_logged() {
         let mut sent = sent(&[1, 2]);
-        sent.acknowledge(Ssn(1), Ssn(1), Epoch(2), None);
-        sent.acknowledge(Ssn(2), Ssn(2), Epoch(3), Some(false));
+        sent.acknowledge((Ssn(1), Ssn(1)), Epoch(2), None, Epoch(1));
+        sent.acknowledge((Ssn(2), Ssn(2)), Epoch(3), Some(false), Epoch(1));
         sent.forget_receipts();
         assert_eq!(sent.table(Epoch(2)), [entry(1, 1, None), entry(2, 2, Some(3))]);
         assert!(sent.is_logged(Ssn(1)) && !sent.is_logged(Ssn(2)) && !sent.is_unknown(Ssn(1)));
@@ -258,9 +288,9 @@ mod tests {
     #[test]
     fn runs_are_split_joined_and_collected() {
         let mut sent = sent(&[1, 1, 1, 1]);
-        sent.acknowledge(Ssn(1), Ssn(2), Epoch(1), None);
+        sent.acknowledge((Ssn(1), Ssn(2)), Epoch(1), None, Epoch(1));
         assert_eq!(sent.runs.len(), 2);
-        sent.acknowledge(Ssn(3), Ssn(4), Epoch(1), None);
+        sent.acknowledge((Ssn(3), Ssn(4)), Epoch(1), None, Epoch(1));
         assert_eq!(sent.runs.len(), 1);
         sent.collect(Ssn(3), Epoch(2));
         assert!(sent.is_sound(1, Ssn(4)) && !sent.is_sound(1, Ssn(5)) && !sent.is_sound(0, Ssn(4)));
@@ -272,7 +302,7 @@ mod tests {
         let mut sent = sent(&[1, 2, 2]);
         sent.collect(Ssn(3), Epoch(2));
         assert_eq!(sent.table(Epoch(2)), [entry(2, 2, None)]);
-        assert_eq!(sent.acknowledge(Ssn(1), Ssn(3), Epoch(9), Some(false)), []);
+        assert_eq!(sent.acknowledge((Ssn(1), Ssn(3)), Epoch(9), Some(false), Epoch(1)), []);
         assert_eq!(sent.table(Epoch(2)), [entry(2, 2, None)]);
     }
 }

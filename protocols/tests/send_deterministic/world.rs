@@ -116,6 +116,8 @@ impl World {
         let ranks = self.ranks();
         for (from, to) in [(one, other), (other, one)] {
             self.nodes[to].forget_arrived(from);
+            // What an older connection said about where to go on from doesn't hold on this one.
+            self.nodes[from].cursors[to] = None;
             let hello = self.nodes[from].hello(to)?;
             self.channels[from * ranks + to] = VecDeque::from([hello]);
         }
