@@ -8,9 +8,9 @@
 //!
 //! | module | what it is |
 //! |---|---|
-//! | `schedule`, `text` | what a run follows from; as text |
+//! | `schedule`, `text`, `canary` | what a run follows from; as text |
 //! | `program`, `application` | what the ranks do, and their state |
-//! | `protocol`, `plain` | [`SimProtocol`]: what a protocol has to be able to do; the plain rule doing it |
+//! | `protocol`, `plain`, `send_deterministic` | [`SimProtocol`]: what a protocol has to be able to do; two rules doing it |
 //! | `chooser`, `network`, `process`, `world` | who is next, what is under way, what a process has, all together |
 //! | `trace`, `oracle`, `violation` | what really happened, and what is wrong with it |
 //! | `campaign`, `shrink`, `coverage` | many schedules, a smaller one, what they have reached |
@@ -41,6 +41,7 @@
 
 mod application;
 mod campaign;
+mod canary;
 mod chooser;
 mod coverage;
 mod network;
@@ -51,6 +52,7 @@ mod program;
 mod protocol;
 mod random;
 mod schedule;
+mod send_deterministic;
 mod shrink;
 mod text;
 mod trace;
@@ -63,6 +65,7 @@ pub use plain::Plain;
 pub use program::{Pattern, Shape};
 pub use protocol::{Action, Actions, Greeting, Past, Refusal, Retention, Seat, SimProtocol};
 pub use schedule::{Canary, Config, Fault, Mode, Schedule, Tier};
+pub use send_deterministic::{Coordinator, Member, SendDet};
 pub use shrink::{Shrunk, shrink};
 pub use text::ScheduleError;
 pub use violation::{Violation, Wrong};

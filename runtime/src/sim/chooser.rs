@@ -22,6 +22,8 @@ pub(super) enum Turn {
     Step { node: u32 },
     /// The checkpoint that is being written is durable.
     Durable { node: u32 },
+    /// The coordinator begins to find out what may be freed.
+    Collect { node: u32 },
 }
 
 impl Turn {
@@ -35,6 +37,7 @@ impl Turn {
             Turn::Transmit { from, to } => (4, from, to),
             Turn::Step { node } => (5, node, 0),
             Turn::Durable { node } => (6, node, 0),
+            Turn::Collect { node } => (7, node, 0),
         };
         kind << 40 | u64::from(a) << 20 | u64::from(b)
     }

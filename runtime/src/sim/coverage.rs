@@ -30,8 +30,10 @@ counters! {
     coordinator_faults,
     /// ... while another was dead.
     faults_at_once,
-    /// ... while some rank had not come again to where it was.
+    /// ... while some rank had not come again to where it was, or was told that a recovery is under way.
     faults_during_recovery,
+    /// ... when all had recovered from another that was before.
+    faults_after_recovery,
     /// ... of a rank that had died before.
     faults_again,
     /// ... of a rank that was at the end of its program.
@@ -57,7 +59,11 @@ counters! {
     /// Hellos of dead incarnations.
     dead_hellos,
     /// Messages that were dropped as orphans.
+    orphans_dropped,
+    /// Messages that were received where a recovery line has left their receivers, and had yet to be sent again.
     orphans,
+    /// Messages that were received in another epoch than the time before.
+    other_receive_epochs,
     /// Messages and sends that the protocol held.
     held,
     /// Messages that were transmitted again.
@@ -68,6 +74,16 @@ counters! {
     choices_forced,
     /// Records that were freed.
     freed,
+    /// Records whose memory was given up, because who would lose them sends them again with their sender.
+    released,
+    /// Messages that were let in marked as logged: replays of logged messages, and the second and later ones from the past.
+    logged_replays,
+    /// Recovery lines that take more than one rank back.
+    lines_of_several,
+    /// Collections that were begun.
+    collections,
+    /// Checkpoints that the rule didn't want.
+    checkpoints_refused,
     /// Acknowledgements that a receiver's death made void.
     unacknowledged,
 }

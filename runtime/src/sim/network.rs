@@ -107,6 +107,12 @@ impl Network {
         frame
     }
 
+    /// All older connections are closed.
+    pub(super) fn close_older(&mut self, from: u32, to: u32) {
+        self.pair(from, to).late.clear();
+        self.late[to as usize] &= !(1 << from);
+    }
+
     /// The connection on which a late frame came is closed: nothing more of that incarnation arrives.
     pub(super) fn close_late(&mut self, from: u32, to: u32, incarnation: Incarnation) {
         let pair = self.pair(from, to);
@@ -121,25 +127,34 @@ impl Network {
     pub(super) fn fail(&mut self, node: u32, incarnation: Incarnation, random: &mut Random) -> InFlight {
         let mut in_flight = InFlight::default();
         for peer in (0..self.nodes).filter(|&peer| peer != node) {
-            let to_it = self.pair(peer, node);
-            to_it.up = false;
-            in_flight.lost += messages(to_it.frames.iter());
-            to_it.frames.clear();
-            to_it.late.clear();
-
-            let from_it = self.pair(node, peer);
-            from_it.up = false;
-            let arrives = if random.one_in(3) { 0 } else { random.index(from_it.frames.len() + 1) };
-            in_flight.kept += messages(from_it.frames.iter().take(arrives));
-            in_flight.lost += messages(from_it.frames.iter().skip(arrives));
-            let frames = from_it.frames.drain(..).take(arrives);
-            from_it.late.extend(frames.map(|frame| (incarnation, frame)));
-            let is_late = !from_it.late.is_empty();
-            self.arriving[peer as usize] &= !(1 << node);
-            self.late[peer as usize] |= u64::from(is_late) << node;
+            let cut = self.cut(node, peer, incarnation, random);
+            in_flight.lost += cut.lost;
+            in_flight.kept += cut.kept;
         }
-        self.arriving[node as usize] = 0;
-        self.late[node as usize] = 0;
+        in_flight
+    }
+
+    /// The same on one connection: `node` lives on, and is another incarnation.
+    pub(super) fn cut(&mut self, node: u32, peer: u32, incarnation: Incarnation, random: &mut Random) -> InFlight {
+        let mut in_flight = InFlight::default();
+        let to_it = self.pair(peer, node);
+        to_it.up = false;
+        in_flight.lost += messages(to_it.frames.iter());
+        to_it.frames.clear();
+        to_it.late.clear();
+
+        let from_it = self.pair(node, peer);
+        from_it.up = false;
+        let arrives = if random.one_in(3) { 0 } else { random.index(from_it.frames.len() + 1) };
+        in_flight.kept += messages(from_it.frames.iter().take(arrives));
+        in_flight.lost += messages(from_it.frames.iter().skip(arrives));
+        let frames = from_it.frames.drain(..).take(arrives);
+        from_it.late.extend(frames.map(|frame| (incarnation, frame)));
+        let is_late = !from_it.late.is_empty();
+        self.arriving[peer as usize] &= !(1 << node);
+        self.late[peer as usize] |= u64::from(is_late) << node;
+        self.arriving[node as usize] &= !(1 << peer);
+        self.late[node as usize] &= !(1 << peer);
         in_flight
     }
 }

@@ -10,10 +10,13 @@
 //! | everything was sent, received and taken once | at the end | [`Wrong::Incomplete`] |
 //! | what was taken was sent, with these bytes, by an execution that is not undone | at the end | [`Wrong::Undone`] |
 //! | happened-before has no cycle | at the end | [`Wrong::Cycle`] |
+//! | a recovery line takes back no more than it must | when it is drawn | [`Wrong::LineTooLow`] |
+//! | where it leaves the ranks, nothing is missing | when it is drawn | [`Wrong::LineTooHigh`] |
 //! | the lanes hold no more than the receivers' checkpoints make necessary | at the end | [`Wrong::Retained`] |
 //!
 //! That a run ends, and that nobody waits for ever, is for the simulator's core to see.
 
+mod line;
 mod reference;
 #[cfg(test)]
 mod tests;
@@ -21,12 +24,13 @@ mod timeline;
 
 use std::collections::BTreeMap;
 
-use counterfoil::Ssn;
+use counterfoil::{Epoch, Ssn};
 
 use super::program::Program;
 use super::protocol::Retention;
 use super::trace::Event;
 use super::violation::Wrong;
+use line::Receipts;
 pub(super) use reference::Reference;
 use timeline::{Operation, Timeline};
 
@@ -35,21 +39,51 @@ use timeline::{Operation, Timeline};
 pub(super) struct Oracle {
     reference: Reference,
     timelines: Vec<Timeline>,
+    receipts: Receipts,
     retention: Retention,
 }
 
 impl Oracle {
     pub(super) fn new(program: &Program, retention: Retention) -> Oracle {
         let timelines = (0..program.ranks()).map(|_| Timeline::default()).collect();
-        Oracle { reference: Reference::new(program), timelines, retention }
+        Oracle { reference: Reference::new(program), timelines, receipts: Receipts::new(program.ranks()), retention }
+    }
+
+    /// How many messages were received in another epoch than before, and how many recovery lines have made orphans.
+    pub(super) fn counted(&self) -> (u64, u64) {
+        (self.receipts.other_epochs(), self.receipts.orphans())
+    }
+
+    /// Whether a line that is drawn now is drawn from what all processes have told that are the last of their ranks.
+    pub(super) fn is_current(&self) -> bool {
+        self.receipts.is_current()
+    }
+
+    /// Where a line leaves a channel: the last message that its receiver has there, and the last that its sender has sent.
+    pub(super) fn channel_at(&self, from: u32, to: u32, line: &[Option<Epoch>]) -> (Ssn, Ssn) {
+        let at = |rank: u32| line.get(rank as usize).copied().flatten();
+        let (sender, receiver) = (&self.timelines[from as usize], &self.timelines[to as usize]);
+        (receiver.accepted_at(at(to), from), sender.sent_at(at(from), to))
+    }
+
+    /// Whether a rank stands exactly at this checkpoint.
+    pub(super) fn stands_at(&self, rank: u32, epoch: Epoch) -> bool {
+        self.timelines[rank as usize].stands_at(epoch)
     }
 
     /// Hears what happened.
     pub(super) fn note(&mut self, event: Event) -> Result<(), Wrong> {
         match event {
-            Event::Killed { .. } => {}
+            Event::Killed { node } => self.receipts.die(node),
+            Event::Acknowledged { rank, peer, upto } => self.receipts.acknowledge(rank, peer, upto),
+            Event::Unacknowledged { rank, peer, to } => self.receipts.forget(rank, peer, to),
+            Event::Testified { rank } => self.receipts.testify(rank),
+            Event::Recovered { rank } => self.receipts.recovered(rank),
+            Event::Line { epoch, .. } => self.receipts.note_line(epoch, &self.timelines)?,
             Event::Started { rank, epoch } | Event::RolledBack { rank, epoch } => {
-                self.timelines[rank as usize].restore(rank, epoch)?;
+                let timeline = &mut self.timelines[rank as usize];
+                timeline.restore(rank, epoch)?;
+                self.receipts.restore(rank, epoch, timeline.restores() == 0);
             }
             Event::Sent { rank, to, ssn, payload } => {
                 let timeline = &mut self.timelines[rank as usize];
@@ -59,10 +93,13 @@ impl Oracle {
                 }
                 timeline.push(Operation::Sent { to, ssn, payload });
             }
-            Event::Accepted { rank, from, ssn } => {
-                if !self.timelines[rank as usize].push(Operation::Accepted { from, ssn }) {
+            Event::Accepted { rank, from, ssn, sent_in, marked } => {
+                let timeline = &mut self.timelines[rank as usize];
+                let logged = marked || sent_in < timeline.epoch();
+                if !timeline.push(Operation::Accepted { from, ssn, logged }) {
                     return Err(Wrong::Duplicate { rank, from, number: ssn.0 });
                 }
+                self.receipts.receive(from, rank, ssn, timeline.epoch(), logged);
             }
             Event::Taken { rank, from, tag, ssn, payload } => {
                 let timeline = &mut self.timelines[rank as usize];
@@ -90,6 +127,12 @@ impl Oracle {
                 let sent = timeline.sent(peer);
                 let level = match self.retention {
                     Retention::AllSent => sent,
+                    Retention::Logged => {
+                        let covered = self.timelines[peer as usize].covered(rank);
+                        let kept =
+                            self.timelines[peer as usize].to_keep(rank, covered, self.receipts.known(rank, peer));
+                        kept + timeline.sent_again(peer, covered)
+                    }
                     Retention::UntilCovered { slack } => {
                         let covered = self.timelines[peer as usize].covered(rank);
                         let slack = slack * timeline.restores();

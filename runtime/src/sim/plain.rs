@@ -57,7 +57,7 @@ impl SimProtocol for Plain {
     const RETENTION: Retention = Retention::UntilCovered { slack: 1 };
 
     fn start(seat: Seat) -> Result<Plain, Refusal> {
-        let Seat { party, ranks, incarnation } = seat;
+        let Seat { party, ranks, incarnation, .. } = seat;
         let config = Config { rank: rank(party)?, ranks, incarnation, policy: POLICY };
         Ok(Plain { rule: SenderBased::new(config)? })
     }

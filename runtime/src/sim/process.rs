@@ -58,6 +58,13 @@ impl Lane {
         }
     }
 
+    /// What comes after `last` was never sent.
+    pub(super) fn truncate(&mut self, last: Ssn) {
+        self.freed = self.freed.min(last.0);
+        let kept = last.0 - self.freed;
+        self.slots.truncate(usize::try_from(kept).unwrap_or(usize::MAX));
+    }
+
     /// A record is lost, its number is not.
     pub(super) fn lose(&mut self, ssn: Ssn) {
         let place = ssn.0.checked_sub(self.freed + 1).and_then(|place| usize::try_from(place).ok());
@@ -134,6 +141,8 @@ pub(super) struct Process<P> {
     pub(super) held_from: Vec<Option<Ssn>>,
     /// A checkpoint that isn't durable yet.
     pub(super) writing: Option<Saved>,
+    /// A recovery was under way, as far as it knew, when it was last asked.
+    pub(super) recovering: bool,
     /// The present receive from several was begun.
     asked: bool,
     /// Its number, and what it is forced to.
@@ -159,6 +168,7 @@ impl<P: SimProtocol> Process<P> {
             held: vec![VecDeque::new(); nodes],
             held_from: vec![None; nodes],
             writing: None,
+            recovering: false,
             asked: false,
             choice: None,
         }
@@ -190,6 +200,7 @@ impl<P: SimProtocol> Process<P> {
             ready.outlets |= u64::from(may && next <= upto.min(lane.last())) << peer;
         }
         ready.step = !ready.durable
+            && self.protocol.is_running()
             && match self.image.application.need(program, rank) {
                 Need::Nothing => false,
                 Need::Send { .. } | Need::Checkpoint => true,

@@ -12,6 +12,8 @@
 //! - Frames of one connection arrive in order. Those that a dead incarnation has left under way may arrive before or
 //!   after [`SimProtocol::on_failure`], and before, between or after those of its successor.
 //! - [`SimProtocol::on_failure`] comes once for each death, at the latest before the successor is connected.
+//! - The application takes no step while [`SimProtocol::is_running`] says no, and passes over a checkpoint that
+//!   [`SimProtocol::wants_checkpoint`] refuses.
 //! - A lane is transmitted from only after [`Action::Replay`] has said from where, after each new connection and each
 //!   [`Action::RollBack`], and only to the incarnation that was named.
 //! - A checkpoint has the application's state, the protocol's tables, what was received and not taken, and the lanes,
@@ -22,6 +24,8 @@ use counterfoil::ack::WireHeader;
 use counterfoil::{Determinant, Envelope, Epoch, Incarnation, Rank, Ssn};
 use counterfoil_protocols::frame::{ChoiceRecord, Incoming, NextChoice, Outgoing, Party, Snapshot};
 
+use super::schedule::Canary;
+
 /// Who a process is.
 #[derive(Clone, Copy, Debug)]
 pub struct Seat {
@@ -31,6 +35,11 @@ pub struct Seat {
     pub ranks: u32,
     /// How often this party has been replaced.
     pub incarnation: Incarnation,
+    /// Into how many clusters the ranks are divided (Guermouche 2011, section V.E.3); 0 is no division. Rules without clusters
+    /// ignore it.
+    pub clusters: u32,
+    /// A mistake that the rule itself is to make, if the schedule names one of its own.
+    pub canary: Option<Canary>,
 }
 
 /// What a replacement finds in stable storage.
@@ -111,12 +120,29 @@ pub enum Action {
         last: Epoch,
     },
     /// Go back to the checkpoint that began `epoch`, or to the start if that is [`Epoch::FIRST`], though nobody died
-    /// here. When this is done, [`SimProtocol::on_rolled_back`] is called. Connections stay. Later checkpoints belong
-    /// to a past that is undone now: they have to be discarded with [`Action::KeepCheckpoints`] before this rank can
-    /// die again.
+    /// here. When this is done, [`SimProtocol::on_rolled_back`] is called. Connections stay, unless the rule
+    /// [reconnects](SimProtocol::RECONNECTS). Later checkpoints belong to a past that is undone now: they have to be
+    /// discarded with [`Action::KeepCheckpoints`] before this rank can die again.
     RollBack {
         /// Which checkpoint.
         epoch: Epoch,
+    },
+    /// The records to `peer` from `first` to `last` have been received, and whoever would lose them sends them again with its
+    /// sender: their memory may be used. A later replay passes over them.
+    Release {
+        /// The receiver.
+        peer: Rank,
+        /// The first.
+        first: Ssn,
+        /// The last.
+        last: Ssn,
+    },
+    /// This rank has told the coordinator what it knows. A recovery line that is drawn now goes by it.
+    Testify,
+    /// The coordinator has drawn a recovery line.
+    DrawLine {
+        /// By rank: the epoch that it goes back to; `None`: it stays.
+        line: Vec<Option<Epoch>>,
     },
 }
 
@@ -154,6 +180,17 @@ pub enum Retention {
     },
     /// Each message at most once.
     AllSent,
+    /// Of what the receiver's oldest restorable checkpoint doesn't cover: what was received in a later epoch than it was sent
+    /// in, or as a replay of such a message, and what its sender has heard nothing about. Of what it does cover: what a
+    /// sender that went back has sent again, because it may have heard before that this is covered.
+    Logged,
+}
+
+impl Retention {
+    /// Whether what is freed is to be covered by the receiver's checkpoints.
+    pub(super) const fn is_bounded(self) -> bool {
+        !matches!(self, Retention::AllSent)
+    }
 }
 
 /// One process's state under a protocol.
@@ -165,11 +202,53 @@ pub trait SimProtocol: Sized {
     /// What the lanes may hold at the end.
     const RETENTION: Retention;
 
+    /// Whether connections are what the protocols' frame says. Nothing goes to a rank on a new connection before its Hello
+    /// was heard there, and then nothing of an older one arrives any more. [`Action::RollBack`] drops what is held and what is
+    /// under way to this rank, and connects it with all others anew. A lane that survives its process is cut to the end that
+    /// it has in the checkpoint that is restored: what comes after it is sent again.
+    const RECONNECTS: bool = false;
+
     /// A process that has done nothing yet.
     ///
     /// # Errors
     /// As all of these methods: what the protocol can't accept.
     fn start(seat: Seat) -> Result<Self, Refusal>;
+
+    /// A checkpoint of the start, if the rule has one; it is durable at once. Asked for once, of the first process of a
+    /// rank; the epoch is its name in [`Action::RollBack`].
+    fn first_checkpoint(&self) -> Option<Snapshot> {
+        None
+    }
+
+    /// Under which incarnation this process presents itself. `process`: how often it was replaced.
+    fn incarnation(&self, process: Incarnation) -> Incarnation {
+        process
+    }
+
+    /// Whether the application may go on.
+    fn is_running(&self) -> bool {
+        true
+    }
+
+    /// Whether a recovery is under way, as far as this process knows. None may be when a run ends.
+    fn is_recovering(&self) -> bool {
+        false
+    }
+
+    /// The application is where it can take a checkpoint: should it? If not, it goes on without.
+    fn wants_checkpoint(&self) -> bool {
+        true
+    }
+
+    /// Only of the coordinator: begins to find out what may be freed, for the `number`th time; `None` is the last time, when
+    /// all has come to rest. Says whether it did.
+    ///
+    /// # Errors
+    /// [`Refusal`].
+    fn on_collect(&mut self, number: Option<u32>, actions: &mut Actions) -> Result<bool, Refusal> {
+        let _ = (number, actions);
+        Ok(false)
+    }
 
     /// This process takes the place of one that died.
     ///

@@ -1,5 +1,6 @@
 //! A schedule: everything that a run follows from, so that it can be repeated.
 
+use counterfoil_protocols::send_deterministic;
 use serde::{Deserialize, Serialize};
 
 use super::program::{Pattern, Program, Shape};
@@ -47,8 +48,8 @@ pub struct Fault {
     pub seed: u64,
 }
 
-/// An error that is put into the simulator on purpose, to prove that the oracles find such errors. Never into a
-/// protocol.
+/// An error that is made on purpose, to prove that the oracles find such errors: the simulator's, or one that a rule has for
+/// this purpose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Canary {
@@ -72,10 +73,12 @@ pub enum Canary {
     DurableEarly,
     /// Nothing is freed.
     FreeNothing,
+    /// One of the send-deterministic rule's own.
+    SendDeterministic(#[serde(with = "super::canary")] send_deterministic::Canary),
 }
 
 impl Canary {
-    /// All of them.
+    /// All of the simulator's.
     pub const ALL: [Canary; 10] = [
         Canary::DropRecord,
         Canary::ForgetPending,
@@ -88,6 +91,11 @@ impl Canary {
         Canary::DurableEarly,
         Canary::FreeNothing,
     ];
+
+    /// All of the send-deterministic rule's.
+    pub fn of_send_deterministic() -> impl Iterator<Item = Canary> {
+        super::canary::SEND_DETERMINISTIC.into_iter().map(Canary::SendDeterministic)
+    }
 }
 
 /// Everything that a run follows from. Its [`Display`](std::fmt::Display) is one line that
@@ -104,6 +112,13 @@ pub struct Schedule {
     pub seed: u64,
     /// Who dies when, in any order.
     pub faults: Vec<Fault>,
+    /// How often the coordinator begins to find out what may be freed, before the end; there it always does.
+    pub collections: u32,
+    /// Into how many clusters the ranks are divided; 0 is no division.
+    pub clusters: u32,
+    /// In rules that [reconnect](super::SimProtocol::RECONNECTS): whether frames of an older connection can still arrive when a
+    /// newer one is made, until its Hello is heard. Without, an older one is closed at once, as the protocols' frame promises.
+    pub late: bool,
     /// An error to be found.
     pub canary: Option<Canary>,
 }
@@ -126,6 +141,14 @@ pub struct Config {
     pub ordered: bool,
     /// Whether half of the schedules let the log survive its process ([`Tier::ProcessCrashSafe`]).
     pub surviving_logs: bool,
+    /// Whether the coordinator dies too, in protocols that have one.
+    pub coordinator_faults: bool,
+    /// Fewest and most collections.
+    pub collections: (u32, u32),
+    /// Fewest and most clusters; 0 is no division.
+    pub clusters: (u32, u32),
+    /// [`Schedule::late`], in half of the schedules.
+    pub late: bool,
     /// An error to be found.
     pub canary: Option<Canary>,
 }
@@ -141,9 +164,18 @@ impl Default for Config {
             checkpoints: true,
             ordered: true,
             surviving_logs: true,
+            coordinator_faults: true,
+            collections: (0, 0),
+            clusters: (0, 0),
+            late: false,
             canary: None,
         }
     }
+}
+
+impl Schedule {
+    /// The most collections.
+    pub const COLLECTIONS_MAX: u32 = 64;
 }
 
 impl Config {
@@ -163,13 +195,16 @@ impl Config {
         let mode = if random.one_in(2) { Mode::Uniform } else { Mode::Priorities { falls } };
         let survives = self.surviving_logs && random.one_in(2);
         let length = Program::draw(&shape).events_estimate();
-        let nodes = shape.ranks + u32::from(coordinator);
+        let nodes = shape.ranks + u32::from(coordinator && self.coordinator_faults);
         Schedule {
             shape,
             tier: if survives { Tier::ProcessCrashSafe } else { Tier::Volatile },
             mode,
             seed: random.next(),
             faults: self.draw_faults(&mut random, length, nodes),
+            collections: random.between(self.collections.0, self.collections.1).min(Schedule::COLLECTIONS_MAX),
+            clusters: random.between(self.clusters.0, self.clusters.1).min(shape.ranks),
+            late: self.late && random.one_in(2),
             canary: self.canary,
         }
     }

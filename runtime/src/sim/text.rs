@@ -4,19 +4,24 @@
 //! sim1 pattern=ring ranks=3 rounds=2 program=17 checkpoints=2 ordered=0 tier=volatile mode=uniform seed=5 faults=31:2:9
 //! ```
 //!
-//! `faults` are event, node and seed. A list of choices is `mode=list:3,0x12,1`; `0x12` is twelve times 0. `canary`, a
-//! variant's name, is only there if there is one.
+//! `faults` are event, node and seed. A list of choices is `mode=list:3,0x12,1`; `0x12` is twelve times 0. `collections` and
+//! `clusters` are only there if they aren't 0, `late=1` if it is so, and `canary` if there is one: a variant's name, in one of the rule's own
+//! behind that of the rule (`send-deterministic/PhaseNotRaised`).
 
 use std::fmt;
 use std::str::FromStr;
 
 use thiserror::Error;
 
+use super::canary;
 use super::program::Shape;
 use super::schedule::{Canary, Fault, Mode, Schedule, Tier};
 
 /// The first word of a line, with the version of the format.
 const VERSION: &str = "sim1";
+
+/// What is before the name of a canary of that rule.
+const SEND_DETERMINISTIC: &str = "send-deterministic/";
 
 /// The longest list of choices that is read.
 const CHOICES_MAX: usize = 1 << 24;
@@ -68,7 +73,16 @@ impl fmt::Display for Schedule {
             let comma = if place > 0 { "," } else { "" };
             write!(f, "{comma}{at}:{node}:{seed}")?;
         }
+        for (name, number) in [("collections", self.collections), ("clusters", self.clusters)] {
+            if number > 0 {
+                write!(f, " {name}={number}")?;
+            }
+        }
+        if self.late {
+            f.write_str(" late=1")?;
+        }
         match self.canary {
+            Some(Canary::SendDeterministic(canary)) => write!(f, " canary={SEND_DETERMINISTIC}{canary:?}"),
             Some(canary) => write!(f, " canary={canary:?}"),
             None => Ok(()),
         }
@@ -106,6 +120,10 @@ impl FromStr for Schedule {
         if !(1..=Shape::ROUNDS_MAX).contains(&rounds) {
             return Err(ScheduleError::Field { field: "rounds" });
         }
+        let collections = fields.number_or_0("collections")?;
+        if collections > Schedule::COLLECTIONS_MAX {
+            return Err(ScheduleError::Field { field: "collections" });
+        }
         Ok(Schedule {
             shape: Shape {
                 pattern: fields.number("pattern")?,
@@ -119,17 +137,30 @@ impl FromStr for Schedule {
             mode: fields.parsed("mode", parse_mode)?,
             seed: fields.number("seed")?,
             faults: fields.parsed("faults", parse_faults)?,
-            canary: match fields.0[CANARY] {
-                None => None,
-                Some(_) => Some(fields.parsed("canary", parse_canary)?),
-            },
+            collections,
+            clusters: fields.number_or_0("clusters")?,
+            late: fields.is_there("late") && fields.parsed("late", parse_flag)?,
+            canary: if fields.is_there("canary") { Some(fields.parsed("canary", parse_canary)?) } else { None },
         })
     }
 }
 
-const NAMES: [&str; 11] =
-    ["pattern", "ranks", "rounds", "program", "checkpoints", "ordered", "tier", "mode", "seed", "faults", "canary"];
-const CANARY: usize = 10;
+const NAMES: [&str; 14] = [
+    "pattern",
+    "ranks",
+    "rounds",
+    "program",
+    "checkpoints",
+    "ordered",
+    "tier",
+    "mode",
+    "seed",
+    "faults",
+    "collections",
+    "clusters",
+    "late",
+    "canary",
+];
 
 /// The text of each field that is there.
 #[derive(Default)]
@@ -146,10 +177,21 @@ impl<'a> Fields<'a> {
         }
     }
 
-    fn parsed<T>(&self, field: &'static str, parse: impl FnOnce(&'a str) -> Option<T>) -> Result<T, ScheduleError> {
+    fn text(&self, field: &'static str) -> Option<&'a str> {
         let place = NAMES.iter().position(|&known| known == field);
-        let text = place.and_then(|place| self.0[place]);
-        text.and_then(parse).ok_or(ScheduleError::Field { field })
+        place.and_then(|place| self.0[place])
+    }
+
+    fn is_there(&self, field: &'static str) -> bool {
+        self.text(field).is_some()
+    }
+
+    fn number_or_0(&self, field: &'static str) -> Result<u32, ScheduleError> {
+        if self.is_there(field) { self.number(field) } else { Ok(0) }
+    }
+
+    fn parsed<T>(&self, field: &'static str, parse: impl FnOnce(&'a str) -> Option<T>) -> Result<T, ScheduleError> {
+        self.text(field).and_then(parse).ok_or(ScheduleError::Field { field })
     }
 
     fn number<T: FromStr>(&self, field: &'static str) -> Result<T, ScheduleError> {
@@ -208,6 +250,9 @@ fn parse_faults(text: &str) -> Option<Vec<Fault>> {
 }
 
 fn parse_canary(text: &str) -> Option<Canary> {
+    if let Some(name) = text.strip_prefix(SEND_DETERMINISTIC) {
+        return canary::by_name(name).map(Canary::SendDeterministic);
+    }
     Canary::ALL.into_iter().find(|canary| format!("{canary:?}") == text)
 }
 
@@ -229,14 +274,25 @@ mod tests {
             prop::collection::vec(0..3_u32, 0..20).prop_map(Mode::Listed),
         ];
         let fault = (any::<u64>(), any::<u32>(), any::<u64>()).prop_map(|(at, node, seed)| Fault { at, node, seed });
-        let canary = prop::option::of((0..Canary::ALL.len()).prop_map(|place| Canary::ALL[place]));
+        let canaries: Vec<Canary> = Canary::ALL.into_iter().chain(Canary::of_send_deterministic()).collect();
+        let canary = prop::option::of((0..canaries.len()).prop_map(move |place| canaries[place]));
+        let counts = (0..=Schedule::COLLECTIONS_MAX, any::<u32>(), any::<bool>());
         let tier = prop_oneof![Just(Tier::Volatile), Just(Tier::ProcessCrashSafe)];
-        let all = (shape, mode, any::<u64>(), prop::collection::vec(fault, 0..4), canary, tier);
+        let all = (shape, mode, any::<u64>(), prop::collection::vec(fault, 0..4), canary, tier, counts);
         all.prop_map(
-            |((pattern, ranks, rounds, program, checkpoint_one_in, ordered), mode, seed, faults, canary, tier)| {
+            |(
+                (pattern, ranks, rounds, program, checkpoint_one_in, ordered),
+                mode,
+                seed,
+                faults,
+                canary,
+                tier,
+                counts,
+            )| {
+                let (collections, clusters, late) = counts;
                 let pattern = Pattern::ALL[pattern];
                 let shape = Shape { pattern, ranks, rounds, seed: program, checkpoint_one_in, ordered };
-                Schedule { shape, tier, mode, seed, faults, canary }
+                Schedule { shape, tier, mode, seed, faults, collections, clusters, late, canary }
             },
         )
     }

@@ -32,6 +32,10 @@ pub(super) enum Event {
         rank: u32,
         from: u32,
         ssn: Ssn,
+        /// The sender's epoch, as its header says.
+        sent_in: Epoch,
+        /// Its header says that it is to count as logged.
+        marked: bool,
     },
     /// The application takes it.
     Taken {
@@ -63,6 +67,31 @@ pub(super) enum Event {
         peer: u32,
         upto: Ssn,
     },
+    /// Receipts become known to the sender.
+    Acknowledged {
+        rank: u32,
+        peer: u32,
+        upto: Ssn,
+    },
+    /// The sender must not rely on what it knew of receipts beyond this one.
+    Unacknowledged {
+        rank: u32,
+        peer: u32,
+        to: Ssn,
+    },
+    /// A rank has told what it knows.
+    Testified {
+        rank: u32,
+    },
+    /// For this rank, the recovery is over.
+    Recovered {
+        rank: u32,
+    },
+    /// A recovery line is drawn. One of these for each rank, in order.
+    Line {
+        rank: u32,
+        epoch: Option<Epoch>,
+    },
     /// When all has come to rest, a lane holds so many records.
     Retained {
         rank: u32,
@@ -80,7 +109,9 @@ impl Event {
             Event::RolledBack { rank, epoch } => [2, pair(rank, epoch.0), 0, 0, 0],
             Event::Killed { node } => [3, pair(node, 0), 0, 0, 0],
             Event::Sent { rank, to, ssn, payload } => [4, pair(rank, to), ssn.0, payload.content, payload.history],
-            Event::Accepted { rank, from, ssn } => [5, pair(rank, from), ssn.0, 0, 0],
+            Event::Accepted { rank, from, ssn, sent_in, marked } => {
+                [5, pair(rank, from), ssn.0, sent_in.0.into(), marked.into()]
+            }
             Event::Taken { rank, from, tag, ssn, payload } => {
                 [6 | u64::from(tag.unsigned_abs()) << 8, pair(rank, from), ssn.0, payload.content, payload.history]
             }
@@ -88,6 +119,11 @@ impl Event {
             Event::Durable { rank, epoch } => [8, pair(rank, epoch.0), 0, 0, 0],
             Event::CheckpointsKept { rank, first, last } => [9, pair(rank, first.0), last.0.into(), 0, 0],
             Event::Freed { rank, peer, upto } => [10, pair(rank, peer), upto.0, 0, 0],
+            Event::Acknowledged { rank, peer, upto } => [12, pair(rank, peer), upto.0, 0, 0],
+            Event::Unacknowledged { rank, peer, to } => [13, pair(rank, peer), to.0, 0, 0],
+            Event::Testified { rank } => [14, pair(rank, 0), 0, 0, 0],
+            Event::Recovered { rank } => [16, pair(rank, 0), 0, 0, 0],
+            Event::Line { rank, epoch } => [15, pair(rank, epoch.map_or(0, |epoch| epoch.0)), 0, 0, 0],
             Event::Retained { rank, peer, records } => [11, pair(rank, peer), records, 0, 0],
         }
     }

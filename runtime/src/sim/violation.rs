@@ -94,11 +94,39 @@ pub enum Wrong {
         /// How many were taken.
         taken: u64,
     },
+    /// A recovery line takes a rank further back than it must.
+    #[error("the recovery line takes rank {rank} back to epoch {epoch}, where {enough:?} is enough")]
+    LineTooLow {
+        /// Which.
+        rank: u32,
+        /// To where.
+        epoch: u32,
+        /// To where it must; `None`: it could stay.
+        enough: Option<u32>,
+    },
+    /// A recovery line leaves a rank where it lacks a message that nobody sends again.
+    #[error(
+        "where the recovery line leaves it, rank {rank} lacks message {number} of {from}, which is neither logged nor sent again"
+    )]
+    LineTooHigh {
+        /// Who lacks it.
+        rank: u32,
+        /// Who has sent it.
+        from: u32,
+        /// Its number on the channel.
+        number: u64,
+    },
     /// Nothing can happen any more, and these ranks are not at the end of their programs.
     #[error("ranks {ranks:?} wait for ever")]
     Deadlock {
         /// Who waits.
         ranks: Vec<u32>,
+    },
+    /// Nothing can happen any more, and these nodes are still recovering.
+    #[error("nodes {nodes:?} never end their recovery")]
+    Recovering {
+        /// Which.
+        nodes: Vec<u32>,
     },
     /// The run doesn't end.
     #[error("the run doesn't end within {events} events")]
@@ -177,7 +205,10 @@ impl Wrong {
             Wrong::Undone { .. } => "Undone",
             Wrong::Cycle { .. } => "Cycle",
             Wrong::Incomplete { .. } => "Incomplete",
+            Wrong::LineTooLow { .. } => "LineTooLow",
+            Wrong::LineTooHigh { .. } => "LineTooHigh",
             Wrong::Deadlock { .. } => "Deadlock",
+            Wrong::Recovering { .. } => "Recovering",
             Wrong::Endless { .. } => "Endless",
             Wrong::FreedTooMuch { .. } => "FreedTooMuch",
             Wrong::Freed { .. } => "Freed",

@@ -4,7 +4,7 @@ mod acting;
 mod failing;
 mod turns;
 
-use counterfoil::Rank;
+use counterfoil::{Incarnation, Rank};
 use counterfoil_protocols::frame::Party;
 
 use super::Outcome;
@@ -44,6 +44,12 @@ pub(super) struct World<'a, P> {
     coverage: Coverage,
     /// Time: how many events there were.
     event: u64,
+    /// How often the coordinator has begun a collection.
+    collections: u32,
+    /// All was at rest, and the last collection has begun.
+    at_rest: bool,
+    /// At which event the next one becomes possible.
+    collection_at: u64,
     /// Those that have yet to strike.
     faults: Vec<Fault>,
     ready: Vec<Ready>,
@@ -71,6 +77,9 @@ impl<'a, P: SimProtocol> World<'a, P> {
             fingerprint: Fingerprint::default(),
             coverage: Coverage::default(),
             event: 0,
+            collections: 0,
+            at_rest: false,
+            collection_at: 0,
             faults,
             ready: vec![Ready::default(); count as usize],
             touched: 0,
@@ -80,6 +89,7 @@ impl<'a, P: SimProtocol> World<'a, P> {
         let ended = world.play(length, &mut choices);
         let violation = ended.err().map(|wrong| Violation { event: world.event, wrong });
         world.coverage.events = world.event;
+        (world.coverage.other_receive_epochs, world.coverage.orphans) = world.oracle.counted();
         let fingerprint = world.fingerprint.value();
         let outcome = Outcome { violation, coverage: world.coverage, fingerprint, choices };
         (outcome, world.story.unwrap_or_default())
@@ -87,17 +97,23 @@ impl<'a, P: SimProtocol> World<'a, P> {
 
     fn play(&mut self, length: u64, choices: &mut Vec<u32>) -> Result<(), Wrong> {
         let mut chooser = Chooser::new(&self.schedule.mode, self.schedule.seed, length);
-        let events_max = 1000 + 20 * length * (self.schedule.faults.len() as u64 + 1);
+        let Schedule { faults, collections, .. } = self.schedule;
+        let events_max = 1000 + 20 * length * (faults.len() as u64 + u64::from(*collections) + 1);
+        let between = length / (u64::from(*collections) + 1);
+        self.collection_at = between;
         self.begin()?;
         let mut turns = Vec::new();
         loop {
             self.strike(false)?;
             self.list(&mut turns);
             if turns.is_empty() {
-                if self.faults.is_empty() {
+                if !self.faults.is_empty() {
+                    self.strike(true)?;
+                } else if P::COORDINATOR && !std::mem::replace(&mut self.at_rest, true) {
+                    self.collect(self.program.ranks(), None)?;
+                } else {
                     return self.finish();
                 }
-                self.strike(true)?;
                 continue;
             }
             if self.event == events_max {
@@ -105,6 +121,9 @@ impl<'a, P: SimProtocol> World<'a, P> {
             }
             let place = chooser.choose(&turns, self.event);
             choices.push(place as u32);
+            if matches!(turns[place], Turn::Collect { .. }) {
+                self.collection_at = self.event + between;
+            }
             self.carry_out(turns[place])?;
             self.event += 1;
         }
@@ -132,6 +151,8 @@ impl<'a, P: SimProtocol> World<'a, P> {
             turns.extend(bits(outlets).map(|to| Turn::Transmit { from: node, to }));
             turns.extend(step.then_some(Turn::Step { node }));
             turns.extend(durable.then_some(Turn::Durable { node }));
+            let collects = node >= self.program.ranks() && self.collections < self.schedule.collections;
+            turns.extend((collects && self.event >= self.collection_at).then_some(Turn::Collect { node }));
         }
         self.touched = 0;
     }
@@ -146,6 +167,14 @@ impl<'a, P: SimProtocol> World<'a, P> {
         let waiting: Vec<u32> = ranks.clone().filter(unfinished).collect();
         if !waiting.is_empty() {
             return Err(Wrong::Deadlock { ranks: waiting });
+        }
+        let recovering = |&node: &u32| {
+            let process = self.nodes[node as usize].process.as_ref();
+            process.is_some_and(|process| process.protocol.is_recovering())
+        };
+        let nodes: Vec<u32> = (0..self.nodes.len() as u32).filter(recovering).collect();
+        if !nodes.is_empty() {
+            return Err(Wrong::Recovering { nodes });
         }
         for rank in ranks.clone() {
             for peer in ranks.clone().filter(|&peer| peer != rank) {
@@ -172,6 +201,12 @@ impl<'a, P: SimProtocol> World<'a, P> {
 
     fn canary(&self, canary: Canary) -> bool {
         self.schedule.canary == Some(canary)
+    }
+
+    /// Under which incarnation the living process of a node presents itself.
+    fn incarnation(&self, node: u32) -> Option<Incarnation> {
+        let Node { process, incarnation, .. } = &self.nodes[node as usize];
+        process.as_ref().map(|process| process.protocol.incarnation(Incarnation(*incarnation)))
     }
 
     fn lives(&self, node: u32) -> bool {

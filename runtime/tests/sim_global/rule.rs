@@ -129,7 +129,7 @@ impl<const MISTAKE: u8> SimProtocol for Global<MISTAKE> {
     const RETENTION: Retention = Retention::AllSent;
 
     fn start(seat: Seat) -> Result<Self, Refusal> {
-        let Seat { party, ranks, incarnation } = seat;
+        let Seat { party, ranks, incarnation, .. } = seat;
         Ok(match party {
             Party::Rank(rank) => Global::Rank(Member {
                 seat,

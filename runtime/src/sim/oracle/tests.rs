@@ -17,6 +17,66 @@ fn program() -> Program {
     Program { steps: vec![steps(1), steps(0)] }
 }
 
+/// One message from rank 0 to rank 1, which has died since and was replaced.
+fn failed_receiver(marked: bool, known: bool) -> Story {
+    let mut story = Story::begin(Retention::Logged);
+    let (sent, received) = (story.sent(0, 1), Event::Accepted { rank: 1, from: 0, ssn: Ssn(1), sent_in: NEXT, marked });
+    let known = known.then_some(Event::Acknowledged { rank: 0, peer: 1, upto: Ssn(1) });
+    let failed = [Event::Killed { node: 1 }, Event::Started { rank: 1, epoch: Epoch::FIRST }];
+    let told = [0, 1].map(|rank| Event::Testified { rank });
+    for event in [sent, received].into_iter().chain(known).chain(failed).chain(told) {
+        assert_eq!(story.tell(event), Ok(()));
+    }
+    story
+}
+
+impl Story {
+    fn tell_line(&mut self, line: [Option<Epoch>; 2]) -> Result<(), Wrong> {
+        (0..).zip(line).try_for_each(|(rank, epoch)| self.tell(Event::Line { rank, epoch }))
+    }
+}
+
+#[test]
+fn a_line_that_takes_the_sender_of_a_logged_message_back_is_wrong_if_the_sender_knew() {
+    let start = Some(Epoch::FIRST);
+    let too_low = Wrong::LineTooLow { rank: 0, epoch: 1, enough: None };
+    assert_eq!(failed_receiver(true, true).tell_line([start, start]), Err(too_low));
+    assert_eq!(failed_receiver(true, true).tell_line([None, start]), Ok(()));
+    assert_eq!(failed_receiver(true, false).tell_line([start, start]), Ok(()));
+    assert_eq!(failed_receiver(false, true).tell_line([start, start]), Ok(()));
+}
+
+#[test]
+fn a_line_counts_the_messages_that_are_received_and_not_sent() {
+    let mut story = failed_receiver(false, true);
+    assert_eq!(story.tell(Event::Started { rank: 0, epoch: Epoch::FIRST }), Ok(()));
+    assert_eq!((story.tell(story.accepted(0, 1)), story.tell_line([Some(Epoch::FIRST), None])), (Ok(()), Ok(())));
+    assert_eq!(story.oracle.counted(), (0, 1));
+}
+
+#[test]
+fn a_rank_that_was_killed_and_has_not_told_anything_since_makes_a_line_out_of_date() {
+    let mut story = failed_receiver(false, true);
+    assert!(story.oracle.is_current());
+    assert_eq!(story.tell(Event::Killed { node: 0 }), Ok(()));
+    assert!(!story.oracle.is_current());
+}
+
+#[test]
+fn what_is_logged_or_not_known_to_be_received_may_be_kept() {
+    let retained = |records| Event::Retained { rank: 0, peer: 1, records };
+    for (marked, known, level) in [(true, true, 1), (false, false, 1), (false, true, 0)] {
+        let mut story = Story::begin(Retention::Logged);
+        let received = Event::Accepted { rank: 1, from: 0, ssn: Ssn(1), sent_in: Epoch::FIRST, marked };
+        let known = known.then_some(Event::Acknowledged { rank: 0, peer: 1, upto: Ssn(1) });
+        for event in [story.sent(0, 1), received].into_iter().chain(known).chain([retained(level)]) {
+            assert_eq!(story.tell(event), Ok(()), "{marked} {known:?}");
+        }
+        let wrong = Wrong::Retained { rank: 0, peer: 1, records: level + 1, level };
+        assert_eq!(story.tell(retained(level + 1)), Err(wrong));
+    }
+}
+
 struct Story {
     oracle: Oracle,
     reference: Reference,
@@ -46,7 +106,7 @@ impl Story {
     }
 
     fn accepted(&self, from: u32, number: u64) -> Event {
-        Event::Accepted { rank: 1 - from, from, ssn: Ssn(number) }
+        Event::Accepted { rank: 1 - from, from, ssn: Ssn(number), sent_in: Epoch::FIRST, marked: false }
     }
 
     fn taken(&self, from: u32, number: u64) -> Event {

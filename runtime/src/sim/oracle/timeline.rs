@@ -10,9 +10,23 @@ use crate::sim::violation::Wrong;
 /// One operation of a rank.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Operation {
-    Sent { to: u32, ssn: Ssn, payload: Payload },
-    Accepted { from: u32, ssn: Ssn },
-    Taken { from: u32, tag: i32, ssn: Ssn, payload: Payload },
+    Sent {
+        to: u32,
+        ssn: Ssn,
+        payload: Payload,
+    },
+    /// `logged`: its sender has to keep it, until it is covered.
+    Accepted {
+        from: u32,
+        ssn: Ssn,
+        logged: bool,
+    },
+    Taken {
+        from: u32,
+        tag: i32,
+        ssn: Ssn,
+        payload: Payload,
+    },
 }
 
 /// A checkpoint: how many operations are in it.
@@ -31,6 +45,8 @@ pub(super) struct Timeline {
     marks: Vec<Mark>,
     /// How often it was begun, anew or from a checkpoint.
     begun: u64,
+    /// How many operations were left when it was restored the furthest.
+    furthest_back: Option<usize>,
     /// Whether the start was discarded.
     start_discarded: bool,
     sent: BTreeMap<u32, u64>,
@@ -49,7 +65,7 @@ impl Timeline {
     fn count(&mut self, operation: Operation) -> bool {
         match operation {
             Operation::Sent { to, .. } => *self.sent.entry(to).or_default() += 1,
-            Operation::Accepted { from, ssn } => return self.accepted.insert((from, ssn)),
+            Operation::Accepted { from, ssn, .. } => return self.accepted.insert((from, ssn)),
             Operation::Taken { from, tag, .. } => *self.taken.entry((from, tag)).or_default() += 1,
         }
         true
@@ -75,6 +91,66 @@ impl Timeline {
         self.taken.get(&(from, tag)).copied().unwrap_or(0)
     }
 
+    /// The epoch that it is in.
+    pub(super) fn epoch(&self) -> Epoch {
+        self.marks.last().map_or(Epoch::FIRST, |mark| mark.epoch)
+    }
+
+    /// How many messages of a rank after `covered` its sender has to keep: those that are logged, and those after `known`, of
+    /// which it doesn't know whether they are.
+    pub(super) fn to_keep(&self, from: u32, covered: Ssn, known: Ssn) -> u64 {
+        let kept = |operation: &&Operation| match **operation {
+            Operation::Accepted { from: source, ssn, logged } => {
+                source == from && ssn > covered && (logged || ssn > known)
+            }
+            _ => false,
+        };
+        self.operations.iter().filter(kept).count() as u64
+    }
+
+    /// All operations, each with the epoch that it is of. What is before the oldest checkpoint that is kept counts as of the
+    /// first epoch.
+    pub(super) fn by_epoch(&self) -> impl Iterator<Item = (Operation, Epoch)> {
+        let mut marks = self.marks.iter().peekable();
+        let mut epoch = Epoch::FIRST;
+        self.operations.iter().enumerate().map(move |(place, &operation)| {
+            while let Some(mark) = marks.next_if(|mark| mark.operations <= place) {
+                epoch = mark.epoch;
+            }
+            (operation, epoch)
+        })
+    }
+
+    /// Whether nothing was done since this checkpoint.
+    pub(super) fn stands_at(&self, epoch: Epoch) -> bool {
+        self.upto(Some(epoch)).len() == self.operations.len()
+    }
+
+    /// The operations before a checkpoint, or all.
+    fn upto(&self, epoch: Option<Epoch>) -> &[Operation] {
+        let mark = epoch.map(|epoch| self.marks.iter().find(|mark| mark.epoch == epoch));
+        let end = mark.map_or(self.operations.len(), |mark| mark.map_or(0, |mark| mark.operations));
+        &self.operations[..end]
+    }
+
+    /// The last message that was sent to a rank before a checkpoint, or at all.
+    pub(super) fn sent_at(&self, epoch: Option<Epoch>, rank: u32) -> Ssn {
+        let sent = |operation: &Operation| match *operation {
+            Operation::Sent { to, ssn, .. } => Some(ssn).filter(|_| to == rank),
+            _ => None,
+        };
+        self.upto(epoch).iter().rev().find_map(sent).unwrap_or(Ssn::ZERO)
+    }
+
+    /// The last message that was received from a rank before a checkpoint, or at all. Only where channels are FIFO.
+    pub(super) fn accepted_at(&self, epoch: Option<Epoch>, rank: u32) -> Ssn {
+        let accepted = |operation: &Operation| match *operation {
+            Operation::Accepted { from, ssn, .. } => Some(ssn).filter(|_| from == rank),
+            _ => None,
+        };
+        self.upto(epoch).iter().rev().find_map(accepted).unwrap_or(Ssn::ZERO)
+    }
+
     pub(super) fn checkpoint(&mut self, epoch: Epoch) {
         self.marks.retain(|mark| mark.epoch < epoch);
         self.marks.push(Mark { epoch, operations: self.operations.len(), durable: false });
@@ -89,6 +165,13 @@ impl Timeline {
     pub(super) fn keep(&mut self, first: Epoch, last: Epoch) {
         self.start_discarded |= first > Epoch::FIRST;
         self.marks.retain(|mark| !mark.durable || (first..=last).contains(&mark.epoch));
+    }
+
+    /// How many messages to a rank, up to `covered`, may have been sent more than once.
+    pub(super) fn sent_again(&self, rank: u32, covered: Ssn) -> u64 {
+        let from = self.furthest_back.unwrap_or(self.operations.len());
+        let again = |operation: &&Operation| matches!(operation, Operation::Sent { to, ssn, .. } if *to == rank && *ssn <= covered);
+        self.operations[from.min(self.operations.len())..].iter().filter(again).count() as u64
     }
 
     /// How often the rank went back, to a checkpoint or to the start.
@@ -109,6 +192,9 @@ impl Timeline {
             mark.ok_or(gone)?.operations
         };
         self.begun += 1;
+        if self.begun > 1 {
+            self.furthest_back = Some(self.furthest_back.unwrap_or(operations).min(operations));
+        }
         self.marks.retain(|mark| mark.durable && mark.epoch <= epoch);
         self.operations.truncate(operations);
         self.sent.clear();
@@ -125,7 +211,7 @@ impl Timeline {
         let oldest = self.marks.iter().find(|mark| mark.durable).filter(|_| self.start_discarded);
         let operations = &self.operations[..oldest.map_or(0, |mark| mark.operations)];
         let of_it = operations.iter().filter_map(|operation| match *operation {
-            Operation::Accepted { from: source, ssn } if source == from => Some(ssn),
+            Operation::Accepted { from: source, ssn, .. } if source == from => Some(ssn),
             _ => None,
         });
         let received: BTreeSet<Ssn> = of_it.collect();

@@ -1,11 +1,15 @@
 //! Carries out what a protocol asks for.
 
-use counterfoil::{Epoch, Rank, Ssn};
+use std::collections::VecDeque;
 
-use super::World;
+use counterfoil::{Epoch, Incarnation, Rank, Ssn};
+use counterfoil_protocols::frame::Party;
+
+use super::{Node, World};
 use crate::sim::network::Frame;
-use crate::sim::process::{Image, Outlet, Process};
+use crate::sim::process::{Image, Outlet, Process, Slot};
 use crate::sim::protocol::{Action, Actions, Refusal, Retention, SimProtocol};
+use crate::sim::random::{Random, mix};
 use crate::sim::schedule::Canary;
 use crate::sim::trace::Event;
 use crate::sim::violation::Wrong;
@@ -25,6 +29,10 @@ impl<P: SimProtocol> World<'_, P> {
         let done = done.and_then(|done| self.perform_all(node, &mut process, &mut actions).map(|()| done));
         if node < self.program.ranks() {
             process.begin_choice(&self.program, node);
+        }
+        let recovering = process.protocol.is_recovering();
+        if std::mem::replace(&mut process.recovering, recovering) && !recovering && node < self.program.ranks() {
+            self.note(Event::Recovered { rank: node })?;
         }
         self.nodes[node as usize].process = Some(process);
         self.touched |= 1 << node;
@@ -66,25 +74,51 @@ impl<P: SimProtocol> World<'_, P> {
             let Some(to) = self.node_of(to).filter(|&to| to != node) else {
                 return self.impossible(node, format!("a frame to {to:?}"));
             };
-            self.network.send(node, to, Frame::Control(bytes));
+            let ranks = self.program.ranks();
+            let met =
+                process.outlets[to as usize].is_some_and(|outlet| Some(outlet.incarnation) == self.incarnation(to));
+            if !P::RECONNECTS || node.max(to) >= ranks || met {
+                self.network.send(node, to, Frame::Control(bytes));
+            }
             return Ok(());
+        }
+        if let Action::DrawLine { line } = action {
+            return self.draw_line(line);
         }
         if node >= self.program.ranks() {
             return self.impossible(node, format!("{action:?} of the coordinator"));
         }
         match action {
-            Action::Control { .. } => Ok(()),
+            Action::Control { .. } | Action::DrawLine { .. } => Ok(()),
+            Action::Testify => self.note(Event::Testified { rank: node }),
             Action::Acknowledged { peer, upto } => {
                 self.check_peer(node, peer)?;
                 let last = Self::last(process, peer.0);
                 if upto > last {
                     return self.impossible(node, format!("{upto} of {last} acknowledged by {peer}"));
                 }
+                if P::RECONNECTS {
+                    self.note(Event::Acknowledged { rank: node, peer: peer.0, upto })?;
+                }
                 Ok(())
             }
-            Action::ReceiverRolledBack { peer, .. } => {
+            Action::ReceiverRolledBack { peer, to } => {
                 self.coverage.unacknowledged += 1;
-                self.check_peer(node, peer)
+                self.check_peer(node, peer)?;
+                if P::RECONNECTS {
+                    self.note(Event::Unacknowledged { rank: node, peer: peer.0, to })?;
+                }
+                Ok(())
+            }
+            Action::Release { peer, first, last } => {
+                self.check_peer(node, peer)?;
+                if !self.canary(Canary::FreeNothing) {
+                    let lane = &mut process.image.lanes[peer.index()];
+                    let before = lane.retained();
+                    lane.free(first, last);
+                    self.coverage.released += before - lane.retained();
+                }
+                Ok(())
             }
             Action::Free { peer, first, last } => self.free(node, process, peer, first, last),
             Action::Replay { peer, incarnation, after, upto } => {
@@ -114,6 +148,7 @@ impl<P: SimProtocol> World<'_, P> {
             Action::KeepCheckpoints { first, last } => {
                 let kept = |epoch: Epoch| (first..=last).contains(&epoch);
                 self.nodes[node as usize].disk.checkpoints.retain(|saved| kept(saved.epoch));
+                process.writing.take_if(|writing| writing.epoch > last);
                 self.note(Event::CheckpointsKept { rank: node, first, last })
             }
             Action::RollBack { epoch } => self.roll_back(node, process, epoch, actions),
@@ -145,7 +180,7 @@ impl<P: SimProtocol> World<'_, P> {
         if let Some(outlet) = &mut process.outlets[peer.index()] {
             outlet.next = outlet.next.max(freed.next());
         }
-        if matches!(P::RETENTION, Retention::UntilCovered { .. }) {
+        if P::RETENTION.is_bounded() {
             self.note(Event::Freed { rank, peer: peer.0, upto: last })?;
         }
         Ok(())
@@ -166,7 +201,38 @@ impl<P: SimProtocol> World<'_, P> {
         Ok(())
     }
 
-    /// A rank that lives goes back to an earlier checkpoint. Its connections stay, and so does what is held.
+    /// A recovery line is drawn.
+    fn draw_line(&mut self, line: Vec<Option<Epoch>>) -> Result<(), Wrong> {
+        if !self.oracle.is_current() {
+            return Ok(()); // Whoever has died begins another round.
+        }
+        self.coverage.lines_of_several += u64::from(line.iter().flatten().count() > 1);
+        (0..).zip(&line).try_for_each(|(rank, &epoch)| self.note(Event::Line { rank, epoch }))?;
+        for to in 0..self.program.ranks() {
+            for from in (0..self.program.ranks()).filter(|&from| from != to) {
+                self.check_replay(from, to, &line)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the log of `from`, where a line leaves it, has all that `to` lacks where the line leaves that.
+    fn check_replay(&self, from: u32, to: u32, line: &[Option<Epoch>]) -> Result<(), Wrong> {
+        let (has, sent) = self.oracle.channel_at(from, to, line);
+        let Node { process, disk, .. } = &self.nodes[from as usize];
+        let Some(process) = process else { return Ok(()) }; // Another round will follow.
+        let epoch = line.get(from as usize).copied().flatten().filter(|&epoch| !self.oracle.stands_at(from, epoch));
+        let saved = epoch.and_then(|epoch| disk.checkpoints.iter().find(|saved| saved.epoch == epoch));
+        let lane = &saved.map_or(&process.image, |saved| &saved.image).lanes[to as usize];
+        let lacks = |&ssn: &u64| !matches!(lane.get(Ssn(ssn)), Some(Slot::Kept(_)));
+        match (has.0 + 1..=sent.0).find(lacks) {
+            Some(number) => Err(Wrong::LineTooHigh { rank: to, from, number }),
+            None => Ok(()),
+        }
+    }
+
+    /// A rank that lives goes back to an earlier checkpoint. Its connections stay, and so does what is held, unless the
+    /// rule reconnects.
     fn roll_back(
         &mut self,
         rank: u32,
@@ -186,7 +252,40 @@ impl<P: SimProtocol> World<'_, P> {
         process.held_from.iter_mut().for_each(|held| *held = None);
         process.writing = None;
         process.end_choice();
+        let before = process.protocol.incarnation(Incarnation(self.nodes[rank as usize].incarnation));
         let told = process.protocol.on_rolled_back(tables.as_deref(), actions);
-        self.accept(rank, told)
+        self.accept(rank, told)?;
+        if P::RECONNECTS {
+            self.reconnect(rank, process, before)?;
+        }
+        Ok(())
+    }
+
+    /// A rank that went back takes its connections to all other ranks anew. What was under way to it is lost; of what it
+    /// had sent before, some arrives.
+    fn reconnect(&mut self, rank: u32, process: &mut Process<P>, before: Incarnation) -> Result<(), Wrong> {
+        let mut random = Random::new(mix(self.event) ^ u64::from(rank));
+        process.held.iter_mut().for_each(VecDeque::clear);
+        for peer in (0..self.program.ranks()).filter(|&peer| peer != rank) {
+            if !self.lives(peer) {
+                self.network.close_older(peer, rank);
+                continue;
+            }
+            self.network.cut(rank, peer, before, &mut random);
+            let hello = process.protocol.on_connect(Party::Rank(Rank(peer)));
+            self.network.connect(rank, peer, self.accept(rank, hello)?);
+        }
+        for peer in (0..self.program.ranks()).filter(|&peer| peer != rank) {
+            let Some(other) = &mut self.nodes[peer as usize].process else { continue };
+            other.outlets[rank as usize] = None;
+            if !self.schedule.late {
+                other.held[rank as usize].clear();
+                self.network.close_older(rank, peer);
+            }
+            let hello = other.protocol.on_connect(Party::Rank(Rank(rank)));
+            self.network.connect(peer, rank, self.accept(peer, hello)?);
+            self.touched |= 1 << peer;
+        }
+        Ok(())
     }
 }

@@ -1,13 +1,13 @@
 //! Processes that die and are replaced.
 
 use counterfoil::{Epoch, Incarnation};
-use counterfoil_protocols::frame::ChoiceRecord;
+use counterfoil_protocols::frame::{ChoiceRecord, Snapshot};
 
 use super::World;
 use crate::sim::process::{Image, Process, Saved};
 use crate::sim::protocol::{Past, Seat, SimProtocol};
 use crate::sim::random::Random;
-use crate::sim::schedule::{Fault, Tier};
+use crate::sim::schedule::{Canary, Fault, Schedule, Tier};
 use crate::sim::trace::Event;
 use crate::sim::violation::Wrong;
 
@@ -48,10 +48,10 @@ impl<P: SimProtocol> World<'_, P> {
         let mut random = Random::new(fault.seed);
         self.count_fault(node);
         let here = &mut self.nodes[node as usize];
-        let incarnation = Incarnation(here.incarnation);
+        let Some(process) = here.process.take() else { return Ok(()) };
+        let incarnation = process.protocol.incarnation(Incarnation(here.incarnation));
         here.incarnation += 1;
         here.notices = 0;
-        let Some(process) = here.process.take() else { return Ok(()) };
         if let Some(saved) = process.writing
             && random.one_in(2)
         {
@@ -73,9 +73,11 @@ impl<P: SimProtocol> World<'_, P> {
         let behind = |rank: u32| {
             let here = &self.nodes[rank as usize];
             let progress = here.process.as_ref().map(|process| process.image.application.progress);
-            progress.is_none_or(|progress| progress < here.furthest)
+            let recovers = here.process.as_ref().is_some_and(|process| process.protocol.is_recovering());
+            recovers || progress.is_none_or(|progress| progress < here.furthest)
         };
         let recovering = (0..self.program.ranks()).any(behind);
+        let faults = self.coverage.faults;
         let another_is_dead = (0..self.nodes.len() as u32).any(|other| !self.lives(other));
         let here = &self.nodes[node as usize];
         let is_rank = node < self.program.ranks();
@@ -85,6 +87,7 @@ impl<P: SimProtocol> World<'_, P> {
         coverage.coordinator_faults += u64::from(!is_rank);
         coverage.faults_at_once += u64::from(another_is_dead);
         coverage.faults_during_recovery += u64::from(recovering);
+        coverage.faults_after_recovery += u64::from(faults > 0 && !another_is_dead && !recovering);
         coverage.faults_again += u64::from(here.incarnation > 0);
         let finished = process.is_some_and(|process| process.is_finished(&self.program, node));
         coverage.faults_when_finished += u64::from(finished);
@@ -116,9 +119,12 @@ impl<P: SimProtocol> World<'_, P> {
 
     fn replace(&mut self, node: u32) -> Result<(), Wrong> {
         let incarnation = Incarnation(self.nodes[node as usize].incarnation);
-        let seat = Seat { party: self.party(node), ranks: self.program.ranks(), incarnation };
+        let Schedule { clusters, canary, .. } = *self.schedule;
+        let canary = canary.filter(|canary| matches!(canary, Canary::SendDeterministic(_)));
+        let seat = Seat { party: self.party(node), ranks: self.program.ranks(), incarnation, clusters, canary };
         let protocol = self.accept(node, P::start(seat))?;
         let is_rank = node < self.program.ranks();
+        let first = protocol.first_checkpoint().filter(|_| is_rank && incarnation == Incarnation(0));
         let disk = &mut self.nodes[node as usize].disk;
         let newest = disk.checkpoints.last();
         let epoch = newest.map_or(Epoch::FIRST, |saved| saved.epoch);
@@ -128,15 +134,22 @@ impl<P: SimProtocol> World<'_, P> {
             None if is_rank => Image::new(&self.program, node),
             None => Image { application: Default::default(), pending: Vec::new(), lanes: Vec::new() },
         };
-        if let Some(lanes) = disk.lanes.take() {
+        if let Some(mut lanes) = disk.lanes.take() {
+            if P::RECONNECTS {
+                lanes.iter_mut().zip(&image.lanes).for_each(|(lane, saved)| lane.truncate(saved.last()));
+            }
             image.lanes = lanes;
         }
         let choices: Vec<ChoiceRecord> = disk.choices.values().copied().collect();
-        let process = Process::new(protocol, image, self.nodes.len() as u32);
-        self.nodes[node as usize].process = Some(Box::new(process));
         if is_rank {
             self.note(Event::Started { rank: node, epoch })?;
         }
+        if let Some(Snapshot { epoch, tables }) = first {
+            self.note(Event::Checkpointed { rank: node, epoch })?;
+            self.store(node, Saved { epoch, tables, image: image.clone() })?;
+        }
+        let process = Process::new(protocol, image, self.nodes.len() as u32);
+        self.nodes[node as usize].process = Some(Box::new(process));
         self.with(node, |world, process, actions| {
             if incarnation == Incarnation(0) {
                 return Ok(());
@@ -173,6 +186,10 @@ impl<P: SimProtocol> World<'_, P> {
             let party = self.party(to);
             self.with(from, |world, process, _| {
                 process.outlets[to as usize] = None;
+                if P::RECONNECTS && !world.schedule.late {
+                    process.held[to as usize].clear();
+                    world.network.close_older(to, from);
+                }
                 let hello = process.protocol.on_connect(party);
                 let hello = world.accept(from, hello)?;
                 world.network.connect(from, to, hello);

@@ -1,5 +1,6 @@
 //! What happens in each kind of event.
 
+use counterfoil::ack::Flags;
 use counterfoil::{Determinant, Envelope, Rank, Ssn};
 use counterfoil_protocols::frame::{DiscardReason, Incoming, Transmission};
 
@@ -20,6 +21,14 @@ impl<P: SimProtocol> World<'_, P> {
             Turn::Start { node } => self.start(node),
             Turn::Notice { node, dead } => self.tell_of_death(node, dead),
             Turn::Arrive { from, to } => match self.network.arrive(from, to) {
+                Some(frame @ Frame::Hello(_)) if P::RECONNECTS => {
+                    self.network.close_older(from, to);
+                    self.with(to, |_, process, _| {
+                        process.held[from as usize].clear();
+                        Ok(())
+                    })?;
+                    self.arrive(from, to, frame).map(drop)
+                }
                 Some(frame) => self.arrive(from, to, frame).map(drop),
                 None => Ok(()),
             },
@@ -33,6 +42,10 @@ impl<P: SimProtocol> World<'_, P> {
             Turn::Transmit { from, to } => self.transmit(from, to),
             Turn::Step { node } => self.step(node),
             Turn::Durable { node } => self.make_durable(node),
+            Turn::Collect { node } => {
+                self.collections += 1;
+                self.collect(node, Some(self.collections))
+            }
         }
     }
 
@@ -88,13 +101,15 @@ impl<P: SimProtocol> World<'_, P> {
                 self.canary(Canary::DeliverDead)
             }
             Incoming::Discard(DiscardReason::Orphan { .. }) => {
-                self.coverage.orphans += 1;
+                self.coverage.orphans_dropped += 1;
                 false
             }
         };
         if accepted {
             process.image.pending.push(record);
-            self.note(Event::Accepted { rank, from, ssn })?;
+            let (sent_in, marked) = (record.header.epoch(), record.header.flags().contains(Flags::LOGGED));
+            self.coverage.logged_replays += u64::from(marked);
+            self.note(Event::Accepted { rank, from, ssn, sent_in, marked })?;
         }
         Ok(true)
     }
@@ -111,10 +126,10 @@ impl<P: SimProtocol> World<'_, P> {
             // Nobody needs what was freed since the replay began; what a canary has lost is for the oracles to find.
             let Some(Slot::Kept(Record { mut header, payload })) = slot else { return Ok(()) };
             // Whoever was met may be dead by now: then this goes into a connection without another end.
-            let reaches = outlet.incarnation.0 == world.nodes[to as usize].incarnation;
+            let reaches = Some(outlet.incarnation) == world.incarnation(to);
             let refreshed = process.protocol.on_transmit(&mut header, actions);
             world.accept(from, refreshed)?;
-            let again = header.flags().contains(counterfoil::ack::Flags::REPLAYED);
+            let again = header.flags().contains(Flags::REPLAYED);
             world.coverage.replayed += u64::from(again);
             if reaches {
                 world.network.send(from, to, Frame::Message(Record { header, payload }));
@@ -215,7 +230,21 @@ impl<P: SimProtocol> World<'_, P> {
         self.note(Event::Taken { rank, from: source.0, tag, ssn, payload })
     }
 
+    /// The coordinator begins a collection.
+    pub(super) fn collect(&mut self, node: u32, number: Option<u32>) -> Result<(), Wrong> {
+        self.with(node, |world, process, actions| {
+            let begun = process.protocol.on_collect(number, actions);
+            world.coverage.collections += u64::from(world.accept(node, begun)?);
+            Ok(())
+        })
+    }
+
     fn checkpoint(&mut self, rank: u32, process: &mut Process<P>, actions: &mut Actions) -> Result<(), Wrong> {
+        if !process.protocol.wants_checkpoint() {
+            self.coverage.checkpoints_refused += 1;
+            process.image.application.pass(&self.program, rank);
+            return Ok(());
+        }
         let snapshot = process.protocol.on_checkpoint(actions);
         let snapshot = self.accept(rank, snapshot)?;
         self.note(Event::Checkpointed { rank, epoch: snapshot.epoch })?;

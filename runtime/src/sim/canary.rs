@@ -1,0 +1,35 @@
+//! The names of a rule's own canaries, in a schedule's text and in what is serialised.
+
+use counterfoil_protocols::send_deterministic::Canary;
+use serde::de::Error;
+use serde::{Deserialize, Deserializer, Serializer};
+
+/// All of the send-deterministic rule's.
+pub(super) const SEND_DETERMINISTIC: [Canary; 12] = [
+    Canary::DuplicateByPhase,
+    Canary::RestoreOnlyBelow,
+    Canary::SaveBeforeIncrement,
+    Canary::UnacknowledgedLost,
+    Canary::DuplicateUnacknowledged,
+    Canary::DeliverWhileBlocked,
+    Canary::ReplayUnmarked,
+    Canary::ReplayByEpoch,
+    Canary::IncarnationsIgnored,
+    Canary::BeyondLineKept,
+    Canary::PhaseNotRaised,
+    Canary::FirstLoggedAckMissing,
+];
+
+/// The canary of this name.
+pub(super) fn by_name(name: &str) -> Option<Canary> {
+    SEND_DETERMINISTIC.into_iter().find(|canary| format!("{canary:?}") == name)
+}
+
+pub(super) fn serialize<S: Serializer>(canary: &Canary, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(&format_args!("{canary:?}"))
+}
+
+pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Canary, D::Error> {
+    let name = String::deserialize(deserializer)?;
+    by_name(&name).ok_or_else(|| D::Error::custom(format_args!("no canary has the name {name:?}")))
+}

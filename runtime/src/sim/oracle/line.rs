@@ -1,0 +1,194 @@
+//! Whether a recovery line is deep enough, and no deeper than it must be, by what really happened.
+//!
+//! *Deep enough* needs no rule: whatever a rank lacks where the line leaves it, of what its peers don't send by executing from
+//! where it leaves them, must be in their logs.
+//!
+//! *No deeper than it must be* is the largest line such that the ranks that were restored go back at least to where they
+//! were, and the sender of a message that is not logged goes back to the epoch in which it sent it, if its receiver goes back to
+//! the epoch in which it received it, or before. It is found by trying every message again until nothing moves. A
+//! message is logged if its last receipt was one: in a later epoch than that of its header, or marked. Of what a
+//! sender couldn't know when it was asked, the rule is taken at its word: a message whose receipt isn't known may have been
+//! received as late as in the sender's own epoch, or in whatever epoch it was ever received in, without being logged.
+
+use counterfoil::{Epoch, Ssn};
+
+use super::timeline::{Operation, Timeline};
+use crate::sim::violation::Wrong;
+
+/// What is known of the receipt of one message.
+#[derive(Clone, Copy, Debug)]
+struct Receipt {
+    /// Of the last, and of the latest.
+    last: Epoch,
+    latest: Epoch,
+    logged: bool,
+}
+
+/// Who has received what, by whatever execution, and who knows of it.
+#[derive(Debug)]
+pub(super) struct Receipts {
+    ranks: usize,
+    /// By channel (sender, receiver) and number.
+    ever: Vec<Vec<Option<Receipt>>>,
+    /// By channel: up to where the sender knows what became of its messages.
+    known: Vec<Ssn>,
+    /// What of it was known when the sender told it.
+    told: Vec<Ssn>,
+    /// Where each rank was restored to in a recovery that isn't over for it.
+    restored: Vec<Option<Epoch>>,
+    /// Whose present process has told what it knows.
+    testified: Vec<bool>,
+    /// The line that is being told.
+    line: Vec<Option<Epoch>>,
+    /// How many messages were received in another epoch than before.
+    other_epochs: u64,
+    orphans: u64,
+}
+
+impl Receipts {
+    pub(super) fn new(ranks: u32) -> Receipts {
+        let ranks = ranks as usize;
+        Receipts {
+            ranks,
+            ever: vec![Vec::new(); ranks * ranks],
+            known: vec![Ssn::ZERO; ranks * ranks],
+            told: vec![Ssn::ZERO; ranks * ranks],
+            restored: vec![None; ranks],
+            testified: vec![false; ranks],
+            line: Vec::new(),
+            other_epochs: 0,
+            orphans: 0,
+        }
+    }
+
+    fn channel(&self, from: u32, to: u32) -> usize {
+        from as usize * self.ranks + to as usize
+    }
+
+    pub(super) fn other_epochs(&self) -> u64 {
+        self.other_epochs
+    }
+
+    pub(super) fn orphans(&self) -> u64 {
+        self.orphans
+    }
+
+    pub(super) fn receive(&mut self, from: u32, to: u32, ssn: Ssn, epoch: Epoch, logged: bool) {
+        let channel = self.channel(from, to);
+        let receipts = &mut self.ever[channel];
+        let place = ssn.0.saturating_sub(1) as usize;
+        if receipts.len() <= place {
+            receipts.resize(place + 1, None);
+        }
+        let before = receipts[place];
+        self.other_epochs += u64::from(before.is_some_and(|before| before.last != epoch));
+        let latest = before.map_or(epoch, |before| before.latest.max(epoch));
+        receipts[place] = Some(Receipt { last: epoch, latest, logged });
+    }
+
+    pub(super) fn acknowledge(&mut self, rank: u32, peer: u32, upto: Ssn) {
+        let channel = self.channel(rank, peer);
+        self.known[channel] = self.known[channel].max(upto);
+    }
+
+    pub(super) fn forget(&mut self, rank: u32, peer: u32, to: Ssn) {
+        let channel = self.channel(rank, peer);
+        self.known[channel] = self.known[channel].min(to);
+    }
+
+    /// Up to where a rank knows what became of its messages to another.
+    pub(super) fn known(&self, rank: u32, peer: u32) -> Ssn {
+        self.known[self.channel(rank, peer)]
+    }
+
+    /// `first`: it is the start of the first process.
+    pub(super) fn restore(&mut self, rank: u32, epoch: Epoch, first: bool) {
+        self.restored[rank as usize] = Some(epoch).filter(|_| !first);
+        let channels = rank as usize * self.ranks..(rank as usize + 1) * self.ranks;
+        self.known[channels].fill(Ssn::ZERO);
+    }
+
+    pub(super) fn recovered(&mut self, rank: u32) {
+        self.restored[rank as usize] = None;
+    }
+
+    /// The process of a node has died.
+    pub(super) fn die(&mut self, node: u32) {
+        self.testified.iter_mut().skip(node as usize).take(1).for_each(|told| *told = false);
+    }
+
+    pub(super) fn is_current(&self) -> bool {
+        self.testified.iter().all(|&told| told)
+    }
+
+    pub(super) fn testify(&mut self, rank: u32) {
+        self.testified[rank as usize] = true;
+        let channels = rank as usize * self.ranks..(rank as usize + 1) * self.ranks;
+        self.told[channels.clone()].copy_from_slice(&self.known[channels]);
+    }
+
+    /// What the line says of the next rank. After the last, the line is judged.
+    pub(super) fn note_line(&mut self, epoch: Option<Epoch>, timelines: &[Timeline]) -> Result<(), Wrong> {
+        self.line.push(epoch);
+        if self.line.len() < self.ranks {
+            return Ok(());
+        }
+        let line = std::mem::take(&mut self.line);
+        let enough = self.largest(timelines);
+        for (rank, (&epoch, enough)) in (0..).zip(line.iter().zip(enough)) {
+            if epoch.is_some_and(|epoch| enough.is_none_or(|enough| epoch < enough)) {
+                let (epoch, enough) = (epoch.map_or(0, |epoch| epoch.0), enough.map(|enough| enough.0));
+                return Err(Wrong::LineTooLow { rank, epoch, enough });
+            }
+        }
+        self.orphans += orphans(&line, timelines);
+        Ok(())
+    }
+
+    /// The largest line that is allowed.
+    fn largest(&self, timelines: &[Timeline]) -> Vec<Option<Epoch>> {
+        let mut line = self.restored.clone();
+        loop {
+            let mut moved = false;
+            for (from, timeline) in (0..).zip(timelines) {
+                for (operation, sent_in) in timeline.by_epoch() {
+                    let Operation::Sent { to, ssn, .. } = operation else { continue };
+                    let received = self.unlogged_in(from, to, ssn, sent_in);
+                    let goes_back = line[to as usize].is_some_and(|back| received.is_some_and(|epoch| epoch >= back));
+                    let place = &mut line[from as usize];
+                    if goes_back && place.is_none_or(|before| before > sent_in) {
+                        *place = Some(sent_in);
+                        moved = true;
+                    }
+                }
+            }
+            if !moved {
+                return line;
+            }
+        }
+    }
+
+    /// The last epoch in which a message was, or may have been, received without being logged.
+    fn unlogged_in(&self, from: u32, to: u32, ssn: Ssn, sent_in: Epoch) -> Option<Epoch> {
+        let channel = self.channel(from, to);
+        let receipt = self.ever[channel].get(ssn.0.saturating_sub(1) as usize).copied().flatten();
+        match receipt {
+            Some(receipt) if ssn <= self.told[channel] => (!receipt.logged).then_some(receipt.last),
+            Some(receipt) => Some(receipt.latest.max(sent_in)),
+            None => Some(sent_in),
+        }
+    }
+}
+
+/// How many messages are received where a line leaves their receivers, and not sent where it leaves their senders.
+fn orphans(line: &[Option<Epoch>], timelines: &[Timeline]) -> u64 {
+    let mut orphans = 0;
+    for (to, receiver) in timelines.iter().enumerate() {
+        for from in (0..timelines.len()).filter(|&from| from != to) {
+            let received = receiver.accepted_at(line[to], from as u32);
+            let sent = timelines[from].sent_at(line[from], to as u32);
+            orphans += received.0.saturating_sub(sent.0);
+        }
+    }
+    orphans
+}
