@@ -226,7 +226,7 @@ impl Channel {
             return None;
         }
         self.collected = upto;
-        self.sent.collect(upto, floor);
+        self.sent.collect(upto, floor, self.send.epoch());
         Some(upto)
     }
 

@@ -83,6 +83,8 @@ fn what_went_wrong_once_goes_right() {
     let collected = Settings { failures: 3, collections: true, ..PLAIN };
     jobs(103_190..103_191, collected);
     jobs(104_893..104_894, collected);
+    // The same with what is known to be covered.
+    jobs(1_038_968..1_038_969, Settings { failures: 4, collections: true, ..lost });
 }
 
 /// Whether a job of these seeds ends wrong with a canary.
