@@ -48,6 +48,9 @@ use round::Round;
 use sent::Settled;
 use tables::Tables;
 
+/// What stands in the tag of a control header from the recovery process; a driver that carries only bodies puts it back.
+pub const RECOVERY_TAG: i32 = notice::RECOVERY;
+
 /// How often a rank can be rolled back between two replacements.
 const ROLLBACKS_MAX: u32 = 1 << 16;
 

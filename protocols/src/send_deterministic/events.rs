@@ -151,6 +151,14 @@ impl Protocol for SendDeterministic {
         ChoiceRecord::decode(record).map(|_| ())
     }
 
+    fn is_running(&self) -> bool {
+        self.round.is_running()
+    }
+
+    fn first_checkpoint(&self) -> Option<Snapshot> {
+        Some(self.start())
+    }
+
     /// Not in a recovery: a checkpoint would hold a state whose orphans are open. Not where the cluster above would be met.
     fn wants_checkpoint(&self) -> bool {
         self.round.is_over() && self.epoch.next().is_some_and(|next| next < self.ceiling || self.ceiling == Epoch::MAX)

@@ -115,6 +115,12 @@ impl RecoveryProcess {
         !matches!(self.stage, Stage::Idle)
     }
 
+    /// Whether a collection is under way.
+    #[must_use]
+    pub fn is_collecting(&self) -> bool {
+        self.collection.is_some()
+    }
+
     /// Begins a round. To be called where a recovery process takes the place of one that was lost; all else begins rounds by itself.
     pub fn begin_round(&mut self) {
         self.round += 1;
