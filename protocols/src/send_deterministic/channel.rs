@@ -32,6 +32,8 @@ pub(super) struct Channel {
     pub(super) receipts: Receipts,
     /// What is known of receipts and doesn't count yet, in SSN order.
     ahead: VecDeque<News>,
+    /// The peer has presented itself to this execution.
+    is_met: bool,
     /// The recovery process was told of the receipts that count, and nothing must be released because of others before its
     /// answer is there: the answer can be that the peer goes back.
     tabled: bool,
@@ -67,6 +69,7 @@ impl Channel {
             recv,
             receipts: Receipts::default(),
             ahead: VecDeque::new(),
+            is_met: !restored,
             tabled: false,
             promised: Incarnation(0),
             began: if restored { Ssn::ZERO } else { Ssn::MAX },
@@ -148,6 +151,11 @@ impl Channel {
         }
     }
 
+    /// Whether the peer's Hello will say of some message whether it was received.
+    pub(super) fn has_to_learn(&self) -> bool {
+        !self.is_met && self.sent.has_unknown()
+    }
+
     /// Whether the peer is about to go back.
     pub(super) fn is_leaving(&self) -> bool {
         self.promised > self.recv.incarnation()
@@ -178,6 +186,7 @@ impl Channel {
         // Not below what is known, so not refused.
         let _ = self.recv.set_incarnation(hello.incarnation, hello.sent);
         self.recv.reack_after(self.recv.hsr().upto());
+        self.is_met = true;
         self.send.receiver_rolled_back(Ssn::ZERO);
         self.sent.forget_receipts();
         let news = |Fact { last, epoch, logged }| News { last: Ssn(last), epoch: Epoch(epoch), logged: Some(logged) };

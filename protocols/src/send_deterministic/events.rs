@@ -292,6 +292,7 @@ impl Protocol for SendDeterministic {
         self.effects.push_back(Effect::Replay { peer, incarnation: hello.incarnation, after, upto: Ssn::MAX });
         // What its undone execution has sent waits no more: it can be dropped.
         self.effects.extend(has_left.then_some(Effect::Resume));
+        self.tell_table();
         self.send_due_acks(peer)
     }
 

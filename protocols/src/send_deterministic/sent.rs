@@ -140,6 +140,11 @@ impl Sent {
         self.run_of(ssn).is_some_and(|run| run.logged)
     }
 
+    /// Whether some message may have been received without this rank knowing of it.
+    pub(super) fn has_unknown(&self) -> bool {
+        self.runs.iter().any(|run| !run.logged && run.receipt == Receipt::Unknown)
+    }
+
     /// Whether the message was never acknowledged by anyone.
     pub(super) fn is_unknown(&self, ssn: Ssn) -> bool {
         self.run_of(ssn).is_some_and(|run| run.receipt == Receipt::Unknown)
