@@ -276,6 +276,15 @@ impl SendDeterministic {
     fn catch_up(&mut self, peer: Rank) -> Result<(), ProtocolError> {
         let settled = self.channel(peer)?.catch_up();
         self.settle(peer, settled);
+        self.collect(peer)
+    }
+
+    /// Lets go what `peer` won't ask for.
+    fn collect(&mut self, peer: Rank) -> Result<(), ProtocolError> {
+        let floor = self.floor;
+        if let Some((epoch, upto)) = self.channel(peer)?.collect(floor) {
+            self.effects.push_back(Effect::Covered { peer, epoch, upto });
+        }
         Ok(())
     }
 

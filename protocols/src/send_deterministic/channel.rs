@@ -51,7 +51,9 @@ pub(super) struct Channel {
     resent: Ssn,
     /// What no recovery of this rank asks the peer for.
     pub(super) covered: Ssn,
-    /// What no recovery of the peer asks this rank for.
+    /// What no recovery of the peer asks this rank for, as the peer says: perhaps more than this execution has sent.
+    covered_by_peer: Covered,
+    /// What of that was let go.
     collected: Ssn,
 }
 
@@ -77,6 +79,7 @@ impl Channel {
             base: Ssn::ZERO,
             resent: Ssn::ZERO,
             covered: Ssn::ZERO,
+            covered_by_peer: Covered { epoch: 0, upto: 0 },
             collected: Ssn::ZERO,
         }
     }
@@ -168,7 +171,10 @@ impl Channel {
             let how = Misbehaviour::ReceivedMoreThanSent { claimed: ssn, sent };
             return Err(ProtocolError::PeerMisbehaved { peer: self.peer, how });
         }
-        self.ahead.push_back(News { last: ssn, epoch, logged: None });
+        // A message that is held is presented again.
+        if self.ahead.back().is_none_or(|news| news.last < ssn) {
+            self.ahead.push_back(News { last: ssn, epoch, logged: None });
+        }
         Ok(self.catch_up())
     }
 
@@ -227,8 +233,16 @@ impl Channel {
         self.began = Ssn::MAX;
     }
 
-    /// The peer won't ask for messages up to `covered.upto`; returns up to where that is news.
-    pub(super) fn collect(&mut self, covered: Covered, floor: Epoch) -> Option<Ssn> {
+    /// The peer won't ask for messages up to `covered.upto`.
+    pub(super) fn note_covered(&mut self, covered: Covered) {
+        if covered.upto > self.covered_by_peer.upto {
+            self.covered_by_peer = covered;
+        }
+    }
+
+    /// What the peer won't ask for, as far as that can be let go now and is news.
+    pub(super) fn collect(&mut self, floor: Epoch) -> Option<(Epoch, Ssn)> {
+        let covered = self.covered_by_peer;
         // What a restored sender sends again is awaited as an orphan, covered or not.
         let upto = Ssn(covered.upto).min(self.send.sent()).min(self.began);
         if upto <= self.collected {
@@ -236,7 +250,7 @@ impl Channel {
         }
         self.collected = upto;
         self.sent.collect(upto, floor, self.send.epoch());
-        Some(upto)
+        Some((Epoch(covered.epoch), upto))
     }
 
     /// This rank won't go back before `epoch`; returns what it has received before, if that is news.

@@ -62,6 +62,12 @@ impl Protocol for SendDeterministic {
             return Ok(Incoming::Discard(DiscardReason::DeadIncarnation { sent_by: header.incarnation(), now }));
         }
         let ssn = header.ssn();
+        // Also of one that has to wait: what was said of earlier messages must count before what is said of later ones.
+        if let Some(ack) = header.ack().filter(|_| header.incarnation() == now) {
+            let settled = channel.acknowledge(ack)?;
+            self.settle(peer, settled);
+        }
+        let channel = self.channel(peer)?;
         if channel.is_leaving() && !anyone {
             return Ok(Incoming::Hold);
         }
@@ -70,10 +76,6 @@ impl Protocol for SendDeterministic {
             return Ok(Incoming::Hold);
         }
         self.catch_up(peer)?;
-        if let Some(ack) = header.ack().filter(|_| header.incarnation() == now) {
-            let settled = self.channel(peer)?.acknowledge(ack)?;
-            self.settle(peer, settled);
-        }
         if known && self.has(Canary::DuplicateUnacknowledged) {
             self.count_orphan(peer, ssn)?;
             return Ok(Incoming::Discard(DiscardReason::Duplicate { receive_epoch: self.epoch }));
@@ -315,10 +317,7 @@ impl SendDeterministic {
     }
 
     fn take_covered(&mut self, peer: Rank, covered: Covered) -> Result<(), ProtocolError> {
-        let floor = self.floor;
-        if let Some(upto) = self.channel(peer)?.collect(covered, floor) {
-            self.effects.push_back(Effect::Covered { peer, epoch: Epoch(covered.epoch), upto });
-        }
-        Ok(())
+        self.channel(peer)?.note_covered(covered);
+        self.collect(peer)
     }
 }
