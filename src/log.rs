@@ -94,6 +94,23 @@ impl Log {
             _ if self.budget.stopped_logging => Disposition::Release,
             Keep::Checkpoint | Keep::All => Disposition::Retain { epoch: ack.epoch, phase },
         };
+        self.acknowledge_with(peer, ack, disposition)
+    }
+
+    /// As [`acknowledge`](Self::acknowledge), for messages that no recovery asks this log for, whoever fails: they are released
+    /// even where others are retained until a checkpoint. Only [`Keep::All`] keeps them.
+    ///
+    /// # Errors
+    /// As [`acknowledge`](Self::acknowledge).
+    pub fn acknowledge_and_release(&mut self, peer: Rank, ack: Ack, phase: Phase) -> Result<(), AckError> {
+        match self.budget.options.keep {
+            Keep::All => self.acknowledge(peer, ack, phase),
+            Keep::Acked | Keep::Checkpoint => self.acknowledge_with(peer, ack, Disposition::Release),
+        }
+    }
+
+    #[inline]
+    fn acknowledge_with(&mut self, peer: Rank, ack: Ack, disposition: Disposition) -> Result<(), AckError> {
         let Some(lane) = self.lanes.get_mut(peer) else { return Err(AckError { acked: ack.ssn, sent: Ssn::ZERO }) };
         lane.acknowledge(ack.ssn, disposition)?;
         if disposition == Disposition::Release && self.budget.channels[peer.index()].is_on_disk() {

@@ -58,7 +58,7 @@ fn job_options(arguments: &DemoArguments, workload: &dyn Workload, seed: u64) ->
     let mut job = JobOptions::new(vec![program.into(), "rank".into()], arguments.ranks);
     job.settings = arguments.settings();
     job.settings.trace = true;
-    arguments.check().map_err(Failure::usage)?;
+    arguments.check(workload).map_err(Failure::usage)?;
     job.kills = arguments.kills();
     job.power_cuts.clone_from(&arguments.power_cuts);
     job.seed = seed;

@@ -106,6 +106,56 @@ fn a_job_of_one_rank_recovers_from_itself() {
     assert_eq!(kills(&good(&["--ranks", "1", "--workload", "ring", "--kill", "0@11"])), [(0, 11)]);
 }
 
+/// How often each rank went back though nobody had killed it.
+fn rolled_back(report: &Value) -> Vec<u64> {
+    report["rolled_back"].as_array().unwrap().iter().map(|times| times.as_u64().unwrap()).collect()
+}
+
+#[test]
+fn under_the_send_deterministic_rule_only_those_on_the_recovery_line_go_back() {
+    for tier in ["volatile", "process-crash-safe", "node-local"] {
+        let common = ["--protocol", "send-deterministic", "--tier", tier, "--checkpoint-every", "3"];
+        let report = good(&[&common[..], &["--clusters", "2", "--kill", "2@7"]].concat());
+        // Ranks 2 and 3 are the higher cluster: what came from 0 and 1 was logged.
+        assert_eq!((kills(&report), rolled_back(&report)), (vec![(2, 7)], vec![0, 0, 0, 1]), "{tier}");
+        let kept = report["messages_kept"].as_u64().unwrap();
+        assert!(kept > 0 && 5 * kept < report["messages_released"].as_u64().unwrap(), "{report}");
+        // Without clusters all depend on each other.
+        let report = good(&[&common[..], &["--clusters", "1", "--kill", "2@7"]].concat());
+        assert_eq!(rolled_back(&report), [1, 1, 0, 1], "{tier}");
+    }
+}
+
+#[test]
+fn the_send_deterministic_rule_stands_several_failures() {
+    let protocol = ["--protocol", "send-deterministic", "--checkpoint-every", "2"];
+    for more in [
+        &["--kill", "1@5", "--kill", "2@5"][..],
+        &["--kill", "0@5", "--kill", "0@5", "--kill", "3@9"],
+        &["--kill", "2@6", "--kill", "0@recovery:2", "--kill", "2@recovery:2"],
+        &["--workload", "ring", "--ranks", "5", "--clusters", "5", "--kill", "4@9", "--kill", "1@20"],
+        &["--ranks", "8", "--clusters", "3", "--kill", "7@4", "--kill", "1@recovery:7"],
+        &["--tier", "node-local", "--power-cut", "8", "--kill", "1@10"],
+        &["--ranks", "1", "--kill", "0@3"],
+    ] {
+        good(&[&protocol[..], more].concat());
+    }
+}
+
+#[test]
+fn what_the_send_deterministic_rule_has_no_use_for_is_refused() {
+    let usage = |arguments: &[&str]| {
+        let ended = Place::new().demo(arguments);
+        assert_eq!(ended.code, Some(2), "{arguments:?}: {}", ended.stderr);
+        ended.stderr
+    };
+    let rule = ["--protocol", "send-deterministic"];
+    assert!(usage(&[&rule[..], &["--workload", "master-worker"]].concat()).contains("order in which messages come"));
+    assert!(usage(&[&rule[..], &["--clusters", "5"]].concat()).contains("only 4 ranks"));
+    assert!(usage(&["--clusters", "2"]).contains("send-deterministic"));
+    usage(&[&rule[..], &["--clusters", "0"]].concat());
+}
+
 #[test]
 fn a_rank_that_somebody_else_kills_is_replaced_too() {
     // Before its first word, amid everything, or after its last: wherever it lands.

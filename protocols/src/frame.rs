@@ -21,12 +21,15 @@
 //!   [`Protocol::handle_checkpoint_durable`]. Nothing is sent, received or chosen between the first and the last byte
 //!   that the file is made of.
 
+mod boxed;
 mod choice;
 mod collective;
 mod effect;
 mod error;
 mod hello;
 mod verdict;
+
+use std::fmt;
 
 use counterfoil_ack_piggyback::WireHeader;
 use counterfoil_log_core::{Determinant, Envelope, Epoch, Rank};
@@ -39,7 +42,7 @@ pub use hello::{Hello, HelloError};
 pub use verdict::{DiscardReason, Incoming, Outgoing, Snapshot, Transmission};
 
 /// A paper's rule as a state machine of one rank.
-pub trait Protocol {
+pub trait Protocol: fmt::Debug {
     /// The epoch that this rank is in.
     fn epoch(&self) -> Epoch;
 
@@ -110,6 +113,17 @@ pub trait Protocol {
     ) -> Result<Option<EntryKey>, ProtocolError> {
         let _ = (call, words);
         Ok(None)
+    }
+
+    /// Whether the application may go on. Where it may not, no event of its own comes before [`Effect::Resume`].
+    fn is_running(&self) -> bool {
+        true
+    }
+
+    /// The checkpoint of the first epoch, of a rank that has done nothing, in rules that go back to it as to any other. A
+    /// replacement that finds none is [restored](Protocol::restore) from this.
+    fn first_checkpoint(&self) -> Option<Snapshot> {
+        None
     }
 
     /// The application could take a checkpoint here: should it? The default is yes.

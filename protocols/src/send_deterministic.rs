@@ -48,6 +48,9 @@ use round::Round;
 use sent::Settled;
 use tables::Tables;
 
+/// What stands in the tag of a control header from the recovery process; a driver that carries only bodies puts it back.
+pub const RECOVERY_TAG: i32 = notice::RECOVERY;
+
 /// How often a rank can be rolled back between two replacements.
 const ROLLBACKS_MAX: u32 = 1 << 16;
 
@@ -273,6 +276,15 @@ impl SendDeterministic {
     fn catch_up(&mut self, peer: Rank) -> Result<(), ProtocolError> {
         let settled = self.channel(peer)?.catch_up();
         self.settle(peer, settled);
+        self.collect(peer)
+    }
+
+    /// Lets go what `peer` won't ask for.
+    fn collect(&mut self, peer: Rank) -> Result<(), ProtocolError> {
+        let floor = self.floor;
+        if let Some((epoch, upto)) = self.channel(peer)?.collect(floor) {
+            self.effects.push_back(Effect::Covered { peer, epoch, upto });
+        }
         Ok(())
     }
 

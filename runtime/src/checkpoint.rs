@@ -40,6 +40,8 @@ pub struct Counters {
     pub iteration: u64,
     /// Messages logged so far, and their payload bytes.
     pub logged: (u64, u64),
+    /// Messages that the rank has sent to itself, where the rule leaves these to the runtime.
+    pub to_self: u64,
 }
 
 /// A message that was received and not taken, as it is written.

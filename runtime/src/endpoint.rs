@@ -12,12 +12,14 @@
 //! | `progress` | events of the transport, effects of the protocol |
 //! | `choices` | outcomes that depend on timing |
 //! | `recovery` | how far a replacement has come |
+//! | `standing` | messages that wait, ranks that stand still or go back |
 
 mod choices;
 mod progress;
 mod recovery;
 mod requests;
 mod sending;
+mod standing;
 mod start;
 #[cfg(test)]
 mod tests;
@@ -40,6 +42,7 @@ use progress::Wait;
 use recovery::Recovery;
 use requests::{Requests, State};
 use sending::Outlet;
+use standing::Standing;
 
 pub use start::EndpointOptions;
 
@@ -57,6 +60,7 @@ pub struct Endpoint<T, P> {
     /// For each rank: where transmission to it is.
     outlets: Vec<Outlet>,
     recovery: Option<Recovery>,
+    standing: Standing,
     restored: Option<Bytes>,
     collectives: u64,
     iteration: u64,
@@ -95,6 +99,11 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         if let Err(error) = self.transport.report(Report::Failed { error }) {
             tracing::error!(%error, "the launcher cannot be told of a failure");
         }
+    }
+
+    /// Whether this process ends because its rank goes back to an earlier checkpoint ([`Error::GoesBack`]): the launcher knows.
+    pub fn goes_back(&self) -> bool {
+        self.standing.goes_back
     }
 
     /// What this rank has counted so far.
@@ -152,6 +161,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
                 collectives: self.collectives,
                 iteration: self.iteration,
                 logged: (self.tally.messages_logged, self.tally.bytes_logged),
+                to_self: self.standing.to_self,
             },
             unexpected: self.matching.unexpected().into_iter().cloned().collect(),
         };
@@ -208,6 +218,7 @@ impl<T: Transport, P: Protocol> Communicator for Endpoint<T, P> {
             self.progress(Wait::Forever)?;
         }
         self.hold_recovery()?;
+        self.await_running()?;
         match self.requests.take("wait", request)? {
             Ok(status) => Ok((status, Bytes::new())),
             Err(message) => {
@@ -242,11 +253,16 @@ impl<T: Transport, P: Protocol> Communicator for Endpoint<T, P> {
         if self.requests.open() > 0 {
             return Err(Error::RequestsOpen { open: self.requests.open() });
         }
+        self.await_running()?;
+        if !self.wants_checkpoint() {
+            return Ok(self.protocol.epoch());
+        }
         let snapshot = self.protocol.handle_checkpoint()?;
         let epoch = snapshot.epoch;
         self.log.local().seal(epoch)?;
         self.write_checkpoint(epoch, snapshot.tables, state)?;
         self.tally.checkpoints += 1;
+        self.standing.note_checkpoint(epoch);
         self.protocol.handle_checkpoint_durable(epoch)?;
         self.carry_out_effects()?;
         Ok(epoch)
@@ -258,6 +274,7 @@ impl<T: Transport, P: Protocol> Communicator for Endpoint<T, P> {
 
     fn iteration(&mut self, n: u64) -> Result<(), Error> {
         self.leave_iteration()?;
+        self.await_running()?;
         self.iteration = n;
         self.reported = Some(n);
         self.note_log();

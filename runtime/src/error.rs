@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use counterfoil::{
-    AckError, AppendError, CheckpointError, Envelope, LocalLogError, OpenError, RepeatError, ReplayError,
+    AckError, AppendError, CheckpointError, Envelope, LocalLogError, OpenError, RepeatError, ReplayError, TruncateError,
 };
 use counterfoil_protocols::frame::{ChoiceError, HelloError, ProtocolError, RestoreError};
 
@@ -23,6 +23,21 @@ pub enum Error {
     /// The call cannot be carried out as it was made.
     #[error(transparent)]
     Call(#[from] CallError),
+    /// Another rank's recovery takes this one back to an earlier checkpoint. The launcher knows: this process is to end, and its
+    /// replacement goes on from there.
+    #[error("this rank goes back to the checkpoint that began epoch {epoch}")]
+    GoesBack {
+        /// The epoch.
+        epoch: u32,
+    },
+    /// What a dead incarnation had sent after its checkpoint can't be dropped.
+    #[error("what a dead incarnation had sent to rank {peer} after its checkpoint can't be dropped: {source}")]
+    Truncate {
+        /// The destination.
+        peer: u32,
+        /// Why.
+        source: TruncateError,
+    },
     /// A checkpoint while requests are pending: a replacement could not wait for them. Wait for them first.
     #[error("checkpoint: {open} requests are pending; wait for them first")]
     RequestsOpen {

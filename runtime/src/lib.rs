@@ -25,5 +25,5 @@ pub mod transport;
 pub use communicator::{ANY_SOURCE, ANY_TAG, CallError, Communicator, InternalTag, Reduction, Request, Status};
 pub use damage::{Damage, Place};
 pub use error::Error;
-pub use settings::{LogKeep, LogOnFull, LogTier, RankSettings};
+pub use settings::{LogKeep, LogOnFull, LogTier, RankSettings, Rule};
 pub use tally::Tally;

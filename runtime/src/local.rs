@@ -3,11 +3,12 @@
 //! One rank is one process with one thread; a launcher starts them from the program's own file and replaces those that
 //! are killed. `job` has the private directories, `control` what launcher and ranks tell each other, `sockets` the
 //! [`Transport`](crate::transport::Transport) between ranks, `launcher` and `supervision` the launcher, `join` the rank's
-//! side of the start.
+//! side of the start, `coordinator` the recovery process of the rule that has one.
 
 mod clean;
 mod connection;
 mod control;
+mod coordinator;
 mod greeting;
 mod interrupts;
 mod job;

@@ -40,11 +40,29 @@ pub enum LogOnFull {
     Fail,
 }
 
+/// The rule that the ranks follow.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Rule {
+    /// Plain sender-based logging: every message is logged until the receiver's checkpoint covers it, and only those who were
+    /// killed go back.
+    #[default]
+    SenderBased,
+    /// Guermouche 2011: only messages from the past to the future are logged, and who has sent others goes back, too. For
+    /// programs that send the same whatever the order of their receives.
+    SendDeterministic {
+        /// Into so many clusters of neighbouring ranks the job is divided; at least 1. Messages from one to a higher one are
+        /// logged.
+        clusters: u32,
+    },
+}
+
 /// The limits and choices of a job that all its ranks share.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RankSettings {
     /// How many ranks the job has.
     pub ranks: u32,
+    /// The rule that they follow.
+    pub rule: Rule,
     /// Where the log is.
     pub tier: LogTier,
     /// How long sent messages are kept.
@@ -78,6 +96,7 @@ impl RankSettings {
     pub fn new(ranks: u32) -> RankSettings {
         RankSettings {
             ranks,
+            rule: Rule::default(),
             tier: LogTier::default(),
             keep: LogKeep::default(),
             on_full: LogOnFull::default(),

@@ -22,6 +22,10 @@ pub struct Tally {
     pub choices_logged: u64,
     /// Sends that were found equal, byte by byte, to what a dead incarnation had committed.
     pub sends_repeated: u64,
+    /// Acknowledged messages that the rule keeps for others' recoveries.
+    pub messages_kept: u64,
+    /// Acknowledged messages that it has no more use for.
+    pub messages_released: u64,
     /// 1 if the log was full and has stopped keeping messages; summed, how many ranks did.
     pub logging_stopped: u64,
 }
@@ -36,6 +40,8 @@ impl std::ops::AddAssign for Tally {
         self.checkpoints += other.checkpoints;
         self.choices_logged += other.choices_logged;
         self.sends_repeated += other.sends_repeated;
+        self.messages_kept += other.messages_kept;
+        self.messages_released += other.messages_released;
         self.logging_stopped += other.logging_stopped;
     }
 }

@@ -42,6 +42,11 @@ pub enum Event {
         /// Who.
         peer: u32,
     },
+    /// A control message of the protocol's coordinator.
+    Order {
+        /// The protocol's business.
+        body: Vec<u8>,
+    },
     /// The launcher has done what the recovery was held for.
     Resume,
     /// All ranks are done: end.
@@ -67,6 +72,18 @@ pub enum Report {
     ReplayComplete,
     /// Everything that peers had received from the predecessor has been sent.
     CaughtUp,
+    /// A control message to the protocol's coordinator.
+    ToCoordinator {
+        /// The protocol's business.
+        body: Vec<u8>,
+    },
+    /// The rank goes back to the checkpoint that began this epoch: this process ends, and a replacement is to go on from there.
+    GoingBack {
+        /// The epoch.
+        epoch: u32,
+        /// What the process has counted.
+        tally: Tally,
+    },
     /// The program has ended; the rank serves its peers until [`Event::Finish`].
     Done {
         /// What the program gives to who started the job.

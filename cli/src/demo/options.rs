@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use counterfoil_runtime::local::{Kill, KillPoint};
-use counterfoil_runtime::{LogKeep, LogOnFull, LogTier, RankSettings};
+use counterfoil_runtime::{LogKeep, LogOnFull, LogTier, RankSettings, Rule};
 use counterfoil_workloads::{Class, LookupError, Workload, by_name};
 
 /// Run a parallel program, kill some of its ranks, and see it end with the right answer.
@@ -40,6 +40,13 @@ pub(crate) struct DemoArguments {
     /// Take a checkpoint at the end of every so many iterations [default: none]
     #[arg(long, value_name = "ITERATIONS", value_parser = clap::value_parser!(u64).range(1..))]
     pub(super) checkpoint_every: Option<u64>,
+    /// The rule that the ranks follow
+    #[arg(long, value_enum, default_value_t = ProtocolName::SenderBased)]
+    protocol: ProtocolName,
+    /// Clusters of neighbouring ranks; messages from one to a higher one are logged [default: 2, or 1 for a single rank]. With
+    /// --protocol send-deterministic
+    #[arg(long, value_name = "CLUSTERS", value_parser = clap::value_parser!(u32).range(1..))]
+    clusters: Option<u32>,
     /// Where the log lives. A killed rank's log is lost with volatile, taken over with process-crash-safe, and as its last
     /// checkpoint has it with node-local, which spills to disk what doesn't fit into memory
     #[arg(long, value_enum, default_value_t = TierName::ProcessCrashSafe)]
@@ -71,6 +78,15 @@ pub(crate) struct DemoArguments {
     /// Print one JSON object and nothing else
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum ProtocolName {
+    /// Every message is logged until a checkpoint of its receiver covers it; only killed ranks go back
+    SenderBased,
+    /// Only messages from the past to the future are logged; who has sent others to a killed rank goes back, too (Guermouche 2011).
+    /// For programs that send the same whatever the order of their receives: cg and ring
+    SendDeterministic,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -121,6 +137,12 @@ impl DemoArguments {
 
     pub(super) fn settings(&self) -> RankSettings {
         RankSettings {
+            rule: match self.protocol {
+                ProtocolName::SenderBased => Rule::SenderBased,
+                ProtocolName::SendDeterministic => {
+                    Rule::SendDeterministic { clusters: self.clusters.unwrap_or(2.min(self.ranks)) }
+                }
+            },
             tier: match self.tier {
                 TierName::Volatile => LogTier::Volatile,
                 TierName::ProcessCrashSafe => LogTier::ProcessCrashSafe,
@@ -143,7 +165,22 @@ impl DemoArguments {
     }
 
     /// What is wrong with these arguments together, if anything is.
-    pub(super) fn check(&self) -> Result<(), String> {
+    pub(super) fn check(&self, workload: &dyn Workload) -> Result<(), String> {
+        match self.protocol {
+            ProtocolName::SenderBased if self.clusters.is_some() => {
+                return Err("--clusters: only --protocol send-deterministic has them".to_owned());
+            }
+            ProtocolName::SendDeterministic if self.clusters.is_some_and(|clusters| clusters > self.ranks) => {
+                return Err(format!("--clusters: there are only {} ranks", self.ranks));
+            }
+            ProtocolName::SendDeterministic if !workload.deterministic() => {
+                return Err(format!(
+                    "--protocol send-deterministic: what {} sends depends on the order in which messages come; use cg or ring",
+                    workload.name()
+                ));
+            }
+            _ => {}
+        }
         if !self.power_cuts.is_empty() && !matches!(self.tier, TierName::NodeLocal) {
             return Err("--power-cut: only --tier node-local survives one".to_owned());
         }

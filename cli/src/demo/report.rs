@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use counterfoil_runtime::local::{DeathReport, JobOptions, JobReport, Kill, RecoveryTimes};
 use counterfoil_runtime::oracle::{Verdict, compare, judge};
-use counterfoil_runtime::{LogTier, Tally};
+use counterfoil_runtime::{LogTier, Rule, Tally};
 use counterfoil_workloads::{Outcome, Value, Workload, job_digest};
 use serde::Serialize;
 
@@ -16,6 +16,9 @@ pub(super) struct DemoReport {
     workload: String,
     class: String,
     tier: &'static str,
+    protocol: &'static str,
+    /// `null` where the protocol has none.
+    clusters: Option<u32>,
     seed: u64,
     /// Whether the answer is the known one; `null` if none is known.
     verified: Option<bool>,
@@ -32,6 +35,11 @@ pub(super) struct DemoReport {
     kills_missed: Vec<String>,
     recovered: bool,
     survivors_undisturbed: bool,
+    /// For each rank, how often it went back though nobody had killed it.
+    rolled_back: Vec<u32>,
+    /// Of the acknowledged messages, what the protocol keeps for recoveries, and what it has released.
+    messages_kept: u64,
+    messages_released: u64,
     messages_logged: u64,
     bytes_logged: u64,
     messages_replayed: u64,
@@ -139,6 +147,7 @@ impl DemoReport {
             .then(|| compare(timelines, reference.timelines.as_deref().unwrap_or_default()).is_none());
         let Tally { messages_logged, bytes_logged, messages_replayed, duplicates_dropped, .. } = run.tally;
         let Tally { sends_repeated, choices_logged, checkpoints, logging_stopped, .. } = run.tally;
+        let Tally { messages_kept, messages_released, .. } = run.tally;
         let digest = job_digest(&outcomes);
         Ok(DemoReport {
             ranks: job.settings.ranks,
@@ -148,6 +157,14 @@ impl DemoReport {
                 LogTier::Volatile => "volatile",
                 LogTier::ProcessCrashSafe => "process-crash-safe",
                 LogTier::NodeLocal => "node-local",
+            },
+            protocol: match job.settings.rule {
+                Rule::SenderBased => "sender-based",
+                Rule::SendDeterministic { .. } => "send-deterministic",
+            },
+            clusters: match job.settings.rule {
+                Rule::SenderBased => None,
+                Rule::SendDeterministic { clusters } => Some(clusters),
             },
             seed,
             verified: verified(&outcomes),
@@ -164,6 +181,9 @@ impl DemoReport {
             kills_missed: run.missed.iter().map(Kill::to_string).collect(),
             recovered: recovered(&run.deaths),
             survivors_undisturbed: run.survivors_undisturbed,
+            rolled_back: run.rolled_back.clone(),
+            messages_kept,
+            messages_released,
             messages_logged,
             bytes_logged,
             messages_replayed,
@@ -217,6 +237,15 @@ impl DemoReport {
         problems
     }
 
+    /// The rule in words.
+    fn rule(&self) -> String {
+        match self.clusters {
+            None => self.protocol.to_owned(),
+            Some(1) => format!("{}, 1 cluster", self.protocol),
+            Some(clusters) => format!("{}, {clusters} clusters", self.protocol),
+        }
+    }
+
     pub(super) fn to_json(&self) -> String {
         // Numbers, texts and lists of them: nothing that cannot be written.
         serde_json::to_string_pretty(self).unwrap_or_default()
@@ -233,11 +262,12 @@ impl DemoReport {
         let yes = |good: bool| if good { "yes" } else { "NO" };
         writeln!(
             text,
-            "{} of class {} on {}, {} log, seed {}",
+            "{} of class {} on {}, {} log, {}, seed {}",
             self.workload,
             self.class,
             counted(self.ranks),
             self.tier,
+            self.rule(),
             self.seed
         )?;
         writeln!(text)?;
@@ -278,6 +308,19 @@ impl DemoReport {
             writeln!(text, "  same events     {} (every send and delivery, as in the run without kills)", yes(same))?;
         }
         writeln!(text, "  survivors       {}", if self.survivors_undisturbed { "undisturbed" } else { "DISTURBED" })?;
+        if self.clusters.is_some() {
+            let back: Vec<String> =
+                (0..).zip(&self.rolled_back).filter(|(_, times)| **times > 0).map(rolled_back).collect();
+            let back = if back.is_empty() { "nobody else".to_owned() } else { format!("rank {}", back.join(", ")) };
+            writeln!(text, "  went back       {back}, for want of messages that were not kept")?;
+            let acknowledged = (self.messages_kept + self.messages_released).max(1);
+            writeln!(
+                text,
+                "  kept            {} of {acknowledged} acknowledged messages ({:.1} %): those from the past to the future",
+                self.messages_kept,
+                100.0 * self.messages_kept as f64 / acknowledged as f64
+            )?;
+        }
         writeln!(
             text,
             "  delivered       {} of {} messages: {} lost, {} duplicated, {} reordered, {} altered",
@@ -308,6 +351,11 @@ impl DemoReport {
         }
         writeln!(text, "  time            {:.1} ms, {:.1} ms without kills", self.wall_ms, self.reference_wall_ms)
     }
+}
+
+/// A rank, and how often it went back where that is more than once.
+fn rolled_back((rank, times): (u32, &u32)) -> String {
+    if *times == 1 { rank.to_string() } else { format!("{rank} ({times} times)") }
 }
 
 fn outcomes(report: &JobReport) -> Result<Vec<Outcome>, postcard::Error> {

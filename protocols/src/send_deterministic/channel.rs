@@ -32,6 +32,8 @@ pub(super) struct Channel {
     pub(super) receipts: Receipts,
     /// What is known of receipts and doesn't count yet, in SSN order.
     ahead: VecDeque<News>,
+    /// The peer has presented itself to this execution.
+    is_met: bool,
     /// The recovery process was told of the receipts that count, and nothing must be released because of others before its
     /// answer is there: the answer can be that the peer goes back.
     tabled: bool,
@@ -49,7 +51,9 @@ pub(super) struct Channel {
     resent: Ssn,
     /// What no recovery of this rank asks the peer for.
     pub(super) covered: Ssn,
-    /// What no recovery of the peer asks this rank for.
+    /// What no recovery of the peer asks this rank for, as the peer says: perhaps more than this execution has sent.
+    covered_by_peer: Covered,
+    /// What of that was let go.
     collected: Ssn,
 }
 
@@ -67,6 +71,7 @@ impl Channel {
             recv,
             receipts: Receipts::default(),
             ahead: VecDeque::new(),
+            is_met: !restored,
             tabled: false,
             promised: Incarnation(0),
             began: if restored { Ssn::ZERO } else { Ssn::MAX },
@@ -74,6 +79,7 @@ impl Channel {
             base: Ssn::ZERO,
             resent: Ssn::ZERO,
             covered: Ssn::ZERO,
+            covered_by_peer: Covered { epoch: 0, upto: 0 },
             collected: Ssn::ZERO,
         }
     }
@@ -148,6 +154,11 @@ impl Channel {
         }
     }
 
+    /// Whether the peer's Hello will say of some message whether it was received.
+    pub(super) fn has_to_learn(&self) -> bool {
+        !self.is_met && self.sent.has_unknown()
+    }
+
     /// Whether the peer is about to go back.
     pub(super) fn is_leaving(&self) -> bool {
         self.promised > self.recv.incarnation()
@@ -160,7 +171,10 @@ impl Channel {
             let how = Misbehaviour::ReceivedMoreThanSent { claimed: ssn, sent };
             return Err(ProtocolError::PeerMisbehaved { peer: self.peer, how });
         }
-        self.ahead.push_back(News { last: ssn, epoch, logged: None });
+        // A message that is held is presented again.
+        if self.ahead.back().is_none_or(|news| news.last < ssn) {
+            self.ahead.push_back(News { last: ssn, epoch, logged: None });
+        }
         Ok(self.catch_up())
     }
 
@@ -178,6 +192,7 @@ impl Channel {
         // Not below what is known, so not refused.
         let _ = self.recv.set_incarnation(hello.incarnation, hello.sent);
         self.recv.reack_after(self.recv.hsr().upto());
+        self.is_met = true;
         self.send.receiver_rolled_back(Ssn::ZERO);
         self.sent.forget_receipts();
         let news = |Fact { last, epoch, logged }| News { last: Ssn(last), epoch: Epoch(epoch), logged: Some(logged) };
@@ -218,16 +233,24 @@ impl Channel {
         self.began = Ssn::MAX;
     }
 
-    /// The peer won't ask for messages up to `covered.upto`; returns up to where that is news.
-    pub(super) fn collect(&mut self, covered: Covered, floor: Epoch) -> Option<Ssn> {
+    /// The peer won't ask for messages up to `covered.upto`.
+    pub(super) fn note_covered(&mut self, covered: Covered) {
+        if covered.upto > self.covered_by_peer.upto {
+            self.covered_by_peer = covered;
+        }
+    }
+
+    /// What the peer won't ask for, as far as that can be let go now and is news.
+    pub(super) fn collect(&mut self, floor: Epoch) -> Option<(Epoch, Ssn)> {
+        let covered = self.covered_by_peer;
         // What a restored sender sends again is awaited as an orphan, covered or not.
         let upto = Ssn(covered.upto).min(self.send.sent()).min(self.began);
         if upto <= self.collected {
             return None;
         }
         self.collected = upto;
-        self.sent.collect(upto, floor);
-        Some(upto)
+        self.sent.collect(upto, floor, self.send.epoch());
+        Some((Epoch(covered.epoch), upto))
     }
 
     /// This rank won't go back before `epoch`; returns what it has received before, if that is news.

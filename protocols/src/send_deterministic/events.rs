@@ -62,6 +62,12 @@ impl Protocol for SendDeterministic {
             return Ok(Incoming::Discard(DiscardReason::DeadIncarnation { sent_by: header.incarnation(), now }));
         }
         let ssn = header.ssn();
+        // Also of one that has to wait: what was said of earlier messages must count before what is said of later ones.
+        if let Some(ack) = header.ack().filter(|_| header.incarnation() == now) {
+            let settled = channel.acknowledge(ack)?;
+            self.settle(peer, settled);
+        }
+        let channel = self.channel(peer)?;
         if channel.is_leaving() && !anyone {
             return Ok(Incoming::Hold);
         }
@@ -70,10 +76,6 @@ impl Protocol for SendDeterministic {
             return Ok(Incoming::Hold);
         }
         self.catch_up(peer)?;
-        if let Some(ack) = header.ack().filter(|_| header.incarnation() == now) {
-            let settled = self.channel(peer)?.acknowledge(ack)?;
-            self.settle(peer, settled);
-        }
         if known && self.has(Canary::DuplicateUnacknowledged) {
             self.count_orphan(peer, ssn)?;
             return Ok(Incoming::Discard(DiscardReason::Duplicate { receive_epoch: self.epoch }));
@@ -149,6 +151,14 @@ impl Protocol for SendDeterministic {
     /// No choice is ever recorded, so one that is found is another protocol's; it is checked and ignored.
     fn handle_recovered_choice(&mut self, record: &[u8]) -> Result<(), ChoiceError> {
         ChoiceRecord::decode(record).map(|_| ())
+    }
+
+    fn is_running(&self) -> bool {
+        self.round.is_running()
+    }
+
+    fn first_checkpoint(&self) -> Option<Snapshot> {
+        Some(self.start())
     }
 
     /// Not in a recovery: a checkpoint would hold a state whose orphans are open. Not where the cluster above would be met.
@@ -284,6 +294,7 @@ impl Protocol for SendDeterministic {
         self.effects.push_back(Effect::Replay { peer, incarnation: hello.incarnation, after, upto: Ssn::MAX });
         // What its undone execution has sent waits no more: it can be dropped.
         self.effects.extend(has_left.then_some(Effect::Resume));
+        self.tell_table();
         self.send_due_acks(peer)
     }
 
@@ -306,10 +317,7 @@ impl SendDeterministic {
     }
 
     fn take_covered(&mut self, peer: Rank, covered: Covered) -> Result<(), ProtocolError> {
-        let floor = self.floor;
-        if let Some(upto) = self.channel(peer)?.collect(covered, floor) {
-            self.effects.push_back(Effect::Covered { peer, epoch: Epoch(covered.epoch), upto });
-        }
-        Ok(())
+        self.channel(peer)?.note_covered(covered);
+        self.collect(peer)
     }
 }

@@ -56,6 +56,14 @@ pub struct Forgotten {
     pub received: u32,
 }
 
+impl Forgotten {
+    /// What is no less than either.
+    pub(super) fn either(one: Option<Forgotten>, other: Option<Forgotten>) -> Option<Forgotten> {
+        let (Some(a), Some(b)) = (one, other) else { return one.or(other) };
+        Some(Forgotten { upto: a.upto.max(b.upto), received: a.received.max(b.received) })
+    }
+}
+
 impl SentInEpoch {
     /// The entry as a checkpoint that begins `epoch` has it.
     fn known_in(self, epoch: u32) -> SentInEpoch {

@@ -115,6 +115,12 @@ impl RecoveryProcess {
         !matches!(self.stage, Stage::Idle)
     }
 
+    /// Whether a collection is under way.
+    #[must_use]
+    pub fn is_collecting(&self) -> bool {
+        self.collection.is_some()
+    }
+
     /// Begins a round. To be called where a recovery process takes the place of one that was lost; all else begins rounds by itself.
     pub fn begin_round(&mut self) {
         self.round += 1;
@@ -207,15 +213,18 @@ impl RecoveryProcess {
                 lines[channel.peer as usize].senders.push(Sender { rank, incarnation, base });
             }
         }
-        for (rank, mut line) in (0..).map(Rank).zip(lines) {
-            // Those who went back so far that they don't know of having sent anything.
+        for (line, known) in lines.iter_mut().zip(acquainted(tables)) {
+            // Those who went back so far that they don't know of having sent anything, and those who have received from a rank
+            // that went back so far that it doesn't know of them.
             let counted = line.senders.len();
-            for &sender in tables[rank.index()].met.iter().filter(|&&sender| sender < self.ranks) {
+            for sender in known {
                 if line.senders[..counted].binary_search_by_key(&sender, |known| known.rank).is_err() {
                     let incarnation = self.living[sender as usize];
                     line.senders.push(Sender { rank: sender, incarnation, base: 0 });
                 }
             }
+        }
+        for (rank, line) in (0..).map(Rank).zip(lines) {
             self.tell(rank, &Order::Line(line));
         }
         self.stage =
@@ -297,4 +306,20 @@ impl RecoveryProcess {
         let body = notice::encode(order);
         self.messages.extend((0..self.ranks).map(|rank| (Rank(rank), body.clone())));
     }
+}
+
+/// For each rank those whom it has met, or who have met it, each once.
+fn acquainted(tables: &[RankTable]) -> Vec<Vec<u32>> {
+    let mut known: Vec<Vec<u32>> = vec![Vec::new(); tables.len()];
+    for (rank, table) in (0..).zip(tables) {
+        for &peer in table.met.iter().filter(|&&peer| (peer as usize) < tables.len()) {
+            known[rank as usize].push(peer);
+            known[peer as usize].push(rank);
+        }
+    }
+    for peers in &mut known {
+        peers.sort_unstable();
+        peers.dedup();
+    }
+    known
 }

@@ -15,6 +15,8 @@ use crate::frame::{Effect, Party, ProtocolError};
 pub(super) struct Round {
     number: u64,
     running: bool,
+    /// The table was sent to the recovery process.
+    is_tabled: bool,
     /// The recovery line of this round, if it is known.
     line: Option<Line>,
     /// The epoch that this rank was restored to in a recovery that isn't over.
@@ -35,6 +37,7 @@ impl Default for Round {
         Round {
             number: 0,
             running: true,
+            is_tabled: true,
             line: None,
             restored: None,
             ran: false,
@@ -134,16 +137,29 @@ impl SendDeterministic {
             return Ok(());
         }
         let Round { restored, ran, .. } = self.round;
-        self.round = Round { number, running: false, restored, ran, released: None, ..Round::default() };
+        let is_tabled = false;
+        self.round = Round { number, running: false, is_tabled, restored, ran, released: None, ..Round::default() };
         self.ceiling = self.config.ceiling;
         for peer in self.peers() {
             self.channel(peer)?.set_line(None);
             self.catch_up(peer)?;
         }
-        let table = self.table();
-        self.report(&Report::Table { round: number, table });
-        self.channels().for_each(Channel::await_line);
+        self.tell_table();
         Ok(())
+    }
+
+    /// Tells the recovery process what it needs for the line, unless that was told, or there is something to learn first.
+    pub(super) fn tell_table(&mut self) {
+        // A checkpoint doesn't know what was received since, and what isn't known takes a sender back to be safe. Each
+        // Hello says it; all peers are met soon, whatever the recovery does.
+        let learns = self.round.restored.is_some() && self.channels().any(|channel| channel.has_to_learn());
+        if self.round.is_tabled || learns {
+            return;
+        }
+        self.round.is_tabled = true;
+        let (round, table) = (self.round.number, self.table());
+        self.report(&Report::Table { round, table });
+        self.channels().for_each(Channel::await_line);
     }
 
     /// Figure 3, lines 58 to 61: go back, if the line says so and this rank isn't there already.

@@ -10,7 +10,7 @@ use super::line::{Forgotten, SentInEpoch};
 ///
 /// Guermouche 2011 keeps three structures (Figure 3, lines 3 to 5): messages without an acknowledgement, logged messages, and SPE, the
 /// receive epochs of those that aren't logged. All three are answers about the same numbers, so they are one table here; the
-/// payloads are the log's. Memory: 32 bytes a run; runs that are covered are dropped.
+/// payloads are the log's. Memory: 48 bytes a run; runs that are covered are dropped.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Sent {
     /// In SSN order, without gaps.
@@ -29,8 +29,8 @@ struct Run {
     /// Whatever becomes of the receiver, these are replayed, never re-executed for it (Logs).
     logged: bool,
     receipt: Receipt,
-    /// The epoch of this rank since which it has known so. A checkpoint that begins that epoch, or an earlier one, doesn't.
-    known: u32,
+    /// What older checkpoints of this rank, which know less of receipts, would say.
+    forgotten: Option<Forgotten>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -59,10 +59,13 @@ impl Run {
         })
     }
 
-    /// What a checkpoint that was taken after the message was sent, and before its receipt was known, would say instead.
-    fn forgotten(&self) -> Option<Forgotten> {
-        let received = self.unlogged_in().unwrap_or(0).max(self.epoch);
-        (self.known > self.epoch).then_some(Forgotten { upto: self.known, received })
+    /// Notes in epoch `now` that something has become known which makes the answer of [`Run::unlogged_in`] smaller than `before`.
+    fn note_learned(&mut self, before: Option<u32>, now: Epoch) {
+        // A checkpoint that begins the epoch of the messages doesn't have them: they are sent again.
+        if self.unlogged_in() < before && now.0 > self.epoch {
+            let less = before.map(|received| Forgotten { upto: now.0, received });
+            self.forgotten = Forgotten::either(self.forgotten, less);
+        }
     }
 }
 
@@ -84,7 +87,7 @@ impl Sent {
             phase: phase.0,
             logged: marked,
             receipt: Receipt::Unknown,
-            known: epoch.0,
+            forgotten: None,
         };
         match self.runs.last_mut() {
             Some(last) if Run { first: ssn.0, last: ssn.0, ..*last } == run => last.last = ssn.0,
@@ -112,9 +115,7 @@ impl Sent {
             let before = run.unlogged_in();
             run.logged = logged.unwrap_or(run.logged || run.epoch < epoch.0);
             run.receipt = Receipt::In(epoch.0);
-            if run.unlogged_in() != before {
-                run.known = now.0;
-            }
+            run.note_learned(before, now);
             let now = Settled { ack: Ack { ssn: Ssn(run.last), epoch }, phase: Phase(run.phase), logged: run.logged };
             match settled.last_mut() {
                 Some(before) if before.phase == now.phase && before.logged == now.logged => *before = now,
@@ -137,6 +138,11 @@ impl Sent {
     /// Whether the message is to be replayed as a logged one.
     pub(super) fn is_logged(&self, ssn: Ssn) -> bool {
         self.run_of(ssn).is_some_and(|run| run.logged)
+    }
+
+    /// Whether some message may have been received without this rank knowing of it.
+    pub(super) fn has_unknown(&self) -> bool {
+        self.runs.iter().any(|run| !run.logged && run.receipt == Receipt::Unknown)
     }
 
     /// Whether the message was never acknowledged by anyone.
@@ -162,17 +168,11 @@ impl Sent {
         let mut table: Vec<SentInEpoch> = Vec::new();
         for run in &self.runs {
             let (epoch, received) = (run.epoch.min(durable.0), run.unlogged_in());
-            let forgotten = run.forgotten();
+            let forgotten = run.forgotten;
             match table.last_mut() {
                 Some(last) if last.epoch == epoch => {
                     last.received = last.received.max(received);
-                    last.forgotten = match (last.forgotten, forgotten) {
-                        (Some(one), Some(other)) => Some(Forgotten {
-                            upto: one.upto.max(other.upto),
-                            received: one.received.max(other.received),
-                        }),
-                        (one, other) => one.or(other),
-                    };
+                    last.forgotten = Forgotten::either(last.forgotten, forgotten);
                 }
                 _ => table.push(SentInEpoch { epoch, first: run.first, received, forgotten }),
             }
@@ -187,15 +187,18 @@ impl Sent {
         known.table(durable)
     }
 
-    /// The receiver won't ask for messages up to `upto` again, nor will this rank go back before `floor`.
+    /// The receiver won't ask for messages up to `upto` again, nor will this rank go back before `floor`. `now`: as in
+    /// [`Sent::acknowledge`].
     ///
     /// Runs of later epochs stay: where they begin says what this rank has sent when it goes back there.
-    pub(super) fn collect(&mut self, upto: Ssn, floor: Epoch) {
+    pub(super) fn collect(&mut self, upto: Ssn, floor: Epoch, now: Epoch) {
         self.collected = self.collected.max(upto.0);
         self.split_at(upto.0 + 1);
         self.runs.retain(|run| run.last > upto.0 || run.epoch >= floor.0);
         for run in self.runs.iter_mut().filter(|run| run.last <= upto.0) {
-            (run.logged, run.receipt, run.known) = (true, Receipt::Unknown, run.epoch);
+            let before = run.unlogged_in();
+            (run.logged, run.receipt) = (true, Receipt::Unknown);
+            run.note_learned(before, now);
         }
         self.join();
     }
@@ -223,11 +226,13 @@ impl Sent {
     /// Whether the runs can be those of a channel on which `sent` messages were sent up to `epoch`.
     pub(super) fn is_sound(&self, epoch: u32, sent: Ssn) -> bool {
         self.runs.iter().all(|run| run.first >= 1 && run.first <= run.last && run.epoch <= epoch)
-            && self.runs.iter().all(|run| run.epoch <= run.known && run.known <= epoch)
+            && self.runs.iter().all(|run| run.forgotten.is_none_or(|forgotten| forgotten.upto <= epoch))
             && self.runs.is_sorted_by(|a, b| a.last + 1 == b.first && a.epoch <= b.epoch && a.phase <= b.phase)
             && self.runs.last().is_none_or(|last| last.last == sent.0)
     }
 }
+
+const _: () = assert!(size_of::<Run>() == 48);
 
 #[cfg(test)]
 mod tests {
@@ -292,7 +297,7 @@ mod tests {
         assert_eq!(sent.runs.len(), 2);
         sent.acknowledge((Ssn(3), Ssn(4)), Epoch(1), None, Epoch(1));
         assert_eq!(sent.runs.len(), 1);
-        sent.collect(Ssn(3), Epoch(2));
+        sent.collect(Ssn(3), Epoch(2), Epoch(2));
         assert!(sent.is_sound(1, Ssn(4)) && !sent.is_sound(1, Ssn(5)) && !sent.is_sound(0, Ssn(4)));
         assert_eq!(sent.table(Epoch(1)), [entry(1, 4, Some(1))]);
     }
@@ -300,7 +305,7 @@ mod tests {
     #[test]
     fn an_epoch_that_may_come_back_keeps_its_first_message_and_no_dependency() {
         let mut sent = sent(&[1, 2, 2]);
-        sent.collect(Ssn(3), Epoch(2));
+        sent.collect(Ssn(3), Epoch(2), Epoch(2));
         assert_eq!(sent.table(Epoch(2)), [entry(2, 2, None)]);
         assert_eq!(sent.acknowledge((Ssn(1), Ssn(3)), Epoch(9), Some(false), Epoch(1)), []);
         assert_eq!(sent.table(Epoch(2)), [entry(2, 2, None)]);

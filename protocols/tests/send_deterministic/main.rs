@@ -83,6 +83,11 @@ fn what_went_wrong_once_goes_right() {
     let collected = Settings { failures: 3, collections: true, ..PLAIN };
     jobs(103_190..103_191, collected);
     jobs(104_893..104_894, collected);
+    // The same with what is known to be covered.
+    jobs(1_038_968..1_038_969, Settings { failures: 4, collections: true, ..lost });
+    // A Hello of a dead incarnation arrived, late, at a rank that had gone back to before it knew that peer: the line didn't
+    // tell it of the peer's new incarnation, and a record was released that the peer had lost.
+    jobs(1_032_825..1_032_826, Settings { failures: 6, collections: true, ..lost });
 }
 
 /// Whether a job of these seeds ends wrong with a canary.

@@ -5,14 +5,17 @@ use std::time::Duration;
 use bytes::Bytes;
 use counterfoil::{Rank, Ssn};
 use counterfoil_ack_piggyback::{Kind, WireHeader};
-use counterfoil_protocols::frame::{DiscardReason, Effect, Hello, Incoming, Party, Protocol, ProtocolError};
+use counterfoil_protocols::frame::{DiscardReason, Effect, Hello, Party, Protocol, ProtocolError};
 
 use super::Endpoint;
 use super::recovery::Recovery;
 use crate::Error;
 use crate::damage::{Expected, Place};
 use crate::matching::Message;
-use crate::transport::{Event, Interest, Transport};
+use crate::transport::{Event, Interest, Report, Transport};
+
+/// What stands in the tag of a control message of the coordinator.
+const ORDER: i32 = counterfoil_protocols::send_deterministic::RECOVERY_TAG;
 
 /// How long to wait for something to happen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,6 +45,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         self.transport.poll(&Interest { read, write, timeout })?;
         while let Some(event) = self.transport.next_event() {
             self.handle_event(event)?;
+            self.present_held()?;
         }
         for peer in 0..self.settings.ranks {
             if self.outlets[peer as usize].is_behind {
@@ -54,9 +58,10 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
     /// Whether to read what `peer` sends. Not if much of it waits already and nobody asks for it: then the peer has to
     /// wait, too. But a sender without room reads everything, since only that can bring it room.
     fn is_read(&self, peer: u32) -> bool {
-        self.matching.unexpected_bytes(peer) < self.settings.unexpected_bytes_max
-            || self.starved
-            || self.matching.is_awaited(peer)
+        let max = self.settings.unexpected_bytes_max;
+        // What waits for the rule is nobody's to take, and in order: what a recovery needs comes before it.
+        self.standing.held_bytes(peer) < max
+            && (self.matching.unexpected_bytes(peer) < max || self.starved || self.matching.is_awaited(peer))
     }
 
     fn handle_event(&mut self, event: Event) -> Result<(), Error> {
@@ -66,6 +71,12 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
             Event::Lost { peer } => {
                 self.outlets[peer as usize].close();
                 self.protocol.handle_peer_lost(Rank(peer))?;
+                self.carry_out_effects()
+            }
+            Event::Order { body } => {
+                let own = Rank(self.rank);
+                let header = WireHeader::control(own, own, Default::default(), ORDER, body.len() as u64, None);
+                self.protocol.handle_control(Party::Coordinator, &header, &body)?;
                 self.carry_out_effects()
             }
             Event::Resume => {
@@ -82,6 +93,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
     fn handle_met(&mut self, (peer, incarnation): (u32, u32), hello: &[u8], answer: bool) -> Result<(), Error> {
         let hello = Hello::decode(hello).map_err(|source| Error::Hello { peer, source })?;
         self.outlets[peer as usize].close();
+        self.standing.forget(peer);
         if answer {
             let own = self.protocol.hello(Rank(peer))?;
             let own = own.encode().map_err(|source| Error::Hello { peer, source })?;
@@ -110,25 +122,24 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         // Before anything in it is believed: as another one it might be a duplicate, and be dropped.
         let expected = Expected { from: peer, to: self.rank, ssn: header.ssn() };
         expected.check(Place::Arrival, header, &body)?;
-        let verdict = self.protocol.handle_message(header)?;
-        self.carry_out_effects()?;
-        match verdict {
-            Incoming::Deliver { keep: None } => {
-                let comm = header.envelope().comm;
-                self.arrive(Message { source: peer, tag: header.tag(), comm, ssn: header.ssn().0, payload: body })?;
-            }
-            Incoming::Discard(reason) => {
-                if matches!(reason, DiscardReason::Duplicate { .. }) {
-                    self.tally.duplicates_dropped += 1;
-                }
-            }
-            other => return Err(Error::Unsupported { effect: format!("{other:?}") }),
-        }
-        if let Some(recovery) = &mut self.recovery {
-            recovery.note_received(peer, header.ssn());
-            self.check_recovery()?;
+        if self.standing.is_holding(peer) || !self.present(peer, header, &body)? {
+            self.standing.hold(peer, *header, body);
         }
         Ok(())
+    }
+
+    /// A message was dropped.
+    pub(super) fn note_discarded(&mut self, reason: DiscardReason) {
+        if matches!(reason, DiscardReason::Duplicate { .. }) {
+            self.tally.duplicates_dropped += 1;
+        }
+    }
+
+    /// A message has come, for the first time or again: a recovery may be over.
+    pub(super) fn note_received(&mut self, peer: u32, ssn: Ssn) -> Result<(), Error> {
+        let Some(recovery) = &mut self.recovery else { return Ok(()) };
+        recovery.note_received(peer, ssn);
+        self.check_recovery()
     }
 
     /// A fresh message: a posted receive takes it, or it waits.
@@ -151,9 +162,19 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
                 Effect::Transmit { to: Party::Rank(to), header, body } => {
                     self.transport.send_control(to.0, &header, &body)?;
                 }
-                Effect::Acknowledged { peer, ack, phase, .. } => {
-                    let failed = |source| Error::Acknowledge { peer: peer.0, source };
-                    self.log.acknowledge(peer, ack, phase).map_err(failed)?;
+                Effect::Transmit { to: Party::Coordinator, body, .. } => {
+                    self.transport.report(Report::ToCoordinator { body })?;
+                }
+                Effect::Acknowledged { peer, ack, phase, keep } => {
+                    let news = ack.ssn.0.saturating_sub(self.log.acked(peer).0);
+                    let (count, done) = match keep {
+                        true => (&mut self.tally.messages_kept, self.log.acknowledge(peer, ack, phase)),
+                        false => {
+                            (&mut self.tally.messages_released, self.log.acknowledge_and_release(peer, ack, phase))
+                        }
+                    };
+                    *count += news;
+                    done.map_err(|source| Error::Acknowledge { peer: peer.0, source })?;
                 }
                 // The log keeps what isn't covered, acknowledged or not.
                 Effect::ReceiverRolledBack { .. } => {}
@@ -166,6 +187,9 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
                     let epoch = self.protocol.epoch();
                     self.log.local().discard_sealed(epoch);
                 }
+                Effect::Resume => self.standing.resume(),
+                Effect::KeepCheckpoints { first, last } => self.keep_checkpoints(first, last)?,
+                Effect::RollBack { epoch } => self.go_back(epoch)?,
                 other => return Err(Error::Unsupported { effect: format!("{other:?}") }),
             }
         }

@@ -13,7 +13,7 @@ use super::progress::Wait;
 use crate::Error;
 use crate::damage::{Expected, Place};
 use crate::matching::Message;
-use crate::settings::LogOnFull;
+use crate::settings::{LogOnFull, Rule};
 use crate::transport::Transport;
 
 /// Bytes (header and payload) after which a sender looks at what has come: acknowledgements, above all.
@@ -52,9 +52,13 @@ impl Outlet {
 impl<T: Transport, P: Protocol> Endpoint<T, P> {
     /// Logs a message and begins to transmit it.
     pub(super) fn send_message(&mut self, to: u32, tag: i32, comm: u32, payload: &[u8]) -> Result<(), Error> {
+        self.await_running()?;
         self.trace.send(to, tag, comm, payload)?;
         let envelope =
             Envelope { source: Rank(self.rank), destination: Rank(to), tag, comm, len: payload.len() as u64 };
+        if to == self.rank && self.settings.rule != Rule::SenderBased {
+            return self.keep_for_self(&envelope, payload);
+        }
         let header = match self.log.rewound_to(Rank(to)) {
             Some(_) => self.repeat(&envelope, payload)?,
             None => self.append(&envelope, payload)?,
@@ -80,6 +84,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         let to = envelope.destination;
         let mut waiting_since = None;
         loop {
+            self.await_running()?;
             let source = match self.log.claim(to, WireHeader::LEN, payload.len()) {
                 Ok(mut claim) => {
                     // The claim comes first: a number that was given out is never taken back.
@@ -177,6 +182,14 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         Ok(())
     }
 
+    /// A message to this rank itself is part of what it has received, and no business of the rule.
+    fn keep_for_self(&mut self, envelope: &Envelope, payload: &[u8]) -> Result<(), Error> {
+        self.standing.to_self += 1;
+        let Envelope { tag, comm, .. } = *envelope;
+        let (ssn, payload) = (self.standing.to_self, Bytes::copy_from_slice(payload));
+        self.arrive(Message { source: self.rank, tag, comm, ssn, payload })
+    }
+
     /// Sends as many records to `peer` as its connection takes.
     pub(super) fn transmit(&mut self, peer: u32) -> Result<(), Error> {
         let outlet = &mut self.outlets[peer as usize];
@@ -219,7 +232,12 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
 
     /// Transmits to `peer` what comes after `after`, from now on.
     pub(super) fn replay(&mut self, peer: u32, after: Ssn, upto: Ssn) -> Result<(), Error> {
-        let cursor = self.log.cursor(Rank(peer), after.next()).map_err(|source| Error::Replay { peer, source })?;
+        let cursor = match self.settings.rule {
+            Rule::SenderBased => self.log.cursor(Rank(peer), after.next()),
+            // What was released is sent again by executing.
+            Rule::SendDeterministic { .. } => cursor_from(&mut self.log, peer, after.next()),
+        };
+        let cursor = cursor.map_err(|source| Error::Replay { peer, source })?;
         let outlet = &mut self.outlets[peer as usize];
         outlet.cursor = Some(cursor);
         outlet.upto = upto;

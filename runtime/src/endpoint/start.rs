@@ -16,12 +16,13 @@ use counterfoil_protocols::frame::Protocol;
 use super::recovery::Recovery;
 use super::requests::Requests;
 use super::sending::{Outlet, cursor_from};
+use super::standing::{CHECKPOINTS_KEPT, Standing};
 use super::{CHOICE, Endpoint};
 use crate::Error;
 use crate::checkpoint::Snapshot;
 use crate::damage::{Expected, Place};
 use crate::matching::Matching;
-use crate::settings::{LogKeep, LogOnFull, LogTier, RankSettings};
+use crate::settings::{LogKeep, LogOnFull, LogTier, RankSettings, Rule};
 use crate::tally::Tally;
 use crate::trace::{Trace, trace_path};
 use crate::transport::{Report, Transport};
@@ -72,6 +73,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
             true => Trace::create(&trace_path(&options.trace_directory, rank, incarnation), ranks)?,
             false => Trace::off(ranks),
         };
+        let standing = Standing::new(ranks, protocol.epoch());
         let mut endpoint = Endpoint {
             rank,
             log,
@@ -82,6 +84,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
             requests: Requests::new(settings.requests_max),
             outlets: (0..ranks).map(|_| Outlet::default()).collect(),
             recovery: None,
+            standing,
             restored: None,
             collectives: 0,
             iteration: 0,
@@ -94,13 +97,22 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
             interest: (vec![false; ranks as usize], vec![false; ranks as usize]),
             settings,
         };
-        for (peer, _, last) in recovered.lanes {
-            endpoint.log.rewind(peer, Ssn::ZERO);
+        for &(peer, _, last) in &recovered.lanes {
             endpoint.outlets[peer.index()].transmitted = last;
+            if endpoint.repeats() {
+                endpoint.log.rewind(peer, Ssn::ZERO);
+            }
         }
         if incarnation > 0 {
-            if let Some(restored) = recovered.checkpoint {
-                endpoint.take_up(restored)?;
+            match recovered.checkpoint {
+                Some(restored) => endpoint.take_up(restored)?,
+                None => endpoint.begin_again()?,
+            }
+            if !endpoint.repeats() {
+                for (peer, _, _) in recovered.lanes {
+                    let last = endpoint.outlets[peer.index()].sent;
+                    endpoint.cut_lane(peer, last)?;
+                }
             }
             endpoint.recover_choices()?;
             let received = (0..ranks).map(|peer| endpoint.received_upto(peer)).collect::<Result<_, _>>()?;
@@ -133,8 +145,10 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
             let Some(outlet) = self.outlets.get_mut(peer.index()) else { continue };
             outlet.sent = last;
             outlet.transmitted = outlet.transmitted.max(last);
-            // Does nothing in a lane that is as the checkpoint has it.
-            self.log.rewind(peer, last);
+            if self.repeats() {
+                // Does nothing in a lane that is as the checkpoint has it.
+                self.log.rewind(peer, last);
+            }
         }
         for message in snapshot.unexpected {
             // Nothing is posted yet, so each is kept.
@@ -144,12 +158,28 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
             // They are in the log that was taken over; what comes after them is found there, one by one.
             (self.tally.messages_logged, self.tally.bytes_logged) = snapshot.counters.logged;
         }
+        self.standing.note_checkpoint(epoch);
+        self.standing.to_self = snapshot.counters.to_self;
         self.trace.restore(snapshot.counters.trace)?;
         self.collectives = snapshot.counters.collectives;
         self.iteration = snapshot.counters.iteration;
         self.restored = Some(snapshot.application);
         self.transport.report(Report::Restored { epoch: epoch.0 })?;
         Ok(())
+    }
+
+    /// Whether what a dead incarnation sent is compared with what is sent again, and transmitted as it was. Under a rule that
+    /// gives messages other epochs and phases then, it is logged anew.
+    fn repeats(&self) -> bool {
+        self.settings.rule == Rule::SenderBased
+    }
+
+    /// A replacement without a checkpoint.
+    fn begin_again(&mut self) -> Result<(), Error> {
+        match self.protocol.first_checkpoint() {
+            Some(first) => Ok(self.protocol.restore(&first.tables)?),
+            None => Ok(()),
+        }
     }
 
     fn recover_choices(&mut self) -> Result<(), Error> {
@@ -193,6 +223,10 @@ fn log_options(rank: u32, settings: &RankSettings, directory: &Path, store: &Pat
         store: Some(StoreOptions {
             disk_bytes_max: settings.disk_bytes_max,
             block_bytes: settings.disk_block_bytes,
+            checkpoints_kept: match settings.rule {
+                Rule::SenderBased => 1,
+                Rule::SendDeterministic { .. } => CHECKPOINTS_KEPT,
+            },
             ..StoreOptions::new(store)
         }),
         dir: Some(directory.to_owned()),

@@ -32,6 +32,10 @@ pub(crate) enum ToLauncher {
     ReplayComplete,
     /// A replacement has sent at least what its peers had received from its predecessor.
     CaughtUp,
+    /// A control message to the protocol's coordinator.
+    ToCoordinator { body: Vec<u8> },
+    /// The process ends, so that another goes on from the checkpoint that began `epoch`.
+    GoingBack { epoch: u32, tally: Tally },
     /// The program has ended well; the process goes on serving its peers.
     Done { outcome: Vec<u8>, tally: Tally },
     /// The program or the runtime has failed; the process ends.
@@ -43,6 +47,8 @@ pub(crate) enum ToLauncher {
 pub(crate) enum ToRank {
     /// The answer to Hello.
     Welcome(Box<Welcome>),
+    /// A control message of the protocol's coordinator.
+    Order { body: Vec<u8> },
     /// The kill that the recovery was held for has happened.
     Resume,
     /// Everybody is done: end.

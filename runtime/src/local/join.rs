@@ -6,20 +6,24 @@ use std::path::PathBuf;
 
 use counterfoil::{Incarnation, Rank};
 use counterfoil_ack_piggyback::AckPolicy;
-use counterfoil_protocols::sender_based::{Config, SenderBased};
+use counterfoil_protocols::frame::{Protocol, ProtocolError};
+use counterfoil_protocols::send_deterministic::{self, SendDeterministic};
+use counterfoil_protocols::sender_based::{self, SenderBased};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 
 use super::control::{Control, ControlError, ToLauncher, ToRank, Welcome};
+use super::coordinator::clusters;
 use super::job::{JobError, JobPaths};
 use super::sockets::LocalTransport;
 use crate::Error;
 use crate::endpoint::{Endpoint, EndpointOptions};
+use crate::settings::RankSettings;
 use crate::transport::TransportError;
 
-/// The communicator of a rank that is a process of this machine.
-pub type LocalEndpoint = Endpoint<LocalTransport, SenderBased>;
+/// The communicator of a rank that is a process of this machine, under the rule that the job's settings name.
+pub type LocalEndpoint = Endpoint<LocalTransport, Box<dyn Protocol>>;
 
 /// What the launcher tells a process on its command line.
 #[derive(Clone, Debug)]
@@ -106,12 +110,7 @@ fn begin(
     transport: LocalTransport,
 ) -> Result<LocalEndpoint, Error> {
     let JoinOptions { rank, incarnation, .. } = *options;
-    let config = Config {
-        rank: Rank(rank),
-        ranks: welcome.settings.ranks,
-        incarnation: Incarnation(incarnation),
-        policy: AckPolicy::default(),
-    };
+    let protocol = protocol(rank, incarnation, &welcome.settings)?;
     let options = EndpointOptions {
         rank,
         incarnation,
@@ -122,12 +121,33 @@ fn begin(
         fatal_iterations: welcome.fatal_iterations,
         hold_recovery: welcome.hold_recovery,
     };
-    let mut endpoint = Endpoint::start(options, SenderBased::new(config)?, transport)?;
+    let mut endpoint = Endpoint::start(options, protocol, transport)?;
     for (peer, its_incarnation) in welcome.peers {
         let hello = endpoint.hello(peer)?;
         endpoint.transport_mut().call(peer, its_incarnation, &hello)?;
     }
     Ok(endpoint)
+}
+
+/// The state machine of a rank.
+pub(super) fn protocol(
+    rank: u32,
+    incarnation: u32,
+    settings: &RankSettings,
+) -> Result<Box<dyn Protocol>, ProtocolError> {
+    let (rank, ranks, incarnation) = (Rank(rank), settings.ranks, Incarnation(incarnation));
+    Ok(match clusters(settings) {
+        None => {
+            let config = sender_based::Config { rank, ranks, incarnation, policy: AckPolicy::default() };
+            Box::new(SenderBased::new(config)?)
+        }
+        Some(clusters) => {
+            let (first_epoch, ceiling) = clusters.epochs_of(rank);
+            let config = send_deterministic::Config::new(rank, ranks);
+            let config = send_deterministic::Config { incarnation, first_epoch, ceiling, ..config };
+            Box::new(SendDeterministic::new(config)?)
+        }
+    })
 }
 
 fn await_welcome(control: &mut Control) -> Result<Welcome, JoinError> {

@@ -14,6 +14,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
 use super::control::{Control, ControlError, ToLauncher, ToRank, Welcome};
+use super::coordinator::Coordinator;
 use super::interrupts::Interrupts;
 use super::job::{JobDirectory, default_checkpoint_root, default_shm_root};
 use super::kills::{Kill, KillPlan, KillPoint};
@@ -147,6 +148,12 @@ pub(super) struct Slot {
     /// Its last death, as an index into the deaths.
     pub(super) recovering_from: Option<usize>,
     pub(super) deaths_unplanned: u32,
+    /// Its process ends because the rank goes back to an earlier checkpoint.
+    pub(super) going_back: bool,
+    /// How often it went back though nobody had killed it.
+    pub(super) rolled_back: u32,
+    /// What the coordinator has to say to a process that hasn't said hello.
+    pub(super) orders: Vec<Vec<u8>>,
 }
 
 /// Something that became ready.
@@ -179,6 +186,7 @@ pub(super) struct Launcher<'a> {
     /// All ranks were killed at once, in this iteration, and not all are known to have ended.
     pub(super) cut: Option<u64>,
     pub(super) power_cuts: Vec<PowerCutReport>,
+    pub(super) coordinator: Option<Coordinator>,
 }
 
 impl<'a> Launcher<'a> {
@@ -206,6 +214,7 @@ impl<'a> Launcher<'a> {
             finishing: None,
             cut: None,
             power_cuts: Vec::new(),
+            coordinator: Coordinator::new(&options.settings),
         })
     }
 
@@ -237,6 +246,7 @@ impl<'a> Launcher<'a> {
             .map_err(|source| LaunchError::Start { rank: number, source })?;
         let pid = process.pid();
         slot.process = Some(process);
+        slot.orders.clear();
         slot.started = Some(Instant::now());
         self.observer.handle_progress(Progress::Started { rank: number, incarnation, pid });
         Ok(())
@@ -329,8 +339,11 @@ impl<'a> Launcher<'a> {
             hold_recovery,
         };
         // If it has died meanwhile, its end is noticed next.
-        let sent = control.send(&ToRank::Welcome(Box::new(welcome)));
+        let mut sent = control.send(&ToRank::Welcome(Box::new(welcome)));
         let slot = &mut self.slots[rank];
+        for body in std::mem::take(&mut slot.orders) {
+            sent = sent.and_then(|()| control.send(&ToRank::Order { body }));
+        }
         slot.welcomed = true;
         slot.control = sent.is_ok().then_some(control);
         Ok(())
@@ -341,7 +354,7 @@ impl<'a> Launcher<'a> {
         loop {
             let Some(control) = &mut self.slots[rank].control else { return Ok(()) };
             match control.flush().and_then(|()| control.receive::<ToLauncher>()) {
-                Ok(Some(message)) => self.handle_message(rank, message),
+                Ok(Some(message)) => self.handle_message(rank, message)?,
                 Ok(None) => return Ok(()),
                 Err(error) => {
                     if !matches!(error, ControlError::Closed) {
@@ -355,7 +368,7 @@ impl<'a> Launcher<'a> {
         }
     }
 
-    fn handle_message(&mut self, rank: usize, message: ToLauncher) {
+    fn handle_message(&mut self, rank: usize, message: ToLauncher) -> Result<(), LaunchError> {
         let now = Instant::now();
         let number = rank as u32;
         let slot = &mut self.slots[rank];
@@ -370,6 +383,12 @@ impl<'a> Launcher<'a> {
                 slot.iteration = n;
                 self.strikes.iteration_begins(number, n, now, took);
                 self.observer.handle_progress(Progress::Iteration { rank: number, n });
+                self.consider_collection();
+            }
+            ToLauncher::ToCoordinator { body } => self.hear_report(rank, &body)?,
+            ToLauncher::GoingBack { epoch, tally } => {
+                (slot.tally, slot.going_back) = (tally, true);
+                self.observer.handle_progress(Progress::GoesBack { rank: number, epoch });
             }
             ToLauncher::Restored { epoch } => {
                 if let Some(cut) = self.power_cuts.last_mut()
@@ -398,5 +417,6 @@ impl<'a> Launcher<'a> {
             }
             ToLauncher::Failed { error } => slot.failure = Some(error),
         }
+        Ok(())
     }
 }

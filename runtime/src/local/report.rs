@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use counterfoil_protocols::send_deterministic::RecoveryError;
+
 use super::job::JobError;
 use super::kills::Kill;
 use crate::oracle::{OracleError, Timeline};
@@ -42,6 +44,13 @@ pub enum Progress {
     PowerCut {
         /// The iteration that rank 0 was in.
         iteration: u64,
+    },
+    /// A rank that wasn't killed goes back to an earlier checkpoint.
+    GoesBack {
+        /// The rank.
+        rank: u32,
+        /// The epoch that the checkpoint began.
+        epoch: u32,
     },
     /// A replacement went on from a checkpoint.
     Restored {
@@ -137,7 +146,9 @@ pub struct JobReport {
     pub missed: Vec<Kill>,
     /// When the power was cut.
     pub power_cuts: Vec<PowerCutReport>,
-    /// Whether every rank that wasn't killed kept its process and never went back an iteration.
+    /// For each rank, how often it went back to an earlier checkpoint though nobody had killed it.
+    pub rolled_back: Vec<u32>,
+    /// Whether every rank that was neither killed nor taken back kept its process and never went back an iteration.
     pub survivors_undisturbed: bool,
     /// What the ranks did, from their traces; `None` if none were written.
     pub timelines: Option<Vec<Timeline>>,
@@ -244,6 +255,14 @@ pub enum LaunchError {
     /// A signal asked the launcher to end.
     #[error("interrupted by a signal; all ranks were ended and all files removed")]
     Interrupted,
+    /// A rank says something to the coordinator that no rank says.
+    #[error("the recovery process: {source}")]
+    Coordinator {
+        /// The rank.
+        rank: u32,
+        /// What is wrong.
+        source: RecoveryError,
+    },
     /// The traces can't be read.
     #[error(transparent)]
     Oracle(#[from] OracleError),

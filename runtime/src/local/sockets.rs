@@ -126,6 +126,7 @@ impl LocalTransport {
     fn read_launcher(&mut self) -> Result<(), TransportError> {
         while let Some(message) = self.launcher.receive::<ToRank>().map_err(TransportError::Launcher)? {
             match message {
+                ToRank::Order { body } => self.events.push_back(Event::Order { body }),
                 ToRank::Resume => self.events.push_back(Event::Resume),
                 ToRank::Finish => self.events.push_back(Event::Finish),
                 // Only the first message is a welcome, and `join` has read it.
@@ -334,6 +335,8 @@ impl Transport for LocalTransport {
             Report::Restored { epoch } => ToLauncher::Restored { epoch },
             Report::ReplayComplete => ToLauncher::ReplayComplete,
             Report::CaughtUp => ToLauncher::CaughtUp,
+            Report::ToCoordinator { body } => ToLauncher::ToCoordinator { body },
+            Report::GoingBack { epoch, tally } => ToLauncher::GoingBack { epoch, tally },
             Report::Done { outcome, tally } => ToLauncher::Done { outcome, tally },
             Report::Failed { error } => ToLauncher::Failed { error },
         };

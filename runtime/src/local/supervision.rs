@@ -41,6 +41,9 @@ impl Launcher<'_> {
             }
             return Ok(());
         }
+        if take(&mut slot.going_back) && status.success() && slot.failure.is_none() {
+            return self.handle_going_back(rank);
+        }
         match status.signal() {
             Some(signal) if slot.failure.is_none() => self.handle_death(rank, process.pid(), signal),
             _ => Err(LaunchError::RankFailed {
@@ -50,6 +53,20 @@ impl Launcher<'_> {
                 last_words: process.last_words(),
             }),
         }
+    }
+
+    /// A rank goes back to an earlier checkpoint, from which its next process goes on.
+    fn handle_going_back(&mut self, rank: usize) -> Result<(), LaunchError> {
+        let slot = &mut self.slots[rank];
+        // If a kill came at the same instant, it has struck a process that was about to end.
+        slot.struck = None;
+        slot.rolled_back += 1;
+        slot.incarnation += 1;
+        slot.iteration = 0;
+        slot.iteration_began = None;
+        slot.outcome_before = slot.outcome.take().or(slot.outcome_before.take());
+        self.strikes.rank_died(rank as u32);
+        if self.cut.is_some() { self.restore_power() } else { self.start(rank) }
     }
 
     /// A rank was killed: it is replaced at once.
@@ -211,6 +228,7 @@ impl Launcher<'_> {
             death
         });
         let deaths: Vec<DeathReport> = deaths.collect();
+        let rolled_back = self.slots.iter().map(|slot| slot.rolled_back).collect();
         let mut survivors = self.slots.iter().filter(|slot| slot.incarnation == 0);
         Ok(JobReport {
             survivors_undisturbed: survivors.all(|slot| !slot.went_back),
@@ -219,6 +237,7 @@ impl Launcher<'_> {
             deaths,
             missed: self.strikes.pending().to_vec(),
             power_cuts: self.power_cuts,
+            rolled_back,
             timelines,
             wall,
         })

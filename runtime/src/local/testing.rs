@@ -8,9 +8,7 @@ use std::sync::mpsc;
 use std::thread;
 
 use bytes::Bytes;
-use counterfoil::{Epoch, Incarnation, Rank};
-use counterfoil_ack_piggyback::AckPolicy;
-use counterfoil_protocols::sender_based::{Config, SenderBased};
+use counterfoil::Epoch;
 
 use super::control::{Control, ToRank};
 use super::job::JobDirectory;
@@ -83,8 +81,7 @@ impl ThreadJob {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let (control, launcher) = (Control::new(ours).unwrap(), Control::new(theirs).unwrap());
         let transport = LocalTransport::new((rank, incarnation), ranks, paths.clone(), control, listener, 64 << 20)?;
-        let policy = AckPolicy::default();
-        let config = Config { rank: Rank(rank), ranks, incarnation: Incarnation(incarnation), policy };
+        let protocol = super::join::protocol(rank, incarnation, &self.settings)?;
         let options = EndpointOptions {
             rank,
             incarnation,
@@ -95,7 +92,7 @@ impl ThreadJob {
             fatal_iterations: Vec::new(),
             hold_recovery: false,
         };
-        let mut endpoint = Endpoint::start(options, SenderBased::new(config)?, transport)?;
+        let mut endpoint = Endpoint::start(options, protocol, transport)?;
         for (peer, its_incarnation) in (0u32..).zip(&*alive) {
             if let Some(its_incarnation) = its_incarnation {
                 let hello = endpoint.hello(peer)?;

@@ -59,6 +59,8 @@ pub(super) struct Parameters {
     pub(super) tier: Tier,
     pub(super) ranks: u32,
     pub(super) checkpoint_every: Option<u32>,
+    /// Under the send-deterministic rule with so many clusters; `None` is plain sender-based logging.
+    pub(super) clusters: Option<u32>,
     pub(super) kills: Vec<Kill>,
     /// The demo's own seed: when inside its iteration a rank is killed.
     pub(super) seed: u64,
@@ -100,6 +102,9 @@ impl Parameters {
         let tier = if pattern == Pattern::PowerCut { Tier::NodeLocal } else { drawn };
         let ranks = random.pick(workload.rank_counts());
         let checkpoint_every = random.pick(&CHECKPOINTS);
+        // What the master sends depends on the order of its receives: no program for the other rule.
+        let clusters =
+            (workload != Workload::MasterWorker && random.within(0, 1) == 1).then(|| random.within(1, ranks));
         let kills = draw_kills(random, pattern, ranks, workload.iterations());
         Self {
             pattern,
@@ -107,6 +112,7 @@ impl Parameters {
             tier,
             ranks,
             checkpoint_every,
+            clusters,
             kills,
             // Short enough to be typed again.
             seed: random.next_u64() >> 32,
@@ -123,6 +129,10 @@ impl Parameters {
         if let Some(every) = self.checkpoint_every {
             option("checkpoint-every", every.to_string());
         }
+        if let Some(clusters) = self.clusters {
+            option("protocol", "send-deterministic".to_owned());
+            option("clusters", clusters.to_string());
+        }
         for kill in &self.kills {
             match kill {
                 Kill::PowerCut { iteration } => option("power-cut", iteration.to_string()),
@@ -131,6 +141,11 @@ impl Parameters {
         }
         option("seed", self.seed.to_string());
         words
+    }
+
+    /// The rule as the tables show it.
+    pub(super) fn protocol(&self) -> &'static str {
+        if self.clusters.is_some() { "send-deterministic" } else { "sender-based" }
     }
 
     /// The checkpoint interval as the tables show it.
@@ -202,7 +217,8 @@ impl fmt::Display for Kill {
 
 impl fmt::Display for Parameters {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} on {} ranks, {}, {}", self.workload, self.ranks, self.tier, self.pattern)
+        let Self { workload, ranks, tier, pattern, .. } = self;
+        write!(f, "{workload} on {ranks} ranks, {tier}, {}, {pattern}", self.protocol())
     }
 }
 
@@ -235,6 +251,9 @@ mod tests {
         let drawn = drawn(200);
         for pattern in PATTERNS {
             assert!(drawn.iter().any(|p| p.pattern == pattern), "{pattern}");
+        }
+        for clusters in [None, Some(1), Some(2), Some(4)] {
+            assert!(drawn.iter().any(|p| p.clusters == clusters), "{clusters:?}");
         }
         for checkpoint_every in CHECKPOINTS {
             assert!(drawn.iter().any(|p| p.checkpoint_every == checkpoint_every));
@@ -292,13 +311,14 @@ mod tests {
             tier: Tier::ProcessCrashSafe,
             ranks: 4,
             checkpoint_every: Some(3),
+            clusters: Some(2),
             kills: vec![Kill::At { rank: 2, iteration: 7 }, Kill::DuringRecoveryOf { rank: 0, other: 2 }],
             seed: 9,
         };
         assert_eq!(
             parameters.arguments().join(" "),
             "demo --json --workload cg --ranks 4 --tier process-crash-safe --checkpoint-every 3 \
-             --kill 2@7 --kill 0@recovery:2 --seed 9"
+             --protocol send-deterministic --clusters 2 --kill 2@7 --kill 0@recovery:2 --seed 9"
         );
     }
 }

@@ -32,6 +32,7 @@ impl Tally {
             ("kills", parameters.pattern.to_string()),
             ("workload", parameters.workload.to_string()),
             ("tier", parameters.tier.to_string()),
+            ("protocol", parameters.protocol().to_owned()),
             ("checkpoints", parameters.checkpoints()),
             ("ranks", parameters.ranks.to_string()),
         ] {
@@ -192,7 +193,7 @@ mod tests {
         assert_eq!(rows[0]["wrong"], 1);
         assert_eq!(rows[0]["recovery_ms"]["detect"]["median"], 29.0);
         assert_eq!(rows[0]["recovery_ms"]["replay"]["median"], Value::Null);
-        for kind in ["kills", "workload", "tier", "checkpoints", "ranks"] {
+        for kind in ["kills", "workload", "tier", "protocol", "checkpoints", "ranks"] {
             let of_kind = rows.iter().filter(|row| row["by"] == kind);
             let runs: u64 = of_kind.map(|row| row["runs"].as_u64().unwrap()).sum();
             assert_eq!(runs, 60, "{kind}");
