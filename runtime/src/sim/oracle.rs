@@ -129,9 +129,7 @@ impl Oracle {
                     Retention::AllSent => sent,
                     Retention::Logged => {
                         let covered = self.timelines[peer as usize].covered(rank);
-                        let kept =
-                            self.timelines[peer as usize].to_keep(rank, covered, self.receipts.known(rank, peer));
-                        kept + timeline.sent_again(peer, covered)
+                        self.timelines[peer as usize].to_keep(rank, covered, self.receipts.known(rank, peer))
                     }
                     Retention::UntilCovered { slack } => {
                         let covered = self.timelines[peer as usize].covered(rank);

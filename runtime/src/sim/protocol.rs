@@ -181,8 +181,7 @@ pub enum Retention {
     /// Each message at most once.
     AllSent,
     /// Of what the receiver's oldest restorable checkpoint doesn't cover: what was received in a later epoch than it was sent
-    /// in, or as a replay of such a message, and what its sender has heard nothing about. Of what it does cover: what a
-    /// sender that went back has sent again, because it may have heard before that this is covered.
+    /// in, or as a replay of such a message, and what its sender has heard nothing about.
     Logged,
 }
 
@@ -240,8 +239,8 @@ pub trait SimProtocol: Sized {
         true
     }
 
-    /// Only of the coordinator: begins to find out what may be freed, for the `number`th time; `None` is the last time, when
-    /// all has come to rest. Says whether it did.
+    /// Only of the coordinator: begins to find out what may be freed, for the `number`th time; `None` at the end, when all
+    /// has come to rest. Says whether it did.
     ///
     /// # Errors
     /// [`Refusal`].

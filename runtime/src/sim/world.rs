@@ -32,6 +32,9 @@ struct Node<P> {
     furthest: u64,
 }
 
+/// A floor that is told and lost with its receiver is told again with the next one.
+const COLLECTIONS_AT_REST: u32 = 2;
+
 /// Everything there is in a run.
 #[derive(Debug)]
 pub(super) struct World<'a, P> {
@@ -46,8 +49,8 @@ pub(super) struct World<'a, P> {
     event: u64,
     /// How often the coordinator has begun a collection.
     collections: u32,
-    /// All was at rest, and the last collection has begun.
-    at_rest: bool,
+    /// How many have begun since all was at rest for the first time.
+    at_rest: u32,
     /// At which event the next one becomes possible.
     collection_at: u64,
     /// Those that have yet to strike.
@@ -78,7 +81,7 @@ impl<'a, P: SimProtocol> World<'a, P> {
             coverage: Coverage::default(),
             event: 0,
             collections: 0,
-            at_rest: false,
+            at_rest: 0,
             collection_at: 0,
             faults,
             ready: vec![Ready::default(); count as usize],
@@ -109,7 +112,8 @@ impl<'a, P: SimProtocol> World<'a, P> {
             if turns.is_empty() {
                 if !self.faults.is_empty() {
                     self.strike(true)?;
-                } else if P::COORDINATOR && !std::mem::replace(&mut self.at_rest, true) {
+                } else if P::COORDINATOR && self.at_rest < COLLECTIONS_AT_REST {
+                    self.at_rest += 1;
                     self.collect(self.program.ranks(), None)?;
                 } else {
                     return self.finish();

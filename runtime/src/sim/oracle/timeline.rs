@@ -45,8 +45,6 @@ pub(super) struct Timeline {
     marks: Vec<Mark>,
     /// How often it was begun, anew or from a checkpoint.
     begun: u64,
-    /// How many operations were left when it was restored the furthest.
-    furthest_back: Option<usize>,
     /// Whether the start was discarded.
     start_discarded: bool,
     sent: BTreeMap<u32, u64>,
@@ -167,13 +165,6 @@ impl Timeline {
         self.marks.retain(|mark| !mark.durable || (first..=last).contains(&mark.epoch));
     }
 
-    /// How many messages to a rank, up to `covered`, may have been sent more than once.
-    pub(super) fn sent_again(&self, rank: u32, covered: Ssn) -> u64 {
-        let from = self.furthest_back.unwrap_or(self.operations.len());
-        let again = |operation: &&Operation| matches!(operation, Operation::Sent { to, ssn, .. } if *to == rank && *ssn <= covered);
-        self.operations[from.min(self.operations.len())..].iter().filter(again).count() as u64
-    }
-
     /// How often the rank went back, to a checkpoint or to the start.
     pub(super) fn restores(&self) -> u64 {
         self.begun.saturating_sub(1)
@@ -192,9 +183,6 @@ impl Timeline {
             mark.ok_or(gone)?.operations
         };
         self.begun += 1;
-        if self.begun > 1 {
-            self.furthest_back = Some(self.furthest_back.unwrap_or(operations).min(operations));
-        }
         self.marks.retain(|mark| mark.durable && mark.epoch <= epoch);
         self.operations.truncate(operations);
         self.sent.clear();
