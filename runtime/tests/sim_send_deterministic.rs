@@ -77,9 +77,14 @@ fn a_schedule_repeats_exactly_also_when_it_is_read_back() {
     }
 }
 
+/// Few ranks and many rounds: many epochs, and recoveries that meet what others have left.
+fn deep() -> Config {
+    Config { ranks: (2, 3), rounds: (4, 12), faults: (2, 5), collections: (0, 1), clusters: (0, 0), ..all() }
+}
+
 /// The first schedule of a campaign that a canary breaks, and how.
-fn find(canary: Canary, schedules: u64) -> Option<(Schedule, &'static str)> {
-    let config = Config { canary: Some(canary), ..all() };
+fn find(canary: Canary, schedules: u64, config: Config) -> Option<(Schedule, &'static str)> {
+    let config = Config { canary: Some(canary), ..config };
     let found = (0..schedules).find_map(|seed| {
         let schedule = config.schedule(seed, true);
         let violation = sim::run::<SendDet>(&schedule).violation?;
@@ -90,8 +95,8 @@ fn find(canary: Canary, schedules: u64) -> Option<(Schedule, &'static str)> {
     Some((schedule, violation.wrong.name()))
 }
 
-/// Those that aren't listed were not met in 10,000 schedules: in `ReplayUnmarked` and `ReplayByEpoch` several receipts have to
-/// fall into other epochs than before, and `FirstLoggedAckMissing` only makes a sender mark, and keep, less.
+/// Two of the rule's twelve are not found within 10,000 schedules: `ReplayByEpoch`, and `FirstLoggedAckMissing`, which changes
+/// how much is marked and kept, not what is right.
 #[test]
 fn mistakes_that_are_planted_in_the_rule_are_found() {
     let planted = [
@@ -101,12 +106,13 @@ fn mistakes_that_are_planted_in_the_rule_are_found() {
         Planted::UnacknowledgedLost,
         Planted::DuplicateUnacknowledged,
         Planted::DeliverWhileBlocked,
+        Planted::ReplayUnmarked,
         Planted::IncarnationsIgnored,
         Planted::BeyondLineKept,
         Planted::PhaseNotRaised,
     ];
     for canary in planted.map(Canary::SendDeterministic) {
-        let (schedule, name) = find(canary, 1_000).unwrap_or_else(|| panic!("{canary:?} is not found"));
+        let (schedule, name) = find(canary, 2_000, deep()).unwrap_or_else(|| panic!("{canary:?} is not found"));
         // The line names it, and without it nothing is wrong.
         let line = schedule.to_string();
         assert!(line.contains(" canary=send-deterministic/"), "{line}");
@@ -127,13 +133,13 @@ fn errors_of_the_simulated_log_and_checkpoints_are_found() {
         Canary::DurableEarly,
         Canary::FreeNothing,
     ];
-    let missed: Vec<Canary> = planted.into_iter().filter(|&canary| find(canary, 1_000).is_none()).collect();
+    let missed: Vec<Canary> = planted.into_iter().filter(|&canary| find(canary, 1_000, all()).is_none()).collect();
     assert_eq!(missed, []);
 }
 
 #[test]
 fn a_recovery_line_over_a_log_that_lost_a_record_is_found_to_be_too_high() {
-    let (_, name) = find(Canary::ForgetLog, 1_000).expect("it is found");
+    let (_, name) = find(Canary::ForgetLog, 1_000, all()).expect("it is found");
     assert_eq!(name, "LineTooHigh");
 }
 
