@@ -1,6 +1,7 @@
 //! The `counterfoil` command: see a killed rank being replayed, look at stores, measure the log, clean up.
 #![forbid(unsafe_code)]
 
+mod advice;
 mod bench;
 mod clean;
 mod demo;
@@ -13,10 +14,19 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use tracing_subscriber::EnvFilter;
 
+/// The environment variable that says what is reported on standard error.
+const FILTER_VARIABLE: &str = "COUNTERFOIL_LOG";
+
+const ENVIRONMENT: &str = "\
+Environment:
+  COUNTERFOIL_LOG  What is reported on standard error while it runs: error, warn (the default), info, debug or trace, also for
+                   one crate (counterfoil_runtime=debug), separated by commas. Ranks have it from the demo; what they
+                   report is in their files, and quoted where one fails";
+
 /// A message log for parallel programs: when a rank dies, its replacement is replayed from its peers' logs, and the
 /// others just go on.
 #[derive(Debug, Parser)]
-#[command(name = "counterfoil", version, max_term_width = 110)]
+#[command(name = "counterfoil", version, max_term_width = 110, after_help = ENVIRONMENT)]
 struct Arguments {
     #[command(subcommand)]
     command: Command,
@@ -47,7 +57,7 @@ impl Command {
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    let filter = EnvFilter::try_from_env("COUNTERFOIL_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
+    let filter = EnvFilter::try_from_env(FILTER_VARIABLE).unwrap_or_else(|_| EnvFilter::new("warn"));
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
     let wants_json = arguments.command.wants_json();
     let result = match arguments.command {

@@ -8,7 +8,9 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use counterfoil_benches::disk::{self, DiskOptions};
+use counterfoil::OpenError;
+use counterfoil::store::StoreError;
+use counterfoil_benches::disk::{self, DiskError, DiskOptions};
 use counterfoil_benches::instructions::{Stretch, Subject, count};
 use counterfoil_benches::{RunOptions, append, release, replay};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -110,13 +112,23 @@ fn measure(arguments: &BenchArguments) -> Result<Vec<Value>, Failure> {
         }),
         What::Replay => replay::run(&options).map_err(Failure::failed).and_then(as_values),
         What::Release => release::run(&options).map_err(Failure::failed).and_then(as_values),
-        What::Spill => disk::spill::run(&on_disk).map_err(Failure::failed).and_then(as_values),
-        What::Recover => disk::recover::run(&on_disk).map_err(Failure::failed).and_then(as_values),
-        What::DiskReplay => disk::replay::run(&on_disk).map_err(Failure::failed).and_then(as_values),
-        What::Spilling => disk::spilling::run(&on_disk).map_err(Failure::failed).and_then(as_values),
+        What::Spill => disk::spill::run(&on_disk).map_err(of_disk).and_then(as_values),
+        What::Recover => disk::recover::run(&on_disk).map_err(of_disk).and_then(as_values),
+        What::DiskReplay => disk::replay::run(&on_disk).map_err(of_disk).and_then(as_values),
+        What::Spilling => disk::spilling::run(&on_disk).map_err(of_disk).and_then(as_values),
     };
     progress.finish_and_clear();
     rows
+}
+
+/// What is wrong on the disk that was to be measured, and which option that is about.
+fn of_disk(error: DiskError) -> Failure {
+    Failure::failed(match error {
+        // Its files are made in a directory of its own, as others are in shared memory.
+        DiskError::Open(OpenError::Dir(error)) => format!("--dir: {error}"),
+        DiskError::Store(StoreError::DiskFull { .. }) => format!("{error} (--dir)"),
+        error => error.to_string(),
+    })
 }
 
 fn run_options(arguments: &BenchArguments) -> RunOptions {

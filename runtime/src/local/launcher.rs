@@ -41,6 +41,9 @@ pub struct JobOptions {
     pub shm_root: PathBuf,
     /// Where the directory on disk goes.
     pub checkpoint_root: PathBuf,
+    /// Where the ranks' stores, `rank-0` and so on, are moved at the end, however the job ends: a private directory on the file
+    /// system of `checkpoint_root`. They are removed if `None`.
+    pub keep_stores: Option<PathBuf>,
     /// Whom to kill, and when.
     pub kills: Vec<Kill>,
     /// Power cuts: in each of these iterations of rank 0 all ranks are killed at once, what they had in memory is
@@ -65,6 +68,7 @@ impl JobOptions {
             program: Vec::new(),
             shm_root: default_shm_root(),
             checkpoint_root: default_checkpoint_root(),
+            keep_stores: None,
             kills: Vec::new(),
             power_cuts: Vec::new(),
             seed: 0,
@@ -116,12 +120,14 @@ pub fn launch(
     let absolute = |root: &std::path::Path| std::path::absolute(root).unwrap_or_else(|_| root.to_owned());
     let job = JobDirectory::create(&absolute(&options.shm_root), &absolute(&options.checkpoint_root))?;
     let report = Launcher::new(options, &job, interrupts, observer)?.run();
+    // No process is left to write there.
+    let kept = options.keep_stores.as_ref().map_or(Ok(()), |to| job.keep_stores(to));
     // Dropping would do it too, but in silence.
-    match (report, job.remove()) {
-        (Ok(report), Ok(())) => Ok(report),
-        (Err(error), _) => Err(error),
-        (Ok(_), Err(error)) => Err(error.into()),
-    }
+    let removed = job.remove();
+    let report = report?;
+    kept?;
+    removed?;
+    Ok(report)
 }
 
 /// What the launcher knows of a rank.
