@@ -19,9 +19,9 @@ const FILTER_VARIABLE: &str = "COUNTERFOIL_LOG";
 
 const ENVIRONMENT: &str = "\
 Environment:
-  COUNTERFOIL_LOG  What is reported on standard error while it runs: error, warn (the default), info, debug or trace, also for
-                   one crate (counterfoil_runtime=debug), separated by commas. Ranks have it from the demo; what they
-                   report is in their files, and quoted where one fails";
+  COUNTERFOIL_LOG  What is reported on standard error: off, error, warn (the default), info, debug or trace; for one
+                   crate alone as in counterfoil_runtime=debug; several separated by commas. The demo's ranks have it,
+                   too: what they report is quoted where one of them fails";
 
 /// A message log for parallel programs: when a rank dies, its replacement is replayed from its peers' logs, and the
 /// others just go on.
@@ -57,8 +57,7 @@ impl Command {
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    let filter = EnvFilter::try_from_env(FILTER_VARIABLE).unwrap_or_else(|_| EnvFilter::new("warn"));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    tracing_subscriber::fmt().with_env_filter(filter()).with_writer(std::io::stderr).init();
     let wants_json = arguments.command.wants_json();
     let result = match arguments.command {
         Command::Demo(arguments) => demo::run(&arguments),
@@ -78,6 +77,15 @@ fn main() -> ExitCode {
             ExitCode::from(failure.code())
         }
     }
+}
+
+/// What is reported on standard error: as the environment says, or else warnings.
+fn filter() -> EnvFilter {
+    let Ok(wanted) = std::env::var(FILTER_VARIABLE) else { return EnvFilter::new("warn") };
+    EnvFilter::try_new(&wanted).unwrap_or_else(|error| {
+        eprintln!("warning: {FILTER_VARIABLE}={wanted:?} is ignored: {error}");
+        EnvFilter::new("warn")
+    })
 }
 
 /// Why a command ends with an error.

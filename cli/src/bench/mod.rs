@@ -29,7 +29,7 @@ pub(crate) struct BenchArguments {
     /// What to measure
     #[arg(value_enum)]
     what: What,
-    /// How many turns each of log and floor takes [default: 31; on the disk, and with --quick, 15]
+    /// How many turns each of log and floor takes [default: 32, with --quick 16; on the disk 15]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     rounds: Option<u32>,
     /// Short turns: a rough answer in a few seconds
@@ -134,7 +134,7 @@ fn of_disk(error: DiskError) -> Failure {
 fn run_options(arguments: &BenchArguments) -> RunOptions {
     let mut options = RunOptions::default();
     if arguments.quick {
-        options = RunOptions { rounds: 15, turn: Duration::from_millis(1) };
+        options = RunOptions { rounds: 16, turn: Duration::from_millis(1) };
     }
     if let Some(rounds) = arguments.rounds {
         options.rounds = rounds as usize;
