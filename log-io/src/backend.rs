@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io;
+use std::path::Path;
 use std::sync::Arc;
 
 use crate::Buffer;
@@ -37,6 +38,19 @@ pub trait StorageBackend: Send + fmt::Debug {
     /// # Errors
     /// What the system says, here and below.
     fn list(&mut self) -> io::Result<Vec<String>>;
+
+    /// Those of the names that are not files but links, directories or pipes, each with what it is. They are not opened for that.
+    ///
+    /// # Errors
+    /// What the system says.
+    fn not_files(&mut self) -> io::Result<Vec<(String, &'static str)>> {
+        Ok(Vec::new())
+    }
+
+    /// The directory, where it has a path.
+    fn path(&self) -> Option<&Path> {
+        None
+    }
 
     /// Creates a private file of `bytes` bytes that read as zeros and have their place on the disk.
     ///
