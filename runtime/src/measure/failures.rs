@@ -25,10 +25,15 @@ impl RolledBack {
             failed[rank] = Some(tables[rank].epoch);
             let line = recovery_line(tables, &failed);
             failed[rank] = None;
-            self.failures += 1;
-            self.rolled_back += line.iter().flatten().count() as u64;
-            self.ranks += tables.len() as u64;
+            self.count(&line);
         }
+    }
+
+    /// Counts a recovery line that was found otherwise.
+    pub fn count(&mut self, line: &[Option<u32>]) {
+        self.failures += 1;
+        self.rolled_back += line.iter().flatten().count() as u64;
+        self.ranks += line.len() as u64;
     }
 
     /// Ranks that roll back in per cent of all: %rl of Table I. 0 if nothing was asked.

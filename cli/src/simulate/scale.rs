@@ -1,0 +1,215 @@
+//! How the recovery line and the shares of Table I go with the number of ranks, for neighbours on a torus.
+
+mod plot;
+mod torus;
+
+use std::fmt::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Instant;
+
+use clap::Args;
+use counterfoil_protocols::send_deterministic::{RankTable, recovery_line};
+use counterfoil_runtime::measure::{Outline, Plan, RolledBack};
+use indicatif::{ProgressBar, ProgressStyle};
+use serde::Serialize;
+
+use crate::{Failure, print};
+use torus::{Arrangement, Torus};
+
+/// Time the recovery line, and find what is logged and who rolls back, for up to millions of neighbours on a torus.
+///
+/// The tables of the ranks are worked out from the plan of checkpoints, because a state machine takes 8 bytes for each
+/// rank of the job: a million of them would take 8 TB. One thread; the time of a line is the median of its failures.
+#[derive(Debug, Args)]
+pub(crate) struct ScaleArguments {
+    /// Numbers of ranks
+    #[arg(long, value_delimiter = ',', value_name = "N", default_values_t = [1_000, 3_000, 10_000, 30_000, 100_000],
+          value_parser = clap::value_parser!(u32).range(2..=4_000_000))]
+    ranks: Vec<u32>,
+    /// How many axes the torus has
+    #[arg(long, value_delimiter = ',', value_name = "N", default_values_t = [1, 2, 3],
+          value_parser = clap::value_parser!(u32).range(1..=3))]
+    axes: Vec<u32>,
+    /// How many clusters
+    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    clusters: u32,
+    /// Only these arrangements of clusters and epochs
+    #[arg(long, value_enum, value_delimiter = ',')]
+    arrangements: Vec<Arrangement>,
+    /// Plot the time of a line against the number of ranks into this file
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
+    /// Print one JSON array, with an object for each torus and arrangement
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// One torus with one arrangement.
+#[derive(Clone, Debug, Serialize)]
+struct Row {
+    axes: u32,
+    ranks: u32,
+    extents: [u32; 3],
+    arrangement: Arrangement,
+    clusters: u32,
+    logged_pct: f64,
+    rolled_back_pct: f64,
+    /// Failures that were asked about: one in each cluster.
+    failures: u64,
+    /// Messages that tables have an entry for: channel and epoch.
+    entries: u64,
+    table_bytes_per_rank: f64,
+    line_s_median: f64,
+    line_s_max: f64,
+}
+
+pub(crate) fn run(arguments: &ScaleArguments) -> Result<ExitCode, Failure> {
+    let ScaleArguments { ranks, axes, clusters, arrangements, svg, json } = arguments;
+    let mut cases = Vec::new();
+    for &axes in axes {
+        for &ranks in ranks {
+            let torus = Torus::new(ranks, axes, *clusters)
+                .ok_or_else(|| Failure::usage(format!("{ranks} ranks can't be {clusters} clusters")))?;
+            let all = Arrangement::of(axes).into_iter();
+            cases.extend(
+                all.filter(|one| arrangements.is_empty() || arrangements.contains(one)).map(|one| (torus, one)),
+            );
+        }
+    }
+    if cases.is_empty() {
+        return Err(Failure::usage("these arrangements are none of these tori: along one axis, boxes are stripes"));
+    }
+    // Drawn on stderr, and only on a terminal.
+    let progress = ProgressBar::new(cases.len() as u64);
+    if let Ok(style) = ProgressStyle::with_template("{msg} {wide_bar} {pos}/{len} {elapsed}") {
+        progress.set_style(style);
+    }
+    let mut rows = Vec::new();
+    for (torus, arrangement) in cases {
+        progress.set_message(format!("{} ranks, {} axes", torus.ranks(), torus.axes));
+        rows.push(measure(torus, arrangement)?);
+        progress.inc(1);
+    }
+    progress.finish_and_clear();
+    if let Some(file) = svg {
+        let text = plot::draw(&rows).map_err(Failure::failed)?;
+        let cannot = |error| Failure::failed(format!("cannot write {}: {error}", file.display()));
+        std::fs::write(file, text).map_err(cannot)?;
+    }
+    if *json {
+        print(&serde_json::to_string(&rows).map_err(Failure::failed)?)?;
+    } else {
+        print(&report(&rows))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn measure(torus: Torus, arrangement: Arrangement) -> Result<Row, Failure> {
+    // One round and the iteration after it: every cluster has taken a checkpoint, every channel was used since.
+    let plan = Plan { rounds: 2, iterations: 8 };
+    let clusters = torus.clusters(arrangement).map_err(Failure::failed)?;
+    let pattern = torus.pattern().map_err(Failure::failed)?;
+    let outline = Outline::new(&clusters, plan, plan.rounds * plan.iterations, |rank| {
+        let mut peers: Vec<u32> = pattern.sends(rank).into_iter().map(|message| message.destination).collect();
+        peers.sort_unstable();
+        peers.chunk_by(|one, next| one == next).map(|same| (same[0], same.len() as u64)).collect()
+    })
+    .map_err(Failure::failed)?;
+
+    // The first rank of each cluster fails: all of a cluster do as one of them does.
+    let mut seen = vec![false; clusters.count()];
+    let first = |&rank: &u32| {
+        let cluster = clusters.cluster_of(counterfoil::Rank(rank)).map_or(0, |cluster| cluster as usize);
+        !std::mem::replace(&mut seen[cluster], true)
+    };
+    let failing: Vec<u32> = (0..torus.ranks()).filter(first).collect();
+    let mut rolled_back = RolledBack::default();
+    let mut times = Vec::new();
+    for &rank in &failing {
+        let mut failed = vec![None; outline.tables.len()];
+        failed[rank as usize] = outline.tables.get(rank as usize).map(|table| table.epoch);
+        let begin = Instant::now();
+        let line = recovery_line(&outline.tables, &failed);
+        times.push(begin.elapsed().as_secs_f64());
+        rolled_back.count(&line);
+    }
+    times.sort_by(f64::total_cmp);
+    let at = |index: usize| times.get(index).copied().unwrap_or(0.0);
+    Ok(Row {
+        axes: torus.axes,
+        ranks: torus.ranks(),
+        extents: torus.extents,
+        arrangement,
+        clusters: u32::try_from(clusters.count()).unwrap_or(u32::MAX),
+        logged_pct: outline.logged.percent(),
+        rolled_back_pct: rolled_back.percent(),
+        failures: rolled_back.failures,
+        entries: outline
+            .tables
+            .iter()
+            .flat_map(|table| &table.channels)
+            .map(|channel| channel.epochs.len() as u64)
+            .sum(),
+        table_bytes_per_rank: bytes(&outline.tables) as f64 / f64::from(torus.ranks()),
+        line_s_median: at(times.len() / 2),
+        line_s_max: at(times.len().saturating_sub(1)),
+    })
+}
+
+/// What the tables hold, without what the allocator adds.
+fn bytes(tables: &[RankTable]) -> u64 {
+    let channels = |table: &RankTable| {
+        let epochs: usize = table.channels.iter().map(|channel| size_of_val(channel.epochs.as_slice())).sum();
+        size_of_val(table.channels.as_slice()) + size_of_val(table.met.as_slice()) + epochs
+    };
+    tables.iter().map(|table| (size_of::<RankTable>() + channels(table)) as u64).sum()
+}
+
+fn report(rows: &[Row]) -> String {
+    let mut text =
+        "Neighbours on a torus: what is logged, who rolls back, and the time of a recovery line\n\n".to_owned();
+    text +=
+        "axes     ranks          extents  clusters     logged %  rolled back %  bytes/rank   line median      max\n";
+    for row in rows {
+        let [x, y, z] = row.extents;
+        // Writing to a string doesn't fail.
+        let _ = writeln!(
+            text,
+            "{:4}  {:8}  {:>15}  {:4} {:12}  {:4.2}  {:13.2}  {:10.0}  {:9.4} s  {:.4} s",
+            row.axes,
+            row.ranks,
+            format!("{x} x {y} x {z}"),
+            row.clusters,
+            row.arrangement.name(),
+            row.logged_pct,
+            row.rolled_back_pct,
+            row.table_bytes_per_rank,
+            row.line_s_median,
+            row.line_s_max,
+        );
+    }
+    text.truncate(text.trim_end().len());
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stripes_take_back_half_and_boxes_with_alternating_epochs_a_few() {
+        let torus = Torus::new(4_096, 3, 64).unwrap();
+        let row = |arrangement| measure(torus, arrangement).unwrap();
+        let [stripes, boxes, alternating] =
+            [Arrangement::Stripes, Arrangement::Boxes, Arrangement::Alternating].map(row);
+        // (p + 1) / 2p; ((q + 1) / 2q)^3 for q = 4 along each axis; itself and, for half of them, six neighbours.
+        assert!((stripes.rolled_back_pct - 100.0 * 65.0 / 128.0).abs() < 1e-9, "{stripes:?}");
+        assert!((boxes.rolled_back_pct - 100.0 * (5.0_f64 / 8.0).powi(3)).abs() < 1e-9, "{boxes:?}");
+        assert!((alternating.rolled_back_pct - 100.0 * 4.0 / 64.0).abs() < 1e-9, "{alternating:?}");
+        // Of six neighbours one a side leaves a box of 4 x 4 x 4 from a quarter of its ranks, half of these upwards.
+        assert!((boxes.logged_pct - 12.5).abs() < 1e-9 && (alternating.logged_pct - 12.5).abs() < 1e-9, "{boxes:?}");
+        assert_eq!((stripes.failures, stripes.extents), (64, [16, 16, 16]));
+        assert!(report(&[stripes]).contains("16 x 16 x 16"));
+    }
+}
