@@ -14,6 +14,7 @@
 //! | `plan` | [`Plan`]: when which cluster takes a checkpoint |
 //! | `job`, `logged` | [`Job`]: the state machines; what became of each message |
 //! | `failures` | [`RolledBack`]: who rolls back, for each failure that one likes to ask about |
+//! | `coloured` | [`coloured`](fn@coloured): an order of epochs in which a failure reaches few clusters |
 //! | `outline` | [`Outline`]: the tables of a job that is too large for state machines |
 //!
 //! # Time
@@ -37,6 +38,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod coloured;
 mod error;
 mod failures;
 mod iteration;
@@ -45,6 +47,7 @@ mod logged;
 mod outline;
 mod plan;
 
+pub use coloured::coloured;
 pub use error::MeasureError;
 pub use failures::RolledBack;
 pub use iteration::{Hop, Iteration};

@@ -1,5 +1,6 @@
 //! How the recovery line and the shares of Table I go with the number of ranks, for neighbours on a torus.
 
+mod machines;
 mod plot;
 mod torus;
 
@@ -37,6 +38,10 @@ pub(crate) struct ScaleArguments {
     /// Only these arrangements of clusters and epochs
     #[arg(long, value_enum, value_delimiter = ',')]
     arrangements: Vec<Arrangement>,
+    /// Also run a state machine for each rank: compare, and say what they weigh (right for the first torus of a run only,
+    /// because later ones reuse its memory). At most 20,000 ranks
+    #[arg(long)]
+    state_machines: bool,
     /// Plot the time of a line against the number of ranks into this file
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
@@ -62,10 +67,23 @@ struct Row {
     table_bytes_per_rank: f64,
     line_s_median: f64,
     line_s_max: f64,
+    /// Resident memory of real state machines, where they were asked for.
+    state_machine_bytes_per_rank: Option<f64>,
+    /// Whether they log and roll back the same.
+    state_machines_agree: Option<bool>,
 }
 
+/// State machines take 8 bytes for each rank in each rank: 3.2 GB at so many.
+const STATE_MACHINES_MAX: u32 = 20_000;
+
 pub(crate) fn run(arguments: &ScaleArguments) -> Result<ExitCode, Failure> {
-    let ScaleArguments { ranks, axes, clusters, arrangements, svg, json } = arguments;
+    let ScaleArguments { ranks, axes, clusters, arrangements, state_machines, svg, json } = arguments;
+    if let Some(ranks) = ranks.iter().find(|&&ranks| *state_machines && ranks > STATE_MACHINES_MAX) {
+        let message = format!(
+            "--state-machines takes at most {STATE_MACHINES_MAX} ranks, not {ranks}: they need 8 bytes * ranks^2"
+        );
+        return Err(Failure::usage(message));
+    }
     let mut cases = Vec::new();
     for &axes in axes {
         for &ranks in ranks {
@@ -88,7 +106,7 @@ pub(crate) fn run(arguments: &ScaleArguments) -> Result<ExitCode, Failure> {
     let mut rows = Vec::new();
     for (torus, arrangement) in cases {
         progress.set_message(format!("{} ranks, {} axes", torus.ranks(), torus.axes));
-        rows.push(measure(torus, arrangement)?);
+        rows.push(measure(torus, arrangement, *state_machines)?);
         progress.inc(1);
     }
     progress.finish_and_clear();
@@ -105,8 +123,8 @@ pub(crate) fn run(arguments: &ScaleArguments) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn measure(torus: Torus, arrangement: Arrangement) -> Result<Row, Failure> {
-    // One round and the iteration after it: every cluster has taken a checkpoint, every channel was used since.
+fn measure(torus: Torus, arrangement: Arrangement, state_machines: bool) -> Result<Row, Failure> {
+    // The last moment of the second round but for its last checkpoints: every cluster has taken one at least.
     let plan = Plan { rounds: 2, iterations: 8 };
     let clusters = torus.clusters(arrangement).map_err(Failure::failed)?;
     let pattern = torus.pattern().map_err(Failure::failed)?;
@@ -117,13 +135,15 @@ fn measure(torus: Torus, arrangement: Arrangement) -> Result<Row, Failure> {
     })
     .map_err(Failure::failed)?;
 
-    // The first rank of each cluster fails: all of a cluster do as one of them does.
+    // The first rank of each cluster fails, a sample of all ranks.
     let mut seen = vec![false; clusters.count()];
     let first = |&rank: &u32| {
         let cluster = clusters.cluster_of(counterfoil::Rank(rank)).map_or(0, |cluster| cluster as usize);
         !std::mem::replace(&mut seen[cluster], true)
     };
     let failing: Vec<u32> = (0..torus.ranks()).filter(first).collect();
+    let machines = state_machines.then(|| machines::run(&pattern, &clusters, plan, &outline, &failing));
+    let machines = machines.transpose().map_err(Failure::failed)?;
     let mut rolled_back = RolledBack::default();
     let mut times = Vec::new();
     for &rank in &failing {
@@ -154,6 +174,8 @@ fn measure(torus: Torus, arrangement: Arrangement) -> Result<Row, Failure> {
         table_bytes_per_rank: bytes(&outline.tables) as f64 / f64::from(torus.ranks()),
         line_s_median: at(times.len() / 2),
         line_s_max: at(times.len().saturating_sub(1)),
+        state_machine_bytes_per_rank: machines.and_then(|machines| machines.bytes_per_rank),
+        state_machines_agree: machines.map(|machines| machines.agree),
     })
 }
 
@@ -169,14 +191,13 @@ fn bytes(tables: &[RankTable]) -> u64 {
 fn report(rows: &[Row]) -> String {
     let mut text =
         "Neighbours on a torus: what is logged, who rolls back, and the time of a recovery line\n\n".to_owned();
-    text +=
-        "axes     ranks          extents  clusters     logged %  rolled back %  bytes/rank   line median      max\n";
+    text += "axes     ranks          extents  clusters           logged %  rolled back %  bytes/rank   line median       max\n";
     for row in rows {
         let [x, y, z] = row.extents;
         // Writing to a string doesn't fail.
         let _ = writeln!(
             text,
-            "{:4}  {:8}  {:>15}  {:4} {:12}  {:4.2}  {:13.2}  {:10.0}  {:9.4} s  {:.4} s",
+            "{:4}  {:8}  {:>15}  {:4} {:12}  {:8.3}  {:13.2}  {:10.0}  {:10.4} s  {:6.4} s",
             row.axes,
             row.ranks,
             format!("{x} x {y} x {z}"),
@@ -188,6 +209,11 @@ fn report(rows: &[Row]) -> String {
             row.line_s_median,
             row.line_s_max,
         );
+        if let Some(agree) = row.state_machines_agree {
+            let weight = row.state_machine_bytes_per_rank.map_or("unknown".to_owned(), |bytes| format!("{bytes:.0}"));
+            let says = if agree { "the same" } else { "SOMETHING ELSE" };
+            let _ = writeln!(text, "      state machines: {weight} bytes a rank, and they say {says}");
+        }
     }
     text.truncate(text.trim_end().len());
     text
@@ -198,9 +224,18 @@ mod tests {
     use super::*;
 
     #[test]
+    fn state_machines_say_what_the_outline_says() {
+        for (axes, arrangement) in [(1, Arrangement::Stripes), (2, Arrangement::Alternating), (3, Arrangement::Boxes)] {
+            let row = measure(Torus::new(1_000, axes, 8).unwrap(), arrangement, true).unwrap();
+            assert_eq!(row.state_machines_agree, Some(true), "{row:?}");
+            assert!(report(&[row]).contains("they say the same"));
+        }
+    }
+
+    #[test]
     fn stripes_take_back_half_and_boxes_with_alternating_epochs_a_few() {
         let torus = Torus::new(4_096, 3, 64).unwrap();
-        let row = |arrangement| measure(torus, arrangement).unwrap();
+        let row = |arrangement| measure(torus, arrangement, false).unwrap();
         let [stripes, boxes, alternating] =
             [Arrangement::Stripes, Arrangement::Boxes, Arrangement::Alternating].map(row);
         // (p + 1) / 2p; ((q + 1) / 2q)^3 for q = 4 along each axis; itself and, for half of them, six neighbours.

@@ -4,7 +4,8 @@
 
 use counterfoil::Rank;
 use counterfoil_protocols::cluster::{Clusters, Share, Traffic};
-use counterfoil_runtime::measure::{Job, Measured, Plan, RolledBack, measure};
+use counterfoil_protocols::send_deterministic::recovery_line;
+use counterfoil_runtime::measure::{Job, Measured, Plan, RolledBack, coloured, measure};
 
 use super::{Cell, Kernel};
 
@@ -78,4 +79,39 @@ fn a_failure_in_mg_takes_back_the_planes_above_on_its_own_side() {
         let (z, half) = (cluster / 2, cluster % 2);
         assert_eq!(rolled_back.rolled_back, u64::from((4 - z) * (2 - half) * 8), "cluster {cluster}");
     }
+}
+
+/// In blocks of 8 of BT's 11 x 11 ranks, a cluster that goes around the end of a row is two parts that exchange nothing,
+/// and the failure of a rank takes only its part back. Where all of a cluster fails, as the paper's estimate has it
+/// ('a pessimistic scenario'), the share is the paper's.
+#[test]
+fn bt_on_121_ranks_in_16_clusters_is_the_papers_where_clusters_fail_whole() {
+    let cell = Cell::all().find(|cell| (cell.kernel, cell.ranks, cell.clusters) == (Kernel::Bt, 128, 16)).unwrap();
+    let iteration = cell.pattern().unwrap().iteration().unwrap();
+    let clusters = Clusters::blocks(121, 8).unwrap();
+    let mut job = Job::new(&iteration, &clusters).unwrap();
+    job.iterate().unwrap();
+    let tables = job.tables();
+    let [mut alone, mut whole] = [RolledBack::default(); 2];
+    for rank in 0..121 {
+        alone.add(&tables, [rank]);
+        let fails = |other: u32| (other / 8 == rank / 8).then_some(tables[other as usize].epoch);
+        whole.count(&recovery_line(&tables, &(0..121).map(fails).collect::<Vec<_>>()));
+    }
+    println!("alone {:.2}, whole {:.2}, paper {}", alone.percent(), whole.percent(), cell.rolled_back_percent);
+    assert!((whole.percent() - cell.rolled_back_percent).abs() < 0.05, "{:.2}", whole.percent());
+    assert!((alone.percent() - 51.58).abs() < 0.01, "{:.2}", alone.percent());
+}
+
+/// Another order of the clusters' epochs logs as much and takes back far fewer, where not all clusters talk to all.
+#[test]
+fn lu_in_the_order_of_a_colouring_logs_the_same_and_rolls_back_a_fifth() {
+    let cell = Cell::all().find(|cell| (cell.kernel, cell.ranks, cell.clusters) == (Kernel::Lu, 64, 8)).unwrap();
+    let iteration = cell.pattern().unwrap().iteration().unwrap();
+    let ascending = Clusters::blocks(64, 8).unwrap();
+    let alternating = coloured(&ascending, &iteration).unwrap();
+    let [paper, here] = [&ascending, &alternating].map(|clusters| measure(&iteration, clusters, PLAN, |_| {}).unwrap());
+    assert_eq!(paper.logged.logged, here.logged.logged);
+    // Eight columns in a row: four roll back alone, three with two neighbours, one with one.
+    assert_eq!((paper.rolled_back.percent(), here.rolled_back.percent()), (56.25, 100.0 * 15.0 / 64.0));
 }

@@ -126,7 +126,7 @@ impl Picture {
             }
         }
         let (least, largest) = self.range();
-        let words = [("right:", TOP + 4), ("logged (goes up)", TOP + 20), (self.by, TOP + 44)];
+        let words = [("blue: not logged", TOP + 4), ("brown: logged", TOP + 20), (self.by, TOP + 46)];
         for (text, y) in words {
             area.draw_text(text, label, (x, y))?;
         }

@@ -85,7 +85,7 @@ mod tests {
     #[test]
     fn a_plot_has_a_line_for_each_number_of_axes() {
         let rows: Vec<Row> = [(64, 1), (128, 1), (64, 2)]
-            .map(|(ranks, axes)| measure(Torus::new(ranks, axes, 4).unwrap(), Arrangement::Stripes).unwrap())
+            .map(|(ranks, axes)| measure(Torus::new(ranks, axes, 4).unwrap(), Arrangement::Stripes, false).unwrap())
             .into();
         let svg = draw(&rows).unwrap();
         assert!(svg.contains("2 neighbours (1-D)") && svg.contains("4 neighbours (2-D)"), "{svg}");

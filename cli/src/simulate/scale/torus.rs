@@ -109,7 +109,8 @@ fn factors(number: u32, axes: u32) -> [u32; 3] {
     let mut factors = [1; 3];
     let mut rest = number;
     for (factor, left) in factors.iter_mut().zip((1..=axes).rev()) {
-        let fits = |candidate: &u32| rest.is_multiple_of(*candidate) && u64::from(*candidate).pow(left) <= u64::from(rest);
+        let fits =
+            |candidate: &u32| rest.is_multiple_of(*candidate) && u64::from(*candidate).pow(left) <= u64::from(rest);
         *factor = if left == 1 { rest } else { (1..=rest.isqrt()).rev().find(fits).unwrap_or(1) };
         rest /= *factor;
     }
