@@ -1,4 +1,5 @@
-//! The `counterfoil` command: see a killed rank being replayed, look at stores, measure the log, clean up.
+//! The `counterfoil` command: see a killed rank being replayed, simulate failures, look at stores, measure the log,
+//! clean up.
 #![forbid(unsafe_code)]
 
 mod bench;
@@ -6,6 +7,7 @@ mod clean;
 mod demo;
 mod log;
 mod rank;
+mod simulate;
 
 use std::error::Error;
 use std::process::ExitCode;
@@ -25,6 +27,7 @@ struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Command {
     Demo(demo::DemoArguments),
+    Simulate(simulate::SimulateArguments),
     Log(log::LogArguments),
     Bench(bench::BenchArguments),
     Clean(clean::CleanArguments),
@@ -37,6 +40,7 @@ impl Command {
     fn wants_json(&self) -> bool {
         match self {
             Command::Demo(arguments) => arguments.json,
+            Command::Simulate(arguments) => arguments.json,
             Command::Log(arguments) => arguments.json(),
             Command::Bench(arguments) => arguments.json,
             Command::Clean(arguments) => arguments.json,
@@ -52,6 +56,7 @@ fn main() -> ExitCode {
     let wants_json = arguments.command.wants_json();
     let result = match arguments.command {
         Command::Demo(arguments) => demo::run(&arguments),
+        Command::Simulate(arguments) => simulate::run(&arguments),
         Command::Log(arguments) => log::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),
         Command::Clean(arguments) => clean::run(&arguments),
