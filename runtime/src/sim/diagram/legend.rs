@@ -24,8 +24,8 @@ impl Entry {
             Entry::Mark(Kind::Checkpoint { durable: true, .. }) => "checkpoint that begins epoch e",
             Entry::Mark(Kind::Checkpoint { durable: false, .. }) => "checkpoint that never becomes durable",
             Entry::Mark(Kind::Kill) => "killed",
-            Entry::Mark(Kind::Restart { .. }) => "replacement starts, from checkpoint",
-            Entry::Mark(Kind::Rollback { .. }) => "rolled back, to checkpoint",
+            Entry::Mark(Kind::Restart { .. }) => "replacement starts, from where",
+            Entry::Mark(Kind::Rollback { .. }) => "rolled back, to where",
             Entry::Jump => "goes back to its checkpoint",
             Entry::Again => "executed again",
         }
