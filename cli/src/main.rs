@@ -1,4 +1,5 @@
-//! The `counterfoil` command: see a killed rank being replayed, look at stores, measure the log, clean up.
+//! The `counterfoil` command: see a killed rank being replayed, simulate failures, look at stores, measure the log,
+//! clean up.
 #![forbid(unsafe_code)]
 
 mod advice;
@@ -7,40 +8,7 @@ mod clean;
 mod demo;
 mod log;
 mod rank;
-/// The tables and figures of the papers, redrawn from what the project's own state machines do.
-mod simulate {
-    pub(crate) mod figure_8;
-    pub(crate) mod scale;
-    pub(crate) mod table_1;
-
-    /// Redraw a paper's table or figure from what the state machines do, without real processes.
-    #[derive(Debug, clap::Subcommand)]
-    pub(crate) enum Simulate {
-        #[command(name = "table-1")]
-        Table1(table_1::Table1Arguments),
-        #[command(name = "figure-8")]
-        Figure8(figure_8::Figure8Arguments),
-        Scale(scale::ScaleArguments),
-    }
-
-    impl Simulate {
-        pub(crate) fn json(&self) -> bool {
-            match self {
-                Simulate::Table1(arguments) => arguments.json,
-                Simulate::Figure8(arguments) => arguments.json,
-                Simulate::Scale(arguments) => arguments.json,
-            }
-        }
-    }
-
-    pub(crate) fn run(simulate: &Simulate) -> Result<std::process::ExitCode, crate::Failure> {
-        match simulate {
-            Simulate::Table1(arguments) => table_1::run(arguments),
-            Simulate::Figure8(arguments) => figure_8::run(arguments),
-            Simulate::Scale(arguments) => scale::run(arguments),
-        }
-    }
-}
+mod simulate;
 
 use std::error::Error;
 use std::process::ExitCode;
@@ -69,11 +37,10 @@ struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Command {
     Demo(demo::DemoArguments),
+    Simulate(simulate::SimulateArguments),
     Log(log::LogArguments),
     Bench(bench::BenchArguments),
     Clean(clean::CleanArguments),
-    #[command(subcommand)]
-    Simulate(simulate::Simulate),
     #[command(hide = true)]
     Rank(rank::RankArguments),
 }
@@ -83,10 +50,10 @@ impl Command {
     fn wants_json(&self) -> bool {
         match self {
             Command::Demo(arguments) => arguments.json,
+            Command::Simulate(arguments) => arguments.wants_json(),
             Command::Log(arguments) => arguments.json(),
             Command::Bench(arguments) => arguments.json,
             Command::Clean(arguments) => arguments.json,
-            Command::Simulate(simulate) => simulate.json(),
             Command::Rank(_) => false,
         }
     }
@@ -98,10 +65,10 @@ fn main() -> ExitCode {
     let wants_json = arguments.command.wants_json();
     let result = match arguments.command {
         Command::Demo(arguments) => demo::run(&arguments),
+        Command::Simulate(arguments) => simulate::run(&arguments),
         Command::Log(arguments) => log::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),
         Command::Clean(arguments) => clean::run(&arguments),
-        Command::Simulate(simulate) => simulate::run(&simulate),
         Command::Rank(arguments) => rank::run(&arguments),
     };
     match result {

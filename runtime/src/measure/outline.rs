@@ -85,7 +85,7 @@ impl Template {
             template.logged += u64::from(received.is_none());
             match template.epochs.last_mut() {
                 Some(last) if last.epoch == sender => last.received = last.received.max(received),
-                _ => template.epochs.push(SentInEpoch { epoch: sender, first, received }),
+                _ => template.epochs.push(SentInEpoch { epoch: sender, first, received, forgotten: None }),
             }
         }
         template
