@@ -69,7 +69,7 @@ mod tests {
         let full = StoreError::DiskFull { dir: Some("/disk/rank-0".into()), needed: 4096, available: 7 };
         let full: Error = CheckpointError::Store(Arc::new(full)).into();
         let text = with_option(&full);
-        assert!(text.contains("the disk of /disk/rank-0 is full: 4096 bytes needed, 7 left"), "{text}");
+        assert!(text.contains("the disk is full: 4096 bytes needed, 7 left in /disk/rank-0;"), "{text}");
         assert!(text.contains("--checkpoint-dir"), "{text}");
         let budget = StoreError::Budget { needed: 4096, used: 1, max: 2 };
         let budget: Error = CheckpointError::Open(Arc::new(OpenError::Store(budget))).into();

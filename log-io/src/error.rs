@@ -35,9 +35,9 @@ pub enum StoreError {
     },
     /// The file system has no room for another file. Nothing is half-written; it works again when there is room.
     #[error(
-        "the disk{} is full: {needed} bytes needed, {available} left; free space there, collect, or put the store on \
+        "the disk is full: {needed} bytes needed, {available} left{}; free space there, collect, or put the store on \
          another disk",
-        dir.as_deref().map_or(String::new(), |dir| format!(" of {}", dir.display()))
+        dir.as_deref().map_or(String::new(), |dir| format!(" in {}", dir.display()))
     )]
     DiskFull {
         /// The store's directory, where it has a path.

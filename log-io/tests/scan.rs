@@ -130,6 +130,7 @@ fn a_checkpoint_that_is_damaged_does_not_count_any_more() {
     build(&disk, options(), &RECORDS);
     damage(&disk, CHECKPOINT, 4096);
     assert!(look(&disk).checkpoints[0].contents.is_err());
+    assert!(look(&disk).left_over.is_empty(), "the checkpoint that can't be read may refer to it");
     assert!(matches!(read_all(&disk, options()), Err(StoreError::Damaged { .. })));
     let repairs = repaired(&disk);
     let [Repair::Checkpoint { .. }, Repair::LocalLog, Repair::GivenUp(lane), Repair::GivenUp(local)] = &repairs[..]

@@ -35,7 +35,8 @@ pub struct Report {
     /// The segments, by number.
     pub segments: Vec<SegmentReport>,
     /// Checkpoint files that don't count, and segments that nobody refers to: the next opening removes these, but for entries
-    /// of the local log that it takes up. Empty where no slot of the manifest is whole: nothing says what counts then.
+    /// of the local log that it takes up. Empty where no slot of the manifest is whole, and without segments where a checkpoint
+    /// that counts can't be read: nobody knows then.
     pub left_over: Vec<String>,
     /// Entries that have the name of one of the store's files and are none: the name, and what it is ("a symbolic link"). They
     /// are passed over; who opens the store to write is refused.
@@ -220,7 +221,8 @@ impl Scan {
             let mut blocks = referenced.remove(&number).unwrap_or_default();
             blocks.sort_unstable_by_key(|block| block.at);
             blocks.dedup();
-            if blocks.is_empty() && newest.is_some() {
+            // A checkpoint that can't be read may refer to it.
+            if blocks.is_empty() && newest.as_ref().is_some_and(|manifest| manifest.kept.len() == images.len()) {
                 report.left_over.push(segment_name(number));
             }
             let mut list = BlockList { blocks: Vec::new(), room: &mut room, left_out: &mut report.blocks_left_out };
