@@ -29,6 +29,7 @@ mod probe;
 mod pwrite;
 mod read_ahead;
 mod reader;
+mod ring;
 mod scan;
 mod segment;
 mod simulated;
