@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io;
+use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -156,4 +157,10 @@ pub trait ReadAt: Send + Sync + fmt::Debug {
     /// # Errors
     /// [`io::ErrorKind::UnexpectedEof`] where the file ends before; what the system says.
     fn read_at(&self, at: u64, into: &mut [u8]) -> io::Result<()>;
+
+    /// The descriptor of the file, the same one as long as it is open, where an io_uring may read whole pages of it into
+    /// memory that is aligned to pages. `None`, as the default has it: there is only [`read_at`](Self::read_at).
+    fn for_ring(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
 }

@@ -232,7 +232,7 @@ impl<W: Writer> StorageBackend for Files<W> {
         check_is_file(&self.directory, name)?;
         let fd = open_at(&self.directory, name, OFlags::RDONLY)?;
         check_ours(&fd)?;
-        Ok(Arc::new(FileReader::new(fd)?))
+        Ok(Arc::new(FileReader::new(fd, self.writer.kind())?))
     }
 }
 
