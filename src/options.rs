@@ -23,7 +23,8 @@ pub enum Tier {
 pub struct StoreOptions {
     /// Where the ranks' directories are: `rank-0`, `rank-1` and so on, each of mode 0700.
     pub dir: PathBuf,
-    /// Bytes on disk of one rank: segments, checkpoints and the rest. Default 4 GiB. Each segment takes a file descriptor.
+    /// Bytes on disk of one rank: segments, checkpoints and the rest. Default 4 GiB. Each segment takes a file descriptor: 256 at
+    /// the defaults, more where most of the segments were given back to the disk but for a few blocks each.
     pub disk_bytes_max: u64,
     /// Bytes of a segment file; default 16 MiB.
     pub segment_bytes: u64,

@@ -71,8 +71,7 @@ pub fn run(options: &RunOptions) -> Result<Vec<Row>, Error> {
 fn one_writer(options: &RunOptions, scratch: &Scratch, tier: Tier, keep: Keep, size: usize) -> Result<Row, Error> {
     let payload = vec![7; size];
     let mut rounds = Rounds::default();
-    let in_each = RunOptions { rounds: options.rounds.div_ceil(PLACES), ..*options };
-    for place in 0..PLACES {
+    for (place, in_each) in options.over_places(PLACES) {
         let _elsewhere = black_box(vec![0_u8; 640 * place]);
         let mut log = Box::new(open(scratch, tier, keep)?);
         let mut ring = Ring::new(RING_BYTES);

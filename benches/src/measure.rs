@@ -16,7 +16,18 @@ pub struct RunOptions {
 
 impl Default for RunOptions {
     fn default() -> Self {
-        RunOptions { rounds: 31, turn: Duration::from_millis(4) }
+        RunOptions { rounds: 32, turn: Duration::from_millis(4) }
+    }
+}
+
+impl RunOptions {
+    /// The places, from 0, over which the rounds are spread as evenly as they can be, and what to measure in each: as many
+    /// rounds as were asked for, all together, in fewer places where there are more places than rounds.
+    pub(crate) fn over_places(self, places: usize) -> impl Iterator<Item = (usize, RunOptions)> {
+        let rounds = self.rounds.max(1);
+        let of = move |place| rounds / places + usize::from(place < rounds % places);
+        let all = (0..places).map(move |place| (place, RunOptions { rounds: of(place), ..self }));
+        all.filter(|(_, options)| options.rounds > 0)
     }
 }
 
@@ -115,6 +126,19 @@ pub(crate) fn quantile(values: impl Iterator<Item = f64>, q: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn there_are_as_many_rounds_as_were_asked_for_however_many_places() {
+        for (rounds, expected) in
+            [(1, vec![1]), (3, vec![1, 1, 1]), (8, vec![1; 8]), (11, vec![2, 2, 2, 1, 1, 1, 1, 1])]
+        {
+            let options = RunOptions { rounds, ..RunOptions::default() };
+            let (places, in_each): (Vec<_>, Vec<_>) =
+                options.over_places(8).map(|(place, options)| (place, options.rounds)).unzip();
+            assert_eq!(in_each, expected);
+            assert_eq!(places, (0..expected.len()).collect::<Vec<_>>());
+        }
+    }
 
     #[test]
     fn the_median_of_the_rounds_is_what_is_reported() {

@@ -75,8 +75,7 @@ fn one(options: &RunOptions, scratch: &Scratch, tier: Tier, size: usize, log_byt
     }
     let source = vec![3; records * (HEADER_BYTES + size)];
     let mut rounds = Rounds::default();
-    let in_each = RunOptions { rounds: options.rounds.div_ceil(PLACES), ..*options };
-    for place in 0..PLACES {
+    for (place, in_each) in options.over_places(PLACES) {
         let buffer = RefCell::new(vec![0; STEP_BYTES * place + size]);
         let wire = || RefMut::map(buffer.borrow_mut(), |buffer| &mut buffer[STEP_BYTES * place..]);
         // An operation is a whole pass, so that both see the same bytes in the same order.

@@ -4,11 +4,12 @@ mod options;
 mod report;
 mod view;
 
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use counterfoil::ack::WireHeader;
-use counterfoil::{Options, Rank};
+use counterfoil::{Options, Rank, create_private_dir};
 use counterfoil_runtime::RankSettings;
 use counterfoil_runtime::local::{Interrupts, JobOptions, JobReport, launch};
 use counterfoil_workloads::Workload;
@@ -26,8 +27,10 @@ pub(crate) fn run(arguments: &DemoArguments) -> Result<ExitCode, Failure> {
     let job = job_options(arguments, workload.as_ref(), seed)?;
     let interrupts = Interrupts::install().map_err(Failure::failed)?;
 
+    let kept = arguments.keep_files.as_deref().map(Kept::create).transpose()?;
+
     // The yardstick: the same job, and nobody is killed.
-    let undisturbed = JobOptions { kills: Vec::new(), power_cuts: Vec::new(), ..job.clone() };
+    let undisturbed = JobOptions { kills: Vec::new(), power_cuts: Vec::new(), keep_stores: None, ..job.clone() };
     let mut view = View::new(arguments.json, "reference run, nobody is killed", &job, workload.as_ref());
     let reference = launch(&undisturbed, Some(&interrupts), &mut view).map_err(Failure::failed);
     view.finish();
@@ -44,6 +47,7 @@ pub(crate) fn run(arguments: &DemoArguments) -> Result<ExitCode, Failure> {
     view.finish();
     let run: JobReport = run.inspect_err(|_| eprintln!("seed {seed}"))?;
 
+    drop(kept);
     let report = DemoReport::new(&job, workload.as_ref(), &run, &reference, seed).map_err(Failure::failed)?;
     print(&if arguments.json { report.to_json() } else { report.to_text() })?;
     let problems = report.problems();
@@ -51,6 +55,25 @@ pub(crate) fn run(arguments: &DemoArguments) -> Result<ExitCode, Failure> {
         eprintln!("error: {problem}");
     }
     Ok(if problems.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(1) })
+}
+
+/// The directory that was asked for to keep files in.
+struct Kept<'a>(&'a Path);
+
+impl Kept<'_> {
+    fn create(path: &Path) -> Result<Kept<'_>, Failure> {
+        match create_private_dir(path) {
+            Ok(()) => Ok(Kept(path)),
+            Err(error) => Err(Failure::failed(format!("--keep-files: {error}"))),
+        }
+    }
+}
+
+impl Drop for Kept<'_> {
+    fn drop(&mut self) {
+        // Only if it is empty: nothing was kept then.
+        let _ = std::fs::remove_dir(self.0);
+    }
 }
 
 fn job_options(arguments: &DemoArguments, workload: &dyn Workload, seed: u64) -> Result<JobOptions, Failure> {
@@ -71,18 +94,20 @@ fn job_options(arguments: &DemoArguments, workload: &dyn Workload, seed: u64) ->
     if let Some(directory) = &arguments.shm_dir {
         job.shm_root.clone_from(directory);
     }
-    if let Some(directory) = &arguments.checkpoint_dir {
+    if let Some(directory) = arguments.checkpoint_dir.as_ref().or(arguments.keep_files.as_ref()) {
         job.checkpoint_root.clone_from(directory);
     }
+    job.keep_stores.clone_from(&arguments.keep_files);
     job.wall_max = Some(arguments.time_limit());
     job.validate().map_err(Failure::usage)?;
+    workload.validate(arguments.ranks).map_err(Failure::usage)?;
+    // First: it says which budget would do.
+    check_budget(workload, &job.settings).map_err(Failure::usage)?;
     job.settings.validate().map_err(|error| {
         let option = if error.option == "store" { "--disk-budget" } else { "--budget" };
         Failure::usage(format!("{option}: {error}"))
     })?;
-    workload.validate(arguments.ranks).map_err(Failure::usage)?;
     check_kills(&job.kills).map_err(Failure::usage)?;
-    check_budget(workload, &job.settings).map_err(Failure::usage)?;
     Ok(job)
 }
 

@@ -1,6 +1,7 @@
 //! `counterfoil log`: what a store on disk has, whether it is sound, and making it so again.
 
 mod dump;
+mod given_up;
 mod inspect;
 mod lanes;
 mod out;

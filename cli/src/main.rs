@@ -1,11 +1,14 @@
-//! The `counterfoil` command: see a killed rank being replayed, look at stores, measure the log, clean up.
+//! The `counterfoil` command: see a killed rank being replayed, simulate failures, look at stores, measure the log,
+//! clean up.
 #![forbid(unsafe_code)]
 
+mod advice;
 mod bench;
 mod clean;
 mod demo;
 mod log;
 mod rank;
+mod simulate;
 
 use std::error::Error;
 use std::process::ExitCode;
@@ -13,10 +16,19 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use tracing_subscriber::EnvFilter;
 
+/// The environment variable that says what is reported on standard error.
+const FILTER_VARIABLE: &str = "COUNTERFOIL_LOG";
+
+const ENVIRONMENT: &str = "\
+Environment:
+  COUNTERFOIL_LOG  What is reported on standard error: off, error, warn (the default), info, debug or trace; for one
+                   crate alone as in counterfoil_runtime=debug; several separated by commas. The demo's ranks have it,
+                   too: what they report is quoted where one of them fails";
+
 /// A message log for parallel programs: when a rank dies, its replacement is replayed from its peers' logs, and the
 /// others just go on.
 #[derive(Debug, Parser)]
-#[command(name = "counterfoil", version, max_term_width = 110)]
+#[command(name = "counterfoil", version, max_term_width = 110, after_help = ENVIRONMENT)]
 struct Arguments {
     #[command(subcommand)]
     command: Command,
@@ -25,6 +37,7 @@ struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Command {
     Demo(demo::DemoArguments),
+    Simulate(simulate::SimulateArguments),
     Log(log::LogArguments),
     Bench(bench::BenchArguments),
     Clean(clean::CleanArguments),
@@ -37,6 +50,7 @@ impl Command {
     fn wants_json(&self) -> bool {
         match self {
             Command::Demo(arguments) => arguments.json,
+            Command::Simulate(arguments) => arguments.wants_json(),
             Command::Log(arguments) => arguments.json(),
             Command::Bench(arguments) => arguments.json,
             Command::Clean(arguments) => arguments.json,
@@ -47,11 +61,11 @@ impl Command {
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    let filter = EnvFilter::try_from_env("COUNTERFOIL_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    tracing_subscriber::fmt().with_env_filter(filter()).with_writer(std::io::stderr).init();
     let wants_json = arguments.command.wants_json();
     let result = match arguments.command {
         Command::Demo(arguments) => demo::run(&arguments),
+        Command::Simulate(arguments) => simulate::run(&arguments),
         Command::Log(arguments) => log::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),
         Command::Clean(arguments) => clean::run(&arguments),
@@ -68,6 +82,15 @@ fn main() -> ExitCode {
             ExitCode::from(failure.code())
         }
     }
+}
+
+/// What is reported on standard error: as the environment says, or else warnings.
+fn filter() -> EnvFilter {
+    let Ok(wanted) = std::env::var(FILTER_VARIABLE) else { return EnvFilter::new("warn") };
+    EnvFilter::try_new(&wanted).unwrap_or_else(|error| {
+        eprintln!("warning: {FILTER_VARIABLE}={wanted:?} is ignored: {error}");
+        EnvFilter::new("warn")
+    })
 }
 
 /// Why a command ends with an error.

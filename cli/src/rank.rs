@@ -9,6 +9,7 @@ use counterfoil_workloads::{Class, LookupError, by_name};
 use serde::{Deserialize, Serialize};
 
 use crate::Failure;
+use crate::advice::with_option;
 
 /// Run one rank of a job (started by `counterfoil demo`).
 #[derive(Debug, Args)]
@@ -38,7 +39,7 @@ pub(crate) struct Program {
 pub(crate) fn run(arguments: &RankArguments) -> Result<ExitCode, Failure> {
     let RankArguments { job, rank, incarnation, launcher } = arguments;
     let options = JoinOptions { job: job.clone(), rank: *rank, incarnation: *incarnation, launcher: *launcher };
-    let (mut endpoint, program) = join(&options).map_err(Failure::failed)?;
+    let (mut endpoint, program) = join(&options).map_err(|error| Failure::failed(with_option(&error)))?;
     let outcome = (|| -> Result<Vec<u8>, Box<dyn std::error::Error>> {
         let program: Program = postcard::from_bytes(&program)?;
         let class: Result<Class, LookupError> = program.class.parse();
@@ -54,7 +55,7 @@ pub(crate) fn run(arguments: &RankArguments) -> Result<ExitCode, Failure> {
         // The launcher knows, and starts a process that goes on from there.
         Err(_) if endpoint.goes_back() => Ok(ExitCode::SUCCESS),
         Err(error) => {
-            endpoint.fail(error.to_string());
+            endpoint.fail(with_option(&*error));
             Ok(ExitCode::from(1))
         }
     }

@@ -243,6 +243,10 @@ fn what_makes_no_sense_is_refused_with_exit_code_2() {
         (&["--kill", "2@0"], "from 1"),
         (&["--kill", "two@7"], "not a rank"),
         (&["--budget", "100"], "--budget"),
+        (&["--budget", "1KiB"], "at least 65536"),
+        (&["--tier", "node-local", "--disk-budget", "1KiB"], "at least 17825792"),
+        (&["--time-limit", "0"], "--time-limit"),
+        (&["--keep-files", "/nonexistent/dir"], "cannot be used with"),
         (&["--budget", "1XB"], "not a unit"),
         (&["--checkpoint-every", "0"], "checkpoint-every"),
         (&["--tier", "paper"], "tier"),
@@ -278,6 +282,60 @@ fn a_kill_whose_moment_never_comes_is_said_with_exit_code_1() {
     assert!(ended.stderr.contains("2@99") && ended.stderr.contains("never happened"), "{}", ended.stderr);
     let ended = bad(&["--no-kills", "--kill", "2@99"], 2);
     assert!(ended.stderr.contains("cannot be used with"), "{}", ended.stderr);
+}
+
+#[test]
+fn a_power_cut_whose_iteration_never_comes_is_called_one() {
+    let ended = bad(&["--tier", "node-local", "--power-cut", "999"], 1);
+    assert!(ended.stderr.contains("power cut in iteration 999 never happened"), "{}", ended.stderr);
+    assert!(!ended.stderr.contains("all@"), "{}", ended.stderr);
+}
+
+#[test]
+fn a_job_that_takes_too_long_names_the_ranks_that_are_stuck_and_what_they_said_last() {
+    let place = Place::new();
+    let demo = place.start(&["--class", "A", "--no-kills", "--time-limit", "3"]);
+    let ranks = demo.await_ranks(4);
+    send(ranks[1], Signal::STOP);
+    let ended = demo.wait();
+    assert_eq!(ended.code, Some(1), "{}", ended.stderr);
+    let stuck = format!("process {})", ranks[1]);
+    for words in ["the job was not done after 3s", "4 of 4 ranks were not done: rank", "s ago", &stuck] {
+        assert!(ended.stderr.contains(words), "{words}: {}", ended.stderr);
+    }
+    assert_eq!(place.left_behind(), Vec::<String>::new());
+}
+
+#[test]
+fn files_that_are_kept_are_sound_and_the_only_ones_that_are_left() {
+    let place = Place::new();
+    let keep = place.path().join("kept");
+    let run = || {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_counterfoil"));
+        command.args(["demo", "--tier", "node-local", "--checkpoint-every", "3", "--power-cut", "8", "--keep-files"]);
+        command.arg(&keep).arg("--shm-dir").arg(place.path()).output().unwrap()
+    };
+    let output = run();
+    let (said, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{errors}");
+    assert!(said.contains("none: every rank was killed"), "{said}");
+    assert!(said.contains(&format!("counterfoil log inspect {}", keep.display())), "{said}");
+    let mut names: Vec<_> = std::fs::read_dir(&keep).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    names.sort_unstable();
+    assert_eq!(names, ["rank-0", "rank-1", "rank-2", "rank-3"]);
+    let mut verify = std::process::Command::new(env!("CARGO_BIN_EXE_counterfoil"));
+    assert!(verify.args(["log", "verify"]).arg(&keep).output().unwrap().status.success());
+    assert_eq!(place.left_behind(), Vec::<String>::new());
+    // Without a store there is nothing to keep.
+    let mut none = std::process::Command::new(env!("CARGO_BIN_EXE_counterfoil"));
+    let none = none.args(["demo", "--keep-files"]).arg(place.path().join("none")).output().unwrap();
+    assert_eq!(none.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&none.stderr).contains("--tier node-local or --checkpoint-every"));
+    assert!(!place.path().join("none").exists());
+    // What is there is never written over.
+    let again = run();
+    assert_eq!(again.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&again.stderr).contains("--keep-files"));
 }
 
 #[test]
@@ -333,7 +391,7 @@ fn directories_that_cannot_be_used_are_refused() {
 fn the_summary_for_people_says_what_happened() {
     let ended = Place::new().demo(&["--seed", "77"]);
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
-    for words in ["rank 2 killed in iteration 7", "verified: yes", "0 lost", "undisturbed", "seed 77"] {
+    for words in ["rank 2 killed in iteration 7", "verified: yes", "0 lost", "3 ranks undisturbed", "seed 77"] {
         assert!(ended.stdout.contains(words), "{words}: {}", ended.stdout);
     }
 }

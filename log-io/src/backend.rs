@@ -2,6 +2,8 @@
 
 use std::fmt;
 use std::io;
+use std::os::fd::BorrowedFd;
+use std::path::Path;
 use std::sync::Arc;
 
 use crate::Buffer;
@@ -37,6 +39,19 @@ pub trait StorageBackend: Send + fmt::Debug {
     /// # Errors
     /// What the system says, here and below.
     fn list(&mut self) -> io::Result<Vec<String>>;
+
+    /// Those of the names that are not files but links, directories or pipes, each with what it is. They are not opened for that.
+    ///
+    /// # Errors
+    /// What the system says.
+    fn not_files(&mut self) -> io::Result<Vec<(String, &'static str)>> {
+        Ok(Vec::new())
+    }
+
+    /// The directory, where it has a path.
+    fn path(&self) -> Option<&Path> {
+        None
+    }
 
     /// Creates a private file of `bytes` bytes that read as zeros and have their place on the disk.
     ///
@@ -142,4 +157,10 @@ pub trait ReadAt: Send + Sync + fmt::Debug {
     /// # Errors
     /// [`io::ErrorKind::UnexpectedEof`] where the file ends before; what the system says.
     fn read_at(&self, at: u64, into: &mut [u8]) -> io::Result<()>;
+
+    /// The descriptor of the file, the same one as long as it is open, where an io_uring may read whole pages of it into
+    /// memory that is aligned to pages. `None`, as the default has it: there is only [`read_at`](Self::read_at).
+    fn for_ring(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
 }

@@ -6,7 +6,7 @@ use crate::read_ahead::{Extent, ReadAhead, ReadAheadOptions};
 use crate::segment::segment_name;
 use crate::{Block, BlockBuffer, StoreError, StoreReader};
 
-/// With fewer bytes, starting threads takes longer than reading.
+/// With fewer bytes, setting up a ring or starting threads takes longer than reading.
 const AHEAD_BYTES_MIN: u64 = 1 << 20;
 /// Bytes of a read where that is several blocks; a larger block is read alone, and then never copied.
 const READ_BYTES: usize = 256 << 10;
@@ -15,7 +15,7 @@ const IN_FLIGHT_BYTES: usize = 4 << 20;
 /// But no more than these.
 const IN_FLIGHT_MAX: usize = 8;
 
-/// Reads a list of blocks in order; where they are many bytes, the next ones are read by threads of its own meanwhile.
+/// Reads a list of blocks in order; where they are many bytes, the next ones are being read meanwhile ([`ReadAhead`]).
 #[derive(Debug)]
 pub struct BlockCursor {
     reader: StoreReader,
@@ -66,7 +66,7 @@ impl BlockCursor {
 }
 
 impl Ahead {
-    /// `None` where blocks aren't where they should be, or there are no threads: then they are read one by one.
+    /// `None` where blocks aren't where they should be, or there is neither a ring nor a thread: then they are read one by one.
     fn new(reader: &StoreReader, blocks: &[Block]) -> Option<Ahead> {
         let mut extents = Vec::with_capacity(blocks.len());
         let mut generations = Vec::with_capacity(blocks.len());
@@ -82,7 +82,7 @@ impl Ahead {
         }
         let largest = extents.iter().map(|extent| extent.len).max().unwrap_or(0).max(READ_BYTES);
         let options =
-            ReadAheadOptions { threads: (IN_FLIGHT_BYTES / largest).clamp(2, IN_FLIGHT_MAX), read_bytes: READ_BYTES };
+            ReadAheadOptions { in_flight: (IN_FLIGHT_BYTES / largest).clamp(2, IN_FLIGHT_MAX), read_bytes: READ_BYTES };
         let reads = ReadAhead::new(extents, options).ok()?;
         Some(Ahead { reads, generations })
     }

@@ -1,9 +1,16 @@
 //! Why a store refuses.
 
 use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use counterfoil_log_core::{Epoch, Rank, Ssn};
+
+use rustix::io::Errno;
+use rustix::process::{Resource, getrlimit};
+
+use crate::StorageBackend;
+use crate::manifest::MANIFEST;
 
 /// Why a store can't do what it was asked for.
 #[derive(Debug, thiserror::Error)]
@@ -27,8 +34,14 @@ pub enum StoreError {
         first: Arc<StoreError>,
     },
     /// The file system has no room for another file. Nothing is half-written; it works again when there is room.
-    #[error("the disk is full: {needed} bytes needed, {available} left; free space, collect, or use another directory")]
+    #[error(
+        "the disk is full: {needed} bytes needed, {available} left{}; free space there, collect, or put the store on \
+         another disk",
+        dir.as_deref().map_or(String::new(), |dir| format!(" in {}", dir.display()))
+    )]
     DiskFull {
+        /// The store's directory, where it has a path.
+        dir: Option<PathBuf>,
         /// Bytes that were asked for.
         needed: u64,
         /// Bytes that the file system has left.
@@ -48,9 +61,7 @@ pub enum StoreError {
         max: u64,
     },
     /// Not what was written.
-    #[error(
-        "{file} of the store is damaged at byte {offset}: {what}; `counterfoil log repair --dry-run` says what is lost"
-    )]
+    #[error("{file} of the store is damaged at byte {offset}: {what}; {}", advice(file))]
     Damaged {
         /// The file's name in the store's directory.
         file: String,
@@ -128,15 +139,67 @@ pub enum StoreError {
         /// What is wrong with it.
         what: &'static str,
     },
+    /// Something else than a file has the name of one of the store's files. It was neither opened nor followed.
+    #[error("{file} in the store's directory is {what}, not a file of the store: move it away")]
+    NotAFile {
+        /// Its name in the store's directory.
+        file: String,
+        /// What it is: "a symbolic link".
+        what: &'static str,
+    },
+    /// The process has as many files open as it may. A store takes one for each of its segments.
+    #[error(
+        "cannot {action} {file} of the store: this process may have {limit} files open (RLIMIT_NOFILE), and a store takes \
+         one for each segment: raise it (`ulimit -n`), or use larger segments (segment_bytes)"
+    )]
+    TooManyFiles {
+        /// What was tried.
+        action: &'static str,
+        /// The file's name in the store's directory.
+        file: String,
+        /// The soft limit.
+        limit: u64,
+    },
     /// The thread that writes the store has ended.
     #[error("the thread that writes the store has ended: open the store again")]
     Gone,
 }
 
+/// What to do about a damaged file.
+fn advice(file: &str) -> &'static str {
+    match file {
+        MANIFEST => {
+            "nothing says which checkpoint counts, and no repair can know: restore the file from a copy, or remove the \
+             directory and begin anew; `counterfoil log dump --all` shows the records that can still be read"
+        }
+        _ => "`counterfoil log verify` says what is lost, and `counterfoil log repair` gives that up",
+    }
+}
+
 impl StoreError {
+    /// What is wrong, without advice: for a report that ends with its own.
+    pub(crate) fn finding(&self) -> String {
+        match self {
+            StoreError::Damaged { file, offset, what } => format!("{file} at byte {offset}: {what}"),
+            error => error.to_string(),
+        }
+    }
+
     pub(crate) fn io(action: &'static str, file: &str) -> impl FnOnce(io::Error) -> StoreError + use<> {
         let file = file.to_owned();
-        move |source| StoreError::Io { action, file, source }
+        move |source| match source.raw_os_error() {
+            Some(code) if code == Errno::MFILE.raw_os_error() => {
+                let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+                StoreError::TooManyFiles { action, file, limit }
+            }
+            _ => StoreError::Io { action, file, source },
+        }
+    }
+
+    /// No room for `needed` bytes.
+    pub(crate) fn disk_full(backend: &mut dyn StorageBackend, needed: u64) -> StoreError {
+        let available = backend.available().unwrap_or(0);
+        StoreError::DiskFull { dir: backend.path().map(Path::to_owned), needed, available }
     }
 
     pub(crate) fn damaged(file: &str, offset: u64, what: &'static str) -> StoreError {

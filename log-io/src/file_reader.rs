@@ -1,14 +1,14 @@
 //! Reading a file beside its writer.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Mutex, PoisonError};
 
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
 use crate::files::length;
-use crate::{Buffer, PAGE_BYTES, ReadAt};
+use crate::{BackendKind, Buffer, PAGE_BYTES, ReadAt};
 
 /// Bytes read at a time where the caller's memory isn't aligned.
 const BOUNCE_BYTES: usize = 256 * 1024;
@@ -24,13 +24,16 @@ static BOUNCES: Mutex<Vec<Buffer>> = Mutex::new(Vec::new());
 pub(crate) struct FileReader {
     fd: OwnedFd,
     direct: bool,
+    /// What the files beside it are written with.
+    kind: BackendKind,
 }
 
 impl FileReader {
-    /// A reader of what was opened for reading, with `O_DIRECT` or without.
-    pub(crate) fn new(fd: OwnedFd) -> io::Result<FileReader> {
+    /// A reader of what was opened for reading, with `O_DIRECT` or without. Where its neighbours are written by io_uring,
+    /// which was tried then, it may be read by one, too.
+    pub(crate) fn new(fd: OwnedFd, kind: BackendKind) -> io::Result<FileReader> {
         let direct = rustix::fs::fcntl_getfl(&fd)?.contains(OFlags::DIRECT);
-        Ok(FileReader { fd, direct })
+        Ok(FileReader { fd, direct, kind })
     }
 
     /// Fills at least the first `needed` bytes of `into`. A read that ends within a page begins the next one at its start:
@@ -96,5 +99,9 @@ impl ReadAt for FileReader {
             bounces.push(bounce);
         }
         filled
+    }
+
+    fn for_ring(&self) -> Option<BorrowedFd<'_>> {
+        (self.kind == BackendKind::IoUring).then(|| self.fd.as_fd())
     }
 }

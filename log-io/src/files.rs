@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
 use std::sync::Arc;
 
-use rustix::fs::{AtFlags, FallocateFlags, Mode, OFlags};
+use rustix::fs::{AtFlags, FallocateFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
 use crate::directory::{Directory, DirectoryAccess, LOCK_FILE, check_ours};
@@ -118,6 +119,23 @@ impl<W: Writer> StorageBackend for Files<W> {
         Ok(names)
     }
 
+    fn not_files(&mut self) -> io::Result<Vec<(String, &'static str)>> {
+        let mut others = Vec::new();
+        for name in self.list()? {
+            match not_a_file(&self.directory, &name) {
+                Ok(what) => others.extend(what.map(|what| (name, what))),
+                // Removed meanwhile.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(others)
+    }
+
+    fn path(&self) -> Option<&Path> {
+        Some(self.directory.path())
+    }
+
     fn create(&mut self, name: &str, bytes: u64) -> io::Result<FileId> {
         check_name(name)?;
         self.writable()?;
@@ -137,6 +155,7 @@ impl<W: Writer> StorageBackend for Files<W> {
             Ok(()) => OFlags::RDWR,
             Err(_) => OFlags::RDONLY,
         };
+        check_is_file(&self.directory, name)?;
         let fd = open_at(&self.directory, name, access)?;
         check_ours(&fd)?;
         self.enter(name, fd)
@@ -210,9 +229,10 @@ impl<W: Writer> StorageBackend for Files<W> {
 
     fn reader(&mut self, name: &str) -> io::Result<Arc<dyn ReadAt>> {
         check_name(name)?;
+        check_is_file(&self.directory, name)?;
         let fd = open_at(&self.directory, name, OFlags::RDONLY)?;
         check_ours(&fd)?;
-        Ok(Arc::new(FileReader::new(fd)?))
+        Ok(Arc::new(FileReader::new(fd, self.writer.kind())?))
     }
 }
 
@@ -236,6 +256,28 @@ fn check_pages(at: u64, len: u64) -> io::Result<()> {
 
 fn invalid(what: String) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, what)
+}
+
+/// What an entry is that is no file.
+fn not_a_file(directory: &Directory, name: &str) -> io::Result<Option<&'static str>> {
+    // Not the type that a listing has: some file systems don't know it there.
+    let stat = rustix::fs::statat(directory.fd(), name, AtFlags::SYMLINK_NOFOLLOW)?;
+    Ok(match FileType::from_raw_mode(stat.st_mode) {
+        FileType::RegularFile => None,
+        FileType::Symlink => Some("a symbolic link"),
+        FileType::Directory => Some("a directory"),
+        FileType::Fifo => Some("a named pipe"),
+        FileType::Socket => Some("a socket"),
+        _ => Some("a device"),
+    })
+}
+
+/// What is no file isn't opened: to open a pipe or a device may do something. What it is when it was opened is looked at again.
+fn check_is_file(directory: &Directory, name: &str) -> io::Result<()> {
+    match not_a_file(directory, name)? {
+        None => Ok(()),
+        Some(what) => Err(io::Error::new(io::ErrorKind::PermissionDenied, format!("it is {what}: refused"))),
+    }
 }
 
 /// Opens a file with `O_DIRECT` where its file system has it for pages, otherwise without.

@@ -25,14 +25,17 @@ pub mod model;
 pub mod naked;
 mod options;
 mod pieces;
+mod prefetch;
 mod probe;
 mod pwrite;
 mod read_ahead;
 mod reader;
+mod ring;
 mod scan;
 mod segment;
 mod simulated;
 mod store;
+mod strays;
 mod transfer;
 mod uring;
 
@@ -50,7 +53,8 @@ pub use probe::{BackendChoice, BackendOptions, Probe, ProbeError};
 pub use read_ahead::{Extent, ReadAhead, ReadAheadOptions};
 pub use reader::StoreReader;
 pub use scan::{
-    BlockReport, CheckpointReport, ManifestReport, Repair, Report, SegmentReport, StoreView, Tail, repair, scan,
+    BlockReport, Bound, CheckpointReport, GivenUp, ManifestReport, Repair, Report, SegmentReport, StoreView, Tail,
+    repair, scan,
 };
 pub use simulated::{Fault, SimulatedDisk, Unsynced};
 pub use store::{DiskUsage, Store};

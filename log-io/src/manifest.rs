@@ -17,6 +17,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use crate::block::FORMAT_VERSION;
 use crate::fields::{Fields, Malformed};
 use crate::options::CHECKPOINTS_KEPT_MAX;
+use crate::segment::file_number;
 use crate::{PAGE_BYTES, ReadAt, StoreError};
 
 /// The name of the manifest's file.
@@ -153,15 +154,16 @@ impl Manifest {
         if header.magic.get() != MAGIC {
             return Err(Malformed);
         }
-        if header.version.get() != FORMAT_VERSION {
-            return Ok(Err(SlotState::Version(header.version.get())));
-        }
         let kept: &[KeptEntry] = fields.many(header.kept.get())?;
         let floors: &[FloorEntry] = fields.many(header.floors.get())?;
         let mut entries = kept.as_bytes().to_vec();
         entries.extend_from_slice(floors.as_bytes());
         if header.crc.get() != checksum(header, &entries) || header.slot_bytes.get() != slot.len() as u64 {
             return Err(Malformed);
+        }
+        // Only now: a bit that flipped there isn't another version.
+        if header.version.get() != FORMAT_VERSION {
+            return Ok(Err(SlotState::Version(header.version.get())));
         }
         let kept = kept.iter().map(|entry| KeptCheckpoint {
             number: entry.number.get(),
@@ -196,7 +198,7 @@ pub enum SlotState {
     },
     /// Never written.
     Empty,
-    /// Of another version of the format.
+    /// Of another version of the format; its checksum is right.
     Version(u32),
     /// Torn or damaged.
     Damaged,
@@ -255,24 +257,33 @@ impl FoundManifest {
         }
     }
 
-    /// Whether the store was never whole: the first change writes slot 0 before slot 1.
-    pub(crate) fn is_unfinished(&self) -> bool {
-        self.newest.is_none() && self.slots[1] == SlotState::Empty
+    /// Whether the store was never whole, in a directory that has files with these names.
+    pub(crate) fn is_unfinished(&self, names: &[String]) -> bool {
+        self.newest.is_none() && is_unfinished(self.slots, names)
     }
 
-    /// The newest whole slot, or why there is none.
-    pub(crate) fn newest(self) -> Result<Manifest, StoreError> {
-        if self.is_unfinished() {
-            return Err(StoreError::Missing);
-        }
-        let version = self.slots.iter().find_map(|slot| match slot {
-            SlotState::Version(version) => Some(*version),
-            _ => None,
-        });
-        match (self.newest, version) {
-            (Some(manifest), _) => Ok(manifest),
-            (None, Some(found)) => Err(StoreError::Version { file: MANIFEST.to_owned(), found }),
-            (None, None) => Err(StoreError::damaged(MANIFEST, 0, "neither slot is whole")),
-        }
+    /// The newest whole slot, or why there is none, in a directory that has files with these names.
+    pub(crate) fn newest(self, names: &[String]) -> Result<Manifest, StoreError> {
+        self.newest.ok_or_else(|| no_manifest(self.slots, names))
     }
+}
+
+/// Why nothing says what counts where no slot is whole, in a directory that has files with these names.
+pub(crate) fn no_manifest(slots: [SlotState; 2], names: &[String]) -> StoreError {
+    let version = slots.iter().find_map(|slot| match slot {
+        SlotState::Version(version) => Some(*version),
+        _ => None,
+    });
+    match version {
+        Some(found) => StoreError::Version { file: MANIFEST.to_owned(), found },
+        None if is_unfinished(slots, names) => StoreError::Missing,
+        None => StoreError::damaged(MANIFEST, 0, "neither slot is whole"),
+    }
+}
+
+/// Whether a manifest without a whole slot is that of a store whose creation wasn't finished: its first change writes slot 0
+/// before slot 1, and segments and checkpoint files come after both. Where there is one of these, the manifest was whole once.
+fn is_unfinished(slots: [SlotState; 2], names: &[String]) -> bool {
+    let came_later = |name: &String| file_number(name, "segment").or(file_number(name, "checkpoint")).is_some();
+    slots[1] == SlotState::Empty && !names.iter().any(came_later)
 }

@@ -17,8 +17,12 @@ pub struct StoreOptions {
     pub rank: Rank,
     /// Ranks of the job; at most 2^20.
     pub ranks: u32,
-    /// The most bytes on disk: segments, checkpoint files and what the store itself needs. Default: 4 GiB. A segment takes
-    /// a file descriptor: with a larger disk go larger segments.
+    /// The most bytes on disk: segments, checkpoint files and what the store itself needs. Default: 4 GiB.
+    ///
+    /// A store that is open has a file descriptor for each segment: 256 of them at the defaults (4 GiB in segments of 16 MiB),
+    /// and more where most of the segments were given back to the disk but for a few blocks each. With a larger disk go
+    /// larger segments, or more open files for the process (`ulimit -n`); where there are not enough, it is
+    /// [`StoreError::TooManyFiles`].
     pub disk_bytes_max: u64,
     /// Bytes of a segment, a multiple of 4,096 between 8 KiB and 1 GiB. A record that fits in none gets one of its own.
     /// Default: 16 MiB.
@@ -83,7 +87,9 @@ impl StoreOptions {
             return refuse(format!("reserve_bytes is {}, not a multiple of 4096", self.reserve_bytes));
         }
         if self.disk_bytes_max < self.segment_bytes + self.reserve_bytes {
-            return refuse(format!("disk_bytes_max is {}, less than a segment and the reserve", self.disk_bytes_max));
+            let least = self.segment_bytes + self.reserve_bytes;
+            let max = self.disk_bytes_max;
+            return refuse(format!("disk_bytes_max is {max}, less than a segment and the reserve: at least {least}"));
         }
         if !(1..=CHECKPOINTS_KEPT_MAX).contains(&self.checkpoints_kept) {
             return refuse(format!("checkpoints_kept is {}, not 1 to {CHECKPOINTS_KEPT_MAX}", self.checkpoints_kept));

@@ -12,14 +12,12 @@ use io_uring::{IoUring, opcode, squeue, types};
 use rustix::io::Errno;
 
 use crate::files::{OpenFile, Writer};
+use crate::ring::{REFUSALS, enter};
 use crate::transfer::{PAUSE, Progress, Step};
 use crate::{BackendKind, Buffer};
 
 /// Marks the completion of a sync; the other bits count them, so that one that nobody waits for any more is told apart.
 const SYNC: u64 = 1 << 63;
-
-/// How often the kernel may refuse to take what is submitted, with [`PAUSE`] in between, before that is an error: a second.
-const REFUSALS: u32 = 1000;
 
 /// A ring, its buffers, and what is in flight. Any thread may use it, one at a time.
 pub(crate) struct Uring {
@@ -132,29 +130,6 @@ impl Uring {
         pushed.map_err(|_| io::Error::other("io_uring: the submission queue is full"))
     }
 
-    /// Submits what is queued and waits until there are `wanted` completions to be taken.
-    fn enter(&mut self, wanted: usize) -> io::Result<()> {
-        let mut refusals = 0;
-        loop {
-            match self.ring.submit_and_wait(wanted) {
-                Ok(_) => return Ok(()),
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                // EAGAIN: no memory for a request just now. EBUSY: completions have to be taken first.
-                Err(error) if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EBUSY)) => {
-                    if !self.ring.completion().is_empty() {
-                        return Ok(());
-                    }
-                    refusals += 1;
-                    if refusals > REFUSALS {
-                        return Err(error);
-                    }
-                    std::thread::sleep(PAUSE);
-                }
-                Err(error) => return Err(error),
-            }
-        }
-    }
-
     /// Takes the completions that are there.
     fn reap(&mut self) {
         while let Some(entry) = { self.ring.completion().next() } {
@@ -200,7 +175,7 @@ impl Uring {
 
     /// Waits for at least one completion.
     fn wait(&mut self) -> io::Result<()> {
-        let entered = self.enter(1);
+        let entered = enter(&mut self.ring, 1);
         self.reap();
         entered
     }
@@ -253,7 +228,7 @@ impl Writer for Uring {
             self.in_flight -= 1;
             return Err(error);
         }
-        self.enter(0)
+        enter(&mut self.ring, 0)
     }
 
     fn settle(&mut self, file: &Arc<OpenFile>) -> io::Result<()> {

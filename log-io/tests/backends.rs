@@ -39,4 +39,6 @@ tests! {
     writes::another_thread_may_go_on
     writes::a_reader_sees_what_was_flushed
     files::the_trial_leaves_nothing
+    recovery::a_store_is_recovered_and_its_damage_found
+    recovery::a_segment_that_gets_short_or_is_missing_hurts_no_other
 }

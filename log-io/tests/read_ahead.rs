@@ -2,13 +2,15 @@
 #![forbid(unsafe_code)]
 #![expect(clippy::unwrap_used, reason = "helpers of tests")]
 
+use std::fs::File;
 use std::io::{self, ErrorKind};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use counterfoil_log_io::{
-    BackendChoice, Directory, DirectoryAccess, Extent, PAGE_BYTES, ReadAhead, ReadAheadOptions, ReadAt,
+    BackendChoice, BackendKind, Buffer, Directory, Extent, PAGE_BYTES, ReadAhead, ReadAheadOptions, ReadAt,
 };
 use proptest::prelude::*;
 
@@ -18,11 +20,15 @@ fn byte(file: usize, at: u64) -> u8 {
     (at / 64 * 31 + at + file as u64 * 101) as u8
 }
 
-/// Three files of pages, on the disk.
-fn files() -> (tempfile::TempDir, Vec<Arc<dyn ReadAt>>) {
+/// Both ways, and what the files are read with then.
+const WAYS: [(BackendChoice, BackendKind); 2] =
+    [(BackendChoice::IoUring, BackendKind::IoUring), (BackendChoice::Pwrite, BackendKind::Pwrite)];
+
+/// Three files of pages, on the disk, read as those are that are written so.
+fn files(choice: BackendChoice) -> (tempfile::TempDir, Vec<Arc<dyn ReadAt>>) {
     let keep = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let path = keep.path().join("rank-0");
-    let (mut backend, _) = Directory::create(&path, BackendChoice::Pwrite).unwrap();
+    let (mut backend, _) = Directory::create(&path, choice).unwrap();
     let names = ["segment-1", "segment-2", "segment-3"];
     for (index, name) in names.into_iter().enumerate() {
         let file = backend.create(name, 0).unwrap();
@@ -33,8 +39,6 @@ fn files() -> (tempfile::TempDir, Vec<Arc<dyn ReadAt>>) {
         backend.write(file, 0, buffer).unwrap();
         backend.sync(file).unwrap();
     }
-    drop(backend);
-    let (mut backend, _) = Directory::open(&path, BackendChoice::Auto, DirectoryAccess::ReadOnly).unwrap();
     let readers = names.into_iter().map(|name| backend.reader(name).unwrap()).collect();
     (keep, readers)
 }
@@ -44,12 +48,15 @@ proptest! {
 
     #[test]
     fn extents_come_in_their_order_whole_and_each_failure_in_its_place(
+        way in 0..2_usize,
         places in prop::collection::vec((0..3_usize, 0..FILE_PAGES + 4, 0..6_usize, 0..10_u8), 0..60),
-        threads in 1..5_usize,
+        in_flight in 1..5_usize,
         read_pages in 0..20_usize,
         taken in 0..80_usize,
+        swaps in any::<u64>(),
     ) {
-        let (_keep, files) = files();
+        let (choice, kind) = WAYS[way];
+        let (_keep, files) = files(choice);
         let mut extents = Vec::new();
         let mut where_ = Vec::new();
         let mut next = (0, 0);
@@ -61,10 +68,18 @@ proptest! {
             extents.push(Extent { file: Arc::clone(&files[file]), at, len });
             where_.push((file, at, len));
         }
-        let options = ReadAheadOptions { threads, read_bytes: read_pages * PAGE_BYTES };
+        let options = ReadAheadOptions { in_flight, read_bytes: read_pages * PAGE_BYTES };
         let mut ahead = ReadAhead::new(extents, options).unwrap();
+        prop_assert!(ahead.kind() == kind || where_.is_empty());
+        let mut into = Buffer::new(0);
         for (index, (file, at, len)) in where_.iter().copied().enumerate().take(taken) {
-            let (found, bytes) = ahead.next().unwrap();
+            let (found, bytes) = if swaps & 1 << (index % 64) == 0 {
+                ahead.next().unwrap()
+            } else {
+                let (found, read) = ahead.next_into(&mut into).unwrap();
+                // Zeros may be behind it, up to a whole page.
+                (found, read.map(|()| &into.as_slice()[..len]))
+            };
             prop_assert_eq!(found, index);
             let past_the_end = at + len as u64 > (FILE_PAGES * PAGE_BYTES) as u64;
             match bytes {
@@ -127,7 +142,7 @@ fn as_many_reads_are_in_flight_as_there_are_threads() {
         let file = Arc::new(meeting);
         // No neighbours, so that each is a read of its own.
         let extent = |index: u64| Extent { file: file.clone(), at: index * (1 << 20), len: 4096 };
-        let options = ReadAheadOptions { threads, read_bytes: 4096 };
+        let options = ReadAheadOptions { in_flight: threads, read_bytes: 4096 };
         let mut ahead = ReadAhead::new((0..50).map(extent).collect(), options).unwrap();
         let mut count = 0;
         while let Some((_, bytes)) = ahead.next() {
@@ -136,4 +151,62 @@ fn as_many_reads_are_in_flight_as_there_are_threads() {
         }
         assert_eq!((count, file.most.load(Ordering::Relaxed)), (50, threads));
     }
+}
+
+/// A file of which another one's descriptor is given to the ring.
+#[derive(Debug)]
+struct Mistaken {
+    file: Arc<dyn ReadAt>,
+    descriptor: File,
+}
+
+impl ReadAt for Mistaken {
+    fn len(&self) -> io::Result<u64> {
+        self.file.len()
+    }
+
+    fn read_at(&self, at: u64, into: &mut [u8]) -> io::Result<()> {
+        self.file.read_at(at, into)
+    }
+
+    fn for_ring(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.descriptor.as_fd())
+    }
+}
+
+#[test]
+fn what_a_ring_reads_in_part_or_not_at_all_is_read_again() {
+    let (keep, files) = files(BackendChoice::IoUring);
+    let path = keep.path().join("other");
+    // Not for reading: EBADF. Shorter: of the first read a part comes, and nothing of those behind it.
+    let for_writing = File::create(&path).unwrap();
+    for_writing.set_len(3 * PAGE_BYTES as u64 + 100).unwrap();
+    let shorter = File::open(&path).unwrap();
+    std::fs::write(&path, vec![0; 3 * PAGE_BYTES + 100]).unwrap();
+    for descriptor in [for_writing, shorter] {
+        let file = Arc::new(Mistaken { file: Arc::clone(&files[1]), descriptor });
+        let extent = |index: u64| Extent { file: file.clone(), at: index * 2 * PAGE_BYTES as u64, len: 2 * PAGE_BYTES };
+        let options = ReadAheadOptions { in_flight: 3, read_bytes: PAGE_BYTES };
+        let mut ahead = ReadAhead::new((1..20).map(extent).collect(), options).unwrap();
+        assert_eq!(ahead.kind(), BackendKind::IoUring);
+        for index in 1..20 {
+            let (_, bytes) = ahead.next().unwrap();
+            assert!(bytes.unwrap().iter().zip(index * 2 * PAGE_BYTES as u64..).all(|(b, at)| *b == byte(1, at)));
+        }
+    }
+}
+
+#[test]
+fn one_file_without_a_descriptor_is_enough_for_threads() {
+    let (_keep, files) = files(BackendChoice::IoUring);
+    let meeting = Meeting { wanted: 1, now: Mutex::new(0), changed: Condvar::new(), most: AtomicUsize::new(0) };
+    let extents = vec![
+        Extent { file: Arc::clone(&files[0]), at: 0, len: PAGE_BYTES },
+        Extent { file: Arc::new(meeting), at: 0, len: PAGE_BYTES },
+    ];
+    let mut ahead = ReadAhead::new(extents, ReadAheadOptions::default()).unwrap();
+    assert_eq!(ahead.kind(), BackendKind::Pwrite);
+    assert!(ahead.next().unwrap().1.unwrap().iter().zip(0..).all(|(b, at)| *b == byte(0, at)));
+    assert!(ahead.next().unwrap().1.unwrap().iter().all(|b| *b == 7));
+    assert!(ahead.next().is_none());
 }

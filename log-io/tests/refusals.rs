@@ -8,8 +8,10 @@ mod child;
 use std::io::ErrorKind;
 use std::process::Command;
 
-use backend_suite::{Place, write};
-use counterfoil_log_io::{BackendChoice, BackendKind, Directory, DirectoryError, Probe, StorageBackend};
+use backend_suite::{Place, recovery, write};
+use counterfoil_log_io::{
+    BackendChoice, BackendKind, BlockBuffer, BlockCursor, Directory, DirectoryError, Probe, StorageBackend,
+};
 use rustix::process::{Resource, Rlimit, setrlimit};
 use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
 use seccompiler::{
@@ -79,6 +81,18 @@ const REFUSALS: &[Refusal] = &[
     Refusal { calls: &[REGISTER], above: Some(2), errno: ENOMEM, expected: Ok(2), suite: true },
 ];
 
+/// From now on these calls of this thread, and of those that it starts, are refused; see [`Refusal`].
+fn refuse(calls: &[i64], above: Option<u64>, errno: u32) {
+    let rule = |above| {
+        let condition = SeccompCondition::new(3, SeccompCmpArgLen::Dword, SeccompCmpOp::Gt, above).unwrap();
+        SeccompRule::new(vec![condition]).unwrap()
+    };
+    let rules = calls.iter().map(|call| (*call, above.map(rule).into_iter().collect())).collect();
+    let arch = std::env::consts::ARCH.try_into().unwrap();
+    let filter = SeccompFilter::new(rules, SeccompAction::Allow, SeccompAction::Errno(errno), arch).unwrap();
+    seccompiler::apply_filter(&BpfProgram::try_from(filter).unwrap()).unwrap();
+}
+
 #[test]
 fn where_io_uring_is_refused_it_is_said_why_and_pwrite_does_it() {
     for index in 0..REFUSALS.len() {
@@ -90,15 +104,7 @@ fn where_io_uring_is_refused_it_is_said_why_and_pwrite_does_it() {
 #[ignore = "run by `where_io_uring_is_refused_it_is_said_why_and_pwrite_does_it`"]
 fn under_a_filter() {
     let Refusal { calls, above, errno, expected, suite } = &REFUSALS[child::told().parse::<usize>().unwrap()];
-    let rule = |above| {
-        let condition = SeccompCondition::new(3, SeccompCmpArgLen::Dword, SeccompCmpOp::Gt, above).unwrap();
-        SeccompRule::new(vec![condition]).unwrap()
-    };
-    let rules = calls.iter().map(|call| (*call, above.map(rule).into_iter().collect())).collect();
-    let arch = std::env::consts::ARCH.try_into().unwrap();
-    let filter = SeccompFilter::new(rules, SeccompAction::Allow, SeccompAction::Errno(*errno), arch).unwrap();
-    seccompiler::apply_filter(&BpfProgram::try_from(filter).unwrap()).unwrap();
-
+    refuse(calls, *above, *errno);
     let place = Place::new();
     let (backend, probe) = Directory::create(&place.path(), BackendChoice::Auto).unwrap();
     drop(backend);
@@ -119,6 +125,40 @@ fn under_a_filter() {
             property(BackendChoice::Auto);
         }
     }
+}
+
+/// Calls that are refused when blocks are being read, and how.
+const LATE_REFUSALS: &[(&[i64], u32)] = &[(&[SETUP], EPERM), (&[ENTER], EPERM), (&[ENTER], EAGAIN)];
+
+#[test]
+fn where_io_uring_is_refused_after_its_trial_a_store_is_read_without() {
+    for index in 0..LATE_REFUSALS.len() {
+        for taken in [0, 1, 5, 20] {
+            child::run("refused_while_blocks_are_read", &format!("{index} {taken}"));
+        }
+    }
+}
+
+#[test]
+#[ignore = "run by `where_io_uring_is_refused_after_its_trial_a_store_is_read_without`"]
+fn refused_while_blocks_are_read() {
+    let told = child::told();
+    let (index, taken) = told.split_once(' ').unwrap();
+    let (calls, errno) = LATE_REFUSALS[index.parse::<usize>().unwrap()];
+    let taken: usize = taken.parse().unwrap();
+    let place = Place::new();
+    recovery::build(&place.path(), BackendChoice::IoUring);
+    let (reader, blocks) = recovery::open(&place.path(), BackendChoice::IoUring).unwrap();
+    let mut cursor = BlockCursor::new(reader.clone(), blocks.clone());
+    let mut buffer = BlockBuffer::default();
+    for block in &blocks[..taken] {
+        assert!(cursor.next(&mut buffer).unwrap() && recovery::is_right(block, &buffer));
+    }
+    refuse(calls, None, errno);
+    recovery::go_on(&mut cursor, &blocks, taken, 0..0);
+    // Begun and dropped, and begun again, under the refusal.
+    drop(BlockCursor::new(reader.clone(), blocks.clone()));
+    recovery::read_all(reader, &blocks, 0..0);
 }
 
 #[test]

@@ -4,9 +4,10 @@
 
 mod small_store;
 
-use counterfoil_log_core::{Rank, Ssn};
+use counterfoil_log_core::{Disposition, Epoch, Phase, Rank, Run, Ssn};
 use counterfoil_log_io::{
-    Access, LOCAL, LocalImage, Repair, Report, SimulatedDisk, SlotState, Store, StoreError, Tail, repair, scan,
+    Access, Bound, CheckpointImage, LOCAL, LaneImage, LocalImage, Repair, Report, SimulatedDisk, SlotState, Store,
+    StoreError, Tail, repair, scan,
 };
 use small_store::{Bodies, RECORDS, build, entry, options, owned, read_all};
 
@@ -95,9 +96,14 @@ fn a_block_that_is_damaged_inside_is_refused_and_its_repair_says_what_is_lost() 
     let Err(StoreError::Damaged { file, offset, .. }) = read_all(&disk, options()) else { panic!("it can be opened") };
     assert_eq!((file.as_str(), offset), (SEGMENT, 4096));
     let repairs = repaired(&disk);
-    let [Repair::Block { block, .. }, Repair::Lane { lane: Rank(2), upto: Ssn(4), .. }] = &repairs[..] else {
+    let [Repair::Block { block, .. }, Repair::Lane { lane: Rank(2), upto: Ssn(4), .. }, Repair::GivenUp(given_up)] =
+        &repairs[..]
+    else {
         panic!("{repairs:?}")
     };
+    // One of the three was released: nobody needed it.
+    let sum = (given_up.lane, given_up.records, given_up.blocks, given_up.bytes, given_up.bound);
+    assert_eq!(sum, (Rank(2), 3, 1, block.raw_bytes, Bound::AtMost));
     assert_eq!((block.first, block.last), (Ssn(1), Ssn(4)));
     let (image, records) = read_all(&disk, options()).unwrap();
     assert_eq!(records, []);
@@ -114,7 +120,7 @@ fn a_segment_that_is_gone_is_damage() {
     disk.set_bytes(SEGMENT, &[]);
     assert_eq!(look(&disk).segments[0].tail, Tail::Damaged { at: 0 });
     assert!(matches!(read_all(&disk, options()), Err(StoreError::Damaged { .. })));
-    assert!(matches!(repaired(&disk)[..], [Repair::Block { .. }, Repair::Lane { .. }]));
+    assert!(matches!(repaired(&disk)[..], [Repair::Block { .. }, Repair::Lane { .. }, Repair::GivenUp(_)]));
     read_all(&disk, options()).unwrap();
 }
 
@@ -124,9 +130,15 @@ fn a_checkpoint_that_is_damaged_does_not_count_any_more() {
     build(&disk, options(), &RECORDS);
     damage(&disk, CHECKPOINT, 4096);
     assert!(look(&disk).checkpoints[0].contents.is_err());
+    assert!(look(&disk).left_over.is_empty(), "the checkpoint that can't be read may refer to it");
     assert!(matches!(read_all(&disk, options()), Err(StoreError::Damaged { .. })));
     let repairs = repaired(&disk);
-    assert!(matches!(repairs[..], [Repair::Checkpoint { .. }, Repair::LocalLog]), "{repairs:?}");
+    let [Repair::Checkpoint { .. }, Repair::LocalLog, Repair::GivenUp(lane), Repair::GivenUp(local)] = &repairs[..]
+    else {
+        panic!("{repairs:?}")
+    };
+    assert_eq!((lane.lane, lane.records, lane.blocks, lane.bound), (Rank(2), 3, 1, Bound::AtMost));
+    assert_eq!((local.lane, local.records, local.blocks, local.bound), (LOCAL, 1, 1, Bound::AtMost));
     let (mut store, image) = Store::open(Box::new(disk.clone()), options(), Access::ReadWrite).unwrap();
     assert_eq!(image, None);
     store.append(Rank(2), &mut Bodies(RECORDS.iter()), &mut Vec::new()).unwrap();
@@ -158,4 +170,74 @@ fn without_a_manifest_nothing_says_what_counts() {
     assert!(matches!(repair(&mut disk.clone(), false), Err(StoreError::Damaged { .. })));
     let created = Store::create(Box::new(disk.clone()), options());
     assert!(matches!(created, Err(StoreError::Exists { .. })), "{created:?}");
+}
+
+#[test]
+fn records_that_were_all_needed_are_counted_exactly_and_what_was_covered_is_not() {
+    let disk = SimulatedDisk::new(4096);
+    let mut store = Store::create(Box::new(disk.clone()), options()).unwrap();
+    let mut blocks = Vec::new();
+    let body = vec![7; 1500];
+    let records: Vec<(u64, &[u8])> = (1..=6).map(|ssn| (ssn, &body[..])).collect();
+    store.append(Rank(2), &mut Bodies(records.iter()), &mut blocks).unwrap();
+    assert_eq!(blocks.iter().map(|block| (block.first, block.last)).collect::<Vec<_>>().len(), 3);
+    let retained = Disposition::Retain { epoch: Epoch(1), phase: Phase(0) };
+    let runs = vec![Run { first: Ssn(1), last: Ssn(5), disposition: retained }];
+    let lane = LaneImage { peer: Rank(2), next: Ssn(7), acked: Ssn(5), covered: Ssn(0), runs, blocks: blocks.clone() };
+    let image = CheckpointImage { epoch: Epoch(2), lanes: vec![lane], ..CheckpointImage::default() };
+    store.checkpoint(&image).unwrap();
+    drop(store);
+    damage(&disk, SEGMENT, blocks[1].at as usize + 200);
+    let repairs = repaired(&disk);
+    let Some(Repair::GivenUp(given_up)) = repairs.last() else { panic!("{repairs:?}") };
+    // The block before the damaged one is whole, and can't be replayed without a gap.
+    let sum = (given_up.records, given_up.blocks, given_up.bytes, given_up.bound);
+    assert_eq!(sum, (4, 2, blocks[0].raw_bytes + blocks[1].raw_bytes, Bound::Exact));
+}
+
+#[test]
+fn zeros_are_no_manifest_where_there_are_segments_and_no_store_where_there_are_none() {
+    let disk = SimulatedDisk::new(4096);
+    build(&disk, options(), &RECORDS);
+    let manifest = disk.bytes("manifest").unwrap();
+    for zeros in [vec![0; manifest.len()], Vec::new()] {
+        disk.set_bytes("manifest", &zeros);
+        let report = look(&disk);
+        assert!(report.manifest.is_none() && report.left_over.is_empty());
+        assert!(matches!(repair(&mut disk.clone(), true), Err(StoreError::Damaged { .. })));
+        assert!(matches!(read_all(&disk, options()), Err(StoreError::Damaged { .. })));
+        let opened = Store::open_or_create(Box::new(disk.clone()), options());
+        assert!(matches!(opened, Err(StoreError::Damaged { .. })), "{opened:?}");
+    }
+    let disk = SimulatedDisk::new(4096);
+    drop(Store::create(Box::new(disk.clone()), options()).unwrap());
+    disk.set_bytes("manifest", &vec![0; manifest.len()]);
+    assert!(matches!(scan(&mut disk.clone(), &mut |_, _| {}), Err(StoreError::Missing)));
+    assert!(matches!(repair(&mut disk.clone(), false), Err(StoreError::Missing)));
+    Store::open_or_create(Box::new(disk.clone()), options()).unwrap();
+}
+
+#[test]
+fn a_bit_that_flips_in_the_version_is_damage_and_a_version_with_a_right_checksum_is_one() {
+    let disk = SimulatedDisk::new(4096);
+    build(&disk, options(), &RECORDS);
+    let right = disk.bytes("manifest").unwrap();
+    for slot in 0..2 {
+        damage(&disk, "manifest", slot * 4096 + 8);
+    }
+    assert_eq!(look(&disk).slots, [SlotState::Damaged; 2]);
+    let error = read_all(&disk, options()).unwrap_err();
+    assert!(matches!(error, StoreError::Damaged { .. }), "{error}");
+    assert!(!error.to_string().contains("newer") && error.to_string().contains("restore"), "{error}");
+    // A slot of a newer program: 80 bytes of header with the checksum of the rest at the end, then one kept checkpoint.
+    let mut newer = right.clone();
+    for slot in newer.chunks_mut(4096) {
+        slot[8] = 9;
+        let crc = crc32c::crc32c_append(crc32c::crc32c(&slot[..76]), &slot[80..104]);
+        slot[76..80].copy_from_slice(&crc.to_le_bytes());
+    }
+    disk.set_bytes("manifest", &newer);
+    assert_eq!(look(&disk).slots, [SlotState::Version(9); 2]);
+    assert!(matches!(read_all(&disk, options()), Err(StoreError::Version { found: 9, .. })));
+    assert!(matches!(repair(&mut disk.clone(), true), Err(StoreError::Version { found: 9, .. })));
 }

@@ -15,6 +15,7 @@ pub mod endpoint;
 mod error;
 pub mod local;
 pub mod matching;
+pub mod measure;
 pub mod oracle;
 pub mod settings;
 pub mod sim;

@@ -2,7 +2,7 @@
 //!
 //! One rank is one process with one thread; a launcher starts them from the program's own file and replaces those that
 //! are killed. `job` has the private directories, `control` what launcher and ranks tell each other, `sockets` the
-//! [`Transport`](crate::transport::Transport) between ranks, `launcher` and `supervision` the launcher, `join` the rank's
+//! [`Transport`](crate::transport::Transport) between ranks, `launcher`, `slot` and `supervision` the launcher, `join` the rank's
 //! side of the start, `coordinator` the recovery process of the rule that has one.
 
 mod clean;
@@ -15,8 +15,10 @@ mod job;
 mod join;
 mod kills;
 mod launcher;
+mod options;
 mod process;
 mod report;
+mod slot;
 mod sockets;
 mod strikes;
 mod supervision;
@@ -29,6 +31,7 @@ pub use interrupts::Interrupts;
 pub use job::{JobDirectory, JobError, JobPaths, SOCKET_PATH_BYTES_MAX, default_checkpoint_root, default_shm_root};
 pub use join::{JoinError, JoinOptions, LocalEndpoint, join};
 pub use kills::{Kill, KillPoint, ParseKillError};
-pub use launcher::{JobOptions, launch};
+pub use launcher::launch;
+pub use options::JobOptions;
 pub use report::{DeathReport, JobReport, LaunchError, Observer, PowerCutReport, Progress, RecoveryTimes};
 pub use sockets::LocalTransport;

@@ -13,6 +13,7 @@
 //! | `protocol`, `plain`, `send_deterministic` | [`SimProtocol`]: what a protocol has to be able to do; two rules doing it |
 //! | `chooser`, `network`, `process`, `world` | who is next, what is under way, what a process has, all together |
 //! | `trace`, `oracle`, `violation` | what really happened, and what is wrong with it |
+//! | `recording`, [`diagram`] | the same to be looked at: as a list, as a picture |
 //! | `campaign`, `shrink`, `coverage` | many schedules, a smaller one, what they have reached |
 //!
 //! # The log is a model
@@ -44,6 +45,7 @@ mod campaign;
 mod canary;
 mod chooser;
 mod coverage;
+pub mod diagram;
 mod network;
 mod oracle;
 mod plain;
@@ -51,6 +53,7 @@ mod process;
 mod program;
 mod protocol;
 mod random;
+mod recording;
 mod schedule;
 mod send_deterministic;
 mod shrink;
@@ -64,12 +67,14 @@ pub use coverage::Coverage;
 pub use plain::Plain;
 pub use program::{Pattern, Shape};
 pub use protocol::{Action, Actions, Greeting, Past, Refusal, Retention, Seat, SimProtocol};
+pub use recording::{Dropped, Happening, Recorded};
 pub use schedule::{Canary, Config, Fault, Mode, Schedule, Tier};
 pub use send_deterministic::{Coordinator, Member, SendDet};
 pub use shrink::{Shrunk, shrink};
 pub use text::ScheduleError;
 pub use violation::{Violation, Wrong};
 
+use recording::Witness;
 use world::World;
 
 /// What came of a run.
@@ -90,11 +95,18 @@ pub struct Outcome {
 /// Cost: about a microsecond an event in an optimised build, and some memory for each message. A run that doesn't end
 /// is stopped after a number of events that grows with the program and the faults ([`Wrong::Endless`]).
 pub fn run<P: SimProtocol>(schedule: &Schedule) -> Outcome {
-    World::<P>::run(schedule, None).0
+    World::<P>::run(schedule, Witness::default()).0
 }
 
 /// Runs a schedule as [`run`] does, and tells what happens: for each event a line with its number and what was chosen,
 /// and indented what came of it. For people; the text is not for parsing.
 pub fn tell<P: SimProtocol>(schedule: &Schedule) -> (Outcome, Vec<String>) {
-    World::<P>::run(schedule, Some(Vec::new()))
+    let (outcome, witness) = World::<P>::run(schedule, Witness { story: Some(Vec::new()), recording: None });
+    (outcome, witness.story.unwrap_or_default())
+}
+
+/// Runs a schedule as [`run`] does, and records what happens, in order: what a [`diagram`] is drawn from.
+pub fn record<P: SimProtocol>(schedule: &Schedule) -> (Outcome, Vec<Recorded>) {
+    let (outcome, witness) = World::<P>::run(schedule, Witness { story: None, recording: Some(Vec::new()) });
+    (outcome, witness.recording.unwrap_or_default())
 }

@@ -61,6 +61,14 @@ fn the_recovery_process_dies_checkpoints_and_logs_are_collected_and_clusters_kep
     assert!(met.logged_replays > 1_000 && met.collections > 6_000 && met.checkpoints_refused > 500, "{met:?}");
 }
 
+/// What a transport may do that doesn't close an older connection before a newer one is made.
+#[test]
+fn frames_of_older_connections_may_still_arrive() {
+    let met = campaign(0..3_000, &Config { late: true, ..config() });
+    eprintln!("{met:#?}");
+    assert!(met.dead_messages > 100 && met.dead_hellos > 0, "{met:?}");
+}
+
 #[test]
 fn many_ranks_are_recovered() {
     campaign(0..150, &Config { ranks: (9, 16), ..config() });

@@ -24,17 +24,23 @@ mod lu;
 mod matrix;
 mod mg;
 mod neighbour;
+mod published;
 mod sends;
 #[cfg(test)]
 mod structure;
 #[cfg(test)]
 mod table_1;
+#[cfg(test)]
+mod table_1_measured;
 
 use std::fmt;
+use std::str::FromStr;
 
+use counterfoil_runtime::measure::{Hop, Iteration, MeasureError};
 use neighbour::Torus;
 
 pub use matrix::{Matrix, Pair};
+pub use published::Cell;
 
 /// One message of an iteration.
 ///
@@ -123,6 +129,16 @@ impl fmt::Display for Kernel {
     }
 }
 
+impl FromStr for Kernel {
+    type Err = PatternError;
+
+    /// By its two letters, large or small.
+    fn from_str(name: &str) -> Result<Kernel, PatternError> {
+        let known = Kernel::ALL.into_iter().find(|kernel| kernel.to_string().eq_ignore_ascii_case(name));
+        known.ok_or_else(|| PatternError::Kernel { name: name.to_owned() })
+    }
+}
+
 /// What is sent in one iteration, by each of a fixed number of ranks.
 ///
 /// It holds only the shape, never a list of messages: those of one rank are made when they are asked for.
@@ -194,6 +210,15 @@ impl Pattern {
         (0..self.ranks).flat_map(move |rank| pattern.sends(rank))
     }
 
+    /// The same messages, for the state machines of [`counterfoil_runtime::measure`].
+    ///
+    /// # Errors
+    /// None of the patterns here has a message that it refuses.
+    pub fn iteration(&self) -> Result<Iteration, MeasureError> {
+        let hop = |Message { step, source, destination, bytes }| Hop { step, source, destination, bytes };
+        Iteration::new(self.ranks, self.messages().map(hop))
+    }
+
     /// Messages and bytes of one iteration for each ordered pair of ranks that has any.
     pub fn matrix(&self) -> Matrix {
         Matrix::new((0..self.ranks).map(|rank| self.sends(rank)))
@@ -217,6 +242,12 @@ pub enum PatternError {
         at_least: u32,
         /// The largest that will do.
         at_most: u32,
+    },
+    /// No such kernel.
+    #[error("no kernel is called {name}: there are mg, lu, ft, cg and bt")]
+    Kernel {
+        /// What was asked for.
+        name: String,
     },
     /// An extent is 0, or the torus has more ranks than can be counted.
     #[error("a torus of {extents:?} has no rank or more than {}", u32::MAX)]

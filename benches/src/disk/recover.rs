@@ -12,7 +12,7 @@ use crate::scratch::Scratch;
 /// How many times the memory of one turn a store holds.
 const FILLS: u64 = 4;
 
-/// Measures every backend and block. A backend is how the store is written; blocks are read by threads in either.
+/// Measures every backend and block. The backend also says how blocks are read: by a ring, or by threads that wait.
 ///
 /// # Errors
 /// [`DiskError`].

@@ -8,7 +8,9 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use counterfoil_benches::disk::{self, DiskOptions};
+use counterfoil::OpenError;
+use counterfoil::store::StoreError;
+use counterfoil_benches::disk::{self, DiskError, DiskOptions};
 use counterfoil_benches::instructions::{Stretch, Subject, count};
 use counterfoil_benches::{RunOptions, append, release, replay};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -27,7 +29,7 @@ pub(crate) struct BenchArguments {
     /// What to measure
     #[arg(value_enum)]
     what: What,
-    /// How many turns each of log and floor takes [default: 31; on the disk, and with --quick, 15]
+    /// How many turns each of log and floor takes [default: 32, with --quick 16; on the disk 15]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     rounds: Option<u32>,
     /// Short turns: a rough answer in a few seconds
@@ -110,19 +112,29 @@ fn measure(arguments: &BenchArguments) -> Result<Vec<Value>, Failure> {
         }),
         What::Replay => replay::run(&options).map_err(Failure::failed).and_then(as_values),
         What::Release => release::run(&options).map_err(Failure::failed).and_then(as_values),
-        What::Spill => disk::spill::run(&on_disk).map_err(Failure::failed).and_then(as_values),
-        What::Recover => disk::recover::run(&on_disk).map_err(Failure::failed).and_then(as_values),
-        What::DiskReplay => disk::replay::run(&on_disk).map_err(Failure::failed).and_then(as_values),
-        What::Spilling => disk::spilling::run(&on_disk).map_err(Failure::failed).and_then(as_values),
+        What::Spill => disk::spill::run(&on_disk).map_err(of_disk).and_then(as_values),
+        What::Recover => disk::recover::run(&on_disk).map_err(of_disk).and_then(as_values),
+        What::DiskReplay => disk::replay::run(&on_disk).map_err(of_disk).and_then(as_values),
+        What::Spilling => disk::spilling::run(&on_disk).map_err(of_disk).and_then(as_values),
     };
     progress.finish_and_clear();
     rows
 }
 
+/// What is wrong on the disk that was to be measured, and which option that is about.
+fn of_disk(error: DiskError) -> Failure {
+    Failure::failed(match error {
+        // Its files are made in a directory of its own, as others are in shared memory.
+        DiskError::Open(OpenError::Dir(error)) => format!("--dir: {error}"),
+        DiskError::Store(StoreError::DiskFull { .. }) => format!("{error} (--dir)"),
+        error => error.to_string(),
+    })
+}
+
 fn run_options(arguments: &BenchArguments) -> RunOptions {
     let mut options = RunOptions::default();
     if arguments.quick {
-        options = RunOptions { rounds: 15, turn: Duration::from_millis(1) };
+        options = RunOptions { rounds: 16, turn: Duration::from_millis(1) };
     }
     if let Some(rounds) = arguments.rounds {
         options.rounds = rounds as usize;

@@ -54,7 +54,7 @@ pub(crate) struct DemoArguments {
     /// How long messages are kept
     #[arg(long, value_enum, default_value_t = KeepName::Checkpoint)]
     keep: KeepName,
-    /// What happens when a rank's log is full
+    /// What happens when a rank's log is full: with block, the run fails where the sender has waited for 10 seconds
     #[arg(long, value_enum, default_value_t = OnFullName::Block)]
     on_full: OnFullName,
     /// Memory for the log of each rank; KiB, MiB and GiB are understood
@@ -72,8 +72,12 @@ pub(crate) struct DemoArguments {
     /// The directory for checkpoints and spilled messages: on a disk of this node [default: where temporary files go]
     #[arg(long, value_name = "DIR")]
     pub(super) checkpoint_dir: Option<PathBuf>,
-    /// Give up after this many seconds, for each of the two runs
-    #[arg(long, value_name = "SECONDS", default_value_t = 3600)]
+    /// Keep what the ranks had on disk at the end, for `counterfoil log`: in this directory, which must not exist yet, on a disk
+    /// of this node. With --tier node-local or --checkpoint-every, and in place of --checkpoint-dir
+    #[arg(long, value_name = "DIR", conflicts_with = "checkpoint_dir")]
+    pub(super) keep_files: Option<PathBuf>,
+    /// Give up after this many seconds (from 1), for each of the two runs
+    #[arg(long, value_name = "SECONDS", default_value_t = 3600, value_parser = clap::value_parser!(u64).range(1..))]
     time_limit: u64,
     /// Print one JSON object and nothing else
     #[arg(long)]
@@ -111,7 +115,7 @@ enum KeepName {
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum OnFullName {
-    /// The sender waits
+    /// The sender waits, for 10 seconds at the most: then the run fails
     Block,
     /// The run goes on, not recoverable from there
     StopLogging,
@@ -183,6 +187,9 @@ impl DemoArguments {
         }
         if !self.power_cuts.is_empty() && !matches!(self.tier, TierName::NodeLocal) {
             return Err("--power-cut: only --tier node-local survives one".to_owned());
+        }
+        if self.keep_files.is_some() && !matches!(self.tier, TierName::NodeLocal) && self.checkpoint_every.is_none() {
+            return Err("--keep-files: nothing is on disk without --tier node-local or --checkpoint-every".to_owned());
         }
         Ok(())
     }

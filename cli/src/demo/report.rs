@@ -1,9 +1,11 @@
 //! The demo's summary, for people and as JSON.
 
+use std::collections::BTreeSet;
 use std::fmt::Write;
+use std::path::PathBuf;
 use std::time::Duration;
 
-use counterfoil_runtime::local::{DeathReport, JobOptions, JobReport, Kill, RecoveryTimes};
+use counterfoil_runtime::local::{DeathReport, JobOptions, JobReport, Kill, KillPoint, RecoveryTimes};
 use counterfoil_runtime::oracle::{Verdict, compare, judge};
 use counterfoil_runtime::{LogTier, Rule, Tally};
 use counterfoil_workloads::{Outcome, Value, Workload, job_digest};
@@ -33,7 +35,11 @@ pub(super) struct DemoReport {
     power_cuts: Vec<PowerCut>,
     /// Kills that were asked for and did not happen.
     kills_missed: Vec<String>,
+    /// Power cuts that were asked for and did not happen: their iterations.
+    power_cuts_missed: Vec<u64>,
     recovered: bool,
+    /// Ranks that were neither killed nor taken back.
+    survivors: u32,
     survivors_undisturbed: bool,
     /// For each rank, how often it went back though nobody had killed it.
     rolled_back: Vec<u32>,
@@ -61,6 +67,8 @@ pub(super) struct DemoReport {
     recovery_ms: RecoveryMs,
     wall_ms: f64,
     reference_wall_ms: f64,
+    /// Where the ranks' stores were kept; `null` if they were removed.
+    files: Option<PathBuf>,
 }
 
 #[derive(Debug, Serialize)]
@@ -178,8 +186,10 @@ impl DemoReport {
                 .iter()
                 .map(|cut| PowerCut { iteration: cut.iteration, restored: cut.restored.clone() })
                 .collect(),
-            kills_missed: run.missed.iter().map(Kill::to_string).collect(),
+            kills_missed: run.missed.iter().filter(|kill| power_cut(kill).is_none()).map(Kill::to_string).collect(),
+            power_cuts_missed: run.missed.iter().filter_map(power_cut).collect(),
             recovered: recovered(&run.deaths),
+            survivors: survivors(run),
             survivors_undisturbed: run.survivors_undisturbed,
             rolled_back: run.rolled_back.clone(),
             messages_kept,
@@ -202,6 +212,7 @@ impl DemoReport {
             recovery_ms: slowest(&run.deaths).into(),
             wall_ms: ms(run.wall),
             reference_wall_ms: ms(reference.wall),
+            files: job.keep_stores.clone(),
         })
     }
 
@@ -212,6 +223,11 @@ impl DemoReport {
             .iter()
             .map(|kill| format!("kill {kill} never happened: its moment did not come"))
             .collect();
+        problems.extend(
+            self.power_cuts_missed
+                .iter()
+                .map(|n| format!("the power cut in iteration {n} never happened: rank 0 did not come that far")),
+        );
         let mut check = |good: bool, problem: &str| {
             if !good {
                 problems.push(problem.to_owned());
@@ -307,7 +323,15 @@ impl DemoReport {
         if let Some(same) = self.same_events {
             writeln!(text, "  same events     {} (every send and delivery, as in the run without kills)", yes(same))?;
         }
-        writeln!(text, "  survivors       {}", if self.survivors_undisturbed { "undisturbed" } else { "DISTURBED" })?;
+        let survivors = match (self.survivors, self.survivors_undisturbed) {
+            (0, _) if self.rolled_back.iter().any(|&times| times > 0) => {
+                "none: every rank was killed or taken back".to_owned()
+            }
+            (0, _) => "none: every rank was killed".to_owned(),
+            (_, false) => "DISTURBED".to_owned(),
+            (survivors, true) => format!("{} undisturbed", counted(survivors)),
+        };
+        writeln!(text, "  survivors       {survivors}")?;
         if self.clusters.is_some() {
             let back: Vec<String> =
                 (0..).zip(&self.rolled_back).filter(|(_, times)| **times > 0).map(rolled_back).collect();
@@ -349,7 +373,12 @@ impl DemoReport {
                 self.logging_stopped
             )?;
         }
-        writeln!(text, "  time            {:.1} ms, {:.1} ms without kills", self.wall_ms, self.reference_wall_ms)
+        writeln!(text, "  time            {:.1} ms, {:.1} ms without kills", self.wall_ms, self.reference_wall_ms)?;
+        if let Some(files) = &self.files {
+            let path = files.display();
+            writeln!(text, "  files           kept in {path}: `counterfoil log inspect {path}` shows them")?;
+        }
+        Ok(())
     }
 }
 
@@ -370,6 +399,21 @@ fn value(value: &Value) -> String {
 fn verified(outcomes: &[Outcome]) -> Option<bool> {
     let known: Vec<bool> = outcomes.iter().filter_map(|outcome| outcome.verified).collect();
     (!known.is_empty()).then(|| known.iter().all(|verified| *verified))
+}
+
+/// The iteration of a power cut.
+fn power_cut(kill: &Kill) -> Option<u64> {
+    match kill.at {
+        KillPoint::PowerCut(n) => Some(n),
+        _ => None,
+    }
+}
+
+/// How many ranks were never killed, and never taken back either.
+fn survivors(run: &JobReport) -> u32 {
+    let killed: BTreeSet<u32> = run.deaths.iter().map(|death| death.rank).collect();
+    let stayed = (0..).zip(&run.rolled_back).filter(|(rank, times)| **times == 0 && !killed.contains(rank));
+    stayed.count() as u32
 }
 
 /// The last death of each rank must have been recovered from.

@@ -15,7 +15,7 @@ use serde_json::json;
 
 use super::lanes::{Lane, State};
 use super::out::{Out, Stop};
-use super::stores::{Opened, find, with};
+use super::stores::{Opened, find, whose, with};
 use crate::Failure;
 
 pub(super) use arguments::DumpArguments;
@@ -83,11 +83,34 @@ impl Dump<'_> {
     fn store(&mut self, dir: &Path) -> Result<(), Stop> {
         let mut store = Opened::new(dir)?;
         let unreferenced = if self.arguments.all { Some(store.scan()?) } else { None };
-        let mut view = match StoreView::new(&mut *store.backend) {
-            Ok(view) => view,
-            Err(error) => return Err(store.failure(&error).into()),
+        // Where nothing says which checkpoint counts, the blocks alone can be shown, if they are asked for.
+        let is_blocks = unreferenced.as_ref().is_some_and(|report| report.manifest.is_none());
+        if let Some(error) = store.without_manifest() {
+            if !is_blocks || self.arguments.epoch().is_some() {
+                return Err(store.failure(&error).into());
+            }
+            self.errors.push(error.to_string());
+        }
+        let mut view = if is_blocks {
+            StoreView::of_blocks(&mut *store.backend)
+        } else {
+            match StoreView::new(&mut *store.backend) {
+                Ok(view) => view,
+                Err(error) => return Err(store.failure(&error).into()),
+            }
         };
         let manifest = view.manifest();
+        if let (Some(manifest), Some(peer)) = (&manifest, self.arguments.peer)
+            && peer >= manifest.ranks
+        {
+            let (rank, ranks, path) = (manifest.rank, manifest.ranks, dir.display());
+            let advice = if peer == LOCAL.0 { "; --local shows the local log" } else { "" };
+            let what = format!(
+                "{path}: {rank} of {ranks} has no lane to rank {peer}: lanes go to ranks 0 to {}{advice}",
+                ranks - 1
+            );
+            return Err(Failure::failed(what).into());
+        }
         let kept = view.checkpoints();
         let epoch = self.arguments.epoch().or(kept.last().copied());
         let image = match epoch.map(|epoch| view.image(epoch)).transpose() {
@@ -122,11 +145,12 @@ impl Dump<'_> {
                     .push(format!("{} blocks that no checkpoint refers to are left out", report.blocks_left_out));
             }
         }
+        let of = manifest.as_ref();
         let json = with(
-            store.json(Some(manifest.rank.0), Some(manifest.ranks)),
+            store.json(of.map(|of| of.rank.0), of.map(|of| of.ranks)),
             json!({ "epoch": epoch.map(|epoch| epoch.0), "checkpoints": kept.iter().map(|kept| kept.0).collect::<Vec<_>>() }),
         );
-        let heading = store.heading_of(&format!("{} of {}", manifest.rank, manifest.ranks));
+        let heading = store.heading_of(&whose(of));
         let of = match epoch {
             Some(epoch) => format!("  checkpoint that begins {epoch}"),
             None if self.arguments.all => "  no checkpoint".to_owned(),
@@ -136,8 +160,12 @@ impl Dump<'_> {
         self.records(&mut store, &lanes, &plan)?;
         if self.arguments.wants_local() {
             let is_newest = epoch == kept.last().copied();
-            let (entries, problem) = local::entries(&store, &manifest, image.local, is_newest);
-            self.errors.extend(problem);
+            let mut entries = image.local;
+            if let Some(manifest) = &manifest {
+                let problem;
+                (entries, problem) = local::entries(&store, manifest, entries, is_newest);
+                self.errors.extend(problem);
+            }
             self.local(&entries)?;
         }
         self.end()
@@ -165,13 +193,10 @@ impl Dump<'_> {
     fn records(&mut self, store: &mut Opened, lanes: &[Lane<'_>], plan: &[Planned]) -> Result<(), Stop> {
         let (mut shown_lane, mut is_first) = (None, true);
         let mut buffer = BlockBuffer::default();
-        let mut view = match StoreView::new(&mut *store.backend) {
-            Ok(view) => view,
-            Err(error) => {
-                self.errors.push(error.to_string());
-                return Ok(());
-            }
-        };
+        let mut view = StoreView::of_blocks(&mut *store.backend);
+        if let (true, Some(peer), false) = (plan.is_empty(), self.arguments.peer, self.arguments.place.json) {
+            self.out.line(&format!("  lane to rank {peer}: no record of those that were asked for"))?;
+        }
         for Planned { block, place } in plan {
             if self.left == 0 {
                 break;

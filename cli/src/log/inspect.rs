@@ -10,7 +10,7 @@ use counterfoil::store::{
 use serde_json::{Value, json};
 
 use super::Place;
-use super::stores::{Opened, Outcome, bytes, for_each, with};
+use super::stores::{LeftOver, Opened, Outcome, bytes, for_each, with};
 use super::table::Table;
 use crate::Failure;
 
@@ -34,8 +34,9 @@ pub(super) fn run(arguments: &InspectArguments) -> Result<ExitCode, Failure> {
 fn inspect(path: &Path, with_probe: bool) -> Result<Outcome, Failure> {
     let mut store = Opened::new(path)?;
     let report = store.scan()?;
-    let mut text = format!("{}\n{}", store.heading(&report), as_text(&report));
-    let mut json = with(store.json_of(&report), as_json(&report));
+    let left_over = store.left_over(&report);
+    let mut text = format!("{}\n{}", store.heading(&report), as_text(&report, &left_over));
+    let mut json = with(store.json_of(&report), as_json(&report, &left_over));
     // The lock is given up: the probe takes it alone.
     drop(store);
     if with_probe {
@@ -62,7 +63,7 @@ fn probe(path: &Path) -> (String, Value) {
     }
 }
 
-fn as_text(report: &Report) -> String {
+fn as_text(report: &Report, left_over: &LeftOver) -> String {
     let mut lines = Vec::new();
     let [first, second] = report.slots.map(slot);
     match &report.manifest {
@@ -76,7 +77,9 @@ fn as_text(report: &Report) -> String {
         }
         None => lines.push(format!("  manifest     can't be read; slots: {first}, {second}")),
     }
-    if report.checkpoints.is_empty() {
+    if report.manifest.is_none() {
+        lines.push("  checkpoints  not known: nothing says which of them count".to_owned());
+    } else if report.checkpoints.is_empty() {
         lines.push("  checkpoints  none".to_owned());
     } else {
         lines.push("  checkpoints".to_owned());
@@ -91,12 +94,16 @@ fn as_text(report: &Report) -> String {
     if report.blocks_left_out > 0 {
         lines.push(format!("  not counted  {} more blocks, none of them referenced", report.blocks_left_out));
     }
-    if !report.left_over.is_empty() {
+    if !left_over.being_written.is_empty() {
+        lines.push(format!("  in use       {} (no checkpoint refers to it yet)", left_over.being_written.join(", ")));
+    }
+    if !left_over.left_over.is_empty() {
         lines.push(format!(
             "  left over    {} (the next opening removes what it doesn't need)",
-            report.left_over.join(", ")
+            left_over.left_over.join(", ")
         ));
     }
+    lines.extend(in_the_way(report).map(|what| format!("  in the way   {what}")));
     lines.join("\n")
 }
 
@@ -147,6 +154,13 @@ fn split(segment: &SegmentReport) -> (u64, u64) {
     (sum(true), sum(false))
 }
 
+/// What has the name of one of the store's files and is none.
+pub(super) fn in_the_way(report: &Report) -> impl Iterator<Item = String> {
+    report.not_files.iter().map(|(name, what)| {
+        format!("{name} is {what} and was passed over: move it away, or nobody can open the store to write")
+    })
+}
+
 pub(super) fn tail_text(tail: Tail) -> String {
     match tail {
         Tail::Clean => "clean".to_owned(),
@@ -164,7 +178,7 @@ pub(super) fn slot(state: SlotState) -> String {
     }
 }
 
-fn as_json(report: &Report) -> Value {
+fn as_json(report: &Report, left_over: &LeftOver) -> Value {
     let checkpoints = report.checkpoints.iter().map(|checkpoint| {
         let (contents, damage) = match &checkpoint.contents {
             Ok((lanes, blocks, local)) => (json!({ "lanes": lanes, "blocks": blocks, "local_entries": local }), None),
@@ -193,6 +207,7 @@ fn as_json(report: &Report) -> Value {
         let floors = manifest.floors.iter().map(|(lane, ssn)| json!({ "lane": lane.0, "ssn": ssn.0 }));
         json!({ "sequence": manifest.sequence, "session": manifest.session, "floors": floors.collect::<Vec<_>>() })
     });
+    let not_files = report.not_files.iter().map(|(name, what)| json!({ "name": name, "what": what }));
     json!({
         "sound": report.is_whole(),
         "slots": report.slots.map(slot),
@@ -200,6 +215,8 @@ fn as_json(report: &Report) -> Value {
         "checkpoints": checkpoints.collect::<Vec<_>>(),
         "segments": segments.collect::<Vec<_>>(),
         "blocks_not_counted": report.blocks_left_out,
-        "left_over": report.left_over,
+        "left_over": left_over.left_over,
+        "being_written": left_over.being_written,
+        "not_files": not_files.collect::<Vec<_>>(),
     })
 }

@@ -18,7 +18,8 @@ use crate::Failure;
 /// Show how many bytes are kept for which peer, in which of its epochs they arrived, and whether they are still needed; how
 /// large the records are, and what compression saves.
 ///
-/// As the newest checkpoint has it that can be read. `unreferenced` is what it doesn't refer to: blocks that were written
+/// As the newest checkpoint has it that can be read; where the manifest has no whole slot, nothing says which one counts, and
+/// every whole block is `unreferenced`. `unreferenced` is what it doesn't refer to: blocks that were written
 /// since, and dead ones. Exit code 1 where something can't be read.
 #[derive(Debug, Args)]
 pub(super) struct StatsArguments {
@@ -54,6 +55,8 @@ struct Stats {
     /// Records by the number of bits that the length of their body has.
     sizes: BTreeMap<u32, u64>,
     needed: Tally,
+    /// Whether anything says which checkpoint counts.
+    is_known: bool,
     /// Of blocks that the checkpoint refers to.
     raw_bytes: u64,
     disk_bytes: u64,
@@ -63,8 +66,16 @@ struct Stats {
 fn stats(path: &Path) -> Result<Outcome, Failure> {
     let mut store = Opened::new(path)?;
     let report = store.scan()?;
-    let mut stats = Stats::default();
-    let epoch = match StoreView::new(&mut *store.backend) {
+    let mut stats = Stats { is_known: report.manifest.is_some(), ..Stats::default() };
+    if report.manifest.is_none() {
+        // The blocks alone are counted: nobody can say who refers to them.
+        stats.errors.extend(store.without_manifest().map(|error| error.to_string()));
+    }
+    let view = match report.manifest {
+        Some(_) => StoreView::new(&mut *store.backend),
+        None => Ok(StoreView::of_blocks(&mut *store.backend)),
+    };
+    let epoch = match view {
         Ok(mut view) => {
             let image = newest(&mut view, &mut stats.errors);
             stats.count(&mut view, &image, &report, path);
@@ -150,7 +161,10 @@ impl Stats {
             table.row(["(local log)".to_owned(), "checkpoint".to_owned(), "-".to_owned(), records, size]);
         }
         let mut lines = vec![table.to_string()];
-        lines.push(format!("  needed       {} records, {}", self.needed.records, bytes(self.needed.bytes)));
+        lines.push(match self.is_known {
+            true => format!("  needed       {} records, {}", self.needed.records, bytes(self.needed.bytes)),
+            false => "  needed       not known: nothing says which checkpoint counts".to_owned(),
+        });
         if self.disk_bytes > 0 {
             let (raw, disk) = (bytes(self.raw_bytes), bytes(self.disk_bytes));
             lines.push(format!("  compression  {raw} of records in {disk} on disk: {:.2} to 1", self.ratio()));
@@ -181,11 +195,12 @@ impl Stats {
             let (from, to) = bucket(bits);
             json!({ "from": from, "to": to, "records": records })
         });
+        let needed = self.is_known.then(|| json!({ "records": self.needed.records, "bytes": self.needed.bytes }));
         let ratio = if self.disk_bytes > 0 { Some(self.ratio()) } else { None };
         json!({
             "by": by.collect::<Vec<_>>(),
             "local": { "entries": self.local.records, "bytes": self.local.bytes },
-            "needed": { "records": self.needed.records, "bytes": self.needed.bytes },
+            "needed": needed,
             "raw_bytes": self.raw_bytes, "disk_bytes": self.disk_bytes, "compression": ratio,
             "sizes": sizes.collect::<Vec<_>>(),
             "errors": self.errors,

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use counterfoil::store::{
-    BackendChoice, Directory, DirectoryAccess, DirectoryError, Report, StorageBackend, StoreError, StoreView, scan,
+    BackendChoice, Directory, DirectoryAccess, DirectoryError, ManifestReport, Report, StorageBackend, StoreError,
+    StoreView, scan,
 };
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
@@ -104,6 +105,12 @@ pub(super) struct Opened {
     pub(super) in_use: Option<InUse>,
 }
 
+/// Files to which no checkpoint refers.
+pub(super) struct LeftOver {
+    pub(super) left_over: Vec<String>,
+    pub(super) being_written: Vec<String>,
+}
+
 /// By whom a store is used.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct InUse {
@@ -172,7 +179,25 @@ impl Opened {
 
     /// The number of the manifest's last change.
     fn sequence(&mut self) -> Option<u64> {
-        StoreView::new(&mut *self.backend).ok().map(|view| view.manifest().sequence)
+        StoreView::new(&mut *self.backend).ok()?.manifest().map(|manifest| manifest.sequence)
+    }
+
+    /// Why nothing says which checkpoint counts, where that is so.
+    pub(super) fn without_manifest(&mut self) -> Option<StoreError> {
+        StoreView::new(&mut *self.backend).err()
+    }
+
+    /// The files that nobody refers to: those that the next opening removes where it doesn't need them and, of a store that is
+    /// in use, those that its process may have begun just now.
+    pub(super) fn left_over(&self, report: &Report) -> LeftOver {
+        let session = report.manifest.as_ref().map(|manifest| manifest.session);
+        let is_older = |file: &String| {
+            let segment = report.segments.iter().find(|segment| segment.file == *file);
+            segment.is_some_and(|segment| segment.session.as_ref().ok() < session.as_ref())
+        };
+        let (left_over, being_written) =
+            report.left_over.iter().cloned().partition(|file| self.in_use.is_none() || is_older(file));
+        LeftOver { left_over, being_written }
     }
 
     /// Says which store it is that an error is about, and that somebody is changing it.
@@ -187,9 +212,12 @@ impl Opened {
 
     fn why_missing(&mut self) -> &'static str {
         let names = self.backend.list().unwrap_or_default();
-        if names.iter().any(|name| name.starts_with("segment-") || name.starts_with("checkpoint-")) {
+        let has_manifest = names.iter().any(|name| name == "manifest");
+        if !has_manifest && names.iter().any(|name| name.starts_with("segment-") || name.starts_with("checkpoint-")) {
             "the manifest is missing, and without it nothing says what counts: restore it from a copy, or remove the \
              directory"
+        } else if has_manifest {
+            "there is no store in it: one was begun, and its creation wasn't finished; opening it to write makes a new one"
         } else {
             "there is no store in it"
         }
@@ -197,10 +225,7 @@ impl Opened {
 
     /// The lines that begin every report: which store it is, and who has it.
     pub(super) fn heading(&self, report: &Report) -> String {
-        let whose = report.manifest.as_ref().map_or("a store without a manifest that can be read".to_owned(), |of| {
-            format!("{} of {}", of.rank, of.ranks)
-        });
-        self.heading_of(&whose)
+        self.heading_of(&whose(report.manifest.as_ref()))
     }
 
     /// As [`heading`](Self::heading), where it is known whose store it is.
@@ -228,6 +253,12 @@ impl Opened {
         let of = report.manifest.as_ref();
         self.json(of.map(|of| of.rank.0), of.map(|of| of.ranks))
     }
+}
+
+/// Whose store it is.
+pub(super) fn whose(manifest: Option<&ManifestReport>) -> String {
+    let unknown = || "a store without a manifest that can be read".to_owned();
+    manifest.map_or_else(unknown, |of| format!("{} of {}", of.rank, of.ranks))
 }
 
 /// Adds fields to an object.

@@ -4,12 +4,13 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use clap::Args;
-use counterfoil::store::{Repair, Report, SlotState, Tail, repair};
+use counterfoil::store::{GivenUp, Repair, Report, SlotState, Tail, repair};
 use serde_json::{Value, json};
 
 use super::Place;
-use super::inspect::{slot, tail_text};
-use super::stores::{Opened, Outcome, bytes, count, for_each, with};
+use super::given_up::{given_up_json, given_up_text, split};
+use super::inspect::{in_the_way, slot, tail_text};
+use super::stores::{LeftOver, Opened, Outcome, bytes, count, for_each, with};
 use crate::Failure;
 
 /// Read and check every checkpoint and every block; say what is damaged, what is lost with it, and what to do.
@@ -31,15 +32,18 @@ fn verify(path: &Path) -> Result<Outcome, Failure> {
     let report = store.scan()?;
     let is_sound = report.is_whole();
     let damage = damage(&report);
-    let notes = notes(&report);
-    let lost = if is_sound { Vec::new() } else { lost(&mut store) };
+    let notes = notes(&report, &store.left_over(&report));
+    let (lost, given_up) = if is_sound { (Vec::new(), Vec::new()) } else { lost(&mut store, &report) };
     let advice = if is_sound { None } else { Some(advice(&report, path)) };
     let (referenced, referenced_bytes) = referenced(&report);
     let read: u64 = report.segments.iter().map(|segment| segment.blocks.len() as u64).sum();
     let whole = report.checkpoints.iter().filter(|checkpoint| checkpoint.contents.is_ok()).count();
 
     let mut lines = vec![store.heading(&report)];
-    lines.push(format!("  checkpoints  {whole} of {} whole", report.checkpoints.len()));
+    lines.push(match report.manifest {
+        Some(_) => format!("  checkpoints  {whole} of {} whole", report.checkpoints.len()),
+        None => "  checkpoints  not known: nothing says which of them count".to_owned(),
+    });
     let size = bytes(referenced_bytes);
     lines.push(format!(
         "  blocks       {} checked, {referenced} of them ({size}) referenced",
@@ -48,13 +52,15 @@ fn verify(path: &Path) -> Result<Outcome, Failure> {
     lines.extend(notes.iter().map(|note| format!("  note         {note}")));
     lines.extend(damage.iter().map(|what| format!("  damaged      {what}")));
     lines.extend(lost.iter().map(|what| format!("  lost         {what}")));
+    lines.extend(given_up.iter().map(|what| format!("  lost         {}", given_up_text(what))));
     lines.extend(advice.iter().map(|what| format!("  to do        {what}")));
     lines.push(format!("  {}", if is_sound { "sound" } else { "DAMAGED: the store can't be opened as it is" }));
 
     let fields = json!({
         "sound": is_sound, "checkpoints": report.checkpoints.len(), "checkpoints_whole": whole,
         "blocks": read + report.blocks_left_out, "referenced_blocks": referenced, "referenced_bytes": referenced_bytes,
-        "notes": notes, "damage": damage, "lost": lost, "advice": advice,
+        "notes": notes, "damage": damage, "lost": lost, "given_up": given_up_json(&given_up),
+        "advice": advice,
     });
     let json: Value = with(store.json_of(&report), fields);
     Ok(Outcome { json, text: lines.join("\n"), is_sound })
@@ -88,7 +94,7 @@ fn damage(report: &Report) -> Vec<String> {
 }
 
 /// What isn't as it was written, and costs nothing.
-fn notes(report: &Report) -> Vec<String> {
+fn notes(report: &Report, left_over: &LeftOver) -> Vec<String> {
     let mut notes = Vec::new();
     if let Some(manifest) = &report.manifest {
         let sequence = manifest.sequence;
@@ -101,30 +107,42 @@ fn notes(report: &Report) -> Vec<String> {
     for segment in report.segments.iter().filter(|segment| matches!(segment.tail, Tail::Torn { .. })) {
         notes.push(format!("{} is {}, behind all that checkpoints refer to", segment.file, tail_text(segment.tail)));
     }
-    if !report.left_over.is_empty() {
+    if !left_over.left_over.is_empty() {
         notes.push(format!(
             "{} left over; the next opening removes what it doesn't need",
-            count(report.left_over.len(), "file")
+            count(left_over.left_over.len(), "file")
         ));
     }
+    notes.extend(in_the_way(report));
     notes
 }
 
-/// What a repair would have to give up.
-fn lost(store: &mut Opened) -> Vec<String> {
+/// What a repair would have to give up, and how much of each lane.
+fn lost(store: &mut Opened, report: &Report) -> (Vec<String>, Vec<GivenUp>) {
+    if report.manifest.is_none() {
+        return (vec!["every checkpoint, unless the manifest comes back".to_owned()], Vec::new());
+    }
     match repair(&mut *store.backend, true) {
         Ok(repairs) => {
+            let (steps, given_up) = split(repairs);
             let costs = |repair: &&Repair| !matches!(repair, Repair::Slot { .. } | Repair::Tail { .. });
-            repairs.iter().filter(costs).map(ToString::to_string).collect()
+            (steps.iter().filter(costs).map(ToString::to_string).collect(), given_up)
         }
-        Err(error) => vec![format!("not known: {error}")],
+        Err(error) => (vec![format!("not known: {error}")], Vec::new()),
     }
 }
 
 fn advice(report: &Report, path: &Path) -> String {
     let path = path.display();
     if report.manifest.is_none() {
-        return format!("restore {path}/manifest from a copy; without it nothing says which checkpoint counts");
+        if report.slots.iter().any(|slot| matches!(slot, SlotState::Version(_))) {
+            return "use the program that wrote it".to_owned();
+        }
+        return format!(
+            "restore {path}/manifest from a copy: without it nothing says which checkpoint counts, and no repair can know. \
+             Where there is no copy, `counterfoil log dump --all {path}` shows the records that can still be read; then remove \
+             the directory and begin anew"
+        );
     }
     format!(
         "keep a copy (`cp -a`), end the process that has the store open, then `counterfoil log repair {path}`: what is \

@@ -43,12 +43,23 @@ fn a_damaged_block_is_found_what_it_costs_is_said_and_a_repair_leaves_the_rest()
     assert_eq!((code, &report["sound"], array(&report["damage"]).len()), (Some(1), &json!(false), 1));
     assert!(Log::recover(stores.options(0)).is_err());
 
+    // How much a repair gives up: the damaged block, and the one before it in its lane.
+    let given_up = array(&report["given_up"]);
+    let [of] = &given_up[..] else { panic!("{report}") };
+    assert_eq!((&of["lane"], &of["blocks"], &of["records"]), (&json!(lane.0), &json!(2), &json!(last.0)));
+    assert!(of["bytes"].as_u64().unwrap() > 0, "{of}");
+    let said = format!("{} records (", last.0);
+    assert!(
+        log(&["verify"], &store).stdout.contains(&said) && log(&["repair", "--dry-run"], &store).stdout.contains(&said)
+    );
+
     let damaged = files(&store);
     let (code, would) = log_json(&["repair", "--dry-run"], &store);
     assert_eq!((code, &would["sound"]), (Some(1), &json!(false)));
     assert!(files(&store) == damaged);
     let (code, done) = log_json(&["repair"], &store);
     assert_eq!((code, &done["sound"], &done["steps"]), (Some(0), &json!(true), &would["steps"]));
+    assert_eq!((&would["given_up"], &done["given_up"]), (&report["given_up"], &report["given_up"]));
     assert!(array(&done["steps"]).len() >= 2, "{done}");
     assert_eq!(log(&["verify"], &store).code, Some(0));
     assert!(log(&["repair"], &store).stdout.contains("nothing to repair"));

@@ -5,3 +5,4 @@
 mod damaged;
 mod stores;
 mod whole;
+mod without_manifest;

@@ -211,6 +211,23 @@ fn a_living_store_can_be_looked_at_and_not_repaired() {
 }
 
 #[test]
+fn a_segment_that_a_living_process_has_begun_is_not_left_over() {
+    let stores = Stores::new();
+    let store = stores.rank(0);
+    let mut living = Log::create(stores.options(0)).unwrap();
+    living.local().append(1, 1, ENTRY.as_bytes()).unwrap();
+    living.sync_local().unwrap();
+    let text = log(&["inspect"], &store).stdout;
+    assert!(text.contains("no checkpoint refers to it yet") && !text.contains("left over"), "{text}");
+    assert!(!log(&["verify"], &store).stdout.contains("left over"));
+    let begun = |report: &Value| (array(&report["left_over"]).len(), array(&report["being_written"]).len());
+    assert_eq!(begun(&log_json(&["inspect"], &store).1), (0, 1));
+    // Its process is gone: only the entry of the local log is of use to the next one.
+    drop(living);
+    assert_eq!(begun(&log_json(&["inspect"], &store).1), (1, 0));
+}
+
+#[test]
 fn wrong_arguments_exit_with_2_and_what_is_not_there_with_1() {
     let stores = Stores::new();
     let store = stores.whole();

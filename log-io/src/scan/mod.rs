@@ -1,5 +1,6 @@
 //! Looking at a store without opening it: what is in it, and what is wrong with it.
 
+mod given_up;
 mod repair;
 mod segment;
 mod view;
@@ -9,11 +10,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use counterfoil_log_core::{Epoch, Rank, Ssn};
 
 use crate::checkpoint_file::{self, Application, Context, checkpoint_name};
-use crate::manifest::{FoundManifest, KeptCheckpoint, MANIFEST, Manifest, SlotState};
+use crate::manifest::{FoundManifest, KeptCheckpoint, MANIFEST, Manifest, SlotState, no_manifest};
 use crate::segment::{file_number, segment_name};
-use crate::{Block, CheckpointImage, ReadAt, StorageBackend, StoreError};
+use crate::{Block, CheckpointImage, ReadAt, StorageBackend, StoreError, strays};
 use segment::{BlockList, scan_segment};
 
+pub use given_up::{Bound, GivenUp};
 pub use repair::{Repair, repair};
 pub use view::StoreView;
 
@@ -33,8 +35,12 @@ pub struct Report {
     /// The segments, by number.
     pub segments: Vec<SegmentReport>,
     /// Checkpoint files that don't count, and segments that nobody refers to: the next opening removes these, but for entries
-    /// of the local log that it takes up.
+    /// of the local log that it takes up. Empty where no slot of the manifest is whole, and without segments where a checkpoint
+    /// that counts can't be read: nobody knows then.
     pub left_over: Vec<String>,
+    /// Entries that have the name of one of the store's files and are none: the name, and what it is ("a symbolic link"). They
+    /// are passed over; who opens the store to write is refused.
+    pub not_files: Vec<(String, &'static str)>,
     /// Blocks that are not in the segments' lists, because these would get too long.
     pub blocks_left_out: u64,
 }
@@ -133,6 +139,8 @@ impl Report {
 struct Scan {
     report: Report,
     manifest: Option<Manifest>,
+    /// The names of the store's files.
+    names: Vec<String>,
     /// The kept checkpoints that can be read, oldest first.
     images: Vec<(KeptCheckpoint, CheckpointImage, Context)>,
 }
@@ -150,24 +158,32 @@ pub fn scan(backend: &mut dyn StorageBackend, progress: &mut dyn FnMut(u64, u64)
 
 impl Scan {
     fn new(backend: &mut dyn StorageBackend, progress: &mut dyn FnMut(u64, u64)) -> Result<Scan, StoreError> {
-        let names = backend.list().map_err(StoreError::io("list the directory", "."))?;
+        let (names, strays) = strays::names(backend)?;
         if !names.iter().any(|name| name == MANIFEST) {
             return Err(StoreError::Missing);
         }
         let FoundManifest { slots, newest } = FoundManifest::read(&*open(backend, MANIFEST)?)?;
+        let no_manifest = no_manifest(slots, &names);
+        if newest.is_none() && matches!(no_manifest, StoreError::Missing) {
+            return Err(no_manifest);
+        }
         let mut report = Report {
             slots,
             manifest: newest.as_ref().map(ManifestReport::new),
             checkpoints: Vec::new(),
             segments: Vec::new(),
             left_over: Vec::new(),
+            not_files: strays,
             blocks_left_out: 0,
         };
         let mut images = Vec::new();
         for entry in newest.iter().flat_map(|manifest| &manifest.kept) {
             let file = checkpoint_name(entry.number);
-            let decoded =
-                open(backend, &file).and_then(|reader| checkpoint_file::decode(&*reader, entry, Application::Verify));
+            let reader = match report.not_files.iter().find(|(name, _)| *name == file) {
+                Some((_, what)) => Err(StoreError::NotAFile { file: file.clone(), what }),
+                None => open(backend, &file),
+            };
+            let decoded = reader.and_then(|reader| checkpoint_file::decode(&*reader, entry, Application::Verify));
             let contents = match decoded {
                 Ok((mut image, context)) => {
                     if let Some(manifest) = &newest {
@@ -178,7 +194,7 @@ impl Scan {
                     images.push((*entry, image, context));
                     Ok(counts)
                 }
-                Err(error) => Err(error.to_string()),
+                Err(error) => Err(error.finding()),
             };
             report.checkpoints.push(CheckpointReport { file, epoch: entry.epoch, bytes: entry.bytes, contents });
         }
@@ -205,7 +221,8 @@ impl Scan {
             let mut blocks = referenced.remove(&number).unwrap_or_default();
             blocks.sort_unstable_by_key(|block| block.at);
             blocks.dedup();
-            if blocks.is_empty() && newest.is_some() {
+            // A checkpoint that can't be read may refer to it.
+            if blocks.is_empty() && newest.as_ref().is_some_and(|manifest| manifest.kept.len() == images.len()) {
                 report.left_over.push(segment_name(number));
             }
             let mut list = BlockList { blocks: Vec::new(), room: &mut room, left_out: &mut report.blocks_left_out };
@@ -218,8 +235,10 @@ impl Scan {
         let counts = |name: &&String| {
             file_number(name, "checkpoint").is_some() && !report.checkpoints.iter().any(|kept| kept.file == **name)
         };
-        report.left_over.extend(names.iter().filter(counts).cloned());
-        Ok(Scan { report, manifest: newest, images })
+        if newest.is_some() {
+            report.left_over.extend(names.iter().filter(counts).cloned());
+        }
+        Ok(Scan { report, manifest: newest, names, images })
     }
 }
 

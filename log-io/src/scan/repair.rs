@@ -4,9 +4,10 @@ use std::fmt;
 
 use counterfoil_log_core::{Epoch, Rank, Ssn};
 
+use super::given_up::{GivenUp, Tally};
 use super::{Scan, Tail};
 use crate::checkpoint_file::{self, Application, CoveredSegment, checkpoint_name};
-use crate::manifest::{KeptCheckpoint, MANIFEST, Manifest, SlotState, slot_bytes};
+use crate::manifest::{KeptCheckpoint, MANIFEST, Manifest, SlotState, no_manifest, slot_bytes};
 use crate::pieces::write_pieces;
 use crate::segment::{file_number, segment_name};
 use crate::{Block, CheckpointImage, LaneImage, StorageBackend, StoreError};
@@ -51,11 +52,15 @@ pub enum Repair {
     Checkpoint {
         /// The epoch that it began.
         epoch: Epoch,
+        /// Bytes of its file.
+        bytes: u64,
         /// What is wrong with it.
         what: String,
     },
     /// Entries of the local log that were appended after a checkpoint that is lost are lost with it.
     LocalLog,
+    /// How much of a lane is given up by all of that: one for each lane, at the end.
+    GivenUp(GivenUp),
 }
 
 impl fmt::Display for Repair {
@@ -74,7 +79,10 @@ impl fmt::Display for Repair {
             Repair::Lane { epoch, lane, upto } => {
                 write!(f, "checkpoint of {epoch}: the lane to {lane} begins behind {upto}; what is before it is lost")
             }
-            Repair::Checkpoint { epoch, what } => write!(f, "checkpoint of {epoch}: lost ({what})"),
+            Repair::Checkpoint { epoch, bytes, what } => {
+                write!(f, "checkpoint of {epoch}: lost, with the program's state in it ({bytes} bytes; {what})")
+            }
+            Repair::GivenUp(given_up) => write!(f, "{given_up}"),
             Repair::LocalLog => f.write_str("entries of the local log since the checkpoint that is lost: lost"),
         }
     }
@@ -92,22 +100,18 @@ impl fmt::Display for Repair {
 pub fn repair(backend: &mut dyn StorageBackend, dry_run: bool) -> Result<Vec<Repair>, StoreError> {
     let scan = Scan::new(backend, &mut |_, _| {})?;
     let Some(manifest) = &scan.manifest else {
-        let version = scan.report.slots.iter().find_map(|slot| match slot {
-            SlotState::Version(found) => Some(*found),
-            _ => None,
-        });
-        return Err(match version {
-            Some(found) => StoreError::Version { file: MANIFEST.to_owned(), found },
-            None => StoreError::damaged(MANIFEST, 0, "neither slot is whole"),
-        });
+        return Err(no_manifest(scan.report.slots, &scan.names));
     };
     let mut repairs = Vec::new();
     let mut repaired = manifest.clone();
     let mut rewritten = Vec::new();
+    let mut given_up = Tally::default();
     for checkpoint in &scan.report.checkpoints {
         if let Err(what) = &checkpoint.contents {
             let is_newest = manifest.kept.last().is_some_and(|newest| newest.epoch == checkpoint.epoch);
-            repairs.push(Repair::Checkpoint { epoch: checkpoint.epoch, what: what.clone() });
+            let (epoch, bytes) = (checkpoint.epoch, checkpoint.bytes);
+            repairs.push(Repair::Checkpoint { epoch, bytes, what: what.clone() });
+            given_up.unreferenced(&scan, is_newest);
             repaired.kept.retain(|kept| kept.epoch != checkpoint.epoch);
             if is_newest {
                 // What was appended since belongs to it.
@@ -120,7 +124,7 @@ pub fn repair(backend: &mut dyn StorageBackend, dry_run: bool) -> Result<Vec<Rep
     let lost = scan.lost_blocks(&mut repairs);
     for (kept, image, _) in &scan.images {
         let mut image = image.clone();
-        let cut = image.lanes.iter_mut().filter_map(|lane| Some((lane.peer, cut(lane, &lost)?)));
+        let cut = image.lanes.iter_mut().filter_map(|lane| Some((lane.peer, cut(lane, &lost, &mut given_up)?)));
         let cut: Vec<Repair> = cut.map(|(lane, upto)| Repair::Lane { epoch: kept.epoch, lane, upto }).collect();
         if !cut.is_empty() {
             repairs.extend(cut);
@@ -137,6 +141,7 @@ pub fn repair(backend: &mut dyn StorageBackend, dry_run: bool) -> Result<Vec<Rep
         let at = segment.torn[0].0;
         repairs.push(Repair::Tail { file: segment.file.clone(), at, len: segment.end });
     }
+    repairs.extend(given_up.sums(&scan.report).into_iter().map(Repair::GivenUp));
     if dry_run || repairs.is_empty() {
         return Ok(repairs);
     }
@@ -151,12 +156,13 @@ pub fn repair(backend: &mut dyn StorageBackend, dry_run: bool) -> Result<Vec<Rep
 }
 
 /// Takes everything up to the last lost block out of a lane; says up to where.
-fn cut(lane: &mut LaneImage, lost: &[Block]) -> Option<Ssn> {
+fn cut(lane: &mut LaneImage, lost: &[Block], given_up: &mut Tally) -> Option<Ssn> {
     let last = lane.blocks.iter().rposition(|block| lost.contains(block))?;
     let upto = lane.blocks[..=last].iter().map(|block| block.last).max()?.max(lane.covered);
     // A later block that overlaps has the same records, or newer ones.
     let from = lane.blocks.get(last + 1).map_or(upto, |next| upto.min(next.first.prev()));
-    lane.blocks.drain(..=last);
+    let gone: Vec<Block> = lane.blocks.drain(..=last).collect();
+    given_up.cut(lane, lane.covered, &gone);
     lane.covered = from;
     Some(from)
 }
@@ -202,9 +208,7 @@ impl Scan {
         let name = checkpoint_name(context.number);
         let bytes = encoded.kept.bytes;
         let file = backend.create(&name, bytes).map_err(|error| match error.kind() {
-            std::io::ErrorKind::StorageFull => {
-                StoreError::DiskFull { needed: bytes, available: backend.available().unwrap_or(0) }
-            }
+            std::io::ErrorKind::StorageFull => StoreError::disk_full(backend, bytes),
             _ => StoreError::io("create", &name)(error),
         })?;
         let written = write_pieces(backend, file, 0, &encoded.pieces()).and_then(|()| backend.sync(file));

@@ -35,7 +35,7 @@ pub(super) fn scan_segment(
         Some(Err(error @ StoreError::Io { .. })) => return Err(error),
         lost => {
             // Without the header, no block can be told from what was there before.
-            let why = lost.and_then(Result::err).map_or("it isn't there".to_owned(), |error| error.to_string());
+            let why = lost.and_then(Result::err).map_or("it isn't there".to_owned(), |error| error.finding());
             report.session = Err(why);
             for block in referenced {
                 list.push(*block, true, Some("the segment's header is lost"));

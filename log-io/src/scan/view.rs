@@ -7,7 +7,7 @@ use crate::checkpoint_file::{self, Application, checkpoint_name};
 use crate::manifest::{FoundManifest, MANIFEST, Manifest};
 use crate::reader::OpenSegment;
 use crate::segment::{SegmentHeader, segment_name};
-use crate::{Block, BlockBuffer, CheckpointImage, StorageBackend, StoreError};
+use crate::{Block, BlockBuffer, CheckpointImage, StorageBackend, StoreError, strays};
 
 /// A store that is looked at: its checkpoints and blocks, one by one, whatever the others are like.
 ///
@@ -16,7 +16,8 @@ use crate::{Block, BlockBuffer, CheckpointImage, StorageBackend, StoreError};
 #[derive(Debug)]
 pub struct StoreView<'a> {
     backend: &'a mut dyn StorageBackend,
-    manifest: Manifest,
+    /// `None`: nothing says what counts.
+    manifest: Option<Manifest>,
     segment: Option<(u32, OpenSegment)>,
 }
 
@@ -27,22 +28,28 @@ impl<'a> StoreView<'a> {
     /// [`StoreError::Missing`]; [`StoreError::Damaged`], [`StoreError::Version`] where no slot of the manifest can be read;
     /// [`StoreError::Io`].
     pub fn new(backend: &'a mut dyn StorageBackend) -> Result<StoreView<'a>, StoreError> {
-        let names = backend.list().map_err(StoreError::io("list the directory", "."))?;
+        let (names, _) = strays::names(backend)?;
         if !names.iter().any(|name| name == MANIFEST) {
             return Err(StoreError::Missing);
         }
-        let manifest = FoundManifest::read(&*open(backend, MANIFEST)?)?.newest()?;
-        Ok(StoreView { backend, manifest, segment: None })
+        let manifest = FoundManifest::read(&*open(backend, MANIFEST)?)?.newest(&names)?;
+        Ok(StoreView { backend, manifest: Some(manifest), segment: None })
     }
 
-    /// What the manifest says.
-    pub fn manifest(&self) -> ManifestReport {
-        ManifestReport::new(&self.manifest)
+    /// A view of the blocks alone, where nothing says which checkpoint counts: [`read`](Self::read) reads those that a
+    /// [`scan`](crate::scan()) found. Reads nothing yet.
+    pub fn of_blocks(backend: &'a mut dyn StorageBackend) -> StoreView<'a> {
+        StoreView { backend, manifest: None, segment: None }
+    }
+
+    /// What the manifest says; `None` in a view of the blocks alone.
+    pub fn manifest(&self) -> Option<ManifestReport> {
+        self.manifest.as_ref().map(ManifestReport::new)
     }
 
     /// The epochs of the checkpoints that count, oldest first.
     pub fn checkpoints(&self) -> Vec<Epoch> {
-        self.manifest.kept.iter().map(|kept| kept.epoch).collect()
+        self.manifest.iter().flat_map(|manifest| &manifest.kept).map(|kept| kept.epoch).collect()
     }
 
     /// Reads a checkpoint that counts. The program's own bytes are verified, and not in it.
@@ -50,11 +57,12 @@ impl<'a> StoreView<'a> {
     /// # Errors
     /// [`StoreError::NoCheckpoint`], [`StoreError::Damaged`], [`StoreError::Version`], [`StoreError::Io`].
     pub fn image(&mut self, epoch: Epoch) -> Result<CheckpointImage, StoreError> {
-        let kept = self.manifest.kept.iter().find(|kept| kept.epoch == epoch);
+        let manifest = self.manifest.as_ref().ok_or(StoreError::NoCheckpoint { epoch })?;
+        let kept = manifest.kept.iter().find(|kept| kept.epoch == epoch);
         let kept = kept.ok_or(StoreError::NoCheckpoint { epoch })?;
         let file = open(self.backend, &checkpoint_name(kept.number))?;
         let (mut image, _) = checkpoint_file::decode(&*file, kept, Application::Verify)?;
-        crate::store::apply_floors(&mut image, &self.manifest.floors);
+        crate::store::apply_floors(&mut image, &manifest.floors);
         Ok(image)
     }
 

@@ -8,7 +8,7 @@ use crate::block::{
     BlockHeader, FLAG_LZ4, FLAG_UNCHECKED, FRAME_BYTES, HEADER_BYTES, LOCAL, RecordSource, frame, framed,
 };
 use crate::segment::{FIRST_BLOCK, segment_name};
-use crate::{Block, Buffer, LocalImage, PAGE_BYTES, StoreError};
+use crate::{Block, Buffer, LocalImage, PAGE_BYTES, StoreError, prefetch};
 
 const PAGE: u64 = PAGE_BYTES as u64;
 
@@ -28,6 +28,7 @@ impl Filling {
     fn put(&mut self, record: &Record<'_>) {
         let wire = record.wire();
         let into = &mut self.buffer.bytes_mut()[self.filled..][..framed(wire.len())];
+        prefetch::behind(wire);
         into[..FRAME_BYTES].copy_from_slice(&frame(record));
         into[FRAME_BYTES..][..wire.len()].copy_from_slice(wire);
         into[FRAME_BYTES + wire.len()..].fill(0);

@@ -2,6 +2,7 @@
 
 use super::Store;
 use crate::manifest::{FoundManifest, MANIFEST};
+use crate::strays;
 use crate::{Access, CheckpointImage, StorageBackend, StoreError, StoreOptions};
 
 impl Store {
@@ -14,11 +15,11 @@ impl Store {
         mut backend: Box<dyn StorageBackend>,
         options: StoreOptions,
     ) -> Result<(Store, Option<CheckpointImage>), StoreError> {
-        let names = backend.list().map_err(StoreError::io("list the directory", "."))?;
+        let names = strays::names_for(&mut *backend, Access::ReadWrite)?;
         let mut begun = names.iter().any(|name| name == MANIFEST);
         if begun {
             let reader = backend.reader(MANIFEST).map_err(StoreError::io("open", MANIFEST))?;
-            begun = !FoundManifest::read(&*reader)?.is_unfinished();
+            begun = !FoundManifest::read(&*reader)?.is_unfinished(&names);
         }
         if begun {
             Store::open(backend, options, Access::ReadWrite)

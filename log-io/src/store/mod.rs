@@ -26,6 +26,7 @@ use crate::manifest::{KeptCheckpoint, MANIFEST, Manifest, slot_bytes};
 use crate::pieces::write_pieces;
 use crate::reader::OpenSegment;
 use crate::segment::{FIRST_BLOCK, Segment, SegmentHeader, file_number, segment_name};
+use crate::strays;
 use crate::{
     Access, Block, Buffer, CheckpointImage, FileId, PAGE_BYTES, ReadAt, StorageBackend, StoreError, StoreOptions,
     StoreReader,
@@ -91,14 +92,14 @@ impl Store {
     /// [`StoreError::Exists`] where there is one; [`StoreError::Options`], [`StoreError::DiskFull`], [`StoreError::Io`].
     pub fn create(mut backend: Box<dyn StorageBackend>, options: StoreOptions) -> Result<Store, StoreError> {
         options.validate()?;
-        let names = backend.list().map_err(StoreError::io("list the directory", "."))?;
+        let names = strays::names_for(&mut *backend, Access::ReadWrite)?;
         let of_a_store = |name: &&String| file_number(name, "segment").or(file_number(name, "checkpoint")).is_some();
         if let Some(name) = names.iter().find(of_a_store) {
             return Err(StoreError::Exists { file: name.clone() });
         }
         if names.iter().any(|name| name == MANIFEST) {
             let reader = backend.reader(MANIFEST).map_err(StoreError::io("open", MANIFEST))?;
-            if !crate::manifest::FoundManifest::read(&*reader)?.is_unfinished() {
+            if !crate::manifest::FoundManifest::read(&*reader)?.is_unfinished(&names) {
                 return Err(StoreError::Exists { file: MANIFEST.to_owned() });
             }
         }
@@ -211,7 +212,7 @@ impl Store {
                 Ok(file)
             }
             Err(error) if matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) => {
-                Err(StoreError::DiskFull { needed: bytes, available: self.backend.available().unwrap_or(0) })
+                Err(StoreError::disk_full(&mut *self.backend, bytes))
             }
             Err(error) => Err(StoreError::io("create", name)(error)),
         }

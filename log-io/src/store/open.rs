@@ -10,6 +10,7 @@ use crate::checkpoint_file::{self, Application, CoveredSegment, checkpoint_name}
 use crate::manifest::{FoundManifest, MANIFEST, slot_bytes};
 use crate::reader::OpenSegment;
 use crate::segment::{FIRST_BLOCK, Found, Segment, SegmentHeader, Walk, file_number, segment_name};
+use crate::strays;
 use crate::{
     Access, Block, BlockBuffer, BlockCursor, CheckpointImage, LocalImage, StorageBackend, StoreError, StoreOptions,
 };
@@ -33,22 +34,22 @@ impl Store {
     /// what the image has.
     ///
     /// # Errors
-    /// [`StoreError::Missing`]; [`StoreError::OtherRank`], [`StoreError::Version`], [`StoreError::Damaged`]: nothing was
-    /// changed then. [`StoreError::DiskFull`], [`StoreError::Failed`], [`StoreError::Io`].
+    /// [`StoreError::Missing`]; [`StoreError::OtherRank`], [`StoreError::Version`], [`StoreError::Damaged`],
+    /// [`StoreError::NotAFile`]: nothing was changed then. [`StoreError::TooManyFiles`]; [`StoreError::DiskFull`], [`StoreError::Failed`], [`StoreError::Io`].
     pub fn open(
         mut backend: Box<dyn StorageBackend>,
         options: StoreOptions,
         access: Access,
     ) -> Result<(Store, Option<CheckpointImage>), StoreError> {
         options.validate()?;
-        let names = backend.list().map_err(StoreError::io("list the directory", "."))?;
+        let names = strays::names_for(&mut *backend, access)?;
         if !names.iter().any(|name| name == MANIFEST) {
             return Err(StoreError::Missing);
         }
         let reader = backend.reader(MANIFEST).map_err(StoreError::io("open", MANIFEST))?;
         let found = FoundManifest::read(&*reader)?;
         let first_slot = found.first_to_write();
-        let manifest = found.newest()?;
+        let manifest = found.newest(&names)?;
         if (manifest.rank, manifest.ranks) != (options.rank, options.ranks) {
             return Err(StoreError::OtherRank { rank: manifest.rank.0, ranks: manifest.ranks });
         }

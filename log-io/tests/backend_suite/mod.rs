@@ -1,6 +1,7 @@
 //! What every way of writing has to do, as functions of the way.
 
 pub(crate) mod files;
+pub(crate) mod recovery;
 pub(crate) mod writes;
 
 use std::os::unix::fs::MetadataExt;
@@ -30,6 +31,11 @@ pub(crate) const ALL: &[Property] = &[
     ("another_thread_may_go_on", writes::another_thread_may_go_on),
     ("a_reader_sees_what_was_flushed", writes::a_reader_sees_what_was_flushed),
     ("the_trial_leaves_nothing", files::the_trial_leaves_nothing),
+    ("a_store_is_recovered_and_its_damage_found", recovery::a_store_is_recovered_and_its_damage_found),
+    (
+        "a_segment_that_gets_short_or_is_missing_hurts_no_other",
+        recovery::a_segment_that_gets_short_or_is_missing_hurts_no_other,
+    ),
 ];
 
 /// A directory to be, which is removed at the end.

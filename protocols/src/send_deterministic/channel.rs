@@ -154,6 +154,17 @@ impl Channel {
         }
     }
 
+    /// All ranks have obeyed the line: a peer that was to go back is back, whether its Hello has come or not.
+    pub(super) fn trust_line(&mut self) {
+        if self.is_leaving() {
+            // Above what is known, so not refused.
+            let _ = self.recv.set_incarnation(self.promised, self.base);
+            self.send.receiver_rolled_back(Ssn::ZERO);
+            self.sent.forget_receipts();
+            self.ahead.clear();
+        }
+    }
+
     /// Whether the peer's Hello will say of some message whether it was received.
     pub(super) fn has_to_learn(&self) -> bool {
         !self.is_met && self.sent.has_unknown()

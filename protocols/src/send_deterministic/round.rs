@@ -203,6 +203,8 @@ impl SendDeterministic {
 
     /// Figure 3, lines 70 to 74.
     fn take_ready(&mut self, upto: u32) -> Result<(), ProtocolError> {
+        // The recovery process knows that everybody stands on the line.
+        self.channels().for_each(Channel::trust_line);
         let round = &mut self.round;
         round.released = round.released.max(Some(upto));
         round.running |= round.may_run();

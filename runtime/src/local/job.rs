@@ -172,6 +172,21 @@ impl JobDirectory {
         Ok(create_private_dir(&logs)?)
     }
 
+    /// Moves the ranks' stores to a directory on the same file system.
+    ///
+    /// # Errors
+    /// [`JobError::Io`]. Those that were not moved are removed with the rest.
+    pub(super) fn keep_stores(&self, to: &Path) -> Result<(), JobError> {
+        let from = self.checkpoints();
+        for entry in fs::read_dir(from).map_err(JobError::io("list", from))? {
+            let entry = entry.map_err(JobError::io("list", from))?;
+            if entry.file_name() != LOCK_FILE {
+                fs::rename(entry.path(), to.join(entry.file_name())).map_err(JobError::io("move", &entry.path()))?;
+            }
+        }
+        Ok(())
+    }
+
     /// Removes everything, and says so if it cannot: what dropping does in silence.
     ///
     /// # Errors
@@ -255,6 +270,19 @@ mod tests {
         drop(job);
         assert!(!memory.exists() && !disk.exists());
         assert_eq!(fs::read_dir(root.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn stores_that_are_kept_are_all_that_is_left() {
+        let root = tempfile::tempdir().unwrap();
+        let job = JobDirectory::create(root.path(), root.path()).unwrap();
+        create_private_dir(&job.checkpoints().join("rank-0")).unwrap();
+        fs::write(job.checkpoints().join("rank-0").join("manifest"), "x").unwrap();
+        job.keep_stores(root.path()).unwrap();
+        job.remove().unwrap();
+        let left: Vec<_> = fs::read_dir(root.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(left, ["rank-0"]);
+        assert_eq!(fs::read(root.path().join("rank-0/manifest")).unwrap(), b"x");
     }
 
     #[test]

@@ -4,10 +4,8 @@
 //! socket at which new ones call, and the signals that ask for an end. Whatever way [`launch`] returns, no process and
 //! no file of the job is left.
 
-use std::ffi::OsString;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixListener;
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
@@ -16,89 +14,18 @@ use rustix::io::Errno;
 use super::control::{Control, ControlError, ToLauncher, ToRank, Welcome};
 use super::coordinator::Coordinator;
 use super::interrupts::Interrupts;
-use super::job::{JobDirectory, default_checkpoint_root, default_shm_root};
-use super::kills::{Kill, KillPlan, KillPoint};
+use super::job::JobDirectory;
+use super::kills::KillPlan;
+use super::options::JobOptions;
 use super::process::Process;
 use super::report::{DeathReport, JobReport, LaunchError, Observer, PowerCutReport, Progress, RecoveryClock};
+use super::slot::{Heard, Slot};
 use super::sockets::timespec;
 use super::strikes::Strikes;
-use crate::settings::RankSettings;
 use crate::tally::Tally;
 
 /// How often limits of time are looked at while nothing happens.
 const IDLE: Duration = Duration::from_millis(100);
-
-/// A job to launch.
-#[derive(Clone, Debug)]
-pub struct JobOptions {
-    /// The program that is a rank, and its first arguments. It is started with `--job`, `--rank`, `--incarnation` and
-    /// `--launcher` after them, and calls [`join`](super::join()).
-    pub command: Vec<OsString>,
-    /// What the ranks share.
-    pub settings: RankSettings,
-    /// What the ranks are to run: handed to each as it is.
-    pub program: Vec<u8>,
-    /// Where the directory in memory goes.
-    pub shm_root: PathBuf,
-    /// Where the directory on disk goes.
-    pub checkpoint_root: PathBuf,
-    /// Whom to kill, and when.
-    pub kills: Vec<Kill>,
-    /// Power cuts: in each of these iterations of rank 0 all ranks are killed at once, what they had in memory is
-    /// discarded, and all are started again from what is on disk.
-    pub power_cuts: Vec<u64>,
-    /// Where in an iteration the kills strike.
-    pub seed: u64,
-    /// How often a rank may die without having been asked to before the job is given up.
-    pub deaths_max: u32,
-    /// Longest wait for a started process to say hello.
-    pub start_wait_max: Duration,
-    /// Longest the whole job may take; for ever if `None`.
-    pub wall_max: Option<Duration>,
-}
-
-impl JobOptions {
-    /// The defaults for a job of `ranks` ranks that run `command`.
-    pub fn new(command: Vec<OsString>, ranks: u32) -> JobOptions {
-        JobOptions {
-            command,
-            settings: RankSettings::new(ranks),
-            program: Vec::new(),
-            shm_root: default_shm_root(),
-            checkpoint_root: default_checkpoint_root(),
-            kills: Vec::new(),
-            power_cuts: Vec::new(),
-            seed: 0,
-            deaths_max: 8,
-            start_wait_max: Duration::from_secs(30),
-            wall_max: None,
-        }
-    }
-
-    /// The most ranks of a job: all are processes of this machine, each with a connection to every other.
-    pub const RANKS_MAX: u32 = 1024;
-
-    /// That there are ranks, not too many, and that those to be killed are among them.
-    ///
-    /// # Errors
-    /// [`LaunchError::NoRanks`], [`LaunchError::TooManyRanks`], [`LaunchError::NoSuchRank`].
-    pub fn validate(&self) -> Result<(), LaunchError> {
-        let ranks = self.settings.ranks;
-        if ranks == 0 {
-            return Err(LaunchError::NoRanks);
-        }
-        if ranks > Self::RANKS_MAX {
-            return Err(LaunchError::TooManyRanks { ranks });
-        }
-        for &kill in &self.kills {
-            let other = if let KillPoint::RecoveryOf(other) = kill.at { other } else { 0 };
-            if let Some(rank) = [kill.rank, other].into_iter().find(|&rank| rank >= ranks) {
-                return Err(LaunchError::NoSuchRank { kill, rank, ranks });
-            }
-        }
-        Ok(())
-    }
-}
 
 /// Runs a job to its end.
 ///
@@ -117,43 +44,14 @@ pub fn launch(
     let absolute = |root: &std::path::Path| std::path::absolute(root).unwrap_or_else(|_| root.to_owned());
     let job = JobDirectory::create(&absolute(&options.shm_root), &absolute(&options.checkpoint_root))?;
     let report = Launcher::new(options, &job, interrupts, observer)?.run();
+    // No process is left to write there.
+    let kept = options.keep_stores.as_ref().map_or(Ok(()), |to| job.keep_stores(to));
     // Dropping would do it too, but in silence.
-    match (report, job.remove()) {
-        (Ok(report), Ok(())) => Ok(report),
-        (Err(error), _) => Err(error),
-        (Ok(_), Err(error)) => Err(error.into()),
-    }
-}
-
-/// What the launcher knows of a rank.
-#[derive(Debug, Default)]
-pub(super) struct Slot {
-    pub(super) incarnation: u32,
-    /// `None` once it has ended for good.
-    pub(super) process: Option<Process>,
-    pub(super) started: Option<Instant>,
-    pub(super) control: Option<Control>,
-    pub(super) welcomed: bool,
-    pub(super) iteration: u64,
-    pub(super) iteration_began: Option<Instant>,
-    pub(super) went_back: bool,
-    pub(super) tally: Tally,
-    pub(super) outcome: Option<Vec<u8>>,
-    /// The outcome of an incarnation that died after it was done.
-    pub(super) outcome_before: Option<Vec<u8>>,
-    /// What the program said when it failed.
-    pub(super) failure: Option<String>,
-    /// When it was killed and as which kill, until its end is noticed.
-    pub(super) struck: Option<(Instant, Kill)>,
-    /// Its last death, as an index into the deaths.
-    pub(super) recovering_from: Option<usize>,
-    pub(super) deaths_unplanned: u32,
-    /// Its process ends because the rank goes back to an earlier checkpoint.
-    pub(super) going_back: bool,
-    /// How often it went back though nobody had killed it.
-    pub(super) rolled_back: u32,
-    /// What the coordinator has to say to a process that hasn't said hello.
-    pub(super) orders: Vec<Vec<u8>>,
+    let removed = job.remove();
+    let report = report?;
+    kept?;
+    removed?;
+    Ok(report)
 }
 
 /// Something that became ready.
@@ -239,7 +137,11 @@ impl<'a> Launcher<'a> {
         self.report()
     }
 
+    /// Starts a rank's process, unless a signal has asked for an end: to start a thousand takes a while.
     pub(super) fn start(&mut self, rank: usize) -> Result<(), LaunchError> {
+        if self.is_interrupted()? {
+            return Err(LaunchError::Interrupted);
+        }
         let slot = &mut self.slots[rank];
         let (number, incarnation) = (rank as u32, slot.incarnation);
         let process = Process::start(&self.options.command, self.job.paths(), number, incarnation)
@@ -250,6 +152,18 @@ impl<'a> Launcher<'a> {
         slot.started = Some(Instant::now());
         self.observer.handle_progress(Progress::Started { rank: number, incarnation, pid });
         Ok(())
+    }
+
+    /// Whether a signal has asked for an end. Doesn't wait.
+    fn is_interrupted(&self) -> Result<bool, LaunchError> {
+        let Some(interrupts) = self.interrupts else { return Ok(false) };
+        let mut fds = [PollFd::from_borrowed_fd(interrupts.as_fd(), PollFlags::IN)];
+        match poll(&mut fds, Some(&timespec(Duration::ZERO))) {
+            Ok(_) => Ok(!fds[0].revents().is_empty()),
+            // It is looked at again with the next one.
+            Err(Errno::INTR) => Ok(false),
+            Err(errno) => Err(LaunchError::Io { action: "look for signals", source: errno.into() }),
+        }
     }
 
     /// Waits until something is ready, or until something is due.
@@ -344,6 +258,7 @@ impl<'a> Launcher<'a> {
         for body in std::mem::take(&mut slot.orders) {
             sent = sent.and_then(|()| control.send(&ToRank::Order { body }));
         }
+        slot.heard = Some((now, Heard::Hello));
         slot.welcomed = true;
         slot.control = sent.is_ok().then_some(control);
         Ok(())
@@ -381,6 +296,7 @@ impl<'a> Launcher<'a> {
                 let took = slot.iteration_began.map_or(Duration::ZERO, |began| now - began);
                 slot.iteration_began = Some(now);
                 slot.iteration = n;
+                slot.heard = Some((now, Heard::Iteration(n)));
                 self.strikes.iteration_begins(number, n, now, took);
                 self.observer.handle_progress(Progress::Iteration { rank: number, n });
                 self.consider_collection();
@@ -388,9 +304,11 @@ impl<'a> Launcher<'a> {
             ToLauncher::ToCoordinator { body } => self.hear_report(rank, &body)?,
             ToLauncher::GoingBack { epoch, tally } => {
                 (slot.tally, slot.going_back) = (tally, true);
+                slot.heard = Some((now, Heard::GoesBack));
                 self.observer.handle_progress(Progress::GoesBack { rank: number, epoch });
             }
             ToLauncher::Restored { epoch } => {
+                slot.heard = Some((now, Heard::Restored(epoch)));
                 if let Some(cut) = self.power_cuts.last_mut()
                     && cut.restored[rank].is_none()
                 {
@@ -399,12 +317,14 @@ impl<'a> Launcher<'a> {
                 self.observer.handle_progress(Progress::Restored { rank: number, epoch });
             }
             ToLauncher::ReplayComplete => {
+                slot.heard = Some((now, Heard::ReplayComplete));
                 if let Some(death) = recovery {
                     self.deaths[death].1.replayed = Some(now);
                 }
                 self.observer.handle_progress(Progress::ReplayComplete { rank: number });
             }
             ToLauncher::CaughtUp => {
+                slot.heard = Some((now, Heard::CaughtUp));
                 if let Some(death) = recovery {
                     self.deaths[death].1.caught_up = Some(now);
                 }

@@ -164,7 +164,7 @@ pub enum LaunchError {
     #[error("a job needs at least one rank")]
     NoRanks,
     /// More processes than one machine is asked to run.
-    #[error("{ranks} ranks: a job on one machine has at most {}", super::launcher::JobOptions::RANKS_MAX)]
+    #[error("{ranks} ranks: a job on one machine has at most {}", super::options::JobOptions::RANKS_MAX)]
     TooManyRanks {
         /// How many.
         ranks: u32,
@@ -249,7 +249,7 @@ pub enum LaunchError {
     TooLong {
         /// The limit.
         limit: Duration,
-        /// Where the ranks were.
+        /// The ranks that were not done, and what each said last.
         state: String,
     },
     /// A signal asked the launcher to end.

@@ -8,6 +8,7 @@ use super::control::ToRank;
 use super::kills::{Kill, KillPoint};
 use super::launcher::Launcher;
 use super::report::{DeathReport, JobReport, LaunchError, PowerCutReport, Progress, RecoveryClock, RecoveryTimes};
+use super::slot::stuck;
 use crate::oracle::{Timeline, read_timelines};
 use crate::settings::LogTier;
 
@@ -103,6 +104,7 @@ impl Launcher<'_> {
         slot.incarnation += 1;
         slot.iteration = 0;
         slot.iteration_began = None;
+        slot.heard = None;
         slot.outcome_before = slot.outcome.take().or(slot.outcome_before.take());
         self.strikes.rank_died(number);
         if self.cut.is_some() { self.restore_power() } else { self.start(rank) }
@@ -182,7 +184,7 @@ impl Launcher<'_> {
         if let Some(limit) = self.options.wall_max
             && now - self.began > limit
         {
-            return Err(LaunchError::TooLong { limit, state: self.state() });
+            return Err(LaunchError::TooLong { limit, state: stuck(&self.slots, now) });
         }
         match self.finishing {
             None if self.slots.iter().all(|slot| slot.outcome.is_some()) => {
@@ -199,19 +201,6 @@ impl Launcher<'_> {
             }
             _ => Ok(()),
         }
-    }
-
-    /// Where everybody is, for an error.
-    fn state(&self) -> String {
-        let ranks = (0u32..).zip(&self.slots).map(|(rank, slot)| {
-            let state = match (&slot.outcome, slot.welcomed) {
-                (Some(_), _) => "done".to_owned(),
-                (None, true) => format!("in iteration {}", slot.iteration),
-                (None, false) => "starting".to_owned(),
-            };
-            format!("rank {rank} (incarnation {}) was {state}", slot.incarnation)
-        });
-        ranks.collect::<Vec<_>>().join(", ")
     }
 
     /// Everybody has ended well.

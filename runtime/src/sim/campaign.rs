@@ -40,6 +40,16 @@ pub struct Summary {
 impl Summary {
     /// How many failures are kept.
     pub const FAILURES_MAX: usize = 16;
+
+    /// Adds a campaign over the seeds that come after these.
+    pub fn add(&mut self, next: &Summary) {
+        self.schedules += next.schedules;
+        self.failed += next.failed;
+        let room = Summary::FAILURES_MAX.saturating_sub(self.failures.len());
+        self.failures.extend(next.failures.iter().take(room).cloned());
+        self.coverage.add(&next.coverage);
+        self.fingerprint = mix(self.fingerprint.rotate_left(7) ^ next.fingerprint);
+    }
 }
 
 /// How far a campaign is.

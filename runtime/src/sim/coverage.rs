@@ -15,6 +15,11 @@ macro_rules! counters {
             pub fn add(&mut self, other: &Coverage) {
                 $(self.$name += other.$name;)*
             }
+
+            /// All of them by name, in the order of their declaration.
+            pub fn each(&self) -> impl Iterator<Item = (&'static str, u64)> {
+                [$((stringify!($name), self.$name),)*].into_iter()
+            }
         }
     };
 }

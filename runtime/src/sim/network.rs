@@ -13,6 +13,8 @@ use super::random::Random;
 pub(super) struct Record {
     pub(super) header: WireHeader,
     pub(super) payload: Payload,
+    /// The event in which it went on the wire; 0 in a log.
+    pub(super) transmitted: u64,
 }
 
 #[derive(Clone, Debug)]

@@ -15,6 +15,7 @@ use super::oracle::Oracle;
 use super::process::{Disk, Process, Ready};
 use super::program::Program;
 use super::protocol::SimProtocol;
+use super::recording::{Happening, Witness};
 use super::schedule::{Canary, Fault, Schedule};
 use super::trace::{Event, Fingerprint};
 use super::violation::{Violation, Wrong};
@@ -58,13 +59,12 @@ pub(super) struct World<'a, P> {
     ready: Vec<Ready>,
     /// Nodes of which `ready` is out of date, a bit each.
     touched: u64,
-    /// One line for each event, and for each thing that happened in it.
-    story: Option<Vec<String>>,
+    witness: Witness,
 }
 
 impl<'a, P: SimProtocol> World<'a, P> {
-    /// Runs the schedule to its end, and adds to the story if there is one.
-    pub(super) fn run(schedule: &'a Schedule, story: Option<Vec<String>>) -> (Outcome, Vec<String>) {
+    /// Runs the schedule to its end, and adds to what the witness keeps.
+    pub(super) fn run(schedule: &'a Schedule, witness: Witness) -> (Outcome, Witness) {
         let program = Program::draw(&schedule.shape);
         let count = program.ranks() + u32::from(P::COORDINATOR);
         let node = |_| Node { process: None, disk: Disk::default(), incarnation: 0, notices: 0, furthest: 0 };
@@ -86,7 +86,7 @@ impl<'a, P: SimProtocol> World<'a, P> {
             faults,
             ready: vec![Ready::default(); count as usize],
             touched: 0,
-            story,
+            witness,
         };
         let mut choices = Vec::new();
         let ended = world.play(length, &mut choices);
@@ -95,7 +95,7 @@ impl<'a, P: SimProtocol> World<'a, P> {
         (world.coverage.other_receive_epochs, world.coverage.orphans) = world.oracle.counted();
         let fingerprint = world.fingerprint.value();
         let outcome = Outcome { violation, coverage: world.coverage, fingerprint, choices };
-        (outcome, world.story.unwrap_or_default())
+        (outcome, world.witness)
     }
 
     fn play(&mut self, length: u64, choices: &mut Vec<u32>) -> Result<(), Wrong> {
@@ -191,16 +191,19 @@ impl<'a, P: SimProtocol> World<'a, P> {
     }
 
     fn note(&mut self, event: Event) -> Result<(), Wrong> {
-        self.tell(|| format!("    {event:?}"));
+        self.witness.note(self.event, event);
         self.fingerprint.note(self.event, event);
         self.oracle.note(event)
     }
 
     /// A line of the story, if anybody wants it.
     fn tell(&mut self, line: impl FnOnce() -> String) {
-        if let Some(story) = &mut self.story {
-            story.push(format!("{:>6} {}", self.event, line()));
-        }
+        self.witness.tell(self.event, line);
+    }
+
+    /// For whoever looks at the run; the oracles don't hear of it.
+    fn record(&mut self, what: Happening) {
+        self.witness.record(self.event, what);
     }
 
     fn canary(&self, canary: Canary) -> bool {

@@ -4,6 +4,7 @@ pub(crate) mod crash;
 mod draw;
 mod launch;
 mod random;
+pub(crate) mod simulate;
 mod tally;
 mod verdict;
 

@@ -6,9 +6,10 @@
 //! *No deeper than it must be* is the largest line such that the ranks that were restored go back at least to where they
 //! were, and the sender of a message that is not logged goes back to the epoch in which it sent it, if its receiver goes back to
 //! the epoch in which it received it, or before. It is found by trying every message again until nothing moves. A
-//! message is logged if its last receipt was one: in a later epoch than that of its header, or marked. Of what a
-//! sender couldn't know when it was asked, the rule is taken at its word: a message whose receipt isn't known may have been
-//! received as late as in the sender's own epoch, or in whatever epoch it was ever received in, without being logged.
+//! message is logged if its last receipt was one: in a later epoch than that of its header, or marked. Of what a sender
+//! couldn't know when it was asked (nothing was ever said, or its receiver has died or gone back since and hasn't said it anew),
+//! the rule is taken at its word: such a message may have been received, without being logged, as late as in the sender's
+//! own epoch, or in whatever epoch it was ever received in.
 
 use counterfoil::{Epoch, Ssn};
 
@@ -106,6 +107,10 @@ impl Receipts {
         self.restored[rank as usize] = Some(epoch).filter(|_| !first);
         let channels = rank as usize * self.ranks..(rank as usize + 1) * self.ranks;
         self.known[channels].fill(Ssn::ZERO);
+        // What others knew was of an execution that is undone. Whoever trusts the line forgets it before they meet again.
+        for peer in 0..self.ranks {
+            self.known[peer * self.ranks + rank as usize] = Ssn::ZERO;
+        }
     }
 
     pub(super) fn recovered(&mut self, rank: u32) {

@@ -17,14 +17,14 @@ fn program() -> Program {
     Program { steps: vec![steps(1), steps(0)] }
 }
 
-/// One message from rank 0 to rank 1, which has died since and was replaced.
+/// One message from rank 0 to rank 1, which has died since and was replaced. `known`: then rank 0 has heard that it was received.
 fn failed_receiver(marked: bool, known: bool) -> Story {
     let mut story = Story::begin(Retention::Logged);
     let (sent, received) = (story.sent(0, 1), Event::Accepted { rank: 1, from: 0, ssn: Ssn(1), sent_in: NEXT, marked });
     let known = known.then_some(Event::Acknowledged { rank: 0, peer: 1, upto: Ssn(1) });
     let failed = [Event::Killed { node: 1 }, Event::Started { rank: 1, epoch: Epoch::FIRST }];
     let told = [0, 1].map(|rank| Event::Testified { rank });
-    for event in [sent, received].into_iter().chain(known).chain(failed).chain(told) {
+    for event in [sent, received].into_iter().chain(failed).chain(known).chain(told) {
         assert_eq!(story.tell(event), Ok(()));
     }
     story

@@ -7,6 +7,7 @@ use super::World;
 use crate::sim::process::{Image, Process, Saved};
 use crate::sim::protocol::{Past, Seat, SimProtocol};
 use crate::sim::random::Random;
+use crate::sim::recording::Happening;
 use crate::sim::schedule::{Canary, Fault, Schedule, Tier};
 use crate::sim::trace::Event;
 use crate::sim::violation::Wrong;
@@ -141,6 +142,7 @@ impl<P: SimProtocol> World<'_, P> {
             image.lanes = lanes;
         }
         let choices: Vec<ChoiceRecord> = disk.choices.values().copied().collect();
+        self.record(Happening::Started { node, epoch: epoch.0, again: incarnation > Incarnation(0) });
         if is_rank {
             self.note(Event::Started { rank: node, epoch })?;
         }

@@ -10,6 +10,7 @@ use crate::sim::chooser::Turn;
 use crate::sim::network::{Frame, Record};
 use crate::sim::process::{Lane, Process, Saved, Slot};
 use crate::sim::protocol::{Actions, Greeting, SimProtocol};
+use crate::sim::recording::{Dropped, Happening};
 use crate::sim::schedule::Canary;
 use crate::sim::trace::Event;
 use crate::sim::violation::Wrong;
@@ -82,8 +83,10 @@ impl<P: SimProtocol> World<'_, P> {
     ) -> Result<bool, Wrong> {
         let verdict = process.protocol.on_arrival(&record.header, actions);
         let (from, ssn) = (record.header.source().0, record.header.ssn());
-        let accepted = match self.accept(rank, verdict)? {
-            Incoming::Deliver { keep: None } => true,
+        let (number, transmitted) = (ssn.0, record.transmitted);
+        let dropped = |why| Happening::Dropped { rank, from, number, transmitted, why };
+        let (accepted, what) = match self.accept(rank, verdict)? {
+            Incoming::Deliver { keep: None } => (true, None),
             Incoming::Deliver { keep: Some(entry) } => {
                 return self.impossible(rank, format!("a local log for {entry:?}"));
             }
@@ -94,22 +97,25 @@ impl<P: SimProtocol> World<'_, P> {
             }
             Incoming::Discard(DiscardReason::Duplicate { .. }) => {
                 self.coverage.duplicates += 1;
-                self.canary(Canary::DeliverDuplicate)
+                (self.canary(Canary::DeliverDuplicate), Some(dropped(Dropped::Duplicate)))
             }
             Incoming::Discard(DiscardReason::DeadIncarnation { .. }) => {
                 self.coverage.dead_messages += 1;
-                self.canary(Canary::DeliverDead)
+                (self.canary(Canary::DeliverDead), Some(dropped(Dropped::DeadIncarnation)))
             }
             Incoming::Discard(DiscardReason::Orphan { .. }) => {
                 self.coverage.orphans_dropped += 1;
-                false
+                (false, Some(dropped(Dropped::Orphan)))
             }
         };
         if accepted {
             process.image.pending.push(record);
+            self.record(Happening::Received { rank, from, number, transmitted });
             let (sent_in, marked) = (record.header.epoch(), record.header.flags().contains(Flags::LOGGED));
             self.coverage.logged_replays += u64::from(marked);
             self.note(Event::Accepted { rank, from, ssn, sent_in, marked })?;
+        } else if let Some(what) = what {
+            self.record(what);
         }
         Ok(true)
     }
@@ -124,15 +130,17 @@ impl<P: SimProtocol> World<'_, P> {
             }
             outlet.next = outlet.next.next();
             // Nobody needs what was freed since the replay began; what a canary has lost is for the oracles to find.
-            let Some(Slot::Kept(Record { mut header, payload })) = slot else { return Ok(()) };
+            let Some(Slot::Kept(Record { mut header, payload, .. })) = slot else { return Ok(()) };
             // Whoever was met may be dead by now: then this goes into a connection without another end.
             let reaches = Some(outlet.incarnation) == world.incarnation(to);
             let refreshed = process.protocol.on_transmit(&mut header, actions);
             world.accept(from, refreshed)?;
             let again = header.flags().contains(Flags::REPLAYED);
             world.coverage.replayed += u64::from(again);
+            world.record(Happening::Transmitted { from, to, number: header.ssn().0, marked: again });
             if reaches {
-                world.network.send(from, to, Frame::Message(Record { header, payload }));
+                let record = Record { header, payload, transmitted: world.event };
+                world.network.send(from, to, Frame::Message(record));
             }
             Ok(())
         })
@@ -185,7 +193,7 @@ impl<P: SimProtocol> World<'_, P> {
         let ssn = header.ssn();
         let lane = &mut process.image.lanes[to as usize];
         if ssn == lane.last().next() {
-            lane.append(Slot::Kept(Record { header, payload }));
+            lane.append(Slot::Kept(Record { header, payload, transmitted: 0 }));
         } else if ssn > lane.last() {
             return self.impossible(rank, format!("message {ssn} to {to} after {}", lane.last()));
         } else if let Some(Slot::Kept(before)) = lane.get(ssn)
@@ -211,7 +219,7 @@ impl<P: SimProtocol> World<'_, P> {
 
     fn take(&mut self, rank: u32, process: &mut Process<P>) -> Result<(), Wrong> {
         let Some(place) = process.find(&self.program, rank) else { return Ok(()) };
-        let Record { header, payload } = process.image.pending.remove(place);
+        let Record { header, payload, .. } = process.image.pending.remove(place);
         let (source, tag, ssn) = (header.source(), header.tag(), header.ssn());
         if let Some(choice) = process.end_choice() {
             let chosen = Determinant { sequence: choice.sequence, source, ssn };

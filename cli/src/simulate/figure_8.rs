@@ -1,0 +1,139 @@
+//! Figure 8 of Guermouche 2011: who sends how much to whom, with the clusters and their epochs drawn in.
+
+mod picture;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::{Args, ValueEnum};
+use counterfoil_protocols::cluster::Clusters;
+use counterfoil_workloads::patterns::{Kernel, Pattern};
+use serde_json::{Value, json};
+
+use crate::{Failure, print};
+use picture::Picture;
+
+/// Draw who sends how much to whom in five kernels, with the clusters, as Figure 8 of Guermouche et al. 2011.
+///
+/// One SVG file for each kernel. The paper shows CG and MG on 64 processes; how many clusters its text doesn't say.
+#[derive(Debug, Args)]
+pub(crate) struct Figure8Arguments {
+    /// Where to write figure-8-<kernel>.svg; made if it doesn't exist
+    #[arg(long)]
+    dir: PathBuf,
+    /// Only these kernels: mg, lu, ft, cg, bt
+    #[arg(long, value_delimiter = ',', value_name = "NAME")]
+    kernels: Vec<Kernel>,
+    /// How many ranks; BT takes the next lower square
+    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(8..=512))]
+    ranks: u32,
+    /// How many clusters of successive ranks
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=512))]
+    clusters: u32,
+    /// What the colours stand for
+    #[arg(long, value_enum, default_value = "messages")]
+    by: By,
+    /// Print one JSON array, with an object for each file
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// What is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum By {
+    /// Messages of one iteration
+    Messages,
+    /// Bytes of one iteration
+    Bytes,
+}
+
+impl By {
+    fn name(self) -> &'static str {
+        match self {
+            By::Messages => "messages",
+            By::Bytes => "bytes",
+        }
+    }
+}
+
+pub(crate) fn run(arguments: &Figure8Arguments) -> Result<ExitCode, Failure> {
+    let Figure8Arguments { dir, kernels, ranks, clusters, by, json } = arguments;
+    if clusters > ranks {
+        return Err(Failure::usage(format!("{clusters} clusters of {ranks} ranks")));
+    }
+    let cannot = |error: &dyn std::fmt::Display| Failure::failed(format!("cannot write to {}: {error}", dir.display()));
+    std::fs::create_dir_all(dir).map_err(|error| cannot(&error))?;
+    let mut rows = Vec::new();
+    for kernel in Kernel::ALL.into_iter().filter(|kernel| kernels.is_empty() || kernels.contains(kernel)) {
+        let picture = picture(kernel, *ranks, *clusters, *by)?;
+        let file = dir.join(format!("figure-8-{}.svg", kernel.to_string().to_lowercase()));
+        let svg = picture.draw().map_err(Failure::failed)?;
+        std::fs::write(&file, svg).map_err(|error| cannot(&error))?;
+        rows.push(row(kernel, &picture, &file));
+    }
+    if *json {
+        print(&Value::Array(rows).to_string())?;
+    } else {
+        for row in rows {
+            print(row["file"].as_str().unwrap_or_default())?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn picture(kernel: Kernel, ranks: u32, clusters: u32, by: By) -> Result<Picture, Failure> {
+    let in_cluster = ranks.div_ceil(clusters);
+    let ranks = kernel.ranks_within(ranks).unwrap_or(ranks);
+    let pattern = Pattern::nas(kernel, ranks).map_err(Failure::usage)?;
+    let matrix = pattern.matrix();
+    let clusters = Clusters::blocks(ranks, in_cluster).map_err(Failure::failed)?;
+    let amount = |pair: &counterfoil_workloads::patterns::Pair| match by {
+        By::Messages => pair.messages,
+        By::Bytes => pair.bytes,
+    };
+    Ok(Picture {
+        title: format!("{kernel} on {ranks} ranks, {} clusters: {} of one iteration", clusters.count(), by.name()),
+        by: by.name(),
+        ranks,
+        pairs: matrix.pairs().iter().map(|pair| (pair.source, pair.destination, amount(pair))).collect(),
+        clusters,
+    })
+}
+
+fn row(kernel: Kernel, picture: &Picture, file: &Path) -> Value {
+    json!({
+        "kernel": kernel.to_string(),
+        "ranks": picture.ranks,
+        "clusters": picture.clusters.count(),
+        "by": picture.by,
+        "pairs": picture.pairs.len(),
+        "total": picture.pairs.iter().map(|pair| pair.2).sum::<u64>(),
+        "file": file.display().to_string(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kernel_gives_a_small_picture_with_its_clusters() {
+        for kernel in Kernel::ALL {
+            let picture = picture(kernel, 64, 4, By::Messages).unwrap();
+            let svg = picture.draw().unwrap();
+            assert!(svg.starts_with("<svg") && svg.trim_end().ends_with("</svg>"), "{kernel}");
+            assert!(svg.contains(&format!("{kernel} on 64 ranks")), "{kernel}");
+            for epoch in [1, 3, 5, 7] {
+                assert!(svg.contains(&format!("epoch {epoch}")), "{kernel}, {epoch}");
+            }
+            assert!(svg.len() < 200_000, "{kernel}: {} bytes", svg.len());
+        }
+    }
+
+    #[test]
+    fn a_square_of_ranks_below_the_asked_for_is_drawn_for_bt() {
+        let picture = picture(Kernel::Bt, 128, 16, By::Bytes).unwrap();
+        assert_eq!((picture.ranks, picture.clusters.count()), (121, 16));
+        assert!(picture.draw().unwrap().contains("bytes of one iteration"));
+    }
+}

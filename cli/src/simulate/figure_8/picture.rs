@@ -1,0 +1,203 @@
+//! The picture: a square for each pair of ranks that communicates.
+
+use std::error::Error;
+
+use counterfoil::Rank;
+use counterfoil_protocols::cluster::Clusters;
+use plotters::prelude::{
+    BLACK, Color, DrawingBackend, IntoDrawingArea, IntoFont, RGBColor, Rectangle, SVGBackend, ShapeStyle, TextStyle,
+    WHITE,
+};
+use plotters::style::FontTransform;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
+
+/// Pixels of the square that all pairs make, at least.
+const SIDE: u32 = 512;
+/// Pixels around it.
+const LEFT: i32 = 64;
+const TOP: i32 = 48;
+const RIGHT: i32 = 200;
+const BOTTOM: i32 = 56;
+
+const CLUSTER: RGBColor = RGBColor(200, 30, 30);
+/// From few to many, for what stays or isn't logged, and for what is logged.
+const PLAIN: [RGBColor; 2] = [RGBColor(190, 213, 236), RGBColor(8, 48, 107)];
+const LOGGED: [RGBColor; 2] = [RGBColor(253, 216, 170), RGBColor(166, 64, 3)];
+
+/// What is drawn.
+#[derive(Debug)]
+pub(super) struct Picture {
+    pub(super) title: String,
+    /// What is counted.
+    pub(super) by: &'static str,
+    pub(super) ranks: u32,
+    /// Sender, receiver, amount above 0; ascending.
+    pub(super) pairs: Vec<(u32, u32, u64)>,
+    pub(super) clusters: Clusters,
+}
+
+/// Neighbouring squares of one row that look alike: sender, first receiver, receiver after the last, colour.
+type Strip = (u32, u32, u32, RGBColor);
+
+impl Picture {
+    /// The picture as SVG.
+    pub(super) fn draw(&self) -> Result<String, Box<dyn Error>> {
+        let mut svg = String::new();
+        {
+            let side = (self.side() as i32, self.side() as i32);
+            let size = ((LEFT + side.0 + RIGHT) as u32, (TOP + side.1 + BOTTOM) as u32);
+            let area = SVGBackend::with_string(&mut svg, size).into_drawing_area();
+            let text = |size: i32| TextStyle::from(("sans-serif", size).into_font()).color(&BLACK);
+            let at = |horizontal, vertical| Pos::new(horizontal, vertical);
+            area.fill(&WHITE)?;
+            let title = text(17).pos(at(HPos::Left, VPos::Center));
+            area.draw_text(&self.title, &title, (LEFT, TOP / 2))?;
+
+            for (sender, from, to, colour) in self.strips() {
+                area.draw(&Rectangle::new([self.corner(from, sender + 1), self.corner(to, sender)], colour.filled()))?;
+            }
+            let frame = ShapeStyle::from(&BLACK).stroke_width(1);
+            area.draw(&Rectangle::new([self.corner(0, self.ranks), self.corner(self.ranks, 0)], frame))?;
+
+            let ticks = text(12);
+            for rank in (0..=self.ranks).step_by((self.ranks as usize / 8).max(1)) {
+                let (x, y) = self.corner(rank, rank);
+                area.draw_text(&rank.to_string(), &ticks.pos(at(HPos::Center, VPos::Top)), (x, TOP + side.1 + 6))?;
+                area.draw_text(&rank.to_string(), &ticks.pos(at(HPos::Right, VPos::Center)), (LEFT - 6, y))?;
+            }
+            let middle = TOP + side.1 / 2;
+            area.draw_text(
+                "receiver",
+                &text(14).pos(at(HPos::Center, VPos::Top)),
+                (LEFT + side.0 / 2, TOP + side.1 + 26),
+            )?;
+            let upright = text(14).transform(FontTransform::Rotate270).pos(at(HPos::Center, VPos::Center));
+            area.draw_text("sender", &upright, (LEFT - 44, middle))?;
+
+            self.draw_clusters(&area, &text(12).color(&CLUSTER).pos(at(HPos::Left, VPos::Center)))?;
+            self.draw_legend(&area, &text(12).pos(at(HPos::Left, VPos::Center)))?;
+            area.present()?;
+        }
+        Ok(svg)
+    }
+
+    /// A square around each run of successive ranks of one cluster, and its epoch beside it.
+    fn draw_clusters<B: DrawingBackend>(
+        &self,
+        area: &plotters::drawing::DrawingArea<B, plotters::coord::Shift>,
+        label: &TextStyle<'_>,
+    ) -> Result<(), Box<dyn Error>>
+    where
+        B::ErrorType: 'static,
+    {
+        let ranks: Vec<u32> = (0..self.ranks).collect();
+        for cluster in ranks.chunk_by(|&one, &next| self.cluster(one) == self.cluster(next)) {
+            let [Some(&first), Some(&last)] = [cluster.first(), cluster.last()] else { continue };
+            let square = [self.corner(first, last + 1), self.corner(last + 1, first)];
+            area.draw(&Rectangle::new(square, ShapeStyle::from(&CLUSTER).stroke_width(2)))?;
+            let (_, y) = self.corner(first, last + 1);
+            let (x, below) = self.corner(self.ranks, first);
+            if let Some(epoch) = self.clusters.epoch_of(Rank(first)).filter(|_| below - y >= 14) {
+                area.draw_text(&format!("epoch {}", epoch.0), label, (x + 8, (y + below) / 2))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Two scales of colours, with the least and the largest amount.
+    fn draw_legend<B: DrawingBackend>(
+        &self,
+        area: &plotters::drawing::DrawingArea<B, plotters::coord::Shift>,
+        label: &TextStyle<'_>,
+    ) -> Result<(), Box<dyn Error>>
+    where
+        B::ErrorType: 'static,
+    {
+        const STEPS: i32 = 32;
+        const HEIGHT: i32 = 5;
+        let x = LEFT + self.side() as i32 + 84;
+        let [top, bottom] = [TOP + 60, TOP + 60 + STEPS * HEIGHT];
+        for (column, scale) in (0..).zip([PLAIN, LOGGED]) {
+            let left = x + column * 22;
+            for step in 0..STEPS {
+                let colour = between(scale, f64::from(step) / f64::from(STEPS - 1));
+                let y = bottom - (step + 1) * HEIGHT;
+                area.draw(&Rectangle::new([(left, y), (left + 18, y + HEIGHT)], colour.filled()))?;
+            }
+        }
+        let (least, largest) = self.range();
+        let words = [("blue: not logged", TOP + 4), ("brown: logged", TOP + 20), (self.by, TOP + 46)];
+        for (text, y) in words {
+            area.draw_text(text, label, (x, y))?;
+        }
+        area.draw_text(&largest.to_string(), label, (x + 46, top + 6))?;
+        if largest > least {
+            area.draw_text(&least.to_string(), label, (x + 46, bottom - 6))?;
+        }
+        Ok(())
+    }
+
+    /// Every row as few strips as possible.
+    fn strips(&self) -> Vec<Strip> {
+        let mut strips: Vec<Strip> = Vec::new();
+        for &(sender, receiver, amount) in &self.pairs {
+            let colour = self.colour(sender, receiver, amount);
+            match strips.last_mut() {
+                Some((row, _, end, like)) if (*row, *end, *like) == (sender, receiver, colour) => *end += 1,
+                _ => strips.push((sender, receiver, receiver + 1, colour)),
+            }
+        }
+        strips
+    }
+
+    fn colour(&self, sender: u32, receiver: u32, amount: u64) -> RGBColor {
+        let (least, largest) = self.range();
+        let log = |amount: u64| (amount.max(1) as f64).ln();
+        let share = if largest > least { (log(amount) - log(least)) / (log(largest) - log(least)) } else { 1.0 };
+        let [from, to] = [sender, receiver].map(|rank| self.clusters.epoch_of(Rank(rank)));
+        between(if from < to { LOGGED } else { PLAIN }, share)
+    }
+
+    fn range(&self) -> (u64, u64) {
+        let amounts = || self.pairs.iter().map(|pair| pair.2);
+        (amounts().min().unwrap_or(0), amounts().max().unwrap_or(0))
+    }
+
+    fn cluster(&self, rank: u32) -> Option<u32> {
+        self.clusters.cluster_of(Rank(rank))
+    }
+
+    /// Pixels of a pair's square.
+    fn cell(&self) -> u32 {
+        SIDE.div_ceil(self.ranks.max(1))
+    }
+
+    fn side(&self) -> u32 {
+        self.cell() * self.ranks
+    }
+
+    /// The lower left corner of a pair's square; rank 0 is at the lower left.
+    fn corner(&self, receiver: u32, sender: u32) -> (i32, i32) {
+        (LEFT + (receiver * self.cell()) as i32, TOP + (self.side() - sender * self.cell()) as i32)
+    }
+}
+
+fn between([from, to]: [RGBColor; 2], share: f64) -> RGBColor {
+    let mix = |from: u8, to: u8| (f64::from(from) + (f64::from(to) - f64::from(from)) * share).round() as u8;
+    RGBColor(mix(from.0, to.0), mix(from.1, to.1), mix(from.2, to.2))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn neighbours_that_look_alike_are_one_strip_and_what_goes_up_has_another_colour() {
+        let pairs = vec![(0, 1, 5), (0, 2, 5), (0, 3, 5), (3, 0, 5), (3, 1, 5), (3, 2, 5)];
+        let clusters = Clusters::blocks(4, 2).unwrap();
+        let picture = Picture { title: String::new(), by: "messages", ranks: 4, pairs, clusters };
+        let [plain, logged] = [PLAIN[1], LOGGED[1]];
+        assert_eq!(picture.strips(), [(0, 1, 2, plain), (0, 2, 4, logged), (3, 0, 3, plain)]);
+        assert_eq!((picture.corner(0, 0), picture.corner(4, 4)), ((LEFT, TOP + 512), (LEFT + 512, TOP)));
+    }
+}

@@ -1,0 +1,67 @@
+//! The protocols that can be simulated: a new one is a variant, its name, and a line in [`Protocol::engine`].
+
+use std::ops::Range;
+
+use clap::ValueEnum;
+use counterfoil_runtime::sim::{self, Config, Outcome, Plain, Recorded, Schedule, Shrunk, SimProtocol, Summary};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum Protocol {
+    /// Plain sender-based logging, with the outcomes of wildcard receives recorded
+    Plain,
+}
+
+impl Protocol {
+    /// As it is written on the command line.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Protocol::Plain => "plain",
+        }
+    }
+
+    pub(super) fn engine(self) -> Engine {
+        match self {
+            Protocol::Plain => Engine::of::<Plain>(true),
+        }
+    }
+}
+
+/// The simulator with one protocol in it.
+#[derive(Clone, Copy)]
+pub(super) struct Engine {
+    /// One more node than the ranks can die.
+    pub(super) coordinator: bool,
+    /// Programs may depend on the order in which they take messages.
+    pub(super) ordered: bool,
+    pub(super) campaign: fn(Range<u64>, &Config) -> Summary,
+    pub(super) run: fn(&Schedule) -> Outcome,
+    pub(super) tell: fn(&Schedule) -> (Outcome, Vec<String>),
+    pub(super) record: fn(&Schedule) -> (Outcome, Vec<Recorded>),
+    pub(super) shrink: fn(&Schedule, u32) -> Option<Shrunk>,
+}
+
+impl Engine {
+    fn of<P: SimProtocol>(ordered: bool) -> Engine {
+        Engine {
+            coordinator: P::COORDINATOR,
+            ordered,
+            campaign: |seeds, config| sim::campaign::<P>(seeds, config, |_| {}),
+            run: sim::run::<P>,
+            tell: sim::tell::<P>,
+            record: sim::record::<P>,
+            shrink: sim::shrink::<P>,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_what_the_command_line_has() {
+        for protocol in Protocol::value_variants() {
+            assert_eq!(Protocol::from_str(protocol.name(), false), Ok(*protocol));
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! One run, looked at closely.
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use counterfoil_runtime::sim::{Schedule, diagram};
+use serde_json::json;
+
+use super::STEPS_WIDE;
+use super::options::SimulateArguments;
+use super::report::{met, violation_object};
+use crate::{Failure, print};
+
+pub(super) fn run(arguments: &SimulateArguments, schedule: &Schedule) -> Result<ExitCode, Failure> {
+    let engine = arguments.protocol.engine();
+    let outcome = (engine.run)(schedule);
+    let story = if arguments.tell { (engine.tell)(schedule).1 } else { Vec::new() };
+    if let Some(file) = &arguments.svg {
+        let events = arguments.svg_events.clone().unwrap_or(0..=u64::MAX);
+        let recording = (engine.record)(schedule).1;
+        let steps = diagram::steps(schedule, &recording, events.clone());
+        if steps == 0 {
+            return Err(Failure::usage("--svg-events: nothing is to be seen in these events"));
+        }
+        if steps > STEPS_WIDE && !arguments.json {
+            eprintln!("note: the picture has {steps} steps; --svg-events FROM..TO draws a part of it");
+        }
+        write(file, &diagram::svg(schedule, &outcome, &recording, events))?;
+    }
+    let line = schedule.to_string();
+    if arguments.json {
+        let mut object = json!({
+            "protocol": arguments.protocol.name(),
+            "schedule": line,
+            "violation": outcome.violation.as_ref().map(violation_object),
+            "fingerprint": format!("{:016x}", outcome.fingerprint),
+        });
+        met(&mut object, &outcome.coverage);
+        if arguments.tell {
+            object["story"] = json!(story);
+        }
+        if let Some(file) = &arguments.svg {
+            object["svg"] = json!(file);
+        }
+        print(&object.to_string())?;
+    } else {
+        let mut lines = story;
+        lines.push(line);
+        let met = &outcome.coverage;
+        lines.push(format!("{} events, {} messages sent, {} processes killed", met.events, met.sends, met.faults));
+        lines.extend(arguments.svg.as_ref().map(|file| format!("drawn in {}", file.display())));
+        lines.push(match &outcome.violation {
+            Some(violation) => format!("violation at {violation}"),
+            None => "no violation".to_owned(),
+        });
+        print(&lines.join("\n"))?;
+    }
+    Ok(if outcome.violation.is_some() { ExitCode::from(1) } else { ExitCode::SUCCESS })
+}
+
+fn write(file: &Path, text: &str) -> Result<(), Failure> {
+    std::fs::write(file, text).map_err(|error| Failure::failed(format!("cannot write {}: {error}", file.display())))
+}

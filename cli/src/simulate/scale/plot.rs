@@ -1,0 +1,94 @@
+//! The time of a recovery line against the number of ranks.
+
+use std::error::Error;
+
+use plotters::prelude::{
+    BLACK, ChartBuilder, Circle, Color, IntoDrawingArea, IntoFont, IntoLogRange, LineSeries, PathElement, RGBColor,
+    SVGBackend, WHITE,
+};
+
+use super::Row;
+use super::torus::Arrangement;
+
+const COLOURS: [RGBColor; 3] = [RGBColor(31, 119, 180), RGBColor(214, 96, 20), RGBColor(44, 140, 60)];
+
+/// As SVG: a line for each number of axes, both scales logarithmic, for the first arrangement that there is of stripes,
+/// boxes and alternating boxes (the first two take back most, and so take longest).
+pub(super) fn draw(rows: &[Row]) -> Result<String, Box<dyn Error>> {
+    let wanted = [Arrangement::Stripes, Arrangement::Boxes, Arrangement::Alternating];
+    let drawn = wanted.into_iter().find(|&one| rows.iter().any(|row| row.arrangement == one));
+    let rows: Vec<&Row> = rows.iter().filter(|row| Some(row.arrangement) == drawn).collect();
+    let (least, most) = around(rows.iter().map(|row| f64::from(row.ranks)));
+    let (fastest, slowest) = around(rows.iter().map(|row| row.line_s_median * 1_000.0));
+    let mut svg = String::new();
+    {
+        let area = SVGBackend::with_string(&mut svg, (720, 460)).into_drawing_area();
+        area.fill(&WHITE)?;
+        let title = format!("Recovery line on one core, {} clusters", rows.first().map_or(0, |row| row.clusters));
+        let mut chart = ChartBuilder::on(&area)
+            .caption(title, ("sans-serif", 18).into_font())
+            .margin(12)
+            .x_label_area_size(44)
+            .y_label_area_size(66)
+            .build_cartesian_2d((least..most).log_scale(), (fastest..slowest).log_scale())?;
+        chart
+            .configure_mesh()
+            .x_desc("ranks")
+            .y_desc("milliseconds")
+            .x_label_formatter(&|ranks| format!("{ranks:.0}"))
+            .y_label_formatter(&|milliseconds| format!("{milliseconds}"))
+            .light_line_style(RGBColor(238, 238, 238))
+            .bold_line_style(RGBColor(205, 205, 205))
+            .label_style(("sans-serif", 13))
+            .axis_desc_style(("sans-serif", 14))
+            .draw()?;
+        for (axes, colour) in (1..).zip(COLOURS) {
+            let mut points: Vec<(f64, f64)> = rows
+                .iter()
+                .filter(|row| row.axes == axes)
+                .map(|row| (f64::from(row.ranks), row.line_s_median * 1_000.0))
+                .collect();
+            if points.is_empty() {
+                continue;
+            }
+            points.sort_by(|one, other| one.0.total_cmp(&other.0));
+            chart
+                .draw_series(LineSeries::new(points.clone(), colour.stroke_width(2)))?
+                .label(format!("{} neighbours ({axes}-D)", 2 * axes))
+                .legend(move |(x, y)| PathElement::new([(x, y), (x + 18, y)], colour.stroke_width(2)));
+            chart.draw_series(points.into_iter().map(|point| Circle::new(point, 3, colour.filled())))?;
+        }
+        chart
+            .configure_series_labels()
+            .position(plotters::chart::SeriesLabelPosition::UpperLeft)
+            .background_style(WHITE)
+            .border_style(BLACK)
+            .label_font(("sans-serif", 13))
+            .draw()?;
+        area.present()?;
+    }
+    Ok(svg)
+}
+
+/// A range on a logarithmic scale around all values, never empty.
+fn around(values: impl Iterator<Item = f64>) -> (f64, f64) {
+    let positive = values.filter(|value| *value > 0.0);
+    let (least, most) = positive.fold((f64::MAX, f64::MIN), |(least, most), value| (least.min(value), most.max(value)));
+    if least > most { (0.1, 1.0) } else { (least / 1.5, most * 1.5) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::simulate::scale::{measure, torus::Torus};
+
+    #[test]
+    fn a_plot_has_a_line_for_each_number_of_axes() {
+        let rows: Vec<Row> = [(64, 1), (128, 1), (64, 2)]
+            .map(|(ranks, axes)| measure(Torus::new(ranks, axes, 4).unwrap(), Arrangement::Stripes, false).unwrap())
+            .into();
+        let svg = draw(&rows).unwrap();
+        assert!(svg.contains("2 neighbours (1-D)") && svg.contains("4 neighbours (2-D)"), "{svg}");
+        assert!(!svg.contains("3-D") && svg.trim_end().ends_with("</svg>"));
+    }
+}

@@ -1,0 +1,225 @@
+//! `counterfoil simulate`, the real program.
+#![forbid(unsafe_code)]
+#![allow(clippy::unwrap_used, reason = "all of this is tests, the parts that they share included")]
+
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use counterfoil_runtime::sim::Coverage;
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+struct Ended {
+    code: Option<i32>,
+    stdout: String,
+    stderr: String,
+}
+
+fn start(arguments: &[&str]) -> Child {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_counterfoil"));
+    command.arg("simulate").args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.spawn().unwrap()
+}
+
+fn wait(child: Child) -> Ended {
+    let output = child.wait_with_output().unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    Ended { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
+}
+
+fn simulate(arguments: &[&str]) -> Ended {
+    wait(start(arguments))
+}
+
+fn object(ended: &Ended) -> Value {
+    serde_json::from_str(&ended.stdout).unwrap_or_else(|error| panic!("{error}: {}{}", ended.stdout, ended.stderr))
+}
+
+/// Runs the command that a failure prints, and these arguments more. It has no quotes but those around the schedule.
+fn run_again(command: &str, more: &[&str]) -> Ended {
+    let mut pieces = command.split('\'');
+    let mut arguments: Vec<&str> = pieces.next().unwrap().split_whitespace().collect();
+    assert_eq!(arguments[..2], ["counterfoil", "simulate"]);
+    arguments.extend(pieces.next());
+    assert_eq!((pieces.next(), pieces.next()), (Some(""), None), "{command}");
+    simulate(&[&arguments[2..], more].concat())
+}
+
+#[test]
+fn a_campaign_of_the_plain_rule_finds_nothing_and_says_what_it_met() {
+    let ended = simulate(&["--schedules", "600", "--seed", "40", "--faults", "1..4", "--json"]);
+    assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""), "{}", ended.stdout);
+    let report = object(&ended);
+    for (field, value) in [("schedules", 600), ("seed", 40), ("schedules_wanted", 600)] {
+        assert_eq!(report[field], value, "{field}");
+    }
+    for field in ["violations", "lost", "duplicated", "reordered"] {
+        assert_eq!(report[field], 0, "{field}");
+    }
+    assert_eq!(report["protocol"], "plain");
+    assert_eq!((&report["interrupted"], &report["failure"]), (&Value::Bool(false), &Value::Null));
+    assert_eq!(report["seeds_failed"].as_array().unwrap().len(), 0);
+    assert!(report["faults"].as_u64().unwrap() >= 600);
+    for (name, _) in Coverage::default().each() {
+        assert!(report[name].as_u64().is_some(), "{name}");
+    }
+    assert!(report["replayed"].as_u64().unwrap() > 0 && report["faults_during_recovery"].as_u64().unwrap() > 0);
+}
+
+#[test]
+fn the_number_of_threads_changes_nothing() {
+    for more in [&[][..], &["--canary", "skip-one"]] {
+        let run = |threads: &str| {
+            let ended =
+                simulate(&[&["--schedules", "333", "--seed", "7", "--json", "--threads", threads], more].concat());
+            (ended.code, ended.stdout)
+        };
+        let one = run("1");
+        assert_eq!(one, run("2"));
+        assert_eq!(one, run("5"));
+        assert_eq!(one.0, Some(i32::from(!more.is_empty())));
+    }
+    // Another seed is another campaign, and a part of one finds a part of it.
+    let fingerprint =
+        |seed: &str| object(&simulate(&["--schedules", "9", "--json", "--seed", seed]))["fingerprint"].clone();
+    assert_ne!(fingerprint("7"), fingerprint("8"));
+}
+
+#[test]
+fn a_planted_mistake_is_found_and_its_command_shows_it_again() {
+    for (canary, harm) in [("drop-record", "lost"), ("deliver-duplicate", "duplicated"), ("ForgetChoices", "reordered")]
+    {
+        let ended = simulate(&["--schedules", "1000", "--seed", "1", "--json", "--canary", canary]);
+        assert_eq!(ended.code, Some(1), "{canary}: {}", ended.stderr);
+        assert!(ended.stderr.contains("of 1000 schedules failed"), "{}", ended.stderr);
+        let report = object(&ended);
+        let violations = report["violations"].as_u64().unwrap();
+        let kinds = report["kinds"].as_object().unwrap().values();
+        assert_eq!(kinds.map(|times| times.as_u64().unwrap()).sum::<u64>(), violations, "{canary}");
+        assert_eq!(report["seeds_failed"].as_array().unwrap().len() as u64, violations, "{canary}");
+        if canary != "ForgetChoices" {
+            assert!(report[harm].as_u64().unwrap() > 0, "{canary}: {report}");
+        }
+        let failure = &report["failure"];
+        assert_eq!(failure["seed"], report["seeds_failed"][0], "{canary}");
+        let small = &failure["shrunk"];
+        assert_eq!(small["violation"]["kind"], failure["violation"]["kind"], "{canary}");
+        let again = run_again(failure["replay"].as_str().unwrap(), &["--json"]);
+        assert_eq!(again.code, Some(1), "{canary}: {}", again.stderr);
+        let again = object(&again);
+        assert_eq!((&again["violation"], &again["schedule"]), (&small["violation"], &small["schedule"]), "{canary}");
+    }
+}
+
+#[test]
+fn a_failure_is_said_in_words() {
+    let ended = simulate(&["--schedules", "200", "--seed", "3", "--canary", "drop-record"]);
+    assert_eq!(ended.code, Some(1));
+    let line = |with: &str| {
+        ended.stdout.lines().find(|line| line.contains(with)).unwrap_or_else(|| panic!("{}", ended.stdout))
+    };
+    assert!(line("the first is seed").contains("at event"));
+    assert!(line("the smallest of its kind").contains("at event"));
+    let again = run_again(line("counterfoil simulate").trim(), &["--tell"]);
+    assert_eq!(again.code, Some(1));
+    let violation = again.stdout.lines().last().unwrap();
+    let words = violation.strip_prefix("violation at ").unwrap();
+    assert!(line("the smallest of its kind").ends_with(words), "{words}");
+    assert!(again.stdout.contains("Killed { node:") || again.stdout.contains("Sent { rank:"), "{}", again.stdout);
+}
+
+#[test]
+fn a_picture_is_well_formed_and_has_a_line_for_each_rank() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("run.svg");
+    let path = file.to_str().unwrap();
+    for (seed, more) in [("1", &[][..]), ("2", &["--canary", "drop-record"]), ("3", &["--svg-events", "20..60"])] {
+        let ended =
+            simulate(&[&["--schedules", "1", "--ranks", "4", "--seed", seed, "--svg", path, "--json"], more].concat());
+        assert!(matches!(ended.code, Some(0 | 1)), "{}", ended.stderr);
+        assert_eq!(object(&ended)["svg"], path);
+        let text = std::fs::read_to_string(&file).unwrap();
+        let picture = roxmltree::Document::parse(&text).unwrap();
+        assert_eq!(picture.root_element().tag_name().name(), "svg");
+        let with_class =
+            |class: &str| picture.descendants().filter(|node| node.attribute("class") == Some(class)).count();
+        assert_eq!(with_class("row"), 4);
+        for rank in 0..4 {
+            let id = format!("rank-{rank}");
+            assert_eq!(picture.descendants().filter(|node| node.attribute("id") == Some(&id)).count(), 1, "{id}");
+        }
+        assert!(with_class("solid tip first") > 0);
+    }
+}
+
+/// One schedule in a campaign is the same run as its line replayed.
+#[test]
+fn one_run_tells_its_story_and_its_schedule() {
+    let ended = simulate(&["--schedules", "1", "--seed", "9", "--tell", "--json"]);
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    let first = object(&ended);
+    assert!(first["story"].as_array().unwrap().len() as u64 > first["events"].as_u64().unwrap());
+    let again = object(&simulate(&["--replay", first["schedule"].as_str().unwrap(), "--tell", "--json"]));
+    assert_eq!(first, again);
+}
+
+#[test]
+fn an_interrupt_ends_it_early_with_what_was_done() {
+    for signal in [Signal::INT, Signal::TERM] {
+        let child = start(&["--schedules", "100000000", "--threads", "2", "--json"]);
+        let pid = Pid::from_child(&child);
+        std::thread::sleep(Duration::from_millis(700));
+        kill_process(pid, signal).unwrap();
+        let ended = wait(child);
+        assert_eq!(ended.code, Some(130), "{}", ended.stderr);
+        assert!(ended.stderr.contains("interrupted after"), "{}", ended.stderr);
+        let report = object(&ended);
+        let done = report["schedules"].as_u64().unwrap();
+        assert!(done > 0 && done < 100_000_000 && report["interrupted"] == true, "{report}");
+        assert!(report["faults"].as_u64().unwrap() >= done, "{report}");
+    }
+}
+
+const LINE: &str = "sim1 pattern=ring ranks=3 rounds=2 program=17 checkpoints=2 ordered=0 tier=volatile mode=uniform \
+                    seed=5 faults=31:2:9";
+
+#[test]
+fn what_makes_no_sense_is_refused_with_exit_code_2() {
+    for (arguments, says) in [
+        (&["--ranks", "1"][..], "within 2 and 32"),
+        (&["--ranks", "2..33"], "within 2 and 32"),
+        (&["--ranks", "5..3"], "5 is more than 3"),
+        (&["--ranks", "x"], "not a number"),
+        (&["--rounds", "0"], "within 1 and 64"),
+        (&["--faults", "65"], "within 0 and 64"),
+        (&["--pattern", "rong"], "no such pattern"),
+        (&["--workload", "ring,rong"], "no such pattern"),
+        (&["--protocol", "optimistic"], "invalid value"),
+        (&["--canary", "nightingale"], "drop-record"),
+        (&["--schedules", "0"], "--schedules"),
+        (&["--threads", "0"], "--threads"),
+        (&["--seed", "18446744073709551615", "--schedules", "2"], "no 2 seeds from there"),
+        (&["--replay", "sim9 pattern=ring"], "begins with `sim1`"),
+        (&["--replay", "sim1 pattern=ring"], "`ranks`"),
+        (&["--replay", LINE, "--seed", "3"], "cannot be used with"),
+        (&["--replay", LINE, "--canary", "drop-record"], "cannot be used with"),
+        (&["--replay", LINE, "--svg-events", "1..2"], "--svg"),
+        (&["--replay", LINE, "--svg", "/dev/null", "--svg-events", "9..2"], "9 is more than 2"),
+        (&["--replay", LINE, "--svg", "/dev/null", "--svg-events", "5000..6000"], "nothing is to be seen"),
+        (&["--tell"], "--schedules 1"),
+        (&["--svg", "/dev/null", "--schedules", "2"], "--schedules 1"),
+    ] {
+        let ended = simulate(arguments);
+        assert_eq!(ended.code, Some(2), "{arguments:?}: {}", ended.stderr);
+        assert!(ended.stderr.contains(says), "{arguments:?}: {}", ended.stderr);
+        assert_eq!(ended.stdout, "", "{arguments:?}");
+    }
+}
+
+#[test]
+fn a_picture_that_cannot_be_written_is_an_error() {
+    let ended = simulate(&["--replay", LINE, "--svg", "/nonexistent/run.svg", "--json"]);
+    assert_eq!(ended.code, Some(1));
+    assert!(ended.stderr.contains("cannot write /nonexistent/run.svg"), "{}", ended.stderr);
+    assert_eq!(object(&ended)["exit_code"], 1);
+}

@@ -1,0 +1,27 @@
+//! Writes the committed corpora: `cargo run -p counterfoil-fuzz --example write_corpus`. Always the same files.
+#![forbid(unsafe_code)]
+
+mod collections;
+mod headers;
+mod stores;
+mod windows;
+
+use std::io;
+use std::path::Path;
+
+fn main() -> io::Result<()> {
+    write("wire_header", &headers::headers())?;
+    write("ack_windows", &windows::windows())?;
+    write("collector", &collections::collections())?;
+    write("shared_log", &stores::files())?;
+    write("power_cuts", &stores::histories())
+}
+
+fn write(body: &str, inputs: &[(&str, Vec<u8>)]) -> io::Result<()> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(body);
+    std::fs::create_dir_all(&folder)?;
+    for (name, input) in inputs {
+        std::fs::write(folder.join(name), input)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,120 @@
+//! Claims, what fits, and who holds a full budget.
+
+use counterfoil_log_core::{
+    AllocError, AppendError, BLOCK_BYTES_MIN, Disposition, LaneWriter, Lanes, PoolOptions, Rank, Ssn,
+};
+
+use crate::{PEER, append, fill, lane, payload, pool, ssns};
+
+#[test]
+fn a_dropped_claim_is_a_pad_and_takes_no_number() {
+    let mut lane = lane();
+    for ssn in 1..200 {
+        drop(lane.claim(3, 50).unwrap());
+        let claim = lane.claim(0, 2000).unwrap();
+        assert_eq!(claim.ssn(), Ssn(ssn));
+        drop(claim);
+        assert_eq!(append(&mut lane, &payload(ssn)), Ssn(ssn));
+    }
+    std::mem::forget(lane.claim(0, 5).unwrap());
+    fill(&mut lane, 200);
+    assert_eq!(ssns(&lane, Ssn::FIRST).unwrap(), (1..=200).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_record_larger_than_a_chunk_has_its_own() {
+    let mut lane = LaneWriter::new(pool(1 << 20, 4096), PEER);
+    for size in [4096, 100_000, 10, 4000, 300_000, 0] {
+        let mut claim = lane.claim(8, size).unwrap();
+        claim.prefix_mut().fill(9);
+        claim.payload_mut().fill(size as u8);
+        claim.commit();
+    }
+    let mut cursor = lane.reader().open(Ssn(2)).unwrap();
+    for size in [100_000_usize, 10, 4000, 300_000, 0] {
+        let record = cursor.peek().unwrap();
+        assert_eq!(record.payload().len(), size);
+        assert!(record.payload().iter().all(|byte| *byte == size as u8));
+        cursor.advance();
+    }
+}
+
+#[test]
+fn what_can_never_fit_is_refused_by_name() {
+    let mut lane = LaneWriter::new(pool(64 << 10, 4096), PEER);
+    assert!(matches!(lane.claim(0, 1 << 20), Err(AppendError::Alloc(AllocError::TooLarge { .. }))));
+    assert!(matches!(lane.claim(4096, 0), Err(AppendError::TooLong { prefix: 4096, payload: 0 })));
+    assert!(matches!(lane.claim(1, usize::MAX), Err(AppendError::TooLong { .. })));
+    assert_eq!(append(&mut lane, b""), Ssn::FIRST, "a refusal changes nothing");
+}
+
+#[test]
+fn a_full_budget_says_who_holds_it_and_frees_again() {
+    let pool = pool(64 << 10, 4096);
+    let mut lanes = Lanes::new(pool.clone(), 3);
+    let mut refused = None;
+    for turn in 0_u64.. {
+        let peer = Rank(if turn % 4 == 0 { 1 } else { 2 });
+        match lanes.open(peer).unwrap().claim(0, 1000) {
+            Ok(claim) => _ = claim.commit(),
+            Err(error) => {
+                refused = Some(error);
+                break;
+            }
+        }
+    }
+    let Some(AppendError::Alloc(AllocError::Full(full))) = refused else { panic!("expected Full: {refused:?}") };
+    assert_eq!(full.max_bytes, 64 << 10);
+    assert_eq!(full.used_bytes, 64 << 10);
+    assert_eq!(full.holders.iter().map(|holder| holder.1).sum::<usize>(), 64 << 10);
+    assert_eq!(full.holders[0].0, Rank(2), "the larger holder comes first");
+    assert!(full.to_string().contains("held for rank 2"), "{full}");
+
+    let lane = lanes.get_mut(Rank(2)).unwrap();
+    let last = lane.next_ssn().prev();
+    lane.acknowledge(last, Disposition::Release).unwrap();
+    lanes.give_spares_back();
+    for _ in 0..20 {
+        lanes.open(Rank(1)).unwrap().claim(0, 1000).unwrap().commit();
+    }
+    assert!(pool.resident_bytes() <= 64 << 10);
+}
+
+#[test]
+fn a_billion_appends_would_take_no_more_memory_than_a_thousand() {
+    let pool = pool(1 << 20, 4096);
+    let mut lane = LaneWriter::new(pool.clone(), PEER);
+    let mut highest = 0;
+    for _ in 0..100_000 {
+        lane.claim(0, 64).unwrap().commit();
+        let acked = lane.next_ssn().prev().0.saturating_sub(100);
+        lane.acknowledge(Ssn(acked), Disposition::Release).unwrap();
+        highest = highest.max(pool.resident_bytes());
+    }
+    assert!(highest <= 6 * 4096, "{highest}");
+    assert_eq!(lane.held_bytes(), pool.used_bytes());
+}
+
+#[test]
+fn a_dropped_lane_gives_its_memory_back() {
+    let pool = pool(1 << 20, 4096);
+    let mut lane = LaneWriter::new(pool.clone(), PEER);
+    fill(&mut lane, 1000);
+    assert!(pool.used_bytes() > 10 * BLOCK_BYTES_MIN);
+    drop(lane);
+    assert_eq!(pool.used_bytes(), 0);
+}
+
+#[test]
+fn options_out_of_their_limits_are_named() {
+    let bad = [
+        (PoolOptions { chunk_bytes: 5000, ..PoolOptions::default() }, "chunk_bytes"),
+        (PoolOptions { memory_bytes_max: 100, ..PoolOptions::default() }, "memory_bytes_max"),
+        (PoolOptions { memory_bytes_max: usize::MAX, ..PoolOptions::default() }, "memory_bytes_max"),
+        (PoolOptions { prefault_bytes: 1 << 40, ..PoolOptions::default() }, "prefault_bytes"),
+        (PoolOptions { cursors_max: 0, ..PoolOptions::default() }, "cursors_max"),
+    ];
+    for (options, name) in bad {
+        assert_eq!(options.geometry().unwrap_err().option, name);
+    }
+}

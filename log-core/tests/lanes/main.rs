@@ -1,0 +1,59 @@
+//! What a lane promises, beside one thread.
+#![cfg(not(counterfoil_loom))]
+#![allow(clippy::unwrap_used, reason = "all of this is tests, the parts that they share included")]
+
+mod appending;
+mod reading;
+mod retaining;
+mod truncating;
+
+use std::sync::Arc;
+
+use counterfoil_log_core::{CursorError, LaneWriter, Pool, PoolOptions, Rank, Ssn};
+
+pub(crate) const PEER: Rank = Rank(1);
+
+pub(crate) fn pool(memory_bytes_max: usize, chunk_bytes: usize) -> Arc<Pool> {
+    Pool::volatile(PoolOptions { memory_bytes_max, chunk_bytes, prefault_bytes: 0, cursors_max: 2 }).unwrap()
+}
+
+pub(crate) fn lane() -> LaneWriter {
+    LaneWriter::new(pool(1 << 20, 4096), PEER)
+}
+
+/// The payload of message `ssn`: a length and bytes that depend on it.
+pub(crate) fn payload(ssn: u64) -> Vec<u8> {
+    (0..ssn % 97).map(|i| (ssn * 31 + i) as u8).collect()
+}
+
+/// Bytes that the records of these messages take, with their headers.
+pub(crate) fn records(first: Ssn, last: Ssn) -> usize {
+    (first.0..=last.0).map(|ssn| (16 + 3 + ssn as usize % 97).next_multiple_of(16)).sum()
+}
+
+pub(crate) fn append(lane: &mut LaneWriter, bytes: &[u8]) -> Ssn {
+    let mut claim = lane.claim(3, bytes.len()).unwrap();
+    claim.prefix_mut().copy_from_slice(b"pre");
+    claim.payload_mut().copy_from_slice(bytes);
+    claim.commit()
+}
+
+pub(crate) fn fill(lane: &mut LaneWriter, upto: u64) {
+    while lane.next_ssn().0 <= upto {
+        let bytes = payload(lane.next_ssn().0);
+        append(lane, &bytes);
+    }
+}
+
+pub(crate) fn ssns(lane: &LaneWriter, from: Ssn) -> Result<Vec<u64>, CursorError> {
+    let mut cursor = lane.reader().open(from)?;
+    let mut seen = Vec::new();
+    while let Some(record) = cursor.peek() {
+        assert_eq!(record.payload(), payload(record.ssn().0), "{}", record.ssn());
+        assert_eq!(record.prefix(), b"pre");
+        assert_eq!(record.wire(), [b"pre", record.payload()].concat());
+        seen.push(record.ssn().0);
+        cursor.advance();
+    }
+    Ok(seen)
+}

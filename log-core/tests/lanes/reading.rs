@@ -1,0 +1,132 @@
+//! Cursors: what they see, and what they keep.
+
+use counterfoil_log_core::{CursorError, Disposition, Epoch, LaneWriter, Phase, Ssn};
+
+use crate::{fill, lane, payload, ssns};
+
+#[test]
+fn records_are_read_back_in_order_across_chunks() {
+    let mut lane = lane();
+    fill(&mut lane, 1000);
+    assert_eq!(ssns(&lane, Ssn::FIRST).unwrap(), (1..=1000).collect::<Vec<_>>());
+    assert_eq!(ssns(&lane, Ssn(777)).unwrap(), (777..=1000).collect::<Vec<_>>());
+    assert_eq!(ssns(&lane, Ssn(5000)).unwrap(), []);
+}
+
+#[test]
+fn a_cursor_goes_on_when_more_is_committed() {
+    let mut lane = lane();
+    let mut cursor = lane.reader().open(Ssn::FIRST).unwrap();
+    assert!(cursor.peek().is_none());
+    for upto in [1, 2, 300, 301] {
+        fill(&mut lane, upto);
+        while let Some(record) = cursor.peek() {
+            assert_eq!(record.payload(), payload(record.ssn().0));
+            cursor.advance();
+        }
+        assert_eq!(cursor.position(), Ssn(upto + 1));
+    }
+}
+
+#[test]
+fn reading_is_peeking_and_advancing() {
+    let mut lane = lane();
+    fill(&mut lane, 500);
+    let mut cursor = lane.reader().open(Ssn(7)).unwrap();
+    for ssn in 7..=500 {
+        if ssn % 3 == 0 {
+            assert_eq!(cursor.peek().unwrap().ssn(), Ssn(ssn));
+        }
+        let record = cursor.read().unwrap();
+        assert_eq!((record.ssn(), record.payload()), (Ssn(ssn), &payload(ssn)[..]));
+    }
+    assert!(cursor.read().is_none());
+}
+
+#[test]
+fn what_was_released_is_gone_and_says_so() {
+    let mut lane = lane();
+    fill(&mut lane, 1000);
+    lane.acknowledge(Ssn(900), Disposition::Release).unwrap();
+    let Err(CursorError::Gone { kept_from, asked: Ssn(1), .. }) = lane.reader().open(Ssn(1)) else { panic!("kept") };
+    assert!(kept_from > Ssn(1) && kept_from <= Ssn(901));
+    assert_eq!(ssns(&lane, Ssn(901)).unwrap(), (901..=1000).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_cursor_keeps_what_it_has_not_read() {
+    let mut lane = lane();
+    fill(&mut lane, 1000);
+    let mut cursor = lane.reader().open(Ssn(100)).unwrap();
+    lane.acknowledge(Ssn(1000), Disposition::Release).unwrap();
+    fill(&mut lane, 3000);
+    lane.acknowledge(Ssn(3000), Disposition::Release).unwrap();
+    for ssn in 100..=3000 {
+        let record = cursor.peek().unwrap();
+        assert_eq!((record.ssn(), record.payload()), (Ssn(ssn), &payload(ssn)[..]));
+        cursor.advance();
+    }
+    drop(cursor);
+    fill(&mut lane, 3500);
+    lane.acknowledge(Ssn(3500), Disposition::Release).unwrap();
+    assert!(lane.held_bytes() <= 4 * 4096, "{}", lane.held_bytes());
+}
+
+#[test]
+fn a_cursor_that_has_passed_what_is_gone_holds_nothing_of_it() {
+    let mut lane = lane();
+    fill(&mut lane, 1000);
+    lane.acknowledge(Ssn(1000), Disposition::Retain { epoch: Epoch(1), phase: Phase(1) }).unwrap();
+    let settled: Vec<_> = std::iter::from_fn(|| lane.poll_settled()).collect();
+    let mut cursor = lane.reader().open(Ssn::FIRST).unwrap();
+    while cursor.position() <= settled[0].last {
+        cursor.read().unwrap();
+    }
+    // All chunks but the one that the cursor is in go; from its end, the cursor comes to the one that is being written.
+    assert!(settled[1..].iter().all(|settled| lane.free(settled.chunk)));
+    let held = lane.held_bytes();
+    assert_eq!(cursor.peek().unwrap().ssn(), settled.last().unwrap().last.next());
+    while cursor.read().is_some() {}
+    assert!(lane.free(settled[0].chunk));
+    lane.give_spares_back();
+    assert!(held > 10 * 4096 && lane.held_bytes() <= 2 * 4096, "{held} bytes, then {}", lane.held_bytes());
+}
+
+#[test]
+fn more_cursors_than_allowed_are_refused() {
+    let mut lane = lane();
+    fill(&mut lane, 5);
+    let reader = lane.reader();
+    let (_one, two) = (reader.open(Ssn(1)).unwrap(), reader.open(Ssn(1)).unwrap());
+    assert!(matches!(reader.open(Ssn(1)), Err(CursorError::TooMany { max: 2, .. })));
+    drop(two);
+    reader.open(Ssn(1)).unwrap();
+}
+
+#[test]
+fn the_writer_finds_every_place_that_a_reader_finds() {
+    let check = |lane: &LaneWriter| {
+        for from in 1..=lane.next_ssn().0 + 1 {
+            let first = lane.reader().open(Ssn(from)).map(|mut cursor| cursor.read().map(|record| record.ssn()));
+            let own = lane.cursor(Ssn(from)).map(|mut cursor| cursor.read().map(|record| record.ssn()));
+            assert_eq!(own, first, "from {from}");
+        }
+    };
+    let mut lane = lane();
+    check(&lane);
+    fill(&mut lane, 1000);
+    check(&lane);
+    for upto in (10..=990).step_by(10) {
+        lane.acknowledge(Ssn(upto - 1), Disposition::Release).unwrap();
+        lane.acknowledge(Ssn(upto), Disposition::Retain { epoch: Epoch(1), phase: Phase(1) }).unwrap();
+    }
+    let settled: Vec<_> = std::iter::from_fn(|| lane.poll_settled()).collect();
+    for pair in settled.chunks_exact(2) {
+        lane.relocate(pair[0].chunk, pair[1].chunk, Ssn(100)).unwrap();
+        check(&lane);
+    }
+    assert!(lane.free(settled[5].chunk));
+    check(&lane);
+    lane.truncate(Ssn(995)).unwrap();
+    check(&lane);
+}

@@ -1,0 +1,96 @@
+//! What is acknowledged, retained, settled and relocated.
+
+use counterfoil_log_core::{Disposition, Epoch, Phase, Relocated, Ssn};
+
+use crate::{append, fill, lane, payload, records, ssns};
+
+#[test]
+fn an_acknowledgement_of_what_was_never_sent_is_refused() {
+    let mut lane = lane();
+    fill(&mut lane, 10);
+    let error = lane.acknowledge(Ssn(11), Disposition::Release).unwrap_err();
+    assert_eq!((error.acked, error.sent), (Ssn(11), Ssn(10)));
+    assert_eq!(lane.acked(), Ssn::ZERO);
+    lane.acknowledge(Ssn(10), Disposition::Release).unwrap();
+    lane.acknowledge(Ssn(3), Disposition::Release).unwrap();
+    assert_eq!(lane.acked(), Ssn(10), "an old acknowledgement says nothing");
+}
+
+#[test]
+fn retained_records_are_settled_chunk_by_chunk() {
+    let mut lane = lane();
+    fill(&mut lane, 1000);
+    let retain = |epoch| Disposition::Retain { epoch: Epoch(epoch), phase: Phase(7) };
+    lane.acknowledge(Ssn(300), retain(1)).unwrap();
+    lane.acknowledge(Ssn(400), Disposition::Release).unwrap();
+    lane.acknowledge(Ssn(900), retain(2)).unwrap();
+    let settled: Vec<_> = std::iter::from_fn(|| lane.poll_settled()).collect();
+    assert!(settled.len() > 5);
+    assert!(settled.windows(2).all(|pair| pair[0].last.next() == pair[1].first));
+    assert!(settled.last().unwrap().last <= Ssn(900));
+    assert_eq!(settled[0].newest_epoch, Epoch(1));
+    assert_eq!(settled.last().unwrap().newest_epoch, Epoch(2));
+    let all = records(Ssn(1), Ssn(300)) + records(Ssn(401), settled.last().unwrap().last);
+    let headers = settled.iter().filter(|chunk| chunk.used_bytes > 0).count() * 112;
+    assert_eq!(settled.iter().map(|chunk| chunk.used_bytes).sum::<usize>(), all + headers);
+    assert_eq!(lane.runs().count(), 3);
+}
+
+#[test]
+fn pads_are_not_used_bytes_of_a_chunk() {
+    let mut lane = lane();
+    for ssn in 1..=300 {
+        drop(lane.claim(3, 500).unwrap());
+        append(&mut lane, &payload(ssn));
+    }
+    // A cut inside a chunk leaves the pads in front of it, and those behind it are gone.
+    lane.truncate(Ssn(250)).unwrap();
+    fill(&mut lane, 400);
+    lane.acknowledge(Ssn(400), Disposition::Retain { epoch: Epoch(1), phase: Phase(1) }).unwrap();
+    let settled: Vec<_> = std::iter::from_fn(|| lane.poll_settled()).collect();
+    assert!(settled.last().unwrap().last > Ssn(300));
+    for chunk in settled {
+        assert_eq!(chunk.used_bytes, 112 + records(chunk.first, chunk.last), "{chunk:?}");
+        assert_eq!(lane.used_bytes_above(chunk.chunk, Ssn::ZERO), Some(chunk.used_bytes));
+    }
+}
+
+#[test]
+fn relocation_keeps_what_is_retained_and_nothing_else() {
+    let mut lane = lane();
+    fill(&mut lane, 2000);
+    for upto in (10..=1990).step_by(10) {
+        lane.acknowledge(Ssn(upto - 1), Disposition::Release).unwrap();
+        lane.acknowledge(Ssn(upto), Disposition::Retain { epoch: Epoch(1), phase: Phase(1) }).unwrap();
+    }
+    let before = lane.held_bytes();
+    let settled: Vec<_> = std::iter::from_fn(|| lane.poll_settled()).collect();
+    let mut chunks = settled.iter();
+    while let (Some(a), Some(b)) = (chunks.next(), chunks.next()) {
+        let moved = lane.relocate(a.chunk, b.chunk, Ssn(100)).unwrap();
+        assert_eq!(matches!(moved, Relocated::Into(_)), b.last > Ssn(110), "{moved:?}");
+    }
+    assert!(lane.held_bytes() < before);
+    let last = settled.last().unwrap().last.0;
+    let kept = ssns(&lane, Ssn(110)).unwrap();
+    let expected: Vec<u64> = (110..=last).filter(|ssn| ssn % 10 == 0).collect();
+    let whole: Vec<u64> = kept.iter().copied().filter(|ssn| ssn % 10 == 0 && *ssn <= last).collect();
+    assert_eq!(whole, expected);
+    assert!(ssns(&lane, Ssn(1)).is_err());
+}
+
+#[test]
+fn a_receiver_that_rolls_back_has_not_received() {
+    let mut lane = lane();
+    fill(&mut lane, 1000);
+    let retain = Disposition::Retain { epoch: Epoch(1), phase: Phase(1) };
+    lane.acknowledge(Ssn(1000 - 1), retain).unwrap();
+    let first: Vec<_> = std::iter::from_fn(|| lane.poll_settled()).collect();
+    lane.unacknowledge(Ssn(400));
+    assert_eq!(lane.acked(), Ssn(400));
+    assert!(lane.poll_settled().is_none());
+    lane.acknowledge(Ssn(999), retain).unwrap();
+    let again: Vec<_> = std::iter::from_fn(|| lane.poll_settled()).collect();
+    assert_eq!(again.last(), first.last());
+    assert!(again.len() < first.len());
+}

@@ -1,0 +1,66 @@
+//! The messages of one iteration.
+
+use std::collections::BTreeSet;
+
+use super::MeasureError;
+
+/// One message of an iteration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hop {
+    /// Place in the iteration, from 0: it depends on what its source has received in lower steps, on nothing else of
+    /// the iteration.
+    pub step: u32,
+    /// The sender.
+    pub source: u32,
+    /// The receiver.
+    pub destination: u32,
+    /// Payload in bytes.
+    pub bytes: u64,
+}
+
+/// What all ranks send in one iteration. Memory: 24 bytes a message.
+#[derive(Clone, Debug)]
+pub struct Iteration {
+    ranks: u32,
+    /// By step; within a step, those of one source in their order.
+    hops: Vec<Hop>,
+}
+
+impl Iteration {
+    /// Those messages, among so many ranks; those of one source and step in the order in which they leave.
+    ///
+    /// # Errors
+    /// [`MeasureError::Hop`].
+    pub fn new(ranks: u32, hops: impl IntoIterator<Item = Hop>) -> Result<Iteration, MeasureError> {
+        let mut hops: Vec<Hop> = hops.into_iter().collect();
+        let is_wrong = |hop: &&Hop| hop.source.max(hop.destination) >= ranks || hop.source == hop.destination;
+        if let Some(&Hop { source: from, destination: to, .. }) = hops.iter().find(is_wrong) {
+            return Err(MeasureError::Hop { from, to, ranks });
+        }
+        hops.sort_by_key(|hop| hop.step);
+        Ok(Iteration { ranks, hops })
+    }
+
+    /// How many ranks there are.
+    #[must_use]
+    pub fn ranks(&self) -> u32 {
+        self.ranks
+    }
+
+    /// How many messages there are.
+    #[must_use]
+    pub fn messages(&self) -> u64 {
+        self.hops.len() as u64
+    }
+
+    /// Step after step; none is empty.
+    pub(super) fn steps(&self) -> impl Iterator<Item = &[Hop]> {
+        self.hops.chunk_by(|one, next| one.step == next.step)
+    }
+
+    /// The pairs of ranks that exchange messages in either direction, the lower rank first.
+    pub(super) fn connections(&self) -> BTreeSet<(u32, u32)> {
+        let pair = |hop: &Hop| (hop.source.min(hop.destination), hop.source.max(hop.destination));
+        self.hops.iter().map(pair).collect()
+    }
+}
