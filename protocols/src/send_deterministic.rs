@@ -70,6 +70,9 @@ pub struct Config {
     pub first_epoch: Epoch,
     /// The epoch that the rank stays below until a collection says otherwise: [`Epoch::MAX`], or [`Clusters::epochs_of`].
     pub ceiling: Epoch,
+    /// The epoch that the oldest checkpoint began that is still there: what is older was given up for good. A replacement may know
+    /// less from its tables than its predecessor knew. [`Epoch::FIRST`] where the driver can't say: then records may be kept longer.
+    pub oldest: Epoch,
     /// A planted mistake, for tests and simulators. `None` for everyone else.
     pub canary: Option<Canary>,
 }
@@ -79,8 +82,8 @@ impl Config {
     #[must_use]
     pub fn new(rank: Rank, ranks: u32) -> Config {
         let (incarnation, policy) = (Incarnation(0), AckPolicy::default());
-        let (first_epoch, ceiling) = (Epoch::FIRST, Epoch::MAX);
-        Config { rank, ranks, incarnation, policy, first_epoch, ceiling, canary: None }
+        let (first_epoch, ceiling, oldest) = (Epoch::FIRST, Epoch::MAX, Epoch::FIRST);
+        Config { rank, ranks, incarnation, policy, first_epoch, ceiling, oldest, canary: None }
     }
 }
 
@@ -137,7 +140,7 @@ impl SendDeterministic {
             phase: Phase(1),
             durable: epoch,
             pending: None,
-            floor: epoch,
+            floor: epoch.max(config.oldest),
             ceiling,
             round: Round::default(),
             choices: 0,
