@@ -32,7 +32,7 @@ mod round;
 mod sent;
 mod tables;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use counterfoil_ack_piggyback::{AckPolicy, Origin, WireHeader};
 use counterfoil_log_core::{Epoch, Incarnation, Phase, Rank, Ssn};
@@ -70,6 +70,9 @@ pub struct Config {
     pub first_epoch: Epoch,
     /// The epoch that the rank stays below until a collection says otherwise: [`Epoch::MAX`], or [`Clusters::epochs_of`].
     pub ceiling: Epoch,
+    /// The epoch that the oldest checkpoint began that is still there: what is older was given up for good. A replacement may know
+    /// less from its tables than its predecessor knew. [`Epoch::FIRST`] where the driver can't say: then records may be kept longer.
+    pub oldest: Epoch,
     /// A planted mistake, for tests and simulators. `None` for everyone else.
     pub canary: Option<Canary>,
 }
@@ -79,15 +82,15 @@ impl Config {
     #[must_use]
     pub fn new(rank: Rank, ranks: u32) -> Config {
         let (incarnation, policy) = (Incarnation(0), AckPolicy::default());
-        let (first_epoch, ceiling) = (Epoch::FIRST, Epoch::MAX);
-        Config { rank, ranks, incarnation, policy, first_epoch, ceiling, canary: None }
+        let (first_epoch, ceiling, oldest) = (Epoch::FIRST, Epoch::MAX, Epoch::FIRST);
+        Config { rank, ranks, incarnation, policy, first_epoch, ceiling, oldest, canary: None }
     }
 }
 
 /// One rank's state under the rule.
 ///
-/// Memory: 8 bytes for each rank of the job, a few hundred for each peer that it exchanges messages with, and 32 for each epoch,
-/// phase and peer since the last collection.
+/// Memory: nothing for ranks that it doesn't exchange messages with, a few hundred bytes for each peer, and 48 for each epoch, phase
+/// and peer since the last collection.
 #[derive(Debug)]
 pub struct SendDeterministic {
     config: Config,
@@ -106,8 +109,8 @@ pub struct SendDeterministic {
     ceiling: Epoch,
     round: Round,
     choices: u64,
-    /// Indexed by peer; made when a peer is first heard of.
-    channels: Vec<Option<Box<Channel>>>,
+    /// Made when a peer is first heard of.
+    channels: BTreeMap<Rank, Box<Channel>>,
     effects: VecDeque<Effect>,
 }
 
@@ -137,11 +140,11 @@ impl SendDeterministic {
             phase: Phase(1),
             durable: epoch,
             pending: None,
-            floor: epoch,
+            floor: epoch.max(config.oldest),
             ceiling,
             round: Round::default(),
             choices: 0,
-            channels: (0..ranks).map(|_| None).collect(),
+            channels: BTreeMap::new(),
             effects: VecDeque::new(),
         })
     }
@@ -178,7 +181,7 @@ impl SendDeterministic {
     /// The last number given to a message to `peer`.
     #[must_use]
     pub fn sent(&self, peer: Rank) -> Ssn {
-        self.channels.get(peer.index()).and_then(Option::as_ref).map_or(Ssn::ZERO, |channel| channel.last_sent())
+        self.channels.get(&peer).map_or(Ssn::ZERO, |channel| channel.last_sent())
     }
 
     /// What this rank would tell the recovery process: SPE with message numbers.
@@ -190,7 +193,7 @@ impl SendDeterministic {
     /// The same, if the newest durable checkpoint were that of `durable`.
     fn table_at(&self, durable: Epoch) -> RankTable {
         let by_acks_only = self.has(Canary::DuplicateUnacknowledged);
-        let used = self.channels.iter().flatten().filter(|channel| channel.last_sent() > Ssn::ZERO);
+        let used = self.channels.values().filter(|channel| channel.last_sent() > Ssn::ZERO);
         let channels = used.map(|channel| {
             let sent = &channel.sent;
             let epochs = if by_acks_only { sent.table_by_acks_only(durable) } else { sent.table(durable) };
@@ -202,7 +205,7 @@ impl SendDeterministic {
             restored: self.round.restored().map(|epoch| epoch.0),
             ran: self.round.ran(),
             channels: channels.collect(),
-            met: self.channels.iter().flatten().map(|channel| channel.peer().0).collect(),
+            met: self.channels.keys().map(|peer| peer.0).collect(),
         }
     }
 
@@ -217,17 +220,19 @@ impl SendDeterministic {
             return Err(ProtocolError::Misdirected { source_rank: rank, destination: rank, rank });
         }
         let (epoch, restored) = (self.epoch, self.round.restored().is_some());
-        let slot = self.channels.get_mut(peer.index()).ok_or(ProtocolError::UnknownRank { rank: peer, ranks })?;
-        Ok(slot.get_or_insert_with(|| Box::new(Channel::new(peer, policy, epoch, restored))))
+        if peer.0 >= ranks {
+            return Err(ProtocolError::UnknownRank { rank: peer, ranks });
+        }
+        Ok(self.channels.entry(peer).or_insert_with(|| Box::new(Channel::new(peer, policy, epoch, restored))))
     }
 
     fn channels(&mut self) -> impl Iterator<Item = &mut Channel> {
-        self.channels.iter_mut().flatten().map(Box::as_mut)
+        self.channels.values_mut().map(Box::as_mut)
     }
 
     /// All peers that were heard of.
     fn peers(&self) -> Vec<Rank> {
-        self.channels.iter().flatten().map(|channel| channel.peer()).collect()
+        self.channels.keys().copied().collect()
     }
 
     fn origin(&self) -> Origin {
@@ -243,7 +248,7 @@ impl SendDeterministic {
             phase: self.phase.0,
             choices: self.choices,
             floor: self.floor.0,
-            channels: self.channels.iter().flatten().map(|channel| channel.snapshot()).collect(),
+            channels: self.channels.values().map(|channel| channel.snapshot()).collect(),
         }
     }
 

@@ -1,5 +1,7 @@
 //! What the rule does with each event.
 
+use std::collections::BTreeMap;
+
 use counterfoil_ack_piggyback::{Kind, ReceivedSet, Verdict, WireHeader};
 use counterfoil_log_core::{Determinant, Envelope, Epoch, Phase, Rank, Ssn};
 
@@ -203,16 +205,16 @@ impl Protocol for SendDeterministic {
         let tables = Tables::decode(tables, rank, ranks)?;
         let epoch = Epoch(tables.epoch);
         let back = self.round.restores(epoch, self.incarnation);
-        let fresh = self.channels.iter().all(Option::is_none) && self.epoch == self.config.first_epoch;
+        let fresh = self.channels.is_empty() && self.epoch == self.config.first_epoch;
         if back.is_none() && !fresh {
             return Err(RestoreError::NotFresh);
         }
         if tables.incarnation > self.incarnation.0 {
             return Err(RestoreError::Contradiction { what: "a checkpoint of a later incarnation" });
         }
-        let mut channels: Vec<Option<Box<Channel>>> = (0..ranks).map(|_| None).collect();
+        let mut channels = BTreeMap::new();
         for table in &tables.channels {
-            channels[Rank(table.peer).index()] = Some(Box::new(Channel::restore(table, policy)?));
+            channels.insert(Rank(table.peer), Box::new(Channel::restore(table, policy)?));
         }
         self.channels = channels;
         (self.epoch, self.durable, self.pending) = (epoch, epoch, None);
@@ -255,7 +257,7 @@ impl Protocol for SendDeterministic {
             acked: Ssn::ZERO,
             own: Vec::new(),
         };
-        if let Some(channel) = self.channels.get(peer.index()).and_then(Option::as_ref) {
+        if let Some(channel) = self.channels.get(&peer) {
             channel.describe(&mut hello);
             if !self.has(Canary::DuplicateUnacknowledged) {
                 hello.own = notice::encode(&channel.receipts.facts());

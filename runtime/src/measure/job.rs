@@ -16,7 +16,7 @@ const ORDER_TAG: i32 = 2;
 
 /// Ranks that send and receive what an [`Iteration`] says, as often as wanted.
 ///
-/// Memory: a state machine for each rank (8 bytes for each rank of the job, some hundred for each peer) and 32 bytes for
+/// Memory: a state machine for each rank (some hundred bytes for each peer) and 32 bytes for
 /// each lane that is used; payloads don't exist. So 10,000 ranks take 0.8 GB, and a million more than any machine has:
 /// see [`Outline`](super::Outline).
 #[derive(Debug)]

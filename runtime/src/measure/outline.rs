@@ -10,7 +10,7 @@ use super::{Logged, MeasureError, Plan};
 
 /// What the tables of a job would say, and what it would have logged, worked out from the plan instead of run.
 ///
-/// A state machine takes 8 bytes for each rank of the job, so a million of them don't fit anywhere. But in a job in
+/// A state machine takes some 16 KB, and each message costs it some time. But in a job in
 /// lockstep the epochs of sender and receiver of every message follow from the [`Plan`], and with them all that a table
 /// has. Not in it: what is unacknowledged (state machines count that as received in the sender's own epoch) and that
 /// collections drop what no recovery reaches; neither changes who rolls back, which tests compare, failure by failure,
