@@ -38,6 +38,8 @@ pub struct Seat {
     /// Into how many clusters the ranks are divided (Guermouche 2011, section V.E.3); 0 is no division. Rules without clusters
     /// ignore it.
     pub clusters: u32,
+    /// The epoch of the oldest checkpoint that is still there; `None` if there is none.
+    pub oldest: Option<Epoch>,
     /// A mistake that the rule itself is to make, if the schedule names one of its own.
     pub canary: Option<Canary>,
 }

@@ -95,8 +95,9 @@ impl Member {
             Some(Canary::SendDeterministic(canary)) => Some(canary),
             _ => None,
         };
-        let incarnation = seat.incarnation;
-        let config = Config { rank, ranks: seat.ranks, incarnation, policy: POLICY, first_epoch, ceiling, canary };
+        let Seat { ranks, incarnation, .. } = *seat;
+        let oldest = seat.oldest.unwrap_or(Epoch::FIRST);
+        let config = Config { rank, ranks, incarnation, policy: POLICY, first_epoch, ceiling, oldest, canary };
         Ok(Member {
             rule: SendDeterministic::new(config)?,
             rank,

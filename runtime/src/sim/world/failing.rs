@@ -122,7 +122,8 @@ impl<P: SimProtocol> World<'_, P> {
         let incarnation = Incarnation(self.nodes[node as usize].incarnation);
         let Schedule { clusters, canary, .. } = *self.schedule;
         let canary = canary.filter(|canary| matches!(canary, Canary::SendDeterministic(_)));
-        let seat = Seat { party: self.party(node), ranks: self.program.ranks(), incarnation, clusters, canary };
+        let oldest = self.nodes[node as usize].disk.checkpoints.first().map(|saved| saved.epoch);
+        let seat = Seat { party: self.party(node), ranks: self.program.ranks(), incarnation, clusters, oldest, canary };
         let protocol = self.accept(node, P::start(seat))?;
         let is_rank = node < self.program.ranks();
         let first = protocol.first_checkpoint().filter(|_| is_rank && incarnation == Incarnation(0));
