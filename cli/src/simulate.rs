@@ -36,6 +36,7 @@ pub(crate) fn run(arguments: &SimulateArguments) -> Result<ExitCode, Failure> {
     if let Some(schedule) = &arguments.replay {
         return replay::run(arguments, schedule);
     }
+    arguments.check().map_err(Failure::usage)?;
     let engine = arguments.protocol.engine();
     let seed = arguments.seed.unwrap_or_else(seed_from_clock);
     let seeds = arguments.seeds(seed).map_err(Failure::usage)?;

@@ -67,7 +67,7 @@ fn what_makes_no_sense_is_a_usage_error() {
         &["figure-8"],
         &["figure-8", "--dir", "/dev/null/x", "--ranks", "16", "--clusters", "17"],
         &["scale", "--ranks", "7", "--axes", "2", "--clusters", "4"],
-        &["scale", "--ranks", "30000", "--state-machines"],
+        &["scale", "--ranks", "1000001", "--state-machines"],
         &["scale", "--axes", "1", "--arrangements", "boxes"],
     ] {
         assert_eq!(simulate(arguments).status.code(), Some(2), "{arguments:?}");

@@ -28,6 +28,48 @@ fn campaign(seeds: std::ops::Range<u64>, config: &Config) -> Coverage {
     coverage
 }
 
+/// Schedules that ended wrong once.
+#[test]
+fn what_went_wrong_once_goes_right() {
+    for line in [
+        // What a dead Hello claimed was believed when a later round made the line void that had ended its speaker.
+        "sim1 pattern=master-worker ranks=3 rounds=1 program=0 checkpoints=0 ordered=0 tier=crash-safe mode=list:0x47,\
+         3x5,0,1x2,3x2,2x2,1x2,3,5,6,2x2,4,3x2,0,4,3,2,1x2,3,2,1x2,2,3x2,1,3,1,2x2,3,0,3,2x2,0,2x4,0,3,2x2,7,\
+         5,4x2,5,4,5,4,3x2,4,3x2,2x2,1x2,2,1 seed=0 faults=87:3:0,64:0:0 late=1",
+        // A covered message was sent again, and nobody said once more that it is covered.
+        "sim1 pattern=graph ranks=2 rounds=3 program=2891839746315564879 checkpoints=2 ordered=0 tier=volatile mode=list: seed=0 faults=235:1:0 collections=2",
+        // An acknowledgement overtook one that rode on a message that had to wait.
+        "sim1 pattern=graph ranks=4 rounds=3 program=2891839746315564879 checkpoints=2 ordered=0 tier=volatile mode=list:18,\
+         19x2,3,16,7,12x2,10,12,6,5,4,1,4x2,7,3x5,6x4,4,7x7,5,1x2,6,7,3,2x4,7,2,6,2,5x2,2,5,4x2,1,2,4x2,1,2,\
+         1x2,2,3x5,4x2,1,3,1,2,3,2x2,1x9,0,1,4,1,5,1x2,2,3,1x9,2,0,3,4,5,1x3,3,1,2,1,2,0,1x5,2x2,\
+         1x2 seed=0 faults=127:2:0,104:4:0 collections=2",
+        // A replacement had forgotten its floor.
+        "sim1 pattern=graph ranks=2 rounds=4 program=0 checkpoints=1 ordered=0 tier=crash-safe mode=list: seed=0 faults=303:0:0,\
+         302:1:0 collections=1 clusters=3",
+        // What a peer had received before the epoch that it went back to was forgotten, and the line fell below a floor.
+        "sim1 pattern=graph ranks=3 rounds=4 program=12066062005791408296 checkpoints=1 ordered=0 tier=crash-safe mode=list:0x12,\
+         5,1,4,3,0x48,6,2,3,1,0,2,0x18,1,0x2,1x2,0x3,1,0x3,2,1x4,3x2,1,3,4,3,1,2,1,3,4,3,1,2,1,2x2,0x2,3,1x2,\
+         2x3,3,6,0x2,4,2,4,0x3,2,1,3,4,1,3,1,3 seed=0 faults=97:0:0,131:1:0 collections=1 clusters=2",
+    ] {
+        let schedule: Schedule = line.parse().unwrap();
+        assert_eq!(sim::run::<SendDet>(&schedule).violation, None, "{line}");
+    }
+}
+
+/// An orphan waits for itself, because a message has a higher phase when it is sent again: everybody has to go back.
+#[test]
+fn a_recovery_that_stands_still_takes_everybody_back() {
+    let line = "sim1 pattern=stencil ranks=5 rounds=3 program=10529511316017027038 checkpoints=0 ordered=0 tier=crash-safe mode=list:22,\
+         31,16,30,6,0,5,20,4x5,0,3x2,21x4,15,13,5,3,15,11,16,11,14,7,14,0,2,15,11,2x2,11,8,9x2,10,8,2,8,10,\
+         12x2,8,5,6x3,8,5,9,6x3,7,8,9,7,8,3,6,0,2,3,5,1,4,5,0,1,4,0,4,2,3,1,0,1,3,4,0x3,1,2x2,3,1,2,1x2,0x2,\
+         1,0,1x2,2,5,7,1,5,6,4,1,4,3,4x3,3,0,5,0x4,5,0,3x2,0,1,3,0x17,3,5,17x2,0x2,11,9,3,2,10,8,5,0,6,7x2,2,\
+         0,5,3,2x2,0,1x2,6,4,6x2,7,3,8,2,5,6,7,8,6,2,5,6,3,6,7,6,1x2,0,1,0,1,0,1x3,4,0,5,0x2,4,0,3,4,5,6,7,\
+         8x2,7,3,5,6,0,4x2,0x5,1,0x2,1,0x4,1,4,0,3,0,2,0x3,1,0,1x2,2,3,4,2,0,4x2,0,10,1,7,3,6,7x2,0x2,5,0x3,\
+         9,7,0x2,1,6 seed=0 faults=257:0:0,103:0:0 clusters=2";
+    let outcome = sim::run::<SendDet>(&line.parse().unwrap());
+    assert_eq!((outcome.violation, outcome.coverage.taken_all_back), (None, 1));
+}
+
 #[test]
 fn without_failures_nobody_goes_back_and_every_send_is_that_of_a_run_alone() {
     let met = campaign(0..1_000, &Config { faults: (0, 0), ..all() });

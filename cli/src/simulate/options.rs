@@ -11,6 +11,8 @@ use super::redraw::Redraw;
 
 /// The most failures of processes in one schedule.
 const FAULTS_MAX: u32 = 64;
+/// The most clusters.
+const CLUSTERS_MAX: u32 = 8;
 /// The most schedules in one campaign.
 const SCHEDULES_MAX: u64 = 1_000_000_000_000;
 
@@ -40,6 +42,12 @@ pub(crate) struct SimulateArguments {
     /// How many processes die in a schedule, from 0 to 64
     #[arg(long, value_name = "N|MIN..MAX", default_value = "1..3", value_parser = parse_faults)]
     pub(super) faults: Limits,
+    /// How many collections a schedule has, from 0 to 64. With --protocol send-deterministic [default: 0..3]
+    #[arg(long, value_name = "N|MIN..MAX", value_parser = parse_collections)]
+    collections: Option<Limits>,
+    /// Into how many clusters the ranks are divided, from 0 (not at all) to 8. With --protocol send-deterministic [default: 0..3]
+    #[arg(long, value_name = "N|MIN..MAX", value_parser = parse_clusters)]
+    clusters: Option<Limits>,
     /// No rank ever takes a checkpoint
     #[arg(long)]
     no_checkpoints: bool,
@@ -56,7 +64,7 @@ pub(crate) struct SimulateArguments {
     #[arg(long, value_name = "NAME", value_parser = parse_canary)]
     pub(super) canary: Option<Canary>,
     /// Run one schedule again, given as the line of text that a failure prints (in quotes)
-    #[arg(long, value_name = "SCHEDULE", conflicts_with_all = ["patterns", "ranks", "rounds", "faults", "no_checkpoints",
+    #[arg(long, value_name = "SCHEDULE", conflicts_with_all = ["patterns", "ranks", "rounds", "faults", "collections", "clusters", "no_checkpoints",
         "schedules", "seed", "threads", "canary"])]
     pub(super) replay: Option<Schedule>,
     /// With --replay or --schedules 1: tell everything that happens in the run
@@ -121,8 +129,30 @@ impl SimulateArguments {
             faults: (self.faults.min, self.faults.max),
             checkpoints: !self.no_checkpoints,
             ordered: self.protocol.engine().ordered,
+            collections: self.of_coordinator(self.collections),
+            clusters: self.of_coordinator(self.clusters),
             canary: self.canary,
             ..Config::default()
+        }
+    }
+
+    /// What is wrong with these arguments together, if anything is.
+    pub(super) fn check(&self) -> Result<(), String> {
+        let given = [("--collections", self.collections), ("--clusters", self.clusters)];
+        match given.into_iter().find(|(_, limits)| limits.is_some()) {
+            Some((option, _)) if !self.protocol.engine().coordinator => {
+                Err(format!("{option}: {} has none; use --protocol send-deterministic", self.protocol.name()))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Limits of what only a protocol with a coordinator has.
+    fn of_coordinator(&self, limits: Option<Limits>) -> (u32, u32) {
+        match limits {
+            Some(Limits { min, max }) => (min, max),
+            None if self.protocol.engine().coordinator => (0, 3),
+            None => (0, 0),
         }
     }
 
@@ -158,6 +188,14 @@ fn parse_rounds(text: &str) -> Result<Limits, String> {
 
 fn parse_faults(text: &str) -> Result<Limits, String> {
     Limits::parse(text, 0..=FAULTS_MAX)
+}
+
+fn parse_collections(text: &str) -> Result<Limits, String> {
+    Limits::parse(text, 0..=Schedule::COLLECTIONS_MAX)
+}
+
+fn parse_clusters(text: &str) -> Result<Limits, String> {
+    Limits::parse(text, 0..=CLUSTERS_MAX)
 }
 
 /// `DropRecord` is `drop-record` here, as all names are on a command line.

@@ -3,12 +3,16 @@
 use std::ops::Range;
 
 use clap::ValueEnum;
-use counterfoil_runtime::sim::{self, Config, Outcome, Plain, Recorded, Schedule, Shrunk, SimProtocol, Summary};
+use counterfoil_runtime::sim::{
+    self, Config, Outcome, Plain, Recorded, Schedule, SendDet, Shrunk, SimProtocol, Summary,
+};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum Protocol {
     /// Plain sender-based logging, with the outcomes of wildcard receives recorded
     Plain,
+    /// Guermouche 2011: only messages from the past to the future are logged; a recovery process, which may be lost, too
+    SendDeterministic,
 }
 
 impl Protocol {
@@ -16,12 +20,14 @@ impl Protocol {
     pub(super) fn name(self) -> &'static str {
         match self {
             Protocol::Plain => "plain",
+            Protocol::SendDeterministic => "send-deterministic",
         }
     }
 
     pub(super) fn engine(self) -> Engine {
         match self {
             Protocol::Plain => Engine::of::<Plain>(true),
+            Protocol::SendDeterministic => Engine::of::<SendDet>(false),
         }
     }
 }

@@ -154,13 +154,12 @@ impl Channel {
         }
     }
 
-    /// All ranks have obeyed the line: a peer that was to go back is back, whether its Hello has come or not.
+    /// All ranks have obeyed the line: a peer that was to go back is back, whether its Hello has come or not. What counted as
+    /// received goes on to count until it comes: most of it still is.
     pub(super) fn trust_line(&mut self) {
         if self.is_leaving() {
             // Above what is known, so not refused.
             let _ = self.recv.set_incarnation(self.promised, self.base);
-            self.send.receiver_rolled_back(Ssn::ZERO);
-            self.sent.forget_receipts();
             self.ahead.clear();
         }
     }

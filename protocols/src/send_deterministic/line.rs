@@ -207,7 +207,8 @@ pub fn floor_by_smallest_epoch(tables: &[RankTable]) -> u32 {
     }
 }
 
-fn restart_epoch(table: &RankTable) -> u32 {
+/// Where a rank begins if it fails now.
+pub(super) fn restart_epoch(table: &RankTable) -> u32 {
     table.restored.map_or(table.epoch, |restored| restored.min(table.epoch))
 }
 

@@ -112,6 +112,8 @@ impl<'a, P: SimProtocol> World<'a, P> {
             if turns.is_empty() {
                 if !self.faults.is_empty() {
                     self.strike(true)?;
+                } else if self.take_all_back()? {
+                    self.coverage.taken_all_back += 1;
                 } else if P::COORDINATOR && self.at_rest < COLLECTIONS_AT_REST {
                     self.at_rest += 1;
                     self.collect(self.program.ranks(), None)?;
@@ -131,6 +133,22 @@ impl<'a, P: SimProtocol> World<'a, P> {
             self.carry_out(turns[place])?;
             self.event += 1;
         }
+    }
+
+    /// Nothing can happen any more: has the protocol a last resort? Each fault may need it once.
+    fn take_all_back(&mut self) -> Result<bool, Wrong> {
+        let node = self.program.ranks();
+        // It would hide a planted mistake that ends in a deadlock.
+        if !P::COORDINATOR
+            || self.schedule.canary.is_some()
+            || self.coverage.taken_all_back > self.schedule.faults.len() as u64
+        {
+            return Ok(false);
+        }
+        self.with(node, |world, process, actions| {
+            let goes_on = process.protocol.on_stuck(actions);
+            world.accept(node, goes_on)
+        })
     }
 
     /// Everything that can happen next, always in the same order.
