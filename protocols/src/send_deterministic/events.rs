@@ -297,6 +297,11 @@ impl Protocol for SendDeterministic {
         // What its undone execution has sent waits no more: it can be dropped.
         self.effects.extend(has_left.then_some(Effect::Resume));
         self.tell_table();
+        // The floor may have risen since the Hello that this answers, or that answers it, was written.
+        let upto = self.channel(peer)?.covered;
+        if upto > Ssn::ZERO {
+            self.tell_covered(peer, upto);
+        }
         self.send_due_acks(peer)
     }
 

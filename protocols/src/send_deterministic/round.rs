@@ -6,6 +6,7 @@ use counterfoil_ack_piggyback::WireHeader;
 use counterfoil_log_core::{Epoch, Incarnation, Phase, Rank, Ssn};
 
 use super::channel::Channel;
+use super::line::RankTable;
 use super::notice::{self, Covered, Line, Order, Report};
 use super::{Canary, SendDeterministic};
 use crate::frame::{Effect, Party, ProtocolError};
@@ -15,8 +16,9 @@ use crate::frame::{Effect, Party, ProtocolError};
 pub(super) struct Round {
     number: u64,
     running: bool,
-    /// The table was sent to the recovery process.
+    /// The table was sent to the recovery process, and this is it.
     is_tabled: bool,
+    table: Option<RankTable>,
     /// The recovery line of this round, if it is known.
     line: Option<Line>,
     /// The epoch that this rank was restored to in a recovery that isn't over.
@@ -38,6 +40,7 @@ impl Default for Round {
             number: 0,
             running: true,
             is_tabled: true,
+            table: None,
             line: None,
             restored: None,
             ran: false,
@@ -136,6 +139,11 @@ impl SendDeterministic {
             self.report(&Report::StaleRound { round: known });
             return Ok(());
         }
+        if let Some(table) = self.round.table.clone().filter(|_| number == known) {
+            // Asked again, by a new recovery process perhaps: what has been heard since waits for the line.
+            self.report(&Report::Table { round: number, table });
+            return Ok(());
+        }
         let Round { restored, ran, .. } = self.round;
         let is_tabled = false;
         self.round = Round { number, running: false, is_tabled, restored, ran, released: None, ..Round::default() };
@@ -158,6 +166,7 @@ impl SendDeterministic {
         }
         self.round.is_tabled = true;
         let (round, table) = (self.round.number, self.table());
+        self.round.table = Some(table.clone());
         self.report(&Report::Table { round, table });
         self.channels().for_each(Channel::await_line);
     }
@@ -239,15 +248,21 @@ impl SendDeterministic {
     /// Section III.A.4: older checkpoints go, and the senders hear what they need not keep.
     fn raise_floor(&mut self, epoch: Epoch) -> Result<(), ProtocolError> {
         self.floor = self.floor.max(epoch.min(self.durable));
-        let (rank, origin, floor) = (self.config.rank, self.origin(), self.floor);
+        let floor = self.floor;
         self.effects.push_back(Effect::KeepCheckpoints { first: floor, last: Epoch::MAX });
         let news: Vec<(Rank, Ssn)> =
             self.channels().filter_map(|channel| Some((channel.peer(), channel.cover(floor)?))).collect();
         for (peer, upto) in news {
-            let body = notice::encode(&Covered { epoch: floor.0, upto: upto.0 });
-            let header = WireHeader::control(rank, peer, origin, notice::COVERED, body.len() as u64, None);
-            self.effects.push_back(Effect::Transmit { to: Party::Rank(peer), header, body });
+            self.tell_covered(peer, upto);
         }
         Ok(())
+    }
+
+    /// Tells `peer` what it need not keep for this rank.
+    pub(super) fn tell_covered(&mut self, peer: Rank, upto: Ssn) {
+        let (rank, origin) = (self.config.rank, self.origin());
+        let body = notice::encode(&Covered { epoch: self.floor.0, upto: upto.0 });
+        let header = WireHeader::control(rank, peer, origin, notice::COVERED, body.len() as u64, None);
+        self.effects.push_back(Effect::Transmit { to: Party::Rank(peer), header, body });
     }
 }
