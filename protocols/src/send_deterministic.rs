@@ -204,6 +204,7 @@ impl SendDeterministic {
             epoch: durable.0,
             restored: self.round.restored().map(|epoch| epoch.0),
             ran: self.round.ran(),
+            missing: self.round.first_missing().map(|epoch| epoch.0),
             channels: channels.collect(),
             met: self.channels.keys().map(|peer| peer.0).collect(),
         }

@@ -15,6 +15,9 @@ pub struct RankTable {
     pub restored: Option<u32>,
     /// Whether it has executed anything since it was restored.
     pub ran: bool,
+    /// The epoch in which it received the first orphan that was still missing when the round before this one ended, if it can
+    /// go back there.
+    pub missing: Option<u32>,
     /// The channels that it has sent on.
     pub channels: Vec<SentTo>,
     /// The peers that it has met: any of them may have sent to it what it doesn't remember itself.
@@ -207,8 +210,7 @@ pub fn floor_by_smallest_epoch(tables: &[RankTable]) -> u32 {
     }
 }
 
-/// Where a rank begins if it fails now.
-pub(super) fn restart_epoch(table: &RankTable) -> u32 {
+fn restart_epoch(table: &RankTable) -> u32 {
     table.restored.map_or(table.epoch, |restored| restored.min(table.epoch))
 }
 

@@ -6,7 +6,7 @@ use counterfoil_log_core::Rank;
 use thiserror::Error;
 
 use super::clusters::Clusters;
-use super::line::{RankTable, floor_by_line, floor_by_smallest_epoch, recovery_line, restart_epoch};
+use super::line::{RankTable, floor_by_line, floor_by_smallest_epoch, recovery_line};
 use super::notice::{self, Line, Order, Report, Sender};
 
 /// The process apart from the ranks (Guermouche 2011, Figure 4).
@@ -21,8 +21,8 @@ pub struct RecoveryProcess {
     ranks: u32,
     round: u64,
     stage: Stage,
-    /// The next line takes everybody back.
-    everybody: bool,
+    /// The next line takes those back who wait for orphans.
+    unstick: bool,
     /// The lowest incarnation of each rank that may still speak.
     living: Vec<u32>,
     collection: Option<Collection>,
@@ -97,7 +97,7 @@ impl RecoveryProcess {
             ranks,
             round: 0,
             stage: Stage::Idle,
-            everybody: false,
+            unstick: false,
             living: vec![0; ranks as usize],
             collection: None,
             collections: 0,
@@ -132,17 +132,18 @@ impl RecoveryProcess {
         self.tell_all(&Order::Block { round: self.round });
     }
 
-    /// Begins a round in which everybody goes back, as if all had failed: then nobody waits for an orphan. To be called where nothing
-    /// happens any more although a recovery is under way ([`RecoveryProcess::is_recovering`]); says whether that is so.
+    /// Begins a round in which those go back who wait for orphans, to before they received them: then these are no orphans. To be
+    /// called where nothing happens any more although a recovery is under way ([`RecoveryProcess::is_recovering`]); says
+    /// whether that is so. It may have to be called again, when others wait then.
     ///
     /// A phase may be higher when a message is sent again than it was at first, because other messages were received before. Then a
     /// message that an orphan follows from can wait for that orphan's own phase (`docs/send-deterministic.md`). It takes
     /// two recoveries, and luck: one job in a hundred thousand.
-    pub fn take_all_back(&mut self) -> bool {
+    pub fn unstick(&mut self) -> bool {
         if !self.is_recovering() {
             return false;
         }
-        self.everybody = true;
+        self.unstick = true;
         self.begin_round();
         true
     }
@@ -216,8 +217,9 @@ impl RecoveryProcess {
 
     /// All tables are there (Figure 4, lines 9 to 17).
     fn draw_line(&mut self, tables: &[RankTable]) {
-        let everybody = std::mem::take(&mut self.everybody);
-        let fails = |table: &RankTable| if everybody { Some(restart_epoch(table)) } else { table.restored };
+        let unstick = std::mem::take(&mut self.unstick);
+        let missing = |table: &RankTable| table.missing.filter(|_| unstick);
+        let fails = |table: &RankTable| [table.restored, missing(table)].into_iter().flatten().min();
         let failed: Vec<Option<u32>> = tables.iter().map(fails).collect();
         let line = recovery_line(tables, &failed);
         let mut lines: Vec<Line> = vec![Line { round: self.round, ..Line::default() }; tables.len()];

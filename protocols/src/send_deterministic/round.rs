@@ -29,6 +29,8 @@ pub(super) struct Round {
     registered: Phase,
     /// No orphan is left up to this phase, in the whole job; `None` while that isn't known, `u32::MAX` when there is none.
     released: Option<u32>,
+    /// The epoch in which the first of the orphans was received that were missing at the end of the round before.
+    first_missing: Option<Epoch>,
     /// How many orphans are still missing, by the phase that this rank received them in.
     missing: BTreeMap<u32, u64>,
 }
@@ -46,6 +48,7 @@ impl Default for Round {
             ran: false,
             registered: Phase(0),
             released: Some(u32::MAX),
+            first_missing: None,
             missing: BTreeMap::new(),
         }
     }
@@ -66,6 +69,10 @@ impl Round {
 
     pub(super) fn ran(&self) -> bool {
         self.ran
+    }
+
+    pub(super) fn first_missing(&self) -> Option<Epoch> {
+        self.first_missing
     }
 
     /// A replacement has been restored to `epoch` and waits for a round.
@@ -145,8 +152,18 @@ impl SendDeterministic {
             return Ok(());
         }
         let Round { restored, ran, .. } = self.round;
+        let first_missing = self.first_missing();
         let is_tabled = false;
-        self.round = Round { number, running: false, is_tabled, restored, ran, released: None, ..Round::default() };
+        self.round = Round {
+            number,
+            running: false,
+            is_tabled,
+            restored,
+            ran,
+            released: None,
+            first_missing,
+            ..Round::default()
+        };
         self.ceiling = self.config.ceiling;
         for peer in self.peers() {
             self.channel(peer)?.set_line(None);
@@ -154,6 +171,17 @@ impl SendDeterministic {
         }
         self.tell_table();
         Ok(())
+    }
+
+    /// The epoch in which the first of the orphans was received that are missing still; `None` where no checkpoint is kept from
+    /// before them.
+    fn first_missing(&mut self) -> Option<Epoch> {
+        let (floor, durable) = (self.floor, self.durable);
+        if self.round.missing.is_empty() {
+            return None;
+        }
+        let first = self.channels().filter_map(|channel| channel.first_missing()).min()?;
+        Some(first.min(durable)).filter(|&epoch| epoch >= floor)
     }
 
     /// Tells the recovery process what it needs for the line, unless that was told, or there is something to learn first.

@@ -11,7 +11,7 @@ use super::launcher::Launcher;
 use super::report::LaunchError;
 use crate::settings::{RankSettings, Rule};
 
-/// After so much silence in a recovery, everybody goes back: see `RecoveryProcess::take_all_back`.
+/// After so much silence in a recovery, those go back who wait for orphans: see `RecoveryProcess::unstick`.
 const STANDSTILL: Duration = Duration::from_secs(30);
 
 /// Epochs between clusters: so many checkpoints may one be ahead of the next.
@@ -82,13 +82,13 @@ impl Launcher<'_> {
         }
     }
 
-    /// Nobody has said anything for long: if a recovery is under way, everybody goes back.
+    /// Nobody has said anything for long: if a recovery is under way, it has to go another way.
     pub(super) fn consider_standstill(&mut self, now: Instant) {
         let Some(coordinator) = &mut self.coordinator else { return };
         let heard = self.slots.iter().filter_map(|slot| slot.heard).map(|(when, _)| when).max();
         let since = heard.max(coordinator.heard).unwrap_or(self.began);
-        if now.saturating_duration_since(since) > STANDSTILL && coordinator.process.take_all_back() {
-            tracing::warn!("nothing has happened for {STANDSTILL:?} in a recovery: all ranks go back");
+        if now.saturating_duration_since(since) > STANDSTILL && coordinator.process.unstick() {
+            tracing::warn!("nothing has happened for {STANDSTILL:?} in a recovery: those who wait for orphans go back");
             coordinator.heard = Some(now);
             self.give_orders();
         }

@@ -53,8 +53,8 @@ pub struct Coordinator {
     rule: RecoveryProcess,
     /// How often it was replaced.
     incarnation: u32,
-    /// The next line takes everybody back.
-    everybody: bool,
+    /// The next line takes those back who wait for orphans.
+    unstuck: bool,
     /// By rank: what it is to hear when it is met; `None` once it is.
     orders: Vec<Option<Vec<Vec<u8>>>>,
     /// The present incarnation of each rank's process.
@@ -212,7 +212,7 @@ impl Coordinator {
         Ok(Coordinator {
             rule: RecoveryProcess::new(seat.ranks, clusters(seat)?),
             incarnation: seat.incarnation.0,
-            everybody: false,
+            unstuck: false,
             orders: vec![Some(Vec::new()); ranks],
             met: vec![0; ranks],
         })
@@ -227,8 +227,8 @@ impl Coordinator {
                 None => actions.push(Action::Control { to: Party::Rank(to), bytes }),
             }
         }
-        // One that takes everybody back is lower than any failure would need.
-        if !line.is_empty() && !std::mem::take(&mut self.everybody) {
+        // One that takes those back who wait is lower than the failures need.
+        if !line.is_empty() && !std::mem::take(&mut self.unstuck) {
             actions.push(Action::DrawLine { line });
         }
     }
@@ -300,9 +300,9 @@ impl SimProtocol for SendDet {
 
     fn on_stuck(&mut self, actions: &mut Actions) -> Result<bool, Refusal> {
         let SendDet::Coordinator(coordinator) = self else { return not_its_part() };
-        coordinator.everybody = coordinator.rule.take_all_back();
+        coordinator.unstuck = coordinator.rule.unstick();
         coordinator.poll(actions);
-        Ok(coordinator.everybody)
+        Ok(coordinator.unstuck)
     }
 
     fn on_restart(&mut self, past: Past<'_>, actions: &mut Actions) -> Result<(), Refusal> {

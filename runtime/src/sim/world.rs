@@ -33,6 +33,9 @@ struct Node<P> {
     furthest: u64,
 }
 
+/// How often a protocol's last resort is tried.
+const UNSTICK_MAX: u64 = 32;
+
 /// A floor that is told and lost with its receiver is told again with the next one.
 const COLLECTIONS_AT_REST: u32 = 2;
 
@@ -112,8 +115,8 @@ impl<'a, P: SimProtocol> World<'a, P> {
             if turns.is_empty() {
                 if !self.faults.is_empty() {
                     self.strike(true)?;
-                } else if self.take_all_back()? {
-                    self.coverage.taken_all_back += 1;
+                } else if self.unstick()? {
+                    self.coverage.unstuck += 1;
                 } else if P::COORDINATOR && self.at_rest < COLLECTIONS_AT_REST {
                     self.at_rest += 1;
                     self.collect(self.program.ranks(), None)?;
@@ -135,14 +138,11 @@ impl<'a, P: SimProtocol> World<'a, P> {
         }
     }
 
-    /// Nothing can happen any more: has the protocol a last resort? Each fault may need it once.
-    fn take_all_back(&mut self) -> Result<bool, Wrong> {
+    /// Nothing can happen any more: has the protocol a last resort?
+    fn unstick(&mut self) -> Result<bool, Wrong> {
         let node = self.program.ranks();
         // It would hide a planted mistake that ends in a deadlock.
-        if !P::COORDINATOR
-            || self.schedule.canary.is_some()
-            || self.coverage.taken_all_back > self.schedule.faults.len() as u64
-        {
+        if !P::COORDINATOR || self.schedule.canary.is_some() || self.coverage.unstuck > UNSTICK_MAX {
             return Ok(false);
         }
         self.with(node, |world, process, actions| {
