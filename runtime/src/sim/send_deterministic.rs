@@ -29,7 +29,7 @@ const RECOVERY: i32 = 2;
 #[derive(Debug)]
 pub enum SendDet {
     /// A rank.
-    Rank(Member),
+    Rank(Box<Member>),
     /// The recovery process.
     Coordinator(Coordinator),
 }
@@ -255,7 +255,7 @@ impl SimProtocol for SendDet {
 
     fn start(seat: Seat) -> Result<SendDet, Refusal> {
         match seat.party {
-            Party::Rank(rank) => Member::start(&seat, rank).map(SendDet::Rank),
+            Party::Rank(rank) => Member::start(&seat, rank).map(|member| SendDet::Rank(Box::new(member))),
             Party::Coordinator => Coordinator::start(&seat).map(SendDet::Coordinator),
         }
     }
