@@ -31,7 +31,7 @@ pub enum SendDet {
     /// A rank.
     Rank(Box<Member>),
     /// The recovery process.
-    Coordinator(Coordinator),
+    Coordinator(Box<Coordinator>),
 }
 
 /// A rank.
@@ -256,7 +256,9 @@ impl SimProtocol for SendDet {
     fn start(seat: Seat) -> Result<SendDet, Refusal> {
         match seat.party {
             Party::Rank(rank) => Member::start(&seat, rank).map(|member| SendDet::Rank(Box::new(member))),
-            Party::Coordinator => Coordinator::start(&seat).map(SendDet::Coordinator),
+            Party::Coordinator => {
+                Coordinator::start(&seat).map(|coordinator| SendDet::Coordinator(Box::new(coordinator)))
+            },
         }
     }
 
