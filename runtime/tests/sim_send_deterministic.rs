@@ -80,7 +80,6 @@ fn without_failures_nobody_goes_back_and_every_send_is_that_of_a_run_alone() {
 #[test]
 fn the_failure_of_one_rank_is_recovered() {
     let met = campaign(0..3_000, &Config { faults: (1, 1), coordinator_faults: false, ..config() });
-    eprintln!("{met:#?}");
     assert!(met.rollbacks > 3_000 && met.lines_of_several > 1_500 && met.faults_during_recovery == 0, "{met:?}");
     assert!(met.orphans > 1_000 && met.duplicates > 1_000, "{met:?}");
 }
@@ -94,8 +93,7 @@ fn failures_in_a_row_and_at_once_are_recovered() {
 
 #[test]
 fn the_recovery_process_dies_checkpoints_and_logs_are_collected_and_clusters_kept_apart() {
-    let met = campaign(0..4_000, &all());
-    eprintln!("{met:#?}");
+    let met = campaign(0..8_000, &all());
     assert!(met.coordinator_faults > 1_000 && met.faults_at_once > 500 && met.faults_again > 1_000, "{met:?}");
     assert!(met.faults_during_recovery > 1_000 && met.faults_after_recovery > 200, "{met:?}");
     assert!(met.in_flight_lost > 1_000 && met.in_flight_kept > 300, "{met:?}");
@@ -114,7 +112,7 @@ fn frames_of_older_connections_may_still_arrive() {
 #[test]
 fn many_ranks_are_recovered() {
     campaign(0..150, &Config { ranks: (9, 16), ..config() });
-    campaign(0..300, &Config { ranks: (2, 3), rounds: (4, 8), ..config() });
+    campaign(0..3_000, &Config { ranks: (2, 3), rounds: (4, 8), ..config() });
 }
 
 #[test]

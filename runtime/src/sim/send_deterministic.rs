@@ -258,7 +258,7 @@ impl SimProtocol for SendDet {
             Party::Rank(rank) => Member::start(&seat, rank).map(|member| SendDet::Rank(Box::new(member))),
             Party::Coordinator => {
                 Coordinator::start(&seat).map(|coordinator| SendDet::Coordinator(Box::new(coordinator)))
-            },
+            }
         }
     }
 
