@@ -172,6 +172,13 @@ impl SendDeterministic {
         self.round.is_running()
     }
 
+    /// The round in which this rank has told the recovery process its table, where that is the present one: what it hears of receipts
+    /// from then on waits for the recovery line.
+    #[must_use]
+    pub fn told_in(&self) -> Option<u64> {
+        self.round.told_in()
+    }
+
     /// Whether a recovery is under way, as far as this rank knows.
     #[must_use]
     pub fn is_recovering(&self) -> bool {

@@ -23,6 +23,8 @@ pub struct RecoveryProcess {
     stage: Stage,
     /// The next line takes those back who wait for orphans.
     unstick: bool,
+    /// The last line that was drawn, and the round that it is of.
+    line: Option<(u64, Vec<Option<u32>>)>,
     /// The lowest incarnation of each rank that may still speak.
     living: Vec<u32>,
     collection: Option<Collection>,
@@ -98,6 +100,7 @@ impl RecoveryProcess {
             round: 0,
             stage: Stage::Idle,
             unstick: false,
+            line: None,
             living: vec![0; ranks as usize],
             collection: None,
             collections: 0,
@@ -110,6 +113,13 @@ impl RecoveryProcess {
     #[must_use]
     pub fn round(&self) -> u64 {
         self.round
+    }
+
+    /// The last recovery line that this process has drawn, and in which round: for each rank the epoch that it goes back to; `None` if
+    /// it stays. For simulators and people.
+    #[must_use]
+    pub fn line(&self) -> Option<(u64, &[Option<u32>])> {
+        self.line.as_ref().map(|(round, line)| (*round, line.as_slice()))
     }
 
     /// Whether a recovery is under way.
@@ -249,6 +259,7 @@ impl RecoveryProcess {
         for (rank, line) in (0..).map(Rank).zip(lines) {
             self.tell(rank, &Order::Line(line));
         }
+        self.line = Some((self.round, line));
         self.stage =
             Stage::Orphans { counted: vec![false; self.ranks as usize], missing: self.ranks, open: BTreeMap::new() };
     }

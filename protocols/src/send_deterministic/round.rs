@@ -67,6 +67,10 @@ impl Round {
         self.restored
     }
 
+    pub(super) fn told_in(&self) -> Option<u64> {
+        self.table.is_some().then_some(self.number)
+    }
+
     pub(super) fn ran(&self) -> bool {
         self.ran
     }

@@ -8,9 +8,8 @@ use counterfoil::ack::{AckPolicy, WireHeader};
 use counterfoil::{Envelope, Epoch, Incarnation, Rank, Ssn};
 use counterfoil_protocols::frame::{Effect, Hello, Incoming, Outgoing, Party, Protocol, ProtocolError, Snapshot};
 use counterfoil_protocols::send_deterministic::{
-    Clusters, ClustersError, Config, Floor, RecoveryProcess, SendDeterministic,
+    Clusters, ClustersError, Config, Floor, RECOVERY_TAG, RecoveryProcess, SendDeterministic,
 };
-use serde::Deserialize;
 
 use super::protocol::{Action, Actions, Greeting, Past, Refusal, Retention, Seat, SimProtocol};
 use super::schedule::Canary;
@@ -21,9 +20,6 @@ const POLICY: AckPolicy =
 
 /// How many epochs apart clusters begin. With 3, each can take two checkpoints before the next one has taken any.
 const CLUSTER_GAP: u32 = 3;
-
-/// What stands in the tag of a header between a rank and the recovery process.
-const RECOVERY: i32 = 2;
 
 /// One process under [`SendDeterministic`].
 #[derive(Debug)]
@@ -45,6 +41,8 @@ pub struct Member {
     reports: Option<Vec<Vec<u8>>>,
     /// The newest that was met.
     coordinator: u32,
+    /// The round in which the rule told what it knows.
+    told: Option<u64>,
 }
 
 /// The recovery process.
@@ -55,28 +53,12 @@ pub struct Coordinator {
     incarnation: u32,
     /// The next line takes those back who wait for orphans.
     unstuck: bool,
+    /// The round of the last line that was drawn.
+    drawn: u64,
     /// By rank: what it is to hear when it is met; `None` once it is.
     orders: Vec<Option<Vec<Vec<u8>>>>,
     /// The present incarnation of each rank's process.
     met: Vec<u32>,
-}
-
-/// The beginning of what the recovery process says, as far as a line is in it.
-#[derive(Deserialize)]
-enum Said {
-    Block { _round: u64 },
-    Line { _round: u64, _addressee: u32, restore: Option<(u32, u32)> },
-}
-
-/// The place of a table among what a rank tells the recovery process.
-const TABLE: u8 = 2;
-
-/// Which epoch a line takes its addressee back to; `None` if these bytes aren't a line.
-fn line_in(order: &[u8]) -> Option<Option<Epoch>> {
-    match postcard::take_from_bytes(order) {
-        Ok((Said::Line { restore, .. }, _)) => Some(restore.map(|(epoch, _)| Epoch(epoch))),
-        Ok((Said::Block { .. }, _)) | Err(_) => None,
-    }
 }
 
 fn clusters(seat: &Seat) -> Result<Option<Clusters>, ClustersError> {
@@ -106,6 +88,7 @@ impl Member {
             acked: vec![Ssn::ZERO; seat.ranks as usize],
             reports: Some(Vec::new()),
             coordinator: 0,
+            told: None,
         })
     }
 
@@ -113,18 +96,13 @@ impl Member {
     fn poll(&mut self, actions: &mut Actions) -> Result<(), Refusal> {
         while let Some(effect) = self.rule.poll_effect() {
             let action = match effect {
-                Effect::Transmit { to: Party::Coordinator, body, .. } => {
-                    if body.first() == Some(&TABLE) {
-                        actions.push(Action::Testify);
+                Effect::Transmit { to: Party::Coordinator, body, .. } => match &mut self.reports {
+                    Some(waiting) => {
+                        waiting.push(body);
+                        continue;
                     }
-                    match &mut self.reports {
-                        Some(waiting) => {
-                            waiting.push(body);
-                            continue;
-                        }
-                        None => Action::Control { to: Party::Coordinator, bytes: body },
-                    }
-                }
+                    None => Action::Control { to: Party::Coordinator, bytes: body },
+                },
                 Effect::Transmit { to, header, body } => {
                     Action::Control { to, bytes: [header.as_bytes(), &body].concat() }
                 }
@@ -149,6 +127,11 @@ impl Member {
                 other => return Err(Refusal(format!("an effect that this rule has no use for: {other:?}"))),
             };
             actions.push(action);
+        }
+        // After what was heard of receipts before it.
+        let told = self.rule.told_in();
+        if told > std::mem::replace(&mut self.told, told) {
+            actions.push(Action::Testify);
         }
         Ok(())
     }
@@ -198,7 +181,7 @@ impl Member {
             }
             Party::Coordinator => {
                 let len = bytes.len() as u64;
-                let header = WireHeader::control(self.rank, self.rank, Default::default(), RECOVERY, len, None);
+                let header = WireHeader::control(self.rank, self.rank, Default::default(), RECOVERY_TAG, len, None);
                 self.rule.handle_control(from, &header, bytes)?;
             }
         }
@@ -213,23 +196,23 @@ impl Coordinator {
             rule: RecoveryProcess::new(seat.ranks, clusters(seat)?),
             incarnation: seat.incarnation.0,
             unstuck: false,
+            drawn: 0,
             orders: vec![Some(Vec::new()); ranks],
             met: vec![0; ranks],
         })
     }
 
     fn poll(&mut self, actions: &mut Actions) {
-        let mut line = Vec::new();
         while let Some((to, bytes)) = self.rule.poll_message() {
-            line.extend(line_in(&bytes));
             match &mut self.orders[to.index()] {
                 Some(waiting) => waiting.push(bytes),
                 None => actions.push(Action::Control { to: Party::Rank(to), bytes }),
             }
         }
+        let Some((round, line)) = self.rule.line() else { return };
         // One that takes those back who wait is lower than the failures need.
-        if !line.is_empty() && !std::mem::take(&mut self.unstuck) {
-            actions.push(Action::DrawLine { line });
+        if round > std::mem::replace(&mut self.drawn, round) && !std::mem::take(&mut self.unstuck) {
+            actions.push(Action::DrawLine { line: line.iter().map(|epoch| epoch.map(Epoch)).collect() });
         }
     }
 
