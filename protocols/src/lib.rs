@@ -3,7 +3,7 @@
 //! [`frame`] is what all of them share: the events that a driver reports, the effects that it carries out. It is derived
 //! from a table of what five papers need, in `docs/protocols.md`. [`sender_based`] is the plain rule of sender-based
 //! message logging. [`cluster`] says which ranks share an epoch where a protocol logs only between epochs, and what is logged then. [`send_deterministic`] is the first
-//! paper's rule, not complete yet.
+//! paper's rule.
 
 #![forbid(unsafe_code)]
 
