@@ -153,6 +153,7 @@ fn what_the_send_deterministic_rule_has_no_use_for_is_refused() {
     assert!(usage(&[&rule[..], &["--workload", "master-worker"]].concat()).contains("order in which messages come"));
     assert!(usage(&[&rule[..], &["--clusters", "5"]].concat()).contains("only 4 ranks"));
     assert!(usage(&["--clusters", "2"]).contains("send-deterministic"));
+    assert!(usage(&[&rule[..], &["--keep", "acked"]].concat()).contains("can't be replayed"));
     usage(&[&rule[..], &["--clusters", "0"]].concat());
 }
 

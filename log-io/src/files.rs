@@ -243,7 +243,7 @@ fn check_name(name: &str) -> io::Result<()> {
     if good { Ok(()) } else { Err(invalid(format!("{name:?} is no name for a file of a store"))) }
 }
 
-fn check_pages(at: u64, len: u64) -> io::Result<()> {
+pub(crate) fn check_pages(at: u64, len: u64) -> io::Result<()> {
     let page = PAGE_BYTES as u64;
     if at.is_multiple_of(page)
         && len.is_multiple_of(page)

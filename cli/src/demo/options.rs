@@ -177,6 +177,10 @@ impl DemoArguments {
             ProtocolName::SendDeterministic if self.clusters.is_some_and(|clusters| clusters > self.ranks) => {
                 return Err(format!("--clusters: there are only {} ranks", self.ranks));
             }
+            ProtocolName::SendDeterministic if matches!(self.keep, KeepName::Acked) => {
+                return Err("--keep acked: a killed rank can't be replayed then, and --protocol send-deterministic decides what is kept"
+                    .to_owned());
+            }
             ProtocolName::SendDeterministic if !workload.deterministic() => {
                 return Err(format!(
                     "--protocol send-deterministic: what {} sends depends on the order in which messages come; use cg or ring",

@@ -223,11 +223,9 @@ impl DemoReport {
             .iter()
             .map(|kill| format!("kill {kill} never happened: its moment did not come"))
             .collect();
-        problems.extend(
-            self.power_cuts_missed
-                .iter()
-                .map(|n| format!("the power cut in iteration {n} never happened: rank 0 did not come that far")),
-        );
+        problems.extend(self.power_cuts_missed.iter().map(|n| {
+            format!("the power cut in iteration {n} never happened: rank 0 didn't come there, or went on behind it")
+        }));
         let mut check = |good: bool, problem: &str| {
             if !good {
                 problems.push(problem.to_owned());
@@ -335,14 +333,19 @@ impl DemoReport {
         if self.clusters.is_some() {
             let back: Vec<String> =
                 (0..).zip(&self.rolled_back).filter(|(_, times)| **times > 0).map(rolled_back).collect();
-            let back = if back.is_empty() { "nobody else".to_owned() } else { format!("rank {}", back.join(", ")) };
-            writeln!(text, "  went back       {back}, for want of messages that were not kept")?;
-            let acknowledged = (self.messages_kept + self.messages_released).max(1);
+            match back.as_slice() {
+                [] => writeln!(text, "  went back       nobody else")?,
+                back => {
+                    let back = back.join(", ");
+                    writeln!(text, "  went back       rank {back}, for want of messages that were not kept")?;
+                }
+            }
+            let acknowledged = self.messages_kept + self.messages_released;
             writeln!(
                 text,
                 "  kept            {} of {acknowledged} acknowledged messages ({:.1} %): those from the past to the future",
                 self.messages_kept,
-                100.0 * self.messages_kept as f64 / acknowledged as f64
+                100.0 * self.messages_kept as f64 / acknowledged.max(1) as f64
             )?;
         }
         writeln!(

@@ -93,6 +93,12 @@ impl Observer for View {
                 self.say(rank, format!("{by_whom} in iteration {iteration}"));
             }
             Progress::PowerCut { iteration } => self.say(0, format!("power cut in iteration {iteration}")),
+            Progress::GoesBack { rank, epoch } => {
+                self.say(
+                    rank,
+                    format!("goes back to the checkpoint of epoch {epoch}: a killed rank lacks what it has sent since"),
+                );
+            }
             Progress::Restored { rank, epoch } => {
                 self.say(rank, format!("restored from the checkpoint of epoch {epoch}"))
             }

@@ -77,7 +77,8 @@ pub(crate) struct SimulateArguments {
     #[arg(long, value_name = "FROM..TO", requires = "svg", value_parser = parse_events)]
     pub(super) svg_events: Option<RangeInclusive<u64>>,
     /// Print Table I of Guermouche 2011 beside what the state machines do: as `counterfoil simulate table-1`
-    #[arg(long, conflicts_with_all = ["replay", "tell", "svg"])]
+    #[arg(long, conflicts_with_all = ["replay", "tell", "svg", "patterns", "ranks", "rounds", "faults", "collections", "clusters",
+        "no_checkpoints", "schedules", "seed", "threads", "canary", "protocol"])]
     pub(super) table_1: bool,
     /// Print one JSON object and nothing else
     #[arg(long)]

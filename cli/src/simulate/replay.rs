@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-use counterfoil_runtime::sim::{Schedule, diagram};
+use counterfoil_runtime::sim::{Canary, Schedule, diagram};
 use serde_json::json;
 
 use super::STEPS_WIDE;
@@ -11,8 +11,25 @@ use super::options::SimulateArguments;
 use super::report::{met, violation_object};
 use crate::{Failure, print};
 
+/// A line doesn't say which protocol it is of; but some can't be of this one.
+fn check(arguments: &SimulateArguments, schedule: &Schedule) -> Result<(), String> {
+    let has_coordinator = arguments.protocol.engine().coordinator;
+    let of_other = schedule.collections > 0
+        || schedule.clusters > 0
+        || matches!(schedule.canary, Some(Canary::SendDeterministic(_)))
+        || schedule.faults.iter().any(|fault| fault.node >= schedule.shape.ranks);
+    if of_other && !has_coordinator {
+        let name = arguments.protocol.name();
+        return Err(format!(
+            "{name} has no coordinator, and this line needs one: is it of --protocol send-deterministic?"
+        ));
+    }
+    Ok(())
+}
+
 pub(super) fn run(arguments: &SimulateArguments, schedule: &Schedule) -> Result<ExitCode, Failure> {
     let engine = arguments.protocol.engine();
+    check(arguments, schedule).map_err(Failure::usage)?;
     let outcome = (engine.run)(schedule);
     let story = if arguments.tell { (engine.tell)(schedule).1 } else { Vec::new() };
     if let Some(file) = &arguments.svg {

@@ -10,7 +10,7 @@ use crate::checkpoint_file::{self, Application, CoveredSegment, checkpoint_name}
 use crate::manifest::{KeptCheckpoint, MANIFEST, Manifest, SlotState, no_manifest, slot_bytes};
 use crate::pieces::write_pieces;
 use crate::segment::{file_number, segment_name};
-use crate::{Block, CheckpointImage, LaneImage, StorageBackend, StoreError};
+use crate::{Block, CheckpointImage, LaneImage, PAGE_BYTES, StorageBackend, StoreError};
 
 /// What a repair does, or would do.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -224,7 +224,8 @@ impl Scan {
             for block in lost.iter().filter(inside) {
                 let name = &segment.file;
                 let file = backend.open(name).map_err(StoreError::io("open", name))?;
-                let len = block.disk_bytes.min(segment.bytes - block.at);
+                // A file may have been cut anywhere; a punch beyond its end does nothing.
+                let len = block.disk_bytes.min((segment.bytes - block.at).next_multiple_of(PAGE_BYTES as u64));
                 let punched = backend.punch(file, block.at, len).and_then(|()| backend.sync(file));
                 punched.map_err(StoreError::io("punch", name))?;
                 backend.close(file);
@@ -239,6 +240,7 @@ impl Scan {
             let name = &segment.file;
             let file = backend.open(name).map_err(StoreError::io("open", name))?;
             for &(at, len) in segment.torn.iter().filter(|(at, _)| *at < segment.end) {
+                let len = len.next_multiple_of(PAGE_BYTES as u64);
                 backend.punch(file, at, len).map_err(StoreError::io("punch", name))?;
             }
             backend.truncate(file, segment.end.max(segment.covered)).map_err(StoreError::io("truncate", name))?;

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::file::{Change, File};
 use super::{Disk, Fault, NameChange, SimulatedDisk, Unsynced, eio};
+use crate::files::check_pages;
 use crate::{BackendKind, Buffer, FileId, PAGE_BYTES, ReadAt, StorageBackend};
 
 fn not_found() -> io::Error {
@@ -122,6 +123,7 @@ impl StorageBackend for SimulatedDisk {
     }
 
     fn punch(&mut self, file: FileId, at: u64, len: u64) -> io::Result<()> {
+        check_pages(at, len)?;
         let mut disk = self.lock();
         disk.simple_operation()?;
         disk.file(file)?.change(Change::Punch(at, len));

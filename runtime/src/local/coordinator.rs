@@ -12,7 +12,7 @@ use super::report::LaunchError;
 use crate::settings::{RankSettings, Rule};
 
 /// After so much silence in a recovery, those go back who wait for orphans: see `RecoveryProcess::unstick`.
-const STANDSTILL: Duration = Duration::from_secs(30);
+const STANDSTILL: Duration = Duration::from_secs(3);
 
 /// Epochs between clusters: so many checkpoints may one be ahead of the next.
 const CLUSTER_GAP: u32 = 8;

@@ -45,7 +45,9 @@ pub fn launch(
     let job = JobDirectory::create(&absolute(&options.shm_root), &absolute(&options.checkpoint_root))?;
     let report = Launcher::new(options, &job, interrupts, observer)?.run();
     // No process is left to write there.
-    let kept = options.keep_stores.as_ref().map_or(Ok(()), |to| job.keep_stores(to));
+    let is_interrupted = matches!(report, Err(LaunchError::Interrupted));
+    let keep = options.keep_stores.as_ref().filter(|_| !is_interrupted);
+    let kept = keep.map_or(Ok(()), |to| job.keep_stores(to));
     // Dropping would do it too, but in silence.
     let removed = job.remove();
     let report = report?;

@@ -37,7 +37,9 @@ pub(super) fn run(
             job.checkpoint_clusters(plan, at)?;
         }
     }
-    let added = resident_bytes().zip(before).map(|(after, before)| after.saturating_sub(before));
+    // Where the memory of an earlier job is used again, this says nothing.
+    let added =
+        resident_bytes().zip(before).map(|(after, before)| after.saturating_sub(before)).filter(|&added| added > 0);
     let tables = job.tables();
     let same_line = |&rank: &u32| {
         let mut failed = vec![None; tables.len()];
