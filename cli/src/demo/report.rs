@@ -22,6 +22,8 @@ pub(super) struct DemoReport {
     /// `null` where the protocol has none.
     clusters: Option<u32>,
     seed: u64,
+    /// The MPI over which it ran; `null` for processes of this machine without one.
+    pub(super) mpi: Option<String>,
     /// Whether the answer is the known one; `null` if none is known.
     verified: Option<bool>,
     value: String,
@@ -175,6 +177,7 @@ impl DemoReport {
                 Rule::SendDeterministic { clusters } => Some(clusters),
             },
             seed,
+            mpi: None,
             verified: verified(&outcomes),
             value: outcomes.first().map(|outcome| value(&outcome.value)).unwrap_or_default(),
             digest: format!("{digest:016x}"),
@@ -284,6 +287,9 @@ impl DemoReport {
             self.rule(),
             self.seed
         )?;
+        if let Some(mpi) = &self.mpi {
+            writeln!(text, "over {mpi}; compared with the same between processes of this machine without MPI")?;
+        }
         writeln!(text)?;
         for kill in &self.kills {
             let who = if kill.planned.is_some() { "" } else { " by somebody else" };

@@ -97,23 +97,22 @@ impl Mpi {
         Ok(Self { name, version, mpicc: mpicc.to_owned(), mpirun, libraries: libraries.into() })
     }
 
-    /// Before version 5 the launcher had another option for more ranks than cores.
-    fn oversubscribe(&self) -> &'static [&'static str] {
-        if self.version.starts_with("4.") { &["--oversubscribe"] } else { &["--map-by", ":OVERSUBSCRIBE"] }
-    }
-
     /// Ways for the bytes between two ranks of one machine, and the layers of Open MPI that go them.
     pub(super) fn transports(&self) -> [(&'static str, &'static str); 2] {
         let shared_memory = if self.version.starts_with("4.") { "self,vader" } else { "self,sm" };
         [("shared memory", shared_memory), ("tcp", "self,tcp")]
     }
 
-    /// Lets this MPI's tools find each other, and lets root use them: in a container there is nobody else.
+    /// Lets root use this MPI's launcher (in a container there is nobody else), and lets it start more ranks than there are
+    /// cores; and tells tests where it is.
     pub(crate) fn environment(&self, command: &mut Command) {
         for name in ["OMPI", "PRTE"] {
             command.env(format!("{name}_ALLOW_RUN_AS_ROOT"), "1");
             command.env(format!("{name}_ALLOW_RUN_AS_ROOT_CONFIRM"), "1");
         }
+        // Of version 4, and of version 5.
+        command.env("OMPI_MCA_rmaps_base_oversubscribe", "1");
+        command.env("PRTE_MCA_rmaps_default_mapping_policy", ":OVERSUBSCRIBE");
         command.env("COUNTERFOIL_MPIRUN", &self.mpirun);
     }
 
@@ -121,7 +120,7 @@ impl Mpi {
     pub(crate) fn mpirun(&self, ranks: u32) -> Command {
         let mut command = Command::new(&self.mpirun);
         self.environment(&mut command);
-        command.args(["-n", &ranks.to_string()]).args(self.oversubscribe());
+        command.args(["-n", &ranks.to_string()]);
         command
     }
 }
@@ -187,7 +186,8 @@ mod tests {
         let mpi = named(&prefix).unwrap();
         assert_eq!((mpi.version.as_str(), mpi.libraries.as_path()), ("5.0.11", Path::new("/opt/lib")));
         assert_eq!(mpi.mpirun, prefix.join("bin/mpirun"));
-        assert_eq!(mpi.oversubscribe().join(" "), "--map-by :OVERSUBSCRIBE");
+        assert_eq!(mpi.transports()[0], ("shared memory", "self,sm"));
+        assert!(mpi.mpirun(3).get_args().eq(["-n", "3"]));
     }
 
     #[test]

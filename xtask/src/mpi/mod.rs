@@ -14,6 +14,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use clap::Args;
+use serde_json::json;
 
 use crate::workspace::{TaskError, Workspace, cargo, run_to_end};
 pub(crate) use error::MpiError;
@@ -49,6 +50,7 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<bool, Task
         command.args(&options.arguments);
     }
     run_to_end(&mut command)?;
+    toolkit.describe()?;
     println!("built in {}", toolkit.target.display());
     Ok(true)
 }
@@ -70,6 +72,13 @@ impl Toolkit {
         let libclang = libclang::Libclang::find(&folder)?;
         let target = folder.join(format!("build-{}", mpi.name));
         Ok(Self { mpi, target, libclang })
+    }
+
+    /// Leaves a note in the target folder, by which `counterfoil demo --mpi` finds the launcher that fits.
+    fn describe(&self) -> Result<(), MpiError> {
+        let path = self.target.join("mpi.json");
+        let note = json!({ "version": format!("Open MPI {}", self.mpi.version), "mpirun": self.mpi.mpirun });
+        std::fs::write(&path, note.to_string()).map_err(MpiError::file(&path))
     }
 
     /// A cargo command in `mpi/`, to be given its arguments.

@@ -204,6 +204,25 @@ impl Way for Logged {
         }
         Ok(())
     }
+
+    fn end(&mut self, peer: u32) -> Result<(), SpikeError> {
+        let Some(acks) = &mut self.acks else { return Ok(()) };
+        // Empty, as no batch is.
+        acks.under_way.push(acks.control.isend(Vec::new(), peer, ACK_TAG)?);
+        let mut has_ended = false;
+        while !has_ended || !acks.under_way.is_empty() {
+            if let Some(batch) = acks.control.improbe(Some(peer), Some(ACK_TAG))? {
+                has_ended |= batch.len == 0;
+                acks.releaser.take(&mut self.log, &batch.receive()?)?;
+            }
+            if let Some(first) = acks.under_way.first_mut()
+                && first.test()?
+            {
+                acks.under_way.remove(0);
+            }
+        }
+        Ok(())
+    }
 }
 
 /// The number goes with the payload, which is sent from the log and received into a buffer that has room for both.

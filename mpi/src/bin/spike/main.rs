@@ -48,6 +48,9 @@ struct Arguments {
     /// A private directory for the process-crash-safe log [default: those ways are left out]
     #[arg(long)]
     dir: Option<PathBuf>,
+    /// Give up after so many seconds
+    #[arg(long, default_value_t = 600)]
+    time_limit: u64,
     /// Print a JSON object in place of a table
     #[arg(long)]
     json: bool,
@@ -67,6 +70,13 @@ struct Report<'a> {
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
+    let limit = Duration::from_secs(arguments.time_limit);
+    // Nobody is left spinning for ever, whatever happens to the other rank.
+    std::thread::spawn(move || {
+        std::thread::sleep(limit);
+        eprintln!("counterfoil-mpi-spike: not done after {limit:?}");
+        std::process::abort();
+    });
     let universe = match Universe::init(Threads::Single) {
         Ok(universe) => universe,
         Err(error) => return failed(&error),

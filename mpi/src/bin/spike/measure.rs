@@ -13,6 +13,11 @@ use crate::ways::Native;
 pub(crate) trait Way {
     fn send(&mut self, payload: &[u8], to: u32, tag: i32) -> Result<(), SpikeError>;
     fn receive(&mut self, payload: &mut [u8], from: u32, tag: i32) -> Result<(), SpikeError>;
+    /// After the last batch: everything that was sent to this rank is received. A message that is left on a communicator that is
+    /// freed can be taken for one of the next communicator, which may get the same number.
+    fn end(&mut self, _peer: u32) -> Result<(), SpikeError> {
+        Ok(())
+    }
 }
 
 /// How many round trips, and over how many tags in turn.
@@ -25,6 +30,7 @@ pub(crate) struct Trips {
 /// A batch of round trips by one way: the loop is compiled for each, so that no call in it is an indirect one.
 pub(crate) trait Batch {
     fn run(&mut self, rank: u32, payload: &mut [u8], trips: Trips) -> Result<Duration, SpikeError>;
+    fn end(&mut self, rank: u32) -> Result<(), SpikeError>;
 }
 
 impl<W: Way> Batch for W {
@@ -42,6 +48,10 @@ impl<W: Way> Batch for W {
             }
         }
         Ok(start.elapsed())
+    }
+
+    fn end(&mut self, rank: u32) -> Result<(), SpikeError> {
+        Way::end(self, 1 - rank)
     }
 }
 
@@ -94,6 +104,7 @@ pub(crate) fn run(
         let one_way = |time: Duration| time.as_secs_f64() * 1e9 / (2 * trips.count) as f64;
         pairs.push((one_way(measured), one_way(naked)));
     }
+    way.end(rank)?;
     Ok(row(size, name, &pairs))
 }
 
