@@ -106,6 +106,8 @@ struct Acks {
     batcher: Batcher,
     releaser: Releaser,
     under_way: Vec<Sending>,
+    /// The peer's last batch has come.
+    has_ended: bool,
 }
 
 /// Both sides count; the sender logs, and releases by what the receiver acknowledges: or, without `acks`, what it knows to
@@ -130,7 +132,13 @@ impl Logged {
     ) -> Result<Logged, SpikeError> {
         let acks = acks.map(|(control, messages_max)| {
             let limits = BatchLimits { messages_max, ..BatchLimits::default() };
-            Acks { control, batcher: Batcher::new(2, limits), releaser: Releaser::new(1 - rank), under_way: Vec::new() }
+            Acks {
+                control,
+                batcher: Batcher::new(2, limits),
+                releaser: Releaser::new(1 - rank),
+                under_way: Vec::new(),
+                has_ended: false,
+            }
         });
         let (sent, received) = (Streams::default(), Streams::default());
         Ok(Logged { comm, log: open(rank, memory)?, copy, sent, received, acks, since_look: 0 })
@@ -149,6 +157,7 @@ impl Logged {
             return Ok(());
         };
         while let Some(batch) = acks.control.improbe(Some(peer), Some(ACK_TAG))? {
+            acks.has_ended |= batch.len == 0;
             acks.releaser.take(&mut self.log, &batch.receive()?)?;
         }
         Ok(())
@@ -209,10 +218,9 @@ impl Way for Logged {
         let Some(acks) = &mut self.acks else { return Ok(()) };
         // Empty, as no batch is.
         acks.under_way.push(acks.control.isend(Vec::new(), peer, ACK_TAG)?);
-        let mut has_ended = false;
-        while !has_ended || !acks.under_way.is_empty() {
+        while !acks.has_ended || !acks.under_way.is_empty() {
             if let Some(batch) = acks.control.improbe(Some(peer), Some(ACK_TAG))? {
-                has_ended |= batch.len == 0;
+                acks.has_ended |= batch.len == 0;
                 acks.releaser.take(&mut self.log, &batch.receive()?)?;
             }
             if let Some(first) = acks.under_way.first_mut()
