@@ -1,0 +1,196 @@
+//! What an argument is.
+
+use std::str::FromStr;
+
+/// The kinds of arguments, by what they mean, each with its type in C and in Rust.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// Memory that is read.
+    In,
+    /// Memory that is written.
+    Out,
+    /// How many elements: an `MPI_Count` in large-count forms.
+    Count,
+    /// How many elements: always an `MPI_Count`.
+    LargeCount,
+    /// How many elements for each rank.
+    Counts,
+    /// Where each rank's elements begin, in elements: `MPI_Aint` in large-count forms.
+    Displs,
+    /// Where each rank's elements begin, in bytes.
+    Addresses,
+    /// A size in bytes.
+    Address,
+    /// A datatype.
+    Type,
+    /// A datatype for each rank.
+    Types,
+    /// Where a datatype is.
+    TypeOut,
+    /// A reduction.
+    Op,
+    /// The rank that a message goes to.
+    Dest,
+    /// The rank that a message comes from, or any.
+    Source,
+    /// The rank that a collective operation goes out from or comes together at.
+    Root,
+    /// A tag, or any where a message is received.
+    Tag,
+    /// A communicator.
+    Comm,
+    /// Where a communicator is, or goes.
+    CommOut,
+    /// A group.
+    Group,
+    /// Hints.
+    Info,
+    /// Hints, an array.
+    Infos,
+    /// An error handler.
+    Errhandler,
+    /// Where a new request goes.
+    RequestOut,
+    /// A request that may end.
+    Request,
+    /// A request that stays.
+    RequestIn,
+    /// Requests that may end.
+    Requests,
+    /// Where a matched message is.
+    Message,
+    /// Where a status goes, if it is wanted.
+    Status,
+    /// Where statuses go, if they are wanted.
+    Statuses,
+    /// Where a yes or no goes.
+    Flag,
+    /// Where an index, or how many there are, goes.
+    IndexOut,
+    /// Where several indices go.
+    IndicesOut,
+    /// A number.
+    Int,
+    /// Numbers.
+    Ints,
+    /// A text.
+    String,
+    /// Texts, ended by a null.
+    Strings,
+    /// Several [`Strings`](Self::Strings).
+    Argvs,
+    /// `main`'s count of arguments.
+    Argc,
+    /// `main`'s arguments.
+    Argv,
+    /// Where a window goes.
+    WinOut,
+    /// Where a file goes.
+    FileOut,
+    /// Where a session goes.
+    SessionOut,
+}
+
+/// Name in the table, type in C before and behind the argument's name, type in Rust.
+type Row = (&'static str, Kind, &'static str, &'static str, &'static str);
+
+const ROWS: &[Row] = &[
+    ("in", Kind::In, "const void *", "", "*const c_void"),
+    ("out", Kind::Out, "void *", "", "*mut c_void"),
+    ("count", Kind::Count, "int ", "", "c_int"),
+    ("large_count", Kind::LargeCount, "MPI_Count ", "", "ffi::MPI_Count"),
+    ("counts", Kind::Counts, "const int ", "[]", "*const c_int"),
+    ("displs", Kind::Displs, "const int ", "[]", "*const c_int"),
+    ("addresses", Kind::Addresses, "const MPI_Aint ", "[]", "*const ffi::MPI_Aint"),
+    ("address", Kind::Address, "MPI_Aint ", "", "ffi::MPI_Aint"),
+    ("type", Kind::Type, "MPI_Datatype ", "", "ffi::MPI_Datatype"),
+    ("types", Kind::Types, "const MPI_Datatype ", "[]", "*const ffi::MPI_Datatype"),
+    ("type_out", Kind::TypeOut, "MPI_Datatype *", "", "*mut ffi::MPI_Datatype"),
+    ("op", Kind::Op, "MPI_Op ", "", "ffi::MPI_Op"),
+    ("dest", Kind::Dest, "int ", "", "c_int"),
+    ("source", Kind::Source, "int ", "", "c_int"),
+    ("root", Kind::Root, "int ", "", "c_int"),
+    ("tag", Kind::Tag, "int ", "", "c_int"),
+    ("comm", Kind::Comm, "MPI_Comm ", "", "ffi::MPI_Comm"),
+    ("comm_out", Kind::CommOut, "MPI_Comm *", "", "*mut ffi::MPI_Comm"),
+    ("group", Kind::Group, "MPI_Group ", "", "ffi::MPI_Group"),
+    ("info", Kind::Info, "MPI_Info ", "", "ffi::MPI_Info"),
+    ("infos", Kind::Infos, "const MPI_Info ", "[]", "*const ffi::MPI_Info"),
+    ("errhandler", Kind::Errhandler, "MPI_Errhandler ", "", "ffi::MPI_Errhandler"),
+    ("request_out", Kind::RequestOut, "MPI_Request *", "", "*mut ffi::MPI_Request"),
+    ("request", Kind::Request, "MPI_Request *", "", "*mut ffi::MPI_Request"),
+    ("request_in", Kind::RequestIn, "MPI_Request ", "", "ffi::MPI_Request"),
+    ("requests", Kind::Requests, "MPI_Request ", "[]", "*mut ffi::MPI_Request"),
+    ("message", Kind::Message, "MPI_Message *", "", "*mut ffi::MPI_Message"),
+    ("status", Kind::Status, "MPI_Status *", "", "*mut ffi::MPI_Status"),
+    ("statuses", Kind::Statuses, "MPI_Status ", "[]", "*mut ffi::MPI_Status"),
+    ("flag", Kind::Flag, "int *", "", "*mut c_int"),
+    ("index_out", Kind::IndexOut, "int *", "", "*mut c_int"),
+    ("indices_out", Kind::IndicesOut, "int ", "[]", "*mut c_int"),
+    ("int", Kind::Int, "int ", "", "c_int"),
+    ("ints", Kind::Ints, "const int ", "[]", "*const c_int"),
+    ("string", Kind::String, "const char *", "", "*const c_char"),
+    ("strings", Kind::Strings, "char *", "[]", "*mut *mut c_char"),
+    ("argvs", Kind::Argvs, "char **", "[]", "*mut *mut *mut c_char"),
+    ("argc", Kind::Argc, "int *", "", "*mut c_int"),
+    ("argv", Kind::Argv, "char ***", "", "*mut *mut *mut c_char"),
+    ("win_out", Kind::WinOut, "MPI_Win *", "", "*mut ffi::MPI_Win"),
+    ("file_out", Kind::FileOut, "MPI_File *", "", "*mut ffi::MPI_File"),
+    ("session_out", Kind::SessionOut, "MPI_Session *", "", "*mut ffi::MPI_Session"),
+];
+
+impl Kind {
+    fn row(self) -> &'static Row {
+        // Every kind has a row: a test looks.
+        ROWS.iter().find(|row| row.1 == self).unwrap_or(&ROWS[0])
+    }
+
+    /// Whether its type is another one in large-count forms.
+    pub fn widens(self) -> bool {
+        matches!(self, Kind::Count | Kind::Counts | Kind::Displs)
+    }
+
+    /// An argument of this kind in C.
+    pub fn c(self, name: &str, is_large: bool) -> String {
+        let &(_, _, before, behind, _) = self.row();
+        match (self, is_large) {
+            (Kind::Count, true) => format!("MPI_Count {name}"),
+            (Kind::Counts, true) => format!("const MPI_Count {name}[]"),
+            (Kind::Displs, true) => format!("const MPI_Aint {name}[]"),
+            _ => format!("{before}{name}{behind}"),
+        }
+    }
+
+    /// Its type in Rust. `ffi` is the module of the MPI's bindings.
+    pub fn rust(self, is_large: bool) -> &'static str {
+        match (self, is_large) {
+            (Kind::Count, true) => "ffi::MPI_Count",
+            (Kind::Counts, true) => "*const ffi::MPI_Count",
+            (Kind::Displs, true) => "*const ffi::MPI_Aint",
+            _ => self.row().4,
+        }
+    }
+}
+
+impl FromStr for Kind {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Kind, ()> {
+        ROWS.iter().find(|row| row.0 == text).map(|row| row.1).ok_or(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_has_one_row_and_is_found_by_its_name() {
+        for row in ROWS {
+            assert_eq!(row.0.parse(), Ok(row.1));
+            assert_eq!(ROWS.iter().filter(|other| other.0 == row.0 || other.1 == row.1).count(), 1, "{}", row.0);
+        }
+        // The last of the enum is the last of the rows.
+        assert_eq!(ROWS.len(), Kind::SessionOut as usize + 1);
+    }
+}

@@ -1,0 +1,57 @@
+//! Makes the wrappers: of the calls in the table, those that the MPI at hand has.
+
+mod render;
+
+use std::collections::HashSet;
+use std::error::Error;
+use std::path::{Path, PathBuf};
+
+use counterfoil_mpi_calls::Call;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    println!("cargo:rerun-if-changed=build");
+    println!("cargo:rerun-if-changed=src/constants.c");
+    println!("cargo:rerun-if-env-changed=MPICC");
+    let compiler = compiler()?;
+    compiler.compile("counterfoil_constants");
+    let expanded = compiler.try_expand()?;
+    let expanded = String::from_utf8_lossy(&expanded);
+    let has = prototypes(&expanded);
+    let table = counterfoil_mpi_calls::table()?;
+    let (present, absent): (Vec<Call>, Vec<Call>) =
+        table.into_iter().partition(|call| has.contains(call.symbol().as_str()));
+    if present.is_empty() {
+        return Err("the MPI's header declares none of the calls that are known".into());
+    }
+    let out = PathBuf::from(std::env::var("OUT_DIR")?);
+    write(&out.join("calls.rs"), &render::library(&present))?;
+    let names = |calls: &[Call]| calls.iter().map(|call| call.symbol() + "\n").collect::<String>();
+    write(&out.join("wrapped.txt"), &names(&present))?;
+    write(&out.join("absent.txt"), &names(&absent))?;
+    Ok(())
+}
+
+fn write(path: &Path, text: &str) -> Result<(), Box<dyn Error>> {
+    std::fs::write(path, text).map_err(|error| format!("{}: {error}", path.display()).into())
+}
+
+/// The compiler for the MPI that `mpi-sys` finds, too, with the file of constants.
+fn compiler() -> Result<cc::Build, Box<dyn Error>> {
+    let mpi = build_probe_mpi::probe().map_err(|errors| {
+        let reasons: Vec<String> = errors.iter().map(ToString::to_string).collect();
+        format!("no MPI was found: {}", reasons.join("; "))
+    })?;
+    let mut build = cc::Build::new();
+    build.file("src/constants.c");
+    match mpi.mpicc {
+        Some(mpicc) => build.compiler(mpicc),
+        None => build.includes(&mpi.include_paths),
+    };
+    Ok(build)
+}
+
+/// The MPI calls that are declared in preprocessed C.
+fn prototypes(text: &str) -> HashSet<&str> {
+    let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+    words.filter(|word| word.starts_with("MPI_")).collect()
+}

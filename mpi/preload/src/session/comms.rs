@@ -1,0 +1,201 @@
+//! Communicators: their numbers, and who their ranks are in MPI_COMM_WORLD.
+
+use std::ffi::c_int;
+
+use mpi_sys as ffi;
+use rustc_hash::FxHashMap;
+
+use super::key;
+
+/// The numbers of communicators that are made while messages are under way, which can't be agreed on by asking.
+const DERIVED: u32 = 1 << 31;
+const WORLD: u32 = 0;
+const ITSELF: u32 = 1;
+const FIRST_FREE: u32 = 2;
+
+/// A communicator.
+#[derive(Clone, Debug)]
+pub(crate) struct CommInfo {
+    /// The number that all its members know it by. No two communicators that share a process have the same.
+    pub(crate) number: u32,
+    /// For each rank that messages can go to and come from (the remote group's of an intercommunicator): its rank in
+    /// MPI_COMM_WORLD.
+    world: Box<[u32]>,
+    /// This process's rank in it.
+    pub(crate) rank: c_int,
+    /// Whether it joins two groups.
+    pub(crate) is_inter: bool,
+    /// How many were made of it while messages were under way.
+    derived: u32,
+    /// Collective operations begun on it.
+    pub(crate) collectives: u64,
+    /// Of them, those of which it isn't known that every rank has come as far.
+    pub(crate) unsettled: u32,
+}
+
+impl CommInfo {
+    /// The rank in MPI_COMM_WORLD of a rank of it; `None` for MPI_PROC_NULL and whatever else is no rank.
+    #[inline]
+    pub(crate) fn world(&self, rank: c_int) -> Option<u32> {
+        self.world.get(usize::try_from(rank).ok()?).copied()
+    }
+
+    /// How many ranks messages can go to.
+    pub(crate) fn len(&self) -> usize {
+        self.world.len()
+    }
+}
+
+/// The communicators that are logged. Those that reach processes outside MPI_COMM_WORLD are not.
+#[derive(Debug)]
+pub(crate) struct Comms {
+    known: Vec<Option<CommInfo>>,
+    places: FxHashMap<usize, usize>,
+    last: (usize, usize),
+    /// The lowest number that no communicator of this process has.
+    next: u32,
+    world_group: ffi::MPI_Group,
+}
+
+/// What MPI said no to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{call} failed with code {code}")]
+pub(crate) struct Refused {
+    pub(crate) call: &'static str,
+    pub(crate) code: c_int,
+}
+
+macro_rules! ask {
+    ($name:ident($($argument:expr),*)) => {
+        match ffi::$name($($argument),*) {
+            0 => {}
+            code => return Err(Refused { call: stringify!($name), code }),
+        }
+    };
+}
+
+impl Comms {
+    /// With MPI_COMM_WORLD and MPI_COMM_SELF.
+    pub(crate) fn new() -> Result<Comms, Refused> {
+        // SAFETY: a constant of the shim, and pointers to local variables; MPI is up.
+        let (world, itself, world_group) = unsafe {
+            let mut group = ffi::RSMPI_GROUP_NULL;
+            ask!(PMPI_Comm_group(ffi::RSMPI_COMM_WORLD, &raw mut group));
+            (ffi::RSMPI_COMM_WORLD, ffi::RSMPI_COMM_SELF, group)
+        };
+        let mut comms = Comms {
+            known: Vec::new(),
+            places: FxHashMap::default(),
+            last: (0, usize::MAX),
+            next: FIRST_FREE,
+            world_group,
+        };
+        comms.learn(world, WORLD)?;
+        comms.learn(itself, ITSELF)?;
+        Ok(comms)
+    }
+
+    /// What is known of a communicator; `None` for one that isn't logged.
+    #[inline]
+    pub(crate) fn get(&mut self, comm: ffi::MPI_Comm) -> Option<&mut CommInfo> {
+        let key = key(comm);
+        if self.last.0 != key {
+            self.last = (key, *self.places.get(&key)?);
+        }
+        self.known.get_mut(self.last.1)?.as_mut()
+    }
+
+    /// A communicator was made of another one, and all its members are here: they agree on a number.
+    pub(crate) fn made(&mut self, comm: ffi::MPI_Comm) -> Result<(), Refused> {
+        if is_null(comm) {
+            return Ok(());
+        }
+        let number = self.agree(comm)?;
+        self.learn(comm, number)
+    }
+
+    /// A communicator will be there: its number follows from that of its parent. `None` where the parent isn't logged.
+    pub(crate) fn derive(&mut self, parent: ffi::MPI_Comm) -> Option<u32> {
+        let parent = self.get(parent)?;
+        parent.derived += 1;
+        let mixed = (u64::from(parent.number) << 32 | u64::from(parent.derived)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        Some((mixed >> 33) as u32 | DERIVED)
+    }
+
+    /// The communicator is there.
+    pub(crate) fn learn(&mut self, comm: ffi::MPI_Comm, number: u32) -> Result<(), Refused> {
+        if is_null(comm) {
+            return Ok(());
+        }
+        let Some((world, rank, is_inter)) = self.members(comm)? else { return Ok(()) };
+        self.forget(comm);
+        if number & DERIVED == 0 {
+            self.next = self.next.max(number + 1);
+        }
+        let info = CommInfo { number, world, rank, is_inter, derived: 0, collectives: 0, unsettled: 0 };
+        let free = self.known.iter().position(Option::is_none);
+        let place = free.unwrap_or(self.known.len());
+        match free {
+            Some(place) => self.known[place] = Some(info),
+            None => self.known.push(Some(info)),
+        }
+        self.places.insert(key(comm), place);
+        self.last = (key(comm), place);
+        Ok(())
+    }
+
+    /// The communicator is given up.
+    pub(crate) fn forget(&mut self, comm: ffi::MPI_Comm) {
+        if let Some(place) = self.places.remove(&key(comm)) {
+            self.known[place] = None;
+        }
+        self.last = (0, usize::MAX);
+    }
+
+    /// The ranks in MPI_COMM_WORLD of those whom messages can go to; `None` if somebody isn't there.
+    fn members(&self, comm: ffi::MPI_Comm) -> Result<Option<(Box<[u32]>, c_int, bool)>, Refused> {
+        let (mut rank, mut is_inter, mut size) = (0, 0, 0);
+        // SAFETY: a living communicator, and pointers to local variables.
+        unsafe {
+            ask!(PMPI_Comm_rank(comm, &raw mut rank));
+            ask!(PMPI_Comm_test_inter(comm, &raw mut is_inter));
+            // SAFETY: a constant of the shim.
+            let mut group = ffi::RSMPI_GROUP_NULL;
+            if is_inter == 0 {
+                ask!(PMPI_Comm_group(comm, &raw mut group));
+            } else {
+                ask!(PMPI_Comm_remote_group(comm, &raw mut group));
+            }
+            ask!(PMPI_Group_size(group, &raw mut size));
+            let ranks: Vec<c_int> = (0..size).collect();
+            let mut world = vec![0; ranks.len()];
+            ask!(PMPI_Group_translate_ranks(group, size, ranks.as_ptr(), self.world_group, world.as_mut_ptr()));
+            ask!(PMPI_Group_free(&raw mut group));
+            let world: Option<Box<[u32]>> = world.into_iter().map(|rank| u32::try_from(rank).ok()).collect();
+            Ok(world.map(|world| (world, rank, is_inter != 0)))
+        }
+    }
+
+    /// The lowest number that no member has in use.
+    fn agree(&mut self, comm: ffi::MPI_Comm) -> Result<u32, Refused> {
+        let mut is_inter = 0;
+        let mut number = self.next;
+        // SAFETY: a living communicator whose members all do this now, and pointers to local variables.
+        unsafe {
+            ask!(PMPI_Comm_test_inter(comm, &raw mut is_inter));
+            // Between two groups, each gets the other's maximum: the second time round, everybody's.
+            for _ in 0..=is_inter {
+                let mine = number;
+                let (from, to) = ((&raw const mine).cast(), (&raw mut number).cast());
+                ask!(PMPI_Allreduce(from, to, 1, ffi::RSMPI_UINT32_T, ffi::RSMPI_MAX, comm));
+                number = number.max(mine);
+            }
+        }
+        Ok(number)
+    }
+}
+
+pub(crate) fn is_null(comm: ffi::MPI_Comm) -> bool {
+    // SAFETY: a constant of the shim.
+    comm == unsafe { ffi::RSMPI_COMM_NULL }
+}

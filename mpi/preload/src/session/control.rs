@@ -1,0 +1,186 @@
+//! Acknowledgements on their way: a communicator of the library's own.
+
+use std::ffi::c_int;
+use std::mem::MaybeUninit;
+use std::ptr::NonNull;
+
+use mpi_sys as ffi;
+
+use super::comms::Refused;
+
+/// Of a batch of acknowledgements.
+const BATCH: c_int = 1;
+/// Of a request to send what there is: the asking rank's log is full.
+const ASK: c_int = 2;
+/// The longest batch: as many streams as messages, 16 bytes each.
+pub(crate) const BATCH_BYTES_MAX: usize = 64 * 16;
+
+/// What came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Came {
+    /// So many bytes of acknowledgements from this rank; they are in the buffer.
+    Batch(u32, usize),
+    /// This rank wants to be acknowledged now.
+    Ask(u32),
+}
+
+/// The communicator, what is being received on it, and what is being sent.
+#[derive(Debug)]
+pub(crate) struct Control {
+    comm: ffi::MPI_Comm,
+    receive: ffi::MPI_Request,
+    /// Where MPI writes while the receive is under way: never freed, a process has one.
+    buffer: NonNull<u8>,
+    sending: Vec<(ffi::MPI_Request, Box<[u8]>)>,
+    /// Messages to each rank, for the end.
+    sent: Vec<u64>,
+    received: Vec<u64>,
+}
+
+macro_rules! ask {
+    ($name:ident($($argument:expr),*)) => {
+        match ffi::$name($($argument),*) {
+            0 => {}
+            code => return Err(Refused { call: stringify!($name), code }),
+        }
+    };
+}
+
+impl Control {
+    /// All ranks of MPI_COMM_WORLD do this together.
+    pub(crate) fn new(ranks: u32) -> Result<Control, Refused> {
+        let none = || vec![0; ranks as usize];
+        // SAFETY: constants of the shim; MPI is up.
+        let mut control = unsafe {
+            Control {
+                comm: ffi::RSMPI_COMM_NULL,
+                receive: ffi::RSMPI_REQUEST_NULL,
+                buffer: NonNull::from(Box::leak(Box::new([0u8; BATCH_BYTES_MAX]))).cast(),
+                sending: Vec::new(),
+                sent: none(),
+                received: none(),
+            }
+        };
+        // SAFETY: a constant of the shim and a pointer to a field; the handler is MPI's own.
+        unsafe {
+            ask!(PMPI_Comm_dup(ffi::RSMPI_COMM_WORLD, &raw mut control.comm));
+            ask!(PMPI_Comm_set_errhandler(control.comm, ffi::RSMPI_ERRORS_RETURN));
+            let to = control.buffer.as_ptr().cast();
+            // SAFETY: the buffer is there for ever, and nobody else touches it while the receive is under way.
+            ask!(PMPI_Recv_init(
+                to,
+                BATCH_BYTES_MAX as c_int,
+                ffi::RSMPI_UINT8_T,
+                ffi::RSMPI_ANY_SOURCE,
+                ffi::RSMPI_ANY_TAG,
+                control.comm,
+                &raw mut control.receive
+            ));
+            ask!(PMPI_Start(&raw mut control.receive));
+        }
+        Ok(control)
+    }
+
+    /// Begins to send a batch.
+    pub(crate) fn send_batch(&mut self, to: u32, batch: Vec<u8>) -> Result<(), Refused> {
+        for part in batch.chunks(BATCH_BYTES_MAX) {
+            self.send(to, BATCH, part.into())?;
+        }
+        Ok(())
+    }
+
+    /// Begins to ask for acknowledgements.
+    pub(crate) fn ask(&mut self, of: u32) -> Result<(), Refused> {
+        self.send(of, ASK, Box::new([]))
+    }
+
+    fn send(&mut self, to: u32, tag: c_int, bytes: Box<[u8]>) -> Result<(), Refused> {
+        self.sweep()?;
+        // SAFETY: the bytes are on the heap, untouched, until the request has ended: they are kept beside it.
+        let request = unsafe {
+            let mut request = ffi::RSMPI_REQUEST_NULL;
+            let (at, len) = (bytes.as_ptr().cast(), bytes.len() as c_int);
+            ask!(PMPI_Isend(at, len, ffi::RSMPI_UINT8_T, to as c_int, tag, self.comm, &raw mut request));
+            request
+        };
+        self.sending.push((request, bytes));
+        self.sent[to as usize] += 1;
+        Ok(())
+    }
+
+    /// Lets go of what has been sent.
+    fn sweep(&mut self) -> Result<(), Refused> {
+        let mut at = 0;
+        while let Some((request, _)) = self.sending.get_mut(at) {
+            let mut flag = 0;
+            // SAFETY: a request of `send`, a pointer to a local variable, and no status.
+            unsafe { ask!(PMPI_Test(request, &raw mut flag, ffi::RSMPI_STATUS_IGNORE)) };
+            if flag == 0 {
+                at += 1;
+            } else {
+                self.sending.swap_remove(at);
+            }
+        }
+        Ok(())
+    }
+
+    /// What has come, if something has. What is in [`bytes`](Self::bytes) stays until [`go_on`](Self::go_on).
+    pub(crate) fn poll(&mut self) -> Result<Option<Came>, Refused> {
+        let mut flag = 0;
+        let mut status = MaybeUninit::uninit();
+        // SAFETY: the started receive, and pointers to local variables.
+        unsafe { ask!(PMPI_Test(&raw mut self.receive, &raw mut flag, status.as_mut_ptr())) };
+        if flag == 0 {
+            return Ok(None);
+        }
+        // SAFETY: the receive has ended, so the status is filled in.
+        let status = unsafe { status.assume_init() };
+        let mut len = 0;
+        // SAFETY: a status that MPI filled in, and a pointer to a local variable.
+        unsafe { ask!(PMPI_Get_count(&raw const status, ffi::RSMPI_UINT8_T, &raw mut len)) };
+        let from = status.MPI_SOURCE.unsigned_abs();
+        if let Some(received) = self.received.get_mut(from as usize) {
+            *received += 1;
+        }
+        Ok(Some(if status.MPI_TAG == ASK { Came::Ask(from) } else { Came::Batch(from, len.unsigned_abs() as usize) }))
+    }
+
+    /// The first `len` bytes of what came.
+    pub(crate) fn bytes(&self, len: usize) -> Vec<u8> {
+        // SAFETY: the buffer's own bytes; no receive is under way between `poll` and `go_on`.
+        unsafe { std::slice::from_raw_parts(self.buffer.as_ptr(), len.min(BATCH_BYTES_MAX)) }.to_vec()
+    }
+
+    /// Receives again.
+    pub(crate) fn go_on(&mut self) -> Result<(), Refused> {
+        // SAFETY: a persistent receive that has ended; the buffer is still there.
+        unsafe { ask!(PMPI_Start(&raw mut self.receive)) };
+        Ok(())
+    }
+
+    /// How many messages of each rank are still under way to this one. All ranks do this together, and send nothing afterwards.
+    pub(crate) fn outstanding(&mut self) -> Result<u64, Refused> {
+        let mut expected = vec![0u64; self.sent.len()];
+        // SAFETY: arrays with a number for each rank; everybody does this now.
+        unsafe {
+            let (from, to) = (self.sent.as_ptr().cast(), expected.as_mut_ptr().cast());
+            ask!(PMPI_Alltoall(from, 1, ffi::RSMPI_UINT64_T, to, 1, ffi::RSMPI_UINT64_T, self.comm));
+        }
+        Ok(expected.iter().zip(&self.received).map(|(expected, received)| expected.saturating_sub(*received)).sum())
+    }
+
+    /// Gives everything back to MPI.
+    pub(crate) fn end(mut self) -> Result<(), Refused> {
+        // SAFETY: the started receive, then requests of `send`, then a communicator on which nothing is under way any more.
+        unsafe {
+            ask!(PMPI_Cancel(&raw mut self.receive));
+            ask!(PMPI_Wait(&raw mut self.receive, ffi::RSMPI_STATUS_IGNORE));
+            ask!(PMPI_Request_free(&raw mut self.receive));
+            for (request, _) in &mut self.sending {
+                ask!(PMPI_Wait(request, ffi::RSMPI_STATUS_IGNORE));
+            }
+            ask!(PMPI_Comm_free(&raw mut self.comm));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,136 @@
+//! How many bytes a message has, and how they are copied.
+
+use std::ffi::{c_int, c_void};
+
+use mpi_sys as ffi;
+use rustc_hash::FxHashMap;
+
+use super::key;
+
+unsafe extern "C" {
+    static counterfoil_combiner_named: c_int;
+}
+
+/// How elements of a datatype lie in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Layout {
+    /// Bytes of an element, without gaps.
+    pub(crate) size: usize,
+    /// Bytes from one element to the next.
+    pub(crate) extent: isize,
+    /// Whether elements are their bytes one after the other, from the address on: a copy is a message.
+    pub(crate) is_plain: bool,
+}
+
+/// The datatypes that were met.
+#[derive(Debug, Default)]
+pub(crate) struct Datatypes {
+    known: FxHashMap<usize, Layout>,
+    last: Option<(usize, Layout)>,
+}
+
+impl Datatypes {
+    /// How elements of `datatype` lie; `None` for one that MPI doesn't know.
+    #[inline]
+    pub(crate) fn layout(&mut self, datatype: ffi::MPI_Datatype) -> Option<Layout> {
+        let key = key(datatype);
+        match self.last {
+            Some((last, layout)) if last == key => Some(layout),
+            _ => self.find(key, datatype),
+        }
+    }
+
+    #[cold]
+    fn find(&mut self, key: usize, datatype: ffi::MPI_Datatype) -> Option<Layout> {
+        let layout = match self.known.get(&key) {
+            Some(layout) => *layout,
+            None => {
+                let layout = ask(datatype)?;
+                self.known.insert(key, layout);
+                layout
+            }
+        };
+        self.last = Some((key, layout));
+        Some(layout)
+    }
+
+    /// A datatype is given up: its handle may be that of another one soon.
+    pub(crate) fn forget(&mut self, datatype: ffi::MPI_Datatype) {
+        self.known.remove(&key(datatype));
+        self.last = None;
+    }
+}
+
+fn ask(datatype: ffi::MPI_Datatype) -> Option<Layout> {
+    // SAFETY: a constant of the shim that `mpi-sys` links.
+    if datatype == unsafe { ffi::RSMPI_DATATYPE_NULL } {
+        return None;
+    }
+    let (mut size, mut lower, mut extent, mut true_lower, mut true_extent): (c_int, isize, isize, isize, isize) =
+        (0, 0, 0, 0, 0);
+    let (mut integers, mut addresses, mut types, mut combiner) = (0, 0, 0, 0);
+    // SAFETY: a handle that the program gave to MPI, and pointers to local variables. `MPI_Aint` is as wide as a pointer.
+    let is_known = unsafe {
+        ffi::PMPI_Type_size(datatype, &raw mut size) == 0
+            && ffi::PMPI_Type_get_extent(datatype, (&raw mut lower).cast(), (&raw mut extent).cast()) == 0
+            && ffi::PMPI_Type_get_true_extent(datatype, (&raw mut true_lower).cast(), (&raw mut true_extent).cast())
+                == 0
+            && ffi::PMPI_Type_get_envelope(
+                datatype,
+                &raw mut integers,
+                &raw mut addresses,
+                &raw mut types,
+                &raw mut combiner,
+            ) == 0
+    };
+    if !is_known {
+        return None;
+    }
+    let size = usize::try_from(size).ok()?;
+    // A derived datatype may have its parts in any order, so only MPI's own are copied as they lie.
+    // SAFETY: a constant of a C file of this library.
+    let is_named = combiner == unsafe { counterfoil_combiner_named };
+    let has_no_gaps = extent == size as isize && true_extent == extent && lower == 0 && true_lower == 0;
+    Some(Layout { size, extent, is_plain: is_named && has_no_gaps })
+}
+
+/// Copies `count` elements at `buf` into `into`, which has room for as many bytes as they have: packed, where they have gaps.
+///
+/// # Safety
+/// `buf` has `count` elements of `datatype`, whose layout is `layout`, and nobody writes them meanwhile.
+pub(crate) unsafe fn copy(
+    buf: *const c_void,
+    count: i64,
+    datatype: ffi::MPI_Datatype,
+    layout: Layout,
+    into: &mut [u8],
+) -> Result<(), c_int> {
+    if into.is_empty() {
+        return Ok(());
+    }
+    if layout.is_plain {
+        // SAFETY: as many bytes as the elements have; `into` is ours.
+        unsafe { std::ptr::copy_nonoverlapping(buf.cast::<u8>(), into.as_mut_ptr(), into.len()) };
+        return Ok(());
+    }
+    let mut done = 0;
+    // MPI counts elements, and bytes that it packs, in an int: in pieces.
+    let piece = (i64::from(c_int::MAX) / (layout.size.max(1) as i64)).max(1);
+    while done < count {
+        let now = piece.min(count - done);
+        let at = done as usize * layout.size;
+        let rest = into.len().saturating_sub(at).min(c_int::MAX as usize) as c_int;
+        let mut position = 0;
+        // SAFETY: elements that the caller has, and what is left of `into`, of which MPI writes `rest` bytes at most.
+        let code = unsafe {
+            let from = buf.byte_offset(done as isize * layout.extent);
+            let into = into.as_mut_ptr().add(at.min(into.len())).cast();
+            ffi::PMPI_Pack(from, now as c_int, datatype, into, rest, &raw mut position, ffi::RSMPI_COMM_SELF)
+        };
+        if code != 0 {
+            return Err(code);
+        }
+        done += now;
+    }
+    Ok(())
+}

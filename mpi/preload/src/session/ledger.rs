@@ -1,0 +1,96 @@
+//! What a rank did.
+
+use std::time::Duration;
+
+use counterfoil::Stats;
+
+use crate::Operation;
+
+/// Messages and their bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub(crate) struct Traffic {
+    pub(crate) messages: u64,
+    pub(crate) bytes: u64,
+}
+
+impl Traffic {
+    #[inline]
+    fn add(&mut self, bytes: usize) {
+        self.messages += 1;
+        self.bytes += bytes as u64;
+    }
+}
+
+/// Counters of one rank.
+#[derive(Debug)]
+pub(crate) struct Ledger {
+    /// To each rank of MPI_COMM_WORLD.
+    pub(crate) logged: Vec<Traffic>,
+    /// From each rank of MPI_COMM_WORLD.
+    pub(crate) received: Vec<Traffic>,
+    /// Of each collective operation.
+    pub(crate) collectives: Vec<u64>,
+    /// What was kept of them.
+    pub(crate) contributions: Traffic,
+    /// Outcomes that the program left to MPI, and that were recorded.
+    pub(crate) determinants: u64,
+    /// Bytes of memory that the log took, at most.
+    pub(crate) memory_peak: usize,
+    pub(crate) spilled: u64,
+    /// For how long sends waited for room.
+    pub(crate) waited: Duration,
+    pub(crate) has_said_that_it_waits: bool,
+    pub(crate) has_stopped: bool,
+    pub(crate) gave_up: Option<String>,
+}
+
+impl Ledger {
+    pub(crate) fn new(ranks: u32) -> Ledger {
+        let none = || vec![Traffic::default(); ranks as usize];
+        Ledger {
+            logged: none(),
+            received: none(),
+            collectives: vec![0; Operation::ALL.len()],
+            contributions: Traffic::default(),
+            determinants: 0,
+            memory_peak: 0,
+            spilled: 0,
+            waited: Duration::ZERO,
+            has_said_that_it_waits: false,
+            has_stopped: false,
+            gave_up: None,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn logged(&mut self, to: u32, bytes: usize) {
+        if let Some(traffic) = self.logged.get_mut(to as usize) {
+            traffic.add(bytes);
+        }
+    }
+
+    pub(crate) fn has_logged(&self, to: u32) -> bool {
+        self.logged.get(to as usize).is_some_and(|traffic| traffic.messages > 0)
+    }
+
+    #[inline]
+    pub(crate) fn received(&mut self, from: u32, bytes: usize) {
+        if let Some(traffic) = self.received.get_mut(from as usize) {
+            traffic.add(bytes);
+        }
+    }
+
+    pub(crate) fn collective(&mut self, operation: Operation, bytes: Option<usize>) {
+        self.collectives[operation as usize] += 1;
+        if let Some(bytes) = bytes {
+            self.contributions.add(bytes);
+        }
+    }
+
+    /// How the log is.
+    pub(crate) fn note(&mut self, stats: &Stats) {
+        self.memory_peak = self.memory_peak.max(stats.resident_bytes);
+        self.spilled = stats.spilled_bytes;
+        self.has_stopped |= stats.stopped_logging;
+    }
+}

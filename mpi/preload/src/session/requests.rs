@@ -1,0 +1,118 @@
+//! Requests that something is to be done about when they end.
+
+use std::ffi::c_int;
+
+use mpi_sys as ffi;
+use rustc_hash::FxHashMap;
+
+use super::key;
+use crate::message::{Collective, Outgoing};
+
+/// What a request stands for.
+#[derive(Clone, Debug)]
+pub(crate) enum Pending {
+    /// A receive on a communicator.
+    Receive(Receiving),
+    /// A communicator that is being made.
+    Comm {
+        /// Where its handle will be.
+        at: *mut ffi::MPI_Comm,
+        /// The number that it will have.
+        number: u32,
+    },
+    /// A persistent operation.
+    Persistent(Persistent),
+}
+
+// SAFETY: the only pointer is one into the program's memory, which MPI has, too; it is read when the program has waited for the
+// request, as MPI writes it.
+unsafe impl Send for Pending {}
+
+/// A receive.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Receiving {
+    pub(crate) comm: ffi::MPI_Comm,
+    /// Whether the program left open whom it receives from, or which tag.
+    pub(crate) is_open: bool,
+    /// Whether it is a partitioned message.
+    pub(crate) is_partitioned: bool,
+}
+
+/// An operation that can be started again and again.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Persistent {
+    pub(crate) what: Repeated,
+    pub(crate) is_active: bool,
+}
+
+/// Which operation it is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Repeated {
+    Send(Outgoing),
+    SendPartitioned(Outgoing),
+    Receive(Receiving),
+    Collective(Collective),
+}
+
+/// The requests that are known.
+#[derive(Debug, Default)]
+pub(crate) struct Requests {
+    known: FxHashMap<usize, Pending>,
+}
+
+impl Requests {
+    /// A request begins.
+    pub(crate) fn add(&mut self, request: ffi::MPI_Request, pending: Pending) {
+        if !is_null(request) {
+            self.known.insert(key(request), pending);
+        }
+    }
+
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.known.is_empty()
+    }
+
+    /// What a request stands for.
+    pub(crate) fn get_mut(&mut self, request: ffi::MPI_Request) -> Option<&mut Pending> {
+        self.known.get_mut(&key(request))
+    }
+
+    /// A request has ended: says what it stood for. A persistent one stays, inactive.
+    #[inline]
+    pub(crate) fn end(&mut self, request: ffi::MPI_Request) -> Option<Pending> {
+        let key = key(request);
+        match self.known.get_mut(&key)? {
+            Pending::Persistent(persistent) if persistent.is_active => {
+                let ended = Pending::Persistent(*persistent);
+                persistent.is_active = false;
+                Some(ended)
+            }
+            // An inactive one ends at once, and nothing has happened.
+            Pending::Persistent(_) => None,
+            _ => self.known.remove(&key),
+        }
+    }
+
+    /// A request is given up.
+    pub(crate) fn forget(&mut self, request: ffi::MPI_Request) -> Option<Pending> {
+        self.known.remove(&key(request))
+    }
+}
+
+/// Whether there is no request.
+#[inline]
+pub(crate) fn is_null(request: ffi::MPI_Request) -> bool {
+    // SAFETY: a constant of the shim.
+    request == unsafe { ffi::RSMPI_REQUEST_NULL }
+}
+
+/// The handles of an array that the call may overwrite.
+pub(crate) fn handles(count: c_int, requests: *const ffi::MPI_Request) -> Vec<ffi::MPI_Request> {
+    let count = usize::try_from(count).unwrap_or(0);
+    if count == 0 || requests.is_null() {
+        return Vec::new();
+    }
+    // SAFETY: the program gives MPI an array of so many requests.
+    unsafe { std::slice::from_raw_parts(requests, count) }.to_vec()
+}

@@ -1,0 +1,119 @@
+//! Where the one session of a process is.
+
+use std::cell::UnsafeCell;
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use super::Session;
+
+/// Before `MPI_Init`, or behind `MPI_Finalize`, or where logging was given up: calls go to MPI and nowhere else.
+const ABSENT: u8 = 0;
+/// MPI said that only one thread at a time calls it: nobody has to wait for anybody here either.
+const ALONE: u8 = 1;
+/// Threads call when they want to.
+const TOGETHER: u8 = 2;
+
+struct Slot {
+    state: AtomicU8,
+    /// Whether somebody is inside: a call of MPI from within a call of ours (from a callback of the user's, say) passes by.
+    is_entered: AtomicBool,
+    lock: Mutex<()>,
+    session: UnsafeCell<Option<Session>>,
+}
+
+// SAFETY: the session is reached only through `enter`, `put` and `take`. In the state TOGETHER they hold the lock. In the state
+// ALONE the program has promised MPI (thread levels single, funneled, serialized) that no two of its threads are in MPI calls at
+// once, and all of ours are made in such calls. `put` and `take` run in the program's calls of MPI_Init and MPI_Finalize, beside
+// which MPI permits no other call.
+unsafe impl Sync for Slot {}
+
+static SLOT: Slot = Slot {
+    state: AtomicU8::new(ABSENT),
+    is_entered: AtomicBool::new(false),
+    lock: Mutex::new(()),
+    session: UnsafeCell::new(None),
+};
+
+/// Leaves, also by a panic.
+struct Entered;
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        SLOT.is_entered.store(false, Ordering::Relaxed);
+    }
+}
+
+/// Does `work` with the session, if there is one.
+#[inline]
+pub(crate) fn enter<T>(work: impl FnOnce(&mut Session) -> T) -> Option<T> {
+    match SLOT.state.load(Ordering::Acquire) {
+        ALONE => enter_alone(work),
+        TOGETHER => {
+            if is_mine() {
+                return None;
+            }
+            let _guard = SLOT.lock.lock().unwrap_or_else(PoisonError::into_inner);
+            let _inside = Inside::new();
+            enter_alone(work)
+        }
+        _ => None,
+    }
+}
+
+#[inline]
+fn enter_alone<T>(work: impl FnOnce(&mut Session) -> T) -> Option<T> {
+    if SLOT.is_entered.load(Ordering::Relaxed) {
+        return None;
+    }
+    SLOT.is_entered.store(true, Ordering::Relaxed);
+    let _entered = Entered;
+    // SAFETY: the only reference: see `Slot`, and `is_entered` keeps this thread from making a second one.
+    let session = unsafe { &mut *SLOT.session.get() };
+    session.as_mut().map(work)
+}
+
+thread_local! {
+    static INSIDE: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
+}
+
+/// This thread holds the lock.
+struct Inside;
+
+impl Inside {
+    fn new() -> Inside {
+        INSIDE.set(true);
+        Inside
+    }
+}
+
+impl Drop for Inside {
+    fn drop(&mut self) {
+        INSIDE.set(false);
+    }
+}
+
+fn is_mine() -> bool {
+    INSIDE.get()
+}
+
+/// Whether threads may be in MPI calls at once.
+#[inline]
+pub(crate) fn is_together() -> bool {
+    SLOT.state.load(Ordering::Relaxed) == TOGETHER
+}
+
+/// The session begins.
+pub(crate) fn put(session: Session, together: bool) {
+    let _guard = SLOT.lock.lock().unwrap_or_else(PoisonError::into_inner);
+    // SAFETY: see `Slot`; the state is ABSENT, so nobody is in `enter`.
+    unsafe { *SLOT.session.get() = Some(session) };
+    SLOT.state.store(if together { TOGETHER } else { ALONE }, Ordering::Release);
+}
+
+/// The session ends.
+pub(crate) fn take() -> Option<Session> {
+    let _guard = SLOT.lock.lock().unwrap_or_else(PoisonError::into_inner);
+    SLOT.state.store(ABSENT, Ordering::Release);
+    // SAFETY: see `Slot`; who was inside held the lock, or was in another call of MPI, which MPI_Finalize excludes.
+    unsafe { (*SLOT.session.get()).take() }
+}

@@ -1,0 +1,272 @@
+//! Collective operations: what a rank gives is kept, as `docs/collectives.md` says.
+
+use std::ffi::{c_int, c_void};
+
+use mpi_sys as ffi;
+
+use super::send::{refuse, remember};
+use crate::message::{Collective, Counts, Displs, Side, Types};
+use crate::session::requests::Repeated;
+use crate::session::{FullError, Lane, Session, enter};
+use crate::{Class, Operation};
+
+/// The tag of what is kept of collective operations; no message has one below zero.
+const COLLECTIVE: c_int = -2;
+/// After so many operations of which nobody knows who has come how far, ranks are asked.
+const UNSETTLED_MAX: u32 = 64;
+
+unsafe extern "C" {
+    static counterfoil_in_place: *mut c_void;
+    static counterfoil_root: c_int;
+}
+
+/// Some elements.
+type Piece = (*const c_void, i64, ffi::MPI_Datatype);
+
+fn in_place(side: &Side) -> bool {
+    // SAFETY: a constant of a C file of this library.
+    std::ptr::eq(side.buf, unsafe { counterfoil_in_place })
+}
+
+impl Side {
+    /// Elements of rank `index`.
+    unsafe fn count(&self, index: usize) -> i64 {
+        // SAFETY: the program gives MPI a number for each rank.
+        unsafe {
+            match self.counts {
+                Counts::One(count) => count,
+                Counts::Many(counts) => (*counts.add(index)).into(),
+                Counts::ManyLarge(counts) => *counts.add(index),
+            }
+        }
+    }
+
+    unsafe fn datatype(&self, index: usize) -> ffi::MPI_Datatype {
+        match self.types {
+            Types::One(datatype) => datatype,
+            // SAFETY: the program gives MPI a datatype for each rank.
+            Types::Many(types) => unsafe { *types.add(index) },
+        }
+    }
+}
+
+impl Session {
+    /// What rank `index` of `of` gives or gets.
+    unsafe fn piece(&mut self, side: &Side, index: usize) -> Option<Piece> {
+        // SAFETY: the program gives MPI numbers for each rank.
+        unsafe {
+            let (count, datatype) = (side.count(index), side.datatype(index));
+            let extent = self.datatypes.layout(datatype)?.extent;
+            let bytes = match side.displs {
+                Displs::Elements(displs) => *displs.add(index) as isize * extent,
+                Displs::ElementsLarge(displs) => *displs.add(index) as isize * extent,
+                Displs::Bytes(displs) => *displs.add(index) as isize,
+                Displs::BytesLarge(displs) => *displs.add(index) as isize,
+                Displs::None => match side.counts {
+                    Counts::One(count) => index as isize * count as isize * extent,
+                    // One behind the other, each of its own length.
+                    _ => (0..index).map(|before| side.count(before) as isize).sum::<isize>() * extent,
+                },
+            };
+            Some((side.buf.wrapping_byte_offset(bytes), count, datatype))
+        }
+    }
+
+    /// What this rank gives, in pieces; `None` if it gives nothing.
+    unsafe fn contribution(&mut self, collective: &Collective) -> Option<Vec<Piece>> {
+        let Collective { operation, class, root, .. } = *collective;
+        let (send, receive) = (collective.send?, collective.receive?);
+        let comm = self.comms.get(collective.comm)?;
+        let (rank, is_inter, mut parts) = (comm.rank, comm.is_inter, comm.len());
+        // SAFETY: a constant of a C file of this library.
+        let is_root = if is_inter { root == Some(unsafe { counterfoil_root }) } else { root == Some(rank) };
+        let gives = match class {
+            Class::OneToAll => is_root,
+            // Between two groups, the root's own group gives nothing.
+            Class::AllToOne => !is_root && !(is_inter && root.is_some_and(|root| root < 0)),
+            _ => true,
+        };
+        if !gives {
+            return None;
+        }
+        let is_in_place = class != Class::Neighbours && in_place(&send);
+        let side = if is_in_place { receive } else { send };
+        let for_each = matches!(
+            operation,
+            Operation::Scatter
+                | Operation::Scatterv
+                | Operation::Alltoall
+                | Operation::Alltoallv
+                | Operation::Alltoallw
+                | Operation::ReduceScatter
+                | Operation::ReduceScatterBlock
+                | Operation::NeighborAlltoall
+                | Operation::NeighborAlltoallv
+                | Operation::NeighborAlltoallw
+        );
+        // SAFETY: what the program gives MPI.
+        unsafe {
+            if for_each {
+                if class == Class::Neighbours {
+                    parts = out_neighbours(collective.comm)?;
+                }
+                return (0..parts).map(|index| self.piece(&side, index)).collect();
+            }
+            let own = usize::try_from(rank).ok()?;
+            if is_in_place && matches!(operation, Operation::Allgather | Operation::Allgatherv) {
+                return Some(vec![self.piece(&side, own)?]);
+            }
+            Some(vec![(side.buf, side.count(0), side.datatype(0))])
+        }
+    }
+
+    /// Keeps what this rank gives to an operation that begins.
+    pub(super) unsafe fn contribute(&mut self, collective: &Collective) -> Result<(), FullError> {
+        let Some(comm) = self.comms.get(collective.comm) else { return Ok(()) };
+        comm.collectives += 1;
+        comm.unsettled += 1;
+        let (number, comm, unsettled) = (comm.collectives, comm.number, comm.unsettled);
+        if unsettled >= UNSETTLED_MAX {
+            self.synchronise(collective.comm);
+        }
+        if !self.is_on() {
+            self.ledger.collective(collective.operation, None);
+            return Ok(());
+        }
+        // SAFETY: what the program gives MPI, and doesn't write before the operation has ended.
+        let Some(pieces) = (unsafe { self.contribution(collective) }) else {
+            self.ledger.collective(collective.operation, None);
+            return Ok(());
+        };
+        let lane = Lane { peer: self.rank, comm, tag: COLLECTIVE };
+        // SAFETY: as above.
+        let bytes = unsafe { self.log_pieces(lane, number, &pieces) }?;
+        self.ledger.collective(collective.operation, bytes);
+        Ok(())
+    }
+
+    /// Begins to ask whether everybody has come here, without waiting for it.
+    fn synchronise(&mut self, comm: ffi::MPI_Comm) {
+        let Some(info) = self.comms.get(comm) else { return };
+        info.unsettled = 0;
+        let (number, so_far) = (info.number, info.collectives - 1);
+        // SAFETY: the communicator of the program's operation, whose ranks all do this between the same two operations; a request
+        // of ours.
+        let (code, request) = unsafe {
+            let mut request = ffi::RSMPI_REQUEST_NULL;
+            (ffi::PMPI_Ibarrier(comm, &raw mut request), request)
+        };
+        if code == 0 {
+            self.barriers.push((request, number, so_far));
+        } else {
+            self.give_up(&format_args!("MPI_Ibarrier failed with code {code}"));
+        }
+    }
+
+    /// Everybody has begun the operation that this rank has just ended: those before it are over everywhere.
+    fn settled(&mut self, comm: ffi::MPI_Comm) {
+        let Some(info) = self.comms.get(comm) else { return };
+        info.unsettled = 0;
+        let (comm, number) = (info.number, info.collectives.saturating_sub(1));
+        self.settled_up_to(comm, number);
+    }
+
+    fn settled_up_to(&mut self, comm: u32, number: u64) {
+        self.release(Lane { peer: self.rank, comm, tag: COLLECTIVE }, number);
+    }
+
+    /// Looks whether everybody has come where ranks were asked.
+    pub(crate) fn sweep_barriers(&mut self) {
+        let mut at = 0;
+        while let Some((request, comm, so_far)) = self.barriers.get_mut(at) {
+            let mut flag = 0;
+            let (comm, so_far) = (*comm, *so_far);
+            // SAFETY: a request of `synchronise`, and a pointer to a local variable.
+            let code = unsafe { ffi::PMPI_Test(request, &raw mut flag, ffi::RSMPI_STATUS_IGNORE) };
+            if code == 0 && flag == 0 {
+                at += 1;
+                continue;
+            }
+            self.barriers.swap_remove(at);
+            if code == 0 {
+                self.settled_up_to(comm, so_far);
+            }
+        }
+    }
+}
+
+/// How many neighbours a rank sends to.
+unsafe fn out_neighbours(comm: ffi::MPI_Comm) -> Option<usize> {
+    let (mut topology, mut rank, mut count) = (0, 0, 0);
+    // SAFETY: a living communicator, constants of the shim, and pointers to local variables.
+    unsafe {
+        if ffi::PMPI_Topo_test(comm, &raw mut topology) != 0 {
+            return None;
+        }
+        let code = if topology == ffi::RSMPI_CART {
+            let code = ffi::PMPI_Cartdim_get(comm, &raw mut count);
+            count *= 2;
+            code
+        } else if topology == ffi::RSMPI_GRAPH {
+            ffi::PMPI_Comm_rank(comm, &raw mut rank);
+            ffi::PMPI_Graph_neighbors_count(comm, rank, &raw mut count)
+        } else if topology == ffi::RSMPI_DIST_GRAPH {
+            let (mut into, mut weighted) = (0, 0);
+            ffi::PMPI_Dist_graph_neighbors_count(comm, &raw mut into, &raw mut count, &raw mut weighted)
+        } else {
+            return None;
+        };
+        usize::try_from(count).ok().filter(|_| code == 0)
+    }
+}
+
+/// Whether nobody ends this operation before everybody has begun it.
+unsafe fn synchronises(collective: &Collective) -> bool {
+    use Operation::{Allgather, Allreduce, Alltoall, Barrier, ReduceScatterBlock};
+    match collective.operation {
+        Barrier => true,
+        Allreduce | Allgather | Alltoall | ReduceScatterBlock => {
+            // SAFETY: no array is looked at: these have one count.
+            collective.receive.is_some_and(|side| unsafe { side.count(0) } > 0)
+        }
+        _ => false,
+    }
+}
+
+/// Keeps the contribution, then calls.
+unsafe fn kept(collective: &Collective, call: impl FnOnce() -> c_int) -> c_int {
+    // SAFETY: what the program gives MPI.
+    match enter(|session| unsafe { session.contribute(collective) }) {
+        Some(Err(full)) => refuse(collective.comm, &full),
+        _ => call(),
+    }
+}
+
+pub(crate) unsafe fn collective(collective: &Collective, call: impl FnOnce() -> c_int) -> c_int {
+    // SAFETY: what the program gives MPI.
+    unsafe {
+        let code = kept(collective, call);
+        if code == 0 && synchronises(collective) {
+            enter(|session| session.settled(collective.comm));
+        }
+        code
+    }
+}
+
+pub(crate) unsafe fn collective_immediate(
+    collective: &Collective,
+    _: *mut ffi::MPI_Request,
+    call: impl FnOnce() -> c_int,
+) -> c_int {
+    // SAFETY: what the program gives MPI, and writes no more before the request has ended.
+    unsafe { kept(collective, call) }
+}
+
+pub(crate) unsafe fn collective_persistent(
+    collective: &Collective,
+    request: *mut ffi::MPI_Request,
+    call: impl FnOnce() -> c_int,
+) -> c_int {
+    // SAFETY: the call puts a request there. The arrays that `collective` points to are the program's until the request is freed.
+    unsafe { remember(request, Repeated::Collective(*collective), call()) }
+}

@@ -1,0 +1,110 @@
+//! Communicators that are made and given up, and datatypes.
+
+use std::ffi::{c_char, c_int};
+
+use mpi_sys as ffi;
+
+use crate::session::requests::Pending;
+use crate::session::{Session, enter, is_together};
+
+impl Session {
+    /// A communicator was made of `parent`.
+    fn made(&mut self, parent: ffi::MPI_Comm, comm: ffi::MPI_Comm) {
+        let known = if is_together() {
+            // Other threads of ours must not wait until all ranks are here: the number follows from what all of them know.
+            match self.comms.derive(parent) {
+                Some(number) => self.comms.learn(comm, number),
+                None => Ok(()),
+            }
+        } else {
+            self.comms.made(comm)
+        };
+        if let Err(error) = known {
+            self.give_up(&error);
+        }
+    }
+}
+
+/// Knows the new communicator, if there is one.
+unsafe fn made(parent: ffi::MPI_Comm, comm: *const ffi::MPI_Comm, code: c_int) -> c_int {
+    if code == 0 {
+        // SAFETY: the call has put a communicator there, or the null one.
+        enter(|session| session.made(parent, unsafe { *comm }));
+    }
+    code
+}
+
+pub(crate) unsafe fn comm_make(comm: ffi::MPI_Comm, new: *mut ffi::MPI_Comm, call: impl FnOnce() -> c_int) -> c_int {
+    // SAFETY: the call puts a communicator there.
+    unsafe { made(comm, new, call()) }
+}
+
+pub(crate) unsafe fn comm_make_immediate(
+    comm: ffi::MPI_Comm,
+    new: *mut ffi::MPI_Comm,
+    request: *mut ffi::MPI_Request,
+    call: impl FnOnce() -> c_int,
+) -> c_int {
+    let code = call();
+    if code == 0 {
+        enter(|session| {
+            if let Some(number) = session.comms.derive(comm) {
+                // SAFETY: the call has put a request there.
+                session.requests.add(unsafe { *request }, Pending::Comm { at: new, number });
+            }
+        });
+    }
+    code
+}
+
+pub(crate) unsafe fn comm_make_by_group(
+    comm: ffi::MPI_Comm,
+    _: ffi::MPI_Group,
+    _: c_int,
+    new: *mut ffi::MPI_Comm,
+    call: impl FnOnce() -> c_int,
+) -> c_int {
+    // SAFETY: the call puts a communicator there.
+    unsafe { made(comm, new, call()) }
+}
+
+pub(crate) unsafe fn comm_make_from_group(
+    _: ffi::MPI_Group,
+    _: *const c_char,
+    new: *mut ffi::MPI_Comm,
+    call: impl FnOnce() -> c_int,
+) -> c_int {
+    // SAFETY: the call puts a communicator there, and a constant of the shim.
+    unsafe { made(ffi::RSMPI_COMM_SELF, new, call()) }
+}
+
+pub(crate) unsafe fn comm_make_inter(
+    local: ffi::MPI_Comm,
+    _: ffi::MPI_Comm,
+    _: c_int,
+    new: *mut ffi::MPI_Comm,
+    call: impl FnOnce() -> c_int,
+) -> c_int {
+    // SAFETY: the call puts a communicator there.
+    unsafe { made(local, new, call()) }
+}
+
+pub(crate) unsafe fn comm_drop(comm: *mut ffi::MPI_Comm, call: impl FnOnce() -> c_int) -> c_int {
+    // SAFETY: the program's communicator.
+    let dropped = unsafe { *comm };
+    let code = call();
+    if code == 0 {
+        enter(|session| session.comms.forget(dropped));
+    }
+    code
+}
+
+pub(crate) unsafe fn type_drop(datatype: *mut ffi::MPI_Datatype, call: impl FnOnce() -> c_int) -> c_int {
+    // SAFETY: the program's datatype.
+    let dropped = unsafe { *datatype };
+    let code = call();
+    if code == 0 {
+        enter(|session| session.datatypes.forget(dropped));
+    }
+    code
+}

@@ -1,0 +1,75 @@
+//! MPI begins and ends.
+
+use std::ffi::c_int;
+
+use mpi_sys as ffi;
+
+use crate::say;
+use crate::session::{self, Session, enter};
+use crate::settings::Settings;
+
+pub(crate) unsafe fn init(call: impl FnOnce() -> c_int) -> c_int {
+    let code = call();
+    if code == 0 {
+        begin();
+    }
+    code
+}
+
+pub(crate) unsafe fn init_thread(_: *mut c_int, call: impl FnOnce() -> c_int) -> c_int {
+    // The same: `begin` asks MPI for the level itself.
+    // SAFETY: as for this function.
+    unsafe { init(call) }
+}
+
+fn begin() {
+    let (mut rank, mut ranks, mut level) = (0, 0, 0);
+    // SAFETY: MPI is up; constants of the shim and pointers to local variables.
+    let is_together = unsafe {
+        ffi::PMPI_Comm_rank(ffi::RSMPI_COMM_WORLD, &raw mut rank);
+        ffi::PMPI_Comm_size(ffi::RSMPI_COMM_WORLD, &raw mut ranks);
+        ffi::PMPI_Query_thread(&raw mut level);
+        level == ffi::RSMPI_THREAD_MULTIPLE
+    };
+    let (rank, ranks) = (rank.unsigned_abs(), ranks.unsigned_abs());
+    say::as_rank(rank);
+    let settings = match Settings::from_environment() {
+        Ok(settings) => settings,
+        Err(error) => {
+            // All ranks have the same environment: one speaks for all.
+            if rank == 0 {
+                say::say(format_args!("{error}; nothing is logged"));
+            }
+            return;
+        }
+    };
+    if !settings.is_on {
+        return;
+    }
+    match Session::begin(settings, rank, ranks) {
+        Ok(session) => session::put(session, is_together),
+        Err(error) => say::say(format_args!("{error}; nothing is logged")),
+    }
+}
+
+pub(crate) unsafe fn finalize(call: impl FnOnce() -> c_int) -> c_int {
+    if let Some(session) = session::take() {
+        session.end();
+    }
+    call()
+}
+
+pub(crate) unsafe fn abort(_: ffi::MPI_Comm, _: c_int, call: impl FnOnce() -> c_int) -> c_int {
+    enter(|session| session.account());
+    call()
+}
+
+pub(crate) unsafe fn control(level: c_int, call: impl FnOnce() -> c_int) -> c_int {
+    enter(|session| match level {
+        0 => session.is_logging = false,
+        1 => session.is_logging = true,
+        // Other levels are for other tools.
+        _ => {}
+    });
+    call()
+}

@@ -1,0 +1,227 @@
+//! Messages that arrive.
+
+use std::ffi::c_int;
+
+use mpi_sys as ffi;
+
+use super::send::{blank, receiving, remember, wanted};
+use crate::message::Incoming;
+use crate::session::requests::{Pending, Receiving, Repeated};
+use crate::session::{Choice, Lane, Session, enter, key};
+
+impl Receiving {
+    pub(super) fn of(incoming: &Incoming) -> Receiving {
+        // SAFETY: constants of the shim.
+        let is_open = unsafe { incoming.source == ffi::RSMPI_ANY_SOURCE || incoming.tag == ffi::RSMPI_ANY_TAG };
+        Receiving { comm: incoming.comm, is_open, is_partitioned: false }
+    }
+}
+
+impl Session {
+    /// A receive has ended with this status.
+    pub(super) fn note_receive(&mut self, receiving: Receiving, status: &ffi::MPI_Status) {
+        let Some(comm) = self.comms.get(receiving.comm) else { return };
+        let (number, Some(peer)) = (comm.number, comm.world(status.MPI_SOURCE)) else { return };
+        let mut bytes = 0;
+        // SAFETY: a status that MPI filled in, and a pointer to a local variable.
+        unsafe { ffi::PMPI_Get_count(status, ffi::RSMPI_UINT8_T, &raw mut bytes) };
+        let number = if receiving.is_partitioned { partitioned(number) } else { number };
+        if receiving.is_open {
+            self.decide(Choice::Receive { source: peer, tag: status.MPI_TAG });
+        }
+        let lane = Lane { peer, comm: number, tag: status.MPI_TAG };
+        self.received(lane, usize::try_from(bytes).unwrap_or(0));
+    }
+
+    /// A probe has found this message.
+    fn note_probe(&mut self, incoming: &Incoming, status: &ffi::MPI_Status) {
+        if !Receiving::of(incoming).is_open {
+            return;
+        }
+        let Some(comm) = self.comms.get(incoming.comm) else { return };
+        if let Some(source) = comm.world(status.MPI_SOURCE) {
+            self.decide(Choice::Probe { source, tag: status.MPI_TAG });
+        }
+    }
+}
+
+/// Partitioned messages match partitioned ones only: a number of their own for the communicator.
+pub(super) fn partitioned(number: u32) -> u32 {
+    number ^ (1 << 30)
+}
+
+/// Whether a receive has taken a message, although it may have been too long.
+fn has_taken(code: c_int) -> bool {
+    let mut class = 0;
+    // SAFETY: a code that MPI returned, and a pointer to a local variable.
+    code == 0 || unsafe { ffi::PMPI_Error_class(code, &raw mut class) } == 0 && class == ffi::MPI_ERR_TRUNCATE as c_int
+}
+
+/// A receive has returned.
+#[inline]
+pub(super) unsafe fn received(incoming: &Incoming, status: *const ffi::MPI_Status, code: c_int) {
+    if has_taken(code) {
+        // SAFETY: the call has filled the status in.
+        enter(|session| session.note_receive(Receiving::of(incoming), unsafe { &*status }));
+    }
+}
+
+pub(crate) unsafe fn receive(
+    incoming: &Incoming,
+    status: *mut ffi::MPI_Status,
+    call: impl FnOnce(*mut ffi::MPI_Status) -> c_int,
+) -> c_int {
+    let mut ours = blank();
+    let status = wanted(status, &raw mut ours);
+    let code = call(status);
+    // SAFETY: the call has filled the status in.
+    unsafe { received(incoming, status, code) };
+    code
+}
+
+pub(crate) unsafe fn receive_immediate(
+    incoming: &Incoming,
+    request: *mut ffi::MPI_Request,
+    call: impl FnOnce() -> c_int,
+) -> c_int {
+    // SAFETY: the call puts a request there.
+    unsafe { receiving(incoming, request, call()) }
+}
+
+pub(crate) unsafe fn receive_persistent(
+    incoming: &Incoming,
+    request: *mut ffi::MPI_Request,
+    call: impl FnOnce() -> c_int,
+) -> c_int {
+    // SAFETY: the call puts a request there.
+    unsafe { remember(request, Repeated::Receive(Receiving::of(incoming)), call()) }
+}
+
+pub(crate) unsafe fn receive_partitioned(
+    incoming: &Incoming,
+    _: c_int,
+    request: *mut ffi::MPI_Request,
+    call: impl FnOnce() -> c_int,
+) -> c_int {
+    let receiving = Receiving { is_partitioned: true, ..Receiving::of(incoming) };
+    // SAFETY: the call puts a request there.
+    unsafe { remember(request, Repeated::Receive(receiving), call()) }
+}
+
+pub(crate) unsafe fn probe(
+    incoming: &Incoming,
+    status: *mut ffi::MPI_Status,
+    call: impl FnOnce(*mut ffi::MPI_Status) -> c_int,
+) -> c_int {
+    let mut ours = blank();
+    let status = wanted(status, &raw mut ours);
+    let code = call(status);
+    if code == 0 {
+        // SAFETY: the call has filled the status in.
+        enter(|session| session.note_probe(incoming, unsafe { &*status }));
+    }
+    code
+}
+
+pub(crate) unsafe fn probe_immediate(
+    incoming: &Incoming,
+    flag: *mut c_int,
+    status: *mut ffi::MPI_Status,
+    call: impl FnOnce(*mut ffi::MPI_Status) -> c_int,
+) -> c_int {
+    let mut ours = blank();
+    let status = wanted(status, &raw mut ours);
+    let code = call(status);
+    if code == 0 {
+        // SAFETY: the call has said whether there is a message, and filled the status in if so.
+        enter(|session| unsafe { if *flag == 0 { session.missed() } else { session.note_probe(incoming, &*status) } });
+    }
+    code
+}
+
+/// A matched message belongs to its communicator from now on.
+unsafe fn matched(incoming: &Incoming, message: *const ffi::MPI_Message, status: *const ffi::MPI_Status) {
+    // SAFETY: the call has put a message and a status there.
+    enter(|session| unsafe {
+        session.note_probe(incoming, &*status);
+        session.messages.insert(key(*message), incoming.comm);
+    });
+}
+
+pub(crate) unsafe fn match_message(
+    incoming: &Incoming,
+    message: *mut ffi::MPI_Message,
+    status: *mut ffi::MPI_Status,
+    call: impl FnOnce(*mut ffi::MPI_Status) -> c_int,
+) -> c_int {
+    let mut ours = blank();
+    let status = wanted(status, &raw mut ours);
+    let code = call(status);
+    if code == 0 {
+        // SAFETY: the call has put a message and a status there.
+        unsafe { matched(incoming, message, status) };
+    }
+    code
+}
+
+pub(crate) unsafe fn match_immediate(
+    incoming: &Incoming,
+    flag: *mut c_int,
+    message: *mut ffi::MPI_Message,
+    status: *mut ffi::MPI_Status,
+    call: impl FnOnce(*mut ffi::MPI_Status) -> c_int,
+) -> c_int {
+    let mut ours = blank();
+    let status = wanted(status, &raw mut ours);
+    let code = call(status);
+    // SAFETY: where the call has found a message, it has put it there, with its status.
+    unsafe {
+        if code == 0 && *flag != 0 {
+            matched(incoming, message, status);
+        } else if code == 0 {
+            enter(Session::missed);
+        }
+    }
+    code
+}
+
+/// The communicator of a matched message, whose handle the call takes away.
+unsafe fn taken(message: *const ffi::MPI_Message) -> Option<Receiving> {
+    // SAFETY: the program's message.
+    let comm = enter(|session| session.messages.remove(&key(unsafe { *message })))??;
+    // Whom it comes from was decided when it was matched.
+    Some(Receiving { comm, is_open: false, is_partitioned: false })
+}
+
+pub(crate) unsafe fn receive_matched(
+    message: *mut ffi::MPI_Message,
+    status: *mut ffi::MPI_Status,
+    call: impl FnOnce(*mut ffi::MPI_Status) -> c_int,
+) -> c_int {
+    let mut ours = blank();
+    let status = wanted(status, &raw mut ours);
+    // SAFETY: the program's message.
+    let taken = unsafe { taken(message) };
+    let code = call(status);
+    if let Some(receiving) = taken.filter(|_| has_taken(code)) {
+        // SAFETY: the call has filled the status in.
+        enter(|session| session.note_receive(receiving, unsafe { &*status }));
+    }
+    code
+}
+
+pub(crate) unsafe fn receive_matched_immediate(
+    message: *mut ffi::MPI_Message,
+    request: *mut ffi::MPI_Request,
+    call: impl FnOnce() -> c_int,
+) -> c_int {
+    // SAFETY: the program's message.
+    let taken = unsafe { taken(message) };
+    let code = call();
+    if let Some(receiving) = taken.filter(|_| code == 0) {
+        // SAFETY: the call has put a request there.
+        let request = unsafe { *request };
+        enter(|session| session.requests.add(request, Pending::Receive(receiving)));
+    }
+    code
+}

@@ -1,0 +1,284 @@
+//! Messages that leave.
+
+use std::ffi::c_int;
+
+use mpi_sys as ffi;
+
+use super::receive::received;
+use crate::message::{Incoming, Outgoing};
+use crate::pass;
+use crate::say::say;
+use crate::session::requests::{Pending, Persistent, Receiving, Repeated};
+use crate::session::{FullError, Lane, Session, enter, is_together};
+
+/// From this many bytes on a message is copied while it is under way.
+const OVERLAP_BYTES: i64 = 16 << 10;
+
+unsafe extern "C" {
+    static counterfoil_packed: ffi::MPI_Datatype;
+}
+
+/// In which of MPI's ways a message is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mode {
+    Standard,
+    Buffered,
+    Synchronous,
+    Ready,
+}
+
+impl Session {
+    /// Where a message goes in the log; `None` if it isn't logged. To be called once a message.
+    #[inline]
+    pub(super) fn lane(&mut self, out: &Outgoing) -> Option<Lane> {
+        let comm = self.comms.get(out.comm)?;
+        let lane = Lane { peer: comm.world(out.dest)?, comm: comm.number, tag: out.tag };
+        if self.is_on() {
+            return Some(lane);
+        }
+        // The receiver counts it, too.
+        self.pass_by(lane);
+        None
+    }
+}
+
+/// The send is refused: the program's error handler is told, as of any other error.
+#[cold]
+pub(super) fn refuse(comm: ffi::MPI_Comm, full: &FullError) -> c_int {
+    say(format_args!("a send fails, as COUNTERFOIL_ON_FULL=fail asks: {full}"));
+    let code = ffi::MPI_ERR_OTHER as c_int;
+    // SAFETY: the communicator of the program's own call.
+    unsafe { ffi::PMPI_Comm_call_errhandler(comm, code) };
+    code
+}
+
+/// Logs a message that `call` begins to send.
+#[inline]
+unsafe fn logged(out: &Outgoing, call: impl FnOnce() -> c_int) -> c_int {
+    let mut call = Some(call);
+    let mut now = || call.take().map_or(0, |call| call());
+    let code = enter(|session| {
+        let lane = session.lane(out)?;
+        // SAFETY: the program's message.
+        Some(unsafe { session.log(lane, (out.buf, out.count, out.datatype), &mut now) })
+    });
+    match code.flatten() {
+        Some(Ok(code)) => code,
+        Some(Err(full)) => refuse(out.comm, &full),
+        None => now(),
+    }
+}
+
+pub(crate) unsafe fn send(out: &Outgoing, mode: Mode, call: impl FnOnce() -> c_int) -> c_int {
+    let is_long = mode == Mode::Standard && out.count >= OVERLAP_BYTES / 8;
+    if !is_long && !is_together() {
+        // SAFETY: as for this function.
+        return unsafe { logged(out, call) };
+    }
+    // The copy is made while the message is under way. And where threads send at once, the order in the log is that of the sends:
+    // nobody else sends from the first line to the last, so the send must not wait.
+    let Ok(count) = c_int::try_from(out.count) else {
+        // SAFETY: as above.
+        return unsafe { logged(out, call) };
+    };
+    let begin = match mode {
+        Mode::Standard => pass::Isend.get(),
+        Mode::Buffered => pass::Ibsend.get(),
+        Mode::Synchronous => pass::Issend.get(),
+        Mode::Ready => pass::Irsend.get(),
+    };
+    // SAFETY: the program's arguments, and a request of ours that is waited for.
+    unsafe {
+        let mut request = ffi::RSMPI_REQUEST_NULL;
+        let code = logged(out, || begin(out.buf, count, out.datatype, out.dest, out.tag, out.comm, &raw mut request));
+        if code == 0 { (pass::Wait.get())(&raw mut request, ffi::RSMPI_STATUS_IGNORE) } else { code }
+    }
+}
+
+pub(crate) unsafe fn send_immediate(out: &Outgoing, _: *mut ffi::MPI_Request, call: impl FnOnce() -> c_int) -> c_int {
+    // SAFETY: as for this function; the program writes the message no more before the request has ended.
+    unsafe { logged(out, call) }
+}
+
+/// Remembers what a persistent request does.
+pub(super) unsafe fn remember(request: *mut ffi::MPI_Request, what: Repeated, code: c_int) -> c_int {
+    if code == 0 {
+        // SAFETY: the call has put a request there.
+        let request = unsafe { *request };
+        enter(|session| session.requests.add(request, Pending::Persistent(Persistent { what, is_active: false })));
+    }
+    code
+}
+
+pub(crate) unsafe fn send_persistent(
+    out: &Outgoing,
+    request: *mut ffi::MPI_Request,
+    call: impl FnOnce() -> c_int,
+) -> c_int {
+    // SAFETY: the call puts a request there.
+    unsafe { remember(request, Repeated::Send(*out), call()) }
+}
+
+pub(crate) unsafe fn send_partitioned(
+    out: &Outgoing,
+    _: c_int,
+    request: *mut ffi::MPI_Request,
+    call: impl FnOnce() -> c_int,
+) -> c_int {
+    // SAFETY: the call puts a request there.
+    unsafe { remember(request, Repeated::SendPartitioned(*out), call()) }
+}
+
+/// A status to be filled in: the program's, or ours where it wants none.
+pub(super) fn wanted(status: *mut ffi::MPI_Status, ours: *mut ffi::MPI_Status) -> *mut ffi::MPI_Status {
+    // SAFETY: a constant of the shim.
+    if status == unsafe { ffi::RSMPI_STATUS_IGNORE } { ours } else { status }
+}
+
+/// A status that says nothing yet.
+pub(super) fn blank() -> ffi::MPI_Status {
+    // SAFETY: numbers, for which zero is a value.
+    unsafe { std::mem::zeroed() }
+}
+
+/// Receives what the program waits for, then waits for what was begun: for threads that must not keep others from sending.
+unsafe fn receive_then_wait(
+    incoming: &Incoming,
+    status: *mut ffi::MPI_Status,
+    request: &mut ffi::MPI_Request,
+    code: c_int,
+) -> c_int {
+    if code != 0 {
+        return code;
+    }
+    let Incoming { buf, count, datatype, source, tag, comm } = *incoming;
+    // What has more elements than that is asked for in a large-count form, of which none is here: see `send`.
+    let count = c_int::try_from(count).unwrap_or(c_int::MAX);
+    // SAFETY: the program's arguments, and a request that was begun.
+    unsafe {
+        let received = (pass::Recv.get())(buf, count, datatype, source, tag, comm, status);
+        let sent = (pass::Wait.get())(request, ffi::RSMPI_STATUS_IGNORE);
+        if received == 0 { sent } else { received }
+    }
+}
+
+pub(crate) unsafe fn exchange(
+    out: &Outgoing,
+    incoming: &Incoming,
+    status: *mut ffi::MPI_Status,
+    call: impl FnOnce(*mut ffi::MPI_Status) -> c_int,
+) -> c_int {
+    let mut ours = blank();
+    let status = wanted(status, &raw mut ours);
+    // SAFETY: the program's message, which is not where the other one is received; a request that is waited for; and the status is
+    // filled in behind.
+    unsafe {
+        let code = match c_int::try_from(out.count) {
+            Ok(count) if is_together() => {
+                let mut request = ffi::RSMPI_REQUEST_NULL;
+                let begin = pass::Isend.get();
+                let code =
+                    logged(out, || begin(out.buf, count, out.datatype, out.dest, out.tag, out.comm, &raw mut request));
+                receive_then_wait(incoming, status, &mut request, code)
+            }
+            _ => logged(out, || call(status)),
+        };
+        received(incoming, status, code);
+        code
+    }
+}
+
+pub(super) fn log_bytes(lane: Lane, bytes: &[u8]) -> Result<(), FullError> {
+    enter(|session| session.log_bytes(lane, bytes)).unwrap_or(Ok(()))
+}
+
+/// What is about to be overwritten, and where it goes.
+unsafe fn saved(out: &Outgoing) -> Option<(Lane, Vec<u8>)> {
+    enter(|session| {
+        let lane = session.lane(out)?;
+        // SAFETY: the program's message.
+        Some((lane, unsafe { session.pack(out.buf, out.count, out.datatype) }?))
+    })?
+}
+
+pub(crate) unsafe fn exchange_replace(
+    out: &Outgoing,
+    incoming: &Incoming,
+    status: *mut ffi::MPI_Status,
+    call: impl FnOnce(*mut ffi::MPI_Status) -> c_int,
+) -> c_int {
+    let mut ours = blank();
+    let status = wanted(status, &raw mut ours);
+    // SAFETY: the program's message, which is packed before anything is received into it; packed bytes stay until they are sent; and
+    // the status is filled in behind.
+    unsafe {
+        let saved = saved(out);
+        let together = saved.as_ref().filter(|_| is_together());
+        let code = match together.and_then(|(_, bytes)| Some((bytes, c_int::try_from(bytes.len()).ok()?))) {
+            Some((bytes, len)) => {
+                let mut request = ffi::RSMPI_REQUEST_NULL;
+                let begin = pass::Isend.get();
+                let packed =
+                    Outgoing { buf: bytes.as_ptr().cast(), count: len.into(), datatype: counterfoil_packed, ..*out };
+                let code = logged(&packed, || {
+                    begin(packed.buf, len, packed.datatype, packed.dest, packed.tag, packed.comm, &raw mut request)
+                });
+                receive_then_wait(incoming, status, &mut request, code)
+            }
+            None => {
+                let code = call(status);
+                match saved.filter(|_| code == 0).map(|(lane, bytes)| log_bytes(lane, &bytes)) {
+                    Some(Err(full)) => refuse(out.comm, &full),
+                    _ => code,
+                }
+            }
+        };
+        received(incoming, status, code);
+        code
+    }
+}
+
+/// The request of a receive is known from now on.
+pub(super) unsafe fn receiving(incoming: &Incoming, request: *mut ffi::MPI_Request, code: c_int) -> c_int {
+    if code == 0 {
+        // SAFETY: the call has put a request there.
+        let request = unsafe { *request };
+        let receiving = Receiving::of(incoming);
+        enter(|session| session.requests.add(request, Pending::Receive(receiving)));
+    }
+    code
+}
+
+pub(crate) unsafe fn exchange_immediate(
+    out: &Outgoing,
+    incoming: &Incoming,
+    request: *mut ffi::MPI_Request,
+    call: impl FnOnce() -> c_int,
+) -> c_int {
+    // SAFETY: the program's message, and a request that the call puts there.
+    unsafe { receiving(incoming, request, logged(out, call)) }
+}
+
+pub(crate) unsafe fn exchange_replace_immediate(
+    out: &Outgoing,
+    incoming: &Incoming,
+    request: *mut ffi::MPI_Request,
+    call: impl FnOnce() -> c_int,
+) -> c_int {
+    let mut call = Some(call);
+    let mut now = || call.take().map_or(0, |call| call());
+    let code = enter(|session| {
+        let lane = session.lane(out)?;
+        // SAFETY: the program's message, before anything is received into it.
+        let bytes = unsafe { session.pack(out.buf, out.count, out.datatype) }?;
+        let code = now();
+        Some(if code == 0 { session.log_bytes(lane, &bytes).map(|()| 0) } else { Ok(code) })
+    });
+    let code = match code.flatten() {
+        Some(Ok(code)) => code,
+        Some(Err(full)) => refuse(out.comm, &full),
+        None => now(),
+    };
+    // SAFETY: a request that the call puts there.
+    unsafe { receiving(incoming, request, code) }
+}

@@ -1,0 +1,48 @@
+/* What the test programs have in common: a check that names its line, and values that differ by rank and place. */
+#ifndef CHECK_H
+#define CHECK_H
+
+#include <mpi.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int rank, ranks;
+
+#define CHECK(condition)                                                                        \
+    do {                                                                                        \
+        if (!(condition)) {                                                                     \
+            fprintf(stderr, "%s:%d: rank %d: not so: %s\n", __FILE__, __LINE__, rank, #condition); \
+            MPI_Abort(MPI_COMM_WORLD, 3);                                                       \
+        }                                                                                       \
+    } while (0)
+
+#define DO(call) CHECK((call) == MPI_SUCCESS)
+
+/* A value that says where it comes from. */
+static inline int value(int from, int place) { return from * 100000 + place; }
+
+static inline void fill(int *numbers, int count, int from) {
+    for (int i = 0; i < count; i++) numbers[i] = value(from, i);
+}
+
+static inline int holds(const int *numbers, int count, int from) {
+    for (int i = 0; i < count; i++)
+        if (numbers[i] != value(from, i)) return 0;
+    return 1;
+}
+
+static inline void begin(int *argc, char ***argv) {
+    DO(MPI_Init(argc, argv));
+    DO(MPI_Comm_rank(MPI_COMM_WORLD, &rank));
+    DO(MPI_Comm_size(MPI_COMM_WORLD, &ranks));
+}
+
+static inline int end(const char *what) {
+    DO(MPI_Barrier(MPI_COMM_WORLD));
+    if (rank == 0) printf("%s: ok on %d ranks\n", what, ranks);
+    DO(MPI_Finalize());
+    return 0;
+}
+
+#endif

@@ -1,0 +1,166 @@
+/* Communicators of every make, each used for a message and an operation; what is on them behaves as without the library. */
+#include "check.h"
+
+static int freed;
+
+static int copies(MPI_Comm comm, int key, void *extra, void *in, void *out, int *flag) {
+    (void)comm, (void)key, (void)extra;
+    *(void **)out = (char *)in + 1;
+    *flag = 1;
+    return MPI_SUCCESS;
+}
+
+static int deletes(MPI_Comm comm, int key, void *what, void *extra) {
+    (void)comm, (void)key, (void)what, (void)extra;
+    freed++;
+    return MPI_SUCCESS;
+}
+
+/* A message around it, with the same tag on every communicator, and a sum over it. */
+static void use(MPI_Comm comm) {
+    if (comm == MPI_COMM_NULL) return;
+    int r, n, got = -1, sum;
+    DO(MPI_Comm_rank(comm, &r));
+    DO(MPI_Comm_size(comm, &n));
+    int mine = value(r, n), next = (r + 1) % n, before = (r + n - 1) % n;
+    MPI_Status status;
+    DO(MPI_Sendrecv(&mine, 1, MPI_INT, next, 7, &got, 1, MPI_INT, before, 7, comm, &status));
+    CHECK(got == value(before, n) && status.MPI_SOURCE == before);
+    DO(MPI_Allreduce(&r, &sum, 1, MPI_INT, MPI_SUM, comm));
+    CHECK(sum == n * (n - 1) / 2);
+}
+
+static void drop(MPI_Comm *comm) {
+    if (*comm != MPI_COMM_NULL) DO(MPI_Comm_free(comm));
+    CHECK(*comm == MPI_COMM_NULL);
+}
+
+/* Between the even and the odd ranks. */
+static void between(void) {
+    MPI_Comm half, inter, merged;
+    MPI_Request request;
+    DO(MPI_Comm_split(MPI_COMM_WORLD, rank % 2, rank, &half));
+    DO(MPI_Intercomm_create(half, 0, MPI_COMM_WORLD, 1 - rank % 2, 5, &inter));
+    int there, r, got, sum, theirs = 0;
+    DO(MPI_Comm_remote_size(inter, &there));
+    DO(MPI_Comm_rank(inter, &r));
+    if (r < there) {
+        int mine = value(rank, 1);
+        DO(MPI_Isend(&mine, 1, MPI_INT, r, 7, inter, &request));
+        DO(MPI_Recv(&got, 1, MPI_INT, MPI_ANY_SOURCE, 7, inter, MPI_STATUS_IGNORE));
+        CHECK(got == value(rank % 2 ? rank - 1 : rank + 1, 1));
+        DO(MPI_Wait(&request, MPI_STATUS_IGNORE));
+    }
+    DO(MPI_Allreduce(&rank, &sum, 1, MPI_INT, MPI_SUM, inter));
+    for (int i = 1 - rank % 2; i < ranks; i += 2) theirs += i;
+    CHECK(sum == theirs);
+    /* Rank 0 tells the odd ones. */
+    int number = rank == 0 ? 4711 : 0, root = rank == 0 ? MPI_ROOT : rank % 2 ? 0 : MPI_PROC_NULL;
+    DO(MPI_Bcast(&number, 1, MPI_INT, root, inter));
+    CHECK(number == 4711 || (rank % 2 == 0 && rank > 0));
+    DO(MPI_Intercomm_merge(inter, rank % 2, &merged));
+    use(merged);
+    drop(&merged);
+    drop(&inter);
+    drop(&half);
+}
+
+int main(int argc, char **argv) {
+    begin(&argc, &argv);
+    MPI_Comm made, other;
+    MPI_Request request;
+    MPI_Group world, some;
+    use(MPI_COMM_WORLD);
+    use(MPI_COMM_SELF);
+    int key, flag;
+    void *found;
+    DO(MPI_Comm_create_keyval(copies, deletes, &key, NULL));
+    DO(MPI_Comm_set_attr(MPI_COMM_WORLD, key, (void *)41));
+    DO(MPI_Comm_dup(MPI_COMM_WORLD, &made));
+    DO(MPI_Comm_get_attr(made, key, &found, &flag));
+    CHECK(flag && found == (void *)42 && freed == 0);
+    use(made);
+    drop(&made);
+    CHECK(freed == 1);
+    DO(MPI_Comm_delete_attr(MPI_COMM_WORLD, key));
+    DO(MPI_Comm_free_keyval(&key));
+    CHECK(freed == 2);
+    DO(MPI_Comm_dup_with_info(MPI_COMM_WORLD, MPI_INFO_NULL, &made));
+    use(made);
+    DO(MPI_Comm_idup(made, &other, &request));
+    DO(MPI_Wait(&request, MPI_STATUS_IGNORE));
+    use(other);
+    drop(&other);
+#ifdef HAVE_MPI_4
+    DO(MPI_Comm_idup_with_info(made, MPI_INFO_NULL, &other, &request));
+    DO(MPI_Wait(&request, MPI_STATUS_IGNORE));
+    use(other);
+    drop(&other);
+#endif
+    drop(&made);
+    /* In turns of three, so that the groups cross; the last rank stays out. */
+    DO(MPI_Comm_split(MPI_COMM_WORLD, rank == ranks - 1 ? MPI_UNDEFINED : rank % 3, -rank, &made));
+    CHECK((made == MPI_COMM_NULL) == (rank == ranks - 1));
+    use(made);
+    if (made != MPI_COMM_NULL) {
+        DO(MPI_Comm_dup(made, &other));
+        use(other);
+        drop(&other);
+    }
+    drop(&made);
+    DO(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &made));
+    use(made);
+    drop(&made);
+    DO(MPI_Comm_group(MPI_COMM_WORLD, &world));
+    int first[1][3] = {{ranks - 1, 0, -1}};
+    DO(MPI_Group_range_incl(world, 1, first, &some));
+    DO(MPI_Comm_create(MPI_COMM_WORLD, some, &made));
+    use(made);
+    drop(&made);
+    int half[1][3] = {{0, (ranks - 1) / 2, 1}};
+    DO(MPI_Group_free(&some));
+    DO(MPI_Group_range_incl(world, 1, half, &some));
+    if (rank <= (ranks - 1) / 2) {
+        DO(MPI_Comm_create_group(MPI_COMM_WORLD, some, 3, &made));
+        use(made);
+        drop(&made);
+    }
+    DO(MPI_Group_free(&some));
+    DO(MPI_Group_free(&world));
+    int dims[] = {2, ranks / 2}, periods[] = {1, 0}, keep[] = {0, 1};
+    if (ranks % 2 == 0) {
+        DO(MPI_Cart_create(MPI_COMM_WORLD, 2, dims, periods, 1, &made));
+        use(made);
+        DO(MPI_Cart_sub(made, keep, &other));
+        use(other);
+        drop(&other);
+        drop(&made);
+    }
+    int *index = malloc(ranks * sizeof(int)), *edges = malloc(ranks * sizeof(int));
+    for (int i = 0; i < ranks; i++) { index[i] = i + 1; edges[i] = (i + 1) % ranks; }
+    DO(MPI_Graph_create(MPI_COMM_WORLD, ranks, index, edges, 0, &made));
+    use(made);
+    drop(&made);
+    int next = (rank + 1) % ranks, before = (rank + ranks - 1) % ranks, degree = 1, got;
+    DO(MPI_Dist_graph_create_adjacent(MPI_COMM_WORLD, 1, &before, MPI_UNWEIGHTED, 1, &next, MPI_UNWEIGHTED, MPI_INFO_NULL, 0, &made));
+    use(made);
+    DO(MPI_Neighbor_alltoall(&rank, 1, MPI_INT, &got, 1, MPI_INT, made));
+    CHECK(got == before);
+    drop(&made);
+    DO(MPI_Dist_graph_create(MPI_COMM_WORLD, 1, &rank, &degree, &next, MPI_UNWEIGHTED, MPI_INFO_NULL, 0, &made));
+    use(made);
+    drop(&made);
+    DO(MPI_Comm_dup(MPI_COMM_WORLD, &made));
+    DO(MPI_Comm_disconnect(&made));
+    CHECK(made == MPI_COMM_NULL);
+    if (ranks > 1) between();
+    free(index);
+    free(edges);
+    /* Many, one after the other: handles come back. */
+    for (int i = 0; i < 50; i++) {
+        DO(MPI_Comm_split(MPI_COMM_WORLD, i % 2 ? rank / 2 : rank % 2, rank, &made));
+        use(made);
+        drop(&made);
+    }
+    return end("communicators");
+}
