@@ -81,6 +81,17 @@ impl Control {
         Ok(control)
     }
 
+    /// Of how many ranks something is so. All ranks do this together.
+    pub(crate) fn how_many(&self, is_so: bool) -> Result<u32, Refused> {
+        let (mine, mut all) = (u32::from(is_so), 0u32);
+        // SAFETY: pointers to local variables; everybody does this now.
+        unsafe {
+            let (from, to) = ((&raw const mine).cast(), (&raw mut all).cast());
+            ask!(PMPI_Allreduce(from, to, 1, ffi::RSMPI_UINT32_T, ffi::RSMPI_SUM, self.comm));
+        }
+        Ok(all)
+    }
+
     /// Begins to send a batch.
     pub(crate) fn send_batch(&mut self, to: u32, batch: Vec<u8>) -> Result<(), Refused> {
         for part in batch.chunks(BATCH_BYTES_MAX) {

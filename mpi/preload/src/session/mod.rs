@@ -86,14 +86,29 @@ pub(crate) enum BeginError {
     Mpi(#[from] Refused),
     #[error("the log can't be made: {0}")]
     Log(#[from] counterfoil::OpenError),
+    #[error("{failed} other ranks can't make their logs")]
+    Others { failed: u32 },
 }
 
 impl Session {
     /// MPI is up; all ranks of MPI_COMM_WORLD do this together.
     pub(crate) fn begin(settings: Settings, rank: u32, ranks: u32) -> Result<Session, BeginError> {
         let control = Control::new(ranks)?;
+        let made = Log::create(settings.options(rank, ranks));
+        // All or none: who has no log counts nothing and acknowledges nothing.
+        let failed = control.how_many(made.is_err())?;
+        let log = match made {
+            Ok(_) if failed > 0 => {
+                control.end()?;
+                return Err(BeginError::Others { failed });
+            }
+            Err(error) => {
+                control.end()?;
+                return Err(error.into());
+            }
+            Ok(log) => log,
+        };
         let comms = Comms::new()?;
-        let log = Log::create(settings.options(rank, ranks))?;
         let ledger = Ledger::new(ranks);
         Ok(Session {
             settings,

@@ -5,7 +5,7 @@ use std::ffi::c_int;
 use mpi_sys as ffi;
 
 use crate::say;
-use crate::session::{self, Session, enter};
+use crate::session::{self, BeginError, Session, enter};
 use crate::settings::Settings;
 
 pub(crate) unsafe fn init(call: impl FnOnce() -> c_int) -> c_int {
@@ -48,6 +48,8 @@ fn begin() {
     }
     match Session::begin(settings, rank, ranks) {
         Ok(session) => session::put(session, is_together),
+        // Who can't says why, and that is enough.
+        Err(BeginError::Others { .. }) => {}
         Err(error) => say::say(format_args!("{error}; nothing is logged")),
     }
 }

@@ -1,0 +1,280 @@
+//! C programs that call everything that is wrapped, with and without the library: the same values, and an account that adds up.
+//!
+//! `cargo xtask mpi -- test` says which MPI. Processes are ended by `timeout`, which kills.
+#![forbid(unsafe_code)]
+#![expect(clippy::unwrap_used, reason = "a test's functions may")]
+
+use std::collections::BTreeSet;
+use std::fmt::Write;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::OnceLock;
+
+use counterfoil_mpi_calls::{Call, Kind};
+use serde_json::Value;
+
+/// Each with how many ranks.
+const PROGRAMS: [(&str, u32); 5] =
+    [("point_to_point", 4), ("collectives", 4), ("communicators", 4), ("threads", 2), ("others", 2)];
+
+/// Calls that the programs don't make: their other side is another job, or they end everything.
+const NOT_REACHED: [&str; 7] = [
+    "MPI_Abort",
+    "MPI_Comm_accept",
+    "MPI_Comm_connect",
+    "MPI_Comm_join",
+    "MPI_Comm_spawn",
+    "MPI_Comm_spawn_multiple",
+    "MPI_Comm_create_from_group",
+];
+
+fn wrapped() -> BTreeSet<&'static str> {
+    include_str!(concat!(env!("OUT_DIR"), "/wrapped.txt")).lines().collect()
+}
+
+fn variable(name: &str, otherwise: &str) -> String {
+    std::env::var(name).unwrap_or_else(|_| otherwise.to_owned())
+}
+
+fn sources() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c")
+}
+
+/// Compiles with the MPI's compiler.
+fn compile(source: &Path, into: &Path, options: &[&str]) {
+    let mut command = Command::new(variable("MPICC", "mpicc"));
+    command.args(["-O1", "-Wall", "-Wno-stringop-overread", "-Wno-cast-function-type"]).args(options);
+    if wrapped().contains("MPI_Bcast_init") {
+        command.arg("-DHAVE_MPI_4");
+    }
+    let compiled = command.arg("-I").arg(sources()).arg(source).arg("-o").arg(into).arg("-lpthread").output().unwrap();
+    assert!(compiled.status.success(), "{}: {}", source.display(), String::from_utf8_lossy(&compiled.stderr));
+}
+
+/// The folder with the compiled programs.
+fn programs() -> &'static Path {
+    static BUILT: OnceLock<tempfile::TempDir> = OnceLock::new();
+    let built = BUILT.get_or_init(|| {
+        let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        for (name, _) in PROGRAMS {
+            compile(&sources().join(name).with_extension("c"), &folder.path().join(name), &[]);
+        }
+        folder
+    });
+    built.path()
+}
+
+/// The library, which cargo builds for the tests of its package.
+fn library() -> PathBuf {
+    let test = std::env::current_exe().unwrap();
+    let library = test.parent().and_then(Path::parent).unwrap().join("libcounterfoil_mpi.so");
+    assert!(library.exists(), "{} is not there", library.display());
+    library
+}
+
+/// A run: which libraries stand between, and what they are told.
+#[derive(Default)]
+struct Run {
+    libraries: Vec<PathBuf>,
+    variables: Vec<(&'static str, String)>,
+}
+
+impl Run {
+    fn with_the_library(accounts: &Path, variables: &[(&'static str, &str)]) -> Run {
+        let mut run = Run { libraries: vec![library()], variables: Vec::new() };
+        run.variables.push(("COUNTERFOIL_SUMMARY_DIR", accounts.to_str().unwrap().to_owned()));
+        run.variables.extend(variables.iter().map(|(name, value)| (*name, (*value).to_owned())));
+        run
+    }
+
+    fn of(&self, program: &str, ranks: u32) -> Output {
+        let mpirun = variable("COUNTERFOIL_MPIRUN", "mpirun");
+        let mut command = Command::new("timeout");
+        command.args(["-s", "KILL", "120", &mpirun, "-n", &ranks.to_string()]);
+        let list: Vec<&str> = self.libraries.iter().map(|library| library.to_str().unwrap()).collect();
+        if !list.is_empty() {
+            // For the ranks, not for the launcher.
+            command.arg("-x").arg(format!("LD_PRELOAD={}", list.join(":")));
+        }
+        for (name, value) in &self.variables {
+            command.env(name, value).args(["-x", name]);
+        }
+        command.arg(programs().join(program));
+        let file = tempfile::NamedTempFile::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        if program == "others" {
+            command.arg(file.path());
+        }
+        command.output().unwrap()
+    }
+
+    fn ends_well(&self, program: &str, ranks: u32) -> Output {
+        let output = self.of(program, ranks);
+        let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        assert!(output.status.success(), "{program}: {}\n{out}{err}", output.status);
+        assert_eq!(out, format!("{program}: ok on {ranks} ranks\n"), "{err}");
+        output
+    }
+}
+
+/// The accounts of all ranks of a job that said this.
+fn accounts(folder: &Path, ranks: u32, said: &str) -> Vec<Value> {
+    let read = |rank| {
+        let path = folder.join(format!("rank-{rank}.json"));
+        let text = fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}; {said}", path.display()));
+        serde_json::from_slice::<Value>(&text).unwrap()
+    };
+    let accounts: Vec<Value> = (0..ranks).map(read).collect();
+    for account in &accounts {
+        assert_eq!(account["gave_up"], Value::Null);
+    }
+    accounts
+}
+
+/// The two ends of every channel have counted the same, but for so many messages that were not to be logged.
+fn channels_agree(accounts: &[Value], but: u64) {
+    for (from, sender) in accounts.iter().enumerate() {
+        for (to, receiver) in accounts.iter().enumerate() {
+            let (sent, received) = (&sender["sent_to"][to], &receiver["received_from"][from]);
+            let difference = received["messages"].as_u64().unwrap() - sent["messages"].as_u64().unwrap();
+            assert!(difference == 0 || difference == but, "{from} to {to}: {sent} logged, {received} received");
+        }
+    }
+}
+
+#[test]
+fn programs_do_the_same_with_and_without_the_library() {
+    let settings: [&[(&str, &str)]; 3] = [
+        &[],
+        &[("COUNTERFOIL_TIER", "process-crash-safe"), ("COUNTERFOIL_BUDGET", "16MiB")],
+        &[("COUNTERFOIL_KEEP", "all"), ("COUNTERFOIL_BUDGET", "256MiB")],
+    ];
+    for (program, ranks) in PROGRAMS {
+        Run::default().ends_well(program, ranks);
+        for settings in settings {
+            let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+            let mut run = Run::with_the_library(folder.path(), settings);
+            let private = std::os::unix::fs::PermissionsExt::from_mode(0o700);
+            let shm = tempfile::Builder::new().permissions(private).tempdir_in("/dev/shm").unwrap();
+            run.variables.push(("COUNTERFOIL_SHM_DIR", shm.path().to_str().unwrap().to_owned()));
+            let said = run.ends_well(program, ranks).stderr;
+            let said = format!("{program} {settings:?}: {}", String::from_utf8_lossy(&said));
+            let accounts = accounts(folder.path(), ranks, &said);
+            // One message of each channel of the first program is sent while the program wants nothing to be logged.
+            channels_agree(&accounts, u64::from(program == "point_to_point"));
+            let is_all = settings.contains(&("COUNTERFOIL_KEEP", "all"));
+            let determinants: u64 = accounts.iter().map(|account| account["determinants"].as_u64().unwrap()).sum();
+            assert_eq!(
+                determinants > 0,
+                is_all && program == "point_to_point" || is_all && program == "communicators",
+                "{program}"
+            );
+        }
+    }
+}
+
+#[test]
+fn what_is_not_logged_is_said_once_each() {
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let output = Run::with_the_library(folder.path(), &[]).ends_well("others", 2);
+    let said = String::from_utf8_lossy(&output.stderr);
+    for call in
+        ["MPI_Win_create", "MPI_Win_allocate", "MPI_Win_allocate_shared", "MPI_Win_create_dynamic", "MPI_File_open"]
+    {
+        assert_eq!(said.matches(&format!("{call} was called")).count(), 1, "{call}: {said}");
+    }
+}
+
+#[test]
+fn a_setting_that_cannot_be_understood_is_named_and_the_program_runs_unlogged() {
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let output = Run::with_the_library(folder.path(), &[("COUNTERFOIL_KEEP", "most")]).ends_well("collectives", 2);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(said.matches("COUNTERFOIL_KEEP is `most`").count(), 1, "{said}");
+    assert!(!folder.path().join("rank-0.json").exists());
+}
+
+/// A second, independent library, in C: of each wrapped call it notes that it was made.
+fn noting(calls: &[Call]) -> String {
+    let mut text =
+        String::from("#include <mpi.h>\n#include <stdio.h>\n#include <stdlib.h>\nstatic const char *names[] = {\n");
+    for call in calls {
+        writeln!(text, "\"{}\",", call.symbol()).unwrap();
+    }
+    writeln!(text, "}};\nstatic char reached[{}];", calls.len()).unwrap();
+    text.push_str(
+        "static void tell(void) {\n    int rank;\n    char path[4096];\n    PMPI_Comm_rank(MPI_COMM_WORLD, &rank);\n    \
+         snprintf(path, sizeof path, \"%s/reached-%d\", getenv(\"COUNTERFOIL_SUMMARY_DIR\"), rank);\n    \
+         FILE *file = fopen(path, \"w\");\n    for (size_t i = 0; i < sizeof reached; i++)\n        \
+         if (reached[i]) fprintf(file, \"%s\\n\", names[i]);\n    fclose(file);\n}\n",
+    );
+    for (index, call) in calls.iter().enumerate() {
+        let arguments: Vec<&str> = call.arguments.iter().map(|argument| argument.name.as_str()).collect();
+        let variadic = if call.argument(Kind::Comm).is_none() && call.name == "Pcontrol" { ", ..." } else { "" };
+        let prototype = call.prototype().replace("int level)", &format!("const int level{variadic})"));
+        let before = if call.name == "Finalize" { "tell(); " } else { "" };
+        writeln!(
+            text,
+            "{prototype} {{ reached[{index}] = 1; {before}return P{}({}); }}",
+            call.symbol(),
+            arguments.join(", ")
+        )
+        .unwrap();
+    }
+    text
+}
+
+#[test]
+fn the_programs_make_every_call_that_is_wrapped() {
+    let known = wrapped();
+    let calls: Vec<Call> = counterfoil_mpi_calls::table()
+        .unwrap()
+        .into_iter()
+        .filter(|call| known.contains(call.symbol().as_str()))
+        .collect();
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let (source, noter) = (folder.path().join("noter.c"), folder.path().join("libnoter.so"));
+    fs::write(&source, noting(&calls)).unwrap();
+    compile(&source, &noter, &["-shared", "-fPIC", "-Wno-deprecated-declarations"]);
+    let mut reached = BTreeSet::new();
+    for (program, ranks) in PROGRAMS {
+        let told = ("COUNTERFOIL_SUMMARY_DIR", folder.path().to_str().unwrap().to_owned());
+        Run { libraries: vec![noter.clone()], variables: vec![told] }.ends_well(program, ranks);
+        for rank in 0..ranks {
+            let text = fs::read_to_string(folder.path().join(format!("reached-{rank}"))).unwrap();
+            reached.extend(text.lines().map(str::to_owned));
+        }
+    }
+    let missing: Vec<&&str> =
+        known.iter().filter(|name| !reached.contains(**name) && !NOT_REACHED.contains(name)).collect();
+    assert!(missing.is_empty(), "the programs don't call {missing:?}");
+    // The exported symbols are those of the table.
+    let listed = Command::new("nm").args(["-D", "--defined-only"]).arg(library()).output().unwrap();
+    let listed = String::from_utf8(listed.stdout).unwrap();
+    let exported: BTreeSet<&str> =
+        listed.lines().filter_map(|line| line.split(" T ").nth(1)).filter(|name| name.starts_with("MPI_")).collect();
+    assert_eq!(exported, known);
+}
+
+#[test]
+fn another_tool_behind_the_library_sees_the_calls() {
+    let calls: Vec<Call> = counterfoil_mpi_calls::table()
+        .unwrap()
+        .into_iter()
+        .filter(|call| wrapped().contains(call.symbol().as_str()))
+        .collect();
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let (source, noter) = (folder.path().join("noter.c"), folder.path().join("libnoter.so"));
+    fs::write(&source, noting(&calls)).unwrap();
+    compile(&source, &noter, &["-shared", "-fPIC", "-Wno-deprecated-declarations"]);
+    for order in [[library(), noter.clone()], [noter, library()]] {
+        let mut run = Run::with_the_library(folder.path(), &[]);
+        run.libraries = order.to_vec();
+        run.ends_well("communicators", 2);
+        let reached = fs::read_to_string(folder.path().join("reached-1")).unwrap();
+        // The noter itself goes straight to the MPI, so in front of the library it leaves it nothing.
+        for call in ["MPI_Init", "MPI_Finalize", "MPI_Comm_split", "MPI_Sendrecv"] {
+            assert!(reached.lines().any(|line| line == call), "{call}: {reached}");
+        }
+    }
+}
