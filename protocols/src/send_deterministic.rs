@@ -260,19 +260,6 @@ impl SendDeterministic {
         }
     }
 
-    /// Whether an arriving frame is for this rank.
-    fn check_arrival(&self, header: &WireHeader) -> Result<(), ProtocolError> {
-        let Config { rank, ranks, .. } = self.config;
-        if header.source().0 >= ranks {
-            return Err(ProtocolError::UnknownRank { rank: header.source(), ranks });
-        }
-        if header.destination() != rank {
-            let (source_rank, destination) = (header.source(), header.destination());
-            return Err(ProtocolError::Misdirected { source_rank, destination, rank });
-        }
-        Ok(())
-    }
-
     fn malformed(peer: Rank, header: &WireHeader, body: &[u8]) -> ProtocolError {
         ProtocolError::PeerMisbehaved {
             peer,

@@ -168,19 +168,6 @@ impl SenderBased {
         Ok(())
     }
 
-    /// Whether an arriving frame is for this rank.
-    fn check_arrival(&self, header: &WireHeader) -> Result<(), ProtocolError> {
-        let Config { rank, ranks, .. } = self.config;
-        if header.source().0 >= ranks {
-            return Err(ProtocolError::UnknownRank { rank: header.source(), ranks });
-        }
-        if header.destination() != rank {
-            let (source_rank, destination) = (header.source(), header.destination());
-            return Err(ProtocolError::Misdirected { source_rank, destination, rank });
-        }
-        Ok(())
-    }
-
     /// Takes an acknowledgement of `peer`'s living incarnation into account.
     fn take_ack(&mut self, peer: Rank, ack: Ack) -> Result<(), ProtocolError> {
         let repeating = self.repeating();

@@ -1,6 +1,6 @@
 //! What can go wrong, one enum for each kind of operation.
 
-use counterfoil_ack_piggyback::{Kind, PolicyError, RecvError, StateError, TooManyExceptions};
+use counterfoil_ack_piggyback::{Kind, PolicyError, RecvError, StateError, TooManyExceptions, WireHeader};
 use counterfoil_log_core::{Determinant, Epoch, Incarnation, Rank, Ssn};
 use thiserror::Error;
 
@@ -273,6 +273,49 @@ impl ProtocolError {
                 ProtocolError::PeerMisbehaved { peer, how: Misbehaviour::SsnOutOfRange { ssn } }
             }
         }
+    }
+
+    /// Whether a message from `source` to `destination` is one that `rank` may send.
+    pub(crate) fn check_sender(source: Rank, destination: Rank, rank: Rank) -> Result<(), ProtocolError> {
+        if source == rank { Ok(()) } else { Err(ProtocolError::Misdirected { source_rank: source, destination, rank }) }
+    }
+
+    /// Whether the header of a record that goes on the wire is one of `rank`'s messages.
+    pub(crate) fn check_transmitted(header: &WireHeader, rank: Rank) -> Result<(), ProtocolError> {
+        ProtocolError::check_sender(header.source(), header.destination(), rank)?;
+        ProtocolError::check_message(header)
+    }
+
+    /// Whether a frame that arrives at `rank` is for it, and from one of `ranks`.
+    pub(crate) fn check_arrival(header: &WireHeader, rank: Rank, ranks: u32) -> Result<(), ProtocolError> {
+        let (source_rank, destination) = (header.source(), header.destination());
+        if source_rank.0 >= ranks {
+            return Err(ProtocolError::UnknownRank { rank: source_rank, ranks });
+        }
+        if destination != rank {
+            return Err(ProtocolError::Misdirected { source_rank, destination, rank });
+        }
+        Ok(())
+    }
+
+    /// Whether a frame is a message.
+    pub(crate) fn check_message(header: &WireHeader) -> Result<(), ProtocolError> {
+        match header.kind() {
+            Kind::Message => Ok(()),
+            kind => Err(ProtocolError::UnexpectedKind { peer: header.source(), kind }),
+        }
+    }
+
+    /// As [`check_arrival`](Self::check_arrival), of a frame that came on the connection with `peer`.
+    pub(crate) fn check_arrival_from(
+        peer: Rank,
+        header: &WireHeader,
+        rank: Rank,
+        ranks: u32,
+    ) -> Result<(), ProtocolError> {
+        ProtocolError::check_arrival(header, rank, ranks)?;
+        let (source_rank, destination) = (header.source(), header.destination());
+        if source_rank == peer { Ok(()) } else { Err(ProtocolError::Misdirected { source_rank, destination, rank }) }
     }
 
     /// Whether a frame of this incarnation of `peer` comes from the living one, `known`; one that isn't known yet is refused.

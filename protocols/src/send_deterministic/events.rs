@@ -22,10 +22,8 @@ impl Protocol for SendDeterministic {
     /// Figure 3, lines 13 to 17. A message to this rank itself is part of its image; the driver keeps it.
     fn handle_send(&mut self, envelope: &Envelope) -> Result<Outgoing, ProtocolError> {
         let Config { rank, .. } = self.config;
-        let (source_rank, peer) = (envelope.source, envelope.destination);
-        if source_rank != rank {
-            return Err(ProtocolError::Misdirected { source_rank, destination: peer, rank });
-        }
+        let peer = envelope.destination;
+        ProtocolError::check_sender(envelope.source, peer, rank)?;
         self.catch_up(peer)?;
         let (origin, epoch, phase) = (self.origin(), self.epoch, self.phase);
         let stamp = self.channel(peer)?.stamp(envelope.len, epoch, phase)?;
@@ -36,13 +34,8 @@ impl Protocol for SendDeterministic {
 
     fn handle_transmit(&mut self, header: &mut WireHeader) -> Result<(), ProtocolError> {
         let Config { rank, .. } = self.config;
-        let (source_rank, destination) = (header.source(), header.destination());
-        if source_rank != rank {
-            return Err(ProtocolError::Misdirected { source_rank, destination, rank });
-        }
-        if header.kind() != Kind::Message {
-            return Err(ProtocolError::UnexpectedKind { peer: source_rank, kind: header.kind() });
-        }
+        ProtocolError::check_transmitted(header, rank)?;
+        let destination = header.destination();
         let (incarnation, mark) = (self.incarnation, !self.has(Canary::ReplayUnmarked));
         // Before: the record at hand is not to be released while it is on its way to the wire.
         self.catch_up(destination)?;
@@ -52,11 +45,10 @@ impl Protocol for SendDeterministic {
 
     /// Figure 3, lines 19 to 32.
     fn handle_message(&mut self, header: &WireHeader) -> Result<Incoming, ProtocolError> {
-        self.check_arrival(header)?;
+        let Config { rank, ranks, .. } = self.config;
+        ProtocolError::check_arrival(header, rank, ranks)?;
+        ProtocolError::check_message(header)?;
         let peer = header.source();
-        if header.kind() != Kind::Message {
-            return Err(ProtocolError::UnexpectedKind { peer, kind: header.kind() });
-        }
         let anyone = self.has(Canary::IncarnationsIgnored);
         let channel = self.channel(peer)?;
         let now = channel.recv.incarnation();
@@ -108,13 +100,9 @@ impl Protocol for SendDeterministic {
     }
 
     fn handle_control(&mut self, from: Party, header: &WireHeader, body: &[u8]) -> Result<(), ProtocolError> {
-        let Config { rank, .. } = self.config;
         let Party::Rank(peer) = from else { return self.take_order(header, body) };
-        self.check_arrival(header)?;
-        if header.source() != peer {
-            let (source_rank, destination) = (header.source(), header.destination());
-            return Err(ProtocolError::Misdirected { source_rank, destination, rank });
-        }
+        let Config { rank, ranks, .. } = self.config;
+        ProtocolError::check_arrival_from(peer, header, rank, ranks)?;
         if !self.channel(peer)?.is_living(header.incarnation())? {
             return Ok(());
         }
