@@ -221,7 +221,9 @@ impl DemoReport {
         let mut problems: Vec<String> = self
             .kills_missed
             .iter()
-            .map(|kill| format!("kill {kill} never happened: its moment did not come"))
+            .map(|kill| {
+                format!("kill {kill} never happened: the run doesn't come there, or the rank was restarted behind it")
+            })
             .collect();
         problems.extend(self.power_cuts_missed.iter().map(|n| {
             format!("the power cut in iteration {n} never happened: rank 0 didn't come there, or went on behind it")
