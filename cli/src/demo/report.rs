@@ -52,6 +52,8 @@ pub(super) struct DemoReport {
     duplicates_dropped: u64,
     sends_repeated: u64,
     choices_logged: u64,
+    /// Deliveries that were recorded; none but under `pessimistic`.
+    determinants: Determinants,
     checkpoints: u64,
     /// Ranks whose log was full and has stopped keeping messages.
     logging_stopped: u64,
@@ -67,8 +69,30 @@ pub(super) struct DemoReport {
     recovery_ms: RecoveryMs,
     wall_ms: f64,
     reference_wall_ms: f64,
+    /// With `pessimistic`: the time of the job without kills under `sender-based`, and how many times that the run without
+    /// kills took.
+    plain_wall_ms: Option<f64>,
+    overhead: Option<f64>,
     /// Where the ranks' stores were kept; `null` if they were removed.
     files: Option<PathBuf>,
+}
+
+/// How many there are, and their bytes without what the log puts around each.
+#[derive(Clone, Copy, Debug, Serialize)]
+struct Determinants {
+    count: u64,
+    bytes: u64,
+}
+
+/// The runs that a report is about.
+#[derive(Clone, Copy)]
+pub(super) struct Runs<'a> {
+    /// With kills.
+    pub(super) run: &'a JobReport,
+    /// Without.
+    pub(super) reference: &'a JobReport,
+    /// Without kills and under the plain rule, where that is what the protocol is compared with.
+    pub(super) plain: Option<&'a JobReport>,
 }
 
 #[derive(Debug, Serialize)]
@@ -117,6 +141,11 @@ fn ms(duration: Duration) -> f64 {
     (duration.as_secs_f64() * 1e6).round() / 1e3
 }
 
+/// To three digits behind the point.
+fn ratio(one: Duration, other: Duration) -> f64 {
+    (one.as_secs_f64() / other.as_secs_f64().max(f64::MIN_POSITIVE) * 1e3).round() / 1e3
+}
+
 impl From<&DeathReport> for KillReport {
     fn from(death: &DeathReport) -> KillReport {
         KillReport {
@@ -143,8 +172,7 @@ impl DemoReport {
     pub(super) fn new(
         job: &JobOptions,
         workload: &dyn Workload,
-        run: &JobReport,
-        reference: &JobReport,
+        Runs { run, reference, plain }: Runs<'_>,
         seed: u64,
     ) -> Result<DemoReport, postcard::Error> {
         let (outcomes, expected) = (outcomes(run)?, outcomes(reference)?);
@@ -155,7 +183,7 @@ impl DemoReport {
             .then(|| compare(timelines, reference.timelines.as_deref().unwrap_or_default()).is_none());
         let Tally { messages_logged, bytes_logged, messages_replayed, duplicates_dropped, .. } = run.tally;
         let Tally { sends_repeated, choices_logged, checkpoints, logging_stopped, .. } = run.tally;
-        let Tally { messages_kept, messages_released, .. } = run.tally;
+        let Tally { messages_kept, messages_released, determinants_logged, determinant_bytes, .. } = run.tally;
         let digest = job_digest(&outcomes);
         Ok(DemoReport {
             ranks: job.settings.ranks,
@@ -168,10 +196,11 @@ impl DemoReport {
             },
             protocol: match job.settings.rule {
                 Rule::SenderBased => "sender-based",
+                Rule::Pessimistic => "pessimistic",
                 Rule::SendDeterministic { .. } => "send-deterministic",
             },
             clusters: match job.settings.rule {
-                Rule::SenderBased => None,
+                Rule::SenderBased | Rule::Pessimistic => None,
                 Rule::SendDeterministic { clusters } => Some(clusters),
             },
             seed,
@@ -200,6 +229,7 @@ impl DemoReport {
             duplicates_dropped,
             sends_repeated,
             choices_logged,
+            determinants: Determinants { count: determinants_logged, bytes: determinant_bytes },
             checkpoints,
             logging_stopped,
             messages_sent: verdict.sent,
@@ -212,6 +242,8 @@ impl DemoReport {
             recovery_ms: slowest(&run.deaths).into(),
             wall_ms: ms(run.wall),
             reference_wall_ms: ms(reference.wall),
+            plain_wall_ms: plain.map(|plain| ms(plain.wall)),
+            overhead: plain.map(|plain| ratio(reference.wall, plain.wall)),
             files: job.keep_stores.clone(),
         })
     }
@@ -369,6 +401,13 @@ impl DemoReport {
                 self.checkpoints, self.choices_logged
             )?;
         }
+        if self.determinants.count > 0 {
+            writeln!(
+                text,
+                "  receive order   {} deliveries recorded ({} bytes)",
+                self.determinants.count, self.determinants.bytes
+            )?;
+        }
         if self.logging_stopped > 0 {
             writeln!(
                 text,
@@ -377,6 +416,12 @@ impl DemoReport {
             )?;
         }
         writeln!(text, "  time            {:.1} ms, {:.1} ms without kills", self.wall_ms, self.reference_wall_ms)?;
+        if let (Some(plain), Some(overhead)) = (self.plain_wall_ms, self.overhead) {
+            writeln!(
+                text,
+                "  overhead        {overhead:.2} times the {plain:.1} ms of sender-based, both without kills"
+            )?;
+        }
         if let Some(files) = &self.files {
             let path = files.display();
             writeln!(text, "  files           kept in {path}: `counterfoil log inspect {path}` shows them")?;
