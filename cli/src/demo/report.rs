@@ -77,7 +77,8 @@ pub(super) struct DemoReport {
     files: Option<PathBuf>,
 }
 
-/// How many there are, and their bytes without what the log puts around each.
+/// How many there are, and their bytes without what the log puts around each. What a killed process had recorded since it was last
+/// heard of is not counted.
 #[derive(Clone, Copy, Debug, Serialize)]
 struct Determinants {
     count: u64,
