@@ -1,13 +1,10 @@
 //! The pessimistic rule from the command line: real processes and real kills, and the simulator.
-#![forbid(unsafe_code)]
-#![allow(clippy::unwrap_used, reason = "all of this is tests, the parts that they share included")]
-
-mod program;
 
 use std::process::Command;
 
-use program::Place;
 use serde_json::{Value, json};
+
+use crate::program::Place;
 
 /// Runs the demo under the rule, which has to go well and to leave nothing.
 fn good(arguments: &[&str]) -> Value {
