@@ -3,7 +3,7 @@
 //! Messages are logged by their senders as under the [plain rule](crate::sender_based), which is the core of this one and does
 //! all that has to do with lanes, acknowledgements, incarnations and coverage. What is added is the *receive order*: before
 //! a message is delivered, its determinant (its place in the order, source and SSN) is written to the rank's local log
-//! ([`Incoming::Deliver`](crate::frame::Incoming::Deliver) names the entry). A replacement delivers in the recorded order and holds what comes early, until the
+//! ([`Incoming::Deliver`] names the entry). A replacement delivers in the recorded order and holds what comes early, until the
 //! record is used up; from then on it is free. Only who was killed goes back.
 //!
 //! The plain rule asks that every call whose outcome depends on timing be named, and replays those outcomes. This rule
