@@ -35,7 +35,7 @@ mod tables;
 
 use std::collections::VecDeque;
 
-use counterfoil_ack_piggyback::{Ack, AckPolicy, Origin, WireHeader};
+use counterfoil_ack_piggyback::{Ack, AckPolicy, Kind, Origin, WireHeader};
 use counterfoil_log_core::{Epoch, Incarnation, Phase, Rank, Ssn};
 
 use crate::frame::{Effect, Misbehaviour, Party, ProtocolError};
@@ -119,6 +119,18 @@ impl SenderBased {
     /// All messages from `peer` up to here were received.
     pub fn received_upto(&self, peer: Rank) -> Ssn {
         self.known(peer).map_or(Ssn::ZERO, Channel::received_upto)
+    }
+
+    /// Whether this is a message that would be delivered now: for this rank, of the living incarnation of its sender, and not
+    /// received before.
+    pub(crate) fn would_deliver(&self, header: &WireHeader) -> bool {
+        let (peer, ssn) = (header.source(), header.ssn());
+        let is_received = |channel: &Channel| channel.has_received(ssn);
+        header.kind() == Kind::Message
+            && (Ssn::FIRST..=Ssn::MAX).contains(&ssn)
+            && self.check_arrival(header).is_ok()
+            && header.incarnation() == self.incarnation_of(peer)
+            && !self.known(peer).is_some_and(is_received)
     }
 
     /// The newest incarnation of `peer` that has said Hello.

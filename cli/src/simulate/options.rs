@@ -48,6 +48,10 @@ pub(crate) struct SimulateArguments {
     /// Into how many clusters the ranks are divided, from 0 (not at all) to 8. With --protocol send-deterministic [default: 0..3]
     #[arg(long, value_name = "N|MIN..MAX", value_parser = parse_clusters)]
     clusters: Option<Limits>,
+    /// Programs don't say where a receive can take one of several messages, so that nothing records what it took: plain fails where
+    /// bytes depend on that. With --protocol plain or pessimistic, which never asks
+    #[arg(long)]
+    unnamed: bool,
     /// No rank ever takes a checkpoint
     #[arg(long)]
     no_checkpoints: bool,
@@ -64,7 +68,7 @@ pub(crate) struct SimulateArguments {
     #[arg(long, value_name = "NAME", value_parser = parse_canary)]
     pub(super) canary: Option<Canary>,
     /// Run one schedule again, given as the line of text that a failure prints (in quotes)
-    #[arg(long, value_name = "SCHEDULE", conflicts_with_all = ["patterns", "ranks", "rounds", "faults", "collections", "clusters", "no_checkpoints",
+    #[arg(long, value_name = "SCHEDULE", conflicts_with_all = ["patterns", "ranks", "rounds", "faults", "collections", "clusters", "no_checkpoints", "unnamed",
         "schedules", "seed", "threads", "canary"])]
     pub(super) replay: Option<Schedule>,
     /// With --replay or --schedules 1: tell everything that happens in the run
@@ -78,7 +82,7 @@ pub(crate) struct SimulateArguments {
     pub(super) svg_events: Option<RangeInclusive<u64>>,
     /// Print Table I of Guermouche 2011 beside what the state machines do: as `counterfoil simulate table-1`
     #[arg(long, conflicts_with_all = ["replay", "tell", "svg", "patterns", "ranks", "rounds", "faults", "collections", "clusters",
-        "no_checkpoints", "schedules", "seed", "threads", "canary", "protocol"])]
+        "no_checkpoints", "unnamed", "schedules", "seed", "threads", "canary", "protocol"])]
     pub(super) table_1: bool,
     /// Print one JSON object and nothing else
     #[arg(long)]
@@ -132,6 +136,7 @@ impl SimulateArguments {
             ordered: self.protocol.engine().ordered,
             collections: self.of_coordinator(self.collections),
             clusters: self.of_coordinator(self.clusters),
+            unnamed: self.unnamed,
             canary: self.canary,
             ..Config::default()
         }
@@ -139,6 +144,9 @@ impl SimulateArguments {
 
     /// What is wrong with these arguments together, if anything is.
     pub(super) fn check(&self) -> Result<(), String> {
+        if self.unnamed && self.protocol == Protocol::SendDeterministic {
+            return Err("--unnamed: send-deterministic never asks; use --protocol plain or pessimistic".to_owned());
+        }
         let given = [("--collections", self.collections), ("--clusters", self.clusters)];
         match given.into_iter().find(|(_, limits)| limits.is_some()) {
             Some((option, _)) if !self.protocol.engine().coordinator => {

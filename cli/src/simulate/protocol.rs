@@ -4,13 +4,15 @@ use std::ops::Range;
 
 use clap::ValueEnum;
 use counterfoil_runtime::sim::{
-    self, Config, Outcome, Plain, Recorded, Schedule, SendDet, Shrunk, SimProtocol, Summary,
+    self, Config, Outcome, Pessimistic, Plain, Recorded, Schedule, SendDet, Shrunk, SimProtocol, Summary,
 };
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum Protocol {
     /// Plain sender-based logging, with the outcomes of wildcard receives recorded
     Plain,
+    /// The same, with the order in which each rank receives recorded, and no outcome of a receive
+    Pessimistic,
     /// Guermouche 2011: only messages from the past to the future are logged; a recovery process, which may be lost, too
     SendDeterministic,
 }
@@ -20,6 +22,7 @@ impl Protocol {
     pub(super) fn name(self) -> &'static str {
         match self {
             Protocol::Plain => "plain",
+            Protocol::Pessimistic => "pessimistic",
             Protocol::SendDeterministic => "send-deterministic",
         }
     }
@@ -27,6 +30,7 @@ impl Protocol {
     pub(super) fn engine(self) -> Engine {
         match self {
             Protocol::Plain => Engine::of::<Plain>(true),
+            Protocol::Pessimistic => Engine::of::<Pessimistic>(true),
             Protocol::SendDeterministic => Engine::of::<SendDet>(false),
         }
     }

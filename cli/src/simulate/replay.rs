@@ -8,6 +8,7 @@ use serde_json::json;
 
 use super::STEPS_WIDE;
 use super::options::SimulateArguments;
+use super::protocol::Protocol;
 use super::report::{met, violation_object};
 use crate::{Failure, print};
 
@@ -23,6 +24,9 @@ fn check(arguments: &SimulateArguments, schedule: &Schedule) -> Result<(), Strin
         return Err(format!(
             "{name} has no coordinator, and this line needs one: is it of --protocol send-deterministic?"
         ));
+    }
+    if matches!(schedule.canary, Some(Canary::Pessimistic(_))) && arguments.protocol != Protocol::Pessimistic {
+        return Err("this line's mistake is one of the pessimistic rule's: is it of --protocol pessimistic?".to_owned());
     }
     Ok(())
 }

@@ -41,6 +41,10 @@ impl<P: Protocol + ?Sized> Protocol for Box<P> {
         (**self).handle_recovered_choice(record)
     }
 
+    fn handle_recovered_delivery(&mut self, record: &[u8]) -> Result<(), ChoiceError> {
+        (**self).handle_recovered_delivery(record)
+    }
+
     fn handle_collective(&mut self, call: &CollectiveCall) -> Result<CollectivePlan, ProtocolError> {
         (**self).handle_collective(call)
     }

@@ -78,6 +78,33 @@ pub enum ProtocolError {
         #[source]
         limit: TooManyExceptions,
     },
+    /// A message that isn't the next of its channel, under a rule that records in which order messages are delivered. Driver's
+    /// mistake: messages are to be presented in channel order; or the record of the order is another execution's.
+    #[error("message {found} of {peer}, where {expected} is the next")]
+    OutOfTurn {
+        /// Who sent it.
+        peer: Rank,
+        /// The number that is next.
+        expected: Ssn,
+        /// Its number.
+        found: Ssn,
+    },
+    /// The record of a delivery is missing, and those of later ones are there: the log that they come from is damaged, and
+    /// nobody knows any more in which order messages were delivered.
+    #[error("the record of delivery {missing} is missing, and that of delivery {present} is there")]
+    OrderLost {
+        /// The first that is missing.
+        missing: u64,
+        /// The first behind it that is there.
+        present: u64,
+    },
+    /// A checkpoint while recorded deliveries still have to be repeated: it would cover some that others depend on and that
+    /// have not happened again. See [`super::Protocol::wants_checkpoint`].
+    #[error("a checkpoint while {rest} recorded deliveries have to be repeated")]
+    Repeating {
+        /// How many.
+        rest: usize,
+    },
     /// A replacement lacks messages that were collected, because its predecessor had said that a durable checkpoint
     /// covered them. Its checkpoint was lost or is not the one that was durable; only an older state of the whole job helps.
     #[error("{peer} needs messages from {needs}, but all up to {collected} were covered and may be collected")]
@@ -254,6 +281,12 @@ pub enum ChoiceError {
         first: Determinant,
         /// The other.
         second: Determinant,
+    },
+    /// A recorded delivery, under a rule that records none.
+    #[error("a recorded delivery ({len} bytes), which this rule never writes")]
+    NotRecorded {
+        /// How many bytes there were.
+        len: usize,
     },
     /// A record was presented after re-execution had begun to ask for choices.
     #[error("choice {sequence} was recovered after the execution had passed it")]

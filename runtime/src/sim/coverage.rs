@@ -77,6 +77,8 @@ counters! {
     replayed,
     /// Outcomes that were recorded.
     choices,
+    /// Deliveries that were recorded.
+    determinants,
     /// Outcomes that were forced on a re-execution.
     choices_forced,
     /// Records that were freed.

@@ -3,6 +3,8 @@
 //! | what must hold | when it is checked | found as |
 //! |---|---|---|
 //! | each send has the number and the bytes that it has without failures | at the send | [`Wrong::Send`] |
+//! | a replacement sends what its predecessor had sent, where the rule says so | at the send | [`Wrong::Diverged`] |
+//! | a replacement receives in its predecessor's order, where the rule says so | at the receive | [`Wrong::OtherOrder`] |
 //! | nothing is received twice by one execution | at the receive | [`Wrong::Duplicate`] |
 //! | the messages of a stream are taken in order, undamaged | when taken | [`Wrong::Take`] |
 //! | only what every restorable checkpoint of the receiver has is freed | when freed | [`Wrong::FreedTooMuch`] |
@@ -18,6 +20,7 @@
 
 mod line;
 mod reference;
+mod repetition;
 #[cfg(test)]
 mod tests;
 mod timeline;
@@ -27,11 +30,12 @@ use std::collections::BTreeMap;
 use counterfoil::{Epoch, Ssn};
 
 use super::program::Program;
-use super::protocol::Retention;
+use super::protocol::{Repetition, Retention};
 use super::trace::Event;
 use super::violation::Wrong;
 use line::Receipts;
 pub(super) use reference::Reference;
+use repetition::Predecessor;
 use timeline::{Operation, Timeline};
 
 /// Everything that counts, of all ranks.
@@ -41,12 +45,22 @@ pub(super) struct Oracle {
     timelines: Vec<Timeline>,
     receipts: Receipts,
     retention: Retention,
+    /// By rank.
+    predecessors: Vec<Predecessor>,
+    repetition: Repetition,
 }
 
 impl Oracle {
-    pub(super) fn new(program: &Program, retention: Retention) -> Oracle {
-        let timelines = (0..program.ranks()).map(|_| Timeline::default()).collect();
-        Oracle { reference: Reference::new(program), timelines, receipts: Receipts::new(program.ranks()), retention }
+    pub(super) fn new(program: &Program, retention: Retention, repetition: Repetition) -> Oracle {
+        let ranks = program.ranks();
+        Oracle {
+            reference: Reference::new(program),
+            timelines: (0..ranks).map(|_| Timeline::default()).collect(),
+            receipts: Receipts::new(ranks),
+            retention,
+            predecessors: (0..ranks).map(|_| Predecessor::default()).collect(),
+            repetition,
+        }
     }
 
     /// How many messages were received in another epoch than before, and how many recovery lines have made orphans.
@@ -82,7 +96,8 @@ impl Oracle {
             Event::Line { epoch, .. } => self.receipts.note_line(epoch, &self.timelines)?,
             Event::Started { rank, epoch } | Event::RolledBack { rank, epoch } => {
                 let timeline = &mut self.timelines[rank as usize];
-                timeline.restore(rank, epoch)?;
+                let undone = timeline.restore(rank, epoch)?;
+                self.predecessors[rank as usize].die(self.repetition, undone);
                 self.receipts.restore(rank, epoch, timeline.restores() == 0);
             }
             Event::Sent { rank, to, ssn, payload } => {
@@ -92,6 +107,7 @@ impl Oracle {
                     return Err(Wrong::Send { rank, to, number: ssn.0 });
                 }
                 timeline.push(Operation::Sent { to, ssn, payload });
+                self.predecessors[rank as usize].check_sent((rank, to, ssn), payload)?;
             }
             Event::Accepted { rank, from, ssn, sent_in, marked } => {
                 let timeline = &mut self.timelines[rank as usize];
@@ -99,6 +115,7 @@ impl Oracle {
                 if !timeline.push(Operation::Accepted { from, ssn, logged }) {
                     return Err(Wrong::Duplicate { rank, from, number: ssn.0 });
                 }
+                self.predecessors[rank as usize].check_accepted((rank, from, ssn))?;
                 self.receipts.receive(from, rank, ssn, timeline.epoch(), logged);
             }
             Event::Taken { rank, from, tag, ssn, payload } => {

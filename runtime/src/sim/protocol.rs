@@ -51,6 +51,8 @@ pub struct Past<'a> {
     pub tables: Option<&'a [u8]>,
     /// The outcomes that were recorded, by number.
     pub choices: &'a [ChoiceRecord],
+    /// The deliveries that were recorded, by number.
+    pub deliveries: &'a [ChoiceRecord],
 }
 
 /// Something to do.
@@ -114,6 +116,16 @@ pub enum Action {
         /// The first that is kept.
         before: u64,
     },
+    /// Record a delivery, later than a good rule does.
+    KeepDelivery {
+        /// Which.
+        record: ChoiceRecord,
+    },
+    /// Drop recorded deliveries numbered below `before`.
+    DiscardDeliveries {
+        /// The first that is kept.
+        before: u64,
+    },
     /// Discard, durably, this rank's checkpoints outside `first..=last`. [`Epoch::FIRST`] as `first` keeps the start.
     KeepCheckpoints {
         /// The oldest that is kept.
@@ -171,6 +183,17 @@ pub enum Greeting {
     Dead,
 }
 
+/// What a replacement has to do as its predecessor had done it, as far as that had come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Repetition {
+    /// Nothing: peers may go back too, and messages be sent anew.
+    Free,
+    /// What it sends: to whom, in which order, with which bytes.
+    Sends,
+    /// That, and in which order it receives.
+    SendsAndReceives,
+}
+
 /// What the lanes may still hold when a run has come to rest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Retention {
@@ -202,6 +225,9 @@ pub trait SimProtocol: Sized {
 
     /// What the lanes may hold at the end.
     const RETENTION: Retention;
+
+    /// What a replacement repeats.
+    const REPETITION: Repetition = Repetition::Free;
 
     /// Whether connections are what the protocols' frame says. Nothing goes to a rank on a new connection before its Hello
     /// was heard there, and then nothing of an older one arrives any more. [`Action::RollBack`] drops what is held and what is
@@ -302,7 +328,8 @@ pub trait SimProtocol: Sized {
     /// [`Refusal`].
     fn on_control(&mut self, from: Party, bytes: &[u8], actions: &mut Actions) -> Result<(), Refusal>;
 
-    /// A receive that can take one of several messages begins. `None`: the rule doesn't care which.
+    /// A receive that can take one of several messages begins. `None`: the rule doesn't care which. Not asked in a program that
+    /// [doesn't name](super::Schedule::unnamed) such receives.
     fn on_choice(&mut self) -> Option<NextChoice> {
         None
     }

@@ -1,6 +1,6 @@
 //! A schedule: everything that a run follows from, so that it can be repeated.
 
-use counterfoil_protocols::send_deterministic;
+use counterfoil_protocols::{pessimistic, send_deterministic};
 use serde::{Deserialize, Serialize};
 
 use super::program::{Pattern, Program, Shape};
@@ -75,6 +75,8 @@ pub enum Canary {
     FreeNothing,
     /// One of the send-deterministic rule's own.
     SendDeterministic(#[serde(with = "super::canary")] send_deterministic::Canary),
+    /// One of the pessimistic rule's own.
+    Pessimistic(#[serde(with = "super::canary::pessimistic")] pessimistic::Canary),
 }
 
 impl Canary {
@@ -95,6 +97,11 @@ impl Canary {
     /// All of the send-deterministic rule's.
     pub fn of_send_deterministic() -> impl Iterator<Item = Canary> {
         super::canary::SEND_DETERMINISTIC.into_iter().map(Canary::SendDeterministic)
+    }
+
+    /// All of the pessimistic rule's.
+    pub fn of_pessimistic() -> impl Iterator<Item = Canary> {
+        pessimistic::Canary::ALL.into_iter().map(Canary::Pessimistic)
     }
 }
 
@@ -119,6 +126,9 @@ pub struct Schedule {
     /// In rules that [reconnect](super::SimProtocol::RECONNECTS): whether frames of an older connection can still arrive when a
     /// newer one is made, until its Hello is heard. Without, an older one is closed at once, as the protocols' frame promises.
     pub late: bool,
+    /// Whether programs don't say where a receive can take one of several messages, so that a rule which asks for that isn't
+    /// told.
+    pub unnamed: bool,
     /// An error to be found.
     pub canary: Option<Canary>,
 }
@@ -149,6 +159,8 @@ pub struct Config {
     pub clusters: (u32, u32),
     /// [`Schedule::late`], in half of the schedules.
     pub late: bool,
+    /// [`Schedule::unnamed`], in all schedules.
+    pub unnamed: bool,
     /// An error to be found.
     pub canary: Option<Canary>,
 }
@@ -168,6 +180,7 @@ impl Default for Config {
             collections: (0, 0),
             clusters: (0, 0),
             late: false,
+            unnamed: false,
             canary: None,
         }
     }
@@ -205,6 +218,7 @@ impl Config {
             collections: random.between(self.collections.0, self.collections.1).min(Schedule::COLLECTIONS_MAX),
             clusters: random.between(self.clusters.0, self.clusters.1).min(shape.ranks),
             late: self.late && random.one_in(2),
+            unnamed: self.unnamed,
             canary: self.canary,
         }
     }

@@ -38,6 +38,27 @@ pub enum Wrong {
         /// Its number on the channel.
         number: u64,
     },
+    /// A replacement sends something else than its predecessor had sent at that place: another message, to somebody else, or
+    /// other bytes.
+    #[error("rank {rank} sends message {number} to {to}, where its predecessor had sent something else")]
+    Diverged {
+        /// Who sends.
+        rank: u32,
+        /// To whom.
+        to: u32,
+        /// Its number on the channel.
+        number: u64,
+    },
+    /// A replacement receives in another order than its predecessor, under a rule that repeats the order.
+    #[error("rank {rank} receives message {number} of {from}, where its predecessor had received another one")]
+    OtherOrder {
+        /// Who receives.
+        rank: u32,
+        /// From whom.
+        from: u32,
+        /// Its number on the channel.
+        number: u64,
+    },
     /// A message is let in that was let in before, by the same execution.
     #[error("rank {rank} receives message {number} of {from} twice")]
     Duplicate {
@@ -200,6 +221,8 @@ impl Wrong {
         match self {
             Wrong::Send { .. } => "Send",
             Wrong::Repeat { .. } => "Repeat",
+            Wrong::Diverged { .. } => "Diverged",
+            Wrong::OtherOrder { .. } => "OtherOrder",
             Wrong::Duplicate { .. } => "Duplicate",
             Wrong::Take { .. } => "Take",
             Wrong::Undone { .. } => "Undone",

@@ -75,7 +75,7 @@ impl<'a, P: SimProtocol> World<'a, P> {
         faults.sort_by_key(|fault| fault.at);
         let length = program.events_estimate();
         let mut world: World<'_, P> = World {
-            oracle: Oracle::new(&program, P::RETENTION),
+            oracle: Oracle::new(&program, P::RETENTION, P::REPETITION),
             schedule,
             program,
             nodes: (0..count).map(node).collect(),

@@ -84,7 +84,12 @@ struct Story {
 
 impl Story {
     fn begin(retention: Retention) -> Story {
-        let mut story = Story { oracle: Oracle::new(&program(), retention), reference: Reference::new(&program()) };
+        Story::repeating(retention, Repetition::Free)
+    }
+
+    fn repeating(retention: Retention, repetition: Repetition) -> Story {
+        let (oracle, reference) = (Oracle::new(&program(), retention, repetition), Reference::new(&program()));
+        let mut story = Story { oracle, reference };
         for rank in 0..2 {
             assert_eq!(story.tell(Event::Started { rank, epoch: Epoch::FIRST }), Ok(()));
         }
@@ -272,4 +277,46 @@ fn a_lane_that_holds_what_is_covered_is_wrong() {
     }
     assert_eq!(story.tell(retained(1)), Ok(()));
     assert_eq!(story.tell(retained(2)), too_much(2, 1));
+}
+
+/// Rank 0 has sent both of its messages, and rank 1 has received them and died twice: the second time before it had come as far.
+fn died_twice(repetition: Repetition) -> Story {
+    let mut story = Story::repeating(Retention::AllSent, repetition);
+    let (first, second) = (story.accepted(0, 1), story.accepted(0, 2));
+    let died = Event::Started { rank: 1, epoch: Epoch::FIRST };
+    for event in [story.sent(1, 1), first, story.sent(1, 2), second, died, story.sent(1, 1), first, died] {
+        assert_eq!(story.tell(event), Ok(()));
+    }
+    story
+}
+
+#[test]
+fn a_replacement_that_sends_something_else_is_found_where_the_rule_repeats_sends() {
+    for (repetition, wrong) in [
+        (Repetition::Free, None),
+        (Repetition::Sends, Some(Wrong::Diverged { rank: 1, to: 0, number: 2 })),
+        (Repetition::SendsAndReceives, Some(Wrong::Diverged { rank: 1, to: 0, number: 2 })),
+    ] {
+        let mut story = died_twice(repetition);
+        assert_eq!(story.tell(story.sent(1, 1)), Ok(()));
+        // The same content, which is checked elsewhere; but sent after other messages were taken.
+        let payload = Payload { history: 7, ..story.payload(1, 2) };
+        let sent = Event::Sent { rank: 1, to: 0, ssn: Ssn(2), payload };
+        assert_eq!(story.tell(sent).err(), wrong);
+    }
+}
+
+#[test]
+fn a_replacement_that_receives_in_another_order_is_found_where_the_rule_repeats_it() {
+    for repetition in [Repetition::Free, Repetition::Sends] {
+        let mut story = died_twice(repetition);
+        assert_eq!(story.tell(story.accepted(0, 2)), Ok(()));
+    }
+    let mut story = died_twice(Repetition::SendsAndReceives);
+    assert_eq!(story.tell(story.accepted(0, 2)), Err(Wrong::OtherOrder { rank: 1, from: 0, number: 2 }));
+    // In the old order, and from then on in any.
+    let mut story = died_twice(Repetition::SendsAndReceives);
+    for event in [story.accepted(0, 1), story.accepted(0, 2), story.sent(1, 1), story.sent(1, 2)] {
+        assert_eq!(story.tell(event), Ok(()));
+    }
 }

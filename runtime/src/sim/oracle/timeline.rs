@@ -170,8 +170,8 @@ impl Timeline {
         self.begun.saturating_sub(1)
     }
 
-    /// Everything after a checkpoint (or after the start) is undone.
-    pub(super) fn restore(&mut self, rank: u32, epoch: Epoch) -> Result<(), Wrong> {
+    /// Everything after a checkpoint (or after the start) is undone: returns what that is.
+    pub(super) fn restore(&mut self, rank: u32, epoch: Epoch) -> Result<Vec<Operation>, Wrong> {
         let gone = Wrong::NoCheckpoint { rank, epoch: epoch.0 };
         let operations = if epoch == Epoch::FIRST {
             if self.start_discarded {
@@ -184,14 +184,14 @@ impl Timeline {
         };
         self.begun += 1;
         self.marks.retain(|mark| mark.durable && mark.epoch <= epoch);
-        self.operations.truncate(operations);
+        let undone = self.operations.split_off(operations);
         self.sent.clear();
         self.accepted.clear();
         self.taken.clear();
         for place in 0..self.operations.len() {
             self.count(self.operations[place]);
         }
-        Ok(())
+        Ok(undone)
     }
 
     /// The last message of a rank such that it and all before it are in every checkpoint that can still be restored.

@@ -2,7 +2,7 @@
 
 use counterfoil::ack::Flags;
 use counterfoil::{Determinant, Envelope, Rank, Ssn};
-use counterfoil_protocols::frame::{DiscardReason, Incoming, Transmission};
+use counterfoil_protocols::frame::{ChoiceRecord, DiscardReason, EntryKey, EntryKind, Incoming, Transmission};
 
 use super::World;
 use crate::sim::application::{Need, Taken};
@@ -87,6 +87,12 @@ impl<P: SimProtocol> World<'_, P> {
         let dropped = |why| Happening::Dropped { rank, from, number, transmitted, why };
         let (accepted, what) = match self.accept(rank, verdict)? {
             Incoming::Deliver { keep: None } => (true, None),
+            Incoming::Deliver { keep: Some(EntryKey { kind: EntryKind::Delivery, number: sequence }) } => {
+                let record = ChoiceRecord::new(Determinant { sequence, source: record.header.source(), ssn });
+                self.nodes[rank as usize].disk.deliveries.insert(sequence, record);
+                self.coverage.determinants += 1;
+                (true, None)
+            }
             Incoming::Deliver { keep: Some(entry) } => {
                 return self.impossible(rank, format!("a local log for {entry:?}"));
             }
