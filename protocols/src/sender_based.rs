@@ -128,7 +128,7 @@ impl SenderBased {
         let is_received = |channel: &Channel| channel.has_received(ssn);
         header.kind() == Kind::Message
             && (Ssn::FIRST..=Ssn::MAX).contains(&ssn)
-            && self.check_arrival(header).is_ok()
+            && ProtocolError::check_arrival(header, self.config.rank, self.config.ranks).is_ok()
             && header.incarnation() == self.incarnation_of(peer)
             && !self.known(peer).is_some_and(is_received)
     }
