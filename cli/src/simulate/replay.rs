@@ -3,12 +3,13 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-use counterfoil_runtime::sim::{Canary, Schedule, diagram};
+use counterfoil_runtime::sim::{Schedule, diagram};
 use serde_json::json;
 
 use super::STEPS_WIDE;
 use super::options::SimulateArguments;
 use super::report::{met, violation_object};
+use super::words::count;
 use crate::{Failure, print};
 
 /// A line doesn't say which protocol it is of; but some can't be of this one.
@@ -16,7 +17,7 @@ fn check(arguments: &SimulateArguments, schedule: &Schedule) -> Result<(), Strin
     let has_coordinator = arguments.protocol.engine().coordinator;
     let of_other = schedule.collections > 0
         || schedule.clusters > 0
-        || matches!(schedule.canary, Some(Canary::SendDeterministic(_)))
+        || schedule.canary.is_some_and(|canary| canary.is_of_a_rule() && !(arguments.protocol.engine().heeds)(canary))
         || schedule.faults.iter().any(|fault| fault.node >= schedule.shape.ranks);
     if of_other && !has_coordinator {
         let name = arguments.protocol.name();
@@ -64,7 +65,10 @@ pub(super) fn run(arguments: &SimulateArguments, schedule: &Schedule) -> Result<
         let mut lines = story;
         lines.push(line);
         let met = &outcome.coverage;
-        lines.push(format!("{} events, {} messages sent, {} processes killed", met.events, met.sends, met.faults));
+        let events = count(met.events, "event", "events");
+        let messages = count(met.sends, "message", "messages");
+        let processes = count(met.faults, "process", "processes");
+        lines.push(format!("{events}, {messages} sent, {processes} killed"));
         lines.extend(arguments.svg.as_ref().map(|file| format!("drawn in {}", file.display())));
         lines.push(match &outcome.violation {
             Some(violation) => format!("violation at {violation}"),

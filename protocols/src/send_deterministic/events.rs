@@ -64,11 +64,7 @@ impl Protocol for SendDeterministic {
             return Ok(Incoming::Discard(DiscardReason::DeadIncarnation { sent_by: header.incarnation(), now }));
         }
         let ssn = header.ssn();
-        // Also of one that has to wait: what was said of earlier messages must count before what is said of later ones.
-        if let Some(ack) = header.ack().filter(|_| header.incarnation() == now) {
-            let settled = channel.acknowledge(ack)?;
-            self.settle(peer, settled);
-        }
+        self.hear_ack(header)?;
         let channel = self.channel(peer)?;
         if channel.is_leaving() && !anyone {
             return Ok(Incoming::Hold);
@@ -105,6 +101,14 @@ impl Protocol for SendDeterministic {
             self.send_due_acks(peer)?;
         }
         Ok(verdict)
+    }
+
+    fn handle_waiting(&mut self, header: &WireHeader) -> Result<(), ProtocolError> {
+        self.check_arrival(header)?;
+        if self.channel(header.source())?.is_living(header.incarnation())? {
+            self.hear_ack(header)?;
+        }
+        Ok(())
     }
 
     fn handle_control(&mut self, from: Party, header: &WireHeader, body: &[u8]) -> Result<(), ProtocolError> {
@@ -320,6 +324,19 @@ impl SendDeterministic {
         let phase = self.phase.max(Phase(header.phase().0.saturating_add(step)));
         self.phase = phase;
         self.channel(peer)?.receipts.record(epoch, phase, logged);
+        Ok(())
+    }
+
+    /// Takes the acknowledgement on a message into account, also of one that has to wait: what was said of earlier messages must
+    /// count before what is said of later ones.
+    fn hear_ack(&mut self, header: &WireHeader) -> Result<(), ProtocolError> {
+        let peer = header.source();
+        let channel = self.channel(peer)?;
+        let now = channel.recv.incarnation();
+        if let Some(ack) = header.ack().filter(|_| header.incarnation() == now) {
+            let settled = channel.acknowledge(ack)?;
+            self.settle(peer, settled);
+        }
         Ok(())
     }
 

@@ -13,6 +13,7 @@
 //! | a recovery line takes back no more than it must | when it is drawn | [`Wrong::LineTooLow`] |
 //! | where it leaves the ranks, nothing is missing | when it is drawn | [`Wrong::LineTooHigh`] |
 //! | the lanes hold no more than the receivers' checkpoints make necessary | at the end | [`Wrong::Retained`] |
+//! | a sender has heard of the first message of each of its epochs that is to be logged | at the end | [`Wrong::Unheard`] |
 //!
 //! That a run ends, and that nobody waits for ever, is for the simulator's core to see.
 
@@ -91,15 +92,16 @@ impl Oracle {
                 if !right || self.reference.content(rank, to, ssn) != Some(payload.content) {
                     return Err(Wrong::Send { rank, to, number: ssn.0 });
                 }
-                timeline.push(Operation::Sent { to, ssn, payload });
+                timeline.push(Operation::Sent { to, ssn, payload, epoch: timeline.epoch() });
             }
             Event::Accepted { rank, from, ssn, sent_in, marked } => {
                 let timeline = &mut self.timelines[rank as usize];
-                let logged = marked || sent_in < timeline.epoch();
-                if !timeline.push(Operation::Accepted { from, ssn, logged }) {
+                let epoch = timeline.epoch();
+                let logged = marked || sent_in < epoch;
+                if !timeline.push(Operation::Accepted { from, ssn, marked, logged, epoch }) {
                     return Err(Wrong::Duplicate { rank, from, number: ssn.0 });
                 }
-                self.receipts.receive(from, rank, ssn, timeline.epoch(), logged);
+                self.receipts.receive(from, rank, ssn, epoch, logged);
             }
             Event::Taken { rank, from, tag, ssn, payload } => {
                 let timeline = &mut self.timelines[rank as usize];
@@ -148,6 +150,7 @@ impl Oracle {
     /// All has come to rest.
     pub(super) fn finish(&self) -> Result<(), Wrong> {
         self.check_complete()?;
+        self.check_known()?;
         self.check_sent()?;
         self.check_order()
     }
@@ -163,11 +166,30 @@ impl Oracle {
         Ok(())
     }
 
+    /// Where only logged messages are kept, a sender hears of the first of each of its epochs that is to be logged, without
+    /// asking (Guermouche 2011, section V.A): else it counts them as if their receiver's failure would take it back.
+    fn check_known(&self) -> Result<(), Wrong> {
+        if self.retention != Retention::Logged {
+            return Ok(());
+        }
+        for (peer, receiver) in (0..).zip(&self.timelines) {
+            for rank in (0..self.timelines.len() as u32).filter(|&rank| rank != peer) {
+                // What is covered isn't acknowledged any more.
+                let known = self.receipts.known(rank, peer).max(receiver.covered(rank));
+                let first = receiver.first_of_past(rank, &self.timelines[rank as usize].sent_in(peer));
+                if let Some(ssn) = first.into_values().find(|&ssn| ssn > known) {
+                    return Err(Wrong::Unheard { rank, peer, number: ssn.0 });
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Every message that was taken is, with all its bytes, one that its sender's present past has sent.
     fn check_sent(&self) -> Result<(), Wrong> {
         let mut sent = BTreeMap::new();
         for (from, operation) in self.operations() {
-            if let Operation::Sent { to, ssn, payload } = operation {
+            if let Operation::Sent { to, ssn, payload, .. } = operation {
                 sent.insert((from, to, ssn), payload);
             }
         }

@@ -209,6 +209,11 @@ pub trait SimProtocol: Sized {
     /// it has in the checkpoint that is restored: what comes after it is sent again.
     const RECONNECTS: bool = false;
 
+    /// Whether this mistake can change anything in a run of this rule. Of those that rules have themselves, only its own can.
+    fn heeds(canary: Canary) -> bool {
+        !canary.is_of_a_rule()
+    }
+
     /// A process that has done nothing yet.
     ///
     /// # Errors
@@ -295,6 +300,15 @@ pub trait SimProtocol: Sized {
     /// # Errors
     /// [`Refusal`].
     fn on_arrival(&mut self, header: &WireHeader, actions: &mut Actions) -> Result<Incoming, Refusal>;
+
+    /// A message has arrived behind one of the same sender that is held, and waits with it: it will be presented later.
+    ///
+    /// # Errors
+    /// [`Refusal`].
+    fn on_waiting(&mut self, header: &WireHeader, actions: &mut Actions) -> Result<(), Refusal> {
+        let _ = (header, actions);
+        Ok(())
+    }
 
     /// A frame that isn't a message has arrived.
     ///

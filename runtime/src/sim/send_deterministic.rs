@@ -236,6 +236,16 @@ impl SimProtocol for SendDet {
 
     const RECONNECTS: bool = true;
 
+    /// No outcome is recorded; and what a dead incarnation has left under way ends with its connection (but with
+    /// [`Schedule::late`](super::Schedule::late)).
+    fn heeds(canary: Canary) -> bool {
+        match canary {
+            Canary::SendDeterministic(_) => true,
+            Canary::ForgetChoices | Canary::DeliverDead => false,
+            other => !other.is_of_a_rule(),
+        }
+    }
+
     fn start(seat: Seat) -> Result<SendDet, Refusal> {
         match seat.party {
             Party::Rank(rank) => Member::start(&seat, rank).map(|member| SendDet::Rank(Box::new(member))),
@@ -337,6 +347,12 @@ impl SimProtocol for SendDet {
         let verdict = member.rule.handle_message(header)?;
         member.poll(actions)?;
         Ok(verdict)
+    }
+
+    fn on_waiting(&mut self, header: &WireHeader, actions: &mut Actions) -> Result<(), Refusal> {
+        let SendDet::Rank(member) = self else { return not_its_part() };
+        member.rule.handle_waiting(header)?;
+        member.poll(actions)
     }
 
     fn on_control(&mut self, from: Party, bytes: &[u8], actions: &mut Actions) -> Result<(), Refusal> {

@@ -102,7 +102,7 @@ impl<'a, P: SimProtocol> World<'a, P> {
     }
 
     fn play(&mut self, length: u64, choices: &mut Vec<u32>) -> Result<(), Wrong> {
-        let mut chooser = Chooser::new(&self.schedule.mode, self.schedule.seed, length);
+        let mut chooser = Chooser::new(self.schedule, length);
         let Schedule { faults, collections, .. } = self.schedule;
         let events_max = 1000 + 20 * length * (faults.len() as u64 + u64::from(*collections) + 1);
         let between = length / (u64::from(*collections) + 1);

@@ -77,6 +77,19 @@ fn what_is_logged_or_not_known_to_be_received_may_be_kept() {
     }
 }
 
+/// Rank 1 takes a checkpoint, and then receives what rank 0 has sent before it took one. Of two such messages, rank 0 has to hear of the first.
+#[test]
+fn a_sender_that_is_not_told_of_its_first_message_to_the_future_is_wrong_at_the_end() {
+    for (known, expected) in [(2, Ok(())), (1, Ok(())), (0, Err(Wrong::Unheard { rank: 0, peer: 1, number: 1 }))] {
+        let mut story = Story::begin(Retention::Logged);
+        story.tell_all(1);
+        assert_eq!(story.tell(Event::Checkpointed { rank: 1, epoch: NEXT }), Ok(()));
+        story.tell_all(0);
+        assert_eq!(story.tell(Event::Acknowledged { rank: 0, peer: 1, upto: Ssn(known) }), Ok(()));
+        assert_eq!(story.oracle.finish(), expected, "{known}");
+    }
+}
+
 struct Story {
     oracle: Oracle,
     reference: Reference,
