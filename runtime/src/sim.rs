@@ -66,7 +66,7 @@ pub use campaign::{Failure, Progress, Summary, campaign};
 pub use coverage::Coverage;
 pub use plain::Plain;
 pub use program::{Pattern, Shape};
-pub use protocol::{Action, Actions, Greeting, Past, Refusal, Retention, Seat, SimProtocol};
+pub use protocol::{Action, Actions, Greeting, Past, Refusal, Retention, Seat, SimProtocol, TableSizes};
 pub use recording::{Dropped, Happening, Recorded};
 pub use schedule::{Canary, Config, Fault, Mode, Schedule, Tier};
 pub use send_deterministic::{Coordinator, Member, SendDet};

@@ -296,15 +296,17 @@ impl Protocol for SendDeterministic {
         }
         self.effects.push_back(Effect::ReceiverRolledBack { peer, to: Ssn::ZERO });
         self.catch_up(peer)?;
-        self.take_covered(peer, Covered { epoch: hello.covered.0.0, upto: hello.covered.1.0 })?;
+        self.take_covered(peer, Covered { epoch: hello.covered.0.0, upto: hello.covered.1.0, settled: 0 })?;
         self.effects.push_back(Effect::Replay { peer, incarnation: hello.incarnation, after, upto: Ssn::MAX });
         // What its undone execution has sent waits no more: it can be dropped.
         self.effects.extend(has_left.then_some(Effect::Resume));
         self.tell_table();
         // The floor may have risen since the Hello that this answers, or that answers it, was written.
-        let upto = self.channel(peer)?.covered;
-        if upto > Ssn::ZERO {
-            self.tell_covered(peer, upto);
+        let floor = self.floor;
+        let channel = self.channel(peer)?;
+        let (upto, (settled, _)) = (channel.covered, channel.settle(floor));
+        if upto.max(settled) > Ssn::ZERO {
+            self.tell_covered(peer, upto, settled);
         }
         self.send_due_acks(peer)
     }

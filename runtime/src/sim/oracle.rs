@@ -13,6 +13,7 @@
 //! | a recovery line takes back no more than it must | when it is drawn | [`Wrong::LineTooLow`] |
 //! | where it leaves the ranks, nothing is missing | when it is drawn | [`Wrong::LineTooHigh`] |
 //! | the lanes hold no more than the receivers' checkpoints make necessary | at the end | [`Wrong::Retained`] |
+//! | no table holds more than what is live | at the end | [`Wrong::Grown`] |
 //! | a sender has heard of the first message of each of its epochs that is to be logged | at the end | [`Wrong::Unheard`] |
 //!
 //! That a run ends, and that nobody waits for ever, is for the simulator's core to see.
@@ -28,7 +29,7 @@ use std::collections::BTreeMap;
 use counterfoil::{Epoch, Ssn};
 
 use super::program::Program;
-use super::protocol::Retention;
+use super::protocol::{Retention, TableSizes};
 use super::trace::Event;
 use super::violation::Wrong;
 use line::Receipts;
@@ -143,8 +144,37 @@ impl Oracle {
                     return Err(Wrong::Retained { rank, peer, records, level });
                 }
             }
+            Event::Tables { rank, peer, sizes } => self.check_tables(rank, peer, sizes)?,
         }
         Ok(())
+    }
+
+    /// Tables speak of what is live: messages that their receiver may ask for, because its oldest restorable checkpoint doesn't
+    /// have them, or that their sender may send again, because its oldest restorable checkpoint comes before them.
+    ///
+    /// SPE has a row for each epoch of the sender with such a message. RPP has, for one peer, one row for what was before, and
+    /// no more than one for each such message: how many of them share a row depends on their phases, which no number of
+    /// epochs bounds. NonAck has live messages only.
+    fn check_tables(&self, rank: u32, peer: u32, sizes: TableSizes) -> Result<(), Wrong> {
+        let live = |from: u32, to: u32| {
+            let (sender, receiver) = (&self.timelines[from as usize], &self.timelines[to as usize]);
+            let settled = receiver.covered(from).min(sender.settled(to));
+            (settled, sender.sent_in(to).split_off((settled.0 as usize).min(sender.sent(to) as usize)))
+        };
+        let (_, mut epochs) = live(rank, peer);
+        let messages = epochs.len() as u64;
+        epochs.dedup();
+        let (settled, _) = live(peer, rank);
+        let received = self.timelines[rank as usize].accepted(peer);
+        let tables = [
+            ("SPE", sizes.spe, epochs.len() as u64),
+            ("NonAck", sizes.unacknowledged, messages),
+            ("RPP", sizes.rpp, 1 + received.saturating_sub(settled.0)),
+        ];
+        match tables.into_iter().find(|(_, rows, live)| rows > live) {
+            Some((table, rows, live)) => Err(Wrong::Grown { rank, peer, table, rows, live }),
+            None => Ok(()),
+        }
     }
 
     /// All has come to rest.

@@ -194,6 +194,17 @@ impl Retention {
     }
 }
 
+/// How large a rank's tables about one peer are, for rules that have them (Guermouche 2011, Figure 3, lines 3 to 6).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TableSizes {
+    /// Rows of SPE: the epochs of this rank in which it sent to the peer.
+    pub spe: u64,
+    /// Messages in NonAck: not known to be received, and not known to be logged.
+    pub unacknowledged: u64,
+    /// Rows of RPP: how this rank received the peer's messages.
+    pub rpp: u64,
+}
+
 /// One process's state under a protocol.
 pub trait SimProtocol: Sized {
     /// Whether there is a process apart from the ranks. It has no program, no lanes and no checkpoints, and can die as
@@ -239,6 +250,12 @@ pub trait SimProtocol: Sized {
     /// Whether a recovery is under way, as far as this process knows. None may be when a run ends.
     fn is_recovering(&self) -> bool {
         false
+    }
+
+    /// How large the tables about a peer are; `None` if the rule has none that the oracles know, or none about this peer.
+    fn table_sizes(&self, peer: Rank) -> Option<TableSizes> {
+        let _ = peer;
+        None
     }
 
     /// The application is where it can take a checkpoint: should it? If not, it goes on without.

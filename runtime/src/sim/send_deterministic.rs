@@ -11,7 +11,7 @@ use counterfoil_protocols::send_deterministic::{
     Clusters, ClustersError, Config, Floor, RECOVERY_TAG, RecoveryProcess, SendDeterministic,
 };
 
-use super::protocol::{Action, Actions, Greeting, Past, Refusal, Retention, Seat, SimProtocol};
+use super::protocol::{Action, Actions, Greeting, Past, Refusal, Retention, Seat, SimProtocol, TableSizes};
 use super::schedule::Canary;
 
 /// Acknowledgements are asked for often, so that small programs meet them.
@@ -278,6 +278,12 @@ impl SimProtocol for SendDet {
             SendDet::Rank(member) => !member.rule.is_running() || member.rule.is_recovering(),
             SendDet::Coordinator(coordinator) => coordinator.rule.is_recovering(),
         }
+    }
+
+    fn table_sizes(&self, peer: Rank) -> Option<TableSizes> {
+        let SendDet::Rank(member) = self else { return None };
+        let sizes = member.rule.sizes().find(|sizes| sizes.peer == peer)?;
+        Some(TableSizes { spe: sizes.spe as u64, unacknowledged: sizes.unacknowledged, rpp: sizes.rpp as u64 })
     }
 
     fn wants_checkpoint(&self) -> bool {

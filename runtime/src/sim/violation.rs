@@ -168,6 +168,20 @@ pub enum Wrong {
         /// How many it may hold.
         level: u64,
     },
+    /// At the end, a table is larger than what is live makes necessary: it would grow for ever.
+    #[error("rank {rank} has {rows} in {table} about {peer}, where {live} would do")]
+    Grown {
+        /// Whose table.
+        rank: u32,
+        /// About whom.
+        peer: u32,
+        /// Which: SPE, NonAck or RPP.
+        table: &'static str,
+        /// How many rows, or messages, it has.
+        rows: u64,
+        /// How many it may have.
+        live: u64,
+    },
     /// At the end, a sender doesn't know that what it sent in an epoch went from the past to the future.
     #[error("rank {rank} never hears that message {number} to {peer} was received in a later epoch")]
     Unheard {
@@ -247,6 +261,7 @@ impl Wrong {
             Wrong::Freed { .. } => "Freed",
             Wrong::Retained { .. } => "Retained",
             Wrong::Unheard { .. } => "Unheard",
+            Wrong::Grown { .. } => "Grown",
             Wrong::NoCheckpoint { .. } => "NoCheckpoint",
             Wrong::Refused { .. } => "Refused",
             Wrong::Impossible { .. } => "Impossible",

@@ -203,6 +203,10 @@ impl<'a, P: SimProtocol> World<'a, P> {
                 let process = self.nodes[rank as usize].process.as_ref();
                 let records = process.map_or(0, |process| process.image.lanes[peer as usize].retained());
                 self.note(Event::Retained { rank, peer, records })?;
+                let process = self.nodes[rank as usize].process.as_ref();
+                if let Some(sizes) = process.and_then(|process| process.protocol.table_sizes(Rank(peer))) {
+                    self.note(Event::Tables { rank, peer, sizes })?;
+                }
             }
         }
         self.oracle.finish()

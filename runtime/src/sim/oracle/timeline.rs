@@ -220,6 +220,12 @@ impl Timeline {
         Ok(())
     }
 
+    /// The last message to a rank that was sent before every checkpoint that can still be restored: it is never sent again.
+    pub(super) fn settled(&self, to: u32) -> Ssn {
+        let oldest = self.marks.iter().find(|mark| mark.durable).filter(|_| self.start_discarded);
+        oldest.map_or(Ssn::ZERO, |mark| self.sent_at(Some(mark.epoch), to))
+    }
+
     /// The last message of a rank such that it and all before it are in every checkpoint that can still be restored.
     pub(super) fn covered(&self, from: u32) -> Ssn {
         let oldest = self.marks.iter().find(|mark| mark.durable).filter(|_| self.start_discarded);
