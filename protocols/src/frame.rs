@@ -68,6 +68,16 @@ pub trait Protocol: fmt::Debug {
     /// A header that no peer that keeps the rules sends; the connection that it came from is not to be trusted.
     fn handle_message(&mut self, header: &WireHeader) -> Result<Incoming, ProtocolError>;
 
+    /// A message has arrived behind one of the same sender that is held, and waits with it: it will be presented later. An
+    /// acknowledgement on it is taken into account now, because those that come after it are.
+    ///
+    /// # Errors
+    /// As [`Protocol::handle_message`].
+    fn handle_waiting(&mut self, header: &WireHeader) -> Result<(), ProtocolError> {
+        let _ = header;
+        Ok(())
+    }
+
     /// A frame that isn't a message has arrived: acknowledgement, request for one, or a notice with a body.
     ///
     /// Frames of a dead incarnation are ignored.

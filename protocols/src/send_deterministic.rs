@@ -30,6 +30,7 @@ mod received;
 mod recovery;
 mod round;
 mod sent;
+mod sizes;
 mod tables;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -46,6 +47,7 @@ use notice::Report;
 pub use recovery::{Floor, RecoveryError, RecoveryProcess};
 use round::Round;
 use sent::Settled;
+pub use sizes::Sizes;
 use tables::Tables;
 
 /// What stands in the tag of a control header from the recovery process; a driver that carries only bodies puts it back.

@@ -72,7 +72,7 @@ pub use local::{Local, LocalRule};
 pub use pessimistic::Pessimistic;
 pub use plain::Plain;
 pub use program::{Pattern, Shape};
-pub use protocol::{Action, Actions, Greeting, Past, Refusal, Repetition, Retention, Seat, SimProtocol};
+pub use protocol::{Action, Actions, Greeting, Past, Refusal, Repetition, Retention, Seat, SimProtocol, TableSizes};
 pub use recording::{Dropped, Happening, Recorded};
 pub use schedule::{Canary, Config, Fault, Mode, Schedule, Tier};
 pub use send_deterministic::{Coordinator, Member, SendDet};

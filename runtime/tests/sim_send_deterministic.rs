@@ -6,8 +6,7 @@
 
 #![forbid(unsafe_code)]
 
-use counterfoil_protocols::send_deterministic::Canary as Planted;
-use counterfoil_runtime::sim::{self, Canary, Config, Coverage, Schedule, SendDet, Summary};
+use counterfoil_runtime::sim::{self, Canary, Config, Coverage, Schedule, SendDet, SimProtocol, Summary};
 
 /// Programs of this rule are send-deterministic.
 fn config() -> Config {
@@ -50,6 +49,12 @@ fn what_went_wrong_once_goes_right() {
         "sim1 pattern=graph ranks=3 rounds=4 program=12066062005791408296 checkpoints=1 ordered=0 tier=crash-safe mode=list:0x12,\
          5,1,4,3,0x48,6,2,3,1,0,2,0x18,1,0x2,1x2,0x3,1,0x3,2,1x4,3x2,1,3,4,3,1,2,1,3,4,3,1,2,1,2x2,0x2,3,1x2,\
          2x3,3,6,0x2,4,2,4,0x3,2,1,3,4,1,3,1,3 seed=0 faults=97:0:0,131:1:0 collections=1 clusters=2",
+        // An acknowledgement overtook one that rode on a message behind one that had to wait.
+        "sim1 pattern=backlog ranks=3 rounds=6 program=12258467925077954053 checkpoints=2 ordered=0 \
+         tier=volatile mode=list:10x2,7x5,1x2,2,4x2,2,0x3,6x4,0x6,1,7,6,3,6,7x2,2,3,7,3x2,4,3,5x2,0,2x2,4x6,\
+         3,5x2,4,5,4,5,4,5x4,4,3,1,3,4,1,2,4,5,2,1x2,4,1x2,4,1x2,2,1x2,5,7,1,6x2,2,5,7,1,2x2,1x2,4,1x2,2,1x4,\
+         2,1x4,2,1x2,3x2,1,3x3,4,5x2,3,1,5,1,4x2,2,1x2,3,1,3,0x3,6,0x68,2,0x3,2x2,3,0,2,0x21,1x2,2x3,3x4,4x3,\
+         2,0,4,0,3x3,1,0x4,3x2,0x4,1x2,0x3,1x2,2 seed=0 faults=134:1:1 collections=1",
     ] {
         let schedule: Schedule = line.parse().unwrap();
         assert_eq!(sim::run::<SendDet>(&schedule).violation, None, "{line}");
@@ -88,7 +93,7 @@ fn the_failure_of_one_rank_is_recovered() {
 fn failures_in_a_row_and_at_once_are_recovered() {
     let met = campaign(0..3_000, &Config { coordinator_faults: false, ..config() });
     assert_eq!(met.coordinator_faults, 0);
-    assert!(met.faults_during_recovery > 1_000 && met.faults_after_recovery > 200, "{met:?}");
+    assert!(met.faults_during_recovery > 1_000 && met.faults_after_recovery > 150, "{met:?}");
 }
 
 #[test]
@@ -130,64 +135,52 @@ fn deep() -> Config {
     Config { ranks: (2, 3), rounds: (4, 12), faults: (2, 5), collections: (0, 1), clusters: (0, 0), ..all() }
 }
 
-/// The first schedule of a campaign that a canary breaks, and how.
-fn find(canary: Canary, schedules: u64, config: Config) -> Option<(Schedule, &'static str)> {
+/// The first schedule of a campaign that a canary breaks, how many it takes, and how.
+fn find(canary: Canary, schedules: u64, config: Config) -> Option<(Schedule, u64, &'static str)> {
     let config = Config { canary: Some(canary), ..config };
-    let found = (0..schedules).find_map(|seed| {
+    (0..schedules).find_map(|seed| {
         let schedule = config.schedule(seed, true);
         let violation = sim::run::<SendDet>(&schedule).violation?;
-        Some((seed + 1, schedule, violation))
-    });
-    let (after, schedule, violation) = found?;
-    eprintln!("{canary:?}: after {after} schedules, {} ({violation})", violation.wrong.name());
-    Some((schedule, violation.wrong.name()))
+        Some((schedule, seed + 1, violation.wrong.name()))
+    })
 }
 
-/// Two of the rule's twelve are not found within 10,000 schedules: `ReplayByEpoch`, and `FirstLoggedAckMissing`, which changes
-/// how much is marked and kept, not what is right.
+/// Whatever can be planted: the rule's own mistakes, and those of the log, of checkpoints and of the driver. Prints the table that
+/// `docs/simulator.md` has.
 #[test]
-fn mistakes_that_are_planted_in_the_rule_are_found() {
-    let planted = [
-        Planted::DuplicateByPhase,
-        Planted::RestoreOnlyBelow,
-        Planted::SaveBeforeIncrement,
-        Planted::UnacknowledgedLost,
-        Planted::DuplicateUnacknowledged,
-        Planted::DeliverWhileBlocked,
-        Planted::ReplayUnmarked,
-        Planted::IncarnationsIgnored,
-        Planted::BeyondLineKept,
-        Planted::PhaseNotRaised,
-    ];
-    for canary in planted.map(Canary::SendDeterministic) {
-        let (schedule, name) = find(canary, 2_000, deep()).unwrap_or_else(|| panic!("{canary:?} is not found"));
+fn every_mistake_is_found_within_ten_thousand_schedules() {
+    let mut missed = Vec::new();
+    for canary in Canary::every().filter(|&canary| SendDet::heeds(canary)) {
+        let Some((schedule, after, name)) = find(canary, 10_000, deep()) else {
+            missed.push(canary);
+            continue;
+        };
+        eprintln!("| `{}` | {after} | `{name}` |", canary.name());
         // The line names it, and without it nothing is wrong.
         let line = schedule.to_string();
-        assert!(line.contains(" canary=send-deterministic/"), "{line}");
         let again: Schedule = line.parse().expect("a schedule");
+        assert_eq!(again.canary, Some(canary), "{line}");
         assert_eq!(sim::run::<SendDet>(&again).violation.map(|violation| violation.wrong.name()), Some(name));
         assert_eq!(sim::run::<SendDet>(&Schedule { canary: None, ..again }).violation, None, "{line}");
+    }
+    assert_eq!(missed, []);
+}
+
+/// What a planted mistake that counts as harmless for a rule would do: nothing.
+#[test]
+fn mistakes_that_are_not_heeded_change_nothing() {
+    let others: Vec<Canary> = Canary::every().filter(|&canary| !SendDet::heeds(canary)).collect();
+    assert_eq!(others, [Canary::ForgetChoices, Canary::DeliverDead]);
+    for canary in others {
+        let [with, without] = [Some(canary), None].map(|canary| Config { canary, ..deep() });
+        let fingerprint = |config| sim::campaign::<SendDet>(0..500, &config, |_| {}).fingerprint;
+        assert_eq!(fingerprint(with), fingerprint(without), "{canary:?}");
     }
 }
 
 #[test]
-fn errors_of_the_simulated_log_and_checkpoints_are_found() {
-    let planted = [
-        Canary::DropRecord,
-        Canary::ForgetPending,
-        Canary::ForgetLog,
-        Canary::DeliverDuplicate,
-        Canary::FreeOneMore,
-        Canary::DurableEarly,
-        Canary::FreeNothing,
-    ];
-    let missed: Vec<Canary> = planted.into_iter().filter(|&canary| find(canary, 1_000, all()).is_none()).collect();
-    assert_eq!(missed, []);
-}
-
-#[test]
 fn a_recovery_line_over_a_log_that_lost_a_record_is_found_to_be_too_high() {
-    let (_, name) = find(Canary::ForgetLog, 1_000, all()).expect("it is found");
+    let (_, _, name) = find(Canary::ForgetLog, 1_000, all()).expect("it is found");
     assert_eq!(name, "LineTooHigh");
 }
 

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use clap::ValueEnum;
 use counterfoil_runtime::sim::{
-    self, Config, Outcome, Pessimistic, Plain, Recorded, Schedule, SendDet, Shrunk, SimProtocol, Summary,
+    self, Canary, Config, Outcome, Pessimistic, Plain, Recorded, Schedule, SendDet, Shrunk, SimProtocol, Summary,
 };
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -18,6 +18,12 @@ pub(super) enum Protocol {
 }
 
 impl Protocol {
+    /// The mistakes that can be planted in it.
+    pub(super) fn canaries(self) -> impl Iterator<Item = Canary> {
+        let heeds = self.engine().heeds;
+        Canary::every().filter(move |&canary| heeds(canary))
+    }
+
     /// As it is written on the command line.
     pub(super) fn name(self) -> &'static str {
         match self {
@@ -43,6 +49,8 @@ pub(super) struct Engine {
     pub(super) coordinator: bool,
     /// Programs may depend on the order in which they take messages.
     pub(super) ordered: bool,
+    /// Whether a mistake can change anything.
+    pub(super) heeds: fn(Canary) -> bool,
     pub(super) campaign: fn(Range<u64>, &Config) -> Summary,
     pub(super) run: fn(&Schedule) -> Outcome,
     pub(super) tell: fn(&Schedule) -> (Outcome, Vec<String>),
@@ -55,6 +63,7 @@ impl Engine {
         Engine {
             coordinator: P::COORDINATOR,
             ordered,
+            heeds: P::heeds,
             campaign: |seeds, config| sim::campaign::<P>(seeds, config, |_| {}),
             run: sim::run::<P>,
             tell: sim::tell::<P>,

@@ -56,11 +56,7 @@ impl Protocol for SendDeterministic {
             return Ok(Incoming::Discard(DiscardReason::DeadIncarnation { sent_by: header.incarnation(), now }));
         }
         let ssn = header.ssn();
-        // Also of one that has to wait: what was said of earlier messages must count before what is said of later ones.
-        if let Some(ack) = header.ack().filter(|_| header.incarnation() == now) {
-            let settled = channel.acknowledge(ack)?;
-            self.settle(peer, settled);
-        }
+        self.hear_ack(header)?;
         let channel = self.channel(peer)?;
         if channel.is_leaving() && !anyone {
             return Ok(Incoming::Hold);
@@ -97,6 +93,15 @@ impl Protocol for SendDeterministic {
             self.send_due_acks(peer)?;
         }
         Ok(verdict)
+    }
+
+    fn handle_waiting(&mut self, header: &WireHeader) -> Result<(), ProtocolError> {
+        let Config { rank, ranks, .. } = self.config;
+        ProtocolError::check_arrival(header, rank, ranks)?;
+        if self.channel(header.source())?.is_living(header.incarnation())? {
+            self.hear_ack(header)?;
+        }
+        Ok(())
     }
 
     fn handle_control(&mut self, from: Party, header: &WireHeader, body: &[u8]) -> Result<(), ProtocolError> {
@@ -280,15 +285,17 @@ impl Protocol for SendDeterministic {
         }
         self.effects.push_back(Effect::ReceiverRolledBack { peer, to: Ssn::ZERO });
         self.catch_up(peer)?;
-        self.take_covered(peer, Covered { epoch: hello.covered.0.0, upto: hello.covered.1.0 })?;
+        self.take_covered(peer, Covered { epoch: hello.covered.0.0, upto: hello.covered.1.0, settled: 0 })?;
         self.effects.push_back(Effect::Replay { peer, incarnation: hello.incarnation, after, upto: Ssn::MAX });
         // What its undone execution has sent waits no more: it can be dropped.
         self.effects.extend(has_left.then_some(Effect::Resume));
         self.tell_table();
         // The floor may have risen since the Hello that this answers, or that answers it, was written.
-        let upto = self.channel(peer)?.covered;
-        if upto > Ssn::ZERO {
-            self.tell_covered(peer, upto);
+        let floor = self.floor;
+        let channel = self.channel(peer)?;
+        let (upto, (settled, _)) = (channel.covered, channel.settle(floor));
+        if upto.max(settled) > Ssn::ZERO {
+            self.tell_covered(peer, upto, settled);
         }
         self.send_due_acks(peer)
     }
@@ -308,6 +315,19 @@ impl SendDeterministic {
         let phase = self.phase.max(Phase(header.phase().0.saturating_add(step)));
         self.phase = phase;
         self.channel(peer)?.receipts.record(epoch, phase, logged);
+        Ok(())
+    }
+
+    /// Takes the acknowledgement on a message into account, also of one that has to wait: what was said of earlier messages must
+    /// count before what is said of later ones.
+    fn hear_ack(&mut self, header: &WireHeader) -> Result<(), ProtocolError> {
+        let peer = header.source();
+        let channel = self.channel(peer)?;
+        let now = channel.recv.incarnation();
+        if let Some(ack) = header.ack().filter(|_| header.incarnation() == now) {
+            let settled = channel.acknowledge(ack)?;
+            self.settle(peer, settled);
+        }
         Ok(())
     }
 

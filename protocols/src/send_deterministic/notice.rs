@@ -73,11 +73,13 @@ pub(super) struct Fact {
     pub(super) logged: bool,
 }
 
-/// No recovery asks for messages up to `upto`: the receiver won't go back before `epoch`.
+/// The rank that says it won't go back before `epoch`: no recovery asks the other for its messages up to `upto`, and none takes this
+/// one to where it would send those up to `settled` again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Covered {
     pub(super) epoch: u32,
     pub(super) upto: u64,
+    pub(super) settled: u64,
 }
 
 /// Encodes a notice.

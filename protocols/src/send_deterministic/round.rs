@@ -282,18 +282,21 @@ impl SendDeterministic {
         self.floor = self.floor.max(epoch.min(self.durable));
         let floor = self.floor;
         self.effects.push_back(Effect::KeepCheckpoints { first: floor, last: Epoch::MAX });
-        let news: Vec<(Rank, Ssn)> =
-            self.channels().filter_map(|channel| Some((channel.peer(), channel.cover(floor)?))).collect();
-        for (peer, upto) in news {
-            self.tell_covered(peer, upto);
+        let news = |channel: &mut Channel| {
+            let (covers, (settled, settles)) = (channel.cover(floor).is_some(), channel.settle(floor));
+            (covers || settles).then_some((channel.peer(), channel.covered, settled))
+        };
+        let news: Vec<(Rank, Ssn, Ssn)> = self.channels().filter_map(news).collect();
+        for (peer, upto, settled) in news {
+            self.tell_covered(peer, upto, settled);
         }
         Ok(())
     }
 
-    /// Tells `peer` what it need not keep for this rank.
-    pub(super) fn tell_covered(&mut self, peer: Rank, upto: Ssn) {
+    /// Tells `peer` what it need not keep for this rank, and what it need not remember of this rank's messages.
+    pub(super) fn tell_covered(&mut self, peer: Rank, upto: Ssn, settled: Ssn) {
         let (rank, origin) = (self.config.rank, self.origin());
-        let body = notice::encode(&Covered { epoch: self.floor.0, upto: upto.0 });
+        let body = notice::encode(&Covered { epoch: self.floor.0, upto: upto.0, settled: settled.0 });
         let header = WireHeader::control(rank, peer, origin, notice::COVERED, body.len() as u64, None);
         self.effects.push_back(Effect::Transmit { to: Party::Rank(peer), header, body });
     }

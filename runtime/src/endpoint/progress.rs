@@ -137,7 +137,11 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         // Before anything in it is believed: as another one it might be a duplicate, and be dropped.
         let expected = Expected { from: peer, to: self.rank, ssn: header.ssn() };
         expected.check(Place::Arrival, header, &body)?;
-        if self.standing.is_holding(peer) || !self.present(peer, header, &body)? {
+        if self.standing.is_holding(peer) {
+            self.protocol.handle_waiting(header)?;
+            self.carry_out_effects()?;
+            self.standing.hold(peer, *header, body);
+        } else if !self.present(peer, header, &body)? {
             self.standing.hold(peer, *header, body);
         }
         Ok(())

@@ -4,25 +4,9 @@ use counterfoil_protocols::send_deterministic::Canary;
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serializer};
 
-/// All of the send-deterministic rule's.
-pub(super) const SEND_DETERMINISTIC: [Canary; 12] = [
-    Canary::DuplicateByPhase,
-    Canary::RestoreOnlyBelow,
-    Canary::SaveBeforeIncrement,
-    Canary::UnacknowledgedLost,
-    Canary::DuplicateUnacknowledged,
-    Canary::DeliverWhileBlocked,
-    Canary::ReplayUnmarked,
-    Canary::ReplayByEpoch,
-    Canary::IncarnationsIgnored,
-    Canary::BeyondLineKept,
-    Canary::PhaseNotRaised,
-    Canary::FirstLoggedAckMissing,
-];
-
 /// The canary of this name.
 pub(super) fn by_name(name: &str) -> Option<Canary> {
-    SEND_DETERMINISTIC.into_iter().find(|canary| format!("{canary:?}") == name)
+    Canary::ALL.into_iter().find(|canary| format!("{canary:?}") == name)
 }
 
 pub(super) fn serialize<S: Serializer>(canary: &Canary, serializer: S) -> Result<S::Ok, S::Error> {

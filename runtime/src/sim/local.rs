@@ -8,6 +8,7 @@ use counterfoil_protocols::frame::{
 };
 
 use super::protocol::{Action, Actions, Greeting, Past, Refusal, Repetition, Retention, Seat, SimProtocol};
+use super::schedule::Canary;
 
 /// Acknowledgements are asked for often, so that small programs meet them.
 const POLICY: AckPolicy =
@@ -21,6 +22,11 @@ pub trait LocalRule: Protocol + Sized {
 
     /// Whether it has to know what a receive takes that can take one of several messages.
     const CHOOSES: bool;
+
+    /// Whether this mistake can change anything in a run of this rule.
+    fn heeds(canary: Canary) -> bool {
+        !canary.is_of_a_rule()
+    }
 
     /// The state machine of a rank that has done nothing yet.
     ///
@@ -78,6 +84,10 @@ impl<R: LocalRule> SimProtocol for Local<R> {
     const RETENTION: Retention = Retention::UntilCovered { slack: 1 };
 
     const REPETITION: Repetition = R::REPETITION;
+
+    fn heeds(canary: Canary) -> bool {
+        R::heeds(canary)
+    }
 
     fn start(seat: Seat) -> Result<Self, Refusal> {
         let rank = rank(seat.party)?;

@@ -16,6 +16,15 @@ impl LocalRule for Rule {
     const REPETITION: Repetition = Repetition::SendsAndReceives;
     const CHOOSES: bool = false;
 
+    /// What a receive takes follows from the recorded order: nothing is asked, and nothing of it recorded.
+    fn heeds(canary: Canary) -> bool {
+        match canary {
+            Canary::Pessimistic(_) => true,
+            Canary::ForgetChoices => false,
+            other => !other.is_of_a_rule(),
+        }
+    }
+
     fn start(rank: Rank, seat: &Seat, policy: AckPolicy) -> Result<Rule, Refusal> {
         let Seat { ranks, incarnation, canary, .. } = *seat;
         let canary = match canary {

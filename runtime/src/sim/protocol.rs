@@ -217,6 +217,17 @@ impl Retention {
     }
 }
 
+/// How large a rank's tables about one peer are, for rules that have them (Guermouche 2011, Figure 3, lines 3 to 6).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TableSizes {
+    /// Rows of SPE: the epochs of this rank in which it sent to the peer.
+    pub spe: u64,
+    /// Messages in NonAck: not known to be received, and not known to be logged.
+    pub unacknowledged: u64,
+    /// Rows of RPP: how this rank received the peer's messages.
+    pub rpp: u64,
+}
+
 /// One process's state under a protocol.
 pub trait SimProtocol: Sized {
     /// Whether there is a process apart from the ranks. It has no program, no lanes and no checkpoints, and can die as
@@ -234,6 +245,11 @@ pub trait SimProtocol: Sized {
     /// under way to this rank, and connects it with all others anew. A lane that survives its process is cut to the end that
     /// it has in the checkpoint that is restored: what comes after it is sent again.
     const RECONNECTS: bool = false;
+
+    /// Whether this mistake can change anything in a run of this rule. Of those that rules have themselves, only its own can.
+    fn heeds(canary: Canary) -> bool {
+        !canary.is_of_a_rule()
+    }
 
     /// A process that has done nothing yet.
     ///
@@ -260,6 +276,12 @@ pub trait SimProtocol: Sized {
     /// Whether a recovery is under way, as far as this process knows. None may be when a run ends.
     fn is_recovering(&self) -> bool {
         false
+    }
+
+    /// How large the tables about a peer are; `None` if the rule has none that the oracles know, or none about this peer.
+    fn table_sizes(&self, peer: Rank) -> Option<TableSizes> {
+        let _ = peer;
+        None
     }
 
     /// The application is where it can take a checkpoint: should it? If not, it goes on without.
@@ -321,6 +343,15 @@ pub trait SimProtocol: Sized {
     /// # Errors
     /// [`Refusal`].
     fn on_arrival(&mut self, header: &WireHeader, actions: &mut Actions) -> Result<Incoming, Refusal>;
+
+    /// A message has arrived behind one of the same sender that is held, and waits with it: it will be presented later.
+    ///
+    /// # Errors
+    /// [`Refusal`].
+    fn on_waiting(&mut self, header: &WireHeader, actions: &mut Actions) -> Result<(), Refusal> {
+        let _ = (header, actions);
+        Ok(())
+    }
 
     /// A frame that isn't a message has arrived.
     ///

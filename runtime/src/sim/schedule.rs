@@ -20,6 +20,13 @@ pub enum Mode {
         /// How often a priority falls.
         falls: u32,
     },
+    /// With the same chance, but so many times one channel stands still for a while: nothing goes on the wire there, or
+    /// nothing arrives, unless nothing else is possible. Half of these times begin soon after a death, so that what is
+    /// replayed comes when its receiver has long gone on.
+    Stalls {
+        /// How often.
+        stalls: u32,
+    },
     /// As listed: the position among the possible events; taken modulo their number, and 0 once the list is exhausted.
     /// What a run has chosen is in its [`Outcome`](super::Outcome); a list is what can be shrunk.
     Listed(Vec<u32>),
@@ -96,12 +103,39 @@ impl Canary {
 
     /// All of the send-deterministic rule's.
     pub fn of_send_deterministic() -> impl Iterator<Item = Canary> {
-        super::canary::SEND_DETERMINISTIC.into_iter().map(Canary::SendDeterministic)
+        send_deterministic::Canary::ALL.into_iter().map(Canary::SendDeterministic)
     }
 
     /// All of the pessimistic rule's.
     pub fn of_pessimistic() -> impl Iterator<Item = Canary> {
         pessimistic::Canary::ALL.into_iter().map(Canary::Pessimistic)
+    }
+
+    /// The simulator's, and those of all rules.
+    pub fn every() -> impl Iterator<Item = Canary> {
+        Canary::ALL.into_iter().chain(Canary::of_send_deterministic()).chain(Canary::of_pessimistic())
+    }
+
+    /// Whether it is a rule's own, and none of the simulator's.
+    pub fn is_of_a_rule(self) -> bool {
+        matches!(self, Canary::SendDeterministic(_) | Canary::Pessimistic(_))
+    }
+
+    /// Its name on a command line: `drop-record`, `phase-not-raised`. No two have the same.
+    pub fn name(self) -> String {
+        let variant = match self {
+            Canary::SendDeterministic(canary) => format!("{canary:?}"),
+            Canary::Pessimistic(canary) => format!("{canary:?}"),
+            own => format!("{own:?}"),
+        };
+        let mut name = String::new();
+        for character in variant.chars() {
+            if character.is_ascii_uppercase() && !name.is_empty() {
+                name.push('-');
+            }
+            name.push(character.to_ascii_lowercase());
+        }
+        name
     }
 }
 
@@ -205,7 +239,11 @@ impl Config {
             ordered: self.ordered && random.one_in(2),
         };
         let falls = random.between(0, 6);
-        let mode = if random.one_in(2) { Mode::Uniform } else { Mode::Priorities { falls } };
+        let mode = match random.below(4) {
+            0 | 2 => Mode::Uniform,
+            1 => Mode::Priorities { falls },
+            _ => Mode::Stalls { stalls: 1 + falls },
+        };
         let survives = self.surviving_logs && random.one_in(2);
         let length = Program::draw(&shape).events_estimate();
         let nodes = shape.ranks + u32::from(coordinator && self.coordinator_faults);

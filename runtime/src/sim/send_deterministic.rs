@@ -11,7 +11,7 @@ use counterfoil_protocols::send_deterministic::{
     Clusters, ClustersError, Config, Floor, RECOVERY_TAG, RecoveryProcess, SendDeterministic,
 };
 
-use super::protocol::{Action, Actions, Greeting, Past, Refusal, Retention, Seat, SimProtocol};
+use super::protocol::{Action, Actions, Greeting, Past, Refusal, Retention, Seat, SimProtocol, TableSizes};
 use super::schedule::Canary;
 
 /// Acknowledgements are asked for often, so that small programs meet them.
@@ -236,6 +236,16 @@ impl SimProtocol for SendDet {
 
     const RECONNECTS: bool = true;
 
+    /// No outcome is recorded; and what a dead incarnation has left under way ends with its connection (but with
+    /// [`Schedule::late`](super::Schedule::late)).
+    fn heeds(canary: Canary) -> bool {
+        match canary {
+            Canary::SendDeterministic(_) => true,
+            Canary::ForgetChoices | Canary::DeliverDead => false,
+            other => !other.is_of_a_rule(),
+        }
+    }
+
     fn start(seat: Seat) -> Result<SendDet, Refusal> {
         match seat.party {
             Party::Rank(rank) => Member::start(&seat, rank).map(|member| SendDet::Rank(Box::new(member))),
@@ -268,6 +278,12 @@ impl SimProtocol for SendDet {
             SendDet::Rank(member) => !member.rule.is_running() || member.rule.is_recovering(),
             SendDet::Coordinator(coordinator) => coordinator.rule.is_recovering(),
         }
+    }
+
+    fn table_sizes(&self, peer: Rank) -> Option<TableSizes> {
+        let SendDet::Rank(member) = self else { return None };
+        let sizes = member.rule.sizes().find(|sizes| sizes.peer == peer)?;
+        Some(TableSizes { spe: sizes.spe as u64, unacknowledged: sizes.unacknowledged, rpp: sizes.rpp as u64 })
     }
 
     fn wants_checkpoint(&self) -> bool {
@@ -337,6 +353,12 @@ impl SimProtocol for SendDet {
         let verdict = member.rule.handle_message(header)?;
         member.poll(actions)?;
         Ok(verdict)
+    }
+
+    fn on_waiting(&mut self, header: &WireHeader, actions: &mut Actions) -> Result<(), Refusal> {
+        let SendDet::Rank(member) = self else { return not_its_part() };
+        member.rule.handle_waiting(header)?;
+        member.poll(actions)
     }
 
     fn on_control(&mut self, from: Party, bytes: &[u8], actions: &mut Actions) -> Result<(), Refusal> {

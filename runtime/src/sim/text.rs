@@ -66,6 +66,7 @@ impl fmt::Display for Schedule {
         match &self.mode {
             Mode::Uniform => f.write_str("uniform")?,
             Mode::Priorities { falls } => write!(f, "priorities:{falls}")?,
+            Mode::Stalls { stalls } => write!(f, "stalls:{stalls}")?,
             Mode::Listed(choices) => {
                 f.write_str("list:")?;
                 write_choices(f, choices)?;
@@ -231,6 +232,9 @@ fn parse_mode(text: &str) -> Option<Mode> {
     if let Some(falls) = text.strip_prefix("priorities:") {
         return Some(Mode::Priorities { falls: falls.parse().ok()? });
     }
+    if let Some(stalls) = text.strip_prefix("stalls:") {
+        return Some(Mode::Stalls { stalls: stalls.parse().ok()? });
+    }
     let mut choices = Vec::new();
     for run in text.strip_prefix("list:")?.split(',').filter(|run| !run.is_empty()) {
         let (choice, times) = run.split_once('x').unwrap_or((run, "1"));
@@ -283,11 +287,11 @@ mod tests {
         let mode = prop_oneof![
             Just(Mode::Uniform),
             any::<u32>().prop_map(|falls| Mode::Priorities { falls }),
+            any::<u32>().prop_map(|stalls| Mode::Stalls { stalls }),
             prop::collection::vec(0..3_u32, 0..20).prop_map(Mode::Listed),
         ];
         let fault = (any::<u64>(), any::<u32>(), any::<u64>()).prop_map(|(at, node, seed)| Fault { at, node, seed });
-        let canaries: Vec<Canary> = Canary::ALL.into_iter().chain(Canary::of_send_deterministic()).collect();
-        let canaries: Vec<Canary> = canaries.into_iter().chain(Canary::of_pessimistic()).collect();
+        let canaries: Vec<Canary> = Canary::every().collect();
         let canary = prop::option::of((0..canaries.len()).prop_map(move |place| canaries[place]));
         let counts = (0..=Schedule::COLLECTIONS_MAX, any::<u32>(), any::<bool>(), any::<bool>());
         let tier = prop_oneof![Just(Tier::Volatile), Just(Tier::ProcessCrashSafe)];

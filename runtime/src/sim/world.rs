@@ -102,7 +102,7 @@ impl<'a, P: SimProtocol> World<'a, P> {
     }
 
     fn play(&mut self, length: u64, choices: &mut Vec<u32>) -> Result<(), Wrong> {
-        let mut chooser = Chooser::new(&self.schedule.mode, self.schedule.seed, length);
+        let mut chooser = Chooser::new(self.schedule, length);
         let Schedule { faults, collections, .. } = self.schedule;
         let events_max = 1000 + 20 * length * (faults.len() as u64 + u64::from(*collections) + 1);
         let between = length / (u64::from(*collections) + 1);
@@ -203,6 +203,10 @@ impl<'a, P: SimProtocol> World<'a, P> {
                 let process = self.nodes[rank as usize].process.as_ref();
                 let records = process.map_or(0, |process| process.image.lanes[peer as usize].retained());
                 self.note(Event::Retained { rank, peer, records })?;
+                let process = self.nodes[rank as usize].process.as_ref();
+                if let Some(sizes) = process.and_then(|process| process.protocol.table_sizes(Rank(peer))) {
+                    self.note(Event::Tables { rank, peer, sizes })?;
+                }
             }
         }
         self.oracle.finish()

@@ -24,7 +24,7 @@ impl Predecessor {
     pub(super) fn die(&mut self, repetition: Repetition, undone: Vec<Operation>) {
         for operation in undone.into_iter().rev() {
             match operation {
-                Operation::Sent { to, ssn, payload } if repetition != Repetition::Free => {
+                Operation::Sent { to, ssn, payload, .. } if repetition != Repetition::Free => {
                     self.sent.push_front((to, ssn, payload));
                 }
                 Operation::Accepted { from, ssn, .. } if repetition == Repetition::SendsAndReceives => {

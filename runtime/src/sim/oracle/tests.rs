@@ -77,6 +77,42 @@ fn what_is_logged_or_not_known_to_be_received_may_be_kept() {
     }
 }
 
+/// Rank 1 takes a checkpoint, and then receives what rank 0 has sent before it took one. Of two such messages, rank 0 has to hear of the first.
+#[test]
+fn a_sender_that_is_not_told_of_its_first_message_to_the_future_is_wrong_at_the_end() {
+    for (known, expected) in [(2, Ok(())), (1, Ok(())), (0, Err(Wrong::Unheard { rank: 0, peer: 1, number: 1 }))] {
+        let mut story = Story::begin(Retention::Logged);
+        story.tell_all(1);
+        assert_eq!(story.tell(Event::Checkpointed { rank: 1, epoch: NEXT }), Ok(()));
+        story.tell_all(0);
+        assert_eq!(story.tell(Event::Acknowledged { rank: 0, peer: 1, upto: Ssn(known) }), Ok(()));
+        assert_eq!(story.oracle.finish(), expected, "{known}");
+    }
+}
+
+/// Both messages of rank 0 are live until both ranks have a checkpoint after them, and nothing older.
+#[test]
+fn a_table_that_is_larger_than_what_is_live_is_wrong() {
+    let sizes = |spe, rpp| TableSizes { spe, unacknowledged: 0, rpp };
+    let of = |rank, sizes| Event::Tables { rank, peer: 1 - rank, sizes };
+    let grown = |rank, table, rows, live| Err(Wrong::Grown { rank, peer: 1 - rank, table, rows, live });
+    let mut story = Story::begin(Retention::Logged);
+    story.tell_all(0);
+    assert_eq!((story.tell(of(0, sizes(1, 0))), story.tell(of(1, sizes(0, 3)))), (Ok(()), Ok(())));
+    assert_eq!(story.tell(of(0, sizes(2, 0))), grown(0, "SPE", 2, 1));
+    assert_eq!(story.tell(of(1, sizes(0, 4))), grown(1, "RPP", 4, 3));
+    for rank in [0, 1] {
+        let kept = Event::CheckpointsKept { rank, first: NEXT, last: NEXT };
+        for event in [Event::Checkpointed { rank, epoch: NEXT }, Event::Durable { rank, epoch: NEXT }, kept] {
+            assert_eq!(story.tell(event), Ok(()));
+        }
+    }
+    assert_eq!((story.tell(of(0, sizes(1, 0))), story.tell(of(1, sizes(0, 1)))), (grown(0, "SPE", 1, 0), Ok(())));
+    assert_eq!(story.tell(of(1, sizes(0, 2))), grown(1, "RPP", 2, 1));
+    let unacknowledged = TableSizes { unacknowledged: 1, ..sizes(0, 0) };
+    assert_eq!(story.tell(of(0, unacknowledged)), grown(0, "NonAck", 1, 0));
+}
+
 struct Story {
     oracle: Oracle,
     reference: Reference,

@@ -67,7 +67,11 @@ impl<P: SimProtocol> World<'_, P> {
                 Frame::Message(record) if process.held[from as usize].is_empty() => {
                     world.judge(to, process, record, actions)?;
                 }
-                Frame::Message(record) => process.held[from as usize].push_back(record),
+                Frame::Message(record) => {
+                    let heard = process.protocol.on_waiting(&record.header, actions);
+                    world.accept(to, heard)?;
+                    process.held[from as usize].push_back(record);
+                }
             }
             Ok(Greeting::Met)
         })
