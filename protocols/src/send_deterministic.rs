@@ -26,6 +26,7 @@ mod clusters;
 mod events;
 mod line;
 mod notice;
+mod phases;
 mod received;
 mod recovery;
 mod round;
@@ -44,6 +45,7 @@ use channel::Channel;
 pub use clusters::{Clusters, ClustersError};
 pub use line::{Forgotten, RankTable, SentInEpoch, SentTo, floor_by_line, floor_by_smallest_epoch, recovery_line};
 use notice::Report;
+use phases::PhaseOrder;
 pub use recovery::{Floor, RecoveryError, RecoveryProcess};
 use round::Round;
 use sent::Settled;
@@ -99,6 +101,8 @@ pub struct SendDeterministic {
     incarnation: Incarnation,
     epoch: Epoch,
     phase: Phase,
+    /// The order of phases since the last recovery.
+    phases: PhaseOrder,
     /// The epoch that the newest durable checkpoint began.
     durable: Epoch,
     /// The checkpoint that is being taken, with what its tables know.
@@ -140,6 +144,7 @@ impl SendDeterministic {
             incarnation,
             epoch,
             phase: Phase(1),
+            phases: PhaseOrder::default(),
             durable: epoch,
             pending: None,
             floor: epoch.max(config.oldest),
@@ -213,7 +218,6 @@ impl SendDeterministic {
             epoch: durable.0,
             restored: self.round.restored().map(|epoch| epoch.0),
             ran: self.round.ran(),
-            missing: self.round.first_missing().map(|epoch| epoch.0),
             channels: channels.collect(),
             met: self.channels.keys().map(|peer| peer.0).collect(),
         }
@@ -256,6 +260,7 @@ impl SendDeterministic {
             incarnation: self.incarnation.0,
             epoch: self.epoch.0,
             phase: self.phase.0,
+            phases: self.phases.clone(),
             choices: self.choices,
             floor: self.floor.0,
             channels: self.channels.values().map(|channel| channel.snapshot()).collect(),

@@ -148,11 +148,6 @@ impl Channel {
         self.tabled = true;
     }
 
-    /// The epoch in which the first orphan was received that the peer has not sent again; `None` if it has sent all.
-    pub(super) fn first_missing(&self) -> Option<Epoch> {
-        self.receipts.epoch_of(self.resent.max(self.base).next())
-    }
-
     /// The peer's place in the recovery line. `None`: a round begins, and what the last one promised doesn't hold.
     pub(super) fn set_line(&mut self, sender: Option<Sender>) {
         (self.tabled, self.promised) = (false, Incarnation(0));

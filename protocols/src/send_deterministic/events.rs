@@ -67,7 +67,7 @@ impl Protocol for SendDeterministic {
         }
         self.catch_up(peer)?;
         if known && self.has(Canary::DuplicateUnacknowledged) {
-            self.count_orphan(peer, ssn)?;
+            self.count_orphan(peer, ssn, header.phase())?;
             return Ok(Incoming::Discard(DiscardReason::Duplicate { receive_epoch: self.epoch }));
         }
         let mut arrival = header.arrival();
@@ -78,7 +78,7 @@ impl Protocol for SendDeterministic {
                 Incoming::Deliver { keep: None }
             }
             Verdict::Duplicate { receive_epoch } => {
-                self.count_orphan(peer, ssn)?;
+                self.count_orphan(peer, ssn, header.phase())?;
                 let phase = self.phase;
                 if self.has(Canary::DuplicateByPhase) && !self.channel(peer)?.receipts.any_in(phase) {
                     return Ok(Incoming::Deliver { keep: None });
@@ -212,6 +212,7 @@ impl Protocol for SendDeterministic {
         self.channels = channels;
         (self.epoch, self.durable, self.pending) = (epoch, epoch, None);
         self.phase = Phase(tables.phase);
+        self.phases = tables.phases.newer(std::mem::take(&mut self.phases));
         self.choices = tables.choices;
         self.floor = self.floor.max(Epoch(tables.floor));
         self.checkpointed = self.table();

@@ -92,12 +92,6 @@ impl Receipts {
         (after > 0 && ssn.0 <= self.upto).then(|| Phase(self.runs[after - 1].phase))
     }
 
-    /// The epoch in which `ssn` was received; `None` if it wasn't.
-    pub(super) fn epoch_of(&self, ssn: Ssn) -> Option<Epoch> {
-        let after = self.runs.partition_point(|run| run.first <= ssn.0);
-        (after > 0 && ssn.0 <= self.upto).then(|| Epoch(self.runs[after - 1].epoch))
-    }
-
     /// Whether anything was received in `phase`.
     pub(super) fn any_in(&self, phase: Phase) -> bool {
         self.runs.iter().any(|run| run.phase == phase.0)

@@ -51,8 +51,6 @@ pub struct Coordinator {
     rule: RecoveryProcess,
     /// How often it was replaced.
     incarnation: u32,
-    /// The next line takes those back who wait for orphans.
-    unstuck: bool,
     /// The round of the last line that was drawn.
     drawn: u64,
     /// By rank: what it is to hear when it is met; `None` once it is.
@@ -195,7 +193,6 @@ impl Coordinator {
         Ok(Coordinator {
             rule: RecoveryProcess::new(seat.ranks, clusters(seat)?),
             incarnation: seat.incarnation.0,
-            unstuck: false,
             drawn: 0,
             orders: vec![Some(Vec::new()); ranks],
             met: vec![0; ranks],
@@ -210,8 +207,7 @@ impl Coordinator {
             }
         }
         let Some((round, line)) = self.rule.line() else { return };
-        // One that takes those back who wait is lower than the failures need.
-        if round > std::mem::replace(&mut self.drawn, round) && !std::mem::take(&mut self.unstuck) {
+        if round > std::mem::replace(&mut self.drawn, round) {
             actions.push(Action::DrawLine { line: line.iter().map(|epoch| epoch.map(Epoch)).collect() });
         }
     }
@@ -297,13 +293,6 @@ impl SimProtocol for SendDet {
         let begun = coordinator.rule.begin_collection(floor);
         coordinator.poll(actions);
         Ok(begun)
-    }
-
-    fn on_stuck(&mut self, actions: &mut Actions) -> Result<bool, Refusal> {
-        let SendDet::Coordinator(coordinator) = self else { return not_its_part() };
-        coordinator.unstuck = coordinator.rule.unstick();
-        coordinator.poll(actions);
-        Ok(coordinator.unstuck)
     }
 
     fn on_restart(&mut self, past: Past<'_>, actions: &mut Actions) -> Result<(), Refusal> {
