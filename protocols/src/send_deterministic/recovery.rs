@@ -150,16 +150,6 @@ impl RecoveryProcess {
         self.tell_all(&Order::Block { round: self.round });
     }
 
-    /// Begins the recovery that is under way once more; says whether there is one. No rank has to go back for it that need not
-    /// anyway. No way is known to a recovery that doesn't end by itself (`docs/send-deterministic.md`, point 18), so this is only for
-    /// drivers that suspect that something was lost.
-    pub fn unstick(&mut self) -> bool {
-        if self.is_recovering() {
-            self.begin_round();
-        }
-        self.is_recovering()
-    }
-
     /// Begins to find out what may be collected, unless a recovery is under way; says whether it did. One that was begun before
     /// and isn't finished is given up.
     pub fn begin_collection(&mut self, floor: Floor) -> bool {

@@ -55,8 +55,6 @@ counters! {
     restarts_from_start,
     /// Living ranks that went back to a checkpoint or the start.
     rollbacks,
-    /// Recoveries in which nothing could happen any more until those who waited for orphans went back.
-    unstuck,
     /// Checkpoints that became durable.
     checkpoints,
     /// Messages that were dropped as duplicates.

@@ -299,15 +299,6 @@ pub trait SimProtocol: Sized {
         Ok(false)
     }
 
-    /// Only of the coordinator: nothing can happen any more. Says whether something will now: a last resort, not for good runs.
-    ///
-    /// # Errors
-    /// [`Refusal`].
-    fn on_stuck(&mut self, actions: &mut Actions) -> Result<bool, Refusal> {
-        let _ = actions;
-        Ok(false)
-    }
-
     /// This process takes the place of one that died.
     ///
     /// # Errors

@@ -33,9 +33,6 @@ struct Node<P> {
     furthest: u64,
 }
 
-/// How often a protocol's last resort is tried.
-const UNSTICK_MAX: u64 = 32;
-
 /// A floor that is told and lost with its receiver is told again with the next one.
 const COLLECTIONS_AT_REST: u32 = 2;
 
@@ -115,8 +112,6 @@ impl<'a, P: SimProtocol> World<'a, P> {
             if turns.is_empty() {
                 if !self.faults.is_empty() {
                     self.strike(true)?;
-                } else if self.unstick()? {
-                    self.coverage.unstuck += 1;
                 } else if P::COORDINATOR && self.at_rest < COLLECTIONS_AT_REST {
                     self.at_rest += 1;
                     self.collect(self.program.ranks(), None)?;
@@ -136,19 +131,6 @@ impl<'a, P: SimProtocol> World<'a, P> {
             self.carry_out(turns[place])?;
             self.event += 1;
         }
-    }
-
-    /// Nothing can happen any more: has the protocol a last resort?
-    fn unstick(&mut self) -> Result<bool, Wrong> {
-        let node = self.program.ranks();
-        // It would hide a planted mistake that ends in a deadlock.
-        if !P::COORDINATOR || self.schedule.canary.is_some() || self.coverage.unstuck > UNSTICK_MAX {
-            return Ok(false);
-        }
-        self.with(node, |world, process, actions| {
-            let goes_on = process.protocol.on_stuck(actions);
-            world.accept(node, goes_on)
-        })
     }
 
     /// Everything that can happen next, always in the same order.
