@@ -24,10 +24,7 @@ impl Coordinator {
     /// Of a job with these settings; `None` where its rule needs none.
     pub(super) fn new(settings: &RankSettings) -> Option<Coordinator> {
         let clusters = clusters(settings)?;
-        Some(Coordinator {
-            process: RecoveryProcess::new(settings.ranks, Some(clusters)),
-            collected_at: 0,
-        })
+        Some(Coordinator { process: RecoveryProcess::new(settings.ranks, Some(clusters)), collected_at: 0 })
     }
 
     /// The ranks have taken so many checkpoints: looks for what may be collected, if that is news.
