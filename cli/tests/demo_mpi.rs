@@ -26,7 +26,17 @@ fn build(script: &str) -> TempDir {
 
 fn demo(build: &Path, place: &Path, more: &[&str]) -> Command {
     let mut command = Command::new("timeout");
-    command.args(["-s", "KILL", "100", env!("CARGO_BIN_EXE_counterfoil"), "demo", "--mpi", "--workload", "ring"]);
+    command.args([
+        "--foreground",
+        "-s",
+        "KILL",
+        "100",
+        env!("CARGO_BIN_EXE_counterfoil"),
+        "demo",
+        "--mpi",
+        "--workload",
+        "ring",
+    ]);
     command.args(["--ranks", "2"]).args(more).arg("--shm-dir").arg(place).arg("--checkpoint-dir").arg(place);
     command.env("COUNTERFOIL_MPI_BUILD", build);
     command
@@ -64,16 +74,18 @@ fn a_launcher_that_fails_or_leaves_no_result_fails_the_demo() {
 fn the_launcher_ends_with_the_demo_when_a_signal_asks_for_it() {
     let place = tempfile::Builder::new().prefix("cfm").tempdir_in("/tmp").unwrap();
     let sleeps = build("echo $$ > \"$(dirname \"$0\")/pid\"\nexec sleep 90");
-    let mut child = demo(sleeps.path(), place.path(), &[]).spawn().unwrap();
+    let mut command = demo(sleeps.path(), place.path(), &[]);
+    let child = command.stderr(std::process::Stdio::piped()).spawn().unwrap();
     let note = sleeps.path().join("pid");
     let began = Instant::now();
     while !fs::read_to_string(&note).is_ok_and(|pid| pid.ends_with('\n')) {
         assert!(began.elapsed() < Duration::from_secs(60), "mpirun was not started");
         std::thread::sleep(Duration::from_millis(5));
     }
-    // `timeout` hands the signal on.
+    // `timeout` hands the signal on, in the foreground to its child only: what ends the launcher is the demo.
     kill_process(Pid::from_raw(child.id().cast_signed()).unwrap(), Signal::TERM).unwrap();
-    assert!(!child.wait().unwrap().success());
+    let output = child.wait_with_output().unwrap();
+    refused(&output, 1, "interrupted by a signal");
     let pid = fs::read_to_string(&note).unwrap();
     assert!(!Path::new("/proc").join(pid.trim()).exists(), "the launcher lives");
     assert_eq!(fs::read_dir(place.path()).unwrap().count(), 0);
