@@ -1,5 +1,6 @@
 //! `counterfoil demo`: a program runs, ranks are killed, and it ends with the right answer all the same.
 
+mod mpi;
 mod options;
 mod report;
 mod view;
@@ -25,6 +26,7 @@ pub(crate) fn run(arguments: &DemoArguments) -> Result<ExitCode, Failure> {
     let workload = arguments.workload().map_err(Failure::usage)?;
     let seed = arguments.seed.unwrap_or_else(seed_from_clock);
     let job = job_options(arguments, workload.as_ref(), seed)?;
+    let build = arguments.mpi.then(mpi::Build::find).transpose().map_err(Failure::failed)?;
     let interrupts = Interrupts::install().map_err(Failure::failed)?;
 
     let kept = arguments.keep_files.as_deref().map(Kept::create).transpose()?;
@@ -50,24 +52,33 @@ pub(crate) fn run(arguments: &DemoArguments) -> Result<ExitCode, Failure> {
     };
 
     let nobody_dies = job.kills.is_empty() && job.power_cuts.is_empty();
-    let mut view = View::new(
-        arguments.json,
-        if nobody_dies { "the same again, nobody is killed" } else { "run with kills" },
-        &job,
-        workload.as_ref(),
-    );
-    let run = launch(&job, Some(&interrupts), &mut view).map_err(Failure::failed);
+    let title = match &build {
+        Some(build) => format!("the same over {}", build.version),
+        None if nobody_dies => "the same again, nobody is killed".to_owned(),
+        None => "run with kills".to_owned(),
+    };
+    let mut view = View::new(arguments.json || build.is_some(), &title, &job, workload.as_ref());
+    let run = match &build {
+        Some(build) => {
+            if !arguments.json {
+                eprintln!("{title}");
+            }
+            build.launch(&job, &program_of(arguments, workload.as_ref()), &interrupts).map_err(Failure::failed)
+        }
+        None => launch(&job, Some(&interrupts), &mut view).map_err(Failure::failed),
+    };
     view.finish();
     let run: JobReport = run.inspect_err(|_| eprintln!("seed {seed}"))?;
 
     drop(kept);
-    let report = DemoReport::new(
+    let mut report = DemoReport::new(
         &job,
         workload.as_ref(),
         Runs { run: &run, reference: &reference, plain: plain.as_ref() },
         seed,
     )
     .map_err(Failure::failed)?;
+    report.mpi = build.map(|build| build.version);
     print(&if arguments.json { report.to_json() } else { report.to_text() })?;
     let problems = report.problems();
     for problem in &problems {
@@ -104,12 +115,7 @@ fn job_options(arguments: &DemoArguments, workload: &dyn Workload, seed: u64) ->
     job.kills = arguments.kills();
     job.power_cuts.clone_from(&arguments.power_cuts);
     job.seed = seed;
-    job.program = postcard::to_stdvec(&Program {
-        workload: workload.name().to_owned(),
-        class: workload.class().to_string(),
-        checkpoint_every: arguments.checkpoint_every,
-    })
-    .map_err(Failure::failed)?;
+    job.program = postcard::to_stdvec(&program_of(arguments, workload)).map_err(Failure::failed)?;
     if let Some(directory) = &arguments.shm_dir {
         job.shm_root.clone_from(directory);
     }
@@ -128,6 +134,15 @@ fn job_options(arguments: &DemoArguments, workload: &dyn Workload, seed: u64) ->
     })?;
     check_kills(&job.kills).map_err(Failure::usage)?;
     Ok(job)
+}
+
+/// What the ranks are to run.
+fn program_of(arguments: &DemoArguments, workload: &dyn Workload) -> Program {
+    Program {
+        workload: workload.name().to_owned(),
+        class: workload.class().to_string(),
+        checkpoint_every: arguments.checkpoint_every,
+    }
 }
 
 /// A log that can't hold the largest message would end the job in its midst.

@@ -27,9 +27,10 @@ pub(crate) mod testing;
 
 pub use clean::{Cleaned, clean};
 pub use control::ControlError;
+pub use coordinator::clusters;
 pub use interrupts::Interrupts;
 pub use job::{JobDirectory, JobError, JobPaths, SOCKET_PATH_BYTES_MAX, default_checkpoint_root, default_shm_root};
-pub use join::{JoinError, JoinOptions, LocalEndpoint, join};
+pub use join::{JoinError, JoinOptions, LocalEndpoint, join, protocol};
 pub use kills::{Kill, KillPoint, ParseKillError};
 pub use launcher::launch;
 pub use options::JobOptions;

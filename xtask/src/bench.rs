@@ -1,11 +1,13 @@
-//! `cargo xtask bench`: the criterion benches, then the tables of `counterfoil bench`.
+//! `cargo xtask bench`: the criterion benches, then the tables of `counterfoil bench`. `cargo xtask bench spike` measures what
+//! needs an MPI.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use clap::Args;
+use clap::{Args, Subcommand};
 use serde_json::Value;
 
+use crate::mpi::spike;
 use crate::table::Table;
 use crate::workspace::{TaskError, Workspace, command_line, run_to_end};
 
@@ -17,14 +19,39 @@ const FIRST_COLUMNS: [&str; 9] = ["backend", "block", "size", "writers", "record
 
 /// Which benchmarks.
 #[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Options {
+    #[command(subcommand)]
+    of_mpi: Option<OfMpi>,
     /// Leave out the criterion benches
     #[arg(long)]
     tables_only: bool,
 }
 
+/// Benchmarks that run only where they are asked for: they need an MPI.
+#[derive(Debug, Subcommand)]
+enum OfMpi {
+    /// What it costs to log messages of MPI, and to tell which is which
+    Spike {
+        #[command(flatten)]
+        options: spike::SpikeOptions,
+        /// Print a JSON array of rows in place of tables
+        #[arg(long)]
+        json: bool,
+    },
+}
+
 /// Runs the benchmarks; true if all of them ran to their end.
 pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<bool, TaskError> {
+    if let Some(OfMpi::Spike { options, json }) = &options.of_mpi {
+        let rows = spike::rows(workspace, options)?;
+        if *json {
+            println!("{}", Value::Array(rows));
+        } else {
+            println!("{}", table(&rows));
+        }
+        return Ok(true);
+    }
     if !options.tables_only {
         run_to_end(&mut workspace.cargo(["bench", "--package", "counterfoil-benches"]))?;
     }

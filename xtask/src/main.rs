@@ -1,4 +1,4 @@
-//! The project's own tasks: `cargo xtask test`, `cargo xtask soak demo`, `cargo xtask bench`.
+//! The project's own tasks: `cargo xtask test`, `cargo xtask soak demo`, `cargo xtask bench`, `cargo xtask mpi`.
 //!
 //! Each task is a module; this file only reads the command line.
 #![forbid(unsafe_code)]
@@ -6,6 +6,7 @@
 #![allow(clippy::print_stdout)]
 
 mod bench;
+mod mpi;
 mod soak;
 mod table;
 mod test;
@@ -34,6 +35,8 @@ enum Task {
     Soak(Soak),
     /// Run the benchmarks, and print their tables
     Bench(bench::Options),
+    /// Find an MPI or install one, and build what needs one: the programs of mpi/
+    Mpi(mpi::Options),
 }
 
 #[derive(Debug, Subcommand)]
@@ -54,6 +57,7 @@ fn main() -> ExitCode {
         Task::Soak(Soak::Crash(options)) => soak::crash::run(&workspace, options),
         Task::Soak(Soak::Simulate(options)) => soak::simulate::run(&workspace, options),
         Task::Bench(options) => bench::run(&workspace, options),
+        Task::Mpi(options) => mpi::run(&workspace, options),
     });
     match passed {
         Ok(true) => ExitCode::SUCCESS,

@@ -23,6 +23,9 @@ pub(crate) enum TaskError {
     /// A file or folder of the task's own could not be read or written.
     #[error("{}: {source}", path.display())]
     File { path: PathBuf, source: io::Error },
+    /// There is no MPI to build with.
+    #[error(transparent)]
+    Mpi(#[from] crate::mpi::MpiError),
 }
 
 impl TaskError {

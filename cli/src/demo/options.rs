@@ -33,6 +33,10 @@ pub(crate) struct DemoArguments {
     /// Kill nobody
     #[arg(long, conflicts_with = "kills")]
     no_kills: bool,
+    /// Run the program over MPI, where nobody is killed, and compare with a run between processes of this machine. `cargo xtask
+    /// mpi` builds what it takes; COUNTERFOIL_MPI_BUILD says where that is if it isn't beside this program
+    #[arg(long, conflicts_with_all = ["kills", "power_cuts", "keep_files"])]
+    pub(super) mpi: bool,
     /// Cut the power in this iteration of rank 0 (from 1): all ranks are killed at once, what they had in memory is discarded,
     /// and all go on from what is on disk. Repeatable; with --tier node-local
     #[arg(long = "power-cut", value_name = "ITERATION", value_parser = clap::value_parser!(u64).range(1..))]
@@ -133,7 +137,7 @@ impl DemoArguments {
 
     /// The kills that were asked for, or the one that everybody gets to see.
     pub(super) fn kills(&self) -> Vec<Kill> {
-        if self.no_kills || self.ranks == 0 || (self.kills.is_empty() && !self.power_cuts.is_empty()) {
+        if self.no_kills || self.mpi || self.ranks == 0 || (self.kills.is_empty() && !self.power_cuts.is_empty()) {
             Vec::new()
         } else if self.kills.is_empty() {
             vec![Kill { rank: 2.min(self.ranks - 1), at: KillPoint::Iteration(7) }]

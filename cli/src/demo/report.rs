@@ -23,6 +23,8 @@ pub(super) struct DemoReport {
     /// `null` where the protocol has none.
     clusters: Option<u32>,
     seed: u64,
+    /// The MPI over which it ran; `null` for processes of this machine without one.
+    pub(super) mpi: Option<String>,
     /// Whether the answer is the known one; `null` if none is known.
     verified: Option<bool>,
     value: String,
@@ -206,6 +208,7 @@ impl DemoReport {
                 Rule::SendDeterministic { clusters } => Some(clusters),
             },
             seed,
+            mpi: None,
             verified: verified(&outcomes),
             value: outcomes.first().map(|outcome| value(&outcome.value)).unwrap_or_default(),
             digest: format!("{digest:016x}"),

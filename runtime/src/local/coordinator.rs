@@ -42,7 +42,7 @@ impl Coordinator {
 
 /// The clusters of a job whose rule has them: as many as are asked for, of neighbouring ranks and of equal size as far as
 /// possible.
-pub(super) fn clusters(settings: &RankSettings) -> Option<Clusters> {
+pub fn clusters(settings: &RankSettings) -> Option<Clusters> {
     let Rule::SendDeterministic { clusters } = settings.rule else { return None };
     let ranks = u64::from(settings.ranks.max(1));
     let clusters = u64::from(clusters).clamp(1, ranks);

@@ -130,12 +130,11 @@ fn begin(
     Ok(endpoint)
 }
 
-/// The state machine of a rank.
-pub(super) fn protocol(
-    rank: u32,
-    incarnation: u32,
-    settings: &RankSettings,
-) -> Result<Box<dyn Protocol>, ProtocolError> {
+/// The state machine of a rank, under the rule that the settings name: for transports of another kind, too.
+///
+/// # Errors
+/// [`ProtocolError`] for settings that the rule refuses.
+pub fn protocol(rank: u32, incarnation: u32, settings: &RankSettings) -> Result<Box<dyn Protocol>, ProtocolError> {
     let (rank, ranks, incarnation) = (Rank(rank), settings.ranks, Incarnation(incarnation));
     Ok(match clusters(settings) {
         None => {

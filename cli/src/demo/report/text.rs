@@ -33,6 +33,9 @@ impl DemoReport {
             self.rule(),
             self.seed
         )?;
+        if let Some(mpi) = &self.mpi {
+            writeln!(text, "over {mpi}; compared with the same between processes of this machine without MPI")?;
+        }
         writeln!(text)?;
         for kill in &self.kills {
             let who = if kill.planned.is_some() { "" } else { " by somebody else" };

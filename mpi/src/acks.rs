@@ -1,0 +1,280 @@
+//! Acknowledgements of messages that carry nothing: batches of (communicator, tag, count), sent on a communicator of their own.
+//!
+//! The receiver counts within streams and, every so many messages or bytes, says for each stream that moved how far it has
+//! come ([`Batcher`]). The sender's records begin with the stream and the number within it ([`RecordTag`]), so the log itself
+//! knows which record is which: [`Releaser`] walks the lane from the first record that is not acknowledged, as far as the
+//! counts cover it. A record costs the walk once, and nothing is kept beside the log.
+
+use counterfoil::ack::Ack;
+use counterfoil::{AckError, Cursor, Epoch, Log, Phase, Rank, ReplayError, Ssn};
+
+use crate::stream::{Stream, Streams};
+
+/// What a record begins with: the prefix of a claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RecordTag {
+    /// The communicator.
+    pub comm: u32,
+    /// The tag.
+    pub tag: i32,
+    /// The number within the stream, from 1.
+    pub number: u64,
+}
+
+impl RecordTag {
+    /// Its length in bytes.
+    pub const LEN: usize = 16;
+
+    /// As it stands in a record.
+    #[inline]
+    pub fn encode(self) -> [u8; Self::LEN] {
+        let mut bytes = [0; Self::LEN];
+        bytes[0..4].copy_from_slice(&self.comm.to_le_bytes());
+        bytes[4..8].copy_from_slice(&self.tag.to_le_bytes());
+        bytes[8..16].copy_from_slice(&self.number.to_le_bytes());
+        bytes
+    }
+
+    /// From what stands in a record or in an acknowledgement; `None` if that is shorter than one.
+    #[inline]
+    pub fn decode(bytes: &[u8]) -> Option<RecordTag> {
+        let (comm, rest) = bytes.split_first_chunk::<4>()?;
+        let (tag, rest) = rest.split_first_chunk::<4>()?;
+        let (number, _) = rest.split_first_chunk::<8>()?;
+        let (comm, tag) = (u32::from_le_bytes(*comm), i32::from_le_bytes(*tag));
+        Some(RecordTag { comm, tag, number: u64::from_le_bytes(*number) })
+    }
+}
+
+/// When a batch is due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BatchLimits {
+    /// After so many messages from one rank.
+    pub messages_max: u32,
+    /// After so many bytes of payload from one rank.
+    pub bytes_max: u64,
+}
+
+impl Default for BatchLimits {
+    /// 64 messages or 256 KiB.
+    fn default() -> BatchLimits {
+        BatchLimits { messages_max: 64, bytes_max: 256 << 10 }
+    }
+}
+
+/// What one rank sent since the last batch that went to it.
+#[derive(Debug, Default)]
+struct Since {
+    messages: u32,
+    bytes: u64,
+    moved: Vec<Stream>,
+}
+
+/// The receiver's side: counts, and says when a batch is due.
+#[derive(Debug)]
+pub struct Batcher {
+    limits: BatchLimits,
+    received: Streams,
+    /// For each rank.
+    since: Vec<Since>,
+}
+
+impl Batcher {
+    /// For a job of `ranks` ranks.
+    pub fn new(ranks: u32, limits: BatchLimits) -> Batcher {
+        Batcher { limits, received: Streams::default(), since: (0..ranks).map(|_| Since::default()).collect() }
+    }
+
+    /// Counts a message that was received; true if a batch to its sender is due now. A rank that the job doesn't have is
+    /// nobody's to acknowledge.
+    #[inline]
+    pub fn note(&mut self, stream: Stream, bytes: usize) -> bool {
+        let Some(since) = self.since.get_mut(stream.peer as usize) else { return false };
+        self.received.next(stream);
+        // A stream may be there more than once: what is sent of it is its count at that time, so this costs bytes only.
+        if since.moved.last() != Some(&stream) {
+            since.moved.push(stream);
+        }
+        since.messages += 1;
+        since.bytes += bytes as u64;
+        since.messages >= self.limits.messages_max || since.bytes >= self.limits.bytes_max
+    }
+
+    /// The batch for `peer`, which begins anew; empty if nothing came from it.
+    pub fn take(&mut self, peer: u32) -> Vec<u8> {
+        let Some(since) = self.since.get_mut(peer as usize) else { return Vec::new() };
+        let mut moved = std::mem::take(&mut since.moved);
+        (since.messages, since.bytes) = (0, 0);
+        moved.sort_unstable();
+        moved.dedup();
+        let entry =
+            |stream: &Stream| RecordTag { comm: stream.comm, tag: stream.tag, number: self.received.count(*stream) };
+        let batch = moved.iter().flat_map(|stream| entry(stream).encode()).collect();
+        moved.clear();
+        self.since[peer as usize].moved = moved;
+        batch
+    }
+}
+
+/// Why an acknowledgement can't be taken.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReleaseError {
+    /// Bytes that are no batch.
+    #[error("rank {peer} sent an acknowledgement of {len} bytes, which is no multiple of {}", RecordTag::LEN)]
+    Malformed {
+        /// Who.
+        peer: u32,
+        /// How many bytes.
+        len: usize,
+    },
+    /// The lane can't be read.
+    #[error("the log of what was sent to rank {peer} can't be read: {source}")]
+    Read {
+        /// Whose lane.
+        peer: u32,
+        /// Why.
+        source: ReplayError,
+    },
+    /// A record that doesn't begin with its stream.
+    #[error("message {ssn} to rank {peer} doesn't say which stream it belongs to")]
+    Untagged {
+        /// Whose lane.
+        peer: u32,
+        /// Which.
+        ssn: u64,
+    },
+    /// The log refused.
+    #[error("rank {peer} acknowledged something that was not sent: {source}")]
+    Refused {
+        /// Who.
+        peer: u32,
+        /// Why.
+        source: AckError,
+    },
+}
+
+/// The sender's side, for one rank.
+#[derive(Debug)]
+pub struct Releaser {
+    peer: Rank,
+    acked: Streams,
+    /// At the first record that is not acknowledged.
+    cursor: Option<Cursor>,
+}
+
+impl Releaser {
+    /// For what is sent to `peer`.
+    pub fn new(peer: u32) -> Releaser {
+        Releaser { peer: Rank(peer), acked: Streams::default(), cursor: None }
+    }
+
+    /// Takes a batch, and releases what it covers without a gap.
+    ///
+    /// # Errors
+    /// [`ReleaseError`].
+    pub fn take(&mut self, log: &mut Log, batch: &[u8]) -> Result<(), ReleaseError> {
+        let peer = self.peer.0;
+        if !batch.len().is_multiple_of(RecordTag::LEN) {
+            return Err(ReleaseError::Malformed { peer, len: batch.len() });
+        }
+        for RecordTag { comm, tag, number } in batch.chunks_exact(RecordTag::LEN).filter_map(RecordTag::decode) {
+            self.acked.raise(Stream { peer, comm, tag }, number);
+        }
+        self.release(log)
+    }
+
+    fn release(&mut self, log: &mut Log) -> Result<(), ReleaseError> {
+        let peer = self.peer.0;
+        let failed = |source| ReleaseError::Read { peer, source };
+        let cursor = match &mut self.cursor {
+            Some(cursor) => cursor,
+            none => none.insert(log.cursor(self.peer, log.acked(self.peer).next()).map_err(failed)?),
+        };
+        let mut covered = Ssn::ZERO;
+        while let Some(record) = cursor.peek().map_err(failed)? {
+            let ssn = record.ssn();
+            let tag = RecordTag::decode(record.prefix()).ok_or(ReleaseError::Untagged { peer, ssn: ssn.0 })?;
+            if tag.number > self.acked.count(Stream { peer, comm: tag.comm, tag: tag.tag }) {
+                break;
+            }
+            covered = ssn;
+            cursor.advance();
+        }
+        if covered == Ssn::ZERO {
+            return Ok(());
+        }
+        let ack = Ack { ssn: covered, epoch: Epoch::FIRST };
+        log.acknowledge(self.peer, ack, Phase::default()).map_err(|source| ReleaseError::Refused { peer, source })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use counterfoil::{Keep, Options};
+
+    use super::*;
+
+    fn log() -> Log {
+        let mut options = Options::new(Rank(0), 2);
+        options.keep = Keep::Acked;
+        Log::create(options).unwrap()
+    }
+
+    fn append(log: &mut Log, sent: &mut Streams, tag: i32) {
+        let number = sent.next(Stream { peer: 1, comm: 0, tag });
+        let mut claim = log.try_claim(Rank(1), RecordTag::LEN, 100).unwrap();
+        claim.prefix_mut().copy_from_slice(&RecordTag { comm: 0, tag, number }.encode());
+        claim.payload_mut().fill(tag as u8);
+        claim.commit();
+    }
+
+    #[test]
+    fn a_batch_is_due_after_so_many_messages_or_bytes() {
+        let mut batcher = Batcher::new(2, BatchLimits { messages_max: 3, bytes_max: 1000 });
+        let stream = Stream { peer: 1, comm: 4, tag: 9 };
+        assert_eq!([1, 1, 1].map(|bytes| batcher.note(stream, bytes)), [false, false, true]);
+        assert_eq!(RecordTag::decode(&batcher.take(1)), Some(RecordTag { comm: 4, tag: 9, number: 3 }));
+        assert!(batcher.take(1).is_empty());
+        assert!(batcher.note(stream, 1000) && !batcher.note(Stream { peer: 7, ..stream }, 1000));
+        assert_eq!(RecordTag::decode(&batcher.take(1)).unwrap().number, 4);
+    }
+
+    #[test]
+    fn a_lane_is_released_up_to_the_first_message_that_is_not_received() {
+        let (mut log, mut sent) = (log(), Streams::default());
+        for tag in [1, 2, 1, 2, 1] {
+            append(&mut log, &mut sent, tag);
+        }
+        let mut releaser = Releaser::new(1);
+        let entry = |tag, number| RecordTag { comm: 0, tag, number }.encode();
+        // Both messages of tag 2 were received before any of tag 1: the first of the lane is missing.
+        releaser.take(&mut log, &entry(2, 2)).unwrap();
+        assert_eq!(log.acked(Rank(1)), Ssn::ZERO);
+        releaser.take(&mut log, &entry(1, 2)).unwrap();
+        assert_eq!(log.acked(Rank(1)), Ssn(4));
+        // An older batch says nothing new.
+        releaser.take(&mut log, &entry(1, 1)).unwrap();
+        assert_eq!(log.acked(Rank(1)), Ssn(4));
+        releaser.take(&mut log, &entry(1, 3)).unwrap();
+        assert_eq!(log.acked(Rank(1)), Ssn(5));
+        assert!(matches!(releaser.take(&mut log, &[0; 17]), Err(ReleaseError::Malformed { len: 17, .. })));
+    }
+
+    #[test]
+    fn a_batch_of_every_stream_that_moved_releases_everything() {
+        let (mut log, mut sent, mut releaser) = (log(), Streams::default(), Releaser::new(1));
+        let mut batcher = Batcher::new(2, BatchLimits { messages_max: 64, bytes_max: u64::MAX });
+        for i in 0..64 * 50 {
+            let tag = i % 16;
+            append(&mut log, &mut sent, tag);
+            // What the other side would do; it sees rank 0 as its peer.
+            if batcher.note(Stream { peer: 0, comm: 0, tag }, 100) {
+                let batch = batcher.take(0);
+                assert_eq!(batch.len(), 16 * RecordTag::LEN);
+                releaser.take(&mut log, &batch).unwrap();
+            }
+        }
+        assert_eq!(log.acked(Rank(1)), Ssn(64 * 50));
+    }
+}

@@ -1,0 +1,40 @@
+//! One rank of `counterfoil demo --mpi`, which starts it by `mpirun`: a workload over MPI, logged, without failures.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Parser;
+use counterfoil_mpi::{Threads, Universe, job};
+use tracing_subscriber::EnvFilter;
+
+/// Run one rank of a job over MPI (started by `counterfoil demo --mpi`).
+#[derive(Debug, Parser)]
+#[command(name = "counterfoil-mpi-demo", version)]
+struct Arguments {
+    /// The job's directory, with what is to be run
+    #[arg(long)]
+    job: PathBuf,
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let filter = EnvFilter::try_from_env("COUNTERFOIL_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    let universe = match Universe::init(Threads::Funneled) {
+        Ok(universe) => universe,
+        Err(error) => {
+            eprintln!("error: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let world = universe.world();
+    match job::run(&world, &arguments.job) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: rank {}: {error}", world.rank().map_or_else(|_| "?".to_owned(), |rank| rank.to_string()));
+            // The others would wait for this one for ever.
+            world.abort(1);
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! What it costs to log a message of MPI, and to tell the receiver which message it is.
+//!
+//! Two ranks play ping-pong under `mpirun -n 2`. Every way of sending is measured against the naked calls inside this one job,
+//! batch by batch in turn: separate jobs differ by more than the effect. `native` against itself is the control.
+//! `docs/piggyback.md` has the figures and what was decided.
+// Its only product is what it prints.
+#![allow(clippy::print_stdout)]
+
+mod kind;
+mod logged;
+mod measure;
+mod ways;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::rc::Rc;
+use std::time::Duration;
+
+use clap::Parser;
+use counterfoil_mpi::{Comm, Threads, Universe};
+use serde::Serialize;
+
+use kind::Kind;
+use measure::{Plan, Row};
+
+/// Measure ways to send logged messages, inside one job of two ranks.
+#[derive(Debug, Parser)]
+#[command(name = "counterfoil-mpi-spike")]
+struct Arguments {
+    /// Bytes of a message; repeatable [default: 8, 64, 256, 1 KiB, 4 KiB, 16 KiB, 64 KiB, 256 KiB, 1 MiB]
+    #[arg(long = "size", value_name = "BYTES", value_parser = clap::value_parser!(u32).range(1..=64 << 20))]
+    sizes: Vec<u32>,
+    /// Batches of each way, and as many of the naked calls beside them
+    #[arg(long, default_value_t = 201, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    rounds: u32,
+    /// Milliseconds of a batch of the naked calls
+    #[arg(long, default_value_t = 1.0)]
+    batch_ms: f64,
+    /// Tags that are used one after the other: each is a stream
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    tags: u32,
+    /// Which ways, by their beginnings; repeatable [default: all]
+    #[arg(long = "way", value_name = "NAME")]
+    ways: Vec<String>,
+    /// What to call the way of the bytes in the report
+    #[arg(long, default_value = "default")]
+    transport: String,
+    /// A private directory for the process-crash-safe log [default: those ways are left out]
+    #[arg(long)]
+    dir: Option<PathBuf>,
+    /// Give up after so many seconds
+    #[arg(long, default_value_t = 600)]
+    time_limit: u64,
+    /// Print a JSON object in place of a table
+    #[arg(long)]
+    json: bool,
+}
+
+const SIZES: [u32; 9] = [8, 64, 256, 1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20];
+
+/// What is printed.
+#[derive(Debug, Serialize)]
+struct Report<'a> {
+    mpi: String,
+    transport: &'a str,
+    rounds: u32,
+    tags: u32,
+    rows: Vec<Row>,
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let limit = Duration::from_secs(arguments.time_limit);
+    // Nobody is left spinning for ever, whatever happens to the other rank.
+    std::thread::spawn(move || {
+        std::thread::sleep(limit);
+        eprintln!("counterfoil-mpi-spike: not done after {limit:?}");
+        std::process::abort();
+    });
+    let universe = match Universe::init(Threads::Single) {
+        Ok(universe) => universe,
+        Err(error) => return failed(&error),
+    };
+    let world = universe.world();
+    match run(&arguments, &universe, &world) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            let code = failed(&*error);
+            // The other rank would wait for ever.
+            world.abort(1);
+            code
+        }
+    }
+}
+
+fn run(arguments: &Arguments, universe: &Rc<Universe>, world: &Comm) -> Result<(), Box<dyn std::error::Error>> {
+    if world.size()? != 2 {
+        return Err(format!("this needs two ranks: mpirun -n 2; there are {}", world.size()?).into());
+    }
+    let rank = world.rank()?;
+    let sizes = if arguments.sizes.is_empty() { SIZES.to_vec() } else { arguments.sizes.clone() };
+    let plan = Plan {
+        rounds: arguments.rounds,
+        tags: u64::from(arguments.tags),
+        batch: Duration::from_secs_f64(arguments.batch_ms.clamp(0.01, 1e4) / 1e3),
+    };
+    let wanted: Vec<Kind> = Kind::every(arguments.dir.as_deref())
+        .filter(|kind| {
+            arguments.ways.is_empty() || arguments.ways.iter().any(|way| kind.name().starts_with(way.as_str()))
+        })
+        .collect();
+    let mut rows = Vec::new();
+    for size in sizes.into_iter().map(|size| size as usize) {
+        for kind in &wanted {
+            // One at a time: a process has one log, and that is in the cache.
+            let mut way = kind.make(universe, size)?;
+            rows.push(measure::run(world, rank, &plan, size, (kind.name(), way.as_mut()))?);
+        }
+        if rank == 0 {
+            eprintln!("{size} bytes: done");
+        }
+    }
+    if rank == 0 {
+        let mpi = Universe::library_version()?;
+        let mpi = mpi.split([',', '\0']).next().unwrap_or_default().to_owned();
+        let report =
+            Report { mpi, transport: &arguments.transport, rounds: arguments.rounds, tags: arguments.tags, rows };
+        if arguments.json {
+            println!("{}", serde_json::to_string_pretty(&report)?);
+        } else {
+            print_table(&report);
+        }
+    }
+    Ok(())
+}
+
+fn print_table(report: &Report<'_>) {
+    println!("{}, {}, {} rounds, {} tags", report.mpi, report.transport, report.rounds, report.tags);
+    println!("{:>8}  {:<22} {:>10} {:>7} {:>7} {:>7} {:>7}", "bytes", "way", "ns", "p25", "ratio", "p75", "floor");
+    for row in &report.rows {
+        println!(
+            "{:>8}  {:<22} {:>10.1} {:>7.3} {:>7.3} {:>7.3} {:>7.3}",
+            row.size, row.way, row.ns, row.ratio_p25, row.ratio, row.ratio_p75, row.floor_ratio
+        );
+    }
+}
+
+fn failed(error: &dyn std::error::Error) -> ExitCode {
+    eprintln!("counterfoil-mpi-spike: {error}");
+    ExitCode::FAILURE
+}

@@ -1,0 +1,165 @@
+//! Batches of ping-pong in turn, and the ratios of neighbours.
+
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+
+use counterfoil_mpi::Comm;
+use serde::Serialize;
+
+use crate::logged::SpikeError;
+use crate::ways::Native;
+
+/// One way of sending and receiving, at one end.
+pub(crate) trait Way {
+    fn send(&mut self, payload: &[u8], to: u32, tag: i32) -> Result<(), SpikeError>;
+    fn receive(&mut self, payload: &mut [u8], from: u32, tag: i32) -> Result<(), SpikeError>;
+    /// After the last batch: everything that was sent to this rank is received. A message that is left on a communicator that is
+    /// freed can be taken for one of the next communicator, which may get the same number.
+    fn end(&mut self, _peer: u32) -> Result<(), SpikeError> {
+        Ok(())
+    }
+}
+
+/// How many round trips, and over how many tags in turn.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Trips {
+    count: u64,
+    tags: u64,
+}
+
+/// A batch of round trips by one way: the loop is compiled for each, so that no call in it is an indirect one.
+pub(crate) trait Batch {
+    fn run(&mut self, rank: u32, payload: &mut [u8], trips: Trips) -> Result<Duration, SpikeError>;
+    fn end(&mut self, rank: u32) -> Result<(), SpikeError>;
+}
+
+impl<W: Way> Batch for W {
+    fn run(&mut self, rank: u32, payload: &mut [u8], trips: Trips) -> Result<Duration, SpikeError> {
+        let peer = 1 - rank;
+        let start = Instant::now();
+        for trip in 0..trips.count {
+            let tag = (trip % trips.tags) as i32;
+            if rank == 0 {
+                self.send(black_box(payload), peer, tag)?;
+                self.receive(black_box(payload), peer, tag)?;
+            } else {
+                self.receive(black_box(payload), peer, tag)?;
+                self.send(black_box(payload), peer, tag)?;
+            }
+        }
+        Ok(start.elapsed())
+    }
+
+    fn end(&mut self, rank: u32) -> Result<(), SpikeError> {
+        Way::end(self, 1 - rank)
+    }
+}
+
+/// How long to measure.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Plan {
+    pub(crate) rounds: u32,
+    pub(crate) batch: Duration,
+    pub(crate) tags: u64,
+}
+
+/// One line of the report.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Row {
+    pub(crate) size: usize,
+    pub(crate) way: &'static str,
+    /// Nanoseconds one way: half a round trip. Median.
+    pub(crate) ns: f64,
+    /// The same of the naked calls.
+    pub(crate) native_ns: f64,
+    /// Median of the ratios of a batch and the naked batch beside it.
+    pub(crate) ratio: f64,
+    pub(crate) ratio_p25: f64,
+    pub(crate) ratio_p75: f64,
+    /// Ratio of the fastest tenths of both: what is left where nobody else wanted the processors.
+    pub(crate) floor_ratio: f64,
+}
+
+/// Every round has a naked batch and one of `way`, in turns first and second.
+pub(crate) fn run(
+    world: &Comm,
+    rank: u32,
+    plan: &Plan,
+    size: usize,
+    (name, way): (&'static str, &mut dyn Batch),
+) -> Result<Row, SpikeError> {
+    let mut payload: Vec<u8> = (0..size).map(|at| at as u8 ^ rank as u8).collect();
+    let mut native = Native(world.dup()?);
+    let trips = trips_of_a_batch(world, rank, plan, &mut native, &mut payload)?;
+    way.run(rank, &mut payload, trips)?;
+    let mut pairs = Vec::with_capacity(plan.rounds as usize);
+    for round in 0..plan.rounds {
+        let (naked, measured) = if round % 2 == 0 {
+            let naked = native.run(rank, &mut payload, trips)?;
+            (naked, way.run(rank, &mut payload, trips)?)
+        } else {
+            let measured = way.run(rank, &mut payload, trips)?;
+            (native.run(rank, &mut payload, trips)?, measured)
+        };
+        let one_way = |time: Duration| time.as_secs_f64() * 1e9 / (2 * trips.count) as f64;
+        pairs.push((one_way(measured), one_way(naked)));
+    }
+    way.end(rank)?;
+    Ok(row(size, name, &pairs))
+}
+
+/// As many round trips as fill a batch of the naked calls, on both ranks the same.
+fn trips_of_a_batch(
+    world: &Comm,
+    rank: u32,
+    plan: &Plan,
+    native: &mut Native,
+    payload: &mut [u8],
+) -> Result<Trips, SpikeError> {
+    let mut trips = Trips { count: 1, tags: plan.tags };
+    loop {
+        let long_enough = native.run(rank, payload, trips)? >= plan.batch || trips.count >= 1 << 24;
+        let mut answer = [u8::from(long_enough)];
+        world.bcast(0, &mut answer)?;
+        if answer[0] != 0 {
+            return Ok(trips);
+        }
+        trips.count *= 2;
+    }
+}
+
+fn row(size: usize, way: &'static str, pairs: &[(f64, f64)]) -> Row {
+    let ratios = || pairs.iter().map(|(measured, naked)| measured / naked);
+    Row {
+        size,
+        way,
+        ns: quantile(pairs.iter().map(|pair| pair.0), 0.5),
+        native_ns: quantile(pairs.iter().map(|pair| pair.1), 0.5),
+        ratio: quantile(ratios(), 0.5),
+        ratio_p25: quantile(ratios(), 0.25),
+        ratio_p75: quantile(ratios(), 0.75),
+        floor_ratio: quantile(pairs.iter().map(|pair| pair.0), 0.1) / quantile(pairs.iter().map(|pair| pair.1), 0.1),
+    }
+}
+
+fn quantile(values: impl Iterator<Item = f64>, q: f64) -> f64 {
+    let mut sorted: Vec<f64> = values.collect();
+    if sorted.is_empty() {
+        return f64::NAN;
+    }
+    sorted.sort_by(f64::total_cmp);
+    sorted[((sorted.len() - 1) as f64 * q).round() as usize]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_has_the_median_of_the_neighbours_ratios_not_the_ratio_of_medians() {
+        let row = row(8, "some", &[(30.0, 10.0), (10.0, 10.0), (40.0, 20.0), (12.0, 10.0), (500.0, 250.0)]);
+        assert_eq!((row.ns, row.native_ns, row.ratio), (30.0, 10.0, 2.0));
+        assert_eq!((row.ratio_p25, row.ratio_p75), (1.2, 2.0));
+        assert!(quantile(std::iter::empty(), 0.5).is_nan());
+    }
+}

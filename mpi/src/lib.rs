@@ -1,0 +1,27 @@
+//! Counterfoil over MPI.
+//!
+//! The bindings are `mpi-sys`: every call's return code is looked at, and what MPI says of an error is in [`MpiError`]. MPI is
+//! initialised once a process, by [`Universe`]; a [`Comm`] is a communicator of it.
+//!
+//! | module | what it has |
+//! |---|---|
+//! | [`universe`], [`comm`] | MPI as far as it is needed here, with errors in place of aborts |
+//! | [`transport`], [`job`] | ranks of an MPI job under the runtime's endpoint and protocols, without failures |
+//! | [`stream`], [`acks`] | what a log needs to know of messages that carry nothing: `docs/piggyback.md` says why that suffices |
+//!
+//! `unsafe` is here because MPI is a C interface; every block says what it rests on.
+
+pub mod acks;
+pub mod comm;
+mod desk;
+mod error;
+pub mod job;
+pub mod stream;
+pub mod transport;
+pub mod universe;
+
+pub use comm::{Comm, Matched, Sending};
+pub use desk::JobResult;
+pub use error::MpiError;
+pub use transport::MpiTransport;
+pub use universe::{Threads, Universe};

@@ -1,0 +1,54 @@
+//! Counting within a stream, in place of carrying a number.
+//!
+//! A stream is (source, destination, communicator, tag): MPI lets no message of one overtake another. So the n-th that is sent
+//! is the n-th that is received, and both sides know n by counting. `docs/piggyback.md` says what to count when.
+
+use std::collections::HashMap;
+
+use rustc_hash::FxBuildHasher;
+
+/// A stream as one of its ends sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Stream {
+    /// The rank at the other end, in MPI_COMM_WORLD.
+    pub peer: u32,
+    /// The communicator: a number that all its members know it by, never that of another.
+    pub comm: u32,
+    /// The tag.
+    pub tag: i32,
+}
+
+/// How many messages each stream has had.
+///
+/// ```
+/// use counterfoil_mpi::stream::{Stream, Streams};
+///
+/// let mut sent = Streams::default();
+/// let (one, other) = (Stream { peer: 1, comm: 0, tag: 7 }, Stream { peer: 1, comm: 0, tag: 8 });
+/// assert_eq!((sent.next(one), sent.next(other), sent.next(one)), (1, 1, 2));
+/// assert_eq!(sent.count(other), 1);
+/// ```
+#[derive(Debug, Default)]
+pub struct Streams(HashMap<Stream, u64, FxBuildHasher>);
+
+impl Streams {
+    /// Counts a message, and gives its number, from 1.
+    #[inline]
+    pub fn next(&mut self, stream: Stream) -> u64 {
+        let count = self.0.entry(stream).or_insert(0);
+        *count += 1;
+        *count
+    }
+
+    /// How many messages the stream has had.
+    #[inline]
+    pub fn count(&self, stream: Stream) -> u64 {
+        self.0.get(&stream).copied().unwrap_or(0)
+    }
+
+    /// Sets the count to `count` if it is lower: what a cumulative acknowledgement does.
+    pub fn raise(&mut self, stream: Stream, count: u64) {
+        let known = self.0.entry(stream).or_insert(0);
+        *known = count.max(*known);
+    }
+}
