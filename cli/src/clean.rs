@@ -16,7 +16,8 @@ use crate::{Failure, print};
 /// are never followed.
 #[derive(Debug, Args)]
 pub(crate) struct CleanArguments {
-    /// Look in this directory, too (repeatable): where a job was run with --shm-dir or --checkpoint-dir
+    /// Look in this directory, too (repeatable): where a job was run with --shm-dir, --checkpoint-dir or, for a
+    /// job whose launcher was killed, --keep-files (what it was to keep is removed, too)
     #[arg(long, value_name = "DIR")]
     dir: Vec<PathBuf>,
     /// Print one JSON object

@@ -11,15 +11,15 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use counterfoil::ack::WireHeader;
 use counterfoil::{Options, Rank, create_private_dir};
-use counterfoil_runtime::RankSettings;
 use counterfoil_runtime::local::{Interrupts, JobOptions, JobReport, launch};
+use counterfoil_runtime::{RankSettings, Rule};
 use counterfoil_workloads::Workload;
 
 use crate::rank::Program;
 use crate::{Failure, print};
 pub(crate) use options::DemoArguments;
 use options::check_kills;
-use report::DemoReport;
+use report::{DemoReport, Runs};
 use view::View;
 
 pub(crate) fn run(arguments: &DemoArguments) -> Result<ExitCode, Failure> {
@@ -37,6 +37,19 @@ pub(crate) fn run(arguments: &DemoArguments) -> Result<ExitCode, Failure> {
     let reference = launch(&undisturbed, Some(&interrupts), &mut view).map_err(Failure::failed);
     view.finish();
     let reference = reference?;
+
+    // What recording the receive order costs: the same job without it.
+    let plain = match job.settings.rule {
+        Rule::Pessimistic => {
+            let settings = RankSettings { rule: Rule::SenderBased, ..job.settings.clone() };
+            let plain = JobOptions { settings, ..undisturbed };
+            let mut view = View::new(arguments.json, "sender-based, nobody is killed", &plain, workload.as_ref());
+            let report = launch(&plain, Some(&interrupts), &mut view).map_err(Failure::failed);
+            view.finish();
+            Some(report?)
+        }
+        _ => None,
+    };
 
     let nobody_dies = job.kills.is_empty() && job.power_cuts.is_empty();
     let title = match &build {
@@ -58,7 +71,13 @@ pub(crate) fn run(arguments: &DemoArguments) -> Result<ExitCode, Failure> {
     let run: JobReport = run.inspect_err(|_| eprintln!("seed {seed}"))?;
 
     drop(kept);
-    let mut report = DemoReport::new(&job, workload.as_ref(), &run, &reference, seed).map_err(Failure::failed)?;
+    let mut report = DemoReport::new(
+        &job,
+        workload.as_ref(),
+        Runs { run: &run, reference: &reference, plain: plain.as_ref() },
+        seed,
+    )
+    .map_err(Failure::failed)?;
     report.mpi = build.map(|build| build.version);
     print(&if arguments.json { report.to_json() } else { report.to_text() })?;
     let problems = report.problems();

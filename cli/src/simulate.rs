@@ -1,6 +1,7 @@
 //! `counterfoil simulate`: a protocol under many random schedules of failures, in one process and without a clock.
 
 mod campaign;
+mod canaries;
 mod figure_8;
 mod options;
 mod protocol;
@@ -9,6 +10,7 @@ mod replay;
 mod report;
 mod scale;
 mod table_1;
+mod words;
 
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -35,6 +37,9 @@ pub(crate) fn run(arguments: &SimulateArguments) -> Result<ExitCode, Failure> {
     }
     if let Some(schedule) = &arguments.replay {
         return replay::run(arguments, schedule);
+    }
+    if arguments.wants_canaries() {
+        return canaries::run(arguments.json);
     }
     arguments.check().map_err(Failure::usage)?;
     let engine = arguments.protocol.engine();
@@ -69,11 +74,11 @@ pub(crate) fn run(arguments: &SimulateArguments) -> Result<ExitCode, Failure> {
     print(&if arguments.json { report.to_json() } else { report.to_text() })?;
     let (failed, done) = (report.tally.summary.failed, report.tally.summary.schedules);
     if failed > 0 {
-        eprintln!("error: {failed} of {done} schedules failed");
+        eprintln!("error: {failed} of {} failed", words::schedules(done));
         return Ok(ExitCode::from(1));
     }
     if report.interrupted() {
-        eprintln!("interrupted after {done} of {} schedules", arguments.schedules);
+        eprintln!("interrupted after {done} of {}", words::schedules(arguments.schedules));
         return Ok(ExitCode::from(INTERRUPTED));
     }
     Ok(ExitCode::SUCCESS)

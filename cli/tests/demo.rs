@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, reason = "all of this is tests, the parts that they share included")]
 
+mod pessimistic;
 mod program;
 
 use program::{Ended, Place, is_alive, send, wait_until};

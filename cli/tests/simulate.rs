@@ -196,9 +196,16 @@ fn what_makes_no_sense_is_refused_with_exit_code_2() {
         (&["--workload", "ring,rong"], "no such pattern"),
         (&["--protocol", "optimistic"], "invalid value"),
         (&["--canary", "nightingale"], "drop-record"),
+        (&["--canary", "phase-not-raised"], "changes nothing under plain; what does: drop-record"),
+        (
+            &["--protocol", "send-deterministic", "--canary", "forget-choices"],
+            "changes nothing under send-deterministic",
+        ),
+        (&["--protocol", "send-deterministic", "--canary", "deliver-dead"], "what does: drop-record, forget-pending"),
         (&["--schedules", "0"], "--schedules"),
         (&["--threads", "0"], "--threads"),
-        (&["--seed", "18446744073709551615", "--schedules", "2"], "no 2 seeds from there"),
+        (&["--seed", "18446744073709551615", "--schedules", "2"], "too large for 2 schedules"),
+        (&["--seed", "18446744073709551615", "--schedules", "1"], "too large for 1 schedule,"),
         (&["--replay", "sim9 pattern=ring"], "begins with `sim1`"),
         (&["--replay", "sim1 pattern=ring"], "`ranks`"),
         (&["--replay", LINE, "--seed", "3"], "cannot be used with"),
@@ -222,4 +229,31 @@ fn a_picture_that_cannot_be_written_is_an_error() {
     assert_eq!(ended.code, Some(1));
     assert!(ended.stderr.contains("cannot write /nonexistent/run.svg"), "{}", ended.stderr);
     assert_eq!(object(&ended)["exit_code"], 1);
+}
+
+#[test]
+fn the_mistakes_of_each_protocol_are_named_and_a_rules_own_can_be_planted() {
+    let listed = simulate(&["--canary", "list"]);
+    assert_eq!((listed.code, listed.stderr.as_str()), (Some(0), ""));
+    let rows = simulate(&["--canary", "list", "--json"]);
+    let rows = object(&rows);
+    let rows = rows.as_array().unwrap();
+    assert_eq!(listed.stdout.lines().count(), rows.len());
+    let of = |protocol: &str| {
+        let named = |row: &&Value| row["protocols"].as_array().unwrap().iter().any(|name| name == protocol);
+        rows.iter().filter(named).map(|row| row["name"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    let (plain, send_deterministic) = (of("plain"), of("send-deterministic"));
+    assert!(plain.contains(&"forget-choices".into()) && !send_deterministic.contains(&"forget-choices".into()));
+    assert!(!plain.contains(&"duplicate-by-phase".into()) && send_deterministic.contains(&"duplicate-by-phase".into()));
+    let protocol = ["--protocol", "send-deterministic"];
+    let found =
+        simulate(&[&protocol[..], &["--schedules", "200", "--seed", "1", "--canary", "duplicate-by-phase"]].concat());
+    assert_eq!(found.code, Some(1), "{}", found.stderr);
+    assert!(found.stdout.contains("with the planted mistake duplicate-by-phase"), "{}", found.stdout);
+    let replay = found.stdout.lines().find(|line| line.contains("--replay")).unwrap();
+    assert!(replay.contains("canary=send-deterministic/DuplicateByPhase"), "{replay}");
+    assert_eq!(run_again(replay.trim(), &[]).code, Some(1));
+    let line = replay.split('\'').nth(1).unwrap();
+    assert_eq!(simulate(&["--replay", line]).code, Some(2), "the plain rule has no such mistake");
 }

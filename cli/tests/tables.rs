@@ -66,6 +66,7 @@ fn what_makes_no_sense_is_a_usage_error() {
         &["table-1", "--ranks", "100"],
         &["figure-8"],
         &["figure-8", "--dir", "/dev/null/x", "--ranks", "16", "--clusters", "17"],
+        &["figure-8", "--dir", "/dev/null/x", "--ranks", "100", "--clusters", "65"],
         &["scale", "--ranks", "7", "--axes", "2", "--clusters", "4"],
         &["scale", "--ranks", "1000001", "--state-machines"],
         &["scale", "--axes", "1", "--arrangements", "boxes"],

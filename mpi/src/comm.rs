@@ -210,7 +210,7 @@ impl Comm {
         Ok(Some(Matched { message, source, tag, len, _universe: Rc::clone(&self.universe) }))
     }
 
-    /// Whether one of the ranks' answers is there: tests a request once, which also lets MPI make progress.
+    /// Whether a message has come that such a receive would take; it stays where it is. `None` is a wildcard.
     ///
     /// # Errors
     /// [`MpiError`].

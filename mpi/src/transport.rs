@@ -131,15 +131,16 @@ impl MpiTransport {
     /// [`TransportError`].
     pub fn close(&mut self) -> Result<Option<JobResult>, TransportError> {
         let ranks = self.peers.len() as u32;
-        for peer in (0..ranks).filter(|peer| *peer != self.rank) {
+        let others: Vec<u32> = (0..ranks).filter(|peer| *peer != self.rank).collect();
+        for &peer in &others {
             let sending = self.frames.isend(Vec::new(), peer, END).map_err(failed)?;
             self.peers[peer as usize].push(sending);
-            if self.rank == 0 || peer == 0 {
-                let sending = self.reports.isend(Vec::new(), peer, END).map_err(failed)?;
-                self.to_desk.push(sending);
-            }
         }
         let desk_partners = if self.rank == 0 { ranks - 1 } else { 1 };
+        if self.rank != 0 {
+            self.end_desk(&[0])?;
+        }
+        let mut desk_open = self.rank == 0;
         let rank = self.rank as usize;
         let mut idle = Idle::default();
         loop {
@@ -149,16 +150,29 @@ impl MpiTransport {
                 self.take(message)?;
                 moved = true;
             }
+            // A last report may bring an order, so rank 0 ends when the others have.
+            if desk_open && self.desk_ended == desk_partners {
+                desk_open = false;
+                self.end_desk(&others)?;
+            }
             // Acknowledgements of what everybody has: nobody needs them any more.
             self.events.clear();
             let peers_ended = self.peers.iter().enumerate().all(|(peer, state)| peer == rank || state.has_ended);
             let nothing_under_way =
                 self.to_desk.sending.is_empty() && self.peers.iter().all(|peer| peer.sending.is_empty());
-            if peers_ended && self.desk_ended == desk_partners && nothing_under_way {
+            if peers_ended && self.desk_ended == desk_partners && !desk_open && nothing_under_way {
                 return Ok(self.desk.take().map(Desk::into_result));
             }
             idle.after(moved);
         }
+    }
+
+    /// Says to these that nothing comes any more from rank 0 as the launcher, or for it.
+    fn end_desk(&mut self, to: &[u32]) -> Result<(), TransportError> {
+        for &peer in to {
+            self.to_desk.push(self.reports.isend(Vec::new(), peer, END).map_err(failed)?);
+        }
+        Ok(())
     }
 
     /// Lets what is under way go on; whether some of it is done.

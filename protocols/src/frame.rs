@@ -7,7 +7,8 @@
 //! # The order that a driver keeps
 //!
 //! - *Start*: construct; if there is a checkpoint, [`Protocol::restore`]; then [`Protocol::handle_recovered_choice`] for
-//!   every choice that the local log still has; only then meet peers.
+//!   every choice and [`Protocol::handle_recovered_delivery`] for every delivery that the local log still has; only then meet
+//!   peers.
 //! - *Meet a peer*: send [`Protocol::hello`] as the first thing on a connection, and give the peer's to
 //!   [`Protocol::handle_hello`] before anything else that arrives on it. Transmit nothing to that peer until the
 //!   [`Effect::Replay`] that this produces says from where. One connection at a time: once a newer one has taken the place
@@ -67,6 +68,16 @@ pub trait Protocol: fmt::Debug {
     /// A header that no peer that keeps the rules sends; the connection that it came from is not to be trusted.
     fn handle_message(&mut self, header: &WireHeader) -> Result<Incoming, ProtocolError>;
 
+    /// A message has arrived behind one of the same sender that is held, and waits with it: it will be presented later. An
+    /// acknowledgement on it is taken into account now, because those that come after it are.
+    ///
+    /// # Errors
+    /// As [`Protocol::handle_message`].
+    fn handle_waiting(&mut self, header: &WireHeader) -> Result<(), ProtocolError> {
+        let _ = header;
+        Ok(())
+    }
+
     /// A frame that isn't a message has arrived: acknowledgement, request for one, or a notice with a body.
     ///
     /// Frames of a dead incarnation are ignored.
@@ -91,6 +102,15 @@ pub trait Protocol: fmt::Debug {
     /// # Errors
     /// Bytes that aren't a choice, or that contradict another record.
     fn handle_recovered_choice(&mut self, record: &[u8]) -> Result<(), ChoiceError>;
+
+    /// A delivery that an earlier incarnation recorded ([`EntryKind::Delivery`]), read back from the log, in any order. The
+    /// default is that of a rule that records none.
+    ///
+    /// # Errors
+    /// Bytes that aren't such a record, or that contradict another one.
+    fn handle_recovered_delivery(&mut self, record: &[u8]) -> Result<(), ChoiceError> {
+        Err(ChoiceError::NotRecorded { len: record.len() })
+    }
 
     /// A collective begins. The default is that its hops are ordinary messages.
     ///

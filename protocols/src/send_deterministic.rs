@@ -26,10 +26,12 @@ mod clusters;
 mod events;
 mod line;
 mod notice;
+mod phases;
 mod received;
 mod recovery;
 mod round;
 mod sent;
+mod sizes;
 mod tables;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -43,9 +45,11 @@ use channel::Channel;
 pub use clusters::{Clusters, ClustersError};
 pub use line::{Forgotten, RankTable, SentInEpoch, SentTo, floor_by_line, floor_by_smallest_epoch, recovery_line};
 use notice::Report;
+use phases::PhaseOrder;
 pub use recovery::{Floor, RecoveryError, RecoveryProcess};
 use round::Round;
 use sent::Settled;
+pub use sizes::Sizes;
 use tables::Tables;
 
 /// What stands in the tag of a control header from the recovery process; a driver that carries only bodies puts it back.
@@ -97,6 +101,8 @@ pub struct SendDeterministic {
     incarnation: Incarnation,
     epoch: Epoch,
     phase: Phase,
+    /// The order of phases since the last recovery.
+    phases: PhaseOrder,
     /// The epoch that the newest durable checkpoint began.
     durable: Epoch,
     /// The checkpoint that is being taken, with what its tables know.
@@ -138,6 +144,7 @@ impl SendDeterministic {
             incarnation,
             epoch,
             phase: Phase(1),
+            phases: PhaseOrder::default(),
             durable: epoch,
             pending: None,
             floor: epoch.max(config.oldest),
@@ -211,7 +218,6 @@ impl SendDeterministic {
             epoch: durable.0,
             restored: self.round.restored().map(|epoch| epoch.0),
             ran: self.round.ran(),
-            missing: self.round.first_missing().map(|epoch| epoch.0),
             channels: channels.collect(),
             met: self.channels.keys().map(|peer| peer.0).collect(),
         }
@@ -254,23 +260,11 @@ impl SendDeterministic {
             incarnation: self.incarnation.0,
             epoch: self.epoch.0,
             phase: self.phase.0,
+            phases: self.phases.clone(),
             choices: self.choices,
             floor: self.floor.0,
             channels: self.channels.values().map(|channel| channel.snapshot()).collect(),
         }
-    }
-
-    /// Whether an arriving frame is for this rank.
-    fn check_arrival(&self, header: &WireHeader) -> Result<(), ProtocolError> {
-        let Config { rank, ranks, .. } = self.config;
-        if header.source().0 >= ranks {
-            return Err(ProtocolError::UnknownRank { rank: header.source(), ranks });
-        }
-        if header.destination() != rank {
-            let (source_rank, destination) = (header.source(), header.destination());
-            return Err(ProtocolError::Misdirected { source_rank, destination, rank });
-        }
-        Ok(())
     }
 
     fn malformed(peer: Rank, header: &WireHeader, body: &[u8]) -> ProtocolError {

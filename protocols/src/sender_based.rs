@@ -35,7 +35,7 @@ mod tables;
 
 use std::collections::VecDeque;
 
-use counterfoil_ack_piggyback::{Ack, AckPolicy, Origin, WireHeader};
+use counterfoil_ack_piggyback::{Ack, AckPolicy, Kind, Origin, WireHeader};
 use counterfoil_log_core::{Epoch, Incarnation, Phase, Rank, Ssn};
 
 use crate::frame::{Effect, Misbehaviour, Party, ProtocolError};
@@ -121,6 +121,18 @@ impl SenderBased {
         self.known(peer).map_or(Ssn::ZERO, Channel::received_upto)
     }
 
+    /// Whether this is a message that would be delivered now: for this rank, of the living incarnation of its sender, and not
+    /// received before.
+    pub(crate) fn would_deliver(&self, header: &WireHeader) -> bool {
+        let (peer, ssn) = (header.source(), header.ssn());
+        let is_received = |channel: &Channel| channel.has_received(ssn);
+        header.kind() == Kind::Message
+            && (Ssn::FIRST..=Ssn::MAX).contains(&ssn)
+            && ProtocolError::check_arrival(header, self.config.rank, self.config.ranks).is_ok()
+            && header.incarnation() == self.incarnation_of(peer)
+            && !self.known(peer).is_some_and(is_received)
+    }
+
     /// The newest incarnation of `peer` that has said Hello.
     pub fn incarnation_of(&self, peer: Rank) -> Incarnation {
         self.known(peer).map_or(Incarnation(0), Channel::incarnation)
@@ -164,19 +176,6 @@ impl SenderBased {
         }
         if peer == rank {
             return Err(ProtocolError::Misdirected { source_rank: rank, destination: rank, rank });
-        }
-        Ok(())
-    }
-
-    /// Whether an arriving frame is for this rank.
-    fn check_arrival(&self, header: &WireHeader) -> Result<(), ProtocolError> {
-        let Config { rank, ranks, .. } = self.config;
-        if header.source().0 >= ranks {
-            return Err(ProtocolError::UnknownRank { rank: header.source(), ranks });
-        }
-        if header.destination() != rank {
-            let (source_rank, destination) = (header.source(), header.destination());
-            return Err(ProtocolError::Misdirected { source_rank, destination, rank });
         }
         Ok(())
     }

@@ -87,6 +87,8 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         self.leave_iteration()?;
         self.end_recovery()?;
         self.note_log();
+        // What the job gives to the outside follows from these.
+        self.settle_choices()?;
         self.transport.report(Report::Done { outcome, tally: self.tally })?;
         while !self.finish {
             self.progress(Wait::Forever)?;
@@ -127,7 +129,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
 
     fn post_receive(&mut self, pattern: Pattern) -> Result<Request, Error> {
         self.requests.check_room()?;
-        let choice = if pattern.source.is_none() { Some(self.begin_choice()) } else { None };
+        let choice = self.depends_on_timing(pattern).then(|| self.begin_choice());
         let forced = choice.as_ref().and_then(|choice| choice.forced);
         let request = self.requests.add(State::Posted { choice: choice.map(|choice| choice.sequence) });
         if let Some(message) = self.matching.handle_receive(request.id(), pattern, forced) {
@@ -168,9 +170,9 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         Ok(self.log.checkpoint(epoch, snapshot.into_contents()?)?)
     }
 
-    /// In the node-local tier a rank may lose its memory, and its peers theirs. A message that depends on an outcome must
-    /// not leave before the outcome is where a power cut can't reach it: else a peer's checkpoint could know of something
-    /// that a re-execution doesn't repeat.
+    /// In the node-local tier a rank may lose its memory, and its peers theirs. A message that depends on an outcome, or on the
+    /// order of those that were received, must not leave before that is where a power cut can't reach it: else a peer's
+    /// checkpoint could know of something that a re-execution doesn't repeat.
     fn settle_choices(&mut self) -> Result<(), Error> {
         if self.settings.tier == LogTier::NodeLocal { Ok(self.log.sync_local()?) } else { Ok(()) }
     }
@@ -285,3 +287,5 @@ impl<T: Transport, P: Protocol> Communicator for Endpoint<T, P> {
 
 /// The kind under which choices are in the local log.
 const CHOICE: u8 = EntryKind::Choice as u8;
+/// The kind under which deliveries are.
+const DELIVERY: u8 = EntryKind::Delivery as u8;

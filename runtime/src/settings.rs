@@ -47,6 +47,9 @@ pub enum Rule {
     /// killed go back.
     #[default]
     SenderBased,
+    /// The same, and the order in which each rank receives is recorded, message by message, before a message is delivered.
+    /// Receives from anybody need no record of their own.
+    Pessimistic,
     /// Guermouche 2011: only messages from the past to the future are logged, and who has sent others goes back, too. For
     /// programs that send the same whatever the order of their receives.
     SendDeterministic {
@@ -54,6 +57,23 @@ pub enum Rule {
         /// logged.
         clusters: u32,
     },
+}
+
+impl Rule {
+    /// Whether senders keep every message until a checkpoint of its receiver covers it, and a replacement sends the same again:
+    /// then only who was killed goes back.
+    pub fn keeps_every_message(self) -> bool {
+        match self {
+            Rule::SenderBased | Rule::Pessimistic => true,
+            Rule::SendDeterministic { .. } => false,
+        }
+    }
+
+    /// Whether what a receive from anybody takes follows from the order of the messages, which the rule repeats. Otherwise each
+    /// is a choice of its own.
+    pub fn repeats_receive_order(self) -> bool {
+        self == Rule::Pessimistic
+    }
 }
 
 /// The limits and choices of a job that all its ranks share.
@@ -75,7 +95,7 @@ pub struct RankSettings {
     pub disk_bytes_max: u64,
     /// Bytes of a block on disk.
     pub disk_block_bytes: usize,
-    /// Memory for one rank's record of non-deterministic outcomes, in bytes.
+    /// Memory for one rank's record of non-deterministic outcomes and of its receive order, in bytes: some 60 for each.
     pub local_log_bytes_max: usize,
     /// Longest wait for room in the log.
     pub full_wait_max: Duration,

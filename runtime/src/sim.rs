@@ -10,7 +10,9 @@
 //! |---|---|
 //! | `schedule`, `text`, `canary` | what a run follows from; as text |
 //! | `program`, `application` | what the ranks do, and their state |
-//! | `protocol`, `plain`, `send_deterministic` | [`SimProtocol`]: what a protocol has to be able to do; two rules doing it |
+//! | `protocol` | [`SimProtocol`]: what a protocol has to be able to do |
+//! | `local` | the frame's rules under which only who was killed goes back, doing it: `plain`, `pessimistic` |
+//! | `send_deterministic` | a rule under which others go back too, doing it |
 //! | `chooser`, `network`, `process`, `world` | who is next, what is under way, what a process has, all together |
 //! | `trace`, `oracle`, `violation` | what really happened, and what is wrong with it |
 //! | `recording`, [`diagram`] | the same to be looked at: as a list, as a picture |
@@ -22,7 +24,7 @@
 //! hundred events, and to make pools, chunks and files for each would leave time for few schedules. What is proved here
 //! is the rule; the engine has proofs of its own (models of its memory orders, fuzzing, real kills). The model loses a
 //! lane with its process ([`Tier::Volatile`]) or keeps it ([`Tier::ProcessCrashSafe`]); checkpoints (of application,
-//! tables, lanes and messages received and not taken) and recorded outcomes survive in both. Payloads are sixteen bytes
+//! tables, lanes and messages received and not taken), recorded outcomes and recorded deliveries survive in both. Payloads are sixteen bytes
 //! that follow from all that their sender had seen, so that one wrong message changes all that come after it.
 //!
 //! ```
@@ -46,8 +48,10 @@ mod canary;
 mod chooser;
 mod coverage;
 pub mod diagram;
+mod local;
 mod network;
 mod oracle;
+mod pessimistic;
 mod plain;
 mod process;
 mod program;
@@ -64,9 +68,11 @@ mod world;
 
 pub use campaign::{Failure, Progress, Summary, campaign};
 pub use coverage::Coverage;
+pub use local::{Local, LocalRule};
+pub use pessimistic::Pessimistic;
 pub use plain::Plain;
 pub use program::{Pattern, Shape};
-pub use protocol::{Action, Actions, Greeting, Past, Refusal, Retention, Seat, SimProtocol};
+pub use protocol::{Action, Actions, Greeting, Past, Refusal, Repetition, Retention, Seat, SimProtocol, TableSizes};
 pub use recording::{Dropped, Happening, Recorded};
 pub use schedule::{Canary, Config, Fault, Mode, Schedule, Tier};
 pub use send_deterministic::{Coordinator, Member, SendDet};

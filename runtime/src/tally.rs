@@ -20,6 +20,10 @@ pub struct Tally {
     pub checkpoints: u64,
     /// Non-deterministic outcomes that were recorded.
     pub choices_logged: u64,
+    /// Deliveries that were recorded.
+    pub determinants_logged: u64,
+    /// Bytes of these records, without what the log puts around each.
+    pub determinant_bytes: u64,
     /// Sends that were found equal, byte by byte, to what a dead incarnation had committed.
     pub sends_repeated: u64,
     /// Acknowledged messages that the rule keeps for others' recoveries.
@@ -39,6 +43,8 @@ impl std::ops::AddAssign for Tally {
         self.messages_delivered += other.messages_delivered;
         self.checkpoints += other.checkpoints;
         self.choices_logged += other.choices_logged;
+        self.determinants_logged += other.determinants_logged;
+        self.determinant_bytes += other.determinant_bytes;
         self.sends_repeated += other.sends_repeated;
         self.messages_kept += other.messages_kept;
         self.messages_released += other.messages_released;

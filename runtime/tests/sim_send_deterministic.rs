@@ -6,8 +6,7 @@
 
 #![forbid(unsafe_code)]
 
-use counterfoil_protocols::send_deterministic::Canary as Planted;
-use counterfoil_runtime::sim::{self, Canary, Config, Coverage, Schedule, SendDet, Summary};
+use counterfoil_runtime::sim::{self, Canary, Config, Coverage, Schedule, SendDet, SimProtocol, Summary};
 
 /// Programs of this rule are send-deterministic.
 fn config() -> Config {
@@ -50,24 +49,49 @@ fn what_went_wrong_once_goes_right() {
         "sim1 pattern=graph ranks=3 rounds=4 program=12066062005791408296 checkpoints=1 ordered=0 tier=crash-safe mode=list:0x12,\
          5,1,4,3,0x48,6,2,3,1,0,2,0x18,1,0x2,1x2,0x3,1,0x3,2,1x4,3x2,1,3,4,3,1,2,1,3,4,3,1,2,1,2x2,0x2,3,1x2,\
          2x3,3,6,0x2,4,2,4,0x3,2,1,3,4,1,3,1,3 seed=0 faults=97:0:0,131:1:0 collections=1 clusters=2",
+        // An acknowledgement overtook one that rode on a message behind one that had to wait.
+        "sim1 pattern=backlog ranks=3 rounds=6 program=12258467925077954053 checkpoints=2 ordered=0 \
+         tier=volatile mode=list:10x2,7x5,1x2,2,4x2,2,0x3,6x4,0x6,1,7,6,3,6,7x2,2,3,7,3x2,4,3,5x2,0,2x2,4x6,\
+         3,5x2,4,5,4,5,4,5x4,4,3,1,3,4,1,2,4,5,2,1x2,4,1x2,4,1x2,2,1x2,5,7,1,6x2,2,5,7,1,2x2,1x2,4,1x2,2,1x4,\
+         2,1x4,2,1x2,3x2,1,3x3,4,5x2,3,1,5,1,4x2,2,1x2,3,1,3,0x3,6,0x68,2,0x3,2x2,3,0,2,0x21,1x2,2x3,3x4,4x3,\
+         2,0,4,0,3x3,1,0x4,3x2,0x4,1x2,0x3,1x2,2 seed=0 faults=134:1:1 collections=1",
     ] {
         let schedule: Schedule = line.parse().unwrap();
         assert_eq!(sim::run::<SendDet>(&schedule).violation, None, "{line}");
     }
 }
 
-/// An orphan waits for itself, because a message has a higher phase when it is sent again: who waits for it has to go back.
+/// An orphan waited for itself, because a message had a higher phase when it was sent again, and phases were compared as numbers.
 #[test]
-fn a_recovery_that_stands_still_takes_those_back_who_wait() {
-    let line = "sim1 pattern=stencil ranks=5 rounds=3 program=10529511316017027038 checkpoints=0 ordered=0 tier=crash-safe mode=list:22,\
+fn recoveries_that_stood_still_come_to_an_end() {
+    for line in [
+        // Rank 1 sends to 2, then receives from 0; when it executes that again, it receives first.
+        "sim1 pattern=graph ranks=3 rounds=1 program=6520154249881710414 checkpoints=0 ordered=0 tier=crash-safe mode=list:0,\
+         5,7,5,0,2,0,2 seed=0 faults=160:1:0,188:2:0 collections=3 clusters=3",
+        "sim1 pattern=graph ranks=3 rounds=8 program=14565609436210445066 checkpoints=0 ordered=0 tier=crash-safe mode=list:0x53,\
+         1x3,0x22,1x3,2x2,0,2x3,0x2,1x2,2x3,0,1x2,0x2,3,0x6,2x2,0x2,2x2,0x10,1x6,0x93,3,0x3,5,4x3,3x2,0,3,5,3,\
+         4,0x2,3,5,0x104,1 seed=0 faults=536:1:0,581:2:0 collections=1 clusters=6",
+        "sim1 pattern=stencil ranks=5 rounds=3 program=10529511316017027038 checkpoints=0 ordered=0 tier=crash-safe mode=list:22,\
          31,16,30,6,0,5,20,4x5,0,3x2,21x4,15,13,5,3,15,11,16,11,14,7,14,0,2,15,11,2x2,11,8,9x2,10,8,2,8,10,\
          12x2,8,5,6x3,8,5,9,6x3,7,8,9,7,8,3,6,0,2,3,5,1,4,5,0,1,4,0,4,2,3,1,0,1,3,4,0x3,1,2x2,3,1,2,1x2,0x2,\
          1,0,1x2,2,5,7,1,5,6,4,1,4,3,4x3,3,0,5,0x4,5,0,3x2,0,1,3,0x17,3,5,17x2,0x2,11,9,3,2,10,8,5,0,6,7x2,2,\
          0,5,3,2x2,0,1x2,6,4,6x2,7,3,8,2,5,6,7,8,6,2,5,6,3,6,7,6,1x2,0,1,0,1,0,1x3,4,0,5,0x2,4,0,3,4,5,6,7,\
          8x2,7,3,5,6,0,4x2,0x5,1,0x2,1,0x4,1,4,0,3,0,2,0x3,1,0,1x2,2,3,4,2,0,4x2,0,10,1,7,3,6,7x2,0x2,5,0x3,\
-         9,7,0x2,1,6 seed=0 faults=257:0:0,103:0:0 clusters=2";
-    let outcome = sim::run::<SendDet>(&line.parse().unwrap());
-    assert_eq!((outcome.violation, outcome.coverage.unstuck), (None, 1));
+         9,7,0x2,1,6 seed=0 faults=257:0:0,103:0:0 clusters=2",
+    ] {
+        let outcome = sim::run::<SendDet>(&line.parse().unwrap());
+        assert_eq!(outcome.violation, None, "{line}");
+        assert!(outcome.coverage.faults == 2 && outcome.coverage.orphans > 0, "{line}");
+    }
+}
+
+/// Many clusters make many phases, and without checkpoints none is ever left behind.
+#[test]
+fn recoveries_of_many_clusters_without_checkpoints_come_to_an_end() {
+    let config = Config { ranks: (3, 4), clusters: (3, 4), rounds: (2, 6), checkpoints: false, ..all() };
+    let met = campaign(0..3_000, &Config { faults: (2, 2), ..config.clone() });
+    assert!(met.orphans > 5_000, "{met:?}");
+    campaign(0..2_000, &Config { faults: (2, 4), ..config });
 }
 
 #[test]
@@ -88,7 +112,7 @@ fn the_failure_of_one_rank_is_recovered() {
 fn failures_in_a_row_and_at_once_are_recovered() {
     let met = campaign(0..3_000, &Config { coordinator_faults: false, ..config() });
     assert_eq!(met.coordinator_faults, 0);
-    assert!(met.faults_during_recovery > 1_000 && met.faults_after_recovery > 200, "{met:?}");
+    assert!(met.faults_during_recovery > 1_000 && met.faults_after_recovery > 150, "{met:?}");
 }
 
 #[test]
@@ -130,64 +154,52 @@ fn deep() -> Config {
     Config { ranks: (2, 3), rounds: (4, 12), faults: (2, 5), collections: (0, 1), clusters: (0, 0), ..all() }
 }
 
-/// The first schedule of a campaign that a canary breaks, and how.
-fn find(canary: Canary, schedules: u64, config: Config) -> Option<(Schedule, &'static str)> {
+/// The first schedule of a campaign that a canary breaks, how many it takes, and how.
+fn find(canary: Canary, schedules: u64, config: Config) -> Option<(Schedule, u64, &'static str)> {
     let config = Config { canary: Some(canary), ..config };
-    let found = (0..schedules).find_map(|seed| {
+    (0..schedules).find_map(|seed| {
         let schedule = config.schedule(seed, true);
         let violation = sim::run::<SendDet>(&schedule).violation?;
-        Some((seed + 1, schedule, violation))
-    });
-    let (after, schedule, violation) = found?;
-    eprintln!("{canary:?}: after {after} schedules, {} ({violation})", violation.wrong.name());
-    Some((schedule, violation.wrong.name()))
+        Some((schedule, seed + 1, violation.wrong.name()))
+    })
 }
 
-/// Two of the rule's twelve are not found within 10,000 schedules: `ReplayByEpoch`, and `FirstLoggedAckMissing`, which changes
-/// how much is marked and kept, not what is right.
+/// Whatever can be planted: the rule's own mistakes, and those of the log, of checkpoints and of the driver. Prints the table that
+/// `docs/simulator.md` has.
 #[test]
-fn mistakes_that_are_planted_in_the_rule_are_found() {
-    let planted = [
-        Planted::DuplicateByPhase,
-        Planted::RestoreOnlyBelow,
-        Planted::SaveBeforeIncrement,
-        Planted::UnacknowledgedLost,
-        Planted::DuplicateUnacknowledged,
-        Planted::DeliverWhileBlocked,
-        Planted::ReplayUnmarked,
-        Planted::IncarnationsIgnored,
-        Planted::BeyondLineKept,
-        Planted::PhaseNotRaised,
-    ];
-    for canary in planted.map(Canary::SendDeterministic) {
-        let (schedule, name) = find(canary, 2_000, deep()).unwrap_or_else(|| panic!("{canary:?} is not found"));
+fn every_mistake_is_found_within_ten_thousand_schedules() {
+    let mut missed = Vec::new();
+    for canary in Canary::every().filter(|&canary| SendDet::heeds(canary)) {
+        let Some((schedule, after, name)) = find(canary, 10_000, deep()) else {
+            missed.push(canary);
+            continue;
+        };
+        eprintln!("| `{}` | {after} | `{name}` |", canary.name());
         // The line names it, and without it nothing is wrong.
         let line = schedule.to_string();
-        assert!(line.contains(" canary=send-deterministic/"), "{line}");
         let again: Schedule = line.parse().expect("a schedule");
+        assert_eq!(again.canary, Some(canary), "{line}");
         assert_eq!(sim::run::<SendDet>(&again).violation.map(|violation| violation.wrong.name()), Some(name));
         assert_eq!(sim::run::<SendDet>(&Schedule { canary: None, ..again }).violation, None, "{line}");
+    }
+    assert_eq!(missed, []);
+}
+
+/// What a planted mistake that counts as harmless for a rule would do: nothing.
+#[test]
+fn mistakes_that_are_not_heeded_change_nothing() {
+    let others: Vec<Canary> = Canary::ALL.into_iter().filter(|&canary| !SendDet::heeds(canary)).collect();
+    assert_eq!(others, [Canary::ForgetChoices, Canary::DeliverDead]);
+    for canary in others {
+        let [with, without] = [Some(canary), None].map(|canary| Config { canary, ..deep() });
+        let fingerprint = |config| sim::campaign::<SendDet>(0..500, &config, |_| {}).fingerprint;
+        assert_eq!(fingerprint(with), fingerprint(without), "{canary:?}");
     }
 }
 
 #[test]
-fn errors_of_the_simulated_log_and_checkpoints_are_found() {
-    let planted = [
-        Canary::DropRecord,
-        Canary::ForgetPending,
-        Canary::ForgetLog,
-        Canary::DeliverDuplicate,
-        Canary::FreeOneMore,
-        Canary::DurableEarly,
-        Canary::FreeNothing,
-    ];
-    let missed: Vec<Canary> = planted.into_iter().filter(|&canary| find(canary, 1_000, all()).is_none()).collect();
-    assert_eq!(missed, []);
-}
-
-#[test]
 fn a_recovery_line_over_a_log_that_lost_a_record_is_found_to_be_too_high() {
-    let (_, name) = find(Canary::ForgetLog, 1_000, all()).expect("it is found");
+    let (_, _, name) = find(Canary::ForgetLog, 1_000, all()).expect("it is found");
     assert_eq!(name, "LineTooHigh");
 }
 

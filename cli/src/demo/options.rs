@@ -92,6 +92,9 @@ pub(crate) struct DemoArguments {
 enum ProtocolName {
     /// Every message is logged until a checkpoint of its receiver covers it; only killed ranks go back
     SenderBased,
+    /// The same, and every rank records the order in which it receives before a message is delivered: what the others are measured
+    /// against. One run more, without kills and sender-based, is made to compare with
+    Pessimistic,
     /// Only messages from the past to the future are logged; who has sent others to a killed rank goes back, too (Guermouche 2011).
     /// For programs that send the same whatever the order of their receives: cg and ring
     SendDeterministic,
@@ -147,6 +150,7 @@ impl DemoArguments {
         RankSettings {
             rule: match self.protocol {
                 ProtocolName::SenderBased => Rule::SenderBased,
+                ProtocolName::Pessimistic => Rule::Pessimistic,
                 ProtocolName::SendDeterministic => {
                     Rule::SendDeterministic { clusters: self.clusters.unwrap_or(2.min(self.ranks)) }
                 }
@@ -175,7 +179,7 @@ impl DemoArguments {
     /// What is wrong with these arguments together, if anything is.
     pub(super) fn check(&self, workload: &dyn Workload) -> Result<(), String> {
         match self.protocol {
-            ProtocolName::SenderBased if self.clusters.is_some() => {
+            ProtocolName::SenderBased | ProtocolName::Pessimistic if self.clusters.is_some() => {
                 return Err("--clusters: only --protocol send-deterministic has them".to_owned());
             }
             ProtocolName::SendDeterministic if self.clusters.is_some_and(|clusters| clusters > self.ranks) => {

@@ -1,7 +1,8 @@
 //! The demo's summary, for people and as JSON.
 
+mod text;
+
 use std::collections::BTreeSet;
-use std::fmt::Write;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -54,6 +55,8 @@ pub(super) struct DemoReport {
     duplicates_dropped: u64,
     sends_repeated: u64,
     choices_logged: u64,
+    /// Deliveries that were recorded; none but under `pessimistic`.
+    determinants: Determinants,
     checkpoints: u64,
     /// Ranks whose log was full and has stopped keeping messages.
     logging_stopped: u64,
@@ -69,8 +72,31 @@ pub(super) struct DemoReport {
     recovery_ms: RecoveryMs,
     wall_ms: f64,
     reference_wall_ms: f64,
+    /// With `pessimistic`: the time of the job without kills under `sender-based`, and how many times that the run without
+    /// kills took.
+    plain_wall_ms: Option<f64>,
+    overhead: Option<f64>,
     /// Where the ranks' stores were kept; `null` if they were removed.
     files: Option<PathBuf>,
+}
+
+/// How many there are, and their bytes without what the log puts around each. What a killed process had recorded since it was last
+/// heard of is not counted.
+#[derive(Clone, Copy, Debug, Serialize)]
+struct Determinants {
+    count: u64,
+    bytes: u64,
+}
+
+/// The runs that a report is about.
+#[derive(Clone, Copy)]
+pub(super) struct Runs<'a> {
+    /// With kills.
+    pub(super) run: &'a JobReport,
+    /// Without.
+    pub(super) reference: &'a JobReport,
+    /// Without kills and under the plain rule, where that is what the protocol is compared with.
+    pub(super) plain: Option<&'a JobReport>,
 }
 
 #[derive(Debug, Serialize)]
@@ -119,6 +145,11 @@ fn ms(duration: Duration) -> f64 {
     (duration.as_secs_f64() * 1e6).round() / 1e3
 }
 
+/// To three digits behind the point.
+fn ratio(one: Duration, other: Duration) -> f64 {
+    (one.as_secs_f64() / other.as_secs_f64().max(f64::MIN_POSITIVE) * 1e3).round() / 1e3
+}
+
 impl From<&DeathReport> for KillReport {
     fn from(death: &DeathReport) -> KillReport {
         KillReport {
@@ -145,8 +176,7 @@ impl DemoReport {
     pub(super) fn new(
         job: &JobOptions,
         workload: &dyn Workload,
-        run: &JobReport,
-        reference: &JobReport,
+        Runs { run, reference, plain }: Runs<'_>,
         seed: u64,
     ) -> Result<DemoReport, postcard::Error> {
         let (outcomes, expected) = (outcomes(run)?, outcomes(reference)?);
@@ -157,7 +187,7 @@ impl DemoReport {
             .then(|| compare(timelines, reference.timelines.as_deref().unwrap_or_default()).is_none());
         let Tally { messages_logged, bytes_logged, messages_replayed, duplicates_dropped, .. } = run.tally;
         let Tally { sends_repeated, choices_logged, checkpoints, logging_stopped, .. } = run.tally;
-        let Tally { messages_kept, messages_released, .. } = run.tally;
+        let Tally { messages_kept, messages_released, determinants_logged, determinant_bytes, .. } = run.tally;
         let digest = job_digest(&outcomes);
         Ok(DemoReport {
             ranks: job.settings.ranks,
@@ -170,10 +200,11 @@ impl DemoReport {
             },
             protocol: match job.settings.rule {
                 Rule::SenderBased => "sender-based",
+                Rule::Pessimistic => "pessimistic",
                 Rule::SendDeterministic { .. } => "send-deterministic",
             },
             clusters: match job.settings.rule {
-                Rule::SenderBased => None,
+                Rule::SenderBased | Rule::Pessimistic => None,
                 Rule::SendDeterministic { clusters } => Some(clusters),
             },
             seed,
@@ -203,6 +234,7 @@ impl DemoReport {
             duplicates_dropped,
             sends_repeated,
             choices_logged,
+            determinants: Determinants { count: determinants_logged, bytes: determinant_bytes },
             checkpoints,
             logging_stopped,
             messages_sent: verdict.sent,
@@ -215,6 +247,8 @@ impl DemoReport {
             recovery_ms: slowest(&run.deaths).into(),
             wall_ms: ms(run.wall),
             reference_wall_ms: ms(reference.wall),
+            plain_wall_ms: plain.map(|plain| ms(plain.wall)),
+            overhead: plain.map(|plain| ratio(reference.wall, plain.wall)),
             files: job.keep_stores.clone(),
         })
     }
@@ -224,7 +258,9 @@ impl DemoReport {
         let mut problems: Vec<String> = self
             .kills_missed
             .iter()
-            .map(|kill| format!("kill {kill} never happened: its moment did not come"))
+            .map(|kill| {
+                format!("kill {kill} never happened: the run doesn't come there, or the rank was restarted behind it")
+            })
             .collect();
         problems.extend(self.power_cuts_missed.iter().map(|n| {
             format!("the power cut in iteration {n} never happened: rank 0 didn't come there, or went on behind it")
@@ -254,146 +290,10 @@ impl DemoReport {
         problems
     }
 
-    /// The rule in words.
-    fn rule(&self) -> String {
-        match self.clusters {
-            None => self.protocol.to_owned(),
-            Some(1) => format!("{}, 1 cluster", self.protocol),
-            Some(clusters) => format!("{}, {clusters} clusters", self.protocol),
-        }
-    }
-
     pub(super) fn to_json(&self) -> String {
         // Numbers, texts and lists of them: nothing that cannot be written.
         serde_json::to_string_pretty(self).unwrap_or_default()
     }
-
-    pub(super) fn to_text(&self) -> String {
-        let mut text = String::new();
-        // Writing to a string cannot fail.
-        let _ = self.write_text(&mut text);
-        text.trim_end().to_owned()
-    }
-
-    fn write_text(&self, text: &mut String) -> std::fmt::Result {
-        let yes = |good: bool| if good { "yes" } else { "NO" };
-        writeln!(
-            text,
-            "{} of class {} on {}, {} log, {}, seed {}",
-            self.workload,
-            self.class,
-            counted(self.ranks),
-            self.tier,
-            self.rule(),
-            self.seed
-        )?;
-        if let Some(mpi) = &self.mpi {
-            writeln!(text, "over {mpi}; compared with the same between processes of this machine without MPI")?;
-        }
-        writeln!(text)?;
-        for kill in &self.kills {
-            let who = if kill.planned.is_some() { "" } else { " by somebody else" };
-            let RecoveryMs { detect, start, replay, catch_up } = kill.recovery_ms;
-            let phase = |name: &str, time: Option<f64>| time.map(|time| format!("{name} {time:.1} ms"));
-            let phases = [
-                phase("noticed", detect),
-                phase("restarted", start),
-                phase("replayed", replay),
-                phase("caught up", catch_up),
-            ];
-            let phases: Vec<String> = phases.into_iter().flatten().collect();
-            writeln!(
-                text,
-                "  rank {} killed{who} in iteration {} (process {}): {}",
-                kill.rank,
-                kill.iteration,
-                kill.pid,
-                phases.join(", ")
-            )?;
-        }
-        for PowerCut { iteration, restored } in &self.power_cuts {
-            let from = |epoch: &Option<u32>| epoch.map_or("the start".to_owned(), |epoch| format!("epoch {epoch}"));
-            let from: Vec<String> = restored.iter().map(from).collect();
-            writeln!(text, "  power cut in iteration {iteration}: ranks went on from {}", from.join(", "))?;
-        }
-        let verified = self.verified.map_or("no answer is known", yes);
-        writeln!(text, "  answer          {} (verified: {verified})", self.value)?;
-        writeln!(
-            text,
-            "  same result     {} (digest {}, as in the run without kills)",
-            yes(self.digest_equal),
-            self.digest
-        )?;
-        if let Some(same) = self.same_events {
-            writeln!(text, "  same events     {} (every send and delivery, as in the run without kills)", yes(same))?;
-        }
-        let survivors = match (self.survivors, self.survivors_undisturbed) {
-            (0, _) if self.rolled_back.iter().any(|&times| times > 0) => {
-                "none: every rank was killed or taken back".to_owned()
-            }
-            (0, _) => "none: every rank was killed".to_owned(),
-            (_, false) => "DISTURBED".to_owned(),
-            (survivors, true) => format!("{} undisturbed", counted(survivors)),
-        };
-        writeln!(text, "  survivors       {survivors}")?;
-        if self.clusters.is_some() {
-            let back: Vec<String> =
-                (0..).zip(&self.rolled_back).filter(|(_, times)| **times > 0).map(rolled_back).collect();
-            match back.as_slice() {
-                [] => writeln!(text, "  went back       nobody else")?,
-                back => {
-                    let back = back.join(", ");
-                    writeln!(text, "  went back       rank {back}, for want of messages that were not kept")?;
-                }
-            }
-            let acknowledged = self.messages_kept + self.messages_released;
-            writeln!(
-                text,
-                "  kept            {} of {acknowledged} acknowledged messages ({:.1} %): those from the past to the future",
-                self.messages_kept,
-                100.0 * self.messages_kept as f64 / acknowledged.max(1) as f64
-            )?;
-        }
-        writeln!(
-            text,
-            "  delivered       {} of {} messages: {} lost, {} duplicated, {} reordered, {} altered",
-            self.messages_delivered, self.messages_sent, self.lost, self.duplicated, self.reordered, self.altered
-        )?;
-        writeln!(
-            text,
-            "  log             {} messages ({:.1} MB) logged, {} replayed, {} duplicates dropped, {} sends found equal",
-            self.messages_logged,
-            self.bytes_logged as f64 / 1e6,
-            self.messages_replayed,
-            self.duplicates_dropped,
-            self.sends_repeated
-        )?;
-        if self.checkpoints + self.choices_logged > 0 {
-            writeln!(
-                text,
-                "  also            {} checkpoints, {} choices recorded",
-                self.checkpoints, self.choices_logged
-            )?;
-        }
-        if self.logging_stopped > 0 {
-            writeln!(
-                text,
-                "  WARNING         {} ranks ran out of log memory: not recoverable from there",
-                self.logging_stopped
-            )?;
-        }
-        writeln!(text, "  time            {:.1} ms, {:.1} ms without kills", self.wall_ms, self.reference_wall_ms)?;
-        if let Some(files) = &self.files {
-            let path = files.display();
-            writeln!(text, "  files           kept in {path}: `counterfoil log inspect {path}` shows them")?;
-        }
-        Ok(())
-    }
-}
-
-/// A rank, and how often it went back where that is more than once.
-fn rolled_back((rank, times): (u32, &u32)) -> String {
-    if *times == 1 { rank.to_string() } else { format!("{rank} ({times} times)") }
 }
 
 fn outcomes(report: &JobReport) -> Result<Vec<Outcome>, postcard::Error> {

@@ -15,7 +15,7 @@ use crate::Failure;
 
 /// Read and check every checkpoint and every block; say what is damaged, what is lost with it, and what to do.
 ///
-/// Exit code 0 where every store is sound: it can be opened, and all that a checkpoint refers to is whole. Writes that were
+/// Exit code 0 where every store is sound: it can be opened to write, and all that a checkpoint refers to is whole. Writes that were
 /// cut off by a power cut, behind what a checkpoint refers to, are no damage. Exit code 1 otherwise.
 #[derive(Debug, Args)]
 pub(super) struct VerifyArguments {
@@ -30,11 +30,12 @@ pub(super) fn run(arguments: &VerifyArguments) -> Result<ExitCode, Failure> {
 fn verify(path: &Path) -> Result<Outcome, Failure> {
     let mut store = Opened::new(path)?;
     let report = store.scan()?;
-    let is_sound = report.is_whole();
+    let is_whole = report.is_whole();
+    let is_sound = is_whole && report.not_files.is_empty();
     let damage = damage(&report);
     let notes = notes(&report, &store.left_over(&report));
-    let (lost, given_up) = if is_sound { (Vec::new(), Vec::new()) } else { lost(&mut store, &report) };
-    let advice = if is_sound { None } else { Some(advice(&report, path)) };
+    let (lost, given_up) = if is_whole { (Vec::new(), Vec::new()) } else { lost(&mut store, &report) };
+    let advice = if is_whole { None } else { Some(advice(&report, path)) };
     let (referenced, referenced_bytes) = referenced(&report);
     let read: u64 = report.segments.iter().map(|segment| segment.blocks.len() as u64).sum();
     let whole = report.checkpoints.iter().filter(|checkpoint| checkpoint.contents.is_ok()).count();
@@ -54,7 +55,7 @@ fn verify(path: &Path) -> Result<Outcome, Failure> {
     lines.extend(lost.iter().map(|what| format!("  lost         {what}")));
     lines.extend(given_up.iter().map(|what| format!("  lost         {}", given_up_text(what))));
     lines.extend(advice.iter().map(|what| format!("  to do        {what}")));
-    lines.push(format!("  {}", if is_sound { "sound" } else { "DAMAGED: the store can't be opened as it is" }));
+    lines.push(format!("  {}", verdict(is_whole, is_sound)));
 
     let fields = json!({
         "sound": is_sound, "checkpoints": report.checkpoints.len(), "checkpoints_whole": whole,
@@ -64,6 +65,14 @@ fn verify(path: &Path) -> Result<Outcome, Failure> {
     });
     let json: Value = with(store.json_of(&report), fields);
     Ok(Outcome { json, text: lines.join("\n"), is_sound })
+}
+
+fn verdict(is_whole: bool, is_sound: bool) -> &'static str {
+    match (is_whole, is_sound) {
+        (true, true) => "sound",
+        (true, false) => "IN THE WAY: all of it is whole, and it can be opened to read, but not to write",
+        (false, _) => "DAMAGED: the store can't be opened as it is",
+    }
 }
 
 fn referenced(report: &Report) -> (usize, u64) {

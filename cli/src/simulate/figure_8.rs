@@ -24,7 +24,7 @@ pub(crate) struct Figure8Arguments {
     /// Only these kernels: mg, lu, ft, cg, bt
     #[arg(long, value_delimiter = ',', value_name = "NAME")]
     kernels: Vec<Kernel>,
-    /// How many ranks; BT takes the next lower square
+    /// How many ranks; BT takes the next lower square, the others the next lower power of two
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(8..=512))]
     ranks: u32,
     /// How many clusters of successive ranks
@@ -58,14 +58,22 @@ impl By {
 
 pub(crate) fn run(arguments: &Figure8Arguments) -> Result<ExitCode, Failure> {
     let Figure8Arguments { dir, kernels, ranks, clusters, by, json } = arguments;
-    if clusters > ranks {
-        return Err(Failure::usage(format!("{clusters} clusters of {ranks} ranks")));
+    let wanted = |kernel: &Kernel| kernels.is_empty() || kernels.contains(kernel);
+    for kernel in Kernel::ALL.into_iter().filter(wanted) {
+        let drawn = kernel.ranks_within(*ranks).unwrap_or(*ranks);
+        if *clusters > drawn {
+            let why = format!("{kernel} on at most {ranks} ranks has {drawn}: they can't be {clusters} clusters");
+            return Err(Failure::usage(why));
+        }
     }
     let cannot = |error: &dyn std::fmt::Display| Failure::failed(format!("cannot write to {}: {error}", dir.display()));
     std::fs::create_dir_all(dir).map_err(|error| cannot(&error))?;
     let mut rows = Vec::new();
-    for kernel in Kernel::ALL.into_iter().filter(|kernel| kernels.is_empty() || kernels.contains(kernel)) {
+    for kernel in Kernel::ALL.into_iter().filter(wanted) {
         let picture = picture(kernel, *ranks, *clusters, *by)?;
+        if picture.ranks != *ranks && !json {
+            eprintln!("note: {kernel} is drawn on {} ranks, the most that it can have of {ranks}", picture.ranks);
+        }
         let file = dir.join(format!("figure-8-{}.svg", kernel.to_string().to_lowercase()));
         let svg = picture.draw().map_err(Failure::failed)?;
         std::fs::write(&file, svg).map_err(|error| cannot(&error))?;
@@ -86,7 +94,14 @@ fn picture(kernel: Kernel, ranks: u32, clusters: u32, by: By) -> Result<Picture,
     let ranks = kernel.ranks_within(ranks).unwrap_or(ranks);
     let pattern = Pattern::nas(kernel, ranks).map_err(Failure::usage)?;
     let matrix = pattern.matrix();
-    let clusters = Clusters::blocks(ranks, in_cluster).map_err(Failure::failed)?;
+    let blocks = Clusters::blocks(ranks, in_cluster).map_err(Failure::failed)?;
+    let clusters = if blocks.count() == clusters as usize {
+        blocks
+    } else {
+        // As many as were asked for, of nearly the same size.
+        let of = |rank: u32| u64::from(rank) * u64::from(clusters) / u64::from(ranks);
+        Clusters::from_assignment((0..ranks).map(|rank| of(rank) as u32).collect()).map_err(Failure::failed)?
+    };
     let amount = |pair: &counterfoil_workloads::patterns::Pair| match by {
         By::Messages => pair.messages,
         By::Bytes => pair.bytes,
@@ -135,5 +150,15 @@ mod tests {
         let picture = picture(Kernel::Bt, 128, 16, By::Bytes).unwrap();
         assert_eq!((picture.ranks, picture.clusters.count()), (121, 16));
         assert!(picture.draw().unwrap().contains("bytes of one iteration"));
+    }
+
+    #[test]
+    fn as_many_clusters_are_drawn_as_were_asked_for() {
+        for kernel in Kernel::ALL {
+            for (ranks, clusters) in [(100, 4), (100, 7), (64, 9), (64, 48), (512, 100)] {
+                let picture = picture(kernel, ranks, clusters, By::Messages).unwrap();
+                assert_eq!(picture.clusters.count(), clusters as usize, "{kernel} {ranks}");
+            }
+        }
     }
 }

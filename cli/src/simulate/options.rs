@@ -8,6 +8,7 @@ use counterfoil_runtime::sim::{Canary, Config, Pattern, Schedule, Shape};
 
 use super::protocol::Protocol;
 use super::redraw::Redraw;
+use super::words;
 
 /// The most failures of processes in one schedule.
 const FAULTS_MAX: u32 = 64;
@@ -48,6 +49,10 @@ pub(crate) struct SimulateArguments {
     /// Into how many clusters the ranks are divided, from 0 (not at all) to 8. With --protocol send-deterministic [default: 0..3]
     #[arg(long, value_name = "N|MIN..MAX", value_parser = parse_clusters)]
     clusters: Option<Limits>,
+    /// Programs don't say where a receive can take one of several messages, so that nothing records what it took: plain fails where
+    /// bytes depend on that. With --protocol plain or pessimistic, which never asks
+    #[arg(long)]
+    unnamed: bool,
     /// No rank ever takes a checkpoint
     #[arg(long)]
     no_checkpoints: bool,
@@ -60,12 +65,12 @@ pub(crate) struct SimulateArguments {
     /// How many threads run schedules; what is found does not depend on it [default: one for each processor]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=256))]
     threads: Option<u32>,
-    /// Plant a mistake that the oracles have to find, such as drop-record or deliver-duplicate
-    #[arg(long, value_name = "NAME", value_parser = parse_canary)]
-    pub(super) canary: Option<Canary>,
+    /// Plant a mistake that the oracles have to find, such as drop-record; `list` names all, and the protocols that they are for
+    #[arg(long = "canary", value_name = "NAME|list", value_parser = parse_canary)]
+    planted: Option<Planted>,
     /// Run one schedule again, given as the line of text that a failure prints (in quotes)
-    #[arg(long, value_name = "SCHEDULE", conflicts_with_all = ["patterns", "ranks", "rounds", "faults", "collections", "clusters", "no_checkpoints",
-        "schedules", "seed", "threads", "canary"])]
+    #[arg(long, value_name = "SCHEDULE", conflicts_with_all = ["patterns", "ranks", "rounds", "faults", "collections", "clusters", "no_checkpoints", "unnamed",
+        "schedules", "seed", "threads", "planted"])]
     pub(super) replay: Option<Schedule>,
     /// With --replay or --schedules 1: tell everything that happens in the run
     #[arg(long)]
@@ -78,11 +83,20 @@ pub(crate) struct SimulateArguments {
     pub(super) svg_events: Option<RangeInclusive<u64>>,
     /// Print Table I of Guermouche 2011 beside what the state machines do: as `counterfoil simulate table-1`
     #[arg(long, conflicts_with_all = ["replay", "tell", "svg", "patterns", "ranks", "rounds", "faults", "collections", "clusters",
-        "no_checkpoints", "schedules", "seed", "threads", "canary", "protocol"])]
+        "no_checkpoints", "unnamed", "schedules", "seed", "threads", "planted", "protocol"])]
     pub(super) table_1: bool,
     /// Print one JSON object and nothing else
     #[arg(long)]
     pub(super) json: bool,
+}
+
+/// What `--canary` says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Planted {
+    /// Name them all.
+    List,
+    /// Plant this one.
+    One(Canary),
 }
 
 /// Fewest and most.
@@ -132,17 +146,46 @@ impl SimulateArguments {
             ordered: self.protocol.engine().ordered,
             collections: self.of_coordinator(self.collections),
             clusters: self.of_coordinator(self.clusters),
-            canary: self.canary,
+            unnamed: self.unnamed,
+            canary: self.canary(),
             ..Config::default()
         }
     }
 
+    /// The mistake that is to be planted.
+    pub(super) fn canary(&self) -> Option<Canary> {
+        match self.planted {
+            Some(Planted::One(canary)) => Some(canary),
+            Some(Planted::List) | None => None,
+        }
+    }
+
+    /// Whether the mistakes that can be planted are to be named.
+    pub(super) fn wants_canaries(&self) -> bool {
+        self.planted == Some(Planted::List)
+    }
+
     /// What is wrong with these arguments together, if anything is.
     pub(super) fn check(&self) -> Result<(), String> {
+        if self.unnamed && self.protocol == Protocol::SendDeterministic {
+            return Err("--unnamed: send-deterministic never asks; use --protocol plain or pessimistic".to_owned());
+        }
         let given = [("--collections", self.collections), ("--clusters", self.clusters)];
         match given.into_iter().find(|(_, limits)| limits.is_some()) {
             Some((option, _)) if !self.protocol.engine().coordinator => {
                 Err(format!("{option}: {} has none; use --protocol send-deterministic", self.protocol.name()))
+            }
+            _ => self.check_canary(),
+        }
+    }
+
+    /// A mistake that changes nothing would never be found.
+    fn check_canary(&self) -> Result<(), String> {
+        match self.canary() {
+            Some(canary) if !(self.protocol.engine().heeds)(canary) => {
+                let known: Vec<String> = self.protocol.canaries().map(Canary::name).collect();
+                let (name, protocol) = (canary.name(), self.protocol.name());
+                Err(format!("--canary {name} changes nothing under {protocol}; what does: {}", known.join(", ")))
             }
             _ => Ok(()),
         }
@@ -160,8 +203,9 @@ impl SimulateArguments {
     /// The seeds of all schedules, of which the first is `seed`.
     pub(super) fn seeds(&self, seed: u64) -> Result<Range<u64>, String> {
         let end = seed.checked_add(self.schedules);
-        end.map(|end| seed..end)
-            .ok_or_else(|| format!("--seed {seed}: there are no {} seeds from there", self.schedules))
+        end.map(|end| seed..end).ok_or_else(|| {
+            format!("--seed {seed} is too large for {}, each with a seed of its own", words::schedules(self.schedules))
+        })
     }
 
     pub(super) fn threads(&self) -> usize {
@@ -199,22 +243,20 @@ fn parse_clusters(text: &str) -> Result<Limits, String> {
     Limits::parse(text, 0..=CLUSTERS_MAX)
 }
 
-/// `DropRecord` is `drop-record` here, as all names are on a command line.
-fn canary_name(canary: Canary) -> String {
-    let mut name = String::new();
-    for character in format!("{canary:?}").chars() {
-        if character.is_ascii_uppercase() && !name.is_empty() {
-            name.push('-');
-        }
-        name.push(character.to_ascii_lowercase());
+/// The mistake of this name, which may be written as in a schedule's line, too.
+fn parse_canary(name: &str) -> Result<Planted, String> {
+    if name == "list" {
+        return Ok(Planted::List);
     }
-    name
-}
-
-fn parse_canary(name: &str) -> Result<Canary, String> {
-    let known = || Canary::ALL.map(canary_name).join(", ");
-    let found = Canary::ALL.into_iter().find(|&canary| canary_name(canary) == name || format!("{canary:?}") == name);
-    found.ok_or_else(|| format!("no such mistake; there are {}", known()))
+    let in_a_line = |canary: Canary| match canary {
+        Canary::SendDeterministic(canary) => format!("{canary:?}"),
+        Canary::Pessimistic(canary) => format!("{canary:?}"),
+        canary => format!("{canary:?}"),
+    };
+    let variant = name.rsplit_once('/').map_or(name, |(_, variant)| variant);
+    let found = Canary::every().find(|&canary| canary.name() == name || in_a_line(canary) == variant);
+    let known = || Canary::every().map(Canary::name).collect::<Vec<_>>().join(", ");
+    found.map(Planted::One).ok_or_else(|| format!("no such mistake; there are {}", known()))
 }
 
 fn parse_events(text: &str) -> Result<RangeInclusive<u64>, String> {
@@ -243,12 +285,19 @@ mod tests {
     }
 
     #[test]
-    fn every_canary_has_a_name() {
-        for canary in Canary::ALL {
-            assert_eq!(parse_canary(&canary_name(canary)), Ok(canary));
-            assert_eq!(parse_canary(&format!("{canary:?}")), Ok(canary));
+    fn every_canary_has_a_name_of_its_own() {
+        let mut names = std::collections::BTreeSet::new();
+        for canary in Canary::every() {
+            assert_eq!(parse_canary(&canary.name()), Ok(Planted::One(canary)));
+            assert!(names.insert(canary.name()), "{canary:?}");
         }
-        assert_eq!(canary_name(Canary::FreeOneMore), "free-one-more");
+        let phase = Canary::every().find(|canary| canary.name() == "phase-not-raised").map(Planted::One);
+        assert!(phase.is_some());
+        for name in ["PhaseNotRaised", "send-deterministic/PhaseNotRaised"] {
+            assert_eq!(parse_canary(name).ok(), phase, "{name}");
+        }
+        assert_eq!(parse_canary("FreeOneMore"), Ok(Planted::One(Canary::FreeOneMore)));
+        assert_eq!(parse_canary("list"), Ok(Planted::List));
         assert!(parse_canary("nightingale").is_err_and(|error| error.contains("drop-record")));
     }
 

@@ -4,22 +4,31 @@ use std::ops::Range;
 
 use clap::ValueEnum;
 use counterfoil_runtime::sim::{
-    self, Config, Outcome, Plain, Recorded, Schedule, SendDet, Shrunk, SimProtocol, Summary,
+    self, Canary, Config, Outcome, Pessimistic, Plain, Recorded, Schedule, SendDet, Shrunk, SimProtocol, Summary,
 };
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum Protocol {
     /// Plain sender-based logging, with the outcomes of wildcard receives recorded
     Plain,
+    /// The same, with the order in which each rank receives recorded, and no outcome of a receive
+    Pessimistic,
     /// Guermouche 2011: only messages from the past to the future are logged; a recovery process, which may be lost, too
     SendDeterministic,
 }
 
 impl Protocol {
+    /// The mistakes that can be planted in it.
+    pub(super) fn canaries(self) -> impl Iterator<Item = Canary> {
+        let heeds = self.engine().heeds;
+        Canary::every().filter(move |&canary| heeds(canary))
+    }
+
     /// As it is written on the command line.
     pub(super) fn name(self) -> &'static str {
         match self {
             Protocol::Plain => "plain",
+            Protocol::Pessimistic => "pessimistic",
             Protocol::SendDeterministic => "send-deterministic",
         }
     }
@@ -27,6 +36,7 @@ impl Protocol {
     pub(super) fn engine(self) -> Engine {
         match self {
             Protocol::Plain => Engine::of::<Plain>(true),
+            Protocol::Pessimistic => Engine::of::<Pessimistic>(true),
             Protocol::SendDeterministic => Engine::of::<SendDet>(false),
         }
     }
@@ -39,6 +49,8 @@ pub(super) struct Engine {
     pub(super) coordinator: bool,
     /// Programs may depend on the order in which they take messages.
     pub(super) ordered: bool,
+    /// Whether a mistake can change anything.
+    pub(super) heeds: fn(Canary) -> bool,
     pub(super) campaign: fn(Range<u64>, &Config) -> Summary,
     pub(super) run: fn(&Schedule) -> Outcome,
     pub(super) tell: fn(&Schedule) -> (Outcome, Vec<String>),
@@ -51,6 +63,7 @@ impl Engine {
         Engine {
             coordinator: P::COORDINATOR,
             ordered,
+            heeds: P::heeds,
             campaign: |seeds, config| sim::campaign::<P>(seeds, config, |_| {}),
             run: sim::run::<P>,
             tell: sim::tell::<P>,

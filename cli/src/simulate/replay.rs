@@ -3,26 +3,34 @@
 use std::path::Path;
 use std::process::ExitCode;
 
+use clap::ValueEnum;
 use counterfoil_runtime::sim::{Canary, Schedule, diagram};
 use serde_json::json;
 
 use super::STEPS_WIDE;
 use super::options::SimulateArguments;
+use super::protocol::Protocol;
 use super::report::{met, violation_object};
+use super::words::count;
 use crate::{Failure, print};
 
 /// A line doesn't say which protocol it is of; but some can't be of this one.
 fn check(arguments: &SimulateArguments, schedule: &Schedule) -> Result<(), String> {
     let has_coordinator = arguments.protocol.engine().coordinator;
+    let name = arguments.protocol.name();
     let of_other = schedule.collections > 0
         || schedule.clusters > 0
-        || matches!(schedule.canary, Some(Canary::SendDeterministic(_)))
         || schedule.faults.iter().any(|fault| fault.node >= schedule.shape.ranks);
     if of_other && !has_coordinator {
-        let name = arguments.protocol.name();
         return Err(format!(
             "{name} has no coordinator, and this line needs one: is it of --protocol send-deterministic?"
         ));
+    }
+    let another = |canary: &Canary| canary.is_of_a_rule() && !(arguments.protocol.engine().heeds)(*canary);
+    if let Some(canary) = schedule.canary.filter(another) {
+        let right = Protocol::value_variants().iter().find(|protocol| (protocol.engine().heeds)(canary));
+        let right = right.map_or("another protocol", |protocol| protocol.name());
+        return Err(format!("this line's mistake is not one of {name}: is it of --protocol {right}?"));
     }
     Ok(())
 }
@@ -64,7 +72,10 @@ pub(super) fn run(arguments: &SimulateArguments, schedule: &Schedule) -> Result<
         let mut lines = story;
         lines.push(line);
         let met = &outcome.coverage;
-        lines.push(format!("{} events, {} messages sent, {} processes killed", met.events, met.sends, met.faults));
+        let events = count(met.events, "event", "events");
+        let messages = count(met.sends, "message", "messages");
+        let processes = count(met.faults, "process", "processes");
+        lines.push(format!("{events}, {messages} sent, {processes} killed"));
         lines.extend(arguments.svg.as_ref().map(|file| format!("drawn in {}", file.display())));
         lines.push(match &outcome.violation {
             Some(violation) => format!("violation at {violation}"),

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use super::campaign::Tally;
 use super::options::SimulateArguments;
 use super::protocol::{Engine, Protocol};
+use super::words::{count, schedules};
 
 /// How many runs are spent on making a failing schedule smaller.
 const SHRINK_RUNS_MAX: u32 = 5_000;
@@ -88,14 +89,19 @@ impl Report<'_> {
 
     pub(super) fn to_text(&self) -> String {
         let Tally { summary, kinds, lost, duplicated, reordered, .. } = &self.tally;
-        let SimulateArguments { protocol, ranks, faults, canary, .. } = self.arguments;
+        let SimulateArguments { protocol, ranks, faults, .. } = self.arguments;
         let (name, first) = (protocol.name(), self.seeds.start);
-        let last = (first + summary.schedules).saturating_sub(1);
-        let mut text = format!("{} schedules of {name}, {ranks} ranks, {faults} faults", summary.schedules);
-        if let Some(canary) = canary {
-            let _ = write!(text, ", with the planted mistake {canary:?}");
+        let last = first + summary.schedules.saturating_sub(1);
+        let faults = if faults.max == 1 && faults.min == 1 { "1 fault".into() } else { format!("{faults} faults") };
+        let mut text = format!("{} of {name}, {ranks} ranks, {faults}", schedules(summary.schedules));
+        if let Some(canary) = self.arguments.canary() {
+            let _ = write!(text, ", with the planted mistake {}", canary.name());
         }
-        let _ = writeln!(text, "; seeds {first} to {last}");
+        let _ = match summary.schedules {
+            0 => writeln!(text, "; the first seed would have been {first}"),
+            1 => writeln!(text, "; seed {first}"),
+            _ => writeln!(text, "; seeds {first} to {last}"),
+        };
         for line in counters(&summary.coverage) {
             let _ = writeln!(text, "  {line}");
         }
@@ -107,7 +113,8 @@ impl Report<'_> {
         if let Some(found) = &self.found {
             let _ = write!(text, "\n\nthe first is seed {}, at {}\n  {}", found.seed, found.violation, found.schedule);
             if let Some(Shrunk { schedule, violation, runs }) = &found.small {
-                let _ = write!(text, "\nthe smallest of its kind, after {runs} runs, at {violation}\n  {schedule}");
+                let runs = count((*runs).into(), "run", "runs");
+                let _ = write!(text, "\nthe smallest of its kind, after {runs}, at {violation}\n  {schedule}");
             }
             let _ =
                 write!(text, "\nto run it again (--tell tells what happens, --svg FILE draws it):\n  {}", found.replay);

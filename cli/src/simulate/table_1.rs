@@ -10,6 +10,7 @@ use counterfoil_workloads::patterns::{Cell, Kernel};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 
+use super::words::count;
 use crate::{Failure, print};
 
 /// Measure the share of logged messages and of ranks that roll back, beside Table I of Guermouche et al. 2011.
@@ -28,7 +29,8 @@ pub(crate) struct Table1Arguments {
     /// Which clusters start in which epochs
     #[arg(long, value_enum, default_value = "ascending")]
     epochs: Epochs,
-    /// How often each cluster takes a checkpoint; failures are asked about from the second time on
+    /// How often each cluster takes a checkpoint; failures are asked about from the second time on, or all the time if there is
+    /// only one
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=100))]
     rounds: u32,
     /// Iterations in which all clusters take one checkpoint
@@ -116,9 +118,9 @@ fn row(cell: &Cell, measured: &Measured) -> Value {
 /// A line for each cell, and how far the table is from the paper's.
 fn report(measured: &[(Cell, Measured)], plan: Plan) -> String {
     let mut text = format!(
-        "Table I of Guermouche et al. 2011, from the state machines: {} iterations, {} checkpoints of each cluster\n\n",
-        plan.rounds * plan.iterations,
-        plan.rounds,
+        "Table I of Guermouche et al. 2011, from the state machines: {}, {} of each cluster\n\n",
+        count((plan.rounds * plan.iterations).into(), "iteration", "iterations"),
+        count(plan.rounds.into(), "checkpoint", "checkpoints"),
     );
     text += "                          % of messages logged        % of ranks rolled back\n";
     text += "kernel  ranks  clusters     here   paper    diff        here   paper    diff\n";

@@ -83,6 +83,11 @@ fn a_creation_that_was_not_finished_is_no_store_to_any_command() {
     drop(Log::create(stores.options(0)).unwrap());
 }
 
+/// What `log` says of files that are in the way, and the verdict that it comes to.
+fn is_about_strays(line: &str) -> bool {
+    line.contains("was passed over") || line.starts_with("  IN THE WAY") || line == "  sound"
+}
+
 #[test]
 fn what_has_the_name_of_a_segment_and_is_none_is_named_and_passed_over() {
     let stores = Stores::new();
@@ -95,9 +100,13 @@ fn what_has_the_name_of_a_segment_and_is_none_is_named_and_passed_over() {
     assert!(std::process::Command::new("mkfifo").arg(store.join("segment-00000099")).status().unwrap().success());
     for (command, right) in COMMANDS.into_iter().zip(right) {
         let ended = log(&[command], &store);
-        assert_eq!(ended.code, Some(0), "{command}: {}{}", ended.stdout, ended.stderr);
-        let without: Vec<&str> = ended.stdout.lines().filter(|line| !line.contains("was passed over")).collect();
-        assert_eq!(without, right.lines().collect::<Vec<_>>(), "{command}");
+        // Nothing is damaged, but the store can't be opened to write: only `verify` is asked for a verdict.
+        let verdict = command == "verify";
+        assert_eq!(ended.code, Some(i32::from(verdict)), "{command}: {}{}", ended.stdout, ended.stderr);
+        assert_eq!(ended.stdout.contains("  IN THE WAY"), verdict, "{command}");
+        let of_the_store =
+            |text: &str| text.lines().filter(|line| !is_about_strays(line)).map(str::to_owned).collect::<Vec<_>>();
+        assert_eq!(of_the_store(&ended.stdout), of_the_store(&right), "{command}");
     }
     for command in ["inspect", "verify", "repair"] {
         let said = log(&[command], &store).stdout;

@@ -25,6 +25,10 @@ impl<P: Protocol + ?Sized> Protocol for Box<P> {
         (**self).handle_message(header)
     }
 
+    fn handle_waiting(&mut self, header: &WireHeader) -> Result<(), ProtocolError> {
+        (**self).handle_waiting(header)
+    }
+
     fn handle_control(&mut self, from: Party, header: &WireHeader, body: &[u8]) -> Result<(), ProtocolError> {
         (**self).handle_control(from, header, body)
     }
@@ -39,6 +43,10 @@ impl<P: Protocol + ?Sized> Protocol for Box<P> {
 
     fn handle_recovered_choice(&mut self, record: &[u8]) -> Result<(), ChoiceError> {
         (**self).handle_recovered_choice(record)
+    }
+
+    fn handle_recovered_delivery(&mut self, record: &[u8]) -> Result<(), ChoiceError> {
+        (**self).handle_recovered_delivery(record)
     }
 
     fn handle_collective(&mut self, call: &CollectiveCall) -> Result<CollectivePlan, ProtocolError> {

@@ -70,6 +70,12 @@ pub enum Effect {
         /// The first that is kept.
         before: u64,
     },
+    /// Recorded deliveries ([`EntryKind::Delivery`]) numbered below `before` won't be asked for again: drop them from the local
+    /// log.
+    DiscardDeliveries {
+        /// The first that is kept.
+        before: u64,
+    },
     /// Take a checkpoint at the next point where the application can.
     TakeCheckpoint,
     /// Keep these bytes in the local log.
@@ -143,4 +149,8 @@ pub enum EntryKind {
     Collective = 3,
     /// The protocol's own notes.
     Note = 4,
+    /// That a message was delivered, without the message: a [`super::ChoiceRecord`] of source and SSN, numbered by its place
+    /// in the rank's receive order, from 0 since the start of the program. On a restart, given to
+    /// [`super::Protocol::handle_recovered_delivery`].
+    Delivery = 5,
 }

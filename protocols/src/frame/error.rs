@@ -1,6 +1,6 @@
 //! What can go wrong, one enum for each kind of operation.
 
-use counterfoil_ack_piggyback::{Kind, PolicyError, RecvError, StateError, TooManyExceptions};
+use counterfoil_ack_piggyback::{Kind, PolicyError, RecvError, StateError, TooManyExceptions, WireHeader};
 use counterfoil_log_core::{Determinant, Epoch, Incarnation, Rank, Ssn};
 use thiserror::Error;
 
@@ -77,6 +77,33 @@ pub enum ProtocolError {
         /// The limit, from the policy.
         #[source]
         limit: TooManyExceptions,
+    },
+    /// A message that isn't the next of its channel, under a rule that records in which order messages are delivered. Driver's
+    /// mistake: messages are to be presented in channel order; or the record of the order is another execution's.
+    #[error("message {found} of {peer}, where {expected} is the next")]
+    OutOfTurn {
+        /// Who sent it.
+        peer: Rank,
+        /// The number that is next.
+        expected: Ssn,
+        /// Its number.
+        found: Ssn,
+    },
+    /// The record of a delivery is missing, and those of later ones are there: the log that they come from is damaged, and
+    /// nobody knows any more in which order messages were delivered.
+    #[error("the record of delivery {missing} is missing, and that of delivery {present} is there")]
+    OrderLost {
+        /// The first that is missing.
+        missing: u64,
+        /// The first behind it that is there.
+        present: u64,
+    },
+    /// A checkpoint while recorded deliveries still have to be repeated: it would cover some that others depend on and that
+    /// have not happened again. See [`super::Protocol::wants_checkpoint`].
+    #[error("a checkpoint while {rest} recorded deliveries have to be repeated")]
+    Repeating {
+        /// How many.
+        rest: usize,
     },
     /// A replacement lacks messages that were collected, because its predecessor had said that a durable checkpoint
     /// covered them. Its checkpoint was lost or is not the one that was durable; only an older state of the whole job helps.
@@ -255,6 +282,12 @@ pub enum ChoiceError {
         /// The other.
         second: Determinant,
     },
+    /// A recorded delivery, under a rule that records none.
+    #[error("a recorded delivery ({len} bytes), which this rule never writes")]
+    NotRecorded {
+        /// How many bytes there were.
+        len: usize,
+    },
     /// A record was presented after re-execution had begun to ask for choices.
     #[error("choice {sequence} was recovered after the execution had passed it")]
     TooLate {
@@ -273,6 +306,49 @@ impl ProtocolError {
                 ProtocolError::PeerMisbehaved { peer, how: Misbehaviour::SsnOutOfRange { ssn } }
             }
         }
+    }
+
+    /// Whether a message from `source` to `destination` is one that `rank` may send.
+    pub(crate) fn check_sender(source: Rank, destination: Rank, rank: Rank) -> Result<(), ProtocolError> {
+        if source == rank { Ok(()) } else { Err(ProtocolError::Misdirected { source_rank: source, destination, rank }) }
+    }
+
+    /// Whether the header of a record that goes on the wire is one of `rank`'s messages.
+    pub(crate) fn check_transmitted(header: &WireHeader, rank: Rank) -> Result<(), ProtocolError> {
+        ProtocolError::check_sender(header.source(), header.destination(), rank)?;
+        ProtocolError::check_message(header)
+    }
+
+    /// Whether a frame that arrives at `rank` is for it, and from one of `ranks`.
+    pub(crate) fn check_arrival(header: &WireHeader, rank: Rank, ranks: u32) -> Result<(), ProtocolError> {
+        let (source_rank, destination) = (header.source(), header.destination());
+        if source_rank.0 >= ranks {
+            return Err(ProtocolError::UnknownRank { rank: source_rank, ranks });
+        }
+        if destination != rank {
+            return Err(ProtocolError::Misdirected { source_rank, destination, rank });
+        }
+        Ok(())
+    }
+
+    /// Whether a frame is a message.
+    pub(crate) fn check_message(header: &WireHeader) -> Result<(), ProtocolError> {
+        match header.kind() {
+            Kind::Message => Ok(()),
+            kind => Err(ProtocolError::UnexpectedKind { peer: header.source(), kind }),
+        }
+    }
+
+    /// As [`check_arrival`](Self::check_arrival), of a frame that came on the connection with `peer`.
+    pub(crate) fn check_arrival_from(
+        peer: Rank,
+        header: &WireHeader,
+        rank: Rank,
+        ranks: u32,
+    ) -> Result<(), ProtocolError> {
+        ProtocolError::check_arrival(header, rank, ranks)?;
+        let (source_rank, destination) = (header.source(), header.destination());
+        if source_rank == peer { Ok(()) } else { Err(ProtocolError::Misdirected { source_rank, destination, rank }) }
     }
 
     /// Whether a frame of this incarnation of `peer` comes from the living one, `known`; one that isn't known yet is refused.

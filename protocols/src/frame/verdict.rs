@@ -32,9 +32,10 @@ pub enum Transmission {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Incoming {
-    /// It is the application's. If `keep` names an entry, write the message to the local log first.
+    /// It is the application's. If `keep` names an entry, write that to the local log first: the message, or only its
+    /// determinant, as the [kind](super::EntryKind) of the entry says.
     Deliver {
-        /// Where to keep a copy before the message takes effect.
+        /// What to keep before the message takes effect, and where.
         keep: Option<EntryKey>,
     },
     /// Not yet: nothing was noted. Present it again after [`super::Effect::Resume`], and nothing of the same peer before it.

@@ -2,8 +2,8 @@
 
 /// One mistake of the paper, or one rule of it left out.
 ///
-/// A run with a canary is expected to end wrong: with a deadlock, a message lost, doubled or changed, or an order that no
-/// failure-free run has. Meant for tests and simulators; [`Config::canary`](super::Config::canary) is `None` otherwise. `docs/send-deterministic.md`
+/// A run with a canary is expected to end wrong: with a deadlock, a message lost, doubled or changed, an order that no
+/// failure-free run has, or more kept or less known than there has to be. Meant for tests and simulators; [`Config::canary`](super::Config::canary) is `None` otherwise. `docs/send-deterministic.md`
 /// says which test finds which.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -32,6 +32,25 @@ pub enum Canary {
     BeyondLineKept,
     /// A logged message raises the phase to its own, not above it (`+ 1` in Figure 3, line 22).
     PhaseNotRaised,
-    /// The first logged message of an epoch and channel gets no explicit acknowledgement (section V.A).
+    /// The first logged message of an epoch and channel gets no explicit acknowledgement (section V.A). No message is lost by it:
+    /// the sender counts what it has sent to the future as if the receiver's failure would take it back.
     FirstLoggedAckMissing,
+}
+
+impl Canary {
+    /// All of them.
+    pub const ALL: [Canary; 12] = [
+        Canary::DuplicateByPhase,
+        Canary::RestoreOnlyBelow,
+        Canary::SaveBeforeIncrement,
+        Canary::UnacknowledgedLost,
+        Canary::DuplicateUnacknowledged,
+        Canary::DeliverWhileBlocked,
+        Canary::ReplayUnmarked,
+        Canary::ReplayByEpoch,
+        Canary::IncarnationsIgnored,
+        Canary::BeyondLineKept,
+        Canary::PhaseNotRaised,
+        Canary::FirstLoggedAckMissing,
+    ];
 }

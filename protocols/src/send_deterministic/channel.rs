@@ -53,6 +53,8 @@ pub(super) struct Channel {
     pub(super) covered: Ssn,
     /// What no recovery of the peer asks this rank for, as the peer says: perhaps more than this execution has sent.
     covered_by_peer: Covered,
+    /// What the peer was told that this rank won't send again.
+    settled: Ssn,
     /// What of that was let go.
     collected: Ssn,
 }
@@ -79,7 +81,8 @@ impl Channel {
             base: Ssn::ZERO,
             resent: Ssn::ZERO,
             covered: Ssn::ZERO,
-            covered_by_peer: Covered { epoch: 0, upto: 0 },
+            covered_by_peer: Covered { epoch: 0, upto: 0, settled: 0 },
+            settled: Ssn::ZERO,
             collected: Ssn::ZERO,
         }
     }
@@ -143,11 +146,6 @@ impl Channel {
     /// This rank's table is on its way to the recovery process.
     pub(super) fn await_line(&mut self) {
         self.tabled = true;
-    }
-
-    /// The epoch in which the first orphan was received that the peer has not sent again; `None` if it has sent all.
-    pub(super) fn first_missing(&self) -> Option<Epoch> {
-        self.receipts.epoch_of(self.resent.max(self.base).next())
     }
 
     /// The peer's place in the recovery line. `None`: a round begins, and what the last one promised doesn't hold.
@@ -248,11 +246,32 @@ impl Channel {
         self.began = Ssn::MAX;
     }
 
-    /// The peer won't ask for messages up to `covered.upto`.
+    /// The peer won't ask for messages up to `covered.upto`, nor send its own up to `covered.settled` again.
     pub(super) fn note_covered(&mut self, covered: Covered) {
+        let settled = covered.settled.max(self.covered_by_peer.settled);
         if covered.upto > self.covered_by_peer.upto {
             self.covered_by_peer = covered;
         }
+        self.covered_by_peer.settled = settled;
+        self.forget_receipts();
+    }
+
+    /// Forgets how that was received which neither this rank asks for again nor the peer sends again.
+    fn forget_receipts(&mut self) {
+        self.receipts.forget(self.covered.min(Ssn(self.covered_by_peer.settled)));
+        if let Some(epoch) = self.receipts.oldest_epoch() {
+            self.recv.forget_epochs_before(epoch);
+        }
+    }
+
+    /// This rank won't go back before `floor`: lets go what it knows of earlier messages that the peer won't ask for. Returns the
+    /// last message that it won't send again, and whether that is news to the peer.
+    pub(super) fn settle(&mut self, floor: Epoch) -> (Ssn, bool) {
+        self.sent.collect(self.collected, floor, self.send.epoch());
+        let before = self.sent.first_since(floor).map_or(self.send.sent(), Ssn::prev);
+        let news = before > self.settled;
+        self.settled = self.settled.max(before);
+        (self.settled, news)
     }
 
     /// What the peer won't ask for, as far as that can be let go now and is news.
@@ -273,6 +292,7 @@ impl Channel {
         let upto = self.receipts.before(epoch);
         let news = upto > self.covered;
         self.covered = self.covered.max(upto);
+        self.forget_receipts();
         news.then_some(upto)
     }
 

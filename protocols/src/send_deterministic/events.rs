@@ -22,10 +22,8 @@ impl Protocol for SendDeterministic {
     /// Figure 3, lines 13 to 17. A message to this rank itself is part of its image; the driver keeps it.
     fn handle_send(&mut self, envelope: &Envelope) -> Result<Outgoing, ProtocolError> {
         let Config { rank, .. } = self.config;
-        let (source_rank, peer) = (envelope.source, envelope.destination);
-        if source_rank != rank {
-            return Err(ProtocolError::Misdirected { source_rank, destination: peer, rank });
-        }
+        let peer = envelope.destination;
+        ProtocolError::check_sender(envelope.source, peer, rank)?;
         self.catch_up(peer)?;
         let (origin, epoch, phase) = (self.origin(), self.epoch, self.phase);
         let stamp = self.channel(peer)?.stamp(envelope.len, epoch, phase)?;
@@ -36,13 +34,8 @@ impl Protocol for SendDeterministic {
 
     fn handle_transmit(&mut self, header: &mut WireHeader) -> Result<(), ProtocolError> {
         let Config { rank, .. } = self.config;
-        let (source_rank, destination) = (header.source(), header.destination());
-        if source_rank != rank {
-            return Err(ProtocolError::Misdirected { source_rank, destination, rank });
-        }
-        if header.kind() != Kind::Message {
-            return Err(ProtocolError::UnexpectedKind { peer: source_rank, kind: header.kind() });
-        }
+        ProtocolError::check_transmitted(header, rank)?;
+        let destination = header.destination();
         let (incarnation, mark) = (self.incarnation, !self.has(Canary::ReplayUnmarked));
         // Before: the record at hand is not to be released while it is on its way to the wire.
         self.catch_up(destination)?;
@@ -52,11 +45,10 @@ impl Protocol for SendDeterministic {
 
     /// Figure 3, lines 19 to 32.
     fn handle_message(&mut self, header: &WireHeader) -> Result<Incoming, ProtocolError> {
-        self.check_arrival(header)?;
+        let Config { rank, ranks, .. } = self.config;
+        ProtocolError::check_arrival(header, rank, ranks)?;
+        ProtocolError::check_message(header)?;
         let peer = header.source();
-        if header.kind() != Kind::Message {
-            return Err(ProtocolError::UnexpectedKind { peer, kind: header.kind() });
-        }
         let anyone = self.has(Canary::IncarnationsIgnored);
         let channel = self.channel(peer)?;
         let now = channel.recv.incarnation();
@@ -64,11 +56,7 @@ impl Protocol for SendDeterministic {
             return Ok(Incoming::Discard(DiscardReason::DeadIncarnation { sent_by: header.incarnation(), now }));
         }
         let ssn = header.ssn();
-        // Also of one that has to wait: what was said of earlier messages must count before what is said of later ones.
-        if let Some(ack) = header.ack().filter(|_| header.incarnation() == now) {
-            let settled = channel.acknowledge(ack)?;
-            self.settle(peer, settled);
-        }
+        self.hear_ack(header)?;
         let channel = self.channel(peer)?;
         if channel.is_leaving() && !anyone {
             return Ok(Incoming::Hold);
@@ -79,7 +67,7 @@ impl Protocol for SendDeterministic {
         }
         self.catch_up(peer)?;
         if known && self.has(Canary::DuplicateUnacknowledged) {
-            self.count_orphan(peer, ssn)?;
+            self.count_orphan(peer, ssn, header.phase())?;
             return Ok(Incoming::Discard(DiscardReason::Duplicate { receive_epoch: self.epoch }));
         }
         let mut arrival = header.arrival();
@@ -90,7 +78,7 @@ impl Protocol for SendDeterministic {
                 Incoming::Deliver { keep: None }
             }
             Verdict::Duplicate { receive_epoch } => {
-                self.count_orphan(peer, ssn)?;
+                self.count_orphan(peer, ssn, header.phase())?;
                 let phase = self.phase;
                 if self.has(Canary::DuplicateByPhase) && !self.channel(peer)?.receipts.any_in(phase) {
                     return Ok(Incoming::Deliver { keep: None });
@@ -107,14 +95,19 @@ impl Protocol for SendDeterministic {
         Ok(verdict)
     }
 
-    fn handle_control(&mut self, from: Party, header: &WireHeader, body: &[u8]) -> Result<(), ProtocolError> {
-        let Config { rank, .. } = self.config;
-        let Party::Rank(peer) = from else { return self.take_order(header, body) };
-        self.check_arrival(header)?;
-        if header.source() != peer {
-            let (source_rank, destination) = (header.source(), header.destination());
-            return Err(ProtocolError::Misdirected { source_rank, destination, rank });
+    fn handle_waiting(&mut self, header: &WireHeader) -> Result<(), ProtocolError> {
+        let Config { rank, ranks, .. } = self.config;
+        ProtocolError::check_arrival(header, rank, ranks)?;
+        if self.channel(header.source())?.is_living(header.incarnation())? {
+            self.hear_ack(header)?;
         }
+        Ok(())
+    }
+
+    fn handle_control(&mut self, from: Party, header: &WireHeader, body: &[u8]) -> Result<(), ProtocolError> {
+        let Party::Rank(peer) = from else { return self.take_order(header, body) };
+        let Config { rank, ranks, .. } = self.config;
+        ProtocolError::check_arrival_from(peer, header, rank, ranks)?;
         if !self.channel(peer)?.is_living(header.incarnation())? {
             return Ok(());
         }
@@ -219,6 +212,7 @@ impl Protocol for SendDeterministic {
         self.channels = channels;
         (self.epoch, self.durable, self.pending) = (epoch, epoch, None);
         self.phase = Phase(tables.phase);
+        self.phases = tables.phases.newer(std::mem::take(&mut self.phases));
         self.choices = tables.choices;
         self.floor = self.floor.max(Epoch(tables.floor));
         self.checkpointed = self.table();
@@ -292,15 +286,17 @@ impl Protocol for SendDeterministic {
         }
         self.effects.push_back(Effect::ReceiverRolledBack { peer, to: Ssn::ZERO });
         self.catch_up(peer)?;
-        self.take_covered(peer, Covered { epoch: hello.covered.0.0, upto: hello.covered.1.0 })?;
+        self.take_covered(peer, Covered { epoch: hello.covered.0.0, upto: hello.covered.1.0, settled: 0 })?;
         self.effects.push_back(Effect::Replay { peer, incarnation: hello.incarnation, after, upto: Ssn::MAX });
         // What its undone execution has sent waits no more: it can be dropped.
         self.effects.extend(has_left.then_some(Effect::Resume));
         self.tell_table();
         // The floor may have risen since the Hello that this answers, or that answers it, was written.
-        let upto = self.channel(peer)?.covered;
-        if upto > Ssn::ZERO {
-            self.tell_covered(peer, upto);
+        let floor = self.floor;
+        let channel = self.channel(peer)?;
+        let (upto, (settled, _)) = (channel.covered, channel.settle(floor));
+        if upto.max(settled) > Ssn::ZERO {
+            self.tell_covered(peer, upto, settled);
         }
         self.send_due_acks(peer)
     }
@@ -320,6 +316,19 @@ impl SendDeterministic {
         let phase = self.phase.max(Phase(header.phase().0.saturating_add(step)));
         self.phase = phase;
         self.channel(peer)?.receipts.record(epoch, phase, logged);
+        Ok(())
+    }
+
+    /// Takes the acknowledgement on a message into account, also of one that has to wait: what was said of earlier messages must
+    /// count before what is said of later ones.
+    fn hear_ack(&mut self, header: &WireHeader) -> Result<(), ProtocolError> {
+        let peer = header.source();
+        let channel = self.channel(peer)?;
+        let now = channel.recv.incarnation();
+        if let Some(ack) = header.ack().filter(|_| header.incarnation() == now) {
+            let settled = channel.acknowledge(ack)?;
+            self.settle(peer, settled);
+        }
         Ok(())
     }
 

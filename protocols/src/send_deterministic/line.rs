@@ -15,9 +15,6 @@ pub struct RankTable {
     pub restored: Option<u32>,
     /// Whether it has executed anything since it was restored.
     pub ran: bool,
-    /// The epoch in which it received the first orphan that was still missing when the round before this one ended, if it can
-    /// go back there.
-    pub missing: Option<u32>,
     /// The channels that it has sent on.
     pub channels: Vec<SentTo>,
     /// The peers that it has met: any of them may have sent to it what it doesn't remember itself.

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::line::RankTable;
+use super::phases::PhaseOrder;
 
 /// What stands in the tag of a control header between a rank and the recovery process.
 pub(super) const RECOVERY: i32 = 2;
@@ -16,14 +17,15 @@ pub(super) enum Report {
     Rollback { incarnation: u32 },
     /// This rank was asked to take part in a round that isn't new; the newest that it knows.
     StaleRound { round: u64 },
-    /// What the recovery line needs (Figure 3, lines 52 and 56).
-    Table { round: u64, table: RankTable },
+    /// What the recovery line needs (Figure 3, lines 52 and 56); the phase that this rank is in, and the order of phases as it knows it.
+    Table { round: u64, table: RankTable, phase: u32, phases: PhaseOrder },
     /// The same, for a collection.
     Collection { number: u64, table: RankTable },
     /// The line is obeyed; the phases in which this rank has orphans (Figure 3, line 68).
     Orphans { round: u64, phases: Vec<u32> },
-    /// All orphans of a phase were received again (Figure 3, line 32).
-    NoOrphanPhase { round: u64, phase: u32 },
+    /// All orphans of a phase were received again (Figure 3, line 32); `resent`: the highest number of a phase in which an orphan was
+    /// sent again to this rank in the round so far.
+    NoOrphanPhase { round: u64, phase: u32, resent: u32 },
 }
 
 /// From the recovery process to a rank.
@@ -33,8 +35,10 @@ pub(super) enum Order {
     Block { round: u64 },
     /// The recovery line (Figure 3, line 58), as far as it concerns this rank.
     Line(Line),
-    /// No orphan is left in phases up to `upto` (Figure 3, line 70); `u32::MAX`: the recovery is over.
-    Ready { round: u64, upto: u32 },
+    /// No orphan is left in phases before `open` (Figure 3, line 70). Who runs gives out numbers from `raised` on.
+    Ready { round: u64, open: u32, raised: u32 },
+    /// No orphan is left: the recovery is over, and this is the order of phases now.
+    Over { round: u64, raised: u32, phases: PhaseOrder },
     /// Send your table for a collection.
     Collect { number: u64, round: u64 },
     /// No recovery will take you back before `epoch`. `ceiling`: the smallest epoch of the next cluster; `u32::MAX` without.
@@ -51,6 +55,8 @@ pub(super) struct Line {
     pub(super) restore: Option<(u32, u32)>,
     /// Those who have sent to this rank.
     pub(super) senders: Vec<Sender>,
+    /// The order of all phases that were given out before this round.
+    pub(super) phases: PhaseOrder,
 }
 
 /// What a rank has to know of one that has sent to it.
@@ -73,11 +79,13 @@ pub(super) struct Fact {
     pub(super) logged: bool,
 }
 
-/// No recovery asks for messages up to `upto`: the receiver won't go back before `epoch`.
+/// The rank that says it won't go back before `epoch`: no recovery asks the other for its messages up to `upto`, and none takes this
+/// one to where it would send those up to `settled` again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Covered {
     pub(super) epoch: u32,
     pub(super) upto: u64,
+    pub(super) settled: u64,
 }
 
 /// Encodes a notice.

@@ -10,8 +10,8 @@ use super::notice::Fact;
 /// It plays the part of RPP (Guermouche 2011, Figure 3, lines 6 and 26), but by message numbers and for the whole channel. Channels
 /// are FIFO (section II.A), so there is no gap below [`upto`](Receipts::upto).
 ///
-/// Memory: 24 bytes a run, at most two for each phase in which something was received. Runs are never dropped: a sender may go back
-/// behind what this rank's own checkpoints cover, and then they say which phase an orphan has.
+/// Memory: 24 bytes a run, at most two for each phase in which something was received that its sender may send again, or this rank
+/// ask for. A sender may go back behind what this rank's own checkpoints cover, and then the runs say which phase an orphan has.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Receipts {
     runs: Vec<Receipt>,
@@ -50,6 +50,22 @@ impl Receipts {
         self.runs.iter().copied().zip(ends)
     }
 
+    /// Nobody will ask about messages up to here any more: drops the runs that are of these alone.
+    pub(super) fn forget(&mut self, upto: Ssn) {
+        let after = self.runs.partition_point(|run| run.first <= upto.0 + 1);
+        self.runs.drain(..after.saturating_sub(1));
+    }
+
+    /// The epoch of the oldest run; `None` if nothing was received.
+    pub(super) fn oldest_epoch(&self) -> Option<Epoch> {
+        self.runs.first().map(|run| Epoch(run.epoch))
+    }
+
+    /// How many runs there are.
+    pub(super) fn rows(&self) -> usize {
+        self.runs.len()
+    }
+
     /// What the sender has to know of each receipt, in SSN order.
     pub(super) fn facts(&self) -> Vec<Fact> {
         let mut facts: Vec<Fact> = Vec::new();
@@ -74,12 +90,6 @@ impl Receipts {
     pub(super) fn phase_of(&self, ssn: Ssn) -> Option<Phase> {
         let after = self.runs.partition_point(|run| run.first <= ssn.0);
         (after > 0 && ssn.0 <= self.upto).then(|| Phase(self.runs[after - 1].phase))
-    }
-
-    /// The epoch in which `ssn` was received; `None` if it wasn't.
-    pub(super) fn epoch_of(&self, ssn: Ssn) -> Option<Epoch> {
-        let after = self.runs.partition_point(|run| run.first <= ssn.0);
-        (after > 0 && ssn.0 <= self.upto).then(|| Epoch(self.runs[after - 1].epoch))
     }
 
     /// Whether anything was received in `phase`.
@@ -133,6 +143,24 @@ mod tests {
         assert_eq!(receipts().before(Epoch(1)), Ssn::ZERO);
         assert_eq!(receipts().before(Epoch(2)), Ssn(3));
         assert_eq!(receipts().before(Epoch(3)), Ssn(5));
+    }
+
+    #[test]
+    fn what_is_forgotten_leaves_the_rest_as_it_was() {
+        let mut forgotten = receipts();
+        forgotten.forget(Ssn(3));
+        assert_eq!((forgotten.rows(), forgotten.oldest_epoch()), (2, Some(Epoch(2))));
+        assert!(forgotten.is_sound(2, Ssn(5)));
+        let beyond = |receipts: &Receipts| receipts.beyond(Ssn(3)).collect::<Vec<_>>();
+        assert_eq!(beyond(&forgotten), beyond(&receipts()));
+        for epoch in [2, 3] {
+            assert_eq!(forgotten.before(Epoch(epoch)), receipts().before(Epoch(epoch)));
+        }
+        forgotten.forget(Ssn(5));
+        assert_eq!((forgotten.rows(), forgotten.upto()), (1, Ssn(5)));
+        let mut none = Receipts::default();
+        none.forget(Ssn(0));
+        assert_eq!((none.rows(), none.oldest_epoch()), (0, None));
     }
 
     #[test]

@@ -8,6 +8,7 @@ use thiserror::Error;
 use super::clusters::Clusters;
 use super::line::{RankTable, floor_by_line, floor_by_smallest_epoch, recovery_line};
 use super::notice::{self, Line, Order, Report, Sender};
+use super::phases::{PhaseOrder, Window};
 
 /// The process apart from the ranks (Guermouche 2011, Figure 4).
 ///
@@ -21,8 +22,10 @@ pub struct RecoveryProcess {
     ranks: u32,
     round: u64,
     stage: Stage,
-    /// The next line takes those back who wait for orphans.
-    unstick: bool,
+    /// The order of phases since the last recovery, as far as a rank knows it, too.
+    phases: PhaseOrder,
+    /// Above all phases that any rank has been in before the present round.
+    base: u32,
     /// The last line that was drawn, and the round that it is of.
     line: Option<(u64, Vec<Option<u32>>)>,
     /// The lowest incarnation of each rank that may still speak.
@@ -40,10 +43,13 @@ enum Stage {
     /// Waiting for the tables of all ranks.
     Tables { tables: Vec<Option<RankTable>>, missing: u32 },
     /// Waiting until all ranks have obeyed the line and counted their orphans.
-    Orphans { counted: Vec<bool>, missing: u32, open: BTreeMap<u32, u32> },
-    /// Phases are let go.
-    Releasing { open: BTreeMap<u32, u32>, told: Option<u32> },
+    Orphans { counted: Vec<bool>, missing: u32, open: OpenPhases },
+    /// Phases are let go. `raised`: above all phases in which orphans were sent again so far.
+    Releasing { open: OpenPhases, windows: Vec<Window>, raised: u32 },
 }
+
+/// How many ranks have orphans in each phase, by the place of the phase in the order.
+type OpenPhases = BTreeMap<(u32, u32), u32>;
 
 #[derive(Debug)]
 struct Collection {
@@ -99,7 +105,8 @@ impl RecoveryProcess {
             ranks,
             round: 0,
             stage: Stage::Idle,
-            unstick: false,
+            phases: PhaseOrder::default(),
+            base: 0,
             line: None,
             living: vec![0; ranks as usize],
             collection: None,
@@ -139,23 +146,8 @@ impl RecoveryProcess {
         self.round += 1;
         self.collection = None;
         self.stage = Stage::Tables { tables: self.nothing_yet(), missing: self.ranks };
+        self.base = 0;
         self.tell_all(&Order::Block { round: self.round });
-    }
-
-    /// Begins a round in which those go back who wait for orphans, to before they received them: then these are no orphans. To be
-    /// called where nothing happens any more although a recovery is under way ([`RecoveryProcess::is_recovering`]); says
-    /// whether that is so. It may have to be called again, when others wait then.
-    ///
-    /// A phase may be higher when a message is sent again than it was at first, because other messages were received before. Then a
-    /// message that an orphan follows from can wait for that orphan's own phase (`docs/send-deterministic.md`). It takes
-    /// two recoveries, and luck: one job in a hundred thousand.
-    pub fn unstick(&mut self) -> bool {
-        if !self.is_recovering() {
-            return false;
-        }
-        self.unstick = true;
-        self.begin_round();
-        true
     }
 
     /// Begins to find out what may be collected, unless a recovery is under way; says whether it did. One that was begun before
@@ -185,10 +177,14 @@ impl RecoveryProcess {
                 self.round = round;
                 self.begin_round();
             }
-            Report::Table { round, table } if round == self.round => self.take_table(from, table),
+            Report::Table { round, table, phase, phases } if round == self.round => {
+                self.phases = std::mem::take(&mut self.phases).newer(phases);
+                self.base = self.base.max(phase.saturating_add(1));
+                self.take_table(from, table);
+            }
             Report::Collection { number, table } if number == self.collections => self.take_collection(from, table),
             Report::Orphans { round, phases } if round == self.round => self.take_orphans(from, &phases),
-            Report::NoOrphanPhase { round, phase } if round == self.round => self.close(from, phase)?,
+            Report::NoOrphanPhase { round, phase, resent } if round == self.round => self.close(from, phase, resent)?,
             // Of an earlier round or collection.
             _ => {}
         }
@@ -227,12 +223,11 @@ impl RecoveryProcess {
 
     /// All tables are there (Figure 4, lines 9 to 17).
     fn draw_line(&mut self, tables: &[RankTable]) {
-        let unstick = std::mem::take(&mut self.unstick);
-        let missing = |table: &RankTable| table.missing.filter(|_| unstick);
-        let fails = |table: &RankTable| [table.restored, missing(table)].into_iter().flatten().min();
-        let failed: Vec<Option<u32>> = tables.iter().map(fails).collect();
+        let failed: Vec<Option<u32>> = tables.iter().map(|table| table.restored).collect();
         let line = recovery_line(tables, &failed);
-        let mut lines: Vec<Line> = vec![Line { round: self.round, ..Line::default() }; tables.len()];
+        self.base = self.base.max(self.phases.tail());
+        let phases = self.phases.clone();
+        let mut lines: Vec<Line> = vec![Line { round: self.round, phases, ..Line::default() }; tables.len()];
         for ((rank, table), &epoch) in (0..).zip(tables).zip(&line) {
             // Restored there, and not moved since: what it has told its peers still holds.
             let there = table.restored == epoch && !table.ran;
@@ -271,38 +266,48 @@ impl RecoveryProcess {
             return;
         }
         for &phase in phases {
-            *open.entry(phase).or_default() += 1;
+            *open.entry(self.phases.key(phase)).or_default() += 1;
         }
         *missing -= 1;
         if *missing == 0 {
-            self.stage = Stage::Releasing { open: std::mem::take(open), told: None };
+            self.stage = Stage::Releasing { open: std::mem::take(open), windows: Vec::new(), raised: self.base };
             self.release();
         }
     }
 
     /// A rank has received all orphans of a phase again (Figure 4, lines 34 to 36).
-    fn close(&mut self, from: Rank, phase: u32) -> Result<(), RecoveryError> {
-        let Stage::Releasing { open, .. } = &mut self.stage else { return Ok(()) };
-        let count = open.get_mut(&phase).ok_or(RecoveryError::NotOpen { from, phase })?;
+    fn close(&mut self, from: Rank, phase: u32, resent: u32) -> Result<(), RecoveryError> {
+        let Stage::Releasing { open, raised, .. } = &mut self.stage else { return Ok(()) };
+        let key = self.phases.key(phase);
+        let count = open.get_mut(&key).ok_or(RecoveryError::NotOpen { from, phase })?;
         *count -= 1;
+        *raised = resent.saturating_add(1).max(*raised);
         if *count == 0 {
-            open.remove(&phase);
+            open.remove(&key);
         }
         self.release();
         Ok(())
     }
 
-    /// Tells up to which phase no orphan is left (Figure 4, lines 38 to 41), if that has changed.
+    /// Tells before which phase no orphan is left (Figure 4, lines 38 to 41), if that has changed. What is done from now on may depend
+    /// on more than what was done until now: it gets phases above all in which orphans were sent again, and they come before
+    /// the first phase that is open.
     fn release(&mut self) {
-        let Stage::Releasing { open, told } = &mut self.stage else { return };
-        let upto = open.first_key_value().map_or(u32::MAX, |(&phase, _)| phase.saturating_sub(1));
-        if told.replace(upto) == Some(upto) {
-            return;
-        }
-        if upto == u32::MAX {
-            self.stage = Stage::Idle;
-        }
-        self.tell_all(&Order::Ready { round: self.round, upto });
+        let Stage::Releasing { open, windows, raised } = &mut self.stage else { return };
+        let (round, first) = (self.round, *raised);
+        let order = match open.first_key_value() {
+            Some((&(_, phase), _)) if windows.last().is_some_and(|window| window.before == phase) => return,
+            Some((&(_, phase), _)) => {
+                windows.push(Window { first, before: phase });
+                Order::Ready { round, open: phase, raised: first }
+            }
+            None => {
+                self.phases = self.phases.after(round, windows, first);
+                self.stage = Stage::Idle;
+                Order::Over { round, raised: first, phases: self.phases.clone() }
+            }
+        };
+        self.tell_all(&order);
     }
 
     fn take_collection(&mut self, from: Rank, table: RankTable) {

@@ -27,12 +27,23 @@ pub(super) struct Round {
     ran: bool,
     /// The phase that it stood in when it obeyed the line.
     registered: Phase,
-    /// No orphan is left up to this phase, in the whole job; `None` while that isn't known, `u32::MAX` when there is none.
-    released: Option<u32>,
-    /// The epoch in which the first of the orphans was received that were missing at the end of the round before.
-    first_missing: Option<Epoch>,
+    /// Which phases have no orphan left in the whole job.
+    released: Released,
     /// How many orphans are still missing, by the phase that this rank received them in.
     missing: BTreeMap<u32, u64>,
+    /// The highest number of a phase in which one of them was sent again.
+    resent: u32,
+}
+
+/// The phases that wait for nobody.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Released {
+    /// Not known yet.
+    Nothing,
+    /// All before this one, in the order that came with the recovery line.
+    Before(u32),
+    /// There is no orphan.
+    All,
 }
 
 impl Default for Round {
@@ -47,9 +58,9 @@ impl Default for Round {
             restored: None,
             ran: false,
             registered: Phase(0),
-            released: Some(u32::MAX),
-            first_missing: None,
+            released: Released::All,
             missing: BTreeMap::new(),
+            resent: 0,
         }
     }
 }
@@ -60,7 +71,7 @@ impl Round {
     }
 
     pub(super) fn is_over(&self) -> bool {
-        self.released == Some(u32::MAX)
+        self.released == Released::All
     }
 
     pub(super) fn restored(&self) -> Option<Epoch> {
@@ -75,13 +86,9 @@ impl Round {
         self.ran
     }
 
-    pub(super) fn first_missing(&self) -> Option<Epoch> {
-        self.first_missing
-    }
-
     /// A replacement has been restored to `epoch` and waits for a round.
     pub(super) fn replaced(&mut self, epoch: Epoch) {
-        *self = Round { running: false, restored: Some(epoch), released: None, ..Round::default() };
+        *self = Round { running: false, restored: Some(epoch), released: Released::Nothing, ..Round::default() };
     }
 
     /// The line says that this rank goes back; is it this checkpoint that is being put back?
@@ -97,19 +104,27 @@ impl Round {
 
     /// Whether a message must wait. `known`: it was received before.
     pub(super) fn holds(&self, known: bool, phase: Phase, executed: bool) -> bool {
-        let Some(released) = self.released else {
+        if self.released == Released::Nothing {
             // Whose orphan a duplicate is isn't known before the line is.
             return !known || self.line.is_none();
-        };
+        }
         // A duplicate changes nothing here, and others may wait for it to be counted.
-        !known && (!self.running || (!executed && phase.0 > released))
+        !known && (!self.running || (!executed && !self.is_released(phase.0)))
+    }
+
+    fn is_released(&self, phase: u32) -> bool {
+        match self.released {
+            Released::Nothing => false,
+            Released::Before(open) => self.line.as_ref().is_some_and(|line| line.phases.precedes(phase, open)),
+            Released::All => true,
+        }
     }
 
     /// Whether what was let go is enough for this rank (Figure 3, line 73). A restored rank is at the beginning of its phase, so
     /// what it has done depends on orphans of lower phases only.
     fn may_run(&self) -> bool {
         let needs = if self.restored.is_some() { self.registered.0.saturating_sub(1) } else { self.registered.0 };
-        self.released.is_some_and(|released| needs <= released)
+        self.is_released(needs)
     }
 }
 
@@ -126,8 +141,12 @@ impl SendDeterministic {
                     self.take_line(line)?;
                 }
             }
-            Order::Ready { round, upto } if round == self.round.number && self.round.line.is_some() => {
-                self.take_ready(upto)?;
+            Order::Ready { round, open, raised } if round == self.round.number && self.round.line.is_some() => {
+                self.take_ready(Released::Before(open), raised)?;
+            }
+            Order::Over { round, raised, phases } if round == self.round.number && self.round.line.is_some() => {
+                self.phases = phases;
+                self.take_ready(Released::All, raised)?;
             }
             Order::Collect { number, round } if round == self.round.number && self.round.is_over() => {
                 let table = self.checkpointed.clone();
@@ -152,22 +171,13 @@ impl SendDeterministic {
         }
         if let Some(table) = self.round.table.clone().filter(|_| number == known) {
             // Asked again, by a new recovery process perhaps: what has been heard since waits for the line.
-            self.report(&Report::Table { round: number, table });
+            self.report_table(number, table);
             return Ok(());
         }
         let Round { restored, ran, .. } = self.round;
-        let first_missing = self.first_missing();
         let is_tabled = false;
-        self.round = Round {
-            number,
-            running: false,
-            is_tabled,
-            restored,
-            ran,
-            released: None,
-            first_missing,
-            ..Round::default()
-        };
+        self.round =
+            Round { number, running: false, is_tabled, restored, ran, released: Released::Nothing, ..Round::default() };
         self.ceiling = self.config.ceiling;
         for peer in self.peers() {
             self.channel(peer)?.set_line(None);
@@ -175,17 +185,6 @@ impl SendDeterministic {
         }
         self.tell_table();
         Ok(())
-    }
-
-    /// The epoch in which the first of the orphans was received that are missing still; `None` where no checkpoint is kept from
-    /// before them.
-    fn first_missing(&mut self) -> Option<Epoch> {
-        let (floor, durable) = (self.floor, self.durable);
-        if self.round.missing.is_empty() {
-            return None;
-        }
-        let first = self.channels().filter_map(|channel| channel.first_missing()).min()?;
-        Some(first.min(durable)).filter(|&epoch| epoch >= floor)
     }
 
     /// Tells the recovery process what it needs for the line, unless that was told, or there is something to learn first.
@@ -199,13 +198,19 @@ impl SendDeterministic {
         self.round.is_tabled = true;
         let (round, table) = (self.round.number, self.table());
         self.round.table = Some(table.clone());
-        self.report(&Report::Table { round, table });
+        self.report_table(round, table);
         self.channels().for_each(Channel::await_line);
+    }
+
+    fn report_table(&mut self, round: u64, table: RankTable) {
+        let (phase, phases) = (self.phase.0, self.phases.clone());
+        self.report(&Report::Table { round, table, phase, phases });
     }
 
     /// Figure 3, lines 58 to 61: go back, if the line says so and this rank isn't there already.
     fn take_line(&mut self, line: Line) -> Result<(), ProtocolError> {
         let restore = line.restore;
+        self.phases = line.phases.clone();
         self.round.line = Some(line);
         if let Some((epoch, incarnation)) = restore {
             let epoch = Epoch(epoch);
@@ -242,16 +247,20 @@ impl SendDeterministic {
         Ok(())
     }
 
-    /// Figure 3, lines 70 to 74.
-    fn take_ready(&mut self, upto: u32) -> Result<(), ProtocolError> {
+    /// Figure 3, lines 70 to 74. What this rank does from now on may depend on all that is released, so its phase has a number of
+    /// the window that begins here.
+    fn take_ready(&mut self, released: Released, raised: u32) -> Result<(), ProtocolError> {
         // The recovery process knows that everybody stands on the line.
         self.channels().for_each(Channel::trust_line);
         let round = &mut self.round;
-        round.released = round.released.max(Some(upto));
+        round.released = released;
         round.running |= round.may_run();
         round.ran |= round.running;
-        if round.is_over() {
-            (round.restored, round.ran) = (None, false);
+        if round.running {
+            self.phase = self.phase.max(Phase(raised));
+        }
+        if self.round.is_over() {
+            (self.round.restored, self.round.ran) = (None, false);
             for peer in self.peers() {
                 self.channel(peer)?.end_recovery();
                 self.catch_up(peer)?;
@@ -262,17 +271,19 @@ impl SendDeterministic {
     }
 
     /// Figure 3, lines 29 to 32, by number: a duplicate of what was received beyond the sender's place in the line.
-    pub(super) fn count_orphan(&mut self, peer: Rank, ssn: Ssn) -> Result<(), ProtocolError> {
+    /// `resent_in`: the phase in which it was sent this time.
+    pub(super) fn count_orphan(&mut self, peer: Rank, ssn: Ssn, resent_in: Phase) -> Result<(), ProtocolError> {
         if self.round.is_over() {
             return Ok(());
         }
         let Some(phase) = self.channel(peer)?.take_orphan(ssn) else { return Ok(()) };
         let Some(count) = self.round.missing.get_mut(&phase.0) else { return Ok(()) };
+        self.round.resent = self.round.resent.max(resent_in.0);
         *count -= 1;
         if *count == 0 {
             self.round.missing.remove(&phase.0);
-            let round = self.round.number;
-            self.report(&Report::NoOrphanPhase { round, phase: phase.0 });
+            let Round { number: round, resent, .. } = self.round;
+            self.report(&Report::NoOrphanPhase { round, phase: phase.0, resent });
         }
         Ok(())
     }
@@ -282,18 +293,21 @@ impl SendDeterministic {
         self.floor = self.floor.max(epoch.min(self.durable));
         let floor = self.floor;
         self.effects.push_back(Effect::KeepCheckpoints { first: floor, last: Epoch::MAX });
-        let news: Vec<(Rank, Ssn)> =
-            self.channels().filter_map(|channel| Some((channel.peer(), channel.cover(floor)?))).collect();
-        for (peer, upto) in news {
-            self.tell_covered(peer, upto);
+        let news = |channel: &mut Channel| {
+            let (covers, (settled, settles)) = (channel.cover(floor).is_some(), channel.settle(floor));
+            (covers || settles).then_some((channel.peer(), channel.covered, settled))
+        };
+        let news: Vec<(Rank, Ssn, Ssn)> = self.channels().filter_map(news).collect();
+        for (peer, upto, settled) in news {
+            self.tell_covered(peer, upto, settled);
         }
         Ok(())
     }
 
-    /// Tells `peer` what it need not keep for this rank.
-    pub(super) fn tell_covered(&mut self, peer: Rank, upto: Ssn) {
+    /// Tells `peer` what it need not keep for this rank, and what it need not remember of this rank's messages.
+    pub(super) fn tell_covered(&mut self, peer: Rank, upto: Ssn, settled: Ssn) {
         let (rank, origin) = (self.config.rank, self.origin());
-        let body = notice::encode(&Covered { epoch: self.floor.0, upto: upto.0 });
+        let body = notice::encode(&Covered { epoch: self.floor.0, upto: upto.0, settled: settled.0 });
         let header = WireHeader::control(rank, peer, origin, notice::COVERED, body.len() as u64, None);
         self.effects.push_back(Effect::Transmit { to: Party::Rank(peer), header, body });
     }

@@ -203,6 +203,18 @@ impl Sent {
         self.join();
     }
 
+    /// The first message of `epoch` or a later one; `None` if there is none.
+    pub(super) fn first_since(&self, epoch: Epoch) -> Option<Ssn> {
+        let at = self.runs.partition_point(|run| run.epoch < epoch.0);
+        self.runs.get(at).map(|run| Ssn(run.first))
+    }
+
+    /// How many messages are neither known to be received nor known to be logged.
+    pub(super) fn unknown(&self) -> u64 {
+        let unknown = self.runs.iter().filter(|run| !run.logged && run.receipt == Receipt::Unknown);
+        unknown.map(|run| run.last + 1 - run.first).sum()
+    }
+
     /// Begins a run at `first`, if that is inside one.
     fn split_at(&mut self, first: u64) {
         let after = self.runs.partition_point(|run| run.first < first);

@@ -5,12 +5,13 @@ use counterfoil_log_core::{Epoch, Rank};
 use serde::{Deserialize, Serialize};
 
 use super::notice;
+use super::phases::PhaseOrder;
 use super::received::Receipts;
 use super::sent::Sent;
 use crate::frame::RestoreError;
 
 /// The version that is written, and the only one that is read.
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 
 /// The state at the beginning of an epoch.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -20,6 +21,7 @@ pub(super) struct Tables {
     pub(super) incarnation: u32,
     pub(super) epoch: u32,
     pub(super) phase: u32,
+    pub(super) phases: PhaseOrder,
     /// How many non-deterministic calls were counted.
     pub(super) choices: u64,
     /// The epoch below which this rank never goes back.
@@ -64,6 +66,9 @@ impl Tables {
         let what = |what| Err(RestoreError::Contradiction { what });
         if !(Epoch::FIRST.0..=Epoch::MAX.0).contains(&tables.epoch) || tables.floor > tables.epoch {
             return what("the epoch is out of range");
+        }
+        if !tables.phases.is_sound() {
+            return what("the order of phases");
         }
         if !tables.channels.is_sorted_by(|a, b| a.peer < b.peer) {
             return what("the channels are not in order");

@@ -61,6 +61,11 @@ impl Channel {
         self.send.sent() > Ssn::ZERO || self.recv.hsr().highest() > Ssn::ZERO || self.covered_by_peer.1 > Ssn::ZERO
     }
 
+    /// Whether a message was received.
+    pub(super) fn has_received(&self, ssn: Ssn) -> bool {
+        self.recv.hsr().contains(ssn)
+    }
+
     /// What was received without a gap.
     pub(super) fn received_upto(&self) -> Ssn {
         self.recv.hsr().upto()

@@ -20,10 +20,8 @@ impl Protocol for SenderBased {
 
     fn handle_send(&mut self, envelope: &Envelope) -> Result<Outgoing, ProtocolError> {
         let Config { rank, .. } = self.config;
-        let (source_rank, peer) = (envelope.source, envelope.destination);
-        if source_rank != rank {
-            return Err(ProtocolError::Misdirected { source_rank, destination: peer, rank });
-        }
+        let peer = envelope.destination;
+        ProtocolError::check_sender(envelope.source, peer, rank)?;
         self.catch_up(peer)?;
         let origin = self.origin();
         let stamp = self.channel(peer)?.stamp(envelope.len)?;
@@ -34,23 +32,17 @@ impl Protocol for SenderBased {
 
     fn handle_transmit(&mut self, header: &mut WireHeader) -> Result<(), ProtocolError> {
         let Config { rank, incarnation, .. } = self.config;
-        let (source_rank, destination) = (header.source(), header.destination());
-        if source_rank != rank {
-            return Err(ProtocolError::Misdirected { source_rank, destination, rank });
-        }
-        if header.kind() != Kind::Message {
-            return Err(ProtocolError::UnexpectedKind { peer: source_rank, kind: header.kind() });
-        }
+        ProtocolError::check_transmitted(header, rank)?;
+        let destination = header.destination();
         *header = self.channel(destination)?.refresh(header, incarnation);
         self.catch_up(destination)
     }
 
     fn handle_message(&mut self, header: &WireHeader) -> Result<Incoming, ProtocolError> {
-        self.check_arrival(header)?;
+        let Config { rank, ranks, .. } = self.config;
+        ProtocolError::check_arrival(header, rank, ranks)?;
+        ProtocolError::check_message(header)?;
         let peer = header.source();
-        if header.kind() != Kind::Message {
-            return Err(ProtocolError::UnexpectedKind { peer, kind: header.kind() });
-        }
         let channel = self.channel(peer)?;
         if !channel.is_living(header.incarnation())? {
             return Ok(Incoming::Discard(channel.dead(header.incarnation())));
@@ -66,12 +58,8 @@ impl Protocol for SenderBased {
 
     fn handle_control(&mut self, from: Party, header: &WireHeader, body: &[u8]) -> Result<(), ProtocolError> {
         let Party::Rank(peer) = from else { return Err(ProtocolError::NoCoordinator) };
-        self.check_arrival(header)?;
-        let Config { rank, .. } = self.config;
-        if header.source() != peer {
-            let (source_rank, destination) = (header.source(), header.destination());
-            return Err(ProtocolError::Misdirected { source_rank, destination, rank });
-        }
+        let Config { rank, ranks, .. } = self.config;
+        ProtocolError::check_arrival_from(peer, header, rank, ranks)?;
         if !self.channel(peer)?.is_living(header.incarnation())? {
             return Ok(());
         }

@@ -2,6 +2,10 @@
 //!
 //! What a wildcard receive takes is recorded when it takes it, not when the program waits for it: a later receive may
 //! get its message only because the wildcard did not. That nothing was there is an outcome too.
+//!
+//! Under a rule that repeats the receive order, what a receive from anybody takes is no outcome of its own: receives are served as
+//! they were posted and messages as they came, so both orders together leave one answer. What a test or a
+//! probe finds *by now* still is one.
 
 use counterfoil::{Determinant, Rank, Ssn};
 use counterfoil_protocols::frame::Protocol;
@@ -33,6 +37,12 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
             forced: forced.map(|forced| Forced { source: forced.source.0, ssn: forced.ssn.0 }),
             forced_nothing: next.forced.is_some_and(|forced| forced.ssn == Ssn::ZERO),
         }
+    }
+
+    /// Whether what a receive or a probe that waits takes depends on more than what the rule repeats. From a named source it is always
+    /// the first that fits, whenever that comes.
+    pub(super) fn depends_on_timing(&self, pattern: Pattern) -> bool {
+        pattern.source.is_none() && !self.settings.rule.repeats_receive_order()
     }
 
     /// Records what a call has chosen: a message, as (source, number), or nothing.
@@ -74,8 +84,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
     }
 
     pub(super) fn choose_probe(&mut self, pattern: Pattern) -> Result<Status, Error> {
-        // From a named source it is always the first that fits, whenever that comes.
-        let choice = if pattern.source.is_none() { Some(self.begin_choice()) } else { None };
+        let choice = self.depends_on_timing(pattern).then(|| self.begin_choice());
         let forced = choice.and_then(|choice| choice.forced);
         let (status, chosen) = loop {
             match self.matching.probe(pattern, forced) {

@@ -37,8 +37,9 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
             Wait::Forever => None,
             Wait::AtMost(most) => Some(most),
         };
+        let more_bytes_max = self.more_bytes_max(wait);
         for peer in 0..self.settings.ranks {
-            self.interest.0[peer as usize] = self.is_read(peer);
+            self.interest.0[peer as usize] = self.is_read(peer, more_bytes_max);
             self.interest.1[peer as usize] = self.outlets[peer as usize].is_behind;
         }
         let (read, write) = &self.interest;
@@ -57,11 +58,25 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
 
     /// Whether to read what `peer` sends. Not if much of it waits already and nobody asks for it: then the peer has to
     /// wait, too. But a sender without room reads everything, since only that can bring it room.
-    fn is_read(&self, peer: u32) -> bool {
+    fn is_read(&self, peer: u32, more_bytes_max: usize) -> bool {
         let max = self.settings.unexpected_bytes_max;
         // What waits for the rule is nobody's to take, and in order: what a recovery needs comes before it.
         self.standing.held_bytes(peer) < max
-            && (self.matching.unexpected_bytes(peer) < max || self.starved || self.matching.is_awaited(peer))
+            && (self.matching.unexpected_bytes(peer) < max.max(more_bytes_max)
+                || self.starved
+                || self.matching.is_awaited(peer))
+    }
+
+    /// How much of a peer's messages is read though nobody asks for it. While one is held because another peer's comes before it in
+    /// the recorded order, that one has to be read, whatever of that peer waits: what is delivered before the program can go on
+    /// is what was delivered before. A program that only looks in takes no more than it has to.
+    fn more_bytes_max(&self, wait: Wait) -> usize {
+        let is_ordered = self.settings.rule.repeats_receive_order() && self.standing.is_holding_any();
+        match (is_ordered, wait) {
+            (false, _) => 0,
+            (true, Wait::Not) => self.settings.unexpected_bytes_limit / 2,
+            (true, Wait::Forever | Wait::AtMost(_)) => usize::MAX,
+        }
     }
 
     fn handle_event(&mut self, event: Event) -> Result<(), Error> {
@@ -122,7 +137,11 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         // Before anything in it is believed: as another one it might be a duplicate, and be dropped.
         let expected = Expected { from: peer, to: self.rank, ssn: header.ssn() };
         expected.check(Place::Arrival, header, &body)?;
-        if self.standing.is_holding(peer) || !self.present(peer, header, &body)? {
+        if self.standing.is_holding(peer) {
+            self.protocol.handle_waiting(header)?;
+            self.carry_out_effects()?;
+            self.standing.hold(peer, *header, body);
+        } else if !self.present(peer, header, &body)? {
             self.standing.hold(peer, *header, body);
         }
         Ok(())
@@ -183,7 +202,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
                 // Messages to itself are delivered as they are sent, and are never under way.
                 Effect::Replay { peer, .. } if peer.0 == self.rank => {}
                 Effect::Replay { peer, after, upto, .. } => self.replay(peer.0, after, upto)?,
-                Effect::DiscardChoices { .. } => {
+                Effect::DiscardChoices { .. } | Effect::DiscardDeliveries { .. } => {
                     let epoch = self.protocol.epoch();
                     self.log.local().discard_sealed(epoch);
                 }

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use counterfoil::{AppendError, Cursor, CursorError, Envelope, Log, Rank, ReplayError, Ssn};
 use counterfoil_ack_piggyback::WireHeader;
-use counterfoil_protocols::frame::{Incoming, Protocol, Transmission};
+use counterfoil_protocols::frame::{Protocol, Transmission};
 
 use bytes::Bytes;
 
@@ -56,7 +56,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         self.trace.send(to, tag, comm, payload)?;
         let envelope =
             Envelope { source: Rank(self.rank), destination: Rank(to), tag, comm, len: payload.len() as u64 };
-        if to == self.rank && self.settings.rule != Rule::SenderBased {
+        if to == self.rank && !self.settings.rule.keeps_every_message() {
             return self.keep_for_self(&envelope, payload);
         }
         let header = match self.log.rewound_to(Rank(to)) {
@@ -168,18 +168,11 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         let payload = Bytes::copy_from_slice(payload);
         let expected = Expected { from: self.rank, to: self.rank, ssn: header.ssn() };
         expected.check(Place::Arrival, header, &payload)?;
-        let verdict = self.protocol.handle_message(header)?;
-        self.carry_out_effects()?;
-        if matches!(verdict, Incoming::Deliver { .. }) {
-            self.arrive(Message {
-                source: self.rank,
-                tag: header.tag(),
-                comm: header.envelope().comm,
-                ssn: header.ssn().0,
-                payload,
-            })?;
+        if self.standing.is_holding(self.rank) || !self.present(self.rank, header, &payload)? {
+            self.standing.hold(self.rank, *header, payload);
         }
-        Ok(())
+        // It may be what others wait for.
+        self.present_held()
     }
 
     /// A message to this rank itself is part of what it has received, and no business of the rule.
@@ -237,7 +230,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
             _ if self.tally.logging_stopped > 0 || self.log.stats().stopped_logging => {
                 self.log.cursor(Rank(peer), after.next())
             }
-            Rule::SenderBased => self.log.cursor(Rank(peer), after.next()),
+            Rule::SenderBased | Rule::Pessimistic => self.log.cursor(Rank(peer), after.next()),
             // What was released is sent again by executing.
             Rule::SendDeterministic { .. } => cursor_from(&mut self.log, peer, after.next()),
         };

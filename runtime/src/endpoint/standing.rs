@@ -3,15 +3,14 @@
 use std::collections::VecDeque;
 
 use bytes::Bytes;
-use counterfoil::{Epoch, Rank, Ssn};
+use counterfoil::{Determinant, Epoch, Rank, Ssn};
 use counterfoil_ack_piggyback::WireHeader;
-use counterfoil_protocols::frame::{Incoming, Protocol};
+use counterfoil_protocols::frame::{ChoiceRecord, EntryKey, EntryKind, Incoming, Protocol};
 
-use super::Endpoint;
 use super::progress::Wait;
+use super::{DELIVERY, Endpoint};
 use crate::Error;
 use crate::matching::Message;
-use crate::settings::Rule;
 use crate::transport::{Report, Transport};
 
 /// How many checkpoints a rank keeps that may have to go back: what a store has room for.
@@ -70,6 +69,11 @@ impl Standing {
         !self.held[peer as usize].is_empty()
     }
 
+    /// Whether messages of any rank wait.
+    pub(super) fn is_holding_any(&self) -> bool {
+        self.held.iter().any(|held| !held.is_empty())
+    }
+
     /// What is held may be let go.
     pub(super) fn resume(&mut self) {
         self.present = true;
@@ -97,7 +101,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
 
     /// Whether the rule wants a checkpoint now, and there is room for it.
     pub(super) fn wants_checkpoint(&self) -> bool {
-        self.protocol.wants_checkpoint() && (self.settings.rule == Rule::SenderBased || !self.standing.is_full())
+        self.protocol.wants_checkpoint() && (self.settings.rule.keeps_every_message() || !self.standing.is_full())
     }
 
     /// Presents a message to the rule, which delivers it, drops it, or lets it wait: `false`.
@@ -105,16 +109,30 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         let verdict = self.protocol.handle_message(header)?;
         self.carry_out_effects()?;
         match verdict {
-            Incoming::Deliver { keep: None } => {
+            Incoming::Deliver { keep } => {
+                if let Some(entry) = keep {
+                    self.keep(entry, header)?;
+                }
                 let (comm, payload) = (header.envelope().comm, body.clone());
                 self.arrive(Message { source: peer, tag: header.tag(), comm, ssn: header.ssn().0, payload })?;
             }
             Incoming::Discard(reason) => self.note_discarded(reason),
             Incoming::Hold => return Ok(false),
-            other => return Err(Error::Unsupported { effect: format!("{other:?}") }),
         }
         self.note_received(peer, header.ssn())?;
         Ok(true)
+    }
+
+    /// Records a delivery, before anything can depend on it.
+    fn keep(&mut self, entry: EntryKey, header: &WireHeader) -> Result<(), Error> {
+        let EntryKey { kind: EntryKind::Delivery, number: sequence } = entry else {
+            return Err(Error::Unsupported { effect: format!("a copy of a message as {entry:?}") });
+        };
+        let record = ChoiceRecord::new(Determinant { sequence, source: header.source(), ssn: header.ssn() });
+        self.log.local().append(DELIVERY, sequence, &record.bytes)?;
+        self.tally.determinants_logged += 1;
+        self.tally.determinant_bytes += record.bytes.len() as u64;
+        Ok(())
     }
 
     /// Presents what was held again, if the rule says that this may help.

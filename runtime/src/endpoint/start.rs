@@ -6,7 +6,7 @@
 //! | process-crash-safe | the dead incarnation's lanes, rewound to the checkpoint | the same, rewound to their beginning |
 //!
 //! Every record that is taken over is checked before anything else is done with it. What is sent while a lane is rewound
-//! is compared, byte by byte, with what the dead incarnation had committed. Recorded choices survive in both tiers.
+//! is compared, byte by byte, with what the dead incarnation had committed. Recorded choices and deliveries survive in both tiers.
 
 use std::path::{Path, PathBuf};
 
@@ -17,7 +17,7 @@ use super::recovery::Recovery;
 use super::requests::Requests;
 use super::sending::{Outlet, cursor_from};
 use super::standing::{CHECKPOINTS_KEPT, Standing};
-use super::{CHOICE, Endpoint};
+use super::{CHOICE, DELIVERY, Endpoint};
 use crate::Error;
 use crate::checkpoint::Snapshot;
 use crate::damage::{Expected, Place};
@@ -171,7 +171,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
     /// Whether what a dead incarnation sent is compared with what is sent again, and transmitted as it was. Under a rule that
     /// gives messages other epochs and phases then, it is logged anew.
     fn repeats(&self) -> bool {
-        self.settings.rule == Rule::SenderBased
+        self.settings.rule.keeps_every_message()
     }
 
     /// A replacement without a checkpoint.
@@ -182,10 +182,15 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         }
     }
 
+    /// Outcomes and deliveries that dead incarnations recorded.
     fn recover_choices(&mut self) -> Result<(), Error> {
         while let Some(key) = self.log.local().next_key(CHOICE) {
             let Some(entry) = self.log.local().consume(CHOICE, key) else { break };
             self.protocol.handle_recovered_choice(&entry.bytes)?;
+        }
+        while let Some(key) = self.log.local().next_key(DELIVERY) {
+            let Some(entry) = self.log.local().consume(DELIVERY, key) else { break };
+            self.protocol.handle_recovered_delivery(&entry.bytes)?;
         }
         Ok(())
     }
@@ -224,7 +229,7 @@ fn log_options(rank: u32, settings: &RankSettings, directory: &Path, store: &Pat
             disk_bytes_max: settings.disk_bytes_max,
             block_bytes: settings.disk_block_bytes,
             checkpoints_kept: match settings.rule {
-                Rule::SenderBased => 1,
+                Rule::SenderBased | Rule::Pessimistic => 1,
                 Rule::SendDeterministic { .. } => CHECKPOINTS_KEPT,
             },
             ..StoreOptions::new(store)

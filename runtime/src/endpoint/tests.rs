@@ -1,5 +1,7 @@
 //! Endpoints against each other, and ranks that die before each of their calls in turn.
 
+mod pessimistic;
+
 use std::fs;
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -1,8 +1,6 @@
 //! The process apart from the ranks that the send-deterministic rule needs: it runs in the launcher, to which every rank is
 //! connected in any case.
 
-use std::time::{Duration, Instant};
-
 use counterfoil::Rank;
 use counterfoil_protocols::send_deterministic::{Clusters, Floor, RecoveryProcess};
 
@@ -10,9 +8,6 @@ use super::control::ToRank;
 use super::launcher::Launcher;
 use super::report::LaunchError;
 use crate::settings::{RankSettings, Rule};
-
-/// After so much silence in a recovery, those go back who wait for orphans: see `RecoveryProcess::unstick`.
-const STANDSTILL: Duration = Duration::from_secs(3);
 
 /// Epochs between clusters: so many checkpoints may one be ahead of the next.
 const CLUSTER_GAP: u32 = 8;
@@ -23,19 +18,13 @@ pub(super) struct Coordinator {
     process: RecoveryProcess,
     /// Checkpoints that the ranks had taken when the last collection began.
     collected_at: u64,
-    /// When a rank last said something to it.
-    heard: Option<Instant>,
 }
 
 impl Coordinator {
     /// Of a job with these settings; `None` where its rule needs none.
     pub(super) fn new(settings: &RankSettings) -> Option<Coordinator> {
         let clusters = clusters(settings)?;
-        Some(Coordinator {
-            process: RecoveryProcess::new(settings.ranks, Some(clusters)),
-            collected_at: 0,
-            heard: None,
-        })
+        Some(Coordinator { process: RecoveryProcess::new(settings.ranks, Some(clusters)), collected_at: 0 })
     }
 
     /// The ranks have taken so many checkpoints: looks for what may be collected, if that is news.
@@ -66,7 +55,6 @@ impl Launcher<'_> {
     /// A rank says something to the coordinator.
     pub(super) fn hear_report(&mut self, rank: usize, body: &[u8]) -> Result<(), LaunchError> {
         let Some(coordinator) = &mut self.coordinator else { return Ok(()) };
-        coordinator.heard = Some(Instant::now());
         let handled = coordinator.process.handle_control(Rank(rank as u32), body);
         handled.map_err(|source| LaunchError::Coordinator { rank: rank as u32, source })?;
         self.give_orders();
@@ -78,18 +66,6 @@ impl Launcher<'_> {
         let checkpoints = self.slots.iter().map(|slot| slot.tally.checkpoints).sum();
         if let Some(coordinator) = &mut self.coordinator {
             coordinator.note_checkpoints(checkpoints);
-            self.give_orders();
-        }
-    }
-
-    /// Nobody has said anything for long: if a recovery is under way, it has to go another way.
-    pub(super) fn consider_standstill(&mut self, now: Instant) {
-        let Some(coordinator) = &mut self.coordinator else { return };
-        let heard = self.slots.iter().filter_map(|slot| slot.heard).map(|(when, _)| when).max();
-        let since = heard.max(coordinator.heard).unwrap_or(self.began);
-        if now.saturating_duration_since(since) > STANDSTILL && coordinator.process.unstick() {
-            tracing::warn!("nothing has happened for {STANDSTILL:?} in a recovery: those who wait for orphans go back");
-            coordinator.heard = Some(now);
             self.give_orders();
         }
     }

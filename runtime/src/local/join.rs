@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use counterfoil::{Incarnation, Rank};
 use counterfoil_ack_piggyback::AckPolicy;
 use counterfoil_protocols::frame::{Protocol, ProtocolError};
+use counterfoil_protocols::pessimistic::{self, Pessimistic};
 use counterfoil_protocols::send_deterministic::{self, SendDeterministic};
 use counterfoil_protocols::sender_based::{self, SenderBased};
 use rustix::event::{PollFd, PollFlags, poll};
@@ -138,7 +139,10 @@ pub fn protocol(rank: u32, incarnation: u32, settings: &RankSettings) -> Result<
     Ok(match clusters(settings) {
         None => {
             let config = sender_based::Config { rank, ranks, incarnation, policy: AckPolicy::default() };
-            Box::new(SenderBased::new(config)?)
+            match settings.rule.repeats_receive_order() {
+                true => Box::new(Pessimistic::new(pessimistic::Config { core: config, canary: None })?),
+                false => Box::new(SenderBased::new(config)?),
+            }
         }
         Some(clusters) => {
             let (first_epoch, ceiling) = clusters.epochs_of(rank);

@@ -169,7 +169,6 @@ impl Launcher<'_> {
     /// What is due without anything having happened.
     pub(super) fn check_limits(&mut self) -> Result<(), LaunchError> {
         let now = Instant::now();
-        self.consider_standstill(now);
         for (rank, slot) in (0u32..).zip(&self.slots) {
             let (Some(process), Some(started)) = (&slot.process, slot.started) else { continue };
             if !slot.welcomed && now - started > self.options.start_wait_max {

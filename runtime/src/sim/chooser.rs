@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::random::{Random, mix};
-use super::schedule::Mode;
+use super::schedule::{Mode, Schedule};
 
 /// Something that can happen next. Numbers are those of nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,22 +57,65 @@ pub(super) enum Chooser {
         /// Who has fallen, and to where: the later, the lower.
         fallen: BTreeMap<u64, u64>,
     },
+    Stalls {
+        random: Random,
+        /// Those that have yet to begin; the next one last.
+        stalls: Vec<Stall>,
+        /// What stands still, and until when.
+        still: BTreeMap<u64, u64>,
+        /// Those that can be chosen, by place.
+        open: Vec<usize>,
+    },
     Listed(Vec<u32>),
 }
 
 /// Priorities below this are of those that have fallen.
 const FALLEN: u64 = 1 << 32;
 
+/// So many events after a death, a stall begins that is near it.
+const STALL_NEAR: u64 = 60;
+
+/// A channel stands still for a while.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Stall {
+    begin: u64,
+    events: u64,
+    channel: Turn,
+}
+
+impl Stall {
+    fn draw(random: &mut Random, schedule: &Schedule, length: u64) -> Stall {
+        let ranks = schedule.shape.ranks.max(2);
+        let near = random.one_in(2).then(|| schedule.faults.get(random.index(schedule.faults.len()))).flatten();
+        let (begin, to) = match near {
+            Some(fault) => (fault.at.saturating_add(random.below(STALL_NEAR)), fault.node % ranks),
+            None => (random.below(length), random.below(ranks.into()) as u32),
+        };
+        let from = (to + 1 + random.below(u64::from(ranks) - 1) as u32) % ranks;
+        // What is replayed, or all that comes.
+        let sends = near.is_some() || random.one_in(2);
+        let channel = if sends { Turn::Transmit { from, to } } else { Turn::Arrive { from, to } };
+        Stall { begin, events: 1 + random.below(length), channel }
+    }
+}
+
 impl Chooser {
     /// `length`: about how many events there will be.
-    pub(super) fn new(mode: &Mode, seed: u64, length: u64) -> Chooser {
-        let mut random = Random::new(seed);
+    pub(super) fn new(schedule: &Schedule, length: u64) -> Chooser {
+        let Schedule { mode, seed, .. } = schedule;
+        let mut random = Random::new(*seed);
         match mode {
             Mode::Uniform => Chooser::Uniform { seed: random.next(), random },
             Mode::Priorities { falls } => {
                 let mut falls: Vec<u64> = (0..(*falls).min(1 << 16)).map(|_| random.below(length)).collect();
                 falls.sort_unstable_by(|a, b| b.cmp(a));
                 Chooser::Priorities { seed: random.next(), falls, fallen: BTreeMap::new() }
+            }
+            Mode::Stalls { stalls } => {
+                let mut stalls: Vec<Stall> =
+                    (0..(*stalls).min(1 << 16)).map(|_| Stall::draw(&mut random, schedule, length)).collect();
+                stalls.sort_by_key(|stall| std::cmp::Reverse(stall.begin));
+                Chooser::Stalls { random, stalls, still: BTreeMap::new(), open: Vec::new() }
             }
             Mode::Listed(choices) => Chooser::Listed(choices.clone()),
         }
@@ -102,6 +145,16 @@ impl Chooser {
                     fallen.insert(turns[highest(fallen)].key(), below);
                 }
                 highest(fallen)
+            }
+            Chooser::Stalls { random, stalls, still, open } => {
+                while let Some(stall) = stalls.pop_if(|stall| stall.begin <= event) {
+                    still.insert(stall.channel.key(), event.saturating_add(stall.events));
+                }
+                still.retain(|_, until| *until > event);
+                open.clear();
+                open.extend((0..turns.len()).filter(|&place| !still.contains_key(&turns[place].key())));
+                let place = random.index(if open.is_empty() { turns.len() } else { open.len() });
+                open.get(place).copied().unwrap_or(place)
             }
             Chooser::Listed(choices) => {
                 let choice = usize::try_from(event).ok().and_then(|event| choices.get(event));

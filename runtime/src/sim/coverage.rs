@@ -55,8 +55,6 @@ counters! {
     restarts_from_start,
     /// Living ranks that went back to a checkpoint or the start.
     rollbacks,
-    /// Recoveries in which nothing could happen any more until those who waited for orphans went back.
-    unstuck,
     /// Checkpoints that became durable.
     checkpoints,
     /// Messages that were dropped as duplicates.
@@ -77,6 +75,8 @@ counters! {
     replayed,
     /// Outcomes that were recorded.
     choices,
+    /// Deliveries that were recorded.
+    determinants,
     /// Outcomes that were forced on a re-execution.
     choices_forced,
     /// Records that were freed.

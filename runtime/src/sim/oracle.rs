@@ -3,6 +3,8 @@
 //! | what must hold | when it is checked | found as |
 //! |---|---|---|
 //! | each send has the number and the bytes that it has without failures | at the send | [`Wrong::Send`] |
+//! | a replacement sends what its predecessor had sent, where the rule says so | at the send | [`Wrong::Diverged`] |
+//! | a replacement receives in its predecessor's order, where the rule says so | at the receive | [`Wrong::OtherOrder`] |
 //! | nothing is received twice by one execution | at the receive | [`Wrong::Duplicate`] |
 //! | the messages of a stream are taken in order, undamaged | when taken | [`Wrong::Take`] |
 //! | only what every restorable checkpoint of the receiver has is freed | when freed | [`Wrong::FreedTooMuch`] |
@@ -13,11 +15,14 @@
 //! | a recovery line takes back no more than it must | when it is drawn | [`Wrong::LineTooLow`] |
 //! | where it leaves the ranks, nothing is missing | when it is drawn | [`Wrong::LineTooHigh`] |
 //! | the lanes hold no more than the receivers' checkpoints make necessary | at the end | [`Wrong::Retained`] |
+//! | no table holds more than what is live | at the end | [`Wrong::Grown`] |
+//! | a sender has heard of the first message of each of its epochs that is to be logged | at the end | [`Wrong::Unheard`] |
 //!
 //! That a run ends, and that nobody waits for ever, is for the simulator's core to see.
 
 mod line;
 mod reference;
+mod repetition;
 #[cfg(test)]
 mod tests;
 mod timeline;
@@ -27,11 +32,12 @@ use std::collections::BTreeMap;
 use counterfoil::{Epoch, Ssn};
 
 use super::program::Program;
-use super::protocol::Retention;
+use super::protocol::{Repetition, Retention, TableSizes};
 use super::trace::Event;
 use super::violation::Wrong;
 use line::Receipts;
 pub(super) use reference::Reference;
+use repetition::Predecessor;
 use timeline::{Operation, Timeline};
 
 /// Everything that counts, of all ranks.
@@ -41,12 +47,22 @@ pub(super) struct Oracle {
     timelines: Vec<Timeline>,
     receipts: Receipts,
     retention: Retention,
+    /// By rank.
+    predecessors: Vec<Predecessor>,
+    repetition: Repetition,
 }
 
 impl Oracle {
-    pub(super) fn new(program: &Program, retention: Retention) -> Oracle {
-        let timelines = (0..program.ranks()).map(|_| Timeline::default()).collect();
-        Oracle { reference: Reference::new(program), timelines, receipts: Receipts::new(program.ranks()), retention }
+    pub(super) fn new(program: &Program, retention: Retention, repetition: Repetition) -> Oracle {
+        let ranks = program.ranks();
+        Oracle {
+            reference: Reference::new(program),
+            timelines: (0..ranks).map(|_| Timeline::default()).collect(),
+            receipts: Receipts::new(ranks),
+            retention,
+            predecessors: (0..ranks).map(|_| Predecessor::default()).collect(),
+            repetition,
+        }
     }
 
     /// How many messages were received in another epoch than before, and how many recovery lines have made orphans.
@@ -82,7 +98,8 @@ impl Oracle {
             Event::Line { epoch, .. } => self.receipts.note_line(epoch, &self.timelines)?,
             Event::Started { rank, epoch } | Event::RolledBack { rank, epoch } => {
                 let timeline = &mut self.timelines[rank as usize];
-                timeline.restore(rank, epoch)?;
+                let undone = timeline.restore(rank, epoch)?;
+                self.predecessors[rank as usize].die(self.repetition, undone);
                 self.receipts.restore(rank, epoch, timeline.restores() == 0);
             }
             Event::Sent { rank, to, ssn, payload } => {
@@ -91,15 +108,18 @@ impl Oracle {
                 if !right || self.reference.content(rank, to, ssn) != Some(payload.content) {
                     return Err(Wrong::Send { rank, to, number: ssn.0 });
                 }
-                timeline.push(Operation::Sent { to, ssn, payload });
+                timeline.push(Operation::Sent { to, ssn, payload, epoch: timeline.epoch() });
+                self.predecessors[rank as usize].check_sent((rank, to, ssn), payload)?;
             }
             Event::Accepted { rank, from, ssn, sent_in, marked } => {
                 let timeline = &mut self.timelines[rank as usize];
-                let logged = marked || sent_in < timeline.epoch();
-                if !timeline.push(Operation::Accepted { from, ssn, logged }) {
+                let epoch = timeline.epoch();
+                let logged = marked || sent_in < epoch;
+                if !timeline.push(Operation::Accepted { from, ssn, marked, logged, epoch }) {
                     return Err(Wrong::Duplicate { rank, from, number: ssn.0 });
                 }
-                self.receipts.receive(from, rank, ssn, timeline.epoch(), logged);
+                self.predecessors[rank as usize].check_accepted((rank, from, ssn))?;
+                self.receipts.receive(from, rank, ssn, epoch, logged);
             }
             Event::Taken { rank, from, tag, ssn, payload } => {
                 let timeline = &mut self.timelines[rank as usize];
@@ -141,13 +161,43 @@ impl Oracle {
                     return Err(Wrong::Retained { rank, peer, records, level });
                 }
             }
+            Event::Tables { rank, peer, sizes } => self.check_tables(rank, peer, sizes)?,
         }
         Ok(())
+    }
+
+    /// Tables speak of what is live: messages that their receiver may ask for, because its oldest restorable checkpoint doesn't
+    /// have them, or that their sender may send again, because its oldest restorable checkpoint comes before them.
+    ///
+    /// SPE has a row for each epoch of the sender with such a message. RPP has, for one peer, one row for what was before, and
+    /// no more than one for each such message: how many of them share a row depends on their phases, which no number of
+    /// epochs bounds. NonAck has live messages only.
+    fn check_tables(&self, rank: u32, peer: u32, sizes: TableSizes) -> Result<(), Wrong> {
+        let live = |from: u32, to: u32| {
+            let (sender, receiver) = (&self.timelines[from as usize], &self.timelines[to as usize]);
+            let settled = receiver.covered(from).min(sender.settled(to));
+            (settled, sender.sent_in(to).split_off((settled.0 as usize).min(sender.sent(to) as usize)))
+        };
+        let (_, mut epochs) = live(rank, peer);
+        let messages = epochs.len() as u64;
+        epochs.dedup();
+        let (settled, _) = live(peer, rank);
+        let received = self.timelines[rank as usize].accepted(peer);
+        let tables = [
+            ("SPE", sizes.spe, epochs.len() as u64),
+            ("NonAck", sizes.unacknowledged, messages),
+            ("RPP", sizes.rpp, 1 + received.saturating_sub(settled.0)),
+        ];
+        match tables.into_iter().find(|(_, rows, live)| rows > live) {
+            Some((table, rows, live)) => Err(Wrong::Grown { rank, peer, table, rows, live }),
+            None => Ok(()),
+        }
     }
 
     /// All has come to rest.
     pub(super) fn finish(&self) -> Result<(), Wrong> {
         self.check_complete()?;
+        self.check_known()?;
         self.check_sent()?;
         self.check_order()
     }
@@ -163,11 +213,30 @@ impl Oracle {
         Ok(())
     }
 
+    /// Where only logged messages are kept, a sender hears of the first of each of its epochs that is to be logged, without
+    /// asking (Guermouche 2011, section V.A): else it counts them as if their receiver's failure would take it back.
+    fn check_known(&self) -> Result<(), Wrong> {
+        if self.retention != Retention::Logged {
+            return Ok(());
+        }
+        for (peer, receiver) in (0..).zip(&self.timelines) {
+            for rank in (0..self.timelines.len() as u32).filter(|&rank| rank != peer) {
+                // What is covered isn't acknowledged any more.
+                let known = self.receipts.known(rank, peer).max(receiver.covered(rank));
+                let first = receiver.first_of_past(rank, &self.timelines[rank as usize].sent_in(peer));
+                if let Some(ssn) = first.into_values().find(|&ssn| ssn > known) {
+                    return Err(Wrong::Unheard { rank, peer, number: ssn.0 });
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Every message that was taken is, with all its bytes, one that its sender's present past has sent.
     fn check_sent(&self) -> Result<(), Wrong> {
         let mut sent = BTreeMap::new();
         for (from, operation) in self.operations() {
-            if let Operation::Sent { to, ssn, payload } = operation {
+            if let Operation::Sent { to, ssn, payload, .. } = operation {
                 sent.insert((from, to, ssn), payload);
             }
         }

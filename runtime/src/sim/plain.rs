@@ -1,139 +1,21 @@
 //! The plain rule of sender-based logging in the simulator.
 
-use counterfoil::ack::{AckPolicy, WireHeader};
-use counterfoil::{Determinant, Envelope, Epoch, Ssn};
-use counterfoil_protocols::frame::{
-    ChoiceRecord, Effect, Hello, Incoming, NextChoice, Outgoing, Party, Protocol, ProtocolError, Snapshot,
-};
+use counterfoil::Rank;
+use counterfoil::ack::AckPolicy;
 use counterfoil_protocols::sender_based::{Config, SenderBased};
 
-use super::protocol::{Action, Actions, Greeting, Past, Refusal, Retention, Seat, SimProtocol};
-
-/// Acknowledgements are asked for often, so that small programs meet them.
-const POLICY: AckPolicy =
-    AckPolicy { small_message_limit: 1024, unacked_records_max: 4, unacked_bytes_max: 4 << 20, exceptions_max: 64 };
+use super::local::{Local, LocalRule};
+use super::protocol::{Refusal, Repetition, Seat};
 
 /// One rank under [`SenderBased`].
-#[derive(Debug)]
-pub struct Plain {
-    rule: SenderBased,
-}
+pub type Plain = Local<SenderBased>;
 
-impl Plain {
-    /// Translates what the rule asks for.
-    fn poll(&mut self, actions: &mut Actions) -> Result<(), Refusal> {
-        let own = self.rule.config().rank;
-        while let Some(effect) = self.rule.poll_effect() {
-            actions.push(match effect {
-                Effect::Transmit { to, header, body } => {
-                    Action::Control { to, bytes: [header.as_bytes(), &body].concat() }
-                }
-                Effect::Acknowledged { peer, ack, .. } => Action::Acknowledged { peer, upto: ack.ssn },
-                Effect::ReceiverRolledBack { peer, to } => Action::ReceiverRolledBack { peer, to },
-                Effect::Covered { peer, upto, .. } => Action::Free { peer, first: Ssn::FIRST, last: upto },
-                // The programs send nothing to themselves.
-                Effect::Replay { peer, .. } if peer == own => continue,
-                Effect::Replay { peer, incarnation, after, upto } => Action::Replay { peer, incarnation, after, upto },
-                Effect::Resume => Action::Resume,
-                Effect::DiscardChoices { before } => Action::DiscardChoices { before },
-                other => return Err(Refusal(format!("an effect that the plain rule has no use for: {other:?}"))),
-            });
-        }
-        Ok(())
-    }
-}
+impl LocalRule for SenderBased {
+    const REPETITION: Repetition = Repetition::Sends;
+    const CHOOSES: bool = true;
 
-fn rank(party: Party) -> Result<counterfoil::Rank, Refusal> {
-    match party {
-        Party::Rank(rank) => Ok(rank),
-        Party::Coordinator => Err(Refusal("the plain rule has no coordinator".into())),
-    }
-}
-
-impl SimProtocol for Plain {
-    /// What a peer covers ahead of a re-execution is freed by the event on that channel that comes after the send,
-    /// because the log has to have it first. So the last record that was sent again may stay; and if a checkpoint is
-    /// taken before that event, it stays in whatever is restored from the checkpoint, until more is covered.
-    const RETENTION: Retention = Retention::UntilCovered { slack: 1 };
-
-    fn start(seat: Seat) -> Result<Plain, Refusal> {
-        let Seat { party, ranks, incarnation, .. } = seat;
-        let config = Config { rank: rank(party)?, ranks, incarnation, policy: POLICY };
-        Ok(Plain { rule: SenderBased::new(config)? })
-    }
-
-    fn on_restart(&mut self, past: Past<'_>, actions: &mut Actions) -> Result<(), Refusal> {
-        if let Some(tables) = past.tables {
-            self.rule.restore(tables)?;
-            // Another checkpoint is left if the process died between the end of its successor and the word of it.
-            let epoch = self.rule.epoch();
-            actions.push(Action::KeepCheckpoints { first: epoch, last: epoch });
-        }
-        for record in past.choices {
-            self.rule.handle_recovered_choice(&record.bytes)?;
-        }
-        self.poll(actions)
-    }
-
-    fn on_connect(&mut self, peer: Party) -> Result<Vec<u8>, Refusal> {
-        Ok(self.rule.hello(rank(peer)?)?.encode()?)
-    }
-
-    fn on_hello(&mut self, peer: Party, hello: &[u8], actions: &mut Actions) -> Result<Greeting, Refusal> {
-        match self.rule.handle_hello(rank(peer)?, &Hello::decode(hello)?) {
-            Err(ProtocolError::DeadHello { .. }) => return Ok(Greeting::Dead),
-            other => other?,
-        }
-        self.poll(actions)?;
-        Ok(Greeting::Met)
-    }
-
-    fn on_send(&mut self, envelope: &Envelope, actions: &mut Actions) -> Result<Outgoing, Refusal> {
-        let outgoing = self.rule.handle_send(envelope)?;
-        self.poll(actions)?;
-        Ok(outgoing)
-    }
-
-    fn on_transmit(&mut self, header: &mut WireHeader, actions: &mut Actions) -> Result<(), Refusal> {
-        self.rule.handle_transmit(header)?;
-        self.poll(actions)
-    }
-
-    fn on_arrival(&mut self, header: &WireHeader, actions: &mut Actions) -> Result<Incoming, Refusal> {
-        let verdict = self.rule.handle_message(header)?;
-        self.poll(actions)?;
-        Ok(verdict)
-    }
-
-    fn on_control(&mut self, from: Party, bytes: &[u8], actions: &mut Actions) -> Result<(), Refusal> {
-        let (header, body) = WireHeader::split(bytes)?;
-        self.rule.handle_control(from, header, body)?;
-        self.poll(actions)
-    }
-
-    fn on_choice(&mut self) -> Option<NextChoice> {
-        Some(self.rule.next_choice())
-    }
-
-    fn on_chosen(&mut self, choice: Determinant) -> Result<Option<ChoiceRecord>, Refusal> {
-        Ok(self.rule.handle_choice(choice)?)
-    }
-
-    fn on_checkpoint(&mut self, actions: &mut Actions) -> Result<Snapshot, Refusal> {
-        let snapshot = self.rule.handle_checkpoint()?;
-        self.poll(actions)?;
-        Ok(snapshot)
-    }
-
-    fn on_durable(&mut self, epoch: Epoch, actions: &mut Actions) -> Result<(), Refusal> {
-        // The last durable checkpoint is the only one that this rule goes back to.
-        actions.push(Action::KeepCheckpoints { first: epoch, last: epoch });
-        self.rule.handle_checkpoint_durable(epoch)?;
-        self.poll(actions)
-    }
-
-    fn on_failure(&mut self, peer: Party, actions: &mut Actions) -> Result<(), Refusal> {
-        self.rule.handle_peer_lost(rank(peer)?)?;
-        self.poll(actions)
+    fn start(rank: Rank, seat: &Seat, policy: AckPolicy) -> Result<SenderBased, Refusal> {
+        let Seat { ranks, incarnation, .. } = *seat;
+        Ok(SenderBased::new(Config { rank, ranks, incarnation, policy })?)
     }
 }

@@ -116,6 +116,7 @@ pub(super) struct Disk {
     /// Durable ones, ascending by epoch.
     pub(super) checkpoints: Vec<Saved>,
     pub(super) choices: BTreeMap<u64, ChoiceRecord>,
+    pub(super) deliveries: BTreeMap<u64, ChoiceRecord>,
     /// The lanes of the process that died, where the tier keeps them.
     pub(super) lanes: Option<Vec<Lane>>,
 }
@@ -174,7 +175,7 @@ impl<P: SimProtocol> Process<P> {
         }
     }
 
-    /// Begins the receive that the application is at, if the protocol wants to know.
+    /// Begins the receive that the application is at, if the application names it and the protocol wants to know.
     pub(super) fn begin_choice(&mut self, program: &Program, rank: u32) {
         if !self.asked && matches!(self.image.application.need(program, rank), Need::Any(_)) {
             self.choice = self.protocol.on_choice();

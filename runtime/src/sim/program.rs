@@ -5,6 +5,8 @@
 //! whatever order they come. No program can deadlock by itself: sends never wait, and each list was drawn along one
 //! possible execution.
 
+mod collective;
+
 use std::fmt;
 use std::str::FromStr;
 
@@ -26,14 +28,27 @@ pub enum Pattern {
     MasterWorker,
     /// Each round: three messages to the next rank, taken out of order, so that several are in flight on each channel.
     Ring,
-    /// Random sends and gathers.
+    /// Random sends and gathers; at the end of a round, everything is taken.
     Graph,
+    /// The same, but what is not taken stays for later rounds, and checkpoints come at any moment: messages are received in one
+    /// epoch and taken in another.
+    Backlog,
+    /// Each round: one collective operation as the messages that it is made of, from or to any rank: a broadcast, a reduction, a
+    /// barrier, an exchange of all with all, or a reduction whose result all have.
+    Collective,
 }
 
 impl Pattern {
     /// All of them.
-    pub const ALL: [Pattern; 5] =
-        [Pattern::Stencil, Pattern::Tree, Pattern::MasterWorker, Pattern::Ring, Pattern::Graph];
+    pub const ALL: [Pattern; 7] = [
+        Pattern::Stencil,
+        Pattern::Tree,
+        Pattern::MasterWorker,
+        Pattern::Ring,
+        Pattern::Graph,
+        Pattern::Backlog,
+        Pattern::Collective,
+    ];
 
     fn name(self) -> &'static str {
         match self {
@@ -42,6 +57,8 @@ impl Pattern {
             Pattern::MasterWorker => "master-worker",
             Pattern::Ring => "ring",
             Pattern::Graph => "graph",
+            Pattern::Backlog => "backlog",
+            Pattern::Collective => "collective",
         }
     }
 }
@@ -111,7 +128,9 @@ impl Program {
             ranks: shape.ranks.clamp(2, Shape::RANKS_MAX),
             random: Random::new(shape.seed),
             steps: Vec::new(),
+            under_way: Vec::new(),
         };
+        drawing.under_way = vec![Vec::new(); drawing.ranks as usize];
         drawing.steps = vec![Vec::new(); drawing.ranks as usize];
         for round in 0..shape.rounds.clamp(1, Shape::ROUNDS_MAX) {
             match shape.pattern {
@@ -120,9 +139,14 @@ impl Program {
                 Pattern::MasterWorker => drawing.master_worker(),
                 Pattern::Ring => drawing.ring(),
                 Pattern::Graph => drawing.graph(),
+                Pattern::Backlog => drawing.backlog(shape.checkpoint_one_in),
+                Pattern::Collective => drawing.collective(),
             }
-            drawing.checkpoints(shape.checkpoint_one_in);
+            if shape.pattern != Pattern::Backlog {
+                drawing.checkpoints(shape.checkpoint_one_in);
+            }
         }
+        drawing.take_all();
         Program { steps: drawing.steps }
     }
 
@@ -149,6 +173,8 @@ struct Drawing {
     ranks: u32,
     random: Random,
     steps: Vec<Vec<Step>>,
+    /// By rank: what was sent to it and not taken (source and tag).
+    under_way: Vec<Vec<(u32, i32)>>,
 }
 
 impl Drawing {
@@ -243,29 +269,48 @@ impl Drawing {
         }
     }
 
-    /// One execution is played: whatever is under way to a rank may be gathered by it, in part.
     fn graph(&mut self) {
-        let mut under_way: Vec<Vec<(u32, i32)>> = vec![Vec::new(); self.ranks as usize];
         for _ in 0..3 * self.ranks {
-            let rank = self.random.below(self.ranks.into()) as u32;
-            if self.random.one_in(3) {
-                let count = self.random.index(under_way[rank as usize].len() + 1);
-                self.gather(rank, &mut under_way[rank as usize], count);
-            } else {
-                let to = (rank + 1 + self.random.below(u64::from(self.ranks) - 1) as u32) % self.ranks;
-                let tag = self.random.below(3) as i32;
-                self.send(rank, to, tag);
-                under_way[to as usize].push((rank, tag));
-            }
+            self.play(1);
         }
-        for rank in 0..self.ranks {
-            let waiting = &mut under_way[rank as usize];
-            let all = waiting.len();
-            self.gather(rank, waiting, all);
+        self.take_all();
+    }
+
+    /// Lower ranks take more checkpoints, so that messages of the higher ones go from the past to the future.
+    fn backlog(&mut self, checkpoint_one_in: u32) {
+        for _ in 0..3 * self.ranks {
+            self.play(2);
+            if checkpoint_one_in > 0 && self.random.one_in(2 * u64::from(checkpoint_one_in)) {
+                let bound = 1 + self.random.below(self.ranks.into());
+                let rank = self.random.below(bound) as u32;
+                self.push(rank, Step::Checkpoint);
+            }
         }
     }
 
-    fn gather(&mut self, rank: u32, waiting: &mut Vec<(u32, i32)>, count: usize) {
+    /// One execution is played: some rank sends, or gathers a part of what is under way to it, at most one in `share`.
+    fn play(&mut self, share: usize) {
+        let rank = self.random.below(self.ranks.into()) as u32;
+        if self.random.one_in(3) {
+            let count = self.random.index(self.under_way[rank as usize].len() / share + 1);
+            self.gather(rank, count);
+        } else {
+            let to = (rank + 1 + self.random.below(u64::from(self.ranks) - 1) as u32) % self.ranks;
+            let tag = self.random.below(3) as i32;
+            self.send(rank, to, tag);
+            self.under_way[to as usize].push((rank, tag));
+        }
+    }
+
+    /// Whatever is under way is gathered.
+    fn take_all(&mut self) {
+        for rank in 0..self.ranks {
+            self.gather(rank, self.under_way[rank as usize].len());
+        }
+    }
+
+    fn gather(&mut self, rank: u32, count: usize) {
+        let waiting = &mut self.under_way[rank as usize];
         self.random.shuffle(waiting);
         let taken = waiting.split_off(waiting.len() - count);
         match taken[..] {

@@ -51,6 +51,8 @@ pub struct Past<'a> {
     pub tables: Option<&'a [u8]>,
     /// The outcomes that were recorded, by number.
     pub choices: &'a [ChoiceRecord],
+    /// The deliveries that were recorded, by number.
+    pub deliveries: &'a [ChoiceRecord],
 }
 
 /// Something to do.
@@ -114,6 +116,16 @@ pub enum Action {
         /// The first that is kept.
         before: u64,
     },
+    /// Record a delivery, later than a good rule does.
+    KeepDelivery {
+        /// Which.
+        record: ChoiceRecord,
+    },
+    /// Drop recorded deliveries numbered below `before`.
+    DiscardDeliveries {
+        /// The first that is kept.
+        before: u64,
+    },
     /// Discard, durably, this rank's checkpoints outside `first..=last`. [`Epoch::FIRST`] as `first` keeps the start.
     KeepCheckpoints {
         /// The oldest that is kept.
@@ -171,6 +183,17 @@ pub enum Greeting {
     Dead,
 }
 
+/// What a replacement has to do as its predecessor had done it, as far as that had come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Repetition {
+    /// Nothing: peers may go back too, and messages be sent anew.
+    Free,
+    /// What it sends: to whom, in which order, with which bytes.
+    Sends,
+    /// That, and in which order it receives.
+    SendsAndReceives,
+}
+
 /// What the lanes may still hold when a run has come to rest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Retention {
@@ -194,6 +217,17 @@ impl Retention {
     }
 }
 
+/// How large a rank's tables about one peer are, for rules that have them (Guermouche 2011, Figure 3, lines 3 to 6).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TableSizes {
+    /// Rows of SPE: the epochs of this rank in which it sent to the peer.
+    pub spe: u64,
+    /// Messages in NonAck: not known to be received, and not known to be logged.
+    pub unacknowledged: u64,
+    /// Rows of RPP: how this rank received the peer's messages.
+    pub rpp: u64,
+}
+
 /// One process's state under a protocol.
 pub trait SimProtocol: Sized {
     /// Whether there is a process apart from the ranks. It has no program, no lanes and no checkpoints, and can die as
@@ -203,11 +237,19 @@ pub trait SimProtocol: Sized {
     /// What the lanes may hold at the end.
     const RETENTION: Retention;
 
+    /// What a replacement repeats.
+    const REPETITION: Repetition = Repetition::Free;
+
     /// Whether connections are what the protocols' frame says. Nothing goes to a rank on a new connection before its Hello
     /// was heard there, and then nothing of an older one arrives any more. [`Action::RollBack`] drops what is held and what is
     /// under way to this rank, and connects it with all others anew. A lane that survives its process is cut to the end that
     /// it has in the checkpoint that is restored: what comes after it is sent again.
     const RECONNECTS: bool = false;
+
+    /// Whether this mistake can change anything in a run of this rule. Of those that rules have themselves, only its own can.
+    fn heeds(canary: Canary) -> bool {
+        !canary.is_of_a_rule()
+    }
 
     /// A process that has done nothing yet.
     ///
@@ -236,6 +278,12 @@ pub trait SimProtocol: Sized {
         false
     }
 
+    /// How large the tables about a peer are; `None` if the rule has none that the oracles know, or none about this peer.
+    fn table_sizes(&self, peer: Rank) -> Option<TableSizes> {
+        let _ = peer;
+        None
+    }
+
     /// The application is where it can take a checkpoint: should it? If not, it goes on without.
     fn wants_checkpoint(&self) -> bool {
         true
@@ -248,15 +296,6 @@ pub trait SimProtocol: Sized {
     /// [`Refusal`].
     fn on_collect(&mut self, number: Option<u32>, actions: &mut Actions) -> Result<bool, Refusal> {
         let _ = (number, actions);
-        Ok(false)
-    }
-
-    /// Only of the coordinator: nothing can happen any more. Says whether something will now: a last resort, not for good runs.
-    ///
-    /// # Errors
-    /// [`Refusal`].
-    fn on_stuck(&mut self, actions: &mut Actions) -> Result<bool, Refusal> {
-        let _ = actions;
         Ok(false)
     }
 
@@ -296,13 +335,23 @@ pub trait SimProtocol: Sized {
     /// [`Refusal`].
     fn on_arrival(&mut self, header: &WireHeader, actions: &mut Actions) -> Result<Incoming, Refusal>;
 
+    /// A message has arrived behind one of the same sender that is held, and waits with it: it will be presented later.
+    ///
+    /// # Errors
+    /// [`Refusal`].
+    fn on_waiting(&mut self, header: &WireHeader, actions: &mut Actions) -> Result<(), Refusal> {
+        let _ = (header, actions);
+        Ok(())
+    }
+
     /// A frame that isn't a message has arrived.
     ///
     /// # Errors
     /// [`Refusal`].
     fn on_control(&mut self, from: Party, bytes: &[u8], actions: &mut Actions) -> Result<(), Refusal>;
 
-    /// A receive that can take one of several messages begins. `None`: the rule doesn't care which.
+    /// A receive that can take one of several messages begins. `None`: the rule doesn't care which. Not asked in a program that
+    /// [doesn't name](super::Schedule::unnamed) such receives.
     fn on_choice(&mut self) -> Option<NextChoice> {
         None
     }

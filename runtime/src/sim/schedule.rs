@@ -1,6 +1,6 @@
 //! A schedule: everything that a run follows from, so that it can be repeated.
 
-use counterfoil_protocols::send_deterministic;
+use counterfoil_protocols::{pessimistic, send_deterministic};
 use serde::{Deserialize, Serialize};
 
 use super::program::{Pattern, Program, Shape};
@@ -19,6 +19,13 @@ pub enum Mode {
     Priorities {
         /// How often a priority falls.
         falls: u32,
+    },
+    /// With the same chance, but so many times one channel stands still for a while: nothing goes on the wire there, or
+    /// nothing arrives, unless nothing else is possible. Half of these times begin soon after a death, so that what is
+    /// replayed comes when its receiver has long gone on.
+    Stalls {
+        /// How often.
+        stalls: u32,
     },
     /// As listed: the position among the possible events; taken modulo their number, and 0 once the list is exhausted.
     /// What a run has chosen is in its [`Outcome`](super::Outcome); a list is what can be shrunk.
@@ -75,6 +82,8 @@ pub enum Canary {
     FreeNothing,
     /// One of the send-deterministic rule's own.
     SendDeterministic(#[serde(with = "super::canary")] send_deterministic::Canary),
+    /// One of the pessimistic rule's own.
+    Pessimistic(#[serde(with = "super::canary::pessimistic")] pessimistic::Canary),
 }
 
 impl Canary {
@@ -94,7 +103,39 @@ impl Canary {
 
     /// All of the send-deterministic rule's.
     pub fn of_send_deterministic() -> impl Iterator<Item = Canary> {
-        super::canary::SEND_DETERMINISTIC.into_iter().map(Canary::SendDeterministic)
+        send_deterministic::Canary::ALL.into_iter().map(Canary::SendDeterministic)
+    }
+
+    /// All of the pessimistic rule's.
+    pub fn of_pessimistic() -> impl Iterator<Item = Canary> {
+        pessimistic::Canary::ALL.into_iter().map(Canary::Pessimistic)
+    }
+
+    /// The simulator's, and those of all rules.
+    pub fn every() -> impl Iterator<Item = Canary> {
+        Canary::ALL.into_iter().chain(Canary::of_send_deterministic()).chain(Canary::of_pessimistic())
+    }
+
+    /// Whether it is a rule's own, and none of the simulator's.
+    pub fn is_of_a_rule(self) -> bool {
+        matches!(self, Canary::SendDeterministic(_) | Canary::Pessimistic(_))
+    }
+
+    /// Its name on a command line: `drop-record`, `phase-not-raised`. No two have the same.
+    pub fn name(self) -> String {
+        let variant = match self {
+            Canary::SendDeterministic(canary) => format!("{canary:?}"),
+            Canary::Pessimistic(canary) => format!("{canary:?}"),
+            own => format!("{own:?}"),
+        };
+        let mut name = String::new();
+        for character in variant.chars() {
+            if character.is_ascii_uppercase() && !name.is_empty() {
+                name.push('-');
+            }
+            name.push(character.to_ascii_lowercase());
+        }
+        name
     }
 }
 
@@ -119,6 +160,9 @@ pub struct Schedule {
     /// In rules that [reconnect](super::SimProtocol::RECONNECTS): whether frames of an older connection can still arrive when a
     /// newer one is made, until its Hello is heard. Without, an older one is closed at once, as the protocols' frame promises.
     pub late: bool,
+    /// Whether programs don't say where a receive can take one of several messages, so that a rule which asks for that isn't
+    /// told.
+    pub unnamed: bool,
     /// An error to be found.
     pub canary: Option<Canary>,
 }
@@ -149,6 +193,8 @@ pub struct Config {
     pub clusters: (u32, u32),
     /// [`Schedule::late`], in half of the schedules.
     pub late: bool,
+    /// [`Schedule::unnamed`], in all schedules.
+    pub unnamed: bool,
     /// An error to be found.
     pub canary: Option<Canary>,
 }
@@ -168,6 +214,7 @@ impl Default for Config {
             collections: (0, 0),
             clusters: (0, 0),
             late: false,
+            unnamed: false,
             canary: None,
         }
     }
@@ -192,7 +239,11 @@ impl Config {
             ordered: self.ordered && random.one_in(2),
         };
         let falls = random.between(0, 6);
-        let mode = if random.one_in(2) { Mode::Uniform } else { Mode::Priorities { falls } };
+        let mode = match random.below(4) {
+            0 | 2 => Mode::Uniform,
+            1 => Mode::Priorities { falls },
+            _ => Mode::Stalls { stalls: 1 + falls },
+        };
         let survives = self.surviving_logs && random.one_in(2);
         let length = Program::draw(&shape).events_estimate();
         let nodes = shape.ranks + u32::from(coordinator && self.coordinator_faults);
@@ -205,6 +256,7 @@ impl Config {
             collections: random.between(self.collections.0, self.collections.1).min(Schedule::COLLECTIONS_MAX),
             clusters: random.between(self.clusters.0, self.clusters.1).min(shape.ranks),
             late: self.late && random.one_in(2),
+            unnamed: self.unnamed,
             canary: self.canary,
         }
     }

@@ -11,7 +11,7 @@ use counterfoil_protocols::send_deterministic::{
     Clusters, ClustersError, Config, Floor, RECOVERY_TAG, RecoveryProcess, SendDeterministic,
 };
 
-use super::protocol::{Action, Actions, Greeting, Past, Refusal, Retention, Seat, SimProtocol};
+use super::protocol::{Action, Actions, Greeting, Past, Refusal, Retention, Seat, SimProtocol, TableSizes};
 use super::schedule::Canary;
 
 /// Acknowledgements are asked for often, so that small programs meet them.
@@ -51,8 +51,6 @@ pub struct Coordinator {
     rule: RecoveryProcess,
     /// How often it was replaced.
     incarnation: u32,
-    /// The next line takes those back who wait for orphans.
-    unstuck: bool,
     /// The round of the last line that was drawn.
     drawn: u64,
     /// By rank: what it is to hear when it is met; `None` once it is.
@@ -195,7 +193,6 @@ impl Coordinator {
         Ok(Coordinator {
             rule: RecoveryProcess::new(seat.ranks, clusters(seat)?),
             incarnation: seat.incarnation.0,
-            unstuck: false,
             drawn: 0,
             orders: vec![Some(Vec::new()); ranks],
             met: vec![0; ranks],
@@ -210,8 +207,7 @@ impl Coordinator {
             }
         }
         let Some((round, line)) = self.rule.line() else { return };
-        // One that takes those back who wait is lower than the failures need.
-        if round > std::mem::replace(&mut self.drawn, round) && !std::mem::take(&mut self.unstuck) {
+        if round > std::mem::replace(&mut self.drawn, round) {
             actions.push(Action::DrawLine { line: line.iter().map(|epoch| epoch.map(Epoch)).collect() });
         }
     }
@@ -235,6 +231,16 @@ impl SimProtocol for SendDet {
     const RETENTION: Retention = Retention::Logged;
 
     const RECONNECTS: bool = true;
+
+    /// No outcome is recorded; and what a dead incarnation has left under way ends with its connection (but with
+    /// [`Schedule::late`](super::Schedule::late)).
+    fn heeds(canary: Canary) -> bool {
+        match canary {
+            Canary::SendDeterministic(_) => true,
+            Canary::ForgetChoices | Canary::DeliverDead => false,
+            other => !other.is_of_a_rule(),
+        }
+    }
 
     fn start(seat: Seat) -> Result<SendDet, Refusal> {
         match seat.party {
@@ -270,6 +276,12 @@ impl SimProtocol for SendDet {
         }
     }
 
+    fn table_sizes(&self, peer: Rank) -> Option<TableSizes> {
+        let SendDet::Rank(member) = self else { return None };
+        let sizes = member.rule.sizes().find(|sizes| sizes.peer == peer)?;
+        Some(TableSizes { spe: sizes.spe as u64, unacknowledged: sizes.unacknowledged, rpp: sizes.rpp as u64 })
+    }
+
     fn wants_checkpoint(&self) -> bool {
         matches!(self, SendDet::Rank(member) if member.rule.wants_checkpoint())
     }
@@ -281,13 +293,6 @@ impl SimProtocol for SendDet {
         let begun = coordinator.rule.begin_collection(floor);
         coordinator.poll(actions);
         Ok(begun)
-    }
-
-    fn on_stuck(&mut self, actions: &mut Actions) -> Result<bool, Refusal> {
-        let SendDet::Coordinator(coordinator) = self else { return not_its_part() };
-        coordinator.unstuck = coordinator.rule.unstick();
-        coordinator.poll(actions);
-        Ok(coordinator.unstuck)
     }
 
     fn on_restart(&mut self, past: Past<'_>, actions: &mut Actions) -> Result<(), Refusal> {
@@ -337,6 +342,12 @@ impl SimProtocol for SendDet {
         let verdict = member.rule.handle_message(header)?;
         member.poll(actions)?;
         Ok(verdict)
+    }
+
+    fn on_waiting(&mut self, header: &WireHeader, actions: &mut Actions) -> Result<(), Refusal> {
+        let SendDet::Rank(member) = self else { return not_its_part() };
+        member.rule.handle_waiting(header)?;
+        member.poll(actions)
     }
 
     fn on_control(&mut self, from: Party, bytes: &[u8], actions: &mut Actions) -> Result<(), Refusal> {

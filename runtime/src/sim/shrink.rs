@@ -204,7 +204,7 @@ impl<P: SimProtocol> Search<P> {
     fn choices(&self) -> &[u32] {
         match &self.best.schedule.mode {
             Mode::Listed(choices) => choices,
-            Mode::Uniform | Mode::Priorities { .. } => &[],
+            Mode::Uniform | Mode::Priorities { .. } | Mode::Stalls { .. } => &[],
         }
     }
 }

@@ -5,8 +5,8 @@
 //! ```
 //!
 //! `faults` are event, node and seed. A list of choices is `mode=list:3,0x12,1`; `0x12` is twelve times 0. `collections` and
-//! `clusters` are only there if they aren't 0, `late=1` if it is so, and `canary` if there is one: a variant's name, in one of the rule's own
-//! behind that of the rule (`send-deterministic/PhaseNotRaised`).
+//! `clusters` are only there if they aren't 0, `late=1` and `unnamed=1` if it is so, and `canary` if there is one: a variant's name, in one
+//! of the rule's own behind that of the rule (`send-deterministic/PhaseNotRaised`).
 
 use std::fmt;
 use std::str::FromStr;
@@ -22,6 +22,9 @@ const VERSION: &str = "sim1";
 
 /// What is before the name of a canary of that rule.
 const SEND_DETERMINISTIC: &str = "send-deterministic/";
+
+/// What is before the name of a canary of that rule.
+const PESSIMISTIC: &str = "pessimistic/";
 
 /// The longest list of choices that is read.
 const CHOICES_MAX: usize = 1 << 24;
@@ -63,6 +66,7 @@ impl fmt::Display for Schedule {
         match &self.mode {
             Mode::Uniform => f.write_str("uniform")?,
             Mode::Priorities { falls } => write!(f, "priorities:{falls}")?,
+            Mode::Stalls { stalls } => write!(f, "stalls:{stalls}")?,
             Mode::Listed(choices) => {
                 f.write_str("list:")?;
                 write_choices(f, choices)?;
@@ -81,8 +85,12 @@ impl fmt::Display for Schedule {
         if self.late {
             f.write_str(" late=1")?;
         }
+        if self.unnamed {
+            f.write_str(" unnamed=1")?;
+        }
         match self.canary {
             Some(Canary::SendDeterministic(canary)) => write!(f, " canary={SEND_DETERMINISTIC}{canary:?}"),
+            Some(Canary::Pessimistic(canary)) => write!(f, " canary={PESSIMISTIC}{canary:?}"),
             Some(canary) => write!(f, " canary={canary:?}"),
             None => Ok(()),
         }
@@ -140,12 +148,13 @@ impl FromStr for Schedule {
             collections,
             clusters: fields.number_or_0("clusters")?,
             late: fields.is_there("late") && fields.parsed("late", parse_flag)?,
+            unnamed: fields.is_there("unnamed") && fields.parsed("unnamed", parse_flag)?,
             canary: if fields.is_there("canary") { Some(fields.parsed("canary", parse_canary)?) } else { None },
         })
     }
 }
 
-const NAMES: [&str; 14] = [
+const NAMES: [&str; 15] = [
     "pattern",
     "ranks",
     "rounds",
@@ -159,6 +168,7 @@ const NAMES: [&str; 14] = [
     "collections",
     "clusters",
     "late",
+    "unnamed",
     "canary",
 ];
 
@@ -222,6 +232,9 @@ fn parse_mode(text: &str) -> Option<Mode> {
     if let Some(falls) = text.strip_prefix("priorities:") {
         return Some(Mode::Priorities { falls: falls.parse().ok()? });
     }
+    if let Some(stalls) = text.strip_prefix("stalls:") {
+        return Some(Mode::Stalls { stalls: stalls.parse().ok()? });
+    }
     let mut choices = Vec::new();
     for run in text.strip_prefix("list:")?.split(',').filter(|run| !run.is_empty()) {
         let (choice, times) = run.split_once('x').unwrap_or((run, "1"));
@@ -253,6 +266,9 @@ fn parse_canary(text: &str) -> Option<Canary> {
     if let Some(name) = text.strip_prefix(SEND_DETERMINISTIC) {
         return canary::by_name(name).map(Canary::SendDeterministic);
     }
+    if let Some(name) = text.strip_prefix(PESSIMISTIC) {
+        return canary::pessimistic::by_name(name).map(Canary::Pessimistic);
+    }
     Canary::ALL.into_iter().find(|canary| format!("{canary:?}") == text)
 }
 
@@ -271,12 +287,13 @@ mod tests {
         let mode = prop_oneof![
             Just(Mode::Uniform),
             any::<u32>().prop_map(|falls| Mode::Priorities { falls }),
+            any::<u32>().prop_map(|stalls| Mode::Stalls { stalls }),
             prop::collection::vec(0..3_u32, 0..20).prop_map(Mode::Listed),
         ];
         let fault = (any::<u64>(), any::<u32>(), any::<u64>()).prop_map(|(at, node, seed)| Fault { at, node, seed });
-        let canaries: Vec<Canary> = Canary::ALL.into_iter().chain(Canary::of_send_deterministic()).collect();
+        let canaries: Vec<Canary> = Canary::every().collect();
         let canary = prop::option::of((0..canaries.len()).prop_map(move |place| canaries[place]));
-        let counts = (0..=Schedule::COLLECTIONS_MAX, any::<u32>(), any::<bool>());
+        let counts = (0..=Schedule::COLLECTIONS_MAX, any::<u32>(), any::<bool>(), any::<bool>());
         let tier = prop_oneof![Just(Tier::Volatile), Just(Tier::ProcessCrashSafe)];
         let all = (shape, mode, any::<u64>(), prop::collection::vec(fault, 0..4), canary, tier, counts);
         all.prop_map(
@@ -289,10 +306,10 @@ mod tests {
                 tier,
                 counts,
             )| {
-                let (collections, clusters, late) = counts;
+                let (collections, clusters, late, unnamed) = counts;
                 let pattern = Pattern::ALL[pattern];
                 let shape = Shape { pattern, ranks, rounds, seed: program, checkpoint_one_in, ordered };
-                Schedule { shape, tier, mode, seed, faults, collections, clusters, late, canary }
+                Schedule { shape, tier, mode, seed, faults, collections, clusters, late, unnamed, canary }
             },
         )
     }

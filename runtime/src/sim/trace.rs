@@ -3,6 +3,7 @@
 use counterfoil::{Epoch, Ssn};
 
 use super::application::Payload;
+use super::protocol::TableSizes;
 use super::random::mix;
 
 /// One thing that happened. [`Epoch::FIRST`] stands for the start of the program.
@@ -98,6 +99,12 @@ pub(super) enum Event {
         peer: u32,
         records: u64,
     },
+    /// When all has come to rest, the tables about a peer are so large.
+    Tables {
+        rank: u32,
+        peer: u32,
+        sizes: TableSizes,
+    },
 }
 
 impl Event {
@@ -124,6 +131,7 @@ impl Event {
             Event::Testified { rank } => [14, pair(rank, 0), 0, 0, 0],
             Event::Recovered { rank } => [16, pair(rank, 0), 0, 0, 0],
             Event::Line { rank, epoch } => [15, pair(rank, epoch.map_or(0, |epoch| epoch.0)), 0, 0, 0],
+            Event::Tables { rank, peer, sizes } => [17, pair(rank, peer), sizes.spe, sizes.unacknowledged, sizes.rpp],
             Event::Retained { rank, peer, records } => [11, pair(rank, peer), records, 0, 0],
         }
     }

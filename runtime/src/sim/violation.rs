@@ -38,6 +38,27 @@ pub enum Wrong {
         /// Its number on the channel.
         number: u64,
     },
+    /// A replacement sends something else than its predecessor had sent at that place: another message, to somebody else, or
+    /// other bytes.
+    #[error("rank {rank} sends message {number} to {to}, where its predecessor had sent something else")]
+    Diverged {
+        /// Who sends.
+        rank: u32,
+        /// To whom.
+        to: u32,
+        /// Its number on the channel.
+        number: u64,
+    },
+    /// A replacement receives in another order than its predecessor, under a rule that repeats the order.
+    #[error("rank {rank} receives message {number} of {from}, where its predecessor had received another one")]
+    OtherOrder {
+        /// Who receives.
+        rank: u32,
+        /// From whom.
+        from: u32,
+        /// Its number on the channel.
+        number: u64,
+    },
     /// A message is let in that was let in before, by the same execution.
     #[error("rank {rank} receives message {number} of {from} twice")]
     Duplicate {
@@ -79,7 +100,7 @@ pub enum Wrong {
         operation: u64,
     },
     /// At the end, not everything that was to be sent was sent, received and taken once.
-    #[error("of {expected} messages from {from} to {to}, {sent} were sent, {received} received, {taken} taken")]
+    #[error("of {} from {from} to {to}: {sent} sent, {received} received, {taken} taken", messages(*expected))]
     Incomplete {
         /// The sender.
         from: u32,
@@ -117,13 +138,13 @@ pub enum Wrong {
         number: u64,
     },
     /// Nothing can happen any more, and these ranks are not at the end of their programs.
-    #[error("ranks {ranks:?} wait for ever")]
+    #[error("{} for ever", waiting(ranks))]
     Deadlock {
         /// Who waits.
         ranks: Vec<u32>,
     },
     /// Nothing can happen any more, and these nodes are still recovering.
-    #[error("nodes {nodes:?} never end their recovery")]
+    #[error("{} recovering for ever", going_on(nodes))]
     Recovering {
         /// Which.
         nodes: Vec<u32>,
@@ -157,7 +178,7 @@ pub enum Wrong {
         number: u64,
     },
     /// At the end, a lane holds more than a run without failures would leave in it.
-    #[error("rank {rank} keeps {records} messages to {peer}, where {level} suffice")]
+    #[error("rank {rank} keeps {} to {peer}, where {level} would do", messages(*records))]
     Retained {
         /// Whose log.
         rank: u32,
@@ -167,6 +188,30 @@ pub enum Wrong {
         records: u64,
         /// How many it may hold.
         level: u64,
+    },
+    /// At the end, a table is larger than what is live makes necessary: it would grow for ever.
+    #[error("rank {rank} has {rows} in {table} about {peer}, where {live} would do")]
+    Grown {
+        /// Whose table.
+        rank: u32,
+        /// About whom.
+        peer: u32,
+        /// Which: SPE, NonAck or RPP.
+        table: &'static str,
+        /// How many rows, or messages, it has.
+        rows: u64,
+        /// How many it may have.
+        live: u64,
+    },
+    /// At the end, a sender doesn't know that what it sent in an epoch went from the past to the future.
+    #[error("rank {rank} never hears that message {number} to {peer} was received in a later epoch")]
+    Unheard {
+        /// The sender.
+        rank: u32,
+        /// The receiver.
+        peer: u32,
+        /// Its number on the channel: the first of those of its epoch.
+        number: u64,
     },
     /// A checkpoint is restored that isn't durable, or was discarded.
     #[error("rank {rank} goes back to the checkpoint of epoch {epoch}, which there isn't")]
@@ -194,12 +239,37 @@ pub enum Wrong {
     },
 }
 
+/// `1 message`, `2 messages`.
+fn messages(number: u64) -> String {
+    format!("{number} {}", if number == 1 { "message" } else { "messages" })
+}
+
+/// `0`, `0 and 2`, `0, 1 and 2`.
+fn list(numbers: &[u32]) -> String {
+    let words: Vec<String> = numbers.iter().map(u32::to_string).collect();
+    match words.as_slice() {
+        [] => "none".to_owned(),
+        [one] => one.clone(),
+        [first @ .., last] => format!("{} and {last}", first.join(", ")),
+    }
+}
+
+fn waiting(ranks: &[u32]) -> String {
+    if ranks.len() == 1 { format!("rank {} waits", list(ranks)) } else { format!("ranks {} wait", list(ranks)) }
+}
+
+fn going_on(nodes: &[u32]) -> String {
+    if nodes.len() == 1 { format!("node {} is", list(nodes)) } else { format!("nodes {} are", list(nodes)) }
+}
+
 impl Wrong {
     /// What kind it is: the variant's name.
     pub fn name(&self) -> &'static str {
         match self {
             Wrong::Send { .. } => "Send",
             Wrong::Repeat { .. } => "Repeat",
+            Wrong::Diverged { .. } => "Diverged",
+            Wrong::OtherOrder { .. } => "OtherOrder",
             Wrong::Duplicate { .. } => "Duplicate",
             Wrong::Take { .. } => "Take",
             Wrong::Undone { .. } => "Undone",
@@ -213,9 +283,27 @@ impl Wrong {
             Wrong::FreedTooMuch { .. } => "FreedTooMuch",
             Wrong::Freed { .. } => "Freed",
             Wrong::Retained { .. } => "Retained",
+            Wrong::Unheard { .. } => "Unheard",
+            Wrong::Grown { .. } => "Grown",
             Wrong::NoCheckpoint { .. } => "NoCheckpoint",
             Wrong::Refused { .. } => "Refused",
             Wrong::Impossible { .. } => "Impossible",
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_is_not_said_as_several() {
+        let wait = |ranks: &[u32]| Wrong::Deadlock { ranks: ranks.to_vec() }.to_string();
+        assert_eq!(wait(&[3]), "rank 3 waits for ever");
+        assert_eq!(wait(&[0, 1, 4]), "ranks 0, 1 and 4 wait for ever");
+        assert_eq!(Wrong::Recovering { nodes: vec![2, 3] }.to_string(), "nodes 2 and 3 are recovering for ever");
+        let kept = |records| Wrong::Retained { rank: 0, peer: 1, records, level: 0 }.to_string();
+        assert_eq!(kept(1), "rank 0 keeps 1 message to 1, where 0 would do");
+        assert_eq!(kept(2), "rank 0 keeps 2 messages to 1, where 0 would do");
     }
 }

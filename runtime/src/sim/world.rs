@@ -33,9 +33,6 @@ struct Node<P> {
     furthest: u64,
 }
 
-/// How often a protocol's last resort is tried.
-const UNSTICK_MAX: u64 = 32;
-
 /// A floor that is told and lost with its receiver is told again with the next one.
 const COLLECTIONS_AT_REST: u32 = 2;
 
@@ -75,7 +72,7 @@ impl<'a, P: SimProtocol> World<'a, P> {
         faults.sort_by_key(|fault| fault.at);
         let length = program.events_estimate();
         let mut world: World<'_, P> = World {
-            oracle: Oracle::new(&program, P::RETENTION),
+            oracle: Oracle::new(&program, P::RETENTION, P::REPETITION),
             schedule,
             program,
             nodes: (0..count).map(node).collect(),
@@ -102,7 +99,7 @@ impl<'a, P: SimProtocol> World<'a, P> {
     }
 
     fn play(&mut self, length: u64, choices: &mut Vec<u32>) -> Result<(), Wrong> {
-        let mut chooser = Chooser::new(&self.schedule.mode, self.schedule.seed, length);
+        let mut chooser = Chooser::new(self.schedule, length);
         let Schedule { faults, collections, .. } = self.schedule;
         let events_max = 1000 + 20 * length * (faults.len() as u64 + u64::from(*collections) + 1);
         let between = length / (u64::from(*collections) + 1);
@@ -115,8 +112,6 @@ impl<'a, P: SimProtocol> World<'a, P> {
             if turns.is_empty() {
                 if !self.faults.is_empty() {
                     self.strike(true)?;
-                } else if self.unstick()? {
-                    self.coverage.unstuck += 1;
                 } else if P::COORDINATOR && self.at_rest < COLLECTIONS_AT_REST {
                     self.at_rest += 1;
                     self.collect(self.program.ranks(), None)?;
@@ -136,19 +131,6 @@ impl<'a, P: SimProtocol> World<'a, P> {
             self.carry_out(turns[place])?;
             self.event += 1;
         }
-    }
-
-    /// Nothing can happen any more: has the protocol a last resort?
-    fn unstick(&mut self) -> Result<bool, Wrong> {
-        let node = self.program.ranks();
-        // It would hide a planted mistake that ends in a deadlock.
-        if !P::COORDINATOR || self.schedule.canary.is_some() || self.coverage.unstuck > UNSTICK_MAX {
-            return Ok(false);
-        }
-        self.with(node, |world, process, actions| {
-            let goes_on = process.protocol.on_stuck(actions);
-            world.accept(node, goes_on)
-        })
     }
 
     /// Everything that can happen next, always in the same order.
@@ -203,6 +185,10 @@ impl<'a, P: SimProtocol> World<'a, P> {
                 let process = self.nodes[rank as usize].process.as_ref();
                 let records = process.map_or(0, |process| process.image.lanes[peer as usize].retained());
                 self.note(Event::Retained { rank, peer, records })?;
+                let process = self.nodes[rank as usize].process.as_ref();
+                if let Some(sizes) = process.and_then(|process| process.protocol.table_sizes(Rank(peer))) {
+                    self.note(Event::Tables { rank, peer, sizes })?;
+                }
             }
         }
         self.oracle.finish()

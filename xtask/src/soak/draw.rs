@@ -59,11 +59,18 @@ pub(super) struct Parameters {
     pub(super) tier: Tier,
     pub(super) ranks: u32,
     pub(super) checkpoint_every: Option<u32>,
-    /// Under the send-deterministic rule with so many clusters; `None` is plain sender-based logging.
-    pub(super) clusters: Option<u32>,
+    pub(super) rule: Rule,
     pub(super) kills: Vec<Kill>,
     /// The demo's own seed: when inside its iteration a rank is killed.
     pub(super) seed: u64,
+}
+
+/// The rule of recovery.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Rule {
+    SenderBased,
+    Pessimistic,
+    SendDeterministic { clusters: u32 },
 }
 
 const PATTERNS: [Pattern; 5] =
@@ -103,8 +110,11 @@ impl Parameters {
         let ranks = random.pick(workload.rank_counts());
         let checkpoint_every = random.pick(&CHECKPOINTS);
         // What the master sends depends on the order of its receives: no program for the other rule.
-        let clusters =
-            (workload != Workload::MasterWorker && random.within(0, 1) == 1).then(|| random.within(1, ranks));
+        let rule = match random.within(0, if workload == Workload::MasterWorker { 2 } else { 5 }) {
+            0 | 1 => Rule::SenderBased,
+            2 => Rule::Pessimistic,
+            _ => Rule::SendDeterministic { clusters: random.within(1, ranks) },
+        };
         let kills = draw_kills(random, pattern, ranks, workload.iterations());
         Self {
             pattern,
@@ -112,7 +122,7 @@ impl Parameters {
             tier,
             ranks,
             checkpoint_every,
-            clusters,
+            rule,
             kills,
             // Short enough to be typed again.
             seed: random.next_u64() >> 32,
@@ -129,8 +139,8 @@ impl Parameters {
         if let Some(every) = self.checkpoint_every {
             option("checkpoint-every", every.to_string());
         }
-        if let Some(clusters) = self.clusters {
-            option("protocol", "send-deterministic".to_owned());
+        option("protocol", self.protocol().to_owned());
+        if let Rule::SendDeterministic { clusters } = self.rule {
             option("clusters", clusters.to_string());
         }
         for kill in &self.kills {
@@ -145,7 +155,11 @@ impl Parameters {
 
     /// The rule as the tables show it.
     pub(super) fn protocol(&self) -> &'static str {
-        if self.clusters.is_some() { "send-deterministic" } else { "sender-based" }
+        match self.rule {
+            Rule::SenderBased => "sender-based",
+            Rule::Pessimistic => "pessimistic",
+            Rule::SendDeterministic { .. } => "send-deterministic",
+        }
     }
 
     /// The checkpoint interval as the tables show it.
@@ -252,8 +266,9 @@ mod tests {
         for pattern in PATTERNS {
             assert!(drawn.iter().any(|p| p.pattern == pattern), "{pattern}");
         }
-        for clusters in [None, Some(1), Some(2), Some(4)] {
-            assert!(drawn.iter().any(|p| p.clusters == clusters), "{clusters:?}");
+        let clusters = [1, 2, 4].map(|clusters| Rule::SendDeterministic { clusters });
+        for rule in [Rule::SenderBased, Rule::Pessimistic].into_iter().chain(clusters) {
+            assert!(drawn.iter().any(|p| p.rule == rule), "{rule:?}");
         }
         for checkpoint_every in CHECKPOINTS {
             assert!(drawn.iter().any(|p| p.checkpoint_every == checkpoint_every));
@@ -311,7 +326,7 @@ mod tests {
             tier: Tier::ProcessCrashSafe,
             ranks: 4,
             checkpoint_every: Some(3),
-            clusters: Some(2),
+            rule: Rule::SendDeterministic { clusters: 2 },
             kills: vec![Kill::At { rank: 2, iteration: 7 }, Kill::DuringRecoveryOf { rank: 0, other: 2 }],
             seed: 9,
         };

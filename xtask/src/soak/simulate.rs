@@ -15,7 +15,7 @@ use crate::table::Table;
 use crate::workspace::{TaskError, Workspace, command_line};
 
 /// The protocols, as the program names them.
-const PROTOCOLS: [&str; 2] = ["send-deterministic", "plain"];
+const PROTOCOLS: [&str; 3] = ["send-deterministic", "plain", "pessimistic"];
 /// Ranks, rounds and faults. Large jobs have fewer rounds: what many ranks add, they add in the first.
 const SHAPES: [[&str; 3]; 5] = [
     ["2..3", "1..8", "1..4"],

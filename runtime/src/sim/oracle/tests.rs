@@ -77,6 +77,42 @@ fn what_is_logged_or_not_known_to_be_received_may_be_kept() {
     }
 }
 
+/// Rank 1 takes a checkpoint, and then receives what rank 0 has sent before it took one. Of two such messages, rank 0 has to hear of the first.
+#[test]
+fn a_sender_that_is_not_told_of_its_first_message_to_the_future_is_wrong_at_the_end() {
+    for (known, expected) in [(2, Ok(())), (1, Ok(())), (0, Err(Wrong::Unheard { rank: 0, peer: 1, number: 1 }))] {
+        let mut story = Story::begin(Retention::Logged);
+        story.tell_all(1);
+        assert_eq!(story.tell(Event::Checkpointed { rank: 1, epoch: NEXT }), Ok(()));
+        story.tell_all(0);
+        assert_eq!(story.tell(Event::Acknowledged { rank: 0, peer: 1, upto: Ssn(known) }), Ok(()));
+        assert_eq!(story.oracle.finish(), expected, "{known}");
+    }
+}
+
+/// Both messages of rank 0 are live until both ranks have a checkpoint after them, and nothing older.
+#[test]
+fn a_table_that_is_larger_than_what_is_live_is_wrong() {
+    let sizes = |spe, rpp| TableSizes { spe, unacknowledged: 0, rpp };
+    let of = |rank, sizes| Event::Tables { rank, peer: 1 - rank, sizes };
+    let grown = |rank, table, rows, live| Err(Wrong::Grown { rank, peer: 1 - rank, table, rows, live });
+    let mut story = Story::begin(Retention::Logged);
+    story.tell_all(0);
+    assert_eq!((story.tell(of(0, sizes(1, 0))), story.tell(of(1, sizes(0, 3)))), (Ok(()), Ok(())));
+    assert_eq!(story.tell(of(0, sizes(2, 0))), grown(0, "SPE", 2, 1));
+    assert_eq!(story.tell(of(1, sizes(0, 4))), grown(1, "RPP", 4, 3));
+    for rank in [0, 1] {
+        let kept = Event::CheckpointsKept { rank, first: NEXT, last: NEXT };
+        for event in [Event::Checkpointed { rank, epoch: NEXT }, Event::Durable { rank, epoch: NEXT }, kept] {
+            assert_eq!(story.tell(event), Ok(()));
+        }
+    }
+    assert_eq!((story.tell(of(0, sizes(1, 0))), story.tell(of(1, sizes(0, 1)))), (grown(0, "SPE", 1, 0), Ok(())));
+    assert_eq!(story.tell(of(1, sizes(0, 2))), grown(1, "RPP", 2, 1));
+    let unacknowledged = TableSizes { unacknowledged: 1, ..sizes(0, 0) };
+    assert_eq!(story.tell(of(0, unacknowledged)), grown(0, "NonAck", 1, 0));
+}
+
 struct Story {
     oracle: Oracle,
     reference: Reference,
@@ -84,7 +120,12 @@ struct Story {
 
 impl Story {
     fn begin(retention: Retention) -> Story {
-        let mut story = Story { oracle: Oracle::new(&program(), retention), reference: Reference::new(&program()) };
+        Story::repeating(retention, Repetition::Free)
+    }
+
+    fn repeating(retention: Retention, repetition: Repetition) -> Story {
+        let (oracle, reference) = (Oracle::new(&program(), retention, repetition), Reference::new(&program()));
+        let mut story = Story { oracle, reference };
         for rank in 0..2 {
             assert_eq!(story.tell(Event::Started { rank, epoch: Epoch::FIRST }), Ok(()));
         }
@@ -272,4 +313,46 @@ fn a_lane_that_holds_what_is_covered_is_wrong() {
     }
     assert_eq!(story.tell(retained(1)), Ok(()));
     assert_eq!(story.tell(retained(2)), too_much(2, 1));
+}
+
+/// Rank 0 has sent both of its messages, and rank 1 has received them and died twice: the second time before it had come as far.
+fn died_twice(repetition: Repetition) -> Story {
+    let mut story = Story::repeating(Retention::AllSent, repetition);
+    let (first, second) = (story.accepted(0, 1), story.accepted(0, 2));
+    let died = Event::Started { rank: 1, epoch: Epoch::FIRST };
+    for event in [story.sent(1, 1), first, story.sent(1, 2), second, died, story.sent(1, 1), first, died] {
+        assert_eq!(story.tell(event), Ok(()));
+    }
+    story
+}
+
+#[test]
+fn a_replacement_that_sends_something_else_is_found_where_the_rule_repeats_sends() {
+    for (repetition, wrong) in [
+        (Repetition::Free, None),
+        (Repetition::Sends, Some(Wrong::Diverged { rank: 1, to: 0, number: 2 })),
+        (Repetition::SendsAndReceives, Some(Wrong::Diverged { rank: 1, to: 0, number: 2 })),
+    ] {
+        let mut story = died_twice(repetition);
+        assert_eq!(story.tell(story.sent(1, 1)), Ok(()));
+        // The same content, which is checked elsewhere; but sent after other messages were taken.
+        let payload = Payload { history: 7, ..story.payload(1, 2) };
+        let sent = Event::Sent { rank: 1, to: 0, ssn: Ssn(2), payload };
+        assert_eq!(story.tell(sent).err(), wrong);
+    }
+}
+
+#[test]
+fn a_replacement_that_receives_in_another_order_is_found_where_the_rule_repeats_it() {
+    for repetition in [Repetition::Free, Repetition::Sends] {
+        let mut story = died_twice(repetition);
+        assert_eq!(story.tell(story.accepted(0, 2)), Ok(()));
+    }
+    let mut story = died_twice(Repetition::SendsAndReceives);
+    assert_eq!(story.tell(story.accepted(0, 2)), Err(Wrong::OtherOrder { rank: 1, from: 0, number: 2 }));
+    // In the old order, and from then on in any.
+    let mut story = died_twice(Repetition::SendsAndReceives);
+    for event in [story.accepted(0, 1), story.accepted(0, 2), story.sent(1, 1), story.sent(1, 2)] {
+        assert_eq!(story.tell(event), Ok(()));
+    }
 }

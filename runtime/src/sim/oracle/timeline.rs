@@ -10,16 +10,20 @@ use crate::sim::violation::Wrong;
 /// One operation of a rank.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Operation {
+    /// In `epoch`.
     Sent {
         to: u32,
         ssn: Ssn,
         payload: Payload,
+        epoch: Epoch,
     },
-    /// `logged`: its sender has to keep it, until it is covered.
+    /// In `epoch`. `marked`: its header says that it is logged. `logged`: its sender has to keep it, until it is covered.
     Accepted {
         from: u32,
         ssn: Ssn,
+        marked: bool,
         logged: bool,
+        epoch: Epoch,
     },
     Taken {
         from: u32,
@@ -98,12 +102,37 @@ impl Timeline {
     /// which it doesn't know whether they are.
     pub(super) fn to_keep(&self, from: u32, covered: Ssn, known: Ssn) -> u64 {
         let kept = |operation: &&Operation| match **operation {
-            Operation::Accepted { from: source, ssn, logged } => {
+            Operation::Accepted { from: source, ssn, logged, .. } => {
                 source == from && ssn > covered && (logged || ssn > known)
             }
             _ => false,
         };
         self.operations.iter().filter(kept).count() as u64
+    }
+
+    /// The epochs that the messages to a rank were sent in, in order.
+    pub(super) fn sent_in(&self, rank: u32) -> Vec<Epoch> {
+        let sent = |operation: &Operation| match *operation {
+            Operation::Sent { to, epoch, .. } => Some(epoch).filter(|_| to == rank),
+            _ => None,
+        };
+        self.operations.iter().filter_map(sent).collect()
+    }
+
+    /// Of each epoch of a sender the first message that went from there to the future without a mark. `sent_in`: as
+    /// [`Timeline::sent_in`] of the sender says.
+    pub(super) fn first_of_past(&self, sender: u32, sent_in: &[Epoch]) -> BTreeMap<Epoch, Ssn> {
+        let mut first = BTreeMap::new();
+        for operation in &self.operations {
+            if let Operation::Accepted { from, ssn, marked: false, epoch, .. } = *operation
+                && let Some(&sent_in) = sent_in.get(ssn.0.saturating_sub(1) as usize)
+                && from == sender
+                && sent_in < epoch
+            {
+                first.entry(sent_in).or_insert(ssn);
+            }
+        }
+        first
     }
 
     /// All operations, each with the epoch that it is of. What is before the oldest checkpoint that is kept counts as of the
@@ -170,28 +199,31 @@ impl Timeline {
         self.begun.saturating_sub(1)
     }
 
-    /// Everything after a checkpoint (or after the start) is undone.
-    pub(super) fn restore(&mut self, rank: u32, epoch: Epoch) -> Result<(), Wrong> {
+    /// Everything after a checkpoint (or after the start) is undone: returns what that is.
+    pub(super) fn restore(&mut self, rank: u32, epoch: Epoch) -> Result<Vec<Operation>, Wrong> {
         let gone = Wrong::NoCheckpoint { rank, epoch: epoch.0 };
-        let operations = if epoch == Epoch::FIRST {
-            if self.start_discarded {
-                return Err(gone);
-            }
-            0
-        } else {
-            let mark = self.marks.iter().find(|mark| mark.epoch == epoch && mark.durable);
-            mark.ok_or(gone)?.operations
+        // The start may have a checkpoint of its own, and a planted mistake another one of that name.
+        let operations = match self.marks.iter().find(|mark| mark.epoch == epoch && mark.durable) {
+            Some(mark) => mark.operations,
+            None if epoch == Epoch::FIRST && !self.start_discarded => 0,
+            None => return Err(gone),
         };
         self.begun += 1;
         self.marks.retain(|mark| mark.durable && mark.epoch <= epoch);
-        self.operations.truncate(operations);
+        let undone = self.operations.split_off(operations);
         self.sent.clear();
         self.accepted.clear();
         self.taken.clear();
         for place in 0..self.operations.len() {
             self.count(self.operations[place]);
         }
-        Ok(())
+        Ok(undone)
+    }
+
+    /// The last message to a rank that was sent before every checkpoint that can still be restored: it is never sent again.
+    pub(super) fn settled(&self, to: u32) -> Ssn {
+        let oldest = self.marks.iter().find(|mark| mark.durable).filter(|_| self.start_discarded);
+        oldest.map_or(Ssn::ZERO, |mark| self.sent_at(Some(mark.epoch), to))
     }
 
     /// The last message of a rank such that it and all before it are in every checkpoint that can still be restored.

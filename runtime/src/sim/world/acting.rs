@@ -27,7 +27,7 @@ impl<P: SimProtocol> World<'_, P> {
         let mut actions = Actions::new();
         let done = event(self, &mut process, &mut actions);
         let done = done.and_then(|done| self.perform_all(node, &mut process, &mut actions).map(|()| done));
-        if node < self.program.ranks() {
+        if node < self.program.ranks() && !self.schedule.unnamed {
             process.begin_choice(&self.program, node);
         }
         let recovering = process.protocol.is_recovering();
@@ -143,6 +143,15 @@ impl<P: SimProtocol> World<'_, P> {
             Action::DiscardChoices { before } => {
                 let choices = &mut self.nodes[node as usize].disk.choices;
                 *choices = choices.split_off(&before);
+                Ok(())
+            }
+            Action::KeepDelivery { record } => {
+                self.nodes[node as usize].disk.deliveries.insert(record.sequence, record);
+                Ok(())
+            }
+            Action::DiscardDeliveries { before } => {
+                let deliveries = &mut self.nodes[node as usize].disk.deliveries;
+                *deliveries = deliveries.split_off(&before);
                 Ok(())
             }
             Action::KeepCheckpoints { first, last } => {

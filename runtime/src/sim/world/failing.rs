@@ -121,7 +121,7 @@ impl<P: SimProtocol> World<'_, P> {
     fn replace(&mut self, node: u32) -> Result<(), Wrong> {
         let incarnation = Incarnation(self.nodes[node as usize].incarnation);
         let Schedule { clusters, canary, .. } = *self.schedule;
-        let canary = canary.filter(|canary| matches!(canary, Canary::SendDeterministic(_)));
+        let canary = canary.filter(|canary| matches!(canary, Canary::SendDeterministic(_) | Canary::Pessimistic(_)));
         let oldest = self.nodes[node as usize].disk.checkpoints.first().map(|saved| saved.epoch);
         let seat = Seat { party: self.party(node), ranks: self.program.ranks(), incarnation, clusters, oldest, canary };
         let protocol = self.accept(node, P::start(seat))?;
@@ -143,6 +143,7 @@ impl<P: SimProtocol> World<'_, P> {
             image.lanes = lanes;
         }
         let choices: Vec<ChoiceRecord> = disk.choices.values().copied().collect();
+        let deliveries: Vec<ChoiceRecord> = disk.deliveries.values().copied().collect();
         self.record(Happening::Started { node, epoch: epoch.0, again: incarnation > Incarnation(0) });
         if is_rank {
             self.note(Event::Started { rank: node, epoch })?;
@@ -163,7 +164,7 @@ impl<P: SimProtocol> World<'_, P> {
                 &mut world.coverage.restarts_from_start
             };
             *from += u64::from(is_rank);
-            let past = Past { tables: tables.as_deref(), choices: &choices };
+            let past = Past { tables: tables.as_deref(), choices: &choices, deliveries: &deliveries };
             let restarted = process.protocol.on_restart(past, actions);
             world.accept(node, restarted)
         })

@@ -2,7 +2,7 @@
 
 use counterfoil::ack::Flags;
 use counterfoil::{Determinant, Envelope, Rank, Ssn};
-use counterfoil_protocols::frame::{DiscardReason, Incoming, Transmission};
+use counterfoil_protocols::frame::{ChoiceRecord, DiscardReason, EntryKey, EntryKind, Incoming, Transmission};
 
 use super::World;
 use crate::sim::application::{Need, Taken};
@@ -67,7 +67,11 @@ impl<P: SimProtocol> World<'_, P> {
                 Frame::Message(record) if process.held[from as usize].is_empty() => {
                     world.judge(to, process, record, actions)?;
                 }
-                Frame::Message(record) => process.held[from as usize].push_back(record),
+                Frame::Message(record) => {
+                    let heard = process.protocol.on_waiting(&record.header, actions);
+                    world.accept(to, heard)?;
+                    process.held[from as usize].push_back(record);
+                }
             }
             Ok(Greeting::Met)
         })
@@ -87,6 +91,12 @@ impl<P: SimProtocol> World<'_, P> {
         let dropped = |why| Happening::Dropped { rank, from, number, transmitted, why };
         let (accepted, what) = match self.accept(rank, verdict)? {
             Incoming::Deliver { keep: None } => (true, None),
+            Incoming::Deliver { keep: Some(EntryKey { kind: EntryKind::Delivery, number: sequence }) } => {
+                let record = ChoiceRecord::new(Determinant { sequence, source: record.header.source(), ssn });
+                self.nodes[rank as usize].disk.deliveries.insert(sequence, record);
+                self.coverage.determinants += 1;
+                (true, None)
+            }
             Incoming::Deliver { keep: Some(entry) } => {
                 return self.impossible(rank, format!("a local log for {entry:?}"));
             }

@@ -1,0 +1,156 @@
+//! The summary in words.
+
+use std::fmt::Write;
+
+use super::{DemoReport, PowerCut, RecoveryMs, counted};
+
+impl DemoReport {
+    /// The rule in words.
+    fn rule(&self) -> String {
+        match self.clusters {
+            None => self.protocol.to_owned(),
+            Some(1) => format!("{}, 1 cluster", self.protocol),
+            Some(clusters) => format!("{}, {clusters} clusters", self.protocol),
+        }
+    }
+
+    pub(in crate::demo) fn to_text(&self) -> String {
+        let mut text = String::new();
+        // Writing to a string cannot fail.
+        let _ = self.write_text(&mut text);
+        text.trim_end().to_owned()
+    }
+
+    fn write_text(&self, text: &mut String) -> std::fmt::Result {
+        let yes = |good: bool| if good { "yes" } else { "NO" };
+        writeln!(
+            text,
+            "{} of class {} on {}, {} log, {}, seed {}",
+            self.workload,
+            self.class,
+            counted(self.ranks),
+            self.tier,
+            self.rule(),
+            self.seed
+        )?;
+        if let Some(mpi) = &self.mpi {
+            writeln!(text, "over {mpi}; compared with the same between processes of this machine without MPI")?;
+        }
+        writeln!(text)?;
+        for kill in &self.kills {
+            let who = if kill.planned.is_some() { "" } else { " by somebody else" };
+            let RecoveryMs { detect, start, replay, catch_up } = kill.recovery_ms;
+            let phase = |name: &str, time: Option<f64>| time.map(|time| format!("{name} {time:.1} ms"));
+            let phases = [
+                phase("noticed", detect),
+                phase("restarted", start),
+                phase("replayed", replay),
+                phase("caught up", catch_up),
+            ];
+            let phases: Vec<String> = phases.into_iter().flatten().collect();
+            writeln!(
+                text,
+                "  rank {} killed{who} in iteration {} (process {}): {}",
+                kill.rank,
+                kill.iteration,
+                kill.pid,
+                phases.join(", ")
+            )?;
+        }
+        for PowerCut { iteration, restored } in &self.power_cuts {
+            let from = |epoch: &Option<u32>| epoch.map_or("the start".to_owned(), |epoch| format!("epoch {epoch}"));
+            let from: Vec<String> = restored.iter().map(from).collect();
+            writeln!(text, "  power cut in iteration {iteration}: ranks went on from {}", from.join(", "))?;
+        }
+        let verified = self.verified.map_or("no answer is known", yes);
+        writeln!(text, "  answer          {} (verified: {verified})", self.value)?;
+        writeln!(
+            text,
+            "  same result     {} (digest {}, as in the run without kills)",
+            yes(self.digest_equal),
+            self.digest
+        )?;
+        if let Some(same) = self.same_events {
+            writeln!(text, "  same events     {} (every send and delivery, as in the run without kills)", yes(same))?;
+        }
+        let survivors = match (self.survivors, self.survivors_undisturbed) {
+            (0, _) if self.rolled_back.iter().any(|&times| times > 0) => {
+                "none: every rank was killed or taken back".to_owned()
+            }
+            (0, _) => "none: every rank was killed".to_owned(),
+            (_, false) => "DISTURBED".to_owned(),
+            (survivors, true) => format!("{} undisturbed", counted(survivors)),
+        };
+        writeln!(text, "  survivors       {survivors}")?;
+        if self.clusters.is_some() {
+            let back: Vec<String> =
+                (0..).zip(&self.rolled_back).filter(|(_, times)| **times > 0).map(rolled_back).collect();
+            match back.as_slice() {
+                [] => writeln!(text, "  went back       nobody else")?,
+                back => {
+                    let back = back.join(", ");
+                    writeln!(text, "  went back       rank {back}, for want of messages that were not kept")?;
+                }
+            }
+            let acknowledged = self.messages_kept + self.messages_released;
+            writeln!(
+                text,
+                "  kept            {} of {acknowledged} acknowledged messages ({:.1} %): those from the past to the future",
+                self.messages_kept,
+                100.0 * self.messages_kept as f64 / acknowledged.max(1) as f64
+            )?;
+        }
+        writeln!(
+            text,
+            "  delivered       {} of {} messages: {} lost, {} duplicated, {} reordered, {} altered",
+            self.messages_delivered, self.messages_sent, self.lost, self.duplicated, self.reordered, self.altered
+        )?;
+        writeln!(
+            text,
+            "  log             {} messages ({:.1} MB) logged, {} replayed, {} duplicates dropped, {} sends found equal",
+            self.messages_logged,
+            self.bytes_logged as f64 / 1e6,
+            self.messages_replayed,
+            self.duplicates_dropped,
+            self.sends_repeated
+        )?;
+        if self.checkpoints + self.choices_logged > 0 {
+            writeln!(
+                text,
+                "  also            {} checkpoints, {} choices recorded",
+                self.checkpoints, self.choices_logged
+            )?;
+        }
+        if self.determinants.count > 0 {
+            writeln!(
+                text,
+                "  receive order   {} deliveries recorded ({} bytes)",
+                self.determinants.count, self.determinants.bytes
+            )?;
+        }
+        if self.logging_stopped > 0 {
+            writeln!(
+                text,
+                "  WARNING         {} ranks ran out of log memory: not recoverable from there",
+                self.logging_stopped
+            )?;
+        }
+        writeln!(text, "  time            {:.1} ms, {:.1} ms without kills", self.wall_ms, self.reference_wall_ms)?;
+        if let (Some(plain), Some(overhead)) = (self.plain_wall_ms, self.overhead) {
+            writeln!(
+                text,
+                "  overhead        {overhead:.2} times the {plain:.1} ms of sender-based, both without kills"
+            )?;
+        }
+        if let Some(files) = &self.files {
+            let path = files.display();
+            writeln!(text, "  files           kept in {path}: `counterfoil log inspect {path}` shows them")?;
+        }
+        Ok(())
+    }
+}
+
+/// A rank, and how often it went back where that is more than once.
+fn rolled_back((rank, times): (u32, &u32)) -> String {
+    if *times == 1 { rank.to_string() } else { format!("{rank} ({times} times)") }
+}

@@ -1,0 +1,46 @@
+//! The mistakes that can be planted, and where.
+
+use std::process::ExitCode;
+
+use clap::ValueEnum;
+use counterfoil_runtime::sim::Canary;
+use serde_json::{Value, json};
+
+use super::protocol::Protocol;
+use crate::{Failure, print};
+
+/// What `--canary list` prints: each mistake with the protocols that it can change something in.
+pub(super) fn run(as_json: bool) -> Result<ExitCode, Failure> {
+    let rows: Vec<(String, Vec<&str>)> = Canary::every().map(|canary| (canary.name(), protocols(canary))).collect();
+    if as_json {
+        let rows = rows.iter().map(|(name, protocols)| json!({ "name": name, "protocols": protocols }));
+        print(&Value::Array(rows.collect()).to_string())?;
+    } else {
+        let width = rows.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
+        let lines: Vec<String> =
+            rows.iter().map(|(name, protocols)| format!("{name:<width$}  {}", protocols.join(", "))).collect();
+        print(&lines.join("\n"))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn protocols(canary: Canary) -> Vec<&'static str> {
+    let heeded = |protocol: &&Protocol| (protocol.engine().heeds)(canary);
+    Protocol::value_variants().iter().filter(heeded).map(|protocol| protocol.name()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_mistake_is_for_some_protocol() {
+        for canary in Canary::every() {
+            assert!(!protocols(canary).is_empty(), "{canary:?}");
+        }
+        assert_eq!(protocols(Canary::ForgetChoices), ["plain"]);
+        assert_eq!(protocols(Canary::DropRecord), ["plain", "pessimistic", "send-deterministic"]);
+        assert!(Canary::of_pessimistic().all(|canary| protocols(canary) == ["pessimistic"]));
+        assert!(Canary::of_send_deterministic().all(|canary| protocols(canary) == ["send-deterministic"]));
+    }
+}

@@ -1,0 +1,29 @@
+//! The tables that a checkpoint keeps: one byte of version, the number of deliveries (8 bytes, little-endian), and the core's.
+
+use crate::frame::RestoreError;
+
+/// The version that is written, and the only one that is read. Apart from those of the core, so that tables of the one rule are
+/// never taken for those of the other.
+const VERSION: u8 = 0x81;
+
+/// Bytes before the core's tables.
+const LEN: usize = 9;
+
+pub(super) fn encode(deliveries: u64, core: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(LEN + core.len());
+    bytes.push(VERSION);
+    bytes.extend_from_slice(&deliveries.to_le_bytes());
+    bytes.extend_from_slice(core);
+    bytes
+}
+
+/// The number of deliveries, and the core's tables.
+pub(super) fn decode(bytes: &[u8]) -> Result<(u64, &[u8]), RestoreError> {
+    let malformed = RestoreError::Malformed { len: bytes.len() };
+    let Some((&found, rest)) = bytes.split_first() else { return Err(malformed) };
+    if found != VERSION {
+        return Err(RestoreError::Version { found, expected: VERSION });
+    }
+    let (deliveries, core) = rest.split_first_chunk::<8>().ok_or(malformed)?;
+    Ok((u64::from_le_bytes(*deliveries), core))
+}

@@ -1,0 +1,197 @@
+//! The order of phases. It is that of their numbers until a recovery has sent messages again.
+
+use serde::{Deserialize, Serialize};
+
+/// Which phase comes before which.
+///
+/// Guermouche 2011 (section III.A.3) compares phases as numbers. But what is sent again in a recovery gets a phase anew, and
+/// that depends on what was received before, and when. The receivers of orphans keep the phase of the first time. With numbers, a
+/// message that an orphan needs may then seem to come after the orphan, and wait for it in the next recovery, for ever.
+///
+/// Here each recovery gives out new numbers, above all that were given out before, and whatever is done while orphans of phase p were the
+/// first that were missing comes *before* p: an orphan that is still missing can't have led to it, and may need it. So the order is
+/// a list of ranges of numbers, in which later ranges stand between earlier ones.
+///
+/// It changes when a recovery is over: one that is cut short leaves nothing behind that an earlier orphan needs, because all
+/// ranks that were restored are restored again. Its numbers come after all others.
+///
+/// Memory: 8 bytes a range; a recovery adds at most two for each phase that has orphans.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct PhaseOrder {
+    /// The round at whose end it was so.
+    round: u64,
+    /// Ascending by `first`; each ends where the next begins.
+    ranges: Vec<Range>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Range {
+    first: u32,
+    /// The place in the order.
+    place: u32,
+}
+
+/// What has been done since one phase was let go and before the next was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Window {
+    /// The first number that was given out in it. It ends where the next one begins.
+    pub(super) first: u32,
+    /// The first phase in the order in which orphans were missing.
+    pub(super) before: u32,
+}
+
+impl Default for PhaseOrder {
+    /// That of the numbers.
+    fn default() -> Self {
+        PhaseOrder { round: 0, ranges: vec![Range { first: 0, place: 0 }] }
+    }
+}
+
+impl PhaseOrder {
+    /// Sorts phases.
+    pub(super) fn key(&self, phase: u32) -> (u32, u32) {
+        let after = self.ranges.partition_point(|range| range.first <= phase);
+        (self.ranges[..after].last().map_or(0, |range| range.place), phase)
+    }
+
+    /// Whether `phase` comes before `other`.
+    pub(super) fn precedes(&self, phase: u32, other: u32) -> bool {
+        self.key(phase) < self.key(other)
+    }
+
+    /// The one that knows more recoveries.
+    pub(super) fn newer(self, other: PhaseOrder) -> PhaseOrder {
+        if other.round > self.round { other } else { self }
+    }
+
+    /// From here on no number has been given out by a recovery that is over.
+    pub(super) fn tail(&self) -> u32 {
+        self.ranges.last().map_or(0, |range| range.first)
+    }
+
+    /// The order after the recovery of `round`: its windows in the order in which they came, and what comes from `end` on is after
+    /// everything.
+    pub(super) fn after(&self, round: u64, windows: &[Window], end: u32) -> PhaseOrder {
+        let base = windows.first().map_or(end, |window| window.first);
+        let mut spans = self.spans(base);
+        let ends = windows.iter().skip(1).map(|next| next.first).chain([end]);
+        for (window, end) in windows.iter().zip(ends).filter(|(window, end)| window.first < *end) {
+            let before = window.before;
+            let at = spans.iter().position(|&(first, last)| (first..=last).contains(&before)).unwrap_or(spans.len());
+            let last = end - 1;
+            match spans.get_mut(at) {
+                Some(span) if span.0 < before => {
+                    let rest = (before, span.1);
+                    span.1 = before - 1;
+                    spans.splice(at + 1..=at, [(window.first, last), rest]);
+                }
+                _ => spans.insert(at, (window.first, last)),
+            }
+        }
+        spans.push((end, u32::MAX));
+        PhaseOrder::of_spans(round, spans)
+    }
+
+    /// The ranges in their order, with first and last number, as far as they are below `base`.
+    fn spans(&self, base: u32) -> Vec<(u32, u32)> {
+        let ends = self.ranges.iter().skip(1).map(|next| next.first).chain([base]);
+        let spans = self.ranges.iter().zip(ends).filter(|(range, end)| range.first < *end);
+        let mut spans: Vec<(u32, (u32, u32))> =
+            spans.map(|(range, end)| (range.place, (range.first, end - 1))).collect();
+        spans.sort_unstable();
+        spans.into_iter().map(|(_, span)| span).collect()
+    }
+
+    fn of_spans(round: u64, mut spans: Vec<(u32, u32)>) -> PhaseOrder {
+        spans.dedup_by(|next, span| {
+            let adjoin = span.1.checked_add(1) == Some(next.0);
+            if adjoin {
+                span.1 = next.1;
+            }
+            adjoin
+        });
+        let mut ranges: Vec<Range> = (0..).zip(spans).map(|(place, (first, _))| Range { first, place }).collect();
+        ranges.sort_unstable_by_key(|range| range.first);
+        PhaseOrder { round, ranges }
+    }
+
+    /// Whether it can have been written.
+    pub(super) fn is_sound(&self) -> bool {
+        self.ranges.first().is_some_and(|range| range.first == 0)
+            && self.ranges.is_sorted_by(|a, b| a.first < b.first)
+            && self.ranges.iter().all(|range| (range.place as usize) < self.ranges.len())
+            && self.ranges.iter().map(|range| range.place).max() == self.ranges.last().map(|range| range.place)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn sorted(order: &PhaseOrder, numbers: &[u32]) -> Vec<u32> {
+        let mut numbers = numbers.to_vec();
+        numbers.sort_by_key(|&number| order.key(number));
+        numbers
+    }
+
+    #[test]
+    fn what_is_sent_again_comes_before_the_orphans_that_were_missing() {
+        let windows = [Window { first: 10, before: 3 }, Window { first: 12, before: 7 }];
+        let order = PhaseOrder::default().after(1, &windows, 15);
+        assert!(order.is_sound());
+        let expected = [2, 10, 11, 3, 6, 12, 14, 7, 9, 15, 20];
+        assert_eq!(sorted(&order, &[2, 3, 6, 7, 9, 10, 11, 12, 14, 15, 20]), expected);
+        // Of the second recovery the first window comes between those of the first.
+        let order = order.after(2, &[Window { first: 20, before: 11 }, Window { first: 21, before: 12 }], 21);
+        assert!(order.is_sound());
+        let expected = [10, 20, 11, 3, 6, 12, 7, 9, 15, 19, 21];
+        assert_eq!(sorted(&order, &[3, 6, 7, 9, 10, 11, 12, 15, 19, 20, 21]), expected);
+    }
+
+    #[test]
+    fn a_recovery_without_orphans_changes_nothing_but_the_round() {
+        let order = PhaseOrder::default().after(4, &[], 9);
+        assert_eq!(order, PhaseOrder { round: 4, ..PhaseOrder::default() });
+        assert_eq!(PhaseOrder::default().newer(order.clone()), order);
+        assert_eq!(order.clone().newer(PhaseOrder::default()), order);
+    }
+
+    proptest! {
+        /// What had an order keeps it; a window is where it belongs; nothing comes after the end.
+        #[test]
+        fn an_order_is_only_added_to(recoveries in proptest::collection::vec(
+            proptest::collection::vec((0u32..40, 0u32..4), 0..5), 0..5,
+        )) {
+            let (mut order, mut base) = (PhaseOrder::default(), 40);
+            for (round, orphans) in (1..).zip(recoveries) {
+                let mut orphans: Vec<(u32, u32)> = orphans.into_iter().map(|(phase, len)| (phase * base / 40, len)).collect();
+                orphans.sort_by_key(|&(phase, _)| order.key(phase));
+                let mut end = base;
+                let mut windows = Vec::new();
+                for (before, len) in orphans {
+                    windows.push(Window { first: end, before });
+                    end += len;
+                }
+                let next = order.after(round, &windows, end);
+                prop_assert!(next.is_sound());
+                for a in 0..base {
+                    for b in 0..base {
+                        prop_assert_eq!(order.precedes(a, b), next.precedes(a, b));
+                    }
+                    prop_assert!(next.precedes(a, end));
+                }
+                let ends = windows.iter().skip(1).map(|next| next.first).chain([end]);
+                for (window, end) in windows.iter().zip(ends) {
+                    for number in window.first..end {
+                        for old in 0..base {
+                            prop_assert_eq!(next.precedes(old, number), order.precedes(old, window.before));
+                        }
+                    }
+                }
+                (order, base) = (next, end + 3);
+            }
+        }
+    }
+}

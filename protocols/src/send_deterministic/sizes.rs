@@ -1,0 +1,35 @@
+//! How large a rank's tables are.
+
+use counterfoil_log_core::Rank;
+
+use super::SendDeterministic;
+
+/// The tables about the messages to and from one peer.
+///
+/// SPE has at most one row for each epoch of this rank in which a message was sent that it may send again, or that the peer may ask for. RPP
+/// has at most two for each phase in which a message was received that the peer may send again, or that this rank may ask
+/// for, and one for what was before. How many phases an epoch has follows from the program: each logged message may begin one.
+/// `Logs` and `NonAck` have no rows of their own; their payloads are in the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sizes {
+    /// The peer.
+    pub peer: Rank,
+    /// Rows of SPE (Guermouche 2011, Figure 3, line 5).
+    pub spe: usize,
+    /// Messages in NonAck (line 3).
+    pub unacknowledged: u64,
+    /// Rows of RPP (line 6).
+    pub rpp: usize,
+}
+
+impl SendDeterministic {
+    /// The sizes of the tables, by peer. For simulators and people.
+    pub fn sizes(&self) -> impl Iterator<Item = Sizes> {
+        self.channels.values().map(|channel| Sizes {
+            peer: channel.peer(),
+            spe: channel.sent.table(self.durable).len(),
+            unacknowledged: channel.sent.unknown(),
+            rpp: channel.receipts.rows(),
+        })
+    }
+}

@@ -1,0 +1,153 @@
+//! The pessimistic rule over real sockets: programs whose messages depend on the order in which others came, and that die before
+//! each of their calls.
+
+use super::*;
+use crate::endpoint::progress::Wait;
+use crate::settings::Rule;
+
+const TIERS: [LogTier; 3] = [LogTier::Volatile, LogTier::ProcessCrashSafe, LogTier::NodeLocal];
+
+fn pessimistic(tier: LogTier) -> RankSettings {
+    RankSettings { rule: Rule::Pessimistic, ..settings(tier) }
+}
+
+#[test]
+fn the_program_of_the_plain_rule_runs_on_all_tiers() {
+    let (expected, _, plain) = run(settings(LogTier::Volatile), false, &[]);
+    for tier in TIERS {
+        for checkpoints in [false, true] {
+            let (results, _, tally) = run(pessimistic(tier), checkpoints, &[]);
+            assert_eq!(results, expected, "{tier:?} {checkpoints}");
+            // Everything that was sent is received, and recorded: also what ranks send to themselves.
+            assert_eq!(tally.determinants_logged, tally.messages_logged);
+            assert_eq!(tally.determinant_bytes, 20 * tally.determinants_logged);
+            // Only tests and probes that don't wait are choices now.
+            assert!(tally.choices_logged < plain.choices_logged, "{tally:?} {plain:?}");
+        }
+    }
+    assert_eq!(plain.determinants_logged, 0);
+}
+
+#[test]
+fn a_rank_may_die_before_each_of_its_calls() {
+    let settings = pessimistic(LogTier::ProcessCrashSafe);
+    let (expected, calls, _) = run(settings.clone(), true, &[]);
+    for rank in 0..RANKS {
+        for call in 0..calls[rank as usize] {
+            let (results, _, _) = run(settings.clone(), true, &[(rank, 0, call)]);
+            assert_eq!(results, expected, "rank {rank} died before call {call}");
+        }
+    }
+}
+
+#[test]
+fn all_may_die_and_die_again() {
+    let (expected, calls, _) = run(settings(LogTier::Volatile), false, &[]);
+    let mut place = 0u64;
+    let mut next = |below: u64| {
+        place = place.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        (place >> 32) % below
+    };
+    for tier in TIERS {
+        for checkpoints in [false, true] {
+            for _ in 0..5 {
+                let mut deaths = Vec::new();
+                for rank in 0..RANKS {
+                    deaths.extend((0..3).map(|incarnation| (rank, incarnation, next(calls[rank as usize]))));
+                }
+                let (results, _, _) = run(pessimistic(tier), checkpoints, &deaths);
+                assert_eq!(results, expected, "{tier:?} {checkpoints} {deaths:?}");
+            }
+        }
+    }
+}
+
+/// Rank 0 tells everybody in which order it took their messages; they answer with what it has told so far. No two runs need be the
+/// same; but in one run all must know the same in the end, whoever died.
+fn tell_the_order(comm: &mut dyn Communicator) -> Result<Vec<u8>, Error> {
+    const MESSAGES: u64 = 6;
+    let (rank, size) = (comm.rank(), comm.size());
+    let mut order = 0u64;
+    for round in 1..=MESSAGES {
+        comm.iteration(round)?;
+        if rank > 0 {
+            comm.send(0, 1, &order.to_le_bytes())?;
+            order = number(&comm.recv(Some(0), Some(2))?.1);
+            continue;
+        }
+        // To itself too: its place among the others is part of the order.
+        comm.send(0, 1, &order.to_le_bytes())?;
+        for _ in 0..size {
+            let (status, bytes) = comm.recv(ANY_SOURCE, ANY_TAG)?;
+            order = order.wrapping_mul(31).wrapping_add(u64::from(status.source) + 1) ^ number(&bytes).rotate_left(9);
+        }
+        (1..size).try_for_each(|to| comm.send(to, 2, &order.to_le_bytes()))?;
+    }
+    Ok(order.to_le_bytes().to_vec())
+}
+
+#[test]
+fn a_program_whose_messages_depend_on_the_order_is_repeated_as_it_was() {
+    for tier in TIERS {
+        for call in (0..60).step_by(4) {
+            let job = ThreadJob::new(pessimistic(tier));
+            let deaths = [(0, 0, call), (0, 1, call / 2), (2, 0, call % 7)];
+            let ran = job.run(|endpoint, incarnation| {
+                let who = (endpoint.rank(), incarnation);
+                let death = deaths.iter().find(|death| (death.0, death.1) == who).map(|death| death.2);
+                let mut mortal = Mortal::new(endpoint, death);
+                let result = tell_the_order(&mut mortal);
+                mortal.end(result)
+            });
+            let (results, tally) = ran.unwrap_or_else(|error| panic!("{tier:?} deaths {deaths:?}: {error}"));
+            let verdict = judge(&job.timelines());
+            assert!(verdict.is_clean(), "{tier:?} deaths {deaths:?}: {verdict:?}");
+            assert!(results.iter().all(|result| *result == results[0]), "{tier:?} deaths {deaths:?}: {results:?}");
+            assert_eq!(tally.choices_logged, 0, "a receive from anybody is no choice of its own");
+        }
+    }
+}
+
+/// A message that comes early is held, and while it is, its predecessor in the order is read, however much of that sender
+/// waits already.
+#[test]
+fn what_is_held_for_the_order_does_not_keep_the_order_from_being_read() {
+    let settings = RankSettings {
+        unexpected_bytes_max: 150_000,
+        log_bytes_max: 64 << 20,
+        ranks: 3,
+        ..pessimistic(LogTier::Volatile)
+    };
+    let job = ThreadJob::new(settings);
+    let large = vec![7; 100_000];
+    let ran = job.run(|endpoint, incarnation| {
+        match endpoint.rank() {
+            0 => {
+                if incarnation == 0 {
+                    // It may read more, and does, before it lets rank 2 send.
+                    endpoint.settings.unexpected_bytes_max = 64 << 20;
+                    while endpoint.matching.unexpected_bytes(1) < 1_000_000 {
+                        endpoint.progress(Wait::Forever)?;
+                    }
+                }
+                endpoint.send(2, 3, b"")?;
+                endpoint.recv(Some(2), Some(4))?;
+                if incarnation == 0 {
+                    return Ok(End::Killed);
+                }
+                assert!(endpoint.matching.unexpected_bytes(1) == 1_000_000);
+                (0..10).try_for_each(|_| endpoint.recv(Some(1), Some(8)).map(drop))?;
+            }
+            1 => (0..10).try_for_each(|_| endpoint.send(0, 8, &large))?,
+            _ => {
+                endpoint.recv(Some(0), Some(3))?;
+                endpoint.send(0, 4, b"")?;
+            }
+        }
+        Ok(End::Result(Vec::new()))
+    });
+    let (_, tally) = ran.unwrap();
+    // The one of rank 2 twice, by both incarnations.
+    assert_eq!(tally.messages_delivered, 13);
+    assert!(judge(&job.timelines()).is_clean());
+}
