@@ -1,5 +1,8 @@
 //! Makes the wrappers: of the calls in the table, those that the MPI at hand has.
 
+// Cargo is told by printing.
+#![allow(clippy::print_stdout)]
+
 mod render;
 
 use std::collections::HashSet;

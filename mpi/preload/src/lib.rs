@@ -35,8 +35,8 @@ use message::{Collective, Counts, Displs, Incoming, Outgoing, Side, Types};
 use next::Next;
 use wrap::Mode;
 
-// The names are MPI's.
-#[allow(non_upper_case_globals, non_snake_case, clippy::redundant_closure_for_method_calls)]
+// Generated, and the names are MPI's.
+#[allow(non_upper_case_globals, non_snake_case, unreachable_pub, clippy::all)]
 mod calls {
     use super::*;
 

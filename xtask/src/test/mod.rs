@@ -12,6 +12,7 @@ use clap::Args;
 
 use self::step::{Finished, Verdict};
 use self::summary::{Counts, FuzzTests};
+use crate::mpi::{Choice, Toolkit};
 use crate::table::Table;
 use crate::workspace::{RELEASE_BUILD, TaskError, Workspace};
 
@@ -54,6 +55,7 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<bool, Task
         suite.tests("loom models", loom_models(workspace));
         suite.tests("shuttle model", shuttle_model(workspace));
     }
+    suite.mpi();
     Ok(suite.conclude())
 }
 
@@ -164,6 +166,30 @@ impl<'a> Suite<'a> {
                 ))
             });
         }
+    }
+
+    /// What needs an MPI: a workspace of its own. Where there is none, it is installed into the target folder.
+    fn mpi(&mut self) {
+        let mut ready = None;
+        self.check("an MPI to test with", |workspace| {
+            let toolkit = Toolkit::ready(workspace, &Choice::default()).map_err(|error| error.to_string())?;
+            println!("{}", toolkit.mpi);
+            ready = Some(toolkit);
+            Ok(())
+        });
+        let Some(toolkit) = ready else { return };
+        let cargo = |arguments: &[&str]| {
+            let mut command = toolkit.cargo(self.workspace);
+            command.args(arguments);
+            command
+        };
+        let format = cargo(&["fmt", "--all", "--check"]);
+        let lints = cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]);
+        // One job at a time: ranks of two would take each other's processors, and they don't wait, they look.
+        let tests = cargo(&["test", "--workspace", "--no-fail-fast", "--", "--test-threads", "1"]);
+        self.command("format of mpi/", format);
+        self.command("lints of mpi/", lints);
+        self.tests("tests over MPI", tests);
     }
 
     /// A check of this program's own, which counts as one.

@@ -57,6 +57,9 @@ pub(crate) struct Comms {
     world_group: ffi::MPI_Group,
 }
 
+/// The ranks in MPI_COMM_WORLD of those whom messages can go to, this process's rank, and whether there are two groups.
+type Members = (Box<[u32]>, c_int, bool);
+
 /// What MPI said no to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{call} failed with code {code}")]
@@ -152,8 +155,8 @@ impl Comms {
         self.last = (0, usize::MAX);
     }
 
-    /// The ranks in MPI_COMM_WORLD of those whom messages can go to; `None` if somebody isn't there.
-    fn members(&self, comm: ffi::MPI_Comm) -> Result<Option<(Box<[u32]>, c_int, bool)>, Refused> {
+    /// Who is in a communicator; `None` if somebody isn't in MPI_COMM_WORLD.
+    fn members(&self, comm: ffi::MPI_Comm) -> Result<Option<Members>, Refused> {
         let (mut rank, mut is_inter, mut size) = (0, 0, 0);
         // SAFETY: a living communicator, and pointers to local variables.
         unsafe {

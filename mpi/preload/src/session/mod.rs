@@ -437,6 +437,7 @@ impl Session {
 
     /// MPI is about to end: the last acknowledgements, and the account.
     pub(crate) fn end(mut self) {
+        self.finish_barriers(None);
         self.sweep_given_up();
         for peer in 0..self.ranks {
             self.acknowledge(peer);

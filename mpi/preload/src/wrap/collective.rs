@@ -59,9 +59,9 @@ impl Session {
             let extent = self.datatypes.layout(datatype)?.extent;
             let bytes = match side.displs {
                 Displs::Elements(displs) => *displs.add(index) as isize * extent,
-                Displs::ElementsLarge(displs) => *displs.add(index) as isize * extent,
+                Displs::ElementsLarge(displs) => *displs.add(index) * extent,
                 Displs::Bytes(displs) => *displs.add(index) as isize,
-                Displs::BytesLarge(displs) => *displs.add(index) as isize,
+                Displs::BytesLarge(displs) => *displs.add(index),
                 Displs::None => match side.counts {
                     Counts::One(count) => index as isize * count as isize * extent,
                     // One behind the other, each of its own length.
@@ -83,7 +83,7 @@ impl Session {
         let gives = match class {
             Class::OneToAll => is_root,
             // Between two groups, the root's own group gives nothing.
-            Class::AllToOne => !is_root && !(is_inter && root.is_some_and(|root| root < 0)),
+            Class::AllToOne => !(is_root || is_inter && root.is_some_and(|root| root < 0)),
             _ => true,
         };
         if !gives {
@@ -173,6 +173,21 @@ impl Session {
 
     fn settled_up_to(&mut self, comm: u32, number: u64) {
         self.release(Lane { peer: self.rank, comm, tag: COLLECTIVE }, number);
+    }
+
+    /// Waits for everybody where ranks were asked on the communicator of this number, or on any: nothing may be under way on one
+    /// that is given up, and all ranks give it up.
+    pub(crate) fn finish_barriers(&mut self, comm: Option<u32>) {
+        let (now, later): (Vec<_>, Vec<_>) = std::mem::take(&mut self.barriers)
+            .into_iter()
+            .partition(|barrier| comm.is_none_or(|comm| comm == barrier.1));
+        self.barriers = later;
+        for (mut request, comm, so_far) in now {
+            // SAFETY: a request of `synchronise`.
+            if unsafe { ffi::PMPI_Wait(&raw mut request, ffi::RSMPI_STATUS_IGNORE) } == 0 {
+                self.settled_up_to(comm, so_far);
+            }
+        }
     }
 
     /// Looks whether everybody has come where ranks were asked.

@@ -349,8 +349,8 @@ pub(crate) unsafe fn wait_some(
     // SAFETY: the call has said how many have ended, if any was active.
     let ended = usize::try_from(unsafe { *outcount }).unwrap_or(0);
     let is_said = code == 0 || code == ffi::MPI_ERR_IN_STATUS as c_int;
-    // SAFETY: of as many the call has filled in which, and with what status.
     let ended: Vec<c_int> = if is_said && ended > 0 && ended <= usize::try_from(count).unwrap_or(0) {
+        // SAFETY: of as many the call has filled in which, and with what status.
         unsafe { std::slice::from_raw_parts(indices, ended) }.to_vec()
     } else {
         Vec::new()
