@@ -1,4 +1,5 @@
-//! The project's own tasks: `cargo xtask test`, `cargo xtask soak demo`, `cargo xtask bench`, `cargo xtask mpi`.
+//! The project's own tasks: `cargo xtask test`, `cargo xtask soak demo`, `cargo xtask bench`, `cargo xtask mpi`,
+//! `cargo xtask preload`.
 //!
 //! Each task is a module; this file only reads the command line.
 #![forbid(unsafe_code)]
@@ -37,6 +38,8 @@ enum Task {
     Bench(bench::Options),
     /// Find an MPI or install one, and build what needs one: the programs of mpi/
     Mpi(mpi::Options),
+    /// Build the library that logs unmodified MPI programs, for an MPI that is found or installed
+    Preload(mpi::preload::Options),
 }
 
 #[derive(Debug, Subcommand)]
@@ -58,6 +61,7 @@ fn main() -> ExitCode {
         Task::Soak(Soak::Simulate(options)) => soak::simulate::run(&workspace, options),
         Task::Bench(options) => bench::run(&workspace, options),
         Task::Mpi(options) => mpi::run(&workspace, options),
+        Task::Preload(options) => mpi::preload::run(&workspace, options),
     });
     match passed {
         Ok(true) => ExitCode::SUCCESS,

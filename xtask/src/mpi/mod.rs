@@ -6,6 +6,7 @@
 pub(crate) mod error;
 mod find;
 mod libclang;
+pub(crate) mod preload;
 mod pypi;
 pub(crate) mod spike;
 
