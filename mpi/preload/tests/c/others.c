@@ -76,6 +76,23 @@ static void partitioned(void) {
 }
 #endif
 
+#ifdef HAVE_SESSIONS
+static void sessions(void) {
+    MPI_Session session;
+    MPI_Group group;
+    MPI_Comm comm;
+    int got = -1, next = (rank + 1) % ranks, before = (rank + ranks - 1) % ranks;
+    DO(MPI_Session_init(MPI_INFO_NULL, MPI_ERRORS_RETURN, &session));
+    DO(MPI_Group_from_session_pset(session, "mpi://WORLD", &group));
+    DO(MPI_Comm_create_from_group(group, "counterfoil.test", MPI_INFO_NULL, MPI_ERRORS_RETURN, &comm));
+    DO(MPI_Sendrecv(&rank, 1, MPI_INT, next, 0, &got, 1, MPI_INT, before, 0, comm, MPI_STATUS_IGNORE));
+    CHECK(got == before);
+    DO(MPI_Comm_free(&comm));
+    DO(MPI_Group_free(&group));
+    DO(MPI_Session_finalize(&session));
+}
+#endif
+
 int main(int argc, char **argv) {
     begin(&argc, &argv);
     if (argc != 2) { fprintf(stderr, "usage: others FILE\n"); MPI_Abort(MPI_COMM_WORLD, 2); }
@@ -83,6 +100,9 @@ int main(int argc, char **argv) {
     files(argv[1]);
 #ifdef HAVE_MPI_4
     partitioned();
+#endif
+#ifdef HAVE_SESSIONS
+    sessions();
 #endif
     return end("others");
 }
