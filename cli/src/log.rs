@@ -8,7 +8,6 @@ mod out;
 mod repair;
 mod stats;
 mod stores;
-mod table;
 mod verify;
 
 use std::path::PathBuf;

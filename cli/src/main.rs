@@ -1,14 +1,18 @@
-//! The `counterfoil` command: see a killed rank being replayed, simulate failures, look at stores, measure the log,
-//! clean up.
+//! The `counterfoil` command: log what an MPI program sends, see a killed rank being replayed, simulate failures, look at
+//! stores, measure the log, clean up.
 #![forbid(unsafe_code)]
 
 mod advice;
 mod bench;
 mod clean;
+mod config;
 mod demo;
+mod doctor;
 mod log;
 mod rank;
+mod run;
 mod simulate;
+mod table;
 
 use std::error::Error;
 use std::process::ExitCode;
@@ -36,6 +40,9 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    Run(Box<run::RunArguments>),
+    Config(config::ConfigArguments),
+    Doctor(doctor::DoctorArguments),
     Demo(demo::DemoArguments),
     Simulate(simulate::SimulateArguments),
     Log(log::LogArguments),
@@ -49,6 +56,10 @@ impl Command {
     /// Whether what it prints is for a program.
     fn wants_json(&self) -> bool {
         match self {
+            // Standard output is the program's.
+            Command::Run(_) => false,
+            Command::Config(arguments) => arguments.json,
+            Command::Doctor(arguments) => arguments.json,
             Command::Demo(arguments) => arguments.json,
             Command::Simulate(arguments) => arguments.wants_json(),
             Command::Log(arguments) => arguments.json(),
@@ -60,10 +71,13 @@ impl Command {
 }
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
+    let arguments = Arguments::parse_from(run::carry(std::env::args_os()));
     tracing_subscriber::fmt().with_env_filter(filter()).with_writer(std::io::stderr).init();
     let wants_json = arguments.command.wants_json();
     let result = match arguments.command {
+        Command::Run(arguments) => run::run(&arguments),
+        Command::Config(arguments) => config::run(&arguments),
+        Command::Doctor(arguments) => doctor::run(&arguments),
         Command::Demo(arguments) => demo::run(&arguments),
         Command::Simulate(arguments) => simulate::run(&arguments),
         Command::Log(arguments) => log::run(&arguments),

@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 
 use super::Place;
 use super::stores::{LeftOver, Opened, Outcome, bytes, for_each, with};
-use super::table::Table;
 use crate::Failure;
+use crate::table::Table;
 
 /// Show what a store has: manifest, checkpoints, segments, and what is left over.
 ///

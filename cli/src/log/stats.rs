@@ -12,8 +12,8 @@ use serde_json::{Value, json};
 use super::Place;
 use super::lanes::{Lane, State};
 use super::stores::{Opened, Outcome, bytes, for_each, progress_bar, with};
-use super::table::Table;
 use crate::Failure;
+use crate::table::Table;
 
 /// Show how many bytes are kept for which peer, in which of its epochs they arrived, and whether they are still needed; how
 /// large the records are, and what compression saves.

@@ -19,7 +19,9 @@ pub(crate) struct Settings {
     pub(crate) shm_dir: Option<PathBuf>,
     /// Where logs go that are there afterwards, and what is spilled.
     pub(crate) log_dir: Option<PathBuf>,
-    /// Where each rank writes what it did, as `rank-N.json`.
+    /// Where that goes which is spilled, where no log is to be there afterwards.
+    pub(crate) spill_dir: Option<PathBuf>,
+    /// Where each rank writes how it is doing, as `rank-N.live`, and at the end what it did, as `rank-N.json`.
     pub(crate) summary_dir: Option<PathBuf>,
 }
 
@@ -42,6 +44,7 @@ impl Default for Settings {
             tier: Tier::Volatile,
             shm_dir: None,
             log_dir: None,
+            spill_dir: None,
             summary_dir: None,
         }
     }
@@ -61,6 +64,7 @@ impl Settings {
         let path = |name| variable(name).filter(|value| !value.is_empty()).map(PathBuf::from);
         settings.shm_dir = path("COUNTERFOIL_SHM_DIR");
         settings.log_dir = path("COUNTERFOIL_LOG_DIR");
+        settings.spill_dir = path("COUNTERFOIL_SPILL_DIR");
         settings.summary_dir = path("COUNTERFOIL_SUMMARY_DIR");
         let chosen = |name: &'static str, must, choose: &mut dyn FnMut(&str) -> bool| match variable(name) {
             Some(value) if !choose(&value) => Err(SettingError { name, value, must }),
@@ -114,7 +118,7 @@ impl Settings {
         options.on_full = self.on_full;
         options.memory_bytes_max = self.budget;
         options.dir.clone_from(&self.shm_dir);
-        options.store = self.log_dir.as_ref().map(StoreOptions::new);
+        options.store = self.log_dir.as_ref().or(self.spill_dir.as_ref()).map(StoreOptions::new);
         options
     }
 }
@@ -156,6 +160,7 @@ mod tests {
             ("COUNTERFOIL_TIER", "node-local"),
             ("COUNTERFOIL_SHM_DIR", "/dev/shm/x"),
             ("COUNTERFOIL_LOG_DIR", "/var/tmp/x"),
+            ("COUNTERFOIL_SPILL_DIR", "/var/tmp/y"),
             ("COUNTERFOIL_SUMMARY_DIR", ""),
         ]);
         let right = Settings {
@@ -166,6 +171,7 @@ mod tests {
             tier: Tier::NodeLocal,
             shm_dir: Some("/dev/shm/x".into()),
             log_dir: Some("/var/tmp/x".into()),
+            spill_dir: Some("/var/tmp/y".into()),
             summary_dir: None,
         };
         assert_eq!(settings, Ok(right));

@@ -19,14 +19,8 @@ const PROGRAMS: [(&str, u32); 5] =
     [("point_to_point", 4), ("collectives", 4), ("communicators", 4), ("threads", 2), ("others", 2)];
 
 /// Calls that the programs don't make: their other side is another job, or they end everything.
-const NOT_REACHED: [&str; 6] = [
-    "MPI_Abort",
-    "MPI_Comm_accept",
-    "MPI_Comm_connect",
-    "MPI_Comm_join",
-    "MPI_Comm_spawn",
-    "MPI_Comm_spawn_multiple",
-];
+const NOT_REACHED: [&str; 6] =
+    ["MPI_Abort", "MPI_Comm_accept", "MPI_Comm_connect", "MPI_Comm_join", "MPI_Comm_spawn", "MPI_Comm_spawn_multiple"];
 
 fn wrapped() -> BTreeSet<&'static str> {
     include_str!(concat!(env!("OUT_DIR"), "/wrapped.txt")).lines().collect()

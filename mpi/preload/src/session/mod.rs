@@ -5,6 +5,7 @@ pub(crate) mod comms;
 pub(crate) mod control;
 pub(crate) mod datatypes;
 mod ledger;
+mod live;
 pub(crate) mod requests;
 mod slot;
 mod summary;
@@ -12,7 +13,7 @@ mod summary;
 use std::ffi::{c_int, c_void};
 use std::time::{Duration, Instant};
 
-use counterfoil::{AppendError, Claim, Log, OnFull, Rank};
+use counterfoil::{AppendError, Claim, Contents, Epoch, Log, OnFull, Rank};
 use counterfoil_mpi::acks::{BatchLimits, Batcher, RecordTag, Releaser};
 use counterfoil_mpi::stream::{Stream, Streams};
 use mpi_sys as ffi;
@@ -23,6 +24,7 @@ use crate::settings::Settings;
 use comms::{Comms, Refused};
 use control::{Came, Control};
 use datatypes::{Datatypes, Layout, copy};
+use live::Live;
 use requests::{Receiving, Requests};
 
 pub(crate) use choices::Choice;
@@ -31,6 +33,8 @@ pub(crate) use slot::{enter, is_together, put, take};
 
 /// How many messages are logged and received between two looks at the acknowledgements.
 const LOOK_EVERY: u32 = 32;
+/// What the checkpoint at the end begins: nothing comes behind it.
+const LAST_EPOCH: Epoch = Epoch(2);
 /// How long a rank waits for room in its log before it says so.
 const PATIENCE: Duration = Duration::from_secs(2);
 
@@ -76,6 +80,7 @@ pub(crate) struct Session {
     /// Whether the program wants to be logged just now (`MPI_Pcontrol`).
     pub(crate) is_logging: bool,
     since_look: u32,
+    live: Live,
     begun: Instant,
 }
 
@@ -110,6 +115,8 @@ impl Session {
         };
         let comms = Comms::new()?;
         let ledger = Ledger::new(ranks);
+        let mut live = Live::begin(settings.summary_dir.as_deref(), rank);
+        live.write(&ledger, Some(&log));
         Ok(Session {
             settings,
             rank,
@@ -130,6 +137,7 @@ impl Session {
             ledger,
             is_logging: true,
             since_look: 0,
+            live,
             begun: Instant::now(),
         })
     }
@@ -270,12 +278,23 @@ impl Session {
         self.take_batch(of.peer, &RecordTag { comm: of.comm, tag: of.tag, number }.encode());
     }
 
-    /// Writes the account as it is now.
-    pub(crate) fn account(&mut self) {
+    /// Writes the account as it is now, at the end that comes.
+    pub(crate) fn account(&mut self, ended: Ended) {
         if let Some(log) = &self.log {
             self.ledger.note(&log.stats());
         }
-        summary::write(self);
+        summary::write(self, ended);
+    }
+
+    /// What is in the log is there afterwards, if the user wants that.
+    fn keep(&mut self) {
+        if self.settings.log_dir.is_none() {
+            return;
+        }
+        let Some(log) = &mut self.log else { return };
+        if let Err(error) = log.checkpoint(LAST_EPOCH, Contents::default()) {
+            say(format_args!("its log can't be kept: {error}"));
+        }
     }
 
     /// Logs bytes that were packed before.
@@ -427,6 +446,7 @@ impl Session {
         if let Some(log) = &self.log {
             self.ledger.note(&log.stats());
         }
+        self.live.tell(&self.ledger, self.log.as_ref());
     }
 
     fn check(&mut self, done: Result<(), Refused>) {
@@ -445,7 +465,8 @@ impl Session {
         if let Err(error) = self.settle() {
             say(format_args!("the last acknowledgements didn't arrive: {error}"));
         }
-        self.account();
+        self.keep();
+        self.account(Ended::Finalized);
         if let Err(error) = self.control.end() {
             say(format_args!("{error}"));
         }
@@ -471,6 +492,13 @@ impl Session {
     pub(crate) fn wall(&self) -> Duration {
         self.begun.elapsed()
     }
+}
+
+/// How a program's use of MPI ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ended {
+    Finalized,
+    Aborted,
 }
 
 /// What became of a record.

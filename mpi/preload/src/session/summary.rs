@@ -2,20 +2,20 @@
 
 use serde_json::{Map, Value, json};
 
-use super::Session;
+use super::{Ended, Session};
 use crate::Operation;
 use crate::say::say;
 
 /// Writes it where the user wants it, if so.
-pub(super) fn write(session: &Session) {
+pub(super) fn write(session: &Session, ended: Ended) {
     let Some(dir) = &session.settings.summary_dir else { return };
     let path = dir.join(format!("rank-{}.json", session.rank));
-    if let Err(error) = std::fs::write(&path, account(session).to_string()) {
+    if let Err(error) = std::fs::write(&path, account(session, ended).to_string()) {
         say(format_args!("its account can't be written to {}: {error}", path.display()));
     }
 }
 
-fn account(session: &Session) -> Value {
+fn account(session: &Session, ended: Ended) -> Value {
     let ledger = &session.ledger;
     let sum =
         |of: &[super::ledger::Traffic]| of.iter().fold((0, 0), |sum, one| (sum.0 + one.messages, sum.1 + one.bytes));
@@ -28,6 +28,7 @@ fn account(session: &Session) -> Value {
     json!({
         "rank": session.rank,
         "ranks": session.ranks,
+        "aborted": ended == Ended::Aborted,
         "messages_logged": logged,
         "bytes_logged": logged_bytes,
         "messages_received": received,

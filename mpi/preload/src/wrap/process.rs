@@ -5,7 +5,7 @@ use std::ffi::c_int;
 use mpi_sys as ffi;
 
 use crate::say;
-use crate::session::{self, BeginError, Session, enter};
+use crate::session::{self, BeginError, Ended, Session, enter};
 use crate::settings::Settings;
 
 pub(crate) unsafe fn init(call: impl FnOnce() -> c_int) -> c_int {
@@ -62,7 +62,7 @@ pub(crate) unsafe fn finalize(call: impl FnOnce() -> c_int) -> c_int {
 }
 
 pub(crate) unsafe fn abort(_: ffi::MPI_Comm, _: c_int, call: impl FnOnce() -> c_int) -> c_int {
-    enter(|session| session.account());
+    enter(|session| session.account(Ended::Aborted));
     call()
 }
 

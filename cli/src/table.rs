@@ -3,7 +3,7 @@
 use std::fmt;
 
 /// Rows of text, in columns that are as wide as they need to be.
-pub(super) struct Table {
+pub(crate) struct Table {
     rows: Vec<Vec<String>>,
     /// Whether a column is aligned to the left.
     left: Vec<bool>,
@@ -11,13 +11,13 @@ pub(super) struct Table {
 
 impl Table {
     /// With these headings; a heading that begins with `<` is that of a column that is aligned to the left.
-    pub(super) fn new(headings: &[&str]) -> Table {
+    pub(crate) fn new(headings: &[&str]) -> Table {
         let left = headings.iter().map(|heading| heading.starts_with('<')).collect();
         let heading = headings.iter().map(|heading| heading.trim_start_matches('<').to_owned()).collect();
         Table { rows: vec![heading], left }
     }
 
-    pub(super) fn row<const N: usize>(&mut self, cells: [String; N]) {
+    pub(crate) fn row<const N: usize>(&mut self, cells: [String; N]) {
         self.rows.push(cells.into());
     }
 }

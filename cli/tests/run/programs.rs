@@ -1,0 +1,261 @@
+//! Programs that behave, and programs that don't.
+
+use std::fs;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use super::place::{Ended, Place, is_there};
+
+const SENDS: &str = r#"
+#include <mpi.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* Ten messages of a thousand bytes around a ring, then what the first argument says. */
+int main(int argc, char **argv) {
+    int rank, ranks;
+    char out[1000], in[1000];
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+    memset(out, 'a' + rank, sizeof out);
+    for (int i = 0; i < 10; i++)
+        MPI_Sendrecv(out, 1000, MPI_CHAR, (rank + 1) % ranks, 1, in, 1000, MPI_CHAR, (rank + ranks - 1) % ranks, 1,
+                     MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    const char *what = argc > 1 ? argv[1] : "";
+    if (!strcmp(what, "echo") && rank == 0) {
+        char line[100];
+        if (fgets(line, sizeof line, stdin)) printf("read %s", line);
+        fprintf(stderr, "to standard error\n");
+    }
+    if (!strcmp(what, "abort") && rank == 1) MPI_Abort(MPI_COMM_WORLD, 7);
+    if (!strcmp(what, "abort")) pause();
+    if (!strcmp(what, "long")) {
+        for (double begun = MPI_Wtime(); MPI_Wtime() < begun + 0.5;)
+            MPI_Sendrecv(out, 1000, MPI_CHAR, (rank + 1) % ranks, 1, in, 1000, MPI_CHAR, (rank + ranks - 1) % ranks, 1,
+                         MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        _exit(9);
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+    if (!strcmp(what, "_exit")) _exit(9);
+    if (!strcmp(what, "wait")) { printf("waits\n"); fflush(stdout); while (1) pause(); }
+    if (!strcmp(what, "fork")) {
+        pid_t child = fork();
+        if (child == 0) { exit(0); }
+        waitpid(child, NULL, 0);
+        if (system("true") != 0) return 1;
+    }
+    MPI_Finalize();
+    return !strcmp(what, "code") ? 5 : 0;
+}
+"#;
+
+/// A place with the program.
+fn place() -> Option<Place> {
+    is_there().then(|| {
+        let place = Place::new();
+        place.compile("sends", SENDS);
+        place
+    })
+}
+
+fn sum(account: &Value, name: &str) -> u64 {
+    account["ranks"].as_array().unwrap().iter().map(|rank| rank[name].as_u64().unwrap()).sum()
+}
+
+/// Nothing is left in shared memory, where jobs have their directories, of the one that said this.
+#[track_caller]
+fn is_clean(place: &Place) {
+    assert_eq!(place.left_behind(), Vec::<std::path::PathBuf>::new());
+}
+
+#[test]
+fn every_message_is_counted_and_standard_output_is_the_programs() {
+    let Some(place) = place() else { return };
+    let mut command = place.command(&["run", "-n", "3", "--summary", "s.json", "--json", "--", "./sends", "echo"]);
+    fs::write(place.path().join("line"), "a line\n").unwrap();
+    command.stdin(fs::File::open(place.path().join("line")).unwrap());
+    let ended = Ended::from(command.output().unwrap());
+    assert_eq!((ended.code, ended.stdout.as_str()), (Some(0), "read a line\n"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("to standard error\n"), "{}", ended.stderr);
+    let account = ended.account();
+    assert_eq!(account["protocol"], "sender-based");
+    assert!(account["mpi"].as_str().unwrap().starts_with("Open MPI "), "{account}");
+    assert!(account["wall_s"].as_f64().unwrap() > 0.0);
+    assert_eq!(account["ranks"].as_array().unwrap().len(), 3);
+    for rank in account["ranks"].as_array().unwrap() {
+        for (name, right) in
+            [("messages_logged", 10), ("bytes_logged", 10_000), ("messages_received", 10), ("collectives", 1)]
+        {
+            assert_eq!(rank[name], right, "{name}: {rank}");
+        }
+        assert_eq!(rank["complete"], true);
+        assert!(rank["memory_peak_bytes"].as_u64().unwrap() > 0 && rank["spilled_bytes"] == 0, "{rank}");
+    }
+    let summary: Value = serde_json::from_slice(&fs::read(place.path().join("s.json")).unwrap()).unwrap();
+    assert_eq!(summary, account);
+    is_clean(&place);
+}
+
+#[test]
+fn a_table_has_a_line_for_each_rank() {
+    let Some(place) = place() else { return };
+    let ended = place.counterfoil(&["run", "-n", "2", "--", "./sends"]);
+    assert_eq!((ended.code, ended.stdout.as_str()), (Some(0), ""), "{}", ended.stderr);
+    let lines: Vec<&str> = ended.stderr.lines().collect();
+    let of = |rank: &str| lines.iter().filter(|line| line.split_whitespace().next() == Some(rank)).count();
+    assert_eq!((of("0"), of("1"), of("2")), (1, 1, 0), "{}", ended.stderr);
+    assert!(ended.stderr.contains("20 messages logged (19.53 KiB)"), "{}", ended.stderr);
+}
+
+#[test]
+fn options_that_are_not_known_are_mpiruns() {
+    let Some(place) = place() else { return };
+    let ended = place.counterfoil(&[
+        "run",
+        "-np",
+        "2",
+        "--json",
+        "--mca",
+        "btl",
+        "self,tcp",
+        "-x",
+        "A=b",
+        "--",
+        "sh",
+        "-c",
+        "echo $A; ./sends",
+    ]);
+    assert_eq!((ended.code, ended.stdout.as_str()), (Some(0), "b\nb\n"), "{}", ended.stderr);
+    assert_eq!(sum(&ended.account(), "messages_logged"), 20);
+}
+
+#[test]
+fn logs_are_there_afterwards_and_sound() {
+    let Some(place) = place() else { return };
+    let ended = place.counterfoil(&["run", "-n", "2", "--log-dir", "logs", "--", "./sends"]);
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    let verified = place.counterfoil(&["log", "verify", "logs"]);
+    assert_eq!(verified.code, Some(0), "{}{}", verified.stdout, verified.stderr);
+    let dump = place.counterfoil(&["log", "dump", "logs/rank-0", "--peer", "1", "--json"]);
+    assert_eq!(dump.code, Some(0), "{}", dump.stderr);
+    let dump: Value = serde_json::from_str(&dump.stdout).unwrap();
+    let records = dump["records"].as_array().unwrap();
+    assert_eq!(records.len(), 10, "{dump}");
+    assert!(records.iter().all(|record| record["payload_bytes"] == 1000), "{dump}");
+    place.counterfoil(&["run", "-n", "2", "--log-dir", "logs", "--", "./sends"]).says(2, "logs of another job");
+    is_clean(&place);
+}
+
+#[test]
+fn what_is_kept_beyond_the_budget_goes_to_disk_and_is_removed() {
+    let Some(place) = place() else { return };
+    place.compile_known("point_to_point");
+    let ended =
+        place.counterfoil(&["run", "-n", "2", "--keep", "all", "--budget", "2MiB", "--json", "--", "./point_to_point"]);
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    assert!(sum(&ended.account(), "spilled_bytes") > 0, "{}", ended.stderr);
+    is_clean(&place);
+}
+
+#[test]
+fn shared_memory_is_used_and_given_back() {
+    let Some(place) = place() else { return };
+    let ended = place.counterfoil(&["run", "-n", "2", "--tier", "process-crash-safe", "--json", "--", "./sends"]);
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    assert_eq!(sum(&ended.account(), "messages_logged"), 20);
+    assert!(ended.account()["ranks"][0]["gave_up"].is_null(), "{}", ended.stderr);
+    is_clean(&place);
+}
+
+#[test]
+fn logging_can_be_off() {
+    let Some(place) = place() else { return };
+    let ended = place.counterfoil(&["run", "-n", "2", "--logging", "off", "--json", "--", "./sends"]);
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    assert_eq!(ended.account()["ranks"].as_array().unwrap().len(), 0);
+    assert!(!ended.stderr.contains("nothing was logged"), "{}", ended.stderr);
+}
+
+#[test]
+fn exit_codes_are_the_programs_own() {
+    let Some(place) = place() else { return };
+    let code = |what: &str| place.counterfoil(&["run", "-n", "2", "--json", "--", "./sends", what]);
+    assert_eq!(code("code").code, Some(5));
+    let aborts = code("abort");
+    aborts.says(7, "rank 1 called MPI_Abort");
+    assert_eq!(aborts.account()["ranks"][1]["messages_logged"], 10, "the account of who aborts is its own");
+    let silent = code("_exit");
+    silent.says(9, "ended without MPI_Finalize");
+    let long = code("long");
+    assert_eq!(long.code, Some(9), "{}", long.stderr);
+    let account = long.account();
+    assert!(sum(&account, "messages_logged") > 20, "what was seen last is told: {account}");
+    assert!(account["ranks"].as_array().unwrap().iter().all(|rank| rank["complete"] == false), "{account}");
+    let forks = code("fork");
+    assert_eq!(forks.code, Some(0), "{}", forks.stderr);
+    assert_eq!(sum(&forks.account(), "messages_logged"), 20);
+    assert!(!forks.stderr.contains("without MPI_Finalize"), "{}", forks.stderr);
+    is_clean(&place);
+}
+
+#[test]
+fn a_program_that_is_not_mpi_is_told_so() {
+    let Some(place) = place() else { return };
+    let ended = place.counterfoil(&["run", "-n", "2", "--", "echo", "hello"]);
+    assert_eq!(ended.stdout, "hello\nhello\n");
+    ended.says(0, "nothing was logged: echo didn't begin to use Open MPI");
+    place.counterfoil(&["run", "-n", "1", "--", "sh", "-c", "exit 3"]).says(3, "nothing was logged");
+}
+
+#[test]
+fn an_interrupt_ends_the_ranks_and_removes_the_files() {
+    let Some(place) = place() else { return };
+    for signal in [Signal::INT, Signal::TERM] {
+        let output = |name: &str| fs::File::create(place.path().join(name)).unwrap();
+        let mut command = place.command(&["run", "-n", "2", "--json", "--", "./sends", "wait"]);
+        let mut child = command.stdin(Stdio::null()).stdout(output("out")).stderr(output("err")).spawn().unwrap();
+        let read = |name: &str| fs::read_to_string(place.path().join(name)).unwrap();
+        let began = Instant::now();
+        let all = loop {
+            let said = read("out").lines().count();
+            let all = below(child.id());
+            if said == 2 && all.len() >= 4 {
+                break all;
+            }
+            assert!(began.elapsed() < Duration::from_secs(60), "it doesn't start: {}", read("err"));
+            std::thread::sleep(Duration::from_millis(10));
+        };
+        // The first below `timeout` is the program.
+        kill_process(Pid::from_raw(all[0].try_into().unwrap()).unwrap(), signal).unwrap();
+        let status = child.wait().unwrap();
+        assert_ne!(status.code(), Some(0), "{}", read("err"));
+        assert!(read("err").contains("interrupted"), "{}", read("err"));
+        let alive = |pid: &u32| {
+            let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+            stat.rsplit_once(')').is_some_and(|(_, rest)| !rest.trim_start().starts_with(['Z', 'X']))
+        };
+        assert!(!all.iter().any(alive), "{all:?} live on");
+        is_clean(&place);
+    }
+}
+
+/// Processes below one, parents first.
+fn below(pid: u32) -> Vec<u32> {
+    let mut all = vec![pid];
+    let mut at = 0;
+    while let Some(pid) = all.get(at) {
+        for task in fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten() {
+            let children = fs::read_to_string(task.path().join("children")).unwrap_or_default();
+            all.extend(children.split_whitespace().map(|pid| pid.parse::<u32>().unwrap()).collect::<Vec<_>>());
+        }
+        at += 1;
+    }
+    all.split_off(1)
+}
