@@ -51,6 +51,14 @@ impl Mpi {
         }
     }
 
+    /// What one asks for to get this one: `wheel`, `debian`, or the folder that it is in.
+    pub(crate) fn asked(&self) -> PathBuf {
+        match self.name.as_str() {
+            "wheel" | "debian" => PathBuf::from(&self.name),
+            _ => self.mpicc.parent().and_then(Path::parent).unwrap_or(Path::new("/")).to_owned(),
+        }
+    }
+
     fn named(asked: &str, asked_by: &'static str, folder: &Path) -> Result<Self, MpiError> {
         match asked {
             "wheel" => Self::of_pypi(folder),

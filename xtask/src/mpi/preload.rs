@@ -22,6 +22,12 @@ pub(crate) struct Options {
 pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<bool, TaskError> {
     let toolkit = Toolkit::ready(workspace, &options.choice)?;
     println!("MPI: {}", toolkit.mpi);
+    println!("{}", build(workspace, &toolkit)?.display());
+    Ok(true)
+}
+
+/// The same for an MPI that is ready; gives the library's place.
+pub(crate) fn build(workspace: &Workspace, toolkit: &Toolkit) -> Result<PathBuf, TaskError> {
     let built = workspace.target().join("mpi").join(format!("preload-{}", toolkit.mpi.name));
     let mut command = toolkit.cargo(workspace);
     // Without a path to its MPI: it takes the one that the program takes.
@@ -35,8 +41,7 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<bool, Task
     let new = folder.join("new");
     fs::copy(built.join("release").join(FILE), &new).map_err(failed(new.clone()))?;
     fs::rename(&new, &file).map_err(failed(file.clone()))?;
-    println!("{}", file.display());
-    Ok(true)
+    Ok(file)
 }
 
 /// Where the library for an MPI is.

@@ -5,6 +5,7 @@ mod step;
 mod summary;
 mod toolchain;
 
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::Instant;
 
@@ -12,7 +13,7 @@ use clap::Args;
 
 use self::step::{Finished, Verdict};
 use self::summary::{Counts, FuzzTests};
-use crate::mpi::{Choice, Toolkit};
+use crate::mpi::{Choice, Toolkit, preload};
 use crate::table::Table;
 use crate::workspace::{RELEASE_BUILD, TaskError, Workspace};
 
@@ -28,7 +29,7 @@ const LOOM_MAX_PREEMPTIONS: &str = "3";
 /// What to check.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// Leave out the loom models, the shuttle model and the optimised build
+    /// Leave out the loom models, the shuttle model, the optimised build and what needs an MPI
     #[arg(long)]
     quick: bool,
 }
@@ -44,7 +45,8 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<bool, Task
     } else {
         suite.command("optimised build", workspace.cargo(RELEASE_BUILD));
     }
-    suite.tests_and_fuzz_bodies();
+    let over_mpi = if options.quick { None } else { suite.ready_for_mpi() };
+    suite.tests_and_fuzz_bodies(over_mpi.as_ref());
     suite.tests("doc tests", workspace.cargo(["test", "--workspace", "--doc", "--no-fail-fast"]));
     suite.command("documentation", documentation(workspace));
     suite.check_for_aarch64();
@@ -55,7 +57,12 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<bool, Task
         suite.tests("loom models", loom_models(workspace));
         suite.tests("shuttle model", shuttle_model(workspace));
     }
-    suite.mpi();
+    match &over_mpi {
+        Some(OverMpi { toolkit, .. }) => suite.over_mpi(toolkit),
+        None if options.quick => suite.left_out("tests over MPI"),
+        // Counted as failed already.
+        None => {}
+    }
     Ok(suite.conclude())
 }
 
@@ -106,6 +113,13 @@ fn all_tests(workspace: &Workspace, nextest: bool) -> Command {
     }
 }
 
+/// What tests over MPI need.
+struct OverMpi {
+    toolkit: Toolkit,
+    /// The library that stands between a program and its MPI.
+    library: PathBuf,
+}
+
 /// The checks made so far.
 struct Suite<'a> {
     workspace: &'a Workspace,
@@ -135,12 +149,17 @@ impl<'a> Suite<'a> {
     }
 
     /// The fuzz bodies are tests of a package: this only makes sure that they were among them.
-    fn tests_and_fuzz_bodies(&mut self) {
+    fn tests_and_fuzz_bodies(&mut self, over_mpi: Option<&OverMpi>) {
         let nextest = toolchain::has_nextest(self.workspace);
         if !nextest {
             println!("\ncargo-nextest is not installed: `cargo test` runs the tests instead");
         }
-        let lines = self.tests("tests", all_tests(self.workspace, nextest));
+        let mut tests = all_tests(self.workspace, nextest);
+        if let Some(OverMpi { toolkit, library }) = over_mpi {
+            tests.env("COUNTERFOIL_MPI", toolkit.mpi.asked()).env("COUNTERFOIL_MPI_LIBRARY", library);
+            tests.env("MPICC", &toolkit.mpi.mpicc);
+        }
+        let lines = self.tests("tests", tests);
         self.check("fuzz bodies ran over their corpora", |workspace| {
             let ran = FuzzTests::count(FUZZ_PACKAGE, &lines);
             let inputs = toolchain::count_files(&workspace.root().join("fuzz").join("corpus"));
@@ -168,16 +187,21 @@ impl<'a> Suite<'a> {
         }
     }
 
-    /// What needs an MPI: a workspace of its own. Where there is none, it is installed into the target folder.
-    fn mpi(&mut self) {
+    /// Finds an MPI, or installs one into the target folder, and builds the library that `counterfoil run` puts before it.
+    fn ready_for_mpi(&mut self) -> Option<OverMpi> {
         let mut ready = None;
-        self.check("an MPI to test with", |workspace| {
+        self.check("an MPI, and the library for it", |workspace| {
             let toolkit = Toolkit::ready(workspace, &Choice::default()).map_err(|error| error.to_string())?;
             println!("{}", toolkit.mpi);
-            ready = Some(toolkit);
+            let library = preload::build(workspace, &toolkit).map_err(|error| error.to_string())?;
+            ready = Some(OverMpi { toolkit, library });
             Ok(())
         });
-        let Some(toolkit) = ready else { return };
+        ready
+    }
+
+    /// What needs an MPI is a workspace of its own.
+    fn over_mpi(&mut self, toolkit: &Toolkit) {
         let cargo = |arguments: &[&str]| {
             let mut command = toolkit.cargo(self.workspace);
             command.args(arguments);
