@@ -101,10 +101,13 @@ impl Oracle {
             Event::Unacknowledged { rank, peer, to } => self.receipts.forget(rank, peer, to),
             Event::Testified { rank } => {
                 self.receipts.testify(rank);
-                self.causality.iter_mut().for_each(|causality| causality.testify(rank));
+                self.causality.iter_mut().for_each(|causality| causality.heed(rank));
             }
             Event::Recovered { rank } => self.receipts.recovered(rank),
-            Event::Line { epoch, .. } => self.receipts.note_line(epoch, &self.timelines)?,
+            Event::Line { rank, epoch } => {
+                self.receipts.note_line(epoch, &self.timelines)?;
+                self.causality.iter_mut().for_each(|causality| causality.heed(rank));
+            }
             Event::Started { rank, epoch } | Event::RolledBack { rank, epoch } => {
                 let timeline = &mut self.timelines[rank as usize];
                 let undone = timeline.restore(rank, epoch)?;

@@ -2,8 +2,7 @@
 //!
 //! An orphan is a message that counts as received by its receiver, and not as sent by its sender, who went back behind it. What
 //! depends on it must not reach whoever has to send it again: that one would then act on its own future. A rule has to see
-//! to that once everybody has told what is known, and from there until everybody is told that the recovery is over. Before, a rank can't
-//! know what is an orphan.
+//! to that from where a rank has told what it knows. Before, that rank can't know what is an orphan.
 //!
 //! *Depends* is asked of what counts now, not of what was true when a message was received: if its sender went back and has sent it again,
 //! then it depends on what that execution had received before.
@@ -24,7 +23,7 @@ pub(super) struct Causality {
     founded: Vec<usize>,
     /// By channel (sender, receiver): the last message whose sending is founded.
     sent: Vec<Ssn>,
-    /// Who has told what it knows since a process was last replaced.
+    /// Who has told what it knows since a process was last replaced, or in the recovery that followed.
     told: Vec<bool>,
 }
 
@@ -34,8 +33,9 @@ impl Causality {
         Causality { founded: vec![0; ranks], sent: vec![Ssn::ZERO; ranks * ranks], told: vec![false; ranks] }
     }
 
-    /// A rank has told what it knows. It acts on a recovery line next.
-    pub(super) fn testify(&mut self, rank: u32) {
+    /// A rank has told what it knows; or a line is drawn from what all have told who live, maybe before the last of them was replaced.
+    /// Either way it acts on a line next.
+    pub(super) fn heed(&mut self, rank: u32) {
         self.told[rank as usize] = true;
     }
 
@@ -125,7 +125,7 @@ mod tests {
         }
 
         fn all_tell(&mut self) {
-            (0..self.timelines.len() as u32).for_each(|rank| self.causality.testify(rank));
+            (0..self.timelines.len() as u32).for_each(|rank| self.causality.heed(rank));
         }
 
         fn act(&mut self, rank: u32, operation: Operation) -> Result<(), Wrong> {
