@@ -35,11 +35,13 @@ pub enum Canary {
     /// The first logged message of an epoch and channel gets no explicit acknowledgement (section V.A). No message is lost by it:
     /// the sender counts what it has sent to the future as if the receiver's failure would take it back.
     FirstLoggedAckMissing,
+    /// There are no phases: all that waits is let go with the first one (Figure 4, lines 38 to 41).
+    PhasesIgnored,
 }
 
 impl Canary {
     /// All of them.
-    pub const ALL: [Canary; 12] = [
+    pub const ALL: [Canary; 13] = [
         Canary::DuplicateByPhase,
         Canary::RestoreOnlyBelow,
         Canary::SaveBeforeIncrement,
@@ -52,5 +54,6 @@ impl Canary {
         Canary::BeyondLineKept,
         Canary::PhaseNotRaised,
         Canary::FirstLoggedAckMissing,
+        Canary::PhasesIgnored,
     ];
 }

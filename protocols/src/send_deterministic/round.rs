@@ -142,6 +142,8 @@ impl SendDeterministic {
                 }
             }
             Order::Ready { round, open, raised } if round == self.round.number && self.round.line.is_some() => {
+                // The last number there is comes after all others, in any order.
+                let open = if self.has(Canary::PhasesIgnored) { u32::MAX } else { open };
                 self.take_ready(Released::Before(open), raised)?;
             }
             Order::Over { round, raised, phases } if round == self.round.number && self.round.line.is_some() => {

@@ -12,6 +12,7 @@
 //! | everything was sent, received and taken once | at the end | [`Wrong::Incomplete`] |
 //! | what was taken was sent, with these bytes, by an execution that is not undone | at the end | [`Wrong::Undone`] |
 //! | happened-before has no cycle | at the end | [`Wrong::Cycle`] |
+//! | nobody goes on with what depends on an orphan, where orphans are to be sent again | at each operation | [`Wrong::TooEarly`], [`Wrong::Cycle`] |
 //! | a recovery line takes back no more than it must | when it is drawn | [`Wrong::LineTooLow`] |
 //! | where it leaves the ranks, nothing is missing | when it is drawn | [`Wrong::LineTooHigh`] |
 //! | the lanes hold no more than the receivers' checkpoints make necessary | at the end | [`Wrong::Retained`] |
@@ -20,6 +21,7 @@
 //!
 //! That a run ends, and that nobody waits for ever, is for the simulator's core to see.
 
+mod causal;
 mod line;
 mod reference;
 mod repetition;
@@ -35,6 +37,7 @@ use super::program::Program;
 use super::protocol::{Repetition, Retention, TableSizes};
 use super::trace::Event;
 use super::violation::Wrong;
+use causal::Causality;
 use line::Receipts;
 pub(super) use reference::Reference;
 use repetition::Predecessor;
@@ -50,6 +53,8 @@ pub(super) struct Oracle {
     /// By rank.
     predecessors: Vec<Predecessor>,
     repetition: Repetition,
+    /// Where only logged messages are kept, and others have to be sent again.
+    causality: Option<Causality>,
 }
 
 impl Oracle {
@@ -62,6 +67,7 @@ impl Oracle {
             retention,
             predecessors: (0..ranks).map(|_| Predecessor::default()).collect(),
             repetition,
+            causality: (retention == Retention::Logged).then(|| Causality::new(ranks)),
         }
     }
 
@@ -93,14 +99,22 @@ impl Oracle {
             Event::Killed { node } => self.receipts.die(node),
             Event::Acknowledged { rank, peer, upto } => self.receipts.acknowledge(rank, peer, upto),
             Event::Unacknowledged { rank, peer, to } => self.receipts.forget(rank, peer, to),
-            Event::Testified { rank } => self.receipts.testify(rank),
+            Event::Testified { rank } => {
+                self.receipts.testify(rank);
+                self.causality.iter_mut().for_each(|causality| causality.heed(rank));
+            }
             Event::Recovered { rank } => self.receipts.recovered(rank),
-            Event::Line { epoch, .. } => self.receipts.note_line(epoch, &self.timelines)?,
+            Event::Line { rank, epoch } => {
+                self.receipts.note_line(epoch, &self.timelines)?;
+                self.causality.iter_mut().for_each(|causality| causality.heed(rank));
+            }
             Event::Started { rank, epoch } | Event::RolledBack { rank, epoch } => {
                 let timeline = &mut self.timelines[rank as usize];
                 let undone = timeline.restore(rank, epoch)?;
                 self.predecessors[rank as usize].die(self.repetition, undone);
                 self.receipts.restore(rank, epoch, timeline.restores() == 0);
+                let replaced = matches!(event, Event::Started { .. });
+                self.causality.iter_mut().for_each(|causality| causality.restore(replaced, &self.timelines));
             }
             Event::Sent { rank, to, ssn, payload } => {
                 let timeline = &mut self.timelines[rank as usize];
@@ -110,6 +124,7 @@ impl Oracle {
                 }
                 timeline.push(Operation::Sent { to, ssn, payload, epoch: timeline.epoch() });
                 self.predecessors[rank as usize].check_sent((rank, to, ssn), payload)?;
+                self.check_causality(rank)?;
             }
             Event::Accepted { rank, from, ssn, sent_in, marked } => {
                 let timeline = &mut self.timelines[rank as usize];
@@ -120,6 +135,7 @@ impl Oracle {
                 }
                 self.predecessors[rank as usize].check_accepted((rank, from, ssn))?;
                 self.receipts.receive(from, rank, ssn, epoch, logged);
+                self.check_causality(rank)?;
             }
             Event::Taken { rank, from, tag, ssn, payload } => {
                 let timeline = &mut self.timelines[rank as usize];
@@ -128,6 +144,7 @@ impl Oracle {
                     return Err(Wrong::Take { rank, from, tag, number: ssn.0 });
                 }
                 timeline.push(Operation::Taken { from, tag, ssn, payload });
+                self.check_causality(rank)?;
             }
             Event::Checkpointed { rank, epoch } => self.timelines[rank as usize].checkpoint(epoch),
             Event::Durable { rank, epoch } => {
@@ -164,6 +181,10 @@ impl Oracle {
             Event::Tables { rank, peer, sizes } => self.check_tables(rank, peer, sizes)?,
         }
         Ok(())
+    }
+
+    fn check_causality(&mut self, rank: u32) -> Result<(), Wrong> {
+        self.causality.as_mut().map_or(Ok(()), |causality| causality.act(rank, &self.timelines))
     }
 
     /// Tables speak of what is live: messages that their receiver may ask for, because its oldest restorable checkpoint doesn't

@@ -91,13 +91,29 @@ pub enum Wrong {
         /// Its number on the channel.
         number: u64,
     },
-    /// At the end, no order of all that counts has every message sent before it is taken.
+    /// At the end, no order of all that counts has every message sent before it is taken; or, in a recovery, a message was sent
+    /// again that depends on its own receipt.
     #[error("what rank {rank} did, up to its operation {operation}, is before itself")]
     Cycle {
         /// A rank on the cycle.
         rank: u32,
         /// Where it can't go on, counting what it sent, received and took.
         operation: u64,
+    },
+    /// In a recovery, a rank goes on with what depends on an orphan: a message that counts as received, and that its sender, who
+    /// went back, has yet to send again.
+    #[error(
+        "rank {rank} goes on too early: it depends on message {number} of {from} to {to}, which is yet to be sent again"
+    )]
+    TooEarly {
+        /// Who goes on.
+        rank: u32,
+        /// Who has to send the orphan again.
+        from: u32,
+        /// Who has received it.
+        to: u32,
+        /// Its number on the channel.
+        number: u64,
     },
     /// At the end, not everything that was to be sent was sent, received and taken once.
     #[error("of {} from {from} to {to}: {sent} sent, {received} received, {taken} taken", messages(*expected))]
@@ -274,6 +290,7 @@ impl Wrong {
             Wrong::Take { .. } => "Take",
             Wrong::Undone { .. } => "Undone",
             Wrong::Cycle { .. } => "Cycle",
+            Wrong::TooEarly { .. } => "TooEarly",
             Wrong::Incomplete { .. } => "Incomplete",
             Wrong::LineTooLow { .. } => "LineTooLow",
             Wrong::LineTooHigh { .. } => "LineTooHigh",

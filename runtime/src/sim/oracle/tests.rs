@@ -47,6 +47,26 @@ fn a_line_that_takes_the_sender_of_a_logged_message_back_is_wrong_if_the_sender_
 }
 
 #[test]
+fn who_has_received_an_orphan_waits_once_it_has_told_what_it_knows_or_a_line_is_drawn() {
+    let early = Err(Wrong::TooEarly { rank: 1, from: 0, to: 1, number: 1 });
+    let told = Event::Testified { rank: 1 };
+    let line = |rank| Event::Line { rank, epoch: Some(Epoch::FIRST).filter(|_| rank == 0) };
+    for (retention, events, expected) in [
+        (Retention::Logged, vec![], Ok(())),
+        (Retention::Logged, vec![told], early.clone()),
+        (Retention::Logged, vec![line(0), line(1)], early),
+        (Retention::AllSent, vec![told], Ok(())),
+    ] {
+        let mut story = Story::begin(retention);
+        let failed = [story.sent(0, 1), story.accepted(0, 1), Event::Started { rank: 0, epoch: Epoch::FIRST }];
+        for event in failed.into_iter().chain(events.clone()) {
+            assert_eq!(story.tell(event), Ok(()));
+        }
+        assert_eq!(story.tell(story.sent(1, 1)), expected, "{events:?}");
+    }
+}
+
+#[test]
 fn a_line_counts_the_messages_that_are_received_and_not_sent() {
     let mut story = failed_receiver(false, true);
     assert_eq!(story.tell(Event::Started { rank: 0, epoch: Epoch::FIRST }), Ok(()));
