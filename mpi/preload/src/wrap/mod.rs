@@ -4,6 +4,7 @@
 
 mod collective;
 mod comms;
+mod completion;
 mod not_logged;
 mod process;
 mod receive;
@@ -12,6 +13,7 @@ mod send;
 
 pub(crate) use collective::*;
 pub(crate) use comms::*;
+pub(crate) use completion::*;
 pub(crate) use not_logged::not_logged;
 pub(crate) use process::*;
 pub(crate) use receive::*;

@@ -1,0 +1,115 @@
+//! Acknowledgements: those of others for what this rank sent, and its own for what it received.
+
+use counterfoil_mpi::acks::{RecordTag, Releaser};
+
+use super::comms::Refused;
+use super::control::Came;
+use super::{LOOK_EVERY, Lane, Session};
+
+impl Session {
+    /// A stream has been received up to a number, as this rank knows by itself.
+    pub(crate) fn release(&mut self, of: Lane, number: u64) {
+        self.take_batch(of.peer, &RecordTag { comm: of.comm, tag: of.tag, number }.encode());
+    }
+
+    pub(super) fn ask_for_acknowledgements(&mut self) {
+        for peer in 0..self.ranks {
+            if peer != self.rank && self.ledger.has_logged(peer) {
+                let asked = self.control.ask(peer);
+                self.check(asked);
+            }
+        }
+    }
+
+    /// A message was received.
+    #[inline]
+    pub(crate) fn received(&mut self, from: Lane, bytes: usize) {
+        self.ledger.received(from.peer, bytes);
+        if self.batcher.note(from.stream(), bytes) {
+            self.acknowledge(from.peer);
+        }
+        self.look_now_and_then();
+    }
+
+    /// Sends what there is to be acknowledged to one rank.
+    pub(super) fn acknowledge(&mut self, peer: u32) {
+        let batch = self.batcher.take(peer);
+        if batch.is_empty() {
+            return;
+        }
+        if peer == self.rank {
+            self.take_batch(peer, &batch);
+        } else {
+            let sent = self.control.send_batch(peer, batch);
+            self.check(sent);
+        }
+    }
+
+    pub(super) fn take_batch(&mut self, peer: u32, batch: &[u8]) {
+        let Some(log) = &mut self.log else { return };
+        let Some(place) = self.releasers.get_mut(peer as usize) else { return };
+        let releaser = place.get_or_insert_with(|| Releaser::new(peer));
+        if let Err(error) = releaser.take(log, batch) {
+            self.give_up(&error);
+        }
+    }
+
+    #[inline]
+    pub(super) fn look_now_and_then(&mut self) {
+        self.since_look += 1;
+        if self.since_look >= LOOK_EVERY {
+            self.look();
+        }
+    }
+
+    /// Takes the acknowledgements that have come.
+    pub(crate) fn look(&mut self) {
+        self.since_look = 0;
+        loop {
+            let came = match self.control.poll() {
+                Ok(Some(came)) => came,
+                Ok(None) => break,
+                Err(error) => {
+                    self.give_up(&error);
+                    return;
+                }
+            };
+            match came {
+                Came::Batch(from, len) => {
+                    let batch = self.control.bytes(len);
+                    self.take_batch(from, &batch);
+                }
+                Came::Ask(from) => self.acknowledge(from),
+            }
+            let again = self.control.go_on();
+            self.check(again);
+        }
+        if !self.given_up.is_empty() {
+            self.sweep_given_up();
+        }
+        if !self.barriers.is_empty() {
+            self.sweep_barriers();
+        }
+        if let Some(log) = &self.log {
+            self.ledger.note(&log.stats());
+        }
+        self.live.tell(&self.ledger, self.log.as_ref());
+    }
+
+    pub(super) fn settle(&mut self) -> Result<(), Refused> {
+        let mut outstanding = self.control.outstanding()?;
+        while outstanding > 0 {
+            let Some(came) = self.control.poll()? else {
+                std::thread::yield_now();
+                continue;
+            };
+            outstanding -= 1;
+            if let Came::Batch(from, len) = came {
+                let batch = self.control.bytes(len);
+                self.take_batch(from, &batch);
+            }
+            self.control.go_on()?;
+        }
+        Ok(())
+    }
+}
