@@ -2,7 +2,7 @@
 
 use counterfoil_mpi::acks::{RecordTag, Releaser};
 
-use super::comms::Refused;
+use super::ask::Refused;
 use super::control::Came;
 use super::{LOOK_EVERY, Lane, Session};
 

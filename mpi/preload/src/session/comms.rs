@@ -5,6 +5,7 @@ use std::ffi::c_int;
 use mpi_sys as ffi;
 use rustc_hash::FxHashMap;
 
+use super::ask::{Refused, ask};
 use super::key;
 
 /// The numbers of communicators that are made while messages are under way, which can't be agreed on by asking.
@@ -59,23 +60,6 @@ pub(crate) struct Comms {
 
 /// The ranks in MPI_COMM_WORLD of those whom messages can go to, this process's rank, and whether there are two groups.
 type Members = (Box<[u32]>, c_int, bool);
-
-/// What MPI said no to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{call} failed with code {code}")]
-pub(crate) struct Refused {
-    pub(crate) call: &'static str,
-    pub(crate) code: c_int,
-}
-
-macro_rules! ask {
-    ($name:ident($($argument:expr),*)) => {
-        match ffi::$name($($argument),*) {
-            0 => {}
-            code => return Err(Refused { call: stringify!($name), code }),
-        }
-    };
-}
 
 impl Comms {
     /// With MPI_COMM_WORLD and MPI_COMM_SELF.

@@ -6,7 +6,7 @@ use std::ptr::NonNull;
 
 use mpi_sys as ffi;
 
-use super::comms::Refused;
+use super::ask::{Refused, ask};
 
 /// Of a batch of acknowledgements.
 const BATCH: c_int = 1;
@@ -35,15 +35,6 @@ pub(crate) struct Control {
     /// Messages to each rank, for the end.
     sent: Vec<u64>,
     received: Vec<u64>,
-}
-
-macro_rules! ask {
-    ($name:ident($($argument:expr),*)) => {
-        match ffi::$name($($argument),*) {
-            0 => {}
-            code => return Err(Refused { call: stringify!($name), code }),
-        }
-    };
 }
 
 impl Control {

@@ -1,6 +1,7 @@
 //! What is known while MPI is up: the log, and what it takes to fill and to free it.
 
 mod acknowledging;
+pub(crate) mod ask;
 mod choices;
 pub(crate) mod comms;
 pub(crate) mod control;
@@ -23,7 +24,8 @@ use rustc_hash::FxHashMap;
 
 use crate::say::say;
 use crate::settings::Settings;
-use comms::{Comms, Refused};
+use ask::Refused;
+use comms::Comms;
 use control::Control;
 use datatypes::Datatypes;
 use live::Live;
