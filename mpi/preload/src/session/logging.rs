@@ -26,8 +26,8 @@ enum Written {
 }
 
 impl Session {
-    /// Logs a message that `send` begins to send: it is claimed before and committed behind, so that a rank whose log is full sends
-    /// nothing, and nothing is copied while the receiver could have had the message.
+    /// Logs a message that `send` begins to send: its record is claimed before, so that a rank whose log is full sends nothing, and
+    /// written behind, so that the copy is made while the message is under way.
     ///
     /// # Safety
     /// `buf` has `count` elements of `datatype`, which stay as they are until this returns.

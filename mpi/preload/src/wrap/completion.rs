@@ -5,7 +5,7 @@ use std::ffi::c_int;
 use mpi_sys as ffi;
 
 use super::requests::outcome;
-use super::send::{blank, wanted};
+use super::send::{blank, with_status};
 use crate::session::requests::{Pending, Persistent, Receiving, Repeated, handles};
 use crate::session::{Choice, FullError, Session, enter};
 
@@ -115,11 +115,10 @@ pub(crate) unsafe fn wait(
     if held.is_empty() {
         return call(status);
     }
-    let mut ours = blank();
-    let status = wanted(status, &raw mut ours);
-    let code = call(status);
-    // SAFETY: the call has filled the status in. Of one that failed nothing is known: it has not been received.
-    first(code, settle(held, |_| Some(unsafe { *status }).filter(|_| code == 0)))
+    // SAFETY: the program's status.
+    let (code, status) = unsafe { with_status(status, call) };
+    // Of one that failed nothing is known: it has not been received.
+    first(code, settle(held, |_| Some(status).filter(|_| code == 0)))
 }
 
 pub(crate) unsafe fn test(
@@ -133,16 +132,14 @@ pub(crate) unsafe fn test(
     if held.is_empty() {
         return call(status);
     }
-    let mut ours = blank();
-    let status = wanted(status, &raw mut ours);
-    let code = call(status);
-    // SAFETY: the call has said whether it has ended, and filled the status in if so.
+    // SAFETY: the program's status.
+    let (code, status) = unsafe { with_status(status, call) };
+    // SAFETY: the call has said whether it has ended.
     let has_ended = code == 0 && unsafe { *flag } != 0;
     if code == 0 && !has_ended {
         enter(Session::missed);
     }
-    // SAFETY: as above.
-    first(code, settle(held, |_| Some(unsafe { *status }).filter(|_| has_ended)))
+    first(code, settle(held, |_| Some(status).filter(|_| has_ended)))
 }
 
 /// Records which of several requests ended, where the program leaves that to MPI.
@@ -162,11 +159,10 @@ pub(crate) unsafe fn wait_any(
     call: impl FnOnce(*mut ffi::MPI_Status) -> c_int,
 ) -> c_int {
     let held = hold(&handles(count, requests));
-    let mut ours = blank();
-    let status = wanted(status, &raw mut ours);
-    let code = call(status);
-    // SAFETY: the call has said which one, and filled the status in.
-    let (at, status) = unsafe { (*index, *status) };
+    // SAFETY: the program's status.
+    let (code, status) = unsafe { with_status(status, call) };
+    // SAFETY: the call has said which one.
+    let at = unsafe { *index };
     if code == 0 {
         decided(count, at);
     }
@@ -182,11 +178,10 @@ pub(crate) unsafe fn test_any(
     call: impl FnOnce(*mut ffi::MPI_Status) -> c_int,
 ) -> c_int {
     let held = hold(&handles(count, requests));
-    let mut ours = blank();
-    let status = wanted(status, &raw mut ours);
-    let code = call(status);
-    // SAFETY: the call has said whether one has ended, which, and filled the status in if so.
-    let (has_ended, at, status) = unsafe { (code == 0 && *flag != 0, *index, *status) };
+    // SAFETY: the program's status.
+    let (code, status) = unsafe { with_status(status, call) };
+    // SAFETY: the call has said whether one has ended, and which.
+    let (has_ended, at) = unsafe { (code == 0 && *flag != 0, *index) };
     if has_ended {
         decided(count, at);
     } else if code == 0 {

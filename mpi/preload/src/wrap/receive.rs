@@ -4,7 +4,7 @@ use std::ffi::c_int;
 
 use mpi_sys as ffi;
 
-use super::send::{blank, receiving, remember, wanted};
+use super::send::{receiving, remember, with_status};
 use crate::message::Incoming;
 use crate::session::requests::{Pending, Receiving, Repeated};
 use crate::session::{Choice, Lane, Session, enter, key};
@@ -59,10 +59,9 @@ fn has_taken(code: c_int) -> bool {
 
 /// A receive has returned.
 #[inline]
-pub(super) unsafe fn received(incoming: &Incoming, status: *const ffi::MPI_Status, code: c_int) {
+pub(super) fn received(incoming: &Incoming, status: &ffi::MPI_Status, code: c_int) {
     if has_taken(code) {
-        // SAFETY: the call has filled the status in.
-        enter(|session| session.note_receive(Receiving::of(incoming), unsafe { &*status }));
+        enter(|session| session.note_receive(Receiving::of(incoming), status));
     }
 }
 
@@ -71,11 +70,9 @@ pub(crate) unsafe fn receive(
     status: *mut ffi::MPI_Status,
     call: impl FnOnce(*mut ffi::MPI_Status) -> c_int,
 ) -> c_int {
-    let mut ours = blank();
-    let status = wanted(status, &raw mut ours);
-    let code = call(status);
-    // SAFETY: the call has filled the status in.
-    unsafe { received(incoming, status, code) };
+    // SAFETY: the program's status.
+    let (code, status) = unsafe { with_status(status, call) };
+    received(incoming, &status, code);
     code
 }
 
@@ -113,12 +110,10 @@ pub(crate) unsafe fn probe(
     status: *mut ffi::MPI_Status,
     call: impl FnOnce(*mut ffi::MPI_Status) -> c_int,
 ) -> c_int {
-    let mut ours = blank();
-    let status = wanted(status, &raw mut ours);
-    let code = call(status);
+    // SAFETY: the program's status.
+    let (code, status) = unsafe { with_status(status, call) };
     if code == 0 {
-        // SAFETY: the call has filled the status in.
-        enter(|session| session.note_probe(incoming, unsafe { &*status }));
+        enter(|session| session.note_probe(incoming, &status));
     }
     code
 }
@@ -129,22 +124,23 @@ pub(crate) unsafe fn probe_immediate(
     status: *mut ffi::MPI_Status,
     call: impl FnOnce(*mut ffi::MPI_Status) -> c_int,
 ) -> c_int {
-    let mut ours = blank();
-    let status = wanted(status, &raw mut ours);
-    let code = call(status);
+    // SAFETY: the program's status.
+    let (code, status) = unsafe { with_status(status, call) };
     if code == 0 {
-        // SAFETY: the call has said whether there is a message, and filled the status in if so.
-        enter(|session| unsafe { if *flag == 0 { session.missed() } else { session.note_probe(incoming, &*status) } });
+        // SAFETY: the call has said whether there is a message.
+        let is_there = unsafe { *flag } != 0;
+        enter(|session| if is_there { session.note_probe(incoming, &status) } else { session.missed() });
     }
     code
 }
 
 /// A matched message belongs to its communicator from now on.
-unsafe fn matched(incoming: &Incoming, message: *const ffi::MPI_Message, status: *const ffi::MPI_Status) {
-    // SAFETY: the call has put a message and a status there.
-    enter(|session| unsafe {
-        session.note_probe(incoming, &*status);
-        session.messages.insert(key(*message), incoming.comm);
+unsafe fn matched(incoming: &Incoming, message: *const ffi::MPI_Message, status: &ffi::MPI_Status) {
+    // SAFETY: the call has put a message there.
+    let message = unsafe { *message };
+    enter(|session| {
+        session.note_probe(incoming, status);
+        session.messages.insert(key(message), incoming.comm);
     });
 }
 
@@ -154,12 +150,11 @@ pub(crate) unsafe fn match_message(
     status: *mut ffi::MPI_Status,
     call: impl FnOnce(*mut ffi::MPI_Status) -> c_int,
 ) -> c_int {
-    let mut ours = blank();
-    let status = wanted(status, &raw mut ours);
-    let code = call(status);
+    // SAFETY: the program's status.
+    let (code, status) = unsafe { with_status(status, call) };
     if code == 0 {
-        // SAFETY: the call has put a message and a status there.
-        unsafe { matched(incoming, message, status) };
+        // SAFETY: the call has put a message there.
+        unsafe { matched(incoming, message, &status) };
     }
     code
 }
@@ -171,13 +166,12 @@ pub(crate) unsafe fn match_immediate(
     status: *mut ffi::MPI_Status,
     call: impl FnOnce(*mut ffi::MPI_Status) -> c_int,
 ) -> c_int {
-    let mut ours = blank();
-    let status = wanted(status, &raw mut ours);
-    let code = call(status);
-    // SAFETY: where the call has found a message, it has put it there, with its status.
+    // SAFETY: the program's status.
+    let (code, status) = unsafe { with_status(status, call) };
+    // SAFETY: where the call has found a message, it has put it there.
     unsafe {
         if code == 0 && *flag != 0 {
-            matched(incoming, message, status);
+            matched(incoming, message, &status);
         } else if code == 0 {
             enter(Session::missed);
         }
@@ -198,14 +192,10 @@ pub(crate) unsafe fn receive_matched(
     status: *mut ffi::MPI_Status,
     call: impl FnOnce(*mut ffi::MPI_Status) -> c_int,
 ) -> c_int {
-    let mut ours = blank();
-    let status = wanted(status, &raw mut ours);
-    // SAFETY: the program's message.
-    let taken = unsafe { taken(message) };
-    let code = call(status);
+    // SAFETY: the program's message and status.
+    let (taken, (code, status)) = unsafe { (taken(message), with_status(status, call)) };
     if let Some(receiving) = taken.filter(|_| has_taken(code)) {
-        // SAFETY: the call has filled the status in.
-        enter(|session| session.note_receive(receiving, unsafe { &*status }));
+        enter(|session| session.note_receive(receiving, &status));
     }
     code
 }

@@ -135,6 +135,22 @@ pub(super) fn wanted(status: *mut ffi::MPI_Status, ours: *mut ffi::MPI_Status) -
     if status == unsafe { ffi::RSMPI_STATUS_IGNORE } { ours } else { status }
 }
 
+/// Makes a call that fills a status in, the program's or one of ours where it wants none; gives its code and the status.
+///
+/// # Safety
+/// `status` is the program's.
+#[inline]
+pub(super) unsafe fn with_status(
+    status: *mut ffi::MPI_Status,
+    call: impl FnOnce(*mut ffi::MPI_Status) -> c_int,
+) -> (c_int, ffi::MPI_Status) {
+    let mut ours = blank();
+    let status = wanted(status, &raw mut ours);
+    let code = call(status);
+    // SAFETY: ours, or what the program has given for a status.
+    (code, unsafe { *status })
+}
+
 /// A status that says nothing yet.
 pub(super) fn blank() -> ffi::MPI_Status {
     // SAFETY: numbers, for which zero is a value.
@@ -183,7 +199,7 @@ pub(crate) unsafe fn exchange(
             }
             _ => logged(out, || call(status)),
         };
-        received(incoming, status, code);
+        received(incoming, &*status, code);
         code
     }
 }
@@ -233,7 +249,7 @@ pub(crate) unsafe fn exchange_replace(
                 }
             }
         };
-        received(incoming, status, code);
+        received(incoming, &*status, code);
         code
     }
 }
