@@ -9,6 +9,7 @@ pub(crate) mod datatypes;
 mod ledger;
 mod live;
 mod logging;
+mod observe;
 pub(crate) mod requests;
 mod slot;
 mod summary;
@@ -29,6 +30,7 @@ use comms::Comms;
 use control::Control;
 use datatypes::Datatypes;
 use live::Live;
+use observe::Watch;
 use requests::{Receiving, Requests};
 
 pub(crate) use choices::Choice;
@@ -86,6 +88,7 @@ pub(crate) struct Session {
     pub(crate) is_logging: bool,
     since_look: u32,
     live: Live,
+    watch: Watch,
     begun: Instant,
 }
 
@@ -122,6 +125,7 @@ impl Session {
         let ledger = Ledger::new(ranks);
         let mut live = Live::begin(settings.summary_dir.as_deref(), rank);
         live.write(&ledger, Some(&log));
+        let watch = Watch::new(settings.log_dir.clone());
         Ok(Session {
             settings,
             rank,
@@ -143,6 +147,7 @@ impl Session {
             is_logging: true,
             since_look: 0,
             live,
+            watch,
             begun: Instant::now(),
         })
     }
@@ -169,9 +174,10 @@ impl Session {
     /// Writes the account as it is now, at the end that comes.
     pub(crate) fn account(&mut self, ended: Ended) {
         if let Some(log) = &self.log {
-            self.ledger.note(&log.stats());
+            self.ledger.note(log.usage());
         }
         summary::write(self, ended);
+        self.write_profile(ended);
     }
 
     /// What is in the log is there afterwards, if the user wants that.
