@@ -7,5 +7,6 @@ mod run {
     mod bad_use;
     pub(crate) mod place;
     mod programs;
+    mod report;
     mod settings;
 }
