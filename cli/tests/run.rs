@@ -4,7 +4,9 @@
 #![expect(clippy::unwrap_used, reason = "a test's functions may")]
 
 mod run {
+    mod alone;
     mod bad_use;
+    mod full;
     pub(crate) mod place;
     mod programs;
     mod report;

@@ -165,9 +165,27 @@ impl Session {
 
     /// Logging ends: what was said is the last that is said of it.
     pub(crate) fn give_up(&mut self, why: &dyn std::fmt::Display) {
-        if self.log.take().is_some() {
+        if self.drop_log() {
             self.ledger.gave_up = Some(why.to_string());
             say(format_args!("{why}; the program goes on, and nothing more is logged"));
+        }
+    }
+
+    /// Gives the log's memory back; whether there was one.
+    fn drop_log(&mut self) -> bool {
+        // Their cursors hold chunks.
+        self.releasers.iter_mut().for_each(|releaser| *releaser = None);
+        self.log.take().is_some()
+    }
+
+    /// The log is full, and the user wants the program to go on without it then: said once.
+    fn stop_logging(&mut self) {
+        if self.drop_log() {
+            self.ledger.has_stopped = true;
+            say(format_args!(
+                "its log is full; as COUNTERFOIL_ON_FULL=stop-logging asks, the program goes on, nothing more is logged, and what was \
+                 logged is let go: not recoverable from here"
+            ));
         }
     }
 

@@ -66,7 +66,11 @@ impl Session {
     /// Looks at the log. The clock is asked where somebody wants to know the time.
     pub(super) fn observe(&mut self) {
         if let Some(log) = &self.log {
-            self.ledger.note(log.usage());
+            let usage = log.usage();
+            self.ledger.note(usage);
+            if usage.stopped_logging {
+                self.stop_logging();
+            }
         }
         if self.watch.dir.is_none() && !self.live.is_on() {
             return;
