@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 
-use counterfoil_profile::{Ended, RankProfile};
+use counterfoil_profile::{Ended, RANKS_MAX, RankProfile, Sample};
 
 use super::made::{Made, job, profile, texts, traffic};
 
@@ -92,6 +92,28 @@ fn a_large_job_has_a_page_of_bounded_size() {
     assert!(page.contains("The 20 of 4,032 channels that have most bytes"));
     let memory = fs::read_to_string(made.logs().join("report/memory.svg")).unwrap();
     assert!(memory.contains("the 8 ranks of 64 that reached highest"));
+}
+
+#[test]
+fn figures_that_no_job_has_are_drawn_all_the_same() {
+    let made = Made::new(2);
+    let mut extreme = profile(1, 2);
+    for channel in &mut extreme.logged {
+        (channel.messages, channel.bytes) = (u64::MAX, u64::MAX);
+    }
+    extreme.sizes = serde_json::from_str("[[0,18446744073709551615],[64,18446744073709551615]]").unwrap();
+    extreme.delays.delays_ns = vec![(0, 0), (1, u64::MAX), (u64::MAX, u64::MAX)];
+    let last =
+        Sample { at_ms: u64::MAX, messages: u64::MAX, bytes: u64::MAX, used_bytes: u64::MAX, ..Sample::default() };
+    extreme.series.finish(last);
+    (extreme.wall_ms, extreme.memory_peak_bytes, extreme.collectives[0].calls) = (u64::MAX, u64::MAX, u64::MAX);
+    extreme.write(&made.logs()).unwrap();
+    assert_eq!(made.figures(&[])["files"].as_array().unwrap().len(), 1 + PICTURES.len());
+    // One of very many.
+    let lonely = Made::empty();
+    RankProfile { ranks: RANKS_MAX, ..profile(0, 2) }.write(&lonely.logs()).unwrap();
+    let notes = lonely.figures(&[])["notes"].to_string();
+    assert!(notes.contains("ranks 1-16383: this part is missing"), "{notes}");
 }
 
 #[test]

@@ -109,8 +109,20 @@ fn memory_of(place: &Place, messages: &str) -> BTreeMap<String, u64> {
 #[test]
 fn a_stream_in_one_direction_takes_no_more_memory_the_longer_it_is() {
     let Some(place) = place() else { return };
-    let short = memory_of(&place, "100000");
-    let long = memory_of(&place, "1100000");
+    is_bounded(&place, "1100000");
+}
+
+#[test]
+#[ignore = "takes a minute; its figures are in docs/mpi.md"]
+fn a_stream_of_ten_million_messages_takes_no_more_memory_than_a_short_one() {
+    let Some(place) = place() else { return };
+    is_bounded(&place, "10000000");
+}
+
+#[track_caller]
+fn is_bounded(place: &Place, messages: &str) {
+    let short = memory_of(place, "100000");
+    let long = memory_of(place, messages);
     for (rank, most) in long {
         // Four bytes for each of the million messages would be this much.
         let allowed = short[&rank] + 4_000;
