@@ -247,7 +247,7 @@ fn an_interrupt_ends_the_ranks_and_removes_the_files() {
 }
 
 /// Processes below one, parents first.
-fn below(pid: u32) -> Vec<u32> {
+pub(crate) fn below(pid: u32) -> Vec<u32> {
     let mut all = vec![pid];
     let mut at = 0;
     while let Some(pid) = all.get(at) {

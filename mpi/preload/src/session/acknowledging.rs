@@ -51,7 +51,9 @@ impl Session {
         let releaser = place.get_or_insert_with(|| Releaser::new(peer));
         if let Err(error) = releaser.take(log, batch) {
             self.give_up(&error);
+            return;
         }
+        self.watch.heard(peer, log);
     }
 
     #[inline]
@@ -90,10 +92,7 @@ impl Session {
         if !self.barriers.is_empty() {
             self.sweep_barriers();
         }
-        if let Some(log) = &self.log {
-            self.ledger.note(&log.stats());
-        }
-        self.live.tell(&self.ledger, self.log.as_ref());
+        self.observe();
     }
 
     pub(super) fn settle(&mut self) -> Result<(), Refused> {
