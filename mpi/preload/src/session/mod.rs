@@ -9,6 +9,7 @@ pub(crate) mod datatypes;
 mod ledger;
 mod live;
 mod logging;
+pub(crate) mod matching;
 pub(crate) mod requests;
 mod slot;
 mod summary;
@@ -29,6 +30,7 @@ use comms::Comms;
 use control::Control;
 use datatypes::Datatypes;
 use live::Live;
+use matching::Taken;
 use requests::{Receiving, Requests};
 
 pub(crate) use choices::Choice;
@@ -72,8 +74,10 @@ pub(crate) struct Session {
     pub(crate) comms: Comms,
     pub(crate) requests: Requests,
     pub(crate) datatypes: Datatypes,
-    /// The communicators of messages that were matched and not received yet.
-    pub(crate) messages: FxHashMap<usize, ffi::MPI_Comm>,
+    /// Messages that were matched and not received yet.
+    pub(crate) messages: FxHashMap<usize, Receiving>,
+    /// Messages whose number has just become known; empty between two calls.
+    pub(crate) numbered: Vec<Taken>,
     /// Receives that the program gave up while they were under way.
     pub(crate) given_up: Vec<(ffi::MPI_Request, Receiving, bool)>,
     /// Synchronisations of the library's own that are under way: request, communicator's number, how far everybody has come then.
@@ -135,6 +139,7 @@ impl Session {
             requests: Requests::default(),
             datatypes: Datatypes::default(),
             messages: FxHashMap::default(),
+            numbered: Vec::new(),
             given_up: Vec::new(),
             barriers: Vec::new(),
             misses: 0,
