@@ -7,7 +7,7 @@ use rustc_hash::FxHashMap;
 
 use super::ask::{Refused, ask};
 use super::key;
-use super::matching::Matching;
+use counterfoil_mpi::matching::Matching;
 
 /// The numbers of communicators that are made while messages are under way, which can't be agreed on by asking.
 const DERIVED: u32 = 1 << 31;

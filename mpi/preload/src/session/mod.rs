@@ -9,7 +9,6 @@ pub(crate) mod datatypes;
 mod ledger;
 mod live;
 mod logging;
-pub(crate) mod matching;
 pub(crate) mod requests;
 mod slot;
 mod summary;
@@ -19,6 +18,7 @@ use std::time::{Duration, Instant};
 
 use counterfoil::{Contents, Epoch, Log};
 use counterfoil_mpi::acks::{BatchLimits, Batcher, Releaser};
+use counterfoil_mpi::matching::Taken;
 use counterfoil_mpi::stream::{Stream, Streams};
 use mpi_sys as ffi;
 use rustc_hash::FxHashMap;
@@ -30,7 +30,6 @@ use comms::Comms;
 use control::Control;
 use datatypes::Datatypes;
 use live::Live;
-use matching::Taken;
 use requests::{Receiving, Requests};
 
 pub(crate) use choices::Choice;

@@ -6,8 +6,8 @@ use mpi_sys as ffi;
 use rustc_hash::FxHashMap;
 
 use super::key;
-use super::matching::Posted;
 use crate::message::{Collective, Outgoing};
+use counterfoil_mpi::matching::Posted;
 
 /// What a request stands for.
 #[derive(Clone, Debug)]

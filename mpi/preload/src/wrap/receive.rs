@@ -9,9 +9,9 @@ use super::completion::wait;
 use super::send::with_status;
 use crate::message::Incoming;
 use crate::pass;
-use crate::session::matching::Taken;
 use crate::session::requests::{Pending, Persistent, Receiving, Repeated};
 use crate::session::{Choice, Lane, Session, enter, is_together, key};
+use counterfoil_mpi::matching::Taken;
 
 /// Whether the program leaves open whom it receives from, or which tag.
 fn is_open(incoming: &Incoming) -> bool {

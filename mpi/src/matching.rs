@@ -2,32 +2,34 @@
 //! whatever order the program waits for them.
 
 use std::collections::VecDeque;
-use std::ffi::c_int;
 
 use rustc_hash::FxHashMap;
 
 /// Queues that are kept for the next stream, so that none is allocated for each message.
 const SPARE_MAX: usize = 64;
 
-/// A message: the rank that it came from in its communicator, its tag, its bytes.
+/// A message that a receive took.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Taken {
-    pub(crate) source: c_int,
-    pub(crate) tag: c_int,
-    pub(crate) bytes: usize,
+pub struct Taken {
+    /// The rank that it came from, in its communicator.
+    pub source: i32,
+    /// Its tag.
+    pub tag: i32,
+    /// Its length in bytes.
+    pub bytes: usize,
 }
 
 /// A receive that was posted, and whom it may take a message from; `None` is a wildcard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Posted {
+pub struct Posted {
     /// Rises with each receive of the communicator.
     ticket: u64,
-    source: Option<c_int>,
-    tag: Option<c_int>,
+    source: Option<i32>,
+    tag: Option<i32>,
 }
 
 impl Posted {
-    fn may_take(&self, source: c_int, tag: c_int) -> bool {
+    fn may_take(&self, source: i32, tag: i32) -> bool {
         self.source.is_none_or(|own| own == source) && self.tag.is_none_or(|own| own == tag)
     }
 }
@@ -41,27 +43,40 @@ struct Place {
 }
 
 /// The receives of a communicator that are under way, and messages behind them whose number isn't known yet.
+///
+/// ```
+/// use counterfoil_mpi::matching::{Matching, Taken};
+///
+/// let (mut matching, mut numbered) = (Matching::default(), Vec::new());
+/// let (first, second) = (matching.post(Some(3), Some(7)), matching.post(Some(3), Some(7)));
+/// let message = |bytes| Some(Taken { source: 3, tag: 7, bytes });
+/// // The program waits for the second one first: its message has no number yet.
+/// matching.end(second, message(20), &mut numbered);
+/// assert!(numbered.is_empty());
+/// matching.end(first, message(10), &mut numbered);
+/// assert_eq!(numbered.iter().map(|taken| taken.bytes).collect::<Vec<_>>(), [10, 20]);
+/// ```
 #[derive(Debug, Default)]
-pub(crate) struct Matching {
+pub struct Matching {
     tickets: u64,
     /// Of each source and tag that is named or was met: in the order in which receives were posted.
-    streams: FxHashMap<(c_int, c_int), VecDeque<Place>>,
+    streams: FxHashMap<(i32, i32), VecDeque<Place>>,
     /// Receives with a wildcard that are under way, oldest first: what stream they belong to isn't known.
     open: VecDeque<Posted>,
     /// Streams of which a message waits for one of these.
-    waiting: Vec<(c_int, c_int)>,
+    waiting: Vec<(i32, i32)>,
     spare: Vec<VecDeque<Place>>,
 }
 
 impl Matching {
     /// Whether nothing is under way: who receives now has the next number.
     #[inline]
-    pub(crate) fn is_idle(&self) -> bool {
+    pub fn is_idle(&self) -> bool {
         self.streams.is_empty() && self.open.is_empty()
     }
 
     /// A receive is posted.
-    pub(crate) fn post(&mut self, source: Option<c_int>, tag: Option<c_int>) -> Posted {
+    pub fn post(&mut self, source: Option<i32>, tag: Option<i32>) -> Posted {
         self.tickets += 1;
         let posted = Posted { ticket: self.tickets, source, tag };
         match (source, tag) {
@@ -73,13 +88,13 @@ impl Matching {
         posted
     }
 
-    fn queue(&mut self, source: c_int, tag: c_int) -> &mut VecDeque<Place> {
+    fn queue(&mut self, source: i32, tag: i32) -> &mut VecDeque<Place> {
         self.streams.entry((source, tag)).or_insert_with(|| self.spare.pop().unwrap_or_default())
     }
 
     /// A receive has ended, with this message or with none (it was called off). `numbered` is given each message whose number follows
     /// now, stream by stream in the order of numbers.
-    pub(crate) fn end(&mut self, posted: Posted, taken: Option<Taken>, numbered: &mut Vec<Taken>) {
+    pub fn end(&mut self, posted: Posted, taken: Option<Taken>, numbered: &mut Vec<Taken>) {
         let ticket = posted.ticket;
         match (posted.source, posted.tag) {
             (Some(source), Some(tag)) => {
@@ -108,7 +123,7 @@ impl Matching {
     }
 
     /// Numbers the messages of a stream that no receive is in front of.
-    fn advance(&mut self, source: c_int, tag: c_int, numbered: &mut Vec<Taken>) {
+    fn advance(&mut self, source: i32, tag: i32, numbered: &mut Vec<Taken>) {
         let Some(queue) = self.streams.get_mut(&(source, tag)) else { return };
         while let Some(&Place { ticket, bytes: Some(bytes) }) = queue.front() {
             // One that was posted before may have taken an earlier message of this stream.
