@@ -25,6 +25,7 @@ pub mod model;
 pub mod naked;
 mod options;
 mod pieces;
+mod preallocate;
 mod prefetch;
 mod probe;
 mod pwrite;
