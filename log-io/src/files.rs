@@ -7,11 +7,13 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 
+use counterfoil_log_core::ChunkImage;
 use rustix::fs::{AtFlags, FallocateFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
 use crate::directory::{Directory, DirectoryAccess, LOCK_FILE, check_ours};
 use crate::file_reader::FileReader;
+use crate::gathered::Gathered;
 use crate::preallocate::{fallocate, preallocate};
 use crate::{BackendKind, Buffer, FileId, PAGE_BYTES, ReadAt, StorageBackend};
 
@@ -21,8 +23,12 @@ pub(crate) trait Writer: Send + fmt::Debug {
     fn buffer_bytes(&self) -> usize;
     /// An empty buffer, as [`StorageBackend::buffer`].
     fn buffer(&mut self) -> io::Result<Buffer>;
+    /// An empty buffer, as [`StorageBackend::head`].
+    fn head(&mut self) -> io::Result<Buffer> {
+        self.buffer()
+    }
     /// Begins a write; its failure is kept for `flush`.
-    fn begin(&mut self, file: &Arc<OpenFile>, at: u64, buffer: Buffer) -> io::Result<()>;
+    fn begin(&mut self, file: &Arc<OpenFile>, at: u64, write: Gathered) -> io::Result<()>;
     /// Waits until no write of this file is in flight; their failures are kept for `flush`.
     fn settle(&mut self, file: &Arc<OpenFile>) -> io::Result<()>;
     /// Waits until no write is in flight, and says which was the first to fail since the last flush.
@@ -185,11 +191,20 @@ impl<W: Writer> StorageBackend for Files<W> {
         self.writer.buffer()
     }
 
+    fn head(&mut self) -> io::Result<Buffer> {
+        self.writer.head()
+    }
+
     fn write(&mut self, file: FileId, at: u64, buffer: Buffer) -> io::Result<()> {
+        self.write_chunks(file, at, buffer, Vec::new())
+    }
+
+    fn write_chunks(&mut self, file: FileId, at: u64, head: Buffer, chunks: Vec<ChunkImage>) -> io::Result<()> {
         self.writable()?;
-        check_pages(at, buffer.len() as u64)?;
+        let write = Gathered::new(head, chunks);
+        check_pages(at, write.len() as u64)?;
         let file = Arc::clone(self.file(file)?);
-        self.writer.begin(&file, at, buffer)
+        self.writer.begin(&file, at, write)
     }
 
     fn flush(&mut self) -> io::Result<()> {
