@@ -85,8 +85,8 @@ impl Cursor {
     /// records that are asked for take less than half of the image and a page for what has to be said about it, a record
     /// being counted with the mean length in the chunk.
     ///
-    /// The image keeps the memory of this chunk and of all that come after it from being reused, like a cursor at its
-    /// place; it takes none of the lane's `cursors_max`.
+    /// The image keeps the memory of this chunk and of all that come after it from being reused, as a cursor at its place does:
+    /// this one, which counts as open until the last of its images is dropped.
     pub fn read_chunk(&mut self, upto: Ssn, bytes_max: usize) -> Option<ChunkImage> {
         // What is on disk is little-endian.
         if cfg!(target_endian = "big") || self.block.is_none() || !self.goes_to_beginning() {

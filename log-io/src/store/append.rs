@@ -86,7 +86,12 @@ impl Store {
             }
         };
         let finished = self.finish_begun(lane, &mut begun, into);
-        appended.and(finished)
+        let done = appended.and(finished);
+        if done.is_err() {
+            // Nobody may wait for what went before: its chunks are to be given back. The next call says what fails now.
+            let _ = self.flush();
+        }
+        done
     }
 
     /// Finishes the block that is being put together.

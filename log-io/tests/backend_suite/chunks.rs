@@ -4,7 +4,7 @@ use std::io::ErrorKind;
 
 use counterfoil_log_core::{ChunkImage, Disposition, Epoch, LaneWriter, Phase, Pool, PoolOptions, Rank, Ssn};
 use counterfoil_log_io::{
-    BackendChoice, BlockBuffer, Buffer, LaneSource, PAGE_BYTES, StorageBackend, Store, StoreOptions,
+    BackendChoice, BlockBuffer, Buffer, LaneSource, PAGE_BYTES, StorageBackend, Store, StoreError, StoreOptions,
 };
 
 use super::{Place, backend, is_all, read, write};
@@ -138,6 +138,26 @@ pub(crate) fn a_chunk_that_can_not_be_written_is_told_and_given_back(choice: Bac
     assert_eq!(backend.write_chunks(file, 100, front, vec![one]).unwrap_err().kind(), ErrorKind::InvalidInput);
     drop(all);
     lane.truncate(Ssn(1)).unwrap();
+}
+
+pub(crate) fn what_is_refused_in_the_middle_is_given_back(choice: BackendChoice) {
+    let place = Place::new();
+    let mut lane = lane(8000, 1000);
+    // Room for three segments of five.
+    let options = StoreOptions { segment_bytes: 2 << 20, disk_bytes_max: 7 << 20, ..StoreOptions::new(Rank(0), 2) };
+    let mut store = Store::create(backend(&place.path(), choice), options).unwrap();
+    let mut blocks = Vec::new();
+    let cursor = lane.cursor(Ssn::FIRST).unwrap();
+    let refused = store.append(PEER, &mut LaneSource::new(cursor, Ssn(8000)), &mut blocks);
+    assert!(matches!(refused, Err(StoreError::Budget { .. })), "{refused:?}");
+    assert!(blocks.len() > 10);
+    // Nothing is kept from being cut, before anybody flushes.
+    lane.truncate(Ssn(1)).unwrap();
+    let mut buffer = BlockBuffer::default();
+    for block in &blocks {
+        store.reader().read(block, &mut buffer).unwrap();
+        assert!(buffer.records().all(|record| is_all(record.wire(), record.ssn().0 as u8)));
+    }
 }
 
 pub(crate) fn a_lane_written_from_memory_is_read_back(choice: BackendChoice) {

@@ -37,6 +37,7 @@ pub(crate) const ALL: &[Property] = &[
         "a_chunk_that_can_not_be_written_is_told_and_given_back",
         chunks::a_chunk_that_can_not_be_written_is_told_and_given_back,
     ),
+    ("what_is_refused_in_the_middle_is_given_back", chunks::what_is_refused_in_the_middle_is_given_back),
     ("a_lane_written_from_memory_is_read_back", chunks::a_lane_written_from_memory_is_read_back),
     ("the_trial_leaves_nothing", files::the_trial_leaves_nothing),
     ("a_store_is_recovered_and_its_damage_found", recovery::a_store_is_recovered_and_its_damage_found),
