@@ -10,11 +10,12 @@ use std::sync::OnceLock;
 use serde_json::Value;
 
 /// Each with how many ranks.
-pub(crate) const PROGRAMS: [(&str, u32); 8] = [
+pub(crate) const PROGRAMS: [(&str, u32); 9] = [
     ("point_to_point", 4),
     ("collectives", 4),
     ("communicators", 4),
     ("threads", 2),
+    ("sharing", 2),
     ("streams", 3),
     ("acknowledged", 2),
     ("elsewhere", 2),
