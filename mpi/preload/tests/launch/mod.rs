@@ -114,7 +114,7 @@ impl Run {
     pub(crate) fn once(&self, program: &str, ranks: u32) -> Output {
         let mpirun = variable("COUNTERFOIL_MPIRUN", "mpirun");
         let mut command = Command::new("timeout");
-        let seconds = if program.starts_with('/') { "110" } else { "60" };
+        let seconds = if program.starts_with('/') { "180" } else { "60" };
         command.args(["-s", "KILL", seconds, &mpirun, "-n", &ranks.to_string()]);
         if let Some(folder) = &self.folder {
             command.current_dir(folder);
