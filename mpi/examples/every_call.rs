@@ -180,6 +180,27 @@ fn together(comm: &LoggedCommunicator) -> Result<(), LoggedError> {
     Ok(())
 }
 
+/// The first of many receives of a stream is open: nothing behind it is acknowledged before.
+fn behind_an_open_receive(comm: &LoggedCommunicator, logged: &LoggedUniverse) -> Result<(), LoggedError> {
+    const MANY: u32 = 640;
+    let (rank, size) = (comm.rank(), comm.size());
+    let (to, from) = (comm.process_at_rank((rank + 1) % size)?, comm.process_at_rank((rank + size - 1) % size)?);
+    let first = comm.any_process().immediate_receive_with_tag::<u32>(1, 30)?;
+    for i in 0..=MANY {
+        to.send_with_tag(&i, 30)?;
+    }
+    for i in 1..=MANY {
+        assert_eq!(from.receive_with_tag::<u32>(30)?.0, i);
+    }
+    comm.barrier()?;
+    let before = logged.unacknowledged()?;
+    assert!(before > u64::from(MANY), "{before} records are not acknowledged");
+    comm.barrier()?;
+    assert_eq!(first.wait()?.0, [0]);
+    while logged.unacknowledged()? > before - u64::from(MANY) / 2 {}
+    comm.barrier()
+}
+
 /// Far more than the log has room for.
 fn many(comm: &LoggedCommunicator) -> Result<(), LoggedError> {
     let (rank, size) = (comm.rank(), comm.size());
@@ -217,6 +238,7 @@ fn main() -> Result<(), LoggedError> {
     around(&half)?;
     together(&half)?;
     assert!(world.split_by_color(if world.rank() == 0 { None } else { Some(0) })?.is_none() == (world.rank() == 0));
+    behind_an_open_receive(&world, &logged)?;
     many(&world)?;
     let unacknowledged = logged.unacknowledged()?;
     assert!(unacknowledged < 1000, "{unacknowledged} records are not acknowledged");

@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 
 use rustc_hash::FxHashMap;
 
-/// Queues that are kept for the next stream, so that none is allocated for each message.
-const SPARE_MAX: usize = 64;
+/// How many streams are kept with empty queues before these are looked for: none is made anew for each message.
+const STREAMS_MIN: usize = 256;
 
 /// A message that a receive took.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,28 +56,45 @@ struct Place {
 /// matching.end(first, message(10), &mut numbered);
 /// assert_eq!(numbered.iter().map(|taken| taken.bytes).collect::<Vec<_>>(), [10, 20]);
 /// ```
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Matching {
     tickets: u64,
+    /// Receives that are under way, and messages without a number.
+    unsettled: usize,
     /// Of each source and tag that is named or was met: in the order in which receives were posted.
     streams: FxHashMap<(i32, i32), VecDeque<Place>>,
     /// Receives with a wildcard that are under way, oldest first: what stream they belong to isn't known.
     open: VecDeque<Posted>,
     /// Streams of which a message waits for one of these.
     waiting: Vec<(i32, i32)>,
-    spare: Vec<VecDeque<Place>>,
+    /// Empty queues go when there are so many streams.
+    streams_max: usize,
+}
+
+impl Default for Matching {
+    fn default() -> Matching {
+        Matching {
+            tickets: 0,
+            unsettled: 0,
+            streams: FxHashMap::default(),
+            open: VecDeque::new(),
+            waiting: Vec::new(),
+            streams_max: STREAMS_MIN,
+        }
+    }
 }
 
 impl Matching {
     /// Whether nothing is under way: who receives now has the next number.
     #[inline]
     pub fn is_idle(&self) -> bool {
-        self.streams.is_empty() && self.open.is_empty()
+        self.unsettled == 0
     }
 
     /// A receive is posted.
     pub fn post(&mut self, source: Option<i32>, tag: Option<i32>) -> Posted {
         self.tickets += 1;
+        self.unsettled += 1;
         let posted = Posted { ticket: self.tickets, source, tag };
         match (source, tag) {
             (Some(source), Some(tag)) => {
@@ -89,7 +106,11 @@ impl Matching {
     }
 
     fn queue(&mut self, source: i32, tag: i32) -> &mut VecDeque<Place> {
-        self.streams.entry((source, tag)).or_insert_with(|| self.spare.pop().unwrap_or_default())
+        if self.streams.len() >= self.streams_max {
+            self.streams.retain(|_, queue| !queue.is_empty());
+            self.streams_max = STREAMS_MIN.max(2 * self.streams.len());
+        }
+        self.streams.entry((source, tag)).or_default()
     }
 
     /// A receive has ended, with this message or with none (it was called off). `numbered` is given each message whose number follows
@@ -102,13 +123,19 @@ impl Matching {
                 let Ok(at) = queue.binary_search_by_key(&ticket, |place| place.ticket) else { return };
                 match taken {
                     Some(taken) => queue[at].bytes = Some(taken.bytes),
-                    None => drop(queue.remove(at)),
+                    None => {
+                        queue.remove(at);
+                        self.unsettled -= 1;
+                    }
                 }
                 self.advance(source, tag, numbered);
             }
             _ => {
                 let Ok(at) = self.open.binary_search_by_key(&ticket, |posted| posted.ticket) else { return };
                 self.open.remove(at);
+                if taken.is_none() {
+                    self.unsettled -= 1;
+                }
                 if let Some(Taken { source, tag, bytes }) = taken {
                     let queue = self.queue(source, tag);
                     let at = queue.partition_point(|place| place.ticket < ticket);
@@ -135,13 +162,8 @@ impl Matching {
                 return;
             }
             queue.pop_front();
+            self.unsettled -= 1;
             numbered.push(Taken { source, tag, bytes });
-        }
-        if queue.is_empty()
-            && let Some(queue) = self.streams.remove(&(source, tag))
-            && self.spare.len() < SPARE_MAX
-        {
-            self.spare.push(queue);
         }
     }
 }
@@ -200,6 +222,21 @@ mod tests {
         assert!(numbered.is_empty());
         matching.end(of_tag_two, Some(Taken { source: 3, tag: 2, bytes: 8 }), &mut numbered);
         assert_eq!(numbered.iter().map(|taken| (taken.source, taken.bytes)).collect::<Vec<_>>(), [(3, 8), (1, 9)]);
+        assert!(matching.is_idle());
+    }
+
+    #[test]
+    fn streams_that_have_nothing_under_way_are_forgotten() {
+        let mut matching = Matching::default();
+        let stays = matching.post(Some(1), Some(1));
+        for tag in 2..10_000 {
+            let posted = matching.post(Some(1), Some(tag));
+            let mut numbered = Vec::new();
+            matching.end(posted, Some(Taken { source: 1, tag, bytes: 5 }), &mut numbered);
+            assert_eq!(numbered.len(), 1);
+            assert!(matching.streams.len() <= STREAMS_MIN && !matching.is_idle());
+        }
+        assert_eq!(end(&mut matching, stays, 4), [4]);
         assert!(matching.is_idle());
     }
 

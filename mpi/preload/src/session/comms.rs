@@ -154,7 +154,9 @@ impl Comms {
             return Ok(());
         }
         let Some((world, rank, is_inter)) = self.members(comm)? else { return Ok(()) };
-        self.forget(comm);
+        if let Some(place) = self.unbind(comm) {
+            self.forget(place);
+        }
         if number & DERIVED == 0 {
             self.next = self.next.max(number + 1);
         }
@@ -181,15 +183,23 @@ impl Comms {
         Ok(())
     }
 
-    /// The communicator is given up. Receives that are under way on it end all the same.
-    pub(crate) fn forget(&mut self, comm: ffi::MPI_Comm) {
-        if let Some(place) = self.places.remove(&key(comm)) {
-            if let Some(info) = &mut self.known[place] {
-                info.is_gone = true;
-            }
-            self.settle(place);
-        }
+    /// The handle is about to be given up, and may be another communicator's soon: says where this one is.
+    pub(crate) fn unbind(&mut self, comm: ffi::MPI_Comm) -> Option<usize> {
         self.last = (0, usize::MAX);
+        self.places.remove(&key(comm))
+    }
+
+    /// It was not given up.
+    pub(crate) fn bind(&mut self, comm: ffi::MPI_Comm, place: usize) {
+        self.places.insert(key(comm), place);
+    }
+
+    /// The communicator at this place is given up. Receives that are under way on it end all the same.
+    pub(crate) fn forget(&mut self, place: usize) {
+        if let Some(Some(info)) = self.known.get_mut(place) {
+            info.is_gone = true;
+        }
+        self.settle(place);
     }
 
     /// Who is in a communicator; `None` if somebody isn't in MPI_COMM_WORLD.

@@ -60,8 +60,9 @@ fn job(program: &str, ranks: u32) -> Job {
 
 #[test]
 fn the_log_has_what_was_sent_and_received() {
-    // What goes over communicators from elsewhere isn't logged, and the witness can't tell it from the rest.
-    for (program, ranks) in PROGRAMS.into_iter().filter(|(program, _)| *program != "elsewhere") {
+    // What goes over communicators from elsewhere isn't logged, and the witness can't tell it from the rest; nor in which order
+    // threads post receives on one stream.
+    for (program, ranks) in PROGRAMS.into_iter().filter(|(program, _)| !["elsewhere", "sharing"].contains(program)) {
         let job = job(program, ranks);
         let compared = compare(&job.kept, &job.seen).unwrap_or_else(|wrong| panic!("{program}: {wrong:#?}"));
         // A receive that is given up, and one that is too short, on each rank; and another one that is too short.

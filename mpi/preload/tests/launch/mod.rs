@@ -10,11 +10,12 @@ use std::sync::OnceLock;
 use serde_json::Value;
 
 /// Each with how many ranks.
-pub(crate) const PROGRAMS: [(&str, u32); 8] = [
+pub(crate) const PROGRAMS: [(&str, u32); 9] = [
     ("point_to_point", 4),
     ("collectives", 4),
     ("communicators", 4),
     ("threads", 2),
+    ("sharing", 2),
     ("streams", 3),
     ("acknowledged", 2),
     ("elsewhere", 2),
@@ -113,7 +114,7 @@ impl Run {
     pub(crate) fn once(&self, program: &str, ranks: u32) -> Output {
         let mpirun = variable("COUNTERFOIL_MPIRUN", "mpirun");
         let mut command = Command::new("timeout");
-        let seconds = if program.starts_with('/') { "110" } else { "60" };
+        let seconds = if program.starts_with('/') { "180" } else { "60" };
         command.args(["-s", "KILL", seconds, &mpirun, "-n", &ranks.to_string()]);
         if let Some(folder) = &self.folder {
             command.current_dir(folder);
