@@ -21,14 +21,20 @@ impl Session {
         }
     }
 
-    /// A message was received.
+    /// A message was received, and has the next number of its stream.
     #[inline]
     pub(crate) fn received(&mut self, from: Lane, bytes: usize) {
         self.ledger.received(from.peer, bytes);
+        self.moved(from, bytes);
+        self.look_now_and_then();
+    }
+
+    /// A message that was received has the next number of its stream.
+    #[inline]
+    pub(crate) fn moved(&mut self, from: Lane, bytes: usize) {
         if self.batcher.note(from.stream(), bytes) {
             self.acknowledge(from.peer);
         }
-        self.look_now_and_then();
     }
 
     /// Sends what there is to be acknowledged to one rank.
@@ -57,7 +63,7 @@ impl Session {
     }
 
     #[inline]
-    pub(super) fn look_now_and_then(&mut self) {
+    pub(crate) fn look_now_and_then(&mut self) {
         self.since_look += 1;
         if self.since_look >= LOOK_EVERY {
             self.look();

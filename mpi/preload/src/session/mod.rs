@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 
 use counterfoil::{Contents, Epoch, Log};
 use counterfoil_mpi::acks::{BatchLimits, Batcher, Releaser};
+use counterfoil_mpi::matching::Taken;
 use counterfoil_mpi::stream::{Stream, Streams};
 use mpi_sys as ffi;
 use rustc_hash::FxHashMap;
@@ -74,8 +75,10 @@ pub(crate) struct Session {
     pub(crate) comms: Comms,
     pub(crate) requests: Requests,
     pub(crate) datatypes: Datatypes,
-    /// The communicators of messages that were matched and not received yet.
-    pub(crate) messages: FxHashMap<usize, ffi::MPI_Comm>,
+    /// Messages that were matched and not received yet.
+    pub(crate) messages: FxHashMap<usize, Receiving>,
+    /// Messages whose number has just become known; empty between two calls.
+    pub(crate) numbered: Vec<Taken>,
     /// Receives that the program gave up while they were under way.
     pub(crate) given_up: Vec<(ffi::MPI_Request, Receiving, bool)>,
     /// Synchronisations of the library's own that are under way: request, communicator's number, how far everybody has come then.
@@ -139,6 +142,7 @@ impl Session {
             requests: Requests::default(),
             datatypes: Datatypes::default(),
             messages: FxHashMap::default(),
+            numbered: Vec::new(),
             given_up: Vec::new(),
             barriers: Vec::new(),
             misses: 0,

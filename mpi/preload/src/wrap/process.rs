@@ -26,7 +26,20 @@ pub(crate) unsafe fn init_thread(_: *mut c_int, call: impl FnOnce() -> c_int) ->
     unsafe { init(call) }
 }
 
+/// Whether this process was started by an MPI program, and not by the user.
+fn is_spawned() -> bool {
+    // SAFETY: MPI is up; a constant of the shim and a pointer to a local variable.
+    unsafe {
+        let mut parent = ffi::RSMPI_COMM_NULL;
+        ffi::PMPI_Comm_get_parent(&raw mut parent) == 0 && parent != ffi::RSMPI_COMM_NULL
+    }
+}
+
 fn begin(is_launched: bool) {
+    // Its ranks are numbered anew, and would take the names of others; its parents say that it isn't logged.
+    if is_spawned() {
+        return;
+    }
     let (mut rank, mut ranks, mut level) = (0, 0, 0);
     // SAFETY: MPI is up; constants of the shim and pointers to local variables.
     let is_together = unsafe {
