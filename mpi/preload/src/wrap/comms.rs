@@ -92,11 +92,7 @@ pub(crate) unsafe fn comm_make_inter(
 pub(crate) unsafe fn comm_drop(comm: *mut ffi::MPI_Comm, call: impl FnOnce() -> c_int) -> c_int {
     // SAFETY: the program's communicator.
     let dropped = unsafe { *comm };
-    enter(|session| {
-        if let Some(number) = session.comms.get(dropped).map(|info| info.number) {
-            session.finish_barriers(Some(number));
-        }
-    });
+    enter(|session| session.leave(dropped));
     let code = call();
     if code == 0 {
         enter(|session| session.comms.forget(dropped));
