@@ -129,3 +129,22 @@ fn is_bounded(place: &Place, messages: &str) {
         assert!(most <= allowed, "rank {rank}: {} KiB for a short stream, {most} KiB for a long one", short[&rank]);
     }
 }
+
+#[test]
+fn contributions_are_let_go_whatever_communicator_they_were_for() {
+    let Some(place) = place() else { return };
+    place.compile_known("contributions");
+    for what in ["freed", "idle", "bcast"] {
+        let logs = format!("logs-{what}");
+        let options = ["--keep", "acked", "--tier", "volatile", "--log-dir", &logs];
+        let ended = run(&place, &options, &["./contributions", what]);
+        assert_eq!((ended.code, ended.stdout.as_str()), (Some(0), "contributions: done\n"), "{what}: {}", ended.stderr);
+        for rank in 0..2 {
+            let profile = fs::read(place.path().join(format!("{logs}/rank-{rank}.profile"))).unwrap();
+            let profile: serde_json::Value = serde_json::from_slice(&profile).unwrap();
+            let last = profile["series"]["samples"].as_array().unwrap().last().unwrap().clone();
+            assert_eq!(last[5], 0, "{what}: records of rank {rank} are unacknowledged at the end: {last}");
+            assert!(ended.account()["ranks"][rank]["memory_peak_bytes"].as_u64().unwrap() <= 1 << 20, "{what}");
+        }
+    }
+}

@@ -33,6 +33,8 @@ pub(crate) struct CommInfo {
     pub(crate) collectives: u64,
     /// Of them, those of which it isn't known that every rank has come as far.
     pub(crate) unsettled: u32,
+    /// How many of them were found to be over because everybody had come to a later operation of all ranks.
+    pub(crate) over: u64,
     /// Receives that are under way.
     pub(crate) matching: Matching,
     /// Receives of partitioned messages, which match nothing else.
@@ -170,6 +172,7 @@ impl Comms {
             unsettled: 0,
             matching: Matching::default(),
             matching_partitioned: Matching::default(),
+            over: 0,
             is_gone: false,
         };
         let free = self.known.iter().position(Option::is_none);
@@ -181,6 +184,19 @@ impl Comms {
         self.places.insert(key(comm), place);
         self.last = (key(comm), place);
         Ok(())
+    }
+
+    /// Operations of which it isn't known that they are over: of each communicator but `but`, its number and how many were begun.
+    /// From now on it is.
+    pub(crate) fn take_unsettled(&mut self, but: Option<u32>) -> Vec<(u32, u64)> {
+        let mut found = Vec::new();
+        for info in self.known.iter_mut().flatten() {
+            if Some(info.number) != but && info.collectives > info.over {
+                info.over = info.collectives;
+                found.push((info.number, info.collectives));
+            }
+        }
+        found
     }
 
     /// The handle is about to be given up, and may be another communicator's soon: says where this one is.

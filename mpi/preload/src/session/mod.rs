@@ -81,8 +81,10 @@ pub(crate) struct Session {
     pub(crate) numbered: Vec<Taken>,
     /// Receives that the program gave up while they were under way.
     pub(crate) given_up: Vec<(ffi::MPI_Request, Receiving, bool)>,
-    /// Synchronisations of the library's own that are under way: request, communicator's number, how far everybody has come then.
-    pub(crate) barriers: Vec<(ffi::MPI_Request, u32, u64)>,
+    /// Synchronisations of the library's own that are under way.
+    pub(crate) barriers: Vec<Barrier>,
+    /// Communicators that were given up with operations of which it isn't known that they are over, and how many there were.
+    pub(crate) left_open: Vec<(u32, u64)>,
     /// How often the answer was no since the last outcome.
     misses: u32,
     is_local_full: bool,
@@ -145,6 +147,7 @@ impl Session {
             numbered: Vec::new(),
             given_up: Vec::new(),
             barriers: Vec::new(),
+            left_open: Vec::new(),
             misses: 0,
             is_local_full: false,
             ledger,
@@ -226,8 +229,13 @@ impl Session {
         for peer in 0..self.ranks {
             self.acknowledge(peer);
         }
-        if let Err(error) = self.settle() {
-            say(format_args!("the last acknowledgements didn't arrive: {error}"));
+        match self.settle() {
+            // Everybody has come here.
+            Ok(()) => {
+                let over = self.take_unsettled(None);
+                self.are_over(&over);
+            }
+            Err(error) => say(format_args!("the last acknowledgements didn't arrive: {error}")),
         }
         self.keep();
         self.account(Ended::Finalized);
@@ -246,6 +254,16 @@ impl Session {
 pub(crate) enum Ended {
     Finalized,
     Aborted,
+}
+
+/// A synchronisation of the library's own.
+#[derive(Debug)]
+pub(crate) struct Barrier {
+    pub(crate) request: ffi::MPI_Request,
+    /// The communicator's number.
+    pub(crate) comm: u32,
+    /// Operations that are over when it has ended: communicators and how far.
+    pub(crate) over: Vec<(u32, u64)>,
 }
 
 /// A stream in the log.

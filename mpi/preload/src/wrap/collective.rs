@@ -7,7 +7,7 @@ use mpi_sys as ffi;
 use super::send::{refuse, remember};
 use crate::message::{Collective, Counts, Displs, Side, Types};
 use crate::session::requests::Repeated;
-use crate::session::{FullError, Lane, Session, enter};
+use crate::session::{Barrier, FullError, Lane, Session, enter, is_together};
 use crate::{Class, Operation};
 
 /// The tag of what is kept of collective operations; no message has one below zero.
@@ -157,7 +157,9 @@ impl Session {
             (ffi::PMPI_Ibarrier(comm, &raw mut request), request)
         };
         if code == 0 {
-            self.barriers.push((request, number, so_far));
+            let mut over = self.over_with(comm);
+            over.push((number, so_far));
+            self.barriers.push(Barrier { request, comm: number, over });
         } else {
             self.give_up(&format_args!("MPI_Ibarrier failed with code {code}"));
         }
@@ -165,14 +167,51 @@ impl Session {
 
     /// Everybody has begun the operation that this rank has just ended: those before it are over everywhere.
     fn settled(&mut self, comm: ffi::MPI_Comm) {
+        let over = self.over_with(comm);
+        self.are_over(&over);
         let Some(info) = self.comms.get(comm) else { return };
         info.unsettled = 0;
-        let (comm, number) = (info.number, info.collectives.saturating_sub(1));
-        self.settled_up_to(comm, number);
+        let own = (info.number, info.collectives.saturating_sub(1));
+        self.are_over(&[own]);
     }
 
-    fn settled_up_to(&mut self, comm: u32, number: u64) {
-        self.release(Lane { peer: self.rank, comm, tag: COLLECTIVE }, number);
+    /// Operations on other communicators that are over when everybody has come to one on this communicator: all that this rank
+    /// has begun, if all ranks are in it. Had somebody still to begin one of those, the two ranks would wait for each other
+    /// wherever operations synchronise, and a program must be right there, too. Threads may call in any order.
+    fn over_with(&mut self, comm: ffi::MPI_Comm) -> Vec<(u32, u64)> {
+        let ranks = self.ranks as usize;
+        match self.comms.get(comm) {
+            Some(info) if !info.is_inter && info.len() == ranks && !is_together() => {
+                let number = info.number;
+                self.take_unsettled(Some(number))
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// Operations of which it isn't known that they are over, but for those of one communicator: communicators and how far.
+    pub(crate) fn take_unsettled(&mut self, but: Option<u32>) -> Vec<(u32, u64)> {
+        let mut found = self.comms.take_unsettled(but);
+        found.append(&mut self.left_open);
+        found
+    }
+
+    /// Operations are over everywhere.
+    pub(crate) fn are_over(&mut self, operations: &[(u32, u64)]) {
+        for &(comm, number) in operations {
+            self.release(Lane { peer: self.rank, comm, tag: COLLECTIVE }, number);
+        }
+    }
+
+    /// A communicator is about to be given up: waits for everybody where ranks were asked on it (nothing may be under way), and keeps
+    /// in mind which of its operations may not be over.
+    pub(crate) fn leave(&mut self, comm: ffi::MPI_Comm) {
+        let Some(info) = self.comms.get(comm) else { return };
+        let (number, collectives, is_open) = (info.number, info.collectives, info.collectives > info.over);
+        self.finish_barriers(Some(number));
+        if is_open {
+            self.left_open.push((number, collectives));
+        }
     }
 
     /// Waits for everybody where ranks were asked on the communicator of this number, or on any: nothing may be under way on one
@@ -180,12 +219,12 @@ impl Session {
     pub(crate) fn finish_barriers(&mut self, comm: Option<u32>) {
         let (now, later): (Vec<_>, Vec<_>) = std::mem::take(&mut self.barriers)
             .into_iter()
-            .partition(|barrier| comm.is_none_or(|comm| comm == barrier.1));
+            .partition(|barrier| comm.is_none_or(|comm| comm == barrier.comm));
         self.barriers = later;
-        for (mut request, comm, so_far) in now {
+        for mut barrier in now {
             // SAFETY: a request of `synchronise`.
-            if unsafe { ffi::PMPI_Wait(&raw mut request, ffi::RSMPI_STATUS_IGNORE) } == 0 {
-                self.settled_up_to(comm, so_far);
+            if unsafe { ffi::PMPI_Wait(&raw mut barrier.request, ffi::RSMPI_STATUS_IGNORE) } == 0 {
+                self.are_over(&barrier.over);
             }
         }
     }
@@ -193,18 +232,17 @@ impl Session {
     /// Looks whether everybody has come where ranks were asked.
     pub(crate) fn sweep_barriers(&mut self) {
         let mut at = 0;
-        while let Some((request, comm, so_far)) = self.barriers.get_mut(at) {
+        while let Some(barrier) = self.barriers.get_mut(at) {
             let mut flag = 0;
-            let (comm, so_far) = (*comm, *so_far);
             // SAFETY: a request of `synchronise`, and a pointer to a local variable.
-            let code = unsafe { ffi::PMPI_Test(request, &raw mut flag, ffi::RSMPI_STATUS_IGNORE) };
+            let code = unsafe { ffi::PMPI_Test(&raw mut barrier.request, &raw mut flag, ffi::RSMPI_STATUS_IGNORE) };
             if code == 0 && flag == 0 {
                 at += 1;
                 continue;
             }
-            self.barriers.swap_remove(at);
+            let barrier = self.barriers.swap_remove(at);
             if code == 0 {
-                self.settled_up_to(comm, so_far);
+                self.are_over(&barrier.over);
             }
         }
     }

@@ -94,9 +94,7 @@ pub(crate) unsafe fn comm_drop(comm: *mut ffi::MPI_Comm, call: impl FnOnce() -> 
     let dropped = unsafe { *comm };
     // Before the call: as soon as it has given the handle up, another thread may have it for a communicator of its own.
     let place = enter(|session| {
-        if let Some(number) = session.comms.get(dropped).map(|info| info.number) {
-            session.finish_barriers(Some(number));
-        }
+        session.leave(dropped);
         session.comms.unbind(dropped)
     });
     let code = call();
