@@ -9,6 +9,9 @@ use serde_json::{Value, json};
 
 use crate::stores::{MESSAGES, Stores, array, copy, files, flip, log, log_json, payload};
 
+/// Among the records of a block of several pages, whether they were copied or are in chunks behind a page for their table.
+const INSIDE: u64 = 4096 + 300;
+
 /// A block of rank 0's store that a checkpoint refers to, in the middle of a lane: file, place, lane, first and last SSN.
 fn a_referenced_block(store: &Path) -> (String, u64, Rank, Ssn, Ssn) {
     let (mut backend, _) = Directory::open(store, BackendChoice::Pwrite, DirectoryAccess::ReadOnly).unwrap();
@@ -27,7 +30,7 @@ fn a_damaged_block_is_found_what_it_costs_is_said_and_a_repair_leaves_the_rest()
     assert!(log(&["verify"], &store).stdout.ends_with("  sound\n"));
 
     let (file, at, lane, first, last) = a_referenced_block(&store);
-    flip(&store.join(&file), at + 300);
+    flip(&store.join(&file), at + INSIDE);
     let ended = log(&["verify"], &store);
     assert_eq!(ended.code, Some(1));
     for part in [
@@ -78,7 +81,7 @@ fn dump_shows_what_is_left_of_a_damaged_store() {
     let stores = Stores::new();
     let store = stores.whole();
     let (file, at, _, first, last) = a_referenced_block(&store);
-    flip(&store.join(file), at + 300);
+    flip(&store.join(file), at + INSIDE);
     let (code, dump) = log_json(&["dump"], &store);
     assert_eq!(code, Some(1));
     let lost = last.0 - first.0 + 1;
