@@ -7,6 +7,7 @@
 //! |---|---|
 //! | [`universe`], [`comm`] | MPI as far as it is needed here, with errors in place of aborts |
 //! | [`transport`], [`job`] | ranks of an MPI job under the runtime's endpoint and protocols, without failures |
+//! | [`pairs`] | what takes turns when it is measured |
 //! | [`stream`], [`acks`] | what a log needs to know of messages that carry nothing: `docs/piggyback.md` says why that suffices |
 //!
 //! `unsafe` is here because MPI is a C interface; every block says what it rests on.
@@ -16,6 +17,7 @@ pub mod comm;
 mod desk;
 mod error;
 pub mod job;
+pub mod pairs;
 pub mod stream;
 pub mod transport;
 pub mod universe;
