@@ -1,36 +1,66 @@
 //! Messages that arrive.
 
 use std::ffi::c_int;
+use std::mem::MaybeUninit;
 
 use mpi_sys as ffi;
 
-use super::send::{receiving, remember, with_status};
+use super::send::{receiving, remember, wanted, with_status};
 use crate::message::Incoming;
+use crate::session::put_off::{Taken, take};
 use crate::session::requests::{Pending, Receiving, Repeated};
-use crate::session::{Choice, Lane, Session, enter, key};
+use crate::session::{Choice, Lane, Session, catch_up, enter, key, may_put_off, put_off};
+
+unsafe extern "C" {
+    /// How many bytes were received, by a status that MPI filled in.
+    fn counterfoil_bytes(status: *const ffi::MPI_Status) -> usize;
+}
+
+/// Whether the program leaves open whom it receives from, or which tag.
+#[inline]
+fn is_open(incoming: &Incoming) -> bool {
+    // SAFETY: constants of the shim.
+    unsafe { incoming.source == ffi::RSMPI_ANY_SOURCE || incoming.tag == ffi::RSMPI_ANY_TAG }
+}
+
+/// What a receive took, by the status that MPI filled in.
+#[inline]
+fn taken(comm: ffi::MPI_Comm, is_open: bool, status: &ffi::MPI_Status) -> Taken {
+    // SAFETY: a status that MPI filled in.
+    let bytes = unsafe { counterfoil_bytes(status) };
+    Taken { comm, is_open, source: status.MPI_SOURCE, tag: status.MPI_TAG, bytes }
+}
 
 impl Receiving {
     pub(super) fn of(incoming: &Incoming) -> Receiving {
-        // SAFETY: constants of the shim.
-        let is_open = unsafe { incoming.source == ffi::RSMPI_ANY_SOURCE || incoming.tag == ffi::RSMPI_ANY_TAG };
-        Receiving { comm: incoming.comm, is_open, is_partitioned: false }
+        Receiving { comm: incoming.comm, is_open: is_open(incoming), is_partitioned: false }
     }
 }
 
 impl Session {
     /// A receive has ended with this status.
     pub(super) fn note_receive(&mut self, receiving: Receiving, status: &ffi::MPI_Status) {
-        let Some(comm) = self.comms.get(receiving.comm) else { return };
-        let (number, Some(peer)) = (comm.number, comm.world(status.MPI_SOURCE)) else { return };
-        let mut bytes = 0;
-        // SAFETY: a status that MPI filled in, and a pointer to a local variable.
-        unsafe { ffi::PMPI_Get_count(status, ffi::RSMPI_UINT8_T, &raw mut bytes) };
-        let number = if receiving.is_partitioned { partitioned(number) } else { number };
-        if receiving.is_open {
-            self.decide(Choice::Receive { source: peer, tag: status.MPI_TAG });
+        self.note_taken(taken(receiving.comm, receiving.is_open, status), receiving.is_partitioned);
+    }
+
+    #[inline]
+    fn note_taken(&mut self, taken: Taken, is_partitioned: bool) {
+        let Taken { comm, is_open, source, tag, bytes } = taken;
+        let Some(comm) = self.comms.get(comm) else { return };
+        let (number, Some(peer)) = (comm.number, comm.world(source)) else { return };
+        let comm = if is_partitioned { partitioned(number) } else { number };
+        if is_open {
+            self.decide(Choice::Receive { source: peer, tag });
         }
-        let lane = Lane { peer, comm: number, tag: status.MPI_TAG };
-        self.received(lane, usize::try_from(bytes).unwrap_or(0));
+        self.received(Lane { peer, comm, tag }, bytes);
+    }
+
+    /// Sees to the receive that is put off.
+    #[inline(never)]
+    pub(crate) fn catch_up(&mut self) {
+        if let Some(taken) = take() {
+            self.note_taken(taken, false);
+        }
     }
 
     /// A probe has found this message.
@@ -65,7 +95,32 @@ pub(super) fn received(incoming: &Incoming, status: &ffi::MPI_Status, code: c_in
     }
 }
 
+#[inline]
 pub(crate) unsafe fn receive(
+    incoming: &Incoming,
+    status: *mut ffi::MPI_Status,
+    call: impl FnOnce(*mut ffi::MPI_Status) -> c_int,
+) -> c_int {
+    if !may_put_off() {
+        // SAFETY: as for this function.
+        return unsafe { receive_at_once(incoming, status, call) };
+    }
+    catch_up();
+    let mut ours = MaybeUninit::uninit();
+    let status = wanted(status, ours.as_mut_ptr());
+    let code = call(status);
+    // SAFETY: MPI has filled it in, whether the receive went well or not.
+    let status = unsafe { &*status };
+    if code == 0 {
+        put_off(taken(incoming.comm, is_open(incoming), status));
+    } else {
+        received(incoming, status, code);
+    }
+    code
+}
+
+#[inline(never)]
+unsafe fn receive_at_once(
     incoming: &Incoming,
     status: *mut ffi::MPI_Status,
     call: impl FnOnce(*mut ffi::MPI_Status) -> c_int,
@@ -180,7 +235,7 @@ pub(crate) unsafe fn match_immediate(
 }
 
 /// The communicator of a matched message, whose handle the call takes away.
-unsafe fn taken(message: *const ffi::MPI_Message) -> Option<Receiving> {
+unsafe fn matched_before(message: *const ffi::MPI_Message) -> Option<Receiving> {
     // SAFETY: the program's message.
     let comm = enter(|session| session.messages.remove(&key(unsafe { *message })))??;
     // Whom it comes from was decided when it was matched.
@@ -193,7 +248,7 @@ pub(crate) unsafe fn receive_matched(
     call: impl FnOnce(*mut ffi::MPI_Status) -> c_int,
 ) -> c_int {
     // SAFETY: the program's message and status.
-    let (taken, (code, status)) = unsafe { (taken(message), with_status(status, call)) };
+    let (taken, (code, status)) = unsafe { (matched_before(message), with_status(status, call)) };
     if let Some(receiving) = taken.filter(|_| has_taken(code)) {
         enter(|session| session.note_receive(receiving, &status));
     }
@@ -206,7 +261,7 @@ pub(crate) unsafe fn receive_matched_immediate(
     call: impl FnOnce() -> c_int,
 ) -> c_int {
     // SAFETY: the program's message.
-    let taken = unsafe { taken(message) };
+    let taken = unsafe { matched_before(message) };
     let code = call();
     if let Some(receiving) = taken.filter(|_| code == 0) {
         // SAFETY: the call has put a request there.
