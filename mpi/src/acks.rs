@@ -243,6 +243,19 @@ mod tests {
     }
 
     #[test]
+    fn a_batch_names_any_communicator_and_tag() {
+        let mut batcher = Batcher::new(2, BatchLimits::default());
+        let streams = [(0, i32::MIN), (u32::MAX, -1), (1 << 31, 0), (7, i32::MAX)];
+        for (comm, tag) in streams {
+            batcher.note(Stream { peer: 1, comm, tag }, 1);
+        }
+        let batch = batcher.take(1);
+        let mut named: Vec<_> = batch.chunks_exact(RecordTag::LEN).filter_map(RecordTag::decode).collect();
+        named.sort_by_key(|entry| streams.iter().position(|stream| *stream == (entry.comm, entry.tag)));
+        assert_eq!(named, streams.map(|(comm, tag)| RecordTag { comm, tag, number: 1 }));
+    }
+
+    #[test]
     fn a_lane_is_released_up_to_the_first_message_that_is_not_received() {
         let (mut log, mut sent) = (log(), Streams::default());
         for tag in [1, 2, 1, 2, 1] {

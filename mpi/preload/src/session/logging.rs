@@ -43,12 +43,13 @@ unsafe fn append(
     tag: RecordTag,
     (buf, count, datatype, layout): (*const c_void, i64, ffi::MPI_Datatype, &Layout),
     bytes: usize,
+    meanwhile: &mut dyn FnMut(),
 ) -> Result<(), NotWritten> {
     let mut claim = log.claim(Rank(peer), RecordTag::LEN, bytes).map_err(NotWritten::Refused)?;
     let (prefix, payload) = claim.parts_mut();
     prefix.copy_from_slice(&tag.encode());
     // SAFETY: the caller's promise; the payload has as many bytes as the elements have.
-    unsafe { copy(buf, count, datatype, layout, payload) }.map_err(NotWritten::Unpacked)?;
+    unsafe { copy(buf, count, datatype, layout, payload, meanwhile) }.map_err(NotWritten::Unpacked)?;
     claim.commit();
     Ok(())
 }
@@ -80,7 +81,7 @@ impl Session {
             let (prefix, payload) = claim.parts_mut();
             prefix.copy_from_slice(&tag.encode());
             // SAFETY: the caller's promise; the payload has as many bytes as the elements have.
-            match unsafe { copy(buf, count, datatype, &layout, payload) } {
+            match unsafe { copy(buf, count, datatype, &layout, payload, &mut || ()) } {
                 Ok(()) => {
                     claim.commit();
                     Written::Yes
@@ -117,7 +118,8 @@ impl Session {
         Ok(0)
     }
 
-    /// Logs a message that was just sent. Where the log is full, it waits for room, or gives up.
+    /// Logs a message that was just sent, and calls `meanwhile` now and then if it is long. Where the log is full, it waits for room,
+    /// or gives up.
     ///
     /// # Safety
     /// As of [`log`](Self::log).
@@ -126,6 +128,7 @@ impl Session {
         &mut self,
         to: Lane,
         (buf, count, datatype): (*const c_void, i64, ffi::MPI_Datatype),
+        meanwhile: &mut dyn FnMut(),
     ) {
         let Some(layout) = self.datatypes.layout(datatype) else { return };
         let Some(bytes) = usize::try_from(count).ok().and_then(|count| count.checked_mul(layout.size)) else { return };
@@ -133,7 +136,7 @@ impl Session {
         loop {
             let (Some(log), Some(layout)) = (&mut self.log, self.datatypes.layout(datatype)) else { return };
             // SAFETY: the caller's promise.
-            let refused = match unsafe { append(log, to.peer, tag, (buf, count, datatype, layout), bytes) } {
+            let refused = match unsafe { append(log, to.peer, tag, (buf, count, datatype, layout), bytes, meanwhile) } {
                 Ok(()) => break,
                 Err(NotWritten::Unpacked(code)) => {
                     self.give_up(&format_args!("MPI_Pack failed with code {code} on what the program sends"));
@@ -174,7 +177,7 @@ impl Session {
         for ((buf, count, datatype), (layout, bytes)) in pieces.iter().zip(layouts) {
             let (into, rest) = payload.split_at_mut(bytes);
             // SAFETY: the caller's promise.
-            if let Err(code) = unsafe { copy(*buf, *count, *datatype, &layout, into) } {
+            if let Err(code) = unsafe { copy(*buf, *count, *datatype, &layout, into, &mut || ()) } {
                 drop(claim);
                 self.give_up(&format_args!("MPI_Pack failed with code {code} on what the program gives"));
                 return Ok(None);
@@ -222,7 +225,7 @@ impl Session {
         let layout = self.datatypes.layout(datatype)?;
         let mut bytes = vec![0; usize::try_from(count).ok()?.checked_mul(layout.size)?];
         // SAFETY: the caller's promise.
-        unsafe { copy(buf, count, datatype, layout, &mut bytes) }.ok()?;
+        unsafe { copy(buf, count, datatype, layout, &mut bytes, &mut || ()) }.ok()?;
         Some(bytes)
     }
 

@@ -84,3 +84,21 @@ pub(crate) fn take() -> Option<Taken> {
         bytes: SHELF.bytes.load(Ordering::Relaxed),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_put_off_is_taken_once_and_as_it_was() {
+        // SAFETY: a constant of the shim.
+        let comm = unsafe { ffi::RSMPI_COMM_WORLD };
+        assert!(!is_there() && take().is_none());
+        put(Taken { comm, is_open: true, source: 3, tag: -7, bytes: 1 << 40 });
+        assert!(is_there());
+        let taken = take().unwrap();
+        assert!(taken.comm == comm && taken.is_open);
+        assert_eq!((taken.source, taken.tag, taken.bytes), (3, -7, 1 << 40));
+        assert!(!is_there() && take().is_none());
+    }
+}

@@ -1,11 +1,10 @@
 //! Messages that arrive.
 
 use std::ffi::c_int;
-use std::mem::MaybeUninit;
 
 use mpi_sys as ffi;
 
-use super::send::{receiving, remember, wanted, with_status};
+use super::send::{blank, receiving, remember, wanted, with_status};
 use crate::message::Incoming;
 use crate::session::put_off::{Taken, take};
 use crate::session::requests::{Pending, Receiving, Repeated};
@@ -106,10 +105,10 @@ pub(crate) unsafe fn receive(
         return unsafe { receive_at_once(incoming, status, call) };
     }
     catch_up();
-    let mut ours = MaybeUninit::uninit();
-    let status = wanted(status, ours.as_mut_ptr());
+    let mut ours = blank();
+    let status = wanted(status, &raw mut ours);
     let code = call(status);
-    // SAFETY: MPI has filled it in, whether the receive went well or not.
+    // SAFETY: ours, or what the program has given for a status; the call is done with it.
     let status = unsafe { &*status };
     if code == 0 {
         put_off(taken(incoming.comm, is_open(incoming), status));

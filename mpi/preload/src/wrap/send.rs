@@ -81,14 +81,14 @@ fn finish() {
     }
 }
 
-/// Logs a message that was just sent.
+/// Logs a message that was just sent. `meanwhile` is called now and then while a long one is copied.
 #[inline(never)]
-unsafe fn log_sent(out: &Outgoing) {
+unsafe fn log_sent(out: &Outgoing, meanwhile: &mut dyn FnMut()) {
     finish();
     enter(|session| {
         if let Some(lane) = session.lane(out) {
             // SAFETY: the program's message, which it may not write before its call returns.
-            unsafe { session.log_sent(lane, (out.buf, out.count, out.datatype)) };
+            unsafe { session.log_sent(lane, (out.buf, out.count, out.datatype), meanwhile) };
         }
     });
 }
@@ -103,7 +103,7 @@ pub(crate) unsafe fn send(out: &Outgoing, mode: Mode, call: impl FnOnce() -> c_i
     let code = call();
     if code == 0 {
         // SAFETY: as for this function.
-        unsafe { log_sent(out) };
+        unsafe { log_sent(out, &mut || ()) };
     }
     code
 }
@@ -127,20 +127,22 @@ unsafe fn send_otherwise(out: &Outgoing, mode: Mode, call: impl FnOnce() -> c_in
         Mode::Synchronous => pass::Issend.get(),
         Mode::Ready => pass::Irsend.get(),
     };
-    // SAFETY: the program's arguments, and a request of ours that is waited for.
+    // SAFETY: the program's arguments, a request of ours that is waited for, and constants of the shim.
     unsafe {
         let mut request = ffi::RSMPI_REQUEST_NULL;
-        let mut now = || begin(out.buf, count, out.datatype, out.dest, out.tag, out.comm, &raw mut request);
-        let code = if sends_first() {
-            let code = now();
-            if code == 0 {
-                log_sent(out);
-            }
-            code
-        } else {
-            logged(out, now)
-        };
-        if code == 0 { (pass::Wait.get())(&raw mut request, ffi::RSMPI_STATUS_IGNORE) } else { code }
+        let at = &raw mut request;
+        let now = || begin(out.buf, count, out.datatype, out.dest, out.tag, out.comm, at);
+        let mut code = if sends_first() { now() } else { logged(out, now) };
+        if code == 0 && sends_first() {
+            // Where the MPI moves the bytes only when it is called, it is.
+            log_sent(out, &mut || {
+                let mut flag = 0;
+                if code == 0 {
+                    code = (pass::Test.get())(at, &raw mut flag, ffi::RSMPI_STATUS_IGNORE);
+                }
+            });
+        }
+        if code == 0 { (pass::Wait.get())(at, ffi::RSMPI_STATUS_IGNORE) } else { code }
     }
 }
 
