@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use counterfoil_log_core::{Cursor as MemoryCursor, CursorError, LaneReader, Rank, Record, Ssn};
-use counterfoil_log_io::{BlockBuffer, BlockCursor, StoreError};
+use counterfoil_log_io::{BlockBuffer, BlockCursor, RecordPlace, StoreError};
 
 use crate::disk_index::{Extent, Place};
 use crate::spill::Disk;
@@ -214,9 +214,9 @@ struct DiskCursor {
     end: Ssn,
     /// A block could not be read: all are to be looked up anew, from the cursor's position on.
     has_failed: bool,
-    /// Offset in the buffer of the record that was found, and of the one behind it.
-    at: usize,
-    next: usize,
+    /// Place in the buffer of the record that was found, and of the one behind it.
+    at: RecordPlace,
+    next: RecordPlace,
     found: bool,
 }
 
@@ -234,8 +234,8 @@ impl DiskCursor {
             last: Ssn::ZERO,
             end,
             has_failed: false,
-            at: 0,
-            next: 0,
+            at: RecordPlace::default(),
+            next: RecordPlace::default(),
             found: false,
         }
     }
@@ -266,7 +266,7 @@ impl DiskCursor {
                 }
             }
             let Some(extent) = self.extents.next() else { return Ok(false) };
-            (self.last, self.next) = (extent.last, 0);
+            (self.last, self.next) = (extent.last, RecordPlace::default());
             self.disk.index.move_pin(self.lane, self.pin, position);
         }
     }
@@ -275,7 +275,7 @@ impl DiskCursor {
         if self.found { self.record_at(self.at) } else { None }
     }
 
-    fn record_at(&self, at: usize) -> Option<Record<'_>> {
+    fn record_at(&self, at: RecordPlace) -> Option<Record<'_>> {
         let (record, _) = self.buffer.at(at)?;
         Some(record)
     }

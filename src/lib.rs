@@ -107,4 +107,4 @@ pub use error::{AppendError, DiskRefused, Error, OpenError, SpillBehind};
 pub use log::{Collected, Log};
 pub use open::Recovered;
 pub use options::{Keep, OnFull, Options, StoreOptions, Tier};
-pub use stats::Stats;
+pub use stats::{Stats, Usage};

@@ -9,7 +9,7 @@ use counterfoil_log_core::{
 use crate::budget::Budget;
 use crate::cursor::{Cursor, Reader, ReplayError};
 use crate::open::{lanes_path, local_path};
-use crate::{AppendError, Keep, Options, Stats};
+use crate::{AppendError, Keep, Options, Stats, Usage};
 
 /// A rank's log of what it sent, and of its own past.
 ///
@@ -281,8 +281,20 @@ impl Log {
         &mut self.local
     }
 
+    /// How much the log holds: a few loads, where [`stats`](Self::stats) looks at every lane and names who holds what.
+    #[inline]
+    pub fn usage(&self) -> Usage {
+        Usage {
+            used_bytes: self.lanes.pool().used_bytes(),
+            resident_bytes: self.lanes.pool().resident_bytes(),
+            spilled_bytes: self.budget.spilled_bytes,
+            stopped_logging: self.budget.stopped_logging,
+        }
+    }
+
     /// What the log did and holds.
     pub fn stats(&self) -> Stats {
+        let Usage { used_bytes, resident_bytes, spilled_bytes, stopped_logging } = self.usage();
         Stats {
             messages_logged: self
                 .lanes
@@ -290,14 +302,14 @@ impl Log {
                 .map(|lane| lane.next_ssn().prev().0.saturating_sub(self.budget.channels[lane.peer().index()].before.0))
                 .sum(),
             bytes_logged: self.lanes.iter().map(LaneWriter::appended_bytes).sum(),
-            used_bytes: self.lanes.pool().used_bytes(),
-            resident_bytes: self.lanes.pool().resident_bytes(),
+            used_bytes,
+            resident_bytes,
             max_bytes: self.budget.options.memory_bytes_max,
             lanes: self.lanes.iter().count(),
             local_entries: self.local.len(),
             holders: self.budget.collector.report(),
-            stopped_logging: self.budget.stopped_logging,
-            spilled_bytes: self.budget.spilled_bytes,
+            stopped_logging,
+            spilled_bytes,
             disk: self.budget.spiller.as_ref().map(|spiller| spiller.disk.usage()),
             backend: self.budget.spiller.as_ref().map(|spiller| spiller.disk.backend.clone()),
         }

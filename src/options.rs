@@ -29,6 +29,7 @@ pub struct StoreOptions {
     /// Bytes of a segment file; default 16 MiB.
     pub segment_bytes: u64,
     /// Bytes of a block, the unit of writing and of checksums; default 256 KiB. A longer record is a block of its own.
+    /// Chunks that are written from where they lie in memory make blocks of up to an eighth more, and a page.
     pub block_bytes: usize,
     /// Compress blocks with lz4 where that saves at least an eighth. Default: no.
     pub compress: bool,

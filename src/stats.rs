@@ -32,3 +32,16 @@ pub struct Stats {
     /// `pwrite (io_uring is not permitted ...)`.
     pub backend: Option<String>,
 }
+
+/// How much a log holds: what [`Stats`] says of it that costs nothing to find out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Bytes of chunks in use by lanes.
+    pub used_bytes: usize,
+    /// Bytes of memory in use or kept ready.
+    pub resident_bytes: usize,
+    /// Bytes of memory that were given back because their records are on disk.
+    pub spilled_bytes: u64,
+    /// Whether logging was stopped at the budget.
+    pub stopped_logging: bool,
+}

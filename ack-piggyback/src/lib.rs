@@ -45,6 +45,8 @@
 //!   restores a checkpoint older than that unlearns everything: [`SendWindow::restore`].
 //! - **Duplicates are acknowledged again**, with the receive epoch that they had the first time, so that a
 //!   sender that rolled back learns again what its log is for (Figure 3, lines 29-32, never acks them).
+//! - **A sender that repeats itself** may send something new before it hears what was said of the duplicates. So the first new message
+//!   that has to be logged is acknowledged explicitly (rule 2) even where one of the duplicates was.
 //! - **Incarnations.** A message of a dead incarnation is discarded before anything else looks at it.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]

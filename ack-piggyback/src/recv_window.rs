@@ -46,8 +46,11 @@ pub struct RecvWindow {
     told: Ssn,
     /// Everything up to here is to be acknowledged explicitly.
     wanted: Ssn,
-    /// The newest sender's epoch whose first message to be logged was acknowledged explicitly.
+    /// The newest sender's epoch of which the first message to be logged was acknowledged explicitly.
     first_logged: Option<Epoch>,
+    /// The same of duplicates. They count apart: a sender that repeats itself may send something new before it hears what was said of
+    /// them, and of that it would hear nothing.
+    first_repeated: Option<Epoch>,
 }
 
 /// What [`RecvWindow::handle_message`] needs to know of a message: [`WireHeader::arrival`](crate::WireHeader::arrival).
@@ -114,6 +117,7 @@ impl RecvWindow {
             told: Ssn::ZERO,
             wanted: Ssn::ZERO,
             first_logged: None,
+            first_repeated: None,
         }
     }
 
@@ -145,7 +149,7 @@ impl RecvWindow {
             self.told = self.told.min(ssn.prev());
             (Verdict::Duplicate { receive_epoch }, receive_epoch)
         };
-        if self.wants_explicit_ack(epoch, receive_epoch, flags) {
+        if self.wants_explicit_ack(fresh, epoch, receive_epoch, flags) {
             self.wanted = self.wanted.max(ssn);
         }
         if flags.contains(Flags::ACK_REQUESTED) {
@@ -156,15 +160,16 @@ impl RecvWindow {
 
     /// Guermouche 2011, section V.A.
     #[inline]
-    fn wants_explicit_ack(&mut self, sent_in: Epoch, received_in: Epoch, flags: Flags) -> bool {
+    fn wants_explicit_ack(&mut self, fresh: bool, sent_in: Epoch, received_in: Epoch, flags: Flags) -> bool {
         if flags.contains(Flags::LOGGED) {
             return false;
         }
-        let first_logged = sent_in < received_in && self.first_logged < Some(sent_in);
-        if first_logged {
-            self.first_logged = Some(sent_in);
+        let newest = if fresh { &mut self.first_logged } else { &mut self.first_repeated };
+        let is_first = sent_in < received_in && *newest < Some(sent_in);
+        if is_first {
+            *newest = Some(sent_in);
         }
-        first_logged || flags.contains(Flags::LARGE)
+        is_first || flags.contains(Flags::LARGE)
     }
 
     /// The sender asks for an explicit ack; `sent` is the last SSN that it has sent (the header's SSN).
@@ -249,7 +254,7 @@ impl RecvWindow {
         self.offered = sent;
         self.told = Ssn::ZERO;
         self.wanted = Ssn::ZERO;
-        self.first_logged = None;
+        (self.first_logged, self.first_repeated) = (None, None);
         Ok(())
     }
 

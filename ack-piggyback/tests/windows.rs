@@ -247,6 +247,28 @@ fn a_replacement_of_the_sender_is_told_no_more_than_it_has_sent() {
 }
 
 #[test]
+fn a_message_behind_duplicates_is_acknowledged_too_if_it_was_sent_before_the_sender_heard() {
+    let mut window = RecvWindow::new(policy());
+    window.begin_epoch(Epoch(2)).unwrap();
+    for ssn in 1..=2 {
+        let marked = Arrival { flags: Flags::LOGGED, ..arrival(ssn) };
+        assert_eq!(window.handle_message(marked), Ok(Verdict::Fresh));
+    }
+    assert_eq!(window.poll_ack(), None, "its sender knows");
+
+    // Its replacement doesn't. What it sends again is answered once, what is new once more.
+    window.set_incarnation(Incarnation(1), Ssn::ZERO).unwrap();
+    let of_replacement = |ssn| Arrival { incarnation: Incarnation(1), ..arrival(ssn) };
+    let again = Ok(Verdict::Duplicate { receive_epoch: Epoch(2) });
+    assert_eq!(window.handle_message(of_replacement(1)), again);
+    assert_eq!(all_explicit_acks(&mut window), [ack(1, 2)]);
+    assert_eq!((window.handle_message(of_replacement(2)), window.poll_ack()), (again, None));
+    assert_eq!(window.handle_message(of_replacement(3)), Ok(Verdict::Fresh));
+    assert_eq!(all_explicit_acks(&mut window), [ack(3, 2)]);
+    assert_eq!((window.handle_message(of_replacement(4)), window.poll_ack()), (Ok(Verdict::Fresh), None));
+}
+
+#[test]
 fn a_replacement_of_the_sender_is_told_explicitly_again_that_it_has_to_log() {
     let mut window = RecvWindow::new(policy());
     window.begin_epoch(Epoch(2)).unwrap();

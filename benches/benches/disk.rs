@@ -6,12 +6,14 @@
 
 use std::time::Duration;
 
+use counterfoil::Ssn;
 use counterfoil::store::BackendChoice;
 use counterfoil_benches::disk::recover::Stored;
 use counterfoil_benches::disk::replay::{recover, replay};
 use counterfoil_benches::disk::spill::{Memory, Writer};
-use counterfoil_benches::disk::{BLOCKS, DiskOptions, Floor, Turn};
+use counterfoil_benches::disk::{BLOCKS, DEPTH, DiskOptions, Floor, Turn};
 use counterfoil_benches::scratch::Scratch;
+use counterfoil_log_io::naked::writes_in_flight;
 use criterion::{BenchmarkGroup, Criterion, Throughput, criterion_group, criterion_main, measurement::WallTime};
 
 /// Bytes of a turn.
@@ -32,9 +34,9 @@ fn turns<E: std::fmt::Debug>(
 
 fn on_disk(criterion: &mut Criterion) {
     let scratch = Scratch::new_in(&DiskOptions::default().dir).expect("a scratch directory");
-    let memory = Memory::filled(SIZE, BYTES).expect("records in memory");
+    let memory = Memory::filled(SIZE, BYTES, Ssn::FIRST).expect("records in memory");
     for block in BLOCKS {
-        let mut floor = Floor::new(block).expect("a naked ring");
+        let mut floor = Floor::new(block, writes_in_flight(block)).expect("a naked ring");
         let naked = scratch.fresh_dir().expect("a directory").join("naked");
         let mut group = criterion.benchmark_group(format!("spill/{}KiB", block >> 10));
         group.sample_size(15).throughput(Throughput::Bytes(BYTES));
@@ -45,8 +47,9 @@ fn on_disk(criterion: &mut Criterion) {
         }
         group.finish();
 
-        let stored = Stored::create(&scratch, (BackendChoice::Auto, block), true, &memory).expect("a store");
+        let stored = Stored::create(&scratch, (BackendChoice::Auto, block), true, (SIZE, BYTES)).expect("a store");
         let files = stored.segments().expect("its segments");
+        let mut floor = Floor::new(block, DEPTH).expect("a naked ring");
         let mut group = criterion.benchmark_group(format!("read/{}KiB", block >> 10));
         group.sample_size(15).throughput(Throughput::Bytes(stored.bytes()));
         turns(&mut group, "floor", || floor.read(&files));

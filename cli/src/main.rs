@@ -10,6 +10,7 @@ mod demo;
 mod doctor;
 mod log;
 mod rank;
+mod report;
 mod run;
 mod simulate;
 mod table;
@@ -41,6 +42,7 @@ struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Command {
     Run(Box<run::RunArguments>),
+    Report(report::ReportArguments),
     Config(config::ConfigArguments),
     Doctor(doctor::DoctorArguments),
     Demo(demo::DemoArguments),
@@ -58,6 +60,7 @@ impl Command {
         match self {
             // Standard output is the program's.
             Command::Run(_) => false,
+            Command::Report(arguments) => arguments.json,
             Command::Config(arguments) => arguments.json,
             Command::Doctor(arguments) => arguments.json,
             Command::Demo(arguments) => arguments.json,
@@ -76,6 +79,7 @@ fn main() -> ExitCode {
     let wants_json = arguments.command.wants_json();
     let result = match arguments.command {
         Command::Run(arguments) => run::run(&arguments),
+        Command::Report(arguments) => report::run(&arguments),
         Command::Config(arguments) => config::run(&arguments),
         Command::Doctor(arguments) => doctor::run(&arguments),
         Command::Demo(arguments) => demo::run(&arguments),

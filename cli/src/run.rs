@@ -14,6 +14,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use counterfoil::create_private_dir;
+use counterfoil_profile::{Job, Setting, VERSION};
 use counterfoil_runtime::local::{JobDirectory, default_checkpoint_root, default_shm_root};
 
 use crate::Failure;
@@ -101,7 +102,18 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<ExitCode, Failure> {
         mpirun_options: &arguments.mpirun,
         program: &arguments.program,
     };
+    let mut profile = describe(&settings, &mpi, &arguments.program);
+    if let Some(dir) = &log_dir {
+        // Before the run: nobody may see its end.
+        profile.write(dir).map_err(Failure::failed)?;
+    }
     let ended = launch.run().map_err(Failure::failed)?;
+    if let Some(dir) = &log_dir {
+        (profile.wall_s, profile.exit_code) = (Some(ended.wall.as_secs_f64()), Some(ended.code));
+        if let Err(error) = profile.write(dir) {
+            eprintln!("counterfoil: {error}");
+        }
+    }
     let account = Account::read(&settings, &mpi, &ended, &job.paths().traces());
     drop(job);
     let name = arguments.program[0].to_string_lossy();
@@ -123,6 +135,24 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<ExitCode, Failure> {
         eprintln!("error: {failure}");
     }
     Ok(ExitCode::from(ended.code))
+}
+
+/// What is run, for `counterfoil report`.
+fn describe(settings: &Settings, mpi: &Mpi, program: &[OsString]) -> Job {
+    let keys = [Key::Protocol, Key::Logging, Key::Keep, Key::OnFull, Key::Budget, Key::Tier];
+    let setting = |key: Key| {
+        let found = settings.found(key);
+        let value = found.value.clone().unwrap_or_default();
+        Setting { name: key.name().to_owned(), value, source: found.source.to_string() }
+    };
+    Job {
+        version: VERSION,
+        program: program.iter().map(|word| word.to_string_lossy().into_owned()).collect(),
+        mpi: mpi.to_string(),
+        settings: keys.map(setting).into(),
+        wall_s: None,
+        exit_code: None,
+    }
 }
 
 /// Whether there is such a program, as a path or in PATH.
@@ -149,7 +179,7 @@ fn prepare(dir: &Path) -> Result<PathBuf, LogDirError> {
     let look = |source| LogDirError::Look { path: dir.to_owned(), source };
     for entry in std::fs::read_dir(dir).map_err(look)? {
         let name = entry.map_err(look)?.file_name().to_string_lossy().into_owned();
-        if name.starts_with("rank-") {
+        if name.starts_with("rank-") || name == counterfoil_profile::job::FILE {
             return Err(LogDirError::Taken { path: dir.to_owned(), name });
         }
     }

@@ -4,8 +4,11 @@
 #![expect(clippy::unwrap_used, reason = "a test's functions may")]
 
 mod run {
+    mod alone;
     mod bad_use;
+    mod full;
     pub(crate) mod place;
     mod programs;
+    mod report;
     mod settings;
 }

@@ -81,6 +81,12 @@ impl Arena {
         place.address.addr().get() - self.base.addr().get()
     }
 
+    /// The address of what is at `at`.
+    pub(crate) fn address(&self, at: usize) -> *const u8 {
+        debug_assert!(at <= self.len);
+        self.base.as_ptr().wrapping_add(at)
+    }
+
     /// The bytes `[at, at + len)`.
     ///
     /// # Safety

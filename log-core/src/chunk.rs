@@ -10,7 +10,9 @@
 //!       48  replaces: first sequence that a relocation put here, and flags   constant
 //!       56  check over the constant words       "
 //!       64  reserved: claim state of a shared writer
-//!       72  unused, so that the first body begins on a cache line
+//!       72  bytes of records, pads among them        written once by the writer, before the word at 40
+//!       80  bytes of pads among them                 "
+//!       88  unused, so that the first body begins on a cache line
 //!      112  records ...
 //! ```
 
@@ -29,6 +31,9 @@ const REPLACES_AT: usize = 48;
 const CHECK_AT: usize = 56;
 /// Where a shared writer (several threads, one lane) will keep its claim state: tail and writers in flight.
 pub(crate) const SHARED_WRITER_AT: usize = 64;
+/// How long a sealed chunk's records are together, and the pads among them: a reader needn't walk them to know.
+pub(crate) const RECORD_BYTES_AT: usize = 72;
+pub(crate) const PAD_BYTES_AT: usize = 80;
 /// Bytes in front of a chunk's first record.
 pub(crate) const CHUNK_HEADER: usize = 112;
 
@@ -100,6 +105,14 @@ fn state_word(state: ChunkState, generation: u32) -> u64 {
         _ => FREE,
     };
     STATE_MAGIC | state | u64::from(generation)
+}
+
+/// Says of a chunk that it ends with `last`, and how many bytes its records take and the pads among them.
+pub(crate) fn write_end(arena: &Arena, at: usize, last: Ssn, record_bytes: usize, pad_bytes: usize) {
+    arena.word(at + RECORD_BYTES_AT).store(record_bytes as u64, Ordering::Relaxed);
+    arena.word(at + PAD_BYTES_AT).store(pad_bytes as u64, Ordering::Relaxed);
+    // Release: whoever sees that the chunk is sealed sees the two words before, and the link.
+    arena.word(at + LAST_AT).store(sealed_word(last), Ordering::Release);
 }
 
 /// Reads a block's state and generation.

@@ -13,6 +13,9 @@ pub const MEMORY_BYTES_MAX: usize = 256 << 30;
 /// Bytes at the start of the space that hold the file header.
 pub(crate) const HEADER_BYTES: usize = BLOCK_BYTES_MIN;
 
+/// What a large page of memory has on most machines.
+const LARGE_PAGE_BYTES: usize = 2 << 20;
+
 /// Steps between a power of two and the next, for blocks that hold one large record: at most 1/8 is wasted.
 const JUMBO_STEPS: usize = 8;
 
@@ -79,6 +82,14 @@ impl Geometry {
         let geometry = Geometry::new(&PoolOptions { memory_bytes_max, chunk_bytes, ..PoolOptions::default() });
         let block = geometry.classes[geometry.class_for(bytes)?].bytes.max(chunk_bytes);
         (block <= MEMORY_BYTES_MAX).then_some(block)
+    }
+
+    /// The part of the space that is worth large pages, as offset and bytes: ordinary chunks, but not the first of them. A
+    /// log that has only a few must not take a large page for them.
+    pub(crate) fn large_pages(&self) -> Option<(usize, usize)> {
+        let Class { bytes, region, blocks } = self.classes[self.chunk_class];
+        let len = (blocks * bytes).checked_sub(LARGE_PAGE_BYTES)?;
+        (len >= LARGE_PAGE_BYTES).then_some((region + LARGE_PAGE_BYTES, len))
     }
 
     /// Bytes of address space.

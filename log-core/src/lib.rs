@@ -42,6 +42,8 @@ pub use lane::{
     AckError, AppendError, ChunkId, Claim, Cursor, CursorError, Disposition, Diverged, ImportError, LaneReader,
     LaneWriter, Record, Relocated, RepeatError, Run, SettledChunk, TruncateError,
 };
+#[cfg(not(counterfoil_loom))]
+pub use lane::{ChunkImage, record_in_image};
 pub use lanes::Lanes;
 #[cfg(not(counterfoil_loom))]
 pub use local_log::{Entry, LocalLog, LocalLogError};

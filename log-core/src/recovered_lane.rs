@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use crate::chunk::{BlockRef, CHUNK_HEADER, ChunkHeader, LAST_AT, NEXT_AT, OPEN, sealed_last, sealed_word};
+use crate::chunk::{BlockRef, CHUNK_HEADER, ChunkHeader, LAST_AT, NEXT_AT, OPEN, sealed_last, write_end};
 use crate::lane::ChunkInfo;
 use crate::nouns::{Rank, Ssn};
 use crate::pool::Pool;
@@ -119,7 +119,7 @@ pub(crate) fn relink(pool: &Pool, lane: &RecoveredLane) {
     for pair in blocks.windows(2) {
         let at = pair[0].block.at();
         pool.arena.word(at + NEXT_AT).store(pair[1].block.0, Ordering::Release);
-        pool.arena.word(at + LAST_AT).store(sealed_word(pair[0].last), Ordering::Release);
+        write_end(&pool.arena, at, pair[0].last, pair[0].record_bytes, pair[0].pad_bytes);
         pool.arena.word(at + CHUNK_HEADER + pair[0].record_bytes).store(END_WORD, Ordering::Release);
     }
     if let Some(last) = lane.chunks.back() {

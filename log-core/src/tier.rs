@@ -73,7 +73,8 @@ pub enum TierError {
     },
 }
 
-/// Anonymous memory: fast to set up, gone with the process.
+/// Anonymous memory: fast to set up, gone with the process. Ordinary chunks beyond the first 2 MiB lie in large pages, where
+/// the system has them: what is written to a disk from there is then one piece, and not a piece for each page.
 #[derive(Debug)]
 pub struct Volatile {
     map: MmapRaw,
@@ -91,7 +92,12 @@ impl Volatile {
             .no_reserve_swap()
             .map_anon()
             .map_err(|source| TierError::Map { len, source })?;
-        Ok(Volatile { map: map.into() })
+        let map = MmapRaw::from(map);
+        if let Some((at, len)) = geometry.large_pages() {
+            // Where it is refused, pages are small.
+            let _ = map.advise_range(Advice::HugePage, at, len);
+        }
+        Ok(Volatile { map })
     }
 }
 

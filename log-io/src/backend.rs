@@ -6,6 +6,8 @@ use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::sync::Arc;
 
+use counterfoil_log_core::ChunkImage;
+
 use crate::Buffer;
 
 /// An open file of a [`StorageBackend`].
@@ -92,6 +94,38 @@ pub trait StorageBackend: Send + fmt::Debug {
     /// # Errors
     /// The system's; an error of the write itself may only be seen by [`flush`](Self::flush).
     fn write(&mut self, file: FileId, at: u64, buffer: Buffer) -> io::Result<()>;
+
+    /// An empty buffer of at least a page for the front of a [`write_chunks`](Self::write_chunks); waits where as many of these
+    /// are in flight as may be. The default is any [`buffer`](Self::buffer).
+    ///
+    /// # Errors
+    /// As [`buffer`](Self::buffer).
+    fn head(&mut self) -> io::Result<Buffer> {
+        self.buffer()
+    }
+
+    /// Begins to write what `head` holds at `at`, and the chunks one behind the other behind it, as [`write`](Self::write)
+    /// does. The memory of the chunks is kept until the write is complete; the default copies it into buffers.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
+    fn write_chunks(&mut self, file: FileId, mut at: u64, head: Buffer, chunks: Vec<ChunkImage>) -> io::Result<()> {
+        let head_bytes = head.len() as u64;
+        self.write(file, at, head)?;
+        at += head_bytes;
+        for chunk in &chunks {
+            let mut done = 0;
+            while done < chunk.len() {
+                let mut buffer = self.buffer()?;
+                let len = buffer.capacity().min(chunk.len() - done);
+                chunk.copy_to(done, &mut buffer.bytes_mut()[..len]);
+                buffer.set_len(len);
+                self.write(file, at, buffer)?;
+                (at, done) = (at + len as u64, done + len);
+            }
+        }
+        Ok(())
+    }
 
     /// Waits until every write that was begun is complete, in its full length.
     ///

@@ -2,18 +2,20 @@
 //!
 //! ```text
 //! header, 96 bytes | stored bytes | zeros up to a multiple of 4,096
+//! header, 96 bytes | table of chunks, zeros up to 4,096 | chunks as they lay in memory
 //! ```
 //!
-//! The stored bytes are the records, or their lz4 block. A record is `ssn u64 | length of the prefix u32 | 0 u32 | length of
+//! The second kind is the module `chunk_table`'s. In the first one the stored bytes are the records, or their lz4 block. A record is `ssn u64 | length of the prefix u32 | 0 u32 | length of
 //! the body u64 | body`, padded with zeros to a multiple of eight. All numbers are little-endian; docs/format.md has every
 //! byte.
 
-use counterfoil_log_core::{Rank, Record, Ssn};
+use counterfoil_log_core::{ChunkImage, Rank, Record, Ssn};
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::PAGE_BYTES;
+use crate::chunk_table::RECORD_BYTES_MIN;
 use crate::options::BLOCK_BYTES_MAX;
+use crate::{PAGE_BYTES, chunk_table};
 
 /// The lane of the local log's entries: no rank has this number.
 pub const LOCAL: Rank = Rank(u32::MAX);
@@ -35,7 +37,7 @@ pub struct Block {
     pub at: u64,
     /// Bytes on disk, a multiple of 4,096.
     pub disk_bytes: u64,
-    /// Bytes of its records, uncompressed.
+    /// Bytes of its records, uncompressed, with the few bytes that stand in front of each.
     pub raw_bytes: u64,
 }
 
@@ -43,6 +45,13 @@ pub struct Block {
 pub trait RecordSource {
     /// The next record; their SSNs rise. `None` at the end.
     fn next(&mut self) -> Option<Record<'_>>;
+
+    /// The next records as a chunk of at most `bytes_max` bytes, where they are one and it is worth it: it is written from where
+    /// it lies. `None`, as the default has it, where records are to be taken one by one, or at the end.
+    fn next_chunk(&mut self, bytes_max: usize) -> Option<ChunkImage> {
+        let _ = bytes_max;
+        None
+    }
 }
 
 const MAGIC: u32 = u32::from_le_bytes(*b"CFbk");
@@ -52,6 +61,8 @@ pub const FORMAT_VERSION: u32 = 1;
 pub(crate) const FLAG_LZ4: u16 = 1;
 /// The stored bytes have no checksum.
 pub(crate) const FLAG_UNCHECKED: u16 = 2;
+/// The stored bytes are a table of chunks, and these as they lay in memory.
+pub(crate) const FLAG_CHUNKS: u16 = 4;
 
 /// The first bytes of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
@@ -75,7 +86,9 @@ pub(crate) struct BlockHeader {
     pub(crate) raw_bytes: U64,
     pub(crate) stored_bytes: U64,
     pub(crate) stored_crc: U32,
-    pub(crate) zero: [U32; 2],
+    /// How many chunks it is made of; 0 where it isn't.
+    pub(crate) chunks: U32,
+    pub(crate) zero: U32,
     pub(crate) header_crc: U32,
 }
 
@@ -124,21 +137,30 @@ impl BlockHeader {
         if header.header_crc.get() != header.checksum() {
             return Err("the checksum of the block's header is wrong");
         }
-        if u32::from(header.version.get()) != FORMAT_VERSION || header.flags.get() & !(FLAG_LZ4 | FLAG_UNCHECKED) != 0 {
+        const FLAGS: u16 = FLAG_LZ4 | FLAG_UNCHECKED | FLAG_CHUNKS;
+        if u32::from(header.version.get()) != FORMAT_VERSION || header.flags.get() & !FLAGS != 0 {
             return Err("the block has another version");
         }
         if header.generation.get() != generation || header.segment.get() != segment || header.at.get() != at {
             return Err("the block was written for another place");
         }
         let (raw, stored) = (header.raw_bytes.get(), header.stored_bytes.get());
-        // An lz4 block is never expanded beyond what this program writes.
-        let lengths = if header.is_lz4() { raw <= BLOCK_BYTES_MAX as u64 && stored <= raw } else { stored == raw };
+        let (lengths, least) = match header.flags.get() & (FLAG_LZ4 | FLAG_CHUNKS) {
+            0 => (stored == raw, FRAME_BYTES),
+            // Never expanded beyond what this program writes.
+            FLAG_LZ4 => (raw <= BLOCK_BYTES_MAX as u64 && stored <= raw, FRAME_BYTES),
+            FLAG_CHUNKS => (chunk_table::lengths_fit(&header), RECORD_BYTES_MIN),
+            _ => (false, 1),
+        };
         let records = u64::from(header.records.get());
-        if !lengths || stored > room || header.disk_bytes() > room || records == 0 || records * FRAME_BYTES as u64 > raw
-        {
+        if !lengths || stored > room || header.disk_bytes() > room || records == 0 || records * least as u64 > raw {
             return Err("the lengths in the block's header are wrong");
         }
-        if header.first.get() > header.last.get() || header.zero != [U32::ZERO; 2] {
+        if header.has_chunks() && header.lane.get() == LOCAL.0 {
+            return Err("the local log isn't written in chunks");
+        }
+        let is_odd = header.has_chunks() == (header.chunks.get() == 0) || header.zero != U32::ZERO;
+        if header.first.get() > header.last.get() || is_odd {
             return Err("the block's header is wrong");
         }
         Ok(header)
@@ -146,6 +168,10 @@ impl BlockHeader {
 
     pub(crate) fn is_lz4(&self) -> bool {
         self.flags.get() & FLAG_LZ4 != 0
+    }
+
+    pub(crate) fn has_chunks(&self) -> bool {
+        self.flags.get() & FLAG_CHUNKS != 0
     }
 
     pub(crate) fn is_unchecked(&self) -> bool {

@@ -5,7 +5,8 @@ use std::io;
 use counterfoil_log_core::Record;
 
 use crate::block::{BlockHeader, HEADER_BYTES, record_at};
-use crate::{Block, Buffer, PAGE_BYTES, ReadAt, StoreError};
+use crate::chunk_table::Chunks;
+use crate::{Block, Buffer, PAGE_BYTES, ReadAt, RecordPlace, StoreError};
 
 /// The records of a block. Its memory is used again for the next one: at most the largest block so far, and where blocks
 /// are compressed the largest uncompressed one beside it.
@@ -13,30 +14,36 @@ use crate::{Block, Buffer, PAGE_BYTES, ReadAt, StoreError};
 pub struct BlockBuffer {
     stored: Buffer,
     expanded: Vec<u8>,
+    /// Where the header says that there are some.
+    chunks: Chunks,
     header: Option<BlockHeader>,
 }
 
 impl Default for BlockBuffer {
     fn default() -> BlockBuffer {
-        BlockBuffer { stored: Buffer::new(0), expanded: Vec::new(), header: None }
+        BlockBuffer { stored: Buffer::new(0), expanded: Vec::new(), chunks: Chunks::default(), header: None }
     }
 }
 
 impl BlockBuffer {
     /// The block's records, in SSN order.
     pub fn records(&self) -> impl Iterator<Item = Record<'_>> {
-        let mut at = 0;
+        let mut place = RecordPlace::default();
         std::iter::from_fn(move || {
-            let (record, behind) = self.at(at)?;
-            at = behind;
+            let (record, behind) = self.at(place)?;
+            place = behind;
             Some(record)
         })
     }
 
-    /// The record at `offset`, and the offset of the one behind it; the first is at 0. `None` behind the last.
+    /// The record behind `place`, and the place behind it. `None` behind the last.
     #[inline]
-    pub fn at(&self, offset: usize) -> Option<(Record<'_>, usize)> {
-        record_at(self.raw(), offset)
+    pub fn at(&self, place: RecordPlace) -> Option<(Record<'_>, RecordPlace)> {
+        if self.header.is_some_and(|header| header.has_chunks()) {
+            return self.chunks.record(self.stored.as_slice(), place);
+        }
+        let (record, behind) = record_at(self.raw(), place.at)?;
+        Some((record, RecordPlace::at(behind)))
     }
 
     fn raw(&self) -> &[u8] {
@@ -104,6 +111,11 @@ impl BlockBuffer {
     fn verify(&mut self, generation: u64, segment: u32, at: u64) -> Result<(), &'static str> {
         let bytes = self.stored.as_slice();
         let header = BlockHeader::parse(bytes, generation, segment, at, bytes.len() as u64)?;
+        if header.has_chunks() {
+            self.chunks.verify(&header, bytes)?;
+            self.header = Some(header);
+            return Ok(());
+        }
         let stored = bytes.get(HEADER_BYTES..).and_then(|bytes| bytes.get(..header.stored_bytes.get() as usize));
         let stored = stored.ok_or("the block is longer than what was read")?;
         if !header.is_unchecked() && crc32c::crc32c(stored) != header.stored_crc.get() {
@@ -127,7 +139,7 @@ impl BlockBuffer {
 
     fn check_records(&self, header: &BlockHeader) -> Result<(), &'static str> {
         let (mut at, mut count, mut last) = (0, 0, None);
-        while let Some((record, behind)) = self.at(at) {
+        while let Some((record, behind)) = record_at(self.raw(), at) {
             let ssn = record.ssn().0;
             if last.map_or(ssn != header.first.get(), |last| ssn <= last) {
                 return Err("the block's records aren't in order");

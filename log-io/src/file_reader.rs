@@ -8,7 +8,7 @@ use rustix::fs::OFlags;
 use rustix::io::Errno;
 
 use crate::files::length;
-use crate::{BackendKind, Buffer, PAGE_BYTES, ReadAt};
+use crate::{Buffer, PAGE_BYTES, ReadAt};
 
 /// Bytes read at a time where the caller's memory isn't aligned.
 const BOUNCE_BYTES: usize = 256 * 1024;
@@ -24,16 +24,15 @@ static BOUNCES: Mutex<Vec<Buffer>> = Mutex::new(Vec::new());
 pub(crate) struct FileReader {
     fd: OwnedFd,
     direct: bool,
-    /// What the files beside it are written with.
-    kind: BackendKind,
+    /// A ring may read it.
+    by_ring: bool,
 }
 
 impl FileReader {
-    /// A reader of what was opened for reading, with `O_DIRECT` or without. Where its neighbours are written by io_uring,
-    /// which was tried then, it may be read by one, too.
-    pub(crate) fn new(fd: OwnedFd, kind: BackendKind) -> io::Result<FileReader> {
+    /// A reader of what was opened for reading, with `O_DIRECT` or without; `by_ring` says whether an io_uring may read it.
+    pub(crate) fn new(fd: OwnedFd, by_ring: bool) -> io::Result<FileReader> {
         let direct = rustix::fs::fcntl_getfl(&fd)?.contains(OFlags::DIRECT);
-        Ok(FileReader { fd, direct, kind })
+        Ok(FileReader { fd, direct, by_ring })
     }
 
     /// Fills at least the first `needed` bytes of `into`. A read that ends within a page begins the next one at its start:
@@ -102,6 +101,6 @@ impl ReadAt for FileReader {
     }
 
     fn for_ring(&self) -> Option<BorrowedFd<'_>> {
-        (self.kind == BackendKind::IoUring).then(|| self.fd.as_fd())
+        self.by_ring.then(|| self.fd.as_fd())
     }
 }

@@ -7,15 +7,15 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 
+use counterfoil_log_core::ChunkImage;
 use rustix::fs::{AtFlags, FallocateFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
 use crate::directory::{Directory, DirectoryAccess, LOCK_FILE, check_ours};
 use crate::file_reader::FileReader;
+use crate::gathered::Gathered;
+use crate::preallocate::{fallocate, preallocate};
 use crate::{BackendKind, Buffer, FileId, PAGE_BYTES, ReadAt, StorageBackend};
-
-/// Bytes of zeros written at a time where a file system can't preallocate.
-const ZEROS_BYTES: usize = 256 * 1024;
 
 /// How files are written. Whatever a write needs belongs to the writer until the write is complete.
 pub(crate) trait Writer: Send + fmt::Debug {
@@ -23,8 +23,12 @@ pub(crate) trait Writer: Send + fmt::Debug {
     fn buffer_bytes(&self) -> usize;
     /// An empty buffer, as [`StorageBackend::buffer`].
     fn buffer(&mut self) -> io::Result<Buffer>;
+    /// An empty buffer, as [`StorageBackend::head`].
+    fn head(&mut self) -> io::Result<Buffer> {
+        self.buffer()
+    }
     /// Begins a write; its failure is kept for `flush`.
-    fn begin(&mut self, file: &Arc<OpenFile>, at: u64, buffer: Buffer) -> io::Result<()>;
+    fn begin(&mut self, file: &Arc<OpenFile>, at: u64, write: Gathered) -> io::Result<()>;
     /// Waits until no write of this file is in flight; their failures are kept for `flush`.
     fn settle(&mut self, file: &Arc<OpenFile>) -> io::Result<()>;
     /// Waits until no write is in flight, and says which was the first to fail since the last flush.
@@ -61,11 +65,18 @@ pub(crate) struct Files<W> {
     open: BTreeMap<u32, Arc<OpenFile>>,
     next: u32,
     directory: Directory,
+    /// Readers may use an io_uring, however the files are written.
+    reads_by_ring: bool,
 }
 
 impl<W: Writer> Files<W> {
     pub(crate) fn new(directory: Directory, writer: W) -> Files<W> {
-        Files { writer, open: BTreeMap::new(), next: 0, directory }
+        Files { writer, open: BTreeMap::new(), next: 0, directory, reads_by_ring: true }
+    }
+
+    /// Reads without a ring: one was tried, and something about it didn't work.
+    pub(crate) fn without_ring(self) -> Files<W> {
+        Files { reads_by_ring: false, ..self }
     }
 
     /// Gives the directory back, to be written in another way. Nothing may be in flight.
@@ -180,11 +191,20 @@ impl<W: Writer> StorageBackend for Files<W> {
         self.writer.buffer()
     }
 
+    fn head(&mut self) -> io::Result<Buffer> {
+        self.writer.head()
+    }
+
     fn write(&mut self, file: FileId, at: u64, buffer: Buffer) -> io::Result<()> {
+        self.write_chunks(file, at, buffer, Vec::new())
+    }
+
+    fn write_chunks(&mut self, file: FileId, at: u64, head: Buffer, chunks: Vec<ChunkImage>) -> io::Result<()> {
         self.writable()?;
-        check_pages(at, buffer.len() as u64)?;
+        let write = Gathered::new(head, chunks);
+        check_pages(at, write.len() as u64)?;
         let file = Arc::clone(self.file(file)?);
-        self.writer.begin(&file, at, buffer)
+        self.writer.begin(&file, at, write)
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -232,7 +252,7 @@ impl<W: Writer> StorageBackend for Files<W> {
         check_is_file(&self.directory, name)?;
         let fd = open_at(&self.directory, name, OFlags::RDONLY)?;
         check_ours(&fd)?;
-        Ok(Arc::new(FileReader::new(fd, self.writer.kind())?))
+        Ok(Arc::new(FileReader::new(fd, self.reads_by_ring)?))
     }
 }
 
@@ -312,40 +332,6 @@ fn direct_in_pages(fd: &OwnedFd) -> bool {
     fits(stat.stx_dio_mem_align) && fits(stat.stx_dio_offset_align)
 }
 
-/// Gives a new file its length and its place on the disk.
-fn preallocate(fd: &OwnedFd, bytes: u64) -> io::Result<()> {
-    if bytes == 0 {
-        return Ok(());
-    }
-    match fallocate(fd, FallocateFlags::empty(), 0, bytes) {
-        Err(error) if error.kind() == io::ErrorKind::Unsupported => write_zeros(fd, bytes),
-        result => result,
-    }
-}
-
-fn write_zeros(fd: &OwnedFd, bytes: u64) -> io::Result<()> {
-    let mut zeros = Buffer::new(ZEROS_BYTES);
-    zeros.set_len(ZEROS_BYTES);
-    let end = bytes.next_multiple_of(PAGE_BYTES as u64);
-    let mut at = 0;
-    while at < end {
-        let len = zeros.len().min((end - at) as usize);
-        crate::pwrite::write_in_full(fd, at, &zeros.as_slice()[..len])?;
-        at += len as u64;
-    }
-    Ok(rustix::fs::ftruncate(fd, bytes)?)
-}
-
-fn fallocate(fd: impl AsFd, mode: FallocateFlags, at: u64, len: u64) -> io::Result<()> {
-    loop {
-        match rustix::fs::fallocate(fd.as_fd(), mode, at, len) {
-            Err(Errno::INTR) => {}
-            Err(Errno::OPNOTSUPP | Errno::NOSYS) => return Err(io::ErrorKind::Unsupported.into()),
-            result => return Ok(result?),
-        }
-    }
-}
-
 /// Length of a file in bytes.
 pub(crate) fn length(fd: impl AsFd) -> io::Result<u64> {
     Ok(rustix::fs::fstat(fd)?.st_size.cast_unsigned())
@@ -364,15 +350,5 @@ mod tests {
         for name in ["", ".", "..", "../a", "a/b", ".hidden", "a b", "lock", "a\0", "ä", &long] {
             assert!(check_name(name).is_err(), "{name:?}");
         }
-    }
-
-    #[test]
-    fn where_nothing_can_be_preallocated_zeros_are_written() {
-        let dir = tempfile::tempdir().unwrap();
-        let fd: OwnedFd = std::fs::File::create_new(dir.path().join("file")).unwrap().into();
-        write_zeros(&fd, ZEROS_BYTES as u64 + 4100).unwrap();
-        let bytes = std::fs::read(dir.path().join("file")).unwrap();
-        assert_eq!(bytes.len(), ZEROS_BYTES + 4100);
-        assert!(bytes.iter().all(|byte| *byte == 0));
     }
 }

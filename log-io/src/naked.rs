@@ -21,6 +21,11 @@ pub enum Way {
     Read,
 }
 
+/// How many blocks of this size a store has in flight when it writes chunks from where they lie.
+pub fn writes_in_flight(block_bytes: usize) -> usize {
+    crate::gathered::heads_max(block_bytes)
+}
+
 /// Opens a file past the page cache.
 ///
 /// # Errors

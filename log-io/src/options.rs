@@ -29,6 +29,8 @@ pub struct StoreOptions {
     pub segment_bytes: u64,
     /// The most bytes of a block, a multiple of 4,096 between 4 KiB and 16 MiB, less than a segment; the backend's largest
     /// single write is a limit, too. A record that doesn't fit gets a block of its own. Default: 256 KiB.
+    /// A block of chunks that are written from where they lie in memory may be an eighth larger, and has a page beside for
+    /// their table; a chunk that is larger has one of its own.
     pub block_bytes: usize,
     /// Whether blocks are compressed (lz4) where that saves an eighth. Default: no.
     pub compress: bool,

@@ -19,7 +19,8 @@ const PROBE_FILE: &str = "probe";
 /// Says who may set up a ring: 0 everybody, 1 a group and the administrator, 2 nobody.
 const SYSCTL: &str = "/proc/sys/kernel/io_uring_disabled";
 
-/// Which way of writing is wanted.
+/// Which way of writing is wanted. What was written is read by an io_uring wherever the kernel makes one, unless one was tried
+/// for writing and failed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum BackendChoice {
     /// io_uring where it works, otherwise pwrite.
@@ -138,17 +139,18 @@ pub(crate) fn backend(
     options: &BackendOptions,
 ) -> Result<(Box<dyn StorageBackend>, Probe), DirectoryError> {
     let &BackendOptions { choice, buffers, buffer_bytes } = options;
-    let pwrite = |directory, why_not| {
+    let pwrite = |directory, why_not, ring_failed| {
         let files = Files::new(directory, Pwrite::new(buffers, buffer_bytes));
+        let files = if ring_failed { files.without_ring() } else { files };
         let probe = Probe { kind: BackendKind::Pwrite, why_not, registered: 0 };
         Ok((Box::new(files) as Box<dyn StorageBackend>, probe))
     };
     if directory.access() != DirectoryAccess::ReadWrite {
-        return pwrite(directory, Some("the directory was opened to read only".to_owned()));
+        return pwrite(directory, Some("the directory was opened to read only".to_owned()), false);
     }
     remove_old_trial(&directory)?;
     if choice == BackendChoice::Pwrite {
-        return pwrite(directory, None);
+        return pwrite(directory, None, false);
     }
     let (directory, error) = match Uring::new(buffers, buffer_bytes) {
         Ok(ring) => {
@@ -167,7 +169,7 @@ pub(crate) fn backend(
     if choice == BackendChoice::IoUring {
         return Err(DirectoryError::Probe { path: directory.path().to_owned(), source: error });
     }
-    pwrite(directory, Some(error.to_string()))
+    pwrite(directory, Some(error.to_string()), true)
 }
 
 fn remove_old_trial(directory: &Directory) -> Result<(), DirectoryError> {

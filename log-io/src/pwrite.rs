@@ -10,11 +10,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use crate::files::{OpenFile, Writer};
+use crate::gathered::{Gathered, heads_max};
 use crate::transfer::{PAUSE, Progress, Step};
-use crate::{BackendKind, Buffer};
+use crate::{BackendKind, Buffer, PAGE_BYTES};
 
 /// The most threads that write.
-const THREADS_MAX: usize = 4;
+const THREADS_MAX: usize = 8;
 
 /// Threads that write, begun when there is a second write before a flush.
 #[derive(Debug)]
@@ -23,6 +24,9 @@ pub(crate) struct Pwrite {
     /// The most writes that may be begun and not complete.
     buffers: usize,
     free: Vec<Buffer>,
+    /// Pages for the fronts of chunks, and how many of these may be begun and not complete.
+    heads: Vec<Buffer>,
+    heads_max: usize,
     /// The newest write: the caller makes it, if it flushes before it begins another one.
     held: Option<Write>,
     threads: Option<Threads>,
@@ -36,7 +40,7 @@ pub(crate) struct Pwrite {
 struct Write {
     file: Arc<OpenFile>,
     at: u64,
-    buffer: Buffer,
+    what: Gathered,
 }
 
 #[derive(Debug)]
@@ -47,10 +51,10 @@ struct Written {
 
 impl Write {
     fn make(self) -> Written {
-        let Write { file, at, buffer } = self;
-        let result = write_in_full(&*file, at, buffer.as_slice());
-        let result = result.map_err(|error| file.write_error(at, buffer.len(), &error));
-        Written { buffer, result }
+        let Write { file, at, what } = self;
+        let result = what.write_in_full(&*file, at);
+        let result = result.map_err(|error| file.write_error(at, what.len(), &error));
+        Written { buffer: what.into_buffer(), result }
     }
 }
 
@@ -60,6 +64,8 @@ impl Pwrite {
             buffer_bytes,
             buffers,
             free: Buffer::several(buffers, buffer_bytes),
+            heads: Vec::new(),
+            heads_max: heads_max(buffer_bytes),
             held: None,
             threads: None,
             in_flight: 0,
@@ -70,7 +76,7 @@ impl Pwrite {
     /// Gives a write to a thread; makes it where there is none.
     fn give_away(&mut self, write: Write) {
         if self.threads.is_none() {
-            self.threads = Threads::begin(THREADS_MAX.min(self.buffers - 1));
+            self.threads = Threads::begin(THREADS_MAX.min(self.buffers + self.heads_max - 1));
         }
         let unsent = match &self.threads {
             Some(threads) => threads.send(write),
@@ -86,9 +92,11 @@ impl Pwrite {
         if let Err(error) = result {
             self.failed.get_or_insert(error);
         }
+        buffer.set_len(0);
         if self.free.len() < self.buffers && buffer.capacity() == self.buffer_bytes {
-            buffer.set_len(0);
             self.free.push(buffer);
+        } else if self.heads.len() < self.heads_max && buffer.capacity() == PAGE_BYTES {
+            self.heads.push(buffer);
         }
     }
 
@@ -142,13 +150,19 @@ impl Writer for Pwrite {
         }
     }
 
-    fn begin(&mut self, file: &Arc<OpenFile>, at: u64, buffer: Buffer) -> io::Result<()> {
+    fn head(&mut self) -> io::Result<Buffer> {
+        // How many are in flight is limited in `begin`.
+        Ok(self.heads.pop().unwrap_or_else(|| Buffer::new(PAGE_BYTES)))
+    }
+
+    fn begin(&mut self, file: &Arc<OpenFile>, at: u64, what: Gathered) -> io::Result<()> {
+        let write = Write { file: Arc::clone(file), at, what };
         if self.buffers == 1 {
-            self.complete(Write { file: Arc::clone(file), at, buffer }.make());
+            self.complete(write.make());
             return Ok(());
         }
-        if let Some(before) = self.held.replace(Write { file: Arc::clone(file), at, buffer }) {
-            while self.in_flight + 1 >= self.buffers {
+        if let Some(before) = self.held.replace(write) {
+            while self.in_flight + 1 >= self.buffers + self.heads_max {
                 self.wait();
             }
             self.give_away(before);

@@ -12,9 +12,10 @@ use io_uring::{IoUring, opcode, squeue, types};
 use rustix::io::Errno;
 
 use crate::files::{OpenFile, Writer};
+use crate::gathered::{Gathered, Places, heads_max};
 use crate::ring::{REFUSALS, enter};
 use crate::transfer::{PAUSE, Progress, Step};
-use crate::{BackendKind, Buffer};
+use crate::{BackendKind, Buffer, PAGE_BYTES};
 
 /// Marks the completion of a sync; the other bits count them, so that one that nobody waits for any more is told apart.
 const SYNC: u64 = 1 << 63;
@@ -27,6 +28,10 @@ pub(crate) struct Uring {
     in_flight: usize,
     free: Vec<Buffer>,
     buffer_bytes: usize,
+    /// Pages for the fronts of chunks; how many there are, and how many of these are in flight.
+    heads: Vec<Buffer>,
+    heads_max: usize,
+    heads_in_flight: usize,
     /// The address of each registered buffer, by its slot; only to be compared.
     registered: Vec<usize>,
     /// The first failure of a write since the last flush.
@@ -39,7 +44,9 @@ pub(crate) struct Uring {
 struct Transfer {
     file: Arc<OpenFile>,
     at: u64,
-    buffer: Buffer,
+    what: Gathered,
+    /// Where what is left of it lies, where that isn't only a buffer.
+    places: Places,
     progress: Progress,
 }
 
@@ -47,7 +54,7 @@ impl std::fmt::Debug for Uring {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Uring")
             .field("in_flight", &self.in_flight)
-            .field("buffers", &self.transfers.len())
+            .field("writes_max", &self.transfers.len())
             .field("buffer_bytes", &self.buffer_bytes)
             .field("registered", &self.registered.len())
             .field("failed", &self.failed)
@@ -62,8 +69,10 @@ impl Uring {
     /// # Errors
     /// The kernel has no io_uring, or refuses it.
     pub(crate) fn new(buffers: usize, buffer_bytes: usize) -> io::Result<Uring> {
+        let heads_max = heads_max(buffer_bytes);
+        let writes = buffers + heads_max;
         // One more for a sync beside all the writes. The completion queue has twice that.
-        let ring = IoUring::new(buffers as u32 + 1)?;
+        let ring = IoUring::new(writes as u32 + 1)?;
         let mut free = Buffer::several(buffers, buffer_bytes);
         let mut count = buffers;
         while count > 0 {
@@ -90,10 +99,13 @@ impl Uring {
         free.reverse();
         Ok(Uring {
             ring,
-            transfers: (0..buffers).map(|_| None).collect(),
+            transfers: (0..writes).map(|_| None).collect(),
             in_flight: 0,
             free,
             buffer_bytes,
+            heads: Buffer::several(heads_max, PAGE_BYTES),
+            heads_max,
+            heads_in_flight: 0,
             registered,
             failed: None,
             sync: 0,
@@ -108,22 +120,33 @@ impl Uring {
 
     /// Queues what is left of a write.
     fn push_write(&mut self, index: usize) -> io::Result<()> {
-        let Some(Transfer { file, at, buffer, progress }) = &self.transfers[index] else { return Ok(()) };
-        let rest = &buffer.as_slice()[progress.done()..];
+        let Some(Transfer { file, at, what, places, progress }) = &mut self.transfers[index] else { return Ok(()) };
         let fd = types::Fd(file.as_fd().as_raw_fd());
-        let (place, len, at) = (rest.as_ptr(), rest.len() as u32, at + progress.done() as u64);
-        // A buffer from elsewhere may have a number of its own: only at its registered place is it the registered one.
-        let is_here = |slot: &u16| self.registered.get(usize::from(*slot)) == Some(&buffer.as_slice().as_ptr().addr());
-        let entry = match buffer.slot().filter(is_here) {
-            Some(slot) => opcode::WriteFixed::new(fd, place, len, slot).offset(at).build(),
-            None => opcode::Write::new(fd, place, len).offset(at).build(),
+        let (done, at) = (progress.done(), *at + progress.done() as u64);
+        let entry = match what.alone() {
+            Some(buffer) => {
+                let rest = &buffer.as_slice()[done..];
+                let (place, len) = (rest.as_ptr(), rest.len() as u32);
+                // A buffer from elsewhere may have a number of its own: only at its registered place is it the registered one.
+                let start = buffer.as_slice().as_ptr().addr();
+                match buffer.slot().filter(|slot| self.registered.get(usize::from(*slot)) == Some(&start)) {
+                    Some(slot) => opcode::WriteFixed::new(fd, place, len, slot).offset(at).build(),
+                    None => opcode::Write::new(fd, place, len).offset(at).build(),
+                }
+            }
+            None => {
+                *places = what.places(done);
+                opcode::Writev::new(fd, places.as_ptr(), places.count()).offset(at).build()
+            }
         };
         self.push(&entry.user_data(index as u64))
     }
 
     fn push(&mut self, entry: &squeue::Entry) -> io::Result<()> {
-        // SAFETY: the bytes and the descriptor of a write belong to its transfer, which is only let go when the
-        // completion of this entry has been seen (`complete`), or is leaked (`drop`). A sync has a descriptor only, which
+        // SAFETY: the bytes and the descriptor of a write, and the list of places where it has one, belong to its transfer,
+        // which is only let go when the completion of this entry has been seen (`complete`), or is leaked (`drop`); the
+        // list is made anew only then, too. What the log's writer changes in the header of a chunk meanwhile is written as
+        // it was or as it is: no reader trusts it. A sync has a descriptor only, which
         // the kernel holds a reference to from the submission on, before which `sync` doesn't let go of the file; where
         // it fails to submit the entry, the number means another file or none when it is submitted later: a sync too many.
         let pushed = unsafe { self.ring.submission().push(entry) };
@@ -162,13 +185,18 @@ impl Uring {
             }
         };
         // Neither the kernel nor the queue has anything of it any more.
-        let Some(Transfer { file, at, mut buffer, .. }) = self.transfers[index].take() else { return };
+        let Some(Transfer { file, at, what, .. }) = self.transfers[index].take() else { return };
         self.in_flight -= 1;
         if let Some(error) = error {
-            self.failed.get_or_insert_with(|| file.write_error(at, buffer.len(), &error));
+            self.failed.get_or_insert_with(|| file.write_error(at, what.len(), &error));
         }
-        if self.free.len() < self.transfers.len() && buffer.capacity() == self.buffer_bytes {
-            buffer.set_len(0);
+        let is_head = what.alone().is_none();
+        self.heads_in_flight -= usize::from(is_head);
+        let mut buffer = what.into_buffer();
+        buffer.set_len(0);
+        if is_head && self.heads.len() < self.heads_max && buffer.capacity() == PAGE_BYTES {
+            self.heads.push(buffer);
+        } else if self.free.len() < self.transfers.len() - self.heads_max && buffer.capacity() == self.buffer_bytes {
             self.free.push(buffer);
         }
     }
@@ -212,22 +240,36 @@ impl Writer for Uring {
         }
     }
 
-    fn begin(&mut self, file: &Arc<OpenFile>, at: u64, buffer: Buffer) -> io::Result<()> {
+    fn head(&mut self) -> io::Result<Buffer> {
+        loop {
+            self.reap();
+            match self.heads.pop() {
+                Some(head) => return Ok(head),
+                // As in `buffer`.
+                None if self.heads_in_flight == 0 => return Ok(Buffer::new(PAGE_BYTES)),
+                None => self.wait()?,
+            }
+        }
+    }
+
+    fn begin(&mut self, file: &Arc<OpenFile>, at: u64, what: Gathered) -> io::Result<()> {
         let index = loop {
             match self.transfers.iter().position(Option::is_none) {
                 Some(index) => break index,
                 None => self.wait()?,
             }
         };
-        let progress = Progress::new(buffer.len());
-        self.transfers[index] = Some(Transfer { file: Arc::clone(file), at, buffer, progress });
-        self.in_flight += 1;
+        let progress = Progress::new(what.len());
+        let is_head = what.alone().is_none();
+        let places = Places::default();
+        self.transfers[index] = Some(Transfer { file: Arc::clone(file), at, what, places, progress });
         if let Err(error) = self.push_write(index) {
             // It was never the kernel's.
             self.transfers[index] = None;
-            self.in_flight -= 1;
             return Err(error);
         }
+        self.in_flight += 1;
+        self.heads_in_flight += usize::from(is_head);
         enter(&mut self.ring, 0)
     }
 

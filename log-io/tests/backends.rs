@@ -38,6 +38,11 @@ tests! {
     writes::what_is_in_flight_is_completed_at_the_end
     writes::another_thread_may_go_on
     writes::a_reader_sees_what_was_flushed
+    chunks::chunks_are_written_from_where_they_lie
+    chunks::a_chunk_is_kept_until_it_is_written_and_no_longer
+    chunks::a_chunk_that_can_not_be_written_is_told_and_given_back
+    chunks::what_is_refused_in_the_middle_is_given_back
+    chunks::a_lane_written_from_memory_is_read_back
     files::the_trial_leaves_nothing
     recovery::a_store_is_recovered_and_its_damage_found
     recovery::a_segment_that_gets_short_or_is_missing_hurts_no_other

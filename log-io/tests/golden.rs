@@ -5,12 +5,14 @@
 #![forbid(unsafe_code)]
 #![expect(clippy::unwrap_used, reason = "a failed step of a test's setting is a failed test")]
 
+mod small_chunks;
 mod small_store;
 
 use std::fs;
 use std::path::PathBuf;
 
 use counterfoil_log_io::{SimulatedDisk, StoreOptions};
+use small_chunks::{build_of_chunks, options_of_chunks, records_of_chunks};
 use small_store::{RECORDS, build, options, owned, read_all};
 
 const FILES: [&str; 4] = ["checkpoint-00000002", "manifest", "reserve", "segment-00000001"];
@@ -75,4 +77,19 @@ fn compressed_blocks_that_were_written_before_can_be_read() {
     assert_eq!(golden.lanes[0].blocks[0].raw_bytes, image.lanes[0].blocks[0].raw_bytes);
     // Flag 1 of the first block's header says that it is compressed.
     assert_eq!(load("lz4").bytes("segment-00000001").unwrap()[4096 + 6], 1);
+}
+
+#[test]
+fn chunks_that_were_written_before_can_be_read() {
+    let disk = SimulatedDisk::new(4096);
+    let image = build_of_chunks(&disk);
+    write_if_asked(&disk, "chunks");
+    // What stands in front of a chunk's records and behind them is no part of the format, and isn't compared.
+    let golden = load("chunks");
+    assert_eq!(read_all(&golden, options_of_chunks()).unwrap(), (image, records_of_chunks()));
+    let (written, golden) = (disk.bytes("segment-00000001").unwrap(), golden.bytes("segment-00000001").unwrap());
+    // The block's header and table; then the chunk's records, which are 112 bytes behind.
+    assert_eq!((golden[4096 + 6], &golden[4096..8192]), (4, &written[4096..8192]));
+    let record_bytes = u64::from_le_bytes(golden[4096 + 64..][..8].try_into().unwrap()) as usize;
+    assert_eq!(golden[8192 + 112..][..record_bytes], written[8192 + 112..][..record_bytes]);
 }

@@ -28,6 +28,7 @@ fn nothing_that_was_durable_is_lost_and_nothing_is_invented() {
         all.tail_entries += explored.tail_entries;
         all.faults += explored.faults;
         all.refused += explored.refused;
+        all.chunks += explored.chunks;
     }
     eprintln!("{all:?}");
     assert!(all.crashes >= CRASHES, "{all:?}");
@@ -36,7 +37,8 @@ fn nothing_that_was_durable_is_lost_and_nothing_is_invented() {
         && all.blocks_below_floors >= CRASHES / 50
         && all.tail_entries >= CRASHES / 20
         && all.faults >= CRASHES / 1000
-        && all.refused >= CRASHES / 1000;
+        && all.refused >= CRASHES / 1000
+        && all.chunks >= CRASHES / 250;
     assert!(is_varied, "{all:?}");
 }
 

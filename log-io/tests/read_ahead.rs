@@ -20,12 +20,25 @@ fn byte(file: usize, at: u64) -> u8 {
     (at / 64 * 31 + at + file as u64 * 101) as u8
 }
 
-/// Both ways, and what the files are read with then.
-const WAYS: [(BackendChoice, BackendKind); 2] =
-    [(BackendChoice::IoUring, BackendKind::IoUring), (BackendChoice::Pwrite, BackendKind::Pwrite)];
+/// What files are read with: a ring, or threads.
+const WAYS: [BackendKind; 2] = [BackendKind::IoUring, BackendKind::Pwrite];
 
-/// Three files of pages, on the disk, read as those are that are written so.
-fn files(choice: BackendChoice) -> (tempfile::TempDir, Vec<Arc<dyn ReadAt>>) {
+/// A file that no ring can read.
+#[derive(Debug)]
+struct WithoutDescriptor(Arc<dyn ReadAt>);
+
+impl ReadAt for WithoutDescriptor {
+    fn len(&self) -> io::Result<u64> {
+        self.0.len()
+    }
+
+    fn read_at(&self, at: u64, into: &mut [u8]) -> io::Result<()> {
+        self.0.read_at(at, into)
+    }
+}
+
+/// Three files of pages on the disk, written in one of two ways, to be read in this one.
+fn files(kind: BackendKind, choice: BackendChoice) -> (tempfile::TempDir, Vec<Arc<dyn ReadAt>>) {
     let keep = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let path = keep.path().join("rank-0");
     let (mut backend, _) = Directory::create(&path, choice).unwrap();
@@ -39,8 +52,11 @@ fn files(choice: BackendChoice) -> (tempfile::TempDir, Vec<Arc<dyn ReadAt>>) {
         backend.write(file, 0, buffer).unwrap();
         backend.sync(file).unwrap();
     }
-    let readers = names.into_iter().map(|name| backend.reader(name).unwrap()).collect();
-    (keep, readers)
+    let reader = |name| match (kind, backend.reader(name).unwrap()) {
+        (BackendKind::IoUring, reader) => reader,
+        (_, reader) => Arc::new(WithoutDescriptor(reader)),
+    };
+    (keep, names.into_iter().map(reader).collect())
 }
 
 proptest! {
@@ -48,15 +64,16 @@ proptest! {
 
     #[test]
     fn extents_come_in_their_order_whole_and_each_failure_in_its_place(
-        way in 0..2_usize,
+        way in 0..4_usize,
         places in prop::collection::vec((0..3_usize, 0..FILE_PAGES + 4, 0..6_usize, 0..10_u8), 0..60),
         in_flight in 1..5_usize,
         read_pages in 0..20_usize,
         taken in 0..80_usize,
         swaps in any::<u64>(),
     ) {
-        let (choice, kind) = WAYS[way];
-        let (_keep, files) = files(choice);
+        let kind = WAYS[way % 2];
+        let choice = if way < 2 { BackendChoice::IoUring } else { BackendChoice::Pwrite };
+        let (_keep, files) = files(kind, choice);
         let mut extents = Vec::new();
         let mut where_ = Vec::new();
         let mut next = (0, 0);
@@ -176,7 +193,7 @@ impl ReadAt for Mistaken {
 
 #[test]
 fn what_a_ring_reads_in_part_or_not_at_all_is_read_again() {
-    let (keep, files) = files(BackendChoice::IoUring);
+    let (keep, files) = files(BackendKind::IoUring, BackendChoice::IoUring);
     let path = keep.path().join("other");
     // Not for reading: EBADF. Shorter: of the first read a part comes, and nothing of those behind it.
     let for_writing = File::create(&path).unwrap();
@@ -198,7 +215,7 @@ fn what_a_ring_reads_in_part_or_not_at_all_is_read_again() {
 
 #[test]
 fn one_file_without_a_descriptor_is_enough_for_threads() {
-    let (_keep, files) = files(BackendChoice::IoUring);
+    let (_keep, files) = files(BackendKind::IoUring, BackendChoice::IoUring);
     let meeting = Meeting { wanted: 1, now: Mutex::new(0), changed: Condvar::new(), most: AtomicUsize::new(0) };
     let extents = vec![
         Extent { file: Arc::clone(&files[0]), at: 0, len: PAGE_BYTES },

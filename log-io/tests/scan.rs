@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 #![expect(clippy::unwrap_used, reason = "a failed step of a test's setting is a failed test")]
 
+mod small_chunks;
 mod small_store;
 
 use counterfoil_log_core::{Disposition, Epoch, Phase, Rank, Run, Ssn};
@@ -9,6 +10,7 @@ use counterfoil_log_io::{
     Access, Bound, CheckpointImage, LOCAL, LaneImage, LocalImage, Repair, Report, SimulatedDisk, SlotState, Store,
     StoreError, Tail, repair, scan,
 };
+use small_chunks::{build_of_chunks, options_of_chunks, records_of_chunks};
 use small_store::{Bodies, RECORDS, build, entry, options, owned, read_all};
 
 const SEGMENT: &str = "segment-00000001";
@@ -193,6 +195,53 @@ fn records_that_were_all_needed_are_counted_exactly_and_what_was_covered_is_not(
     // The block before the damaged one is whole, and can't be replayed without a gap.
     let sum = (given_up.records, given_up.blocks, given_up.bytes, given_up.bound);
     assert_eq!(sum, (4, 2, blocks[0].raw_bytes + blocks[1].raw_bytes, Bound::Exact));
+}
+
+#[test]
+fn a_chunk_is_a_block_like_any_other() {
+    let disk = SimulatedDisk::new(4096);
+    let right = build_of_chunks(&disk);
+    let report = look(&disk);
+    assert!(report.is_whole());
+    let blocks: Vec<_> = report.segments[0].blocks.iter().map(|of| (of.block.records, of.block.disk_bytes)).collect();
+    // A page for the table, and two of the chunk.
+    assert_eq!(blocks, [(3, 3 * 4096), (1, 4096), (1, 4096)]);
+    assert_eq!(repaired(&disk), []);
+    // What isn't part of its records may be anything.
+    for at in [8192, 8192 + 111, 4096 + 96 + 32, 4096 + 4095, 8192 + 8191] {
+        damage(&disk, SEGMENT, at);
+        assert!(look(&disk).is_whole(), "byte {at}");
+        assert_eq!(read_all(&disk, options_of_chunks()).unwrap(), (right.clone(), records_of_chunks()));
+    }
+    damage(&disk, SEGMENT, 8192 + 112 + 3000);
+    assert_eq!(look(&disk).segments[0].tail, Tail::Damaged { at: 4096 });
+    let repairs = repaired(&disk);
+    let [Repair::Block { block, .. }, .., Repair::GivenUp(given_up)] = &repairs[..] else { panic!("{repairs:?}") };
+    let sum = (given_up.records, given_up.blocks, given_up.bytes, given_up.bound);
+    assert_eq!(sum, (3, 1, block.raw_bytes, Bound::AtMost));
+    let (_, records) = read_all(&disk, options_of_chunks()).unwrap();
+    assert_eq!(records, records_of_chunks()[3..]);
+}
+
+#[test]
+fn a_power_cut_that_took_a_page_of_a_chunk_is_a_torn_end() {
+    for page in 1..4 {
+        let disk = SimulatedDisk::new(4096);
+        let right = build(&disk, options_of_chunks(), &RECORDS);
+        // A chunk as it is behind the checkpoint, but for one page that never got there.
+        let other = SimulatedDisk::new(4096);
+        build_of_chunks(&other);
+        let mut bytes = disk.bytes(SEGMENT).unwrap();
+        let chunk = other.bytes(SEGMENT).unwrap()[4096..4 * 4096].to_vec();
+        // Its place is another one: the first page alone wouldn't make it a block.
+        bytes[12_288..][..chunk.len()].copy_from_slice(&chunk);
+        bytes[12_288 + (page - 1) * 4096..][..4096].fill(0);
+        disk.set_bytes(SEGMENT, &bytes);
+        let from = if page == 1 { 16_384 } else { 12_288 };
+        assert_eq!(look(&disk).segments[0].tail, Tail::Torn { at: from });
+        assert!(matches!(&repaired(&disk)[..], [Repair::Tail { .. }]));
+        assert_eq!(read_all(&disk, options_of_chunks()).unwrap(), (right, owned(&RECORDS)));
+    }
 }
 
 #[test]

@@ -160,6 +160,8 @@ pub enum ReleaseError {
 #[derive(Debug)]
 pub struct Releaser {
     peer: Rank,
+    /// How far streams are acknowledged. A count is forgotten when the record that it ends with is released, so that there are not
+    /// more of them than records which others hold back, and streams whose last number has no record.
     acked: Streams,
     /// At the first record that is not acknowledged.
     cursor: Option<Cursor>,
@@ -197,8 +199,14 @@ impl Releaser {
         while let Some(record) = cursor.peek().map_err(failed)? {
             let ssn = record.ssn();
             let tag = RecordTag::decode(record.prefix()).ok_or(ReleaseError::Untagged { peer, ssn: ssn.0 })?;
-            if tag.number > self.acked.count(Stream { peer, comm: tag.comm, tag: tag.tag }) {
+            let stream = Stream { peer, comm: tag.comm, tag: tag.tag };
+            let acked = self.acked.count(stream);
+            if tag.number > acked {
                 break;
+            }
+            // Later records of the stream have higher numbers: until it is acknowledged further, nothing has to be known of it.
+            if tag.number == acked {
+                self.acked.forget(stream);
             }
             covered = ssn;
             cursor.advance();
@@ -274,6 +282,21 @@ mod tests {
         releaser.take(&mut log, &entry(1, 3)).unwrap();
         assert_eq!(log.acked(Rank(1)), Ssn(5));
         assert!(matches!(releaser.take(&mut log, &[0; 17]), Err(ReleaseError::Malformed { len: 17, .. })));
+    }
+
+    #[test]
+    fn streams_whose_records_are_released_are_forgotten() {
+        let (mut log, mut sent, mut releaser) = (log(), Streams::default(), Releaser::new(1));
+        let entry = |tag| RecordTag { comm: 0, tag, number: 1 }.encode();
+        append(&mut log, &mut sent, -7);
+        for tag in 0..1000 {
+            append(&mut log, &mut sent, tag);
+            releaser.take(&mut log, &entry(tag)).unwrap();
+            // The first record holds the others back: they are known to have been received.
+            assert_eq!((releaser.acked.len(), log.acked(Rank(1))), (tag as usize + 1, Ssn::ZERO));
+        }
+        releaser.take(&mut log, &entry(-7)).unwrap();
+        assert_eq!((releaser.acked.len(), log.acked(Rank(1))), (0, Ssn(1001)));
     }
 
     #[test]

@@ -15,21 +15,21 @@ pub struct Comm {
     raw: ffi::MPI_Comm,
     is_ours: bool,
     /// MPI lives at least as long.
-    universe: Rc<Universe>,
+    pub(crate) universe: Rc<Universe>,
 }
 
 /// A message that was matched and not received yet: nobody else can take it.
 #[derive(Debug)]
 #[must_use = "a matched message has to be received: nobody else can"]
 pub struct Matched {
-    message: ffi::MPI_Message,
+    pub(crate) message: ffi::MPI_Message,
     /// Who sent it.
     pub source: u32,
     /// Its tag.
     pub tag: i32,
     /// Its length in bytes.
     pub len: usize,
-    _universe: Rc<Universe>,
+    pub(crate) _universe: Rc<Universe>,
 }
 
 /// A message that is being sent, with its bytes.
@@ -44,6 +44,11 @@ pub struct Sending {
 impl Comm {
     pub(crate) fn predefined(raw: ffi::MPI_Comm, universe: Rc<Universe>) -> Comm {
         Comm { raw, is_ours: false, universe }
+    }
+
+    /// A communicator that was made just now.
+    pub(crate) fn made(raw: ffi::MPI_Comm, universe: Rc<Universe>) -> Comm {
+        Comm { raw, is_ours: true, universe }
     }
 
     /// The handle, for calls that this type doesn't have. It is valid as long as this communicator.
@@ -273,6 +278,15 @@ impl Sending {
         Ok(flag != 0)
     }
 
+    /// Waits until it is done.
+    ///
+    /// # Errors
+    /// [`MpiError`].
+    pub fn wait(mut self) -> Result<(), MpiError> {
+        // SAFETY: as in `test`.
+        check("MPI_Wait", unsafe { ffi::MPI_Wait(&raw mut self.request, ffi::RSMPI_STATUS_IGNORE) })
+    }
+
     /// How many bytes are being sent.
     pub fn len(&self) -> usize {
         self.bytes.len()
@@ -298,18 +312,18 @@ impl Drop for Sending {
     }
 }
 
-fn any_source(source: Option<u32>) -> c_int {
+pub(crate) fn any_source(source: Option<u32>) -> c_int {
     // SAFETY: a constant of the shim that `mpi-sys` links; nobody writes it.
     source.map_or(unsafe { ffi::RSMPI_ANY_SOURCE }, |source| source as c_int)
 }
 
-fn any_tag(tag: Option<i32>) -> c_int {
+pub(crate) fn any_tag(tag: Option<i32>) -> c_int {
     // SAFETY: a constant of the shim that `mpi-sys` links; nobody writes it.
     tag.unwrap_or(unsafe { ffi::RSMPI_ANY_TAG })
 }
 
 #[inline]
-fn received_len(status: &ffi::MPI_Status) -> Result<usize, MpiError> {
+pub(crate) fn received_len(status: &ffi::MPI_Status) -> Result<usize, MpiError> {
     let mut len = 0;
     // SAFETY: a status that MPI filled in, and a pointer to a local variable.
     check("MPI_Get_count", unsafe { ffi::MPI_Get_count(status, ffi::RSMPI_UINT8_T, &raw mut len) })?;

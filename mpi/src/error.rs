@@ -28,6 +28,16 @@ pub enum MpiError {
         /// How many bytes.
         len: usize,
     },
+    /// Memory for an operation has not the length that the other ranks' has.
+    #[error("{call}: {len} bytes were given where {needed} are needed")]
+    Length {
+        /// The function.
+        call: &'static str,
+        /// How many bytes there are.
+        len: usize,
+        /// How many there have to be.
+        needed: usize,
+    },
     /// The process has initialised MPI already, or has ended it.
     #[error("MPI can be initialised once a process, and this one has done so")]
     Used,

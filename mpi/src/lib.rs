@@ -8,22 +8,29 @@
 //! | [`universe`], [`comm`] | MPI as far as it is needed here, with errors in place of aborts |
 //! | [`transport`], [`job`] | ranks of an MPI job under the runtime's endpoint and protocols, without failures |
 //! | [`pairs`] | what takes turns when it is measured |
-//! | [`stream`], [`acks`] | what a log needs to know of messages that carry nothing: `docs/piggyback.md` says why that suffices |
+//! | [`logged`] | for authors of applications: communicators whose messages are logged, with errors in place of aborts |
+//! | [`stream`], [`matching`], [`acks`] | what a log needs to know of messages that carry nothing: `docs/piggyback.md` says why that suffices |
 //!
 //! `unsafe` is here because MPI is a C interface; every block says what it rests on.
 
 pub mod acks;
+mod collective;
 pub mod comm;
 mod desk;
 mod error;
 pub mod job;
+pub mod logged;
+pub mod matching;
 pub mod pairs;
+mod point_to_point;
 pub mod stream;
 pub mod transport;
 pub mod universe;
 
+pub use collective::{Number, SystemOperation};
 pub use comm::{Comm, Matched, Sending};
 pub use desk::JobResult;
 pub use error::MpiError;
+pub use point_to_point::{Envelope, Receiving};
 pub use transport::MpiTransport;
 pub use universe::{Threads, Universe};

@@ -88,6 +88,21 @@ impl Streams {
         self.0.get(&stream).copied().unwrap_or(0)
     }
 
+    /// Forgets a stream: its count is 0 from here on.
+    pub fn forget(&mut self, stream: Stream) {
+        self.0.remove(&stream.into());
+    }
+
+    /// How many streams are counted.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether none is.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Sets the count to `count` if it is lower: what a cumulative acknowledgement does.
     pub fn raise(&mut self, stream: Stream, count: u64) {
         let known = self.0.entry(stream.into()).or_insert(0);

@@ -52,8 +52,11 @@ use sent::Settled;
 pub use sizes::Sizes;
 use tables::Tables;
 
-/// What stands in the tag of a control header from the recovery process; a driver that carries only bodies puts it back.
-pub const RECOVERY_TAG: i32 = notice::RECOVERY;
+/// The header of what the recovery process says to `rank`, for a driver that carries only bodies between them.
+#[must_use]
+pub fn order_header(rank: Rank, body: &[u8]) -> WireHeader {
+    WireHeader::control(rank, rank, Origin::default(), notice::RECOVERY, body.len() as u64, None)
+}
 
 /// How often a rank can be rolled back between two replacements.
 const ROLLBACKS_MAX: u32 = 1 << 16;
@@ -171,12 +174,6 @@ impl SendDeterministic {
     #[must_use]
     pub fn phase(&self) -> Phase {
         self.phase
-    }
-
-    /// Whether the program may go on.
-    #[must_use]
-    pub fn is_running(&self) -> bool {
-        self.round.is_running()
     }
 
     /// The round in which this rank has told the recovery process its table, where that is the present one: what it hears of receipts

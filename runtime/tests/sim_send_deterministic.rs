@@ -55,6 +55,13 @@ fn what_went_wrong_once_goes_right() {
          3,5x2,4,5,4,5,4,5x4,4,3,1,3,4,1,2,4,5,2,1x2,4,1x2,4,1x2,2,1x2,5,7,1,6x2,2,5,7,1,2x2,1x2,4,1x2,2,1x4,\
          2,1x4,2,1x2,3x2,1,3x3,4,5x2,3,1,5,1,4x2,2,1x2,3,1,3,0x3,6,0x68,2,0x3,2x2,3,0,2,0x21,1x2,2x3,3x4,4x3,\
          2,0,4,0,3x3,1,0x4,3x2,0x4,1x2,0x3,1x2,2 seed=0 faults=134:1:1 collections=1",
+        // What was sent behind repeated messages, before anything was heard of them, was never acknowledged.
+        "sim1 pattern=graph ranks=4 rounds=4 program=7748419202157755770 checkpoints=1 ordered=0 tier=crash-safe \
+         mode=uniform seed=9769107702221741799 faults=108:1:9256144136116335388 collections=1 clusters=3",
+        // A message arrived late, of a connection of before; its sender had marked it when it sent it again, and so knew what it wasn't told.
+        "sim1 pattern=backlog ranks=5 rounds=2 program=5860073775323440670 checkpoints=2 ordered=0 tier=crash-safe \
+         mode=uniform seed=1801501536342485859 faults=86:5:14918277110770466730,57:5:11438019089679529871,\
+         78:1:2150526218592553539 collections=2 clusters=3 late=1",
     ] {
         let schedule: Schedule = line.parse().unwrap();
         assert_eq!(sim::run::<SendDet>(&schedule).violation, None, "{line}");

@@ -206,7 +206,8 @@ impl World {
     fn new(chance: Chance<'_>, lie: Option<Unsynced>) -> World {
         let mut options = Options::new(RANK, RANKS);
         options.tier = if chance().is_multiple_of(8) { Tier::Volatile } else { Tier::NodeLocal };
-        (options.memory_bytes_max, options.chunk_bytes) = ([32, 48, 96][below(chance, 3)] * KIB, 4 * KIB);
+        (options.memory_bytes_max, options.chunk_bytes) =
+            ([32, 48, 96][below(chance, 3)] * KIB, [4, 8][below(chance, 2)] * KIB);
         (options.prefault_bytes, options.local_bytes_max) = (0, 64 * KIB);
         options.cursors_max = 4;
         options.keep = [Keep::Checkpoint, Keep::Checkpoint, Keep::Checkpoint, Keep::All, Keep::Acked][below(chance, 5)];

@@ -3,8 +3,8 @@
 use std::sync::mpsc::{Receiver, Sender};
 use std::sync::{Arc, PoisonError};
 
-use counterfoil_log_core::{Cursor, Rank, Record, Ssn};
-use counterfoil_log_io::{Block, CheckpointImage, LOCAL, LaneImage, LocalImage, RecordSource, Store, StoreError};
+use counterfoil_log_core::{Rank, Ssn};
+use counterfoil_log_io::{Block, CheckpointImage, LOCAL, LaneImage, LaneSource, LocalImage, Store, StoreError};
 
 use crate::disk_index::Cuts;
 
@@ -105,7 +105,7 @@ impl Worker {
             _ if !follows => Err(Arc::new(StoreError::Gone)),
             _ => {
                 self.make_room();
-                self.store.append(lane, &mut Upto { cursor, upto }, &mut blocks).map_err(Arc::new)
+                self.store.append(lane, &mut LaneSource::new(cursor, upto), &mut blocks).map_err(Arc::new)
             }
         };
         if let Err(error) = &result {
@@ -198,20 +198,5 @@ impl Worker {
 
     fn note_usage(&self) {
         *self.disk.usage.lock().unwrap_or_else(PoisonError::into_inner) = self.store.usage();
-    }
-}
-
-/// A cursor's records up to an SSN, each once.
-struct Upto {
-    cursor: Cursor,
-    upto: Ssn,
-}
-
-impl RecordSource for Upto {
-    fn next(&mut self) -> Option<Record<'_>> {
-        if self.cursor.peek()?.ssn() > self.upto {
-            return None;
-        }
-        self.cursor.read()
     }
 }

@@ -23,7 +23,8 @@ use serde::Serialize;
 use crate::measure::quantile;
 use crate::scratch::Scratch;
 
-/// Blocks that are in flight at a time, in the floor and (as buffers) in the store.
+/// Blocks that are read at a time, in the floor; the store's buffers are two more. How many are written at a time,
+/// [`writes_in_flight`](counterfoil_log_io::naked::writes_in_flight) says, for both.
 pub const DEPTH: usize = 8;
 /// Bytes of the blocks that are measured.
 pub const BLOCKS: [usize; 3] = [64 << 10, 256 << 10, 1 << 20];
@@ -226,7 +227,7 @@ pub(crate) fn directory(
 /// The same directory again.
 pub(crate) fn reopen(dir: &Path, choice: BackendChoice, block: usize) -> Result<Box<dyn StorageBackend>, DiskError> {
     let mut options = BackendOptions::from(choice);
-    // As many in flight as in the floor: one more is being filled, and one has come back.
+    // One of them is being filled, and one has come back.
     (options.buffers, options.buffer_bytes) = (DEPTH + 2, block);
     Ok(Directory::create(&dir.join("rank-0"), options)?.0)
 }
@@ -239,12 +240,12 @@ pub struct Floor {
 }
 
 impl Floor {
-    /// With blocks of this size.
+    /// With blocks of this size, `depth` of them in flight.
     ///
     /// # Errors
     /// [`DiskError::Floor`].
-    pub fn new(block: usize) -> Result<Floor, DiskError> {
-        let ring = NakedRing::new(DEPTH, block);
+    pub fn new(block: usize, depth: usize) -> Result<Floor, DiskError> {
+        let ring = NakedRing::new(depth, block);
         Ok(Floor { ring: ring.map_err(failed("be set up beside", Path::new("/proc/self")))?, block })
     }
 

@@ -6,7 +6,7 @@ use counterfoil_log_core::{Epoch, Ssn};
 use counterfoil_log_io::{Access, BackendChoice, CheckpointImage, LaneImage, Store, StoreOptions};
 
 use super::spill::{Memory, PEER, SIZES, Writer, store_options};
-use super::{BACKENDS, BLOCKS, Bytes, DiskError, DiskOptions, Floor, Row, Turn, interleave, reopen};
+use super::{BACKENDS, BLOCKS, Bytes, DEPTH, DiskError, DiskOptions, Floor, Row, Turn, interleave, reopen};
 use crate::scratch::Scratch;
 
 /// How many times the memory of one turn a store holds.
@@ -35,7 +35,7 @@ pub(super) fn one(
     (backend, block, size): (BackendChoice, usize, usize),
 ) -> Result<Row, DiskError> {
     let [checked, unchecked] = Stored::pair(options, scratch, (backend, block, size))?;
-    let mut floor = Floor::new(block)?;
+    let mut floor = Floor::new(block, DEPTH)?;
     let files = checked.segments()?;
     let bytes = Bytes { floor: floor.bytes_of(&files), store: checked.bytes };
     let row = interleave(
@@ -65,12 +65,11 @@ impl Stored {
         scratch: &Scratch,
         (backend, block, size): (BackendChoice, usize, usize),
     ) -> Result<[Stored; 2], DiskError> {
-        let memory = Memory::filled(size, options.turn_bytes)?;
-        let create = |checksums| Stored::create(scratch, (backend, block), checksums, &memory);
+        let create = |checksums| Stored::create(scratch, (backend, block), checksums, (size, options.turn_bytes));
         Ok([create(true)?, create(false)?])
     }
 
-    /// Writes a store of four times what is in `memory`, all in one lane.
+    /// Writes a store of four times `turn_bytes` in messages of `size` bytes, all in one lane.
     ///
     /// # Errors
     /// [`DiskError`].
@@ -78,12 +77,13 @@ impl Stored {
         scratch: &Scratch,
         (backend, block): (BackendChoice, usize),
         checksums: bool,
-        memory: &Memory,
+        (size, turn_bytes): (usize, u64),
     ) -> Result<Stored, DiskError> {
         let options = StoreOptions { checksums, ..store_options(block) };
         let mut writer = Writer::create(scratch, (backend, block), checksums)?;
         for _ in 0..FILLS {
-            writer.spill(memory)?;
+            let next = writer.blocks.last().map_or(Ssn::FIRST, |block| block.last.next());
+            writer.spill(&Memory::filled(size, turn_bytes, next)?)?;
         }
         let bytes = writer.written();
         let last = writer.blocks.last().map_or(Ssn::ZERO, |block| block.last);

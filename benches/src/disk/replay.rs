@@ -7,7 +7,7 @@ use counterfoil_log_io::BackendChoice;
 
 use super::recover::Stored;
 use super::spill::{PEER, SIZES};
-use super::{BLOCKS, Bytes, DiskError, DiskOptions, Floor, Row, Turn, interleave};
+use super::{BLOCKS, Bytes, DEPTH, DiskError, DiskOptions, Floor, Row, Turn, interleave};
 use crate::scratch::Scratch;
 
 /// Measures every block and payload.
@@ -28,7 +28,7 @@ pub fn run(options: &DiskOptions) -> Result<Vec<Row>, DiskError> {
 pub(super) fn one(options: &DiskOptions, scratch: &Scratch, (block, size): (usize, usize)) -> Result<Row, DiskError> {
     // How it was written changes nothing about how it is read.
     let [checked, unchecked] = Stored::pair(options, scratch, (BackendChoice::Auto, block, size))?;
-    let mut floor = Floor::new(block)?;
+    let mut floor = Floor::new(block, DEPTH)?;
     let files = checked.segments()?;
     let (mut checked_log, mut unchecked_log) = (recover(&checked, block)?, recover(&unchecked, block)?);
     let (mut wire, mut other_wire) = (vec![0; size], vec![0; size]);

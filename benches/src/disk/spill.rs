@@ -2,8 +2,9 @@
 
 use std::path::PathBuf;
 
-use counterfoil_log_core::{Cursor, Lanes, Pool, PoolOptions, Rank, Record, Ssn};
-use counterfoil_log_io::{BackendChoice, Block, RecordSource, Store, StoreOptions};
+use counterfoil_log_core::{Lanes, Pool, PoolOptions, Rank, Ssn};
+use counterfoil_log_io::naked::writes_in_flight;
+use counterfoil_log_io::{BackendChoice, Block, LaneSource, Store, StoreOptions};
 
 use super::{BACKENDS, BLOCKS, Bytes, DiskError, DiskOptions, Floor, Row, Turn, directory, interleave, no_memory};
 use crate::scratch::Scratch;
@@ -37,10 +38,10 @@ pub(super) fn one(
     scratch: &Scratch,
     (backend, block, size): (BackendChoice, usize, usize),
 ) -> Result<Row, DiskError> {
-    let memory = Memory::filled(size, options.turn_bytes)?;
+    let memory = Memory::filled(size, options.turn_bytes, Ssn::FIRST)?;
     let mut checked = Writer::create(scratch, (backend, block), true)?;
     let mut unchecked = Writer::create(scratch, (backend, block), false)?;
-    let mut floor = Floor::new(block)?;
+    let mut floor = Floor::new(block, writes_in_flight(block))?;
     let file = checked.dir.join("naked");
     checked.spill(&memory)?;
     let bytes = Bytes { floor: options.turn_bytes, store: checked.written() };
@@ -66,29 +67,31 @@ pub(crate) fn store_options(block: usize) -> StoreOptions {
 #[derive(Debug)]
 pub struct Memory {
     lanes: Lanes,
+    first: Ssn,
 }
 
 impl Memory {
-    /// Records of `size` bytes of payload behind a prefix, that take about `bytes` on the disk.
+    /// Records of `size` bytes of payload behind a prefix, from `first` on, that take about `bytes` on the disk.
     ///
     /// # Errors
     /// [`DiskError::Memory`].
-    pub fn filled(size: usize, bytes: u64) -> Result<Memory, DiskError> {
+    pub fn filled(size: usize, bytes: u64, first: Ssn) -> Result<Memory, DiskError> {
         let options = PoolOptions { memory_bytes_max: 2 * bytes as usize + (4 << 20), ..PoolOptions::default() };
         let mut lanes = Lanes::new(Pool::volatile(options).map_err(no_memory)?, 2);
         let lane = lanes.open(PEER).ok_or_else(|| no_memory("no such lane"))?;
+        lane.resume(first, Ssn::ZERO, &[]).map_err(no_memory)?;
         for number in 0..bytes / (PREFIX_BYTES + size) as u64 {
             let mut claim = lane.claim(PREFIX_BYTES, size).map_err(no_memory)?;
             fill(claim.body_mut(), number);
             claim.commit();
         }
-        Ok(Memory { lanes })
+        Ok(Memory { lanes, first })
     }
 
-    /// From its first record, as if the lane had `before` records before it.
-    fn source(&self, before: u64) -> Result<FromMemory, DiskError> {
+    /// All of it.
+    fn source(&self) -> Result<LaneSource, DiskError> {
         let lane = self.lanes.get(PEER).ok_or_else(|| no_memory("no such lane"))?;
-        Ok(FromMemory { cursor: lane.reader().open(Ssn::FIRST).map_err(no_memory)?, before })
+        Ok(LaneSource::new(lane.cursor(self.first).map_err(no_memory)?, Ssn::MAX))
     }
 }
 
@@ -100,18 +103,6 @@ pub(crate) fn fill(body: &mut [u8], number: u64) {
         word ^= word >> 7;
         word ^= word << 17;
         bytes.copy_from_slice(&word.to_le_bytes()[..bytes.len()]);
-    }
-}
-
-struct FromMemory {
-    cursor: Cursor,
-    before: u64,
-}
-
-impl RecordSource for FromMemory {
-    fn next(&mut self) -> Option<Record<'_>> {
-        let record = self.cursor.read()?;
-        Record::new(Ssn(record.ssn().0 + self.before), record.wire(), record.prefix().len())
     }
 }
 
@@ -156,8 +147,7 @@ impl Writer {
 
     /// Writes the lane behind what was written before, durably.
     pub(crate) fn spill(&mut self, memory: &Memory) -> Result<(), DiskError> {
-        let before = self.blocks.last().map_or(0, |block| block.last.0);
-        self.store.append(PEER, &mut memory.source(before)?, &mut self.blocks)?;
+        self.store.append(PEER, &mut memory.source()?, &mut self.blocks)?;
         Ok(self.store.sync()?)
     }
 

@@ -14,7 +14,7 @@ use hdrhistogram::Histogram;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use serde::Serialize;
 
-use super::{DiskError, DiskOptions, Floor, no_memory};
+use super::{DEPTH, DiskError, DiskOptions, Floor, no_memory};
 use crate::measure::quantile;
 use crate::scratch::Scratch;
 
@@ -89,7 +89,7 @@ pub fn run(options: &DiskOptions) -> Result<Vec<Row>, DiskError> {
 
 fn one(options: &DiskOptions, scratch: &Scratch, size: usize) -> Result<Row, DiskError> {
     let dir = scratch.fresh_dir()?;
-    let mut floor = Floor::new(BLOCK)?;
+    let mut floor = Floor::new(BLOCK, DEPTH)?;
     let disk = (0..3).map(|_| Ok(floor.write(&dir.join("naked"), options.turn_bytes)?.speed(options.turn_bytes)));
     let disk: Vec<f64> = disk.collect::<Result<_, DiskError>>()?;
     let rate = (quantile(disk.iter().copied(), 0.5) * RATE_PART).min(RATE_MAX);

@@ -85,8 +85,8 @@ fn explanation(what: What) -> &'static str {
         }
         What::Spill => {
             "spill: records of a lane in memory are written as blocks and synced; bytes on the disk.\n\
-             floor: io_uring writes blocks of the same size, 8 in flight, past the page cache, to one preallocated file, and\n\
-             \x20      syncs it.\n\
+             floor: io_uring writes blocks of the same size, as many in flight as the store has (8 MiB of them, 8 to 32),\n\
+             \x20      past the page cache, to one preallocated file, and syncs it.\n\
              core:  processor time by wall time: of the store, of the store without checksums, of the floor.\n\
              aim:   0.85 of the floor's speed with blocks of 256 KiB and more."
         }

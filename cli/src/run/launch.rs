@@ -268,11 +268,15 @@ impl Running {
             let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) else { continue };
             let Ok(process) = pidfd_open(pid, PidfdFlags::empty()) else { continue };
             // The number may have been another process's before it was opened: ours has our directory in its environment.
-            let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-            if !environment.windows(own.len()).any(|window| window == own) {
-                continue;
+            match std::fs::read(format!("/proc/{pid}/environ")) {
+                Ok(environment) if environment.windows(own.len()).any(|window| window == own) => {
+                    let _ = pidfd_send_signal(&process, Signal::KILL);
+                }
+                // Its memory is gone, and its environment with it: it is about to end.
+                Ok(environment) if environment.is_empty() => {}
+                Err(error) if error.kind() != io::ErrorKind::PermissionDenied => {}
+                _ => continue,
             }
-            let _ = pidfd_send_signal(&process, Signal::KILL);
             while began.elapsed() < GRACE && !has_ended(&process) {}
         }
     }

@@ -237,17 +237,19 @@ fn an_interrupt_ends_the_ranks_and_removes_the_files() {
         let status = child.wait().unwrap();
         assert_ne!(status.code(), Some(0), "{}", read("err"));
         assert!(read("err").contains("interrupted"), "{}", read("err"));
-        let alive = |pid: &u32| {
+        let lives = |pid: &u32| {
             let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-            stat.rsplit_once(')').is_some_and(|(_, rest)| !rest.trim_start().starts_with(['Z', 'X']))
+            let is_alive = stat.rsplit_once(')').is_some_and(|(_, rest)| !rest.trim_start().starts_with(['Z', 'X']));
+            is_alive.then_some(stat)
         };
-        assert!(!all.iter().any(alive), "{all:?} live on");
+        let alive: Vec<String> = all.iter().filter_map(lives).collect();
+        assert!(alive.is_empty(), "of {all:?}, {alive:?} live on: {}", read("err"));
         is_clean(&place);
     }
 }
 
 /// Processes below one, parents first.
-fn below(pid: u32) -> Vec<u32> {
+pub(crate) fn below(pid: u32) -> Vec<u32> {
     let mut all = vec![pid];
     let mut at = 0;
     while let Some(pid) = all.get(at) {

@@ -2,6 +2,7 @@
 
 use crate::arena::Arena;
 use crate::chunk::{BlockRef, CHUNK_HEADER, FIRST_AT, LAST_AT, NEXT_AT, OPEN, SEQUENCE_AT, sealed_last};
+use crate::lane::pin::Pin;
 use crate::lane::{LaneShared, UNPINNED};
 use crate::nouns::{Rank, Ssn};
 use crate::pool::Pool;
@@ -77,8 +78,7 @@ impl LaneReader {
         fence(Ordering::SeqCst);
         let mut cursor = Cursor {
             pool: self.pool.clone(),
-            shared: self.shared.clone(),
-            slot,
+            pin: Arc::new(Pin { shared: self.shared.clone(), slot }),
             block: BlockRef::NONE,
             at: 0,
             position: from.max(Ssn::FIRST),
@@ -103,22 +103,22 @@ impl LaneReader {
 /// It ends where the writer is: [`peek`](Cursor::peek) says `None` there and goes on when more is committed.
 #[derive(Debug)]
 pub struct Cursor {
-    pool: Arc<Pool>,
-    shared: CountedArc<LaneShared>,
-    slot: usize,
+    pub(super) pool: Arc<Pool>,
+    /// Images of chunks that were read have it, too: as long as there is one the pin stays where it is.
+    pub(super) pin: Arc<Pin>,
     /// The chunk that `at` is in; none before the lane's first chunk.
-    block: BlockRef,
-    at: usize,
+    pub(super) block: BlockRef,
+    pub(super) at: usize,
     /// The lowest SSN that was not passed yet.
-    position: Ssn,
+    pub(super) position: Ssn,
     /// The commit word of the record at `at`, once it was found; else 0.
-    found: u64,
+    pub(super) found: u64,
 }
 
 impl Cursor {
     /// The destination of the lane.
     pub fn peer(&self) -> Rank {
-        self.shared.peer()
+        self.pin.shared.peer()
     }
 
     /// The lowest SSN that the cursor has not passed.
@@ -156,8 +156,8 @@ impl Cursor {
             return Ok(true);
         }
         // In this order as in `LaneReader::open`.
-        let head = BlockRef(self.shared.head.load(Ordering::Acquire));
-        let kept_from = Ssn(self.shared.floor.load(Ordering::Relaxed));
+        let head = BlockRef(self.pin.shared.head.load(Ordering::Acquire));
+        let kept_from = Ssn(self.pin.shared.floor.load(Ordering::Relaxed));
         if head.is_none() {
             return Ok(false);
         }
@@ -201,9 +201,10 @@ impl Cursor {
     fn look_further(&mut self) -> bool {
         loop {
             if self.block.is_none() {
-                let head = BlockRef(self.shared.head.load(Ordering::Acquire));
+                let shared = &self.pin.shared;
+                let head = BlockRef(shared.head.load(Ordering::Acquire));
                 // The head's acquire shows whether anything went elsewhere before it became the head.
-                if head.is_none() || (self.shared.elsewhere.load(Ordering::Relaxed) != 0 && self.place().is_err()) {
+                if head.is_none() || (shared.elsewhere.load(Ordering::Relaxed) != 0 && self.place().is_err()) {
                     return false;
                 }
                 // What was freed before it was read, because nobody can need it, is passed.
@@ -250,7 +251,7 @@ impl Cursor {
         }
     }
 
-    fn enter(&mut self, block: BlockRef) {
+    pub(super) fn enter(&mut self, block: BlockRef) {
         self.block = block;
         self.at = block.at() + CHUNK_HEADER;
     }
@@ -260,17 +261,19 @@ impl Cursor {
     /// The position would not do. It can be beyond everything that the chunk will ever hold; and where records in front of
     /// the chunk are gone it is below the chunk, and would hold back for as long as the cursor is there what it no longer
     /// reaches. In a lane without chunks everything is pinned, until the cursor has entered the first.
-    fn pin(&self) {
+    pub(super) fn pin(&mut self) {
         let first = match self.block {
             BlockRef::NONE => 0,
             block => self.arena().word(block.at() + FIRST_AT).load(Ordering::Relaxed),
         };
-        // Release: pairs with the acquire in `LaneShared::lowest_pin`.
-        self.shared.pins[self.slot].store(first, Ordering::Release);
+        // Who else has the pin needs what is behind it now. Its being given up happens before the pin moves.
+        if let Some(pin) = Arc::get_mut(&mut self.pin) {
+            pin.set(first);
+        }
     }
 
     #[inline]
-    fn arena(&self) -> &Arena {
+    pub(super) fn arena(&self) -> &Arena {
         &self.pool.arena
     }
 }
@@ -308,13 +311,6 @@ impl Cursor {
     pub(crate) fn peek_words(&mut self) -> Option<(Ssn, Vec<u64>)> {
         let (ssn, body, _) = self.find()?;
         Some((ssn, self.arena().body(self.at + crate::record::RECORD_HEADER, body)))
-    }
-}
-
-impl Drop for Cursor {
-    fn drop(&mut self) {
-        // Release: the last reads happen before the writer sees that nothing is pinned.
-        self.shared.pins[self.slot].store(UNPINNED, Ordering::Release);
     }
 }
 

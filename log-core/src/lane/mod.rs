@@ -11,6 +11,7 @@
 //! | commit word of a record | the writer: `0` behind each claim, then the word itself on commit or drop | cursors, a recovery | `0`: relaxed; word: **release**; read: **acquire** | the word publishes the body, the SSN, and the `0` behind it |
 //! | `next` in a chunk's header | the writer, once, before the end word | cursors that saw the end word | **release** / **acquire** | publishes the next chunk's header and its first `0` |
 //! | `last` in a chunk's header | the writer, once, when the chunk is full | cursors looking for an SSN | **release** / **acquire** | a sealed chunk can be skipped without reading its records |
+//! | lengths in a chunk's header | the writer, once, before `last` | cursors that read whole chunks, after `last` | relaxed, ordered by `last` | where the records end, without a walk |
 //! | `state` in a chunk's header | the writer; the pool | a recovery only, after the owner died | **release** / acquire | an active chunk has a header; no thread races for it |
 //! | [`LaneShared::head`] | the writer | cursors being opened | **release** / **acquire** | the chain behind it is complete, and no earlier floor holds for it |
 //! | [`LaneShared::floor`] | the writer, before the head | cursors being opened, after the head | relaxed, ordered by the head | what is under it may be gone |
@@ -24,6 +25,9 @@ mod acknowledge;
 mod claim;
 mod cursor;
 mod elsewhere;
+#[cfg(not(counterfoil_loom))]
+mod image;
+mod pin;
 mod rollback;
 mod runs;
 mod writer;
@@ -31,6 +35,8 @@ mod writer;
 pub use acknowledge::{AckError, ChunkId, Relocated, SettledChunk};
 pub use claim::Claim;
 pub use cursor::{Cursor, CursorError, LaneReader, Record};
+#[cfg(not(counterfoil_loom))]
+pub use image::{ChunkImage, record_in_image};
 pub use rollback::{Diverged, ImportError, RepeatError, TruncateError};
 pub use runs::{Disposition, Run};
 #[cfg(not(counterfoil_loom))]

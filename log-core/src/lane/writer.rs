@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use crate::arena::{Arena, Place};
-use crate::chunk::{BlockRef, CHUNK_HEADER, ChunkHeader, ChunkState, LAST_AT, NEXT_AT, sealed_word, write_state};
+use crate::chunk::{BlockRef, CHUNK_HEADER, ChunkHeader, ChunkState, NEXT_AT, write_end, write_state};
 use crate::lane::claim::Claim;
 use crate::lane::cursor::LaneReader;
 use crate::lane::runs::RunTable;
@@ -326,7 +326,7 @@ impl LaneWriter {
         chunk.last = last;
         self.cold.sealed_bytes += chunk.record_bytes as u64;
         arena.word(chunk.block.at() + NEXT_AT).store(next.0, Ordering::Release);
-        arena.word(chunk.block.at() + LAST_AT).store(sealed_word(last), Ordering::Release);
+        write_end(arena, chunk.block.at(), last, chunk.record_bytes, chunk.pad_bytes);
         // Release: whoever sees the end sees the link.
         self.at.word(0).store(END_WORD, Ordering::Release);
     }

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "all of this is tests, the parts that they share included")]
 
 mod appending;
+mod images;
 mod reading;
 mod retaining;
 mod truncating;

@@ -13,9 +13,11 @@ mod steps;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 
-use counterfoil_log_core::{Rank, Record, Ssn};
+use counterfoil_log_core::{ChunkImage, Rank, Record, Ssn};
 
-use crate::{Access, Block, CheckpointImage, LocalImage, RecordSource, SimulatedDisk, Store, StoreOptions, Unsynced};
+use crate::{
+    Access, Block, CheckpointImage, LaneSource, LocalImage, RecordSource, SimulatedDisk, Store, StoreOptions, Unsynced,
+};
 
 /// Pseudo-random numbers (SplitMix64): a seed gives the same ones everywhere.
 pub fn numbers(mut seed: u64) -> impl FnMut() -> u64 {
@@ -64,6 +66,8 @@ pub struct Explored {
     pub faults: u64,
     /// Steps that a full disk or the budget refused.
     pub refused: u64,
+    /// Chunks that were written from where they lay in memory.
+    pub chunks: u64,
 }
 
 const RANK: Rank = Rank(1);
@@ -111,6 +115,8 @@ struct World {
     contents: HashMap<(u32, u64), Contents>,
     /// Makes records that are appended again different.
     salt: u64,
+    /// Chunks that were written from where they lay in memory.
+    chunks: u64,
     steps: Vec<String>,
 }
 
@@ -131,6 +137,7 @@ pub fn explore(chance: &mut dyn FnMut() -> u64, exploration: Exploration) -> Res
                 return Err(Mismatch(format!("{what}\nwith {:?}\nafter\n  {steps}", world.options)));
             }
         }
+        explored.chunks += world.chunks;
     }
     Ok(explored)
 }
@@ -143,7 +150,7 @@ impl World {
             disk_bytes_max: [100 << 10, 200 << 10, 1 << 20][below(chance, 3)],
             segment_bytes,
             block_bytes,
-            compress: chance() & 1 == 0,
+            compress: chance().is_multiple_of(3),
             reserve_bytes: 8 << 10,
             checkpoints_kept: 1 + below(chance, 3),
             seed: Some(chance()),
@@ -166,6 +173,7 @@ impl World {
             next_local: 1,
             contents: HashMap::new(),
             salt: 0,
+            chunks: 0,
             steps: Vec::new(),
         }
     }
@@ -301,6 +309,21 @@ impl RecordSource for Records<'_> {
     fn next(&mut self) -> Option<Record<'_>> {
         let (ssn, prefix, wire) = self.0.next()?;
         Record::new(*ssn, wire, *prefix)
+    }
+}
+
+/// A lane's records, and how many chunks of them were taken.
+struct Counted<'a>(LaneSource, &'a mut u64);
+
+impl RecordSource for Counted<'_> {
+    fn next(&mut self) -> Option<Record<'_>> {
+        self.0.next()
+    }
+
+    fn next_chunk(&mut self, bytes_max: usize) -> Option<ChunkImage> {
+        let chunk = self.0.next_chunk(bytes_max);
+        *self.1 += u64::from(chunk.is_some());
+        chunk
     }
 }
 

@@ -1,9 +1,9 @@
 //! The steps, each with what it does to the model.
 
-use counterfoil_log_core::{Disposition, Epoch, Phase, Rank, Run, Ssn};
+use counterfoil_log_core::{Disposition, Epoch, LaneWriter, Phase, Pool, PoolOptions, Rank, Run, Ssn};
 
-use super::{Chance, Lane, Mismatch, Outcome, RANKS, Records, World, below};
-use crate::{Access, CheckpointImage, LOCAL, LaneImage, LocalImage, Store, StoreError};
+use super::{Chance, Counted, Lane, Mismatch, Outcome, RANKS, Records, World, below};
+use crate::{Access, CheckpointImage, LOCAL, LaneImage, LaneSource, LocalImage, Store, StoreError};
 
 impl World {
     /// Takes a step. The truth is then what it makes of it if all of it gets durable.
@@ -64,21 +64,31 @@ impl World {
     fn append(&mut self, store: &mut Store, chance: Chance<'_>) -> Result<(), StoreError> {
         let lane = below(chance, RANKS as usize);
         let mut records = Vec::new();
-        for _ in 0..1 + below(chance, 5) {
+        let from_memory = chance().is_multiple_of(4);
+        for _ in 0..1 + below(chance, if from_memory { 20 } else { 5 }) {
             let next = &mut self.lanes[lane].next;
             *next = (*next).max(1);
             let len = match chance() % 16 {
                 0 => below(chance, 20_000),
                 1..=4 => below(chance, 3000),
+                _ if from_memory => below(chance, 3000),
                 _ => below(chance, 200),
             };
             self.salt += 1;
             records.push((Ssn(*next), below(chance, 40).min(len), body(len, self.salt)));
-            *next += 1 + u64::from(chance().is_multiple_of(8));
+            *next += 1 + u64::from(chance().is_multiple_of(if from_memory { 64 } else { 8 }));
         }
         self.steps.push(format!("append {} records from {} to lane {lane}", records.len(), records[0].0));
         let mut blocks = Vec::new();
-        let result = store.append(Rank(lane as u32), &mut Records(records.iter()), &mut blocks);
+        let peer = Rank(lane as u32);
+        let result = if from_memory {
+            // Dropped before the blocks are read: they are what was written, whatever becomes of the memory.
+            let memory = in_memory(peer, &records);
+            let cursor = memory.cursor(records[0].0).expect("the lane's only cursor");
+            store.append(peer, &mut Counted(LaneSource::new(cursor, Ssn::MAX), &mut self.chunks), &mut blocks)
+        } else {
+            store.append(peer, &mut Records(records.iter()), &mut blocks)
+        };
         let written: u32 = blocks.iter().map(|block| block.records).sum();
         for block in &blocks {
             let inside = records.iter().filter(|(ssn, ..)| (block.first..=block.last).contains(ssn));
@@ -199,6 +209,20 @@ impl World {
         }
         Ok(())
     }
+}
+
+/// A lane in memory with these records, in chunks of up to 8 KiB.
+fn in_memory(peer: Rank, records: &[(Ssn, usize, Vec<u8>)]) -> LaneWriter {
+    let options = PoolOptions { memory_bytes_max: 1 << 20, chunk_bytes: 8 << 10, prefault_bytes: 0, cursors_max: 1 };
+    let pool = Pool::volatile(options).expect("a megabyte of memory");
+    let mut lane = LaneWriter::new(pool, peer);
+    lane.resume(records[0].0, Ssn::ZERO, &[]).expect("a new lane");
+    for (ssn, prefix, wire) in records {
+        let mut claim = lane.import(*ssn, *prefix, wire.len() - prefix).expect("there is room for them");
+        claim.body_mut().copy_from_slice(wire);
+        claim.commit();
+    }
+    lane
 }
 
 fn lane_image(lane: &Lane, peer: Rank, chance: Chance<'_>) -> Option<LaneImage> {

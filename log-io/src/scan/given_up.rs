@@ -18,7 +18,7 @@ pub struct GivenUp {
     pub blocks: u64,
     /// Records, beyond what was covered.
     pub records: u64,
-    /// Bytes of the records of these blocks, uncompressed, with 24 bytes of header each.
+    /// Bytes of the records of these blocks, uncompressed, with 16 or 24 bytes of header each.
     pub bytes: u64,
     /// How sure this is.
     pub bound: Bound,

@@ -4,6 +4,7 @@ use counterfoil_log_core::{Rank, Record, Ssn};
 use zerocopy::IntoBytes;
 
 use super::Store;
+use super::append_chunks::Gathering;
 use crate::block::{
     BlockHeader, FLAG_LZ4, FLAG_UNCHECKED, FRAME_BYTES, HEADER_BYTES, LOCAL, RecordSource, frame, framed,
 };
@@ -12,8 +13,17 @@ use crate::{Block, Buffer, LocalImage, PAGE_BYTES, StoreError, prefetch};
 
 const PAGE: u64 = PAGE_BYTES as u64;
 
-/// A block that is being put together.
-struct Filling {
+/// The block that is being put together, if there is one.
+#[derive(Default)]
+pub(super) enum Begun {
+    #[default]
+    Nothing,
+    Records(Filling),
+    Chunks(Gathering),
+}
+
+/// A block whose records are copied.
+pub(super) struct Filling {
     buffer: Buffer,
     segment: u32,
     /// Bytes of the buffer that may be filled, and that are.
@@ -40,7 +50,8 @@ impl Filling {
 
 impl Store {
     /// Writes records of a lane as blocks, and adds these to `into`. They can be read after [`flush`](Self::flush), and
-    /// survive after [`sync`](Self::sync). The live index refers to them until it [frees](Self::free) them.
+    /// survive after [`sync`](Self::sync). The live index refers to them until it [frees](Self::free) them. Chunks that
+    /// `records` has are written from where they lie, except for compressed stores; their memory is kept until they are written.
     ///
     /// The lane [`LOCAL`](crate::LOCAL) is for entries of the local log ([`LocalImage::source`]); the store itself frees its
     /// blocks when the next checkpoint is durable.
@@ -56,17 +67,45 @@ impl Store {
         into: &mut Vec<Block>,
     ) -> Result<(), StoreError> {
         self.check_writable()?;
-        let mut filling: Option<Filling> = None;
+        let mut begun = Begun::Nothing;
         let mut last = Ssn::ZERO;
+        let chunk_bytes_max = self.chunk_bytes_max(lane);
         let appended = loop {
+            if let Some(chunk) = chunk_bytes_max.and_then(|most| records.next_chunk(most)) {
+                let ssn = chunk.last();
+                match self.append_chunk(lane, chunk, last, &mut begun, into) {
+                    Ok(()) => last = ssn,
+                    Err(error) => break Err(error),
+                }
+                continue;
+            }
             let Some(record) = records.next() else { break Ok(()) };
-            match self.append_one(lane, &record, last, &mut filling, into) {
+            match self.append_one(lane, &record, last, &mut begun, into) {
                 Ok(()) => last = record.ssn(),
                 Err(error) => break Err(error),
             }
         };
-        let finished = filling.map_or(Ok(()), |filling| self.finish(lane, filling, into));
-        appended.and(finished)
+        let finished = self.finish_begun(lane, &mut begun, into);
+        let done = appended.and(finished);
+        if done.is_err() {
+            // Nobody may wait for what went before: its chunks are to be given back. The next call says what fails now.
+            let _ = self.flush();
+        }
+        done
+    }
+
+    /// Finishes the block that is being put together.
+    pub(super) fn finish_begun(
+        &mut self,
+        lane: Rank,
+        begun: &mut Begun,
+        into: &mut Vec<Block>,
+    ) -> Result<(), StoreError> {
+        match std::mem::take(begun) {
+            Begun::Nothing => Ok(()),
+            Begun::Records(filling) => self.finish(lane, filling, into),
+            Begun::Chunks(gathering) => self.finish_chunks(lane, gathering, into),
+        }
     }
 
     fn append_one(
@@ -74,7 +113,7 @@ impl Store {
         lane: Rank,
         record: &Record<'_>,
         last: Ssn,
-        filling: &mut Option<Filling>,
+        begun: &mut Begun,
         into: &mut Vec<Block>,
     ) -> Result<(), StoreError> {
         let refuse = |what| Err(StoreError::Record { lane, ssn: record.ssn(), what });
@@ -88,15 +127,19 @@ impl Store {
             return refuse("it isn't an entry of the local log");
         }
         let need = framed(record.wire().len());
-        if let Some(full) = filling.take_if(|filling| filling.filled + need > filling.capacity) {
-            self.finish(lane, full, into)?;
+        if let Begun::Records(filling) = begun
+            && filling.filled + need <= filling.capacity
+        {
+            filling.put(record);
+            return Ok(());
         }
-        let filling = match filling {
-            Some(filling) => filling,
-            None if HEADER_BYTES + need > self.block_bytes() => return self.append_large(lane, record, into),
-            None => filling.insert(self.begin(record.ssn(), HEADER_BYTES + need)?),
-        };
+        self.finish_begun(lane, begun, into)?;
+        if HEADER_BYTES + need > self.block_bytes() {
+            return self.append_large(lane, record, into);
+        }
+        let mut filling = self.begin(record.ssn(), HEADER_BYTES + need)?;
         filling.put(record);
+        *begun = Begun::Records(filling);
         Ok(())
     }
 
@@ -116,7 +159,7 @@ impl Store {
     }
 
     /// The segment that is being written, or a new one where it hasn't this much room.
-    fn segment_with(&mut self, room: u64) -> Result<u32, StoreError> {
+    pub(super) fn segment_with(&mut self, room: u64) -> Result<u32, StoreError> {
         if let Some(active) = self.active.filter(|active| self.segments[active].room() >= room) {
             return Ok(active);
         }
@@ -195,7 +238,7 @@ impl Store {
     }
 
     /// The header of the block that comes next in a segment.
-    fn header(&self, lane: Rank, segment: u32) -> BlockHeader {
+    pub(super) fn header(&self, lane: Rank, segment: u32) -> BlockHeader {
         let of = &self.segments[&segment];
         let mut header = BlockHeader::new(of.generation, segment, lane, of.end);
         header.index = of.written.into();
@@ -204,7 +247,7 @@ impl Store {
     }
 
     /// Takes a block into the account; returns the file that it goes to.
-    fn note_block(&mut self, header: &BlockHeader) -> crate::FileId {
+    pub(super) fn note_block(&mut self, header: &BlockHeader) -> crate::FileId {
         let block = header.block();
         if block.lane == LOCAL {
             self.local.push((block.segment, block.at));

@@ -11,13 +11,13 @@ use crate::segment::segment_name;
 use crate::{Block, CheckpointImage, StoreError};
 
 impl Store {
-    /// Waits until every block that was appended is written: it can be read then.
+    /// Waits until every block that was appended is written: it can be read then, and the memory of its chunks is given back.
     ///
     /// # Errors
-    /// [`StoreError::Failed`].
+    /// [`StoreError::Failed`]; the memory is given back also then.
     pub fn flush(&mut self) -> Result<(), StoreError> {
-        self.check_writable()?;
         let flushed = self.backend.flush().map_err(StoreError::io("write", "files"));
+        self.check_writable()?;
         flushed.map_err(|error| self.fail(error))
     }
 

@@ -9,6 +9,7 @@
 //! 4. only now older checkpoint files are removed, and blocks are freed that nobody else refers to.
 
 mod append;
+mod append_chunks;
 mod barrier;
 mod begin;
 mod open;

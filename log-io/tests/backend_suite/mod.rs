@@ -1,5 +1,6 @@
 //! What every way of writing has to do, as functions of the way.
 
+pub(crate) mod chunks;
 pub(crate) mod files;
 pub(crate) mod recovery;
 pub(crate) mod writes;
@@ -30,6 +31,14 @@ pub(crate) const ALL: &[Property] = &[
     ("what_is_in_flight_is_completed_at_the_end", writes::what_is_in_flight_is_completed_at_the_end),
     ("another_thread_may_go_on", writes::another_thread_may_go_on),
     ("a_reader_sees_what_was_flushed", writes::a_reader_sees_what_was_flushed),
+    ("chunks_are_written_from_where_they_lie", chunks::chunks_are_written_from_where_they_lie),
+    ("a_chunk_is_kept_until_it_is_written_and_no_longer", chunks::a_chunk_is_kept_until_it_is_written_and_no_longer),
+    (
+        "a_chunk_that_can_not_be_written_is_told_and_given_back",
+        chunks::a_chunk_that_can_not_be_written_is_told_and_given_back,
+    ),
+    ("what_is_refused_in_the_middle_is_given_back", chunks::what_is_refused_in_the_middle_is_given_back),
+    ("a_lane_written_from_memory_is_read_back", chunks::a_lane_written_from_memory_is_read_back),
     ("the_trial_leaves_nothing", files::the_trial_leaves_nothing),
     ("a_store_is_recovered_and_its_damage_found", recovery::a_store_is_recovered_and_its_damage_found),
     (

@@ -34,12 +34,21 @@ pub(crate) fn entry(ssn: u64) -> LocalImage {
     LocalImage { ssn: Ssn(ssn), kind: 3, key: 40 + ssn, bytes: format!("entry {ssn}").into_bytes() }
 }
 
-/// A store whose checkpoint has a block of three records and an entry of the local log; another entry was synced behind it.
+/// A store whose checkpoint has these records and an entry of the local log; another entry was synced behind it.
 pub(crate) fn build(disk: &SimulatedDisk, options: StoreOptions, records: &[(u64, &[u8])]) -> CheckpointImage {
+    build_from(disk, options, &mut Bodies(records.iter()), records.last().unwrap().0)
+}
+
+/// As [`build`], with these records, of which `last` is the last.
+pub(crate) fn build_from(
+    disk: &SimulatedDisk,
+    options: StoreOptions,
+    source: &mut dyn RecordSource,
+    last: u64,
+) -> CheckpointImage {
     let mut store = Store::create(Box::new(disk.clone()), options).unwrap();
     let mut blocks: Vec<Block> = Vec::new();
-    store.append(Rank(2), &mut Bodies(records.iter()), &mut blocks).unwrap();
-    let last = records.last().unwrap().0;
+    store.append(Rank(2), source, &mut blocks).unwrap();
     let retained = Disposition::Retain { epoch: Epoch(1), phase: Phase(2) };
     let lane = LaneImage {
         peer: Rank(2),

@@ -110,6 +110,11 @@ impl Settings {
         Ok(settings)
     }
 
+    /// Whether records that are acknowledged stay in memory for ever.
+    pub(crate) fn keeps_all_in_memory(&self) -> bool {
+        self.keep != Keep::Acked && self.log_dir.is_none() && self.spill_dir.is_none()
+    }
+
     /// The options of a rank's log.
     pub(crate) fn options(&self, rank: u32, ranks: u32) -> Options {
         let mut options = Options::new(Rank(rank), ranks);

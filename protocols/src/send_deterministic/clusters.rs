@@ -48,6 +48,15 @@ impl Clusters {
         }
     }
 
+    /// So many clusters of neighbouring ranks, of equal size as far as possible; at least one, and at most one for each rank.
+    ///
+    /// # Errors
+    /// As of [`Clusters::new`].
+    pub fn contiguous(ranks: u32, clusters: u32, gap: u32) -> Result<Clusters, ClustersError> {
+        let (ranks, clusters) = (u64::from(ranks), u64::from(clusters.clamp(1, ranks.max(1))));
+        Clusters::new((0..ranks).map(|rank| (rank * clusters / ranks) as u32).collect(), gap)
+    }
+
     /// In which cluster a rank is; a rank that wasn't named is in cluster 0.
     #[must_use]
     pub fn cluster_of(&self, rank: Rank) -> u32 {
@@ -96,5 +105,14 @@ mod tests {
     fn a_gap_of_one_and_a_cluster_beyond_the_last_epoch_are_refused() {
         assert_eq!(Clusters::new(vec![0, 1], 1), Err(ClustersError::Gap { gap: 1 }));
         assert_eq!(Clusters::new(vec![u32::MAX], 2), Err(ClustersError::Cluster { cluster: u32::MAX }));
+    }
+
+    #[test]
+    fn contiguous_clusters_are_neighbours_and_of_equal_size() {
+        let of = |ranks, clusters| Clusters::contiguous(ranks, clusters, 2).unwrap().of;
+        assert_eq!(of(8, 2), [0, 0, 0, 0, 1, 1, 1, 1]);
+        assert_eq!(of(5, 2), [0, 0, 0, 1, 1]);
+        assert_eq!((of(3, 9), of(2, 0)), (vec![0, 1, 2], vec![0, 0]));
+        assert_eq!(of(0, 3), []);
     }
 }

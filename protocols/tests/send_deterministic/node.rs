@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use counterfoil_ack_piggyback::{AckPolicy, Kind, WireHeader};
 use counterfoil_log_core::{Envelope, Epoch, Incarnation, Rank, Ssn};
 use counterfoil_protocols::frame::{Effect, Hello, Incoming, Party, Protocol, ProtocolError, Transmission};
-use counterfoil_protocols::send_deterministic::{Canary, Config, SendDeterministic};
+use counterfoil_protocols::send_deterministic::{Canary, Config, SendDeterministic, order_header};
 
 use crate::program::{Image, Op};
 
@@ -207,8 +207,7 @@ impl Node {
 
     pub(crate) fn obey(&mut self, body: &[u8], disk: &mut Disk) -> Outcome<()> {
         let rank = Rank(self.rank as u32);
-        let header = WireHeader::control(rank, rank, Default::default(), 2, body.len() as u64, None);
-        self.protocol.handle_control(Party::Coordinator, &header, body)?;
+        self.protocol.handle_control(Party::Coordinator, &order_header(rank, body), body)?;
         self.carry_out(disk)
     }
 

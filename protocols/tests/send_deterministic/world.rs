@@ -4,6 +4,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::fmt;
 
 use counterfoil_log_core::Rank;
+use counterfoil_protocols::frame::Protocol;
 use counterfoil_protocols::send_deterministic::{Canary, Floor, RecoveryProcess};
 
 use crate::node::{Disk, Frame, Node, Outcome};

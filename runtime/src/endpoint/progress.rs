@@ -6,6 +6,7 @@ use bytes::Bytes;
 use counterfoil::{Rank, Ssn};
 use counterfoil_ack_piggyback::{Kind, WireHeader};
 use counterfoil_protocols::frame::{DiscardReason, Effect, Hello, Party, Protocol, ProtocolError};
+use counterfoil_protocols::send_deterministic::order_header;
 
 use super::Endpoint;
 use super::recovery::Recovery;
@@ -13,9 +14,6 @@ use crate::Error;
 use crate::damage::{Expected, Place};
 use crate::matching::Message;
 use crate::transport::{Event, Interest, Report, Transport};
-
-/// What stands in the tag of a control message of the coordinator.
-const ORDER: i32 = counterfoil_protocols::send_deterministic::RECOVERY_TAG;
 
 /// How long to wait for something to happen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,8 +87,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
                 self.carry_out_effects()
             }
             Event::Order { body } => {
-                let own = Rank(self.rank);
-                let header = WireHeader::control(own, own, Default::default(), ORDER, body.len() as u64, None);
+                let header = order_header(Rank(self.rank), &body);
                 self.protocol.handle_control(Party::Coordinator, &header, &body)?;
                 self.carry_out_effects()
             }

@@ -227,9 +227,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
     pub(super) fn replay(&mut self, peer: u32, after: Ssn, upto: Ssn) -> Result<(), Error> {
         let cursor = match self.settings.rule {
             // What was given up because the log was full is not.
-            _ if self.tally.logging_stopped > 0 || self.log.stats().stopped_logging => {
-                self.log.cursor(Rank(peer), after.next())
-            }
+            _ if self.log.stats().stopped_logging => self.log.cursor(Rank(peer), after.next()),
             Rule::SenderBased | Rule::Pessimistic => self.log.cursor(Rank(peer), after.next()),
             // What was released is sent again by executing.
             Rule::SendDeterministic { .. } => cursor_from(&mut self.log, peer, after.next()),

@@ -44,11 +44,8 @@ impl Coordinator {
 /// possible.
 pub fn clusters(settings: &RankSettings) -> Option<Clusters> {
     let Rule::SendDeterministic { clusters } = settings.rule else { return None };
-    let ranks = u64::from(settings.ranks.max(1));
-    let clusters = u64::from(clusters).clamp(1, ranks);
-    let of = (0..ranks).map(|rank| (rank * clusters / ranks) as u32).collect();
     // At most 1,024 clusters, 8 epochs apart: never refused.
-    Clusters::new(of, CLUSTER_GAP).ok()
+    Clusters::contiguous(settings.ranks, clusters, CLUSTER_GAP).ok()
 }
 
 impl Launcher<'_> {
@@ -83,27 +80,5 @@ impl Launcher<'_> {
                 _ => slot.orders.push(body),
             }
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn clusters_are_neighbours_and_of_equal_size() {
-        let of = |ranks, clusters| {
-            let rule = Rule::SendDeterministic { clusters };
-            let clusters = clusters_of(&RankSettings { rule, ..RankSettings::new(ranks) });
-            (0..ranks).map(|rank| clusters.cluster_of(Rank(rank))).collect::<Vec<_>>()
-        };
-        assert_eq!(of(8, 2), [0, 0, 0, 0, 1, 1, 1, 1]);
-        assert_eq!(of(5, 2), [0, 0, 0, 1, 1]);
-        assert_eq!(of(3, 9), [0, 1, 2]);
-        assert_eq!(of(2, 0), [0, 0]);
-    }
-
-    fn clusters_of(settings: &RankSettings) -> Clusters {
-        clusters(settings).expect("this rule has clusters")
     }
 }

@@ -3,16 +3,13 @@
 use std::collections::VecDeque;
 
 use counterfoil::{Envelope, Rank, Ssn};
-use counterfoil_ack_piggyback::{Kind, Origin, WireHeader};
+use counterfoil_ack_piggyback::{Kind, WireHeader};
 use counterfoil_protocols::cluster::{Clusters, EPOCH_DISTANCE};
 use counterfoil_protocols::frame::{Effect, Incoming, Party, Protocol, ProtocolError, Transmission};
 use counterfoil_protocols::send_deterministic::{self as rule, Config, Floor, RankTable, SendDeterministic};
 
 use super::logged::Lane;
 use super::{Hop, Iteration, Logged, MeasureError, Plan};
-
-/// The tag by which a rank knows what the recovery process says.
-const ORDER_TAG: i32 = 2;
 
 /// Ranks that send and receive what an [`Iteration`] says, as often as wanted.
 ///
@@ -223,7 +220,7 @@ impl<'a> Job<'a> {
                 self.ask(header.destination(), |protocol| protocol.handle_control(from, &header, &body))
             }
             Frame::Order(rank, body) => {
-                let header = WireHeader::control(rank, rank, Origin::default(), ORDER_TAG, body.len() as u64, None);
+                let header = rule::order_header(rank, &body);
                 self.ask(rank, |protocol| protocol.handle_control(Party::Coordinator, &header, &body))
             }
         }

@@ -17,7 +17,7 @@
 //! | where it leaves the ranks, nothing is missing | when it is drawn | [`Wrong::LineTooHigh`] |
 //! | the lanes hold no more than the receivers' checkpoints make necessary | at the end | [`Wrong::Retained`] |
 //! | no table holds more than what is live | at the end | [`Wrong::Grown`] |
-//! | a sender has heard of the first message of each of its epochs that is to be logged | at the end | [`Wrong::Unheard`] |
+//! | a sender has heard of the first message of each of its epochs that is to be logged, or has marked it | at the end | [`Wrong::Unheard`] |
 //!
 //! That a run ends, and that nobody waits for ever, is for the simulator's core to see.
 
@@ -116,13 +116,13 @@ impl Oracle {
                 let replaced = matches!(event, Event::Started { .. });
                 self.causality.iter_mut().for_each(|causality| causality.restore(replaced, &self.timelines));
             }
-            Event::Sent { rank, to, ssn, payload } => {
+            Event::Sent { rank, to, ssn, payload, marked } => {
                 let timeline = &mut self.timelines[rank as usize];
                 let right = ssn.0 == timeline.sent(to) + 1;
                 if !right || self.reference.content(rank, to, ssn) != Some(payload.content) {
                     return Err(Wrong::Send { rank, to, number: ssn.0 });
                 }
-                timeline.push(Operation::Sent { to, ssn, payload, epoch: timeline.epoch() });
+                timeline.push(Operation::Sent { to, ssn, payload, marked, epoch: timeline.epoch() });
                 self.predecessors[rank as usize].check_sent((rank, to, ssn), payload)?;
                 self.check_causality(rank)?;
             }
@@ -235,7 +235,7 @@ impl Oracle {
     }
 
     /// Where only logged messages are kept, a sender hears of the first of each of its epochs that is to be logged, without
-    /// asking (Guermouche 2011, section V.A): else it counts them as if their receiver's failure would take it back.
+    /// asking (Guermouche 2011, section V.A), unless it has marked them: else it counts them as if their receiver's failure would take it back.
     fn check_known(&self) -> Result<(), Wrong> {
         if self.retention != Retention::Logged {
             return Ok(());
@@ -244,7 +244,7 @@ impl Oracle {
             for rank in (0..self.timelines.len() as u32).filter(|&rank| rank != peer) {
                 // What is covered isn't acknowledged any more.
                 let known = self.receipts.known(rank, peer).max(receiver.covered(rank));
-                let first = receiver.first_of_past(rank, &self.timelines[rank as usize].sent_in(peer));
+                let first = receiver.first_of_past(rank, &self.timelines[rank as usize].sendings(peer));
                 if let Some(ssn) = first.into_values().find(|&ssn| ssn > known) {
                     return Err(Wrong::Unheard { rank, peer, number: ssn.0 });
                 }

@@ -8,7 +8,7 @@ use counterfoil::ack::{AckPolicy, WireHeader};
 use counterfoil::{Envelope, Epoch, Incarnation, Rank, Ssn};
 use counterfoil_protocols::frame::{Effect, Hello, Incoming, Outgoing, Party, Protocol, ProtocolError, Snapshot};
 use counterfoil_protocols::send_deterministic::{
-    Clusters, ClustersError, Config, Floor, RECOVERY_TAG, RecoveryProcess, SendDeterministic,
+    Clusters, ClustersError, Config, Floor, RecoveryProcess, SendDeterministic, order_header,
 };
 
 use super::protocol::{Action, Actions, Greeting, Past, Refusal, Retention, Seat, SimProtocol, TableSizes};
@@ -60,9 +60,7 @@ pub struct Coordinator {
 }
 
 fn clusters(seat: &Seat) -> Result<Option<Clusters>, ClustersError> {
-    let of = |rank| u64::from(rank) * u64::from(seat.clusters) / u64::from(seat.ranks.max(1));
-    let all = || Clusters::new((0..seat.ranks).map(|rank| of(rank) as u32).collect(), CLUSTER_GAP);
-    (seat.clusters > 0).then(all).transpose()
+    (seat.clusters > 0).then(|| Clusters::contiguous(seat.ranks, seat.clusters, CLUSTER_GAP)).transpose()
 }
 
 fn not_its_part<T>() -> Result<T, Refusal> {
@@ -178,9 +176,7 @@ impl Member {
                 self.rule.handle_control(from, header, body)?;
             }
             Party::Coordinator => {
-                let len = bytes.len() as u64;
-                let header = WireHeader::control(self.rank, self.rank, Default::default(), RECOVERY_TAG, len, None);
-                self.rule.handle_control(from, &header, bytes)?;
+                self.rule.handle_control(from, &order_header(self.rank, bytes), bytes)?;
             }
         }
         self.poll(actions)

@@ -27,6 +27,8 @@ pub(super) enum Event {
         to: u32,
         ssn: Ssn,
         payload: Payload,
+        /// It goes out as one that counts as logged.
+        marked: bool,
     },
     /// The protocol lets a message in.
     Accepted {
@@ -115,7 +117,9 @@ impl Event {
             Event::Started { rank, epoch } => [1, pair(rank, epoch.0), 0, 0, 0],
             Event::RolledBack { rank, epoch } => [2, pair(rank, epoch.0), 0, 0, 0],
             Event::Killed { node } => [3, pair(node, 0), 0, 0, 0],
-            Event::Sent { rank, to, ssn, payload } => [4, pair(rank, to), ssn.0, payload.content, payload.history],
+            Event::Sent { rank, to, ssn, payload, marked } => {
+                [4 | u64::from(marked) << 8, pair(rank, to), ssn.0, payload.content, payload.history]
+            }
             Event::Accepted { rank, from, ssn, sent_in, marked } => {
                 [5, pair(rank, from), ssn.0, sent_in.0.into(), marked.into()]
             }

@@ -21,14 +21,20 @@ impl Session {
         }
     }
 
-    /// A message was received.
+    /// A message was received, and has the next number of its stream.
     #[inline]
     pub(crate) fn received(&mut self, from: Lane, bytes: usize) {
         self.ledger.received(from.peer, bytes);
+        self.moved(from, bytes);
+        self.look_now_and_then(bytes);
+    }
+
+    /// A message that was received has the next number of its stream.
+    #[inline]
+    pub(crate) fn moved(&mut self, from: Lane, bytes: usize) {
         if self.batcher.note(from.stream(), bytes) {
             self.acknowledge(from.peer);
         }
-        self.look_now_and_then(bytes);
     }
 
     /// Sends what there is to be acknowledged to one rank.
@@ -51,11 +57,13 @@ impl Session {
         let releaser = place.get_or_insert_with(|| Releaser::new(peer));
         if let Err(error) = releaser.take(log, batch) {
             self.give_up(&error);
+            return;
         }
+        self.watch.heard(peer, log);
     }
 
     #[inline]
-    pub(super) fn look_now_and_then(&mut self, bytes: usize) {
+    pub(crate) fn look_now_and_then(&mut self, bytes: usize) {
         let more = u32::try_from(bytes / LOOK_EVERY_BYTES).unwrap_or(LOOK_EVERY);
         self.since_look = self.since_look.saturating_add(1 + more.min(LOOK_EVERY));
         if self.since_look >= LOOK_EVERY {
@@ -91,10 +99,7 @@ impl Session {
         if !self.barriers.is_empty() {
             self.sweep_barriers();
         }
-        if let Some(log) = &self.log {
-            self.ledger.note(&log.stats());
-        }
-        self.live.tell(&self.ledger, self.log.as_ref());
+        self.observe();
     }
 
     pub(super) fn settle(&mut self) -> Result<(), Refused> {

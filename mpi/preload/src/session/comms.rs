@@ -7,6 +7,7 @@ use rustc_hash::FxHashMap;
 
 use super::ask::{Refused, ask};
 use super::key;
+use counterfoil_mpi::matching::Matching;
 
 /// The numbers of communicators that are made while messages are under way, which can't be agreed on by asking.
 const DERIVED: u32 = 1 << 31;
@@ -15,7 +16,7 @@ const ITSELF: u32 = 1;
 const FIRST_FREE: u32 = 2;
 
 /// A communicator.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct CommInfo {
     /// The number that all its members know it by. No two communicators that share a process have the same.
     pub(crate) number: u32,
@@ -32,6 +33,12 @@ pub(crate) struct CommInfo {
     pub(crate) collectives: u64,
     /// Of them, those of which it isn't known that every rank has come as far.
     pub(crate) unsettled: u32,
+    /// Receives that are under way.
+    pub(crate) matching: Matching,
+    /// Receives of partitioned messages, which match nothing else.
+    pub(crate) matching_partitioned: Matching,
+    /// The program has given it up, and receives are under way.
+    is_gone: bool,
 }
 
 impl CommInfo {
@@ -39,6 +46,15 @@ impl CommInfo {
     #[inline]
     pub(crate) fn world(&self, rank: c_int) -> Option<u32> {
         self.world.get(usize::try_from(rank).ok()?).copied()
+    }
+
+    /// What is known of receives.
+    pub(crate) fn matching(&mut self, is_partitioned: bool) -> &mut Matching {
+        if is_partitioned { &mut self.matching_partitioned } else { &mut self.matching }
+    }
+
+    fn is_idle(&self) -> bool {
+        self.matching.is_idle() && self.matching_partitioned.is_idle()
     }
 
     /// How many ranks messages can go to.
@@ -92,9 +108,32 @@ impl Comms {
         self.known.get_mut(self.last.1)?.as_mut()
     }
 
+    /// Where a communicator is, for [`at`](Self::at).
+    pub(crate) fn place(&mut self, comm: ffi::MPI_Comm) -> Option<(usize, u32)> {
+        let number = self.get(comm)?.number;
+        Some((self.last.1, number))
+    }
+
+    /// The communicator of this number at a place: also one that the program has given up, as long as receives are under way.
+    #[inline]
+    pub(crate) fn at(&mut self, (place, number): (usize, u32)) -> Option<&mut CommInfo> {
+        self.known.get_mut(place)?.as_mut().filter(|info| info.number == number)
+    }
+
+    /// A receive has ended there.
+    #[inline]
+    pub(crate) fn settle(&mut self, place: usize) {
+        if let Some(known) = self.known.get_mut(place)
+            && known.as_ref().is_some_and(|info| info.is_gone && info.is_idle())
+        {
+            *known = None;
+        }
+    }
+
     /// A communicator was made of another one, and all its members are here: they agree on a number.
     pub(crate) fn made(&mut self, comm: ffi::MPI_Comm) -> Result<(), Refused> {
-        if is_null(comm) {
+        // Processes from elsewhere agree on nothing.
+        if is_null(comm) || self.members(comm)?.is_none() {
             return Ok(());
         }
         let number = self.agree(comm)?;
@@ -115,11 +154,24 @@ impl Comms {
             return Ok(());
         }
         let Some((world, rank, is_inter)) = self.members(comm)? else { return Ok(()) };
-        self.forget(comm);
+        if let Some(place) = self.unbind(comm) {
+            self.forget(place);
+        }
         if number & DERIVED == 0 {
             self.next = self.next.max(number + 1);
         }
-        let info = CommInfo { number, world, rank, is_inter, derived: 0, collectives: 0, unsettled: 0 };
+        let info = CommInfo {
+            number,
+            world,
+            rank,
+            is_inter,
+            derived: 0,
+            collectives: 0,
+            unsettled: 0,
+            matching: Matching::default(),
+            matching_partitioned: Matching::default(),
+            is_gone: false,
+        };
         let free = self.known.iter().position(Option::is_none);
         let place = free.unwrap_or(self.known.len());
         match free {
@@ -131,12 +183,23 @@ impl Comms {
         Ok(())
     }
 
-    /// The communicator is given up.
-    pub(crate) fn forget(&mut self, comm: ffi::MPI_Comm) {
-        if let Some(place) = self.places.remove(&key(comm)) {
-            self.known[place] = None;
-        }
+    /// The handle is about to be given up, and may be another communicator's soon: says where this one is.
+    pub(crate) fn unbind(&mut self, comm: ffi::MPI_Comm) -> Option<usize> {
         self.last = (0, usize::MAX);
+        self.places.remove(&key(comm))
+    }
+
+    /// It was not given up.
+    pub(crate) fn bind(&mut self, comm: ffi::MPI_Comm, place: usize) {
+        self.places.insert(key(comm), place);
+    }
+
+    /// The communicator at this place is given up. Receives that are under way on it end all the same.
+    pub(crate) fn forget(&mut self, place: usize) {
+        if let Some(Some(info)) = self.known.get_mut(place) {
+            info.is_gone = true;
+        }
+        self.settle(place);
     }
 
     /// Who is in a communicator; `None` if somebody isn't in MPI_COMM_WORLD.

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use counterfoil::Stats;
+use counterfoil::Usage;
+use counterfoil_profile::Sizes;
 
 use crate::Operation;
 
@@ -14,6 +15,14 @@ pub(crate) struct Traffic {
 }
 
 impl Traffic {
+    /// Those to or from all ranks.
+    pub(crate) fn sum(of: &[Traffic]) -> Traffic {
+        of.iter().fold(Traffic::default(), |sum, one| Traffic {
+            messages: sum.messages + one.messages,
+            bytes: sum.bytes + one.bytes,
+        })
+    }
+
     #[inline]
     fn add(&mut self, bytes: usize) {
         self.messages += 1;
@@ -21,15 +30,22 @@ impl Traffic {
     }
 }
 
+/// In place of a rank, where none is meant.
+const NOBODY: u32 = u32::MAX;
+
 /// Counters of one rank.
 #[derive(Debug)]
 pub(crate) struct Ledger {
     /// To each rank of MPI_COMM_WORLD.
     pub(crate) logged: Vec<Traffic>,
+    /// How long these messages were.
+    pub(crate) sizes: Sizes,
+    /// Whom the last message went to, if it was one that left.
+    latest: u32,
     /// From each rank of MPI_COMM_WORLD.
     pub(crate) received: Vec<Traffic>,
-    /// Of each collective operation.
-    pub(crate) collectives: Vec<u64>,
+    /// Of each collective operation: how often it was called, and how many bytes were kept.
+    pub(crate) collectives: Vec<Traffic>,
     /// What was kept of them.
     pub(crate) contributions: Traffic,
     /// Outcomes that the program left to MPI, and that were recorded.
@@ -49,8 +65,10 @@ impl Ledger {
         let none = || vec![Traffic::default(); ranks as usize];
         Ledger {
             logged: none(),
+            sizes: Sizes::default(),
+            latest: NOBODY,
             received: none(),
-            collectives: vec![0; Operation::ALL.len()],
+            collectives: vec![Traffic::default(); Operation::ALL.len()],
             contributions: Traffic::default(),
             determinants: 0,
             memory_peak: 0,
@@ -67,6 +85,13 @@ impl Ledger {
         if let Some(traffic) = self.logged.get_mut(to as usize) {
             traffic.add(bytes);
         }
+        self.sizes.add(bytes as u64);
+        self.latest = to;
+    }
+
+    /// Whom the last message went to; `None` if the last one came from somebody.
+    pub(crate) fn latest(&self) -> Option<u32> {
+        (self.latest != NOBODY).then_some(self.latest)
     }
 
     pub(crate) fn has_logged(&self, to: u32) -> bool {
@@ -78,19 +103,25 @@ impl Ledger {
         if let Some(traffic) = self.received.get_mut(from as usize) {
             traffic.add(bytes);
         }
+        self.latest = NOBODY;
     }
 
     pub(crate) fn collective(&mut self, operation: Operation, bytes: Option<usize>) {
-        self.collectives[operation as usize] += 1;
+        self.collectives[operation as usize].add(bytes.unwrap_or(0));
         if let Some(bytes) = bytes {
             self.contributions.add(bytes);
         }
     }
 
+    /// How many collective operations there were.
+    pub(crate) fn all_collectives(&self) -> u64 {
+        Traffic::sum(&self.collectives).messages
+    }
+
     /// How the log is.
-    pub(crate) fn note(&mut self, stats: &Stats) {
-        self.memory_peak = self.memory_peak.max(stats.resident_bytes);
-        self.spilled = stats.spilled_bytes;
-        self.has_stopped |= stats.stopped_logging;
+    pub(crate) fn note(&mut self, usage: Usage) {
+        self.memory_peak = self.memory_peak.max(usage.resident_bytes);
+        self.spilled = usage.spilled_bytes;
+        self.has_stopped |= usage.stopped_logging;
     }
 }

@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 use counterfoil::Log;
 use serde_json::json;
 
-use super::ledger::Ledger;
+use super::ledger::{Ledger, Traffic};
+use super::observe::unacknowledged;
 
 /// The least time between two writes.
 const EVERY: Duration = Duration::from_millis(100);
@@ -32,36 +33,31 @@ impl Live {
     }
 
     /// Writes the file, where it was not written within the last tenth of a second.
-    pub(super) fn tell(&mut self, ledger: &Ledger, log: Option<&Log>) {
-        if self.file.is_some() && self.written.elapsed() >= EVERY {
+    pub(super) fn tell(&mut self, now: Instant, ledger: &Ledger, log: Option<&Log>) {
+        if self.is_on() && now.saturating_duration_since(self.written) >= EVERY {
             self.write(ledger, log);
         }
+    }
+
+    /// Whether there is a file.
+    pub(super) fn is_on(&self) -> bool {
+        self.file.is_some()
     }
 
     /// Writes the file.
     pub(super) fn write(&mut self, ledger: &Ledger, log: Option<&Log>) {
         let Some(file) = &self.file else { return };
         self.written = Instant::now();
-        let (mut unacknowledged, mut memory) = (0, 0);
-        if let Some(log) = log {
-            memory = log.stats().resident_bytes;
-            for peer in (0..log.options().ranks).map(counterfoil::Rank) {
-                unacknowledged += log.next_ssn(peer).0.saturating_sub(1).saturating_sub(log.acked(peer).0);
-            }
-        }
-        let sum = |of: &[super::ledger::Traffic]| {
-            of.iter().fold((0, 0), |sum: (u64, u64), one| (sum.0 + one.messages, sum.1 + one.bytes))
-        };
-        let ((logged, logged_bytes), (received, received_bytes)) = (sum(&ledger.logged), sum(&ledger.received));
+        let [logged, received] = [&ledger.logged, &ledger.received].map(|of| Traffic::sum(of));
         let mut line = json!({
             "pid": std::process::id(),
-            "messages_logged": logged,
-            "bytes_logged": logged_bytes,
-            "messages_received": received,
-            "bytes_received": received_bytes,
-            "collectives": ledger.collectives.iter().sum::<u64>(),
-            "unacknowledged": unacknowledged,
-            "memory_bytes": memory,
+            "messages_logged": logged.messages,
+            "bytes_logged": logged.bytes,
+            "messages_received": received.messages,
+            "bytes_received": received.bytes,
+            "collectives": ledger.all_collectives(),
+            "unacknowledged": log.map_or(0, unacknowledged),
+            "memory_bytes": log.map_or(0, |log| log.usage().resident_bytes),
             "memory_peak_bytes": ledger.memory_peak,
             "spilled_bytes": ledger.spilled,
         })

@@ -240,6 +240,15 @@ impl Session {
                 AppendError::Full(_) | AppendError::DiskRefused(_) if self.settings.on_full == OnFull::Fail => {
                     return Err(FullError(refused.to_string()));
                 }
+                AppendError::Full(_) | AppendError::DiskRefused(_) if self.settings.on_full == OnFull::StopLogging => {
+                    self.stop_logging();
+                    return Ok(());
+                }
+                // What is acknowledged isn't let go either, and there is nowhere else to put it.
+                AppendError::Full(_) if self.settings.keeps_all_in_memory() => {
+                    self.give_up(&format_args!("{refused}, everything is kept, and without a disk no wait makes room"));
+                    return Ok(());
+                }
                 AppendError::Full(_) | AppendError::DiskRefused(_) if !has_asked => {
                     has_asked = true;
                     self.ask_for_acknowledgements();

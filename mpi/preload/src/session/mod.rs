@@ -9,6 +9,7 @@ pub(crate) mod datatypes;
 mod ledger;
 mod live;
 mod logging;
+mod observe;
 pub(crate) mod put_off;
 pub(crate) mod requests;
 mod slot;
@@ -19,6 +20,7 @@ use std::time::{Duration, Instant};
 
 use counterfoil::{Contents, Epoch, Log};
 use counterfoil_mpi::acks::{BatchLimits, Batcher, Releaser};
+use counterfoil_mpi::matching::Taken;
 use counterfoil_mpi::stream::{Stream, Streams};
 use mpi_sys as ffi;
 use rustc_hash::FxHashMap;
@@ -30,6 +32,7 @@ use comms::Comms;
 use control::Control;
 use datatypes::Datatypes;
 use live::Live;
+use observe::Watch;
 use requests::{Receiving, Requests};
 
 pub(crate) use choices::Choice;
@@ -74,8 +77,10 @@ pub(crate) struct Session {
     pub(crate) comms: Comms,
     pub(crate) requests: Requests,
     pub(crate) datatypes: Datatypes,
-    /// The communicators of messages that were matched and not received yet.
-    pub(crate) messages: FxHashMap<usize, ffi::MPI_Comm>,
+    /// Messages that were matched and not received yet.
+    pub(crate) messages: FxHashMap<usize, Receiving>,
+    /// Messages whose number has just become known; empty between two calls.
+    pub(crate) numbered: Vec<Taken>,
     /// Receives that the program gave up while they were under way.
     pub(crate) given_up: Vec<(ffi::MPI_Request, Receiving, bool)>,
     /// Synchronisations of the library's own that are under way: request, communicator's number, how far everybody has come then.
@@ -88,6 +93,7 @@ pub(crate) struct Session {
     pub(crate) is_logging: bool,
     since_look: u32,
     live: Live,
+    watch: Watch,
     begun: Instant,
 }
 
@@ -124,6 +130,7 @@ impl Session {
         let ledger = Ledger::new(ranks);
         let mut live = Live::begin(settings.summary_dir.as_deref(), rank);
         live.write(&ledger, Some(&log));
+        let watch = Watch::new(settings.log_dir.clone());
         Ok(Session {
             settings,
             rank,
@@ -137,6 +144,7 @@ impl Session {
             requests: Requests::default(),
             datatypes: Datatypes::default(),
             messages: FxHashMap::default(),
+            numbered: Vec::new(),
             given_up: Vec::new(),
             barriers: Vec::new(),
             misses: 0,
@@ -145,6 +153,7 @@ impl Session {
             is_logging: true,
             since_look: 0,
             live,
+            watch,
             begun: Instant::now(),
         })
     }
@@ -163,18 +172,37 @@ impl Session {
 
     /// Logging ends: what was said is the last that is said of it.
     pub(crate) fn give_up(&mut self, why: &dyn std::fmt::Display) {
-        if self.log.take().is_some() {
+        if self.drop_log() {
             self.ledger.gave_up = Some(why.to_string());
             say(format_args!("{why}; the program goes on, and nothing more is logged"));
+        }
+    }
+
+    /// Gives the log's memory back; whether there was one.
+    fn drop_log(&mut self) -> bool {
+        // Their cursors hold chunks.
+        self.releasers.iter_mut().for_each(|releaser| *releaser = None);
+        self.log.take().is_some()
+    }
+
+    /// The log is full, and the user wants the program to go on without it then: said once.
+    fn stop_logging(&mut self) {
+        if self.drop_log() {
+            self.ledger.has_stopped = true;
+            say(format_args!(
+                "its log is full; as COUNTERFOIL_ON_FULL=stop-logging asks, the program goes on, nothing more is logged, and what was \
+                 logged is let go: not recoverable from here"
+            ));
         }
     }
 
     /// Writes the account as it is now, at the end that comes.
     pub(crate) fn account(&mut self, ended: Ended) {
         if let Some(log) = &self.log {
-            self.ledger.note(&log.stats());
+            self.ledger.note(log.usage());
         }
         summary::write(self, ended);
+        self.write_profile(ended);
     }
 
     /// What is in the log is there afterwards, if the user wants that.

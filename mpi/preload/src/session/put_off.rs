@@ -16,7 +16,7 @@ use mpi_sys as ffi;
 
 /// A message that a receive took.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Taken {
+pub(crate) struct PutOff {
     pub(crate) comm: ffi::MPI_Comm,
     /// Whether the program left open whom it receives from, or which tag.
     pub(crate) is_open: bool,
@@ -26,7 +26,7 @@ pub(crate) struct Taken {
     pub(crate) bytes: usize,
 }
 
-/// [`Taken`] in words that are stored and loaded one by one.
+/// [`PutOff`] in words that are stored and loaded one by one.
 struct Shelf {
     is_full: AtomicBool,
     comm: UnsafeCell<Option<ffi::MPI_Comm>>,
@@ -57,7 +57,7 @@ pub(super) fn is_there() -> bool {
 
 /// Puts a receive off. To be called only where the session is alone and not entered, and none is there.
 #[inline]
-pub(super) fn put(taken: Taken) {
+pub(super) fn put(taken: PutOff) {
     // SAFETY: see `Shelf`; nobody has a reference.
     unsafe { *SHELF.comm.get() = Some(taken.comm) };
     SHELF.is_open.store(taken.is_open, Ordering::Relaxed);
@@ -69,14 +69,14 @@ pub(super) fn put(taken: Taken) {
 
 /// The receive that is put off, which is so no longer. To be called only by who is in the session alone.
 #[inline]
-pub(crate) fn take() -> Option<Taken> {
+pub(crate) fn take() -> Option<PutOff> {
     if !is_there() {
         return None;
     }
     SHELF.is_full.store(false, Ordering::Relaxed);
     // SAFETY: see `Shelf`; nobody has a reference.
     let comm = unsafe { *SHELF.comm.get() }?;
-    Some(Taken {
+    Some(PutOff {
         comm,
         is_open: SHELF.is_open.load(Ordering::Relaxed),
         source: SHELF.source.load(Ordering::Relaxed),
@@ -94,7 +94,7 @@ mod tests {
         // SAFETY: a constant of the shim.
         let comm = unsafe { ffi::RSMPI_COMM_WORLD };
         assert!(!is_there() && take().is_none());
-        put(Taken { comm, is_open: true, source: 3, tag: -7, bytes: 1 << 40 });
+        put(PutOff { comm, is_open: true, source: 3, tag: -7, bytes: 1 << 40 });
         assert!(is_there());
         let taken = take().unwrap();
         assert!(taken.comm == comm && taken.is_open);

@@ -7,6 +7,7 @@ use rustc_hash::FxHashMap;
 
 use super::key;
 use crate::message::{Collective, Outgoing};
+use counterfoil_mpi::matching::Posted;
 
 /// What a request stands for.
 #[derive(Clone, Debug)]
@@ -22,6 +23,8 @@ pub(crate) enum Pending {
     },
     /// A persistent operation.
     Persistent(Persistent),
+    /// A send that the program wants to call off.
+    CalledOff,
 }
 
 // SAFETY: the only pointer is one into the program's memory, which MPI has, too; it is read when the program has waited for the
@@ -31,7 +34,13 @@ unsafe impl Send for Pending {}
 /// A receive.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Receiving {
-    pub(crate) comm: ffi::MPI_Comm,
+    /// The communicator's place and number.
+    pub(crate) comm: (usize, u32),
+    /// Whom it may take a message from; `None` is a wildcard.
+    pub(crate) source: Option<c_int>,
+    pub(crate) tag: Option<c_int>,
+    /// Its turn among the receives of the communicator; `None` while it isn't under way.
+    pub(crate) posted: Option<Posted>,
     /// Whether the program left open whom it receives from, or which tag.
     pub(crate) is_open: bool,
     /// Whether it is a partitioned message.

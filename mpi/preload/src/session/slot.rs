@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use counterfoil::OnFull;
 
 use super::Session;
-use super::put_off::{self, Taken};
+use super::put_off::{self, PutOff};
 
 /// Before `MPI_Init`, or behind `MPI_Finalize`, or where logging was given up: calls go to MPI and nowhere else.
 const ABSENT: u8 = 0;
@@ -133,7 +133,7 @@ pub(crate) fn catch_up() {
 
 /// Puts off what a receive took, where it [may be](may_put_off).
 #[inline]
-pub(crate) fn put_off(taken: Taken) {
+pub(crate) fn put_off(taken: PutOff) {
     catch_up();
     put_off::put(taken);
 }

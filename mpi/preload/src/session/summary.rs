@@ -2,6 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
+use super::ledger::Traffic;
 use super::{Ended, Session};
 use crate::Operation;
 use crate::say::say;
@@ -17,23 +18,20 @@ pub(super) fn write(session: &Session, ended: Ended) {
 
 fn account(session: &Session, ended: Ended) -> Value {
     let ledger = &session.ledger;
-    let sum =
-        |of: &[super::ledger::Traffic]| of.iter().fold((0, 0), |sum, one| (sum.0 + one.messages, sum.1 + one.bytes));
-    let (logged, logged_bytes) = sum(&ledger.logged);
-    let (received, received_bytes) = sum(&ledger.received);
+    let [logged, received] = [&ledger.logged, &ledger.received].map(|of| Traffic::sum(of));
     let mut kinds = Map::new();
-    for (operation, count) in Operation::ALL.iter().zip(&ledger.collectives).filter(|(_, count)| **count > 0) {
-        kinds.insert(operation.name().to_owned(), json!(count));
+    for (operation, one) in Operation::ALL.iter().zip(&ledger.collectives).filter(|(_, one)| one.messages > 0) {
+        kinds.insert(operation.name().to_owned(), json!(one.messages));
     }
     json!({
         "rank": session.rank,
         "ranks": session.ranks,
         "aborted": ended == Ended::Aborted,
-        "messages_logged": logged,
-        "bytes_logged": logged_bytes,
-        "messages_received": received,
-        "bytes_received": received_bytes,
-        "collectives": ledger.collectives.iter().sum::<u64>(),
+        "messages_logged": logged.messages,
+        "bytes_logged": logged.bytes,
+        "messages_received": received.messages,
+        "bytes_received": received.bytes,
+        "collectives": ledger.all_collectives(),
         "collectives_by_kind": kinds,
         "contributions": ledger.contributions,
         "determinants": ledger.determinants,

@@ -92,14 +92,16 @@ pub(crate) unsafe fn comm_make_inter(
 pub(crate) unsafe fn comm_drop(comm: *mut ffi::MPI_Comm, call: impl FnOnce() -> c_int) -> c_int {
     // SAFETY: the program's communicator.
     let dropped = unsafe { *comm };
-    enter(|session| {
+    // Before the call: as soon as it has given the handle up, another thread may have it for a communicator of its own.
+    let place = enter(|session| {
         if let Some(number) = session.comms.get(dropped).map(|info| info.number) {
             session.finish_barriers(Some(number));
         }
+        session.comms.unbind(dropped)
     });
     let code = call();
-    if code == 0 {
-        enter(|session| session.comms.forget(dropped));
+    if let Some(place) = place.flatten() {
+        enter(|session| if code == 0 { session.comms.forget(place) } else { session.comms.bind(dropped, place) });
     }
     code
 }
@@ -107,9 +109,7 @@ pub(crate) unsafe fn comm_drop(comm: *mut ffi::MPI_Comm, call: impl FnOnce() -> 
 pub(crate) unsafe fn type_drop(datatype: *mut ffi::MPI_Datatype, call: impl FnOnce() -> c_int) -> c_int {
     // SAFETY: the program's datatype.
     let dropped = unsafe { *datatype };
-    let code = call();
-    if code == 0 {
-        enter(|session| session.datatypes.forget(dropped));
-    }
-    code
+    // Before the call, which gives the handle up; if it doesn't, the datatype is looked at anew.
+    enter(|session| session.datatypes.forget(dropped));
+    call()
 }

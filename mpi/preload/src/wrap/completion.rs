@@ -4,6 +4,7 @@ use std::ffi::c_int;
 
 use mpi_sys as ffi;
 
+use super::receive::has_taken;
 use super::requests::outcome;
 use super::send::{blank, with_status};
 use crate::session::requests::{Pending, Persistent, Receiving, Repeated, handles};
@@ -62,18 +63,55 @@ impl Session {
                 // SAFETY: the program's message, which it may write again when this call returns.
                 unsafe { self.begun(out, true, || 0) }.map_err(|full| (out.comm, full))?;
             }
+            Pending::CalledOff | Pending::Persistent(Persistent { what: Repeated::Send(_), .. }) => {
+                // Nobody will receive it, and its number is taken: from here on both ends count differently.
+                if is_cancelled(status) {
+                    self.give_up(
+                        &"a send was called off by MPI_Cancel, and numbers of messages are not known any more",
+                    );
+                }
+            }
             Pending::Persistent(_) => {}
         }
         Ok(())
     }
 
-    pub(super) fn ended_receive(&mut self, receiving: Receiving, status: &ffi::MPI_Status) {
-        let mut is_cancelled = 0;
-        // SAFETY: a status that MPI filled in, and a pointer to a local variable.
-        unsafe { ffi::PMPI_Test_cancelled(status, &raw mut is_cancelled) };
-        if is_cancelled == 0 {
-            self.note_receive(receiving, status);
+    /// It has ended, and nobody knows how: nothing was received.
+    fn failed(&mut self, held: &Held) {
+        if let Pending::Receive(receiving)
+        | Pending::Persistent(Persistent { what: Repeated::Receive(receiving), .. }) = held.pending
+        {
+            self.end_receive(receiving, None);
         }
+    }
+
+    pub(super) fn ended_receive(&mut self, receiving: Receiving, status: &ffi::MPI_Status) {
+        self.end_receive(receiving, Some(status).filter(|status| !is_cancelled(status)));
+    }
+}
+
+fn is_cancelled(status: &ffi::MPI_Status) -> bool {
+    let mut flag = 0;
+    // SAFETY: a status that MPI filled in, and a pointer to a local variable.
+    unsafe { ffi::PMPI_Test_cancelled(status, &raw mut flag) };
+    flag != 0
+}
+
+/// What a call says of a request.
+enum End {
+    /// It is under way.
+    Not,
+    /// It has ended with this status.
+    With(ffi::MPI_Status),
+    /// It has ended with an error.
+    Failed,
+}
+
+impl End {
+    /// Of a request that has ended with this code.
+    fn of(code: c_int, status: ffi::MPI_Status) -> End {
+        // A message that is too long is an error, and was received.
+        if has_taken(code) { End::With(status) } else { End::Failed }
     }
 }
 
@@ -82,17 +120,18 @@ fn hold(requests: &[ffi::MPI_Request]) -> Vec<Held> {
     enter(|session| session.hold(requests)).unwrap_or_default()
 }
 
-/// Those of `held` have ended that `status` has a status for; the others are put back.
-fn settle(held: Vec<Held>, status: impl Fn(usize) -> Option<ffi::MPI_Status>) -> c_int {
+/// Each of `held` has ended as `end` says; those that haven't are put back.
+fn settle(held: Vec<Held>, end: impl Fn(usize) -> End) -> c_int {
     if held.is_empty() {
         return 0;
     }
     let result = enter(|session| {
         let mut result = Ok(0);
         for held in held {
-            match status(held.index) {
-                Some(status) => result = session.ended(&held, &status).map(|()| 0).and(result),
-                None => session.put_back(held),
+            match end(held.index) {
+                End::With(status) => result = session.ended(&held, &status).map(|()| 0).and(result),
+                End::Failed => session.failed(&held),
+                End::Not => session.put_back(held),
             }
         }
         result
@@ -117,8 +156,7 @@ pub(crate) unsafe fn wait(
     }
     // SAFETY: the program's status.
     let (code, status) = unsafe { with_status(status, call) };
-    // Of one that failed nothing is known: it has not been received.
-    first(code, settle(held, |_| Some(status).filter(|_| code == 0)))
+    first(code, settle(held, |_| End::of(code, status)))
 }
 
 pub(crate) unsafe fn test(
@@ -135,11 +173,11 @@ pub(crate) unsafe fn test(
     // SAFETY: the program's status.
     let (code, status) = unsafe { with_status(status, call) };
     // SAFETY: the call has said whether it has ended.
-    let has_ended = code == 0 && unsafe { *flag } != 0;
-    if code == 0 && !has_ended {
+    let has_ended = code != 0 || unsafe { *flag } != 0;
+    if !has_ended {
         enter(Session::missed);
     }
-    first(code, settle(held, |_| Some(status).filter(|_| has_ended)))
+    first(code, settle(held, |_| if has_ended { End::of(code, status) } else { End::Not }))
 }
 
 /// Records which of several requests ended, where the program leaves that to MPI.
@@ -166,7 +204,7 @@ pub(crate) unsafe fn wait_any(
     if code == 0 {
         decided(count, at);
     }
-    first(code, settle(held, |index| Some(status).filter(|_| code == 0 && usize::try_from(at) == Ok(index))))
+    first(code, settle(held, |index| if usize::try_from(at) == Ok(index) { End::of(code, status) } else { End::Not }))
 }
 
 pub(crate) unsafe fn test_any(
@@ -181,13 +219,14 @@ pub(crate) unsafe fn test_any(
     // SAFETY: the program's status.
     let (code, status) = unsafe { with_status(status, call) };
     // SAFETY: the call has said whether one has ended, and which.
-    let (has_ended, at) = unsafe { (code == 0 && *flag != 0, *index) };
-    if has_ended {
-        decided(count, at);
-    } else if code == 0 {
+    let (has_ended, at) = unsafe { (code != 0 || *flag != 0, *index) };
+    if !has_ended {
         enter(Session::missed);
+    } else if code == 0 {
+        decided(count, at);
     }
-    first(code, settle(held, |index| Some(status).filter(|_| has_ended && usize::try_from(at) == Ok(index))))
+    let is_it = |index| has_ended && usize::try_from(at) == Ok(index);
+    first(code, settle(held, |index| if is_it(index) { End::of(code, status) } else { End::Not }))
 }
 
 /// Statuses to be filled in: the program's, or ours where it wants none.
@@ -205,15 +244,20 @@ fn statuses_wanted(
     }
 }
 
-/// What the array says of one of several requests: its status, if it has ended well.
+/// What the array says of one of several requests.
 ///
 /// # Safety
 /// `statuses` has one at `index`, filled in by a call that returned `code`.
-unsafe fn of_several(code: c_int, statuses: *const ffi::MPI_Status, index: usize) -> Option<ffi::MPI_Status> {
+unsafe fn of_several(code: c_int, statuses: *const ffi::MPI_Status, index: usize) -> End {
     // SAFETY: the caller's promise.
     let status = unsafe { *statuses.add(index) };
-    let is_said = code == ffi::MPI_ERR_IN_STATUS as c_int;
-    Some(status).filter(|status| code == 0 || is_said && status.MPI_ERROR == 0)
+    if code == 0 {
+        End::With(status)
+    } else if code != ffi::MPI_ERR_IN_STATUS as c_int || status.MPI_ERROR == ffi::MPI_ERR_PENDING as c_int {
+        End::Not
+    } else {
+        End::of(status.MPI_ERROR, status)
+    }
 }
 
 pub(crate) unsafe fn wait_all(
@@ -253,7 +297,7 @@ pub(crate) unsafe fn test_all(
         enter(Session::missed);
     }
     // SAFETY: as above.
-    first(code, settle(held, |index| if have_ended { unsafe { of_several(code, statuses, index) } } else { None }))
+    first(code, settle(held, |index| if have_ended { unsafe { of_several(code, statuses, index) } } else { End::Not }))
 }
 
 pub(crate) unsafe fn wait_some(
@@ -285,7 +329,7 @@ pub(crate) unsafe fn wait_some(
     }
     let place = |index: usize| ended.iter().position(|&at| usize::try_from(at) == Ok(index));
     // SAFETY: as above.
-    first(code, settle(held, |index| place(index).and_then(|at| unsafe { of_several(code, statuses, at) })))
+    first(code, settle(held, |index| place(index).map_or(End::Not, |at| unsafe { of_several(code, statuses, at) })))
 }
 
 pub(crate) unsafe fn test_some(

@@ -8,10 +8,14 @@ use crate::say;
 use crate::session::{self, BeginError, Ended, Session, enter};
 use crate::settings::Settings;
 
+/// One of these is in the environment of a process that a launcher started; MPI itself sets some of them in `MPI_Init`.
+const RANKS: [&str; 3] = ["PMIX_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK"];
+
 pub(crate) unsafe fn init(call: impl FnOnce() -> c_int) -> c_int {
+    let is_launched = RANKS.iter().any(|name| std::env::var_os(name).is_some());
     let code = call();
     if code == 0 {
-        begin();
+        begin(is_launched);
     }
     code
 }
@@ -22,7 +26,20 @@ pub(crate) unsafe fn init_thread(_: *mut c_int, call: impl FnOnce() -> c_int) ->
     unsafe { init(call) }
 }
 
-fn begin() {
+/// Whether this process was started by an MPI program, and not by the user.
+fn is_spawned() -> bool {
+    // SAFETY: MPI is up; a constant of the shim and a pointer to a local variable.
+    unsafe {
+        let mut parent = ffi::RSMPI_COMM_NULL;
+        ffi::PMPI_Comm_get_parent(&raw mut parent) == 0 && parent != ffi::RSMPI_COMM_NULL
+    }
+}
+
+fn begin(is_launched: bool) {
+    // Its ranks are numbered anew, and would take the names of others; its parents say that it isn't logged.
+    if is_spawned() {
+        return;
+    }
     let (mut rank, mut ranks, mut level) = (0, 0, 0);
     // SAFETY: MPI is up; constants of the shim and pointers to local variables.
     let is_together = unsafe {
@@ -45,6 +62,11 @@ fn begin() {
     };
     if !settings.is_on {
         return;
+    }
+    if !is_launched && ranks == 1 {
+        say::say(format_args!(
+            "the program runs without mpirun, so it is a job of one rank; `counterfoil run -n N -- PROGRAM` starts one of several"
+        ));
     }
     match Session::begin(settings, rank, ranks) {
         Ok(session) => session::put(session, is_together),

@@ -47,7 +47,15 @@ impl Session {
                 unsafe { self.contribute(&collective) }.map_err(|full| (collective.comm, full))?;
                 Ok(call())
             }
-            Repeated::SendPartitioned(_) | Repeated::Receive(_) => Ok(call()),
+            Repeated::Receive(receiving) => {
+                let code = call();
+                if code == 0 {
+                    let what = Repeated::Receive(self.post(receiving));
+                    self.requests.add(request, Pending::Persistent(Persistent { what, is_active: true }));
+                }
+                Ok(code)
+            }
+            Repeated::SendPartitioned(_) => Ok(call()),
         }
     }
 }
@@ -113,8 +121,15 @@ pub(crate) unsafe fn request_free(request: *mut ffi::MPI_Request, call: impl FnO
     }
 }
 
-pub(crate) unsafe fn cancel(_: *mut ffi::MPI_Request, call: impl FnOnce() -> c_int) -> c_int {
-    // Whether it was, its status says when it has ended.
+pub(crate) unsafe fn cancel(request: *mut ffi::MPI_Request, call: impl FnOnce() -> c_int) -> c_int {
+    // SAFETY: the program's request.
+    let request = unsafe { *request };
+    // Whether it was, its status says when it has ended. What isn't known is a send.
+    enter(|session| {
+        if session.requests.get_mut(request).is_none() {
+            session.requests.add(request, Pending::CalledOff);
+        }
+    });
     call()
 }
 
@@ -137,6 +152,8 @@ impl Session {
             self.given_up.swap_remove(at);
             if code == 0 {
                 self.ended_receive(receiving, &status);
+            } else {
+                self.end_receive(receiving, None);
             }
         }
     }

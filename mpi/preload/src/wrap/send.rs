@@ -4,11 +4,11 @@ use std::ffi::c_int;
 
 use mpi_sys as ffi;
 
-use super::receive::received;
+use super::receive::{receive, received};
 use crate::message::{Incoming, Outgoing};
 use crate::pass;
 use crate::say::say;
-use crate::session::requests::{Pending, Persistent, Receiving, Repeated};
+use crate::session::requests::{Pending, Persistent, Repeated};
 use crate::session::{FullError, Lane, Session, enter, is_together, sends_first};
 
 /// From this many bytes on a message is copied while it is under way.
@@ -223,7 +223,8 @@ unsafe fn receive_then_wait(
     let count = c_int::try_from(count).unwrap_or(c_int::MAX);
     // SAFETY: the program's arguments, and a request that was begun.
     unsafe {
-        let received = (pass::Recv.get())(buf, count, datatype, source, tag, comm, status);
+        let call = |status| (pass::Recv.get())(buf, count, datatype, source, tag, comm, status);
+        let received = receive(incoming, status, call);
         let sent = (pass::Wait.get())(request, ffi::RSMPI_STATUS_IGNORE);
         if received == 0 { sent } else { received }
     }
@@ -240,7 +241,7 @@ pub(crate) unsafe fn exchange(
     // SAFETY: the program's message, which is not where the other one is received; a request that is waited for; and the status is
     // filled in behind.
     unsafe {
-        let code = match c_int::try_from(out.count) {
+        match c_int::try_from(out.count) {
             Ok(count) if is_together() => {
                 let mut request = ffi::RSMPI_REQUEST_NULL;
                 let begin = pass::Isend.get();
@@ -248,10 +249,12 @@ pub(crate) unsafe fn exchange(
                     logged(out, || begin(out.buf, count, out.datatype, out.dest, out.tag, out.comm, &raw mut request));
                 receive_then_wait(incoming, status, &mut request, code)
             }
-            _ => logged(out, || call(status)),
-        };
-        received(incoming, &*status, code);
-        code
+            _ => {
+                let code = logged(out, || call(status));
+                received(incoming, &*status, code);
+                code
+            }
+        }
     }
 }
 
@@ -281,7 +284,7 @@ pub(crate) unsafe fn exchange_replace(
     unsafe {
         let saved = saved(out);
         let together = saved.as_ref().filter(|_| is_together());
-        let code = match together.and_then(|(_, bytes)| Some((bytes, c_int::try_from(bytes.len()).ok()?))) {
+        match together.and_then(|(_, bytes)| Some((bytes, c_int::try_from(bytes.len()).ok()?))) {
             Some((bytes, len)) => {
                 let mut request = ffi::RSMPI_REQUEST_NULL;
                 let begin = pass::Isend.get();
@@ -294,26 +297,14 @@ pub(crate) unsafe fn exchange_replace(
             }
             None => {
                 let code = call(status);
+                received(incoming, &*status, code);
                 match saved.filter(|_| code == 0).map(|(lane, bytes)| log_bytes(lane, &bytes)) {
                     Some(Err(full)) => refuse(out.comm, &full),
                     _ => code,
                 }
             }
-        };
-        received(incoming, &*status, code);
-        code
+        }
     }
-}
-
-/// The request of a receive is known from now on.
-pub(super) unsafe fn receiving(incoming: &Incoming, request: *mut ffi::MPI_Request, code: c_int) -> c_int {
-    if code == 0 {
-        // SAFETY: the call has put a request there.
-        let request = unsafe { *request };
-        let receiving = Receiving::of(incoming);
-        enter(|session| session.requests.add(request, Pending::Receive(receiving)));
-    }
-    code
 }
 
 pub(crate) unsafe fn exchange_immediate(
@@ -322,8 +313,26 @@ pub(crate) unsafe fn exchange_immediate(
     request: *mut ffi::MPI_Request,
     call: impl FnOnce() -> c_int,
 ) -> c_int {
-    // SAFETY: the program's message, and a request that the call puts there.
-    unsafe { receiving(incoming, request, logged(out, call)) }
+    let mut call = Some(call);
+    let mut now = || call.take().map_or(0, |call| call());
+    let code = enter(|session| {
+        let receiving = session.receiving(incoming, false);
+        let code = match session.lane(out) {
+            // SAFETY: the program's message.
+            Some(lane) => unsafe { session.log(lane, (out.buf, out.count, out.datatype), &mut now) },
+            None => Ok(now()),
+        };
+        if let (Ok(0), Some(receiving)) = (&code, receiving) {
+            // SAFETY: the call has put a request there.
+            unsafe { session.posted(receiving, request) };
+        }
+        code
+    });
+    match code {
+        Some(Ok(code)) => code,
+        Some(Err(full)) => refuse(out.comm, &full),
+        None => now(),
+    }
 }
 
 pub(crate) unsafe fn exchange_replace_immediate(
@@ -335,17 +344,23 @@ pub(crate) unsafe fn exchange_replace_immediate(
     let mut call = Some(call);
     let mut now = || call.take().map_or(0, |call| call());
     let code = enter(|session| {
-        let lane = session.lane(out)?;
+        let receiving = session.receiving(incoming, false);
         // SAFETY: the program's message, before anything is received into it.
-        let bytes = unsafe { session.pack(out.buf, out.count, out.datatype) }?;
+        let saved =
+            session.lane(out).and_then(|lane| Some((lane, unsafe { session.pack(out.buf, out.count, out.datatype) }?)));
         let code = now();
-        Some(if code == 0 { session.log_bytes(lane, &bytes).map(|()| 0) } else { Ok(code) })
+        if let Some(receiving) = receiving.filter(|_| code == 0) {
+            // SAFETY: the call has put a request there.
+            unsafe { session.posted(receiving, request) };
+        }
+        match saved.filter(|_| code == 0) {
+            Some((lane, bytes)) => session.log_bytes(lane, &bytes).map(|()| 0),
+            None => Ok(code),
+        }
     });
-    let code = match code.flatten() {
+    match code {
         Some(Ok(code)) => code,
         Some(Err(full)) => refuse(out.comm, &full),
         None => now(),
-    };
-    // SAFETY: a request that the call puts there.
-    unsafe { receiving(incoming, request, code) }
+    }
 }

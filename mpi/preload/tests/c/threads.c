@@ -37,6 +37,33 @@ static void *works(void *number) {
     return NULL;
 }
 
+/* All threads send on one stream; one receives, and its order is the one that counts. */
+static void *shares(void *number) {
+    int thread = (int)(long)number, next = (rank + 1) % ranks, out[LENGTH];
+    for (int i = 0; i < MESSAGES; i++) {
+        fill(out, LENGTH, rank);
+        out[0] = value(thread, i);
+        int length = 1 + (thread * 7 + i) % LENGTH;
+        if (i % 3 == 0) DO(MPI_Send(out, length, MPI_INT, next, 50, MPI_COMM_WORLD));
+        else {
+            MPI_Request request;
+            DO(MPI_Isend(out, length, MPI_INT, next, 50, MPI_COMM_WORLD, &request));
+            DO(MPI_Wait(&request, MPI_STATUS_IGNORE));
+        }
+    }
+    return NULL;
+}
+
+static void receives(void) {
+    int in[LENGTH], before = (rank + ranks - 1) % ranks, expected[THREADS] = {0};
+    for (int i = 0; i < THREADS * MESSAGES; i++) {
+        DO(MPI_Recv(in, LENGTH, MPI_INT, before, 50, MPI_COMM_WORLD, MPI_STATUS_IGNORE));
+        int thread = in[0] / 100000;
+        CHECK(thread >= 0 && thread < THREADS && in[0] == value(thread, expected[thread]));
+        expected[thread]++;
+    }
+}
+
 int main(int argc, char **argv) {
     int provided;
     pthread_t threads[THREADS];
@@ -49,6 +76,9 @@ int main(int argc, char **argv) {
     }
     for (int i = 0; i < THREADS; i++) DO(MPI_Comm_dup(MPI_COMM_WORLD, &comms[i]));
     for (long i = 0; i < THREADS; i++) CHECK(pthread_create(&threads[i], NULL, works, (void *)i) == 0);
+    for (int i = 0; i < THREADS; i++) CHECK(pthread_join(threads[i], NULL) == 0);
+    for (long i = 0; i < THREADS; i++) CHECK(pthread_create(&threads[i], NULL, shares, (void *)i) == 0);
+    receives();
     for (int i = 0; i < THREADS; i++) CHECK(pthread_join(threads[i], NULL) == 0);
     for (int i = 0; i < THREADS; i++) DO(MPI_Comm_free(&comms[i]));
     return end("threads");

@@ -136,7 +136,7 @@ mod tests {
         /// Its next message.
         fn send(&mut self, rank: u32, to: u32) -> Result<(), Wrong> {
             let ssn = Ssn(self.timelines[rank as usize].sent(to) + 1);
-            self.act(rank, Operation::Sent { to, ssn, payload: Payload::default(), epoch: Epoch::FIRST })
+            self.act(rank, Operation::Sent { to, ssn, payload: Payload::default(), marked: false, epoch: Epoch::FIRST })
         }
 
         fn receive(&mut self, rank: u32, from: u32) -> Result<(), Wrong> {

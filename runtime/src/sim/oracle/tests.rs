@@ -110,6 +110,26 @@ fn a_sender_that_is_not_told_of_its_first_message_to_the_future_is_wrong_at_the_
     }
 }
 
+/// Its header was that of the first time, when the sender didn't know yet; it knew when it sent it again.
+#[test]
+fn a_sender_need_not_be_told_of_what_it_has_marked_when_it_repeated_it() {
+    for (marked, expected) in [(true, Ok(())), (false, Err(Wrong::Unheard { rank: 0, peer: 1, number: 1 }))] {
+        let mut story = Story::begin(Retention::Logged);
+        story.tell_all(1);
+        assert_eq!(story.tell(Event::Checkpointed { rank: 1, epoch: NEXT }), Ok(()));
+        for number in 1..=2 {
+            let mut sent = story.sent(0, number);
+            if let Event::Sent { marked: mark, .. } = &mut sent {
+                *mark = marked;
+            }
+            for event in [sent, story.accepted(0, number), story.taken(0, number)] {
+                assert_eq!(story.tell(event), Ok(()));
+            }
+        }
+        assert_eq!(story.oracle.finish(), expected, "{marked}");
+    }
+}
+
 /// Both messages of rank 0 are live until both ranks have a checkpoint after them, and nothing older.
 #[test]
 fn a_table_that_is_larger_than_what_is_live_is_wrong() {
@@ -163,7 +183,7 @@ impl Story {
 
     fn sent(&self, from: u32, number: u64) -> Event {
         let payload = self.payload(from, number);
-        Event::Sent { rank: from, to: 1 - from, ssn: Ssn(number), payload }
+        Event::Sent { rank: from, to: 1 - from, ssn: Ssn(number), payload, marked: false }
     }
 
     fn accepted(&self, from: u32, number: u64) -> Event {
@@ -198,7 +218,7 @@ fn a_send_with_other_bytes_or_another_number_is_wrong() {
     let mut story = Story::begin(Retention::AllSent);
     let second = story.sent(0, 2);
     assert_eq!(story.tell(second), Err(Wrong::Send { rank: 0, to: 1, number: 2 }));
-    let damaged = Event::Sent { rank: 0, to: 1, ssn: Ssn(1), payload: Payload::default() };
+    let damaged = Event::Sent { rank: 0, to: 1, ssn: Ssn(1), payload: Payload::default(), marked: false };
     assert_eq!(story.tell(damaged), Err(Wrong::Send { rank: 0, to: 1, number: 1 }));
     let first = story.sent(0, 1);
     assert_eq!(story.tell(first), Ok(()));
@@ -245,7 +265,7 @@ fn a_message_of_an_execution_that_is_undone_is_wrong_at_the_end() {
     let mut story = Story::begin(Retention::AllSent);
     let Event::Sent { payload, .. } = story.sent(0, 1) else { return };
     let payload = Payload { history: 7, ..payload };
-    let sent = Event::Sent { rank: 0, to: 1, ssn: Ssn(1), payload };
+    let sent = Event::Sent { rank: 0, to: 1, ssn: Ssn(1), payload, marked: false };
     let taken = Event::Taken { rank: 1, from: 0, tag: 0, ssn: Ssn(1), payload };
     let restart = Event::Started { rank: 0, epoch: Epoch::FIRST };
     let rest = [story.sent(0, 2), story.accepted(0, 2), story.taken(0, 2)];
@@ -357,7 +377,7 @@ fn a_replacement_that_sends_something_else_is_found_where_the_rule_repeats_sends
         assert_eq!(story.tell(story.sent(1, 1)), Ok(()));
         // The same content, which is checked elsewhere; but sent after other messages were taken.
         let payload = Payload { history: 7, ..story.payload(1, 2) };
-        let sent = Event::Sent { rank: 1, to: 0, ssn: Ssn(2), payload };
+        let sent = Event::Sent { rank: 1, to: 0, ssn: Ssn(2), payload, marked: false };
         assert_eq!(story.tell(sent).err(), wrong);
     }
 }

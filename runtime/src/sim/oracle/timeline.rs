@@ -10,11 +10,12 @@ use crate::sim::violation::Wrong;
 /// One operation of a rank.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Operation {
-    /// In `epoch`.
+    /// In `epoch`. `marked`: its header says that it is logged.
     Sent {
         to: u32,
         ssn: Ssn,
         payload: Payload,
+        marked: bool,
         epoch: Epoch,
     },
     /// In `epoch`. `marked`: its header says that it is logged. `logged`: its sender has to keep it, until it is covered.
@@ -112,20 +113,25 @@ impl Timeline {
 
     /// The epochs that the messages to a rank were sent in, in order.
     pub(super) fn sent_in(&self, rank: u32) -> Vec<Epoch> {
+        self.sendings(rank).into_iter().map(|(epoch, _)| epoch).collect()
+    }
+
+    /// The same, and whether they were marked as logged.
+    pub(super) fn sendings(&self, rank: u32) -> Vec<(Epoch, bool)> {
         let sent = |operation: &Operation| match *operation {
-            Operation::Sent { to, epoch, .. } => Some(epoch).filter(|_| to == rank),
+            Operation::Sent { to, epoch, marked, .. } => Some((epoch, marked)).filter(|_| to == rank),
             _ => None,
         };
         self.operations.iter().filter_map(sent).collect()
     }
 
-    /// Of each epoch of a sender the first message that went from there to the future without a mark. `sent_in`: as
-    /// [`Timeline::sent_in`] of the sender says.
-    pub(super) fn first_of_past(&self, sender: u32, sent_in: &[Epoch]) -> BTreeMap<Epoch, Ssn> {
+    /// Of each epoch of a sender the first message that went from there to the future without a mark: neither of what was received,
+    /// nor of what the sender has sent since, if it had to repeat it. `sendings`: as [`Timeline::sendings`] of the sender says.
+    pub(super) fn first_of_past(&self, sender: u32, sendings: &[(Epoch, bool)]) -> BTreeMap<Epoch, Ssn> {
         let mut first = BTreeMap::new();
         for operation in &self.operations {
             if let Operation::Accepted { from, ssn, marked: false, epoch, .. } = *operation
-                && let Some(&sent_in) = sent_in.get(ssn.0.saturating_sub(1) as usize)
+                && let Some(&(sent_in, false)) = sendings.get(ssn.0.saturating_sub(1) as usize)
                 && from == sender
                 && sent_in < epoch
             {

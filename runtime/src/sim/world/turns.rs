@@ -224,7 +224,7 @@ impl<P: SimProtocol> World<'_, P> {
         }
         process.image.application.pass(&self.program, rank);
         self.coverage.sends += 1;
-        self.note(Event::Sent { rank, to, ssn, payload })
+        self.note(Event::Sent { rank, to, ssn, payload, marked: header.flags().contains(Flags::LOGGED) })
     }
 
     fn take(&mut self, rank: u32, process: &mut Process<P>) -> Result<(), Wrong> {

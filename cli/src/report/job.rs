@@ -1,0 +1,111 @@
+//! What a job left in its directory.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use counterfoil_profile::{Job, ProfileError, RANKS_MAX, RankProfile};
+
+use super::log_only::{self, LogPart};
+
+const WHAT_TO_GIVE: &str =
+    "give the directory that `counterfoil run --log-dir DIR` was told, with rank-0, rank-0.profile and so on";
+
+/// Why there is nothing to report.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum JobError {
+    #[error("cannot look into {}: {source}; {WHAT_TO_GIVE}", dir.display())]
+    Look { dir: PathBuf, source: io::Error },
+    #[error("{} has no job's logs: {WHAT_TO_GIVE}", dir.display())]
+    NoJob { dir: PathBuf },
+    #[error("{} is the log of one rank: give the directory above, which has those of all", dir.display())]
+    OneRank { dir: PathBuf },
+    #[error(
+        "{} has profiles of jobs with {one} and with {other} ranks (rank {rank}): remove those that don't belong to it",
+        dir.display()
+    )]
+    Mixed { dir: PathBuf, one: u32, other: u32, rank: u32 },
+    #[error("{} has rank {rank}: a report is of {RANKS_MAX} ranks at most", dir.display())]
+    TooMany { dir: PathBuf, rank: u32 },
+    #[error(transparent)]
+    Profile(#[from] ProfileError),
+}
+
+/// From where it is known what a rank did.
+#[derive(Debug)]
+pub(super) enum Source {
+    /// It wrote its profile when it ended.
+    Profile(Box<RankProfile>),
+    /// Only its log is there: what that still has.
+    Log(Box<LogPart>),
+    /// Nothing is there, or nothing that can be read: why.
+    Missing(String),
+}
+
+/// A job.
+#[derive(Debug)]
+pub(super) struct JobProfile {
+    pub(super) dir: PathBuf,
+    pub(super) job: Option<Job>,
+    /// For each rank.
+    pub(super) ranks: Vec<Source>,
+}
+
+impl JobProfile {
+    /// Reads what is in a directory.
+    pub(super) fn read(dir: &Path) -> Result<JobProfile, JobError> {
+        let (profiles, logs) = list(dir)?;
+        let mut ranks: Vec<Source> = Vec::new();
+        let mut put = |rank: u32, source: Source| {
+            while ranks.len() <= rank as usize {
+                ranks.push(Source::Missing("it left no profile and no log".to_owned()));
+            }
+            ranks[rank as usize] = source;
+        };
+        let mut known: Option<u32> = None;
+        for &rank in &profiles {
+            let profile = RankProfile::read(dir, rank)?;
+            let (one, other) = (*known.get_or_insert(profile.ranks), profile.ranks);
+            if one != other {
+                return Err(JobError::Mixed { dir: dir.to_owned(), one, other, rank });
+            }
+            put(rank, Source::Profile(Box::new(profile)));
+        }
+        for &rank in logs.difference(&profiles) {
+            if rank >= known.unwrap_or(RANKS_MAX) {
+                return Err(match known {
+                    Some(one) => JobError::Mixed { dir: dir.to_owned(), one, other: rank + 1, rank },
+                    None => JobError::TooMany { dir: dir.to_owned(), rank },
+                });
+            }
+            let path = dir.join(format!("rank-{rank}"));
+            put(rank, log_only::read(&path).map_or_else(Source::Missing, |part| Source::Log(Box::new(part))));
+        }
+        if let Some(last) = known.and_then(|ranks| ranks.checked_sub(1)).filter(|last| ranks.len() <= *last as usize) {
+            let missing = || Source::Missing("it left no profile and no log".to_owned());
+            ranks.resize_with(last as usize + 1, missing);
+        }
+        Ok(JobProfile { dir: dir.to_owned(), job: Job::read(dir)?, ranks })
+    }
+}
+
+/// The ranks that have a profile, and those that have a log.
+fn list(dir: &Path) -> Result<(BTreeSet<u32>, BTreeSet<u32>), JobError> {
+    let look = |source| JobError::Look { dir: dir.to_owned(), source };
+    let (mut profiles, mut logs) = (BTreeSet::new(), BTreeSet::new());
+    let mut is_store = false;
+    for entry in fs::read_dir(dir).map_err(look)? {
+        let name = entry.map_err(look)?.file_name().to_string_lossy().into_owned();
+        profiles.extend(RankProfile::rank_in(&name));
+        logs.extend(name.strip_prefix("rank-").and_then(|rank| rank.parse::<u32>().ok()));
+        is_store |= name == "manifest" || name.starts_with("segment-");
+    }
+    if !profiles.is_empty() || !logs.is_empty() {
+        Ok((profiles, logs))
+    } else if is_store {
+        Err(JobError::OneRank { dir: dir.to_owned() })
+    } else {
+        Err(JobError::NoJob { dir: dir.to_owned() })
+    }
+}

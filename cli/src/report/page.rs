@@ -1,0 +1,184 @@
+//! The page: everything in one file.
+
+use counterfoil_profile::Ended;
+use indicatif::{BinaryBytes, HumanCount};
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+
+use super::figures::{Figures, SHARES, Traffic};
+use super::job::Source;
+use super::pictures::{Picture, duration};
+
+/// Channels that the table of the busiest ones has.
+const CHANNELS_MAX: usize = 20;
+
+const STYLE: &str = "\
+body { font: 15px/1.45 sans-serif; color: #1b1b1b; background: #fff; max-width: 1180px; margin: 2em auto; padding: 0 1.2em; }
+h1 { font-size: 1.5em; margin-bottom: 0.2em; } h2 { font-size: 1.15em; margin: 1.8em 0 0.5em; }
+table { border-collapse: collapse; margin: 0.5em 0; } th, td { padding: 0.2em 0.7em; white-space: nowrap; border-bottom: 1px solid #ddd; text-align: right; }
+th { font-weight: 600; border-bottom-color: #888; } .left { text-align: left; }
+.scroll { overflow-x: auto; } .notes { background: #fff6e0; border: 1px solid #e6c877; padding: 0.6em 1em 0.6em 2em; }
+.pair { display: flex; flex-wrap: wrap; gap: 1em; } figure { margin: 0.6em 0; max-width: 100%; }
+figure svg { max-width: 100%; height: auto; } figcaption { color: #555; max-width: 46em; font-size: 0.92em; }
+.words { white-space: normal; } code { font-size: 0.95em; overflow-wrap: anywhere; } .missing { color: #a33; }";
+
+/// The page as HTML. The pictures are those that there are.
+pub(super) fn render(figures: &Figures, pictures: &[(Picture, String)]) -> String {
+    let name = figures.name();
+    let total = figures.logged();
+    html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                title { "What " (name) " logged" }
+                style { (PreEscaped(STYLE)) }
+            }
+            body {
+                h1 { "What " (name) " logged" }
+                p {
+                    (figures.ranks()) " ranks, " (HumanCount(total.messages)) " messages, " (BinaryBytes(total.bytes)) "."
+                }
+                @let notes = figures.notes();
+                @if !notes.is_empty() {
+                    ul.notes { @for note in &notes { li { (note) } } }
+                }
+                h2 { "The job" }
+                (settings(figures))
+                h2 { "Who sent to whom" }
+                div.pair { (picture(Picture::MatrixMessages, pictures)) (picture(Picture::MatrixBytes, pictures)) }
+                (busiest(figures))
+                h2 { "Over time" }
+                @for which in [Picture::Growth, Picture::Memory, Picture::Unacknowledged] { (picture(which, pictures)) }
+                h2 { "Messages" }
+                (picture(Picture::Sizes, pictures))
+                (picture(Picture::Delays, pictures))
+                (delays(figures))
+                h2 { "Collective operations" }
+                (picture(Picture::Collectives, pictures))
+                h2 { "Ranks" }
+                (ranks(figures))
+            }
+        }
+    }
+    .into_string()
+}
+
+fn picture(which: Picture, pictures: &[(Picture, String)]) -> Markup {
+    let svg = pictures.iter().find(|(picture, _)| *picture == which).map(|(_, svg)| svg);
+    html! {
+        @match svg {
+            Some(svg) => figure id=(which.name()) { (PreEscaped(svg)) figcaption { (which.says()) } },
+            None => p.missing { "Nothing is known for the picture “" (which.name()) "”: no rank has anything of it." },
+        }
+    }
+}
+
+fn settings(figures: &Figures) -> Markup {
+    html! {
+        table {
+            @if let Some(job) = figures.job() {
+                tr { th.left { "program" } td.left.words { code { (job.program.join(" ")) } } td {} }
+                tr { th.left { "MPI" } td.left { (job.mpi) } td {} }
+                @for setting in &job.settings {
+                    tr { th.left { (setting.name) } td.left { (setting.value) } td.left { (setting.source) } }
+                }
+                @if let Some(wall_s) = job.wall_s {
+                    tr { th.left { "time" } td.left { (format!("{wall_s:.3} s")) } td {} }
+                }
+                @if let Some(code) = job.exit_code {
+                    tr { th.left { "exit code" } td.left { (code) } td {} }
+                }
+            }
+            tr { th.left { "directory" } td.left { code { (figures.dir().display()) } } td {} }
+        }
+    }
+}
+
+/// The channels with most bytes.
+fn busiest(figures: &Figures) -> Markup {
+    let mut channels: Vec<(u32, u32, Traffic)> = figures.channels().collect();
+    let all = channels.len();
+    channels.sort_by_key(|&(from, to, traffic)| (std::cmp::Reverse((traffic.bytes, traffic.messages)), from, to));
+    channels.truncate(CHANNELS_MAX);
+    html! {
+        @if !channels.is_empty() {
+            table {
+                tr { th { "from" } th { "to" } th { "messages" } th { "bytes" } th { "bytes each" } }
+                @for (from, to, traffic) in &channels {
+                    tr {
+                        td { (from) } td { (to) }
+                        td { (HumanCount(traffic.messages)) } td { (HumanCount(traffic.bytes)) }
+                        td { (HumanCount(traffic.bytes / traffic.messages.max(1))) }
+                    }
+                }
+            }
+            @if all > channels.len() {
+                p { "The " (CHANNELS_MAX) " of " (HumanCount(all as u64)) " channels that have most bytes." }
+            }
+        }
+    }
+}
+
+fn delays(figures: &Figures) -> Markup {
+    let delays = &figures.delays;
+    html! {
+        @if delays.samples() > 0 {
+            table {
+                tr { th.left { "share of the messages" } @for share in SHARES { th { (format!("{} %", share * 100.0)) } } }
+                tr {
+                    td.left { "acknowledged within" }
+                    @for share in SHARES {
+                        td { (delays.quantile_ns(share).map(|ns| duration(ns as f64)).unwrap_or_default()) }
+                    }
+                }
+            }
+            p {
+                (HumanCount(delays.samples())) " messages were waited for; of " (HumanCount(delays.unanswered))
+                " nobody had said at the end that they were received, and " (HumanCount(delays.left_out))
+                " were not waited for because 64 were already."
+            }
+        }
+    }
+}
+
+fn ranks(figures: &Figures) -> Markup {
+    let sum = |of: &[counterfoil_profile::Channel]| {
+        of.iter().fold((0u64, 0u64), |sum, one| (sum.0.saturating_add(one.messages), sum.1.saturating_add(one.bytes)))
+    };
+    html! {
+        div.scroll {
+            table {
+                tr {
+                    th { "rank" } th { "logged" } th { "bytes" } th { "received" } th { "collectives" } th { "outcomes" }
+                    th { "memory at most" } th { "moved to disk" } th { "waited" } th { "time" } th.left { "ended" }
+                }
+                @for (rank, source) in figures.sources() {
+                    @match source {
+                        Source::Profile(profile) => {
+                            @let (logged, bytes) = sum(&profile.logged);
+                            tr {
+                                td { (rank) } td { (HumanCount(logged)) } td { (BinaryBytes(bytes)) }
+                                td { (HumanCount(sum(&profile.received).0)) }
+                                td { (HumanCount(profile.collectives.iter().fold(0, |sum: u64, one| sum.saturating_add(one.calls)))) }
+                                td { (HumanCount(profile.determinants)) }
+                                td { (BinaryBytes(profile.memory_peak_bytes)) } td { (BinaryBytes(profile.spilled_bytes)) }
+                                td { (format!("{:.3} s", profile.waited_ms as f64 / 1e3)) }
+                                td { (format!("{:.3} s", profile.wall_ms as f64 / 1e3)) }
+                                td.left { (match profile.ended { Ended::Finalized => "MPI_Finalize", Ended::Aborted => "MPI_Abort" }) }
+                            }
+                        }
+                        Source::Log(part) => {
+                            @let (logged, bytes) = sum(&part.logged);
+                            tr {
+                                td { (rank) } td { (HumanCount(logged)) } td { (BinaryBytes(bytes)) }
+                                td.left.missing colspan="8" { "no profile: what its log still has" }
+                            }
+                        }
+                        Source::Missing(_) => tr { td { (rank) } td.left.missing colspan="10" { "missing" } },
+                    }
+                }
+            }
+        }
+    }
+}

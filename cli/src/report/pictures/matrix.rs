@@ -1,0 +1,189 @@
+//! Who sent how much to whom: a square for each pair of ranks that communicates.
+
+use plotters::prelude::{
+    BLACK, Color, DrawingBackend, IntoDrawingArea, IntoFont, RGBColor, Rectangle, SVGBackend, ShapeStyle, TextStyle,
+    WHITE,
+};
+use plotters::style::FontTransform;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
+
+use super::DrawError;
+use crate::report::figures::{Figures, Traffic};
+
+/// Pixels of the square that all pairs make, at least.
+const SIDE: u32 = 460;
+/// Pixels around it.
+const LEFT: i32 = 70;
+const TOP: i32 = 66;
+const RIGHT: i32 = 110;
+const BOTTOM: i32 = 24;
+/// Up to so many ranks, each square has its number in it.
+const NUMBERED_MAX: u32 = 8;
+/// From little to much.
+const SCALE: [RGBColor; 2] = [RGBColor(214, 230, 244), RGBColor(8, 48, 107)];
+
+/// Neighbouring squares of one row that look alike: sender, first receiver, receiver after the last, colour.
+type Strip = (u32, u32, u32, RGBColor);
+
+struct Matrix<'a> {
+    title: &'a str,
+    ranks: u32,
+    /// Sender, receiver, amount; ascending.
+    pairs: Vec<(u32, u32, u64)>,
+    short: fn(u64) -> String,
+}
+
+/// Draws one amount of each channel; `None` where no channel has any.
+pub(super) fn draw(
+    figures: &Figures,
+    title: &str,
+    amount: fn(Traffic) -> u64,
+    short: fn(u64) -> String,
+) -> Result<Option<String>, DrawError> {
+    let pairs: Vec<(u32, u32, u64)> =
+        figures.channels().map(|(from, to, traffic)| (from, to, amount(traffic))).filter(|pair| pair.2 > 0).collect();
+    if pairs.is_empty() {
+        return Ok(None);
+    }
+    Matrix { title, ranks: figures.ranks(), pairs, short }.draw().map(Some)
+}
+
+impl Matrix<'_> {
+    fn draw(&self) -> Result<String, DrawError> {
+        let side = self.side() as i32;
+        let size = ((LEFT + side + RIGHT) as u32, (TOP + side + BOTTOM) as u32);
+        let mut svg = String::new();
+        {
+            let area = SVGBackend::with_string(&mut svg, size).into_drawing_area();
+            let text = |size: i32| TextStyle::from(("sans-serif", size).into_font()).color(&BLACK);
+            let at = |horizontal, vertical| Pos::new(horizontal, vertical);
+            area.fill(&WHITE)?;
+            area.draw_text(self.title, &text(17).pos(at(HPos::Left, VPos::Center)), (LEFT, 16))?;
+            for (from, first, end, colour) in self.strips() {
+                area.draw(&Rectangle::new([self.corner(first, from), self.corner(end, from + 1)], colour.filled()))?;
+            }
+            let frame = ShapeStyle::from(&BLACK).stroke_width(1);
+            area.draw(&Rectangle::new([self.corner(0, 0), self.corner(self.ranks, self.ranks)], frame))?;
+            let half = (self.cell() / 2) as i32;
+            let ticks = text(12);
+            for rank in (0..self.ranks).step_by(self.ranks.div_ceil(16) as usize) {
+                let (x, y) = self.corner(rank, rank);
+                let name = rank.to_string();
+                area.draw_text(&name, &ticks.pos(at(HPos::Center, VPos::Bottom)), (x + half, TOP - 5))?;
+                area.draw_text(&name, &ticks.pos(at(HPos::Right, VPos::Center)), (LEFT - 6, y + half))?;
+            }
+            area.draw_text("to rank", &text(14).pos(at(HPos::Center, VPos::Center)), (LEFT + side / 2, TOP - 27))?;
+            let upright = text(14).transform(FontTransform::Rotate270).pos(at(HPos::Center, VPos::Center));
+            area.draw_text("from rank", &upright, (LEFT - 44, TOP + side / 2))?;
+            if self.ranks <= NUMBERED_MAX {
+                for &(from, to, amount) in &self.pairs {
+                    let (x, y) = self.corner(to, from);
+                    let colour = if self.share(amount) > 0.45 { WHITE } else { BLACK };
+                    let style = text(12).color(&colour).pos(at(HPos::Center, VPos::Center));
+                    area.draw_text(&(self.short)(amount), &style, (x + half, y + half))?;
+                }
+            }
+            self.draw_legend(&area, &text(12).pos(at(HPos::Left, VPos::Center)))?;
+            area.present()?;
+        }
+        Ok(svg)
+    }
+
+    /// A scale of colours, with the least and the largest amount.
+    fn draw_legend<B: DrawingBackend>(
+        &self,
+        area: &plotters::drawing::DrawingArea<B, plotters::coord::Shift>,
+        label: &TextStyle<'_>,
+    ) -> Result<(), DrawError>
+    where
+        B::ErrorType: 'static,
+    {
+        const STEPS: i32 = 32;
+        const HEIGHT: i32 = 5;
+        let left = LEFT + self.side() as i32 + 16;
+        let [top, bottom] = [TOP, TOP + STEPS * HEIGHT];
+        let (least, largest) = self.range();
+        for step in 0..STEPS {
+            let share = if largest > least { f64::from(step) / f64::from(STEPS - 1) } else { 1.0 };
+            let y = bottom - (step + 1) * HEIGHT;
+            area.draw(&Rectangle::new([(left, y), (left + 16, y + HEIGHT)], between(share).filled()))?;
+        }
+        area.draw_text(&(self.short)(largest), label, (left + 22, top + 6))?;
+        if largest > least {
+            area.draw_text(&(self.short)(least), label, (left + 22, bottom - 6))?;
+        }
+        Ok(())
+    }
+
+    /// Every row as few strips as possible.
+    fn strips(&self) -> Vec<Strip> {
+        let mut strips: Vec<Strip> = Vec::new();
+        for &(from, to, amount) in &self.pairs {
+            let colour = between(self.share(amount));
+            match strips.last_mut() {
+                Some((row, _, end, like)) if (*row, *end, *like) == (from, to, colour) => *end += 1,
+                _ => strips.push((from, to, to + 1, colour)),
+            }
+        }
+        strips
+    }
+
+    /// Where an amount stands between the least and the largest, on a logarithmic scale.
+    fn share(&self, amount: u64) -> f64 {
+        let (least, largest) = self.range();
+        let log = |amount: u64| (amount.max(1) as f64).ln();
+        if largest > least {
+            (log(amount) - log(least)) / (log(largest) - log(least)).max(f64::MIN_POSITIVE)
+        } else {
+            1.0
+        }
+    }
+
+    fn range(&self) -> (u64, u64) {
+        let amounts = || self.pairs.iter().map(|pair| pair.2);
+        (amounts().min().unwrap_or(0), amounts().max().unwrap_or(0))
+    }
+
+    /// Pixels of a pair's square.
+    fn cell(&self) -> u32 {
+        (SIDE / self.ranks.max(1)).max(1)
+    }
+
+    fn side(&self) -> u32 {
+        self.cell() * self.ranks
+    }
+
+    /// The upper left corner of a pair's square; rank 0 is at the upper left.
+    fn corner(&self, to: u32, from: u32) -> (i32, i32) {
+        (LEFT + (to * self.cell()) as i32, TOP + (from * self.cell()) as i32)
+    }
+}
+
+fn between(share: f64) -> RGBColor {
+    let [from, to] = SCALE;
+    let mix = |from: u8, to: u8| (f64::from(from) + (f64::from(to) - f64::from(from)) * share).round() as u8;
+    RGBColor(mix(from.0, to.0), mix(from.1, to.1), mix(from.2, to.2))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn matrix(ranks: u32, pairs: Vec<(u32, u32, u64)>) -> Matrix<'static> {
+        Matrix { title: "t", ranks, pairs, short: super::super::units::count }
+    }
+
+    #[test]
+    fn neighbours_that_look_alike_are_one_strip() {
+        let matrix = matrix(4, vec![(0, 1, 5), (0, 2, 5), (0, 3, 50), (2, 0, 5)]);
+        assert_eq!(matrix.strips(), [(0, 1, 3, SCALE[0]), (0, 3, 4, SCALE[1]), (2, 0, 1, SCALE[0])]);
+    }
+
+    #[test]
+    fn a_small_matrix_has_its_numbers_and_a_large_one_a_scale_only() {
+        let small = matrix(2, vec![(0, 1, 1234), (1, 0, 5)]).draw().unwrap();
+        assert_eq!(small.matches("1.23k").count(), 2, "in its square and at the scale: {small}");
+        let large = matrix(100, vec![(0, 1, 1234), (1, 0, 5)]).draw().unwrap();
+        assert_eq!(large.matches("1.23k").count(), 1, "{large}");
+    }
+}

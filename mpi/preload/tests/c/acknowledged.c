@@ -1,0 +1,68 @@
+/* The first message of a stream is under way while those behind it are received: rank 0 says how many messages of its log nobody has
+ * acknowledged, before and after the first one is received, too. */
+#include "check.h"
+
+#include <unistd.h>
+
+enum { MANY = 640, ECHOES = 320 };
+
+/* Lets the library look at what has come, for longer than it waits between two accounts of itself, and reads that account. */
+static void tell(const char *way, const char *when) {
+    const char *dir = getenv("COUNTERFOIL_SUMMARY_DIR");
+    char path[4096], text[1024] = "";
+    for (int i = 0; i < ECHOES; i++) {
+        int got = -1;
+        DO(MPI_Sendrecv(&i, 1, MPI_INT, 0, 9, &got, 1, MPI_INT, 0, 9, MPI_COMM_SELF, MPI_STATUS_IGNORE));
+        CHECK(got == i);
+        usleep(1000);
+    }
+    if (!dir) return;
+    snprintf(path, sizeof path, "%s/rank-0.live", dir);
+    FILE *file = fopen(path, "r");
+    if (!file) return;
+    if (!fgets(text, sizeof text, file)) text[0] = 0;
+    fclose(file);
+    const char *found = strstr(text, "\"unacknowledged\":");
+    CHECK(found);
+    fprintf(stderr, "%s, %s: %d\n", way, when, atoi(found + strlen("\"unacknowledged\":")));
+}
+
+static void sends(const char *way, int tag) {
+    int go;
+    for (int i = 0; i <= MANY; i++) DO(MPI_Send(&i, 1, MPI_INT, 1, tag, MPI_COMM_WORLD));
+    DO(MPI_Recv(&go, 1, MPI_INT, 1, tag, MPI_COMM_WORLD, MPI_STATUS_IGNORE));
+    tell(way, "before");
+    DO(MPI_Send(&go, 1, MPI_INT, 1, tag + 10, MPI_COMM_WORLD));
+    DO(MPI_Recv(&go, 1, MPI_INT, 1, tag, MPI_COMM_WORLD, MPI_STATUS_IGNORE));
+    tell(way, "after");
+    DO(MPI_Barrier(MPI_COMM_WORLD));
+}
+
+static void receives(int tag) {
+    static int in[MANY + 1];
+    static MPI_Request requests[MANY + 1];
+    MPI_Message message = MPI_MESSAGE_NULL;
+    int go = 0;
+    if (tag == 3) DO(MPI_Mprobe(0, tag, MPI_COMM_WORLD, &message, MPI_STATUS_IGNORE));
+    else DO(MPI_Irecv(&in[0], 1, MPI_INT, tag == 2 ? MPI_ANY_SOURCE : 0, tag, MPI_COMM_WORLD, &requests[0]));
+    for (int i = 1; i <= MANY; i++) DO(MPI_Irecv(&in[i], 1, MPI_INT, 0, tag, MPI_COMM_WORLD, &requests[i]));
+    DO(MPI_Waitall(MANY, &requests[1], MPI_STATUSES_IGNORE));
+    DO(MPI_Send(&go, 1, MPI_INT, 0, tag, MPI_COMM_WORLD));
+    DO(MPI_Recv(&go, 1, MPI_INT, 0, tag + 10, MPI_COMM_WORLD, MPI_STATUS_IGNORE));
+    if (tag == 3) DO(MPI_Mrecv(&in[0], 1, MPI_INT, &message, MPI_STATUS_IGNORE));
+    else DO(MPI_Wait(&requests[0], MPI_STATUS_IGNORE));
+    for (int i = 0; i <= MANY; i++) CHECK(in[i] == i);
+    DO(MPI_Send(&go, 1, MPI_INT, 0, tag, MPI_COMM_WORLD));
+    DO(MPI_Barrier(MPI_COMM_WORLD));
+}
+
+int main(int argc, char **argv) {
+    const char *ways[] = {"", "named", "wildcard", "matched"};
+    begin(&argc, &argv);
+    CHECK(ranks == 2);
+    for (int tag = 1; tag <= 3; tag++) {
+        if (rank == 0) sends(ways[tag], tag);
+        else receives(tag);
+    }
+    return end("acknowledged");
+}

@@ -1,0 +1,56 @@
+//! For authors of MPI applications: communicators whose messages are logged, in rsmpi's words.
+//!
+//! Everything that a rank sends is in its log ([`counterfoil::Log`]) before the call that sends it returns, what it received is
+//! acknowledged to the senders in batches, and what it gives to collective operations is kept: as `docs/piggyback.md` and `docs/collectives.md`
+//! say. Nothing is added to messages. The methods have rsmpi's names; other than there, each returns what MPI or the log says of it, and elements
+//! are of any type that is its bytes ([`zerocopy`]).
+//!
+//! ```no_run
+//! use counterfoil::Keep;
+//! use counterfoil_mpi::logged::{CommunicatorCollectives, Destination, LoggedError, LoggedUniverse, Source};
+//! use counterfoil_mpi::{SystemOperation, Threads, Universe};
+//!
+//! fn main() -> Result<(), LoggedError> {
+//!     let universe = LoggedUniverse::init(Universe::init(Threads::Single)?, |options| options.keep = Keep::Acked)?;
+//!     let world = universe.world();
+//!     if world.rank() == 0 {
+//!         world.process_at_rank(1)?.send(&[1.5_f64, 2.5])?;
+//!     } else if world.rank() == 1 {
+//!         let (numbers, envelope) = world.any_process().receive_vec::<f64>()?;
+//!         assert_eq!((numbers, envelope.source), (vec![1.5, 2.5], 0));
+//!     }
+//!     let mut ranks = [0_u32];
+//!     world.all_reduce_into(&[1_u32], &mut ranks, SystemOperation::Sum)?;
+//!     assert_eq!(ranks, [world.size()]);
+//!     universe.finish()?;
+//!     Ok(())
+//! }
+//! ```
+//!
+//! | file | what it has |
+//! |---|---|
+//! | `universe.rs` | where it begins and ends |
+//! | `communicator.rs` | communicators and their parts |
+//! | `destination.rs`, `source.rs` | messages |
+//! | `request.rs` | messages that are waited for later |
+//! | `collective.rs` | collective operations |
+//! | `engine.rs`, `control.rs` | the log, and acknowledgements on their way |
+
+mod collective;
+mod communicator;
+mod control;
+mod destination;
+mod engine;
+mod error;
+mod request;
+mod source;
+mod universe;
+
+pub use collective::{CommunicatorCollectives, Root};
+pub use communicator::{AnyProcess, LoggedCommunicator, Process};
+pub use destination::Destination;
+pub use engine::Account;
+pub use error::LoggedError;
+pub use request::{LoggedMessage, ReceiveRequest, SendRequest};
+pub use source::{Source, send_receive_into};
+pub use universe::LoggedUniverse;

@@ -1,0 +1,225 @@
+//! Messages that arrive.
+
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+use super::communicator::{AnyProcess, LoggedCommunicator, Process};
+use super::destination::Destination;
+use super::error::LoggedError;
+use super::request::{LoggedMessage, ReceiveRequest};
+use crate::error::MpiError;
+use crate::point_to_point::Envelope;
+
+/// Somebody, or anybody, whom messages can be received from. Without a tag, messages of any tag are.
+pub trait Source {
+    /// The communicator, and the rank in it; `None` is anybody.
+    fn source(&self) -> (&LoggedCommunicator, Option<u32>);
+
+    /// Receives a message of one element.
+    ///
+    /// # Errors
+    /// [`LoggedError::Mpi`], of class `MPI_ERR_TRUNCATE` for a longer message; [`LoggedError::Elements`] for a shorter one. Either is lost.
+    fn receive<T: FromBytes + IntoBytes>(&self) -> Result<(T, Envelope), LoggedError> {
+        self.receive_with_tag(None)
+    }
+
+    /// As [`receive`](Self::receive), with a tag; `None` is any.
+    ///
+    /// # Errors
+    /// As of [`receive`](Self::receive).
+    fn receive_with_tag<T: FromBytes + IntoBytes>(
+        &self,
+        tag: impl Into<Option<i32>>,
+    ) -> Result<(T, Envelope), LoggedError> {
+        let mut element = T::new_zeroed();
+        let envelope = receive_bytes(self.source(), tag.into(), element.as_mut_bytes())?;
+        whole::<T>(envelope, Some(1))?;
+        Ok((element, envelope))
+    }
+
+    /// Receives a message of any number of elements.
+    ///
+    /// # Errors
+    /// [`LoggedError::Mpi`]; [`LoggedError::Elements`] if it is no whole number of them.
+    fn receive_vec<T: FromBytes + IntoBytes + Clone>(&self) -> Result<(Vec<T>, Envelope), LoggedError> {
+        self.receive_vec_with_tag(None)
+    }
+
+    /// As [`receive_vec`](Self::receive_vec), with a tag; `None` is any.
+    ///
+    /// # Errors
+    /// As of [`receive_vec`](Self::receive_vec).
+    fn receive_vec_with_tag<T: FromBytes + IntoBytes + Clone>(
+        &self,
+        tag: impl Into<Option<i32>>,
+    ) -> Result<(Vec<T>, Envelope), LoggedError> {
+        let message = self.matched_probe_with_tag(tag)?;
+        let envelope = message.envelope();
+        Ok((message.matched_receive_vec()?, envelope))
+    }
+
+    /// Receives a message into `buf`, which is at least as long; what is behind the message stays as it was.
+    ///
+    /// # Errors
+    /// [`LoggedError::Mpi`], of class `MPI_ERR_TRUNCATE` for a longer message, whose end is lost.
+    fn receive_into<B: FromBytes + IntoBytes + ?Sized>(&self, buf: &mut B) -> Result<Envelope, LoggedError> {
+        self.receive_into_with_tag(buf, None)
+    }
+
+    /// As [`receive_into`](Self::receive_into), with a tag; `None` is any.
+    ///
+    /// # Errors
+    /// As of [`receive_into`](Self::receive_into).
+    fn receive_into_with_tag<B: FromBytes + IntoBytes + ?Sized>(
+        &self,
+        buf: &mut B,
+        tag: impl Into<Option<i32>>,
+    ) -> Result<Envelope, LoggedError> {
+        receive_bytes(self.source(), tag.into(), buf.as_mut_bytes())
+    }
+
+    /// Begins to receive a message of at most `count` elements.
+    ///
+    /// # Errors
+    /// [`LoggedError::Mpi`].
+    fn immediate_receive<T: FromBytes + IntoBytes + Clone>(
+        &self,
+        count: usize,
+    ) -> Result<ReceiveRequest<T>, LoggedError> {
+        self.immediate_receive_with_tag(count, None)
+    }
+
+    /// As [`immediate_receive`](Self::immediate_receive), with a tag; `None` is any.
+    ///
+    /// # Errors
+    /// As of [`immediate_receive`](Self::immediate_receive).
+    fn immediate_receive_with_tag<T: FromBytes + IntoBytes + Clone>(
+        &self,
+        count: usize,
+        tag: impl Into<Option<i32>>,
+    ) -> Result<ReceiveRequest<T>, LoggedError> {
+        let (comm, source) = self.source();
+        let tag = tag.into();
+        let receiving = comm.shared.comm.irecv(count * size_of::<T>(), source, tag)?;
+        let posted = comm.shared.matching.borrow_mut().post(source.map(|rank| rank as i32), tag);
+        Ok(ReceiveRequest::new(receiving, posted, comm, source.is_none() || tag.is_none()))
+    }
+
+    /// Waits for a message, and leaves it where it is.
+    ///
+    /// # Errors
+    /// [`LoggedError::Mpi`].
+    fn probe(&self) -> Result<Envelope, LoggedError> {
+        self.probe_with_tag(None)
+    }
+
+    /// As [`probe`](Self::probe), with a tag; `None` is any.
+    ///
+    /// # Errors
+    /// [`LoggedError::Mpi`].
+    fn probe_with_tag(&self, tag: impl Into<Option<i32>>) -> Result<Envelope, LoggedError> {
+        let (comm, source) = self.source();
+        Ok(comm.shared.comm.probe(source, tag.into())?)
+    }
+
+    /// A message that has come, if there is one; it stays where it is.
+    ///
+    /// # Errors
+    /// [`LoggedError::Mpi`].
+    fn immediate_probe(&self) -> Result<Option<Envelope>, LoggedError> {
+        self.immediate_probe_with_tag(None)
+    }
+
+    /// As [`immediate_probe`](Self::immediate_probe), with a tag; `None` is any.
+    ///
+    /// # Errors
+    /// [`LoggedError::Mpi`].
+    fn immediate_probe_with_tag(&self, tag: impl Into<Option<i32>>) -> Result<Option<Envelope>, LoggedError> {
+        let (comm, source) = self.source();
+        Ok(comm.shared.comm.immediate_probe(source, tag.into())?)
+    }
+
+    /// Waits for a message, and takes it out of everybody's reach.
+    ///
+    /// # Errors
+    /// [`LoggedError::Mpi`].
+    fn matched_probe(&self) -> Result<LoggedMessage, LoggedError> {
+        self.matched_probe_with_tag(None)
+    }
+
+    /// As [`matched_probe`](Self::matched_probe), with a tag; `None` is any.
+    ///
+    /// # Errors
+    /// [`LoggedError::Mpi`].
+    fn matched_probe_with_tag(&self, tag: impl Into<Option<i32>>) -> Result<LoggedMessage, LoggedError> {
+        let (comm, source) = self.source();
+        let tag = tag.into();
+        let matched = comm.shared.comm.mprobe(source, tag)?;
+        Ok(LoggedMessage::new(matched, comm, source.is_none() || tag.is_none()))
+    }
+}
+
+/// Whether a message is a whole number of elements, and as many as are wanted.
+pub(super) fn whole<T>(envelope: Envelope, count: Option<usize>) -> Result<(), LoggedError> {
+    let (len, element) = (envelope.len, size_of::<T>());
+    let is_whole = match count {
+        Some(count) => len == count * element,
+        None => element > 0 && len.is_multiple_of(element),
+    };
+    if is_whole { Ok(()) } else { Err(LoggedError::Elements { source_rank: envelope.source, len, element }) }
+}
+
+fn receive_bytes(
+    (comm, source): (&LoggedCommunicator, Option<u32>),
+    tag: Option<i32>,
+    bytes: &mut [u8],
+) -> Result<Envelope, LoggedError> {
+    let received = comm.shared.comm.receive(bytes, source, tag);
+    comm.received(received, source.is_none() || tag.is_none())
+}
+
+impl LoggedCommunicator {
+    /// A receive has returned that nothing was posted behind.
+    fn received(
+        &self,
+        received: Result<(Envelope, Result<(), MpiError>), MpiError>,
+        is_open: bool,
+    ) -> Result<Envelope, LoggedError> {
+        let (envelope, received) = received?;
+        let posted = self.shared.matching.borrow_mut().post(Some(envelope.source as i32), Some(envelope.tag));
+        self.engine.borrow_mut().end_receive(&self.shared, posted, Some(envelope), is_open)?;
+        received?;
+        Ok(envelope)
+    }
+}
+
+impl Source for Process<'_> {
+    fn source(&self) -> (&LoggedCommunicator, Option<u32>) {
+        (self.comm, Some(self.rank))
+    }
+}
+
+impl Source for AnyProcess<'_> {
+    fn source(&self) -> (&LoggedCommunicator, Option<u32>) {
+        (self.comm, None)
+    }
+}
+
+/// Sends `message` and receives into `buf`, both at once, so that ranks can do it around a ring. Tag 0 is sent, any is received.
+///
+/// # Errors
+/// As of [`Destination::send`] and [`Source::receive_into`].
+pub fn send_receive_into<M, B>(
+    message: &M,
+    destination: &impl Destination,
+    buf: &mut B,
+    source: &impl Source,
+) -> Result<Envelope, LoggedError>
+where
+    M: IntoBytes + Immutable + ?Sized,
+    B: FromBytes + IntoBytes + ?Sized,
+{
+    let sending = destination.immediate_send(message)?;
+    let envelope = source.receive_into(buf);
+    sending.wait()?;
+    envelope
+}

@@ -1,0 +1,139 @@
+//! Programs on a `LoggedCommunicator`, under `mpirun`: their values, which they check by themselves, and what is in their logs afterwards.
+//!
+//! `cargo xtask mpi -- test` says where `mpirun` is.
+#![forbid(unsafe_code)]
+#![expect(clippy::unwrap_used, reason = "a test's functions may")]
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use counterfoil::store::{BackendChoice, BlockBuffer, Directory, DirectoryAccess, LOCAL, StoreView};
+use counterfoil_mpi::acks::RecordTag;
+
+const RANKS: u32 = 4;
+
+/// An example, built.
+fn example(name: &str) -> PathBuf {
+    let mut command = Command::new(std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned()));
+    command.args(["build", "--example", name, "--message-format", "json"]).current_dir(env!("CARGO_MANIFEST_DIR"));
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let messages = String::from_utf8(output.stdout).unwrap();
+    let messages = messages.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
+    let mut built = messages.filter_map(|message| message["executable"].as_str().map(PathBuf::from));
+    built.find(|path| path.file_name().is_some_and(|file| file == name)).unwrap()
+}
+
+/// What an example's ranks print.
+fn run(name: &str, arguments: &[&str]) -> String {
+    let mpirun = std::env::var_os("COUNTERFOIL_MPIRUN").unwrap_or_else(|| "mpirun".into());
+    // A launcher that hangs ignores SIGTERM.
+    let mut command = Command::new("timeout");
+    command.args(["-s", "KILL", "120"]).arg(mpirun).args(["-n", &RANKS.to_string()]);
+    let output = command.arg(example(name)).args(arguments).output().unwrap();
+    assert!(output.status.success(), "{}: {}", output.status, String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// What each rank says of itself: messages, their bytes, contributions, determinants.
+fn accounts(printed: &str) -> BTreeMap<u32, [u64; 4]> {
+    let lines = printed.lines().map(|line| line.strip_prefix("rank ").unwrap().split(' ').collect::<Vec<_>>());
+    let accounts: BTreeMap<_, _> = lines
+        .map(|words| (words[0].parse().unwrap(), [1, 2, 3, 4].map(|at: usize| words[at].parse().unwrap())))
+        .collect();
+    assert_eq!(accounts.len(), RANKS as usize, "{printed}");
+    accounts
+}
+
+/// Messages by number, of each communicator and tag.
+type Streams = BTreeMap<(u32, i32), BTreeMap<u64, Vec<u8>>>;
+
+/// A rank's log: the streams to each peer, and how many outcomes.
+struct Kept {
+    lanes: BTreeMap<u32, Streams>,
+    outcomes: usize,
+}
+
+fn kept(dir: &Path, rank: u32) -> Kept {
+    let dir = dir.join(format!("rank-{rank}"));
+    let (mut backend, _) = Directory::open(&dir, BackendChoice::Pwrite, DirectoryAccess::ReadOnly).unwrap();
+    let mut view = StoreView::new(&mut *backend).unwrap();
+    let newest = *view.checkpoints().last().unwrap();
+    let image = view.image(newest).unwrap();
+    let mut buffer = BlockBuffer::default();
+    let mut lanes: BTreeMap<u32, Streams> = BTreeMap::new();
+    for lane in image.lanes.iter().filter(|lane| lane.peer != LOCAL) {
+        assert_eq!(lane.acked.next(), lane.next, "all is acknowledged of the lane of {rank} to {}", lane.peer);
+        for block in &lane.blocks {
+            view.read(block, &mut buffer).unwrap();
+            for record in buffer.records() {
+                let RecordTag { comm, tag, number } = RecordTag::decode(record.prefix()).unwrap();
+                let stream = lanes.entry(lane.peer.0).or_default().entry((comm, tag)).or_default();
+                stream.insert(number, record.payload().to_vec());
+            }
+        }
+    }
+    Kept { lanes, outcomes: image.local.iter().filter(|entry| entry.kind == 1).count() }
+}
+
+fn numbers(from: u64, places: std::ops::Range<u64>) -> Vec<u8> {
+    places.flat_map(|place| (from * 1_000_000 + place).to_le_bytes()).collect()
+}
+
+#[test]
+fn every_call_has_its_value_and_every_message_is_in_the_log() {
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let accounts = accounts(&run("every_call", &["all", dir.path().to_str().unwrap()]));
+    for (rank, account) in accounts {
+        let Kept { lanes, outcomes } = kept(dir.path(), rank);
+        let streams = || lanes.values().flatten();
+        for ((comm, tag), stream) in streams().filter(|((_, tag), _)| *tag >= 0) {
+            let last = stream.len() as u64;
+            assert!(
+                stream.keys().copied().eq(1..=last),
+                "of {rank}, communicator {comm}, tag {tag}: a number is missing"
+            );
+        }
+        let messages = || streams().filter(|((_, tag), _)| *tag >= 0).flat_map(|(_, stream)| stream.values());
+        let contributions = streams().filter(|((_, tag), _)| *tag == -2).map(|(_, stream)| stream.len()).sum::<usize>();
+        let bytes = messages().map(Vec::len).sum::<usize>();
+        assert_eq!(account, [messages().count(), bytes, contributions, outcomes].map(|count| count as u64));
+        // What went around the world, from number to number.
+        let next = &lanes[&((rank + 1) % RANKS)];
+        let rank = u64::from(rank);
+        assert_eq!(next[&(0, 0)][&1], numbers(rank, 0..1000));
+        for number in 1..=8 {
+            let place = number - 1;
+            let expected: Vec<u8> = std::iter::repeat_n(numbers(rank, place..place + 1), 3).flatten().collect();
+            assert_eq!(next[&(0, 5)][&number], expected);
+        }
+        assert_eq!(next[&(0, 20)].len(), 20_000);
+        for (number, payload) in &next[&(0, 20)] {
+            assert_eq!(payload[..8], numbers(rank, number - 1..*number)[..]);
+        }
+        // Messages with the same tag on three communicators are three streams: on the last one, half of the ranks are the neighbours.
+        let rings = lanes.values().flat_map(|lane| lane.iter()).filter(|((_, tag), _)| *tag == 5);
+        assert_eq!(rings.map(|((comm, _), _)| *comm).collect::<std::collections::BTreeSet<_>>().len(), 3);
+        // The root of the first broadcast keeps what it gave; nobody else keeps anything of it.
+        if rank == 0 {
+            assert!(lanes[&0][&(0, -2)].values().any(|payload| *payload == numbers(0, 0..10)));
+            assert!(outcomes >= 150, "{outcomes}");
+        } else {
+            assert!(lanes[&(rank as u32)][&(0, -2)].values().all(|payload| *payload != numbers(0, 0..10)));
+        }
+    }
+}
+
+#[test]
+fn what_is_acknowledged_is_forgotten_within_a_small_memory() {
+    for (rank, [messages, bytes, _, determinants]) in accounts(&run("every_call", &["acked"])) {
+        assert!(messages > 20_000 && bytes > 20_000 * 1024 && determinants == 0, "rank {rank}");
+    }
+}
+
+#[test]
+fn the_example_comes_to_its_answer() {
+    let printed = run("ring", &[]);
+    assert_eq!(printed, "heat 1000.000000 after 2000 steps; 4000 messages logged by rank 0\n");
+}

@@ -1,0 +1,39 @@
+//! What the ranks of an MPI job did, as files in the directory of the job's logs.
+//!
+//! A log can't tell it afterwards: what was acknowledged is gone from it, and no record says when it was written. So the library that
+//! logs counts while the program runs, and each rank leaves a small file when it ends; `counterfoil run` adds what it was asked for.
+//! `counterfoil report` reads both.
+//!
+//! | module | what it is |
+//! |---|---|
+//! | [`rank`] | [`RankProfile`]: what one rank did, `rank-N.profile` |
+//! | [`job`] | [`Job`]: what was run, and how, `job.json` |
+//! | [`sizes`] | [`Sizes`]: how many messages were how long |
+//! | [`delays`] | [`Delays`]: how long messages waited for their acknowledgement |
+//! | [`series`] | [`Series`]: how a log grew, in a bounded number of samples |
+//! | [`file`](mod@file) | reading and writing, and why it fails |
+//!
+//! The files are JSON with a version. Whatever the job, a rank's has at most [`Series::SAMPLES_MAX`] samples, one entry for each peer
+//! and kind of operation, and a histogram of bounded size. No code here has a clock: whoever counts says what time it is.
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
+pub mod delays;
+pub mod file;
+pub mod job;
+pub mod rank;
+pub mod series;
+pub mod sizes;
+
+pub use delays::{DelayCounts, Delays};
+pub use file::{FILE_BYTES_MAX, ProfileError};
+pub use job::{Job, Setting};
+pub use rank::{Channel, Collective, Ended, RankProfile};
+pub use series::{Sample, Series};
+pub use sizes::Sizes;
+
+/// Of both kinds of files. A reader refuses another one.
+pub const VERSION: u32 = 1;
+
+/// The most ranks that a job can have here: pictures and tables have a place for each pair.
+pub const RANKS_MAX: u32 = 16_384;

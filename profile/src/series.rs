@@ -1,0 +1,120 @@
+//! How a log grew, in a bounded number of samples.
+
+use serde::{Deserialize, Serialize};
+
+/// How a log was at one moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(into = "[u64; 6]", from = "[u64; 6]")]
+pub struct Sample {
+    /// Milliseconds since the rank began to log.
+    pub at_ms: u64,
+    /// Messages logged until then.
+    pub messages: u64,
+    /// Bytes of their payloads.
+    pub bytes: u64,
+    /// Bytes of memory that records took.
+    pub used_bytes: u64,
+    /// Bytes of memory that had been given back because their records were on disk.
+    pub spilled_bytes: u64,
+    /// Records that nobody had said to have received.
+    pub unacknowledged: u64,
+}
+
+impl From<Sample> for [u64; 6] {
+    fn from(sample: Sample) -> [u64; 6] {
+        let Sample { at_ms, messages, bytes, used_bytes, spilled_bytes, unacknowledged } = sample;
+        [at_ms, messages, bytes, used_bytes, spilled_bytes, unacknowledged]
+    }
+}
+
+impl From<[u64; 6]> for Sample {
+    fn from([at_ms, messages, bytes, used_bytes, spilled_bytes, unacknowledged]: [u64; 6]) -> Sample {
+        Sample { at_ms, messages, bytes, used_bytes, spilled_bytes, unacknowledged }
+    }
+}
+
+/// Samples over the whole of a run, however long it is: when there are too many, every other one is dropped, and from then on samples
+/// are twice as far apart.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Series {
+    interval_ms: u64,
+    samples: Vec<Sample>,
+}
+
+impl Default for Series {
+    fn default() -> Series {
+        Series { interval_ms: Series::INTERVAL_MS, samples: Vec::new() }
+    }
+}
+
+impl Series {
+    /// The most samples, but for a last one that [`finish`](Self::finish) adds.
+    pub const SAMPLES_MAX: usize = 512;
+    /// How far samples are apart at first, in milliseconds.
+    pub const INTERVAL_MS: u64 = 2;
+
+    /// Whether it is time for a sample.
+    #[inline]
+    pub fn is_due(&self, at_ms: u64) -> bool {
+        self.samples.last().is_none_or(|last| at_ms >= last.at_ms.saturating_add(self.interval_ms))
+    }
+
+    /// Adds a sample, if it is time for one.
+    pub fn add(&mut self, sample: Sample) {
+        if !self.is_due(sample.at_ms) {
+            return;
+        }
+        if self.samples.len() >= Series::SAMPLES_MAX {
+            let mut index = 0;
+            self.samples.retain(|_| {
+                index += 1;
+                index % 2 == 1
+            });
+            self.interval_ms = self.interval_ms.saturating_mul(2);
+        }
+        self.samples.push(sample);
+    }
+
+    /// Adds the last sample, whether or not it is time for one.
+    pub fn finish(&mut self, sample: Sample) {
+        self.samples.push(sample);
+    }
+
+    /// The samples, in the order in which they were added.
+    pub fn samples(&self) -> &[Sample] {
+        &self.samples
+    }
+
+    /// How it was at a moment, in milliseconds: as the last sample before it says.
+    pub fn at(&self, at_ms: u64) -> Sample {
+        let behind = self.samples.partition_point(|sample| sample.at_ms <= at_ms);
+        behind.checked_sub(1).and_then(|index| self.samples.get(index)).copied().unwrap_or_default()
+    }
+
+    /// Whether time goes forward in it and it isn't longer than a series becomes.
+    pub(crate) fn is_possible(&self) -> bool {
+        self.samples.len() <= Series::SAMPLES_MAX + 1 && self.samples.is_sorted_by_key(|sample| sample.at_ms)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_run_has_as_many_samples_as_a_short_one_and_they_span_it() {
+        let mut series = Series::default();
+        for at_ms in 0..1_000_000 {
+            series.add(Sample { at_ms, messages: at_ms * 10, ..Sample::default() });
+            assert!(series.samples().len() <= Series::SAMPLES_MAX);
+        }
+        series.finish(Sample { at_ms: 1_000_000, ..Sample::default() });
+        let samples = series.samples();
+        assert!(samples.len() > Series::SAMPLES_MAX / 4, "{}", samples.len());
+        assert_eq!((samples[0].at_ms, samples[samples.len() - 1].at_ms), (0, 1_000_000));
+        assert!(samples.windows(2).all(|pair| pair[1].at_ms - pair[0].at_ms <= 2 * series.interval_ms), "{series:?}");
+        assert!(series.is_possible());
+        assert_eq!(series.at(500_000).messages, 10 * series.at(500_000).at_ms);
+        assert_eq!(Series::default().at(7), Sample::default());
+    }
+}
