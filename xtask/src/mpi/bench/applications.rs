@@ -236,7 +236,11 @@ impl Bench<'_> {
         match log {
             LogKind::None | LogKind::Volatile => {}
             LogKind::ProcessCrashSafe => variables.push(("COUNTERFOIL_TIER", "process-crash-safe")),
-            LogKind::KeepAll => variables.extend([("COUNTERFOIL_KEEP", "all"), ("COUNTERFOIL_SPILL_DIR", &*disk_path)]),
+            LogKind::KeepAll => variables.extend([
+                ("COUNTERFOIL_KEEP", "all"),
+                ("COUNTERFOIL_TIER", "node-local"),
+                ("COUNTERFOIL_SPILL_DIR", &*disk_path),
+            ]),
         }
         if log != LogKind::None {
             with_library(&mut command, self.library, &variables);
