@@ -29,26 +29,68 @@ pub struct Stream {
 /// assert_eq!(sent.count(other), 1);
 /// ```
 #[derive(Debug, Default)]
-pub struct Streams(HashMap<Stream, u64, FxBuildHasher>);
+pub struct Streams(HashMap<Key, u64, FxBuildHasher>);
+
+/// A stream in two words: three, put down one by one and looked at in pairs, would make each look-up wait for the cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct Key {
+    comm_and_tag: u64,
+    peer: u32,
+}
+
+impl Key {
+    #[inline]
+    pub(crate) fn comm(self) -> u32 {
+        (self.comm_and_tag >> 32) as u32
+    }
+
+    #[inline]
+    pub(crate) fn tag(self) -> i32 {
+        self.comm_and_tag as u32 as i32
+    }
+}
+
+impl From<Stream> for Key {
+    #[inline]
+    fn from(stream: Stream) -> Key {
+        Key { comm_and_tag: u64::from(stream.comm) << 32 | u64::from(stream.tag as u32), peer: stream.peer }
+    }
+}
 
 impl Streams {
     /// Counts a message, and gives its number, from 1.
     #[inline]
     pub fn next(&mut self, stream: Stream) -> u64 {
-        let count = self.0.entry(stream).or_insert(0);
+        self.next_of(stream.into())
+    }
+
+    #[inline]
+    pub(crate) fn next_of(&mut self, stream: Key) -> u64 {
+        let Some(count) = self.0.get_mut(&stream) else { return self.first(stream) };
         *count += 1;
         *count
+    }
+
+    #[cold]
+    fn first(&mut self, stream: Key) -> u64 {
+        self.0.insert(stream, 1);
+        1
     }
 
     /// How many messages the stream has had.
     #[inline]
     pub fn count(&self, stream: Stream) -> u64 {
+        self.count_of(stream.into())
+    }
+
+    #[inline]
+    pub(crate) fn count_of(&self, stream: Key) -> u64 {
         self.0.get(&stream).copied().unwrap_or(0)
     }
 
     /// Forgets a stream: its count is 0 from here on.
     pub fn forget(&mut self, stream: Stream) {
-        self.0.remove(&stream);
+        self.0.remove(&stream.into());
     }
 
     /// How many streams are counted.
@@ -63,7 +105,7 @@ impl Streams {
 
     /// Sets the count to `count` if it is lower: what a cumulative acknowledgement does.
     pub fn raise(&mut self, stream: Stream, count: u64) {
-        let known = self.0.entry(stream).or_insert(0);
+        let known = self.0.entry(stream.into()).or_insert(0);
         *known = count.max(*known);
     }
 }

@@ -1,5 +1,5 @@
-//! `cargo xtask bench`: the criterion benches, then the tables of `counterfoil bench`. `cargo xtask bench spike` measures what
-//! needs an MPI.
+//! `cargo xtask bench`: the criterion benches, then the tables of `counterfoil bench`. `cargo xtask bench mpi`, `applications` and
+//! `spike` measure what needs an MPI.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -7,6 +7,7 @@ use std::process::{Command, Stdio};
 use clap::{Args, Subcommand};
 use serde_json::Value;
 
+use crate::mpi::bench::{applications, ping_pong};
 use crate::mpi::spike;
 use crate::table::Table;
 use crate::workspace::{TaskError, Workspace, command_line, run_to_end};
@@ -31,6 +32,22 @@ pub(crate) struct Options {
 /// Benchmarks that run only where they are asked for: they need an MPI.
 #[derive(Debug, Subcommand)]
 enum OfMpi {
+    /// What a message of an unmodified program costs when it is logged: ping-pong, logged and native in turn inside one job
+    Mpi {
+        #[command(flatten)]
+        options: ping_pong::Options,
+        /// Print a JSON array of rows in place of tables
+        #[arg(long)]
+        json: bool,
+    },
+    /// What whole programs take with and without the library, run after run in turn
+    Applications {
+        #[command(flatten)]
+        options: applications::Options,
+        /// Print a JSON array of rows in place of tables
+        #[arg(long)]
+        json: bool,
+    },
     /// What it costs to log messages of MPI, and to tell which is which
     Spike {
         #[command(flatten)]
@@ -43,8 +60,12 @@ enum OfMpi {
 
 /// Runs the benchmarks; true if all of them ran to their end.
 pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<bool, TaskError> {
-    if let Some(OfMpi::Spike { options, json }) = &options.of_mpi {
-        let rows = spike::rows(workspace, options)?;
+    if let Some(of_mpi) = &options.of_mpi {
+        let (rows, json) = match of_mpi {
+            OfMpi::Mpi { options, json } => (ping_pong::rows(workspace, options)?, json),
+            OfMpi::Applications { options, json } => (applications::rows(workspace, options)?, json),
+            OfMpi::Spike { options, json } => (spike::rows(workspace, options)?, json),
+        };
         if *json {
             println!("{}", Value::Array(rows));
         } else {

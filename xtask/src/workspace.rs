@@ -139,6 +139,19 @@ pub(crate) fn run_to_end(command: &mut Command) -> Result<(), TaskError> {
     }
 }
 
+/// The JSON that a command prints, which has to end well. What it says on standard error is seen.
+pub(crate) fn report_of(command: &mut Command) -> Result<Value, TaskError> {
+    let program = command_line(command);
+    let output = command
+        .stderr(std::process::Stdio::inherit())
+        .output()
+        .map_err(|source| TaskError::Start { program: program.clone(), source })?;
+    if !output.status.success() {
+        return Err(TaskError::Failed { program });
+    }
+    serde_json::from_slice(&output.stdout).map_err(|error| TaskError::Output { program, reason: error.to_string() })
+}
+
 /// The command as one would type it (also what changed in its environment).
 pub(crate) fn command_line(command: &Command) -> String {
     let mut words = Vec::new();

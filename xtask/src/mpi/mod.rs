@@ -3,11 +3,13 @@
 //! Nothing else of the project knows MPI: the root workspace builds on a machine without one. There is one target folder for
 //! each MPI, below the root's, because the bindings to one are not those to another.
 
+pub(crate) mod bench;
 pub(crate) mod error;
 mod find;
 mod libclang;
 pub(crate) mod preload;
 mod pypi;
+mod scratch;
 pub(crate) mod spike;
 
 use std::ffi::OsString;

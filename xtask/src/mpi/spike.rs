@@ -1,13 +1,13 @@
 //! `cargo xtask bench spike`: what it costs to log messages of MPI, and to tell which is which; over shared memory and TCP.
 
-use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use clap::Args;
 use serde_json::{Value, json};
 
+use super::scratch::Scratch;
 use super::{Choice, Toolkit};
-use crate::workspace::{TaskError, Workspace, command_line, run_to_end};
+use crate::workspace::{TaskError, Workspace, command_line, report_of, run_to_end};
 
 /// What to measure.
 #[derive(Debug, Args)]
@@ -32,14 +32,14 @@ pub(crate) fn rows(workspace: &Workspace, options: &SpikeOptions) -> Result<Vec<
     build.args(["build", "--quiet", "--release", "--bin", PROGRAM]);
     run_to_end(&mut build)?;
     let program = toolkit.target.join("release").join(PROGRAM);
-    let shm = Scratch::create()?;
+    let shm = Scratch::create("spike")?;
     let mut rows = Vec::new();
     for run in 1..=options.repeat {
         for (transport, layers) in toolkit.mpi.transports() {
             eprintln!("{}, {transport}, run {run} of {}", toolkit.mpi, options.repeat);
             let mut command = toolkit.mpi.mpirun(2);
             command.args(["--bind-to", "core", "--mca", "pml", "ob1", "--mca", "btl", layers]);
-            command.arg(&program).args(["--json", "--transport", transport, "--dir"]).arg(&shm.0);
+            command.arg(&program).args(["--json", "--transport", transport, "--dir"]).arg(shm.path());
             for size in &options.sizes {
                 command.args(["--size", &size.to_string()]);
             }
@@ -55,17 +55,9 @@ pub(crate) fn rows(workspace: &Workspace, options: &SpikeOptions) -> Result<Vec<
 const PROGRAM: &str = "counterfoil-mpi-spike";
 
 fn rows_of(command: &mut Command, transport: &str, run: u32) -> Result<Vec<Value>, TaskError> {
-    let program = command_line(command);
-    let output = command
-        .stderr(Stdio::inherit())
-        .output()
-        .map_err(|source| TaskError::Start { program: program.clone(), source })?;
-    if !output.status.success() {
-        return Err(TaskError::Failed { program });
-    }
-    let report: Value = serde_json::from_slice(&output.stdout)
-        .map_err(|error| TaskError::Output { program: program.clone(), reason: error.to_string() })?;
-    with_control(&report, transport, run).ok_or(TaskError::Output { program, reason: "it has no rows".to_owned() })
+    let report = report_of(command)?;
+    with_control(&report, transport, run)
+        .ok_or_else(|| TaskError::Output { program: command_line(command), reason: "it has no rows".to_owned() })
 }
 
 /// Each row with what is the same for all, and with the ratio of the naked calls to themselves at the same size.
@@ -80,27 +72,6 @@ fn with_control(report: &Value, transport: &str, run: u32) -> Option<Vec<Value>>
         row["run"] = json!(run);
     }
     Some(whole)
-}
-
-/// A private directory in shared memory for the ranks' logs; removed on drop.
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn create() -> Result<Scratch, TaskError> {
-        use std::os::unix::fs::DirBuilderExt;
-        let root = if PathBuf::from("/dev/shm").is_dir() { "/dev/shm".into() } else { std::env::temp_dir() };
-        let path = root.join(format!("counterfoil-spike-{}", std::process::id()));
-        std::fs::DirBuilder::new().mode(0o700).create(&path).map_err(TaskError::file(&path))?;
-        Ok(Scratch(path))
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        if let Err(error) = std::fs::remove_dir_all(&self.0) {
-            eprintln!("{} is left behind: {error}", self.0.display());
-        }
-    }
 }
 
 #[cfg(test)]

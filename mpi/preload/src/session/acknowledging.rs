@@ -4,7 +4,7 @@ use counterfoil_mpi::acks::{RecordTag, Releaser};
 
 use super::ask::Refused;
 use super::control::Came;
-use super::{LOOK_EVERY, Lane, Session};
+use super::{LOOK_EVERY, LOOK_EVERY_BYTES, Lane, Session};
 
 impl Session {
     /// A stream has been received up to a number, as this rank knows by itself.
@@ -26,7 +26,7 @@ impl Session {
     pub(crate) fn received(&mut self, from: Lane, bytes: usize) {
         self.ledger.received(from.peer, bytes);
         self.moved(from, bytes);
-        self.look_now_and_then();
+        self.look_now_and_then(bytes);
     }
 
     /// A message that was received has the next number of its stream.
@@ -63,8 +63,9 @@ impl Session {
     }
 
     #[inline]
-    pub(crate) fn look_now_and_then(&mut self) {
-        self.since_look += 1;
+    pub(crate) fn look_now_and_then(&mut self, bytes: usize) {
+        let more = u32::try_from(bytes / LOOK_EVERY_BYTES).unwrap_or(LOOK_EVERY);
+        self.since_look = self.since_look.saturating_add(1 + more.min(LOOK_EVERY));
         if self.since_look >= LOOK_EVERY {
             self.look();
         }

@@ -12,7 +12,7 @@ unsafe extern "C" {
 }
 
 /// How elements of a datatype lie in memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Layout {
     /// Bytes of an element, without gaps.
     pub(crate) size: usize,
@@ -26,23 +26,25 @@ pub(crate) struct Layout {
 #[derive(Debug, Default)]
 pub(crate) struct Datatypes {
     known: FxHashMap<usize, Layout>,
-    last: Option<(usize, Layout)>,
+    /// The one that was asked for last.
+    last: Option<usize>,
+    layout: Layout,
 }
 
 impl Datatypes {
     /// How elements of `datatype` lie; `None` for one that MPI doesn't know.
     #[inline]
-    pub(crate) fn layout(&mut self, datatype: ffi::MPI_Datatype) -> Option<Layout> {
+    pub(crate) fn layout(&mut self, datatype: ffi::MPI_Datatype) -> Option<&Layout> {
         let key = key(datatype);
-        match self.last {
-            Some((last, layout)) if last == key => Some(layout),
-            _ => self.find(key, datatype),
+        if self.last != Some(key) {
+            self.find(key, datatype)?;
         }
+        Some(&self.layout)
     }
 
     #[cold]
-    fn find(&mut self, key: usize, datatype: ffi::MPI_Datatype) -> Option<Layout> {
-        let layout = match self.known.get(&key) {
+    fn find(&mut self, key: usize, datatype: ffi::MPI_Datatype) -> Option<()> {
+        self.layout = match self.known.get(&key) {
             Some(layout) => *layout,
             None => {
                 let layout = ask(datatype)?;
@@ -50,8 +52,8 @@ impl Datatypes {
                 layout
             }
         };
-        self.last = Some((key, layout));
-        Some(layout)
+        self.last = Some(key);
+        Some(())
     }
 
     /// A datatype is given up: its handle may be that of another one soon.
@@ -94,25 +96,57 @@ fn ask(datatype: ffi::MPI_Datatype) -> Option<Layout> {
     Some(Layout { size, extent, is_plain: is_named && has_no_gaps })
 }
 
+/// Of a long message so many bytes are copied at a time: as many as a core copies in a few microseconds.
+const PIECE_BYTES: usize = 64 << 10;
+
 /// Copies `count` elements at `buf` into `into`, which has room for as many bytes as they have: packed, where they have gaps.
+/// Between the pieces of a long message it calls `meanwhile`.
 ///
 /// # Safety
 /// `buf` has `count` elements of `datatype`, whose layout is `layout`, and nobody writes them meanwhile.
+#[inline]
 pub(crate) unsafe fn copy(
     buf: *const c_void,
     count: i64,
     datatype: ffi::MPI_Datatype,
-    layout: Layout,
+    layout: &Layout,
     into: &mut [u8],
+    meanwhile: &mut dyn FnMut(),
 ) -> Result<(), c_int> {
     if into.is_empty() {
         return Ok(());
     }
-    if layout.is_plain {
+    if layout.is_plain && into.len() <= PIECE_BYTES {
         // SAFETY: as many bytes as the elements have; `into` is ours.
         unsafe { std::ptr::copy_nonoverlapping(buf.cast::<u8>(), into.as_mut_ptr(), into.len()) };
         return Ok(());
     }
+    if layout.is_plain {
+        for (number, piece) in into.chunks_mut(PIECE_BYTES).enumerate() {
+            if number > 0 {
+                meanwhile();
+            }
+            // SAFETY: as above; the pieces before this one have `PIECE_BYTES` each.
+            unsafe {
+                let from = buf.cast::<u8>().add(number * PIECE_BYTES);
+                std::ptr::copy_nonoverlapping(from, piece.as_mut_ptr(), piece.len());
+            }
+        }
+        return Ok(());
+    }
+    // SAFETY: the caller's promise.
+    unsafe { pack(buf, count, datatype, layout, into) }
+}
+
+/// [`copy`] of elements with gaps.
+#[cold]
+unsafe fn pack(
+    buf: *const c_void,
+    count: i64,
+    datatype: ffi::MPI_Datatype,
+    layout: &Layout,
+    into: &mut [u8],
+) -> Result<(), c_int> {
     let mut done = 0;
     // MPI counts elements, and bytes that it packs, in an int: in pieces.
     let piece = (i64::from(c_int::MAX) / (layout.size.max(1) as i64)).max(1);

@@ -25,6 +25,35 @@ enum Written {
     Unpacked(c_int),
 }
 
+/// Why a record isn't there.
+enum NotWritten {
+    Refused(Box<AppendError>),
+    /// MPI can't pack it: its code.
+    Unpacked(c_int),
+}
+
+/// Appends a record.
+///
+/// # Safety
+/// As of [`copy`]; the elements have `bytes` bytes.
+#[inline]
+unsafe fn append(
+    log: &mut Log,
+    peer: u32,
+    tag: RecordTag,
+    (buf, count, datatype, layout): (*const c_void, i64, ffi::MPI_Datatype, &Layout),
+    bytes: usize,
+    meanwhile: &mut dyn FnMut(),
+) -> Result<(), NotWritten> {
+    let mut claim = log.claim(Rank(peer), RecordTag::LEN, bytes).map_err(NotWritten::Refused)?;
+    let (prefix, payload) = claim.parts_mut();
+    prefix.copy_from_slice(&tag.encode());
+    // SAFETY: the caller's promise; the payload has as many bytes as the elements have.
+    unsafe { copy(buf, count, datatype, layout, payload, meanwhile) }.map_err(NotWritten::Unpacked)?;
+    claim.commit();
+    Ok(())
+}
+
 impl Session {
     /// Logs a message that `send` begins to send: its record is claimed before, so that a rank whose log is full sends nothing, and
     /// written behind, so that the copy is made while the message is under way.
@@ -37,7 +66,7 @@ impl Session {
         (buf, count, datatype): (*const c_void, i64, ffi::MPI_Datatype),
         send: impl FnOnce() -> c_int,
     ) -> Result<c_int, FullError> {
-        let Some(layout) = self.datatypes.layout(datatype) else { return Ok(send()) };
+        let Some(&layout) = self.datatypes.layout(datatype) else { return Ok(send()) };
         let Some(bytes) = usize::try_from(count).ok().and_then(|count| count.checked_mul(layout.size)) else {
             return Ok(send());
         };
@@ -52,7 +81,7 @@ impl Session {
             let (prefix, payload) = claim.parts_mut();
             prefix.copy_from_slice(&tag.encode());
             // SAFETY: the caller's promise; the payload has as many bytes as the elements have.
-            match unsafe { copy(buf, count, datatype, layout, payload) } {
+            match unsafe { copy(buf, count, datatype, &layout, payload, &mut || ()) } {
                 Ok(()) => {
                     claim.commit();
                     Written::Yes
@@ -85,8 +114,43 @@ impl Session {
         }
         self.sent.next(to.stream());
         self.ledger.logged(to.peer, bytes);
-        self.look_now_and_then();
+        self.look_now_and_then(bytes);
         Ok(0)
+    }
+
+    /// Logs a message that was just sent, and calls `meanwhile` now and then if it is long. Where the log is full, it waits for room,
+    /// or gives up.
+    ///
+    /// # Safety
+    /// As of [`log`](Self::log).
+    #[inline]
+    pub(crate) unsafe fn log_sent(
+        &mut self,
+        to: Lane,
+        (buf, count, datatype): (*const c_void, i64, ffi::MPI_Datatype),
+        meanwhile: &mut dyn FnMut(),
+    ) {
+        let Some(layout) = self.datatypes.layout(datatype) else { return };
+        let Some(bytes) = usize::try_from(count).ok().and_then(|count| count.checked_mul(layout.size)) else { return };
+        let tag = RecordTag { comm: to.comm, tag: to.tag, number: self.sent.next(to.stream()) };
+        loop {
+            let (Some(log), Some(layout)) = (&mut self.log, self.datatypes.layout(datatype)) else { return };
+            // SAFETY: the caller's promise.
+            let refused = match unsafe { append(log, to.peer, tag, (buf, count, datatype, layout), bytes, meanwhile) } {
+                Ok(()) => break,
+                Err(NotWritten::Unpacked(code)) => {
+                    self.give_up(&format_args!("MPI_Pack failed with code {code} on what the program sends"));
+                    return;
+                }
+                Err(NotWritten::Refused(refused)) => refused,
+            };
+            // Under the choice that lets a send fail, messages are not sent first.
+            if self.make_room(to.peer, bytes, *refused).is_err() {
+                return;
+            }
+        }
+        self.ledger.logged(to.peer, bytes);
+        self.look_now_and_then(bytes);
     }
 
     /// Logs what a rank gives to a collective operation, as number `number` of the stream: before the operation begins, which may
@@ -102,7 +166,7 @@ impl Session {
     ) -> Result<Option<usize>, FullError> {
         let mut layouts = Vec::with_capacity(pieces.len());
         for (_, count, datatype) in pieces {
-            let Some(layout) = self.datatypes.layout(*datatype) else { return Ok(None) };
+            let Some(&layout) = self.datatypes.layout(*datatype) else { return Ok(None) };
             let Ok(count) = usize::try_from(*count) else { return Ok(None) };
             layouts.push((layout, count * layout.size));
         }
@@ -113,7 +177,7 @@ impl Session {
         for ((buf, count, datatype), (layout, bytes)) in pieces.iter().zip(layouts) {
             let (into, rest) = payload.split_at_mut(bytes);
             // SAFETY: the caller's promise.
-            if let Err(code) = unsafe { copy(*buf, *count, *datatype, layout, into) } {
+            if let Err(code) = unsafe { copy(*buf, *count, *datatype, &layout, into, &mut || ()) } {
                 drop(claim);
                 self.give_up(&format_args!("MPI_Pack failed with code {code} on what the program gives"));
                 return Ok(None);
@@ -121,7 +185,7 @@ impl Session {
             payload = rest;
         }
         claim.commit();
-        self.look_now_and_then();
+        self.look_now_and_then(bytes);
         Ok(Some(bytes))
     }
 
@@ -158,10 +222,10 @@ impl Session {
         count: i64,
         datatype: ffi::MPI_Datatype,
     ) -> Option<Vec<u8>> {
-        let layout: Layout = self.datatypes.layout(datatype)?;
+        let layout = self.datatypes.layout(datatype)?;
         let mut bytes = vec![0; usize::try_from(count).ok()?.checked_mul(layout.size)?];
         // SAFETY: the caller's promise.
-        unsafe { copy(buf, count, datatype, layout, &mut bytes) }.ok()?;
+        unsafe { copy(buf, count, datatype, layout, &mut bytes, &mut || ()) }.ok()?;
         Some(bytes)
     }
 

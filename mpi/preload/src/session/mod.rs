@@ -10,6 +10,7 @@ mod ledger;
 mod live;
 mod logging;
 mod observe;
+pub(crate) mod put_off;
 pub(crate) mod requests;
 mod slot;
 mod summary;
@@ -37,10 +38,11 @@ use requests::{Receiving, Requests};
 pub(crate) use choices::Choice;
 pub(crate) use ledger::Ledger;
 pub(crate) use logging::FullError;
-pub(crate) use slot::{enter, is_together, put, take};
+pub(crate) use slot::{catch_up, enter, is_together, may_put_off, put, put_off, sends_first, take};
 
-/// How many messages are logged and received between two looks at the acknowledgements.
+/// How many messages are logged and received between two looks at the acknowledgements; each so many bytes count as one more.
 const LOOK_EVERY: u32 = 32;
+const LOOK_EVERY_BYTES: usize = (256 << 10) / LOOK_EVERY as usize;
 /// What the checkpoint at the end begins: nothing comes behind it.
 const LAST_EPOCH: Epoch = Epoch(2);
 /// How long a rank waits for room in its log before it says so.
@@ -166,6 +168,7 @@ impl Session {
     }
 
     /// A message of a stream is sent, and not logged.
+    #[cold]
     pub(crate) fn pass_by(&mut self, lane: Lane) {
         self.sent.next(lane.stream());
     }

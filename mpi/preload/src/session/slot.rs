@@ -4,7 +4,10 @@ use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Mutex, PoisonError};
 
+use counterfoil::OnFull;
+
 use super::Session;
+use super::put_off::{self, PutOff};
 
 /// Before `MPI_Init`, or behind `MPI_Finalize`, or where logging was given up: calls go to MPI and nowhere else.
 const ABSENT: u8 = 0;
@@ -12,6 +15,8 @@ const ABSENT: u8 = 0;
 const ALONE: u8 = 1;
 /// Threads call when they want to.
 const TOGETHER: u8 = 2;
+/// As ALONE; and whether a message is logged has to be known before it is sent.
+const ALONE_CAREFUL: u8 = 3;
 
 struct Slot {
     state: AtomicU8,
@@ -47,7 +52,7 @@ impl Drop for Entered {
 #[inline]
 pub(crate) fn enter<T>(work: impl FnOnce(&mut Session) -> T) -> Option<T> {
     match SLOT.state.load(Ordering::Acquire) {
-        ALONE => enter_alone(work),
+        ALONE | ALONE_CAREFUL => enter_alone(work),
         TOGETHER => {
             if is_mine() {
                 return None;
@@ -69,7 +74,11 @@ fn enter_alone<T>(work: impl FnOnce(&mut Session) -> T) -> Option<T> {
     let _entered = Entered;
     // SAFETY: the only reference: see `Slot`, and `is_entered` keeps this thread from making a second one.
     let session = unsafe { &mut *SLOT.session.get() };
-    session.as_mut().map(work)
+    let session = session.as_mut()?;
+    if put_off::is_there() {
+        session.catch_up();
+    }
+    Some(work(session))
 }
 
 thread_local! {
@@ -102,16 +111,50 @@ pub(crate) fn is_together() -> bool {
     SLOT.state.load(Ordering::Relaxed) == TOGETHER
 }
 
+/// Whether a message may be sent first and logged behind: nobody else sends meanwhile, and a full log doesn't keep it back.
+#[inline]
+pub(crate) fn sends_first() -> bool {
+    SLOT.state.load(Ordering::Relaxed) == ALONE
+}
+
+/// Whether a receive may be [put off](put_off): nobody else calls, and this is no call from within one of ours.
+#[inline]
+pub(crate) fn may_put_off() -> bool {
+    matches!(SLOT.state.load(Ordering::Relaxed), ALONE | ALONE_CAREFUL) && !SLOT.is_entered.load(Ordering::Relaxed)
+}
+
+/// Sees to what is put off.
+#[inline]
+pub(crate) fn catch_up() {
+    if put_off::is_there() {
+        enter(|_| ());
+    }
+}
+
+/// Puts off what a receive took, where it [may be](may_put_off).
+#[inline]
+pub(crate) fn put_off(taken: PutOff) {
+    catch_up();
+    put_off::put(taken);
+}
+
 /// The session begins.
 pub(crate) fn put(session: Session, together: bool) {
     let _guard = SLOT.lock.lock().unwrap_or_else(PoisonError::into_inner);
+    let on_full = session.settings.on_full;
     // SAFETY: see `Slot`; the state is ABSENT, so nobody is in `enter`.
     unsafe { *SLOT.session.get() = Some(session) };
-    SLOT.state.store(if together { TOGETHER } else { ALONE }, Ordering::Release);
+    let state = match on_full {
+        _ if together => TOGETHER,
+        OnFull::Fail => ALONE_CAREFUL,
+        _ => ALONE,
+    };
+    SLOT.state.store(state, Ordering::Release);
 }
 
 /// The session ends.
 pub(crate) fn take() -> Option<Session> {
+    catch_up();
     let _guard = SLOT.lock.lock().unwrap_or_else(PoisonError::into_inner);
     SLOT.state.store(ABSENT, Ordering::Release);
     // SAFETY: see `Slot`; who was inside held the lock, or was in another call of MPI, which MPI_Finalize excludes.

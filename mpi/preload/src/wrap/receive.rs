@@ -6,25 +6,32 @@ use std::ffi::c_int;
 use mpi_sys as ffi;
 
 use super::completion::wait;
-use super::send::with_status;
+use super::send::{blank, wanted, with_status};
 use crate::message::Incoming;
 use crate::pass;
+use crate::session::put_off::{PutOff, take};
 use crate::session::requests::{Pending, Persistent, Receiving, Repeated};
-use crate::session::{Choice, Lane, Session, enter, is_together, key};
+use crate::session::{Choice, Lane, Session, catch_up, enter, is_together, key, may_put_off, put_off};
 use counterfoil_mpi::matching::Taken;
 
+unsafe extern "C" {
+    /// How many bytes were received, by a status that MPI filled in.
+    fn counterfoil_bytes(status: *const ffi::MPI_Status) -> usize;
+}
+
 /// Whether the program leaves open whom it receives from, or which tag.
+#[inline]
 fn is_open(incoming: &Incoming) -> bool {
     // SAFETY: constants of the shim.
     unsafe { incoming.source == ffi::RSMPI_ANY_SOURCE || incoming.tag == ffi::RSMPI_ANY_TAG }
 }
 
 /// What a receive took, by the status that MPI filled in.
+#[inline]
 fn taken(status: &ffi::MPI_Status) -> Taken {
-    let mut bytes = 0;
-    // SAFETY: a status that MPI filled in, and a pointer to a local variable.
-    unsafe { ffi::PMPI_Get_count(status, ffi::RSMPI_UINT8_T, &raw mut bytes) };
-    Taken { source: status.MPI_SOURCE, tag: status.MPI_TAG, bytes: usize::try_from(bytes).unwrap_or(0) }
+    // SAFETY: a status that MPI filled in.
+    let bytes = unsafe { counterfoil_bytes(status) };
+    Taken { source: status.MPI_SOURCE, tag: status.MPI_TAG, bytes }
 }
 
 impl Session {
@@ -61,9 +68,12 @@ impl Session {
 
     /// A receive that was posted has ended: with this status, or `None` without a message.
     pub(super) fn end_receive(&mut self, receiving: Receiving, status: Option<&ffi::MPI_Status>) {
+        self.end_with(receiving, status.map(taken));
+    }
+
+    fn end_with(&mut self, receiving: Receiving, taken: Option<Taken>) {
         let Some(posted) = receiving.posted else { return };
         let Some(comm) = self.comms.at(receiving.comm) else { return };
-        let taken = status.map(taken);
         let peer = taken.and_then(|taken| comm.world(taken.source));
         comm.matching(receiving.is_partitioned).end(posted, taken, &mut self.numbered);
         if let (Some(peer), Some(taken)) = (peer, taken) {
@@ -81,24 +91,40 @@ impl Session {
         }
         self.numbered = numbered;
         self.comms.settle(receiving.comm.0);
-        self.look_now_and_then();
+        self.look_now_and_then(taken.map_or(0, |taken| taken.bytes));
     }
 
-    /// A receive has returned with this status, which nothing was posted behind.
+    /// A receive has returned, which nothing was posted behind.
     #[inline]
-    fn received_at_once(&mut self, incoming: &Incoming, status: &ffi::MPI_Status) {
-        let Some(comm) = self.comms.get(incoming.comm) else { return };
-        let (number, Some(peer)) = (comm.number, comm.world(status.MPI_SOURCE)) else { return };
+    fn received_at_once(&mut self, received: PutOff) {
+        let PutOff { comm: handle, is_open, source, tag, bytes } = received;
+        let Some(comm) = self.comms.get(handle) else { return };
+        let (number, Some(peer)) = (comm.number, comm.world(source)) else { return };
         if comm.matching.is_idle() {
-            let Taken { tag, bytes, .. } = taken(status);
-            if is_open(incoming) {
+            if is_open {
                 self.decide(Choice::Receive { source: peer, tag });
             }
             self.received(Lane { peer, comm: number, tag }, bytes);
-        } else if let Some(receiving) = self.receiving(incoming, false) {
-            let (source, tag) = (Some(status.MPI_SOURCE), Some(status.MPI_TAG));
-            let receiving = self.post(Receiving { source, tag, ..receiving });
-            self.end_receive(receiving, Some(status));
+        } else {
+            self.received_behind_others(received);
+        }
+    }
+
+    /// The same, where other receives are under way, of which one may have taken an earlier message of the stream.
+    #[cold]
+    fn received_behind_others(&mut self, received: PutOff) {
+        let PutOff { comm, is_open, source, tag, bytes } = received;
+        let Some(comm) = self.comms.place(comm) else { return };
+        let (source, tag) = (Some(source), Some(tag));
+        let receiving = self.post(Receiving { comm, source, tag, posted: None, is_open, is_partitioned: false });
+        self.end_with(receiving, Some(Taken { source: received.source, tag: received.tag, bytes }));
+    }
+
+    /// Sees to the receive that is put off.
+    #[inline(never)]
+    pub(crate) fn catch_up(&mut self) {
+        if let Some(put_off) = take() {
+            self.received_at_once(put_off);
         }
     }
 
@@ -126,15 +152,47 @@ pub(super) fn has_taken(code: c_int) -> bool {
     code == 0 || unsafe { ffi::PMPI_Error_class(code, &raw mut class) } == 0 && class == ffi::MPI_ERR_TRUNCATE as c_int
 }
 
+/// What a receive that has returned took.
+#[inline]
+fn returned(incoming: &Incoming, status: &ffi::MPI_Status) -> PutOff {
+    let Taken { source, tag, bytes } = taken(status);
+    PutOff { comm: incoming.comm, is_open: is_open(incoming), source, tag, bytes }
+}
+
 /// A receive has returned, and nothing was posted behind it.
 #[inline]
 pub(super) fn received(incoming: &Incoming, status: &ffi::MPI_Status, code: c_int) {
     if has_taken(code) {
-        enter(|session| session.received_at_once(incoming, status));
+        enter(|session| session.received_at_once(returned(incoming, status)));
     }
 }
 
+#[inline]
 pub(crate) unsafe fn receive(
+    incoming: &Incoming,
+    status: *mut ffi::MPI_Status,
+    call: impl FnOnce(*mut ffi::MPI_Status) -> c_int,
+) -> c_int {
+    if !may_put_off() {
+        // SAFETY: as for this function.
+        return unsafe { receive_at_once(incoming, status, call) };
+    }
+    catch_up();
+    let mut ours = blank();
+    let status = wanted(status, &raw mut ours);
+    let code = call(status);
+    // SAFETY: ours, or what the program has given for a status; the call is done with it.
+    let status = unsafe { &*status };
+    if code == 0 {
+        put_off(returned(incoming, status));
+    } else {
+        received(incoming, status, code);
+    }
+    code
+}
+
+#[inline(never)]
+unsafe fn receive_at_once(
     incoming: &Incoming,
     status: *mut ffi::MPI_Status,
     call: impl FnOnce(*mut ffi::MPI_Status) -> c_int,

@@ -4,6 +4,7 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use counterfoil_mpi::Comm;
+use counterfoil_mpi::pairs::Pairs;
 use serde::Serialize;
 
 use crate::logged::SpikeError;
@@ -92,7 +93,7 @@ pub(crate) fn run(
     let mut native = Native(world.dup()?);
     let trips = trips_of_a_batch(world, rank, plan, &mut native, &mut payload)?;
     way.run(rank, &mut payload, trips)?;
-    let mut pairs = Vec::with_capacity(plan.rounds as usize);
+    let mut pairs = Pairs::default();
     for round in 0..plan.rounds {
         let (naked, measured) = if round % 2 == 0 {
             let naked = native.run(rank, &mut payload, trips)?;
@@ -102,7 +103,7 @@ pub(crate) fn run(
             (native.run(rank, &mut payload, trips)?, measured)
         };
         let one_way = |time: Duration| time.as_secs_f64() * 1e9 / (2 * trips.count) as f64;
-        pairs.push((one_way(measured), one_way(naked)));
+        pairs.push(one_way(measured), one_way(naked));
     }
     way.end(rank)?;
     Ok(row(size, name, &pairs))
@@ -128,38 +129,15 @@ fn trips_of_a_batch(
     }
 }
 
-fn row(size: usize, way: &'static str, pairs: &[(f64, f64)]) -> Row {
-    let ratios = || pairs.iter().map(|(measured, naked)| measured / naked);
+fn row(size: usize, way: &'static str, pairs: &Pairs) -> Row {
     Row {
         size,
         way,
-        ns: quantile(pairs.iter().map(|pair| pair.0), 0.5),
-        native_ns: quantile(pairs.iter().map(|pair| pair.1), 0.5),
-        ratio: quantile(ratios(), 0.5),
-        ratio_p25: quantile(ratios(), 0.25),
-        ratio_p75: quantile(ratios(), 0.75),
-        floor_ratio: quantile(pairs.iter().map(|pair| pair.0), 0.1) / quantile(pairs.iter().map(|pair| pair.1), 0.1),
-    }
-}
-
-fn quantile(values: impl Iterator<Item = f64>, q: f64) -> f64 {
-    let mut sorted: Vec<f64> = values.collect();
-    if sorted.is_empty() {
-        return f64::NAN;
-    }
-    sorted.sort_by(f64::total_cmp);
-    sorted[((sorted.len() - 1) as f64 * q).round() as usize]
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_row_has_the_median_of_the_neighbours_ratios_not_the_ratio_of_medians() {
-        let row = row(8, "some", &[(30.0, 10.0), (10.0, 10.0), (40.0, 20.0), (12.0, 10.0), (500.0, 250.0)]);
-        assert_eq!((row.ns, row.native_ns, row.ratio), (30.0, 10.0, 2.0));
-        assert_eq!((row.ratio_p25, row.ratio_p75), (1.2, 2.0));
-        assert!(quantile(std::iter::empty(), 0.5).is_nan());
+        ns: pairs.measured(0.5),
+        native_ns: pairs.beside(0.5),
+        ratio: pairs.ratio(0.5),
+        ratio_p25: pairs.ratio(0.25),
+        ratio_p75: pairs.ratio(0.75),
+        floor_ratio: pairs.measured(0.1) / pairs.beside(0.1),
     }
 }

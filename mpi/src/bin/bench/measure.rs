@@ -1,0 +1,102 @@
+//! Batches in turn, and what they come to.
+
+use std::time::Duration;
+
+use counterfoil_mpi::pairs::Pairs;
+use counterfoil_mpi::{Comm, MpiError};
+use serde::Serialize;
+
+use crate::ways::{Failed, Trips, Way, batch};
+
+/// How long to measure.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Plan {
+    /// Pairs of batches, and as many of the control.
+    pub(crate) rounds: u32,
+    /// How long a naked batch takes at least.
+    pub(crate) batch: Duration,
+    /// Round trips of a batch at least.
+    pub(crate) trips_min: u64,
+    pub(crate) tags: u32,
+}
+
+/// One line of the report. Times are of one way, half a round trip.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Row {
+    /// Bytes of a message.
+    pub(crate) size: usize,
+    pub(crate) way: &'static str,
+    /// Median of the naked batches.
+    pub(crate) native_ns: f64,
+    /// Median of the measured ones.
+    pub(crate) logged_ns: f64,
+    /// Median and quartiles of the ratios of a batch and the naked batch beside it.
+    pub(crate) ratio: f64,
+    pub(crate) ratio_p25: f64,
+    pub(crate) ratio_p75: f64,
+    /// The same of naked batches and those beside them.
+    pub(crate) control: f64,
+    pub(crate) control_p25: f64,
+    pub(crate) control_p75: f64,
+}
+
+/// Why the measurement ends.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum MeasureError {
+    #[error(transparent)]
+    Mpi(#[from] MpiError),
+    #[error(transparent)]
+    Call(#[from] Failed),
+}
+
+/// A round is a pair (naked, `way`) and a pair (naked, naked); who comes first in a pair changes from round to round.
+pub(crate) fn run(world: &Comm, rank: u32, plan: &Plan, size: usize, way: Way) -> Result<Row, MeasureError> {
+    let mut payload: Vec<u8> = (0..size).map(|at| at as u8 ^ rank as u8).collect();
+    let trips = trips_of_a_batch(world, rank, plan, &mut payload)?;
+    // SAFETY: `world` lives, so MPI is up; every batch receives all that it sends, and both ranks make the same ones.
+    let mut one_way = |way| unsafe { batch(way, rank, &mut payload, trips) }.map(|took| nanoseconds(took, trips));
+    one_way(way)?;
+    let (mut pairs, mut control) = (Pairs::default(), Pairs::default());
+    for round in 0..plan.rounds {
+        for (pairs, way) in [(&mut pairs, way), (&mut control, Way::Native)] {
+            let (measured, naked) = if round % 2 == 0 {
+                let naked = one_way(Way::Native)?;
+                (one_way(way)?, naked)
+            } else {
+                (one_way(way)?, one_way(Way::Native)?)
+            };
+            pairs.push(measured, naked);
+        }
+    }
+    Ok(Row {
+        size,
+        way: way.name(),
+        native_ns: pairs.beside(0.5),
+        logged_ns: pairs.measured(0.5),
+        ratio: pairs.ratio(0.5),
+        ratio_p25: pairs.ratio(0.25),
+        ratio_p75: pairs.ratio(0.75),
+        control: control.ratio(0.5),
+        control_p25: control.ratio(0.25),
+        control_p75: control.ratio(0.75),
+    })
+}
+
+fn nanoseconds(took: Duration, trips: Trips) -> f64 {
+    took.as_secs_f64() * 1e9 / (2 * trips.count) as f64
+}
+
+/// As many round trips as fill a naked batch, on both ranks the same.
+fn trips_of_a_batch(world: &Comm, rank: u32, plan: &Plan, payload: &mut [u8]) -> Result<Trips, MeasureError> {
+    let mut trips = Trips { count: plan.trips_min, tags: plan.tags };
+    loop {
+        // SAFETY: as in `run`.
+        let took = unsafe { batch(Way::Native, rank, payload, trips) }?;
+        let mut answer = [u8::from(took >= plan.batch || trips.count >= 1 << 24)];
+        world.bcast(0, &mut answer)?;
+        if answer[0] != 0 {
+            return Ok(trips);
+        }
+        trips.count *= 2;
+    }
+}

@@ -1,0 +1,208 @@
+//! `cargo xtask bench mpi`: a ping-pong with the real library, over shared memory and TCP, in both tiers.
+
+use std::path::Path;
+
+use clap::{Args, ValueEnum};
+use serde_json::{Value, json};
+
+use super::{two_ranks, with_library};
+use crate::mpi::scratch::Scratch;
+use crate::mpi::{Choice, Toolkit, preload};
+use crate::workspace::{TaskError, Workspace, report_of, run_to_end};
+
+const PROGRAM: &str = "counterfoil-mpi-bench";
+
+/// What to measure.
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    #[command(flatten)]
+    choice: Choice,
+    /// Run each job so often, to see how far they lie apart
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100))]
+    repeat: u32,
+    /// Pairs of batches for each figure
+    #[arg(long, value_name = "ROUNDS")]
+    rounds: Option<u32>,
+    /// Bytes of a message; repeatable [default: 8 B to 4 MiB]
+    #[arg(long = "size", value_name = "BYTES")]
+    sizes: Vec<u32>,
+    /// Tags that are used one after the other [default: 4]
+    #[arg(long)]
+    tags: Option<u32>,
+    /// Where the log is; repeatable [default: both]
+    #[arg(long = "tier")]
+    tiers: Vec<Tier>,
+    /// How the bytes go; repeatable [default: both]
+    #[arg(long = "transport")]
+    transports: Vec<Transport>,
+    /// Also what parts of it cost, in the volatile tier: the library loaded and off; messages counted; the receiver's side alone
+    #[arg(long)]
+    parts: bool,
+}
+
+/// Where the log is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Tier {
+    Volatile,
+    ProcessCrashSafe,
+}
+
+impl Tier {
+    fn name(self) -> &'static str {
+        match self {
+            Tier::Volatile => "volatile",
+            Tier::ProcessCrashSafe => "process-crash-safe",
+        }
+    }
+}
+
+/// How the bytes go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Transport {
+    SharedMemory,
+    Tcp,
+}
+
+impl Transport {
+    fn is_called(self, name: &str) -> bool {
+        match self {
+            Transport::SharedMemory => name == "shared memory",
+            Transport::Tcp => name == "tcp",
+        }
+    }
+}
+
+/// The rows of all jobs: `mpi, transport, tier, run, size, way, native_ns, logged_ns, ratio, ratio_p25, ratio_p75, control,
+/// control_p25, control_p75`.
+pub(crate) fn rows(workspace: &Workspace, options: &Options) -> Result<Vec<Value>, TaskError> {
+    let toolkit = Toolkit::ready(workspace, &options.choice)?;
+    let mut build = toolkit.cargo(workspace);
+    run_to_end(build.args(["build", "--quiet", "--release", "--bin", PROGRAM]))?;
+    let library = preload::build(workspace, &toolkit)?;
+    let tiers: &[Tier] = if options.tiers.is_empty() { Tier::value_variants() } else { &options.tiers };
+    let mut rows = Vec::new();
+    for run in 1..=options.repeat {
+        for (transport, layers) in toolkit.mpi.transports() {
+            if !options.transports.is_empty() && !options.transports.iter().any(|asked| asked.is_called(transport)) {
+                continue;
+            }
+            let mut job = |tier: Tier, ways: &[&str], is_off| {
+                eprintln!("{}, {transport}, {}, run {run} of {}", toolkit.mpi, tier.name(), options.repeat);
+                let job = Job { toolkit: &toolkit, library: &library, transport, layers, tier, ways, is_off };
+                let mut these = job.run(options)?;
+                for row in &mut these {
+                    row["run"] = json!(run);
+                }
+                rows.append(&mut these);
+                Ok::<_, TaskError>(())
+            };
+            for tier in tiers {
+                job(*tier, &["logged"], false)?;
+            }
+            if options.parts {
+                job(Tier::Volatile, &["logged"], true)?;
+                job(Tier::Volatile, &["counted", "received"], false)?;
+            }
+        }
+    }
+    Ok(rows)
+}
+
+/// One job of two ranks.
+struct Job<'a> {
+    toolkit: &'a Toolkit,
+    library: &'a Path,
+    transport: &'a str,
+    layers: &'a str,
+    tier: Tier,
+    ways: &'a [&'a str],
+    /// The library is loaded and does nothing.
+    is_off: bool,
+}
+
+impl Job<'_> {
+    fn run(&self, options: &Options) -> Result<Vec<Value>, TaskError> {
+        let scratch = Scratch::create("bench")?;
+        let dir = scratch.path().to_string_lossy();
+        let mut command = two_ranks(&self.toolkit.mpi, self.layers);
+        let logging = if self.is_off { "off" } else { "on" };
+        let variables = [
+            ("COUNTERFOIL_LOGGING", logging),
+            ("COUNTERFOIL_TIER", self.tier.name()),
+            ("COUNTERFOIL_SHM_DIR", &dir),
+            ("COUNTERFOIL_SUMMARY_DIR", &dir),
+        ];
+        with_library(&mut command, self.library, &variables);
+        command.arg(self.toolkit.target.join("release").join(PROGRAM)).args(["--json", "--transport", self.transport]);
+        for way in self.ways {
+            command.args(["--way", way]);
+        }
+        for size in &options.sizes {
+            command.args(["--size", &size.to_string()]);
+        }
+        for (name, value) in [("--rounds", options.rounds), ("--tags", options.tags)] {
+            if let Some(value) = value {
+                command.args([name, &value.to_string()]);
+            }
+        }
+        let report = report_of(&mut command)?;
+        if !self.is_off && self.ways.contains(&"logged") {
+            has_logged(scratch.path())?;
+        }
+        self.rows_of(&report)
+            .ok_or_else(|| TaskError::Output { program: PROGRAM.to_owned(), reason: "it has no rows".to_owned() })
+    }
+
+    /// Each row with what is the same for all.
+    fn rows_of(&self, report: &Value) -> Option<Vec<Value>> {
+        let mut rows = report["rows"].as_array()?.clone();
+        for row in &mut rows {
+            row["mpi"] = report["mpi"].clone();
+            row["tags"] = report["tags"].clone();
+            row["transport"] = json!(self.transport);
+            row["tier"] = json!(self.tier.name());
+            if self.is_off {
+                row["way"] = json!("interposed");
+            }
+        }
+        Some(rows)
+    }
+}
+
+/// Both ranks have logged to the end.
+fn has_logged(dir: &Path) -> Result<(), TaskError> {
+    for rank in 0..2 {
+        let path = dir.join(format!("rank-{rank}.json"));
+        let text = std::fs::read(&path).map_err(TaskError::file(&path))?;
+        let account: Value = serde_json::from_slice(&text).unwrap_or_default();
+        if let Some(reason) = is_wrong(&account) {
+            return Err(TaskError::Output { program: path.display().to_string(), reason });
+        }
+    }
+    Ok(())
+}
+
+/// What an account says against the figures, if anything.
+fn is_wrong(account: &Value) -> Option<String> {
+    if account["messages_logged"].as_u64().unwrap_or(0) == 0 {
+        return Some("nothing was logged".to_owned());
+    }
+    if !account["gave_up"].is_null() || account["logging_stopped"] != json!(false) {
+        return Some(format!("logging ended before the program: {}", account["gave_up"]));
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_of_a_job_that_did_not_log_are_refused() {
+        let account = |logged: u64, stopped: bool| json!({ "messages_logged": logged, "gave_up": null, "logging_stopped": stopped });
+        assert_eq!(is_wrong(&account(5, false)), None);
+        assert!(is_wrong(&account(0, false)).is_some());
+        assert!(is_wrong(&account(5, true)).is_some());
+        assert!(is_wrong(&json!({})).is_some());
+    }
+}
