@@ -13,6 +13,7 @@ mod block_cursor;
 mod buffer;
 mod checkpoint_file;
 mod chunk_table;
+mod demote;
 mod directory;
 mod error;
 mod fields;

@@ -13,6 +13,7 @@ use io_uring::{IoUring, opcode, types};
 
 use super::Finished;
 use super::plan::Plan;
+use crate::demote::demote;
 use crate::ring::enter;
 use crate::{Buffer, PAGE_BYTES};
 
@@ -185,6 +186,7 @@ impl Ring {
         // One that was given in exchange and would have to be replaced is not worth it as long as there are others.
         let is_small = self.plan.read(self.first).is_some_and(|(_, _, len)| buffer.capacity() < len);
         if !is_small || self.free.len() + self.begun.len() < self.depth {
+            demote(buffer.as_slice());
             self.free.push(buffer);
         }
     }
