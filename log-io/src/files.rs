@@ -45,6 +45,11 @@ pub(crate) struct OpenFile {
 }
 
 impl OpenFile {
+    /// `name`: for messages.
+    pub(crate) fn new(name: &str, fd: OwnedFd) -> OpenFile {
+        OpenFile { name: name.to_owned(), fd }
+    }
+
     /// The error of a write of `len` bytes at `at`, with its place; its kind stays.
     pub(crate) fn write_error(&self, at: u64, len: usize, source: &io::Error) -> io::Error {
         io::Error::new(source.kind(), format!("{}: writing {len} bytes at {at}: {source}", self.name))
@@ -101,7 +106,7 @@ impl<W: Writer> Files<W> {
     fn enter(&mut self, name: &str, fd: OwnedFd) -> io::Result<FileId> {
         let id = self.next;
         self.next = id.checked_add(1).ok_or_else(|| io::Error::other("more than 2^32 files were opened"))?;
-        self.open.insert(id, Arc::new(OpenFile { name: name.to_owned(), fd }));
+        self.open.insert(id, Arc::new(OpenFile::new(name, fd)));
         Ok(FileId(id))
     }
 }

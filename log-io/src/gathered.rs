@@ -82,18 +82,28 @@ impl Gathered {
 
     /// Writes all of it at `at`: as many calls as it takes.
     pub(crate) fn write_in_full(&self, file: impl AsFd, at: u64) -> io::Result<()> {
-        if let Some(buffer) = self.alone() {
-            return crate::pwrite::write_in_full(file, at, buffer.as_slice());
+        match self.alone() {
+            Some(buffer) => crate::pwrite::write_in_full(file, at, buffer.as_slice()),
+            None => write_together(&[self], file, at),
         }
-        let mut progress = Progress::new(self.len());
-        loop {
-            let done = progress.done();
-            match progress.advance(pwritev(&file, &self.places(done), at + done as u64)) {
-                Step::Done => return Ok(()),
-                Step::Again { progressed: true } => {}
-                Step::Again { progressed: false } => std::thread::sleep(PAUSE),
-                Step::Failed(error) => return Err(error),
-            }
+    }
+
+    /// The most places that [`Gathered::places`] returns.
+    pub(crate) fn places_max(&self) -> usize {
+        1 + self.chunks.len()
+    }
+}
+
+/// Writes all of these at `at`, one behind the other: as many calls as it takes. They have at most [`PLACES_MAX`] places together.
+pub(crate) fn write_together(whats: &[&Gathered], file: impl AsFd, at: u64) -> io::Result<()> {
+    let mut progress = Progress::new(whats.iter().map(|what| what.len()).sum());
+    loop {
+        let done = progress.done();
+        match progress.advance(pwritev(&file, whats, done, at + done as u64)) {
+            Step::Done => return Ok(()),
+            Step::Again { progressed: true } => {}
+            Step::Again { progressed: false } => std::thread::sleep(PAUSE),
+            Step::Failed(error) => return Err(error),
         }
     }
 }
@@ -103,23 +113,31 @@ impl Places {
         self.0.as_ptr()
     }
 
-    /// How many there are: at most one more than a block has chunks, far below what the kernel takes (1,024).
+    /// How many there are: at most [`PLACES_MAX`].
     pub(crate) fn count(&self) -> u32 {
         self.0.len() as u32
     }
 }
 
-fn pwritev(file: &impl AsFd, places: &Places, at: u64) -> Result<usize, Errno> {
+/// Writes what is behind the first `done` bytes, or a part of it.
+fn pwritev(file: &impl AsFd, whats: &[&Gathered], mut done: usize, at: u64) -> Result<usize, Errno> {
+    let mut places = Places::default();
+    for what in whats {
+        places.0.append(&mut what.places(done).0);
+        done = done.saturating_sub(what.len());
+    }
     let (fd, count) = (file.as_fd().as_raw_fd(), places.count().cast_signed());
-    // SAFETY: `count` places, each in memory that may be read until the call returns: its caller borrows the `Gathered`. The
+    // SAFETY: `count` places, each in memory that may be read until the call returns: the `Gathered` are borrowed. The
     // system call reads the bytes and keeps none of the addresses. What the log's writer changes in the header of a chunk
     // meanwhile is written as it was or as it is: no reader trusts it.
     let written = unsafe { libc::pwritev(fd, places.as_ptr(), count, at.cast_signed()) };
     usize::try_from(written).map_err(|_| Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO))
 }
 
-// The kernel takes as many places at a time.
-const _: () = assert!(crate::chunk_table::CHUNKS_MAX < 1024);
+/// The kernel takes as many places at a time.
+pub(crate) const PLACES_MAX: usize = 1024;
+
+const _: () = assert!(crate::chunk_table::CHUNKS_MAX < PLACES_MAX);
 
 #[cfg(test)]
 mod tests {

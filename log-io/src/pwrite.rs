@@ -10,12 +10,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use crate::files::{OpenFile, Writer};
-use crate::gathered::{Gathered, heads_max};
+use crate::gathered::{Gathered, PLACES_MAX, heads_max, write_together};
 use crate::transfer::{PAUSE, Progress, Step};
 use crate::{BackendKind, Buffer, PAGE_BYTES};
 
 /// The most threads that write.
 const THREADS_MAX: usize = 8;
+/// Neighbours that wait for a thread are written by one call, up to these bytes: each call costs two threads a turn.
+const TOGETHER_BYTES_MAX: usize = 1 << 20;
 
 /// Threads that write, begun when there is a second write before a flush.
 #[derive(Debug)]
@@ -50,6 +52,11 @@ struct Written {
 }
 
 impl Write {
+    /// Where the next one begins if it is this one's neighbour.
+    fn end(&self) -> u64 {
+        self.at + self.what.len() as u64
+    }
+
     fn make(self) -> Written {
         let Write { file, at, what } = self;
         let result = what.write_in_full(&*file, at);
@@ -239,14 +246,55 @@ impl Drop for Threads {
 }
 
 fn serve(queue: &Mutex<Receiver<Write>>, done: &Sender<Written>) {
+    let mut writes = Vec::new();
     loop {
         // One thread waits for the next write, the others for the lock.
-        let next = queue.lock().unwrap_or_else(PoisonError::into_inner).recv();
-        let Ok(write) = next else { return };
-        if done.send(write.make()).is_err() {
+        let behind = take(&queue.lock().unwrap_or_else(PoisonError::into_inner), &mut writes);
+        if writes.is_empty() {
             return;
         }
+        for write in make_together(&mut writes).into_iter().chain(behind.map(Write::make)) {
+            if done.send(write).is_err() {
+                return;
+            }
+        }
     }
+}
+
+/// Waits for a write, and takes its neighbours with it that are there already; none where there will be no more. Returns one that was
+/// taken and is no neighbour.
+fn take(queue: &Receiver<Write>, writes: &mut Vec<Write>) -> Option<Write> {
+    let first = queue.recv().ok()?;
+    let (mut bytes, mut places, mut end) = (first.what.len(), first.what.places_max(), first.end());
+    let file = Arc::clone(&first.file);
+    writes.push(first);
+    while bytes < TOGETHER_BYTES_MAX
+        && let Ok(next) = queue.try_recv()
+    {
+        bytes += next.what.len();
+        places += next.what.places_max();
+        let joins = Arc::ptr_eq(&file, &next.file) && next.at == end;
+        if !joins || bytes > TOGETHER_BYTES_MAX || places > PLACES_MAX {
+            return Some(next);
+        }
+        end = next.end();
+        writes.push(next);
+    }
+    None
+}
+
+/// Makes neighbouring writes with one call. Where that fails each is made alone, which tells which of them it is.
+fn make_together(writes: &mut Vec<Write>) -> Vec<Written> {
+    if let [first, _, ..] = &writes[..] {
+        let whats: Vec<&Gathered> = writes.iter().map(|write| &write.what).collect();
+        if write_together(&whats, &*first.file, first.at).is_ok() {
+            return writes
+                .drain(..)
+                .map(|write| Written { buffer: write.what.into_buffer(), result: Ok(()) })
+                .collect();
+        }
+    }
+    writes.drain(..).map(Write::make).collect()
 }
 
 /// Writes all of `bytes` at `at`: as many calls as it takes.
@@ -260,5 +308,65 @@ pub(crate) fn write_in_full(file: impl AsFd, at: u64, bytes: &[u8]) -> io::Resul
             Step::Again { progressed: false } => std::thread::sleep(PAUSE),
             Step::Failed(error) => return Err(error),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn write(file: &Arc<OpenFile>, page: usize, pages: usize, byte: u8) -> Write {
+        let mut buffer = Buffer::new(pages * PAGE_BYTES);
+        buffer.bytes_mut().fill(byte);
+        buffer.set_len(pages * PAGE_BYTES);
+        Write { file: Arc::clone(file), at: (page * PAGE_BYTES) as u64, what: buffer.into() }
+    }
+
+    /// What a thread takes at once, as (first page, pages), and what it takes beside.
+    fn taken(queue: &Receiver<Write>) -> (Vec<(u64, usize)>, Option<u64>, Vec<Write>) {
+        let mut writes = Vec::new();
+        let behind = take(queue, &mut writes);
+        let places = writes.iter().map(|write| (write.at / PAGE_BYTES as u64, write.what.len() / PAGE_BYTES)).collect();
+        (places, behind.map(|write| write.at / PAGE_BYTES as u64), writes)
+    }
+
+    #[test]
+    fn neighbours_that_wait_are_written_together_and_nothing_else_is() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let files = ["a", "b"].map(|name| {
+            let path = directory.path().join(name);
+            let file = std::fs::File::options().read(true).write(true).create_new(true).open(&path).expect("a file");
+            (path, Arc::new(OpenFile::new(name, file.into())))
+        });
+        let [(path, a), (_, b)] = &files;
+        let (sender, queue) = channel();
+        // Two neighbours, a gap, another file where the first one would go on, and more than is written together.
+        let most = TOGETHER_BYTES_MAX / PAGE_BYTES;
+        for write in [write(a, 0, 1, 1), write(a, 1, 2, 2), write(a, 4, 1, 3), write(a, 5, 1, 4), write(b, 6, 1, 5)] {
+            sender.send(write).expect("a queue");
+        }
+        let (places, behind, mut writes) = taken(&queue);
+        assert_eq!((places, behind), (vec![(0, 1), (1, 2)], Some(4)));
+        assert!(make_together(&mut writes).iter().all(|written| written.result.is_ok()) && writes.is_empty());
+        let bytes = std::fs::read(path).expect("the file");
+        assert_eq!(bytes.chunks(PAGE_BYTES).map(|page| page[0]).collect::<Vec<_>>(), [1, 2, 2]);
+        assert_eq!(taken(&queue).1, Some(6));
+        for write in [write(a, 0, most - 1, 6), write(a, most - 1, 1, 7), write(a, most, 1, 8)] {
+            sender.send(write).expect("a queue");
+        }
+        assert_eq!(taken(&queue).0, [(0, most - 1), (most as u64 - 1, 1)]);
+        drop(sender);
+        assert_eq!(taken(&queue).0, [(most as u64, 1)]);
+        assert!(taken(&queue).0.is_empty());
+    }
+
+    #[test]
+    fn of_neighbours_that_fail_together_each_says_so_itself() {
+        let file: std::fs::File = std::fs::File::open("/dev/null").expect("a file that can't be written to");
+        let file = Arc::new(OpenFile::new("segment", file.into()));
+        let written = make_together(&mut vec![write(&file, 0, 1, 0), write(&file, 1, 1, 0)]);
+        let errors: Vec<String> = written.into_iter().map(|written| written.result.unwrap_err().to_string()).collect();
+        assert!(errors[0].starts_with("segment: writing 4096 bytes at 0:"), "{errors:?}");
+        assert!(errors[1].starts_with("segment: writing 4096 bytes at 4096:"), "{errors:?}");
     }
 }
