@@ -19,6 +19,8 @@ struct Model {
     told: u64,
     wanted: u64,
     first_logged: u32,
+    /// The same of duplicates.
+    first_repeated: u32,
 }
 
 impl Model {
@@ -94,11 +96,12 @@ impl Model {
         };
         self.offered = self.offered.max(ssn.0);
         if !flags.contains(Flags::LOGGED) {
-            let first_logged = epoch.0 < receive_epoch && epoch.0 > self.first_logged;
-            if first_logged {
-                self.first_logged = epoch.0;
+            let newest = if verdict == Verdict::Fresh { &mut self.first_logged } else { &mut self.first_repeated };
+            let is_first = epoch.0 < receive_epoch && epoch.0 > *newest;
+            if is_first {
+                *newest = epoch.0;
             }
-            if first_logged || flags.contains(Flags::LARGE) {
+            if is_first || flags.contains(Flags::LARGE) {
                 self.wanted = self.wanted.max(ssn.0);
             }
         }
@@ -116,7 +119,7 @@ impl Model {
             self.offered = sent;
             self.told = 0;
             self.wanted = 0;
-            self.first_logged = 0;
+            (self.first_logged, self.first_repeated) = (0, 0);
         }
     }
 }
@@ -190,7 +193,7 @@ fn happens_rarely(window: &mut RecvWindow, model: &mut Model, ssn: u64, which: u
             *window = restored.expect("a window restores what it wrote");
             model.told = 0;
             model.wanted = 0;
-            model.first_logged = 0;
+            (model.first_logged, model.first_repeated) = (0, 0);
         }
     }
 }

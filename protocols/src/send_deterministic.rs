@@ -17,7 +17,7 @@
 //! - [`Effect::RollBack`] means: drop whatever arrived, is held or is being written, put back image and lanes, call
 //!   [`Protocol::restore`](crate::frame::Protocol::restore), and connect to every peer anew, as a replacement would. What was under way on the old connections
 //!   is lost.
-//! - The program runs only while [`SendDeterministic::is_running`]; a message that it sends nevertheless is held.
+//! - The program runs only while [`is_running`](crate::frame::Protocol::is_running); a message that it sends nevertheless is held.
 //! - A replay sends the records that the lane still has; one that is missing was released, and its sender is about to roll back.
 
 mod canary;
