@@ -62,6 +62,16 @@ impl Session {
         self.watch.heard(peer, log);
     }
 
+    /// Releases what was acknowledged before it was logged: a small message leaves first, and the batch that names it may be here before its
+    /// record is. Otherwise the next batch does it, but who waits for room may be who all others wait for.
+    pub(super) fn release_what_is_known(&mut self) {
+        let Some(log) = &mut self.log else { return };
+        let failed = self.releasers.iter_mut().flatten().find_map(|releaser| releaser.take(log, &[]).err());
+        if let Some(error) = failed {
+            self.give_up(&error);
+        }
+    }
+
     #[inline]
     pub(crate) fn look_now_and_then(&mut self, bytes: usize) {
         let more = u32::try_from(bytes / LOOK_EVERY_BYTES).unwrap_or(LOOK_EVERY);

@@ -260,6 +260,7 @@ impl Session {
                 }
             }
             self.look();
+            self.release_what_is_known();
             let Some(log) = &mut self.log else { return Ok(()) };
             refused = match log.try_claim(Rank(peer), RecordTag::LEN, bytes) {
                 Ok(claim) => {
