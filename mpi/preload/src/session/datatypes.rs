@@ -122,20 +122,32 @@ pub(crate) unsafe fn copy(
         return Ok(());
     }
     if layout.is_plain {
-        for (number, piece) in into.chunks_mut(PIECE_BYTES).enumerate() {
-            if number > 0 {
-                meanwhile();
-            }
-            // SAFETY: as above; the pieces before this one have `PIECE_BYTES` each.
-            unsafe {
-                let from = buf.cast::<u8>().add(number * PIECE_BYTES);
-                std::ptr::copy_nonoverlapping(from, piece.as_mut_ptr(), piece.len());
-            }
-        }
+        // SAFETY: as above.
+        unsafe { copy_long(buf.cast(), into, meanwhile) };
         return Ok(());
     }
     // SAFETY: the caller's promise.
     unsafe { pack(buf, count, datatype, layout, into) }
+}
+
+/// Copies a long message, its second half first: who receives it through shared memory reads it from the start at the same time, and
+/// where two cores read the same lines both wait.
+///
+/// # Safety
+/// `from` has as many bytes as `into`, and nobody writes them meanwhile.
+unsafe fn copy_long(from: *const u8, into: &mut [u8], meanwhile: &mut dyn FnMut()) {
+    let half = into.len().div_ceil(PIECE_BYTES) / 2 * PIECE_BYTES;
+    let (first, second) = into.split_at_mut(half);
+    for (part, begin) in [(second, half), (first, 0)] {
+        for (number, piece) in part.chunks_mut(PIECE_BYTES).enumerate() {
+            // SAFETY: the caller's promise: the pieces of this part before it have `PIECE_BYTES` each.
+            unsafe {
+                let from = from.add(begin + number * PIECE_BYTES);
+                std::ptr::copy_nonoverlapping(from, piece.as_mut_ptr(), piece.len());
+            }
+            meanwhile();
+        }
+    }
 }
 
 /// [`copy`] of elements with gaps.
