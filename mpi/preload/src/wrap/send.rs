@@ -241,8 +241,9 @@ pub(crate) unsafe fn exchange(
     // SAFETY: the program's message, which is not where the other one is received; a request that is waited for; and the status is
     // filled in behind.
     unsafe {
-        match c_int::try_from(out.count) {
-            Ok(count) if is_together() => {
+        match (c_int::try_from(out.count), c_int::try_from(incoming.count)) {
+            (Ok(sends), Ok(receives)) if sends_first() => exchange_at_once((out, sends), (incoming, receives), status),
+            (Ok(count), _) if is_together() => {
                 let mut request = ffi::RSMPI_REQUEST_NULL;
                 let begin = pass::Isend.get();
                 let code =
@@ -255,6 +256,50 @@ pub(crate) unsafe fn exchange(
                 code
             }
         }
+    }
+}
+
+/// Posts the receive, sends, and logs what was sent while both messages are under way.
+///
+/// # Safety
+/// The program's messages, whose counts are `sends` and `receives`; `status` is there to be filled in.
+unsafe fn exchange_at_once(
+    (out, sends): (&Outgoing, c_int),
+    (incoming, receives): (&Incoming, c_int),
+    status: *mut ffi::MPI_Status,
+) -> c_int {
+    // SAFETY: the program's arguments, and requests of ours, each of which is waited for.
+    unsafe {
+        let (mut receiving, mut sending) = (ffi::RSMPI_REQUEST_NULL, ffi::RSMPI_REQUEST_NULL);
+        let Incoming { buf, datatype, source, tag, comm, .. } = *incoming;
+        let posted = (pass::Irecv.get())(buf, receives, datatype, source, tag, comm, &raw mut receiving);
+        if posted != 0 {
+            return posted;
+        }
+        let Outgoing { buf, datatype, dest, tag, comm, .. } = *out;
+        let mut sent = if out.count < OVERLAP_BYTES / 8 {
+            (pass::Send.get())(buf, sends, datatype, dest, tag, comm)
+        } else {
+            (pass::Isend.get())(buf, sends, datatype, dest, tag, comm, &raw mut sending)
+        };
+        if sent != 0 {
+            // Nothing is received either where the message couldn't leave.
+            (pass::Cancel.get())(&raw mut receiving);
+            (pass::Wait.get())(&raw mut receiving, ffi::RSMPI_STATUS_IGNORE);
+            return sent;
+        }
+        log_sent(out, &mut || {
+            let mut flag = 0;
+            if sent == 0 {
+                sent = (pass::Test.get())(&raw mut sending, &raw mut flag, ffi::RSMPI_STATUS_IGNORE);
+            }
+        });
+        let code = (pass::Wait.get())(&raw mut receiving, status);
+        received(incoming, &*status, code);
+        if sent == 0 {
+            sent = (pass::Wait.get())(&raw mut sending, ffi::RSMPI_STATUS_IGNORE);
+        }
+        if code == 0 { sent } else { code }
     }
 }
 

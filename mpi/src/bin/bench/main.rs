@@ -1,6 +1,6 @@
 //! What a message of an unmodified program costs when the library logs it.
 //!
-//! Two ranks play ping-pong under `mpirun -n 2` with the library loaded. What a program calls (`MPI_Send`, `MPI_Recv`), which the
+//! Two ranks play ping-pong, or another pattern, under `mpirun -n 2` with the library loaded. What a program calls (`MPI_Send`, `MPI_Recv`), which the
 //! library logs, and the MPI's own names for it (`PMPI_Send`, `PMPI_Recv`), which it doesn't see, take turns inside this one job,
 //! batch by batch: separate jobs differ by more than the effect. Naked batches against naked ones are the control.
 //! `docs/performance.md` has the figures.
@@ -18,7 +18,7 @@ use counterfoil_mpi::{Threads, Universe};
 use serde::Serialize;
 
 use measure::{MeasureError, Plan, Row};
-use ways::Way;
+use ways::{Pattern, Way};
 
 /// Measure what the library under an MPI program costs, inside one job of two ranks.
 #[derive(Debug, Parser)]
@@ -36,6 +36,9 @@ struct Arguments {
     /// Tags that are used one after the other: each is a stream
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=1024))]
     tags: u32,
+    /// How messages go; repeatable [default: ping-pong]
+    #[arg(long = "pattern")]
+    patterns: Vec<Pattern>,
     /// What to measure against the naked calls; repeatable [default: logged]
     #[arg(long = "way")]
     ways: Vec<Way>,
@@ -55,7 +58,7 @@ struct Arguments {
 
 const SIZES: [u32; 10] = [8, 64, 256, 1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20];
 
-/// Round trips of a batch at least.
+/// Trips of a batch at least.
 const TRIPS_MIN: u64 = 4;
 
 /// What is printed.
@@ -72,7 +75,7 @@ struct Report<'a> {
 enum BenchError {
     #[error("no library stands between this program and its MPI: LD_PRELOAD has to name it (or --bare)")]
     Bare,
-    #[error("ping-pong takes two ranks, not {0}")]
+    #[error("the benchmark takes two ranks, not {0}")]
     Ranks(u32),
     #[error(transparent)]
     Mpi(#[from] counterfoil_mpi::MpiError),
@@ -118,10 +121,13 @@ fn run(arguments: &Arguments) -> Result<(), BenchError> {
     };
     let sizes = if arguments.sizes.is_empty() { &SIZES[..] } else { &arguments.sizes };
     let ways = if arguments.ways.is_empty() { &[Way::Logged][..] } else { &arguments.ways };
+    let patterns = if arguments.patterns.is_empty() { &[Pattern::PingPong][..] } else { &arguments.patterns };
     let mut rows = Vec::new();
-    for size in sizes {
-        for way in ways {
-            rows.push(measure::run(&world, rank, &plan, *size as usize, *way)?);
+    for pattern in patterns {
+        for size in sizes {
+            for way in ways {
+                rows.push(measure::run(&world, rank, &plan, *pattern, *size as usize, *way)?);
+            }
         }
     }
     if rank != 0 {
@@ -141,13 +147,21 @@ fn run(arguments: &Arguments) -> Result<(), BenchError> {
 fn print_table(report: &Report<'_>) {
     println!("{}, {}, {} rounds, {} tags", report.mpi, report.transport, report.rounds, report.tags);
     println!(
-        "{:>8}  {:<9} {:>10} {:>10} {:>6} {:>6} {:>6}  {:>7}",
-        "bytes", "way", "native ns", "ns", "p25", "ratio", "p75", "control"
+        "{:<9} {:>8}  {:<9} {:>10} {:>10} {:>6} {:>6} {:>6}  {:>7}",
+        "pattern", "bytes", "way", "native ns", "ns", "p25", "ratio", "p75", "control"
     );
     for row in &report.rows {
         println!(
-            "{:>8}  {:<9} {:>10.1} {:>10.1} {:>6.3} {:>6.3} {:>6.3}  {:>7.3}",
-            row.size, row.way, row.native_ns, row.logged_ns, row.ratio_p25, row.ratio, row.ratio_p75, row.control
+            "{:<9} {:>8}  {:<9} {:>10.1} {:>10.1} {:>6.3} {:>6.3} {:>6.3}  {:>7.3}",
+            row.pattern,
+            row.size,
+            row.way,
+            row.native_ns,
+            row.logged_ns,
+            row.ratio_p25,
+            row.ratio,
+            row.ratio_p75,
+            row.control
         );
     }
 }

@@ -6,7 +6,7 @@ use counterfoil_mpi::pairs::Pairs;
 use counterfoil_mpi::{Comm, MpiError};
 use serde::Serialize;
 
-use crate::ways::{Failed, Trips, Way, batch};
+use crate::ways::{Buffers, Failed, Pattern, Trips, Way, batch};
 
 /// How long to measure.
 #[derive(Clone, Copy, Debug)]
@@ -15,14 +15,15 @@ pub(crate) struct Plan {
     pub(crate) rounds: u32,
     /// How long a naked batch takes at least.
     pub(crate) batch: Duration,
-    /// Round trips of a batch at least.
+    /// Trips of a batch at least.
     pub(crate) trips_min: u64,
     pub(crate) tags: u32,
 }
 
-/// One line of the report. Times are of one way, half a round trip.
+/// One line of the report. Times are of one message: of a ping-pong half a round trip.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Row {
+    pub(crate) pattern: &'static str,
     /// Bytes of a message.
     pub(crate) size: usize,
     pub(crate) way: &'static str,
@@ -50,11 +51,19 @@ pub(crate) enum MeasureError {
 }
 
 /// A round is a pair (naked, `way`) and a pair (naked, naked); who comes first in a pair changes from round to round.
-pub(crate) fn run(world: &Comm, rank: u32, plan: &Plan, size: usize, way: Way) -> Result<Row, MeasureError> {
-    let mut payload: Vec<u8> = (0..size).map(|at| at as u8 ^ rank as u8).collect();
-    let trips = trips_of_a_batch(world, rank, plan, &mut payload)?;
+pub(crate) fn run(
+    world: &Comm,
+    rank: u32,
+    plan: &Plan,
+    pattern: Pattern,
+    size: usize,
+    way: Way,
+) -> Result<Row, MeasureError> {
+    let out: Vec<u8> = (0..size).map(|at| at as u8 ^ rank as u8).collect();
+    let mut buffers = Buffers { into: out.clone(), out };
+    let trips = trips_of_a_batch(world, rank, plan, pattern, &mut buffers)?;
     // SAFETY: `world` lives, so MPI is up; every batch receives all that it sends, and both ranks make the same ones.
-    let mut one_way = |way| unsafe { batch(way, rank, &mut payload, trips) }.map(|took| nanoseconds(took, trips));
+    let mut one_way = |way| unsafe { batch(way, rank, &mut buffers, trips) }.map(|took| nanoseconds(took, trips));
     one_way(way)?;
     let (mut pairs, mut control) = (Pairs::default(), Pairs::default());
     for round in 0..plan.rounds {
@@ -69,6 +78,7 @@ pub(crate) fn run(world: &Comm, rank: u32, plan: &Plan, size: usize, way: Way) -
         }
     }
     Ok(Row {
+        pattern: pattern.name(),
         size,
         way: way.name(),
         native_ns: pairs.beside(0.5),
@@ -83,15 +93,21 @@ pub(crate) fn run(world: &Comm, rank: u32, plan: &Plan, size: usize, way: Way) -
 }
 
 fn nanoseconds(took: Duration, trips: Trips) -> f64 {
-    took.as_secs_f64() * 1e9 / (2 * trips.count) as f64
+    took.as_secs_f64() * 1e9 / (trips.pattern.legs() * trips.count) as f64
 }
 
-/// As many round trips as fill a naked batch, on both ranks the same.
-fn trips_of_a_batch(world: &Comm, rank: u32, plan: &Plan, payload: &mut [u8]) -> Result<Trips, MeasureError> {
-    let mut trips = Trips { count: plan.trips_min, tags: plan.tags };
+/// As many trips as fill a naked batch, on both ranks the same.
+fn trips_of_a_batch(
+    world: &Comm,
+    rank: u32,
+    plan: &Plan,
+    pattern: Pattern,
+    buffers: &mut Buffers,
+) -> Result<Trips, MeasureError> {
+    let mut trips = Trips { pattern, count: plan.trips_min, tags: plan.tags };
     loop {
         // SAFETY: as in `run`.
-        let took = unsafe { batch(Way::Native, rank, payload, trips) }?;
+        let took = unsafe { batch(Way::Native, rank, buffers, trips) }?;
         let mut answer = [u8::from(took >= plan.batch || trips.count >= 1 << 24)];
         world.bcast(0, &mut answer)?;
         if answer[0] != 0 {

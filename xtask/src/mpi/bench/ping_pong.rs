@@ -1,4 +1,4 @@
-//! `cargo xtask bench mpi`: a ping-pong with the real library, over shared memory and TCP, in both tiers.
+//! `cargo xtask bench mpi`: a ping-pong, or another pattern, with the real library, over shared memory and TCP, in both tiers.
 
 use std::path::Path;
 
@@ -26,6 +26,9 @@ pub(crate) struct Options {
     /// Bytes of a message; repeatable [default: 8 B to 4 MiB]
     #[arg(long = "size", value_name = "BYTES")]
     sizes: Vec<u32>,
+    /// How messages go; repeatable [default: ping-pong]
+    #[arg(long = "pattern")]
+    patterns: Vec<Pattern>,
     /// Tags that are used one after the other [default: 4]
     #[arg(long)]
     tags: Option<u32>,
@@ -72,7 +75,20 @@ impl Transport {
     }
 }
 
-/// The rows of all jobs: `mpi, transport, tier, run, size, way, native_ns, logged_ns, ratio, ratio_p25, ratio_p75, control,
+/// How messages go between the two ranks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Pattern {
+    /// There and back: `MPI_Send` and `MPI_Recv`
+    PingPong,
+    /// Both ways at once: `MPI_Sendrecv`
+    Exchange,
+    /// Both ways at once: `MPI_Irecv`, `MPI_Isend`, `MPI_Waitall`
+    Immediate,
+    /// One way, and one message back when all are there: `MPI_Send` and `MPI_Recv`
+    Stream,
+}
+
+/// The rows of all jobs: `mpi, transport, tier, run, pattern, size, way, native_ns, logged_ns, ratio, ratio_p25, ratio_p75, control,
 /// control_p25, control_p75`.
 pub(crate) fn rows(workspace: &Workspace, options: &Options) -> Result<Vec<Value>, TaskError> {
     let toolkit = Toolkit::ready(workspace, &options.choice)?;
@@ -136,6 +152,9 @@ impl Job<'_> {
         command.arg(self.toolkit.target.join("release").join(PROGRAM)).args(["--json", "--transport", self.transport]);
         for way in self.ways {
             command.args(["--way", way]);
+        }
+        for pattern in options.patterns.iter().filter_map(Pattern::to_possible_value) {
+            command.args(["--pattern", pattern.get_name()]);
         }
         for size in &options.sizes {
             command.args(["--size", &size.to_string()]);
