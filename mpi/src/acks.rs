@@ -7,6 +7,7 @@
 
 use counterfoil::ack::Ack;
 use counterfoil::{AckError, Cursor, Epoch, Log, Phase, Rank, ReplayError, Ssn};
+use rustc_hash::FxHashMap;
 
 use crate::stream::{Key, Stream, Streams};
 
@@ -65,14 +66,23 @@ impl Default for BatchLimits {
 struct Since {
     messages: u32,
     bytes: u64,
+    /// The streams that moved, each once.
     moved: Vec<Key>,
+}
+
+/// A stream that is received.
+#[derive(Clone, Copy, Debug, Default)]
+struct Received {
+    messages: u64,
+    /// Whether it moved since the last batch.
+    has_moved: bool,
 }
 
 /// The receiver's side: counts, and says when a batch is due.
 #[derive(Debug)]
 pub struct Batcher {
     limits: BatchLimits,
-    received: Streams,
+    received: FxHashMap<Key, Received>,
     /// For each rank.
     since: Vec<Since>,
 }
@@ -80,7 +90,7 @@ pub struct Batcher {
 impl Batcher {
     /// For a job of `ranks` ranks.
     pub fn new(ranks: u32, limits: BatchLimits) -> Batcher {
-        Batcher { limits, received: Streams::default(), since: (0..ranks).map(|_| Since::default()).collect() }
+        Batcher { limits, received: FxHashMap::default(), since: (0..ranks).map(|_| Since::default()).collect() }
     }
 
     /// Counts a message that was received; true if a batch to its sender is due now. A rank that the job doesn't have is
@@ -89,9 +99,9 @@ impl Batcher {
     pub fn note(&mut self, stream: Stream, bytes: usize) -> bool {
         let Some(since) = self.since.get_mut(stream.peer as usize) else { return false };
         let stream = Key::from(stream);
-        self.received.next_of(stream);
-        // A stream may be there more than once: what is sent of it is its count at that time, so this costs bytes only.
-        if since.moved.last() != Some(&stream) {
+        let received = self.received.entry(stream).or_default();
+        received.messages += 1;
+        if !std::mem::replace(&mut received.has_moved, true) {
             since.moved.push(stream);
         }
         since.messages += 1;
@@ -102,18 +112,14 @@ impl Batcher {
     /// The batch for `peer`, which begins anew; empty if nothing came from it.
     pub fn take(&mut self, peer: u32) -> Vec<u8> {
         let Some(since) = self.since.get_mut(peer as usize) else { return Vec::new() };
-        let mut moved = std::mem::take(&mut since.moved);
         (since.messages, since.bytes) = (0, 0);
-        moved.sort_unstable();
-        moved.dedup();
-        let entry = |stream: &Key| RecordTag {
-            comm: stream.comm(),
-            tag: stream.tag(),
-            number: self.received.count_of(*stream),
-        };
-        let batch = moved.iter().flat_map(|stream| entry(stream).encode()).collect();
-        moved.clear();
-        self.since[peer as usize].moved = moved;
+        let mut batch = Vec::with_capacity(since.moved.len() * RecordTag::LEN);
+        for stream in since.moved.drain(..) {
+            let Some(received) = self.received.get_mut(&stream) else { continue };
+            received.has_moved = false;
+            let entry = RecordTag { comm: stream.comm(), tag: stream.tag(), number: received.messages };
+            batch.extend_from_slice(&entry.encode());
+        }
         batch
     }
 }

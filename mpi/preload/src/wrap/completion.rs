@@ -3,15 +3,18 @@
 use std::ffi::c_int;
 
 use mpi_sys as ffi;
+use smallvec::SmallVec;
 
 use super::receive::has_taken;
 use super::requests::outcome;
 use super::send::{blank, with_status};
 use crate::session::requests::{Pending, Persistent, Receiving, Repeated, handles};
-use crate::session::{Choice, FullError, Session, enter};
+use crate::session::{Choice, FullError, Session, enter, is_together};
 
-/// A request that a call may end, and what it stands for. It is taken out before the call: another thread may get the same handle
-/// for a new request as soon as the old one has ended.
+/// So many statuses are on the stack.
+const FEW: usize = 8;
+
+/// A request that a call may end, and what it stands for.
 struct Held {
     /// Its place in the program's array.
     index: usize,
@@ -19,11 +22,18 @@ struct Held {
     pending: Pending,
 }
 
+/// What a call may end, as it was before: the call takes the handles away of what has ended.
+enum Before {
+    /// Nothing that is known.
+    Nothing,
+    /// Handles, where one thread at a time calls.
+    Handles(SmallVec<[ffi::MPI_Request; FEW]>),
+    /// What is known, taken out: another thread may get the same handle for a new request as soon as the old one has ended.
+    Held(Vec<Held>),
+}
+
 impl Session {
     fn hold(&mut self, requests: &[ffi::MPI_Request]) -> Vec<Held> {
-        if self.requests.is_empty() {
-            return Vec::new();
-        }
         let mut held = Vec::new();
         for (index, &request) in requests.iter().enumerate() {
             if let Some(pending) = self.requests.end(request) {
@@ -45,8 +55,8 @@ impl Session {
     }
 
     /// It has ended with this status.
-    fn ended(&mut self, held: &Held, status: &ffi::MPI_Status) -> Result<(), (ffi::MPI_Comm, FullError)> {
-        match &held.pending {
+    fn ended(&mut self, pending: &Pending, status: &ffi::MPI_Status) -> Result<(), (ffi::MPI_Comm, FullError)> {
+        match pending {
             Pending::Receive(receiving) => self.ended_receive(*receiving, status),
             Pending::Comm { at, number } => {
                 // SAFETY: the program has waited for the communicator, so MPI has put it there.
@@ -77,12 +87,22 @@ impl Session {
     }
 
     /// It has ended, and nobody knows how: nothing was received.
-    fn failed(&mut self, held: &Held) {
+    fn failed(&mut self, pending: &Pending) {
         if let Pending::Receive(receiving)
-        | Pending::Persistent(Persistent { what: Repeated::Receive(receiving), .. }) = held.pending
+        | Pending::Persistent(Persistent { what: Repeated::Receive(receiving), .. }) = pending
         {
-            self.end_receive(receiving, None);
+            self.end_receive(*receiving, None);
         }
+    }
+
+    /// What a request stood for has ended.
+    fn conclude(&mut self, pending: &Pending, end: &End) -> Result<(), (ffi::MPI_Comm, FullError)> {
+        match end {
+            End::With(status) => self.ended(pending, status)?,
+            End::Failed => self.failed(pending),
+            End::Not => {}
+        }
+        Ok(())
     }
 
     pub(super) fn ended_receive(&mut self, receiving: Receiving, status: &ffi::MPI_Status) {
@@ -115,28 +135,73 @@ impl End {
     }
 }
 
-/// Takes out what a call may end.
-fn hold(requests: &[ffi::MPI_Request]) -> Vec<Held> {
-    enter(|session| session.hold(requests)).unwrap_or_default()
+/// Remembers what a call may end.
+///
+/// # Safety
+/// `requests` has `count`.
+unsafe fn before(count: c_int, requests: *const ffi::MPI_Request) -> Before {
+    enter(|session| {
+        if session.requests.is_empty() {
+            return Before::Nothing;
+        }
+        // SAFETY: the caller's promise.
+        let requests = unsafe { handles(count, requests) };
+        if is_together() { Before::Held(session.hold(requests)) } else { Before::Handles(requests.into()) }
+    })
+    .unwrap_or(Before::Nothing)
 }
 
-/// Each of `held` has ended as `end` says; those that haven't are put back.
-fn settle(held: Vec<Held>, end: impl Fn(usize) -> End) -> c_int {
-    if held.is_empty() {
-        return 0;
-    }
-    let result = enter(|session| {
-        let mut result = Ok(0);
-        for held in held {
-            match end(held.index) {
-                End::With(status) => result = session.ended(&held, &status).map(|()| 0).and(result),
-                End::Failed => session.failed(&held),
-                End::Not => session.put_back(held),
-            }
+impl Before {
+    fn is_nothing(&self) -> bool {
+        match self {
+            Before::Nothing => true,
+            Before::Handles(_) => false,
+            Before::Held(held) => held.is_empty(),
         }
-        result
-    });
-    outcome(result, || 0)
+    }
+
+    /// The call has ended none of them; the program asked whether one had.
+    fn none(self) {
+        enter(|session| {
+            session.missed();
+            if let Before::Held(held) = self {
+                held.into_iter().for_each(|held| session.put_back(held));
+            }
+        });
+    }
+
+    /// Each has ended as `end` says, or not.
+    fn settle(self, end: impl Fn(usize) -> End) -> c_int {
+        if self.is_nothing() {
+            return 0;
+        }
+        let result = enter(|session| {
+            let mut result = Ok(0);
+            match self {
+                Before::Nothing => {}
+                Before::Handles(requests) => {
+                    for (index, request) in requests.into_iter().enumerate() {
+                        let end = end(index);
+                        if !matches!(end, End::Not)
+                            && let Some(pending) = session.requests.end(request)
+                        {
+                            result = session.conclude(&pending, &end).map(|()| 0).and(result);
+                        }
+                    }
+                }
+                Before::Held(held) => {
+                    for held in held {
+                        match end(held.index) {
+                            End::Not => session.put_back(held),
+                            end => result = session.conclude(&held.pending, &end).map(|()| 0).and(result),
+                        }
+                    }
+                }
+            }
+            result
+        });
+        outcome(result, || 0)
+    }
 }
 
 /// MPI's code, or ours where MPI has none.
@@ -150,13 +215,13 @@ pub(crate) unsafe fn wait(
     call: impl FnOnce(*mut ffi::MPI_Status) -> c_int,
 ) -> c_int {
     // SAFETY: the program's request.
-    let held = hold(&[unsafe { *request }]);
-    if held.is_empty() {
+    let before = unsafe { before(1, request) };
+    if before.is_nothing() {
         return call(status);
     }
     // SAFETY: the program's status.
     let (code, status) = unsafe { with_status(status, call) };
-    first(code, settle(held, |_| End::of(code, status)))
+    first(code, before.settle(|_| End::of(code, status)))
 }
 
 pub(crate) unsafe fn test(
@@ -166,8 +231,8 @@ pub(crate) unsafe fn test(
     call: impl FnOnce(*mut ffi::MPI_Status) -> c_int,
 ) -> c_int {
     // SAFETY: the program's request.
-    let held = hold(&[unsafe { *request }]);
-    if held.is_empty() {
+    let before = unsafe { before(1, request) };
+    if before.is_nothing() {
         return call(status);
     }
     // SAFETY: the program's status.
@@ -175,9 +240,10 @@ pub(crate) unsafe fn test(
     // SAFETY: the call has said whether it has ended.
     let has_ended = code != 0 || unsafe { *flag } != 0;
     if !has_ended {
-        enter(Session::missed);
+        before.none();
+        return code;
     }
-    first(code, settle(held, |_| if has_ended { End::of(code, status) } else { End::Not }))
+    first(code, before.settle(|_| End::of(code, status)))
 }
 
 /// Records which of several requests ended, where the program leaves that to MPI.
@@ -196,7 +262,8 @@ pub(crate) unsafe fn wait_any(
     status: *mut ffi::MPI_Status,
     call: impl FnOnce(*mut ffi::MPI_Status) -> c_int,
 ) -> c_int {
-    let held = hold(&handles(count, requests));
+    // SAFETY: the program's requests.
+    let before = unsafe { before(count, requests) };
     // SAFETY: the program's status.
     let (code, status) = unsafe { with_status(status, call) };
     // SAFETY: the call has said which one.
@@ -204,7 +271,7 @@ pub(crate) unsafe fn wait_any(
     if code == 0 {
         decided(count, at);
     }
-    first(code, settle(held, |index| if usize::try_from(at) == Ok(index) { End::of(code, status) } else { End::Not }))
+    first(code, before.settle(|index| if usize::try_from(at) == Ok(index) { End::of(code, status) } else { End::Not }))
 }
 
 pub(crate) unsafe fn test_any(
@@ -215,25 +282,27 @@ pub(crate) unsafe fn test_any(
     status: *mut ffi::MPI_Status,
     call: impl FnOnce(*mut ffi::MPI_Status) -> c_int,
 ) -> c_int {
-    let held = hold(&handles(count, requests));
+    // SAFETY: the program's requests.
+    let before = unsafe { before(count, requests) };
     // SAFETY: the program's status.
     let (code, status) = unsafe { with_status(status, call) };
     // SAFETY: the call has said whether one has ended, and which.
     let (has_ended, at) = unsafe { (code != 0 || *flag != 0, *index) };
     if !has_ended {
-        enter(Session::missed);
-    } else if code == 0 {
+        before.none();
+        return code;
+    }
+    if code == 0 {
         decided(count, at);
     }
-    let is_it = |index| has_ended && usize::try_from(at) == Ok(index);
-    first(code, settle(held, |index| if is_it(index) { End::of(code, status) } else { End::Not }))
+    first(code, before.settle(|index| if usize::try_from(at) == Ok(index) { End::of(code, status) } else { End::Not }))
 }
 
 /// Statuses to be filled in: the program's, or ours where it wants none.
 fn statuses_wanted(
     count: c_int,
     statuses: *mut ffi::MPI_Status,
-    ours: &mut Vec<ffi::MPI_Status>,
+    ours: &mut SmallVec<[ffi::MPI_Status; FEW]>,
 ) -> *mut ffi::MPI_Status {
     // SAFETY: a constant of the shim.
     if statuses == unsafe { ffi::RSMPI_STATUSES_IGNORE } {
@@ -266,15 +335,16 @@ pub(crate) unsafe fn wait_all(
     statuses: *mut ffi::MPI_Status,
     call: impl FnOnce(*mut ffi::MPI_Status) -> c_int,
 ) -> c_int {
-    let held = hold(&handles(count, requests));
-    if held.is_empty() {
+    // SAFETY: the program's requests.
+    let before = unsafe { before(count, requests) };
+    if before.is_nothing() {
         return call(statuses);
     }
-    let mut ours = Vec::new();
+    let mut ours = SmallVec::new();
     let statuses = statuses_wanted(count, statuses, &mut ours);
     let code = call(statuses);
     // SAFETY: as many statuses as requests, filled in by the call.
-    first(code, settle(held, |index| unsafe { of_several(code, statuses, index) }))
+    first(code, before.settle(|index| unsafe { of_several(code, statuses, index) }))
 }
 
 pub(crate) unsafe fn test_all(
@@ -284,20 +354,22 @@ pub(crate) unsafe fn test_all(
     statuses: *mut ffi::MPI_Status,
     call: impl FnOnce(*mut ffi::MPI_Status) -> c_int,
 ) -> c_int {
-    let held = hold(&handles(count, requests));
-    if held.is_empty() {
+    // SAFETY: the program's requests.
+    let before = unsafe { before(count, requests) };
+    if before.is_nothing() {
         return call(statuses);
     }
-    let mut ours = Vec::new();
+    let mut ours = SmallVec::new();
     let statuses = statuses_wanted(count, statuses, &mut ours);
     let code = call(statuses);
     // SAFETY: the call has said whether they have ended, and filled in as many statuses as requests if so.
     let have_ended = unsafe { *flag } != 0 || code == ffi::MPI_ERR_IN_STATUS as c_int;
-    if code == 0 && !have_ended {
-        enter(Session::missed);
+    if !have_ended {
+        before.none();
+        return code;
     }
     // SAFETY: as above.
-    first(code, settle(held, |index| if have_ended { unsafe { of_several(code, statuses, index) } } else { End::Not }))
+    first(code, before.settle(|index| unsafe { of_several(code, statuses, index) }))
 }
 
 pub(crate) unsafe fn wait_some(
@@ -308,28 +380,30 @@ pub(crate) unsafe fn wait_some(
     statuses: *mut ffi::MPI_Status,
     call: impl FnOnce(*mut ffi::MPI_Status) -> c_int,
 ) -> c_int {
-    let held = hold(&handles(count, requests));
-    let mut ours = Vec::new();
+    // SAFETY: the program's requests.
+    let before = unsafe { before(count, requests) };
+    let mut ours = SmallVec::new();
     let statuses = statuses_wanted(count, statuses, &mut ours);
     let code = call(statuses);
     // SAFETY: the call has said how many have ended, if any was active.
     let ended = usize::try_from(unsafe { *outcount }).unwrap_or(0);
     let is_said = code == 0 || code == ffi::MPI_ERR_IN_STATUS as c_int;
-    let ended: Vec<c_int> = if is_said && ended > 0 && ended <= usize::try_from(count).unwrap_or(0) {
+    let ended = if is_said && ended > 0 && ended <= usize::try_from(count).unwrap_or(0) {
         // SAFETY: of as many the call has filled in which, and with what status.
-        unsafe { std::slice::from_raw_parts(indices, ended) }.to_vec()
+        unsafe { std::slice::from_raw_parts(indices, ended) }
     } else {
-        Vec::new()
+        &[]
     };
-    for index in &ended {
-        decided(count, *index);
+    if ended.is_empty() {
+        before.none();
+        return code;
     }
-    if ended.is_empty() && code == 0 {
-        enter(Session::missed);
+    for index in ended {
+        decided(count, *index);
     }
     let place = |index: usize| ended.iter().position(|&at| usize::try_from(at) == Ok(index));
     // SAFETY: as above.
-    first(code, settle(held, |index| place(index).map_or(End::Not, |at| unsafe { of_several(code, statuses, at) })))
+    first(code, before.settle(|index| place(index).map_or(End::Not, |at| unsafe { of_several(code, statuses, at) })))
 }
 
 pub(crate) unsafe fn test_some(

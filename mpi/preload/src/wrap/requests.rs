@@ -85,9 +85,10 @@ pub(crate) unsafe fn start_all(count: c_int, requests: *mut ffi::MPI_Request, ca
     let mut now = || call.take().map_or(0, |call| call());
     let result = enter(|session| {
         let code = now();
-        for request in handles(count, requests) {
+        // SAFETY: the program's requests, which keep their handles when they are started.
+        for request in unsafe { handles(count, requests) } {
             if code == 0 {
-                session.start(request, &mut || 0)?;
+                session.start(*request, &mut || 0)?;
             }
         }
         Ok(code)

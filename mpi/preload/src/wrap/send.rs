@@ -147,8 +147,16 @@ unsafe fn send_otherwise(out: &Outgoing, mode: Mode, call: impl FnOnce() -> c_in
 }
 
 pub(crate) unsafe fn send_immediate(out: &Outgoing, _: *mut ffi::MPI_Request, call: impl FnOnce() -> c_int) -> c_int {
-    // SAFETY: as for this function; the program writes the message no more before the request has ended.
-    unsafe { logged(out, call) }
+    if !sends_first() {
+        // SAFETY: as for this function; the program writes the message no more before the request has ended.
+        return unsafe { logged(out, call) };
+    }
+    let code = call();
+    if code == 0 {
+        // SAFETY: as above.
+        unsafe { log_sent(out, &mut || ()) };
+    }
+    code
 }
 
 /// Remembers what a persistent request does.
