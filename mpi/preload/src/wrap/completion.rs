@@ -6,7 +6,7 @@ use mpi_sys as ffi;
 
 use super::receive::has_taken;
 use super::requests::outcome;
-use super::send::{blank, with_status};
+use super::status::{is_cancelled, statuses_wanted, with_status};
 use crate::session::requests::{Pending, Persistent, Receiving, Repeated, handles};
 use crate::session::{Choice, FullError, Session, enter};
 
@@ -90,13 +90,6 @@ impl Session {
     }
 }
 
-fn is_cancelled(status: &ffi::MPI_Status) -> bool {
-    let mut flag = 0;
-    // SAFETY: a status that MPI filled in, and a pointer to a local variable.
-    unsafe { ffi::PMPI_Test_cancelled(status, &raw mut flag) };
-    flag != 0
-}
-
 /// What a call says of a request.
 enum End {
     /// It is under way.
@@ -144,10 +137,16 @@ fn first(code: c_int, other: c_int) -> c_int {
     if code == 0 { other } else { code }
 }
 
-pub(crate) unsafe fn wait(
+/// One request, which has ended after `call` if `has_ended` says so of its code.
+///
+/// # Safety
+/// As for [`wait`].
+#[inline]
+unsafe fn one(
     request: *mut ffi::MPI_Request,
     status: *mut ffi::MPI_Status,
     call: impl FnOnce(*mut ffi::MPI_Status) -> c_int,
+    has_ended: impl FnOnce(c_int) -> bool,
 ) -> c_int {
     // SAFETY: the program's request.
     let held = hold(&[unsafe { *request }]);
@@ -156,7 +155,20 @@ pub(crate) unsafe fn wait(
     }
     // SAFETY: the program's status.
     let (code, status) = unsafe { with_status(status, call) };
-    first(code, settle(held, |_| End::of(code, status)))
+    let has_ended = has_ended(code);
+    if !has_ended {
+        enter(Session::missed);
+    }
+    first(code, settle(held, |_| if has_ended { End::of(code, status) } else { End::Not }))
+}
+
+pub(crate) unsafe fn wait(
+    request: *mut ffi::MPI_Request,
+    status: *mut ffi::MPI_Status,
+    call: impl FnOnce(*mut ffi::MPI_Status) -> c_int,
+) -> c_int {
+    // SAFETY: as for this function.
+    unsafe { one(request, status, call, |_| true) }
 }
 
 pub(crate) unsafe fn test(
@@ -165,19 +177,8 @@ pub(crate) unsafe fn test(
     status: *mut ffi::MPI_Status,
     call: impl FnOnce(*mut ffi::MPI_Status) -> c_int,
 ) -> c_int {
-    // SAFETY: the program's request.
-    let held = hold(&[unsafe { *request }]);
-    if held.is_empty() {
-        return call(status);
-    }
-    // SAFETY: the program's status.
-    let (code, status) = unsafe { with_status(status, call) };
-    // SAFETY: the call has said whether it has ended.
-    let has_ended = code != 0 || unsafe { *flag } != 0;
-    if !has_ended {
-        enter(Session::missed);
-    }
-    first(code, settle(held, |_| if has_ended { End::of(code, status) } else { End::Not }))
+    // SAFETY: as for this function; the call has said whether it has ended.
+    unsafe { one(request, status, call, |code| code != 0 || *flag != 0) }
 }
 
 /// Records which of several requests ended, where the program leaves that to MPI.
@@ -189,6 +190,33 @@ fn decided(count: c_int, index: c_int) {
     }
 }
 
+/// At most one of several requests, which has ended after `call` if `has_ended` says so of its code.
+///
+/// # Safety
+/// As for [`wait_any`].
+#[inline]
+unsafe fn any(
+    (count, requests): (c_int, *mut ffi::MPI_Request),
+    index: *mut c_int,
+    status: *mut ffi::MPI_Status,
+    call: impl FnOnce(*mut ffi::MPI_Status) -> c_int,
+    has_ended: impl FnOnce(c_int) -> bool,
+) -> c_int {
+    let held = hold(&handles(count, requests));
+    // SAFETY: the program's status.
+    let (code, status) = unsafe { with_status(status, call) };
+    let has_ended = has_ended(code);
+    // SAFETY: the call has said which one.
+    let at = unsafe { *index };
+    if !has_ended {
+        enter(Session::missed);
+    } else if code == 0 {
+        decided(count, at);
+    }
+    let is_it = |index| has_ended && usize::try_from(at) == Ok(index);
+    first(code, settle(held, |index| if is_it(index) { End::of(code, status) } else { End::Not }))
+}
+
 pub(crate) unsafe fn wait_any(
     count: c_int,
     requests: *mut ffi::MPI_Request,
@@ -196,15 +224,8 @@ pub(crate) unsafe fn wait_any(
     status: *mut ffi::MPI_Status,
     call: impl FnOnce(*mut ffi::MPI_Status) -> c_int,
 ) -> c_int {
-    let held = hold(&handles(count, requests));
-    // SAFETY: the program's status.
-    let (code, status) = unsafe { with_status(status, call) };
-    // SAFETY: the call has said which one.
-    let at = unsafe { *index };
-    if code == 0 {
-        decided(count, at);
-    }
-    first(code, settle(held, |index| if usize::try_from(at) == Ok(index) { End::of(code, status) } else { End::Not }))
+    // SAFETY: as for this function.
+    unsafe { any((count, requests), index, status, call, |_| true) }
 }
 
 pub(crate) unsafe fn test_any(
@@ -215,33 +236,8 @@ pub(crate) unsafe fn test_any(
     status: *mut ffi::MPI_Status,
     call: impl FnOnce(*mut ffi::MPI_Status) -> c_int,
 ) -> c_int {
-    let held = hold(&handles(count, requests));
-    // SAFETY: the program's status.
-    let (code, status) = unsafe { with_status(status, call) };
-    // SAFETY: the call has said whether one has ended, and which.
-    let (has_ended, at) = unsafe { (code != 0 || *flag != 0, *index) };
-    if !has_ended {
-        enter(Session::missed);
-    } else if code == 0 {
-        decided(count, at);
-    }
-    let is_it = |index| has_ended && usize::try_from(at) == Ok(index);
-    first(code, settle(held, |index| if is_it(index) { End::of(code, status) } else { End::Not }))
-}
-
-/// Statuses to be filled in: the program's, or ours where it wants none.
-fn statuses_wanted(
-    count: c_int,
-    statuses: *mut ffi::MPI_Status,
-    ours: &mut Vec<ffi::MPI_Status>,
-) -> *mut ffi::MPI_Status {
-    // SAFETY: a constant of the shim.
-    if statuses == unsafe { ffi::RSMPI_STATUSES_IGNORE } {
-        ours.resize(usize::try_from(count).unwrap_or(0).max(1), blank());
-        ours.as_mut_ptr()
-    } else {
-        statuses
-    }
+    // SAFETY: as for this function; the call has said whether one has ended.
+    unsafe { any((count, requests), index, status, call, |code| code != 0 || *flag != 0) }
 }
 
 /// What the array says of one of several requests.
@@ -260,11 +256,16 @@ unsafe fn of_several(code: c_int, statuses: *const ffi::MPI_Status, index: usize
     }
 }
 
-pub(crate) unsafe fn wait_all(
-    count: c_int,
-    requests: *mut ffi::MPI_Request,
+/// All of several requests, which have ended after `call` if `have_ended` says so of its code.
+///
+/// # Safety
+/// As for [`wait_all`].
+#[inline]
+unsafe fn all(
+    (count, requests): (c_int, *mut ffi::MPI_Request),
     statuses: *mut ffi::MPI_Status,
     call: impl FnOnce(*mut ffi::MPI_Status) -> c_int,
+    have_ended: impl FnOnce(c_int) -> bool,
 ) -> c_int {
     let held = hold(&handles(count, requests));
     if held.is_empty() {
@@ -273,8 +274,22 @@ pub(crate) unsafe fn wait_all(
     let mut ours = Vec::new();
     let statuses = statuses_wanted(count, statuses, &mut ours);
     let code = call(statuses);
-    // SAFETY: as many statuses as requests, filled in by the call.
-    first(code, settle(held, |index| unsafe { of_several(code, statuses, index) }))
+    let have_ended = have_ended(code);
+    if code == 0 && !have_ended {
+        enter(Session::missed);
+    }
+    // SAFETY: if they have ended, the call has filled in as many statuses as requests.
+    first(code, settle(held, |index| if have_ended { unsafe { of_several(code, statuses, index) } } else { End::Not }))
+}
+
+pub(crate) unsafe fn wait_all(
+    count: c_int,
+    requests: *mut ffi::MPI_Request,
+    statuses: *mut ffi::MPI_Status,
+    call: impl FnOnce(*mut ffi::MPI_Status) -> c_int,
+) -> c_int {
+    // SAFETY: as for this function.
+    unsafe { all((count, requests), statuses, call, |_| true) }
 }
 
 pub(crate) unsafe fn test_all(
@@ -284,20 +299,8 @@ pub(crate) unsafe fn test_all(
     statuses: *mut ffi::MPI_Status,
     call: impl FnOnce(*mut ffi::MPI_Status) -> c_int,
 ) -> c_int {
-    let held = hold(&handles(count, requests));
-    if held.is_empty() {
-        return call(statuses);
-    }
-    let mut ours = Vec::new();
-    let statuses = statuses_wanted(count, statuses, &mut ours);
-    let code = call(statuses);
-    // SAFETY: the call has said whether they have ended, and filled in as many statuses as requests if so.
-    let have_ended = unsafe { *flag } != 0 || code == ffi::MPI_ERR_IN_STATUS as c_int;
-    if code == 0 && !have_ended {
-        enter(Session::missed);
-    }
-    // SAFETY: as above.
-    first(code, settle(held, |index| if have_ended { unsafe { of_several(code, statuses, index) } } else { End::Not }))
+    // SAFETY: as for this function; the call has said whether they have ended.
+    unsafe { all((count, requests), statuses, call, |code| *flag != 0 || code == ffi::MPI_ERR_IN_STATUS as c_int) }
 }
 
 pub(crate) unsafe fn wait_some(

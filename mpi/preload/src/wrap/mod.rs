@@ -11,6 +11,7 @@ mod process;
 mod receive;
 mod requests;
 mod send;
+mod status;
 
 pub(crate) use collective::*;
 pub(crate) use comms::*;

@@ -6,7 +6,7 @@ use std::ffi::c_int;
 use mpi_sys as ffi;
 
 use super::receive::{has_taken, is_open};
-use super::send::with_status;
+use super::status::with_status;
 use crate::message::Incoming;
 use crate::pass;
 use crate::session::requests::{Pending, Receiving};

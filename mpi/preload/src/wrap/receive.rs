@@ -5,7 +5,7 @@ use std::ffi::c_int;
 use mpi_sys as ffi;
 
 use super::completion::wait;
-use super::send::{blank, wanted, with_status};
+use super::status::{blank, wanted, with_status};
 use crate::message::Incoming;
 use crate::pass;
 use crate::session::put_off::{PutOff, take};

@@ -5,7 +5,8 @@ use std::ffi::c_int;
 use mpi_sys as ffi;
 
 use super::receive::partitioned;
-use super::send::{blank, refuse};
+use super::send::refuse;
+use super::status::blank;
 use crate::message::Outgoing;
 use crate::session::requests::{Pending, Persistent, Repeated, handles, is_null};
 use crate::session::{FullError, Session, enter};

@@ -5,6 +5,7 @@ use std::ffi::c_int;
 use mpi_sys as ffi;
 
 use super::receive::{receive, received};
+use super::status::{blank, wanted};
 use crate::message::{Incoming, Outgoing};
 use crate::pass;
 use crate::say::say;
@@ -178,34 +179,6 @@ pub(crate) unsafe fn send_partitioned(
 ) -> c_int {
     // SAFETY: the call puts a request there.
     unsafe { remember(request, Repeated::SendPartitioned(*out), call()) }
-}
-
-/// A status to be filled in: the program's, or ours where it wants none.
-pub(super) fn wanted(status: *mut ffi::MPI_Status, ours: *mut ffi::MPI_Status) -> *mut ffi::MPI_Status {
-    // SAFETY: a constant of the shim.
-    if status == unsafe { ffi::RSMPI_STATUS_IGNORE } { ours } else { status }
-}
-
-/// Makes a call that fills a status in, the program's or one of ours where it wants none; gives its code and the status.
-///
-/// # Safety
-/// `status` is the program's.
-#[inline]
-pub(super) unsafe fn with_status(
-    status: *mut ffi::MPI_Status,
-    call: impl FnOnce(*mut ffi::MPI_Status) -> c_int,
-) -> (c_int, ffi::MPI_Status) {
-    let mut ours = blank();
-    let status = wanted(status, &raw mut ours);
-    let code = call(status);
-    // SAFETY: ours, or what the program has given for a status.
-    (code, unsafe { *status })
-}
-
-/// A status that says nothing yet.
-pub(super) fn blank() -> ffi::MPI_Status {
-    // SAFETY: numbers, for which zero is a value.
-    unsafe { std::mem::zeroed() }
 }
 
 /// Receives what the program waits for, then waits for what was begun: for threads that must not keep others from sending.
