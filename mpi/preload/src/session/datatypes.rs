@@ -139,6 +139,9 @@ pub(crate) unsafe fn copy(
 }
 
 /// [`copy`] of elements with gaps.
+///
+/// # Safety
+/// As for [`copy`].
 #[cold]
 unsafe fn pack(
     buf: *const c_void,

@@ -162,6 +162,10 @@ unsafe fn one(
     first(code, settle(held, |_| if has_ended { End::of(code, status) } else { End::Not }))
 }
 
+/// One request has ended.
+///
+/// # Safety
+/// The program's arguments: see the [module](super).
 pub(crate) unsafe fn wait(
     request: *mut ffi::MPI_Request,
     status: *mut ffi::MPI_Status,
@@ -171,6 +175,10 @@ pub(crate) unsafe fn wait(
     unsafe { one(request, status, call, |_| true) }
 }
 
+/// One request may have ended.
+///
+/// # Safety
+/// The program's arguments: see the [module](super).
 pub(crate) unsafe fn test(
     request: *mut ffi::MPI_Request,
     flag: *mut c_int,
@@ -217,6 +225,10 @@ unsafe fn any(
     first(code, settle(held, |index| if is_it(index) { End::of(code, status) } else { End::Not }))
 }
 
+/// One of several requests has ended.
+///
+/// # Safety
+/// The program's arguments: see the [module](super).
 pub(crate) unsafe fn wait_any(
     count: c_int,
     requests: *mut ffi::MPI_Request,
@@ -228,6 +240,10 @@ pub(crate) unsafe fn wait_any(
     unsafe { any((count, requests), index, status, call, |_| true) }
 }
 
+/// One of several requests may have ended.
+///
+/// # Safety
+/// The program's arguments: see the [module](super).
 pub(crate) unsafe fn test_any(
     count: c_int,
     requests: *mut ffi::MPI_Request,
@@ -282,6 +298,10 @@ unsafe fn all(
     first(code, settle(held, |index| if have_ended { unsafe { of_several(code, statuses, index) } } else { End::Not }))
 }
 
+/// All of several requests have ended.
+///
+/// # Safety
+/// The program's arguments: see the [module](super).
 pub(crate) unsafe fn wait_all(
     count: c_int,
     requests: *mut ffi::MPI_Request,
@@ -292,6 +312,10 @@ pub(crate) unsafe fn wait_all(
     unsafe { all((count, requests), statuses, call, |_| true) }
 }
 
+/// All of several requests may have ended.
+///
+/// # Safety
+/// The program's arguments: see the [module](super).
 pub(crate) unsafe fn test_all(
     count: c_int,
     requests: *mut ffi::MPI_Request,
@@ -303,6 +327,10 @@ pub(crate) unsafe fn test_all(
     unsafe { all((count, requests), statuses, call, |code| *flag != 0 || code == ffi::MPI_ERR_IN_STATUS as c_int) }
 }
 
+/// Some of several requests have ended.
+///
+/// # Safety
+/// The program's arguments: see the [module](super).
 pub(crate) unsafe fn wait_some(
     count: c_int,
     requests: *mut ffi::MPI_Request,
@@ -335,6 +363,10 @@ pub(crate) unsafe fn wait_some(
     first(code, settle(held, |index| place(index).map_or(End::Not, |at| unsafe { of_several(code, statuses, at) })))
 }
 
+/// Some of several requests may have ended.
+///
+/// # Safety
+/// The program's arguments: see the [module](super).
 pub(crate) unsafe fn test_some(
     count: c_int,
     requests: *mut ffi::MPI_Request,
@@ -347,6 +379,10 @@ pub(crate) unsafe fn test_some(
     unsafe { wait_some(count, requests, outcount, indices, statuses, call) }
 }
 
+/// A request is looked at and stays as it is.
+///
+/// # Safety
+/// The program's arguments: see the [module](super).
 pub(crate) unsafe fn request_status(
     _: ffi::MPI_Request,
     flag: *mut c_int,

@@ -1,6 +1,8 @@
 //! What is done with each class of calls, a function each. The last argument passes the call on, and returns MPI's code.
 //!
-//! All of them are `unsafe`: the other arguments are those of the program, and point to what MPI says they point to.
+//! # Safety
+//! All of them are `unsafe`: the other arguments are the program's own, given in a call of MPI that has not returned. They point to
+//! what MPI says that they point to, until the call, or the request that it makes, has ended.
 
 mod collective;
 mod comms;

@@ -36,6 +36,10 @@ impl Session {
     }
 }
 
+/// Waits for a message without receiving it.
+///
+/// # Safety
+/// The program's arguments: see the [module](super).
 pub(crate) unsafe fn probe(
     incoming: &Incoming,
     status: *mut ffi::MPI_Status,
@@ -49,6 +53,10 @@ pub(crate) unsafe fn probe(
     code
 }
 
+/// Looks for a message without receiving it.
+///
+/// # Safety
+/// The program's arguments: see the [module](super).
 pub(crate) unsafe fn probe_immediate(
     incoming: &Incoming,
     flag: *mut c_int,
@@ -65,6 +73,10 @@ pub(crate) unsafe fn probe_immediate(
     code
 }
 
+/// Waits for a message, and takes it out of the others' way.
+///
+/// # Safety
+/// The program's arguments: see the [module](super).
 pub(crate) unsafe fn match_message(
     incoming: &Incoming,
     message: *mut ffi::MPI_Message,
@@ -98,6 +110,10 @@ pub(crate) unsafe fn match_message(
     }
 }
 
+/// Looks for a message, and takes it out of the others' way.
+///
+/// # Safety
+/// The program's arguments: see the [module](super).
 pub(crate) unsafe fn match_immediate(
     incoming: &Incoming,
     flag: *mut c_int,
@@ -121,11 +137,18 @@ pub(crate) unsafe fn match_immediate(
 }
 
 /// A matched message, whose handle the call takes away.
+///
+/// # Safety
+/// `message` points to a handle of the program's.
 unsafe fn claimed(message: *const ffi::MPI_Message) -> Option<Receiving> {
     // SAFETY: the program's message.
     enter(|session| session.messages.remove(&key(unsafe { *message })))?
 }
 
+/// Receives a message that was matched.
+///
+/// # Safety
+/// The program's arguments: see the [module](super).
 pub(crate) unsafe fn receive_matched(
     message: *mut ffi::MPI_Message,
     status: *mut ffi::MPI_Status,
@@ -139,6 +162,10 @@ pub(crate) unsafe fn receive_matched(
     code
 }
 
+/// The same; it ends with its request.
+///
+/// # Safety
+/// The program's arguments: see the [module](super).
 pub(crate) unsafe fn receive_matched_immediate(
     message: *mut ffi::MPI_Message,
     request: *mut ffi::MPI_Request,

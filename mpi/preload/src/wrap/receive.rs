@@ -155,6 +155,10 @@ pub(super) fn received(incoming: &Incoming, status: &ffi::MPI_Status, code: c_in
     }
 }
 
+/// A receive that has ended when it returns.
+///
+/// # Safety
+/// The program's arguments: see the [module](super).
 #[inline]
 pub(crate) unsafe fn receive(
     incoming: &Incoming,
@@ -179,6 +183,10 @@ pub(crate) unsafe fn receive(
     code
 }
 
+/// [`receive`] that is not put off.
+///
+/// # Safety
+/// The program's arguments: see the [module](super).
 #[inline(never)]
 unsafe fn receive_at_once(
     incoming: &Incoming,
@@ -196,6 +204,9 @@ unsafe fn receive_at_once(
 }
 
 /// Where threads receive at once, posting and knowing of it are one step, and nobody waits in it.
+///
+/// # Safety
+/// The program's arguments: see the [module](super).
 unsafe fn receive_together(
     incoming: &Incoming,
     status: *mut ffi::MPI_Status,
@@ -221,6 +232,10 @@ unsafe fn receive_together(
     }
 }
 
+/// A receive that ends with its request.
+///
+/// # Safety
+/// The program's arguments: see the [module](super).
 pub(crate) unsafe fn receive_immediate(
     incoming: &Incoming,
     request: *mut ffi::MPI_Request,
@@ -241,6 +256,9 @@ pub(crate) unsafe fn receive_immediate(
 }
 
 /// Knows a persistent receive.
+///
+/// # Safety
+/// If `code` is 0, `request` points to one.
 unsafe fn receive_again(
     incoming: &Incoming,
     is_partitioned: bool,
@@ -258,6 +276,10 @@ unsafe fn receive_again(
     code
 }
 
+/// A receive that begins when its request is started.
+///
+/// # Safety
+/// The program's arguments: see the [module](super).
 pub(crate) unsafe fn receive_persistent(
     incoming: &Incoming,
     request: *mut ffi::MPI_Request,
@@ -267,6 +289,10 @@ pub(crate) unsafe fn receive_persistent(
     unsafe { receive_again(incoming, false, request, call()) }
 }
 
+/// The same, of a message in parts.
+///
+/// # Safety
+/// The program's arguments: see the [module](super).
 pub(crate) unsafe fn receive_partitioned(
     incoming: &Incoming,
     _: c_int,

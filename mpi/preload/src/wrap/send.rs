@@ -54,6 +54,9 @@ pub(super) fn refuse(comm: ffi::MPI_Comm, full: &FullError) -> c_int {
 }
 
 /// Logs a message that `call` begins to send.
+///
+/// # Safety
+/// The program's arguments: see the [module](super).
 #[inline]
 unsafe fn logged(out: &Outgoing, call: impl FnOnce() -> c_int) -> c_int {
     let mut call = Some(call);
@@ -83,6 +86,9 @@ fn finish() {
 }
 
 /// Logs a message that was just sent. `meanwhile` is called now and then while a long one is copied.
+///
+/// # Safety
+/// `out` is the program's message, which it doesn't write meanwhile.
 #[inline(never)]
 unsafe fn log_sent(out: &Outgoing, meanwhile: &mut dyn FnMut()) {
     finish();
@@ -94,6 +100,10 @@ unsafe fn log_sent(out: &Outgoing, meanwhile: &mut dyn FnMut()) {
     });
 }
 
+/// A send that has ended when it returns.
+///
+/// # Safety
+/// The program's arguments: see the [module](super).
 #[inline]
 pub(crate) unsafe fn send(out: &Outgoing, mode: Mode, call: impl FnOnce() -> c_int) -> c_int {
     let is_long = mode == Mode::Standard && out.count >= OVERLAP_BYTES / 8;
@@ -109,6 +119,10 @@ pub(crate) unsafe fn send(out: &Outgoing, mode: Mode, call: impl FnOnce() -> c_i
     code
 }
 
+/// [`send`] of a long message, and where it can't leave before it is logged.
+///
+/// # Safety
+/// The program's arguments: see the [module](super).
 #[inline(never)]
 unsafe fn send_otherwise(out: &Outgoing, mode: Mode, call: impl FnOnce() -> c_int) -> c_int {
     let is_long = mode == Mode::Standard && out.count >= OVERLAP_BYTES / 8;
@@ -147,12 +161,19 @@ unsafe fn send_otherwise(out: &Outgoing, mode: Mode, call: impl FnOnce() -> c_in
     }
 }
 
+/// A send that ends with its request.
+///
+/// # Safety
+/// The program's arguments: see the [module](super).
 pub(crate) unsafe fn send_immediate(out: &Outgoing, _: *mut ffi::MPI_Request, call: impl FnOnce() -> c_int) -> c_int {
     // SAFETY: as for this function; the program writes the message no more before the request has ended.
     unsafe { logged(out, call) }
 }
 
 /// Remembers what a persistent request does.
+///
+/// # Safety
+/// If `code` is 0, `request` points to one.
 pub(super) unsafe fn remember(request: *mut ffi::MPI_Request, what: Repeated, code: c_int) -> c_int {
     if code == 0 {
         // SAFETY: the call has put a request there.
@@ -162,6 +183,10 @@ pub(super) unsafe fn remember(request: *mut ffi::MPI_Request, what: Repeated, co
     code
 }
 
+/// A send that begins when its request is started.
+///
+/// # Safety
+/// The program's arguments: see the [module](super).
 pub(crate) unsafe fn send_persistent(
     out: &Outgoing,
     request: *mut ffi::MPI_Request,
@@ -171,6 +196,10 @@ pub(crate) unsafe fn send_persistent(
     unsafe { remember(request, Repeated::Send(*out), call()) }
 }
 
+/// The same, of a message in parts.
+///
+/// # Safety
+/// The program's arguments: see the [module](super).
 pub(crate) unsafe fn send_partitioned(
     out: &Outgoing,
     _: c_int,
@@ -182,6 +211,9 @@ pub(crate) unsafe fn send_partitioned(
 }
 
 /// Receives what the program waits for, then waits for what was begun: for threads that must not keep others from sending.
+///
+/// # Safety
+/// The program's arguments: see the [module](super). If `code` is 0, `request` was begun.
 unsafe fn receive_then_wait(
     incoming: &Incoming,
     status: *mut ffi::MPI_Status,
@@ -203,6 +235,10 @@ unsafe fn receive_then_wait(
     }
 }
 
+/// A send and a receive that have ended when it returns.
+///
+/// # Safety
+/// The program's arguments: see the [module](super).
 pub(crate) unsafe fn exchange(
     out: &Outgoing,
     incoming: &Incoming,
@@ -236,6 +272,9 @@ pub(super) fn log_bytes(lane: Lane, bytes: &[u8]) -> Result<(), FullError> {
 }
 
 /// What is about to be overwritten, and where it goes.
+///
+/// # Safety
+/// `out` is the program's message, which nobody writes meanwhile.
 unsafe fn saved(out: &Outgoing) -> Option<(Lane, Vec<u8>)> {
     enter(|session| {
         let lane = session.lane(out)?;
@@ -244,6 +283,10 @@ unsafe fn saved(out: &Outgoing) -> Option<(Lane, Vec<u8>)> {
     })?
 }
 
+/// [`exchange`] where what is received takes the place of what is sent.
+///
+/// # Safety
+/// The program's arguments: see the [module](super).
 pub(crate) unsafe fn exchange_replace(
     out: &Outgoing,
     incoming: &Incoming,
@@ -280,6 +323,10 @@ pub(crate) unsafe fn exchange_replace(
     }
 }
 
+/// A send and a receive that end with their request.
+///
+/// # Safety
+/// The program's arguments: see the [module](super).
 pub(crate) unsafe fn exchange_immediate(
     out: &Outgoing,
     incoming: &Incoming,
@@ -308,6 +355,10 @@ pub(crate) unsafe fn exchange_immediate(
     }
 }
 
+/// [`exchange_immediate`] where what is received takes the place of what is sent.
+///
+/// # Safety
+/// The program's arguments: see the [module](super).
 pub(crate) unsafe fn exchange_replace_immediate(
     out: &Outgoing,
     incoming: &Incoming,
