@@ -5,27 +5,16 @@ use std::path::Path;
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 
-use super::{two_ranks, with_library};
+use super::{PingPong, two_ranks, with_library};
 use crate::mpi::scratch::Scratch;
-use crate::mpi::{Choice, Toolkit, preload};
-use crate::workspace::{TaskError, Workspace, report_of, run_to_end};
-
-const PROGRAM: &str = "counterfoil-mpi-bench";
+use crate::mpi::{Mpi, Toolkit, preload};
+use crate::workspace::{TaskError, Workspace};
 
 /// What to measure.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
     #[command(flatten)]
-    choice: Choice,
-    /// Run each job so often, to see how far they lie apart
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100))]
-    repeat: u32,
-    /// Pairs of batches for each figure
-    #[arg(long, value_name = "ROUNDS")]
-    rounds: Option<u32>,
-    /// Bytes of a message; repeatable [default: 8 B to 4 MiB]
-    #[arg(long = "size", value_name = "BYTES")]
-    sizes: Vec<u32>,
+    ping_pong: PingPong,
     /// Tags that are used one after the other [default: 4]
     #[arg(long)]
     tags: Option<u32>,
@@ -72,28 +61,34 @@ impl Transport {
     }
 }
 
-/// The rows of all jobs: `mpi, transport, tier, run, size, way, native_ns, logged_ns, ratio, ratio_p25, ratio_p75, control,
+/// The rows of all jobs: `mpi, transport, tags, tier, run, size, way, native_ns, logged_ns, ratio, ratio_p25, ratio_p75, control,
 /// control_p25, control_p75`.
 pub(crate) fn rows(workspace: &Workspace, options: &Options) -> Result<Vec<Value>, TaskError> {
-    let toolkit = Toolkit::ready(workspace, &options.choice)?;
-    let mut build = toolkit.cargo(workspace);
-    run_to_end(build.args(["build", "--quiet", "--release", "--bin", PROGRAM]))?;
+    let repeat = options.ping_pong.repeat;
+    let toolkit = Toolkit::ready(workspace, &options.ping_pong.choice)?;
+    let program = toolkit.program(workspace, "counterfoil-mpi-bench")?;
     let library = preload::build(workspace, &toolkit)?;
     let tiers: &[Tier] = if options.tiers.is_empty() { Tier::value_variants() } else { &options.tiers };
     let mut rows = Vec::new();
-    for run in 1..=options.repeat {
+    for run in 1..=repeat {
         for (transport, layers) in toolkit.mpi.transports() {
             if !options.transports.is_empty() && !options.transports.iter().any(|asked| asked.is_called(transport)) {
                 continue;
             }
             let mut job = |tier: Tier, ways: &[&str], is_off| {
-                eprintln!("{}, {transport}, {}, run {run} of {}", toolkit.mpi, tier.name(), options.repeat);
-                let job = Job { toolkit: &toolkit, library: &library, transport, layers, tier, ways, is_off };
-                let mut these = job.run(options)?;
-                for row in &mut these {
-                    row["run"] = json!(run);
-                }
-                rows.append(&mut these);
+                eprintln!("{}, {transport}, {}, run {run} of {}", toolkit.mpi, tier.name(), repeat);
+                let job = Job {
+                    mpi: &toolkit.mpi,
+                    program: &program,
+                    library: &library,
+                    run,
+                    transport,
+                    layers,
+                    tier,
+                    ways,
+                    is_off,
+                };
+                rows.extend(job.rows(options)?);
                 Ok::<_, TaskError>(())
             };
             for tier in tiers {
@@ -110,8 +105,10 @@ pub(crate) fn rows(workspace: &Workspace, options: &Options) -> Result<Vec<Value
 
 /// One job of two ranks.
 struct Job<'a> {
-    toolkit: &'a Toolkit,
+    mpi: &'a Mpi,
+    program: &'a Path,
     library: &'a Path,
+    run: u32,
     transport: &'a str,
     layers: &'a str,
     tier: Tier,
@@ -121,10 +118,10 @@ struct Job<'a> {
 }
 
 impl Job<'_> {
-    fn run(&self, options: &Options) -> Result<Vec<Value>, TaskError> {
+    fn rows(&self, options: &Options) -> Result<Vec<Value>, TaskError> {
         let scratch = Scratch::create("bench")?;
         let dir = scratch.path().to_string_lossy();
-        let mut command = two_ranks(&self.toolkit.mpi, self.layers);
+        let mut command = two_ranks(self.mpi, self.layers);
         let logging = if self.is_off { "off" } else { "on" };
         let variables = [
             ("COUNTERFOIL_LOGGING", logging),
@@ -133,39 +130,22 @@ impl Job<'_> {
             ("COUNTERFOIL_SUMMARY_DIR", &dir),
         ];
         with_library(&mut command, self.library, &variables);
-        command.arg(self.toolkit.target.join("release").join(PROGRAM)).args(["--json", "--transport", self.transport]);
+        command.arg(self.program).args(["--transport", self.transport]);
         for way in self.ways {
             command.args(["--way", way]);
         }
-        for size in &options.sizes {
-            command.args(["--size", &size.to_string()]);
+        if let Some(tags) = options.tags {
+            command.args(["--tags", &tags.to_string()]);
         }
-        for (name, value) in [("--rounds", options.rounds), ("--tags", options.tags)] {
-            if let Some(value) = value {
-                command.args([name, &value.to_string()]);
-            }
+        let mut fields = vec![("run", json!(self.run)), ("tier", json!(self.tier.name()))];
+        if self.is_off {
+            fields.push(("way", json!("interposed")));
         }
-        let report = report_of(&mut command)?;
+        let rows = options.ping_pong.rows(&mut command, &fields)?;
         if !self.is_off && self.ways.contains(&"logged") {
             has_logged(scratch.path())?;
         }
-        self.rows_of(&report)
-            .ok_or_else(|| TaskError::Output { program: PROGRAM.to_owned(), reason: "it has no rows".to_owned() })
-    }
-
-    /// Each row with what is the same for all.
-    fn rows_of(&self, report: &Value) -> Option<Vec<Value>> {
-        let mut rows = report["rows"].as_array()?.clone();
-        for row in &mut rows {
-            row["mpi"] = report["mpi"].clone();
-            row["tags"] = report["tags"].clone();
-            row["transport"] = json!(self.transport);
-            row["tier"] = json!(self.tier.name());
-            if self.is_off {
-                row["way"] = json!("interposed");
-            }
-        }
-        Some(rows)
+        Ok(rows)
     }
 }
 
