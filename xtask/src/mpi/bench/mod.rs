@@ -5,11 +5,12 @@ mod interval;
 pub(crate) mod ping_pong;
 pub(crate) mod spike;
 
+use std::fs;
 use std::path::Path;
 use std::process::Command;
 
 use clap::Args;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{Choice, Mpi};
 use crate::workspace::{TaskError, command_line, report_of};
@@ -58,6 +59,17 @@ fn rows_with(report: &Value, fields: &[(&str, Value)]) -> Option<Vec<Value>> {
         }
     }
     Some(rows)
+}
+
+/// What a rank says that it has logged, in the folder of its job's accounts; an error where logging ended before the program.
+fn account(folder: &Path, rank: u32) -> Result<Value, String> {
+    let path = folder.join(format!("rank-{rank}.json"));
+    let text = fs::read(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+    let account: Value = serde_json::from_slice(&text).map_err(|error| format!("{}: {error}", path.display()))?;
+    if !account["gave_up"].is_null() || account["logging_stopped"] != json!(false) {
+        return Err(format!("logging ended before the program: {}", account["gave_up"]));
+    }
+    Ok(account)
 }
 
 /// Two ranks, each bound to a core, and the layers that their bytes go by.

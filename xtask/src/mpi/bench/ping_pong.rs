@@ -5,7 +5,7 @@ use std::path::Path;
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 
-use super::{PingPong, two_ranks, with_library};
+use super::{PingPong, account, two_ranks, with_library};
 use crate::mpi::scratch::Scratch;
 use crate::mpi::{Mpi, Toolkit, preload};
 use crate::workspace::{TaskError, Workspace};
@@ -150,27 +150,16 @@ impl Job<'_> {
 }
 
 /// Both ranks have logged to the end.
-fn has_logged(dir: &Path) -> Result<(), TaskError> {
+fn has_logged(folder: &Path) -> Result<(), TaskError> {
     for rank in 0..2 {
-        let path = dir.join(format!("rank-{rank}.json"));
-        let text = std::fs::read(&path).map_err(TaskError::file(&path))?;
-        let account: Value = serde_json::from_slice(&text).unwrap_or_default();
-        if let Some(reason) = is_wrong(&account) {
-            return Err(TaskError::Output { program: path.display().to_string(), reason });
-        }
+        let wrong = match account(folder, rank) {
+            Ok(account) if account["messages_logged"].as_u64().unwrap_or(0) > 0 => continue,
+            Ok(_) => "nothing was logged".to_owned(),
+            Err(reason) => reason,
+        };
+        return Err(TaskError::Output { program: format!("rank {rank}"), reason: wrong });
     }
     Ok(())
-}
-
-/// What an account says against the figures, if anything.
-fn is_wrong(account: &Value) -> Option<String> {
-    if account["messages_logged"].as_u64().unwrap_or(0) == 0 {
-        return Some("nothing was logged".to_owned());
-    }
-    if !account["gave_up"].is_null() || account["logging_stopped"] != json!(false) {
-        return Some(format!("logging ended before the program: {}", account["gave_up"]));
-    }
-    None
 }
 
 #[cfg(test)]
@@ -178,11 +167,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn figures_of_a_job_that_did_not_log_are_refused() {
+    fn figures_of_a_job_that_did_not_log_to_its_end_are_refused() {
+        let folder = Scratch::create("accounts").unwrap();
+        let say = |rank: u32, account: Value| {
+            std::fs::write(folder.path().join(format!("rank-{rank}.json")), account.to_string()).unwrap();
+        };
         let account = |logged: u64, stopped: bool| json!({ "messages_logged": logged, "gave_up": null, "logging_stopped": stopped });
-        assert_eq!(is_wrong(&account(5, false)), None);
-        assert!(is_wrong(&account(0, false)).is_some());
-        assert!(is_wrong(&account(5, true)).is_some());
-        assert!(is_wrong(&json!({})).is_some());
+        say(0, account(5, false));
+        assert!(has_logged(folder.path()).is_err(), "rank 1 has said nothing");
+        say(1, account(5, false));
+        has_logged(folder.path()).unwrap();
+        let gave_up = json!({ "messages_logged": 5, "gave_up": "no room", "logging_stopped": false });
+        for wrong in [account(0, false), account(5, true), gave_up, json!({})] {
+            say(1, wrong);
+            assert!(has_logged(folder.path()).is_err());
+        }
     }
 }
