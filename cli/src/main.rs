@@ -9,6 +9,7 @@ mod config;
 mod demo;
 mod doctor;
 mod log;
+mod matrix;
 mod rank;
 mod report;
 mod run;

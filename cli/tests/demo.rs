@@ -2,10 +2,12 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, reason = "all of this is tests, the parts that they share included")]
 
+mod ended;
 mod pessimistic;
 mod program;
 
-use program::{Ended, Place, is_alive, send, wait_until};
+use ended::Ended;
+use program::{Place, is_alive, send, wait_until};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 

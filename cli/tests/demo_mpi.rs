@@ -2,8 +2,9 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, reason = "all of this is tests, the parts that they share included")]
 
+mod script;
+
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
@@ -12,11 +13,10 @@ use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 /// A folder as `cargo xtask mpi` leaves it, but with a script in place of mpirun.
-fn build(script: &str) -> TempDir {
+fn build(lines: &str) -> TempDir {
     let folder = TempDir::new().unwrap();
     let mpirun = folder.path().join("mpirun");
-    fs::write(&mpirun, format!("#!/bin/sh\n{script}\n")).unwrap();
-    fs::set_permissions(&mpirun, fs::Permissions::from_mode(0o755)).unwrap();
+    script::write(&mpirun, lines);
     let note = serde_json::json!({ "version": "Open MPI 0", "mpirun": mpirun });
     fs::write(folder.path().join("mpi.json"), note.to_string()).unwrap();
     fs::create_dir(folder.path().join("release")).unwrap();

@@ -3,6 +3,9 @@
 #![forbid(unsafe_code)]
 #![expect(clippy::unwrap_used, reason = "a test's functions may")]
 
+mod ended;
+mod script;
+
 mod run {
     mod alone;
     mod bad_use;

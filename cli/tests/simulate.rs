@@ -2,18 +2,15 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, reason = "all of this is tests, the parts that they share included")]
 
+mod ended;
+
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use counterfoil_runtime::sim::Coverage;
+use ended::Ended;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-
-struct Ended {
-    code: Option<i32>,
-    stdout: String,
-    stderr: String,
-}
 
 fn start(arguments: &[&str]) -> Child {
     let mut command = Command::new(env!("CARGO_BIN_EXE_counterfoil"));
@@ -22,9 +19,7 @@ fn start(arguments: &[&str]) -> Child {
 }
 
 fn wait(child: Child) -> Ended {
-    let output = child.wait_with_output().unwrap();
-    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
-    Ended { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
+    child.wait_with_output().unwrap().into()
 }
 
 fn simulate(arguments: &[&str]) -> Ended {

@@ -7,7 +7,7 @@
 //! |---|---|
 //! | [`universe`], [`comm`] | MPI as far as it is needed here, with errors in place of aborts |
 //! | [`transport`], [`job`] | ranks of an MPI job under the runtime's endpoint and protocols, without failures |
-//! | [`pairs`] | what takes turns when it is measured |
+//! | [`pairs`], [`ping_pong`] | what takes turns when it is measured, and what the programs share that do so |
 //! | [`logged`] | for authors of applications: communicators whose messages are logged, with errors in place of aborts |
 //! | [`stream`], [`matching`], [`acks`] | what a log needs to know of messages that carry nothing: `docs/piggyback.md` says why that suffices |
 //!
@@ -22,6 +22,7 @@ pub mod job;
 pub mod logged;
 pub mod matching;
 pub mod pairs;
+pub mod ping_pong;
 mod point_to_point;
 pub mod stream;
 pub mod transport;

@@ -20,6 +20,15 @@ pub fn quantile(values: impl Iterator<Item = f64>, q: f64) -> f64 {
     sorted[((sorted.len() - 1) as f64 * q).round() as usize]
 }
 
+/// Which of a pair is measured now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Turn {
+    /// What the measurement is about.
+    Measured,
+    /// What it is compared with.
+    Beside,
+}
+
 /// Pairs of (measured, beside it).
 #[derive(Clone, Debug, Default)]
 pub struct Pairs(Vec<(f64, f64)>);
@@ -28,6 +37,21 @@ impl Pairs {
     /// Adds a measurement and the one beside it, in the same unit.
     pub fn push(&mut self, measured: f64, beside: f64) {
         self.0.push((measured, beside));
+    }
+
+    /// Measures a pair and adds it; who comes first changes from round to round.
+    ///
+    /// # Errors
+    /// What `measure` says.
+    pub fn take_turns<E>(&mut self, round: u32, mut measure: impl FnMut(Turn) -> Result<f64, E>) -> Result<(), E> {
+        let (measured, beside) = if round.is_multiple_of(2) {
+            let beside = measure(Turn::Beside)?;
+            (measure(Turn::Measured)?, beside)
+        } else {
+            (measure(Turn::Measured)?, measure(Turn::Beside)?)
+        };
+        self.push(measured, beside);
+        Ok(())
     }
 
     /// The `q`-quantile of what was measured.
@@ -49,6 +73,22 @@ impl Pairs {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_comes_first_changes_from_round_to_round_and_each_stays_what_it_is() {
+        use Turn::{Beside, Measured};
+
+        let (mut pairs, mut order) = (Pairs::default(), Vec::new());
+        for round in 0..3 {
+            let measure = |turn| {
+                order.push(turn);
+                if order.len() == 6 { Err("the last one fails") } else { Ok(if turn == Measured { 4.0 } else { 2.0 }) }
+            };
+            assert_eq!(pairs.take_turns(round, measure).is_err(), round == 2);
+        }
+        assert_eq!(order, [Beside, Measured, Measured, Beside, Beside, Measured]);
+        assert_eq!((pairs.0.len(), pairs.ratio(0.0), pairs.ratio(1.0)), (2, 2.0, 2.0));
+    }
 
     #[test]
     fn the_median_is_that_of_the_neighbours_ratios_not_the_ratio_of_medians() {

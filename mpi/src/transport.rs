@@ -8,6 +8,8 @@
 //! Without failures: all ranks are there from the beginning, in their first incarnation, and each greets all others. That a
 //! rank is lost is not noticed here; MPI ends the job then.
 
+mod peer;
+
 use std::collections::VecDeque;
 use std::io;
 use std::thread;
@@ -18,9 +20,10 @@ use counterfoil_ack_piggyback::WireHeader;
 use counterfoil_runtime::RankSettings;
 use counterfoil_runtime::transport::{Event, Interest, Report, Transport, TransportError};
 
-use crate::comm::{Comm, Matched, Sending};
+use crate::comm::{Comm, Matched};
 use crate::desk::{Desk, DeskError, FromDesk, JobResult, ToDesk};
 use crate::error::MpiError;
+use peer::{Peer, UNDER_WAY_BYTES_MAX};
 
 /// Tags: a frame; a peer's first words; nothing comes after this.
 const FRAME: i32 = 0;
@@ -29,8 +32,6 @@ const END: i32 = 2;
 /// A message to or from rank 0 as the launcher.
 const DESK: i32 = 3;
 
-/// Bytes that may be under way to one peer. One frame always may.
-const UNDER_WAY_BYTES_MAX: usize = 4 << 20;
 /// Control frames that may wait for one peer, in bytes.
 const CONTROL_BYTES_MAX: usize = 8 << 20;
 /// Messages that one look brings at most.
@@ -39,41 +40,6 @@ const MESSAGES_PER_LOOK: usize = 64;
 const IDLE_LOOKS: u32 = 200;
 /// How long it sleeps then.
 const NAP: Duration = Duration::from_micros(50);
-
-/// What is between this rank and one peer.
-#[derive(Debug, Default)]
-struct Peer {
-    sending: VecDeque<Sending>,
-    bytes: usize,
-    is_met: bool,
-    /// It has said that nothing comes any more.
-    has_ended: bool,
-}
-
-impl Peer {
-    fn has_room(&self) -> bool {
-        self.bytes < UNDER_WAY_BYTES_MAX
-    }
-
-    /// Forgets what has been sent; whether there was something.
-    fn advance(&mut self) -> Result<bool, MpiError> {
-        let mut moved = false;
-        while let Some(first) = self.sending.front_mut() {
-            if !first.test()? {
-                break;
-            }
-            self.bytes -= first.len();
-            self.sending.pop_front();
-            moved = true;
-        }
-        Ok(moved)
-    }
-
-    fn push(&mut self, sending: Sending) {
-        self.bytes += sending.len();
-        self.sending.push_back(sending);
-    }
-}
 
 /// Connects one rank with its peers and, through rank 0, with what stands for a launcher.
 #[derive(Debug)]

@@ -106,6 +106,15 @@ impl Universe {
         text.truncate(usize::try_from(len).unwrap_or(0));
         Ok(String::from_utf8_lossy(&text).trim_end_matches('\0').to_owned())
     }
+
+    /// The library's name and version alone: `Open MPI v5.0.11`.
+    ///
+    /// # Errors
+    /// [`MpiError::Call`].
+    pub fn library_name() -> Result<String, MpiError> {
+        let version = Universe::library_version()?;
+        Ok(version.split([',', '\0']).next().unwrap_or_default().to_owned())
+    }
 }
 
 impl Drop for Universe {

@@ -7,8 +7,7 @@ use std::process::{Command, Stdio};
 use clap::{Args, Subcommand};
 use serde_json::Value;
 
-use crate::mpi::bench::{applications, ping_pong};
-use crate::mpi::spike;
+use crate::mpi::bench::{applications, ping_pong, spike};
 use crate::table::Table;
 use crate::workspace::{TaskError, Workspace, command_line, run_to_end};
 
@@ -51,7 +50,7 @@ enum OfMpi {
     /// What it costs to log messages of MPI, and to tell which is which
     Spike {
         #[command(flatten)]
-        options: spike::SpikeOptions,
+        options: spike::Options,
         /// Print a JSON array of rows in place of tables
         #[arg(long)]
         json: bool,

@@ -166,7 +166,6 @@ fn version_in(said: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use std::fs;
-    use std::os::unix::fs::PermissionsExt;
 
     use super::*;
 
@@ -175,8 +174,12 @@ mod tests {
         let prefix = tempfile::tempdir().unwrap();
         fs::create_dir(prefix.path().join("bin")).unwrap();
         let mpirun = prefix.path().join("bin/mpirun");
-        fs::write(&mpirun, format!("#!/bin/sh\necho '{says}'\n")).unwrap();
-        fs::set_permissions(&mpirun, fs::Permissions::from_mode(0o755)).unwrap();
+        // By another process: one that another test starts meanwhile would inherit a file that is written here, and what is open
+        // for writing can't be run.
+        let script = format!("#!/bin/sh\necho '{says}'\n");
+        let mut write = Command::new("sh");
+        write.args(["-c", "printf %s \"$1\" > \"$2\" && chmod 755 \"$2\"", "sh", &script]).arg(&mpirun);
+        assert!(write.status().unwrap().success());
         prefix
     }
 

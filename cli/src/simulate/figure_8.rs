@@ -10,6 +10,7 @@ use counterfoil_protocols::cluster::Clusters;
 use counterfoil_workloads::patterns::{Kernel, Pattern};
 use serde_json::{Value, json};
 
+use crate::matrix::Amounts;
 use crate::{Failure, print};
 use picture::Picture;
 
@@ -110,7 +111,9 @@ fn picture(kernel: Kernel, ranks: u32, clusters: u32, by: By) -> Result<Picture,
         title: format!("{kernel} on {ranks} ranks, {} clusters: {} of one iteration", clusters.count(), by.name()),
         by: by.name(),
         ranks,
-        pairs: matrix.pairs().iter().map(|pair| (pair.source, pair.destination, amount(pair))).collect(),
+        amounts: Amounts::new(
+            matrix.pairs().iter().map(|pair| (pair.source, pair.destination, amount(pair))).collect(),
+        ),
         clusters,
     })
 }
@@ -121,8 +124,8 @@ fn row(kernel: Kernel, picture: &Picture, file: &Path) -> Value {
         "ranks": picture.ranks,
         "clusters": picture.clusters.count(),
         "by": picture.by,
-        "pairs": picture.pairs.len(),
-        "total": picture.pairs.iter().map(|pair| pair.2).sum::<u64>(),
+        "pairs": picture.amounts.pairs().len(),
+        "total": picture.amounts.pairs().iter().map(|pair| pair.2).sum::<u64>(),
         "file": file.display().to_string(),
     })
 }

@@ -7,7 +7,7 @@ use counterfoil::store::{BackendChoice, Directory, DirectoryAccess, scan};
 use counterfoil::{Log, Rank, Ssn};
 use serde_json::{Value, json};
 
-use crate::stores::{MESSAGES, Stores, array, copy, files, flip, log, log_json, payload};
+use super::stores::{MESSAGES, Stores, array, copy, files, flip, log, log_json, payload};
 
 /// Among the records of a block of several pages, whether they were copied or are in chunks behind a page for their table.
 const INSIDE: u64 = 4096 + 300;

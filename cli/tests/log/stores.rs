@@ -10,6 +10,8 @@ use counterfoil::{Contents, Envelope, Epoch, Log, Options, Phase, Rank, Ssn, Sto
 use serde_json::Value;
 use tempfile::TempDir;
 
+use crate::ended::Ended;
+
 /// Messages to each peer.
 pub(crate) const MESSAGES: u64 = 600;
 pub(crate) const PEERS: [Rank; 3] = [Rank(1), Rank(2), Rank(3)];
@@ -20,13 +22,6 @@ pub(crate) struct Stores {
     dir: PathBuf,
     /// Removed at the end.
     _parent: TempDir,
-}
-
-/// A program that ended.
-pub(crate) struct Ended {
-    pub(crate) code: Option<i32>,
-    pub(crate) stdout: String,
-    pub(crate) stderr: String,
 }
 
 impl Stores {
@@ -118,9 +113,7 @@ pub(crate) fn program(arguments: &[&str], dir: &Path) -> Command {
 
 /// Runs it to its end.
 pub(crate) fn log(arguments: &[&str], dir: &Path) -> Ended {
-    let output = program(arguments, dir).output().unwrap();
-    let text = |bytes| String::from_utf8(bytes).unwrap();
-    let ended = Ended { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) };
+    let ended = Ended::from(program(arguments, dir).output().unwrap());
     assert!(!ended.stderr.contains("panicked"), "{}", ended.stderr);
     ended
 }

@@ -8,7 +8,7 @@ use std::process::Stdio;
 use counterfoil::{Epoch, Log, Rank, Ssn};
 use serde_json::{Value, json};
 
-use crate::stores::{
+use super::stores::{
     ENTRY, MESSAGES, PEERS, Stores, acknowledge, append, array, files, log, log_json, payload, program,
 };
 

@@ -7,7 +7,7 @@ use std::path::Path;
 use counterfoil::{Log, create_private_dir};
 use serde_json::{Value, json};
 
-use crate::stores::{MESSAGES, Stores, array, files, flip, log, log_json};
+use super::stores::{MESSAGES, Stores, array, files, flip, log, log_json};
 
 const COMMANDS: [&str; 5] = ["inspect", "verify", "dump", "stats", "repair"];
 

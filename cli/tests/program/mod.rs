@@ -9,19 +9,14 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
 
+use crate::ended::Ended;
+
 /// Nothing here takes a hundredth of this on an idle machine.
 const LIMIT: Duration = Duration::from_secs(120);
 
 /// Directories of one test, which no other test sees.
 pub(crate) struct Place {
     directory: TempDir,
-}
-
-/// A program that ended.
-pub(crate) struct Ended {
-    pub(crate) code: Option<i32>,
-    pub(crate) stdout: String,
-    pub(crate) stderr: String,
 }
 
 impl Place {

@@ -5,7 +5,8 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use super::place::{Ended, Place, is_there};
+use super::place::{Place, is_there};
+use crate::ended::Ended;
 
 const PROGRAM: &str = r#"
 #include <mpi.h>

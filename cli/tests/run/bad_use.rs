@@ -1,9 +1,10 @@
 //! What can't be run, and why.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 
 use super::place::{Place, is_there};
+use crate::ended::Ended;
+use crate::script;
 
 #[test]
 fn without_an_mpi_it_says_what_to_do() {
@@ -11,7 +12,7 @@ fn without_an_mpi_it_says_what_to_do() {
     let run = |place: &Place, variables: &[(&str, &str)], arguments: &[&str]| {
         let mut command = place.command_with(variables, arguments);
         command.env_remove("COUNTERFOIL_MPI").env_remove("COUNTERFOIL_MPI_LIBRARY").env_remove("CARGO_TARGET_DIR");
-        super::place::Ended::from(command.output().unwrap())
+        Ended::from(command.output().unwrap())
     };
     run(&place, &[("PATH", "/nonexistent")], &["run", "--", "/bin/true"]).says(1, "no mpirun in PATH");
     let wrong = run(&place, &[("COUNTERFOIL_MPI", "/nonexistent")], &["run", "--", "/bin/true"]);
@@ -19,8 +20,7 @@ fn without_an_mpi_it_says_what_to_do() {
     // Something that calls itself an MPI, for which nothing is built.
     let mpirun = place.path().join("mpi/bin/mpirun");
     fs::create_dir_all(mpirun.parent().unwrap()).unwrap();
-    fs::write(&mpirun, "#!/bin/sh\necho 'mpirun (Open MPI) 5.0.99'\n").unwrap();
-    fs::set_permissions(&mpirun, fs::Permissions::from_mode(0o755)).unwrap();
+    script::write(&mpirun, "echo 'mpirun (Open MPI) 5.0.99'");
     let folder = place.path().join("mpi");
     let folder = folder.to_str().unwrap();
     let not_built = run(&place, &[], &["run", "--mpi", folder, "--", "/bin/true"]);

@@ -5,8 +5,9 @@ use std::fs;
 use std::process::Stdio;
 use std::time::Duration;
 
-use super::place::{Ended, Place, is_there};
+use super::place::{Place, is_there};
 use super::programs::below;
+use crate::ended::Ended;
 
 /// More than a log of 1 MiB holds, all under way at once: the receiver sleeps at first.
 const TOO_MUCH: [&str; 4] = ["./stream", "50000", "1000", "isend"];

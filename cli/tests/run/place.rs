@@ -2,11 +2,13 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
 use serde_json::Value;
 use tempfile::TempDir;
+
+use crate::ended::Ended;
 
 /// Seconds. Nothing here takes a tenth of it on an idle machine.
 const LIMIT: &str = "120";
@@ -14,13 +16,6 @@ const LIMIT: &str = "120";
 /// A test's own directory.
 pub(crate) struct Place {
     directory: TempDir,
-}
-
-/// How a command ended.
-pub(crate) struct Ended {
-    pub(crate) code: Option<i32>,
-    pub(crate) stdout: String,
-    pub(crate) stderr: String,
 }
 
 /// Whether there are an MPI, its compiler, and the library that logs; said once where there aren't.
@@ -109,13 +104,6 @@ impl Place {
         let names = entries.map(|entry| entry.unwrap().path());
         // Open MPI keeps its own directory of sessions.
         names.filter(|path| path.file_name().unwrap().to_string_lossy().starts_with("counterfoil-")).collect()
-    }
-}
-
-impl From<Output> for Ended {
-    fn from(output: Output) -> Ended {
-        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
-        Ended { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
     }
 }
 

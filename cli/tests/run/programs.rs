@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use super::place::{Ended, Place, is_there};
+use super::place::{Place, is_there};
+use crate::ended::Ended;
 
 const SENDS: &str = r#"
 #include <mpi.h>

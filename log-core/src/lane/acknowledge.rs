@@ -4,8 +4,9 @@
 //! decided outside (see the `gc` crate) from what [`LaneWriter::poll_settled`] reports.
 
 use crate::chunk::{BlockRef, CHUNK_HEADER, ChunkHeader, ChunkState, LAST_AT, NEXT_AT, sealed_word, write_state};
+use crate::lane::chain::ChunkInfo;
 use crate::lane::runs::{Disposition, Run};
-use crate::lane::writer::{ChunkInfo, LaneWriter};
+use crate::lane::writer::LaneWriter;
 use crate::nouns::{Epoch, Ssn};
 use crate::pool::AllocError;
 use crate::record::{END_WORD, RECORD_ALIGN, SSN_AT, Word, footprint};

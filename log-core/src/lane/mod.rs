@@ -22,6 +22,7 @@
 //! | `shared writer` in a chunk's header | nobody yet | a recovery, which refuses other values than 0 | | reserved for a lane with several writers |
 
 mod acknowledge;
+mod chain;
 mod claim;
 mod cursor;
 mod elsewhere;
@@ -33,14 +34,14 @@ mod runs;
 mod writer;
 
 pub use acknowledge::{AckError, ChunkId, Relocated, SettledChunk};
+#[cfg(not(counterfoil_loom))]
+pub(crate) use chain::ChunkInfo;
 pub use claim::Claim;
 pub use cursor::{Cursor, CursorError, LaneReader, Record};
 #[cfg(not(counterfoil_loom))]
 pub use image::{ChunkImage, record_in_image};
 pub use rollback::{Diverged, ImportError, RepeatError, TruncateError};
 pub use runs::{Disposition, Run};
-#[cfg(not(counterfoil_loom))]
-pub(crate) use writer::ChunkInfo;
 pub use writer::{AppendError, LaneWriter};
 
 use crate::nouns::Rank;

@@ -102,7 +102,16 @@ struct Dependency {
 /// and N ranks the cost is O(N + D log D) time and 12 D + 24 N bytes. What names a rank that doesn't exist is ignored.
 #[must_use]
 pub fn recovery_line(tables: &[RankTable], failed: &[Option<u32>]) -> Vec<Option<u32>> {
-    let (dependencies, begins) = by_receiver(tables);
+    line_where(tables, failed, |_, entry| entry)
+}
+
+/// [`recovery_line`] where of each sender's entries is known what `known` makes of them.
+fn line_where(
+    tables: &[RankTable],
+    failed: &[Option<u32>],
+    known: impl Fn(u32, SentInEpoch) -> SentInEpoch,
+) -> Vec<Option<u32>> {
+    let (dependencies, begins) = by_receiver(tables, known);
     let mut line: Vec<Option<u32>> = failed.iter().copied().chain(std::iter::repeat(None)).take(tables.len()).collect();
     let mut next = begins.clone();
     let mut changed: Vec<usize> = (0..line.len()).filter(|&rank| line[rank].is_some()).collect();
@@ -125,12 +134,14 @@ pub fn recovery_line(tables: &[RankTable], failed: &[Option<u32>]) -> Vec<Option
 }
 
 /// All dependencies, those of each receiver together, the latest receive epoch first; and where each receiver's begin.
-fn by_receiver(tables: &[RankTable]) -> (Vec<Dependency>, Vec<usize>) {
+fn by_receiver(tables: &[RankTable], known: impl Fn(u32, SentInEpoch) -> SentInEpoch) -> (Vec<Dependency>, Vec<usize>) {
+    let known = &known;
     let all = || {
         (0..).zip(tables).flat_map(|(sender, table)| {
             let channels = table.channels.iter().filter(|channel| (channel.peer as usize) < tables.len());
             channels.flat_map(move |channel| {
-                let entries = channel.epochs.iter().filter_map(|entry| Some((entry.received?, entry.epoch)));
+                let entries = channel.epochs.iter().map(move |entry| known(sender, *entry));
+                let entries = entries.filter_map(|entry| Some((entry.received?, entry.epoch)));
                 entries.map(move |(received, sent)| (channel.peer as usize, Dependency { received, sender, sent }))
             })
         })
@@ -166,24 +177,13 @@ pub fn floor_by_line(tables: &[RankTable]) -> Vec<u32> {
     let mut floors: Vec<u32> = tables.iter().map(restart_epoch).collect();
     loop {
         let all: Vec<Option<u32>> = floors.iter().copied().map(Some).collect();
-        let line = recovery_line(&as_known_in(tables, &floors), &all);
+        let line = line_where(tables, &all, |sender, entry| entry.known_in(floors[sender as usize]));
         let lower: Vec<u32> = line.iter().zip(&floors).map(|(epoch, &floor)| epoch.unwrap_or(floor)).collect();
         if lower == floors {
             return floors;
         }
         floors = lower;
     }
-}
-
-/// The tables as they would be if each rank went back to its epoch in `line`.
-fn as_known_in(tables: &[RankTable], line: &[u32]) -> Vec<RankTable> {
-    let mut tables = tables.to_vec();
-    for (table, &epoch) in tables.iter_mut().zip(line) {
-        for entry in table.channels.iter_mut().flat_map(|channel| &mut channel.epochs) {
-            *entry = entry.known_in(epoch);
-        }
-    }
-    tables
 }
 
 /// One floor for all ranks: the smallest epoch in the job (section III.A.4), lowered where a message was received in a later epoch
@@ -302,7 +302,7 @@ mod tests {
             for (rank, _) in fails.iter().enumerate().filter(|&(_, &fails)| fails) {
                 let known: Vec<u32> = line.iter().zip(&tables).map(|(epoch, table)| epoch.unwrap_or(table.epoch)).collect();
                 line[rank] = Some(known[rank]);
-                line = recovery_line(&as_known_in(&tables, &known), &line);
+                line = line_where(&tables, &line, |sender, entry| entry.known_in(known[sender as usize]));
             }
             for (epoch, floor) in line.into_iter().zip(floors) {
                 prop_assert!(epoch.is_none_or(|epoch| epoch >= floor));

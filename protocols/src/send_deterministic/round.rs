@@ -16,9 +16,7 @@ use crate::frame::{Effect, Party, ProtocolError};
 pub(super) struct Round {
     number: u64,
     running: bool,
-    /// The table was sent to the recovery process, and this is it.
-    is_tabled: bool,
-    table: Option<RankTable>,
+    table: Table,
     /// The recovery line of this round, if it is known.
     line: Option<Line>,
     /// The epoch that this rank was restored to in a recovery that isn't over.
@@ -33,6 +31,17 @@ pub(super) struct Round {
     missing: BTreeMap<u32, u64>,
     /// The highest number of a phase in which one of them was sent again.
     resent: u32,
+}
+
+/// What the recovery process knows of what this rank has sent.
+#[derive(Debug)]
+enum Table {
+    /// It hasn't asked.
+    Unasked,
+    /// It waits for the table.
+    Awaited,
+    /// It was told this one.
+    Told(RankTable),
 }
 
 /// The phases that wait for nobody.
@@ -52,8 +61,7 @@ impl Default for Round {
         Round {
             number: 0,
             running: true,
-            is_tabled: true,
-            table: None,
+            table: Table::Unasked,
             line: None,
             restored: None,
             ran: false,
@@ -79,7 +87,7 @@ impl Round {
     }
 
     pub(super) fn told_in(&self) -> Option<u64> {
-        self.table.is_some().then_some(self.number)
+        matches!(self.table, Table::Told(_)).then_some(self.number)
     }
 
     pub(super) fn ran(&self) -> bool {
@@ -171,15 +179,24 @@ impl SendDeterministic {
             self.report(&Report::StaleRound { round: known });
             return Ok(());
         }
-        if let Some(table) = self.round.table.clone().filter(|_| number == known) {
+        if let Table::Told(table) = &self.round.table
+            && number == known
+        {
             // Asked again, by a new recovery process perhaps: what has been heard since waits for the line.
+            let table = table.clone();
             self.report_table(number, table);
             return Ok(());
         }
         let Round { restored, ran, .. } = self.round;
-        let is_tabled = false;
-        self.round =
-            Round { number, running: false, is_tabled, restored, ran, released: Released::Nothing, ..Round::default() };
+        self.round = Round {
+            number,
+            running: false,
+            table: Table::Awaited,
+            restored,
+            ran,
+            released: Released::Nothing,
+            ..Round::default()
+        };
         self.ceiling = self.config.ceiling;
         for peer in self.peers() {
             self.channel(peer)?.set_line(None);
@@ -194,12 +211,11 @@ impl SendDeterministic {
         // A checkpoint doesn't know what was received since, and what isn't known takes a sender back to be safe. Each
         // Hello says it; all peers are met soon, whatever the recovery does.
         let learns = self.round.restored.is_some() && self.channels().any(|channel| channel.has_to_learn());
-        if self.round.is_tabled || learns {
+        if learns || !matches!(self.round.table, Table::Awaited) {
             return;
         }
-        self.round.is_tabled = true;
         let (round, table) = (self.round.number, self.table());
-        self.round.table = Some(table.clone());
+        self.round.table = Table::Told(table.clone());
         self.report_table(round, table);
         self.channels().for_each(Channel::await_line);
     }

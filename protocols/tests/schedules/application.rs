@@ -40,6 +40,14 @@ pub(crate) struct Program {
     pub(crate) ops: Vec<Vec<Op>>,
 }
 
+impl Random {
+    pub(crate) fn shuffle<T>(&mut self, items: &mut [T]) {
+        for last in (1..items.len()).rev() {
+            items.swap(last, self.index(last + 1));
+        }
+    }
+}
+
 impl Program {
     pub(crate) fn draw(random: &mut Random, ranks: u32, rounds: u64, checkpoints: bool) -> Program {
         let mut ops = vec![Vec::new(); ranks as usize];

@@ -8,8 +8,10 @@
 mod application;
 mod oracle;
 mod process;
-mod random;
 mod world;
+
+#[path = "../random/mod.rs"]
+mod random;
 
 use counterfoil_log_core::Rank;
 

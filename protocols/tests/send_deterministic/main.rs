@@ -7,9 +7,12 @@ mod node;
 mod program;
 mod world;
 
+#[path = "../random/mod.rs"]
+mod random;
+
 use counterfoil_protocols::send_deterministic::Canary;
 use node::Outcome;
-use program::Random;
+use random::Random;
 use world::{Settings, Tally, World};
 
 const PLAIN: Settings =
@@ -18,8 +21,8 @@ const PLAIN: Settings =
 /// Runs the job of a seed.
 fn job(seed: u64, settings: Settings) -> Outcome<Tally> {
     let mut random = Random::new(seed);
-    let (ranks, tokens) = (2 + random.below(4), 1 + random.below(4));
-    let hops = 20 + random.below(60);
+    let (ranks, tokens) = (2 + random.index(4), 1 + random.index(4));
+    let hops = 20 + random.index(60);
     let program = program::tokens(&mut random, ranks, tokens, hops);
     World::new(program, settings.canary)?.run(&mut random, settings)
 }

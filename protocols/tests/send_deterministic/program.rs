@@ -1,35 +1,6 @@
 //! Send-deterministic programs whose wildcard receives are ordered by causality alone.
 
-/// SplitMix64: a schedule is its seed.
-#[derive(Clone, Debug)]
-pub(crate) struct Random(u64);
-
-impl Random {
-    pub(crate) fn new(seed: u64) -> Random {
-        Random(seed)
-    }
-
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        mix(self.0)
-    }
-
-    /// From 0 to `bound - 1`.
-    pub(crate) fn below(&mut self, bound: usize) -> usize {
-        (self.next() % bound.max(1) as u64) as usize
-    }
-
-    pub(crate) fn one_in(&mut self, n: usize) -> bool {
-        self.below(n) == 0
-    }
-}
-
-/// Spreads the bits of a number.
-pub(crate) fn mix(number: u64) -> u64 {
-    let number = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let number = (number ^ (number >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    number ^ (number >> 31)
-}
+use crate::random::{Random, mix};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Op {
@@ -50,11 +21,11 @@ pub(crate) type Program = Vec<Vec<Op>>;
 /// messages of one token are never under way at once in a failure-free run, so their order is causal and nothing else.
 pub(crate) fn tokens(random: &mut Random, ranks: usize, tokens: usize, hops: usize) -> Program {
     let mut program = vec![Vec::new(); ranks];
-    let mut at: Vec<usize> = (0..tokens).map(|_| random.below(ranks)).collect();
+    let mut at: Vec<usize> = (0..tokens).map(|_| random.index(ranks)).collect();
     let mut begun = vec![false; tokens];
     for _ in 0..hops {
-        let token = random.below(tokens);
-        let (from, to) = (at[token], (at[token] + 1 + random.below(ranks - 1)) % ranks);
+        let token = random.index(tokens);
+        let (from, to) = (at[token], (at[token] + 1 + random.index(ranks - 1)) % ranks);
         let tag = token as i32;
         if std::mem::replace(&mut begun[token], true) {
             program[from].push(Op::Receive { tag });

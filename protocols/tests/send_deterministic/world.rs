@@ -8,7 +8,8 @@ use counterfoil_protocols::frame::Protocol;
 use counterfoil_protocols::send_deterministic::{Canary, Floor, RecoveryProcess};
 
 use crate::node::{Disk, Frame, Node, Outcome};
-use crate::program::{Image, Program, Random, failure_free};
+use crate::program::{Image, Program, failure_free};
+use crate::random::Random;
 
 /// How a random job goes.
 #[derive(Clone, Copy, Debug)]
@@ -289,23 +290,23 @@ impl World {
     pub(crate) fn run(&mut self, random: &mut Random, settings: Settings) -> Outcome<Tally> {
         let ranks = self.ranks();
         let length: usize = self.program.iter().map(Vec::len).sum();
-        let mut failures: Vec<u64> = (0..settings.failures).map(|_| 1 + random.below(length * 12) as u64).collect();
+        let mut failures: Vec<u64> = (0..settings.failures).map(|_| 1 + random.index(length * 12) as u64).collect();
         if settings.failures > 1 && random.one_in(2) {
-            failures[1] = failures[0] + random.below(30) as u64; // During the recovery of the first.
+            failures[1] = failures[0] + random.index(30) as u64; // During the recovery of the first.
         }
         let mut idle = 0;
         while !(self.finished() && failures.iter().all(|&at| at < self.tally.steps)) {
             self.tally.steps += 1;
             for &at in &failures {
                 if at == self.tally.steps {
-                    self.kill(random.below(ranks))?;
+                    self.kill(random.index(ranks))?;
                     if settings.coordinator_fails && random.one_in(2) {
                         self.lose_coordinator();
                     }
                 }
             }
-            let (rank, peer) = (random.below(ranks), random.below(ranks));
-            let moved = match random.below(10) {
+            let (rank, peer) = (random.index(ranks), random.index(ranks));
+            let moved = match random.index(10) {
                 9 if rank != peer => self.connect(rank, peer)?,
                 0 | 1 => self.execute(rank)?,
                 2 | 3 if rank != peer => self.transmit(rank, peer)?,

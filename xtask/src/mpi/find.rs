@@ -163,7 +163,6 @@ fn in_path(path: Option<&OsStr>, program: &str) -> Option<PathBuf> {
 #[cfg(test)]
 mod tests {
     use std::fs;
-    use std::os::unix::fs::PermissionsExt;
 
     use super::*;
 
@@ -173,9 +172,13 @@ mod tests {
         let _ = fs::remove_dir_all(&prefix);
         fs::create_dir_all(prefix.join("bin")).unwrap();
         let script = format!("#!/bin/sh\ncase $1 in *version) echo '{version}';; *) echo /opt/lib /opt/more;; esac\n");
-        let mpicc = prefix.join("bin/mpicc");
-        fs::write(&mpicc, script).unwrap();
-        fs::set_permissions(&mpicc, fs::Permissions::from_mode(0o755)).unwrap();
+        // By another process: one that another test starts meanwhile would inherit a file that is written here, and what is open
+        // for writing can't be run.
+        let mut write = Command::new("sh");
+        write
+            .args(["-c", "printf %s \"$1\" > \"$2\" && chmod 755 \"$2\"", "sh", &script])
+            .arg(prefix.join("bin/mpicc"));
+        assert!(write.status().unwrap().success());
         if launcher {
             fs::write(prefix.join("bin/mpirun"), "").unwrap();
         }

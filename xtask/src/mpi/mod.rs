@@ -10,7 +10,6 @@ mod libclang;
 pub(crate) mod preload;
 mod pypi;
 mod scratch;
-pub(crate) mod spike;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -82,6 +81,12 @@ impl Toolkit {
         let path = self.target.join("mpi.json");
         let note = json!({ "version": format!("Open MPI {}", self.mpi.version), "mpirun": self.mpi.mpirun });
         std::fs::write(&path, note.to_string()).map_err(MpiError::file(&path))
+    }
+
+    /// Builds a program of `mpi/`, optimised, and gives its place.
+    pub(crate) fn program(&self, workspace: &Workspace, name: &str) -> Result<PathBuf, TaskError> {
+        run_to_end(self.cargo(workspace).args(["build", "--quiet", "--release", "--bin", name]))?;
+        Ok(self.target.join("release").join(name))
     }
 
     /// A cargo command in `mpi/`, to be given its arguments.

@@ -8,6 +8,7 @@ use plotters::style::FontTransform;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use super::DrawError;
+use crate::matrix::{Amounts, Scale};
 use crate::report::figures::{Figures, Traffic};
 
 /// Pixels of the square that all pairs make, at least.
@@ -20,16 +21,12 @@ const BOTTOM: i32 = 24;
 /// Up to so many ranks, each square has its number in it.
 const NUMBERED_MAX: u32 = 8;
 /// From little to much.
-const SCALE: [RGBColor; 2] = [RGBColor(214, 230, 244), RGBColor(8, 48, 107)];
-
-/// Neighbouring squares of one row that look alike: sender, first receiver, receiver after the last, colour.
-type Strip = (u32, u32, u32, RGBColor);
+const SCALE: Scale = Scale(RGBColor(214, 230, 244), RGBColor(8, 48, 107));
 
 struct Matrix<'a> {
     title: &'a str,
     ranks: u32,
-    /// Sender, receiver, amount; ascending.
-    pairs: Vec<(u32, u32, u64)>,
+    amounts: Amounts,
     short: fn(u64) -> String,
 }
 
@@ -45,7 +42,7 @@ pub(super) fn draw(
     if pairs.is_empty() {
         return Ok(None);
     }
-    Matrix { title, ranks: figures.ranks(), pairs, short }.draw().map(Some)
+    Matrix { title, ranks: figures.ranks(), amounts: Amounts::new(pairs), short }.draw().map(Some)
 }
 
 impl Matrix<'_> {
@@ -59,7 +56,7 @@ impl Matrix<'_> {
             let at = |horizontal, vertical| Pos::new(horizontal, vertical);
             area.fill(&WHITE)?;
             area.draw_text(self.title, &text(17).pos(at(HPos::Left, VPos::Center)), (LEFT, 16))?;
-            for (from, first, end, colour) in self.strips() {
+            for (from, first, end, colour) in self.amounts.strips(|_, _, share| SCALE.at(share)) {
                 area.draw(&Rectangle::new([self.corner(first, from), self.corner(end, from + 1)], colour.filled()))?;
             }
             let frame = ShapeStyle::from(&BLACK).stroke_width(1);
@@ -76,9 +73,9 @@ impl Matrix<'_> {
             let upright = text(14).transform(FontTransform::Rotate270).pos(at(HPos::Center, VPos::Center));
             area.draw_text("from rank", &upright, (LEFT - 44, TOP + side / 2))?;
             if self.ranks <= NUMBERED_MAX {
-                for &(from, to, amount) in &self.pairs {
+                for &(from, to, amount) in self.amounts.pairs() {
                     let (x, y) = self.corner(to, from);
-                    let colour = if self.share(amount) > 0.45 { WHITE } else { BLACK };
+                    let colour = if self.amounts.share(amount) > 0.45 { WHITE } else { BLACK };
                     let style = text(12).color(&colour).pos(at(HPos::Center, VPos::Center));
                     area.draw_text(&(self.short)(amount), &style, (x + half, y + half))?;
                 }
@@ -98,50 +95,14 @@ impl Matrix<'_> {
     where
         B::ErrorType: 'static,
     {
-        const STEPS: i32 = 32;
-        const HEIGHT: i32 = 5;
         let left = LEFT + self.side() as i32 + 16;
-        let [top, bottom] = [TOP, TOP + STEPS * HEIGHT];
-        let (least, largest) = self.range();
-        for step in 0..STEPS {
-            let share = if largest > least { f64::from(step) / f64::from(STEPS - 1) } else { 1.0 };
-            let y = bottom - (step + 1) * HEIGHT;
-            area.draw(&Rectangle::new([(left, y), (left + 16, y + HEIGHT)], between(share).filled()))?;
-        }
-        area.draw_text(&(self.short)(largest), label, (left + 22, top + 6))?;
+        let (least, largest) = self.amounts.range();
+        SCALE.draw(area, (left, TOP), 16, if largest > least { 0.0 } else { 1.0 })?;
+        area.draw_text(&(self.short)(largest), label, (left + 22, TOP + 6))?;
         if largest > least {
-            area.draw_text(&(self.short)(least), label, (left + 22, bottom - 6))?;
+            area.draw_text(&(self.short)(least), label, (left + 22, TOP + Scale::HEIGHT - 6))?;
         }
         Ok(())
-    }
-
-    /// Every row as few strips as possible.
-    fn strips(&self) -> Vec<Strip> {
-        let mut strips: Vec<Strip> = Vec::new();
-        for &(from, to, amount) in &self.pairs {
-            let colour = between(self.share(amount));
-            match strips.last_mut() {
-                Some((row, _, end, like)) if (*row, *end, *like) == (from, to, colour) => *end += 1,
-                _ => strips.push((from, to, to + 1, colour)),
-            }
-        }
-        strips
-    }
-
-    /// Where an amount stands between the least and the largest, on a logarithmic scale.
-    fn share(&self, amount: u64) -> f64 {
-        let (least, largest) = self.range();
-        let log = |amount: u64| (amount.max(1) as f64).ln();
-        if largest > least {
-            (log(amount) - log(least)) / (log(largest) - log(least)).max(f64::MIN_POSITIVE)
-        } else {
-            1.0
-        }
-    }
-
-    fn range(&self) -> (u64, u64) {
-        let amounts = || self.pairs.iter().map(|pair| pair.2);
-        (amounts().min().unwrap_or(0), amounts().max().unwrap_or(0))
     }
 
     /// Pixels of a pair's square.
@@ -159,24 +120,12 @@ impl Matrix<'_> {
     }
 }
 
-fn between(share: f64) -> RGBColor {
-    let [from, to] = SCALE;
-    let mix = |from: u8, to: u8| (f64::from(from) + (f64::from(to) - f64::from(from)) * share).round() as u8;
-    RGBColor(mix(from.0, to.0), mix(from.1, to.1), mix(from.2, to.2))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn matrix(ranks: u32, pairs: Vec<(u32, u32, u64)>) -> Matrix<'static> {
-        Matrix { title: "t", ranks, pairs, short: super::super::units::count }
-    }
-
-    #[test]
-    fn neighbours_that_look_alike_are_one_strip() {
-        let matrix = matrix(4, vec![(0, 1, 5), (0, 2, 5), (0, 3, 50), (2, 0, 5)]);
-        assert_eq!(matrix.strips(), [(0, 1, 3, SCALE[0]), (0, 3, 4, SCALE[1]), (2, 0, 1, SCALE[0])]);
+        Matrix { title: "t", ranks, amounts: Amounts::new(pairs), short: super::super::units::count }
     }
 
     #[test]

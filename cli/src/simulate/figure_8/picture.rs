@@ -11,6 +11,8 @@ use plotters::prelude::{
 use plotters::style::FontTransform;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
+use crate::matrix::{Amounts, Scale, Strip};
+
 /// Pixels of the square that all pairs make, at least.
 const SIDE: u32 = 512;
 /// Pixels around it.
@@ -21,8 +23,8 @@ const BOTTOM: i32 = 56;
 
 const CLUSTER: RGBColor = RGBColor(200, 30, 30);
 /// From few to many, for what stays or isn't logged, and for what is logged.
-const PLAIN: [RGBColor; 2] = [RGBColor(190, 213, 236), RGBColor(8, 48, 107)];
-const LOGGED: [RGBColor; 2] = [RGBColor(253, 216, 170), RGBColor(166, 64, 3)];
+const PLAIN: Scale = Scale(RGBColor(190, 213, 236), RGBColor(8, 48, 107));
+const LOGGED: Scale = Scale(RGBColor(253, 216, 170), RGBColor(166, 64, 3));
 
 /// What is drawn.
 #[derive(Debug)]
@@ -31,13 +33,9 @@ pub(super) struct Picture {
     /// What is counted.
     pub(super) by: &'static str,
     pub(super) ranks: u32,
-    /// Sender, receiver, amount above 0; ascending.
-    pub(super) pairs: Vec<(u32, u32, u64)>,
+    pub(super) amounts: Amounts,
     pub(super) clusters: Clusters,
 }
-
-/// Neighbouring squares of one row that look alike: sender, first receiver, receiver after the last, colour.
-type Strip = (u32, u32, u32, RGBColor);
 
 impl Picture {
     /// The picture as SVG.
@@ -113,54 +111,27 @@ impl Picture {
     where
         B::ErrorType: 'static,
     {
-        const STEPS: i32 = 32;
-        const HEIGHT: i32 = 5;
-        let x = LEFT + self.side() as i32 + 84;
-        let [top, bottom] = [TOP + 60, TOP + 60 + STEPS * HEIGHT];
+        let (x, top) = (LEFT + self.side() as i32 + 84, TOP + 60);
         for (column, scale) in (0..).zip([PLAIN, LOGGED]) {
-            let left = x + column * 22;
-            for step in 0..STEPS {
-                let colour = between(scale, f64::from(step) / f64::from(STEPS - 1));
-                let y = bottom - (step + 1) * HEIGHT;
-                area.draw(&Rectangle::new([(left, y), (left + 18, y + HEIGHT)], colour.filled()))?;
-            }
+            scale.draw(area, (x + column * 22, top), 18, 0.0)?;
         }
-        let (least, largest) = self.range();
+        let (least, largest) = self.amounts.range();
         let words = [("blue: not logged", TOP + 4), ("brown: logged", TOP + 20), (self.by, TOP + 46)];
         for (text, y) in words {
             area.draw_text(text, label, (x, y))?;
         }
         area.draw_text(&largest.to_string(), label, (x + 46, top + 6))?;
         if largest > least {
-            area.draw_text(&least.to_string(), label, (x + 46, bottom - 6))?;
+            area.draw_text(&least.to_string(), label, (x + 46, top + Scale::HEIGHT - 6))?;
         }
         Ok(())
     }
 
-    /// Every row as few strips as possible.
     fn strips(&self) -> Vec<Strip> {
-        let mut strips: Vec<Strip> = Vec::new();
-        for &(sender, receiver, amount) in &self.pairs {
-            let colour = self.colour(sender, receiver, amount);
-            match strips.last_mut() {
-                Some((row, _, end, like)) if (*row, *end, *like) == (sender, receiver, colour) => *end += 1,
-                _ => strips.push((sender, receiver, receiver + 1, colour)),
-            }
-        }
-        strips
-    }
-
-    fn colour(&self, sender: u32, receiver: u32, amount: u64) -> RGBColor {
-        let (least, largest) = self.range();
-        let log = |amount: u64| (amount.max(1) as f64).ln();
-        let share = if largest > least { (log(amount) - log(least)) / (log(largest) - log(least)) } else { 1.0 };
-        let [from, to] = [sender, receiver].map(|rank| self.clusters.epoch_of(Rank(rank)));
-        between(if from < to { LOGGED } else { PLAIN }, share)
-    }
-
-    fn range(&self) -> (u64, u64) {
-        let amounts = || self.pairs.iter().map(|pair| pair.2);
-        (amounts().min().unwrap_or(0), amounts().max().unwrap_or(0))
+        self.amounts.strips(|sender, receiver, share| {
+            let [from, to] = [sender, receiver].map(|rank| self.clusters.epoch_of(Rank(rank)));
+            if from < to { LOGGED } else { PLAIN }.at(share)
+        })
     }
 
     fn cluster(&self, rank: u32) -> Option<u32> {
@@ -182,11 +153,6 @@ impl Picture {
     }
 }
 
-fn between([from, to]: [RGBColor; 2], share: f64) -> RGBColor {
-    let mix = |from: u8, to: u8| (f64::from(from) + (f64::from(to) - f64::from(from)) * share).round() as u8;
-    RGBColor(mix(from.0, to.0), mix(from.1, to.1), mix(from.2, to.2))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -195,8 +161,9 @@ mod tests {
     fn neighbours_that_look_alike_are_one_strip_and_what_goes_up_has_another_colour() {
         let pairs = vec![(0, 1, 5), (0, 2, 5), (0, 3, 5), (3, 0, 5), (3, 1, 5), (3, 2, 5)];
         let clusters = Clusters::blocks(4, 2).unwrap();
-        let picture = Picture { title: String::new(), by: "messages", ranks: 4, pairs, clusters };
-        let [plain, logged] = [PLAIN[1], LOGGED[1]];
+        let picture =
+            Picture { title: String::new(), by: "messages", ranks: 4, amounts: Amounts::new(pairs), clusters };
+        let [plain, logged] = [PLAIN.1, LOGGED.1];
         assert_eq!(picture.strips(), [(0, 1, 2, plain), (0, 2, 4, logged), (3, 0, 3, plain)]);
         assert_eq!((picture.corner(0, 0), picture.corner(4, 4)), ((LEFT, TOP + 512), (LEFT + 512, TOP)));
     }

@@ -151,6 +151,9 @@ unsafe fn copy_long(from: *const u8, into: &mut [u8], meanwhile: &mut dyn FnMut(
 }
 
 /// [`copy`] of elements with gaps.
+///
+/// # Safety
+/// As for [`copy`].
 #[cold]
 unsafe fn pack(
     buf: *const c_void,

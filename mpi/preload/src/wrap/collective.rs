@@ -30,6 +30,9 @@ fn in_place(side: &Side) -> bool {
 
 impl Side {
     /// Elements of rank `index`.
+    ///
+    /// # Safety
+    /// The program has given MPI as many counts as ranks, or the one for all; `index` is a rank's.
     unsafe fn count(&self, index: usize) -> i64 {
         // SAFETY: the program gives MPI a number for each rank.
         unsafe {
@@ -41,6 +44,10 @@ impl Side {
         }
     }
 
+    /// The datatype of rank `index`.
+    ///
+    /// # Safety
+    /// As for [`Side::count`], of datatypes.
     unsafe fn datatype(&self, index: usize) -> ffi::MPI_Datatype {
         match self.types {
             Types::One(datatype) => datatype,
@@ -52,6 +59,9 @@ impl Side {
 
 impl Session {
     /// What rank `index` of `of` gives or gets.
+    ///
+    /// # Safety
+    /// `side` is the program's, and `index` is a rank's for which it gives MPI a part.
     unsafe fn piece(&mut self, side: &Side, index: usize) -> Option<Piece> {
         // SAFETY: the program gives MPI numbers for each rank.
         unsafe {
@@ -73,6 +83,9 @@ impl Session {
     }
 
     /// What this rank gives, in pieces; `None` if it gives nothing.
+    ///
+    /// # Safety
+    /// `collective` is what the program has given MPI for an operation that has not ended.
     unsafe fn contribution(&mut self, collective: &Collective) -> Option<Vec<Piece>> {
         let Collective { operation, class, root, .. } = *collective;
         let (send, receive) = (collective.send?, collective.receive?);
@@ -121,6 +134,9 @@ impl Session {
     }
 
     /// Keeps what this rank gives to an operation that begins.
+    ///
+    /// # Safety
+    /// As for [`Session::contribution`].
     pub(super) unsafe fn contribute(&mut self, collective: &Collective) -> Result<(), FullError> {
         let Some(comm) = self.comms.get(collective.comm) else { return Ok(()) };
         comm.collectives += 1;
@@ -249,6 +265,9 @@ impl Session {
 }
 
 /// How many neighbours a rank sends to.
+///
+/// # Safety
+/// `comm` is a communicator that lives.
 unsafe fn out_neighbours(comm: ffi::MPI_Comm) -> Option<usize> {
     let (mut topology, mut rank, mut count) = (0, 0, 0);
     // SAFETY: a living communicator, constants of the shim, and pointers to local variables.
@@ -274,6 +293,9 @@ unsafe fn out_neighbours(comm: ffi::MPI_Comm) -> Option<usize> {
 }
 
 /// Whether nobody ends this operation before everybody has begun it.
+///
+/// # Safety
+/// `collective` is what the program has given MPI.
 unsafe fn synchronises(collective: &Collective) -> bool {
     use Operation::{Allgather, Allreduce, Alltoall, Barrier, ReduceScatterBlock};
     match collective.operation {
@@ -287,6 +309,9 @@ unsafe fn synchronises(collective: &Collective) -> bool {
 }
 
 /// Keeps the contribution, then calls.
+///
+/// # Safety
+/// The program's arguments: see the [module](super).
 unsafe fn kept(collective: &Collective, call: impl FnOnce() -> c_int) -> c_int {
     // SAFETY: what the program gives MPI.
     match enter(|session| unsafe { session.contribute(collective) }) {
@@ -295,6 +320,10 @@ unsafe fn kept(collective: &Collective, call: impl FnOnce() -> c_int) -> c_int {
     }
 }
 
+/// An operation that has ended when it returns.
+///
+/// # Safety
+/// The program's arguments: see the [module](super).
 pub(crate) unsafe fn collective(collective: &Collective, call: impl FnOnce() -> c_int) -> c_int {
     // SAFETY: what the program gives MPI.
     unsafe {
@@ -306,6 +335,10 @@ pub(crate) unsafe fn collective(collective: &Collective, call: impl FnOnce() -> 
     }
 }
 
+/// An operation that ends with its request.
+///
+/// # Safety
+/// The program's arguments: see the [module](super).
 pub(crate) unsafe fn collective_immediate(
     collective: &Collective,
     _: *mut ffi::MPI_Request,
@@ -315,6 +348,10 @@ pub(crate) unsafe fn collective_immediate(
     unsafe { kept(collective, call) }
 }
 
+/// An operation that begins when its request is started.
+///
+/// # Safety
+/// The program's arguments: see the [module](super).
 pub(crate) unsafe fn collective_persistent(
     collective: &Collective,
     request: *mut ffi::MPI_Request,

@@ -26,6 +26,9 @@ impl Session {
 }
 
 /// Knows the new communicator, if there is one.
+///
+/// # Safety
+/// If `code` is 0, `comm` points to one, or to the null one.
 unsafe fn made(parent: ffi::MPI_Comm, comm: *const ffi::MPI_Comm, code: c_int) -> c_int {
     if code == 0 {
         // SAFETY: the call has put a communicator there, or the null one.
@@ -34,11 +37,19 @@ unsafe fn made(parent: ffi::MPI_Comm, comm: *const ffi::MPI_Comm, code: c_int) -
     code
 }
 
+/// A communicator of all ranks of another one makes.
+///
+/// # Safety
+/// The program's arguments: see the [module](super).
 pub(crate) unsafe fn comm_make(comm: ffi::MPI_Comm, new: *mut ffi::MPI_Comm, call: impl FnOnce() -> c_int) -> c_int {
     // SAFETY: the call puts a communicator there.
     unsafe { made(comm, new, call()) }
 }
 
+/// The same; the communicator is there when the request has ended.
+///
+/// # Safety
+/// The program's arguments: see the [module](super).
 pub(crate) unsafe fn comm_make_immediate(
     comm: ffi::MPI_Comm,
     new: *mut ffi::MPI_Comm,
@@ -57,6 +68,10 @@ pub(crate) unsafe fn comm_make_immediate(
     code
 }
 
+/// A communicator that only the ranks of a group make.
+///
+/// # Safety
+/// The program's arguments: see the [module](super).
 pub(crate) unsafe fn comm_make_by_group(
     comm: ffi::MPI_Comm,
     _: ffi::MPI_Group,
@@ -68,6 +83,10 @@ pub(crate) unsafe fn comm_make_by_group(
     unsafe { made(comm, new, call()) }
 }
 
+/// A communicator that is made of no other one.
+///
+/// # Safety
+/// The program's arguments: see the [module](super).
 pub(crate) unsafe fn comm_make_from_group(
     _: ffi::MPI_Group,
     _: *const c_char,
@@ -78,6 +97,10 @@ pub(crate) unsafe fn comm_make_from_group(
     unsafe { made(ffi::RSMPI_COMM_SELF, new, call()) }
 }
 
+/// A communicator between the ranks of two others.
+///
+/// # Safety
+/// The program's arguments: see the [module](super).
 pub(crate) unsafe fn comm_make_inter(
     local: ffi::MPI_Comm,
     _: ffi::MPI_Comm,
@@ -89,6 +112,10 @@ pub(crate) unsafe fn comm_make_inter(
     unsafe { made(local, new, call()) }
 }
 
+/// The program gives a communicator up.
+///
+/// # Safety
+/// The program's arguments: see the [module](super).
 pub(crate) unsafe fn comm_drop(comm: *mut ffi::MPI_Comm, call: impl FnOnce() -> c_int) -> c_int {
     // SAFETY: the program's communicator.
     let dropped = unsafe { *comm };
@@ -104,6 +131,10 @@ pub(crate) unsafe fn comm_drop(comm: *mut ffi::MPI_Comm, call: impl FnOnce() -> 
     code
 }
 
+/// The program gives a datatype up.
+///
+/// # Safety
+/// The program's arguments: see the [module](super).
 pub(crate) unsafe fn type_drop(datatype: *mut ffi::MPI_Datatype, call: impl FnOnce() -> c_int) -> c_int {
     // SAFETY: the program's datatype.
     let dropped = unsafe { *datatype };

@@ -7,12 +7,9 @@ use smallvec::SmallVec;
 
 use super::receive::has_taken;
 use super::requests::outcome;
-use super::send::{blank, with_status};
+use super::status::{Statuses, is_cancelled, statuses_wanted, with_status};
 use crate::session::requests::{Pending, Persistent, Receiving, Repeated, handles};
 use crate::session::{Choice, FullError, Session, enter, is_together};
-
-/// So many statuses are on the stack.
-const FEW: usize = 8;
 
 /// A request that a call may end, and what it stands for.
 struct Held {
@@ -27,7 +24,7 @@ enum Before {
     /// Nothing that is known.
     Nothing,
     /// Handles, where one thread at a time calls.
-    Handles(SmallVec<[ffi::MPI_Request; FEW]>),
+    Handles(SmallVec<[ffi::MPI_Request; 8]>),
     /// What is known, taken out: another thread may get the same handle for a new request as soon as the old one has ended.
     Held(Vec<Held>),
 }
@@ -108,13 +105,6 @@ impl Session {
     pub(super) fn ended_receive(&mut self, receiving: Receiving, status: &ffi::MPI_Status) {
         self.end_receive(receiving, Some(status).filter(|status| !is_cancelled(status)));
     }
-}
-
-fn is_cancelled(status: &ffi::MPI_Status) -> bool {
-    let mut flag = 0;
-    // SAFETY: a status that MPI filled in, and a pointer to a local variable.
-    unsafe { ffi::PMPI_Test_cancelled(status, &raw mut flag) };
-    flag != 0
 }
 
 /// What a call says of a request.
@@ -209,10 +199,16 @@ fn first(code: c_int, other: c_int) -> c_int {
     if code == 0 { other } else { code }
 }
 
-pub(crate) unsafe fn wait(
+/// One request, which has ended after `call` if `has_ended` says so of its code.
+///
+/// # Safety
+/// As for [`wait`].
+#[inline]
+unsafe fn one(
     request: *mut ffi::MPI_Request,
     status: *mut ffi::MPI_Status,
     call: impl FnOnce(*mut ffi::MPI_Status) -> c_int,
+    has_ended: impl FnOnce(c_int) -> bool,
 ) -> c_int {
     // SAFETY: the program's request.
     let before = unsafe { before(1, request) };
@@ -221,29 +217,38 @@ pub(crate) unsafe fn wait(
     }
     // SAFETY: the program's status.
     let (code, status) = unsafe { with_status(status, call) };
+    if !has_ended(code) {
+        before.none();
+        return code;
+    }
     first(code, before.settle(|_| End::of(code, status)))
 }
 
+/// One request has ended.
+///
+/// # Safety
+/// The program's arguments: see the [module](super).
+pub(crate) unsafe fn wait(
+    request: *mut ffi::MPI_Request,
+    status: *mut ffi::MPI_Status,
+    call: impl FnOnce(*mut ffi::MPI_Status) -> c_int,
+) -> c_int {
+    // SAFETY: as for this function.
+    unsafe { one(request, status, call, |_| true) }
+}
+
+/// One request may have ended.
+///
+/// # Safety
+/// The program's arguments: see the [module](super).
 pub(crate) unsafe fn test(
     request: *mut ffi::MPI_Request,
     flag: *mut c_int,
     status: *mut ffi::MPI_Status,
     call: impl FnOnce(*mut ffi::MPI_Status) -> c_int,
 ) -> c_int {
-    // SAFETY: the program's request.
-    let before = unsafe { before(1, request) };
-    if before.is_nothing() {
-        return call(status);
-    }
-    // SAFETY: the program's status.
-    let (code, status) = unsafe { with_status(status, call) };
-    // SAFETY: the call has said whether it has ended.
-    let has_ended = code != 0 || unsafe { *flag } != 0;
-    if !has_ended {
-        before.none();
-        return code;
-    }
-    first(code, before.settle(|_| End::of(code, status)))
+    // SAFETY: as for this function; the call has said whether it has ended.
+    unsafe { one(request, status, call, |code| code != 0 || *flag != 0) }
 }
 
 /// Records which of several requests ended, where the program leaves that to MPI.
@@ -255,39 +260,25 @@ fn decided(count: c_int, index: c_int) {
     }
 }
 
-pub(crate) unsafe fn wait_any(
-    count: c_int,
-    requests: *mut ffi::MPI_Request,
+/// At most one of several requests, which has ended after `call` if `has_ended` says so of its code.
+///
+/// # Safety
+/// As for [`wait_any`].
+#[inline]
+unsafe fn any(
+    (count, requests): (c_int, *mut ffi::MPI_Request),
     index: *mut c_int,
     status: *mut ffi::MPI_Status,
     call: impl FnOnce(*mut ffi::MPI_Status) -> c_int,
+    has_ended: impl FnOnce(c_int) -> bool,
 ) -> c_int {
     // SAFETY: the program's requests.
     let before = unsafe { before(count, requests) };
     // SAFETY: the program's status.
     let (code, status) = unsafe { with_status(status, call) };
+    let has_ended = has_ended(code);
     // SAFETY: the call has said which one.
     let at = unsafe { *index };
-    if code == 0 {
-        decided(count, at);
-    }
-    first(code, before.settle(|index| if usize::try_from(at) == Ok(index) { End::of(code, status) } else { End::Not }))
-}
-
-pub(crate) unsafe fn test_any(
-    count: c_int,
-    requests: *mut ffi::MPI_Request,
-    index: *mut c_int,
-    flag: *mut c_int,
-    status: *mut ffi::MPI_Status,
-    call: impl FnOnce(*mut ffi::MPI_Status) -> c_int,
-) -> c_int {
-    // SAFETY: the program's requests.
-    let before = unsafe { before(count, requests) };
-    // SAFETY: the program's status.
-    let (code, status) = unsafe { with_status(status, call) };
-    // SAFETY: the call has said whether one has ended, and which.
-    let (has_ended, at) = unsafe { (code != 0 || *flag != 0, *index) };
     if !has_ended {
         before.none();
         return code;
@@ -298,19 +289,35 @@ pub(crate) unsafe fn test_any(
     first(code, before.settle(|index| if usize::try_from(at) == Ok(index) { End::of(code, status) } else { End::Not }))
 }
 
-/// Statuses to be filled in: the program's, or ours where it wants none.
-fn statuses_wanted(
+/// One of several requests has ended.
+///
+/// # Safety
+/// The program's arguments: see the [module](super).
+pub(crate) unsafe fn wait_any(
     count: c_int,
-    statuses: *mut ffi::MPI_Status,
-    ours: &mut SmallVec<[ffi::MPI_Status; FEW]>,
-) -> *mut ffi::MPI_Status {
-    // SAFETY: a constant of the shim.
-    if statuses == unsafe { ffi::RSMPI_STATUSES_IGNORE } {
-        ours.resize(usize::try_from(count).unwrap_or(0).max(1), blank());
-        ours.as_mut_ptr()
-    } else {
-        statuses
-    }
+    requests: *mut ffi::MPI_Request,
+    index: *mut c_int,
+    status: *mut ffi::MPI_Status,
+    call: impl FnOnce(*mut ffi::MPI_Status) -> c_int,
+) -> c_int {
+    // SAFETY: as for this function.
+    unsafe { any((count, requests), index, status, call, |_| true) }
+}
+
+/// One of several requests may have ended.
+///
+/// # Safety
+/// The program's arguments: see the [module](super).
+pub(crate) unsafe fn test_any(
+    count: c_int,
+    requests: *mut ffi::MPI_Request,
+    index: *mut c_int,
+    flag: *mut c_int,
+    status: *mut ffi::MPI_Status,
+    call: impl FnOnce(*mut ffi::MPI_Status) -> c_int,
+) -> c_int {
+    // SAFETY: as for this function; the call has said whether one has ended.
+    unsafe { any((count, requests), index, status, call, |code| code != 0 || *flag != 0) }
 }
 
 /// What the array says of one of several requests.
@@ -329,24 +336,51 @@ unsafe fn of_several(code: c_int, statuses: *const ffi::MPI_Status, index: usize
     }
 }
 
-pub(crate) unsafe fn wait_all(
-    count: c_int,
-    requests: *mut ffi::MPI_Request,
+/// All of several requests, which have ended after `call` if `have_ended` says so of its code.
+///
+/// # Safety
+/// As for [`wait_all`].
+#[inline]
+unsafe fn all(
+    (count, requests): (c_int, *mut ffi::MPI_Request),
     statuses: *mut ffi::MPI_Status,
     call: impl FnOnce(*mut ffi::MPI_Status) -> c_int,
+    have_ended: impl FnOnce(c_int) -> bool,
 ) -> c_int {
     // SAFETY: the program's requests.
     let before = unsafe { before(count, requests) };
     if before.is_nothing() {
         return call(statuses);
     }
-    let mut ours = SmallVec::new();
+    let mut ours = Statuses::new();
     let statuses = statuses_wanted(count, statuses, &mut ours);
     let code = call(statuses);
-    // SAFETY: as many statuses as requests, filled in by the call.
+    if !have_ended(code) {
+        before.none();
+        return code;
+    }
+    // SAFETY: as they have ended, the call has filled in as many statuses as requests.
     first(code, before.settle(|index| unsafe { of_several(code, statuses, index) }))
 }
 
+/// All of several requests have ended.
+///
+/// # Safety
+/// The program's arguments: see the [module](super).
+pub(crate) unsafe fn wait_all(
+    count: c_int,
+    requests: *mut ffi::MPI_Request,
+    statuses: *mut ffi::MPI_Status,
+    call: impl FnOnce(*mut ffi::MPI_Status) -> c_int,
+) -> c_int {
+    // SAFETY: as for this function.
+    unsafe { all((count, requests), statuses, call, |_| true) }
+}
+
+/// All of several requests may have ended.
+///
+/// # Safety
+/// The program's arguments: see the [module](super).
 pub(crate) unsafe fn test_all(
     count: c_int,
     requests: *mut ffi::MPI_Request,
@@ -354,24 +388,14 @@ pub(crate) unsafe fn test_all(
     statuses: *mut ffi::MPI_Status,
     call: impl FnOnce(*mut ffi::MPI_Status) -> c_int,
 ) -> c_int {
-    // SAFETY: the program's requests.
-    let before = unsafe { before(count, requests) };
-    if before.is_nothing() {
-        return call(statuses);
-    }
-    let mut ours = SmallVec::new();
-    let statuses = statuses_wanted(count, statuses, &mut ours);
-    let code = call(statuses);
-    // SAFETY: the call has said whether they have ended, and filled in as many statuses as requests if so.
-    let have_ended = unsafe { *flag } != 0 || code == ffi::MPI_ERR_IN_STATUS as c_int;
-    if !have_ended {
-        before.none();
-        return code;
-    }
-    // SAFETY: as above.
-    first(code, before.settle(|index| unsafe { of_several(code, statuses, index) }))
+    // SAFETY: as for this function; the call has said whether they have ended.
+    unsafe { all((count, requests), statuses, call, |code| *flag != 0 || code == ffi::MPI_ERR_IN_STATUS as c_int) }
 }
 
+/// Some of several requests have ended.
+///
+/// # Safety
+/// The program's arguments: see the [module](super).
 pub(crate) unsafe fn wait_some(
     count: c_int,
     requests: *mut ffi::MPI_Request,
@@ -382,7 +406,7 @@ pub(crate) unsafe fn wait_some(
 ) -> c_int {
     // SAFETY: the program's requests.
     let before = unsafe { before(count, requests) };
-    let mut ours = SmallVec::new();
+    let mut ours = Statuses::new();
     let statuses = statuses_wanted(count, statuses, &mut ours);
     let code = call(statuses);
     // SAFETY: the call has said how many have ended, if any was active.
@@ -406,6 +430,10 @@ pub(crate) unsafe fn wait_some(
     first(code, before.settle(|index| place(index).map_or(End::Not, |at| unsafe { of_several(code, statuses, at) })))
 }
 
+/// Some of several requests may have ended.
+///
+/// # Safety
+/// The program's arguments: see the [module](super).
 pub(crate) unsafe fn test_some(
     count: c_int,
     requests: *mut ffi::MPI_Request,
@@ -418,6 +446,10 @@ pub(crate) unsafe fn test_some(
     unsafe { wait_some(count, requests, outcount, indices, statuses, call) }
 }
 
+/// A request is looked at and stays as it is.
+///
+/// # Safety
+/// The program's arguments: see the [module](super).
 pub(crate) unsafe fn request_status(
     _: ffi::MPI_Request,
     flag: *mut c_int,

@@ -9,6 +9,10 @@ use crate::session::enter;
 /// What was said already.
 static SAID: Mutex<Vec<&'static str>> = Mutex::new(Vec::new());
 
+/// Says once that what this call does is not logged.
+///
+/// # Safety
+/// The program's arguments: see the [module](super).
 pub(crate) unsafe fn not_logged(name: &'static str, call: impl FnOnce() -> c_int) -> c_int {
     // Others than rank 0 may be alone in calling it, each with another call.
     let is_alone = matches!(name, "MPI_Comm_accept" | "MPI_Comm_connect" | "MPI_Comm_join");

@@ -11,6 +11,10 @@ use crate::settings::Settings;
 /// One of these is in the environment of a process that a launcher started; MPI itself sets some of them in `MPI_Init`.
 const RANKS: [&str; 3] = ["PMIX_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK"];
 
+/// MPI begins.
+///
+/// # Safety
+/// The program's arguments: see the [module](super).
 pub(crate) unsafe fn init(call: impl FnOnce() -> c_int) -> c_int {
     let is_launched = RANKS.iter().any(|name| std::env::var_os(name).is_some());
     let code = call();
@@ -20,6 +24,10 @@ pub(crate) unsafe fn init(call: impl FnOnce() -> c_int) -> c_int {
     code
 }
 
+/// MPI begins, and threads may call it.
+///
+/// # Safety
+/// The program's arguments: see the [module](super).
 pub(crate) unsafe fn init_thread(_: *mut c_int, call: impl FnOnce() -> c_int) -> c_int {
     // The same: `begin` asks MPI for the level itself.
     // SAFETY: as for this function.
@@ -76,6 +84,10 @@ fn begin(is_launched: bool) {
     }
 }
 
+/// MPI ends.
+///
+/// # Safety
+/// The program's arguments: see the [module](super).
 pub(crate) unsafe fn finalize(call: impl FnOnce() -> c_int) -> c_int {
     if let Some(session) = session::take() {
         session.end();
@@ -83,11 +95,19 @@ pub(crate) unsafe fn finalize(call: impl FnOnce() -> c_int) -> c_int {
     call()
 }
 
+/// The program ends its job.
+///
+/// # Safety
+/// The program's arguments: see the [module](super).
 pub(crate) unsafe fn abort(_: ffi::MPI_Comm, _: c_int, call: impl FnOnce() -> c_int) -> c_int {
     enter(|session| session.account(Ended::Aborted));
     call()
 }
 
+/// The program says whether it wants to be logged: `MPI_Pcontrol`.
+///
+/// # Safety
+/// The program's arguments: see the [module](super).
 pub(crate) unsafe fn control(level: c_int, call: impl FnOnce() -> c_int) -> c_int {
     enter(|session| match level {
         0 => session.is_logging = false,

@@ -1,17 +1,16 @@
 //! Messages that arrive.
 
-use std::cell::Cell;
 use std::ffi::c_int;
 
 use mpi_sys as ffi;
 
 use super::completion::wait;
-use super::send::{blank, wanted, with_status};
+use super::status::{blank, wanted, with_status};
 use crate::message::Incoming;
 use crate::pass;
 use crate::session::put_off::{PutOff, take};
 use crate::session::requests::{Pending, Persistent, Receiving, Repeated};
-use crate::session::{Choice, Lane, Session, catch_up, enter, is_together, key, may_put_off, put_off};
+use crate::session::{Choice, Lane, Session, catch_up, enter, is_together, may_put_off, put_off};
 use counterfoil_mpi::matching::Taken;
 
 unsafe extern "C" {
@@ -21,7 +20,7 @@ unsafe extern "C" {
 
 /// Whether the program leaves open whom it receives from, or which tag.
 #[inline]
-fn is_open(incoming: &Incoming) -> bool {
+pub(super) fn is_open(incoming: &Incoming) -> bool {
     // SAFETY: constants of the shim.
     unsafe { incoming.source == ffi::RSMPI_ANY_SOURCE || incoming.tag == ffi::RSMPI_ANY_TAG }
 }
@@ -127,17 +126,6 @@ impl Session {
             self.received_at_once(put_off);
         }
     }
-
-    /// A probe has found this message.
-    fn note_probe(&mut self, incoming: &Incoming, status: &ffi::MPI_Status) {
-        if !is_open(incoming) {
-            return;
-        }
-        let Some(comm) = self.comms.get(incoming.comm) else { return };
-        if let Some(source) = comm.world(status.MPI_SOURCE) {
-            self.decide(Choice::Probe { source, tag: status.MPI_TAG });
-        }
-    }
 }
 
 /// Partitioned messages match partitioned ones only: a number of their own for the communicator.
@@ -167,6 +155,10 @@ pub(super) fn received(incoming: &Incoming, status: &ffi::MPI_Status, code: c_in
     }
 }
 
+/// A receive that has ended when it returns.
+///
+/// # Safety
+/// The program's arguments: see the [module](super).
 #[inline]
 pub(crate) unsafe fn receive(
     incoming: &Incoming,
@@ -191,6 +183,10 @@ pub(crate) unsafe fn receive(
     code
 }
 
+/// [`receive`] that is not put off.
+///
+/// # Safety
+/// The program's arguments: see the [module](super).
 #[inline(never)]
 unsafe fn receive_at_once(
     incoming: &Incoming,
@@ -208,6 +204,9 @@ unsafe fn receive_at_once(
 }
 
 /// Where threads receive at once, posting and knowing of it are one step, and nobody waits in it.
+///
+/// # Safety
+/// The program's arguments: see the [module](super).
 unsafe fn receive_together(
     incoming: &Incoming,
     status: *mut ffi::MPI_Status,
@@ -233,6 +232,10 @@ unsafe fn receive_together(
     }
 }
 
+/// A receive that ends with its request.
+///
+/// # Safety
+/// The program's arguments: see the [module](super).
 pub(crate) unsafe fn receive_immediate(
     incoming: &Incoming,
     request: *mut ffi::MPI_Request,
@@ -253,6 +256,9 @@ pub(crate) unsafe fn receive_immediate(
 }
 
 /// Knows a persistent receive.
+///
+/// # Safety
+/// If `code` is 0, `request` points to one.
 unsafe fn receive_again(
     incoming: &Incoming,
     is_partitioned: bool,
@@ -270,6 +276,10 @@ unsafe fn receive_again(
     code
 }
 
+/// A receive that begins when its request is started.
+///
+/// # Safety
+/// The program's arguments: see the [module](super).
 pub(crate) unsafe fn receive_persistent(
     incoming: &Incoming,
     request: *mut ffi::MPI_Request,
@@ -279,6 +289,10 @@ pub(crate) unsafe fn receive_persistent(
     unsafe { receive_again(incoming, false, request, call()) }
 }
 
+/// The same, of a message in parts.
+///
+/// # Safety
+/// The program's arguments: see the [module](super).
 pub(crate) unsafe fn receive_partitioned(
     incoming: &Incoming,
     _: c_int,
@@ -287,141 +301,4 @@ pub(crate) unsafe fn receive_partitioned(
 ) -> c_int {
     // SAFETY: the call puts a request there.
     unsafe { receive_again(incoming, true, request, call()) }
-}
-
-pub(crate) unsafe fn probe(
-    incoming: &Incoming,
-    status: *mut ffi::MPI_Status,
-    call: impl FnOnce(*mut ffi::MPI_Status) -> c_int,
-) -> c_int {
-    // SAFETY: the program's status.
-    let (code, status) = unsafe { with_status(status, call) };
-    if code == 0 {
-        enter(|session| session.note_probe(incoming, &status));
-    }
-    code
-}
-
-pub(crate) unsafe fn probe_immediate(
-    incoming: &Incoming,
-    flag: *mut c_int,
-    status: *mut ffi::MPI_Status,
-    call: impl FnOnce(*mut ffi::MPI_Status) -> c_int,
-) -> c_int {
-    // SAFETY: the program's status.
-    let (code, status) = unsafe { with_status(status, call) };
-    if code == 0 {
-        // SAFETY: the call has said whether there is a message.
-        let is_there = unsafe { *flag } != 0;
-        enter(|session| if is_there { session.note_probe(incoming, &status) } else { session.missed() });
-    }
-    code
-}
-
-impl Session {
-    /// A message was matched: it has its turn now, in order with the receives that were posted.
-    fn matched(&mut self, incoming: &Incoming, message: ffi::MPI_Message, status: &ffi::MPI_Status) {
-        self.note_probe(incoming, status);
-        if let Some(receiving) = self.receiving(incoming, false) {
-            let (source, tag) = (Some(status.MPI_SOURCE), Some(status.MPI_TAG));
-            // Whom it comes from was decided just now.
-            let receiving = self.post(Receiving { source, tag, is_open: false, ..receiving });
-            self.messages.insert(key(message), receiving);
-        }
-    }
-}
-
-pub(crate) unsafe fn match_message(
-    incoming: &Incoming,
-    message: *mut ffi::MPI_Message,
-    status: *mut ffi::MPI_Status,
-    call: impl FnOnce(*mut ffi::MPI_Status) -> c_int,
-) -> c_int {
-    // SAFETY: the program's arguments, and a pointer to a local variable; the call puts a message there.
-    unsafe {
-        // Where threads match at once, nobody may wait in the step in which a message gets its turn.
-        while is_together() {
-            let (flag, begin) = (Cell::new(0), pass::Improbe.get());
-            let look = |status| begin(incoming.source, incoming.tag, incoming.comm, flag.as_ptr(), message, status);
-            let step = enter(|session| {
-                let (code, status) = with_status(status, look);
-                if code == 0 && flag.get() != 0 {
-                    session.matched(incoming, *message, &status);
-                }
-                code
-            });
-            match step {
-                None => break,
-                Some(0) if flag.get() == 0 => std::thread::yield_now(),
-                Some(code) => return code,
-            }
-        }
-        let (code, status) = with_status(status, call);
-        if code == 0 {
-            enter(|session| session.matched(incoming, *message, &status));
-        }
-        code
-    }
-}
-
-pub(crate) unsafe fn match_immediate(
-    incoming: &Incoming,
-    flag: *mut c_int,
-    message: *mut ffi::MPI_Message,
-    status: *mut ffi::MPI_Status,
-    call: impl FnOnce(*mut ffi::MPI_Status) -> c_int,
-) -> c_int {
-    let mut call = Some(call);
-    let mut now = |status| call.take().map_or(0, |call| call(status));
-    // SAFETY: the program's status; where the call has found a message, it has put it there.
-    let code = enter(|session| unsafe {
-        let (code, status) = with_status(status, &mut now);
-        if code == 0 && *flag != 0 {
-            session.matched(incoming, *message, &status);
-        } else if code == 0 {
-            session.missed();
-        }
-        code
-    });
-    code.unwrap_or_else(|| now(status))
-}
-
-/// A matched message, whose handle the call takes away.
-unsafe fn claimed(message: *const ffi::MPI_Message) -> Option<Receiving> {
-    // SAFETY: the program's message.
-    enter(|session| session.messages.remove(&key(unsafe { *message })))?
-}
-
-pub(crate) unsafe fn receive_matched(
-    message: *mut ffi::MPI_Message,
-    status: *mut ffi::MPI_Status,
-    call: impl FnOnce(*mut ffi::MPI_Status) -> c_int,
-) -> c_int {
-    // SAFETY: the program's message and status.
-    let (claimed, (code, status)) = unsafe { (claimed(message), with_status(status, call)) };
-    if let Some(receiving) = claimed {
-        enter(|session| session.end_receive(receiving, Some(&status).filter(|_| has_taken(code))));
-    }
-    code
-}
-
-pub(crate) unsafe fn receive_matched_immediate(
-    message: *mut ffi::MPI_Message,
-    request: *mut ffi::MPI_Request,
-    call: impl FnOnce() -> c_int,
-) -> c_int {
-    // SAFETY: the program's message.
-    let claimed = unsafe { claimed(message) };
-    let code = call();
-    if let Some(receiving) = claimed {
-        enter(|session| {
-            if code == 0 {
-                // SAFETY: the call has put a request there.
-                session.requests.add(unsafe { *request }, Pending::Receive(receiving));
-            } else {
-                session.end_receive(receiving, None);
-            }
-        });
-    }
-    code
 }

@@ -5,13 +5,17 @@ use std::ffi::c_int;
 use mpi_sys as ffi;
 
 use super::receive::partitioned;
-use super::send::{blank, refuse};
+use super::send::refuse;
+use super::status::blank;
 use crate::message::Outgoing;
 use crate::session::requests::{Pending, Persistent, Repeated, handles, is_null};
 use crate::session::{FullError, Session, enter};
 
 impl Session {
     /// Logs a message that `call` begins to send.
+    ///
+    /// # Safety
+    /// `out` has as many elements as it says, and the program doesn't write them before the send has ended.
     pub(super) unsafe fn begun(
         &mut self,
         out: &Outgoing,
@@ -72,6 +76,10 @@ pub(super) fn outcome(
     }
 }
 
+/// A persistent request is started.
+///
+/// # Safety
+/// The program's arguments: see the [module](super).
 pub(crate) unsafe fn start(request: *mut ffi::MPI_Request, call: impl FnOnce() -> c_int) -> c_int {
     let mut call = Some(call);
     let mut now = || call.take().map_or(0, |call| call());
@@ -80,6 +88,10 @@ pub(crate) unsafe fn start(request: *mut ffi::MPI_Request, call: impl FnOnce() -
     outcome(result, &mut now)
 }
 
+/// Several persistent requests are started.
+///
+/// # Safety
+/// The program's arguments: see the [module](super).
 pub(crate) unsafe fn start_all(count: c_int, requests: *mut ffi::MPI_Request, call: impl FnOnce() -> c_int) -> c_int {
     let mut call = Some(call);
     let mut now = || call.take().map_or(0, |call| call());
@@ -96,6 +108,10 @@ pub(crate) unsafe fn start_all(count: c_int, requests: *mut ffi::MPI_Request, ca
     outcome(result, &mut now)
 }
 
+/// The program gives a request up; what it stands for goes on.
+///
+/// # Safety
+/// The program's arguments: see the [module](super).
 pub(crate) unsafe fn request_free(request: *mut ffi::MPI_Request, call: impl FnOnce() -> c_int) -> c_int {
     // SAFETY: the program's request.
     let handle = unsafe { *request };
@@ -122,6 +138,10 @@ pub(crate) unsafe fn request_free(request: *mut ffi::MPI_Request, call: impl FnO
     }
 }
 
+/// The program calls a request off, if it is not too late.
+///
+/// # Safety
+/// The program's arguments: see the [module](super).
 pub(crate) unsafe fn cancel(request: *mut ffi::MPI_Request, call: impl FnOnce() -> c_int) -> c_int {
     // SAFETY: the program's request.
     let request = unsafe { *request };

@@ -5,6 +5,7 @@ use std::ffi::c_int;
 use mpi_sys as ffi;
 
 use super::receive::{receive, received};
+use super::status::{blank, wanted};
 use crate::message::{Incoming, Outgoing};
 use crate::pass;
 use crate::say::say;
@@ -53,6 +54,9 @@ pub(super) fn refuse(comm: ffi::MPI_Comm, full: &FullError) -> c_int {
 }
 
 /// Logs a message that `call` begins to send.
+///
+/// # Safety
+/// The program's arguments: see the [module](super).
 #[inline]
 unsafe fn logged(out: &Outgoing, call: impl FnOnce() -> c_int) -> c_int {
     let mut call = Some(call);
@@ -82,6 +86,9 @@ fn finish() {
 }
 
 /// Logs a message that was just sent. `meanwhile` is called now and then while a long one is copied.
+///
+/// # Safety
+/// `out` is the program's message, which it doesn't write meanwhile.
 #[inline(never)]
 unsafe fn log_sent(out: &Outgoing, meanwhile: &mut dyn FnMut()) {
     finish();
@@ -93,6 +100,10 @@ unsafe fn log_sent(out: &Outgoing, meanwhile: &mut dyn FnMut()) {
     });
 }
 
+/// A send that has ended when it returns.
+///
+/// # Safety
+/// The program's arguments: see the [module](super).
 #[inline]
 pub(crate) unsafe fn send(out: &Outgoing, mode: Mode, call: impl FnOnce() -> c_int) -> c_int {
     let is_long = mode == Mode::Standard && out.count >= OVERLAP_BYTES / 8;
@@ -108,6 +119,10 @@ pub(crate) unsafe fn send(out: &Outgoing, mode: Mode, call: impl FnOnce() -> c_i
     code
 }
 
+/// [`send`] of a long message, and where it can't leave before it is logged.
+///
+/// # Safety
+/// The program's arguments: see the [module](super).
 #[inline(never)]
 unsafe fn send_otherwise(out: &Outgoing, mode: Mode, call: impl FnOnce() -> c_int) -> c_int {
     let is_long = mode == Mode::Standard && out.count >= OVERLAP_BYTES / 8;
@@ -146,6 +161,10 @@ unsafe fn send_otherwise(out: &Outgoing, mode: Mode, call: impl FnOnce() -> c_in
     }
 }
 
+/// A send that ends with its request.
+///
+/// # Safety
+/// The program's arguments: see the [module](super).
 pub(crate) unsafe fn send_immediate(out: &Outgoing, _: *mut ffi::MPI_Request, call: impl FnOnce() -> c_int) -> c_int {
     if !sends_first() {
         // SAFETY: as for this function; the program writes the message no more before the request has ended.
@@ -160,6 +179,9 @@ pub(crate) unsafe fn send_immediate(out: &Outgoing, _: *mut ffi::MPI_Request, ca
 }
 
 /// Remembers what a persistent request does.
+///
+/// # Safety
+/// If `code` is 0, `request` points to one.
 pub(super) unsafe fn remember(request: *mut ffi::MPI_Request, what: Repeated, code: c_int) -> c_int {
     if code == 0 {
         // SAFETY: the call has put a request there.
@@ -169,6 +191,10 @@ pub(super) unsafe fn remember(request: *mut ffi::MPI_Request, what: Repeated, co
     code
 }
 
+/// A send that begins when its request is started.
+///
+/// # Safety
+/// The program's arguments: see the [module](super).
 pub(crate) unsafe fn send_persistent(
     out: &Outgoing,
     request: *mut ffi::MPI_Request,
@@ -178,6 +204,10 @@ pub(crate) unsafe fn send_persistent(
     unsafe { remember(request, Repeated::Send(*out), call()) }
 }
 
+/// The same, of a message in parts.
+///
+/// # Safety
+/// The program's arguments: see the [module](super).
 pub(crate) unsafe fn send_partitioned(
     out: &Outgoing,
     _: c_int,
@@ -188,35 +218,10 @@ pub(crate) unsafe fn send_partitioned(
     unsafe { remember(request, Repeated::SendPartitioned(*out), call()) }
 }
 
-/// A status to be filled in: the program's, or ours where it wants none.
-pub(super) fn wanted(status: *mut ffi::MPI_Status, ours: *mut ffi::MPI_Status) -> *mut ffi::MPI_Status {
-    // SAFETY: a constant of the shim.
-    if status == unsafe { ffi::RSMPI_STATUS_IGNORE } { ours } else { status }
-}
-
-/// Makes a call that fills a status in, the program's or one of ours where it wants none; gives its code and the status.
+/// Receives what the program waits for, then waits for what was begun: for threads that must not keep others from sending.
 ///
 /// # Safety
-/// `status` is the program's.
-#[inline]
-pub(super) unsafe fn with_status(
-    status: *mut ffi::MPI_Status,
-    call: impl FnOnce(*mut ffi::MPI_Status) -> c_int,
-) -> (c_int, ffi::MPI_Status) {
-    let mut ours = blank();
-    let status = wanted(status, &raw mut ours);
-    let code = call(status);
-    // SAFETY: ours, or what the program has given for a status.
-    (code, unsafe { *status })
-}
-
-/// A status that says nothing yet.
-pub(super) fn blank() -> ffi::MPI_Status {
-    // SAFETY: numbers, for which zero is a value.
-    unsafe { std::mem::zeroed() }
-}
-
-/// Receives what the program waits for, then waits for what was begun: for threads that must not keep others from sending.
+/// The program's arguments: see the [module](super). If `code` is 0, `request` was begun.
 unsafe fn receive_then_wait(
     incoming: &Incoming,
     status: *mut ffi::MPI_Status,
@@ -238,6 +243,10 @@ unsafe fn receive_then_wait(
     }
 }
 
+/// A send and a receive that have ended when it returns.
+///
+/// # Safety
+/// The program's arguments: see the [module](super).
 pub(crate) unsafe fn exchange(
     out: &Outgoing,
     incoming: &Incoming,
@@ -316,6 +325,9 @@ pub(super) fn log_bytes(lane: Lane, bytes: &[u8]) -> Result<(), FullError> {
 }
 
 /// What is about to be overwritten, and where it goes.
+///
+/// # Safety
+/// `out` is the program's message, which nobody writes meanwhile.
 unsafe fn saved(out: &Outgoing) -> Option<(Lane, Vec<u8>)> {
     enter(|session| {
         let lane = session.lane(out)?;
@@ -324,6 +336,10 @@ unsafe fn saved(out: &Outgoing) -> Option<(Lane, Vec<u8>)> {
     })?
 }
 
+/// [`exchange`] where what is received takes the place of what is sent.
+///
+/// # Safety
+/// The program's arguments: see the [module](super).
 pub(crate) unsafe fn exchange_replace(
     out: &Outgoing,
     incoming: &Incoming,
@@ -360,6 +376,10 @@ pub(crate) unsafe fn exchange_replace(
     }
 }
 
+/// A send and a receive that end with their request.
+///
+/// # Safety
+/// The program's arguments: see the [module](super).
 pub(crate) unsafe fn exchange_immediate(
     out: &Outgoing,
     incoming: &Incoming,
@@ -388,6 +408,10 @@ pub(crate) unsafe fn exchange_immediate(
     }
 }
 
+/// [`exchange_immediate`] where what is received takes the place of what is sent.
+///
+/// # Safety
+/// The program's arguments: see the [module](super).
 pub(crate) unsafe fn exchange_replace_immediate(
     out: &Outgoing,
     incoming: &Incoming,

@@ -14,8 +14,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Parser;
-use counterfoil_mpi::{Threads, Universe};
-use serde::Serialize;
+use counterfoil_mpi::Comm;
+use counterfoil_mpi::ping_pong::{self, Report};
 
 use measure::{MeasureError, Plan, Row};
 use ways::{Pattern, Way};
@@ -61,22 +61,8 @@ const SIZES: [u32; 10] = [8, 64, 256, 1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 
 /// Trips of a batch at least.
 const TRIPS_MIN: u64 = 4;
 
-/// What is printed.
-#[derive(Debug, Serialize)]
-struct Report<'a> {
-    mpi: String,
-    transport: &'a str,
-    rounds: u32,
-    tags: u32,
-    rows: Vec<Row>,
-}
-
 #[derive(Debug, thiserror::Error)]
 enum BenchError {
-    #[error("no library stands between this program and its MPI: LD_PRELOAD has to name it (or --bare)")]
-    Bare,
-    #[error("the benchmark takes two ranks, not {0}")]
-    Ranks(u32),
     #[error(transparent)]
     Mpi(#[from] counterfoil_mpi::MpiError),
     #[error(transparent)]
@@ -85,34 +71,19 @@ enum BenchError {
     Json(#[from] serde_json::Error),
 }
 
+const NAME: &str = "counterfoil-mpi-bench";
+
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    let limit = Duration::from_secs(arguments.time_limit);
-    // Nobody is left spinning for ever, whatever happens to the other rank.
-    std::thread::spawn(move || {
-        std::thread::sleep(limit);
-        eprintln!("counterfoil-mpi-bench: not done after {limit:?}");
-        std::process::abort();
-    });
-    match run(&arguments) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("counterfoil-mpi-bench: {error}");
-            ExitCode::FAILURE
-        }
+    if !arguments.bare && !ways::is_interposed() {
+        eprintln!("{NAME}: no library stands between this program and its MPI: LD_PRELOAD has to name it (or --bare)");
+        return ExitCode::FAILURE;
     }
+    let limit = Duration::from_secs(arguments.time_limit);
+    ping_pong::run(NAME, limit, |_, world, rank| measure_all(&arguments, world, rank))
 }
 
-fn run(arguments: &Arguments) -> Result<(), BenchError> {
-    if !arguments.bare && !ways::is_interposed() {
-        return Err(BenchError::Bare);
-    }
-    let universe = Universe::init(Threads::Single)?;
-    let world = universe.world();
-    let (rank, ranks) = (world.rank()?, world.size()?);
-    if ranks != 2 {
-        return Err(BenchError::Ranks(ranks));
-    }
+fn measure_all(arguments: &Arguments, world: &Comm, rank: u32) -> Result<(), BenchError> {
     let plan = Plan {
         rounds: arguments.rounds,
         batch: Duration::from_micros(arguments.batch_us.into()),
@@ -126,32 +97,24 @@ fn run(arguments: &Arguments) -> Result<(), BenchError> {
     for pattern in patterns {
         for size in sizes {
             for way in ways {
-                rows.push(measure::run(&world, rank, &plan, *pattern, *size as usize, *way)?);
+                rows.push(measure::run(world, rank, &plan, *pattern, *size as usize, *way)?);
             }
         }
     }
-    if rank != 0 {
-        return Ok(());
-    }
-    let mpi = Universe::library_version()?;
-    let mpi = mpi.split([',', '\0']).next().unwrap_or_default().to_owned();
-    let report = Report { mpi, transport: &arguments.transport, rounds: arguments.rounds, tags: arguments.tags, rows };
-    if arguments.json {
-        println!("{}", serde_json::to_string_pretty(&report)?);
-    } else {
-        print_table(&report);
+    if rank == 0 {
+        let report = Report::new(&arguments.transport, arguments.rounds, arguments.tags, rows)?;
+        println!("{}", if arguments.json { report.json()? } else { table(&report) });
     }
     Ok(())
 }
 
-fn print_table(report: &Report<'_>) {
-    println!("{}, {}, {} rounds, {} tags", report.mpi, report.transport, report.rounds, report.tags);
-    println!(
+fn table(report: &Report<'_, Row>) -> String {
+    let head = format!(
         "{:<9} {:>8}  {:<9} {:>10} {:>10} {:>6} {:>6} {:>6}  {:>7}",
         "pattern", "bytes", "way", "native ns", "ns", "p25", "ratio", "p75", "control"
     );
-    for row in &report.rows {
-        println!(
+    report.table(&head, |row| {
+        format!(
             "{:<9} {:>8}  {:<9} {:>10.1} {:>10.1} {:>6.3} {:>6.3} {:>6.3}  {:>7.3}",
             row.pattern,
             row.size,
@@ -162,6 +125,6 @@ fn print_table(report: &Report<'_>) {
             row.ratio,
             row.ratio_p75,
             row.control
-        );
-    }
+        )
+    })
 }

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use counterfoil_mpi::pairs::Pairs;
+use counterfoil_mpi::pairs::{Pairs, Turn};
+use counterfoil_mpi::ping_pong::trips_of_a_batch;
 use counterfoil_mpi::{Comm, MpiError};
 use serde::Serialize;
 
@@ -61,20 +62,22 @@ pub(crate) fn run(
 ) -> Result<Row, MeasureError> {
     let out: Vec<u8> = (0..size).map(|at| at as u8 ^ rank as u8).collect();
     let mut buffers = Buffers { into: out.clone(), out };
-    let trips = trips_of_a_batch(world, rank, plan, pattern, &mut buffers)?;
-    // SAFETY: `world` lives, so MPI is up; every batch receives all that it sends, and both ranks make the same ones.
-    let mut one_way = |way| unsafe { batch(way, rank, &mut buffers, trips) }.map(|took| nanoseconds(took, trips));
-    one_way(way)?;
+    let mut play = |way, count| {
+        let trips = Trips { pattern, count, tags: plan.tags };
+        // SAFETY: `world` lives, so MPI is up; every batch receives all that it sends, and both ranks make the same ones.
+        unsafe { batch(way, rank, &mut buffers, trips) }
+    };
+    let trips = trips_of_a_batch(world, plan.trips_min, plan.batch, |trips| {
+        play(Way::Native, trips).map_err(MeasureError::from)
+    })?;
+    play(way, trips)?;
     let (mut pairs, mut control) = (Pairs::default(), Pairs::default());
     for round in 0..plan.rounds {
         for (pairs, way) in [(&mut pairs, way), (&mut control, Way::Native)] {
-            let (measured, naked) = if round % 2 == 0 {
-                let naked = one_way(Way::Native)?;
-                (one_way(way)?, naked)
-            } else {
-                (one_way(way)?, one_way(Way::Native)?)
-            };
-            pairs.push(measured, naked);
+            pairs.take_turns(round, |turn| {
+                let way = if turn == Turn::Measured { way } else { Way::Native };
+                play(way, trips).map(|took| took.as_secs_f64() * 1e9 / (pattern.legs() * trips) as f64)
+            })?;
         }
     }
     Ok(Row {
@@ -90,29 +93,4 @@ pub(crate) fn run(
         control_p25: control.ratio(0.25),
         control_p75: control.ratio(0.75),
     })
-}
-
-fn nanoseconds(took: Duration, trips: Trips) -> f64 {
-    took.as_secs_f64() * 1e9 / (trips.pattern.legs() * trips.count) as f64
-}
-
-/// As many trips as fill a naked batch, on both ranks the same.
-fn trips_of_a_batch(
-    world: &Comm,
-    rank: u32,
-    plan: &Plan,
-    pattern: Pattern,
-    buffers: &mut Buffers,
-) -> Result<Trips, MeasureError> {
-    let mut trips = Trips { pattern, count: plan.trips_min, tags: plan.tags };
-    loop {
-        // SAFETY: as in `run`.
-        let took = unsafe { batch(Way::Native, rank, buffers, trips) }?;
-        let mut answer = [u8::from(took >= plan.batch || trips.count >= 1 << 24)];
-        world.bcast(0, &mut answer)?;
-        if answer[0] != 0 {
-            return Ok(trips);
-        }
-        trips.count *= 2;
-    }
 }

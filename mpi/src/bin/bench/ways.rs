@@ -204,6 +204,9 @@ pub(crate) unsafe fn batch(way: Way, rank: u32, buffers: &mut Buffers, trips: Tr
 }
 
 /// The loop is compiled for each kind of calls, so that none of them is an indirect one.
+///
+/// # Safety
+/// As for [`batch`].
 unsafe fn play<C: Calls>(rank: u32, buffers: &mut Buffers, trips: Trips) -> Result<Duration, Failed> {
     let peer = 1 - rank as c_int;
     let Buffers { out, into } = buffers;

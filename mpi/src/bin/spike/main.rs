@@ -17,8 +17,8 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use clap::Parser;
-use counterfoil_mpi::{Comm, Threads, Universe};
-use serde::Serialize;
+use counterfoil_mpi::ping_pong::{self, Report};
+use counterfoil_mpi::{Comm, Universe};
 
 use kind::Kind;
 use measure::{Plan, Row};
@@ -58,46 +58,20 @@ struct Arguments {
 
 const SIZES: [u32; 9] = [8, 64, 256, 1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20];
 
-/// What is printed.
-#[derive(Debug, Serialize)]
-struct Report<'a> {
-    mpi: String,
-    transport: &'a str,
-    rounds: u32,
-    tags: u32,
-    rows: Vec<Row>,
-}
-
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let limit = Duration::from_secs(arguments.time_limit);
-    // Nobody is left spinning for ever, whatever happens to the other rank.
-    std::thread::spawn(move || {
-        std::thread::sleep(limit);
-        eprintln!("counterfoil-mpi-spike: not done after {limit:?}");
-        std::process::abort();
-    });
-    let universe = match Universe::init(Threads::Single) {
-        Ok(universe) => universe,
-        Err(error) => return failed(&error),
-    };
-    let world = universe.world();
-    match run(&arguments, &universe, &world) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            let code = failed(&*error);
-            // The other rank would wait for ever.
-            world.abort(1);
-            code
-        }
-    }
+    ping_pong::run("counterfoil-mpi-spike", limit, |universe, world, rank| {
+        measure_all(&arguments, universe, world, rank)
+    })
 }
 
-fn run(arguments: &Arguments, universe: &Rc<Universe>, world: &Comm) -> Result<(), Box<dyn std::error::Error>> {
-    if world.size()? != 2 {
-        return Err(format!("this needs two ranks: mpirun -n 2; there are {}", world.size()?).into());
-    }
-    let rank = world.rank()?;
+fn measure_all(
+    arguments: &Arguments,
+    universe: &Rc<Universe>,
+    world: &Comm,
+    rank: u32,
+) -> Result<(), Box<dyn std::error::Error>> {
     let sizes = if arguments.sizes.is_empty() { SIZES.to_vec() } else { arguments.sizes.clone() };
     let plan = Plan {
         rounds: arguments.rounds,
@@ -121,31 +95,19 @@ fn run(arguments: &Arguments, universe: &Rc<Universe>, world: &Comm) -> Result<(
         }
     }
     if rank == 0 {
-        let mpi = Universe::library_version()?;
-        let mpi = mpi.split([',', '\0']).next().unwrap_or_default().to_owned();
-        let report =
-            Report { mpi, transport: &arguments.transport, rounds: arguments.rounds, tags: arguments.tags, rows };
-        if arguments.json {
-            println!("{}", serde_json::to_string_pretty(&report)?);
-        } else {
-            print_table(&report);
-        }
+        let report = Report::new(&arguments.transport, arguments.rounds, arguments.tags, rows)?;
+        println!("{}", if arguments.json { report.json()? } else { table(&report) });
     }
     Ok(())
 }
 
-fn print_table(report: &Report<'_>) {
-    println!("{}, {}, {} rounds, {} tags", report.mpi, report.transport, report.rounds, report.tags);
-    println!("{:>8}  {:<22} {:>10} {:>7} {:>7} {:>7} {:>7}", "bytes", "way", "ns", "p25", "ratio", "p75", "floor");
-    for row in &report.rows {
-        println!(
+fn table(report: &Report<'_, Row>) -> String {
+    let head =
+        format!("{:>8}  {:<22} {:>10} {:>7} {:>7} {:>7} {:>7}", "bytes", "way", "ns", "p25", "ratio", "p75", "floor");
+    report.table(&head, |row| {
+        format!(
             "{:>8}  {:<22} {:>10.1} {:>7.3} {:>7.3} {:>7.3} {:>7.3}",
             row.size, row.way, row.ns, row.ratio_p25, row.ratio, row.ratio_p75, row.floor_ratio
-        );
-    }
-}
-
-fn failed(error: &dyn std::error::Error) -> ExitCode {
-    eprintln!("counterfoil-mpi-spike: {error}");
-    ExitCode::FAILURE
+        )
+    })
 }

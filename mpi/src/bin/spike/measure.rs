@@ -4,7 +4,8 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use counterfoil_mpi::Comm;
-use counterfoil_mpi::pairs::Pairs;
+use counterfoil_mpi::pairs::{Pairs, Turn};
+use counterfoil_mpi::ping_pong::{one_way_ns, trips_of_a_batch};
 use serde::Serialize;
 
 use crate::logged::SpikeError;
@@ -91,42 +92,23 @@ pub(crate) fn run(
 ) -> Result<Row, SpikeError> {
     let mut payload: Vec<u8> = (0..size).map(|at| at as u8 ^ rank as u8).collect();
     let mut native = Native(world.dup()?);
-    let trips = trips_of_a_batch(world, rank, plan, &mut native, &mut payload)?;
+    let count = trips_of_a_batch(world, 1, plan.batch, |count| {
+        native.run(rank, &mut payload, Trips { count, tags: plan.tags })
+    })?;
+    let trips = Trips { count, tags: plan.tags };
     way.run(rank, &mut payload, trips)?;
     let mut pairs = Pairs::default();
     for round in 0..plan.rounds {
-        let (naked, measured) = if round % 2 == 0 {
-            let naked = native.run(rank, &mut payload, trips)?;
-            (naked, way.run(rank, &mut payload, trips)?)
-        } else {
-            let measured = way.run(rank, &mut payload, trips)?;
-            (native.run(rank, &mut payload, trips)?, measured)
-        };
-        let one_way = |time: Duration| time.as_secs_f64() * 1e9 / (2 * trips.count) as f64;
-        pairs.push(one_way(measured), one_way(naked));
+        pairs.take_turns(round, |turn| {
+            let took = match turn {
+                Turn::Measured => way.run(rank, &mut payload, trips),
+                Turn::Beside => native.run(rank, &mut payload, trips),
+            };
+            took.map(|took| one_way_ns(took, count))
+        })?;
     }
     way.end(rank)?;
     Ok(row(size, name, &pairs))
-}
-
-/// As many round trips as fill a batch of the naked calls, on both ranks the same.
-fn trips_of_a_batch(
-    world: &Comm,
-    rank: u32,
-    plan: &Plan,
-    native: &mut Native,
-    payload: &mut [u8],
-) -> Result<Trips, SpikeError> {
-    let mut trips = Trips { count: 1, tags: plan.tags };
-    loop {
-        let long_enough = native.run(rank, payload, trips)? >= plan.batch || trips.count >= 1 << 24;
-        let mut answer = [u8::from(long_enough)];
-        world.bcast(0, &mut answer)?;
-        if answer[0] != 0 {
-            return Ok(trips);
-        }
-        trips.count *= 2;
-    }
 }
 
 fn row(size: usize, way: &'static str, pairs: &Pairs) -> Row {

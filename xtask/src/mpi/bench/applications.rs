@@ -9,7 +9,7 @@ use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 
 use super::interval::Interval;
-use super::{two_ranks, with_library};
+use super::{account, two_ranks, with_library};
 use crate::mpi::scratch::Scratch;
 use crate::mpi::{Choice, Toolkit, preload};
 use crate::workspace::{TaskError, Workspace, command_line, run_to_end};
@@ -271,12 +271,7 @@ impl Run {
     /// Adds what both ranks say that they have logged.
     fn add(&mut self, accounts: &Path) -> Result<(), String> {
         for rank in 0..2 {
-            let path = accounts.join(format!("rank-{rank}.json"));
-            let text = fs::read(&path).map_err(|error| format!("{}: {error}", path.display()))?;
-            let account: Value = serde_json::from_slice(&text).map_err(|error| error.to_string())?;
-            if !account["gave_up"].is_null() || account["logging_stopped"] != json!(false) {
-                return Err(format!("logging ended before the program: {}", account["gave_up"]));
-            }
+            let account = account(accounts, rank)?;
             let number = |name: &str| account[name].as_u64().unwrap_or(0);
             self.messages += number("messages_logged");
             self.bytes += number("bytes_logged");

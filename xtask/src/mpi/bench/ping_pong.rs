@@ -5,27 +5,16 @@ use std::path::Path;
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 
-use super::{two_ranks, with_library};
+use super::{PingPong, account, two_ranks, with_library};
 use crate::mpi::scratch::Scratch;
-use crate::mpi::{Choice, Toolkit, preload};
-use crate::workspace::{TaskError, Workspace, report_of, run_to_end};
-
-const PROGRAM: &str = "counterfoil-mpi-bench";
+use crate::mpi::{Mpi, Toolkit, preload};
+use crate::workspace::{TaskError, Workspace};
 
 /// What to measure.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
     #[command(flatten)]
-    choice: Choice,
-    /// Run each job so often, to see how far they lie apart
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100))]
-    repeat: u32,
-    /// Pairs of batches for each figure
-    #[arg(long, value_name = "ROUNDS")]
-    rounds: Option<u32>,
-    /// Bytes of a message; repeatable [default: 8 B to 4 MiB]
-    #[arg(long = "size", value_name = "BYTES")]
-    sizes: Vec<u32>,
+    ping_pong: PingPong,
     /// How messages go; repeatable [default: ping-pong]
     #[arg(long = "pattern")]
     patterns: Vec<Pattern>,
@@ -88,28 +77,34 @@ enum Pattern {
     Stream,
 }
 
-/// The rows of all jobs: `mpi, transport, tier, run, pattern, size, way, native_ns, logged_ns, ratio, ratio_p25, ratio_p75, control,
+/// The rows of all jobs: `mpi, transport, tags, tier, run, pattern, size, way, native_ns, logged_ns, ratio, ratio_p25, ratio_p75, control,
 /// control_p25, control_p75`.
 pub(crate) fn rows(workspace: &Workspace, options: &Options) -> Result<Vec<Value>, TaskError> {
-    let toolkit = Toolkit::ready(workspace, &options.choice)?;
-    let mut build = toolkit.cargo(workspace);
-    run_to_end(build.args(["build", "--quiet", "--release", "--bin", PROGRAM]))?;
+    let repeat = options.ping_pong.repeat;
+    let toolkit = Toolkit::ready(workspace, &options.ping_pong.choice)?;
+    let program = toolkit.program(workspace, "counterfoil-mpi-bench")?;
     let library = preload::build(workspace, &toolkit)?;
     let tiers: &[Tier] = if options.tiers.is_empty() { Tier::value_variants() } else { &options.tiers };
     let mut rows = Vec::new();
-    for run in 1..=options.repeat {
+    for run in 1..=repeat {
         for (transport, layers) in toolkit.mpi.transports() {
             if !options.transports.is_empty() && !options.transports.iter().any(|asked| asked.is_called(transport)) {
                 continue;
             }
             let mut job = |tier: Tier, ways: &[&str], is_off| {
-                eprintln!("{}, {transport}, {}, run {run} of {}", toolkit.mpi, tier.name(), options.repeat);
-                let job = Job { toolkit: &toolkit, library: &library, transport, layers, tier, ways, is_off };
-                let mut these = job.run(options)?;
-                for row in &mut these {
-                    row["run"] = json!(run);
-                }
-                rows.append(&mut these);
+                eprintln!("{}, {transport}, {}, run {run} of {}", toolkit.mpi, tier.name(), repeat);
+                let job = Job {
+                    mpi: &toolkit.mpi,
+                    program: &program,
+                    library: &library,
+                    run,
+                    transport,
+                    layers,
+                    tier,
+                    ways,
+                    is_off,
+                };
+                rows.extend(job.rows(options)?);
                 Ok::<_, TaskError>(())
             };
             for tier in tiers {
@@ -126,8 +121,10 @@ pub(crate) fn rows(workspace: &Workspace, options: &Options) -> Result<Vec<Value
 
 /// One job of two ranks.
 struct Job<'a> {
-    toolkit: &'a Toolkit,
+    mpi: &'a Mpi,
+    program: &'a Path,
     library: &'a Path,
+    run: u32,
     transport: &'a str,
     layers: &'a str,
     tier: Tier,
@@ -137,10 +134,10 @@ struct Job<'a> {
 }
 
 impl Job<'_> {
-    fn run(&self, options: &Options) -> Result<Vec<Value>, TaskError> {
+    fn rows(&self, options: &Options) -> Result<Vec<Value>, TaskError> {
         let scratch = Scratch::create("bench")?;
         let dir = scratch.path().to_string_lossy();
-        let mut command = two_ranks(&self.toolkit.mpi, self.layers);
+        let mut command = two_ranks(self.mpi, self.layers);
         let logging = if self.is_off { "off" } else { "on" };
         let variables = [
             ("COUNTERFOIL_LOGGING", logging),
@@ -149,67 +146,39 @@ impl Job<'_> {
             ("COUNTERFOIL_SUMMARY_DIR", &dir),
         ];
         with_library(&mut command, self.library, &variables);
-        command.arg(self.toolkit.target.join("release").join(PROGRAM)).args(["--json", "--transport", self.transport]);
+        command.arg(self.program).args(["--transport", self.transport]);
         for way in self.ways {
             command.args(["--way", way]);
         }
         for pattern in options.patterns.iter().filter_map(Pattern::to_possible_value) {
             command.args(["--pattern", pattern.get_name()]);
         }
-        for size in &options.sizes {
-            command.args(["--size", &size.to_string()]);
+        if let Some(tags) = options.tags {
+            command.args(["--tags", &tags.to_string()]);
         }
-        for (name, value) in [("--rounds", options.rounds), ("--tags", options.tags)] {
-            if let Some(value) = value {
-                command.args([name, &value.to_string()]);
-            }
+        let mut fields = vec![("run", json!(self.run)), ("tier", json!(self.tier.name()))];
+        if self.is_off {
+            fields.push(("way", json!("interposed")));
         }
-        let report = report_of(&mut command)?;
+        let rows = options.ping_pong.rows(&mut command, &fields)?;
         if !self.is_off && self.ways.contains(&"logged") {
             has_logged(scratch.path())?;
         }
-        self.rows_of(&report)
-            .ok_or_else(|| TaskError::Output { program: PROGRAM.to_owned(), reason: "it has no rows".to_owned() })
-    }
-
-    /// Each row with what is the same for all.
-    fn rows_of(&self, report: &Value) -> Option<Vec<Value>> {
-        let mut rows = report["rows"].as_array()?.clone();
-        for row in &mut rows {
-            row["mpi"] = report["mpi"].clone();
-            row["tags"] = report["tags"].clone();
-            row["transport"] = json!(self.transport);
-            row["tier"] = json!(self.tier.name());
-            if self.is_off {
-                row["way"] = json!("interposed");
-            }
-        }
-        Some(rows)
+        Ok(rows)
     }
 }
 
 /// Both ranks have logged to the end.
-fn has_logged(dir: &Path) -> Result<(), TaskError> {
+fn has_logged(folder: &Path) -> Result<(), TaskError> {
     for rank in 0..2 {
-        let path = dir.join(format!("rank-{rank}.json"));
-        let text = std::fs::read(&path).map_err(TaskError::file(&path))?;
-        let account: Value = serde_json::from_slice(&text).unwrap_or_default();
-        if let Some(reason) = is_wrong(&account) {
-            return Err(TaskError::Output { program: path.display().to_string(), reason });
-        }
+        let wrong = match account(folder, rank) {
+            Ok(account) if account["messages_logged"].as_u64().unwrap_or(0) > 0 => continue,
+            Ok(_) => "nothing was logged".to_owned(),
+            Err(reason) => reason,
+        };
+        return Err(TaskError::Output { program: format!("rank {rank}"), reason: wrong });
     }
     Ok(())
-}
-
-/// What an account says against the figures, if anything.
-fn is_wrong(account: &Value) -> Option<String> {
-    if account["messages_logged"].as_u64().unwrap_or(0) == 0 {
-        return Some("nothing was logged".to_owned());
-    }
-    if !account["gave_up"].is_null() || account["logging_stopped"] != json!(false) {
-        return Some(format!("logging ended before the program: {}", account["gave_up"]));
-    }
-    None
 }
 
 #[cfg(test)]
@@ -217,11 +186,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn figures_of_a_job_that_did_not_log_are_refused() {
+    fn figures_of_a_job_that_did_not_log_to_its_end_are_refused() {
+        let folder = Scratch::create("accounts").unwrap();
+        let say = |rank: u32, account: Value| {
+            std::fs::write(folder.path().join(format!("rank-{rank}.json")), account.to_string()).unwrap();
+        };
         let account = |logged: u64, stopped: bool| json!({ "messages_logged": logged, "gave_up": null, "logging_stopped": stopped });
-        assert_eq!(is_wrong(&account(5, false)), None);
-        assert!(is_wrong(&account(0, false)).is_some());
-        assert!(is_wrong(&account(5, true)).is_some());
-        assert!(is_wrong(&json!({})).is_some());
+        say(0, account(5, false));
+        assert!(has_logged(folder.path()).is_err(), "rank 1 has said nothing");
+        say(1, account(5, false));
+        has_logged(folder.path()).unwrap();
+        let gave_up = json!({ "messages_logged": 5, "gave_up": "no room", "logging_stopped": false });
+        for wrong in [account(0, false), account(5, true), gave_up, json!({})] {
+            say(1, wrong);
+            assert!(has_logged(folder.path()).is_err());
+        }
     }
 }

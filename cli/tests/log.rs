@@ -2,7 +2,11 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, reason = "all of this is tests, the parts that they share included")]
 
-mod damaged;
-mod stores;
-mod whole;
-mod without_manifest;
+mod ended;
+
+mod log {
+    mod damaged;
+    pub(crate) mod stores;
+    mod whole;
+    mod without_manifest;
+}

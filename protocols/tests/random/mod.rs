@@ -19,14 +19,13 @@ impl Random {
         self.next() % bound.max(1)
     }
 
-    pub(crate) fn one_in(&mut self, n: u64) -> bool {
-        self.below(n) == 0
+    /// As [`Random::below`], for an index.
+    pub(crate) fn index(&mut self, len: usize) -> usize {
+        self.below(len as u64) as usize
     }
 
-    pub(crate) fn shuffle<T>(&mut self, items: &mut [T]) {
-        for last in (1..items.len()).rev() {
-            items.swap(last, self.below(last as u64 + 1) as usize);
-        }
+    pub(crate) fn one_in(&mut self, n: u64) -> bool {
+        self.below(n) == 0
     }
 }
 
