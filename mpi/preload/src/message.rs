@@ -29,6 +29,15 @@ pub(crate) struct Incoming {
     pub(crate) comm: ffi::MPI_Comm,
 }
 
+impl Incoming {
+    /// Without what is to be received into.
+    pub(crate) fn asking(source: c_int, tag: c_int, comm: ffi::MPI_Comm) -> Incoming {
+        // SAFETY: a constant of the shim.
+        let datatype = unsafe { ffi::RSMPI_UINT8_T };
+        Incoming { buf: std::ptr::null_mut(), count: 0, datatype, source, tag, comm }
+    }
+}
+
 /// How many elements.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Counts {

@@ -38,7 +38,10 @@ use requests::{Receiving, Requests};
 pub(crate) use choices::Choice;
 pub(crate) use ledger::Ledger;
 pub(crate) use logging::FullError;
-pub(crate) use slot::{catch_up, enter, is_together, may_put_off, put, put_off, sends_first, take};
+pub(crate) use slot::{
+    catch_up, catch_up_if_due, enter, enter_ahead, is_together, may_put_off, put, put_off, records_choices,
+    sends_first, take,
+};
 
 /// How many messages are logged and received between two looks at the acknowledgements; each so many bytes count as one more.
 const LOOK_EVERY: u32 = 32;
@@ -143,7 +146,7 @@ impl Session {
             releasers: (0..ranks).map(|_| None).collect(),
             control,
             comms,
-            requests: Requests::default(),
+            requests: Requests::new(),
             datatypes: Datatypes::default(),
             messages: FxHashMap::default(),
             numbered: Vec::new(),

@@ -1,6 +1,7 @@
 //! Requests that something is to be done about when they end.
 
 use std::ffi::c_int;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use mpi_sys as ffi;
 use rustc_hash::FxHashMap;
@@ -64,22 +65,68 @@ pub(crate) enum Repeated {
 }
 
 /// The requests that are known.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Requests {
     known: FxHashMap<usize, Pending>,
 }
 
+/// How many requests are known: read where nobody is in the session.
+static KNOWN: AtomicUsize = AtomicUsize::new(0);
+/// How many of them are something else than receives.
+static OTHERS: AtomicUsize = AtomicUsize::new(0);
+
+/// Whether a request is known.
+#[inline]
+pub(crate) fn are_there() -> bool {
+    KNOWN.load(Ordering::Relaxed) > 0
+}
+
+/// Whether nothing has to be done when a known request ends but to count what it took.
+#[inline]
+pub(crate) fn are_receives() -> bool {
+    OTHERS.load(Ordering::Relaxed) == 0
+}
+
+/// So many other requests than receives, where `pending` is one of them.
+fn others(pending: Option<&Pending>) -> usize {
+    usize::from(pending.is_some_and(|pending| !matches!(pending, Pending::Receive(_))))
+}
+
 impl Requests {
+    /// None. There is one of these at a time.
+    pub(crate) fn new() -> Requests {
+        KNOWN.store(0, Ordering::Relaxed);
+        OTHERS.store(0, Ordering::Relaxed);
+        Requests { known: FxHashMap::default() }
+    }
+
     /// A request begins.
     pub(crate) fn add(&mut self, request: ffi::MPI_Request, pending: Pending) {
         if !is_null(request) {
-            self.known.insert(key(request), pending);
+            let now = others(Some(&pending));
+            let before = self.known.insert(key(request), pending);
+            self.count(now, others(before.as_ref()));
         }
     }
 
+    /// So many others begin, and so many end.
     #[inline]
-    pub(crate) fn is_empty(&self) -> bool {
-        self.known.is_empty()
+    fn count(&self, begin: usize, end: usize) {
+        KNOWN.store(self.known.len(), Ordering::Relaxed);
+        if begin != end {
+            OTHERS.store(OTHERS.load(Ordering::Relaxed) + begin - end, Ordering::Relaxed);
+        }
+    }
+
+    fn remove(&mut self, request: usize) -> Option<Pending> {
+        let pending = self.known.remove(&request)?;
+        self.count(0, others(Some(&pending)));
+        Some(pending)
+    }
+
+    /// From here on the end of each request is looked at: it may have been called off.
+    pub(crate) fn may_be_called_off(&self) {
+        self.count(1, 0);
     }
 
     /// What a request stands for.
@@ -90,22 +137,17 @@ impl Requests {
     /// A request has ended: says what it stood for. A persistent one stays, inactive.
     #[inline]
     pub(crate) fn end(&mut self, request: ffi::MPI_Request) -> Option<Pending> {
-        let key = key(request);
-        match self.known.get_mut(&key)? {
-            Pending::Persistent(persistent) if persistent.is_active => {
-                let ended = Pending::Persistent(*persistent);
-                persistent.is_active = false;
-                Some(ended)
-            }
-            // An inactive one ends at once, and nothing has happened.
-            Pending::Persistent(_) => None,
-            _ => self.known.remove(&key),
-        }
+        let pending = self.remove(key(request))?;
+        let Pending::Persistent(persistent) = pending else { return Some(pending) };
+        let what = persistent.what;
+        self.add(request, Pending::Persistent(Persistent { what, is_active: false }));
+        // An inactive one ends at once, and nothing has happened.
+        persistent.is_active.then_some(pending)
     }
 
     /// A request is given up.
     pub(crate) fn forget(&mut self, request: ffi::MPI_Request) -> Option<Pending> {
-        self.known.remove(&key(request))
+        self.remove(key(request))
     }
 }
 

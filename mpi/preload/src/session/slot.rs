@@ -4,7 +4,7 @@ use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use counterfoil::OnFull;
+use counterfoil::{Keep, OnFull};
 
 use super::Session;
 use super::put_off::{self, PutOff};
@@ -39,6 +39,8 @@ static SLOT: Slot = Slot {
     session: UnsafeCell::new(None),
 };
 
+static RECORDS_CHOICES: AtomicBool = AtomicBool::new(false);
+
 /// Leaves, also by a panic.
 struct Entered;
 
@@ -65,8 +67,27 @@ pub(crate) fn enter<T>(work: impl FnOnce(&mut Session) -> T) -> Option<T> {
     }
 }
 
+/// The same, but what is put off stays so if it isn't due: for what doesn't depend on it.
+#[inline]
+pub(crate) fn enter_ahead<T>(work: impl FnOnce(&mut Session) -> T) -> Option<T> {
+    match SLOT.state.load(Ordering::Acquire) {
+        ALONE | ALONE_CAREFUL if !put_off::is_due() => enter_as_it_is(work),
+        _ => enter(work),
+    }
+}
+
 #[inline]
 fn enter_alone<T>(work: impl FnOnce(&mut Session) -> T) -> Option<T> {
+    enter_as_it_is(|session| {
+        if put_off::is_there() {
+            session.catch_up();
+        }
+        work(session)
+    })
+}
+
+#[inline]
+fn enter_as_it_is<T>(work: impl FnOnce(&mut Session) -> T) -> Option<T> {
     if SLOT.is_entered.load(Ordering::Relaxed) {
         return None;
     }
@@ -74,11 +95,7 @@ fn enter_alone<T>(work: impl FnOnce(&mut Session) -> T) -> Option<T> {
     let _entered = Entered;
     // SAFETY: the only reference: see `Slot`, and `is_entered` keeps this thread from making a second one.
     let session = unsafe { &mut *SLOT.session.get() };
-    let session = session.as_mut()?;
-    if put_off::is_there() {
-        session.catch_up();
-    }
-    Some(work(session))
+    Some(work(session.as_mut()?))
 }
 
 thread_local! {
@@ -117,7 +134,7 @@ pub(crate) fn sends_first() -> bool {
     SLOT.state.load(Ordering::Relaxed) == ALONE
 }
 
-/// Whether a receive may be [put off](put_off): nobody else calls, and this is no call from within one of ours.
+/// Whether what there is to be done may be [put off](put_off): nobody else calls, and this is no call from within one of ours.
 #[inline]
 pub(crate) fn may_put_off() -> bool {
     matches!(SLOT.state.load(Ordering::Relaxed), ALONE | ALONE_CAREFUL) && !SLOT.is_entered.load(Ordering::Relaxed)
@@ -131,17 +148,34 @@ pub(crate) fn catch_up() {
     }
 }
 
-/// Puts off what a receive took, where it [may be](may_put_off).
+/// Sees to what is put off if that is due.
 #[inline]
-pub(crate) fn put_off(taken: PutOff) {
-    catch_up();
-    put_off::put(taken);
+pub(crate) fn catch_up_if_due() {
+    if put_off::is_due() {
+        enter(|_| ());
+    }
+}
+
+/// Puts off what there is to be done, where it [may be](may_put_off).
+#[inline]
+pub(crate) fn put_off(what: PutOff) {
+    if put_off::is_full() {
+        catch_up();
+    }
+    put_off::put(what);
+}
+
+/// Whether outcomes that the program leaves to MPI are recorded, and how often it asked in vain before.
+#[inline]
+pub(crate) fn records_choices() -> bool {
+    RECORDS_CHOICES.load(Ordering::Relaxed)
 }
 
 /// The session begins.
 pub(crate) fn put(session: Session, together: bool) {
     let _guard = SLOT.lock.lock().unwrap_or_else(PoisonError::into_inner);
     let on_full = session.settings.on_full;
+    RECORDS_CHOICES.store(session.settings.keep != Keep::Acked, Ordering::Relaxed);
     // SAFETY: see `Slot`; the state is ABSENT, so nobody is in `enter`.
     unsafe { *SLOT.session.get() = Some(session) };
     let state = match on_full {

@@ -5,11 +5,14 @@ use std::ffi::c_int;
 use mpi_sys as ffi;
 use smallvec::SmallVec;
 
-use super::receive::has_taken;
+use super::receive::{has_taken, taken};
 use super::requests::outcome;
-use super::status::{Statuses, is_cancelled, statuses_wanted, with_status};
-use crate::session::requests::{Pending, Persistent, Receiving, Repeated, handles};
-use crate::session::{Choice, FullError, Session, enter, is_together};
+use super::status::{Statuses, blank, is_cancelled, statuses_wanted, wanted};
+use crate::session::put_off::{PutOff, has_posted};
+use crate::session::requests::{Pending, Persistent, Receiving, Repeated, are_receives, are_there, handles};
+use crate::session::{
+    Choice, FullError, Session, catch_up_if_due, enter, is_together, may_put_off, put_off, records_choices,
+};
 
 /// A request that a call may end, and what it stands for.
 struct Held {
@@ -93,7 +96,7 @@ impl Session {
     }
 
     /// What a request stood for has ended.
-    fn conclude(&mut self, pending: &Pending, end: &End) -> Result<(), (ffi::MPI_Comm, FullError)> {
+    fn conclude(&mut self, pending: &Pending, end: &End<'_>) -> Result<(), (ffi::MPI_Comm, FullError)> {
         match end {
             End::With(status) => self.ended(pending, status)?,
             End::Failed => self.failed(pending),
@@ -108,18 +111,18 @@ impl Session {
 }
 
 /// What a call says of a request.
-enum End {
+enum End<'a> {
     /// It is under way.
     Not,
     /// It has ended with this status.
-    With(ffi::MPI_Status),
+    With(&'a ffi::MPI_Status),
     /// It has ended with an error.
     Failed,
 }
 
-impl End {
+impl End<'_> {
     /// Of a request that has ended with this code.
-    fn of(code: c_int, status: ffi::MPI_Status) -> End {
+    fn of(code: c_int, status: &ffi::MPI_Status) -> End<'_> {
         // A message that is too long is an error, and was received.
         if has_taken(code) { End::With(status) } else { End::Failed }
     }
@@ -130,15 +133,17 @@ impl End {
 /// # Safety
 /// `requests` has `count`.
 unsafe fn before(count: c_int, requests: *const ffi::MPI_Request) -> Before {
-    enter(|session| {
-        if session.requests.is_empty() {
-            return Before::Nothing;
-        }
-        // SAFETY: the caller's promise.
-        let requests = unsafe { handles(count, requests) };
-        if is_together() { Before::Held(session.hold(requests)) } else { Before::Handles(requests.into()) }
-    })
-    .unwrap_or(Before::Nothing)
+    catch_up_if_due();
+    if !are_there() && !has_posted() {
+        return Before::Nothing;
+    }
+    // SAFETY: the caller's promise.
+    let requests = unsafe { handles(count, requests) };
+    if is_together() {
+        enter(|session| Before::Held(session.hold(requests))).unwrap_or(Before::Nothing)
+    } else {
+        Before::Handles(requests.into())
+    }
 }
 
 impl Before {
@@ -152,6 +157,9 @@ impl Before {
 
     /// The call has ended none of them; the program asked whether one had.
     fn none(self) {
+        if !records_choices() && !matches!(self, Before::Held(_)) {
+            return;
+        }
         enter(|session| {
             session.missed();
             if let Before::Held(held) = self {
@@ -161,37 +169,54 @@ impl Before {
     }
 
     /// Each has ended as `end` says, or not.
-    fn settle(self, end: impl Fn(usize) -> End) -> c_int {
-        if self.is_nothing() {
-            return 0;
-        }
-        let result = enter(|session| {
-            let mut result = Ok(0);
-            match self {
-                Before::Nothing => {}
-                Before::Handles(requests) => {
-                    for (index, request) in requests.into_iter().enumerate() {
-                        let end = end(index);
-                        if !matches!(end, End::Not)
-                            && let Some(pending) = session.requests.end(request)
-                        {
-                            result = session.conclude(&pending, &end).map(|()| 0).and(result);
+    fn settle<'a>(self, end: impl Fn(usize) -> End<'a>) -> c_int {
+        match self {
+            Before::Nothing => 0,
+            Before::Handles(requests) => {
+                let mut result = 0;
+                for (index, request) in requests.into_iter().enumerate() {
+                    let code = match end(index) {
+                        End::Not => 0,
+                        End::With(status) if may_put_off() && are_receives() => {
+                            put_off(PutOff::Ended { request, taken: taken(status) });
+                            0
                         }
-                    }
+                        end => conclude(request, &end),
+                    };
+                    result = first(result, code);
                 }
-                Before::Held(held) => {
-                    for held in held {
-                        match end(held.index) {
-                            End::Not => session.put_back(held),
-                            end => result = session.conclude(&held.pending, &end).map(|()| 0).and(result),
-                        }
-                    }
-                }
+                result
             }
-            result
-        });
-        outcome(result, || 0)
+            Before::Held(held) => put_back_or_conclude(held, end),
+        }
     }
+}
+
+/// What a request stood for, if it is known, has ended.
+fn conclude(request: ffi::MPI_Request, end: &End<'_>) -> c_int {
+    let result = enter(|session| match session.requests.end(request) {
+        Some(pending) => session.conclude(&pending, end).map(|()| 0),
+        None => Ok(0),
+    });
+    outcome(result, || 0)
+}
+
+/// What was held has ended as `end` says, or not.
+fn put_back_or_conclude<'a>(held: Vec<Held>, end: impl Fn(usize) -> End<'a>) -> c_int {
+    if held.is_empty() {
+        return 0;
+    }
+    let result = enter(|session| {
+        let mut result = Ok(0);
+        for held in held {
+            match end(held.index) {
+                End::Not => session.put_back(held),
+                end => result = session.conclude(&held.pending, &end).map(|()| 0).and(result),
+            }
+        }
+        result
+    });
+    outcome(result, || 0)
 }
 
 /// MPI's code, or ours where MPI has none.
@@ -215,8 +240,11 @@ unsafe fn one(
     if before.is_nothing() {
         return call(status);
     }
-    // SAFETY: the program's status.
-    let (code, status) = unsafe { with_status(status, call) };
+    let mut ours = blank();
+    let status = wanted(status, &raw mut ours);
+    let code = call(status);
+    // SAFETY: ours, or what the program has given for a status; the call is done with it.
+    let status = unsafe { &*status };
     if !has_ended(code) {
         before.none();
         return code;
@@ -274,8 +302,11 @@ unsafe fn any(
 ) -> c_int {
     // SAFETY: the program's requests.
     let before = unsafe { before(count, requests) };
-    // SAFETY: the program's status.
-    let (code, status) = unsafe { with_status(status, call) };
+    let mut ours = blank();
+    let status = wanted(status, &raw mut ours);
+    let code = call(status);
+    // SAFETY: ours, or what the program has given for a status; the call is done with it.
+    let status = unsafe { &*status };
     let has_ended = has_ended(code);
     // SAFETY: the call has said which one.
     let at = unsafe { *index };
@@ -324,9 +355,9 @@ pub(crate) unsafe fn test_any(
 ///
 /// # Safety
 /// `statuses` has one at `index`, filled in by a call that returned `code`.
-unsafe fn of_several(code: c_int, statuses: *const ffi::MPI_Status, index: usize) -> End {
+unsafe fn of_several<'a>(code: c_int, statuses: *const ffi::MPI_Status, index: usize) -> End<'a> {
     // SAFETY: the caller's promise.
-    let status = unsafe { *statuses.add(index) };
+    let status = unsafe { &*statuses.add(index) };
     if code == 0 {
         End::With(status)
     } else if code != ffi::MPI_ERR_IN_STATUS as c_int || status.MPI_ERROR == ffi::MPI_ERR_PENDING as c_int {

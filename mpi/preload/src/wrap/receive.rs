@@ -8,7 +8,7 @@ use super::completion::wait;
 use super::status::{blank, wanted, with_status};
 use crate::message::Incoming;
 use crate::pass;
-use crate::session::put_off::{PutOff, take};
+use crate::session::put_off::{PutOff, take, take_end};
 use crate::session::requests::{Pending, Persistent, Receiving, Repeated};
 use crate::session::{Choice, Lane, Session, catch_up, enter, is_together, may_put_off, put_off};
 use counterfoil_mpi::matching::Taken;
@@ -27,7 +27,7 @@ pub(super) fn is_open(incoming: &Incoming) -> bool {
 
 /// What a receive took, by the status that MPI filled in.
 #[inline]
-fn taken(status: &ffi::MPI_Status) -> Taken {
+pub(super) fn taken(status: &ffi::MPI_Status) -> Taken {
     // SAFETY: a status that MPI filled in.
     let bytes = unsafe { counterfoil_bytes(status) };
     Taken { source: status.MPI_SOURCE, tag: status.MPI_TAG, bytes }
@@ -95,35 +95,58 @@ impl Session {
 
     /// A receive has returned, which nothing was posted behind.
     #[inline]
-    fn received_at_once(&mut self, received: PutOff) {
-        let PutOff { comm: handle, is_open, source, tag, bytes } = received;
+    fn received_at_once(&mut self, handle: ffi::MPI_Comm, is_open: bool, taken: Taken) {
         let Some(comm) = self.comms.get(handle) else { return };
-        let (number, Some(peer)) = (comm.number, comm.world(source)) else { return };
+        let (number, Some(peer)) = (comm.number, comm.world(taken.source)) else { return };
         if comm.matching.is_idle() {
+            let Taken { tag, bytes, .. } = taken;
             if is_open {
                 self.decide(Choice::Receive { source: peer, tag });
             }
             self.received(Lane { peer, comm: number, tag }, bytes);
         } else {
-            self.received_behind_others(received);
+            self.received_behind_others(handle, is_open, taken);
         }
     }
 
     /// The same, where other receives are under way, of which one may have taken an earlier message of the stream.
     #[cold]
-    fn received_behind_others(&mut self, received: PutOff) {
-        let PutOff { comm, is_open, source, tag, bytes } = received;
-        let Some(comm) = self.comms.place(comm) else { return };
-        let (source, tag) = (Some(source), Some(tag));
+    fn received_behind_others(&mut self, handle: ffi::MPI_Comm, is_open: bool, taken: Taken) {
+        let Some(comm) = self.comms.place(handle) else { return };
+        let (source, tag) = (Some(taken.source), Some(taken.tag));
         let receiving = self.post(Receiving { comm, source, tag, posted: None, is_open, is_partitioned: false });
-        self.end_with(receiving, Some(Taken { source: received.source, tag: received.tag, bytes }));
+        self.end_with(receiving, Some(taken));
     }
 
-    /// Sees to the receive that is put off.
+    /// A receive was posted, and may have ended since.
+    #[inline]
+    fn posted_before(&mut self, incoming: &Incoming, request: ffi::MPI_Request) {
+        let Some(receiving) = self.receiving(incoming, false) else { return };
+        let is_next = !receiving.is_open && self.comms.at(receiving.comm).is_some_and(|comm| comm.matching.is_idle());
+        match if is_next { take_end(request) } else { None } {
+            Some(taken) => self.received_at_once(incoming.comm, false, taken),
+            None => {
+                let receiving = self.post(receiving);
+                self.requests.add(request, Pending::Receive(receiving));
+            }
+        }
+    }
+
+    /// Sees to what is put off.
     #[inline(never)]
     pub(crate) fn catch_up(&mut self) {
-        if let Some(put_off) = take() {
-            self.received_at_once(put_off);
+        while let Some(put_off) = take() {
+            match put_off {
+                PutOff::Received { comm, is_open, taken } => self.received_at_once(comm, is_open, taken),
+                PutOff::Posted { comm, source, tag, request } => {
+                    self.posted_before(&Incoming::asking(source, tag, comm), request);
+                }
+                PutOff::Ended { request, taken } => {
+                    if let Some(Pending::Receive(receiving)) = self.requests.end(request) {
+                        self.end_with(receiving, Some(taken));
+                    }
+                }
+            }
         }
     }
 }
@@ -140,18 +163,14 @@ pub(super) fn has_taken(code: c_int) -> bool {
     code == 0 || unsafe { ffi::PMPI_Error_class(code, &raw mut class) } == 0 && class == ffi::MPI_ERR_TRUNCATE as c_int
 }
 
-/// What a receive that has returned took.
-#[inline]
-fn returned(incoming: &Incoming, status: &ffi::MPI_Status) -> PutOff {
-    let Taken { source, tag, bytes } = taken(status);
-    PutOff { comm: incoming.comm, is_open: is_open(incoming), source, tag, bytes }
-}
-
 /// A receive has returned, and nothing was posted behind it.
 #[inline]
 pub(super) fn received(incoming: &Incoming, status: &ffi::MPI_Status, code: c_int) {
-    if has_taken(code) {
-        enter(|session| session.received_at_once(returned(incoming, status)));
+    let (comm, is_open) = (incoming.comm, is_open(incoming));
+    if code == 0 && may_put_off() {
+        put_off(PutOff::Received { comm, is_open, taken: taken(status) });
+    } else if has_taken(code) {
+        enter(|session| session.received_at_once(comm, is_open, taken(status)));
     }
 }
 
@@ -174,12 +193,7 @@ pub(crate) unsafe fn receive(
     let status = wanted(status, &raw mut ours);
     let code = call(status);
     // SAFETY: ours, or what the program has given for a status; the call is done with it.
-    let status = unsafe { &*status };
-    if code == 0 {
-        put_off(returned(incoming, status));
-    } else {
-        received(incoming, status, code);
-    }
+    received(incoming, unsafe { &*status }, code);
     code
 }
 
@@ -241,6 +255,15 @@ pub(crate) unsafe fn receive_immediate(
     request: *mut ffi::MPI_Request,
     call: impl FnOnce() -> c_int,
 ) -> c_int {
+    if may_put_off() {
+        let code = call();
+        if code == 0 {
+            let Incoming { source, tag, comm, .. } = *incoming;
+            // SAFETY: the call has put a request there.
+            put_off(PutOff::Posted { comm, source, tag, request: unsafe { *request } });
+        }
+        return code;
+    }
     let mut call = Some(call);
     let mut now = || call.take().map_or(0, |call| call());
     let code = enter(|session| {

@@ -147,6 +147,7 @@ pub(crate) unsafe fn cancel(request: *mut ffi::MPI_Request, call: impl FnOnce() 
     let request = unsafe { *request };
     // Whether it was, its status says when it has ended. What isn't known is a send.
     enter(|session| {
+        session.requests.may_be_called_off();
         if session.requests.get_mut(request).is_none() {
             session.requests.add(request, Pending::CalledOff);
         }

@@ -10,7 +10,7 @@ use crate::message::{Incoming, Outgoing};
 use crate::pass;
 use crate::say::say;
 use crate::session::requests::{Pending, Persistent, Repeated};
-use crate::session::{FullError, Lane, Session, enter, is_together, sends_first};
+use crate::session::{FullError, Lane, Session, enter, enter_ahead, is_together, sends_first};
 
 /// From this many bytes on a message is copied while it is under way.
 const OVERLAP_BYTES: i64 = 16 << 10;
@@ -92,7 +92,7 @@ fn finish() {
 #[inline(never)]
 unsafe fn log_sent(out: &Outgoing, meanwhile: &mut dyn FnMut()) {
     finish();
-    enter(|session| {
+    enter_ahead(|session| {
         if let Some(lane) = session.lane(out) {
             // SAFETY: the program's message, which it may not write before its call returns.
             unsafe { session.log_sent(lane, (out.buf, out.count, out.datatype), meanwhile) };
