@@ -26,8 +26,10 @@ struct Held {
 enum Before {
     /// Nothing that is known.
     Nothing,
-    /// Handles, where one thread at a time calls.
-    Handles(SmallVec<[ffi::MPI_Request; 8]>),
+    /// A handle, where one thread at a time calls.
+    Handle(ffi::MPI_Request),
+    /// Several of them.
+    Handles(SmallVec<[ffi::MPI_Request; 32]>),
     /// What is known, taken out: another thread may get the same handle for a new request as soon as the old one has ended.
     Held(Vec<Held>),
 }
@@ -128,17 +130,26 @@ impl End<'_> {
     }
 }
 
-/// Remembers what a call may end.
+/// Remembers what a call may end. Programs ask again and again: little is done here.
 ///
 /// # Safety
 /// `requests` has `count`.
+#[inline(always)]
 unsafe fn before(count: c_int, requests: *const ffi::MPI_Request) -> Before {
     catch_up_if_due();
     if !are_there() && !has_posted() {
-        return Before::Nothing;
+        Before::Nothing
+    } else if count == 1 && !is_together() {
+        // SAFETY: the caller's promise.
+        Before::Handle(unsafe { *requests })
+    } else {
+        // SAFETY: the caller's promise.
+        before_several(unsafe { handles(count, requests) })
     }
-    // SAFETY: the caller's promise.
-    let requests = unsafe { handles(count, requests) };
+}
+
+#[inline(never)]
+fn before_several(requests: &[ffi::MPI_Request]) -> Before {
     if is_together() {
         enter(|session| Before::Held(session.hold(requests))).unwrap_or(Before::Nothing)
     } else {
@@ -150,45 +161,54 @@ impl Before {
     fn is_nothing(&self) -> bool {
         match self {
             Before::Nothing => true,
-            Before::Handles(_) => false,
+            Before::Handle(_) | Before::Handles(_) => false,
             Before::Held(held) => held.is_empty(),
         }
     }
 
     /// The call has ended none of them; the program asked whether one had.
-    fn none(self) {
-        if !records_choices() && !matches!(self, Before::Held(_)) {
-            return;
+    #[inline]
+    fn none(&mut self) {
+        if records_choices() || matches!(self, Before::Held(_)) {
+            self.missed();
         }
+    }
+
+    #[inline(never)]
+    fn missed(&mut self) {
         enter(|session| {
             session.missed();
             if let Before::Held(held) = self {
-                held.into_iter().for_each(|held| session.put_back(held));
+                held.drain(..).for_each(|held| session.put_back(held));
             }
         });
     }
 
     /// Each has ended as `end` says, or not.
-    fn settle<'a>(self, end: impl Fn(usize) -> End<'a>) -> c_int {
+    #[inline]
+    fn settle<'a>(&mut self, end: impl Fn(usize) -> End<'a>) -> c_int {
         match self {
             Before::Nothing => 0,
-            Before::Handles(requests) => {
-                let mut result = 0;
-                for (index, request) in requests.into_iter().enumerate() {
-                    let code = match end(index) {
-                        End::Not => 0,
-                        End::With(status) if may_put_off() && are_receives() => {
-                            put_off(PutOff::Ended { request, taken: taken(status) });
-                            0
-                        }
-                        end => conclude(request, &end),
-                    };
-                    result = first(result, code);
-                }
-                result
-            }
-            Before::Held(held) => put_back_or_conclude(held, end),
+            Before::Handle(request) => settle_one(*request, &end(0)),
+            Before::Handles(requests) => requests
+                .iter()
+                .enumerate()
+                .fold(0, |code, (index, &request)| first(code, settle_one(request, &end(index)))),
+            Before::Held(held) => put_back_or_conclude(std::mem::take(held), end),
         }
+    }
+}
+
+/// A request has ended as `end` says, or not.
+#[inline]
+fn settle_one(request: ffi::MPI_Request, end: &End<'_>) -> c_int {
+    match end {
+        End::Not => 0,
+        End::With(status) if may_put_off() && are_receives() => {
+            put_off(PutOff::Ended { request, taken: taken(status) });
+            0
+        }
+        end => conclude(request, end),
     }
 }
 
@@ -236,7 +256,7 @@ unsafe fn one(
     has_ended: impl FnOnce(c_int) -> bool,
 ) -> c_int {
     // SAFETY: the program's request.
-    let before = unsafe { before(1, request) };
+    let mut before = unsafe { before(1, request) };
     if before.is_nothing() {
         return call(status);
     }
@@ -301,7 +321,7 @@ unsafe fn any(
     has_ended: impl FnOnce(c_int) -> bool,
 ) -> c_int {
     // SAFETY: the program's requests.
-    let before = unsafe { before(count, requests) };
+    let mut before = unsafe { before(count, requests) };
     let mut ours = blank();
     let status = wanted(status, &raw mut ours);
     let code = call(status);
@@ -379,7 +399,7 @@ unsafe fn all(
     have_ended: impl FnOnce(c_int) -> bool,
 ) -> c_int {
     // SAFETY: the program's requests.
-    let before = unsafe { before(count, requests) };
+    let mut before = unsafe { before(count, requests) };
     if before.is_nothing() {
         return call(statuses);
     }
@@ -436,7 +456,7 @@ pub(crate) unsafe fn wait_some(
     call: impl FnOnce(*mut ffi::MPI_Status) -> c_int,
 ) -> c_int {
     // SAFETY: the program's requests.
-    let before = unsafe { before(count, requests) };
+    let mut before = unsafe { before(count, requests) };
     let mut ours = Statuses::new();
     let statuses = statuses_wanted(count, statuses, &mut ours);
     let code = call(statuses);

@@ -129,7 +129,7 @@ The Counterfoil authors
 HPL.out
 8            device out
 1            # of problems sizes (N)
-1200         Ns
+3000         Ns
 1            # of NBs
 80           NBs
 0            PMAP process mapping (0=Row-,1=Column-major)
@@ -157,7 +157,7 @@ HPL.out
 8            memory alignment in double (> 0)
 ##### This line (no. 32) is ignored (it serves as a separator). ######
 0            Number of additional problem sizes for PTRANS
-1200         values of N
+3000         values of N
 0            number of additional blocking sizes for PTRANS
 40           values of NB
 ";
