@@ -3,7 +3,7 @@
 //! A billion messages take longer than a test of every day may (a quarter of a minute, optimised):
 //! `cargo test --release --test constant_memory -- --ignored`.
 #![forbid(unsafe_code)]
-#![allow(clippy::unwrap_used)]
+#![expect(clippy::unwrap_used)]
 
 use counterfoil::ack::Ack;
 use counterfoil::{AppendError, Epoch, Keep, Log, Options, Phase, Rank, Ssn, Tier, create_private_dir};

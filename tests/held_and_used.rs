@@ -1,7 +1,7 @@
 //! Random histories of a log with three peers, compared with lists of messages: what is retained can be replayed, and
 //! holds at most twice the memory that it uses.
 #![forbid(unsafe_code)]
-#![allow(clippy::unwrap_used)]
+#![expect(clippy::unwrap_used)]
 
 use counterfoil::ack::Ack;
 use counterfoil::{Epoch, Keep, Log, Options, Phase, Rank, Ssn};

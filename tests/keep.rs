@@ -1,6 +1,6 @@
 //! How long acknowledged messages are kept.
 #![forbid(unsafe_code)]
-#![allow(clippy::unwrap_used)]
+#![expect(clippy::unwrap_used)]
 
 use std::path::{Path, PathBuf};
 

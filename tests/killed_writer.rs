@@ -4,7 +4,7 @@
 //! The test program starts itself as that process. Set `COUNTERFOIL_KILL_SEED` to repeat a run; the instants themselves
 //! are the machine's.
 #![forbid(unsafe_code)]
-#![allow(clippy::unwrap_used, clippy::print_stdout)]
+#![expect(clippy::unwrap_used, clippy::print_stdout)]
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};

@@ -1,6 +1,6 @@
 //! What happens when the memory budget is used up.
 #![forbid(unsafe_code)]
-#![allow(clippy::unwrap_used)]
+#![expect(clippy::unwrap_used)]
 
 use counterfoil::ack::Ack;
 use counterfoil::{

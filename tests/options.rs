@@ -1,6 +1,5 @@
 //! Every option that is out of its limits is named, before anything is made.
 #![forbid(unsafe_code)]
-#![allow(clippy::unwrap_used)]
 
 use counterfoil::{Log, OpenError, Options, Rank, Tier, create_private_dir};
 

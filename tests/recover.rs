@@ -1,6 +1,6 @@
 //! The log of a dead process, recovered by its replacement, and what is refused.
 #![forbid(unsafe_code)]
-#![allow(clippy::unwrap_used)]
+#![expect(clippy::unwrap_used)]
 
 use std::fs::Permissions;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};

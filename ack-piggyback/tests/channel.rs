@@ -4,7 +4,7 @@
 //! Whatever the order of events: nothing is delivered twice or skipped, and the sender never attributes to a
 //! message another receive epoch than the one that it was received in.
 #![forbid(unsafe_code)]
-#![allow(clippy::unwrap_used)]
+#![expect(clippy::unwrap_used)]
 
 use std::collections::{BTreeMap, VecDeque};
 

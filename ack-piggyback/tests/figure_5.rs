@@ -1,6 +1,6 @@
 //! Guermouche 2011, Figure 5 and section V.A: the acknowledgements of P1's small messages to P2.
 #![forbid(unsafe_code)]
-#![allow(clippy::unwrap_used)]
+#![expect(clippy::unwrap_used)]
 
 use counterfoil_ack_piggyback::{Ack, AckPolicy, Acked, Flags, Origin, RecvWindow, SendWindow, Verdict, WireHeader};
 use counterfoil_log_core::{Envelope, Epoch, Incarnation, Phase, Rank, Ssn};

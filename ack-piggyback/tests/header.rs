@@ -1,6 +1,5 @@
 //! The wire header: what goes in comes out, and what comes from outside is checked byte by byte.
 #![forbid(unsafe_code)]
-#![allow(clippy::unwrap_used)]
 
 use counterfoil_ack_piggyback::{Ack, ChecksumError, Flags, HeaderError, Kind, Origin, Stamp, WireHeader};
 use counterfoil_log_core::{Envelope, Epoch, Incarnation, Phase, Rank, Ssn};

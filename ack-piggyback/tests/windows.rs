@@ -1,6 +1,6 @@
 //! What the two windows of a channel promise each other, one statement at a time.
 #![forbid(unsafe_code)]
-#![allow(clippy::unwrap_used)]
+#![expect(clippy::unwrap_used)]
 
 use counterfoil_ack_piggyback::{
     Ack, AckError, AckPolicy, Acked, Arrival, Flags, RecvError, RecvWindow, SendWindow, SendWindowState, StampError,

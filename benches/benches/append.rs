@@ -1,7 +1,5 @@
 //! Appends in a steady state with acknowledgements flowing, beside the naked copy: the loops of `counterfoil bench append`.
 #![forbid(unsafe_code)]
-// The macros of criterion make functions that nobody documents.
-#![allow(missing_docs)]
 
 use counterfoil::{Keep, Tier};
 use counterfoil_benches::append::{SIZES, append, floor, name, open};

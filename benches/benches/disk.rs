@@ -1,8 +1,6 @@
 //! Blocks written, stores opened and lanes read back, beside naked transfers of as many bytes: the loops of
 //! `counterfoil bench spill|recover|disk-replay`.
 #![forbid(unsafe_code)]
-// The macros of criterion make functions that nobody documents.
-#![allow(missing_docs)]
 
 use std::time::Duration;
 

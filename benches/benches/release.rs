@@ -1,8 +1,6 @@
 //! Giving records back, as in `counterfoil bench release`: acknowledgements of 32 records, and the collection of chunks
 //! that hold one record each or a thousand.
 #![forbid(unsafe_code)]
-// The macros of criterion make functions that nobody documents.
-#![allow(missing_docs)]
 
 use counterfoil_benches::release::{acknowledge, advance, naked_store};
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};

@@ -1,7 +1,5 @@
 //! A cursor over a whole lane, beside a copy of the same bytes: the loops of `counterfoil bench replay`.
 #![forbid(unsafe_code)]
-// The macros of criterion make functions that nobody documents.
-#![allow(missing_docs)]
 
 use counterfoil::{Keep, Rank, Tier};
 use counterfoil_benches::append::{name, open};

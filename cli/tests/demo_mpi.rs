@@ -1,6 +1,6 @@
 //! `counterfoil demo --mpi` where mpirun is missing, fails, or has to be ended. With a real one: `mpi/tests/demo.rs`.
 #![forbid(unsafe_code)]
-#![allow(clippy::unwrap_used, reason = "all of this is tests, the parts that they share included")]
+#![expect(clippy::unwrap_used, reason = "all of this is tests, the parts that they share included")]
 
 mod script;
 

@@ -1,6 +1,6 @@
 //! `counterfoil log`, the real program, on stores that the log wrote, whole and damaged.
 #![forbid(unsafe_code)]
-#![allow(clippy::unwrap_used, reason = "all of this is tests, the parts that they share included")]
+#![expect(clippy::unwrap_used, reason = "all of this is tests, the parts that they share included")]
 
 mod ended;
 

@@ -1,6 +1,6 @@
 //! `counterfoil simulate`, the real program.
 #![forbid(unsafe_code)]
-#![allow(clippy::unwrap_used, reason = "all of this is tests, the parts that they share included")]
+#![expect(clippy::unwrap_used, reason = "all of this is tests, the parts that they share included")]
 
 mod ended;
 

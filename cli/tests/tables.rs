@@ -1,6 +1,6 @@
 //! The papers' tables and figures, by the real program.
 #![forbid(unsafe_code)]
-#![allow(clippy::unwrap_used, reason = "all of this is tests")]
+#![expect(clippy::unwrap_used, reason = "all of this is tests")]
 
 use std::process::{Command, Output};
 

@@ -2,7 +2,7 @@
 //!
 //! `cut_power store|log CRASHES SEED` prints how often it was cut, or what was wrong after it and exits with 1.
 #![forbid(unsafe_code)]
-#![allow(clippy::print_stdout, reason = "what is printed is what it is for")]
+#![expect(clippy::print_stdout, reason = "what is printed is what it is for")]
 
 use std::process::ExitCode;
 

@@ -1,7 +1,6 @@
 //! Every body over its corpus, and over pseudo-random inputs. Set `COUNTERFOIL_FUZZ_SEED` to repeat a run and
 //! `COUNTERFOIL_FUZZ_INPUTS` for more inputs. A failure says which input of which seed it was, and prints the input.
 #![forbid(unsafe_code)]
-#![allow(clippy::unwrap_used)]
 
 use std::panic::catch_unwind;
 use std::path::Path;

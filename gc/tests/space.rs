@@ -1,6 +1,6 @@
 //! The bound on memory, against an owner that really moves records from chunk to chunk.
 #![forbid(unsafe_code)]
-#![allow(clippy::unwrap_used)]
+#![expect(clippy::unwrap_used)]
 
 use std::collections::{BTreeMap, VecDeque};
 

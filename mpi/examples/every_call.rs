@@ -5,7 +5,7 @@
 //! mpirun -n 4 every_call acked        # what is acknowledged is forgotten
 //! ```
 #![expect(clippy::unwrap_used, reason = "a test's functions may")]
-#![allow(clippy::print_stdout)]
+#![expect(clippy::print_stdout)]
 
 use counterfoil::{Keep, StoreOptions, Tier};
 use counterfoil_mpi::logged::{

@@ -14,7 +14,7 @@ const STEPS: usize = 2000;
 const TO_THE_RIGHT: i32 = 1;
 const TO_THE_LEFT: i32 = 2;
 
-#[allow(clippy::print_stdout)]
+#[expect(clippy::print_stdout)]
 fn main() -> Result<(), LoggedError> {
     // 16 MiB for the log; what is acknowledged is forgotten.
     let universe =

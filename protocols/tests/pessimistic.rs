@@ -2,7 +2,7 @@
 
 #![forbid(unsafe_code)]
 // What fails here fails the test.
-#![allow(clippy::unwrap_used)]
+#![expect(clippy::unwrap_used)]
 
 use counterfoil_ack_piggyback::{AckPolicy, WireHeader};
 use counterfoil_log_core::{Determinant, Envelope, Epoch, Incarnation, Rank, Ssn};

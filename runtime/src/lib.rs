@@ -17,6 +17,7 @@ pub mod local;
 pub mod matching;
 pub mod measure;
 pub mod oracle;
+mod random;
 pub mod settings;
 pub mod sim;
 mod tally;

@@ -56,7 +56,6 @@ mod plain;
 mod process;
 mod program;
 mod protocol;
-mod random;
 mod recording;
 mod schedule;
 mod send_deterministic;

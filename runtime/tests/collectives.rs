@@ -1,6 +1,5 @@
 //! Every collective, on 1 to 9 ranks, against the obvious answer.
 #![forbid(unsafe_code)]
-#![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
 
 use bytes::Bytes;
 use counterfoil_runtime::Error;

@@ -1,6 +1,6 @@
 //! Every workload finds its known answer, on several numbers of ranks.
 #![forbid(unsafe_code)]
-#![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
+#![expect(clippy::unwrap_used, reason = "a test fails by a panic")]
 
 use counterfoil_workloads::{Class, LookupError, NAMES, Outcome, RanksError, Value, by_name, job_digest};
 use threads::run_ranks;

@@ -1,7 +1,7 @@
 //! What a rank does depends on nothing but the outcomes of its calls: fed with the same outcomes, from the start or
 //! from any of its checkpoints, it makes the same calls and ends with the same result.
 #![forbid(unsafe_code)]
-#![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
+#![expect(clippy::unwrap_used, reason = "a test fails by a panic")]
 
 use bytes::Bytes;
 use counterfoil_workloads::{Class, Error, NAMES, Outcome, Workload, by_name};

@@ -4,7 +4,7 @@
 //! Each task is a module; this file only reads the command line.
 #![forbid(unsafe_code)]
 // A task's only product is what it prints.
-#![allow(clippy::print_stdout)]
+#![expect(clippy::print_stdout)]
 
 mod bench;
 mod mpi;

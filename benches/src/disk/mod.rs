@@ -159,6 +159,24 @@ fn cpu_time() -> Duration {
     Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec as u32)
 }
 
+/// Measures every one of these backends, every block and every payload.
+fn each(
+    options: &DiskOptions,
+    backends: &[BackendChoice],
+    one: impl Fn(&DiskOptions, &Scratch, (BackendChoice, usize, usize)) -> Result<Row, DiskError>,
+) -> Result<Vec<Row>, DiskError> {
+    let scratch = Scratch::new_in(&options.dir)?;
+    let mut rows = Vec::new();
+    for &backend in backends {
+        for block in BLOCKS {
+            for size in spill::SIZES {
+                rows.push(one(options, &scratch, (backend, block, size))?);
+            }
+        }
+    }
+    Ok(rows)
+}
+
 /// Bytes that moved in each of the three kinds of turns.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bytes {
@@ -304,7 +322,7 @@ mod tests {
         let measured = [
             spill::one(&options, &scratch, (BackendChoice::Pwrite, block, 1024)),
             recover::one(&options, &scratch, (BackendChoice::Pwrite, block, 1024)),
-            replay::one(&options, &scratch, (block, 1024)),
+            replay::one(&options, &scratch, (BackendChoice::Auto, block, 1024)),
         ];
         for row in measured {
             match row {

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use counterfoil_log_core::{Epoch, Ssn};
 use counterfoil_log_io::{Access, BackendChoice, CheckpointImage, LaneImage, Store, StoreOptions};
 
-use super::spill::{Memory, PEER, SIZES, Writer, store_options};
-use super::{BACKENDS, BLOCKS, Bytes, DEPTH, DiskError, DiskOptions, Floor, Row, Turn, interleave, reopen};
+use super::spill::{Memory, PEER, Writer, store_options};
+use super::{BACKENDS, Bytes, DEPTH, DiskError, DiskOptions, Floor, Row, Turn, each, interleave, reopen};
 use crate::scratch::Scratch;
 
 /// How many times the memory of one turn a store holds.
@@ -17,16 +17,7 @@ const FILLS: u64 = 4;
 /// # Errors
 /// [`DiskError`].
 pub fn run(options: &DiskOptions) -> Result<Vec<Row>, DiskError> {
-    let scratch = Scratch::new_in(&options.dir)?;
-    let mut rows = Vec::new();
-    for backend in BACKENDS {
-        for block in BLOCKS {
-            for size in SIZES {
-                rows.push(one(options, &scratch, (backend, block, size))?);
-            }
-        }
-    }
-    Ok(rows)
+    each(options, &BACKENDS, one)
 }
 
 pub(super) fn one(

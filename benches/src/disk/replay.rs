@@ -6,8 +6,8 @@ use counterfoil::{Log, Options, Rank, Ssn, StoreOptions, Tier};
 use counterfoil_log_io::BackendChoice;
 
 use super::recover::Stored;
-use super::spill::{PEER, SIZES};
-use super::{BLOCKS, Bytes, DEPTH, DiskError, DiskOptions, Floor, Row, Turn, interleave};
+use super::spill::PEER;
+use super::{Bytes, DEPTH, DiskError, DiskOptions, Floor, Row, Turn, each, interleave};
 use crate::scratch::Scratch;
 
 /// Measures every block and payload.
@@ -15,19 +15,16 @@ use crate::scratch::Scratch;
 /// # Errors
 /// [`DiskError`].
 pub fn run(options: &DiskOptions) -> Result<Vec<Row>, DiskError> {
-    let scratch = Scratch::new_in(&options.dir)?;
-    let mut rows = Vec::new();
-    for block in BLOCKS {
-        for size in SIZES {
-            rows.push(one(options, &scratch, (block, size))?);
-        }
-    }
-    Ok(rows)
+    // How it was written changes nothing about how it is read.
+    each(options, &[BackendChoice::Auto], one)
 }
 
-pub(super) fn one(options: &DiskOptions, scratch: &Scratch, (block, size): (usize, usize)) -> Result<Row, DiskError> {
-    // How it was written changes nothing about how it is read.
-    let [checked, unchecked] = Stored::pair(options, scratch, (BackendChoice::Auto, block, size))?;
+pub(super) fn one(
+    options: &DiskOptions,
+    scratch: &Scratch,
+    (backend, block, size): (BackendChoice, usize, usize),
+) -> Result<Row, DiskError> {
+    let [checked, unchecked] = Stored::pair(options, scratch, (backend, block, size))?;
     let mut floor = Floor::new(block, DEPTH)?;
     let files = checked.segments()?;
     let (mut checked_log, mut unchecked_log) = (recover(&checked, block)?, recover(&unchecked, block)?);
@@ -35,7 +32,7 @@ pub(super) fn one(options: &DiskOptions, scratch: &Scratch, (block, size): (usiz
     let bytes = Bytes { floor: floor.bytes_of(&files), store: checked.bytes() };
     let row = interleave(
         options,
-        (BackendChoice::Auto, block, size),
+        (backend, block, size),
         bytes,
         [&mut || floor.read(&files), &mut || Turn::of(|| replay(&mut checked_log, &mut wire)), &mut || {
             Turn::of(|| replay(&mut unchecked_log, &mut other_wire))

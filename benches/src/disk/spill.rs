@@ -6,7 +6,7 @@ use counterfoil_log_core::{Lanes, Pool, PoolOptions, Rank, Ssn};
 use counterfoil_log_io::naked::writes_in_flight;
 use counterfoil_log_io::{BackendChoice, Block, LaneSource, Store, StoreOptions};
 
-use super::{BACKENDS, BLOCKS, Bytes, DiskError, DiskOptions, Floor, Row, Turn, directory, interleave, no_memory};
+use super::{BACKENDS, Bytes, DiskError, DiskOptions, Floor, Row, Turn, directory, each, interleave, no_memory};
 use crate::scratch::Scratch;
 
 /// Payloads that are measured, in bytes.
@@ -21,16 +21,7 @@ const PREFIX_BYTES: usize = 64;
 /// # Errors
 /// [`DiskError`].
 pub fn run(options: &DiskOptions) -> Result<Vec<Row>, DiskError> {
-    let scratch = Scratch::new_in(&options.dir)?;
-    let mut rows = Vec::new();
-    for backend in BACKENDS {
-        for block in BLOCKS {
-            for size in SIZES {
-                rows.push(one(options, &scratch, (backend, block, size))?);
-            }
-        }
-    }
-    Ok(rows)
+    each(options, &BACKENDS, one)
 }
 
 pub(super) fn one(

@@ -1,6 +1,6 @@
 //! What a lane promises, beside one thread.
 #![cfg(not(counterfoil_loom))]
-#![allow(clippy::unwrap_used, reason = "all of this is tests, the parts that they share included")]
+#![expect(clippy::unwrap_used, reason = "all of this is tests, the parts that they share included")]
 
 mod appending;
 mod images;

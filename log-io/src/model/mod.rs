@@ -70,6 +70,20 @@ pub struct Explored {
     pub chunks: u64,
 }
 
+impl Explored {
+    /// Both together.
+    pub fn add(&mut self, other: Explored) {
+        self.crashes += other.crashes;
+        self.crashes_in_recovery += other.crashes_in_recovery;
+        self.blocks_below_floors += other.blocks_below_floors;
+        self.blocks += other.blocks;
+        self.tail_entries += other.tail_entries;
+        self.faults += other.faults;
+        self.refused += other.refused;
+        self.chunks += other.chunks;
+    }
+}
+
 const RANK: Rank = Rank(1);
 const RANKS: u32 = 3;
 

@@ -1,7 +1,7 @@
 //! Makes the wrappers: of the calls in the table, those that the MPI at hand has.
 
 // Cargo is told by printing.
-#![allow(clippy::print_stdout)]
+#![expect(clippy::print_stdout)]
 
 mod render;
 

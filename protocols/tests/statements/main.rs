@@ -2,7 +2,7 @@
 
 #![forbid(unsafe_code)]
 // What fails here fails the test.
-#![allow(clippy::unwrap_used)]
+#![expect(clippy::unwrap_used)]
 
 mod acknowledgements;
 mod checkpoints;

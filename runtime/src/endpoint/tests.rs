@@ -148,15 +148,19 @@ fn a_rank_may_die_before_each_of_its_calls_node_local_with_checkpoints() {
     a_rank_may_die_before_each_of_its_calls(LogTier::NodeLocal, true);
 }
 
+/// Low-discrepancy places below a bound, so that all combinations of early and late come.
+fn places() -> impl FnMut(u64) -> u64 {
+    let mut place = 0u64;
+    move |below| {
+        place = place.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        (place >> 32) % below
+    }
+}
+
 #[test]
 fn all_may_die_and_die_again_at_any_of_their_calls() {
     let (expected, calls, _) = run(settings(LogTier::Volatile), false, &[]);
-    // Low-discrepancy places, so that all combinations of early and late come.
-    let mut place = 0u64;
-    let mut next = |below: u64| {
-        place = place.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        (place >> 32) % below
-    };
+    let mut next = places();
     for tier in [LogTier::Volatile, LogTier::ProcessCrashSafe, LogTier::NodeLocal] {
         for checkpoints in [false, true] {
             for _ in 0..20 {

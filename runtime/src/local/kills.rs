@@ -3,6 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use crate::random::Random;
+
 /// A planned kill: `RANK@ITERATION`, or `RANK@recovery:OTHER`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Kill {
@@ -82,14 +84,14 @@ fn number<T: FromStr>(text: &str, what: &'static str) -> Result<T, ParseKillErro
 #[derive(Clone, Debug)]
 pub(super) struct KillPlan {
     pending: Vec<Kill>,
-    random: SplitMix64,
+    random: Random,
 }
 
 impl KillPlan {
     pub(super) fn new(kills: &[Kill], power_cuts: &[u64], seed: u64) -> KillPlan {
         // Rank 0 stands for all: its iteration is the one in which the power is cut.
         let cuts = power_cuts.iter().map(|&n| Kill { rank: 0, at: KillPoint::PowerCut(n) });
-        KillPlan { pending: kills.iter().copied().chain(cuts).collect(), random: SplitMix64(seed) }
+        KillPlan { pending: kills.iter().copied().chain(cuts).collect(), random: Random::new(seed) }
     }
 
     /// The kills that never happened.
@@ -129,22 +131,7 @@ impl KillPlan {
 
     /// A number below `below`, from the seed; 0 if `below` is 0.
     pub(super) fn draw(&mut self, below: u64) -> u64 {
-        // The bias of the remainder is of no matter for a delay.
-        self.random.next().checked_rem(below).unwrap_or(0)
-    }
-}
-
-/// Steele, Lea and Flood 2014: one addition and a mix for each number.
-#[derive(Clone, Debug)]
-struct SplitMix64(u64);
-
-impl SplitMix64 {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        mixed ^ (mixed >> 31)
+        self.random.below(below)
     }
 }
 

@@ -3,7 +3,7 @@
 use counterfoil::Ssn;
 
 use super::program::{Program, Step};
-use super::random::mix;
+use crate::random::mix;
 
 /// What a message carries. Both halves tell its receiver apart from every other message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

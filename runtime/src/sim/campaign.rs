@@ -6,10 +6,10 @@ use serde::{Deserialize, Serialize};
 
 use super::coverage::Coverage;
 use super::protocol::SimProtocol;
-use super::random::mix;
 use super::run;
 use super::schedule::Config;
 use super::violation::Violation;
+use crate::random::mix;
 
 /// A schedule that failed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

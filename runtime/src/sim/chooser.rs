@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::random::{Random, mix};
 use super::schedule::{Mode, Schedule};
+use crate::random::{Random, mix};
 
 /// Something that can happen next. Numbers are those of nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

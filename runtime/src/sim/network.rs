@@ -6,7 +6,7 @@ use counterfoil::Incarnation;
 use counterfoil::ack::WireHeader;
 
 use super::application::Payload;
-use super::random::Random;
+use crate::random::Random;
 
 /// A message with its header: as it is logged, and as it travels.
 #[derive(Clone, Copy, Debug)]

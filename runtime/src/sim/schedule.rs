@@ -4,7 +4,7 @@ use counterfoil_protocols::{pessimistic, send_deterministic};
 use serde::{Deserialize, Serialize};
 
 use super::program::{Pattern, Program, Shape};
-use super::random::Random;
+use crate::random::Random;
 
 /// How the next event is chosen among those that are possible.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]

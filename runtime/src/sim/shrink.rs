@@ -6,10 +6,10 @@
 //! and their number is limited.
 
 use super::protocol::SimProtocol;
-use super::random::Random;
 use super::schedule::{Mode, Schedule};
 use super::violation::Violation;
 use super::{program::Shape, run};
+use crate::random::Random;
 
 /// What came of shrinking.
 #[derive(Clone, Debug, PartialEq, Eq)]

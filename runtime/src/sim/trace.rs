@@ -4,7 +4,7 @@ use counterfoil::{Epoch, Ssn};
 
 use super::application::Payload;
 use super::protocol::TableSizes;
-use super::random::mix;
+use crate::random::mix;
 
 /// One thing that happened. [`Epoch::FIRST`] stands for the start of the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -129,7 +129,6 @@ impl Group {
         self.recovery_ms.extend(&verdict.recovery_ms);
     }
 
-    #[allow(clippy::cast_precision_loss)] // counts are far below 2^53
     fn kills_in_traffic_share(&self) -> f64 {
         if self.kills == 0 { 0.0 } else { self.kills_in_traffic as f64 / self.kills as f64 }
     }

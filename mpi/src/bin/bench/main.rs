@@ -5,7 +5,7 @@
 //! batch by batch: separate jobs differ by more than the effect. Naked batches against naked ones are the control.
 //! `docs/performance.md` has the figures.
 // Its only product is what it prints.
-#![allow(clippy::print_stdout)]
+#![expect(clippy::print_stdout)]
 
 mod measure;
 mod ways;

@@ -4,7 +4,7 @@
 //! batch by batch in turn: separate jobs differ by more than the effect. `native` against itself is the control.
 //! `docs/piggyback.md` has the figures and what was decided.
 // Its only product is what it prints.
-#![allow(clippy::print_stdout)]
+#![expect(clippy::print_stdout)]
 
 mod kind;
 mod logged;

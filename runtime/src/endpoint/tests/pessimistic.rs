@@ -43,11 +43,7 @@ fn a_rank_may_die_before_each_of_its_calls() {
 #[test]
 fn all_may_die_and_die_again() {
     let (expected, calls, _) = run(settings(LogTier::Volatile), false, &[]);
-    let mut place = 0u64;
-    let mut next = |below: u64| {
-        place = place.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        (place >> 32) % below
-    };
+    let mut next = places();
     for tier in TIERS {
         for checkpoints in [false, true] {
             for _ in 0..5 {

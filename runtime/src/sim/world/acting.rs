@@ -6,10 +6,10 @@ use counterfoil::{Epoch, Incarnation, Rank, Ssn};
 use counterfoil_protocols::frame::Party;
 
 use super::{Node, World};
+use crate::random::{Random, mix};
 use crate::sim::network::Frame;
 use crate::sim::process::{Image, Outlet, Process, Slot};
 use crate::sim::protocol::{Action, Actions, Refusal, Retention, SimProtocol};
-use crate::sim::random::{Random, mix};
 use crate::sim::schedule::Canary;
 use crate::sim::trace::Event;
 use crate::sim::violation::Wrong;

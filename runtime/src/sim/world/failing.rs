@@ -4,9 +4,9 @@ use counterfoil::{Epoch, Incarnation};
 use counterfoil_protocols::frame::{ChoiceRecord, Snapshot};
 
 use super::World;
+use crate::random::Random;
 use crate::sim::process::{Image, Process, Saved};
 use crate::sim::protocol::{Past, Seat, SimProtocol};
-use crate::sim::random::Random;
 use crate::sim::recording::Happening;
 use crate::sim::schedule::{Canary, Fault, Schedule, Tier};
 use crate::sim::trace::Event;
