@@ -8,7 +8,8 @@ use counterfoil_mpi::acks::RecordTag;
 use mpi_sys as ffi;
 
 use super::datatypes::{Layout, copy};
-use super::{Lane, PATIENCE, Session};
+use super::standstill::NoRoom;
+use super::{Lane, PATIENCE, Session, is_together};
 use crate::say::say;
 
 /// The log is full, and the user wants the send to fail then.
@@ -233,8 +234,21 @@ impl Session {
     #[cold]
     fn make_room(&mut self, peer: u32, bytes: usize, refused: AppendError) -> Result<(), FullError> {
         let since = Instant::now();
-        let mut refused = refused;
-        let mut has_asked = false;
+        self.is_waiting = true;
+        self.rounds.begin();
+        let made = self.wait_for_room(peer, bytes, refused, since);
+        self.is_waiting = false;
+        self.ledger.waited += since.elapsed();
+        made
+    }
+
+    fn wait_for_room(
+        &mut self,
+        peer: u32,
+        bytes: usize,
+        mut refused: AppendError,
+        since: Instant,
+    ) -> Result<(), FullError> {
         loop {
             match refused {
                 AppendError::Full(_) | AppendError::DiskRefused(_) if self.settings.on_full == OnFull::Fail => {
@@ -249,34 +263,48 @@ impl Session {
                     self.give_up(&format_args!("{refused}, everything is kept, and without a disk no wait makes room"));
                     return Ok(());
                 }
-                AppendError::Full(_) | AppendError::DiskRefused(_) if !has_asked => {
-                    has_asked = true;
-                    self.ask_for_acknowledgements();
-                }
-                AppendError::Full(_) | AppendError::DiskRefused(_) | AppendError::SpillBehind(_) => {}
+                AppendError::Full(_) | AppendError::DiskRefused(_) => self.ask(),
+                AppendError::SpillBehind(_) => {}
                 _ => {
                     self.give_up(&refused);
                     return Ok(());
                 }
             }
             self.look();
+            self.acknowledge(self.rank);
             self.release_what_is_known();
             let Some(log) = &mut self.log else { return Ok(()) };
             refused = match log.try_claim(Rank(peer), RecordTag::LEN, bytes) {
                 Ok(claim) => {
                     // Leaves no trace: it is made again when the message leaves.
                     std::mem::forget(claim);
-                    break;
+                    return Ok(());
                 }
                 Err(refused) => *refused,
             };
-            if since.elapsed() > PATIENCE && !self.ledger.has_said_that_it_waits {
-                self.ledger.has_said_that_it_waits = true;
-                say(format_args!("waits for room in its log: {refused}. COUNTERFOIL_BUDGET gives it more"));
+            if let AppendError::Full(_) = refused
+                && let Some(why) = self.no_room(&refused, since)
+            {
+                self.give_up(&why);
+                return Ok(());
             }
             std::thread::yield_now();
         }
-        self.ledger.waited += since.elapsed();
-        Ok(())
+    }
+
+    /// Why no wait makes room, if that is so. Says that the rank waits, when it has for long.
+    fn no_room(&mut self, refused: &AppendError, since: Instant) -> Option<NoRoom> {
+        // Another thread may receive what this rank sent to itself.
+        if !is_together() && !self.is_anybody_behind() {
+            return Some(NoRoom::Alone { refused: refused.to_string() });
+        }
+        if since.elapsed() < PATIENCE {
+            return None;
+        }
+        if !self.ledger.has_said_that_it_waits {
+            self.ledger.has_said_that_it_waits = true;
+            say(format_args!("waits for room in its log: {refused}. COUNTERFOIL_BUDGET gives it more"));
+        }
+        self.stands_still().then(|| NoRoom::Standstill { refused: refused.to_string() })
     }
 }

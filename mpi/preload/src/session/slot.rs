@@ -2,11 +2,11 @@
 
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError, TryLockError};
 
 use counterfoil::OnFull;
 
-use super::Session;
+use super::{Session, beside};
 use super::put_off::{self, PutOff};
 
 /// Before `MPI_Init`, or behind `MPI_Finalize`, or where logging was given up: calls go to MPI and nowhere else.
@@ -58,6 +58,26 @@ pub(crate) fn enter<T>(work: impl FnOnce(&mut Session) -> T) -> Option<T> {
                 return None;
             }
             let _guard = SLOT.lock.lock().unwrap_or_else(PoisonError::into_inner);
+            let _inside = Inside::new();
+            enter_alone(work)
+        }
+        _ => None,
+    }
+}
+
+/// The same, where nobody is inside, and without waiting for who is.
+pub(crate) fn enter_if_free<T>(work: impl FnOnce(&mut Session) -> T) -> Option<T> {
+    match SLOT.state.load(Ordering::Acquire) {
+        ALONE | ALONE_CAREFUL => enter_alone(work),
+        TOGETHER => {
+            if is_mine() {
+                return None;
+            }
+            let _guard = match SLOT.lock.try_lock() {
+                Ok(guard) => guard,
+                Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+                Err(TryLockError::WouldBlock) => return None,
+            };
             let _inside = Inside::new();
             enter_alone(work)
         }
@@ -150,6 +170,7 @@ pub(crate) fn put(session: Session, together: bool) {
         _ => ALONE,
     };
     SLOT.state.store(state, Ordering::Release);
+    beside::begin();
 }
 
 /// The session ends.

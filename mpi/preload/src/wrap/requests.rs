@@ -44,7 +44,7 @@ impl Session {
             Repeated::Send(out) => unsafe { self.begun(&out, false, call) }.map_err(|full| (out.comm, full)),
             Repeated::Collective(collective) => {
                 // SAFETY: as above.
-                unsafe { self.contribute(&collective) }.map_err(|full| (collective.comm, full))?;
+                unsafe { self.contribute(&collective, false) }.map_err(|full| (collective.comm, full))?;
                 Ok(call())
             }
             Repeated::Receive(receiving) => {

@@ -249,6 +249,15 @@ pub(crate) unsafe fn exchange(
                     logged(out, || begin(out.buf, count, out.datatype, out.dest, out.tag, out.comm, &raw mut request));
                 receive_then_wait(incoming, status, &mut request, code)
             }
+            // Others may need an answer from this rank while it waits.
+            _ if sends_first() => {
+                let code = call(status);
+                if code == 0 {
+                    log_sent(out, &mut || ());
+                }
+                received(incoming, &*status, code);
+                code
+            }
             _ => {
                 let code = logged(out, || call(status));
                 received(incoming, &*status, code);
