@@ -12,6 +12,9 @@ use super::standstill::NoRoom;
 use super::{Lane, PATIENCE, Session, is_together};
 use crate::say::say;
 
+/// So often a rank that waits for nobody else looks for room: memory that was let go is there when its readers have gone on.
+const ALONE_MAX: u32 = 4;
+
 /// The log is full, and the user wants the send to fail then.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
@@ -249,6 +252,7 @@ impl Session {
         mut refused: AppendError,
         since: Instant,
     ) -> Result<(), FullError> {
+        let mut alone = 0;
         loop {
             match refused {
                 AppendError::Full(_) | AppendError::DiskRefused(_) if self.settings.on_full == OnFull::Fail => {
@@ -282,29 +286,19 @@ impl Session {
                 }
                 Err(refused) => *refused,
             };
-            if let AppendError::Full(_) = refused
-                && let Some(why) = self.no_room(&refused, since)
-            {
-                self.give_up(&why);
-                return Ok(());
+            if since.elapsed() > PATIENCE && !self.ledger.has_said_that_it_waits {
+                self.ledger.has_said_that_it_waits = true;
+                say(format_args!("waits for room in its log: {refused}. COUNTERFOIL_BUDGET gives it more"));
+            }
+            // Another thread may receive what this rank sent to itself.
+            alone = if is_together() || self.is_anybody_behind() { 0 } else { alone + 1 };
+            let is_full = matches!(refused, AppendError::Full(_));
+            if is_full && alone == ALONE_MAX {
+                self.give_up(&NoRoom::Alone { refused: refused.to_string() });
+            } else if is_full && since.elapsed() > PATIENCE && self.stands_still() {
+                self.give_up(&NoRoom::Standstill { refused: refused.to_string() });
             }
             std::thread::yield_now();
         }
-    }
-
-    /// Why no wait makes room, if that is so. Says that the rank waits, when it has for long.
-    fn no_room(&mut self, refused: &AppendError, since: Instant) -> Option<NoRoom> {
-        // Another thread may receive what this rank sent to itself.
-        if !is_together() && !self.is_anybody_behind() {
-            return Some(NoRoom::Alone { refused: refused.to_string() });
-        }
-        if since.elapsed() < PATIENCE {
-            return None;
-        }
-        if !self.ledger.has_said_that_it_waits {
-            self.ledger.has_said_that_it_waits = true;
-            say(format_args!("waits for room in its log: {refused}. COUNTERFOIL_BUDGET gives it more"));
-        }
-        self.stands_still().then(|| NoRoom::Standstill { refused: refused.to_string() })
     }
 }
