@@ -9,9 +9,9 @@ use rustc_hash::FxHashMap;
 use counterfoil::{Log, Rank};
 use counterfoil_mpi::acks::RecordTag;
 
+use super::Session;
 use super::control::Kind;
 use super::over::COLLECTIVE;
-use super::Session;
 
 /// In place of a tag, where messages are asked for.
 const MESSAGES: i32 = -3;
@@ -71,7 +71,8 @@ impl Asking {
 
     /// Somebody wants to be told as soon as there is more than this.
     fn asked(&mut self, by: u32, entry: RecordTag) {
-        let is_same = |known: &&mut (u32, RecordTag)| known.0 == by && (known.1.comm, known.1.tag) == (entry.comm, entry.tag);
+        let is_same =
+            |known: &&mut (u32, RecordTag)| known.0 == by && (known.1.comm, known.1.tag) == (entry.comm, entry.tag);
         match self.questions.iter_mut().find(is_same) {
             Some(known) => known.1 = entry,
             None => self.questions.push((by, entry)),

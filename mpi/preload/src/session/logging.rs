@@ -15,10 +15,24 @@ use crate::say::say;
 /// So often a rank that waits for nobody else looks for room: memory that was let go is there when its readers have gone on.
 const ALONE_MAX: u32 = 4;
 
-/// The log is full, and the user wants the send to fail then.
+/// The log is full.
 #[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub(crate) struct FullError(String);
+pub(crate) enum FullError {
+    /// The user wants the send to fail then.
+    #[error("{0}")]
+    Refused(String),
+    /// Other threads of this process may be needed to make room: only where the session [may be left](Session::may_leave).
+    #[error("it is waited for room")]
+    Later,
+}
+
+/// A rank that waits for room.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Waiting {
+    since: Instant,
+    /// How often in a row nobody else was found who could make room.
+    alone: u32,
+}
 
 /// What became of a record.
 enum Written {
@@ -235,70 +249,84 @@ impl Session {
 
     /// Waits until a message of so many bytes can be claimed, as the user wants it; or gives up.
     #[cold]
-    fn make_room(&mut self, peer: u32, bytes: usize, refused: AppendError) -> Result<(), FullError> {
-        let since = Instant::now();
-        self.is_waiting = true;
-        self.rounds.begin();
-        let made = self.wait_for_room(peer, bytes, refused, since);
-        self.is_waiting = false;
-        self.ledger.waited += since.elapsed();
+    fn make_room(&mut self, peer: u32, bytes: usize, mut refused: AppendError) -> Result<(), FullError> {
+        let mut waiting = self.waiting.unwrap_or_else(|| {
+            self.rounds.begin();
+            Waiting { since: Instant::now(), alone: 0 }
+        });
+        let made = loop {
+            self.waiting = Some(waiting);
+            match self.look_for_room(peer, bytes, &refused, &mut waiting) {
+                Ok(Some(still)) if self.log.is_some() => refused = still,
+                done => break done.map(|_| ()),
+            }
+            if self.may_leave {
+                self.waiting = Some(waiting);
+                return Err(FullError::Later);
+            }
+            std::thread::yield_now();
+        };
+        self.waiting = None;
+        self.ledger.waited += waiting.since.elapsed();
         made
     }
 
-    fn wait_for_room(
+    /// Asks for room, and looks for it: why there is none, if so.
+    fn look_for_room(
         &mut self,
         peer: u32,
         bytes: usize,
-        mut refused: AppendError,
-        since: Instant,
-    ) -> Result<(), FullError> {
-        let mut alone = 0;
-        loop {
-            match refused {
-                AppendError::Full(_) | AppendError::DiskRefused(_) if self.settings.on_full == OnFull::Fail => {
-                    return Err(FullError(refused.to_string()));
-                }
-                AppendError::Full(_) | AppendError::DiskRefused(_) if self.settings.on_full == OnFull::StopLogging => {
-                    self.stop_logging();
-                    return Ok(());
-                }
-                // What is acknowledged isn't let go either, and there is nowhere else to put it.
-                AppendError::Full(_) if self.settings.keeps_all_in_memory() => {
-                    self.give_up(&format_args!("{refused}, everything is kept, and without a disk no wait makes room"));
-                    return Ok(());
-                }
-                AppendError::Full(_) | AppendError::DiskRefused(_) => self.ask(),
-                AppendError::SpillBehind(_) => {}
-                _ => {
-                    self.give_up(&refused);
-                    return Ok(());
-                }
+        refused: &AppendError,
+        waiting: &mut Waiting,
+    ) -> Result<Option<AppendError>, FullError> {
+        match refused {
+            AppendError::Full(_) | AppendError::DiskRefused(_) if self.settings.on_full == OnFull::Fail => {
+                return Err(FullError::Refused(refused.to_string()));
             }
-            self.look();
-            self.acknowledge(self.rank);
-            self.release_what_is_known();
-            let Some(log) = &mut self.log else { return Ok(()) };
-            refused = match log.try_claim(Rank(peer), RecordTag::LEN, bytes) {
-                Ok(claim) => {
-                    // Leaves no trace: it is made again when the message leaves.
-                    std::mem::forget(claim);
-                    return Ok(());
-                }
-                Err(refused) => *refused,
-            };
-            if since.elapsed() > PATIENCE && !self.ledger.has_said_that_it_waits {
-                self.ledger.has_said_that_it_waits = true;
-                say(format_args!("waits for room in its log: {refused}. COUNTERFOIL_BUDGET gives it more"));
+            AppendError::Full(_) | AppendError::DiskRefused(_) if self.settings.on_full == OnFull::StopLogging => {
+                self.stop_logging();
+                return Ok(None);
             }
-            // Another thread may receive what this rank sent to itself.
-            alone = if is_together() || self.is_anybody_behind() { 0 } else { alone + 1 };
-            let is_full = matches!(refused, AppendError::Full(_));
-            if is_full && alone == ALONE_MAX {
-                self.give_up(&NoRoom::Alone { refused: refused.to_string() });
-            } else if is_full && since.elapsed() > PATIENCE && self.stands_still() {
-                self.give_up(&NoRoom::Standstill { refused: refused.to_string() });
+            // What is acknowledged isn't let go either, and there is nowhere else to put it.
+            AppendError::Full(_) if self.settings.keeps_all_in_memory() => {
+                self.give_up(&format_args!("{refused}, everything is kept, and without a disk no wait makes room"));
+                return Ok(None);
             }
-            std::thread::yield_now();
+            AppendError::Full(_) | AppendError::DiskRefused(_) => self.ask(),
+            AppendError::SpillBehind(_) => {}
+            _ => {
+                self.give_up(refused);
+                return Ok(None);
+            }
+        }
+        self.look();
+        self.acknowledge(self.rank);
+        self.release_what_is_known();
+        let Some(log) = &mut self.log else { return Ok(None) };
+        // What is claimed leaves no trace: it is made again when the message leaves.
+        let Err(refused) = log.try_claim(Rank(peer), RecordTag::LEN, bytes).map(std::mem::forget) else {
+            return Ok(None);
+        };
+        self.wait_no_more(&refused, waiting);
+        Ok(Some(*refused))
+    }
+
+    /// Gives up where no wait makes room. Says that the rank waits, when it has for long.
+    fn wait_no_more(&mut self, refused: &AppendError, waiting: &mut Waiting) {
+        let is_long = waiting.since.elapsed() > PATIENCE;
+        if is_long && !self.ledger.has_said_that_it_waits {
+            self.ledger.has_said_that_it_waits = true;
+            say(format_args!("waits for room in its log: {refused}. COUNTERFOIL_BUDGET gives it more"));
+        }
+        if !matches!(refused, AppendError::Full(_)) {
+            return;
+        }
+        // Another thread may receive what this rank sent to itself.
+        waiting.alone = if is_together() || self.is_anybody_behind() { 0 } else { waiting.alone + 1 };
+        if waiting.alone == ALONE_MAX {
+            self.give_up(&NoRoom::Alone { refused: refused.to_string() });
+        } else if is_long && let Some(after) = self.stands_still() {
+            self.give_up(&NoRoom::Standstill { refused: refused.to_string(), after });
         }
     }
 }

@@ -37,6 +37,7 @@ use comms::Comms;
 use control::Control;
 use datatypes::Datatypes;
 use live::Live;
+use logging::Waiting;
 use observe::Watch;
 use over::Barrier;
 use requests::{Receiving, Requests};
@@ -45,7 +46,7 @@ use standstill::Rounds;
 pub(crate) use choices::Choice;
 pub(crate) use ledger::Ledger;
 pub(crate) use logging::FullError;
-pub(crate) use slot::{catch_up, enter, is_together, may_put_off, put, put_off, sends_first, take};
+pub(crate) use slot::{catch_up, enter, enter_for_room, is_together, may_put_off, put, put_off, sends_first, take};
 
 /// How many messages are logged and received between two looks at the acknowledgements; each so many bytes count as one more.
 const LOOK_EVERY: u32 = 32;
@@ -95,8 +96,10 @@ pub(crate) struct Session {
     /// What ranks ask each other where a log is full.
     asking: Asking,
     rounds: Rounds,
-    /// Whether this rank waits for room in its log.
-    is_waiting: bool,
+    /// Since when this rank has been waiting for room in its log, if it does.
+    waiting: Option<Waiting>,
+    /// Whether who waits for room leaves the session meanwhile.
+    may_leave: bool,
     /// What happened to the program and is counted nowhere else.
     moves: u64,
     /// How often the answer was no since the last outcome.
@@ -163,7 +166,8 @@ impl Session {
             barriers: Vec::new(),
             asking: Asking::new(ranks),
             rounds: Rounds::default(),
-            is_waiting: false,
+            waiting: None,
+            may_leave: false,
             moves: 0,
             misses: 0,
             is_local_full: false,

@@ -6,8 +6,8 @@ use std::sync::{Mutex, PoisonError, TryLockError};
 
 use counterfoil::OnFull;
 
-use super::{Session, beside};
 use super::put_off::{self, PutOff};
+use super::{FullError, Session, beside};
 
 /// Before `MPI_Init`, or behind `MPI_Finalize`, or where logging was given up: calls go to MPI and nowhere else.
 const ABSENT: u8 = 0;
@@ -65,7 +65,27 @@ pub(crate) fn enter<T>(work: impl FnOnce(&mut Session) -> T) -> Option<T> {
     }
 }
 
-/// The same, where nobody is inside, and without waiting for who is.
+/// Does `work`, which may have to wait for room in the log, with the session, if there is one. Where threads call when they want to, the
+/// session is left meanwhile, for what makes room may be a receive of another thread: `work` is then done once more.
+#[inline]
+pub(crate) fn enter_for_room<T>(
+    mut work: impl FnMut(&mut Session) -> Result<T, FullError>,
+) -> Option<Result<T, FullError>> {
+    loop {
+        let done = enter(|session| {
+            session.may_leave = is_together();
+            let done = work(session);
+            session.may_leave = false;
+            done
+        });
+        match done {
+            Some(Err(FullError::Later)) => std::thread::yield_now(),
+            done => return done,
+        }
+    }
+}
+
+/// Does `work` with the session where nobody is inside, and without waiting for who is.
 pub(crate) fn enter_if_free<T>(work: impl FnOnce(&mut Session) -> T) -> Option<T> {
     match SLOT.state.load(Ordering::Acquire) {
         ALONE | ALONE_CAREFUL => enter_alone(work),

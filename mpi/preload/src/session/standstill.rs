@@ -2,18 +2,25 @@
 //!
 //! Who computes doesn't answer, and whoever gets on has another number in the next round. If in two rounds, of which one begins
 //! when the other is over, all ranks answer with the same numbers, each of them was between the two in one and the same call of
-//! MPI, or waited for room. What is under way then can still arrive; if for ten seconds nothing has, nothing will.
+//! MPI, or waited for room. What is under way then can still arrive; if for ten seconds nothing has, nothing will. Where several
+//! threads of a rank call MPI, one that computes doesn't show; there it is a minute.
 
 use std::time::{Duration, Instant};
 
 use counterfoil_mpi::acks::RecordTag;
 
-use super::Session;
 use super::control::Kind;
 use super::ledger::Traffic;
+use super::{Session, is_together};
 
 /// How long nothing may have happened.
 const STANDSTILL: Duration = Duration::from_secs(10);
+/// The same, where a rank has threads that call MPI when they want to: while one waits in a call, another one may compute.
+const STANDSTILL_TOGETHER: Duration = Duration::from_secs(60);
+/// In an answer: this rank waits for room.
+const WAITS: i32 = 1;
+/// In an answer: this rank's threads call MPI when they want to.
+const TOGETHER: i32 = 2;
 /// Between two rounds.
 const PAUSE: Duration = Duration::from_millis(250);
 
@@ -24,11 +31,13 @@ pub(super) enum NoRoom {
     #[error(
         "{refused}, and nobody will make room: for {} s all ranks have been waiting in calls of MPI or for room in their logs. \
          COUNTERFOIL_BUDGET gives it more",
-        STANDSTILL.as_secs()
+        after.as_secs()
     )]
     Standstill {
         /// What the log said.
         refused: String,
+        /// How long nothing has happened.
+        after: Duration,
     },
     /// Everybody else has received what was sent, and has come as far.
     #[error("{refused}, and only the program itself could make room. COUNTERFOIL_BUDGET gives it more")]
@@ -48,8 +57,9 @@ pub(super) struct Rounds {
     beats: Vec<u64>,
     /// The same, of the round before; empty if it was for another wait.
     before: Vec<u64>,
-    /// Whether a rank before this one waits for room, too: it is its turn to give up.
+    /// What all ranks together have said beside it. Where a rank before this one waits for room, too, it is its turn to give up.
     is_before_us: bool,
+    is_together: bool,
     /// When the last round was complete.
     complete: Option<Instant>,
     /// Since when nothing has happened.
@@ -84,22 +94,23 @@ impl Session {
         logged + received + self.ledger.all_collectives() + self.moves
     }
 
-    /// Asks all others where they are, if that is due; whether nobody has got any further for long, and it is this rank's turn to say so.
-    pub(super) fn stands_still(&mut self) -> bool {
+    /// Asks all others where they are, if that is due. Says for how long nobody has got any further, if it is long enough and this
+    /// rank's turn to give up.
+    pub(super) fn stands_still(&mut self) -> Option<Duration> {
         let now = Instant::now();
-        if self.rounds.missing > 0 || self.rounds.complete.is_some_and(|last| now.saturating_duration_since(last) < PAUSE) {
-            return false;
+        let rounds = &self.rounds;
+        if rounds.missing > 0 || rounds.complete.is_some_and(|last| now.saturating_duration_since(last) < PAUSE) {
+            return None;
         }
-        if !self.rounds.is_before_us
-            && self.rounds.still.is_some_and(|since| now.saturating_duration_since(since) >= STANDSTILL)
-        {
-            return true;
+        let after = if rounds.is_together { STANDSTILL_TOGETHER } else { STANDSTILL };
+        if !rounds.is_before_us && rounds.still.is_some_and(|since| now.saturating_duration_since(since) >= after) {
+            return Some(after);
         }
         let own = self.happened();
         let rounds = &mut self.rounds;
         rounds.number = rounds.number.wrapping_add(1);
         rounds.missing = self.ranks - 1;
-        rounds.is_before_us = false;
+        (rounds.is_before_us, rounds.is_together) = (false, is_together());
         rounds.beats.resize(self.ranks as usize, 0);
         rounds.beats[self.rank as usize] = own;
         if rounds.missing == 0 {
@@ -111,13 +122,15 @@ impl Session {
             let asked = self.control.send(peer, Kind::Pulse, &question);
             self.check(asked);
         }
-        false
+        None
     }
 
     /// A rank wants to know how much has happened here.
     pub(super) fn beat(&mut self, to: u32, question: &[u8]) {
         let Some(question) = RecordTag::decode(question) else { return };
-        let answer = RecordTag { tag: i32::from(self.is_waiting), number: self.happened(), ..question };
+        let waits = if self.waiting.is_some() { WAITS } else { 0 };
+        let together = if is_together() { TOGETHER } else { 0 };
+        let answer = RecordTag { tag: waits | together, number: self.happened(), ..question };
         let sent = self.control.send(to, Kind::Beat, &answer.encode());
         self.check(sent);
     }
@@ -132,7 +145,8 @@ impl Session {
         }
         *beat = answer.number;
         rounds.missing -= 1;
-        rounds.is_before_us |= answer.tag != 0 && from < self.rank;
+        rounds.is_before_us |= answer.tag & WAITS != 0 && from < self.rank;
+        rounds.is_together |= answer.tag & TOGETHER != 0;
         if rounds.missing == 0 {
             rounds.end(Instant::now());
         }

@@ -6,9 +6,9 @@ use mpi_sys as ffi;
 
 use super::send::{refuse, remember};
 use crate::message::{Collective, Counts, Displs, Side, Types};
-use crate::session::requests::Repeated;
 use crate::session::over::COLLECTIVE;
-use crate::session::{FullError, Lane, Session, enter};
+use crate::session::requests::Repeated;
+use crate::session::{FullError, Lane, Session, enter, enter_for_room};
 use crate::{Class, Operation};
 
 unsafe extern "C" {
@@ -116,9 +116,19 @@ impl Session {
         }
     }
 
-    /// Keeps what this rank gives to an operation that begins, and says whether the program `waits` for it in the same call.
-    pub(super) unsafe fn contribute(&mut self, collective: &Collective, waits: bool) -> Result<(), FullError> {
-        let Some(number) = self.number(collective.comm) else { return Ok(()) };
+    /// Keeps what this rank gives to an operation that begins; whether the program `waits` for it in the same call. `number` is its
+    /// number once it has one: it gets it when this is called first.
+    ///
+    /// # Safety
+    /// What the program gives MPI.
+    pub(super) unsafe fn contribute(
+        &mut self,
+        collective: &Collective,
+        number: &mut Option<u64>,
+        waits: bool,
+    ) -> Result<(), FullError> {
+        *number = number.or_else(|| self.number(collective.comm));
+        let Some(number) = *number else { return Ok(()) };
         // SAFETY: the caller's promise.
         let bytes = unsafe { self.keep_contribution(collective, number) }?;
         self.ledger.collective(collective.operation, bytes);
@@ -187,8 +197,9 @@ unsafe fn synchronises(collective: &Collective) -> bool {
 
 /// Keeps the contribution, then calls.
 unsafe fn kept(collective: &Collective, waits: bool, call: impl FnOnce() -> c_int) -> c_int {
+    let mut number = None;
     // SAFETY: what the program gives MPI.
-    match enter(|session| unsafe { session.contribute(collective, waits) }) {
+    match enter_for_room(|session| unsafe { session.contribute(collective, &mut number, waits) }) {
         Some(Err(full)) => refuse(collective.comm, &full),
         _ => call(),
     }

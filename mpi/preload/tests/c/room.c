@@ -3,11 +3,12 @@
  * Each message has 200 KiB. Every value that arrives is looked at. */
 #include "check.h"
 
+#include <pthread.h>
 #include <unistd.h>
 
 enum { COUNT = 50 << 10, TIMES = 40 };
 
-static int out[COUNT], in[8 * COUNT];
+static int out[COUNT], in[8 * COUNT], parts[8][COUNT];
 
 /* Something of rank `root` to all of a communicator, `times` times. */
 static void broadcast(MPI_Comm comm, int root, int times) {
@@ -138,7 +139,6 @@ static void done_early(void) {
 
 /* The first of many messages is received when the last has come: with less room than for all of them nobody can go on. */
 static void backwards(const char *what) {
-    static int parts[8][COUNT];
     MPI_Request requests[9];
     MPI_Comm half;
     DO(MPI_Comm_split(MPI_COMM_WORLD, rank / 2, rank, &half));
@@ -160,10 +160,46 @@ static void backwards(const char *what) {
     DO(MPI_Comm_free(&half));
 }
 
+static void *sends(void *unused) {
+    MPI_Request requests[8];
+    for (int i = 0; i < 8; i++) fill(parts[i], COUNT, i);
+    for (int i = 0; i < TIMES; i += 8) {
+        for (int j = 0; j < 8; j++) DO(MPI_Isend(parts[j], COUNT, MPI_INT, rank ^ 1, i + j, MPI_COMM_WORLD, &requests[j]));
+        DO(MPI_Waitall(8, requests, MPI_STATUSES_IGNORE));
+    }
+    return unused;
+}
+
+static void *gives(void *comm) {
+    static int mine[COUNT];
+    int me;
+    MPI_Comm_rank(*(MPI_Comm *)comm, &me);
+    for (int i = 0; i < TIMES; i++) {
+        if (me == 0) fill(mine, COUNT, i);
+        DO(MPI_Bcast(mine, COUNT, MPI_INT, 0, *(MPI_Comm *)comm));
+        CHECK(holds(mine, COUNT, i));
+    }
+    return NULL;
+}
+
+/* Threads that send, receive and broadcast at once. */
+static void threads(MPI_Comm comm) {
+    pthread_t sender, giver;
+    CHECK(!pthread_create(&sender, NULL, sends, NULL) && !pthread_create(&giver, NULL, gives, &comm));
+    for (int i = 0; i < TIMES; i++) {
+        DO(MPI_Recv(in, COUNT, MPI_INT, rank ^ 1, i, MPI_COMM_WORLD, MPI_STATUS_IGNORE));
+        CHECK(holds(in, COUNT, i % 8));
+    }
+    CHECK(!pthread_join(sender, NULL) && !pthread_join(giver, NULL));
+}
+
 int main(int argc, char **argv) {
     const char *what = argc > 1 ? argv[1] : "";
+    int level;
     MPI_Comm half, copy;
-    begin(&argc, &argv);
+    DO(MPI_Init_thread(&argc, &argv, strcmp(what, "threads") ? MPI_THREAD_SINGLE : MPI_THREAD_MULTIPLE, &level));
+    DO(MPI_Comm_rank(MPI_COMM_WORLD, &rank));
+    DO(MPI_Comm_size(MPI_COMM_WORLD, &ranks));
     DO(MPI_Comm_split(MPI_COMM_WORLD, rank < ranks / 2, rank, &half));
     DO(MPI_Comm_dup(half, &copy));
     if (!strcmp(what, "world")) broadcast(MPI_COMM_WORLD, 0, TIMES);
@@ -176,6 +212,7 @@ int main(int argc, char **argv) {
     else if (!strcmp(what, "immediate")) immediate(half);
     else if (!strcmp(what, "messages")) messages();
     else if (!strcmp(what, "itself")) itself();
+    else if (!strcmp(what, "threads")) threads(copy);
     else if (!strcmp(what, "done-early")) done_early();
     else if (!strncmp(what, "backwards", 9)) backwards(what);
     else rooted(what, half);
