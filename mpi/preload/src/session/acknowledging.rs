@@ -83,6 +83,7 @@ impl Session {
             self.sweep_barriers();
         }
         self.observe();
+        self.ask_early();
         // Who waits for news is told at once.
         if self.has_questions() {
             self.since_look = LOOK_EVERY;

@@ -6,13 +6,15 @@
 
 use rustc_hash::FxHashMap;
 
-use counterfoil::{Log, Rank};
+use counterfoil::{Keep, Log, Rank};
 use counterfoil_mpi::acks::RecordTag;
 
 use super::Session;
 use super::control::Kind;
 use super::over::COLLECTIVE;
 
+/// After so many bytes that are kept of collective operations, others are asked how far they are.
+const EARLY_BYTES: u64 = 4 << 20;
 /// In place of a tag, where messages are asked for.
 const MESSAGES: i32 = -3;
 
@@ -45,6 +47,8 @@ pub(super) struct Asking {
     is_asked: Vec<bool>,
     /// What others wait for: who, and an entry with what is known there.
     questions: Vec<(u32, RecordTag)>,
+    /// How many bytes had been kept of collective operations when others were last asked about them.
+    asked_at: u64,
 }
 
 impl Asking {
@@ -105,16 +109,32 @@ fn behind(log: &Log) -> impl Iterator<Item = u32> {
 impl Session {
     /// Asks everybody who could make room in the log, and isn't asked already.
     pub(super) fn ask(&mut self) {
-        self.see_what_is_open();
         let mut questions: FxHashMap<u32, Vec<u8>> = FxHashMap::default();
+        for rank in self.log.iter().flat_map(behind) {
+            if rank != self.rank && !std::mem::replace(&mut self.asking.is_asked[rank as usize], true) {
+                questions.insert(rank, RecordTag { comm: 0, tag: MESSAGES, number: 0 }.encode().to_vec());
+            }
+        }
+        self.ask_with(questions);
+    }
+
+    /// Asks how far others are in collective operations where so much was kept for them since it was last asked, so that it needn't be
+    /// waited for room later, and the log stays in the cache.
+    pub(super) fn ask_early(&mut self) {
+        let kept = self.ledger.contributions.bytes;
+        let due = EARLY_BYTES.min(self.settings.budget as u64 / 2);
+        if self.settings.keep == Keep::Acked && kept - self.asking.asked_at >= due {
+            self.ask_with(FxHashMap::default());
+        }
+    }
+
+    /// Asks this, and how far others are in collective operations.
+    fn ask_with(&mut self, mut questions: FxHashMap<u32, Vec<u8>>) {
+        self.asking.asked_at = self.ledger.contributions.bytes;
+        self.see_what_is_open();
         let mut add = |of, comm, tag, number| {
             questions.entry(of).or_default().extend(RecordTag { comm, tag, number }.encode());
         };
-        for rank in self.log.iter().flat_map(behind) {
-            if rank != self.rank && !std::mem::replace(&mut self.asking.is_asked[rank as usize], true) {
-                add(rank, 0, MESSAGES, 0);
-            }
-        }
         for (comm, open) in &mut self.asking.open {
             for (rank, ended) in open.questions() {
                 add(rank, *comm, COLLECTIVE, ended);

@@ -126,6 +126,48 @@ static void itself(void) {
     }
 }
 
+/* Messages that a rank sends to itself before it receives any: nobody else can help. */
+static void alone(void) {
+    MPI_Request requests[8];
+    for (int i = 0; i < 8; i++) {
+        fill(parts[i], COUNT, i);
+        DO(MPI_Isend(parts[i], COUNT, MPI_INT, rank, i, MPI_COMM_WORLD, &requests[i]));
+    }
+    for (int i = 0; i < 8; i++) {
+        DO(MPI_Recv(in, COUNT, MPI_INT, rank, i, MPI_COMM_WORLD, MPI_STATUS_IGNORE));
+        CHECK(holds(in, COUNT, i));
+    }
+    DO(MPI_Waitall(8, requests, MPI_STATUSES_IGNORE));
+}
+
+/* One rank computes, or looks for a message that nobody sends, for longer than others wait before they ask whether anybody gets on. */
+static void slow(const char *what, MPI_Comm half) {
+    double until = MPI_Wtime() + 14;
+    int there = 0;
+    for (int i = 0; rank == 1 && MPI_Wtime() < until; i++) {
+        usleep(1000);
+        if (!strcmp(what, "polls")) DO(MPI_Iprobe(MPI_ANY_SOURCE, 99, half, &there, MPI_STATUS_IGNORE));
+        CHECK(!there);
+    }
+    for (int i = 0; rank == 0 && i < 8; i++) {
+        MPI_Request request;
+        fill(parts[i], COUNT, i);
+        DO(MPI_Isend(parts[i], COUNT, MPI_INT, 1, i, MPI_COMM_WORLD, &request));
+        DO(MPI_Request_free(&request));
+    }
+    for (int i = 0; rank == 1 && i < 8; i++) {
+        DO(MPI_Recv(in, COUNT, MPI_INT, 0, i, MPI_COMM_WORLD, MPI_STATUS_IGNORE));
+        CHECK(holds(in, COUNT, i));
+    }
+}
+
+/* One operation that is larger than the log. */
+static void huge(void) {
+    if (rank == 0) fill(in, 8 * COUNT, 1);
+    DO(MPI_Bcast(in, 8 * COUNT, MPI_INT, 0, MPI_COMM_WORLD));
+    CHECK(holds(in, 8 * COUNT, 1));
+}
+
 /* One rank is done, and waits for the others in MPI_Finalize, while rank 0 still has much to say to the others. */
 static void done_early(void) {
     MPI_Comm some;
@@ -212,6 +254,9 @@ int main(int argc, char **argv) {
     else if (!strcmp(what, "immediate")) immediate(half);
     else if (!strcmp(what, "messages")) messages();
     else if (!strcmp(what, "itself")) itself();
+    else if (!strcmp(what, "huge")) huge();
+    else if (!strcmp(what, "alone")) alone();
+    else if (!strcmp(what, "sleeps") || !strcmp(what, "polls")) slow(what, half);
     else if (!strcmp(what, "threads")) threads(copy);
     else if (!strcmp(what, "done-early")) done_early();
     else if (!strncmp(what, "backwards", 9)) backwards(what);
