@@ -182,7 +182,8 @@ impl Session {
 
     /// Operations up to this one are over: if these are all, nothing has to be known of the communicator.
     pub(super) fn close(&mut self, comm: u32, number: u64) {
-        if self.asking.open.get(&comm).is_some_and(|open| open.kept <= number) {
+        let open = &self.asking.open;
+        if !open.is_empty() && open.get(&comm).is_some_and(|open| open.kept <= number) {
             self.asking.open.remove(&comm);
         }
     }

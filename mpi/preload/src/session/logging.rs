@@ -19,12 +19,26 @@ const ALONE_MAX: u32 = 4;
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum FullError {
     /// The user wants the send to fail then.
-    #[error("{0}")]
-    Refused(String),
+    #[error("{}", .0.0)]
+    Refused(Box<Reason>),
     /// Other threads of this process may be needed to make room: only where the session [may be left](Session::may_leave).
     #[error("it is waited for room")]
     Later,
 }
+
+/// Elements, and how they lie in memory.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Piece {
+    buf: *const c_void,
+    count: i64,
+    datatype: ffi::MPI_Datatype,
+    layout: Layout,
+    bytes: usize,
+}
+
+/// What the log said.
+#[derive(Debug)]
+pub(crate) struct Reason(String);
 
 /// A rank that waits for room.
 #[derive(Clone, Copy, Debug)]
@@ -171,6 +185,13 @@ impl Session {
         self.look_now_and_then(bytes);
     }
 
+    /// Elements that a rank gives to a collective operation; `None` where they can't be packed.
+    pub(crate) fn piece(&mut self, buf: *const c_void, count: i64, datatype: ffi::MPI_Datatype) -> Option<Piece> {
+        let layout = *self.datatypes.layout(datatype)?;
+        let bytes = usize::try_from(count).ok()?.checked_mul(layout.size)?;
+        Some(Piece { buf, count, datatype, layout, bytes })
+    }
+
     /// Logs what a rank gives to a collective operation, as number `number` of the stream: before the operation begins, which may
     /// overwrite it. Says how many bytes it was, if it was logged.
     ///
@@ -180,22 +201,16 @@ impl Session {
         &mut self,
         to: Lane,
         number: u64,
-        pieces: &[(*const c_void, i64, ffi::MPI_Datatype)],
+        pieces: &[Piece],
     ) -> Result<Option<usize>, FullError> {
-        let mut layouts = Vec::with_capacity(pieces.len());
-        for (_, count, datatype) in pieces {
-            let Some(&layout) = self.datatypes.layout(*datatype) else { return Ok(None) };
-            let Ok(count) = usize::try_from(*count) else { return Ok(None) };
-            layouts.push((layout, count * layout.size));
-        }
-        let bytes = layouts.iter().map(|(_, bytes)| bytes).sum();
+        let bytes = pieces.iter().map(|piece| piece.bytes).sum();
         let Some(mut claim) = self.claim(to.peer, bytes)? else { return Ok(None) };
         let (prefix, mut payload) = claim.parts_mut();
         prefix.copy_from_slice(&RecordTag { comm: to.comm, tag: to.tag, number }.encode());
-        for ((buf, count, datatype), (layout, bytes)) in pieces.iter().zip(layouts) {
-            let (into, rest) = payload.split_at_mut(bytes);
+        for Piece { buf, count, datatype, layout, bytes } in pieces {
+            let (into, rest) = payload.split_at_mut(*bytes);
             // SAFETY: the caller's promise.
-            if let Err(code) = unsafe { copy(*buf, *count, *datatype, &layout, into, &mut || ()) } {
+            if let Err(code) = unsafe { copy(*buf, *count, *datatype, layout, into, &mut || ()) } {
                 drop(claim);
                 self.give_up(&format_args!("MPI_Pack failed with code {code} on what the program gives"));
                 return Ok(None);
@@ -281,7 +296,7 @@ impl Session {
     ) -> Result<Option<AppendError>, FullError> {
         match refused {
             AppendError::Full(_) | AppendError::DiskRefused(_) if self.settings.on_full == OnFull::Fail => {
-                return Err(FullError::Refused(refused.to_string()));
+                return Err(FullError::Refused(Box::new(Reason(refused.to_string()))));
             }
             AppendError::Full(_) | AppendError::DiskRefused(_) if self.settings.on_full == OnFull::StopLogging => {
                 self.stop_logging();

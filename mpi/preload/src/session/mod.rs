@@ -45,7 +45,7 @@ use standstill::Rounds;
 
 pub(crate) use choices::Choice;
 pub(crate) use ledger::Ledger;
-pub(crate) use logging::FullError;
+pub(crate) use logging::{FullError, Piece};
 pub(crate) use slot::{catch_up, enter, enter_for_room, is_together, may_put_off, put, put_off, sends_first, take};
 
 /// How many messages are logged and received between two looks at the acknowledgements; each so many bytes count as one more.

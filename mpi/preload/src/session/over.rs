@@ -65,10 +65,11 @@ impl Session {
         info.ended = info.collectives;
         if synchronises {
             info.unsettled = 0;
-            let own = (info.number, info.collectives.saturating_sub(1));
+            info.over = info.collectives.saturating_sub(1);
+            let (own, number) = (info.number, info.over);
             let over = self.over_with(comm);
             self.are_over(&over);
-            self.are_over(&[own]);
+            self.are_let_go(own, number);
         }
         if self.has_questions() {
             self.answer();
@@ -101,9 +102,13 @@ impl Session {
     pub(crate) fn are_over(&mut self, operations: &[(u32, u64)]) {
         for &(comm, number) in operations {
             self.comms.are_over(comm, number);
-            self.close(comm, number);
-            self.release(Lane { peer: self.rank, comm, tag: COLLECTIVE }, number);
+            self.are_let_go(comm, number);
         }
+    }
+
+    fn are_let_go(&mut self, comm: u32, number: u64) {
+        self.close(comm, number);
+        self.release(Lane { peer: self.rank, comm, tag: COLLECTIVE }, number);
     }
 
     /// A communicator is about to be given up. Keeps in mind which of its operations may not be over, once everybody has come where

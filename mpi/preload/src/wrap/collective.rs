@@ -8,16 +8,13 @@ use super::send::{refuse, remember};
 use crate::message::{Collective, Counts, Displs, Side, Types};
 use crate::session::over::COLLECTIVE;
 use crate::session::requests::Repeated;
-use crate::session::{FullError, Lane, Session, enter, enter_for_room};
+use crate::session::{FullError, Lane, Piece, Session, enter, enter_for_room};
 use crate::{Class, Operation};
 
 unsafe extern "C" {
     static counterfoil_in_place: *mut c_void;
     static counterfoil_root: c_int;
 }
-
-/// Some elements.
-type Piece = (*const c_void, i64, ffi::MPI_Datatype);
 
 fn in_place(side: &Side) -> bool {
     // SAFETY: a constant of a C file of this library.
@@ -48,7 +45,7 @@ impl Side {
 
 impl Session {
     /// What rank `index` of `of` gives or gets.
-    unsafe fn piece(&mut self, side: &Side, index: usize) -> Option<Piece> {
+    unsafe fn piece_of(&mut self, side: &Side, index: usize) -> Option<Piece> {
         // SAFETY: the program gives MPI numbers for each rank.
         unsafe {
             let (count, datatype) = (side.count(index), side.datatype(index));
@@ -64,7 +61,7 @@ impl Session {
                     _ => (0..index).map(|before| side.count(before) as isize).sum::<isize>() * extent,
                 },
             };
-            Some((side.buf.wrapping_byte_offset(bytes), count, datatype))
+            self.piece(side.buf.wrapping_byte_offset(bytes), count, datatype)
         }
     }
 
@@ -106,13 +103,13 @@ impl Session {
                 if class == Class::Neighbours {
                     parts = out_neighbours(collective.comm)?;
                 }
-                return (0..parts).map(|index| self.piece(&side, index)).collect();
+                return (0..parts).map(|index| self.piece_of(&side, index)).collect();
             }
             let own = usize::try_from(rank).ok()?;
             if is_in_place && matches!(operation, Operation::Allgather | Operation::Allgatherv) {
-                return Some(vec![self.piece(&side, own)?]);
+                return Some(vec![self.piece_of(&side, own)?]);
             }
-            Some(vec![(side.buf, side.count(0), side.datatype(0))])
+            Some(vec![self.piece(side.buf, side.count(0), side.datatype(0))?])
         }
     }
 

@@ -96,7 +96,7 @@ impl Session {
 
     /// A receive has returned, which nothing was posted behind.
     #[inline]
-    fn received_at_once(&mut self, received: PutOff) {
+    pub(super) fn received_at_once(&mut self, received: PutOff) {
         let PutOff { comm: handle, is_open, source, tag, bytes } = received;
         let Some(comm) = self.comms.get(handle) else { return };
         let (number, Some(peer)) = (comm.number, comm.world(source)) else { return };
@@ -154,7 +154,7 @@ pub(super) fn has_taken(code: c_int) -> bool {
 
 /// What a receive that has returned took.
 #[inline]
-fn returned(incoming: &Incoming, status: &ffi::MPI_Status) -> PutOff {
+pub(super) fn returned(incoming: &Incoming, status: &ffi::MPI_Status) -> PutOff {
     let Taken { source, tag, bytes } = taken(status);
     PutOff { comm: incoming.comm, is_open: is_open(incoming), source, tag, bytes }
 }

@@ -4,7 +4,7 @@ use std::ffi::c_int;
 
 use mpi_sys as ffi;
 
-use super::receive::{receive, received};
+use super::receive::{has_taken, receive, received, returned};
 use crate::message::{Incoming, Outgoing};
 use crate::pass;
 use crate::say::say;
@@ -249,13 +249,19 @@ pub(crate) unsafe fn exchange(
                     logged(out, || begin(out.buf, count, out.datatype, out.dest, out.tag, out.comm, &raw mut request));
                 receive_then_wait(incoming, status, &mut request, code)
             }
-            // Others may need an answer from this rank while it waits.
+            // Others may need an answer from this rank while it waits, and get it where the session isn't entered.
             _ if sends_first() => {
                 let code = call(status);
-                if code == 0 {
-                    log_sent(out, &mut || ());
-                }
-                received(incoming, &*status, code);
+                enter(|session| {
+                    if has_taken(code) {
+                        session.received_at_once(returned(incoming, &*status));
+                    }
+                    if code == 0
+                        && let Some(lane) = session.lane(out)
+                    {
+                        session.log_sent(lane, (out.buf, out.count, out.datatype), &mut || ());
+                    }
+                });
                 code
             }
             _ => {
