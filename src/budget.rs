@@ -117,13 +117,18 @@ impl Budget {
             // Freed chunks that lanes keep for themselves go to who holds less than an equal share. A peer that never
             // acknowledges holds more, and must not starve those who get along with what they free themselves.
             let share = self.options.memory_bytes_max / lanes.iter().count().max(1);
-            let held = lanes.get(peer).map_or(0, LaneWriter::held_bytes);
-            if held < share {
+            let may_take = lanes.get(peer).is_none_or(|lane| lane.held_bytes() < share || lane.is_idle());
+            if may_take {
                 lanes.give_spares_back();
             } else if let Some(lane) = lanes.get_mut(peer) {
                 lane.give_spares_back();
             }
             reserved = reserve(lanes);
+            if may_take && matches!(reserved, Err(AppendError::Full(_))) {
+                lanes.rest();
+                lanes.give_spares_back();
+                reserved = reserve(lanes);
+            }
         }
         if self.spills() {
             reserved = self.spill(lanes, reserved, reserve);

@@ -57,6 +57,21 @@ fn a_full_log_says_which_peer_holds_how_much() {
 }
 
 #[test]
+fn lanes_in_which_all_is_acknowledged_make_room_for_another_one() {
+    let mut log = log(OnFull::Block, Keep::Acked);
+    let large = |log: &mut Log, peer| log.try_claim(Rank(peer), 0, 100_000).map(|claim| claim.commit()).is_ok();
+    assert!(large(&mut log, 1) && large(&mut log, 2));
+    assert!(!large(&mut log, 3), "it isn't known that the two were received");
+    acknowledge_all(&mut log, 1);
+    assert!(large(&mut log, 3) && !large(&mut log, 3) && !large(&mut log, 1));
+    // A lane that has more than its share gets what idle ones have as soon as it is idle itself.
+    acknowledge_all(&mut log, 2);
+    assert!(!large(&mut log, 3));
+    acknowledge_all(&mut log, 3);
+    assert!(large(&mut log, 3) && large(&mut log, 1));
+}
+
+#[test]
 fn a_refused_claim_changes_nothing_and_can_be_tried_again() {
     let mut log = log(OnFull::Block, Keep::Checkpoint);
     let first = fill(&mut log, 1);

@@ -111,4 +111,9 @@ impl Lanes {
     pub fn give_spares_back(&mut self) {
         self.iter_mut().for_each(LaneWriter::give_spares_back);
     }
+
+    /// Lets lanes in which everything is released give back the chunks that they write to, as [`LaneWriter::rest`] does.
+    pub fn rest(&mut self) {
+        self.iter_mut().for_each(LaneWriter::rest);
+    }
 }

@@ -109,6 +109,11 @@ impl Batcher {
         since.messages >= self.limits.messages_max || since.bytes >= self.limits.bytes_max
     }
 
+    /// Whether something came from `peer` that no batch has named yet.
+    pub fn has(&self, peer: u32) -> bool {
+        self.since.get(peer as usize).is_some_and(|since| since.messages > 0)
+    }
+
     /// The batch for `peer`, which begins anew; empty if nothing came from it.
     pub fn take(&mut self, peer: u32) -> Vec<u8> {
         let Some(since) = self.since.get_mut(peer as usize) else { return Vec::new() };
@@ -251,9 +256,10 @@ mod tests {
         let stream = Stream { peer: 1, comm: 4, tag: 9 };
         assert_eq!([1, 1, 1].map(|bytes| batcher.note(stream, bytes)), [false, false, true]);
         assert_eq!(RecordTag::decode(&batcher.take(1)), Some(RecordTag { comm: 4, tag: 9, number: 3 }));
-        assert!(batcher.take(1).is_empty());
+        assert!(batcher.take(1).is_empty() && !batcher.has(1));
+        assert!(batcher.note(stream, 1000) && batcher.has(1) && !batcher.has(0));
         assert!(batcher.note(stream, 1000) && !batcher.note(Stream { peer: 7, ..stream }, 1000));
-        assert_eq!(RecordTag::decode(&batcher.take(1)).unwrap().number, 4);
+        assert_eq!(RecordTag::decode(&batcher.take(1)).unwrap().number, 5);
     }
 
     #[test]

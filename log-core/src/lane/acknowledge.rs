@@ -207,6 +207,28 @@ impl LaneWriter {
         self.reclaim();
     }
 
+    /// Whether everything that was sent is acknowledged.
+    pub fn is_idle(&self) -> bool {
+        self.acked.next() == self.next
+    }
+
+    /// Gives the current chunk back where everything is released, for one of the smallest kind: somebody else needs the memory, and a
+    /// lane may not be used again for long. A cursor at the end of the lane holds it until it is looked at and
+    /// [`give_spares_back`](Self::give_spares_back) is called. Nothing is changed where there is no memory for the small one.
+    pub fn rest(&mut self) {
+        let smallest = self.cold.pool.geometry.classes[0].bytes;
+        let Some(current) = self.cold.chunks.back() else { return };
+        let is_small = self.cold.pool.block_bytes(current.block) <= smallest;
+        if is_small || !self.is_idle() || !self.cold.runs.is_plain() || self.cold.rewound.is_some() {
+            return;
+        }
+        let grown = std::mem::take(&mut self.cold.next_class);
+        if self.begin_chunk(smallest, self.next, false).is_err() {
+            self.cold.next_class = grown;
+        }
+        self.free_left();
+    }
+
     /// Frees the leading chunks whose records are all released.
     #[cold]
     fn free_released(&mut self) {

@@ -81,6 +81,29 @@ fn a_full_budget_says_who_holds_it_and_frees_again() {
 }
 
 #[test]
+fn a_lane_in_which_all_is_released_rests_on_the_smallest_chunk() {
+    let pool = pool(1 << 20, 16 << 10);
+    let mut lane = LaneWriter::new(pool.clone(), PEER);
+    lane.claim(0, 100_000).unwrap().commit();
+    let mut cursor = lane.reader().open(Ssn::FIRST).unwrap();
+    // Not while it is needed.
+    lane.rest();
+    assert!(!lane.is_idle() && lane.held_bytes() > 100_000);
+    lane.acknowledge(Ssn::FIRST, Disposition::Release).unwrap();
+    lane.rest();
+    // The cursor reads what it could read before; then it lets go.
+    assert_eq!(cursor.read().unwrap().payload().len(), 100_000);
+    assert!(lane.is_idle() && lane.held_bytes() > 100_000 && cursor.peek().is_none());
+    lane.give_spares_back();
+    assert_eq!((lane.held_bytes(), pool.used_bytes()), (BLOCK_BYTES_MIN, BLOCK_BYTES_MIN));
+    // Once is enough, and the lane goes on where it was.
+    lane.rest();
+    assert_eq!(lane.held_bytes(), BLOCK_BYTES_MIN);
+    assert_eq!(lane.claim(0, 100_000).unwrap().commit(), Ssn(2));
+    assert_eq!(cursor.read().unwrap().ssn(), Ssn(2));
+}
+
+#[test]
 fn a_billion_appends_would_take_no_more_memory_than_a_thousand() {
     let pool = pool(1 << 20, 4096);
     let mut lane = LaneWriter::new(pool.clone(), PEER);

@@ -5,6 +5,7 @@
 #![expect(clippy::unwrap_used, reason = "a test's functions may")]
 
 mod launch;
+mod room;
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -23,18 +24,23 @@ const OPEN: [&str; 5] = ["point_to_point", "communicators", "sharing", "streams"
 /// Calls that the programs don't make: it ends everything.
 const NOT_REACHED: [&str; 1] = ["MPI_Abort"];
 
-/// The accounts of all ranks of a job that said this.
+/// The accounts of all ranks of a job that said this, and in which nobody gave up logging.
 fn accounts(folder: &Path, ranks: u32, said: &str) -> Vec<Value> {
+    let accounts = all_accounts(folder, ranks, said);
+    for account in &accounts {
+        assert_eq!(account["gave_up"], Value::Null);
+    }
+    accounts
+}
+
+/// The accounts of all ranks of a job that said this.
+fn all_accounts(folder: &Path, ranks: u32, said: &str) -> Vec<Value> {
     let read = |rank| {
         let path = folder.join(format!("rank-{rank}.json"));
         let text = fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}; {said}", path.display()));
         serde_json::from_slice::<Value>(&text).unwrap()
     };
-    let accounts: Vec<Value> = (0..ranks).map(read).collect();
-    for account in &accounts {
-        assert_eq!(account["gave_up"], Value::Null);
-    }
-    accounts
+    (0..ranks).map(read).collect()
 }
 
 /// The two ends of every channel have counted the same, but for so many messages that were not to be logged.
@@ -173,7 +179,7 @@ fn the_programs_make_every_call_that_is_wrapped() {
     let mut reached = BTreeSet::new();
     for (program, ranks) in PROGRAMS {
         let told = ("COUNTERFOIL_SUMMARY_DIR", folder.path().to_str().unwrap().to_owned());
-        Run { libraries: vec![noter.clone()], variables: vec![told], folder: None }.ends_well(program, ranks);
+        Run { libraries: vec![noter.clone()], variables: vec![told], ..Run::default() }.ends_well(program, ranks);
         for rank in 0..ranks {
             let text = fs::read_to_string(folder.path().join(format!("reached-{rank}"))).unwrap();
             reached.extend(text.lines().map(str::to_owned));

@@ -3,22 +3,13 @@
 use counterfoil_mpi::acks::{RecordTag, Releaser};
 
 use super::ask::Refused;
-use super::control::Came;
-use super::{LOOK_EVERY, LOOK_EVERY_BYTES, Lane, Session};
+use super::control::{Kind, has_ended};
+use super::{LOOK_EVERY, LOOK_EVERY_BYTES, Lane, Session, beside};
 
 impl Session {
     /// A stream has been received up to a number, as this rank knows by itself.
     pub(crate) fn release(&mut self, of: Lane, number: u64) {
         self.take_batch(of.peer, &RecordTag { comm: of.comm, tag: of.tag, number }.encode());
-    }
-
-    pub(super) fn ask_for_acknowledgements(&mut self) {
-        for peer in 0..self.ranks {
-            if peer != self.rank && self.ledger.has_logged(peer) {
-                let asked = self.control.ask(peer);
-                self.check(asked);
-            }
-        }
     }
 
     /// A message was received, and has the next number of its stream.
@@ -46,7 +37,7 @@ impl Session {
         if peer == self.rank {
             self.take_batch(peer, &batch);
         } else {
-            let sent = self.control.send_batch(peer, batch);
+            let sent = self.control.send(peer, Kind::Batch, &batch);
             self.check(sent);
         }
     }
@@ -81,9 +72,26 @@ impl Session {
         }
     }
 
-    /// Takes the acknowledgements that have come.
+    /// Looks after everything that has come, and at the log.
     pub(crate) fn look(&mut self) {
         self.since_look = 0;
+        self.see_to_others();
+        if !self.given_up.is_empty() {
+            self.sweep_given_up();
+        }
+        if !self.barriers.is_empty() {
+            self.sweep_barriers();
+        }
+        self.observe();
+        self.ask_early();
+        // Who waits for news is told at once.
+        if self.has_questions() {
+            self.since_look = LOOK_EVERY;
+        }
+    }
+
+    /// Takes the acknowledgements that have come, and answers what others ask.
+    pub(super) fn see_to_others(&mut self) {
         loop {
             let came = match self.control.poll() {
                 Ok(Some(came)) => came,
@@ -93,23 +101,40 @@ impl Session {
                     return;
                 }
             };
-            match came {
-                Came::Batch(from, len) => {
-                    let batch = self.control.bytes(len);
-                    self.take_batch(from, &batch);
-                }
-                Came::Ask(from) => self.acknowledge(from),
+            let bytes = self.control.bytes(came.len);
+            match came.kind {
+                Kind::Batch => self.take_batch(came.from, &bytes),
+                Kind::Ask => self.asked(came.from, &bytes),
+                Kind::Answer => self.answered(came.from, &bytes),
+                Kind::Pulse => self.beat(came.from, &bytes),
+                Kind::Beat => self.take_beat(came.from, &bytes),
+            }
+            match came.kind {
+                Kind::Batch | Kind::Answer => self.moves += 1,
+                Kind::Ask | Kind::Pulse => beside::be_eager(),
+                Kind::Beat => {}
             }
             let again = self.control.go_on();
             self.check(again);
         }
-        if !self.given_up.is_empty() {
-            self.sweep_given_up();
+        if self.has_questions() {
+            self.answer();
         }
-        if !self.barriers.is_empty() {
+    }
+
+    /// Waits until all ranks have come here, and sees to those that have not.
+    pub(super) fn meet(&mut self) -> Result<(), Refused> {
+        let mut all_here = self.control.meet()?;
+        // SAFETY: the request of the line before.
+        while !unsafe { has_ended(&mut all_here) }? {
+            self.look();
+            std::thread::yield_now();
+        }
+        // They have been begun by everybody.
+        while !self.barriers.is_empty() {
             self.sweep_barriers();
         }
-        self.observe();
+        Ok(())
     }
 
     pub(super) fn settle(&mut self) -> Result<(), Refused> {
@@ -120,9 +145,9 @@ impl Session {
                 continue;
             };
             outstanding -= 1;
-            if let Came::Batch(from, len) = came {
-                let batch = self.control.bytes(len);
-                self.take_batch(from, &batch);
+            if came.kind == Kind::Batch {
+                let batch = self.control.bytes(came.len);
+                self.take_batch(came.from, &batch);
             }
             self.control.go_on()?;
         }

@@ -56,5 +56,6 @@ impl Session {
     /// The program asked, and the answer was no.
     pub(crate) fn missed(&mut self) {
         self.misses = self.misses.saturating_add(1);
+        self.moves += 1;
     }
 }

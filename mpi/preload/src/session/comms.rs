@@ -3,7 +3,7 @@
 use std::ffi::c_int;
 
 use mpi_sys as ffi;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::ask::{Refused, ask};
 use super::key;
@@ -31,10 +31,14 @@ pub(crate) struct CommInfo {
     derived: u32,
     /// Collective operations begun on it.
     pub(crate) collectives: u64,
-    /// Of them, those of which it isn't known that every rank has come as far.
-    pub(crate) unsettled: u32,
-    /// How many of them were found to be over because everybody had come to a later operation of all ranks.
+    /// Of them, those that have ended here; of one that the program doesn't wait for, that it was begun.
+    pub(crate) ended: u64,
+    /// The last of them that something was kept for.
+    pub(crate) kept: u64,
+    /// How many of them are known to be over everywhere.
     pub(crate) over: u64,
+    /// Operations since it was last asked whether every rank has come as far.
+    pub(crate) unsettled: u32,
     /// Receives that are under way.
     pub(crate) matching: Matching,
     /// Receives of partitioned messages, which match nothing else.
@@ -59,6 +63,11 @@ impl CommInfo {
         self.matching.is_idle() && self.matching_partitioned.is_idle()
     }
 
+    /// Who else has to have ended an operation before what this process has given to it is needed no more.
+    pub(crate) fn others(&self, than: u32) -> impl Iterator<Item = u32> {
+        self.world.iter().copied().filter(move |rank| *rank != than)
+    }
+
     /// How many ranks messages can go to.
     pub(crate) fn len(&self) -> usize {
         self.world.len()
@@ -69,7 +78,11 @@ impl CommInfo {
 #[derive(Debug)]
 pub(crate) struct Comms {
     known: Vec<Option<CommInfo>>,
+    /// Where a handle's communicator is, and where a number's is.
     places: FxHashMap<usize, usize>,
+    numbers: FxHashMap<u32, usize>,
+    /// Numbers of communicators that were given up, of those that no order tells.
+    left: FxHashSet<u32>,
     last: (usize, usize),
     /// The lowest number that no communicator of this process has.
     next: u32,
@@ -91,6 +104,8 @@ impl Comms {
         let mut comms = Comms {
             known: Vec::new(),
             places: FxHashMap::default(),
+            numbers: FxHashMap::default(),
+            left: FxHashSet::default(),
             last: (0, usize::MAX),
             next: FIRST_FREE,
             world_group,
@@ -169,10 +184,12 @@ impl Comms {
             is_inter,
             derived: 0,
             collectives: 0,
+            ended: 0,
+            kept: 0,
+            over: 0,
             unsettled: 0,
             matching: Matching::default(),
             matching_partitioned: Matching::default(),
-            over: 0,
             is_gone: false,
         };
         let free = self.known.iter().position(Option::is_none);
@@ -182,21 +199,33 @@ impl Comms {
             None => self.known.push(Some(info)),
         }
         self.places.insert(key(comm), place);
+        self.numbers.insert(number, place);
         self.last = (key(comm), place);
         Ok(())
     }
 
-    /// Operations of which it isn't known that they are over: of each communicator but `but`, its number and how many were begun.
-    /// From now on it is.
-    pub(crate) fn take_unsettled(&mut self, but: Option<u32>) -> Vec<(u32, u64)> {
-        let mut found = Vec::new();
-        for info in self.known.iter_mut().flatten() {
-            if Some(info.number) != but && info.collectives > info.over {
-                info.over = info.collectives;
-                found.push((info.number, info.collectives));
-            }
+    /// Those with operations that something is kept for, and of which it isn't known that they are over.
+    pub(crate) fn open(&self) -> impl Iterator<Item = &CommInfo> {
+        self.known.iter().flatten().filter(|info| info.kept > info.over && !info.is_gone)
+    }
+
+    /// Operations up to this one are over.
+    pub(crate) fn are_over(&mut self, comm: u32, number: u64) {
+        let place = self.numbers.get(&comm).and_then(|place| self.known.get_mut(*place)?.as_mut());
+        if let Some(info) = place {
+            info.over = info.over.max(number.min(info.collectives));
         }
-        found
+    }
+
+    /// How many operations this process has ended on a communicator that it is a member of, by its number: all of one that it has
+    /// given up, none of one that it doesn't know yet.
+    pub(crate) fn ended(&self, comm: u32) -> u64 {
+        if let Some(info) = self.numbers.get(&comm).and_then(|place| self.known.get(*place)?.as_ref()) {
+            return info.ended;
+        }
+        // Numbers that are agreed on grow.
+        let is_left = if comm & DERIVED == 0 { comm < self.next } else { self.left.contains(&comm) };
+        if is_left { u64::MAX } else { 0 }
     }
 
     /// The handle is about to be given up, and may be another communicator's soon: says where this one is.
@@ -214,6 +243,10 @@ impl Comms {
     pub(crate) fn forget(&mut self, place: usize) {
         if let Some(Some(info)) = self.known.get_mut(place) {
             info.is_gone = true;
+            self.numbers.remove(&info.number);
+            if info.number & DERIVED != 0 {
+                self.left.insert(info.number);
+            }
         }
         self.settle(place);
     }

@@ -8,20 +8,36 @@ use mpi_sys as ffi;
 
 use super::ask::{Refused, ask};
 
-/// Of a batch of acknowledgements.
-const BATCH: c_int = 1;
-/// Of a request to send what there is: the asking rank's log is full.
-const ASK: c_int = 2;
-/// The longest batch: as many streams as messages, 16 bytes each.
-pub(crate) const BATCH_BYTES_MAX: usize = 64 * 16;
+/// The longest message: as many streams as a batch has messages, 16 bytes each.
+pub(crate) const BYTES_MAX: usize = 64 * 16;
 
-/// What came.
+/// What a message is, by its tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Came {
-    /// So many bytes of acknowledgements from this rank; they are in the buffer.
-    Batch(u32, usize),
-    /// This rank wants to be acknowledged now.
-    Ask(u32),
+pub(crate) enum Kind {
+    /// Acknowledgements.
+    Batch = 1,
+    /// What its sender wants to be told as soon as there is news of it.
+    Ask,
+    /// News of what was asked.
+    Answer,
+    /// Its sender wants to know now how much has happened here.
+    Pulse,
+    /// How much has happened.
+    Beat,
+}
+
+impl Kind {
+    fn of(tag: c_int) -> Option<Kind> {
+        [Kind::Batch, Kind::Ask, Kind::Answer, Kind::Pulse, Kind::Beat].into_iter().find(|kind| *kind as c_int == tag)
+    }
+}
+
+/// What came: so many bytes, which are in the buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Came {
+    pub(crate) kind: Kind,
+    pub(crate) from: u32,
+    pub(crate) len: usize,
 }
 
 /// The communicator, what is being received on it, and what is being sent.
@@ -46,7 +62,7 @@ impl Control {
             Control {
                 comm: ffi::RSMPI_COMM_NULL,
                 receive: ffi::RSMPI_REQUEST_NULL,
-                buffer: NonNull::from(Box::leak(Box::new([0u8; BATCH_BYTES_MAX]))).cast(),
+                buffer: NonNull::from(Box::leak(Box::new([0u8; BYTES_MAX]))).cast(),
                 sending: Vec::new(),
                 sent: none(),
                 received: none(),
@@ -60,7 +76,7 @@ impl Control {
             // SAFETY: the buffer is there for ever, and nobody else touches it while the receive is under way.
             ask!(PMPI_Recv_init(
                 to,
-                BATCH_BYTES_MAX as c_int,
+                BYTES_MAX as c_int,
                 ffi::RSMPI_UINT8_T,
                 ffi::RSMPI_ANY_SOURCE,
                 ffi::RSMPI_ANY_TAG,
@@ -83,20 +99,15 @@ impl Control {
         Ok(all)
     }
 
-    /// Begins to send a batch.
-    pub(crate) fn send_batch(&mut self, to: u32, batch: Vec<u8>) -> Result<(), Refused> {
-        for part in batch.chunks(BATCH_BYTES_MAX) {
-            self.send(to, BATCH, part.into())?;
+    /// Begins to send bytes, in parts if they are many: entries of 16 bytes, none of which is cut.
+    pub(crate) fn send(&mut self, to: u32, kind: Kind, bytes: &[u8]) -> Result<(), Refused> {
+        for part in bytes.chunks(BYTES_MAX) {
+            self.send_part(to, kind as c_int, part.into())?;
         }
         Ok(())
     }
 
-    /// Begins to ask for acknowledgements.
-    pub(crate) fn ask(&mut self, of: u32) -> Result<(), Refused> {
-        self.send(of, ASK, Box::new([]))
-    }
-
-    fn send(&mut self, to: u32, tag: c_int, bytes: Box<[u8]>) -> Result<(), Refused> {
+    fn send_part(&mut self, to: u32, tag: c_int, bytes: Box<[u8]>) -> Result<(), Refused> {
         self.sweep()?;
         // SAFETY: the bytes are on the heap, untouched, until the request has ended: they are kept beside it.
         let request = unsafe {
@@ -114,13 +125,11 @@ impl Control {
     fn sweep(&mut self) -> Result<(), Refused> {
         let mut at = 0;
         while let Some((request, _)) = self.sending.get_mut(at) {
-            let mut flag = 0;
-            // SAFETY: a request of `send`, a pointer to a local variable, and no status.
-            unsafe { ask!(PMPI_Test(request, &raw mut flag, ffi::RSMPI_STATUS_IGNORE)) };
-            if flag == 0 {
-                at += 1;
-            } else {
+            // SAFETY: a request of `send_part`.
+            if unsafe { has_ended(request) }? {
                 self.sending.swap_remove(at);
+            } else {
+                at += 1;
             }
         }
         Ok(())
@@ -144,13 +153,15 @@ impl Control {
         if let Some(received) = self.received.get_mut(from as usize) {
             *received += 1;
         }
-        Ok(Some(if status.MPI_TAG == ASK { Came::Ask(from) } else { Came::Batch(from, len.unsigned_abs() as usize) }))
+        // Nobody else sends on this communicator.
+        let kind = Kind::of(status.MPI_TAG).unwrap_or(Kind::Batch);
+        Ok(Some(Came { kind, from, len: len.unsigned_abs() as usize }))
     }
 
     /// The first `len` bytes of what came.
     pub(crate) fn bytes(&self, len: usize) -> Vec<u8> {
         // SAFETY: the buffer's own bytes; no receive is under way between `poll` and `go_on`.
-        unsafe { std::slice::from_raw_parts(self.buffer.as_ptr(), len.min(BATCH_BYTES_MAX)) }.to_vec()
+        unsafe { std::slice::from_raw_parts(self.buffer.as_ptr(), len.min(BYTES_MAX)) }.to_vec()
     }
 
     /// Receives again.
@@ -158,6 +169,16 @@ impl Control {
         // SAFETY: a persistent receive that has ended; the buffer is still there.
         unsafe { ask!(PMPI_Start(&raw mut self.receive)) };
         Ok(())
+    }
+
+    /// Begins to wait until all ranks have come here. The request is given to [`has_ended`].
+    pub(crate) fn meet(&mut self) -> Result<ffi::MPI_Request, Refused> {
+        // SAFETY: a pointer to a local variable; everybody does this now.
+        unsafe {
+            let mut request = ffi::RSMPI_REQUEST_NULL;
+            ask!(PMPI_Ibarrier(self.comm, &raw mut request));
+            Ok(request)
+        }
     }
 
     /// How many messages of each rank are still under way to this one. All ranks do this together, and send nothing afterwards.
@@ -173,7 +194,7 @@ impl Control {
 
     /// Gives everything back to MPI.
     pub(crate) fn end(mut self) -> Result<(), Refused> {
-        // SAFETY: the started receive, then requests of `send`, then a communicator on which nothing is under way any more.
+        // SAFETY: the started receive, then requests of `send_part`, then a communicator on which nothing is under way any more.
         unsafe {
             ask!(PMPI_Cancel(&raw mut self.receive));
             ask!(PMPI_Wait(&raw mut self.receive, ffi::RSMPI_STATUS_IGNORE));
@@ -185,4 +206,15 @@ impl Control {
         }
         Ok(())
     }
+}
+
+/// Whether a request has ended.
+///
+/// # Safety
+/// A request that MPI knows, or the null one.
+pub(crate) unsafe fn has_ended(request: &mut ffi::MPI_Request) -> Result<bool, Refused> {
+    let mut flag = 0;
+    // SAFETY: the caller's promise, a pointer to a local variable, and no status.
+    unsafe { ask!(PMPI_Test(request, &raw mut flag, ffi::RSMPI_STATUS_IGNORE)) };
+    Ok(flag != 0)
 }

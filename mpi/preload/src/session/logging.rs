@@ -8,13 +8,45 @@ use counterfoil_mpi::acks::RecordTag;
 use mpi_sys as ffi;
 
 use super::datatypes::{Layout, copy};
-use super::{Lane, PATIENCE, Session};
+use super::standstill::NoRoom;
+use super::{Lane, PATIENCE, Session, is_together};
 use crate::say::say;
 
-/// The log is full, and the user wants the send to fail then.
+/// So often a rank that waits for nobody else looks for room: memory that was let go is there when its readers have gone on.
+const ALONE_MAX: u32 = 4;
+
+/// The log is full.
 #[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub(crate) struct FullError(String);
+pub(crate) enum FullError {
+    /// The user wants the send to fail then.
+    #[error("{}", .0.0)]
+    Refused(Box<Reason>),
+    /// Other threads of this process may be needed to make room: only where the session [may be left](Session::may_leave).
+    #[error("it is waited for room")]
+    Later,
+}
+
+/// Elements, and how they lie in memory.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Piece {
+    buf: *const c_void,
+    count: i64,
+    datatype: ffi::MPI_Datatype,
+    layout: Layout,
+    bytes: usize,
+}
+
+/// What the log said.
+#[derive(Debug)]
+pub(crate) struct Reason(String);
+
+/// A rank that waits for room.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Waiting {
+    since: Instant,
+    /// How often in a row nobody else was found who could make room.
+    alone: u32,
+}
 
 /// What became of a record.
 enum Written {
@@ -153,6 +185,13 @@ impl Session {
         self.look_now_and_then(bytes);
     }
 
+    /// Elements that a rank gives to a collective operation; `None` where they can't be packed.
+    pub(crate) fn piece(&mut self, buf: *const c_void, count: i64, datatype: ffi::MPI_Datatype) -> Option<Piece> {
+        let layout = *self.datatypes.layout(datatype)?;
+        let bytes = usize::try_from(count).ok()?.checked_mul(layout.size)?;
+        Some(Piece { buf, count, datatype, layout, bytes })
+    }
+
     /// Logs what a rank gives to a collective operation, as number `number` of the stream: before the operation begins, which may
     /// overwrite it. Says how many bytes it was, if it was logged.
     ///
@@ -162,22 +201,16 @@ impl Session {
         &mut self,
         to: Lane,
         number: u64,
-        pieces: &[(*const c_void, i64, ffi::MPI_Datatype)],
+        pieces: &[Piece],
     ) -> Result<Option<usize>, FullError> {
-        let mut layouts = Vec::with_capacity(pieces.len());
-        for (_, count, datatype) in pieces {
-            let Some(&layout) = self.datatypes.layout(*datatype) else { return Ok(None) };
-            let Ok(count) = usize::try_from(*count) else { return Ok(None) };
-            layouts.push((layout, count * layout.size));
-        }
-        let bytes = layouts.iter().map(|(_, bytes)| bytes).sum();
+        let bytes = pieces.iter().map(|piece| piece.bytes).sum();
         let Some(mut claim) = self.claim(to.peer, bytes)? else { return Ok(None) };
         let (prefix, mut payload) = claim.parts_mut();
         prefix.copy_from_slice(&RecordTag { comm: to.comm, tag: to.tag, number }.encode());
-        for ((buf, count, datatype), (layout, bytes)) in pieces.iter().zip(layouts) {
-            let (into, rest) = payload.split_at_mut(bytes);
+        for Piece { buf, count, datatype, layout, bytes } in pieces {
+            let (into, rest) = payload.split_at_mut(*bytes);
             // SAFETY: the caller's promise.
-            if let Err(code) = unsafe { copy(*buf, *count, *datatype, &layout, into, &mut || ()) } {
+            if let Err(code) = unsafe { copy(*buf, *count, *datatype, layout, into, &mut || ()) } {
                 drop(claim);
                 self.give_up(&format_args!("MPI_Pack failed with code {code} on what the program gives"));
                 return Ok(None);
@@ -231,52 +264,86 @@ impl Session {
 
     /// Waits until a message of so many bytes can be claimed, as the user wants it; or gives up.
     #[cold]
-    fn make_room(&mut self, peer: u32, bytes: usize, refused: AppendError) -> Result<(), FullError> {
-        let since = Instant::now();
-        let mut refused = refused;
-        let mut has_asked = false;
-        loop {
-            match refused {
-                AppendError::Full(_) | AppendError::DiskRefused(_) if self.settings.on_full == OnFull::Fail => {
-                    return Err(FullError(refused.to_string()));
-                }
-                AppendError::Full(_) | AppendError::DiskRefused(_) if self.settings.on_full == OnFull::StopLogging => {
-                    self.stop_logging();
-                    return Ok(());
-                }
-                // What is acknowledged isn't let go either, and there is nowhere else to put it.
-                AppendError::Full(_) if self.settings.keeps_all_in_memory() => {
-                    self.give_up(&format_args!("{refused}, everything is kept, and without a disk no wait makes room"));
-                    return Ok(());
-                }
-                AppendError::Full(_) | AppendError::DiskRefused(_) if !has_asked => {
-                    has_asked = true;
-                    self.ask_for_acknowledgements();
-                }
-                AppendError::Full(_) | AppendError::DiskRefused(_) | AppendError::SpillBehind(_) => {}
-                _ => {
-                    self.give_up(&refused);
-                    return Ok(());
-                }
+    fn make_room(&mut self, peer: u32, bytes: usize, mut refused: AppendError) -> Result<(), FullError> {
+        let mut waiting = self.waiting.unwrap_or_else(|| {
+            // What others wait to be told of may be put off.
+            self.catch_up();
+            self.rounds.begin();
+            Waiting { since: Instant::now(), alone: 0 }
+        });
+        let made = loop {
+            self.waiting = Some(waiting);
+            match self.look_for_room(peer, bytes, &refused, &mut waiting) {
+                Ok(Some(still)) if self.log.is_some() => refused = still,
+                done => break done.map(|_| ()),
             }
-            self.look();
-            self.release_what_is_known();
-            let Some(log) = &mut self.log else { return Ok(()) };
-            refused = match log.try_claim(Rank(peer), RecordTag::LEN, bytes) {
-                Ok(claim) => {
-                    // Leaves no trace: it is made again when the message leaves.
-                    std::mem::forget(claim);
-                    break;
-                }
-                Err(refused) => *refused,
-            };
-            if since.elapsed() > PATIENCE && !self.ledger.has_said_that_it_waits {
-                self.ledger.has_said_that_it_waits = true;
-                say(format_args!("waits for room in its log: {refused}. COUNTERFOIL_BUDGET gives it more"));
+            if self.may_leave {
+                self.waiting = Some(waiting);
+                return Err(FullError::Later);
             }
             std::thread::yield_now();
+        };
+        self.waiting = None;
+        self.ledger.waited += waiting.since.elapsed();
+        made
+    }
+
+    /// Asks for room, and looks for it: why there is none, if so.
+    fn look_for_room(
+        &mut self,
+        peer: u32,
+        bytes: usize,
+        refused: &AppendError,
+        waiting: &mut Waiting,
+    ) -> Result<Option<AppendError>, FullError> {
+        match refused {
+            AppendError::Full(_) | AppendError::DiskRefused(_) if self.settings.on_full == OnFull::Fail => {
+                return Err(FullError::Refused(Box::new(Reason(refused.to_string()))));
+            }
+            AppendError::Full(_) | AppendError::DiskRefused(_) if self.settings.on_full == OnFull::StopLogging => {
+                self.stop_logging();
+                return Ok(None);
+            }
+            // What is acknowledged isn't let go either, and there is nowhere else to put it.
+            AppendError::Full(_) if self.settings.keeps_all_in_memory() => {
+                self.give_up(&format_args!("{refused}, everything is kept, and without a disk no wait makes room"));
+                return Ok(None);
+            }
+            AppendError::Full(_) | AppendError::DiskRefused(_) => self.ask(),
+            AppendError::SpillBehind(_) => {}
+            _ => {
+                self.give_up(refused);
+                return Ok(None);
+            }
         }
-        self.ledger.waited += since.elapsed();
-        Ok(())
+        self.look();
+        self.acknowledge(self.rank);
+        self.release_what_is_known();
+        let Some(log) = &mut self.log else { return Ok(None) };
+        // What is claimed leaves no trace: it is made again when the message leaves.
+        let Err(refused) = log.try_claim(Rank(peer), RecordTag::LEN, bytes).map(std::mem::forget) else {
+            return Ok(None);
+        };
+        self.wait_no_more(&refused, waiting);
+        Ok(Some(*refused))
+    }
+
+    /// Gives up where no wait makes room. Says that the rank waits, when it has for long.
+    fn wait_no_more(&mut self, refused: &AppendError, waiting: &mut Waiting) {
+        let is_long = waiting.since.elapsed() > PATIENCE;
+        if is_long && !self.ledger.has_said_that_it_waits {
+            self.ledger.has_said_that_it_waits = true;
+            say(format_args!("waits for room in its log: {refused}. COUNTERFOIL_BUDGET gives it more"));
+        }
+        if !matches!(refused, AppendError::Full(_)) {
+            return;
+        }
+        // Another thread may receive what this rank sent to itself.
+        waiting.alone = if is_together() || self.is_anybody_behind() { 0 } else { waiting.alone + 1 };
+        if waiting.alone == ALONE_MAX {
+            self.give_up(&NoRoom::Alone { refused: refused.to_string() });
+        } else if is_long && let Some(after) = self.stands_still() {
+            self.give_up(&NoRoom::Standstill { refused: refused.to_string(), after });
+        }
     }
 }

@@ -2,6 +2,8 @@
 
 mod acknowledging;
 pub(crate) mod ask;
+mod asking;
+mod beside;
 mod choices;
 pub(crate) mod comms;
 pub(crate) mod control;
@@ -10,9 +12,11 @@ mod ledger;
 mod live;
 mod logging;
 mod observe;
+pub(crate) mod over;
 pub(crate) mod put_off;
 pub(crate) mod requests;
 mod slot;
+mod standstill;
 mod summary;
 
 use std::ffi::c_int;
@@ -28,19 +32,23 @@ use rustc_hash::FxHashMap;
 use crate::say::say;
 use crate::settings::Settings;
 use ask::Refused;
+use asking::Asking;
 use comms::Comms;
 use control::Control;
 use datatypes::Datatypes;
 use live::Live;
+use logging::Waiting;
 use observe::Watch;
+use over::Barrier;
 use requests::{Receiving, Requests};
+use standstill::Rounds;
 
 pub(crate) use choices::Choice;
 pub(crate) use ledger::Ledger;
-pub(crate) use logging::FullError;
+pub(crate) use logging::{FullError, Piece};
 pub(crate) use slot::{
-    catch_up, catch_up_if_due, enter, enter_ahead, is_together, may_put_off, put, put_off, records_choices,
-    sends_first, take,
+    catch_up, catch_up_if_due, enter, enter_ahead, enter_for_room, is_together, may_put_off, put, put_off,
+    records_choices, sends_first, take,
 };
 
 /// How many messages are logged and received between two looks at the acknowledgements; each so many bytes count as one more.
@@ -87,9 +95,16 @@ pub(crate) struct Session {
     /// Receives that the program gave up while they were under way.
     pub(crate) given_up: Vec<(ffi::MPI_Request, Receiving, bool)>,
     /// Synchronisations of the library's own that are under way.
-    pub(crate) barriers: Vec<Barrier>,
-    /// Communicators that were given up with operations of which it isn't known that they are over, and how many there were.
-    pub(crate) left_open: Vec<(u32, u64)>,
+    barriers: Vec<Barrier>,
+    /// What ranks ask each other where a log is full.
+    asking: Asking,
+    rounds: Rounds,
+    /// Since when this rank has been waiting for room in its log, if it does.
+    waiting: Option<Waiting>,
+    /// Whether who waits for room leaves the session meanwhile.
+    may_leave: bool,
+    /// What happened to the program and is counted nowhere else.
+    moves: u64,
     /// How often the answer was no since the last outcome.
     misses: u32,
     is_local_full: bool,
@@ -152,7 +167,11 @@ impl Session {
             numbered: Vec::new(),
             given_up: Vec::new(),
             barriers: Vec::new(),
-            left_open: Vec::new(),
+            asking: Asking::new(ranks),
+            rounds: Rounds::default(),
+            waiting: None,
+            may_leave: false,
+            moves: 0,
             misses: 0,
             is_local_full: false,
             ledger,
@@ -173,6 +192,7 @@ impl Session {
     /// A message of a stream is sent, and not logged.
     #[cold]
     pub(crate) fn pass_by(&mut self, lane: Lane) {
+        self.moves += 1;
         self.sent.next(lane.stream());
     }
 
@@ -230,15 +250,15 @@ impl Session {
 
     /// MPI is about to end: the last acknowledgements, and the account.
     pub(crate) fn end(mut self) {
-        self.finish_barriers(None);
+        beside::end();
         self.sweep_given_up();
         for peer in 0..self.ranks {
             self.acknowledge(peer);
         }
-        match self.settle() {
+        match self.meet().and_then(|()| self.settle()) {
             // Everybody has come here.
             Ok(()) => {
-                let over = self.take_unsettled(None);
+                let over = self.open_operations(None);
                 self.are_over(&over);
             }
             Err(error) => say(format_args!("the last acknowledgements didn't arrive: {error}")),
@@ -260,16 +280,6 @@ impl Session {
 pub(crate) enum Ended {
     Finalized,
     Aborted,
-}
-
-/// A synchronisation of the library's own.
-#[derive(Debug)]
-pub(crate) struct Barrier {
-    pub(crate) request: ffi::MPI_Request,
-    /// The communicator's number.
-    pub(crate) comm: u32,
-    /// Operations that are over when it has ended: communicators and how far.
-    pub(crate) over: Vec<(u32, u64)>,
 }
 
 /// A stream in the log.

@@ -2,12 +2,12 @@
 
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError, TryLockError};
 
 use counterfoil::{Keep, OnFull};
 
-use super::Session;
 use super::put_off::{self, PutOff};
+use super::{FullError, Session, beside};
 
 /// Before `MPI_Init`, or behind `MPI_Finalize`, or where logging was given up: calls go to MPI and nowhere else.
 const ABSENT: u8 = 0;
@@ -73,6 +73,46 @@ pub(crate) fn enter_ahead<T>(work: impl FnOnce(&mut Session) -> T) -> Option<T> 
     match SLOT.state.load(Ordering::Acquire) {
         ALONE | ALONE_CAREFUL if !put_off::is_due() => enter_as_it_is(work),
         _ => enter(work),
+    }
+}
+
+/// Does `work`, which may have to wait for room in the log, with the session, if there is one. Where threads call when they want to, the
+/// session is left meanwhile, for what makes room may be a receive of another thread: `work` is then done once more.
+#[inline]
+pub(crate) fn enter_for_room<T>(
+    mut work: impl FnMut(&mut Session) -> Result<T, FullError>,
+) -> Option<Result<T, FullError>> {
+    loop {
+        let done = enter(|session| {
+            session.may_leave = is_together();
+            let done = work(session);
+            session.may_leave = false;
+            done
+        });
+        match done {
+            Some(Err(FullError::Later)) => std::thread::yield_now(),
+            done => return done,
+        }
+    }
+}
+
+/// Does `work` with the session where nobody is inside, and without waiting for who is.
+pub(crate) fn enter_if_free<T>(work: impl FnOnce(&mut Session) -> T) -> Option<T> {
+    match SLOT.state.load(Ordering::Acquire) {
+        ALONE | ALONE_CAREFUL => enter_alone(work),
+        TOGETHER => {
+            if is_mine() {
+                return None;
+            }
+            let _guard = match SLOT.lock.try_lock() {
+                Ok(guard) => guard,
+                Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+                Err(TryLockError::WouldBlock) => return None,
+            };
+            let _inside = Inside::new();
+            enter_alone(work)
+        }
+        _ => None,
     }
 }
 
@@ -184,6 +224,7 @@ pub(crate) fn put(session: Session, together: bool) {
         _ => ALONE,
     };
     SLOT.state.store(state, Ordering::Release);
+    beside::begin();
 }
 
 /// The session ends.

@@ -6,22 +6,15 @@ use mpi_sys as ffi;
 
 use super::send::{refuse, remember};
 use crate::message::{Collective, Counts, Displs, Side, Types};
+use crate::session::over::COLLECTIVE;
 use crate::session::requests::Repeated;
-use crate::session::{Barrier, FullError, Lane, Session, enter, is_together};
+use crate::session::{FullError, Lane, Piece, Session, enter, enter_for_room};
 use crate::{Class, Operation};
-
-/// The tag of what is kept of collective operations; no message has one below zero.
-const COLLECTIVE: c_int = -2;
-/// After so many operations of which nobody knows who has come how far, ranks are asked.
-const UNSETTLED_MAX: u32 = 64;
 
 unsafe extern "C" {
     static counterfoil_in_place: *mut c_void;
     static counterfoil_root: c_int;
 }
-
-/// Some elements.
-type Piece = (*const c_void, i64, ffi::MPI_Datatype);
 
 fn in_place(side: &Side) -> bool {
     // SAFETY: a constant of a C file of this library.
@@ -62,7 +55,7 @@ impl Session {
     ///
     /// # Safety
     /// `side` is the program's, and `index` is a rank's for which it gives MPI a part.
-    unsafe fn piece(&mut self, side: &Side, index: usize) -> Option<Piece> {
+    unsafe fn piece_of(&mut self, side: &Side, index: usize) -> Option<Piece> {
         // SAFETY: the program gives MPI numbers for each rank.
         unsafe {
             let (count, datatype) = (side.count(index), side.datatype(index));
@@ -78,7 +71,7 @@ impl Session {
                     _ => (0..index).map(|before| side.count(before) as isize).sum::<isize>() * extent,
                 },
             };
-            Some((side.buf.wrapping_byte_offset(bytes), count, datatype))
+            self.piece(side.buf.wrapping_byte_offset(bytes), count, datatype)
         }
     }
 
@@ -123,144 +116,57 @@ impl Session {
                 if class == Class::Neighbours {
                     parts = out_neighbours(collective.comm)?;
                 }
-                return (0..parts).map(|index| self.piece(&side, index)).collect();
+                return (0..parts).map(|index| self.piece_of(&side, index)).collect();
             }
             let own = usize::try_from(rank).ok()?;
             if is_in_place && matches!(operation, Operation::Allgather | Operation::Allgatherv) {
-                return Some(vec![self.piece(&side, own)?]);
+                return Some(vec![self.piece_of(&side, own)?]);
             }
-            Some(vec![(side.buf, side.count(0), side.datatype(0))])
+            Some(vec![self.piece(side.buf, side.count(0), side.datatype(0))?])
         }
     }
 
-    /// Keeps what this rank gives to an operation that begins.
+    /// Keeps what this rank gives to an operation that begins; whether the program `waits` for it in the same call. `number` is its
+    /// number once it has one: it gets it when this is called first.
     ///
     /// # Safety
-    /// As for [`Session::contribution`].
-    pub(super) unsafe fn contribute(&mut self, collective: &Collective) -> Result<(), FullError> {
-        let Some(comm) = self.comms.get(collective.comm) else { return Ok(()) };
-        comm.collectives += 1;
-        comm.unsettled += 1;
-        let (number, comm, unsettled) = (comm.collectives, comm.number, comm.unsettled);
-        if unsettled >= UNSETTLED_MAX {
-            self.synchronise(collective.comm);
-        }
-        if !self.is_on() {
-            self.ledger.collective(collective.operation, None);
-            return Ok(());
-        }
-        // SAFETY: what the program gives MPI, and doesn't write before the operation has ended.
-        let Some(pieces) = (unsafe { self.contribution(collective) }) else {
-            self.ledger.collective(collective.operation, None);
-            return Ok(());
-        };
-        let lane = Lane { peer: self.rank, comm, tag: COLLECTIVE };
-        // SAFETY: as above.
-        let bytes = unsafe { self.log_pieces(lane, number, &pieces) }?;
+    /// What the program gives MPI.
+    pub(super) unsafe fn contribute(
+        &mut self,
+        collective: &Collective,
+        number: &mut Option<u64>,
+        waits: bool,
+    ) -> Result<(), FullError> {
+        *number = number.or_else(|| self.number(collective.comm));
+        let Some(number) = *number else { return Ok(()) };
+        // SAFETY: the caller's promise.
+        let bytes = unsafe { self.keep_contribution(collective, number) }?;
         self.ledger.collective(collective.operation, bytes);
+        if let Some(info) = self.comms.get(collective.comm) {
+            if bytes.is_some() {
+                info.kept = number;
+            }
+            if !waits {
+                info.ended = number;
+            }
+        }
         Ok(())
     }
 
-    /// Begins to ask whether everybody has come here, without waiting for it.
-    fn synchronise(&mut self, comm: ffi::MPI_Comm) {
-        let Some(info) = self.comms.get(comm) else { return };
-        info.unsettled = 0;
-        let (number, so_far) = (info.number, info.collectives - 1);
-        // SAFETY: the communicator of the program's operation, whose ranks all do this between the same two operations; a request
-        // of ours.
-        let (code, request) = unsafe {
-            let mut request = ffi::RSMPI_REQUEST_NULL;
-            (ffi::PMPI_Ibarrier(comm, &raw mut request), request)
-        };
-        if code == 0 {
-            let mut over = self.over_with(comm);
-            over.push((number, so_far));
-            self.barriers.push(Barrier { request, comm: number, over });
-        } else {
-            self.give_up(&format_args!("MPI_Ibarrier failed with code {code}"));
+    /// Says how many bytes were kept, if any were.
+    ///
+    /// # Safety
+    /// As for [`Session::contribution`].
+    unsafe fn keep_contribution(&mut self, collective: &Collective, number: u64) -> Result<Option<usize>, FullError> {
+        if !self.is_on() {
+            return Ok(None);
         }
-    }
-
-    /// Everybody has begun the operation that this rank has just ended: those before it are over everywhere.
-    fn settled(&mut self, comm: ffi::MPI_Comm) {
-        let over = self.over_with(comm);
-        self.are_over(&over);
-        let Some(info) = self.comms.get(comm) else { return };
-        info.unsettled = 0;
-        let own = (info.number, info.collectives.saturating_sub(1));
-        self.are_over(&[own]);
-    }
-
-    /// Operations on other communicators that are over when everybody has come to one on this communicator: all that this rank
-    /// has begun, if all ranks are in it. Had somebody still to begin one of those, the two ranks would wait for each other
-    /// wherever operations synchronise, and a program must be right there, too. Threads may call in any order.
-    fn over_with(&mut self, comm: ffi::MPI_Comm) -> Vec<(u32, u64)> {
-        let ranks = self.ranks as usize;
-        match self.comms.get(comm) {
-            Some(info) if !info.is_inter && info.len() == ranks && !is_together() => {
-                let number = info.number;
-                self.take_unsettled(Some(number))
-            }
-            _ => Vec::new(),
-        }
-    }
-
-    /// Operations of which it isn't known that they are over, but for those of one communicator: communicators and how far.
-    pub(crate) fn take_unsettled(&mut self, but: Option<u32>) -> Vec<(u32, u64)> {
-        let mut found = self.comms.take_unsettled(but);
-        found.append(&mut self.left_open);
-        found
-    }
-
-    /// Operations are over everywhere.
-    pub(crate) fn are_over(&mut self, operations: &[(u32, u64)]) {
-        for &(comm, number) in operations {
-            self.release(Lane { peer: self.rank, comm, tag: COLLECTIVE }, number);
-        }
-    }
-
-    /// A communicator is about to be given up: waits for everybody where ranks were asked on it (nothing may be under way), and keeps
-    /// in mind which of its operations may not be over.
-    pub(crate) fn leave(&mut self, comm: ffi::MPI_Comm) {
-        let Some(info) = self.comms.get(comm) else { return };
-        let (number, collectives, is_open) = (info.number, info.collectives, info.collectives > info.over);
-        self.finish_barriers(Some(number));
-        if is_open {
-            self.left_open.push((number, collectives));
-        }
-    }
-
-    /// Waits for everybody where ranks were asked on the communicator of this number, or on any: nothing may be under way on one
-    /// that is given up, and all ranks give it up.
-    pub(crate) fn finish_barriers(&mut self, comm: Option<u32>) {
-        let (now, later): (Vec<_>, Vec<_>) = std::mem::take(&mut self.barriers)
-            .into_iter()
-            .partition(|barrier| comm.is_none_or(|comm| comm == barrier.comm));
-        self.barriers = later;
-        for mut barrier in now {
-            // SAFETY: a request of `synchronise`.
-            if unsafe { ffi::PMPI_Wait(&raw mut barrier.request, ffi::RSMPI_STATUS_IGNORE) } == 0 {
-                self.are_over(&barrier.over);
-            }
-        }
-    }
-
-    /// Looks whether everybody has come where ranks were asked.
-    pub(crate) fn sweep_barriers(&mut self) {
-        let mut at = 0;
-        while let Some(barrier) = self.barriers.get_mut(at) {
-            let mut flag = 0;
-            // SAFETY: a request of `synchronise`, and a pointer to a local variable.
-            let code = unsafe { ffi::PMPI_Test(&raw mut barrier.request, &raw mut flag, ffi::RSMPI_STATUS_IGNORE) };
-            if code == 0 && flag == 0 {
-                at += 1;
-                continue;
-            }
-            let barrier = self.barriers.swap_remove(at);
-            if code == 0 {
-                self.are_over(&barrier.over);
-            }
-        }
+        // SAFETY: what the program gives MPI, and doesn't write before the operation has ended.
+        let Some(pieces) = (unsafe { self.contribution(collective) }) else { return Ok(None) };
+        let Some(comm) = self.comms.get(collective.comm) else { return Ok(None) };
+        let lane = Lane { peer: self.rank, comm: comm.number, tag: COLLECTIVE };
+        // SAFETY: as above.
+        unsafe { self.log_pieces(lane, number, &pieces) }
     }
 }
 
@@ -312,9 +218,10 @@ unsafe fn synchronises(collective: &Collective) -> bool {
 ///
 /// # Safety
 /// The program's arguments: see the [module](super).
-unsafe fn kept(collective: &Collective, call: impl FnOnce() -> c_int) -> c_int {
+unsafe fn kept(collective: &Collective, waits: bool, call: impl FnOnce() -> c_int) -> c_int {
+    let mut number = None;
     // SAFETY: what the program gives MPI.
-    match enter(|session| unsafe { session.contribute(collective) }) {
+    match enter_for_room(|session| unsafe { session.contribute(collective, &mut number, waits) }) {
         Some(Err(full)) => refuse(collective.comm, &full),
         _ => call(),
     }
@@ -327,9 +234,10 @@ unsafe fn kept(collective: &Collective, call: impl FnOnce() -> c_int) -> c_int {
 pub(crate) unsafe fn collective(collective: &Collective, call: impl FnOnce() -> c_int) -> c_int {
     // SAFETY: what the program gives MPI.
     unsafe {
-        let code = kept(collective, call);
-        if code == 0 && synchronises(collective) {
-            enter(|session| session.settled(collective.comm));
+        let code = kept(collective, true, call);
+        if code == 0 {
+            let synchronises = synchronises(collective);
+            enter(|session| session.ended_here(collective.comm, synchronises));
         }
         code
     }
@@ -345,7 +253,7 @@ pub(crate) unsafe fn collective_immediate(
     call: impl FnOnce() -> c_int,
 ) -> c_int {
     // SAFETY: what the program gives MPI, and writes no more before the request has ended.
-    unsafe { kept(collective, call) }
+    unsafe { kept(collective, false, call) }
 }
 
 /// An operation that begins when its request is started.

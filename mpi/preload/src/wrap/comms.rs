@@ -120,10 +120,10 @@ pub(crate) unsafe fn comm_drop(comm: *mut ffi::MPI_Comm, call: impl FnOnce() -> 
     // SAFETY: the program's communicator.
     let dropped = unsafe { *comm };
     // Before the call: as soon as it has given the handle up, another thread may have it for a communicator of its own.
-    let place = enter(|session| {
-        session.leave(dropped);
-        session.comms.unbind(dropped)
-    });
+    while enter(|session| session.leave(dropped)) == Some(false) {
+        std::thread::yield_now();
+    }
+    let place = enter(|session| session.comms.unbind(dropped));
     let code = call();
     if let Some(place) = place.flatten() {
         enter(|session| if code == 0 { session.comms.forget(place) } else { session.comms.bind(dropped, place) });

@@ -23,6 +23,7 @@ struct Held {
 }
 
 /// What a call may end, as it was before: the call takes the handles away of what has ended.
+#[expect(clippy::large_enum_variant, reason = "it stays where it is made, on the stack of a call")]
 enum Before {
     /// Nothing that is known.
     Nothing,

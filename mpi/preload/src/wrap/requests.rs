@@ -9,7 +9,7 @@ use super::send::refuse;
 use super::status::blank;
 use crate::message::Outgoing;
 use crate::session::requests::{Pending, Persistent, Repeated, handles, is_null};
-use crate::session::{FullError, Session, enter};
+use crate::session::{FullError, Session, enter, enter_for_room};
 
 impl Session {
     /// Logs a message that `call` begins to send.
@@ -30,10 +30,11 @@ impl Session {
         unsafe { self.log(lane, (out.buf, out.count, out.datatype), call) }
     }
 
-    /// A persistent request is started by `call`.
+    /// A persistent request is started by `call`. `number` is that of a collective operation, once it has one.
     fn start(
         &mut self,
         request: ffi::MPI_Request,
+        number: &mut Option<u64>,
         call: &mut dyn FnMut() -> c_int,
     ) -> Result<c_int, (ffi::MPI_Comm, FullError)> {
         let what = match self.requests.get_mut(request) {
@@ -48,7 +49,7 @@ impl Session {
             Repeated::Send(out) => unsafe { self.begun(&out, false, call) }.map_err(|full| (out.comm, full)),
             Repeated::Collective(collective) => {
                 // SAFETY: as above.
-                unsafe { self.contribute(&collective) }.map_err(|full| (collective.comm, full))?;
+                unsafe { self.contribute(&collective, number, false) }.map_err(|full| (collective.comm, full))?;
                 Ok(call())
             }
             Repeated::Receive(receiving) => {
@@ -83,9 +84,16 @@ pub(super) fn outcome(
 pub(crate) unsafe fn start(request: *mut ffi::MPI_Request, call: impl FnOnce() -> c_int) -> c_int {
     let mut call = Some(call);
     let mut now = || call.take().map_or(0, |call| call());
-    // SAFETY: the program's request.
-    let result = enter(|session| session.start(unsafe { *request }, &mut now));
-    outcome(result, &mut now)
+    let mut number = None;
+    // SAFETY: the program's request, and a constant of the shim.
+    let (request, mut comm) = unsafe { (*request, ffi::RSMPI_COMM_NULL) };
+    let result = enter_for_room(|session| {
+        session.start(request, &mut number, &mut now).map_err(|(of, full)| {
+            comm = of;
+            full
+        })
+    });
+    outcome(result.map(|result| result.map_err(|full| (comm, full))), &mut now)
 }
 
 /// Several persistent requests are started.
@@ -100,7 +108,7 @@ pub(crate) unsafe fn start_all(count: c_int, requests: *mut ffi::MPI_Request, ca
         // SAFETY: the program's requests, which keep their handles when they are started.
         for request in unsafe { handles(count, requests) } {
             if code == 0 {
-                session.start(*request, &mut || 0)?;
+                session.start(*request, &mut None, &mut || 0)?;
             }
         }
         Ok(code)

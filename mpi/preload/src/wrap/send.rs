@@ -10,7 +10,7 @@ use crate::message::{Incoming, Outgoing};
 use crate::pass;
 use crate::say::say;
 use crate::session::requests::{Pending, Persistent, Repeated};
-use crate::session::{FullError, Lane, Session, enter, enter_ahead, is_together, sends_first};
+use crate::session::{FullError, Lane, Session, enter, enter_ahead, enter_for_room, is_together, sends_first};
 
 /// From this many bytes on a message is copied while it is under way.
 const OVERLAP_BYTES: i64 = 16 << 10;
@@ -61,15 +61,15 @@ pub(super) fn refuse(comm: ffi::MPI_Comm, full: &FullError) -> c_int {
 unsafe fn logged(out: &Outgoing, call: impl FnOnce() -> c_int) -> c_int {
     let mut call = Some(call);
     let mut now = || call.take().map_or(0, |call| call());
-    let code = enter(|session| {
-        let lane = session.lane(out)?;
+    let code = enter_for_room(|session| {
+        let Some(lane) = session.lane(out) else { return Ok(None) };
         // SAFETY: the program's message.
-        Some(unsafe { session.log(lane, (out.buf, out.count, out.datatype), &mut now) })
+        unsafe { session.log(lane, (out.buf, out.count, out.datatype), &mut now) }.map(Some)
     });
-    match code.flatten() {
-        Some(Ok(code)) => code,
-        Some(Err(full)) => refuse(out.comm, &full),
-        None => now(),
+    match code.transpose().map(Option::flatten) {
+        Ok(Some(code)) => code,
+        Ok(None) => now(),
+        Err(full) => refuse(out.comm, &full),
     }
 }
 
@@ -267,6 +267,15 @@ pub(crate) unsafe fn exchange(
                     logged(out, || begin(out.buf, count, out.datatype, out.dest, out.tag, out.comm, &raw mut request));
                 receive_then_wait(incoming, status, &mut request, code)
             }
+            // Others may need an answer from this rank while it waits, and get it where the session isn't entered.
+            _ if sends_first() => {
+                let code = call(status);
+                received(incoming, &*status, code);
+                if code == 0 {
+                    log_sent(out, &mut || ());
+                }
+                code
+            }
             _ => {
                 let code = logged(out, || call(status));
                 received(incoming, &*status, code);
@@ -388,7 +397,7 @@ pub(crate) unsafe fn exchange_immediate(
 ) -> c_int {
     let mut call = Some(call);
     let mut now = || call.take().map_or(0, |call| call());
-    let code = enter(|session| {
+    let code = enter_for_room(|session| {
         let receiving = session.receiving(incoming, false);
         let code = match session.lane(out) {
             // SAFETY: the program's message.

@@ -86,6 +86,8 @@ pub(crate) struct Run {
     pub(crate) variables: Vec<(&'static str, String)>,
     /// Where it runs, if not here.
     pub(crate) folder: Option<PathBuf>,
+    /// What the program is told.
+    pub(crate) arguments: Vec<&'static str>,
 }
 
 impl Run {
@@ -127,7 +129,7 @@ impl Run {
         for (name, value) in &self.variables {
             command.env(name, value).args(["-x", name]);
         }
-        command.arg(programs().join(program));
+        command.arg(programs().join(program)).args(&self.arguments);
         let file = tempfile::NamedTempFile::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         if program == "others" {
             command.arg(file.path());

@@ -1,0 +1,270 @@
+/* More than a small log holds, in cases (the first argument) in which nobody says by itself that it is over: run with a log of 1 MiB.
+ *
+ * Each message has 200 KiB. Every value that arrives is looked at. */
+#include "check.h"
+
+#include <pthread.h>
+#include <unistd.h>
+
+enum { COUNT = 50 << 10, TIMES = 40 };
+
+static int out[COUNT], in[8 * COUNT], parts[8][COUNT];
+
+/* Something of rank `root` to all of a communicator, `times` times. */
+static void broadcast(MPI_Comm comm, int root, int times) {
+    int me;
+    MPI_Comm_rank(comm, &me);
+    for (int i = 0; i < times; i++) {
+        if (me == root) fill(out, COUNT, i);
+        DO(MPI_Bcast(out, COUNT, MPI_INT, root, comm));
+        CHECK(holds(out, COUNT, i));
+    }
+}
+
+/* What one rank gives to, or gets from, all of a communicator. */
+static void rooted(const char *what, MPI_Comm comm) {
+    int me, size;
+    MPI_Comm_rank(comm, &me);
+    MPI_Comm_size(comm, &size);
+    for (int i = 0; i < TIMES; i++) {
+        fill(out, COUNT, i + me);
+        if (!strcmp(what, "gather")) {
+            DO(MPI_Gather(out, COUNT, MPI_INT, in, COUNT, MPI_INT, 0, comm));
+            for (int j = 0; me == 0 && j < size; j++) CHECK(holds(in + j * COUNT, COUNT, i + j));
+        } else if (!strcmp(what, "reduce")) {
+            DO(MPI_Reduce(out, in, COUNT, MPI_INT, MPI_MAX, 0, comm));
+            CHECK(me || holds(in, COUNT, i + size - 1));
+        } else if (!strcmp(what, "scan")) {
+            DO(MPI_Scan(out, in, COUNT, MPI_INT, MPI_MAX, comm));
+            CHECK(holds(in, COUNT, i + me));
+        } else {
+            for (int j = 0; me == 0 && j < size; j++) fill(in + j * COUNT / size, COUNT / size, i + j);
+            DO(MPI_Scatter(in, COUNT / size, MPI_INT, out, COUNT / size, MPI_INT, 0, comm));
+            CHECK(holds(out, COUNT / size, i + me));
+        }
+    }
+}
+
+/* Operations that don't wait, each waited for. */
+static void immediate(MPI_Comm comm) {
+    MPI_Request request;
+    for (int i = 0; i < TIMES; i++) {
+        fill(out, COUNT, i);
+        DO(MPI_Ibcast(out, COUNT, MPI_INT, 0, comm, &request));
+        DO(MPI_Wait(&request, MPI_STATUS_IGNORE));
+        CHECK(holds(out, COUNT, i));
+    }
+}
+
+/* Between two groups: the lower half gives. */
+static void between(MPI_Comm half) {
+    MPI_Comm inter;
+    int low = rank < ranks / 2;
+    DO(MPI_Intercomm_create(half, 0, MPI_COMM_WORLD, low ? ranks / 2 : 0, 7, &inter));
+    for (int i = 0; i < TIMES; i++) {
+        int root = low ? rank == 0 ? MPI_ROOT : MPI_PROC_NULL : 0;
+        fill(out, COUNT, low ? i : -1);
+        DO(MPI_Bcast(out, COUNT, MPI_INT, root, inter));
+        CHECK(holds(out, COUNT, i));
+    }
+    DO(MPI_Comm_free(&inter));
+}
+
+/* Rows and columns of a square, in turn, so that nobody's contributions are all for one communicator. */
+static void overlapping(void) {
+    MPI_Comm row, column;
+    int side = ranks == 4 ? 2 : 1;
+    DO(MPI_Comm_split(MPI_COMM_WORLD, rank / side, rank, &row));
+    DO(MPI_Comm_split(MPI_COMM_WORLD, rank % side, rank, &column));
+    for (int i = 0; i < TIMES; i++) {
+        broadcast(row, i % side, 1);
+        broadcast(column, i / 2 % side, 1);
+    }
+    DO(MPI_Comm_free(&row));
+    DO(MPI_Comm_free(&column));
+}
+
+/* A communicator that is given up with operations of which nobody knows that they are over, and what comes behind on another one. */
+static void freed(MPI_Comm half) {
+    MPI_Comm other;
+    for (int i = 0; i < 4; i++) {
+        DO(MPI_Comm_dup(half, &other));
+        broadcast(other, 0, 4);
+        DO(MPI_Comm_free(&other));
+    }
+    for (int i = 0; i < 20; i++) {
+        fill(out, COUNT, i + rank);
+        DO(MPI_Allreduce(out, in, COUNT, MPI_INT, MPI_MAX, half));
+    }
+}
+
+/* A few operations, each on a communicator of its own that nobody gives up. */
+static void many(MPI_Comm half) {
+    MPI_Comm comms[TIMES];
+    for (int i = 0; i < TIMES; i++) DO(MPI_Comm_dup(half, &comms[i]));
+    for (int i = 0; i < TIMES; i++) broadcast(comms[i], 0, 1);
+    for (int i = 0; i < TIMES; i++) DO(MPI_Comm_free(&comms[i]));
+}
+
+/* Messages of one rank to each other one in turn, each below what is acknowledged without being asked for. */
+static void messages(void) {
+    for (int i = 0; i < TIMES; i++) {
+        fill(out, COUNT, i);
+        for (int to = 1; rank == 0 && to < ranks; to++) DO(MPI_Send(out, COUNT, MPI_INT, to, i, MPI_COMM_WORLD));
+        if (rank) DO(MPI_Recv(in, COUNT, MPI_INT, 0, i, MPI_COMM_WORLD, MPI_STATUS_IGNORE));
+        CHECK(!rank || holds(in, COUNT, i));
+    }
+}
+
+/* Messages that a rank sends to itself. */
+static void itself(void) {
+    for (int i = 0; i < TIMES; i++) {
+        fill(out, COUNT, i);
+        DO(MPI_Sendrecv(out, COUNT / 4, MPI_INT, 0, 0, in, COUNT / 4, MPI_INT, 0, 0, MPI_COMM_SELF, MPI_STATUS_IGNORE));
+        CHECK(holds(in, COUNT / 4, i));
+        DO(MPI_Bcast(out, COUNT, MPI_INT, 0, MPI_COMM_SELF));
+    }
+}
+
+/* Messages that a rank sends to itself before it receives any: nobody else can help. */
+static void alone(void) {
+    MPI_Request requests[8];
+    for (int i = 0; i < 8; i++) {
+        fill(parts[i], COUNT, i);
+        DO(MPI_Isend(parts[i], COUNT, MPI_INT, rank, i, MPI_COMM_WORLD, &requests[i]));
+    }
+    for (int i = 0; i < 8; i++) {
+        DO(MPI_Recv(in, COUNT, MPI_INT, rank, i, MPI_COMM_WORLD, MPI_STATUS_IGNORE));
+        CHECK(holds(in, COUNT, i));
+    }
+    DO(MPI_Waitall(8, requests, MPI_STATUSES_IGNORE));
+}
+
+/* One rank computes, or looks for a message that nobody sends, for longer than others wait before they ask whether anybody gets on. */
+static void slow(const char *what, MPI_Comm half) {
+    double until = MPI_Wtime() + 14;
+    int there = 0;
+    for (int i = 0; rank == 1 && MPI_Wtime() < until; i++) {
+        usleep(1000);
+        if (!strcmp(what, "polls")) DO(MPI_Iprobe(MPI_ANY_SOURCE, 99, half, &there, MPI_STATUS_IGNORE));
+        CHECK(!there);
+    }
+    for (int i = 0; rank == 0 && i < 8; i++) {
+        MPI_Request request;
+        fill(parts[i], COUNT, i);
+        DO(MPI_Isend(parts[i], COUNT, MPI_INT, 1, i, MPI_COMM_WORLD, &request));
+        DO(MPI_Request_free(&request));
+    }
+    for (int i = 0; rank == 1 && i < 8; i++) {
+        DO(MPI_Recv(in, COUNT, MPI_INT, 0, i, MPI_COMM_WORLD, MPI_STATUS_IGNORE));
+        CHECK(holds(in, COUNT, i));
+    }
+}
+
+/* One operation that is larger than the log. */
+static void huge(void) {
+    if (rank == 0) fill(in, 8 * COUNT, 1);
+    DO(MPI_Bcast(in, 8 * COUNT, MPI_INT, 0, MPI_COMM_WORLD));
+    CHECK(holds(in, 8 * COUNT, 1));
+}
+
+/* One rank is done, and waits for the others in MPI_Finalize, while rank 0 still has much to say to the others. */
+static void done_early(void) {
+    MPI_Comm some;
+    broadcast(MPI_COMM_WORLD, 0, 4);
+    DO(MPI_Comm_split(MPI_COMM_WORLD, rank == ranks - 1 ? MPI_UNDEFINED : 0, rank, &some));
+    if (some == MPI_COMM_NULL) return;
+    usleep(300000);
+    broadcast(some, 0, TIMES);
+    DO(MPI_Comm_free(&some));
+}
+
+/* The first of many messages is received when the last has come: with less room than for all of them nobody can go on. */
+static void backwards(const char *what) {
+    MPI_Request requests[9];
+    MPI_Comm half;
+    DO(MPI_Comm_split(MPI_COMM_WORLD, rank / 2, rank, &half));
+    for (int i = 0; i < 8; i++) fill(parts[i], COUNT, i);
+    if (!strcmp(what, "backwards")) {
+        for (int i = 0; rank == 0 && i < 8; i++)
+            DO(MPI_Isend(parts[i], COUNT, MPI_INT, 1, i, MPI_COMM_WORLD, &requests[i]));
+        if (rank == 0) DO(MPI_Send(&rank, 1, MPI_INT, 1, 8, MPI_COMM_WORLD));
+        if (rank == 1) DO(MPI_Recv(in, 1, MPI_INT, 0, 8, MPI_COMM_WORLD, MPI_STATUS_IGNORE));
+        for (int i = 0; rank == 1 && i < 8; i++)
+            DO(MPI_Irecv(parts[i], COUNT, MPI_INT, 0, i, MPI_COMM_WORLD, &requests[i]));
+    } else if (rank < 2) {
+        if (rank == 1) DO(MPI_Recv(in, 1, MPI_INT, 0, 8, MPI_COMM_WORLD, MPI_STATUS_IGNORE));
+        for (int i = 0; i < 8; i++) DO(MPI_Ibcast(parts[i], COUNT, MPI_INT, 0, half, &requests[i]));
+        if (rank == 0) DO(MPI_Send(&rank, 1, MPI_INT, 1, 8, MPI_COMM_WORLD));
+    }
+    if (rank < 2) DO(MPI_Waitall(8, requests, MPI_STATUSES_IGNORE));
+    for (int i = 0; i < 8; i++) CHECK(holds(parts[i], COUNT, i));
+    DO(MPI_Comm_free(&half));
+}
+
+static void *sends(void *unused) {
+    MPI_Request requests[8];
+    for (int i = 0; i < 8; i++) fill(parts[i], COUNT, i);
+    for (int i = 0; i < TIMES; i += 8) {
+        for (int j = 0; j < 8; j++) DO(MPI_Isend(parts[j], COUNT, MPI_INT, rank ^ 1, i + j, MPI_COMM_WORLD, &requests[j]));
+        DO(MPI_Waitall(8, requests, MPI_STATUSES_IGNORE));
+    }
+    return unused;
+}
+
+static void *gives(void *comm) {
+    static int mine[COUNT];
+    int me;
+    MPI_Comm_rank(*(MPI_Comm *)comm, &me);
+    for (int i = 0; i < TIMES; i++) {
+        if (me == 0) fill(mine, COUNT, i);
+        DO(MPI_Bcast(mine, COUNT, MPI_INT, 0, *(MPI_Comm *)comm));
+        CHECK(holds(mine, COUNT, i));
+    }
+    return NULL;
+}
+
+/* Threads that send, receive and broadcast at once. */
+static void threads(MPI_Comm comm) {
+    pthread_t sender, giver;
+    CHECK(!pthread_create(&sender, NULL, sends, NULL) && !pthread_create(&giver, NULL, gives, &comm));
+    for (int i = 0; i < TIMES; i++) {
+        DO(MPI_Recv(in, COUNT, MPI_INT, rank ^ 1, i, MPI_COMM_WORLD, MPI_STATUS_IGNORE));
+        CHECK(holds(in, COUNT, i % 8));
+    }
+    CHECK(!pthread_join(sender, NULL) && !pthread_join(giver, NULL));
+}
+
+int main(int argc, char **argv) {
+    const char *what = argc > 1 ? argv[1] : "";
+    int level;
+    MPI_Comm half, copy;
+    DO(MPI_Init_thread(&argc, &argv, strcmp(what, "threads") ? MPI_THREAD_SINGLE : MPI_THREAD_MULTIPLE, &level));
+    DO(MPI_Comm_rank(MPI_COMM_WORLD, &rank));
+    DO(MPI_Comm_size(MPI_COMM_WORLD, &ranks));
+    DO(MPI_Comm_split(MPI_COMM_WORLD, rank < ranks / 2, rank, &half));
+    DO(MPI_Comm_dup(half, &copy));
+    if (!strcmp(what, "world")) broadcast(MPI_COMM_WORLD, 0, TIMES);
+    else if (!strcmp(what, "halves")) broadcast(half, 0, TIMES);
+    else if (!strcmp(what, "dup")) broadcast(copy, 0, TIMES);
+    else if (!strcmp(what, "between")) between(half);
+    else if (!strcmp(what, "overlapping")) overlapping();
+    else if (!strcmp(what, "freed")) freed(half);
+    else if (!strcmp(what, "many")) many(half);
+    else if (!strcmp(what, "immediate")) immediate(half);
+    else if (!strcmp(what, "messages")) messages();
+    else if (!strcmp(what, "itself")) itself();
+    else if (!strcmp(what, "huge")) huge();
+    else if (!strcmp(what, "alone")) alone();
+    else if (!strcmp(what, "sleeps") || !strcmp(what, "polls")) slow(what, half);
+    else if (!strcmp(what, "threads")) threads(copy);
+    else if (!strcmp(what, "done-early")) done_early();
+    else if (!strncmp(what, "backwards", 9)) backwards(what);
+    else rooted(what, half);
+    DO(MPI_Comm_free(&copy));
+    DO(MPI_Comm_free(&half));
+    /* Not end(): its barrier would settle everything. */
+    if (rank == 0) printf("room: ok on %d ranks\n", ranks);
+    DO(MPI_Finalize());
+    return 0;
+}
