@@ -69,6 +69,31 @@ pub(crate) fn groups(world: &LoggedCommunicator, logged: &LoggedUniverse) -> Res
     world.barrier()
 }
 
+/// What is kept for a communicator of some ranks, or of all, that has no operation which synchronises: an operation of all ranks lets it go.
+pub(crate) fn let_go(world: &LoggedCommunicator, logged: &LoggedUniverse) -> Result<(), LoggedError> {
+    const TIMES: usize = 30;
+    let copy = world.duplicate()?;
+    let part = world.split_by_color(Some(world.rank() % 2))?.unwrap();
+    world.barrier()?;
+    // Nothing was sent yet.
+    assert_eq!(logged.unacknowledged()?, 0);
+    for comm in [&copy, &part] {
+        for _ in 0..TIMES {
+            let (own, mut numbers) = ([1_u64], [0]);
+            gives(&own);
+            comm.scan_into(&own, &mut numbers, SystemOperation::Sum)?;
+            assert_eq!(numbers[0], u64::from(comm.rank()) + 1);
+        }
+    }
+    assert_eq!(logged.unacknowledged()?, 2 * TIMES as u64);
+    part.barrier()?;
+    // What is kept for the other communicator is in front of it: one of some ranks says nothing of that.
+    assert_eq!(logged.unacknowledged()?, 2 * TIMES as u64);
+    world.barrier()?;
+    assert_eq!(logged.unacknowledged()?, 0);
+    world.barrier()
+}
+
 /// Two rows, which are closed to rings, on a grid that is open in the other direction.
 pub(crate) fn grids(world: &LoggedCommunicator) -> Result<(), LoggedError> {
     let size = world.size();

@@ -60,6 +60,7 @@ fn main() -> Result<(), LoggedError> {
         // SAFETY: what is left of MPI is leaked.
         std::process::exit(unsafe { mpi_sys::MPI_Finalize() });
     }
+    communicators::let_go(&world, &logged)?;
     messages::around(&world)?;
     messages::modes(&world, &logged)?;
     messages::exchanges(&world)?;

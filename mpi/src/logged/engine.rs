@@ -190,7 +190,9 @@ impl Engine {
         let mut numbered = std::mem::take(&mut self.numbered);
         for Taken { source, tag, bytes } in numbered.drain(..) {
             let peer = comm.world(source.unsigned_abs())?;
-            if self.batcher.note(Stream { peer, comm: comm.number, tag }, bytes) {
+            let is_due = self.batcher.note(Stream { peer, comm: comm.number, tag }, bytes);
+            // To tell oneself takes no message, and what is kept of collective operations is behind it in the same lane.
+            if is_due || peer == self.rank {
                 self.acknowledge(peer)?;
             }
         }
