@@ -272,6 +272,34 @@ impl Drop for LocalScope<'_> {
 /// # Ok(())
 /// # }
 /// ```
+///
+/// Memory that doesn't outlive the scope is not compiled:
+///
+/// ```compile_fail,E0597
+/// # use counterfoil_mpi::logged::{LoggedCommunicator, LoggedError, Source, scope};
+/// # fn example(world: &LoggedCommunicator) -> Result<(), LoggedError> {
+/// scope(|scope| {
+///     let mut halo = [0.0_f64];
+///     let request = world.process_at_rank(0)?.immediate_receive_into(scope, &mut halo)?;
+///     std::mem::forget(request);
+///     Ok(())
+/// })
+/// # }
+/// ```
+///
+/// nor is memory that is used while MPI has it:
+///
+/// ```compile_fail,E0506
+/// # use counterfoil_mpi::logged::{LoggedCommunicator, LoggedError, Request, Source, scope};
+/// # fn example(world: &LoggedCommunicator) -> Result<(), LoggedError> {
+/// let mut halo = [0.0_f64];
+/// scope(|scope| {
+///     let request = world.process_at_rank(0)?.immediate_receive_into(scope, &mut halo)?;
+///     halo[0] = 1.0;
+///     request.wait().map(drop)
+/// })
+/// # }
+/// ```
 pub fn scope<'a, F, R>(f: F) -> R
 where
     F: FnOnce(&LocalScope<'a>) -> R,

@@ -24,6 +24,9 @@ pub(crate) fn groups(world: &LoggedCommunicator, logged: &LoggedUniverse) -> Res
     let backwards: Vec<u32> = (0..size).rev().collect();
     let turned = all.include(&backwards)?;
     assert_eq!((turned.rank(), turned.compare(&all)), (Some(size - 1 - rank), GroupRelation::Similar));
+    let (low, high) = (all.include(&[0, 1])?, all.include(&[1, 2])?);
+    assert_eq!(low.union(&high).difference(&low.intersection(&high)), all.include(&[0, 2])?);
+    assert_eq!(all.translate_ranks(&[2, 0], &high)?, [Some(1), None]);
     // Everybody but rank 0, backwards; all call it.
     let others = turned.exclude(&[size - 1])?;
     let part = world.split_by_subgroup_collective(&others)?;

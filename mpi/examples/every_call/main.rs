@@ -4,6 +4,7 @@
 //! mpirun -n 4 every_call all DIR      # everything is kept, in DIR
 //! mpirun -n 4 every_call acked        # what is acknowledged is forgotten
 //! mpirun -n 4 every_call leaks        # requests are leaked
+//! mpirun -n 4 every_call abort        # a rank ends the job
 //! ```
 #![expect(clippy::unwrap_used, reason = "a test's functions may")]
 #![allow(clippy::print_stdout)]
@@ -18,7 +19,7 @@ mod requests;
 use std::path::Path;
 
 use counterfoil::{Keep, StoreOptions, Tier};
-use counterfoil_mpi::logged::{Destination, LoggedCommunicator, LoggedError, LoggedUniverse, Process};
+use counterfoil_mpi::logged::{Destination, LoggedCommunicator, LoggedError, LoggedUniverse, Process, Source};
 use counterfoil_mpi::{MpiError, Threads, Universe};
 
 pub(crate) fn value(from: u32, place: usize) -> u64 {
@@ -52,6 +53,12 @@ fn main() -> Result<(), LoggedError> {
         }
     })?;
     let world = logged.world();
+    if arguments[1] == "abort" && world.rank() == 1 {
+        world.abort(7);
+    } else if arguments[1] == "abort" {
+        // Nobody sends it.
+        world.any_process().receive::<u8>()?;
+    }
     if arguments[1] == "leaks" {
         requests::leaked(&world)?;
         immediate::leaked(&world)?;
@@ -65,6 +72,7 @@ fn main() -> Result<(), LoggedError> {
     messages::modes(&world, &logged)?;
     messages::exchanges(&world)?;
     messages::probes(&world)?;
+    messages::any_tag(&world)?;
     messages::matched(&world)?;
     messages::from_anybody(&world)?;
     messages::mistakes(&world)?;

@@ -173,6 +173,21 @@ pub(crate) fn probes(comm: &LoggedCommunicator) -> Result<(), LoggedError> {
     comm.barrier()
 }
 
+/// Of any tag.
+pub(crate) fn any_tag(comm: &LoggedCommunicator) -> Result<(), LoggedError> {
+    let (rank, (to, from)) = (comm.rank(), neighbours(comm)?);
+    assert_eq!(from.immediate_probe_with_tag(48)?, None);
+    to.immediate_send(&value(rank, 0))?.wait()?;
+    to.send_with_tag(&values(rank, 2)[..], 48)?;
+    leaves_open(Open::Probe, 2);
+    leaves_open(Open::Receive, 1);
+    assert_eq!(from.probe()?.tag, 0);
+    assert_eq!(from.receive::<u64>()?.0, value(from.rank(), 0));
+    while from.immediate_probe_with_tag(48)?.is_none() {}
+    assert_eq!(from.receive_vec::<u64>()?.0, values(from.rank(), 2));
+    comm.barrier()
+}
+
 /// Messages that are matched before they are received.
 pub(crate) fn matched(comm: &LoggedCommunicator) -> Result<(), LoggedError> {
     let (rank, (to, from)) = (comm.rank(), neighbours(comm)?);

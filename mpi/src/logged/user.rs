@@ -37,13 +37,15 @@ impl LoggedCommunicator {
     ///
     /// One that captures something is not compiled:
     ///
-    /// ```compile_fail
+    /// ```compile_fail,E0080
     /// # use counterfoil_mpi::logged::{LoggedCommunicator, LoggedError};
     /// # fn example(world: &LoggedCommunicator, by: i32) -> Result<(), LoggedError> {
     /// world.commutative(move |one: &i32, other: &mut i32| *other += by * *one)?;
     /// # Ok(())
     /// # }
-    /// # fn main() {}
+    /// # fn main() {
+    /// #     let _: fn(&LoggedCommunicator, i32) -> Result<(), LoggedError> = example;
+    /// # }
     /// ```
     pub fn commutative<T, F>(&self, function: F) -> Result<UserOperation<T>, LoggedError>
     where

@@ -16,7 +16,7 @@ mod seen;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Output};
 
 use counterfoil::store::{BackendChoice, BlockBuffer, Directory, DirectoryAccess, LOCAL, StoreView};
 use counterfoil_mpi::acks::RecordTag;
@@ -53,6 +53,12 @@ fn run(name: &str, arguments: &[&str]) -> String {
 
 /// The same, under the eyes of a witness that writes what it has seen into a folder.
 fn run_with(name: &str, arguments: &[&str], witness: Option<(&Path, &Path)>) -> String {
+    let output = job(name, arguments, witness);
+    assert!(output.status.success(), "{}: {}", output.status, String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn job(name: &str, arguments: &[&str], witness: Option<(&Path, &Path)>) -> Output {
     let mpirun = std::env::var_os("COUNTERFOIL_MPIRUN").unwrap_or_else(|| "mpirun".into());
     // A launcher that hangs ignores SIGTERM.
     let mut command = Command::new("timeout");
@@ -62,9 +68,7 @@ fn run_with(name: &str, arguments: &[&str], witness: Option<(&Path, &Path)>) -> 
         command.arg("-x").arg(format!("LD_PRELOAD={}", library.to_str().unwrap()));
         command.env("WITNESS_DIR", folder).args(["-x", "WITNESS_DIR"]);
     }
-    let output = command.arg(example(name)).args(arguments).output().unwrap();
-    assert!(output.status.success(), "{}: {}", output.status, String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).unwrap()
+    command.arg(example(name)).args(arguments).output().unwrap()
 }
 
 /// What each rank says of itself: messages, their bytes, contributions, determinants.
@@ -185,6 +189,12 @@ fn every_call_has_its_value_and_every_message_is_in_the_log() {
         let rings = lanes.values().flat_map(|lane| lane.iter()).filter(|((_, tag), _)| *tag == 5);
         assert_eq!(rings.map(|((comm, _), _)| *comm).collect::<std::collections::BTreeSet<_>>().len(), 3);
     }
+}
+
+#[test]
+fn a_rank_ends_the_job() {
+    // The others wait for ever.
+    assert_eq!(job("every_call", &["abort"], None).status.code(), Some(7));
 }
 
 #[test]
