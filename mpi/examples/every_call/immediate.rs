@@ -164,6 +164,16 @@ pub(crate) fn leaked(comm: &LoggedCommunicator) -> Result<(), LoggedError> {
     Ok(())
 }
 
+/// A panic while an operation is under way on memory that is about to be given back.
+pub(crate) fn panics(comm: &LoggedCommunicator) -> Result<(), LoggedError> {
+    let (rank, mut all) = (comm.rank(), vec![0_u32; comm.size() as usize]);
+    scope(|scope| {
+        let request = comm.immediate_all_gather_into(scope, &rank, &mut all[..])?;
+        assert!(rank > 0, "rank 0 gives up");
+        request.wait().map(drop)
+    })
+}
+
 fn barriers(comm: &LoggedCommunicator) -> Result<(), LoggedError> {
     let (first, mut second) = (comm.immediate_barrier()?, comm.immediate_barrier()?);
     while let Err(under_way) = second.test()? {

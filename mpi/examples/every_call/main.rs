@@ -5,6 +5,7 @@
 //! mpirun -n 4 every_call acked        # what is acknowledged is forgotten
 //! mpirun -n 4 every_call leaks        # requests are leaked
 //! mpirun -n 4 every_call abort        # a rank ends the job
+//! mpirun -n 4 every_call panics       # a rank panics in a scope
 //! ```
 #![expect(clippy::unwrap_used, reason = "a test's functions may")]
 #![allow(clippy::print_stdout)]
@@ -58,6 +59,10 @@ fn main() -> Result<(), LoggedError> {
     } else if arguments[1] == "abort" {
         // Nobody sends it.
         world.any_process().receive::<u8>()?;
+    }
+    if arguments[1] == "panics" {
+        immediate::panics(&world)?;
+        return world.any_process().receive::<u8>().map(drop);
     }
     if arguments[1] == "leaks" {
         requests::leaked(&world)?;

@@ -177,6 +177,7 @@ pub(crate) fn probes(comm: &LoggedCommunicator) -> Result<(), LoggedError> {
 pub(crate) fn any_tag(comm: &LoggedCommunicator) -> Result<(), LoggedError> {
     let (rank, (to, from)) = (comm.rank(), neighbours(comm)?);
     assert_eq!(from.immediate_probe_with_tag(48)?, None);
+    comm.barrier()?;
     to.immediate_send(&value(rank, 0))?.wait()?;
     to.send_with_tag(&values(rank, 2)[..], 48)?;
     leaves_open(Open::Probe, 2);

@@ -198,6 +198,15 @@ fn a_rank_ends_the_job() {
 }
 
 #[test]
+fn a_panic_gives_no_memory_back_that_mpi_is_at_work_on() {
+    let output = job("every_call", &["panics"], None);
+    let said = String::from_utf8_lossy(&output.stderr);
+    // SIGABRT: nothing was unwound behind the scope.
+    assert_eq!(output.status.code(), Some(128 + 6), "{said}");
+    assert!(said.contains("rank 0 gives up"), "{said}");
+}
+
+#[test]
 fn what_is_leaked_is_ended_by_its_scope() {
     let printed = run("every_call", &["leaks"]);
     let mut lines: Vec<_> = printed.lines().collect();
