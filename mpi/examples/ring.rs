@@ -5,7 +5,7 @@
 //! mpirun -n 4 target/mpi/build-debian/debug/examples/ring
 //! ```
 
-use counterfoil_mpi::logged::{CommunicatorCollectives, Destination, LoggedError, LoggedUniverse, Source};
+use counterfoil_mpi::logged::{CommunicatorCollectives, Destination, LoggedError, LoggedUniverse, Request, Source};
 use counterfoil_mpi::{SystemOperation, Threads, Universe};
 
 /// Cells on each rank, and two more that are the neighbours'.

@@ -38,6 +38,16 @@ pub enum MpiError {
         /// How many there have to be.
         needed: usize,
     },
+    /// Memory for an operation has not as many parts as there are ranks.
+    #[error("{call}: {parts} parts were given where there are {ranks} ranks")]
+    Parts {
+        /// The function.
+        call: &'static str,
+        /// How many parts there are.
+        parts: usize,
+        /// How many ranks.
+        ranks: usize,
+    },
     /// The process has initialised MPI already, or has ended it.
     #[error("MPI can be initialised once a process, and this one has done so")]
     Used,

@@ -1,14 +1,15 @@
-//! Messages of bytes in MPI's other ways: synchronous, waited for later, looked at before they are received.
+//! Messages of bytes in MPI's other ways: buffered, synchronous, ready, waited for later, looked at before they are received.
 
 use std::ffi::{c_int, c_void};
-use std::mem::{ManuallyDrop, MaybeUninit};
+use std::mem::MaybeUninit;
 use std::rc::Rc;
 
 use mpi_sys as ffi;
+use zerocopy::{FromBytes, IntoBytes};
 
 use crate::comm::{Comm, Matched, any_source, any_tag, received_len};
 use crate::error::{MpiError, check, count};
-use crate::universe::Universe;
+use crate::request::{Borrowed, Kind, LocalScope, Memory, Pending, none};
 
 /// Whose a message is, and how long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,9 +23,30 @@ pub struct Envelope {
 }
 
 impl Envelope {
-    fn of(status: &ffi::MPI_Status) -> Result<Envelope, MpiError> {
+    pub(crate) fn of(status: &ffi::MPI_Status) -> Result<Envelope, MpiError> {
         let (source, tag) = (status.MPI_SOURCE.unsigned_abs(), status.MPI_TAG);
         Ok(Envelope { source, tag, len: received_len(status)? })
+    }
+}
+
+/// In which of MPI's ways a message is sent.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Mode {
+    Standard,
+    Buffered,
+    Synchronous,
+    Ready(IsPosted),
+}
+
+/// Somebody's promise that the receive of a message is posted.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct IsPosted(());
+
+impl IsPosted {
+    /// # Safety
+    /// The receive that is to take the message is posted when it is sent.
+    pub(crate) unsafe fn promised() -> IsPosted {
+        IsPosted(())
     }
 }
 
@@ -42,26 +64,53 @@ fn taken(
     Ok((Envelope::of(&unsafe { status.assume_init() })?, received))
 }
 
-/// A message that is being received, with the memory that it goes to. Who drops it waits no longer for the message: it is called off, or lost.
-#[derive(Debug)]
-#[must_use = "what is dropped is called off"]
-pub struct Receiving {
-    request: ffi::MPI_Request,
-    /// MPI's alone while the request is under way.
-    bytes: ManuallyDrop<Vec<u8>>,
-    _universe: Rc<Universe>,
-}
-
 impl Comm {
     /// Sends, and returns when the message is being received.
     ///
     /// # Errors
     /// [`MpiError`].
     pub fn send_synchronous(&self, bytes: &[u8], to: u32, tag: i32) -> Result<(), MpiError> {
-        let len = count("MPI_Ssend", bytes.len())?;
+        self.send_as(Mode::Synchronous, bytes, to, tag)
+    }
+
+    /// Sends in this way, and returns when `bytes` may be used again.
+    ///
+    /// # Errors
+    /// [`MpiError`]: of class `MPI_ERR_BUFFER` where a buffered message finds no room, and was not sent.
+    pub(crate) fn send_as(&self, mode: Mode, bytes: &[u8], to: u32, tag: i32) -> Result<(), MpiError> {
+        let (call, send): (_, unsafe extern "C" fn(_, _, _, _, _, _) -> _) = match mode {
+            Mode::Standard => ("MPI_Send", ffi::MPI_Send),
+            Mode::Buffered => ("MPI_Bsend", ffi::MPI_Bsend),
+            Mode::Synchronous => ("MPI_Ssend", ffi::MPI_Ssend),
+            Mode::Ready(_) => ("MPI_Rsend", ffi::MPI_Rsend),
+        };
+        let len = count(call, bytes.len())?;
         let at = bytes.as_ptr().cast::<c_void>();
-        // SAFETY: `len` bytes at `at` stay as they are until the call returns; MPI reads them only.
-        check("MPI_Ssend", unsafe { ffi::MPI_Ssend(at, len, ffi::RSMPI_UINT8_T, to as c_int, tag, self.raw()) })
+        // SAFETY: `len` bytes at `at` stay as they are until the call returns; MPI reads them only. That a receive is posted which a ready
+        // send needs is what `IsPosted` stands for.
+        check(call, unsafe { send(at, len, ffi::RSMPI_UINT8_T, to as c_int, tag, self.raw()) })
+    }
+
+    /// Begins to send `bytes` in this way. Who drops the request lets it go on.
+    ///
+    /// # Errors
+    /// As of [`send_as`](Self::send_as).
+    pub(crate) fn begin_send(&self, mode: Mode, bytes: Vec<u8>, to: u32, tag: i32) -> Result<Pending, MpiError> {
+        let (call, send): (_, unsafe extern "C" fn(_, _, _, _, _, _, _) -> _) = match mode {
+            Mode::Standard => ("MPI_Isend", ffi::MPI_Isend),
+            Mode::Buffered => ("MPI_Ibsend", ffi::MPI_Ibsend),
+            Mode::Synchronous => ("MPI_Issend", ffi::MPI_Issend),
+            Mode::Ready(_) => ("MPI_Irsend", ffi::MPI_Irsend),
+        };
+        let (len, mut request) = (count(call, bytes.len())?, none());
+        let at = bytes.as_ptr().cast::<c_void>();
+        let to = to as c_int;
+        // SAFETY: the bytes are on the heap, where `Pending` leaves them, untouched, until the request is over; as in `send_as`.
+        unsafe {
+            check(call, send(at, len, ffi::RSMPI_UINT8_T, to, tag, self.raw(), &raw mut request))?;
+            let memory = Memory { bytes, ..Memory::default() };
+            Ok(Pending::begun(request, Kind::Send, memory, Rc::clone(&self.universe)))
+        }
     }
 
     /// Receives a message as [`recv`](Self::recv) does, and says whose it is; with an error beside it where it was longer, and what is
@@ -87,22 +136,78 @@ impl Comm {
         taken(received, status)
     }
 
-    /// Begins to receive a message of at most `len` bytes. `None` is a wildcard.
+    /// Begins to receive a message of at most `len` bytes, which the request has afterwards. `None` is a wildcard. Who drops it calls it off.
     ///
     /// # Errors
     /// [`MpiError`].
-    pub fn irecv(&self, len: usize, source: Option<u32>, tag: Option<i32>) -> Result<Receiving, MpiError> {
-        let room = count("MPI_Irecv", len)?;
+    pub(crate) fn irecv(&self, len: usize, source: Option<u32>, tag: Option<i32>) -> Result<Pending, MpiError> {
+        let mut bytes = vec![0; len];
+        let (room, mut request) = (count("MPI_Irecv", len)?, none());
         let (source, tag) = (any_source(source), any_tag(tag));
-        // SAFETY: a constant of the shim.
-        let request = unsafe { ffi::RSMPI_REQUEST_NULL };
-        let universe = Rc::clone(&self.universe);
-        let mut receiving = Receiving { request, bytes: ManuallyDrop::new(vec![0; len]), _universe: universe };
-        let (at, request) = (receiving.bytes.as_mut_ptr().cast::<c_void>(), &raw mut receiving.request);
-        // SAFETY: the bytes are on the heap, where `Receiving` leaves them until the request has ended.
-        let code = unsafe { ffi::MPI_Irecv(at, room, ffi::RSMPI_UINT8_T, source, tag, self.raw(), request) };
-        check("MPI_Irecv", code)?;
-        Ok(receiving)
+        let at = bytes.as_mut_ptr().cast::<c_void>();
+        // SAFETY: the bytes are on the heap, where `Pending` leaves them until the request is over.
+        unsafe {
+            let code = ffi::MPI_Irecv(at, room, ffi::RSMPI_UINT8_T, source, tag, self.raw(), &raw mut request);
+            check("MPI_Irecv", code)?;
+            let memory = Memory { bytes, ..Memory::default() };
+            Ok(Pending::begun(request, Kind::Receive, memory, Rc::clone(&self.universe)))
+        }
+    }
+
+    /// Begins to receive a message into `buf`, which is at least as long. `None` is a wildcard.
+    ///
+    /// # Errors
+    /// [`MpiError`].
+    pub(crate) fn irecv_into<'a, B: FromBytes + IntoBytes + ?Sized>(
+        &self,
+        scope: &LocalScope<'a>,
+        buf: &'a mut B,
+        source: Option<u32>,
+        tag: Option<i32>,
+    ) -> Result<Borrowed<'a, B>, MpiError> {
+        let (source, tag) = (any_source(source), any_tag(tag));
+        self.borrow_for("MPI_Irecv", scope, buf, |at, len, request| {
+            // SAFETY: what `borrow_for` says of its closure's arguments.
+            unsafe { ffi::MPI_Irecv(at, len, ffi::RSMPI_UINT8_T, source, tag, self.raw(), request) }
+        })
+    }
+
+    /// Begins to receive a matched message into `buf`, which is at least as long.
+    ///
+    /// # Errors
+    /// [`MpiError`].
+    pub(crate) fn imrecv_into<'a, B: FromBytes + IntoBytes + ?Sized>(
+        &self,
+        scope: &LocalScope<'a>,
+        mut matched: Matched,
+        buf: &'a mut B,
+    ) -> Result<Borrowed<'a, B>, MpiError> {
+        let message = &raw mut matched.message;
+        self.borrow_for("MPI_Imrecv", scope, buf, |at, len, request| {
+            // SAFETY: what `borrow_for` says of its closure's arguments; the message was matched and not received: `matched` is used up.
+            unsafe { ffi::MPI_Imrecv(at, len, ffi::RSMPI_UINT8_T, message, request) }
+        })
+    }
+
+    /// Begins a receive by `begin`, which is given memory and its length, that are MPI's alone until the request that it makes is over.
+    fn borrow_for<'a, B: FromBytes + IntoBytes + ?Sized>(
+        &self,
+        call: &'static str,
+        scope: &LocalScope<'a>,
+        buf: &'a mut B,
+        begin: impl FnOnce(*mut c_void, c_int, *mut ffi::MPI_Request) -> c_int,
+    ) -> Result<Borrowed<'a, B>, MpiError> {
+        let mut request = none();
+        let len = count(call, buf.as_mut_bytes().len())?;
+        let memory: *mut B = buf;
+        // SAFETY: `memory` is `buf`, which is borrowed for `'a`; the scope ends the request before `'a` does, and until it is over nobody
+        // but MPI uses the memory.
+        unsafe {
+            let at = (*memory).as_mut_bytes().as_mut_ptr().cast::<c_void>();
+            check(call, begin(at, len, &raw mut request))?;
+            let pending = Pending::begun(request, Kind::Receive, Memory::default(), Rc::clone(&self.universe));
+            Ok(Borrowed::new(scope.register(pending), memory))
+        }
     }
 
     /// Waits for a message that such a receive would take, and leaves it where it is. `None` is a wildcard.
@@ -152,52 +257,17 @@ impl Comm {
     }
 }
 
-impl Receiving {
-    /// Waits for the message: whose it is, and its bytes.
+impl Matched {
+    /// Receives it into `bytes`; with an error beside it where it was longer, and what is behind them is lost.
     ///
     /// # Errors
-    /// [`MpiError`]; of class `MPI_ERR_TRUNCATE` for a longer message, which is lost.
-    pub fn wait(self) -> Result<(Envelope, Vec<u8>), MpiError> {
-        let (envelope, bytes) = self.wait_whole()?;
-        Ok((envelope, bytes?))
-    }
-
-    /// Waits for the message, which was taken also where there is an error beside it.
-    pub(crate) fn wait_whole(mut self) -> Result<(Envelope, Result<Vec<u8>, MpiError>), MpiError> {
+    /// [`MpiError`]: it was not received.
+    pub(crate) fn receive_into(mut self, bytes: &mut [u8]) -> Result<(Envelope, Result<(), MpiError>), MpiError> {
+        let len = count("MPI_Mrecv", bytes.len())?;
+        let (at, message) = (bytes.as_mut_ptr().cast::<c_void>(), &raw mut self.message);
         let mut status = MaybeUninit::zeroed();
-        // SAFETY: a request that `MPI_Irecv` made, and a pointer to a local variable, which is filled in where a message was taken.
-        let received = check("MPI_Wait", unsafe { ffi::MPI_Wait(&raw mut self.request, status.as_mut_ptr()) });
-        let (envelope, received) = taken(received, status)?;
-        let mut bytes = std::mem::take(&mut *self.bytes);
-        bytes.truncate(envelope.len);
-        Ok((envelope, received.map(|()| bytes)))
-    }
-
-    /// Whether [`wait`](Self::wait) returns at once.
-    ///
-    /// # Errors
-    /// [`MpiError`].
-    pub fn is_ready(&self) -> Result<bool, MpiError> {
-        let mut flag = 0;
-        // SAFETY: a request that `MPI_Irecv` made, a pointer to a local variable, and a status that is not wanted.
-        let code = unsafe { ffi::MPI_Request_get_status(self.request, &raw mut flag, ffi::RSMPI_STATUS_IGNORE) };
-        check("MPI_Request_get_status", code)?;
-        Ok(flag != 0)
-    }
-}
-
-impl Drop for Receiving {
-    fn drop(&mut self) {
-        // SAFETY: a constant of the shim, and a request that `MPI_Irecv` made: one that is called off ends at once, or its message has come;
-        // either way MPI has forgotten the bytes then, which are dropped once, here. Where MPI can't say so they are left to it.
-        unsafe {
-            if self.request != ffi::RSMPI_REQUEST_NULL {
-                ffi::MPI_Cancel(&raw mut self.request);
-                if ffi::MPI_Wait(&raw mut self.request, ffi::RSMPI_STATUS_IGNORE) != 0 {
-                    return;
-                }
-            }
-            ManuallyDrop::drop(&mut self.bytes);
-        }
+        // SAFETY: `len` bytes at `at` are this call's alone, and the message was matched and not received: `self` is used up.
+        let code = unsafe { ffi::MPI_Mrecv(at, len, ffi::RSMPI_UINT8_T, message, status.as_mut_ptr()) };
+        taken(check("MPI_Mrecv", code), status)
     }
 }

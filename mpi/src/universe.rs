@@ -1,13 +1,17 @@
 //! MPI in this process, from MPI_Init_thread to MPI_Finalize.
 
-use std::ffi::{c_char, c_int};
+use std::cell::Cell;
+use std::ffi::{c_char, c_int, c_void};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use mpi_sys as ffi;
 
 use crate::comm::Comm;
-use crate::error::{MpiError, check};
+use crate::error::{MpiError, check, count};
+
+/// Bytes that a buffered message takes beside its own.
+pub const BUFFER_OVERHEAD: usize = ffi::MPI_BSEND_OVERHEAD as usize;
 
 /// What threads may do with MPI.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -42,6 +46,8 @@ impl Threads {
 #[derive(Debug)]
 pub struct Universe {
     threads: Threads,
+    /// For buffered messages: MPI's, until it has given it back.
+    buffer: Cell<Option<*mut [u8]>>,
     // A raw pointer makes the type stay in its thread, as all levels below Multiple ask for.
     _here: std::marker::PhantomData<*const ()>,
 }
@@ -69,7 +75,11 @@ impl Universe {
         let code = unsafe { ffi::MPI_Init_thread(none, std::ptr::null_mut(), threads.raw(), &raw mut given) };
         check("MPI_Init_thread", code)?;
         let level = Threads::ALL.into_iter().find(|level| level.raw() == given);
-        let universe = Rc::new(Universe { threads: level.unwrap_or(threads), _here: std::marker::PhantomData });
+        let universe = Rc::new(Universe {
+            threads: level.unwrap_or(threads),
+            buffer: Cell::new(None),
+            _here: std::marker::PhantomData,
+        });
         // SAFETY: MPI is initialised, and both communicators live as long as it.
         unsafe {
             for comm in [ffi::RSMPI_COMM_WORLD, ffi::RSMPI_COMM_SELF] {
@@ -91,6 +101,54 @@ impl Universe {
     pub fn world(self: &Rc<Universe>) -> Comm {
         // SAFETY: a constant of the shim that `mpi-sys` links; nobody writes it.
         Comm::predefined(unsafe { ffi::RSMPI_COMM_WORLD }, Rc::clone(self))
+    }
+
+    /// MPI_COMM_SELF.
+    pub fn self_comm(self: &Rc<Universe>) -> Comm {
+        // SAFETY: a constant of the shim that `mpi-sys` links; nobody writes it.
+        Comm::predefined(unsafe { ffi::RSMPI_COMM_SELF }, Rc::clone(self))
+    }
+
+    /// How many bytes there are for buffered messages.
+    pub fn buffer_size(&self) -> usize {
+        self.buffer.get().map_or(0, <*mut [u8]>::len)
+    }
+
+    /// Gives MPI so many bytes for buffered messages, in place of those that it has: first waits until these are empty. Each message that
+    /// is under way takes its length and [`BUFFER_OVERHEAD`] bytes.
+    ///
+    /// # Errors
+    /// [`MpiError`]; there are none then.
+    pub fn set_buffer_size(&self, bytes: usize) -> Result<(), MpiError> {
+        let len = count("MPI_Buffer_attach", bytes)?;
+        self.detach_buffer()?;
+        if bytes == 0 {
+            return Ok(());
+        }
+        let buffer = Box::into_raw(vec![0; bytes].into_boxed_slice());
+        // SAFETY: MPI has no buffer, and nobody but MPI uses this one until it is detached.
+        let attached = check("MPI_Buffer_attach", unsafe { ffi::MPI_Buffer_attach(buffer.cast::<c_void>(), len) });
+        if attached.is_ok() {
+            self.buffer.set(Some(buffer));
+        } else {
+            // SAFETY: it came from `into_raw`, and MPI has refused it.
+            drop(unsafe { Box::from_raw(buffer) });
+        }
+        attached
+    }
+
+    /// Waits until all buffered messages have left, and takes the memory back. Without any, buffered messages find no room; short ones may need none.
+    ///
+    /// # Errors
+    /// [`MpiError`]. The memory is left to MPI.
+    pub fn detach_buffer(&self) -> Result<(), MpiError> {
+        let Some(buffer) = self.buffer.take() else { return Ok(()) };
+        let (mut at, mut len) = (std::ptr::null_mut::<c_void>(), 0);
+        // SAFETY: MPI has a buffer, and puts a pointer to it and its length into local variables.
+        check("MPI_Buffer_detach", unsafe { ffi::MPI_Buffer_detach((&raw mut at).cast::<c_void>(), &raw mut len) })?;
+        // SAFETY: it came from `into_raw` in `set_buffer_size`, is given back here once, and MPI has let go of it.
+        drop(unsafe { Box::from_raw(buffer) });
+        Ok(())
     }
 
     /// What the library says of itself, as in `Open MPI v5.0.11, package: ...`.
@@ -119,6 +177,8 @@ impl Universe {
 
 impl Drop for Universe {
     fn drop(&mut self) {
+        // Who can't be told of an error leaves the memory to MPI.
+        let _ = self.detach_buffer();
         // SAFETY: MPI was initialised by `init`, this is the last that knows of it, and it is the same thread. A failure has
         // nobody left to be told.
         unsafe {

@@ -3,10 +3,14 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
+use super::cartesian::CartesianCommunicator;
 use super::engine::Engine;
 use super::error::LoggedError;
+use super::group::Group;
 use crate::comm::Comm;
+use crate::error::MpiError;
 use crate::matching::Matching;
+use crate::topology::CommunicatorRelation;
 
 /// What all handles and requests of a communicator share.
 #[derive(Debug)]
@@ -25,13 +29,8 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    /// MPI_COMM_WORLD.
-    pub(super) fn new(comm: Comm, number: u32) -> Result<Shared, LoggedError> {
-        let world = (0..comm.size()?).collect();
-        Shared::of(comm, number, world)
-    }
-
-    fn of(comm: Comm, number: u32, world: Vec<u32>) -> Result<Shared, LoggedError> {
+    /// Of these ranks in MPI_COMM_WORLD.
+    pub(super) fn of(comm: Comm, number: u32, world: Vec<u32>) -> Result<Shared, LoggedError> {
         let rank = comm.rank()?;
         let matching = RefCell::default();
         Ok(Shared { comm, number, rank, world, matching, collectives: Cell::new(0), unsettled: Cell::new(0) })
@@ -44,6 +43,11 @@ impl Shared {
         comm.all_gather(&own.to_le_bytes(), &mut bytes)?;
         let world = bytes.chunks_exact(4).filter_map(|rank| rank.try_into().ok().map(u32::from_le_bytes)).collect();
         Shared::of(comm, number, world)
+    }
+
+    /// How many ranks there are.
+    pub(super) fn len(&self) -> usize {
+        self.world.len()
     }
 
     /// The rank in MPI_COMM_WORLD of a rank of it.
@@ -114,6 +118,49 @@ impl LoggedCommunicator {
         Ok(LoggedCommunicator::new(Rc::new(shared), Rc::clone(&self.engine)))
     }
 
+    /// A communicator that was made of this one, where it was.
+    pub(super) fn made_by(
+        &self,
+        made: Result<Option<Comm>, MpiError>,
+    ) -> Result<Option<LoggedCommunicator>, LoggedError> {
+        made?.map(|comm| self.made(comm)).transpose()
+    }
+
+    /// Its ranks.
+    pub fn group(&self) -> Group {
+        Group::of(self.shared.world.clone(), &self.engine)
+    }
+
+    /// Whether this communicator and another one are the same, or have the same ranks.
+    ///
+    /// # Errors
+    /// [`LoggedError::Mpi`].
+    pub fn compare(&self, other: &LoggedCommunicator) -> Result<CommunicatorRelation, LoggedError> {
+        Ok(self.shared.comm.compare(&other.shared.comm)?)
+    }
+
+    /// Its name, for debuggers.
+    ///
+    /// # Errors
+    /// [`LoggedError::Mpi`].
+    pub fn get_name(&self) -> Result<String, LoggedError> {
+        Ok(self.shared.comm.name()?)
+    }
+
+    /// Gives it a name, of which MPI keeps the first 63 bytes.
+    ///
+    /// # Errors
+    /// [`LoggedError::Mpi`].
+    pub fn set_name(&self, name: &str) -> Result<(), LoggedError> {
+        Ok(self.shared.comm.set_name(name)?)
+    }
+
+    /// Ends all processes of the job. What is in their logs is what a crash leaves of these.
+    pub fn abort(&self, code: i32) -> ! {
+        self.shared.comm.abort(code);
+        std::process::abort()
+    }
+
     /// Another communicator of the same ranks, whose messages don't meet those of this one. All ranks call it.
     ///
     /// # Errors
@@ -139,9 +186,80 @@ impl LoggedCommunicator {
         color: Option<u32>,
         key: i32,
     ) -> Result<Option<LoggedCommunicator>, LoggedError> {
-        let part = self.shared.comm.split(color, key)?;
-        part.map(|part| self.made(part)).transpose()
+        self.made_by(self.shared.comm.split(color, key))
     }
+
+    /// The part of it whose ranks share memory, in the order of `key`. All ranks call it.
+    ///
+    /// # Errors
+    /// [`LoggedError::Mpi`].
+    pub fn split_shared(&self, key: i32) -> Result<Option<LoggedCommunicator>, LoggedError> {
+        self.made_by(self.shared.comm.split_shared(key))
+    }
+
+    /// The communicator of a group's ranks, in the group's order; `None` for those that aren't in it. All ranks call it, with the same group, or
+    /// with groups that have nobody in common.
+    ///
+    /// # Errors
+    /// [`LoggedError::NoMember`]; [`LoggedError::Mpi`].
+    pub fn split_by_subgroup_collective(&self, group: &Group) -> Result<Option<LoggedCommunicator>, LoggedError> {
+        self.made_by(self.shared.comm.create(&group.ranks_in(&self.shared.world)?))
+    }
+
+    /// As [`split_by_subgroup_collective`](Self::split_by_subgroup_collective), called by the group's ranks alone; who isn't in it gets `None`
+    /// at once.
+    ///
+    /// # Errors
+    /// As of [`split_by_subgroup_collective`](Self::split_by_subgroup_collective).
+    pub fn split_by_subgroup(&self, group: &Group) -> Result<Option<LoggedCommunicator>, LoggedError> {
+        self.split_by_subgroup_with_tag(group, 0)
+    }
+
+    /// As [`split_by_subgroup`](Self::split_by_subgroup), with a tag that tells it from other such calls at the same time.
+    ///
+    /// # Errors
+    /// As of [`split_by_subgroup_collective`](Self::split_by_subgroup_collective).
+    pub fn split_by_subgroup_with_tag(
+        &self,
+        group: &Group,
+        tag: i32,
+    ) -> Result<Option<LoggedCommunicator>, LoggedError> {
+        let ranks = group.ranks_in(&self.shared.world)?;
+        if !ranks.contains(&self.rank()) {
+            return Ok(None);
+        }
+        self.made_by(self.shared.comm.create_group(&ranks, tag))
+    }
+
+    /// The same ranks on a grid, of as many dimensions as `dims` has numbers; `None` for ranks that it has no place for. `periods` says in which
+    /// dimensions the last rank is a neighbour of the first; MPI may give ranks other numbers if it `may_reorder`. All ranks call it.
+    ///
+    /// # Errors
+    /// [`LoggedError::Dimensions`] if `periods` isn't as long as `dims`; [`LoggedError::Mpi`] if there are not as many ranks.
+    pub fn create_cartesian_communicator(
+        &self,
+        dims: &[u32],
+        periods: &[bool],
+        may_reorder: bool,
+    ) -> Result<Option<CartesianCommunicator>, LoggedError> {
+        same(periods.len(), dims.len())?;
+        let made = self.made_by(self.shared.comm.cart_create(dims, periods, may_reorder))?;
+        made.map(CartesianCommunicator::new).transpose()
+    }
+
+    /// The rank that this process would have on such a grid, if MPI were free to choose; `None` if it had none.
+    ///
+    /// # Errors
+    /// As of [`create_cartesian_communicator`](Self::create_cartesian_communicator).
+    pub fn cartesian_map(&self, dims: &[u32], periods: &[bool]) -> Result<Option<u32>, LoggedError> {
+        same(periods.len(), dims.len())?;
+        Ok(self.shared.comm.cart_map(dims, periods)?)
+    }
+}
+
+/// Whether there is one number for each dimension.
+pub(super) fn same(given: usize, dims: usize) -> Result<(), LoggedError> {
+    if given == dims { Ok(()) } else { Err(LoggedError::Dimensions { given, dims }) }
 }
 
 impl Process<'_> {

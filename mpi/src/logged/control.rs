@@ -3,6 +3,8 @@
 use crate::comm::{Comm, Sending};
 use crate::error::MpiError;
 
+/// What debuggers, and others that look at MPI's calls, see of the communicator.
+const NAME: &str = "counterfoil acknowledgements";
 /// Of a batch of acknowledgements.
 const BATCH: i32 = 1;
 /// Of a request to send what there is: the asking rank's log is full.
@@ -29,8 +31,9 @@ pub(super) struct Control {
 impl Control {
     /// All ranks do this together.
     pub(super) fn new(world: &Comm) -> Result<Control, MpiError> {
-        let none = vec![0; world.size()? as usize];
-        Ok(Control { comm: world.dup()?, sending: Vec::new(), sent: none.clone(), received: none })
+        let (comm, none) = (world.dup()?, vec![0; world.size()? as usize]);
+        comm.set_name(NAME)?;
+        Ok(Control { comm, sending: Vec::new(), sent: none.clone(), received: none })
     }
 
     pub(super) fn send_batch(&mut self, to: u32, batch: Vec<u8>) -> Result<(), MpiError> {

@@ -1,31 +1,28 @@
 //! The log of a rank, and what it takes to fill and to free it.
 
-use std::rc::Rc;
-
 use counterfoil::{AppendError, Contents, Epoch, Keep, Log, OnFull, Options, Rank};
 use rustc_hash::FxHashMap;
 
+use super::choices::Choice;
 use super::communicator::Shared;
+use super::contributions::Asked;
 use super::control::{Came, Control};
 use super::error::LoggedError;
 use crate::acks::{BatchLimits, Batcher, RecordTag, Releaser};
-use crate::collective::{Barrier, Reduction, SystemOperation};
 use crate::comm::Comm;
 use crate::matching::{Posted, Taken};
+use crate::operation::SystemOperation;
 use crate::point_to_point::Envelope;
 use crate::stream::{Stream, Streams};
 
 /// How many messages are logged and received between two looks at the acknowledgements.
 const LOOK_EVERY: u32 = 32;
-/// The tag of what is kept of collective operations; no message has one below zero.
-const COLLECTIVE: i32 = -2;
-/// After so many operations of which nobody knows who has come how far, ranks are asked.
-const UNSETTLED_MAX: u32 = 64;
+/// Of MPI_COMM_WORLD and MPI_COMM_SELF, and the first of others.
+pub(super) const WORLD: u32 = 0;
+pub(super) const ITSELF: u32 = 1;
+const FIRST_FREE: u32 = 2;
 /// What the checkpoint at the end begins: nothing comes behind it.
 const LAST_EPOCH: Epoch = Epoch(2);
-/// Entries of the local log that are outcomes, as `libcounterfoil_mpi.so` writes them.
-const OUTCOME: u8 = 1;
-
 /// What a rank has done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Account {
@@ -37,28 +34,30 @@ pub struct Account {
     pub messages_received: u64,
     /// Collective operations that this rank gave something to.
     pub contributions: u64,
-    /// Outcomes of wildcards that were recorded; none under `Keep::Acked`.
+    /// Outcomes that were left to MPI and recorded; none under `Keep::Acked`.
     pub determinants: u64,
 }
 
 /// The log, the counts, and the acknowledgements.
 #[derive(Debug)]
-pub(super) struct Engine {
+pub struct Engine {
     /// `None` behind `finish`.
     log: Option<Log>,
-    rank: u32,
+    pub(super) rank: u32,
     /// The lowest number that no communicator of this process has.
     next: u32,
     sent: Streams,
     batcher: Batcher,
     releasers: Vec<Releaser>,
     control: Control,
-    /// Of each communicator, by its number: the operations that were begun on it.
-    contributed: FxHashMap<u32, u64>,
-    barriers: Vec<(Barrier, Rc<Shared>, u64)>,
+    /// Of each communicator, by its number: the last operation that something is kept of.
+    pub(super) contributed: FxHashMap<u32, u64>,
+    pub(super) asked: Vec<Asked>,
     numbered: Vec<Taken>,
     since_look: u32,
-    account: Account,
+    /// How often the program asked since the last outcome, and the answer was no.
+    pub(super) misses: u32,
+    pub(super) account: Account,
 }
 
 impl Engine {
@@ -72,7 +71,7 @@ impl Engine {
         let made = Log::create(options);
         let mut failed = [0];
         let mine = [u32::from(made.is_err())];
-        control.comm().reduce(Reduction::All, SystemOperation::Sum, &mine, &mut failed)?;
+        control.comm().all_reduce(SystemOperation::Sum, &mine, &mut failed)?;
         let log = made?;
         if failed != [0] {
             return Err(LoggedError::Others { ranks: failed[0] });
@@ -80,15 +79,16 @@ impl Engine {
         Ok(Engine {
             log: Some(log),
             rank,
-            next: 1,
+            next: FIRST_FREE,
             sent: Streams::default(),
             batcher: Batcher::new(ranks, BatchLimits::default()),
             releasers: (0..ranks).map(Releaser::new).collect(),
             control,
             contributed: FxHashMap::default(),
-            barriers: Vec::new(),
+            asked: Vec::new(),
             numbered: Vec::new(),
             since_look: 0,
+            misses: 0,
             account: Account::default(),
         })
     }
@@ -97,14 +97,19 @@ impl Engine {
         self.account
     }
 
-    fn log(&mut self) -> Result<&mut Log, LoggedError> {
+    /// How many ranks the job has.
+    pub(super) fn ranks(&self) -> usize {
+        self.releasers.len()
+    }
+
+    pub(super) fn log(&mut self) -> Result<&mut Log, LoggedError> {
         self.log.as_mut().ok_or(LoggedError::Finished)
     }
 
     /// A number for a communicator that was made just now, and whose ranks all do this.
     pub(super) fn number(&mut self, comm: &Comm) -> Result<u32, LoggedError> {
         let mut number = [0];
-        comm.reduce(Reduction::All, SystemOperation::Max, &[self.next], &mut number)?;
+        comm.all_reduce(SystemOperation::Max, &[self.next], &mut number)?;
         self.next = number[0] + 1;
         Ok(number[0])
     }
@@ -141,7 +146,7 @@ impl Engine {
     }
 
     /// Waits until a message of so many bytes can be claimed, if the log was told to.
-    fn make_room(&mut self, peer: u32, len: usize) -> Result<(), LoggedError> {
+    pub(super) fn make_room(&mut self, peer: u32, len: usize) -> Result<(), LoggedError> {
         let mut has_asked = false;
         loop {
             // The claim leaves no trace: it is made again when the message leaves.
@@ -179,67 +184,20 @@ impl Engine {
         if let Some(Envelope { source, tag, .. }) = taken {
             self.account.messages_received += 1;
             if is_open {
-                self.decide(comm.world(source)?, tag)?;
+                self.decide(Choice::Receive { source: comm.world(source)?, tag })?;
             }
         }
         let mut numbered = std::mem::take(&mut self.numbered);
         for Taken { source, tag, bytes } in numbered.drain(..) {
             let peer = comm.world(source.unsigned_abs())?;
-            if self.batcher.note(Stream { peer, comm: comm.number, tag }, bytes) {
+            let is_due = self.batcher.note(Stream { peer, comm: comm.number, tag }, bytes);
+            // To tell oneself takes no message, and what is kept of collective operations is behind it in the same lane.
+            if is_due || peer == self.rank {
                 self.acknowledge(peer)?;
             }
         }
         self.numbered = numbered;
         self.look_now_and_then()
-    }
-
-    /// Records what a wildcard took, if anybody can be replayed.
-    fn decide(&mut self, source: u32, tag: i32) -> Result<(), LoggedError> {
-        let key = self.account.determinants;
-        let log = self.log()?;
-        if log.options().keep == Keep::Acked {
-            return Ok(());
-        }
-        let mut bytes = [0; 13];
-        bytes[1..5].copy_from_slice(&source.to_le_bytes());
-        bytes[5..9].copy_from_slice(&tag.to_le_bytes());
-        // A local log that is full says so where a recovery needs it: the message was received all the same.
-        if log.local().append(OUTCOME, key, &bytes).is_ok() {
-            self.account.determinants += 1;
-        }
-        Ok(())
-    }
-
-    /// Keeps what this rank gives to an operation that begins on a communicator; `None` where it gives nothing.
-    pub(super) fn contribute(&mut self, comm: &Rc<Shared>, gives: Option<&[u8]>) -> Result<(), LoggedError> {
-        let number = comm.collectives.get() + 1;
-        comm.collectives.set(number);
-        comm.unsettled.set(comm.unsettled.get() + 1);
-        if comm.unsettled.get() >= UNSETTLED_MAX {
-            comm.unsettled.set(0);
-            self.barriers.push((comm.comm.immediate_barrier()?, Rc::clone(comm), number - 1));
-        }
-        let Some(bytes) = gives else { return Ok(()) };
-        self.contributed.insert(comm.number, number);
-        let rank = self.rank;
-        self.make_room(rank, bytes.len())?;
-        let mut claim = self.log()?.claim(Rank(rank), RecordTag::LEN, bytes.len())?;
-        let (prefix, payload) = claim.parts_mut();
-        prefix.copy_from_slice(&RecordTag { comm: comm.number, tag: COLLECTIVE, number }.encode());
-        payload.copy_from_slice(bytes);
-        claim.commit();
-        self.account.contributions += 1;
-        self.look_now_and_then()
-    }
-
-    /// Everybody has begun the operation that this rank has just ended: those before it are over everywhere.
-    pub(super) fn settled(&mut self, comm: &Shared) -> Result<(), LoggedError> {
-        comm.unsettled.set(0);
-        self.settled_up_to(comm.number, comm.collectives.get() - 1)
-    }
-
-    fn settled_up_to(&mut self, comm: u32, number: u64) -> Result<(), LoggedError> {
-        self.take_batch(self.rank, &RecordTag { comm, tag: COLLECTIVE, number }.encode())
     }
 
     fn acknowledge(&mut self, peer: u32) -> Result<(), LoggedError> {
@@ -253,14 +211,14 @@ impl Engine {
         }
     }
 
-    fn take_batch(&mut self, peer: u32, batch: &[u8]) -> Result<(), LoggedError> {
+    pub(super) fn take_batch(&mut self, peer: u32, batch: &[u8]) -> Result<(), LoggedError> {
         let (Some(log), Some(releaser)) = (&mut self.log, self.releasers.get_mut(peer as usize)) else {
             return Err(LoggedError::Finished);
         };
         Ok(releaser.take(log, batch)?)
     }
 
-    fn look_now_and_then(&mut self) -> Result<(), LoggedError> {
+    pub(super) fn look_now_and_then(&mut self) -> Result<(), LoggedError> {
         self.since_look += 1;
         if self.since_look < LOOK_EVERY { Ok(()) } else { self.look() }
     }
@@ -271,14 +229,7 @@ impl Engine {
         while let Some(came) = self.control.poll()? {
             self.take(came)?;
         }
-        for (mut barrier, comm, number) in std::mem::take(&mut self.barriers) {
-            if barrier.has_ended()? {
-                self.settled_up_to(comm.number, number)?;
-            } else {
-                self.barriers.push((barrier, comm, number));
-            }
-        }
-        Ok(())
+        self.look_at_asked()
     }
 
     fn take(&mut self, came: Came) -> Result<(), LoggedError> {
@@ -290,18 +241,13 @@ impl Engine {
 
     /// The last acknowledgements; and what is in the log is there afterwards, if it has a store. All ranks do this together.
     pub(super) fn finish(&mut self) -> Result<Account, LoggedError> {
-        for (barrier, comm, number) in std::mem::take(&mut self.barriers) {
-            barrier.wait()?;
-            self.settled_up_to(comm.number, number)?;
-        }
+        self.wait_for_asked()?;
         for peer in 0..self.releasers.len() as u32 {
             self.acknowledge(peer)?;
         }
         // All ranks do this together: behind it, everything that they did before is over.
         let mut outstanding = self.control.outstanding()?;
-        for (comm, number) in std::mem::take(&mut self.contributed) {
-            self.settled_up_to(comm, number)?;
-        }
+        self.all_is_over()?;
         while outstanding > 0 {
             match self.control.poll()? {
                 // Who asks has been told everything.

@@ -48,6 +48,72 @@ pub enum LoggedError {
         /// Of the elements.
         element: usize,
     },
+    /// The root called what the others call, or one of them what the root does.
+    #[error("rank {rank} called the other side of what rank {root} is the root of")]
+    NotRoot {
+        /// The root.
+        root: u32,
+        /// Who called.
+        rank: u32,
+    },
+    /// A receive was called off: by the end of its scope.
+    #[error("the receive was called off before a message came")]
+    CalledOff,
+    /// One of several requests failed. It is over.
+    #[error("request {index}: {error}")]
+    Request {
+        /// Which of them.
+        index: usize,
+        /// Why.
+        #[source]
+        error: Box<LoggedError>,
+    },
+    /// Parts that reach behind the memory that they are parts of, or not as many lengths as places.
+    #[error("{counts} parts at {places} places of {len} elements: not all of them are there")]
+    Partition {
+        /// How many lengths there are.
+        counts: usize,
+        /// How many places.
+        places: usize,
+        /// How many elements.
+        len: usize,
+    },
+    /// A group has a rank that the communicator doesn't have.
+    #[error("the group has rank {rank} of MPI_COMM_WORLD, and the communicator doesn't")]
+    NoMember {
+        /// Which.
+        rank: u32,
+    },
+    /// A rank was named twice where each can be named once.
+    #[error("rank {rank} is named twice")]
+    Twice {
+        /// Which.
+        rank: u32,
+    },
+    /// Not one number for each dimension of a grid.
+    #[error("{given} numbers were given for a grid of {dims} dimensions")]
+    Dimensions {
+        /// How many were given.
+        given: usize,
+        /// How many there have to be.
+        dims: usize,
+    },
+    /// A grid has no such dimension.
+    #[error("there is no dimension {dimension} in a grid of {dims}")]
+    NoSuchDimension {
+        /// Which.
+        dimension: usize,
+        /// How many there are.
+        dims: usize,
+    },
+    /// A place outside a grid.
+    #[error("there is no place {coordinate} in a dimension of {ranks}")]
+    NoSuchPlace {
+        /// The place.
+        coordinate: i32,
+        /// How many ranks the dimension has.
+        ranks: u32,
+    },
     /// After [`finish`](super::LoggedUniverse::finish).
     #[error("the log is finished: nothing can be sent or received any more")]
     Finished,

@@ -27,30 +27,53 @@
 //! }
 //! ```
 //!
+//! Operations that are waited for later are [`Request`]s. Memory that they borrow is borrowed up to the end of a [`scope`].
+//!
 //! | file | what it has |
 //! |---|---|
 //! | `universe.rs` | where it begins and ends |
-//! | `communicator.rs` | communicators and their parts |
-//! | `destination.rs`, `source.rs` | messages |
-//! | `request.rs` | messages that are waited for later |
-//! | `collective.rs` | collective operations |
-//! | `engine.rs`, `control.rs` | the log, and acknowledgements on their way |
+//! | `communicator.rs`, `group.rs`, `cartesian.rs` | communicators and their parts |
+//! | `destination.rs`, `source.rs`, `exchange.rs`, `message.rs` | messages |
+//! | `collective.rs`, `root.rs`, `partition.rs`, `user.rs` | collective operations |
+//! | `request.rs`, `collection.rs` | what is waited for later |
+//! | `engine.rs`, `contributions.rs`, `choices.rs`, `control.rs` | the log, and acknowledgements on their way |
 
+mod cartesian;
+mod choices;
+mod collection;
 mod collective;
 mod communicator;
+mod contributions;
 mod control;
 mod destination;
 mod engine;
 mod error;
+mod exchange;
+mod group;
+mod message;
+mod partition;
 mod request;
+mod root;
 mod source;
 mod universe;
+mod user;
 
-pub use collective::{CommunicatorCollectives, Root};
+pub use crate::request::{LocalScope, scope};
+pub use cartesian::CartesianCommunicator;
+pub use collection::{RequestCollection, multiple_scope, wait_any};
+pub use collective::CommunicatorCollectives;
 pub use communicator::{AnyProcess, LoggedCommunicator, Process};
 pub use destination::Destination;
 pub use engine::Account;
 pub use error::LoggedError;
-pub use request::{LoggedMessage, ReceiveRequest, SendRequest};
-pub use source::{Source, send_receive_into};
+pub use exchange::{
+    send_receive, send_receive_into, send_receive_into_with_tags, send_receive_replace_into,
+    send_receive_replace_into_with_tags, send_receive_with_tags,
+};
+pub use group::{Group, GroupRelation};
+pub use message::LoggedMessage;
+pub use partition::{Partition, PartitionMut};
+pub use request::{CollectiveRequest, Mapped, ReceiveIntoRequest, ReceiveRequest, Request, SendRequest, WaitGuard};
+pub use root::Root;
+pub use source::Source;
 pub use universe::LoggedUniverse;

@@ -1,13 +1,15 @@
 //! Messages that arrive.
 
-use zerocopy::{FromBytes, Immutable, IntoBytes};
+use zerocopy::{FromBytes, IntoBytes};
 
+use super::choices::Choice;
 use super::communicator::{AnyProcess, LoggedCommunicator, Process};
-use super::destination::Destination;
 use super::error::LoggedError;
-use super::request::{LoggedMessage, ReceiveRequest};
+use super::message::LoggedMessage;
+use super::request::{ReceiveIntoRequest, ReceiveRequest, Turn};
 use crate::error::MpiError;
 use crate::point_to_point::Envelope;
+use crate::request::LocalScope;
 
 /// Somebody, or anybody, whom messages can be received from. Without a tag, messages of any tag are.
 pub trait Source {
@@ -52,9 +54,7 @@ pub trait Source {
         &self,
         tag: impl Into<Option<i32>>,
     ) -> Result<(Vec<T>, Envelope), LoggedError> {
-        let message = self.matched_probe_with_tag(tag)?;
-        let envelope = message.envelope();
-        Ok((message.matched_receive_vec()?, envelope))
+        self.matched_probe_with_tag(tag)?.matched_receive_vec()
     }
 
     /// Receives a message into `buf`, which is at least as long; what is behind the message stays as it was.
@@ -97,11 +97,36 @@ pub trait Source {
         count: usize,
         tag: impl Into<Option<i32>>,
     ) -> Result<ReceiveRequest<T>, LoggedError> {
-        let (comm, source) = self.source();
-        let tag = tag.into();
-        let receiving = comm.shared.comm.irecv(count * size_of::<T>(), source, tag)?;
-        let posted = comm.shared.matching.borrow_mut().post(source.map(|rank| rank as i32), tag);
-        Ok(ReceiveRequest::new(receiving, posted, comm, source.is_none() || tag.is_none()))
+        let ((comm, source), tag) = (self.source(), tag.into());
+        let pending = comm.shared.comm.irecv(count * size_of::<T>(), source, tag)?;
+        Ok(ReceiveRequest::new(pending, comm.turn(source, tag)))
+    }
+
+    /// Begins to receive a message into `buf`, which is at least as long; what is behind the message stays as it was.
+    ///
+    /// # Errors
+    /// [`LoggedError::Mpi`].
+    fn immediate_receive_into<'a, B: FromBytes + IntoBytes + ?Sized>(
+        &self,
+        scope: &LocalScope<'a>,
+        buf: &'a mut B,
+    ) -> Result<ReceiveIntoRequest<'a, B>, LoggedError> {
+        self.immediate_receive_into_with_tag(scope, buf, None)
+    }
+
+    /// As [`immediate_receive_into`](Self::immediate_receive_into), with a tag; `None` is any.
+    ///
+    /// # Errors
+    /// As of [`immediate_receive_into`](Self::immediate_receive_into).
+    fn immediate_receive_into_with_tag<'a, B: FromBytes + IntoBytes + ?Sized>(
+        &self,
+        scope: &LocalScope<'a>,
+        buf: &'a mut B,
+        tag: impl Into<Option<i32>>,
+    ) -> Result<ReceiveIntoRequest<'a, B>, LoggedError> {
+        let ((comm, source), tag) = (self.source(), tag.into());
+        let borrowed = comm.shared.comm.irecv_into(scope, buf, source, tag)?;
+        Ok(ReceiveIntoRequest::new(borrowed, comm.turn(source, tag)))
     }
 
     /// Waits for a message, and leaves it where it is.
@@ -117,8 +142,10 @@ pub trait Source {
     /// # Errors
     /// [`LoggedError::Mpi`].
     fn probe_with_tag(&self, tag: impl Into<Option<i32>>) -> Result<Envelope, LoggedError> {
-        let (comm, source) = self.source();
-        Ok(comm.shared.comm.probe(source, tag.into())?)
+        let ((comm, source), tag) = (self.source(), tag.into());
+        let envelope = comm.shared.comm.probe(source, tag)?;
+        comm.probed(source, tag, Some(envelope))?;
+        Ok(envelope)
     }
 
     /// A message that has come, if there is one; it stays where it is.
@@ -134,8 +161,10 @@ pub trait Source {
     /// # Errors
     /// [`LoggedError::Mpi`].
     fn immediate_probe_with_tag(&self, tag: impl Into<Option<i32>>) -> Result<Option<Envelope>, LoggedError> {
-        let (comm, source) = self.source();
-        Ok(comm.shared.comm.immediate_probe(source, tag.into())?)
+        let ((comm, source), tag) = (self.source(), tag.into());
+        let envelope = comm.shared.comm.immediate_probe(source, tag)?;
+        comm.probed(source, tag, envelope)?;
+        Ok(envelope)
     }
 
     /// Waits for a message, and takes it out of everybody's reach.
@@ -151,10 +180,32 @@ pub trait Source {
     /// # Errors
     /// [`LoggedError::Mpi`].
     fn matched_probe_with_tag(&self, tag: impl Into<Option<i32>>) -> Result<LoggedMessage, LoggedError> {
-        let (comm, source) = self.source();
-        let tag = tag.into();
-        let matched = comm.shared.comm.mprobe(source, tag)?;
-        Ok(LoggedMessage::new(matched, comm, source.is_none() || tag.is_none()))
+        let ((comm, source), tag) = (self.source(), tag.into());
+        let message = LoggedMessage::new(comm.shared.comm.mprobe(source, tag)?, comm);
+        comm.probed(source, tag, Some(message.envelope()))?;
+        Ok(message)
+    }
+
+    /// A message that has come, if there is one, taken out of everybody's reach.
+    ///
+    /// # Errors
+    /// [`LoggedError::Mpi`].
+    fn immediate_matched_probe(&self) -> Result<Option<LoggedMessage>, LoggedError> {
+        self.immediate_matched_probe_with_tag(None)
+    }
+
+    /// As [`immediate_matched_probe`](Self::immediate_matched_probe), with a tag; `None` is any.
+    ///
+    /// # Errors
+    /// [`LoggedError::Mpi`].
+    fn immediate_matched_probe_with_tag(
+        &self,
+        tag: impl Into<Option<i32>>,
+    ) -> Result<Option<LoggedMessage>, LoggedError> {
+        let ((comm, source), tag) = (self.source(), tag.into());
+        let message = comm.shared.comm.improbe(source, tag)?.map(|matched| LoggedMessage::new(matched, comm));
+        comm.probed(source, tag, message.as_ref().map(LoggedMessage::envelope))?;
+        Ok(message)
     }
 }
 
@@ -178,8 +229,27 @@ fn receive_bytes(
 }
 
 impl LoggedCommunicator {
+    /// A receive was posted; `None` is a wildcard.
+    fn turn(&self, source: Option<u32>, tag: Option<i32>) -> Turn {
+        let posted = self.shared.matching.borrow_mut().post(source.map(|rank| rank as i32), tag);
+        Turn::new(posted, self, source.is_none() || tag.is_none())
+    }
+
+    /// A probe has found this message, or none; `None` is a wildcard.
+    fn probed(&self, source: Option<u32>, tag: Option<i32>, found: Option<Envelope>) -> Result<(), LoggedError> {
+        let mut engine = self.engine.borrow_mut();
+        match found {
+            None => engine.missed(),
+            Some(found) if source.is_none() || tag.is_none() => {
+                engine.decide(Choice::Probe { source: self.shared.world(found.source)?, tag: found.tag })?;
+            }
+            Some(_) => {}
+        }
+        Ok(())
+    }
+
     /// A receive has returned that nothing was posted behind.
-    fn received(
+    pub(super) fn received(
         &self,
         received: Result<(Envelope, Result<(), MpiError>), MpiError>,
         is_open: bool,
@@ -202,24 +272,4 @@ impl Source for AnyProcess<'_> {
     fn source(&self) -> (&LoggedCommunicator, Option<u32>) {
         (self.comm, None)
     }
-}
-
-/// Sends `message` and receives into `buf`, both at once, so that ranks can do it around a ring. Tag 0 is sent, any is received.
-///
-/// # Errors
-/// As of [`Destination::send`] and [`Source::receive_into`].
-pub fn send_receive_into<M, B>(
-    message: &M,
-    destination: &impl Destination,
-    buf: &mut B,
-    source: &impl Source,
-) -> Result<Envelope, LoggedError>
-where
-    M: IntoBytes + Immutable + ?Sized,
-    B: FromBytes + IntoBytes + ?Sized,
-{
-    let sending = destination.immediate_send(message)?;
-    let envelope = source.receive_into(buf);
-    sending.wait()?;
-    envelope
 }

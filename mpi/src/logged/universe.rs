@@ -6,7 +6,7 @@ use std::rc::Rc;
 use counterfoil::Options;
 
 use super::communicator::{LoggedCommunicator, Shared};
-use super::engine::{Account, Engine};
+use super::engine::{Account, Engine, ITSELF, WORLD};
 use super::error::LoggedError;
 use crate::universe::Universe;
 
@@ -15,6 +15,8 @@ use crate::universe::Universe;
 pub struct LoggedUniverse {
     engine: Rc<RefCell<Engine>>,
     world: Rc<Shared>,
+    itself: Rc<Shared>,
+    universe: Rc<Universe>,
 }
 
 impl LoggedUniverse {
@@ -26,14 +28,42 @@ impl LoggedUniverse {
     pub fn init(universe: Rc<Universe>, set: impl FnOnce(&mut Options)) -> Result<LoggedUniverse, LoggedError> {
         let world = universe.world();
         let engine = Engine::begin(&world, set)?;
-        // MPI_COMM_WORLD is number 0: communicators that are made get higher ones.
-        let world = Rc::new(Shared::new(world, 0)?);
-        Ok(LoggedUniverse { engine: Rc::new(RefCell::new(engine)), world })
+        let (rank, ranks) = (world.rank()?, world.size()?);
+        let world = Rc::new(Shared::of(world, WORLD, (0..ranks).collect())?);
+        let itself = Rc::new(Shared::of(universe.self_comm(), ITSELF, vec![rank])?);
+        Ok(LoggedUniverse { engine: Rc::new(RefCell::new(engine)), world, itself, universe })
     }
 
     /// MPI_COMM_WORLD.
     pub fn world(&self) -> LoggedCommunicator {
         LoggedCommunicator::new(Rc::clone(&self.world), Rc::clone(&self.engine))
+    }
+
+    /// MPI_COMM_SELF: this process alone.
+    pub fn self_comm(&self) -> LoggedCommunicator {
+        LoggedCommunicator::new(Rc::clone(&self.itself), Rc::clone(&self.engine))
+    }
+
+    /// How many bytes are set aside for buffered messages.
+    pub fn buffer_size(&self) -> usize {
+        self.universe.buffer_size()
+    }
+
+    /// Sets so many bytes aside for buffered messages, in place of those that were: waits first until these are empty. Each message that is under
+    /// way takes its length and [`BUFFER_OVERHEAD`](crate::BUFFER_OVERHEAD) bytes.
+    ///
+    /// # Errors
+    /// [`LoggedError::Mpi`]; nothing is set aside then.
+    pub fn set_buffer_size(&self, bytes: usize) -> Result<(), LoggedError> {
+        Ok(self.universe.set_buffer_size(bytes)?)
+    }
+
+    /// Waits until all buffered messages have left; they find no room from then on, but for short ones, which may need none.
+    ///
+    /// # Errors
+    /// [`LoggedError::Mpi`].
+    pub fn detach_buffer(&self) -> Result<(), LoggedError> {
+        Ok(self.universe.detach_buffer()?)
     }
 
     /// What this rank has done so far.

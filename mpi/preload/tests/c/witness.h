@@ -73,6 +73,11 @@ static int number_of(MPI_Comm handle) {
     else PMPI_Comm_group(handle, &group);
     PMPI_Comm_group(MPI_COMM_WORLD, &world);
     PMPI_Group_size(group, &size);
+    /* What logs say to each other is no message of the program. */
+    char name[MPI_MAX_OBJECT_NAME];
+    int length;
+    PMPI_Comm_get_name(handle, name, &length);
+    if (!strncmp(name, "counterfoil", strlen("counterfoil"))) size = 0;
     GROW(comms, comm_count);
     Comm *comm = &comms[comm_count];
     *comm = (Comm){handle, size, malloc(sizeof(int) * (size + 1))};

@@ -1,0 +1,69 @@
+//! Operations of the program's own for reductions.
+
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+use super::communicator::LoggedCommunicator;
+use super::error::LoggedError;
+use crate::operation::UserOperation;
+
+impl LoggedCommunicator {
+    /// An operation for reductions: `function` puts what comes of its two arguments in the place of the second. It is associative, and may be
+    /// given its arguments in either order. It can't capture anything, and a panic in it ends the process.
+    ///
+    /// # Errors
+    /// [`LoggedError::Mpi`].
+    ///
+    /// ```no_run
+    /// # use counterfoil_mpi::logged::{CommunicatorCollectives, LoggedCommunicator, LoggedError};
+    /// # use zerocopy::{FromBytes, Immutable, IntoBytes};
+    /// #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable)]
+    /// #[repr(C)]
+    /// struct Farthest {
+    ///     distance: f64,
+    ///     of: u64,
+    /// }
+    ///
+    /// # fn example(world: &LoggedCommunicator, mine: Farthest) -> Result<(), LoggedError> {
+    /// let farther = world.commutative(|one: &Farthest, other: &mut Farthest| {
+    ///     if (one.distance, one.of) > (other.distance, other.of) {
+    ///         *other = *one;
+    ///     }
+    /// })?;
+    /// let mut farthest = [mine];
+    /// world.all_reduce_into(&[mine], &mut farthest, &farther)?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// One that captures something is not compiled:
+    ///
+    /// ```compile_fail,E0080
+    /// # use counterfoil_mpi::logged::{LoggedCommunicator, LoggedError};
+    /// # fn example(world: &LoggedCommunicator, by: i32) -> Result<(), LoggedError> {
+    /// world.commutative(move |one: &i32, other: &mut i32| *other += by * *one)?;
+    /// # Ok(())
+    /// # }
+    /// # fn main() {
+    /// #     let _: fn(&LoggedCommunicator, i32) -> Result<(), LoggedError> = example;
+    /// # }
+    /// ```
+    pub fn commutative<T, F>(&self, function: F) -> Result<UserOperation<T>, LoggedError>
+    where
+        T: FromBytes + IntoBytes + Immutable,
+        F: Fn(&T, &mut T) + Copy + 'static,
+    {
+        Ok(UserOperation::new(&self.shared.comm.universe, function, true)?)
+    }
+
+    /// As [`commutative`](Self::commutative), given its arguments in the order of the ranks: the first is of lower ones.
+    ///
+    /// # Errors
+    /// [`LoggedError::Mpi`].
+    pub fn associative<T, F>(&self, function: F) -> Result<UserOperation<T>, LoggedError>
+    where
+        T: FromBytes + IntoBytes + Immutable,
+        F: Fn(&T, &mut T) + Copy + 'static,
+    {
+        Ok(UserOperation::new(&self.shared.comm.universe, function, false)?)
+    }
+}
