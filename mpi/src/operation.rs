@@ -149,6 +149,9 @@ impl<T: FromBytes + IntoBytes + Immutable> UserOperation<T> {
 }
 
 /// What MPI calls. A panic in it ends the process: it can't go through MPI.
+///
+/// # Safety
+/// `from` and `into` have as many elements as `len` says; `F` is without bytes, and the type of a value that there is.
 unsafe extern "C" fn apply<T: FromBytes + IntoBytes + Immutable, F: Fn(&T, &mut T) + Copy + 'static>(
     from: *mut c_void,
     into: *mut c_void,

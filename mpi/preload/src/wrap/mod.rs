@@ -4,9 +4,11 @@
 //! All of them are `unsafe`: the other arguments are the program's own, given in a call of MPI that has not returned. They point to
 //! what MPI says that they point to, until the call, or the request that it makes, has ended.
 
+mod before;
 mod collective;
 mod comms;
 mod completion;
+mod exchange;
 mod not_logged;
 mod probe;
 mod process;
@@ -18,6 +20,7 @@ mod status;
 pub(crate) use collective::*;
 pub(crate) use comms::*;
 pub(crate) use completion::*;
+pub(crate) use exchange::*;
 pub(crate) use not_logged::not_logged;
 pub(crate) use probe::*;
 pub(crate) use process::*;
