@@ -136,7 +136,8 @@ impl Comm {
         taken(received, status)
     }
 
-    /// Begins to receive a message of at most `len` bytes, which the request has afterwards. `None` is a wildcard. Who drops it calls it off.
+    /// Begins to receive a message of at most `len` bytes, which the request has afterwards. `None` is a wildcard. Who drops it calls it
+    /// off.
     ///
     /// # Errors
     /// [`MpiError`].

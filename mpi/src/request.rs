@@ -252,8 +252,8 @@ impl Drop for LocalScope<'_> {
     }
 }
 
-/// Lets `f` begin operations on memory that lives longer than the scope which it is given. What is still under way when `f` returns is ended
-/// then: receives are called off, the rest is waited for.
+/// Lets `f` begin operations on memory that lives longer than the scope which it is given. What is still under way when `f` returns is
+/// ended then: receives are called off, the rest is waited for.
 ///
 /// Where `f` panics, operations that can't be called off have nobody who will end them: the process aborts.
 ///

@@ -137,7 +137,8 @@ impl Universe {
         attached
     }
 
-    /// Waits until all buffered messages have left, and takes the memory back. Without any, buffered messages find no room; short ones may need none.
+    /// Waits until all buffered messages have left, and takes the memory back. Without any, buffered messages find no room; short ones may
+    /// need none.
     ///
     /// # Errors
     /// [`MpiError`]. The memory is left to MPI.

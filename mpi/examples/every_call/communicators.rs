@@ -72,7 +72,8 @@ pub(crate) fn groups(world: &LoggedCommunicator, logged: &LoggedUniverse) -> Res
     world.barrier()
 }
 
-/// What is kept for a communicator of some ranks, or of all, that has no operation which synchronises: an operation of all ranks lets it go.
+/// What is kept for a communicator of some ranks, or of all, that has no operation which synchronises: an operation of all ranks lets it
+/// go.
 pub(crate) fn let_go(world: &LoggedCommunicator, logged: &LoggedUniverse) -> Result<(), LoggedError> {
     const TIMES: usize = 30;
     let copy = world.duplicate()?;

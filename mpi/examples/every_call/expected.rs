@@ -1,5 +1,5 @@
-//! What the log should have beside messages, written down by the program itself: what it gives to collective operations, and how often it leaves
-//! an outcome to MPI.
+//! What the log should have beside messages, written down by the program itself: what it gives to collective operations, and how often it
+//! leaves an outcome to MPI.
 
 use std::cell::RefCell;
 use std::path::Path;

@@ -62,8 +62,8 @@ pub(crate) fn around(comm: &LoggedCommunicator) -> Result<(), LoggedError> {
 /// Each of MPI's modes, at once and later, with and without a tag.
 pub(crate) fn modes(comm: &LoggedCommunicator, logged: &LoggedUniverse) -> Result<(), LoggedError> {
     let (rank, (to, from)) = (comm.rank(), neighbours(comm)?);
-    // Without memory that is set aside nothing is sent, and nothing logged. (In Open MPI, short messages need none, and behind one that was refused
-    // no other one gets through to that rank: so it is tried on a communicator of its own.)
+    // Without memory that is set aside nothing is sent, and nothing logged. (In Open MPI, short messages need none, and behind one that was
+    // refused no other one gets through to that rank: so it is tried on a communicator of its own.)
     let (before, long, apart) = (logged.account(), vec![1_u8; 1 << 20], comm.duplicate()?);
     let nowhere = neighbours(&apart)?.0;
     assert!(is_class(nowhere.buffered_send(&long[..]), "MPI_ERR_BUFFER"));

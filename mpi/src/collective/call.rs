@@ -31,7 +31,8 @@ impl<'b, B: ?Sized> Ready<'_, 'b, B> {
         let places = |parts: &Option<Parts>| parts.as_ref().map_or(std::ptr::null(), |parts| parts.places.as_ptr());
         let (lens_from, places_from) = (lens(&self.from_parts), places(&self.from_parts));
         let (lens_into, places_into) = (lens(&self.into_parts), places(&self.into_parts));
-        // SAFETY: the caller's promise; `fits` has seen that there is memory for what this rank gives and gets, MPI doesn't look at the rest.
+        // SAFETY: the caller's promise; `fits` has seen that there is memory for what this rank gives and gets, MPI doesn't look at the
+        // rest.
         let (name, code) = unsafe {
             let byte = ffi::RSMPI_UINT8_T;
             match self.what {

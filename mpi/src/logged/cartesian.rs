@@ -78,8 +78,8 @@ impl CartesianCommunicator {
         Ok(self.shared.comm.cart_coords(rank, self.num_dimensions())?)
     }
 
-    /// Who is `displacement` places below this process in a dimension, and who is as far above: whom to receive from, and whom to send to, to
-    /// shift something by so much. `None` where the grid ends before.
+    /// Who is `displacement` places below this process in a dimension, and who is as far above: whom to receive from, and whom to send to,
+    /// to shift something by so much. `None` where the grid ends before.
     ///
     /// # Errors
     /// [`LoggedError::NoSuchDimension`], [`LoggedError::Mpi`].

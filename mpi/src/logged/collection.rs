@@ -33,8 +33,8 @@ impl<R: Request> Slot<R::Output> for R {
     }
 }
 
-/// Requests that give the same kind of thing, each known by the number that [`add`](Self::add) has given it. [`Request::map`] makes requests of
-/// several kinds alike. Dropping it drops each of them.
+/// Requests that give the same kind of thing, each known by the number that [`add`](Self::add) has given it. [`Request::map`] makes
+/// requests of several kinds alike. Dropping it drops each of them.
 ///
 /// A method that finds that a request has failed says so with [`LoggedError::Request`], which has its number: that one is out of the
 /// collection then, and the others can be waited for.

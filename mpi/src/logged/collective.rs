@@ -10,10 +10,11 @@ use crate::collective::{Elements, Outgoing, Ready, Reduction, What};
 use crate::operation::Operation;
 use crate::request::LocalScope;
 
-/// What ranks do together, and nobody is more than others. Memory that is given has the same length on all ranks, but for the `varcount` forms.
+/// What ranks do together, and nobody is more than others. Memory that is given has the same length on all ranks, but for the `varcount`
+/// forms.
 ///
-/// The `immediate_` forms begin an operation on memory that is borrowed up to the end of a [`scope`](super::scope); what a rank gives is in the log
-/// when they return.
+/// The `immediate_` forms begin an operation on memory that is borrowed up to the end of a [`scope`](super::scope); what a rank gives is in
+/// the log when they return.
 ///
 /// ```no_run
 /// # use counterfoil_mpi::SystemOperation;

@@ -197,8 +197,8 @@ impl LoggedCommunicator {
         self.made_by(self.shared.comm.split_shared(key))
     }
 
-    /// The communicator of a group's ranks, in the group's order; `None` for those that aren't in it. All ranks call it, with the same group, or
-    /// with groups that have nobody in common.
+    /// The communicator of a group's ranks, in the group's order; `None` for those that aren't in it. All ranks call it, with the same
+    /// group, or with groups that have nobody in common.
     ///
     /// # Errors
     /// [`LoggedError::NoMember`]; [`LoggedError::Mpi`].
@@ -206,8 +206,8 @@ impl LoggedCommunicator {
         self.made_by(self.shared.comm.create(&group.ranks_in(&self.shared.world)?))
     }
 
-    /// As [`split_by_subgroup_collective`](Self::split_by_subgroup_collective), called by the group's ranks alone; who isn't in it gets `None`
-    /// at once.
+    /// As [`split_by_subgroup_collective`](Self::split_by_subgroup_collective), called by the group's ranks alone; who isn't in it gets
+    /// `None` at once.
     ///
     /// # Errors
     /// As of [`split_by_subgroup_collective`](Self::split_by_subgroup_collective).
@@ -231,8 +231,8 @@ impl LoggedCommunicator {
         self.made_by(self.shared.comm.create_group(&ranks, tag))
     }
 
-    /// The same ranks on a grid, of as many dimensions as `dims` has numbers; `None` for ranks that it has no place for. `periods` says in which
-    /// dimensions the last rank is a neighbour of the first; MPI may give ranks other numbers if it `may_reorder`. All ranks call it.
+    /// The same ranks on a grid, of as many dimensions as `dims` has numbers; `None` for ranks that it has no place for. `periods` says in
+    /// which dimensions the last rank is a neighbour of the first; MPI may give ranks other numbers if it `may_reorder`. All ranks call it.
     ///
     /// # Errors
     /// [`LoggedError::Dimensions`] if `periods` isn't as long as `dims`; [`LoggedError::Mpi`] if there are not as many ranks.

@@ -38,7 +38,8 @@ pub trait Destination {
     /// and returns at once, whether it is received or not.
     ///
     /// # Errors
-    /// As of [`send`](Self::send); [`LoggedError::Mpi`], of class `MPI_ERR_BUFFER`, where the message finds no room, and was not sent.
+    /// As of [`send`](Self::send); [`LoggedError::Mpi`], of class `MPI_ERR_BUFFER`, where the message finds no room, and was
+    /// not sent: Open MPI lets no other one through to that rank on this communicator then.
     fn buffered_send<B: IntoBytes + Immutable + ?Sized>(&self, buf: &B) -> Result<(), LoggedError> {
         self.buffered_send_with_tag(buf, 0)
     }
@@ -123,7 +124,8 @@ pub trait Destination {
     /// Begins to send through the memory that [`LoggedUniverse::set_buffer_size`](super::LoggedUniverse::set_buffer_size) has set aside.
     ///
     /// # Errors
-    /// As of [`send`](Self::send); [`LoggedError::Mpi`], of class `MPI_ERR_BUFFER`, where the message finds no room, and was not sent.
+    /// As of [`send`](Self::send); [`LoggedError::Mpi`], of class `MPI_ERR_BUFFER`, where the message finds no room, and was
+    /// not sent: Open MPI lets no other one through to that rank on this communicator then.
     fn immediate_buffered_send<B: IntoBytes + Immutable + ?Sized>(&self, buf: &B) -> Result<SendRequest, LoggedError> {
         self.immediate_buffered_send_with_tag(buf, 0)
     }

@@ -1,9 +1,9 @@
 //! For authors of MPI applications: communicators whose messages are logged, in rsmpi's words.
 //!
 //! Everything that a rank sends is in its log ([`counterfoil::Log`]) before the call that sends it returns, what it received is
-//! acknowledged to the senders in batches, and what it gives to collective operations is kept: as `docs/piggyback.md` and `docs/collectives.md`
-//! say. Nothing is added to messages. The methods have rsmpi's names; other than there, each returns what MPI or the log says of it, and elements
-//! are of any type that is its bytes ([`zerocopy`]).
+//! acknowledged to the senders in batches, and what it gives to collective operations is kept: as `docs/piggyback.md` and
+//! `docs/collectives.md` say. Nothing is added to messages. The methods have rsmpi's names; other than there, each returns what MPI or the
+//! log says of it, and elements are of any type that is its bytes ([`zerocopy`]).
 //!
 //! ```no_run
 //! use counterfoil::Keep;

@@ -267,8 +267,8 @@ impl<T: FromBytes + IntoBytes + Clone> sealed::UnderWay for ReceiveRequest<T> {
     }
 }
 
-/// Gives the message's elements, and whose it is. [`wait`](Request::wait) fails with [`LoggedError::Mpi`], of class `MPI_ERR_TRUNCATE`, for a
-/// longer message; with [`LoggedError::Elements`] for one that is no whole number of elements. Either is lost.
+/// Gives the message's elements, and whose it is. [`wait`](Request::wait) fails with [`LoggedError::Mpi`], of class `MPI_ERR_TRUNCATE`, for
+/// a longer message; with [`LoggedError::Elements`] for one that is no whole number of elements. Either is lost.
 impl<T: FromBytes + IntoBytes + Clone> Request for ReceiveRequest<T> {
     type Output = (Vec<T>, Envelope);
 }
@@ -290,8 +290,8 @@ where
     Ok(elements)
 }
 
-/// A message that is being received into borrowed memory. Who drops it calls it off, as the end of its scope does: a message that had come is lost
-/// then.
+/// A message that is being received into borrowed memory. Who drops it calls it off, as the end of its scope does: a message that had come
+/// is lost then.
 #[must_use = "what is dropped is called off"]
 pub struct ReceiveIntoRequest<'a, B: ?Sized> {
     /// `None` behind the end.
@@ -333,9 +333,9 @@ impl<'a, B: ?Sized> sealed::UnderWay for ReceiveIntoRequest<'a, B> {
     }
 }
 
-/// Gives the memory back, and says whose the message is. What is behind a shorter message stays as it was. [`wait`](Request::wait) fails with
-/// [`LoggedError::Mpi`], of class `MPI_ERR_TRUNCATE`, for a longer message, whose end is lost; with [`LoggedError::CalledOff`] where the scope
-/// has ended before.
+/// Gives the memory back, and says whose the message is. What is behind a shorter message stays as it was. [`wait`](Request::wait) fails
+/// with [`LoggedError::Mpi`], of class `MPI_ERR_TRUNCATE`, for a longer message, whose end is lost; with [`LoggedError::CalledOff`] where
+/// the scope has ended before.
 impl<'a, B: ?Sized> Request for ReceiveIntoRequest<'a, B> {
     type Output = (&'a mut B, Envelope);
 }
@@ -352,8 +352,8 @@ impl<B: ?Sized> fmt::Debug for ReceiveIntoRequest<'_, B> {
     }
 }
 
-/// A collective operation that goes on, in borrowed memory. Who drops it lets it go on to the end of its scope, which waits for it; who drops a
-/// barrier, which has none, waits there. Gives the memory back that this rank gets something into.
+/// A collective operation that goes on, in borrowed memory. Who drops it lets it go on to the end of its scope, which waits for it; who
+/// drops a barrier, which has none, waits there. Gives the memory back that this rank gets something into.
 pub struct CollectiveRequest<'a, B: ?Sized = ()> {
     borrowed: Borrowed<'a, B>,
     _comm: Rc<Shared>,

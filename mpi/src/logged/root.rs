@@ -12,8 +12,8 @@ use crate::request::LocalScope;
 
 /// What ranks do with one of them, the root: it gives or gets. All of them name the same one.
 ///
-/// The `immediate_` forms begin an operation on memory that is borrowed up to the end of a [`scope`](super::scope); what a rank gives is in the log
-/// when they return.
+/// The `immediate_` forms begin an operation on memory that is borrowed up to the end of a [`scope`](super::scope); what a rank gives is in
+/// the log when they return.
 ///
 /// ```no_run
 /// # use counterfoil_mpi::logged::{LoggedCommunicator, LoggedError, Partition, Root};

@@ -49,8 +49,8 @@ impl LoggedUniverse {
         self.universe.buffer_size()
     }
 
-    /// Sets so many bytes aside for buffered messages, in place of those that were: waits first until these are empty. Each message that is under
-    /// way takes its length and [`BUFFER_OVERHEAD`](crate::BUFFER_OVERHEAD) bytes.
+    /// Sets so many bytes aside for buffered messages, in place of those that were: waits first until these are empty. Each message that is
+    /// under way takes its length and [`BUFFER_OVERHEAD`](crate::BUFFER_OVERHEAD) bytes.
     ///
     /// # Errors
     /// [`LoggedError::Mpi`]; nothing is set aside then.

@@ -7,8 +7,8 @@ use super::error::LoggedError;
 use crate::operation::UserOperation;
 
 impl LoggedCommunicator {
-    /// An operation for reductions: `function` puts what comes of its two arguments in the place of the second. It is associative, and may be
-    /// given its arguments in either order. It can't capture anything, and a panic in it ends the process.
+    /// An operation for reductions: `function` puts what comes of its two arguments in the place of the second. It is associative, and may
+    /// be given its arguments in either order. It can't capture anything, and a panic in it ends the process.
     ///
     /// # Errors
     /// [`LoggedError::Mpi`].

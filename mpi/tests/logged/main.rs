@@ -1,5 +1,6 @@
-//! Programs on a `LoggedCommunicator`, under `mpirun`: their values, which they check by themselves, and what is in their logs afterwards, beside
-//! what an independent library (`preload/tests/c/witness.c`) has seen them send and receive, and what they say that they gave and left open.
+//! Programs on a `LoggedCommunicator`, under `mpirun`: their values, which they check by themselves, and what is in their logs afterwards,
+//! beside what an independent library (`preload/tests/c/witness.c`) has seen them send and receive, and what they say that they gave and
+//! left open.
 //!
 //! `cargo xtask mpi -- test` says where `mpirun` is.
 #![forbid(unsafe_code)]
