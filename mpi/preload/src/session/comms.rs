@@ -86,6 +86,8 @@ pub(crate) struct Comms {
     last: (usize, usize),
     /// The lowest number that no communicator of this process has.
     next: u32,
+    /// How many names this process has given.
+    named: u32,
     world_group: ffi::MPI_Group,
 }
 
@@ -108,6 +110,7 @@ impl Comms {
             left: FxHashSet::default(),
             last: (0, usize::MAX),
             next: FIRST_FREE,
+            named: 0,
             world_group,
         };
         comms.learn(world, WORLD)?;
@@ -157,12 +160,23 @@ impl Comms {
         self.learn(comm, number)
     }
 
+    /// What this process puts in for the number of a communicator, for [`Proposal::agree`]; `None` where there are processes from
+    /// elsewhere, or no communicator.
+    pub(crate) fn propose(&mut self, comm: ffi::MPI_Comm, own: u32) -> Result<Option<Proposal>, Refused> {
+        if is_null(comm) {
+            return Ok(None);
+        }
+        let Some((_, rank, is_inter)) = self.members(comm)? else { return Ok(None) };
+        self.named += 1;
+        let name = if rank == 0 { u64::from(own + 1) << 32 | u64::from(self.named) } else { 0 };
+        Ok(Some(Proposal { comm, name, is_inter }))
+    }
+
     /// A communicator will be there: its number follows from that of its parent. `None` where the parent isn't logged.
     pub(crate) fn derive(&mut self, parent: ffi::MPI_Comm) -> Option<u32> {
         let parent = self.get(parent)?;
         parent.derived += 1;
-        let mixed = (u64::from(parent.number) << 32 | u64::from(parent.derived)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        Some((mixed >> 33) as u32 | DERIVED)
+        Some(derived(u64::from(parent.number) << 32 | u64::from(parent.derived)))
     }
 
     /// The communicator is there.
@@ -291,6 +305,44 @@ impl Comms {
             }
         }
         Ok(number)
+    }
+}
+
+/// A number that follows from something. That two of them are equal is as likely as that two of so many names are, of which each has
+/// 31 bits.
+fn derived(from: u64) -> u32 {
+    (from.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 33) as u32 | DERIVED
+}
+
+/// What a process puts in for the number of a communicator, where threads make several at once: nobody can say then which number all
+/// have free. The first rank of a group gives a name, which has its own rank and a count.
+#[derive(Debug)]
+pub(crate) struct Proposal {
+    comm: ffi::MPI_Comm,
+    /// 0 where another rank gives it.
+    name: u64,
+    is_inter: bool,
+}
+
+// SAFETY: a handle, which any thread may give to MPI.
+unsafe impl Send for Proposal {}
+
+impl Proposal {
+    /// All members do this, in the call that makes the communicator; nobody holds the session.
+    pub(crate) fn agree(self) -> Result<u32, Refused> {
+        let first = self.largest(self.name)?;
+        // Between two groups, each gets the other's name: the second time round, its own.
+        let second = if self.is_inter { self.largest(first)? } else { 0 };
+        let (one, other) = (first.min(second), first.max(second));
+        Ok(derived(other ^ one.rotate_left(17)))
+    }
+
+    fn largest(&self, mine: u64) -> Result<u64, Refused> {
+        let mut largest = mine;
+        let (from, to) = ((&raw const mine).cast(), (&raw mut largest).cast());
+        // SAFETY: a communicator whose members all do this now, and pointers to local variables.
+        unsafe { ask!(PMPI_Allreduce(from, to, 1, ffi::RSMPI_UINT64_T, ffi::RSMPI_MAX, self.comm)) };
+        Ok(largest)
     }
 }
 

@@ -242,7 +242,7 @@ impl Session {
         }
     }
 
-    fn check(&mut self, done: Result<(), Refused>) {
+    pub(crate) fn check(&mut self, done: Result<(), Refused>) {
         if let Err(error) = done {
             self.give_up(&error);
         }

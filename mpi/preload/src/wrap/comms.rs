@@ -4,35 +4,35 @@ use std::ffi::{c_char, c_int};
 
 use mpi_sys as ffi;
 
+use crate::session::comms::Proposal;
 use crate::session::requests::Pending;
-use crate::session::{Session, enter, is_together};
+use crate::session::{enter, is_together};
 
-impl Session {
-    /// A communicator was made of `parent`.
-    fn made(&mut self, parent: ffi::MPI_Comm, comm: ffi::MPI_Comm) {
-        let known = if is_together() {
-            // Other threads of ours must not wait until all ranks are here: the number follows from what all of them know.
-            match self.comms.derive(parent) {
-                Some(number) => self.comms.learn(comm, number),
-                None => Ok(()),
-            }
-        } else {
-            self.comms.made(comm)
-        };
-        if let Err(error) = known {
-            self.give_up(&error);
-        }
-    }
-}
-
-/// Knows the new communicator, if there is one.
+/// Knows the new communicator, if there is one: its members, who have all just made it, agree on a number.
 ///
 /// # Safety
 /// If `code` is 0, `comm` points to one, or to the null one.
-unsafe fn made(parent: ffi::MPI_Comm, comm: *const ffi::MPI_Comm, code: c_int) -> c_int {
-    if code == 0 {
-        // SAFETY: the call has put a communicator there, or the null one.
-        enter(|session| session.made(parent, unsafe { *comm }));
+unsafe fn made(comm: *const ffi::MPI_Comm, code: c_int) -> c_int {
+    if code != 0 {
+        return code;
+    }
+    // SAFETY: the call has put a communicator there, or the null one.
+    let comm = unsafe { *comm };
+    if !is_together() {
+        enter(|session| {
+            let known = session.comms.made(comm);
+            session.check(known);
+        });
+        return code;
+    }
+    // Other threads of ours must not wait until all members are here.
+    let proposed = enter(|session| session.comms.propose(comm, session.rank));
+    if let Some(proposed) = proposed {
+        let number = proposed.and_then(|proposal| proposal.map(Proposal::agree).transpose());
+        enter(|session| {
+            let known = number.and_then(|number| number.map_or(Ok(()), |number| session.comms.learn(comm, number)));
+            session.check(known);
+        });
     }
     code
 }
@@ -41,9 +41,9 @@ unsafe fn made(parent: ffi::MPI_Comm, comm: *const ffi::MPI_Comm, code: c_int) -
 ///
 /// # Safety
 /// The program's arguments: see the [module](super).
-pub(crate) unsafe fn comm_make(comm: ffi::MPI_Comm, new: *mut ffi::MPI_Comm, call: impl FnOnce() -> c_int) -> c_int {
+pub(crate) unsafe fn comm_make(_: ffi::MPI_Comm, new: *mut ffi::MPI_Comm, call: impl FnOnce() -> c_int) -> c_int {
     // SAFETY: the call puts a communicator there.
-    unsafe { made(comm, new, call()) }
+    unsafe { made(new, call()) }
 }
 
 /// The same; the communicator is there when the request has ended.
@@ -73,14 +73,14 @@ pub(crate) unsafe fn comm_make_immediate(
 /// # Safety
 /// The program's arguments: see the [module](super).
 pub(crate) unsafe fn comm_make_by_group(
-    comm: ffi::MPI_Comm,
+    _: ffi::MPI_Comm,
     _: ffi::MPI_Group,
     _: c_int,
     new: *mut ffi::MPI_Comm,
     call: impl FnOnce() -> c_int,
 ) -> c_int {
     // SAFETY: the call puts a communicator there.
-    unsafe { made(comm, new, call()) }
+    unsafe { made(new, call()) }
 }
 
 /// A communicator that is made of no other one.
@@ -93,8 +93,8 @@ pub(crate) unsafe fn comm_make_from_group(
     new: *mut ffi::MPI_Comm,
     call: impl FnOnce() -> c_int,
 ) -> c_int {
-    // SAFETY: the call puts a communicator there, and a constant of the shim.
-    unsafe { made(ffi::RSMPI_COMM_SELF, new, call()) }
+    // SAFETY: the call puts a communicator there.
+    unsafe { made(new, call()) }
 }
 
 /// A communicator between the ranks of two others.
@@ -102,14 +102,14 @@ pub(crate) unsafe fn comm_make_from_group(
 /// # Safety
 /// The program's arguments: see the [module](super).
 pub(crate) unsafe fn comm_make_inter(
-    local: ffi::MPI_Comm,
+    _: ffi::MPI_Comm,
     _: ffi::MPI_Comm,
     _: c_int,
     new: *mut ffi::MPI_Comm,
     call: impl FnOnce() -> c_int,
 ) -> c_int {
     // SAFETY: the call puts a communicator there.
-    unsafe { made(local, new, call()) }
+    unsafe { made(new, call()) }
 }
 
 /// The program gives a communicator up.

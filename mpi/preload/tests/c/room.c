@@ -235,11 +235,39 @@ static void threads(MPI_Comm comm) {
     CHECK(!pthread_join(sender, NULL) && !pthread_join(giver, NULL));
 }
 
+/* Messages on communicators whose members have made different ones before. */
+static void numbers(MPI_Comm half) {
+    MPI_Comm mine, inter, two, all;
+    MPI_Group world, pair;
+    int low = rank < ranks / 2, both[2] = {0, 1};
+    if (low) DO(MPI_Comm_dup(half, &mine));
+    else mine = half;
+    DO(MPI_Intercomm_create(mine, 0, MPI_COMM_WORLD, low ? ranks / 2 : 0, 7, &inter));
+    DO(MPI_Comm_group(MPI_COMM_WORLD, &world));
+    DO(MPI_Group_incl(world, 2, both, &pair));
+    if (rank < 2) DO(MPI_Comm_create_group(MPI_COMM_WORLD, pair, 3, &two));
+    DO(MPI_Comm_dup(MPI_COMM_WORLD, &all));
+    for (int i = 0; i < TIMES; i++) {
+        MPI_Comm comm = i % 2 ? all : inter;
+        int to = i % 2 ? rank + ranks / 2 : rank, from = rank - ranks / 2;
+        fill(out, COUNT, i);
+        if (low) DO(MPI_Send(out, COUNT, MPI_INT, to, 5, comm));
+        else DO(MPI_Recv(in, COUNT, MPI_INT, from, 5, comm, MPI_STATUS_IGNORE));
+        CHECK(low || holds(in, COUNT, i));
+    }
+    DO(MPI_Group_free(&world));
+    DO(MPI_Group_free(&pair));
+    DO(MPI_Comm_free(&inter));
+    DO(MPI_Comm_free(&all));
+    if (rank < 2) DO(MPI_Comm_free(&two));
+    if (low) DO(MPI_Comm_free(&mine));
+}
+
 int main(int argc, char **argv) {
     const char *what = argc > 1 ? argv[1] : "";
-    int level;
+    int level, has_threads = !strcmp(what, "threads") || !strcmp(what, "numbers");
     MPI_Comm half, copy;
-    DO(MPI_Init_thread(&argc, &argv, strcmp(what, "threads") ? MPI_THREAD_SINGLE : MPI_THREAD_MULTIPLE, &level));
+    DO(MPI_Init_thread(&argc, &argv, has_threads ? MPI_THREAD_MULTIPLE : MPI_THREAD_SINGLE, &level));
     DO(MPI_Comm_rank(MPI_COMM_WORLD, &rank));
     DO(MPI_Comm_size(MPI_COMM_WORLD, &ranks));
     DO(MPI_Comm_split(MPI_COMM_WORLD, rank < ranks / 2, rank, &half));
@@ -258,6 +286,7 @@ int main(int argc, char **argv) {
     else if (!strcmp(what, "alone")) alone();
     else if (!strcmp(what, "sleeps") || !strcmp(what, "polls")) slow(what, half);
     else if (!strcmp(what, "threads")) threads(copy);
+    else if (!strcmp(what, "numbers")) numbers(half);
     else if (!strcmp(what, "done-early")) done_early();
     else if (!strncmp(what, "backwards", 9)) backwards(what);
     else rooted(what, half);

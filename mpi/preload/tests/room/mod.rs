@@ -103,6 +103,11 @@ fn a_thread_that_waits_for_room_keeps_no_other_one_from_making_it() {
 }
 
 #[test]
+fn communicators_that_threads_may_make_beside_others_have_one_number_everywhere() {
+    is_kept("numbers", 4, "1MiB", 2 * 40);
+}
+
+#[test]
 fn who_waits_for_a_rank_that_computes_or_looks_for_messages_goes_on_waiting() {
     for case in ["sleeps", "polls"] {
         let (accounts, said) = run(case, 4, "1MiB");
