@@ -1,5 +1,5 @@
-//! `cargo xtask bench`: the criterion benches, then the tables of `counterfoil bench`. `cargo xtask bench mpi`, `applications` and
-//! `spike` measure what needs an MPI.
+//! `cargo xtask bench`: the criterion benches, then the tables of `counterfoil bench`. `cargo xtask bench mpi`, `applications`,
+//! `netpipe` and `spike` measure what needs an MPI.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use clap::{Args, Subcommand};
 use serde_json::Value;
 
-use crate::mpi::bench::{applications, ping_pong, spike};
+use crate::mpi::bench::{applications, netpipe, ping_pong, spike};
 use crate::table::Table;
 use crate::workspace::{TaskError, Workspace, command_line, run_to_end};
 
@@ -47,6 +47,14 @@ enum OfMpi {
         #[arg(long)]
         json: bool,
     },
+    /// What NetPIPE says of messages with and without the library, job after job in turn
+    Netpipe {
+        #[command(flatten)]
+        options: netpipe::Options,
+        /// Print a JSON array of rows in place of tables
+        #[arg(long)]
+        json: bool,
+    },
     /// What it costs to log messages of MPI, and to tell which is which
     Spike {
         #[command(flatten)]
@@ -63,6 +71,7 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<bool, Task
         let (rows, json) = match of_mpi {
             OfMpi::Mpi { options, json } => (ping_pong::rows(workspace, options)?, json),
             OfMpi::Applications { options, json } => (applications::rows(workspace, options)?, json),
+            OfMpi::Netpipe { options, json } => (netpipe::rows(workspace, options)?, json),
             OfMpi::Spike { options, json } => (spike::rows(workspace, options)?, json),
         };
         if *json {

@@ -24,6 +24,9 @@ pub(crate) enum TaskError {
     #[error("{}: {source}", path.display())]
     File { path: PathBuf, source: io::Error },
     /// There is no MPI to build with.
+    /// A program of somebody else's that isn't there.
+    #[error("{} isn't there: {advice}", path.display())]
+    Missing { path: PathBuf, advice: &'static str },
     #[error(transparent)]
     Mpi(#[from] crate::mpi::MpiError),
 }

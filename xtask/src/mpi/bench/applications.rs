@@ -96,9 +96,13 @@ impl Application {
                 Ok(Self { name: "CG class A", file, folder: scratch.to_owned() })
             }
             Program::Hpcc => {
+                let file = PathBuf::from("/usr/bin/hpcc");
+                if !file.is_file() {
+                    return Err(TaskError::Missing { path: file, advice: "install Debian's hpcc" });
+                }
                 let input = scratch.join("hpccinf.txt");
                 fs::write(&input, HPCC_INPUT).map_err(TaskError::file(&input))?;
-                Ok(Self { name: "HPCC", file: "/usr/bin/hpcc".into(), folder: scratch.to_owned() })
+                Ok(Self { name: "HPCC", file, folder: scratch.to_owned() })
             }
         }
     }

@@ -2,6 +2,7 @@
 
 pub(crate) mod applications;
 mod interval;
+pub(crate) mod netpipe;
 pub(crate) mod ping_pong;
 pub(crate) mod spike;
 
