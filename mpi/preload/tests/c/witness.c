@@ -234,15 +234,16 @@ int MPI_Testany(int count, MPI_Request list[], int *index, int *flag, MPI_Status
     return code;
 }
 
-/* Of several that ended with this code: what each ended with. */
+/* Of several that ended with this code: what each ended with, but for those that are still under way where another one has failed. */
 static int each(int code, const MPI_Status *status) { return code == MPI_ERR_IN_STATUS ? status->MPI_ERROR : code; }
+static int has_ended(int code, const MPI_Status *status) { return each(code, status) != MPI_ERR_PENDING; }
 
 int MPI_Waitall(int count, MPI_Request list[], MPI_Status statuses[]) {
     Request *held = take_all(count, list);
     MPI_Status *ours = malloc(sizeof *ours * (count + 1));
     if (statuses == MPI_STATUSES_IGNORE) statuses = ours;
     int code = NEXT(Waitall)(count, list, statuses);
-    for (int i = 0; i < count; i++) LOCKED(settle(&held[i], 1, each(code, &statuses[i]), &statuses[i]));
+    for (int i = 0; i < count; i++) LOCKED(settle(&held[i], has_ended(code, &statuses[i]), each(code, &statuses[i]), &statuses[i]));
     free(ours);
     free(held);
     return code;
