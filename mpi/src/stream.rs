@@ -61,11 +61,7 @@ impl Streams {
     /// Counts a message, and gives its number, from 1.
     #[inline]
     pub fn next(&mut self, stream: Stream) -> u64 {
-        self.next_of(stream.into())
-    }
-
-    #[inline]
-    pub(crate) fn next_of(&mut self, stream: Key) -> u64 {
+        let stream = Key::from(stream);
         let Some(count) = self.0.get_mut(&stream) else { return self.first(stream) };
         *count += 1;
         *count
@@ -80,12 +76,7 @@ impl Streams {
     /// How many messages the stream has had.
     #[inline]
     pub fn count(&self, stream: Stream) -> u64 {
-        self.count_of(stream.into())
-    }
-
-    #[inline]
-    pub(crate) fn count_of(&self, stream: Key) -> u64 {
-        self.0.get(&stream).copied().unwrap_or(0)
+        self.0.get(&stream.into()).copied().unwrap_or(0)
     }
 
     /// Forgets a stream: its count is 0 from here on.

@@ -15,27 +15,25 @@ unsafe extern "C" {
     static counterfoil_packed: ffi::MPI_Datatype;
 }
 
-/// Receives what the program waits for, then waits for what was begun: for threads that must not keep others from sending.
+/// Begins to send, receives, then waits for what was begun: for threads that must not keep others from sending.
 ///
 /// # Safety
-/// The program's arguments: see the [module](super). If `code` is 0, `request` was begun.
-unsafe fn receive_then_wait(
-    incoming: &Incoming,
-    status: *mut ffi::MPI_Status,
-    request: &mut ffi::MPI_Request,
-    code: c_int,
-) -> c_int {
-    if code != 0 {
-        return code;
-    }
+/// The program's arguments: see the [module](super); `sends` is the count of what is sent.
+unsafe fn exchange_together(out: &Outgoing, sends: c_int, incoming: &Incoming, status: *mut ffi::MPI_Status) -> c_int {
     let Incoming { buf, count, datatype, source, tag, comm } = *incoming;
     // What has more elements than that is asked for in a large-count form, of which none is here: see `send`.
     let count = c_int::try_from(count).unwrap_or(c_int::MAX);
-    // SAFETY: the program's arguments, and a request that was begun.
+    // SAFETY: the program's arguments, and a request of ours that is waited for.
     unsafe {
+        let mut request = ffi::RSMPI_REQUEST_NULL;
+        let begin = pass::Isend.get();
+        let code = logged(out, || begin(out.buf, sends, out.datatype, out.dest, out.tag, out.comm, &raw mut request));
+        if code != 0 {
+            return code;
+        }
         let call = |status| (pass::Recv.get())(buf, count, datatype, source, tag, comm, status);
         let received = receive(incoming, status, call);
-        let sent = (pass::Wait.get())(request, ffi::RSMPI_STATUS_IGNORE);
+        let sent = (pass::Wait.get())(&raw mut request, ffi::RSMPI_STATUS_IGNORE);
         if received == 0 { sent } else { received }
     }
 }
@@ -57,13 +55,7 @@ pub(crate) unsafe fn exchange(
     unsafe {
         match (c_int::try_from(out.count), c_int::try_from(incoming.count)) {
             (Ok(sends), Ok(receives)) if sends_first() => exchange_at_once((out, sends), (incoming, receives), status),
-            (Ok(count), _) if is_together() => {
-                let mut request = ffi::RSMPI_REQUEST_NULL;
-                let begin = pass::Isend.get();
-                let code =
-                    logged(out, || begin(out.buf, count, out.datatype, out.dest, out.tag, out.comm, &raw mut request));
-                receive_then_wait(incoming, status, &mut request, code)
-            }
+            (Ok(sends), _) if is_together() => exchange_together(out, sends, incoming, status),
             // Others may need an answer from this rank while it waits, and get it where the session isn't entered.
             _ if sends_first() => {
                 let code = call(status);
@@ -161,14 +153,9 @@ pub(crate) unsafe fn exchange_replace(
         let together = saved.as_ref().filter(|_| is_together());
         match together.and_then(|(_, bytes)| Some((bytes, c_int::try_from(bytes.len()).ok()?))) {
             Some((bytes, len)) => {
-                let mut request = ffi::RSMPI_REQUEST_NULL;
-                let begin = pass::Isend.get();
                 let packed =
                     Outgoing { buf: bytes.as_ptr().cast(), count: len.into(), datatype: counterfoil_packed, ..*out };
-                let code = logged(&packed, || {
-                    begin(packed.buf, len, packed.datatype, packed.dest, packed.tag, packed.comm, &raw mut request)
-                });
-                receive_then_wait(incoming, status, &mut request, code)
+                exchange_together(&packed, len, incoming, status)
             }
             None => {
                 let code = call(status);
@@ -203,7 +190,7 @@ pub(crate) unsafe fn exchange_immediate(
         };
         if let (Ok(0), Some(receiving)) = (&code, receiving) {
             // SAFETY: the call has put a request there.
-            unsafe { session.posted(receiving, request) };
+            session.posted(receiving, unsafe { *request });
         }
         code
     });
@@ -234,7 +221,7 @@ pub(crate) unsafe fn exchange_replace_immediate(
         let code = now();
         if let Some(receiving) = receiving.filter(|_| code == 0) {
             // SAFETY: the call has put a request there.
-            unsafe { session.posted(receiving, request) };
+            session.posted(receiving, unsafe { *request });
         }
         match saved.filter(|_| code == 0) {
             Some((lane, bytes)) => session.log_bytes(lane, &bytes).map(|()| 0),

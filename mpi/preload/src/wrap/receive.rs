@@ -56,13 +56,9 @@ impl Session {
     }
 
     /// It is posted now, and this is its request.
-    ///
-    /// # Safety
-    /// `request` points to it.
-    pub(super) unsafe fn posted(&mut self, receiving: Receiving, request: *const ffi::MPI_Request) {
+    pub(super) fn posted(&mut self, receiving: Receiving, request: ffi::MPI_Request) {
         let receiving = self.post(receiving);
-        // SAFETY: the caller's promise.
-        self.requests.add(unsafe { *request }, Pending::Receive(receiving));
+        self.requests.add(request, Pending::Receive(receiving));
     }
 
     /// A receive that was posted has ended: with this status, or `None` without a message.
@@ -125,10 +121,7 @@ impl Session {
         let is_next = !receiving.is_open && self.comms.at(receiving.comm).is_some_and(|comm| comm.matching.is_idle());
         match if is_next { take_end(request) } else { None } {
             Some(taken) => self.received_at_once(incoming.comm, false, taken),
-            None => {
-                let receiving = self.post(receiving);
-                self.requests.add(request, Pending::Receive(receiving));
-            }
+            None => self.posted(receiving, request),
         }
     }
 
@@ -271,7 +264,7 @@ pub(crate) unsafe fn receive_immediate(
         let code = now();
         if let Some(receiving) = receiving.filter(|_| code == 0) {
             // SAFETY: the call has put a request there.
-            unsafe { session.posted(receiving, request) };
+            session.posted(receiving, unsafe { *request });
         }
         code
     });

@@ -2,14 +2,14 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::Instant;
 
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 
 use super::interval::Interval;
-use super::{account, two_ranks, with_library};
+use super::{account, finished, two_ranks, with_library};
 use crate::mpi::scratch::Scratch;
 use crate::mpi::{Choice, Toolkit, preload};
 use crate::workspace::{TaskError, Workspace, command_line, run_to_end};
@@ -249,17 +249,10 @@ impl Bench<'_> {
         if log != LogKind::None {
             with_library(&mut command, self.library, &variables);
         }
-        // Debian's programs find the MPI that is measured.
-        command.env("LD_LIBRARY_PATH", &self.toolkit.mpi.libraries).args(["-x", "LD_LIBRARY_PATH"]);
-        command.arg(&application.file).current_dir(&application.folder).stdin(Stdio::null());
-        let program = command_line(&command);
         let begun = Instant::now();
-        let output = command.output().map_err(|source| TaskError::Start { program: program.clone(), source })?;
+        let output = finished(command.current_dir(&application.folder), &self.toolkit.mpi, &application.file, &[])?;
         let wall = begun.elapsed().as_secs_f64();
-        if !output.status.success() {
-            eprintln!("{}", String::from_utf8_lossy(&output.stderr));
-            return Err(TaskError::Failed { program });
-        }
+        let program = command_line(&command);
         let seconds = application
             .seconds(&output.stdout, wall)
             .map_err(|reason| TaskError::Output { program: program.clone(), reason })?;

@@ -8,7 +8,7 @@ pub(crate) mod spike;
 
 use std::fs;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Output, Stdio};
 
 use clap::Args;
 use serde_json::{Value, json};
@@ -86,4 +86,16 @@ fn with_library(command: &mut Command, library: &Path, variables: &[(&str, &str)
         command.env(name, value).args(["-x", name]);
     }
     command.arg("-x").arg(format!("LD_PRELOAD={}", library.display()));
+}
+
+/// Runs a program of Debian's, or one that was compiled for the MPI, to its end: it finds the MPI that is measured.
+fn finished(command: &mut Command, mpi: &Mpi, program: &Path, arguments: &[&str]) -> Result<Output, TaskError> {
+    command.env("LD_LIBRARY_PATH", &mpi.libraries).args(["-x", "LD_LIBRARY_PATH"]);
+    command.arg(program).args(arguments).stdin(Stdio::null());
+    let output = command.output().map_err(|source| TaskError::Start { program: command_line(command), source })?;
+    if output.status.success() {
+        return Ok(output);
+    }
+    eprintln!("{}", String::from_utf8_lossy(&output.stderr));
+    Err(TaskError::Failed { program: command_line(command) })
 }

@@ -3,13 +3,12 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 
 use clap::Args;
 use serde_json::{Value, json};
 
 use super::interval::Interval;
-use super::{account, two_ranks, with_library};
+use super::{account, finished, two_ranks, with_library};
 use crate::mpi::scratch::Scratch;
 use crate::mpi::{Choice, Toolkit, preload};
 use crate::workspace::{TaskError, Workspace, command_line};
@@ -98,17 +97,11 @@ impl Job<'_> {
             let variables = [("COUNTERFOIL_SHM_DIR", &*folder), ("COUNTERFOIL_SUMMARY_DIR", &*folder)];
             with_library(&mut command, self.library, &variables);
         }
-        // Debian's programs find the MPI that is measured.
-        command.env("LD_LIBRARY_PATH", &self.toolkit.mpi.libraries).args(["-x", "LD_LIBRARY_PATH"]);
         // Powers of two and half-way between them, without their neighbours.
-        command.arg(&self.options.program).args(["-p", "0", "-u", &self.options.longest.to_string(), "-o", "np.out"]);
-        command.current_dir(scratch.path()).stdin(Stdio::null());
+        let longest = self.options.longest.to_string();
+        let arguments = ["-p", "0", "-u", &longest, "-o", "np.out"];
+        finished(command.current_dir(scratch.path()), &self.toolkit.mpi, &self.options.program, &arguments)?;
         let program = command_line(&command);
-        let output = command.output().map_err(|source| TaskError::Start { program: program.clone(), source })?;
-        if !output.status.success() {
-            eprintln!("{}", String::from_utf8_lossy(&output.stderr));
-            return Err(TaskError::Failed { program });
-        }
         let wrong = |reason| TaskError::Output { program: program.clone(), reason };
         for rank in (0..2).filter(|_| is_logged) {
             account(scratch.path(), rank).map_err(wrong)?;
