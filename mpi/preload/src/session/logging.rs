@@ -40,6 +40,15 @@ pub(crate) struct Piece {
 #[derive(Debug)]
 pub(crate) struct Reason(String);
 
+/// When a message is copied into its record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Copied {
+    /// While it is under way.
+    Behind,
+    /// Before it is sent: something else takes its place in memory.
+    Before,
+}
+
 /// A rank that waits for room.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Waiting {
@@ -88,14 +97,16 @@ unsafe fn append(
 
 impl Session {
     /// Logs a message that `send` begins to send: its record is claimed before, so that a rank whose log is full sends nothing, and
-    /// written behind, so that the copy is made while the message is under way.
+    /// written when `copied` says.
     ///
     /// # Safety
-    /// `buf` has `count` elements of `datatype`, which stay as they are until this returns.
+    /// `buf` has `count` elements of `datatype`, which stay as they are until this returns, or until `send` is called if they are copied
+    /// before.
     pub(crate) unsafe fn log(
         &mut self,
         to: Lane,
         (buf, count, datatype): (*const c_void, i64, ffi::MPI_Datatype),
+        copied: Copied,
         send: impl FnOnce() -> c_int,
     ) -> Result<c_int, FullError> {
         let Some(&layout) = self.datatypes.layout(datatype) else { return Ok(send()) };
@@ -106,20 +117,26 @@ impl Session {
         let mut send = Some(send);
         let mut send = || send.take().map_or(0, |send| send());
         let mut fill = |mut claim: Claim<'_>| {
-            let code = send();
-            if code != 0 {
-                return Written::No(code);
+            if copied == Copied::Behind {
+                let code = send();
+                if code != 0 {
+                    return Written::No(code);
+                }
             }
             let (prefix, payload) = claim.parts_mut();
             prefix.copy_from_slice(&tag.encode());
             // SAFETY: the caller's promise; the payload has as many bytes as the elements have.
-            match unsafe { copy(buf, count, datatype, &layout, payload, &mut || ()) } {
-                Ok(()) => {
-                    claim.commit();
-                    Written::Yes
-                }
-                Err(code) => Written::Unpacked(code),
+            if let Err(code) = unsafe { copy(buf, count, datatype, &layout, payload, &mut || ()) } {
+                return Written::Unpacked(code);
             }
+            if copied == Copied::Before {
+                let code = send();
+                if code != 0 {
+                    return Written::No(code);
+                }
+            }
+            claim.commit();
+            Written::Yes
         };
         let claim = |log: &mut Log, fill: &mut dyn FnMut(Claim<'_>) -> Written| {
             log.claim(Rank(to.peer), RecordTag::LEN, bytes).map(fill)
@@ -141,7 +158,8 @@ impl Session {
             Written::No(code) => return Ok(code),
             Written::Unpacked(code) => {
                 self.give_up(&format_args!("MPI_Pack failed with code {code} on what the program sends"));
-                return Ok(0);
+                // If it wasn't sent before.
+                return Ok(send());
             }
         }
         self.sent.next(to.stream());
@@ -233,16 +251,6 @@ impl Session {
             Some(log) => Ok(log.claim(Rank(peer), RecordTag::LEN, bytes).ok()),
             None => Ok(None),
         }
-    }
-
-    /// Logs bytes that were packed before.
-    pub(crate) fn log_bytes(&mut self, to: Lane, bytes: &[u8]) -> Result<(), FullError> {
-        // SAFETY: a slice is as many bytes, and nobody writes them.
-        let code = unsafe {
-            let byte = ffi::RSMPI_UINT8_T;
-            self.log(to, (bytes.as_ptr().cast(), bytes.len() as i64, byte), || 0)
-        };
-        code.map(|_| ())
     }
 
     /// Packs elements; `None` where they can't be.

@@ -45,7 +45,7 @@ use standstill::Rounds;
 
 pub(crate) use choices::Choice;
 pub(crate) use ledger::Ledger;
-pub(crate) use logging::{FullError, Piece};
+pub(crate) use logging::{Copied, FullError, Piece};
 pub(crate) use slot::{
     catch_up, catch_up_if_due, enter, enter_ahead, enter_for_room, is_together, may_put_off, put, put_off,
     records_choices, sends_first, take,

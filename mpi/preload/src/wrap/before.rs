@@ -7,10 +7,13 @@ use smallvec::SmallVec;
 
 use super::receive::{has_taken, taken};
 use super::requests::outcome;
+use super::send::refuse;
 use super::status::is_cancelled;
 use crate::session::put_off::{PutOff, has_posted};
 use crate::session::requests::{Pending, Persistent, Receiving, Repeated, are_receives, are_there, handles};
-use crate::session::{FullError, Session, catch_up_if_due, enter, is_together, may_put_off, put_off, records_choices};
+use crate::session::{
+    FullError, Session, catch_up_if_due, enter, enter_for_room, is_together, may_put_off, put_off, records_choices,
+};
 
 /// A request that a call may end, and what it stands for.
 pub(super) struct Held {
@@ -225,17 +228,23 @@ fn put_back_or_conclude<'a>(held: Vec<Held>, end: impl Fn(usize) -> End<'a>) -> 
     if held.is_empty() {
         return 0;
     }
-    let result = enter(|session| {
-        let mut result = Ok(0);
-        for held in held {
-            match end(held.index) {
-                End::Not => session.put_back(held),
-                end => result = session.conclude(&held.pending, &end).map(|()| 0).and(result),
+    let mut left = held.into_iter();
+    let mut refused = None;
+    enter_for_room(|session| {
+        while let Some(Held { index, pending, .. }) = left.as_slice().first() {
+            let end = end(*index);
+            match session.conclude(pending, &end) {
+                // There it goes on.
+                Err((_, FullError::Later)) => return Err(FullError::Later),
+                done => refused = done.err().or(refused.take()),
+            }
+            if let Some(held) = left.next().filter(|_| matches!(end, End::Not)) {
+                session.put_back(held);
             }
         }
-        result
+        Ok(())
     });
-    outcome(result, || 0)
+    refused.map_or(0, |(comm, full)| refuse(comm, &full))
 }
 
 /// MPI's code, or ours where MPI has none.

@@ -9,7 +9,7 @@ use super::send::{OVERLAP_BYTES, log_sent, logged, refuse};
 use super::status::{blank, wanted};
 use crate::message::{Incoming, Outgoing};
 use crate::pass;
-use crate::session::{FullError, Lane, enter, enter_for_room, is_together, sends_first};
+use crate::session::{Copied, enter, enter_for_room, is_together, sends_first};
 
 unsafe extern "C" {
     static counterfoil_packed: ffi::MPI_Datatype;
@@ -118,20 +118,13 @@ unsafe fn exchange_at_once(
     }
 }
 
-pub(super) fn log_bytes(lane: Lane, bytes: &[u8]) -> Result<(), FullError> {
-    enter(|session| session.log_bytes(lane, bytes)).unwrap_or(Ok(()))
-}
-
-/// What is about to be overwritten, and where it goes.
+/// What is about to be overwritten, packed; `None` where nobody logs, or it can't be packed.
 ///
 /// # Safety
 /// `out` is the program's message, which nobody writes meanwhile.
-unsafe fn saved(out: &Outgoing) -> Option<(Lane, Vec<u8>)> {
-    enter(|session| {
-        let lane = session.lane(out)?;
-        // SAFETY: the program's message.
-        Some((lane, unsafe { session.pack(out.buf, out.count, out.datatype) }?))
-    })?
+unsafe fn saved(out: &Outgoing) -> Option<Vec<u8>> {
+    // SAFETY: the program's message.
+    enter(|session| unsafe { session.pack(out.buf, out.count, out.datatype) })?
 }
 
 /// [`exchange`] where what is received takes the place of what is sent.
@@ -144,39 +137,25 @@ pub(crate) unsafe fn exchange_replace(
     status: *mut ffi::MPI_Status,
     call: impl FnOnce(*mut ffi::MPI_Status) -> c_int,
 ) -> c_int {
-    let mut ours = blank();
-    let status = wanted(status, &raw mut ours);
-    // SAFETY: the program's message, which is packed before anything is received into it; packed bytes stay until they are sent; and
-    // the status is filled in behind.
+    // SAFETY: the program's message, which is packed before anything is received into it, and packed bytes, which stay until they are
+    // sent: MPI would send it from such a place, too.
     unsafe {
-        let saved = saved(out);
-        let together = saved.as_ref().filter(|_| is_together());
-        match together.and_then(|(_, bytes)| Some((bytes, c_int::try_from(bytes.len()).ok()?))) {
-            Some((bytes, len)) => {
-                let packed =
-                    Outgoing { buf: bytes.as_ptr().cast(), count: len.into(), datatype: counterfoil_packed, ..*out };
-                exchange_together(&packed, len, incoming, status)
-            }
-            None => {
-                let code = call(status);
-                received(incoming, &*status, code);
-                match saved.filter(|_| code == 0).map(|(lane, bytes)| log_bytes(lane, &bytes)) {
-                    Some(Err(full)) => refuse(out.comm, &full),
-                    _ => code,
-                }
-            }
-        }
+        let Some(bytes) = saved(out) else { return call(status) };
+        let packed =
+            Outgoing { buf: bytes.as_ptr().cast(), count: bytes.len() as i64, datatype: counterfoil_packed, ..*out };
+        exchange(&packed, incoming, status, call)
     }
 }
 
-/// A send and a receive that end with their request.
+/// Begins a send and a receive, of which the first is `copied` then.
 ///
 /// # Safety
-/// The program's arguments: see the [module](super).
-pub(crate) unsafe fn exchange_immediate(
+/// As for [`exchange_immediate`].
+unsafe fn begin_exchange(
     out: &Outgoing,
     incoming: &Incoming,
     request: *mut ffi::MPI_Request,
+    copied: Copied,
     call: impl FnOnce() -> c_int,
 ) -> c_int {
     let mut call = Some(call);
@@ -185,7 +164,7 @@ pub(crate) unsafe fn exchange_immediate(
         let receiving = session.receiving(incoming, false);
         let code = match session.lane(out) {
             // SAFETY: the program's message.
-            Some(lane) => unsafe { session.log(lane, (out.buf, out.count, out.datatype), &mut now) },
+            Some(lane) => unsafe { session.log(lane, (out.buf, out.count, out.datatype), copied, &mut now) },
             None => Ok(now()),
         };
         if let (Ok(0), Some(receiving)) = (&code, receiving) {
@@ -201,6 +180,20 @@ pub(crate) unsafe fn exchange_immediate(
     }
 }
 
+/// A send and a receive that end with their request.
+///
+/// # Safety
+/// The program's arguments: see the [module](super).
+pub(crate) unsafe fn exchange_immediate(
+    out: &Outgoing,
+    incoming: &Incoming,
+    request: *mut ffi::MPI_Request,
+    call: impl FnOnce() -> c_int,
+) -> c_int {
+    // SAFETY: as for this function; the program writes the message no more before the request has ended.
+    unsafe { begin_exchange(out, incoming, request, Copied::Behind, call) }
+}
+
 /// [`exchange_immediate`] where what is received takes the place of what is sent.
 ///
 /// # Safety
@@ -211,26 +204,6 @@ pub(crate) unsafe fn exchange_replace_immediate(
     request: *mut ffi::MPI_Request,
     call: impl FnOnce() -> c_int,
 ) -> c_int {
-    let mut call = Some(call);
-    let mut now = || call.take().map_or(0, |call| call());
-    let code = enter(|session| {
-        let receiving = session.receiving(incoming, false);
-        // SAFETY: the program's message, before anything is received into it.
-        let saved =
-            session.lane(out).and_then(|lane| Some((lane, unsafe { session.pack(out.buf, out.count, out.datatype) }?)));
-        let code = now();
-        if let Some(receiving) = receiving.filter(|_| code == 0) {
-            // SAFETY: the call has put a request there.
-            session.posted(receiving, unsafe { *request });
-        }
-        match saved.filter(|_| code == 0) {
-            Some((lane, bytes)) => session.log_bytes(lane, &bytes).map(|()| 0),
-            None => Ok(code),
-        }
-    });
-    match code {
-        Some(Ok(code)) => code,
-        Some(Err(full)) => refuse(out.comm, &full),
-        None => now(),
-    }
+    // SAFETY: as for this function; nothing is received into the message before the call.
+    unsafe { begin_exchange(out, incoming, request, Copied::Before, call) }
 }

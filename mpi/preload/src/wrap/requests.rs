@@ -8,8 +8,9 @@ use super::receive::partitioned;
 use super::send::refuse;
 use super::status::blank;
 use crate::message::Outgoing;
+use crate::pass;
 use crate::session::requests::{Pending, Persistent, Repeated, handles, is_null};
-use crate::session::{FullError, Session, enter, enter_for_room};
+use crate::session::{Copied, FullError, Session, enter, enter_for_room, sends_first};
 
 impl Session {
     /// Logs a message that `call` begins to send.
@@ -27,7 +28,16 @@ impl Session {
             lane.comm = partitioned(lane.comm);
         }
         // SAFETY: the caller's promise.
-        unsafe { self.log(lane, (out.buf, out.count, out.datatype), call) }
+        unsafe { self.log(lane, (out.buf, out.count, out.datatype), Copied::Behind, call) }
+    }
+
+    /// Whether something is logged before a persistent request can be started.
+    fn needs_room(&mut self, request: ffi::MPI_Request) -> bool {
+        let what = match self.requests.get_mut(request) {
+            Some(Pending::Persistent(Persistent { what, .. })) => what,
+            _ => return false,
+        };
+        matches!(what, Repeated::Send(_) | Repeated::Collective(_))
     }
 
     /// A persistent request is started by `call`. `number` is that of a collective operation, once it has one.
@@ -101,6 +111,10 @@ pub(crate) unsafe fn start(request: *mut ffi::MPI_Request, call: impl FnOnce() -
 /// # Safety
 /// The program's arguments: see the [module](super).
 pub(crate) unsafe fn start_all(count: c_int, requests: *mut ffi::MPI_Request, call: impl FnOnce() -> c_int) -> c_int {
+    if !sends_first() {
+        // SAFETY: as for this function.
+        return unsafe { start_each(count, requests, call) };
+    }
     let mut call = Some(call);
     let mut now = || call.take().map_or(0, |call| call());
     let result = enter(|session| {
@@ -114,6 +128,30 @@ pub(crate) unsafe fn start_all(count: c_int, requests: *mut ffi::MPI_Request, ca
         Ok(code)
     });
     outcome(result, &mut now)
+}
+
+/// [`start_all`] where a message doesn't leave before there is room for it: one after the other. What needs no room comes first, for others may
+/// wait for it; MPI leaves the order open.
+///
+/// # Safety
+/// The program's arguments: see the [module](super).
+unsafe fn start_each(count: c_int, requests: *mut ffi::MPI_Request, call: impl FnOnce() -> c_int) -> c_int {
+    // SAFETY: the program's requests, which keep their handles when they are started.
+    let handles = unsafe { handles(count, requests) };
+    let sorted: Option<(Vec<usize>, Vec<usize>)> =
+        enter(|session| (0..handles.len()).partition(|&at| !session.needs_room(handles[at])));
+    let Some((first, last)) = sorted else { return call() };
+    for at in first.into_iter().chain(last) {
+        // SAFETY: one of the program's requests.
+        let code = unsafe {
+            let request = requests.add(at);
+            start(request, || (pass::Start.get())(request))
+        };
+        if code != 0 {
+            return code;
+        }
+    }
+    0
 }
 
 /// The program gives a request up; what it stands for goes on.

@@ -8,7 +8,7 @@ use crate::message::Outgoing;
 use crate::pass;
 use crate::say::say;
 use crate::session::requests::{Pending, Persistent, Repeated};
-use crate::session::{FullError, Lane, Session, enter, enter_ahead, enter_for_room, is_together, sends_first};
+use crate::session::{Copied, FullError, Lane, Session, enter, enter_ahead, enter_for_room, is_together, sends_first};
 
 /// From this many bytes on a message is copied while it is under way.
 pub(super) const OVERLAP_BYTES: i64 = 16 << 10;
@@ -58,7 +58,7 @@ pub(super) unsafe fn logged(out: &Outgoing, call: impl FnOnce() -> c_int) -> c_i
     let code = enter_for_room(|session| {
         let Some(lane) = session.lane(out) else { return Ok(None) };
         // SAFETY: the program's message.
-        unsafe { session.log(lane, (out.buf, out.count, out.datatype), &mut now) }.map(Some)
+        unsafe { session.log(lane, (out.buf, out.count, out.datatype), Copied::Behind, &mut now) }.map(Some)
     });
     match code.transpose().map(Option::flatten) {
         Ok(Some(code)) => code,

@@ -235,6 +235,65 @@ static void threads(MPI_Comm comm) {
     CHECK(!pthread_join(sender, NULL) && !pthread_join(giver, NULL));
 }
 
+/* What a thread sends in another way, and the other rank of the pair receives while it waits for room itself. */
+static const char *way;
+
+static void *begins(void *unused) {
+    MPI_Request requests[8];
+    MPI_Comm world = MPI_COMM_WORLD;
+    int to = rank ^ 1, is_started = !strcmp(way, "startall");
+    for (int j = 0; is_started && j < 8; j++) DO(MPI_Send_init(parts[j], COUNT, MPI_INT, to, j, world, &requests[j]));
+#ifdef HAVE_MPI_4
+    int is_in_parts = !strcmp(way, "partitioned");
+    for (int j = 0; is_in_parts && j < 8; j++)
+        DO(MPI_Psend_init(parts[j], 2, COUNT / 2, MPI_INT, to, j, world, MPI_INFO_NULL, &requests[j]));
+#endif
+    for (int i = 0; i < TIMES; i += 8) {
+        for (int j = 0; j < 8; j++) fill(parts[j], COUNT, i + j);
+        if (is_started) DO(MPI_Startall(8, requests));
+#ifdef HAVE_MPI_4
+        for (int j = 0; j < 8; j++) {
+            if (is_in_parts) {
+                DO(MPI_Start(&requests[j]));
+                DO(MPI_Pready_range(0, 1, requests[j]));
+            } else if (!is_started) {
+                DO(MPI_Isendrecv_replace(parts[j], COUNT, MPI_INT, to, j, MPI_PROC_NULL, 0, world, &requests[j]));
+            }
+        }
+#endif
+        DO(MPI_Waitall(8, requests, MPI_STATUSES_IGNORE));
+    }
+    for (int j = 0; j < 8; j++)
+        if (requests[j] != MPI_REQUEST_NULL) DO(MPI_Request_free(&requests[j]));
+    return unused;
+}
+
+static void two_threads(const char *what) {
+    pthread_t sender;
+    way = what;
+    CHECK(!pthread_create(&sender, NULL, begins, NULL));
+#ifdef HAVE_MPI_4
+    static int into[8][COUNT];
+    MPI_Request requests[8];
+    int is_in_parts = !strcmp(way, "partitioned");
+    for (int j = 0; is_in_parts && j < 8; j++)
+        DO(MPI_Precv_init(into[j], 2, COUNT / 2, MPI_INT, rank ^ 1, j, MPI_COMM_WORLD, MPI_INFO_NULL, &requests[j]));
+    for (int i = 0; is_in_parts && i < TIMES; i++) {
+        /* They arrive, and their sender is done before any is waited for. */
+        if (i % 8 == 0) DO(MPI_Startall(8, requests));
+        if (i % 8 == 0) usleep(100000);
+        DO(MPI_Wait(&requests[i % 8], MPI_STATUS_IGNORE));
+        CHECK(holds(into[i % 8], COUNT, i));
+    }
+    for (int j = 0; is_in_parts && j < 8; j++) DO(MPI_Request_free(&requests[j]));
+#endif
+    for (int i = 0; strcmp(way, "partitioned") && i < TIMES; i++) {
+        DO(MPI_Recv(in, COUNT, MPI_INT, rank ^ 1, i % 8, MPI_COMM_WORLD, MPI_STATUS_IGNORE));
+        CHECK(holds(in, COUNT, i));
+    }
+    CHECK(!pthread_join(sender, NULL));
+}
+
 /* Messages on communicators whose members have made different ones before. */
 static void numbers(MPI_Comm half) {
     MPI_Comm mine, inter, two, all;
@@ -265,7 +324,8 @@ static void numbers(MPI_Comm half) {
 
 int main(int argc, char **argv) {
     const char *what = argc > 1 ? argv[1] : "";
-    int level, has_threads = !strcmp(what, "threads") || !strcmp(what, "numbers");
+    int is_begun = !strcmp(what, "startall") || !strcmp(what, "replace") || !strcmp(what, "partitioned");
+    int level, has_threads = is_begun || !strcmp(what, "threads") || !strcmp(what, "numbers");
     MPI_Comm half, copy;
     DO(MPI_Init_thread(&argc, &argv, has_threads ? MPI_THREAD_MULTIPLE : MPI_THREAD_SINGLE, &level));
     DO(MPI_Comm_rank(MPI_COMM_WORLD, &rank));
@@ -287,6 +347,7 @@ int main(int argc, char **argv) {
     else if (!strcmp(what, "sleeps") || !strcmp(what, "polls")) slow(what, half);
     else if (!strcmp(what, "threads")) threads(copy);
     else if (!strcmp(what, "numbers")) numbers(half);
+    else if (is_begun) two_threads(what);
     else if (!strcmp(what, "done-early")) done_early();
     else if (!strncmp(what, "backwards", 9)) backwards(what);
     else rooted(what, half);

@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 use serde_json::Value;
 
 use super::all_accounts;
-use super::launch::{Run, compile, sources};
+use super::launch::{Run, compile, sources, wrapped};
 
 /// What is said where logging ends.
 const ENDS: &str = "the program goes on, and nothing more is logged";
@@ -100,6 +100,25 @@ fn what_a_rank_sends_to_itself_holds_nothing_back() {
 #[test]
 fn a_thread_that_waits_for_room_keeps_no_other_one_from_making_it() {
     is_kept("threads", 4, "1MiB", 4 * 40 + 2 * 40);
+}
+
+#[test]
+fn a_thread_that_starts_several_requests_keeps_no_other_one_from_making_room() {
+    is_kept("startall", 4, "1MiB", 4 * 40);
+}
+
+#[test]
+fn a_thread_that_exchanges_in_place_keeps_no_other_one_from_making_room() {
+    if wrapped().contains("MPI_Isendrecv_replace") {
+        is_kept("replace", 4, "1MiB", 4 * 40);
+    }
+}
+
+#[test]
+fn a_thread_that_has_sent_in_parts_keeps_no_other_one_from_making_room() {
+    if wrapped().contains("MPI_Psend_init") {
+        is_kept("partitioned", 4, "1MiB", 4 * 40);
+    }
 }
 
 #[test]
