@@ -1,6 +1,6 @@
 //! What the report shows, summed up: what one rank knows and what all know together.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use counterfoil_profile::{Channel, DelayCounts, Ended, Job, RankProfile, Sizes};
@@ -38,6 +38,8 @@ pub(super) struct Figures {
     profile: JobProfile,
     /// What was logged on each channel (sender, receiver) that was used.
     matrix: BTreeMap<(u32, u32), Traffic>,
+    /// Of these, where the sender has no profile, those of which the receiver knows more than the sender's log.
+    told: BTreeSet<(u32, u32)>,
     pub(super) sizes: Sizes,
     pub(super) delays: DelayCounts,
     pub(super) collectives: BTreeMap<String, Kind>,
@@ -48,6 +50,7 @@ impl Figures {
         let mut figures = Figures {
             profile,
             matrix: BTreeMap::new(),
+            told: BTreeSet::new(),
             sizes: Sizes::default(),
             delays: DelayCounts::default(),
             collectives: BTreeMap::new(),
@@ -74,7 +77,26 @@ impl Figures {
                 figures.matrix.entry((rank, channel.peer)).or_default().add(channel);
             }
         }
+        figures.ask_receivers();
         figures
+    }
+
+    /// Of ranks without a profile, those that have one know what they received.
+    fn ask_receivers(&mut self) {
+        for source in &self.profile.ranks {
+            let Source::Profile(receiver) = source else { continue };
+            for channel in &receiver.received {
+                if matches!(self.profile.ranks.get(channel.peer as usize), Some(Source::Profile(_))) {
+                    continue;
+                }
+                let at = (channel.peer, receiver.rank);
+                let known = self.matrix.entry(at).or_default();
+                if channel.messages > known.messages {
+                    *known = Traffic { messages: channel.messages, bytes: channel.bytes };
+                    self.told.insert(at);
+                }
+            }
+        }
     }
 
     pub(super) fn dir(&self) -> &std::path::Path {
@@ -115,6 +137,16 @@ impl Figures {
         self.matrix.iter().map(|(&(from, to), &traffic)| (from, to, traffic))
     }
 
+    /// Everything that a rank logged, as far as that is known, and whether it is others that say so of a part.
+    pub(super) fn logged_by(&self, rank: u32) -> (Traffic, bool) {
+        let row = (rank, 0)..=(rank, u32::MAX);
+        let logged = self.matrix.range(row.clone()).fold(Traffic::default(), |sum, (_, one)| Traffic {
+            messages: sum.messages.saturating_add(one.messages),
+            bytes: sum.bytes.saturating_add(one.bytes),
+        });
+        (logged, self.told.range(row).next().is_some())
+    }
+
     /// Everything that was logged.
     pub(super) fn logged(&self) -> Traffic {
         let add = |sum: Traffic, (_, _, one): (u32, u32, Traffic)| Traffic {
@@ -145,6 +177,15 @@ impl Figures {
             }
         }
         notes.extend(said.into_iter().map(|(what, ranks)| format!("{}: {what}", named(&ranks))));
+        let mut told: Vec<u32> = self.told.iter().map(|(from, _)| *from).collect();
+        told.dedup();
+        if !told.is_empty() {
+            notes.push(format!(
+                "{}: what others received from there stands for what was logged, without what was still under way and how long the messages \
+                 were",
+                named(&told)
+            ));
+        }
         let lost = self.not_received();
         if lost > 0 {
             notes.push(format!(
@@ -183,7 +224,11 @@ impl Figures {
             Source::Missing(why) => json!({ "rank": rank, "source": "missing", "why": why }),
         });
         let matrix = self.channels().map(|(from, to, traffic)| {
-            json!({ "from": from, "to": to, "messages": traffic.messages, "bytes": traffic.bytes })
+            let mut row = json!({ "from": from, "to": to, "messages": traffic.messages, "bytes": traffic.bytes });
+            if self.told.contains(&(from, to)) {
+                row["by"] = "receiver".into();
+            }
+            row
         });
         let sizes =
             self.sizes.classes().map(|(from, to, messages)| json!({ "from": from, "to": to, "messages": messages }));
@@ -215,8 +260,8 @@ fn concerning(source: &Source) -> Vec<String> {
         Source::Profile(profile) => profile,
         Source::Log(_) => {
             return vec![
-                "no profile (it was killed, or didn't run under `counterfoil run`); there is only what the log still has, and nothing of \
-                 time, acknowledgements and collective operations"
+                "no profile (it was killed, or didn't run under `counterfoil run`); there is what the log still has, and nothing of time, \
+                 acknowledgements and collective operations"
                     .to_owned(),
             ];
         }

@@ -168,14 +168,25 @@ fn ranks(figures: &Figures) -> Markup {
                                 td.left { (match profile.ended { Ended::Finalized => "MPI_Finalize", Ended::Aborted => "MPI_Abort" }) }
                             }
                         }
-                        Source::Log(part) => {
-                            @let (logged, bytes) = sum(&part.logged);
+                        Source::Log(_) | Source::Missing(_) => {
+                            @let (logged, is_told) = figures.logged_by(rank);
+                            @let is_missing = matches!(source, Source::Missing(_));
                             tr {
-                                td { (rank) } td { (HumanCount(logged)) } td { (BinaryBytes(bytes)) }
-                                td.left.missing colspan="8" { "no profile: what its log still has" }
+                                td { (rank) }
+                                @if is_missing && !is_told {
+                                    td.left.missing colspan="10" { "missing" }
+                                } @else {
+                                    td { (HumanCount(logged.messages)) } td { (BinaryBytes(logged.bytes)) }
+                                    td.left.missing colspan="8" {
+                                        (match (is_missing, is_told) {
+                                            (true, _) => "missing: what others received from it",
+                                            (false, true) => "no profile: what its log still has, or others received from it",
+                                            (false, false) => "no profile: what its log still has",
+                                        })
+                                    }
+                                }
                             }
                         }
-                        Source::Missing(_) => tr { td { (rank) } td.left.missing colspan="10" { "missing" } },
                     }
                 }
             }

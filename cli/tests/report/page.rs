@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 
 use counterfoil_profile::{Ended, RANKS_MAX, RankProfile, Sample};
+use serde_json::json;
 
 use super::made::{Made, job, profile, texts, traffic};
 
@@ -24,13 +25,13 @@ fn figures_are_those_of_the_profiles() {
     let sizes: u64 = figures["sizes"].as_array().unwrap().iter().map(|class| class["messages"].as_u64().unwrap()).sum();
     let logged: u64 = matrix.iter().map(|channel| channel["messages"].as_u64().unwrap()).sum();
     assert_eq!(sizes, logged);
-    assert_eq!(figures["collectives"][0], serde_json::json!({ "kind": "Allreduce", "calls": 150, "kept_bytes": 1200 }));
+    assert_eq!(figures["collectives"][0], json!({ "kind": "Allreduce", "calls": 150, "kept_bytes": 1200 }));
     assert_eq!(figures["delays"]["samples"], 300);
     let quantiles = figures["delays"]["quantiles"].as_array().unwrap();
     let at = |index: usize| quantiles[index]["delay_ns"].as_u64().unwrap();
     assert_eq!([at(0), at(1), at(2), at(4)], [1_000, 1_000, 50_000, 2_000_000]);
     assert_eq!(figures["job"]["mpi"], "Open MPI 5.0.11 (wheel)");
-    assert_eq!(figures["notes"], serde_json::json!([]));
+    assert_eq!(figures["notes"], json!([]));
 }
 
 #[test]
@@ -128,7 +129,39 @@ fn a_rank_that_left_nothing_is_said_to_be_missing() {
     assert!(note.starts_with("ranks 1, 2: this part is missing"), "{note}");
     assert!(made.page().contains("ranks 1, 2: this part is missing"));
     assert_eq!(figures["ranks"][2]["source"], "missing");
-    assert!(figures["matrix"].as_array().unwrap().iter().all(|channel| channel["from"] == 0));
+}
+
+#[test]
+fn what_others_received_from_a_rank_that_left_nothing_is_in_its_row() {
+    let made = Made::new(4);
+    for rank in [1, 2] {
+        fs::remove_file(RankProfile::path(&made.logs(), rank)).unwrap();
+        fs::remove_dir(made.logs().join(format!("rank-{rank}"))).unwrap();
+    }
+    let figures = made.figures(&[]);
+    let matrix = figures["matrix"].as_array().unwrap();
+    for from in 0..4 {
+        for to in 0..4 {
+            let found = matrix.iter().find(|row| row["from"] == from && row["to"] == to);
+            let is_gone = |rank| rank == 1 || rank == 2;
+            if from == to || is_gone(from) && is_gone(to) {
+                assert_eq!(found, None, "{from} to {to}");
+                continue;
+            }
+            let (messages, bytes) = traffic(from, to);
+            let mut right = json!({ "from": from, "to": to, "messages": messages, "bytes": messages * bytes });
+            if is_gone(from) {
+                right["by"] = json!("receiver");
+            }
+            assert_eq!(found, Some(&right));
+        }
+    }
+    let note = figures["notes"][1].as_str().unwrap();
+    assert!(note.starts_with("ranks 1, 2: what others received from there"), "{note}");
+    let page = made.page();
+    assert_eq!(page.matches("missing: what others received from it").count(), 2);
+    let (first, last) = (traffic(1, 0).0, traffic(1, 3).0);
+    assert!(page.contains(&format!("<td>1</td><td>{}</td>", first + last)), "{page}");
 }
 
 #[test]

@@ -4,10 +4,10 @@ use std::fs;
 use std::process::Command;
 
 use counterfoil::{Contents, Epoch, Log, Options, Rank, StoreOptions, Tier, create_private_dir};
-use counterfoil_profile::RankProfile;
+use counterfoil_profile::{Channel, RankProfile};
 use serde_json::{Value, json};
 
-use super::made::Made;
+use super::made::{Made, profile};
 
 /// What the library for MPI puts in front of a payload.
 fn prefix(tag: i32, number: u64) -> [u8; 16] {
@@ -41,15 +41,35 @@ fn with_a_log() -> Made {
     made
 }
 
+/// Rank 0 says that it received so much from rank 1.
+fn received(made: &Made, messages: u64) {
+    let mut profile = profile(0, 2);
+    profile.received[0] = Channel { peer: 1, messages, bytes: messages * 100 };
+    profile.write(&made.logs()).unwrap();
+}
+
 #[test]
 fn what_a_log_still_has_is_shown_and_said_to_be_that() {
     let made = with_a_log();
+    received(&made, 5);
     let figures = made.figures(&[]);
     assert_eq!(figures["ranks"][1], json!({ "rank": 1, "source": "log", "contributions": 2 }));
     let channel = figures["matrix"].as_array().unwrap().iter().find(|channel| channel["from"] == 1).unwrap();
     assert_eq!(*channel, json!({ "from": 1, "to": 0, "messages": 5, "bytes": 500 }));
     assert!(figures["notes"][0].as_str().unwrap().starts_with("rank 1: no profile"), "{}", figures["notes"]);
-    assert!(made.page().contains("what its log still has"));
+    assert!(made.page().contains("no profile: what its log still has<"));
+}
+
+#[test]
+fn what_a_receiver_knows_stands_where_a_log_has_let_go_of_it() {
+    let made = with_a_log();
+    received(&made, 12);
+    let figures = made.figures(&[]);
+    let channel = figures["matrix"].as_array().unwrap().iter().find(|channel| channel["from"] == 1).unwrap();
+    assert_eq!(*channel, json!({ "from": 1, "to": 0, "messages": 12, "bytes": 1200, "by": "receiver" }));
+    let note = figures["notes"][1].as_str().unwrap();
+    assert!(note.starts_with("rank 1: what others received from there"), "{note}");
+    assert!(made.page().contains("no profile: what its log still has, or others received from it"));
 }
 
 #[test]
