@@ -8,10 +8,10 @@
 //! | module | what it has |
 //! |---|---|
 //! | `calls` | the calls, generated from the table in `../calls` |
-//! | [`wrap`] | what is done with each class of calls |
-//! | [`session`] | the log and everything that is known while MPI is up |
-//! | [`settings`] | what the user asked for |
-//! | [`next`] | where calls are passed on to |
+//! | `wrap` | what is done with each class of calls |
+//! | `session` | the log and everything that is known while MPI is up |
+//! | `settings` | what the user asked for |
+//! | `next` | where calls are passed on to |
 //!
 //! A problem of this library is never the program's: it is said once on standard error, and the call goes to MPI all the same.
 

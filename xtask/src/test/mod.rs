@@ -26,6 +26,9 @@ const AARCH64: &str = "aarch64-unknown-linux-gnu";
 /// How many preemptions a loom model explores, unless the environment says otherwise.
 const LOOM_MAX_PREEMPTIONS: &str = "3";
 
+/// Arguments of cargo.
+const DOCUMENTATION: [&str; 3] = ["doc", "--workspace", "--no-deps"];
+
 /// What to check.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
@@ -48,7 +51,7 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<bool, Task
     let over_mpi = if options.quick { None } else { suite.ready_for_mpi() };
     suite.tests_and_fuzz_bodies(over_mpi.as_ref());
     suite.tests("doc tests", workspace.cargo(["test", "--workspace", "--doc", "--no-fail-fast"]));
-    suite.command("documentation", documentation(workspace));
+    suite.command("documentation", documentation(workspace.cargo(DOCUMENTATION)));
     suite.check_for_aarch64();
     if options.quick {
         suite.left_out("loom models");
@@ -70,8 +73,8 @@ fn lints(workspace: &Workspace) -> Command {
     workspace.cargo(["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"])
 }
 
-fn documentation(workspace: &Workspace) -> Command {
-    let mut command = workspace.cargo(["doc", "--workspace", "--no-deps"]);
+/// [`DOCUMENTATION`] by this cargo.
+fn documentation(mut command: Command) -> Command {
     command.env("RUSTDOCFLAGS", "-D warnings");
     command
 }
@@ -213,6 +216,7 @@ impl<'a> Suite<'a> {
         let tests = cargo(&["test", "--workspace", "--no-fail-fast", "--", "--test-threads", "1"]);
         self.command("format of mpi/", format);
         self.command("lints of mpi/", lints);
+        self.command("documentation of mpi/", documentation(cargo(&DOCUMENTATION)));
         self.tests("tests over MPI", tests);
     }
 

@@ -174,7 +174,7 @@ pub(crate) fn sends_first() -> bool {
     SLOT.state.load(Ordering::Relaxed) == ALONE
 }
 
-/// Whether what there is to be done may be [put off](put_off): nobody else calls, and this is no call from within one of ours.
+/// Whether what there is to be done may be [put off](mod@put_off): nobody else calls, and this is no call from within one of ours.
 #[inline]
 pub(crate) fn may_put_off() -> bool {
     matches!(SLOT.state.load(Ordering::Relaxed), ALONE | ALONE_CAREFUL) && !SLOT.is_entered.load(Ordering::Relaxed)

@@ -5,7 +5,7 @@ use std::ffi::c_int;
 use mpi_sys as ffi;
 
 use super::before::{End, before, first};
-use super::status::{Statuses, blank, statuses_wanted, wanted};
+use super::status::{Statuses, statuses_wanted, with_status};
 use crate::session::{Choice, Session, enter};
 
 /// One request, which has ended after `call` if `has_ended` says so of its code.
@@ -24,16 +24,15 @@ unsafe fn one(
     if before.is_nothing() {
         return call(status);
     }
-    let mut ours = blank();
-    let status = wanted(status, &raw mut ours);
-    let code = call(status);
-    // SAFETY: ours, or what the program has given for a status; the call is done with it.
-    let status = unsafe { &*status };
-    if !has_ended(code) {
-        before.none();
-        return code;
-    }
-    first(code, before.settle(|_| End::of(code, status)))
+    let then = |code, status: &ffi::MPI_Status| {
+        if !has_ended(code) {
+            before.none();
+            return code;
+        }
+        first(code, before.settle(|_| End::of(code, status)))
+    };
+    // SAFETY: the program's status.
+    unsafe { with_status(status, call, then) }
 }
 
 /// One request has ended.
@@ -86,22 +85,22 @@ unsafe fn any(
 ) -> c_int {
     // SAFETY: the program's requests.
     let mut before = unsafe { before(count, requests) };
-    let mut ours = blank();
-    let status = wanted(status, &raw mut ours);
-    let code = call(status);
-    // SAFETY: ours, or what the program has given for a status; the call is done with it.
-    let status = unsafe { &*status };
-    let has_ended = has_ended(code);
-    // SAFETY: the call has said which one.
-    let at = unsafe { *index };
-    if !has_ended {
-        before.none();
-        return code;
-    }
-    if code == 0 {
-        decided(count, at);
-    }
-    first(code, before.settle(|index| if usize::try_from(at) == Ok(index) { End::of(code, status) } else { End::Not }))
+    let then = |code, status: &ffi::MPI_Status| {
+        let has_ended = has_ended(code);
+        // SAFETY: the call has said which one.
+        let at = unsafe { *index };
+        if !has_ended {
+            before.none();
+            return code;
+        }
+        if code == 0 {
+            decided(count, at);
+        }
+        let end = |index| if usize::try_from(at) == Ok(index) { End::of(code, status) } else { End::Not };
+        first(code, before.settle(end))
+    };
+    // SAFETY: the program's status.
+    unsafe { with_status(status, call, then) }
 }
 
 /// One of several requests has ended.

@@ -6,7 +6,7 @@ use mpi_sys as ffi;
 
 use super::receive::{receive, received};
 use super::send::{OVERLAP_BYTES, log_sent, logged, refuse};
-use super::status::{blank, wanted};
+use super::status::with_status;
 use crate::message::{Incoming, Outgoing};
 use crate::pass;
 use crate::session::{Copied, enter, enter_for_room, is_together, sends_first};
@@ -48,28 +48,21 @@ pub(crate) unsafe fn exchange(
     status: *mut ffi::MPI_Status,
     call: impl FnOnce(*mut ffi::MPI_Status) -> c_int,
 ) -> c_int {
-    let mut ours = blank();
-    let status = wanted(status, &raw mut ours);
-    // SAFETY: the program's message, which is not where the other one is received; a request that is waited for; and the status is
-    // filled in behind.
+    let then = |code, status: &ffi::MPI_Status| received(incoming, status, code);
+    // SAFETY: the program's message, which is not where the other one is received; a request that is waited for; and its status.
     unsafe {
         match (c_int::try_from(out.count), c_int::try_from(incoming.count)) {
             (Ok(sends), Ok(receives)) if sends_first() => exchange_at_once((out, sends), (incoming, receives), status),
             (Ok(sends), _) if is_together() => exchange_together(out, sends, incoming, status),
             // Others may need an answer from this rank while it waits, and get it where the session isn't entered.
             _ if sends_first() => {
-                let code = call(status);
-                received(incoming, &*status, code);
+                let code = with_status(status, call, then);
                 if code == 0 {
                     log_sent(out, &mut || ());
                 }
                 code
             }
-            _ => {
-                let code = logged(out, || call(status));
-                received(incoming, &*status, code);
-                code
-            }
+            _ => with_status(status, |status| logged(out, || call(status)), then),
         }
     }
 }
@@ -77,7 +70,7 @@ pub(crate) unsafe fn exchange(
 /// Posts the receive, sends, and logs what was sent while both messages are under way.
 ///
 /// # Safety
-/// The program's messages, whose counts are `sends` and `receives`; `status` is there to be filled in.
+/// The program's messages, whose counts are `sends` and `receives`, and its status.
 unsafe fn exchange_at_once(
     (out, sends): (&Outgoing, c_int),
     (incoming, receives): (&Incoming, c_int),
@@ -109,8 +102,8 @@ unsafe fn exchange_at_once(
                 sent = (pass::Test.get())(&raw mut sending, &raw mut flag, ffi::RSMPI_STATUS_IGNORE);
             }
         });
-        let code = (pass::Wait.get())(&raw mut receiving, status);
-        received(incoming, &*status, code);
+        let wait = |status| (pass::Wait.get())(&raw mut receiving, status);
+        let code = with_status(status, wait, |code, status| received(incoming, status, code));
         if sent == 0 {
             sent = (pass::Wait.get())(&raw mut sending, ffi::RSMPI_STATUS_IGNORE);
         }

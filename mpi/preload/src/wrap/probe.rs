@@ -45,12 +45,14 @@ pub(crate) unsafe fn probe(
     status: *mut ffi::MPI_Status,
     call: impl FnOnce(*mut ffi::MPI_Status) -> c_int,
 ) -> c_int {
+    let then = |code, status: &ffi::MPI_Status| {
+        if code == 0 {
+            enter(|session| session.note_probe(incoming, status));
+        }
+        code
+    };
     // SAFETY: the program's status.
-    let (code, status) = unsafe { with_status(status, call) };
-    if code == 0 {
-        enter(|session| session.note_probe(incoming, &status));
-    }
-    code
+    unsafe { with_status(status, call, then) }
 }
 
 /// Looks for a message without receiving it.
@@ -63,14 +65,16 @@ pub(crate) unsafe fn probe_immediate(
     status: *mut ffi::MPI_Status,
     call: impl FnOnce(*mut ffi::MPI_Status) -> c_int,
 ) -> c_int {
+    let then = |code, status: &ffi::MPI_Status| {
+        if code == 0 {
+            // SAFETY: the call has said whether there is a message.
+            let is_there = unsafe { *flag } != 0;
+            enter(|session| if is_there { session.note_probe(incoming, status) } else { session.missed() });
+        }
+        code
+    };
     // SAFETY: the program's status.
-    let (code, status) = unsafe { with_status(status, call) };
-    if code == 0 {
-        // SAFETY: the call has said whether there is a message.
-        let is_there = unsafe { *flag } != 0;
-        enter(|session| if is_there { session.note_probe(incoming, &status) } else { session.missed() });
-    }
-    code
+    unsafe { with_status(status, call, then) }
 }
 
 /// Waits for a message, and takes it out of the others' way.
@@ -90,11 +94,12 @@ pub(crate) unsafe fn match_message(
             let (flag, begin) = (Cell::new(0), pass::Improbe.get());
             let look = |status| begin(incoming.source, incoming.tag, incoming.comm, flag.as_ptr(), message, status);
             let step = enter(|session| {
-                let (code, status) = with_status(status, look);
-                if code == 0 && flag.get() != 0 {
-                    session.matched(incoming, *message, &status);
-                }
-                code
+                with_status(status, look, |code, status| {
+                    if code == 0 && flag.get() != 0 {
+                        session.matched(incoming, *message, status);
+                    }
+                    code
+                })
             });
             match step {
                 None => break,
@@ -102,11 +107,12 @@ pub(crate) unsafe fn match_message(
                 Some(code) => return code,
             }
         }
-        let (code, status) = with_status(status, call);
-        if code == 0 {
-            enter(|session| session.matched(incoming, *message, &status));
-        }
-        code
+        with_status(status, call, |code, status| {
+            if code == 0 {
+                enter(|session| session.matched(incoming, *message, status));
+            }
+            code
+        })
     }
 }
 
@@ -125,13 +131,14 @@ pub(crate) unsafe fn match_immediate(
     let mut now = |status| call.take().map_or(0, |call| call(status));
     // SAFETY: the program's status; where the call has found a message, it has put it there.
     let code = enter(|session| unsafe {
-        let (code, status) = with_status(status, &mut now);
-        if code == 0 && *flag != 0 {
-            session.matched(incoming, *message, &status);
-        } else if code == 0 {
-            session.missed();
-        }
-        code
+        with_status(status, &mut now, |code, status| {
+            if code == 0 && *flag != 0 {
+                session.matched(incoming, *message, status);
+            } else if code == 0 {
+                session.missed();
+            }
+            code
+        })
     });
     code.unwrap_or_else(|| now(status))
 }
@@ -154,12 +161,16 @@ pub(crate) unsafe fn receive_matched(
     status: *mut ffi::MPI_Status,
     call: impl FnOnce(*mut ffi::MPI_Status) -> c_int,
 ) -> c_int {
-    // SAFETY: the program's message and status.
-    let (claimed, (code, status)) = unsafe { (claimed(message), with_status(status, call)) };
-    if let Some(receiving) = claimed {
-        enter(|session| session.end_receive(receiving, Some(&status).filter(|_| has_taken(code))));
-    }
-    code
+    // SAFETY: the program's message.
+    let claimed = unsafe { claimed(message) };
+    let then = |code, status: &ffi::MPI_Status| {
+        if let Some(receiving) = claimed {
+            enter(|session| session.end_receive(receiving, Some(status).filter(|_| has_taken(code))));
+        }
+        code
+    };
+    // SAFETY: the program's status.
+    unsafe { with_status(status, call, then) }
 }
 
 /// The same; it ends with its request.

@@ -5,7 +5,7 @@ use std::ffi::c_int;
 use mpi_sys as ffi;
 
 use super::completion::wait;
-use super::status::{blank, wanted, with_status};
+use super::status::with_status;
 use crate::message::Incoming;
 use crate::pass;
 use crate::session::put_off::{PutOff, take, take_end};
@@ -156,15 +156,16 @@ pub(super) fn has_taken(code: c_int) -> bool {
     code == 0 || unsafe { ffi::PMPI_Error_class(code, &raw mut class) } == 0 && class == ffi::MPI_ERR_TRUNCATE as c_int
 }
 
-/// A receive has returned, and nothing was posted behind it.
+/// A receive has returned this code, and nothing was posted behind it. Gives the code.
 #[inline]
-pub(super) fn received(incoming: &Incoming, status: &ffi::MPI_Status, code: c_int) {
+pub(super) fn received(incoming: &Incoming, status: &ffi::MPI_Status, code: c_int) -> c_int {
     let (comm, is_open) = (incoming.comm, is_open(incoming));
     if code == 0 && may_put_off() {
         put_off(PutOff::Received { comm, is_open, taken: taken(status) });
     } else if has_taken(code) {
         enter(|session| session.received_at_once(comm, is_open, taken(status)));
     }
+    code
 }
 
 /// A receive that has ended when it returns.
@@ -182,12 +183,8 @@ pub(crate) unsafe fn receive(
         return unsafe { receive_at_once(incoming, status, call) };
     }
     catch_up();
-    let mut ours = blank();
-    let status = wanted(status, &raw mut ours);
-    let code = call(status);
-    // SAFETY: ours, or what the program has given for a status; the call is done with it.
-    received(incoming, unsafe { &*status }, code);
-    code
+    // SAFETY: the program's status.
+    unsafe { with_status(status, call, |code, status| received(incoming, status, code)) }
 }
 
 /// [`receive`] that is not put off.
@@ -205,9 +202,7 @@ unsafe fn receive_at_once(
         return unsafe { receive_together(incoming, status, call) };
     }
     // SAFETY: the program's status.
-    let (code, status) = unsafe { with_status(status, call) };
-    received(incoming, &status, code);
-    code
+    unsafe { with_status(status, call, |code, status| received(incoming, status, code)) }
 }
 
 /// Where threads receive at once, posting and knowing of it are one step, and nobody waits in it.
@@ -222,12 +217,14 @@ unsafe fn receive_together(
     let Incoming { buf, count, datatype, source, tag, comm } = *incoming;
     let Ok(count) = c_int::try_from(count) else {
         let posted = enter(|session| session.receiving(incoming, false).map(|receiving| session.post(receiving)));
+        let then = |code, status: &ffi::MPI_Status| {
+            if let Some(receiving) = posted.flatten() {
+                enter(|session| session.end_receive(receiving, Some(status).filter(|_| has_taken(code))));
+            }
+            code
+        };
         // SAFETY: the program's status.
-        let (code, status) = unsafe { with_status(status, call) };
-        if let Some(receiving) = posted.flatten() {
-            enter(|session| session.end_receive(receiving, Some(&status).filter(|_| has_taken(code))));
-        }
-        return code;
+        return unsafe { with_status(status, call, then) };
     };
     let begin = pass::Irecv.get();
     // SAFETY: the program's arguments, and a request of ours that is waited for.

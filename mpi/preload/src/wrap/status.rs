@@ -8,26 +8,22 @@ use smallvec::SmallVec;
 /// Statuses of ours, of which a few are on the stack.
 pub(super) type Statuses = SmallVec<[ffi::MPI_Status; 8]>;
 
-/// A status to be filled in: the program's, or ours where it wants none.
-pub(super) fn wanted(status: *mut ffi::MPI_Status, ours: *mut ffi::MPI_Status) -> *mut ffi::MPI_Status {
-    // SAFETY: a constant of the shim.
-    if status == unsafe { ffi::RSMPI_STATUS_IGNORE } { ours } else { status }
-}
-
-/// Makes a call that fills a status in, the program's or one of ours where it wants none; gives its code and the status.
+/// Makes a call that fills a status in, the program's or one of ours where it wants none; `then` is given its code and the status, where it is.
 ///
 /// # Safety
 /// `status` is the program's.
-#[inline]
+#[inline(always)]
 pub(super) unsafe fn with_status(
     status: *mut ffi::MPI_Status,
     call: impl FnOnce(*mut ffi::MPI_Status) -> c_int,
-) -> (c_int, ffi::MPI_Status) {
+    then: impl FnOnce(c_int, &ffi::MPI_Status) -> c_int,
+) -> c_int {
     let mut ours = blank();
-    let status = wanted(status, &raw mut ours);
+    // SAFETY: a constant of the shim.
+    let status = if status == unsafe { ffi::RSMPI_STATUS_IGNORE } { &raw mut ours } else { status };
     let code = call(status);
-    // SAFETY: ours, or what the program has given for a status.
-    (code, unsafe { *status })
+    // SAFETY: ours, or what the program has given for a status; the call is done with it.
+    then(code, unsafe { &*status })
 }
 
 /// A status that says nothing yet.
