@@ -8,6 +8,7 @@
 #![expect(clippy::print_stdout)]
 
 mod measure;
+mod pattern;
 mod ways;
 
 use std::process::ExitCode;
@@ -18,7 +19,8 @@ use counterfoil_mpi::Comm;
 use counterfoil_mpi::ping_pong::{self, Report};
 
 use measure::{MeasureError, Plan, Row};
-use ways::{Pattern, Way};
+use pattern::Pattern;
+use ways::Way;
 
 /// Measure what the library under an MPI program costs, inside one job of two ranks.
 #[derive(Debug, Parser)]

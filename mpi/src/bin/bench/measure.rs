@@ -7,7 +7,8 @@ use counterfoil_mpi::ping_pong::trips_of_a_batch;
 use counterfoil_mpi::{Comm, MpiError};
 use serde::Serialize;
 
-use crate::ways::{Buffers, Failed, Pattern, Trips, Way, batch};
+use crate::pattern::Pattern;
+use crate::ways::{Buffers, Failed, Trips, Way, batch};
 
 /// How long to measure.
 #[derive(Clone, Copy, Debug)]

@@ -6,6 +6,8 @@ use std::time::{Duration, Instant};
 
 use mpi_sys as ffi;
 
+use crate::pattern::Pattern;
+
 /// A call of MPI said no.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{call} returned {code}")]
@@ -110,29 +112,7 @@ calls! {
     Received, 1 << 12, PMPI_Send, MPI_Recv, PMPI_Sendrecv, PMPI_Isend, MPI_Irecv, MPI_Waitall
 }
 
-/// How messages go between the two ranks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum Pattern {
-    /// There and back: `MPI_Send` and `MPI_Recv`
-    PingPong,
-    /// Both ways at once: `MPI_Sendrecv`
-    Exchange,
-    /// Both ways at once: `MPI_Irecv`, `MPI_Isend`, `MPI_Waitall`
-    Immediate,
-    /// One way, and one message back when all are there: `MPI_Send` and `MPI_Recv`
-    Stream,
-}
-
 impl Pattern {
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Pattern::PingPong => "ping-pong",
-            Pattern::Exchange => "exchange",
-            Pattern::Immediate => "immediate",
-            Pattern::Stream => "stream",
-        }
-    }
-
     /// How many messages follow one another in a trip.
     pub(crate) fn legs(self) -> u64 {
         match self {

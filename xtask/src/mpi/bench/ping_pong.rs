@@ -1,10 +1,15 @@
 //! `cargo xtask bench mpi`: a ping-pong, or another pattern, with the real library, over shared memory and TCP, in both tiers.
 
+// The program that measures has it.
+#[path = "../../../../mpi/src/bin/bench/pattern.rs"]
+mod pattern;
+
 use std::path::Path;
 
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 
+use self::pattern::Pattern;
 use super::{PingPong, account, two_ranks, with_library};
 use crate::mpi::scratch::Scratch;
 use crate::mpi::{Mpi, Toolkit, preload};
@@ -62,19 +67,6 @@ impl Transport {
             Transport::Tcp => name == "tcp",
         }
     }
-}
-
-/// How messages go between the two ranks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Pattern {
-    /// There and back: `MPI_Send` and `MPI_Recv`
-    PingPong,
-    /// Both ways at once: `MPI_Sendrecv`
-    Exchange,
-    /// Both ways at once: `MPI_Irecv`, `MPI_Isend`, `MPI_Waitall`
-    Immediate,
-    /// One way, and one message back when all are there: `MPI_Send` and `MPI_Recv`
-    Stream,
 }
 
 /// The rows of all jobs: `mpi, transport, tags, tier, run, pattern, size, way, native_ns, logged_ns, ratio, ratio_p25, ratio_p75, control,
@@ -150,8 +142,8 @@ impl Job<'_> {
         for way in self.ways {
             command.args(["--way", way]);
         }
-        for pattern in options.patterns.iter().filter_map(Pattern::to_possible_value) {
-            command.args(["--pattern", pattern.get_name()]);
+        for pattern in &options.patterns {
+            command.args(["--pattern", pattern.name()]);
         }
         if let Some(tags) = options.tags {
             command.args(["--tags", &tags.to_string()]);
