@@ -7,6 +7,8 @@ use std::rc::Rc;
 use mpi_sys as ffi;
 
 use crate::error::{MpiError, check, count};
+use crate::point_to_point::Mode;
+use crate::request::none;
 use crate::universe::Universe;
 
 /// A communicator. It is freed when it is dropped, if it was made here.
@@ -127,34 +129,60 @@ impl Comm {
     /// [`MpiError`]. Of an error before the message was begun, `work` is not done.
     #[inline]
     pub fn send_while<T>(&self, bytes: &[u8], to: u32, tag: i32, work: impl FnOnce() -> T) -> Result<T, MpiError> {
-        /// Waits also where `work` panics: MPI may still be reading.
+        self.send_within(Mode::Standard, bytes, to, tag, |begin| {
+            begin()?;
+            Ok(work())
+        })
+    }
+
+    /// Sends in this way: `around` is given what begins to send, and when it has returned, it is waited until `bytes` may be used again.
+    ///
+    /// # Errors
+    /// That of `around`; [`MpiError`].
+    #[inline]
+    pub(crate) fn send_within<T, E: From<MpiError>>(
+        &self,
+        mode: Mode,
+        bytes: &[u8],
+        to: u32,
+        tag: i32,
+        around: impl FnOnce(&mut dyn FnMut() -> Result<(), MpiError>) -> Result<T, E>,
+    ) -> Result<T, E> {
+        /// Waits also where `around` panics: MPI may still be reading.
         struct Wait(ffi::MPI_Request);
         impl Wait {
             #[inline]
             fn wait(&mut self) -> c_int {
-                // SAFETY: a request that `MPI_Isend` made, or the null request that a first wait left.
+                // SAFETY: a request that was begun here, or the null request, also that which a first wait left.
                 unsafe { ffi::MPI_Wait(&raw mut self.0, ffi::RSMPI_STATUS_IGNORE) }
             }
         }
         impl Drop for Wait {
             fn drop(&mut self) {
-                // SAFETY: a constant of the shim that `mpi-sys` links; nobody writes it.
-                if self.0 != unsafe { ffi::RSMPI_REQUEST_NULL } {
+                if self.0 != none() {
                     self.wait();
                 }
             }
         }
-        let len = count("MPI_Isend", bytes.len())?;
+        let (call, send) = mode.immediate();
+        let len = count(call, bytes.len())?;
         let at = bytes.as_ptr().cast::<c_void>();
-        // SAFETY: a constant of the shim.
-        let mut sending = Wait(unsafe { ffi::RSMPI_REQUEST_NULL });
-        let request = &raw mut sending.0;
-        // SAFETY: `bytes` is borrowed until this function returns, and `sending` waits for the request before it does.
-        let code = unsafe { ffi::MPI_Isend(at, len, ffi::RSMPI_UINT8_T, to as c_int, tag, self.raw, request) };
-        check("MPI_Isend", code)?;
-        let result = work();
+        let mut sending = Wait(none());
+        let done = around(&mut || {
+            // A second message would have no request of its own.
+            if sending.0 != none() {
+                return Ok(());
+            }
+            let mut request = none();
+            // SAFETY: `bytes` is borrowed until this function returns, and `sending` waits for the request before it does. That a receive is
+            // posted which a ready send needs is what `IsPosted` stands for.
+            check(call, unsafe { send(at, len, ffi::RSMPI_UINT8_T, to as c_int, tag, self.raw, &raw mut request) })?;
+            // A failed one may leave a request behind that never ends.
+            sending.0 = request;
+            Ok(())
+        })?;
         check("MPI_Wait", sending.wait())?;
-        Ok(result)
+        Ok(done)
     }
 
     /// Begins to send `bytes`, which the request keeps until it is done.

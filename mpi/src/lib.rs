@@ -9,6 +9,7 @@
 //! | [`transport`], [`job`] | ranks of an MPI job under the runtime's endpoint and protocols, without failures |
 //! | [`pairs`], [`ping_pong`] | what takes turns when it is measured, and what the programs share that do so |
 //! | [`logged`] | for authors of applications: communicators whose messages are logged, with errors in place of aborts |
+//! | [`room`] | who is asked for room in a full log, who answers when, and when a wait is given up |
 //! | [`stream`], [`matching`], [`acks`] | what a log needs to know of messages that carry nothing: `docs/piggyback.md` says why that suffices |
 //!
 //! `unsafe` is here because MPI is a C interface; every block says what it rests on.
@@ -27,6 +28,7 @@ pub mod pairs;
 pub mod ping_pong;
 mod point_to_point;
 mod request;
+pub mod room;
 pub mod stream;
 mod topology;
 pub mod transport;

@@ -38,6 +38,30 @@ pub(crate) enum Mode {
     Ready(IsPosted),
 }
 
+/// A function that begins to send.
+type Begin = unsafe extern "C" fn(
+    *const c_void,
+    c_int,
+    ffi::MPI_Datatype,
+    c_int,
+    c_int,
+    ffi::MPI_Comm,
+    *mut ffi::MPI_Request,
+) -> c_int;
+
+impl Mode {
+    /// What begins to send so.
+    #[inline]
+    pub(crate) fn immediate(self) -> (&'static str, Begin) {
+        match self {
+            Mode::Standard => ("MPI_Isend", ffi::MPI_Isend),
+            Mode::Buffered => ("MPI_Ibsend", ffi::MPI_Ibsend),
+            Mode::Synchronous => ("MPI_Issend", ffi::MPI_Issend),
+            Mode::Ready(_) => ("MPI_Irsend", ffi::MPI_Irsend),
+        }
+    }
+}
+
 /// Somebody's promise that the receive of a message is posted.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct IsPosted(());
@@ -70,42 +94,20 @@ impl Comm {
     /// # Errors
     /// [`MpiError`].
     pub fn send_synchronous(&self, bytes: &[u8], to: u32, tag: i32) -> Result<(), MpiError> {
-        self.send_as(Mode::Synchronous, bytes, to, tag)
-    }
-
-    /// Sends in this way, and returns when `bytes` may be used again.
-    ///
-    /// # Errors
-    /// [`MpiError`]: of class `MPI_ERR_BUFFER` where a buffered message finds no room, and was not sent.
-    pub(crate) fn send_as(&self, mode: Mode, bytes: &[u8], to: u32, tag: i32) -> Result<(), MpiError> {
-        let (call, send): (_, unsafe extern "C" fn(_, _, _, _, _, _) -> _) = match mode {
-            Mode::Standard => ("MPI_Send", ffi::MPI_Send),
-            Mode::Buffered => ("MPI_Bsend", ffi::MPI_Bsend),
-            Mode::Synchronous => ("MPI_Ssend", ffi::MPI_Ssend),
-            Mode::Ready(_) => ("MPI_Rsend", ffi::MPI_Rsend),
-        };
-        let len = count(call, bytes.len())?;
-        let at = bytes.as_ptr().cast::<c_void>();
-        // SAFETY: `len` bytes at `at` stay as they are until the call returns; MPI reads them only. That a receive is posted which a ready
-        // send needs is what `IsPosted` stands for.
-        check(call, unsafe { send(at, len, ffi::RSMPI_UINT8_T, to as c_int, tag, self.raw()) })
+        self.send_within(Mode::Synchronous, bytes, to, tag, |begin| begin())
     }
 
     /// Begins to send `bytes` in this way. Who drops the request lets it go on.
     ///
     /// # Errors
-    /// As of [`send_as`](Self::send_as).
+    /// [`MpiError`]: of class `MPI_ERR_BUFFER` where a buffered message finds no room, and was not sent.
     pub(crate) fn begin_send(&self, mode: Mode, bytes: Vec<u8>, to: u32, tag: i32) -> Result<Pending, MpiError> {
-        let (call, send): (_, unsafe extern "C" fn(_, _, _, _, _, _, _) -> _) = match mode {
-            Mode::Standard => ("MPI_Isend", ffi::MPI_Isend),
-            Mode::Buffered => ("MPI_Ibsend", ffi::MPI_Ibsend),
-            Mode::Synchronous => ("MPI_Issend", ffi::MPI_Issend),
-            Mode::Ready(_) => ("MPI_Irsend", ffi::MPI_Irsend),
-        };
+        let (call, send) = mode.immediate();
         let (len, mut request) = (count(call, bytes.len())?, none());
         let at = bytes.as_ptr().cast::<c_void>();
         let to = to as c_int;
-        // SAFETY: the bytes are on the heap, where `Pending` leaves them, untouched, until the request is over; as in `send_as`.
+        // SAFETY: the bytes are on the heap, where `Pending` leaves them, untouched, until the request is over. That a
+        // receive is posted which a ready send needs is what `IsPosted` stands for.
         unsafe {
             check(call, send(at, len, ffi::RSMPI_UINT8_T, to, tag, self.raw(), &raw mut request))?;
             let memory = Memory { bytes, ..Memory::default() };

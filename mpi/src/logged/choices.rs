@@ -38,6 +38,7 @@ impl Choice {
 impl Engine {
     /// Records an outcome, if anybody can be replayed.
     pub(super) fn decide(&mut self, choice: Choice) -> Result<(), LoggedError> {
+        self.moves += 1;
         let (key, misses) = (self.account.determinants, std::mem::take(&mut self.misses));
         let log = self.log()?;
         if log.options().keep == Keep::Acked {
@@ -52,6 +53,7 @@ impl Engine {
 
     /// The program asked, and the answer was no.
     pub(super) fn missed(&mut self) {
+        self.moves += 1;
         self.misses = self.misses.saturating_add(1);
     }
 }

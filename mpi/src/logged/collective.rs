@@ -57,7 +57,9 @@ pub trait CommunicatorCollectives {
         let comm = self.communicator();
         let ready = comm.shared.comm.ready(What::Barrier, Outgoing::NOTHING)?;
         comm.engine.borrow_mut().contribute(&comm.shared, None)?;
-        Ok(CollectiveRequest::new(ready.begin()?, comm))
+        let begun = ready.begin()?;
+        comm.engine.borrow_mut().ended_here(&comm.shared, false)?;
+        Ok(CollectiveRequest::new(begun, comm))
     }
 
     /// Gives every rank what each rank has in `send`, one behind the other.
@@ -339,7 +341,7 @@ impl LoggedCommunicator {
         // One that synchronises ends on no rank before all have begun it.
         let synchronises = ready.synchronises();
         ready.now()?;
-        if synchronises { self.engine.borrow_mut().settled(&self.shared) } else { Ok(()) }
+        self.engine.borrow_mut().ended_here(&self.shared, synchronises)
     }
 
     /// Keeps what this rank gives, then begins the operation.
@@ -349,7 +351,9 @@ impl LoggedCommunicator {
         ready: Ready<'_, 'a, B>,
     ) -> Result<CollectiveRequest<'a, B>, LoggedError> {
         self.engine.borrow_mut().contribute(&self.shared, ready.gives().as_deref())?;
-        Ok(CollectiveRequest::new(ready.later(scope)?, self))
+        let begun = ready.later(scope)?;
+        self.engine.borrow_mut().ended_here(&self.shared, false)?;
+        Ok(CollectiveRequest::new(begun, self))
     }
 }
 

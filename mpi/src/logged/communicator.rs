@@ -24,25 +24,40 @@ pub(super) struct Shared {
     pub(super) matching: RefCell<Matching>,
     /// Collective operations begun on it.
     pub(super) collectives: Cell<u64>,
+    /// Of them, those that have ended here; of one that isn't waited for, that it was begun.
+    pub(super) ended: Cell<u64>,
     /// Of them, those of which it isn't known that every rank has come as far.
     pub(super) unsettled: Cell<u32>,
 }
 
 impl Shared {
     /// Of these ranks in MPI_COMM_WORLD.
-    pub(super) fn of(comm: Comm, number: u32, world: Vec<u32>) -> Result<Shared, LoggedError> {
+    pub(super) fn of(
+        comm: Comm,
+        number: u32,
+        world: Vec<u32>,
+        engine: &RefCell<Engine>,
+    ) -> Result<Rc<Shared>, LoggedError> {
         let rank = comm.rank()?;
-        let matching = RefCell::default();
-        Ok(Shared { comm, number, rank, world, matching, collectives: Cell::new(0), unsettled: Cell::new(0) })
+        let (matching, collectives, ended) = (RefCell::default(), Cell::new(0), Cell::new(0));
+        let shared = Shared { comm, number, rank, world, matching, collectives, ended, unsettled: Cell::new(0) };
+        let shared = Rc::new(shared);
+        engine.borrow_mut().learn(&shared)?;
+        Ok(shared)
     }
 
     /// One that was made just now; all its ranks do this.
-    fn made(comm: Comm, own: u32, engine: &RefCell<Engine>) -> Result<Shared, LoggedError> {
+    fn made(comm: Comm, own: u32, engine: &RefCell<Engine>) -> Result<Rc<Shared>, LoggedError> {
         let number = engine.borrow_mut().number(&comm)?;
         let mut bytes = vec![0; 4 * comm.size()? as usize];
         comm.all_gather(&own.to_le_bytes(), &mut bytes)?;
         let world = bytes.chunks_exact(4).filter_map(|rank| rank.try_into().ok().map(u32::from_le_bytes)).collect();
-        Shared::of(comm, number, world)
+        Shared::of(comm, number, world, engine)
+    }
+
+    /// Who else is in it: ranks in MPI_COMM_WORLD.
+    pub(super) fn others(&self, than: u32) -> impl Iterator<Item = u32> {
+        self.world.iter().copied().filter(move |rank| *rank != than)
     }
 
     /// How many ranks there are.
@@ -115,7 +130,7 @@ impl LoggedCommunicator {
     fn made(&self, comm: Comm) -> Result<LoggedCommunicator, LoggedError> {
         let own = self.shared.world(self.rank())?;
         let shared = Shared::made(comm, own, &self.engine)?;
-        Ok(LoggedCommunicator::new(Rc::new(shared), Rc::clone(&self.engine)))
+        Ok(LoggedCommunicator::new(shared, Rc::clone(&self.engine)))
     }
 
     /// A communicator that was made of this one, where it was.

@@ -9,18 +9,17 @@ use super::engine::Engine;
 use super::error::LoggedError;
 use crate::acks::RecordTag;
 use crate::request::Pending;
+use crate::room::COLLECTIVE;
 
-/// The tag of what is kept of collective operations; no message has one below zero.
-const COLLECTIVE: i32 = -2;
 /// After so many operations of which nobody knows who has come how far, ranks are asked.
 const UNSETTLED_MAX: u32 = 64;
 
 /// Operations: the communicator's number, and how many of its operations.
 type Over = Vec<(u32, u64)>;
 
-/// All ranks of a communicator are asked to come to a place between two operations.
+/// A synchronisation of our own: all ranks of a communicator are asked to come to a place between two operations.
 #[derive(Debug)]
-pub(super) struct Asked {
+pub(super) struct Barrier {
     pending: Rc<Pending>,
     /// Not given up before.
     _comm: Rc<Shared>,
@@ -31,6 +30,10 @@ pub(super) struct Asked {
 impl Engine {
     /// Counts an operation that begins, and keeps what this rank gives to it, in pieces; `None` where it gives nothing.
     pub(super) fn contribute(&mut self, comm: &Rc<Shared>, gives: Option<&[&[u8]]>) -> Result<(), LoggedError> {
+        let (rank, len) = (self.rank, gives.map(|pieces| pieces.iter().map(|piece| piece.len()).sum()));
+        // Where there is none, the operation has not begun.
+        len.map_or(Ok(()), |len| self.make_room(rank, len))?;
+        self.moves += 1;
         let number = comm.collectives.get() + 1;
         comm.collectives.set(number);
         comm.unsettled.set(comm.unsettled.get() + 1);
@@ -38,11 +41,9 @@ impl Engine {
             comm.unsettled.set(0);
             let pending = comm.comm.immediate_barrier()?.pending;
             let over = self.over_with(comm, number - 1);
-            self.asked.push(Asked { pending, _comm: Rc::clone(comm), over });
+            self.barriers.push(Barrier { pending, _comm: Rc::clone(comm), over });
         }
-        let Some(pieces) = gives else { return Ok(()) };
-        let (rank, len) = (self.rank, pieces.iter().map(|piece| piece.len()).sum());
-        self.make_room(rank, len)?;
+        let (Some(pieces), Some(len)) = (gives, len) else { return Ok(()) };
         let mut claim = self.log()?.claim(Rank(rank), RecordTag::LEN, len)?;
         let (prefix, mut payload) = claim.parts_mut();
         prefix.copy_from_slice(&RecordTag { comm: comm.number, tag: COLLECTIVE, number }.encode());
@@ -52,16 +53,26 @@ impl Engine {
             payload = rest;
         }
         claim.commit();
-        self.contributed.insert(comm.number, number);
+        self.asking.keep(comm.number, number, comm.others(rank));
+        self.contributed_bytes += len as u64;
         self.account.contributions += 1;
         self.look_now_and_then()
     }
 
-    /// Everybody has begun the operation that this rank has just ended: those before it are over everywhere.
-    pub(super) fn settled(&mut self, comm: &Shared) -> Result<(), LoggedError> {
-        comm.unsettled.set(0);
-        let over = self.over_with(comm, comm.collectives.get() - 1);
-        self.are_over(&over)
+    /// The last operation that was begun has ended here, or was only begun if it isn't waited for. If it `synchronises`, everybody has begun
+    /// it: those before it are over everywhere.
+    pub(super) fn ended_here(&mut self, comm: &Shared, synchronises: bool) -> Result<(), LoggedError> {
+        self.moves += 1;
+        let number = comm.collectives.get();
+        comm.ended.set(number);
+        if comm.len() == 1 {
+            self.are_over(&[(comm.number, number)])?;
+        } else if synchronises {
+            comm.unsettled.set(0);
+            let over = self.over_with(comm, number - 1);
+            self.are_over(&over)?;
+        }
+        if self.asking.has_questions() { self.answer() } else { Ok(()) }
     }
 
     /// What is over when everybody has ended so many operations on this communicator. If all ranks are in it, that is also what this rank
@@ -70,45 +81,42 @@ impl Engine {
     fn over_with(&mut self, comm: &Shared, number: u64) -> Over {
         let mut over = vec![(comm.number, number)];
         if comm.len() == self.ranks() {
-            over.extend(self.contributed.extract_if(|other, _| *other != comm.number));
+            over.extend(self.asking.open().filter(|(other, _)| *other != comm.number));
         }
         over
     }
 
-    fn are_over(&mut self, over: &[(u32, u64)]) -> Result<(), LoggedError> {
+    pub(super) fn are_over(&mut self, over: &[(u32, u64)]) -> Result<(), LoggedError> {
+        if over.is_empty() {
+            return Ok(());
+        }
+        for (comm, number) in over {
+            self.asking.close(*comm, *number);
+        }
         let entry = |&(comm, number)| RecordTag { comm, tag: COLLECTIVE, number }.encode();
         let batch: Vec<u8> = over.iter().flat_map(entry).collect();
         self.take_batch(self.rank, &batch)
     }
 
-    /// Looks whether those have come who were asked.
-    pub(super) fn look_at_asked(&mut self) -> Result<(), LoggedError> {
+    /// Looks whether everybody has come where ranks were asked to.
+    pub(super) fn look_at_barriers(&mut self) -> Result<(), LoggedError> {
         let mut at = 0;
-        while let Some(asked) = self.asked.get(at) {
-            match asked.pending.test() {
+        while let Some(barrier) = self.barriers.get(at) {
+            match barrier.pending.test() {
                 None => at += 1,
                 Some(ended) => {
-                    let asked = self.asked.swap_remove(at);
+                    let barrier = self.barriers.swap_remove(at);
                     ended.result?;
-                    self.are_over(&asked.over)?;
+                    self.are_over(&barrier.over)?;
                 }
             }
         }
         Ok(())
     }
 
-    /// Waits until those have come who were asked: all do this together.
-    pub(super) fn wait_for_asked(&mut self) -> Result<(), LoggedError> {
-        for asked in std::mem::take(&mut self.asked) {
-            asked.pending.wait().result?;
-            self.are_over(&asked.over)?;
-        }
-        Ok(())
-    }
-
     /// All ranks have ended all that they have begun.
     pub(super) fn all_is_over(&mut self) -> Result<(), LoggedError> {
-        let over: Over = self.contributed.drain().collect();
+        let over: Over = self.asking.open().collect();
         self.are_over(&over)
     }
 }

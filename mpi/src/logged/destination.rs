@@ -28,10 +28,7 @@ pub trait Destination {
     /// # Errors
     /// As of [`send`](Self::send).
     fn send_with_tag<B: IntoBytes + Immutable + ?Sized>(&self, buf: &B, tag: i32) -> Result<(), LoggedError> {
-        let (comm, to) = self.destination();
-        let bytes = buf.as_bytes();
-        let send = |record: &mut dyn FnMut()| Ok(comm.shared.comm.send_while(bytes, to, tag, record)?);
-        comm.engine.borrow_mut().send(comm.stream(to, tag)?, bytes, send)
+        send_as(self.destination(), Mode::Standard, buf.as_bytes(), tag)
     }
 
     /// Sends through the memory that [`LoggedUniverse::set_buffer_size`](super::LoggedUniverse::set_buffer_size) has set aside,
@@ -199,10 +196,14 @@ pub trait Destination {
 }
 
 fn send_as((comm, to): (&LoggedCommunicator, u32), mode: Mode, bytes: &[u8], tag: i32) -> Result<(), LoggedError> {
-    comm.engine.borrow_mut().send(comm.stream(to, tag)?, bytes, |record| {
-        comm.shared.comm.send_as(mode, bytes, to, tag)?;
-        record();
-        Ok(())
+    let stream = comm.stream(to, tag)?;
+    // The copy is made while the message is under way. It is waited for without the engine: others may ask for something meanwhile.
+    comm.shared.comm.send_within(mode, bytes, to, tag, |begin| {
+        comm.engine.borrow_mut().send(stream, bytes, |record| {
+            begin()?;
+            record();
+            Ok(())
+        })
     })
 }
 

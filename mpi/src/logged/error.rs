@@ -1,5 +1,7 @@
 //! What goes wrong with a message that is logged.
 
+use std::time::Duration;
+
 use counterfoil::{AppendError, CheckpointError, OpenError};
 
 use crate::acks::ReleaseError;
@@ -24,6 +26,34 @@ pub enum LoggedError {
     /// The log takes no more, and was not told to wait. The message was not sent.
     #[error(transparent)]
     Append(#[from] Box<AppendError>),
+    /// Nobody can make room in the log any more: for so long all ranks have waited, in calls of MPI or for room in their logs. The message
+    /// was not sent. One rank of those that wait for room is told so, the lowest: where it goes on, others may find room. Where it can't,
+    /// it has to end the job ([`abort`](super::LoggedCommunicator::abort)).
+    #[error(
+        "{refused}, and nobody will make room: for {} s all ranks have been waiting in calls of MPI or for room in their logs. \
+         `memory_bytes_max` gives it more",
+        after.as_secs()
+    )]
+    Standstill {
+        /// What the log said.
+        refused: Box<AppendError>,
+        /// How long nothing had happened.
+        after: Duration,
+    },
+    /// Everybody else has received what was sent, and has come as far: only the program itself could make room in the log, by a receive
+    /// of what it sent to itself, or by waiting for less at once. The message was not sent.
+    #[error("{refused}, and only the program itself could make room. `memory_bytes_max` gives it more")]
+    Alone {
+        /// What the log said.
+        refused: Box<AppendError>,
+    },
+    /// Another rank doesn't come to the end: it has let go of its log without [`finish`](super::LoggedUniverse::finish), as a program does
+    /// that ends with an error.
+    #[error("rank {rank} has gone away without finishing its log")]
+    Gone {
+        /// Which.
+        rank: u32,
+    },
     /// An acknowledgement can't be taken.
     #[error(transparent)]
     Release(#[from] ReleaseError),

@@ -5,7 +5,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 use super::destination::Destination;
 use super::error::LoggedError;
 use super::source::{Source, whole};
-use crate::point_to_point::Envelope;
+use crate::point_to_point::{Envelope, Mode};
 
 /// Sends `message` and receives one element. Tag 0 is sent, any is received.
 ///
@@ -123,13 +123,16 @@ fn exchange(
     receive_tag: Option<i32>,
 ) -> Result<Envelope, LoggedError> {
     let ((comm, to), (from_comm, from)) = (destination.destination(), source.source());
-    let mut received = None;
+    let (stream, mut received) = (comm.stream(to, send_tag)?, None);
     // The message is under way while the other one is waited for.
-    let sent = comm.engine.borrow_mut().send(comm.stream(to, send_tag)?, bytes, |record| {
-        Ok(comm.shared.comm.send_while(bytes, to, send_tag, || {
+    let sent = comm.shared.comm.send_within(Mode::Standard, bytes, to, send_tag, |begin| {
+        comm.engine.borrow_mut().send(stream, bytes, |record| {
+            begin()?;
             record();
-            received = Some(from_comm.shared.comm.receive(into, from, receive_tag));
-        })?)
+            Ok(())
+        })?;
+        received = Some(from_comm.shared.comm.receive(into, from, receive_tag));
+        Ok::<_, LoggedError>(())
     });
     // What was received counts, whatever came of the other one.
     let received = received.map(|received| from_comm.received(received, from.is_none() || receive_tag.is_none()));

@@ -36,7 +36,8 @@
 //! | `destination.rs`, `source.rs`, `exchange.rs`, `message.rs` | messages |
 //! | `collective.rs`, `root.rs`, `partition.rs`, `user.rs` | collective operations |
 //! | `request.rs`, `collection.rs` | what is waited for later |
-//! | `engine.rs`, `contributions.rs`, `choices.rs`, `control.rs` | the log, and acknowledgements on their way |
+//! | `engine.rs`, `contributions.rs`, `choices.rs` | the log, and acknowledgements on their way |
+//! | `room.rs` | what is done where the log is full |
 
 mod cartesian;
 mod choices;
@@ -44,7 +45,6 @@ mod collection;
 mod collective;
 mod communicator;
 mod contributions;
-mod control;
 mod destination;
 mod engine;
 mod error;
@@ -53,6 +53,7 @@ mod group;
 mod message;
 mod partition;
 mod request;
+mod room;
 mod root;
 mod source;
 mod universe;

@@ -166,6 +166,7 @@ impl sealed::UnderWay for SendRequest {
     }
 
     fn end(self, ended: Ended) -> Result<(), LoggedError> {
+        self.engine.borrow_mut().moves += 1;
         Ok(ended.result?)
     }
 }
@@ -378,6 +379,7 @@ impl<'a, B: ?Sized> sealed::UnderWay for CollectiveRequest<'a, B> {
     }
 
     fn end(self, ended: Ended) -> Result<&'a mut B, LoggedError> {
+        self.engine.borrow_mut().moves += 1;
         ended.result?;
         self.borrowed.give_back().ok_or(LoggedError::CalledOff)
     }

@@ -238,6 +238,7 @@ impl LoggedCommunicator {
     /// A probe has found this message, or none; `None` is a wildcard.
     fn probed(&self, source: Option<u32>, tag: Option<i32>, found: Option<Envelope>) -> Result<(), LoggedError> {
         let mut engine = self.engine.borrow_mut();
+        engine.moves += 1;
         match found {
             None => engine.missed(),
             Some(found) if source.is_none() || tag.is_none() => {

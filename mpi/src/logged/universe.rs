@@ -8,6 +8,7 @@ use counterfoil::Options;
 use super::communicator::{LoggedCommunicator, Shared};
 use super::engine::{Account, Engine, ITSELF, WORLD};
 use super::error::LoggedError;
+use super::room;
 use crate::universe::Universe;
 
 /// MPI with a log under it.
@@ -27,11 +28,12 @@ impl LoggedUniverse {
     /// [`LoggedError::Open`], [`LoggedError::Others`], [`LoggedError::Mpi`].
     pub fn init(universe: Rc<Universe>, set: impl FnOnce(&mut Options)) -> Result<LoggedUniverse, LoggedError> {
         let world = universe.world();
-        let engine = Engine::begin(&world, set)?;
+        let engine = Rc::new(RefCell::new(Engine::begin(&world, set)?));
         let (rank, ranks) = (world.rank()?, world.size()?);
-        let world = Rc::new(Shared::of(world, WORLD, (0..ranks).collect())?);
-        let itself = Rc::new(Shared::of(universe.self_comm(), ITSELF, vec![rank])?);
-        Ok(LoggedUniverse { engine: Rc::new(RefCell::new(engine)), world, itself, universe })
+        let world = Shared::of(world, WORLD, (0..ranks).collect(), &engine)?;
+        let itself = Shared::of(universe.self_comm(), ITSELF, vec![rank], &engine)?;
+        room::begin(&engine);
+        Ok(LoggedUniverse { engine, world, itself, universe })
     }
 
     /// MPI_COMM_WORLD.

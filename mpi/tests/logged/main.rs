@@ -12,6 +12,7 @@ mod compare;
 mod hash;
 #[path = "../../preload/tests/agreement/kept.rs"]
 mod kept;
+mod room;
 #[path = "../../preload/tests/agreement/seen.rs"]
 mod seen;
 
@@ -54,16 +55,16 @@ fn run(name: &str, arguments: &[&str]) -> String {
 
 /// The same, under the eyes of a witness that writes what it has seen into a folder.
 fn run_with(name: &str, arguments: &[&str], witness: Option<(&Path, &Path)>) -> String {
-    let output = job(name, arguments, witness);
+    let output = job(name, RANKS, arguments, witness);
     assert!(output.status.success(), "{}: {}", output.status, String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
 }
 
-fn job(name: &str, arguments: &[&str], witness: Option<(&Path, &Path)>) -> Output {
+fn job(name: &str, ranks: u32, arguments: &[&str], witness: Option<(&Path, &Path)>) -> Output {
     let mpirun = std::env::var_os("COUNTERFOIL_MPIRUN").unwrap_or_else(|| "mpirun".into());
     // A launcher that hangs ignores SIGTERM.
     let mut command = Command::new("timeout");
-    command.args(["-s", "KILL", "120"]).arg(mpirun).args(["-n", &RANKS.to_string()]);
+    command.args(["-s", "KILL", "120"]).arg(mpirun).args(["-n", &ranks.to_string()]);
     if let Some((library, folder)) = witness {
         // For the ranks, not for the launcher.
         command.arg("-x").arg(format!("LD_PRELOAD={}", library.to_str().unwrap()));
@@ -73,12 +74,12 @@ fn job(name: &str, arguments: &[&str], witness: Option<(&Path, &Path)>) -> Outpu
 }
 
 /// What each rank says of itself: messages, their bytes, contributions, determinants.
-fn accounts(printed: &str) -> BTreeMap<u32, [u64; 4]> {
+fn accounts(printed: &str, ranks: u32) -> BTreeMap<u32, [u64; 4]> {
     let lines = printed.lines().map(|line| line.strip_prefix("rank ").unwrap().split(' ').collect::<Vec<_>>());
     let accounts: BTreeMap<_, _> = lines
         .map(|words| (words[0].parse().unwrap(), [1, 2, 3, 4].map(|at: usize| words[at].parse().unwrap())))
         .collect();
-    assert_eq!(accounts.len(), RANKS as usize, "{printed}");
+    assert_eq!(accounts.len(), ranks as usize, "{printed}");
     accounts
 }
 
@@ -148,7 +149,7 @@ const CUT_OFF: u64 = 9;
 fn every_call_has_its_value_and_every_message_is_in_the_log() {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let (dir, library) = (dir.path(), witness(dir.path()));
-    let accounts = accounts(&run_with("every_call", &["all", dir.to_str().unwrap()], Some((&library, dir))));
+    let accounts = accounts(&run_with("every_call", &["all", dir.to_str().unwrap()], Some((&library, dir))), RANKS);
     let compared = compare::compare(&kept::read(dir, RANKS), &seen::read(dir, RANKS));
     let compared = compared.unwrap_or_else(|wrong| panic!("{wrong:#?}"));
     assert_eq!(compared.messages, accounts.values().map(|account| account[0]).sum::<u64>());
@@ -195,12 +196,12 @@ fn every_call_has_its_value_and_every_message_is_in_the_log() {
 #[test]
 fn a_rank_ends_the_job() {
     // The others wait for ever.
-    assert_eq!(job("every_call", &["abort"], None).status.code(), Some(7));
+    assert_eq!(job("every_call", RANKS, &["abort"], None).status.code(), Some(7));
 }
 
 #[test]
 fn a_panic_gives_no_memory_back_that_mpi_is_at_work_on() {
-    let output = job("every_call", &["panics"], None);
+    let output = job("every_call", RANKS, &["panics"], None);
     let said = String::from_utf8_lossy(&output.stderr);
     // SIGABRT: nothing was unwound behind the scope.
     assert_eq!(output.status.code(), Some(128 + 6), "{said}");
@@ -217,7 +218,7 @@ fn what_is_leaked_is_ended_by_its_scope() {
 
 #[test]
 fn what_is_acknowledged_is_forgotten_within_a_small_memory() {
-    for (rank, [messages, bytes, _, determinants]) in accounts(&run("every_call", &["acked"])) {
+    for (rank, [messages, bytes, _, determinants]) in accounts(&run("every_call", &["acked"]), RANKS) {
         assert!(messages > 20_000 && bytes > 20_000 * 1024 && determinants == 0, "rank {rank}");
     }
 }

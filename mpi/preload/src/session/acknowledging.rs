@@ -1,10 +1,12 @@
 //! Acknowledgements: those of others for what this rank sent, and its own for what it received.
 
-use counterfoil_mpi::acks::{RecordTag, Releaser};
+use std::time::Instant;
 
-use super::ask::Refused;
-use super::control::{Kind, has_ended};
-use super::{LOOK_EVERY, LOOK_EVERY_BYTES, Lane, Session, beside};
+use counterfoil_mpi::MpiError;
+use counterfoil_mpi::acks::{RecordTag, Releaser};
+use counterfoil_mpi::room::{Kind, beside};
+
+use super::{LOOK_EVERY, LOOK_EVERY_BYTES, Lane, Session};
 
 impl Session {
     /// A stream has been received up to a number, as this rank knows by itself.
@@ -85,7 +87,7 @@ impl Session {
         self.observe();
         self.ask_early();
         // Who waits for news is told at once.
-        if self.has_questions() {
+        if self.asking.has_questions() {
             self.since_look = LOOK_EVERY;
         }
     }
@@ -104,29 +106,30 @@ impl Session {
             let bytes = self.control.bytes(came.len);
             match came.kind {
                 Kind::Batch => self.take_batch(came.from, &bytes),
-                Kind::Ask => self.asked(came.from, &bytes),
+                Kind::Ask => self.asking.asked(came.from, &bytes),
                 Kind::Answer => self.answered(came.from, &bytes),
                 Kind::Pulse => self.beat(came.from, &bytes),
-                Kind::Beat => self.take_beat(came.from, &bytes),
+                Kind::Beat => self.rounds.take(came.from, &bytes, Instant::now()),
+                // Nobody says so here: a session is there up to MPI_Finalize.
+                Kind::Gone => {}
             }
             match came.kind {
                 Kind::Batch | Kind::Answer => self.moves += 1,
                 Kind::Ask | Kind::Pulse => beside::be_eager(),
-                Kind::Beat => {}
+                Kind::Beat | Kind::Gone => {}
             }
             let again = self.control.go_on();
             self.check(again);
         }
-        if self.has_questions() {
+        if self.asking.has_questions() {
             self.answer();
         }
     }
 
     /// Waits until all ranks have come here, and sees to those that have not.
-    pub(super) fn meet(&mut self) -> Result<(), Refused> {
+    pub(super) fn meet(&mut self) -> Result<(), MpiError> {
         let mut all_here = self.control.meet()?;
-        // SAFETY: the request of the line before.
-        while !unsafe { has_ended(&mut all_here) }? {
+        while !self.control.is_over(&mut all_here)? {
             self.look();
             std::thread::yield_now();
         }
@@ -137,7 +140,7 @@ impl Session {
         Ok(())
     }
 
-    pub(super) fn settle(&mut self) -> Result<(), Refused> {
+    pub(super) fn settle(&mut self) -> Result<(), MpiError> {
         let mut outstanding = self.control.outstanding()?;
         while outstanding > 0 {
             let Some(came) = self.control.poll()? else {

@@ -2,6 +2,8 @@
 
 use std::ffi::c_int;
 
+use mpi_sys as ffi;
+
 /// What MPI said no to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{call} failed with code {code}")]
@@ -21,3 +23,14 @@ macro_rules! ask {
 }
 
 pub(crate) use ask;
+
+/// Whether a request has ended.
+///
+/// # Safety
+/// A request that MPI knows, or the null one.
+pub(crate) unsafe fn has_ended(request: &mut ffi::MPI_Request) -> Result<bool, Refused> {
+    let mut flag = 0;
+    // SAFETY: the caller's promise, a pointer to a local variable, and no status.
+    unsafe { ask!(PMPI_Test(request, &raw mut flag, ffi::RSMPI_STATUS_IGNORE)) };
+    Ok(flag != 0)
+}

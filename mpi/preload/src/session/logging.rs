@@ -5,15 +5,13 @@ use std::time::Instant;
 
 use counterfoil::{AppendError, Claim, Log, OnFull, Rank};
 use counterfoil_mpi::acks::RecordTag;
+use counterfoil_mpi::room::Waiting;
 use mpi_sys as ffi;
 
+use super::asking::NoRoom;
 use super::datatypes::{Layout, copy};
-use super::standstill::NoRoom;
-use super::{Lane, PATIENCE, Session, is_together};
+use super::{Lane, Session, is_together};
 use crate::say::say;
-
-/// So often a rank that waits for nobody else looks for room: memory that was let go is there when its readers have gone on.
-const ALONE_MAX: u32 = 4;
 
 /// The log is full.
 #[derive(Debug, thiserror::Error)]
@@ -47,14 +45,6 @@ pub(crate) enum Copied {
     Behind,
     /// Before it is sent: something else takes its place in memory.
     Before,
-}
-
-/// A rank that waits for room.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Waiting {
-    since: Instant,
-    /// How often in a row nobody else was found who could make room.
-    alone: u32,
 }
 
 /// What became of a record.
@@ -277,7 +267,7 @@ impl Session {
             // What others wait to be told of may be put off.
             self.catch_up();
             self.rounds.begin();
-            Waiting { since: Instant::now(), alone: 0 }
+            Waiting::begin(Instant::now())
         });
         let made = loop {
             self.waiting = Some(waiting);
@@ -292,7 +282,7 @@ impl Session {
             std::thread::yield_now();
         };
         self.waiting = None;
-        self.ledger.waited += waiting.since.elapsed();
+        self.ledger.waited += waiting.waited(Instant::now());
         made
     }
 
@@ -338,7 +328,7 @@ impl Session {
 
     /// Gives up where no wait makes room. Says that the rank waits, when it has for long.
     fn wait_no_more(&mut self, refused: &AppendError, waiting: &mut Waiting) {
-        let is_long = waiting.since.elapsed() > PATIENCE;
+        let is_long = waiting.is_long(Instant::now());
         if is_long && !self.ledger.has_said_that_it_waits {
             self.ledger.has_said_that_it_waits = true;
             say(format_args!("waits for room in its log: {refused}. COUNTERFOIL_BUDGET gives it more"));
@@ -347,8 +337,7 @@ impl Session {
             return;
         }
         // Another thread may receive what this rank sent to itself.
-        waiting.alone = if is_together() || self.is_anybody_behind() { 0 } else { waiting.alone + 1 };
-        if waiting.alone == ALONE_MAX {
+        if waiting.is_alone(is_together() || self.is_anybody_behind()) {
             self.give_up(&NoRoom::Alone { refused: refused.to_string() });
         } else if is_long && let Some(after) = self.stands_still() {
             self.give_up(&NoRoom::Standstill { refused: refused.to_string(), after });

@@ -3,10 +3,8 @@
 mod acknowledging;
 pub(crate) mod ask;
 mod asking;
-mod beside;
 mod choices;
 pub(crate) mod comms;
-pub(crate) mod control;
 pub(crate) mod datatypes;
 mod ledger;
 mod live;
@@ -16,15 +14,17 @@ pub(crate) mod over;
 pub(crate) mod put_off;
 pub(crate) mod requests;
 mod slot;
-mod standstill;
 mod summary;
 
 use std::ffi::c_int;
 use std::time::{Duration, Instant};
 
 use counterfoil::{Contents, Epoch, Log};
+use counterfoil_mpi::MpiError;
 use counterfoil_mpi::acks::{BatchLimits, Batcher, Releaser};
 use counterfoil_mpi::matching::Taken;
+use counterfoil_mpi::room::standstill::STANDSTILL;
+use counterfoil_mpi::room::{Asking, Control, Rounds, Waiting};
 use counterfoil_mpi::stream::{Stream, Streams};
 use mpi_sys as ffi;
 use rustc_hash::FxHashMap;
@@ -32,16 +32,12 @@ use rustc_hash::FxHashMap;
 use crate::say::say;
 use crate::settings::Settings;
 use ask::Refused;
-use asking::Asking;
 use comms::Comms;
-use control::Control;
 use datatypes::Datatypes;
 use live::Live;
-use logging::Waiting;
 use observe::Watch;
 use over::Barrier;
 use requests::{Receiving, Requests};
-use standstill::Rounds;
 
 pub(crate) use choices::Choice;
 pub(crate) use ledger::Ledger;
@@ -56,8 +52,6 @@ const LOOK_EVERY: u32 = 32;
 const LOOK_EVERY_BYTES: usize = (256 << 10) / LOOK_EVERY as usize;
 /// What the checkpoint at the end begins: nothing comes behind it.
 const LAST_EPOCH: Epoch = Epoch(2);
-/// How long a rank waits for room in its log before it says so.
-const PATIENCE: Duration = Duration::from_secs(2);
 
 /// A number for a handle, whatever a handle is in this MPI.
 #[inline]
@@ -122,6 +116,8 @@ pub(crate) struct Session {
 pub(crate) enum BeginError {
     #[error(transparent)]
     Mpi(#[from] Refused),
+    #[error(transparent)]
+    Control(#[from] MpiError),
     #[error("the log can't be made: {0}")]
     Log(#[from] counterfoil::OpenError),
     #[error("{failed} other ranks can't make their logs")]
@@ -131,7 +127,8 @@ pub(crate) enum BeginError {
 impl Session {
     /// MPI is up; all ranks of MPI_COMM_WORLD do this together.
     pub(crate) fn begin(settings: Settings, rank: u32, ranks: u32) -> Result<Session, BeginError> {
-        let control = Control::new(ranks)?;
+        // SAFETY: MPI is up, and the session ends before it does; it is entered as MPI is called.
+        let control = unsafe { Control::new(ranks) }?;
         let made = Log::create(settings.options(rank, ranks));
         // All or none: who has no log counts nothing and acknowledges nothing.
         let failed = control.how_many(made.is_err())?;
@@ -167,8 +164,8 @@ impl Session {
             numbered: Vec::new(),
             given_up: Vec::new(),
             barriers: Vec::new(),
-            asking: Asking::new(ranks),
-            rounds: Rounds::default(),
+            asking: Asking::new(rank, ranks),
+            rounds: Rounds::new(rank, ranks, STANDSTILL),
             waiting: None,
             may_leave: false,
             moves: 0,
@@ -242,7 +239,7 @@ impl Session {
         }
     }
 
-    pub(crate) fn check(&mut self, done: Result<(), Refused>) {
+    pub(crate) fn check(&mut self, done: Result<(), impl std::fmt::Display>) {
         if let Err(error) = done {
             self.give_up(&error);
         }
@@ -250,7 +247,7 @@ impl Session {
 
     /// MPI is about to end: the last acknowledgements, and the account.
     pub(crate) fn end(mut self) {
-        beside::end();
+        asking::end();
         self.sweep_given_up();
         for peer in 0..self.ranks {
             self.acknowledge(peer);

@@ -1,14 +1,12 @@
 //! When collective operations are over everywhere, so that what was kept for them is let go: `docs/collectives.md`.
 
-use std::ffi::c_int;
-
 use mpi_sys as ffi;
 
-use super::control::has_ended;
+use super::ask::has_ended;
 use super::{Lane, Session, is_together};
 
-/// The tag of what is kept of collective operations; no message has one below zero.
-pub(crate) const COLLECTIVE: c_int = -2;
+pub(crate) use counterfoil_mpi::room::COLLECTIVE;
+
 /// After so many operations of which nobody knows who has come how far, ranks are asked.
 const UNSETTLED_MAX: u32 = 64;
 /// When so many communicators were given up with operations of which it isn't known that they are over, ranks are asked.
@@ -71,7 +69,7 @@ impl Session {
             self.are_over(&over);
             self.are_let_go(own, number);
         }
-        if self.has_questions() {
+        if self.asking.has_questions() {
             self.answer();
         }
     }
@@ -95,7 +93,7 @@ impl Session {
     pub(crate) fn open_operations(&self, but: Option<u32>) -> Vec<(u32, u64)> {
         let known = self.comms.open().filter(|info| Some(info.number) != but);
         let known = known.map(|info| (info.number, info.collectives));
-        known.chain(self.left_open()).collect()
+        known.chain(self.asking.left()).collect()
     }
 
     /// Operations are over everywhere.
@@ -107,7 +105,7 @@ impl Session {
     }
 
     fn are_let_go(&mut self, comm: u32, number: u64) {
-        self.close(comm, number);
+        self.asking.close(comm, number);
         self.release(Lane { peer: self.rank, comm, tag: COLLECTIVE }, number);
     }
 

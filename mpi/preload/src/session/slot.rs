@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError, TryLockError};
 use counterfoil::{Keep, OnFull};
 
 use super::put_off::{self, PutOff};
-use super::{FullError, Session, beside};
+use super::{FullError, Session, asking};
 
 /// Before `MPI_Init`, or behind `MPI_Finalize`, or where logging was given up: calls go to MPI and nowhere else.
 const ABSENT: u8 = 0;
@@ -224,7 +224,7 @@ pub(crate) fn put(session: Session, together: bool) {
         _ => ALONE,
     };
     SLOT.state.store(state, Ordering::Release);
-    beside::begin();
+    asking::begin();
 }
 
 /// The session ends.

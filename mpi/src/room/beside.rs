@@ -5,10 +5,11 @@
 //! that registers is no part of MPI, and so it is looked up: without it, a rank answers when it next calls MPI.
 
 use std::ffi::c_int;
+use std::rc::Rc;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 
-use super::Session;
-use super::slot::enter_if_free;
+use crate::universe::Universe;
 
 /// After somebody asked, so many times it is looked as often as Open MPI calls: who asks once asks again.
 const EAGER: u32 = 10_000;
@@ -20,6 +21,8 @@ type Register = unsafe extern "C" fn(Callback) -> c_int;
 /// When it was looked last, in ticks of the kernel's coarse clock (1 to 4 ms).
 static LOOKED: AtomicI64 = AtomicI64::new(0);
 static EAGERLY: AtomicU32 = AtomicU32::new(0);
+/// What looks.
+static LOOK: OnceLock<fn()> = OnceLock::new();
 
 fn registrar(name: &std::ffi::CStr) -> Option<Register> {
     // SAFETY: a name that ends with a zero; looking up changes nothing.
@@ -32,24 +35,55 @@ fn registrar(name: &std::ffi::CStr) -> Option<Register> {
     Some(unsafe { std::mem::transmute::<*mut libc::c_void, Register>(found) })
 }
 
-/// MPI is up.
-pub(super) fn begin() {
+/// MPI is up: from now on `look` is called by any thread that waits in a call of MPI, also within calls that `look` itself makes. A process
+/// has one.
+///
+/// # Safety
+/// MPI is up, and the code that this is a part of stays loaded until [`end`].
+pub unsafe fn begin(look: fn()) {
+    let _ = LOOK.set(look);
     if let Some(register) = registrar(c"opal_progress_register_lp") {
-        // SAFETY: a function of this library, which is there for ever: it was loaded before the program, and nobody unloads it.
+        // SAFETY: a function without conditions; the caller's promise.
         unsafe { register(look_beside) };
     }
 }
 
 /// MPI is about to end.
-pub(super) fn end() {
+///
+/// # Safety
+/// MPI is up.
+pub unsafe fn end() {
     if let Some(unregister) = registrar(c"opal_progress_unregister") {
         // SAFETY: the function that was registered; of one that wasn't, nothing happens.
         unsafe { unregister(look_beside) };
     }
 }
 
+/// [`begin`] and [`end`], where something says that MPI is up.
+#[derive(Debug)]
+pub struct Beside {
+    _universe: Rc<Universe>,
+}
+
+impl Beside {
+    /// As [`begin`], until this is dropped.
+    pub fn begin(universe: &Rc<Universe>, look: fn()) -> Beside {
+        // SAFETY: MPI is up as long as the universe. What is leaked keeps MPI up, and whoever unloads code that MPI has been told of has
+        // made an unsafe promise that nobody uses it.
+        unsafe { begin(look) };
+        Beside { _universe: Rc::clone(universe) }
+    }
+}
+
+impl Drop for Beside {
+    fn drop(&mut self) {
+        // SAFETY: the universe is dropped behind this.
+        unsafe { end() };
+    }
+}
+
 /// Somebody has asked.
-pub(super) fn be_eager() {
+pub fn be_eager() {
     EAGERLY.store(EAGER, Ordering::Relaxed);
 }
 
@@ -70,6 +104,8 @@ extern "C" fn look_beside() -> c_int {
         LOOKED.store(now, Ordering::Relaxed);
     }
     // A panic would end the process here; nothing above this function is Rust.
-    enter_if_free(Session::see_to_others);
+    if let Some(look) = LOOK.get() {
+        look();
+    }
     0
 }
