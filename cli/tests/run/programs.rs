@@ -194,6 +194,12 @@ fn exit_codes_are_the_programs_own() {
     assert_eq!(aborts.account()["ranks"][1]["messages_logged"], 10, "the account of who aborts is its own");
     let silent = code("_exit");
     silent.says(9, "ended without MPI_Finalize");
+    let account = silent.account();
+    assert_eq!(
+        ["messages_logged", "bytes_logged", "collectives"].map(|name| sum(&account, name)),
+        [20, 20_000, 2],
+        "what was done up to the last call is told: {account}"
+    );
     let long = code("long");
     assert_eq!(long.code, Some(9), "{}", long.stderr);
     let account = long.account();

@@ -106,7 +106,6 @@ pub(crate) struct Session {
     /// Whether the program wants to be logged just now (`MPI_Pcontrol`).
     pub(crate) is_logging: bool,
     since_look: u32,
-    live: Live,
     watch: Watch,
     begun: Instant,
 }
@@ -144,9 +143,8 @@ impl Session {
             Ok(log) => log,
         };
         let comms = Comms::new()?;
-        let ledger = Ledger::new(ranks);
-        let mut live = Live::begin(settings.summary_dir.as_deref(), rank);
-        live.write(&ledger, Some(&log));
+        let mut ledger = Ledger::new(Live::begin(settings.summary_dir.as_deref(), rank, ranks));
+        ledger.note(Some(log.usage()));
         let watch = Watch::new(settings.log_dir.clone());
         Ok(Session {
             settings,
@@ -174,7 +172,6 @@ impl Session {
             ledger,
             is_logging: true,
             since_look: 0,
-            live,
             watch,
             begun: Instant::now(),
         })
@@ -205,7 +202,9 @@ impl Session {
     fn drop_log(&mut self) -> bool {
         // Their cursors hold chunks.
         self.releasers.iter_mut().for_each(|releaser| *releaser = None);
-        self.log.take().is_some()
+        let had_one = self.log.take().is_some();
+        self.note();
+        had_one
     }
 
     /// The log is full, and the user wants the program to go on without it then: said once.
@@ -221,9 +220,7 @@ impl Session {
 
     /// Writes the account as it is now, at the end that comes.
     pub(crate) fn account(&mut self, ended: Ended) {
-        if let Some(log) = &self.log {
-            self.ledger.note(log.usage());
-        }
+        self.note();
         summary::write(self, ended);
         self.write_profile(ended);
     }

@@ -18,7 +18,8 @@ pub(super) fn write(session: &Session, ended: Ended) {
 
 fn account(session: &Session, ended: Ended) -> Value {
     let ledger = &session.ledger;
-    let [logged, received] = [&ledger.logged, &ledger.received].map(|of| Traffic::sum(of));
+    let (sent_to, received_from) = (ledger.all_logged(), ledger.all_received());
+    let [logged, received] = [&sent_to, &received_from].map(|of| Traffic::sum(of.iter().copied()));
     let mut kinds = Map::new();
     for (operation, one) in Operation::ALL.iter().zip(&ledger.collectives).filter(|(_, one)| one.messages > 0) {
         kinds.insert(operation.name().to_owned(), json!(one.messages));
@@ -41,7 +42,7 @@ fn account(session: &Session, ended: Ended) -> Value {
         "logging_stopped": ledger.has_stopped,
         "gave_up": ledger.gave_up,
         "wall_s": session.wall().as_secs_f64(),
-        "sent_to": ledger.logged,
-        "received_from": ledger.received,
+        "sent_to": sent_to,
+        "received_from": received_from,
     })
 }
