@@ -20,6 +20,7 @@ mod standstill;
 mod summary;
 
 use std::ffi::c_int;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use counterfoil::{Contents, Epoch, Log};
@@ -124,15 +125,26 @@ pub(crate) enum BeginError {
     Mpi(#[from] Refused),
     #[error("the log can't be made: {0}")]
     Log(#[from] counterfoil::OpenError),
+    #[error("{} is there, the log of another job: give another directory, or remove what is there", path.display())]
+    Taken { path: PathBuf },
     #[error("{failed} other ranks can't make their logs")]
     Others { failed: u32 },
+}
+
+/// A rank's log, where no other job has left one.
+fn make_log(settings: &Settings, rank: u32, ranks: u32) -> Result<Log, BeginError> {
+    let path = settings.log_dir.as_ref().map(|dir| dir.join(format!("rank-{rank}")));
+    match path.filter(|path| path.exists()) {
+        Some(path) => Err(BeginError::Taken { path }),
+        None => Ok(Log::create(settings.options(rank, ranks))?),
+    }
 }
 
 impl Session {
     /// MPI is up; all ranks of MPI_COMM_WORLD do this together.
     pub(crate) fn begin(settings: Settings, rank: u32, ranks: u32) -> Result<Session, BeginError> {
         let control = Control::new(ranks)?;
-        let made = Log::create(settings.options(rank, ranks));
+        let made = make_log(&settings, rank, ranks);
         // All or none: who has no log counts nothing and acknowledges nothing.
         let failed = control.how_many(made.is_err())?;
         let log = match made {
@@ -142,7 +154,7 @@ impl Session {
             }
             Err(error) => {
                 control.end()?;
-                return Err(error.into());
+                return Err(error);
             }
             Ok(log) => log,
         };
