@@ -101,11 +101,11 @@ impl Account {
         if self.ranks.is_empty() && self.is_on && !self.interrupted {
             notes.push(match self.code {
                 0 => format!(
-                    "nothing was logged: {program} didn't begin to use {} as far as the library saw it. Is it an MPI program, linked \
-                     with that MPI, and not statically?",
+                    "nothing was logged. If no rank says why above, {program} didn't begin to use {} as far as the library saw it: is it an MPI \
+                     program, linked with that MPI, and not statically?",
                     self.mpi
                 ),
-                code => format!("nothing was logged: no rank had begun to use MPI when the job ended with exit code {code}"),
+                code => format!("nothing was logged: no rank had begun to log when the job ended with exit code {code}"),
             });
         }
         let of = |how| {

@@ -217,7 +217,7 @@ fn a_program_that_is_not_mpi_is_told_so() {
     let Some(place) = place() else { return };
     let ended = place.counterfoil(&["run", "-n", "2", "--", "echo", "hello"]);
     assert_eq!(ended.stdout, "hello\nhello\n");
-    ended.says(0, "nothing was logged: echo didn't begin to use Open MPI");
+    ended.says(0, "nothing was logged. If no rank says why above, echo didn't begin to use Open MPI");
     place.counterfoil(&["run", "-n", "1", "--", "sh", "-c", "exit 3"]).says(3, "nothing was logged");
 }
 

@@ -17,6 +17,7 @@ mod slot;
 mod summary;
 
 use std::ffi::c_int;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use counterfoil::{Contents, Epoch, Log};
@@ -119,8 +120,19 @@ pub(crate) enum BeginError {
     Control(#[from] MpiError),
     #[error("the log can't be made: {0}")]
     Log(#[from] counterfoil::OpenError),
+    #[error("{} is there, the log of another job: give another directory, or remove what is there", path.display())]
+    Taken { path: PathBuf },
     #[error("{failed} other ranks can't make their logs")]
     Others { failed: u32 },
+}
+
+/// A rank's log, where no other job has left one.
+fn make_log(settings: &Settings, rank: u32, ranks: u32) -> Result<Log, BeginError> {
+    let path = settings.log_dir.as_ref().map(|dir| dir.join(format!("rank-{rank}")));
+    match path.filter(|path| path.exists()) {
+        Some(path) => Err(BeginError::Taken { path }),
+        None => Ok(Log::create(settings.options(rank, ranks))?),
+    }
 }
 
 impl Session {
@@ -128,7 +140,7 @@ impl Session {
     pub(crate) fn begin(settings: Settings, rank: u32, ranks: u32) -> Result<Session, BeginError> {
         // SAFETY: MPI is up, and the session ends before it does; it is entered as MPI is called.
         let control = unsafe { Control::new(ranks) }?;
-        let made = Log::create(settings.options(rank, ranks));
+        let made = make_log(&settings, rank, ranks);
         // All or none: who has no log counts nothing and acknowledges nothing.
         let failed = control.how_many(made.is_err())?;
         let log = match made {
@@ -138,7 +150,7 @@ impl Session {
             }
             Err(error) => {
                 control.end()?;
-                return Err(error.into());
+                return Err(error);
             }
             Ok(log) => log,
         };
