@@ -23,7 +23,6 @@ use counterfoil::{Contents, Epoch, Log};
 use counterfoil_mpi::MpiError;
 use counterfoil_mpi::acks::{BatchLimits, Batcher, Releaser};
 use counterfoil_mpi::matching::Taken;
-use counterfoil_mpi::room::standstill::STANDSTILL;
 use counterfoil_mpi::room::{Asking, Control, Rounds, Waiting};
 use counterfoil_mpi::stream::{Stream, Streams};
 use mpi_sys as ffi;
@@ -148,6 +147,7 @@ impl Session {
         let mut live = Live::begin(settings.summary_dir.as_deref(), rank);
         live.write(&ledger, Some(&log));
         let watch = Watch::new(settings.log_dir.clone());
+        let rounds = Rounds::new(rank, ranks, settings.standstill);
         Ok(Session {
             settings,
             rank,
@@ -165,7 +165,7 @@ impl Session {
             given_up: Vec::new(),
             barriers: Vec::new(),
             asking: Asking::new(rank, ranks),
-            rounds: Rounds::new(rank, ranks, STANDSTILL),
+            rounds,
             waiting: None,
             may_leave: false,
             moves: 0,
