@@ -58,7 +58,7 @@ pub trait CommunicatorCollectives {
         let ready = comm.shared.comm.ready(What::Barrier, Outgoing::NOTHING)?;
         comm.engine.borrow_mut().contribute(&comm.shared, None)?;
         let begun = ready.begin()?;
-        comm.engine.borrow_mut().ended_here(&comm.shared, false)?;
+        comm.engine.borrow_mut().begun_here(&comm.shared)?;
         Ok(CollectiveRequest::new(begun, comm))
     }
 
@@ -348,7 +348,7 @@ impl LoggedCommunicator {
     ) -> Result<CollectiveRequest<'a, B>, LoggedError> {
         self.engine.borrow_mut().contribute(&self.shared, ready.gives().as_deref())?;
         let begun = ready.later(scope)?;
-        self.engine.borrow_mut().ended_here(&self.shared, false)?;
+        self.engine.borrow_mut().begun_here(&self.shared)?;
         Ok(CollectiveRequest::new(begun, self))
     }
 }

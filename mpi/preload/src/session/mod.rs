@@ -255,7 +255,7 @@ impl Session {
         match self.meet().and_then(|()| self.settle()) {
             // Everybody has come here.
             Ok(()) => {
-                let over = self.open_operations(None);
+                let over = self.open_operations();
                 self.are_over(&over);
             }
             Err(error) => say(format_args!("the last acknowledgements didn't arrive: {error}")),
