@@ -139,7 +139,7 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<ExitCode, Failure> {
 
 /// What is run, for `counterfoil report`.
 fn describe(settings: &Settings, mpi: &Mpi, program: &[OsString]) -> Job {
-    let keys = [Key::Protocol, Key::Logging, Key::Keep, Key::OnFull, Key::Budget, Key::Tier];
+    let keys = [Key::Protocol, Key::Logging, Key::Keep, Key::OnFull, Key::Budget, Key::Standstill, Key::Tier];
     let setting = |key: Key| {
         let found = settings.found(key);
         let value = found.value.clone().unwrap_or_default();

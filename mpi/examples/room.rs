@@ -393,7 +393,10 @@ fn run(universe: Rc<Universe>) -> Result<(), LoggedError> {
         "done-early" => done_early(&world)?,
         "backwards" | "backwards-collective" => backwards(case, &world)?,
         "huge" => huge(&world)?,
-        "gone" => return gone(&world),
+        "gone" => {
+            logged.set_standstill(Duration::from_secs(3));
+            return gone(&world);
+        }
         what => rooted(what, &half)?,
     }
     drop(half);

@@ -12,6 +12,7 @@ pub(crate) enum Key {
     Keep,
     OnFull,
     Budget,
+    Standstill,
     Tier,
     LogDir,
     Summary,
@@ -21,11 +22,12 @@ pub(crate) enum Key {
 enum Rule {
     Words(&'static [&'static str]),
     Bytes,
+    Seconds,
     Anything,
 }
 
 impl Key {
-    pub(crate) const ALL: [Key; 10] = [
+    pub(crate) const ALL: [Key; 11] = [
         Key::Mpi,
         Key::MpiLibrary,
         Key::Protocol,
@@ -33,6 +35,7 @@ impl Key {
         Key::Keep,
         Key::OnFull,
         Key::Budget,
+        Key::Standstill,
         Key::Tier,
         Key::LogDir,
         Key::Summary,
@@ -48,6 +51,7 @@ impl Key {
             Key::Keep => "keep",
             Key::OnFull => "on-full",
             Key::Budget => "budget",
+            Key::Standstill => "standstill",
             Key::Tier => "tier",
             Key::LogDir => "log-dir",
             Key::Summary => "summary",
@@ -64,6 +68,7 @@ impl Key {
             Key::Keep => "COUNTERFOIL_KEEP",
             Key::OnFull => "COUNTERFOIL_ON_FULL",
             Key::Budget => "COUNTERFOIL_BUDGET",
+            Key::Standstill => "COUNTERFOIL_STANDSTILL",
             Key::Tier => "COUNTERFOIL_TIER",
             Key::LogDir => "COUNTERFOIL_LOG_DIR",
             Key::Summary => "COUNTERFOIL_SUMMARY",
@@ -79,6 +84,7 @@ impl Key {
             Key::Keep => "how long a message is kept",
             Key::OnFull => "what a send does where the log is full",
             Key::Budget => "memory of each rank's log",
+            Key::Standstill => "seconds in which nothing happens to any rank before a wait for room is given up",
             Key::Tier => "where the log is",
             Key::LogDir => "where the logs are afterwards",
             Key::Summary => "a file for what the ranks did",
@@ -98,6 +104,7 @@ impl Key {
             Key::OnFull => Rule::Words(&["block", "stop-logging", "fail"]),
             Key::Tier => Rule::Words(&["volatile", "process-crash-safe", "node-local"]),
             Key::Budget => Rule::Bytes,
+            Key::Standstill => Rule::Seconds,
             Key::Mpi | Key::MpiLibrary | Key::LogDir | Key::Summary => Rule::Anything,
         }
     }
@@ -113,6 +120,8 @@ impl Key {
                 Some(_) => Some(format!("must be at least {} KiB: a log is made of such pieces", budget_min() >> 10)),
                 None => Some("must be a number of bytes, or one with KiB, MiB or GiB behind".to_owned()),
             },
+            Rule::Seconds if value.parse::<u32>().is_ok_and(|seconds| seconds > 0) => None,
+            Rule::Seconds => Some("must be a whole number of seconds, at least 1".to_owned()),
             Rule::Anything if value.is_empty() => Some("must not be empty".to_owned()),
             Rule::Anything => None,
         }

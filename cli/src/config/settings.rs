@@ -34,6 +34,10 @@ pub(crate) struct Chosen {
     /// Memory of each rank's log, as in 64MiB [default: 64MiB]
     #[arg(long, value_name = "BYTES")]
     pub(super) budget: Option<String>,
+    /// How many seconds nothing may happen to any rank before a wait for room in a full log is given up: longer than any one message or
+    /// collective operation takes [default: 10; six times as long where threads call MPI at once]
+    #[arg(long, value_name = "SECONDS")]
+    pub(super) standstill: Option<String>,
     /// Where the log is: volatile (memory), process-crash-safe (shared memory), or node-local (memory and, where that is not
     /// enough, disk) [default: volatile; where more is kept than what is not received yet, node-local]
     #[arg(long, value_name = "TIER")]
@@ -163,6 +167,7 @@ impl Settings {
         self.default_to(Key::Logging, ("on", Source::Default));
         self.default_to(Key::OnFull, ("block", Source::Default));
         self.default_to(Key::Budget, ("64MiB", Source::Default));
+        self.default_to(Key::Standstill, ("10", Source::Default));
     }
 
     fn default_to(&mut self, key: Key, (value, source): (&str, Source)) {
@@ -198,6 +203,7 @@ impl Chosen {
             Key::Keep => &self.keep,
             Key::OnFull => &self.on_full,
             Key::Budget => &self.budget,
+            Key::Standstill => &self.standstill,
             Key::Tier => &self.tier,
             Key::LogDir => &self.log_dir,
             Key::Summary => &self.summary,
@@ -276,6 +282,8 @@ mod tests {
             ("COUNTERFOIL_KEEP", "some", "acked, checkpoint, all"),
             ("COUNTERFOIL_BUDGET", "64 MB", "number of bytes"),
             ("COUNTERFOIL_BUDGET", "99999999999GiB", "number of bytes"),
+            ("COUNTERFOIL_STANDSTILL", "0", "whole number of seconds"),
+            ("COUNTERFOIL_STANDSTILL", "10s", "whole number of seconds"),
             ("COUNTERFOIL_TIER", "disk", "node-local"),
         ] {
             let text = refused(name, value);

@@ -1,8 +1,8 @@
 //! Communicators that are made of others.
 
 use counterfoil_mpi::logged::{
-    CommunicatorCollectives, Destination, GroupRelation, LoggedCommunicator, LoggedError, LoggedUniverse, Source,
-    send_receive_with_tags,
+    CommunicatorCollectives, Destination, GroupRelation, LoggedCommunicator, LoggedError, LoggedUniverse, Request,
+    Source, scope, send_receive_with_tags,
 };
 use counterfoil_mpi::{CommunicatorRelation, SystemOperation};
 
@@ -95,6 +95,18 @@ pub(crate) fn let_go(world: &LoggedCommunicator, logged: &LoggedUniverse) -> Res
     assert_eq!(logged.unacknowledged()?, 2 * TIMES as u64);
     world.barrier()?;
     assert_eq!(logged.unacknowledged()?, 0);
+    // Another rank might begin an operation that isn't waited for behind the barrier.
+    let (own, mut numbers) = ([1_u64], [0]);
+    gives(&own);
+    scope(|scope| {
+        let request = part.immediate_scan_into(scope, &own, &mut numbers, SystemOperation::Sum)?;
+        world.barrier()?;
+        assert_eq!(logged.unacknowledged()?, 1);
+        request.wait()?;
+        world.barrier()?;
+        assert_eq!(logged.unacknowledged()?, 0);
+        Ok::<_, LoggedError>(())
+    })?;
     world.barrier()
 }
 

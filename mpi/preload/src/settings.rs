@@ -2,8 +2,10 @@
 
 use std::env::var_os;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use counterfoil::{Keep, OnFull, Options, Rank, StoreOptions, Tier};
+use counterfoil_mpi::room::standstill::STANDSTILL;
 
 /// The settings of one process.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,6 +16,8 @@ pub(crate) struct Settings {
     pub(crate) budget: usize,
     pub(crate) keep: Keep,
     pub(crate) on_full: OnFull,
+    /// How long nothing may happen to any rank before a wait for room is given up.
+    pub(crate) standstill: Duration,
     pub(crate) tier: Tier,
     /// Where shared-memory files go.
     pub(crate) shm_dir: Option<PathBuf>,
@@ -41,6 +45,7 @@ impl Default for Settings {
             budget: 64 << 20,
             keep: Keep::Acked,
             on_full: OnFull::Block,
+            standstill: STANDSTILL,
             tier: Tier::Volatile,
             shm_dir: None,
             log_dir: None,
@@ -102,6 +107,10 @@ impl Settings {
             };
             settings.on_full = on_full;
             true
+        })?;
+        chosen("COUNTERFOIL_STANDSTILL", "a whole number of seconds, at least 1", &mut |value| {
+            let seconds = value.parse::<u32>().ok().filter(|seconds| *seconds > 0);
+            seconds.map(|seconds| settings.standstill = Duration::from_secs(seconds.into())).is_some()
         })?;
         chosen("COUNTERFOIL_TIER", "`volatile`, `process-crash-safe` or `node-local`", &mut |value| {
             let tier = match value {
@@ -169,6 +178,7 @@ mod tests {
             ("COUNTERFOIL_BUDGET", "3MiB"),
             ("COUNTERFOIL_KEEP", "all"),
             ("COUNTERFOIL_ON_FULL", "stop-logging"),
+            ("COUNTERFOIL_STANDSTILL", "90"),
             ("COUNTERFOIL_TIER", "node-local"),
             ("COUNTERFOIL_SHM_DIR", "/dev/shm/x"),
             ("COUNTERFOIL_LOG_DIR", "/var/tmp/x"),
@@ -180,6 +190,7 @@ mod tests {
             budget: 3 << 20,
             keep: Keep::All,
             on_full: OnFull::StopLogging,
+            standstill: Duration::from_secs(90),
             tier: Tier::NodeLocal,
             shm_dir: Some("/dev/shm/x".into()),
             log_dir: Some("/var/tmp/x".into()),
@@ -200,6 +211,8 @@ mod tests {
             ("COUNTERFOIL_BUDGET", "18014398509481984KiB"),
             ("COUNTERFOIL_KEEP", "some"),
             ("COUNTERFOIL_ON_FULL", ""),
+            ("COUNTERFOIL_STANDSTILL", "0"),
+            ("COUNTERFOIL_STANDSTILL", "never"),
             ("COUNTERFOIL_TIER", "disk"),
         ] {
             let error = with(&[(name, value)]).unwrap_err();

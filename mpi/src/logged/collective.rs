@@ -58,7 +58,7 @@ pub trait CommunicatorCollectives {
         let ready = comm.shared.comm.ready(What::Barrier, Outgoing::NOTHING)?;
         comm.engine.borrow_mut().contribute(&comm.shared, None)?;
         let begun = ready.begin()?;
-        comm.engine.borrow_mut().ended_here(&comm.shared, false)?;
+        comm.engine.borrow_mut().begun_here(&comm.shared)?;
         Ok(CollectiveRequest::new(begun, comm))
     }
 
@@ -210,9 +210,7 @@ pub trait CommunicatorCollectives {
         operation: O,
     ) -> Result<(), LoggedError> {
         let comm = self.communicator();
-        let what = What::Reduce(Reduction::All, Elements::of(operation));
-        let ready = comm.shared.comm.ready_into(what, Outgoing::of(send), receive, None)?;
-        comm.now(ready)
+        comm.now(comm.reduction(Reduction::All, send, receive, operation)?)
     }
 
     /// Begins [`all_reduce_into`](Self::all_reduce_into).
@@ -227,9 +225,7 @@ pub trait CommunicatorCollectives {
         operation: O,
     ) -> Result<CollectiveRequest<'a, [T]>, LoggedError> {
         let comm = self.communicator();
-        let what = What::Reduce(Reduction::All, Elements::of(operation));
-        let ready = comm.shared.comm.ready_into(what, Outgoing::of(send), receive, None)?;
-        comm.later(scope, ready)
+        comm.later(scope, comm.reduction(Reduction::All, send, receive, operation)?)
     }
 
     /// Reduces what the ranks have in `send`, element by element, and gives each rank its part of the result: `receive`, of the
@@ -245,9 +241,7 @@ pub trait CommunicatorCollectives {
         operation: O,
     ) -> Result<(), LoggedError> {
         let comm = self.communicator();
-        let what = What::Reduce(Reduction::Scattered, Elements::of(operation));
-        let ready = comm.shared.comm.ready_into(what, Outgoing::of(send), receive, None)?;
-        comm.now(ready)
+        comm.now(comm.reduction(Reduction::Scattered, send, receive, operation)?)
     }
 
     /// Begins [`reduce_scatter_block_into`](Self::reduce_scatter_block_into).
@@ -262,9 +256,7 @@ pub trait CommunicatorCollectives {
         operation: O,
     ) -> Result<CollectiveRequest<'a, [T]>, LoggedError> {
         let comm = self.communicator();
-        let what = What::Reduce(Reduction::Scattered, Elements::of(operation));
-        let ready = comm.shared.comm.ready_into(what, Outgoing::of(send), receive, None)?;
-        comm.later(scope, ready)
+        comm.later(scope, comm.reduction(Reduction::Scattered, send, receive, operation)?)
     }
 
     /// Reduces what the ranks up to this one have in `send` into its `receive`.
@@ -278,9 +270,7 @@ pub trait CommunicatorCollectives {
         operation: O,
     ) -> Result<(), LoggedError> {
         let comm = self.communicator();
-        let what = What::Reduce(Reduction::UpToSelf, Elements::of(operation));
-        let ready = comm.shared.comm.ready_into(what, Outgoing::of(send), receive, None)?;
-        comm.now(ready)
+        comm.now(comm.reduction(Reduction::UpToSelf, send, receive, operation)?)
     }
 
     /// Begins [`scan_into`](Self::scan_into).
@@ -295,9 +285,7 @@ pub trait CommunicatorCollectives {
         operation: O,
     ) -> Result<CollectiveRequest<'a, [T]>, LoggedError> {
         let comm = self.communicator();
-        let what = What::Reduce(Reduction::UpToSelf, Elements::of(operation));
-        let ready = comm.shared.comm.ready_into(what, Outgoing::of(send), receive, None)?;
-        comm.later(scope, ready)
+        comm.later(scope, comm.reduction(Reduction::UpToSelf, send, receive, operation)?)
     }
 
     /// Reduces what the ranks before this one have in `send` into its `receive`, which stays as it was on rank 0.
@@ -311,9 +299,7 @@ pub trait CommunicatorCollectives {
         operation: O,
     ) -> Result<(), LoggedError> {
         let comm = self.communicator();
-        let what = What::Reduce(Reduction::BeforeSelf, Elements::of(operation));
-        let ready = comm.shared.comm.ready_into(what, Outgoing::of(send), receive, None)?;
-        comm.now(ready)
+        comm.now(comm.reduction(Reduction::BeforeSelf, send, receive, operation)?)
     }
 
     /// Begins [`exclusive_scan_into`](Self::exclusive_scan_into).
@@ -328,13 +314,23 @@ pub trait CommunicatorCollectives {
         operation: O,
     ) -> Result<CollectiveRequest<'a, [T]>, LoggedError> {
         let comm = self.communicator();
-        let what = What::Reduce(Reduction::BeforeSelf, Elements::of(operation));
-        let ready = comm.shared.comm.ready_into(what, Outgoing::of(send), receive, None)?;
-        comm.later(scope, ready)
+        comm.later(scope, comm.reduction(Reduction::BeforeSelf, send, receive, operation)?)
     }
 }
 
 impl LoggedCommunicator {
+    /// A reduction in which this rank gets something.
+    pub(super) fn reduction<'b, T: FromBytes + IntoBytes + Immutable, O: Operation<T>>(
+        &self,
+        which: Reduction,
+        send: &'b [T],
+        receive: &'b mut [T],
+        operation: O,
+    ) -> Result<Ready<'_, 'b, [T]>, LoggedError> {
+        let what = What::Reduce(which, Elements::of(operation));
+        Ok(self.shared.comm.ready_into(what, Outgoing::of(send), receive, None)?)
+    }
+
     /// Keeps what this rank gives, then does the operation.
     pub(super) fn now<B: ?Sized>(&self, ready: Ready<'_, '_, B>) -> Result<(), LoggedError> {
         self.engine.borrow_mut().contribute(&self.shared, ready.gives().as_deref())?;
@@ -352,7 +348,7 @@ impl LoggedCommunicator {
     ) -> Result<CollectiveRequest<'a, B>, LoggedError> {
         self.engine.borrow_mut().contribute(&self.shared, ready.gives().as_deref())?;
         let begun = ready.later(scope)?;
-        self.engine.borrow_mut().ended_here(&self.shared, false)?;
+        self.engine.borrow_mut().begun_here(&self.shared)?;
         Ok(CollectiveRequest::new(begun, self))
     }
 }

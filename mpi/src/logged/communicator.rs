@@ -26,6 +26,8 @@ pub(super) struct Shared {
     pub(super) collectives: Cell<u64>,
     /// Of them, those that have ended here; of one that isn't waited for, that it was begun.
     pub(super) ended: Cell<u64>,
+    /// Of them, the last that the program has waited for.
+    pub(super) waited: Cell<u64>,
     /// Of them, those of which it isn't known that every rank has come as far.
     pub(super) unsettled: Cell<u32>,
 }
@@ -39,9 +41,17 @@ impl Shared {
         engine: &RefCell<Engine>,
     ) -> Result<Rc<Shared>, LoggedError> {
         let rank = comm.rank()?;
-        let (matching, collectives, ended) = (RefCell::default(), Cell::new(0), Cell::new(0));
-        let shared = Shared { comm, number, rank, world, matching, collectives, ended, unsettled: Cell::new(0) };
-        let shared = Rc::new(shared);
+        let shared = Rc::new(Shared {
+            comm,
+            number,
+            rank,
+            world,
+            matching: RefCell::default(),
+            collectives: Cell::new(0),
+            ended: Cell::new(0),
+            waited: Cell::new(0),
+            unsettled: Cell::new(0),
+        });
         engine.borrow_mut().learn(&shared)?;
         Ok(shared)
     }

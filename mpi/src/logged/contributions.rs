@@ -1,6 +1,6 @@
 //! What ranks give to collective operations, and when that is let go: `docs/collectives.md`.
 
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 
 use counterfoil::Rank;
 
@@ -59,31 +59,46 @@ impl Engine {
         self.look_now_and_then()
     }
 
-    /// The last operation that was begun has ended here, or was only begun if it isn't waited for. If it `synchronises`, everybody has begun
-    /// it: those before it are over everywhere.
+    /// The last operation that was begun is waited for later. It counts as ended.
+    pub(super) fn begun_here(&mut self, comm: &Shared) -> Result<(), LoggedError> {
+        self.counts_as_ended(comm, false)
+    }
+
+    /// The last operation that was begun has ended here. If it `synchronises`, everybody has begun it: those before it are over everywhere.
     pub(super) fn ended_here(&mut self, comm: &Shared, synchronises: bool) -> Result<(), LoggedError> {
+        comm.waited.set(comm.collectives.get());
+        self.counts_as_ended(comm, synchronises)
+    }
+
+    fn counts_as_ended(&mut self, comm: &Shared, synchronises: bool) -> Result<(), LoggedError> {
         self.moves += 1;
         let number = comm.collectives.get();
         comm.ended.set(number);
-        if comm.len() == 1 {
-            self.are_over(&[(comm.number, number)])?;
-        } else if synchronises {
+        // Of which nobody else is a part, it is over when it has ended here.
+        if comm.len() == 1 || synchronises {
             comm.unsettled.set(0);
-            let over = self.over_with(comm, number - 1);
+            let over = if comm.len() == 1 { vec![(comm.number, number)] } else { self.over_with(comm, number - 1) };
             self.are_over(&over)?;
         }
         if self.asking.has_questions() { self.answer() } else { Ok(()) }
     }
 
     /// What is over when everybody has ended so many operations on this communicator. If all ranks are in it, that is also what this rank
-    /// has begun on others: had somebody still to begin one of those, the two ranks would wait for each other wherever operations
-    /// synchronise, and a program must be right there, too.
+    /// has waited for on others: had somebody still to begin one of those, the two ranks would wait for each other wherever operations
+    /// synchronise, and a program must be right there, too. To give a communicator up may synchronise as well.
     fn over_with(&mut self, comm: &Shared, number: u64) -> Over {
         let mut over = vec![(comm.number, number)];
         if comm.len() == self.ranks() {
-            over.extend(self.asking.open().filter(|(other, _)| *other != comm.number));
+            let others = self.asking.open().filter(|(other, _)| *other != comm.number);
+            let over_there = others.map(|(other, kept)| (other, kept.min(self.waited(other))));
+            over.extend(over_there.filter(|(_, number)| *number > 0));
         }
         over
+    }
+
+    /// How many operations the program has waited for on a communicator: all of one that it has given up.
+    fn waited(&self, comm: u32) -> u64 {
+        self.comms.get(&comm).and_then(Weak::upgrade).map_or(u64::MAX, |known| known.waited.get())
     }
 
     pub(super) fn are_over(&mut self, over: &[(u32, u64)]) -> Result<(), LoggedError> {

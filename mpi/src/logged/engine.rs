@@ -58,7 +58,7 @@ pub struct Engine {
     /// `None` behind `finish`.
     pub(super) control: Option<Control>,
     /// By their numbers.
-    comms: FxHashMap<u32, Weak<Shared>>,
+    pub(super) comms: FxHashMap<u32, Weak<Shared>>,
     /// Synchronisations of our own that are under way.
     pub(super) barriers: Vec<Barrier>,
     /// What ranks ask each other where a log is full.

@@ -31,7 +31,7 @@ pub enum LoggedError {
     /// it has to end the job ([`abort`](super::LoggedCommunicator::abort)).
     #[error(
         "{refused}, and nobody will make room: for {} s all ranks have been waiting in calls of MPI or for room in their logs. \
-         `memory_bytes_max` gives it more",
+         `memory_bytes_max` gives it more, `set_standstill` gives the others more time",
         after.as_secs()
     )]
     Standstill {

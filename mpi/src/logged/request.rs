@@ -357,13 +357,17 @@ impl<B: ?Sized> fmt::Debug for ReceiveIntoRequest<'_, B> {
 /// drops a barrier, which has none, waits there. Gives the memory back that this rank gets something into.
 pub struct CollectiveRequest<'a, B: ?Sized = ()> {
     borrowed: Borrowed<'a, B>,
-    _comm: Rc<Shared>,
+    comm: Rc<Shared>,
+    /// Which operation of the communicator it is.
+    number: u64,
     engine: Rc<RefCell<Engine>>,
 }
 
 impl<'a, B: ?Sized> CollectiveRequest<'a, B> {
+    /// The last that was begun on a communicator.
     pub(super) fn new(borrowed: Borrowed<'a, B>, comm: &LoggedCommunicator) -> CollectiveRequest<'a, B> {
-        CollectiveRequest { borrowed, _comm: Rc::clone(&comm.shared), engine: Rc::clone(&comm.engine) }
+        let (shared, engine) = (Rc::clone(&comm.shared), Rc::clone(&comm.engine));
+        CollectiveRequest { borrowed, number: shared.collectives.get(), comm: shared, engine }
     }
 }
 
@@ -380,6 +384,7 @@ impl<'a, B: ?Sized> sealed::UnderWay for CollectiveRequest<'a, B> {
 
     fn end(self, ended: Ended) -> Result<&'a mut B, LoggedError> {
         self.engine.borrow_mut().moves += 1;
+        self.comm.waited.set(self.number.max(self.comm.waited.get()));
         ended.result?;
         self.borrowed.give_back().ok_or(LoggedError::CalledOff)
     }

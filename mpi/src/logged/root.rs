@@ -6,7 +6,7 @@ use super::communicator::{LoggedCommunicator, Process};
 use super::error::LoggedError;
 use super::partition::{Partition, PartitionMut};
 use super::request::CollectiveRequest;
-use crate::collective::{Elements, Outgoing, Reduction, What};
+use crate::collective::{Elements, Outgoing, Ready, Reduction, What};
 use crate::operation::Operation;
 use crate::request::LocalScope;
 
@@ -39,9 +39,7 @@ pub trait Root {
     /// [`LoggedError::Mpi`]; [`LoggedError::Append`].
     fn broadcast_into<B: FromBytes + IntoBytes + Immutable + ?Sized>(&self, buf: &mut B) -> Result<(), LoggedError> {
         let (comm, root) = self.root();
-        let what = What::Broadcast { root };
-        let ready = comm.shared.comm.ready_into(what, Outgoing::NOTHING, buf, None)?;
-        comm.now(ready)
+        comm.now(comm.gotten(What::Broadcast { root }, buf)?)
     }
 
     /// Begins [`broadcast_into`](Self::broadcast_into).
@@ -54,9 +52,7 @@ pub trait Root {
         buf: &'a mut B,
     ) -> Result<CollectiveRequest<'a, B>, LoggedError> {
         let (comm, root) = self.root();
-        let what = What::Broadcast { root };
-        let ready = comm.shared.comm.ready_into(what, Outgoing::NOTHING, buf, None)?;
-        comm.later(scope, ready)
+        comm.later(scope, comm.gotten(What::Broadcast { root }, buf)?)
     }
 
     /// Gives the root `send`; called by the others.
@@ -65,9 +61,7 @@ pub trait Root {
     /// [`LoggedError::Mpi`]; [`LoggedError::Append`]. [`LoggedError::NotRoot`] if this rank is the root.
     fn gather_into<S: IntoBytes + Immutable + ?Sized>(&self, send: &S) -> Result<(), LoggedError> {
         let (comm, root) = is_other(self.root())?;
-        let what = What::Gather { root, in_parts: false };
-        let ready = comm.shared.comm.ready(what, Outgoing::of(send))?;
-        comm.now(ready)
+        comm.now(comm.given(What::Gather { root, in_parts: false }, send)?)
     }
 
     /// Begins [`gather_into`](Self::gather_into).
@@ -80,9 +74,7 @@ pub trait Root {
         send: &'a S,
     ) -> Result<CollectiveRequest<'a>, LoggedError> {
         let (comm, root) = is_other(self.root())?;
-        let what = What::Gather { root, in_parts: false };
-        let ready = comm.shared.comm.ready(what, Outgoing::of(send))?;
-        comm.later(scope, ready)
+        comm.later(scope, comm.given(What::Gather { root, in_parts: false }, send)?)
     }
 
     /// Collects what each rank gives, one behind the other; called by the root, which gives `send`.
@@ -124,9 +116,7 @@ pub trait Root {
     /// As of [`gather_into`](Self::gather_into).
     fn gather_varcount_into<S: IntoBytes + Immutable + ?Sized>(&self, send: &S) -> Result<(), LoggedError> {
         let (comm, root) = is_other(self.root())?;
-        let what = What::Gather { root, in_parts: true };
-        let ready = comm.shared.comm.ready(what, Outgoing::of(send))?;
-        comm.now(ready)
+        comm.now(comm.given(What::Gather { root, in_parts: true }, send)?)
     }
 
     /// Begins [`gather_varcount_into`](Self::gather_varcount_into).
@@ -139,9 +129,7 @@ pub trait Root {
         send: &'a S,
     ) -> Result<CollectiveRequest<'a>, LoggedError> {
         let (comm, root) = is_other(self.root())?;
-        let what = What::Gather { root, in_parts: true };
-        let ready = comm.shared.comm.ready(what, Outgoing::of(send))?;
-        comm.later(scope, ready)
+        comm.later(scope, comm.given(What::Gather { root, in_parts: true }, send)?)
     }
 
     /// Collects what each rank gives into its part of `receive`; called by the root, which gives `send`.
@@ -189,9 +177,7 @@ pub trait Root {
     /// [`LoggedError::Mpi`]. [`LoggedError::NotRoot`] if this rank is the root.
     fn scatter_into<R: FromBytes + IntoBytes + ?Sized>(&self, receive: &mut R) -> Result<(), LoggedError> {
         let (comm, root) = is_other(self.root())?;
-        let what = What::Scatter { root, in_parts: false };
-        let ready = comm.shared.comm.ready_into(what, Outgoing::NOTHING, receive, None)?;
-        comm.now(ready)
+        comm.now(comm.gotten(What::Scatter { root, in_parts: false }, receive)?)
     }
 
     /// Begins [`scatter_into`](Self::scatter_into).
@@ -204,9 +190,7 @@ pub trait Root {
         receive: &'a mut R,
     ) -> Result<CollectiveRequest<'a, R>, LoggedError> {
         let (comm, root) = is_other(self.root())?;
-        let what = What::Scatter { root, in_parts: false };
-        let ready = comm.shared.comm.ready_into(what, Outgoing::NOTHING, receive, None)?;
-        comm.later(scope, ready)
+        comm.later(scope, comm.gotten(What::Scatter { root, in_parts: false }, receive)?)
     }
 
     /// Gives each rank its part of `send`; called by the root, which gets its own.
@@ -248,9 +232,7 @@ pub trait Root {
     /// As of [`scatter_into`](Self::scatter_into).
     fn scatter_varcount_into<R: FromBytes + IntoBytes + ?Sized>(&self, receive: &mut R) -> Result<(), LoggedError> {
         let (comm, root) = is_other(self.root())?;
-        let what = What::Scatter { root, in_parts: true };
-        let ready = comm.shared.comm.ready_into(what, Outgoing::NOTHING, receive, None)?;
-        comm.now(ready)
+        comm.now(comm.gotten(What::Scatter { root, in_parts: true }, receive)?)
     }
 
     /// Begins [`scatter_varcount_into`](Self::scatter_varcount_into).
@@ -263,9 +245,7 @@ pub trait Root {
         receive: &'a mut R,
     ) -> Result<CollectiveRequest<'a, R>, LoggedError> {
         let (comm, root) = is_other(self.root())?;
-        let what = What::Scatter { root, in_parts: true };
-        let ready = comm.shared.comm.ready_into(what, Outgoing::NOTHING, receive, None)?;
-        comm.later(scope, ready)
+        comm.later(scope, comm.gotten(What::Scatter { root, in_parts: true }, receive)?)
     }
 
     /// Gives each rank its part of `send`; called by the root, which gets its own.
@@ -315,9 +295,7 @@ pub trait Root {
         operation: O,
     ) -> Result<(), LoggedError> {
         let (comm, root) = is_other(self.root())?;
-        let what = What::Reduce(Reduction::To(root), Elements::of(operation));
-        let ready = comm.shared.comm.ready(what, Outgoing::of(send))?;
-        comm.now(ready)
+        comm.now(comm.given(What::Reduce(Reduction::To(root), Elements::of(operation)), send)?)
     }
 
     /// Begins [`reduce_into`](Self::reduce_into).
@@ -331,9 +309,7 @@ pub trait Root {
         operation: O,
     ) -> Result<CollectiveRequest<'a>, LoggedError> {
         let (comm, root) = is_other(self.root())?;
-        let what = What::Reduce(Reduction::To(root), Elements::of(operation));
-        let ready = comm.shared.comm.ready(what, Outgoing::of(send))?;
-        comm.later(scope, ready)
+        comm.later(scope, comm.given(What::Reduce(Reduction::To(root), Elements::of(operation)), send)?)
     }
 
     /// Reduces what the ranks give, element by element; called by the root.
@@ -348,9 +324,7 @@ pub trait Root {
         operation: O,
     ) -> Result<(), LoggedError> {
         let (comm, root) = is_root(self.root())?;
-        let what = What::Reduce(Reduction::To(root), Elements::of(operation));
-        let ready = comm.shared.comm.ready_into(what, Outgoing::of(send), receive, None)?;
-        comm.now(ready)
+        comm.now(comm.reduction(Reduction::To(root), send, receive, operation)?)
     }
 
     /// Begins [`reduce_into_root`](Self::reduce_into_root).
@@ -365,9 +339,27 @@ pub trait Root {
         operation: O,
     ) -> Result<CollectiveRequest<'a, [T]>, LoggedError> {
         let (comm, root) = is_root(self.root())?;
-        let what = What::Reduce(Reduction::To(root), Elements::of(operation));
-        let ready = comm.shared.comm.ready_into(what, Outgoing::of(send), receive, None)?;
-        comm.later(scope, ready)
+        comm.later(scope, comm.reduction(Reduction::To(root), send, receive, operation)?)
+    }
+}
+
+impl LoggedCommunicator {
+    /// An operation in which this rank gives something to the root, and gets nothing.
+    fn given<'b, S: IntoBytes + Immutable + ?Sized>(
+        &self,
+        what: What,
+        send: &'b S,
+    ) -> Result<Ready<'_, 'b, ()>, LoggedError> {
+        Ok(self.shared.comm.ready(what, Outgoing::of(send))?)
+    }
+
+    /// An operation in which this rank has memory for what the root gives.
+    fn gotten<'b, R: FromBytes + IntoBytes + ?Sized>(
+        &self,
+        what: What,
+        memory: &'b mut R,
+    ) -> Result<Ready<'_, 'b, R>, LoggedError> {
+        Ok(self.shared.comm.ready_into(what, Outgoing::NOTHING, memory, None)?)
     }
 }
 

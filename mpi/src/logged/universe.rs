@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::rc::Rc;
+use std::time::Duration;
 
 use counterfoil::Options;
 
@@ -57,7 +58,9 @@ impl LoggedUniverse {
     /// # Errors
     /// [`LoggedError::Mpi`]; nothing is set aside then.
     pub fn set_buffer_size(&self, bytes: usize) -> Result<(), LoggedError> {
-        Ok(self.universe.set_buffer_size(bytes)?)
+        let set = self.universe.set_buffer_size(bytes);
+        self.engine.borrow_mut().moves += 1;
+        Ok(set?)
     }
 
     /// Waits until all buffered messages have left; they find no room from then on, but for short ones, which may need none.
@@ -65,7 +68,16 @@ impl LoggedUniverse {
     /// # Errors
     /// [`LoggedError::Mpi`].
     pub fn detach_buffer(&self) -> Result<(), LoggedError> {
-        Ok(self.universe.detach_buffer()?)
+        let detached = self.universe.detach_buffer();
+        self.engine.borrow_mut().moves += 1;
+        Ok(detached?)
+    }
+
+    /// Sets how long nothing may happen to any rank before a wait for room in this rank's log is given up
+    /// ([`LoggedError::Standstill`]): 10 s, where nothing is set. It has to be longer than any one message or collective operation
+    /// takes. Calls of MPI that aren't logged count for nothing.
+    pub fn set_standstill(&self, after: Duration) {
+        self.engine.borrow_mut().rounds.set_after(after);
     }
 
     /// What this rank has done so far.

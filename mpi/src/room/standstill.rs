@@ -86,6 +86,11 @@ impl Rounds {
         }
     }
 
+    /// Sets how long nothing may have happened.
+    pub fn set_after(&mut self, after: Duration) {
+        self.after = after;
+    }
+
     /// Another wait begins: what was seen before doesn't count.
     pub fn begin(&mut self) {
         self.before.clear();

@@ -80,7 +80,7 @@ fn a_wait_that_nobody_can_end_is_an_error_of_one_rank() {
 #[test]
 fn who_goes_away_with_an_error_leaves_nobody_waiting_for_ever() {
     let printed = run("gone", 4, 1024);
-    assert_eq!(printed.matches("nobody will make room").count(), 3, "{printed}");
+    assert_eq!(printed.matches("nobody will make room: for 3 s").count(), 3, "{printed}");
 }
 
 #[test]

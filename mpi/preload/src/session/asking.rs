@@ -17,7 +17,7 @@ pub(super) enum NoRoom {
     /// All ranks wait, for each other or for this one.
     #[error(
         "{refused}, and nobody will make room: for {} s all ranks have been waiting in calls of MPI or for room in their logs. \
-         COUNTERFOIL_BUDGET gives it more",
+         COUNTERFOIL_BUDGET gives it more, COUNTERFOIL_STANDSTILL gives the others more time",
         after.as_secs()
     )]
     Standstill {

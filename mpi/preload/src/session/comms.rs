@@ -33,6 +33,8 @@ pub(crate) struct CommInfo {
     pub(crate) collectives: u64,
     /// Of them, those that have ended here; of one that the program doesn't wait for, that it was begun.
     pub(crate) ended: u64,
+    /// Of them, the last that the program waited for in the call that began it.
+    pub(crate) waited: u64,
     /// The last of them that something was kept for.
     pub(crate) kept: u64,
     /// How many of them are known to be over everywhere.
@@ -199,6 +201,7 @@ impl Comms {
             derived: 0,
             collectives: 0,
             ended: 0,
+            waited: 0,
             kept: 0,
             over: 0,
             unsettled: 0,

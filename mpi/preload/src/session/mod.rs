@@ -24,7 +24,6 @@ use counterfoil::{Contents, Epoch, Log};
 use counterfoil_mpi::MpiError;
 use counterfoil_mpi::acks::{BatchLimits, Batcher, Releaser};
 use counterfoil_mpi::matching::Taken;
-use counterfoil_mpi::room::standstill::STANDSTILL;
 use counterfoil_mpi::room::{Asking, Control, Rounds, Waiting};
 use counterfoil_mpi::stream::{Stream, Streams};
 use mpi_sys as ffi;
@@ -158,6 +157,7 @@ impl Session {
         let mut ledger = Ledger::new(Live::begin(settings.summary_dir.as_deref(), rank, ranks));
         ledger.note(Some(log.usage()));
         let watch = Watch::new(settings.log_dir.clone());
+        let rounds = Rounds::new(rank, ranks, settings.standstill);
         Ok(Session {
             settings,
             rank,
@@ -175,7 +175,7 @@ impl Session {
             given_up: Vec::new(),
             barriers: Vec::new(),
             asking: Asking::new(rank, ranks),
-            rounds: Rounds::new(rank, ranks, STANDSTILL),
+            rounds,
             waiting: None,
             may_leave: false,
             moves: 0,
@@ -264,7 +264,7 @@ impl Session {
         match self.meet().and_then(|()| self.settle()) {
             // Everybody has come here.
             Ok(()) => {
-                let over = self.open_operations(None);
+                let over = self.open_operations();
                 self.are_over(&over);
             }
             Err(error) => say(format_args!("the last acknowledgements didn't arrive: {error}")),

@@ -61,6 +61,7 @@ impl Session {
         self.moves += 1;
         let Some(info) = self.comms.get(comm) else { return };
         info.ended = info.collectives;
+        info.waited = info.collectives;
         if synchronises {
             info.unsettled = 0;
             info.over = info.collectives.saturating_sub(1);
@@ -75,25 +76,23 @@ impl Session {
     }
 
     /// Operations on other communicators that are over when everybody has come to one on this communicator: all that this rank
-    /// has begun, if all ranks are in it. Had somebody still to begin one of those, the two ranks would wait for each other
+    /// has waited for, if all ranks are in it. Had somebody still to begin one of those, the two ranks would wait for each other
     /// wherever operations synchronise, and a program must be right there, too. Threads may call in any order.
     fn over_with(&mut self, comm: ffi::MPI_Comm) -> Vec<(u32, u64)> {
         let ranks = self.ranks as usize;
         match self.comms.get(comm) {
             Some(info) if !info.is_inter && info.len() == ranks && !is_together() => {
                 let number = info.number;
-                self.open_operations(Some(number))
+                let known = self.comms.open().filter(|info| info.number != number && info.waited > 0);
+                known.map(|info| (info.number, info.waited)).chain(self.asking.left()).collect()
             }
             _ => Vec::new(),
         }
     }
 
-    /// Operations that something is kept for, and of which it isn't known that they are over, but for those of one communicator:
-    /// communicators and how far.
-    pub(crate) fn open_operations(&self, but: Option<u32>) -> Vec<(u32, u64)> {
-        let known = self.comms.open().filter(|info| Some(info.number) != but);
-        let known = known.map(|info| (info.number, info.collectives));
-        known.chain(self.asking.left()).collect()
+    /// Operations that something is kept for, and of which it isn't known that they are over: communicators and how far.
+    pub(crate) fn open_operations(&self) -> Vec<(u32, u64)> {
+        self.comms.open().map(|info| (info.number, info.collectives)).chain(self.asking.left()).collect()
     }
 
     /// Operations are over everywhere.

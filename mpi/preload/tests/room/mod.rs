@@ -28,8 +28,14 @@ fn room() -> &'static Path {
 /// Runs a case on so many ranks with a log of so many bytes each: the ranks' accounts, and what was said.
 #[track_caller]
 fn run(case: &'static str, ranks: u32, budget: &str) -> (Vec<Value>, String) {
+    run_with(case, ranks, &[("COUNTERFOIL_BUDGET", budget)])
+}
+
+/// The same, with these settings.
+#[track_caller]
+fn run_with(case: &'static str, ranks: u32, settings: &[(&'static str, &str)]) -> (Vec<Value>, String) {
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    let mut run = Run::with_the_library(folder.path(), &[("COUNTERFOIL_BUDGET", budget)]);
+    let mut run = Run::with_the_library(folder.path(), settings);
     run.arguments = vec![case];
     let output = run.once(room().to_str().unwrap(), ranks);
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -138,10 +144,12 @@ fn who_waits_for_a_rank_that_computes_or_looks_for_messages_goes_on_waiting() {
 
 #[test]
 fn a_wait_that_nobody_can_end_is_given_up_by_one_rank() {
-    for case in ["backwards", "backwards-collective"] {
-        let (accounts, said) = run(case, 4, "1MiB");
+    for (case, seconds) in [("backwards", None), ("backwards-collective", Some("4"))] {
+        let settings = [("COUNTERFOIL_BUDGET", "1MiB"), ("COUNTERFOIL_STANDSTILL", seconds.unwrap_or_default())];
+        let (accounts, said) = run_with(case, 4, if seconds.is_some() { &settings } else { &settings[..1] });
         let gave_up = gave_up(&accounts);
-        assert!(matches!(gave_up[..], [(0, why)] if why.contains("nobody will make room: for 10 s")), "{case}: {said}");
+        let why = format!("nobody will make room: for {} s", seconds.unwrap_or("10"));
+        assert!(matches!(gave_up[..], [(0, said)] if said.contains(&why)), "{case}: {said}");
         assert_eq!(said.matches(ENDS).count(), 1, "{case}: {said}");
     }
 }
