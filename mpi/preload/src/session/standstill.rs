@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use counterfoil_mpi::acks::RecordTag;
 
+use super::choices::misses;
 use super::control::Kind;
 use super::ledger::Traffic;
 use super::{Session, is_together};
@@ -91,7 +92,7 @@ impl Session {
     /// How much has happened to the program: the number is another one after whatever it was that MPI did for it.
     fn happened(&self) -> u64 {
         let [logged, received] = [&self.ledger.logged, &self.ledger.received].map(|of| Traffic::sum(of).messages);
-        logged + received + self.ledger.all_collectives() + self.moves
+        logged + received + self.ledger.all_collectives() + self.moves + misses()
     }
 
     /// Asks all others where they are, if that is due. Says for how long nobody has got any further, if it is long enough and this

@@ -6,11 +6,11 @@ use std::ffi::c_int;
 use mpi_sys as ffi;
 
 use super::receive::{has_taken, is_open};
-use super::status::with_status;
+use super::status::{blank, wanted, with_status};
 use crate::message::Incoming;
 use crate::pass;
 use crate::session::requests::{Pending, Receiving};
-use crate::session::{Choice, Session, enter, is_together, key};
+use crate::session::{Choice, Session, enter, is_together, key, missed, records_choices};
 
 impl Session {
     /// A probe has found this message.
@@ -63,12 +63,15 @@ pub(crate) unsafe fn probe_immediate(
     status: *mut ffi::MPI_Status,
     call: impl FnOnce(*mut ffi::MPI_Status) -> c_int,
 ) -> c_int {
-    // SAFETY: the program's status.
-    let (code, status) = unsafe { with_status(status, call) };
-    if code == 0 {
-        // SAFETY: the call has said whether there is a message.
-        let is_there = unsafe { *flag } != 0;
-        enter(|session| if is_there { session.note_probe(incoming, &status) } else { session.missed() });
+    let mut ours = blank();
+    let status = wanted(status, &raw mut ours);
+    let code = call(status);
+    // SAFETY: the call has said whether there is a message.
+    if code == 0 && unsafe { *flag } == 0 {
+        missed();
+    } else if code == 0 && records_choices() {
+        // SAFETY: ours, or what the program has given for a status; the call is done with it.
+        enter(|session| session.note_probe(incoming, unsafe { &*status }));
     }
     code
 }
@@ -129,7 +132,7 @@ pub(crate) unsafe fn match_immediate(
         if code == 0 && *flag != 0 {
             session.matched(incoming, *message, &status);
         } else if code == 0 {
-            session.missed();
+            missed();
         }
         code
     });
