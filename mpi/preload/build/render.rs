@@ -68,7 +68,7 @@ fn wrapper(call: &Call) -> String {
     let names: Vec<&str> = call.arguments.iter().map(|argument| ident(&argument.name)).collect();
     let with = call.arguments.iter().find(|argument| matches!(argument.kind, Kind::Status | Kind::Statuses));
     let with = with.map_or("", |argument| argument.name.as_str());
-    let real = format!("|{with}| (next::{}.get())({})", call.name, names.join(", "));
+    let real = format!("move |{with}| (next::{}.get())({})", call.name, names.join(", "));
     let check = if call.class == Class::Control {
         // Its prototype is variadic: nothing behind the first argument is looked at.
         String::new()

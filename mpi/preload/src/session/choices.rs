@@ -1,8 +1,10 @@
 //! Outcomes that the program left to MPI: what a repetition has to be told.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use counterfoil::Keep;
 
-use super::Session;
+use super::{Session, is_together};
 use crate::say::say;
 
 /// Entries of the local log that are outcomes.
@@ -38,7 +40,8 @@ impl Choice {
 impl Session {
     /// Records an outcome, if anybody can be replayed.
     pub(crate) fn decide(&mut self, choice: Choice) {
-        let misses = std::mem::take(&mut self.misses);
+        let before = std::mem::replace(&mut self.misses, misses());
+        let misses = u32::try_from(self.misses - before).unwrap_or(u32::MAX);
         if !self.is_on() || self.settings.keep == Keep::Acked || self.is_local_full {
             return;
         }
@@ -52,10 +55,23 @@ impl Session {
             }
         }
     }
+}
 
-    /// The program asked, and the answer was no.
-    pub(crate) fn missed(&mut self) {
-        self.misses = self.misses.saturating_add(1);
-        self.moves += 1;
+/// How often the answer was no: counted where nobody is in the session, since programs ask again and again.
+static MISSES: AtomicU64 = AtomicU64::new(0);
+
+/// How often the answer was no.
+pub(super) fn misses() -> u64 {
+    MISSES.load(Ordering::Relaxed)
+}
+
+/// The program asked, and the answer was no.
+#[inline]
+pub(crate) fn missed() {
+    if is_together() {
+        MISSES.fetch_add(1, Ordering::Relaxed);
+    } else {
+        // Cheaper, and nobody else is in a call.
+        MISSES.store(MISSES.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     }
 }

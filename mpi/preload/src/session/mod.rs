@@ -39,12 +39,12 @@ use observe::Watch;
 use over::Barrier;
 use requests::{Receiving, Requests};
 
-pub(crate) use choices::Choice;
+pub(crate) use choices::{Choice, missed};
 pub(crate) use ledger::Ledger;
 pub(crate) use logging::{Copied, FullError, Piece};
 pub(crate) use slot::{
-    catch_up, catch_up_if_due, enter, enter_ahead, enter_for_room, is_together, may_put_off, put, put_off,
-    records_choices, sends_first, take,
+    asks_plainly, catch_up, catch_up_if_due, enter, enter_ahead, enter_for_room, is_together, may_put_off, put,
+    put_off, records_choices, sends_first, take,
 };
 
 /// How many messages are logged and received between two looks at the acknowledgements; each so many bytes count as one more.
@@ -99,8 +99,8 @@ pub(crate) struct Session {
     may_leave: bool,
     /// What happened to the program and is counted nowhere else.
     moves: u64,
-    /// How often the answer was no since the last outcome.
-    misses: u32,
+    /// How often the answer was no up to the last outcome.
+    misses: u64,
     is_local_full: bool,
     pub(crate) ledger: Ledger,
     /// Whether the program wants to be logged just now (`MPI_Pcontrol`).
@@ -179,7 +179,7 @@ impl Session {
             waiting: None,
             may_leave: false,
             moves: 0,
-            misses: 0,
+            misses: choices::misses(),
             is_local_full: false,
             ledger,
             is_logging: true,

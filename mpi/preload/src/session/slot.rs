@@ -180,6 +180,12 @@ pub(crate) fn may_put_off() -> bool {
     matches!(SLOT.state.load(Ordering::Relaxed), ALONE | ALONE_CAREFUL) && !SLOT.is_entered.load(Ordering::Relaxed)
 }
 
+/// Whether a call that asks after requests has nothing else to see to: one thread at a time calls, and nothing is due.
+#[inline]
+pub(crate) fn asks_plainly() -> bool {
+    !is_together() && !put_off::is_due()
+}
+
 /// Sees to what is put off.
 #[inline]
 pub(crate) fn catch_up() {

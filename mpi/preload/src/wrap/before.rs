@@ -1,9 +1,9 @@
 //! What a call that ends requests has to know of them before, and what is done about those that it has ended.
 
 use std::ffi::c_int;
+use std::mem::MaybeUninit;
 
 use mpi_sys as ffi;
-use smallvec::SmallVec;
 
 use super::receive::{has_taken, taken};
 use super::requests::outcome;
@@ -12,7 +12,7 @@ use super::status::is_cancelled;
 use crate::session::put_off::{PutOff, has_posted};
 use crate::session::requests::{Pending, Persistent, Receiving, Repeated, are_receives, are_there, handles};
 use crate::session::{
-    FullError, Session, catch_up_if_due, enter, enter_for_room, is_together, may_put_off, put_off, records_choices,
+    FullError, Session, catch_up_if_due, enter, enter_for_room, is_together, may_put_off, missed, put_off, records_choices,
 };
 
 /// A request that a call may end, and what it stands for.
@@ -24,16 +24,40 @@ pub(super) struct Held {
 }
 
 /// What a call may end, as it was before: the call takes the handles away of what has ended.
-#[expect(clippy::large_enum_variant, reason = "it stays where it is made, on the stack of a call")]
-pub(super) enum Before {
+pub(super) enum Before<'a> {
     /// Nothing that is known.
     Nothing,
-    /// A handle, where one thread at a time calls.
-    Handle(ffi::MPI_Request),
-    /// Several of them.
-    Handles(SmallVec<[ffi::MPI_Request; 32]>),
-    /// What is known, taken out: another thread may get the same handle for a new request as soon as the old one has ended.
+    /// The handles, where one thread at a time calls.
+    Handles(&'a [ffi::MPI_Request]),
+    /// The same, of many.
+    Many(Vec<ffi::MPI_Request>),
+    /// What is known, where several threads call, taken out: another one may get the same handle for a new request as soon as the old
+    /// one has ended.
     Held(Vec<Held>),
+}
+
+/// Room for handles on the stack of a call.
+pub(super) struct Few(MaybeUninit<[ffi::MPI_Request; Few::MAX]>);
+
+impl Few {
+    const MAX: usize = 32;
+
+    pub(super) fn new() -> Few {
+        Few(MaybeUninit::uninit())
+    }
+
+    /// Copies handles, of which there is room for so many. They are loaded and stored one by one: MPI may have stored them just now.
+    #[inline(always)]
+    fn copy(&mut self, requests: &[ffi::MPI_Request]) -> &[ffi::MPI_Request] {
+        let few: *mut ffi::MPI_Request = self.0.as_mut_ptr().cast();
+        let requests = &requests[..requests.len().min(Few::MAX)];
+        for (index, request) in requests.iter().enumerate() {
+            // SAFETY: a reference, and a place among as many; volatile loads are not made into wider ones.
+            unsafe { few.add(index).write(std::ptr::read_volatile(request)) };
+        }
+        // SAFETY: so many were written just now.
+        unsafe { std::slice::from_raw_parts(few, requests.len()) }
+    }
 }
 
 impl Session {
@@ -132,38 +156,49 @@ impl End<'_> {
     }
 }
 
+/// Whether a call may end a request that is known.
+#[inline]
+pub(super) fn are_known() -> bool {
+    are_there() || has_posted()
+}
+
 /// Remembers what a call may end. Programs ask again and again: little is done here.
 ///
 /// # Safety
 /// `requests` has `count`.
 #[inline(always)]
-pub(super) unsafe fn before(count: c_int, requests: *const ffi::MPI_Request) -> Before {
+pub(super) unsafe fn before<'a>(count: c_int, requests: *const ffi::MPI_Request, few: &'a mut Few) -> Before<'a> {
     catch_up_if_due();
-    if !are_there() && !has_posted() {
-        Before::Nothing
-    } else if count == 1 && !is_together() {
-        // SAFETY: the caller's promise.
-        Before::Handle(unsafe { *requests })
+    if !are_known() {
+        return Before::Nothing;
+    }
+    // SAFETY: the caller's promise.
+    let requests = unsafe { handles(count, requests) };
+    if is_together() {
+        Before::Held(hold(requests))
+    } else if requests.len() > Few::MAX {
+        Before::Many(requests.to_vec())
     } else {
-        // SAFETY: the caller's promise.
-        before_several(unsafe { handles(count, requests) })
+        Before::Handles(few.copy(requests))
     }
 }
 
 #[inline(never)]
-fn before_several(requests: &[ffi::MPI_Request]) -> Before {
-    if is_together() {
-        enter(|session| Before::Held(session.hold(requests))).unwrap_or(Before::Nothing)
-    } else {
-        Before::Handles(requests.into())
-    }
+fn hold(requests: &[ffi::MPI_Request]) -> Vec<Held> {
+    enter(|session| session.hold(requests)).unwrap_or_default()
 }
 
-impl Before {
+#[inline(never)]
+fn put_back(held: &mut Vec<Held>) {
+    enter(|session| held.drain(..).for_each(|held| session.put_back(held)));
+}
+
+impl Before<'_> {
+    #[inline]
     pub(super) fn is_nothing(&self) -> bool {
         match self {
             Before::Nothing => true,
-            Before::Handle(_) | Before::Handles(_) => false,
+            Before::Handles(_) | Before::Many(_) => false,
             Before::Held(held) => held.is_empty(),
         }
     }
@@ -171,33 +206,74 @@ impl Before {
     /// The call has ended none of them; the program asked whether one had.
     #[inline]
     pub(super) fn none(&mut self) {
-        if records_choices() || matches!(self, Before::Held(_)) {
-            self.missed();
+        if let Before::Held(held) = self {
+            put_back(held);
+            missed();
+        } else {
+            missed_request();
         }
-    }
-
-    #[inline(never)]
-    fn missed(&mut self) {
-        enter(|session| {
-            session.missed();
-            if let Before::Held(held) = self {
-                held.drain(..).for_each(|held| session.put_back(held));
-            }
-        });
     }
 
     /// Each has ended as `end` says, or not.
     #[inline]
     pub(super) fn settle<'a>(&mut self, end: impl Fn(usize) -> End<'a>) -> c_int {
-        match self {
-            Before::Nothing => 0,
-            Before::Handle(request) => settle_one(*request, &end(0)),
-            Before::Handles(requests) => requests
-                .iter()
-                .enumerate()
-                .fold(0, |code, (index, &request)| first(code, settle_one(request, &end(index)))),
-            Before::Held(held) => put_back_or_conclude(std::mem::take(held), end),
+        let handles = match self {
+            Before::Nothing => return 0,
+            Before::Handles(handles) => handles,
+            Before::Many(handles) => &handles[..],
+            Before::Held(held) => return put_back_or_conclude(std::mem::take(held), end),
+        };
+        handles.iter().enumerate().fold(0, |code, (index, &request)| first(code, settle_one(request, &end(index))))
+    }
+}
+
+/// The program asked whether a request had ended, and none had.
+#[inline(always)]
+pub(super) fn missed_request() {
+    if records_choices() {
+        missed();
+    }
+}
+
+/// Before a call that may end one request, where something is due or threads call at once: sees to that, and takes out what is known.
+///
+/// # Safety
+/// `request` points to one.
+#[cold]
+#[inline(never)]
+pub(super) unsafe fn held(request: *const ffi::MPI_Request) -> Option<Box<Held>> {
+    catch_up_if_due();
+    if !is_together() || !are_known() {
+        return None;
+    }
+    // SAFETY: the caller's promise.
+    enter(|session| session.hold(unsafe { handles(1, request) }).pop().map(Box::new))?
+}
+
+/// The program asked whether a request had ended, and it had not.
+#[inline(always)]
+pub(super) fn missed_one(held: Option<Box<Held>>) {
+    match held {
+        None => missed_request(),
+        Some(held) => {
+            put_back(&mut vec![*held]);
+            missed();
         }
+    }
+}
+
+/// The only request of a call has ended: with this code of the call's, and this status.
+#[inline(never)]
+pub(super) fn ended_one(
+    held: Option<Box<Held>>,
+    request: ffi::MPI_Request,
+    code: c_int,
+    status: &ffi::MPI_Status,
+) -> c_int {
+    match held {
+        Some(held) => first(code, put_back_or_conclude(vec![*held], |_| End::of(code, status))),
+        None if is_together() || !are_known() => code,
+        None => first(code, settle_one(request, &End::of(code, status))),
     }
 }
 

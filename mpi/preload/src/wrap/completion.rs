@@ -4,32 +4,35 @@ use std::ffi::c_int;
 
 use mpi_sys as ffi;
 
-use super::before::{End, before, first};
+use super::before::{End, Few, are_known, before, ended_one, first, held, missed_one};
 use super::status::{Statuses, statuses_wanted, with_status};
-use crate::session::{Choice, Session, enter};
+use crate::session::{Choice, asks_plainly, enter, missed, records_choices};
 
-/// One request, which has ended after `call` if `has_ended` says so of its code.
+/// One request, which has ended after `call` if `has_ended` says so of its code. Programs ask again and again: little is done where it
+/// has not.
 ///
 /// # Safety
 /// As for [`wait`].
-#[inline]
+#[inline(always)]
 unsafe fn one(
     request: *mut ffi::MPI_Request,
     status: *mut ffi::MPI_Status,
     call: impl FnOnce(*mut ffi::MPI_Status) -> c_int,
     has_ended: impl FnOnce(c_int) -> bool,
 ) -> c_int {
-    // SAFETY: the program's request.
-    let mut before = unsafe { before(1, request) };
-    if before.is_nothing() {
+    if request.is_null() {
+        // An error, of which MPI knows what to make.
         return call(status);
     }
+    // SAFETY: the program's request.
+    let (held, handle) = unsafe { (if asks_plainly() { None } else { held(request) }, *request) };
     let then = |code, status: &ffi::MPI_Status| {
-        if !has_ended(code) {
-            before.none();
-            return code;
+        if has_ended(code) {
+            ended_one(held, handle, code, status)
+        } else {
+            missed_one(held);
+            code
         }
-        first(code, before.settle(|_| End::of(code, status)))
     };
     // SAFETY: the program's status.
     unsafe { with_status(status, call, then) }
@@ -44,6 +47,9 @@ pub(crate) unsafe fn wait(
     status: *mut ffi::MPI_Status,
     call: impl FnOnce(*mut ffi::MPI_Status) -> c_int,
 ) -> c_int {
+    if asks_plainly() && !are_known() {
+        return call(status);
+    }
     // SAFETY: as for this function.
     unsafe { one(request, status, call, |_| true) }
 }
@@ -59,12 +65,13 @@ pub(crate) unsafe fn test(
     call: impl FnOnce(*mut ffi::MPI_Status) -> c_int,
 ) -> c_int {
     // SAFETY: as for this function; the call has said whether it has ended.
-    unsafe { one(request, status, call, |code| code != 0 || *flag != 0) }
+    unsafe { one(request, status, call, move |code| code != 0 || *flag != 0) }
 }
 
 /// Records which of several requests ended, where the program leaves that to MPI.
 fn decided(count: c_int, index: c_int) {
     if count > 1
+        && records_choices()
         && let Ok(index) = u32::try_from(index)
     {
         enter(|session| session.decide(Choice::Ended { index }));
@@ -75,7 +82,7 @@ fn decided(count: c_int, index: c_int) {
 ///
 /// # Safety
 /// As for [`wait_any`].
-#[inline]
+#[inline(always)]
 unsafe fn any(
     (count, requests): (c_int, *mut ffi::MPI_Request),
     index: *mut c_int,
@@ -83,16 +90,38 @@ unsafe fn any(
     call: impl FnOnce(*mut ffi::MPI_Status) -> c_int,
     has_ended: impl FnOnce(c_int) -> bool,
 ) -> c_int {
+    // SAFETY: as for this function. One of one has ended where the call says so: it is in no doubt which.
+    unsafe {
+        if count == 1 {
+            one(requests, status, call, has_ended)
+        } else {
+            any_of_several((count, requests), index, status, call, has_ended)
+        }
+    }
+}
+
+/// [`any`] of more than one, or of none.
+///
+/// # Safety
+/// As for [`wait_any`].
+#[inline(never)]
+unsafe fn any_of_several(
+    (count, requests): (c_int, *mut ffi::MPI_Request),
+    index: *mut c_int,
+    status: *mut ffi::MPI_Status,
+    call: impl FnOnce(*mut ffi::MPI_Status) -> c_int,
+    has_ended: impl FnOnce(c_int) -> bool,
+) -> c_int {
+    let mut few = Few::new();
     // SAFETY: the program's requests.
-    let mut before = unsafe { before(count, requests) };
+    let mut before = unsafe { before(count, requests, &mut few) };
     let then = |code, status: &ffi::MPI_Status| {
-        let has_ended = has_ended(code);
-        // SAFETY: the call has said which one.
-        let at = unsafe { *index };
-        if !has_ended {
+        if !has_ended(code) {
             before.none();
             return code;
         }
+        // SAFETY: the call has said which one.
+        let at = unsafe { *index };
         if code == 0 {
             decided(count, at);
         }
@@ -131,7 +160,7 @@ pub(crate) unsafe fn test_any(
     call: impl FnOnce(*mut ffi::MPI_Status) -> c_int,
 ) -> c_int {
     // SAFETY: as for this function; the call has said whether one has ended.
-    unsafe { any((count, requests), index, status, call, |code| code != 0 || *flag != 0) }
+    unsafe { any((count, requests), index, status, call, move |code| code != 0 || *flag != 0) }
 }
 
 /// What the array says of one of several requests.
@@ -154,15 +183,16 @@ unsafe fn of_several<'a>(code: c_int, statuses: *const ffi::MPI_Status, index: u
 ///
 /// # Safety
 /// As for [`wait_all`].
-#[inline]
+#[inline(always)]
 unsafe fn all(
     (count, requests): (c_int, *mut ffi::MPI_Request),
     statuses: *mut ffi::MPI_Status,
     call: impl FnOnce(*mut ffi::MPI_Status) -> c_int,
     have_ended: impl FnOnce(c_int) -> bool,
 ) -> c_int {
+    let mut few = Few::new();
     // SAFETY: the program's requests.
-    let mut before = unsafe { before(count, requests) };
+    let mut before = unsafe { before(count, requests, &mut few) };
     if before.is_nothing() {
         return call(statuses);
     }
@@ -203,7 +233,7 @@ pub(crate) unsafe fn test_all(
     call: impl FnOnce(*mut ffi::MPI_Status) -> c_int,
 ) -> c_int {
     // SAFETY: as for this function; the call has said whether they have ended.
-    unsafe { all((count, requests), statuses, call, |code| *flag != 0 || code == ffi::MPI_ERR_IN_STATUS as c_int) }
+    unsafe { all((count, requests), statuses, call, move |code| *flag != 0 || code == ffi::MPI_ERR_IN_STATUS as c_int) }
 }
 
 /// Some of several requests have ended.
@@ -218,8 +248,9 @@ pub(crate) unsafe fn wait_some(
     statuses: *mut ffi::MPI_Status,
     call: impl FnOnce(*mut ffi::MPI_Status) -> c_int,
 ) -> c_int {
+    let mut few = Few::new();
     // SAFETY: the program's requests.
-    let mut before = unsafe { before(count, requests) };
+    let mut before = unsafe { before(count, requests, &mut few) };
     let mut ours = Statuses::new();
     let statuses = statuses_wanted(count, statuses, &mut ours);
     let code = call(statuses);
@@ -273,7 +304,7 @@ pub(crate) unsafe fn request_status(
     let code = call(status);
     // SAFETY: the call has said whether it has ended. It stays: whoever waits for it later is told.
     if code == 0 && unsafe { *flag } == 0 {
-        enter(Session::missed);
+        missed();
     }
     code
 }

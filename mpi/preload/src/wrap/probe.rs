@@ -10,7 +10,7 @@ use super::status::with_status;
 use crate::message::Incoming;
 use crate::pass;
 use crate::session::requests::{Pending, Receiving};
-use crate::session::{Choice, Session, enter, is_together, key};
+use crate::session::{Choice, Session, enter, is_together, key, missed, records_choices};
 
 impl Session {
     /// A probe has found this message.
@@ -66,10 +66,11 @@ pub(crate) unsafe fn probe_immediate(
     call: impl FnOnce(*mut ffi::MPI_Status) -> c_int,
 ) -> c_int {
     let then = |code, status: &ffi::MPI_Status| {
-        if code == 0 {
-            // SAFETY: the call has said whether there is a message.
-            let is_there = unsafe { *flag } != 0;
-            enter(|session| if is_there { session.note_probe(incoming, status) } else { session.missed() });
+        // SAFETY: the call has said whether there is a message.
+        if code == 0 && unsafe { *flag } == 0 {
+            missed();
+        } else if code == 0 && records_choices() {
+            enter(|session| session.note_probe(incoming, status));
         }
         code
     };
@@ -135,7 +136,7 @@ pub(crate) unsafe fn match_immediate(
             if code == 0 && *flag != 0 {
                 session.matched(incoming, *message, status);
             } else if code == 0 {
-                session.missed();
+                missed();
             }
             code
         })
