@@ -1,5 +1,7 @@
 //! What can be set for a run over MPI: names and limits.
 
+use counterfoil::{Options, Rank};
+
 /// One setting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Key {
@@ -106,12 +108,28 @@ impl Key {
             Rule::Words(words) if words.contains(&value) => None,
             Rule::Words([only]) => Some(format!("over MPI there is only `{only}`")),
             Rule::Words(words) => Some(format!("must be one of {}", words.join(", "))),
-            Rule::Bytes if bytes(value).is_some() => None,
-            Rule::Bytes => Some("must be a number of bytes, or one with KiB, MiB or GiB behind".to_owned()),
+            Rule::Bytes => refuse_budget(value),
             Rule::Anything if value.is_empty() => Some("must not be empty".to_owned()),
             Rule::Anything => None,
         }
     }
+}
+
+/// Whether a log of a rank can have so much memory.
+fn refuse_budget(value: &str) -> Option<String> {
+    let Some(bytes) = bytes(value) else {
+        return Some(
+            "must be a whole number of bytes, or one with KiB, MiB or GiB behind, and no other unit".to_owned(),
+        );
+    };
+    // In everything that counts here, a rank's log has the defaults.
+    let mut options = Options::new(Rank(0), 1);
+    let least = options.prefault_bytes.max(options.chunk_bytes);
+    if bytes < least {
+        return Some(format!("a log takes at least {}KiB", least.div_ceil(1 << 10)));
+    }
+    options.memory_bytes_max = bytes;
+    options.validate().err().map(|error| error.rule.into_owned())
 }
 
 /// `64MiB` as a number.
