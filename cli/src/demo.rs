@@ -18,7 +18,7 @@ use counterfoil_workloads::Workload;
 use crate::rank::Program;
 use crate::{Failure, print};
 pub(crate) use options::DemoArguments;
-use options::check_kills;
+use options::{check_iterations, check_kills};
 use report::{DemoReport, Runs};
 use view::View;
 
@@ -137,6 +137,7 @@ fn job_options(arguments: &DemoArguments, workload: &dyn Workload, seed: u64) ->
         Failure::usage(format!("{option}: {error}"))
     })?;
     check_kills(&job.kills).map_err(Failure::usage)?;
+    check_iterations(workload, arguments.ranks, &job.kills, &job.power_cuts).map_err(Failure::usage)?;
     Ok(job)
 }
 
