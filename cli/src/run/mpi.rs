@@ -72,7 +72,7 @@ impl Mpi {
     pub(crate) fn find(asked: Option<(&str, &str)>) -> Result<Mpi, MpiError> {
         let Some((asked, by)) = asked else {
             let mpirun = Mpi::in_path().ok_or_else(MpiError::none)?;
-            return if is_debian(&mpirun) { Mpi::debian(&mpirun) } else { Mpi::open(&mpirun) };
+            return Mpi::at(&mpirun);
         };
         let by = by.to_owned();
         match asked {
@@ -83,7 +83,7 @@ impl Mpi {
                 if !mpirun.exists() {
                     return Err(MpiError::NotThere { by, prefix: prefix.into() });
                 }
-                if is_debian(&mpirun) { Mpi::debian(&mpirun) } else { Mpi::open(&mpirun) }
+                Mpi::at(&mpirun)
             }
         }
     }
@@ -101,6 +101,10 @@ impl Mpi {
         let said = String::from_utf8_lossy(&output.stdout).into_owned();
         let extensions = said.lines().find_map(|line| line.strip_prefix("options:mpi_ext:"))?;
         Some(extensions.split(',').any(|name| name.trim() == "ftmpi"))
+    }
+
+    fn at(mpirun: &Path) -> Result<Mpi, MpiError> {
+        as_debian(mpirun).map_or_else(|| Mpi::open(mpirun), Mpi::debian)
     }
 
     fn debian(mpirun: &Path) -> Result<Mpi, MpiError> {
@@ -158,9 +162,12 @@ fn debian() -> Option<&'static Path> {
     DEBIAN.iter().map(Path::new).find(|path| path.exists())
 }
 
-/// Whether it is Debian's launcher, by whatever path: /bin is a link to /usr/bin.
-fn is_debian(mpirun: &Path) -> bool {
-    DEBIAN.iter().any(|known| same(Path::new(known), mpirun)) && Path::new("/etc/debian_version").exists()
+/// Debian's launcher by the name that Debian gives it, if this is it by whatever path: /bin is a link to /usr/bin, and an mpirun that is
+/// called by that name takes / for its own folder, and ends.
+fn as_debian(mpirun: &Path) -> Option<&'static Path> {
+    let known = || DEBIAN.iter().map(Path::new);
+    let found = known().find(|known| *known == mpirun).or_else(|| known().find(|known| same(known, mpirun)));
+    found.filter(|_| Path::new("/etc/debian_version").exists())
 }
 
 fn same(one: &Path, other: &Path) -> bool {
@@ -235,7 +242,9 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let link = place.path().join("bin");
         std::os::unix::fs::symlink(known.parent().unwrap(), &link).unwrap();
-        assert!(is_debian(&link.join(known.file_name().unwrap())));
+        let found = as_debian(&link.join(known.file_name().unwrap()));
+        assert!(found.is_some_and(|found| found.starts_with("/usr/bin")), "{found:?}");
+        assert_eq!(as_debian(Path::new("/nonexistent/mpirun")), None);
     }
 
     #[test]

@@ -147,6 +147,7 @@ fn checkpoint_directory(job: &Path) -> Option<PathBuf> {
 mod tests {
     use super::super::job::JobDirectory;
     use std::process::Command;
+    use std::sync::atomic::{AtomicU64, Ordering};
 
     use super::*;
     use counterfoil::{create_private_dir, create_private_file};
@@ -154,7 +155,9 @@ mod tests {
     /// A job directory whose launcher is gone: made by hand, with a lock that nobody holds.
     fn abandoned(root: &Path, disk: &Path) -> (PathBuf, PathBuf) {
         let user = rustix::process::geteuid().as_raw();
-        let name = format!("counterfoil-{user}-1-00000000000000ab");
+        // A name of its own: a test beside this one has a process that mentions its job.
+        static MADE: AtomicU64 = AtomicU64::new(0xab);
+        let name = format!("counterfoil-{user}-1-{:016x}", MADE.fetch_add(1, Ordering::Relaxed));
         let (job, checkpoints) = (root.join(&name), disk.join(format!("{name}-checkpoints")));
         for path in [&job, &checkpoints] {
             create_private_dir(path).unwrap();
