@@ -12,8 +12,8 @@ use crate::{Failure, print};
 /// Remove the files of jobs whose launcher was killed.
 ///
 /// Looks for job directories of this user in /dev/shm and where temporary files go. A job directory is removed only if
-/// its launcher is dead (its lock is free); those of living jobs and of other users are never touched, and links
-/// are never followed.
+/// its launcher is dead (its lock is free), and no process that lives has it in its environment or among its arguments, as ranks
+/// have; those of living jobs and of other users are never touched, and links are never followed.
 #[derive(Debug, Args)]
 pub(crate) struct CleanArguments {
     /// Look in this directory, too (repeatable): where a job was run with --shm-dir, --checkpoint-dir or, for a
@@ -26,6 +26,9 @@ pub(crate) struct CleanArguments {
 }
 
 pub(crate) fn run(arguments: &CleanArguments) -> Result<ExitCode, Failure> {
+    if let Some(missing) = arguments.dir.iter().find(|dir| !dir.is_dir()) {
+        return Err(Failure::refused(format!("--dir: there is no directory {}", missing.display())));
+    }
     let mut roots = vec![default_shm_root(), default_checkpoint_root(), std::env::temp_dir()];
     roots.extend(arguments.dir.iter().cloned());
     let cleaned = clean(&roots).map_err(Failure::failed)?;
@@ -39,7 +42,13 @@ pub(crate) fn run(arguments: &CleanArguments) -> Result<ExitCode, Failure> {
 
 fn as_json(cleaned: &Cleaned) -> serde_json::Value {
     let refused = cleaned.refused.iter().map(|(path, why)| json!({ "path": path, "reason": why.to_string() }));
-    json!({ "removed": cleaned.removed, "live": cleaned.live, "refused": refused.collect::<Vec<_>>() })
+    let in_use = cleaned.in_use.iter().map(|(path, processes)| json!({ "path": path, "processes": processes }));
+    json!({
+        "removed": cleaned.removed,
+        "live": cleaned.live,
+        "in_use": in_use.collect::<Vec<_>>(),
+        "refused": refused.collect::<Vec<_>>(),
+    })
 }
 
 fn tell(cleaned: &Cleaned) -> Result<(), Failure> {
@@ -49,10 +58,20 @@ fn tell(cleaned: &Cleaned) -> Result<(), Failure> {
     for path in &cleaned.live {
         print(&format!("left {}: its launcher is alive", path.display()))?;
     }
+    for (path, processes) in &cleaned.in_use {
+        let processes = processes.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
+        print(&format!(
+            "left {}: its launcher is dead, and processes of the job live on: {processes}",
+            path.display()
+        ))?;
+    }
     for (path, why) in &cleaned.refused {
         print(&format!("left {}: {why}", path.display()))?;
     }
-    if cleaned.removed.is_empty() && cleaned.live.is_empty() && cleaned.refused.is_empty() {
+    if [&cleaned.removed, &cleaned.live].iter().all(|paths| paths.is_empty())
+        && cleaned.in_use.is_empty()
+        && cleaned.refused.is_empty()
+    {
         print("nothing to clean")?;
     }
     Ok(())

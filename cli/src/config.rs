@@ -9,6 +9,7 @@ use std::process::ExitCode;
 use clap::Args;
 use serde_json::{Map, Value, json};
 
+use crate::run::mpi::Mpi;
 use crate::table::Table;
 use crate::{Failure, print};
 pub(crate) use key::Key;
@@ -28,7 +29,7 @@ pub(crate) struct ConfigArguments {
 }
 
 pub(crate) fn run(arguments: &ConfigArguments) -> Result<ExitCode, Failure> {
-    let settings = Settings::resolve(&arguments.chosen).map_err(Failure::usage)?;
+    let settings = Settings::resolve(&arguments.chosen).map_err(Failure::refused)?;
     let text = if arguments.json { as_json(&settings).to_string() } else { as_text(&settings) };
     print(&text)?;
     Ok(ExitCode::SUCCESS)
@@ -45,13 +46,17 @@ fn as_json(settings: &Settings) -> Value {
 }
 
 fn as_text(settings: &Settings) -> String {
+    let in_path = Mpi::in_path();
     let mut table = Table::new(&["<setting", "<value", "<from", "<environment", "<what it is"]);
     for key in Key::ALL {
         let found = settings.found(key);
         table.row([
             key.name().to_owned(),
             found.value.clone().unwrap_or_else(|| "-".to_owned()),
-            found.source.to_string(),
+            match in_path.as_ref().filter(|_| key == Key::Mpi && found.value.is_none()) {
+                Some(mpirun) => format!("{} ({})", mpirun.display(), found.source),
+                None => found.source.to_string(),
+            },
             key.variable().to_owned(),
             key.what().to_owned(),
         ]);

@@ -18,7 +18,7 @@ use counterfoil_workloads::Workload;
 use crate::rank::Program;
 use crate::{Failure, print};
 pub(crate) use options::DemoArguments;
-use options::check_kills;
+use options::{check_iterations, check_kills};
 use report::{DemoReport, Runs};
 use view::View;
 
@@ -94,6 +94,10 @@ impl Kept<'_> {
     fn create(path: &Path) -> Result<Kept<'_>, Failure> {
         match create_private_dir(path) {
             Ok(()) => Ok(Kept(path)),
+            Err(_) if path.exists() => Err(Failure::refused(format!(
+                "--keep-files: {} is there already: give a directory that isn't, or remove it",
+                path.display()
+            ))),
             Err(error) => Err(Failure::failed(format!("--keep-files: {error}"))),
         }
     }
@@ -108,7 +112,7 @@ impl Drop for Kept<'_> {
 
 fn job_options(arguments: &DemoArguments, workload: &dyn Workload, seed: u64) -> Result<JobOptions, Failure> {
     let program = std::env::current_exe().map_err(Failure::failed)?;
-    let mut job = JobOptions::new(vec![program.into(), "rank".into()], arguments.ranks);
+    let mut job = JobOptions::new(vec![program.into(), crate::rank::NAME.into()], arguments.ranks);
     job.settings = arguments.settings();
     job.settings.trace = true;
     arguments.check(workload).map_err(Failure::usage)?;
@@ -133,6 +137,7 @@ fn job_options(arguments: &DemoArguments, workload: &dyn Workload, seed: u64) ->
         Failure::usage(format!("{option}: {error}"))
     })?;
     check_kills(&job.kills).map_err(Failure::usage)?;
+    check_iterations(workload, arguments.ranks, &job.kills, &job.power_cuts).map_err(Failure::usage)?;
     Ok(job)
 }
 

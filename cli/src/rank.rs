@@ -1,4 +1,4 @@
-//! `counterfoil rank`: one rank of a job, started by a launcher and not by people.
+//! `counterfoil internal-rank`: one rank of a job, started by a launcher and not by people.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -10,6 +10,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::Failure;
 use crate::advice::with_option;
+
+/// As the command line has it. Nothing that people type is similar.
+pub(crate) const NAME: &str = "internal-rank";
 
 /// Run one rank of a job (started by `counterfoil demo`).
 #[derive(Debug, Args)]

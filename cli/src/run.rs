@@ -8,6 +8,7 @@ pub(crate) mod mpi;
 mod view;
 
 use std::ffi::OsString;
+use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -41,7 +42,11 @@ pub(crate) struct RunArguments {
     chosen: Chosen,
     /// At the end, one JSON object on standard error in place of the table
     #[arg(long)]
-    json: bool,
+    pub(crate) json: bool,
+    /// No line that says how the job is doing. There is none either where standard error is no terminal. What the program prints on the
+    /// same terminal stands behind it
+    #[arg(long)]
+    no_progress: bool,
     /// A word for mpirun: what isn't known here becomes one of these
     #[arg(long = arguments::CARRIER, value_name = "WORD", allow_hyphen_values = true, hide = true)]
     mpirun: Vec<OsString>,
@@ -63,6 +68,8 @@ fn parse_ranks(text: &str) -> Result<u32, String> {
 enum LogDirError {
     #[error("--log-dir: {0}")]
     Make(#[from] counterfoil::PrivateFileError),
+    #[error("--log-dir: cannot make {}: {source}", path.display())]
+    MakeParents { path: PathBuf, source: std::io::Error },
     #[error("--log-dir: cannot look into {}: {source}", path.display())]
     Look { path: PathBuf, source: std::io::Error },
     #[error("--log-dir: {} is not writable: {source}", path.display())]
@@ -75,7 +82,7 @@ enum LogDirError {
 }
 
 pub(crate) fn run(arguments: &RunArguments) -> Result<ExitCode, Failure> {
-    let settings = Settings::resolve(&arguments.chosen).map_err(Failure::usage)?;
+    let settings = Settings::resolve(&arguments.chosen).map_err(Failure::refused)?;
     let asked = settings.value(Key::Mpi).map(|asked| (asked, settings.found(Key::Mpi).source.to_string()));
     let mpi = Mpi::find(asked.as_ref().map(|(asked, by)| (*asked, by.as_str()))).map_err(Failure::failed)?;
     let library = library::find(settings.value(Key::MpiLibrary).map(Path::new), &mpi).map_err(Failure::failed)?;
@@ -86,21 +93,21 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<ExitCode, Failure> {
     let summary = settings.value(Key::Summary).map(Path::new);
     if let Some(path) = summary {
         // Before the run: afterwards it would be too late to say so.
-        std::fs::write(path, "").map_err(|error| Failure::usage(format!("--summary: {}: {error}", path.display())))?;
+        can_be_written(path).map_err(|error| Failure::refused(format!("--summary: {}: {error}", path.display())))?;
     }
-    let log_dir = settings.value(Key::LogDir).map(|dir| prepare(Path::new(dir)));
-    let log_dir = log_dir.transpose().map_err(Failure::usage)?;
     let job = JobDirectory::create(&default_shm_root(), &default_checkpoint_root()).map_err(Failure::failed)?;
+    let log_dir = settings.value(Key::LogDir).map(|dir| take(Path::new(dir)));
+    let log_dir = log_dir.transpose().map_err(Failure::refused)?;
     let launch = Launch {
         mpi: &mpi,
         library: &library,
         settings: &settings,
         ranks: arguments.ranks,
-        ranks_elsewhere: arguments::ranks_in(&arguments.mpirun),
         log_dir: log_dir.as_deref(),
         job: &job,
         mpirun_options: &arguments.mpirun,
         program: &arguments.program,
+        has_progress: !arguments.no_progress,
     };
     let mut profile = describe(&settings, &mpi, &arguments.program);
     if let Some(dir) = &log_dir {
@@ -168,26 +175,46 @@ fn exists(program: &OsString) -> Result<(), Failure> {
     if is_there {
         return Ok(());
     }
-    Err(Failure::usage(format!("there is no program {}", path.display())))
+    Err(Failure::refused(format!("there is no program {}", path.display())))
 }
 
-/// The directory for logs, made if it isn't there, as an absolute path: ranks may be started elsewhere.
-fn prepare(dir: &Path) -> Result<PathBuf, LogDirError> {
+/// Whether a file can be written. One that is there is empty afterwards; one that isn't, isn't.
+fn can_be_written(path: &Path) -> std::io::Result<()> {
+    let is_new = !path.exists();
+    std::fs::write(path, "")?;
+    if is_new { std::fs::remove_file(path) } else { Ok(()) }
+}
+
+/// The directory for logs, made if it isn't there, as an absolute path: ranks may be started elsewhere. From here on it is this job's.
+fn take(dir: &Path) -> Result<PathBuf, LogDirError> {
     if !dir.exists() {
-        create_private_dir(dir)?;
+        let parents = dir.parent().filter(|parents| !parents.as_os_str().is_empty());
+        if let Some(parents) = parents {
+            let make = |source| LogDirError::MakeParents { path: parents.to_owned(), source };
+            std::fs::create_dir_all(parents).map_err(make)?;
+        }
+        match create_private_dir(dir) {
+            // Another job may have made it meanwhile; who takes it is decided below.
+            Err(_) if dir.is_dir() => {}
+            made => made?,
+        }
     }
     let look = |source| LogDirError::Look { path: dir.to_owned(), source };
+    let taken = |name: String| LogDirError::Taken { path: dir.to_owned(), name };
     for entry in std::fs::read_dir(dir).map_err(look)? {
         let name = entry.map_err(look)?.file_name().to_string_lossy().into_owned();
         if name.starts_with("rank-") || name == counterfoil_profile::job::FILE {
-            return Err(LogDirError::Taken { path: dir.to_owned(), name });
+            return Err(taken(name));
         }
     }
-    // Only a trial tells it for everybody: the administrator, and a file system that is read-only or is none.
-    let trial = dir.join(format!(".counterfoil-{}", std::process::id()));
-    let tried = std::fs::create_dir(&trial).and_then(|()| std::fs::remove_dir(&trial));
-    tried.map_err(|source| LogDirError::NotWritable { path: dir.to_owned(), source })?;
-    std::path::absolute(dir).map_err(look)
+    // Only one job can make this file. And only a trial tells for everybody whether the directory can be written: the administrator, and
+    // a file system that is read-only or is none.
+    let description = Job::path(dir);
+    match std::fs::OpenOptions::new().write(true).create_new(true).open(&description) {
+        Ok(_) => std::path::absolute(dir).map_err(look),
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => Err(taken(counterfoil_profile::job::FILE.to_owned())),
+        Err(source) => Err(LogDirError::NotWritable { path: dir.to_owned(), source }),
+    }
 }
 
 #[cfg(test)]
@@ -197,16 +224,48 @@ mod tests {
     #[test]
     fn a_directory_for_logs_is_made_and_refused_where_another_job_has_it() {
         let place = tempfile::tempdir().unwrap();
-        let dir = place.path().join("logs");
-        assert_eq!(prepare(&dir).unwrap(), dir);
-        assert_eq!(prepare(&dir).unwrap(), dir, "one that is there and empty will do");
-        std::fs::create_dir(dir.join("rank-3")).unwrap();
-        let taken = prepare(&dir).unwrap_err().to_string();
-        assert!(taken.contains("logs of another job (rank-3)"), "{taken}");
+        let dir = place.path().join("some where/logs");
+        assert_eq!(take(&dir).unwrap(), dir, "with what is above it");
+        let taken = |dir: &Path| take(dir).unwrap_err().to_string();
+        assert!(taken(&dir).contains("logs of another job (job.json)"), "{}", taken(&dir));
+        let there = place.path().join("there");
+        std::fs::create_dir(&there).unwrap();
+        assert_eq!(take(&there).unwrap(), there, "one that is there and empty will do");
+        std::fs::remove_file(there.join("job.json")).unwrap();
+        std::fs::create_dir(there.join("rank-3")).unwrap();
+        assert!(taken(&there).contains("logs of another job (rank-3)"), "{}", taken(&there));
         let file = place.path().join("file");
         std::fs::write(&file, "").unwrap();
-        assert!(matches!(prepare(&file), Err(LogDirError::Look { .. })));
-        assert!(matches!(prepare(&place.path().join("a/b")), Err(LogDirError::Make(_))));
+        assert!(matches!(take(&file), Err(LogDirError::Look { .. })));
+        assert!(matches!(take(&file.join("logs")), Err(LogDirError::MakeParents { .. })));
+    }
+
+    #[test]
+    fn of_jobs_that_want_the_same_directory_one_has_it() {
+        let place = tempfile::tempdir().unwrap();
+        let dir = place.path().join("logs");
+        let start = std::sync::Barrier::new(8);
+        let one = || {
+            start.wait();
+            take(&dir)
+        };
+        let taken = std::thread::scope(|scope| {
+            let jobs: Vec<_> = (0..8).map(|_| scope.spawn(one)).collect();
+            jobs.into_iter().map(|job| job.join().unwrap()).collect::<Vec<_>>()
+        });
+        assert_eq!(taken.iter().filter(|taken| taken.is_ok()).count(), 1, "{taken:?}");
+        assert!(
+            taken.iter().flat_map(|taken| taken.as_ref().err()).all(|error| matches!(error, LogDirError::Taken { .. }))
+        );
+    }
+
+    #[test]
+    fn a_file_for_the_summary_is_not_left_empty() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("s.json");
+        can_be_written(&path).unwrap();
+        assert!(!path.exists());
+        assert!(can_be_written(&place.path().join("none/s.json")).is_err());
     }
 
     #[test]

@@ -33,7 +33,10 @@ fn the_variable_that_says_what_is_reported_is_in_the_help_and_a_wrong_value_is_s
     let output = counterfoil(&["--help"]);
     assert!(String::from_utf8(output.stdout).unwrap().contains("COUNTERFOIL_LOG"));
     let mut command = Command::new(env!("CARGO_BIN_EXE_counterfoil"));
-    let output = command.args(["clean", "--json"]).env("COUNTERFOIL_LOG", "a=b=c").output().unwrap();
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert!(said.contains("COUNTERFOIL_LOG") && said.contains("ignored"), "{said}");
+    command.args(["clean", "--json"]);
+    for (value, is_right) in [("a=b=c", false), ("loud", false), ("info,counterfoil_runtime=debug,counterfoil", true)] {
+        let output = command.env("COUNTERFOIL_LOG", value).output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(said.contains("COUNTERFOIL_LOG") && said.contains("ignored"), !is_right, "{said}");
+    }
 }

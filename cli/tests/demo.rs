@@ -281,18 +281,20 @@ fn a_summary_that_cannot_be_written_is_an_error() {
 }
 
 #[test]
-fn a_kill_whose_moment_never_comes_is_said_with_exit_code_1() {
-    let ended = bad(&["--kill", "2@99", "--kill", "1@3"], 1);
-    assert!(ended.stderr.contains("2@99") && ended.stderr.contains("never happened"), "{}", ended.stderr);
+fn a_kill_that_no_run_comes_to_is_refused() {
+    let ended = bad(&["--kill", "2@99", "--kill", "1@3"], 2);
+    assert!(ended.stderr.contains("--kill 2@99 would never happen") && ended.stderr.contains("15"), "{}", ended.stderr);
+    let ended = bad(&["--tier", "node-local", "--power-cut", "999"], 2);
+    assert!(ended.stderr.contains("--power-cut 999 would never happen"), "{}", ended.stderr);
     let ended = bad(&["--no-kills", "--kill", "2@99"], 2);
     assert!(ended.stderr.contains("cannot be used with"), "{}", ended.stderr);
 }
 
 #[test]
-fn a_power_cut_whose_iteration_never_comes_is_called_one() {
-    let ended = bad(&["--tier", "node-local", "--power-cut", "999"], 1);
-    assert!(ended.stderr.contains("power cut in iteration 999 never happened"), "{}", ended.stderr);
-    assert!(!ended.stderr.contains("all@"), "{}", ended.stderr);
+fn a_kill_whose_moment_doesn_t_come_is_said_with_exit_code_1() {
+    // Each of the three workers can have 48 of the 72 tasks, and no two of them.
+    let ended = bad(&["--workload", "master-worker", "--kill", "1@48", "--kill", "2@48"], 1);
+    assert!(ended.stderr.contains("@48 never happened"), "{}", ended.stderr);
 }
 
 #[test]

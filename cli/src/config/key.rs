@@ -115,11 +115,7 @@ impl Key {
             Rule::Words(words) if words.contains(&value) => None,
             Rule::Words([only]) => Some(format!("over MPI there is only `{only}`")),
             Rule::Words(words) => Some(format!("must be one of {}", words.join(", "))),
-            Rule::Bytes => match bytes(value) {
-                Some(bytes) if bytes >= budget_min() => None,
-                Some(_) => Some(format!("must be at least {} KiB: a log is made of such pieces", budget_min() >> 10)),
-                None => Some("must be a number of bytes, or one with KiB, MiB or GiB behind".to_owned()),
-            },
+            Rule::Bytes => refuse_budget(value),
             Rule::Seconds if value.parse::<u32>().is_ok_and(|seconds| seconds > 0) => None,
             Rule::Seconds => Some("must be a whole number of seconds, at least 1".to_owned()),
             Rule::Anything if value.is_empty() => Some("must not be empty".to_owned()),
@@ -128,9 +124,21 @@ impl Key {
     }
 }
 
-/// The smallest log: one chunk.
-fn budget_min() -> usize {
-    Options::new(Rank(0), 1).chunk_bytes
+/// Whether a log of a rank can have so much memory.
+fn refuse_budget(value: &str) -> Option<String> {
+    let Some(bytes) = bytes(value) else {
+        return Some(
+            "must be a whole number of bytes, or one with KiB, MiB or GiB behind, and no other unit".to_owned(),
+        );
+    };
+    // In everything that counts here, a rank's log has the defaults.
+    let mut options = Options::new(Rank(0), 1);
+    let least = options.prefault_bytes.max(options.chunk_bytes);
+    if bytes < least {
+        return Some(format!("a log takes at least {}KiB", least.div_ceil(1 << 10)));
+    }
+    options.memory_bytes_max = bytes;
+    options.validate().err().map(|error| error.rule.into_owned())
 }
 
 /// `64MiB` as a number.

@@ -1,5 +1,6 @@
 //! The settings of a run over MPI: from where they come, what counts before what, and the defaults.
 
+use std::ffi::OsString;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -8,6 +9,18 @@ use clap::Args;
 
 use super::file::File;
 use super::key::Key;
+
+/// Variables that are read elsewhere: by this command, by the library that logs, by the project's own tests.
+const NO_SETTINGS: [&str; 8] = [
+    "COUNTERFOIL_CONFIG",
+    "COUNTERFOIL_LOG",
+    "COUNTERFOIL_MPI_BUILD",
+    "COUNTERFOIL_MPIRUN",
+    "COUNTERFOIL_SEED",
+    "COUNTERFOIL_SHM_DIR",
+    "COUNTERFOIL_SPILL_DIR",
+    "COUNTERFOIL_SUMMARY_DIR",
+];
 
 /// Settings as options of a command.
 #[derive(Clone, Debug, Default, Args)]
@@ -89,12 +102,20 @@ impl fmt::Display for Source {
 /// Why there are no settings.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ConfigError {
-    #[error("{place}: {} is `{value}`: {must}", key.name())]
+    #[error("{} is `{value}`: {must}", named(*key, place))]
     Value { key: Key, value: String, place: Source, must: String },
     #[error("cannot read {}: {source}", path.display())]
     Unreadable { path: PathBuf, source: io::Error },
     #[error("{}: {reason}", path.display())]
     Malformed { path: PathBuf, reason: String },
+}
+
+/// A setting as it is called where it stands: the names of options and variables are its own.
+fn named(key: Key, place: &Source) -> String {
+    match place {
+        Source::Option(_) | Source::Environment(_) => place.to_string(),
+        _ => format!("{place}: {}", key.name()),
+    }
 }
 
 /// A value and where it comes from.
@@ -118,6 +139,9 @@ impl Settings {
     /// A value that is not possible, or a file that can't be read.
     pub(crate) fn resolve(chosen: &Chosen) -> Result<Settings, ConfigError> {
         let file = File::find()?;
+        for name in unknown(std::env::vars_os()) {
+            eprintln!("warning: {name} is no setting, and is ignored: `counterfoil config` has their names");
+        }
         let variable = |name: &str| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned());
         Settings::from(chosen, variable, file.as_ref())
     }
@@ -193,6 +217,15 @@ impl Settings {
     }
 }
 
+/// Names of variables that look like settings and are none.
+fn unknown(variables: impl Iterator<Item = (OsString, OsString)>) -> Vec<String> {
+    let names = variables.filter_map(|(name, _)| name.into_string().ok());
+    let is_known = |name: &str| NO_SETTINGS.contains(&name) || Key::ALL.iter().any(|key| key.variable() == name);
+    let mut names: Vec<String> = names.filter(|name| name.starts_with("COUNTERFOIL_") && !is_known(name)).collect();
+    names.sort();
+    names
+}
+
 impl Chosen {
     fn get(&self, key: Key) -> Option<String> {
         let of = match key {
@@ -262,6 +295,13 @@ mod tests {
     }
 
     #[test]
+    fn a_variable_that_is_misspelt_is_named() {
+        let names = ["COUNTERFOIL_KEPE", "COUNTERFOIL_KEEP", "COUNTERFOIL_LOG", "PATH", "COUNTERFOIL_BUGDET"];
+        let variables = names.map(|name| (name.into(), "all".into()));
+        assert_eq!(unknown(variables.into_iter()), ["COUNTERFOIL_BUGDET", "COUNTERFOIL_KEPE"]);
+    }
+
+    #[test]
     fn paths_of_a_file_begin_at_its_folder() {
         let file = parse("log-dir = \"logs\"\nsummary = \"/tmp/s.json\"\nmpi = \"wheel\"\n").unwrap();
         let settings = Settings::from(&Chosen::default(), none, Some(&file)).unwrap();
@@ -277,10 +317,13 @@ mod tests {
             Settings::from(&Chosen::default(), variable, None).unwrap_err().to_string()
         };
         let protocol = refused("COUNTERFOIL_PROTOCOL", "hydee");
-        assert_eq!(protocol, "COUNTERFOIL_PROTOCOL: protocol is `hydee`: over MPI there is only `sender-based`");
+        assert_eq!(protocol, "COUNTERFOIL_PROTOCOL is `hydee`: over MPI there is only `sender-based`");
         for (name, value, must) in [
             ("COUNTERFOIL_KEEP", "some", "acked, checkpoint, all"),
             ("COUNTERFOIL_BUDGET", "64 MB", "number of bytes"),
+            ("COUNTERFOIL_BUDGET", "1", "at least 256KiB"),
+            ("COUNTERFOIL_BUDGET", "255KiB", "at least 256KiB"),
+            ("COUNTERFOIL_BUDGET", "257GiB", "at most 256 GiB"),
             ("COUNTERFOIL_BUDGET", "99999999999GiB", "number of bytes"),
             ("COUNTERFOIL_STANDSTILL", "0", "whole number of seconds"),
             ("COUNTERFOIL_STANDSTILL", "10s", "whole number of seconds"),
@@ -289,6 +332,9 @@ mod tests {
             let text = refused(name, value);
             assert!(text.starts_with(name) && text.contains(value) && text.contains(must), "{text}");
         }
+        let in_file =
+            Settings::from(&Chosen::default(), none, Some(&parse("budget = 1").unwrap())).unwrap_err().to_string();
+        assert!(in_file.starts_with("/etc/x/counterfoil.toml: budget is `1`: "), "{in_file}");
         for (text, what) in [("kepe = 1", "no setting `kepe`"), ("keep = [1]", "must be a string"), ("keep", "keep")] {
             let error = parse(text).unwrap_err().to_string();
             assert!(error.starts_with("/etc/x/counterfoil.toml") && error.contains(what), "{error}");

@@ -246,6 +246,30 @@ pub(super) fn check_kills(kills: &[Kill]) -> Result<(), KillNeverHappens> {
     never.map_or(Ok(()), Err)
 }
 
+/// Checks that the ranks that are to be killed in an iteration have as many, and rank 0 those in which the power is cut.
+pub(super) fn check_iterations(
+    workload: &dyn Workload,
+    ranks: u32,
+    kills: &[Kill],
+    power_cuts: &[u64],
+) -> Result<(), String> {
+    let of_kills = kills.iter().filter_map(|kill| match kill.at {
+        KillPoint::Iteration(iteration) => Some((format!("--kill {kill}"), kill.rank, iteration)),
+        KillPoint::PowerCut(_) | KillPoint::RecoveryOf(_) => None,
+    });
+    let of_cuts = power_cuts.iter().map(|&iteration| (format!("--power-cut {iteration}"), 0, iteration));
+    for (option, rank, iteration) in of_kills.chain(of_cuts) {
+        let most = workload.iterations(rank, ranks).at_most;
+        if iteration > most {
+            let (name, class) = (workload.name(), workload.class());
+            return Err(format!(
+                "{option} would never happen: in {name} of class {class} on {ranks} ranks, rank {rank} has at most {most} iterations"
+            ));
+        }
+    }
+    Ok(())
+}
+
 /// A number of bytes, as in `65536`, `64KiB`, `1MiB`, `2GiB`.
 fn parse_bytes(text: &str) -> Result<usize, String> {
     let digits = text.trim_end_matches(|character: char| character.is_ascii_alphabetic());

@@ -100,7 +100,7 @@ fn mpis() -> Vec<Finding> {
                 seen.push(mpi);
             }
             // Not every machine has every one.
-            Err(MpiError::None | MpiError::NoDebian { .. } | MpiError::NoWheel { .. }) => {}
+            Err(MpiError::None { .. } | MpiError::NoDebian { .. } | MpiError::NoWheel { .. }) => {}
             Err(error) => {
                 findings
                     .push(Finding::new("MPI", error.to_string(), json!({})).but(State::Lacking, "name another one"));
@@ -108,8 +108,11 @@ fn mpis() -> Vec<Finding> {
         }
     }
     if seen.is_empty() {
-        let advice = MpiError::None.to_string();
+        let advice = MpiError::none().to_string();
         findings.insert(0, Finding::new("MPI", "none", json!({})).but(State::Missing, advice));
+    } else if named.is_none() && Mpi::in_path().is_none() {
+        let advice = format!("counterfoil run: {}", MpiError::none());
+        findings.push(Finding::new("MPI", "none in PATH", json!({})).but(State::Lacking, advice));
     }
     findings
 }

@@ -101,8 +101,9 @@ impl Account {
         if self.ranks.is_empty() && self.is_on && !self.interrupted {
             notes.push(match self.code {
                 0 => format!(
-                    "nothing was logged. If no rank says why above, {program} didn't begin to use {} as far as the library saw it: is it an MPI \
-                     program, linked with that MPI, and not statically?",
+                    "nothing was logged: no rank of {program} began to log over {}. Where a rank says above why it can't, that is why. \
+                     Otherwise: is it an MPI program in C or C++ (calls from Fortran aren't seen), linked with that MPI, and not \
+                     statically?",
                     self.mpi
                 ),
                 code => format!("nothing was logged: no rank had begun to log when the job ended with exit code {code}"),
@@ -312,7 +313,7 @@ mod tests {
     fn notes_say_what_is_not_to_be_expected() {
         let notes =
             |texts: &[(&str, &[u8])], code, interrupted| account(texts, code, interrupted).notes("prog").join("; ");
-        assert!(notes(&[], 0, false).contains("prog didn't begin to use Open MPI 5.0.0 (x)"));
+        assert!(notes(&[], 0, false).contains("no rank of prog began to log over Open MPI 5.0.0 (x)"));
         assert!(notes(&[], 3, false).contains("exit code 3"));
         assert_eq!(notes(&[("rank-0.json", DONE)], 0, false), "");
         assert_eq!(notes(&[("rank-0.live", &in_time())], 1, true), "interrupted; mpirun and its ranks have ended");

@@ -49,6 +49,10 @@ fn takes_value(known: &Command, word: &OsString) -> Option<bool> {
     if matches!(word, "-h" | "--help") {
         return Some(false);
     }
+    if word.strip_prefix("-n").is_some_and(|ranks| !ranks.is_empty() && ranks.bytes().all(|byte| byte.is_ascii_digit()))
+    {
+        return Some(false);
+    }
     let (name, has_value) = word.split_once('=').map_or((word, false), |(name, _)| (name, true));
     let of = known.get_arguments().find(|option| {
         option.get_long().is_some_and(|long| name.strip_prefix("--") == Some(long))
@@ -59,9 +63,18 @@ fn takes_value(known: &Command, word: &OsString) -> Option<bool> {
     Some(!has_value && matches!(of.get_action(), ArgAction::Set | ArgAction::Append))
 }
 
+/// What stands between two programs that are one job.
+pub(super) const NEXT_PROGRAM: &str = ":";
+
+/// How many ranks a job has, as far as options say it: our own, mpirun's, and those of programs behind a `:`.
+pub(super) fn ranks_of(own: Option<u32>, options: &[OsString], program: &[OsString]) -> u32 {
+    let others = program.split(|word| word == NEXT_PROGRAM).skip(1).filter_map(ranks_in);
+    own.or_else(|| ranks_in(options)).into_iter().chain(others).fold(0, u32::saturating_add)
+}
+
 /// How many ranks mpirun is told to start, in its own spellings.
-pub(super) fn ranks_in(options: &[OsString]) -> Option<u32> {
-    let at = options.iter().position(|word| ["-np", "--np", "-c", "--n"].iter().any(|name| word == name))?;
+fn ranks_in(options: &[OsString]) -> Option<u32> {
+    let at = options.iter().position(|word| ["-n", "-np", "--np", "-c", "--n"].iter().any(|name| word == name))?;
     options.get(at + 1)?.to_str()?.parse().ok()
 }
 
@@ -89,11 +102,21 @@ mod tests {
     }
 
     #[test]
-    fn mpiruns_own_count_is_understood() {
-        let ranks = |line: &str| ranks_in(&line.split(' ').map(OsString::from).collect::<Vec<_>>());
-        assert_eq!(ranks("--mca a b -np 7"), Some(7));
-        assert_eq!(ranks("--np 3"), Some(3));
-        assert_eq!(ranks("-np"), None);
-        assert_eq!(ranks("--mca a b"), None);
+    fn a_count_may_stand_right_behind_its_option() {
+        assert_eq!(
+            carried("counterfoil run -n2 -np 3 -nolocal -- ./a"),
+            "counterfoil run -n2 @-np @3 @-nolocal -- ./a"
+        );
+    }
+
+    #[test]
+    fn mpiruns_own_counts_are_understood_and_those_of_all_programs_are_added() {
+        let words = |line: &str| line.split(' ').map(OsString::from).collect::<Vec<_>>();
+        let ranks = |own, options: &str, program: &str| ranks_of(own, &words(options), &words(program));
+        assert_eq!(ranks(None, "--mca a b -np 7", "./a"), 7);
+        assert_eq!(ranks(None, "--np 3", "./a -n 9"), 3, "the program's own options are the program's");
+        assert_eq!(ranks(Some(2), "-np", "./a"), 2);
+        assert_eq!(ranks(None, "--mca a b", "./a"), 0);
+        assert_eq!(ranks(Some(2), "--mca a b", "./a 10 : -n 3 ./b : --wdir / -np 4 ./c : ./d"), 9);
     }
 }

@@ -16,9 +16,11 @@ use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_s
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use super::account::pids;
+use super::arguments::{NEXT_PROGRAM, ranks_of};
 use super::mpi::Mpi;
 use super::view::View;
 use crate::config::{Key, Settings};
+use crate::mpirun;
 
 /// How long mpirun may take to end its ranks when it is asked to; behind it, it and they are killed.
 const GRACE: Duration = Duration::from_secs(5);
@@ -32,6 +34,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 pub(super) enum LaunchError {
     #[error("cannot watch for signals: {0}")]
     Signals(#[source] io::Error),
+    #[error("cannot find this program's own file, which is to start mpirun: {0}")]
+    Itself(#[source] io::Error),
     #[error("cannot start {}: {source}", mpirun.display())]
     Start { mpirun: PathBuf, source: io::Error },
     #[error("cannot wait for mpirun: {0}")]
@@ -54,24 +58,25 @@ pub(super) struct Launch<'a> {
     pub(super) library: &'a Path,
     pub(super) settings: &'a Settings,
     pub(super) ranks: Option<u32>,
-    /// The same, where one of mpirun's own options says it.
-    pub(super) ranks_elsewhere: Option<u32>,
     pub(super) log_dir: Option<&'a Path>,
     pub(super) job: &'a JobDirectory,
     pub(super) mpirun_options: &'a [OsString],
+    /// Behind each `:` another one that belongs to the job, with options of mpirun's before it.
     pub(super) program: &'a [OsString],
+    /// Whether a line says how the job is doing.
+    pub(super) has_progress: bool,
 }
 
 impl Launch<'_> {
     /// Runs it to its end.
     pub(super) fn run(&self) -> Result<Ended, LaunchError> {
         let signals = Signals::watch().map_err(LaunchError::Signals)?;
-        let mut command = self.command();
+        let mut command = self.command()?;
         let began = Instant::now();
         let child = command.spawn();
         let child = child.map_err(|source| LaunchError::Start { mpirun: self.mpi.mpirun.clone(), source })?;
         let mut running = Running { child, accounts: self.job.paths().traces() };
-        let view = View::new(&self.job.paths().traces());
+        let view = View::new(&self.job.paths().traces(), self.has_progress);
         let waited = running.wait(&signals, &view);
         let wall = began.elapsed();
         view.finish();
@@ -90,34 +95,43 @@ impl Launch<'_> {
         Ok(Ended { code, wall, interrupted: signals.has_come() })
     }
 
-    fn command(&self) -> Command {
-        let mut command = Command::new(&self.mpi.mpirun);
+    fn command(&self) -> Result<Command, LaunchError> {
+        let mut command = mpirun::bound_to_this_process(&self.mpi.mpirun).map_err(LaunchError::Itself)?;
         if rustix::process::geteuid().is_root() {
             for name in ["OMPI", "PRTE"] {
                 command.env(format!("{name}_ALLOW_RUN_AS_ROOT"), "1");
                 command.env(format!("{name}_ALLOW_RUN_AS_ROOT_CONFIRM"), "1");
             }
         }
-        if self.ranks.or(self.ranks_elsewhere).is_some_and(|ranks| ranks > cores()) {
+        if ranks_of(self.ranks, self.mpirun_options, self.program) > cores() {
             // In the environment, of version 4 and of version 5: options that the user gives count before that.
             command.env("OMPI_MCA_rmaps_base_oversubscribe", "1");
             command.env("PRTE_MCA_rmaps_default_mapping_policy", ":OVERSUBSCRIBE");
         }
+        let mut exported: Vec<OsString> = Vec::new();
         if let Some(libraries) = &self.mpi.libraries {
             let path = before(libraries.as_os_str(), std::env::var_os("LD_LIBRARY_PATH"));
-            command.env("LD_LIBRARY_PATH", path).args(["-x", "LD_LIBRARY_PATH"]);
-        }
-        if let Some(ranks) = self.ranks {
-            command.args(["-n", &ranks.to_string()]);
+            command.env("LD_LIBRARY_PATH", path);
+            exported.extend(["-x".into(), "LD_LIBRARY_PATH".into()]);
         }
         for (name, value) in self.variables() {
             let mut both = OsString::from(name);
             both.push("=");
             both.push(value);
-            command.arg("-x").arg(both);
+            exported.extend(["-x".into(), both]);
         }
-        command.args(self.mpirun_options).args(self.program);
-        command
+        if let Some(ranks) = self.ranks {
+            command.args(["-n", &ranks.to_string()]);
+        }
+        command.args(&exported);
+        for word in self.mpirun_options.iter().chain(self.program) {
+            command.arg(word);
+            if word == NEXT_PROGRAM {
+                // In version 4 they are those of one program.
+                command.args(&exported);
+            }
+        }
+        Ok(command)
     }
 
     /// What the ranks are told: the library, which mpirun itself must not load, and its settings.

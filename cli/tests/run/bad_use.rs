@@ -1,6 +1,9 @@
 //! What can't be run, and why.
 
 use std::fs;
+use std::path::Path;
+
+use serde_json::{Value, json};
 
 use super::place::{Place, is_there};
 use crate::ended::Ended;
@@ -14,7 +17,11 @@ fn without_an_mpi_it_says_what_to_do() {
         command.env_remove("COUNTERFOIL_MPI").env_remove("COUNTERFOIL_MPI_LIBRARY").env_remove("CARGO_TARGET_DIR");
         Ended::from(command.output().unwrap())
     };
-    run(&place, &[("PATH", "/nonexistent")], &["run", "--", "/bin/true"]).says(1, "no mpirun in PATH");
+    let no_path = run(&place, &[("PATH", "/nonexistent")], &["run", "--", "/bin/true"]);
+    no_path.says(1, "no mpirun in PATH");
+    if Path::new("/usr/bin/mpirun.openmpi").exists() {
+        no_path.says(1, "--mpi debian");
+    }
     let wrong = run(&place, &[("COUNTERFOIL_MPI", "/nonexistent")], &["run", "--", "/bin/true"]);
     wrong.says(1, "COUNTERFOIL_MPI: /nonexistent has no bin/mpirun");
     // Something that calls itself an MPI, for which nothing is built.
@@ -36,10 +43,12 @@ fn arguments_that_make_no_sense_are_refused_before_anything_starts() {
         (&["run", "--protocol", "hydee", "--", "true"][..], "over MPI there is only `sender-based`"),
         (&["run", "--keep", "some", "--", "true"], "acked, checkpoint, all"),
         (&["run", "--budget", "64MB", "--", "true"], "KiB, MiB or GiB"),
-        (&["run", "--budget", "63KiB", "--", "true"], "at least 64 KiB"),
+        (&["run", "--budget", "255KiB", "--", "true"], "--budget is `255KiB`: a log takes at least 256KiB"),
         (&["run", "-n", "0", "--", "true"], "at least one rank"),
         (&["run", "-n", "2"], "-- PROGRAM"),
         (&["run", "-n", "2", "./program"], "-- PROGRAM"),
+        (&["run", "-n", "2", "./program", "5"], "stands behind `--`"),
+        (&["rnu"], "unrecognized subcommand"),
     ] {
         place.counterfoil(arguments).says(2, what);
     }
@@ -54,7 +63,7 @@ fn a_program_or_a_place_for_files_that_is_not_there_is_named() {
     let place = Place::new();
     place.counterfoil(&["run", "-n", "1", "--", "./none"]).says(2, "there is no program ./none");
     place.counterfoil(&["run", "-n", "1", "--summary", "none/s.json", "--", "true"]).says(2, "--summary: none/s.json");
-    place.counterfoil(&["run", "-n", "1", "--log-dir", "none/logs", "--", "true"]).says(2, "--log-dir");
+    place.counterfoil(&["run", "-n", "1", "--log-dir", "/dev/null/logs", "--", "true"]).says(2, "--log-dir");
     fs::write(place.path().join("file"), "").unwrap();
     place
         .counterfoil(&["run", "-n", "1", "--log-dir", "file", "--", "true"])
@@ -64,4 +73,33 @@ fn a_program_or_a_place_for_files_that_is_not_there_is_named() {
     fs::create_dir_all(place.path().join("taken/rank-0")).unwrap();
     place.counterfoil(&["run", "-n", "1", "--log-dir", "taken", "--", "true"]).says(2, "logs of another job (rank-0)");
     assert_eq!(place.left_behind(), Vec::<std::path::PathBuf>::new());
+}
+
+#[test]
+fn an_error_is_an_object_too_where_one_was_asked_for() {
+    let place = Place::new();
+    let last =
+        |text: &str| -> Value { serde_json::from_str(text.lines().last().unwrap_or_default()).unwrap_or_default() };
+    // Standard output is that of the program that is run.
+    for arguments in [
+        &["run", "--json", "--budget", "junk", "--", "true"][..],
+        &["run", "--json", "-n", "0", "--", "true"],
+        &["run", "-n", "1", "--json"],
+        &["run", "-n", "1", "--json", "--log-dir", "/dev/null/logs", "--", "./none"],
+    ] {
+        let ended = place.counterfoil(arguments);
+        let object = last(&ended.stderr);
+        assert!(object["error"].is_string(), "{arguments:?}: {}", ended.stderr);
+        assert_eq!((&object["exit_code"], ended.stdout.as_str()), (&json!(ended.code), ""), "{arguments:?}");
+    }
+    for arguments in
+        [&["demo", "--json", "--ranks", "banana"][..], &["log", "dump", "--json"], &["config", "--json", "x"]]
+    {
+        let ended = place.counterfoil(arguments);
+        let object = last(&ended.stdout);
+        assert!(object["error"].is_string(), "{arguments:?}: {}", ended.stdout);
+        assert_eq!(object["exit_code"], 2, "{arguments:?}");
+    }
+    let program = place.counterfoil(&["run", "-n", "0", "--", "./program", "--json"]);
+    assert!(!program.stderr.contains("exit_code"), "{}", program.stderr);
 }

@@ -1,7 +1,8 @@
 //! Programs that behave, and programs that don't.
 
 use std::fs;
-use std::process::Stdio;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -73,7 +74,7 @@ fn sum(account: &Value, name: &str) -> u64 {
 /// Nothing is left in shared memory, where jobs have their directories, of the one that said this.
 #[track_caller]
 fn is_clean(place: &Place) {
-    assert_eq!(place.left_behind(), Vec::<std::path::PathBuf>::new());
+    assert_eq!(place.left_behind(), Vec::<PathBuf>::new());
 }
 
 #[test]
@@ -217,42 +218,115 @@ fn a_program_that_is_not_mpi_is_told_so() {
     let Some(place) = place() else { return };
     let ended = place.counterfoil(&["run", "-n", "2", "--", "echo", "hello"]);
     assert_eq!(ended.stdout, "hello\nhello\n");
-    ended.says(0, "nothing was logged. If no rank says why above, echo didn't begin to use Open MPI");
+    ended.says(0, "nothing was logged: no rank of echo began to log over Open MPI");
     place.counterfoil(&["run", "-n", "1", "--", "sh", "-c", "exit 3"]).says(3, "nothing was logged");
+}
+
+/// Starts the program, which waits for ever, on two ranks; what is said goes to files. Gives `timeout`, and the processes below it: the
+/// first is the command.
+fn start_waiting(place: &Place, options: &[&str]) -> (Child, Vec<u32>) {
+    let output = |name: &str| fs::File::create(place.path().join(name)).unwrap();
+    let mut command = place.command(&[&["run", "-n", "2", "--json"], options, &["--", "./sends", "wait"]].concat());
+    let child = command.stdin(Stdio::null()).stdout(output("out")).stderr(output("err")).spawn().unwrap();
+    let began = Instant::now();
+    let all = loop {
+        let all = below(child.id());
+        if said(place, "out").lines().count() == 2 && all.len() >= 4 {
+            break all;
+        }
+        assert!(began.elapsed() < Duration::from_secs(60), "it doesn't start: {}", said(place, "err"));
+        std::thread::sleep(Duration::from_millis(10));
+    };
+    (child, all)
+}
+
+fn said(place: &Place, name: &str) -> String {
+    fs::read_to_string(place.path().join(name)).unwrap()
+}
+
+/// What the kernel says of those that live.
+fn alive(pids: &[u32]) -> Vec<String> {
+    let lives = |pid: &u32| {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        let is_alive = stat.rsplit_once(')').is_some_and(|(_, rest)| !rest.trim_start().starts_with(['Z', 'X']));
+        is_alive.then_some(stat)
+    };
+    pids.iter().filter_map(lives).collect()
 }
 
 #[test]
 fn an_interrupt_ends_the_ranks_and_removes_the_files() {
     let Some(place) = place() else { return };
     for signal in [Signal::INT, Signal::TERM] {
-        let output = |name: &str| fs::File::create(place.path().join(name)).unwrap();
-        let mut command = place.command(&["run", "-n", "2", "--json", "--", "./sends", "wait"]);
-        let mut child = command.stdin(Stdio::null()).stdout(output("out")).stderr(output("err")).spawn().unwrap();
-        let read = |name: &str| fs::read_to_string(place.path().join(name)).unwrap();
-        let began = Instant::now();
-        let all = loop {
-            let said = read("out").lines().count();
-            let all = below(child.id());
-            if said == 2 && all.len() >= 4 {
-                break all;
-            }
-            assert!(began.elapsed() < Duration::from_secs(60), "it doesn't start: {}", read("err"));
-            std::thread::sleep(Duration::from_millis(10));
-        };
-        // The first below `timeout` is the program.
+        let (mut child, all) = start_waiting(&place, &[]);
         kill_process(Pid::from_raw(all[0].try_into().unwrap()).unwrap(), signal).unwrap();
         let status = child.wait().unwrap();
-        assert_ne!(status.code(), Some(0), "{}", read("err"));
-        assert!(read("err").contains("interrupted"), "{}", read("err"));
-        let lives = |pid: &u32| {
-            let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-            let is_alive = stat.rsplit_once(')').is_some_and(|(_, rest)| !rest.trim_start().starts_with(['Z', 'X']));
-            is_alive.then_some(stat)
-        };
-        let alive: Vec<String> = all.iter().filter_map(lives).collect();
-        assert!(alive.is_empty(), "of {all:?}, {alive:?} live on: {}", read("err"));
+        let said = said(&place, "err");
+        assert_ne!(status.code(), Some(0), "{said}");
+        assert!(said.contains("interrupted"), "{said}");
+        let alive = alive(&all);
+        assert!(alive.is_empty(), "of {all:?}, {alive:?} live on: {said}");
         is_clean(&place);
     }
+}
+
+#[test]
+fn when_the_command_is_killed_its_ranks_end_and_clean_removes_the_files() {
+    let Some(place) = place() else { return };
+    let (mut child, all) = start_waiting(&place, &["--keep", "all", "--summary", "s.json"]);
+    let directory = all.iter().rev().find_map(|pid| {
+        let variables = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        let directory =
+            variables.split(|byte| *byte == 0).find_map(|one| one.strip_prefix(b"COUNTERFOIL_SUMMARY_DIR="));
+        directory.map(|directory| PathBuf::from(String::from_utf8(directory.to_vec()).unwrap()))
+    });
+    let directory = directory.unwrap();
+    assert!(directory.exists());
+    kill_process(Pid::from_raw(all[0].try_into().unwrap()).unwrap(), Signal::KILL).unwrap();
+    child.wait().unwrap();
+    let began = Instant::now();
+    while !alive(&all).is_empty() {
+        assert!(began.elapsed() < Duration::from_secs(60), "of {all:?}, {:?} live on", alive(&all));
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert!(!place.path().join("s.json").exists(), "no summary is left that says nothing");
+    let cleaned = place.counterfoil(&["clean"]);
+    assert_eq!(cleaned.code, Some(0), "{}{}", cleaned.stdout, cleaned.stderr);
+    assert!(!directory.exists(), "{}", cleaned.stdout);
+    is_clean(&place);
+}
+
+#[test]
+fn all_programs_of_a_job_are_logged() {
+    let Some(place) = place() else { return };
+    let line = ["run", "-n", "1", "--json", "--", "./sends", ":", "-n", "2", "./sends", "", ":", "-n", "1", "./sends"];
+    let ended = place.counterfoil(&line);
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    let account = ended.account();
+    assert_eq!(account["ranks"].as_array().unwrap().len(), 4, "{account}");
+    assert_eq!(sum(&account, "messages_logged"), 40, "{account}");
+}
+
+#[test]
+fn a_line_says_on_a_terminal_how_the_job_is_doing_unless_it_is_turned_off() {
+    let Some(place) = place() else { return };
+    // Of util-linux: a command on a terminal of its own.
+    if Command::new("script").arg("--version").output().is_err() {
+        eprintln!("NOT TESTED: there is no `script`");
+        return;
+    }
+    let on_a_terminal = |option: &str| {
+        let line = format!("{} run -n 2 {option} -- ./sends long", env!("CARGO_BIN_EXE_counterfoil"));
+        let mut command = Command::new("timeout");
+        command.args(["-s", "KILL", "120", "script", "-qec", &line, "/dev/null"]).env("TERM", "xterm");
+        let output = command.current_dir(place.path()).stdin(Stdio::null()).output().unwrap();
+        assert_eq!(output.status.code(), Some(9));
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    let with = on_a_terminal("");
+    assert!(with.contains(" unacknowledged, memory "), "{with}");
+    let without = on_a_terminal("--no-progress");
+    assert!(!without.contains("unacknowledged") && without.contains("messages logged"), "{without}");
 }
 
 /// Processes below one, parents first.

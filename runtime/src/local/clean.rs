@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use counterfoil::{PrivateFileError, check_private_dir, open_private_file};
 use rustix::io::Errno;
 
-use super::job::{CHECKPOINTS_FILE, JobError, LOCK_FILE, parse_name};
+use super::job::{CHECKPOINTS_END, CHECKPOINTS_FILE, JobError, LOCK_FILE, parse_name};
 
 /// What [`clean`] did.
 #[derive(Debug, Default)]
@@ -17,6 +17,8 @@ pub struct Cleaned {
     pub removed: Vec<PathBuf>,
     /// Job directories of launchers that live; untouched.
     pub live: Vec<PathBuf>,
+    /// Job directories whose launcher is dead, and the processes of the job that live on; untouched.
+    pub in_use: Vec<(PathBuf, Vec<u32>)>,
     /// Directories that look like ours and were refused or could not be removed, and why.
     pub refused: Vec<(PathBuf, JobError)>,
 }
@@ -24,8 +26,8 @@ pub struct Cleaned {
 /// Removes the job directories of dead launchers of this user that lie directly in one of `roots`, and the checkpoint
 /// directories that belong to them.
 ///
-/// A launcher is dead if its lock can be taken. Never touched: a live job's directory, another user's, anything
-/// reached through a link.
+/// A launcher is dead if its lock can be taken. Never touched: a live job's directory, one that a process has in its environment
+/// or among its arguments, as ranks and their launchers do, another user's, anything reached through a link.
 ///
 /// # Errors
 /// [`JobError::Io`] if a root cannot be read. What goes wrong with a single directory is in [`Cleaned::refused`].
@@ -74,6 +76,11 @@ fn clean_job(path: &Path, cleaned: &mut Cleaned) {
             return;
         }
     }
+    let processes = processes_of(path);
+    if !processes.is_empty() {
+        cleaned.in_use.push((path.to_owned(), processes));
+        return;
+    }
     // Read the pointer before it goes; follow it after.
     let checkpoints = checkpoint_directory(path);
     match fs::remove_dir_all(path) {
@@ -106,6 +113,25 @@ fn launcher_process_exists(path: &Path) -> bool {
     pid.is_none_or(|pid| rustix::process::test_kill_process(pid) != Err(Errno::SRCH))
 }
 
+/// Processes of this job that live: ranks that their launcher didn't take with it, and who starts them.
+fn processes_of(path: &Path) -> Vec<u32> {
+    let Some(name) = path.file_name().and_then(|name| name.to_str()) else { return Vec::new() };
+    let job = name.strip_suffix(CHECKPOINTS_END).unwrap_or(name).as_bytes();
+    let mentions = |file: PathBuf| fs::read(file).is_ok_and(|text| text.windows(job.len()).any(|part| part == job));
+    let mut processes = Vec::new();
+    for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
+        let pid = entry.file_name().to_str().and_then(|name| name.parse().ok());
+        // Not this process: it may have been told where to look.
+        let Some(pid) = pid.filter(|&pid| pid != std::process::id()) else { continue };
+        // Of a process that has ended both are empty.
+        if ["environ", "cmdline"].iter().any(|file| mentions(entry.path().join(file))) {
+            processes.push(pid);
+        }
+    }
+    processes.sort_unstable();
+    processes
+}
+
 /// The checkpoint directory that the job names, if it is one and belongs to the same job.
 fn checkpoint_directory(job: &Path) -> Option<PathBuf> {
     let pointer = job.join(CHECKPOINTS_FILE);
@@ -113,20 +139,25 @@ fn checkpoint_directory(job: &Path) -> Option<PathBuf> {
         return None;
     }
     let path = PathBuf::from(std::ffi::OsString::from_vec(fs::read(&pointer).ok()?));
-    let expected = format!("{}-checkpoints", job.file_name()?.to_str()?);
+    let expected = format!("{}{CHECKPOINTS_END}", job.file_name()?.to_str()?);
     (path.is_absolute() && path.file_name()? == expected.as_str() && path.exists()).then_some(path)
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::job::JobDirectory;
+    use std::process::Command;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
     use super::*;
     use counterfoil::{create_private_dir, create_private_file};
 
     /// A job directory whose launcher is gone: made by hand, with a lock that nobody holds.
     fn abandoned(root: &Path, disk: &Path) -> (PathBuf, PathBuf) {
         let user = rustix::process::geteuid().as_raw();
-        let name = format!("counterfoil-{user}-1-00000000000000ab");
+        // A name of its own: a test beside this one has a process that mentions its job.
+        static MADE: AtomicU64 = AtomicU64::new(0xab);
+        let name = format!("counterfoil-{user}-1-{:016x}", MADE.fetch_add(1, Ordering::Relaxed));
         let (job, checkpoints) = (root.join(&name), disk.join(format!("{name}-checkpoints")));
         for path in [&job, &checkpoints] {
             create_private_dir(path).unwrap();
@@ -147,6 +178,26 @@ mod tests {
         assert!(cleaned.refused.is_empty());
         assert!(!job.exists() && !checkpoints.exists());
         assert!(live.paths().directory().exists() && live.checkpoints().exists());
+    }
+
+    #[test]
+    fn what_a_process_of_the_job_may_use_is_left() {
+        let (root, disk) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let (job, checkpoints) = abandoned(root.path(), disk.path());
+        let roots = [root.path().to_owned(), disk.path().to_owned()];
+        let mut rank = Command::new("sleep");
+        let mut rank = rank.arg("1000").env("COUNTERFOIL_SUMMARY_DIR", job.join("traces")).spawn().unwrap();
+        let cleaned = clean(&roots).unwrap();
+        rank.kill().unwrap();
+        rank.wait().unwrap();
+        let of = |path: &PathBuf| (path.clone(), vec![rank.id()]);
+        let mut in_use = [of(&job), of(&checkpoints)];
+        in_use.sort();
+        let mut found = cleaned.in_use.clone();
+        found.sort();
+        assert_eq!((found, cleaned.removed), (in_use.to_vec(), Vec::new()));
+        let cleaned = clean(&roots).unwrap();
+        assert!(cleaned.in_use.is_empty() && cleaned.removed.len() == 2, "{cleaned:?}");
     }
 
     #[test]

@@ -17,6 +17,8 @@ pub const SOCKET_PATH_BYTES_MAX: usize = 107;
 
 const NAME_PREFIX: &str = "counterfoil-";
 pub(super) const LOCK_FILE: &str = "launcher.lock";
+/// The end of a checkpoint directory's name; before it is its job's.
+pub(super) const CHECKPOINTS_END: &str = "-checkpoints";
 /// Names the checkpoint directory, so that `clean` finds it wherever it was put.
 pub(super) const CHECKPOINTS_FILE: &str = "checkpoints";
 
@@ -141,7 +143,7 @@ impl JobDirectory {
         }
         let memory = OwnedDirectory::create(&directory)?;
         // A root that serves for both needs a second name.
-        let checkpoints = OwnedDirectory::create(&checkpoint_root.join(format!("{name}-checkpoints")))?;
+        let checkpoints = OwnedDirectory::create(&checkpoint_root.join(format!("{name}{CHECKPOINTS_END}")))?;
         let paths = JobPaths { directory };
         let pointer = paths.directory.join(CHECKPOINTS_FILE);
         fs::write(&pointer, checkpoints.path.as_os_str().as_encoded_bytes())
@@ -244,7 +246,7 @@ fn fresh_name() -> String {
 /// Whose job a directory name belongs to and which launcher made it; `None` if it isn't the name of one.
 pub(super) fn parse_name(name: &str) -> Option<(u32, u32)> {
     let rest = name.strip_prefix(NAME_PREFIX)?;
-    let rest = rest.strip_suffix("-checkpoints").unwrap_or(rest);
+    let rest = rest.strip_suffix(CHECKPOINTS_END).unwrap_or(rest);
     let mut parts = rest.split('-');
     let user = parts.next()?.parse().ok()?;
     let pid = parts.next()?.parse().ok()?;

@@ -7,9 +7,10 @@ use counterfoil_mpi::acks::RecordTag;
 use counterfoil_mpi::room::asking::Entries;
 use counterfoil_mpi::room::{Beat, Kind, Rounds, Step, beside};
 
+use super::choices::misses;
 use super::ledger::Traffic;
 use super::slot::enter_if_free;
-use super::{Session, is_together};
+use super::{Session, is_together, put_off};
 
 /// Why a rank doesn't wait any longer.
 #[derive(Debug, thiserror::Error)]
@@ -120,7 +121,7 @@ impl Session {
     fn own_beat(&self) -> Beat {
         let [logged, received] =
             [self.ledger.all_logged(), self.ledger.all_received()].map(|of| Traffic::sum(of).messages);
-        let happened = logged + received + self.ledger.all_collectives() + self.moves;
+        let happened = logged + received + self.ledger.all_collectives() + self.moves + misses();
         Beat { happened, waits: self.waiting.is_some(), is_together: is_together() }
     }
 
@@ -151,6 +152,8 @@ impl Session {
         if let Some(answer) = Rounds::answer(question, self.own_beat()) {
             let sent = self.control.send(to, Kind::Beat, &answer);
             self.check(sent);
+            // A program that polls is not waiting: from here its next call counts.
+            put_off::be_due();
         }
     }
 }

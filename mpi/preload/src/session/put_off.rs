@@ -102,6 +102,16 @@ pub(super) fn is_due() -> bool {
     SHELF.is_due.load(Ordering::Relaxed)
 }
 
+/// It is time for the next call that asks after requests to enter the session, also where nothing is put off.
+pub(super) fn be_due() {
+    SHELF.is_due.store(true, Ordering::Relaxed);
+}
+
+/// It was entered.
+pub(super) fn be_no_longer_due() {
+    SHELF.is_due.store(false, Ordering::Relaxed);
+}
+
 /// Whether the beginning of a receive is put off.
 #[inline]
 pub(crate) fn has_posted() -> bool {

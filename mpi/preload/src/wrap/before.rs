@@ -12,7 +12,8 @@ use super::status::is_cancelled;
 use crate::session::put_off::{PutOff, has_posted};
 use crate::session::requests::{Pending, Persistent, Receiving, Repeated, are_receives, are_there, handles};
 use crate::session::{
-    FullError, Session, catch_up_if_due, enter, enter_for_room, is_together, may_put_off, missed, put_off, records_choices,
+    FullError, Session, catch_up_if_due, enter, enter_for_room, is_together, may_put_off, missed, put_off,
+    records_choices,
 };
 
 /// A request that a call may end, and what it stands for.
