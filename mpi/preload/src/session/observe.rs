@@ -69,7 +69,7 @@ impl Session {
             let usage = log.usage();
             self.ledger.note(usage);
             if usage.stopped_logging {
-                self.stop_logging();
+                self.stop_logging(&"its log is full");
             }
         }
         if self.watch.dir.is_none() && !self.live.is_on() {
