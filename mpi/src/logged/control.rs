@@ -3,8 +3,9 @@
 use crate::comm::{Comm, Sending};
 use crate::error::MpiError;
 
-/// What debuggers, and others that look at MPI's calls, see of the communicator.
-const NAME: &str = "counterfoil acknowledgements";
+/// The name of the communicator that acknowledgements travel on, for debuggers and others that look at MPI's calls: by it the
+/// library under unmodified programs sees that a program logs by itself.
+pub const ACKNOWLEDGEMENTS: &str = "counterfoil acknowledgements";
 /// Of a batch of acknowledgements.
 const BATCH: i32 = 1;
 /// Of a request to send what there is: the asking rank's log is full.
@@ -32,7 +33,7 @@ impl Control {
     /// All ranks do this together.
     pub(super) fn new(world: &Comm) -> Result<Control, MpiError> {
         let (comm, none) = (world.dup()?, vec![0; world.size()? as usize]);
-        comm.set_name(NAME)?;
+        comm.set_name(ACKNOWLEDGEMENTS)?;
         Ok(Control { comm, sending: Vec::new(), sent: none.clone(), received: none })
     }
 

@@ -63,6 +63,7 @@ pub use cartesian::CartesianCommunicator;
 pub use collection::{RequestCollection, multiple_scope, wait_any};
 pub use collective::CommunicatorCollectives;
 pub use communicator::{AnyProcess, LoggedCommunicator, Process};
+pub use control::ACKNOWLEDGEMENTS;
 pub use destination::Destination;
 pub use engine::Account;
 pub use error::LoggedError;

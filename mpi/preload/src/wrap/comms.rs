@@ -1,9 +1,11 @@
 //! Communicators that are made and given up, and datatypes.
 
-use std::ffi::{c_char, c_int};
+use std::ffi::{CStr, c_char, c_int};
 
+use counterfoil_mpi::logged::ACKNOWLEDGEMENTS;
 use mpi_sys as ffi;
 
+use crate::say::say;
 use crate::session::comms::Proposal;
 use crate::session::requests::Pending;
 use crate::session::{enter, is_together};
@@ -110,6 +112,31 @@ pub(crate) unsafe fn comm_make_inter(
 ) -> c_int {
     // SAFETY: the call puts a communicator there.
     unsafe { made(new, call()) }
+}
+
+/// The program names a communicator. By its name the one is known on which `LoggedCommunicator`, of a program that logs by itself,
+/// sends its acknowledgements: they are not logged.
+///
+/// # Safety
+/// The program's arguments: see the [module](super).
+pub(crate) unsafe fn comm_name(comm: ffi::MPI_Comm, name: *const c_char, call: impl FnOnce() -> c_int) -> c_int {
+    // SAFETY: a text of the program's.
+    let is_control = !name.is_null() && unsafe { CStr::from_ptr(name) }.to_bytes() == ACKNOWLEDGEMENTS.as_bytes();
+    if is_control {
+        enter(|session| {
+            // Nothing was sent on it yet.
+            if let Some(place) = session.comms.unbind(comm) {
+                session.comms.forget(place);
+            }
+            if session.rank == 0 {
+                say(format_args!(
+                    "the program logs by itself (LoggedCommunicator), and this library logs it once more; --logging off, or \
+                     COUNTERFOIL_LOGGING=off, spares that"
+                ));
+            }
+        });
+    }
+    call()
 }
 
 /// The program gives a communicator up.
