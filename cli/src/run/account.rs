@@ -132,6 +132,10 @@ impl Account {
             if let Some(why) = one.figures.get("gave_up").and_then(Value::as_str) {
                 notes.push(format!("rank {} gave up logging: {why}", one.rank));
             }
+            if let Some(count) = one.figures.get("sends_refused").and_then(Value::as_u64).filter(|count| *count > 0) {
+                let sends = if count == 1 { "send" } else { "sends" };
+                notes.push(format!("rank {}'s log was full: {count} {sends} failed, as --on-full fail asks", one.rank));
+            }
             if one.figures.get("logging_stopped").and_then(Value::as_bool) == Some(true) {
                 notes.push(format!("rank {}'s log was full: it keeps nothing from there on (stop-logging)", one.rank));
             }
@@ -321,5 +325,8 @@ mod tests {
         assert!(aborted.contains("rank 1 called MPI_Abort") && !aborted.contains("MPI_Finalize"), "{aborted}");
         let gave_up = notes(&[("rank-0.json", br#"{"gave_up":"no","logging_stopped":true}"#)], 0, false);
         assert!(gave_up.contains("gave up logging: no") && gave_up.contains("stop-logging"), "{gave_up}");
+        let refused =
+            notes(&[("rank-0.json", r#"{"sends_refused":1}"#), ("rank-1.json", r#"{"sends_refused":0}"#)], 0, false);
+        assert_eq!(refused, "rank 0's log was full: 1 send failed, as --on-full fail asks");
     }
 }

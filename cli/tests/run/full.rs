@@ -149,3 +149,62 @@ fn contributions_are_let_go_whatever_communicator_they_were_for() {
         }
     }
 }
+
+/// Rank 0 sends so many messages of so many bytes, and says how many failed; rank 1 receives the others.
+const REFUSED: &str = r#"
+#include <mpi.h>
+#include <stdio.h>
+#include <stdlib.h>
+int main(int argc, char **argv) {
+    int rank, bytes = atoi(argv[1]), count = atoi(argv[2]), sent = 0, other = 0;
+    char *buffer = calloc(bytes, 1);
+    MPI_Init(&argc, &argv);
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    for (int i = 0; rank == 0 && i < count; i++) {
+        MPI_Request request;
+        int code = MPI_Isend(buffer, bytes, MPI_BYTE, 1, 0, MPI_COMM_WORLD, &request);
+        if (code) other += code != MPI_ERR_OTHER;
+        else sent++, MPI_Request_free(&request);
+    }
+    MPI_Pcontrol(0);
+    MPI_Bcast(&sent, 1, MPI_INT, 0, MPI_COMM_WORLD);
+    for (int i = 0; rank == 1 && i < sent; i++) MPI_Recv(buffer, bytes, MPI_BYTE, 0, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    if (rank == 0) printf("%d sent, %d refused with another code\n", sent, other);
+    MPI_Finalize();
+    return 0;
+}
+"#;
+
+#[test]
+fn of_many_sends_that_fail_the_first_has_a_line_and_all_are_counted() {
+    let Some(place) = place() else { return };
+    place.compile("refused", REFUSED);
+    let options = ["--on-full", "fail", "--keep", "all", "--tier", "volatile"];
+    let ended = run(&place, &options, &["./refused", "1000", "3000"]);
+    let account = ended.account();
+    let (logged, refused) = (&account["ranks"][0]["messages_logged"], account["ranks"][0]["sends_refused"].as_u64());
+    let refused = refused.unwrap();
+    assert!((1000..3000).contains(&refused), "{account}");
+    assert_eq!(logged.as_u64().unwrap() + refused, 3000, "{account}");
+    assert_eq!(ended.stdout, format!("{logged} sent, 0 refused with another code\n"));
+    assert_eq!(ended.stderr.matches("a send fails").count(), 1, "{}", ended.stderr);
+    ended.says(0, &format!("rank 0's log was full: {refused} sends failed"));
+}
+
+#[test]
+fn a_message_that_is_longer_than_the_log_is_one_that_finds_no_room() {
+    let Some(place) = place() else { return };
+    place.compile("refused", REFUSED);
+    let fails = run(&place, &["--on-full", "fail"], &["./refused", "5000000", "4"]);
+    fails.says(0, "a send fails, as COUNTERFOIL_ON_FULL=fail asks: a record of 5000016 bytes can never fit");
+    assert_eq!(fails.stdout, "0 sent, 0 refused with another code\n");
+    let sender = &fails.account()["ranks"][0];
+    assert_eq!((&sender["sends_refused"], &sender["gave_up"]), (&4.into(), &serde_json::Value::Null), "{sender}");
+    let stops = run(&place, &["--on-full", "stop-logging"], &["./refused", "5000000", "4"]);
+    stops.says(0, "can never fit: ");
+    assert_eq!(stops.stdout, "4 sent, 0 refused with another code\n");
+    assert_eq!(stops.stderr.matches("as COUNTERFOIL_ON_FULL=stop-logging asks").count(), 1, "{}", stops.stderr);
+    let sender = &stops.account()["ranks"][0];
+    assert_eq!((&sender["logging_stopped"], &sender["gave_up"]), (&true.into(), &serde_json::Value::Null), "{sender}");
+}

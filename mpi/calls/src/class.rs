@@ -109,6 +109,8 @@ classes! {
     CommMakeFromGroup = "comm_make_from_group",
     /// Joins two communicators.
     CommMakeInter = "comm_make_inter",
+    /// Names a communicator.
+    CommName = "comm_name",
     /// Gives a communicator up.
     CommDrop = "comm_drop",
     /// Gives a datatype up.

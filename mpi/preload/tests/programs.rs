@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 #![expect(clippy::unwrap_used, reason = "a test's functions may")]
 
+mod itself;
 mod launch;
 mod room;
 

@@ -12,8 +12,9 @@ use crate::comm::Comm;
 use crate::error::{MpiError, check};
 use crate::universe::Universe;
 
-/// What debuggers, and others that look at MPI's calls, see of the communicator.
-const NAME: &CStr = c"counterfoil acknowledgements";
+/// What debuggers see of the communicator. Of a program that logs by itself others may see it named, too: by that the library under
+/// unmodified programs knows that it logs a second time.
+pub const ACKNOWLEDGEMENTS: &CStr = c"counterfoil acknowledgements";
 /// The longest message: as many streams as a batch has messages, 16 bytes each.
 const BYTES_MAX: usize = 64 * 16;
 
@@ -80,6 +81,9 @@ impl Control {
     pub fn of(world: &Comm) -> Result<Control, MpiError> {
         // SAFETY: the universe is there as long as this, which neither can leave its thread.
         let mut control = unsafe { Control::new(world.size()?) }?;
+        // SAFETY: the communicator of the line before, and a text that MPI copies. It has this name: whoever stands between a program and
+        // its MPI is told.
+        check("MPI_Comm_set_name", unsafe { ffi::MPI_Comm_set_name(control.comm, ACKNOWLEDGEMENTS.as_ptr()) })?;
         control.universe = Some(Rc::clone(&world.universe));
         Ok(control)
     }
@@ -108,7 +112,7 @@ impl Control {
         // SAFETY: MPI is up; constants of the shim, pointers to fields, and a name that MPI copies; the handler is MPI's own.
         unsafe {
             check("MPI_Comm_dup", ffi::PMPI_Comm_dup(ffi::RSMPI_COMM_WORLD, &raw mut control.comm))?;
-            check("MPI_Comm_set_name", ffi::PMPI_Comm_set_name(control.comm, NAME.as_ptr()))?;
+            check("MPI_Comm_set_name", ffi::PMPI_Comm_set_name(control.comm, ACKNOWLEDGEMENTS.as_ptr()))?;
             check("MPI_Comm_set_errhandler", ffi::PMPI_Comm_set_errhandler(control.comm, ffi::RSMPI_ERRORS_RETURN))?;
             let to = control.buffer.as_ptr().cast();
             // SAFETY: the buffer is there for ever, and nobody else touches it while the receive is under way.

@@ -13,6 +13,6 @@ pub mod waiting;
 
 pub use asking::{Asking, COLLECTIVE};
 pub use beside::Beside;
-pub use control::{Came, Control, Kind, Meeting};
+pub use control::{ACKNOWLEDGEMENTS, Came, Control, Kind, Meeting};
 pub use standstill::{Beat, Rounds, Step};
 pub use waiting::Waiting;

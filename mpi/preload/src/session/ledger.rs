@@ -56,6 +56,8 @@ pub(crate) struct Ledger {
     pub(crate) spilled: u64,
     /// For how long sends waited for room.
     pub(crate) waited: Duration,
+    /// Sends, and collective operations, that failed because the log had no room.
+    pub(crate) sends_refused: u64,
     pub(crate) has_said_that_it_waits: bool,
     pub(crate) has_stopped: bool,
     pub(crate) gave_up: Option<String>,
@@ -74,6 +76,7 @@ impl Ledger {
             memory_peak: 0,
             spilled: 0,
             waited: Duration::ZERO,
+            sends_refused: 0,
             has_said_that_it_waits: false,
             has_stopped: false,
             gave_up: None,

@@ -296,12 +296,15 @@ impl Session {
         refused: &AppendError,
         waiting: &mut Waiting,
     ) -> Result<Option<AppendError>, FullError> {
+        // What is longer than the log finds no room either, but there no wait would help.
+        let is_full =
+            matches!(refused, AppendError::Full(_) | AppendError::DiskRefused(_) | AppendError::TooLong { .. });
         match refused {
-            AppendError::Full(_) | AppendError::DiskRefused(_) if self.settings.on_full == OnFull::Fail => {
+            _ if is_full && self.settings.on_full == OnFull::Fail => {
                 return Err(FullError::Refused(Box::new(Reason(refused.to_string()))));
             }
-            AppendError::Full(_) | AppendError::DiskRefused(_) if self.settings.on_full == OnFull::StopLogging => {
-                self.stop_logging();
+            _ if is_full && self.settings.on_full == OnFull::StopLogging => {
+                self.stop_logging(refused);
                 return Ok(None);
             }
             // What is acknowledged isn't let go either, and there is nowhere else to put it.

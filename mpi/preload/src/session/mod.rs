@@ -219,12 +219,12 @@ impl Session {
         had_one
     }
 
-    /// The log is full, and the user wants the program to go on without it then: said once.
-    fn stop_logging(&mut self) {
+    /// A record finds no room, and the user wants the program to go on without the log then: said once.
+    fn stop_logging(&mut self, why: &dyn std::fmt::Display) {
         if self.drop_log() {
             self.ledger.has_stopped = true;
             say(format_args!(
-                "its log is full; as COUNTERFOIL_ON_FULL=stop-logging asks, the program goes on, nothing more is logged, and what was \
+                "{why}; as COUNTERFOIL_ON_FULL=stop-logging asks, the program goes on, nothing more is logged, and what was \
                  logged is let go: not recoverable from here"
             ));
         }

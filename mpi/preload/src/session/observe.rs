@@ -74,7 +74,7 @@ impl Session {
     pub(super) fn observe(&mut self) {
         let usage = self.note();
         if usage.is_some_and(|usage| usage.stopped_logging) {
-            self.stop_logging();
+            self.stop_logging(&"its log is full");
         }
         if self.watch.dir.is_none() {
             return;

@@ -39,6 +39,7 @@ fn account(session: &Session, ended: Ended) -> Value {
         "memory_peak_bytes": ledger.memory_peak,
         "spilled_bytes": ledger.spilled,
         "waited_s": ledger.waited.as_secs_f64(),
+        "sends_refused": ledger.sends_refused,
         "logging_stopped": ledger.has_stopped,
         "gave_up": ledger.gave_up,
         "wall_s": session.wall().as_secs_f64(),

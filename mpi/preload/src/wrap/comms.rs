@@ -1,9 +1,11 @@
 //! Communicators that are made and given up, and datatypes.
 
-use std::ffi::{c_char, c_int};
+use std::ffi::{CStr, c_char, c_int};
 
+use counterfoil_mpi::room::ACKNOWLEDGEMENTS;
 use mpi_sys as ffi;
 
+use crate::say::say;
 use crate::session::comms::Proposal;
 use crate::session::requests::Pending;
 use crate::session::{enter, is_together};
@@ -110,6 +112,27 @@ pub(crate) unsafe fn comm_make_inter(
 ) -> c_int {
     // SAFETY: the call puts a communicator there.
     unsafe { made(new, call()) }
+}
+
+/// The program names a communicator. By its name the one is known on which `LoggedCommunicator`, of a program that logs by itself,
+/// sends its acknowledgements: by calls of `PMPI_`, which are not logged.
+///
+/// # Safety
+/// The program's arguments: see the [module](super).
+pub(crate) unsafe fn comm_name(_: ffi::MPI_Comm, name: *const c_char, call: impl FnOnce() -> c_int) -> c_int {
+    // SAFETY: a text of the program's.
+    let is_control = !name.is_null() && unsafe { CStr::from_ptr(name) } == ACKNOWLEDGEMENTS;
+    if is_control {
+        enter(|session| {
+            if session.rank == 0 {
+                say(format_args!(
+                    "the program logs by itself (LoggedCommunicator), and this library logs it once more; --logging off, or \
+                     COUNTERFOIL_LOGGING=off, spares that"
+                ));
+            }
+        });
+    }
+    call()
 }
 
 /// The program gives a communicator up.

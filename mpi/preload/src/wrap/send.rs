@@ -40,7 +40,15 @@ impl Session {
 /// The send is refused: the program's error handler is told, as of any other error.
 #[cold]
 pub(super) fn refuse(comm: ffi::MPI_Comm, full: &FullError) -> c_int {
-    say(format_args!("a send fails, as COUNTERFOIL_ON_FULL=fail asks: {full}"));
+    let is_first = enter(|session| {
+        session.ledger.sends_refused += 1;
+        session.ledger.sends_refused == 1
+    });
+    if is_first == Some(true) {
+        say(format_args!(
+            "a send fails, as COUNTERFOIL_ON_FULL=fail asks: {full}; of others that fail there is a count at the end"
+        ));
+    }
     let code = ffi::MPI_ERR_OTHER as c_int;
     // SAFETY: the communicator of the program's own call.
     unsafe { ffi::PMPI_Comm_call_errhandler(comm, code) };
