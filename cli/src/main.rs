@@ -11,6 +11,7 @@ mod doctor;
 mod log;
 mod matrix;
 mod rank;
+mod record_tag;
 mod report;
 mod run;
 mod simulate;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use indicatif::{BinaryBytes, ProgressBar, ProgressStyle};
 use serde_json::Value;
 
-use super::account::files;
+use super::account::{contributed, files};
 
 /// On a terminal, one line that is rewritten; elsewhere nothing.
 pub(super) struct View {
@@ -36,8 +36,10 @@ impl View {
         let sum = |name: &str| -> u64 {
             ranks.iter().filter_map(|(_, figures)| figures.get(name).and_then(Value::as_u64)).sum()
         };
+        let given: u64 = ranks.iter().map(|(_, figures)| contributed(figures)).sum();
+        let given = if given > 0 { format!(", {} for collectives", BinaryBytes(given)) } else { String::new() };
         self.line.set_message(format!(
-            "{} logged ({}), {} unacknowledged, memory {}, spilled {}",
+            "{} logged ({}){given}, {} unacknowledged, memory {}, spilled {}",
             sum("messages_logged"),
             BinaryBytes(sum("bytes_logged")),
             sum("unacknowledged"),

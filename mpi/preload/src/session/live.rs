@@ -56,6 +56,7 @@ impl Live {
             "messages_received": received.messages,
             "bytes_received": received.bytes,
             "collectives": ledger.all_collectives(),
+            "contributions": ledger.contributions,
             "unacknowledged": log.map_or(0, unacknowledged),
             "memory_bytes": log.map_or(0, |log| log.usage().resident_bytes),
             "memory_peak_bytes": ledger.memory_peak,
