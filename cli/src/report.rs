@@ -15,7 +15,7 @@ use indicatif::{BinaryBytes, HumanCount};
 
 use crate::{Failure, print};
 use figures::Figures;
-pub(crate) use figures::named;
+pub(crate) use figures::{named, without_numbers};
 use job::{JobError, JobProfile};
 use out::{OutError, Place};
 use pictures::Picture;

@@ -70,13 +70,15 @@ impl Beside {
             );
         }
         let Some(profile) = &self.profile else {
-            if !self.unread.is_empty() || is_taken_over {
-            } else if image.is_some() {
-                compared.notes.push("the rank left no profile: nothing says how much it logged".to_owned());
-            } else {
-                compared
+            // Of one that can't be read it is said that it can't.
+            if is_taken_over || !self.unread.is_empty() {
+                return compared;
+            }
+            match image {
+                Some(_) => compared.notes.push("the rank left no profile: nothing says how much it logged".to_owned()),
+                None => compared
                     .missing
-                    .push("what was in memory: the rank ended without MPI_Finalize, and left no checkpoint".to_owned());
+                    .push("what was in memory: the rank ended without MPI_Finalize, and left no checkpoint".to_owned()),
             }
             return compared;
         };

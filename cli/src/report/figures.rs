@@ -179,14 +179,14 @@ impl Figures {
             }
             Some(_) => {}
         }
-        // What is so of several ranks is said once.
-        let mut said: BTreeMap<String, Vec<u32>> = BTreeMap::new();
+        // What is so of several ranks is said once, with the numbers of the first.
+        let mut said: BTreeMap<String, (String, Vec<u32>)> = BTreeMap::new();
         for (rank, source) in self.sources() {
             for what in concerning(source, self.job().is_some()) {
-                said.entry(what).or_default().push(rank);
+                said.entry(without_numbers(&what)).or_insert_with(|| (what, Vec::new())).1.push(rank);
             }
         }
-        notes.extend(said.into_iter().map(|(what, ranks)| format!("{}: {what}", named(&ranks))));
+        notes.extend(said.into_values().map(|(what, ranks)| format!("{}: {what}", named(&ranks))));
         let mut told: Vec<u32> = self.told.iter().map(|(from, _)| *from).collect();
         told.dedup();
         if !told.is_empty() {
@@ -302,6 +302,11 @@ fn concerning(source: &Source, is_mpi: bool) -> Vec<String> {
     );
     said.extend(profile.gave_up.as_ref().map(|why| format!("gave up logging: {why}")));
     said
+}
+
+/// What is alike in what several ranks say.
+pub(crate) fn without_numbers(text: &str) -> String {
+    text.chars().filter(|letter| !letter.is_ascii_digit()).collect()
 }
 
 /// `rank 3`, or `ranks 1, 2, 5-9`.

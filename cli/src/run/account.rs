@@ -13,7 +13,7 @@ use super::launch::Ended;
 use super::left::TakenOver;
 use super::mpi::Mpi;
 use crate::config::{Key, Settings};
-use crate::report::named;
+use crate::report::{named, without_numbers};
 use crate::table::Table;
 
 /// What a job did.
@@ -41,7 +41,7 @@ struct RankAccount {
 }
 
 /// Why the log of a rank that ended without a word isn't complete on disk.
-const NO_FINALIZE: &str = "it ended without MPI_Finalize, and what it had in memory is gone";
+const NO_FINALIZE: &str = "no MPI_Finalize, and what was in memory is gone";
 
 /// How a rank ended, as far as the library saw it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -190,15 +190,15 @@ impl Account {
         notes
     }
 
-    /// Ranks whose log isn't where it was to be, by the reason.
-    fn not_kept(&self) -> BTreeMap<&str, Vec<u32>> {
-        let mut by_reason: BTreeMap<&str, Vec<u32>> = BTreeMap::new();
+    /// Ranks whose log isn't where it was to be, by the reason. Of reasons that differ by numbers alone, that of the first rank.
+    fn not_kept(&self) -> Vec<(&str, Vec<u32>)> {
+        let mut reasons: BTreeMap<String, (&str, Vec<u32>)> = BTreeMap::new();
         for one in &self.ranks {
             if let Some(why) = text(&one.figures, "not_kept") {
-                by_reason.entry(why).or_default().push(one.rank);
+                reasons.entry(without_numbers(why)).or_insert_with(|| (why, Vec::new())).1.push(one.rank);
             }
         }
-        by_reason
+        reasons.into_values().collect()
     }
 }
 
@@ -242,7 +242,7 @@ impl fmt::Display for Account {
         }
         for (why, ranks) in self.not_kept() {
             let dir = self.log_dir.as_deref().unwrap_or_default();
-            write!(f, "\n    NOT KEPT: the log of {} in {dir} is not complete: {why}", named(&ranks))?;
+            write!(f, "\n    NOT KEPT: in {dir} the log of {} is not complete: {why}", named(&ranks))?;
         }
         Ok(())
     }
@@ -313,12 +313,16 @@ mod tests {
 
     #[test]
     fn a_log_that_is_not_kept_is_said_under_the_table_and_in_the_summary() {
-        let full = r#"{"messages_logged":5,"kept":false,"not_kept":"the disk is full"}"#;
-        let texts = [("rank-0.json", full), ("rank-1.json", full), ("rank-2.json", DONE), ("rank-3.live", LIVE)];
+        let full = r#"{"messages_logged":5,"kept":false,"not_kept":"the disk is full, 7 left"}"#;
+        let other = full.replace('7', "9");
+        let texts = [("rank-0.json", full), ("rank-1.json", &other), ("rank-2.json", DONE), ("rank-3.live", LIVE)];
         let mut one = account(&texts, 0, false);
         one.log_dir = Some("logs".to_owned());
         let text = one.to_string();
-        assert!(text.contains("NOT KEPT: the log of ranks 0, 1 in logs is not complete: the disk is full"), "{text}");
+        assert!(
+            text.contains("NOT KEPT: in logs the log of ranks 0, 1 is not complete: the disk is full, 7 left"),
+            "{text}"
+        );
         assert!(text.contains("\n    * without MPI_Finalize"), "{text}");
         let value: Value = serde_json::from_str(&one.to_json()).unwrap();
         assert_eq!((&value["ranks"][0]["kept"], &value["ranks"][0]["complete"]), (&json!(false), &json!(true)));
