@@ -11,9 +11,10 @@
 //! | [`sizes`] | [`Sizes`]: how many messages were how long |
 //! | [`delays`] | [`Delays`]: how long messages waited for their acknowledgement |
 //! | [`series`] | [`Series`]: how a log grew, in a bounded number of samples |
+//! | [`live`] | [`Live`]: what a rank has done so far, `rank-N.live`, which is no JSON |
 //! | [`file`](mod@file) | reading and writing, and why it fails |
 //!
-//! The files are JSON with a version. Whatever the job, a rank's has at most [`Series::SAMPLES_MAX`] samples, one entry for each peer
+//! The others are JSON with a version. Whatever the job, a rank's has at most [`Series::SAMPLES_MAX`] samples, one entry for each peer
 //! and kind of operation, and a histogram of bounded size. No code here has a clock: whoever counts says what time it is.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
@@ -21,6 +22,7 @@
 pub mod delays;
 pub mod file;
 pub mod job;
+pub mod live;
 pub mod rank;
 pub mod series;
 pub mod sizes;
@@ -28,6 +30,7 @@ pub mod sizes;
 pub use delays::{DelayCounts, Delays};
 pub use file::{FILE_BYTES_MAX, ProfileError};
 pub use job::{Job, Setting};
+pub use live::{LIVE_MAGIC, Live, Word, live_words, logged_at, received_at};
 pub use rank::{Channel, Collective, Ended, RankProfile};
 pub use series::{Sample, Series};
 pub use sizes::Sizes;

@@ -1,5 +1,7 @@
 //! What can be set for a run over MPI: names and limits.
 
+use counterfoil::{Options, Rank};
+
 /// One setting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Key {
@@ -106,12 +108,20 @@ impl Key {
             Rule::Words(words) if words.contains(&value) => None,
             Rule::Words([only]) => Some(format!("over MPI there is only `{only}`")),
             Rule::Words(words) => Some(format!("must be one of {}", words.join(", "))),
-            Rule::Bytes if bytes(value).is_some() => None,
-            Rule::Bytes => Some("must be a number of bytes, or one with KiB, MiB or GiB behind".to_owned()),
+            Rule::Bytes => match bytes(value) {
+                Some(bytes) if bytes >= budget_min() => None,
+                Some(_) => Some(format!("must be at least {} KiB: a log is made of such pieces", budget_min() >> 10)),
+                None => Some("must be a number of bytes, or one with KiB, MiB or GiB behind".to_owned()),
+            },
             Rule::Anything if value.is_empty() => Some("must not be empty".to_owned()),
             Rule::Anything => None,
         }
     }
+}
+
+/// The smallest log: one chunk.
+fn budget_min() -> usize {
+    Options::new(Rank(0), 1).chunk_bytes
 }
 
 /// `64MiB` as a number.

@@ -6,6 +6,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
+use counterfoil_profile::{Channel, Live, Word};
 use indicatif::BinaryBytes;
 use serde_json::{Map, Value, json};
 
@@ -48,18 +49,18 @@ const NO_FINALIZE: &str = "no MPI_Finalize, and what was in memory is gone";
 enum How {
     Finalized,
     Aborted,
-    /// Without a word: the figures are those that it had when it last looked.
+    /// Without a word: the figures are what it had counted up to then.
     Silently,
 }
 
 impl Account {
     /// Reads what is in the directory. A file that can't be read is that of a rank that ended while it wrote it.
     pub(super) fn read(settings: &Settings, mpi: &Mpi, ended: &Ended, dir: &Path) -> Account {
-        let mut ranks: Vec<RankAccount> = files(dir, ".live")
+        let mut ranks: Vec<RankAccount> = live(dir)
             .into_iter()
-            .map(|(rank, figures)| RankAccount { rank, how: How::Silently, figures })
+            .map(|(rank, live)| RankAccount { rank, how: How::Silently, figures: figures(&live) })
             .collect();
-        for (rank, figures) in files(dir, ".json") {
+        for (rank, figures) in objects(dir) {
             let is_aborted = figures.get("aborted").and_then(Value::as_bool) == Some(true);
             let how = if is_aborted { How::Aborted } else { How::Finalized };
             ranks.retain(|known| known.rank != rank);
@@ -141,11 +142,11 @@ impl Account {
         if self.ranks.is_empty() && self.is_on && !self.interrupted {
             notes.push(match self.code {
                 0 => format!(
-                    "nothing was logged: {program} didn't begin to use {} as far as the library saw it. Is it an MPI program, linked \
-                     with that MPI, and not statically?",
+                    "nothing was logged. If no rank says why above, {program} didn't begin to use {} as far as the library saw it: is it an MPI \
+                     program, linked with that MPI, and not statically?",
                     self.mpi
                 ),
-                code => format!("nothing was logged: no rank had begun to use MPI when the job ended with exit code {code}"),
+                code => format!("nothing was logged: no rank had begun to log when the job ended with exit code {code}"),
             });
         }
         let of = |how| {
@@ -155,7 +156,7 @@ impl Account {
         let aborted = of(How::Aborted);
         if let Some(ranks) = &aborted {
             notes.push(format!(
-                "{ranks} called MPI_Abort: its figures are as they were then, the others' (*) a tenth of a second old or more"
+                "{ranks} called MPI_Abort: its figures are as they were then, the others' (*) may lack the messages that they received last"
             ));
         }
         // Of an interrupt and of MPI_Abort it is what one expects.
@@ -164,8 +165,8 @@ impl Account {
             let are_kept = left.map(|one| &one.figures).all(|figures| figures.contains_key("taken_over"));
             let lost = if are_kept { "" } else { ", and what was not on disk yet is in no log" };
             notes.push(format!(
-                "{ranks} ended without MPI_Finalize (by exit, _exit or a signal): the figures (*) are a tenth of a second old \
-                 or more{lost}"
+                "{ranks} ended without MPI_Finalize (by exit, _exit or a signal): the figures (*) may lack the messages that \
+                 they received last{lost}"
             ));
         }
         let taken = |one: &&RankAccount| one.figures.get("taken_over").is_some_and(Value::is_u64);
@@ -249,38 +250,78 @@ impl fmt::Display for Account {
 }
 
 /// Bytes that a rank gave to collective operations, and that were logged.
-pub(super) fn contributed(figures: &Map<String, Value>) -> u64 {
+fn contributed(figures: &Map<String, Value>) -> u64 {
     figures.get("contributions").and_then(|of| of.get("bytes")).and_then(Value::as_u64).unwrap_or(0)
 }
 
 /// The process ids of ranks that began.
 pub(super) fn pids(dir: &Path) -> Vec<u32> {
-    let pid = |figures: &Map<String, Value>| figures.get("pid").and_then(Value::as_u64)?.try_into().ok();
-    files(dir, ".live").iter().filter_map(|(_, figures)| pid(figures)).collect()
+    live(dir).iter().filter_map(|(_, live)| live.word(Word::Pid).try_into().ok()).collect()
 }
 
-/// The objects in files `rank-N` and the end, with the rank.
-pub(super) fn files(dir: &Path, end: &str) -> Vec<(u32, Map<String, Value>)> {
+/// What the ranks that began have counted so far.
+pub(super) fn live(dir: &Path) -> Vec<(u32, Live)> {
+    files(dir, ".live").into_iter().filter_map(|(rank, bytes)| Some((rank, Live::parse(&bytes)?))).collect()
+}
+
+/// What a rank had counted, with the names that it would have written itself.
+fn figures(live: &Live) -> Map<String, Value> {
+    let count = |channel: Channel| json!({ "messages": channel.messages, "bytes": channel.bytes });
+    let (sent_to, received_from): (Vec<_>, Vec<_>) = (live.logged().collect(), live.received().collect());
+    let sum = |of: &[Channel], what: fn(&Channel) -> u64| of.iter().map(what).sum::<u64>();
+    let (messages, bytes) = (|one: &Channel| one.messages, |one: &Channel| one.bytes);
+    let figures = [
+        ("messages_logged", json!(sum(&sent_to, messages))),
+        ("bytes_logged", json!(sum(&sent_to, bytes))),
+        ("messages_received", json!(sum(&received_from, messages))),
+        ("bytes_received", json!(sum(&received_from, bytes))),
+        ("collectives", json!(live.word(Word::Collectives))),
+        (
+            "contributions",
+            json!({ "messages": live.word(Word::Contributions), "bytes": live.word(Word::ContributedBytes) }),
+        ),
+        ("determinants", json!(live.word(Word::Determinants))),
+        ("unacknowledged", json!(live.unacknowledged())),
+        ("memory_bytes", json!(live.word(Word::Memory))),
+        ("memory_peak_bytes", json!(live.word(Word::MemoryPeak))),
+        ("spilled_bytes", json!(live.word(Word::Spilled))),
+        ("waited_s", json!(Duration::from_millis(live.word(Word::WaitedMs)).as_secs_f64())),
+        ("sent_to", sent_to.into_iter().map(count).collect()),
+        ("received_from", received_from.into_iter().map(count).collect()),
+    ];
+    figures.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+}
+
+/// The objects in files `rank-N.json`, with the rank.
+fn objects(dir: &Path) -> Vec<(u32, Map<String, Value>)> {
+    let object = |(rank, text): (u32, Vec<u8>)| match serde_json::from_slice(&text) {
+        Ok(Value::Object(figures)) => Some((rank, figures)),
+        _ => None,
+    };
+    files(dir, ".json").into_iter().filter_map(object).collect()
+}
+
+/// What is in files `rank-N` and the end, with the rank.
+fn files(dir: &Path, end: &str) -> Vec<(u32, Vec<u8>)> {
     let mut found = Vec::new();
     for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
         let name = entry.file_name();
         let rank = name.to_str().and_then(|name| name.strip_prefix("rank-")?.strip_suffix(end)?.parse().ok());
         let Some(rank) = rank else { continue };
-        let text = fs::read(entry.path()).unwrap_or_default();
-        if let Ok(Value::Object(figures)) = serde_json::from_slice(&text) {
-            found.push((rank, figures));
-        }
+        found.push((rank, fs::read(entry.path()).unwrap_or_default()));
     }
     found
 }
 
 #[cfg(test)]
 mod tests {
+    use counterfoil_profile::{LIVE_MAGIC, live_words, logged_at, received_at};
+
     use super::*;
     use crate::config::Chosen;
 
     /// An account of files with this text, and this end.
-    fn account(texts: &[(&str, &str)], code: u8, interrupted: bool) -> Account {
+    fn account(texts: &[(&str, &[u8])], code: u8, interrupted: bool) -> Account {
         let dir = tempfile::tempdir().unwrap();
         for (name, text) in texts {
             fs::write(dir.path().join(name), text).unwrap();
@@ -291,13 +332,46 @@ mod tests {
         Account::read(&settings, &mpi, &ended, dir.path())
     }
 
-    const LIVE: &str = r#"{"pid":7,"messages_logged":3,"bytes_logged":30}   "#;
-    const DONE: &str = r#"{"aborted":false,"messages_logged":5,"bytes_logged":2048,"gave_up":null}"#;
+    const DONE: &[u8] = br#"{"aborted":false,"messages_logged":5,"bytes_logged":2048,"gave_up":null}"#;
+
+    /// Of a rank of a job of two that has logged 3 messages of 30 bytes, of which 1 is acknowledged.
+    fn in_time() -> Vec<u8> {
+        let mut words = vec![0; live_words(2)];
+        for (word, value) in [(Word::Magic, LIVE_MAGIC), (Word::Ranks, 2), (Word::Pid, 7), (Word::HasLog, 1)] {
+            words[word as usize] = value;
+        }
+        words[Word::Acknowledged as usize] = 1;
+        words[Word::WaitedMs as usize] = 1500;
+        words[logged_at(1)..][..2].copy_from_slice(&[3, 30]);
+        words[received_at(0, 2)..][..2].copy_from_slice(&[4, 40]);
+        words.into_iter().flat_map(u64::to_le_bytes).collect()
+    }
+
+    #[test]
+    fn what_a_rank_had_counted_has_the_names_of_an_account() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("rank-0.live"), in_time()).unwrap();
+        assert_eq!(pids(dir.path()), [7]);
+        let figures = figures(&live(dir.path())[0].1);
+        for (name, value) in
+            [("messages_logged", 3), ("bytes_logged", 30), ("messages_received", 4), ("unacknowledged", 2)]
+        {
+            assert_eq!(figures[name], json!(value), "{name}");
+        }
+        assert_eq!(figures["waited_s"], json!(1.5));
+        assert_eq!(figures["sent_to"], json!([{ "messages": 0, "bytes": 0 }, { "messages": 3, "bytes": 30 }]));
+    }
 
     #[test]
     fn an_account_counts_before_what_was_seen_last_and_ranks_are_in_order() {
-        let texts =
-            [("rank-10.json", DONE), ("rank-2.live", LIVE), ("rank-10.live", LIVE), ("rank-0.json", DONE), ("x", "")];
+        let seen = in_time();
+        let texts: [(&str, &[u8]); 5] = [
+            ("rank-10.json", DONE),
+            ("rank-2.live", &seen),
+            ("rank-10.live", &seen),
+            ("rank-0.json", DONE),
+            ("x", b""),
+        ];
         let account = account(&texts, 0, false);
         let value: Value = serde_json::from_str(&account.to_json()).unwrap();
         let ranks = value["ranks"].as_array().unwrap();
@@ -315,7 +389,8 @@ mod tests {
     fn a_log_that_is_not_kept_is_said_under_the_table_and_in_the_summary() {
         let full = r#"{"messages_logged":5,"kept":false,"not_kept":"the disk is full, 7 left"}"#;
         let other = full.replace('7', "9");
-        let texts = [("rank-0.json", full), ("rank-1.json", &other), ("rank-2.json", DONE), ("rank-3.live", LIVE)];
+        let (full, other, seen) = (full.as_bytes(), other.as_bytes(), in_time());
+        let texts = [("rank-0.json", full), ("rank-1.json", other), ("rank-2.json", DONE), ("rank-3.live", &seen)];
         let mut one = account(&texts, 0, false);
         one.log_dir = Some("logs".to_owned());
         let text = one.to_string();
@@ -334,34 +409,35 @@ mod tests {
         let notes = one.notes("a").join("; ");
         assert!(notes.contains("rank 3: what was left in shared memory is in logs now: 7 records"), "{notes}");
         assert!(!notes.contains("is in no log"), "{notes}");
-        assert!(account(&[("rank-0.json", r#"{"gave_up":"no"}"#)], 0, false).is_done(0));
+        assert!(account(&[("rank-0.json", br#"{"gave_up":"no"}"#)], 0, false).is_done(0));
     }
 
     #[test]
     fn what_was_given_to_collective_operations_is_in_the_sum() {
-        let given = r#"{"messages_logged":0,"contributions":{"messages":2,"bytes":2048}}"#;
-        let text = account(&[("rank-0.json", given), ("rank-1.json", given)], 0, false).to_string();
+        let given = br#"{"messages_logged":0,"contributions":{"messages":2,"bytes":2048}}"#;
+        let text = account(&[("rank-0.json", &given[..]), ("rank-1.json", &given[..])], 0, false).to_string();
         assert!(text.contains("0 messages logged (0 B), and 4.00 KiB that ranks gave to collective"), "{text}");
     }
 
     #[test]
     fn a_half_written_file_is_no_account() {
-        assert!(!account(&[("rank-0.live", r#"{"pid":"#), ("rank-1.json", "")], 0, false).has_ranks());
-        let both = account(&[("rank-0.live", LIVE), ("rank-0.json", r#"{"mess"#)], 0, false);
+        let seen = in_time();
+        assert!(!account(&[("rank-0.live", &seen[..9]), ("rank-1.json", b"")], 0, false).has_ranks());
+        let both = account(&[("rank-0.live", &seen), ("rank-0.json", br#"{"mess"#)], 0, false);
         assert!(both.to_json().contains(r#""messages_logged":3"#), "{}", both.to_json());
     }
 
     #[test]
     fn notes_say_what_is_not_to_be_expected() {
         let notes =
-            |texts: &[(&str, &str)], code, interrupted| account(texts, code, interrupted).notes("prog").join("; ");
+            |texts: &[(&str, &[u8])], code, interrupted| account(texts, code, interrupted).notes("prog").join("; ");
         assert!(notes(&[], 0, false).contains("prog didn't begin to use Open MPI 5.0.0 (x)"));
         assert!(notes(&[], 3, false).contains("exit code 3"));
         assert_eq!(notes(&[("rank-0.json", DONE)], 0, false), "");
-        assert_eq!(notes(&[("rank-0.live", LIVE)], 1, true), "interrupted; mpirun and its ranks have ended");
-        let aborted = notes(&[("rank-0.live", LIVE), ("rank-1.json", r#"{"aborted":true}"#)], 7, false);
+        assert_eq!(notes(&[("rank-0.live", &in_time())], 1, true), "interrupted; mpirun and its ranks have ended");
+        let aborted = notes(&[("rank-0.live", &in_time()), ("rank-1.json", br#"{"aborted":true}"#)], 7, false);
         assert!(aborted.contains("rank 1 called MPI_Abort") && !aborted.contains("MPI_Finalize"), "{aborted}");
-        let gave_up = notes(&[("rank-0.json", r#"{"gave_up":"no","logging_stopped":true}"#)], 0, false);
+        let gave_up = notes(&[("rank-0.json", br#"{"gave_up":"no","logging_stopped":true}"#)], 0, false);
         assert!(gave_up.contains("gave up logging: no") && gave_up.contains("stop-logging"), "{gave_up}");
     }
 }

@@ -2,10 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
+use counterfoil_profile::{Channel, Live, Word};
 use indicatif::{BinaryBytes, ProgressBar, ProgressStyle};
-use serde_json::Value;
 
-use super::account::{contributed, files};
+use super::account::live;
 
 /// On a terminal, one line that is rewritten; elsewhere nothing.
 pub(super) struct View {
@@ -29,22 +29,23 @@ impl View {
         if self.line.is_hidden() {
             return;
         }
-        let ranks = files(&self.dir, ".live");
+        let ranks = live(&self.dir);
         if ranks.is_empty() {
             return;
         }
-        let sum = |name: &str| -> u64 {
-            ranks.iter().filter_map(|(_, figures)| figures.get(name).and_then(Value::as_u64)).sum()
+        let sum = |of: &dyn Fn(&Live) -> u64| -> u64 { ranks.iter().map(|(_, live)| of(live)).sum() };
+        let logged = |of: fn(Channel) -> u64| sum(&|live| live.logged().map(of).sum());
+        let given = match sum(&|live| live.word(Word::ContributedBytes)) {
+            0 => String::new(),
+            bytes => format!(", {} for collectives", BinaryBytes(bytes)),
         };
-        let given: u64 = ranks.iter().map(|(_, figures)| contributed(figures)).sum();
-        let given = if given > 0 { format!(", {} for collectives", BinaryBytes(given)) } else { String::new() };
         self.line.set_message(format!(
             "{} logged ({}){given}, {} unacknowledged, memory {}, spilled {}",
-            sum("messages_logged"),
-            BinaryBytes(sum("bytes_logged")),
-            sum("unacknowledged"),
-            BinaryBytes(sum("memory_bytes")),
-            BinaryBytes(sum("spilled_bytes")),
+            logged(|channel| channel.messages),
+            BinaryBytes(logged(|channel| channel.bytes)),
+            sum(&Live::unacknowledged),
+            BinaryBytes(sum(&|live| live.word(Word::Memory))),
+            BinaryBytes(sum(&|live| live.word(Word::Spilled))),
         ));
     }
 

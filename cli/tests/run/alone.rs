@@ -94,3 +94,25 @@ fn a_call_before_mpi_is_there_or_when_it_is_gone_is_answered_by_mpi() {
         assert!(under.stderr.contains("MPI_Send") && !under.stderr.contains("panicked"), "{what}: {}", under.stderr);
     }
 }
+
+#[test]
+fn a_variable_that_makes_no_sense_or_the_log_of_another_job_is_named_at_the_beginning() {
+    let Some(place) = place() else { return };
+    let with = |variable: &str| alone(&place, true, &["env", variable, "./program"]);
+    for (variable, says) in [
+        ("COUNTERFOIL_PROTOCOL=hydee", "COUNTERFOIL_PROTOCOL is `hydee`: it must be `sender-based`"),
+        ("COUNTERFOIL_BUDGET=1", "COUNTERFOIL_BUDGET is `1`: it must be a number of bytes"),
+    ] {
+        let ended = with(variable);
+        ended.says(5, says);
+        assert!(ended.stderr.contains("nothing is logged"), "{}", ended.stderr);
+    }
+    let logs = place.path().join("logs");
+    let variable = format!("COUNTERFOIL_LOG_DIR={}", logs.display());
+    std::fs::create_dir(&logs).unwrap();
+    std::fs::set_permissions(&logs, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
+    with(&variable).says(5, "without mpirun");
+    let profile = std::fs::read(logs.join("rank-0.profile")).unwrap();
+    with(&variable).says(5, "rank-0 is there, the log of another job: give another directory");
+    assert!(profile == std::fs::read(logs.join("rank-0.profile")).unwrap());
+}

@@ -36,6 +36,7 @@ fn arguments_that_make_no_sense_are_refused_before_anything_starts() {
         (&["run", "--protocol", "hydee", "--", "true"][..], "over MPI there is only `sender-based`"),
         (&["run", "--keep", "some", "--", "true"], "acked, checkpoint, all"),
         (&["run", "--budget", "64MB", "--", "true"], "KiB, MiB or GiB"),
+        (&["run", "--budget", "63KiB", "--", "true"], "at least 64 KiB"),
         (&["run", "-n", "0", "--", "true"], "at least one rank"),
         (&["run", "-n", "2"], "-- PROGRAM"),
         (&["run", "-n", "2", "./program"], "-- PROGRAM"),

@@ -194,6 +194,12 @@ fn exit_codes_are_the_programs_own() {
     assert_eq!(aborts.account()["ranks"][1]["messages_logged"], 10, "the account of who aborts is its own");
     let silent = code("_exit");
     silent.says(9, "ended without MPI_Finalize");
+    let account = silent.account();
+    assert_eq!(
+        ["messages_logged", "bytes_logged", "collectives"].map(|name| sum(&account, name)),
+        [20, 20_000, 2],
+        "what was done up to the last call is told: {account}"
+    );
     let long = code("long");
     assert_eq!(long.code, Some(9), "{}", long.stderr);
     let account = long.account();
@@ -211,7 +217,7 @@ fn a_program_that_is_not_mpi_is_told_so() {
     let Some(place) = place() else { return };
     let ended = place.counterfoil(&["run", "-n", "2", "--", "echo", "hello"]);
     assert_eq!(ended.stdout, "hello\nhello\n");
-    ended.says(0, "nothing was logged: echo didn't begin to use Open MPI");
+    ended.says(0, "nothing was logged. If no rank says why above, echo didn't begin to use Open MPI");
     place.counterfoil(&["run", "-n", "1", "--", "sh", "-c", "exit 3"]).says(3, "nothing was logged");
 }
 

@@ -70,12 +70,18 @@ impl Settings {
             Some(value) if !choose(&value) => Err(SettingError { name, value, must }),
             _ => Ok(()),
         };
+        chosen("COUNTERFOIL_PROTOCOL", "`sender-based`: over MPI there is no other", &mut |value| {
+            value == "sender-based"
+        })?;
         chosen("COUNTERFOIL_LOGGING", "`on` or `off`", &mut |value| {
             settings.is_on = value == "on";
             matches!(value, "on" | "off")
         })?;
-        chosen("COUNTERFOIL_BUDGET", "a number of bytes, or one with KiB, MiB or GiB behind", &mut |value| {
-            bytes(value).map(|bytes| settings.budget = bytes).is_some()
+        let least = Options::new(Rank(0), 1).chunk_bytes;
+        let must = "a number of bytes, or one with KiB, MiB or GiB behind, and one chunk (64 KiB) at least";
+        chosen("COUNTERFOIL_BUDGET", must, &mut |value| {
+            let bytes = bytes(value).filter(|bytes| *bytes >= least);
+            bytes.map(|bytes| settings.budget = bytes).is_some()
         })?;
         chosen("COUNTERFOIL_KEEP", "`acked`, `checkpoint` or `all`", &mut |value| {
             let keep = match value {
@@ -158,6 +164,7 @@ mod tests {
     #[test]
     fn each_variable_is_read() {
         let settings = with(&[
+            ("COUNTERFOIL_PROTOCOL", "sender-based"),
             ("COUNTERFOIL_LOGGING", "off"),
             ("COUNTERFOIL_BUDGET", "3MiB"),
             ("COUNTERFOIL_KEEP", "all"),
@@ -185,7 +192,9 @@ mod tests {
     #[test]
     fn what_cannot_be_understood_is_named() {
         for (name, value) in [
+            ("COUNTERFOIL_PROTOCOL", "hydee"),
             ("COUNTERFOIL_LOGGING", "yes"),
+            ("COUNTERFOIL_BUDGET", "65535"),
             ("COUNTERFOIL_BUDGET", "64 MB"),
             ("COUNTERFOIL_BUDGET", "99999999999999999999"),
             ("COUNTERFOIL_BUDGET", "18014398509481984KiB"),

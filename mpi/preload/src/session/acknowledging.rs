@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use counterfoil::Rank;
 use counterfoil_mpi::MpiError;
 use counterfoil_mpi::acks::{RecordTag, Releaser};
 use counterfoil_mpi::room::{Kind, beside};
@@ -48,20 +49,22 @@ impl Session {
         let Some(log) = &mut self.log else { return };
         let Some(place) = self.releasers.get_mut(peer as usize) else { return };
         let releaser = place.get_or_insert_with(|| Releaser::new(peer));
+        let before = log.acked(Rank(peer));
         if let Err(error) = releaser.take(log, batch) {
             self.give_up(&error);
             return;
         }
+        self.ledger.acknowledged(log.acked(Rank(peer)).0 - before.0);
         self.watch.heard(peer, log);
     }
 
     /// Releases what was acknowledged before it was logged: a small message leaves first, and the batch that names it may be here before its
     /// record is. Otherwise the next batch does it, but who waits for room may be who all others wait for.
     pub(super) fn release_what_is_known(&mut self) {
-        let Some(log) = &mut self.log else { return };
-        let failed = self.releasers.iter_mut().flatten().find_map(|releaser| releaser.take(log, &[]).err());
-        if let Some(error) = failed {
-            self.give_up(&error);
+        for peer in 0..self.ranks {
+            if self.releasers[peer as usize].is_some() {
+                self.take_batch(peer, &[]);
+            }
         }
     }
 

@@ -118,7 +118,8 @@ impl Session {
 
     /// How this rank is: the number is another one after whatever it was that MPI did for it.
     fn own_beat(&self) -> Beat {
-        let [logged, received] = [&self.ledger.logged, &self.ledger.received].map(|of| Traffic::sum(of).messages);
+        let [logged, received] =
+            [self.ledger.all_logged(), self.ledger.all_received()].map(|of| Traffic::sum(of).messages);
         let happened = logged + received + self.ledger.all_collectives() + self.moves;
         Beat { happened, waits: self.waiting.is_some(), is_together: is_together() }
     }

@@ -45,7 +45,7 @@ impl Session {
         let key = self.ledger.determinants;
         let Some(log) = &mut self.log else { return };
         match log.local().append(KIND, key, &choice.encode(misses)) {
-            Ok(()) => self.ledger.determinants += 1,
+            Ok(()) => self.ledger.decided(),
             Err(error) => {
                 self.is_local_full = true;
                 say(format_args!("outcomes of wildcards are recorded no more: {error}"));

@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use counterfoil::Usage;
-use counterfoil_profile::Sizes;
+use counterfoil_profile::{Sizes, Word};
 
+use super::live::Live;
 use crate::Operation;
 
 /// Messages and their bytes.
@@ -15,9 +16,9 @@ pub(crate) struct Traffic {
 }
 
 impl Traffic {
-    /// Those to or from all ranks.
-    pub(crate) fn sum(of: &[Traffic]) -> Traffic {
-        of.iter().fold(Traffic::default(), |sum, one| Traffic {
+    /// All of them together.
+    pub(crate) fn sum(of: impl IntoIterator<Item = Traffic>) -> Traffic {
+        of.into_iter().fold(Traffic::default(), |sum, one| Traffic {
             messages: sum.messages + one.messages,
             bytes: sum.bytes + one.bytes,
         })
@@ -36,20 +37,20 @@ const NOBODY: u32 = u32::MAX;
 /// Counters of one rank.
 #[derive(Debug)]
 pub(crate) struct Ledger {
-    /// To each rank of MPI_COMM_WORLD.
-    pub(crate) logged: Vec<Traffic>,
-    /// How long these messages were.
+    /// Messages to and from each rank of MPI_COMM_WORLD, and what else others may see of these counters at any time.
+    live: Live,
+    /// How long the messages were that were logged.
     pub(crate) sizes: Sizes,
     /// Whom the last message went to, if it was one that left.
     latest: u32,
-    /// From each rank of MPI_COMM_WORLD.
-    pub(crate) received: Vec<Traffic>,
     /// Of each collective operation: how often it was called, and how many bytes were kept.
     pub(crate) collectives: Vec<Traffic>,
     /// What was kept of them.
     pub(crate) contributions: Traffic,
     /// Outcomes that the program left to MPI, and that were recorded.
     pub(crate) determinants: u64,
+    /// Records that somebody has said to have received.
+    acknowledged: u64,
     /// Bytes of memory that the log took, at most.
     pub(crate) memory_peak: usize,
     pub(crate) spilled: u64,
@@ -61,16 +62,15 @@ pub(crate) struct Ledger {
 }
 
 impl Ledger {
-    pub(crate) fn new(ranks: u32) -> Ledger {
-        let none = || vec![Traffic::default(); ranks as usize];
+    pub(super) fn new(live: Live) -> Ledger {
         Ledger {
-            logged: none(),
+            live,
             sizes: Sizes::default(),
             latest: NOBODY,
-            received: none(),
             collectives: vec![Traffic::default(); Operation::ALL.len()],
             contributions: Traffic::default(),
             determinants: 0,
+            acknowledged: 0,
             memory_peak: 0,
             spilled: 0,
             waited: Duration::ZERO,
@@ -82,9 +82,7 @@ impl Ledger {
 
     #[inline]
     pub(crate) fn logged(&mut self, to: u32, bytes: usize) {
-        if let Some(traffic) = self.logged.get_mut(to as usize) {
-            traffic.add(bytes);
-        }
+        self.live.add_logged(to, bytes);
         self.sizes.add(bytes as u64);
         self.latest = to;
     }
@@ -95,14 +93,22 @@ impl Ledger {
     }
 
     pub(crate) fn has_logged(&self, to: u32) -> bool {
-        self.logged.get(to as usize).is_some_and(|traffic| traffic.messages > 0)
+        self.live.logged(to).messages > 0
+    }
+
+    /// To each rank.
+    pub(crate) fn all_logged(&self) -> Vec<Traffic> {
+        self.live.ranks().map(|to| self.live.logged(to)).collect()
+    }
+
+    /// From each rank.
+    pub(crate) fn all_received(&self) -> Vec<Traffic> {
+        self.live.ranks().map(|from| self.live.received(from)).collect()
     }
 
     #[inline]
     pub(crate) fn received(&mut self, from: u32, bytes: usize) {
-        if let Some(traffic) = self.received.get_mut(from as usize) {
-            traffic.add(bytes);
-        }
+        self.live.add_received(from, bytes);
         self.latest = NOBODY;
     }
 
@@ -110,18 +116,44 @@ impl Ledger {
         self.collectives[operation as usize].add(bytes.unwrap_or(0));
         if let Some(bytes) = bytes {
             self.contributions.add(bytes);
+            self.live.set(Word::Contributions, self.contributions.messages);
+            self.live.set(Word::ContributedBytes, self.contributions.bytes);
         }
+        self.live.set(Word::Collectives, self.all_collectives());
+    }
+
+    /// An outcome that was recorded.
+    pub(crate) fn decided(&mut self) {
+        self.determinants += 1;
+        self.live.set(Word::Determinants, self.determinants);
     }
 
     /// How many collective operations there were.
     pub(crate) fn all_collectives(&self) -> u64 {
-        Traffic::sum(&self.collectives).messages
+        Traffic::sum(self.collectives.iter().copied()).messages
     }
 
-    /// How the log is.
-    pub(crate) fn note(&mut self, usage: Usage) {
+    /// How the log is; `None` if it was given up.
+    pub(crate) fn note(&mut self, log: Option<Usage>) {
+        self.live.set(Word::HasLog, u64::from(log.is_some()));
+        let Some(usage) = log else { return };
         self.memory_peak = self.memory_peak.max(usage.resident_bytes);
         self.spilled = usage.spilled_bytes;
         self.has_stopped |= usage.stopped_logging;
+        self.live.set(Word::Memory, usage.resident_bytes as u64);
+        self.live.set(Word::MemoryPeak, self.memory_peak as u64);
+        self.live.set(Word::Spilled, self.spilled);
+    }
+
+    /// So many more records that somebody has said to have received.
+    pub(crate) fn acknowledged(&mut self, records: u64) {
+        self.acknowledged += records;
+        self.live.set(Word::Acknowledged, self.acknowledged);
+    }
+
+    /// Sends have waited for room, and another one still does.
+    pub(crate) fn wait_on(&self, now: Duration) {
+        let waited = (self.waited + now).as_millis();
+        self.live.set(Word::WaitedMs, u64::try_from(waited).unwrap_or(u64::MAX));
     }
 }

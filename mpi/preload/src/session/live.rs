@@ -1,70 +1,131 @@
-//! How a rank is doing, for whoever watches: a small file that is rewritten now and then.
+//! How a rank is doing, for whoever watches: counts in a small file that is mapped ([`counterfoil_profile::live`]).
 //!
 //! It also tells `counterfoil run` that this process is a rank, and what it had done where it ends without a word.
 
-use std::fs::File;
+use std::fs::OpenOptions;
+use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use counterfoil::Log;
-use serde_json::json;
+use counterfoil_profile::{LIVE_MAGIC, Word, live_words, logged_at, received_at};
+use memmap2::MmapRaw;
 
-use super::ledger::{Ledger, Traffic};
-use super::observe::unacknowledged;
+use super::ledger::Traffic;
 
-/// The least time between two writes.
-const EVERY: Duration = Duration::from_millis(100);
-/// Bytes of the file, always: what is written over is never longer than what is written.
-const BYTES: usize = 512;
-
-/// The file.
-#[derive(Debug)]
+/// Counts, for as long as the process lives. One thread at a time counts.
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Live {
-    file: Option<File>,
-    written: Instant,
+    words: &'static [AtomicU64],
+    ranks: u32,
 }
 
 impl Live {
-    /// Begins `rank-N.live` in a directory, if there is one. That it can't be written is said with the account.
-    pub(super) fn begin(dir: Option<&Path>, rank: u32) -> Live {
-        let file = dir.and_then(|dir| File::create(dir.join(format!("rank-{rank}.live"))).ok());
-        Live { file, written: Instant::now() }
+    /// In `rank-N.live` of a directory, if there is one; else in memory of its own. That nothing can be written there is said with the
+    /// account.
+    pub(super) fn begin(dir: Option<&Path>, rank: u32, ranks: u32) -> Live {
+        let mapped = dir.and_then(|dir| map(&dir.join(format!("rank-{rank}.live")), live_words(ranks)).ok());
+        let own = || &*Vec::leak((0..live_words(ranks)).map(|_| AtomicU64::new(0)).collect());
+        let live = Live { words: mapped.unwrap_or_else(own), ranks };
+        live.set(Word::Pid, u64::from(std::process::id()));
+        live.set(Word::Ranks, u64::from(ranks));
+        live.words[Word::Magic as usize].store(LIVE_MAGIC.to_le(), Ordering::Release);
+        live
     }
 
-    /// Writes the file, where it was not written within the last tenth of a second.
-    pub(super) fn tell(&mut self, now: Instant, ledger: &Ledger, log: Option<&Log>) {
-        if self.is_on() && now.saturating_duration_since(self.written) >= EVERY {
-            self.write(ledger, log);
+    #[inline]
+    pub(super) fn set(self, word: Word, value: u64) {
+        self.words[word as usize].store(value.to_le(), Ordering::Relaxed);
+    }
+
+    #[inline]
+    fn add(self, at: usize, bytes: usize) {
+        if let Some([messages, sum]) = self.words.get(at..at + 2) {
+            for (word, more) in [(messages, 1), (sum, bytes as u64)] {
+                word.store((u64::from_le(word.load(Ordering::Relaxed)) + more).to_le(), Ordering::Relaxed);
+            }
         }
     }
 
-    /// Whether there is a file.
-    pub(super) fn is_on(&self) -> bool {
-        self.file.is_some()
+    /// A message to a rank.
+    #[inline]
+    pub(super) fn add_logged(self, to: u32, bytes: usize) {
+        self.add(logged_at(to), bytes);
     }
 
-    /// Writes the file.
-    pub(super) fn write(&mut self, ledger: &Ledger, log: Option<&Log>) {
-        let Some(file) = &self.file else { return };
-        self.written = Instant::now();
-        let [logged, received] = [&ledger.logged, &ledger.received].map(|of| Traffic::sum(of));
-        let mut line = json!({
-            "pid": std::process::id(),
-            "messages_logged": logged.messages,
-            "bytes_logged": logged.bytes,
-            "messages_received": received.messages,
-            "bytes_received": received.bytes,
-            "collectives": ledger.all_collectives(),
-            "contributions": ledger.contributions,
-            "unacknowledged": log.map_or(0, unacknowledged),
-            "memory_bytes": log.map_or(0, |log| log.usage().resident_bytes),
-            "memory_peak_bytes": ledger.memory_peak,
-            "spilled_bytes": ledger.spilled,
-        })
-        .to_string();
-        // One write of the same length each time: a reader finds one object or the other, with spaces behind it.
-        line.extend(std::iter::repeat_n(' ', BYTES.saturating_sub(line.len())));
-        let _ = file.write_all_at(line.as_bytes(), 0);
+    /// A message from a rank.
+    #[inline]
+    pub(super) fn add_received(self, from: u32, bytes: usize) {
+        self.add(received_at(from, self.ranks), bytes);
+    }
+
+    #[inline]
+    fn traffic(self, at: usize) -> Traffic {
+        let [messages, bytes] = [at, at + 1].map(|at| u64::from_le(self.words[at].load(Ordering::Relaxed)));
+        Traffic { messages, bytes }
+    }
+
+    /// Logged to a rank.
+    pub(super) fn logged(self, to: u32) -> Traffic {
+        self.traffic(logged_at(to))
+    }
+
+    /// Received from a rank.
+    pub(super) fn received(self, from: u32) -> Traffic {
+        self.traffic(received_at(from, self.ranks))
+    }
+
+    /// The ranks of the job.
+    pub(super) fn ranks(self) -> std::ops::Range<u32> {
+        0..self.ranks
+    }
+}
+
+/// A new file of so many words.
+fn map(path: &Path, words: usize) -> io::Result<&'static [AtomicU64]> {
+    let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(path)?;
+    // So that there is room for all of it: where a mapped page has none, its first store would end the process.
+    file.write_all_at(&vec![0; words * size_of::<u64>()], 0)?;
+    let map: &'static MmapRaw = Box::leak(Box::new(MmapRaw::map_raw(&file)?));
+    let begin: *const AtomicU64 = map.as_ptr().cast();
+    // SAFETY: a mapping begins at a page, has as many bytes as were written, and is there for ever; of any bytes a word can be made,
+    // and the process reaches them in no other way.
+    Ok(unsafe { std::slice::from_raw_parts(begin, words) })
+}
+
+#[cfg(test)]
+mod tests {
+    use counterfoil_profile::Channel;
+
+    use super::*;
+
+    #[test]
+    fn what_is_counted_is_in_the_file_at_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let live = Live::begin(Some(dir.path()), 1, 3);
+        for bytes in [10, 32] {
+            live.add_logged(2, bytes);
+            live.add_received(0, bytes + 1);
+        }
+        // A rank that isn't there is counted nowhere.
+        live.add_received(3, 7);
+        live.set(Word::MemoryPeak, 99);
+        let seen = counterfoil_profile::Live::parse(&std::fs::read(dir.path().join("rank-1.live")).unwrap()).unwrap();
+        assert_eq!(seen.word(Word::Pid), u64::from(std::process::id()));
+        assert_eq!(seen.word(Word::MemoryPeak), 99);
+        let channel = |peer, messages, bytes| Channel { peer, messages, bytes };
+        assert_eq!(seen.logged().collect::<Vec<_>>(), [channel(0, 0, 0), channel(1, 0, 0), channel(2, 2, 42)]);
+        assert_eq!(seen.received().collect::<Vec<_>>(), [channel(0, 2, 44), channel(1, 0, 0), channel(2, 0, 0)]);
+        assert_eq!((live.logged(2).bytes, live.received(0).messages), (42, 2));
+    }
+
+    #[test]
+    fn without_a_place_for_the_file_it_is_counted_all_the_same() {
+        let dir = tempfile::tempdir().unwrap();
+        for dir in [None, Some(dir.path().join("missing"))] {
+            let live = Live::begin(dir.as_deref(), 0, 1);
+            live.add_logged(0, 5);
+            assert_eq!(live.logged(0), Traffic { messages: 1, bytes: 5 });
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! Messages into the log.
 
 use std::ffi::{c_int, c_void};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use counterfoil::{AppendError, Claim, Log, OnFull, Rank};
 use counterfoil_mpi::acks::RecordTag;
@@ -275,6 +275,7 @@ impl Session {
                 Ok(Some(still)) if self.log.is_some() => refused = still,
                 done => break done.map(|_| ()),
             }
+            self.ledger.wait_on(waiting.waited(Instant::now()));
             if self.may_leave {
                 self.waiting = Some(waiting);
                 return Err(FullError::Later);
@@ -283,6 +284,7 @@ impl Session {
         };
         self.waiting = None;
         self.ledger.waited += waiting.waited(Instant::now());
+        self.ledger.wait_on(Duration::ZERO);
         made
     }
 

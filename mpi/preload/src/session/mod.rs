@@ -17,6 +17,7 @@ mod slot;
 mod summary;
 
 use std::ffi::c_int;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use counterfoil::{Contents, Epoch, Log};
@@ -106,7 +107,6 @@ pub(crate) struct Session {
     /// Whether the program wants to be logged just now (`MPI_Pcontrol`).
     pub(crate) is_logging: bool,
     since_look: u32,
-    live: Live,
     watch: Watch,
     /// Why the log is not there afterwards, where the user wants it and it isn't.
     not_kept: Option<String>,
@@ -122,8 +122,19 @@ pub(crate) enum BeginError {
     Control(#[from] MpiError),
     #[error("the log can't be made: {0}")]
     Log(#[from] counterfoil::OpenError),
+    #[error("{} is there, the log of another job: give another directory, or remove what is there", path.display())]
+    Taken { path: PathBuf },
     #[error("{failed} other ranks can't make their logs")]
     Others { failed: u32 },
+}
+
+/// A rank's log, where no other job has left one.
+fn make_log(settings: &Settings, rank: u32, ranks: u32) -> Result<Log, BeginError> {
+    let path = settings.log_dir.as_ref().map(|dir| dir.join(format!("rank-{rank}")));
+    match path.filter(|path| path.exists()) {
+        Some(path) => Err(BeginError::Taken { path }),
+        None => Ok(Log::create(settings.options(rank, ranks))?),
+    }
 }
 
 impl Session {
@@ -131,7 +142,7 @@ impl Session {
     pub(crate) fn begin(settings: Settings, rank: u32, ranks: u32) -> Result<Session, BeginError> {
         // SAFETY: MPI is up, and the session ends before it does; it is entered as MPI is called.
         let control = unsafe { Control::new(ranks) }?;
-        let made = Log::create(settings.options(rank, ranks));
+        let made = make_log(&settings, rank, ranks);
         // All or none: who has no log counts nothing and acknowledges nothing.
         let failed = control.how_many(made.is_err())?;
         let log = match made {
@@ -141,14 +152,13 @@ impl Session {
             }
             Err(error) => {
                 control.end()?;
-                return Err(error.into());
+                return Err(error);
             }
             Ok(log) => log,
         };
         let comms = Comms::new()?;
-        let ledger = Ledger::new(ranks);
-        let mut live = Live::begin(settings.summary_dir.as_deref(), rank);
-        live.write(&ledger, Some(&log));
+        let mut ledger = Ledger::new(Live::begin(settings.summary_dir.as_deref(), rank, ranks));
+        ledger.note(Some(log.usage()));
         let watch = Watch::new(settings.log_dir.clone());
         Ok(Session {
             settings,
@@ -176,7 +186,6 @@ impl Session {
             ledger,
             is_logging: true,
             since_look: 0,
-            live,
             watch,
             not_kept: None,
             begun: Instant::now(),
@@ -208,7 +217,9 @@ impl Session {
     fn drop_log(&mut self) -> bool {
         // Their cursors hold chunks.
         self.releasers.iter_mut().for_each(|releaser| *releaser = None);
-        self.log.take().is_some()
+        let had_one = self.log.take().is_some();
+        self.note();
+        had_one
     }
 
     /// The log is full, and the user wants the program to go on without it then: said once.
@@ -224,9 +235,7 @@ impl Session {
 
     /// Writes the account as it is now, at the end that comes.
     pub(crate) fn account(&mut self, ended: Ended) {
-        if let Some(log) = &self.log {
-            self.ledger.note(log.usage());
-        }
+        self.note();
         if ended == Ended::Aborted && self.settings.log_dir.is_some() {
             self.not_kept = Some("MPI_Abort ends a rank before its log is complete on disk".to_owned());
         }

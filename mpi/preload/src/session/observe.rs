@@ -5,7 +5,7 @@
 use std::path::PathBuf;
 use std::time::Instant;
 
-use counterfoil::{Log, Rank};
+use counterfoil::{Log, Rank, Usage};
 use counterfoil_profile::{
     Channel, Collective, Delays, Ended as EndedAs, ProfileError, RankProfile, Sample, Series, VERSION,
 };
@@ -45,13 +45,13 @@ impl Watch {
 }
 
 /// Records that nobody has said to have received.
-pub(super) fn unacknowledged(log: &Log) -> u64 {
+fn unacknowledged(log: &Log) -> u64 {
     let of = |peer| log.next_ssn(peer).0.saturating_sub(1).saturating_sub(log.acked(peer).0);
     (0..log.options().ranks).map(Rank).map(of).sum()
 }
 
 fn sample(at_ms: u64, ledger: &Ledger, log: &Log) -> Sample {
-    let (logged, usage) = (Traffic::sum(&ledger.logged), log.usage());
+    let (logged, usage) = (Traffic::sum(ledger.all_logged()), log.usage());
     Sample {
         at_ms,
         messages: logged.messages,
@@ -63,23 +63,23 @@ fn sample(at_ms: u64, ledger: &Ledger, log: &Log) -> Sample {
 }
 
 impl Session {
+    /// Notes how the log is.
+    pub(super) fn note(&mut self) -> Option<Usage> {
+        let usage = self.log.as_ref().map(Log::usage);
+        self.ledger.note(usage);
+        usage
+    }
+
     /// Looks at the log. The clock is asked where somebody wants to know the time.
     pub(super) fn observe(&mut self) {
-        if let Some(log) = &self.log {
-            let usage = log.usage();
-            self.ledger.note(usage);
-            if usage.stopped_logging {
-                self.stop_logging();
-            }
+        let usage = self.note();
+        if usage.is_some_and(|usage| usage.stopped_logging) {
+            self.stop_logging();
         }
-        if self.watch.dir.is_none() && !self.live.is_on() {
-            return;
-        }
-        let now = Instant::now();
-        self.live.tell(now, &self.ledger, self.log.as_ref());
         if self.watch.dir.is_none() {
             return;
         }
+        let now = Instant::now();
         let Some(log) = &self.log else { return };
         let watch = &mut self.watch;
         watch.looks = watch.looks.wrapping_add(1);
@@ -131,8 +131,8 @@ impl Session {
                 Ended::Aborted => EndedAs::Aborted,
             },
             wall_ms,
-            logged: channels(&ledger.logged),
-            received: channels(&ledger.received),
+            logged: channels(&ledger.all_logged()),
+            received: channels(&ledger.all_received()),
             sizes: ledger.sizes.clone(),
             collectives: kinds.map(collective).collect(),
             determinants: ledger.determinants,

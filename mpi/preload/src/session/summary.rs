@@ -18,7 +18,8 @@ pub(super) fn write(session: &Session, ended: Ended) {
 
 fn account(session: &Session, ended: Ended) -> Value {
     let ledger = &session.ledger;
-    let [logged, received] = [&ledger.logged, &ledger.received].map(|of| Traffic::sum(of));
+    let (sent_to, received_from) = (ledger.all_logged(), ledger.all_received());
+    let [logged, received] = [&sent_to, &received_from].map(|of| Traffic::sum(of.iter().copied()));
     let mut kinds = Map::new();
     for (operation, one) in Operation::ALL.iter().zip(&ledger.collectives).filter(|(_, one)| one.messages > 0) {
         kinds.insert(operation.name().to_owned(), json!(one.messages));
@@ -43,7 +44,7 @@ fn account(session: &Session, ended: Ended) -> Value {
         "kept": session.settings.log_dir.as_ref().map(|_| session.not_kept.is_none()),
         "not_kept": session.not_kept,
         "wall_s": session.wall().as_secs_f64(),
-        "sent_to": ledger.logged,
-        "received_from": ledger.received,
+        "sent_to": sent_to,
+        "received_from": received_from,
     })
 }
