@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 use crate::run::mpi::Mpi;
 use crate::table::Table;
 use crate::{Failure, print};
-pub(crate) use key::Key;
+pub(crate) use key::{Key, bytes};
 pub(crate) use settings::{Chosen, Settings};
 
 /// Show the settings of `counterfoil run`, and where each comes from.

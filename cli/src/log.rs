@@ -1,5 +1,6 @@
 //! `counterfoil log`: what a store on disk has, whether it is sound, and making it so again.
 
+mod beside;
 mod dump;
 mod given_up;
 mod inspect;

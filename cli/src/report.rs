@@ -15,6 +15,7 @@ use indicatif::{BinaryBytes, HumanCount};
 
 use crate::{Failure, print};
 use figures::Figures;
+pub(crate) use figures::{named, without_numbers};
 use job::{JobError, JobProfile};
 use out::{OutError, Place};
 use pictures::Picture;
@@ -75,8 +76,15 @@ fn report(dir: &Path, out: Option<&Path>) -> Result<(Figures, Vec<PathBuf>), Rep
 fn as_text(figures: &Figures, files: &[PathBuf]) -> String {
     let total = figures.logged();
     let (messages, bytes) = (HumanCount(total.messages), BinaryBytes(total.bytes));
-    let mut lines =
-        vec![format!("{}: {} ranks, {messages} messages logged ({bytes})", figures.name(), figures.ranks())];
+    let plural = |count: u64| if count == 1 { "" } else { "s" };
+    let mut lines = vec![format!(
+        "{}: {} rank{}, {messages} message{} logged ({bytes}){}",
+        figures.name(),
+        figures.ranks(),
+        plural(figures.ranks().into()),
+        plural(total.messages),
+        figures.given()
+    )];
     lines.extend(figures.notes().iter().map(|note| format!("note: {note}")));
     lines.extend(files.iter().map(|file| file.display().to_string()));
     lines.join("\n")

@@ -3,6 +3,7 @@
 mod account;
 mod arguments;
 mod launch;
+mod left;
 mod library;
 pub(crate) mod mpi;
 mod view;
@@ -115,13 +116,19 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<ExitCode, Failure> {
         profile.write(dir).map_err(Failure::failed)?;
     }
     let ended = launch.run().map_err(Failure::failed)?;
+    let mut account = Account::read(&settings, &mpi, &ended, &job.paths().traces());
+    let shared = job.paths().logs();
+    let taken = left::take_over(&settings, (&shared, log_dir.as_deref()), account.ranks().unwrap_or(0), |rank| {
+        account.is_done(rank)
+    });
+    account.taken_over(taken);
     if let Some(dir) = &log_dir {
         (profile.wall_s, profile.exit_code) = (Some(ended.wall.as_secs_f64()), Some(ended.code));
+        (profile.interrupted, profile.ranks) = (ended.interrupted, account.ranks());
         if let Err(error) = profile.write(dir) {
             eprintln!("counterfoil: {error}");
         }
     }
-    let account = Account::read(&settings, &mpi, &ended, &job.paths().traces());
     drop(job);
     let name = arguments.program[0].to_string_lossy();
     for note in account.notes(&name) {
@@ -159,6 +166,8 @@ fn describe(settings: &Settings, mpi: &Mpi, program: &[OsString]) -> Job {
         settings: keys.map(setting).into(),
         wall_s: None,
         exit_code: None,
+        interrupted: false,
+        ranks: None,
     }
 }
 

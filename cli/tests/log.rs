@@ -6,6 +6,7 @@ mod ended;
 
 mod log {
     mod damaged;
+    mod job;
     pub(crate) mod stores;
     mod whole;
     mod without_manifest;

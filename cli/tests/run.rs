@@ -10,6 +10,7 @@ mod run {
     mod alone;
     mod bad_use;
     mod full;
+    mod kept;
     pub(crate) mod place;
     mod programs;
     mod report;

@@ -7,6 +7,7 @@
 
 use std::fs::File;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, Mode, OFlags};
@@ -25,7 +26,7 @@ pub enum PrivateFileError {
         source: io::Error,
     },
     /// Somebody else owns it: it is not ours to trust.
-    #[error("{} belongs to user {owner}, not to user {user}: refused; remove it or choose another directory", path.display())]
+    #[error("{} belongs to user {owner}, not to user {user}: refused; choose another directory, or run it as that user", path.display())]
     ForeignOwner {
         /// The path.
         path: PathBuf,
@@ -91,6 +92,22 @@ pub fn check_private_dir(path: &Path) -> Result<(), PrivateFileError> {
     check_ours(path, &dir, 0o700)
 }
 
+/// As [`check_private_dir`], for who only reads: root may look into the directory of any user.
+///
+/// # Errors
+/// Says what is wrong with it.
+pub fn check_readable_dir(path: &Path) -> Result<(), PrivateFileError> {
+    match check_private_dir(path) {
+        // The owner is looked at before the mode: that others have been let in still counts.
+        Err(PrivateFileError::ForeignOwner { user: 0, .. }) => {
+            let metadata = std::fs::symlink_metadata(path)
+                .map_err(|source| PrivateFileError::Io { path: path.to_owned(), source })?;
+            check_mode(path, metadata.mode() & 0o7777, 0o700)
+        }
+        other => other,
+    }
+}
+
 /// Creates a file of mode 0600 and locks it; it must not exist.
 ///
 /// # Errors
@@ -137,7 +154,10 @@ fn check_ours(path: &Path, fd: impl std::os::fd::AsFd, expected: u32) -> Result<
     if stat.st_uid != user {
         return Err(PrivateFileError::ForeignOwner { path: path.to_owned(), owner: stat.st_uid, user });
     }
-    let mode = stat.st_mode & 0o7777;
+    check_mode(path, stat.st_mode & 0o7777, expected)
+}
+
+fn check_mode(path: &Path, mode: u32, expected: u32) -> Result<(), PrivateFileError> {
     if mode != expected {
         return Err(PrivateFileError::NotPrivate { path: path.to_owned(), mode, expected });
     }
@@ -205,6 +225,12 @@ mod tests {
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
         if std::os::unix::fs::chown(&path, Some(12345), None).is_ok() {
             assert!(matches!(open_private_file(&path), Err(PrivateFileError::ForeignOwner { owner: 12345, .. })));
+            assert!(matches!(check_readable_dir(&dir), Err(PrivateFileError::NotPrivate { .. })));
+            std::os::unix::fs::chown(&dir, Some(12345), None).unwrap();
+            assert!(matches!(check_readable_dir(&dir), Err(PrivateFileError::NotPrivate { mode: 0o755, .. })));
+            std::fs::set_permissions(&dir, std::fs::Permissions::from_mode(0o700)).unwrap();
+            check_readable_dir(&dir).unwrap();
+            assert!(matches!(check_private_dir(&dir), Err(PrivateFileError::ForeignOwner { owner: 12345, .. })));
         }
     }
 }

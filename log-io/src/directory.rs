@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use counterfoil_log_core::{
-    PrivateFileError, check_private_dir, create_private_dir, create_private_file, open_private_file,
+    PrivateFileError, check_private_dir, check_readable_dir, create_private_dir, create_private_file, open_private_file,
 };
 use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
@@ -132,7 +132,10 @@ impl Directory {
     }
 
     fn claim(path: &Path, access: DirectoryAccess) -> Result<Directory, DirectoryError> {
-        check_private_dir(path)?;
+        match access {
+            DirectoryAccess::ReadWrite => check_private_dir(path)?,
+            DirectoryAccess::ReadOnly | DirectoryAccess::Look => check_readable_dir(path)?,
+        }
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let fd = rustix::fs::open(path, flags, Mode::empty()).map_err(failed("opening", path))?;
         let lock_path = path.join(LOCK_FILE);
@@ -219,7 +222,11 @@ fn lock_shared(directory: &Path, path: &Path, fd: &OwnedFd) -> Result<Option<Fil
         Err(Errno::NOENT) => return Ok(None),
         Err(errno) => return Err(failed("opening", path)(errno)),
     };
-    check_ours(&file).map_err(|source| DirectoryError::Io { action: "opening", path: path.to_owned(), source })?;
+    check_ours(&file, DirectoryAccess::ReadOnly).map_err(|source| DirectoryError::Io {
+        action: "opening",
+        path: path.to_owned(),
+        source,
+    })?;
     match rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared) {
         Ok(()) => Ok(Some(file)),
         Err(Errno::WOULDBLOCK) => Err(DirectoryError::Locked { path: directory.to_owned(), pid: read_pid(path) }),
@@ -246,15 +253,16 @@ fn sync_parent(path: &Path) -> Result<(), DirectoryError> {
     rustix::fs::fsync(fd).map_err(failed("syncing", parent))
 }
 
-/// Refuses what isn't a regular file, or which another user owns or may open.
-pub(crate) fn check_ours(file: impl std::os::fd::AsFd) -> io::Result<()> {
+/// Refuses what isn't a regular file, or which another user owns or may open. Root may read another user's.
+pub(crate) fn check_ours(file: impl std::os::fd::AsFd, access: DirectoryAccess) -> io::Result<()> {
     let stat = rustix::fs::fstat(file)?;
     let refused = |what: String| Err(io::Error::new(io::ErrorKind::PermissionDenied, what));
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
         return refused("it is not a regular file: refused".to_owned());
     }
     let user = rustix::process::geteuid().as_raw();
-    if stat.st_uid != user {
+    let may_read = access != DirectoryAccess::ReadWrite && rustix::process::geteuid().is_root();
+    if stat.st_uid != user && !may_read {
         return refused(format!("it belongs to user {}, not to user {user}: refused", stat.st_uid));
     }
     let mode = stat.st_mode & 0o7777;

@@ -36,7 +36,7 @@ pub enum StoreError {
     /// The file system has no room for another file. Nothing is half-written; it works again when there is room.
     #[error(
         "the disk is full: {needed} bytes needed, {available} left{}; free space there, collect, or put the store on \
-         another disk",
+         another disk (a segment takes its room at once, however little it has)",
         dir.as_deref().map_or(String::new(), |dir| format!(" in {}", dir.display()))
     )]
     DiskFull {

@@ -173,7 +173,7 @@ impl<W: Writer> StorageBackend for Files<W> {
         };
         check_is_file(&self.directory, name)?;
         let fd = open_at(&self.directory, name, access)?;
-        check_ours(&fd)?;
+        check_ours(&fd, self.directory.access())?;
         self.enter(name, fd)
     }
 
@@ -256,7 +256,7 @@ impl<W: Writer> StorageBackend for Files<W> {
         check_name(name)?;
         check_is_file(&self.directory, name)?;
         let fd = open_at(&self.directory, name, OFlags::RDONLY)?;
-        check_ours(&fd)?;
+        check_ours(&fd, self.directory.access())?;
         Ok(Arc::new(FileReader::new(fd, self.reads_by_ring)?))
     }
 }

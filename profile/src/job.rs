@@ -4,8 +4,11 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::VERSION;
 use crate::file::{self, ProfileError};
+use crate::{RANKS_MAX, VERSION};
+
+/// A table of a checkpoint that `counterfoil run` took, of a log that its rank left in shared memory.
+pub const TAKEN_OVER: &str = "counterfoil-run/taken-over";
 
 /// The file's name in a job's directory.
 pub const FILE: &str = "job.json";
@@ -36,9 +39,20 @@ pub struct Job {
     pub wall_s: Option<f64>,
     /// The exit code; `None` likewise.
     pub exit_code: Option<u8>,
+    /// Whether somebody interrupted the job: mpirun ended because `counterfoil run` was told to end.
+    #[serde(default)]
+    pub interrupted: bool,
+    /// Ranks that began to use MPI; `None` as for the exit code.
+    #[serde(default)]
+    pub ranks: Option<u32>,
 }
 
 impl Job {
+    /// The value of a setting.
+    pub fn setting(&self, name: &str) -> Option<&str> {
+        self.settings.iter().find(|setting| setting.name == name).map(|setting| setting.value.as_str())
+    }
+
     /// The file in a job's directory.
     pub fn path(dir: &Path) -> PathBuf {
         dir.join(FILE)
@@ -62,10 +76,13 @@ impl Job {
             Err(ProfileError::Read { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => return Ok(None),
             other => other?,
         };
-        if job.version == VERSION {
-            return Ok(Some(job));
-        }
-        let why = format!("its version is {}, this program reads {VERSION}", job.version);
+        let why = match job.ranks {
+            _ if job.version != VERSION => format!("its version is {}, this program reads {VERSION}", job.version),
+            Some(ranks) if ranks > RANKS_MAX => {
+                format!("it says that there were {ranks} ranks, with {RANKS_MAX} at most")
+            }
+            _ => return Ok(Some(job)),
+        };
         Err(ProfileError::Damaged { path, why })
     }
 }
@@ -73,6 +90,15 @@ impl Job {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_job_of_before_there_were_these_fields_is_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let text = r#"{"version":1,"program":["a"],"mpi":"x","settings":[],"wall_s":1.0,"exit_code":0}"#;
+        std::fs::write(Job::path(dir.path()), text).unwrap();
+        let job = Job::read(dir.path()).unwrap().unwrap();
+        assert_eq!((job.interrupted, job.ranks), (false, None));
+    }
 
     #[test]
     fn a_job_is_read_as_it_was_written_and_needn_t_be_there() {
@@ -86,9 +112,14 @@ mod tests {
             settings: vec![keep],
             wall_s: Some(1.5),
             exit_code: None,
+            interrupted: false,
+            ranks: None,
         };
         job.write(dir.path()).unwrap();
         assert_eq!(Job::read(dir.path()).unwrap(), Some(job.clone()));
+        assert_eq!((job.setting("keep"), job.setting("tier")), (Some("all"), None));
+        Job { ranks: Some(RANKS_MAX + 1), ..job.clone() }.write(dir.path()).unwrap();
+        assert!(Job::read(dir.path()).unwrap_err().to_string().contains("16385 ranks"));
         Job { version: 9, ..job }.write(dir.path()).unwrap();
         assert!(Job::read(dir.path()).unwrap_err().to_string().contains("its version is 9"));
     }

@@ -85,6 +85,9 @@ pub struct RankProfile {
     pub logging_stopped: bool,
     /// Why logging was given up, if it was.
     pub gave_up: Option<String>,
+    /// Why the log isn't in the store as it was at the end, if it isn't.
+    #[serde(default)]
+    pub not_kept: Option<String>,
     /// How long messages waited for their acknowledgement.
     pub delays: DelayCounts,
     /// How the log grew.
@@ -175,6 +178,7 @@ mod tests {
             waited_ms: 0,
             logging_stopped: false,
             gave_up: None,
+            not_kept: None,
             delays: DelayCounts { delays_ns: vec![(1000, 1)], left_out: 0, unanswered: 0 },
             series,
         }

@@ -142,7 +142,7 @@ fn refuse_budget(value: &str) -> Option<String> {
 }
 
 /// `64MiB` as a number.
-fn bytes(text: &str) -> Option<usize> {
+pub(crate) fn bytes(text: &str) -> Option<usize> {
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
     let factor = match unit {

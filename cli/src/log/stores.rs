@@ -36,9 +36,17 @@ pub(super) struct Outcome {
 /// Does `look` with each store, and prints what comes out, and what fails.
 pub(super) fn for_each(
     place: &Place,
+    look: impl FnMut(&Path) -> Result<Outcome, Failure>,
+) -> Result<ExitCode, Failure> {
+    each(place, &find(&place.dir)?, look)
+}
+
+/// As [`for_each`], with these stores.
+pub(super) fn each(
+    place: &Place,
+    found: &Found,
     mut look: impl FnMut(&Path) -> Result<Outcome, Failure>,
 ) -> Result<ExitCode, Failure> {
-    let found = find(&place.dir)?;
     let mut values = Vec::new();
     let mut are_sound = true;
     for dir in &found.dirs {
@@ -88,10 +96,11 @@ pub(super) fn find(dir: &Path) -> Result<Found, Failure> {
         }
     }
     if ranks.is_empty() {
-        return Err(Failure::failed(format!(
-            "{} has no store: give a rank's store, or the directory with rank-0, rank-1 and so on",
-            dir.display()
-        )));
+        let what = match dir.join(counterfoil_profile::job::FILE).exists() {
+            true => "is a job's directory, and no rank left a log in it",
+            false => "has no store: give a rank's store, or the directory with rank-0, rank-1 and so on",
+        };
+        return Err(Failure::failed(format!("{} {what}", dir.display())));
     }
     ranks.sort_unstable();
     Ok(Found { dirs: ranks.into_iter().map(|(_, path)| path).collect(), is_job: true })

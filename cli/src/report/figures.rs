@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use counterfoil_profile::{Channel, DelayCounts, Ended, Job, RankProfile, Sizes};
+use indicatif::BinaryBytes;
 use serde_json::{Value, json};
 
 use super::job::{JobProfile, Source};
@@ -156,6 +157,14 @@ impl Figures {
         self.channels().fold(Traffic::default(), add)
     }
 
+    /// What was kept of collective operations, where something was: as it stands behind what was logged.
+    pub(super) fn given(&self) -> String {
+        match self.collectives.values().fold(0, |sum: u64, one| sum.saturating_add(one.kept_bytes)) {
+            0 => String::new(),
+            bytes => format!(", and {} that ranks gave to collective operations", BinaryBytes(bytes)),
+        }
+    }
+
     /// What somebody who looks at the figures should know.
     pub(super) fn notes(&self) -> Vec<String> {
         let mut notes = Vec::new();
@@ -164,19 +173,20 @@ impl Figures {
             Some(job) if job.exit_code.is_none() => {
                 notes.push("the job had not ended when this was made, or nobody saw its end".to_owned());
             }
+            Some(job) if job.interrupted => notes.push("the job was interrupted".to_owned()),
             Some(job) if job.exit_code != Some(0) => {
                 notes.push(format!("the job ended with exit code {}", job.exit_code.unwrap_or_default()));
             }
             Some(_) => {}
         }
-        // What is so of several ranks is said once.
-        let mut said: BTreeMap<String, Vec<u32>> = BTreeMap::new();
+        // What is so of several ranks is said once, with the numbers of the first.
+        let mut said: BTreeMap<String, (String, Vec<u32>)> = BTreeMap::new();
         for (rank, source) in self.sources() {
-            for what in concerning(source) {
-                said.entry(what).or_default().push(rank);
+            for what in concerning(source, self.job().is_some()) {
+                said.entry(without_numbers(&what)).or_insert_with(|| (what, Vec::new())).1.push(rank);
             }
         }
-        notes.extend(said.into_iter().map(|(what, ranks)| format!("{}: {what}", named(&ranks))));
+        notes.extend(said.into_values().map(|(what, ranks)| format!("{}: {what}", named(&ranks))));
         let mut told: Vec<u32> = self.told.iter().map(|(from, _)| *from).collect();
         told.dedup();
         if !told.is_empty() {
@@ -216,11 +226,15 @@ impl Figures {
                     "determinants": profile.determinants, "memory_peak_bytes": profile.memory_peak_bytes,
                     "spilled_bytes": profile.spilled_bytes, "waited_ms": profile.waited_ms,
                     "logging_stopped": profile.logging_stopped, "gave_up": profile.gave_up,
+                    "not_kept": profile.not_kept,
                 });
                 figures["received"] = channels(profile.received.iter());
                 figures
             }
-            Source::Log(part) => json!({ "rank": rank, "source": "log", "contributions": part.contributions }),
+            Source::Log(part) => json!({
+                "rank": rank, "source": "log", "contributions": part.contributions,
+                "has_checkpoint": part.has_checkpoint, "taken_over": part.is_taken_over,
+            }),
             Source::Missing(why) => json!({ "rank": rank, "source": "missing", "why": why }),
         });
         let matrix = self.channels().map(|(from, to, traffic)| {
@@ -255,9 +269,18 @@ impl Figures {
 }
 
 /// What is to be said of a rank.
-fn concerning(source: &Source) -> Vec<String> {
+fn concerning(source: &Source, is_mpi: bool) -> Vec<String> {
     let profile = match source {
         Source::Profile(profile) => profile,
+        Source::Log(part) if is_mpi => {
+            let what = match (part.is_taken_over, part.has_checkpoint) {
+                (true, _) => "here is its log as it was in shared memory, and",
+                (false, true) => "no profile: here is what its log has, and",
+                (false, false) => "what it had in memory is missing: here is what had been moved to disk, and",
+            };
+            let ended = if part.has_checkpoint && !part.is_taken_over { "" } else { "ended without MPI_Finalize; " };
+            return vec![format!("{ended}{what} nothing of time, acknowledgements and collective operations")];
+        }
         Source::Log(_) => {
             return vec![
                 "no profile (it was killed, or didn't run under `counterfoil run`); there is what the log still has, and nothing of time, \
@@ -274,12 +297,20 @@ fn concerning(source: &Source) -> Vec<String> {
     if profile.logging_stopped {
         said.push("the log was full, and nothing was logged from there on (stop-logging)".to_owned());
     }
+    said.extend(
+        profile.not_kept.as_ref().map(|why| format!("the log could not be kept, these are figures only: {why}")),
+    );
     said.extend(profile.gave_up.as_ref().map(|why| format!("gave up logging: {why}")));
     said
 }
 
+/// What is alike in what several ranks say.
+pub(crate) fn without_numbers(text: &str) -> String {
+    text.chars().filter(|letter| !letter.is_ascii_digit()).collect()
+}
+
 /// `rank 3`, or `ranks 1, 2, 5-9`.
-fn named(ranks: &[u32]) -> String {
+pub(crate) fn named(ranks: &[u32]) -> String {
     let runs = ranks.chunk_by(|one, next| one + 1 == *next).map(|run| match run {
         [first, .., last] if run.len() > 2 => format!("{first}-{last}"),
         run => run.iter().map(u32::to_string).collect::<Vec<_>>().join(", "),

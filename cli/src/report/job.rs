@@ -56,6 +56,7 @@ impl JobProfile {
     /// Reads what is in a directory.
     pub(super) fn read(dir: &Path) -> Result<JobProfile, JobError> {
         let (profiles, logs) = list(dir)?;
+        let job = Job::read(dir)?;
         let mut ranks: Vec<Source> = Vec::new();
         let mut put = |rank: u32, source: Source| {
             while ranks.len() <= rank as usize {
@@ -82,11 +83,15 @@ impl JobProfile {
             let path = dir.join(format!("rank-{rank}"));
             put(rank, log_only::read(&path).map_or_else(Source::Missing, |part| Source::Log(Box::new(part))));
         }
-        if let Some(last) = known.and_then(|ranks| ranks.checked_sub(1)).filter(|last| ranks.len() <= *last as usize) {
+        if let Some(last) = known
+            .max(job.as_ref().and_then(|job| job.ranks))
+            .and_then(|ranks| ranks.checked_sub(1))
+            .filter(|last| ranks.len() <= *last as usize)
+        {
             let missing = || Source::Missing("it left no profile and no log".to_owned());
             ranks.resize_with(last as usize + 1, missing);
         }
-        Ok(JobProfile { dir: dir.to_owned(), job: Job::read(dir)?, ranks })
+        Ok(JobProfile { dir: dir.to_owned(), job, ranks })
     }
 }
 

@@ -4,15 +4,13 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use counterfoil::store::{
-    BackendChoice, Block, BlockBuffer, Directory, DirectoryAccess, DirectoryError, LOCAL, StoreView, scan,
+    BackendChoice, Block, BlockBuffer, Directory, DirectoryAccess, DirectoryError, LOCAL, StoreError, StoreView, scan,
 };
 use counterfoil::{Rank, Ssn};
+use counterfoil_profile::job::TAKEN_OVER;
 use counterfoil_profile::{Channel, RANKS_MAX, Sizes};
 
-/// Bytes of the prefix that the library for MPI puts before a payload: communicator, tag, number.
-const TAG_BYTES: usize = 16;
-/// The tag of what a rank gave to a collective operation: see `docs/collectives.md`.
-const CONTRIBUTION: i32 = -2;
+use crate::record_tag::RecordTag;
 
 /// What is in a log.
 #[derive(Debug, Default)]
@@ -23,11 +21,19 @@ pub(super) struct LogPart {
     pub(super) sizes: Sizes,
     /// Records of what the rank gave to collective operations.
     pub(super) contributions: u64,
+    /// Whether there is a checkpoint: without one there is only what was moved to disk.
+    pub(super) has_checkpoint: bool,
+    /// Whether the command took it over from shared memory.
+    pub(super) is_taken_over: bool,
 }
 
 /// Reads a rank's log; says why where that can't be done.
 pub(super) fn read(dir: &Path) -> Result<LogPart, String> {
     let says = |error: &dyn std::error::Error| format!("it left no profile, and its log can't be read: {error}");
+    let opening = |error: StoreError| match error {
+        StoreError::Missing => "it left no profile, and its log had not begun on disk".to_owned(),
+        error => says(&error),
+    };
     let open = |access| Directory::open(dir, BackendChoice::Pwrite, access).map(|(backend, _)| backend);
     let backend = match open(DirectoryAccess::ReadOnly) {
         // A living process has it.
@@ -35,7 +41,7 @@ pub(super) fn read(dir: &Path) -> Result<LogPart, String> {
         other => other,
     };
     let mut backend = backend.map_err(|error| says(&error))?;
-    let report = scan(&mut *backend, &mut |_, _| {}).map_err(|error| says(&error))?;
+    let report = scan(&mut *backend, &mut |_, _| {}).map_err(opening)?;
     let mut counting = Counting::default();
     let newest = match StoreView::new(&mut *backend) {
         Ok(mut view) => {
@@ -44,6 +50,8 @@ pub(super) fn read(dir: &Path) -> Result<LogPart, String> {
         }
         Err(_) => None,
     };
+    counting.part.has_checkpoint = newest.is_some();
+    counting.part.is_taken_over = newest.iter().flat_map(|image| &image.tables).any(|(name, _)| name == TAKEN_OVER);
     // Without a checkpoint, and where nothing says which one counts: all blocks that there are.
     let mut view = StoreView::of_blocks(&mut *backend);
     match newest {
@@ -79,14 +87,14 @@ struct Counting {
 
 impl Counting {
     /// Counts the records of a block below an SSN.
-    fn add(&mut self, view: &mut StoreView<'_>, block: &Block, end: Ssn) -> Result<(), counterfoil::store::StoreError> {
+    fn add(&mut self, view: &mut StoreView<'_>, block: &Block, end: Ssn) -> Result<(), StoreError> {
         let Rank(peer) = block.lane;
         if block.lane == LOCAL || peer >= RANKS_MAX {
             return Ok(());
         }
         view.read(block, &mut self.buffer)?;
         for record in self.buffer.records().filter(|record| record.ssn() < end) {
-            if is_contribution(record.prefix()) {
+            if RecordTag::parse(record.prefix()).is_some_and(RecordTag::is_contribution) {
                 self.part.contributions += 1;
                 continue;
             }
@@ -103,8 +111,4 @@ impl Counting {
         self.part.logged = self.logged.into_values().collect();
         self.part
     }
-}
-
-fn is_contribution(prefix: &[u8]) -> bool {
-    prefix.len() == TAG_BYTES && prefix[4..8] == CONTRIBUTION.to_le_bytes()
 }

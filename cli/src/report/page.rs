@@ -37,7 +37,8 @@ pub(super) fn render(figures: &Figures, pictures: &[(Picture, String)]) -> Strin
             body {
                 h1 { "What " (name) " logged" }
                 p {
-                    (figures.ranks()) " ranks, " (HumanCount(total.messages)) " messages, " (BinaryBytes(total.bytes)) "."
+                    (figures.ranks()) (if figures.ranks() == 1 { " rank, " } else { " ranks, " }) (HumanCount(total.messages))
+                    (if total.messages == 1 { " message, " } else { " messages, " }) (BinaryBytes(total.bytes)) (figures.given()) "."
                 }
                 @let notes = figures.notes();
                 @if !notes.is_empty() {
@@ -87,7 +88,7 @@ fn settings(figures: &Figures) -> Markup {
                     tr { th.left { "time" } td.left { (format!("{wall_s:.3} s")) } td {} }
                 }
                 @if let Some(code) = job.exit_code {
-                    tr { th.left { "exit code" } td.left { (code) } td {} }
+                    tr { th.left { "exit code" } td.left { (code) @if job.interrupted { ", interrupted" } } td {} }
                 }
             }
             tr { th.left { "directory" } td.left { code { (figures.dir().display()) } } td {} }
@@ -165,7 +166,10 @@ fn ranks(figures: &Figures) -> Markup {
                                 td { (BinaryBytes(profile.memory_peak_bytes)) } td { (BinaryBytes(profile.spilled_bytes)) }
                                 td { (format!("{:.3} s", profile.waited_ms as f64 / 1e3)) }
                                 td { (format!("{:.3} s", profile.wall_ms as f64 / 1e3)) }
-                                td.left { (match profile.ended { Ended::Finalized => "MPI_Finalize", Ended::Aborted => "MPI_Abort" }) }
+                                td.left {
+                                    (match profile.ended { Ended::Finalized => "MPI_Finalize", Ended::Aborted => "MPI_Abort" })
+                                    @if profile.not_kept.is_some() { span.missing { ", log not kept" } }
+                                }
                             }
                         }
                         Source::Log(_) | Source::Missing(_) => {

@@ -1,5 +1,6 @@
 //! What the ranks did: what they left in the job's directory, put together.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::fs;
 use std::path::Path;
@@ -10,8 +11,10 @@ use indicatif::BinaryBytes;
 use serde_json::{Map, Value, json};
 
 use super::launch::Ended;
+use super::left::TakenOver;
 use super::mpi::Mpi;
 use crate::config::{Key, Settings};
+use crate::report::{named, without_numbers};
 use crate::table::Table;
 
 /// What a job did.
@@ -20,6 +23,8 @@ pub(super) struct Account {
     protocol: String,
     mpi: String,
     is_on: bool,
+    /// Where the logs are to be afterwards.
+    log_dir: Option<String>,
     code: u8,
     interrupted: bool,
     wall: Duration,
@@ -35,6 +40,9 @@ struct RankAccount {
     /// As the library wrote it.
     figures: Map<String, Value>,
 }
+
+/// Why the log of a rank that ended without a word isn't complete on disk.
+const NO_FINALIZE: &str = "no MPI_Finalize, and what was in memory is gone";
 
 /// How a rank ended, as far as the library saw it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,10 +67,17 @@ impl Account {
             ranks.push(RankAccount { rank, how, figures });
         }
         ranks.sort_by_key(|one| one.rank);
+        if settings.value(Key::LogDir).is_some() {
+            for one in ranks.iter_mut().filter(|one| one.how == How::Silently) {
+                one.figures.insert("kept".to_owned(), json!(false));
+                one.figures.insert("not_kept".to_owned(), json!(NO_FINALIZE));
+            }
+        }
         Account {
             protocol: settings.value(Key::Protocol).unwrap_or_default().to_owned(),
             mpi: mpi.to_string(),
             is_on: settings.value(Key::Logging) == Some("on"),
+            log_dir: settings.value(Key::LogDir).map(str::to_owned),
             code: ended.code,
             interrupted: ended.interrupted,
             wall: ended.wall,
@@ -72,6 +87,32 @@ impl Account {
 
     pub(super) fn has_ranks(&self) -> bool {
         !self.ranks.is_empty()
+    }
+
+    /// How many ranks began to use MPI; `None` where none did.
+    pub(super) fn ranks(&self) -> Option<u32> {
+        self.ranks.last().map(|one| one.rank + 1)
+    }
+
+    /// Whether a rank's log is where it belongs, or was let go.
+    pub(super) fn is_done(&self, rank: u32) -> bool {
+        let is = |one: &RankAccount, name: &str| one.figures.get(name).and_then(Value::as_bool) == Some(true);
+        let one = self.ranks.iter().find(|one| one.rank == rank);
+        one.is_some_and(|one| is(one, "kept") || is(one, "logging_stopped") || text(&one.figures, "gave_up").is_some())
+    }
+
+    /// What became of logs that ranks had left in shared memory.
+    pub(super) fn taken_over(&mut self, taken: TakenOver) {
+        for (rank, outcome) in taken {
+            let Some(one) = self.ranks.iter_mut().find(|one| one.rank == rank) else { continue };
+            let (records, why) = match outcome {
+                Ok(records) => (Some(records), None),
+                Err(why) => (None, Some(format!("what it left in shared memory can't be taken over: {why}"))),
+            };
+            one.figures.insert("kept".to_owned(), json!(why.is_none()));
+            one.figures.insert("not_kept".to_owned(), json!(why));
+            one.figures.insert("taken_over".to_owned(), json!(records));
+        }
     }
 
     pub(super) fn to_json(&self) -> String {
@@ -110,10 +151,8 @@ impl Account {
             });
         }
         let of = |how| {
-            let ranks: Vec<String> =
-                self.ranks.iter().filter(|one| one.how == how).map(|one| one.rank.to_string()).collect();
-            let noun = if ranks.len() == 1 { "rank" } else { "ranks" };
-            (!ranks.is_empty()).then(|| format!("{noun} {}", ranks.join(", ")))
+            let ranks: Vec<u32> = self.ranks.iter().filter(|one| one.how == how).map(|one| one.rank).collect();
+            (!ranks.is_empty()).then(|| named(&ranks))
         };
         let aborted = of(How::Aborted);
         if let Some(ranks) = &aborted {
@@ -123,13 +162,27 @@ impl Account {
         }
         // Of an interrupt and of MPI_Abort it is what one expects.
         if let Some(ranks) = of(How::Silently).filter(|_| aborted.is_none() && !self.interrupted) {
+            let left = self.ranks.iter().filter(|one| one.how == How::Silently);
+            let are_kept = left.map(|one| &one.figures).all(|figures| figures.contains_key("taken_over"));
+            let lost = if are_kept { "" } else { ", and what was not on disk yet is in no log" };
             notes.push(format!(
                 "{ranks} ended without MPI_Finalize (by exit, _exit or a signal): the figures (*) may lack the messages that \
-                 they received last, and what was not on disk yet is in no log"
+                 they received last{lost}"
+            ));
+        }
+        let taken = |one: &&RankAccount| one.figures.get("taken_over").is_some_and(Value::is_u64);
+        let taken: Vec<&RankAccount> = self.ranks.iter().filter(taken).collect();
+        if !taken.is_empty() {
+            let ranks: Vec<u32> = taken.iter().map(|one| one.rank).collect();
+            let records: u64 = taken.iter().filter_map(|one| one.figures["taken_over"].as_u64()).sum();
+            notes.push(format!(
+                "{}: what was left in shared memory is in {} now: {records} records",
+                named(&ranks),
+                self.log_dir.as_deref().unwrap_or_default()
             ));
         }
         for one in &self.ranks {
-            if let Some(why) = one.figures.get("gave_up").and_then(Value::as_str) {
+            if let Some(why) = text(&one.figures, "gave_up") {
                 notes.push(format!("rank {} gave up logging: {why}", one.rank));
             }
             if let Some(count) = one.figures.get("sends_refused").and_then(Value::as_u64).filter(|count| *count > 0) {
@@ -142,6 +195,21 @@ impl Account {
         }
         notes
     }
+
+    /// Ranks whose log isn't where it was to be, by the reason. Of reasons that differ by numbers alone, that of the first rank.
+    fn not_kept(&self) -> Vec<(&str, Vec<u32>)> {
+        let mut reasons: BTreeMap<String, (&str, Vec<u32>)> = BTreeMap::new();
+        for one in &self.ranks {
+            if let Some(why) = text(&one.figures, "not_kept") {
+                reasons.entry(without_numbers(why)).or_insert_with(|| (why, Vec::new())).1.push(one.rank);
+            }
+        }
+        reasons.into_values().collect()
+    }
+}
+
+fn text<'a>(figures: &'a Map<String, Value>, name: &str) -> Option<&'a str> {
+    figures.get(name).and_then(Value::as_str)
 }
 
 impl fmt::Display for Account {
@@ -170,8 +238,25 @@ impl fmt::Display for Account {
         writeln!(f, "counterfoil: {} over {}, {:.3} s", self.protocol, self.mpi, self.wall.as_secs_f64())?;
         writeln!(f, "{table}")?;
         let (messages, bytes) = (sum("messages_logged"), BinaryBytes(sum("bytes_logged")));
-        write!(f, "    {messages} messages logged ({bytes})")
+        write!(f, "    {messages} messages logged ({bytes})")?;
+        let given: u64 = self.ranks.iter().map(|one| contributed(&one.figures)).sum();
+        if given > 0 {
+            write!(f, ", and {} that ranks gave to collective operations", BinaryBytes(given))?;
+        }
+        if self.ranks.iter().any(|one| one.how != How::Finalized) {
+            write!(f, "\n    * without MPI_Finalize")?;
+        }
+        for (why, ranks) in self.not_kept() {
+            let dir = self.log_dir.as_deref().unwrap_or_default();
+            write!(f, "\n    NOT KEPT: in {dir} the log of {} is not complete: {why}", named(&ranks))?;
+        }
+        Ok(())
     }
+}
+
+/// Bytes that a rank gave to collective operations, and that were logged.
+fn contributed(figures: &Map<String, Value>) -> u64 {
+    figures.get("contributions").and_then(|of| of.get("bytes")).and_then(Value::as_u64).unwrap_or(0)
 }
 
 /// The process ids of ranks that began.
@@ -306,6 +391,40 @@ mod tests {
     }
 
     #[test]
+    fn a_log_that_is_not_kept_is_said_under_the_table_and_in_the_summary() {
+        let full = r#"{"messages_logged":5,"kept":false,"not_kept":"the disk is full, 7 left"}"#;
+        let other = full.replace('7', "9");
+        let (full, other, seen) = (full.as_bytes(), other.as_bytes(), in_time());
+        let texts = [("rank-0.json", full), ("rank-1.json", other), ("rank-2.json", DONE), ("rank-3.live", &seen)];
+        let mut one = account(&texts, 0, false);
+        one.log_dir = Some("logs".to_owned());
+        let text = one.to_string();
+        assert!(
+            text.contains("NOT KEPT: in logs the log of ranks 0, 1 is not complete: the disk is full, 7 left"),
+            "{text}"
+        );
+        assert!(text.contains("\n    * without MPI_Finalize"), "{text}");
+        let value: Value = serde_json::from_str(&one.to_json()).unwrap();
+        assert_eq!((&value["ranks"][0]["kept"], &value["ranks"][0]["complete"]), (&json!(false), &json!(true)));
+        assert!(!one.is_done(0) && !one.is_done(3) && one.ranks() == Some(4));
+        one.taken_over([(1, Err("no room".to_owned())), (3, Ok(7))].into());
+        let value: Value = serde_json::from_str(&one.to_json()).unwrap();
+        assert_eq!((&value["ranks"][3]["kept"], &value["ranks"][3]["taken_over"]), (&json!(true), &json!(7)));
+        assert!(value["ranks"][1]["not_kept"].as_str().unwrap().contains("shared memory can't be taken over: no room"));
+        let notes = one.notes("a").join("; ");
+        assert!(notes.contains("rank 3: what was left in shared memory is in logs now: 7 records"), "{notes}");
+        assert!(!notes.contains("is in no log"), "{notes}");
+        assert!(account(&[("rank-0.json", br#"{"gave_up":"no"}"#)], 0, false).is_done(0));
+    }
+
+    #[test]
+    fn what_was_given_to_collective_operations_is_in_the_sum() {
+        let given = br#"{"messages_logged":0,"contributions":{"messages":2,"bytes":2048}}"#;
+        let text = account(&[("rank-0.json", &given[..]), ("rank-1.json", &given[..])], 0, false).to_string();
+        assert!(text.contains("0 messages logged (0 B), and 4.00 KiB that ranks gave to collective"), "{text}");
+    }
+
+    #[test]
     fn a_half_written_file_is_no_account() {
         let seen = in_time();
         assert!(!account(&[("rank-0.live", &seen[..9]), ("rank-1.json", b"")], 0, false).has_ranks());
@@ -326,7 +445,7 @@ mod tests {
         let gave_up = notes(&[("rank-0.json", br#"{"gave_up":"no","logging_stopped":true}"#)], 0, false);
         assert!(gave_up.contains("gave up logging: no") && gave_up.contains("stop-logging"), "{gave_up}");
         let refused =
-            notes(&[("rank-0.json", r#"{"sends_refused":1}"#), ("rank-1.json", r#"{"sends_refused":0}"#)], 0, false);
+            notes(&[("rank-0.json", br#"{"sends_refused":1}"#), ("rank-1.json", br#"{"sends_refused":0}"#)], 0, false);
         assert_eq!(refused, "rank 0's log was full: 1 send failed, as --on-full fail asks");
     }
 }

@@ -35,8 +35,12 @@ impl View {
         }
         let sum = |of: &dyn Fn(&Live) -> u64| -> u64 { ranks.iter().map(|(_, live)| of(live)).sum() };
         let logged = |of: fn(Channel) -> u64| sum(&|live| live.logged().map(of).sum());
+        let given = match sum(&|live| live.word(Word::ContributedBytes)) {
+            0 => String::new(),
+            bytes => format!(", {} for collectives", BinaryBytes(bytes)),
+        };
         self.line.set_message(format!(
-            "{} logged ({}), {} unacknowledged, memory {}, spilled {}",
+            "{} logged ({}){given}, {} unacknowledged, memory {}, spilled {}",
             logged(|channel| channel.messages),
             BinaryBytes(logged(|channel| channel.bytes)),
             sum(&Live::unacknowledged),

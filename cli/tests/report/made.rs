@@ -60,6 +60,7 @@ pub(crate) fn profile(rank: u32, ranks: u32) -> RankProfile {
         waited_ms: 0,
         logging_stopped: false,
         gave_up: None,
+        not_kept: None,
         delays: DelayCounts { delays_ns: vec![(1_000, 90), (50_000, 9), (2_000_000, 1)], left_out: 0, unanswered: 0 },
         series,
     }
@@ -78,6 +79,8 @@ pub(crate) fn job() -> Job {
         settings: vec![setting("protocol", "sender-based"), setting("keep", "all"), setting("tier", "node-local")],
         wall_s: Some(1.25),
         exit_code: Some(0),
+        interrupted: false,
+        ranks: None,
     }
 }
 

@@ -175,6 +175,10 @@ fn what_went_wrong_is_said_first() {
     failed.exit_code = Some(7);
     failed.write(&made.logs()).unwrap();
     let notes = made.figures(&[])["notes"].to_string();
+    failed.interrupted = true;
+    failed.write(&made.logs()).unwrap();
+    let interrupted = made.figures(&[])["notes"].to_string();
+    assert!(interrupted.contains("the job was interrupted") && !interrupted.contains("exit code"), "{interrupted}");
     for what in ["exit code 7", "rank 1: called MPI_Abort", "rank 1: the log was full", "gave up logging: the disk"] {
         assert!(notes.contains(what), "{what}: {notes}");
     }
@@ -182,6 +186,36 @@ fn what_went_wrong_is_said_first() {
     assert!(notes.contains(&format!("{lost} messages more were logged than their receivers took")), "{notes}");
     fs::remove_file(made.logs().join("job.json")).unwrap();
     assert!(made.figures(&[])["notes"].to_string().contains("no job.json"));
+}
+
+#[test]
+fn logs_that_could_not_be_kept_are_said_once_and_in_the_rows() {
+    let made = Made::new(4);
+    for rank in 1..4 {
+        let mut full = profile(rank, 4);
+        full.not_kept = Some(format!("the disk is full: {} bytes left", 100 + rank));
+        full.write(&made.logs()).unwrap();
+    }
+    let notes = made.figures(&[])["notes"].clone();
+    let note = "ranks 1-3: the log could not be kept, these are figures only: the disk is full: 101 bytes left";
+    assert_eq!(notes, json!([note]));
+    assert_eq!(made.page().matches(", log not kept").count(), 3);
+}
+
+#[test]
+fn ranks_that_left_nothing_at_all_are_rows_where_the_job_says_how_many_there_were() {
+    let made = Made::new(2);
+    let mut larger = job();
+    larger.ranks = Some(4);
+    larger.write(&made.logs()).unwrap();
+    for rank in 0..2 {
+        fs::remove_file(RankProfile::path(&made.logs(), rank)).unwrap();
+        fs::remove_dir(made.logs().join(format!("rank-{rank}"))).unwrap();
+        profile(rank, 4).write(&made.logs()).unwrap();
+    }
+    let figures = made.figures(&[]);
+    assert_eq!(figures["ranks"].as_array().unwrap().len(), 4);
+    assert!(figures["notes"][0].as_str().unwrap().starts_with("ranks 2, 3: this part is missing"), "{figures}");
 }
 
 #[test]

@@ -53,7 +53,10 @@ fn what_a_log_still_has_is_shown_and_said_to_be_that() {
     let made = with_a_log();
     received(&made, 5);
     let figures = made.figures(&[]);
-    assert_eq!(figures["ranks"][1], json!({ "rank": 1, "source": "log", "contributions": 2 }));
+    assert_eq!(
+        figures["ranks"][1],
+        json!({ "rank": 1, "source": "log", "contributions": 2, "has_checkpoint": true, "taken_over": false })
+    );
     let channel = figures["matrix"].as_array().unwrap().iter().find(|channel| channel["from"] == 1).unwrap();
     assert_eq!(*channel, json!({ "from": 1, "to": 0, "messages": 5, "bytes": 500 }));
     assert!(figures["notes"][0].as_str().unwrap().starts_with("rank 1: no profile"), "{}", figures["notes"]);

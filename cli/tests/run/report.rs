@@ -72,7 +72,7 @@ fn ranks_that_ended_without_a_word_are_missing_and_one_that_aborts_is_there() {
     assert_eq!(ended.code, Some(9), "{}", ended.stderr);
     let left = figures(&place, "exit");
     let notes = left["notes"].to_string();
-    assert!(notes.contains("exit code 9") && notes.contains("no profile"), "{notes}");
+    assert!(notes.contains("exit code 9") && notes.contains("ended without MPI_Finalize"), "{notes}");
     assert_ne!(left["ranks"][1]["source"], "profile");
     let ended = place.counterfoil(&["run", "-n", "3", "--log-dir", "abort", "--", "./traffic", "abort"]);
     assert_eq!(ended.code, Some(7), "{}", ended.stderr);

@@ -10,7 +10,9 @@ use super::super::Place;
 /// Shown are the records in the blocks that a checkpoint refers to, with what a recovery from it would do with each:
 /// `unacknowledged` ones are sent again, `retained` ones may be (with the receiver's epoch in which they arrived, and the
 /// sender's phase), `released` and `covered` ones are not needed. Where a record begins with the header of a message, its
-/// fields are shown, and whether its checksum is right. Exit code 1 where something that was asked for can't be read, or isn't
+/// fields are shown, and whether its checksum is right. Sixteen bytes are read as those that records of an MPI program begin with:
+/// communicator and tag, and which message of these it is; or, in a rank's lane to itself, which operation of the communicator it is
+/// what the rank gave to. Exit code 1 where something that was asked for can't be read, or isn't
 /// there: a checkpoint that isn't kept, a lane to a rank that the job doesn't have. Where the manifest has no whole slot, nothing
 /// says which checkpoint counts, and --all shows the blocks that are whole.
 #[derive(Debug, Args)]

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use super::super::lanes::{Lane, State};
 use super::super::stores::count;
 use super::DumpArguments;
+use crate::record_tag::RecordTag;
 
 /// Marks the end of the local log: no later entry belongs to it.
 const SEAL: u8 = 255;
@@ -42,7 +43,11 @@ pub(super) fn as_text(state: State, record: &Record<'_>, arguments: &DumpArgumen
         .map_or(("-".to_owned(), "-".to_owned()), |(epoch, phase)| (epoch.0.to_string(), phase.0.to_string()));
     let (ssn, name) = (record.ssn().0, state.name());
     let (prefix, payload) = (record.prefix().len(), record.payload().len());
-    let header = header(record).map(|header| header_text(header, record.payload())).unwrap_or_default();
+    let header = match (header(record), RecordTag::parse(record.prefix())) {
+        (Some(header), _) => header_text(header, record.payload()),
+        (None, Some(tag)) => tag_text(tag),
+        (None, None) => String::new(),
+    };
     let line = format!("    {ssn:>8}  {name:<14} {epoch:>6} {phase:>6} {prefix:>7} {payload:>9}  {header}");
     let mut text = line.trim_end().to_owned();
     if arguments.hex {
@@ -64,7 +69,11 @@ pub(super) fn as_json(lane: Rank, state: State, record: &Record<'_>, arguments: 
         "phase": state.epoch_and_phase().map(|(_, phase)| phase.0),
         "prefix_bytes": record.prefix().len(),
         "payload_bytes": record.payload().len(),
-        "header": header(record).map(|header| header_json(header, record.payload())),
+        "header": match (header(record), RecordTag::parse(record.prefix())) {
+            (Some(header), _) => header_json(header, record.payload()),
+            (None, Some(tag)) => tag_json(tag),
+            (None, None) => Value::Null,
+        },
     });
     if arguments.hex {
         value["prefix_hex"] = hex(record.prefix(), arguments.bytes).into();
@@ -115,6 +124,19 @@ fn header_json(header: &WireHeader, payload: &[u8]) -> Value {
         "incarnation": origin.incarnation.0, "epoch": origin.epoch.0, "phase": origin.phase.0,
         "checksum": checksum(header, payload),
     })
+}
+
+fn tag_text(tag: RecordTag) -> String {
+    let RecordTag { comm, number, .. } = tag;
+    match tag.is_contribution() {
+        true => format!("Contribution to operation {number}, comm {comm}"),
+        false => format!("Message, tag {}, comm {comm}, number {number}", tag.tag),
+    }
+}
+
+fn tag_json(tag: RecordTag) -> Value {
+    let (kind, of) = if tag.is_contribution() { ("Contribution", None) } else { ("Message", Some(tag.tag)) };
+    json!({ "kind": kind, "tag": of, "comm": tag.comm, "number": tag.number })
 }
 
 pub(super) fn entry_as_text(entry: &LocalImage, arguments: &DumpArguments) -> String {

@@ -336,7 +336,11 @@ impl Session {
         let is_long = waiting.is_long(Instant::now());
         if is_long && !self.ledger.has_said_that_it_waits {
             self.ledger.has_said_that_it_waits = true;
-            say(format_args!("waits for room in its log: {refused}. COUNTERFOIL_BUDGET gives it more"));
+            let advice = match refused {
+                AppendError::DiskRefused(_) => "It goes on as soon as there is",
+                _ => "COUNTERFOIL_BUDGET gives it more",
+            };
+            say(format_args!("waits for room in its log: {refused}. {advice}"));
         }
         if !matches!(refused, AppendError::Full(_)) {
             return;

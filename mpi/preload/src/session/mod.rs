@@ -107,6 +107,8 @@ pub(crate) struct Session {
     pub(crate) is_logging: bool,
     since_look: u32,
     watch: Watch,
+    /// Why the log is not there afterwards, where the user wants it and it isn't.
+    not_kept: Option<String>,
     begun: Instant,
 }
 
@@ -185,6 +187,7 @@ impl Session {
             is_logging: true,
             since_look: 0,
             watch,
+            not_kept: None,
             begun: Instant::now(),
         })
     }
@@ -233,6 +236,9 @@ impl Session {
     /// Writes the account as it is now, at the end that comes.
     pub(crate) fn account(&mut self, ended: Ended) {
         self.note();
+        if ended == Ended::Aborted && self.settings.log_dir.is_some() {
+            self.not_kept = Some("MPI_Abort ends a rank before its log is complete on disk".to_owned());
+        }
         summary::write(self, ended);
         self.write_profile(ended);
     }
@@ -242,9 +248,14 @@ impl Session {
         if self.settings.log_dir.is_none() {
             return;
         }
-        let Some(log) = &mut self.log else { return };
+        // That it is no more was said when it was let go.
+        let Some(log) = &mut self.log else {
+            self.not_kept = Some("it was let go when logging ended".to_owned());
+            return;
+        };
         if let Err(error) = log.checkpoint(LAST_EPOCH, Contents::default()) {
             say(format_args!("its log can't be kept: {error}"));
+            self.not_kept = Some(error.to_string());
         }
     }
 

@@ -141,6 +141,7 @@ impl Session {
             waited_ms: milliseconds(ledger.waited),
             logging_stopped: ledger.has_stopped,
             gave_up: ledger.gave_up.clone(),
+            not_kept: self.not_kept.clone(),
             delays: self.watch.delays.counts(),
             series: self.watch.series.clone(),
         }

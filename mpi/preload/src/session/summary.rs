@@ -42,6 +42,8 @@ fn account(session: &Session, ended: Ended) -> Value {
         "sends_refused": ledger.sends_refused,
         "logging_stopped": ledger.has_stopped,
         "gave_up": ledger.gave_up,
+        "kept": session.settings.log_dir.as_ref().map(|_| session.not_kept.is_none()),
+        "not_kept": session.not_kept,
         "wall_s": session.wall().as_secs_f64(),
         "sent_to": sent_to,
         "received_from": received_from,
