@@ -228,16 +228,20 @@ fn start_waiting(place: &Place, options: &[&str]) -> (Child, Vec<u32>) {
     let output = |name: &str| fs::File::create(place.path().join(name)).unwrap();
     let mut command = place.command(&[&["run", "-n", "2", "--json"], options, &["--", "./sends", "wait"]].concat());
     let child = command.stdin(Stdio::null()).stdout(output("out")).stderr(output("err")).spawn().unwrap();
+    let all = await_ranks(place, child.id());
+    (child, all)
+}
+
+fn await_ranks(place: &Place, pid: u32) -> Vec<u32> {
     let began = Instant::now();
-    let all = loop {
-        let all = below(child.id());
+    loop {
+        let all = below(pid);
         if said(place, "out").lines().count() == 2 && all.len() >= 4 {
-            break all;
+            return all;
         }
         assert!(began.elapsed() < Duration::from_secs(60), "it doesn't start: {}", said(place, "err"));
         std::thread::sleep(Duration::from_millis(10));
-    };
-    (child, all)
+    }
 }
 
 fn said(place: &Place, name: &str) -> String {
@@ -274,13 +278,13 @@ fn an_interrupt_ends_the_ranks_and_removes_the_files() {
 fn when_the_command_is_killed_its_ranks_end_and_clean_removes_the_files() {
     let Some(place) = place() else { return };
     let (mut child, all) = start_waiting(&place, &["--keep", "all", "--summary", "s.json"]);
-    let directory = all.iter().rev().find_map(|pid| {
+    let mut directories = all.iter().filter_map(|pid| {
         let variables = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
         let directory =
             variables.split(|byte| *byte == 0).find_map(|one| one.strip_prefix(b"COUNTERFOIL_SUMMARY_DIR="));
         directory.map(|directory| PathBuf::from(String::from_utf8(directory.to_vec()).unwrap()))
     });
-    let directory = directory.unwrap();
+    let directory = directories.next_back().unwrap();
     assert!(directory.exists());
     kill_process(Pid::from_raw(all[0].try_into().unwrap()).unwrap(), Signal::KILL).unwrap();
     child.wait().unwrap();

@@ -148,6 +148,7 @@ mod tests {
     use super::super::job::JobDirectory;
     use std::process::Command;
     use std::sync::atomic::{AtomicU64, Ordering};
+    use std::time::Duration;
 
     use super::*;
     use counterfoil::{create_private_dir, create_private_file};
@@ -187,6 +188,11 @@ mod tests {
         let roots = [root.path().to_owned(), disk.path().to_owned()];
         let mut rank = Command::new("sleep");
         let mut rank = rank.arg("1000").env("COUNTERFOIL_SUMMARY_DIR", job.join("traces")).spawn().unwrap();
+        // A process has no environment for a moment while it becomes another program.
+        while processes_of(&job).is_empty() {
+            assert_eq!(rank.try_wait().unwrap(), None, "it has ended");
+            std::thread::sleep(Duration::from_millis(1));
+        }
         let cleaned = clean(&roots).unwrap();
         rank.kill().unwrap();
         rank.wait().unwrap();
