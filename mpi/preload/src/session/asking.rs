@@ -73,6 +73,17 @@ impl Asking {
         open.over()
     }
 
+    /// A rank has failed. Says of which communicators it was the one to be waited for, and how many operations the others have ended.
+    pub(super) fn forget(&mut self, gone: u32) -> Vec<(u32, u64)> {
+        self.questions.retain(|(by, _)| *by != gone);
+        let of = |(comm, open): (&u32, &mut Open)| {
+            let before = open.others.len();
+            open.others.retain(|other| other.rank != gone);
+            (before > open.others.len()).then(|| Some((*comm, open.over()?.min(open.kept)))).flatten()
+        };
+        self.open.iter_mut().filter_map(of).collect()
+    }
+
     /// Somebody wants to be told as soon as there is more than this.
     fn asked(&mut self, by: u32, entry: RecordTag) {
         let is_same =
@@ -111,7 +122,10 @@ impl Session {
     pub(super) fn ask(&mut self) {
         let mut questions: FxHashMap<u32, Vec<u8>> = FxHashMap::default();
         for rank in self.log.iter().flat_map(behind) {
-            if rank != self.rank && !std::mem::replace(&mut self.asking.is_asked[rank as usize], true) {
+            if rank != self.rank
+                && !self.control.failures.is_gone(rank)
+                && !std::mem::replace(&mut self.asking.is_asked[rank as usize], true)
+            {
                 questions.insert(rank, RecordTag { comm: 0, tag: MESSAGES, number: 0 }.encode().to_vec());
             }
         }
@@ -150,7 +164,7 @@ impl Session {
     pub(super) fn is_anybody_behind(&mut self) -> bool {
         self.see_what_is_open();
         let own = self.rank;
-        self.log.iter().flat_map(behind).any(|rank| rank != own)
+        self.log.iter().flat_map(behind).any(|rank| rank != own && !self.control.failures.is_gone(rank))
             || self.asking.open.values().any(|open| open.others.iter().any(|other| other.ended < open.kept))
     }
 
@@ -158,7 +172,8 @@ impl Session {
     fn see_what_is_open(&mut self) {
         let mut over = Vec::new();
         for info in self.comms.open() {
-            let open = self.asking.open(info.number, info.kept, info.others(self.rank));
+            let others = info.others(self.rank).filter(|rank| !self.control.failures.is_gone(*rank));
+            let open = self.asking.open(info.number, info.kept, others);
             if open.others.is_empty() {
                 over.push((info.number, info.ended));
             }

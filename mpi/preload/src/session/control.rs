@@ -7,6 +7,7 @@ use std::ptr::NonNull;
 use mpi_sys as ffi;
 
 use super::ask::{Refused, ask};
+use super::failures::{self, Failures, is_failure};
 
 /// The longest message: as many streams as a batch has messages, 16 bytes each.
 pub(crate) const BYTES_MAX: usize = 64 * 16;
@@ -51,6 +52,8 @@ pub(crate) struct Control {
     /// Messages to each rank, for the end.
     sent: Vec<u64>,
     received: Vec<u64>,
+    expected: Vec<u64>,
+    pub(super) failures: Failures,
 }
 
 impl Control {
@@ -66,6 +69,8 @@ impl Control {
                 sending: Vec::new(),
                 sent: none(),
                 received: none(),
+                expected: none(),
+                failures: Failures::new(ranks),
             }
         };
         // SAFETY: a constant of the shim and a pointer to a field; the handler is MPI's own.
@@ -99,8 +104,12 @@ impl Control {
         Ok(all)
     }
 
-    /// Begins to send bytes, in parts if they are many: entries of 16 bytes, none of which is cut.
+    /// Begins to send bytes, in parts if they are many: entries of 16 bytes, none of which is cut. To a rank that has failed nothing
+    /// is sent.
     pub(crate) fn send(&mut self, to: u32, kind: Kind, bytes: &[u8]) -> Result<(), Refused> {
+        if self.failures.is_gone(to) {
+            return Ok(());
+        }
         for part in bytes.chunks(BYTES_MAX) {
             self.send_part(to, kind as c_int, part.into())?;
         }
@@ -109,16 +118,24 @@ impl Control {
 
     fn send_part(&mut self, to: u32, tag: c_int, bytes: Box<[u8]>) -> Result<(), Refused> {
         self.sweep()?;
-        // SAFETY: the bytes are on the heap, untouched, until the request has ended: they are kept beside it.
-        let request = unsafe {
-            let mut request = ffi::RSMPI_REQUEST_NULL;
-            let (at, len) = (bytes.as_ptr().cast(), bytes.len() as c_int);
-            ask!(PMPI_Isend(at, len, ffi::RSMPI_UINT8_T, to as c_int, tag, self.comm, &raw mut request));
-            request
+        let begin = || {
+            // SAFETY: the bytes are on the heap, untouched, until the request has ended: they are kept beside it.
+            unsafe {
+                let mut request = ffi::RSMPI_REQUEST_NULL;
+                let (at, len) = (bytes.as_ptr().cast(), bytes.len() as c_int);
+                ask!(PMPI_Isend(at, len, ffi::RSMPI_UINT8_T, to as c_int, tag, self.comm, &raw mut request));
+                Ok(request)
+            }
         };
-        self.sending.push((request, bytes));
-        self.sent[to as usize] += 1;
-        Ok(())
+        match begin() {
+            Ok(request) => {
+                self.sending.push((request, bytes));
+                self.sent[to as usize] += 1;
+                Ok(())
+            }
+            Err(refused) if is_failure(refused.code) => self.failures.note(self.comm),
+            Err(refused) => Err(refused),
+        }
     }
 
     /// Lets go of what has been sent.
@@ -126,10 +143,14 @@ impl Control {
         let mut at = 0;
         while let Some((request, _)) = self.sending.get_mut(at) {
             // SAFETY: a request of `send_part`.
-            if unsafe { has_ended(request) }? {
-                self.sending.swap_remove(at);
-            } else {
-                at += 1;
+            match unsafe { has_ended(request) } {
+                Ok(false) => at += 1,
+                Ok(true) => drop(self.sending.swap_remove(at)),
+                Err(refused) if is_failure(refused.code) => {
+                    self.sending.swap_remove(at);
+                    self.failures.note(self.comm)?;
+                }
+                Err(refused) => return Err(refused),
             }
         }
         Ok(())
@@ -140,7 +161,18 @@ impl Control {
         let mut flag = 0;
         let mut status = MaybeUninit::uninit();
         // SAFETY: the started receive, and pointers to local variables.
-        unsafe { ask!(PMPI_Test(&raw mut self.receive, &raw mut flag, status.as_mut_ptr())) };
+        let code = unsafe { ffi::PMPI_Test(&raw mut self.receive, &raw mut flag, status.as_mut_ptr()) };
+        if is_failure(code) {
+            // The receive is still under way, and goes on; if it had ended, it begins anew.
+            self.failures.note(self.comm)?;
+            if flag != 0 {
+                self.go_on()?;
+            }
+            return Ok(None);
+        }
+        if code != 0 {
+            return Err(Refused { call: "PMPI_Test", code });
+        }
         if flag == 0 {
             return Ok(None);
         }
@@ -171,8 +203,11 @@ impl Control {
         Ok(())
     }
 
-    /// Begins to wait until all ranks have come here. The request is given to [`has_ended`].
+    /// Begins to wait until all ranks that live have come here. The request is given to [`has_ended`].
     pub(crate) fn meet(&mut self) -> Result<ffi::MPI_Request, Refused> {
+        if self.failures.may_come() {
+            return self.failures.meet(self.comm);
+        }
         // SAFETY: a pointer to a local variable; everybody does this now.
         unsafe {
             let mut request = ffi::RSMPI_REQUEST_NULL;
@@ -181,15 +216,26 @@ impl Control {
         }
     }
 
-    /// How many messages of each rank are still under way to this one. All ranks do this together, and send nothing afterwards.
-    pub(crate) fn outstanding(&mut self) -> Result<u64, Refused> {
-        let mut expected = vec![0u64; self.sent.len()];
-        // SAFETY: arrays with a number for each rank; everybody does this now.
-        unsafe {
-            let (from, to) = (self.sent.as_ptr().cast(), expected.as_mut_ptr().cast());
-            ask!(PMPI_Alltoall(from, 1, ffi::RSMPI_UINT64_T, to, 1, ffi::RSMPI_UINT64_T, self.comm));
-        }
-        Ok(expected.iter().zip(&self.received).map(|(expected, received)| expected.saturating_sub(*received)).sum())
+    /// All ranks that live tell each other how many messages they have sent, do this together, and send nothing afterwards.
+    pub(crate) fn tell_counts(&mut self) -> Result<(), Refused> {
+        self.expected = if self.failures.may_come() {
+            failures::tell_counts(self.comm, &self.sent)?
+        } else {
+            let mut expected = vec![0u64; self.sent.len()];
+            // SAFETY: arrays with a number for each rank; everybody does this now.
+            unsafe {
+                let (from, to) = (self.sent.as_ptr().cast(), expected.as_mut_ptr().cast());
+                ask!(PMPI_Alltoall(from, 1, ffi::RSMPI_UINT64_T, to, 1, ffi::RSMPI_UINT64_T, self.comm));
+            }
+            expected
+        };
+        Ok(())
+    }
+
+    /// Whether messages of ranks that live are still under way to this one.
+    pub(crate) fn has_outstanding(&self) -> bool {
+        let mut each = (0..).zip(self.expected.iter().zip(&self.received));
+        each.any(|(rank, (expected, received))| expected > received && !self.failures.is_gone(rank))
     }
 
     /// Gives everything back to MPI.
@@ -200,7 +246,10 @@ impl Control {
             ask!(PMPI_Wait(&raw mut self.receive, ffi::RSMPI_STATUS_IGNORE));
             ask!(PMPI_Request_free(&raw mut self.receive));
             for (request, _) in &mut self.sending {
-                ask!(PMPI_Wait(request, ffi::RSMPI_STATUS_IGNORE));
+                let code = ffi::PMPI_Wait(request, ffi::RSMPI_STATUS_IGNORE);
+                if code != 0 && !is_failure(code) {
+                    return Err(Refused { call: "PMPI_Wait", code });
+                }
             }
             ask!(PMPI_Comm_free(&raw mut self.comm));
         }

@@ -8,6 +8,7 @@ mod choices;
 pub(crate) mod comms;
 pub(crate) mod control;
 pub(crate) mod datatypes;
+mod failures;
 mod ledger;
 mod live;
 mod logging;

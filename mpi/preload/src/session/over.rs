@@ -5,6 +5,7 @@ use std::ffi::c_int;
 use mpi_sys as ffi;
 
 use super::control::has_ended;
+use super::failures::is_failure;
 use super::{Lane, Session, is_together};
 
 /// The tag of what is kept of collective operations; no message has one below zero.
@@ -52,7 +53,7 @@ impl Session {
             let mut over = self.over_with(comm);
             over.push((number, so_far));
             self.barriers.push(Barrier { request, comm: number, over });
-        } else {
+        } else if !is_failure(code) {
             self.give_up(&format_args!("MPI_Ibarrier failed with code {code}"));
         }
     }
@@ -126,6 +127,13 @@ impl Session {
             self.ask();
         }
         true
+    }
+
+    /// A rank has failed: nobody waits for it where ranks were asked.
+    pub(super) fn leave_barriers_of(&mut self, gone: u32) {
+        let comms = &self.comms;
+        // MPI doesn't let a request of a collective operation be freed.
+        self.barriers.retain(|barrier| !comms.has(barrier.comm, gone));
     }
 
     /// Looks whether everybody has come where ranks were asked.

@@ -75,6 +75,12 @@ impl Rounds {
         self.complete = None;
     }
 
+    /// A rank has failed: it answers no more, and what others answer to the question that it has is nothing to wait for.
+    pub(super) fn forget(&mut self) {
+        self.begin();
+        self.missing = 0;
+    }
+
     /// All have answered.
     fn end(&mut self, now: Instant) {
         if self.before != self.beats || self.complete.is_none() {
@@ -109,7 +115,7 @@ impl Session {
         let own = self.happened();
         let rounds = &mut self.rounds;
         rounds.number = rounds.number.wrapping_add(1);
-        rounds.missing = self.ranks - 1;
+        rounds.missing = self.ranks - 1 - self.control.failures.count();
         (rounds.is_before_us, rounds.is_together) = (false, is_together());
         rounds.beats.resize(self.ranks as usize, 0);
         rounds.beats[self.rank as usize] = own;
