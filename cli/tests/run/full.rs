@@ -197,7 +197,7 @@ fn a_message_that_is_longer_than_the_log_is_one_that_finds_no_room() {
     let Some(place) = place() else { return };
     place.compile("refused", REFUSED);
     let fails = run(&place, &["--on-full", "fail"], &["./refused", "5000000", "4"]);
-    fails.says(0, "a send fails, as COUNTERFOIL_ON_FULL=fail asks: a record of 5000016 bytes can never fit");
+    fails.says(0, "a send fails, as COUNTERFOIL_ON_FULL=fail asks: a record of 5000160 bytes can never fit");
     assert_eq!(fails.stdout, "0 sent, 0 refused with another code\n");
     let sender = &fails.account()["ranks"][0];
     assert_eq!((&sender["sends_refused"], &sender["gave_up"]), (&4.into(), &serde_json::Value::Null), "{sender}");

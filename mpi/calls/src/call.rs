@@ -25,7 +25,7 @@ pub enum Form {
 /// A call of MPI.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Call {
-    /// Its name without `MPI_`.
+    /// Its name without `MPI_`; of a call of an extension, with its `MPIX_`.
     pub name: String,
     /// The name in the table that it comes from: `Bcast` of `Ibcast` and of `Bcast_init_c`.
     pub base: String,
@@ -42,7 +42,12 @@ pub struct Call {
 impl Call {
     /// Its name in MPI.
     pub fn symbol(&self) -> String {
-        format!("MPI_{}", self.name)
+        if self.is_extension() { self.name.clone() } else { format!("MPI_{}", self.name) }
+    }
+
+    /// Whether it belongs to no version of MPI, but to an extension of some: declared in `mpi-ext.h`.
+    pub fn is_extension(&self) -> bool {
+        self.name.starts_with("MPIX_")
     }
 
     /// The first argument of a kind.

@@ -11,13 +11,16 @@ use std::path::{Path, PathBuf};
 
 use counterfoil_mpi_calls::Call;
 
+/// A file that has the headers of extensions, too.
+const EXTENDED: &str = "../src/room/failures.c";
+
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo:rerun-if-changed=build");
     println!("cargo:rerun-if-changed=src/constants.c");
     println!("cargo:rerun-if-env-changed=MPICC");
-    let compiler = compiler()?;
-    compiler.compile("counterfoil_constants");
-    let expanded = compiler.try_expand()?;
+    println!("cargo:rerun-if-changed={EXTENDED}");
+    compiler()?.file("src/constants.c").try_compile("counterfoil_constants")?;
+    let expanded = compiler()?.file(EXTENDED).try_expand()?;
     let expanded = String::from_utf8_lossy(&expanded);
     let has = prototypes(&expanded);
     let table = counterfoil_mpi_calls::table()?;
@@ -31,6 +34,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let names = |calls: &[Call]| calls.iter().map(|call| call.symbol() + "\n").collect::<String>();
     write(&out.join("wrapped.txt"), &names(&present))?;
     write(&out.join("absent.txt"), &names(&absent))?;
+    compare_extensions(&present, &out.join("extensions.c"))?;
     Ok(())
 }
 
@@ -38,14 +42,13 @@ fn write(path: &Path, text: &str) -> Result<(), Box<dyn Error>> {
     std::fs::write(path, text).map_err(|error| format!("{}: {error}", path.display()).into())
 }
 
-/// The compiler for the MPI that `mpi-sys` finds, too, with the file of constants.
+/// The compiler for the MPI that `mpi-sys` finds, too.
 fn compiler() -> Result<cc::Build, Box<dyn Error>> {
     let mpi = build_probe_mpi::probe().map_err(|errors| {
         let reasons: Vec<String> = errors.iter().map(ToString::to_string).collect();
         format!("no MPI was found: {}", reasons.join("; "))
     })?;
     let mut build = cc::Build::new();
-    build.file("src/constants.c");
     match mpi.mpicc {
         Some(mpicc) => build.compiler(mpicc),
         None => build.includes(&mpi.include_paths),
@@ -53,8 +56,19 @@ fn compiler() -> Result<cc::Build, Box<dyn Error>> {
     Ok(build)
 }
 
+/// The bindings know `mpi.h` alone: that calls of extensions have the prototypes of the table, the C compiler says.
+fn compare_extensions(calls: &[Call], path: &Path) -> Result<(), Box<dyn Error>> {
+    let declared: String =
+        calls.iter().filter(|call| call.is_extension()).map(|call| call.prototype() + ";\n").collect();
+    if !declared.is_empty() {
+        write(path, &format!("#include <mpi.h>\n#include <mpi-ext.h>\n{declared}"))?;
+        compiler()?.file(path).try_compile("counterfoil_extensions")?;
+    }
+    Ok(())
+}
+
 /// The MPI calls that are declared in preprocessed C.
 fn prototypes(text: &str) -> HashSet<&str> {
     let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
-    words.filter(|word| word.starts_with("MPI_")).collect()
+    words.filter(|word| word.starts_with("MPI_") || word.starts_with("MPIX_")).collect()
 }

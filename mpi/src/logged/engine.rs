@@ -325,14 +325,13 @@ impl Engine {
         while !self.barriers.is_empty() {
             self.look_at_barriers()?;
         }
-        let mut outstanding = self.control()?.outstanding()?;
+        self.control()?.tell_counts()?;
         self.all_is_over()?;
-        while outstanding > 0 {
+        while self.control()?.has_outstanding() {
             let Some((kind, from, bytes)) = self.take_one()? else {
                 std::thread::yield_now();
                 continue;
             };
-            outstanding -= 1;
             // Who asks has been told everything.
             if kind == Kind::Batch {
                 self.take_batch(from, &bytes)?;

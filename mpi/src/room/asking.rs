@@ -64,6 +64,8 @@ pub struct Asking {
     open: FxHashMap<u32, Open>,
     /// For each rank, whether it was asked for acknowledgements of messages, and has not said that these are all.
     is_asked: Vec<bool>,
+    /// For each rank, whether it has failed.
+    is_gone: Vec<bool>,
     /// What others wait for: who, and an entry with what is known there.
     questions: Vec<(u32, RecordTag)>,
     /// How many bytes had been kept of collective operations when others were last asked about them.
@@ -95,16 +97,33 @@ fn behind(log: &Log) -> impl Iterator<Item = u32> {
 impl Asking {
     /// Of this rank, in a job of so many.
     pub fn new(rank: u32, ranks: u32) -> Asking {
-        Asking { rank, is_asked: vec![false; ranks as usize], ..Asking::default() }
+        let none = || vec![false; ranks as usize];
+        Asking { rank, is_asked: none(), is_gone: none(), ..Asking::default() }
     }
 
     /// Something is kept for a communicator's operations up to this one, until `others` have ended them. Whether there are any.
     pub fn keep(&mut self, comm: u32, kept: u64, others: impl Iterator<Item = u32>) -> bool {
         let other = |rank| Other { rank, ended: 0, is_asked: false };
-        let begin = || Open { kept, is_left: false, others: others.map(other).collect() };
+        let living = others.filter(|rank| !self.is_gone[*rank as usize]);
+        let begin = || Open { kept, is_left: false, others: living.map(other).collect() };
         let open = self.open.entry(comm).or_insert_with(begin);
         open.kept = kept;
         !open.others.is_empty()
+    }
+
+    /// A rank has failed: nothing is waited for from it. Says of which communicators it was among those to be waited for, and how many
+    /// operations the others have ended, as far as something is kept.
+    pub fn forget(&mut self, gone: u32) -> Vec<(u32, u64)> {
+        if let Some(is_gone) = self.is_gone.get_mut(gone as usize) {
+            *is_gone = true;
+        }
+        self.questions.retain(|(by, _)| *by != gone);
+        let of = |(comm, open): (&u32, &mut Open)| {
+            let before = open.others.len();
+            open.others.retain(|other| other.rank != gone);
+            (before > open.others.len()).then(|| Some((*comm, open.over()?.min(open.kept)))).flatten()
+        };
+        self.open.iter_mut().filter_map(of).collect()
     }
 
     /// The program gives a communicator up: those who are in it may be asked later. Says how many there are of the kind.
@@ -145,7 +164,8 @@ impl Asking {
         self.asked_at = kept_bytes;
         let mut questions = Entries::default();
         for rank in log.into_iter().flat_map(behind) {
-            if rank != self.rank && !std::mem::replace(&mut self.is_asked[rank as usize], true) {
+            let is_other = rank != self.rank && !self.is_gone[rank as usize];
+            if is_other && !std::mem::replace(&mut self.is_asked[rank as usize], true) {
                 questions.insert(rank, RecordTag { comm: 0, tag: MESSAGES, number: 0 }.encode().to_vec());
             }
         }
@@ -161,7 +181,7 @@ impl Asking {
     /// Whether anybody else could make room.
     pub fn is_anybody_behind(&self, log: Option<&Log>) -> bool {
         let own = self.rank;
-        log.into_iter().flat_map(behind).any(|rank| rank != own)
+        log.into_iter().flat_map(behind).any(|rank| rank != own && !self.is_gone[rank as usize])
             || self.open.values().any(|open| open.others.iter().any(|other| other.ended < open.kept))
     }
 
@@ -281,6 +301,20 @@ mod tests {
         assert_eq!(decoded(&answers[&0]), [RecordTag { comm: 7, tag: COLLECTIVE, number: 4 }]);
         assert_eq!(decoded(&answers[&2]), [RecordTag { comm: 0, tag: MESSAGES, number: 0 }]);
         assert!(!asking.has_questions());
+    }
+
+    #[test]
+    fn nothing_is_waited_for_from_a_rank_that_has_failed() {
+        let (log, mut asking) = (log(), Asking::new(0, 3));
+        assert!(asking.keep(7, 4, [1, 2].into_iter()) && asking.keep(8, 2, [2].into_iter()));
+        asking.asked(2, &entry(9, COLLECTIVE, 0));
+        assert_eq!(asking.answered(1, &entry(7, COLLECTIVE, 3)), [(7, 0)]);
+        // Of the second communicator nobody else is left who could say how far it is.
+        assert_eq!(asking.forget(2), [(7, 3)]);
+        assert!(asking.forget(2).is_empty() && !asking.has_questions());
+        assert_eq!(asking.questions(Some(&log), 0).into_keys().collect::<Vec<_>>(), [1]);
+        assert!(!asking.keep(10, 1, [2].into_iter()));
+        assert_eq!(asking.answered(1, &entry(7, COLLECTIVE, 4)), [(7, 4)]);
     }
 
     #[test]

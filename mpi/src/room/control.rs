@@ -8,6 +8,7 @@ use std::rc::Rc;
 
 use mpi_sys as ffi;
 
+use super::failures::{self, Failures};
 use crate::comm::Comm;
 use crate::error::{MpiError, check};
 use crate::universe::Universe;
@@ -69,6 +70,9 @@ pub struct Control {
     /// Messages to each rank, for the end.
     sent: Vec<u64>,
     received: Vec<u64>,
+    expected: Vec<u64>,
+    /// Who has failed while this rank lives on.
+    pub failures: Failures,
     /// What says that MPI is up, where something does. The last to be dropped.
     universe: Option<Rc<Universe>>,
 }
@@ -85,6 +89,8 @@ impl Control {
         // its MPI is told.
         check("MPI_Comm_set_name", unsafe { ffi::MPI_Comm_set_name(control.comm, ACKNOWLEDGEMENTS.as_ptr()) })?;
         control.universe = Some(Rc::clone(&world.universe));
+        // Who uses this as a type of its own is told of a failure as of any other error.
+        control.failures = Failures::none(world.size()?);
         Ok(control)
     }
 
@@ -106,6 +112,8 @@ impl Control {
                 sending: Vec::new(),
                 sent: none(),
                 received: none(),
+                expected: none(),
+                failures: Failures::new(ranks),
                 universe: None,
             }
         };
@@ -147,11 +155,15 @@ impl Control {
         Ok(all)
     }
 
-    /// Begins to send bytes, in parts if they are many: entries of 16 bytes, none of which is cut.
+    /// Begins to send bytes, in parts if they are many: entries of 16 bytes, none of which is cut. To a rank that has failed nothing is
+    /// sent.
     ///
     /// # Errors
     /// [`MpiError`].
     pub fn send(&mut self, to: u32, kind: Kind, bytes: &[u8]) -> Result<(), MpiError> {
+        if self.failures.is_gone(to) {
+            return Ok(());
+        }
         for part in bytes.chunks(BYTES_MAX) {
             self.send_part(to, kind as c_int, part.into())?;
         }
@@ -160,29 +172,38 @@ impl Control {
 
     fn send_part(&mut self, to: u32, tag: c_int, bytes: Box<[u8]>) -> Result<(), MpiError> {
         self.sweep()?;
-        // SAFETY: the bytes are on the heap, untouched, until the request has ended: they are kept beside it.
-        let request = unsafe {
-            let mut request = ffi::RSMPI_REQUEST_NULL;
+        let begin = || {
             let (at, len) = (bytes.as_ptr().cast(), bytes.len() as c_int);
-            check(
-                "MPI_Isend",
-                ffi::PMPI_Isend(at, len, ffi::RSMPI_UINT8_T, to as c_int, tag, self.comm, &raw mut request),
-            )?;
-            request
+            // SAFETY: the bytes are on the heap, untouched, until the request has ended: they are kept beside it.
+            unsafe {
+                let mut request = ffi::RSMPI_REQUEST_NULL;
+                let code = ffi::PMPI_Isend(at, len, ffi::RSMPI_UINT8_T, to as c_int, tag, self.comm, &raw mut request);
+                check("MPI_Isend", code).map(|()| request)
+            }
         };
-        self.sending.push((request, bytes));
-        self.sent[to as usize] += 1;
-        Ok(())
+        match begin() {
+            Ok(request) => {
+                self.sending.push((request, bytes));
+                self.sent[to as usize] += 1;
+                Ok(())
+            }
+            Err(error) if self.failures.explain(&error) => self.failures.note(self.comm),
+            Err(error) => Err(error),
+        }
     }
 
     /// Lets go of what has been sent.
     fn sweep(&mut self) -> Result<(), MpiError> {
         let mut at = 0;
         while let Some((request, _)) = self.sending.get_mut(at) {
-            if has_ended(request)? {
-                self.sending.swap_remove(at);
-            } else {
-                at += 1;
+            match has_ended(request) {
+                Ok(false) => at += 1,
+                Ok(true) => drop(self.sending.swap_remove(at)),
+                Err(error) if self.failures.explain(&error) => {
+                    self.sending.swap_remove(at);
+                    self.failures.note(self.comm)?;
+                }
+                Err(error) => return Err(error),
             }
         }
         Ok(())
@@ -196,7 +217,16 @@ impl Control {
         let mut flag = 0;
         let mut status = MaybeUninit::uninit();
         // SAFETY: the started receive, and pointers to local variables.
-        unsafe { check("MPI_Test", ffi::PMPI_Test(&raw mut self.receive, &raw mut flag, status.as_mut_ptr()))? };
+        let tested = unsafe { ffi::PMPI_Test(&raw mut self.receive, &raw mut flag, status.as_mut_ptr()) };
+        let is_interrupted = match check("MPI_Test", tested) {
+            Ok(()) => false,
+            Err(error) if self.failures.explain(&error) => true,
+            Err(error) => return Err(error),
+        };
+        if is_interrupted {
+            self.failures.note(self.comm)?;
+        }
+        // If it was interrupted, it goes on.
         if flag == 0 {
             return Ok(None);
         }
@@ -206,6 +236,11 @@ impl Control {
         // SAFETY: a status that MPI filled in, and a pointer to a local variable.
         unsafe { check("MPI_Get_count", ffi::PMPI_Get_count(&raw const status, ffi::RSMPI_UINT8_T, &raw mut len))? };
         let from = status.MPI_SOURCE.unsigned_abs();
+        // One that was interrupted may have taken a message of a rank that lives all the same: Open MPI leaves the code as it was.
+        if is_interrupted && self.failures.is_gone(from) {
+            self.go_on()?;
+            return Ok(None);
+        }
         if let Some(received) = self.received.get_mut(from as usize) {
             *received += 1;
         }
@@ -230,11 +265,14 @@ impl Control {
         Ok(())
     }
 
-    /// Begins to wait until all ranks have come here.
+    /// Begins to wait until all ranks that live have come here.
     ///
     /// # Errors
     /// [`MpiError`].
     pub fn meet(&mut self) -> Result<Meeting, MpiError> {
+        if self.failures.may_come() {
+            return self.failures.meet(self.comm).map(Meeting);
+        }
         // SAFETY: a constant of the shim and a pointer to a local variable; everybody does this now.
         unsafe {
             let mut request = ffi::RSMPI_REQUEST_NULL;
@@ -243,29 +281,43 @@ impl Control {
         }
     }
 
-    /// Whether all have come.
+    /// Whether all have come: that somebody has failed meanwhile may be said then, too.
     ///
     /// # Errors
     /// [`MpiError`].
     pub fn is_over(&mut self, meeting: &mut Meeting) -> Result<bool, MpiError> {
-        has_ended(&mut meeting.0)
+        match has_ended(&mut meeting.0) {
+            Err(error) if self.failures.explain(&error) => Ok(true),
+            ended => ended,
+        }
     }
 
-    /// How many messages of each rank are still under way to this one. All ranks do this together, and send nothing afterwards.
+    /// All ranks that live tell each other how many messages they have sent, do this together, and send nothing afterwards.
     ///
     /// # Errors
     /// [`MpiError`].
-    pub fn outstanding(&mut self) -> Result<u64, MpiError> {
-        let mut expected = vec![0u64; self.sent.len()];
-        // SAFETY: arrays with a number for each rank; everybody does this now.
-        unsafe {
-            let (from, to) = (self.sent.as_ptr().cast(), expected.as_mut_ptr().cast());
-            check(
-                "MPI_Alltoall",
-                ffi::PMPI_Alltoall(from, 1, ffi::RSMPI_UINT64_T, to, 1, ffi::RSMPI_UINT64_T, self.comm),
-            )?;
-        }
-        Ok(expected.iter().zip(&self.received).map(|(expected, received)| expected.saturating_sub(*received)).sum())
+    pub fn tell_counts(&mut self) -> Result<(), MpiError> {
+        self.expected = if self.failures.may_come() {
+            failures::tell_counts(self.comm, &self.sent)?
+        } else {
+            let mut expected = vec![0u64; self.sent.len()];
+            // SAFETY: arrays with a number for each rank; everybody does this now.
+            unsafe {
+                let (from, to) = (self.sent.as_ptr().cast(), expected.as_mut_ptr().cast());
+                check(
+                    "MPI_Alltoall",
+                    ffi::PMPI_Alltoall(from, 1, ffi::RSMPI_UINT64_T, to, 1, ffi::RSMPI_UINT64_T, self.comm),
+                )?;
+            }
+            expected
+        };
+        Ok(())
+    }
+
+    /// Whether messages of ranks that live are still under way to this one, which have [told](Self::tell_counts) how many there are.
+    pub fn has_outstanding(&self) -> bool {
+        let mut each = (0..).zip(self.expected.iter().zip(&self.received));
+        each.any(|(rank, (expected, received))| expected > received && !self.failures.is_gone(rank))
     }
 
     /// Gives everything back to MPI. Nothing is under way to this rank any more.
@@ -275,7 +327,10 @@ impl Control {
     pub fn end(mut self) -> Result<(), MpiError> {
         for (request, _) in &mut self.sending {
             // SAFETY: a request of `send_part`.
-            check("MPI_Wait", unsafe { ffi::PMPI_Wait(request, ffi::RSMPI_STATUS_IGNORE) })?;
+            match check("MPI_Wait", unsafe { ffi::PMPI_Wait(request, ffi::RSMPI_STATUS_IGNORE) }) {
+                Err(error) if !self.failures.explain(&error) => return Err(error),
+                _ => {}
+            }
         }
         self.give_back()
     }

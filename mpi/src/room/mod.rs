@@ -8,11 +8,13 @@
 pub mod asking;
 pub mod beside;
 pub mod control;
+pub mod failures;
 pub mod standstill;
 pub mod waiting;
 
 pub use asking::{Asking, COLLECTIVE};
 pub use beside::Beside;
 pub use control::{ACKNOWLEDGEMENTS, Came, Control, Kind, Meeting};
+pub use failures::{Failures, is_failure};
 pub use standstill::{Beat, Rounds, Step};
 pub use waiting::Waiting;

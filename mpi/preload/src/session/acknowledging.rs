@@ -124,33 +124,34 @@ impl Session {
             let again = self.control.go_on();
             self.check(again);
         }
+        self.see_to_failures();
         if self.asking.has_questions() {
             self.answer();
         }
     }
 
-    /// Waits until all ranks have come here, and sees to those that have not.
+    /// Waits until all ranks that live have come here, and sees to those that have not.
     pub(super) fn meet(&mut self) -> Result<(), MpiError> {
         let mut all_here = self.control.meet()?;
         while !self.control.is_over(&mut all_here)? {
             self.look();
             std::thread::yield_now();
         }
-        // They have been begun by everybody.
+        // They have been begun by everybody who lives.
         while !self.barriers.is_empty() {
             self.sweep_barriers();
+            self.see_to_others();
         }
         Ok(())
     }
 
     pub(super) fn settle(&mut self) -> Result<(), MpiError> {
-        let mut outstanding = self.control.outstanding()?;
-        while outstanding > 0 {
+        self.control.tell_counts()?;
+        while self.control.has_outstanding() {
             let Some(came) = self.control.poll()? else {
                 std::thread::yield_now();
                 continue;
             };
-            outstanding -= 1;
             if came.kind == Kind::Batch {
                 let batch = self.control.bytes(came.len);
                 self.take_batch(came.from, &batch);

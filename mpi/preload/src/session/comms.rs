@@ -226,6 +226,12 @@ impl Comms {
         self.known.iter().flatten().filter(|info| info.kept > info.over && !info.is_gone)
     }
 
+    /// Whether messages on a communicator can go to a rank of MPI_COMM_WORLD.
+    pub(super) fn has(&self, comm: u32, rank: u32) -> bool {
+        let info = self.numbers.get(&comm).and_then(|place| self.known.get(*place)?.as_ref());
+        info.is_some_and(|info| info.world.contains(&rank))
+    }
+
     /// Operations up to this one are over.
     pub(crate) fn are_over(&mut self, comm: u32, number: u64) {
         let place = self.numbers.get(&comm).and_then(|place| self.known.get_mut(*place)?.as_mut());

@@ -322,6 +322,7 @@ impl Session {
         self.look();
         self.acknowledge(self.rank);
         self.release_what_is_known();
+        self.release_what_nobody_takes();
         let Some(log) = &mut self.log else { return Ok(None) };
         // What is claimed leaves no trace: it is made again when the message leaves.
         let Err(refused) = log.try_claim(Rank(peer), RecordTag::LEN, bytes).map(std::mem::forget) else {

@@ -6,6 +6,7 @@ mod asking;
 mod choices;
 pub(crate) mod comms;
 pub(crate) mod datatypes;
+mod failures;
 mod ledger;
 mod live;
 mod logging;

@@ -1,5 +1,6 @@
 //! When collective operations are over everywhere, so that what was kept for them is let go: `docs/collectives.md`.
 
+use counterfoil_mpi::room::is_failure;
 use mpi_sys as ffi;
 
 use super::ask::has_ended;
@@ -50,7 +51,7 @@ impl Session {
             let mut over = self.over_with(comm);
             over.push((number, so_far));
             self.barriers.push(Barrier { request, comm: number, over });
-        } else {
+        } else if !is_failure(code) {
             self.give_up(&format_args!("MPI_Ibarrier failed with code {code}"));
         }
     }
@@ -123,6 +124,13 @@ impl Session {
             self.ask();
         }
         true
+    }
+
+    /// A rank has failed: nobody waits for it where ranks were asked.
+    pub(super) fn leave_barriers_of(&mut self, gone: u32) {
+        let comms = &self.comms;
+        // MPI doesn't let a request of a collective operation be freed.
+        self.barriers.retain(|barrier| !comms.has(barrier.comm, gone));
     }
 
     /// Looks whether everybody has come where ranks were asked.

@@ -23,7 +23,7 @@ unsafe fn made(comm: *const ffi::MPI_Comm, code: c_int) -> c_int {
     if !is_together() {
         enter(|session| {
             let known = session.comms.made(comm);
-            session.check(known);
+            session.check_made(known);
         });
         return code;
     }
@@ -33,7 +33,7 @@ unsafe fn made(comm: *const ffi::MPI_Comm, code: c_int) -> c_int {
         let number = proposed.and_then(|proposal| proposal.map(Proposal::agree).transpose());
         enter(|session| {
             let known = number.and_then(|number| number.map_or(Ok(()), |number| session.comms.learn(comm, number)));
-            session.check(known);
+            session.check_made(known);
         });
     }
     code

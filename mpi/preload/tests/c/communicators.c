@@ -1,5 +1,8 @@
 /* Communicators of every make, each used for a message and an operation; what is on them behaves as without the library. */
 #include "check.h"
+#ifdef HAVE_SHRINK
+#include <mpi-ext.h>
+#endif
 
 static int freed;
 
@@ -98,6 +101,12 @@ int main(int argc, char **argv) {
     drop(&other);
 #endif
     drop(&made);
+#ifdef HAVE_SHRINK
+    DO(MPIX_Comm_shrink(MPI_COMM_WORLD, &made));
+    DO(MPI_Comm_set_name(made, "all who live"));
+    use(made);
+    drop(&made);
+#endif
     DO(MPI_Comm_set_name(MPI_COMM_WORLD, "all"));
     /* In turns of three, so that the groups cross; the last rank stays out. */
     DO(MPI_Comm_split(MPI_COMM_WORLD, rank == ranks - 1 ? MPI_UNDEFINED : rank % 3, -rank, &made));

@@ -44,6 +44,9 @@ pub(crate) fn compile(source: &Path, into: &Path, options: &[&str]) {
     if wrapped().contains("MPI_Session_init") {
         command.arg("-DHAVE_SESSIONS");
     }
+    if wrapped().contains("MPIX_Comm_shrink") {
+        command.arg("-DHAVE_SHRINK");
+    }
     let compiled = command.arg("-I").arg(sources()).arg(source).arg("-o").arg(into).arg("-lpthread").output().unwrap();
     assert!(compiled.status.success(), "{}: {}", source.display(), String::from_utf8_lossy(&compiled.stderr));
 }
@@ -86,6 +89,8 @@ pub(crate) struct Run {
     pub(crate) variables: Vec<(&'static str, String)>,
     /// Where it runs, if not here.
     pub(crate) folder: Option<PathBuf>,
+    /// What mpirun is told.
+    pub(crate) options: Vec<&'static str>,
     /// What the program is told.
     pub(crate) arguments: Vec<&'static str>,
 }
@@ -118,6 +123,7 @@ impl Run {
         let mut command = Command::new("timeout");
         let seconds = if program.starts_with('/') { "180" } else { "60" };
         command.args(["-s", "KILL", seconds, &mpirun, "-n", &ranks.to_string()]);
+        command.args(&self.options);
         if let Some(folder) = &self.folder {
             command.current_dir(folder);
         }
