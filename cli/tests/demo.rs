@@ -340,7 +340,7 @@ fn files_that_are_kept_are_sound_and_the_only_ones_that_are_left() {
     assert!(!place.path().join("none").exists());
     // What is there is never written over.
     let again = run();
-    assert_eq!(again.status.code(), Some(1));
+    assert_eq!(again.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&again.stderr).contains("--keep-files"));
 }
 
