@@ -11,6 +11,12 @@ use rustc_hash::FxHashMap;
 
 use crate::stream::{Key, Stream, Streams};
 
+/// Records of a log that nobody has said to have received.
+pub fn unacknowledged(log: &Log) -> u64 {
+    let of = |peer| log.next_ssn(peer).0.saturating_sub(1).saturating_sub(log.acked(peer).0);
+    (0..log.options().ranks).map(Rank).map(of).sum()
+}
+
 /// What a record begins with: the prefix of a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordTag {

@@ -3,12 +3,15 @@
 // Cargo is told by printing.
 #![expect(clippy::print_stdout)]
 
+#[path = "../../build/compiler.rs"]
+mod compiler;
 mod render;
 
 use std::collections::HashSet;
 use std::error::Error;
 use std::path::{Path, PathBuf};
 
+use compiler::compiler;
 use counterfoil_mpi_calls::Call;
 
 /// A file that has the headers of extensions, too.
@@ -16,6 +19,7 @@ const EXTENDED: &str = "../src/room/failures.c";
 
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo:rerun-if-changed=build");
+    println!("cargo:rerun-if-changed=../build/compiler.rs");
     println!("cargo:rerun-if-changed=src/constants.c");
     println!("cargo:rerun-if-env-changed=MPICC");
     println!("cargo:rerun-if-changed={EXTENDED}");
@@ -40,20 +44,6 @@ fn main() -> Result<(), Box<dyn Error>> {
 
 fn write(path: &Path, text: &str) -> Result<(), Box<dyn Error>> {
     std::fs::write(path, text).map_err(|error| format!("{}: {error}", path.display()).into())
-}
-
-/// The compiler for the MPI that `mpi-sys` finds, too.
-fn compiler() -> Result<cc::Build, Box<dyn Error>> {
-    let mpi = build_probe_mpi::probe().map_err(|errors| {
-        let reasons: Vec<String> = errors.iter().map(ToString::to_string).collect();
-        format!("no MPI was found: {}", reasons.join("; "))
-    })?;
-    let mut build = cc::Build::new();
-    match mpi.mpicc {
-        Some(mpicc) => build.compiler(mpicc),
-        None => build.includes(&mpi.include_paths),
-    };
-    Ok(build)
 }
 
 /// The bindings know `mpi.h` alone: that calls of extensions have the prototypes of the table, the C compiler says.

@@ -9,7 +9,7 @@ use super::choices::Choice;
 use super::communicator::Shared;
 use super::contributions::Barrier;
 use super::error::LoggedError;
-use crate::acks::{BatchLimits, Batcher, RecordTag, Releaser};
+use crate::acks::{BatchLimits, Batcher, RecordTag, Releaser, unacknowledged};
 use crate::comm::Comm;
 use crate::matching::{Posted, Taken};
 use crate::operation::SystemOperation;
@@ -349,9 +349,6 @@ impl Engine {
     /// Records of this rank that nobody has acknowledged.
     pub(super) fn unacknowledged(&mut self) -> Result<u64, LoggedError> {
         self.look()?;
-        let peers = self.releasers.len() as u32;
-        let log = self.log()?;
-        let of = |peer| log.next_ssn(peer).0.saturating_sub(1).saturating_sub(log.acked(peer).0);
-        Ok((0..peers).map(Rank).map(of).sum())
+        Ok(unacknowledged(self.log()?))
     }
 }

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use counterfoil::{Log, Rank, Usage};
+use counterfoil_mpi::acks::unacknowledged;
 use counterfoil_profile::{
     Channel, Collective, Delays, Ended as EndedAs, ProfileError, RankProfile, Sample, Series, VERSION,
 };
@@ -42,12 +43,6 @@ impl Watch {
             self.delays.heard(peer, log.acked(Rank(peer)).0, Instant::now);
         }
     }
-}
-
-/// Records that nobody has said to have received.
-fn unacknowledged(log: &Log) -> u64 {
-    let of = |peer| log.next_ssn(peer).0.saturating_sub(1).saturating_sub(log.acked(peer).0);
-    (0..log.options().ranks).map(Rank).map(of).sum()
 }
 
 fn sample(at_ms: u64, ledger: &Ledger, log: &Log) -> Sample {
