@@ -61,9 +61,9 @@ pub struct BatchLimits {
 }
 
 impl Default for BatchLimits {
-    /// 64 messages or 256 KiB.
+    /// 256 messages or 256 KiB.
     fn default() -> BatchLimits {
-        BatchLimits { messages_max: 64, bytes_max: 256 << 10 }
+        BatchLimits { messages_max: 256, bytes_max: 256 << 10 }
     }
 }
 
@@ -195,6 +195,15 @@ impl Releaser {
     /// # Errors
     /// [`ReleaseError`].
     pub fn take(&mut self, log: &mut Log, batch: &[u8]) -> Result<(), ReleaseError> {
+        self.hear(batch)?;
+        self.release(log, usize::MAX).map(|_| ())
+    }
+
+    /// Takes a batch. What it covers is still to be [released](Self::release).
+    ///
+    /// # Errors
+    /// [`ReleaseError::Malformed`].
+    pub fn hear(&mut self, batch: &[u8]) -> Result<(), ReleaseError> {
         let peer = self.peer.0;
         if !batch.len().is_multiple_of(RecordTag::LEN) {
             return Err(ReleaseError::Malformed { peer, len: batch.len() });
@@ -202,18 +211,25 @@ impl Releaser {
         for RecordTag { comm, tag, number } in batch.chunks_exact(RecordTag::LEN).filter_map(RecordTag::decode) {
             self.acked.raise(Stream { peer, comm, tag }, number);
         }
-        self.release(log)
+        Ok(())
     }
 
-    fn release(&mut self, log: &mut Log) -> Result<(), ReleaseError> {
+    /// Releases the first `records_max` of the records that batches have covered without a gap, and says whether there were so many. A
+    /// rank that somebody waits for does so bit by bit.
+    ///
+    /// # Errors
+    /// [`ReleaseError`].
+    pub fn release(&mut self, log: &mut Log, records_max: usize) -> Result<bool, ReleaseError> {
         let peer = self.peer.0;
         let failed = |source| ReleaseError::Read { peer, source };
         let cursor = match &mut self.cursor {
             Some(cursor) => cursor,
             none => none.insert(log.cursor(self.peer, log.acked(self.peer).next()).map_err(failed)?),
         };
-        let mut covered = Ssn::ZERO;
-        while let Some(record) = cursor.peek().map_err(failed)? {
+        let (mut covered, mut left) = (Ssn::ZERO, records_max);
+        while left > 0
+            && let Some(record) = cursor.peek().map_err(failed)?
+        {
             let ssn = record.ssn();
             let tag = RecordTag::decode(record.prefix()).ok_or(ReleaseError::Untagged { peer, ssn: ssn.0 })?;
             let stream = Stream { peer, comm: tag.comm, tag: tag.tag };
@@ -225,14 +241,15 @@ impl Releaser {
             if tag.number == acked {
                 self.acked.forget(stream);
             }
-            covered = ssn;
+            (covered, left) = (ssn, left - 1);
             cursor.advance();
         }
-        if covered == Ssn::ZERO {
-            return Ok(());
+        if covered != Ssn::ZERO {
+            let ack = Ack { ssn: covered, epoch: Epoch::FIRST };
+            let released = log.acknowledge(self.peer, ack, Phase::default());
+            released.map_err(|source| ReleaseError::Refused { peer, source })?;
         }
-        let ack = Ack { ssn: covered, epoch: Epoch::FIRST };
-        log.acknowledge(self.peer, ack, Phase::default()).map_err(|source| ReleaseError::Refused { peer, source })
+        Ok(left == 0)
     }
 }
 
@@ -300,6 +317,21 @@ mod tests {
         releaser.take(&mut log, &entry(1, 3)).unwrap();
         assert_eq!(log.acked(Rank(1)), Ssn(5));
         assert!(matches!(releaser.take(&mut log, &[0; 17]), Err(ReleaseError::Malformed { len: 17, .. })));
+    }
+
+    #[test]
+    fn what_a_batch_covers_is_released_bit_by_bit() {
+        let (mut log, mut sent, mut releaser) = (log(), Streams::default(), Releaser::new(1));
+        for tag in [1, 2, 1, 1, 2] {
+            append(&mut log, &mut sent, tag);
+        }
+        releaser.hear(&RecordTag { comm: 0, tag: 1, number: 3 }.encode()).unwrap();
+        releaser.hear(&RecordTag { comm: 0, tag: 2, number: 1 }.encode()).unwrap();
+        assert_eq!(log.acked(Rank(1)), Ssn::ZERO);
+        let mut release = |records| (releaser.release(&mut log, records).unwrap(), log.acked(Rank(1)));
+        assert_eq!(release(0), (true, Ssn::ZERO));
+        assert_eq!([release(3), release(2)], [(true, Ssn(3)), (false, Ssn(4))]);
+        assert_eq!(release(usize::MAX), (false, Ssn(4)));
     }
 
     #[test]

@@ -65,7 +65,7 @@ fn wrapper(call: &Call) -> String {
     let names: Vec<&str> = call.arguments.iter().map(|argument| ident(&argument.name)).collect();
     let with = call.arguments.iter().find(|argument| matches!(argument.kind, Kind::Status | Kind::Statuses));
     let with = with.map_or("", |argument| argument.name.as_str());
-    let real = format!("move |{with}| (next::{}.get())({})", call.name, names.join(", "));
+    let next = format!("(next::{}.get())({})", call.name, names.join(", "));
     let check = if call.class == Class::Control {
         // Its prototype is variadic: nothing behind the first argument is looked at.
         String::new()
@@ -83,7 +83,18 @@ fn wrapper(call: &Call) -> String {
          unsafe {{\n        {}\n    }}\n}}\n\n",
         call.prototype(),
         parameters.join(", "),
-        body(call, &real)
+        if call.class == Class::Send { send(call, &next) } else { body(call, &format!("move |{with}| {next}")) }
+    )
+}
+
+/// A blocking send. What is put together before the call delays the message: that is done behind it, wherever the message may go first.
+fn send(call: &Call, next: &str) -> String {
+    let (mode, out) = (mode(&call.base), outgoing(call));
+    format!(
+        "if wrap::goes_first(Mode::{mode}, i64::from(count), datatype) {{\n            \
+         wrap::sent({next}, {out})\n        \
+         }} else {{\n            \
+         wrap::send(&{out}, Mode::{mode}, move || {next})\n        }}"
     )
 }
 
@@ -106,9 +117,6 @@ fn body(call: &Call, real: &str) -> String {
         }
         if call.argument(Kind::Source).is_some() {
             given.push(format!("&{}", incoming(call)));
-        }
-        if call.class == Class::Send {
-            given.push(format!("Mode::{}", mode(&call.base)));
         }
         if call.class == Class::NotLogged {
             given.push(format!("\"{}\"", call.symbol()));

@@ -1,4 +1,6 @@
 /* What mpi.h has as macros that only a C compiler can read. */
+#include <stddef.h>
+
 #include <mpi.h>
 
 void *const counterfoil_in_place = MPI_IN_PLACE;
@@ -8,12 +10,14 @@ const int counterfoil_combiner_named = MPI_COMBINER_NAMED;
 const MPI_Datatype counterfoil_packed = MPI_PACKED;
 
 /* MPI_Get_count asks for the datatype's size and checks its arguments; Open MPI keeps the bytes in the status. */
-size_t counterfoil_bytes(const MPI_Status *status) {
 #ifdef OPEN_MPI
-    return status->_ucount;
+const ptrdiff_t counterfoil_bytes_at = offsetof(MPI_Status, _ucount);
 #else
+const ptrdiff_t counterfoil_bytes_at = -1;
+#endif
+
+size_t counterfoil_bytes(const MPI_Status *status) {
     int count = 0;
     PMPI_Get_count(status, MPI_BYTE, &count);
     return count < 0 ? 0 : (size_t)count;
-#endif
 }

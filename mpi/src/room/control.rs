@@ -16,7 +16,7 @@ use crate::universe::Universe;
 /// What debuggers see of the communicator. Of a program that logs by itself others may see it named, too: by that the library under
 /// unmodified programs knows that it logs a second time.
 pub const ACKNOWLEDGEMENTS: &CStr = c"counterfoil acknowledgements";
-/// The longest message: as many streams as a batch has messages, 16 bytes each.
+/// The longest message: so many streams, 16 bytes each. Of a batch with more there are several.
 const BYTES_MAX: usize = 64 * 16;
 
 /// What a message is, by its tag.

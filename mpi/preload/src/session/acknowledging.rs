@@ -7,7 +7,7 @@ use counterfoil_mpi::MpiError;
 use counterfoil_mpi::acks::{RecordTag, Releaser};
 use counterfoil_mpi::room::{Kind, beside};
 
-use super::{LOOK_EVERY, LOOK_EVERY_BYTES, Lane, Session};
+use super::{LOOK_EVERY, LOOK_EVERY_BYTES, Lane, RELEASE_AT_ONCE, Session};
 
 impl Session {
     /// A stream has been received up to a number, as this rank knows by itself.
@@ -45,33 +45,63 @@ impl Session {
         }
     }
 
-    pub(super) fn take_batch(&mut self, peer: u32, batch: &[u8]) {
-        let Some(log) = &mut self.log else { return };
-        let Some(place) = self.releasers.get_mut(peer as usize) else { return };
-        let releaser = place.get_or_insert_with(|| Releaser::new(peer));
-        let before = log.acked(Rank(peer));
-        if let Err(error) = releaser.take(log, batch) {
-            self.give_up(&error);
+    /// A rank has said how far it has received. What is released by that is [released bit by bit](Self::release_some).
+    fn take_batch(&mut self, peer: u32, batch: &[u8]) {
+        if self.log.is_none() {
             return;
         }
-        self.ledger.acknowledged(log.acked(Rank(peer)).0 - before.0);
-        self.watch.heard(peer, log);
+        let Some(place) = self.releasers.get_mut(peer as usize) else { return };
+        let heard = place.get_or_insert_with(|| Releaser::new(peer)).hear(batch);
+        self.check(heard);
+        if !self.releasing.contains(&peer) {
+            self.releasing.push(peer);
+        }
     }
 
-    /// Releases what was acknowledged before it was logged: a small message leaves first, and the batch that names it may be here before its
-    /// record is. Otherwise the next batch does it, but who waits for room may be who all others wait for.
+    /// Releases what a rank has said to have received, so many records at most; whether there may be more.
+    fn release_of(&mut self, peer: u32, records_max: usize) -> bool {
+        let Some(log) = &mut self.log else { return false };
+        let Some(Some(releaser)) = self.releasers.get_mut(peer as usize) else { return false };
+        let before = log.acked(Rank(peer));
+        let is_more = match releaser.release(log, records_max) {
+            Ok(is_more) => is_more,
+            Err(error) => {
+                self.give_up(&error);
+                return false;
+            }
+        };
+        self.ledger.acknowledged(log.acked(Rank(peer)).0 - before.0);
+        self.watch.heard(peer, log);
+        is_more
+    }
+
+    /// Releases a few records that are known to have been received. Whoever waits for an answer of this rank waits for all that is
+    /// done at once here, and not for a little beside each message.
+    #[inline(never)]
+    fn release_some(&mut self) {
+        if let Some(&peer) = self.releasing.last()
+            && !self.release_of(peer, RELEASE_AT_ONCE)
+        {
+            self.releasing.pop();
+        }
+    }
+
+    /// Releases all that is known to have been received. A small message leaves before it is logged, and the batch that names it may be
+    /// here before its record is: otherwise the next batch does it, but who waits for room may be who all others wait for.
     pub(super) fn release_what_is_known(&mut self) {
         for peer in 0..self.ranks {
-            if self.releasers[peer as usize].is_some() {
-                self.take_batch(peer, &[]);
-            }
+            self.release_of(peer, usize::MAX);
         }
+        self.releasing.clear();
     }
 
     #[inline]
     pub(crate) fn look_now_and_then(&mut self, bytes: usize) {
         let more = u32::try_from(bytes / LOOK_EVERY_BYTES).unwrap_or(LOOK_EVERY);
         self.since_look = self.since_look.saturating_add(1 + more.min(LOOK_EVERY));
+        if !self.releasing.is_empty() {
+            self.release_some();
+        }
         if self.since_look >= LOOK_EVERY {
             self.look();
         }
@@ -123,6 +153,9 @@ impl Session {
             }
             let again = self.control.go_on();
             self.check(again);
+        }
+        if !self.releasing.is_empty() {
+            self.release_some();
         }
         self.see_to_failures();
         if self.asking.has_questions() {

@@ -35,6 +35,7 @@ use crate::settings::Settings;
 use ask::Refused;
 use comms::Comms;
 use datatypes::Datatypes;
+pub(crate) use datatypes::likely_bytes;
 use live::Live;
 use observe::Watch;
 use over::Barrier;
@@ -44,13 +45,15 @@ pub(crate) use choices::{Choice, missed};
 pub(crate) use ledger::Ledger;
 pub(crate) use logging::{Copied, FullError, Piece};
 pub(crate) use slot::{
-    asks_plainly, catch_up, catch_up_if_due, enter, enter_ahead, enter_for_room, is_together, may_put_off, put,
+    asks_plainly, catch_up, catch_up_if_due, enter, enter_behind, enter_for_room, is_together, may_put_off, put,
     put_off, records_choices, sends_first, take,
 };
 
 /// How many messages are logged and received between two looks at the acknowledgements; each so many bytes count as one more.
-const LOOK_EVERY: u32 = 32;
+const LOOK_EVERY: u32 = 64;
 const LOOK_EVERY_BYTES: usize = (256 << 10) / LOOK_EVERY as usize;
+/// How many records are released beside a message.
+const RELEASE_AT_ONCE: usize = 8;
 /// What the checkpoint at the end begins: nothing comes behind it.
 const LAST_EPOCH: Epoch = Epoch(2);
 
@@ -79,6 +82,8 @@ pub(crate) struct Session {
     sent: Streams,
     batcher: Batcher,
     releasers: Vec<Option<Releaser>>,
+    /// Ranks that have said how far they have received, where not everything may be released.
+    releasing: Vec<u32>,
     control: Control,
     pub(crate) comms: Comms,
     pub(crate) requests: Requests,
@@ -169,6 +174,7 @@ impl Session {
             sent: Streams::default(),
             batcher: Batcher::new(ranks, BatchLimits::default()),
             releasers: (0..ranks).map(|_| None).collect(),
+            releasing: Vec::new(),
             control,
             comms,
             requests: Requests::new(),
@@ -281,6 +287,7 @@ impl Session {
             }
             Err(error) => say(format_args!("the last acknowledgements didn't arrive: {error}")),
         }
+        self.release_what_is_known();
         self.keep();
         self.account(Ended::Finalized);
         if let Err(error) = self.control.end() {

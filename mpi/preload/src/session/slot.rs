@@ -67,13 +67,16 @@ pub(crate) fn enter<T>(work: impl FnOnce(&mut Session) -> T) -> Option<T> {
     }
 }
 
-/// The same, but what is put off stays so if it isn't due: for what doesn't depend on it.
+/// The same where a message [is sent first](sends_first). If the beginning of a receive is put off, and it isn't due, that stays so.
 #[inline]
-pub(crate) fn enter_ahead<T>(work: impl FnOnce(&mut Session) -> T) -> Option<T> {
-    match SLOT.state.load(Ordering::Acquire) {
-        ALONE | ALONE_CAREFUL if !put_off::is_due() => enter_as_it_is(work),
-        _ => enter(work),
+pub(crate) fn enter_behind<T>(work: impl FnOnce(&mut Session) -> T) -> Option<T> {
+    if SLOT.state.load(Ordering::Acquire) != ALONE {
+        return None;
     }
+    if !put_off::has_posted() || put_off::is_due() {
+        catch_up();
+    }
+    enter_as_it_is(work)
 }
 
 /// Does `work`, which may have to wait for room in the log, with the session, if there is one. Where threads call when they want to, the
@@ -126,7 +129,7 @@ fn enter_alone<T>(work: impl FnOnce(&mut Session) -> T) -> Option<T> {
     })
 }
 
-#[inline]
+#[inline(always)]
 fn enter_as_it_is<T>(work: impl FnOnce(&mut Session) -> T) -> Option<T> {
     if SLOT.is_entered.load(Ordering::Relaxed) {
         return None;

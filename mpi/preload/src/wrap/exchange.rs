@@ -5,7 +5,7 @@ use std::ffi::c_int;
 use mpi_sys as ffi;
 
 use super::receive::{receive, received};
-use super::send::{OVERLAP_BYTES, log_sent, logged, refuse};
+use super::send::{is_long, log_sent, log_under_way, logged, refuse};
 use super::status::with_status;
 use crate::message::{Incoming, Outgoing};
 use crate::pass;
@@ -58,7 +58,7 @@ pub(crate) unsafe fn exchange(
             _ if sends_first() => {
                 let code = with_status(status, call, then);
                 if code == 0 {
-                    log_sent(out, &mut || ());
+                    log_sent(out);
                 }
                 code
             }
@@ -85,10 +85,10 @@ unsafe fn exchange_at_once(
             return posted;
         }
         let Outgoing { buf, datatype, dest, tag, comm, .. } = *out;
-        let mut sent = if out.count < OVERLAP_BYTES / 8 {
-            (pass::Send.get())(buf, sends, datatype, dest, tag, comm)
-        } else {
+        let mut sent = if is_long(out.count, out.datatype) {
             (pass::Isend.get())(buf, sends, datatype, dest, tag, comm, &raw mut sending)
+        } else {
+            (pass::Send.get())(buf, sends, datatype, dest, tag, comm)
         };
         if sent != 0 {
             // Nothing is received either where the message couldn't leave.
@@ -96,7 +96,7 @@ unsafe fn exchange_at_once(
             (pass::Wait.get())(&raw mut receiving, ffi::RSMPI_STATUS_IGNORE);
             return sent;
         }
-        log_sent(out, &mut || {
+        log_under_way(out, &mut || {
             let mut flag = 0;
             if sent == 0 {
                 sent = (pass::Test.get())(&raw mut sending, &raw mut flag, ffi::RSMPI_STATUS_IGNORE);

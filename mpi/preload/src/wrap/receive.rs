@@ -16,6 +16,8 @@ use counterfoil_mpi::matching::Taken;
 unsafe extern "C" {
     /// How many bytes were received, by a status that MPI filled in.
     fn counterfoil_bytes(status: *const ffi::MPI_Status) -> usize;
+    /// Where in a status they are, if they are one `size_t` there; else negative.
+    static counterfoil_bytes_at: isize;
 }
 
 /// Whether the program leaves open whom it receives from, or which tag.
@@ -28,8 +30,13 @@ pub(super) fn is_open(incoming: &Incoming) -> bool {
 /// What a receive took, by the status that MPI filled in.
 #[inline]
 pub(super) fn taken(status: &ffi::MPI_Status) -> Taken {
-    // SAFETY: a status that MPI filled in.
-    let bytes = unsafe { counterfoil_bytes(status) };
+    // SAFETY: a status that MPI filled in, and a constant of a C file of this library, by the same `mpi.h`.
+    let bytes = unsafe {
+        match usize::try_from(counterfoil_bytes_at) {
+            Ok(at) => (&raw const *status).byte_add(at).cast::<usize>().read(),
+            Err(_) => counterfoil_bytes(status),
+        }
+    };
     Taken { source: status.MPI_SOURCE, tag: status.MPI_TAG, bytes }
 }
 
@@ -168,23 +175,41 @@ pub(super) fn received(incoming: &Incoming, status: &ffi::MPI_Status, code: c_in
     code
 }
 
-/// A receive that has ended when it returns.
+/// A receive that has ended when it returns. What stands behind the call delays the answer: only what it took is noted there.
 ///
 /// # Safety
 /// The program's arguments: see the [module](super).
-#[inline]
+#[inline(always)]
 pub(crate) unsafe fn receive(
     incoming: &Incoming,
     status: *mut ffi::MPI_Status,
-    call: impl FnOnce(*mut ffi::MPI_Status) -> c_int,
+    call: impl FnOnce(*mut ffi::MPI_Status) -> c_int + Copy,
 ) -> c_int {
     if !may_put_off() {
+        let (incoming, call) = (*incoming, call);
         // SAFETY: as for this function.
-        return unsafe { receive_at_once(incoming, status, call) };
+        return unsafe { receive_at_once(&incoming, status, call) };
     }
     catch_up();
+    let (comm, is_open) = (incoming.comm, is_open(incoming));
+    let then = |code, status: &ffi::MPI_Status| {
+        if code == 0 {
+            put_off(PutOff::Received { comm, is_open, taken: taken(status) });
+        } else {
+            refused(comm, is_open, status, code);
+        }
+        code
+    };
     // SAFETY: the program's status.
-    unsafe { with_status(status, call, |code, status| received(incoming, status, code)) }
+    unsafe { with_status(status, call, then) }
+}
+
+/// A receive has returned another code than 0.
+#[cold]
+fn refused(comm: ffi::MPI_Comm, is_open: bool, status: &ffi::MPI_Status, code: c_int) {
+    if has_taken(code) {
+        enter(|session| session.received_at_once(comm, is_open, taken(status)));
+    }
 }
 
 /// [`receive`] that is not put off.

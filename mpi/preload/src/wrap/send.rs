@@ -8,10 +8,15 @@ use crate::message::Outgoing;
 use crate::pass;
 use crate::say::say;
 use crate::session::requests::{Pending, Persistent, Repeated};
-use crate::session::{Copied, FullError, Lane, Session, enter, enter_ahead, enter_for_room, is_together, sends_first};
+use crate::session::{
+    Copied, FullError, Lane, Session, enter, enter_behind, enter_for_room, is_together, likely_bytes, sends_first,
+};
 
-/// From this many bytes on a message is copied while it is under way.
-pub(super) const OVERLAP_BYTES: i64 = 16 << 10;
+/// From this many bytes on a message is copied while it is under way: it is begun, copied, and waited for. Open MPI's blocking send of
+/// less than that, through shared memory, ends before the message is received, and of more it doesn't.
+const OVERLAP_BYTES: i64 = 384;
+/// Bytes of an element of MPI's own datatypes, at most.
+const LONGEST_ELEMENT: i64 = 32;
 
 /// In which of MPI's ways a message is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,14 +92,30 @@ fn finish() {
     }
 }
 
-/// Logs a message that was just sent. `meanwhile` is called now and then while a long one is copied.
+/// Whether the message is better begun, copied, and waited for. It may err, so that it takes next to no time.
+#[inline]
+pub(super) fn is_long(count: i64, datatype: ffi::MPI_Datatype) -> bool {
+    count >= OVERLAP_BYTES / LONGEST_ELEMENT && likely_bytes(count, datatype) >= OVERLAP_BYTES
+}
+
+/// Logs a message that was just sent.
 ///
 /// # Safety
 /// `out` is the program's message, which it doesn't write meanwhile.
 #[inline(never)]
-pub(super) unsafe fn log_sent(out: &Outgoing, meanwhile: &mut dyn FnMut()) {
+pub(super) unsafe fn log_sent(out: &Outgoing) {
     finish();
-    enter_ahead(|session| {
+    // SAFETY: as for this function.
+    unsafe { log_under_way(out, &mut || ()) };
+}
+
+/// Logs a message that was just sent. `meanwhile` is called now and then while a long one is copied.
+///
+/// # Safety
+/// `out` is the program's message, which it doesn't write meanwhile.
+#[inline]
+pub(super) unsafe fn log_under_way(out: &Outgoing, meanwhile: &mut dyn FnMut()) {
+    enter_behind(|session| {
         if let Some(lane) = session.lane(out) {
             // SAFETY: the program's message, which it may not write before its call returns.
             unsafe { session.log_sent(lane, (out.buf, out.count, out.datatype), meanwhile) };
@@ -102,33 +123,32 @@ pub(super) unsafe fn log_sent(out: &Outgoing, meanwhile: &mut dyn FnMut()) {
     });
 }
 
-/// A send that has ended when it returns.
+/// Whether a message is sent, and then logged behind that.
+#[inline(always)]
+pub(crate) fn goes_first(mode: Mode, count: i64, datatype: ffi::MPI_Datatype) -> bool {
+    sends_first() && (mode != Mode::Standard || !is_long(count, datatype))
+}
+
+/// A message that [goes first](goes_first) was sent, with this code.
 ///
 /// # Safety
 /// The program's arguments: see the [module](super).
-#[inline]
-pub(crate) unsafe fn send(out: &Outgoing, mode: Mode, call: impl FnOnce() -> c_int) -> c_int {
-    let is_long = mode == Mode::Standard && out.count >= OVERLAP_BYTES / 8;
-    if is_long || !sends_first() {
-        // SAFETY: as for this function.
-        return unsafe { send_otherwise(out, mode, call) };
-    }
-    let code = call();
+#[inline(always)]
+pub(crate) unsafe fn sent(code: c_int, out: Outgoing) -> c_int {
     if code == 0 {
-        // SAFETY: as for this function.
-        unsafe { log_sent(out, &mut || ()) };
+        // SAFETY: the program's message, which it may not write before its call returns.
+        unsafe { log_sent(&out) };
     }
     code
 }
 
-/// [`send`] of a long message, and where it can't leave before it is logged.
+/// A send, of a message that doesn't [go first](goes_first), that has ended when it returns.
 ///
 /// # Safety
 /// The program's arguments: see the [module](super).
 #[inline(never)]
-unsafe fn send_otherwise(out: &Outgoing, mode: Mode, call: impl FnOnce() -> c_int) -> c_int {
-    let is_long = mode == Mode::Standard && out.count >= OVERLAP_BYTES / 8;
-    if !is_long && !is_together() {
+pub(crate) unsafe fn send(out: &Outgoing, mode: Mode, call: impl FnOnce() -> c_int) -> c_int {
+    if !is_together() && (mode != Mode::Standard || !is_long(out.count, out.datatype)) {
         // SAFETY: as for this function.
         return unsafe { logged(out, call) };
     }
@@ -152,7 +172,7 @@ unsafe fn send_otherwise(out: &Outgoing, mode: Mode, call: impl FnOnce() -> c_in
         let mut code = if sends_first() { now() } else { logged(out, now) };
         if code == 0 && sends_first() {
             // Where the MPI moves the bytes only when it is called, it is.
-            log_sent(out, &mut || {
+            log_under_way(out, &mut || {
                 let mut flag = 0;
                 if code == 0 {
                     code = (pass::Test.get())(at, &raw mut flag, ffi::RSMPI_STATUS_IGNORE);
@@ -175,7 +195,7 @@ pub(crate) unsafe fn send_immediate(out: &Outgoing, _: *mut ffi::MPI_Request, ca
     let code = call();
     if code == 0 {
         // SAFETY: as above.
-        unsafe { log_sent(out, &mut || ()) };
+        unsafe { log_sent(out) };
     }
     code
 }
