@@ -13,6 +13,7 @@ mod run {
     mod kept;
     pub(crate) mod place;
     mod programs;
+    mod refused;
     mod report;
     mod settings;
 }

@@ -12,6 +12,7 @@
 //! | [`delays`] | [`Delays`]: how long messages waited for their acknowledgement |
 //! | [`series`] | [`Series`]: how a log grew, in a bounded number of samples |
 //! | [`live`] | [`Live`]: what a rank has done so far, `rank-N.live`, which is no JSON |
+//! | [`refused`] | why a rank can't log, `rank-N.refused`, which is text |
 //! | [`file`](mod@file) | reading and writing, and why it fails |
 //!
 //! The others are JSON with a version. Whatever the job, a rank's has at most [`Series::SAMPLES_MAX`] samples, one entry for each peer
@@ -24,6 +25,7 @@ pub mod file;
 pub mod job;
 pub mod live;
 pub mod rank;
+pub mod refused;
 pub mod series;
 pub mod sizes;
 

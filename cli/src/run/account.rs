@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use counterfoil_profile::{Channel, Live, Word};
+use counterfoil_profile::{Channel, Live, Word, refused};
 use indicatif::BinaryBytes;
 use serde_json::{Map, Value, json};
 
@@ -30,6 +30,8 @@ pub(super) struct Account {
     wall: Duration,
     /// In the order of ranks.
     ranks: Vec<RankAccount>,
+    /// Why ranks can't log; in the order of ranks.
+    refused: Vec<(u32, String)>,
 }
 
 /// What one rank did.
@@ -82,6 +84,7 @@ impl Account {
             interrupted: ended.interrupted,
             wall: ended.wall,
             ranks,
+            refused: refused(dir),
         }
     }
 
@@ -129,6 +132,7 @@ impl Account {
             "exit_code": self.code,
             "interrupted": self.interrupted,
             "ranks": ranks.collect::<Vec<_>>(),
+            "refused": self.refused.iter().map(|(rank, why)| json!({ "rank": rank, "why": why })).collect::<Vec<_>>(),
         })
         .to_string()
     }
@@ -139,12 +143,17 @@ impl Account {
         if self.interrupted {
             notes.push("interrupted; mpirun and its ranks have ended".to_owned());
         }
-        if self.ranks.is_empty() && self.is_on && !self.interrupted {
+        for (why, ranks) in by_reason(self.refused.iter().map(|(rank, why)| (*rank, why.as_str()))) {
+            // One that can't is enough for all not to log, unless the others know nothing of it.
+            let nothing =
+                if self.ranks.is_empty() { "nothing was logged, because of " } else { "nothing was logged by " };
+            notes.push(format!("{nothing}{}: {why}", named(&ranks)));
+        }
+        if self.ranks.is_empty() && self.refused.is_empty() && self.is_on && !self.interrupted {
             notes.push(match self.code {
                 0 => format!(
-                    "nothing was logged: no rank of {program} began to log over {}. Where a rank says above why it can't, that is why. \
-                     Otherwise: is it an MPI program in C or C++ (calls from Fortran aren't seen), linked with that MPI, and not \
-                     statically?",
+                    "nothing was logged: no rank of {program} began to log over {}. Is it an MPI program in C or C++ (calls from \
+                     Fortran aren't seen), linked with that MPI, and not statically?",
                     self.mpi
                 ),
                 code => format!("nothing was logged: no rank had begun to log when the job ended with exit code {code}"),
@@ -196,16 +205,19 @@ impl Account {
         notes
     }
 
-    /// Ranks whose log isn't where it was to be, by the reason. Of reasons that differ by numbers alone, that of the first rank.
+    /// Ranks whose log isn't where it was to be, by the reason.
     fn not_kept(&self) -> Vec<(&str, Vec<u32>)> {
-        let mut reasons: BTreeMap<String, (&str, Vec<u32>)> = BTreeMap::new();
-        for one in &self.ranks {
-            if let Some(why) = text(&one.figures, "not_kept") {
-                reasons.entry(without_numbers(why)).or_insert_with(|| (why, Vec::new())).1.push(one.rank);
-            }
-        }
-        reasons.into_values().collect()
+        by_reason(self.ranks.iter().filter_map(|one| Some((one.rank, text(&one.figures, "not_kept")?))))
     }
+}
+
+/// Ranks by their reason. Of reasons that differ by numbers alone, that of the first rank.
+fn by_reason<'a>(reasons: impl Iterator<Item = (u32, &'a str)>) -> Vec<(&'a str, Vec<u32>)> {
+    let mut by_reason: BTreeMap<String, (&str, Vec<u32>)> = BTreeMap::new();
+    for (rank, why) in reasons {
+        by_reason.entry(without_numbers(why)).or_insert_with(|| (why, Vec::new())).1.push(rank);
+    }
+    by_reason.into_values().collect()
 }
 
 fn text<'a>(figures: &'a Map<String, Value>, name: &str) -> Option<&'a str> {
@@ -304,6 +316,14 @@ fn objects(dir: &Path) -> Vec<(u32, Map<String, Value>)> {
         _ => None,
     };
     files(dir, ".json").into_iter().filter_map(object).collect()
+}
+
+/// Why ranks say that they can't log.
+fn refused(dir: &Path) -> Vec<(u32, String)> {
+    let text = |(rank, text): (u32, Vec<u8>)| (rank, String::from_utf8_lossy(&text).into_owned());
+    let mut refused: Vec<_> = files(dir, refused::END).into_iter().map(text).collect();
+    refused.sort();
+    refused
 }
 
 /// What is in files `rank-N` and the end, with the rank.
@@ -447,5 +467,27 @@ mod tests {
         let refused =
             notes(&[("rank-0.json", br#"{"sends_refused":1}"#), ("rank-1.json", br#"{"sends_refused":0}"#)], 0, false);
         assert_eq!(refused, "rank 0's log was full: 1 send failed, as --on-full fail asks");
+    }
+
+    #[test]
+    fn why_ranks_cannot_log_is_quoted_once_for_equal_reasons() {
+        let texts: [(&str, &[u8]); 4] = [
+            ("rank-10.refused", b"logs/rank-10 is there"),
+            ("rank-2.refused", b"the disk is full"),
+            ("rank-1.refused", b"logs/rank-1 is there"),
+            ("rank-3.unfinished", b"x"),
+        ];
+        for (code, interrupted) in [(0, false), (7, false)] {
+            let notes = account(&texts, code, interrupted).notes("prog");
+            let of = |ranks: &str| format!("nothing was logged, because of {ranks}");
+            let right = [of("ranks 1, 10: logs/rank-1 is there"), of("rank 2: the disk is full")];
+            assert_eq!(notes, right, "{code}");
+        }
+        assert_eq!(account(&texts, 1, true).notes("prog").len(), 3);
+        let value: Value = serde_json::from_str(&account(&texts, 0, false).to_json()).unwrap();
+        assert_eq!(value["refused"][0], json!({ "rank": 1, "why": "logs/rank-1 is there" }));
+        assert_eq!((value["refused"].as_array().unwrap().len(), &value["ranks"]), (3, &json!([])));
+        let one = [("rank-0.json", DONE), ("rank-1.refused", b"no")];
+        assert_eq!(account(&one, 0, false).notes("prog"), ["nothing was logged by rank 1: no"]);
     }
 }

@@ -167,10 +167,13 @@ fn every_field_is_documented() {
         &place.counterfoil(&[&["run", "-n", "2"], &dead[..], &["--", "./ends", "die"]].concat()).account(),
         &mut found,
     );
+    let refused =
+        ["--keep", "all", "--json", "--", "env", "COUNTERFOIL_LOG_DIR=/proc/self/fdinfo", "./ends", "nothing"];
+    names(&place.counterfoil(&[&["run", "-n", "2"], &refused[..]].concat()).account(), &mut found);
     let docs = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/report.md")).unwrap();
     let (_, fields) = docs.split_once("\n## Fields\n").unwrap();
     assert!(
-        found.iter().any(|name| name == "taken_over") && found.iter().any(|name| name == "interrupted"),
+        ["taken_over", "interrupted", "why"].iter().all(|name| found.iter().any(|known| known == name)),
         "{found:?}"
     );
     let unknown: Vec<&String> = found.iter().filter(|name| !fields.contains(&format!("`{name}`"))).collect();
