@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use counterfoil::store::{BackendChoice, BlockBuffer, Directory, DirectoryAccess, LOCAL, StoreView};
-use counterfoil_mpi::acks::RecordTag;
+use counterfoil_profile::RecordTag;
 
 const RANKS: u32 = 4;
 
