@@ -15,5 +15,6 @@ mod run {
     mod programs;
     mod refused;
     mod report;
+    mod ring;
     mod settings;
 }

@@ -1,5 +1,7 @@
 //! What the ranks did: what they left in the job's directory, put together.
 
+mod notes;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::fs;
@@ -135,74 +137,6 @@ impl Account {
             "refused": self.refused.iter().map(|(rank, why)| json!({ "rank": rank, "why": why })).collect::<Vec<_>>(),
         })
         .to_string()
-    }
-
-    /// What the user should know beside the figures.
-    pub(super) fn notes(&self, program: &str) -> Vec<String> {
-        let mut notes = Vec::new();
-        if self.interrupted {
-            notes.push("interrupted; mpirun and its ranks have ended".to_owned());
-        }
-        for (why, ranks) in by_reason(self.refused.iter().map(|(rank, why)| (*rank, why.as_str()))) {
-            // One that can't is enough for all not to log, unless the others know nothing of it.
-            let nothing =
-                if self.ranks.is_empty() { "nothing was logged, because of " } else { "nothing was logged by " };
-            notes.push(format!("{nothing}{}: {why}", named(&ranks)));
-        }
-        if self.ranks.is_empty() && self.refused.is_empty() && self.is_on && !self.interrupted {
-            notes.push(match self.code {
-                0 => format!(
-                    "nothing was logged: no rank of {program} began to log over {}. Is it an MPI program in C or C++ (calls from \
-                     Fortran aren't seen), linked with that MPI, and not statically?",
-                    self.mpi
-                ),
-                code => format!("nothing was logged: no rank had begun to log when the job ended with exit code {code}"),
-            });
-        }
-        let of = |how| {
-            let ranks: Vec<u32> = self.ranks.iter().filter(|one| one.how == how).map(|one| one.rank).collect();
-            (!ranks.is_empty()).then(|| named(&ranks))
-        };
-        let aborted = of(How::Aborted);
-        if let Some(ranks) = &aborted {
-            notes.push(format!(
-                "{ranks} called MPI_Abort: its figures are as they were then, the others' (*) may lack the messages that they received last"
-            ));
-        }
-        // Of an interrupt and of MPI_Abort it is what one expects.
-        if let Some(ranks) = of(How::Silently).filter(|_| aborted.is_none() && !self.interrupted) {
-            let left = self.ranks.iter().filter(|one| one.how == How::Silently);
-            let are_kept = left.map(|one| &one.figures).all(|figures| figures.contains_key("taken_over"));
-            let lost = if are_kept { "" } else { ", and what was not on disk yet is in no log" };
-            notes.push(format!(
-                "{ranks} ended without MPI_Finalize (by exit, _exit or a signal): the figures (*) may lack the messages that \
-                 they received last{lost}"
-            ));
-        }
-        let taken = |one: &&RankAccount| one.figures.get("taken_over").is_some_and(Value::is_u64);
-        let taken: Vec<&RankAccount> = self.ranks.iter().filter(taken).collect();
-        if !taken.is_empty() {
-            let ranks: Vec<u32> = taken.iter().map(|one| one.rank).collect();
-            let records: u64 = taken.iter().filter_map(|one| one.figures["taken_over"].as_u64()).sum();
-            notes.push(format!(
-                "{}: what was left in shared memory is in {} now: {records} records",
-                named(&ranks),
-                self.log_dir.as_deref().unwrap_or_default()
-            ));
-        }
-        for one in &self.ranks {
-            if let Some(why) = text(&one.figures, "gave_up") {
-                notes.push(format!("rank {} gave up logging: {why}", one.rank));
-            }
-            if let Some(count) = one.figures.get("sends_refused").and_then(Value::as_u64).filter(|count| *count > 0) {
-                let sends = if count == 1 { "send" } else { "sends" };
-                notes.push(format!("rank {}'s log was full: {count} {sends} failed, as --on-full fail asks", one.rank));
-            }
-            if one.figures.get("logging_stopped").and_then(Value::as_bool) == Some(true) {
-                notes.push(format!("rank {}'s log was full: it keeps nothing from there on (stop-logging)", one.rank));
-            }
-        }
-        notes
     }
 
     /// Ranks whose log isn't where it was to be, by the reason.
@@ -346,7 +280,7 @@ mod tests {
     use crate::config::Chosen;
 
     /// An account of files with this text, and this end.
-    fn account(texts: &[(&str, &[u8])], code: u8, interrupted: bool) -> Account {
+    pub(super) fn account(texts: &[(&str, &[u8])], code: u8, interrupted: bool) -> Account {
         let dir = tempfile::tempdir().unwrap();
         for (name, text) in texts {
             fs::write(dir.path().join(name), text).unwrap();
@@ -357,10 +291,10 @@ mod tests {
         Account::read(&settings, &mpi, &ended, dir.path())
     }
 
-    const DONE: &[u8] = br#"{"aborted":false,"messages_logged":5,"bytes_logged":2048,"gave_up":null}"#;
+    pub(super) const DONE: &[u8] = br#"{"aborted":false,"messages_logged":5,"bytes_logged":2048,"gave_up":null}"#;
 
     /// Of a rank of a job of two that has logged 3 messages of 30 bytes, of which 1 is acknowledged.
-    fn in_time() -> Vec<u8> {
+    pub(super) fn in_time() -> Vec<u8> {
         let mut words = vec![0; live_words(2)];
         for (word, value) in [(Word::Magic, LIVE_MAGIC), (Word::Ranks, 2), (Word::Pid, 7), (Word::HasLog, 1)] {
             words[word as usize] = value;
@@ -450,44 +384,5 @@ mod tests {
         assert!(!account(&[("rank-0.live", &seen[..9]), ("rank-1.json", b"")], 0, false).has_ranks());
         let both = account(&[("rank-0.live", &seen), ("rank-0.json", br#"{"mess"#)], 0, false);
         assert!(both.to_json().contains(r#""messages_logged":3"#), "{}", both.to_json());
-    }
-
-    #[test]
-    fn notes_say_what_is_not_to_be_expected() {
-        let notes =
-            |texts: &[(&str, &[u8])], code, interrupted| account(texts, code, interrupted).notes("prog").join("; ");
-        assert!(notes(&[], 0, false).contains("no rank of prog began to log over Open MPI 5.0.0 (x)"));
-        assert!(notes(&[], 3, false).contains("exit code 3"));
-        assert_eq!(notes(&[("rank-0.json", DONE)], 0, false), "");
-        assert_eq!(notes(&[("rank-0.live", &in_time())], 1, true), "interrupted; mpirun and its ranks have ended");
-        let aborted = notes(&[("rank-0.live", &in_time()), ("rank-1.json", br#"{"aborted":true}"#)], 7, false);
-        assert!(aborted.contains("rank 1 called MPI_Abort") && !aborted.contains("MPI_Finalize"), "{aborted}");
-        let gave_up = notes(&[("rank-0.json", br#"{"gave_up":"no","logging_stopped":true}"#)], 0, false);
-        assert!(gave_up.contains("gave up logging: no") && gave_up.contains("stop-logging"), "{gave_up}");
-        let refused =
-            notes(&[("rank-0.json", br#"{"sends_refused":1}"#), ("rank-1.json", br#"{"sends_refused":0}"#)], 0, false);
-        assert_eq!(refused, "rank 0's log was full: 1 send failed, as --on-full fail asks");
-    }
-
-    #[test]
-    fn why_ranks_cannot_log_is_quoted_once_for_equal_reasons() {
-        let texts: [(&str, &[u8]); 4] = [
-            ("rank-10.refused", b"logs/rank-10 is there"),
-            ("rank-2.refused", b"the disk is full"),
-            ("rank-1.refused", b"logs/rank-1 is there"),
-            ("rank-3.unfinished", b"x"),
-        ];
-        for (code, interrupted) in [(0, false), (7, false)] {
-            let notes = account(&texts, code, interrupted).notes("prog");
-            let of = |ranks: &str| format!("nothing was logged, because of {ranks}");
-            let right = [of("ranks 1, 10: logs/rank-1 is there"), of("rank 2: the disk is full")];
-            assert_eq!(notes, right, "{code}");
-        }
-        assert_eq!(account(&texts, 1, true).notes("prog").len(), 3);
-        let value: Value = serde_json::from_str(&account(&texts, 0, false).to_json()).unwrap();
-        assert_eq!(value["refused"][0], json!({ "rank": 1, "why": "logs/rank-1 is there" }));
-        assert_eq!((value["refused"].as_array().unwrap().len(), &value["ranks"]), (3, &json!([])));
-        let one = [("rank-0.json", DONE), ("rank-1.refused", b"no")];
-        assert_eq!(account(&one, 0, false).notes("prog"), ["nothing was logged by rank 1: no"]);
     }
 }

@@ -4,39 +4,19 @@ use std::fs;
 
 use serde_json::{Value, json};
 
-use super::place::{Place, is_there};
+use super::ring::place;
 use crate::ended::Ended;
 
-/// One message around a ring.
-const ONCE: &str = r#"
-#include <mpi.h>
-
-int main(int argc, char **argv) {
-    int rank, ranks, out = 7, in = 0;
-    MPI_Init(&argc, &argv);
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-    MPI_Sendrecv(&out, 1, MPI_INT, (rank + 1) % ranks, 1, &in, 1, MPI_INT, (rank + ranks - 1) % ranks, 1, MPI_COMM_WORLD,
-                 MPI_STATUS_IGNORE);
-    MPI_Finalize();
-    return in == 7 ? 0 : 1;
-}
-"#;
-
 /// A log of another job, put there when the command has looked already.
-const TAKEN: &str = "mkdir -m 700 logs/rank-$OMPI_COMM_WORLD_RANK; exec ./once";
+const TAKEN: &str = "mkdir -m 700 logs/rank-$OMPI_COMM_WORLD_RANK; exec ./ring";
 /// A directory of the kernel's own for one rank, which is never writable: not for root either.
 const NOT_WRITABLE: &str =
-    "test $OMPI_COMM_WORLD_RANK = 1 && export COUNTERFOIL_LOG_DIR=/proc/self/fdinfo; exec ./once";
+    "test $OMPI_COMM_WORLD_RANK = 1 && export COUNTERFOIL_LOG_DIR=/proc/self/fdinfo; exec ./ring";
 /// What `counterfoil run` itself would refuse.
-const NO_SETTING: &str = "COUNTERFOIL_KEEP=some exec ./once";
+const NO_SETTING: &str = "COUNTERFOIL_KEEP=some exec ./ring";
 
 fn run(script: &str) -> Option<(Ended, Value)> {
-    if !is_there() {
-        return None;
-    }
-    let place = Place::new();
-    place.compile("once", ONCE);
+    let place = place()?;
     let options = ["--log-dir", "logs", "--summary", "s.json"];
     let ended = place.counterfoil(&[&["run", "-n", "3"], &options[..], &["--", "sh", "-c", script]].concat());
     let summary = serde_json::from_slice(&fs::read(place.path().join("s.json")).unwrap()).unwrap();
