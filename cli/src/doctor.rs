@@ -2,6 +2,8 @@
 
 mod disk;
 mod findings;
+mod judge;
+mod look;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -10,6 +12,7 @@ use clap::Args;
 use serde_json::json;
 
 use crate::{Failure, print};
+use look::Machine;
 
 /// Say what this machine offers to a log, and what to do about what it lacks.
 ///
@@ -28,8 +31,8 @@ pub(crate) struct DoctorArguments {
 
 pub(crate) fn run(arguments: &DoctorArguments) -> Result<ExitCode, Failure> {
     let dir = arguments.dir.clone().unwrap_or_else(std::env::temp_dir);
-    let findings = findings::all(&dir);
-    let is_sound = findings.iter().all(|finding| finding.state != findings::State::Missing);
+    let findings = judge::all(&Machine::look(&dir));
+    let is_sound = judge::is_sound(&findings);
     if arguments.json {
         print(&json!({ "findings": findings, "sound": is_sound }).to_string())?;
     } else {

@@ -13,7 +13,6 @@ mod log;
 mod matrix;
 mod mpirun;
 mod rank;
-mod record_tag;
 mod report;
 mod run;
 mod simulate;

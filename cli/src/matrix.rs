@@ -7,11 +7,15 @@ use plotters::prelude::{Color, DrawingBackend, RGBColor, Rectangle};
 /// Neighbouring squares of one row that look alike: sender, first receiver, receiver after the last, colour.
 pub(crate) type Strip = (u32, u32, u32, RGBColor);
 
+/// Where the largest amount isn't so many times the least, they are alike: a scale between the two would make much of little.
+const TIMES_MIN: u64 = 2;
+
 /// Who sent how much to whom.
 #[derive(Debug)]
 pub(crate) struct Amounts {
     pairs: Vec<(u32, u32, u64)>,
-    least: u64,
+    /// What the scale begins with: the least amount, or 0 where all are alike.
+    foot: u64,
     largest: u64,
 }
 
@@ -20,25 +24,26 @@ impl Amounts {
     pub(crate) fn new(pairs: Vec<(u32, u32, u64)>) -> Amounts {
         let amounts = || pairs.iter().map(|pair| pair.2);
         let (least, largest) = (amounts().min().unwrap_or(0), amounts().max().unwrap_or(0));
-        Amounts { pairs, least, largest }
+        let foot = if largest / TIMES_MIN >= least { least } else { 0 };
+        Amounts { pairs, foot, largest }
     }
 
     pub(crate) fn pairs(&self) -> &[(u32, u32, u64)] {
         &self.pairs
     }
 
-    /// The least and the largest amount; 0 where there is none.
+    /// What stands at the foot of the scale and at its head, where the largest amount is; 0 where there is none.
     pub(crate) fn range(&self) -> (u64, u64) {
-        (self.least, self.largest)
+        (self.foot, self.largest)
     }
 
-    /// Where an amount stands between the least (0) and the largest (1), on a logarithmic scale; 1 where all are equal.
+    /// Where an amount stands between the foot (0) and the head (1). The scale is logarithmic where it begins with the least amount, and
+    /// even where it begins with 0.
     pub(crate) fn share(&self, amount: u64) -> f64 {
-        let log = |amount: u64| (amount.max(1) as f64).ln();
-        if self.largest > self.least {
-            (log(amount) - log(self.least)) / (log(self.largest) - log(self.least)).max(f64::MIN_POSITIVE)
-        } else {
-            1.0
+        let log = |amount: u64| (amount as f64).ln();
+        match self.foot {
+            0 => amount as f64 / self.largest.max(1) as f64,
+            foot => (log(amount) - log(foot)) / (log(self.largest) - log(foot)),
         }
     }
 
@@ -71,19 +76,18 @@ impl Scale {
         RGBColor(mix(from.0, to.0), mix(from.1, to.1), mix(from.2, to.2))
     }
 
-    /// Draws a column of it, `width` pixels wide, with its upper left corner at `(left, top)`: at its foot is the colour of the share
-    /// `least`, at its head that of 1.
+    /// Draws a column of it, `width` pixels wide, with its upper left corner at `(left, top)`: at its foot is the colour of the share 0, at its
+    /// head that of 1.
     pub(crate) fn draw<B: DrawingBackend>(
         self,
         area: &DrawingArea<B, Shift>,
         (left, top): (i32, i32),
         width: i32,
-        least: f64,
     ) -> Result<(), DrawingAreaErrorKind<B::ErrorType>> {
         const STEPS: i32 = 32;
         const STEP: i32 = Scale::HEIGHT / STEPS;
         for step in 0..STEPS {
-            let share = least + (1.0 - least) * (f64::from(step) / f64::from(STEPS - 1));
+            let share = f64::from(step) / f64::from(STEPS - 1);
             let y = top + Scale::HEIGHT - (step + 1) * STEP;
             area.draw(&Rectangle::new([(left, y), (left + width, y + STEP)], self.at(share).filled()))?;
         }
@@ -111,7 +115,19 @@ mod tests {
             (amounts.range(), amounts.share(1), amounts.share(10), amounts.share(100)),
             ((1, 100), 0.0, 0.5, 1.0)
         );
-        assert_eq!(Amounts::new(vec![(0, 1, 7), (1, 0, 7)]).share(7), 1.0);
         assert_eq!(SCALE.at(0.5), RGBColor(100, 75, 125));
+    }
+
+    #[test]
+    fn amounts_that_are_alike_look_alike() {
+        let range_and_least = |least, largest| {
+            let amounts = Amounts::new(vec![(0, 1, least), (1, 0, largest)]);
+            (amounts.range(), amounts.share(least), amounts.share(largest))
+        };
+        assert_eq!(range_and_least(7, 7), ((0, 7), 1.0, 1.0));
+        assert_eq!(range_and_least(99, 100), ((0, 100), 0.99, 1.0));
+        assert_eq!(range_and_least(6, 11), ((0, 11), 6.0 / 11.0, 1.0));
+        assert_eq!(range_and_least(6, 12), ((6, 12), 0.0, 1.0));
+        assert_eq!(Amounts::new(Vec::new()).range(), (0, 0));
     }
 }

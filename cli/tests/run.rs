@@ -13,6 +13,8 @@ mod run {
     mod kept;
     pub(crate) mod place;
     mod programs;
+    mod refused;
     mod report;
+    mod ring;
     mod settings;
 }

@@ -8,6 +8,8 @@
 #![expect(clippy::unwrap_used, reason = "a test's functions may")]
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
+mod account;
+
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -401,13 +403,6 @@ fn run(universe: Rc<Universe>) -> Result<(), LoggedError> {
     }
     drop(half);
     let account = logged.finish()?;
-    println!(
-        "rank {} {} {} {} {}",
-        world.rank(),
-        account.messages_logged,
-        account.bytes_logged,
-        account.contributions,
-        account.determinants
-    );
+    account::print(world.rank(), account);
     Ok(())
 }

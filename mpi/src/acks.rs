@@ -7,6 +7,7 @@
 
 use counterfoil::ack::Ack;
 use counterfoil::{AckError, Cursor, Epoch, Log, Phase, Rank, ReplayError, Ssn};
+use counterfoil_profile::RecordTag;
 use rustc_hash::FxHashMap;
 
 use crate::stream::{Key, Stream, Streams};
@@ -15,40 +16,6 @@ use crate::stream::{Key, Stream, Streams};
 pub fn unacknowledged(log: &Log) -> u64 {
     let of = |peer| log.next_ssn(peer).0.saturating_sub(1).saturating_sub(log.acked(peer).0);
     (0..log.options().ranks).map(Rank).map(of).sum()
-}
-
-/// What a record begins with: the prefix of a claim.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RecordTag {
-    /// The communicator.
-    pub comm: u32,
-    /// The tag.
-    pub tag: i32,
-    /// The number within the stream, from 1.
-    pub number: u64,
-}
-
-impl RecordTag {
-    /// Its length in bytes.
-    pub const LEN: usize = 16;
-
-    /// As it stands in a record.
-    #[inline]
-    pub fn encode(self) -> [u8; Self::LEN] {
-        // Put together in registers: it is copied at once, by a load that is wider than four stores.
-        let stream = u64::from(self.tag as u32) << 32 | u64::from(self.comm);
-        (u128::from(self.number) << 64 | u128::from(stream)).to_le_bytes()
-    }
-
-    /// From what stands in a record or in an acknowledgement; `None` if that is shorter than one.
-    #[inline]
-    pub fn decode(bytes: &[u8]) -> Option<RecordTag> {
-        let (comm, rest) = bytes.split_first_chunk::<4>()?;
-        let (tag, rest) = rest.split_first_chunk::<4>()?;
-        let (number, _) = rest.split_first_chunk::<8>()?;
-        let (comm, tag) = (u32::from_le_bytes(*comm), i32::from_le_bytes(*tag));
-        Some(RecordTag { comm, tag, number: u64::from_le_bytes(*number) })
-    }
 }
 
 /// When a batch is due.

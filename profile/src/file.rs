@@ -40,10 +40,15 @@ pub enum ProfileError {
     },
 }
 
-/// Writes a file beside its place and then puts it there: a reader finds all of it or nothing.
+/// Writes an object as JSON; whole, like a text.
 pub(crate) fn write(path: &Path, what: &impl Serialize) -> Result<(), ProfileError> {
+    let failed = |error: serde_json::Error| ProfileError::Write { path: path.to_owned(), source: error.into() };
+    write_text(path, &serde_json::to_vec(what).map_err(failed)?)
+}
+
+/// Writes a file beside its place and then puts it there: a reader finds all of it or nothing.
+pub(crate) fn write_text(path: &Path, text: &[u8]) -> Result<(), ProfileError> {
     let failed = |source| ProfileError::Write { path: path.to_owned(), source };
-    let text = serde_json::to_vec(what).map_err(|error| failed(error.into()))?;
     let unfinished = path.with_extension("unfinished");
     fs::write(&unfinished, text).and_then(|()| fs::rename(&unfinished, path)).map_err(failed)
 }

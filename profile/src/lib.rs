@@ -12,6 +12,8 @@
 //! | [`delays`] | [`Delays`]: how long messages waited for their acknowledgement |
 //! | [`series`] | [`Series`]: how a log grew, in a bounded number of samples |
 //! | [`live`] | [`Live`]: what a rank has done so far, `rank-N.live`, which is no JSON |
+//! | [`record_tag`] | [`RecordTag`]: what each record of the ranks' logs begins with, whose stores are in the same directory |
+//! | [`refused`] | why a rank can't log, `rank-N.refused`, which is text |
 //! | [`file`](mod@file) | reading and writing, and why it fails |
 //!
 //! The others are JSON with a version. Whatever the job, a rank's has at most [`Series::SAMPLES_MAX`] samples, one entry for each peer
@@ -24,6 +26,8 @@ pub mod file;
 pub mod job;
 pub mod live;
 pub mod rank;
+pub mod record_tag;
+pub mod refused;
 pub mod series;
 pub mod sizes;
 
@@ -32,6 +36,7 @@ pub use file::{FILE_BYTES_MAX, ProfileError};
 pub use job::{Job, Setting};
 pub use live::{LIVE_MAGIC, Live, Word, live_words, logged_at, received_at};
 pub use rank::{Channel, Collective, Ended, RankProfile};
+pub use record_tag::{COLLECTIVE, RecordTag};
 pub use series::{Sample, Series};
 pub use sizes::Sizes;
 

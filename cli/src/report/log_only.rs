@@ -8,9 +8,7 @@ use counterfoil::store::{
 };
 use counterfoil::{Rank, Ssn};
 use counterfoil_profile::job::TAKEN_OVER;
-use counterfoil_profile::{Channel, RANKS_MAX, Sizes};
-
-use crate::record_tag::RecordTag;
+use counterfoil_profile::{Channel, RANKS_MAX, RecordTag, Sizes};
 
 /// What is in a log.
 #[derive(Debug, Default)]
@@ -94,7 +92,7 @@ impl Counting {
         }
         view.read(block, &mut self.buffer)?;
         for record in self.buffer.records().filter(|record| record.ssn() < end) {
-            if RecordTag::parse(record.prefix()).is_some_and(RecordTag::is_contribution) {
+            if RecordTag::of_record(record.prefix()).is_some_and(RecordTag::is_contribution) {
                 self.part.contributions += 1;
                 continue;
             }

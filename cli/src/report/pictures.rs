@@ -13,6 +13,7 @@ use plotters::prelude::RGBColor;
 
 use super::figures::Figures;
 use bars::Bars;
+use units::{Numbers, Unit};
 
 pub(super) use units::duration;
 
@@ -78,7 +79,8 @@ impl Picture {
     pub(super) fn says(self) -> &'static str {
         match self {
             Picture::MatrixMessages => {
-                "Messages that were logged, by sender and receiver. The scale of colours is logarithmic; white is none."
+                "Messages that were logged, by sender and receiver. The scale of colours is logarithmic, but where the largest number is less than \
+                 twice the least: there it begins at 0 and is even. White is none."
             }
             Picture::MatrixBytes => "Bytes of their payloads, likewise.",
             Picture::Growth => {
@@ -106,24 +108,29 @@ impl Picture {
     pub(super) fn draw(self, figures: &Figures) -> Result<Option<String>, DrawError> {
         match self {
             Picture::MatrixMessages => {
-                matrix::draw(figures, "Messages logged", |traffic| traffic.messages, units::count)
+                matrix::draw(figures, "Messages logged", Unit::Count, |traffic| traffic.messages)
             }
-            Picture::MatrixBytes => matrix::draw(figures, "Bytes logged", |traffic| traffic.bytes, units::bytes),
+            Picture::MatrixBytes => matrix::draw(figures, "Bytes logged", Unit::Bytes, |traffic| traffic.bytes),
             Picture::Growth => lines::growth(figures),
             Picture::Memory => lines::memory(figures),
             Picture::Unacknowledged => lines::unacknowledged(figures),
             Picture::Sizes => sizes::draw(figures),
             Picture::Delays => delays::draw(figures),
-            Picture::Collectives => {
-                let bars = figures.collectives.iter().map(|(kind, one)| {
-                    let kept = match one.kept_bytes {
-                        0 => String::new(),
-                        bytes => format!(", {} kept", units::bytes(bytes)),
-                    };
-                    (kind.clone(), one.calls, format!("{}{kept}", units::count(one.calls)))
-                });
-                Bars { title: "Collective operations, calls of all ranks", rows: bars.collect() }.draw()
-            }
+            Picture::Collectives => collectives(figures),
         }
     }
+}
+
+/// A bar for each kind of collective operations; `None` where none was called.
+fn collectives(figures: &Figures) -> Result<Option<String>, DrawError> {
+    let calls = Numbers::of(Unit::Count, figures.collectives.values().map(|one| one.calls));
+    let kept = Numbers::of(Unit::Bytes, figures.collectives.values().map(|one| one.kept_bytes));
+    let bars = figures.collectives.iter().map(|(kind, one)| {
+        let says = match one.kept_bytes {
+            0 => calls.text(one.calls),
+            bytes => format!("{}, {} kept", calls.text(one.calls), kept.text(bytes)),
+        };
+        (kind.clone(), one.calls, says)
+    });
+    Bars { title: "Collective operations, calls of all ranks", rows: bars.collect() }.draw()
 }

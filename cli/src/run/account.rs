@@ -1,12 +1,14 @@
 //! What the ranks did: what they left in the job's directory, put together.
 
+mod notes;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use counterfoil_profile::{Channel, Live, Word};
+use counterfoil_profile::{Channel, Live, Word, refused};
 use indicatif::BinaryBytes;
 use serde_json::{Map, Value, json};
 
@@ -30,6 +32,8 @@ pub(super) struct Account {
     wall: Duration,
     /// In the order of ranks.
     ranks: Vec<RankAccount>,
+    /// Why ranks can't log; in the order of ranks.
+    refused: Vec<(u32, String)>,
 }
 
 /// What one rank did.
@@ -82,6 +86,7 @@ impl Account {
             interrupted: ended.interrupted,
             wall: ended.wall,
             ranks,
+            refused: refused(dir),
         }
     }
 
@@ -129,83 +134,24 @@ impl Account {
             "exit_code": self.code,
             "interrupted": self.interrupted,
             "ranks": ranks.collect::<Vec<_>>(),
+            "refused": self.refused.iter().map(|(rank, why)| json!({ "rank": rank, "why": why })).collect::<Vec<_>>(),
         })
         .to_string()
     }
 
-    /// What the user should know beside the figures.
-    pub(super) fn notes(&self, program: &str) -> Vec<String> {
-        let mut notes = Vec::new();
-        if self.interrupted {
-            notes.push("interrupted; mpirun and its ranks have ended".to_owned());
-        }
-        if self.ranks.is_empty() && self.is_on && !self.interrupted {
-            notes.push(match self.code {
-                0 => format!(
-                    "nothing was logged: no rank of {program} began to log over {}. Where a rank says above why it can't, that is why. \
-                     Otherwise: is it an MPI program in C or C++ (calls from Fortran aren't seen), linked with that MPI, and not \
-                     statically?",
-                    self.mpi
-                ),
-                code => format!("nothing was logged: no rank had begun to log when the job ended with exit code {code}"),
-            });
-        }
-        let of = |how| {
-            let ranks: Vec<u32> = self.ranks.iter().filter(|one| one.how == how).map(|one| one.rank).collect();
-            (!ranks.is_empty()).then(|| named(&ranks))
-        };
-        let aborted = of(How::Aborted);
-        if let Some(ranks) = &aborted {
-            notes.push(format!(
-                "{ranks} called MPI_Abort: its figures are as they were then, the others' (*) may lack the messages that they received last"
-            ));
-        }
-        // Of an interrupt and of MPI_Abort it is what one expects.
-        if let Some(ranks) = of(How::Silently).filter(|_| aborted.is_none() && !self.interrupted) {
-            let left = self.ranks.iter().filter(|one| one.how == How::Silently);
-            let are_kept = left.map(|one| &one.figures).all(|figures| figures.contains_key("taken_over"));
-            let lost = if are_kept { "" } else { ", and what was not on disk yet is in no log" };
-            notes.push(format!(
-                "{ranks} ended without MPI_Finalize (by exit, _exit or a signal): the figures (*) may lack the messages that \
-                 they received last{lost}"
-            ));
-        }
-        let taken = |one: &&RankAccount| one.figures.get("taken_over").is_some_and(Value::is_u64);
-        let taken: Vec<&RankAccount> = self.ranks.iter().filter(taken).collect();
-        if !taken.is_empty() {
-            let ranks: Vec<u32> = taken.iter().map(|one| one.rank).collect();
-            let records: u64 = taken.iter().filter_map(|one| one.figures["taken_over"].as_u64()).sum();
-            notes.push(format!(
-                "{}: what was left in shared memory is in {} now: {records} records",
-                named(&ranks),
-                self.log_dir.as_deref().unwrap_or_default()
-            ));
-        }
-        for one in &self.ranks {
-            if let Some(why) = text(&one.figures, "gave_up") {
-                notes.push(format!("rank {} gave up logging: {why}", one.rank));
-            }
-            if let Some(count) = one.figures.get("sends_refused").and_then(Value::as_u64).filter(|count| *count > 0) {
-                let sends = if count == 1 { "send" } else { "sends" };
-                notes.push(format!("rank {}'s log was full: {count} {sends} failed, as --on-full fail asks", one.rank));
-            }
-            if one.figures.get("logging_stopped").and_then(Value::as_bool) == Some(true) {
-                notes.push(format!("rank {}'s log was full: it keeps nothing from there on (stop-logging)", one.rank));
-            }
-        }
-        notes
-    }
-
-    /// Ranks whose log isn't where it was to be, by the reason. Of reasons that differ by numbers alone, that of the first rank.
+    /// Ranks whose log isn't where it was to be, by the reason.
     fn not_kept(&self) -> Vec<(&str, Vec<u32>)> {
-        let mut reasons: BTreeMap<String, (&str, Vec<u32>)> = BTreeMap::new();
-        for one in &self.ranks {
-            if let Some(why) = text(&one.figures, "not_kept") {
-                reasons.entry(without_numbers(why)).or_insert_with(|| (why, Vec::new())).1.push(one.rank);
-            }
-        }
-        reasons.into_values().collect()
+        by_reason(self.ranks.iter().filter_map(|one| Some((one.rank, text(&one.figures, "not_kept")?))))
     }
+}
+
+/// Ranks by their reason. Of reasons that differ by numbers alone, that of the first rank.
+fn by_reason<'a>(reasons: impl Iterator<Item = (u32, &'a str)>) -> Vec<(&'a str, Vec<u32>)> {
+    let mut by_reason: BTreeMap<String, (&str, Vec<u32>)> = BTreeMap::new();
+    for (rank, why) in reasons {
+        by_reason.entry(without_numbers(why)).or_insert_with(|| (why, Vec::new())).1.push(rank);
+    }
+    by_reason.into_values().collect()
 }
 
 fn text<'a>(figures: &'a Map<String, Value>, name: &str) -> Option<&'a str> {
@@ -306,6 +252,14 @@ fn objects(dir: &Path) -> Vec<(u32, Map<String, Value>)> {
     files(dir, ".json").into_iter().filter_map(object).collect()
 }
 
+/// Why ranks say that they can't log.
+fn refused(dir: &Path) -> Vec<(u32, String)> {
+    let text = |(rank, text): (u32, Vec<u8>)| (rank, String::from_utf8_lossy(&text).into_owned());
+    let mut refused: Vec<_> = files(dir, refused::END).into_iter().map(text).collect();
+    refused.sort();
+    refused
+}
+
 /// What is in files `rank-N` and the end, with the rank.
 fn files(dir: &Path, end: &str) -> Vec<(u32, Vec<u8>)> {
     let mut found = Vec::new();
@@ -326,7 +280,7 @@ mod tests {
     use crate::config::Chosen;
 
     /// An account of files with this text, and this end.
-    fn account(texts: &[(&str, &[u8])], code: u8, interrupted: bool) -> Account {
+    pub(super) fn account(texts: &[(&str, &[u8])], code: u8, interrupted: bool) -> Account {
         let dir = tempfile::tempdir().unwrap();
         for (name, text) in texts {
             fs::write(dir.path().join(name), text).unwrap();
@@ -337,10 +291,10 @@ mod tests {
         Account::read(&settings, &mpi, &ended, dir.path())
     }
 
-    const DONE: &[u8] = br#"{"aborted":false,"messages_logged":5,"bytes_logged":2048,"gave_up":null}"#;
+    pub(super) const DONE: &[u8] = br#"{"aborted":false,"messages_logged":5,"bytes_logged":2048,"gave_up":null}"#;
 
     /// Of a rank of a job of two that has logged 3 messages of 30 bytes, of which 1 is acknowledged.
-    fn in_time() -> Vec<u8> {
+    pub(super) fn in_time() -> Vec<u8> {
         let mut words = vec![0; live_words(2)];
         for (word, value) in [(Word::Magic, LIVE_MAGIC), (Word::Ranks, 2), (Word::Pid, 7), (Word::HasLog, 1)] {
             words[word as usize] = value;
@@ -430,22 +384,5 @@ mod tests {
         assert!(!account(&[("rank-0.live", &seen[..9]), ("rank-1.json", b"")], 0, false).has_ranks());
         let both = account(&[("rank-0.live", &seen), ("rank-0.json", br#"{"mess"#)], 0, false);
         assert!(both.to_json().contains(r#""messages_logged":3"#), "{}", both.to_json());
-    }
-
-    #[test]
-    fn notes_say_what_is_not_to_be_expected() {
-        let notes =
-            |texts: &[(&str, &[u8])], code, interrupted| account(texts, code, interrupted).notes("prog").join("; ");
-        assert!(notes(&[], 0, false).contains("no rank of prog began to log over Open MPI 5.0.0 (x)"));
-        assert!(notes(&[], 3, false).contains("exit code 3"));
-        assert_eq!(notes(&[("rank-0.json", DONE)], 0, false), "");
-        assert_eq!(notes(&[("rank-0.live", &in_time())], 1, true), "interrupted; mpirun and its ranks have ended");
-        let aborted = notes(&[("rank-0.live", &in_time()), ("rank-1.json", br#"{"aborted":true}"#)], 7, false);
-        assert!(aborted.contains("rank 1 called MPI_Abort") && !aborted.contains("MPI_Finalize"), "{aborted}");
-        let gave_up = notes(&[("rank-0.json", br#"{"gave_up":"no","logging_stopped":true}"#)], 0, false);
-        assert!(gave_up.contains("gave up logging: no") && gave_up.contains("stop-logging"), "{gave_up}");
-        let refused =
-            notes(&[("rank-0.json", br#"{"sends_refused":1}"#), ("rank-1.json", br#"{"sends_refused":0}"#)], 0, false);
-        assert_eq!(refused, "rank 0's log was full: 1 send failed, as --on-full fail asks");
     }
 }

@@ -4,48 +4,8 @@ use std::fs;
 
 use serde_json::{Value, json};
 
-use super::place::{Place, is_there};
-
-/// Ten messages of a thousand bytes around a ring; then rank 0 removes a directory, or rank 1 dies.
-const ENDS: &str = r#"
-#include <mpi.h>
-#include <signal.h>
-#include <stdio.h>
-#include <string.h>
-#include <stdlib.h>
-#include <unistd.h>
-
-int main(int argc, char **argv) {
-    int rank, ranks;
-    char out[1000], in[1000];
-    MPI_Init(&argc, &argv);
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-    memset(out, 'a' + rank, sizeof out);
-    for (int i = 0; i < 10; i++)
-        MPI_Sendrecv(out, 1000, MPI_CHAR, (rank + 1) % ranks, 1, in, 1000, MPI_CHAR, (rank + ranks - 1) % ranks, 1,
-                     MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-    if (!strcmp(argv[1], "gather")) {
-        char *all = malloc(1000 * ranks);
-        MPI_Allgather(out, 1000, MPI_CHAR, all, 1000, MPI_CHAR, MPI_COMM_WORLD);
-        free(all);
-    }
-    MPI_Barrier(MPI_COMM_WORLD);
-    if (!strcmp(argv[1], "remove") && rank == 0 && system("rm -rf logs")) return 1;
-    if (!strcmp(argv[1], "die")) { if (rank == 1) raise(SIGKILL); while (1) pause(); }
-    MPI_Barrier(MPI_COMM_WORLD);
-    MPI_Finalize();
-    return 0;
-}
-"#;
-
-fn place() -> Option<Place> {
-    is_there().then(|| {
-        let place = Place::new();
-        place.compile("ends", ENDS);
-        place
-    })
-}
+use super::place::Place;
+use super::ring::place;
 
 fn summary(place: &Place) -> Value {
     serde_json::from_slice(&fs::read(place.path().join("s.json")).unwrap()).unwrap()
@@ -55,7 +15,7 @@ fn summary(place: &Place) -> Value {
 fn a_log_that_could_not_be_kept_is_said_in_table_and_summary() {
     let Some(place) = place() else { return };
     let run = |what: &str| {
-        place.counterfoil(&["run", "-n", "2", "--log-dir", "logs", "--summary", "s.json", "--", "./ends", what])
+        place.counterfoil(&["run", "-n", "2", "--log-dir", "logs", "--summary", "s.json", "--", "./ring", what])
     };
     let ended = run("remove");
     ended.says(0, "NOT KEPT: in logs the log of ranks 0, 1 is not complete");
@@ -70,7 +30,7 @@ fn a_log_that_could_not_be_kept_is_said_in_table_and_summary() {
     }
     let job: Value = serde_json::from_slice(&fs::read(place.path().join("logs/job.json")).unwrap()).unwrap();
     assert_eq!((&job["ranks"], &job["interrupted"]), (&json!(2), &json!(false)));
-    let without = place.counterfoil(&["run", "-n", "2", "--json", "--", "./ends", "nothing"]);
+    let without = place.counterfoil(&["run", "-n", "2", "--json", "--", "./ring", "nothing"]);
     assert_eq!(without.account()["ranks"][0]["kept"], Value::Null, "nobody asked for it");
 }
 
@@ -78,7 +38,7 @@ fn a_log_that_could_not_be_kept_is_said_in_table_and_summary() {
 fn what_killed_ranks_left_in_shared_memory_is_put_into_the_directory() {
     let Some(place) = place() else { return };
     let options = ["--tier", "process-crash-safe", "--log-dir", "logs", "--summary", "s.json", "--budget", "8MiB"];
-    let ended = place.counterfoil(&[&["run", "-n", "3"], &options[..], &["--", "./ends", "die"]].concat());
+    let ended = place.counterfoil(&[&["run", "-n", "3"], &options[..], &["--", "./ring", "die"]].concat());
     assert_ne!(ended.code, Some(0));
     assert!(ended.stderr.contains("ranks 0-2: what was left in shared memory is in logs now"), "{}", ended.stderr);
     for rank in summary(&place)["ranks"].as_array().unwrap() {
@@ -108,7 +68,7 @@ fn what_killed_ranks_left_in_shared_memory_is_put_into_the_directory() {
 #[test]
 fn what_killed_ranks_had_in_memory_is_said_to_be_missing() {
     let Some(place) = place() else { return };
-    let ended = place.counterfoil(&["run", "-n", "2", "--log-dir", "logs", "--", "./ends", "die"]);
+    let ended = place.counterfoil(&["run", "-n", "2", "--log-dir", "logs", "--", "./ring", "die"]);
     assert_ne!(ended.code, Some(0));
     assert!(ended.stderr.contains("NOT KEPT: in logs the log of ranks 0, 1 is not complete"), "{}", ended.stderr);
     let verified = place.counterfoil(&["log", "verify", "logs"]);
@@ -125,7 +85,7 @@ fn what_killed_ranks_had_in_memory_is_said_to_be_missing() {
 #[test]
 fn what_was_kept_of_collective_operations_is_in_the_sum() {
     let Some(place) = place() else { return };
-    let ended = place.counterfoil(&["run", "-n", "2", "--log-dir", "logs", "--", "./ends", "gather"]);
+    let ended = place.counterfoil(&["run", "-n", "2", "--log-dir", "logs", "--", "./ring", "gather"]);
     ended.says(0, "20 messages logged (19.53 KiB), and 1.95 KiB that ranks gave to collective operations");
     let report = place.counterfoil(&["report", "logs"]);
     assert!(
@@ -155,7 +115,7 @@ fn names(value: &Value, found: &mut Vec<String>) {
 fn every_field_is_documented() {
     let Some(place) = place() else { return };
     let options = ["--log-dir", "logs", "--summary", "s.json"];
-    let ended = place.counterfoil(&[&["run", "-n", "2"], &options[..], &["--", "./ends", "gather"]].concat());
+    let ended = place.counterfoil(&[&["run", "-n", "2"], &options[..], &["--", "./ring", "gather"]].concat());
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
     let mut found = Vec::new();
     for file in ["s.json", "logs/job.json", "logs/rank-0.profile"] {
@@ -164,13 +124,16 @@ fn every_field_is_documented() {
     }
     let dead = ["--tier", "process-crash-safe", "--log-dir", "dead", "--json"];
     names(
-        &place.counterfoil(&[&["run", "-n", "2"], &dead[..], &["--", "./ends", "die"]].concat()).account(),
+        &place.counterfoil(&[&["run", "-n", "2"], &dead[..], &["--", "./ring", "die"]].concat()).account(),
         &mut found,
     );
+    let refused =
+        ["--keep", "all", "--json", "--", "env", "COUNTERFOIL_LOG_DIR=/proc/self/fdinfo", "./ring", "nothing"];
+    names(&place.counterfoil(&[&["run", "-n", "2"], &refused[..]].concat()).account(), &mut found);
     let docs = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/report.md")).unwrap();
     let (_, fields) = docs.split_once("\n## Fields\n").unwrap();
     assert!(
-        found.iter().any(|name| name == "taken_over") && found.iter().any(|name| name == "interrupted"),
+        ["taken_over", "interrupted", "why"].iter().all(|name| found.iter().any(|known| known == name)),
         "{found:?}"
     );
     let unknown: Vec<&String> = found.iter().filter(|name| !fields.contains(&format!("`{name}`"))).collect();

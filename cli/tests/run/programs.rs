@@ -8,64 +8,9 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use super::place::{Place, is_there};
+use super::place::Place;
+use super::ring::place;
 use crate::ended::Ended;
-
-const SENDS: &str = r#"
-#include <mpi.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-/* Ten messages of a thousand bytes around a ring, then what the first argument says. */
-int main(int argc, char **argv) {
-    int rank, ranks;
-    char out[1000], in[1000];
-    MPI_Init(&argc, &argv);
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-    memset(out, 'a' + rank, sizeof out);
-    for (int i = 0; i < 10; i++)
-        MPI_Sendrecv(out, 1000, MPI_CHAR, (rank + 1) % ranks, 1, in, 1000, MPI_CHAR, (rank + ranks - 1) % ranks, 1,
-                     MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-    const char *what = argc > 1 ? argv[1] : "";
-    if (!strcmp(what, "echo") && rank == 0) {
-        char line[100];
-        if (fgets(line, sizeof line, stdin)) printf("read %s", line);
-        fprintf(stderr, "to standard error\n");
-    }
-    if (!strcmp(what, "abort") && rank == 1) MPI_Abort(MPI_COMM_WORLD, 7);
-    if (!strcmp(what, "abort")) pause();
-    if (!strcmp(what, "long")) {
-        for (double begun = MPI_Wtime(); MPI_Wtime() < begun + 0.5;)
-            MPI_Sendrecv(out, 1000, MPI_CHAR, (rank + 1) % ranks, 1, in, 1000, MPI_CHAR, (rank + ranks - 1) % ranks, 1,
-                         MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-        _exit(9);
-    }
-    MPI_Barrier(MPI_COMM_WORLD);
-    if (!strcmp(what, "_exit")) _exit(9);
-    if (!strcmp(what, "wait")) { printf("waits\n"); fflush(stdout); while (1) pause(); }
-    if (!strcmp(what, "fork")) {
-        pid_t child = fork();
-        if (child == 0) { exit(0); }
-        waitpid(child, NULL, 0);
-        if (system("true") != 0) return 1;
-    }
-    MPI_Finalize();
-    return !strcmp(what, "code") ? 5 : 0;
-}
-"#;
-
-/// A place with the program.
-fn place() -> Option<Place> {
-    is_there().then(|| {
-        let place = Place::new();
-        place.compile("sends", SENDS);
-        place
-    })
-}
 
 fn sum(account: &Value, name: &str) -> u64 {
     account["ranks"].as_array().unwrap().iter().map(|rank| rank[name].as_u64().unwrap()).sum()
@@ -80,7 +25,7 @@ fn is_clean(place: &Place) {
 #[test]
 fn every_message_is_counted_and_standard_output_is_the_programs() {
     let Some(place) = place() else { return };
-    let mut command = place.command(&["run", "-n", "3", "--summary", "s.json", "--json", "--", "./sends", "echo"]);
+    let mut command = place.command(&["run", "-n", "3", "--summary", "s.json", "--json", "--", "./ring", "echo"]);
     fs::write(place.path().join("line"), "a line\n").unwrap();
     command.stdin(fs::File::open(place.path().join("line")).unwrap());
     let ended = Ended::from(command.output().unwrap());
@@ -108,7 +53,7 @@ fn every_message_is_counted_and_standard_output_is_the_programs() {
 #[test]
 fn a_table_has_a_line_for_each_rank() {
     let Some(place) = place() else { return };
-    let ended = place.counterfoil(&["run", "-n", "2", "--", "./sends"]);
+    let ended = place.counterfoil(&["run", "-n", "2", "--", "./ring"]);
     assert_eq!((ended.code, ended.stdout.as_str()), (Some(0), ""), "{}", ended.stderr);
     let lines: Vec<&str> = ended.stderr.lines().collect();
     let of = |rank: &str| lines.iter().filter(|line| line.split_whitespace().next() == Some(rank)).count();
@@ -132,7 +77,7 @@ fn options_that_are_not_known_are_mpiruns() {
         "--",
         "sh",
         "-c",
-        "echo $A; ./sends",
+        "echo $A; ./ring",
     ]);
     assert_eq!((ended.code, ended.stdout.as_str()), (Some(0), "b\nb\n"), "{}", ended.stderr);
     assert_eq!(sum(&ended.account(), "messages_logged"), 20);
@@ -141,7 +86,7 @@ fn options_that_are_not_known_are_mpiruns() {
 #[test]
 fn logs_are_there_afterwards_and_sound() {
     let Some(place) = place() else { return };
-    let ended = place.counterfoil(&["run", "-n", "2", "--log-dir", "logs", "--", "./sends"]);
+    let ended = place.counterfoil(&["run", "-n", "2", "--log-dir", "logs", "--", "./ring"]);
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
     let verified = place.counterfoil(&["log", "verify", "logs"]);
     assert_eq!(verified.code, Some(0), "{}{}", verified.stdout, verified.stderr);
@@ -151,7 +96,7 @@ fn logs_are_there_afterwards_and_sound() {
     let records = dump["records"].as_array().unwrap();
     assert_eq!(records.len(), 10, "{dump}");
     assert!(records.iter().all(|record| record["payload_bytes"] == 1000), "{dump}");
-    place.counterfoil(&["run", "-n", "2", "--log-dir", "logs", "--", "./sends"]).says(2, "logs of another job");
+    place.counterfoil(&["run", "-n", "2", "--log-dir", "logs", "--", "./ring"]).says(2, "logs of another job");
     is_clean(&place);
 }
 
@@ -169,7 +114,7 @@ fn what_is_kept_beyond_the_budget_goes_to_disk_and_is_removed() {
 #[test]
 fn shared_memory_is_used_and_given_back() {
     let Some(place) = place() else { return };
-    let ended = place.counterfoil(&["run", "-n", "2", "--tier", "process-crash-safe", "--json", "--", "./sends"]);
+    let ended = place.counterfoil(&["run", "-n", "2", "--tier", "process-crash-safe", "--json", "--", "./ring"]);
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
     assert_eq!(sum(&ended.account(), "messages_logged"), 20);
     assert!(ended.account()["ranks"][0]["gave_up"].is_null(), "{}", ended.stderr);
@@ -179,7 +124,7 @@ fn shared_memory_is_used_and_given_back() {
 #[test]
 fn logging_can_be_off() {
     let Some(place) = place() else { return };
-    let ended = place.counterfoil(&["run", "-n", "2", "--logging", "off", "--json", "--", "./sends"]);
+    let ended = place.counterfoil(&["run", "-n", "2", "--logging", "off", "--json", "--", "./ring"]);
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
     assert_eq!(ended.account()["ranks"].as_array().unwrap().len(), 0);
     assert!(!ended.stderr.contains("nothing was logged"), "{}", ended.stderr);
@@ -188,7 +133,7 @@ fn logging_can_be_off() {
 #[test]
 fn exit_codes_are_the_programs_own() {
     let Some(place) = place() else { return };
-    let code = |what: &str| place.counterfoil(&["run", "-n", "2", "--json", "--", "./sends", what]);
+    let code = |what: &str| place.counterfoil(&["run", "-n", "2", "--json", "--", "./ring", what]);
     assert_eq!(code("code").code, Some(5));
     let aborts = code("abort");
     aborts.says(7, "rank 1 called MPI_Abort");
@@ -226,7 +171,7 @@ fn a_program_that_is_not_mpi_is_told_so() {
 /// first is the command.
 fn start_waiting(place: &Place, options: &[&str]) -> (Child, Vec<u32>) {
     let output = |name: &str| fs::File::create(place.path().join(name)).unwrap();
-    let mut command = place.command(&[&["run", "-n", "2", "--json"], options, &["--", "./sends", "wait"]].concat());
+    let mut command = place.command(&[&["run", "-n", "2", "--json"], options, &["--", "./ring", "wait"]].concat());
     let child = command.stdin(Stdio::null()).stdout(output("out")).stderr(output("err")).spawn().unwrap();
     let all = await_ranks(place, child.id());
     (child, all)
@@ -303,7 +248,7 @@ fn when_the_command_is_killed_its_ranks_end_and_clean_removes_the_files() {
 #[test]
 fn all_programs_of_a_job_are_logged() {
     let Some(place) = place() else { return };
-    let line = ["run", "-n", "1", "--json", "--", "./sends", ":", "-n", "2", "./sends", "", ":", "-n", "1", "./sends"];
+    let line = ["run", "-n", "1", "--json", "--", "./ring", ":", "-n", "2", "./ring", "", ":", "-n", "1", "./ring"];
     let ended = place.counterfoil(&line);
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
     let account = ended.account();
@@ -320,7 +265,7 @@ fn a_line_says_on_a_terminal_how_the_job_is_doing_unless_it_is_turned_off() {
         return;
     }
     let on_a_terminal = |option: &str| {
-        let line = format!("{} run -n 2 {option} -- ./sends long", env!("CARGO_BIN_EXE_counterfoil"));
+        let line = format!("{} run -n 2 {option} -- ./ring long", env!("CARGO_BIN_EXE_counterfoil"));
         let mut command = Command::new("timeout");
         command.args(["-s", "KILL", "120", "script", "-qec", &line, "/dev/null"]).env("TERM", "xterm");
         let output = command.current_dir(place.path()).stdin(Stdio::null()).output().unwrap();

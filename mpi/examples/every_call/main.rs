@@ -10,6 +10,8 @@
 #![expect(clippy::unwrap_used, reason = "a test's functions may")]
 #![allow(clippy::print_stdout)]
 
+#[path = "../account/mod.rs"]
+mod account;
 mod collectives;
 mod communicators;
 mod expected;
@@ -105,13 +107,6 @@ fn main() -> Result<(), LoggedError> {
     assert!(unacknowledged < 1000, "{unacknowledged} records are not acknowledged");
     let account = logged.finish()?;
     assert!(matches!(world.this_process().send(&0_u8), Err(LoggedError::Finished)));
-    println!(
-        "rank {} {} {} {} {}",
-        world.rank(),
-        account.messages_logged,
-        account.bytes_logged,
-        account.contributions,
-        account.determinants
-    );
+    account::print(world.rank(), account);
     Ok(())
 }

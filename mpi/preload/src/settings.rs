@@ -7,6 +7,8 @@ use std::time::Duration;
 use counterfoil::{Keep, OnFull, Options, Rank, StoreOptions, Tier};
 use counterfoil_mpi::room::standstill::STANDSTILL;
 
+const SUMMARY_DIR: &str = "COUNTERFOIL_SUMMARY_DIR";
+
 /// The settings of one process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Settings {
@@ -25,7 +27,8 @@ pub(crate) struct Settings {
     pub(crate) log_dir: Option<PathBuf>,
     /// Where that goes which is spilled, where no log is to be there afterwards.
     pub(crate) spill_dir: Option<PathBuf>,
-    /// Where each rank writes how it is doing, as `rank-N.live`, and at the end what it did, as `rank-N.json`.
+    /// Where each rank writes how it is doing, as `rank-N.live`, and at the end what it did, as `rank-N.json`; or why it can't log, as
+    /// `rank-N.refused`.
     pub(crate) summary_dir: Option<PathBuf>,
 }
 
@@ -70,7 +73,7 @@ impl Settings {
         settings.shm_dir = path("COUNTERFOIL_SHM_DIR");
         settings.log_dir = path("COUNTERFOIL_LOG_DIR");
         settings.spill_dir = path("COUNTERFOIL_SPILL_DIR");
-        settings.summary_dir = path("COUNTERFOIL_SUMMARY_DIR");
+        settings.summary_dir = path(SUMMARY_DIR);
         let chosen = |name: &'static str, must, choose: &mut dyn FnMut(&str) -> bool| match variable(name) {
             Some(value) if !choose(&value) => Err(SettingError { name, value, must }),
             _ => Ok(()),
@@ -141,6 +144,11 @@ impl Settings {
         options.store = self.log_dir.as_ref().or(self.spill_dir.as_ref()).map(StoreOptions::new);
         options
     }
+}
+
+/// Where this process is to write what it did, whatever the other settings say.
+pub(crate) fn summary_dir() -> Option<PathBuf> {
+    var_os(SUMMARY_DIR).filter(|dir| !dir.is_empty()).map(PathBuf::from)
 }
 
 /// `64MiB` as a number.

@@ -3,13 +3,12 @@
 use std::rc::{Rc, Weak};
 
 use counterfoil::Rank;
+use counterfoil_profile::{COLLECTIVE, RecordTag};
 
 use super::communicator::Shared;
 use super::engine::Engine;
 use super::error::LoggedError;
-use crate::acks::RecordTag;
 use crate::request::Pending;
-use crate::room::COLLECTIVE;
 
 /// After so many operations of which nobody knows who has come how far, ranks are asked.
 const UNSETTLED_MAX: u32 = 64;

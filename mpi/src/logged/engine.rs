@@ -3,13 +3,14 @@
 use std::rc::{Rc, Weak};
 
 use counterfoil::{Contents, Epoch, Keep, Log, Options, Rank};
+use counterfoil_profile::RecordTag;
 use rustc_hash::FxHashMap;
 
 use super::choices::Choice;
 use super::communicator::Shared;
 use super::contributions::Barrier;
 use super::error::LoggedError;
-use crate::acks::{BatchLimits, Batcher, RecordTag, Releaser, unacknowledged};
+use crate::acks::{BatchLimits, Batcher, Releaser, unacknowledged};
 use crate::comm::Comm;
 use crate::matching::{Posted, Taken};
 use crate::operation::SystemOperation;

@@ -6,10 +6,10 @@ use std::rc::{Rc, Weak};
 use std::time::Instant;
 
 use counterfoil::{AppendError, Keep, OnFull, Rank};
+use counterfoil_profile::RecordTag;
 
 use super::engine::Engine;
 use super::error::LoggedError;
-use crate::acks::RecordTag;
 use crate::room::asking::Entries;
 use crate::room::{Beat, Beside, Kind, Rounds, Step, Waiting, beside};
 

@@ -5,13 +5,10 @@
 //! and nobody asks again in vain.
 
 use counterfoil::{Log, Rank};
+use counterfoil_profile::{COLLECTIVE, RecordTag};
 use rustc_hash::FxHashMap;
 
-use crate::acks::RecordTag;
-
-/// The tag of what is kept of collective operations; no message has one below zero.
-pub const COLLECTIVE: i32 = -2;
-/// In place of a tag, where messages are asked for.
+/// In place of a tag, where messages are asked for; [`COLLECTIVE`] asks for operations.
 const MESSAGES: i32 = -3;
 /// After so many bytes that are kept of collective operations, others are asked how far they are.
 const EARLY_BYTES: u64 = 4 << 20;

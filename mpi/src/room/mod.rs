@@ -12,7 +12,7 @@ pub mod failures;
 pub mod standstill;
 pub mod waiting;
 
-pub use asking::{Asking, COLLECTIVE};
+pub use asking::Asking;
 pub use beside::Beside;
 pub use control::{ACKNOWLEDGEMENTS, Came, Control, Kind, Meeting};
 pub use failures::{Failures, is_failure};

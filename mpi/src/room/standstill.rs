@@ -7,7 +7,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::acks::RecordTag;
+use counterfoil_profile::RecordTag;
 
 /// How long nothing may have happened.
 pub const STANDSTILL: Duration = Duration::from_secs(10);

@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use counterfoil::store::{BackendChoice, BlockBuffer, Directory, DirectoryAccess, LOCAL, StoreView};
-use counterfoil_mpi::acks::RecordTag;
+use counterfoil_profile::RecordTag;
 
 const RANKS: u32 = 4;
 
@@ -73,7 +73,7 @@ fn job(name: &str, ranks: u32, arguments: &[&str], witness: Option<(&Path, &Path
     command.arg(example(name)).args(arguments).output().unwrap()
 }
 
-/// What each rank says of itself: messages, their bytes, contributions, determinants.
+/// What each rank says of itself (`examples/account`): messages, their bytes, contributions, determinants.
 fn accounts(printed: &str, ranks: u32) -> BTreeMap<u32, [u64; 4]> {
     let lines = printed.lines().map(|line| line.strip_prefix("rank ").unwrap().split(' ').collect::<Vec<_>>());
     let accounts: BTreeMap<_, _> = lines

@@ -3,12 +3,12 @@
 use counterfoil::ack::{Flags, WireHeader};
 use counterfoil::store::{LOCAL, LocalImage};
 use counterfoil::{Rank, Record};
+use counterfoil_profile::RecordTag;
 use serde_json::{Value, json};
 
 use super::super::lanes::{Lane, State};
 use super::super::stores::count;
 use super::DumpArguments;
-use crate::record_tag::RecordTag;
 
 /// Marks the end of the local log: no later entry belongs to it.
 const SEAL: u8 = 255;
@@ -43,7 +43,7 @@ pub(super) fn as_text(state: State, record: &Record<'_>, arguments: &DumpArgumen
         .map_or(("-".to_owned(), "-".to_owned()), |(epoch, phase)| (epoch.0.to_string(), phase.0.to_string()));
     let (ssn, name) = (record.ssn().0, state.name());
     let (prefix, payload) = (record.prefix().len(), record.payload().len());
-    let header = match (header(record), RecordTag::parse(record.prefix())) {
+    let header = match (header(record), RecordTag::of_record(record.prefix())) {
         (Some(header), _) => header_text(header, record.payload()),
         (None, Some(tag)) => tag_text(tag),
         (None, None) => String::new(),
@@ -69,7 +69,7 @@ pub(super) fn as_json(lane: Rank, state: State, record: &Record<'_>, arguments: 
         "phase": state.epoch_and_phase().map(|(_, phase)| phase.0),
         "prefix_bytes": record.prefix().len(),
         "payload_bytes": record.payload().len(),
-        "header": match (header(record), RecordTag::parse(record.prefix())) {
+        "header": match (header(record), RecordTag::of_record(record.prefix())) {
             (Some(header), _) => header_json(header, record.payload()),
             (None, Some(tag)) => tag_json(tag),
             (None, None) => Value::Null,

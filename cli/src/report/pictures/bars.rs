@@ -5,7 +5,8 @@ use plotters::prelude::{
 };
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-use super::{COLOURS, DrawError, units};
+use super::units::{Numbers, Unit};
+use super::{COLOURS, DrawError};
 
 const COLOUR: RGBColor = COLOURS[0];
 const WIDTH: i32 = 720;
@@ -26,6 +27,7 @@ impl Columns<'_> {
         const BOTTOM: i32 = HEIGHT - 52;
         /// Where the highest column ends: its number stands above it.
         const TOP: i32 = TITLE + 18;
+        let numbers = Numbers::of(Unit::Count, self.columns.iter().map(|column| column.1));
         let most = self.columns.iter().map(|column| column.1).max().unwrap_or(0).max(1);
         let step = (WIDTH - 2 * MARGIN) as f64 / self.columns.len().max(1) as f64;
         let mut svg = String::new();
@@ -47,7 +49,7 @@ impl Columns<'_> {
                     area.draw(&Rectangle::new([(left, top), (right, BOTTOM)], COLOUR.filled()))?;
                     let size = if step < 40.0 { 10 } else { 12 };
                     let style = text(size).pos(middle(VPos::Bottom));
-                    area.draw_text(&units::count(*count), &style, (centre.round() as i32, top - 3))?;
+                    area.draw_text(&numbers.text(*count), &style, (centre.round() as i32, top - 3))?;
                 }
                 if index.is_multiple_of(labelled) {
                     area.draw_text(label, &text(12).pos(middle(VPos::Top)), (centre.round() as i32, BOTTOM + 6))?;

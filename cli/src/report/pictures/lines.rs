@@ -6,7 +6,8 @@ use plotters::prelude::{
 };
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-use super::{COLOURS, DrawError, FAINT, GRID, units};
+use super::units::{Unit, tick};
+use super::{COLOURS, DrawError, FAINT, GRID};
 use crate::report::figures::Figures;
 
 /// Points of a line that is put together from several ranks.
@@ -30,17 +31,10 @@ impl Line {
     }
 }
 
-/// In what amounts are counted.
-#[derive(Clone, Copy)]
-enum Amount {
-    Bytes,
-    Records,
-}
-
 struct Chart {
     title: String,
     lines: Vec<Line>,
-    amount: Amount,
+    unit: Unit,
 }
 
 /// What was logged, what of it was in memory, and what was moved to disk, of all ranks together.
@@ -55,7 +49,7 @@ pub(super) fn growth(figures: &Figures) -> Result<Option<String>, DrawError> {
         let sum = |at_ms| at(figures, at_ms, what).fold(0, u64::saturating_add);
         Line::new(name, colour, times.iter().map(|&at_ms| (at_ms, sum(at_ms))).collect())
     });
-    Chart { title: "Log of all ranks".to_owned(), lines: lines.collect(), amount: Amount::Bytes }.draw()
+    Chart { title: "Log of all ranks".to_owned(), lines: lines.collect(), unit: Unit::Bytes }.draw()
 }
 
 /// The rank that had most, and all ranks on average.
@@ -66,7 +60,7 @@ pub(super) fn unacknowledged(figures: &Figures) -> Result<Option<String>, DrawEr
     let most = times.iter().map(|&at_ms| (at_ms, now(at_ms).max().unwrap_or(0))).collect();
     let mean = times.iter().map(|&at_ms| (at_ms, now(at_ms).fold(0, u64::saturating_add) / ranks)).collect();
     let lines = vec![Line::new("most", COLOURS[1], most), Line::new("mean", COLOURS[0], mean)];
-    Chart { title: "Unacknowledged records of a rank".to_owned(), lines, amount: Amount::Records }.draw()
+    Chart { title: "Unacknowledged records of a rank".to_owned(), lines, unit: Unit::Count }.draw()
 }
 
 /// A line for each rank; where there are too many, for those that reach highest.
@@ -86,7 +80,7 @@ pub(super) fn memory(figures: &Figures) -> Result<Option<String>, DrawError> {
     }
     let line = |((rank, points), colour)| Line::new(&format!("rank {rank}"), colour, points);
     let lines = ranks.into_iter().zip(COLOURS).map(line).collect();
-    Chart { title, lines, amount: Amount::Bytes }.draw()
+    Chart { title, lines, unit: Unit::Bytes }.draw()
 }
 
 /// Moments from the beginning to the end; `None` where no rank has samples.
@@ -109,11 +103,17 @@ impl Chart {
         const SIZE: (u32, u32) = (720, 320);
         /// Of the names beside the lines.
         const NAMES: u32 = 120;
+        const Y_LABELS: usize = 6;
+        const NS_PER_MS: f64 = 1e6;
         let points = || self.lines.iter().flat_map(|line| &line.points);
         let Some(end) = points().map(|point| point.0).max() else { return Ok(None) };
         let most = points().map(|point| point.1).max().unwrap_or(0).max(1);
-        let (unit, unit_name) = self.unit(most);
-        let (end, top) = (end.max(1) as f64, most as f64 / unit * 1.06);
+        let (unit, unit_name) = self.unit.of_axis(most as f64);
+        // What is counted one by one has no tenths.
+        let y_labels = if unit == 1.0 { most.saturating_add(1).min(Y_LABELS as u64) as usize } else { Y_LABELS };
+        let top = most as f64 / unit * 1.06;
+        let (time, time_name) = Unit::Duration.of_axis(end.max(1) as f64 * NS_PER_MS);
+        let seen = |at_ms: f64| at_ms * NS_PER_MS / time;
         let mut svg = String::new();
         {
             let area = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
@@ -124,20 +124,19 @@ impl Chart {
                 .margin_right(NAMES)
                 .x_label_area_size(28)
                 .y_label_area_size(76)
-                .build_cartesian_2d(0.0..end, 0.0..top)?;
+                .build_cartesian_2d(0.0..seen(end.max(1) as f64), 0.0..top)?;
             chart
                 .configure_mesh()
                 .x_labels(8)
-                .y_labels(6)
-                .x_label_formatter(&|ms| if *ms == 0.0 { "0".to_owned() } else { units::duration(ms * 1e6) })
-                // What is left of a sum of tenths.
-                .y_label_formatter(&|value| format!("{}{unit_name}", (value * 1e6).round() / 1e6))
+                .y_labels(y_labels)
+                .x_label_formatter(&|value| tick(*value, time_name))
+                .y_label_formatter(&|value| tick(*value, unit_name))
                 .light_line_style(FAINT)
                 .bold_line_style(GRID)
                 .label_style(("sans-serif", 12))
                 .draw()?;
             for line in &self.lines {
-                let points = steps(&line.points).into_iter().map(|(at, value)| (at, value / unit));
+                let points = steps(&line.points).into_iter().map(|(at, value)| (seen(at), value / unit));
                 chart.draw_series(LineSeries::new(points, line.colour.stroke_width(2)))?;
             }
             let name = TextStyle::from(("sans-serif", 12).into_font()).pos(Pos::new(HPos::Left, VPos::Center));
@@ -149,18 +148,6 @@ impl Chart {
             area.present()?;
         }
         Ok(Some(svg))
-    }
-
-    /// What the scale counts in, so that round numbers of it stand there.
-    fn unit(&self, most: u64) -> (f64, &'static str) {
-        const UNITS: [&str; 7] = [" B", " KiB", " MiB", " GiB", " TiB", " PiB", " EiB"];
-        match self.amount {
-            Amount::Records => (1.0, ""),
-            Amount::Bytes => {
-                let power = most.max(1).ilog2() / 10;
-                ((1_u64 << (10 * power)) as f64, UNITS.get(power as usize).copied().unwrap_or_default())
-            }
-        }
     }
 }
 
@@ -187,13 +174,32 @@ mod tests {
         assert_eq!(steps(&[(0, 1), (5, 1), (9, 3)]), [(0.0, 1.0), (5.0, 1.0), (9.0, 1.0), (9.0, 3.0)]);
     }
 
+    /// What stands at the ticks of a chart of one line, and beside it.
+    fn texts(unit: Unit, points: &[(u64, u64)]) -> Vec<String> {
+        let lines = vec![Line::new("n", COLOURS[0], points.to_vec())];
+        let svg = Chart { title: "t".to_owned(), lines, unit }.draw().unwrap().unwrap();
+        let svg = roxmltree::Document::parse(&svg).unwrap();
+        svg.descendants().filter(|node| node.is_text()).map(|node| node.text().unwrap().trim().to_owned()).collect()
+    }
+
     #[test]
-    fn bytes_are_counted_in_what_makes_short_numbers() {
-        let chart = Chart { title: String::new(), lines: Vec::new(), amount: Amount::Bytes };
+    fn an_axis_has_one_unit_whole_records_and_no_unit_at_nothing() {
+        let texts = |unit, points: &[(u64, u64)]| {
+            let mut texts = texts(unit, points);
+            texts.retain(|text| text.starts_with(|letter: char| letter.is_ascii_digit()));
+            texts.sort();
+            texts
+        };
+        let milliseconds = ["0.5 ms", "1 ms", "1.5 ms", "2 ms", "2.5 ms", "3 ms"];
+        for (most, ticks) in [(0, &["0", "1"][..]), (1, &["0", "1"]), (3, &["0", "1", "2", "3"])] {
+            let mut right = [ticks, &["0"], &milliseconds].concat();
+            right.sort_unstable();
+            assert_eq!(texts(Unit::Count, &[(0, 0), (3, most)]), right);
+        }
         assert_eq!(
-            [1023, 1 << 10, (1 << 20) - 1, u64::MAX].map(|most| chart.unit(most).1),
-            [" B", " KiB", " KiB", " EiB"]
+            texts(Unit::Bytes, &[(0, 0), (1500, 3 << 30)]),
+            ["0", "0", "0.2 s", "0.4 s", "0.6 s", "0.8 s", "1 GiB", "1 s", "1.2 s", "1.4 s", "2 GiB", "3 GiB"]
         );
-        assert!(chart.draw().unwrap().is_none());
+        assert!(Chart { title: String::new(), lines: Vec::new(), unit: Unit::Bytes }.draw().unwrap().is_none());
     }
 }

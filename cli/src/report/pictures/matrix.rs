@@ -8,6 +8,7 @@ use plotters::style::FontTransform;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use super::DrawError;
+use super::units::{Numbers, Unit};
 use crate::matrix::{Amounts, Scale};
 use crate::report::figures::{Figures, Traffic};
 
@@ -27,25 +28,30 @@ struct Matrix<'a> {
     title: &'a str,
     ranks: u32,
     amounts: Amounts,
-    short: fn(u64) -> String,
+    numbers: Numbers,
 }
 
 /// Draws one amount of each channel; `None` where no channel has any.
 pub(super) fn draw(
     figures: &Figures,
     title: &str,
+    unit: Unit,
     amount: fn(Traffic) -> u64,
-    short: fn(u64) -> String,
 ) -> Result<Option<String>, DrawError> {
     let pairs: Vec<(u32, u32, u64)> =
         figures.channels().map(|(from, to, traffic)| (from, to, amount(traffic))).filter(|pair| pair.2 > 0).collect();
     if pairs.is_empty() {
         return Ok(None);
     }
-    Matrix { title, ranks: figures.ranks(), amounts: Amounts::new(pairs), short }.draw().map(Some)
+    Matrix::new(title, figures.ranks(), unit, pairs).draw().map(Some)
 }
 
 impl Matrix<'_> {
+    fn new(title: &str, ranks: u32, unit: Unit, pairs: Vec<(u32, u32, u64)>) -> Matrix<'_> {
+        let numbers = Numbers::of(unit, pairs.iter().map(|pair| pair.2));
+        Matrix { title, ranks, amounts: Amounts::new(pairs), numbers }
+    }
+
     fn draw(&self) -> Result<String, DrawError> {
         let side = self.side() as i32;
         let size = ((LEFT + side + RIGHT) as u32, (TOP + side + BOTTOM) as u32);
@@ -77,7 +83,7 @@ impl Matrix<'_> {
                     let (x, y) = self.corner(to, from);
                     let colour = if self.amounts.share(amount) > 0.45 { WHITE } else { BLACK };
                     let style = text(12).color(&colour).pos(at(HPos::Center, VPos::Center));
-                    area.draw_text(&(self.short)(amount), &style, (x + half, y + half))?;
+                    area.draw_text(&self.numbers.text(amount), &style, (x + half, y + half))?;
                 }
             }
             self.draw_legend(&area, &text(12).pos(at(HPos::Left, VPos::Center)))?;
@@ -86,7 +92,7 @@ impl Matrix<'_> {
         Ok(svg)
     }
 
-    /// A scale of colours, with the least and the largest amount.
+    /// A scale of colours, with what is at its foot and at its head.
     fn draw_legend<B: DrawingBackend>(
         &self,
         area: &plotters::drawing::DrawingArea<B, plotters::coord::Shift>,
@@ -96,12 +102,10 @@ impl Matrix<'_> {
         B::ErrorType: 'static,
     {
         let left = LEFT + self.side() as i32 + 16;
-        let (least, largest) = self.amounts.range();
-        SCALE.draw(area, (left, TOP), 16, if largest > least { 0.0 } else { 1.0 })?;
-        area.draw_text(&(self.short)(largest), label, (left + 22, TOP + 6))?;
-        if largest > least {
-            area.draw_text(&(self.short)(least), label, (left + 22, TOP + Scale::HEIGHT - 6))?;
-        }
+        let (foot, largest) = self.amounts.range();
+        SCALE.draw(area, (left, TOP), 16)?;
+        area.draw_text(&self.numbers.text(largest), label, (left + 22, TOP + 6))?;
+        area.draw_text(&self.numbers.text(foot), label, (left + 22, TOP + Scale::HEIGHT - 6))?;
         Ok(())
     }
 
@@ -124,15 +128,24 @@ impl Matrix<'_> {
 mod tests {
     use super::*;
 
-    fn matrix(ranks: u32, pairs: Vec<(u32, u32, u64)>) -> Matrix<'static> {
-        Matrix { title: "t", ranks, amounts: Amounts::new(pairs), short: super::super::units::count }
+    fn svg(ranks: u32, pairs: Vec<(u32, u32, u64)>) -> String {
+        Matrix::new("t", ranks, Unit::Count, pairs).draw().unwrap()
     }
 
     #[test]
     fn a_small_matrix_has_its_numbers_and_a_large_one_a_scale_only() {
-        let small = matrix(2, vec![(0, 1, 1234), (1, 0, 5)]).draw().unwrap();
-        assert_eq!(small.matches("1.23k").count(), 2, "in its square and at the scale: {small}");
-        let large = matrix(100, vec![(0, 1, 1234), (1, 0, 5)]).draw().unwrap();
-        assert_eq!(large.matches("1.23k").count(), 1, "{large}");
+        let pairs = vec![(0, 1, 12_345), (1, 0, 5)];
+        let small = svg(2, pairs.clone());
+        assert_eq!(small.matches("12.3k").count(), 2, "in its square and at the scale: {small}");
+        let large = svg(100, pairs);
+        assert_eq!(large.matches("12.3k").count(), 1, "{large}");
+    }
+
+    #[test]
+    fn the_scale_of_amounts_that_are_alike_begins_with_nothing() {
+        let alike = svg(100, vec![(0, 1, 2900), (1, 0, 2901)]);
+        assert!(alike.contains("\n2901\n") && alike.contains("\n0\n") && !alike.contains("\n2900\n"), "{alike}");
+        let other = svg(100, vec![(0, 1, 2900), (1, 0, 5800)]);
+        assert!(other.contains("\n5800\n") && other.contains("\n2900\n"), "{other}");
     }
 }

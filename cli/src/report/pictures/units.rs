@@ -1,38 +1,128 @@
 //! Numbers as they stand in pictures: short.
 
-/// `987`, `12.3k`, `4.56M`.
-pub(super) fn count(count: u64) -> String {
-    short(count as f64, 1000.0, &["", "k", "M", "G", "T", "P", "E"])
+use std::collections::BTreeMap;
+
+/// What numbers count, and with it what they are counted in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Unit {
+    /// `987`, `12.3k`, `4.56M`.
+    Count,
+    /// `987 B`, `12.3 KiB`.
+    Bytes,
+    /// Of nanoseconds: `250 ns`, `1.5 ms`.
+    Duration,
+}
+
+impl Unit {
+    fn names(self) -> &'static [&'static str] {
+        match self {
+            Unit::Count => &["", "k", "M", "G", "T", "P", "E"],
+            Unit::Bytes => &[" B", " KiB", " MiB", " GiB", " TiB", " PiB", " EiB"],
+            Unit::Duration => &[" ns", " µs", " ms", " s", "·10³ s", "·10⁶ s"],
+        }
+    }
+
+    /// How many times the one before it each is.
+    fn step(self) -> f64 {
+        if self == Unit::Bytes { 1024.0 } else { 1000.0 }
+    }
+
+    /// What numbers reach at most in one of the units: four digits without a letter are as short as three with one.
+    fn limit(self, unit: usize) -> f64 {
+        if self == Unit::Count && unit == 0 { 10_000.0 } else { self.step() }
+    }
+
+    /// The scale of an axis that reaches to a number: what one of its units is, and what that is called.
+    pub(super) fn of_axis(self, most: f64) -> (f64, &'static str) {
+        let short = Short::of(self, most);
+        (self.step().powi(short.unit as i32), self.names()[short.unit])
+    }
+}
+
+/// One number.
+struct Short {
+    value: f64,
+    /// Which of the units it is in.
+    unit: usize,
+    /// Digits behind the point, at most: three in all.
+    digits: usize,
+}
+
+impl Short {
+    fn of(unit: Unit, mut value: f64) -> Short {
+        let (mut at, last) = (0, unit.names().len() - 1);
+        // What would be rounded up to the next unit has it.
+        while at < last && value >= unit.limit(at) - 0.5 {
+            (value, at) = (value / unit.step(), at + 1);
+        }
+        let digits = match value {
+            value if value >= 99.95 => 0,
+            value if value >= 9.995 => 1,
+            _ => 2,
+        };
+        Short { value, unit: at, digits }
+    }
+
+    /// Digits behind the point without zeros at the end.
+    fn needed(&self) -> usize {
+        let text = format!("{:.*}", self.digits, self.value);
+        text.split_once('.').map_or(0, |(_, behind)| behind.trim_end_matches('0').len())
+    }
+}
+
+/// Numbers that stand in one picture. Of a few that are of one size, all have as many digits: `2.90 MiB` beside `2.91 MiB`; and none has
+/// more than one of them needs.
+pub(super) struct Numbers {
+    unit: Unit,
+    /// Behind the point, by the unit and by how many there may be.
+    digits: BTreeMap<(usize, usize), usize>,
+}
+
+impl Numbers {
+    pub(super) fn of(unit: Unit, numbers: impl IntoIterator<Item = u64>) -> Numbers {
+        let mut digits = BTreeMap::new();
+        for number in numbers {
+            let short = Short::of(unit, number as f64);
+            // Nobody asks how exact nothing is.
+            if number > 0 {
+                let most: &mut usize = digits.entry((short.unit, short.digits)).or_default();
+                *most = short.needed().max(*most);
+            }
+        }
+        Numbers { unit, digits }
+    }
+
+    pub(super) fn text(&self, number: u64) -> String {
+        if number == 0 {
+            return "0".to_owned();
+        }
+        let short = Short::of(self.unit, number as f64);
+        let digits = self.digits.get(&(short.unit, short.digits)).copied().unwrap_or_else(|| short.needed());
+        format!("{:.digits$}{}", short.value, self.unit.names()[short.unit])
+    }
+}
+
+/// A number that stands for itself.
+fn alone(unit: Unit, value: f64) -> String {
+    let short = Short::of(unit, value);
+    format!("{:.*}{}", short.needed(), short.value, unit.names()[short.unit])
 }
 
 /// `987 B`, `12.3 KiB`.
 pub(super) fn bytes(bytes: u64) -> String {
-    short(bytes as f64, 1024.0, &[" B", " KiB", " MiB", " GiB", " TiB", " PiB", " EiB"])
+    alone(Unit::Bytes, bytes as f64)
 }
 
 /// Of nanoseconds: `250 ns`, `1.5 ms`.
 pub(in crate::report) fn duration(ns: f64) -> String {
-    short(ns, 1000.0, &[" ns", " µs", " ms", " s", "·10³ s", "·10⁶ s"])
+    alone(Unit::Duration, ns)
 }
 
-/// Three digits, and no zeros behind a point.
-fn short(value: f64, step: f64, units: &[&str]) -> String {
-    let mut value = value;
-    let mut units = units.iter();
-    let mut unit = units.next().copied().unwrap_or_default();
-    // What would be rounded up to the next unit has it.
-    while value >= step - 0.5 {
-        let Some(next) = units.next() else { break };
-        (value, unit) = (value / step, next);
-    }
-    let digits = match value {
-        value if value >= 99.95 => 0,
-        value if value >= 9.995 => 1,
-        _ => 2,
-    };
-    let text = format!("{value:.digits$}");
-    let text = if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.') } else { &text };
-    format!("{text}{unit}")
+/// What stands at a tick of an axis.
+pub(super) fn tick(value: f64, name: &str) -> String {
+    // What is left of a sum of tenths.
+    let value = (value * 1e6).round() / 1e6;
+    if value == 0.0 { "0".to_owned() } else { format!("{value}{name}") }
 }
 
 #[cfg(test)]
@@ -40,21 +130,44 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_have_three_digits() {
+    fn numbers_have_three_digits_and_four_where_they_need_no_letter() {
         for (number, text) in [
             (0, "0"),
             (7, "7"),
             (999, "999"),
-            (1000, "1k"),
-            (1234, "1.23k"),
+            (1234, "1234"),
+            (9999, "9999"),
+            (10_000, "10k"),
             (12_345, "12.3k"),
             (123_456, "123k"),
             (999_999, "1M"),
+            (1_234_567, "1.23M"),
             (u64::MAX, "18.4E"),
         ] {
-            assert_eq!(count(number), text, "{number}");
+            assert_eq!(Numbers::of(Unit::Count, [number]).text(number), text, "{number}");
         }
         assert_eq!([0, 1023, 1024, 1536, 10 << 20].map(bytes), ["0 B", "1023 B", "1 KiB", "1.5 KiB", "10 MiB"]);
         assert_eq!([1.0, 1500.0, 2.5e6, 3.0e9].map(duration), ["1 ns", "1.5 µs", "2.5 ms", "3 s"]);
+    }
+
+    #[test]
+    fn numbers_of_one_size_have_as_many_digits_as_one_of_them_needs() {
+        let texts = |unit, numbers: &[u64]| -> Vec<String> {
+            let all = Numbers::of(unit, numbers.iter().copied());
+            numbers.iter().map(|number| all.text(*number)).collect()
+        };
+        assert_eq!(texts(Unit::Count, &[0, 7, 29_000, 29_100, 3_000_000]), ["0", "7", "29.0k", "29.1k", "3M"]);
+        assert_eq!(texts(Unit::Count, &[25_000, 50_000, 100_000]), ["25k", "50k", "100k"]);
+        assert_eq!(texts(Unit::Count, &[2_910_000, 2_900_000]), ["2.91M", "2.90M"]);
+        assert_eq!(texts(Unit::Bytes, &[0, 1 << 10, 3 << 9, 1 << 20]), ["0", "1.0 KiB", "1.5 KiB", "1 MiB"]);
+    }
+
+    #[test]
+    fn an_axis_is_in_one_unit_and_begins_at_nothing() {
+        assert_eq!(Unit::Bytes.of_axis(1.5 * 1024.0), (1024.0, " KiB"));
+        assert_eq!(Unit::Count.of_axis(9999.0), (1.0, ""));
+        assert_eq!(Unit::Count.of_axis(25_000.0), (1000.0, "k"));
+        assert_eq!(Unit::Duration.of_axis(1.2e9), (1e9, " s"));
+        assert_eq!([0.0, 0.1 + 0.2, 1.0].map(|value| tick(value, " GiB")), ["0", "0.3 GiB", "1 GiB"]);
     }
 }

@@ -102,7 +102,7 @@ impl Picture {
         Ok(())
     }
 
-    /// Two scales of colours, with the least and the largest amount.
+    /// Two scales of colours, with what is at their foot and at their head.
     fn draw_legend<B: DrawingBackend>(
         &self,
         area: &plotters::drawing::DrawingArea<B, plotters::coord::Shift>,
@@ -113,17 +113,15 @@ impl Picture {
     {
         let (x, top) = (LEFT + self.side() as i32 + 84, TOP + 60);
         for (column, scale) in (0..).zip([PLAIN, LOGGED]) {
-            scale.draw(area, (x + column * 22, top), 18, 0.0)?;
+            scale.draw(area, (x + column * 22, top), 18)?;
         }
-        let (least, largest) = self.amounts.range();
+        let (foot, largest) = self.amounts.range();
         let words = [("blue: not logged", TOP + 4), ("brown: logged", TOP + 20), (self.by, TOP + 46)];
         for (text, y) in words {
             area.draw_text(text, label, (x, y))?;
         }
         area.draw_text(&largest.to_string(), label, (x + 46, top + 6))?;
-        if largest > least {
-            area.draw_text(&least.to_string(), label, (x + 46, top + Scale::HEIGHT - 6))?;
-        }
+        area.draw_text(&foot.to_string(), label, (x + 46, top + Scale::HEIGHT - 6))?;
         Ok(())
     }
 

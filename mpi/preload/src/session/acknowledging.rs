@@ -4,8 +4,9 @@ use std::time::Instant;
 
 use counterfoil::Rank;
 use counterfoil_mpi::MpiError;
-use counterfoil_mpi::acks::{RecordTag, Releaser};
+use counterfoil_mpi::acks::Releaser;
 use counterfoil_mpi::room::{Kind, beside};
+use counterfoil_profile::RecordTag;
 
 use super::{LOOK_EVERY, LOOK_EVERY_BYTES, Lane, RELEASE_AT_ONCE, Session};
 

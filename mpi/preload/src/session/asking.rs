@@ -3,9 +3,9 @@
 use std::time::{Duration, Instant};
 
 use counterfoil::Keep;
-use counterfoil_mpi::acks::RecordTag;
 use counterfoil_mpi::room::asking::Entries;
 use counterfoil_mpi::room::{Beat, Kind, Rounds, Step, beside};
+use counterfoil_profile::RecordTag;
 
 use super::choices::misses;
 use super::ledger::Traffic;

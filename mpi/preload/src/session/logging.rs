@@ -4,8 +4,8 @@ use std::ffi::{c_int, c_void};
 use std::time::{Duration, Instant};
 
 use counterfoil::{AppendError, Claim, Log, OnFull, Rank};
-use counterfoil_mpi::acks::RecordTag;
 use counterfoil_mpi::room::Waiting;
+use counterfoil_profile::RecordTag;
 use mpi_sys as ffi;
 
 use super::asking::NoRoom;

@@ -1,12 +1,11 @@
 //! When collective operations are over everywhere, so that what was kept for them is let go: `docs/collectives.md`.
 
 use counterfoil_mpi::room::is_failure;
+use counterfoil_profile::COLLECTIVE;
 use mpi_sys as ffi;
 
 use super::ask::has_ended;
 use super::{Lane, Session, is_together};
-
-pub(crate) use counterfoil_mpi::room::COLLECTIVE;
 
 /// After so many operations of which nobody knows who has come how far, ranks are asked.
 const UNSETTLED_MAX: u32 = 64;

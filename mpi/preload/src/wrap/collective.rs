@@ -2,11 +2,11 @@
 
 use std::ffi::{c_int, c_void};
 
+use counterfoil_profile::COLLECTIVE;
 use mpi_sys as ffi;
 
 use super::send::{refuse, remember};
 use crate::message::{Collective, Counts, Displs, Side, Types};
-use crate::session::over::COLLECTIVE;
 use crate::session::requests::Repeated;
 use crate::session::{FullError, Lane, Piece, Session, enter, enter_for_room};
 use crate::{Class, Operation};

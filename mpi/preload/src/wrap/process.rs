@@ -1,12 +1,15 @@
 //! MPI begins and ends.
 
 use std::ffi::c_int;
+use std::fmt::Display;
+use std::path::Path;
 
+use counterfoil_profile::refused;
 use mpi_sys as ffi;
 
 use crate::say;
 use crate::session::{self, BeginError, Ended, Session, enter};
-use crate::settings::Settings;
+use crate::settings::{self, Settings};
 
 /// One of these is in the environment of a process that a launcher started; MPI itself sets some of them in `MPI_Init`.
 const RANKS: [&str; 3] = ["PMIX_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK"];
@@ -63,7 +66,7 @@ fn begin(is_launched: bool) {
         Err(error) => {
             // All ranks have the same environment: one speaks for all.
             if rank == 0 {
-                say::say(format_args!("{error}; nothing is logged"));
+                refuse(settings::summary_dir().as_deref(), rank, &error);
             }
             return;
         }
@@ -76,11 +79,21 @@ fn begin(is_launched: bool) {
             "the program runs without mpirun, so it is a job of one rank; `counterfoil run -n N -- PROGRAM` starts one of several"
         ));
     }
+    let summary_dir = settings.summary_dir.clone();
     match Session::begin(settings, rank, ranks) {
         Ok(session) => session::put(session, is_together),
         // Who can't says why, and that is enough.
         Err(BeginError::Others { .. }) => {}
-        Err(error) => say::say(format_args!("{error}; nothing is logged")),
+        Err(error) => refuse(summary_dir.as_deref(), rank, &error),
+    }
+}
+
+/// Says why this rank can't log, and leaves it for `counterfoil run` to say at the end.
+fn refuse(summary_dir: Option<&Path>, rank: u32, why: &dyn Display) {
+    say::say(format_args!("{why}; nothing is logged"));
+    if let Some(dir) = summary_dir {
+        // Where it can't be left, it was said.
+        let _ = refused::write(dir, rank, &why.to_string());
     }
 }
 

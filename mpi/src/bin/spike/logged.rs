@@ -4,9 +4,10 @@ use std::path::Path;
 
 use counterfoil::ack::Ack;
 use counterfoil::{AppendError, Epoch, Keep, Log, OpenError, Options, Phase, Rank, Ssn, Tier};
-use counterfoil_mpi::acks::{BatchLimits, Batcher, RecordTag, ReleaseError, Releaser};
+use counterfoil_mpi::acks::{BatchLimits, Batcher, ReleaseError, Releaser};
 use counterfoil_mpi::stream::{Stream, Streams};
 use counterfoil_mpi::{Comm, MpiError, Sending};
+use counterfoil_profile::RecordTag;
 
 use crate::measure::Way;
 use crate::ways::CARRIED;
