@@ -12,9 +12,9 @@ use crate::session::{
     Copied, FullError, Lane, Session, enter, enter_behind, enter_for_room, is_together, likely_bytes, sends_first,
 };
 
-/// From this many bytes on a message is copied while it is under way: it is begun, copied, and waited for. Open MPI's blocking send of
-/// less than that, through shared memory, ends before the message is received, and of more it doesn't.
-const OVERLAP_BYTES: i64 = 384;
+/// From this many bytes on a message is copied while it is under way: it is begun, copied, and waited for. Up to 256 bytes go into Open MPI's
+/// fast boxes in shared memory, and a blocking send of them ends at once; of more it ends when they are received.
+const OVERLAP_BYTES: i64 = 257;
 /// Bytes of an element of MPI's own datatypes, at most.
 const LONGEST_ELEMENT: i64 = 32;
 
