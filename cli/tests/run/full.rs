@@ -69,6 +69,65 @@ fn fail_makes_the_send_fail_as_the_error_handler_has_it() {
     fatal.says(16, "a send fails");
 }
 
+/// Operations that each give so many bytes, and exchanges whose receives are too short; how many of them fail is said.
+const OPERATIONS: &str = r#"
+#include <mpi.h>
+#include <stdio.h>
+#include <stdlib.h>
+int main(int argc, char **argv) {
+    MPI_Init(&argc, &argv);
+    int rank, failed = 0, cut = 0, bytes = atoi(argv[1]), operations = atoi(argv[2]), exchanges = atoi(argv[3]);
+    char *gives = calloc(1, bytes), *gets = calloc(1, bytes);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    for (int i = 0; i < operations; i++)
+        if (MPI_Allreduce(gives, gets, bytes, MPI_CHAR, MPI_MAX, MPI_COMM_WORLD)) failed++;
+    for (int i = 0; i < exchanges; i++)
+        if (MPI_Sendrecv(gives, 8, MPI_CHAR, 1 - rank, 3, gets, 4, MPI_CHAR, 1 - rank, 3, MPI_COMM_WORLD, MPI_STATUS_IGNORE)) cut++;
+    if (rank == 0) printf("%d failed, %d cut\n", failed, cut);
+    return MPI_Finalize();
+}
+"#;
+
+#[test]
+fn what_is_over_makes_room_at_once_where_nobody_waits_for_it() {
+    if !is_there() {
+        return;
+    }
+    let place = Place::new();
+    place.compile("operations", OPERATIONS);
+    // Two of them fit, and no third.
+    for choice in ["fail", "stop-logging"] {
+        let options = ["run", "-n", "2", "--budget", "8MiB", "--json", "--on-full", choice, "--"];
+        let ended = place.counterfoil(&[&options[..], &["./operations", "3145728", "40", "0"]].concat());
+        assert_eq!((ended.code, ended.stdout.as_str()), (Some(0), "0 failed, 0 cut\n"), "{choice}: {}", ended.stderr);
+        for rank in ended.account()["ranks"].as_array().unwrap() {
+            assert_eq!(
+                (&rank["logging_stopped"], &rank["collectives"]),
+                (&false.into(), &40.into()),
+                "{choice}: {rank}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_message_that_is_cut_off_says_nothing_against_the_one_that_left_in_the_same_call() {
+    if !is_there() {
+        return;
+    }
+    let place = Place::new();
+    place.compile("operations", OPERATIONS);
+    for choice in ["fail", "block"] {
+        let ended =
+            place.counterfoil(&["run", "-n", "2", "--json", "--on-full", choice, "--", "./operations", "8", "0", "50"]);
+        assert_eq!((ended.code, ended.stdout.as_str()), (Some(0), "0 failed, 50 cut\n"), "{choice}: {}", ended.stderr);
+        for rank in ended.account()["ranks"].as_array().unwrap() {
+            assert_eq!(rank["messages_logged"], 50, "{choice}: {rank}");
+        }
+    }
+}
+
 #[test]
 fn where_no_wait_can_help_nobody_waits() {
     let Some(place) = place() else { return };

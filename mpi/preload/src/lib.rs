@@ -1,7 +1,8 @@
 //! Logs what an unmodified MPI program sends.
 //!
 //! The library has the names of MPI's calls and is loaded before the MPI (`LD_PRELOAD`), so the program's calls come here first. Each
-//! is passed on, unchanged, to whoever has the name next: another tool of this kind, or the MPI. What a rank sends is copied into
+//! is passed on to whoever has the name next: another tool of this kind, or the MPI; some in a form that doesn't wait, so that what is sent is
+//! copied meanwhile. What a rank sends is copied into
 //! its log; what it received is counted and acknowledged to its senders in batches, on a communicator of the library's own. Nothing is
 //! added to the program's messages: `docs/piggyback.md` says why that suffices.
 //!

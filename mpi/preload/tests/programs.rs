@@ -105,10 +105,12 @@ fn nothing_is_acknowledged_behind_a_receive_that_is_under_way() {
         line.trim().parse::<u32>().unwrap()
     };
     for way in ["named", "wildcard", "matched"] {
-        // The first of 641 messages is open, and nothing behind it may be let go; batches have 64 messages.
+        // The first of 641 messages is open, and nothing behind it may be let go; batches have 256 messages.
         assert!(number(&format!("{way}, before:")) >= 641, "{said}");
         assert!(number(&format!("{way}, after:")) < 320, "{said}");
     }
+    assert!(number("huge, before:") >= 441, "{said}");
+    assert!(number("waiting, after:") < 2000, "{said}");
 }
 
 #[test]

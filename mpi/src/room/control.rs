@@ -343,7 +343,11 @@ impl Control {
                 return Ok(());
             }
             check("MPI_Cancel", ffi::PMPI_Cancel(&raw mut self.receive))?;
-            check("MPI_Wait", ffi::PMPI_Wait(&raw mut self.receive, ffi::RSMPI_STATUS_IGNORE))?;
+            match check("MPI_Wait", ffi::PMPI_Wait(&raw mut self.receive, ffi::RSMPI_STATUS_IGNORE)) {
+                // A receive from anybody is interrupted where somebody has failed.
+                Err(error) if !self.failures.explain(&error) => return Err(error),
+                _ => {}
+            }
             check("MPI_Request_free", ffi::PMPI_Request_free(&raw mut self.receive))?;
             check("MPI_Comm_free", ffi::PMPI_Comm_free(&raw mut comm))
         }

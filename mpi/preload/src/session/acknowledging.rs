@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use counterfoil::Rank;
+use counterfoil::{OnFull, Rank};
 use counterfoil_mpi::MpiError;
 use counterfoil_mpi::acks::Releaser;
 use counterfoil_mpi::room::{Kind, beside};
@@ -46,7 +46,8 @@ impl Session {
         }
     }
 
-    /// A rank has said how far it has received. What is released by that is [released bit by bit](Self::release_some).
+    /// A rank has said how far it has received. What is released by that is [released bit by bit](Self::release_some), where a full log waits
+    /// for it and neither refuses a send nor ends.
     fn take_batch(&mut self, peer: u32, batch: &[u8]) {
         if self.log.is_none() {
             return;
@@ -54,7 +55,9 @@ impl Session {
         let Some(place) = self.releasers.get_mut(peer as usize) else { return };
         let heard = place.get_or_insert_with(|| Releaser::new(peer)).hear(batch);
         self.check(heard);
-        if !self.releasing.contains(&peer) {
+        if self.settings.on_full != OnFull::Block {
+            self.release_of(peer, usize::MAX);
+        } else if !self.releasing.contains(&peer) {
             self.releasing.push(peer);
         }
     }
@@ -155,13 +158,16 @@ impl Session {
             let again = self.control.go_on();
             self.check(again);
         }
-        if !self.releasing.is_empty() {
-            self.release_some();
-        }
         self.see_to_failures();
         if self.asking.has_questions() {
             self.answer();
         }
+    }
+
+    /// The program waits in a call of MPI: there is time.
+    pub(super) fn look_beside(&mut self) {
+        self.see_to_others();
+        self.release_what_is_known();
     }
 
     /// Waits until all ranks that live have come here, and sees to those that have not.

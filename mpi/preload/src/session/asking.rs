@@ -42,7 +42,7 @@ pub(super) fn begin() {
 }
 
 fn look_beside() {
-    enter_if_free(Session::see_to_others);
+    enter_if_free(Session::look_beside);
 }
 
 /// MPI is about to end.

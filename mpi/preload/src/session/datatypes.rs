@@ -82,12 +82,12 @@ fn ask(datatype: ffi::MPI_Datatype) -> Option<Layout> {
     if datatype == unsafe { ffi::RSMPI_DATATYPE_NULL } {
         return None;
     }
-    let (mut size, mut lower, mut extent, mut true_lower, mut true_extent): (c_int, isize, isize, isize, isize) =
-        (0, 0, 0, 0, 0);
+    let mut size: ffi::MPI_Count = 0;
+    let (mut lower, mut extent, mut true_lower, mut true_extent) = (0isize, 0isize, 0isize, 0isize);
     let (mut integers, mut addresses, mut types, mut combiner) = (0, 0, 0, 0);
     // SAFETY: a handle that the program gave to MPI, and pointers to local variables. `MPI_Aint` is as wide as a pointer.
     let is_known = unsafe {
-        ffi::PMPI_Type_size(datatype, &raw mut size) == 0
+        ffi::PMPI_Type_size_x(datatype, &raw mut size) == 0
             && ffi::PMPI_Type_get_extent(datatype, (&raw mut lower).cast(), (&raw mut extent).cast()) == 0
             && ffi::PMPI_Type_get_true_extent(datatype, (&raw mut true_lower).cast(), (&raw mut true_extent).cast())
                 == 0

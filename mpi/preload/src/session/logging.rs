@@ -99,9 +99,15 @@ impl Session {
         copied: Copied,
         send: impl FnOnce() -> c_int,
     ) -> Result<c_int, FullError> {
-        let Some(&layout) = self.datatypes.layout(datatype) else { return Ok(send()) };
-        let Some(bytes) = usize::try_from(count).ok().and_then(|count| count.checked_mul(layout.size)) else {
-            return Ok(send());
+        let known = self.datatypes.layout(datatype).copied();
+        let bytes = known.and_then(|layout| usize::try_from(count).ok()?.checked_mul(layout.size));
+        let (Some(layout), Some(bytes)) = (known, bytes) else {
+            let code = send();
+            if code == 0 {
+                // The receiver counts it, too.
+                self.pass_by(to);
+            }
+            return Ok(code);
         };
         let tag = RecordTag { comm: to.comm, tag: to.tag, number: self.sent.count(to.stream()) + 1 };
         let mut send = Some(send);
@@ -170,8 +176,12 @@ impl Session {
         (buf, count, datatype): (*const c_void, i64, ffi::MPI_Datatype),
         meanwhile: &mut dyn FnMut(),
     ) {
-        let Some(layout) = self.datatypes.layout(datatype) else { return };
-        let Some(bytes) = usize::try_from(count).ok().and_then(|count| count.checked_mul(layout.size)) else { return };
+        let layout = self.datatypes.layout(datatype);
+        let Some(bytes) = layout.and_then(|layout| usize::try_from(count).ok()?.checked_mul(layout.size)) else {
+            // The receiver counts it, too.
+            self.pass_by(to);
+            return;
+        };
         let tag = RecordTag { comm: to.comm, tag: to.tag, number: self.sent.next(to.stream()) };
         loop {
             let (Some(log), Some(layout)) = (&mut self.log, self.datatypes.layout(datatype)) else { return };
@@ -296,6 +306,12 @@ impl Session {
         refused: &AppendError,
         waiting: &mut Waiting,
     ) -> Result<Option<AppendError>, FullError> {
+        if !self.releasing.is_empty() {
+            self.release_what_is_known();
+            if self.log.as_mut().is_some_and(|log| log.try_claim(Rank(peer), RecordTag::LEN, bytes).is_ok()) {
+                return Ok(None);
+            }
+        }
         // What is longer than the log finds no room either, but there no wait would help.
         let is_full =
             matches!(refused, AppendError::Full(_) | AppendError::DiskRefused(_) | AppendError::TooLong { .. });

@@ -45,8 +45,8 @@ pub(crate) use choices::{Choice, missed};
 pub(crate) use ledger::Ledger;
 pub(crate) use logging::{Copied, FullError, Piece};
 pub(crate) use slot::{
-    asks_plainly, catch_up, catch_up_if_due, enter, enter_behind, enter_for_room, is_together, may_put_off, put,
-    put_off, records_choices, sends_first, take,
+    asks_plainly, catch_up, catch_up_if_due, enter, enter_behind, enter_for_room, is_absent, is_together, may_put_off,
+    put, put_off, records_choices, sends_first, take,
 };
 
 /// How many messages are logged and received between two looks at the acknowledgements; each so many bytes count as one more.

@@ -171,6 +171,12 @@ pub(crate) fn is_together() -> bool {
     SLOT.state.load(Ordering::Relaxed) == TOGETHER
 }
 
+/// Whether there is no session: what is called goes to MPI as it is.
+#[inline]
+pub(crate) fn is_absent() -> bool {
+    SLOT.state.load(Ordering::Relaxed) == ABSENT
+}
+
 /// Whether a message may be sent first and logged behind: nobody else sends meanwhile, and a full log doesn't keep it back.
 #[inline]
 pub(crate) fn sends_first() -> bool {

@@ -4,7 +4,7 @@ use std::ffi::c_int;
 
 use mpi_sys as ffi;
 
-use super::receive::{receive, received};
+use super::receive::{has_taken, receive, received};
 use super::send::{is_long, log_sent, log_under_way, logged, refuse};
 use super::status::with_status;
 use crate::message::{Incoming, Outgoing};
@@ -57,12 +57,23 @@ pub(crate) unsafe fn exchange(
             // Others may need an answer from this rank while it waits, and get it where the session isn't entered.
             _ if sends_first() => {
                 let code = with_status(status, call, then);
-                if code == 0 {
+                if has_taken(code) {
                     log_sent(out);
                 }
                 code
             }
-            _ => with_status(status, |status| logged(out, || call(status)), then),
+            _ => {
+                // A message that is cut off says nothing against the one that left.
+                let both = |status| {
+                    let mut received = 0;
+                    let sent = logged(out, || {
+                        received = call(status);
+                        if has_taken(received) { 0 } else { received }
+                    });
+                    if received == 0 { sent } else { received }
+                };
+                with_status(status, both, then)
+            }
         }
     }
 }

@@ -9,11 +9,12 @@ use crate::pass;
 use crate::say::say;
 use crate::session::requests::{Pending, Persistent, Repeated};
 use crate::session::{
-    Copied, FullError, Lane, Session, enter, enter_behind, enter_for_room, is_together, likely_bytes, sends_first,
+    Copied, FullError, Lane, Session, enter, enter_behind, enter_for_room, is_absent, is_together, likely_bytes,
+    sends_first,
 };
 
-/// From this many bytes on a message is copied while it is under way: it is begun, copied, and waited for. Up to 256 bytes go into Open MPI's
-/// fast boxes in shared memory, and a blocking send of them ends at once; of more it ends when they are received.
+/// From this many bytes on a message is copied while it is under way: it is begun, copied, and waited for. Open MPI's blocking send of no
+/// more than 256 bytes leaves at once where it can (`mca_pml_ob1_send_inline`), and of more it waits, through shared memory, until they are received.
 const OVERLAP_BYTES: i64 = 257;
 /// Bytes of an element of MPI's own datatypes, at most.
 const LONGEST_ELEMENT: i64 = 32;
@@ -148,6 +149,9 @@ pub(crate) unsafe fn sent(code: c_int, out: Outgoing) -> c_int {
 /// The program's arguments: see the [module](super).
 #[inline(never)]
 pub(crate) unsafe fn send(out: &Outgoing, mode: Mode, call: impl FnOnce() -> c_int) -> c_int {
+    if is_absent() {
+        return call();
+    }
     if !is_together() && (mode != Mode::Standard || !is_long(out.count, out.datatype)) {
         // SAFETY: as for this function.
         return unsafe { logged(out, call) };

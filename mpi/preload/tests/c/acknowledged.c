@@ -1,5 +1,5 @@
 /* The first message of a stream is under way while those behind it are received: rank 0 says how many messages of its log nobody has
- * acknowledged, before and after the first one is received, too. */
+ * acknowledged, before and after the first one is received, too. And two cases more, see below. */
 #include "check.h"
 
 #include <stdint.h>
@@ -8,18 +8,22 @@
 
 enum { MANY = 640, ECHOES = 320 };
 
-/* Lets the library look at what has come, and reads the words that it counts (profile/src/live.rs). */
-static void tell(const char *way, const char *when) {
-    enum { RANKS = 2, CONTRIBUTIONS = 4, ACKNOWLEDGED = 8, FRONT = 16 };
-    const char *dir = getenv("COUNTERFOIL_SUMMARY_DIR");
-    char path[4096];
-    uint64_t words[FRONT + 8] = {0};
+/* Lets the library look at what has come. */
+static void look(void) {
     for (int i = 0; i < ECHOES; i++) {
         int got = -1;
         DO(MPI_Sendrecv(&i, 1, MPI_INT, 0, 9, &got, 1, MPI_INT, 0, 9, MPI_COMM_SELF, MPI_STATUS_IGNORE));
         CHECK(got == i);
         usleep(1000);
     }
+}
+
+/* Reads the words that the library counts (profile/src/live.rs). */
+static void tell(const char *way, const char *when) {
+    enum { RANKS = 2, CONTRIBUTIONS = 4, ACKNOWLEDGED = 8, FRONT = 16 };
+    const char *dir = getenv("COUNTERFOIL_SUMMARY_DIR");
+    char path[4096];
+    uint64_t words[FRONT + 8] = {0};
     if (!dir) return;
     snprintf(path, sizeof path, "%s/rank-0.live", dir);
     FILE *file = fopen(path, "r");
@@ -35,9 +39,11 @@ static void sends(const char *way, int tag) {
     int go;
     for (int i = 0; i <= MANY; i++) DO(MPI_Send(&i, 1, MPI_INT, 1, tag, MPI_COMM_WORLD));
     DO(MPI_Recv(&go, 1, MPI_INT, 1, tag, MPI_COMM_WORLD, MPI_STATUS_IGNORE));
+    look();
     tell(way, "before");
     DO(MPI_Send(&go, 1, MPI_INT, 1, tag + 10, MPI_COMM_WORLD));
     DO(MPI_Recv(&go, 1, MPI_INT, 1, tag, MPI_COMM_WORLD, MPI_STATUS_IGNORE));
+    look();
     tell(way, "after");
     DO(MPI_Barrier(MPI_COMM_WORLD));
 }
@@ -60,6 +66,55 @@ static void receives(int tag) {
     DO(MPI_Barrier(MPI_COMM_WORLD));
 }
 
+/* Messages of a datatype that is longer than an int can say are messages of the stream, too; these have no element. Of those behind them
+ * 441 are not received. */
+static void longer_than_an_int(void) {
+    enum { NONE = 600, TAKEN = 800 };
+    int one = 1, go = 0;
+    MPI_Datatype huge;
+    DO(MPI_Type_contiguous(1 << 29, MPI_DOUBLE, &huge));
+    DO(MPI_Type_commit(&huge));
+    if (rank == 0) {
+        for (int i = 0; i < NONE; i++) DO(MPI_Send(&one, 0, huge, 1, 4, MPI_COMM_WORLD));
+        for (int i = 0; i <= MANY; i++) DO(MPI_Send(&one, 1, MPI_INT, 1, 4, MPI_COMM_WORLD));
+        DO(MPI_Send(&go, 1, MPI_INT, 1, 14, MPI_COMM_WORLD));
+        DO(MPI_Recv(&go, 1, MPI_INT, 1, 4, MPI_COMM_WORLD, MPI_STATUS_IGNORE));
+        look();
+        tell("huge", "before");
+        DO(MPI_Send(&go, 1, MPI_INT, 1, 14, MPI_COMM_WORLD));
+    } else {
+        DO(MPI_Recv(&go, 1, MPI_INT, 0, 14, MPI_COMM_WORLD, MPI_STATUS_IGNORE));
+        for (int i = 0; i < TAKEN; i++) DO(MPI_Recv(&one, 1, MPI_INT, 0, 4, MPI_COMM_WORLD, MPI_STATUS_IGNORE));
+        DO(MPI_Send(&go, 1, MPI_INT, 0, 4, MPI_COMM_WORLD));
+        DO(MPI_Recv(&go, 1, MPI_INT, 0, 14, MPI_COMM_WORLD, MPI_STATUS_IGNORE));
+        for (int i = TAKEN; i < NONE + MANY + 1; i++) {
+            DO(MPI_Recv(&one, 1, MPI_INT, 0, 4, MPI_COMM_WORLD, MPI_STATUS_IGNORE));
+        }
+    }
+    DO(MPI_Type_free(&huge));
+    DO(MPI_Barrier(MPI_COMM_WORLD));
+}
+
+/* Rank 0 only waits while rank 1 receives: what that acknowledges is released meanwhile. */
+static void waits(void) {
+    enum { MORE = 20000 };
+    static int what[MORE];
+    static MPI_Request requests[MORE];
+    int go = 0;
+    if (rank == 0) {
+        for (int i = 0; i < MORE; i++) DO(MPI_Isend(&what[i], 1, MPI_INT, 1, 5, MPI_COMM_WORLD, &requests[i]));
+        DO(MPI_Waitall(MORE, requests, MPI_STATUSES_IGNORE));
+        DO(MPI_Recv(&go, 1, MPI_INT, 1, 5, MPI_COMM_WORLD, MPI_STATUS_IGNORE));
+        tell("waiting", "after");
+    } else {
+        usleep(300000);
+        for (int i = 0; i < MORE; i++) DO(MPI_Recv(&what[i], 1, MPI_INT, 0, 5, MPI_COMM_WORLD, MPI_STATUS_IGNORE));
+        usleep(300000);
+        DO(MPI_Send(&go, 1, MPI_INT, 0, 5, MPI_COMM_WORLD));
+    }
+    DO(MPI_Barrier(MPI_COMM_WORLD));
+}
+
 int main(int argc, char **argv) {
     const char *ways[] = {"", "named", "wildcard", "matched"};
     begin(&argc, &argv);
@@ -68,5 +123,7 @@ int main(int argc, char **argv) {
         if (rank == 0) sends(ways[tag], tag);
         else receives(tag);
     }
+    longer_than_an_int();
+    waits();
     return end("acknowledged");
 }
