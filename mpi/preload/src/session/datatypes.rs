@@ -176,8 +176,11 @@ unsafe fn pack(
     layout: &Layout,
     into: &mut [u8],
 ) -> Result<(), c_int> {
+    // MPI counts elements, and bytes that it packs, in an int: in pieces, and no element may be longer. Its error would be the program's end.
+    if layout.size > c_int::MAX as usize {
+        return Err(ffi::MPI_ERR_COUNT as c_int);
+    }
     let mut done = 0;
-    // MPI counts elements, and bytes that it packs, in an int: in pieces.
     let piece = (i64::from(c_int::MAX) / (layout.size.max(1) as i64)).max(1);
     while done < count {
         let now = piece.min(count - done);
