@@ -308,7 +308,7 @@ impl Session {
     ) -> Result<Option<AppendError>, FullError> {
         if !self.releasing.is_empty() {
             self.release_what_is_known();
-            if self.log.as_mut().is_some_and(|log| log.try_claim(Rank(peer), RecordTag::LEN, bytes).is_ok()) {
+            if self.has_room(peer, bytes).is_ok() {
                 return Ok(None);
             }
         }
@@ -339,13 +339,16 @@ impl Session {
         self.acknowledge(self.rank);
         self.release_what_is_known();
         self.release_what_nobody_takes();
-        let Some(log) = &mut self.log else { return Ok(None) };
-        // What is claimed leaves no trace: it is made again when the message leaves.
-        let Err(refused) = log.try_claim(Rank(peer), RecordTag::LEN, bytes).map(std::mem::forget) else {
-            return Ok(None);
-        };
+        let Err(refused) = self.has_room(peer, bytes) else { return Ok(None) };
         self.wait_no_more(&refused, waiting);
         Ok(Some(*refused))
+    }
+
+    /// Whether a message can be claimed, or nothing is logged any more; else why not.
+    fn has_room(&mut self, peer: u32, bytes: usize) -> Result<(), Box<AppendError>> {
+        let Some(log) = &mut self.log else { return Ok(()) };
+        // What is claimed leaves no trace: it is made again when the message leaves. One that is dropped would leave a pad.
+        log.try_claim(Rank(peer), RecordTag::LEN, bytes).map(std::mem::forget)
     }
 
     /// Gives up where no wait makes room. Says that the rank waits, when it has for long.
