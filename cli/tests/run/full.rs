@@ -89,13 +89,17 @@ int main(int argc, char **argv) {
 }
 "#;
 
+fn operations() -> Option<Place> {
+    is_there().then(|| {
+        let place = Place::new();
+        place.compile("operations", OPERATIONS);
+        place
+    })
+}
+
 #[test]
 fn what_is_over_makes_room_at_once_where_nobody_waits_for_it() {
-    if !is_there() {
-        return;
-    }
-    let place = Place::new();
-    place.compile("operations", OPERATIONS);
+    let Some(place) = operations() else { return };
     // Two of them fit, and no third.
     for choice in ["fail", "stop-logging"] {
         let options = ["run", "-n", "2", "--budget", "8MiB", "--json", "--on-full", choice, "--"];
@@ -113,11 +117,7 @@ fn what_is_over_makes_room_at_once_where_nobody_waits_for_it() {
 
 #[test]
 fn a_message_that_is_cut_off_says_nothing_against_the_one_that_left_in_the_same_call() {
-    if !is_there() {
-        return;
-    }
-    let place = Place::new();
-    place.compile("operations", OPERATIONS);
+    let Some(place) = operations() else { return };
     for choice in ["fail", "block"] {
         let ended =
             place.counterfoil(&["run", "-n", "2", "--json", "--on-full", choice, "--", "./operations", "8", "0", "50"]);

@@ -327,10 +327,8 @@ impl Control {
     pub fn end(mut self) -> Result<(), MpiError> {
         for (request, _) in &mut self.sending {
             // SAFETY: a request of `send_part`.
-            match check("MPI_Wait", unsafe { ffi::PMPI_Wait(request, ffi::RSMPI_STATUS_IGNORE) }) {
-                Err(error) if !self.failures.explain(&error) => return Err(error),
-                _ => {}
-            }
+            let ended = check("MPI_Wait", unsafe { ffi::PMPI_Wait(request, ffi::RSMPI_STATUS_IGNORE) });
+            self.failures.pass_over(ended)?;
         }
         self.give_back()
     }
@@ -343,11 +341,9 @@ impl Control {
                 return Ok(());
             }
             check("MPI_Cancel", ffi::PMPI_Cancel(&raw mut self.receive))?;
-            match check("MPI_Wait", ffi::PMPI_Wait(&raw mut self.receive, ffi::RSMPI_STATUS_IGNORE)) {
-                // A receive from anybody is interrupted where somebody has failed.
-                Err(error) if !self.failures.explain(&error) => return Err(error),
-                _ => {}
-            }
+            // A receive from anybody is interrupted where somebody has failed.
+            let ended = check("MPI_Wait", ffi::PMPI_Wait(&raw mut self.receive, ffi::RSMPI_STATUS_IGNORE));
+            self.failures.pass_over(ended)?;
             check("MPI_Request_free", ffi::PMPI_Request_free(&raw mut self.receive))?;
             check("MPI_Comm_free", ffi::PMPI_Comm_free(&raw mut comm))
         }

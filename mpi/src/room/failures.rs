@@ -66,6 +66,14 @@ impl Failures {
         self.may_come && says_failure(error)
     }
 
+    /// What was done, where it doesn't matter that somebody has failed.
+    pub(super) fn pass_over(&self, done: Result<(), MpiError>) -> Result<(), MpiError> {
+        match done {
+            Err(error) if self.explain(&error) => Ok(()),
+            done => done,
+        }
+    }
+
     /// Whether a rank has failed.
     pub fn is_gone(&self, rank: u32) -> bool {
         self.is_gone.get(rank as usize) == Some(&true)

@@ -23,6 +23,14 @@ pub(crate) struct Layout {
     pub(crate) is_plain: bool,
 }
 
+impl Layout {
+    /// Bytes of so many elements, without gaps; `None` if they are more than a memory has.
+    #[inline]
+    pub(super) fn bytes(&self, count: i64) -> Option<usize> {
+        usize::try_from(count).ok()?.checked_mul(self.size)
+    }
+}
+
 /// The datatype that was looked up last, and the bytes of an element.
 static LAST: (AtomicUsize, AtomicI64) = (AtomicUsize::new(usize::MAX), AtomicI64::new(1));
 

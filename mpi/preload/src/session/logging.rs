@@ -100,7 +100,7 @@ impl Session {
         send: impl FnOnce() -> c_int,
     ) -> Result<c_int, FullError> {
         let known = self.datatypes.layout(datatype).copied();
-        let bytes = known.and_then(|layout| usize::try_from(count).ok()?.checked_mul(layout.size));
+        let bytes = known.and_then(|layout| layout.bytes(count));
         let (Some(layout), Some(bytes)) = (known, bytes) else {
             let code = send();
             if code == 0 {
@@ -177,7 +177,7 @@ impl Session {
         meanwhile: &mut dyn FnMut(),
     ) {
         let layout = self.datatypes.layout(datatype);
-        let Some(bytes) = layout.and_then(|layout| usize::try_from(count).ok()?.checked_mul(layout.size)) else {
+        let Some(bytes) = layout.and_then(|layout| layout.bytes(count)) else {
             // The receiver counts it, too.
             self.pass_by(to);
             return;
@@ -206,7 +206,7 @@ impl Session {
     /// Elements that a rank gives to a collective operation; `None` where they can't be packed.
     pub(crate) fn piece(&mut self, buf: *const c_void, count: i64, datatype: ffi::MPI_Datatype) -> Option<Piece> {
         let layout = *self.datatypes.layout(datatype)?;
-        let bytes = usize::try_from(count).ok()?.checked_mul(layout.size)?;
+        let bytes = layout.bytes(count)?;
         Some(Piece { buf, count, datatype, layout, bytes })
     }
 
@@ -264,7 +264,7 @@ impl Session {
         datatype: ffi::MPI_Datatype,
     ) -> Option<Vec<u8>> {
         let layout = self.datatypes.layout(datatype)?;
-        let mut bytes = vec![0; usize::try_from(count).ok()?.checked_mul(layout.size)?];
+        let mut bytes = vec![0; layout.bytes(count)?];
         // SAFETY: the caller's promise.
         unsafe { copy(buf, count, datatype, layout, &mut bytes, &mut || ()) }.ok()?;
         Some(bytes)

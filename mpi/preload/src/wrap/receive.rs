@@ -169,8 +169,8 @@ pub(super) fn received(incoming: &Incoming, status: &ffi::MPI_Status, code: c_in
     let (comm, is_open) = (incoming.comm, is_open(incoming));
     if code == 0 && may_put_off() {
         put_off(PutOff::Received { comm, is_open, taken: taken(status) });
-    } else if has_taken(code) {
-        enter(|session| session.received_at_once(comm, is_open, taken(status)));
+    } else {
+        received_now(comm, is_open, status, code);
     }
     code
 }
@@ -196,7 +196,7 @@ pub(crate) unsafe fn receive(
         if code == 0 {
             put_off(PutOff::Received { comm, is_open, taken: taken(status) });
         } else {
-            refused(comm, is_open, status, code);
+            received_now(comm, is_open, status, code);
         }
         code
     };
@@ -204,9 +204,9 @@ pub(crate) unsafe fn receive(
     unsafe { with_status(status, call, then) }
 }
 
-/// A receive has returned another code than 0.
-#[cold]
-fn refused(comm: ffi::MPI_Comm, is_open: bool, status: &ffi::MPI_Status, code: c_int) {
+/// A receive has returned this code, and what it took, if it took something, isn't put off.
+#[inline(never)]
+fn received_now(comm: ffi::MPI_Comm, is_open: bool, status: &ffi::MPI_Status, code: c_int) {
     if has_taken(code) {
         enter(|session| session.received_at_once(comm, is_open, taken(status)));
     }
