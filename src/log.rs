@@ -62,6 +62,13 @@ impl Log {
         self.lanes.claim_or_else(peer, prefix, payload, &mut self.budget, Budget::wait_for_room)
     }
 
+    /// Reserves a record where the channel's current chunk has room for it, and does nothing else: for who has messages to send that
+    /// wait for each other. Where it is `None`, [`claim`](Self::claim) or [`try_claim`](Self::try_claim) makes room, or says why there is none.
+    #[inline(always)]
+    pub fn claim_if_room(&mut self, peer: Rank, prefix: usize, payload: usize) -> Option<Claim<'_>> {
+        self.lanes.claim_if_room(peer, prefix, payload)
+    }
+
     /// The SSN that the next message to `peer` will have.
     #[inline]
     pub fn next_ssn(&self, peer: Rank) -> Ssn {

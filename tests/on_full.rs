@@ -181,6 +181,44 @@ fn the_least_budget_for_a_message_is_enough_and_a_byte_less_is_not() {
 }
 
 #[test]
+fn a_claim_where_there_is_room_is_the_one_that_any_other_would_be_and_makes_none() {
+    let mut log = log(OnFull::Fail, Keep::Acked);
+    // Before the first chunk, in ranks that aren't there, and of sizes that never fit.
+    for (peer, prefix, payload) in [(1, 0, 8), (4, 0, 8), (1, 5000, 0), (1, 8, usize::MAX), (1, usize::MAX, 8)] {
+        assert!(log.claim_if_room(Rank(peer), prefix, payload).is_none());
+        assert_eq!(log.stats().used_bytes, 0);
+    }
+    let mut expected = append(&mut log, 1).unwrap();
+    let mut in_place = 0;
+    loop {
+        expected = expected.next();
+        if let Some(mut claim) = log.claim_if_room(Rank(1), 8, 992) {
+            let (prefix, payload) = claim.parts_mut();
+            assert_eq!((prefix.len(), payload.len()), (8, 992));
+            prefix.copy_from_slice(&expected.0.to_le_bytes());
+            payload.fill(7);
+            assert_eq!(claim.commit(), expected);
+            in_place += 1;
+        } else {
+            // A new chunk is for the other one to begin.
+            match append(&mut log, 1) {
+                Ok(ssn) => assert_eq!(ssn, expected),
+                Err(_) => break,
+            }
+        }
+    }
+    // A chunk has room for some fifteen of them, of which one is claimed otherwise.
+    let records = expected.0 - 1;
+    assert!(in_place > records * 9 / 10 && in_place < records, "{in_place} of {records}");
+    let mut cursor = log.cursor(Rank(1), Ssn::FIRST).unwrap();
+    for ssn in 1..=records {
+        let record = cursor.read().unwrap().unwrap();
+        assert_eq!((record.ssn(), record.wire().len()), (Ssn(ssn), 1000));
+        assert!(record.prefix().is_empty() || record.prefix() == ssn.to_le_bytes() && record.payload() == [7; 992]);
+    }
+}
+
+#[test]
 fn a_record_that_can_never_fit_is_another_error_than_a_full_log() {
     let mut log = log(OnFull::StopLogging, Keep::Checkpoint);
     for payload in [BUDGET - 100, BUDGET, usize::MAX] {

@@ -55,6 +55,13 @@ impl Lanes {
         Ok(Claim::new(lane, prefix, prefix + payload))
     }
 
+    /// Reserves a record where the lane's current chunk has room for it.
+    #[inline(always)]
+    pub fn claim_if_room(&mut self, peer: Rank, prefix: usize, payload: usize) -> Option<Claim<'_>> {
+        let lane = self.lanes.get_mut(peer.index())?.as_mut()?;
+        lane.has_room(prefix, payload).then(|| Claim::new(lane, prefix, prefix + payload))
+    }
+
     /// Whether a claim of this size would be answered from the lane's current chunk.
     #[inline]
     fn has_room(&self, peer: Rank, prefix: usize, payload: usize) -> bool {

@@ -23,9 +23,10 @@ pub struct Claim<'a> {
 }
 
 impl<'a> Claim<'a> {
-    /// Reserves `body` bytes, for which the current chunk has room.
+    /// Reserves `body` bytes, of which the first `prefix` are the prefix, and for which the current chunk has room.
     #[inline]
     pub(crate) fn new(lane: &'a mut LaneWriter, prefix: usize, body: usize) -> Claim<'a> {
+        debug_assert!(prefix <= body);
         let (record, ssn) = (lane.at, lane.next);
         // The zero that stops readers behind this record must be there before the record is published. Relaxed: the
         // commit word's release publishes it, and until then nobody reads past the zero that stands here already.
@@ -100,7 +101,9 @@ impl Claim<'_> {
     #[inline]
     pub fn parts_mut(&mut self) -> (&mut [u8], &mut [u8]) {
         let prefix = self.prefix;
-        self.body_mut().split_at_mut(prefix)
+        // SAFETY: the prefix is part of the body: see `new`, whose callers, in `LaneWriter` and `Lanes`, add the payload to it. (A
+        // check that could panic would keep the claim in memory, to be dropped then.)
+        unsafe { self.body_mut().split_at_mut_unchecked(prefix) }
     }
 }
 
