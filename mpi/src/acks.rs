@@ -10,7 +10,7 @@ use counterfoil::{AckError, Cursor, Epoch, Log, Phase, Rank, ReplayError, Ssn};
 use counterfoil_profile::RecordTag;
 use rustc_hash::FxHashMap;
 
-use crate::stream::{Key, Stream, Streams};
+use crate::stream::{Key, Place, Stream, Table};
 
 /// Records of a log that nobody has said to have received.
 pub fn unacknowledged(log: &Log) -> u64 {
@@ -39,13 +39,14 @@ impl Default for BatchLimits {
 struct Since {
     messages: u32,
     bytes: u64,
-    /// The streams that moved, each once.
-    moved: Vec<Key>,
+    /// Where the streams are that moved, each once.
+    moved: Vec<Place>,
 }
 
 /// A stream that is received.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 struct Received {
+    stream: Key,
     messages: u64,
     /// Whether it moved since the last batch.
     has_moved: bool,
@@ -55,7 +56,7 @@ struct Received {
 #[derive(Debug)]
 pub struct Batcher {
     limits: BatchLimits,
-    received: FxHashMap<Key, Received>,
+    received: Table<Received>,
     /// For each rank.
     since: Vec<Since>,
 }
@@ -63,19 +64,36 @@ pub struct Batcher {
 impl Batcher {
     /// For a job of `ranks` ranks.
     pub fn new(ranks: u32, limits: BatchLimits) -> Batcher {
-        Batcher { limits, received: FxHashMap::default(), since: (0..ranks).map(|_| Since::default()).collect() }
+        Batcher { limits, received: Table::default(), since: (0..ranks).map(|_| Since::default()).collect() }
     }
 
     /// Counts a message that was received; true if a batch to its sender is due now. A rank that the job doesn't have is
     /// nobody's to acknowledge.
     #[inline]
     pub fn note(&mut self, stream: Stream, bytes: usize) -> bool {
-        let Some(since) = self.since.get_mut(stream.peer as usize) else { return false };
+        let place = self.place(stream);
+        self.note_at(place, bytes)
+    }
+
+    /// Where a stream is counted.
+    #[inline]
+    pub fn place(&mut self, stream: Stream) -> Place {
         let stream = Key::from(stream);
-        let received = self.received.entry(stream).or_default();
+        self.received.place(stream, || Received { stream, messages: 0, has_moved: false })
+    }
+
+    /// [`note`](Self::note), of the stream that is counted at this place.
+    ///
+    /// # Panics
+    /// Where the place is another counter's.
+    #[inline(always)]
+    pub fn note_at(&mut self, place: Place, bytes: usize) -> bool {
+        let received = self.received.at(place);
+        let Some(since) = self.since.get_mut(received.stream.peer() as usize) else { return false };
         received.messages += 1;
-        if !std::mem::replace(&mut received.has_moved, true) {
-            since.moved.push(stream);
+        if !received.has_moved {
+            received.has_moved = true;
+            since.moved.push(place);
         }
         since.messages += 1;
         since.bytes += bytes as u64;
@@ -92,10 +110,11 @@ impl Batcher {
         let Some(since) = self.since.get_mut(peer as usize) else { return Vec::new() };
         (since.messages, since.bytes) = (0, 0);
         let mut batch = Vec::with_capacity(since.moved.len() * RecordTag::LEN);
-        for stream in since.moved.drain(..) {
-            let Some(received) = self.received.get_mut(&stream) else { continue };
+        for place in since.moved.drain(..) {
+            let received = self.received.at(place);
             received.has_moved = false;
-            let entry = RecordTag { comm: stream.comm(), tag: stream.tag(), number: received.messages };
+            let Received { stream, messages, .. } = *received;
+            let entry = RecordTag { comm: stream.comm(), tag: stream.tag(), number: messages };
             batch.extend_from_slice(&entry.encode());
         }
         batch
@@ -146,7 +165,7 @@ pub struct Releaser {
     peer: Rank,
     /// How far streams are acknowledged. A count is forgotten when the record that it ends with is released, so that there are not
     /// more of them than records which others hold back, and streams whose last number has no record.
-    acked: Streams,
+    acked: FxHashMap<Key, u64>,
     /// At the first record that is not acknowledged.
     cursor: Option<Cursor>,
 }
@@ -154,7 +173,7 @@ pub struct Releaser {
 impl Releaser {
     /// For what is sent to `peer`.
     pub fn new(peer: u32) -> Releaser {
-        Releaser { peer: Rank(peer), acked: Streams::default(), cursor: None }
+        Releaser { peer: Rank(peer), acked: FxHashMap::default(), cursor: None }
     }
 
     /// Takes a batch, and releases what it covers without a gap.
@@ -176,7 +195,8 @@ impl Releaser {
             return Err(ReleaseError::Malformed { peer, len: batch.len() });
         }
         for RecordTag { comm, tag, number } in batch.chunks_exact(RecordTag::LEN).filter_map(RecordTag::decode) {
-            self.acked.raise(Stream { peer, comm, tag }, number);
+            let acked = self.acked.entry(Stream { peer, comm, tag }.into()).or_default();
+            *acked = number.max(*acked);
         }
         Ok(())
     }
@@ -199,14 +219,14 @@ impl Releaser {
         {
             let ssn = record.ssn();
             let tag = RecordTag::decode(record.prefix()).ok_or(ReleaseError::Untagged { peer, ssn: ssn.0 })?;
-            let stream = Stream { peer, comm: tag.comm, tag: tag.tag };
-            let acked = self.acked.count(stream);
+            let stream = Key::from(Stream { peer, comm: tag.comm, tag: tag.tag });
+            let acked = self.acked.get(&stream).copied().unwrap_or(0);
             if tag.number > acked {
                 break;
             }
             // Later records of the stream have higher numbers: until it is acknowledged further, nothing has to be known of it.
             if tag.number == acked {
-                self.acked.forget(stream);
+                self.acked.remove(&stream);
             }
             (covered, left) = (ssn, left - 1);
             cursor.advance();
@@ -225,6 +245,7 @@ mod tests {
     use counterfoil::{Keep, Options};
 
     use super::*;
+    use crate::stream::Streams;
 
     fn log() -> Log {
         let mut options = Options::new(Rank(0), 2);
