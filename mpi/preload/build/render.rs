@@ -83,7 +83,11 @@ fn wrapper(call: &Call) -> String {
          unsafe {{\n        {}\n    }}\n}}\n\n",
         call.prototype(),
         parameters.join(", "),
-        if call.class == Class::Send { send(call, &next) } else { body(call, &format!("move |{with}| {next}")) }
+        match call.class {
+            Class::Send => send(call, &next),
+            Class::Receive => receive(call, &next),
+            _ => body(call, &format!("move |{with}| {next}")),
+        }
     )
 }
 
@@ -95,6 +99,18 @@ fn send(call: &Call, next: &str) -> String {
          wrap::sent({next}, {out})\n        \
          }} else {{\n            \
          wrap::send(&{out}, Mode::{mode}, move || {next})\n        }}"
+    )
+}
+
+/// A blocking receive. What is put together before the call is stored behind the last message that was sent, whose answer it may be.
+fn receive(call: &Call, next: &str) -> String {
+    format!(
+        "if wrap::may_put_off() {{\n            \
+         wrap::receive_and_note((comm, source, {}), status, move |status| {next})\n        \
+         }} else {{\n            \
+         {}\n        }}",
+        either(call, "recvtag", "tag"),
+        body(call, &format!("move |status| {next}"))
     )
 }
 

@@ -4,6 +4,7 @@ use std::ffi::{c_int, c_void};
 
 use mpi_sys as ffi;
 
+use crate::session::Name;
 use crate::{Class, Operation};
 
 /// A message that leaves.
@@ -15,6 +16,14 @@ pub(crate) struct Outgoing {
     pub(crate) dest: c_int,
     pub(crate) tag: c_int,
     pub(crate) comm: ffi::MPI_Comm,
+}
+
+impl Outgoing {
+    /// What the program calls the stream that it belongs to.
+    #[inline(always)]
+    pub(crate) fn name(&self) -> Name {
+        Name::new(self.comm, self.dest, self.tag)
+    }
 }
 
 /// What a receive or a probe asks for.

@@ -8,7 +8,7 @@ use counterfoil_mpi::acks::Releaser;
 use counterfoil_mpi::room::{Kind, beside};
 use counterfoil_profile::RecordTag;
 
-use super::{LOOK_EVERY, LOOK_EVERY_BYTES, Lane, RELEASE_AT_ONCE, Session};
+use super::{LOOK_EVERY, LOOK_EVERY_BYTES, Lane, RELEASE_AT_ONCE, Route, Session};
 
 impl Session {
     /// A stream has been received up to a number, as this rank knows by itself.
@@ -17,11 +17,12 @@ impl Session {
     }
 
     /// A message was received, and has the next number of its stream.
-    #[inline]
-    pub(crate) fn received(&mut self, from: Lane, bytes: usize) {
-        self.ledger.received(from.peer, bytes);
-        self.moved(from, bytes);
-        self.look_now_and_then(bytes);
+    #[inline(always)]
+    pub(crate) fn received(&mut self, from: Route, bytes: usize) {
+        self.ledger.received(from.lane.peer, bytes);
+        if self.batcher.note_at(from.counted, bytes) {
+            self.acknowledge(from.lane.peer);
+        }
     }
 
     /// A message that was received has the next number of its stream.
@@ -46,7 +47,7 @@ impl Session {
         }
     }
 
-    /// A rank has said how far it has received. What is released by that is [released bit by bit](Self::release_some), where a full log waits
+    /// A rank has said how far it has received. What is released by that is [released bit by bit](Self::look_and_release), where a full log waits
     /// for it and neither refuses a send nor ends.
     fn take_batch(&mut self, peer: u32, batch: &[u8]) {
         if self.log.is_none() {
@@ -79,14 +80,17 @@ impl Session {
         is_more
     }
 
-    /// Releases a few records that are known to have been received. Whoever waits for an answer of this rank waits for all that is
-    /// done at once here, and not for a little beside each message.
+    /// Releases a few records that are known to have been received, and looks after everything that has come if it is time. Whoever
+    /// waits for an answer of this rank waits for all that is done at once here, and not for a little beside each message.
     #[inline(never)]
-    fn release_some(&mut self) {
+    fn look_and_release(&mut self) {
         if let Some(&peer) = self.releasing.last()
             && !self.release_of(peer, RELEASE_AT_ONCE)
         {
             self.releasing.pop();
+        }
+        if self.since_look >= LOOK_EVERY {
+            self.look();
         }
     }
 
@@ -99,15 +103,12 @@ impl Session {
         self.releasing.clear();
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn look_now_and_then(&mut self, bytes: usize) {
         let more = u32::try_from(bytes / LOOK_EVERY_BYTES).unwrap_or(LOOK_EVERY);
         self.since_look = self.since_look.saturating_add(1 + more.min(LOOK_EVERY));
-        if !self.releasing.is_empty() {
-            self.release_some();
-        }
-        if self.since_look >= LOOK_EVERY {
-            self.look();
+        if !self.releasing.is_empty() || self.since_look >= LOOK_EVERY {
+            self.look_and_release();
         }
     }
 

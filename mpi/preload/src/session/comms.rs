@@ -7,7 +7,8 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::ask::{Refused, ask};
 use super::key;
-use counterfoil_mpi::matching::Matching;
+use super::routes::Routes;
+use counterfoil_mpi::matching::{Matching, Posted, Taken};
 
 /// The numbers of communicators that are made while messages are under way, which can't be agreed on by asking.
 const DERIVED: u32 = 1 << 31;
@@ -42,9 +43,9 @@ pub(crate) struct CommInfo {
     /// Operations since it was last asked whether every rank has come as far.
     pub(crate) unsettled: u32,
     /// Receives that are under way.
-    pub(crate) matching: Matching,
+    matching: Matching,
     /// Receives of partitioned messages, which match nothing else.
-    pub(crate) matching_partitioned: Matching,
+    matching_partitioned: Matching,
     /// The program has given it up, and receives are under way.
     is_gone: bool,
 }
@@ -56,8 +57,7 @@ impl CommInfo {
         self.world.get(usize::try_from(rank).ok()?).copied()
     }
 
-    /// What is known of receives.
-    pub(crate) fn matching(&mut self, is_partitioned: bool) -> &mut Matching {
+    fn matching(&mut self, is_partitioned: bool) -> &mut Matching {
         if is_partitioned { &mut self.matching_partitioned } else { &mut self.matching }
     }
 
@@ -86,6 +86,11 @@ pub(crate) struct Comms {
     /// Numbers of communicators that were given up, of those that no order tells.
     left: FxHashSet<u32>,
     last: (usize, usize),
+    /// How many of them have receives under way, those of partitioned messages counted apart.
+    busy: usize,
+    /// Where recent messages went to, and where they came from.
+    pub(super) to: Routes,
+    pub(super) from: Routes,
     /// The lowest number that no communicator of this process has.
     next: u32,
     /// How many names this process has given.
@@ -111,6 +116,9 @@ impl Comms {
             numbers: FxHashMap::default(),
             left: FxHashSet::default(),
             last: (0, usize::MAX),
+            busy: 0,
+            to: Routes::new(),
+            from: Routes::new(),
             next: FIRST_FREE,
             named: 0,
             world_group,
@@ -123,23 +131,64 @@ impl Comms {
     /// What is known of a communicator; `None` for one that isn't logged.
     #[inline]
     pub(crate) fn get(&mut self, comm: ffi::MPI_Comm) -> Option<&mut CommInfo> {
-        let key = key(comm);
+        self.by_key(key(comm)).map(|(_, info)| info)
+    }
+
+    /// The same by its handle's key, and where it is.
+    #[inline]
+    pub(super) fn by_key(&mut self, key: usize) -> Option<(usize, &mut CommInfo)> {
         if self.last.0 != key {
             self.last = (key, *self.places.get(&key)?);
         }
-        self.known.get_mut(self.last.1)?.as_mut()
+        Some((self.last.1, self.known.get_mut(self.last.1)?.as_mut()?))
     }
 
     /// Where a communicator is, for [`at`](Self::at).
     pub(crate) fn place(&mut self, comm: ffi::MPI_Comm) -> Option<(usize, u32)> {
-        let number = self.get(comm)?.number;
-        Some((self.last.1, number))
+        let (place, info) = self.by_key(key(comm))?;
+        Some((place, info.number))
     }
 
     /// The communicator of this number at a place: also one that the program has given up, as long as receives are under way.
     #[inline]
     pub(crate) fn at(&mut self, (place, number): (usize, u32)) -> Option<&mut CommInfo> {
         self.known.get_mut(place)?.as_mut().filter(|info| info.number == number)
+    }
+
+    /// Whether no receive is under way on this one, which has just been looked up.
+    #[inline(always)]
+    pub(crate) fn is_idle(&mut self, at: (usize, u32)) -> bool {
+        self.busy == 0 || self.at(at).is_some_and(|info| info.matching.is_idle())
+    }
+
+    /// A receive is posted.
+    pub(crate) fn post(
+        &mut self,
+        at: (usize, u32),
+        is_partitioned: bool,
+        source: Option<i32>,
+        tag: Option<i32>,
+    ) -> Option<Posted> {
+        let matching = self.at(at)?.matching(is_partitioned);
+        let was_idle = matching.is_idle();
+        let posted = matching.post(source, tag);
+        self.busy += usize::from(was_idle);
+        Some(posted)
+    }
+
+    /// A receive has ended, with this message or with none: [`Matching::end`].
+    pub(crate) fn end(
+        &mut self,
+        at: (usize, u32),
+        is_partitioned: bool,
+        posted: Posted,
+        taken: Option<Taken>,
+        numbered: &mut Vec<Taken>,
+    ) {
+        let Some(matching) = self.at(at).map(|info| info.matching(is_partitioned)) else { return };
+        let was_idle = matching.is_idle();
+        matching.end(posted, taken, numbered);
+        self.busy -= usize::from(!was_idle && matching.is_idle());
     }
 
     /// A receive has ended there.
@@ -254,6 +303,8 @@ impl Comms {
     /// The handle is about to be given up, and may be another communicator's soon: says where this one is.
     pub(crate) fn unbind(&mut self, comm: ffi::MPI_Comm) -> Option<usize> {
         self.last = (0, usize::MAX);
+        self.to.clear();
+        self.from.clear();
         self.places.remove(&key(comm))
     }
 

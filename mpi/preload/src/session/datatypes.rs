@@ -62,6 +62,15 @@ impl Datatypes {
         Some(&self.layout)
     }
 
+    /// Bytes of a message of the datatype that was asked for last, if they are copied as they lie, and not in pieces.
+    #[inline(always)]
+    pub(super) fn short(&self, count: i64, datatype: ffi::MPI_Datatype) -> Option<usize> {
+        if self.last != Some(key(datatype)) || !self.layout.is_plain {
+            return None;
+        }
+        self.layout.bytes(count).filter(|bytes| *bytes <= PIECE_BYTES)
+    }
+
     #[cold]
     fn find(&mut self, key: usize, datatype: ffi::MPI_Datatype) -> Option<()> {
         self.layout = match self.known.get(&key) {

@@ -83,16 +83,17 @@ impl Ledger {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn logged(&mut self, to: u32, bytes: usize) {
         self.live.add_logged(to, bytes);
         self.sizes.add(bytes as u64);
         self.latest = to;
     }
 
-    /// Whom the last message went to; `None` if the last one came from somebody.
-    pub(crate) fn latest(&self) -> Option<u32> {
-        (self.latest != NOBODY).then_some(self.latest)
+    /// Whom the last message went to, said once; `None` if the last one [came](Self::has_arrived) from somebody.
+    pub(crate) fn take_latest(&mut self) -> Option<u32> {
+        let latest = std::mem::replace(&mut self.latest, NOBODY);
+        (latest != NOBODY).then_some(latest)
     }
 
     pub(crate) fn has_logged(&self, to: u32) -> bool {
@@ -109,9 +110,14 @@ impl Ledger {
         self.live.ranks().map(|from| self.live.received(from)).collect()
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn received(&mut self, from: u32, bytes: usize) {
         self.live.add_received(from, bytes);
+    }
+
+    /// The message that is looked after next came from somebody.
+    #[inline]
+    pub(crate) fn has_arrived(&mut self) {
         self.latest = NOBODY;
     }
 
@@ -158,5 +164,24 @@ impl Ledger {
     pub(crate) fn wait_on(&self, now: Duration) {
         let waited = (self.waited + now).as_millis();
         self.live.set(Word::WaitedMs, u64::try_from(waited).unwrap_or(u64::MAX));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whom_the_last_message_went_to_is_said_once_and_not_behind_one_that_came() {
+        let mut ledger = Ledger::new(Live::begin(None, 0, 3));
+        assert_eq!(ledger.take_latest(), None);
+        ledger.logged(2, 10);
+        // What came before it is counted behind it.
+        ledger.received(1, 5);
+        assert_eq!((ledger.take_latest(), ledger.take_latest()), (Some(2), None));
+        ledger.logged(1, 20);
+        ledger.has_arrived();
+        assert_eq!(ledger.take_latest(), None);
+        assert_eq!((ledger.all_logged()[2].bytes, ledger.all_received()[1].messages), (10, 1));
     }
 }

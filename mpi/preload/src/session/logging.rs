@@ -10,7 +10,7 @@ use mpi_sys as ffi;
 
 use super::asking::NoRoom;
 use super::datatypes::{Layout, copy};
-use super::{Lane, Session, is_together};
+use super::{Lane, Name, Route, Session, is_together};
 use crate::say::say;
 
 /// The log is full.
@@ -23,6 +23,9 @@ pub(crate) enum FullError {
     #[error("it is waited for room")]
     Later,
 }
+
+/// A message: where it is, how many elements it has, and of what datatype.
+pub(crate) type Message = (*const c_void, i64, ffi::MPI_Datatype);
 
 /// Elements, and how they lie in memory.
 #[derive(Clone, Copy, Debug)]
@@ -67,7 +70,6 @@ enum NotWritten {
 ///
 /// # Safety
 /// As of [`copy`]; the elements have `bytes` bytes.
-#[inline]
 unsafe fn append(
     log: &mut Log,
     peer: u32,
@@ -85,6 +87,22 @@ unsafe fn append(
     Ok(())
 }
 
+/// Appends a record where there is room for it at once. Nothing between its claim and its end can fail or panic, so that all of it is
+/// put together in registers.
+///
+/// # Safety
+/// There are so many bytes at `buf`, which nobody writes meanwhile.
+#[inline(always)]
+unsafe fn append_if_room(log: &mut Log, peer: u32, tag: RecordTag, buf: *const u8, bytes: usize) -> bool {
+    let Some(mut claim) = log.claim_if_room(Rank(peer), RecordTag::LEN, bytes) else { return false };
+    let (prefix, payload) = claim.parts_mut();
+    prefix.copy_from_slice(&tag.encode());
+    // SAFETY: the caller's promise; the payload has so many bytes.
+    unsafe { std::ptr::copy_nonoverlapping(buf, payload.as_mut_ptr(), bytes) };
+    claim.commit();
+    true
+}
+
 impl Session {
     /// Logs a message that `send` begins to send: its record is claimed before, so that a rank whose log is full sends nothing, and
     /// written when `copied` says.
@@ -95,7 +113,7 @@ impl Session {
     pub(crate) unsafe fn log(
         &mut self,
         to: Lane,
-        (buf, count, datatype): (*const c_void, i64, ffi::MPI_Datatype),
+        (buf, count, datatype): Message,
         copied: Copied,
         send: impl FnOnce() -> c_int,
     ) -> Result<c_int, FullError> {
@@ -164,43 +182,74 @@ impl Session {
         Ok(0)
     }
 
+    /// Logs a message that was just sent, if it is short, and there is room at once: whether that was so.
+    ///
+    /// # Safety
+    /// As of [`log`](Self::log).
+    #[inline(always)]
+    pub(crate) unsafe fn log_short(&mut self, to: Route, (buf, count, datatype): Message) -> bool {
+        let Route { lane, counted, .. } = to;
+        let (Some(bytes), Some(log)) = (self.datatypes.short(count, datatype), &mut self.log) else { return false };
+        let tag = RecordTag { comm: lane.comm, tag: lane.tag, number: self.sent.count_at(counted) + 1 };
+        // SAFETY: the caller's promise; the elements have so many bytes, as they lie.
+        if unsafe { append_if_room(log, lane.peer, tag, buf.cast(), bytes) } {
+            self.sent.next_at(counted);
+            self.ledger.logged(lane.peer, bytes);
+            self.look_now_and_then(bytes);
+            return true;
+        }
+        false
+    }
+
     /// Logs a message that was just sent, and calls `meanwhile` now and then if it is long. Where the log is full, it waits for room,
     /// or gives up.
     ///
     /// # Safety
     /// As of [`log`](Self::log).
-    #[inline]
-    pub(crate) unsafe fn log_sent(
-        &mut self,
-        to: Lane,
-        (buf, count, datatype): (*const c_void, i64, ffi::MPI_Datatype),
-        meanwhile: &mut dyn FnMut(),
-    ) {
-        let layout = self.datatypes.layout(datatype);
-        let Some(bytes) = layout.and_then(|layout| layout.bytes(count)) else {
+    #[cold]
+    #[inline(never)]
+    pub(crate) unsafe fn log_any(&mut self, to: Route, message: Message, meanwhile: &mut dyn FnMut()) {
+        let (buf, count, datatype) = message;
+        let Route { lane, counted, .. } = to;
+        let Some(bytes) = self.datatypes.layout(datatype).and_then(|layout| layout.bytes(count)) else {
             // The receiver counts it, too.
-            self.pass_by(to);
+            self.pass_by(lane);
             return;
         };
-        let tag = RecordTag { comm: to.comm, tag: to.tag, number: self.sent.next(to.stream()) };
+        let tag = RecordTag { comm: lane.comm, tag: lane.tag, number: self.sent.next_at(counted) };
         loop {
             let (Some(log), Some(layout)) = (&mut self.log, self.datatypes.layout(datatype)) else { return };
             // SAFETY: the caller's promise.
-            let refused = match unsafe { append(log, to.peer, tag, (buf, count, datatype, layout), bytes, meanwhile) } {
+            let written = unsafe { append(log, lane.peer, tag, (buf, count, datatype, layout), bytes, meanwhile) };
+            match written {
                 Ok(()) => break,
+                // Under the choice that lets a send fail, messages are not sent first.
+                Err(NotWritten::Refused(refused)) => {
+                    if self.make_room(lane.peer, bytes, *refused).is_err() {
+                        return;
+                    }
+                }
                 Err(NotWritten::Unpacked(code)) => {
                     self.give_up(&format_args!("MPI_Pack failed with code {code} on what the program sends"));
                     return;
                 }
-                Err(NotWritten::Refused(refused)) => refused,
-            };
-            // Under the choice that lets a send fail, messages are not sent first.
-            if self.make_room(to.peer, bytes, *refused).is_err() {
-                return;
             }
         }
-        self.ledger.logged(to.peer, bytes);
+        self.ledger.logged(lane.peer, bytes);
         self.look_now_and_then(bytes);
+    }
+
+    /// [`log_any`](Self::log_any), of a message that goes by this name. So few arguments are handed over in registers.
+    ///
+    /// # Safety
+    /// As of [`log`](Self::log).
+    #[cold]
+    #[inline(never)]
+    pub(crate) unsafe fn log_any_to(&mut self, to: Name, buf: *const c_void, count: i64, datatype: ffi::MPI_Datatype) {
+        if let Some(route) = self.route_to(to) {
+            // SAFETY: the caller's promise.
+            unsafe { self.log_any(route, (buf, count, datatype), &mut || ()) };
+        }
     }
 
     /// Elements that a rank gives to a collective operation; `None` where they can't be packed.

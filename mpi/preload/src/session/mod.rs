@@ -14,6 +14,7 @@ mod observe;
 pub(crate) mod over;
 pub(crate) mod put_off;
 pub(crate) mod requests;
+mod routes;
 mod slot;
 mod summary;
 
@@ -44,12 +45,14 @@ use requests::{Receiving, Requests};
 pub(crate) use choices::{Choice, missed};
 pub(crate) use ledger::Ledger;
 pub(crate) use logging::{Copied, FullError, Piece};
+pub(crate) use routes::{Name, Route};
 pub(crate) use slot::{
     asks_plainly, catch_up, catch_up_if_due, enter, enter_behind, enter_for_room, is_absent, is_together, may_put_off,
     put, put_off, records_choices, sends_first, take,
 };
 
-/// How many messages are logged and received between two looks at the acknowledgements; each so many bytes count as one more.
+/// How many messages are logged, or received and not answered by one that is, between two looks at the acknowledgements; each so many
+/// bytes count as one more.
 const LOOK_EVERY: u32 = 64;
 const LOOK_EVERY_BYTES: usize = (256 << 10) / LOOK_EVERY as usize;
 /// How many records are released beside a message.

@@ -84,7 +84,7 @@ impl Session {
             watch.series.add(sample(at_ms, &self.ledger, log));
         }
         // The message that led here has just been sent.
-        if let Some(peer) = self.ledger.latest() {
+        if let Some(peer) = self.ledger.take_latest() {
             let (ssn, acked) = (log.next_ssn(Rank(peer)).0.saturating_sub(1), log.acked(Rank(peer)).0);
             if ssn > acked {
                 watch.delays.sent(peer, ssn, now);

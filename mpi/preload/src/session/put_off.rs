@@ -154,6 +154,26 @@ pub(super) fn put(put_off: PutOff) {
     }
 }
 
+/// Whether all that is put off is what one receive took whose source and tag were given, and that isn't [due](is_due).
+#[inline(always)]
+pub(super) fn is_plain() -> bool {
+    // Where one is used, and none is taken, it is the first.
+    let is_one = SHELF.end.load(Ordering::Relaxed) == 1 && SHELF.begin.load(Ordering::Relaxed) == 0;
+    is_one && !is_due() && SHELF.places[0].kind.load(Ordering::Relaxed) == RECEIVED
+}
+
+/// What it took, if that [is all](is_plain), which is put off no longer. To be called only by who is in the session alone.
+#[inline(always)]
+pub(super) fn take_plain() -> Option<(ffi::MPI_Comm, Taken)> {
+    if !is_plain() {
+        return None;
+    }
+    SHELF.end.store(0, Ordering::Relaxed);
+    let place = &SHELF.places[0];
+    // SAFETY: see `Shelf`; `put` has written the communicator of what is of this kind.
+    Some((unsafe { (*place.comm.get()).assume_init() }, place.taken()))
+}
+
 /// What was put off first, which is so no longer. To be called only by who is in the session alone.
 #[inline]
 pub(crate) fn take() -> Option<PutOff> {
@@ -254,6 +274,30 @@ mod tests {
                     matches!(take(), Some(PutOff::Ended { taken, .. }) if taken == Taken { tag: number, ..message })
                 );
                 assert!(is_it(false));
+            }
+        }
+    }
+
+    #[test]
+    fn a_receive_that_is_all_there_is_is_taken_at_once() {
+        let _alone = alone();
+        // SAFETY: constants of the shim.
+        let (comm, request) = unsafe { (ffi::RSMPI_COMM_WORLD, ffi::RSMPI_REQUEST_NULL) };
+        let taken = Taken { source: 2, tag: 9, bytes: 100 };
+        let received = |is_open, taken| PutOff::Received { comm, is_open, taken };
+        assert!(take_plain().is_none());
+        put(received(false, taken));
+        assert!(take_plain() == Some((comm, taken)) && !is_there());
+        // Not if its source or tag was open, if it is long, if something else was put off, or another one.
+        let posted = PutOff::Posted { comm, source: 1, tag: 4, request };
+        let long = Taken { bytes: DUE_BYTES, ..taken };
+        for others in [&[received(true, taken)][..], &[received(false, long)], &[posted], &[received(false, taken); 2]]
+        {
+            others.iter().copied().for_each(put);
+            assert!(take_plain().is_none() && is_there());
+            // Nor if it is the last one of several.
+            while take().is_some() {
+                assert!(take_plain().is_none());
             }
         }
     }

@@ -1,6 +1,7 @@
 //! Where the one session of a process is.
 
 use std::cell::UnsafeCell;
+use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Mutex, PoisonError, TryLockError};
 
@@ -26,7 +27,7 @@ struct Slot {
     session: UnsafeCell<Option<Session>>,
 }
 
-// SAFETY: the session is reached only through `enter`, `put` and `take`. In the state TOGETHER they hold the lock. In the state
+// SAFETY: the session is reached only through `enter`, `enter_behind`, `put` and `take`. In the state TOGETHER they hold the lock. In the state
 // ALONE the program has promised MPI (thread levels single, funneled, serialized) that no two of its threads are in MPI calls at
 // once, and all of ours are made in such calls. `put` and `take` run in the program's calls of MPI_Init and MPI_Finalize, beside
 // which MPI permits no other call.
@@ -67,16 +68,63 @@ pub(crate) fn enter<T>(work: impl FnOnce(&mut Session) -> T) -> Option<T> {
     }
 }
 
-/// The same where a message [is sent first](sends_first). If the beginning of a receive is put off, and it isn't due, that stays so.
-#[inline]
-pub(crate) fn enter_behind<T>(work: impl FnOnce(&mut Session) -> T) -> Option<T> {
-    if SLOT.state.load(Ordering::Acquire) != ALONE {
+/// The session, until this is dropped.
+pub(crate) struct Visit {
+    session: &'static mut Session,
+    _entered: Entered,
+}
+
+impl Deref for Visit {
+    type Target = Session;
+
+    #[inline(always)]
+    fn deref(&self) -> &Session {
+        self.session
+    }
+}
+
+impl DerefMut for Visit {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut Session {
+        self.session
+    }
+}
+
+/// Enters where a message [is sent first](sends_first), and sees to what is put off, but for the beginning of a receive that isn't due,
+/// and for one plain receive, for [`leave_behind`](Visit::leave_behind). (What would be handed to a closure here would be stored behind the message.)
+#[inline(always)]
+pub(crate) fn enter_behind() -> Option<Visit> {
+    if SLOT.state.load(Ordering::Acquire) != ALONE || SLOT.is_entered.load(Ordering::Relaxed) {
         return None;
     }
-    if !put_off::has_posted() || put_off::is_due() {
-        catch_up();
+    // SAFETY: the only reference: see `Slot`; `is_entered` keeps this thread from making a second one, from here on and until the
+    // visit is dropped.
+    let session = unsafe { &mut *SLOT.session.get() }.as_mut()?;
+    SLOT.is_entered.store(true, Ordering::Relaxed);
+    let mut visit = Visit { session, _entered: Entered };
+    if put_off::is_there() && !put_off::is_plain() && (!put_off::has_posted() || put_off::is_due()) {
+        visit.catch_up();
     }
-    enter_as_it_is(work)
+    Some(visit)
+}
+
+impl Visit {
+    /// A message was logged: now what a receive before it took is counted. The record comes first, since it is what takes longest to be
+    /// in the cache.
+    #[inline(always)]
+    pub(crate) fn leave_behind(mut self) {
+        if let Some((comm, taken)) = put_off::take_plain() {
+            self.received_before(comm, taken);
+        }
+    }
+
+    /// The message isn't logged, and what was received is seen to as elsewhere.
+    #[cold]
+    pub(crate) fn leave(mut self) {
+        self.catch_up();
+        self.ledger.has_arrived();
+        self.look_now_and_then(0);
+    }
 }
 
 /// Does `work`, which may have to wait for room in the log, with the session, if there is one. Where threads call when they want to, the

@@ -27,3 +27,5 @@ pub(crate) use process::*;
 pub(crate) use receive::*;
 pub(crate) use requests::*;
 pub(crate) use send::*;
+
+pub(crate) use crate::session::may_put_off;

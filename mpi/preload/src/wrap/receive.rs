@@ -10,7 +10,7 @@ use crate::message::Incoming;
 use crate::pass;
 use crate::session::put_off::{PutOff, take, take_end};
 use crate::session::requests::{Pending, Persistent, Receiving, Repeated};
-use crate::session::{Choice, Lane, Session, catch_up, enter, is_together, may_put_off, put_off};
+use crate::session::{Choice, Lane, Name, Session, catch_up, enter, is_together, may_put_off, put_off};
 use counterfoil_mpi::matching::Taken;
 
 unsafe extern "C" {
@@ -22,9 +22,15 @@ unsafe extern "C" {
 
 /// Whether the program leaves open whom it receives from, or which tag.
 #[inline]
-pub(super) fn is_open(incoming: &Incoming) -> bool {
+fn leaves_open(source: c_int, tag: c_int) -> bool {
     // SAFETY: constants of the shim.
-    unsafe { incoming.source == ffi::RSMPI_ANY_SOURCE || incoming.tag == ffi::RSMPI_ANY_TAG }
+    unsafe { source == ffi::RSMPI_ANY_SOURCE || tag == ffi::RSMPI_ANY_TAG }
+}
+
+/// [`leaves_open`], of what a receive asks for.
+#[inline]
+pub(super) fn is_open(incoming: &Incoming) -> bool {
+    leaves_open(incoming.source, incoming.tag)
 }
 
 /// What a receive took, by the status that MPI filled in.
@@ -57,8 +63,8 @@ impl Session {
 
     /// It is posted now: messages that it may take have no number before it has ended.
     pub(super) fn post(&mut self, receiving: Receiving) -> Receiving {
-        let comm = self.comms.at(receiving.comm);
-        let posted = comm.map(|comm| comm.matching(receiving.is_partitioned).post(receiving.source, receiving.tag));
+        let Receiving { comm, source, tag, is_partitioned, .. } = receiving;
+        let posted = self.comms.post(comm, is_partitioned, source, tag);
         Receiving { posted, ..receiving }
     }
 
@@ -77,12 +83,13 @@ impl Session {
         let Some(posted) = receiving.posted else { return };
         let Some(comm) = self.comms.at(receiving.comm) else { return };
         let peer = taken.and_then(|taken| comm.world(taken.source));
-        comm.matching(receiving.is_partitioned).end(posted, taken, &mut self.numbered);
+        self.comms.end(receiving.comm, receiving.is_partitioned, posted, taken, &mut self.numbered);
         if let (Some(peer), Some(taken)) = (peer, taken) {
             if receiving.is_open {
                 self.decide(Choice::Receive { source: peer, tag: taken.tag });
             }
             self.ledger.received(peer, taken.bytes);
+            self.ledger.has_arrived();
         }
         let mut numbered = std::mem::take(&mut self.numbered);
         for Taken { source, tag, bytes } in numbered.drain(..) {
@@ -97,35 +104,54 @@ impl Session {
     }
 
     /// A receive has returned, which nothing was posted behind.
-    #[inline]
     fn received_at_once(&mut self, handle: ffi::MPI_Comm, is_open: bool, taken: Taken) {
-        let Some(comm) = self.comms.get(handle) else { return };
-        let (number, Some(peer)) = (comm.number, comm.world(taken.source)) else { return };
-        if comm.matching.is_idle() {
-            let Taken { tag, bytes, .. } = taken;
+        let Taken { source, tag, bytes } = taken;
+        let Some(route) = self.route_from(Name::new(handle, source, tag)) else { return };
+        if self.comms.is_idle((route.comm, route.lane.comm)) {
             if is_open {
-                self.decide(Choice::Receive { source: peer, tag });
+                self.decide(Choice::Receive { source: route.lane.peer, tag });
             }
-            self.received(Lane { peer, comm: number, tag }, bytes);
+            self.received(route, bytes);
+            self.ledger.has_arrived();
+            self.look_now_and_then(bytes);
         } else {
-            self.received_behind_others(handle, is_open, taken);
+            self.received_behind_others(handle, is_open, source, tag, bytes);
+        }
+    }
+
+    /// A receive had returned, whose source and tag were given, before a message left that is logged now.
+    #[inline(always)]
+    pub(crate) fn received_before(&mut self, handle: ffi::MPI_Comm, Taken { source, tag, bytes }: Taken) {
+        let Some(route) = self.route_from(Name::new(handle, source, tag)) else { return };
+        if self.comms.is_idle((route.comm, route.lane.comm)) {
+            self.received(route, bytes);
+        } else {
+            self.received_behind_others(handle, false, source, tag, bytes);
         }
     }
 
     /// The same, where other receives are under way, of which one may have taken an earlier message of the stream.
     #[cold]
-    fn received_behind_others(&mut self, handle: ffi::MPI_Comm, is_open: bool, taken: Taken) {
+    fn received_behind_others(
+        &mut self,
+        handle: ffi::MPI_Comm,
+        is_open: bool,
+        source: c_int,
+        tag: c_int,
+        bytes: usize,
+    ) {
         let Some(comm) = self.comms.place(handle) else { return };
-        let (source, tag) = (Some(taken.source), Some(taken.tag));
-        let receiving = self.post(Receiving { comm, source, tag, posted: None, is_open, is_partitioned: false });
-        self.end_with(receiving, Some(taken));
+        let (from, of) = (Some(source), Some(tag));
+        let receiving = Receiving { comm, source: from, tag: of, posted: None, is_open, is_partitioned: false };
+        let receiving = self.post(receiving);
+        self.end_with(receiving, Some(Taken { source, tag, bytes }));
     }
 
     /// A receive was posted, and may have ended since.
     #[inline]
     fn posted_before(&mut self, incoming: &Incoming, request: ffi::MPI_Request) {
         let Some(receiving) = self.receiving(incoming, false) else { return };
-        let is_next = !receiving.is_open && self.comms.at(receiving.comm).is_some_and(|comm| comm.matching.is_idle());
+        let is_next = !receiving.is_open && self.comms.is_idle(receiving.comm);
         match if is_next { take_end(request) } else { None } {
             Some(taken) => self.received_at_once(incoming.comm, false, taken),
             None => self.posted(receiving, request),
@@ -175,23 +201,19 @@ pub(super) fn received(incoming: &Incoming, status: &ffi::MPI_Status, code: c_in
     code
 }
 
-/// A receive that has ended when it returns. What stands behind the call delays the answer: only what it took is noted there.
+/// A receive that has ended when it returns, where what it does [may be put off](may_put_off). What stands behind the call delays the
+/// answer: only what it took is noted there.
 ///
 /// # Safety
 /// The program's arguments: see the [module](super).
 #[inline(always)]
-pub(crate) unsafe fn receive(
-    incoming: &Incoming,
+pub(crate) unsafe fn receive_and_note(
+    (comm, source, tag): (ffi::MPI_Comm, c_int, c_int),
     status: *mut ffi::MPI_Status,
-    call: impl FnOnce(*mut ffi::MPI_Status) -> c_int + Copy,
+    call: impl FnOnce(*mut ffi::MPI_Status) -> c_int,
 ) -> c_int {
-    if !may_put_off() {
-        let (incoming, call) = (*incoming, call);
-        // SAFETY: as for this function.
-        return unsafe { receive_at_once(&incoming, status, call) };
-    }
     catch_up();
-    let (comm, is_open) = (incoming.comm, is_open(incoming));
+    let is_open = leaves_open(source, tag);
     let then = |code, status: &ffi::MPI_Status| {
         if code == 0 {
             put_off(PutOff::Received { comm, is_open, taken: taken(status) });
@@ -212,12 +234,12 @@ fn received_now(comm: ffi::MPI_Comm, is_open: bool, status: &ffi::MPI_Status, co
     }
 }
 
-/// [`receive`] that is not put off.
+/// A receive that has ended when it returns.
 ///
 /// # Safety
 /// The program's arguments: see the [module](super).
 #[inline(never)]
-unsafe fn receive_at_once(
+pub(crate) unsafe fn receive(
     incoming: &Incoming,
     status: *mut ffi::MPI_Status,
     call: impl FnOnce(*mut ffi::MPI_Status) -> c_int,

@@ -9,8 +9,8 @@ use crate::pass;
 use crate::say::say;
 use crate::session::requests::{Pending, Persistent, Repeated};
 use crate::session::{
-    Copied, FullError, Lane, Session, enter, enter_behind, enter_for_room, is_absent, is_together, likely_bytes,
-    sends_first,
+    Copied, FullError, Lane, Name, Route, Session, enter, enter_behind, enter_for_room, is_absent, is_together,
+    likely_bytes, sends_first,
 };
 
 /// From this many bytes on a message is copied while it is under way: it is begun, copied, and waited for. Open MPI's blocking send of no
@@ -31,15 +31,19 @@ pub(crate) enum Mode {
 impl Session {
     /// Where a message goes in the log; `None` if it isn't logged. To be called once a message.
     #[inline(always)]
-    pub(super) fn lane(&mut self, out: &Outgoing) -> Option<Lane> {
-        let comm = self.comms.get(out.comm)?;
-        let lane = Lane { peer: comm.world(out.dest)?, comm: comm.number, tag: out.tag };
+    fn route(&mut self, name: Name) -> Option<Route> {
+        let route = self.route_to(name)?;
         if self.is_on() {
-            return Some(lane);
+            return Some(route);
         }
         // The receiver counts it, too.
-        self.pass_by(lane);
+        self.pass_by(route.lane);
         None
+    }
+
+    /// The same, in the log alone.
+    pub(super) fn lane(&mut self, out: &Outgoing) -> Option<Lane> {
+        self.route(out.name()).map(|route| route.lane)
     }
 }
 
@@ -103,25 +107,47 @@ pub(super) fn is_long(count: i64, datatype: ffi::MPI_Datatype) -> bool {
 ///
 /// # Safety
 /// `out` is the program's message, which it doesn't write meanwhile.
+#[inline(always)]
+unsafe fn log_here(out: Outgoing) {
+    finish();
+    let Some(mut session) = enter_behind() else { return };
+    let (name, Outgoing { buf, count, datatype, .. }) = (out.name(), out);
+    let Some(route) = session.route(name) else { return session.leave() };
+    // SAFETY: the program's message, which it may not write before its call returns.
+    unsafe {
+        if !session.log_short(route, (buf, count, datatype)) {
+            session.log_any_to(name, buf, count, datatype);
+        }
+    }
+    session.leave_behind();
+}
+
+/// [`log_here`], for who is in less of a hurry.
+///
+/// # Safety
+/// `out` is the program's message, which it doesn't write meanwhile.
 #[inline(never)]
 pub(super) unsafe fn log_sent(out: &Outgoing) {
-    finish();
     // SAFETY: as for this function.
-    unsafe { log_under_way(out, &mut || ()) };
+    unsafe { log_here(*out) };
 }
 
 /// Logs a message that was just sent. `meanwhile` is called now and then while a long one is copied.
 ///
 /// # Safety
 /// `out` is the program's message, which it doesn't write meanwhile.
-#[inline]
+#[inline(never)]
 pub(super) unsafe fn log_under_way(out: &Outgoing, meanwhile: &mut dyn FnMut()) {
-    enter_behind(|session| {
-        if let Some(lane) = session.lane(out) {
-            // SAFETY: the program's message, which it may not write before its call returns.
-            unsafe { session.log_sent(lane, (out.buf, out.count, out.datatype), meanwhile) };
+    let Some(mut session) = enter_behind() else { return };
+    let Some(route) = session.route(out.name()) else { return session.leave() };
+    let message = (out.buf, out.count, out.datatype);
+    // SAFETY: the program's message, which it may not write before its call returns.
+    unsafe {
+        if !session.log_short(route, message) {
+            session.log_any(route, message, meanwhile);
         }
-    });
+    }
+    session.leave_behind();
 }
 
 /// Whether a message is sent, and then logged behind that.
@@ -130,7 +156,8 @@ pub(crate) fn goes_first(mode: Mode, count: i64, datatype: ffi::MPI_Datatype) ->
     sends_first() && (mode != Mode::Standard || !is_long(count, datatype))
 }
 
-/// A message that [goes first](goes_first) was sent, with this code.
+/// A message that [goes first](goes_first) was sent, with this code. All of it stands in the program's call: what is handed over to
+/// another function is stored behind the message.
 ///
 /// # Safety
 /// The program's arguments: see the [module](super).
@@ -138,7 +165,7 @@ pub(crate) fn goes_first(mode: Mode, count: i64, datatype: ffi::MPI_Datatype) ->
 pub(crate) unsafe fn sent(code: c_int, out: Outgoing) -> c_int {
     if code == 0 {
         // SAFETY: the program's message, which it may not write before its call returns.
-        unsafe { log_sent(&out) };
+        unsafe { log_here(out) };
     }
     code
 }

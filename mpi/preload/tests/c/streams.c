@@ -100,6 +100,35 @@ static void given_up(void) {
     }
 }
 
+/* Communicators one after the other that have one handle, as far as MPI gives it again: their messages are of different streams. */
+static void handles(void) {
+    for (int round = 0; round < 4; round++) {
+        MPI_Comm made;
+        prepare(50 + round);
+        DO(MPI_Comm_dup(MPI_COMM_WORLD, &made));
+        for (int i = 0; i < 3 + round; i++) {
+            DO(MPI_Send(out[i], LENGTH, MPI_INT, next, 8, made));
+            DO(MPI_Recv(in[i], LENGTH, MPI_INT, before, 8, made, MPI_STATUS_IGNORE));
+            CHECK(is_message(in[i], before, 50 + round, i));
+        }
+        DO(MPI_Comm_free(&made));
+    }
+}
+
+/* More streams in turn than are remembered, some of them under the same place, and messages to nobody between them. */
+static void many_tags(void) {
+    for (int round = 0; round < 3; round++) {
+        prepare(60 + round);
+        for (int tag = 100; tag < 400; tag++) {
+            int i = tag % MANY;
+            DO(MPI_Send(out[i], LENGTH, MPI_INT, next, tag, MPI_COMM_WORLD));
+            DO(MPI_Send(out[i], LENGTH, MPI_INT, MPI_PROC_NULL, tag, MPI_COMM_WORLD));
+            DO(MPI_Recv(in[i], LENGTH, MPI_INT, before, tag, MPI_COMM_WORLD, MPI_STATUS_IGNORE));
+            CHECK(is_message(in[i], before, 60 + round, i));
+        }
+    }
+}
+
 /* Receives that are called off between others of the same stream; a send is not called off, whatever one asks. */
 static void called_off(void) {
     MPI_Request receives[3], send;
@@ -180,6 +209,8 @@ int main(int argc, char **argv) {
     given_up();
     called_off();
     again();
+    handles();
+    many_tags();
     too_long();
     return end("streams");
 }
