@@ -104,7 +104,7 @@ impl Session {
     }
 
     /// A receive has returned, which nothing was posted behind.
-    fn received_at_once(&mut self, handle: ffi::MPI_Comm, is_open: bool, taken: Taken) {
+    pub(crate) fn received_at_once(&mut self, handle: ffi::MPI_Comm, is_open: bool, taken: Taken) {
         let Taken { source, tag, bytes } = taken;
         let Some(route) = self.route_from(Name::new(handle, source, tag)) else { return };
         if self.comms.is_idle((route.comm, route.lane.comm)) {
