@@ -27,8 +27,8 @@ struct Slot {
     session: UnsafeCell<Option<Session>>,
 }
 
-// SAFETY: the session is reached only through `enter`, `enter_behind`, `put` and `take`. In the state TOGETHER they hold the lock. In the state
-// ALONE the program has promised MPI (thread levels single, funneled, serialized) that no two of its threads are in MPI calls at
+// SAFETY: the session is reached only through `enter` and those like it, `put` and `take`. In the state TOGETHER they hold the lock. In
+// the state ALONE the program has promised MPI (thread levels single, funneled, serialized) that no two of its threads are in MPI calls at
 // once, and all of ours are made in such calls. `put` and `take` run in the program's calls of MPI_Init and MPI_Finalize, beside
 // which MPI permits no other call.
 unsafe impl Sync for Slot {}
@@ -90,18 +90,27 @@ impl DerefMut for Visit {
     }
 }
 
-/// Enters where a message [is sent first](sends_first), and sees to what is put off, but for the beginning of a receive that isn't due,
-/// and for one plain receive, for [`leave_behind`](Visit::leave_behind). (What would be handed to a closure here would be stored behind the message.)
+/// Enters, where nobody is inside. To be called only by who is alone, or has the lock.
 #[inline(always)]
-pub(crate) fn enter_behind() -> Option<Visit> {
-    if SLOT.state.load(Ordering::Acquire) != ALONE || SLOT.is_entered.load(Ordering::Relaxed) {
+fn visit() -> Option<Visit> {
+    if SLOT.is_entered.load(Ordering::Relaxed) {
         return None;
     }
     // SAFETY: the only reference: see `Slot`; `is_entered` keeps this thread from making a second one, from here on and until the
     // visit is dropped.
     let session = unsafe { &mut *SLOT.session.get() }.as_mut()?;
     SLOT.is_entered.store(true, Ordering::Relaxed);
-    let mut visit = Visit { session, _entered: Entered };
+    Some(Visit { session, _entered: Entered })
+}
+
+/// Enters where a message [is sent first](sends_first), and sees to what is put off, but for the beginning of a receive that isn't due,
+/// and for one plain receive, for [`leave_behind`](Visit::leave_behind). (What would be handed to a closure here would be stored behind the message.)
+#[inline(always)]
+pub(crate) fn enter_behind() -> Option<Visit> {
+    if SLOT.state.load(Ordering::Acquire) != ALONE {
+        return None;
+    }
+    let mut visit = visit()?;
     if put_off::is_there() && !put_off::is_plain() && (!put_off::has_posted() || put_off::is_due()) {
         visit.catch_up();
     }
@@ -114,7 +123,7 @@ impl Visit {
     #[inline(always)]
     pub(crate) fn leave_behind(mut self) {
         if let Some((comm, taken)) = put_off::take_plain() {
-            self.received_before(comm, taken);
+            self.count_received(comm, false, taken);
         }
     }
 
@@ -169,24 +178,11 @@ pub(crate) fn enter_if_free<T>(work: impl FnOnce(&mut Session) -> T) -> Option<T
 
 #[inline]
 fn enter_alone<T>(work: impl FnOnce(&mut Session) -> T) -> Option<T> {
-    enter_as_it_is(|session| {
-        if put_off::is_there() {
-            session.catch_up();
-        }
-        work(session)
-    })
-}
-
-#[inline(always)]
-fn enter_as_it_is<T>(work: impl FnOnce(&mut Session) -> T) -> Option<T> {
-    if SLOT.is_entered.load(Ordering::Relaxed) {
-        return None;
+    let mut visit = visit()?;
+    if put_off::is_there() {
+        visit.catch_up();
     }
-    SLOT.is_entered.store(true, Ordering::Relaxed);
-    let _entered = Entered;
-    // SAFETY: the only reference: see `Slot`, and `is_entered` keeps this thread from making a second one.
-    let session = unsafe { &mut *SLOT.session.get() };
-    Some(work(session.as_mut()?))
+    Some(work(&mut visit))
 }
 
 thread_local! {

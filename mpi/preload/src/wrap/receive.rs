@@ -105,29 +105,26 @@ impl Session {
 
     /// A receive has returned, which nothing was posted behind.
     pub(crate) fn received_at_once(&mut self, handle: ffi::MPI_Comm, is_open: bool, taken: Taken) {
+        if self.count_received(handle, is_open, taken) {
+            self.ledger.has_arrived();
+            self.look_now_and_then(taken.bytes);
+        }
+    }
+
+    /// Counts what a receive took that has returned. Says whether that was all: whether nothing was looked after with it.
+    #[inline(always)]
+    pub(crate) fn count_received(&mut self, handle: ffi::MPI_Comm, is_open: bool, taken: Taken) -> bool {
         let Taken { source, tag, bytes } = taken;
-        let Some(route) = self.route_from(Name::new(handle, source, tag)) else { return };
+        let Some(route) = self.route_from(Name::new(handle, source, tag)) else { return false };
         if self.comms.is_idle((route.comm, route.lane.comm)) {
             if is_open {
                 self.decide(Choice::Receive { source: route.lane.peer, tag });
             }
             self.received(route, bytes);
-            self.ledger.has_arrived();
-            self.look_now_and_then(bytes);
-        } else {
-            self.received_behind_others(handle, is_open, source, tag, bytes);
+            return true;
         }
-    }
-
-    /// A receive had returned, whose source and tag were given, before a message left that is logged now.
-    #[inline(always)]
-    pub(crate) fn received_before(&mut self, handle: ffi::MPI_Comm, Taken { source, tag, bytes }: Taken) {
-        let Some(route) = self.route_from(Name::new(handle, source, tag)) else { return };
-        if self.comms.is_idle((route.comm, route.lane.comm)) {
-            self.received(route, bytes);
-        } else {
-            self.received_behind_others(handle, false, source, tag, bytes);
-        }
+        self.received_behind_others(handle, is_open, source, tag, bytes);
+        false
     }
 
     /// The same, where other receives are under way, of which one may have taken an earlier message of the stream.
