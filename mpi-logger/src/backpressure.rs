@@ -1,0 +1,9 @@
+//! Space in a full log: which ranks a rank asks for progress, who answers when, and how long it waits. `docs/piggyback.md`, "Who waits
+//! for room", says why this suffices.
+
+mod queries;
+mod wait;
+
+pub(crate) use queries::Entries;
+pub use queries::ProgressQueries;
+pub(crate) use wait::SpaceWait;

@@ -1,0 +1,383 @@
+//! Communicators: their numbers, their members in MPI_COMM_WORLD, and their counts.
+
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use crate::matching::{Arrival, Matching, PostedReceive};
+
+/// Number of MPI_COMM_WORLD.
+pub const WORLD: u32 = 0;
+/// Number of MPI_COMM_SELF.
+pub const SELF: u32 = 1;
+const FIRST_FREE: u32 = 2;
+/// Set in numbers that follow from a hash: of communicators that are made where members can't agree on the lowest free number.
+const HASHED: u32 = 1 << 31;
+/// Set in the numbers under which partitioned messages are counted, which match no others.
+const PARTITIONED: u32 = 1 << 30;
+/// Bits of a hashed number that differ.
+const HASH_BITS: u32 = 30;
+
+/// Returns the number under which a communicator's partitioned messages are counted.
+pub fn partitioned(number: u32) -> u32 {
+    number | PARTITIONED
+}
+
+pub(crate) fn is_partitioned(number: u32) -> bool {
+    number & PARTITIONED != 0
+}
+
+/// A communicator of a [`CommTable`]. It stays valid after the communicator is freed, until the last pending receive on it has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CommId {
+    index: usize,
+    number: u32,
+}
+
+impl CommId {
+    /// Returns the communicator's number.
+    #[inline]
+    pub fn number(self) -> u32 {
+        self.number
+    }
+
+    /// Returns its index in the table, for [`CommTable::id_at`]: half the size of a `CommId`, for caches.
+    #[inline]
+    pub fn index(self) -> usize {
+        self.index
+    }
+}
+
+/// Members of a communicator that is being added.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Members {
+    /// Rank in MPI_COMM_WORLD of each rank that messages go to and come from: for an intercommunicator, of the remote group.
+    pub world: Box<[u32]>,
+    /// Rank of this process in its (local) group.
+    pub rank: i32,
+    /// True for an intercommunicator.
+    pub is_inter: bool,
+}
+
+/// State of a communicator.
+#[derive(Debug)]
+pub struct CommState {
+    number: u32,
+    members: Members,
+    /// Communicators that were derived from this one without agreement.
+    derived: u32,
+    /// Collective operations begun.
+    pub(crate) begun: u64,
+    /// Last operation that has ended here. An operation that the program doesn't wait for counts as ended when it has begun.
+    pub(crate) ended: u64,
+    /// Last operation that the program waited for in the call that began it.
+    pub(crate) waited: u64,
+    /// Last operation with a contribution in the log.
+    pub(crate) kept: u64,
+    /// Operations known to be complete on all ranks.
+    pub(crate) complete: u64,
+    matching: Matching,
+    /// Receives of partitioned messages, which match no others.
+    matching_partitioned: Matching,
+    /// True once the program has freed it, while receives are pending.
+    is_freed: bool,
+}
+
+impl CommState {
+    /// Returns its number.
+    #[inline]
+    pub fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// Returns this process's rank in it.
+    pub fn rank(&self) -> i32 {
+        self.members.rank
+    }
+
+    /// Returns `true` for an intercommunicator.
+    pub fn is_inter(&self) -> bool {
+        self.members.is_inter
+    }
+
+    /// Returns the number of ranks that messages can go to.
+    pub fn peers(&self) -> usize {
+        self.members.world.len()
+    }
+
+    /// Returns the rank in MPI_COMM_WORLD of one of its ranks; `None` for MPI_PROC_NULL and every other value that is no rank.
+    #[inline]
+    pub fn world_rank(&self, rank: i32) -> Option<u32> {
+        self.members.world.get(usize::try_from(rank).ok()?).copied()
+    }
+
+    /// Returns the ranks in MPI_COMM_WORLD of its members other than `rank`.
+    pub(crate) fn others(&self, rank: u32) -> impl Iterator<Item = u32> {
+        self.members.world.iter().copied().filter(move |member| *member != rank)
+    }
+
+    fn matching(&mut self, is_partitioned: bool) -> &mut Matching {
+        if is_partitioned { &mut self.matching_partitioned } else { &mut self.matching }
+    }
+
+    fn is_idle(&self) -> bool {
+        self.matching.is_idle() && self.matching_partitioned.is_idle()
+    }
+}
+
+/// Two communicators of a process have the same hashed number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("two communicators have the number {number}, so their messages can't be told apart")]
+pub struct NumberTaken {
+    /// The number.
+    pub number: u32,
+}
+
+/// The communicators of a process whose messages are logged.
+#[derive(Debug)]
+pub struct CommTable {
+    states: Vec<Option<CommState>>,
+    numbers: FxHashMap<u32, usize>,
+    /// Hashed numbers that communicators have or had. Other numbers ascend.
+    used: FxHashSet<u32>,
+    /// Hashed numbers of communicators that are being made.
+    reserved: FxHashSet<u32>,
+    /// Communicators with pending receives, those of partitioned messages counted apart.
+    busy: usize,
+    /// Lowest number that no communicator of this process has.
+    next: u32,
+}
+
+impl Default for CommTable {
+    fn default() -> CommTable {
+        CommTable {
+            states: Vec::new(),
+            numbers: FxHashMap::default(),
+            used: FxHashSet::default(),
+            reserved: FxHashSet::default(),
+            busy: 0,
+            next: FIRST_FREE,
+        }
+    }
+}
+
+impl CommTable {
+    /// Returns this process's proposal for the number of a new communicator: the lowest that it has free. The members take the highest.
+    pub fn propose(&self) -> u32 {
+        self.next
+    }
+
+    /// Adds a communicator under the number that its members agreed on.
+    ///
+    /// # Errors
+    /// [`NumberTaken`] if another communicator of this process has or had the number.
+    pub fn add(&mut self, number: u32, members: Members) -> Result<CommId, NumberTaken> {
+        let is_taken = if number & HASHED == 0 {
+            self.next = self.next.max(number + 1);
+            self.numbers.contains_key(&number)
+        } else {
+            self.reserved.remove(&number);
+            !self.used.insert(number)
+        };
+        if is_taken {
+            return Err(NumberTaken { number });
+        }
+        let state = CommState {
+            number,
+            members,
+            derived: 0,
+            begun: 0,
+            ended: 0,
+            waited: 0,
+            kept: 0,
+            complete: 0,
+            matching: Matching::default(),
+            matching_partitioned: Matching::default(),
+            is_freed: false,
+        };
+        let index = match self.states.iter().position(Option::is_none) {
+            Some(free) => free,
+            None => {
+                self.states.push(None);
+                self.states.len() - 1
+            }
+        };
+        self.states[index] = Some(state);
+        self.numbers.insert(number, index);
+        Ok(CommId { index, number })
+    }
+
+    /// Returns the state of a communicator, also of one that was freed while receives are pending on it.
+    #[inline]
+    pub fn get(&mut self, id: CommId) -> Option<&mut CommState> {
+        self.states.get_mut(id.index)?.as_mut().filter(|state| state.number == id.number)
+    }
+
+    /// Returns the communicator that is at this [index](CommId::index) now.
+    #[inline]
+    pub fn id_at(&self, index: usize) -> Option<CommId> {
+        let number = self.states.get(index)?.as_ref()?.number;
+        Some(CommId { index, number })
+    }
+
+    fn by_number(&self, number: u32) -> Option<&CommState> {
+        self.states.get(*self.numbers.get(&number)?)?.as_ref()
+    }
+
+    /// Frees a communicator. Receives that are pending on it end all the same.
+    pub fn free(&mut self, id: CommId) {
+        if let Some(state) = self.get(id) {
+            state.is_freed = true;
+            self.numbers.remove(&id.number);
+        }
+        self.drop_if_idle(id.index);
+    }
+
+    /// Drops the state of a freed communicator without pending receives.
+    #[inline]
+    pub(crate) fn drop_if_idle(&mut self, index: usize) {
+        if let Some(state) = self.states.get_mut(index)
+            && state.as_ref().is_some_and(|state| state.is_freed && state.is_idle())
+        {
+            *state = None;
+        }
+    }
+
+    /// Returns `true` if no receive is pending on a communicator.
+    #[inline(always)]
+    pub fn is_idle(&mut self, id: CommId) -> bool {
+        self.busy == 0 || self.get(id).is_some_and(|state| state.matching.is_idle())
+    }
+
+    /// Posts a receive; `None` for a communicator that is unknown.
+    pub fn post(
+        &mut self,
+        id: CommId,
+        is_partitioned: bool,
+        source: Option<i32>,
+        tag: Option<i32>,
+    ) -> Option<PostedReceive> {
+        let matching = self.get(id)?.matching(is_partitioned);
+        let was_idle = matching.is_idle();
+        let posted = matching.post(source, tag);
+        self.busy += usize::from(was_idle);
+        Some(posted)
+    }
+
+    /// Ends a receive: [`Matching::end`].
+    pub(crate) fn end(
+        &mut self,
+        id: CommId,
+        is_partitioned: bool,
+        posted: PostedReceive,
+        arrival: Option<Arrival>,
+        numbered: &mut Vec<Arrival>,
+    ) {
+        let Some(matching) = self.get(id).map(|state| state.matching(is_partitioned)) else { return };
+        let was_idle = matching.is_idle();
+        matching.end(posted, arrival, numbered);
+        self.busy -= usize::from(!was_idle && matching.is_idle());
+    }
+
+    /// Returns the communicators with contributions in the log that aren't known to be complete.
+    pub(crate) fn open(&self) -> impl Iterator<Item = &CommState> {
+        self.states.iter().flatten().filter(|state| state.kept > state.complete && !state.is_freed)
+    }
+
+    /// Notes that all ranks have ended the operations up to `operation`.
+    pub(crate) fn complete_upto(&mut self, number: u32, operation: u64) {
+        let state = self.numbers.get(&number).and_then(|index| self.states.get_mut(*index)?.as_mut());
+        if let Some(state) = state {
+            state.complete = state.complete.max(operation.min(state.begun));
+        }
+    }
+
+    /// Returns the number of operations that this process has ended on a communicator that it is a member of: `u64::MAX` for one that it
+    /// has freed, 0 for one that it doesn't know yet.
+    pub(crate) fn ended(&self, number: u32) -> u64 {
+        if let Some(state) = self.by_number(number) {
+            return state.ended;
+        }
+        // Agreed numbers ascend.
+        let is_freed = if number & HASHED == 0 { number < self.next } else { self.used.contains(&number) };
+        if is_freed { u64::MAX } else { 0 }
+    }
+
+    /// Returns the number of a communicator that all members of `parent` derive from it in the same order, without communication.
+    /// `None` for an unknown parent.
+    pub fn derive(&mut self, parent: CommId) -> Option<u32> {
+        let parent = self.get(parent)?;
+        parent.derived += 1;
+        Some(hashed(u64::from(parent.number) << 32 | u64::from(parent.derived)))
+    }
+
+    /// Reserves the number that follows from the names of a new communicator's groups: `(first, second)`, with 0 for the second of an
+    /// intracommunicator, and `attempt` from 0. Returns the number and whether it is free here. If it isn't on every member, all of them
+    /// [give it back](Self::unreserve) and make another attempt.
+    pub fn reserve(&mut self, names: (u64, u64), attempt: u32) -> (u32, bool) {
+        let (low, high) = (names.0.min(names.1), names.0.max(names.1));
+        let number = hashed((high ^ low.rotate_left(17)).wrapping_add(u64::from(attempt) << 48));
+        (number, !self.used.contains(&number) && self.reserved.insert(number))
+    }
+
+    /// Gives back a number that was reserved here and is not free on another member.
+    pub fn unreserve(&mut self, number: u32) {
+        self.reserved.remove(&number);
+    }
+}
+
+/// Returns a number that follows from `from`. Some two of n names have the same with a probability of n² / 2³¹.
+fn hashed(from: u64) -> u32 {
+    (from.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (u64::BITS - HASH_BITS)) as u32 | HASHED
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn members(world: &[u32]) -> Members {
+        Members { world: world.into(), rank: 0, is_inter: false }
+    }
+
+    #[test]
+    fn a_freed_communicator_lives_until_its_last_receive_has_ended() {
+        let mut comms = CommTable::default();
+        let id = comms.add(WORLD, members(&[0, 1])).unwrap();
+        let posted = comms.post(id, false, Some(1), Some(4)).unwrap();
+        comms.free(id);
+        assert!(!comms.is_idle(id) && comms.ended(WORLD) == u64::MAX);
+        let mut numbered = Vec::new();
+        comms.end(id, false, posted, Some(Arrival { source: 1, tag: 4, bytes: 9 }), &mut numbered);
+        comms.drop_if_idle(id.index());
+        assert!(numbered.len() == 1 && comms.get(id).is_none());
+        // Its index is another one's: the old id still names the old communicator.
+        let other = comms.add(5, members(&[0])).unwrap();
+        assert_eq!((other.index(), comms.propose()), (id.index(), 6));
+        assert!(comms.get(id).is_none() && comms.get(other).is_some());
+        assert_eq!((comms.ended(3), comms.ended(6)), (u64::MAX, 0));
+    }
+
+    #[test]
+    fn a_hashed_number_is_given_once() {
+        let mut comms = CommTable::default();
+        let names = (7 << 32 | 1, 0);
+        let (first, is_free) = comms.reserve(names, 0);
+        assert!(is_free && !comms.reserve(names, 0).1 && !comms.reserve((0, names.0), 0).1);
+        let (second, is_free) = comms.reserve(names, 1);
+        assert!(is_free && first != second);
+        comms.unreserve(first);
+        assert!(comms.reserve(names, 0).1);
+        assert!(first & HASHED != 0 && !is_partitioned(first) && is_partitioned(partitioned(first)));
+        let id = comms.add(first, members(&[0])).unwrap();
+        assert_eq!(comms.add(first, members(&[0])), Err(NumberTaken { number: first }));
+        comms.free(id);
+        assert!(!comms.reserve(names, 0).1 && comms.ended(first) == u64::MAX);
+    }
+
+    #[test]
+    fn derived_numbers_follow_from_parent_and_count() {
+        let [mut one, mut other] = [0; 2].map(|_| CommTable::default());
+        let [id, same] = [&mut one, &mut other].map(|comms| comms.add(9, members(&[0, 1])).unwrap());
+        let first = one.derive(id);
+        assert_eq!(first, other.derive(same));
+        assert_ne!(first, one.derive(id));
+    }
+}

@@ -1,0 +1,37 @@
+//! Control messages between the loggers of a job.
+
+/// Kind of a control message. Over MPI it is the message's tag.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ControlKind {
+    /// Acknowledgements: [`AckBatcher::take`](crate::AckBatcher::take).
+    Acks = 1,
+    /// Queries that are answered when there is news: [`ProgressQueries`](crate::ProgressQueries).
+    Query,
+    /// Answers to queries.
+    Answer,
+    /// Request for a reply at once: [`ProgressRequest`](crate::ProgressRequest).
+    ProgressRequest,
+    /// Reply to it.
+    ProgressReply,
+    /// The sender leaves without waiting for the end of the others.
+    Leave,
+}
+
+impl ControlKind {
+    /// Returns the kind with this number; `None` for a number of no kind.
+    pub fn from_tag(tag: i32) -> Option<ControlKind> {
+        use ControlKind::{Acks, Answer, Leave, ProgressReply, ProgressRequest, Query};
+        [Acks, Query, Answer, ProgressRequest, ProgressReply, Leave].into_iter().find(|kind| *kind as i32 == tag)
+    }
+}
+
+/// A control message to send.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ControlMessage {
+    /// Rank of the receiver in MPI_COMM_WORLD.
+    pub to: u32,
+    /// Its kind.
+    pub kind: ControlKind,
+    /// Entries of 16 bytes each. The driver may split them into several messages between entries.
+    pub bytes: Vec<u8>,
+}

@@ -1,0 +1,168 @@
+//! Collective operations: their numbers, the contributions to them, and when these are released. See `docs/collectives.md`.
+
+use counterfoil::Keep;
+use counterfoil_profile::{COLLECTIVE, RecordTag};
+
+use super::Logger;
+use crate::acks::ReleaseError;
+use crate::comms::CommId;
+use crate::control::ControlKind;
+use crate::stream::Stream;
+
+/// Number of freed communicators with open operations at which their members are queried.
+const FREED_MAX: usize = 64;
+/// Bytes of a record besides its payload, as they count towards an early query.
+const RECORD_BYTES: u64 = 48;
+
+impl Logger {
+    /// Handles the begin of a collective operation. Returns its number on the communicator, from 1; `None` for an unknown communicator.
+    pub fn handle_collective_begun(&mut self, comm: CommId) -> Option<u64> {
+        self.activity += 1;
+        let state = self.comms.get(comm)?;
+        state.begun += 1;
+        Some(state.begun)
+    }
+
+    /// Returns the stream of this rank's contributions to the operations on a communicator: a stream of the rank to itself.
+    pub fn contributions(&self, comm: CommId) -> Stream {
+        Stream { peer: self.rank, comm: comm.number(), tag: COLLECTIVE }
+    }
+
+    /// Handles a contribution to an operation that is in the log now, with `bytes` bytes.
+    pub fn handle_contribution(&mut self, comm: CommId, number: u64, bytes: usize) {
+        self.contributed_bytes += bytes as u64 + RECORD_BYTES;
+        if let Some(state) = self.comms.get(comm) {
+            state.kept = number;
+        }
+    }
+
+    /// Handles the begin of an operation that the program waits for later. It counts as ended: the MPI can complete it from here on.
+    ///
+    /// # Errors
+    /// [`ReleaseError`].
+    pub fn handle_collective_started(&mut self, comm: CommId, number: u64) -> Result<(), ReleaseError> {
+        if let Some(state) = self.comms.get(comm) {
+            state.ended = state.ended.max(number);
+        }
+        self.answer_queries()
+    }
+
+    /// Handles the end of an operation that was started and has been waited for.
+    pub fn handle_collective_waited(&mut self, comm: CommId, number: u64) {
+        self.activity += 1;
+        if let Some(state) = self.comms.get(comm) {
+            state.waited = state.waited.max(number);
+        }
+    }
+
+    /// Handles an operation that MPI refused here, so that it has not begun: the next one on the communicator takes its number.
+    pub fn handle_collective_refused(&mut self, comm: CommId, number: u64) {
+        if let Some(state) = self.comms.get(comm)
+            && state.begun == number
+        {
+            state.begun -= 1;
+            state.ended = state.ended.min(state.begun);
+        }
+    }
+
+    /// Handles the end of the last operation begun on a communicator, which the program waited for in the call that began it. If the
+    /// operation `synchronises`, every member has begun it, so the operations before it are complete on all of them.
+    ///
+    /// # Errors
+    /// [`ReleaseError`].
+    pub fn handle_collective_ended(&mut self, comm: CommId, synchronises: bool) -> Result<(), ReleaseError> {
+        self.activity += 1;
+        let own = self.rank;
+        let Some(state) = self.comms.get(comm) else { return Ok(()) };
+        (state.ended, state.waited) = (state.begun, state.begun);
+        let begun = state.begun;
+        if state.others(own).next().is_none() {
+            self.complete(&[(comm.number(), begun)])?;
+        } else if synchronises {
+            let mut complete = self.complete_with(comm);
+            complete.push((comm.number(), begun.saturating_sub(1)));
+            self.complete(&complete)?;
+        }
+        self.answer_queries()
+    }
+
+    /// Returns the operations on other communicators that are complete once all ranks have begun one on `comm`, if all ranks are its
+    /// members: those that this rank has waited for. Had another rank still to begin one of them, the two would wait for each other
+    /// wherever operations synchronise, and a program has to be correct there, too (MPI 4.0, section 6.14). Threads may call in any order.
+    fn complete_with(&mut self, comm: CommId) -> Vec<(u32, u64)> {
+        let is_of_all =
+            self.comms.get(comm).is_some_and(|state| !state.is_inter() && state.peers() == self.ranks as usize);
+        if !is_of_all || self.is_multithreaded {
+            return Vec::new();
+        }
+        let known = self.comms.open().filter(|state| state.number() != comm.number() && state.waited > 0);
+        known.map(|state| (state.number(), state.waited)).chain(self.queries.freed()).collect()
+    }
+
+    /// Notes that all ranks have ended operations: (communicator, last of them). Releases the contributions.
+    pub(super) fn complete(&mut self, operations: &[(u32, u64)]) -> Result<(), ReleaseError> {
+        for &(comm, number) in operations {
+            self.comms.complete_upto(comm, number);
+            self.queries.complete_upto(comm, number);
+            let entry = RecordTag { comm, tag: COLLECTIVE, number };
+            self.sender.note_acks(self.rank, &entry.encode())?;
+        }
+        Ok(())
+    }
+
+    /// Notes that all ranks have ended all operations: at the end of the job.
+    ///
+    /// # Errors
+    /// [`ReleaseError`].
+    pub fn complete_all_collectives(&mut self) -> Result<(), ReleaseError> {
+        let open = self.comms.open().map(|state| (state.number(), state.begun));
+        let open: Vec<_> = open.chain(self.queries.freed()).collect();
+        self.complete(&open)
+    }
+
+    /// Handles a communicator that the program is about to free. Contributions to its operations stay until these are complete.
+    ///
+    /// # Errors
+    /// [`ReleaseError`].
+    pub fn handle_comm_freed(&mut self, comm: CommId) -> Result<(), ReleaseError> {
+        self.update_open_comms()?;
+        if self.queries.free(comm.number()) > FREED_MAX { self.query_for_space() } else { Ok(()) }
+    }
+
+    /// Tells the queries which communicators have contributions in the log. An operation without other living members is complete when it
+    /// has ended here.
+    pub(super) fn update_open_comms(&mut self) -> Result<(), ReleaseError> {
+        let mut complete = Vec::new();
+        for state in self.comms.open() {
+            if !self.queries.keep(state.number(), state.kept, state.others(self.rank)) {
+                complete.push((state.number(), state.ended));
+            }
+        }
+        self.complete(&complete)
+    }
+
+    /// Queries the ranks that could free space in the log and aren't queried already: for acknowledgements, and about operations.
+    ///
+    /// # Errors
+    /// [`ReleaseError`].
+    pub fn query_for_space(&mut self) -> Result<(), ReleaseError> {
+        self.update_open_comms()?;
+        let due = self.queries.due(self.sender.log.as_ref(), self.contributed_bytes);
+        self.send_all(ControlKind::Query, due);
+        Ok(())
+    }
+
+    /// Queries other ranks about operations, if the log has got many bytes of contributions since the last query.
+    ///
+    /// # Errors
+    /// [`ReleaseError`].
+    pub fn query_early(&mut self) -> Result<(), ReleaseError> {
+        if self.keep != Keep::Acked || !self.queries.is_early(self.contributed_bytes, self.budget) {
+            return Ok(());
+        }
+        self.update_open_comms()?;
+        let due = self.queries.due(None, self.contributed_bytes);
+        self.send_all(ControlKind::Query, due);
+        Ok(())
+    }
+}

@@ -1,0 +1,150 @@
+//! The wait for space in a full log.
+
+use std::time::{Duration, Instant};
+
+use counterfoil::{AppendError, Keep, OnFull, Rank};
+use counterfoil_profile::RecordTag;
+
+use super::Logger;
+use crate::acks::ReleaseError;
+use crate::backpressure::SpaceWait;
+use crate::control::ControlKind;
+use crate::deadlock::DeadlockStep;
+
+/// What a wait for space waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SpaceRefusal {
+    /// Acknowledgements of other ranks, or operations that they end.
+    Peers,
+    /// The disk, which lags.
+    Disk,
+    /// Nothing: no wait frees space.
+    Final,
+}
+
+/// Outcome of an attempt to find space.
+#[derive(Debug)]
+pub enum SpacePoll {
+    /// There is space, or nothing is logged any more.
+    Ready,
+    /// There is none yet.
+    Pending {
+        /// Refusal of the log.
+        refused: Box<AppendError>,
+        /// True once the rank has waited so long that the user is to be told.
+        is_long: bool,
+    },
+    /// There will be none.
+    Never(SpaceError),
+}
+
+/// Reason why no space can become free.
+#[derive(Debug, thiserror::Error)]
+pub enum SpaceError {
+    /// All ranks wait, for each other or for this one. Only the lowest rank that waits for space gets this error: where it goes on,
+    /// others may find space.
+    #[error(
+        "{refused}, and no rank will free space: for {} s all ranks have been waiting in MPI calls or for space in their logs",
+        after.as_secs()
+    )]
+    Deadlock {
+        /// Refusal of the log.
+        refused: Box<AppendError>,
+        /// Time without activity on any rank.
+        after: Duration,
+    },
+    /// Every other rank has received everything and has come as far.
+    #[error("{refused}, and only the program itself could free space")]
+    Alone {
+        /// Refusal of the log.
+        refused: Box<AppendError>,
+    },
+}
+
+impl Logger {
+    /// Returns what a wait after this refusal waits for.
+    pub fn wait_for(&self, refused: &AppendError) -> SpaceRefusal {
+        // Acknowledged records aren't released either, and there is no other place for them.
+        let keeps_all_in_memory = |log: &counterfoil::Log| {
+            let options = log.options();
+            options.keep != Keep::Acked && options.store.is_none() && options.on_full == OnFull::Block
+        };
+        match refused {
+            AppendError::Full(_) if self.log().is_some_and(keeps_all_in_memory) => SpaceRefusal::Final,
+            AppendError::Full(_) | AppendError::DiskRefused(_) => SpaceRefusal::Peers,
+            AppendError::SpillBehind(_) => SpaceRefusal::Disk,
+            _ => SpaceRefusal::Final,
+        }
+    }
+
+    /// Returns `true` while this rank waits for space.
+    #[inline]
+    pub fn is_waiting(&self) -> bool {
+        self.wait.is_some()
+    }
+
+    /// Begins a wait for space, or goes on with the one that was begun.
+    pub fn begin_wait(&mut self, now: Instant) {
+        if self.wait.is_none() {
+            self.wait = Some(SpaceWait::begin(now));
+            self.detector.begin();
+        }
+    }
+
+    /// Returns how long the wait has lasted.
+    pub fn waited(&self, now: Instant) -> Duration {
+        self.wait.map_or(Duration::ZERO, |wait| wait.waited(now))
+    }
+
+    /// Ends the wait and returns how long it lasted.
+    pub fn end_wait(&mut self, now: Instant) -> Duration {
+        self.wait.take().map_or(Duration::ZERO, |wait| wait.waited(now))
+    }
+
+    /// Sets the time without any activity in the job after which a wait for space is given up.
+    pub fn set_deadlock_after(&mut self, after: Duration) {
+        self.detector.set_after(after);
+    }
+
+    /// Returns the refusal of a record with `bytes` bytes of payload to `peer`, if the log refuses it.
+    ///
+    /// # Errors
+    /// The refusal.
+    pub fn check_space(&mut self, peer: u32, bytes: usize) -> Result<(), Box<AppendError>> {
+        let Some(log) = self.log_mut() else { return Ok(()) };
+        // The claim leaves no trace: it is made again when the message leaves. Dropped, it would leave a pad.
+        log.try_claim(Rank(peer), RecordTag::LEN, bytes).map(std::mem::forget)
+    }
+
+    /// Makes an attempt to find space, after control messages were handled and acknowledged records released. Sends requests to the other
+    /// ranks once the wait is long.
+    ///
+    /// # Errors
+    /// [`ReleaseError`].
+    pub fn poll_space(&mut self, peer: u32, bytes: usize, now: Instant) -> Result<SpacePoll, ReleaseError> {
+        let Err(refused) = self.check_space(peer, bytes) else { return Ok(SpacePoll::Ready) };
+        let Some(mut wait) = self.wait else { return Ok(SpacePoll::Pending { refused, is_long: false }) };
+        let is_long = wait.is_long(now);
+        if matches!(*refused, AppendError::Full(_)) {
+            self.update_open_comms()?;
+            // Another thread may receive what this rank sent to itself.
+            let can_others_free_space = self.is_multithreaded || self.queries.can_others_free_space(self.log());
+            if wait.is_alone(can_others_free_space) {
+                return Ok(SpacePoll::Never(SpaceError::Alone { refused }));
+            }
+            self.wait = Some(wait);
+            if is_long {
+                match self.detector.step(now, self.state()) {
+                    DeadlockStep::Wait => {}
+                    DeadlockStep::GiveUp(after) => {
+                        return Ok(SpacePoll::Never(SpaceError::Deadlock { refused, after }));
+                    }
+                    DeadlockStep::Request(request) => {
+                        self.send_to_others(ControlKind::ProgressRequest, &request.encode());
+                    }
+                }
+            }
+        }
+        Ok(SpacePoll::Pending { refused, is_long })
+    }
+}

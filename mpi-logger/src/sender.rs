@@ -1,0 +1,147 @@
+//! The sender's side: the log, the counts of what was sent, and what receivers have acknowledged.
+
+use counterfoil::{Ack, Epoch, Keep, Log, Phase, Rank, Ssn};
+use counterfoil_profile::RecordTag;
+
+use crate::acks::{ReleaseError, Releaser};
+use crate::comms::is_partitioned;
+use crate::stream::{Stream, StreamCounts};
+
+/// A rank's log with the counts that release it.
+#[derive(Debug)]
+pub(crate) struct SenderLog {
+    /// `None` once logging was disabled.
+    pub(crate) log: Option<Log>,
+    /// Messages sent, logged or not.
+    pub(crate) sent: StreamCounts,
+    /// By receiver.
+    releasers: Vec<Option<Releaser>>,
+    /// Receivers with acknowledged records that may not be released yet.
+    releasing: Vec<u32>,
+    /// Acknowledged counts above those of the messages sent, with their receivers.
+    suspicious: Vec<(u32, RecordTag)>,
+    /// Records released.
+    pub(crate) acknowledged: u64,
+}
+
+impl SenderLog {
+    pub(crate) fn new(log: Log) -> SenderLog {
+        let releasers = (0..log.options().ranks).map(|_| None).collect();
+        SenderLog {
+            log: Some(log),
+            sent: StreamCounts::default(),
+            releasers,
+            releasing: Vec::new(),
+            suspicious: Vec::new(),
+            acknowledged: 0,
+        }
+    }
+
+    /// Takes the log away. Its cursors are dropped first: they hold chunks.
+    pub(crate) fn take_log(&mut self) -> Option<Log> {
+        self.releasers.iter_mut().for_each(|releaser| *releaser = None);
+        self.releasing.clear();
+        self.suspicious.clear();
+        self.log.take()
+    }
+
+    /// Returns `true` if there may be acknowledged records to release.
+    #[inline(always)]
+    pub(crate) fn is_releasing(&self) -> bool {
+        !self.releasing.is_empty()
+    }
+
+    /// Notes a batch of acknowledgements of `peer`.
+    pub(crate) fn note_acks(&mut self, peer: u32, batch: &[u8]) -> Result<(), ReleaseError> {
+        if self.log.is_none() {
+            return Ok(());
+        }
+        let Some(releaser) = self.releasers.get_mut(peer as usize) else { return Ok(()) };
+        releaser.get_or_insert_with(|| Releaser::new(peer)).note(batch)?;
+        for entry in batch.chunks_exact(RecordTag::LEN).filter_map(RecordTag::decode) {
+            if self.is_overcounted(peer, entry) {
+                self.suspicious.push((peer, entry));
+            }
+        }
+        if !self.releasing.contains(&peer) {
+            self.releasing.push(peer);
+        }
+        Ok(())
+    }
+
+    fn is_overcounted(&self, peer: u32, RecordTag { comm, tag, number }: RecordTag) -> bool {
+        // A partitioned message is counted when all its parts are there, which may be after it was received.
+        let is_counted = tag >= 0 && !is_partitioned(comm);
+        is_counted && number > self.sent.count(Stream { peer, comm, tag })
+    }
+
+    /// Checks acknowledged counts against the messages sent. To be called where every message that has left is counted.
+    pub(crate) fn check_counts(&mut self) -> Result<(), ReleaseError> {
+        if self.suspicious.is_empty() {
+            return Ok(());
+        }
+        let suspicious = std::mem::take(&mut self.suspicious);
+        match suspicious.into_iter().find(|(peer, entry)| self.is_overcounted(*peer, *entry)) {
+            None => Ok(()),
+            Some((peer, RecordTag { comm, tag, number })) => {
+                let sent = self.sent.count(Stream { peer, comm, tag });
+                Err(ReleaseError::Overcounted { peer, comm, tag, received: number, sent })
+            }
+        }
+    }
+
+    /// Releases at most `records_max` acknowledged records to one receiver. Calls `released` with it.
+    pub(crate) fn release_some(
+        &mut self,
+        records_max: usize,
+        released: impl FnMut(u32, &Log),
+    ) -> Result<(), ReleaseError> {
+        if let Some(&peer) = self.releasing.last()
+            && !self.release_of(peer, records_max, released)?
+        {
+            self.releasing.pop();
+        }
+        Ok(())
+    }
+
+    /// Releases all acknowledged records, also those that were appended after their acknowledgement had come: a short message leaves
+    /// before it is logged.
+    pub(crate) fn release_all(&mut self, mut released: impl FnMut(u32, &Log)) -> Result<(), ReleaseError> {
+        for peer in 0..self.releasers.len() as u32 {
+            self.release_of(peer, usize::MAX, &mut released)?;
+        }
+        self.releasing.clear();
+        Ok(())
+    }
+
+    /// Returns `true` if there may be more to release.
+    fn release_of(
+        &mut self,
+        peer: u32,
+        records_max: usize,
+        mut released: impl FnMut(u32, &Log),
+    ) -> Result<bool, ReleaseError> {
+        let Some(log) = &mut self.log else { return Ok(false) };
+        let Some(Some(releaser)) = self.releasers.get_mut(peer as usize) else { return Ok(false) };
+        let before = log.acked(Rank(peer));
+        let is_more = releaser.release(log, records_max)?;
+        self.acknowledged += log.acked(Rank(peer)).0 - before.0;
+        released(peer, log);
+        Ok(is_more)
+    }
+
+    /// Releases the messages to a failed rank, which nobody will acknowledge, under `Keep::Acked`. Returns their number.
+    pub(crate) fn discard(&mut self, failed: u32) -> Result<u64, ReleaseError> {
+        let rank = Rank(failed);
+        let Some(log) = self.log.as_mut().filter(|log| log.options().keep == Keep::Acked) else { return Ok(0) };
+        let last = Ssn(log.next_ssn(rank).0.saturating_sub(1));
+        let unacknowledged = last.0.saturating_sub(log.acked(rank).0);
+        if unacknowledged > 0 {
+            // Its cursor is below.
+            self.releasers[failed as usize] = None;
+            let released = log.acknowledge(rank, Ack { ssn: last, epoch: Epoch::FIRST }, Phase::default());
+            released.map_err(|source| ReleaseError::Refused { peer: failed, source })?;
+        }
+        Ok(unacknowledged)
+    }
+}

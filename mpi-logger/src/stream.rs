@@ -1,0 +1,185 @@
+//! Message counts per stream, in place of carried sequence numbers.
+//!
+//! A stream is (source, destination, communicator, tag). MPI lets no message of a stream overtake another, so the n-th message sent is
+//! the n-th received, and both ends know n by counting. `docs/piggyback.md` says which events count.
+
+use rustc_hash::FxHashMap;
+
+/// A stream as seen from one of its ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Stream {
+    /// Rank of the other end in MPI_COMM_WORLD.
+    pub peer: u32,
+    /// Number of the communicator, the same on all its members and unique among the communicators of a process.
+    pub comm: u32,
+    /// MPI tag, or [`COLLECTIVE`](counterfoil_profile::COLLECTIVE) for contributions to collective operations.
+    pub tag: i32,
+}
+
+/// A stream packed into two words. Three separate words, stored one by one and loaded in pairs, would stall each look-up until the
+/// stores have reached the cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct PackedStream {
+    comm_and_tag: u64,
+    peer: u32,
+}
+
+impl PackedStream {
+    #[inline]
+    pub(crate) fn peer(self) -> u32 {
+        self.peer
+    }
+
+    #[inline]
+    pub(crate) fn comm(self) -> u32 {
+        (self.comm_and_tag >> 32) as u32
+    }
+
+    #[inline]
+    pub(crate) fn tag(self) -> i32 {
+        self.comm_and_tag as u32 as i32
+    }
+}
+
+impl From<Stream> for PackedStream {
+    #[inline]
+    fn from(stream: Stream) -> PackedStream {
+        PackedStream { comm_and_tag: u64::from(stream.comm) << 32 | u64::from(stream.tag as u32), peer: stream.peer }
+    }
+}
+
+/// Index of a stream's counter. Stays valid as long as the table that gave it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StreamId(usize);
+
+impl StreamId {
+    /// Index of no stream.
+    pub const NONE: StreamId = StreamId(usize::MAX);
+}
+
+/// A value for each stream, reached by stream or by [`StreamId`].
+#[derive(Debug)]
+pub(crate) struct StreamTable<T> {
+    ids: FxHashMap<PackedStream, StreamId>,
+    values: Vec<T>,
+}
+
+impl<T> Default for StreamTable<T> {
+    fn default() -> StreamTable<T> {
+        StreamTable { ids: FxHashMap::default(), values: Vec::new() }
+    }
+}
+
+impl<T> StreamTable<T> {
+    /// Returns the index of a stream; inserts `new` for a stream without one.
+    #[inline]
+    pub(crate) fn id(&mut self, stream: PackedStream, new: impl FnOnce() -> T) -> StreamId {
+        match self.ids.get(&stream) {
+            Some(id) => *id,
+            None => self.add(stream, new()),
+        }
+    }
+
+    #[cold]
+    fn add(&mut self, stream: PackedStream, new: T) -> StreamId {
+        let id = StreamId(self.values.len());
+        self.values.push(new);
+        self.ids.insert(stream, id);
+        id
+    }
+
+    /// # Panics
+    /// If the index is another table's.
+    #[inline]
+    pub(crate) fn at(&mut self, id: StreamId) -> &mut T {
+        &mut self.values[id.0]
+    }
+
+    fn get(&self, stream: PackedStream) -> Option<&T> {
+        self.values.get(self.ids.get(&stream)?.0)
+    }
+
+    pub(crate) fn values(&self) -> impl Iterator<Item = &T> {
+        self.values.iter()
+    }
+}
+
+/// Number of messages of each stream.
+///
+/// ```
+/// use counterfoil_mpi_logger::{Stream, StreamCounts};
+///
+/// let mut sent = StreamCounts::default();
+/// let (one, other) = (Stream { peer: 1, comm: 0, tag: 7 }, Stream { peer: 1, comm: 0, tag: 8 });
+/// assert_eq!((sent.next(one), sent.next(other), sent.next(one)), (1, 1, 2));
+/// assert_eq!(sent.count(other), 1);
+///
+/// let id = sent.id(one);
+/// assert_eq!(sent.next_at(id), 3);
+/// ```
+#[derive(Debug, Default)]
+pub struct StreamCounts(StreamTable<u64>);
+
+impl StreamCounts {
+    /// Counts a message and returns its number, from 1.
+    #[inline]
+    pub fn next(&mut self, stream: Stream) -> u64 {
+        let id = self.id(stream);
+        self.next_at(id)
+    }
+
+    /// Returns the index of a stream's count.
+    #[inline]
+    pub fn id(&mut self, stream: Stream) -> StreamId {
+        self.0.id(stream.into(), || 0)
+    }
+
+    /// Counts a message of the stream with this index and returns its number.
+    ///
+    /// # Panics
+    /// If the index is another table's.
+    #[inline]
+    pub fn next_at(&mut self, id: StreamId) -> u64 {
+        let count = self.0.at(id);
+        *count += 1;
+        *count
+    }
+
+    /// Returns the number of messages of the stream with this index.
+    ///
+    /// # Panics
+    /// If the index is another table's.
+    #[inline]
+    pub fn count_at(&self, id: StreamId) -> u64 {
+        self.0.values[id.0]
+    }
+
+    /// Returns the number of messages of a stream.
+    #[inline]
+    pub fn count(&self, stream: Stream) -> u64 {
+        self.0.get(stream.into()).copied().unwrap_or(0)
+    }
+
+    /// Returns the number of messages of all streams. Takes time linear in the number of streams.
+    pub fn total(&self) -> u64 {
+        self.0.values().sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_index_counts_its_stream_whatever_streams_are_added() {
+        let mut streams = StreamCounts::default();
+        let stream = |tag| Stream { peer: 1, comm: 2, tag };
+        let id = streams.id(stream(-5));
+        for tag in 0..1000 {
+            assert_eq!((streams.next(stream(tag)), streams.next_at(id)), (1, tag as u64 + 1));
+        }
+        assert_eq!((streams.id(stream(-5)), streams.count_at(id), streams.count(stream(-5))), (id, 1000, 1000));
+        assert_eq!((streams.count(stream(7)), streams.count(stream(1000)), streams.total()), (1, 0, 2000));
+        assert_ne!(streams.id(stream(7)), streams.id(Stream { comm: 3, ..stream(7) }));
+    }
+}
