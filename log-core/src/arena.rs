@@ -1,7 +1,7 @@
 //! The memory of a log, addressed by offset.
 //!
-//! Shared words are reached through [`Arena::word`]: loom and shuttle cannot see atomics inside mapped bytes, so in their
-//! models the same offsets name their own atomics, and the rest of the crate doesn't notice.
+//! Shared words are accessed through [`Arena::word`]. Loom and shuttle cannot see atomics inside mapped bytes: in their
+//! models the same offsets refer to their own atomics, and the rest of the crate is unchanged.
 
 use std::fmt;
 #[cfg(not(counterfoil_loom))]
@@ -13,7 +13,7 @@ use crate::geometry::HEADER_BYTES;
 use crate::record::RECORD_HEADER;
 use crate::sync::{AtomicU64, Ordering};
 
-/// Mapped memory.
+/// Mapped memory of one tier.
 #[cfg(not(counterfoil_loom))]
 pub(crate) struct Arena {
     base: NonNull<u8>,
@@ -22,7 +22,7 @@ pub(crate) struct Arena {
 }
 
 // SAFETY: `base` points into the memory of `tier`, which by the contract of `Tier` any thread may use while `tier` lives,
-// and `tier` is Send and Sync itself. Who may touch which bytes when is the business of lanes and cursors.
+// and `tier` is Send and Sync itself. Lanes and cursors decide which thread may access which bytes when.
 #[cfg(not(counterfoil_loom))]
 unsafe impl Send for Arena {}
 // SAFETY: as above.
@@ -47,7 +47,7 @@ impl Arena {
         self.tier.survives_process()
     }
 
-    /// The word at `at`, a multiple of eight inside the arena.
+    /// Returns the word at `at`, a multiple of eight inside the arena.
     #[inline]
     pub(crate) fn word(&self, at: usize) -> &AtomicU64 {
         debug_assert!(at.is_multiple_of(8) && at + 8 <= self.len);
@@ -65,7 +65,7 @@ impl Arena {
         }
     }
 
-    /// The place at `at`, which may be the arena's end.
+    /// Returns the place at `at`, which may be the arena's end.
     ///
     /// # Safety
     /// The place must not be used after the arena is dropped.
@@ -76,21 +76,21 @@ impl Arena {
         Place { address: unsafe { self.base.add(at) } }
     }
 
-    /// The offset of a place in this arena.
+    /// Returns the offset of a place in this arena.
     pub(crate) fn offset_of(&self, place: Place) -> usize {
         place.address.addr().get() - self.base.addr().get()
     }
 
-    /// The address of what is at `at`.
+    /// Returns the address of the byte at `at`.
     pub(crate) fn address(&self, at: usize) -> *const u8 {
         debug_assert!(at <= self.len);
         self.base.as_ptr().wrapping_add(at)
     }
 
-    /// The bytes `[at, at + len)`.
+    /// Returns the bytes `[at, at + len)`.
     ///
     /// # Safety
-    /// They lie inside the arena, and nobody writes them while the slice lives.
+    /// They lie inside the arena, and no thread writes them while the slice lives.
     #[inline]
     pub(crate) unsafe fn bytes(&self, at: usize, len: usize) -> &[u8] {
         debug_assert!(at + len <= self.len);
@@ -99,7 +99,7 @@ impl Arena {
     }
 }
 
-/// A place in an arena by its address alone, for the path on which a look through two pointers, or an addition, counts.
+/// A place in an arena as a plain address, for the append path, where following two pointers or adding an offset is too slow.
 #[cfg(not(counterfoil_loom))]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place {
@@ -115,20 +115,20 @@ unsafe impl Sync for Place {}
 
 #[cfg(not(counterfoil_loom))]
 impl Place {
-    /// Bytes from here to `end`, which is not before it.
+    /// Returns the bytes from here to `end`, which is not before this place.
     #[inline]
     pub(crate) fn bytes_until(self, end: Place) -> usize {
         end.address.addr().get() - self.address.addr().get()
     }
 
-    /// The place `bytes` further on, which is in the arena, too.
+    /// Moves the place `bytes` further on, to a place that is in the arena, too.
     #[inline]
     pub(crate) fn advance(&mut self, bytes: usize) {
         // SAFETY: inside the memory, or at its end: callers are this crate's, and stay in the chunk that they are in.
         self.address = unsafe { self.address.add(bytes) };
     }
 
-    /// The word `offset` bytes from here, a multiple of eight, inside the arena. As [`Arena::word`].
+    /// Returns the word `offset` bytes from here, a multiple of eight, inside the arena. As [`Arena::word`].
     #[inline]
     pub(crate) fn word(&self, offset: usize) -> &AtomicU64 {
         debug_assert!((self.address.addr().get() + offset).is_multiple_of(8));
@@ -136,10 +136,10 @@ impl Place {
         unsafe { AtomicU64::from_ptr(self.address.as_ptr().add(offset).cast()) }
     }
 
-    /// The `len` bytes from `offset` on, to be written.
+    /// Returns the `len` bytes from `offset` on for writing.
     ///
     /// # Safety
-    /// They lie inside the arena, and nobody else reads or writes them while the slice lives.
+    /// They lie inside the arena, and no other reference reads or writes them while the slice lives.
     #[inline]
     #[expect(clippy::mut_from_ref, reason = "the caller owns the range, not the arena")]
     pub(crate) unsafe fn bytes_mut(&self, offset: usize, len: usize) -> &mut [u8] {
@@ -149,19 +149,18 @@ impl Place {
     }
 }
 
-/// Eight bytes of a model's memory: an atomic for as long as they are a shared word, a cell for as long as they are part of
-/// a body.
+/// Eight bytes of a model's memory: an atomic while they are a shared word, a cell while they are part of a body.
 #[cfg(counterfoil_loom)]
-struct Eight {
+struct ModelWord {
     word: AtomicU64,
     body: BodyCell,
 }
 
-/// Eight bytes of a body. Loom fails the model where an access races with another.
+/// Eight bytes of a body in which loom sees every race.
 #[cfg(all(counterfoil_loom, not(counterfoil_shuttle)))]
 struct BodyCell(loom::cell::UnsafeCell<u64>);
 
-// SAFETY: loom sees every access to the cell, and fails the model where two of them race.
+// SAFETY: loom sees every access to the cell, and fails the model if two of them race.
 #[cfg(all(counterfoil_loom, not(counterfoil_shuttle)))]
 unsafe impl Sync for BodyCell {}
 
@@ -172,18 +171,18 @@ impl BodyCell {
     }
 
     fn read(&self) -> u64 {
-        // SAFETY: loom saw that nobody writes here.
+        // SAFETY: loom checked that no thread writes the cell meanwhile.
         self.0.with(|word| unsafe { *word })
     }
 
     fn write(&self, value: u64) {
-        // SAFETY: loom saw that nobody else reads or writes here.
+        // SAFETY: loom checked that no other thread reads or writes the cell meanwhile.
         self.0.with_mut(|word| unsafe { *word = value });
     }
 }
 
-/// Eight bytes of a body. Shuttle sees no races, but it may go on with another thread at each access: a body that is read
-/// while it is written, or before that is known to be over, has words of two records.
+/// Eight bytes of a body. Shuttle sees no races, but may switch threads at each access: a body that is read too early, or
+/// while it is written, has words of two records.
 #[cfg(counterfoil_shuttle)]
 struct BodyCell(AtomicU64);
 
@@ -202,18 +201,18 @@ impl BodyCell {
     }
 }
 
-/// A model's memory, without the bytes of the file header.
+/// A model's memory, without the file header.
 #[cfg(counterfoil_loom)]
 pub(crate) struct Arena {
-    eights: Vec<Eight>,
+    words: Vec<ModelWord>,
 }
 
 #[cfg(counterfoil_loom)]
 impl Arena {
-    /// An arena of `len` bytes, which hold `left(offset)`: what an earlier use left there.
+    /// Makes an arena of `len` bytes that hold `left(offset)`, as if left by an earlier use.
     pub(crate) fn modelled(len: usize, left: impl Fn(usize) -> u64) -> Arena {
-        let eight = |at| Eight { word: AtomicU64::new(left(at)), body: BodyCell::new(left(at)) };
-        Arena { eights: (HEADER_BYTES..len).step_by(8).map(eight).collect() }
+        let word = |at| ModelWord { word: AtomicU64::new(left(at)), body: BodyCell::new(left(at)) };
+        Arena { words: (HEADER_BYTES..len).step_by(8).map(word).collect() }
     }
 
     pub(crate) fn commit(&self, _at: usize, _len: usize) -> std::io::Result<()> {
@@ -229,20 +228,28 @@ impl Arena {
     }
 
     pub(crate) fn word(&self, at: usize) -> &AtomicU64 {
-        &self.eight(at).word
+        &self.word_at(at).word
     }
 
-    /// The bytes `[at, at + len)` of a body.
+    /// Reads the bytes `[at, at + len)` of a body.
     pub(crate) fn body(&self, at: usize, len: usize) -> Vec<u64> {
-        (at..at + len).step_by(8).map(|at| self.eight(at).body.read()).collect()
+        (at..at + len).step_by(8).map(|at| self.word_at(at).body.read()).collect()
+    }
+
+    /// Reads `[at, at + len)` without atomic accesses, shared words as well as bodies: (word, body) for each eight bytes.
+    #[cfg(not(counterfoil_shuttle))]
+    pub(crate) fn read_unsync(&self, at: usize, len: usize) -> Vec<(u64, u64)> {
+        // SAFETY: loom fails the model if another thread's store is not ordered with the load.
+        let read = |pair: &ModelWord| (unsafe { pair.word.unsync_load() }, pair.body.read());
+        (at..at + len).step_by(8).map(|at| read(self.word_at(at))).collect()
     }
 
     /// Writes eight bytes of a body.
     pub(crate) fn write_body(&self, at: usize, value: u64) {
-        self.eight(at).body.write(value);
+        self.word_at(at).body.write(value);
     }
 
-    /// As the real one; a record's two words are not part of its body.
+    /// Copies a record; its two words are not part of its body.
     pub(crate) fn copy(&self, from: usize, to: usize, len: usize) {
         for offset in (0..RECORD_HEADER).step_by(8) {
             let value = self.word(from + offset).load(Ordering::Relaxed);
@@ -253,7 +260,7 @@ impl Arena {
         }
     }
 
-    /// As the real one.
+    /// Returns the place at `at`.
     ///
     /// # Safety
     /// The place must not be used after the arena is dropped.
@@ -265,8 +272,8 @@ impl Arena {
         place.at
     }
 
-    fn eight(&self, at: usize) -> &Eight {
-        &self.eights[(at - HEADER_BYTES) / 8]
+    fn word_at(&self, at: usize) -> &ModelWord {
+        &self.words[(at - HEADER_BYTES) / 8]
     }
 }
 
@@ -304,7 +311,7 @@ impl Place {
     }
 
     fn arena(&self) -> &Arena {
-        // SAFETY: the arena is alive and doesn't move (it is in the pool's Arc), as `Arena::place` demands.
+        // SAFETY: the arena is alive, as `Arena::place` demands, and doesn't move: it is in the pool's Arc.
         unsafe { &*self.arena }
     }
 }

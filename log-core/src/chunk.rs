@@ -1,17 +1,17 @@
-//! The header of a chunk: what a reader and a recovery know about a block.
+//! The header of a chunk: all that a reader and a recovery know about a block.
 //!
 //! ```text
 //! offset 0  state: magic, state, generation     written by the lane's writer, read by a recovery
 //!        8  next: block of the next chunk       written once by the writer (release), read by cursors (acquire)
 //!       16  lane                                constant while the chunk is in use
-//!       24  sequence: place in the lane         "
+//!       24  sequence: position in the lane      "
 //!       32  first SSN                           "
 //!       40  last SSN + 1 once sealed, else 0    written once by the writer (release), read by cursors (acquire)
-//!       48  replaces: first sequence that a relocation put here, and flags   constant
+//!       48  replaces: lowest sequence that a relocation moved here, and flags   constant
 //!       56  check over the constant words       "
 //!       64  reserved: claim state of a shared writer
-//!       72  bytes of records, pads among them        written once by the writer, before the word at 40
-//!       80  bytes of pads among them                 "
+//!       72  bytes of records, pads included          written once by the writer, after the end word and before the word at 40
+//!       80  bytes of the pads                        "
 //!       88  unused, so that the first body begins on a cache line
 //!      112  records ...
 //! ```
@@ -29,28 +29,29 @@ pub(crate) const FIRST_AT: usize = 32;
 pub(crate) const LAST_AT: usize = 40;
 const REPLACES_AT: usize = 48;
 const CHECK_AT: usize = 56;
-/// Where a shared writer (several threads, one lane) will keep its claim state: tail and writers in flight.
+/// Reserved for the claim state of a shared writer (several threads, one lane): tail and writers in flight.
 pub(crate) const SHARED_WRITER_AT: usize = 64;
-/// How long a sealed chunk's records are together, and the pads among them: a reader needn't walk them to know.
+/// Total bytes of a sealed chunk's records, pads included, so that a reader doesn't walk them.
 pub(crate) const RECORD_BYTES_AT: usize = 72;
+/// Bytes of the pads of a sealed chunk.
 pub(crate) const PAD_BYTES_AT: usize = 80;
-/// Bytes in front of a chunk's first record.
+/// Bytes before a chunk's first record.
 pub(crate) const CHUNK_HEADER: usize = 112;
 
-/// The word at [`LAST_AT`] of a chunk that is still written.
+/// Word at [`LAST_AT`] of a chunk that is not sealed.
 pub(crate) const OPEN: u64 = 0;
 
-/// The word at [`LAST_AT`] of a chunk that ends with `last`, which is [`Ssn::ZERO`] if the lane has no record yet.
+/// Returns the word at [`LAST_AT`] of a chunk that ends with `last`, which is [`Ssn::ZERO`] if the lane has no record yet.
 pub(crate) fn sealed_word(last: Ssn) -> u64 {
     last.0 + 1
 }
 
-/// The last SSN of a chunk whose word at [`LAST_AT`] is not [`OPEN`].
+/// Returns the last SSN of a chunk whose word at [`LAST_AT`] is not [`OPEN`].
 pub(crate) fn sealed_last(word: u64) -> Ssn {
     Ssn(word - 1)
 }
 
-/// A block of the arena: its offset, and its class in the bits that page alignment leaves free. Zero is "none".
+/// A block of the arena: its offset, and its class in the bits that page alignment leaves free. Zero means none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct BlockRef(pub(crate) u64);
 
@@ -78,18 +79,18 @@ impl BlockRef {
     }
 }
 
-/// What a block holds, as far as a recovery is concerned.
+/// State of a block, for a recovery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ChunkState {
-    /// Never used since its memory was given out.
+    /// Never used since its memory was committed.
     Untouched,
-    /// In no lane.
+    /// Not in a lane.
     Free,
     /// In a lane.
     Active,
-    /// Being filled by a relocation: the originals still count.
+    /// Being filled by a relocation: a recovery still reads the originals.
     Staged,
-    /// No writer wrote this.
+    /// A state word that no writer writes.
     Damaged,
 }
 
@@ -107,11 +108,12 @@ fn state_word(state: ChunkState, generation: u32) -> u64 {
     STATE_MAGIC | state | u64::from(generation)
 }
 
-/// Says of a chunk that it ends with `last`, and how many bytes its records take and the pads among them.
+/// Stores the end of a sealed chunk: the bytes of its records and pads, and its last SSN.
 pub(crate) fn write_end(arena: &Arena, at: usize, last: Ssn, record_bytes: usize, pad_bytes: usize) {
     arena.word(at + RECORD_BYTES_AT).store(record_bytes as u64, Ordering::Relaxed);
     arena.word(at + PAD_BYTES_AT).store(pad_bytes as u64, Ordering::Relaxed);
-    // Release: whoever sees that the chunk is sealed sees the two words before, and the link.
+    // Release: a reader that sees that the chunk is sealed sees the two words above, the link and the end word, so no byte
+    // after the header is still to be written.
     arena.word(at + LAST_AT).store(sealed_word(last), Ordering::Release);
 }
 
@@ -129,31 +131,31 @@ pub(crate) fn read_state(arena: &Arena, at: usize) -> (ChunkState, u32) {
     (state, generation)
 }
 
-/// Sets a block's state; a new use of the block is a new generation.
+/// Sets a block's state. Each time that the block is freed, its generation grows by one.
 pub(crate) fn write_state(arena: &Arena, at: usize, state: ChunkState) {
     let word = arena.word(at + STATE_AT);
     let generation = word.load(Ordering::Relaxed) as u32;
     let generation = if state == ChunkState::Free { generation.wrapping_add(1) } else { generation };
-    // Release: a recovery that finds the chunk active must find its header (written before) as well.
+    // Release: a recovery that finds the chunk active must also find its header, which was written before.
     word.store(state_word(state, generation), Ordering::Release);
 }
 
 /// The constant part of a chunk's header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ChunkHeader {
-    /// The lane: the rank that the records go to.
+    /// Destination of the records, which identifies the lane.
     pub(crate) lane: Rank,
-    /// Place in the lane, from 1.
+    /// Position in the lane, from 1.
     pub(crate) sequence: u64,
     /// SSN of the first record, or of the next record to come in an empty chunk.
     pub(crate) first: Ssn,
-    /// The lowest sequence whose records a relocation moved here; `sequence` where there was none.
+    /// The lowest sequence whose records a relocation moved here; `sequence` if there was none.
     pub(crate) replaces: u64,
-    /// Whether SSNs may be missing between the records: relocated and imported ones.
+    /// True if SSNs may be missing between the records, as after a relocation or an import.
     pub(crate) sparse: bool,
 }
 
-/// Flag in the `replaces` word: SSNs may be missing.
+/// Flag in the `replaces` word for a sparse chunk.
 const SPARSE: u64 = 1 << 63;
 
 impl ChunkHeader {
@@ -168,7 +170,7 @@ impl ChunkHeader {
             .fold(0xC0F0 + class as u64, |sum, word| (sum ^ word).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(31))
     }
 
-    /// Writes the header of an empty chunk: no link, not sealed, first commit word empty.
+    /// Writes the header of an empty chunk: without a link, not sealed, the first commit word empty.
     pub(crate) fn write(&self, arena: &Arena, block: BlockRef) {
         let at = block.at();
         let store = |offset, value| arena.word(at + offset).store(value, Ordering::Relaxed);
@@ -184,7 +186,7 @@ impl ChunkHeader {
         store(CHUNK_HEADER, 0);
     }
 
-    /// Reads the header; `None` where the check says that it is damaged.
+    /// Reads the header; `None` if it doesn't match its check.
     pub(crate) fn read(arena: &Arena, block: BlockRef) -> Option<ChunkHeader> {
         let at = block.at();
         let load = |offset| arena.word(at + offset).load(Ordering::Relaxed);

@@ -5,7 +5,7 @@ use crate::nouns::Rank;
 use crate::pool::Pool;
 use crate::sync::Arc;
 
-/// The lanes of a rank, one for each rank of the job, made when first used. A lane that is not used takes 64 bytes.
+/// The lanes of a rank, one for each rank of the job, each made at its first use. An unused lane takes 64 bytes.
 #[derive(Debug)]
 pub struct Lanes {
     pool: Arc<Pool>,
@@ -13,27 +13,27 @@ pub struct Lanes {
 }
 
 impl Lanes {
-    /// No lanes yet, of the `ranks` that there can be.
+    /// Makes an empty table of `ranks` lanes.
     pub fn new(pool: Arc<Pool>, ranks: u32) -> Lanes {
         Lanes { pool, lanes: (0..ranks).map(|_| None).collect() }
     }
 
-    /// The pool of all lanes.
+    /// Returns the pool of all lanes.
     pub fn pool(&self) -> &Pool {
         &self.pool
     }
 
     /// Reserves a record as [`LaneWriter::claim`] does.
     ///
-    /// Where the lane's chunk has no room, `make_room` is called with `context` and the request, to
-    /// [`reserve`](LaneWriter::reserve) it first; it says why if it can't. (A closure would be put together for every claim,
+    /// If the lane's chunk has no room, calls `make_room` with `context` and the request, which must
+    /// [`reserve`](LaneWriter::reserve) it or fail. (A closure that captures the context would be built for every claim,
     /// although it is hardly ever called.)
     ///
     /// # Errors
     /// Those of `make_room`.
     ///
     /// # Panics
-    /// Where `make_room` says that it made room and did not.
+    /// If `make_room` succeeds without having made room.
     #[inline]
     pub fn claim_or_else<C, E>(
         &mut self,
@@ -48,21 +48,21 @@ impl Lanes {
             assert!(self.has_room(peer, prefix, payload), "make_room reserves what it is asked for");
         }
         let slot = self.lanes.get_mut(peer.index()).and_then(Option::as_mut);
-        // SAFETY: `has_room` said that there is such a lane, here or after `make_room`, and that it has room; nothing
-        // happened since. Borrowing the lane once and returning it on one path only is what the borrow checker does not
-        // see through, and looking twice costs a third of a small append.
+        // SAFETY: `has_room` returned true, above or after `make_room`: there is such a lane, and it has room; nothing changed
+        // since. The borrow checker rejects a borrow that is returned on one path only, and a second checked look-up costs a
+        // third of a small append.
         let lane = unsafe { slot.unwrap_unchecked() };
         Ok(Claim::new(lane, prefix, prefix + payload))
     }
 
-    /// Reserves a record where the lane's current chunk has room for it.
+    /// Reserves a record if the lane's current chunk has room for it.
     #[inline(always)]
     pub fn claim_if_room(&mut self, peer: Rank, prefix: usize, payload: usize) -> Option<Claim<'_>> {
         let lane = self.lanes.get_mut(peer.index())?.as_mut()?;
         lane.has_room(prefix, payload).then(|| Claim::new(lane, prefix, prefix + payload))
     }
 
-    /// Whether a claim of this size would be answered from the lane's current chunk.
+    /// Returns `true` if the lane's current chunk has room for a claim of this size.
     #[inline]
     fn has_room(&self, peer: Rank, prefix: usize, payload: usize) -> bool {
         match self.lanes.get(peer.index()) {
@@ -71,29 +71,29 @@ impl Lanes {
         }
     }
 
-    /// The lane to `peer`, if it was used.
+    /// Returns the lane to `peer`, if it was used.
     #[inline]
     pub fn get(&self, peer: Rank) -> Option<&LaneWriter> {
         self.lanes.get(peer.index())?.as_ref()
     }
 
-    /// The lane to `peer`, if it was used.
+    /// Returns the lane to `peer`, if it was used.
     #[inline]
     pub fn get_mut(&mut self, peer: Rank) -> Option<&mut LaneWriter> {
         self.lanes.get_mut(peer.index())?.as_mut()
     }
 
-    /// The lane to `peer`, made if need be; `None` where the job has no such rank.
+    /// Returns the lane to `peer`, which is made at its first use; `None` if the job has no such rank.
     pub fn open(&mut self, peer: Rank) -> Option<&mut LaneWriter> {
         let pool = &self.pool;
         let slot = self.lanes.get_mut(peer.index())?;
         Some(slot.get_or_insert_with(|| LaneWriter::new(pool.clone(), peer)))
     }
 
-    /// Puts a lane that a recovery found in its place; gives it back where the job has no such rank.
+    /// Installs a lane that a recovery found.
     ///
     /// # Errors
-    /// The lane.
+    /// Returns the lane if the job has no such rank.
     pub fn adopt(&mut self, lane: LaneWriter) -> Result<(), LaneWriter> {
         match self.lanes.get_mut(lane.peer().index()) {
             Some(slot) => {
@@ -104,23 +104,23 @@ impl Lanes {
         }
     }
 
-    /// The lanes that were used.
+    /// Iterates over the lanes that were used.
     pub fn iter(&self) -> impl Iterator<Item = &LaneWriter> {
         self.lanes.iter().flatten()
     }
 
-    /// The lanes that were used.
+    /// Iterates over the lanes that were used.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut LaneWriter> {
         self.lanes.iter_mut().flatten()
     }
 
-    /// Gives back to the pool what the lanes don't need, as [`LaneWriter::give_spares_back`] does: another lane needs it.
-    pub fn give_spares_back(&mut self) {
-        self.iter_mut().for_each(LaneWriter::give_spares_back);
+    /// Calls [`LaneWriter::return_spares`] on every lane: another lane needs the memory.
+    pub fn return_spares(&mut self) {
+        self.iter_mut().for_each(LaneWriter::return_spares);
     }
 
-    /// Lets lanes in which everything is released give back the chunks that they write to, as [`LaneWriter::rest`] does.
-    pub fn rest(&mut self) {
-        self.iter_mut().for_each(LaneWriter::rest);
+    /// Calls [`LaneWriter::shrink_if_idle`] on every lane.
+    pub fn shrink_idle(&mut self) {
+        self.iter_mut().for_each(LaneWriter::shrink_if_idle);
     }
 }

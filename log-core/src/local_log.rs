@@ -1,11 +1,11 @@
-//! The local log: what a rank keeps about its own past.
+//! The local log: a rank's records of its own past.
 //!
-//! Determinants, and later late messages, pending and orphan queues, collective results. Entries are appended, sealed
-//! with a checkpoint, and consumed by matching: the first entry of a kind and key that was not consumed, wherever it
-//! stands. They need no acknowledgement; [`discard_sealed`](LocalLog::discard_sealed) forgets what a durable checkpoint
-//! made superfluous.
+//! It holds determinants, and later late messages, pending and orphan queues, collective results. Entries are appended,
+//! sealed with a checkpoint, and consumed by matching: the oldest entry of a kind and key that was not consumed, at any
+//! position. They need no acknowledgement; [`discard_sealed`](LocalLog::discard_sealed) forgets those that a durable
+//! checkpoint covers.
 //!
-//! Nobody else has what stands here and could notice that it changed, so each entry has a checksum:
+//! There is no second copy that a changed entry could be compared with, so each entry has a checksum:
 //!
 //! ```text
 //! prefix   kind u8 | three zeros | crc32c u32 | key u64     little-endian
@@ -21,14 +21,14 @@ use crate::nouns::{Epoch, Rank, Ssn};
 use crate::pool::Pool;
 use crate::sync::Arc;
 
-/// Kind of the entries that seal; the caller's kinds are below.
+/// Kind of a seal; the caller's kinds are below.
 const SEAL: u8 = u8::MAX;
-/// Bytes of prefix.
+/// Bytes of an entry's prefix.
 const PREFIX: usize = 16;
-/// The lane's "destination": the local log has none.
+/// Destination of the local log's lane, which is no rank.
 const NOWHERE: Rank = Rank(u32::MAX);
 
-/// Why the local log refuses.
+/// Error of the local log.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LocalLogError {
@@ -38,11 +38,11 @@ pub enum LocalLogError {
     /// The kind is the log's own.
     #[error("local log: kind {SEAL} is the log's own; use 0 to {}", SEAL - 1)]
     Kind,
-    /// A recovered file holds an entry that isn't as it was written: the memory that it was in is damaged, or somebody
-    /// else wrote there. What the dead process noted is not known any more.
+    /// A recovered file has an entry that differs from what was written: its memory is damaged, or another process wrote
+    /// there. The dead process's entries are lost.
     #[error("local log: the entry with {ssn} was changed after it was written; a replacement can't go on from it")]
     Damaged {
-        /// Its number; [`Ssn::ZERO`] where the whole lane is not the local log's.
+        /// Number of the entry; [`Ssn::ZERO`] if the lane is not that of a local log.
         ssn: Ssn,
     },
 }
@@ -50,15 +50,15 @@ pub enum LocalLogError {
 /// An entry of the local log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// What the caller called it.
+    /// Kind that the caller gave it.
     pub kind: u8,
     /// The caller's key: a call number, a hash of an envelope.
     pub key: u64,
-    /// Its bytes.
+    /// Bytes of the entry.
     pub bytes: Vec<u8>,
 }
 
-/// Where an entry stands, and whether it was consumed.
+/// Index entry of the local log.
 #[derive(Clone, Copy, Debug)]
 struct Slot {
     ssn: Ssn,
@@ -67,24 +67,24 @@ struct Slot {
     consumed: bool,
 }
 
-/// Entries of a rank about itself, in the order in which they were appended.
+/// A rank's log of its own past: entries in the order of their appends.
 #[derive(Debug)]
 pub struct LocalLog {
     lane: LaneWriter,
     slots: VecDeque<Slot>,
-    /// Slots in front of this one are all consumed or seals.
+    /// Every slot before this one is consumed or a seal.
     first_open: usize,
 }
 
 impl LocalLog {
-    /// An empty local log in a pool of its own: process-crash-safe where its entries must survive the process.
+    /// Makes an empty local log in a pool of its own, which is process-crash-safe if the entries must survive the process.
     pub fn new(pool: Arc<Pool>) -> LocalLog {
         LocalLog { lane: LaneWriter::new(pool, NOWHERE), slots: VecDeque::new(), first_open: 0 }
     }
 
-    /// The local log that a recovery found: the one lane of its pool, or none where nothing was appended.
+    /// Reads the local log that a recovery found: the only lane of its pool, or none if nothing was appended.
     ///
-    /// Every entry is there again, none is consumed.
+    /// Every entry is there again, and none is consumed.
     ///
     /// # Errors
     /// [`LocalLogError::Damaged`] names the first entry whose checksum is wrong.
@@ -105,7 +105,7 @@ impl LocalLog {
         Ok(log)
     }
 
-    /// Appends an entry. In a process-crash-safe pool it is there for the replacement from the moment this returns.
+    /// Appends an entry. In a process-crash-safe pool the replacement finds it as soon as this returns.
     ///
     /// # Errors
     /// [`LocalLogError`]: no room, or a reserved kind.
@@ -116,7 +116,7 @@ impl LocalLog {
         self.put(kind, key, bytes)
     }
 
-    /// Seals what was appended so far with the checkpoint that begins `epoch`.
+    /// Seals the entries appended so far with the checkpoint that begins `epoch`.
     ///
     /// # Errors
     /// [`LocalLogError::Append`].
@@ -124,10 +124,10 @@ impl LocalLog {
         self.put(SEAL, u64::from(epoch.0), &[])
     }
 
-    /// Puts an entry that a checkpoint kept back under its number, seals included; none of them is consumed.
+    /// Restores an entry of a checkpoint, which may be a seal, under its number; an entry is not consumed then.
     ///
     /// # Errors
-    /// [`LocalLogError::Damaged`] where the numbers don't rise; [`LocalLogError::Append`].
+    /// [`LocalLogError::Damaged`] if the numbers don't rise; [`LocalLogError::Append`].
     pub fn restore(&mut self, ssn: Ssn, kind: u8, key: u64, bytes: &[u8]) -> Result<(), LocalLogError> {
         let mut claim = self.lane.import(ssn, PREFIX, bytes.len()).map_err(|error| match error {
             ImportError::OutOfOrder { ssn, .. } => LocalLogError::Damaged { ssn },
@@ -141,7 +141,7 @@ impl LocalLog {
         Ok(())
     }
 
-    /// The entries with numbers above `after`, seals included, for keeping them elsewhere: number, kind, key, bytes.
+    /// Returns copies of the entries with numbers above `after`, seals included, each with its number.
     pub fn entries_after(&self, after: Ssn) -> Vec<(Ssn, Entry)> {
         let first = self.slots.partition_point(|slot| slot.ssn <= after);
         let Some(mut cursor) = self.slots.get(first).and_then(|slot| self.open(slot.ssn)) else { return Vec::new() };
@@ -153,14 +153,14 @@ impl LocalLog {
         entries
     }
 
-    /// The number of the newest entry; [`Ssn::ZERO`] before the first.
+    /// Returns the number of the newest entry; [`Ssn::ZERO`] before the first.
     pub fn last(&self) -> Ssn {
         self.lane.next_ssn().prev()
     }
 
-    /// Takes the oldest entry of this kind and key that was not consumed.
+    /// Consumes the oldest entry of this kind and key that was not consumed.
     ///
-    /// Entries taken in the order in which they were appended are found at once; others cost a walk over those between.
+    /// Entries that are consumed in the order of their appends are found at once; others cost a walk over those between.
     pub fn consume(&mut self, kind: u8, key: u64) -> Option<Entry> {
         let index = (self.first_open..self.slots.len()).find(|&index| {
             let slot = &self.slots[index];
@@ -174,24 +174,24 @@ impl LocalLog {
         Some(entry)
     }
 
-    /// The oldest entry of this kind and key, consumed or not: one entry, many readers.
+    /// Returns the oldest entry of this kind and key, consumed or not: one entry, many readers.
     pub fn get(&self, kind: u8, key: u64) -> Option<Entry> {
         let index = self.slots.iter().position(|slot| slot.kind == kind && slot.key == key)?;
         self.read(index)
     }
 
-    /// The key of the oldest entry of this kind that was not consumed.
+    /// Returns the key of the oldest entry of this kind that was not consumed.
     pub fn next_key(&self, kind: u8) -> Option<u64> {
         let open = self.slots.range(self.first_open..);
         open.clone().find(|slot| !slot.consumed && slot.kind == kind).map(|slot| slot.key)
     }
 
-    /// How many entries of this kind were not consumed.
+    /// Returns the number of entries of this kind that were not consumed.
     pub fn pending(&self, kind: u8) -> usize {
         self.slots.range(self.first_open..).filter(|slot| !slot.consumed && slot.kind == kind).count()
     }
 
-    /// Marks the entries of this kind with smaller keys as consumed: a restart from a checkpoint is beyond them.
+    /// Marks the entries of this kind with smaller keys as consumed: a restart from a checkpoint has passed them.
     pub fn skip_below(&mut self, kind: u8, key: u64) {
         for slot in self.slots.range_mut(self.first_open..).filter(|slot| slot.kind == kind && slot.key < key) {
             slot.consumed = true;
@@ -201,31 +201,31 @@ impl LocalLog {
         }
     }
 
-    /// Forgets everything in front of the seal of `epoch`, the seal included, and frees its memory.
+    /// Forgets every entry up to the seal of `epoch`, the seal included, and frees the memory.
     ///
-    /// Says whether there was such a seal.
+    /// Returns `false` if there is no such seal.
     pub fn discard_sealed(&mut self, epoch: Epoch) -> bool {
         let is_seal = |slot: &Slot| slot.kind == SEAL && slot.key == u64::from(epoch.0);
         let Some(index) = self.slots.iter().rposition(is_seal) else { return false };
         let ssn = self.slots[index].ssn;
         self.slots.drain(..=index);
         self.first_open = self.first_open.saturating_sub(index + 1);
-        // The SSN was appended here: it can't be beyond the end.
+        // The SSN was appended to this lane, so it was sent.
         let _ = self.lane.acknowledge(ssn, Disposition::Release);
         true
     }
 
-    /// Entries that are kept, seals included.
+    /// Returns the number of entries that are kept, seals included.
     pub fn len(&self) -> usize {
         self.slots.len()
     }
 
-    /// Whether nothing is kept.
+    /// Returns `true` if no entry is kept.
     pub fn is_empty(&self) -> bool {
         self.slots.is_empty()
     }
 
-    /// Bytes of memory that the log takes.
+    /// Returns the bytes of memory that the log takes.
     pub fn held_bytes(&self) -> usize {
         self.lane.held_bytes()
     }
@@ -247,7 +247,7 @@ impl LocalLog {
         Some(Entry { kind: slot.kind, key: slot.key, bytes: record.payload().to_vec() })
     }
 
-    /// A cursor at `ssn`, or at the oldest entry that is kept.
+    /// Opens a cursor at `ssn`, or at the oldest entry that is kept.
     fn open(&self, ssn: Ssn) -> Option<Cursor> {
         let reader = self.lane.reader();
         match reader.open(ssn) {
@@ -258,7 +258,7 @@ impl LocalLog {
     }
 }
 
-/// The prefix that an entry is written with.
+/// Returns the prefix of an entry.
 fn prefix(kind: u8, key: u64, bytes: &[u8]) -> [u8; PREFIX] {
     let mut prefix = [0; PREFIX];
     prefix[0] = kind;
@@ -268,7 +268,7 @@ fn prefix(kind: u8, key: u64, bytes: &[u8]) -> [u8; PREFIX] {
     prefix
 }
 
-/// Kind and key of an entry that is as it was written.
+/// Returns kind and key of an entry; `None` if its checksum is wrong.
 fn parse(found: &[u8], bytes: &[u8]) -> Option<(u8, u64)> {
     let kind = *found.first()?;
     let key = u64::from_le_bytes(found.get(8..)?.try_into().ok()?);

@@ -1,14 +1,13 @@
 //! The nouns of the field, as types.
 //!
-//! Everything above this crate speaks in these words and in no synonyms: a [`Rank`] sends to another
-//! over a channel; each message of a channel carries an [`Ssn`]; a rank's life is cut into [`Epoch`]s by
-//! its checkpoints; an [`Incarnation`] counts how often it was replaced.
+//! Every crate above uses these words and no synonyms: a [`Rank`] sends to another over a channel; each message of a
+//! channel has an [`Ssn`]; checkpoints divide a rank's run into [`Epoch`]s; an [`Incarnation`] counts its replacements.
 
 use std::fmt;
 
 /// A process of the job, numbered from 0.
 ///
-/// The largest rank is [`Rank::MAX`]: four billion ranks, less the one value that means "any".
+/// The largest rank is [`Rank::MAX`]: one value of the word is reserved for "any".
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Rank(pub u32);
 
@@ -16,7 +15,7 @@ impl Rank {
     /// The largest rank that can be addressed.
     pub const MAX: Rank = Rank(u32::MAX - 1);
 
-    /// This rank as an index into per-rank tables.
+    /// Returns the rank as an index into per-rank tables.
     #[inline]
     pub const fn index(self) -> usize {
         self.0 as usize
@@ -31,27 +30,27 @@ impl fmt::Display for Rank {
 
 /// Send sequence number: counts the messages of one channel (ordered pair of ranks), from 1, without gaps.
 ///
-/// [`Ssn::ZERO`] is before the first message: "nothing received" or "nothing sent".
+/// [`Ssn::ZERO`] precedes the first message: "nothing received" or "nothing sent".
 /// A lane refuses to go past [`Ssn::MAX`] (2^62): at a billion messages a second that is 146 years.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ssn(pub u64);
 
 impl Ssn {
-    /// Before the first message.
+    /// The number before that of the first message.
     pub const ZERO: Ssn = Ssn(0);
-    /// The first message of a channel.
+    /// The number of a channel's first message.
     pub const FIRST: Ssn = Ssn(1);
-    /// The last number that a lane will give out.
+    /// The upper limit of a lane's numbers.
     pub const MAX: Ssn = Ssn(1 << 62);
 
-    /// The number after this one.
+    /// Returns the number after this one.
     #[inline]
     #[must_use]
     pub const fn next(self) -> Ssn {
         Ssn(self.0 + 1)
     }
 
-    /// The number before this one; the number before [`Ssn::ZERO`] is [`Ssn::ZERO`].
+    /// Returns the number before this one; [`Ssn::ZERO`] for [`Ssn::ZERO`].
     #[inline]
     #[must_use]
     pub const fn prev(self) -> Ssn {
@@ -67,17 +66,19 @@ impl fmt::Display for Ssn {
 
 /// The interval between two checkpoints of one rank. The first epoch, before any checkpoint, is [`Epoch::FIRST`].
 ///
-/// A rank can take 2^32 - 3 checkpoints; [`Epoch::next`] says `None` after that.
+/// A rank can take 2^32 - 3 checkpoints; then [`Epoch::next`] returns `None`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Epoch(pub u32);
 
 impl Epoch {
     /// The epoch that a rank starts in.
     pub const FIRST: Epoch = Epoch(1);
+    /// The epoch that the only checkpoint of a run begins, where a rank takes one at its end.
+    pub const AFTER_RUN: Epoch = Epoch(2);
     /// The last epoch.
     pub const MAX: Epoch = Epoch(u32::MAX - 1);
 
-    /// The epoch that the next checkpoint begins, or `None` at the limit.
+    /// Returns the epoch that the next checkpoint begins, or `None` at the limit.
     #[inline]
     #[must_use]
     pub const fn next(self) -> Option<Epoch> {
@@ -96,12 +97,12 @@ impl fmt::Display for Epoch {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Phase(pub u32);
 
-/// How often a rank has been replaced; 0 for the process that the job started with.
+/// Number of times that a rank has been replaced; 0 for the process that the job started with.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Incarnation(pub u32);
 
 impl Incarnation {
-    /// The incarnation of the replacement.
+    /// Returns the incarnation of the replacement.
     #[inline]
     #[must_use]
     pub const fn next(self) -> Incarnation {
@@ -115,14 +116,14 @@ impl fmt::Display for Incarnation {
     }
 }
 
-/// What MPI matches a receive against, and the length: a message without its payload.
+/// A message without its payload: the fields that MPI matches a receive against, and the length.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Envelope {
-    /// Who sends.
+    /// The sending rank.
     pub source: Rank,
-    /// Who receives.
+    /// The receiving rank.
     pub destination: Rank,
-    /// The tag. Application tags are not negative; the runtime uses negative ones for itself.
+    /// The tag. Application tags are not negative; negative ones are the runtime's own.
     pub tag: i32,
     /// The communicator's context number: messages of different communicators never match.
     pub comm: u32,
@@ -130,16 +131,16 @@ pub struct Envelope {
     pub len: u64,
 }
 
-/// What a non-deterministic call chose.
+/// The outcome of a non-deterministic call.
 ///
 /// `sequence` counts the non-deterministic calls of one rank from 0 since the start of the program, so that a
-/// re-execution asks for the same numbers. `ssn` is [`Ssn::ZERO`] where the outcome was "nothing there".
+/// re-execution uses the same numbers. `ssn` is [`Ssn::ZERO`] if no message was there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Determinant {
-    /// The number of the call.
+    /// Number of the call.
     pub sequence: u64,
-    /// Whose message was chosen.
+    /// Sender of the message that was chosen.
     pub source: Rank,
-    /// Which of that channel's messages was chosen.
+    /// Number of that message on its channel.
     pub ssn: Ssn,
 }

@@ -1,8 +1,8 @@
 //! The chunk pool: prefaulted blocks, reused last in first out, under one byte budget.
 //!
-//! In steady state a lane that gives a chunk back gets the same one again a moment later, so the log stays in the
-//! cache. A block that was never used, or that was given back to the system, is made ready (a system call, and a
-//! fault for each page) only when the log grows; that is never on the path of an append that fits its chunk.
+//! In steady state a lane that gives a chunk back soon takes the same one again, so the log stays in the cache. A block that
+//! was never used, or whose memory was returned to the system, is committed (a system call, and a page fault for each page)
+//! only when the log grows; that is never on the path of an append that fits its chunk.
 
 use crate::arena::Arena;
 use crate::chunk::{BlockRef, CHUNK_HEADER, ChunkState, write_state};
@@ -20,7 +20,7 @@ pub struct PoolOptions {
     /// Bytes of an ordinary chunk, a power of two of at least 4 KiB. Default 64 KiB. A lane starts with a chunk of
     /// 4 KiB and doubles; a record that is larger gets a chunk of its own.
     pub chunk_bytes: usize,
-    /// Bytes that are made ready at the start, in ordinary chunks. Default 256 KiB.
+    /// Bytes that are prefaulted at the start, in ordinary chunks. Default 256 KiB.
     pub prefault_bytes: usize,
     /// Cursors that may be open on one lane at a time. Default 8, at most 64.
     pub cursors_max: usize,
@@ -32,23 +32,23 @@ impl Default for PoolOptions {
     }
 }
 
-/// An option that makes no sense.
+/// An option that is out of its limits.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{option} = {value}: {rule}")]
 pub struct OptionsError {
-    /// Which option.
+    /// Name of the option.
     pub option: &'static str,
     /// Its value.
     pub value: usize,
-    /// What it must be.
+    /// The rule that it breaks.
     pub rule: std::borrow::Cow<'static, str>,
 }
 
 impl PoolOptions {
-    /// The layout of the pool's address space.
+    /// Returns the layout of the pool's address space.
     ///
     /// # Errors
-    /// Names the first option that is out of its limits.
+    /// [`OptionsError`] names the first option that is out of its limits.
     pub fn geometry(&self) -> Result<Geometry, OptionsError> {
         let refuse = |option, value, rule: &'static str| Err(OptionsError { option, value, rule: rule.into() });
         if !self.chunk_bytes.is_power_of_two() || self.chunk_bytes < BLOCK_BYTES_MIN || self.chunk_bytes > 1 << 30 {
@@ -69,8 +69,8 @@ impl PoolOptions {
         Ok(Geometry::new(self))
     }
 
-    /// The least `memory_bytes_max` with which a record of `prefix` + `payload` bytes can ever be claimed, the other
-    /// options being as they are; `None` where no budget is enough.
+    /// Returns the least `memory_bytes_max` with which a record of `prefix` + `payload` bytes can ever be claimed under the
+    /// other options; `None` if no budget is enough.
     pub fn memory_bytes_for(&self, prefix: usize, payload: usize) -> Option<usize> {
         let body = prefix.checked_add(payload)?;
         if prefix > PREFIX_BYTES_MAX || body > BODY_BYTES_MAX {
@@ -80,18 +80,18 @@ impl PoolOptions {
     }
 }
 
-/// The memory budget is used up: who holds it, and how much was asked for.
+/// Report on a memory budget that is used up: the bytes requested, and the lanes that hold the memory.
 ///
 /// Nothing was changed; the same call succeeds once enough bytes are released, collected or truncated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Backpressure {
-    /// Bytes of the block that was needed.
+    /// Bytes of the block that was requested.
     pub requested_bytes: usize,
     /// Bytes in use by lanes.
     pub used_bytes: usize,
-    /// The budget.
+    /// The budget in bytes.
     pub max_bytes: usize,
-    /// Bytes held by each lane, most first: the peer has not acknowledged them, or has no checkpoint that covers them.
+    /// Bytes held by each lane, largest first: its peer has not acknowledged them, or has no checkpoint that covers them.
     pub holders: Vec<(Rank, usize)>,
 }
 
@@ -106,7 +106,7 @@ impl std::fmt::Display for Backpressure {
     }
 }
 
-/// Why a block can't be had.
+/// Error of an allocation from the pool.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AllocError {
@@ -118,7 +118,7 @@ pub enum AllocError {
         "a record of {bytes} bytes can never fit: the largest chunk under this budget is {max} bytes; raise memory_bytes_max"
     )]
     TooLarge {
-        /// Bytes of chunk that it needs.
+        /// Bytes of the chunk that it needs.
         bytes: usize,
         /// Bytes of the largest chunk.
         max: usize,
@@ -128,16 +128,16 @@ pub enum AllocError {
     NoMemory {
         /// Bytes of the chunk.
         bytes: usize,
-        /// What the system said.
+        /// Error of the system.
         #[source]
         source: std::io::Error,
     },
 }
 
-/// A stack of block numbers without locks: the head is (tag, number + 1), the links stand beside.
+/// A lock-free stack of block numbers: the head is (tag, number + 1), the links are in an array of their own.
 ///
-/// The tag changes with each push, so that a pop that was overtaken by a pop and a push of the same block fails its
-/// exchange instead of reviving an old link.
+/// The tag changes with each push, so that the exchange of a pop fails if another thread has popped and pushed the same
+/// block meanwhile, and no stale link is installed.
 #[derive(Debug)]
 struct Stack {
     head: AtomicU64,
@@ -153,7 +153,7 @@ impl Stack {
         loop {
             links[index as usize].store(head as u32, Ordering::Relaxed);
             let tagged = (head >> 32).wrapping_add(1) << 32 | u64::from(index + 1);
-            // Release: whoever pops this block must see its link, and all that was done to the block before.
+            // Release: the thread that pops this block must see its link, and all that was done to the block before.
             match self.head.compare_exchange_weak(head, tagged, Ordering::Release, Ordering::Relaxed) {
                 Ok(_) => return,
                 Err(now) => head = now,
@@ -179,32 +179,32 @@ impl Stack {
 /// The free blocks of one class.
 #[derive(Debug)]
 struct FreeList {
-    /// Blocks with memory, most recently used on top.
+    /// Blocks with committed memory, most recently used on top.
     warm: Stack,
-    /// Blocks whose memory was given back.
+    /// Blocks whose memory was returned to the system.
     cold: Stack,
-    /// Blocks that were never used start here.
+    /// Number of the first block that was never used.
     fresh: AtomicU32,
     links: Box<[AtomicU32]>,
 }
 
-/// Blocks for the lanes of one log, shared by their writers.
+/// Memory blocks for the lanes of one log, shared by their writers.
 #[derive(Debug)]
 pub struct Pool {
     pub(crate) arena: Arena,
     pub(crate) geometry: Geometry,
     pub(crate) options: PoolOptions,
     lists: Vec<FreeList>,
-    /// Bytes that have memory: in use or warm. Never above the budget.
+    /// Bytes of committed memory, in use or warm. Never above the budget.
     resident: AtomicUsize,
     /// Bytes in use by lanes.
     used: AtomicUsize,
-    /// The lanes, for reports only.
+    /// The lanes that exist; only reports use it.
     lanes: Mutex<Vec<CountedWeak<LaneShared>>>,
 }
 
 impl Pool {
-    /// A pool over `arena`, which was made for this geometry.
+    /// Makes a pool over `arena`, which was made for this geometry.
     pub(crate) fn over(arena: Arena, geometry: Geometry, options: PoolOptions) -> Arc<Pool> {
         let lists = geometry
             .classes
@@ -227,7 +227,7 @@ impl Pool {
         })
     }
 
-    /// Makes the first chunks ready, as the options say.
+    /// Commits the first `prefault_bytes` of ordinary chunks.
     pub(crate) fn prefault(&self) -> Result<(), AllocError> {
         let class = self.geometry.chunk_class;
         let mut blocks = Vec::new();
@@ -238,14 +238,14 @@ impl Pool {
         Ok(())
     }
 
-    /// A block of at least `bytes`: of the class asked for by size.
+    /// Takes a block of the smallest class that holds `bytes`.
     pub(crate) fn take_for(&self, bytes: usize) -> Result<BlockRef, AllocError> {
         let largest = self.geometry.classes.last().map_or(0, |class| class.bytes);
         let class = self.geometry.class_for(bytes).ok_or(AllocError::TooLarge { bytes, max: largest })?;
         self.take(class)
     }
 
-    /// A block of this class, warm if there is one.
+    /// Takes a block of this class, a warm one if there is any.
     pub(crate) fn take(&self, class: usize) -> Result<BlockRef, AllocError> {
         let list = &self.lists[class];
         let bytes = self.geometry.classes[class].bytes;
@@ -268,7 +268,7 @@ impl Pool {
         Ok(block)
     }
 
-    /// Puts a block on top of its class, where the next chunk will come from.
+    /// Pushes a block onto the warm stack of its class, from where the next chunk is taken.
     pub(crate) fn give_back(&self, block: BlockRef) {
         write_state(&self.arena, block.at(), ChunkState::Free);
         let class = block.class();
@@ -276,7 +276,7 @@ impl Pool {
         self.lists[class].warm.push(&self.lists[class].links, self.index(block));
     }
 
-    /// Counts a block that a recovery found in use.
+    /// Counts the blocks that a recovery found in use, and lists all others as cold.
     #[cfg(not(counterfoil_loom))]
     pub(crate) fn adopt(&self, blocks: &[BlockRef]) {
         for &block in blocks {
@@ -297,33 +297,33 @@ impl Pool {
         }
     }
 
-    /// Bytes of a block.
+    /// Returns the bytes of a block.
     pub(crate) fn block_bytes(&self, block: BlockRef) -> usize {
         self.geometry.classes[block.class()].bytes
     }
 
-    /// Bytes that lanes use now.
+    /// Returns the bytes that lanes use now.
     pub fn used_bytes(&self) -> usize {
         self.used.load(Ordering::Relaxed)
     }
 
-    /// Bytes that have memory now: in use, or kept ready.
+    /// Returns the bytes of committed memory, in use or kept for reuse.
     pub fn resident_bytes(&self) -> usize {
         self.resident.load(Ordering::Relaxed)
     }
 
-    /// The options that the pool was made with.
+    /// Returns the options that the pool was made with.
     pub fn options(&self) -> &PoolOptions {
         &self.options
     }
 
-    /// Whether what is committed outlives the process.
+    /// Returns `true` if committed records outlive the process.
     pub fn survives_process(&self) -> bool {
         self.arena.survives_process()
     }
 
     pub(crate) fn register(&self, lane: &CountedArc<LaneShared>) {
-        // Not on the path of a message: once for each lane.
+        // Called once for each lane, never on the path of a message.
         let mut lanes = self.lanes.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         lanes.retain(|lane| lane.strong_count() > 0);
         lanes.push(CountedArc::downgrade(lane));
@@ -347,7 +347,7 @@ impl Pool {
             .ok()
     }
 
-    /// Counts `bytes` as resident, giving warm blocks of other classes back to the system where the budget needs it.
+    /// Counts `bytes` as resident; returns the memory of warm blocks to the system if the budget is exceeded otherwise.
     fn reserve(&self, bytes: usize) -> Result<(), AllocError> {
         let max = self.options.memory_bytes_max;
         loop {
@@ -357,14 +357,14 @@ impl Pool {
             if grown.is_ok() {
                 return Ok(());
             }
-            if !self.cool_one() {
+            if !self.discard_one_warm() {
                 return Err(self.full(bytes));
             }
         }
     }
 
-    /// Gives the memory of one warm block back, the largest there is; says whether there was one.
-    fn cool_one(&self) -> bool {
+    /// Returns the memory of one warm block, of the largest class that has any, to the system; `true` if there was one.
+    fn discard_one_warm(&self) -> bool {
         for class in (0..self.lists.len()).rev() {
             let list = &self.lists[class];
             if let Some(index) = list.warm.pop(&list.links) {

@@ -1,9 +1,8 @@
-//! Files that only their user can open: compute nodes have several users, and `/dev/shm` and `/tmp` are everyone's.
+//! Files that only their user can open: compute nodes have several users, and all of them can write to `/dev/shm` and `/tmp`.
 //!
-//! A private file has mode 0600 in a directory of mode 0700, is created exclusively and never through a link,
-//! and one that another user owns, or that others may open, is refused. The owner's claim to a file is a lock
-//! on it, which the kernel gives up when the process ends, however it ends: a lock that can be taken is the
-//! proof that the owner is dead.
+//! A private file has mode 0600 in a directory of mode 0700, and is created exclusively and never through a link. A file
+//! that another user owns or may open is refused. The owner of a file holds a lock on it, which the kernel drops when the
+//! process ends, for whatever reason: a lock that can be taken proves that the owner is dead.
 
 use std::fs::File;
 use std::io;
@@ -12,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, Mode, OFlags};
 
-/// Why a private file or directory can't be used.
+/// Error of creating or opening a private file or directory.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PrivateFileError {
@@ -21,36 +20,36 @@ pub enum PrivateFileError {
     Io {
         /// The path.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the system.
         #[source]
         source: io::Error,
     },
-    /// Somebody else owns it: it is not ours to trust.
+    /// Another user owns it, so that its contents can't be trusted.
     #[error("{} belongs to user {owner}, not to user {user}: refused; choose another directory, or run it as that user", path.display())]
     ForeignOwner {
         /// The path.
         path: PathBuf,
         /// The owner's user id.
         owner: u32,
-        /// Our user id.
+        /// This process's user id.
         user: u32,
     },
-    /// Others may open it.
+    /// Other users may open it.
     #[error("{} has mode {mode:04o}, which lets other users in: refused; expected {expected:04o}", path.display())]
     NotPrivate {
         /// The path.
         path: PathBuf,
         /// Its permission bits.
         mode: u32,
-        /// What they should be.
+        /// The permission bits that are required.
         expected: u32,
     },
-    /// It is a link, a device or something else that is not what was asked for.
+    /// It is a link, a device or another kind of file than was asked for.
     #[error("{} is not a {expected}: refused", path.display())]
     WrongKind {
         /// The path.
         path: PathBuf,
-        /// What it should be.
+        /// Kind of file that was asked for.
         expected: &'static str,
     },
     /// A living process holds it.
@@ -67,20 +66,20 @@ impl PrivateFileError {
     }
 }
 
-/// Creates a directory of mode 0700; it must not exist.
+/// Creates a directory of mode 0700, which must not exist.
 ///
 /// # Errors
-/// [`PrivateFileError::Io`], also when something of that name exists.
+/// [`PrivateFileError::Io`], also if the name exists.
 pub fn create_private_dir(path: &Path) -> Result<(), PrivateFileError> {
     rustix::fs::mkdir(path, Mode::RWXU).map_err(PrivateFileError::io(path))?;
-    // The umask can only have taken bits away: 0700 needs none of its help, but a umask of 0700 would lock us out.
+    // The umask can only have cleared bits: a umask of 0700 would lock this process out.
     check_private_dir(path)
 }
 
-/// Refuses a directory that is a link, that another user owns or that others may enter.
+/// Checks that a directory is no link, that this user owns it and that no other user may enter it.
 ///
 /// # Errors
-/// Says which of these it is.
+/// [`PrivateFileError`] names the rule that is broken.
 pub fn check_private_dir(path: &Path) -> Result<(), PrivateFileError> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let dir = rustix::fs::open(path, flags, Mode::empty()).map_err(|errno| match errno {
@@ -92,13 +91,13 @@ pub fn check_private_dir(path: &Path) -> Result<(), PrivateFileError> {
     check_ours(path, &dir, 0o700)
 }
 
-/// As [`check_private_dir`], for who only reads: root may look into the directory of any user.
+/// Checks a directory for reading only, as [`check_private_dir`] does, except that root may read any user's.
 ///
 /// # Errors
-/// Says what is wrong with it.
+/// [`PrivateFileError`] names the rule that is broken.
 pub fn check_readable_dir(path: &Path) -> Result<(), PrivateFileError> {
     match check_private_dir(path) {
-        // The owner is looked at before the mode: that others have been let in still counts.
+        // The owner is checked before the mode, so the mode is still to be checked.
         Err(PrivateFileError::ForeignOwner { user: 0, .. }) => {
             let metadata = std::fs::symlink_metadata(path)
                 .map_err(|source| PrivateFileError::Io { path: path.to_owned(), source })?;
@@ -108,10 +107,10 @@ pub fn check_readable_dir(path: &Path) -> Result<(), PrivateFileError> {
     }
 }
 
-/// Creates a file of mode 0600 and locks it; it must not exist.
+/// Creates a file of mode 0600, which must not exist, and locks it.
 ///
 /// # Errors
-/// [`PrivateFileError::Io`], also when something of that name exists.
+/// [`PrivateFileError::Io`], also if the name exists.
 pub fn create_private_file(path: &Path) -> Result<File, PrivateFileError> {
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file = rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR).map_err(PrivateFileError::io(path))?;
@@ -123,8 +122,8 @@ pub fn create_private_file(path: &Path) -> Result<File, PrivateFileError> {
 /// Opens and locks a file that [`create_private_file`] made in a process that has ended.
 ///
 /// # Errors
-/// [`PrivateFileError::OwnerAlive`] while a process holds it; a link, another user's file and one that others
-/// may open are refused.
+/// [`PrivateFileError::OwnerAlive`] while a process holds it; other variants for a link, for another user's file, and for
+/// one that other users may open.
 pub fn open_private_file(path: &Path) -> Result<File, PrivateFileError> {
     let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
     let file = rustix::fs::open(path, flags, Mode::empty()).map_err(|errno| match errno {
@@ -164,7 +163,7 @@ fn check_mode(path: &Path, mode: u32, expected: u32) -> Result<(), PrivateFileEr
     Ok(())
 }
 
-#[cfg(not(counterfoil_loom))]
+#[cfg(not(any(counterfoil_loom, miri)))]
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -178,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_private_file_is_made_once_and_only_for_us() {
+    fn a_private_file_is_created_once_and_only_its_user_can_open_it() {
         let (_keep, dir) = private_dir();
         let path = dir.join("log");
         let file = create_private_file(&path).unwrap();
@@ -213,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_may_open_or_own_is_refused() {
+    fn files_that_other_users_own_or_may_open_are_refused() {
         let (_keep, dir) = private_dir();
         let path = dir.join("log");
         drop(create_private_file(&path).unwrap());
@@ -221,7 +220,7 @@ mod tests {
         assert!(matches!(open_private_file(&path), Err(PrivateFileError::NotPrivate { mode: 0o644, .. })));
         std::fs::set_permissions(&dir, std::fs::Permissions::from_mode(0o755)).unwrap();
         assert!(matches!(check_private_dir(&dir), Err(PrivateFileError::NotPrivate { mode: 0o755, .. })));
-        // Only root can give a file away; elsewhere there is no foreign file to be had in a test.
+        // Only root can change a file's owner; other users can't test with a foreign file.
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
         if std::os::unix::fs::chown(&path, Some(12345), None).is_ok() {
             assert!(matches!(open_private_file(&path), Err(PrivateFileError::ForeignOwner { owner: 12345, .. })));

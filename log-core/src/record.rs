@@ -5,23 +5,21 @@
 //!         | commit | SSN   | prefix (opaque) | payload        | slack     | commit word of the next record ...
 //! ```
 //!
-//! The commit word says what stands here and how long it is. It is the only word of a record that is ever
-//! written while a reader may look at it:
+//! The commit word gives kind and length. It is the only word of a record that is ever written while a reader may load it:
 //!
-//! * `0`: nothing yet. Every claim writes this into the place *after* its own record before it publishes
-//!   itself, so that a reader (or a recovery) that walks the records always ends on a zero, whatever an earlier
-//!   use of the chunk left there.
+//! * `0`: nothing yet. Every claim writes this into the place *after* its own record before it is published, so that a
+//!   reader (or a recovery) that walks the records always ends on a zero, whatever an earlier use of the chunk left there.
 //! * a record, a pad (a claim that was dropped) or the end of the chunk.
 //!
-//! Twelve bits of the word are a check over the others: a reader of a damaged shared-memory file must not
-//! follow a wrong length. It guards the framing only; payloads are checked end to end by who sends them.
+//! Twelve bits of the word are a check over the others: a reader of a damaged shared-memory file must not follow a wrong
+//! length. The check guards the framing only; the layer above checks payloads end to end.
 
-/// Bytes in front of a record's body: commit word and SSN.
+/// Bytes of a record's commit word and SSN, which precede its body.
 pub(crate) const RECORD_HEADER: usize = 16;
 /// Offset of the SSN in a record.
 pub(crate) const SSN_AT: usize = 8;
-/// Every record starts at a multiple of this, so that a payload behind a prefix of a multiple of it is aligned, too: a copy
-/// of some KiB to an odd multiple of eight takes twice as long as one to a multiple of sixteen.
+/// Alignment of a record, and of a payload after a prefix of a multiple of it: a copy of some KiB to an odd multiple of eight
+/// takes twice as long as one to a multiple of sixteen.
 pub(crate) const RECORD_ALIGN: usize = 16;
 /// Longest body (prefix and payload) that a commit word can state: 64 GiB less one byte.
 pub const BODY_BYTES_MAX: usize = (1 << BODY_BITS) - 1;
@@ -38,29 +36,29 @@ const CHECK_MASK: u64 = !((1 << CHECK_SHIFT) - 1);
 // The fields fill the word exactly.
 const _: () = assert!(CHECK_SHIFT + 12 == 64);
 
-/// What a commit word says.
+/// A parsed commit word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Word {
-    /// Nothing committed here yet.
+    /// No record committed here yet.
     Empty,
     /// A record: `prefix` bytes of prefix in `body` bytes of body.
     Record { body: usize, prefix: usize },
-    /// A claim that was dropped: skip `body` bytes of body.
+    /// A claim that was dropped: readers skip `body` bytes of body.
     Pad { body: usize },
-    /// No more records in this chunk: follow its link.
+    /// End of the chunk: readers follow its link.
     End,
-    /// No writer wrote this.
+    /// A word that no writer writes.
     Damaged,
 }
 
-// Two flipped bits apart, and none is the complement of another.
+// Any two differ in two bits, and none is the complement of another.
 const RECORD: u64 = 0b0011;
 const PAD: u64 = 0b0101;
 const END: u64 = 0b0110;
 
-/// The check bits of a word: the top bits of a product, which depend on every bit below.
+/// Returns the check bits of a word: the top bits of a product, which depend on every bit below.
 ///
-/// One multiplication, off the critical path of an append.
+/// Costs one multiplication, off the critical path of an append.
 #[inline]
 const fn check(fields: u64) -> u64 {
     fields.wrapping_mul(0x9E37_79B9_7F4A_7C15) & CHECK_MASK
@@ -72,13 +70,13 @@ const fn pack(kind: u64, prefix: usize, body: usize) -> u64 {
     check(fields) | fields
 }
 
-/// The commit word of a record.
+/// Returns the commit word of a record.
 #[inline]
 pub(crate) const fn record_word(prefix: usize, body: usize) -> u64 {
     pack(RECORD, prefix, body)
 }
 
-/// The commit word of a dropped claim.
+/// Returns the commit word of a dropped claim.
 #[inline]
 pub(crate) const fn pad_word(body: usize) -> u64 {
     pack(PAD, 0, body)
@@ -88,7 +86,7 @@ pub(crate) const fn pad_word(body: usize) -> u64 {
 pub(crate) const END_WORD: u64 = pack(END, 0, 0);
 
 impl Word {
-    /// Reads a commit word.
+    /// Parses a commit word.
     #[inline]
     pub(crate) const fn parse(word: u64) -> Word {
         if word == 0 {
@@ -109,13 +107,13 @@ impl Word {
     }
 }
 
-/// Body and prefix of a commit word that was found to be a record's.
+/// Returns body and prefix length of a commit word that is known to be a record's.
 #[inline]
 pub(crate) const fn record_lengths(word: u64) -> (usize, usize) {
     ((word & ((1 << BODY_BITS) - 1)) as usize, ((word >> BODY_BITS) & ((1 << PREFIX_BITS) - 1)) as usize)
 }
 
-/// Bytes that a record with this body takes in a chunk.
+/// Returns the bytes that a record with this body takes in a chunk.
 #[inline]
 pub(crate) const fn footprint(body: usize) -> usize {
     (RECORD_HEADER + body + RECORD_ALIGN - 1) & !(RECORD_ALIGN - 1)
@@ -128,6 +126,8 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
+        #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 2 } else { 256 }))]
+
         #[test]
         fn a_word_says_what_was_packed(body in 0usize..=BODY_BYTES_MAX, prefix in 0usize..=PREFIX_BYTES_MAX) {
             prop_assert_eq!(Word::parse(pad_word(body)), Word::Pad { body });

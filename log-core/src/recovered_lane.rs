@@ -1,4 +1,4 @@
-//! Lanes as a recovery finds them in a dead process's file.
+//! Lanes that a recovery finds in a dead process's file.
 
 use std::collections::VecDeque;
 
@@ -10,20 +10,20 @@ use crate::record::{END_WORD, RECORD_ALIGN, SSN_AT, Word, footprint};
 use crate::shared_log::DamageError;
 use crate::sync::Ordering;
 
-/// A lane as a recovery found it.
+/// A lane that a recovery found.
 #[derive(Debug)]
 pub(crate) struct RecoveredLane {
     pub(crate) peer: Rank,
     pub(crate) chunks: VecDeque<ChunkInfo>,
-    /// Offset behind the last record.
+    /// Offset of the end of the last record.
     pub(crate) at: usize,
     /// The SSN after the last record.
     pub(crate) next: Ssn,
-    /// Originals of a relocation that was complete.
+    /// Originals of relocations that were complete.
     pub(crate) superseded: Vec<BlockRef>,
 }
 
-/// The lanes of a file's active chunks, each checked word by word.
+/// Returns the lanes of a file's active chunks, each checked word by word.
 pub(crate) fn order_lanes(
     pool: &Pool,
     mut active: Vec<(BlockRef, ChunkHeader)>,
@@ -31,8 +31,8 @@ pub(crate) fn order_lanes(
     active.sort_by_key(|(_, header)| (header.lane, header.sequence, header.replaces));
     let mut lanes = Vec::new();
     for chunks in active.chunk_by(|(_, a), (_, b)| a.lane == b.lane) {
-        // A relocated chunk is active from one store on, and its originals are freed after: until then both are there.
-        // What was relocated again is superseded by either copy: the later has at most what the earlier has.
+        // One store makes a relocated chunk active, and its originals are freed after it: until then both are active. If a
+        // relocated chunk was relocated again, either copy supersedes the originals: the later has at most what the earlier has.
         let is_superseded = |(block, header): &(BlockRef, ChunkHeader)| {
             chunks.iter().any(|(other, by)| {
                 let covers = by.replaces <= header.replaces && by.sequence >= header.sequence;
@@ -46,7 +46,7 @@ pub(crate) fn order_lanes(
     Ok(lanes)
 }
 
-/// Walks the chunks of a lane, checking every word.
+/// Reads the chunks of a lane and checks every word.
 fn read_lane(
     pool: &Pool,
     chunks: &[&(BlockRef, ChunkHeader)],
@@ -63,10 +63,10 @@ fn read_lane(
         let is_last = index + 1 == chunks.len();
         let damaged = |at, what| Err(DamageError::Damaged { at, what });
         if header.first < lane.next {
-            return damaged(block.at(), "a chunk begins before the one in front of it ends");
+            return damaged(block.at(), "a chunk begins before its predecessor ends");
         }
         if index > 0 && chunks[index - 1].1.sequence == header.sequence {
-            return damaged(block.at(), "two chunks have the same place in a lane");
+            return damaged(block.at(), "two chunks have the same position in a lane");
         }
         let mut next = header.first;
         let (mut at, mut pad_bytes) = (block.at() + CHUNK_HEADER, 0);
@@ -91,7 +91,7 @@ fn read_lane(
                 Word::End if is_last && pool.arena.word(block.at() + NEXT_AT).load(Ordering::Relaxed) == 0 => {
                     return damaged(at, "the last chunk of a lane says that another follows");
                 }
-                // The owner may have died between beginning a chunk and ending the one before.
+                // Empty in a chunk that is not the last: the owner died after it began a chunk and before it sealed this one.
                 Word::End | Word::Empty => break,
                 Word::Damaged => return damaged(at, "a commit word fails its check"),
             };
@@ -99,7 +99,7 @@ fn read_lane(
         }
         let sealed = pool.arena.word(block.at() + LAST_AT).load(Ordering::Relaxed);
         if sealed != OPEN && sealed_last(sealed) != next.prev() {
-            return damaged(block.at() + LAST_AT, "a chunk ends with another sequence number than it says");
+            return damaged(block.at() + LAST_AT, "a chunk's last sequence number isn't the one in its header");
         }
         lane.chunks.push_back(ChunkInfo {
             block,
@@ -113,14 +113,14 @@ fn read_lane(
     Ok(lane)
 }
 
-/// Links a recovered lane's chunks as they were, or as they should have become.
+/// Links a recovered lane's chunks, also where the owner died before it did.
 pub(crate) fn relink(pool: &Pool, lane: &RecoveredLane) {
     let blocks: Vec<&ChunkInfo> = lane.chunks.iter().collect();
     for pair in blocks.windows(2) {
         let at = pair[0].block.at();
         pool.arena.word(at + NEXT_AT).store(pair[1].block.0, Ordering::Release);
-        write_end(&pool.arena, at, pair[0].last, pair[0].record_bytes, pair[0].pad_bytes);
         pool.arena.word(at + CHUNK_HEADER + pair[0].record_bytes).store(END_WORD, Ordering::Release);
+        write_end(&pool.arena, at, pair[0].last, pair[0].record_bytes, pair[0].pad_bytes);
     }
     if let Some(last) = lane.chunks.back() {
         pool.arena.word(last.block.at() + NEXT_AT).store(0, Ordering::Release);

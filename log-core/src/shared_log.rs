@@ -1,4 +1,4 @@
-//! A pool in a shared-memory file: its header, and what a replacement finds there.
+//! A pool in a shared-memory file: its header, and its recovery by a replacement.
 //!
 //! ```text
 //! offset 0  magic "CFOILSHM"      40  memory_bytes_max
@@ -8,9 +8,8 @@
 //!       32  0
 //! ```
 //!
-//! The file holds the lanes' chunks and nothing else that a recovery trusts: which blocks are in use, in which lane and
-//! where, is read from the chunks themselves, and how far each was written from its commit words. Free lists and chains
-//! are built anew.
+//! A recovery trusts nothing in the file but this header and the chunks: a chunk's header names its lane and its position
+//! there, and the commit words show how far it was written. Free lists and chains are built anew.
 
 use std::path::{Path, PathBuf};
 
@@ -30,54 +29,54 @@ const MAGIC: u64 = u64::from_le_bytes(*b"CFOILSHM");
 pub const SHARED_LOG_VERSION: u32 = 1;
 const HEADER_WORDS: usize = 8;
 
-/// Why a pool can't be set up.
+/// Error of setting up a pool.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PoolError {
     /// An option is out of its limits.
     #[error(transparent)]
     Options(#[from] OptionsError),
-    /// The memory can't be had.
+    /// The tier's memory is not available.
     #[error(transparent)]
     Tier(#[from] TierError),
-    /// The first chunks can't be made ready.
+    /// The first chunks can't be committed.
     #[error(transparent)]
     Alloc(#[from] AllocError),
-    /// The file is not what a recovery expects.
+    /// The file is damaged, or belongs to another log.
     #[error("shared-memory log {}: {reason}", path.display())]
     Refused {
         /// The file.
         path: PathBuf,
-        /// What is wrong, and where.
+        /// The damage, and where it is.
         #[source]
         reason: DamageError,
     },
 }
 
-/// What is wrong with a shared-memory log. Nothing in the file was changed.
+/// Damage of a shared-memory log, or a mismatch with the options. Nothing in the file was changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DamageError {
-    /// It doesn't begin as one.
+    /// The file doesn't begin with the magic number.
     #[error("not a shared-memory log (no magic at offset 0)")]
     NotALog,
-    /// Another version wrote it.
+    /// The layout has another version.
     #[error("version {found}, but this program reads version {SHARED_LOG_VERSION}: use the program that wrote it")]
     Version {
-        /// Its version.
+        /// Version of the file.
         found: u32,
     },
-    /// It was made with other limits, or for another rank.
+    /// The log was made with other limits, or for another rank.
     #[error("it was made with {what} = {found}, but {expected} was asked for")]
     Mismatch {
-        /// What differs.
+        /// Name of the field that differs.
         what: &'static str,
-        /// In the file.
+        /// Value in the file.
         found: u64,
-        /// Asked for.
+        /// Value asked for.
         expected: u64,
     },
-    /// It is shorter or longer than its header says.
+    /// The file is shorter or longer than its header says.
     #[error("{found} bytes long, expected {expected}: it was cut short")]
     Length {
         /// Bytes of the file.
@@ -85,27 +84,27 @@ pub enum DamageError {
         /// Bytes expected.
         expected: u64,
     },
-    /// Bytes that no writer wrote.
+    /// The file has bytes that no writer wrote.
     #[error("damaged at offset {at}: {what}")]
     Damaged {
         /// Offset in the file.
         at: usize,
-        /// What was found there.
+        /// Description of the damage.
         what: &'static str,
     },
 }
 
-/// Whose log a shared-memory file is.
+/// Identity of a shared-memory log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Owner {
     /// The rank.
     pub rank: Rank,
-    /// Which of the rank's logs: any number that the caller likes.
+    /// Number that the caller chooses to tell a rank's logs apart.
     pub label: u64,
 }
 
 impl Pool {
-    /// A pool in anonymous memory.
+    /// Makes a pool in anonymous memory.
     ///
     /// # Errors
     /// [`PoolError`].
@@ -117,13 +116,13 @@ impl Pool {
         Ok(pool)
     }
 
-    /// A pool in a new shared-memory file.
+    /// Makes a pool in a new shared-memory file.
     ///
     /// The file gets its name when it is complete: a process that dies here leaves `<path>.new`, which the next attempt
-    /// removes, and never a file that a recovery would have to guess about.
+    /// removes, and never an incomplete file at `path`.
     ///
     /// # Errors
-    /// [`PoolError`], also when `path` exists; no file is left then.
+    /// [`PoolError`], also if `path` exists; no file is left then.
     pub fn create(path: &Path, owner: Owner, options: PoolOptions) -> Result<Arc<Pool>, PoolError> {
         let geometry = options.geometry()?;
         let unfinished = unfinished_name(path);
@@ -153,8 +152,7 @@ impl Pool {
         made
     }
 
-    /// Opens the shared-memory log of a dead process, and finds its lanes as they were when it died: [`examine`] and
-    /// [`take`] in one.
+    /// Takes over the shared-memory log of a dead process with its lanes: [`examine`] and [`take`] in one.
     ///
     /// # Errors
     /// Those of both.
@@ -165,8 +163,7 @@ impl Pool {
         Pool::examine(path, owner, options)?.take()
     }
 
-    /// Locks the shared-memory log of a dead process and checks every word of it that a recovery relies on, without
-    /// changing any.
+    /// Locks the shared-memory log of a dead process and checks every word that a recovery relies on, without a change.
     ///
     /// # Errors
     /// [`PoolError`]: a living owner, another user's file, other options, another version, a file cut short, damage.
@@ -187,7 +184,7 @@ impl Pool {
     }
 }
 
-/// The shared-memory log of a dead process: locked, sound, and as it was when its process died.
+/// The shared-memory log of a dead process: locked, checked and unchanged.
 ///
 /// Dropping it leaves the file as it is, for another attempt.
 #[derive(Debug)]
@@ -198,18 +195,18 @@ pub struct DeadLog {
 }
 
 impl DeadLog {
-    /// The destinations of the lanes that hold anything.
+    /// Iterates over the destinations of the lanes that have chunks.
     pub fn peers(&self) -> impl Iterator<Item = Rank> + '_ {
         self.lanes.iter().map(|lane| lane.peer)
     }
 
-    /// Takes the log over: from here on this process owns it and may write.
+    /// Takes the log over for writing: returns the pool, and the writers of its lanes.
     ///
-    /// All that was committed is there. Every record counts as unacknowledged, because what was acknowledged is known to
-    /// those who acknowledged it, and they will say so again. Memory that no record uses is given back.
+    /// The lanes have every committed record. All of them count as unacknowledged: the receivers know what they have received,
+    /// and acknowledge it again. Memory that no record uses is returned to the system.
     ///
     /// # Errors
-    /// [`PoolError::Alloc`] where the system has no memory; another attempt finds the same records.
+    /// [`PoolError::Alloc`] if the system has no memory; another attempt finds the same records.
     pub fn take(self) -> Result<(Arc<Pool>, Vec<LaneWriter>), PoolError> {
         let DeadLog { pool, unused, lanes } = self;
         for block in unused.iter().chain(lanes.iter().flat_map(|lane| &lane.superseded)) {
@@ -220,7 +217,8 @@ impl DeadLog {
         let kept: Vec<BlockRef> = lanes.iter().flat_map(|lane| lane.chunks.iter().map(|chunk| chunk.block)).collect();
         pool.adopt(&kept);
         for &block in &kept {
-            // Memory for every page of a chunk that will be written again: a sparse file could fault for want of space.
+            // Every page of a chunk that will be written again needs memory now: a store to a hole in the file could get a
+            // SIGBUS.
             let bytes = pool.block_bytes(block);
             pool.arena.commit(block.at(), bytes).map_err(|source| AllocError::NoMemory { bytes, source })?;
         }
@@ -279,15 +277,15 @@ fn check_header(pool: &Pool, owner: Owner, len: usize) -> Result<(), DamageError
     }
     let slack = (HEADER_WORDS + 1) * 8;
     match (slack..HEADER_BYTES).step_by(8).find(|&at| pool.arena.word(at).load(Ordering::Relaxed) != 0) {
-        Some(at) => Err(DamageError::Damaged { at, what: "the header page has bytes that nobody writes" }),
+        Some(at) => Err(DamageError::Damaged { at, what: "the header page has bytes that no writer writes" }),
         None => Ok(()),
     }
 }
 
-/// The blocks of a file, by what they hold.
+/// The blocks of a file, by their state.
 struct Found {
     active: Vec<(BlockRef, ChunkHeader)>,
-    /// Free, staged, or never written: their memory can go.
+    /// Blocks that are free, staged or were never written: their memory is returned to the system.
     unused: Vec<BlockRef>,
 }
 
@@ -316,7 +314,7 @@ fn find_chunks(pool: &Pool, allocated: &[(usize, usize)]) -> Result<Found, Damag
                     ChunkState::Damaged => {
                         return Err(DamageError::Damaged {
                             at: block.at(),
-                            what: "a block's state is none that is written",
+                            what: "a block's state is one that no writer writes",
                         });
                     }
                 }

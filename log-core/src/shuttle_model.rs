@@ -1,16 +1,16 @@
 //! One larger model, run by shuttle under thousands of random schedules: two lanes that share a pool are written, released,
 //! retained, relocated and freed, while cursors are opened, read and closed on both.
 //!
-//! Loom proves what can be proved of a few steps, memory orders included; this looks for what needs many. It runs the code
-//! that ships, over the same memory as the loom models, and takes every access to be sequentially consistent. All that
-//! is drawn comes from one seed, so that a failure comes again:
+//! Loom proves properties of a few steps, memory orders included; this model searches for failures that need many steps. It
+//! runs the code that ships, over the same memory as the loom models, and treats every access as sequentially consistent. One
+//! seed draws everything, so that a failure can be reproduced:
 //!
 //! ```sh
 //! RUSTFLAGS="--cfg counterfoil_loom --cfg counterfoil_shuttle" \
 //!     cargo test --release --package counterfoil-log-core --lib --target-dir target/shuttle shuttle
 //! ```
 
-// What the model itself counts is none of shuttle's business: with std's atomics, no schedule depends on it.
+// The model's own counters are std's atomics, so that no schedule depends on them.
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -26,16 +26,16 @@ use crate::{AllocError, AppendError, Disposition, Relocated, SettledChunk};
 
 const SEED: u64 = 0x00C0_FFEE_0F01;
 const SCHEDULES: usize = 4000;
-/// How many places a schedule of the second kind has where it goes on with another thread against its priorities.
+/// Number of points in a schedule of the second kind where the thread priorities change.
 const PCT_DEPTH: usize = 6;
 
-/// Chunks for both lanes together. A lane needs one that it writes and one to relocate into; the rest is fought for.
+/// Chunks for both lanes together. A lane needs one to write and one to relocate into; the lanes compete for the rest.
 const BLOCKS: usize = 9;
-/// Readers of each lane. The writer has a cursor, too.
+/// Readers of each lane. The writer opens a cursor, too.
 const CURSORS: usize = 2;
 const STEPS: usize = 50;
 
-/// What the writer and the readers of a lane agree on. Each is raised before what it allows is done.
+/// Limits that the writer of a lane raises before it acts, and its readers check against.
 #[derive(Default)]
 struct Limits {
     /// The last committed record.
@@ -44,32 +44,32 @@ struct Limits {
     acknowledged: AtomicU64,
     /// No retained record above is freed.
     covered: AtomicU64,
-    /// The writer does nothing any more.
+    /// True after the writer's last step.
     finished: AtomicBool,
 }
 
-/// Half of all records are retained, two in a row.
+/// Returns `true` for half of all records, two in a row.
 fn is_retained(ssn: u64) -> bool {
     ssn & 2 != 0
 }
 
-struct Writing {
+struct Writer {
     lane: LaneWriter,
     limits: Arc<Limits>,
-    /// Settled and not freed.
+    /// Chunks that are settled and not freed.
     settled: Vec<SettledChunk>,
 }
 
-impl Writing {
-    /// Gives the lane back: to a cursor, one whose writer is gone looks empty.
+impl Writer {
+    /// Returns the lane in the end, because to a cursor a lane without its writer looks empty.
     fn run(mut self) -> LaneWriter {
         for _ in 0..STEPS {
             match thread_rng().gen_range(0..10) {
-                0..4 => self.commits(),
-                4 => self.gives_up(),
-                5 | 6 => self.acknowledges(),
-                7 | 8 => self.relocates(),
-                _ => self.frees(),
+                0..4 => self.commit(),
+                4 => self.drop_claim(),
+                5 | 6 => self.acknowledge(),
+                7 | 8 => self.relocate(),
+                _ => self.free_covered(),
             }
         }
         if self.lane.kept_from() > Ssn::FIRST {
@@ -80,7 +80,7 @@ impl Writing {
         self.lane
     }
 
-    fn commits(&mut self) {
+    fn commit(&mut self) {
         let body = [QUARTER, HALF, WHOLE][thread_rng().gen_range(0..3)];
         if self.has_room(body) {
             append(&mut self.lane, body);
@@ -88,26 +88,26 @@ impl Writing {
         }
     }
 
-    fn gives_up(&mut self) {
+    fn drop_claim(&mut self) {
         if self.has_room(QUARTER) {
             drop(self.lane.claim(0, QUARTER));
         }
     }
 
-    /// Without room, everything goes that may: the other lane may be waiting for it, too.
+    /// Returns `false` if there is no room, after it has freed all that may be freed, for the other lane, too.
     fn has_room(&mut self, body: usize) -> bool {
         match self.lane.reserve(0, body) {
             Ok(()) => return true,
             Err(AppendError::Alloc(AllocError::Full(_))) => {}
             Err(other) => panic!("{other}"),
         }
-        self.acknowledges();
-        self.frees();
-        self.lane.give_spares_back();
+        self.acknowledge();
+        self.free_covered();
+        self.lane.return_spares();
         false
     }
 
-    fn acknowledges(&mut self) {
+    fn acknowledge(&mut self) {
         let (acked, sent) = (self.lane.acked().0, self.lane.next_ssn().prev().0);
         let upto = thread_rng().gen_range(acked..=sent);
         self.limits.acknowledged.store(upto, Ordering::SeqCst);
@@ -118,7 +118,7 @@ impl Writing {
         self.settled.extend(std::iter::from_fn(|| self.lane.poll_settled()));
     }
 
-    fn relocates(&mut self) {
+    fn relocate(&mut self) {
         if self.settled.len() < 2 {
             return;
         }
@@ -128,13 +128,13 @@ impl Writing {
             Ok(Relocated::Into(fresh)) => _ = self.settled.splice(first..first + 2, [fresh]),
             Ok(Relocated::Emptied) => _ = self.settled.drain(first..first + 2),
             Ok(Relocated::Unknown) => panic!("{:?} are settled", self.settled),
-            // They don't fit one chunk, or there is none left.
+            // The records don't fit one chunk, or no chunk is free.
             Err(_) => {}
         }
     }
 
-    /// A checkpoint covers some more, and the chunks go of which nothing is needed: also in the middle.
-    fn frees(&mut self) {
+    /// Raises the floor of the receiver's checkpoint, and frees the chunks that are no longer needed, also in the middle.
+    fn free_covered(&mut self) {
         let (covered, acked) = (self.limits.covered.load(Ordering::SeqCst), self.lane.acked().0);
         let covered = thread_rng().gen_range(covered..=acked.max(covered));
         self.limits.covered.store(covered, Ordering::SeqCst);
@@ -146,8 +146,8 @@ impl Writing {
     }
 }
 
-/// Opens cursors here and there, reads them to the end or not, goes on with them or not, until the writer is done.
-fn reads(reader: &LaneReader, limits: &Limits) {
+/// Opens cursors at random SSNs, and reads each of them a random number of steps, until the writer is done.
+fn read_until_finished(reader: &LaneReader, limits: &Limits) {
     let mut reading: Option<(Cursor, u64)> = None;
     loop {
         let finished = limits.finished.load(Ordering::SeqCst);
@@ -180,7 +180,7 @@ fn reads(reader: &LaneReader, limits: &Limits) {
     }
 }
 
-/// What a cursor doesn't show was released, or its receiver's checkpoint covers it.
+/// Asserts that each of these records was released, or is covered by its receiver's checkpoint.
 fn assert_gone(limits: &Limits, mut ssns: Range<u64>) {
     let (acknowledged, covered) = (limits.acknowledged.load(Ordering::SeqCst), limits.covered.load(Ordering::SeqCst));
     let lost = ssns.find(|&ssn| ssn > if is_retained(ssn) { covered } else { acknowledged });
@@ -195,9 +195,9 @@ fn two_lanes_and_their_readers() {
         let limits = Arc::new(Limits::default());
         for _ in 0..CURSORS {
             let (reader, limits) = (lane.reader(), limits.clone());
-            readers.push(thread::spawn(move || reads(&reader, &limits)));
+            readers.push(thread::spawn(move || read_until_finished(&reader, &limits)));
         }
-        writers.push(thread::spawn(move || Writing { lane, limits, settled: Vec::new() }.run()));
+        writers.push(thread::spawn(move || Writer { lane, limits, settled: Vec::new() }.run()));
     }
     let lanes: Vec<_> = writers.into_iter().map(|writer| writer.join().expect("it ends")).collect();
     readers.into_iter().for_each(|reader| reader.join().expect("it ends"));
@@ -208,7 +208,7 @@ fn two_lanes_and_their_readers() {
 fn check(scheduler: impl Scheduler + 'static) {
     let mut config = Config::new();
     config.stack_size = 256 << 10;
-    // That all orderings are taken to be SeqCst is known.
+    // Silences the warning that shuttle treats all orderings as SeqCst.
     config.silence_warnings = true;
     Runner::new(scheduler, config).run(two_lanes_and_their_readers);
 }

@@ -1,8 +1,7 @@
-//! The atomics: std's, or loom's under `--cfg counterfoil_loom`, or shuttle's where `--cfg counterfoil_shuttle` is added to
-//! that.
+//! Atomics: std's by default, loom's under `--cfg counterfoil_loom`, shuttle's if `--cfg counterfoil_shuttle` is added.
 //!
-//! The flags have names of their own, and not `loom`, so that they never reach a dependency. Everything in this
-//! crate that two threads share goes through this module, so that the models run the code that ships.
+//! The flags are not named `loom` and `shuttle` so that they never reach a dependency. Everything in this crate that two
+//! threads share goes through this module, so that the models run the code that ships.
 
 #[cfg(not(counterfoil_loom))]
 pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
@@ -13,18 +12,17 @@ pub(crate) use shuttle::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Orderi
 #[cfg(all(counterfoil_loom, not(counterfoil_shuttle)))]
 pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 
-// What keeps the pool alive, and the registry of lanes (used for reports only, never while a modelled word is touched),
-// are not what the models are about.
+// Not modelled: the reference count that keeps the pool alive, and the registry of lanes, which only reports use and never
+// while a modelled word is accessed.
 pub(crate) use std::sync::{Arc, Mutex};
 
-// A lane's writer draws conclusions from how many handles there are, so this count is modelled.
+// Modelled: a lane's writer decides by the number of handles on the lane.
 #[cfg(counterfoil_loom)]
 pub(crate) use counted::{CountedArc, CountedWeak};
 #[cfg(not(counterfoil_loom))]
 pub(crate) use std::sync::{Arc as CountedArc, Weak as CountedWeak};
 
-/// std's `Arc` with a count that loom sees, changed and read with the orderings that std's has. (Loom's own `Arc` has no
-/// `Weak`.)
+/// `Arc` and `Weak` with a reference count that loom sees, accessed with std's orderings. (Loom's own `Arc` has no `Weak`.)
 #[cfg(counterfoil_loom)]
 mod counted {
     use std::ops::Deref;
@@ -41,7 +39,7 @@ mod counted {
     #[derive(Debug)]
     pub(crate) struct CountedArc<T>(Arc<Counted<T>>);
 
-    /// What the registry keeps; its own short-lived handles are not counted.
+    /// Weak handle for the registry. The short-lived handles that it upgrades to are not counted.
     #[derive(Debug)]
     pub(crate) struct CountedWeak<T>(Weak<Counted<T>>);
 

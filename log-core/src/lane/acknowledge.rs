@@ -1,7 +1,7 @@
-//! What becomes of acknowledged records: released, or retained until a recovery can no longer need them.
+//! Acknowledged records: released, or retained until no recovery can need them.
 //!
-//! The writer does what it is told; which chunks are worth keeping as they are, and which are to be relocated, is
-//! decided outside (see the `gc` crate) from what [`LaneWriter::poll_settled`] reports.
+//! The writer only carries decisions out. Its caller (see the `gc` crate) decides from [`LaneWriter::poll_settled`] which
+//! chunks to keep, to relocate or to free.
 
 use crate::chunk::{BlockRef, CHUNK_HEADER, ChunkHeader, ChunkState, LAST_AT, NEXT_AT, sealed_word, write_state};
 use crate::lane::chain::ChunkInfo;
@@ -12,60 +12,60 @@ use crate::pool::AllocError;
 use crate::record::{END_WORD, RECORD_ALIGN, SSN_AT, Word, footprint};
 use crate::sync::Ordering;
 
-/// An acknowledgement of something that was never sent.
+/// An acknowledgement of a record that was never sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("acknowledged up to {acked}, but only {sent} was sent: refused")]
 pub struct AckError {
-    /// What was acknowledged.
+    /// The SSN that was acknowledged.
     pub acked: Ssn,
     /// The last SSN that was sent.
     pub sent: Ssn,
 }
 
-/// A chunk's place in its lane; grows along the lane.
+/// A chunk's position in its lane; ids grow along the lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ChunkId(pub u64);
 
 /// A full chunk whose records are all acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SettledChunk {
-    /// Which chunk.
+    /// The chunk.
     pub chunk: ChunkId,
     /// SSN of its first record.
     pub first: Ssn,
     /// SSN of its last record.
     pub last: Ssn,
-    /// Bytes of memory that it takes.
+    /// Bytes of memory that the chunk takes.
     pub held_bytes: usize,
-    /// Bytes of it that are retained: records with their headers, and its own header. 0 if every record is released.
+    /// Bytes of its retained records and of all headers; 0 if every record is released.
     pub used_bytes: usize,
-    /// The newest receive epoch of its retained records; [`Epoch::default`] where there are none.
+    /// The newest receive epoch of its retained records; [`Epoch::default`] if there are none.
     pub newest_epoch: Epoch,
 }
 
-/// What [`LaneWriter::relocate`] did.
+/// Outcome of [`LaneWriter::relocate`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Relocated {
-    /// What was retained is in this chunk now, and the old ones are freed.
+    /// The retained records are in this chunk now, and the old chunks are freed.
     Into(SettledChunk),
-    /// Nothing was retained, and the old ones are freed.
+    /// No record was retained, and the chunks are freed.
     Emptied,
-    /// Those are not two settled chunks of this lane, the first before the last: nothing was done.
+    /// The ids are not those of settled chunks of this lane in order: nothing was done.
     Unknown,
 }
 
-/// A chunk that holds anything holds its own header, too.
+/// Adds the chunk's header to the bytes of its records, unless there are none.
 fn with_header(record_bytes: usize) -> usize {
     if record_bytes == 0 { 0 } else { record_bytes + CHUNK_HEADER }
 }
 
 impl LaneWriter {
-    /// Takes a cumulative acknowledgement: everything up to `upto` was received.
+    /// Handles a cumulative acknowledgement: every record up to `upto` was received.
     ///
-    /// Older acknowledgements than the last one say nothing new and are ignored.
+    /// Ignores an acknowledgement that is not newer than the last one.
     ///
     /// # Errors
-    /// [`AckError`] where `upto` was never sent; nothing is changed then.
+    /// [`AckError`] if `upto` was never sent; nothing is changed then.
     #[inline]
     pub fn acknowledge(&mut self, upto: Ssn, disposition: Disposition) -> Result<(), AckError> {
         if upto <= self.acked {
@@ -74,26 +74,26 @@ impl LaneWriter {
         if upto >= self.next {
             return Err(AckError { acked: upto, sent: self.next.prev() });
         }
-        if disposition != Disposition::Release || !self.cold.runs.is_plain() {
-            self.note_run(upto, disposition);
+        if disposition != Disposition::Release || !self.cold.runs.is_release_only() {
+            self.extend_run(upto, disposition);
         }
         self.acked = upto;
-        if upto.0 >= self.boundary && self.cold.runs.is_plain() {
+        if upto.0 >= self.boundary && self.cold.runs.is_release_only() {
             self.free_released();
         }
         Ok(())
     }
 
-    /// How the acknowledged SSNs that are still in the table were acknowledged, in order.
+    /// Iterates over the run table: the dispositions of acknowledged SSNs, in order.
     ///
-    /// In a lane that never retained anything the table is empty: everything up to [`acked`](Self::acked) is released.
+    /// In a lane that never retained a record the table is empty: every record up to [`acked`](Self::acked) is released.
     pub fn runs(&self) -> impl Iterator<Item = Run> + '_ {
         self.cold.runs.iter()
     }
 
-    /// Edits the table for a receiver that rolled back: what it received after `upto`, it has not.
+    /// Makes the records after `upto` unacknowledged again, because their receiver rolled back.
     ///
-    /// Those records are unacknowledged again, as far as they were not released and freed already.
+    /// Those that were released and freed already stay lost.
     pub fn unacknowledge(&mut self, upto: Ssn) {
         if upto < self.acked {
             self.acked = upto;
@@ -106,23 +106,23 @@ impl LaneWriter {
         }
     }
 
-    /// The next full chunk whose records are all acknowledged, in a lane that retains records.
+    /// Returns the next full chunk whose records are all acknowledged, in a lane that retains records.
     ///
-    /// Each is reported once, oldest first; without one the call costs a comparison. What to do with it ([`free`](Self::free) it, keep it, [`relocate`](Self::relocate) it)
-    /// is the caller's decision.
+    /// Reports each once, oldest first; without one the call costs a comparison. The caller decides whether to
+    /// [`free`](Self::free), to keep or to [`relocate`](Self::relocate) it.
     pub fn poll_settled(&mut self) -> Option<SettledChunk> {
-        if self.acked.0 < self.boundary || self.cold.runs.is_plain() {
+        if self.acked.0 < self.boundary || self.cold.runs.is_release_only() {
             return None;
         }
-        let settled = self.use_of(&self.cold.chunks[self.cold.settled]);
+        let settled = self.usage_of(&self.cold.chunks[self.cold.settled]);
         self.cold.settled += 1;
         self.set_boundary();
         Some(settled)
     }
 
-    /// Bytes that a settled chunk's retained records above `floor` take: what is left of a chunk that is partly covered.
+    /// Returns the bytes of a chunk's retained records above `floor`, for a chunk that a checkpoint covers in part.
     ///
-    /// Walks the records of that one chunk.
+    /// Walks the records of the chunk.
     pub fn used_bytes_above(&self, chunk: ChunkId, floor: Ssn) -> Option<usize> {
         let info = &self.cold.chunks[self.position(chunk)?];
         let mut used = 0;
@@ -136,7 +136,7 @@ impl LaneWriter {
 
     /// Takes a settled chunk out of the lane; its memory is reused as soon as no cursor needs it.
     ///
-    /// Says whether there was such a chunk. Chunks that are freed oldest first cost nothing beyond the freeing.
+    /// Returns `false` if there is no such chunk. Freeing the oldest chunk first is cheapest.
     pub fn free(&mut self, chunk: ChunkId) -> bool {
         let Some(index) = self.position(chunk).filter(|&index| index < self.cold.settled) else { return false };
         if index == 0 {
@@ -150,10 +150,10 @@ impl LaneWriter {
         true
     }
 
-    /// Copies what is retained above `floor` from adjacent settled chunks into one of fitting size, and frees them.
+    /// Copies the retained records above `floor` of adjacent settled chunks into one of fitting size, and frees the chunks.
     ///
     /// # Errors
-    /// [`AllocError`]; the chunks are as before then.
+    /// [`AllocError`]; nothing is changed then.
     pub fn relocate(&mut self, first: ChunkId, last: ChunkId, floor: Ssn) -> Result<Relocated, AllocError> {
         let (Some(from), Some(to)) = (self.position(first), self.position(last)) else { return Ok(Relocated::Unknown) };
         if from > to || to >= self.cold.settled {
@@ -177,12 +177,12 @@ impl LaneWriter {
         let count = to + 1 - from;
         self.cold.settled = self.cold.settled - count + usize::from(kept);
         self.replace(from, count, replacement);
-        Ok(if kept { Relocated::Into(self.use_of(&self.cold.chunks[from])) } else { Relocated::Emptied })
+        Ok(if kept { Relocated::Into(self.usage_of(&self.cold.chunks[from])) } else { Relocated::Emptied })
     }
 
-    /// A run that goes on, as it does at most acknowledgements, costs a comparison.
+    /// Extends the last run, which costs a comparison at most acknowledgements, or begins another.
     #[inline]
-    fn note_run(&mut self, upto: Ssn, disposition: Disposition) {
+    fn extend_run(&mut self, upto: Ssn, disposition: Disposition) {
         if !self.cold.runs.extend(upto, disposition) {
             self.begin_run(upto, disposition);
         }
@@ -190,8 +190,8 @@ impl LaneWriter {
 
     #[cold]
     fn begin_run(&mut self, upto: Ssn, disposition: Disposition) {
-        if self.cold.runs.is_plain() {
-            // What was released before the first retained record: the table starts here.
+        if self.cold.runs.is_release_only() {
+            // The table starts with the records that were released before the first retained one.
             let before = self.acked;
             let first = self.cold.chunks.front().map_or(Ssn::FIRST, |chunk| chunk.header.first);
             self.cold.runs.begin((before >= first).then_some((first, before)));
@@ -199,41 +199,43 @@ impl LaneWriter {
         self.cold.runs.push(Run { first: self.acked.next(), last: upto, disposition });
     }
 
-    /// Frees what could not be freed when it was acknowledged or taken out of the lane, because a cursor was in it.
-    pub(super) fn free_left(&mut self) {
-        if self.acked.0 >= self.boundary && self.cold.runs.is_plain() {
+    /// Frees chunks that a cursor was in when they were acknowledged or taken out of the lane.
+    pub(super) fn free_unpinned(&mut self) {
+        if self.acked.0 >= self.boundary && self.cold.runs.is_release_only() {
             self.free_released();
         }
         self.reclaim();
     }
 
-    /// Whether everything that was sent is acknowledged.
+    /// Returns `true` if every record that was sent is acknowledged.
     pub fn is_idle(&self) -> bool {
         self.acked.next() == self.next
     }
 
-    /// Gives the current chunk back where everything is released, for one of the smallest kind: somebody else needs the memory, and a
-    /// lane may not be used again for long. A cursor at the end of the lane holds it until it is looked at and
-    /// [`give_spares_back`](Self::give_spares_back) is called. Nothing is changed where there is no memory for the small one.
-    pub fn rest(&mut self) {
+    /// Replaces the current chunk by one of the smallest class if every record is released: another lane needs the memory, and
+    /// this one may stay unused for long.
+    ///
+    /// A cursor at the end of the lane holds the old chunk until it reads on and [`return_spares`](Self::return_spares) is
+    /// called. Nothing is changed if there is no memory for the small chunk.
+    pub fn shrink_if_idle(&mut self) {
         let smallest = self.cold.pool.geometry.classes[0].bytes;
         let Some(current) = self.cold.chunks.back() else { return };
         let is_small = self.cold.pool.block_bytes(current.block) <= smallest;
-        if is_small || !self.is_idle() || !self.cold.runs.is_plain() || self.cold.rewound.is_some() {
+        if is_small || !self.is_idle() || !self.cold.runs.is_release_only() || self.cold.rewound.is_some() {
             return;
         }
         let grown = std::mem::take(&mut self.cold.next_class);
         if self.begin_chunk(smallest, self.next, false).is_err() {
             self.cold.next_class = grown;
         }
-        self.free_left();
+        self.free_unpinned();
     }
 
     /// Frees the leading chunks whose records are all released.
     #[cold]
     fn free_released(&mut self) {
-        // Without the fence in here, a cursor that is opened on a lane without chunks could be missed by the writer of the
-        // first ones, and would find them gone when it looks again.
+        // Without the fence in `lowest_pin`, the writer of a lane's first chunks could miss the pin of a cursor that was opened
+        // before them, and the cursor would find them gone.
         let pinned = self.lowest_pin();
         let sealed = self.cold.chunks.len() - 1;
         let count = self
@@ -241,7 +243,7 @@ impl LaneWriter {
             .chunks
             .iter()
             .take(sealed)
-            .take_while(|chunk| chunk.last <= self.acked && chunk.pinned_by().0 < pinned)
+            .take_while(|chunk| chunk.last <= self.acked && chunk.pinned_upto().0 < pinned)
             .count();
         if count > 0 {
             self.unlink_front(count);
@@ -252,7 +254,7 @@ impl LaneWriter {
         self.cold.chunks.binary_search_by_key(&chunk.0, |info| info.header.sequence).ok()
     }
 
-    /// Calls `f` with (SSN, offset, bytes) of each record of a sealed chunk.
+    /// Calls `f` with SSN, offset and bytes of each record of a sealed chunk.
     pub(super) fn walk(&self, chunk: &ChunkInfo, mut f: impl FnMut(Ssn, usize, usize)) {
         let arena = self.arena();
         let mut at = chunk.block.at() + CHUNK_HEADER;
@@ -268,8 +270,8 @@ impl LaneWriter {
         }
     }
 
-    /// What a settled chunk holds, from the run table; records are walked only where runs meet inside the chunk.
-    fn use_of(&self, chunk: &ChunkInfo) -> SettledChunk {
+    /// Describes a settled chunk by the run table; walks its records only if released and retained runs meet in it.
+    fn usage_of(&self, chunk: &ChunkInfo) -> SettledChunk {
         let (first, last) = (chunk.header.first, chunk.last);
         let mut settled = SettledChunk {
             chunk: ChunkId(chunk.header.sequence),
@@ -290,7 +292,7 @@ impl LaneWriter {
             }
         }
         if !released {
-            // Pads are not used: a chunk full of them is to be relocated like one full of released records.
+            // Pads don't count as used: a chunk full of them is worth relocating, like one full of released records.
             settled.used_bytes = with_header(chunk.record_bytes - chunk.pad_bytes);
         } else if retained {
             self.walk(chunk, |ssn, _, bytes| {
@@ -303,7 +305,7 @@ impl LaneWriter {
         settled
     }
 
-    /// Writes the records at these offsets into a new chunk, which is then whole but not yet in the chain.
+    /// Writes the records at these offsets into a new chunk, which is complete then but not yet in the chain.
     fn copy_into_new_chunk(
         &self,
         records: &[(usize, usize)],
@@ -334,13 +336,13 @@ impl LaneWriter {
         Ok(ChunkInfo { block, header, last: ends.1, record_bytes: bytes, pad_bytes: 0 })
     }
 
-    /// Puts `replacement` in the place of `count` chunks from `index` on.
+    /// Replaces `count` chunks from `index` on by `replacement`.
     fn replace(&mut self, index: usize, count: usize, replacement: Option<ChunkInfo>) {
         if let Some(new) = &replacement {
             let after = self.cold.chunks[index + count].block;
             let arena = &self.cold.pool.arena;
             arena.word(new.block.at() + NEXT_AT).store(after.0, Ordering::Release);
-            // From this store on the originals no longer count in a recovery.
+            // From this store on a recovery ignores the originals.
             write_state(arena, new.block.at(), ChunkState::Active);
         }
         let link = replacement.as_ref().map(|new| new.block);
@@ -361,11 +363,11 @@ impl LaneWriter {
         self.set_boundary();
     }
 
-    /// Takes `count` chunks from `index` > 0 on out of the chain, linking their predecessor to `link` or their successor.
+    /// Takes `count` chunks from `index` > 0 on out of the chain, and links their predecessor to `link` or to their successor.
     fn unlink_after(&mut self, index: usize, count: usize, link: Option<BlockRef>) {
         let link = link.unwrap_or(self.cold.chunks[index + count].block);
         let before = self.cold.chunks[index - 1].block;
-        // Release: a cursor that follows the link sees the chunk behind it.
+        // Release: a cursor that follows the link sees the next chunk.
         self.arena().word(before.at() + NEXT_AT).store(link.0, Ordering::Release);
         let removed: Vec<ChunkInfo> = self.cold.chunks.drain(index..index + count).collect();
         self.retire_all(&removed);

@@ -1,4 +1,4 @@
-//! The chunks of a lane: how they are begun, linked, taken out of the chain and given back.
+//! The chain of a lane's chunks: begin, seal, link, unlink and free.
 
 use crate::chunk::{BlockRef, CHUNK_HEADER, ChunkHeader, ChunkState, NEXT_AT, write_end, write_state};
 use crate::lane::UNPINNED;
@@ -8,33 +8,33 @@ use crate::pool::AllocError;
 use crate::record::END_WORD;
 use crate::sync::{CountedArc, Ordering, fence};
 
-/// Ordinary chunks that a lane keeps for itself when it frees them.
+/// Number of ordinary chunks that a lane keeps for itself when it frees them.
 pub(super) const SPARES_MAX: usize = 2;
 
-/// A chunk of a lane, as its writer knows it.
+/// The writer's view of a chunk.
 #[derive(Clone, Debug)]
 pub(crate) struct ChunkInfo {
     pub(crate) block: BlockRef,
     pub(crate) header: ChunkHeader,
-    /// SSN of the last record; only meaningful once the chunk is sealed.
+    /// SSN of the last record; valid once the chunk is sealed.
     pub(crate) last: Ssn,
-    /// Bytes of records and pads; only meaningful once the chunk is sealed.
+    /// Bytes of records and pads; valid once the chunk is sealed.
     pub(crate) record_bytes: usize,
-    /// Bytes of pads among them, counted as they are written.
+    /// Bytes of the pads, counted as they are written.
     pub(crate) pad_bytes: usize,
 }
 
 impl ChunkInfo {
-    /// A cursor with a pin up to this SSN may be in the chunk. An empty chunk ends before it begins.
-    pub(super) fn pinned_by(&self) -> Ssn {
+    /// Returns the highest pin with which a cursor may be in the chunk. An empty chunk's last SSN is below its first.
+    pub(super) fn pinned_upto(&self) -> Ssn {
         self.last.max(self.header.first)
     }
 }
 
 impl LaneWriter {
-    /// Makes a chunk of at least `bytes` the current one; its first record will be `first`.
+    /// Begins a chunk of at least `bytes`, which becomes the current one; its first record will be `first`.
     pub(super) fn begin_chunk(&mut self, bytes: usize, first: Ssn, sparse: bool) -> Result<(), AllocError> {
-        // A lane that fills its chunks gets larger ones: memory grows with use, not with the number of peers.
+        // A lane that fills its chunks gets larger ones: memory grows with use and not with the number of peers.
         let (ordinary, geometry) = (self.cold.pool.geometry.chunk_class, &self.cold.pool.geometry);
         let class = geometry.class_for(bytes).map_or(usize::MAX, |fits| fits.max(self.cold.next_class));
         let block = match self.cold.spares.pop() {
@@ -62,33 +62,34 @@ impl LaneWriter {
             self.publish_front();
         }
         self.set_boundary();
-        self.go_to(block, block.at() + CHUNK_HEADER);
+        self.move_to(block, block.at() + CHUNK_HEADER);
         Ok(())
     }
 
-    /// Ends the current chunk, linking it to `next`.
+    /// Seals the current chunk and links it to `next`.
     fn seal(&mut self, next: BlockRef) {
         let last = self.next.prev();
         let Some(chunk) = self.cold.chunks.back_mut() else { return };
         let arena = &self.cold.pool.arena;
         chunk.record_bytes = arena.offset_of(self.at) - chunk.block.at() - CHUNK_HEADER;
-        // A chunk that was begun and got no record (only pads, or truncated) keeps the SSN before its first.
+        // A chunk without a record (it has only pads, or was truncated) gets the SSN before its first.
         chunk.last = last;
         self.cold.sealed_bytes += chunk.record_bytes as u64;
         arena.word(chunk.block.at() + NEXT_AT).store(next.0, Ordering::Release);
-        write_end(arena, chunk.block.at(), last, chunk.record_bytes, chunk.pad_bytes);
-        // Release: whoever sees the end sees the link.
+        // Release: a reader that sees the end word sees the link. Before `write_end`: an image includes the end word, and all
+        // that its reader has synchronised with is the store of `last` in there.
         self.at.word(0).store(END_WORD, Ordering::Release);
+        write_end(arena, chunk.block.at(), last, chunk.record_bytes, chunk.pad_bytes);
     }
 
-    /// Finds the next chunk that acknowledgements will settle.
+    /// Sets the boundary to the end of the next chunk that acknowledgements will settle.
     pub(super) fn set_boundary(&mut self) {
         let sealed = self.cold.settled + 1 < self.cold.chunks.len();
         self.boundary =
             self.cold.chunks.get(self.cold.settled).filter(|_| sealed).map_or(UNPINNED, |chunk| chunk.last.0);
     }
 
-    /// Takes the first `count` chunks out of the chain, and gives back what no cursor needs.
+    /// Takes the first `count` chunks out of the chain, and frees those that no cursor needs.
     pub(super) fn unlink_front(&mut self, count: usize) {
         debug_assert!(count < self.cold.chunks.len(), "the current chunk stays");
         for _ in 0..count {
@@ -102,19 +103,19 @@ impl LaneWriter {
         self.reclaim();
     }
 
-    /// Shows the chain as it begins now to cursors that are opened from here on.
+    /// Publishes the first chunk and the floor to cursors that are opened from now on.
     pub(super) fn publish_front(&self) {
         let front = self.cold.chunks.front();
-        // Without a chunk it is the next record that comes first: what was before may be kept elsewhere.
+        // In a lane without chunks the floor is the next record: those before it may be on disk.
         self.cold.shared.floor.store(self.kept_from().0, Ordering::Relaxed);
         // Release: a cursor that sees the head sees the header and the floor.
         self.cold.shared.head.store(front.map_or(0, |chunk| chunk.block.0), Ordering::Release);
     }
 
-    /// The lowest SSN that any cursor may need, after a new head and floor were published.
+    /// Returns the lowest SSN that any cursor may need, after a new head and floor were published.
     ///
-    /// Where nobody else has a handle on the lane there is no cursor and nobody to open one: then there is nothing to
-    /// order, and the fence, which would wait for every store on its way, is left out.
+    /// If the writer has the only handle on the lane, there is no cursor and none can be opened: nothing needs an order, and
+    /// the fence, which would wait for every pending store, is left out.
     pub(super) fn lowest_pin(&self) -> u64 {
         if CountedArc::strong_count(&self.cold.shared) == 1 {
             // Acquire: pairs with the release with which the last handle was dropped, and so with its last reads.
@@ -124,27 +125,27 @@ impl LaneWriter {
         self.cold.shared.lowest_pin()
     }
 
-    /// Puts a chunk that was taken out of the chain aside, until no cursor can be in it.
+    /// Sets a chunk that was taken out of the chain aside until no cursor can be in it.
     ///
-    /// To a recovery it is free from now on: cursors of this process die with it.
+    /// To a recovery it is free from now on, since the cursors of this process die with it.
     pub(super) fn retire(&mut self, chunk: &ChunkInfo) {
         write_state(self.arena(), chunk.block.at(), ChunkState::Free);
-        self.cold.limbo.push_back((chunk.block, chunk.pinned_by()));
+        self.cold.retired.push_back((chunk.block, chunk.pinned_upto()));
     }
 
-    /// Gives the chunks in limbo that no cursor needs back to the pool.
+    /// Frees the retired chunks that no cursor needs any more.
     pub(super) fn reclaim(&mut self) {
         let pinned = self.lowest_pin();
-        while let Some(&(block, pinned_by)) = self.cold.limbo.front() {
-            if pinned_by.0 >= pinned {
+        while let Some(&(block, pinned_upto)) = self.cold.retired.front() {
+            if pinned_upto.0 >= pinned {
                 break;
             }
-            self.cold.limbo.pop_front();
+            self.cold.retired.pop_front();
             self.give_back(block);
         }
     }
 
-    /// A chunk that nobody needs any more: the next one here, or the pool's.
+    /// Frees a chunk that no cursor needs: it becomes a spare of the lane, or goes back to the pool.
     pub(super) fn give_back(&mut self, block: BlockRef) {
         if block.class() == self.cold.pool.geometry.chunk_class && self.cold.spares.len() < SPARES_MAX {
             write_state(self.arena(), block.at(), ChunkState::Free);
@@ -155,22 +156,22 @@ impl LaneWriter {
         }
     }
 
-    /// Gives back to the pool what the lane doesn't need: the chunks that it kept for itself, and those that a cursor has
-    /// left since. Without this, memory that was acknowledged while a cursor was in it waits for the next acknowledgement.
-    pub fn give_spares_back(&mut self) {
-        self.free_left();
-        self.empty_spares();
+    /// Returns unused memory to the pool: the lane's spare chunks, and those that a cursor has left since they were acknowledged.
+    /// Otherwise the latter wait for the next acknowledgement.
+    pub fn return_spares(&mut self) {
+        self.free_unpinned();
+        self.drain_spares();
     }
 
-    /// Gives the chunks that the lane kept for itself back to the pool: somebody else needs the memory.
-    pub(super) fn empty_spares(&mut self) {
+    /// Returns the lane's spare chunks to the pool.
+    pub(super) fn drain_spares(&mut self) {
         while let Some(block) = self.cold.spares.pop() {
             self.count_held(-(self.cold.pool.block_bytes(block) as isize));
             self.cold.pool.give_back(block);
         }
     }
 
-    /// Only this writer changes the count, so a load and a store do.
+    /// Adds to the bytes held. A load and a store suffice, because only this writer changes the count.
     pub(super) fn count_held(&self, bytes: isize) {
         let held = self.cold.shared.held.load(Ordering::Relaxed);
         self.cold.shared.held.store(held.wrapping_add_signed(bytes), Ordering::Relaxed);

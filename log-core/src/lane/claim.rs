@@ -8,14 +8,15 @@ use crate::sync::Ordering;
 
 /// A record that is reserved and not yet committed.
 ///
-/// Its bytes are whatever an earlier use of the chunk left there: write all of them. [`commit`](Claim::commit)
-/// publishes the record; dropping the claim publishes a pad in its place, so that a claim that is given up (an error, a
-/// panic) never stops a reader. A claim that is leaked leaves no trace.
+/// Its bytes are what an earlier use of the chunk left there: write all of them. [`commit`](Claim::commit) publishes the
+/// record. Dropping the claim publishes a pad in its place, so that a claim that is given up (an error, a panic) never stops
+/// a reader. A leaked claim leaves no trace.
 #[derive(Debug)]
 #[must_use = "a claim that is dropped leaves a pad and sends nothing"]
 pub struct Claim<'a> {
     lane: &'a mut LaneWriter,
-    // What the lane says, too, but these the compiler keeps in registers across the copy; and no more of them than it has.
+    // Copies of the lane's fields, which the compiler keeps in registers across the copy of the payload; more fields than
+    // these would not fit the registers.
     record: Place,
     ssn: Ssn,
     prefix: usize,
@@ -23,37 +24,37 @@ pub struct Claim<'a> {
 }
 
 impl<'a> Claim<'a> {
-    /// Reserves `body` bytes, of which the first `prefix` are the prefix, and for which the current chunk has room.
+    /// Reserves `body` bytes, the first `prefix` of which are the prefix, in the current chunk, which must have room.
     #[inline]
     pub(crate) fn new(lane: &'a mut LaneWriter, prefix: usize, body: usize) -> Claim<'a> {
         debug_assert!(prefix <= body);
         let (record, ssn) = (lane.at, lane.next);
-        // The zero that stops readers behind this record must be there before the record is published. Relaxed: the
-        // commit word's release publishes it, and until then nobody reads past the zero that stands here already.
+        // The zero that stops readers after this record must be stored before the record is published. Relaxed: the commit
+        // word's release publishes it, and until then no reader passes the zero that is already in its place.
         record.word(footprint(body)).store(0, Ordering::Relaxed);
         record.word(SSN_AT).store(ssn.0, Ordering::Relaxed);
         Claim { lane, record, ssn, prefix, body }
     }
 
-    /// The SSN that the record will have.
+    /// Returns the SSN that the record will have.
     #[inline]
     pub fn ssn(&self) -> Ssn {
         self.ssn
     }
 
-    /// Length of the whole body, prefix and payload.
+    /// Returns the length of the whole body, prefix and payload.
     #[inline]
     pub fn len(&self) -> usize {
         self.body
     }
 
-    /// Whether there is nothing to write.
+    /// Returns `true` if the body is empty.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.body == 0
     }
 
-    /// Publishes the record.
+    /// Publishes the record and returns its SSN.
     #[inline]
     pub fn commit(self) -> Ssn {
         let mut claim = std::mem::ManuallyDrop::new(self);
@@ -66,7 +67,7 @@ impl<'a> Claim<'a> {
 
     #[inline]
     fn publish(&mut self, word: u64) {
-        // Release: whoever reads the word reads the SSN, the body, and the zero behind the record.
+        // Release: a reader of the word sees the SSN, the body, and the zero after the record.
         self.record.word(0).store(word, Ordering::Release);
         self.lane.at = self.record;
         self.lane.at.advance(footprint(self.body));
@@ -75,34 +76,34 @@ impl<'a> Claim<'a> {
 
 #[cfg(not(counterfoil_loom))]
 impl Claim<'_> {
-    /// Prefix and payload, to be written.
+    /// Returns prefix and payload for writing.
     #[inline]
     pub fn body_mut(&mut self) -> &mut [u8] {
-        // SAFETY: `claim` made sure that the current chunk has room for the record. Cursors read a body only after its
+        // SAFETY: the chunk has room for the record, as `new` demands. Cursors read a body only after its
         // commit word, which is zero until `publish`, and `&mut self` keeps this the only slice.
         unsafe { self.record.bytes_mut(RECORD_HEADER, self.body) }
     }
 
-    /// The prefix, to be written.
+    /// Returns the prefix for writing.
     #[inline]
     pub fn prefix_mut(&mut self) -> &mut [u8] {
         let prefix = self.prefix;
         &mut self.body_mut()[..prefix]
     }
 
-    /// The payload, to be written.
+    /// Returns the payload for writing.
     #[inline]
     pub fn payload_mut(&mut self) -> &mut [u8] {
         let prefix = self.prefix;
         &mut self.body_mut()[prefix..]
     }
 
-    /// Prefix and payload at once, to be written.
+    /// Returns prefix and payload, apart, for writing.
     #[inline]
     pub fn parts_mut(&mut self) -> (&mut [u8], &mut [u8]) {
         let prefix = self.prefix;
-        // SAFETY: the prefix is part of the body: see `new`, whose callers, in `LaneWriter` and `Lanes`, add the payload to it. (A
-        // check that could panic would keep the claim in memory, to be dropped then.)
+        // SAFETY: the prefix is part of the body, since the callers of `new` (in `LaneWriter` and `Lanes`) add the payload to it. (A
+        // check that can panic would keep the claim in memory, because the panic would drop it.)
         unsafe { self.body_mut().split_at_mut_unchecked(prefix) }
     }
 }
@@ -118,6 +119,6 @@ impl Claim<'_> {
 impl Drop for Claim<'_> {
     fn drop(&mut self) {
         self.publish(pad_word(self.body));
-        self.lane.note_pad(footprint(self.body));
+        self.lane.count_pad(footprint(self.body));
     }
 }

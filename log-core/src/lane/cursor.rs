@@ -1,4 +1,4 @@
-//! Reading a lane, on any thread, beside its writer.
+//! Cursors, which read a lane on any thread while its writer goes on.
 
 use crate::arena::Arena;
 use crate::chunk::{BlockRef, CHUNK_HEADER, FIRST_AT, LAST_AT, NEXT_AT, OPEN, SEQUENCE_AT, sealed_last};
@@ -11,7 +11,7 @@ use crate::record::RECORD_HEADER;
 use crate::record::{SSN_AT, Word, footprint, record_lengths};
 use crate::sync::{Arc, CountedArc, Ordering, fence};
 
-/// Why a cursor can't be opened.
+/// Error of opening a cursor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CursorError {
@@ -24,10 +24,10 @@ pub enum CursorError {
         peer: Rank,
         /// First SSN asked for.
         asked: Ssn,
-        /// The lowest that may still be there.
+        /// The lowest SSN that may still be there.
         kept_from: Ssn,
     },
-    /// As many cursors as `cursors_max` are open.
+    /// The lane has `cursors_max` open cursors.
     #[error("all {max} cursors of the lane to {peer} are in use: close one, or raise cursors_max")]
     TooMany {
         /// The destination.
@@ -37,7 +37,7 @@ pub enum CursorError {
     },
 }
 
-/// Opens cursors on a lane; can be sent to and cloned for other threads.
+/// A handle that opens cursors on a lane; can be cloned and sent to other threads.
 #[derive(Clone, Debug)]
 pub struct LaneReader {
     pool: Arc<Pool>,
@@ -49,32 +49,32 @@ impl LaneReader {
         LaneReader { pool, shared }
     }
 
-    /// The destination.
+    /// Returns the destination.
     pub fn peer(&self) -> Rank {
         self.shared.peer()
     }
 
-    /// A cursor on the first record with SSN `from` or above.
+    /// Opens a cursor on the first record with SSN `from` or above.
     ///
     /// # Errors
-    /// [`CursorError::Gone`] where records from `from` on were released or collected; [`CursorError::TooMany`].
+    /// [`CursorError::Gone`] if records from `from` on were released or collected; [`CursorError::TooMany`].
     pub fn open(&self, from: Ssn) -> Result<Cursor, CursorError> {
-        self.open_in(from, None)
+        self.open_from_chunk(from, None)
     }
 
-    /// As [`open`](Self::open), looking for the place from this chunk on instead of from the oldest. It is in the chain,
-    /// begins at or below `from`, and isn't freed before this returns.
-    pub(super) fn open_in(&self, from: Ssn, chunk: Option<BlockRef>) -> Result<Cursor, CursorError> {
+    /// Opens a cursor as [`open`](Self::open) does, searching from `chunk` on instead of from the oldest. The chunk must be in
+    /// the chain, begin at or below `from`, and not be freed before this returns.
+    pub(super) fn open_from_chunk(&self, from: Ssn, chunk: Option<BlockRef>) -> Result<Cursor, CursorError> {
         let peer = self.peer();
         let free = |pin: &&crate::sync::AtomicU64| {
-            // Pin everything while looking for the place: the chunks on the way there must not be reused either.
-            // Relaxed: the fence below makes it an acquire of the last cursor's release, whose reads this pin now covers.
+            // Pin everything during the search: the chunks on the way must not be reused either. Relaxed: the fence below
+            // makes it an acquire of the last cursor's release, whose reads this pin covers from now on.
             pin.compare_exchange(UNPINNED, 0, Ordering::Relaxed, Ordering::Relaxed).is_ok()
         };
         let pins = &self.shared.pins;
         let slot = pins.iter().position(|pin| free(&pin)).ok_or(CursorError::TooMany { peer, max: pins.len() })?;
-        // Pairs with the fence in `LaneShared::lowest_pin`. If the writer's look at the pins came first and missed this
-        // one, then the head and floor that it published before are seen below, and nothing it frees is reached from them.
+        // Pairs with the fence in `LaneShared::lowest_pin`. If the writer loaded the pins first and missed this one, then the
+        // head and floor that it published before are seen below, and lead to no chunk that it frees.
         fence(Ordering::SeqCst);
         let mut cursor = Cursor {
             pool: self.pool.clone(),
@@ -84,8 +84,8 @@ impl LaneReader {
             position: from.max(Ssn::FIRST),
             found: 0,
         };
-        // The head first: its acquire shows the floor that was published with it, or a later one. The other way round, the
-        // chain could begin above the floor that was looked at.
+        // The head first: its acquire shows the floor that was published with it, or a later one. In the other order the chain
+        // could begin above the floor that was loaded.
         let head = BlockRef(self.shared.head.load(Ordering::Acquire));
         let kept_from = Ssn(self.shared.floor.load(Ordering::Relaxed));
         if cursor.position < kept_from {
@@ -98,70 +98,70 @@ impl LaneReader {
     }
 }
 
-/// A place in a lane: reads committed records in SSN order, and keeps what it has not read from being reused.
+/// A position in a lane: reads committed records in SSN order, and keeps the memory of unread ones from being reused.
 ///
-/// It ends where the writer is: [`peek`](Cursor::peek) says `None` there and goes on when more is committed.
+/// At the end of the lane [`peek`](Cursor::peek) returns `None`, and the cursor goes on when more is committed.
 #[derive(Debug)]
 pub struct Cursor {
     pub(super) pool: Arc<Pool>,
-    /// Images of chunks that were read have it, too: as long as there is one the pin stays where it is.
+    /// Shared with the images of chunks that were read: the pin doesn't move while there is one.
     pub(super) pin: Arc<Pin>,
-    /// The chunk that `at` is in; none before the lane's first chunk.
+    /// The chunk that contains `at`; none before the lane's first chunk.
     pub(super) block: BlockRef,
     pub(super) at: usize,
-    /// The lowest SSN that was not passed yet.
+    /// The lowest SSN that was not passed.
     pub(super) position: Ssn,
-    /// The commit word of the record at `at`, once it was found; else 0.
+    /// The commit word of the record at `at` after it was found; else 0.
     pub(super) found: u64,
 }
 
 impl Cursor {
-    /// The destination of the lane.
+    /// Returns the destination of the lane.
     pub fn peer(&self) -> Rank {
         self.pin.shared.peer()
     }
 
-    /// The lowest SSN that the cursor has not passed.
+    /// Returns the lowest SSN that the cursor has not passed.
     pub fn position(&self) -> Ssn {
         self.position
     }
 
-    /// Passes the record that [`peek`](Cursor::peek) shows; nothing where it shows none.
+    /// Passes the record that [`peek`](Cursor::peek) returns, if any.
     #[inline]
     pub fn advance(&mut self) {
-        if let Some((ssn, body, _)) = self.find() {
+        if let Some((ssn, body, _)) = self.next_record() {
             self.position = ssn.next();
             self.at += footprint(body);
             self.found = 0;
         }
     }
 
-    /// The next record at or above the position, looked for once: its SSN, body and prefix.
+    /// Returns SSN, body and prefix length of the next record at or above the position, which is located only once.
     #[inline]
-    fn find(&mut self) -> Option<(Ssn, usize, usize)> {
-        if self.found == 0 && !self.look() {
+    fn next_record(&mut self) -> Option<(Ssn, usize, usize)> {
+        if self.found == 0 && !self.locate() {
             return None;
         }
         let (body, prefix) = record_lengths(self.found);
         Some((self.ssn(), body, prefix))
     }
 
-    /// Whether the cursor is in a chunk. One that was opened on a lane without chunks looks for its place now.
+    /// Attaches a cursor that was opened on a lane without chunks to the first chunk; returns `false` if there is none yet.
     ///
     /// # Errors
-    /// [`CursorError::Gone`] where records at or above its position were there meanwhile, and are not any more: released or
-    /// collected, or kept elsewhere.
-    pub fn place(&mut self) -> Result<bool, CursorError> {
+    /// [`CursorError::Gone`] if records at or above its position were in memory meanwhile and have left it: released, collected
+    /// or evicted.
+    pub fn attach(&mut self) -> Result<bool, CursorError> {
         if !self.block.is_none() {
             return Ok(true);
         }
-        // In this order as in `LaneReader::open`.
+        // The head first, as in `LaneReader::open`.
         let head = BlockRef(self.pin.shared.head.load(Ordering::Acquire));
         let kept_from = Ssn(self.pin.shared.floor.load(Ordering::Relaxed));
         if head.is_none() {
             return Ok(false);
         }
-        // A lane's first chunk begins behind what was never there.
+        // No record was ever before a lane's first chunk.
         let is_first = self.arena().word(head.at() + SEQUENCE_AT).load(Ordering::Relaxed) == 1;
         if self.position < kept_from && !is_first {
             return Err(CursorError::Gone { peer: self.peer(), asked: self.position, kept_from });
@@ -171,15 +171,15 @@ impl Cursor {
         Ok(true)
     }
 
-    /// Whether the cursor has found its place.
+    /// Returns `true` if the cursor is in a chunk.
     #[inline]
-    pub fn is_placed(&self) -> bool {
+    pub fn is_attached(&self) -> bool {
         !self.block.is_none()
     }
 
     #[inline]
-    fn look(&mut self) -> bool {
-        // Almost always the next record is the next thing in the chunk.
+    fn locate(&mut self) -> bool {
+        // The fast path: a record follows in the same chunk.
         if !self.block.is_none() {
             let word = self.arena().word(self.at).load(Ordering::Acquire);
             if matches!(Word::parse(word), Word::Record { .. }) && self.ssn() >= self.position {
@@ -187,27 +187,27 @@ impl Cursor {
                 return true;
             }
         }
-        self.look_further()
+        self.locate_slow()
     }
 
-    /// The SSN of the record at `at`.
+    /// Returns the SSN of the record at `at`.
     #[inline]
     fn ssn(&self) -> Ssn {
         Ssn(self.arena().word(self.at + SSN_AT).load(Ordering::Relaxed))
     }
 
-    /// Goes past pads, records below the position and the ends of chunks.
+    /// Skips pads, records below the position and ends of chunks; returns `false` if no record follows.
     #[cold]
-    fn look_further(&mut self) -> bool {
+    fn locate_slow(&mut self) -> bool {
         loop {
             if self.block.is_none() {
                 let shared = &self.pin.shared;
                 let head = BlockRef(shared.head.load(Ordering::Acquire));
-                // The head's acquire shows whether anything went elsewhere before it became the head.
-                if head.is_none() || (shared.elsewhere.load(Ordering::Relaxed) != 0 && self.place().is_err()) {
+                // The head's acquire shows whether records were evicted before it became the head.
+                if head.is_none() || (shared.spilled.load(Ordering::Relaxed) != 0 && self.attach().is_err()) {
                     return false;
                 }
-                // What was freed before it was read, because nobody can need it, is passed.
+                // Records that were freed before the cursor read them, because no recovery can need them, are skipped.
                 if self.block.is_none() {
                     self.enter(head);
                     self.pin();
@@ -225,7 +225,7 @@ impl Cursor {
                 Word::End => {
                     let next = BlockRef(arena.word(self.block.at() + NEXT_AT).load(Ordering::Acquire));
                     self.enter(next);
-                    // The old chunk may go now. Everything that was read in it happens before the pin moves.
+                    // The old chunk may be freed now. All reads in it happen before the pin moves.
                     self.pin();
                 }
                 Word::Empty => return false,
@@ -256,17 +256,17 @@ impl Cursor {
         self.at = block.at() + CHUNK_HEADER;
     }
 
-    /// Tells the writer what is still needed: the chunk that the cursor is in, and all that come after it.
+    /// Pins the chunk that the cursor is in, and all that come after it.
     ///
-    /// The position would not do. It can be beyond everything that the chunk will ever hold; and where records in front of
-    /// the chunk are gone it is below the chunk, and would hold back for as long as the cursor is there what it no longer
-    /// reaches. In a lane without chunks everything is pinned, until the cursor has entered the first.
+    /// Pins the chunk's first SSN instead of the position. The position can be above every record that the chunk will ever
+    /// have; and if the records before the chunk are gone, it can be below the chunk, and would pin chunks that the cursor no
+    /// longer reaches. In a lane without chunks everything is pinned until the cursor has entered the first.
     pub(super) fn pin(&mut self) {
         let first = match self.block {
             BlockRef::NONE => 0,
             block => self.arena().word(block.at() + FIRST_AT).load(Ordering::Relaxed),
         };
-        // Who else has the pin needs what is behind it now. Its being given up happens before the pin moves.
+        // An image that shares the pin needs it where it is. An image that was dropped was read before the pin moves.
         if let Some(pin) = Arc::get_mut(&mut self.pin) {
             pin.set(first);
         }
@@ -280,10 +280,10 @@ impl Cursor {
 
 #[cfg(not(counterfoil_loom))]
 impl Cursor {
-    /// The record at the cursor, or `None` where nothing more is committed yet.
+    /// Returns the record at the cursor, or `None` if no more is committed yet.
     #[inline]
     pub fn peek(&mut self) -> Option<Record<'_>> {
-        let (ssn, body, prefix) = self.find()?;
+        let (ssn, body, prefix) = self.next_record()?;
         // SAFETY: a committed record lies inside its chunk, its writer is done with it (the commit word was read with
         // acquire), and its chunk is not reused while this cursor's pin is at or below the chunk's first SSN. The pin moves
         // only in `&mut self` methods, when the cursor goes on to another chunk, and the record borrows the cursor.
@@ -291,10 +291,10 @@ impl Cursor {
         Some(Record { ssn, bytes, prefix })
     }
 
-    /// The record at the cursor, which is passed: [`peek`](Cursor::peek) and [`advance`](Cursor::advance) in one.
+    /// Returns the record at the cursor and passes it: [`peek`](Cursor::peek) and [`advance`](Cursor::advance) in one.
     #[inline]
     pub fn read(&mut self) -> Option<Record<'_>> {
-        let (ssn, body, prefix) = self.find()?;
+        let (ssn, body, prefix) = self.next_record()?;
         let at = self.at + RECORD_HEADER;
         self.position = ssn.next();
         self.at += footprint(body);
@@ -307,9 +307,9 @@ impl Cursor {
 
 #[cfg(counterfoil_loom)]
 impl Cursor {
-    /// The record's SSN, and its body.
+    /// Returns SSN and body of the record at the cursor.
     pub(crate) fn peek_words(&mut self) -> Option<(Ssn, Vec<u64>)> {
-        let (ssn, body, _) = self.find()?;
+        let (ssn, body, _) = self.next_record()?;
         Some((ssn, self.arena().body(self.at + crate::record::RECORD_HEADER, body)))
     }
 }
@@ -323,33 +323,33 @@ pub struct Record<'a> {
 }
 
 impl<'a> Record<'a> {
-    /// A record that was read from elsewhere: `wire` is its prefix of `prefix` bytes, and its payload.
+    /// Makes a record of bytes that are not in a lane: `wire` is its prefix of `prefix` bytes, and its payload.
     ///
-    /// `None` where the prefix is longer than all of it.
+    /// Returns `None` if the prefix is longer than `wire`.
     #[inline]
     pub fn new(ssn: Ssn, wire: &'a [u8], prefix: usize) -> Option<Record<'a>> {
         (prefix <= wire.len()).then_some(Record { ssn, bytes: wire, prefix })
     }
 
-    /// Its sequence number.
+    /// Returns the sequence number.
     #[inline]
     pub fn ssn(&self) -> Ssn {
         self.ssn
     }
 
-    /// What the layer above put in front of the payload.
+    /// Returns the prefix, which the layer above put before the payload.
     #[inline]
     pub fn prefix(&self) -> &'a [u8] {
         &self.bytes[..self.prefix]
     }
 
-    /// The payload.
+    /// Returns the payload.
     #[inline]
     pub fn payload(&self) -> &'a [u8] {
         &self.bytes[self.prefix..]
     }
 
-    /// Prefix and payload, contiguous: what goes over the wire.
+    /// Returns prefix and payload, contiguous: the message as it is transmitted.
     #[inline]
     pub fn wire(&self) -> &'a [u8] {
         self.bytes

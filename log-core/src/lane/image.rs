@@ -1,4 +1,4 @@
-//! Chunks as they lie in memory: what can be written from there, without a copy, and read back.
+//! Images of sealed chunks: a chunk's own memory, written to disk without a copy and read back.
 
 use crate::chunk::{
     BlockRef, CHUNK_HEADER, ChunkHeader, LAST_AT, NEXT_AT, OPEN, PAD_BYTES_AT, RECORD_BYTES_AT, sealed_last,
@@ -8,17 +8,19 @@ use crate::lane::cursor::{Cursor, Record};
 use crate::lane::pin::Pin;
 use crate::nouns::Ssn;
 use crate::pool::Pool;
+#[cfg(all(counterfoil_loom, not(counterfoil_shuttle)))]
+use crate::record::SSN_AT;
 use crate::record::{RECORD_ALIGN, RECORD_HEADER, Word, footprint};
 use crate::sync::{Arc, Ordering};
 
-/// A sealed chunk of a lane: whole pages of the pool's memory, which isn't reused while there is an image of it.
+/// A sealed chunk of a lane, in place: whole pages of the pool's memory, which is not reused while there is an image of it.
 ///
-/// In front of its records is a header of which words may change at any time, and behind them is what an earlier use of the
-/// memory left. Only the [records](Self::records) stay as they are.
+/// Words of the header before its records may change at any time. The records, the end word after them, and the bytes that an
+/// earlier use left up to the end of the last page don't change.
 #[derive(Debug)]
 pub struct ChunkImage {
     pool: Arc<Pool>,
-    /// Held to be given up.
+    /// Held only to be dropped with the image.
     _pin: Arc<Pin>,
     at: usize,
     bytes: usize,
@@ -31,75 +33,121 @@ impl ChunkImage {
     /// Offset of the first record in an image, in bytes.
     pub const RECORDS_AT: usize = CHUNK_HEADER;
 
-    /// The first record that was asked for. Those before it in the chunk weren't.
+    /// Returns the first SSN that was asked for. The chunk may have records before it.
     pub fn first(&self) -> Ssn {
         self.first
     }
 
-    /// The last record that was asked for. From the first to this one none is missing.
+    /// Returns the last SSN that was asked for. No SSN is missing from the first to this one.
     pub fn last(&self) -> Ssn {
         self.last
     }
 
-    /// Bytes of the image, whole pages of 4,096: those that the header and the records take.
+    /// Returns the bytes of the image: the whole pages, of 4,096 bytes, of the header and the records.
     #[expect(clippy::len_without_is_empty, reason = "an image is never empty")]
     pub fn len(&self) -> usize {
         self.bytes
     }
+}
 
-    /// The chunk's records and pads, to be read with [`record_in_image`]: also those that weren't asked for.
+#[cfg(not(counterfoil_loom))]
+impl ChunkImage {
+    /// Returns the bytes of all of the chunk's records and pads, to be parsed with [`record_in_image`].
     pub fn records(&self) -> &[u8] {
-        // SAFETY: `read_chunk` saw that the chunk was sealed and that so many bytes from its header on lie inside it. In a
-        // sealed chunk records and pads are not written before it is reused or opened again (`LaneWriter::truncate`), which
-        // both wait until nobody has a pin at or below its first SSN; the image has one.
+        // SAFETY: `read_chunk` saw that the chunk was sealed and that so many bytes from its header on lie inside it. What
+        // follows the header of a sealed chunk, the end word included, is not written before the chunk is reused or opened
+        // again (`LaneWriter::truncate`), which both wait until no pin is at or below its first SSN; the image holds one.
         unsafe { self.pool.arena.bytes(self.at + CHUNK_HEADER, self.record_bytes) }
     }
 
-    /// Where the image begins: [`len`](Self::len) bytes from here on may be read, by the kernel too, as long as the image is
-    /// there. The first [`RECORDS_AT`](Self::RECORDS_AT) of them may be written meanwhile.
+    /// Returns the address of the image. [`len`](Self::len) bytes from there may be read, by the kernel too, while the image
+    /// exists. The writer may write the first [`RECORDS_AT`](Self::RECORDS_AT) of them meanwhile.
     pub fn address(&self) -> *const u8 {
         self.pool.arena.address(self.at)
     }
 
-    /// Copies what is at `offset`, a multiple of eight, of the image.
+    /// Copies the image's bytes from `offset` on, a multiple of eight.
     ///
     /// # Panics
-    /// Where that goes beyond its end.
+    /// If `into` is longer than the rest of the image.
     pub fn copy_to(&self, offset: usize, into: &mut [u8]) {
-        assert!(offset.is_multiple_of(8) && offset + into.len() <= self.bytes, "an image's own bytes");
+        assert!(offset.is_multiple_of(8) && offset + into.len() <= self.bytes, "the range lies inside the image");
         let header = CHUNK_HEADER.saturating_sub(offset).min(into.len());
         let (words, rest) = into.split_at_mut(header);
         for (word, at) in words.chunks_mut(8).zip((self.at + offset..).step_by(8)) {
             let value = self.pool.arena.word(at).load(Ordering::Relaxed).to_le_bytes();
             word.copy_from_slice(&value[..word.len()]);
         }
-        // SAFETY: behind the header of a sealed chunk, inside of its block: not written, as for `records`.
+        // SAFETY: after the header of a sealed chunk, inside of its block: not written, as for `records`.
         rest.copy_from_slice(unsafe { self.pool.arena.bytes(self.at + offset + header, rest.len()) });
+    }
+
+    /// Returns `true` if its records are those from `first` to `last`.
+    fn is_whole(&self, first: Ssn, last: Ssn) -> bool {
+        let (mut at, mut next) = (0, first);
+        while at < self.record_bytes {
+            let Some((record, after)) = record_in_image(self.records(), at) else { return false };
+            if let Some(record) = record {
+                if record.ssn() != next {
+                    return false;
+                }
+                next = next.next();
+            }
+            at = after;
+        }
+        at == self.record_bytes && next == last.next()
+    }
+}
+
+#[cfg(all(counterfoil_loom, not(counterfoil_shuttle)))]
+impl ChunkImage {
+    /// Reads every byte of the image as `copy_to` does; returns the SSN and the body of each of its records.
+    pub(crate) fn read(&self) -> Vec<(Ssn, Vec<u64>)> {
+        let arena = &self.pool.arena;
+        for at in (self.at..self.at + CHUNK_HEADER).step_by(8) {
+            arena.word(at).load(Ordering::Relaxed);
+        }
+        let words = arena.read_unsync(self.at + CHUNK_HEADER, self.bytes - CHUNK_HEADER);
+        let (mut records, mut at) = (Vec::new(), 0);
+        while at < self.record_bytes {
+            let body = match Word::parse(words[at / 8].0) {
+                Word::Record { body, .. } => {
+                    let pairs = &words[(at + RECORD_HEADER) / 8..][..body.div_ceil(8)];
+                    records.push((Ssn(words[(at + SSN_AT) / 8].0), pairs.iter().map(|pair| pair.1).collect()));
+                    body
+                }
+                Word::Pad { body } => body,
+                other => panic!("{other:?} at {at} of an image's records"),
+            };
+            at += footprint(body);
+        }
+        assert_eq!((at, Word::parse(words[at / 8].0)), (self.record_bytes, Word::End));
+        records
     }
 }
 
 impl Cursor {
-    /// The chunk that begins at the cursor, as it lies in memory, up to `upto`; its records are passed. `None`, and nothing
-    /// is passed, where the cursor isn't at the beginning of a chunk, where the chunk is still written, may have gaps
-    /// between its SSNs or would take more than `bytes_max` bytes (at most 16 MiB), and where it isn't worth it: where the
-    /// records that are asked for take less than half of the image and a page for what has to be said about it, a record
-    /// being counted with the mean length in the chunk.
+    /// Returns an image of the chunk that begins at the cursor, for its records up to `upto`, and passes them.
     ///
-    /// The image keeps the memory of this chunk and of all that come after it from being reused, as a cursor at its place does:
-    /// this one, which counts as open until the last of its images is dropped.
+    /// Returns `None`, and passes nothing, if the cursor is not at the beginning of a chunk; if the chunk is not sealed, may have
+    /// gaps between its SSNs, or takes more than `bytes_max` bytes (at most 16 MiB); and if the records that are asked for take
+    /// less than half of the image plus a page for its description, each counted with the chunk's mean record length.
+    ///
+    /// The image pins this chunk and all that come after it, as a cursor at its place does, and keeps this cursor's slot among
+    /// the lane's `cursors_max` until it is dropped.
     pub fn read_chunk(&mut self, upto: Ssn, bytes_max: usize) -> Option<ChunkImage> {
-        // What is on disk is little-endian.
-        if cfg!(target_endian = "big") || self.block.is_none() || !self.goes_to_beginning() {
+        // Records on disk are little-endian.
+        if cfg!(target_endian = "big") || self.block.is_none() || !self.move_to_chunk_start() {
             return None;
         }
         let (at, arena) = (self.block.at(), &self.pool.arena);
-        // Acquire: a sealed chunk has its link and its lengths.
+        // Acquire: a sealed chunk has its link, its end word and its lengths.
         let sealed = arena.word(at + LAST_AT).load(Ordering::Acquire);
         let header = ChunkHeader::read(arena, self.block).filter(|header| sealed != OPEN && !header.sparse)?;
         let length = |of| usize::try_from(arena.word(at + of).load(Ordering::Relaxed)).ok();
         let (record_bytes, pad_bytes) = (length(RECORD_BYTES_AT)?, length(PAD_BYTES_AT)?);
         let (first, last) = (self.position.max(header.first), sealed_last(sealed).min(upto));
-        // Neither is wrong in a chunk of this process, or of one whose file was taken over.
+        // The lengths are correct in a chunk of this process, and in one of a file that was taken over: checked all the same.
         let room = self.pool.block_bytes(self.block) - CHUNK_HEADER - RECORD_ALIGN;
         if first > last || record_bytes > room || pad_bytes >= record_bytes {
             return None;
@@ -112,7 +160,11 @@ impl Cursor {
         }
         let image =
             ChunkImage { pool: self.pool.clone(), _pin: self.pin.clone(), at, bytes, record_bytes, first, last };
-        debug_assert!(image.is_whole(header.first, sealed_last(sealed)), "a sealed chunk isn't what its header says");
+        #[cfg(not(counterfoil_loom))]
+        debug_assert!(
+            image.is_whole(header.first, sealed_last(sealed)),
+            "a sealed chunk's records differ from its header"
+        );
         (self.position, self.found) = (last.next(), 0);
         if last == sealed_last(sealed) {
             self.at = at + CHUNK_HEADER + record_bytes;
@@ -120,8 +172,8 @@ impl Cursor {
         Some(image)
     }
 
-    /// Whether the cursor is at the beginning of a chunk. At the end of one it goes on to the next.
-    fn goes_to_beginning(&mut self) -> bool {
+    /// Moves from the end of a chunk to the beginning of the next; returns `true` if the cursor is at the beginning of one.
+    fn move_to_chunk_start(&mut self) -> bool {
         while self.at != self.block.at() + CHUNK_HEADER {
             // Acquire: pairs with the release of the end word, which shows the link.
             match Word::parse(self.arena().word(self.at).load(Ordering::Acquire)) {
@@ -138,26 +190,9 @@ impl Cursor {
     }
 }
 
-impl ChunkImage {
-    /// Whether its records are those from `first` to `last`.
-    fn is_whole(&self, first: Ssn, last: Ssn) -> bool {
-        let (mut at, mut next) = (0, first);
-        while at < self.record_bytes {
-            let Some((record, behind)) = record_in_image(self.records(), at) else { return false };
-            if let Some(record) = record {
-                if record.ssn() != next {
-                    return false;
-                }
-                next = next.next();
-            }
-            at = behind;
-        }
-        at == self.record_bytes && next == last.next()
-    }
-}
-
-/// What begins at `at` of the records of an image that was read back: a record, or `None` for what is to be passed, and where
-/// the next one begins. `None` where neither is there as a whole; nothing else is trusted than that the bytes are there.
+/// Parses the record at `at` of an image's records: returns it, or `None` in its place for a pad, and the offset of the next.
+///
+/// Returns `None` if neither lies there as a whole. The bytes may come from a disk: nothing in them is trusted.
 #[inline]
 pub fn record_in_image(records: &[u8], at: usize) -> Option<(Option<Record<'_>>, usize)> {
     let (header, rest) = records.get(at..)?.split_first_chunk::<RECORD_HEADER>()?;
@@ -167,6 +202,6 @@ pub fn record_in_image(records: &[u8], at: usize) -> Option<(Option<Record<'_>>,
         Word::Pad { body } => (None, body),
         Word::Empty | Word::End | Word::Damaged => return None,
     };
-    let behind = at + footprint(body);
-    (behind <= records.len()).then_some((record, behind))
+    let after = at + footprint(body);
+    (after <= records.len()).then_some((record, after))
 }

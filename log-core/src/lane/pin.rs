@@ -1,10 +1,10 @@
-//! What keeps chunks from being reused while somebody reads them.
+//! Pins, which keep chunks from being reused while a cursor or an image reads them.
 
 use crate::lane::{LaneShared, UNPINNED};
 use crate::sync::{CountedArc, Ordering};
 
-/// A place among a lane's pins, taken by a cursor, and given up with the last who has it: the cursor itself, or an
-/// [image](super::ChunkImage) of a chunk that it passed.
+/// A slot among a lane's pins. A cursor takes it, and shares it with the [images](super::ChunkImage) of chunks that it has
+/// passed; it is free again when the last of them is dropped.
 #[derive(Debug)]
 pub(super) struct Pin {
     pub(super) shared: CountedArc<LaneShared>,
@@ -12,7 +12,7 @@ pub(super) struct Pin {
 }
 
 impl Pin {
-    /// Keeps the chunk that begins with this SSN, and all that come after it.
+    /// Pins the chunk that begins with this SSN, and all that come after it.
     pub(super) fn set(&mut self, first: u64) {
         // Release: pairs with the acquire in `LaneShared::lowest_pin`.
         self.shared.pins[self.slot].store(first, Ordering::Release);
@@ -21,7 +21,7 @@ impl Pin {
 
 impl Drop for Pin {
     fn drop(&mut self) {
-        // Release: the last reads happen before the writer sees that nothing is pinned.
+        // Release: the last reads happen before the writer sees that the slot is free.
         self.shared.pins[self.slot].store(UNPINNED, Ordering::Release);
     }
 }

@@ -1,4 +1,4 @@
-//! A rank that goes back: its lanes are cut, or what it sends again is compared with what it had sent.
+//! Rollback of the sender: truncates its lanes, or compares messages that it repeats with those in the log.
 
 use crate::chunk::{CHUNK_HEADER, LAST_AT, NEXT_AT, OPEN};
 use crate::lane::writer::{AppendError, LaneWriter};
@@ -8,33 +8,33 @@ use crate::pool::AllocError;
 use crate::record::{RECORD_ALIGN, RECORD_HEADER, SSN_AT, Word, footprint};
 use crate::sync::Ordering;
 
-/// Why a lane can't be truncated.
+/// Error of [`LaneWriter::truncate`].
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TruncateError {
-    /// A cursor is open and might be in the part that goes. Nothing was changed.
+    /// An open cursor might be in the part that is cut off. Nothing was changed.
     #[error("a cursor is open on the lane to {peer}: close it before truncating")]
     CursorOpen {
         /// The destination.
         peer: Rank,
     },
-    /// So many were never sent. Nothing was changed.
+    /// The last record to keep was never sent. Nothing was changed.
     #[error("the lane to {peer} can't end with {last}: only {sent} was sent")]
     NeverSent {
         /// The destination.
         peer: Rank,
-        /// The SSN to end with.
+        /// The last SSN to keep.
         last: Ssn,
         /// The last SSN sent.
         sent: Ssn,
     },
-    /// The records around the cut were freed before, and there is no memory for the chunk that marks the gap. The lane
-    /// was cut, but ends with an earlier SSN.
+    /// The records around the cut were freed before, and there is no memory for the chunk that marks the gap. The lane was
+    /// truncated, but ends with an earlier SSN.
     #[error(transparent)]
     Alloc(#[from] AllocError),
 }
 
-/// A re-execution sent something else than the first execution did under the same SSN.
+/// A re-execution sent other bytes than the first execution did under the same SSN.
 ///
 /// The program is not deterministic in what it sends, or the log is damaged: a recovery by replay would be wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -45,21 +45,21 @@ pub enum TruncateError {
 pub struct Diverged {
     /// The destination.
     pub peer: Rank,
-    /// The message.
+    /// SSN of the message.
     pub ssn: Ssn,
-    /// The first byte that differs.
+    /// Offset of the first byte that differs.
     pub at: usize,
-    /// Length of the payload now.
+    /// Length of the new payload.
     pub now: usize,
-    /// Length of the payload before.
+    /// Length of the payload in the log.
     pub before: usize,
 }
 
-/// Why [`LaneWriter::repeat`] refused.
+/// Error of [`LaneWriter::repeat`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RepeatError {
-    /// The payload is another one.
+    /// The payload differs.
     #[error(transparent)]
     Diverged(#[from] Diverged),
     /// The lane is not rewound: claim instead.
@@ -70,39 +70,39 @@ pub enum RepeatError {
     },
 }
 
-/// Why a record can't be imported.
+/// Error of [`LaneWriter::import`], [`LaneWriter::set_next`] and [`LaneWriter::resume`].
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ImportError {
-    /// SSNs must rise.
+    /// The SSN doesn't rise, or is out of its limits.
     #[error("{ssn} can't be imported into the lane to {peer}, which is at {next} already")]
     OutOfOrder {
         /// The destination.
         peer: Rank,
-        /// The SSN.
+        /// The SSN that was refused.
         ssn: Ssn,
-        /// The next SSN of the lane.
+        /// Next SSN of the lane.
         next: Ssn,
     },
-    /// There is no room.
+    /// There is no room for the record.
     #[error(transparent)]
     Append(#[from] AppendError),
 }
 
-/// Where a re-execution is in what had been sent.
+/// Progress of a re-execution through the messages that were sent before.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rewound {
-    /// The next SSN to be repeated.
+    /// Next SSN to be repeated.
     next: Ssn,
-    /// Sequence of the chunk, and offset in the arena, where the search for it goes on.
+    /// Sequence of the chunk, and offset in the arena, from where the record is searched.
     place: Option<(u64, usize)>,
 }
 
 impl LaneWriter {
-    /// Forgets every record after `last`: a rank rolled back to where it had sent that many.
+    /// Forgets every record after `last`: the rank rolled back to a state in which it had sent no more.
     ///
-    /// Returns the last SSN of the chunks that are still settled; the chunk that the cut is in, or ends with, is written
-    /// again and will be settled anew.
+    /// Returns the last SSN of the chunks that are still settled. The chunk that contains the cut, or ends with it, becomes the
+    /// current one again and will be settled anew.
     ///
     /// # Errors
     /// [`TruncateError`], also while a cursor is open on the lane.
@@ -111,7 +111,7 @@ impl LaneWriter {
         if last >= self.next {
             return Err(TruncateError::NeverSent { peer, last, sent: self.next.prev() });
         }
-        // A cursor that is being opened shows its pin below, or finds a lane without chunks until the cut is made.
+        // A cursor that is being opened has its pin seen below, or finds a lane without chunks until the truncation is done.
         self.cold.shared.head.store(0, Ordering::Release);
         if self.lowest_pin() != UNPINNED {
             self.publish_front();
@@ -125,7 +125,7 @@ impl LaneWriter {
             }
         }
         let end = self.reopen_last(last);
-        // Where no chunk is left, cursors begin behind the cut.
+        // If no chunk is left, cursors begin after the cut.
         self.next = last.next();
         self.publish_front();
         self.next = end.next();
@@ -135,11 +135,11 @@ impl LaneWriter {
         self.cold.rewound = None;
         self.set_boundary();
         if self.cold.chunks.is_empty() && self.cold.keeps_runs {
-            // The records around the cut are kept elsewhere: there is nothing here to mark a gap in.
+            // The records around the cut are on disk: memory has no gap to mark.
             self.next = last.next();
         } else if end < last {
-            // What was just freed is enough for a small chunk, once it is the pool's.
-            self.empty_spares();
+            // The memory that was just freed suffices for a small chunk after it is returned to the pool.
+            self.drain_spares();
             self.begin_chunk(CHUNK_HEADER + RECORD_ALIGN, last.next(), true)?;
             self.next = last.next();
         }
@@ -149,15 +149,15 @@ impl LaneWriter {
         })
     }
 
-    /// Makes the last chunk the current one again, ending with `last` or the last record before; says which that is.
+    /// Makes the last chunk the current one again, ending with `last` or the last record before it; returns that record's SSN.
     fn reopen_last(&mut self, last: Ssn) -> Ssn {
         let Some(chunk) = self.cold.chunks.back_mut() else {
-            self.go_nowhere();
+            self.leave_chunk();
             return Ssn::ZERO;
         };
         let (block, first) = (chunk.block, chunk.header.first);
         self.cold.sealed_bytes -= std::mem::take(&mut chunk.record_bytes) as u64;
-        let (at, end, pad_bytes) = self.end_of(block.at() + CHUNK_HEADER, first.prev(), last);
+        let (at, end, pad_bytes) = self.find_end(block.at() + CHUNK_HEADER, first.prev(), last);
         if let Some(chunk) = self.cold.chunks.back_mut() {
             chunk.pad_bytes = pad_bytes;
         }
@@ -165,28 +165,28 @@ impl LaneWriter {
         arena.word(block.at() + LAST_AT).store(OPEN, Ordering::Relaxed);
         arena.word(block.at() + NEXT_AT).store(0, Ordering::Relaxed);
         arena.word(at).store(0, Ordering::Release);
-        self.go_to(block, at);
+        self.move_to(block, at);
         end
     }
 
-    /// Goes back to where `last` was the last message sent, keeping what was committed after: the next messages are
+    /// Rewinds the lane to the state after message `last` without forgetting later records: the next messages are
     /// [`repeat`](Self::repeat)ed.
     pub fn rewind(&mut self, last: Ssn) {
         self.cold.rewound = (last.next() < self.next).then_some(Rewound { next: last.next(), place: None });
     }
 
-    /// The SSN of the next message to be repeated, while the lane is rewound.
+    /// Returns the SSN of the next message to be repeated, while the lane is rewound.
     #[inline]
     pub fn rewound_to(&self) -> Option<Ssn> {
         self.cold.rewound.map(|rewound| rewound.next)
     }
 
-    /// Sends again what had been sent: compares the payload with the committed record of the next SSN.
+    /// Repeats a message: compares the payload with the committed record of the next SSN, and returns that SSN.
     ///
-    /// A record that was released or collected since can't be compared and is passed.
+    /// A record that was released or collected since can't be compared and is skipped.
     ///
     /// # Errors
-    /// [`Diverged`] where the bytes differ; the lane stays where it is.
+    /// [`RepeatError::Diverged`] if the bytes differ, [`RepeatError::NotRewound`]; nothing is changed then.
     pub fn repeat(&mut self, payload: &[u8]) -> Result<Ssn, RepeatError> {
         let peer = self.peer();
         let Some(rewound) = self.cold.rewound else { return Err(RepeatError::NotRewound { peer }) };
@@ -201,7 +201,7 @@ impl LaneWriter {
         Ok(ssn)
     }
 
-    /// Appends a record under a given SSN, as a checkpoint kept it: SSNs may be missing in between.
+    /// Claims a record with a given SSN, for one that a checkpoint has: SSNs may be missing in between.
     ///
     /// # Errors
     /// [`ImportError`]; nothing is changed then.
@@ -215,7 +215,7 @@ impl LaneWriter {
         Ok(self.claim(prefix, payload)?)
     }
 
-    /// Sets the SSN of the next record, above all that are there: messages in between are not in the log.
+    /// Raises the SSN of the next record: the messages in between are not in the log.
     ///
     /// # Errors
     /// [`ImportError`]; nothing is changed then.
@@ -229,7 +229,7 @@ impl LaneWriter {
         Ok(())
     }
 
-    /// Goes on at `ssn` in a chunk that is marked as having gaps.
+    /// Continues at `ssn` in a chunk that is marked as sparse.
     fn skip_to(&mut self, ssn: Ssn, body: usize) -> Result<(), AllocError> {
         let sparse = self.cold.chunks.back().is_some_and(|chunk| chunk.header.sparse);
         if !sparse {
@@ -239,9 +239,9 @@ impl LaneWriter {
         Ok(())
     }
 
-    /// The offset behind the record `last`, or behind the last one before it and the pads that follow; the last record's
-    /// SSN (`end` if there is none); and the bytes of pads up to there.
-    fn end_of(&self, mut at: usize, mut end: Ssn, last: Ssn) -> (usize, Ssn, usize) {
+    /// Finds the end of the records up to `last` and of the pads that follow them: returns its offset, the last record's SSN
+    /// (`end` if there is none), and the bytes of the pads before it.
+    fn find_end(&self, mut at: usize, mut end: Ssn, last: Ssn) -> (usize, Ssn, usize) {
         let mut pad_bytes = 0;
         loop {
             let ssn = Ssn(self.arena().word(at + SSN_AT).load(Ordering::Relaxed));
@@ -259,7 +259,7 @@ impl LaneWriter {
         }
     }
 
-    /// Looks for a record from `place` on: its chunk's sequence, offset, body and prefix.
+    /// Searches a record from `place` on: returns its chunk's sequence, its offset, body and prefix length.
     fn find_record(&self, ssn: Ssn, place: Option<(u64, usize)>) -> Option<(u64, usize, usize, usize)> {
         let start = match place {
             Some((sequence, _)) => self.cold.chunks.partition_point(|chunk| chunk.header.sequence < sequence),
@@ -293,7 +293,7 @@ impl LaneWriter {
 
     #[cfg(not(counterfoil_loom))]
     fn compare(&self, ssn: Ssn, at: usize, before: usize, payload: &[u8]) -> Result<(), Diverged> {
-        // SAFETY: a committed record of this lane; only this writer could reuse its chunk, and it doesn't meanwhile.
+        // SAFETY: a committed record of this lane; only this writer could reuse its chunk, and it is borrowed.
         let bytes = unsafe { self.arena().bytes(at, before) };
         if bytes == payload {
             return Ok(());

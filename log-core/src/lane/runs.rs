@@ -1,15 +1,15 @@
-//! How the acknowledged records of a lane were acknowledged.
+//! The run table: dispositions of a lane's acknowledged records.
 
 use std::collections::VecDeque;
 
 use crate::nouns::{Epoch, Phase, Ssn};
 
-/// What an acknowledgement does to the records that it covers.
+/// Fate of the records that an acknowledgement covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Disposition {
-    /// Forget them.
+    /// Forget the records.
     Release,
-    /// Keep them: the receiver got them in `epoch`, and they were sent in `phase`.
+    /// Keep the records.
     Retain {
         /// The receiver's epoch at the reception.
         epoch: Epoch,
@@ -18,49 +18,49 @@ pub enum Disposition {
     },
 }
 
-/// A range of SSNs that were acknowledged alike.
+/// A range of SSNs that were acknowledged with the same disposition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Run {
     /// First SSN.
     pub first: Ssn,
     /// Last SSN.
     pub last: Ssn,
-    /// What the acknowledgement did.
+    /// Disposition of the acknowledgement.
     pub disposition: Disposition,
 }
 
-/// Which SSNs were acknowledged how: disjoint runs in SSN order, without gaps from the first run on.
+/// Dispositions of acknowledged SSNs: disjoint runs in SSN order, without gaps from the first run on.
 #[derive(Debug, Default)]
 pub(crate) struct RunTable {
     runs: VecDeque<Run>,
-    /// Whether anything was ever retained here.
+    /// True if any record was ever retained.
     retains: bool,
 }
 
 impl RunTable {
-    /// Whether everything acknowledged was released, so that whole chunks can go without a look at the runs.
-    pub(crate) fn is_plain(&self) -> bool {
+    /// Returns `true` if every acknowledged record was released, so that whole chunks can be freed without the runs.
+    pub(crate) fn is_release_only(&self) -> bool {
         !self.retains
     }
 
-    /// The runs, in SSN order.
+    /// Iterates over the runs in SSN order.
     pub(super) fn iter(&self) -> impl Iterator<Item = Run> + '_ {
         self.runs.iter().copied()
     }
 
-    /// From here on something is retained: what was released before, if anything, is the first run.
+    /// Begins the table before the first retained record; a range that was released before is the first run.
     pub(super) fn begin(&mut self, released: Option<(Ssn, Ssn)>) {
         self.retains = true;
         self.runs.extend(released.map(|(first, last)| Run { first, last, disposition: Disposition::Release }));
     }
 
-    /// Takes up the runs that a checkpoint kept.
+    /// Restores the runs of a checkpoint.
     pub(super) fn restore(&mut self, runs: &[Run]) {
         self.retains = runs.iter().any(|run| run.disposition != Disposition::Release);
         self.runs = if self.retains { runs.iter().copied().collect() } else { VecDeque::new() };
     }
 
-    /// Makes the last run end with `last`, where it has this disposition; says whether it has.
+    /// Extends the last run to `last` if it has this disposition; returns `false` otherwise.
     #[inline]
     pub(super) fn extend(&mut self, last: Ssn, disposition: Disposition) -> bool {
         match self.runs.back_mut() {
@@ -70,25 +70,25 @@ impl RunTable {
         true
     }
 
-    /// Notes a run behind all others, which may go on with the last one's disposition.
+    /// Appends a run, or extends the last one if it has the same disposition.
     pub(super) fn push(&mut self, run: Run) {
         if !self.extend(run.last, run.disposition) {
             self.runs.push_back(run);
         }
     }
 
-    /// The runs from the one with `ssn` on.
+    /// Iterates over the runs, starting with the one that contains `ssn`.
     pub(super) fn starting_at(&self, ssn: Ssn) -> impl Iterator<Item = &Run> {
         let index = self.runs.partition_point(|run| run.last < ssn);
         self.runs.range(index..)
     }
 
-    /// Whether `ssn` was acknowledged and is to be forgotten.
+    /// Returns `true` if `ssn` was acknowledged with [`Disposition::Release`].
     pub(super) fn is_released(&self, ssn: Ssn) -> bool {
         self.starting_at(ssn).next().is_some_and(|run| run.first <= ssn && run.disposition == Disposition::Release)
     }
 
-    /// Forgets what was acknowledged after `last`.
+    /// Forgets the dispositions of SSNs after `last`.
     pub(super) fn forget_after(&mut self, last: Ssn) {
         while self.runs.back().is_some_and(|run| run.first > last) {
             self.runs.pop_back();

@@ -14,11 +14,11 @@ use crate::pool::{AllocError, Pool};
 use crate::record::{BODY_BYTES_MAX, PREFIX_BYTES_MAX, RECORD_ALIGN, footprint};
 use crate::sync::{Arc, CountedArc, Ordering};
 
-/// Why a claim was refused. Nothing was changed.
+/// Error of a claim. Nothing was changed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AppendError {
-    /// No chunk can be had: the budget is used up, the record can never fit, or the system has no memory.
+    /// No chunk is available: the budget is used up, the record can never fit, or the system has no memory.
     #[error(transparent)]
     Alloc(#[from] AllocError),
     /// The prefix or the whole body is longer than a record can be.
@@ -46,24 +46,24 @@ pub enum AppendError {
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct LaneWriter {
-    /// Where the next record will be, in the arena of `cold.pool`, which keeps it alive.
+    /// Place of the next record, in the arena of `cold.pool`, which keeps it alive.
     pub(super) at: Place,
-    /// End of the current chunk, less the room for the zero that follows each record.
+    /// End of the current chunk, less the zero that follows each record.
     pub(super) limit: Place,
     pub(super) next: Ssn,
     pub(super) acked: Ssn,
-    /// Last SSN of the first sealed chunk that is not settled: an acknowledgement below has nothing to do for chunks.
-    /// [`UNPINNED`] where no such chunk is sealed.
+    /// Last SSN of the first sealed chunk that is not settled: an acknowledgement below it settles no chunk. [`UNPINNED`] if
+    /// there is no such chunk.
     pub(super) boundary: u64,
-    /// Everything else.
+    /// All other fields.
     pub(super) cold: Box<Cold>,
 }
 
-// One cache line: a table of lanes then has a line for each rank, and the path of a message touches no other.
+// One cache line: a table of lanes has a line for each rank, and the path of a message touches no other.
 #[cfg(not(counterfoil_loom))]
 const _: () = assert!(size_of::<LaneWriter>() == 64 && size_of::<Option<LaneWriter>>() == 64);
 
-/// The part of a lane's writer that is not on the path of a message that fits its chunk.
+/// Fields of a lane's writer that are not on the path of a message that fits its chunk.
 #[derive(Debug)]
 pub(super) struct Cold {
     pub(super) runs: RunTable,
@@ -72,25 +72,25 @@ pub(super) struct Cold {
     /// The chain, oldest first; the last one is being written.
     pub(super) chunks: VecDeque<ChunkInfo>,
     pub(super) next_sequence: u64,
-    /// Out of the chain, but a cursor may still be in it: (block, [`ChunkInfo::pinned_by`]).
-    pub(super) limbo: VecDeque<(BlockRef, Ssn)>,
-    /// Ordinary chunks that were just freed here and will be wanted here next: without a detour through the pool, whose
-    /// exchanges would wait for all the copies that are still on their way to the cache.
+    /// Blocks that are out of the chain but may still be read, each with its [`ChunkInfo::pinned_upto`].
+    pub(super) retired: VecDeque<(BlockRef, Ssn)>,
+    /// Ordinary chunks that were just freed and will be used next, without a detour through the pool, whose exchanges would
+    /// wait for all the stores that are still on their way to the cache.
     pub(super) spares: Vec<BlockRef>,
-    /// How many chunks at the front have been settled.
+    /// Number of chunks at the front that have been settled.
     pub(super) settled: usize,
     /// Class of the next ordinary chunk: lanes start small.
     pub(super) next_class: usize,
-    /// Where a rank that rolled back is in what it had already sent.
+    /// Progress of a rank that rolled back through the messages that it had sent.
     pub(super) rewound: Option<super::rollback::Rewound>,
-    /// Records that are no longer in memory are kept elsewhere, and so are their runs.
+    /// True once records were evicted to disk: their runs are kept.
     pub(super) keeps_runs: bool,
-    /// Bytes of records in sealed chunks, since the lane was made.
+    /// Bytes of records in all chunks that were ever sealed.
     pub(super) sealed_bytes: u64,
 }
 
 impl LaneWriter {
-    /// An empty lane to `peer`. It takes no chunk before the first claim.
+    /// Makes an empty lane to `peer`. It takes no chunk before the first claim.
     pub fn new(pool: Arc<Pool>, peer: Rank) -> LaneWriter {
         let shared = CountedArc::new(LaneShared::new(peer, pool.options().cursors_max));
         pool.register(&shared);
@@ -108,7 +108,7 @@ impl LaneWriter {
                 shared,
                 chunks: VecDeque::new(),
                 next_sequence: 1,
-                limbo: VecDeque::new(),
+                retired: VecDeque::new(),
                 spares: Vec::with_capacity(SPARES_MAX),
                 settled: 0,
                 next_class: 0,
@@ -119,7 +119,7 @@ impl LaneWriter {
         }
     }
 
-    /// A lane that a recovery found in a dead process's file.
+    /// Makes the writer of a lane that a recovery found in a dead process's file.
     #[cfg(not(counterfoil_loom))]
     pub(crate) fn recovered(pool: Arc<Pool>, lane: crate::recovered_lane::RecoveredLane) -> LaneWriter {
         crate::recovered_lane::relink(&pool, &lane);
@@ -129,7 +129,7 @@ impl LaneWriter {
         writer.cold.shared.held.store(held, Ordering::Relaxed);
         writer.cold.shared.floor.store(front.header.first.0, Ordering::Relaxed);
         writer.cold.shared.head.store(front.block.0, Ordering::Release);
-        writer.go_to(back.block, lane.at);
+        writer.move_to(back.block, lane.at);
         writer.next = lane.next;
         writer.cold.next_sequence = back.header.sequence + 1;
         writer.cold.next_class = writer.cold.pool.geometry.chunk_class;
@@ -142,48 +142,48 @@ impl LaneWriter {
         writer
     }
 
-    /// The destination.
+    /// Returns the destination.
     pub fn peer(&self) -> Rank {
         self.cold.shared.peer()
     }
 
-    /// The SSN of the next record.
+    /// Returns the SSN of the next record.
     #[inline]
     pub fn next_ssn(&self) -> Ssn {
         self.next
     }
 
-    /// The highest SSN that was acknowledged.
+    /// Returns the highest SSN that was acknowledged.
     #[inline]
     pub fn acked(&self) -> Ssn {
         self.acked
     }
 
-    /// The lowest SSN that the lane keeps, or its next one where it keeps none.
+    /// Returns the lowest SSN that the lane keeps in memory, or its next one if it keeps none.
     pub fn kept_from(&self) -> Ssn {
         self.cold.chunks.front().map_or(self.next, |chunk| chunk.header.first)
     }
 
-    /// Bytes of memory that the lane's chunks take.
+    /// Returns the bytes of memory that the lane's chunks take.
     pub fn held_bytes(&self) -> usize {
         self.cold.shared.held_bytes()
     }
 
-    /// Bytes of records (headers included) that were ever committed or padded in this lane.
+    /// Returns the bytes of records and pads, headers included, that were ever written to this lane.
     pub fn appended_bytes(&self) -> u64 {
         let current = self.cold.chunks.back().map_or(0, |chunk| self.offset() - chunk.block.at() - CHUNK_HEADER);
         self.cold.sealed_bytes + current as u64
     }
 
-    /// A handle for threads that read beside this writer.
+    /// Returns a handle for threads that read concurrently with this writer.
     pub fn reader(&self) -> LaneReader {
         LaneReader::new(self.cold.pool.clone(), self.cold.shared.clone())
     }
 
     /// Reserves a record of `prefix` + `payload` bytes, to be filled and committed.
     ///
-    /// The prefix is opaque to the log (a wire header, say) and stands in front of the payload without a gap. Dropping
-    /// the claim leaves a pad that readers skip, and its SSN to the next claim.
+    /// The prefix is opaque to the log (a wire header, say) and precedes the payload without a gap. Dropping the claim leaves
+    /// a pad that readers skip; the next claim gets the same SSN.
     ///
     /// # Errors
     /// [`AppendError`]; nothing is changed then.
@@ -195,7 +195,7 @@ impl LaneWriter {
         Ok(Claim::new(self, prefix, prefix + payload))
     }
 
-    /// Whether a claim of this size would be answered from the current chunk.
+    /// Returns `true` if the current chunk has room for a claim of this size.
     #[inline]
     pub fn has_room(&self, prefix: usize, payload: usize) -> bool {
         let room = self.at.bytes_until(self.limit);
@@ -203,7 +203,7 @@ impl LaneWriter {
         prefix <= PREFIX_BYTES_MAX && payload <= room && footprint(prefix + payload) <= room
     }
 
-    /// Makes sure that a claim of this size is answered from the current chunk, beginning a new one where needed.
+    /// Makes room for a claim of this size in the current chunk; begins a new chunk if needed.
     ///
     /// # Errors
     /// [`AppendError`]; nothing is changed then.
@@ -226,7 +226,7 @@ impl LaneWriter {
         if prefix > PREFIX_BYTES_MAX || body > BODY_BYTES_MAX {
             return Err(too_long);
         }
-        // A chunk has room for fewer than 2^32 records, so that checking here keeps every SSN under the limit.
+        // A chunk has room for fewer than 2^32 records, so this check keeps every SSN under the limit.
         if self.next.0 > Ssn::MAX.0 - (1 << 32) {
             return Err(AppendError::SsnExhausted { peer: self.peer() });
         }
@@ -234,27 +234,27 @@ impl LaneWriter {
         Ok(())
     }
 
-    /// Goes on at `at` in `block`.
-    pub(super) fn go_to(&mut self, block: BlockRef, at: usize) {
+    /// Moves the place of the next record to `at` in `block`.
+    pub(super) fn move_to(&mut self, block: BlockRef, at: usize) {
         let limit = block.at() + self.cold.pool.block_bytes(block) - RECORD_ALIGN;
         // SAFETY: the places go with the pool, in the same struct.
         (self.at, self.limit) = unsafe { (self.arena().place(at), self.arena().place(limit)) };
     }
 
-    /// Goes on nowhere: the next record begins a chunk.
-    pub(super) fn go_nowhere(&mut self) {
+    /// Leaves the current chunk: the next record begins another.
+    pub(super) fn leave_chunk(&mut self) {
         self.limit = self.at;
     }
 
-    /// Where the next record will be.
+    /// Returns the offset of the next record.
     fn offset(&self) -> usize {
         self.arena().offset_of(self.at)
     }
 
-    /// A claim of `bytes`, with its header, was given up in the current chunk.
+    /// Counts the pad of a dropped claim of `bytes`, header included, in the current chunk.
     #[cold]
     #[inline(never)]
-    pub(super) fn note_pad(&mut self, bytes: usize) {
+    pub(super) fn count_pad(&mut self, bytes: usize) {
         if let Some(current) = self.cold.chunks.back_mut() {
             current.pad_bytes += bytes;
         }
@@ -263,17 +263,21 @@ impl LaneWriter {
 
 impl Drop for LaneWriter {
     fn drop(&mut self) {
-        // A log that must outlive its process outlives its writer: nothing is given back. Elsewhere the pool gets its
-        // blocks again, unless a cursor is still open: then they go with the arena.
+        // A log that must outlive its process outlives its writer: no block is freed. Otherwise the blocks go back to the pool,
+        // unless a cursor is open: then they are freed with the arena.
         if self.cold.pool.survives_process() {
             return;
         }
-        let chunks: Vec<(BlockRef, Ssn)> =
-            self.cold.limbo.drain(..).chain(self.cold.chunks.drain(..).map(|chunk| (chunk.block, Ssn::MAX))).collect();
+        let chunks: Vec<(BlockRef, Ssn)> = self
+            .cold
+            .retired
+            .drain(..)
+            .chain(self.cold.chunks.drain(..).map(|chunk| (chunk.block, Ssn::MAX)))
+            .collect();
         self.cold.shared.head.store(0, Ordering::Release);
         if self.lowest_pin() == UNPINNED {
             chunks.into_iter().for_each(|(block, _)| self.give_back(block));
         }
-        self.empty_spares();
+        self.drain_spares();
     }
 }

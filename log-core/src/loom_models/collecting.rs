@@ -1,4 +1,4 @@
-//! Retained records: chunks that are freed or relocated beside a cursor.
+//! Retained records: chunks that are freed or relocated while a cursor reads.
 
 use loom::thread;
 
@@ -7,7 +7,8 @@ use crate::ChunkId;
 use crate::lane::LaneWriter;
 use crate::nouns::Ssn;
 
-/// Records 1 to 7, two to a chunk, of which 3 and 5 are released and 7 is not acknowledged; and the settled chunks.
+/// Makes a lane of records 1 to 7, two to a chunk, with 3 and 5 released and 7 not acknowledged; returns its settled chunks,
+/// too.
 fn sparse_lane() -> (LaneWriter, Vec<ChunkId>) {
     let mut lane = lane(6);
     (1..=7).for_each(|_| append(&mut lane, HALF));
@@ -20,14 +21,14 @@ fn sparse_lane() -> (LaneWriter, Vec<ChunkId>) {
     (lane, settled)
 }
 
-/// Rising SSNs that begin with `kept`, but for released ones in between.
+/// Asserts that the SSNs rise and begin with `kept`, apart from released ones.
 fn assert_keeps(ssns: &[u64], kept: &[u64]) {
     let seen: Vec<u64> = ssns.iter().copied().filter(|ssn| ![3, 5].contains(ssn)).collect();
     assert!(seen.starts_with(kept) && ssns.is_sorted_by(|a, b| a < b), "{ssns:?}");
 }
 
 /// Two chunks in the middle are relocated into one, and their memory is reused, while a cursor is opened and read: it sees
-/// everything that is retained, once, in order and whole, from the old chunks or from the new one.
+/// every retained record once, in order and whole, in the old chunks or in the new one.
 #[test]
 fn a_relocation_in_the_middle_loses_nothing() {
     check(|| {
@@ -44,10 +45,10 @@ fn a_relocation_in_the_middle_loses_nothing() {
     });
 }
 
-/// As above, with a cursor that looks for its place among the chunks that go: it skips full chunks by their headers, and
-/// finds its record in the old chunk or in the new one.
+/// A cursor that searches its record among the chunks that are relocated skips full chunks by their headers, and finds the
+/// record in the old chunk or in the new one.
 #[test]
-fn a_cursor_finds_its_place_beside_a_relocation() {
+fn a_cursor_finds_its_record_during_a_relocation() {
     check(|| {
         let (mut lane, settled) = sparse_lane();
         let reader = lane.reader();
@@ -62,8 +63,8 @@ fn a_cursor_finds_its_place_beside_a_relocation() {
     });
 }
 
-/// The first chunks are relocated, less what a checkpoint covers, while a cursor is opened on what goes: it is refused, or
-/// sees everything from there on.
+/// The first chunks are relocated, without the records that a checkpoint covers, while a cursor is opened on one of those: it
+/// is refused, or sees every record from there on.
 #[test]
 fn a_relocation_at_the_front_refuses_or_shows_everything() {
     check(|| {
@@ -88,8 +89,8 @@ fn a_relocation_at_the_front_refuses_or_shows_everything() {
     });
 }
 
-/// Retained chunks are freed, in the middle and then at the front, and reused while a cursor is opened and read: what is
-/// kept is never lost, and what goes is seen whole or not at all.
+/// Retained chunks are freed, in the middle and then at the front, and reused while a cursor is opened and read: it sees every
+/// record that is kept, and those that are freed whole or not at all.
 #[test]
 fn freeing_retained_chunks_loses_nothing_else() {
     check(|| {

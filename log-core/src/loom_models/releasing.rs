@@ -1,4 +1,4 @@
-//! Released chunks, which are reused at once, beside cursors that are being opened and read.
+//! Released chunks, which are reused at once, while cursors are opened and read.
 
 use loom::thread;
 
@@ -6,9 +6,9 @@ use super::{PEER, WHOLE, append, assert_contiguous, check, lane, lane_with, peek
 use crate::lane::{CursorError, LaneWriter};
 use crate::nouns::Ssn;
 
-/// A cursor on a record that is released meanwhile is refused, or sees every record from there on, whole: the chunks are
-/// not reused under it, whether the writer finds its pin or it finds the writer's new head and floor. When the cursor and
-/// the reader are gone, the writer sees that from the count of handles alone.
+/// A cursor on a record that is released meanwhile is refused, or sees every record from there on, whole: its chunks are not
+/// reused, because either the writer sees its pin or it sees the writer's new head and floor. After cursor and reader are
+/// dropped, the count of handles alone tells the writer.
 #[test]
 fn a_cursor_is_refused_or_sees_everything_from_its_start() {
     check(|| {
@@ -27,7 +27,7 @@ fn a_cursor_is_refused_or_sees_everything_from_its_start() {
     });
 }
 
-/// As above, with a handle that stays: the writer can't conclude anything from the count of handles.
+/// The same with a handle that stays, so that the count of handles tells the writer nothing.
 #[test]
 fn a_cursor_is_refused_or_sees_everything_while_handles_remain() {
     check(|| {
@@ -46,10 +46,10 @@ fn a_cursor_is_refused_or_sees_everything_while_handles_remain() {
     });
 }
 
-/// A cursor on a record that is not acknowledged is never refused, although the chunk before it, through which it looks
-/// for its place, is freed and reused meanwhile.
+/// A cursor on a record that is not acknowledged is never refused, although the chunk before it, where its search begins, is
+/// freed and reused meanwhile.
 #[test]
-fn what_is_unacknowledged_is_never_gone() {
+fn an_unacknowledged_record_is_never_gone() {
     check(|| {
         let mut lane = lane_with(4, 3);
         let reader = lane.reader();
@@ -65,9 +65,9 @@ fn what_is_unacknowledged_is_never_gone() {
     });
 }
 
-/// A cursor that looks for its place while the writer ends one chunk and begins the next finds it in the new chunk, whole.
+/// A cursor that searches its record while the writer seals one chunk and begins the next finds it in the new chunk, whole.
 #[test]
-fn a_cursor_skips_a_chunk_that_is_just_full() {
+fn a_cursor_skips_a_chunk_that_is_being_sealed() {
     check(|| {
         let mut lane = lane_with(3, 1);
         let reader = lane.reader();
@@ -101,8 +101,8 @@ fn a_cursor_opened_before_the_first_record_misses_none() {
     });
 }
 
-/// A cursor that was opened on a lane without chunks keeps the first one, through which it looks for its place, although
-/// it wants nothing that is in it.
+/// A cursor that was opened on a lane without chunks keeps the first one, where its search begins, although it needs no
+/// record of it.
 #[test]
 fn a_cursor_that_waits_for_the_first_chunk_keeps_it() {
     check(|| {
@@ -119,7 +119,7 @@ fn a_cursor_that_waits_for_the_first_chunk_keeps_it() {
     });
 }
 
-/// A cursor that is ahead of the writer keeps the chunk that it waits in, although it wants nothing that is in it.
+/// A cursor that is ahead of the writer keeps the chunk that it waits in, although it needs no record of it.
 #[test]
 fn a_cursor_ahead_of_the_writer_keeps_its_chunk() {
     check(|| {
@@ -135,9 +135,9 @@ fn a_cursor_ahead_of_the_writer_keeps_its_chunk() {
     });
 }
 
-/// What an open cursor has left behind is reused, and what it has not yet read is not, while it goes from chunk to chunk.
+/// Chunks that an open cursor has left are reused, and those that it has not read are not, while it goes from chunk to chunk.
 #[test]
-fn chunks_are_reused_behind_a_cursor_and_never_under_it() {
+fn chunks_are_reused_only_after_the_cursor_has_left_them() {
     check(|| {
         let mut lane = lane_with(5, 3);
         let reader = lane.reader();
@@ -156,10 +156,10 @@ fn chunks_are_reused_behind_a_cursor_and_never_under_it() {
     });
 }
 
-/// A pin that one cursor gives up and another takes over at once still orders the first one's reads before the reuse of
-/// what it read.
+/// A slot that one cursor frees and another takes at once still orders the first one's reads before the reuse of the chunk
+/// that it read.
 #[test]
-fn a_pin_that_changes_hands_covers_the_first_cursors_reads() {
+fn a_slot_taken_at_once_covers_the_previous_cursors_reads() {
     check(|| {
         let mut lane = LaneWriter::new(pool(3, 1), PEER);
         append(&mut lane, WHOLE);

@@ -1,4 +1,4 @@
-//! Blocks that go through the pool.
+//! Blocks that are freed to the pool and taken again.
 
 use loom::thread;
 
@@ -8,16 +8,16 @@ use crate::lane::LaneWriter;
 use crate::nouns::{Rank, Ssn};
 use crate::pool::Pool;
 
-/// Takes a block and writes into it, which fails the model where somebody else has the block, or had it and is not known
-/// to be done.
+/// Takes a block and writes into it, which fails the model if another thread has the block, or had it without a happens-before
+/// edge to this one.
 fn take(pool: &Pool) -> BlockRef {
     let block = pool.take(0).expect("the pool has a block left");
     pool.arena.write_body(block.at() + CHUNK_HEADER, block.at() as u64);
     block
 }
 
-/// No block is ever handed out twice, also where a thread that takes one is overtaken by another that takes the same one
-/// and puts it back; and its old use happens before its new one.
+/// No block is handed out twice, also if a thread that takes one is overtaken by another that takes the same block and frees
+/// it; and its old use happens before its new one.
 #[test]
 fn a_block_has_one_owner_at_a_time() {
     check(|| {
@@ -36,17 +36,17 @@ fn a_block_has_one_owner_at_a_time() {
         pool.give_back(a);
         let c = take(&pool);
         assert_ne!(b, c);
-        other.join().expect("the other one ends");
+        other.join().expect("the other thread ends");
         pool.give_back(b);
         pool.give_back(c);
         assert_eq!(pool.used_bytes(), 0);
     });
 }
 
-/// Two threads that give back and take in turn: what was done to a block, and to the stack's links, is known to whoever
-/// takes it next.
+/// Two threads take and free blocks in turn: all writes to a block, and to the stack's links, happen before the next take of
+/// that block.
 #[test]
-fn what_was_done_to_a_block_is_known_to_the_next_owner() {
+fn the_next_owner_of_a_block_sees_all_writes_to_it() {
     check(|| {
         let pool = pool(4, 1);
         let exchange = |pool: &Pool| {
@@ -62,13 +62,13 @@ fn what_was_done_to_a_block_is_known_to_the_next_owner() {
             move || exchange(&pool)
         });
         exchange(&pool);
-        other.join().expect("the other one ends");
+        other.join().expect("the other thread ends");
         let owned = [take(&pool), take(&pool), take(&pool), take(&pool)];
         assert!((1..4).all(|index| !owned[..index].contains(&owned[index])), "{owned:?}");
     });
 }
 
-/// A chunk of one lane, just read by a cursor there, becomes a chunk of another lane on another thread: the cursor's reads
+/// A chunk that a cursor of one lane has just read becomes a chunk of another lane on another thread: the cursor's reads
 /// happen before the other lane's writes.
 #[test]
 fn a_chunk_that_was_read_in_one_lane_is_reused_in_another() {
@@ -86,7 +86,7 @@ fn a_chunk_that_was_read_in_one_lane_is_reused_in_another() {
             append(&mut other_lane, WHOLE);
         });
         release(&mut lane, 1);
-        lane.give_spares_back();
+        lane.return_spares();
         reading.join().expect("the reader ends");
         other.join().expect("the other writer ends");
         drop(reader);

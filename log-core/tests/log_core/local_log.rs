@@ -1,7 +1,4 @@
-//! The local log of a dead process whose memory was damaged: a replacement must not believe another past.
-#![forbid(unsafe_code)]
-#![cfg(not(counterfoil_loom))]
-#![expect(clippy::unwrap_used, reason = "a test, and its helpers, fail by panicking")]
+//! The local log of a dead process whose memory was damaged: a replacement must not accept changed entries.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileExt, PermissionsExt};
@@ -14,7 +11,7 @@ const OWNER: Owner = Owner { rank: Rank(3), label: 1 };
 const OPTIONS: PoolOptions =
     PoolOptions { memory_bytes_max: 64 << 10, chunk_bytes: 4096, prefault_bytes: 0, cursors_max: 2 };
 
-/// Everything that a program can ask of the entries: each of them, by what it is called.
+/// All that a program can read of the entries: kind, key and bytes of each.
 type Past = Vec<(u8, u64, Vec<u8>)>;
 
 fn private_directory() -> TempDir {
@@ -23,7 +20,7 @@ fn private_directory() -> TempDir {
     tempfile::Builder::new().permissions(permissions).tempdir_in(root).unwrap()
 }
 
-/// Entries of all lengths up to 40 bytes, empty ones too, with a seal among them.
+/// Writes entries of all lengths below 40 bytes, with a seal among them.
 fn write(path: &Path) {
     let mut log = LocalLog::new(Pool::create(path, OWNER, OPTIONS).unwrap());
     for number in 0..40_u8 {
@@ -34,7 +31,7 @@ fn write(path: &Path) {
     }
 }
 
-/// What a replacement finds; `None` where the file or an entry of it is refused.
+/// Returns the entries that a replacement finds; `None` if the file or an entry is refused.
 fn recover(path: &Path) -> Option<Past> {
     let (pool, lanes) = Pool::recover(path, OWNER, OPTIONS).ok()?;
     let mut log = match LocalLog::recovered(pool, lanes) {
@@ -57,7 +54,7 @@ fn file(path: &Path) -> File {
 }
 
 #[test]
-fn every_changed_byte_of_a_dead_process_s_local_log_is_refused_or_changes_nothing() {
+fn every_changed_byte_of_a_dead_processs_local_log_is_refused_or_changes_nothing() {
     let directory = private_directory();
     let path = directory.path().join("local.3");
     write(&path);
@@ -72,11 +69,11 @@ fn every_changed_byte_of_a_dead_process_s_local_log_is_refused_or_changes_nothin
         file.write_all_at(&[image[at] ^ 1 << (at % 8)], at as u64).unwrap();
         drop(file);
         match recover(&path) {
-            Some(past) => assert_eq!(past, expected, "byte {at} makes another past"),
+            Some(past) => assert_eq!(past, expected, "byte {at} changed an entry"),
             None => refused += 1,
         }
     }
-    // At least prefix, bytes, commit word and SSN of each entry.
+    // At least the prefix, bytes, commit word and SSN of each entry.
     assert!(refused > 40 * 32 + (0..40).sum::<usize>(), "{refused}");
 }
 
@@ -86,7 +83,7 @@ fn an_entry_that_was_changed_is_named() {
     let path = directory.path().join("local.3");
     write(&path);
     let image = std::fs::read(&path).unwrap();
-    // The bytes of entry 21, of which there are 20 like it.
+    // The bytes of the entry with SSN 21: twenty bytes of value 20.
     let at = image.windows(20).position(|bytes| bytes == [20; 20]).unwrap();
     file(&path).write_all_at(&[21], at as u64 + 7).unwrap();
     let (pool, lanes) = Pool::recover(&path, OWNER, OPTIONS).unwrap();

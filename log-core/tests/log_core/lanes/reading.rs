@@ -1,8 +1,8 @@
-//! Cursors: what they see, and what they keep.
+//! Cursors: the records that they see, and the memory that they keep.
 
 use counterfoil_log_core::{CursorError, Disposition, Epoch, LaneWriter, Phase, Ssn};
 
-use crate::{fill, lane, payload, ssns};
+use super::{fill, lane, payload, ssns};
 
 #[test]
 fn records_are_read_back_in_order_across_chunks() {
@@ -44,7 +44,7 @@ fn reading_is_peeking_and_advancing() {
 }
 
 #[test]
-fn what_was_released_is_gone_and_says_so() {
+fn a_cursor_on_a_released_record_is_refused() {
     let mut lane = lane();
     fill(&mut lane, 1000);
     lane.acknowledge(Ssn(900), Disposition::Release).unwrap();
@@ -54,7 +54,7 @@ fn what_was_released_is_gone_and_says_so() {
 }
 
 #[test]
-fn a_cursor_keeps_what_it_has_not_read() {
+fn a_cursor_keeps_records_that_it_has_not_read() {
     let mut lane = lane();
     fill(&mut lane, 1000);
     let mut cursor = lane.reader().open(Ssn(100)).unwrap();
@@ -73,7 +73,7 @@ fn a_cursor_keeps_what_it_has_not_read() {
 }
 
 #[test]
-fn a_cursor_that_has_passed_what_is_gone_holds_nothing_of_it() {
+fn a_cursor_that_has_passed_freed_chunks_keeps_none_of_them() {
     let mut lane = lane();
     fill(&mut lane, 1000);
     lane.acknowledge(Ssn(1000), Disposition::Retain { epoch: Epoch(1), phase: Phase(1) }).unwrap();
@@ -82,13 +82,13 @@ fn a_cursor_that_has_passed_what_is_gone_holds_nothing_of_it() {
     while cursor.position() <= settled[0].last {
         cursor.read().unwrap();
     }
-    // All chunks but the one that the cursor is in go; from its end, the cursor comes to the one that is being written.
+    // All chunks but the cursor's are freed; from the end of that one, the cursor goes on to the current chunk.
     assert!(settled[1..].iter().all(|settled| lane.free(settled.chunk)));
     let held = lane.held_bytes();
     assert_eq!(cursor.peek().unwrap().ssn(), settled.last().unwrap().last.next());
     while cursor.read().is_some() {}
     assert!(lane.free(settled[0].chunk));
-    lane.give_spares_back();
+    lane.return_spares();
     assert!(held > 10 * 4096 && lane.held_bytes() <= 2 * 4096, "{held} bytes, then {}", lane.held_bytes());
 }
 
@@ -104,7 +104,7 @@ fn more_cursors_than_allowed_are_refused() {
 }
 
 #[test]
-fn the_writer_finds_every_place_that_a_reader_finds() {
+fn the_writers_cursor_begins_where_a_readers_does() {
     let check = |lane: &LaneWriter| {
         for from in 1..=lane.next_ssn().0 + 1 {
             let first = lane.reader().open(Ssn(from)).map(|mut cursor| cursor.read().map(|record| record.ssn()));

@@ -1,11 +1,11 @@
-//! What is acknowledged, retained, settled and relocated.
+//! Acknowledged records: retained, settled and relocated.
 
 use counterfoil_log_core::{Disposition, Epoch, Phase, Relocated, Ssn};
 
-use crate::{append, fill, lane, payload, records, ssns};
+use super::{append, fill, lane, payload, records, ssns};
 
 #[test]
-fn an_acknowledgement_of_what_was_never_sent_is_refused() {
+fn an_acknowledgement_of_a_record_never_sent_is_refused() {
     let mut lane = lane();
     fill(&mut lane, 10);
     let error = lane.acknowledge(Ssn(11), Disposition::Release).unwrap_err();
@@ -13,7 +13,7 @@ fn an_acknowledgement_of_what_was_never_sent_is_refused() {
     assert_eq!(lane.acked(), Ssn::ZERO);
     lane.acknowledge(Ssn(10), Disposition::Release).unwrap();
     lane.acknowledge(Ssn(3), Disposition::Release).unwrap();
-    assert_eq!(lane.acked(), Ssn(10), "an old acknowledgement says nothing");
+    assert_eq!(lane.acked(), Ssn(10), "an old acknowledgement changes nothing");
 }
 
 #[test]
@@ -43,7 +43,7 @@ fn pads_are_not_used_bytes_of_a_chunk() {
         drop(lane.claim(3, 500).unwrap());
         append(&mut lane, &payload(ssn));
     }
-    // A cut inside a chunk leaves the pads in front of it, and those behind it are gone.
+    // A truncation inside a chunk keeps the pads before the cut and drops those after it.
     lane.truncate(Ssn(250)).unwrap();
     fill(&mut lane, 400);
     lane.acknowledge(Ssn(400), Disposition::Retain { epoch: Epoch(1), phase: Phase(1) }).unwrap();
@@ -56,7 +56,7 @@ fn pads_are_not_used_bytes_of_a_chunk() {
 }
 
 #[test]
-fn relocation_keeps_what_is_retained_and_nothing_else() {
+fn relocation_keeps_the_retained_records_and_no_others() {
     let mut lane = lane();
     fill(&mut lane, 2000);
     for upto in (10..=1990).step_by(10) {
@@ -80,7 +80,7 @@ fn relocation_keeps_what_is_retained_and_nothing_else() {
 }
 
 #[test]
-fn a_receiver_that_rolls_back_has_not_received() {
+fn a_rollback_of_the_receiver_makes_records_unacknowledged() {
     let mut lane = lane();
     fill(&mut lane, 1000);
     let retain = Disposition::Retain { epoch: Epoch(1), phase: Phase(1) };

@@ -1,6 +1,4 @@
-//! The process-crash-safe tier: what a killed process leaves, and what is refused.
-#![cfg(not(counterfoil_loom))]
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+//! The process-crash-safe tier: recovery after a kill, and files that are refused.
 
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -53,13 +51,13 @@ fn ssns(lane: &LaneWriter, from: u64) -> Vec<u64> {
     seen
 }
 
-/// What SIGKILL does to the structures in this process: they are gone, and the file stays as it is.
+/// Acts as SIGKILL: the structures of the process are gone, and the file stays as it is.
 fn die(lanes: Vec<LaneWriter>) {
     drop(lanes);
 }
 
 #[test]
-fn what_was_committed_is_there_for_the_replacement() {
+fn a_replacement_finds_every_committed_record() {
     let at = scratch();
     let pool = Pool::create(&at.path, OWNER, options()).unwrap();
     let mut lanes: Vec<_> = [0, 1, 5].map(|peer| LaneWriter::new(pool.clone(), Rank(peer))).into();
@@ -78,7 +76,7 @@ fn what_was_committed_is_there_for_the_replacement() {
     assert_eq!(ssns(&lanes[1], 301), (301..=800).collect::<Vec<_>>());
     assert_eq!(lanes[1].acked(), Ssn::ZERO);
 
-    // The recovered log goes on as a log does, and is recovered again.
+    // The recovered log goes on, and is recovered again.
     fill(&mut lanes[0], 700);
     fill(&mut lanes[1], 2000);
     lanes[1].acknowledge(Ssn(1900), Disposition::Release).unwrap();
@@ -90,8 +88,33 @@ fn what_was_committed_is_there_for_the_replacement() {
     assert_eq!(ssns(&lanes[1], 1901), (1901..=2000).collect::<Vec<_>>());
 }
 
+/// The end word of a full chunk is written before the fields of its header that say where it ends: the owner may die
+/// between the two.
 #[test]
-fn memory_is_found_again_after_many_lives() {
+fn a_chunk_whose_header_lacks_its_end_is_recovered() {
+    let at = scratch();
+    let mut lane = LaneWriter::new(Pool::create(&at.path, OWNER, options()).unwrap(), Rank(0));
+    fill(&mut lane, 400);
+    die(vec![lane]);
+    let whole = std::fs::read(&at.path).unwrap();
+    let word = |at: usize| u64::from_le_bytes(whole[at..at + 8].try_into().unwrap());
+    let sealed: Vec<usize> =
+        (4096..whole.len()).step_by(4096).filter(|&at| word(at) >> 48 == 0xCF01 && word(at + 40) != 0).collect();
+    assert!(sealed.len() > 3, "{sealed:?}");
+    for chunk in sealed {
+        let file = std::fs::OpenOptions::new().write(true).open(&at.path).unwrap();
+        file.write_all_at(&whole, 0).unwrap();
+        for field in [40, 72, 80] {
+            file.write_all_at(&[0; 8], (chunk + field) as u64).unwrap();
+        }
+        drop(file);
+        let (_pool, lanes) = Pool::recover(&at.path, OWNER, options()).unwrap();
+        assert_eq!(ssns(&lanes[0], 1), (1..=400).collect::<Vec<_>>(), "the chunk at {chunk}");
+    }
+}
+
+#[test]
+fn unused_memory_is_reclaimed_by_each_of_many_recoveries() {
     let at = scratch();
     let pool = Pool::create(&at.path, OWNER, options()).unwrap();
     let mut lanes = vec![LaneWriter::new(pool.clone(), Rank(0))];
@@ -143,7 +166,7 @@ fn pads_are_not_used_bytes_of_a_recovered_chunk() {
     fill(lane, 300);
     lane.acknowledge(Ssn(300), Disposition::Retain { epoch: Epoch(1), phase: Phase(1) }).unwrap();
     let settled: Vec<_> = std::iter::from_fn(|| lane.poll_settled()).collect();
-    assert!(settled.last().unwrap().last > Ssn(150), "also the chunk that was being written");
+    assert!(settled.last().unwrap().last > Ssn(150), "includes the chunk that was open");
     for chunk in settled {
         assert_eq!(lane.used_bytes_above(chunk.chunk, Ssn::ZERO), Some(chunk.used_bytes), "{chunk:?}");
     }
@@ -167,7 +190,7 @@ fn the_local_log_is_recovered_and_consumed_by_matching() {
     assert_eq!((log.len(), log.pending(1), log.pending(2)), (1002, 501, 500));
     assert_eq!(log.consume(1, 400).unwrap().bytes, 400_u64.to_le_bytes(), "out of order");
     assert_eq!(log.consume(1, 400), None, "once");
-    assert_eq!(log.get(1, 400).unwrap().key, 400, "but it can be looked at again");
+    assert_eq!(log.get(1, 400).unwrap().key, 400, "but it can be read again");
     assert_eq!(log.next_key(1), Some(0));
     for key in 0..400 {
         assert_eq!(log.consume(1, key).unwrap().bytes, key.to_le_bytes());
@@ -185,7 +208,7 @@ fn the_local_log_is_recovered_and_consumed_by_matching() {
 }
 
 #[test]
-fn what_is_not_ours_to_open_is_refused() {
+fn files_of_a_living_owner_or_of_another_log_are_refused() {
     let at = scratch();
     let recover = |owner, options| Pool::recover(&at.path, owner, options).map(|_| ()).unwrap_err();
     assert!(matches!(recover(OWNER, options()), PoolError::Tier(TierError::File(PrivateFileError::Io { .. }))));
@@ -234,8 +257,8 @@ fn another_version_and_a_file_cut_short_are_refused() {
     assert!(empty.to_string().contains("empty"), "{empty}");
 }
 
-/// Every byte that the log ever wrote, flipped in turn: an error that says where, or exactly the records that were
-/// committed up to the payloads, which the log hands to whoever checks them end to end.
+/// Flips every byte that the log ever wrote, in turn. A recovery either fails, or finds exactly the committed records, except
+/// for a byte of a payload: payloads are checked end to end by the layer above.
 #[test]
 fn every_byte_flipped_is_an_error_or_changes_no_record_but_its_own() {
     let at = scratch();
@@ -290,7 +313,7 @@ fn every_byte_flipped_is_an_error_or_changes_no_record_but_its_own() {
             if changed == 1 { in_a_body += 1 } else { harmless += 1 }
         }
     }
-    let figures = format!("{refused} refused, {in_a_body} inside a body, {harmless} in bytes that mean nothing");
+    let figures = format!("{refused} refused, {in_a_body} inside a body, {harmless} in unused bytes");
     assert!(refused > 1000 && in_a_body >= 3 * 70 * 101, "{figures}");
     assert!(harmless < 3 * 200, "{figures}: flips were overlooked");
 }

@@ -1,10 +1,11 @@
-//! Models of everything that two threads share, run by loom under every interleaving (up to a number of preemptions) and
-//! every value that the memory orders allow.
+//! Models of all words that two threads share, run by loom under every interleaving (up to a number of preemptions) and
+//! with every value that the memory orders allow.
 //!
 //! They run the code that ships over a memory in which each shared word is one of loom's atomics, and each word of a body
-//! one of its cells: a body that is read while it is written, or before that is known to be over, fails the model. Blocks
-//! are of 256 bytes, so that chunks are full after one or two records and are reused at once, and hold plausible records
-//! from the start. What the models are made of serves shuttle, too. CONTRIBUTING.md says how to run the models, and which mistakes each was seen to catch.
+//! one of its cells: a body that is read while it is written, or without a happens-before edge from its last write, fails the
+//! model. Blocks have 256 bytes, so that chunks are full after one or two records and are reused at once; from the start they
+//! hold plausible records. Shuttle's model uses the same parts. CONTRIBUTING.md explains how to run the models, and lists
+//! the mistakes that each was seen to catch.
 
 #[cfg(not(counterfoil_shuttle))]
 mod appending;
@@ -12,6 +13,8 @@ mod appending;
 mod collecting;
 #[cfg(not(counterfoil_shuttle))]
 mod dropping;
+#[cfg(not(counterfoil_shuttle))]
+mod images;
 #[cfg(not(counterfoil_shuttle))]
 mod releasing;
 #[cfg(not(counterfoil_shuttle))]
@@ -30,11 +33,11 @@ use crate::{ChunkId, Disposition};
 
 const PEER: Rank = Rank(1);
 
-/// A body of which four fill a chunk.
+/// Bytes of a body of which four fill a chunk.
 pub(crate) const QUARTER: usize = 16;
-/// A body of which two fill a chunk.
+/// Bytes of a body of which two fill a chunk.
 pub(crate) const HALF: usize = 48;
-/// A body that fills a chunk.
+/// Bytes of a body that fills a chunk.
 pub(crate) const WHOLE: usize = 112;
 
 pub(crate) const RETAIN: Disposition = Disposition::Retain { epoch: Epoch(1), phase: Phase(0) };
@@ -47,29 +50,36 @@ fn check(model: impl Fn() + Send + Sync + 'static) {
     builder.check(model);
 }
 
-/// A pool of `blocks` ordinary chunks and nothing else, in a memory full of what could be records.
+/// Makes a pool of `blocks` ordinary chunks and no others, in a memory full of plausible records.
 pub(crate) fn pool(blocks: usize, cursors_max: usize) -> Arc<Pool> {
-    let memory_bytes_max = blocks * BLOCK_BYTES_MIN;
-    let options = PoolOptions { memory_bytes_max, chunk_bytes: BLOCK_BYTES_MIN, prefault_bytes: 0, cursors_max };
+    pool_of(BLOCK_BYTES_MIN, blocks, cursors_max)
+}
+
+/// Makes a pool as [`pool`] does, with chunks of `chunk_bytes`.
+fn pool_of(chunk_bytes: usize, blocks: usize, cursors_max: usize) -> Arc<Pool> {
+    let memory_bytes_max = blocks * chunk_bytes;
+    let options = PoolOptions { memory_bytes_max, chunk_bytes, prefault_bytes: 0, cursors_max };
     let mut geometry = Geometry::new(&options);
-    geometry.classes.truncate(1);
+    let mut chunk = geometry.classes[geometry.chunk_class];
+    chunk.region = HEADER_BYTES;
+    (geometry.classes, geometry.chunk_class) = (vec![chunk], 0);
     let stale = |at| if at % RECORD_ALIGN == SSN_AT { 1 } else { record_word(0, QUARTER) };
     Pool::over(Arena::modelled(HEADER_BYTES + memory_bytes_max, stale), geometry, options)
 }
 
-/// An empty lane in a pool of `blocks` chunks, with room for one cursor.
+/// Makes an empty lane in a pool of `blocks` chunks, with room for one cursor.
 fn lane(blocks: usize) -> LaneWriter {
     LaneWriter::new(pool(blocks, 1), PEER)
 }
 
-/// A lane that has the records up to `last`, each in a chunk of its own.
+/// Makes a lane with the records up to `last`, each in a chunk of its own.
 fn lane_with(blocks: usize, last: u64) -> LaneWriter {
     let mut lane = lane(blocks);
     (1..=last).for_each(|_| append(&mut lane, WHOLE));
     lane
 }
 
-/// Word `index` of the body of record `ssn`, in its `version`: a re-execution sends other bytes.
+/// Returns word `index` of the body of record `ssn` in this `version`: a re-execution sends other bytes.
 fn word(version: u64, ssn: u64, index: usize) -> u64 {
     version << 32 | ssn << 8 | index as u64
 }
@@ -93,22 +103,27 @@ fn retain(lane: &mut LaneWriter, upto: u64) {
     lane.acknowledge(Ssn(upto), RETAIN).expect("it was sent");
 }
 
-/// The chunks that are settled now.
+/// Returns the chunks that are settled now.
 fn settle(lane: &mut LaneWriter) -> Vec<ChunkId> {
     std::iter::from_fn(|| lane.poll_settled()).map(|settled| settled.chunk).collect()
 }
 
-/// The SSN and the version of the record at the cursor, whose body is that record's and nothing else.
+/// Returns SSN and version of the record at the cursor, after a check of its body.
 pub(crate) fn peek(cursor: &mut Cursor) -> Option<(u64, u64)> {
     let (ssn, body) = cursor.peek_words()?;
+    Some((ssn.0, version_of(ssn, &body)))
+}
+
+/// Returns the version of a record, after a check of its body.
+fn version_of(ssn: Ssn, body: &[u64]) -> u64 {
     let version = body[0] >> 32;
     for (index, found) in body.iter().enumerate() {
         assert_eq!(*found, word(version, ssn.0, index), "word {index} of {ssn}");
     }
-    Some((ssn.0, version))
+    version
 }
 
-/// The SSNs of what is committed from the cursor on.
+/// Reads all records that are committed from the cursor on; returns their SSNs.
 fn read(cursor: &mut Cursor) -> Vec<u64> {
     let mut ssns = Vec::new();
     while let Some((ssn, _)) = peek(cursor) {
@@ -118,7 +133,7 @@ fn read(cursor: &mut Cursor) -> Vec<u64> {
     ssns
 }
 
-/// All SSNs from `first` on without a gap, however many.
+/// Asserts that these are the SSNs from `first` on without a gap.
 fn assert_contiguous(ssns: &[u64], first: u64) {
     assert!(ssns.iter().copied().eq((first..).take(ssns.len())), "{ssns:?} from {first} on");
 }

@@ -1,11 +1,11 @@
-//! The end of a lane goes back, is sent again, or comes from a checkpoint.
+//! Lanes that are truncated, rewound and repeated, or restored from a checkpoint.
 
 use counterfoil_log_core::{CursorError, Disposition, RepeatError, Ssn, TruncateError};
 
-use crate::{fill, lane, payload, ssns};
+use super::{fill, lane, payload, ssns};
 
 #[test]
-fn truncation_forgets_the_end_and_the_numbers_are_given_again() {
+fn a_truncated_lane_reuses_the_numbers_that_were_cut_off() {
     for cut in [0, 1, 50, 137, 999, 1000] {
         let mut lane = lane();
         fill(&mut lane, 1000);
@@ -22,7 +22,7 @@ fn truncation_forgets_the_end_and_the_numbers_are_given_again() {
 }
 
 #[test]
-fn truncation_is_refused_where_it_can_not_be_right() {
+fn truncation_is_refused_with_an_open_cursor_and_beyond_the_end() {
     let mut lane = lane();
     fill(&mut lane, 1000);
     assert!(matches!(lane.truncate(Ssn(1001)), Err(TruncateError::NeverSent { .. })));
@@ -32,21 +32,21 @@ fn truncation_is_refused_where_it_can_not_be_right() {
     lane.acknowledge(Ssn(900), Disposition::Release).unwrap();
     lane.truncate(Ssn(950)).unwrap();
     assert_eq!(ssns(&lane, Ssn(901)).unwrap(), (901..=950).collect::<Vec<_>>());
-    // Beyond what is still there: the lane is empty, and goes on with the next number.
+    // Below the oldest record: the lane is empty then, and goes on with the next number.
     lane.truncate(Ssn(5)).unwrap();
     fill(&mut lane, 20);
     assert_eq!(ssns(&lane, Ssn(6)).unwrap(), (6..=20).collect::<Vec<_>>());
 }
 
 #[test]
-fn a_rewound_lane_compares_what_is_sent_again() {
+fn a_rewound_lane_compares_repeated_messages() {
     let mut lane = lane();
     fill(&mut lane, 1000);
     lane.acknowledge(Ssn(100), Disposition::Release).unwrap();
     lane.rewind(Ssn(20));
     assert_eq!(lane.rewound_to(), Some(Ssn(21)));
     for ssn in 21..=499 {
-        // What was released and freed can't be compared, and is passed.
+        // Records that were released and freed can't be compared and are skipped.
         assert_eq!(lane.repeat(&payload(ssn)).unwrap(), Ssn(ssn));
     }
     let mut other = payload(500);

@@ -1,6 +1,4 @@
-//! What a lane promises, beside one thread.
-#![cfg(not(counterfoil_loom))]
-#![expect(clippy::unwrap_used, reason = "all of this is tests, the parts that they share included")]
+//! Guarantees of a lane that one thread suffices to test.
 
 mod appending;
 mod images;
@@ -22,12 +20,12 @@ pub(crate) fn lane() -> LaneWriter {
     LaneWriter::new(pool(1 << 20, 4096), PEER)
 }
 
-/// The payload of message `ssn`: a length and bytes that depend on it.
+/// Returns the payload of message `ssn`, whose length and bytes depend on it.
 pub(crate) fn payload(ssn: u64) -> Vec<u8> {
     (0..ssn % 97).map(|i| (ssn * 31 + i) as u8).collect()
 }
 
-/// Bytes that the records of these messages take, with their headers.
+/// Returns the bytes that the records of these messages take, with their headers.
 pub(crate) fn records(first: Ssn, last: Ssn) -> usize {
     (first.0..=last.0).map(|ssn| (16 + 3 + ssn as usize % 97).next_multiple_of(16)).sum()
 }

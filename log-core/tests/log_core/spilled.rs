@@ -1,7 +1,4 @@
-//! Lanes whose older records are kept elsewhere: cursors are sent there, and never over them.
-#![cfg(not(counterfoil_loom))]
-#![forbid(unsafe_code)]
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+//! Lanes whose older records are on disk: cursors are referred to the disk and never skip those records.
 
 use std::sync::Arc;
 
@@ -16,7 +13,7 @@ fn pool(memory_bytes_max: usize) -> Arc<Pool> {
     Pool::volatile(PoolOptions { memory_bytes_max, chunk_bytes: 4096, prefault_bytes: 0, cursors_max: 2 }).unwrap()
 }
 
-/// A lane of which a checkpoint has ten records, and memory none.
+/// Makes a lane of which a checkpoint has ten records, and memory none.
 fn resumed(pool: &Arc<Pool>) -> LaneWriter {
     let mut lane = LaneWriter::new(pool.clone(), PEER);
     lane.resume(Ssn(11), Ssn(5), &[]).unwrap();
@@ -33,16 +30,16 @@ fn is_gone(lane: &LaneWriter, from: u64, kept_from: u64) -> bool {
     matches!(lane.reader().open(Ssn(from)), Err(CursorError::Gone { kept_from: Ssn(at), .. }) if at == kept_from)
 }
 
-/// Frees the settled chunks, whose records are elsewhere by now.
-fn let_go(lane: &mut LaneWriter) {
+/// Evicts the settled chunks, as if their records had been written to disk.
+fn evict_settled(lane: &mut LaneWriter) {
     lane.acknowledge(lane.next_ssn().prev(), RETAIN).unwrap();
     while let Some(settled) = lane.poll_settled() {
-        assert!(lane.free_kept_elsewhere(settled.chunk));
+        assert!(lane.evict(settled.chunk));
     }
 }
 
 #[test]
-fn a_truncation_that_is_refused_still_sends_cursors_elsewhere() {
+fn a_refused_truncation_still_refuses_cursors_on_spilled_records() {
     let mut lane = resumed(&pool(1 << 20));
     assert!(is_gone(&lane, 10, 11));
     let cursor = lane.reader().open(Ssn(11)).unwrap();
@@ -57,7 +54,7 @@ fn a_truncation_that_is_refused_still_sends_cursors_elsewhere() {
 }
 
 #[test]
-fn a_lane_without_records_in_memory_is_cut_without_memory() {
+fn a_lane_without_records_in_memory_is_truncated_without_an_allocation() {
     let pool = pool(4 * 4096);
     let mut lane = resumed(&pool);
     let mut other = LaneWriter::new(pool, Rank(2));
@@ -67,21 +64,21 @@ fn a_lane_without_records_in_memory_is_cut_without_memory() {
 }
 
 #[test]
-fn a_cursor_that_waited_is_told_of_what_went_elsewhere_meanwhile() {
+fn a_waiting_cursor_gets_an_error_for_records_that_were_evicted_meanwhile() {
     let mut lane = resumed(&pool(1 << 20));
     let mut waiting = lane.reader().open(Ssn(11)).unwrap();
-    assert!(!waiting.place().unwrap() && waiting.peek().is_none());
+    assert!(!waiting.attach().unwrap() && waiting.peek().is_none());
     append(&mut lane, 20);
-    let_go(&mut lane);
+    evict_settled(&mut lane);
     let kept_from = lane.kept_from();
     assert!(kept_from > Ssn(11));
-    assert!(waiting.peek().is_none() && !waiting.is_placed(), "it must not go on behind what is missing");
-    let gone = waiting.place().unwrap_err();
+    assert!(waiting.peek().is_none() && !waiting.is_attached(), "it must not skip the missing records");
+    let gone = waiting.attach().unwrap_err();
     assert!(matches!(gone, CursorError::Gone { asked: Ssn(11), kept_from: at, .. } if at == kept_from), "{gone}");
 }
 
 #[test]
-fn a_cursor_that_waited_sees_a_lane_that_begins_with_a_gap() {
+fn a_waiting_cursor_sees_a_lane_that_begins_with_a_gap() {
     let mut lane = LaneWriter::new(pool(1 << 20), PEER);
     let mut waiting = lane.reader().open(Ssn(1)).unwrap();
     lane.import(Ssn(5), 0, 10).unwrap().commit();

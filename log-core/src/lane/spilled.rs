@@ -1,0 +1,63 @@
+//! Lanes whose older records are on disk: written there and evicted from memory, or found there by a recovery.
+
+use crate::lane::acknowledge::ChunkId;
+use crate::lane::cursor::{Cursor, CursorError};
+use crate::lane::rollback::ImportError;
+use crate::lane::runs::Run;
+use crate::lane::writer::LaneWriter;
+use crate::nouns::Ssn;
+use crate::sync::Ordering;
+
+impl LaneWriter {
+    /// Resumes a lane from a checkpoint without a record in memory: the next record has SSN `next`, `acked` is the highest
+    /// SSN that was acknowledged, and `runs` are the dispositions.
+    ///
+    /// # Errors
+    /// [`ImportError::OutOfOrder`] if the lane was used, `next` is out of its limits, or `acked` was never sent; nothing
+    /// is changed then.
+    pub fn resume(&mut self, next: Ssn, acked: Ssn, runs: &[Run]) -> Result<(), ImportError> {
+        let unused = self.cold.chunks.is_empty() && self.next == Ssn::FIRST;
+        if !unused || !(Ssn::FIRST..Ssn::MAX).contains(&next) || acked >= next {
+            return Err(ImportError::OutOfOrder { peer: self.peer(), ssn: next, next: self.next });
+        }
+        (self.next, self.acked) = (next, acked);
+        self.cold.runs.restore(runs);
+        self.cold.keeps_runs = true;
+        self.cold.shared.spilled.store(1, Ordering::Relaxed);
+        // A cursor on spilled records is refused by the floor instead of waiting for the first chunk.
+        self.cold.shared.floor.store(next.0, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Frees a settled chunk whose records are on disk: as [`free`](Self::free), but [`runs`](Self::runs) keeps their
+    /// dispositions until [`forget_runs_upto`](Self::forget_runs_upto).
+    pub fn evict(&mut self, chunk: ChunkId) -> bool {
+        self.cold.keeps_runs = true;
+        self.cold.shared.spilled.store(1, Ordering::Relaxed);
+        self.free(chunk)
+    }
+
+    /// Opens a cursor on the first record with SSN `from` or above, as [`LaneReader::open`](crate::LaneReader::open) does, but
+    /// without a walk over the chunks before it: the writer has an index of them.
+    ///
+    /// # Errors
+    /// Those of [`LaneReader::open`](crate::LaneReader::open).
+    pub fn cursor(&self, from: Ssn) -> Result<Cursor, CursorError> {
+        let beyond = self.cold.chunks.partition_point(|chunk| chunk.header.first <= from);
+        // The chunk is not freed meanwhile: only this writer frees chunks, and it is borrowed.
+        let chunk = beyond.checked_sub(1).map(|index| self.cold.chunks[index].block);
+        self.reader().open_from_chunk(from, chunk)
+    }
+
+    /// Forgets the dispositions of the records up to `upto`, which are no longer kept in memory or on disk.
+    pub fn forget_runs_upto(&mut self, upto: Ssn) {
+        self.cold.runs.forget_before(upto.next());
+    }
+
+    /// Forgets the runs of records that are no longer in memory, unless they may be on disk.
+    pub(super) fn forget_old_runs(&mut self) {
+        if !self.cold.keeps_runs {
+            self.cold.runs.forget_before(self.kept_from());
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! Images of sealed chunks, whose bytes are read without atomic accesses.
+
+use loom::thread;
+
+use super::{PEER, append, assert_contiguous, check, peek, pool_of, read, release, version_of};
+use crate::chunk::CHUNK_HEADER;
+use crate::geometry::BLOCK_BYTES_MIN;
+use crate::lane::{ChunkImage, Cursor, LaneWriter};
+use crate::nouns::Ssn;
+use crate::record::{RECORD_ALIGN, RECORD_HEADER};
+
+/// Bytes of a chunk: large enough for an image to be worth its while.
+const CHUNK: usize = 4 * BLOCK_BYTES_MIN;
+/// A body that fills such a chunk.
+const LONG: usize = CHUNK - CHUNK_HEADER - RECORD_HEADER - RECORD_ALIGN;
+/// A body that takes a part of such a chunk, large enough for an image.
+const SHORT: usize = 5 * CHUNK / 8 - RECORD_HEADER;
+
+/// A lane of `chunks` chunks and one cursor.
+fn lane_of(chunks: usize) -> LaneWriter {
+    LaneWriter::new(pool_of(CHUNK, chunks, 1), PEER)
+}
+
+/// Reads every byte of an image, the end word included; returns the SSN of its only record.
+fn ssn_in(image: &ChunkImage) -> u64 {
+    assert_eq!(image.first(), image.last());
+    let records = image.read();
+    let [(ssn, body)] = &records[..] else { panic!("{} records", records.len()) };
+    assert_eq!((*ssn, version_of(*ssn, body)), (image.first(), 0));
+    ssn.0
+}
+
+fn read_chunk(cursor: &mut Cursor) -> Option<ChunkImage> {
+    cursor.read_chunk(Ssn::MAX, CHUNK)
+}
+
+/// A cursor that takes an image while the writer seals the chunk finds the chunk still open, or gets an image of which
+/// every byte is written: none changes any more.
+#[test]
+fn an_image_is_whole_while_its_chunk_is_being_sealed() {
+    check(|| {
+        let mut lane = lane_of(2);
+        append(&mut lane, LONG);
+        let mut cursor = lane.reader().open(Ssn::FIRST).expect("nothing is gone");
+        let reading = thread::spawn(move || {
+            let seen = read_chunk(&mut cursor).map(|image| ssn_in(&image));
+            (cursor, seen)
+        });
+        append(&mut lane, LONG);
+        let (mut cursor, seen) = reading.join().expect("the reader ends");
+        assert_eq!(seen.or_else(|| read_chunk(&mut cursor).map(|image| ssn_in(&image))), Some(1));
+    });
+}
+
+/// Images of chunks that are reused and sealed meanwhile show the chunk's new record, with its own length, and none is
+/// missing between them.
+#[test]
+fn images_of_reused_chunks_have_the_new_lengths() {
+    check(|| {
+        let mut lane = lane_of(3);
+        (0..2).for_each(|_| append(&mut lane, LONG));
+        release(&mut lane, 1);
+        let mut cursor = lane.reader().open(Ssn(2)).expect("2 is not acknowledged");
+        let reading = thread::spawn(move || {
+            let images = std::iter::from_fn(|| read_chunk(&mut cursor).map(|image| ssn_in(&image)));
+            assert_contiguous(&images.collect::<Vec<_>>(), 2);
+        });
+        (0..2).for_each(|_| append(&mut lane, SHORT));
+        reading.join().expect("the reader ends");
+    });
+}
+
+/// An image keeps its chunk when its cursor goes on to the next chunk and when it is dropped; and what is read in the image
+/// happens before the chunk is reused.
+#[test]
+fn a_chunk_is_not_reused_under_its_image() {
+    check(|| {
+        let mut lane = lane_of(5);
+        (0..3).for_each(|_| append(&mut lane, LONG));
+        let reader = lane.reader();
+        let mut cursor = reader.open(Ssn::FIRST).expect("nothing is gone");
+        let reading = thread::spawn(move || {
+            let images = [read_chunk(&mut cursor), read_chunk(&mut cursor)];
+            drop(cursor);
+            assert_eq!(images.map(|image| image.map(|image| ssn_in(&image))), [Some(1), Some(2)]);
+        });
+        release(&mut lane, 1);
+        append(&mut lane, LONG);
+        release(&mut lane, 2);
+        append(&mut lane, LONG);
+        reading.join().expect("the reader ends");
+        drop(reader);
+    });
+}
+
+/// A cursor that has read the records of a chunk one by one goes over its end to the image of the next chunk, or finds that
+/// the writer has not come so far; then it goes on record by record.
+#[test]
+fn an_image_follows_records_that_were_read() {
+    check(|| {
+        let mut lane = lane_of(3);
+        append(&mut lane, LONG);
+        let mut cursor = lane.reader().open(Ssn::FIRST).expect("nothing is gone");
+        let reading = thread::spawn(move || {
+            let first = peek(&mut cursor);
+            cursor.advance();
+            let mut seen: Vec<u64> = first.map(|(ssn, _)| ssn).into_iter().collect();
+            seen.extend(read_chunk(&mut cursor).map(|image| ssn_in(&image)));
+            seen.extend(read(&mut cursor));
+            assert_contiguous(&seen, 1);
+        });
+        (0..2).for_each(|_| append(&mut lane, LONG));
+        reading.join().expect("the reader ends");
+    });
+}

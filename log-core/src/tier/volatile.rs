@@ -1,0 +1,62 @@
+//! The volatile tier.
+
+use std::io;
+use std::ptr::NonNull;
+
+use memmap2::{Advice, MmapOptions, MmapRaw, UncheckedAdvice};
+
+use super::{Tier, TierError, non_null, populate};
+use crate::geometry::Geometry;
+
+/// Anonymous memory: fast to set up, lost with the process. Ordinary chunks beyond the first 2 MiB lie in large pages, if the
+/// system has them: a write to disk from there is one segment instead of one for each page.
+#[derive(Debug)]
+pub struct Volatile {
+    map: MmapRaw,
+}
+
+impl Volatile {
+    /// Reserves address space for `geometry`.
+    ///
+    /// # Errors
+    /// [`TierError::Map`] if address space is limited.
+    pub fn reserve(geometry: &Geometry) -> Result<Volatile, TierError> {
+        let len = geometry.len();
+        let map = MmapOptions::new()
+            .len(len)
+            .no_reserve_swap()
+            .map_anon()
+            .map_err(|source| TierError::Map { len, source })?;
+        let map = MmapRaw::from(map);
+        if let Some((at, len)) = geometry.large_pages() {
+            // If the system refuses, pages are small.
+            let _ = map.advise_range(Advice::HugePage, at, len);
+        }
+        Ok(Volatile { map })
+    }
+}
+
+// SAFETY: MmapRaw keeps one mapping of fixed address and length, readable and writable, until it is dropped; it is
+// private and anonymous, so zero at first and not shared. MADV_DONTNEED makes private anonymous pages zero (madvise(2)).
+unsafe impl Tier for Volatile {
+    fn base(&self) -> NonNull<u8> {
+        non_null(&self.map)
+    }
+
+    fn len(&self) -> usize {
+        self.map.len()
+    }
+
+    fn commit(&self, at: usize, len: usize) -> io::Result<()> {
+        populate(&self.map, at, len)
+    }
+
+    fn discard(&self, at: usize, len: usize) -> io::Result<()> {
+        // SAFETY: the pool discards only blocks that no lane and no cursor uses, so no code relies on the bytes.
+        unsafe { self.map.unchecked_advise_range(UncheckedAdvice::DontNeed, at, len) }
+    }
+
+    fn survives_process(&self) -> bool {
+        false
+    }
+}

@@ -1,0 +1,14 @@
+//! Tests of the log in memory through its public interface, in one program.
+#![cfg(not(counterfoil_loom))]
+#![forbid(unsafe_code)]
+#![expect(clippy::unwrap_used, reason = "a test, and its helpers, fail by panicking")]
+
+mod images_while_sealing;
+mod lanes;
+#[cfg(not(miri))]
+mod local_log;
+mod model;
+#[cfg(not(miri))]
+mod process_crash_safe;
+mod spilled;
+mod stress;
