@@ -1,4 +1,4 @@
-//! What a store needs of a disk.
+//! The storage backend: the disk operations that a store needs.
 
 use std::fmt;
 use std::io;
@@ -14,105 +14,106 @@ use crate::Buffer;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FileId(pub u32);
 
-/// How a backend reaches its files.
+/// The kind of a storage backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum BackendKind {
-    /// io_uring with registered buffers, O_DIRECT where the file system has it.
+    /// io_uring with registered buffers; O_DIRECT where the file system supports it.
     IoUring,
-    /// pwrite, O_DIRECT where the file system has it.
+    /// pwrite; O_DIRECT where the file system supports it.
     Pwrite,
-    /// Memory that forgets like a disk.
+    /// A simulated disk in memory, for tests.
     Simulated,
 }
 
-/// A directory of files on stable storage, as one thread writes it.
+/// A directory of files on stable storage, written by one thread.
 ///
-/// Nothing is durable before [`sync`](Self::sync) (a file's bytes) or [`sync_dir`](Self::sync_dir) (its being there, or
-/// not being there) has returned: of what came after, a power cut keeps any subset, byte by byte.
+/// Nothing is durable before [`sync`](Self::sync) (a file's bytes) or [`sync_dir`](Self::sync_dir) (creations and removals)
+/// has returned: of everything after the last sync, a power cut keeps any subset, byte by byte.
 pub trait StorageBackend: Send + fmt::Debug {
-    /// How it reaches its files.
+    /// Returns the kind of this backend.
     fn kind(&self) -> BackendKind;
 
-    /// Capacity of each [`Buffer`] in bytes, the largest single write: a multiple of [`PAGE_BYTES`](crate::PAGE_BYTES).
+    /// Returns the capacity of each [`Buffer`] in bytes, a multiple of [`PAGE_BYTES`](crate::PAGE_BYTES). It limits a single
+    /// write.
     fn buffer_bytes(&self) -> usize;
 
-    /// The names of all files.
+    /// Returns the names of all files.
     ///
     /// # Errors
-    /// What the system says, here and below.
+    /// The operating system's.
     fn list(&mut self) -> io::Result<Vec<String>>;
 
-    /// Those of the names that are not files but links, directories or pipes, each with what it is. They are not opened for that.
+    /// Returns those of the names that are not regular files, each with its type ("a symbolic link"). Doesn't open them.
     ///
     /// # Errors
-    /// What the system says.
+    /// The operating system's.
     fn not_files(&mut self) -> io::Result<Vec<(String, &'static str)>> {
         Ok(Vec::new())
     }
 
-    /// The directory, where it has a path.
+    /// Returns the directory's path, if it has one.
     fn path(&self) -> Option<&Path> {
         None
     }
 
-    /// Creates a private file of `bytes` bytes that read as zeros and have their place on the disk.
+    /// Creates a private file of `bytes` zeros, preallocated on disk.
     ///
     /// # Errors
-    /// A file of this name exists; no space. Nothing is left then.
+    /// A file of this name exists; no space. No file is left then.
     fn create(&mut self, name: &str, bytes: u64) -> io::Result<FileId>;
 
     /// Opens a file.
     ///
     /// # Errors
-    /// There is none, or it isn't ours.
+    /// There is no such file, or it isn't a private file of this user.
     fn open(&mut self, name: &str) -> io::Result<FileId>;
 
-    /// Length of a file in bytes.
+    /// Returns the length of a file in bytes.
     ///
     /// # Errors
-    /// What the system says.
+    /// The operating system's.
     fn len(&mut self, file: FileId) -> io::Result<u64>;
 
-    /// Closes a file; its writes are completed first, and an error of theirs is kept for [`flush`](Self::flush).
+    /// Closes a file. Writes in flight still complete; their errors are reported by [`flush`](Self::flush).
     fn close(&mut self, file: FileId);
 
     /// Removes a file.
     ///
     /// # Errors
-    /// What the system says; [`io::ErrorKind::NotFound`] where there is none.
+    /// The operating system's; [`io::ErrorKind::NotFound`] if there is no such file.
     fn remove(&mut self, name: &str) -> io::Result<()>;
 
-    /// An empty buffer; waits for a write in flight where all are in use.
+    /// Returns an empty buffer. Waits for a write in flight if all buffers are in use.
     ///
     /// # Errors
-    /// The system's, of a write that was waited for.
+    /// The operating system's, from that wait.
     fn buffer(&mut self) -> io::Result<Buffer>;
 
-    /// Begins to write what `buffer` holds at `at`. Both `at` and the buffer's length are multiples of
-    /// [`PAGE_BYTES`](crate::PAGE_BYTES). The buffer goes back to where it came from when the write is complete.
+    /// Starts to write the contents of `buffer` at offset `at`. Both `at` and the buffer's length are multiples of
+    /// [`PAGE_BYTES`](crate::PAGE_BYTES). The buffer is reused when the write is complete.
     ///
     /// # Errors
-    /// The system's; an error of the write itself may only be seen by [`flush`](Self::flush).
+    /// The operating system's; an error of the write itself may be reported only by [`flush`](Self::flush).
     fn write(&mut self, file: FileId, at: u64, buffer: Buffer) -> io::Result<()>;
 
-    /// An empty buffer of at least a page for the front of a [`write_chunks`](Self::write_chunks); waits where as many of these
-    /// are in flight as may be. The default is any [`buffer`](Self::buffer).
+    /// Returns an empty buffer of at least a page, for the header of a [`write_chunks`](Self::write_chunks). Waits if the limit of
+    /// such writes is in flight. The default implementation returns a [`buffer`](Self::buffer).
     ///
     /// # Errors
     /// As [`buffer`](Self::buffer).
-    fn head(&mut self) -> io::Result<Buffer> {
+    fn header_buffer(&mut self) -> io::Result<Buffer> {
         self.buffer()
     }
 
-    /// Begins to write what `head` holds at `at`, and the chunks one behind the other behind it, as [`write`](Self::write)
-    /// does. The memory of the chunks is kept until the write is complete; the default copies it into buffers.
+    /// Starts to write `header` and, right after it, the chunks in order, at offset `at`; see [`write`](Self::write). The chunks'
+    /// memory stays pinned until the write is complete; the default implementation copies it into buffers.
     ///
     /// # Errors
     /// As [`write`](Self::write).
-    fn write_chunks(&mut self, file: FileId, mut at: u64, head: Buffer, chunks: Vec<ChunkImage>) -> io::Result<()> {
-        let head_bytes = head.len() as u64;
-        self.write(file, at, head)?;
-        at += head_bytes;
+    fn write_chunks(&mut self, file: FileId, mut at: u64, header: Buffer, chunks: Vec<ChunkImage>) -> io::Result<()> {
+        let header_bytes = header.len() as u64;
+        self.write(file, at, header)?;
+        at += header_bytes;
         for chunk in &chunks {
             let mut done = 0;
             while done < chunk.len() {
@@ -127,73 +128,74 @@ pub trait StorageBackend: Send + fmt::Debug {
         Ok(())
     }
 
-    /// Waits until every write that was begun is complete, in its full length.
+    /// Waits until every started write is complete, in its full length.
     ///
     /// # Errors
-    /// The first one of them that failed.
+    /// That of the first write that failed.
     fn flush(&mut self) -> io::Result<()>;
 
     /// Flushes, and makes the file's bytes and length durable.
     ///
     /// # Errors
-    /// The system's. What was not synced before may or may not be there then, and no later sync can tell.
+    /// The operating system's. Unsynced bytes may then be lost or not, and no later sync can tell.
     fn sync(&mut self, file: FileId) -> io::Result<()>;
 
     /// Makes creations and removals durable.
     ///
     /// # Errors
-    /// What the system says.
+    /// The operating system's.
     fn sync_dir(&mut self) -> io::Result<()>;
 
-    /// Gives the space of `[at, at + len)` back; it reads as zeros afterwards. Multiples of [`PAGE_BYTES`](crate::PAGE_BYTES).
+    /// Punches a hole at `[at, at + len)`, which reads as zeros afterwards. Both are multiples of
+    /// [`PAGE_BYTES`](crate::PAGE_BYTES).
     ///
     /// # Errors
-    /// [`io::ErrorKind::Unsupported`] where the file system can't.
+    /// [`io::ErrorKind::Unsupported`] if the file system can't.
     fn punch(&mut self, file: FileId, at: u64, len: u64) -> io::Result<()>;
 
-    /// Cuts a file to `len` bytes.
+    /// Truncates a file to `len` bytes.
     ///
     /// # Errors
-    /// What the system says.
+    /// The operating system's.
     fn truncate(&mut self, file: FileId, len: u64) -> io::Result<()>;
 
-    /// Bytes that the file system has left.
+    /// Returns the free bytes of the file system.
     ///
     /// # Errors
-    /// What the system says.
+    /// The operating system's.
     fn available(&mut self) -> io::Result<u64>;
 
-    /// Reads a file beside its writer, on any thread. Sees what was flushed.
+    /// Opens a file for reading from any thread, also while it is written. A reader sees flushed bytes.
     ///
     /// # Errors
     /// There is no such file.
     fn reader(&mut self, name: &str) -> io::Result<Arc<dyn ReadAt>>;
 }
 
-/// A file to be read at any place, from any thread.
+/// Positioned reads of a file, from any thread.
 pub trait ReadAt: Send + Sync + fmt::Debug {
-    /// Length of the file in bytes.
+    /// Returns the length of the file in bytes.
     ///
     /// # Errors
-    /// What the system says.
+    /// The operating system's.
     fn len(&self) -> io::Result<u64>;
 
-    /// Whether the file has no bytes.
+    /// Returns `true` if the file is empty.
     ///
     /// # Errors
-    /// What the system says.
+    /// The operating system's.
     fn is_empty(&self) -> io::Result<bool> {
         Ok(self.len()? == 0)
     }
 
-    /// Fills `into` with the bytes from `at` on.
+    /// Fills `into` with the bytes from offset `at` on.
     ///
     /// # Errors
-    /// [`io::ErrorKind::UnexpectedEof`] where the file ends before; what the system says.
+    /// [`io::ErrorKind::UnexpectedEof`] if the file ends before; the operating system's.
     fn read_at(&self, at: u64, into: &mut [u8]) -> io::Result<()>;
 
-    /// The descriptor of the file, the same one as long as it is open, where an io_uring may read whole pages of it into
-    /// memory that is aligned to pages. `None`, as the default has it: there is only [`read_at`](Self::read_at).
+    /// Returns the file's descriptor if an io_uring may read whole pages of it into page-aligned memory. It stays the same as
+    /// long as the file is open. `None`, the default, allows only [`read_at`](Self::read_at).
     fn for_ring(&self) -> Option<BorrowedFd<'_>> {
         None
     }

@@ -1,13 +1,13 @@
-//! Blocks: runs of records of one lane, the unit that is written and verified.
+//! Blocks: runs of records of one lane, the unit of writing and verification.
 //!
 //! ```text
 //! header, 96 bytes | stored bytes | zeros up to a multiple of 4,096
-//! header, 96 bytes | table of chunks, zeros up to 4,096 | chunks as they lay in memory
+//! header, 96 bytes | table of chunks, zeros up to 4,096 | chunks as in memory
 //! ```
 //!
-//! The second kind is the module `chunk_table`'s. In the first one the stored bytes are the records, or their lz4 block. A record is `ssn u64 | length of the prefix u32 | 0 u32 | length of
-//! the body u64 | body`, padded with zeros to a multiple of eight. All numbers are little-endian; docs/format.md has every
-//! byte.
+//! The module `chunk_table` describes the second kind. In the first kind the stored bytes are the records, or their lz4
+//! block. A record is `ssn u64 | length of the prefix u32 | 0 u32 | length of the body u64 | body`, padded with zeros to a
+//! multiple of eight. All numbers are little-endian; docs/format.md has every byte.
 
 use counterfoil_log_core::{ChunkImage, Rank, Record, Ssn};
 use zerocopy::little_endian::{U16, U32, U64};
@@ -17,10 +17,10 @@ use crate::chunk_table::RECORD_BYTES_MIN;
 use crate::options::BLOCK_BYTES_MAX;
 use crate::{PAGE_BYTES, chunk_table};
 
-/// The lane of the local log's entries: no rank has this number.
+/// The lane of the local log's entries; no rank has this number.
 pub const LOCAL: Rank = Rank(u32::MAX);
 
-/// Where records are: what the index keeps of a block.
+/// A block's entry in the index: its records and its location on disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Block {
     /// The lane.
@@ -29,25 +29,25 @@ pub struct Block {
     pub first: Ssn,
     /// Its last record.
     pub last: Ssn,
-    /// How many records it has.
+    /// Number of records.
     pub records: u32,
-    /// The number of the segment that it is in.
+    /// Number of its segment.
     pub segment: u32,
-    /// Where it begins in the segment.
+    /// Offset in the segment, in bytes.
     pub at: u64,
     /// Bytes on disk, a multiple of 4,096.
     pub disk_bytes: u64,
-    /// Bytes of its records, uncompressed, with the few bytes that stand in front of each.
+    /// Bytes of its records, uncompressed, with the header of each.
     pub raw_bytes: u64,
 }
 
-/// Where records to be appended come from.
+/// A source of records to append.
 pub trait RecordSource {
-    /// The next record; their SSNs rise. `None` at the end.
+    /// Returns the next record, in rising SSN order, or `None` at the end.
     fn next(&mut self) -> Option<Record<'_>>;
 
-    /// The next records as a chunk of at most `bytes_max` bytes, where they are one and it is worth it: it is written from where
-    /// it lies. `None`, as the default has it, where records are to be taken one by one, or at the end.
+    /// Returns the next records as a chunk of at most `bytes_max` bytes, which is written without a copy. `None`, the default,
+    /// if the next records have to be taken one by one, or at the end.
     fn next_chunk(&mut self, bytes_max: usize) -> Option<ChunkImage> {
         let _ = bytes_max;
         None
@@ -55,52 +55,51 @@ pub trait RecordSource {
 }
 
 const MAGIC: u32 = u32::from_le_bytes(*b"CFbk");
-/// The version of blocks, segments, checkpoint files and manifests.
+/// Format version of blocks, segments, checkpoint files and manifests.
 pub const FORMAT_VERSION: u32 = 1;
 /// The stored bytes are an lz4 block.
 pub(crate) const FLAG_LZ4: u16 = 1;
 /// The stored bytes have no checksum.
 pub(crate) const FLAG_UNCHECKED: u16 = 2;
-/// The stored bytes are a table of chunks, and these as they lay in memory.
+/// The stored bytes are a table of chunks and the chunks, as in memory.
 pub(crate) const FLAG_CHUNKS: u16 = 4;
 
-/// The first bytes of a block.
+/// The header of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(crate) struct BlockHeader {
     pub(crate) magic: U32,
     pub(crate) version: U16,
     pub(crate) flags: U16,
-    /// The segment's own number by chance: bytes of an earlier use of the disk never validate.
+    /// The segment's random number: bytes of an earlier use of the disk never validate.
     pub(crate) generation: U64,
     pub(crate) segment: U32,
     pub(crate) lane: U32,
     pub(crate) at: U64,
-    /// How many blocks the segment has before this one.
+    /// Number of blocks before this one in the segment.
     pub(crate) index: U32,
     pub(crate) records: U32,
     pub(crate) first: U64,
     pub(crate) last: U64,
-    /// In the local log's lane: the last SSN of the block before it, 0 for the first since the newest checkpoint.
+    /// In the local log's lane: the last SSN of the previous block, 0 for the first block since the newest checkpoint.
     pub(crate) after: U64,
     pub(crate) raw_bytes: U64,
     pub(crate) stored_bytes: U64,
     pub(crate) stored_crc: U32,
-    /// How many chunks it is made of; 0 where it isn't.
+    /// Number of chunks; 0 in a block of copied records.
     pub(crate) chunks: U32,
     pub(crate) zero: U32,
     pub(crate) header_crc: U32,
 }
 
-/// Bytes of a block's header.
 pub(crate) const HEADER_BYTES: usize = size_of::<BlockHeader>();
 const _: () = assert!(HEADER_BYTES == 96);
 
-/// Bytes in front of a record's body.
+/// Bytes of a record's header, before its body.
 pub(crate) const FRAME_BYTES: usize = 24;
 
 impl BlockHeader {
-    /// Of a block of `segment` at `at`; counts, SSNs and checksums are filled in later.
+    /// Creates the header of a block of `segment` at offset `at`; the caller fills in counts, SSNs and checksums.
     pub(crate) fn new(generation: u64, segment: u32, lane: Rank, at: u64) -> BlockHeader {
         let mut header = BlockHeader::new_zeroed();
         header.magic = MAGIC.into();
@@ -112,7 +111,7 @@ impl BlockHeader {
         header
     }
 
-    /// Puts the header's checksum in. The last thing that is done to it.
+    /// Sets the header's checksum. Nothing in the header may change afterwards.
     pub(crate) fn seal(&mut self) {
         self.header_crc = self.checksum().into();
     }
@@ -121,8 +120,8 @@ impl BlockHeader {
         crc32c::crc32c(&self.as_bytes()[..HEADER_BYTES - 4])
     }
 
-    /// The header at the start of `bytes`, where it is one of the segment's with this generation, at this place, and its
-    /// lengths fit together and into the `room` that the segment has from there.
+    /// Parses the header at the start of `bytes`. Accepts only one that was written for this generation, segment and offset,
+    /// and whose lengths are consistent and fit into `room`, the bytes from there to the segment's end.
     pub(crate) fn parse(
         bytes: &[u8],
         generation: u64,
@@ -147,7 +146,7 @@ impl BlockHeader {
         let (raw, stored) = (header.raw_bytes.get(), header.stored_bytes.get());
         let (lengths, least) = match header.flags.get() & (FLAG_LZ4 | FLAG_CHUNKS) {
             0 => (stored == raw, FRAME_BYTES),
-            // Never expanded beyond what this program writes.
+            // Decompression is limited to the largest block that this program writes.
             FLAG_LZ4 => (raw <= BLOCK_BYTES_MAX as u64 && stored <= raw, FRAME_BYTES),
             FLAG_CHUNKS => (chunk_table::lengths_fit(&header), RECORD_BYTES_MIN),
             _ => (false, 1),
@@ -196,12 +195,12 @@ impl BlockHeader {
     }
 }
 
-/// Bytes of a record in a block.
+/// Returns the bytes that a record with this body takes in a block.
 pub(crate) fn framed(body: usize) -> usize {
     (FRAME_BYTES + body).next_multiple_of(8)
 }
 
-/// What stands in front of a record's body.
+/// Returns a record's header, which precedes its body.
 pub(crate) fn frame(record: &Record<'_>) -> [u8; FRAME_BYTES] {
     let mut frame = [0; FRAME_BYTES];
     frame[..8].copy_from_slice(&record.ssn().0.to_le_bytes());
@@ -210,13 +209,14 @@ pub(crate) fn frame(record: &Record<'_>) -> [u8; FRAME_BYTES] {
     frame
 }
 
-/// The record at `at` of a block's records, and where the next one is; `None` at the end, or where there is none.
+/// Returns the record at offset `at` of a block's records, and the offset of the next one; `None` at the end, or if there is no
+/// valid record.
 pub(crate) fn record_at(records: &[u8], at: usize) -> Option<(Record<'_>, usize)> {
     let (frame, rest) = records.get(at..)?.split_first_chunk::<FRAME_BYTES>()?;
     let word = |from: usize| u64::from_le_bytes(std::array::from_fn(|i| frame[from + i]));
     let (prefix, body) = (word(8), usize::try_from(word(16)).ok()?);
     let wire = rest.get(..body)?;
-    // The upper half of the word is the zero that is reserved.
+    // The upper half of the word is the reserved zero: a record with another value there is refused.
     let record = Record::new(Ssn(word(0)), wire, usize::try_from(prefix).ok()?)?;
     Some((record, at + framed(body)))
 }

@@ -1,4 +1,4 @@
-//! A block that was read and verified.
+//! The buffer of a block that was read and verified.
 
 use std::io;
 
@@ -8,13 +8,13 @@ use crate::block::{BlockHeader, HEADER_BYTES, record_at};
 use crate::chunk_table::Chunks;
 use crate::{Block, Buffer, PAGE_BYTES, ReadAt, RecordPlace, StoreError};
 
-/// The records of a block. Its memory is used again for the next one: at most the largest block so far, and where blocks
-/// are compressed the largest uncompressed one beside it.
+/// The records of a block. It reuses its memory for the next block: at most the largest block so far and, for compressed
+/// blocks, also the largest uncompressed one.
 #[derive(Debug)]
 pub struct BlockBuffer {
     stored: Buffer,
     expanded: Vec<u8>,
-    /// Where the header says that there are some.
+    /// The block's chunks, if its header has the flag.
     chunks: Chunks,
     header: Option<BlockHeader>,
 }
@@ -26,46 +26,46 @@ impl Default for BlockBuffer {
 }
 
 impl BlockBuffer {
-    /// The block's records, in SSN order.
+    /// Returns the block's records, in SSN order.
     pub fn records(&self) -> impl Iterator<Item = Record<'_>> {
         let mut place = RecordPlace::default();
         std::iter::from_fn(move || {
-            let (record, behind) = self.at(place)?;
-            place = behind;
+            let (record, next) = self.at(place)?;
+            place = next;
             Some(record)
         })
     }
 
-    /// The record behind `place`, and the place behind it. `None` behind the last.
+    /// Returns the record at `place`, and the place after it. `None` after the last record.
     #[inline]
     pub fn at(&self, place: RecordPlace) -> Option<(Record<'_>, RecordPlace)> {
         if self.header.is_some_and(|header| header.has_chunks()) {
             return self.chunks.record(self.stored.as_slice(), place);
         }
-        let (record, behind) = record_at(self.raw(), place.at)?;
-        Some((record, RecordPlace::at(behind)))
+        let (record, next) = record_at(self.raw(), place.at)?;
+        Some((record, RecordPlace::at(next)))
     }
 
     fn raw(&self) -> &[u8] {
         match &self.header {
             None => &[],
             Some(header) if header.is_lz4() => &self.expanded,
-            // Verified with the header: the length is that of the bytes that were read.
+            // `verify` has checked the length against the bytes that were read.
             Some(header) => &self.stored.as_slice()[HEADER_BYTES..][..header.raw_bytes.get() as usize],
         }
     }
 
-    /// Holds no records from now on.
+    /// Removes the block.
     pub(crate) fn clear(&mut self) {
         self.header = None;
     }
 
-    /// The header of the block that is in here.
+    /// Returns the header of the block, if there is one.
     pub(crate) fn header(&self) -> Option<BlockHeader> {
         self.header
     }
 
-    /// Reads `len` bytes at `at`, and verifies the block that they are.
+    /// Reads `len` bytes at offset `at`, and verifies the block in them.
     pub(crate) fn read(
         &mut self,
         file: &dyn ReadAt,
@@ -74,9 +74,9 @@ impl BlockBuffer {
         (segment, at, len): (u32, u64, u64),
     ) -> Result<(), StoreError> {
         self.header = None;
-        // Before memory for it is asked for: a length that isn't true must not cost any.
+        // Checked before memory is allocated: a wrong length must not cost any.
         let end = file.len().map_err(StoreError::io("read the length of", name))?;
-        let fits = at.checked_add(len).is_some_and(|behind| behind <= end);
+        let fits = at.checked_add(len).is_some_and(|block_end| block_end <= end);
         let len = usize::try_from(len).ok().filter(|_| fits);
         let len = len.ok_or_else(|| StoreError::damaged(name, at, "the block goes beyond the end of the file"))?;
         self.reserve(len);
@@ -86,19 +86,19 @@ impl BlockBuffer {
         self.verify(generation, segment, at).map_err(|what| StoreError::damaged(name, at, what))
     }
 
-    /// Takes `block` in, whose bytes `fill` puts into the buffer, and verifies it.
-    pub(crate) fn take(
+    /// Reads `block` by calling `read` on the buffer, and verifies it.
+    pub(crate) fn fill(
         &mut self,
         name: &str,
         generation: u64,
         block: &Block,
-        fill: impl FnOnce(&mut Buffer) -> io::Result<()>,
+        read: impl FnOnce(&mut Buffer) -> io::Result<()>,
     ) -> Result<(), StoreError> {
         self.header = None;
-        fill(&mut self.stored).map_err(StoreError::read(name, block.at))?;
+        read(&mut self.stored).map_err(StoreError::read(name, block.at))?;
         let verified = self.verify(generation, block.segment, block.at);
         verified.map_err(|what| StoreError::damaged(name, block.at, what))?;
-        self.check_is(block, name)
+        self.check_identity(block, name)
     }
 
     fn reserve(&mut self, len: usize) {
@@ -107,7 +107,7 @@ impl BlockBuffer {
         }
     }
 
-    /// Checks what was read: header, checksum, and that the records are those that the header speaks of.
+    /// Verifies the header, the checksum, and that the records match the header.
     fn verify(&mut self, generation: u64, segment: u32, at: u64) -> Result<(), &'static str> {
         let bytes = self.stored.as_slice();
         let header = BlockHeader::parse(bytes, generation, segment, at, bytes.len() as u64)?;
@@ -122,7 +122,7 @@ impl BlockBuffer {
             return Err("the block's checksum is wrong");
         }
         if header.is_lz4() {
-            // The header's check bounds it.
+            // `BlockHeader::parse` has limited the length.
             self.expanded.resize(header.raw_bytes.get() as usize, 0);
             let len = lz4_flex::block::decompress_into(stored, &mut self.expanded);
             if len.ok() != Some(self.expanded.len()) {
@@ -139,12 +139,12 @@ impl BlockBuffer {
 
     fn check_records(&self, header: &BlockHeader) -> Result<(), &'static str> {
         let (mut at, mut count, mut last) = (0, 0, None);
-        while let Some((record, behind)) = record_at(self.raw(), at) {
+        while let Some((record, next)) = record_at(self.raw(), at) {
             let ssn = record.ssn().0;
             if last.map_or(ssn != header.first.get(), |last| ssn <= last) {
                 return Err("the block's records aren't in order");
             }
-            (at, count, last) = (behind, count + 1, Some(ssn));
+            (at, count, last) = (next, count + 1, Some(ssn));
         }
         if at != self.raw().len() || count != header.records.get() || last != Some(header.last.get()) {
             return Err("the block's records aren't those of its header");
@@ -152,12 +152,12 @@ impl BlockBuffer {
         Ok(())
     }
 
-    /// Checks that what was read is the block that was meant.
-    pub(crate) fn check_is(&mut self, block: &Block, name: &str) -> Result<(), StoreError> {
+    /// Checks that the buffer holds `block`; removes it if not.
+    pub(crate) fn check_identity(&mut self, block: &Block, name: &str) -> Result<(), StoreError> {
         if self.header.is_some_and(|header| header.block() == *block) {
             return Ok(());
         }
         self.header = None;
-        Err(StoreError::damaged(name, block.at, "the block isn't the one that the index knows"))
+        Err(StoreError::damaged(name, block.at, "it isn't the block that the index refers to"))
     }
 }

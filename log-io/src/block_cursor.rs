@@ -1,4 +1,4 @@
-//! Blocks one after the other.
+//! Reading a list of blocks in order.
 
 use std::io;
 
@@ -6,16 +6,16 @@ use crate::read_ahead::{Extent, ReadAhead, ReadAheadOptions};
 use crate::segment::segment_name;
 use crate::{Block, BlockBuffer, StoreError, StoreReader};
 
-/// With fewer bytes, setting up a ring or starting threads takes longer than reading.
+/// Fewest bytes that are read ahead: below, setting up a ring or starting threads takes longer than reading.
 const AHEAD_BYTES_MIN: u64 = 1 << 20;
-/// Bytes of a read where that is several blocks; a larger block is read alone, and then never copied.
+/// Largest read of several blocks, in bytes. A larger block is read alone, and then never copied.
 const READ_BYTES: usize = 256 << 10;
-/// As many reads are in flight as have these bytes together, but at least two.
+/// Bytes of all reads in flight. At least two reads are.
 const IN_FLIGHT_BYTES: usize = 4 << 20;
-/// But no more than these.
+/// Reads in flight, at most.
 const IN_FLIGHT_MAX: usize = 8;
 
-/// Reads a list of blocks in order; where they are many bytes, the next ones are being read meanwhile ([`ReadAhead`]).
+/// Reads a list of blocks in order; a long list with [read-ahead](ReadAhead).
 #[derive(Debug)]
 pub struct BlockCursor {
     reader: StoreReader,
@@ -24,7 +24,7 @@ pub struct BlockCursor {
     ahead: Option<Ahead>,
 }
 
-/// Blocks that are read ahead, as far as could be told when the cursor was made: the generations of their segments.
+/// Reads ahead, and the generation of each block's segment when the cursor was created.
 #[derive(Debug)]
 struct Ahead {
     reads: ReadAhead,
@@ -32,24 +32,24 @@ struct Ahead {
 }
 
 impl BlockCursor {
-    /// Over `blocks`, in their order.
+    /// Creates a cursor over `blocks`.
     pub fn new(reader: StoreReader, blocks: Vec<Block>) -> BlockCursor {
         let bytes: u64 = blocks.iter().map(|block| block.disk_bytes).sum();
         let ahead = if bytes >= AHEAD_BYTES_MIN && blocks.len() > 1 { Ahead::new(&reader, &blocks) } else { None };
         BlockCursor { reader, blocks, next: 0, ahead }
     }
 
-    /// Reads and verifies the next block; false where there is none.
+    /// Reads and verifies the next block. Returns `false` if there is none.
     ///
     /// # Errors
-    /// As [`StoreReader::read`]; the next call goes on behind the block.
+    /// As [`StoreReader::read`]; the next call continues after the block.
     pub fn next(&mut self, into: &mut BlockBuffer) -> Result<bool, StoreError> {
         let Some(block) = self.blocks.get(self.next) else { return Ok(false) };
         let index = self.next;
         self.next += 1;
         if let Some(Ahead { reads, generations }) = &mut self.ahead {
             let mut was_read = false;
-            let taken = into.take(&segment_name(block.segment), generations[index], block, |buffer| {
+            let taken = into.fill(&segment_name(block.segment), generations[index], block, |buffer| {
                 let ended = || Err(io::Error::other("there are fewer reads than blocks"));
                 let read = reads.next_into(buffer).map_or_else(ended, |(_, read)| read);
                 was_read = read.is_ok();
@@ -59,20 +59,21 @@ impl BlockCursor {
                 return taken.map(|()| true);
             }
         }
-        // Alone, it can be told which of several that were read together fails, and why.
+        // Of several blocks that were read together one failed: a read of each shows which, and why.
         self.reader.read(block, into)?;
         Ok(true)
     }
 }
 
 impl Ahead {
-    /// `None` where blocks aren't where they should be, or there is neither a ring nor a thread: then they are read one by one.
+    /// Starts to read ahead. `None` if a block is beyond the end of its segment, or there is neither a ring nor a thread: then
+    /// blocks are read one by one.
     fn new(reader: &StoreReader, blocks: &[Block]) -> Option<Ahead> {
         let mut extents = Vec::with_capacity(blocks.len());
         let mut generations = Vec::with_capacity(blocks.len());
         for block in blocks {
             let open = reader.segment(block.segment).ok()?;
-            // Before memory for it is asked for.
+            // Checked before memory is allocated.
             let end = block.at.checked_add(block.disk_bytes)?;
             if end > open.file.len().ok()? {
                 return None;

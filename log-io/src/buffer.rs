@@ -1,4 +1,4 @@
-//! Memory for direct reads and writes.
+//! Page-aligned memory for direct reads and writes.
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::ptr::NonNull;
@@ -6,23 +6,23 @@ use std::sync::Arc;
 
 use rustix::mm::{Advice, madvise};
 
-/// Places and lengths of writes are multiples of this: what O_DIRECT needs on any disk in use.
+/// Alignment of the offset and length of writes, in bytes: satisfies O_DIRECT on any disk in use.
 pub const PAGE_BYTES: usize = 4096;
 
-/// What a large page of memory has on most machines.
+/// Bytes of a huge page on most machines.
 const LARGE_PAGE_BYTES: usize = 2 << 20;
 
-/// A run of bytes aligned to [`PAGE_BYTES`], owned by whoever fills it or by the write that it is in.
+/// A run of bytes aligned to [`PAGE_BYTES`], owned by its filler or by the write in flight.
 ///
-/// Its bytes are zero or whatever an earlier use left there.
+/// Its bytes are zeros or those of an earlier use.
 #[derive(Debug)]
 pub struct Buffer {
-    /// The first of its bytes, which are nobody else's.
+    /// The first of its bytes, which belong to no other buffer.
     start: NonNull<u8>,
     capacity: usize,
     len: usize,
     slot: Option<u16>,
-    /// Where they are.
+    /// The allocation.
     #[expect(dead_code, reason = "it is freed with the last buffer that holds it")]
     slab: Arc<Slab>,
 }
@@ -32,7 +32,7 @@ unsafe impl Send for Buffer {}
 // SAFETY: `&Buffer` only reads the bytes.
 unsafe impl Sync for Buffer {}
 
-/// Memory that several buffers lie in, freed with the last of them.
+/// An allocation shared by several buffers, freed with the last of them.
 #[derive(Debug)]
 struct Slab {
     start: NonNull<u8>,
@@ -45,10 +45,10 @@ unsafe impl Send for Slab {}
 unsafe impl Sync for Slab {}
 
 impl Slab {
-    /// `bytes` zeros, a multiple of [`PAGE_BYTES`].
+    /// Allocates `bytes` zeros, a multiple of [`PAGE_BYTES`].
     ///
-    /// From two MiB on in large pages, where the system has them: a transfer then is one piece to the disk, and not a piece
-    /// for each page. A disk whose queue is full of pieces makes whoever submits the next write wait for one.
+    /// From 2 MiB on it asks for huge pages: a transfer then is one segment to the disk instead of one for each page. A disk
+    /// whose queue is full of segments blocks the thread that submits the next write.
     fn new(bytes: usize) -> Slab {
         let is_large = bytes >= LARGE_PAGE_BYTES;
         let align = if is_large { LARGE_PAGE_BYTES } else { PAGE_BYTES };
@@ -57,7 +57,7 @@ impl Slab {
         // SAFETY: the layout has a size.
         let Some(start) = NonNull::new(unsafe { alloc(layout) }) else { handle_alloc_error(layout) };
         if is_large {
-            // Before the first touch. Where it is refused, pages are small.
+            // Before the first touch. If the system refuses, pages are small.
             // SAFETY: memory that was just allocated, whole pages; the advice doesn't change what is in it.
             let _ = unsafe { madvise(start.as_ptr().cast(), layout.size(), Advice::LinuxHugepage) };
         }
@@ -75,67 +75,67 @@ impl Drop for Slab {
 }
 
 impl Buffer {
-    /// A buffer of `capacity` bytes, rounded up to whole pages; empty, all zero.
+    /// Creates an empty buffer of `capacity` bytes, rounded up to whole pages, all zero.
     pub fn new(capacity: usize) -> Buffer {
         let slab = Arc::new(Slab::new(capacity.next_multiple_of(PAGE_BYTES)));
         Buffer::in_slab(&slab, 0, capacity.next_multiple_of(PAGE_BYTES))
     }
 
-    /// As many buffers of `capacity` bytes each, side by side.
+    /// Creates `count` adjacent buffers of `capacity` bytes each, as [`new`](Self::new) does.
     pub fn several(count: usize, capacity: usize) -> Vec<Buffer> {
         let capacity = capacity.next_multiple_of(PAGE_BYTES);
         let slab = Arc::new(Slab::new(count * capacity));
         (0..count).map(|index| Buffer::in_slab(&slab, index * capacity, capacity)).collect()
     }
 
-    /// The `capacity` bytes from `at` on, which are in the slab and in no other buffer.
+    /// Creates a buffer of the `capacity` bytes from `at` on, which must be in no other buffer.
     fn in_slab(slab: &Arc<Slab>, at: usize, capacity: usize) -> Buffer {
         assert!(at + capacity <= slab.layout.size());
         // SAFETY: inside the allocation (asserted above), which the buffer keeps.
         Buffer { start: unsafe { slab.start.add(at) }, capacity, len: 0, slot: None, slab: Arc::clone(slab) }
     }
 
-    /// Gives the buffer the number under which a backend knows it.
+    /// Sets the number of the buffer's registration in a backend.
     #[must_use]
     pub fn with_slot(self, slot: u16) -> Buffer {
         Buffer { slot: Some(slot), ..self }
     }
 
-    /// The number under which a backend knows it.
+    /// Returns the number of the buffer's registration in a backend.
     pub fn slot(&self) -> Option<u16> {
         self.slot
     }
 
-    /// Bytes that it can hold.
+    /// Returns the capacity in bytes.
     pub fn capacity(&self) -> usize {
         self.capacity
     }
 
-    /// Bytes that it holds: what is written.
+    /// Returns the length of the contents in bytes, whole pages.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether it holds nothing.
+    /// Returns `true` if the buffer has no contents.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// What it holds.
+    /// Returns the contents.
     pub fn as_slice(&self) -> &[u8] {
         &self.whole()[..self.len]
     }
 
-    /// All of it, to be filled.
+    /// Returns the whole capacity, to be filled.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         // SAFETY: initialised (`Slab::new`), this buffer's alone (`in_slab`), and borrowed with `self`.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.capacity) }
     }
 
-    /// Says that the first `len` bytes count; zeros are put behind them up to a whole page, which count, too.
+    /// Sets the contents to the first `len` bytes, padded with zeros to whole pages.
     ///
     /// # Panics
-    /// Where `len` is more than the capacity.
+    /// If `len` exceeds the capacity.
     pub fn set_len(&mut self, len: usize) {
         let whole = len.next_multiple_of(PAGE_BYTES);
         self.bytes_mut()[len..whole].fill(0);

@@ -1,12 +1,12 @@
-//! Blocks that are made of chunks as they lay in memory: their table.
+//! The table of chunks in a block of chunks.
 //!
 //! ```text
 //! block header, 96 bytes | an entry for each chunk, 32 bytes | zeros up to 4,096 | first chunk | second chunk | ...
 //! ```
 //!
-//! A chunk is whole pages. Of its bytes only those count that its entry says its records are; in front of them stands what the
-//! log's writer may have changed while they were written, and behind them what was left there. The block's checksum covers
-//! the table and those bytes, and nothing else of the chunks. docs/format.md has every byte.
+//! A chunk is written as it is in memory, in whole pages. Only the bytes that its entry marks as records are valid: the
+//! chunk's header before them may have changed during the write, and the bytes after them are arbitrary. The block's
+//! checksum covers the table and the records, and nothing else of the chunks. docs/format.md has every byte.
 
 use counterfoil_log_core::{ChunkImage, Record, Ssn, record_in_image};
 use zerocopy::little_endian::{U32, U64};
@@ -16,27 +16,27 @@ use crate::PAGE_BYTES;
 use crate::block::{BlockHeader, HEADER_BYTES};
 use crate::options::BLOCK_BYTES_MAX;
 
-/// What the table says of a chunk.
+/// A chunk's entry in the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(crate) struct ChunkEntry {
-    /// The first record that counts, and the last: others of the chunk are in other blocks.
+    /// The first and the last record that belong to this block: others of the chunk are in other blocks.
     first: U64,
     last: U64,
     /// Bytes of the chunk, whole pages.
     bytes: U32,
-    /// Where in it its records begin, and how many bytes they are.
+    /// Offset and length of its records, in bytes.
     records_at: U32,
     record_bytes: U32,
-    /// How many records count.
+    /// Number of records that belong to this block.
     records: U32,
 }
 
 pub(crate) const ENTRY_BYTES: usize = size_of::<ChunkEntry>();
 const _: () = assert!(ENTRY_BYTES == 32);
-/// Chunks of a block: header and table take one page.
+/// Chunks of a block, at most: header and table take one page.
 pub(crate) const CHUNKS_MAX: usize = (PAGE_BYTES - HEADER_BYTES) / ENTRY_BYTES;
-/// Bytes of a record without any of its own.
+/// Bytes of a record with an empty body.
 pub(crate) const RECORD_BYTES_MIN: usize = 16;
 
 impl ChunkEntry {
@@ -61,12 +61,12 @@ impl ChunkEntry {
     }
 }
 
-/// The checksum of a table and of the records of its chunks.
+/// Returns the checksum of a table and of the records of its chunks.
 pub(crate) fn checksum<'a>(table: &[u8], records: impl Iterator<Item = &'a [u8]>) -> u32 {
     records.fold(crc32c::crc32c(table), crc32c::crc32c_append)
 }
 
-/// Whether the lengths in the header of a block of chunks are possible.
+/// Returns `true` if the lengths in the header of a block of chunks are possible.
 pub(crate) fn lengths_fit(header: &BlockHeader) -> bool {
     let (raw, stored) = (header.raw_bytes.get(), header.stored_bytes.get());
     let is_pages = stored.checked_add(HEADER_BYTES as u64).is_some_and(|bytes| bytes.is_multiple_of(PAGE_BYTES as u64));
@@ -76,10 +76,10 @@ pub(crate) fn lengths_fit(header: &BlockHeader) -> bool {
         && header.chunks.get() as usize <= CHUNKS_MAX
 }
 
-/// A chunk of a block that was read.
+/// A chunk of a block in memory.
 #[derive(Clone, Copy, Debug)]
 struct Chunk {
-    /// Where its records begin in the block, and how many bytes they are.
+    /// Offset of its records in the block, and their length in bytes.
     at: usize,
     len: usize,
     first: Ssn,
@@ -87,29 +87,29 @@ struct Chunk {
     records: u32,
 }
 
-/// The chunks of a block that was read, whose table was found to fit.
+/// The chunks of a block in memory, from its verified table.
 #[derive(Debug, Default)]
 pub(crate) struct Chunks(Vec<Chunk>);
 
-/// A place among the records of a block: behind one and in front of the next. The default is in front of the first.
+/// A position between two records of a block. The default is before the first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RecordPlace {
-    /// Of which chunk; 0 in a block of the other kind.
+    /// Index of the chunk; 0 in a block of copied records.
     chunk: usize,
-    /// Where in its records.
+    /// Offset in its records.
     pub(crate) at: usize,
 }
 
 impl RecordPlace {
-    /// In a block that isn't made of chunks.
+    /// Creates a position in a block of copied records.
     pub(crate) fn at(at: usize) -> RecordPlace {
         RecordPlace { chunk: 0, at }
     }
 }
 
 impl Chunks {
-    /// Takes up the table of `block`, whose header was parsed and is of this kind, and verifies it and its chunks' records.
-    /// Nothing of the block is trusted before.
+    /// Reads the table of `block`, and verifies it and the chunks' records. `header` must have been parsed and be that of a
+    /// block of chunks; the rest of the block is untrusted.
     pub(crate) fn verify(&mut self, header: &BlockHeader, block: &[u8]) -> Result<(), &'static str> {
         self.0.clear();
         let table_bytes = header.chunks.get() as usize * ENTRY_BYTES;
@@ -119,13 +119,13 @@ impl Chunks {
         for entry in entries {
             let (bytes, from, len) = (entry.bytes.get(), entry.records_at.get(), entry.record_bytes.get());
             let fits = from.checked_add(len).is_some_and(|end| end <= bytes) && bytes.is_multiple_of(PAGE_BYTES as u32);
-            let behind = at + bytes as usize;
-            if !fits || behind > block.len() {
-                return Err("the block's table says that a chunk goes beyond its end");
+            let next = at + bytes as usize;
+            if !fits || next > block.len() {
+                return Err("a chunk in the block's table goes beyond the block's end");
             }
             let (first, last) = (Ssn(entry.first.get()), Ssn(entry.last.get()));
             self.0.push(Chunk { at: at + from as usize, len: len as usize, first, last, records: entry.records() });
-            at = behind;
+            at = next;
         }
         let records = self.0.iter().map(|chunk| &block[chunk.at..][..chunk.len]);
         if !header.is_unchecked() && checksum(table, records) != header.stored_crc.get() {
@@ -144,16 +144,16 @@ impl Chunks {
         self.0.iter().try_for_each(|chunk| chunk.verify(&block[chunk.at..][..chunk.len]))
     }
 
-    /// The record behind `place`, and the place behind it.
+    /// Returns the record at `place`, and the place after it.
     #[inline]
     pub(crate) fn record<'a>(&self, block: &'a [u8], mut place: RecordPlace) -> Option<(Record<'a>, RecordPlace)> {
         loop {
             let chunk = self.0.get(place.chunk)?;
-            // Verified with the table.
+            // `verify` has checked the bounds.
             let records = &block[chunk.at..][..chunk.len];
             match record_in_image(records, place.at) {
-                Some((record, behind)) => {
-                    place.at = behind;
+                Some((record, next)) => {
+                    place.at = next;
                     if let Some(record) = record.filter(|record| (chunk.first..=chunk.last).contains(&record.ssn())) {
                         return Some((record, place));
                     }
@@ -165,13 +165,13 @@ impl Chunks {
 }
 
 impl Chunk {
-    /// Whether its records are those that its entry speaks of.
+    /// Verifies that the records match the chunk's entry.
     fn verify(&self, records: &[u8]) -> Result<(), &'static str> {
         let (mut at, mut before, mut counted) = (0, None, 0_u32);
         let (mut first, mut last) = (None, None);
         while at < records.len() {
-            let (record, behind) = record_in_image(records, at).ok_or("a record of the block is damaged")?;
-            at = behind;
+            let (record, next) = record_in_image(records, at).ok_or("a record of the block is damaged")?;
+            at = next;
             let Some(ssn) = record.map(|record| record.ssn()) else { continue };
             if before >= Some(ssn) {
                 return Err("the block's records aren't in order");
@@ -198,7 +198,7 @@ mod tests {
     use super::*;
     use crate::block::{FLAG_CHUNKS, LOCAL};
 
-    /// A block of two chunks, some of whose records are in other blocks.
+    /// Builds a block of two chunks, some of whose records are in other blocks.
     fn block() -> (BlockHeader, Vec<u8>) {
         let options =
             PoolOptions { memory_bytes_max: 1 << 20, chunk_bytes: 8 << 10, prefault_bytes: 0, cursors_max: 1 };
@@ -234,7 +234,7 @@ mod tests {
         (header, bytes)
     }
 
-    /// Makes both checksums right, as far as the table says what is to be summed.
+    /// Sets both checksums, as far as the table's ranges are inside the block.
     fn seal(header: &mut BlockHeader, bytes: &mut [u8]) {
         let table_bytes = (header.chunks.get() as usize).min(CHUNKS_MAX) * ENTRY_BYTES;
         let table = &bytes[HEADER_BYTES..][..table_bytes];
@@ -243,8 +243,8 @@ mod tests {
         let mut records = Vec::new();
         for entry in entries {
             let from = at.saturating_add(entry.records_at.get() as usize);
-            let behind = from.saturating_add(entry.record_bytes.get() as usize);
-            records.push(bytes.get(from..behind).unwrap_or_default());
+            let end = from.saturating_add(entry.record_bytes.get() as usize);
+            records.push(bytes.get(from..end).unwrap_or_default());
             at = at.saturating_add(entry.bytes.get() as usize);
         }
         header.stored_crc = checksum(table, records.into_iter()).into();
@@ -252,7 +252,7 @@ mod tests {
         bytes[..HEADER_BYTES].copy_from_slice(header.as_bytes());
     }
 
-    /// What a reader makes of it: how many records, where it is taken for a block.
+    /// Reads the block as a reader does. Returns the number of records, or `None` if the block is refused.
     fn read(bytes: &[u8]) -> Option<usize> {
         let header = BlockHeader::parse(bytes, 1, 2, 4096, bytes.len() as u64).ok()?;
         if !header.has_chunks() {
@@ -261,16 +261,16 @@ mod tests {
         let mut chunks = Chunks::default();
         chunks.verify(&header, bytes).ok()?;
         let (mut place, mut count, mut before) = (RecordPlace::default(), 0, 0);
-        while let Some((record, behind)) = chunks.record(bytes, place) {
+        while let Some((record, next)) = chunks.record(bytes, place) {
             assert!(record.ssn().0 > before && (header.first.get()..=header.last.get()).contains(&record.ssn().0));
-            (place, count, before) = (behind, count + 1, record.ssn().0);
+            (place, count, before) = (next, count + 1, record.ssn().0);
         }
         assert_eq!(count, header.records.get() as usize);
         Some(count)
     }
 
     #[test]
-    fn what_was_written_is_read_and_no_more_than_counts() {
+    fn a_block_of_chunks_has_the_records_of_its_entries_and_no_others() {
         let (mut header, mut bytes) = block();
         seal(&mut header, &mut bytes);
         let count = header.records.get() as usize;
@@ -286,9 +286,9 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(2000))]
 
-        /// Whatever the words say, with checksums that are right: an answer, no panic, and nothing outside the block.
+        /// With any words in header and table, and valid checksums, a reader neither panics nor leaves the block.
         #[test]
-        fn a_table_that_lies_is_found_out(
+        fn a_wrong_table_is_detected(
             changes in prop::collection::vec((0..3_usize, 0..4096_usize, any::<u32>(), 0..4_u8), 1..4)
         ) {
             let (mut header, mut bytes) = block();

@@ -1,7 +1,7 @@
-//! A rank's private directory, and the claim to it.
+//! A rank's private directory, and its lock.
 //!
-//! The directory has mode 0700, its files 0600; they are reached relative to one descriptor of the directory and never
-//! through a link. Who owns it holds a lock on its file `lock`, which the kernel gives up when the process ends, however
+//! The directory has mode 0700, its files 0600; they are opened relative to one descriptor of the directory and never
+//! through a link. The owner process holds a lock on the file `lock`; the kernel releases it when the process ends, however
 //! it ends.
 
 use std::fs::File;
@@ -20,68 +20,69 @@ use rustix::io::Errno;
 use crate::probe::{self, BackendOptions, Probe, ProbeError};
 use crate::{PAGE_BYTES, StorageBackend};
 
-/// How long an owner waits for those who only read.
+/// Longest wait of an owner for readers.
 const READERS_WAIT: Duration = Duration::from_secs(30);
-/// Between two attempts.
+/// Pause between two attempts to lock.
 const READERS_PAUSE: Duration = Duration::from_millis(10);
 
-/// Name of the file that the owner of a directory holds a lock on. It has the owner's process id, to be told to others.
+/// Name of the file that the owner locks. It holds the owner's process id, for the error that others get.
 pub(crate) const LOCK_FILE: &str = "lock";
 
-/// What a directory is opened for.
+/// Access to a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DirectoryAccess {
-    /// To write: alone. The file `lock` is created where it is missing. Who only reads is waited for, half a minute at the most.
+    /// Exclusive, for writing. Creates the file `lock` if it is missing. Waits up to 30 seconds for readers.
     ReadWrite,
-    /// To read, while nobody writes. Nothing is created or changed, so a full or read-only file system will do.
+    /// Shared, for reading while no process writes. Creates and changes nothing, so it works on a full or read-only file
+    /// system.
     ReadOnly,
-    /// To look at what may be changing: no lock is asked for. What is read may be half of what is being written.
-    Look,
+    /// For reading without a lock, also while a process writes. A read may see part of a write.
+    Inspect,
 }
 
-/// Why a directory can't be used.
+/// An error of opening a directory.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DirectoryError {
-    /// It isn't ours, or isn't private, or can't be opened.
+    /// It belongs to another user, isn't private, or can't be opened.
     #[error(transparent)]
     Private(#[from] PrivateFileError),
-    /// The system refuses something.
+    /// An operation failed.
     #[error("{action} {}: {source}", path.display())]
     Io {
-        /// What was being done.
+        /// The operation.
         action: &'static str,
-        /// To which path.
+        /// Its path.
         path: PathBuf,
-        /// What the system said.
+        /// The operating system's error.
         #[source]
         source: io::Error,
     },
-    /// A living process has it.
+    /// A live process has it open.
     #[error("{} is in use by {}: wait until it has ended, or end it", path.display(), owner(*pid))]
     Locked {
         /// The directory.
         path: PathBuf,
-        /// The process that wrote its id there, where one can be read.
+        /// The id in the lock file, if one can be read.
         pid: Option<u32>,
     },
-    /// io_uring was insisted on.
+    /// [`BackendChoice::IoUring`](crate::BackendChoice::IoUring) was asked for and can't be used.
     #[error("io_uring was asked for and can't be used in {}: {source}; ask for `auto` or `pwrite`", path.display())]
     Probe {
         /// The directory.
         path: PathBuf,
-        /// Why not.
+        /// The reason.
         #[source]
         source: ProbeError,
     },
-    /// The buffers asked for can't be.
+    /// Number or size of the buffers is out of bounds.
     #[error(
         "{buffers} buffers of {buffer_bytes} bytes: 1 to 1024 of them, each a multiple of {PAGE_BYTES} up to 16 MiB"
     )]
     Options {
-        /// How many.
+        /// Number of buffers.
         buffers: usize,
-        /// How large, in bytes.
+        /// Size of each, in bytes.
         buffer_bytes: usize,
     },
 }
@@ -90,21 +91,21 @@ fn owner(pid: Option<u32>) -> String {
     pid.map_or_else(|| "another process".to_owned(), |pid| format!("process {pid}"))
 }
 
-/// A private directory that was opened, with the claim to it.
+/// An open private directory, with its lock.
 #[derive(Debug)]
 pub struct Directory {
     path: PathBuf,
     fd: OwnedFd,
     access: DirectoryAccess,
-    /// Holds the lock while it lives.
+    /// Holds the lock.
     _lock: Option<File>,
 }
 
 impl Directory {
-    /// Opens `path` to write, after having created it durably where nothing of this name exists.
+    /// Opens `path` for writing. Creates it first, durably, if nothing of this name exists.
     ///
     /// # Errors
-    /// See [`DirectoryError`].
+    /// [`DirectoryError`].
     pub fn create(
         path: &Path,
         options: impl Into<BackendOptions>,
@@ -117,10 +118,10 @@ impl Directory {
         Self::open(path, options, DirectoryAccess::ReadWrite)
     }
 
-    /// Opens `path`. To write, it finds out what its files can be written with; otherwise what is returned only reads.
+    /// Opens `path`. For writing, it probes how files can be written here; otherwise the backend is read-only.
     ///
     /// # Errors
-    /// See [`DirectoryError`].
+    /// [`DirectoryError`].
     pub fn open(
         path: &Path,
         options: impl Into<BackendOptions>,
@@ -134,7 +135,7 @@ impl Directory {
     fn claim(path: &Path, access: DirectoryAccess) -> Result<Directory, DirectoryError> {
         match access {
             DirectoryAccess::ReadWrite => check_private_dir(path)?,
-            DirectoryAccess::ReadOnly | DirectoryAccess::Look => check_readable_dir(path)?,
+            DirectoryAccess::ReadOnly | DirectoryAccess::Inspect => check_readable_dir(path)?,
         }
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let fd = rustix::fs::open(path, flags, Mode::empty()).map_err(failed("opening", path))?;
@@ -142,10 +143,10 @@ impl Directory {
         let lock = match access {
             DirectoryAccess::ReadWrite => Some(lock_after_readers(path, &lock_path, &fd)?),
             DirectoryAccess::ReadOnly => lock_shared(path, &lock_path, &fd)?,
-            DirectoryAccess::Look => None,
+            DirectoryAccess::Inspect => None,
         };
         if let Some(lock) = &lock {
-            // The lock's path was looked up anew: it has to be the one in the directory that was opened, and still there.
+            // The lock was opened by its path: it must be the file that is in the open directory now.
             let held = rustix::fs::fstat(lock).map_err(failed("looking at", &lock_path))?;
             let there = rustix::fs::statat(&fd, LOCK_FILE, AtFlags::SYMLINK_NOFOLLOW);
             let there = there.map_err(failed("looking at", &lock_path))?;
@@ -157,12 +158,12 @@ impl Directory {
         Ok(Directory { path: path.to_owned(), fd, access, _lock: lock })
     }
 
-    /// Where it is.
+    /// Returns its path.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// What it was opened for.
+    /// Returns the access that it was opened with.
     pub fn access(&self) -> DirectoryAccess {
         self.access
     }
@@ -172,13 +173,13 @@ impl Directory {
     }
 }
 
-/// Locks the directory for its owner. Readers are waited for: a look at a store mustn't keep a rank's replacement from it.
+/// Locks the directory for its owner. Waits for readers: an inspection of a store must not keep a rank's replacement out.
 fn lock_after_readers(directory: &Path, path: &Path, fd: &OwnedFd) -> Result<File, DirectoryError> {
     let since = Instant::now();
     loop {
         match lock_alone(directory, path) {
             Err(DirectoryError::Locked { .. }) if since.elapsed() < READERS_WAIT => {
-                // An owner isn't waited for: beside one, there is no shared lock.
+                // Fails at once if another owner has it: then a shared lock is refused, too.
                 lock_shared(directory, path, fd)?;
                 std::thread::sleep(READERS_PAUSE);
             }
@@ -187,11 +188,11 @@ fn lock_after_readers(directory: &Path, path: &Path, fd: &OwnedFd) -> Result<Fil
     }
 }
 
-/// Opens the lock file, creating it where it is missing, and says whose it is from now on.
+/// Opens the lock file, or creates it, with an exclusive lock, and writes this process's id to it.
 fn lock_alone(directory: &Path, path: &Path) -> Result<File, DirectoryError> {
     let not_found = |error: &PrivateFileError| matches!(error, PrivateFileError::Io { source, .. } if source.kind() == io::ErrorKind::NotFound);
     let locked = match open_private_file(path) {
-        // Where another process creates it in this moment, that process has it.
+        // Another process may create it at the same moment, and then has the lock.
         Err(error) if not_found(&error) => match create_private_file(path) {
             Err(PrivateFileError::Io { source, .. }) if source.kind() == io::ErrorKind::AlreadyExists => {
                 open_private_file(path)
@@ -202,7 +203,7 @@ fn lock_alone(directory: &Path, path: &Path) -> Result<File, DirectoryError> {
     };
     match locked {
         Ok(file) => {
-            // Only a hint to whoever finds it locked: on a full disk there is none.
+            // A hint for the error of other processes: on a full disk it is missing.
             let _ = file.write_all_at(format!("{:>10}\n", std::process::id()).as_bytes(), 0);
             Ok(file)
         }
@@ -213,16 +214,16 @@ fn lock_alone(directory: &Path, path: &Path) -> Result<File, DirectoryError> {
     }
 }
 
-/// Locks the lock file against writers without writing to it; readers don't disturb each other.
+/// Takes a shared lock on the lock file, without writing to it: it keeps out writers, and no readers.
 fn lock_shared(directory: &Path, path: &Path, fd: &OwnedFd) -> Result<Option<File>, DirectoryError> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
     let file = match rustix::fs::openat(fd, LOCK_FILE, flags, Mode::empty()) {
         Ok(file) => File::from(file),
-        // Who would own it would have a lock file.
+        // An owner would have created the file.
         Err(Errno::NOENT) => return Ok(None),
         Err(errno) => return Err(failed("opening", path)(errno)),
     };
-    check_ours(&file, DirectoryAccess::ReadOnly).map_err(|source| DirectoryError::Io {
+    check_owned(&file, DirectoryAccess::ReadOnly).map_err(|source| DirectoryError::Io {
         action: "opening",
         path: path.to_owned(),
         source,
@@ -242,7 +243,7 @@ fn read_pid(path: &Path) -> Option<u32> {
     std::str::from_utf8(&text).ok()?.trim().parse().ok()
 }
 
-/// Makes it durable that `path` is in its parent.
+/// Makes the entry of `path` in its parent directory durable.
 fn sync_parent(path: &Path) -> Result<(), DirectoryError> {
     let parent = match path.parent() {
         Some(parent) if parent != Path::new("") => parent,
@@ -253,8 +254,8 @@ fn sync_parent(path: &Path) -> Result<(), DirectoryError> {
     rustix::fs::fsync(fd).map_err(failed("syncing", parent))
 }
 
-/// Refuses what isn't a regular file, or which another user owns or may open. Root may read another user's.
-pub(crate) fn check_ours(file: impl std::os::fd::AsFd, access: DirectoryAccess) -> io::Result<()> {
+/// Refuses a file that isn't regular, or that another user owns or may open. Root may read another user's.
+pub(crate) fn check_owned(file: impl std::os::fd::AsFd, access: DirectoryAccess) -> io::Result<()> {
     let stat = rustix::fs::fstat(file)?;
     let refused = |what: String| Err(io::Error::new(io::ErrorKind::PermissionDenied, what));
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {

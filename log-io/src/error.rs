@@ -1,4 +1,4 @@
-//! Why a store refuses.
+//! Errors of a store.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -12,65 +12,65 @@ use rustix::process::{Resource, getrlimit};
 use crate::StorageBackend;
 use crate::manifest::MANIFEST;
 
-/// Why a store can't do what it was asked for.
+/// An error of a store.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
-    /// The operating system refused.
+    /// An operation of the operating system failed.
     #[error("cannot {action} {file} of the store: {source}")]
     Io {
-        /// What was tried.
+        /// The operation.
         action: &'static str,
         /// The file's name in the store's directory.
         file: String,
-        /// What the system said.
+        /// The operating system's error.
         source: io::Error,
     },
-    /// A write or a sync failed, now or before: what is on the disk is not known, so nothing more is written. What was
-    /// written before can still be read.
+    /// A write or a sync failed, now or earlier. The state of the disk is unknown, so the store writes nothing more. Flushed
+    /// blocks can still be read.
     #[error("the store writes nothing more after an error; end the process and open the store again: {first}")]
     Failed {
-        /// The error that began it.
+        /// The first error.
         first: Arc<StoreError>,
     },
-    /// The file system has no room for another file. Nothing is half-written; it works again when there is room.
+    /// The file system has no space for another file. Nothing is half-written; retry when there is space.
     #[error(
         "the disk is full: {needed} bytes needed, {available} left{}; free space there, collect, or put the store on \
-         another disk (a segment takes its room at once, however little it has)",
+         another disk (a segment takes its whole space when it is created)",
         dir.as_deref().map_or(String::new(), |dir| format!(" in {}", dir.display()))
     )]
     DiskFull {
-        /// The store's directory, where it has a path.
+        /// The store's directory, if it has a path.
         dir: Option<PathBuf>,
-        /// Bytes that were asked for.
+        /// Bytes needed.
         needed: u64,
-        /// Bytes that the file system has left.
+        /// Free bytes of the file system.
         available: u64,
     },
-    /// The store would get larger than `disk_bytes_max`. Nothing is half-written.
+    /// The store would exceed `disk_bytes_max`. Nothing is half-written.
     #[error(
-        "the store would need {needed} bytes beside the {used} that it has, more than disk_bytes_max ({max}): take a \
+        "the store would need {needed} bytes in addition to its {used}, more than disk_bytes_max ({max}): take a \
          checkpoint, collect, or raise disk_bytes_max"
     )]
     Budget {
-        /// Bytes that were asked for.
+        /// Bytes needed.
         needed: u64,
-        /// Bytes that the store has.
+        /// Bytes of the store.
         used: u64,
         /// The limit.
         max: u64,
     },
-    /// Not what was written.
+    /// A file is damaged.
     #[error("{file} of the store is damaged at byte {offset}: {what}; {}", advice(file))]
     Damaged {
         /// The file's name in the store's directory.
         file: String,
-        /// Where in the file.
+        /// Offset in the file, in bytes.
         offset: u64,
-        /// What is wrong there.
+        /// The damage.
         what: &'static str,
     },
-    /// Another version of the format.
+    /// A file has another format version.
     #[error(
         "{file} of the store has version {found}, and this program reads version {}: use the program that wrote it",
         crate::FORMAT_VERSION
@@ -81,103 +81,103 @@ pub enum StoreError {
         /// Its version.
         found: u32,
     },
-    /// Another rank's store, or one of a job with another number of ranks.
+    /// The store belongs to another rank, or to a job with another number of ranks.
     #[error("the store is that of rank {rank} of {ranks}: give each rank its own directory")]
     OtherRank {
-        /// Whose it is.
+        /// Its rank.
         rank: u32,
-        /// Of how many.
+        /// Number of ranks of its job.
         ranks: u32,
     },
-    /// There is a store in the directory, or part of one.
+    /// The directory has a store, or part of one.
     #[error("{file} exists: the directory has a store, which is to be opened or removed")]
     Exists {
-        /// The file that says so.
+        /// A file of it.
         file: String,
     },
-    /// There is no store in the directory.
+    /// The directory has no store.
     #[error("the directory has no store: create one")]
     Missing,
-    /// Another process has the store.
+    /// Another process has the store open.
     #[error("another process has the store open: end it first")]
     Locked,
-    /// The store was opened to be read.
-    #[error("the store was opened to be read: open it with Access::ReadWrite")]
+    /// The store was opened for reading only.
+    #[error("the store was opened for reading only: open it with Access::ReadWrite")]
     ReadOnly,
-    /// Options that make no sense.
+    /// Options out of bounds, or inconsistent.
     #[error("options of the store: {0}")]
     Options(String),
-    /// Epochs of checkpoints rise.
+    /// The epoch of a new checkpoint isn't higher than that of the newest one.
     #[error("a checkpoint that begins {asked} can't follow one that begins {newest}: discard that one first")]
     Epoch {
-        /// The epoch that was asked for.
+        /// The requested epoch.
         asked: Epoch,
-        /// The newest that there is; 0 for none.
+        /// The newest checkpoint's epoch; 0 for none.
         newest: Epoch,
     },
-    /// No such checkpoint is kept.
+    /// No checkpoint of this epoch is kept.
     #[error("no checkpoint that begins {epoch} is kept")]
     NoCheckpoint {
-        /// The epoch that was asked for.
+        /// The requested epoch.
         epoch: Epoch,
     },
-    /// A checkpoint refers to a block that isn't there: it was freed, or discarded with a checkpoint.
+    /// A new checkpoint refers to a block that was freed, or discarded with a checkpoint.
     #[error("segment {segment} has no block at byte {at} that is kept: rebuild the index after discarding checkpoints")]
     NoBlock {
         /// The segment's number.
         segment: u32,
-        /// Where in the segment.
+        /// Offset in the segment, in bytes.
         at: u64,
     },
-    /// Records of a lane come in the order of their SSNs, and those of the local log with its prefix.
+    /// A record can't be appended: its SSN doesn't rise, or it is no entry of the local log in the local log's lane.
     #[error("record {ssn} of {lane} can't be appended: {what}")]
     Record {
         /// The lane.
         lane: Rank,
-        /// The record.
+        /// The record's SSN.
         ssn: Ssn,
-        /// What is wrong with it.
+        /// The reason.
         what: &'static str,
     },
-    /// Something else than a file has the name of one of the store's files. It was neither opened nor followed.
+    /// An entry with the name of one of the store's files isn't a regular file. It was neither opened nor followed.
     #[error("{file} in the store's directory is {what}, not a file of the store: move it away")]
     NotAFile {
         /// Its name in the store's directory.
         file: String,
-        /// What it is: "a symbolic link".
+        /// Its type, such as "a symbolic link".
         what: &'static str,
     },
-    /// The process has as many files open as it may. A store takes one for each of its segments.
+    /// The process reached its limit of open files. A store needs one for each of its segments.
     #[error(
         "cannot {action} {file} of the store: this process may have {limit} files open (RLIMIT_NOFILE), and a store takes \
          one for each segment: raise it (`ulimit -n`), or use larger segments (segment_bytes)"
     )]
     TooManyFiles {
-        /// What was tried.
+        /// The operation.
         action: &'static str,
         /// The file's name in the store's directory.
         file: String,
-        /// The soft limit.
+        /// The soft limit, RLIMIT_NOFILE.
         limit: u64,
     },
     /// The thread that writes the store has ended.
     #[error("the thread that writes the store has ended: open the store again")]
-    Gone,
+    WriterEnded,
 }
 
-/// What to do about a damaged file.
+/// Returns what to do about a damaged file.
 fn advice(file: &str) -> &'static str {
     match file {
         MANIFEST => {
-            "nothing says which checkpoint counts, and no repair can know: restore the file from a copy, or remove the \
-             directory and begin anew; `counterfoil log dump --all` shows the records that can still be read"
+            "without it no checkpoint is valid, and no repair can restore it: restore the file from a copy, or remove the \
+             directory and start over; `counterfoil log dump --all` shows the records that can still be read"
         }
-        _ => "`counterfoil log verify` says what is lost, and `counterfoil log repair` gives that up",
+        _ => "`counterfoil log verify` shows what is lost, and `counterfoil log repair` removes that",
     }
 }
 
 impl StoreError {
-    /// What is wrong, without advice: for a report that ends with its own.
+    /// Returns the error without advice, for a report with advice of its own.
     pub(crate) fn finding(&self) -> String {
         match self {
             StoreError::Damaged { file, offset, what } => format!("{file} at byte {offset}: {what}"),
@@ -196,7 +196,7 @@ impl StoreError {
         }
     }
 
-    /// No room for `needed` bytes.
+    /// Returns the error of a full disk, with the free bytes.
     pub(crate) fn disk_full(backend: &mut dyn StorageBackend, needed: u64) -> StoreError {
         let available = backend.available().unwrap_or(0);
         StoreError::DiskFull { dir: backend.path().map(Path::to_owned), needed, available }
@@ -206,7 +206,7 @@ impl StoreError {
         StoreError::Damaged { file: file.to_owned(), offset, what }
     }
 
-    /// What a read that failed means: a file that ends too early is damaged.
+    /// Converts the error of a read: a file that ends too early is damaged.
     pub(crate) fn read(file: &str, offset: u64) -> impl FnOnce(io::Error) -> StoreError + use<> {
         let file = file.to_owned();
         move |source| match source.kind() {

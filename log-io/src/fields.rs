@@ -1,14 +1,14 @@
-//! Reading counted entries from bytes that may be anything.
+//! Parsing of fixed-size entries from untrusted bytes.
 
 use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
 
-/// What is left to be read. Nothing is ever allocated for more than there is.
+/// A parser over the remaining bytes. It never allocates more than there are.
 #[derive(Debug)]
 pub(crate) struct Fields<'a> {
     rest: &'a [u8],
 }
 
-/// The bytes end, or say something impossible.
+/// The bytes end too early, or have impossible values.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Malformed;
 
@@ -39,7 +39,7 @@ impl<'a> Fields<'a> {
         self.rest.is_empty()
     }
 
-    /// Nothing may be left.
+    /// Checks that no bytes remain.
     pub(crate) fn end(&self) -> Result<(), Malformed> {
         if self.is_at_end() { Ok(()) } else { Err(Malformed) }
     }

@@ -1,4 +1,4 @@
-//! Reading a file beside its writer.
+//! A read handle of a file that may be written at the same time.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -10,33 +10,33 @@ use rustix::io::Errno;
 use crate::files::length;
 use crate::{Buffer, PAGE_BYTES, ReadAt};
 
-/// Bytes read at a time where the caller's memory isn't aligned.
+/// Bytes read at a time into an aligned bounce buffer, for callers with unaligned memory.
 const BOUNCE_BYTES: usize = 256 * 1024;
 
-/// Aligned buffers kept for such callers, all of them together.
+/// Bounce buffers kept in the process.
 const BOUNCES_MAX: usize = 4;
 
 static BOUNCES: Mutex<Vec<Buffer>> = Mutex::new(Vec::new());
 
-/// A file that is read directly where its file system has it, past the page cache: what was written a moment ago is read
-/// from the disk, as it will be after a crash, and a replay doesn't push the job's own pages out of memory.
+/// A file that is read with direct I/O, if its file system supports it. So a fresh write is read from the disk, as after a
+/// crash, and a replay doesn't evict the job's own pages from the page cache.
 #[derive(Debug)]
 pub(crate) struct FileReader {
     fd: OwnedFd,
     direct: bool,
-    /// A ring may read it.
+    /// An io_uring may read it.
     by_ring: bool,
 }
 
 impl FileReader {
-    /// A reader of what was opened for reading, with `O_DIRECT` or without; `by_ring` says whether an io_uring may read it.
+    /// Creates a reader of an open file, with `O_DIRECT` or without; `by_ring` permits an io_uring to read it.
     pub(crate) fn new(fd: OwnedFd, by_ring: bool) -> io::Result<FileReader> {
         let direct = rustix::fs::fcntl_getfl(&fd)?.contains(OFlags::DIRECT);
         Ok(FileReader { fd, direct, by_ring })
     }
 
-    /// Fills at least the first `needed` bytes of `into`. A read that ends within a page begins the next one at its start:
-    /// a direct read can't begin elsewhere.
+    /// Fills at least the first `needed` bytes of `into`. After a direct read that ended within a page, the next one begins
+    /// at the start of that page: it can't begin elsewhere.
     fn fill(&self, at: u64, into: &mut [u8], needed: usize) -> io::Result<()> {
         let mut done = 0;
         loop {
@@ -80,7 +80,7 @@ impl ReadAt for FileReader {
         length(&self.fd)
     }
 
-    /// Without a copy where `at`, the length and the address of `into` are multiples of [`PAGE_BYTES`].
+    /// Reads without a copy if `at`, the length and the address of `into` are multiples of [`PAGE_BYTES`].
     fn read_at(&self, at: u64, into: &mut [u8]) -> io::Result<()> {
         if at.checked_add(into.len() as u64).is_none_or(|end| end > i64::MAX as u64) {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "a read beyond what a file can hold"));

@@ -1,4 +1,4 @@
-//! The files of a directory: everything about them but how they are written.
+//! The files of a directory as a storage backend, generic over the way of writing.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,27 +11,27 @@ use counterfoil_log_core::ChunkImage;
 use rustix::fs::{AtFlags, FallocateFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
-use crate::directory::{Directory, DirectoryAccess, LOCK_FILE, check_ours};
+use crate::directory::{Directory, DirectoryAccess, LOCK_FILE, check_owned};
 use crate::file_reader::FileReader;
-use crate::gathered::Gathered;
 use crate::preallocate::{fallocate, preallocate};
+use crate::vectored_write::VectoredWrite;
 use crate::{BackendKind, Buffer, FileId, PAGE_BYTES, ReadAt, StorageBackend};
 
-/// How files are written. Whatever a write needs belongs to the writer until the write is complete.
+/// A way of writing files. The writer owns everything that a write needs until the write is complete.
 pub(crate) trait Writer: Send + fmt::Debug {
     fn kind(&self) -> BackendKind;
     fn buffer_bytes(&self) -> usize;
-    /// An empty buffer, as [`StorageBackend::buffer`].
+    /// Returns an empty buffer; see [`StorageBackend::buffer`].
     fn buffer(&mut self) -> io::Result<Buffer>;
-    /// An empty buffer, as [`StorageBackend::head`].
-    fn head(&mut self) -> io::Result<Buffer> {
+    /// Returns an empty buffer; see [`StorageBackend::header_buffer`].
+    fn header_buffer(&mut self) -> io::Result<Buffer> {
         self.buffer()
     }
-    /// Begins a write; its failure is kept for `flush`.
-    fn begin(&mut self, file: &Arc<OpenFile>, at: u64, write: Gathered) -> io::Result<()>;
-    /// Waits until no write of this file is in flight; their failures are kept for `flush`.
-    fn settle(&mut self, file: &Arc<OpenFile>) -> io::Result<()>;
-    /// Waits until no write is in flight, and says which was the first to fail since the last flush.
+    /// Starts a write; `flush` reports its failure.
+    fn begin(&mut self, file: &Arc<OpenFile>, at: u64, data: VectoredWrite) -> io::Result<()>;
+    /// Waits until no write of this file is in flight; `flush` reports their failures.
+    fn wait_for_file(&mut self, file: &Arc<OpenFile>) -> io::Result<()>;
+    /// Waits until no write is in flight, and returns the first failure since the last flush.
     fn flush(&mut self) -> io::Result<()>;
     /// Makes a file's bytes and length durable.
     fn sync(&mut self, file: &Arc<OpenFile>) -> io::Result<()>;
@@ -45,12 +45,12 @@ pub(crate) struct OpenFile {
 }
 
 impl OpenFile {
-    /// `name`: for messages.
+    /// Creates it; `name` is for error messages.
     pub(crate) fn new(name: &str, fd: OwnedFd) -> OpenFile {
         OpenFile { name: name.to_owned(), fd }
     }
 
-    /// The error of a write of `len` bytes at `at`, with its place; its kind stays.
+    /// Returns the error of a write of `len` bytes at `at`, with file and offset in its message, and of the same kind.
     pub(crate) fn write_error(&self, at: u64, len: usize, source: &io::Error) -> io::Error {
         io::Error::new(source.kind(), format!("{}: writing {len} bytes at {at}: {source}", self.name))
     }
@@ -65,12 +65,12 @@ impl AsFd for OpenFile {
 /// A directory's files, written by `W`.
 #[derive(Debug)]
 pub(crate) struct Files<W> {
-    /// Before the directory: what is in flight is completed before the lock is given up.
+    /// Dropped before the directory: writes in flight complete before the lock is released.
     writer: W,
     open: BTreeMap<u32, Arc<OpenFile>>,
     next: u32,
     directory: Directory,
-    /// Readers may use an io_uring, however the files are written.
+    /// Readers may use an io_uring.
     reads_by_ring: bool,
 }
 
@@ -79,12 +79,12 @@ impl<W: Writer> Files<W> {
         Files { writer, open: BTreeMap::new(), next: 0, directory, reads_by_ring: true }
     }
 
-    /// Reads without a ring: one was tried, and something about it didn't work.
+    /// Forbids an io_uring for reading, after its trial failed.
     pub(crate) fn without_ring(self) -> Files<W> {
         Files { reads_by_ring: false, ..self }
     }
 
-    /// Gives the directory back, to be written in another way. Nothing may be in flight.
+    /// Returns the directory, for another way of writing. No write may be in flight.
     pub(crate) fn into_directory(self) -> Directory {
         self.directory
     }
@@ -98,7 +98,7 @@ impl<W: Writer> Files<W> {
             DirectoryAccess::ReadWrite => Ok(()),
             _ => Err(io::Error::new(
                 io::ErrorKind::PermissionDenied,
-                format!("{} was opened to read only", self.directory.path().display()),
+                format!("{} was opened for reading only", self.directory.path().display()),
             )),
         }
     }
@@ -120,7 +120,7 @@ impl<W: Writer> StorageBackend for Files<W> {
         self.writer.buffer_bytes()
     }
 
-    /// The lock file is not among them, nor what no file of a store could be called.
+    /// Leaves out the lock file and names that no file of a store can have.
     fn list(&mut self) -> io::Result<Vec<String>> {
         let mut names = Vec::new();
         for entry in rustix::fs::Dir::read_from(self.directory.fd())? {
@@ -140,7 +140,7 @@ impl<W: Writer> StorageBackend for Files<W> {
         for name in self.list()? {
             match not_a_file(&self.directory, &name) {
                 Ok(what) => others.extend(what.map(|what| (name, what))),
-                // Removed meanwhile.
+                // Removed after it was listed.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => return Err(error),
             }
@@ -159,7 +159,7 @@ impl<W: Writer> StorageBackend for Files<W> {
         let fd = open_at(&self.directory, name, flags)?;
         let made = preallocate(&fd, bytes).and_then(|()| self.enter(name, fd));
         if made.is_err() {
-            // The error that is returned says more than one of the removal, which leaves an unknown file.
+            // If the removal fails, too, an unknown file is left; the first error is the more useful one.
             let _ = rustix::fs::unlinkat(self.directory.fd(), name, AtFlags::empty());
         }
         made
@@ -173,7 +173,7 @@ impl<W: Writer> StorageBackend for Files<W> {
         };
         check_is_file(&self.directory, name)?;
         let fd = open_at(&self.directory, name, access)?;
-        check_ours(&fd, self.directory.access())?;
+        check_owned(&fd, self.directory.access())?;
         self.enter(name, fd)
     }
 
@@ -182,7 +182,7 @@ impl<W: Writer> StorageBackend for Files<W> {
     }
 
     fn close(&mut self, file: FileId) {
-        // A write in flight keeps the file open; its completion is seen by the next flush.
+        // A write in flight keeps the file open, and the next flush waits for it.
         self.open.remove(&file.0);
     }
 
@@ -196,17 +196,17 @@ impl<W: Writer> StorageBackend for Files<W> {
         self.writer.buffer()
     }
 
-    fn head(&mut self) -> io::Result<Buffer> {
-        self.writer.head()
+    fn header_buffer(&mut self) -> io::Result<Buffer> {
+        self.writer.header_buffer()
     }
 
     fn write(&mut self, file: FileId, at: u64, buffer: Buffer) -> io::Result<()> {
         self.write_chunks(file, at, buffer, Vec::new())
     }
 
-    fn write_chunks(&mut self, file: FileId, at: u64, head: Buffer, chunks: Vec<ChunkImage>) -> io::Result<()> {
+    fn write_chunks(&mut self, file: FileId, at: u64, header: Buffer, chunks: Vec<ChunkImage>) -> io::Result<()> {
         self.writable()?;
-        let write = Gathered::new(head, chunks);
+        let write = VectoredWrite::new(header, chunks);
         check_pages(at, write.len() as u64)?;
         let file = Arc::clone(self.file(file)?);
         self.writer.begin(&file, at, write)
@@ -236,14 +236,14 @@ impl<W: Writer> StorageBackend for Files<W> {
             return Ok(());
         }
         let file = Arc::clone(self.file(file)?);
-        self.writer.settle(&file)?;
+        self.writer.wait_for_file(&file)?;
         fallocate(&file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, at, len)
     }
 
     fn truncate(&mut self, file: FileId, len: u64) -> io::Result<()> {
         self.writable()?;
         let file = Arc::clone(self.file(file)?);
-        self.writer.settle(&file)?;
+        self.writer.wait_for_file(&file)?;
         Ok(rustix::fs::ftruncate(&*file, len)?)
     }
 
@@ -256,16 +256,17 @@ impl<W: Writer> StorageBackend for Files<W> {
         check_name(name)?;
         check_is_file(&self.directory, name)?;
         let fd = open_at(&self.directory, name, OFlags::RDONLY)?;
-        check_ours(&fd, self.directory.access())?;
+        check_owned(&fd, self.directory.access())?;
         Ok(Arc::new(FileReader::new(fd, self.reads_by_ring)?))
     }
 }
 
-/// A file of a store: letters, digits, `-`, `_` and `.`, not at the front; at most 64 of them. The lock is none.
+/// Refuses a name that no file of a store can have: allowed are up to 64 letters, digits, `-`, `_` and `.`, with no `.` at the
+/// front, and not the name of the lock.
 fn check_name(name: &str) -> io::Result<()> {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
     let good = (1..=64).contains(&name.len()) && !name.starts_with('.') && name.bytes().all(plain) && name != LOCK_FILE;
-    if good { Ok(()) } else { Err(invalid(format!("{name:?} is no name for a file of a store"))) }
+    if good { Ok(()) } else { Err(invalid(format!("{name:?} is not a valid name of a file of a store"))) }
 }
 
 pub(crate) fn check_pages(at: u64, len: u64) -> io::Result<()> {
@@ -276,16 +277,16 @@ pub(crate) fn check_pages(at: u64, len: u64) -> io::Result<()> {
     {
         return Ok(());
     }
-    Err(invalid(format!("{len} bytes at {at}: both have to be multiples of {PAGE_BYTES}")))
+    Err(invalid(format!("{len} bytes at {at}: both must be multiples of {PAGE_BYTES}")))
 }
 
 fn invalid(what: String) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, what)
 }
 
-/// What an entry is that is no file.
+/// Returns the type of an entry that isn't a regular file.
 fn not_a_file(directory: &Directory, name: &str) -> io::Result<Option<&'static str>> {
-    // Not the type that a listing has: some file systems don't know it there.
+    // The type in a directory listing isn't used: some file systems don't set it.
     let stat = rustix::fs::statat(directory.fd(), name, AtFlags::SYMLINK_NOFOLLOW)?;
     Ok(match FileType::from_raw_mode(stat.st_mode) {
         FileType::RegularFile => None,
@@ -297,7 +298,8 @@ fn not_a_file(directory: &Directory, name: &str) -> io::Result<Option<&'static s
     })
 }
 
-/// What is no file isn't opened: to open a pipe or a device may do something. What it is when it was opened is looked at again.
+/// Refuses an entry that isn't a regular file, because opening a pipe or a device may have an effect. `check_owned` checks the type
+/// again after the opening.
 fn check_is_file(directory: &Directory, name: &str) -> io::Result<()> {
     match not_a_file(directory, name)? {
         None => Ok(()),
@@ -305,9 +307,9 @@ fn check_is_file(directory: &Directory, name: &str) -> io::Result<()> {
     }
 }
 
-/// Opens a file with `O_DIRECT` where its file system has it for pages, otherwise without.
+/// Opens a file with `O_DIRECT` if its file system supports it for pages, otherwise without.
 fn open_at(directory: &Directory, name: &str, access: OFlags) -> io::Result<OwnedFd> {
-    // NONBLOCK: opening what turns out to be a pipe doesn't wait for its other end.
+    // NONBLOCK: opening a pipe doesn't wait for its other end.
     let flags = access | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
     let mode = Mode::RUSR | Mode::WUSR;
     match rustix::fs::openat(directory.fd(), name, flags | OFlags::DIRECT, mode) {
@@ -318,13 +320,13 @@ fn open_at(directory: &Directory, name: &str, access: OFlags) -> io::Result<Owne
             }
             Ok(fd)
         }
-        // The file may have been created before the flag was refused. Nobody else creates files here.
+        // The file may have been created before the flag was refused. No other process creates files here.
         Err(Errno::INVAL) => Ok(rustix::fs::openat(directory.fd(), name, flags - OFlags::EXCL, mode)?),
         Err(errno) => Err(errno.into()),
     }
 }
 
-/// Whether direct transfers of whole pages, from page-aligned memory, are said to be possible; or nothing is said.
+/// Returns `false` if the system reports that direct transfers of whole pages from page-aligned memory are impossible.
 fn direct_in_pages(fd: &OwnedFd) -> bool {
     /// `STATX_DIOALIGN`, since Linux 6.1.
     const DIOALIGN: u32 = 0x2000;
@@ -337,7 +339,7 @@ fn direct_in_pages(fd: &OwnedFd) -> bool {
     fits(stat.stx_dio_mem_align) && fits(stat.stx_dio_offset_align)
 }
 
-/// Length of a file in bytes.
+/// Returns the length of a file in bytes.
 pub(crate) fn length(fd: impl AsFd) -> io::Result<u64> {
     Ok(rustix::fs::fstat(fd)?.st_size.cast_unsigned())
 }
@@ -347,7 +349,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_plain_names_are_files_of_a_store() {
+    fn only_plain_names_are_valid() {
         for name in ["segment-00000001", "manifest", "a", "A_b.c"] {
             assert!(check_name(name).is_ok(), "{name}");
         }

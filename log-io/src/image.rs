@@ -1,4 +1,4 @@
-//! What a checkpoint holds.
+//! The contents of a checkpoint.
 
 use counterfoil_log_core::{Epoch, Rank, Record, Run, Ssn};
 use zerocopy::little_endian::U64;
@@ -6,10 +6,10 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::{Block, RecordSource};
 
-/// A checkpoint: which blocks make up each lane, and what else a recovery needs.
+/// A checkpoint: the blocks of each lane, and everything else that a recovery needs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CheckpointImage {
-    /// The epoch that it begins; 0 where there is no checkpoint, only entries of the local log.
+    /// The epoch that it begins; 0 if there is no checkpoint, only entries of the local log.
     pub epoch: Epoch,
     /// The lanes.
     pub lanes: Vec<LaneImage>,
@@ -21,37 +21,37 @@ pub struct CheckpointImage {
     pub application: Vec<u8>,
 }
 
-/// A lane as a checkpoint has it.
+/// A lane in a checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LaneImage {
     /// The destination.
     pub peer: Rank,
-    /// The SSN that the next message gets.
+    /// SSN of the next message.
     pub next: Ssn,
-    /// Everything up to here is acknowledged.
+    /// Highest acknowledged SSN.
     pub acked: Ssn,
-    /// Nothing up to here is needed.
+    /// SSN up to which no record is needed.
     pub covered: Ssn,
-    /// How acknowledged SSNs were acknowledged.
+    /// Dispositions of the acknowledged SSNs.
     pub runs: Vec<Run>,
-    /// Where the records are, in SSN order. Where two overlap, the later one counts.
+    /// The blocks, in SSN order. Where two overlap, the later one is valid.
     pub blocks: Vec<Block>,
 }
 
 /// An entry of the local log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LocalImage {
-    /// Its number.
+    /// Its sequence number.
     pub ssn: Ssn,
-    /// What its owner calls it; 255 is a seal.
+    /// Kind, chosen by its owner; 255 is a seal.
     pub kind: u8,
-    /// Its owner's key.
+    /// Key, chosen by its owner.
     pub key: u64,
     /// Its bytes.
     pub bytes: Vec<u8>,
 }
 
-/// What stands in front of an entry's bytes in a record, as the local log in memory has it.
+/// The prefix of an entry's record, as in the local log in memory.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 struct LocalPrefix {
@@ -63,12 +63,12 @@ struct LocalPrefix {
 const PREFIX_BYTES: usize = size_of::<LocalPrefix>();
 
 impl LocalImage {
-    /// Entries as records of the lane [`LOCAL`](crate::LOCAL), in their order.
+    /// Returns the entries as records of the lane [`LOCAL`](crate::LOCAL), in order.
     pub fn source(entries: &[LocalImage]) -> LocalSource<'_> {
         LocalSource { entries: entries.iter(), wire: Vec::new() }
     }
 
-    /// The entry that a record of the lane [`LOCAL`](crate::LOCAL) holds; `None` where it is no such record.
+    /// Returns the entry of a record of the lane [`LOCAL`](crate::LOCAL), or `None` if the record isn't a valid entry.
     pub fn from_record(record: &Record<'_>) -> Option<LocalImage> {
         let prefix = LocalPrefix::read_from_bytes(record.prefix()).ok().filter(|prefix| prefix.zero == [0; 7])?;
         let bytes = record.payload().to_vec();

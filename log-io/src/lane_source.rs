@@ -1,11 +1,10 @@
-//! A lane's records, to be written.
+//! A lane in memory as a source of records to write.
 
 use counterfoil_log_core::{ChunkImage, Cursor, Record, Ssn};
 
 use crate::RecordSource;
 
-/// What a cursor reads of a lane in memory up to an SSN, each record once: whole chunks as they lie in memory where these are
-/// written no more, and the others one by one.
+/// The records that a cursor reads from a lane in memory, up to an SSN: sealed chunks in place, other records one by one.
 #[derive(Debug)]
 pub struct LaneSource {
     cursor: Cursor,
@@ -13,7 +12,7 @@ pub struct LaneSource {
 }
 
 impl LaneSource {
-    /// From where `cursor` stands up to `upto`.
+    /// Creates a source of the records from the position of `cursor` up to `upto`, inclusive.
     pub fn new(cursor: Cursor, upto: Ssn) -> LaneSource {
         LaneSource { cursor, upto }
     }

@@ -1,9 +1,9 @@
-//! Counterfoil's durable tier: what leaves memory, and what survives a power cut.
+//! Counterfoil's durable tier: spilled records, checkpoints, and recovery after a power cut.
 //!
 //! A rank's [`Store`] is a private directory of *segments*. A segment holds *blocks*: runs of records of one lane in SSN
-//! order, checksummed. A checkpoint is an index over blocks and what else a recovery needs; a manifest of two slots says
-//! which checkpoints count. The files are reached through a [`StorageBackend`]: io_uring, pwrite, or a simulated disk that
-//! loses any subset of the bytes that were not synced.
+//! order, checksummed. A checkpoint is an index of blocks with everything else that a recovery needs; a manifest of two
+//! slots lists the valid checkpoints. The files are reached through a [`StorageBackend`]: io_uring or pwrite, and in tests a simulated disk
+//! that loses any subset of the bytes that were not synced.
 #![warn(missing_docs)]
 
 mod backend;
@@ -19,14 +19,10 @@ mod error;
 mod fields;
 mod file_reader;
 mod files;
-mod gathered;
 mod image;
 mod lane_source;
+mod listing;
 mod manifest;
-#[doc(hidden)]
-pub mod model;
-#[doc(hidden)]
-pub mod naked;
 mod options;
 mod pieces;
 mod preallocate;
@@ -38,11 +34,10 @@ mod reader;
 mod ring;
 mod scan;
 mod segment;
-mod simulated;
 mod store;
-mod strays;
 mod transfer;
 mod uring;
+mod vectored_write;
 
 pub use backend::{BackendKind, FileId, ReadAt, StorageBackend};
 pub use block::{Block, FORMAT_VERSION, LOCAL, RecordSource};
@@ -60,8 +55,8 @@ pub use probe::{BackendChoice, BackendOptions, Probe, ProbeError};
 pub use read_ahead::{Extent, ReadAhead, ReadAheadOptions};
 pub use reader::StoreReader;
 pub use scan::{
-    BlockReport, Bound, CheckpointReport, GivenUp, ManifestReport, Repair, Report, SegmentReport, StoreView, Tail,
-    repair, scan,
+    BlockReport, Bound, CheckpointReport, Loss, ManifestReport, Repair, Report, SegmentReport, StoreView, Tail, repair,
+    scan,
 };
-pub use simulated::{Fault, SimulatedDisk, Unsynced};
 pub use store::{DiskUsage, Store};
+pub use vectored_write::chunk_writes_max;

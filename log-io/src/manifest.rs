@@ -1,12 +1,12 @@
-//! The manifest: which checkpoint files count.
+//! The manifest: the list of valid checkpoint files.
 //!
 //! ```text
 //! slot 0 | slot 1        each half of the file: header, 80 bytes | kept checkpoints, 24 each | floors, 16 each | zeros
 //! ```
 //!
-//! Both slots say the same when nothing is being changed. A change writes slot 0, syncs, writes slot 1, and syncs: at any
-//! moment one of the two is whole, and where both are, the higher sequence counts. So a slot that is damaged later costs
-//! nothing. Where they differ when the store is opened, the first change begins with the slot that doesn't count.
+//! Both slots are equal, except during a change. A change writes slot 0, syncs, writes slot 1, and syncs: at any moment one
+//! slot is whole, and if both are, the one with the higher sequence is valid. So damage to one slot later loses nothing. If
+//! they differ when the store is opened, the first change starts with the invalid slot.
 
 use std::collections::BTreeMap;
 
@@ -20,10 +20,10 @@ use crate::options::CHECKPOINTS_KEPT_MAX;
 use crate::segment::file_number;
 use crate::{PAGE_BYTES, ReadAt, StoreError};
 
-/// The name of the manifest's file.
+/// Name of the manifest's file.
 pub(crate) const MANIFEST: &str = "manifest";
 const MAGIC: u64 = u64::from_le_bytes(*b"CFmanif\0");
-/// A slot for 2^20 ranks has 17 MiB.
+/// Largest slot accepted, in bytes. That of 2^20 ranks has 17 MiB.
 const SLOT_BYTES_MAX: u64 = 32 << 20;
 
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
@@ -66,37 +66,37 @@ struct FloorEntry {
     ssn: U64,
 }
 
-/// What a slot says.
+/// The contents of a slot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Manifest {
-    /// Made up when the store was created.
+    /// Random identity of the store.
     pub(crate) store: u64,
-    /// Counts the changes.
+    /// Number of changes of the manifest.
     pub(crate) sequence: u64,
-    /// Counts the times that the store was opened to be written, and checkpoints discarded.
+    /// Number of sessions: openings for writing, and discards of checkpoints.
     pub(crate) session: u64,
-    /// Blocks of the local log of earlier sessions are of no interest.
+    /// First session whose blocks of the local log are valid.
     pub(crate) tail_session: u64,
     pub(crate) rank: Rank,
     pub(crate) ranks: u32,
-    /// Oldest first.
+    /// The kept checkpoints, oldest first.
     pub(crate) kept: Vec<KeptCheckpoint>,
-    /// Nothing up to here is needed, although a kept checkpoint may have it.
+    /// SSN of each lane up to which no record is needed, although a kept checkpoint may have it.
     pub(crate) floors: BTreeMap<Rank, Ssn>,
 }
 
-/// A checkpoint file that counts.
+/// A valid checkpoint file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct KeptCheckpoint {
     pub(crate) number: u32,
     pub(crate) epoch: Epoch,
-    /// Length of the file.
+    /// Length of the file in bytes.
     pub(crate) bytes: u64,
-    /// Checksum of the file's header, which has those of the rest.
+    /// Checksum of the file's header, which has those of its parts.
     pub(crate) header_crc: u32,
 }
 
-/// Bytes of a slot in the manifest of a job of `ranks`.
+/// Returns the bytes of a slot for a job of `ranks`.
 pub(crate) fn slot_bytes(ranks: u32) -> u64 {
     let bytes =
         SLOT_HEADER_BYTES + CHECKPOINTS_KEPT_MAX * size_of::<KeptEntry>() + ranks as usize * size_of::<FloorEntry>();
@@ -104,7 +104,7 @@ pub(crate) fn slot_bytes(ranks: u32) -> u64 {
 }
 
 impl Manifest {
-    /// The bytes of a slot, without the zeros behind.
+    /// Encodes a slot, without its final padding.
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut header = SlotHeader {
             magic: MAGIC.into(),
@@ -143,7 +143,7 @@ impl Manifest {
         bytes
     }
 
-    /// What a slot of this many bytes says.
+    /// Decodes a whole slot.
     fn decode(slot: &[u8]) -> Result<Manifest, SlotState> {
         Manifest::decode_fields(slot).map_err(|Malformed| SlotState::Damaged).and_then(|manifest| manifest)
     }
@@ -161,7 +161,7 @@ impl Manifest {
         if header.crc.get() != checksum(header, &entries) || header.slot_bytes.get() != slot.len() as u64 {
             return Err(Malformed);
         }
-        // Only now: a bit that flipped there isn't another version.
+        // After the checksum: a bit flip in the version is damage, not another version.
         if header.version.get() != FORMAT_VERSION {
             return Ok(Err(SlotState::Version(header.version.get())));
         }
@@ -188,27 +188,27 @@ fn checksum(header: &SlotHeader, entries: &[u8]) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(&header.as_bytes()[..SLOT_HEADER_BYTES - 4]), entries)
 }
 
-/// What a slot of the manifest looks like.
+/// State of a slot of the manifest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SlotState {
     /// Whole, with this sequence.
     Valid {
-        /// Counts the changes of the manifest.
+        /// Number of changes of the manifest.
         sequence: u64,
     },
-    /// Never written.
+    /// All zeros: never written.
     Empty,
-    /// Of another version of the format; its checksum is right.
+    /// Whole, of another format version.
     Version(u32),
     /// Torn or damaged.
     Damaged,
 }
 
-/// The manifest's file as it was found.
+/// The manifest's file, as read.
 #[derive(Debug)]
 pub(crate) struct FoundManifest {
     pub(crate) slots: [SlotState; 2],
-    /// What the newest whole slot says.
+    /// Contents of the newest whole slot.
     pub(crate) newest: Option<Manifest>,
 }
 
@@ -224,7 +224,7 @@ impl FoundManifest {
         let mut all = vec![0; bytes as usize];
         file.read_at(0, &mut all).map_err(StoreError::read(MANIFEST, 0))?;
         if all.iter().all(|&byte| byte == 0) {
-            // Its length is synced before anything is written, and may be any until then.
+            // A creation that a power cut interrupted may leave any length: the file is synced before the first write.
             found.slots = [SlotState::Empty; 2];
             return Ok(found);
         }
@@ -247,7 +247,7 @@ impl FoundManifest {
         Ok(found)
     }
 
-    /// The slot that a change writes first: never the only one that says what counts.
+    /// Returns the slot that a change writes first: never the only valid one.
     pub(crate) fn first_to_write(&self) -> usize {
         match (&self.newest, self.slots) {
             (Some(newest), [SlotState::Valid { sequence }, second]) if newest.sequence == sequence => {
@@ -257,18 +257,18 @@ impl FoundManifest {
         }
     }
 
-    /// Whether the store was never whole, in a directory that has files with these names.
+    /// Returns `true` if the creation of the store wasn't finished. `names` are the directory's files.
     pub(crate) fn is_unfinished(&self, names: &[String]) -> bool {
         self.newest.is_none() && is_unfinished(self.slots, names)
     }
 
-    /// The newest whole slot, or why there is none, in a directory that has files with these names.
+    /// Returns the newest whole slot, or the error of a manifest without one. `names` are the directory's files.
     pub(crate) fn newest(self, names: &[String]) -> Result<Manifest, StoreError> {
         self.newest.ok_or_else(|| no_manifest(self.slots, names))
     }
 }
 
-/// Why nothing says what counts where no slot is whole, in a directory that has files with these names.
+/// Returns the error of a manifest without a whole slot. `names` are the directory's files.
 pub(crate) fn no_manifest(slots: [SlotState; 2], names: &[String]) -> StoreError {
     let version = slots.iter().find_map(|slot| match slot {
         SlotState::Version(version) => Some(*version),
@@ -281,8 +281,8 @@ pub(crate) fn no_manifest(slots: [SlotState; 2], names: &[String]) -> StoreError
     }
 }
 
-/// Whether a manifest without a whole slot is that of a store whose creation wasn't finished: its first change writes slot 0
-/// before slot 1, and segments and checkpoint files come after both. Where there is one of these, the manifest was whole once.
+/// Returns `true` if a manifest without a whole slot is that of a store whose creation wasn't finished. The first change writes
+/// slot 0 before slot 1, and segments and checkpoint files are created after both: if there is one, the manifest was whole once.
 fn is_unfinished(slots: [SlotState; 2], names: &[String]) -> bool {
     let came_later = |name: &String| file_number(name, "segment").or(file_number(name, "checkpoint")).is_some();
     slots[1] == SlotState::Empty && !names.iter().any(came_later)

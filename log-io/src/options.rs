@@ -5,52 +5,49 @@ use counterfoil_log_core::Rank;
 use crate::{PAGE_BYTES, StoreError};
 
 const PAGE: u64 = PAGE_BYTES as u64;
-/// The most checkpoints that a manifest has room for.
+/// Most checkpoints that fit into a manifest.
 pub(crate) const CHECKPOINTS_KEPT_MAX: usize = 64;
-/// The largest block that `block_bytes` allows.
+/// Largest value of `block_bytes`.
 pub(crate) const BLOCK_BYTES_MAX: usize = 16 << 20;
 
-/// Limits of a store, and what it is of.
+/// Identity and limits of a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoreOptions {
-    /// Whose store it is.
+    /// The rank whose store it is.
     pub rank: Rank,
-    /// Ranks of the job; at most 2^20.
+    /// Number of ranks of the job, at most 2^20.
     pub ranks: u32,
-    /// The most bytes on disk: segments, checkpoint files and what the store itself needs. Default: 4 GiB.
+    /// Limit of the bytes on disk: segments, checkpoint files, manifest and reserve. Default: 4 GiB.
     ///
-    /// A store that is open has a file descriptor for each segment: 256 of them at the defaults (4 GiB in segments of 16 MiB),
-    /// and more where most of the segments were given back to the disk but for a few blocks each. With a larger disk go
-    /// larger segments, or more open files for the process (`ulimit -n`); where there are not enough, it is
-    /// [`StoreError::TooManyFiles`].
+    /// An open store has a file descriptor for each segment: 256 at the defaults (4 GiB in segments of 16 MiB), and more if
+    /// most segments have only a few live blocks and holes otherwise. A larger disk needs larger segments, or more open files
+    /// for the process (`ulimit -n`); too few are [`StoreError::TooManyFiles`].
     pub disk_bytes_max: u64,
-    /// Bytes of a segment, a multiple of 4,096 between 8 KiB and 1 GiB. A record that fits in none gets one of its own.
+    /// Bytes of a segment, a multiple of 4,096 between 8 KiB and 1 GiB. A record that doesn't fit gets a segment of its own.
     /// Default: 16 MiB.
     pub segment_bytes: u64,
-    /// The most bytes of a block, a multiple of 4,096 between 4 KiB and 16 MiB, less than a segment; the backend's largest
+    /// Limit of the bytes of a block, a multiple of 4,096 between 4 KiB and 16 MiB, less than a segment; the backend's largest
     /// single write is a limit, too. A record that doesn't fit gets a block of its own. Default: 256 KiB.
-    /// A block of chunks that are written from where they lie in memory may be an eighth larger, and has a page beside for
-    /// their table; a chunk that is larger has one of its own.
+    /// A block of in-place chunks may be an eighth larger, plus a page for their table; a larger chunk gets a block of its own.
     pub block_bytes: usize,
-    /// Whether blocks are compressed (lz4) where that saves an eighth. Default: no.
+    /// Compress blocks (lz4) if that saves at least an eighth. Default: no.
     pub compress: bool,
-    /// Bytes that are given up when the disk is too full for a checkpoint file, so that one can be taken and things can be
-    /// freed; a multiple of 4,096, 0 for none. Opening a store needs no room.
-    /// Default: 1 MiB.
+    /// Bytes reserved on disk. They are released when the disk is too full for a checkpoint file, because a checkpoint lets
+    /// other space be freed; a multiple of 4,096, 0 for none. Opening a store needs no free space. Default: 1 MiB.
     pub reserve_bytes: u64,
-    /// How many checkpoints are kept: 1 to 64. Default: 1.
+    /// Number of checkpoints kept, 1 to 64. Default: 1.
     pub checkpoints_kept: usize,
-    /// Whether blocks have checksums. Only a benchmark does without.
+    /// Write checksums of blocks. Only a benchmark turns them off.
     #[doc(hidden)]
     pub checksums: bool,
-    /// Where the numbers that tell stores and segments apart come from; `None` is chance. A test sets it, so that it writes
-    /// the same bytes each time.
+    /// Seed of the random identities of stores and segments; `None` for a random one. A test sets it, to write the same bytes
+    /// each time.
     #[doc(hidden)]
     pub seed: Option<u64>,
 }
 
 impl StoreOptions {
-    /// The defaults for a rank of a job of `ranks`.
+    /// Returns the defaults for a rank of a job of `ranks`.
     pub fn new(rank: Rank, ranks: u32) -> StoreOptions {
         StoreOptions {
             rank,
@@ -66,7 +63,7 @@ impl StoreOptions {
         }
     }
 
-    /// Checks that the limits make sense together.
+    /// Checks each limit, and that they are consistent.
     ///
     /// # Errors
     /// [`StoreError::Options`].
@@ -83,7 +80,10 @@ impl StoreOptions {
             return refuse(format!("block_bytes is {block}, not a multiple of 4096 up to 16 MiB"));
         }
         if block > self.segment_bytes - PAGE {
-            return refuse(format!("block_bytes is {block}, and a segment has room for {}", self.segment_bytes - PAGE));
+            return refuse(format!(
+                "block_bytes is {block}, and a segment has space for {}",
+                self.segment_bytes - PAGE
+            ));
         }
         if !self.reserve_bytes.is_multiple_of(PAGE) {
             return refuse(format!("reserve_bytes is {}, not a multiple of 4096", self.reserve_bytes));
@@ -100,11 +100,11 @@ impl StoreOptions {
     }
 }
 
-/// What a store is opened for.
+/// Access to a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// Everything.
+    /// Reading and writing.
     ReadWrite,
-    /// Nothing is written: works on a full disk, and leaves evidence as it is.
+    /// Reading only: works on a full disk, and preserves a damaged store for analysis.
     ReadOnly,
 }

@@ -1,10 +1,10 @@
-//! Writing bytes that lie in several places.
+//! Writes gathered from several slices.
 
 use std::io;
 
 use crate::{FileId, StorageBackend};
 
-/// Begins to write pieces one behind the other from `at` on, with zeros up to a multiple of 4,096 behind them.
+/// Starts to write the pieces in order from offset `at` on, padded with zeros to a multiple of 4,096. Copies them into buffers.
 pub(crate) fn write_pieces(
     backend: &mut dyn StorageBackend,
     file: FileId,

@@ -1,4 +1,4 @@
-//! Giving files their place on the disk, and taking it back.
+//! Allocation and deallocation of file space.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -8,10 +8,10 @@ use rustix::io::Errno;
 
 use crate::{Buffer, PAGE_BYTES};
 
-/// Bytes of zeros written at a time where a file system can't preallocate.
+/// Bytes of zeros written at a time if a file system can't preallocate.
 const ZEROS_BYTES: usize = 256 * 1024;
 
-/// Gives a new file its length and its place on the disk.
+/// Sets the length of a new file and allocates its space.
 pub(crate) fn preallocate(fd: &OwnedFd, bytes: u64) -> io::Result<()> {
     if bytes == 0 {
         return Ok(());
@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn where_nothing_can_be_preallocated_zeros_are_written() {
+    fn zeros_are_written_if_preallocation_is_unsupported() {
         let dir = tempfile::tempdir().unwrap();
         let fd: OwnedFd = std::fs::File::create_new(dir.path().join("file")).unwrap().into();
         write_zeros(&fd, ZEROS_BYTES as u64 + 4100).unwrap();

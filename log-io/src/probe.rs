@@ -1,4 +1,4 @@
-//! Finding out, at the start, what a directory's files can be written with.
+//! The probe for io_uring when a directory is opened.
 
 use std::fmt;
 use std::io;
@@ -13,17 +13,16 @@ use crate::pwrite::Pwrite;
 use crate::uring::Uring;
 use crate::{BackendKind, PAGE_BYTES, StorageBackend};
 
-/// A file that lives as long as the probe. One that is found is of a process that ended in the middle of it.
+/// Name of the trial file, which exists only during the probe. One that is found was left by a process that ended during it.
 const PROBE_FILE: &str = "probe";
 
-/// Says who may set up a ring: 0 everybody, 1 a group and the administrator, 2 nobody.
+/// Setting that permits rings: 0 to all processes, 1 to a group and the administrator, 2 to none.
 const SYSCTL: &str = "/proc/sys/kernel/io_uring_disabled";
 
-/// Which way of writing is wanted. What was written is read by an io_uring wherever the kernel makes one, unless one was tried
-/// for writing and failed.
+/// The way of writing. Reads use an io_uring with any choice if the kernel permits one, unless its trial for writing failed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum BackendChoice {
-    /// io_uring where it works, otherwise pwrite.
+    /// io_uring if it works, otherwise pwrite.
     #[default]
     Auto,
     /// io_uring, or an error.
@@ -32,20 +31,20 @@ pub enum BackendChoice {
     Pwrite,
 }
 
-/// How the files of a directory are to be written.
+/// Options of a backend.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct BackendOptions {
-    /// Which way of writing.
+    /// The way of writing.
     pub choice: BackendChoice,
-    /// Buffers: 1 to 1024. As many writes can be in flight, less those that are being filled.
+    /// Number of buffers, 1 to 1024. Those that aren't being filled can be in flight.
     pub buffers: usize,
-    /// Bytes of each, the largest single write: a multiple of [`PAGE_BYTES`], at most 16 MiB.
+    /// Bytes of each, the limit of a single write: a multiple of [`PAGE_BYTES`], at most 16 MiB.
     pub buffer_bytes: usize,
 }
 
 impl Default for BackendOptions {
-    /// [`BackendChoice::Auto`], 10 buffers of 256 KiB: 8 writes in flight while one buffer is filled and one has come back.
+    /// Returns [`BackendChoice::Auto`], 10 buffers of 256 KiB: 8 writes in flight, one buffer being filled, and one complete.
     fn default() -> BackendOptions {
         BackendOptions { choice: BackendChoice::Auto, buffers: 10, buffer_bytes: 256 * 1024 }
     }
@@ -68,21 +67,21 @@ impl BackendOptions {
     }
 }
 
-/// What was found out.
+/// Result of the probe.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Probe {
-    /// What the files are written with.
+    /// The backend in use.
     pub kind: BackendKind,
-    /// Why not with io_uring.
-    pub why_not: Option<String>,
-    /// How many of the buffers are registered with the kernel: fewer than asked for where too little memory may be locked.
+    /// The reason why it isn't io_uring.
+    pub fallback_reason: Option<String>,
+    /// Number of buffers registered with the kernel: fewer than requested if the process may lock too little memory.
     pub registered: usize,
 }
 
 impl fmt::Display for Probe {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (&self.kind, &self.why_not) {
+        match (&self.kind, &self.fallback_reason) {
             (BackendKind::IoUring, _) => write!(f, "io_uring, {} registered buffers", self.registered),
             (BackendKind::Pwrite, Some(why)) => write!(f, "pwrite ({why})"),
             (BackendKind::Pwrite, None) => f.write_str("pwrite"),
@@ -91,19 +90,19 @@ impl fmt::Display for Probe {
     }
 }
 
-/// Why io_uring can't be used.
+/// An error of the probe for io_uring.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProbeError {
-    /// The kernel is too old, or built without it.
+    /// The kernel is too old, or was built without io_uring.
     #[error("this kernel has no io_uring (ENOSYS)")]
     Missing,
-    /// It is not permitted.
+    /// io_uring is not permitted.
     #[error("io_uring is not permitted ({errno}): {by}")]
     Refused {
         /// `EPERM` or `EACCES`.
         errno: &'static str,
-        /// By what, as far as can be told.
+        /// The likely cause.
         by: String,
     },
     /// There is no memory for the ring.
@@ -112,19 +111,19 @@ pub enum ProbeError {
         /// The process's limit of locked memory in bytes.
         limit: Option<u64>,
     },
-    /// No room for the file that is written as a trial.
+    /// No space for the trial file.
     #[error("no space left for a trial write: {0}")]
     DiskFull(#[source] io::Error),
-    /// A ring there is, but something that is needed doesn't work with it.
+    /// A ring was set up, but a step of the trial failed.
     #[error("a ring was set up, but {step} fails: {source}")]
     Trial {
-        /// What fails.
+        /// The step.
         step: &'static str,
-        /// What the system said.
+        /// The operating system's error.
         #[source]
         source: io::Error,
     },
-    /// Anything else.
+    /// Another error of setting up a ring.
     #[error("setting up a ring: {0}")]
     Setup(#[source] io::Error),
 }
@@ -133,20 +132,20 @@ fn bytes(limit: Option<u64>) -> String {
     limit.map_or_else(|| "any amount of memory".to_owned(), |limit| format!("{limit} bytes"))
 }
 
-/// The way in which the directory's files are written from now on.
+/// Chooses and returns the backend of a directory.
 pub(crate) fn backend(
     directory: Directory,
     options: &BackendOptions,
 ) -> Result<(Box<dyn StorageBackend>, Probe), DirectoryError> {
     let &BackendOptions { choice, buffers, buffer_bytes } = options;
-    let pwrite = |directory, why_not, ring_failed| {
+    let pwrite = |directory, fallback_reason, ring_failed| {
         let files = Files::new(directory, Pwrite::new(buffers, buffer_bytes));
         let files = if ring_failed { files.without_ring() } else { files };
-        let probe = Probe { kind: BackendKind::Pwrite, why_not, registered: 0 };
+        let probe = Probe { kind: BackendKind::Pwrite, fallback_reason, registered: 0 };
         Ok((Box::new(files) as Box<dyn StorageBackend>, probe))
     };
     if directory.access() != DirectoryAccess::ReadWrite {
-        return pwrite(directory, Some("the directory was opened to read only".to_owned()), false);
+        return pwrite(directory, Some("the directory was opened for reading only".to_owned()), false);
     }
     remove_old_trial(&directory)?;
     if choice == BackendChoice::Pwrite {
@@ -158,7 +157,7 @@ pub(crate) fn backend(
             let mut files = Files::new(directory, ring);
             match trial(&mut files) {
                 Ok(()) => {
-                    let probe = Probe { kind: BackendKind::IoUring, why_not: None, registered };
+                    let probe = Probe { kind: BackendKind::IoUring, fallback_reason: None, registered };
                     return Ok((Box::new(files), probe));
                 }
                 Err(error) => (files.into_directory(), error),
@@ -201,7 +200,7 @@ fn trial(files: &mut Files<Uring>) -> Result<(), ProbeError> {
         let reader = files.reader(PROBE_FILE).map_err(failed("opening what was written"))?;
         reader.read_at(0, &mut back).map_err(failed("reading what was written"))?;
         if back.iter().any(|byte| *byte != 0xc5) {
-            return Err(failed("a write")(io::Error::other("what is read is not what was written")));
+            return Err(failed("a write")(io::Error::other("other bytes are read than were written")));
         }
         Ok(())
     };
@@ -211,7 +210,7 @@ fn trial(files: &mut Files<Uring>) -> Result<(), ProbeError> {
     written.and(removed)
 }
 
-/// What a refusal to set up a ring means.
+/// Converts the error of setting up a ring.
 fn setup_error(error: io::Error) -> ProbeError {
     match Errno::from_io_error(&error) {
         Some(Errno::NOSYS) => ProbeError::Missing,

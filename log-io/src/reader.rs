@@ -1,4 +1,4 @@
-//! Reading blocks back, on any thread, beside the writer.
+//! Reading blocks on any thread, while the store is written.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -6,13 +6,13 @@ use std::sync::{Arc, PoisonError, RwLock};
 use crate::segment::segment_name;
 use crate::{Block, BlockBuffer, ReadAt, StoreError};
 
-/// Reads a store's blocks; can be cloned and sent to other threads.
+/// A reader of a store's blocks, for any thread. Clones share the open segments.
 #[derive(Clone, Debug)]
 pub struct StoreReader {
     segments: Arc<RwLock<BTreeMap<u32, OpenSegment>>>,
 }
 
-/// A segment to be read.
+/// A segment that is open for reading.
 #[derive(Clone, Debug)]
 pub(crate) struct OpenSegment {
     pub(crate) file: Arc<dyn ReadAt>,
@@ -32,14 +32,14 @@ impl StoreReader {
         self.segments.write().unwrap_or_else(PoisonError::into_inner).remove(&segment);
     }
 
-    /// The segment that a block is in.
+    /// Returns an open segment, which must exist.
     pub(crate) fn segment(&self, segment: u32) -> Result<OpenSegment, StoreError> {
         let segments = self.segments.read().unwrap_or_else(PoisonError::into_inner);
         let open = segments.get(&segment).cloned();
         open.ok_or_else(|| StoreError::damaged(&segment_name(segment), 0, "the store has no such segment"))
     }
 
-    /// Reads a block, and verifies it: header, checksum, records, and that it is the block that `block` says.
+    /// Reads a block and verifies header, checksum and records, and that it is `block`.
     ///
     /// # Errors
     /// [`StoreError::Damaged`], [`StoreError::Io`]. `into` holds no records then.
@@ -47,6 +47,6 @@ impl StoreReader {
         let open = self.segment(block.segment)?;
         let name = segment_name(block.segment);
         into.read(&*open.file, &name, open.generation, (block.segment, block.at, block.disk_bytes))?;
-        into.check_is(block, &name)
+        into.check_identity(block, &name)
     }
 }

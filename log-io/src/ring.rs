@@ -1,4 +1,4 @@
-//! Entering the kernel for a ring: what its writes and its reads have in common.
+//! Entering the kernel for a ring, for writes and reads.
 
 use std::io;
 
@@ -6,14 +6,13 @@ use io_uring::IoUring;
 
 use crate::transfer::PAUSE;
 
-/// How often the kernel may refuse to take what is submitted, with [`PAUSE`] in between, before that is an error: a second.
+/// Refusals of the kernel to take submissions before that is an error. With [`PAUSE`] between them, a second.
 pub(crate) const REFUSALS: u32 = 1000;
 
-/// Submits what is queued and waits until there are `wanted` completions to be taken. Returns before where completions have
-/// to be taken first.
+/// Submits the queued entries and waits for `wanted` completions. Returns early if completions have to be taken first.
 ///
 /// # Errors
-/// The system's. What is queued may or may not have been submitted then.
+/// The operating system's. The queued entries may then be submitted or not.
 pub(crate) fn enter(ring: &mut IoUring, wanted: usize) -> io::Result<()> {
     let mut refusals = 0;
     loop {

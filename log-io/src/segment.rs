@@ -12,12 +12,12 @@ use crate::block::{BlockHeader, FORMAT_VERSION, HEADER_BYTES};
 use crate::{Block, BlockBuffer, FileId, PAGE_BYTES, ReadAt, StoreError};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"CFsegmnt");
-/// Where the first block is.
+/// Offset of the first block.
 pub(crate) const FIRST_BLOCK: u64 = PAGE_BYTES as u64;
-/// Bytes that are read at a time in search of blocks.
+/// Bytes read at a time in search of blocks.
 const WINDOW_BYTES: usize = 256 << 10;
 
-/// The first bytes of a segment; zeros up to the first block follow.
+/// The header of a segment, followed by zeros up to the first block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(crate) struct SegmentHeader {
@@ -67,7 +67,7 @@ impl SegmentHeader {
         crc32c::crc32c(&self.as_bytes()[..SEGMENT_HEADER_BYTES - 4])
     }
 
-    /// Reads the header of the segment with this number; a file that ends in it is damaged like one that has another.
+    /// Reads and verifies the header of the segment with this number. A file that ends in it is damaged.
     pub(crate) fn read(file: &dyn ReadAt, segment: u32) -> Result<SegmentHeader, StoreError> {
         let name = segment_name(segment);
         let mut bytes = [0; SEGMENT_HEADER_BYTES];
@@ -86,12 +86,12 @@ impl SegmentHeader {
     }
 }
 
-/// The name of a segment's file.
+/// Returns the name of a segment's file.
 pub(crate) fn segment_name(segment: u32) -> String {
     format!("segment-{segment:08}")
 }
 
-/// The number in a name of the form `prefix-00000001`.
+/// Returns the number in a name of the form `prefix-00000001`.
 pub(crate) fn file_number(name: &str, prefix: &str) -> Option<u32> {
     let digits = name.strip_prefix(prefix)?.strip_prefix('-')?;
     let is_number = digits.len() >= 8 && digits.bytes().all(|byte| byte.is_ascii_digit());
@@ -99,37 +99,37 @@ pub(crate) fn file_number(name: &str, prefix: &str) -> Option<u32> {
     (format!("{number:08}") == digits).then_some(number)
 }
 
-/// A segment as its store knows it.
+/// A segment of an open store.
 #[derive(Debug)]
 pub(crate) struct Segment {
     pub(crate) generation: u64,
     pub(crate) session: u64,
-    /// Length of the file.
+    /// Length of the file in bytes.
     pub(crate) bytes: u64,
-    /// Where the next block would be.
+    /// Offset of the next block.
     pub(crate) end: u64,
-    /// Blocks that the store knows of, by where they are.
+    /// Its known blocks, by offset.
     pub(crate) blocks: Vec<Stored>,
-    /// Open while it is written.
+    /// The open file, while the segment is written.
     pub(crate) file: Option<FileId>,
-    /// Written since the last sync.
+    /// The file was written since the last sync.
     pub(crate) is_dirty: bool,
-    /// How many blocks were written into it.
+    /// Number of blocks written.
     pub(crate) written: u32,
-    /// Bytes of blocks that somebody refers to.
+    /// Bytes of live blocks: referenced by the live index or a checkpoint.
     pub(crate) live_bytes: u64,
-    /// Bytes that were given back.
+    /// Bytes of punched blocks.
     pub(crate) punched_bytes: u64,
 }
 
-/// A block, and who needs it.
+/// A block and the references to it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stored {
     pub(crate) at: u64,
     pub(crate) bytes: u64,
     /// The live index refers to it.
     pub(crate) is_live: bool,
-    /// How many kept checkpoints refer to it.
+    /// Number of kept checkpoints that refer to it.
     pub(crate) checkpoints: u16,
     pub(crate) is_punched: bool,
 }
@@ -145,7 +145,6 @@ impl Stored {
 }
 
 impl Segment {
-    /// A new one with this many bytes.
     pub(crate) fn new(generation: u64, session: u64, bytes: u64, end: u64) -> Segment {
         Segment {
             generation,
@@ -165,7 +164,7 @@ impl Segment {
         self.bytes - self.end
     }
 
-    /// Takes a block in that was found or written; nobody refers to it yet. One that is there stays.
+    /// Adds a block that was found or written, without references, unless it is known.
     pub(crate) fn add(&mut self, block: &Block) {
         if let Err(index) = self.blocks.binary_search_by_key(&block.at, |stored| stored.at) {
             self.blocks.insert(index, Stored::new(block));
@@ -173,7 +172,7 @@ impl Segment {
         self.end = self.end.max(block.at + block.disk_bytes);
     }
 
-    /// Takes what lies between the blocks that it knows as blocks that nobody needs.
+    /// Adds each gap between the known blocks as a dead block.
     pub(crate) fn add_gaps(&mut self) {
         let mut at = FIRST_BLOCK;
         let mut blocks = Vec::with_capacity(self.blocks.len());
@@ -187,7 +186,7 @@ impl Segment {
         self.blocks = blocks;
     }
 
-    /// Changes who needs the block at `at`; false where there is none.
+    /// Changes the references to the block at `at`. Returns `false` if there is no such block.
     pub(crate) fn change(&mut self, at: u64, change: impl FnOnce(&mut Stored)) -> bool {
         let Ok(index) = self.blocks.binary_search_by_key(&at, |stored| stored.at) else { return false };
         let stored = &mut self.blocks[index];
@@ -201,26 +200,26 @@ impl Segment {
         true
     }
 
-    /// Whether somebody needs the block at `at`.
+    /// Returns `true` if the block at `at` is live.
     pub(crate) fn has(&self, at: u64) -> bool {
         let index = self.blocks.binary_search_by_key(&at, |stored| stored.at);
         index.is_ok_and(|index| !self.blocks[index].is_dead())
     }
 }
 
-/// What stands at a page of a segment.
+/// A block or other bytes at a page of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Found {
     /// A block with a valid header.
     Block(BlockHeader),
-    /// Something else than zeros, and no valid header.
+    /// Neither zeros nor a valid header.
     Unknown { at: u64, what: &'static str },
 }
 
-/// Looks for blocks, from a place in a segment to its end.
+/// A search for blocks, from an offset in a segment to its end.
 ///
-/// Zeros are passed over: what was never written, and what was given back. Bytes inside a block are not looked at.
-pub(crate) struct Walk<'a> {
+/// It skips zeros, which were never written or were punched, and the bytes inside a block.
+pub(crate) struct SegmentWalk<'a> {
     file: &'a dyn ReadAt,
     name: String,
     header: SegmentHeader,
@@ -230,20 +229,20 @@ pub(crate) struct Walk<'a> {
     window_at: u64,
 }
 
-impl<'a> Walk<'a> {
-    pub(crate) fn new(file: &'a dyn ReadAt, header: SegmentHeader, from: u64) -> Result<Walk<'a>, StoreError> {
+impl<'a> SegmentWalk<'a> {
+    pub(crate) fn new(file: &'a dyn ReadAt, header: SegmentHeader, from: u64) -> Result<SegmentWalk<'a>, StoreError> {
         let name = segment_name(header.segment.get());
         let end = file.len().map_err(StoreError::io("read the length of", &name))?;
-        Ok(Walk { file, name, header, at: from.max(FIRST_BLOCK), end, window: Vec::new(), window_at: 0 })
+        Ok(SegmentWalk { file, name, header, at: from.max(FIRST_BLOCK), end, window: Vec::new(), window_at: 0 })
     }
 
-    /// Goes on at `from`, and ends before `to`.
-    pub(crate) fn between(&mut self, from: u64, to: u64) {
+    /// Limits the search to `[from, to)`.
+    pub(crate) fn limit_to(&mut self, from: u64, to: u64) {
         self.at = from.max(FIRST_BLOCK);
         self.end = self.end.min(to);
     }
 
-    /// The next that isn't zeros. The walk goes on behind a block, and with the next page behind anything else.
+    /// Returns the next page that isn't zeros. The search continues after a block, or with the next page after other bytes.
     pub(crate) fn next(&mut self) -> Result<Option<Found>, StoreError> {
         while self.at < self.end {
             let at = self.at;
@@ -268,7 +267,7 @@ impl<'a> Walk<'a> {
         Ok(None)
     }
 
-    /// The page at the walk's place, or what the file has of it.
+    /// Returns the page at the current offset, or the part of it that the file has.
     fn page(&mut self) -> Result<&[u8], StoreError> {
         let len = (self.end - self.at).min(PAGE_BYTES as u64);
         let inside = self.at >= self.window_at && self.at + len <= self.window_at + self.window.len() as u64;
@@ -282,7 +281,7 @@ impl<'a> Walk<'a> {
         Ok(&self.window[start..start + len as usize])
     }
 
-    /// Reads and verifies a block that was found.
+    /// Reads and verifies a found block.
     pub(crate) fn read(&self, header: &BlockHeader, into: &mut BlockBuffer) -> Result<(), StoreError> {
         let place = (self.header.segment.get(), header.at.get(), header.disk_bytes());
         into.read(self.file, &self.name, self.header.generation.get(), place)

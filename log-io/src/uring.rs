@@ -1,8 +1,8 @@
-//! Writes by io_uring: several in flight, from registered buffers.
+//! The io_uring backend: several writes in flight, from registered buffers.
 //!
-//! A write in flight owns its buffer and keeps its file open. It is over when its completion has been seen, and done when
-//! the completions add up to its full length; the ring's own failures change nothing about that. What can't be waited for
-//! at the end is leaked, never freed under the kernel.
+//! A write in flight owns its buffer and keeps its file open. A request ends with its completion; the write is done when the
+//! completions add up to its full length. Failures of the ring itself don't change that. A write that can't be waited for at
+//! the end is leaked, never freed while the kernel may use its memory.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
@@ -12,31 +12,31 @@ use io_uring::{IoUring, opcode, squeue, types};
 use rustix::io::Errno;
 
 use crate::files::{OpenFile, Writer};
-use crate::gathered::{Gathered, Places, heads_max};
 use crate::ring::{REFUSALS, enter};
 use crate::transfer::{PAUSE, Progress, Step};
+use crate::vectored_write::{IoVecs, VectoredWrite, chunk_writes_max};
 use crate::{BackendKind, Buffer, PAGE_BYTES};
 
-/// Marks the completion of a sync; the other bits count them, so that one that nobody waits for any more is told apart.
+/// Marks the completion of a sync; the other bits are its number, to ignore the completion of an abandoned one.
 const SYNC: u64 = 1 << 63;
 
-/// A ring, its buffers, and what is in flight. Any thread may use it, one at a time.
+/// A ring with its buffers and the writes in flight. Any thread may use it, one at a time.
 pub(crate) struct Uring {
     ring: IoUring,
-    /// Writes in flight; the index is what their completions are known by.
+    /// Writes in flight, by the index that their completions carry.
     transfers: Vec<Option<Transfer>>,
     in_flight: usize,
     free: Vec<Buffer>,
     buffer_bytes: usize,
-    /// Pages for the fronts of chunks; how many there are, and how many of these are in flight.
-    heads: Vec<Buffer>,
-    heads_max: usize,
-    heads_in_flight: usize,
-    /// The address of each registered buffer, by its slot; only to be compared.
+    /// Header pages of chunk writes; the limit of such writes, and their number in flight.
+    header_buffers: Vec<Buffer>,
+    header_buffers_max: usize,
+    header_buffers_in_flight: usize,
+    /// Address of each registered buffer, by slot; only for comparison.
     registered: Vec<usize>,
     /// The first failure of a write since the last flush.
     failed: Option<io::Error>,
-    /// Number of the last sync, and the answer to it.
+    /// Number of the last sync, and its result.
     sync: u64,
     synced: Option<Result<usize, Errno>>,
 }
@@ -44,9 +44,9 @@ pub(crate) struct Uring {
 struct Transfer {
     file: Arc<OpenFile>,
     at: u64,
-    what: Gathered,
-    /// Where what is left of it lies, where that isn't only a buffer.
-    places: Places,
+    data: VectoredWrite,
+    /// The ranges left to write, for a write with chunks.
+    iovecs: IoVecs,
     progress: Progress,
 }
 
@@ -63,15 +63,15 @@ impl std::fmt::Debug for Uring {
 }
 
 impl Uring {
-    /// A ring with room for `buffers` writes in flight, each of up to `buffer_bytes`. As many of the buffers are
-    /// registered as the limit of locked memory allows: half as many, again and again, and then none.
+    /// Creates a ring for `buffers` writes in flight, each of up to `buffer_bytes`. Tries to register all buffers; if the limit
+    /// of locked memory forbids it, half as many, and so on down to none.
     ///
     /// # Errors
     /// The kernel has no io_uring, or refuses it.
     pub(crate) fn new(buffers: usize, buffer_bytes: usize) -> io::Result<Uring> {
-        let heads_max = heads_max(buffer_bytes);
-        let writes = buffers + heads_max;
-        // One more for a sync beside all the writes. The completion queue has twice that.
+        let header_buffers_max = chunk_writes_max(buffer_bytes);
+        let writes = buffers + header_buffers_max;
+        // One more entry for a sync. The completion queue has twice as many.
         let ring = IoUring::new(writes as u32 + 1)?;
         let mut free = Buffer::several(buffers, buffer_bytes);
         let mut count = buffers;
@@ -81,8 +81,8 @@ impl Uring {
                 libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() }
             };
             let places: Vec<libc::iovec> = free[..count].iter_mut().map(pages).collect();
-            // SAFETY: the places are memory that we own. The kernel pins its pages, so that they stay what they are, and
-            // ours alone, until the ring is gone, even where a buffer is dropped before it; it writes nothing to them.
+            // SAFETY: the ranges are memory that we own. The kernel pins its pages, so that no other process gets them until
+            // the ring is gone, even if a buffer is dropped before; it writes nothing to them.
             match unsafe { ring.submitter().register_buffers(&places) } {
                 Ok(()) => break,
                 Err(_) => count /= 2,
@@ -94,7 +94,7 @@ impl Uring {
             true => buffer.with_slot(slot as u16),
             false => buffer,
         });
-        // Taken from the end: the registered ones first.
+        // Buffers are taken from the end: the registered ones first.
         let mut free: Vec<Buffer> = numbered.collect();
         free.reverse();
         Ok(Uring {
@@ -103,9 +103,9 @@ impl Uring {
             in_flight: 0,
             free,
             buffer_bytes,
-            heads: Buffer::several(heads_max, PAGE_BYTES),
-            heads_max,
-            heads_in_flight: 0,
+            header_buffers: Buffer::several(header_buffers_max, PAGE_BYTES),
+            header_buffers_max,
+            header_buffers_in_flight: 0,
             registered,
             failed: None,
             sync: 0,
@@ -113,21 +113,21 @@ impl Uring {
         })
     }
 
-    /// How many of the buffers are registered.
+    /// Returns the number of registered buffers.
     pub(crate) fn registered(&self) -> usize {
         self.registered.len()
     }
 
-    /// Queues what is left of a write.
+    /// Queues the rest of a write.
     fn push_write(&mut self, index: usize) -> io::Result<()> {
-        let Some(Transfer { file, at, what, places, progress }) = &mut self.transfers[index] else { return Ok(()) };
+        let Some(Transfer { file, at, data, iovecs, progress }) = &mut self.transfers[index] else { return Ok(()) };
         let fd = types::Fd(file.as_fd().as_raw_fd());
         let (done, at) = (progress.done(), *at + progress.done() as u64);
-        let entry = match what.alone() {
+        let entry = match data.single() {
             Some(buffer) => {
                 let rest = &buffer.as_slice()[done..];
                 let (place, len) = (rest.as_ptr(), rest.len() as u32);
-                // A buffer from elsewhere may have a number of its own: only at its registered place is it the registered one.
+                // A buffer from elsewhere may have a slot number, too: only the registered address is the registered buffer.
                 let start = buffer.as_slice().as_ptr().addr();
                 match buffer.slot().filter(|slot| self.registered.get(usize::from(*slot)) == Some(&start)) {
                     Some(slot) => opcode::WriteFixed::new(fd, place, len, slot).offset(at).build(),
@@ -135,25 +135,25 @@ impl Uring {
                 }
             }
             None => {
-                *places = what.places(done);
-                opcode::Writev::new(fd, places.as_ptr(), places.count()).offset(at).build()
+                *iovecs = data.iovecs(done);
+                opcode::Writev::new(fd, iovecs.as_ptr(), iovecs.count()).offset(at).build()
             }
         };
         self.push(&entry.user_data(index as u64))
     }
 
     fn push(&mut self, entry: &squeue::Entry) -> io::Result<()> {
-        // SAFETY: the bytes and the descriptor of a write, and the list of places where it has one, belong to its transfer,
-        // which is only let go when the completion of this entry has been seen (`complete`), or is leaked (`drop`); the
-        // list is made anew only then, too. What the log's writer changes in the header of a chunk meanwhile is written as
-        // it was or as it is: no reader trusts it. A sync has a descriptor only, which
-        // the kernel holds a reference to from the submission on, before which `sync` doesn't let go of the file; where
-        // it fails to submit the entry, the number means another file or none when it is submitted later: a sync too many.
+        // SAFETY: the bytes and the descriptor of a write, and its list of ranges if it has one, belong to its transfer, which
+        // is dropped only after the completion of this entry was seen (`complete`), or is leaked (`drop`); the list is
+        // replaced only after that completion, too. The log's writer may change the header of a chunk at the same time: then
+        // the old or the new bytes are written, and no reader trusts them. A sync has a descriptor only. The kernel holds a
+        // reference to its file from the submission on, and `sync` borrows the file until then; if the submission fails and
+        // the entry is submitted later, its descriptor may be another file's or none: an additional sync, which is harmless.
         let pushed = unsafe { self.ring.submission().push(entry) };
         pushed.map_err(|_| io::Error::other("io_uring: the submission queue is full"))
     }
 
-    /// Takes the completions that are there.
+    /// Takes the available completions.
     fn reap(&mut self) {
         while let Some(entry) = { self.ring.completion().next() } {
             let answer = match entry.result() {
@@ -168,13 +168,13 @@ impl Uring {
         }
     }
 
-    /// A write's request is over: is the write?
+    /// Processes the result of a write's request: queues the rest of a short write, or ends the write.
     fn complete(&mut self, index: usize, answer: Result<usize, Errno>) {
         let Some(Some(transfer)) = self.transfers.get_mut(index) else { return };
         let error = match transfer.progress.advance(answer) {
             Step::Done => None,
             Step::Failed(error) => Some(error),
-            Step::Again { progressed } => {
+            Step::Retry { progressed } => {
                 if !progressed {
                     std::thread::sleep(PAUSE);
                 }
@@ -184,19 +184,21 @@ impl Uring {
                 }
             }
         };
-        // Neither the kernel nor the queue has anything of it any more.
-        let Some(Transfer { file, at, what, .. }) = self.transfers[index].take() else { return };
+        // Neither the kernel nor the queue refers to it any more.
+        let Some(Transfer { file, at, data, .. }) = self.transfers[index].take() else { return };
         self.in_flight -= 1;
         if let Some(error) = error {
-            self.failed.get_or_insert_with(|| file.write_error(at, what.len(), &error));
+            self.failed.get_or_insert_with(|| file.write_error(at, data.len(), &error));
         }
-        let is_head = what.alone().is_none();
-        self.heads_in_flight -= usize::from(is_head);
-        let mut buffer = what.into_buffer();
+        let is_chunk_write = data.single().is_none();
+        self.header_buffers_in_flight -= usize::from(is_chunk_write);
+        let mut buffer = data.into_buffer();
         buffer.set_len(0);
-        if is_head && self.heads.len() < self.heads_max && buffer.capacity() == PAGE_BYTES {
-            self.heads.push(buffer);
-        } else if self.free.len() < self.transfers.len() - self.heads_max && buffer.capacity() == self.buffer_bytes {
+        if is_chunk_write && self.header_buffers.len() < self.header_buffers_max && buffer.capacity() == PAGE_BYTES {
+            self.header_buffers.push(buffer);
+        } else if self.free.len() < self.transfers.len() - self.header_buffers_max
+            && buffer.capacity() == self.buffer_bytes
+        {
             self.free.push(buffer);
         }
     }
@@ -208,7 +210,7 @@ impl Uring {
         entered
     }
 
-    /// Waits until nothing is in flight that `concerns` says yes to.
+    /// Waits until no write for which `concerns` returns `true` is in flight.
     fn wait_while(&mut self, concerns: impl Fn(&Transfer) -> bool) -> io::Result<()> {
         while self.transfers.iter().flatten().any(&concerns) {
             self.wait()?;
@@ -233,47 +235,47 @@ impl Writer for Uring {
                 return Ok(buffer);
             }
             if self.in_flight == 0 {
-                // The caller has them all, or has dropped some.
+                // The caller has all buffers, or has dropped some.
                 return Ok(Buffer::new(self.buffer_bytes));
             }
             self.wait()?;
         }
     }
 
-    fn head(&mut self) -> io::Result<Buffer> {
+    fn header_buffer(&mut self) -> io::Result<Buffer> {
         loop {
             self.reap();
-            match self.heads.pop() {
-                Some(head) => return Ok(head),
+            match self.header_buffers.pop() {
+                Some(header) => return Ok(header),
                 // As in `buffer`.
-                None if self.heads_in_flight == 0 => return Ok(Buffer::new(PAGE_BYTES)),
+                None if self.header_buffers_in_flight == 0 => return Ok(Buffer::new(PAGE_BYTES)),
                 None => self.wait()?,
             }
         }
     }
 
-    fn begin(&mut self, file: &Arc<OpenFile>, at: u64, what: Gathered) -> io::Result<()> {
+    fn begin(&mut self, file: &Arc<OpenFile>, at: u64, data: VectoredWrite) -> io::Result<()> {
         let index = loop {
             match self.transfers.iter().position(Option::is_none) {
                 Some(index) => break index,
                 None => self.wait()?,
             }
         };
-        let progress = Progress::new(what.len());
-        let is_head = what.alone().is_none();
-        let places = Places::default();
-        self.transfers[index] = Some(Transfer { file: Arc::clone(file), at, what, places, progress });
+        let progress = Progress::new(data.len());
+        let is_chunk_write = data.single().is_none();
+        let iovecs = IoVecs::default();
+        self.transfers[index] = Some(Transfer { file: Arc::clone(file), at, data, iovecs, progress });
         if let Err(error) = self.push_write(index) {
-            // It was never the kernel's.
+            // The kernel never saw it.
             self.transfers[index] = None;
             return Err(error);
         }
         self.in_flight += 1;
-        self.heads_in_flight += usize::from(is_head);
+        self.header_buffers_in_flight += usize::from(is_chunk_write);
         enter(&mut self.ring, 0)
     }
 
-    fn settle(&mut self, file: &Arc<OpenFile>) -> io::Result<()> {
+    fn wait_for_file(&mut self, file: &Arc<OpenFile>) -> io::Result<()> {
         self.wait_while(|transfer| Arc::ptr_eq(&transfer.file, file))
     }
 
@@ -298,7 +300,7 @@ impl Writer for Uring {
             };
             match answer {
                 Ok(_) => return Ok(()),
-                // It wasn't begun. Any other failure is final: a second sync may succeed though the bytes are lost.
+                // The sync didn't start. Any other failure is final: a second sync may succeed although bytes are lost.
                 Err(Errno::INTR | Errno::AGAIN) if refusals < REFUSALS => {
                     refusals += 1;
                     std::thread::sleep(PAUSE);
@@ -312,7 +314,7 @@ impl Writer for Uring {
 impl Drop for Uring {
     fn drop(&mut self) {
         if self.wait_while(|_| true).is_err() {
-            // The kernel may read them still.
+            // The kernel may still read them.
             self.transfers.drain(..).for_each(std::mem::forget);
         }
     }

@@ -1,4 +1,4 @@
-//! Reading a checkpoint back.
+//! Decoding of checkpoint files.
 
 use std::io;
 
@@ -14,19 +14,19 @@ use crate::fields::{Fields, Malformed};
 use crate::manifest::KeptCheckpoint;
 use crate::{Block, CheckpointImage, LaneImage, LocalImage, PAGE_BYTES, ReadAt, StoreError};
 
-/// What becomes of the program's own bytes, which may be many.
+/// Treatment of the program's own bytes, which may be many.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Application {
-    /// They are in the image.
+    /// Read them into the image.
     Read,
-    /// They are only verified; the image has none.
+    /// Verify them only; the image has none.
     Verify,
 }
 
-/// Bytes that are verified at a time.
+/// Bytes verified at a time.
 const WINDOW_BYTES: usize = 256 << 10;
 
-/// Reads a checkpoint file that the manifest refers to.
+/// Reads and verifies a checkpoint file that the manifest refers to.
 pub(crate) fn decode(
     file: &dyn ReadAt,
     kept: &KeptCheckpoint,
@@ -46,14 +46,14 @@ pub(crate) fn decode(
     }
     let is_meant = crc == kept.header_crc && header.number.get() == kept.number && header.epoch.get() == kept.epoch.0;
     if !is_meant {
-        return Err(wrong("it isn't the checkpoint that the manifest means"));
+        return Err(wrong("it isn't the checkpoint that the manifest refers to"));
     }
     let len = file.len().map_err(StoreError::io("read the length of", &name))?;
     let mut at = PAGE_BYTES as u64;
     let mut parts: [Vec<u8>; PARTS] = Default::default();
     for (index, part) in header.parts.iter().enumerate() {
         let bytes = part.bytes.get();
-        // Before memory for it is asked for.
+        // Checked before memory is allocated.
         if at.checked_add(bytes).is_none_or(|end| end > len) {
             return Err(StoreError::damaged(&name, len, "the file ends here"));
         }
@@ -94,7 +94,7 @@ pub(crate) fn decode(
     Ok((image, context))
 }
 
-/// The checksum of bytes that are not kept.
+/// Returns the checksum of a range of the file, which it reads window by window.
 pub(crate) fn checksum(file: &dyn ReadAt, at: u64, bytes: u64) -> io::Result<u32> {
     let mut window = vec![0; bytes.min(WINDOW_BYTES as u64) as usize];
     let (mut crc, mut done) = (0, 0);

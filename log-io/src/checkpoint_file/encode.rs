@@ -1,4 +1,4 @@
-//! Laying a checkpoint out.
+//! Encoding of checkpoint files.
 
 use counterfoil_log_core::Disposition;
 use zerocopy::IntoBytes;
@@ -12,7 +12,7 @@ use crate::block::FORMAT_VERSION;
 use crate::manifest::KeptCheckpoint;
 use crate::{CheckpointImage, LaneImage, LocalImage, PAGE_BYTES};
 
-/// A checkpoint file that is ready to be written.
+/// An encoded checkpoint file.
 #[derive(Debug)]
 pub(crate) struct Encoded<'a> {
     header: Vec<u8>,
@@ -22,7 +22,7 @@ pub(crate) struct Encoded<'a> {
 }
 
 impl Encoded<'_> {
-    /// The file's bytes, without the zeros at its end.
+    /// Returns the file's bytes in order, without the final padding.
     pub(crate) fn pieces(&self) -> Vec<&[u8]> {
         let mut pieces = vec![self.header.as_slice()];
         pieces.extend(self.parts.iter().map(Vec::as_slice));
@@ -31,7 +31,7 @@ impl Encoded<'_> {
     }
 }
 
-/// Lays a checkpoint out.
+/// Encodes a checkpoint.
 pub(crate) fn encode<'a>(image: &'a CheckpointImage, context: &Context) -> Encoded<'a> {
     let parts = [
         lanes_part(&image.lanes),

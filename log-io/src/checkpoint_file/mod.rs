@@ -4,7 +4,7 @@
 //! header, 4,096 bytes | lanes | segments | local log | tables | application | zeros up to a multiple of 4,096
 //! ```
 //!
-//! The header has the length and the checksum of each part, and one of its own, which the manifest has, too.
+//! The header has the length and the checksum of each part, and a checksum of its own, which the manifest repeats.
 
 mod decode;
 mod encode;
@@ -18,7 +18,7 @@ pub(crate) use encode::{Encoded, encode};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"CFcheckp");
 const PARTS: usize = 5;
-/// What a part is called in an error.
+/// The error of each damaged part.
 const PART_DAMAGED: [&str; PARTS] = [
     "the lanes' checksum is wrong",
     "the segments' checksum is wrong",
@@ -120,7 +120,7 @@ struct TableEntry {
     bytes: U64,
 }
 
-/// What a checkpoint file says beside its image.
+/// Fields of a checkpoint file besides its image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Context {
     pub(crate) number: u32,
@@ -132,14 +132,14 @@ pub(crate) struct Context {
     pub(crate) segments: Vec<CoveredSegment>,
 }
 
-/// How far the store was written when the checkpoint was taken. Blocks of the local log behind are not part of it.
+/// Extent of the store when the checkpoint was taken. Later blocks of the local log are not part of the checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Written {
-    /// The segment that was being written; 0 for none.
+    /// The active segment; 0 for none.
     pub(crate) segment: u32,
-    /// Its end.
+    /// End of its last block.
     pub(crate) end: u64,
-    /// Files with this number and above came later.
+    /// Files with this number or a higher one are newer.
     pub(crate) next_number: u32,
 }
 
@@ -148,11 +148,11 @@ pub(crate) struct Written {
 pub(crate) struct CoveredSegment {
     pub(crate) segment: u32,
     pub(crate) generation: u64,
-    /// The end of the last block that the checkpoint refers to.
+    /// End of the last block that the checkpoint refers to.
     pub(crate) covered: u64,
 }
 
-/// The name of a checkpoint's file.
+/// Returns the name of a checkpoint file.
 pub(crate) fn checkpoint_name(number: u32) -> String {
     format!("checkpoint-{number:08}")
 }

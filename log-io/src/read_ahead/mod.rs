@@ -1,4 +1,4 @@
-//! Reading a list of places in order, some of them ahead.
+//! Reading a list of extents in order, with read-ahead.
 
 mod plan;
 mod ring;
@@ -14,123 +14,122 @@ use threads::Threads;
 
 use crate::{BackendKind, Buffer, ReadAt};
 
-/// A place in a file.
+/// A range of a file.
 #[derive(Clone, Debug)]
 pub struct Extent {
     /// The file.
     pub file: Arc<dyn ReadAt>,
-    /// Where it begins, in bytes.
+    /// Offset in bytes.
     pub at: u64,
-    /// How long it is, in bytes.
+    /// Length in bytes.
     pub len: usize,
 }
 
-/// How much is read ahead.
+/// Limits of the read-ahead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadAheadOptions {
-    /// Reads in flight; where they aren't made by a ring, as many threads. At least 1.
+    /// Reads in flight; without a ring, the number of threads. At least 1.
     pub in_flight: usize,
-    /// Bytes of a read: neighbouring extents are read together as far as they fit. An extent that is larger alone is read
-    /// whole.
+    /// Bytes of a read of several adjacent extents. A larger extent is read alone, as a whole.
     pub read_bytes: usize,
 }
 
 impl Default for ReadAheadOptions {
-    /// 2 reads of 512 KiB.
+    /// Returns 2 reads of 512 KiB.
     fn default() -> ReadAheadOptions {
         ReadAheadOptions { in_flight: 2, read_bytes: 512 * 1024 }
     }
 }
 
-/// Extents, in their order, while those that come next are being read: by an io_uring where all the files have a descriptor
-/// for one ([`ReadAt::for_ring`]) and the kernel makes one, otherwise by threads of its own.
+/// Reads extents in order, and the following ones ahead: with an io_uring if all files have a descriptor for one
+/// ([`ReadAt::for_ring`]) and the kernel permits it, otherwise with threads.
 ///
-/// It holds a buffer for each read in flight and two more, with threads two for each read in flight; each is as large as the
-/// longest read, or where that is more than 8 MiB together, as the longest that was made with it. Extents and files best
-/// begin at pages, and be whole pages: then nothing is copied, and a ring can read them.
+/// A ring has two buffers more than reads in flight; threads have two for each. A buffer is as large as the longest read or,
+/// if all buffers together would exceed 8 MiB, as the longest read that used it. Extents should be whole pages at page
+/// offsets: then nothing is copied, and a ring can read them.
 #[derive(Debug)]
 pub struct ReadAhead {
-    way: Way,
-    /// Number of the read whose buffer is in hand, or of the next one to be asked for.
+    engine: Engine,
+    /// Number of the current read, or of the next one.
     read: usize,
-    in_hand: Option<Finished>,
-    /// Extents that were delivered.
+    current: Option<CompletedRead>,
+    /// Number of extents that were delivered.
     delivered: usize,
     plan: Arc<Plan>,
 }
 
-/// Who makes the reads. They are taken in order, each once.
+/// The engine of the reads. They are taken in order, each once.
 #[derive(Debug)]
-enum Way {
+enum Engine {
     Ring(Box<Ring>),
     Threads(Threads),
 }
 
 #[derive(Debug)]
-struct Finished {
+struct CompletedRead {
     buffer: Buffer,
     result: io::Result<()>,
 }
 
-impl Way {
-    fn take(&mut self, read: usize) -> Finished {
+impl Engine {
+    fn take(&mut self, read: usize) -> CompletedRead {
         match self {
-            Way::Ring(ring) => ring.take(),
-            Way::Threads(threads) => threads.take(read),
+            Engine::Ring(ring) => ring.take(),
+            Engine::Threads(threads) => threads.take(read),
         }
     }
 
-    fn give_back(&mut self, read: usize, buffer: Buffer) {
+    fn recycle(&mut self, read: usize, buffer: Buffer) {
         match self {
-            Way::Ring(ring) => ring.give_back(buffer),
-            Way::Threads(threads) => threads.give_back(read, buffer),
+            Engine::Ring(ring) => ring.recycle(buffer),
+            Engine::Threads(threads) => threads.recycle(read, buffer),
         }
     }
 }
 
 impl ReadAhead {
-    /// Begins to read.
+    /// Starts to read.
     ///
     /// # Errors
     /// There is no ring, and no thread can be started.
     pub fn new(extents: Vec<Extent>, options: ReadAheadOptions) -> io::Result<ReadAhead> {
         let plan = Arc::new(Plan::new(extents, options.read_bytes));
         let in_flight = options.in_flight.clamp(1, plan.reads.len().max(1));
-        let way = match Ring::begin(&plan, in_flight) {
-            Some(ring) => Way::Ring(Box::new(ring)),
-            None => Way::Threads(Threads::begin(&plan, in_flight)?),
+        let engine = match Ring::begin(&plan, in_flight) {
+            Some(ring) => Engine::Ring(Box::new(ring)),
+            None => Engine::Threads(Threads::begin(&plan, in_flight)?),
         };
-        Ok(ReadAhead { way, read: 0, in_hand: None, delivered: 0, plan })
+        Ok(ReadAhead { engine, read: 0, current: None, delivered: 0, plan })
     }
 
-    /// How the files are read: [`BackendKind::IoUring`], or [`BackendKind::Pwrite`] for threads that wait for each read.
+    /// Returns [`BackendKind::IoUring`] for reads by a ring, [`BackendKind::Pwrite`] for reads by threads.
     pub fn kind(&self) -> BackendKind {
-        match self.way {
-            Way::Ring(_) => BackendKind::IoUring,
-            Way::Threads(_) => BackendKind::Pwrite,
+        match self.engine {
+            Engine::Ring(_) => BackendKind::IoUring,
+            Engine::Threads(_) => BackendKind::Pwrite,
         }
     }
 
-    /// The next extent: its place in the list that was given, and its bytes or why they can't be read. An extent that
-    /// fails, and those that were to be read together with it, doesn't stop the ones behind.
-    #[expect(clippy::should_implement_trait, reason = "what it returns borrows from it")]
+    /// Returns the next extent: its index in the list, and its bytes or the error. Extents after a failed read are still
+    /// delivered; the failed read may have had several extents.
+    #[expect(clippy::should_implement_trait, reason = "the result borrows from `self`")]
     pub fn next(&mut self) -> Option<(usize, io::Result<&[u8]>)> {
-        let (index, result) = self.turn_to_next()?;
-        Some((index, result.and_then(|place| self.in_hand(place))))
+        let (index, result) = self.advance()?;
+        Some((index, result.and_then(|place| self.current_bytes(place))))
     }
 
-    /// As [`next`](Self::next), with the bytes in `into`: without a copy where the extent was read alone.
+    /// Returns the next extent as [`next`](Self::next) does, with its bytes in `into`: without a copy if it was read alone.
     pub fn next_into(&mut self, into: &mut Buffer) -> Option<(usize, io::Result<()>)> {
-        let (index, result) = self.turn_to_next()?;
+        let (index, result) = self.advance()?;
         let taken = result.and_then(|place| {
             if self.plan.reads[self.read].len() == 1
-                && let Some(Finished { buffer, .. }) = &mut self.in_hand
+                && let Some(CompletedRead { buffer, .. }) = &mut self.current
             {
-                // The other one is read into next, where it is large enough.
+                // The other buffer is reused for a read, if it is large enough.
                 std::mem::swap(buffer, into);
                 return Ok(());
             }
-            let bytes = self.in_hand(place)?;
+            let bytes = self.current_bytes(place)?;
             if into.capacity() < bytes.len() {
                 *into = Buffer::new(bytes.len());
             }
@@ -141,26 +140,26 @@ impl ReadAhead {
         Some((index, taken))
     }
 
-    fn in_hand(&self, place: Range<usize>) -> io::Result<&[u8]> {
-        let bytes = self.in_hand.as_ref().and_then(|finished| finished.buffer.as_slice().get(place));
+    fn current_bytes(&self, place: Range<usize>) -> io::Result<&[u8]> {
+        let bytes = self.current.as_ref().and_then(|finished| finished.buffer.as_slice().get(place));
         bytes.ok_or_else(|| io::Error::other("a read is shorter than what it was planned for"))
     }
 
-    /// Goes to the next extent, and to the read that it is in: says where in the buffer in hand it is.
-    fn turn_to_next(&mut self) -> Option<(usize, io::Result<Range<usize>>)> {
+    /// Advances to the next extent, and to its read. Returns the extent's index and its range in the current buffer.
+    fn advance(&mut self) -> Option<(usize, io::Result<Range<usize>>)> {
         let index = self.delivered;
         if index >= self.plan.reads.get(self.read)?.end {
-            if let Some(Finished { buffer, .. }) = self.in_hand.take() {
-                self.way.give_back(self.read, buffer);
+            if let Some(CompletedRead { buffer, .. }) = self.current.take() {
+                self.engine.recycle(self.read, buffer);
             }
             self.read += 1;
         }
         let together = self.plan.reads.get(self.read)?.clone();
-        let way = &mut self.way;
-        let in_hand = self.in_hand.get_or_insert_with(|| way.take(self.read));
+        let engine = &mut self.engine;
+        let current = self.current.get_or_insert_with(|| engine.take(self.read));
         self.delivered += 1;
         let extents = &self.plan.extents;
-        Some(match &in_hand.result {
+        Some(match &current.result {
             Ok(()) => {
                 let from = (extents[index].at - extents[together.start].at) as usize;
                 (index, Ok(from..from + extents[index].len))

@@ -1,4 +1,4 @@
-//! Which extents are read together.
+//! The division of extents into reads.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -6,32 +6,32 @@ use std::sync::Arc;
 use super::Extent;
 use crate::{Buffer, PAGE_BYTES, ReadAt};
 
-/// Bytes of the buffers that are allocated before it is known how many of them are needed.
+/// Bytes of the buffers that are allocated in advance, at most.
 const BUFFERS_BYTES_MAX: usize = 8 << 20;
 
-/// The extents that are asked for, and the reads that get them.
+/// The requested extents, and the reads that cover them.
 #[derive(Debug)]
 pub(super) struct Plan {
     pub(super) extents: Vec<Extent>,
-    /// Extents that are read together: neighbours in one file. None of them is empty.
+    /// Ranges of `extents`, one for each read: adjacent extents of one file. No range is empty.
     pub(super) reads: Vec<Range<usize>>,
 }
 
 impl Plan {
-    /// Neighbours are read together as far as they fit into `read_bytes`.
+    /// Joins adjacent extents as far as they fit into `read_bytes`.
     pub(super) fn new(extents: Vec<Extent>, read_bytes: usize) -> Plan {
         let reads = join_neighbours(&extents, read_bytes);
         Plan { extents, reads }
     }
 
-    /// What a read reads: the file, the place and the length.
+    /// Returns the file, the offset and the length of a read.
     pub(super) fn read(&self, number: usize) -> Option<(&Arc<dyn ReadAt>, u64, usize)> {
         let extents = self.extents.get(self.reads.get(number)?.clone())?;
         extents.first().map(|front| (&front.file, front.at, span(extents)))
     }
 
-    /// As many buffers, each for the longest read, side by side; unless that is much for reads of which most may be shorter:
-    /// then they are as small as can be.
+    /// Allocates `count` adjacent buffers for the longest read; or empty ones, if these would exceed 8 MiB and most reads may be
+    /// shorter.
     pub(super) fn buffers(&self, count: usize) -> Vec<Buffer> {
         let longest = self.reads.iter().map(|read| span(&self.extents[read.clone()])).max().unwrap_or(0);
         match longest.saturating_mul(count) {
@@ -41,7 +41,7 @@ impl Plan {
     }
 }
 
-/// Bytes from the first of these neighbours to the end of the last.
+/// Returns the bytes from the start of the first extent to the end of the last.
 fn span(extents: &[Extent]) -> usize {
     let (Some(front), Some(back)) = (extents.first(), extents.last()) else { return 0 };
     (back.at - front.at) as usize + back.len

@@ -1,8 +1,8 @@
-//! Reads made by one io_uring, submitted by whoever takes them.
+//! Reads by one io_uring, submitted by the thread that takes them.
 //!
-//! A read in flight owns its buffer, and the plan keeps its file open. A read of which anything but all of its bytes comes
-//! back is made again by `read_at` when it is its turn: that waits, goes on where a read was cut short, and says what is
-//! wrong as it says it everywhere. What can't be waited for is leaked, never freed under the kernel.
+//! A read in flight owns its buffer, and the plan keeps its file open. A read that fails or is short is repeated with
+//! `read_at` when it is taken: that blocks, continues a short read, and returns the same errors as everywhere. A buffer whose
+//! read can't be waited for is leaked, never freed while the kernel may use it.
 
 use std::collections::VecDeque;
 use std::io;
@@ -11,52 +11,52 @@ use std::sync::Arc;
 
 use io_uring::{IoUring, opcode, types};
 
-use super::Finished;
+use super::CompletedRead;
 use super::plan::Plan;
 use crate::demote::demote;
 use crate::ring::enter;
 use crate::{Buffer, PAGE_BYTES};
 
-/// Buffers beside those of the reads in flight: what was read last is looked at in one, and another has come back.
+/// Buffers in addition to those of the reads in flight: one is with the caller, and one is complete.
 const SPARE: usize = 2;
 
-/// A ring, and the reads that it makes.
+/// A ring and its reads.
 pub(super) struct Ring {
     ring: IoUring,
     plan: Arc<Plan>,
-    /// Reads that were begun and not taken, in their order.
-    begun: VecDeque<Begun>,
-    /// Number of the first of these: the one that is taken next.
+    /// Started reads that were not taken, in order.
+    started: VecDeque<StartedRead>,
+    /// Number of the first of them, which is taken next.
     first: usize,
     free: Vec<Buffer>,
-    /// The most reads that are in flight.
+    /// Limit of the reads in flight.
     depth: usize,
     in_flight: usize,
-    /// Entering failed: nothing is submitted any more.
+    /// Entering the kernel failed: nothing more is submitted.
     is_broken: bool,
 }
 
 #[derive(Debug)]
-struct Begun {
+struct StartedRead {
     buffer: Buffer,
     state: State,
 }
 
-/// Whose turn it is to do something about a read.
+/// State of a started read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// The kernel's, which has the buffer.
+    /// The kernel owns the buffer.
     InFlight,
-    /// Nobody's: all its bytes are there.
-    Whole,
-    /// Whoever takes it has to read it.
+    /// All bytes are read.
+    Complete,
+    /// The caller that takes it has to read it.
     Unread,
 }
 
 impl std::fmt::Debug for Ring {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Ring")
-            .field("begun", &self.begun)
+            .field("started", &self.started)
             .field("first", &self.first)
             .field("depth", &self.depth)
             .field("is_broken", &self.is_broken)
@@ -65,7 +65,7 @@ impl std::fmt::Debug for Ring {
 }
 
 impl Ring {
-    /// Begins to read with at most `depth` reads in flight. `None`: there is nothing to be read, a file can't be read by a ring,
+    /// Starts to read with at most `depth` reads in flight. `None` if there is nothing to read, a file can't be read by a ring,
     /// or the kernel refuses one.
     pub(super) fn begin(plan: &Arc<Plan>, depth: usize) -> Option<Ring> {
         if plan.reads.is_empty() || plan.extents.iter().any(|extent| extent.file.for_ring().is_none()) {
@@ -75,24 +75,24 @@ impl Ring {
         let mut ring = Ring {
             ring,
             plan: Arc::clone(plan),
-            begun: VecDeque::new(),
+            started: VecDeque::new(),
             first: 0,
             free: plan.buffers(depth + SPARE),
             depth,
             in_flight: 0,
             is_broken: false,
         };
-        ring.begin_reads();
+        ring.queue_reads();
         if enter(&mut ring.ring, 0).is_err() {
-            ring.give_up();
+            ring.abandon();
         }
         Some(ring)
     }
 
-    /// Queues reads, as far as there are buffers for them.
-    fn begin_reads(&mut self) {
+    /// Queues reads as long as there are buffers.
+    fn queue_reads(&mut self) {
         while self.in_flight < self.depth
-            && let Some((file, at, len)) = self.plan.read(self.first + self.begun.len())
+            && let Some((file, at, len)) = self.plan.read(self.first + self.started.len())
             && let Some(mut buffer) = self.free.pop()
         {
             if buffer.capacity() < len {
@@ -106,68 +106,68 @@ impl Ring {
                 && let Ok(bytes) = u32::try_from(len)
             {
                 let place = buffer.bytes_mut()[..len].as_mut_ptr();
-                let number = (self.first + self.begun.len()) as u64;
+                let number = (self.first + self.started.len()) as u64;
                 let entry = opcode::Read::new(types::Fd(fd.as_raw_fd()), place, bytes).offset(at).build();
-                // SAFETY: `bytes` bytes from `place` on are the buffer's. It goes to `begun` as in flight, where nobody
-                // touches it, and leaves that state only when this entry's completion has been seen (`reap`), or else by
-                // being leaked (`give_up`, also from `drop`). The plan keeps the file open as long as there is a ring.
+                // SAFETY: `bytes` bytes from `place` on belong to the buffer. It goes to `started` as in flight, where nothing
+                // touches it, and leaves that state only after this entry's completion was seen (`reap`) or by being
+                // leaked (`abandon`, also from `drop`). The plan keeps the file open as long as the ring exists.
                 if unsafe { self.ring.submission().push(&entry.user_data(number)) }.is_ok() {
                     state = State::InFlight;
                     self.in_flight += 1;
                 }
             }
-            self.begun.push_back(Begun { buffer, state });
+            self.started.push_back(StartedRead { buffer, state });
         }
     }
 
-    /// Takes the completions that are there.
+    /// Takes the available completions.
     fn reap(&mut self) {
         while let Some(entry) = { self.ring.completion().next() } {
             let number = entry.user_data() as usize;
-            let Some(begun) = number.checked_sub(self.first).and_then(|index| self.begun.get_mut(index)) else {
+            let Some(started) = number.checked_sub(self.first).and_then(|index| self.started.get_mut(index)) else {
                 continue;
             };
-            if begun.state != State::InFlight {
+            if started.state != State::InFlight {
                 continue;
             }
             let is_whole = self.plan.read(number).is_some_and(|(_, _, len)| usize::try_from(entry.result()) == Ok(len));
-            begun.state = if is_whole { State::Whole } else { State::Unread };
+            started.state = if is_whole { State::Complete } else { State::Unread };
             self.in_flight -= 1;
         }
     }
 
-    /// The ring can't be waited for any more: the kernel may still write to the buffers, so they are leaked.
-    fn give_up(&mut self) {
+    /// Abandons the ring after it failed. Leaks the buffers in flight, because the kernel may still write to them.
+    fn abandon(&mut self) {
         self.is_broken = true;
         self.in_flight = 0;
-        for begun in self.begun.iter_mut().filter(|begun| begun.state == State::InFlight) {
-            std::mem::forget(std::mem::replace(&mut begun.buffer, Buffer::new(0)));
-            begun.state = State::Unread;
+        for started in self.started.iter_mut().filter(|started| started.state == State::InFlight) {
+            std::mem::forget(std::mem::replace(&mut started.buffer, Buffer::new(0)));
+            started.state = State::Unread;
         }
     }
 
     fn is_first_in_flight(&self) -> bool {
-        self.begun.front().is_some_and(|begun| begun.state == State::InFlight)
+        self.started.front().is_some_and(|started| started.state == State::InFlight)
     }
 
-    /// Waits for the next read, having begun those that come behind it.
-    pub(super) fn take(&mut self) -> Finished {
+    /// Queues further reads, and waits for the next one.
+    pub(super) fn take(&mut self) -> CompletedRead {
         loop {
             self.reap();
-            self.begin_reads();
+            self.queue_reads();
             let waits = self.is_first_in_flight();
             let has_queued = !self.ring.submission().is_empty();
             if !self.is_broken && (waits || has_queued) && enter(&mut self.ring, usize::from(waits)).is_err() {
-                self.give_up();
+                self.abandon();
             }
             if !waits {
                 break;
             }
         }
-        let unread = || Begun { buffer: Buffer::new(0), state: State::Unread };
-        let Begun { mut buffer, state } = self.begun.pop_front().unwrap_or_else(unread);
+        let unread = || StartedRead { buffer: Buffer::new(0), state: State::Unread };
+        let StartedRead { mut buffer, state } = self.started.pop_front().unwrap_or_else(unread);
         let Some((file, at, len)) = self.plan.read(self.first) else {
-            return Finished { buffer, result: Err(io::Error::other("there is no read to be taken")) };
+            return CompletedRead { buffer, result: Err(io::Error::other("there is no read to be taken")) };
         };
         self.first += 1;
         let mut result = Ok(());
@@ -178,14 +178,14 @@ impl Ring {
             result = file.read_at(at, &mut buffer.bytes_mut()[..len]);
         }
         buffer.set_len(len);
-        Finished { buffer, result }
+        CompletedRead { buffer, result }
     }
 
-    /// Gives the buffer of a read that was taken back, to be read into again.
-    pub(super) fn give_back(&mut self, buffer: Buffer) {
-        // One that was given in exchange and would have to be replaced is not worth it as long as there are others.
+    /// Reuses the buffer of a read that was taken.
+    pub(super) fn recycle(&mut self, buffer: Buffer) {
+        // A buffer from a caller may be too small; it is dropped as long as there are enough others.
         let is_small = self.plan.read(self.first).is_some_and(|(_, _, len)| buffer.capacity() < len);
-        if !is_small || self.free.len() + self.begun.len() < self.depth {
+        if !is_small || self.free.len() + self.started.len() < self.depth {
             demote(buffer.as_slice());
             self.free.push(buffer);
         }
@@ -196,7 +196,7 @@ impl Drop for Ring {
     fn drop(&mut self) {
         while !self.is_broken && self.in_flight > 0 {
             if enter(&mut self.ring, 1).is_err() {
-                self.give_up();
+                self.abandon();
             }
             self.reap();
         }

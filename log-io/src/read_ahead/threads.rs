@@ -1,30 +1,30 @@
-//! Reads made by threads, each of which waits for its own.
+//! Reads by threads.
 
 use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::thread::JoinHandle;
 
-use super::Finished;
+use super::CompletedRead;
 use super::plan::Plan;
 use crate::Buffer;
 
-/// Threads that read in turn.
+/// A pool of threads that read in turn.
 #[derive(Debug)]
 pub(super) struct Threads {
     lanes: Vec<ReadLane>,
 }
 
-/// One thread, which makes every n-th read.
+/// One of n threads, which does every n-th read.
 #[derive(Debug)]
 struct ReadLane {
-    done: Option<Receiver<Finished>>,
+    done: Option<Receiver<CompletedRead>>,
     used: Sender<Buffer>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Threads {
-    /// Begins to read with this many threads, each with two buffers.
+    /// Starts to read with `count` threads, each with two buffers.
     ///
     /// # Errors
     /// No thread can be started.
@@ -32,11 +32,11 @@ impl Threads {
         let mut buffers = plan.buffers(2 * count).into_iter();
         let mut threads = Threads { lanes: Vec::new() };
         for first in 0..count {
-            // One read waits to be taken while the next one is made.
+            // One finished read is queued while the thread does the next.
             let (finished, done) = sync_channel(1);
             let (used, free) = channel();
             for _ in 0..2 {
-                // The other end is still here.
+                // Can't fail: the receiver exists.
                 let _ = used.send(buffers.next().unwrap_or_else(|| Buffer::new(0)));
             }
             let plan = Arc::clone(plan);
@@ -47,17 +47,18 @@ impl Threads {
         Ok(threads)
     }
 
-    /// Waits for this read. They are taken in order, each once.
-    pub(super) fn take(&mut self, read: usize) -> Finished {
+    /// Waits for this read. The caller takes reads in order, each once.
+    pub(super) fn take(&mut self, read: usize) -> CompletedRead {
         let lane = &self.lanes[read % self.lanes.len()];
-        let stopped = || Finished { buffer: Buffer::new(0), result: Err(io::Error::other("a reading thread stopped")) };
+        let stopped =
+            || CompletedRead { buffer: Buffer::new(0), result: Err(io::Error::other("a reading thread stopped")) };
         lane.done.as_ref().and_then(|done| done.recv().ok()).unwrap_or_else(stopped)
     }
 
-    /// Gives the buffer of a read that was taken back, to be read into again.
-    pub(super) fn give_back(&mut self, read: usize, buffer: Buffer) {
+    /// Reuses the buffer of a read that was taken.
+    pub(super) fn recycle(&mut self, read: usize, buffer: Buffer) {
         let lane = &self.lanes[read % self.lanes.len()];
-        // A thread that has made its last read takes no more.
+        // A thread that has done its last read takes no more.
         let _ = lane.used.send(buffer);
     }
 }
@@ -70,15 +71,15 @@ impl Drop for Threads {
         for ReadLane { used, thread, .. } in self.lanes.drain(..) {
             drop(used);
             if let Some(thread) = thread {
-                // It has nothing to say: what it read is gone.
+                // A panic of the thread was reported as the error of its read.
                 let _ = thread.join();
             }
         }
     }
 }
 
-/// Makes the reads `first`, `first + step`, ... until there are no more, or nobody wants them.
-fn read_every(step: usize, first: usize, plan: &Plan, free: &Receiver<Buffer>, finished: &SyncSender<Finished>) {
+/// Does the reads `first`, `first + step`, ... until the last one, or until the receiver is dropped.
+fn read_every(step: usize, first: usize, plan: &Plan, free: &Receiver<Buffer>, finished: &SyncSender<CompletedRead>) {
     for number in (first..plan.reads.len()).step_by(step) {
         let Ok(mut buffer) = free.recv() else { return };
         let Some((file, at, len)) = plan.read(number) else { return };
@@ -87,7 +88,7 @@ fn read_every(step: usize, first: usize, plan: &Plan, free: &Receiver<Buffer>, f
         }
         let result = file.read_at(at, &mut buffer.bytes_mut()[..len]);
         buffer.set_len(len);
-        if finished.send(Finished { buffer, result }).is_err() {
+        if finished.send(CompletedRead { buffer, result }).is_err() {
             return;
         }
     }

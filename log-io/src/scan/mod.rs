@@ -1,6 +1,6 @@
-//! Looking at a store without opening it: what is in it, and what is wrong with it.
+//! Inspection of a store without opening it: its contents and its damage.
 
-mod given_up;
+mod loss;
 mod repair;
 mod segment;
 mod view;
@@ -12,52 +12,52 @@ use counterfoil_log_core::{Epoch, Rank, Ssn};
 use crate::checkpoint_file::{self, Application, Context, checkpoint_name};
 use crate::manifest::{FoundManifest, KeptCheckpoint, MANIFEST, Manifest, SlotState, no_manifest};
 use crate::segment::{file_number, segment_name};
-use crate::{Block, CheckpointImage, ReadAt, StorageBackend, StoreError, strays};
+use crate::{Block, CheckpointImage, ReadAt, StorageBackend, StoreError, listing};
 use segment::{BlockList, scan_segment};
 
-pub use given_up::{Bound, GivenUp};
+pub use loss::{Bound, Loss};
 pub use repair::{Repair, repair};
 pub use view::StoreView;
 
-/// Blocks that a report lists; the others are only counted.
+/// Blocks that a report lists, at most; it counts the others.
 const BLOCKS_MAX: usize = 1 << 16;
 
-/// What is in a store.
+/// The contents and the state of a store.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Report {
     /// The manifest's two slots.
     pub slots: [SlotState; 2],
-    /// What the newest whole slot says; `None` where neither is whole.
+    /// The newest whole slot; `None` if neither is whole.
     pub manifest: Option<ManifestReport>,
-    /// The checkpoint files that count, oldest first.
+    /// The valid checkpoint files, oldest first.
     pub checkpoints: Vec<CheckpointReport>,
     /// The segments, by number.
     pub segments: Vec<SegmentReport>,
-    /// Checkpoint files that don't count, and segments that nobody refers to: the next opening removes these, but for entries
-    /// of the local log that it takes up. Empty where no slot of the manifest is whole, and without segments where a checkpoint
-    /// that counts can't be read: nobody knows then.
+    /// Invalid checkpoint files, and segments to which no checkpoint refers. The next opening removes them, except segments
+    /// with entries of the local log that it recovers. Empty if no slot of the manifest is whole, and without segments if a
+    /// valid checkpoint can't be read, because they may be needed.
     pub left_over: Vec<String>,
-    /// Entries that have the name of one of the store's files and are none: the name, and what it is ("a symbolic link"). They
-    /// are passed over; who opens the store to write is refused.
+    /// Entries with the name of one of the store's files that aren't regular files: name and type ("a symbolic link"). The scan
+    /// ignores them; opening the store for writing fails.
     pub not_files: Vec<(String, &'static str)>,
-    /// Blocks that are not in the segments' lists, because these would get too long.
+    /// Number of blocks that the segments' lists omit, because they would get too long.
     pub blocks_left_out: u64,
 }
 
-/// What the manifest says.
+/// The contents of the manifest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ManifestReport {
-    /// Whose store it is.
+    /// The rank whose store it is.
     pub rank: Rank,
-    /// Ranks of the job.
+    /// Number of ranks of the job.
     pub ranks: u32,
-    /// Counts the changes of the manifest.
+    /// Number of changes of the manifest.
     pub sequence: u64,
-    /// Counts the openings, and the times that checkpoints were discarded.
+    /// Number of sessions: openings for writing, and discards of checkpoints.
     pub session: u64,
-    /// Nothing up to here is needed, although a kept checkpoint may have it.
+    /// SSN of each lane up to which no record is needed, although a kept checkpoint may have it.
     pub floors: Vec<(Rank, Ssn)>,
 }
 
@@ -71,7 +71,7 @@ pub struct CheckpointReport {
     pub epoch: Epoch,
     /// Its length in bytes.
     pub bytes: u64,
-    /// Lanes, blocks and entries of the local log that it has; what is wrong where it can't be read.
+    /// Numbers of its lanes, blocks and entries of the local log, or the error of reading it.
     pub contents: Result<(usize, usize, usize), String>,
 }
 
@@ -83,17 +83,17 @@ pub struct SegmentReport {
     pub file: String,
     /// Its length in bytes.
     pub bytes: u64,
-    /// The session that wrote it; what is wrong where its header can't be read.
+    /// The session that wrote it, or the error of reading its header.
     pub session: Result<u64, String>,
-    /// The end of the last block that a kept checkpoint refers to; 0 where none does.
+    /// End of the last block to which a kept checkpoint refers; 0 for none.
     pub covered: u64,
-    /// Its blocks, in their order.
+    /// Its blocks, by offset.
     pub blocks: Vec<BlockReport>,
-    /// How it ends.
+    /// State of its end.
     pub tail: Tail,
-    /// The end of the last whole block.
+    /// End of the last whole block.
     pub end: u64,
-    /// Beyond what is covered: where there is something else than whole blocks and zeros, as (place, bytes). At most 1,024.
+    /// Ranges (offset, bytes) after `covered` that are neither whole blocks nor zeros. At most 1,024.
     pub torn: Vec<(u64, u64)>,
 }
 
@@ -101,33 +101,33 @@ pub struct SegmentReport {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct BlockReport {
-    /// Which block.
+    /// The block's entry.
     pub block: Block,
-    /// Whether a kept checkpoint refers to it.
+    /// True if a kept checkpoint refers to it.
     pub is_referenced: bool,
-    /// What is wrong with it.
+    /// Its damage, if any.
     pub damage: Option<&'static str>,
 }
 
-/// How a segment ends, and whether what checkpoints refer to is whole.
+/// State of a segment's end, and of the blocks to which checkpoints refer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tail {
     /// Whole blocks, then zeros or the end of the file.
     Clean,
-    /// Behind what checkpoints refer to, a write was cut off here. Nothing is lost that was durable for sure.
+    /// A torn write after the blocks to which checkpoints refer. Nothing is lost that was durable.
     Torn {
-        /// Where in the segment.
+        /// Offset in the segment, in bytes.
         at: u64,
     },
-    /// A block that a kept checkpoint refers to isn't whole: the store can't be opened before it is repaired.
+    /// A block to which a kept checkpoint refers is damaged: the store can't be opened before a repair.
     Damaged {
-        /// Where in the segment.
+        /// Offset in the segment, in bytes.
         at: u64,
     },
 }
 
 impl Report {
-    /// Whether the store can be opened as it is.
+    /// Returns `true` if the store can be opened without a repair.
     pub fn is_whole(&self) -> bool {
         self.manifest.is_some()
             && self.checkpoints.iter().all(|checkpoint| checkpoint.contents.is_ok())
@@ -135,30 +135,30 @@ impl Report {
     }
 }
 
-/// What was found, and what a repair needs of it.
+/// A report, with what a repair needs.
 struct Scan {
     report: Report,
     manifest: Option<Manifest>,
-    /// The names of the store's files.
+    /// Names of the store's files.
     names: Vec<String>,
     /// The kept checkpoints that can be read, oldest first.
     images: Vec<(KeptCheckpoint, CheckpointImage, Context)>,
 }
 
-/// Looks at everything in a store, and changes nothing. `progress` is told how many bytes were looked at, and of how many.
+/// Verifies everything in a store, and changes nothing. Calls `progress` with the bytes read so far and their total.
 ///
-/// Works on damaged stores and on any directory. The memory that it needs is bounded by a checkpoint file without the
-/// program's own bytes, the largest block, and a list of 65,536 blocks.
+/// Works on damaged stores and on any directory. Its memory is bounded by a checkpoint file without the program's own bytes,
+/// the largest block, and a list of 65,536 blocks.
 ///
 /// # Errors
-/// [`StoreError::Io`]; [`StoreError::Missing`] where there is no manifest.
+/// [`StoreError::Io`]; [`StoreError::Missing`] if there is no manifest.
 pub fn scan(backend: &mut dyn StorageBackend, progress: &mut dyn FnMut(u64, u64)) -> Result<Report, StoreError> {
     Scan::new(backend, progress).map(|scan| scan.report)
 }
 
 impl Scan {
     fn new(backend: &mut dyn StorageBackend, progress: &mut dyn FnMut(u64, u64)) -> Result<Scan, StoreError> {
-        let (names, strays) = strays::names(backend)?;
+        let (names, not_files) = listing::list(backend)?;
         if !names.iter().any(|name| name == MANIFEST) {
             return Err(StoreError::Missing);
         }
@@ -173,7 +173,7 @@ impl Scan {
             checkpoints: Vec::new(),
             segments: Vec::new(),
             left_over: Vec::new(),
-            not_files: strays,
+            not_files,
             blocks_left_out: 0,
         };
         let mut images = Vec::new();
@@ -203,7 +203,7 @@ impl Scan {
             referenced.entry(block.segment).or_default().push(*block);
         }
         let files: BTreeSet<u32> = names.iter().filter_map(|name| file_number(name, "segment")).collect();
-        // Opened one at a time: a store may have more segments than a process may have files open.
+        // Opened one at a time: a store may have more segments than the process may have open files.
         let open_segment = |backend: &mut dyn StorageBackend, number: u32| match files.contains(&number) {
             true => open(backend, &segment_name(number)).map(Some),
             false => Ok(None),
@@ -221,7 +221,7 @@ impl Scan {
             let mut blocks = referenced.remove(&number).unwrap_or_default();
             blocks.sort_unstable_by_key(|block| block.at);
             blocks.dedup();
-            // A checkpoint that can't be read may refer to it.
+            // A checkpoint that can't be read may refer to the segment.
             if blocks.is_empty() && newest.as_ref().is_some_and(|manifest| manifest.kept.len() == images.len()) {
                 report.left_over.push(segment_name(number));
             }
@@ -232,11 +232,11 @@ impl Scan {
             done += bytes;
             progress(done, total);
         }
-        let counts = |name: &&String| {
+        let is_invalid = |name: &&String| {
             file_number(name, "checkpoint").is_some() && !report.checkpoints.iter().any(|kept| kept.file == **name)
         };
         if newest.is_some() {
-            report.left_over.extend(names.iter().filter(counts).cloned());
+            report.left_over.extend(names.iter().filter(is_invalid).cloned());
         }
         Ok(Scan { report, manifest: newest, names, images })
     }

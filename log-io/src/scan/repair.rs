@@ -1,10 +1,10 @@
-//! Making a damaged store one that can be opened, with what is left of it.
+//! Repair of a damaged store, so that it can be opened with what is left.
 
 use std::fmt;
 
 use counterfoil_log_core::{Epoch, Rank, Ssn};
 
-use super::given_up::{GivenUp, Tally};
+use super::loss::{Loss, LossTally};
 use super::{Scan, Tail};
 use crate::checkpoint_file::{self, Application, CoveredSegment, checkpoint_name};
 use crate::manifest::{KeptCheckpoint, MANIFEST, Manifest, SlotState, no_manifest, slot_bytes};
@@ -12,34 +12,34 @@ use crate::pieces::write_pieces;
 use crate::segment::{file_number, segment_name};
 use crate::{Block, CheckpointImage, LaneImage, PAGE_BYTES, StorageBackend, StoreError};
 
-/// What a repair does, or would do.
+/// A step of a repair.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Repair {
-    /// A slot of the manifest is written again from the other one. Nothing is lost.
+    /// Rewrites a slot of the manifest from the other one. Nothing is lost.
     Slot {
-        /// Which.
+        /// Index of the slot.
         slot: usize,
     },
-    /// Writes that were cut off are removed from the end of a segment. Nothing is lost that was durable for sure.
+    /// Removes torn writes from the end of a segment. Nothing is lost that was durable.
     Tail {
         /// The segment's file.
         file: String,
-        /// Where the first of them was.
+        /// Offset of the first of them, in bytes.
         at: u64,
         /// The file's length afterwards.
         len: u64,
     },
-    /// A block can't be read. Its records are lost.
+    /// A block can't be read: its records are lost.
     Block {
         /// The segment's file.
         file: String,
-        /// Which block.
+        /// The block's entry.
         block: Block,
-        /// What is wrong with it.
+        /// The damage.
         what: &'static str,
     },
-    /// A checkpoint's lane begins behind the last block that is lost: records before it couldn't be replayed without a gap.
+    /// A checkpoint's lane now begins after its last lost block: records before that can't be replayed without a gap.
     Lane {
         /// The checkpoint that changes.
         epoch: Epoch,
@@ -48,55 +48,54 @@ pub enum Repair {
         /// Records up to here are lost.
         upto: Ssn,
     },
-    /// A checkpoint can't be read, and doesn't count any more.
+    /// A checkpoint can't be read and is no longer valid.
     Checkpoint {
         /// The epoch that it began.
         epoch: Epoch,
         /// Bytes of its file.
         bytes: u64,
-        /// What is wrong with it.
+        /// The damage.
         what: String,
     },
-    /// Entries of the local log that were appended after a checkpoint that is lost are lost with it.
+    /// The entries of the local log that were appended after a lost checkpoint are lost with it.
     LocalLog,
-    /// How much of a lane is given up by all of that: one for each lane, at the end.
-    GivenUp(GivenUp),
+    /// The lost records of a lane: one for each lane, at the end.
+    Loss(Loss),
 }
 
 impl fmt::Display for Repair {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Repair::Slot { slot } => {
-                write!(f, "{MANIFEST}: write slot {slot} again from the other one; nothing is lost")
+                write!(f, "{MANIFEST}: rewrite slot {slot} from the other one; nothing is lost")
             }
             Repair::Tail { file, at, len } => {
-                write!(f, "{file}: remove writes that were cut off, from byte {at} on, and cut the file to {len} bytes")
+                write!(f, "{file}: remove torn writes from byte {at} on, and truncate the file to {len} bytes")
             }
             Repair::Block { file, block, what } => {
                 let (lane, first, last) = (block.lane, block.first, block.last);
                 write!(f, "{file}: lost at byte {}: {first} to {last} of the lane to {lane} ({what})", block.at)
             }
             Repair::Lane { epoch, lane, upto } => {
-                write!(f, "checkpoint of {epoch}: the lane to {lane} begins behind {upto}; what is before it is lost")
+                write!(f, "checkpoint of {epoch}: the lane to {lane} begins after {upto}; records up to it are lost")
             }
             Repair::Checkpoint { epoch, bytes, what } => {
                 write!(f, "checkpoint of {epoch}: lost, with the program's state in it ({bytes} bytes; {what})")
             }
-            Repair::GivenUp(given_up) => write!(f, "{given_up}"),
-            Repair::LocalLog => f.write_str("entries of the local log since the checkpoint that is lost: lost"),
+            Repair::Loss(loss) => write!(f, "{loss}"),
+            Repair::LocalLog => f.write_str("entries of the local log since the lost checkpoint: lost"),
         }
     }
 }
 
-/// Repairs a store that nobody has open, or with `dry_run` says what that would do and changes nothing.
+/// Repairs a store that no process has open. Returns the steps; with `dry_run` it changes nothing.
 ///
-/// What is lost is given back to the disk: whoever wants to look at it first copies the directory.
-///
-/// What is left over is removed when the store is opened.
+/// Lost blocks are removed from the disk: copy the directory first to analyse them. Leftover files are removed when the store
+/// is opened.
 ///
 /// # Errors
-/// [`StoreError::Missing`]; [`StoreError::Damaged`], [`StoreError::Version`] where no slot of the manifest can be read: then
-/// nothing says what counts. [`StoreError::DiskFull`]; [`StoreError::Io`], after which it can be tried again.
+/// [`StoreError::Missing`]; [`StoreError::Damaged`], [`StoreError::Version`] if no slot of the manifest can be read, because
+/// then no checkpoint is valid. [`StoreError::DiskFull`]; [`StoreError::Io`], after which the repair can be retried.
 pub fn repair(backend: &mut dyn StorageBackend, dry_run: bool) -> Result<Vec<Repair>, StoreError> {
     let scan = Scan::new(backend, &mut |_, _| {})?;
     let Some(manifest) = &scan.manifest else {
@@ -105,16 +104,16 @@ pub fn repair(backend: &mut dyn StorageBackend, dry_run: bool) -> Result<Vec<Rep
     let mut repairs = Vec::new();
     let mut repaired = manifest.clone();
     let mut rewritten = Vec::new();
-    let mut given_up = Tally::default();
+    let mut losses = LossTally::default();
     for checkpoint in &scan.report.checkpoints {
         if let Err(what) = &checkpoint.contents {
             let is_newest = manifest.kept.last().is_some_and(|newest| newest.epoch == checkpoint.epoch);
             let (epoch, bytes) = (checkpoint.epoch, checkpoint.bytes);
             repairs.push(Repair::Checkpoint { epoch, bytes, what: what.clone() });
-            given_up.unreferenced(&scan, is_newest);
+            losses.unreferenced(&scan, is_newest);
             repaired.kept.retain(|kept| kept.epoch != checkpoint.epoch);
             if is_newest {
-                // What was appended since belongs to it.
+                // Later entries of the local log depend on it.
                 repairs.push(Repair::LocalLog);
                 repaired.session += 1;
                 repaired.tail_session = repaired.session;
@@ -124,7 +123,7 @@ pub fn repair(backend: &mut dyn StorageBackend, dry_run: bool) -> Result<Vec<Rep
     let lost = scan.lost_blocks(&mut repairs);
     for (kept, image, _) in &scan.images {
         let mut image = image.clone();
-        let cut = image.lanes.iter_mut().filter_map(|lane| Some((lane.peer, cut(lane, &lost, &mut given_up)?)));
+        let cut = image.lanes.iter_mut().filter_map(|lane| Some((lane.peer, cut(lane, &lost, &mut losses)?)));
         let cut: Vec<Repair> = cut.map(|(lane, upto)| Repair::Lane { epoch: kept.epoch, lane, upto }).collect();
         if !cut.is_empty() {
             repairs.extend(cut);
@@ -137,11 +136,11 @@ pub fn repair(backend: &mut dyn StorageBackend, dry_run: bool) -> Result<Vec<Rep
         repairs.push(Repair::Slot { slot });
     }
     for segment in scan.report.segments.iter().filter(|segment| !segment.torn.is_empty()) {
-        // Without its header a segment is left over, or lost.
+        // A segment without a valid header is a leftover, or lost.
         let at = segment.torn[0].0;
         repairs.push(Repair::Tail { file: segment.file.clone(), at, len: segment.end });
     }
-    repairs.extend(given_up.sums(&scan.report).into_iter().map(Repair::GivenUp));
+    repairs.extend(losses.sums(&scan.report).into_iter().map(Repair::Loss));
     if dry_run || repairs.is_empty() {
         return Ok(repairs);
     }
@@ -155,20 +154,20 @@ pub fn repair(backend: &mut dyn StorageBackend, dry_run: bool) -> Result<Vec<Rep
     Ok(repairs)
 }
 
-/// Takes everything up to the last lost block out of a lane; says up to where.
-fn cut(lane: &mut LaneImage, lost: &[Block], given_up: &mut Tally) -> Option<Ssn> {
+/// Removes everything up to the last lost block from a lane. Returns the SSN up to which records are lost.
+fn cut(lane: &mut LaneImage, lost: &[Block], losses: &mut LossTally) -> Option<Ssn> {
     let last = lane.blocks.iter().rposition(|block| lost.contains(block))?;
     let upto = lane.blocks[..=last].iter().map(|block| block.last).max()?.max(lane.covered);
     // A later block that overlaps has the same records, or newer ones.
     let from = lane.blocks.get(last + 1).map_or(upto, |next| upto.min(next.first.prev()));
     let gone: Vec<Block> = lane.blocks.drain(..=last).collect();
-    given_up.cut(lane, lane.covered, &gone);
+    losses.cut(lane, lane.covered, &gone);
     lane.covered = from;
     Some(from)
 }
 
 impl Scan {
-    /// The blocks that checkpoints refer to and that can't be read.
+    /// Returns the blocks to which checkpoints refer and that can't be read.
     fn lost_blocks(&self, repairs: &mut Vec<Repair>) -> Vec<Block> {
         let mut lost = Vec::new();
         for segment in self.report.segments.iter().filter(|segment| matches!(segment.tail, Tail::Damaged { .. })) {
@@ -182,7 +181,7 @@ impl Scan {
         lost
     }
 
-    /// Writes a checkpoint without what is lost under a new number, durably.
+    /// Writes a checkpoint without its lost blocks under a new number, durably.
     fn rewrite(
         &self,
         backend: &mut dyn StorageBackend,
@@ -191,7 +190,7 @@ impl Scan {
     ) -> Result<KeptCheckpoint, StoreError> {
         let old = checkpoint_name(kept.number);
         let reader = backend.reader(&old).map_err(StoreError::io("open", &old))?;
-        // Now with the program's own bytes.
+        // The scan has verified the program's own bytes, and not kept them.
         let (whole, mut context) = checkpoint_file::decode(&*reader, kept, Application::Read)?;
         image.application = whole.application;
         let blocks = || image.lanes.iter().flat_map(|lane| &lane.blocks);
@@ -217,14 +216,14 @@ impl Scan {
         Ok(encoded.kept)
     }
 
-    /// Blocks that are lost are given back: nobody refers to them now, and they would look like writes that were cut off.
+    /// Punches the lost blocks: no checkpoint refers to them now, and they would look like torn writes.
     fn give_lost_back(&self, backend: &mut dyn StorageBackend, lost: &[Block]) -> Result<(), StoreError> {
         for segment in self.report.segments.iter().filter(|segment| segment.session.is_ok()) {
             let inside = |block: &&Block| segment_name(block.segment) == segment.file && block.at < segment.bytes;
             for block in lost.iter().filter(inside) {
                 let name = &segment.file;
                 let file = backend.open(name).map_err(StoreError::io("open", name))?;
-                // A file may have been cut anywhere; a punch beyond its end does nothing.
+                // The file may be truncated anywhere; a punch beyond its end does nothing.
                 let len = block.disk_bytes.min((segment.bytes - block.at).next_multiple_of(PAGE_BYTES as u64));
                 let punched = backend.punch(file, block.at, len).and_then(|()| backend.sync(file));
                 punched.map_err(StoreError::io("punch", name))?;
@@ -234,7 +233,7 @@ impl Scan {
         Ok(())
     }
 
-    /// Gives back what was cut off, and cuts the files.
+    /// Punches torn writes, and truncates the files.
     fn cut_tails(&self, backend: &mut dyn StorageBackend) -> Result<(), StoreError> {
         for segment in self.report.segments.iter().filter(|segment| !segment.torn.is_empty()) {
             let name = &segment.file;
@@ -251,7 +250,7 @@ impl Scan {
     }
 }
 
-/// Writes both slots, first the one that doesn't count now.
+/// Writes both slots, starting with the invalid one.
 fn change_manifest(backend: &mut dyn StorageBackend, scan: &Scan, mut manifest: Manifest) -> Result<(), StoreError> {
     let sequence = manifest.sequence;
     let first = usize::from(

@@ -1,16 +1,16 @@
-//! Looking at a segment.
+//! Inspection of a segment.
 
 use super::{BlockReport, SegmentReport, Tail};
 use crate::block::BlockHeader;
 use crate::checkpoint_file;
 use crate::options::BLOCK_BYTES_MAX;
-use crate::segment::{FIRST_BLOCK, Found, SegmentHeader, Walk, segment_name};
+use crate::segment::{FIRST_BLOCK, Found, SegmentHeader, SegmentWalk, segment_name};
 use crate::{Block, BlockBuffer, PAGE_BYTES, ReadAt, StoreError};
 
-/// Damaged places that a segment's report lists.
+/// Torn ranges that a segment's report lists, at most.
 const PLACES_MAX: usize = 1 << 10;
 
-/// Looks at a segment: what checkpoints refer to is where they say; the rest is looked for.
+/// Verifies a segment: the blocks to which checkpoints refer, and the blocks that it finds between and after them.
 pub(super) fn scan_segment(
     number: u32,
     file: Option<&dyn ReadAt>,
@@ -34,7 +34,7 @@ pub(super) fn scan_segment(
         Some(Ok(header)) => header,
         Some(Err(error @ StoreError::Io { .. })) => return Err(error),
         lost => {
-            // Without the header, no block can be told from what was there before.
+            // Without the generation in the header, blocks can't be told from an earlier use of the disk.
             let why = lost.and_then(Result::err).map_or("it isn't there".to_owned(), |error| error.finding());
             report.session = Err(why);
             for block in referenced {
@@ -50,11 +50,11 @@ pub(super) fn scan_segment(
     let mut buffer = BlockBuffer::default();
     let mut at = FIRST_BLOCK;
     for block in referenced {
-        // Between: blocks that nobody needs, whole or partly given back. Nothing is wrong with those.
+        // Blocks between referenced ones are dead, whole or partly punched; that is no damage.
         scan_gap(file, header, (at, block.at), &mut buffer, list, progress)?;
         let damage = match verify(file, &report.file, &header, block.at, block.disk_bytes, &mut buffer)? {
             Ok(found) if found.block() == *block => None,
-            Ok(_) => Some("the block isn't the one that the checkpoint means"),
+            Ok(_) => Some("it isn't the block that the checkpoint refers to"),
             Err(what) => Some(what),
         };
         if damage.is_none() {
@@ -76,7 +76,7 @@ pub(super) fn scan_segment(
     Ok(report)
 }
 
-/// Looks for blocks between two places: returns the end of the last whole one, and what is neither a block nor zeros.
+/// Searches a range for blocks. Returns the end of the last whole one, and the ranges that are neither blocks nor zeros.
 fn scan_gap(
     file: &dyn ReadAt,
     header: SegmentHeader,
@@ -87,8 +87,8 @@ fn scan_gap(
 ) -> Result<(u64, Vec<(u64, u64)>), StoreError> {
     let name = segment_name(header.segment.get());
     let (mut end, mut torn) = (0, Vec::new());
-    let mut walk = Walk::new(file, header, from)?;
-    walk.between(from, to);
+    let mut walk = SegmentWalk::new(file, header, from)?;
+    walk.limit_to(from, to);
     while let Some(found) = walk.next()? {
         match found {
             Found::Block(block) => {
@@ -100,18 +100,18 @@ fn scan_gap(
                     }
                     Err(what) => {
                         list.push(block.block(), false, Some(what));
-                        note_torn(&mut torn, at, bytes);
+                        push_torn(&mut torn, at, bytes);
                     }
                 }
                 progress(at + bytes);
             }
-            Found::Unknown { at, .. } => note_torn(&mut torn, at, PAGE_BYTES as u64),
+            Found::Unknown { at, .. } => push_torn(&mut torn, at, PAGE_BYTES as u64),
         }
     }
     Ok((end, torn))
 }
 
-fn note_torn(torn: &mut Vec<(u64, u64)>, at: u64, bytes: u64) {
+fn push_torn(torn: &mut Vec<(u64, u64)>, at: u64, bytes: u64) {
     if let Some((_, len)) = torn.last_mut().filter(|(from, len)| from + len == at) {
         *len += bytes;
     } else if torn.len() < PLACES_MAX {
@@ -119,7 +119,7 @@ fn note_torn(torn: &mut Vec<(u64, u64)>, at: u64, bytes: u64) {
     }
 }
 
-/// Reads and verifies a block. One that is larger than a buffer may be is not held in memory.
+/// Reads and verifies a block. Of a block larger than the limit it verifies only the checksum, without holding it in memory.
 fn verify(
     file: &dyn ReadAt,
     name: &str,
@@ -155,7 +155,7 @@ fn verify(
     }
 }
 
-/// The blocks of a segment, as far as there is room in the report.
+/// The blocks of a segment's report, limited by the space in the report.
 pub(super) struct BlockList<'a> {
     pub(super) blocks: Vec<BlockReport>,
     pub(super) room: &'a mut usize,
@@ -164,7 +164,7 @@ pub(super) struct BlockList<'a> {
 
 impl BlockList<'_> {
     fn push(&mut self, block: Block, is_referenced: bool, damage: Option<&'static str>) {
-        // What is wrong is always listed: it is no more than checkpoints refer to.
+        // Damaged blocks are always listed: they are no more than checkpoints refer to.
         if *self.room > 0 || (is_referenced && damage.is_some()) {
             *self.room = self.room.saturating_sub(1);
             self.blocks.push(BlockReport { block, is_referenced, damage });

@@ -1,4 +1,4 @@
-//! Reading what a store has, as far as it can be read, without opening it.
+//! Reading the parts of a store without opening it.
 
 use counterfoil_log_core::Epoch;
 
@@ -7,28 +7,28 @@ use crate::checkpoint_file::{self, Application, checkpoint_name};
 use crate::manifest::{FoundManifest, MANIFEST, Manifest};
 use crate::reader::OpenSegment;
 use crate::segment::{SegmentHeader, segment_name};
-use crate::{Block, BlockBuffer, CheckpointImage, StorageBackend, StoreError, strays};
+use crate::{Block, BlockBuffer, CheckpointImage, StorageBackend, StoreError, listing};
 
-/// A store that is looked at: its checkpoints and blocks, one by one, whatever the others are like.
+/// A view of a store that reads checkpoints and blocks one by one, also of a damaged store.
 ///
-/// Nothing is changed, and at most one segment is open at a time. Opening a [`Store`](crate::Store) verifies everything
-/// first, and refuses a damaged one.
+/// It changes nothing, and has at most one segment open at a time. Opening a [`Store`](crate::Store) verifies everything first
+/// and refuses a damaged one.
 #[derive(Debug)]
 pub struct StoreView<'a> {
     backend: &'a mut dyn StorageBackend,
-    /// `None`: nothing says what counts.
+    /// `None` in a view of the blocks alone.
     manifest: Option<Manifest>,
     segment: Option<(u32, OpenSegment)>,
 }
 
 impl<'a> StoreView<'a> {
-    /// Reads the manifest, and nothing else.
+    /// Creates a view. Reads only the manifest.
     ///
     /// # Errors
-    /// [`StoreError::Missing`]; [`StoreError::Damaged`], [`StoreError::Version`] where no slot of the manifest can be read;
+    /// [`StoreError::Missing`]; [`StoreError::Damaged`], [`StoreError::Version`] if no slot of the manifest can be read;
     /// [`StoreError::Io`].
     pub fn new(backend: &'a mut dyn StorageBackend) -> Result<StoreView<'a>, StoreError> {
-        let (names, _) = strays::names(backend)?;
+        let (names, _) = listing::list(backend)?;
         if !names.iter().any(|name| name == MANIFEST) {
             return Err(StoreError::Missing);
         }
@@ -36,23 +36,23 @@ impl<'a> StoreView<'a> {
         Ok(StoreView { backend, manifest: Some(manifest), segment: None })
     }
 
-    /// A view of the blocks alone, where nothing says which checkpoint counts: [`read`](Self::read) reads those that a
-    /// [`scan`](crate::scan()) found. Reads nothing yet.
+    /// Creates a view of the blocks alone, for a store without a readable manifest: [`read`](Self::read) reads the blocks that
+    /// a [`scan`](crate::scan()) found.
     pub fn of_blocks(backend: &'a mut dyn StorageBackend) -> StoreView<'a> {
         StoreView { backend, manifest: None, segment: None }
     }
 
-    /// What the manifest says; `None` in a view of the blocks alone.
+    /// Returns the manifest's contents; `None` in a view of the blocks alone.
     pub fn manifest(&self) -> Option<ManifestReport> {
         self.manifest.as_ref().map(ManifestReport::new)
     }
 
-    /// The epochs of the checkpoints that count, oldest first.
+    /// Returns the epochs of the valid checkpoints, oldest first.
     pub fn checkpoints(&self) -> Vec<Epoch> {
         self.manifest.iter().flat_map(|manifest| &manifest.kept).map(|kept| kept.epoch).collect()
     }
 
-    /// Reads a checkpoint that counts. The program's own bytes are verified, and not in it.
+    /// Reads a valid checkpoint. Verifies the program's own bytes, and leaves them out.
     ///
     /// # Errors
     /// [`StoreError::NoCheckpoint`], [`StoreError::Damaged`], [`StoreError::Version`], [`StoreError::Io`].
@@ -85,6 +85,6 @@ impl<'a> StoreView<'a> {
         let read = into.read(&*segment.file, &name, segment.generation, place);
         self.segment = Some((block.segment, segment));
         read?;
-        into.check_is(block, &name)
+        into.check_identity(block, &name)
     }
 }

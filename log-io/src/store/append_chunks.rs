@@ -1,27 +1,27 @@
-//! Writing chunks from where they lie in memory.
+//! Appending chunks in place, without a copy.
 
 use counterfoil_log_core::{ChunkImage, Rank, Ssn};
 use zerocopy::IntoBytes;
 
 use super::Store;
-use super::append::Begun;
+use super::append::OpenBlock;
 use crate::block::{FLAG_CHUNKS, FLAG_UNCHECKED, HEADER_BYTES, LOCAL};
 use crate::chunk_table::{CHUNKS_MAX, ChunkEntry, checksum};
 use crate::options::BLOCK_BYTES_MAX;
 use crate::segment::{FIRST_BLOCK, segment_name};
 use crate::{Block, PAGE_BYTES, StoreError};
 
-/// A block of chunks that is being put together: none of their bytes has been touched yet.
-pub(super) struct Gathering {
+/// A block of chunks under construction. The chunks' bytes were not read yet.
+pub(super) struct ChunkBlock {
     segment: u32,
-    /// Bytes of chunks that there may be, and that are.
+    /// Limit of the chunks' bytes, and their number.
     capacity: usize,
     bytes: usize,
     chunks: Vec<ChunkImage>,
 }
 
 impl Store {
-    /// The most bytes of a chunk of this lane that may be written from where it lies; `None` for none at all.
+    /// Returns the size limit of a chunk of this lane that is written in place; `None` if none is.
     pub(super) fn chunk_bytes_max(&self, lane: Rank) -> Option<usize> {
         let segment = self.options.segment_bytes - FIRST_BLOCK - PAGE_BYTES as u64;
         (lane != LOCAL && !self.options.compress).then(|| segment.min(BLOCK_BYTES_MAX as u64) as usize)
@@ -32,38 +32,38 @@ impl Store {
         lane: Rank,
         chunk: ChunkImage,
         last: Ssn,
-        begun: &mut Begun,
+        open: &mut OpenBlock,
         into: &mut Vec<Block>,
     ) -> Result<(), StoreError> {
         if chunk.first() <= last {
-            return Err(StoreError::Record { lane, ssn: chunk.first(), what: "SSNs rise, and begin with 1" });
+            return Err(StoreError::Record { lane, ssn: chunk.first(), what: "SSNs must rise, from 1 on" });
         }
-        if let Begun::Chunks(gathering) = begun
-            && gathering.bytes + chunk.len() <= gathering.capacity
-            && gathering.chunks.len() < CHUNKS_MAX
+        if let OpenBlock::Chunks(block) = open
+            && block.bytes + chunk.len() <= block.capacity
+            && block.chunks.len() < CHUNKS_MAX
         {
-            gathering.bytes += chunk.len();
-            gathering.chunks.push(chunk);
+            block.bytes += chunk.len();
+            block.chunks.push(chunk);
             return Ok(());
         }
-        self.finish_begun(lane, begun, into)?;
-        // The end of a segment is used for a smaller block where that is no less than a quarter, as with records.
+        self.finish_open_block(lane, open, into)?;
+        // The end of a segment is used for a smaller block, of at least a quarter, as for records.
         let block = self.options.block_bytes;
         let least = chunk.len().max(block / 4) + PAGE_BYTES;
         let segment = self.segment_with(least as u64)?;
         let room = self.segments[&segment].room() as usize - PAGE_BYTES;
-        // A chunk that is larger than a block has one of its own. Chunks that nearly fit are written together: otherwise a
-        // block of those that a few large records don't fill would be a good deal smaller than a block.
+        // A chunk that is larger than a block gets one of its own. A block may be an eighth larger: otherwise blocks of chunks
+        // that are only partly filled by large records would be much smaller than `block_bytes`.
         let capacity = room.min((block + block / 8).max(chunk.len()));
-        *begun = Begun::Chunks(Gathering { segment, capacity, bytes: chunk.len(), chunks: vec![chunk] });
+        *open = OpenBlock::Chunks(ChunkBlock { segment, capacity, bytes: chunk.len(), chunks: vec![chunk] });
         Ok(())
     }
 
-    /// Makes the table, and begins to write it with its chunks.
+    /// Creates the table, and starts to write it with its chunks.
     pub(super) fn finish_chunks(
         &mut self,
         lane: Rank,
-        Gathering { segment, bytes, chunks, .. }: Gathering,
+        ChunkBlock { segment, bytes, chunks, .. }: ChunkBlock,
         into: &mut Vec<Block>,
     ) -> Result<(), StoreError> {
         let (Some(first), Some(last)) = (chunks.first(), chunks.last()) else { return Ok(()) };
@@ -81,13 +81,13 @@ impl Store {
             header.flags = (FLAG_CHUNKS | FLAG_UNCHECKED).into();
         }
         header.seal();
-        let head = self.backend.head().map_err(StoreError::io("write", "files"));
+        let head = self.backend.header_buffer().map_err(StoreError::io("write", "files"));
         let mut head = head.map_err(|error| self.fail(error))?;
         let table = table.as_bytes();
         head.bytes_mut()[..HEADER_BYTES].copy_from_slice(header.as_bytes());
         head.bytes_mut()[HEADER_BYTES..][..table.len()].copy_from_slice(table);
         head.set_len(HEADER_BYTES + table.len());
-        let file = self.note_block(&header);
+        let file = self.register_block(&header);
         let name = segment_name(segment);
         let begun = self.backend.write_chunks(file, header.at.get(), head, chunks);
         begun.map_err(StoreError::io("write", &name)).map_err(|error| self.fail(error))?;

@@ -1,4 +1,4 @@
-//! What makes things durable: syncs, checkpoints, and what is changed in the manifest.
+//! Durability: syncs, checkpoints, and changes of the manifest.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,18 +11,18 @@ use crate::segment::segment_name;
 use crate::{Block, CheckpointImage, StoreError};
 
 impl Store {
-    /// Waits until every block that was appended is written: it can be read then, and the memory of its chunks is given back.
+    /// Waits until all appended blocks are written. Then they can be read, and the memory of their chunks is released.
     ///
     /// # Errors
-    /// [`StoreError::Failed`]; the memory is given back also then.
+    /// [`StoreError::Failed`]; the memory is released in this case, too.
     pub fn flush(&mut self) -> Result<(), StoreError> {
         let flushed = self.backend.flush().map_err(StoreError::io("write", "files"));
         self.check_writable()?;
         flushed.map_err(|error| self.fail(error))
     }
 
-    /// Makes every block that was appended durable. After a power cut a recovery finds those of the lane
-    /// [`LOCAL`](crate::LOCAL) by themselves, others where a checkpoint refers to them.
+    /// Makes all appended blocks durable. After a power cut a recovery finds blocks of the lane [`LOCAL`](crate::LOCAL) without
+    /// a checkpoint, other blocks only if a checkpoint refers to them.
     ///
     /// # Errors
     /// [`StoreError::Failed`].
@@ -44,19 +44,19 @@ impl Store {
         if self.is_directory_dirty { self.sync_dir() } else { Ok(()) }
     }
 
-    /// Takes a checkpoint: when this returns, everything that `image` refers to survives a power cut, and a recovery finds it
-    /// as the newest. Checkpoints beyond `checkpoints_kept` are removed, and blocks that only they needed.
+    /// Takes a checkpoint. After this returns, `image` and everything to which it refers survive a power cut, and a recovery
+    /// finds it as the newest. Checkpoints beyond `checkpoints_kept` are removed, with the blocks that only they needed.
     ///
     /// # Errors
-    /// [`StoreError::Epoch`] where epochs don't rise; [`StoreError::NoBlock`] where a block isn't there;
-    /// [`StoreError::DiskFull`], [`StoreError::Budget`]; [`StoreError::Failed`], after which it may be there or not.
+    /// [`StoreError::Epoch`] if the epoch doesn't rise; [`StoreError::NoBlock`] if a block was freed;
+    /// [`StoreError::DiskFull`], [`StoreError::Budget`]; [`StoreError::Failed`], after which the checkpoint may be durable or not.
     pub fn checkpoint(&mut self, image: &CheckpointImage) -> Result<(), StoreError> {
         self.check_writable()?;
         let newest = self.kept.last().map_or(Epoch(0), |kept| kept.entry.epoch);
         if image.epoch <= newest {
             return Err(StoreError::Epoch { asked: image.epoch, newest });
         }
-        // What is collected already isn't written down again.
+        // Blocks that were already collected are left out.
         let mut image = std::borrow::Cow::Borrowed(image);
         if !self.manifest.floors.is_empty() {
             apply_floors(image.to_mut(), &self.manifest.floors);
@@ -82,7 +82,7 @@ impl Store {
         let encoded = checkpoint_file::encode(&image, &context);
         self.write_checkpoint(&encoded)?;
         let kept = self.open_kept(encoded.kept, &image, &context)?;
-        self.keep(kept)
+        self.commit_checkpoint(kept)
     }
 
     /// Writes a checkpoint file, durably; nothing refers to it yet.
@@ -90,10 +90,8 @@ impl Store {
         let name = checkpoint_name(encoded.kept.number);
         self.check_budget(encoded.kept.bytes)?;
         let file = match self.create_file(&name, encoded.kept.bytes) {
-            // A checkpoint lets things be freed: this is what the reserve is for.
-            Err(StoreError::DiskFull { .. }) if self.give_up_reserve() => {
-                self.create_file(&name, encoded.kept.bytes)?
-            }
+            // The reserve is for this: a checkpoint lets other space be freed.
+            Err(StoreError::DiskFull { .. }) if self.remove_reserve() => self.create_file(&name, encoded.kept.bytes)?,
             created => created?,
         };
         self.write_pieces(file, &name, 0, &encoded.pieces())?;
@@ -103,7 +101,7 @@ impl Store {
         Ok(())
     }
 
-    /// A checkpoint as the store remembers it.
+    /// Opens a checkpoint file, and returns the state of a kept checkpoint.
     pub(super) fn open_kept(
         &mut self,
         entry: KeptCheckpoint,
@@ -122,8 +120,8 @@ impl Store {
         })
     }
 
-    /// The newest checkpoint counts from now on.
-    fn keep(&mut self, newest: Kept) -> Result<(), StoreError> {
+    /// Makes a new checkpoint valid.
+    fn commit_checkpoint(&mut self, newest: Kept) -> Result<(), StoreError> {
         let superfluous = (self.kept.len() + 1).saturating_sub(self.options.checkpoints_kept);
         let mut manifest = self.manifest.clone();
         manifest.kept.drain(..superfluous.min(manifest.kept.len()));
@@ -131,7 +129,7 @@ impl Store {
         manifest.tail_session = manifest.session;
         let kept = self.kept.iter().skip(superfluous).chain([&newest]);
         drop_floors(&mut manifest, kept);
-        self.flip(manifest)?;
+        self.commit_manifest(manifest)?;
 
         self.release(places(&newest.blocks), |stored| stored.checkpoints += 1);
         self.kept.push(newest);
@@ -139,20 +137,20 @@ impl Store {
         let local = std::mem::take(&mut self.local);
         self.release(local.into_iter(), |stored| stored.is_live = false);
         self.local_last = Ssn::ZERO;
-        self.forget(old);
+        self.drop_checkpoints(old);
         self.make_reserve_if_possible();
         Ok(())
     }
 
-    /// Removes checkpoints that the manifest doesn't have any more.
-    fn forget(&mut self, old: Vec<Kept>) {
+    /// Removes checkpoints that are no longer in the manifest.
+    fn drop_checkpoints(&mut self, old: Vec<Kept>) {
         for kept in old {
             self.remove_checkpoint(kept.entry.number);
             self.release(places(&kept.blocks), |stored| stored.checkpoints -= 1);
         }
     }
 
-    /// Where the blocks end that an image refers to, in each segment.
+    /// Returns, for each segment, the end of the last block to which an image refers.
     fn covered_segments(&self, image: &CheckpointImage) -> Result<Vec<CoveredSegment>, StoreError> {
         let mut covered: BTreeMap<u32, u64> = BTreeMap::new();
         for block in image.lanes.iter().flat_map(|lane| &lane.blocks) {
@@ -170,11 +168,11 @@ impl Store {
         Ok(covered.into_iter().map(entry).collect())
     }
 
-    /// Notes, durably, that nothing up to these SSNs is needed, although a kept checkpoint may have it; then frees the blocks
-    /// that only checkpoints refer to. A recovery leaves them out of the image.
+    /// Raises, durably, the floors of lanes: no record up to these SSNs is needed, although a kept checkpoint may have it.
+    /// Frees blocks below the floors that only checkpoints refer to; a recovery leaves them out of the image.
     ///
     /// # Errors
-    /// [`StoreError::Options`] where a lane is no rank of the job; [`StoreError::Failed`].
+    /// [`StoreError::Options`] if a lane is no rank of the job; [`StoreError::Failed`].
     pub fn raise_floors(&mut self, floors: &[(Rank, Ssn)]) -> Result<(), StoreError> {
         self.check_writable()?;
         let mut manifest = self.manifest.clone();
@@ -189,7 +187,7 @@ impl Store {
         if manifest.floors == self.manifest.floors {
             return Ok(());
         }
-        self.flip(manifest)?;
+        self.commit_manifest(manifest)?;
         let mut freed = Vec::new();
         for kept in &mut self.kept {
             freed.append(&mut kept.take_below(&self.manifest.floors));
@@ -198,12 +196,12 @@ impl Store {
         Ok(())
     }
 
-    /// Forgets, durably, what came after the checkpoint that begins `epoch`: later checkpoints, blocks that it doesn't refer
-    /// to, and entries of the local log that were appended since. Returns the newest checkpoint that is left, from which the
-    /// live index is to be built again: the store takes it for just that.
+    /// Discards, durably, everything after the checkpoint that begins `epoch`: later checkpoints, blocks to which it doesn't
+    /// refer, and later entries of the local log. Returns the newest checkpoint left. The caller must rebuild the live index
+    /// from it: the store assumes that the index has just these blocks.
     ///
     /// # Errors
-    /// [`StoreError::Failed`]; [`StoreError::Damaged`], [`StoreError::Io`] where the checkpoint can't be read.
+    /// [`StoreError::Failed`]; [`StoreError::Damaged`], [`StoreError::Io`] if the checkpoint can't be read.
     pub fn discard_beyond(&mut self, epoch: Epoch) -> Result<Option<CheckpointImage>, StoreError> {
         self.check_writable()?;
         let left = self.kept.partition_point(|kept| kept.entry.epoch <= epoch);
@@ -211,13 +209,13 @@ impl Store {
             Some(kept) => Some(self.image(kept.entry.epoch)?),
             None => None,
         };
-        // A new session begins: blocks of the local log of this one are no longer looked for. They go on in a new segment.
+        // A new session: a recovery ignores the local log's blocks of this one. New blocks go to a new segment.
         let mut manifest = self.manifest.clone();
         manifest.session += 1;
         manifest.tail_session = manifest.session;
         manifest.kept.truncate(left);
         drop_floors(&mut manifest, self.kept[..left].iter());
-        self.flip(manifest)?;
+        self.commit_manifest(manifest)?;
         self.active = None;
         self.local.clear();
         self.local_last = Ssn::ZERO;
@@ -234,20 +232,20 @@ impl Store {
             }
         }
         let old = self.kept.split_off(left);
-        self.forget(old);
+        self.drop_checkpoints(old);
         let numbers: Vec<u32> = self.segments.keys().copied().collect();
         numbers.into_iter().for_each(|number| self.seal(number));
         Ok(image)
     }
 }
 
-/// Where blocks are.
+/// Returns the locations of blocks: segment and offset.
 fn places(blocks: &[Block]) -> impl Iterator<Item = (u32, u64)> {
     blocks.iter().map(|block| (block.segment, block.at))
 }
 
 impl Kept {
-    /// Takes the blocks out that the noted floors make superfluous.
+    /// Removes and returns the blocks that raised floors make unnecessary.
     pub(super) fn take_below(&mut self, floors: &BTreeMap<Rank, Ssn>) -> Vec<Block> {
         let covered = &self.covered;
         let is_below = |block: &mut Block| {
@@ -258,7 +256,7 @@ impl Kept {
     }
 }
 
-/// Drops the floors that every kept checkpoint has reached by itself.
+/// Drops the floors that every kept checkpoint has reached.
 fn drop_floors<'a>(manifest: &mut Manifest, kept: impl Iterator<Item = &'a Kept> + Clone) {
     manifest
         .floors

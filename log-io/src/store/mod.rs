@@ -1,17 +1,16 @@
 //! The store: a rank's private directory of segments, checkpoint files and a manifest.
 //!
-//! What is durable when, in order (a power cut keeps any subset of what wasn't synced):
+//! The order of durability (a power cut keeps any subset of the unsynced bytes):
 //!
-//! 1. blocks are written; every write has completed in full; each segment that was written is synced; the directory is
-//!    synced where a segment is new. Then the blocks are durable.
-//! 2. the checkpoint file is created and written, synced, the directory is synced.
-//! 3. the manifest changes: slot 0 is written, synced; slot 1 is written, synced.
-//! 4. only now older checkpoint files are removed, and blocks are freed that nobody else refers to.
+//! 1. Blocks are written; every write has completed in full; each written segment is synced; the directory is synced if a
+//!    segment is new. Now the blocks are durable.
+//! 2. The checkpoint file is created, written and synced; the directory is synced.
+//! 3. The manifest changes: slot 0 is written, synced; slot 1 is written, synced.
+//! 4. Only now older checkpoint files are removed, and blocks without other references are freed.
 
 mod append;
 mod append_chunks;
 mod barrier;
-mod begin;
 mod open;
 mod space;
 
@@ -23,11 +22,11 @@ use std::sync::Arc;
 use counterfoil_log_core::{Epoch, Rank, Ssn};
 
 use crate::checkpoint_file::{self, Application, Written, checkpoint_name};
+use crate::listing;
 use crate::manifest::{KeptCheckpoint, MANIFEST, Manifest, slot_bytes};
 use crate::pieces::write_pieces;
 use crate::reader::OpenSegment;
 use crate::segment::{FIRST_BLOCK, Segment, SegmentHeader, file_number, segment_name};
-use crate::strays;
 use crate::{
     Access, Block, Buffer, CheckpointImage, FileId, PAGE_BYTES, ReadAt, StorageBackend, StoreError, StoreOptions,
     StoreReader,
@@ -35,13 +34,13 @@ use crate::{
 
 pub use space::DiskUsage;
 
-/// The name of the file that is given up when the disk is full.
+/// Name of the reserve: a file that is removed when the disk is full.
 pub(crate) const RESERVE: &str = "reserve";
 
-/// A rank's store, as its one writer has it.
+/// A rank's store, with one writer.
 ///
-/// After a write or a sync that failed nothing more is written ([`StoreError::Failed`]): what is on the disk isn't known
-/// then, and opening the store again finds out. Reading goes on. A full disk is no such error.
+/// After a failed write or sync it writes nothing more ([`StoreError::Failed`]), because the state of the disk is unknown until
+/// the store is opened again. Blocks can still be read. A full disk is no such failure.
 #[derive(Debug)]
 pub struct Store {
     backend: Box<dyn StorageBackend>,
@@ -49,19 +48,19 @@ pub struct Store {
     access: Access,
     manifest: Manifest,
     manifest_file: Option<FileId>,
-    /// The slot of the manifest that is written first.
+    /// The slot that the next change of the manifest writes first.
     first_slot: usize,
-    /// By number.
+    /// Segments by number.
     segments: BTreeMap<u32, Segment>,
     /// The segment that is being written.
     active: Option<u32>,
-    /// Oldest first, as in the manifest.
+    /// The kept checkpoints, oldest first, as in the manifest.
     kept: Vec<Kept>,
-    /// Files with this number and above were never there.
+    /// The number of the next file; no file has had it or a higher one.
     next_number: u32,
-    /// Chance, or what a test wants.
+    /// Seed of random identities.
     seed: u64,
-    /// Blocks of the local log's lane since the newest checkpoint, as (segment, place), and the last SSN in them.
+    /// Blocks of the local log since the newest checkpoint, as (segment, offset), and the last SSN in them.
     local: Vec<(u32, u64)>,
     local_last: Ssn,
     /// A file was created since the last sync of the directory.
@@ -78,22 +77,22 @@ pub struct Store {
 struct Kept {
     entry: KeptCheckpoint,
     file: Arc<dyn ReadAt>,
-    /// The blocks that it holds a reference to.
+    /// The blocks to which it refers.
     blocks: Vec<Block>,
-    /// What each lane had covered, whatever the noted floors say.
+    /// Covered SSN of each lane, without the raised floors.
     covered: BTreeMap<Rank, Ssn>,
     written: Written,
     session: u64,
 }
 
 impl Store {
-    /// Makes a directory that has no store yet a rank's store.
+    /// Creates a rank's store in a directory without one.
     ///
     /// # Errors
-    /// [`StoreError::Exists`] where there is one; [`StoreError::Options`], [`StoreError::DiskFull`], [`StoreError::Io`].
+    /// [`StoreError::Exists`] if there is one; [`StoreError::Options`], [`StoreError::DiskFull`], [`StoreError::Io`].
     pub fn create(mut backend: Box<dyn StorageBackend>, options: StoreOptions) -> Result<Store, StoreError> {
         options.validate()?;
-        let names = strays::names_for(&mut *backend, Access::ReadWrite)?;
+        let names = listing::files_for(&mut *backend, Access::ReadWrite)?;
         let of_a_store = |name: &&String| file_number(name, "segment").or(file_number(name, "checkpoint")).is_some();
         if let Some(name) = names.iter().find(of_a_store) {
             return Err(StoreError::Exists { file: name.clone() });
@@ -104,11 +103,11 @@ impl Store {
                 return Err(StoreError::Exists { file: MANIFEST.to_owned() });
             }
         }
-        // What an earlier attempt left that didn't get as far as a manifest.
+        // Left by an earlier creation that didn't complete a manifest.
         for name in names.iter().filter(|name| *name == MANIFEST || *name == RESERVE) {
             backend.remove(name).map_err(StoreError::io("remove", name))?;
         }
-        let seed = options.seed.unwrap_or_else(chance);
+        let seed = options.seed.unwrap_or_else(random_seed);
         let manifest = Manifest {
             store: mix(seed, 0),
             sequence: 0,
@@ -125,7 +124,7 @@ impl Store {
         let file = store.create_file(MANIFEST, bytes)?;
         store.manifest_file = Some(file);
         store.sync_file(file, MANIFEST)?;
-        store.flip(store.manifest.clone())?;
+        store.commit_manifest(store.manifest.clone())?;
         store.sync_dir()?;
         Ok(store)
     }
@@ -160,22 +159,22 @@ impl Store {
         }
     }
 
-    /// The options that it was opened with.
+    /// Returns the options of the store.
     pub fn options(&self) -> &StoreOptions {
         &self.options
     }
 
-    /// Reads its blocks, on any thread.
+    /// Returns a reader of the blocks, for any thread.
     pub fn reader(&self) -> StoreReader {
         self.reader.clone()
     }
 
-    /// The epochs of the checkpoints that are kept, oldest first.
+    /// Returns the epochs of the kept checkpoints, oldest first.
     pub fn checkpoints(&self) -> Vec<Epoch> {
         self.kept.iter().map(|kept| kept.entry.epoch).collect()
     }
 
-    /// Reads a kept checkpoint. Blocks at or below a [noted floor](Self::raise_floors) are not in it.
+    /// Reads a kept checkpoint, without the blocks at or below a [floor](Self::raise_floors).
     ///
     /// # Errors
     /// [`StoreError::NoCheckpoint`], [`StoreError::Damaged`], [`StoreError::Io`].
@@ -195,7 +194,7 @@ impl Store {
         }
     }
 
-    /// From now on nothing is written.
+    /// Puts the store into its failed state, in which nothing is written. Returns the error to report.
     fn fail(&mut self, error: StoreError) -> StoreError {
         let first = match error {
             StoreError::Failed { first } => first,
@@ -205,7 +204,7 @@ impl Store {
         StoreError::Failed { first }
     }
 
-    /// Creates a file; a full disk is no failure for good.
+    /// Creates a file. A full disk doesn't fail the store.
     fn create_file(&mut self, name: &str, bytes: u64) -> Result<FileId, StoreError> {
         match self.backend.create(name, bytes) {
             Ok(file) => {
@@ -219,12 +218,11 @@ impl Store {
         }
     }
 
-    /// An empty buffer.
     fn buffer(&mut self) -> Result<Buffer, StoreError> {
         self.backend.buffer().map_err(StoreError::io("write", "files")).map_err(|error| self.fail(error))
     }
 
-    /// Begins to write pieces one behind the other from `at` on, with zeros up to a multiple of 4,096 behind them.
+    /// Starts to write the pieces in order from offset `at` on, padded with zeros to a multiple of 4,096.
     fn write_pieces(&mut self, file: FileId, name: &str, at: u64, pieces: &[&[u8]]) -> Result<(), StoreError> {
         let written = write_pieces(&mut *self.backend, file, at, pieces).map_err(StoreError::io("write", name));
         written.map_err(|error| self.fail(error))
@@ -247,8 +245,8 @@ impl Store {
         Ok(())
     }
 
-    /// Makes `manifest` the one that counts, durably.
-    fn flip(&mut self, mut manifest: Manifest) -> Result<(), StoreError> {
+    /// Makes `manifest` the valid one, durably.
+    fn commit_manifest(&mut self, mut manifest: Manifest) -> Result<(), StoreError> {
         manifest.sequence = self.manifest.sequence + 1;
         let bytes = manifest.encode();
         let file = match self.manifest_file {
@@ -271,7 +269,7 @@ impl Store {
         number
     }
 
-    /// A new segment of this many bytes, where the budget and the disk have room for it.
+    /// Creates a segment of this many bytes, within the budget.
     fn create_segment(&mut self, bytes: u64) -> Result<u32, StoreError> {
         self.check_budget(bytes)?;
         let number = self.take_number();
@@ -303,13 +301,13 @@ impl Store {
         Ok(())
     }
 
-    fn give_up_reserve(&mut self) -> bool {
-        let is_given_up = self.reserve_bytes > 0 && self.backend.remove(RESERVE).is_ok();
-        self.reserve_bytes = if is_given_up { 0 } else { self.reserve_bytes };
-        is_given_up
+    fn remove_reserve(&mut self) -> bool {
+        let is_removed = self.reserve_bytes > 0 && self.backend.remove(RESERVE).is_ok();
+        self.reserve_bytes = if is_removed { 0 } else { self.reserve_bytes };
+        is_removed
     }
 
-    /// Makes a reserve that was given up again where there is room; it is tried again after the next checkpoint.
+    /// Recreates a removed reserve if there is space; otherwise the next checkpoint tries again.
     fn make_reserve_if_possible(&mut self) {
         if self.reserve_bytes == 0 && self.check_budget(self.options.reserve_bytes).is_ok() {
             let _ = self.make_reserve();
@@ -317,12 +315,12 @@ impl Store {
     }
 
     fn remove_checkpoint(&mut self, number: u32) {
-        // What can't be removed now is left over, and removed when the store is opened.
+        // If it can't be removed now, the next opening of the store removes it.
         let _ = self.backend.remove(&checkpoint_name(number));
     }
 }
 
-/// Leaves out what a noted floor says is not needed, in lanes that aren't covered that far.
+/// Applies raised floors to an image: raises the covered SSN, and removes the blocks up to it.
 pub(crate) fn apply_floors(image: &mut CheckpointImage, floors: &BTreeMap<Rank, Ssn>) {
     for lane in &mut image.lanes {
         if let Some(&floor) = floors.get(&lane.peer).filter(|floor| **floor > lane.covered) {
@@ -332,12 +330,12 @@ pub(crate) fn apply_floors(image: &mut CheckpointImage, floors: &BTreeMap<Rank, 
     }
 }
 
-/// A number that nobody else has.
-fn chance() -> u64 {
+/// Returns a random number.
+fn random_seed() -> u64 {
     RandomState::new().build_hasher().finish()
 }
 
-/// Numbers that look unrelated for different `of`.
+/// Hashes `seed` and `of`: results for different `of` look unrelated.
 fn mix(seed: u64, of: u64) -> u64 {
     let mut word = seed ^ of.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

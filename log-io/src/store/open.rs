@@ -1,24 +1,24 @@
-//! Opening a store: what a recovery finds.
+//! Opening a store: recovery.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use counterfoil_log_core::{Epoch, Ssn};
 
-use super::{RESERVE, Store, apply_floors, chance};
+use super::{RESERVE, Store, apply_floors, random_seed};
 use crate::block::LOCAL;
 use crate::checkpoint_file::{self, Application, CoveredSegment, checkpoint_name};
+use crate::listing;
 use crate::manifest::{FoundManifest, MANIFEST, slot_bytes};
 use crate::reader::OpenSegment;
-use crate::segment::{FIRST_BLOCK, Found, Segment, SegmentHeader, Walk, file_number, segment_name};
-use crate::strays;
+use crate::segment::{FIRST_BLOCK, Found, Segment, SegmentHeader, SegmentWalk, file_number, segment_name};
 use crate::{
     Access, Block, BlockBuffer, BlockCursor, CheckpointImage, LocalImage, StorageBackend, StoreError, StoreOptions,
 };
 
-/// The segments that were found, whose headers are whole, by number.
+/// The header of each segment file, or the error of reading it, by number.
 type Headers = BTreeMap<u32, Result<SegmentHeader, StoreError>>;
 
-/// A block of the local log that was found.
+/// A recovered block of the local log.
 struct LocalBlock {
     session: u64,
     block: Block,
@@ -26,23 +26,24 @@ struct LocalBlock {
 }
 
 impl Store {
-    /// Opens a store, and returns the newest kept checkpoint. Every block that a kept checkpoint refers to is read and
-    /// verified. Entries of the local log that were appended since are in the image; where there is no checkpoint, but there
-    /// are such entries, they are in an image of epoch 0. `None`: the store is empty.
+    /// Opens a store, and returns the newest kept checkpoint. Reads and verifies every block to which a kept checkpoint refers.
+    /// The image includes the entries of the local log that were appended since; if there are such entries and no checkpoint,
+    /// the image has epoch 0. `None` if the store is empty.
     ///
-    /// With [`Access::ReadWrite`] a new session begins, and what nobody refers to is removed. The live index is taken to be
-    /// what the image has.
+    /// [`Access::ReadWrite`] starts a new session and removes unreferenced files. The store assumes that the live index has
+    /// just the blocks of the image.
     ///
     /// # Errors
     /// [`StoreError::Missing`]; [`StoreError::OtherRank`], [`StoreError::Version`], [`StoreError::Damaged`],
-    /// [`StoreError::NotAFile`]: nothing was changed then. [`StoreError::TooManyFiles`]; [`StoreError::DiskFull`], [`StoreError::Failed`], [`StoreError::Io`].
+    /// [`StoreError::NotAFile`]: nothing was changed. [`StoreError::TooManyFiles`]; [`StoreError::DiskFull`],
+    /// [`StoreError::Failed`], [`StoreError::Io`].
     pub fn open(
         mut backend: Box<dyn StorageBackend>,
         options: StoreOptions,
         access: Access,
     ) -> Result<(Store, Option<CheckpointImage>), StoreError> {
         options.validate()?;
-        let names = strays::names_for(&mut *backend, access)?;
+        let names = listing::files_for(&mut *backend, access)?;
         if !names.iter().any(|name| name == MANIFEST) {
             return Err(StoreError::Missing);
         }
@@ -56,7 +57,7 @@ impl Store {
         if reader.len().map_err(StoreError::io("read the length of", MANIFEST))? != 2 * slot_bytes(manifest.ranks) {
             return Err(StoreError::damaged(MANIFEST, 0, "its length isn't that of two slots"));
         }
-        let seed = options.seed.unwrap_or_else(chance);
+        let seed = options.seed.unwrap_or_else(random_seed);
         let mut store = Store::new(backend, options, access, manifest, seed);
         store.first_slot = first_slot;
         let numbers = names.iter().filter_map(|name| file_number(name, "segment").or(file_number(name, "checkpoint")));
@@ -83,7 +84,29 @@ impl Store {
         Ok((store, image))
     }
 
-    /// Reads the kept checkpoints, and the image of the newest; which segments they refer to.
+    /// [Opens](Self::open) the directory's store for writing, or [creates](Self::create) it if it doesn't exist or its creation
+    /// wasn't finished.
+    ///
+    /// # Errors
+    /// Those of the two.
+    pub fn open_or_create(
+        mut backend: Box<dyn StorageBackend>,
+        options: StoreOptions,
+    ) -> Result<(Store, Option<CheckpointImage>), StoreError> {
+        let names = listing::files_for(&mut *backend, Access::ReadWrite)?;
+        let mut begun = names.iter().any(|name| name == MANIFEST);
+        if begun {
+            let reader = backend.reader(MANIFEST).map_err(StoreError::io("open", MANIFEST))?;
+            begun = !FoundManifest::read(&*reader)?.is_unfinished(&names);
+        }
+        if begun {
+            Store::open(backend, options, Access::ReadWrite)
+        } else {
+            Ok((Store::create(backend, options)?, None))
+        }
+    }
+
+    /// Reads the kept checkpoints. Returns the image of the newest, and the segments to which they refer.
     fn load_checkpoints(&mut self) -> Result<(Option<CheckpointImage>, Vec<CoveredSegment>), StoreError> {
         let (mut newest, mut covered) = (None, Vec::new());
         let mut epoch = Epoch(0);
@@ -135,7 +158,7 @@ impl Store {
         Ok(headers)
     }
 
-    /// Takes the blocks in that checkpoints refer to, and what lies between them.
+    /// Registers the blocks to which checkpoints refer, and their segments.
     fn load_segments(&mut self, headers: &mut Headers, covered: &[CoveredSegment]) -> Result<(), StoreError> {
         let needed = self.kept.iter().flat_map(|kept| &kept.blocks).map(|block| block.segment);
         let needed: BTreeSet<u32> = needed.collect();
@@ -147,7 +170,7 @@ impl Store {
             let header = match headers.get(number) {
                 Some(Ok(header)) if header.generation.get() == *generation => *header,
                 Some(Ok(_)) => {
-                    return Err(StoreError::damaged(&name, 32, "it isn't the segment that the checkpoint means"));
+                    return Err(StoreError::damaged(&name, 32, "it isn't the segment that the checkpoint refers to"));
                 }
                 Some(Err(_)) => {
                     let error = headers.remove(number).and_then(Result::err);
@@ -167,7 +190,7 @@ impl Store {
                     return Err(StoreError::damaged(
                         &name,
                         block.at,
-                        "a checkpoint refers to it without its number by chance",
+                        "a checkpoint refers to it without its generation",
                     ));
                 };
                 segment.add(block);
@@ -190,11 +213,10 @@ impl Store {
         Ok(())
     }
 
-    /// Entries of the local log that were appended after the newest checkpoint, one behind the other, and the segments that
-    /// they are in.
+    /// Returns the entries of the local log that were appended after the newest checkpoint, in order, and their segments.
     ///
-    /// Each block says which one it follows. A session goes on where the one before ended; so what is left of an earlier
-    /// session's blocks never follows a later one's.
+    /// Each block names the block that it follows. A session continues where the previous one ended, so a leftover block of an
+    /// earlier session never follows one of a later session.
     fn find_tail(&mut self, headers: &Headers) -> Result<(Vec<LocalImage>, BTreeSet<u32>), StoreError> {
         let mut found = self.find_local_blocks(headers)?;
         let (mut tail, mut segments) = (Vec::new(), BTreeSet::new());
@@ -223,7 +245,7 @@ impl Store {
         Ok((tail, segments))
     }
 
-    /// Whole blocks of the local log's lane that were written after the newest checkpoint, by the SSN that they follow.
+    /// Returns the whole blocks of the local log that were written after the newest checkpoint, by the SSN that they follow.
     fn find_local_blocks(&self, headers: &Headers) -> Result<BTreeMap<Ssn, Vec<LocalBlock>>, StoreError> {
         let newest = self.kept.last();
         let mut found: BTreeMap<Ssn, Vec<LocalBlock>> = BTreeMap::new();
@@ -238,7 +260,7 @@ impl Store {
                 _ => FIRST_BLOCK,
             };
             let open = self.reader.segment(number)?;
-            let mut walk = Walk::new(&*open.file, *header, from)?;
+            let mut walk = SegmentWalk::new(&*open.file, *header, from)?;
             while let Some(next) = walk.next()? {
                 let Found::Block(block) = next else { continue };
                 if block.lane.get() != LOCAL.0 || block.first.get() <= block.after.get() {
@@ -246,7 +268,7 @@ impl Store {
                 }
                 match walk.read(&block, &mut buffer) {
                     Ok(()) => {}
-                    // Not synced: a power cut took part of it.
+                    // Torn by a power cut before it was synced.
                     Err(StoreError::Damaged { .. }) => continue,
                     Err(error) => return Err(error),
                 }
@@ -259,13 +281,13 @@ impl Store {
         Ok(found)
     }
 
-    /// Begins a new session: changes the manifest, and removes what nobody refers to. Needs no room on the disk.
+    /// Starts a new session: changes the manifest, and removes unreferenced files. Needs no free space on disk.
     fn begin_session(&mut self, names: &[String], headers: &Headers, tail: &BTreeSet<u32>) -> Result<(), StoreError> {
         if names.iter().any(|name| name == RESERVE) {
             let reader = self.backend.reader(RESERVE).map_err(StoreError::io("open", RESERVE))?;
             self.reserve_bytes = reader.len().map_err(StoreError::io("read the length of", RESERVE))?;
         }
-        // After the death of a process its writes can be read, synced or not. What follows builds on them.
+        // After a process ended, its unsynced writes can still be read. They are synced, because the new session depends on them.
         for &number in tail {
             let name = segment_name(number);
             let file = self.backend.open(&name).map_err(StoreError::io("open", &name))?;
@@ -275,17 +297,17 @@ impl Store {
         if !tail.is_empty() {
             self.sync_dir()?;
         }
-        // A session that began and never counted may have left segments: its number isn't used again.
+        // A session whose manifest was never written may have left segments: its number isn't used again.
         let sessions = headers.values().filter_map(|header| header.as_ref().ok()).map(|header| header.session.get());
         let mut manifest = self.manifest.clone();
         manifest.session = sessions.max().unwrap_or(0).max(manifest.session) + 1;
-        self.flip(manifest)?;
+        self.commit_manifest(manifest)?;
         for name in names {
             let is_left_over = file_number(name, "segment").is_some_and(|number| !self.segments.contains_key(&number))
                 || file_number(name, "checkpoint")
                     .is_some_and(|number| !self.kept.iter().any(|kept| kept.entry.number == number));
             if is_left_over {
-                // What can't be removed now is left over again the next time.
+                // If it can't be removed now, the next opening tries again.
                 let _ = self.backend.remove(name);
                 file_number(name, "segment").into_iter().for_each(|number| self.reader.remove(number));
             }
@@ -295,7 +317,7 @@ impl Store {
         Ok(())
     }
 
-    /// Cuts what was never referred to off the segments of earlier sessions, and punches those that are mostly dead.
+    /// Truncates the segments of earlier sessions after their last block, and punches those that are mostly dead.
     fn trim_old_segments(&mut self) {
         let session = self.manifest.session;
         let old: Vec<u32> =

@@ -1,4 +1,4 @@
-//! Who needs which bytes of the disk, and giving back those that nobody needs.
+//! Disk space: references to blocks, and reclaiming of dead ones.
 
 use std::collections::BTreeSet;
 
@@ -7,28 +7,28 @@ use crate::manifest::slot_bytes;
 use crate::segment::{FIRST_BLOCK, Stored, segment_name};
 use crate::{Access, Block, LOCAL, PAGE_BYTES, StoreError};
 
-/// Dead bytes that lie side by side are given back from here on, or from an eighth of a segment where that is less.
+/// Fewest adjacent dead bytes that are punched, unless an eighth of a segment is less.
 const PUNCH_BYTES_MIN: u64 = 64 << 10;
 
-/// Bytes that a store has on disk.
+/// Disk usage of a store.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DiskUsage {
-    /// All: segments, checkpoint files, manifest and reserve.
+    /// Bytes of segments, checkpoint files, manifest and reserve.
     pub disk_bytes: u64,
-    /// Blocks that the live index or a kept checkpoint refers to.
+    /// Bytes of blocks to which the live index or a kept checkpoint refers.
     pub live_bytes: u64,
-    /// Blocks that nobody refers to, and that were not given back yet.
+    /// Bytes of unreferenced blocks that were not punched yet.
     pub dead_bytes: u64,
-    /// Segments.
+    /// Number of segments.
     pub segments: usize,
-    /// Kept checkpoints.
+    /// Number of kept checkpoints.
     pub checkpoints: usize,
     /// The limit, `disk_bytes_max`.
     pub max_bytes: u64,
 }
 
 impl Store {
-    /// What is on disk.
+    /// Returns the disk usage.
     pub fn usage(&self) -> DiskUsage {
         let mut usage = DiskUsage {
             disk_bytes: self.disk_bytes(),
@@ -38,7 +38,7 @@ impl Store {
             ..DiskUsage::default()
         };
         for segment in self.segments.values() {
-            // Blocks lie side by side.
+            // Blocks are adjacent.
             let blocks = segment.end - FIRST_BLOCK;
             usage.live_bytes += segment.live_bytes;
             usage.dead_bytes += blocks - segment.live_bytes - segment.punched_bytes;
@@ -52,7 +52,7 @@ impl Store {
         segments + checkpoints + 2 * slot_bytes(self.options.ranks) + self.reserve_bytes
     }
 
-    /// Whether `needed` more bytes are within the budget, after giving back what can be.
+    /// Checks that `needed` more bytes are within the budget; punches dead blocks if necessary.
     pub(super) fn check_budget(&mut self, needed: u64) -> Result<(), StoreError> {
         let max = self.options.disk_bytes_max;
         let exceeds = |store: &Store| store.disk_bytes().saturating_add(needed) > max;
@@ -62,14 +62,14 @@ impl Store {
         if exceeds(self) { Err(StoreError::Budget { needed, used: self.disk_bytes(), max }) } else { Ok(()) }
     }
 
-    /// The live index doesn't refer to these blocks any more. Where no kept checkpoint does, their bytes are given back in
-    /// time. Blocks of the lane [`LOCAL`](crate::LOCAL) are the store's own business.
+    /// Removes the live index's references to these blocks. Space without other references is reclaimed eventually. Ignores
+    /// blocks of the lane [`LOCAL`](crate::LOCAL), which the store frees itself.
     pub fn free(&mut self, blocks: &[Block]) {
         let of_lanes = blocks.iter().filter(|block| block.lane != LOCAL);
         self.release(of_lanes.map(|block| (block.segment, block.at)), |stored| stored.is_live = false);
     }
 
-    /// A segment isn't written any more.
+    /// Closes a segment for writing.
     pub(super) fn seal(&mut self, number: u32) {
         let segment = self.segments.get_mut(&number).filter(|segment| !segment.is_dirty);
         if let Some(file) = segment.and_then(|segment| segment.file.take()) {
@@ -78,8 +78,7 @@ impl Store {
         self.reclaim(number);
     }
 
-    /// Changes who needs the blocks at these places (segment, offset); then gives back what nobody does, each segment's
-    /// blocks together.
+    /// Changes the references to the blocks at these locations (segment, offset), then reclaims dead blocks, segment by segment.
     pub(super) fn release(&mut self, places: impl Iterator<Item = (u32, u64)>, change: impl Fn(&mut Stored)) {
         let mut less = BTreeSet::new();
         for (number, at) in places {
@@ -93,7 +92,7 @@ impl Store {
         less.into_iter().for_each(|number| self.reclaim(number));
     }
 
-    /// Removes a segment that nobody needs; punches one that is at least half dead.
+    /// Removes a dead segment; punches one that is at least half dead.
     pub(super) fn reclaim(&mut self, number: u32) {
         if self.access == Access::ReadOnly || self.failed.is_some() || self.active == Some(number) {
             return;
@@ -107,18 +106,18 @@ impl Store {
         }
     }
 
-    /// Removes a segment. It comes back after a power cut, perhaps: nobody refers to it then, either.
+    /// Removes a segment. It may reappear after a power cut, still unreferenced.
     pub(super) fn remove_segment(&mut self, number: u32) {
         let Some(segment) = self.segments.remove(&number) else { return };
         if let Some(file) = segment.file {
             self.backend.close(file);
         }
         self.reader.remove(number);
-        // What can't be removed now is left over, and removed when the store is opened.
+        // If it can't be removed now, the next opening of the store removes it.
         let _ = self.backend.remove(&segment_name(number));
     }
 
-    /// Gives every dead byte back; false where that gave nothing.
+    /// Punches all dead blocks. Returns `true` if that freed space.
     pub(super) fn punch_all_dead(&mut self) -> bool {
         let numbers: Vec<u32> = self.segments.keys().copied().collect();
         let before = self.disk_bytes();
@@ -128,11 +127,11 @@ impl Store {
         self.disk_bytes() < before
     }
 
-    /// Gives back runs of dead blocks with at least `least` bytes.
+    /// Punches runs of dead blocks with at least `least` bytes.
     fn punch(&mut self, number: u32, least: u64) {
         let Some(segment) = self.segments.get(&number).filter(|_| self.can_punch) else { return };
         let mut runs: Vec<(usize, usize)> = Vec::new();
-        // What was given back is left alone: each run of blocks costs a discard, which the disk takes its time for.
+        // Punched blocks aren't punched again: each run costs a discard, which is slow on some disks.
         let dead = |(_, stored): &(usize, &Stored)| stored.is_dead() && !stored.is_punched;
         for (index, stored) in segment.blocks.iter().enumerate().filter(dead) {
             match runs.last_mut() {
@@ -152,7 +151,7 @@ impl Store {
         if places.is_empty() || self.failed.is_some() {
             return;
         }
-        // A write to a place that is being punched could come after it.
+        // A write in flight to the same range could complete after the punch.
         if self.flush().is_err() {
             return;
         }
@@ -165,7 +164,7 @@ impl Store {
         };
         for ((start, end), (at, len)) in runs.into_iter().zip(places) {
             if self.backend.punch(file, at, len).is_err() {
-                // A file system that can't, or an error that the next sync reports.
+                // The file system doesn't support it; or an error that the next sync reports.
                 self.can_punch = false;
                 break;
             }

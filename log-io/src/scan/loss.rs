@@ -1,0 +1,135 @@
+//! The records that a repair loses.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use counterfoil_log_core::{Disposition, Rank, Ssn};
+
+use super::{Report, Scan};
+use crate::{Block, LOCAL, LaneImage};
+
+/// The records of a lane that a repair loses, in all checkpoints together: no recovery can replay them any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Loss {
+    /// The lane; [`LOCAL`](crate::LOCAL) for the local log.
+    pub lane: Rank,
+    /// Number of blocks with lost records.
+    pub blocks: u64,
+    /// Number of lost records above the covered SSN.
+    pub records: u64,
+    /// Bytes of all records in these blocks, uncompressed, with a header of 16 or 24 bytes each.
+    pub bytes: u64,
+    /// Precision of `records`.
+    pub bound: Bound,
+}
+
+/// Precision of the number of lost records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Bound {
+    /// The exact number.
+    Exact,
+    /// An upper bound: the blocks may include records that no recovery needed.
+    AtMost,
+    /// The number in the listed blocks: the store has more blocks than a report lists.
+    Listed,
+}
+
+impl Bound {
+    /// Returns the words to put before the number; empty for an exact one.
+    pub fn qualifier(self) -> &'static str {
+        match self {
+            Bound::Exact => "",
+            Bound::AtMost => "at most ",
+            Bound::Listed => "among the first 65,536 blocks, ",
+        }
+    }
+}
+
+impl fmt::Display for Loss {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Loss { lane, blocks, records, bytes, bound } = *self;
+        let of = if lane == LOCAL { "the local log".to_owned() } else { format!("the lane to {lane}") };
+        let plural = |number: u64| if number == 1 { "" } else { "s" };
+        let (s, of_blocks) = (plural(records), plural(blocks));
+        write!(
+            f,
+            "lost from {of}: {}{records} record{s} in {blocks} block{of_blocks}, {bytes} bytes",
+            bound.qualifier()
+        )
+    }
+}
+
+/// Returns `true` if a recovery needs every record of the block, because none was released.
+fn is_needed(lane: &LaneImage, block: &Block) -> bool {
+    let mut ssn = block.first;
+    while ssn <= block.last.min(lane.acked) {
+        let run = lane.runs.get(lane.runs.partition_point(|run| run.last < ssn)).filter(|run| run.first <= ssn);
+        match run {
+            Some(run) if matches!(run.disposition, Disposition::Retain { .. }) => ssn = run.last.next(),
+            _ => return false,
+        }
+    }
+    true
+}
+
+/// The lost blocks. Each counts once, even if several checkpoints refer to it.
+#[derive(Debug, Default)]
+pub(super) struct LossTally {
+    /// Records, bytes, and `true` for an exact number of records; by lane, segment and offset.
+    blocks: BTreeMap<(Rank, u32, u64), (u64, u64, bool)>,
+}
+
+impl LossTally {
+    /// Adds the blocks that a checkpoint's lane loses. No recovery needs records up to `covered`.
+    pub(super) fn cut(&mut self, lane: &LaneImage, covered: Ssn, gone: &[Block]) {
+        for (index, block) in gone.iter().enumerate().filter(|(_, block)| block.last > covered) {
+            let all = u64::from(block.records);
+            let is_whole = block.first > covered;
+            let records = if is_whole { all } else { all.min(block.last.0 - covered.0) };
+            // A later block that overlaps has records of the same SSNs.
+            let next = gone.get(index + 1).or(lane.blocks.first());
+            let is_alone = next.is_none_or(|next| next.first > block.last);
+            self.add(lane.peer, block, records, is_whole && is_alone && is_needed(lane, block));
+        }
+    }
+
+    /// Adds the blocks to which no other checkpoint refers when one is lost. The records that it needed are unknown.
+    pub(super) fn unreferenced(&mut self, scan: &Scan, is_newest: bool) {
+        let from = scan.manifest.as_ref().map_or(0, |manifest| manifest.tail_session);
+        for segment in &scan.report.segments {
+            let has_local = is_newest && segment.session.as_ref().is_ok_and(|session| *session >= from);
+            let gone = segment.blocks.iter().filter(|of| !of.is_referenced && of.damage.is_none());
+            for of in gone.filter(|of| of.block.lane != LOCAL || has_local) {
+                self.add(of.block.lane, &of.block, of.block.records.into(), false);
+            }
+        }
+    }
+
+    fn add(&mut self, lane: Rank, block: &Block, records: u64, is_exact: bool) {
+        let (most, _, exact) =
+            self.blocks.entry((lane, block.segment, block.at)).or_insert((0, block.raw_bytes, is_exact));
+        *most = (*most).max(records);
+        *exact &= is_exact;
+    }
+
+    /// Returns the sums, by lane.
+    pub(super) fn sums(&self, report: &Report) -> Vec<Loss> {
+        let mut sums: Vec<Loss> = Vec::new();
+        for (&(lane, ..), &(records, bytes, is_exact)) in &self.blocks {
+            if sums.last().is_none_or(|sum| sum.lane != lane) {
+                sums.push(Loss { lane, blocks: 0, records: 0, bytes: 0, bound: Bound::Exact });
+            }
+            let Some(sum) = sums.last_mut() else { continue };
+            sum.blocks += 1;
+            sum.records += records;
+            sum.bytes += bytes;
+            if !is_exact {
+                // A report omits only blocks to which no checkpoint refers.
+                let is_listed = report.blocks_left_out == 0;
+                sum.bound = sum.bound.max(if is_listed { Bound::AtMost } else { Bound::Listed });
+            }
+        }
+        sums
+    }
+}

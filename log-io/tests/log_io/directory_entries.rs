@@ -1,0 +1,61 @@
+//! Unexpected entries in a store's directory.
+
+use std::os::unix::fs::symlink;
+use std::path::Path;
+
+use counterfoil_log_io::{Access, DirectoryAccess, Store, StoreError, repair, scan};
+
+use crate::many_segments::{SEGMENTS, backend, build, many, place};
+
+#[test]
+fn an_entry_that_is_no_regular_file_is_ignored_by_readers_and_refused_by_writers() {
+    let (keep, path) = place();
+    build(&path);
+    let precious = keep.path().join("precious");
+    std::fs::write(&precious, "x").unwrap();
+    type Make = fn(&Path, &Path);
+    let makes: [(&str, &str, Make); 4] = [
+        ("segment-00000099", "a symbolic link", |precious, at| symlink(precious, at).unwrap()),
+        ("segment-00000099", "a directory", |_, at| std::fs::create_dir(at).unwrap()),
+        ("checkpoint-00000099", "a named pipe", |_, at| {
+            let made = std::process::Command::new("mkfifo").arg(at).status().unwrap();
+            assert!(made.success());
+        }),
+        ("reserve", "a directory", |_, at| {
+            std::fs::remove_file(at).unwrap();
+            std::fs::create_dir(at).unwrap();
+        }),
+    ];
+    for (name, what, make) in makes {
+        make(&precious, &path.join(name));
+        let report = scan(&mut *backend(&path, DirectoryAccess::ReadOnly), &mut |_, _| {}).unwrap();
+        assert_eq!(report.not_files, [(name.to_owned(), what)]);
+        assert!(report.is_whole() && report.left_over.is_empty() && report.segments.len() == SEGMENTS, "{what}");
+        assert_eq!(repair(&mut *backend(&path, DirectoryAccess::ReadWrite), false).unwrap(), []);
+        let read = Store::open(backend(&path, DirectoryAccess::ReadOnly), many(), Access::ReadOnly).unwrap();
+        assert_eq!(read.1.unwrap().lanes[0].blocks.len(), SEGMENTS);
+        drop(read.0);
+        for opened in [
+            Store::open(backend(&path, DirectoryAccess::ReadWrite), many(), Access::ReadWrite),
+            Store::open_or_create(backend(&path, DirectoryAccess::ReadWrite), many()),
+        ] {
+            let error = opened.unwrap_err();
+            assert!(matches!(&error, StoreError::NotAFile { file, .. } if file == name), "{error}");
+            assert!(error.to_string().contains(what), "{error}");
+        }
+        let at = path.join(name);
+        if at.is_dir() { std::fs::remove_dir(&at).unwrap() } else { std::fs::remove_file(&at).unwrap() }
+    }
+    assert_eq!(std::fs::read(&precious).unwrap(), b"x");
+    Store::open(backend(&path, DirectoryAccess::ReadWrite), many(), Access::ReadWrite).unwrap();
+}
+
+#[test]
+fn a_manifest_that_is_a_link_is_refused_and_not_followed() {
+    let (_keep, path) = place();
+    build(&path);
+    std::fs::rename(path.join("manifest"), path.join("other")).unwrap();
+    symlink("other", path.join("manifest")).unwrap();
+    let error = scan(&mut *backend(&path, DirectoryAccess::ReadOnly), &mut |_, _| {}).unwrap_err();
+    assert!(matches!(&error, StoreError::NotAFile { file, .. } if file == "manifest"), "{error}");
+}

@@ -1,0 +1,50 @@
+//! Power cuts at every disk operation of random histories of a store, compared with a model.
+//!
+//! Set `COUNTERFOIL_SEED` to repeat a run.
+
+use counterfoil_test_support::SkippedSync;
+use counterfoil_test_support::power_cuts::{assert_detected, explore_seeds, store};
+
+/// Power cuts in all, and with each seed.
+const CRASHES: u64 = 100_000;
+const CRASHES_EACH: u64 = 2_000;
+
+#[test]
+fn nothing_that_was_durable_is_lost_and_nothing_is_invented() {
+    let all = explore_seeds(store::explore, CRASHES, CRASHES_EACH);
+    eprintln!("{all:?}");
+    assert!(all.crashes >= CRASHES, "{all:?}");
+    let is_varied = all.crashes_in_recovery >= CRASHES / 20
+        && all.blocks >= 4 * CRASHES
+        && all.blocks_below_floors >= CRASHES / 50
+        && all.tail_entries >= CRASHES / 20
+        && all.faults >= CRASHES / 1000
+        && all.refused >= CRASHES / 1000
+        && all.chunks >= CRASHES / 250;
+    assert!(is_varied, "{all:?}");
+}
+
+/// Asserts that a disk that leaves out these syncs fails the test above.
+fn is_detected(skipped: SkippedSync) {
+    assert_detected(store::explore, skipped, 20, CRASHES_EACH);
+}
+
+#[test]
+fn a_disk_that_does_not_sync_segments_is_detected() {
+    is_detected(SkippedSync::Files("segment"));
+}
+
+#[test]
+fn a_disk_that_does_not_sync_checkpoint_files_is_detected() {
+    is_detected(SkippedSync::Files("checkpoint"));
+}
+
+#[test]
+fn a_disk_that_does_not_sync_the_manifest_is_detected() {
+    is_detected(SkippedSync::Files("manifest"));
+}
+
+#[test]
+fn a_disk_that_does_not_sync_the_directory_is_detected() {
+    is_detected(SkippedSync::Directory);
+}

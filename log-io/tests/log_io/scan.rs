@@ -1,0 +1,288 @@
+//! Scan and repair of stores.
+
+use counterfoil_log_core::{Disposition, Epoch, Phase, Rank, Run, Ssn};
+use counterfoil_log_io::{
+    Access, Bound, CheckpointImage, LOCAL, LaneImage, LocalImage, Repair, Report, SlotState, Store, StoreError, Tail,
+    repair, scan,
+};
+use counterfoil_test_support::SimulatedDisk;
+
+use crate::small_chunks::{build_of_chunks, options_of_chunks, records_of_chunks};
+use crate::small_store::{Bodies, RECORDS, build, entry, options, owned, read_all};
+
+const SEGMENT: &str = "segment-00000001";
+const CHECKPOINT: &str = "checkpoint-00000002";
+
+fn inspect(disk: &SimulatedDisk) -> Report {
+    scan(&mut disk.clone(), &mut |_, _| {}).unwrap()
+}
+
+fn files(disk: &SimulatedDisk) -> Vec<(String, Vec<u8>)> {
+    disk.names().into_iter().map(|name| (name.clone(), disk.bytes(&name).unwrap())).collect()
+}
+
+fn damage(disk: &SimulatedDisk, file: &str, at: usize) {
+    let mut bytes = disk.bytes(file).unwrap();
+    bytes[at] ^= 0x10;
+    disk.set_bytes(file, &bytes);
+}
+
+/// Repairs a store. Checks that a dry run returns the same steps and changes nothing, and that the result is whole.
+fn repaired(disk: &SimulatedDisk) -> Vec<Repair> {
+    let before = files(disk);
+    let planned = repair(&mut disk.clone(), true).unwrap();
+    assert!(files(disk) == before, "a dry run changes files");
+    let done = repair(&mut disk.clone(), false).unwrap();
+    assert_eq!(planned, done);
+    assert_eq!(repair(&mut disk.clone(), false).unwrap(), [], "something is left to be repaired");
+    assert!(inspect(disk).is_whole());
+    done
+}
+
+#[test]
+fn a_whole_store_is_clean() {
+    let disk = SimulatedDisk::new(4096);
+    build(&disk, options(), &RECORDS);
+    let report = inspect(&disk);
+    assert!(report.is_whole());
+    assert_eq!(report.slots, [SlotState::Valid { sequence: 2 }; 2]);
+    assert_eq!(report.manifest.as_ref().map(|manifest| (manifest.rank, manifest.ranks)), Some((Rank(1), 3)));
+    assert_eq!(report.checkpoints[0].contents, Ok((1, 1, 1)));
+    let segment = &report.segments[0];
+    assert_eq!((segment.tail, segment.covered, segment.end), (Tail::Clean, 8192, 12_288));
+    let blocks: Vec<_> = segment.blocks.iter().map(|of| (of.block.lane, of.block.last, of.is_referenced)).collect();
+    assert_eq!(blocks, [(Rank(2), Ssn(4), true), (LOCAL, Ssn(2), false)]);
+    assert_eq!(repaired(&disk), []);
+}
+
+#[test]
+fn a_torn_tail_is_repaired_without_a_loss() {
+    let disk = SimulatedDisk::new(4096);
+    let right = build(&disk, options(), &RECORDS);
+    let mut bytes = disk.bytes(SEGMENT).unwrap();
+    bytes[12_288 + 700] = 1;
+    disk.set_bytes(SEGMENT, &bytes);
+    assert_eq!(inspect(&disk).segments[0].tail, Tail::Torn { at: 12_288 });
+    assert!(inspect(&disk).is_whole(), "a store with a torn tail can be opened");
+    assert_eq!(repaired(&disk), [Repair::Tail { file: SEGMENT.to_owned(), at: 12_288, len: 12_288 }]);
+    assert_eq!(inspect(&disk).segments[0].tail, Tail::Clean);
+    assert_eq!(read_all(&disk, options()).unwrap(), (right, owned(&RECORDS)));
+}
+
+#[test]
+fn whole_blocks_after_a_torn_one_are_kept() {
+    let disk = SimulatedDisk::new(4096);
+    build(&disk, options(), &RECORDS);
+    // The first block of the segment is damaged; a block of the local log follows it.
+    let (mut store, _) = Store::open(Box::new(disk.clone()), options(), Access::ReadWrite).unwrap();
+    store.append(Rank(0), &mut Bodies(RECORDS[..1].iter()), &mut Vec::new()).unwrap();
+    store.append(LOCAL, &mut LocalImage::source(&[entry(3)]), &mut Vec::new()).unwrap();
+    store.sync().unwrap();
+    let newest = "segment-00000003";
+    damage(&disk, newest, 4096 + 100);
+    let [Repair::Tail { file, at, len }] = &repaired(&disk)[..] else { panic!("it isn't one torn tail") };
+    assert_eq!((file.as_str(), *at, *len), (newest, 4096, 12_288));
+    let (_, image) = Store::open(Box::new(disk.clone()), options(), Access::ReadOnly).unwrap();
+    assert_eq!(image.unwrap().local, [entry(1), entry(2), entry(3)]);
+}
+
+#[test]
+fn a_damaged_block_is_refused_and_its_repair_reports_the_loss() {
+    let disk = SimulatedDisk::new(4096);
+    let right = build(&disk, options(), &RECORDS);
+    damage(&disk, SEGMENT, 4096 + 120);
+    assert_eq!(inspect(&disk).segments[0].tail, Tail::Damaged { at: 4096 });
+    let Err(StoreError::Damaged { file, offset, .. }) = read_all(&disk, options()) else { panic!("it can be opened") };
+    assert_eq!((file.as_str(), offset), (SEGMENT, 4096));
+    let repairs = repaired(&disk);
+    let [Repair::Block { block, .. }, Repair::Lane { lane: Rank(2), upto: Ssn(4), .. }, Repair::Loss(loss)] =
+        &repairs[..]
+    else {
+        panic!("{repairs:?}")
+    };
+    // One of the three was released: no recovery needs it.
+    let sum = (loss.lane, loss.records, loss.blocks, loss.bytes, loss.bound);
+    assert_eq!(sum, (Rank(2), 3, 1, block.raw_bytes, Bound::AtMost));
+    assert_eq!((block.first, block.last), (Ssn(1), Ssn(4)));
+    let (image, records) = read_all(&disk, options()).unwrap();
+    assert_eq!(records, []);
+    assert_eq!((image.lanes[0].covered, image.lanes[0].next), (Ssn(4), Ssn(5)));
+    assert_eq!((image.local, image.application), (right.local, right.application));
+    let (store, _) = Store::open(Box::new(disk.clone()), options(), Access::ReadWrite).unwrap();
+    assert_eq!(store.checkpoints(), [right.epoch]);
+}
+
+#[test]
+fn a_missing_segment_is_damage() {
+    let disk = SimulatedDisk::new(4096);
+    build(&disk, options(), &RECORDS);
+    disk.set_bytes(SEGMENT, &[]);
+    assert_eq!(inspect(&disk).segments[0].tail, Tail::Damaged { at: 0 });
+    assert!(matches!(read_all(&disk, options()), Err(StoreError::Damaged { .. })));
+    assert!(matches!(repaired(&disk)[..], [Repair::Block { .. }, Repair::Lane { .. }, Repair::Loss(_)]));
+    read_all(&disk, options()).unwrap();
+}
+
+#[test]
+fn a_damaged_checkpoint_becomes_invalid() {
+    let disk = SimulatedDisk::new(4096);
+    build(&disk, options(), &RECORDS);
+    damage(&disk, CHECKPOINT, 4096);
+    assert!(inspect(&disk).checkpoints[0].contents.is_err());
+    assert!(inspect(&disk).left_over.is_empty(), "the checkpoint that can't be read may refer to it");
+    assert!(matches!(read_all(&disk, options()), Err(StoreError::Damaged { .. })));
+    let repairs = repaired(&disk);
+    let [Repair::Checkpoint { .. }, Repair::LocalLog, Repair::Loss(lane), Repair::Loss(local)] = &repairs[..] else {
+        panic!("{repairs:?}")
+    };
+    assert_eq!((lane.lane, lane.records, lane.blocks, lane.bound), (Rank(2), 3, 1, Bound::AtMost));
+    assert_eq!((local.lane, local.records, local.blocks, local.bound), (LOCAL, 1, 1, Bound::AtMost));
+    let (mut store, image) = Store::open(Box::new(disk.clone()), options(), Access::ReadWrite).unwrap();
+    assert_eq!(image, None);
+    store.append(Rank(2), &mut Bodies(RECORDS.iter()), &mut Vec::new()).unwrap();
+    store.sync().unwrap();
+}
+
+#[test]
+fn a_damaged_slot_is_rewritten() {
+    for slot in 0..2 {
+        let disk = SimulatedDisk::new(4096);
+        let right = build(&disk, options(), &RECORDS);
+        damage(&disk, "manifest", slot * 4096 + 30);
+        assert_eq!(inspect(&disk).slots[slot], SlotState::Damaged);
+        assert_eq!(read_all(&disk, options()).unwrap().0, right);
+        assert_eq!(repaired(&disk), [Repair::Slot { slot }]);
+        assert_eq!(read_all(&disk, options()).unwrap().0, right);
+    }
+}
+
+#[test]
+fn without_a_manifest_no_checkpoint_is_valid() {
+    let disk = SimulatedDisk::new(4096);
+    build(&disk, options(), &RECORDS);
+    damage(&disk, "manifest", 30);
+    damage(&disk, "manifest", 4096 + 30);
+    let report = inspect(&disk);
+    assert!(!report.is_whole());
+    assert_eq!(report.segments[0].blocks.len(), 2, "the blocks can still be read");
+    assert!(matches!(repair(&mut disk.clone(), false), Err(StoreError::Damaged { .. })));
+    let created = Store::create(Box::new(disk.clone()), options());
+    assert!(matches!(created, Err(StoreError::Exists { .. })), "{created:?}");
+}
+
+#[test]
+fn lost_records_are_counted_exactly_if_all_were_needed() {
+    let disk = SimulatedDisk::new(4096);
+    let mut store = Store::create(Box::new(disk.clone()), options()).unwrap();
+    let mut blocks = Vec::new();
+    let body = vec![7; 1500];
+    let records: Vec<(u64, &[u8])> = (1..=6).map(|ssn| (ssn, &body[..])).collect();
+    store.append(Rank(2), &mut Bodies(records.iter()), &mut blocks).unwrap();
+    assert_eq!(blocks.iter().map(|block| (block.first, block.last)).collect::<Vec<_>>().len(), 3);
+    let retained = Disposition::Retain { epoch: Epoch(1), phase: Phase(0) };
+    let runs = vec![Run { first: Ssn(1), last: Ssn(5), disposition: retained }];
+    let lane = LaneImage { peer: Rank(2), next: Ssn(7), acked: Ssn(5), covered: Ssn(0), runs, blocks: blocks.clone() };
+    let image = CheckpointImage { epoch: Epoch(2), lanes: vec![lane], ..CheckpointImage::default() };
+    store.checkpoint(&image).unwrap();
+    drop(store);
+    damage(&disk, SEGMENT, blocks[1].at as usize + 200);
+    let repairs = repaired(&disk);
+    let Some(Repair::Loss(loss)) = repairs.last() else { panic!("{repairs:?}") };
+    // The block before the damaged one is whole, but can't be replayed without a gap.
+    let sum = (loss.records, loss.blocks, loss.bytes, loss.bound);
+    assert_eq!(sum, (4, 2, blocks[0].raw_bytes + blocks[1].raw_bytes, Bound::Exact));
+}
+
+#[test]
+fn a_block_of_chunks_is_scanned_and_repaired_like_any_other() {
+    let disk = SimulatedDisk::new(4096);
+    let right = build_of_chunks(&disk);
+    let report = inspect(&disk);
+    assert!(report.is_whole());
+    let blocks: Vec<_> = report.segments[0].blocks.iter().map(|of| (of.block.records, of.block.disk_bytes)).collect();
+    // A page for the table, and two of the chunk.
+    assert_eq!(blocks, [(3, 3 * 4096), (1, 4096), (1, 4096)]);
+    assert_eq!(repaired(&disk), []);
+    // Bytes outside the records are arbitrary.
+    for at in [8192, 8192 + 111, 4096 + 96 + 32, 4096 + 4095, 8192 + 8191] {
+        damage(&disk, SEGMENT, at);
+        assert!(inspect(&disk).is_whole(), "byte {at}");
+        assert_eq!(read_all(&disk, options_of_chunks()).unwrap(), (right.clone(), records_of_chunks()));
+    }
+    damage(&disk, SEGMENT, 8192 + 112 + 3000);
+    assert_eq!(inspect(&disk).segments[0].tail, Tail::Damaged { at: 4096 });
+    let repairs = repaired(&disk);
+    let [Repair::Block { block, .. }, .., Repair::Loss(loss)] = &repairs[..] else { panic!("{repairs:?}") };
+    let sum = (loss.records, loss.blocks, loss.bytes, loss.bound);
+    assert_eq!(sum, (3, 1, block.raw_bytes, Bound::AtMost));
+    let (_, records) = read_all(&disk, options_of_chunks()).unwrap();
+    assert_eq!(records, records_of_chunks()[3..]);
+}
+
+#[test]
+fn a_chunk_without_one_of_its_pages_is_a_torn_tail() {
+    for page in 1..4 {
+        let disk = SimulatedDisk::new(4096);
+        let right = build(&disk, options_of_chunks(), &RECORDS);
+        // A chunk after the checkpoint, without one page that was never written.
+        let other = SimulatedDisk::new(4096);
+        build_of_chunks(&other);
+        let mut bytes = disk.bytes(SEGMENT).unwrap();
+        let chunk = other.bytes(SEGMENT).unwrap()[4096..4 * 4096].to_vec();
+        // It was written for another offset, so its header isn't valid here.
+        bytes[12_288..][..chunk.len()].copy_from_slice(&chunk);
+        bytes[12_288 + (page - 1) * 4096..][..4096].fill(0);
+        disk.set_bytes(SEGMENT, &bytes);
+        let from = if page == 1 { 16_384 } else { 12_288 };
+        assert_eq!(inspect(&disk).segments[0].tail, Tail::Torn { at: from });
+        assert!(matches!(&repaired(&disk)[..], [Repair::Tail { .. }]));
+        assert_eq!(read_all(&disk, options_of_chunks()).unwrap(), (right, owned(&RECORDS)));
+    }
+}
+
+#[test]
+fn an_empty_manifest_is_damage_with_segments_and_no_store_without() {
+    let disk = SimulatedDisk::new(4096);
+    build(&disk, options(), &RECORDS);
+    let manifest = disk.bytes("manifest").unwrap();
+    for zeros in [vec![0; manifest.len()], Vec::new()] {
+        disk.set_bytes("manifest", &zeros);
+        let report = inspect(&disk);
+        assert!(report.manifest.is_none() && report.left_over.is_empty());
+        assert!(matches!(repair(&mut disk.clone(), true), Err(StoreError::Damaged { .. })));
+        assert!(matches!(read_all(&disk, options()), Err(StoreError::Damaged { .. })));
+        let opened = Store::open_or_create(Box::new(disk.clone()), options());
+        assert!(matches!(opened, Err(StoreError::Damaged { .. })), "{opened:?}");
+    }
+    let disk = SimulatedDisk::new(4096);
+    drop(Store::create(Box::new(disk.clone()), options()).unwrap());
+    disk.set_bytes("manifest", &vec![0; manifest.len()]);
+    assert!(matches!(scan(&mut disk.clone(), &mut |_, _| {}), Err(StoreError::Missing)));
+    assert!(matches!(repair(&mut disk.clone(), false), Err(StoreError::Missing)));
+    Store::open_or_create(Box::new(disk.clone()), options()).unwrap();
+}
+
+#[test]
+fn a_bit_flip_in_the_version_is_damage_and_a_version_with_a_valid_checksum_is_not() {
+    let disk = SimulatedDisk::new(4096);
+    build(&disk, options(), &RECORDS);
+    let right = disk.bytes("manifest").unwrap();
+    for slot in 0..2 {
+        damage(&disk, "manifest", slot * 4096 + 8);
+    }
+    assert_eq!(inspect(&disk).slots, [SlotState::Damaged; 2]);
+    let error = read_all(&disk, options()).unwrap_err();
+    assert!(matches!(error, StoreError::Damaged { .. }), "{error}");
+    assert!(!error.to_string().contains("newer") && error.to_string().contains("restore"), "{error}");
+    // A slot of a newer program: 80 bytes of header with the checksum of the rest at the end, then one kept checkpoint.
+    let mut newer = right.clone();
+    for slot in newer.chunks_mut(4096) {
+        slot[8] = 9;
+        let crc = crc32c::crc32c_append(crc32c::crc32c(&slot[..76]), &slot[80..104]);
+        slot[76..80].copy_from_slice(&crc.to_le_bytes());
+    }
+    disk.set_bytes("manifest", &newer);
+    assert_eq!(inspect(&disk).slots, [SlotState::Version(9); 2]);
+    assert!(matches!(read_all(&disk, options()), Err(StoreError::Version { found: 9, .. })));
+    assert!(matches!(repair(&mut disk.clone(), true), Err(StoreError::Version { found: 9, .. })));
+}

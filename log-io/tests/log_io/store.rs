@@ -1,0 +1,266 @@
+//! A store's limits, a full disk, and a failing disk.
+
+use counterfoil_log_core::{Epoch, Rank, Ssn};
+use counterfoil_log_io::{
+    Access, Block, BlockBuffer, BlockCursor, CheckpointImage, LOCAL, LaneImage, LocalImage, Store, StoreError,
+    StoreOptions,
+};
+use counterfoil_test_support::{Fault, SimulatedDisk};
+
+use crate::small_store::{Bodies, RECORDS, build, entry, options, owned, read_all};
+
+fn create(disk: &SimulatedDisk, options: StoreOptions) -> Store {
+    Store::create(Box::new(disk.clone()), options).unwrap()
+}
+
+/// Appends records of `len` bytes to lane 0; long records get a block each.
+fn append(store: &mut Store, ssns: std::ops::Range<u64>, len: usize) -> Result<Vec<Block>, StoreError> {
+    let body = |ssn: u64| (0..len).map(|at| (at as u64 * 31 + ssn) as u8).collect::<Vec<u8>>();
+    let bodies: Vec<(u64, Vec<u8>)> = ssns.map(|ssn| (ssn, body(ssn))).collect();
+    let records: Vec<(u64, &[u8])> = bodies.iter().map(|(ssn, body)| (*ssn, body.as_slice())).collect();
+    let mut blocks = Vec::new();
+    store.append(Rank(0), &mut Bodies(records.iter()), &mut blocks).map(|()| blocks)
+}
+
+fn image(epoch: u32, blocks: &[Block]) -> CheckpointImage {
+    let next = blocks.last().map_or(Ssn::FIRST, |block| block.last.next());
+    let (peer, covered) = (Rank(0), Ssn::ZERO);
+    let lane = LaneImage { peer, next, acked: Ssn::ZERO, covered, runs: Vec::new(), blocks: blocks.to_vec() };
+    CheckpointImage { epoch: Epoch(epoch), lanes: vec![lane], ..CheckpointImage::default() }
+}
+
+#[test]
+fn records_of_any_length_are_read_back() {
+    for compress in [false, true] {
+        let disk = SimulatedDisk::new(8192);
+        let mut store = create(&disk, StoreOptions { compress, block_bytes: 8192, ..options() });
+        let mut blocks = Vec::new();
+        for (first, len) in [(1, 2), (4, 100), (7, 4000), (10, 7000), (13, 9000), (16, 60_000)] {
+            blocks.extend(append(&mut store, first..first + 3, len).unwrap());
+        }
+        store.flush().unwrap();
+        let mut cursor = BlockCursor::new(store.reader(), blocks);
+        let (mut buffer, mut ssn) = (BlockBuffer::default(), 0);
+        while cursor.next(&mut buffer).unwrap() {
+            for record in buffer.records() {
+                ssn += 1;
+                assert_eq!(record.ssn(), Ssn(ssn));
+                assert!(record.wire().iter().enumerate().all(|(at, &byte)| byte == (at as u64 * 31 + ssn) as u8));
+            }
+        }
+        assert_eq!(ssn, 18);
+    }
+}
+
+#[test]
+fn many_blocks_are_read_ahead_and_a_damaged_one_is_identified() {
+    let disk = SimulatedDisk::new(64 << 10);
+    let options = StoreOptions { segment_bytes: 1 << 20, block_bytes: 64 << 10, disk_bytes_max: 8 << 20, ..options() };
+    let mut store = create(&disk, options);
+    let blocks = append(&mut store, 1..41, 60_000).unwrap();
+    store.checkpoint(&image(1, &blocks)).unwrap();
+    let mut cursor = BlockCursor::new(store.reader(), blocks.clone());
+    let mut buffer = BlockBuffer::default();
+    for block in &blocks {
+        assert!(cursor.next(&mut buffer).unwrap());
+        assert_eq!(buffer.records().next().unwrap().ssn(), block.first);
+    }
+    assert!(!cursor.next(&mut buffer).unwrap());
+    let damaged = blocks[17];
+    let file = format!("segment-{:08}", damaged.segment);
+    let mut bytes = disk.bytes(&file).unwrap();
+    bytes[damaged.at as usize + 5000] ^= 1;
+    disk.set_bytes(&file, &bytes);
+    let opened = Store::open(Box::new(disk), store.options().clone(), Access::ReadOnly);
+    let Err(StoreError::Damaged { file: found, offset, .. }) = opened else { panic!("it can be opened") };
+    assert_eq!((found, offset), (file, damaged.at));
+}
+
+#[test]
+fn the_budget_is_kept_and_its_error_has_the_numbers() {
+    let disk = SimulatedDisk::new(4096);
+    let mut store = create(&disk, StoreOptions { disk_bytes_max: 64 << 10, ..options() });
+    let mut kept = Vec::new();
+    let mut next = 1;
+    let refused = loop {
+        match append(&mut store, next..next + 1, 3000) {
+            Ok(blocks) => kept.extend(blocks),
+            Err(error) => break error,
+        }
+        next += 1;
+    };
+    assert!(matches!(refused, StoreError::Budget { needed: 16_384, max: 65_536, .. }), "{refused}");
+    assert!(store.usage().disk_bytes <= 64 << 10);
+    // Freed space can be used again: the segments are removed.
+    store.free(&kept[..6]);
+    assert_eq!(append(&mut store, next..next + 3, 3000).unwrap().len(), 3);
+    store.checkpoint(&image(1, &kept[6..])).unwrap();
+}
+
+#[test]
+fn dead_blocks_are_punched_and_dead_segments_removed() {
+    let disk = SimulatedDisk::new(4096);
+    let mut store = create(&disk, options());
+    let blocks = append(&mut store, 1..8, 3000).unwrap();
+    let before = store.usage();
+    assert_eq!((before.segments, before.live_bytes, before.dead_bytes), (3, 7 * 4096, 0));
+    // Two of three blocks of the first segment: they are punched, and the segment stays.
+    store.free(&blocks[..2]);
+    let after = store.usage();
+    assert_eq!((after.segments, after.disk_bytes), (3, before.disk_bytes - 8192));
+    let bytes = disk.bytes("segment-00000001").unwrap();
+    assert!(bytes[4096..12_288].iter().all(|&byte| byte == 0) && bytes[12_288..].iter().any(|&byte| byte != 0));
+    store.free(&blocks[2..3]);
+    assert_eq!(store.usage().segments, 2);
+    assert!(!disk.names().contains(&"segment-00000001".to_owned()));
+    // Freeing again has no effect.
+    store.free(&blocks[..3]);
+    assert_eq!(store.usage().live_bytes, 4 * 4096);
+}
+
+#[test]
+fn blocks_of_a_checkpoint_stay_until_a_floor_is_raised() {
+    let disk = SimulatedDisk::new(4096);
+    let mut store = create(&disk, options());
+    let blocks = append(&mut store, 1..7, 3000).unwrap();
+    store.checkpoint(&image(1, &blocks)).unwrap();
+    append(&mut store, 7..8, 3000).unwrap();
+    store.free(&blocks[..3]);
+    assert_eq!(store.usage().live_bytes, 7 * 4096);
+    store.raise_floors(&[(Rank(0), Ssn(3))]).unwrap();
+    assert_eq!(store.usage().live_bytes, 4 * 4096);
+    drop(store);
+    let (store, found) = Store::open(Box::new(disk.clone()), options(), Access::ReadWrite).unwrap();
+    let found = found.unwrap();
+    assert_eq!((found.lanes[0].covered, found.lanes[0].blocks.as_slice()), (Ssn(3), &blocks[3..]));
+    assert_eq!(store.image(Epoch(1)).unwrap(), found);
+    assert!(store.usage().disk_bytes < 16 * 4096, "the unreferenced segment still exists");
+}
+
+#[test]
+fn on_a_full_disk_the_reserve_makes_space_for_a_checkpoint() {
+    let disk = SimulatedDisk::new(4096);
+    let options = StoreOptions { reserve_bytes: 16 << 10, ..options() };
+    let mut store = create(&disk, options);
+    let blocks = append(&mut store, 1..7, 3000).unwrap();
+    disk.set_capacity(disk.names().iter().map(|name| disk.bytes(name).unwrap().len() as u64).sum());
+    let refused = append(&mut store, 7..8, 3000);
+    assert!(matches!(refused, Err(StoreError::DiskFull { needed: 16_384, available: 0, .. })), "{refused:?}");
+    store.checkpoint(&image(1, &blocks[3..])).unwrap();
+    assert!(!disk.names().contains(&"reserve".to_owned()));
+    // Opening needs no free space; with free space it recreates the reserve.
+    drop(store);
+    let open = || Store::open(Box::new(disk.clone()), crate::small_store::options(), Access::ReadWrite).unwrap();
+    open();
+    disk.set_capacity(u64::MAX);
+    let (mut store, _) = open();
+    assert!(disk.names().contains(&"reserve".to_owned()));
+    append(&mut store, 7..8, 3000).unwrap();
+}
+
+#[test]
+fn after_a_failed_write_the_store_is_read_only() {
+    for fault in [Fault::Error, Fault::Short(100)] {
+        let disk = SimulatedDisk::new(4096);
+        let mut store = create(&disk, options());
+        let blocks = append(&mut store, 1..3, 3000).unwrap();
+        store.sync().unwrap();
+        disk.fail_at(disk.operations(), fault);
+        append(&mut store, 3..4, 3000).unwrap();
+        let failed = store.flush().unwrap_err();
+        assert!(matches!(failed, StoreError::Failed { .. }), "{failed}");
+        let operations = disk.operations();
+        for result in [
+            append(&mut store, 4..5, 10).map(drop),
+            store.flush(),
+            store.sync(),
+            store.checkpoint(&image(1, &blocks)),
+            store.raise_floors(&[(Rank(0), Ssn(1))]),
+            store.discard_beyond(Epoch(0)).map(drop),
+        ] {
+            assert!(matches!(result, Err(StoreError::Failed { .. })), "{result:?}");
+        }
+        store.free(&blocks);
+        assert_eq!(disk.operations(), operations);
+        let mut buffer = BlockBuffer::default();
+        store.reader().read(&blocks[1], &mut buffer).unwrap();
+        assert_eq!(buffer.records().count(), 1);
+    }
+}
+
+#[test]
+fn only_its_own_rank_can_open_a_store() {
+    let disk = SimulatedDisk::new(4096);
+    assert!(matches!(read_all(&disk, options()), Err(StoreError::Missing)));
+    build(&disk, options(), &RECORDS);
+    let other = StoreOptions { rank: Rank(0), ..options() };
+    assert!(matches!(read_all(&disk, other), Err(StoreError::OtherRank { rank: 1, ranks: 3 })));
+    let more = StoreOptions { ranks: 4, ..options() };
+    assert!(matches!(read_all(&disk, more), Err(StoreError::OtherRank { rank: 1, ranks: 3 })));
+    let created = Store::create(Box::new(disk.clone()), options());
+    assert!(matches!(created, Err(StoreError::Exists { .. })));
+}
+
+#[test]
+fn reading_does_not_change_a_store() {
+    let disk = SimulatedDisk::new(4096);
+    let right = build(&disk, options(), &RECORDS);
+    let operations = disk.operations();
+    let (mut store, image) = Store::open(Box::new(disk.clone()), options(), Access::ReadOnly).unwrap();
+    assert_eq!(image, Some(right));
+    assert!(matches!(append(&mut store, 1..2, 10), Err(StoreError::ReadOnly)));
+    assert!(matches!(store.discard_beyond(Epoch(0)), Err(StoreError::ReadOnly)));
+    store.free(&store.image(Epoch(2)).unwrap().lanes[0].blocks);
+    assert_eq!(disk.operations(), operations);
+}
+
+#[test]
+fn misuse_is_refused() {
+    let disk = SimulatedDisk::new(4096);
+    let mut store = create(&disk, options());
+    let mut none = Vec::new();
+    let falling: [(u64, &[u8]); 2] = [(2, b"p1"), (2, b"p2")];
+    let refused = store.append(Rank(0), &mut Bodies(falling.iter()), &mut none);
+    assert!(matches!(refused, Err(StoreError::Record { ssn: Ssn(2), .. })), "{refused:?}");
+    let refused = store.append(LOCAL, &mut Bodies(RECORDS.iter()), &mut none);
+    assert!(matches!(refused, Err(StoreError::Record { lane: LOCAL, .. })), "{refused:?}");
+    store.append(LOCAL, &mut LocalImage::source(&[entry(5)]), &mut none).unwrap();
+    let refused = store.append(LOCAL, &mut LocalImage::source(&[entry(5)]), &mut none);
+    assert!(matches!(refused, Err(StoreError::Record { ssn: Ssn(5), .. })), "{refused:?}");
+    let blocks = append(&mut store, 1..2, 10).unwrap();
+    assert!(matches!(store.checkpoint(&image(0, &blocks)), Err(StoreError::Epoch { .. })));
+    store.checkpoint(&image(2, &blocks)).unwrap();
+    assert!(matches!(store.checkpoint(&image(2, &blocks)), Err(StoreError::Epoch { newest: Epoch(2), .. })));
+    assert!(matches!(store.image(Epoch(1)), Err(StoreError::NoCheckpoint { .. })));
+    let nowhere = Block { at: blocks[0].at + 4096, ..blocks[0] };
+    assert!(matches!(store.checkpoint(&image(3, &[nowhere])), Err(StoreError::NoBlock { .. })));
+    assert!(matches!(store.raise_floors(&[(Rank(3), Ssn(1))]), Err(StoreError::Options(_))));
+    let odd = StoreOptions { block_bytes: 5000, ..options() };
+    assert!(matches!(Store::create(Box::new(SimulatedDisk::new(4096)), odd), Err(StoreError::Options(_))));
+}
+
+#[test]
+fn entries_of_the_local_log_stay_until_a_checkpoint_includes_them() {
+    let disk = SimulatedDisk::new(4096);
+    let mut store = create(&disk, options());
+    let mut blocks = Vec::new();
+    let entries = [entry(1), entry(2), entry(3)];
+    store.append(LOCAL, &mut LocalImage::source(&entries), &mut blocks).unwrap();
+    append(&mut store, 1..8, 3000).unwrap();
+    store.sync().unwrap();
+    store.free(&blocks);
+    let left = disk.crash(&mut || 0);
+    let (_, image) = Store::open(Box::new(left), options(), Access::ReadOnly).unwrap();
+    assert_eq!(image, Some(CheckpointImage { local: entries.to_vec(), ..CheckpointImage::default() }));
+    let live = store.usage().live_bytes;
+    store.checkpoint(&CheckpointImage { epoch: Epoch(1), ..CheckpointImage::default() }).unwrap();
+    assert_eq!(store.usage().live_bytes, live - 4096);
+}
+
+#[test]
+fn blocks_without_checksums_are_read_back() {
+    let disk = SimulatedDisk::new(4096);
+    let without = StoreOptions { checksums: false, ..options() };
+    let right = build(&disk, without, &RECORDS);
+    assert_eq!(read_all(&disk, options()).unwrap(), (right, owned(&RECORDS)));
+}

@@ -1,0 +1,235 @@
+//! System calls and resources that are refused to a process. Each test runs in a child, because refusals are permanent.
+
+use std::io::ErrorKind;
+use std::process::Command;
+
+use counterfoil_log_io::{
+    BackendChoice, BackendKind, BlockBuffer, BlockCursor, Directory, DirectoryError, Probe, StorageBackend,
+};
+use counterfoil_test_support::child;
+use rustix::process::{Resource, Rlimit, setrlimit};
+use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
+use seccompiler::{
+    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
+};
+
+use crate::backend_suite::{Place, recovery, write};
+
+// The same numbers on every architecture.
+const SETUP: i64 = 425;
+const ENTER: i64 = 426;
+const REGISTER: i64 = 427;
+
+const EPERM: u32 = 1;
+const EAGAIN: u32 = 11;
+const ENOMEM: u32 = 12;
+const ENOSYS: u32 = 38;
+
+struct Refusal {
+    calls: &'static [i64],
+    /// If set, refuse only calls whose fourth argument is more than this.
+    above: Option<u64>,
+    errno: u32,
+    /// Number of registered buffers, if io_uring still works; or the start of the reported reason.
+    expected: Result<usize, &'static str>,
+    /// Run the whole suite; otherwise only open the directory.
+    suite: bool,
+}
+
+const REFUSALS: &[Refusal] = &[
+    Refusal {
+        calls: &[SETUP, ENTER, REGISTER],
+        above: None,
+        errno: EPERM,
+        expected: Err("io_uring is not permitted (EPERM): by a seccomp filter"),
+        suite: true,
+    },
+    Refusal {
+        calls: &[SETUP],
+        above: None,
+        errno: ENOSYS,
+        expected: Err("this kernel has no io_uring (ENOSYS)"),
+        suite: false,
+    },
+    Refusal {
+        calls: &[SETUP],
+        above: None,
+        errno: ENOMEM,
+        expected: Err("no memory for a ring (ENOMEM): this process may lock"),
+        suite: false,
+    },
+    Refusal {
+        calls: &[ENTER],
+        above: None,
+        errno: EPERM,
+        expected: Err("a ring was set up, but beginning a write fails: "),
+        suite: true,
+    },
+    // Retried for a limited time.
+    Refusal {
+        calls: &[ENTER],
+        above: None,
+        errno: EAGAIN,
+        expected: Err("a ring was set up, but beginning a write fails: "),
+        suite: false,
+    },
+    Refusal { calls: &[REGISTER], above: None, errno: ENOMEM, expected: Ok(0), suite: true },
+    // The backend tries eight, then four, then two.
+    Refusal { calls: &[REGISTER], above: Some(2), errno: ENOMEM, expected: Ok(2), suite: true },
+];
+
+/// Refuses these calls of this thread, and of threads that it starts, for good; see [`Refusal`].
+fn refuse(calls: &[i64], above: Option<u64>, errno: u32) {
+    let rule = |above| {
+        let condition = SeccompCondition::new(3, SeccompCmpArgLen::Dword, SeccompCmpOp::Gt, above).unwrap();
+        SeccompRule::new(vec![condition]).unwrap()
+    };
+    let rules = calls.iter().map(|call| (*call, above.map(rule).into_iter().collect())).collect();
+    let arch = std::env::consts::ARCH.try_into().unwrap();
+    let filter = SeccompFilter::new(rules, SeccompAction::Allow, SeccompAction::Errno(errno), arch).unwrap();
+    seccompiler::apply_filter(&BpfProgram::try_from(filter).unwrap()).unwrap();
+}
+
+#[test]
+fn if_io_uring_is_refused_pwrite_is_used_and_the_reason_reported() {
+    for index in 0..REFUSALS.len() {
+        child::run("refusals::under_a_filter", &index.to_string());
+    }
+}
+
+#[test]
+#[ignore = "run by `if_io_uring_is_refused_pwrite_is_used_and_the_reason_reported`"]
+fn under_a_filter() {
+    let Refusal { calls, above, errno, expected, suite } = &REFUSALS[child::argument().parse::<usize>().unwrap()];
+    refuse(calls, *above, *errno);
+    let place = Place::new();
+    let (backend, probe) = Directory::create(&place.path(), BackendChoice::Auto).unwrap();
+    drop(backend);
+    match expected {
+        Err(expected) => {
+            assert_eq!(probe.kind, BackendKind::Pwrite);
+            let fallback_reason = probe.fallback_reason.unwrap();
+            assert!(fallback_reason.starts_with(expected), "{fallback_reason}");
+            let error = Directory::create(&place.path(), BackendChoice::IoUring).unwrap_err();
+            assert!(matches!(error, DirectoryError::Probe { .. }), "{error}");
+            assert!(error.to_string().contains(expected), "{error}");
+            Directory::create(&place.path(), BackendChoice::Pwrite).unwrap();
+        }
+        Ok(registered) => assert_eq!((probe.kind, probe.registered), (BackendKind::IoUring, *registered)),
+    }
+    if *suite {
+        for (_, property) in crate::backend_suite::ALL {
+            property(BackendChoice::Auto);
+        }
+    }
+}
+
+/// Calls that are refused while blocks are read, with the error.
+const LATE_REFUSALS: &[(&[i64], u32)] = &[(&[SETUP], EPERM), (&[ENTER], EPERM), (&[ENTER], EAGAIN)];
+
+#[test]
+fn if_io_uring_is_refused_after_its_trial_a_store_is_read_without_it() {
+    for index in 0..LATE_REFUSALS.len() {
+        for taken in [0, 1, 5, 20] {
+            child::run("refusals::refused_while_blocks_are_read", &format!("{index} {taken}"));
+        }
+    }
+}
+
+#[test]
+#[ignore = "run by `if_io_uring_is_refused_after_its_trial_a_store_is_read_without_it`"]
+fn refused_while_blocks_are_read() {
+    let argument = child::argument();
+    let (index, taken) = argument.split_once(' ').unwrap();
+    let (calls, errno) = LATE_REFUSALS[index.parse::<usize>().unwrap()];
+    let taken: usize = taken.parse().unwrap();
+    let place = Place::new();
+    recovery::build(&place.path(), BackendChoice::IoUring);
+    let (reader, blocks) = recovery::open(&place.path(), BackendChoice::IoUring).unwrap();
+    let mut cursor = BlockCursor::new(reader.clone(), blocks.clone());
+    let mut buffer = BlockBuffer::default();
+    for block in &blocks[..taken] {
+        assert!(cursor.next(&mut buffer).unwrap() && recovery::is_right(block, &buffer));
+    }
+    refuse(calls, None, errno);
+    recovery::read_rest(&mut cursor, &blocks, taken, 0..0);
+    // A cursor is created and dropped, and another one reads everything, both under the refusal.
+    drop(BlockCursor::new(reader.clone(), blocks.clone()));
+    recovery::read_all(reader, &blocks, 0..0);
+}
+
+#[test]
+fn the_limit_of_locked_memory_limits_registered_buffers() {
+    for limit_kib in ["0", "64", "600"] {
+        child::run("refusals::with_little_memory_to_lock", limit_kib);
+    }
+}
+
+#[test]
+#[ignore = "run by `the_limit_of_locked_memory_limits_registered_buffers`"]
+fn with_little_memory_to_lock() {
+    let limit = child::argument().parse::<u64>().unwrap() << 10;
+    setrlimit(Resource::Memlock, Rlimit { current: Some(limit), maximum: Some(limit) }).unwrap();
+    // Root may lock more than its limit.
+    let mut sets = capabilities(None).unwrap();
+    sets.effective -= CapabilitySet::IPC_LOCK;
+    sets.permitted -= CapabilitySet::IPC_LOCK;
+    set_capabilities(None, sets).unwrap();
+
+    let place = Place::new();
+    let (backend, probe) = Directory::create(&place.path(), BackendChoice::Auto).unwrap();
+    drop(backend);
+    match &probe {
+        // Two of 256 KiB fit into 600 KiB, unless other processes of this user have locked some of it.
+        Probe { kind: BackendKind::IoUring, registered, .. } => assert!(*registered as u64 <= limit >> 18, "{probe}"),
+        // Newer kernels count the ring, too.
+        Probe { fallback_reason, .. } => {
+            let expected = format!("no memory for a ring (ENOMEM): this process may lock {limit} bytes");
+            assert!(fallback_reason.as_ref().unwrap().starts_with(&expected), "{probe}");
+        }
+    }
+    for (_, property) in crate::backend_suite::ALL {
+        property(BackendChoice::Auto);
+    }
+}
+
+#[test]
+fn a_short_write_is_continued_until_an_error() {
+    // The limit's signal is ignored, so that writes return its error.
+    let ignoring = "trap '' XFSZ; exec \"$@\"";
+    let program = std::env::current_exe().unwrap();
+    let mut command = Command::new("sh");
+    command
+        .args(["-c", ignoring, "sh"])
+        .arg(program)
+        .args(child::arguments("refusals::with_a_limit_to_the_size_of_files"));
+    child::assert_passed(&command.env(child::ARGUMENT, "limit").output().unwrap(), "limit");
+}
+
+#[test]
+#[ignore = "run by `a_short_write_is_continued_until_an_error`"]
+fn with_a_limit_to_the_size_of_files() {
+    assert_eq!(child::argument(), "limit");
+    const LIMIT: u64 = 400 << 10;
+    setrlimit(Resource::Fsize, Rlimit { current: Some(LIMIT), maximum: None }).unwrap();
+    for choice in [BackendChoice::IoUring, BackendChoice::Pwrite] {
+        let place = Place::new();
+        let mut backend: Box<dyn StorageBackend> = crate::backend_suite::backend(&place.path(), choice);
+        let file = backend.create("segment-1", 256 << 10).unwrap();
+        write(&mut *backend, file, 0, 64, 7);
+        backend.flush().unwrap();
+        write(&mut *backend, file, 256 << 10, 64, 8);
+        let error = backend.flush().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::FileTooLarge, "{error}");
+        backend.sync(file).unwrap();
+        // The write failed, although a part of it was written.
+        assert_eq!(backend.len(file).unwrap(), LIMIT);
+        assert_eq!(backend.create("segment-2", LIMIT + 4096).unwrap_err().kind(), ErrorKind::FileTooLarge);
+        assert_eq!(backend.list().unwrap(), ["segment-1"]);
+        write(&mut *backend, file, 256 << 10, 36, 9);
+        backend.sync(file).unwrap();
+        let mut bytes = vec![0; LIMIT as usize];
+        backend.reader("segment-1").unwrap().read_at(0, &mut bytes).unwrap();
+        assert!(bytes[..256 << 10].iter().all(|byte| *byte == 7) && bytes[256 << 10..].iter().all(|byte| *byte == 9));
+    }
+}
