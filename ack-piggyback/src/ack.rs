@@ -1,49 +1,48 @@
-//! Acknowledgements, and what a sender learns from one.
+//! Acknowledgements, and their effect at the sender.
 
 use counterfoil_log_core::{Epoch, Ssn};
 use thiserror::Error;
 
-/// A cumulative acknowledgement of one channel: everything up to and including `ssn` was received.
+/// A cumulative acknowledgement of one channel: the receiver has every message up to and including `ssn`.
 ///
-/// `epoch` is the receiver's epoch in which `ssn` itself was received, not the epoch that the receiver is in
-/// when it sends the ack (Guermouche 2011, Figure 3, line 27, where the two coincide because every message is
-/// acknowledged at once). Every SSN that this ack covers and the previous ones didn't has the same receive epoch:
-/// [`RecvWindow`](crate::RecvWindow) cuts its acks so.
+/// `epoch` is the receiver's epoch in which it received `ssn` itself, not its epoch when it sends the ack (Guermouche
+/// 2011, Figure 3, line 27, where the two coincide because every message is acknowledged at once). All SSNs that this
+/// ack newly covers have the same receive epoch: [`RecvWindow`](crate::RecvWindow) splits its acks accordingly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Ack {
-    /// All up to this one was received. Never [`Ssn::ZERO`].
+    /// The last SSN that the ack covers. Never [`Ssn::ZERO`].
     pub ssn: Ssn,
     /// The receiver's epoch when it received `ssn`.
     pub epoch: Epoch,
 }
 
-/// What an [`Ack`] changed at the sender: see [`SendWindow::handle_ack`](crate::SendWindow::handle_ack).
+/// The result of [`SendWindow::handle_ack`](crate::SendWindow::handle_ack).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[must_use = "the records that were acknowledged are to be released or retained"]
+#[must_use = "release or retain the acknowledged records"]
 pub enum Acked {
-    /// The SSNs from `first` to `last` are acknowledged now and weren't before.
+    /// The ack newly covers the SSNs from `first` to `last`.
     Run {
-        /// The first SSN that is newly acknowledged.
+        /// The first newly acknowledged SSN.
         first: Ssn,
-        /// The last one.
+        /// The last newly acknowledged SSN.
         last: Ssn,
         /// The epoch in which the receiver received all of them.
         epoch: Epoch,
     },
-    /// All of it was known already.
+    /// The ack covers nothing new.
     Stale,
 }
 
-/// Why an [`Ack`] was refused. The window is unchanged.
+/// An [`Ack`] was refused. The window is unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum AckError {
-    /// The peer acknowledges what was never sent. It answers another incarnation of this rank, or is confused:
-    /// ignore the ack; if it comes on the current connection, drop the peer.
+    /// The peer acknowledges an SSN that was never sent: it answers another incarnation of this rank, or is faulty.
+    /// Ignore the ack; if it came on the current connection, drop the peer.
     #[error("{acked} is acknowledged, but only {sent} and below were sent")]
     BeyondSent {
-        /// What the ack says.
+        /// The acknowledged SSN.
         acked: Ssn,
-        /// The last SSN that this window gave out.
+        /// The last SSN that this window assigned.
         sent: Ssn,
     },
 }

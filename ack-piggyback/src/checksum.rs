@@ -1,30 +1,29 @@
-//! The checksum of a message, from its sender's program to its receiver's: through the log, however often it is
-//! transmitted from there, and through checkpoints.
+//! The end-to-end checksum of a message. It holds through the log, every retransmission from it, and checkpoints.
 //!
-//! It finds bytes that changed by themselves. It is no protection against who changes them on purpose.
+//! It detects accidental corruption, not deliberate modification.
 
 use counterfoil_log_core::{Rank, Ssn};
 use thiserror::Error;
 
 use crate::{Flags, Kind, WireHeader};
 
-/// Why a message isn't what was sent. Whatever holds it (a log, a checkpoint, a connection) is damaged: no field of the
-/// header can be believed either, least of all those that are named here.
+/// A message differs from the one that was sent. Its container (a log, a checkpoint, a connection) is damaged, and
+/// no field of the header can be trusted, including those reported here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum ChecksumError {
-    /// There are more or fewer bytes of payload than the header says.
+    /// The payload is longer or shorter than the header says.
     #[error("{ssn} from {source_rank} to {destination} has {found} bytes of payload, and its header says {len}")]
     Length {
-        /// Who sent it, as the header says.
+        /// Source rank in the header.
         source_rank: Rank,
-        /// Who is to receive it, as the header says.
+        /// Destination rank in the header.
         destination: Rank,
-        /// Its number, as the header says.
+        /// SSN in the header.
         ssn: Ssn,
-        /// Bytes of payload, as the header says.
+        /// Payload length in the header, in bytes.
         len: u64,
-        /// Bytes of payload that there are.
+        /// Actual payload length in bytes.
         found: u64,
     },
     /// Header or payload changed after the message was sealed.
@@ -33,30 +32,30 @@ pub enum ChecksumError {
          {found:#010x} now"
     )]
     Differs {
-        /// Who sent it, as the header says.
+        /// Source rank in the header.
         source_rank: Rank,
-        /// Who is to receive it, as the header says.
+        /// Destination rank in the header.
         destination: Rank,
-        /// Its number, as the header says.
+        /// SSN in the header.
         ssn: Ssn,
-        /// The checksum in the header.
+        /// Checksum in the header.
         expected: u32,
-        /// The checksum of what is there.
+        /// Checksum computed from the bytes.
         found: u32,
     },
 }
 
 impl WireHeader {
-    /// Puts the checksum of this message into its header and sets [`Flags::CHECKED`].
+    /// Writes the checksum of this message into its header and sets [`Flags::CHECKED`].
     ///
-    /// It is the CRC-32C of the 64 bytes of the header followed by the payload, with the fields as zeros that may be
-    /// others in each transmission: the checksum itself, the sender's incarnation, the ack (bytes 36-39 and 56-63), and
-    /// all flags but [`Flags::LARGE`]. So [`refreshed`](WireHeader::refreshed) keeps it.
+    /// The checksum is the CRC-32C of the 64 header bytes followed by the payload, with the fields that a
+    /// retransmission may change set to zero: the checksum itself, the sender's incarnation, the ack (bytes 36-39 and
+    /// 56-63), and all flags but [`Flags::LARGE`]. [`refreshed`](WireHeader::refreshed) therefore preserves it.
     ///
-    /// For headers of [`Kind::Message`]. One of another kind is left as it is: such frames aren't kept anywhere, and no
-    /// flag of theirs could say that they are sealed.
+    /// Applies to [`Kind::Message`] only. Headers of other kinds are left unchanged: they aren't stored anywhere, and
+    /// may not carry the flag.
     ///
-    /// `payload` has as many bytes as the header says, or [`verify`](WireHeader::verify) will refuse it.
+    /// `payload` must have the length that the header says, or [`verify`](WireHeader::verify) will refuse it.
     #[inline]
     pub fn seal(&mut self, payload: &[u8]) {
         if self.kind() == Kind::Message {
@@ -64,11 +63,10 @@ impl WireHeader {
         }
     }
 
-    /// Checks that header and payload are those that were sealed. A header without [`Flags::CHECKED`] says nothing about
-    /// that: it passes.
+    /// Checks that header and payload are those that were sealed. A header without [`Flags::CHECKED`] passes.
     ///
     /// # Errors
-    /// [`ChecksumError`].
+    /// [`ChecksumError`] if the length or the checksum differs.
     #[inline]
     pub fn verify(&self, payload: &[u8]) -> Result<(), ChecksumError> {
         if !self.flags().contains(Flags::CHECKED) {
@@ -87,6 +85,6 @@ impl WireHeader {
     }
 
     fn checksum_of(&self, payload: &[u8]) -> u32 {
-        crc32c::crc32c_append(crc32c::crc32c(self.lasting().as_bytes()), payload)
+        crc32c::crc32c_append(crc32c::crc32c(self.invariant_part().as_bytes()), payload)
     }
 }

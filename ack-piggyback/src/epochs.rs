@@ -1,4 +1,4 @@
-//! In which of its own epochs a rank received each SSN of a channel.
+//! Receive epochs: for each SSN of a channel, the epoch in which the receiver received it.
 
 use std::fmt;
 
@@ -6,12 +6,11 @@ use counterfoil_log_core::{Epoch, Ssn};
 
 use crate::{EpochRunState, StateError};
 
-/// Receive epochs by SSN, as runs: each begins at the first SSN that was received in another epoch than the one
-/// before it.
+/// Receive epochs by SSN, as runs. A run begins at the first SSN whose receive epoch differs from its predecessor's.
 ///
-/// A channel that is taken in order has one run for each epoch in which something was received. Where tags let
-/// SSN 5 be taken before a checkpoint and SSN 4 after it, the runs say exactly that. SSNs that weren't received
-/// yet belong to some run, but nobody asks for them.
+/// A channel received in order has one run for each epoch in which a message arrived. Messages with different tags may
+/// be received out of order, say SSN 5 before a checkpoint and SSN 4 after it; the runs represent that exactly. SSNs that
+/// haven't been received also fall into a run, but are never looked up.
 ///
 /// Memory: 16 bytes a run; at most one run for each epoch since the last
 /// [`forget_before`](ReceiveEpochs::forget_before), and two for each message that was overtaken across a
@@ -29,18 +28,18 @@ struct Run {
 }
 
 impl ReceiveEpochs {
-    /// Nothing received.
+    /// Creates an empty table.
     pub const fn new() -> Self {
         ReceiveEpochs { runs: Vec::new() }
     }
 
-    /// `ssn` was received in `epoch`; `highest` is the largest SSN that was received before it.
+    /// Records that `ssn` was received in `epoch`; `highest` is the largest SSN received so far.
     #[inline]
     pub(crate) fn record(&mut self, ssn: Ssn, epoch: Epoch, highest: Ssn) {
         match self.runs.last() {
             Some(last) if ssn > highest => {
                 if last.epoch != epoch {
-                    // What is missing in between will most likely arrive in this epoch too.
+                    // The SSNs of the gap will most likely arrive in this epoch too.
                     self.runs.push(Run { first: highest.next(), epoch });
                 }
             }
@@ -56,7 +55,7 @@ impl ReceiveEpochs {
         if old == epoch {
             return;
         }
-        // The run's part behind `ssn` keeps its epoch...
+        // The part of the run after `ssn` keeps its epoch...
         if self.runs.get(at + 1).is_none_or(|next| next.first != ssn.next()) {
             self.runs.insert(at + 1, Run { first: ssn.next(), epoch: old });
         }
@@ -68,7 +67,7 @@ impl ReceiveEpochs {
             self.runs.insert(at + 1, Run { first: ssn, epoch });
             at + 1
         };
-        // ...and joins neighbours that have it too.
+        // ...and is merged with neighbours of the same epoch.
         if self.runs.get(own + 1).is_some_and(|next| next.epoch == epoch) {
             self.runs.remove(own + 1);
         }
@@ -77,7 +76,7 @@ impl ReceiveEpochs {
         }
     }
 
-    /// The epoch in which `ssn` was received, and the last SSN of its run ([`Ssn::MAX`] for the newest run).
+    /// Returns the epoch in which `ssn` was received, and the last SSN of its run ([`Ssn::MAX`] for the newest run).
     /// `None` if nothing at all was received.
     #[inline]
     pub fn run_of(&self, ssn: Ssn) -> Option<(Epoch, Ssn)> {
@@ -92,13 +91,13 @@ impl ReceiveEpochs {
         }
     }
 
-    /// The runs as (first SSN, epoch), in SSN order.
+    /// Iterates over the runs as (first SSN, epoch), in SSN order.
     pub fn runs(&self) -> impl ExactSizeIterator<Item = (Ssn, Epoch)> + '_ {
         self.runs.iter().map(|run| (run.first, run.epoch))
     }
 
-    /// Forgets where the epochs before `epoch` began: from now on everything that was received in them counts as
-    /// received in the newest of them, which is an upper bound, and so at worst keeps a record too long.
+    /// Merges all epochs before `epoch` into the newest of them. That is an upper bound of the receive epoch, so a record
+    /// is at worst retained too long.
     pub fn forget_before(&mut self, epoch: Epoch) {
         let old = self.runs.iter().take_while(|run| run.epoch < epoch).count();
         if old < 2 {
@@ -109,7 +108,7 @@ impl ReceiveEpochs {
         self.runs[0].epoch = newest;
     }
 
-    /// The index of the run that `ssn` belongs to. There must be a run.
+    /// Returns the index of the run of `ssn`. There must be a run.
     fn index_of(&self, ssn: Ssn) -> usize {
         self.runs.partition_point(|run| run.first <= ssn).saturating_sub(1)
     }
@@ -118,7 +117,7 @@ impl ReceiveEpochs {
         self.runs.iter().map(|run| EpochRunState { first: run.first.0, epoch: run.epoch.0 }).collect()
     }
 
-    /// The runs of a checkpoint that was taken in `epoch` when `highest` was the largest SSN received.
+    /// Restores the runs of a checkpoint that was taken in `epoch` when `highest` was the largest SSN received.
     pub(crate) fn restore(runs: &[EpochRunState], epoch: Epoch, highest: Ssn) -> Result<Self, StateError> {
         let mut restored: Vec<Run> = Vec::with_capacity(runs.len());
         for &EpochRunState { first, epoch: of_run } in runs {
@@ -154,7 +153,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// Messages arrive in any order, epochs begin now and then: each SSN keeps the epoch that it arrived in.
+        /// Messages arrive in any order, with epoch changes in between.
         #[test]
         fn every_ssn_keeps_the_epoch_that_it_was_received_in(
             steps in proptest::collection::vec((1u64..30, any::<bool>()), 1..60)
@@ -184,7 +183,7 @@ mod tests {
             let restored = ReceiveEpochs::restore(&epochs.snapshot(), epoch, highest);
             prop_assert_eq!(restored.as_ref(), Ok(&epochs));
 
-            // Forgetting never makes an epoch older, and leaves the newer ones alone.
+            // Merging never makes an epoch older, and leaves `epoch` and later ones unchanged.
             epochs.forget_before(epoch);
             for (&ssn, &of_model) in &model {
                 let (found, _) = epochs.run_of(Ssn(ssn)).unwrap();

@@ -1,21 +1,21 @@
-//! The two small fields of the wire header that steer everything else.
+//! Kind and flags of a wire header.
 
 use std::fmt;
 use std::ops::{BitOr, BitOrAssign};
 
 use zerocopy::{Immutable, IntoBytes, KnownLayout, TryFromBytes, Unaligned};
 
-/// What a header announces.
+/// The kind of message that a header precedes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, TryFromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(u8)]
 pub enum Kind {
-    /// An application's message: it has an SSN, and its payload follows.
+    /// An application message: it has an SSN, and its payload follows.
     Message = 1,
     /// An explicit ack; nothing follows.
     Ack = 2,
-    /// "Acknowledge up to this SSN, please"; nothing follows.
+    /// A request for an explicit ack up to this SSN; nothing follows.
     AckRequest = 3,
-    /// A protocol's own message; `tag` says which, its body follows.
+    /// A control message of the protocol; `tag` identifies it, its body follows.
     Control = 4,
 }
 
@@ -30,7 +30,7 @@ impl Kind {
         }
     }
 
-    /// The flags that a header of this kind may carry.
+    /// Returns the flags that a header of this kind may carry.
     pub(crate) const fn flags_allowed(self) -> Flags {
         match self {
             Kind::Message => Flags::ALL,
@@ -39,66 +39,65 @@ impl Kind {
     }
 }
 
-/// A set of yes-or-no facts about a message.
+/// A set of message flags.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct Flags(u8);
 
 impl Flags {
     /// No flag.
     pub const NONE: Flags = Flags(0);
-    /// Sent from the log, not by the application: a replay.
+    /// A replay: sent from the log, not by the application.
     pub const REPLAYED: Flags = Flags(1);
-    /// Above [`AckPolicy::small_message_limit`](crate::AckPolicy::small_message_limit): wants an explicit ack
-    /// (unless it is also `LOGGED`).
+    /// The payload exceeds [`AckPolicy::small_message_limit`](crate::AckPolicy::small_message_limit): the receiver sends an
+    /// explicit ack, unless the message is also `LOGGED`.
     pub const LARGE: Flags = Flags(1 << 1);
-    /// Already logged: the sender knows that the receiver is in a later epoch than its own, and so will keep
-    /// this message whatever is acknowledged. It needs no explicit ack. A replay of a logged message carries it
-    /// too.
+    /// Already logged: the sender knows that the receiver is in a later epoch than its own, so it retains this message
+    /// in any case. No explicit ack is needed. A replay of a logged message has this flag too.
     pub const LOGGED: Flags = Flags(1 << 2);
-    /// The header's ack fields mean something. Set and cleared by the header itself.
+    /// The header's ack fields are valid. Set and cleared by [`WireHeader`](crate::WireHeader) itself.
     pub const HAS_ACK: Flags = Flags(1 << 3);
-    /// The sender asks for an explicit ack of everything up to this message.
+    /// The sender requests an explicit ack of everything up to this message.
     pub const ACK_REQUESTED: Flags = Flags(1 << 4);
-    /// The header's checksum means something. Set by [`WireHeader::seal`](crate::WireHeader::seal) alone.
+    /// The header's checksum is valid. Set by [`WireHeader::seal`](crate::WireHeader::seal) only.
     pub const CHECKED: Flags = Flags(1 << 5);
 
-    /// What every transmission of a message has in common.
-    pub(crate) const OF_THE_MESSAGE: Flags = Flags::LARGE.union(Flags::CHECKED);
+    /// Flags that all transmissions of a message share.
+    pub(crate) const INVARIANT: Flags = Flags::LARGE.union(Flags::CHECKED);
     const ALL: Flags = Flags(0b11_1111);
 
-    /// As they stand on the wire.
+    /// Returns the wire representation.
     #[inline]
     pub const fn bits(self) -> u8 {
         self.0
     }
 
-    /// Flags from their bits, or `None` if a bit is set that means nothing.
+    /// Converts from the wire representation; `None` if an undefined bit is set.
     #[inline]
     pub const fn from_bits(bits: u8) -> Option<Flags> {
         if bits & !Self::ALL.0 == 0 { Some(Flags(bits)) } else { None }
     }
 
-    /// Whether every flag of `other` is set.
+    /// Returns `true` if every flag of `other` is set.
     #[inline]
     pub const fn contains(self, other: Flags) -> bool {
         self.0 & other.0 == other.0
     }
 
-    /// The flags of either.
+    /// Returns the flags that are in either set.
     #[inline]
     #[must_use]
     pub const fn union(self, other: Flags) -> Flags {
         Flags(self.0 | other.0)
     }
 
-    /// The flags of both.
+    /// Returns the flags that are in both sets.
     #[inline]
     #[must_use]
     pub const fn intersection(self, other: Flags) -> Flags {
         Flags(self.0 & other.0)
     }
 
-    /// These flags without those of `other`.
+    /// Returns these flags without those of `other`.
     #[inline]
     #[must_use]
     pub const fn without(self, other: Flags) -> Flags {
@@ -144,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bit_without_a_meaning_is_refused() {
+    fn an_undefined_bit_is_refused() {
         assert_eq!(Flags::from_bits(0b11), Some(Flags::REPLAYED | Flags::LARGE));
         for bit in 6..8 {
             assert_eq!(Flags::from_bits(1 << bit), None);
@@ -158,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn every_kind_survives_its_byte() {
+    fn every_kind_round_trips_through_its_byte() {
         for byte in 0..=u8::MAX {
             let kind = Kind::from_byte(byte);
             assert_eq!(kind, Kind::try_read_from_bytes(&[byte]).ok());

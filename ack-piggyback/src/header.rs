@@ -1,4 +1,4 @@
-//! The header in front of every message.
+//! The wire header.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use zerocopy::{Immutable, IntoBytes, KnownLayout, TryFromBytes, Unaligned};
 use crate::parse::{self, HeaderError};
 use crate::{Ack, Arrival, Flags, Kind, Stamp};
 
-/// What travels in front of a payload: 64 bytes, little-endian, no padding, any alignment.
+/// The header that precedes a payload on the wire: 64 bytes, little-endian, no padding, any alignment.
 ///
 /// | bytes | field | | bytes | field |
 /// |---|---|---|---|---|
@@ -23,11 +23,11 @@ use crate::{Ack, Arrival, Flags, Kind, Stamp};
 /// | 16-19 | sender's incarnation | | | |
 /// | 20-23 | sender's epoch | | | |
 ///
-/// The checksum is over what belongs to the message for ever, and its payload: see [`seal`](WireHeader::seal).
+/// The checksum covers the fields that no retransmission changes, and the payload: see [`seal`](WireHeader::seal).
 ///
-/// Epoch and phase are what Guermouche 2011 (Figure 3, line 17) sends with a message; the SSN replaces its date.
-/// A header that [`parse`](WireHeader::parse) returned, or that a constructor made of nouns within their limits,
-/// is valid: every getter returns a noun within its limits.
+/// Guermouche 2011 (Figure 3, line 17) sends epoch and phase with a message; here the SSN replaces its date.
+/// A header that [`parse`](WireHeader::parse) returned, or that a constructor built from values within their limits,
+/// is valid: every getter returns a value within its limits.
 ///
 /// ```
 /// use counterfoil_ack_piggyback::{AckPolicy, Origin, SendWindow, WireHeader};
@@ -70,10 +70,10 @@ pub struct WireHeader {
 const _: () = assert!(size_of::<WireHeader>() == 64 && WireHeader::LEN.is_multiple_of(8));
 const _: () = assert!(align_of::<WireHeader>() == 1);
 
-/// What every header says about the state of the rank that sends it.
+/// State of the sending rank, present in every header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Origin {
-    /// How often the sender was replaced.
+    /// The sender's incarnation.
     pub incarnation: Incarnation,
     /// The sender's epoch; [`Epoch::FIRST`] where epochs aren't used.
     pub epoch: Epoch,
@@ -89,14 +89,14 @@ impl Default for Origin {
 }
 
 impl WireHeader {
-    /// Length of a header in bytes.
+    /// Header length in bytes.
     pub const LEN: usize = size_of::<WireHeader>();
-    /// The first byte.
+    /// First byte of every header.
     pub const MAGIC: u8 = 0xCF;
-    /// The version that this crate reads and writes.
+    /// Format version that this crate reads and writes.
     pub const VERSION: u8 = 1;
 
-    /// The header of an application's message.
+    /// Builds the header of an application message.
     ///
     /// `stamp` comes from [`SendWindow::stamp`](crate::SendWindow::stamp), `ack` from
     /// [`RecvWindow::piggyback`](crate::RecvWindow::piggyback) for the same peer.
@@ -111,14 +111,14 @@ impl WireHeader {
         header
     }
 
-    /// An explicit acknowledgement.
+    /// Builds an explicit acknowledgement.
     pub fn ack_only(source: Rank, destination: Rank, origin: Origin, ack: Ack) -> Self {
         let mut header = Self::blank(Kind::Ack, source, destination, origin);
         header.set_flags_and_ack(Flags::NONE, Some(ack));
         header
     }
 
-    /// A request to acknowledge up to `sent`, the last SSN that was given out on this channel.
+    /// Builds a request to acknowledge up to `sent`, the last SSN assigned on this channel.
     pub fn ack_request(source: Rank, destination: Rank, origin: Origin, sent: Ssn, ack: Option<Ack>) -> Self {
         let mut header = Self::blank(Kind::AckRequest, source, destination, origin);
         header.ssn = sent.0.into();
@@ -126,7 +126,7 @@ impl WireHeader {
         header
     }
 
-    /// A protocol's own message with a body of `len` bytes; `tag` is the protocol's number for what it says.
+    /// Builds the header of a control message with a body of `len` bytes; `tag` is its type within the protocol.
     pub fn control(source: Rank, destination: Rank, origin: Origin, tag: i32, len: u64, ack: Option<Ack>) -> Self {
         let mut header = Self::blank(Kind::Control, source, destination, origin);
         header.tag = tag.into();
@@ -135,36 +135,36 @@ impl WireHeader {
         header
     }
 
-    /// A copy for sending the same message again: as it is in the log, except for what has changed since.
+    /// Returns a copy for retransmitting a logged message.
     ///
-    /// SSN, epoch, phase, envelope and checksum stay: they belong to the message. The incarnation is the one that
-    /// sends now, the ack the newest for that peer, and `flags` replace all flags but [`Flags::LARGE`] and
+    /// SSN, epoch, phase, envelope and checksum belong to the message and stay. `incarnation` is that of the current
+    /// sender, `ack` the newest one for that peer. `flags` replace all flags but [`Flags::LARGE`] and
     /// [`Flags::CHECKED`], which belong to the message, and [`Flags::HAS_ACK`], which follows from `ack`.
     ///
-    /// Without this a replay would carry an ack of long ago, and be discarded as a dead incarnation's where the
-    /// replacement replays what its predecessor logged.
+    /// Without this a replay would carry an outdated ack, and a replacement's replay of its predecessor's log would be
+    /// discarded as that of a dead incarnation.
     #[must_use]
     pub fn refreshed(&self, incarnation: Incarnation, ack: Option<Ack>, flags: Flags) -> Self {
         let mut header = *self;
         header.incarnation = incarnation.0.into();
-        let kept = self.flags().intersection(Flags::OF_THE_MESSAGE);
-        header.set_flags_and_ack(flags.without(Flags::OF_THE_MESSAGE) | kept, ack);
+        let kept = self.flags().intersection(Flags::INVARIANT);
+        header.set_flags_and_ack(flags.without(Flags::INVARIANT) | kept, ack);
         header
     }
 
-    /// Reads the header at the beginning of `bytes`; what follows it may be anything.
+    /// Reads the header at the beginning of `bytes`; the rest isn't looked at.
     ///
     /// # Errors
-    /// [`HeaderError`] says which byte is wrong and what was expected there.
+    /// [`HeaderError`] names the wrong byte and the expected value.
     #[inline]
     pub fn parse(bytes: &[u8]) -> Result<&WireHeader, HeaderError> {
         Self::split(bytes).map(|(header, _)| header)
     }
 
-    /// Reads the header at the beginning of `bytes` and returns it with what follows it.
+    /// Splits `bytes` into the header at their beginning and the rest.
     ///
     /// # Errors
-    /// As [`parse`](WireHeader::parse).
+    /// Like [`parse`](WireHeader::parse).
     #[inline]
     pub fn split(bytes: &[u8]) -> Result<(&WireHeader, &[u8]), HeaderError> {
         parse::check_start(bytes)?;
@@ -174,79 +174,79 @@ impl WireHeader {
         Ok((header, rest))
     }
 
-    /// The header as it travels.
+    /// Returns the wire representation.
     #[inline]
     pub fn as_bytes(&self) -> &[u8] {
         IntoBytes::as_bytes(self)
     }
 
-    /// What this header announces.
+    /// Returns the kind of message that follows.
     #[inline]
     pub fn kind(&self) -> Kind {
         self.kind
     }
 
-    /// Facts about the message.
+    /// Returns the flags.
     #[inline]
     pub fn flags(&self) -> Flags {
         Flags::from_bits(self.flags).unwrap_or(Flags::NONE)
     }
 
-    /// Who sends.
+    /// Returns the source rank.
     #[inline]
     pub fn source(&self) -> Rank {
         Rank(self.source.get())
     }
 
-    /// Who is to receive.
+    /// Returns the destination rank.
     #[inline]
     pub fn destination(&self) -> Rank {
         Rank(self.destination.get())
     }
 
-    /// Which incarnation of the source sends.
+    /// Returns the incarnation of the source that sent this header.
     #[inline]
     pub fn incarnation(&self) -> Incarnation {
         Incarnation(self.incarnation.get())
     }
 
-    /// The epoch in which the source sent this message (first, if this is a replay).
+    /// Returns the epoch in which the source sent this message (for a replay: sent it first).
     #[inline]
     pub fn epoch(&self) -> Epoch {
         Epoch(self.epoch.get())
     }
 
-    /// The phase in which the source sent this message (first, if this is a replay).
+    /// Returns the phase in which the source sent this message (for a replay: sent it first).
     #[inline]
     pub fn phase(&self) -> Phase {
         Phase(self.phase.get())
     }
 
-    /// The tag; of a control message, the protocol's number for it.
+    /// Returns the tag; for a control message, its type within the protocol.
     #[inline]
     pub fn tag(&self) -> i32 {
         self.tag.get()
     }
 
-    /// The communicator's context number.
+    /// Returns the communicator's context number.
     #[inline]
     pub fn comm(&self) -> u32 {
         self.comm.get()
     }
 
-    /// Length in bytes of what follows the header.
+    /// Returns the length of the payload in bytes.
     #[inline]
     pub fn payload_len(&self) -> u64 {
         self.len.get()
     }
 
-    /// The SSN: of the message, or the last one given out in an [`Kind::AckRequest`], else [`Ssn::ZERO`].
+    /// Returns the SSN of a message, the last assigned SSN in a [`Kind::AckRequest`], otherwise [`Ssn::ZERO`].
     #[inline]
     pub fn ssn(&self) -> Ssn {
         Ssn(self.ssn.get())
     }
 
-    /// The acknowledgement for the other direction, if there is one.
+    /// Returns the acknowledgement for the other direction, if there is one.
     #[inline]
     pub fn ack(&self) -> Option<Ack> {
         self.flags()
@@ -254,13 +254,13 @@ impl WireHeader {
             .then(|| Ack { ssn: Ssn(self.ack_ssn.get()), epoch: Epoch(self.ack_epoch.get()) })
     }
 
-    /// The checksum that a seal left here; 0 without [`Flags::CHECKED`].
+    /// Returns the checksum that [`seal`](WireHeader::seal) wrote; 0 without [`Flags::CHECKED`].
     #[inline]
     pub fn checksum(&self) -> u32 {
         self.checksum.get()
     }
 
-    /// What MPI matches a receive against.
+    /// Returns the envelope, which MPI matches receives against.
     #[inline]
     pub fn envelope(&self) -> Envelope {
         Envelope {
@@ -272,13 +272,13 @@ impl WireHeader {
         }
     }
 
-    /// The state of the rank that sent this.
+    /// Returns the state of the sending rank.
     #[inline]
     pub fn origin(&self) -> Origin {
         Origin { incarnation: self.incarnation(), epoch: self.epoch(), phase: self.phase() }
     }
 
-    /// What [`RecvWindow::handle_message`](crate::RecvWindow::handle_message) needs of this header.
+    /// Extracts the input of [`RecvWindow::handle_message`](crate::RecvWindow::handle_message).
     #[inline]
     pub fn arrival(&self) -> Arrival {
         Arrival { ssn: self.ssn(), incarnation: self.incarnation(), epoch: self.epoch(), flags: self.flags() }
@@ -288,9 +288,9 @@ impl WireHeader {
         (self.ack_ssn.get(), self.ack_epoch.get())
     }
 
-    /// A copy in which everything is zero that may be another in each transmission: the checksum's part of a header.
+    /// Returns a copy with all fields zeroed that a retransmission may change; the checksum covers it.
     #[inline]
-    pub(crate) fn lasting(&self) -> Self {
+    pub(crate) fn invariant_part(&self) -> Self {
         let flags = self.flags().intersection(Flags::LARGE).bits();
         let (incarnation, ack_epoch) = (U32::ZERO, U32::ZERO);
         WireHeader { flags, checksum: U32::ZERO, incarnation, ack_epoch, ack_ssn: U64::ZERO, ..*self }
@@ -323,7 +323,7 @@ impl WireHeader {
         }
     }
 
-    /// Flags and ack are set together so that `HAS_ACK` can't contradict the ack fields.
+    /// Sets flags and ack together, so that `HAS_ACK` can't contradict the ack fields.
     #[inline]
     fn set_flags_and_ack(&mut self, flags: Flags, ack: Option<Ack>) {
         let flags = flags.without(Flags::HAS_ACK);

@@ -1,17 +1,17 @@
-//! What travels beside a payload: the wire header, and the two windows that number messages, recognise
-//! duplicates and acknowledge with as few extra messages as possible.
+//! The wire header, and the send and receive windows of a channel. The windows number messages, detect duplicates and
+//! acknowledge with as few extra messages as possible.
 //!
-//! | module | what it is |
+//! | module | contents |
 //! |---|---|
-//! | [`header`] | [`WireHeader`]: 64 bytes in front of every message |
-//! | [`checksum`] | [`WireHeader::seal`] and [`WireHeader::verify`]: what is sent is what arrives, and what was logged |
-//! | [`send_window`] | [`SendWindow`]: one per destination; numbers messages, takes acks |
-//! | [`recv_window`] | [`RecvWindow`]: one per source; recognises duplicates and dead incarnations, gives acks |
+//! | [`header`] | [`WireHeader`]: 64 bytes before every payload |
+//! | [`checksum`] | [`WireHeader::seal`] and [`WireHeader::verify`]: the end-to-end checksum |
+//! | [`send_window`] | [`SendWindow`]: one for each destination; numbers messages, handles acks |
+//! | [`recv_window`] | [`RecvWindow`]: one for each source; detects duplicates and dead incarnations, generates acks |
 //! | [`received`] | [`ReceivedSet`]: the highest SSN received, with its exceptions |
-//! | [`epochs`] | [`ReceiveEpochs`]: in which epoch each SSN was received |
-//! | [`policy`] | [`AckPolicy`]: every number that the rules below depend on |
+//! | [`epochs`] | [`ReceiveEpochs`]: the epoch in which each SSN was received |
+//! | [`policy`] | [`AckPolicy`]: all limits of the rules below |
 //!
-//! Nothing here does I/O, reads a clock or starts a thread. In-order traffic costs O(1) a message and allocates
+//! The crate does no I/O, reads no clock and starts no thread. In-order traffic costs O(1) a message and allocates
 //! nothing once the windows are warm.
 //!
 //! # When an acknowledgement is sent
@@ -21,33 +21,33 @@
 //!
 //! 1. A small message is copied into the log and needs no ack of its own: the receiver piggybacks a cumulative
 //!    ack on whatever it sends in the other direction ([`RecvWindow::piggyback`]).
-//! 2. The first message of each sender's epoch that turns out to be received in a *later* epoch, and so has to
-//!    be logged, is acknowledged explicitly ([`RecvWindow::poll_ack`]).
+//! 2. The first message of each sender's epoch that is received in a *later* epoch, and so has to be logged, is
+//!    acknowledged explicitly ([`RecvWindow::poll_ack`]).
 //! 3. From that ack on the sender knows that everything it sends until its own next epoch has to be logged. It
 //!    marks those messages [`Flags::LOGGED`] and they need no ack.
 //! 4. A large message ([`Flags::LARGE`]) is always acknowledged explicitly, unless it is marked `LOGGED`.
-//! 5. When too much is unacknowledged the sender asks, once until it is answered
+//! 5. When more is unacknowledged than the policy allows, the sender requests an ack, once until it is answered
 //!    ([`SendWindow::poll_ack_request`]).
 //!
-//! Who doesn't use epochs (plain sender-based logging) never calls `begin_epoch`: rules 2 and 3 then never
-//! apply, and the same windows work with piggybacked acks and requests alone.
+//! Plain sender-based logging has no epochs and never calls `begin_epoch`: rules 2 and 3 then never apply, and the
+//! same windows work with piggybacked acks and requests alone.
 //!
-//! # What the paper leaves open
+//! # Cases that the paper leaves open
 //!
-//! - **Which epoch an ack carries.** The receive epoch of *its* SSN, not the receiver's current one, and all
-//!   SSNs that one ack newly covers have that same receive epoch. The receiver therefore *cuts* its cumulative
-//!   acks wherever the receive epoch changes and gives the cuts out oldest first: see [`RecvWindow`].
-//! - **Messages marked `LOGGED`** aren't exempt from cumulative acks, only from explicit ones: the next cut
+//! - **The epoch in an ack** is the receive epoch of *its* SSN, not the receiver's current one, and all SSNs that one
+//!   ack newly covers have that same receive epoch. The receiver therefore *splits* its cumulative acks wherever the
+//!   receive epoch changes and sends the parts oldest first: see [`RecvWindow`].
+//! - **Messages marked `LOGGED`** aren't exempt from cumulative acks, only from explicit ones: the next cumulative ack
 //!   covers them, so their receive epochs become known for replay (Figure 3, line 65) and for collection.
-//! - **The mark must fall when the receiver rolls back**: [`SendWindow::receiver_rolled_back`].
-//! - **Receive epochs go stale** when a receiver rolls back and then receives at other moments: what it had
-//!   acknowledged beyond its restored checkpoint counts as unacknowledged and is acknowledged anew. A sender that
-//!   restores a checkpoint older than that unlearns everything: [`SendWindow::restore`].
-//! - **Duplicates are acknowledged again**, with the receive epoch that they had the first time, so that a
-//!   sender that rolled back learns again what its log is for (Figure 3, lines 29-32, never acks them).
-//! - **A sender that repeats itself** may send something new before it hears what was said of the duplicates. So the first new message
-//!   that has to be logged is acknowledged explicitly (rule 2) even where one of the duplicates was.
-//! - **Incarnations.** A message of a dead incarnation is discarded before anything else looks at it.
+//! - **A rollback of the receiver clears the mark**: [`SendWindow::receiver_rolled_back`].
+//! - **Receive epochs become stale** when a receiver rolls back, because it may then receive the same messages in other
+//!   epochs. Its acks beyond its restored checkpoint no longer count, and it acknowledges those messages anew. A sender
+//!   that restores a checkpoint older than the rollback discards all receive epochs: [`SendWindow::restore`].
+//! - **Duplicates are acknowledged again**, with their first receive epoch, so that a sender that rolled back learns
+//!   again which of its messages must be logged (Figure 3, lines 29-32, never acks duplicates).
+//! - **A re-executing sender** may send new messages before the acks of its duplicates reach it. The first new message
+//!   that has to be logged is therefore acknowledged explicitly (rule 2) even if one of the duplicates was.
+//! - **A message of a dead incarnation** is discarded before any other check.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 

@@ -1,71 +1,71 @@
-//! Reading a header that came from outside.
+//! Validation of received headers.
 
 use counterfoil_log_core::{Epoch, Rank, Ssn};
 use thiserror::Error;
 
 use crate::{Flags, Kind, WireHeader};
 
-/// Why bytes aren't a header: which byte is wrong and what was expected there.
+/// The bytes aren't a valid header. Names the first wrong byte and the expected value.
 ///
-/// The connection that such bytes came from can't be trusted to be in step any more: drop it.
+/// The connection may have lost its framing: drop it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum HeaderError {
-    /// There are fewer bytes than a header has.
+    /// Fewer bytes than a header has.
     #[error("a header has {needed} bytes, but there are only {len}")]
     TooShort {
-        /// How many bytes there are.
+        /// Number of bytes found.
         len: usize,
-        /// How many there should be.
+        /// Number of bytes in a header.
         needed: usize,
     },
-    /// These aren't Counterfoil's bytes.
+    /// The magic number is wrong.
     #[error("byte 0: expected the magic {:#04x}, found {found:#04x}", WireHeader::MAGIC)]
     Magic {
-        /// What is there.
+        /// Value found.
         found: u8,
     },
-    /// Another version wrote this.
+    /// The header has another format version.
     #[error("byte 1: expected version {}, found {found}", WireHeader::VERSION)]
     Version {
-        /// What is there.
+        /// Value found.
         found: u8,
     },
-    /// No such kind of message.
+    /// The kind of message is undefined.
     #[error("byte 2: expected a kind from 1 to 4, found {found}")]
     Kind {
-        /// What is there.
+        /// Value found.
         found: u8,
     },
-    /// Flags that mean nothing, or nothing for this kind of message.
+    /// A flag is undefined, or not allowed for this kind of message.
     #[error("byte 3: expected flags within {allowed:#04x}, found {found:#04x}")]
     Flags {
-        /// What is there.
+        /// Value found.
         found: u8,
-        /// All the bits that may be there.
+        /// All bits allowed for this kind.
         allowed: u8,
     },
-    /// A number is beyond the limits of its noun, or isn't what the kind and the flags imply.
+    /// A number is outside the limits of its type, or contradicts kind and flags.
     #[error("byte {offset}: expected {field} from {least} to {most}, found {found}")]
     OutOfRange {
         /// Offset of the field's first byte.
         offset: usize,
-        /// The field.
+        /// Name of the field.
         field: &'static str,
-        /// What is there.
+        /// Value found.
         found: u64,
-        /// The smallest value that may be there.
+        /// Smallest allowed value.
         least: u64,
-        /// The largest.
+        /// Largest allowed value.
         most: u64,
     },
-    /// An explicit ack that acknowledges nothing.
+    /// An explicit ack without an acknowledged SSN.
     #[error("byte 3: expected an ack in a message of kind Ack")]
     NoAck,
 }
 
 impl HeaderError {
-    /// The offset of the byte that is wrong, or the number of bytes that there are.
+    /// Returns the offset of the first wrong byte; for a header that is too short, the number of bytes found.
     pub fn offset(&self) -> usize {
         match *self {
             HeaderError::TooShort { len, .. } => len,
@@ -78,7 +78,7 @@ impl HeaderError {
     }
 }
 
-/// Checks the first four bytes, and that there are enough of them for the rest.
+/// Checks the first four bytes and the length.
 #[inline]
 pub(crate) fn check_start(bytes: &[u8]) -> Result<(), HeaderError> {
     let Some(&[magic, version, kind, flags]) = bytes.first_chunk::<4>() else {
@@ -103,7 +103,7 @@ pub(crate) fn check_start(bytes: &[u8]) -> Result<(), HeaderError> {
     Ok(())
 }
 
-/// Checks what [`check_start`] left: numbers against the limits of their nouns, and against kind and flags.
+/// Checks the remaining fields against the limits of their types, and against kind and flags.
 #[inline]
 pub(crate) fn check_fields(header: &WireHeader) -> Result<(), HeaderError> {
     let (ack_ssn, ack_epoch) = header.ack_fields();

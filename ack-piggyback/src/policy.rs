@@ -1,29 +1,29 @@
-//! Every number that the acknowledgement rules depend on.
+//! Limits of the acknowledgement rules.
 
 use thiserror::Error;
 
-/// When acks are asked for and given, and what a window may hold. Valid as it is by [`Default`];
+/// Thresholds for acks and ack requests, and the capacity of a receive window. [`Default`] is valid;
 /// [`validate`](AckPolicy::validate) refuses numbers that contradict each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AckPolicy {
-    /// A message of at most this many payload bytes is small: it is copied and gets no ack of its own. Larger
-    /// ones are marked [`Flags::LARGE`](crate::Flags::LARGE). Default 1024 (Guermouche 2011, section V.C: 1 KB).
+    /// Largest payload in bytes of a small message, which is copied and gets no explicit ack. Larger messages are
+    /// marked [`Flags::LARGE`](crate::Flags::LARGE). Default 1024 (Guermouche 2011, section V.C: 1 KB).
     pub small_message_limit: usize,
-    /// Ask for an ack when more than this many messages of a channel are unacknowledged. Default 1024.
+    /// Request an ack when more than this many messages of a channel are unacknowledged. Default 1024.
     pub unacked_records_max: u64,
-    /// Ask for an ack when more than this many payload bytes of a channel are unacknowledged. Default 4 MiB.
+    /// Request an ack when more than this many payload bytes of a channel are unacknowledged. Default 4 MiB.
     pub unacked_bytes_max: u64,
-    /// How many separate ranges of SSNs a channel may have received beyond its first gap. A message that would
-    /// begin one more is refused with [`TooManyExceptions`](crate::TooManyExceptions). Default 4096: 64 KiB for
-    /// a channel that uses them all.
+    /// Maximum number of separate SSN ranges received beyond the first gap of a channel. A message that would begin
+    /// one more is refused with [`TooManyExceptions`](crate::TooManyExceptions). Default 4096: 64 KiB for a channel
+    /// that uses them all.
     pub exceptions_max: usize,
 }
 
 impl AckPolicy {
-    /// The largest `exceptions_max`: 16 MiB for one channel.
+    /// Largest valid `exceptions_max`: 16 MiB for one channel.
     pub const EXCEPTIONS_LIMIT: usize = 1 << 20;
 
-    /// Checks that the numbers make sense together.
+    /// Checks every limit.
     ///
     /// # Errors
     /// [`PolicyError`] names the field and its bounds.
@@ -55,24 +55,24 @@ impl Default for AckPolicy {
     }
 }
 
-/// Why [`AckPolicy::validate`] refuses.
+/// A limit is out of range, or contradicts another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum PolicyError {
-    /// With no message allowed unacknowledged, each would be followed by a request.
+    /// `unacked_records_max` is 0: every message would be followed by a request.
     #[error("unacked_records_max must be at least 1")]
     NoRecords,
-    /// One small message would be followed by a request.
+    /// A single small message would exceed `unacked_bytes_max` and be followed by a request.
     #[error("unacked_bytes_max ({unacked_bytes_max}) must be at least small_message_limit ({small_message_limit})")]
     BytesBelowSmallMessage {
-        /// As given.
+        /// The refused value.
         unacked_bytes_max: u64,
-        /// As given.
+        /// The limit that it contradicts.
         small_message_limit: usize,
     },
-    /// More than [`AckPolicy::EXCEPTIONS_LIMIT`].
+    /// `exceptions_max` exceeds [`AckPolicy::EXCEPTIONS_LIMIT`].
     #[error("exceptions_max ({exceptions_max}) must be at most {}", AckPolicy::EXCEPTIONS_LIMIT)]
     TooManyExceptions {
-        /// As given.
+        /// The refused value.
         exceptions_max: usize,
     },
 }
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_that_contradict_each_other_are_refused_by_name() {
+    fn contradictory_limits_are_refused_by_name() {
         let records = AckPolicy { unacked_records_max: 0, ..AckPolicy::default() };
         assert_eq!(records.validate(), Err(PolicyError::NoRecords));
         let bytes = AckPolicy { unacked_bytes_max: 1023, ..AckPolicy::default() };

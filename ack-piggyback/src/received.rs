@@ -1,4 +1,4 @@
-//! Which SSNs of a channel were received.
+//! The set of received SSNs of a channel.
 
 use std::fmt;
 
@@ -9,53 +9,53 @@ use crate::{ReceivedSetState, StateError};
 
 /// The highest SSN received (HSR) with its exceptions: {1, 2, 4} is "up to 2, and 4".
 ///
-/// Messages of one channel can be taken out of order where they have different tags, so "smaller than the HSR"
-/// doesn't mean "received" (as Liu 2014, section 3.2, assumes): what is *in the set* is a duplicate.
+/// Messages of one channel with different tags can be received out of order. An SSN below the HSR was therefore not
+/// necessarily received (as Liu 2014, section 3.2, assumes): a duplicate is an SSN *in the set*.
 ///
-/// Exceptions are kept as sorted ranges, so a channel with one gap needs 16 bytes however much comes after it.
+/// Exceptions are stored as sorted ranges: a channel with one gap needs 16 bytes, no matter how many SSNs follow it.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct ReceivedSet {
     upto: Ssn,
-    /// Ranges beyond `upto`: sorted, not empty, and neither touching `upto` nor each other.
+    /// Ranges beyond `upto`: sorted, not empty, adjacent neither to `upto` nor to each other.
     exceptions: Vec<(Ssn, Ssn)>,
 }
 
-/// A message would begin one range of exceptions too many. The set is unchanged.
+/// A message would exceed the maximum number of exception ranges. The set is unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("{ssn} would be one exception too many: everything up to {upto} and {max} ranges beyond it were received")]
 pub struct TooManyExceptions {
-    /// The message that was refused.
+    /// SSN of the refused message.
     pub ssn: Ssn,
-    /// Everything up to here was received.
+    /// The last SSN before the first gap.
     pub upto: Ssn,
-    /// How many ranges there may be.
+    /// Maximum number of ranges.
     pub max: usize,
 }
 
 impl ReceivedSet {
-    /// Nothing received.
+    /// Creates an empty set.
     pub const fn new() -> Self {
         ReceivedSet { upto: Ssn::ZERO, exceptions: Vec::new() }
     }
 
-    /// Everything up to and including this SSN was received; [`Ssn::ZERO`] if not even the first was.
+    /// Returns the last SSN before the first gap; [`Ssn::ZERO`] if the first SSN is missing.
     #[inline]
     pub fn upto(&self) -> Ssn {
         self.upto
     }
 
-    /// The largest SSN received: at least [`upto`](Self::upto).
+    /// Returns the largest SSN received: at least [`upto`](Self::upto).
     #[inline]
     pub fn highest(&self) -> Ssn {
         self.exceptions.last().map_or(self.upto, |&(_, last)| last)
     }
 
-    /// The ranges (first, last) received beyond the first gap, in order.
+    /// Iterates over the ranges (first, last) received beyond the first gap, in order.
     pub fn exceptions(&self) -> impl ExactSizeIterator<Item = (Ssn, Ssn)> + '_ {
         self.exceptions.iter().copied()
     }
 
-    /// Whether `ssn` was received.
+    /// Returns `true` if `ssn` was received.
     #[inline]
     pub fn contains(&self, ssn: Ssn) -> bool {
         if ssn <= self.upto {
@@ -65,9 +65,9 @@ impl ReceivedSet {
         after > 0 && ssn <= self.exceptions[after - 1].1
     }
 
-    /// Adds `ssn`; returns whether it is new. At most `exceptions_max` ranges may be kept beyond the first gap.
+    /// Inserts `ssn`; returns `true` if it is new. At most `exceptions_max` ranges may exist beyond the first gap.
     ///
-    /// O(1) in order; otherwise a binary search, and a move of the ranges behind it.
+    /// O(1) in order; otherwise a binary search, and a move of the ranges after it.
     ///
     /// # Errors
     /// [`TooManyExceptions`] if `ssn` would begin one range too many.
@@ -86,7 +86,7 @@ impl ReceivedSet {
     fn insert_beyond(&mut self, ssn: Ssn, exceptions_max: usize) -> Result<(), TooManyExceptions> {
         if ssn == self.upto.next() {
             self.upto = ssn;
-            // The gap may be closed now.
+            // This may close the gap.
             if self.exceptions.first().is_some_and(|&(first, _)| first == ssn.next()) {
                 self.upto = self.exceptions.remove(0).1;
             }
@@ -107,7 +107,7 @@ impl ReceivedSet {
         Ok(())
     }
 
-    /// As a plain value, for a checkpoint or for telling a peer what was received.
+    /// Returns the set as plain numbers, for a checkpoint or for a peer.
     pub fn snapshot(&self) -> ReceivedSetState {
         ReceivedSetState {
             upto: self.upto.0,
@@ -115,14 +115,14 @@ impl ReceivedSet {
         }
     }
 
-    /// The set that `state` describes.
+    /// Restores a set from its state.
     ///
     /// # Errors
     /// [`StateError`] if the ranges aren't sorted and apart, or go beyond [`Ssn::MAX`].
     pub fn restore(state: &ReceivedSetState) -> Result<Self, StateError> {
         let mut end = state.upto;
         for &(first, last) in &state.exceptions {
-            // `end` itself was received, so a range that begins right behind it would touch it.
+            // `end` itself was received, so a range that begins at the next SSN would be adjacent to it.
             if first <= end.saturating_add(1) || last < first {
                 return Err(StateError::Exceptions { first, last });
             }

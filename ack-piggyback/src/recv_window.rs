@@ -6,31 +6,28 @@ use thiserror::Error;
 use crate::state::{self, EpochError, RecvWindowState, StateError};
 use crate::{Ack, AckPolicy, Flags, ReceiveEpochs, ReceivedSet, TooManyExceptions};
 
-/// Knows what was received on one channel, in which epoch, and what of it the sender was told. A rank has one
-/// for each source.
+/// Tracks the messages received on one channel, their receive epochs, and the acks sent for them. A rank has one for
+/// each source.
 ///
-/// # Acks are cut where the receive epoch changes
+/// # Acks are split where the receive epoch changes
 ///
 /// An ack is cumulative and carries one epoch, that of its own SSN. If SSNs 1-5 were received in epoch 1 and 6-9
-/// in epoch 2, a single ack (9, epoch 2) would tell the sender that all of them were received in epoch 2, and it
-/// would log, replay and keep five messages for nothing; (9, epoch 1) would lose four. So this window gives out
-/// (5, epoch 1) and then (9, epoch 2): each ack extends the one before by SSNs of one receive epoch. On a channel
-/// that keeps order, which MPI's does, the sender can thus attribute every SSN exactly: the SSNs between the
-/// last ack and this one were received in this one's epoch. Acks that are overtaken or lost do no harm: the next
-/// one then attributes its own, later epoch to the SSNs that the lost one covered, and a record is at worst kept
-/// too long.
+/// in epoch 2, a single ack (9, epoch 2) would attribute all of them to epoch 2, and the sender would log, replay and
+/// keep five messages for nothing; (9, epoch 1) would lose four. The window therefore generates (5, epoch 1) and then
+/// (9, epoch 2): each ack extends the previous one by SSNs of one receive epoch. On a channel that keeps order, as
+/// MPI's channels do, the sender can attribute every SSN exactly: the SSNs between the previous ack and this one were
+/// received in this one's epoch. Overtaken or lost acks do no harm: the next ack attributes its own, later epoch to
+/// the SSNs of the lost one, and a record is at worst kept too long.
 ///
-/// [`piggyback`](Self::piggyback) gives one cut at a time, oldest first. [`poll_ack`](Self::poll_ack) gives all
-/// of them, one at each call, once an explicit ack is due. Both advance the same mark, `told`, so no ack is given
-/// twice, except where the sender may need it again: a duplicate takes the mark back to the message before it; a
-/// new incarnation at either end takes it back to the beginning, where an ack that is stale to the sender does no
-/// harm.
+/// [`piggyback`](Self::piggyback) returns one part at a time, oldest first. [`poll_ack`](Self::poll_ack) returns all
+/// of them, one at each call, once an explicit ack is due. Both advance `acked`, so that no ack is sent twice, except
+/// where the sender may need it again: a duplicate moves `acked` back to the message before it; a new incarnation at
+/// either end moves it back to the beginning, and the sender ignores stale acks.
 ///
-/// An ack never covers more than the sender's *current incarnation* has sent: a replacement that re-executes has
-/// to see acks for SSNs that it knows.
+/// An ack never covers more than the sender's *current incarnation* has sent, so that a replacement that re-executes
+/// only gets acks for SSNs that it knows.
 ///
-/// Where tags allow messages to be taken out of order, the cumulative part of the [`ReceivedSet`] is what is
-/// acknowledged.
+/// On a channel received out of order, only the cumulative part of the [`ReceivedSet`] is acknowledged.
 #[derive(Clone, Debug)]
 pub struct RecvWindow {
     policy: AckPolicy,
@@ -38,27 +35,27 @@ pub struct RecvWindow {
     epochs: ReceiveEpochs,
     /// Own epoch.
     epoch: Epoch,
-    /// The sender's.
+    /// The source's incarnation.
     incarnation: Incarnation,
-    /// The last SSN that the sender's incarnation is known to have sent.
-    offered: Ssn,
-    /// Everything up to here was acknowledged.
-    told: Ssn,
-    /// Everything up to here is to be acknowledged explicitly.
-    wanted: Ssn,
-    /// The newest sender's epoch of which the first message to be logged was acknowledged explicitly.
+    /// The last SSN that the source's incarnation is known to have sent.
+    source_sent: Ssn,
+    /// The highest SSN acknowledged to the source.
+    acked: Ssn,
+    /// The highest SSN that needs an explicit ack.
+    ack_due: Ssn,
+    /// The newest epoch of the sender whose first message to be logged was acknowledged explicitly.
     first_logged: Option<Epoch>,
-    /// The same of duplicates. They count apart: a sender that repeats itself may send something new before it hears what was said of
-    /// them, and of that it would hear nothing.
+    /// Like `first_logged`, for duplicates. They count separately: a re-executing sender may send a new message before
+    /// the ack of a duplicate reaches it, and that message would get no explicit ack.
     first_repeated: Option<Epoch>,
 }
 
-/// What [`RecvWindow::handle_message`] needs to know of a message: [`WireHeader::arrival`](crate::WireHeader::arrival).
+/// Input of [`RecvWindow::handle_message`]; see [`WireHeader::arrival`](crate::WireHeader::arrival).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Arrival {
-    /// Its number.
+    /// Its SSN.
     pub ssn: Ssn,
-    /// Which incarnation of the source sent it.
+    /// The incarnation of the source that sent it.
     pub incarnation: Incarnation,
     /// The source's epoch when it was first sent.
     pub epoch: Epoch,
@@ -66,46 +63,47 @@ pub struct Arrival {
     pub flags: Flags,
 }
 
-/// What is to be done with a message.
+/// Classification of a received message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[must_use = "a duplicate must not be delivered"]
 pub enum Verdict {
-    /// It is new: deliver it. It counts as received in the window's current epoch.
+    /// New: deliver it. It counts as received in the window's current epoch.
     Fresh,
-    /// It was received before: discard it. It will be acknowledged again, with its original receive epoch.
+    /// Received before: discard it. It will be acknowledged again, with its original receive epoch.
     Duplicate {
         /// The epoch in which it was received.
         receive_epoch: Epoch,
     },
-    /// It was sent by an incarnation that has been replaced: discard it, as if it had never come. If it matters,
-    /// the replacement sends it again.
+    /// Sent by an incarnation that has been replaced: discard it, as if it had never arrived. The replacement sends it
+    /// again if it is needed.
     DeadIncarnation,
 }
 
-/// Why a message can't be judged. The window is unchanged.
+/// A message can't be classified. The window is unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum RecvError {
-    /// Too much was taken out of order, or messages are missing. Don't take this one yet.
+    /// Too many messages arrived out of order, or some are missing. Don't receive this one yet.
     #[error(transparent)]
     TooManyExceptions(#[from] TooManyExceptions),
-    /// The source was replaced and nobody said so: call [`RecvWindow::set_incarnation`] first.
+    /// The source's incarnation isn't the known one: call [`RecvWindow::set_incarnation`] first.
     #[error("a message of {seen}, but the source is known as {known}")]
     UnknownIncarnation {
         /// The message's incarnation.
         seen: Incarnation,
-        /// The newest one known.
+        /// The newest known incarnation.
         known: Incarnation,
     },
-    /// Not the number of a message.
+    /// The SSN is out of range.
     #[error("{ssn} isn't from 1 to {}", Ssn::MAX.0)]
     SsnOutOfRange {
-        /// The number.
+        /// The SSN.
         ssn: Ssn,
     },
 }
 
 impl RecvWindow {
-    /// A channel on which nothing was received, from the first incarnation of the source, in [`Epoch::FIRST`].
+    /// Creates the window of a channel on which nothing was received, with the source in its first incarnation and this
+    /// rank in [`Epoch::FIRST`].
     pub fn new(policy: AckPolicy) -> Self {
         RecvWindow {
             policy,
@@ -113,15 +111,15 @@ impl RecvWindow {
             epochs: ReceiveEpochs::new(),
             epoch: Epoch::FIRST,
             incarnation: Incarnation(0),
-            offered: Ssn::ZERO,
-            told: Ssn::ZERO,
-            wanted: Ssn::ZERO,
+            source_sent: Ssn::ZERO,
+            acked: Ssn::ZERO,
+            ack_due: Ssn::ZERO,
             first_logged: None,
             first_repeated: None,
         }
     }
 
-    /// Judges a message, and notes it as received if it is fresh.
+    /// Classifies a message, and records it as received if it is fresh.
     ///
     /// # Errors
     /// [`RecvError`]; the window is then unchanged.
@@ -139,18 +137,18 @@ impl RecvWindow {
         }
         let highest = self.received.highest();
         let fresh = self.received.insert(ssn, self.policy.exceptions_max)?;
-        self.offered = self.offered.max(ssn);
+        self.source_sent = self.source_sent.max(ssn);
         let (verdict, receive_epoch) = if fresh {
             self.epochs.record(ssn, self.epoch, highest);
             (Verdict::Fresh, self.epoch)
         } else {
             let receive_epoch = self.receive_epoch(ssn);
-            // The sender wouldn't repeat what it knows to be received.
-            self.told = self.told.min(ssn.prev());
+            // The sender doesn't repeat messages that it knows to be acknowledged.
+            self.acked = self.acked.min(ssn.prev());
             (Verdict::Duplicate { receive_epoch }, receive_epoch)
         };
-        if self.wants_explicit_ack(fresh, epoch, receive_epoch, flags) {
-            self.wanted = self.wanted.max(ssn);
+        if self.needs_explicit_ack(fresh, epoch, receive_epoch, flags) {
+            self.ack_due = self.ack_due.max(ssn);
         }
         if flags.contains(Flags::ACK_REQUESTED) {
             self.handle_ack_request(ssn);
@@ -158,9 +156,9 @@ impl RecvWindow {
         Ok(verdict)
     }
 
-    /// Guermouche 2011, section V.A.
+    /// Decides on an explicit ack (Guermouche 2011, section V.A).
     #[inline]
-    fn wants_explicit_ack(&mut self, fresh: bool, sent_in: Epoch, received_in: Epoch, flags: Flags) -> bool {
+    fn needs_explicit_ack(&mut self, fresh: bool, sent_in: Epoch, received_in: Epoch, flags: Flags) -> bool {
         if flags.contains(Flags::LOGGED) {
             return false;
         }
@@ -172,154 +170,154 @@ impl RecvWindow {
         is_first || flags.contains(Flags::LARGE)
     }
 
-    /// The sender asks for an explicit ack; `sent` is the last SSN that it has sent (the header's SSN).
+    /// Handles a request for an explicit ack; `sent` is the last SSN that the sender has sent (the header's SSN).
     ///
-    /// It is answered even if there is nothing new to say, with the newest ack once more.
+    /// If nothing new can be acknowledged, the answer repeats the newest ack.
     pub fn handle_ack_request(&mut self, sent: Ssn) {
-        self.offered = self.offered.max(sent.min(Ssn::MAX));
-        self.wanted = self.wanted.max(sent.min(Ssn::MAX));
-        if self.told >= self.may_tell() {
-            self.told = self.may_tell().prev();
+        self.source_sent = self.source_sent.max(sent.min(Ssn::MAX));
+        self.ack_due = self.ack_due.max(sent.min(Ssn::MAX));
+        if self.acked >= self.ack_limit() {
+            self.acked = self.ack_limit().prev();
         }
     }
 
-    /// The next ack to put on a message in the other direction, if there is news. Ask only for a header that is
-    /// about to be sent: the ack counts as told.
+    /// Returns the next ack to put on a message in the other direction, if anything is new. Call this only for a header
+    /// that is about to be sent: the ack counts as sent.
     #[inline]
     pub fn piggyback(&mut self) -> Option<Ack> {
-        let may_tell = self.may_tell();
-        if self.told >= may_tell {
+        let ack_limit = self.ack_limit();
+        if self.acked >= ack_limit {
             return None;
         }
-        let (epoch, last) = self.epochs.run_of(self.told.next())?;
-        self.told = last.min(may_tell);
-        if self.told >= self.wanted {
-            // Answered: a duplicate that takes `told` back doesn't ask again.
-            self.wanted = Ssn::ZERO;
+        let (epoch, last) = self.epochs.run_of(self.acked.next())?;
+        self.acked = last.min(ack_limit);
+        if self.acked >= self.ack_due {
+            // Answered: a duplicate that moves `acked` back doesn't make it due again.
+            self.ack_due = Ssn::ZERO;
         }
-        Some(Ack { ssn: self.told, epoch })
+        Some(Ack { ssn: self.acked, epoch })
     }
 
-    /// The next ack to send by itself, if one is due: call until `None`.
+    /// Returns the next explicit ack that is due; call until `None`.
     ///
-    /// Due is an ack of the first message of a sender's epoch that must be logged, of each large message, and of
-    /// whatever the sender asked for; in each case unless it has gone out as a piggyback meanwhile.
+    /// An ack is due for the first message of a sender's epoch that must be logged, for each large message, and for
+    /// each request of the sender, unless a piggybacked ack has covered it meanwhile.
     #[inline]
     pub fn poll_ack(&mut self) -> Option<Ack> {
-        if self.told >= self.wanted { None } else { self.piggyback() }
+        if self.acked >= self.ack_due { None } else { self.piggyback() }
     }
 
-    /// The largest SSN that an ack may cover now.
+    /// Returns the largest SSN that an ack may cover now.
     #[inline]
-    fn may_tell(&self) -> Ssn {
-        self.received.upto().min(self.offered)
+    fn ack_limit(&self) -> Ssn {
+        self.received.upto().min(self.source_sent)
     }
 
-    /// This rank begins `epoch`: what is received from now on is received in it.
+    /// Begins `epoch` at this rank: messages received from now on are received in it.
     ///
     /// # Errors
     /// [`EpochError`] if `epoch` is before the current one or beyond [`Epoch::MAX`].
     pub fn begin_epoch(&mut self, epoch: Epoch) -> Result<(), EpochError> {
-        self.epoch = state::begun(self.epoch, epoch)?;
+        self.epoch = state::check_begin(self.epoch, epoch)?;
         Ok(())
     }
 
-    /// No sender will roll back so far that it has to know apart the epochs before `epoch`: see
+    /// Merges the receive epochs before `epoch`, when no sender can roll back so far that it has to tell them apart: see
     /// [`ReceiveEpochs::forget_before`]. This keeps the window small.
     pub fn forget_epochs_before(&mut self, epoch: Epoch) {
         self.epochs.forget_before(epoch);
     }
 
-    /// The source presents itself as `incarnation`, having sent everything up to `sent` when it (re)started: 0, or
-    /// what its checkpoint says.
+    /// Sets the source's incarnation. `sent` is the last SSN that it had sent when it (re)started: 0, or the one in its
+    /// checkpoint.
     ///
-    /// If that is a new incarnation, all that it has sent and this rank has received is acknowledged again, in
-    /// cuts from the beginning, because the replacement knows no more than its checkpoint: what it knows already
-    /// is stale to it. Messages of earlier incarnations are discarded from now on. A rank that rolls back without
-    /// dying must count as a new incarnation too. The incarnation that is known already may present itself
-    /// again.
+    /// For a new incarnation, everything up to `sent` that this rank has received is acknowledged again, in parts from
+    /// the beginning, because the replacement only knows its checkpoint; it ignores stale acks. Messages of earlier
+    /// incarnations are discarded from now on. A rank that rolls back without dying must count as a new incarnation
+    /// too. The call may be repeated for the current incarnation.
     ///
     /// # Errors
-    /// [`RecvError::UnknownIncarnation`] if `incarnation` was replaced long ago.
+    /// [`RecvError::UnknownIncarnation`] if `incarnation` is older than the known one.
     pub fn set_incarnation(&mut self, incarnation: Incarnation, sent: Ssn) -> Result<(), RecvError> {
         if incarnation < self.incarnation {
             return Err(RecvError::UnknownIncarnation { seen: incarnation, known: self.incarnation });
         }
         let sent = sent.min(Ssn::MAX);
         if incarnation == self.incarnation {
-            self.offered = self.offered.max(sent);
+            self.source_sent = self.source_sent.max(sent);
             return Ok(());
         }
         self.incarnation = incarnation;
-        self.offered = sent;
-        self.told = Ssn::ZERO;
-        self.wanted = Ssn::ZERO;
+        self.source_sent = sent;
+        self.acked = Ssn::ZERO;
+        self.ack_due = Ssn::ZERO;
         (self.first_logged, self.first_repeated) = (None, None);
         Ok(())
     }
 
-    /// The sender knows what was acknowledged up to `acked`, and no more: what follows will be acknowledged next.
+    /// Resumes acknowledging after `acked`, the highest acknowledged SSN that the sender knows.
     ///
-    /// Optional after either end was replaced, if the sender says so (with
-    /// [`SendWindow::acked`](crate::SendWindow::acked)): it spares acks that would be stale.
+    /// Optional after either end was replaced, if the sender reports its
+    /// [`SendWindow::acked`](crate::SendWindow::acked): it saves stale acks.
     pub fn reack_after(&mut self, acked: Ssn) {
-        self.told = acked.min(self.may_tell());
+        self.acked = acked.min(self.ack_limit());
     }
 
-    /// Whether something that came from `incarnation` of the source, an ack for instance, is to be heeded.
+    /// Returns `true` if `incarnation` is the source's current one. Anything else from the source, such as an ack, is
+    /// to be ignored.
     #[inline]
     pub fn is_current(&self, incarnation: Incarnation) -> bool {
         incarnation == self.incarnation
     }
 
-    /// The source's incarnation.
+    /// Returns the source's incarnation.
     #[inline]
     pub fn incarnation(&self) -> Incarnation {
         self.incarnation
     }
 
-    /// This rank's own epoch.
+    /// Returns this rank's own epoch.
     #[inline]
     pub fn epoch(&self) -> Epoch {
         self.epoch
     }
 
-    /// What was received: the highest SSN with its exceptions.
+    /// Returns the received SSNs: the highest one with its exceptions.
     #[inline]
     pub fn hsr(&self) -> &ReceivedSet {
         &self.received
     }
 
-    /// In which epochs.
+    /// Returns the receive epochs.
     #[inline]
     pub fn receive_epochs(&self) -> &ReceiveEpochs {
         &self.epochs
     }
 
-    /// Everything up to here was acknowledged to the sender's current incarnation.
+    /// Returns the highest SSN acknowledged to the sender's current incarnation.
     #[inline]
-    pub fn told(&self) -> Ssn {
-        self.told
+    pub fn acked(&self) -> Ssn {
+        self.acked
     }
 
     fn receive_epoch(&self, ssn: Ssn) -> Epoch {
         self.epochs.run_of(ssn).map_or(self.epoch, |(epoch, _)| epoch)
     }
 
-    /// What a checkpoint keeps.
+    /// Returns the state for a checkpoint.
     pub fn snapshot(&self) -> RecvWindowState {
         RecvWindowState {
             received: self.received.snapshot(),
             epochs: self.epochs.snapshot(),
             epoch: self.epoch.0,
             incarnation: self.incarnation.0,
-            offered: self.offered.0,
+            source_sent: self.source_sent.0,
         }
     }
 
-    /// The window of a checkpoint. Everything will be acknowledged again, from the beginning: acks that had been
-    /// given before the checkpoint may have been under way when this rank died. Explicit acks that were due are
-    /// forgotten: the sender learns that this rank rolled back, and asks again or gets them piggybacked.
+    /// Restores the window of a checkpoint. Everything will be acknowledged again, from the beginning: acks sent before
+    /// the checkpoint may have been in flight when this rank died. Explicit acks that were due are dropped: the sender
+    /// learns of the rollback, and requests them again or gets them piggybacked.
     ///
     /// # Errors
     /// [`StateError`] if no window can have written `state`, or not under this policy.
@@ -331,15 +329,15 @@ impl RecvWindow {
         }
         let epoch = StateError::check_epoch(state.epoch)?;
         let epochs = ReceiveEpochs::restore(&state.epochs, epoch, received.highest())?;
-        if state.offered > Ssn::MAX.0 {
-            return Err(StateError::SsnBeyondLimit { ssn: state.offered });
+        if state.source_sent > Ssn::MAX.0 {
+            return Err(StateError::SsnBeyondLimit { ssn: state.source_sent });
         }
         Ok(RecvWindow {
             received,
             epochs,
             epoch,
             incarnation: Incarnation(state.incarnation),
-            offered: Ssn(state.offered),
+            source_sent: Ssn(state.source_sent),
             ..RecvWindow::new(policy)
         })
     }

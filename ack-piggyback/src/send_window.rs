@@ -7,7 +7,7 @@ use crate::state::{self, EpochError, SendWindowState, StateError};
 use crate::unacked::UnackedBytes;
 use crate::{Ack, AckError, AckPolicy, Acked, Flags};
 
-/// Numbers the messages of one channel and knows which of them are acknowledged. A rank has one for each
+/// Numbers the messages of one channel and tracks which of them are acknowledged. A rank has one for each
 /// destination that it sends to.
 ///
 /// # The already-logged mark
@@ -15,12 +15,12 @@ use crate::{Ack, AckError, AckPolicy, Acked, Flags};
 /// Guermouche 2011, section V.A: once an ack shows that the receiver is in a later epoch than this rank,
 /// everything that this rank sends until its own epoch changes will be received in a later epoch too, and has to
 /// be logged. Such messages are marked [`Flags::LOGGED`], and the receiver needn't acknowledge them one by one.
-/// The window derives the mark from the newest receive epoch that was acknowledged: it falls by itself when this
-/// rank [begins](Self::begin_epoch) an epoch that the receiver isn't known to be past, and it falls when the
+/// The window derives the mark from the newest acknowledged receive epoch. Two events clear it: this rank
+/// [begins](Self::begin_epoch) an epoch that the receiver isn't known to be past, or the
 /// [receiver rolls back](Self::receiver_rolled_back), because its epochs begin anew.
 ///
-/// Messages with the mark stay unacknowledged like all others until a cumulative ack covers them: only then
-/// their receive epoch is known, which replay (Figure 3, line 65) and collection need.
+/// Messages with the mark stay unacknowledged like all others until a cumulative ack covers them. Only then is
+/// their receive epoch known, which replay (Figure 3, line 65) and collection need.
 #[derive(Clone, Debug)]
 pub struct SendWindow {
     policy: AckPolicy,
@@ -31,29 +31,29 @@ pub struct SendWindow {
     epoch: Epoch,
     /// The newest receive epoch that was acknowledged since the receiver last rolled back.
     receiver_epoch: Option<Epoch>,
-    /// Whether an ack was asked for and none has come.
-    asked: bool,
+    /// An ack was requested and none has arrived since.
+    ack_requested: bool,
 }
 
-/// The number and the flags of a new message: see [`SendWindow::stamp`].
+/// SSN and flags of a new message; returned by [`SendWindow::stamp`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Stamp {
-    /// Its number.
+    /// Its SSN.
     pub ssn: Ssn,
-    /// [`Flags::LARGE`] and [`Flags::LOGGED`] as they apply. A caller may add [`Flags::ACK_REQUESTED`].
+    /// [`Flags::LARGE`] and [`Flags::LOGGED`] where they apply. A caller may add [`Flags::ACK_REQUESTED`].
     pub flags: Flags,
 }
 
-/// Why a message can't be numbered.
+/// A message can't be numbered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum StampError {
-    /// The channel has used up its numbers.
+    /// The channel has used up its SSNs.
     #[error("the channel is at its last number, {}", Ssn::MAX)]
     SsnLimit,
 }
 
 impl SendWindow {
-    /// A channel on which nothing was sent, in [`Epoch::FIRST`]. Any policy works; see
+    /// Creates the window of a channel on which nothing was sent, in [`Epoch::FIRST`]. Any policy works; see
     /// [`AckPolicy::validate`].
     pub fn new(policy: AckPolicy) -> Self {
         SendWindow {
@@ -63,11 +63,11 @@ impl SendWindow {
             unacked: UnackedBytes::default(),
             epoch: Epoch::FIRST,
             receiver_epoch: None,
-            asked: false,
+            ack_requested: false,
         }
     }
 
-    /// Numbers a message of `len` payload bytes.
+    /// Assigns SSN and flags to a message of `len` payload bytes.
     ///
     /// # Errors
     /// [`StampError::SsnLimit`] after 2^62 messages.
@@ -88,11 +88,11 @@ impl SendWindow {
         Ok(Stamp { ssn: self.sent, flags })
     }
 
-    /// Takes an ack into account. The caller has made sure that it comes from the receiver's current incarnation
+    /// Handles an ack. The caller must have checked that it comes from the receiver's current incarnation
     /// ([`RecvWindow::is_current`](crate::RecvWindow::is_current)).
     ///
     /// # Errors
-    /// [`AckError::BeyondSent`] if it covers what was never sent; the window is unchanged.
+    /// [`AckError::BeyondSent`] if it covers an SSN that was never sent; the window is unchanged.
     #[inline]
     pub fn handle_ack(&mut self, ack: Ack) -> Result<Acked, AckError> {
         if ack.ssn > self.sent {
@@ -105,87 +105,88 @@ impl SendWindow {
         self.acked = ack.ssn;
         self.unacked.acked(ack.ssn, ack.ssn == self.sent);
         self.receiver_epoch = self.receiver_epoch.max(Some(ack.epoch));
-        self.asked = false;
+        self.ack_requested = false;
         Ok(Acked::Run { first, last: ack.ssn, epoch: ack.epoch })
     }
 
-    /// Whether the receiver should be asked for an ack now, because more messages or bytes are unacknowledged
-    /// than the policy allows. True once, and then not before something was acknowledged.
+    /// Returns `true` if the caller should request an ack now, because more messages or bytes are unacknowledged than
+    /// the policy allows. After that it returns `false` until something is acknowledged.
     #[inline]
     pub fn poll_ack_request(&mut self) -> bool {
         let too_much = self.unacked_records() > self.policy.unacked_records_max
             || self.unacked_bytes() > self.policy.unacked_bytes_max;
-        let ask = too_much && !self.asked;
-        self.asked |= ask;
-        ask
+        let is_due = too_much && !self.ack_requested;
+        self.ack_requested |= is_due;
+        is_due
     }
 
-    /// This rank begins `epoch`.
+    /// Begins `epoch` at this rank.
     ///
     /// # Errors
     /// [`EpochError`] if `epoch` is before the current one or beyond [`Epoch::MAX`].
     pub fn begin_epoch(&mut self, epoch: Epoch) -> Result<(), EpochError> {
-        self.epoch = state::begun(self.epoch, epoch)?;
+        self.epoch = state::check_begin(self.epoch, epoch)?;
         Ok(())
     }
 
-    /// The receiver restored a checkpoint in which it had received everything up to `to`, its restored HSR.
+    /// Handles a rollback of the receiver to a checkpoint in which it had received everything up to `to`, its restored
+    /// HSR.
     ///
-    /// What it had acknowledged beyond `to` is unacknowledged again and will be acknowledged anew, perhaps with
-    /// other receive epochs. (The messages count again at once in [`unacked_records`](Self::unacked_records),
-    /// not in [`unacked_bytes`](Self::unacked_bytes): their lengths are the log's to know.) The already-logged
-    /// mark falls, and a request for an ack that the dead receiver never answered can be made again.
+    /// The messages beyond `to` are unacknowledged again; the receiver will acknowledge them anew, perhaps with other
+    /// receive epochs. (They count again at once in [`unacked_records`](Self::unacked_records), but not in
+    /// [`unacked_bytes`](Self::unacked_bytes): only the log knows their lengths.) The already-logged mark is cleared,
+    /// and a request that the dead receiver never answered can be repeated.
     pub fn receiver_rolled_back(&mut self, to: Ssn) {
         self.acked = self.acked.min(to);
         self.receiver_epoch = None;
-        self.asked = false;
+        self.ack_requested = false;
     }
 
-    /// The number that the next message gets.
+    /// Returns the SSN of the next message.
     #[inline]
     pub fn next_ssn(&self) -> Ssn {
         self.sent.next()
     }
 
-    /// The last number that was given out; [`Ssn::ZERO`] if none was.
+    /// Returns the last assigned SSN; [`Ssn::ZERO`] if none was.
     #[inline]
     pub fn sent(&self) -> Ssn {
         self.sent
     }
 
-    /// Everything up to here is acknowledged.
+    /// Returns the highest acknowledged SSN.
     #[inline]
     pub fn acked(&self) -> Ssn {
         self.acked
     }
 
-    /// How many messages are unacknowledged.
+    /// Returns the number of unacknowledged messages.
     #[inline]
     pub fn unacked_records(&self) -> u64 {
         self.sent.0 - self.acked.0
     }
 
-    /// How many payload bytes are unacknowledged. Exact while at most 64 messages are; beyond that it may count
-    /// some acknowledged ones too, at most 1/32 of the most messages that were unacknowledged at once since there
-    /// last was none.
+    /// Returns the number of unacknowledged payload bytes. Exact while at most 64 messages are unacknowledged. Beyond
+    /// that it may include acknowledged messages: at most 1/32 of the peak number of unacknowledged messages since
+    /// there last were none.
     #[inline]
     pub fn unacked_bytes(&self) -> u64 {
         self.unacked.bytes()
     }
 
-    /// Whether everything sent from now on in this epoch is known to be logged.
+    /// Returns `true` if everything sent from now on in this epoch is known to be logged.
     #[inline]
     pub fn already_logged(&self) -> bool {
         self.receiver_epoch > Some(self.epoch)
     }
 
-    /// This rank's own epoch.
+    /// Returns this rank's own epoch.
     #[inline]
     pub fn epoch(&self) -> Epoch {
         self.epoch
     }
 
-    /// What a checkpoint keeps.
+    /// Returns the state for a checkpoint.
     pub fn snapshot(&self) -> SendWindowState {
         SendWindowState {
             sent: self.sent.0,
@@ -195,12 +196,12 @@ impl SendWindow {
         }
     }
 
-    /// The window of a checkpoint. The already-logged mark isn't restored: the next ack tells where the receiver
-    /// is now.
+    /// Restores the window of a checkpoint. The already-logged mark isn't restored: the next ack carries the receiver's
+    /// epoch.
     ///
-    /// If the receiver was replaced after the checkpoint was taken, the receive epochs in it may be wrong by now:
-    /// call [`receiver_rolled_back`](Self::receiver_rolled_back) with [`Ssn::ZERO`], and all of them are told
-    /// again.
+    /// If the receiver was replaced after the checkpoint, the receive epochs that this rank knows may be wrong:
+    /// call [`receiver_rolled_back`](Self::receiver_rolled_back) with [`Ssn::ZERO`], and the receiver acknowledges
+    /// everything again.
     ///
     /// # Errors
     /// [`StateError`] if no window can have written `state`.

@@ -1,18 +1,17 @@
-//! What a checkpoint keeps of the windows: plain numbers, for any serialiser.
+//! Window state in a checkpoint: plain numbers, for any serialiser.
 //!
-//! Everything restored is checked: a state that no window could have written is a [`StateError`], never a panic
-//! later.
+//! Restoring validates the state: one that no window could have written is a [`StateError`], not a later panic.
 
 use counterfoil_log_core::Epoch;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-/// A [`SendWindow`](crate::SendWindow) at a checkpoint.
+/// State of a [`SendWindow`](crate::SendWindow) in a checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SendWindowState {
-    /// The last SSN that was given out; 0 if none was.
+    /// Last assigned SSN; 0 if none was.
     pub sent: u64,
-    /// All up to this SSN was acknowledged; at most `sent`.
+    /// Highest acknowledged SSN; at most `sent`.
     pub acked: u64,
     /// Payload bytes of the messages after `acked`.
     pub unacked_bytes: u64,
@@ -20,16 +19,16 @@ pub struct SendWindowState {
     pub epoch: u32,
 }
 
-/// A [`ReceivedSet`](crate::ReceivedSet) at a checkpoint, or on its way to a peer.
+/// State of a [`ReceivedSet`](crate::ReceivedSet) in a checkpoint, or in a message to a peer.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReceivedSetState {
-    /// All up to this SSN was received.
+    /// The last SSN before the first gap.
     pub upto: u64,
     /// Ranges (first, last) received beyond the first gap: sorted, and apart from each other and from `upto`.
     pub exceptions: Vec<(u64, u64)>,
 }
 
-/// From `first` to the next run's first, everything was received in `epoch`.
+/// A run of SSNs that were received in one epoch; it ends before the next run's `first`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EpochRunState {
     /// The first SSN of the run.
@@ -38,30 +37,30 @@ pub struct EpochRunState {
     pub epoch: u32,
 }
 
-/// A [`RecvWindow`](crate::RecvWindow) at a checkpoint.
+/// State of a [`RecvWindow`](crate::RecvWindow) in a checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RecvWindowState {
-    /// What was received.
+    /// The received SSNs.
     pub received: ReceivedSetState,
-    /// In which epoch: sorted by `first`.
+    /// Their receive epochs, sorted by `first`.
     pub epochs: Vec<EpochRunState>,
     /// The rank's own epoch.
     pub epoch: u32,
     /// The source's incarnation.
     pub incarnation: u32,
     /// The last SSN that this incarnation of the source is known to have sent.
-    pub offered: u64,
+    pub source_sent: u64,
 }
 
-/// Why a state was refused: no window can have written it.
+/// A state is invalid: no window can have written it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum StateError {
-    /// More is acknowledged than there is.
+    /// More is acknowledged than was sent.
     #[error("SSN {acked} is acknowledged, but nothing after SSN {last} exists")]
     AckedBeyondLast {
-        /// What is said to be acknowledged.
+        /// Highest acknowledged SSN.
         acked: u64,
-        /// What there is.
+        /// Last assigned SSN.
         last: u64,
     },
     /// An SSN beyond [`Ssn::MAX`](counterfoil_log_core::Ssn::MAX).
@@ -81,18 +80,18 @@ pub enum StateError {
     Exceptions {
         /// The first SSN of the range.
         first: u64,
-        /// Its last.
+        /// The last SSN of the range.
         last: u64,
     },
-    /// More ranges of exceptions than the policy allows.
+    /// There are more ranges of exceptions than the policy allows.
     #[error("{count} ranges of exceptions where {max} are allowed")]
     TooManyExceptions {
-        /// How many there are.
+        /// Number of ranges.
         count: usize,
-        /// How many there may be.
+        /// Maximum number of ranges.
         max: usize,
     },
-    /// The runs of receive epochs aren't sorted, or don't fit what was received.
+    /// The runs of receive epochs aren't sorted, or contradict the received SSNs.
     #[error("the epoch run that begins at SSN {first} is out of place")]
     EpochRuns {
         /// The first SSN of the run.
@@ -110,18 +109,17 @@ impl StateError {
     }
 }
 
-/// Why a window refuses to begin an epoch: epochs only go up. A rank that rolls back restores its windows
-/// instead.
+/// An epoch can't begin, because epochs only increase. A rank that rolls back restores its windows instead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[error("{asked} can't begin in {current}")]
+#[error("{requested} can't begin in {current}")]
 pub struct EpochError {
-    /// The epoch that the window is in.
+    /// The window's epoch.
     pub current: Epoch,
-    /// The epoch that was to begin.
-    pub asked: Epoch,
+    /// The refused epoch.
+    pub requested: Epoch,
 }
 
-/// The epoch that the window is in after `asked` begins.
-pub(crate) fn begun(current: Epoch, asked: Epoch) -> Result<Epoch, EpochError> {
-    if asked < current || asked > Epoch::MAX { Err(EpochError { current, asked }) } else { Ok(asked) }
+/// Returns `requested` if a window in epoch `current` may begin it.
+pub(crate) fn check_begin(current: Epoch, requested: Epoch) -> Result<Epoch, EpochError> {
+    if requested < current || requested > Epoch::MAX { Err(EpochError { current, requested }) } else { Ok(requested) }
 }

@@ -1,31 +1,31 @@
-//! How many payload bytes of a channel are unacknowledged, in constant memory.
+//! Count of a channel's unacknowledged payload bytes, in constant memory.
 
 use std::collections::VecDeque;
 
 use counterfoil_log_core::Ssn;
 
-/// Payload bytes sent and not acknowledged.
+/// Counter of payload bytes sent and not acknowledged.
 ///
 /// Exact while at most [`MARKS_MAX`] messages are unacknowledged. With more, only every second, fourth, ...
-/// message keeps a mark, so that a peer that never acknowledges costs no memory; the answer is then too large by
+/// message keeps a mark, so that memory stays bounded if the peer never acknowledges. The count is then too large by
 /// at most the messages between two marks, and exact again once everything is acknowledged.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct UnackedBytes {
-    /// All payload bytes ever sent (modulo 2^64, as is everything here).
+    /// All payload bytes ever sent. All counters are modulo 2^64.
     sent_bytes: u64,
-    /// `sent_bytes` at or below the point that is acknowledged.
+    /// `sent_bytes` after the last marked SSN that is acknowledged.
     acked_bytes: u64,
     /// Unacknowledged SSNs with `sent_bytes` after each, in order.
     marks: VecDeque<(Ssn, u64)>,
-    /// A mark is made for SSNs that have this many trailing zero bits.
+    /// SSNs with at least this many trailing zero bits get a mark.
     stride_log2: u32,
 }
 
 const MARKS_MAX: usize = 64;
 
 impl UnackedBytes {
-    /// `bytes` unacknowledged bytes whose messages are not known one by one: they count until the last of them
-    /// is acknowledged.
+    /// Creates a counter of `bytes` unacknowledged bytes without knowledge of the individual messages: they count until
+    /// the last of them is acknowledged.
     pub(crate) fn restored(bytes: u64) -> Self {
         UnackedBytes { sent_bytes: bytes, ..Self::default() }
     }
@@ -52,7 +52,7 @@ impl UnackedBytes {
         self.marks.retain(|(ssn, _)| ssn.0.trailing_zeros() >= stride_log2);
     }
 
-    /// Everything up to `upto` is acknowledged; `all` says that nothing after it was sent.
+    /// Records an ack of everything up to `upto`; `all` is true if nothing after it was sent.
     #[inline]
     pub(crate) fn acked(&mut self, upto: Ssn, all: bool) {
         if all {

@@ -1,30 +1,30 @@
-//! From receive epochs to SSNs.
+//! Index from receive epochs to SSNs.
 
 use std::collections::VecDeque;
 
 use counterfoil_log_core::{Epoch, Ssn};
 
-/// The receive epochs of one lane's acknowledged records, as runs in SSN order: one for each epoch in which the
-/// receiver received something, however many records there are.
+/// Receive epochs of one lane's acknowledged records, as runs in SSN order: one for each epoch in which the receiver
+/// received something, regardless of the number of records.
 ///
-/// Where tags let the receiver take an SSN in a later epoch than a higher one, the higher one counts as received
-/// in the later epoch too: a lane is collected from its old end, so nothing can be freed before what precedes it.
+/// If the receiver took an SSN in a later epoch than a higher one (tags allow that), the higher one counts as received
+/// in the later epoch too: a lane is collected from its old end, so no record can be freed before its predecessors.
 #[derive(Clone, Debug, Default)]
 pub struct EpochIndex {
     /// (last SSN, epoch), both strictly ascending.
     runs: VecDeque<(Ssn, Epoch)>,
-    /// All up to here was noted, though its runs may have been taken out since.
+    /// Last SSN noted. Its run may have been removed since.
     noted: Ssn,
 }
 
 impl EpochIndex {
-    /// Nothing noted.
+    /// Creates an empty index.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Everything after what was noted before, up to and including `last`, was received in `epoch` or earlier.
-    /// Says nothing new if `last` was noted already.
+    /// Records that the SSNs after the last noted one, up to and including `last`, were received in `epoch` or earlier.
+    /// Has no effect if `last` was noted already.
     pub fn note(&mut self, epoch: Epoch, last: Ssn) {
         if last <= self.noted {
             return;
@@ -36,23 +36,23 @@ impl EpochIndex {
         }
     }
 
-    /// All up to this SSN was noted.
+    /// Returns the last SSN noted.
     pub fn noted(&self) -> Ssn {
         self.noted
     }
 
-    /// The epoch of the oldest run.
+    /// Returns the epoch of the oldest run.
     pub fn oldest(&self) -> Option<Epoch> {
         self.runs.front().map(|&(_, epoch)| epoch)
     }
 
-    /// Takes out the runs of epochs before `epoch`; returns the last SSN of the last of them. Costs O(1) for each
-    /// run taken out.
+    /// Removes the runs of epochs before `epoch`; returns the last SSN of the last of them. Costs O(1) for each
+    /// removed run.
     pub fn take_before(&mut self, epoch: Epoch) -> Option<Ssn> {
         self.take_while(|(_, of_run)| of_run < epoch)
     }
 
-    /// Takes out the runs that end at or before `ssn`, which is covered for another reason.
+    /// Removes the runs that end at or before `ssn`, which is covered for another reason.
     pub fn take_upto(&mut self, ssn: Ssn) {
         self.take_while(|(last, _)| last <= ssn);
     }
@@ -68,7 +68,7 @@ impl EpochIndex {
         taken
     }
 
-    /// Forgets what was noted after `ssn`: the receiver rolled back and will receive it again, perhaps in another
+    /// Removes the records after `ssn`: the receiver rolled back and will receive them again, perhaps in another
     /// epoch, or the sender truncated its lane.
     pub fn forget_after(&mut self, ssn: Ssn) {
         self.noted = self.noted.min(ssn);
@@ -81,12 +81,12 @@ impl EpochIndex {
         }
     }
 
-    /// How many runs there are.
+    /// Returns the number of runs.
     pub fn len(&self) -> usize {
         self.runs.len()
     }
 
-    /// Whether there is no run.
+    /// Returns `true` if there is no run.
     pub fn is_empty(&self) -> bool {
         self.runs.is_empty()
     }
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn what_follows_an_overtaken_message_waits_for_it() {
+    fn successors_of_an_overtaken_message_are_covered_no_earlier() {
         // SSN 4 was received in epoch 2, after 5 was received in epoch 1.
         let mut index = index(&[(1, 3), (2, 4), (1, 5)]);
         assert_eq!(index.len(), 2);
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_rolled_back_receiver_received_is_forgotten_and_noted_anew() {
+    fn after_a_rollback_receive_epochs_are_forgotten_and_noted_anew() {
         let mut index = index(&[(1, 10), (2, 20), (3, 30)]);
         index.forget_after(Ssn(15));
         assert_eq!((index.noted(), index.len()), (Ssn(15), 2));

@@ -1,13 +1,13 @@
-//! Up to where a lane's records are superfluous.
+//! Collection floor of a lane.
 
 use counterfoil_log_core::{Epoch, Ssn};
 
-/// The floor of one channel: every SSN up to it is covered by the receiver's oldest durable checkpoint that a
-/// recovery can still reach, so no recovery asks for it. It only rises: what is durable stays so.
+/// Floor of one channel: the receiver's oldest durable checkpoint that a recovery can still reach covers every SSN up
+/// to it, so no recovery needs them. It only rises, because a durable checkpoint stays durable.
 ///
-/// There are two ways to learn it. The receiver says which SSN its checkpoint covers (exact, and right for every
-/// protocol that knows its recovery line); or all that is known is the smallest epoch that any rank can roll back
-/// to (Guermouche 2011, section III.A.4), and the lane's [`EpochIndex`](crate::EpochIndex) turns it into an SSN.
+/// The floor has two sources. The receiver reports which SSN its checkpoint covers (exact, for every protocol that
+/// knows its recovery line). Otherwise only the smallest epoch that any rank can roll back to is known (Guermouche
+/// 2011, section III.A.4), and the lane's [`EpochIndex`](crate::EpochIndex) converts it into an SSN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Floor {
     ssn: Ssn,
@@ -21,32 +21,32 @@ impl Default for Floor {
 }
 
 impl Floor {
-    /// All up to this SSN is covered; [`Ssn::ZERO`] if nothing is.
+    /// Returns the last covered SSN; [`Ssn::ZERO`] if none is.
     #[inline]
     pub fn ssn(&self) -> Ssn {
         self.ssn
     }
 
-    /// All that was received in an epoch before this one is covered.
+    /// Returns the epoch floor: all records received in earlier epochs are covered.
     #[inline]
     pub fn epoch(&self) -> Epoch {
         self.epoch
     }
 
-    /// Whether a chunk whose last record is `last` is covered as a whole.
+    /// Returns `true` if a chunk whose last record is `last` is covered as a whole.
     #[inline]
     pub fn covers(&self, last: Ssn) -> bool {
         last <= self.ssn
     }
 
-    /// Raises the floor to `ssn`; returns whether it rose.
+    /// Raises the floor to `ssn`; returns `true` if it rose.
     pub fn raise(&mut self, ssn: Ssn) -> bool {
         let rises = ssn > self.ssn;
         self.ssn = self.ssn.max(ssn);
         rises
     }
 
-    /// Raises the epoch; returns whether it rose.
+    /// Raises the epoch floor; returns `true` if it rose.
     pub fn raise_epoch(&mut self, epoch: Epoch) -> bool {
         let rises = epoch > self.epoch;
         self.epoch = self.epoch.max(epoch);

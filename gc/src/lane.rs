@@ -1,4 +1,4 @@
-//! The retained chunks of one destination.
+//! Settled chunks of one lane.
 
 use std::collections::VecDeque;
 
@@ -9,23 +9,23 @@ use crate::{Blocker, EpochIndex, Floor, Holder};
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Lane {
-    /// In SSN order.
+    /// Chunks in SSN order.
     chunks: VecDeque<ChunkUse>,
     pub(crate) floor: Floor,
     epochs: EpochIndex,
     held_bytes: usize,
     used_bytes: usize,
-    /// Since which SSN and how many bytes aren't acknowledged.
+    /// Oldest unacknowledged SSN, and the number of unacknowledged bytes.
     unacknowledged: Option<(Ssn, usize)>,
 }
 
-/// What the collector keeps about each lane in tables for all of them.
+/// State of a lane that the collector aggregates over all lanes.
 pub(crate) struct Summary {
     pub(crate) held_bytes: usize,
     pub(crate) used_bytes: usize,
     pub(crate) oldest_epoch: Option<Epoch>,
-    /// The oldest chunk and the floor.
-    pub(crate) old_end: (Option<u64>, Ssn),
+    /// Oldest chunk, and the floor.
+    pub(crate) head: (Option<u64>, Ssn),
 }
 
 impl Lane {
@@ -34,7 +34,7 @@ impl Lane {
             held_bytes: self.held_bytes,
             used_bytes: self.used_bytes,
             oldest_epoch: self.epochs.oldest(),
-            old_end: (self.head().map(|head| head.chunk), self.floor.ssn()),
+            head: (self.head().map(|head| head.chunk), self.floor.ssn()),
         }
     }
 
@@ -67,7 +67,7 @@ impl Lane {
         self.head().is_some_and(|head| head.first <= self.floor.ssn() && !self.floor.covers(head.last))
     }
 
-    /// Where `chunk` is: usually at one of the ends.
+    /// Returns the index of `chunk`, which is usually at one of the ends.
     pub(crate) fn position(&self, chunk: u64) -> Option<usize> {
         let last = self.chunks.len().checked_sub(1)?;
         if self.chunks[last].chunk == chunk {
@@ -76,17 +76,16 @@ impl Lane {
         self.chunks.iter().position(|entry| entry.chunk == chunk)
     }
 
-    /// Where the chunk that begins with `first` is.
+    /// Returns the index of the chunk that begins with `first`.
     pub(crate) fn position_of(&self, first: Ssn) -> Option<usize> {
         self.chunks.binary_search_by_key(&first, |entry| entry.first).ok()
     }
 
-    /// The first SSN of the chunk at `at`.
     pub(crate) fn first_of(&self, at: usize) -> Ssn {
         self.chunks[at].first
     }
 
-    /// Puts a chunk where its SSNs belong; returns where that is. A chunk that is there already is replaced.
+    /// Inserts a chunk in SSN order and returns its index. Replaces an older entry of the same chunk.
     pub(crate) fn insert(&mut self, entry: ChunkUse) -> usize {
         let mut at = self.chunks.len();
         if self.chunks.back().is_some_and(|tail| tail.first >= entry.first) {
@@ -114,9 +113,9 @@ impl Lane {
         entry.used_bytes = used_bytes;
     }
 
-    pub(crate) fn note_epoch(&mut self, epoch: Epoch, last: Ssn, everywhere: Epoch) {
+    pub(crate) fn note_epoch(&mut self, epoch: Epoch, last: Ssn, epoch_floor: Epoch) {
         self.epochs.note(epoch, last);
-        self.raise_epoch_floor(everywhere);
+        self.raise_epoch_floor(epoch_floor);
     }
 
     pub(crate) fn raise_floor(&mut self, floor: Ssn) {
@@ -124,7 +123,7 @@ impl Lane {
         self.epochs.take_upto(floor);
     }
 
-    /// Applies the lane's epoch floor, after raising it to `epoch`, to what is noted.
+    /// Raises the lane's epoch floor to `epoch` and applies it to the noted epochs.
     pub(crate) fn raise_epoch_floor(&mut self, epoch: Epoch) {
         self.floor.raise_epoch(epoch);
         if let Some(ssn) = self.epochs.take_before(self.floor.epoch()) {
@@ -138,7 +137,7 @@ impl Lane {
             self.remove(self.chunks.len() - 1);
         }
         self.epochs.forget_after(ssn);
-        // What is left of the oldest run may be covered as a whole now: it mustn't swallow what is noted next.
+        // The rest of the oldest run may be covered as a whole now: a run noted later must not be merged into it.
         self.epochs.take_upto(self.floor.ssn());
     }
 
@@ -146,16 +145,16 @@ impl Lane {
         self.unacknowledged = (bytes > 0).then_some((since, bytes));
     }
 
-    /// The rule: a chunk above the smallest size is at least half used; the smallest size may be emptier if it is
-    /// the lane's newest chunk, or if what it holds too much is no more than what the chunk after it holds too little.
-    pub(crate) fn judge(&self, at: usize) -> Decision {
+    /// Applies the rule of [`collector`](crate::collector): a chunk above the smallest size is at least half used; one of
+    /// the smallest size may be emptier if it is the lane's newest chunk, or if its successor's spare offsets its deficit.
+    pub(crate) fn evaluate(&self, at: usize) -> Decision {
         let entry = &self.chunks[at];
         let chunk = entry.chunk;
         let settled_bytes = entry.settled_bytes();
         if let Some(next) = self.chunks.get(at + 1) {
-            let too_much = deficit(settled_bytes, entry.used_bytes);
+            let deficit = deficit(settled_bytes, entry.used_bytes);
             let spare = next.used_bytes.saturating_mul(2).saturating_sub(next.settled_bytes());
-            if too_much > spare {
+            if deficit > spare {
                 return Decision::Relocate { chunk, next: Some(next.chunk) };
             }
         }

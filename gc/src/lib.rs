@@ -1,25 +1,25 @@
-//! Collection: which retained chunks may be freed, which are worth moving together, and who holds memory back.
+//! Garbage collection: selects the retained chunks to free and those to compact, and reports what holds memory.
 //!
-//! Pure decisions over (lane, chunk, epochs, bytes). A [`Collector`] is told what happens to a rank's log and
-//! answers with [`Decision`]s; whoever owns the memory carries them out.
+//! Pure decisions over (lane, chunk, epochs, bytes). The owner of the memory reports the events of a rank's log to a
+//! [`Collector`] and carries out the [`Decision`]s that it returns.
 //!
-//! | module | what it is |
+//! | module | contents |
 //! |---|---|
-//! | [`floor`] | [`Floor`]: up to where the receiver's durable checkpoint makes a lane's records superfluous |
-//! | [`epoch_index`] | [`EpochIndex`]: turns "everything received before epoch E" into an SSN |
-//! | [`chunk_use`] | [`ChunkUse`]: what the collector knows of a chunk; [`Decision`]: what to do with it |
+//! | [`floor`] | [`Floor`]: the last SSN of a lane that the receiver's durable checkpoint covers |
+//! | [`epoch_index`] | [`EpochIndex`]: converts "everything received before epoch E" into an SSN |
+//! | [`chunk_use`] | [`ChunkUse`]: the use of a chunk; [`Decision`]: the action for it |
 //! | [`collector`] | [`Collector`] |
-//! | [`report`] | [`Holder`]: who holds how many bytes, and what would free them |
+//! | [`report`] | [`Holder`]: the bytes that a lane holds, and what would free them |
 //!
-//! # Two promises
+//! # Guarantees
 //!
-//! **Space.** Released and retained records alternate in a lane, and a few retained ones mustn't hold a whole
-//! chunk. Once the decisions given so far are carried out, each lane's retained chunks hold at most twice the
+//! **Space.** Released and retained records alternate in a lane, and a few retained ones must not hold a whole
+//! chunk. Once the decisions returned so far are carried out, each lane's retained chunks hold at most twice the
 //! bytes in use plus one small chunk ([`SMALL_CHUNK_BYTES`]). The rule is local, so that freeing chunks can't
-//! break it; the reasons are in [`collector`].
+//! break it; [`collector`] has the argument.
 //!
-//! **Time.** [`Collector::advance`] costs O(log lanes) for each chunk that it frees. Neither the number of
-//! records nor lanes and chunks that there is nothing to do for make it slower.
+//! **Time.** [`Collector::advance`] costs O(log lanes) for each chunk that it frees. The cost depends neither on the
+//! number of records nor on lanes and chunks without work.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 

@@ -1,28 +1,28 @@
-//! Who holds memory back.
+//! Report of held memory.
 
 use counterfoil_log_core::{Epoch, Rank, Ssn};
 
-/// Bytes that a lane holds, and what would free them.
+/// Memory that a lane holds, and the event that would free it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Holder {
-    /// The receiver whose lane it is.
+    /// Receiver of the lane.
     pub lane: Rank,
     /// Bytes held.
     pub bytes: usize,
-    /// The oldest SSN among them.
+    /// Oldest SSN held.
     pub since: Ssn,
-    /// What they wait for.
+    /// Event that would free the bytes.
     pub blocked_by: Blocker,
 }
 
-/// What bytes wait for.
+/// Event that held bytes wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Blocker {
-    /// The receiver hasn't acknowledged them.
+    /// An acknowledgement of the receiver.
     Unacknowledged,
-    /// The receiver has no durable checkpoint, reachable by a recovery, that covers them.
+    /// A durable checkpoint of the receiver, reachable by a recovery, that covers them.
     Checkpoint {
-        /// The oldest of them was received in this epoch: a checkpoint that ends it, or a later one, is needed.
+        /// Epoch in which the oldest of them was received: a checkpoint that ends it, or a later one, is needed.
         /// `None` where epochs aren't used.
         after: Option<Epoch>,
     },

@@ -1,5 +1,4 @@
-//! What a checkpoint keeps of the windows: what was written is restored, and nothing else is.
-#![forbid(unsafe_code)]
+//! Window states in a checkpoint: valid ones are restored, invalid ones refused.
 
 use counterfoil_ack_piggyback::{
     AckPolicy, Arrival, Flags, RecvWindow, RecvWindowState, SendWindow, SendWindowState, StateError, Verdict,
@@ -11,7 +10,7 @@ fn policy() -> AckPolicy {
 }
 
 #[test]
-fn a_state_that_no_send_window_wrote_is_refused() {
+fn an_invalid_send_window_state_is_refused() {
     let mut window = SendWindow::new(policy());
     for _ in 0..3 {
         window.stamp(8).unwrap();
@@ -25,7 +24,7 @@ fn a_state_that_no_send_window_wrote_is_refused() {
 }
 
 #[test]
-fn a_state_that_no_receive_window_wrote_is_refused() {
+fn an_invalid_receive_window_state_is_refused() {
     let mut window = RecvWindow::new(policy());
     for ssn in [1, 2, 4, 5, 8] {
         let arrival = Arrival { ssn: Ssn(ssn), incarnation: Incarnation(0), epoch: Epoch(1), flags: Flags::NONE };
@@ -38,7 +37,7 @@ fn a_state_that_no_receive_window_wrote_is_refused() {
         change(&mut state);
         RecvWindow::restore(policy(), &state).err()
     };
-    assert!(matches!(refused(&|state| state.offered = u64::MAX), Some(StateError::SsnBeyondLimit { .. })));
+    assert!(matches!(refused(&|state| state.source_sent = u64::MAX), Some(StateError::SsnBeyondLimit { .. })));
     assert!(matches!(refused(&|state| state.epochs.clear()), Some(StateError::EpochRuns { first: 1 })));
     assert!(matches!(refused(&|state| state.epochs[0].first = 2), Some(StateError::EpochRuns { first: 2 })));
     assert!(matches!(refused(&|state| state.epochs[0].epoch = 2), Some(StateError::EpochRuns { first: 1 })));

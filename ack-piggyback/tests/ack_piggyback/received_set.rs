@@ -1,5 +1,4 @@
-//! The set of received SSNs against a plain set.
-#![forbid(unsafe_code)]
+//! The set of received SSNs, compared with a plain set.
 
 use std::collections::BTreeSet;
 
@@ -21,7 +20,7 @@ fn one_two_and_four_is_up_to_two_and_four() {
 }
 
 #[test]
-fn a_long_run_behind_a_gap_is_one_exception() {
+fn a_long_run_after_a_gap_is_one_exception() {
     let mut set = ReceivedSet::new();
     for ssn in 2..=10_000 {
         assert_eq!(set.insert(Ssn(ssn), 1), Ok(true));
@@ -41,7 +40,7 @@ fn with_no_exceptions_allowed_a_gap_is_refused() {
 }
 
 #[test]
-fn the_highest_ssn_there_is_can_be_an_exception() {
+fn the_largest_ssn_can_be_an_exception() {
     let mut set = ReceivedSet::new();
     assert_eq!(set.insert(Ssn::MAX, 8), Ok(true));
     assert_eq!(set.insert(Ssn(Ssn::MAX.0 - 1), 8), Ok(true));
@@ -52,7 +51,7 @@ fn the_highest_ssn_there_is_can_be_an_exception() {
 
 proptest! {
     #[test]
-    fn the_set_holds_what_was_inserted_and_nothing_else(
+    fn the_set_has_exactly_the_inserted_ssns(
         ssns in proptest::collection::vec(1u64..40, 0..60), exceptions_max in 0usize..6
     ) {
         let mut set = ReceivedSet::new();

@@ -1,5 +1,4 @@
-//! The wire header: what goes in comes out, and what comes from outside is checked byte by byte.
-#![forbid(unsafe_code)]
+//! The wire header: round trips, and validation of untrusted bytes.
 
 use counterfoil_ack_piggyback::{Ack, ChecksumError, Flags, HeaderError, Kind, Origin, Stamp, WireHeader};
 use counterfoil_log_core::{Envelope, Epoch, Incarnation, Phase, Rank, Ssn};
@@ -28,7 +27,7 @@ fn envelopes() -> impl Strategy<Value = Envelope> {
         .prop_map(|(source, destination, tag, comm, len)| Envelope { source, destination, tag, comm, len })
 }
 
-/// Set and cleared by the header itself.
+/// Flags that only the header itself sets and clears.
 const OWN: Flags = Flags::HAS_ACK.union(Flags::CHECKED);
 
 /// Flags that a sender may choose.
@@ -42,7 +41,7 @@ fn messages() -> impl Strategy<Value = WireHeader> {
     })
 }
 
-/// Who sends, who receives, and the sender's state.
+/// Source, destination, and the source's state.
 fn ends() -> impl Strategy<Value = (Rank, Rank, Origin)> {
     (ranks(), ranks(), origins())
 }
@@ -62,7 +61,7 @@ fn headers() -> impl Strategy<Value = WireHeader> {
 
 proptest! {
     #[test]
-    fn every_header_that_a_constructor_makes_survives_the_wire(header in headers(), rest in any::<Vec<u8>>()) {
+    fn every_constructed_header_round_trips(header in headers(), rest in any::<Vec<u8>>()) {
         let mut frame = header.as_bytes().to_vec();
         frame.extend_from_slice(&rest);
         let (parsed, after) = WireHeader::split(&frame).unwrap();
@@ -71,7 +70,7 @@ proptest! {
     }
 
     #[test]
-    fn getters_return_what_a_message_was_made_of(
+    fn getters_return_the_fields_of_a_message(
         envelope in envelopes(), ssn in 1..=Ssn::MAX.0, flags in flags(), origin in origins(), ack in acks()
     ) {
         let header = WireHeader::message(&envelope, Stamp { ssn: Ssn(ssn), flags }, origin, ack);
@@ -85,7 +84,7 @@ proptest! {
     }
 
     #[test]
-    fn a_refreshed_header_differs_in_what_changes_and_in_nothing_else(
+    fn a_refreshed_header_differs_only_in_the_variable_fields(
         header in messages(), incarnation in any::<u32>(), ack in acks(), flags in flags(), seal in any::<bool>()
     ) {
         let mut header = header;
@@ -104,7 +103,7 @@ proptest! {
     }
 
     #[test]
-    fn a_sealed_message_passes_until_it_is_another(
+    fn a_sealed_message_verifies_until_it_is_modified(
         header in messages(), payload in proptest::collection::vec(any::<u8>(), 1..200), at in any::<usize>(),
         flip in 1u8.., incarnation in any::<u32>(), ack in acks(), flags in flags()
     ) {
@@ -114,7 +113,7 @@ proptest! {
         prop_assert_eq!(header.verify(b"anything"), Ok(()), "it was not sealed");
         header.seal(&payload);
         prop_assert_eq!(header.verify(&payload), Ok(()));
-        // It is not another message because it is sent again.
+        // A retransmission doesn't modify the message.
         let again = header.refreshed(Incarnation(incarnation), ack, flags);
         prop_assert_eq!(again.verify(&payload), Ok(()));
         prop_assert_eq!(WireHeader::parse(again.as_bytes()), Ok(&again));
@@ -130,7 +129,7 @@ proptest! {
     }
 
     #[test]
-    fn bytes_from_outside_never_panic(bytes in any::<[u8; 80]>(), len in 0usize..80) {
+    fn untrusted_bytes_never_panic(bytes in any::<[u8; 80]>(), len in 0usize..80) {
         let _ = WireHeader::parse(&bytes[..len]);
     }
 }
@@ -149,7 +148,7 @@ fn sealed_example() -> WireHeader {
 }
 
 #[test]
-fn the_bytes_are_where_the_table_says() {
+fn the_bytes_are_laid_out_as_documented() {
     let mut expected = vec![0xCF, 1, 1, 0b1010, 0, 0, 0, 0];
     for word in [3, 4, 8, 9, 10, -5i32 as u32, 6, 13] {
         expected.extend_from_slice(&word.to_le_bytes());
@@ -159,7 +158,7 @@ fn the_bytes_are_where_the_table_says() {
     }
     assert_eq!(example().as_bytes(), expected);
 
-    // What the checksum is over, byte by byte.
+    // Bytes that the checksum covers.
     let mut covered = expected.clone();
     covered[3] = 0b10;
     covered[16..20].fill(0);
@@ -174,7 +173,7 @@ fn the_bytes_are_where_the_table_says() {
 }
 
 #[test]
-fn a_header_cut_short_anywhere_is_refused() {
+fn a_truncated_header_is_refused() {
     let header = example();
     for len in 0..WireHeader::LEN {
         let cut = WireHeader::parse(&header.as_bytes()[..len]);
@@ -182,10 +181,10 @@ fn a_header_cut_short_anywhere_is_refused() {
     }
 }
 
-/// The first four bytes say what the rest means: no flip of one bit there goes unnoticed, except of a flag that
-/// contradicts nothing. Behind them every value within the limits of its noun is a header, though another one.
+/// The first four bytes determine the meaning of the rest: any flipped bit there is detected, except of a flag that
+/// contradicts nothing. After them every value within the limits of its type gives a valid, different header.
 #[test]
-fn a_flip_of_any_bit_of_any_byte_is_refused_by_its_place_or_read_as_another_header() {
+fn any_flipped_bit_is_refused_with_its_place_or_gives_another_valid_header() {
     let header = example();
     for byte in 0..WireHeader::LEN {
         for bit in 0..8 {
@@ -198,7 +197,7 @@ fn a_flip_of_any_bit_of_any_byte_is_refused_by_its_place_or_read_as_another_head
                     assert_eq!(parsed.as_bytes(), bytes);
                 }
                 Err(error) => {
-                    // Kind and flags say what other fields may hold: a contradiction is seen at the other field.
+                    // Kind and flags restrict other fields: a contradiction is reported at the other field.
                     let contradicts = (2..4).contains(&byte) && error.offset() > byte;
                     let field = error.offset()..error.offset() + 8;
                     assert!(contradicts || field.contains(&byte), "byte {byte}, bit {bit}: {error}");
@@ -208,9 +207,9 @@ fn a_flip_of_any_bit_of_any_byte_is_refused_by_its_place_or_read_as_another_head
     }
 }
 
-/// In a sealed message only that can change unnoticed which is another in each transmission anyway.
+/// In a sealed message only changes of the fields that vary with each transmission are undetected.
 #[test]
-fn a_flip_of_any_bit_of_a_sealed_message_is_noticed_except_in_what_belongs_to_a_transmission() {
+fn any_flipped_bit_of_a_sealed_message_is_detected_except_in_the_variable_fields() {
     let header = sealed_example();
     for byte in 0..WireHeader::LEN {
         for bit in 0..8 {
@@ -229,7 +228,7 @@ fn a_flip_of_any_bit_of_a_sealed_message_is_noticed_except_in_what_belongs_to_a_
 }
 
 #[test]
-fn a_checksum_and_the_flag_that_announces_it_agree() {
+fn a_checksum_and_its_flag_agree() {
     let mut bytes = sealed_example().as_bytes().to_vec();
     bytes[3] &= !Flags::CHECKED.bits();
     let found = sealed_example().checksum().into();
@@ -237,7 +236,7 @@ fn a_checksum_and_the_flag_that_announces_it_agree() {
         WireHeader::parse(&bytes),
         Err(HeaderError::OutOfRange { offset: 4, field: "a checksum", found, least: 0, most: 0 })
     );
-    // Who makes a header doesn't say that it is sealed.
+    // A constructor doesn't set CHECKED.
     let claimed = Stamp { ssn: Ssn(1), flags: Flags::CHECKED };
     let header = WireHeader::message(&example().envelope(), claimed, Origin::default(), None);
     assert_eq!(header.flags(), Flags::NONE);
@@ -245,7 +244,7 @@ fn a_checksum_and_the_flag_that_announces_it_agree() {
 }
 
 #[test]
-fn errors_say_which_byte_and_what_was_expected() {
+fn errors_name_the_byte_and_the_expected_value() {
     let altered = |at: usize, with: &[u8]| {
         let mut bytes = example().as_bytes().to_vec();
         bytes[at..at + with.len()].copy_from_slice(with);
@@ -273,7 +272,7 @@ fn errors_say_which_byte_and_what_was_expected() {
 }
 
 #[test]
-fn ack_fields_and_the_flag_that_announces_them_agree() {
+fn ack_fields_and_their_flag_agree() {
     let with = |at: usize, byte: u8, ack: Option<Ack>| {
         let mut bytes = example().refreshed(Incarnation(8), ack, Flags::NONE).as_bytes().to_vec();
         bytes[at] = byte;
@@ -289,7 +288,7 @@ fn ack_fields_and_the_flag_that_announces_them_agree() {
 }
 
 #[test]
-fn each_kind_carries_only_what_it_means() {
+fn each_kind_has_only_its_own_fields() {
     let (from, to, origin) = (Rank(0), Rank(1), Origin::default());
     let ack = Ack { ssn: Ssn(1), epoch: Epoch(1) };
     let mut bytes = WireHeader::ack_only(from, to, origin, ack).as_bytes().to_vec();

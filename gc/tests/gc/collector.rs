@@ -1,12 +1,11 @@
-//! What the collector decides, one statement at a time.
-#![forbid(unsafe_code)]
+//! Decisions of the collector, one statement at a time.
 
 use counterfoil_gc::{Blocker, ChunkUse, Collector, Decision, Holder};
 use counterfoil_log_core::{Epoch, Rank, Ssn};
 
 const LANE: Rank = Rank(5);
 
-/// A full chunk of ten records.
+/// Returns a full chunk of ten records.
 fn chunk(number: u64, epoch: u32) -> ChunkUse {
     ChunkUse {
         chunk: number,
@@ -65,9 +64,9 @@ fn a_floor_frees_the_chunks_that_it_covers_as_a_whole() {
 }
 
 #[test]
-fn the_smallest_epoch_of_the_job_frees_what_was_received_before_it() {
+fn the_smallest_epoch_of_the_job_frees_records_received_before_it() {
     let mut collector = with_chunks(&[1, 2, 2, 3]);
-    collector.raise_epoch_floor_everywhere(Epoch(2));
+    collector.raise_all_epoch_floors(Epoch(2));
     assert_eq!(freed(&mut collector), [0]);
     collector.raise_epoch_floor(Rank(9), Epoch(4));
     assert_eq!(freed(&mut collector), [], "another lane's receiver");
@@ -76,9 +75,9 @@ fn the_smallest_epoch_of_the_job_frees_what_was_received_before_it() {
 }
 
 #[test]
-fn an_epoch_floor_also_applies_to_what_is_acknowledged_after_it_rose() {
+fn an_epoch_floor_also_applies_to_later_acknowledgements() {
     let mut collector = Collector::new();
-    collector.raise_epoch_floor_everywhere(Epoch(3));
+    collector.raise_all_epoch_floors(Epoch(3));
     assert_eq!(collector.settle(LANE, chunk(0, 2)), Decision::Free { chunk: 0 });
     assert_eq!(collector.settle(LANE, chunk(1, 3)), Decision::Keep { chunk: 1 });
 }
@@ -90,30 +89,30 @@ fn epochs_noted_by_ssn_free_more_precisely_than_whole_chunks() {
     collector.note_epoch(LANE, Epoch(2), Ssn(20));
     assert_eq!(collector.settle(LANE, chunk(0, 1)), Decision::Keep { chunk: 0 });
     assert_eq!(collector.settle(LANE, chunk(1, 2)), Decision::Keep { chunk: 1 });
-    collector.raise_epoch_floor_everywhere(Epoch(2));
+    collector.raise_all_epoch_floors(Epoch(2));
     assert_eq!(freed(&mut collector), [0]);
     let partly = collector.poll_partly_covered().unwrap();
     assert_eq!((partly.chunk, partly.floor), (1, Ssn(14)));
 }
 
 #[test]
-fn what_a_rolled_back_receiver_had_acknowledged_is_settled_anew() {
+fn chunks_are_settled_again_after_a_rollback_of_the_receiver() {
     let mut collector = with_chunks(&[1, 1, 1]);
     collector.forget_after(LANE, Ssn(15));
     assert_eq!(collector.chunks(LANE).map(|chunk| chunk.chunk).collect::<Vec<_>>(), [0]);
     assert_eq!(collector.settle(LANE, chunk(1, 4)), Decision::Keep { chunk: 1 });
-    collector.raise_epoch_floor_everywhere(Epoch(2));
+    collector.raise_all_epoch_floors(Epoch(2));
     assert_eq!(freed(&mut collector), [0], "chunk 1 was received in epoch 4 this time");
 }
 
 #[test]
-fn what_is_received_again_in_an_earlier_epoch_is_freed_by_that_epoch() {
+fn records_received_again_in_an_earlier_epoch_are_freed_by_that_epoch() {
     let mut collector = with_chunks(&[1, 5]);
-    collector.raise_epoch_floor_everywhere(Epoch(2));
+    collector.raise_all_epoch_floors(Epoch(2));
     assert_eq!(freed(&mut collector), [0]);
     collector.forget_after(LANE, Ssn(10));
     assert_eq!(collector.settle(LANE, chunk(1, 3)), Decision::Keep { chunk: 1 });
-    collector.raise_epoch_floor_everywhere(Epoch(4));
+    collector.raise_all_epoch_floors(Epoch(4));
     assert_eq!(freed(&mut collector), [1]);
 }
 
@@ -125,7 +124,7 @@ fn a_chunk_that_is_settled_twice_counts_once() {
 }
 
 #[test]
-fn the_report_names_who_holds_most_and_what_it_waits_for() {
+fn the_report_names_the_largest_holder_and_its_blocker() {
     let mut collector = with_chunks(&[2, 3]);
     let plain = ChunkUse { newest_epoch: Epoch(0), ..chunk(0, 0) };
     assert_eq!(collector.settle(Rank(6), plain), Decision::Keep { chunk: 0 });
@@ -145,7 +144,7 @@ fn the_report_names_who_holds_most_and_what_it_waits_for() {
 }
 
 #[test]
-fn lanes_and_chunks_that_nobody_knows_are_no_trouble() {
+fn unknown_lanes_and_chunks_are_ignored() {
     let mut collector = Collector::new();
     assert_eq!(collector.set_used(LANE, 1, 10), None);
     collector.forget_after(LANE, Ssn(5));

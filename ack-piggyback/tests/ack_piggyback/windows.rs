@@ -1,6 +1,4 @@
-//! What the two windows of a channel promise each other, one statement at a time.
-#![forbid(unsafe_code)]
-#![expect(clippy::unwrap_used)]
+//! Guarantees of the send and the receive window, one statement at a time.
 
 use counterfoil_ack_piggyback::{
     Ack, AckError, AckPolicy, Acked, Arrival, Flags, RecvError, RecvWindow, SendWindow, SendWindowState, StampError,
@@ -53,7 +51,7 @@ fn messages_are_numbered_from_one_without_gaps() {
 }
 
 #[test]
-fn the_last_number_of_a_channel_is_given_out_and_no_more() {
+fn the_last_ssn_of_a_channel_is_assigned_and_no_more() {
     let state = SendWindowState { sent: Ssn::MAX.0 - 1, acked: 0, unacked_bytes: 0, epoch: 1 };
     let mut window = SendWindow::restore(policy(), &state).unwrap();
     assert_eq!(window.stamp(1).unwrap().ssn, Ssn::MAX);
@@ -79,14 +77,14 @@ fn acks_are_cumulative_and_old_ones_are_stale() {
 }
 
 #[test]
-fn an_ack_of_what_was_never_sent_is_refused_and_changes_nothing() {
+fn an_ack_beyond_the_last_ssn_is_refused_and_changes_nothing() {
     let mut window = sent(2);
     assert_eq!(window.handle_ack(ack(3, 9)), Err(AckError::BeyondSent { acked: Ssn(3), sent: Ssn(2) }));
     assert_eq!((window.acked(), window.already_logged()), (Ssn::ZERO, false));
 }
 
 #[test]
-fn too_many_unacknowledged_records_are_asked_about_once_until_answered() {
+fn too_many_unacknowledged_records_cause_one_request_until_answered() {
     let mut window = sent(4);
     assert!(!window.poll_ack_request());
     window.stamp(8).unwrap();
@@ -101,7 +99,7 @@ fn too_many_unacknowledged_records_are_asked_about_once_until_answered() {
 }
 
 #[test]
-fn too_many_unacknowledged_bytes_are_asked_about_too() {
+fn too_many_unacknowledged_bytes_cause_a_request_too() {
     let mut window = SendWindow::new(policy());
     window.stamp(4096).unwrap();
     assert!(!window.poll_ack_request());
@@ -111,7 +109,7 @@ fn too_many_unacknowledged_bytes_are_asked_about_too() {
 }
 
 #[test]
-fn a_request_that_died_with_the_receiver_can_be_made_again() {
+fn a_request_that_the_dead_receiver_never_answered_is_repeated() {
     let mut window = sent(5);
     assert!(window.poll_ack_request());
     window.receiver_rolled_back(Ssn::ZERO);
@@ -119,7 +117,7 @@ fn a_request_that_died_with_the_receiver_can_be_made_again() {
 }
 
 #[test]
-fn the_already_logged_mark_falls_when_the_receiver_rolls_back() {
+fn the_already_logged_mark_is_cleared_when_the_receiver_rolls_back() {
     let mut window = sent(3);
     let _ = window.handle_ack(ack(3, 2)).unwrap();
     assert!(window.already_logged());
@@ -131,7 +129,7 @@ fn the_already_logged_mark_falls_when_the_receiver_rolls_back() {
 }
 
 #[test]
-fn the_already_logged_mark_outlives_an_own_epoch_that_the_receiver_is_known_to_be_past() {
+fn the_already_logged_mark_stays_in_an_epoch_that_the_receiver_is_known_to_be_past() {
     let mut window = sent(1);
     let _ = window.handle_ack(ack(1, 3)).unwrap();
     window.begin_epoch(Epoch(2)).unwrap();
@@ -141,7 +139,7 @@ fn the_already_logged_mark_outlives_an_own_epoch_that_the_receiver_is_known_to_b
 }
 
 #[test]
-fn epochs_only_go_up() {
+fn epochs_only_increase() {
     let mut send = SendWindow::new(policy());
     let mut recv = RecvWindow::new(policy());
     for epoch in [2, 2, 5] {
@@ -163,7 +161,7 @@ fn an_ack_is_piggybacked_once() {
 }
 
 #[test]
-fn acks_are_cut_where_the_receive_epoch_changes_oldest_first() {
+fn acks_are_split_where_the_receive_epoch_changes_oldest_first() {
     let mut window = RecvWindow::new(policy());
     receive(&mut window, 1..=5);
     window.begin_epoch(Epoch(2)).unwrap();
@@ -177,7 +175,7 @@ fn acks_are_cut_where_the_receive_epoch_changes_oldest_first() {
 }
 
 #[test]
-fn a_large_message_is_acknowledged_at_once_with_all_cuts_before_it() {
+fn a_large_message_is_acknowledged_at_once_with_all_earlier_parts() {
     let mut window = RecvWindow::new(policy());
     receive(&mut window, 1..=2);
     window.begin_epoch(Epoch(2)).unwrap();
@@ -187,7 +185,7 @@ fn a_large_message_is_acknowledged_at_once_with_all_cuts_before_it() {
 }
 
 #[test]
-fn an_explicit_ack_that_went_out_as_a_piggyback_meanwhile_isnt_sent() {
+fn an_explicit_ack_piggybacked_meanwhile_is_not_sent() {
     let mut window = RecvWindow::new(policy());
     assert_eq!(window.handle_message(Arrival { flags: Flags::LARGE, ..arrival(1) }), Ok(Verdict::Fresh));
     assert_eq!(window.piggyback(), Some(ack(1, 1)));
@@ -195,7 +193,7 @@ fn an_explicit_ack_that_went_out_as_a_piggyback_meanwhile_isnt_sent() {
 }
 
 #[test]
-fn a_request_is_answered_even_if_there_is_nothing_new() {
+fn a_request_is_answered_even_if_nothing_is_new() {
     let mut window = RecvWindow::new(policy());
     receive(&mut window, 1..=3);
     assert_eq!(window.piggyback(), Some(ack(3, 1)));
@@ -224,11 +222,11 @@ fn a_duplicate_is_acknowledged_again_with_its_original_receive_epoch() {
     assert_eq!((window.piggyback(), window.piggyback()), (Some(ack(2, 1)), Some(ack(4, 2))));
     assert_eq!(window.handle_message(arrival(2)), Ok(Verdict::Duplicate { receive_epoch: Epoch(1) }));
     assert_eq!((window.piggyback(), window.piggyback()), (Some(ack(2, 1)), Some(ack(4, 2))));
-    assert_eq!(window.poll_ack(), None, "nobody asked");
+    assert_eq!(window.poll_ack(), None, "no ack was requested");
 }
 
 #[test]
-fn a_replacement_of_the_sender_is_told_no_more_than_it_has_sent() {
+fn a_replacement_of_the_sender_gets_no_ack_beyond_what_it_sent() {
     let mut window = RecvWindow::new(policy());
     receive(&mut window, 1..=5);
     window.begin_epoch(Epoch(2)).unwrap();
@@ -236,7 +234,7 @@ fn a_replacement_of_the_sender_is_told_no_more_than_it_has_sent() {
     window.handle_ack_request(Ssn(9));
     assert_eq!(all_explicit_acks(&mut window), [ack(5, 1), ack(9, 2)]);
 
-    // Its checkpoint was taken after SSN 3.
+    // The replacement's checkpoint was taken after SSN 3.
     window.set_incarnation(Incarnation(1), Ssn(3)).unwrap();
     assert_eq!((window.piggyback(), window.piggyback()), (Some(ack(3, 1)), None));
     for (ssn, epoch) in [(4, 1), (5, 1), (6, 2)] {
@@ -247,16 +245,16 @@ fn a_replacement_of_the_sender_is_told_no_more_than_it_has_sent() {
 }
 
 #[test]
-fn a_message_behind_duplicates_is_acknowledged_too_if_it_was_sent_before_the_sender_heard() {
+fn a_new_message_after_unanswered_duplicates_is_acknowledged_too() {
     let mut window = RecvWindow::new(policy());
     window.begin_epoch(Epoch(2)).unwrap();
     for ssn in 1..=2 {
         let marked = Arrival { flags: Flags::LOGGED, ..arrival(ssn) };
         assert_eq!(window.handle_message(marked), Ok(Verdict::Fresh));
     }
-    assert_eq!(window.poll_ack(), None, "its sender knows");
+    assert_eq!(window.poll_ack(), None, "the sender knows already");
 
-    // Its replacement doesn't. What it sends again is answered once, what is new once more.
+    // Its replacement doesn't. Duplicates are answered once, and the first new message once more.
     window.set_incarnation(Incarnation(1), Ssn::ZERO).unwrap();
     let of_replacement = |ssn| Arrival { incarnation: Incarnation(1), ..arrival(ssn) };
     let again = Ok(Verdict::Duplicate { receive_epoch: Epoch(2) });
@@ -269,7 +267,7 @@ fn a_message_behind_duplicates_is_acknowledged_too_if_it_was_sent_before_the_sen
 }
 
 #[test]
-fn a_replacement_of_the_sender_is_told_explicitly_again_that_it_has_to_log() {
+fn a_replacement_of_the_sender_gets_the_explicit_ack_again() {
     let mut window = RecvWindow::new(policy());
     window.begin_epoch(Epoch(2)).unwrap();
     receive(&mut window, [1]);
@@ -297,7 +295,7 @@ fn messages_of_a_dead_incarnation_are_discarded() {
 }
 
 #[test]
-fn an_incarnation_that_nobody_announced_is_an_error() {
+fn an_unannounced_incarnation_is_an_error() {
     let mut window = RecvWindow::new(policy());
     let early = Arrival { incarnation: Incarnation(1), ..arrival(1) };
     let unknown = RecvError::UnknownIncarnation { seen: Incarnation(1), known: Incarnation(0) };
@@ -307,7 +305,7 @@ fn an_incarnation_that_nobody_announced_is_an_error() {
 }
 
 #[test]
-fn numbers_that_no_message_has_are_refused() {
+fn ssns_out_of_range_are_refused() {
     let mut window = RecvWindow::new(policy());
     for ssn in [0, Ssn::MAX.0 + 1, u64::MAX] {
         assert_eq!(window.handle_message(arrival(ssn)), Err(RecvError::SsnOutOfRange { ssn: Ssn(ssn) }));
@@ -317,15 +315,15 @@ fn numbers_that_no_message_has_are_refused() {
 }
 
 #[test]
-fn messages_taken_by_tag_out_of_order_keep_their_own_receive_epochs() {
+fn messages_received_out_of_order_keep_their_own_receive_epochs() {
     let mut window = RecvWindow::new(policy());
     receive(&mut window, [1, 2, 4]);
     assert_eq!(window.piggyback(), Some(ack(2, 1)), "3 is missing");
     window.begin_epoch(Epoch(2)).unwrap();
     receive(&mut window, [3, 5]);
     assert_eq!(window.handle_message(arrival(4)), Ok(Verdict::Duplicate { receive_epoch: Epoch(1) }));
-    let cuts: Vec<Ack> = std::iter::from_fn(|| window.piggyback()).collect();
-    assert_eq!(cuts, [ack(3, 2), ack(4, 1), ack(5, 2)]);
+    let acks: Vec<Ack> = std::iter::from_fn(|| window.piggyback()).collect();
+    assert_eq!(acks, [ack(3, 2), ack(4, 1), ack(5, 2)]);
 }
 
 #[test]
@@ -340,7 +338,7 @@ fn one_exception_too_many_is_refused_and_changes_nothing() {
 }
 
 #[test]
-fn forgotten_epochs_count_as_the_newest_of_them() {
+fn merged_epochs_count_as_the_newest_of_them() {
     let mut window = RecvWindow::new(policy());
     for epoch in 1..=5 {
         window.begin_epoch(Epoch(epoch)).unwrap();
@@ -348,8 +346,8 @@ fn forgotten_epochs_count_as_the_newest_of_them() {
     }
     window.forget_epochs_before(Epoch(4));
     assert_eq!(window.receive_epochs().runs().len(), 3);
-    let cuts: Vec<Ack> = std::iter::from_fn(|| window.piggyback()).collect();
-    assert_eq!(cuts, [ack(3, 3), ack(4, 4), ack(5, 5)]);
+    let acks: Vec<Ack> = std::iter::from_fn(|| window.piggyback()).collect();
+    assert_eq!(acks, [ack(3, 3), ack(4, 4), ack(5, 5)]);
 }
 
 #[test]
@@ -365,7 +363,7 @@ fn a_restored_receiver_acknowledges_everything_again() {
 }
 
 #[test]
-fn a_sender_that_says_what_it_knows_is_told_what_follows() {
+fn acks_resume_after_the_ssn_that_the_sender_reports() {
     let mut window = RecvWindow::new(policy());
     receive(&mut window, 1..=2);
     window.begin_epoch(Epoch(2)).unwrap();
@@ -374,7 +372,7 @@ fn a_sender_that_says_what_it_knows_is_told_what_follows() {
     restored.reack_after(Ssn(3));
     assert_eq!((restored.piggyback(), restored.piggyback()), (Some(ack(5, 2)), None));
     restored.reack_after(Ssn(99));
-    assert_eq!((restored.told(), restored.piggyback()), (Ssn(5), None));
+    assert_eq!((restored.acked(), restored.piggyback()), (Ssn(5), None));
 }
 
 #[test]

@@ -1,6 +1,4 @@
-//! The bound on memory, against an owner that really moves records from chunk to chunk.
-#![forbid(unsafe_code)]
-#![expect(clippy::unwrap_used)]
+//! The bound on memory, tested with an owner that relocates records between chunks.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -10,7 +8,7 @@ use proptest::prelude::*;
 
 const CHUNK_BYTES: usize = 64 << 10;
 
-/// A chunk of the model: its retained records as (SSN, bytes).
+/// A chunk of the model, with its retained records as (SSN, bytes).
 #[derive(Clone, Debug)]
 struct Chunk {
     records: Vec<(u64, usize)>,
@@ -24,7 +22,7 @@ impl Chunk {
     }
 }
 
-/// Carries decisions out, or puts them off.
+/// Owner of the memory: carries out decisions, or defers them.
 #[derive(Default)]
 struct Owner {
     collector: Collector,
@@ -33,11 +31,11 @@ struct Owner {
     next_chunk: u64,
     settled_bytes: usize,
     copied_bytes: usize,
-    /// Which of the coming relocations to put off.
+    /// True for each of the next relocations that is deferred.
     puts_off: VecDeque<bool>,
 }
 
-/// The size of a fresh chunk: a power of two from 4 KiB to the chunk size, then in steps of an eighth of that.
+/// Returns the size of a fresh chunk: a power of two from 4 KiB to the chunk size, then in steps of an eighth of that.
 fn size_class(used: usize) -> usize {
     if used <= CHUNK_BYTES {
         used.next_power_of_two().max(SMALL_CHUNK_BYTES)
@@ -65,7 +63,7 @@ impl Owner {
         self.next_chunk
     }
 
-    /// A sealed chunk of `held` bytes whose acknowledged records are retained to `percent` of it.
+    /// Settles a chunk of `held` bytes, `percent` of which are retained records.
     fn settle(&mut self, lane: Rank, held: usize, percent: usize, records: u64) {
         let first = *self.next_ssn.entry(lane).or_insert(1);
         self.next_ssn.insert(lane, first + records);
@@ -168,7 +166,7 @@ fn events(puts_off: bool) -> impl Strategy<Value = Vec<Event>> {
         4 => (0u32..5).prop_map(|power| SMALL_CHUNK_BYTES << power),
         1 => (9usize..20).prop_map(|eighths| eighths * CHUNK_BYTES / 8),
     ];
-    // Hardly used, just below and above half, and full.
+    // Almost empty, just below and above half, and full.
     let percent = prop_oneof![Just(0usize), 1usize..4, 45usize..56, 0usize..=100];
     let event = prop_oneof![
         12 => (lanes.clone(), held, percent, 1u64..30)
@@ -213,7 +211,7 @@ proptest! {
     }
 
     #[test]
-    fn what_was_put_off_is_made_up_for_by_collecting(events in events(true)) {
+    fn collecting_makes_up_for_deferred_relocations(events in events(true)) {
         let mut owner = run(events, |_| ());
         owner.puts_off.clear();
         owner.raise_floor(Rank(0), 0);
@@ -238,7 +236,7 @@ proptest! {
 }
 
 #[test]
-fn a_thousand_hardly_used_chunks_end_up_in_a_few_dense_ones() {
+fn a_thousand_sparse_chunks_are_merged_into_a_few_dense_ones() {
     let mut owner = Owner::default();
     for _ in 0..1000 {
         owner.settle(Rank(0), CHUNK_BYTES, 1, 4);
@@ -249,12 +247,12 @@ fn a_thousand_hardly_used_chunks_end_up_in_a_few_dense_ones() {
     assert!(owner.copied_bytes <= 3 * used, "{} bytes copied for {used}", owner.copied_bytes);
 }
 
-/// A chunk without a gap, for those tests that need no owner.
+/// Returns a chunk without gaps, for tests without an owner.
 const FULL: ChunkUse =
     ChunkUse { chunk: 1, first: Ssn(1), last: Ssn(64), held_bytes: 65536, used_bytes: 65536, newest_epoch: Epoch(1) };
 
 #[test]
-fn a_chunk_just_half_used_stays_where_it_is() {
+fn a_half_used_chunk_is_kept() {
     let mut collector = Collector::new();
     let half = ChunkUse { used_bytes: 32768, ..FULL };
     assert_eq!(collector.settle(Rank(1), half), Decision::Keep { chunk: 1 });
@@ -281,7 +279,7 @@ fn the_oldest_chunk_is_relocated_once_the_floor_leaves_less_than_half_of_it() {
 }
 
 #[test]
-fn collecting_ends_where_there_is_no_memory_to_relocate_to() {
+fn collecting_terminates_without_memory_to_relocate() {
     let mut collector = Collector::new();
     for lane in 0..3 {
         let sparse = ChunkUse { used_bytes: 8192, ..FULL };
@@ -301,7 +299,7 @@ fn collecting_ends_where_there_is_no_memory_to_relocate_to() {
 }
 
 #[test]
-fn a_chunk_that_was_forgotten_while_it_was_moved_is_kept() {
+fn a_chunk_forgotten_during_its_relocation_is_kept() {
     let mut collector = Collector::new();
     let lane = Rank(1);
     let sparse = ChunkUse { used_bytes: 8192, ..FULL };

@@ -1,10 +1,8 @@
-//! One channel whose ends checkpoint, die and are replaced at any moment, against what really happened.
+//! Model test of one channel whose ends checkpoint, die and are replaced at any moment.
 //!
-//! The link loses nothing while both ends live, and loses everything that is under way when one of them is replaced.
-//! Whatever the order of events: nothing is delivered twice or skipped, and the sender never attributes to a
-//! message another receive epoch than the one that it was received in.
-#![forbid(unsafe_code)]
-#![expect(clippy::unwrap_used)]
+//! The link loses nothing while both ends live, and loses everything in flight when one of them is replaced.
+//! For any order of events, nothing is delivered twice or skipped, and the sender attributes to each message the epoch in
+//! which it was received.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -48,23 +46,23 @@ fn events() -> impl Strategy<Value = Event> {
     ]
 }
 
-/// What the sender knows of a channel.
+/// Sending end of the channel.
 #[derive(Clone)]
 struct Sender {
     window: SendWindow,
     incarnation: Incarnation,
     /// The sender's epoch of each message, from SSN 1.
     sent_in: Vec<Epoch>,
-    /// The receive epochs that acks told.
+    /// Receive epochs known from acks.
     learned: BTreeMap<u64, Epoch>,
-    /// The receiver's incarnation that told them.
+    /// Incarnation of the receiver that sent these acks.
     learned_from: Incarnation,
 }
 
 struct Receiver {
     window: RecvWindow,
     incarnation: Incarnation,
-    /// What was really received, and in which epoch.
+    /// Actual receive epochs.
     received_in: BTreeMap<u64, Epoch>,
 }
 
@@ -102,7 +100,7 @@ impl Channel {
         }
     }
 
-    fn happens(&mut self, event: &Event) {
+    fn apply(&mut self, event: &Event) {
         match *event {
             Event::Send { len } => self.send(len),
             Event::Take { which } => self.take(which),
@@ -191,13 +189,13 @@ impl Channel {
         self.receiver.window.set_incarnation(incarnation, sent).unwrap();
         let upto = self.receiver.window.hsr().upto();
         self.sender.learned_from = self.receiver.incarnation;
-        self.receiver_went_back(upto);
+        self.receiver_rolled_back(upto);
         for ssn in upto.0 + 1..=sent.0 {
             self.transmit(Ssn(ssn), Flags::REPLAYED);
         }
     }
 
-    /// The sender's replacement presents itself with its restored SSN, replays what the receiver lacks of it, and
+    /// Replaces the sender: the replacement announces its restored SSN, replays the messages that the receiver lacks, and
     /// re-executes the rest.
     fn sender_dies(&mut self) {
         self.messages.clear();
@@ -209,28 +207,28 @@ impl Channel {
         let sent = self.sender.window.sent();
         self.receiver.window.set_incarnation(incarnation, sent).unwrap();
         if self.sender.learned_from != self.receiver.incarnation {
-            // What the checkpoint says of receive epochs was learned from a receiver that has rolled back since.
+            // The receive epochs in the checkpoint are those of a receiver that has rolled back since.
             self.sender.learned_from = self.receiver.incarnation;
-            self.receiver_went_back(Ssn::ZERO);
+            self.receiver_rolled_back(Ssn::ZERO);
         }
         for ssn in self.receiver.window.hsr().upto().0 + 1..=sent.0 {
             self.transmit(Ssn(ssn), Flags::REPLAYED);
         }
     }
 
-    fn receiver_went_back(&mut self, to: Ssn) {
+    fn receiver_rolled_back(&mut self, to: Ssn) {
         self.sender.window.receiver_rolled_back(to);
         self.sender.learned.split_off(&(to.0 + 1));
         assert!(!self.sender.window.already_logged());
     }
 
-    /// Lets everything under way arrive, then asks for what is unacknowledged.
-    fn settles(&mut self) {
+    /// Delivers everything in flight, then requests acks of the rest.
+    fn settle(&mut self) {
         while !self.messages.is_empty() {
             self.take(0);
         }
-        self.happens(&Event::AckRequest);
-        self.happens(&Event::ExplicitAcks);
+        self.apply(&Event::AckRequest);
+        self.apply(&Event::ExplicitAcks);
         while !self.acks.is_empty() {
             self.ack_arrives();
         }
@@ -245,9 +243,9 @@ fn through_postcard(receiver: &Receiver) -> RecvWindowState {
 fn run(tags: u64, events: &[Event]) {
     let mut channel = Channel::new(tags);
     for event in events {
-        channel.happens(event);
+        channel.apply(event);
     }
-    channel.settles();
+    channel.settle();
     let sent = channel.sender.window.sent();
     assert_eq!(channel.sender.window.acked(), sent, "everything is acknowledged in the end");
     assert_eq!((channel.sender.window.unacked_records(), channel.sender.window.unacked_bytes()), (0, 0));
@@ -261,12 +259,12 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 1500, ..ProptestConfig::default() })]
 
     #[test]
-    fn in_order_every_receive_epoch_is_learned_exactly(events in proptest::collection::vec(events(), 0..120)) {
+    fn in_order_every_receive_epoch_is_known_exactly(events in proptest::collection::vec(events(), 0..120)) {
         run(1, &events);
     }
 
     #[test]
-    fn taken_by_tag_out_of_order_every_receive_epoch_is_learned_exactly(
+    fn out_of_order_by_tag_every_receive_epoch_is_known_exactly(
         tags in 2u64..5, events in proptest::collection::vec(events(), 0..120)
     ) {
         run(tags, &events);

@@ -1,10 +1,9 @@
-//! The cost of collection, counted in lanes and chunks looked at.
-#![forbid(unsafe_code)]
+//! The cost of collection, in visited lanes and chunks.
 
 use counterfoil_gc::{ChunkUse, Collector, Decision};
 use counterfoil_log_core::{Epoch, Rank, Ssn};
 
-/// `lanes` lanes of `chunks` full chunks with `records` records each. Epoch E + 1 begins after the chunks of E; lane L
+/// Returns a collector with `lanes` lanes of `chunks` full chunks with `records` records each. Epoch E + 1 begins after the chunks of E; lane L
 /// begins at epoch 1 + L % 10.
 fn filled(lanes: u32, chunks: u64, records: u64) -> Collector {
     let mut collector = Collector::new();
@@ -31,7 +30,7 @@ fn visited(collector: &mut Collector, work: impl FnOnce(&mut Collector)) -> u64 
 }
 
 #[test]
-fn advancing_costs_the_chunks_freed_whatever_the_number_of_lanes() {
+fn the_cost_of_advancing_is_independent_of_the_number_of_lanes() {
     let cost = |lanes| {
         let mut collector = filled(lanes, 100, 10);
         collector.raise_floor(Rank(7), Ssn(300));
@@ -42,7 +41,7 @@ fn advancing_costs_the_chunks_freed_whatever_the_number_of_lanes() {
 }
 
 #[test]
-fn advancing_costs_the_chunks_freed_whatever_the_number_of_records() {
+fn the_cost_of_advancing_is_independent_of_the_number_of_records() {
     let cost = |records| {
         let mut collector = filled(4, 500, records);
         visited(&mut collector, |collector| {
@@ -54,7 +53,7 @@ fn advancing_costs_the_chunks_freed_whatever_the_number_of_records() {
 }
 
 #[test]
-fn with_nothing_to_do_nothing_is_looked_at() {
+fn without_work_nothing_is_visited() {
     let mut collector = filled(1000, 10, 10);
     assert_eq!(visited(&mut collector, |collector| assert_eq!(collector.advance().count(), 0)), 0);
     collector.raise_floor(Rank(3), Ssn(5));
@@ -62,11 +61,11 @@ fn with_nothing_to_do_nothing_is_looked_at() {
 }
 
 #[test]
-fn a_new_smallest_epoch_looks_only_at_lanes_with_older_records() {
+fn a_new_smallest_epoch_visits_only_lanes_with_older_records() {
     let mut collector = filled(1000, 10, 10);
     // A hundred lanes begin at epoch 1, a hundred at epoch 2...
-    let raised = visited(&mut collector, |collector| collector.raise_epoch_floor_everywhere(Epoch(3)));
+    let raised = visited(&mut collector, |collector| collector.raise_all_epoch_floors(Epoch(3)));
     assert_eq!(raised, 200);
     assert_eq!(collector.advance().count(), 200 + 100, "two chunks in lanes of epoch 1, one in those of epoch 2");
-    assert_eq!(visited(&mut collector, |collector| collector.raise_epoch_floor_everywhere(Epoch(3))), 0);
+    assert_eq!(visited(&mut collector, |collector| collector.raise_all_epoch_floors(Epoch(3))), 0);
 }
