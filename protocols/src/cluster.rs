@@ -3,11 +3,11 @@
 //! A message from a lower to a higher epoch is logged; any other ties its receiver to its sender's rollback. So ranks
 //! that talk a lot should share an epoch, and the few messages between clusters decide what is logged: those from a
 //! cluster to one of higher epoch. Clusters start two epochs apart, so that one that takes a checkpoint doesn't reach
-//! the next one's epoch. (They stay apart only while no cluster takes two checkpoints more than its neighbour: a matter
-//! for whoever schedules checkpoints.)
+//! the next one's epoch. (They stay apart only while no cluster takes two checkpoints more than its neighbour; the
+//! checkpoint scheduler must ensure that.)
 //!
-//! [`Clusters::blocks`] are the paper's clusters; [`propose`] finds some from measured traffic; [`Share`] says what
-//! they log.
+//! [`Clusters::blocks`] are the paper's clusters; [`propose`] finds some from measured traffic; [`Share`] measures how
+//! much of the traffic they log.
 //!
 //! ```
 //! use counterfoil_log_core::{Epoch, Rank};
@@ -38,26 +38,26 @@ pub use propose::propose;
 pub use share::Share;
 pub use traffic::Traffic;
 
-/// How far apart the epochs are in which two successive clusters start (section V.E.3).
+/// Distance between the first epochs of two successive clusters (section V.E.3).
 pub const EPOCH_DISTANCE: u32 = 2;
 
-/// A cluster for each rank, and an order of the clusters: the first starts in the lowest epoch.
+/// Cluster of each rank, and an order of the clusters: the first starts in the lowest epoch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Clusters {
-    /// The cluster of each rank, from 0, without gaps.
+    /// Cluster of each rank, from 0, without gaps.
     of: Vec<u32>,
-    /// Each cluster's place in the order of epochs, from 0.
+    /// Place of each cluster in the order of epochs, from 0.
     place: Vec<u32>,
 }
 
 impl Clusters {
-    /// The largest number of clusters: each needs an epoch, [`EPOCH_DISTANCE`] apart, and room to take checkpoints.
+    /// Largest number of clusters: each needs an epoch, [`EPOCH_DISTANCE`] apart, and room to take checkpoints.
     pub const MAX: u32 = 1 << 30;
 
-    /// Up to how many clusters [`Clusters::ordered`] finds the best order.
+    /// Largest number of clusters for which [`Clusters::ordered`] finds the best order.
     pub const EXACT_ORDER_MAX: usize = 16;
 
-    /// `block` successive ranks each, the last cluster what remains; epochs ascend with ranks.
+    /// Groups `block` successive ranks each, the remainder in the last cluster; epochs ascend with ranks.
     ///
     /// These are the clusters of the paper's Table I: for 64 ranks and 4 clusters, `block` is 16. The rollback shares
     /// that the table has for BT at '128' are those of 121 ranks in blocks of 32, 16 and 8, the last one shorter.
@@ -71,7 +71,7 @@ impl Clusters {
         Clusters::from_assignment((0..ranks).map(|rank| rank / block).collect())
     }
 
-    /// The cluster of rank 0, 1, ...; epochs ascend with the numbers of the clusters.
+    /// Takes the cluster of rank 0, 1, ...; epochs ascend with the cluster numbers.
     ///
     /// # Errors
     /// [`ClusterError::NoRanks`], [`ClusterError::EmptyCluster`] if numbers are left out,
@@ -91,18 +91,18 @@ impl Clusters {
         Ok(Clusters { of, place: (0..=last).collect() })
     }
 
-    /// The same clusters in an order in which few messages go from a cluster to one of higher epoch.
+    /// Returns the same clusters in an order in which few messages go from a cluster to one of higher epoch.
     ///
-    /// Up to [`Clusters::EXACT_ORDER_MAX`] clusters it is an order with the fewest; then it takes time in proportion to
-    /// 2^k * k for k clusters. Above, it is the better of the given order and its reverse, improved by moving one
-    /// cluster at a time while that helps (at most 32 rounds of k^2 steps): at most half of the messages between
-    /// clusters are logged, as the paper says at the end of section V.E.3.
+    /// Up to [`Clusters::EXACT_ORDER_MAX`] clusters the order is one with the fewest such messages, in time
+    /// proportional to 2^k * k for k clusters. Above, it is the better of the given order and its reverse, improved by
+    /// moving one cluster at a time while that helps (at most 32 rounds of k^2 steps): at most half of the messages
+    /// between clusters are logged, as the paper says at the end of section V.E.3.
     ///
     /// # Errors
     /// [`ClusterError::Ranks`] if the traffic is of another number of ranks.
     pub fn ordered(self, traffic: &Traffic) -> Result<Clusters, ClusterError> {
         self.check(traffic)?;
-        let order = order::fewest_onward(&self, traffic);
+        let order = order::min_forward(&self, traffic);
         let mut place = vec![0; order.len()];
         for (position, cluster) in (0..).zip(order) {
             place[cluster as usize] = position;
@@ -110,35 +110,35 @@ impl Clusters {
         Ok(Clusters { of: self.of, place })
     }
 
-    /// How many ranks there are.
+    /// Returns the number of ranks.
     pub fn ranks(&self) -> usize {
         self.of.len()
     }
 
-    /// How many clusters there are; at least one.
+    /// Returns the number of clusters, at least one.
     pub fn count(&self) -> usize {
         self.place.len()
     }
 
-    /// The number of a rank's cluster, from 0; `None` if there is no such rank.
+    /// Returns the cluster of a rank, from 0; `None` if there is no such rank.
     pub fn cluster_of(&self, rank: Rank) -> Option<u32> {
         self.of.get(rank.index()).copied()
     }
 
-    /// The epoch that a rank starts in; `None` if there is no such rank.
+    /// Returns the epoch that a rank starts in; `None` if there is no such rank.
     pub fn epoch_of(&self, rank: Rank) -> Option<Epoch> {
         let cluster = self.cluster_of(rank)?;
         let place = self.place.get(cluster as usize)?;
         Some(Epoch(Epoch::FIRST.0 + EPOCH_DISTANCE * place))
     }
 
-    /// For each rank, its cluster's place in the order of epochs, from 0: the rank starts in epoch
-    /// `Epoch::FIRST` + [`EPOCH_DISTANCE`] * place. For a protocol that numbers clusters by their epochs.
+    /// Returns the place of each rank's cluster in the order of epochs, from 0, for a protocol that numbers clusters by
+    /// their epochs: the rank starts in epoch `Epoch::FIRST` + [`EPOCH_DISTANCE`] * place.
     pub fn places(&self) -> Vec<u32> {
         self.of.iter().map(|&cluster| self.place[cluster as usize]).collect()
     }
 
-    /// Ranks in each cluster, by the clusters' numbers.
+    /// Returns the number of ranks in each cluster, by cluster number.
     pub fn sizes(&self) -> Vec<u32> {
         let mut sizes = vec![0; self.count()];
         for &cluster in &self.of {
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_clustering_is_refused() {
+    fn invalid_clusters_are_refused() {
         assert_eq!(Clusters::blocks(8, 0), Err(ClusterError::NoClusters));
         assert_eq!(Clusters::blocks(0, 4), Err(ClusterError::NoRanks));
         assert_eq!(Clusters::from_assignment(vec![0, 2]), Err(ClusterError::EmptyCluster { cluster: 1 }));

@@ -1,14 +1,15 @@
 //! Fault-tolerance protocols as state machines: no I/O, no threads, no clock.
 //!
-//! [`frame`] is what all of them share: the events that a driver reports, the effects that it carries out. It is derived
-//! from a table of what five papers need, in `docs/protocols.md`. [`sender_based`] is the plain rule of sender-based
-//! message logging; [`pessimistic`] adds the receive order to it, recorded before each delivery. [`cluster`] says which ranks share an epoch where a protocol logs only between epochs, and what is logged then. [`send_deterministic`] is the first
-//! paper's rule.
+//! [`api`] is the interface that all of them share: the events that a driver reports and the effects that it carries
+//! out, derived from a table of what five papers need, in `docs/protocols.md`. [`sender_based`] is plain sender-based
+//! message logging; [`pessimistic`] adds the receive order, recorded before each delivery; [`send_deterministic`] is
+//! the rule of Guermouche 2011. [`cluster`] groups ranks that share an epoch, for protocols that log only between
+//! epochs, and computes what is logged then.
 
 #![forbid(unsafe_code)]
 
+pub mod api;
 pub mod cluster;
-pub mod frame;
 pub mod pessimistic;
 pub mod send_deterministic;
 pub mod sender_based;

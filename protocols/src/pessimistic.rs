@@ -1,26 +1,27 @@
-//! Pessimistic message logging: what the papers measure themselves against.
+//! Pessimistic message logging: the baseline of the papers.
 //!
-//! Messages are logged by their senders as under the [plain rule](crate::sender_based), which is the core of this one and does
-//! all that has to do with lanes, acknowledgements, incarnations and coverage. What is added is the *receive order*: before
-//! a message is delivered, its determinant (its place in the order, source and SSN) is written to the rank's local log
-//! ([`Incoming::Deliver`] names the entry). A replacement delivers in the recorded order and holds what comes early, until the
-//! record is used up; from then on it is free. Only who was killed goes back.
+//! Senders log messages as under the [plain rule](crate::sender_based), which is the core of this one and handles
+//! lanes, acknowledgements, incarnations and coverage. This rule adds the *receive order*: before a message is
+//! delivered, its determinant (place in the order, source and SSN) is written to the rank's local log
+//! ([`Incoming::Deliver`] names the entry). A replacement delivers in the recorded order and holds messages that come
+//! early; once all records are used up, the order is free. Only the killed rank rolls back.
 //!
-//! The plain rule asks that every call whose outcome depends on timing be named, and replays those outcomes. This rule
-//! assumes nothing of the program: a receive from anybody takes the same message again because the messages before it are the
-//! same ones. It pays with one record for *every* message, named or not. Outcomes that no order determines (that a test or a probe
-//! found nothing *yet*) go on as choices of the core.
+//! The plain rule requires a program to name every call whose outcome depends on timing, and forces those outcomes when
+//! it repeats the execution. This rule assumes nothing about the program: a wildcard receive takes the same message
+//! again because the messages before it are the same. It costs one record for *every* message, named or not. Outcomes
+//! that no order determines (a test or a probe that found nothing *yet*) remain choices of the core.
 //!
-//! Sources: Zhao 2005, section 2.3.1 (logged before it can be received, so that no recovery line has to be computed; messages in
-//! the sender's memory; the record may wait until the process sends), and Liu 2014, section 2.1 (the determinant has the number of the
-//! reception, recreated in that order). There the receiver gives that number to the sender as a *ticket* before each message, and the sender keeps it;
-//! here the receiver keeps it, so no message waits for a round trip, and the sender's death costs nothing. What "written" has to mean
-//! on which tier, and why several failures at once are covered: `docs/protocols.md`.
+//! Sources: Zhao 2005, section 2.3.1 (logged before it can be received, so that no recovery line has to be computed;
+//! messages in the sender's memory; the record may wait until the process sends), and Liu 2014, section 2.1 (the
+//! determinant has the number of the reception, recreated in that order). In Liu 2014 the receiver gives that number to
+//! the sender as a *ticket* before each message, and the sender keeps it; here the receiver keeps it, so no message
+//! waits for a round trip, and the sender's death costs nothing. `docs/protocols.md` says what "written" has to mean in
+//! which tier, and why several failures at once are covered.
 //!
 //! ```
 //! use counterfoil_ack_piggyback::AckPolicy;
 //! use counterfoil_log_core::{Determinant, Envelope, Incarnation, Rank, Ssn};
-//! use counterfoil_protocols::frame::{ChoiceRecord, Incoming, Protocol};
+//! use counterfoil_protocols::api::{ChoiceRecord, Incoming, Protocol};
 //! use counterfoil_protocols::pessimistic::{Config, Pessimistic};
 //!
 //! let config = |rank, incarnation| Config::new(rank, 3, Incarnation(incarnation), AckPolicy::default());
@@ -35,7 +36,7 @@
 //! replacement.handle_recovered_delivery(&record.bytes)?;
 //! assert_eq!(replacement.handle_message(&from_0)?, Incoming::Hold);
 //! assert_eq!(replacement.handle_message(&from_1)?, Incoming::Deliver { keep: None });
-//! // The record is used up: from here on the order is free, and is recorded.
+//! // All records are used up: from here on the order is free, and is recorded.
 //! assert!(matches!(replacement.handle_message(&from_0)?, Incoming::Deliver { keep: Some(_) }));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
@@ -50,28 +51,28 @@ use std::collections::VecDeque;
 use counterfoil_ack_piggyback::{AckPolicy, WireHeader};
 use counterfoil_log_core::{Determinant, Epoch, Incarnation, Rank};
 
-use crate::frame::{ChoiceRecord, Effect, EntryKey, EntryKind, Incoming, ProtocolError};
+use crate::api::{ChoiceRecord, Effect, EntryKey, EntryKind, Incoming, ProtocolError};
 use crate::sender_based::{self, SenderBased};
 pub use canary::Canary;
 use deliveries::Deliveries;
 
-/// Who a rank is, its acknowledgement policy, and a mistake to make.
+/// Identity of a rank, its acknowledgement policy, and a planted mistake.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
-    /// What the core has to know.
+    /// Configuration of the core.
     pub core: sender_based::Config,
-    /// A mistake that tests plant; `None` otherwise.
+    /// Mistake planted by a test; `None` otherwise.
     pub canary: Option<Canary>,
 }
 
 impl Config {
-    /// That of `rank` in a job of `ranks`, without a mistake.
+    /// Returns the configuration of `rank` in a job of `ranks`, without a planted mistake.
     pub fn new(rank: Rank, ranks: u32, incarnation: Incarnation, policy: AckPolicy) -> Config {
         Config { core: sender_based::Config { rank, ranks, incarnation, policy }, canary: None }
     }
 }
 
-/// One rank's state under the rule.
+/// State of one rank under the rule.
 ///
 /// Memory: that of the core and, in a replacement, some 50 bytes for each recorded delivery that isn't repeated yet.
 #[derive(Debug)]
@@ -79,19 +80,19 @@ pub struct Pessimistic {
     core: SenderBased,
     canary: Option<Canary>,
     deliveries: Deliveries,
-    /// The checkpoint that is being taken: the epoch that it begins, and how many deliveries it covers.
+    /// Checkpoint in progress: the epoch that it begins, and the number of deliveries that it covers.
     pending: Option<(Epoch, u64)>,
-    /// What a canary has not written yet.
+    /// Determinant that a canary has not written yet.
     unwritten: Option<ChoiceRecord>,
-    /// To be carried out after the core's.
+    /// Effects to carry out after the core's.
     effects: VecDeque<Effect>,
 }
 
 impl Pessimistic {
-    /// A rank that has done nothing yet.
+    /// Creates a rank that has done nothing yet.
     ///
     /// # Errors
-    /// A rank that isn't of the job, or a policy that contradicts itself.
+    /// Rank outside the job, or a policy that contradicts itself.
     pub fn new(config: Config) -> Result<Pessimistic, ProtocolError> {
         Ok(Pessimistic {
             core: SenderBased::new(config.core)?,
@@ -103,27 +104,28 @@ impl Pessimistic {
         })
     }
 
-    /// The plain rule below, with what it knows of channels, incarnations and choices.
+    /// Returns the core, with its state of channels, incarnations and choices.
     pub fn core(&self) -> &SenderBased {
         &self.core
     }
 
-    /// How many messages were delivered since the start of the program, in this incarnation and in what it repeats.
+    /// Returns the number of messages delivered since the start of the program, by this incarnation and the execution
+    /// that it repeats.
     pub fn delivered(&self) -> u64 {
-        self.deliveries.counted()
+        self.deliveries.count()
     }
 
-    /// How many recorded deliveries are still to be repeated.
-    pub fn to_repeat(&self) -> usize {
-        self.deliveries.rest()
+    /// Returns the number of recorded deliveries still to be repeated.
+    pub fn pending_deliveries(&self) -> usize {
+        self.deliveries.pending()
     }
 
-    /// Whether a message which the core would deliver may be delivered now.
+    /// Returns `true` if a message that the core would deliver is next in the recorded order, or the order is free.
     fn may_deliver(&self, header: &WireHeader) -> Result<bool, ProtocolError> {
         let (peer, found) = (header.source(), header.ssn());
         let expected = self.core.received_upto(peer).next();
         if found != expected {
-            return Err(ProtocolError::OutOfTurn { peer, expected, found });
+            return Err(ProtocolError::UnexpectedSsn { peer, expected, found });
         }
         let Some(recorded) = self.deliveries.expected()? else { return Ok(true) };
         if self.canary == Some(Canary::OrderNotForced) {
@@ -134,14 +136,14 @@ impl Pessimistic {
         }
         // A channel delivers in order, so its next message is the recorded one.
         let expected = recorded.ssn;
-        if found == expected { Ok(true) } else { Err(ProtocolError::OutOfTurn { peer, expected, found }) }
+        if found == expected { Ok(true) } else { Err(ProtocolError::UnexpectedSsn { peer, expected, found }) }
     }
 
-    /// The core delivers a message: as it was recorded, or to be recorded now.
+    /// Delivers a message that the core accepted: repeats a recorded delivery, or records a new one.
     fn deliver(&mut self, header: &WireHeader) -> Incoming {
-        let sequence = self.deliveries.counted();
+        let sequence = self.deliveries.count();
         if self.deliveries.advance() {
-            // Whatever is held may be the next.
+            // Any held message may be the next.
             self.effects.push_back(Effect::Resume);
             return Incoming::Deliver { keep: None };
         }
@@ -154,7 +156,7 @@ impl Pessimistic {
         Incoming::Deliver { keep: Some(entry(sequence)) }
     }
 
-    /// A canary writes what it should have written before.
+    /// Writes the determinant that a canary should have written before.
     fn write_late(&mut self) {
         if let Some(record) = self.unwritten.take() {
             let entry = entry(record.sequence);
@@ -167,7 +169,7 @@ impl Pessimistic {
     }
 }
 
-/// Where a delivery is recorded.
+/// Returns the local-log key of a recorded delivery.
 fn entry(number: u64) -> EntryKey {
     EntryKey { kind: EntryKind::Delivery, number }
 }

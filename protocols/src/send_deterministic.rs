@@ -1,24 +1,27 @@
 //! Uncoordinated checkpoints without domino effect, for send-deterministic programs (Guermouche et al. 2011).
 //!
-//! A rank logs only the messages that go from the past to the future (sent in a lower epoch than received in). When a rank fails, those
-//! whose unlogged messages it would miss go back with it, to checkpoints that [`recovery_line`] finds; the others stand still
-//! and go on. Receivers of messages that their senders have yet to send again (*orphans*) don't go back: a send-deterministic program
-//! sends the same again. *Phases* keep what depends on an orphan away from whoever has to send it.
+//! A rank logs only messages from the past to the future (sent in a lower epoch than received in). When a rank fails,
+//! the ranks whose unlogged messages it lacks roll back with it, to checkpoints that [`recovery_line`] finds; all
+//! others only pause. Receivers of messages that their senders have yet to send again (*orphans*) don't roll back: a
+//! send-deterministic program sends the same again. *Phases* hold back whatever depends on an orphan until the orphan
+//! was sent again.
 //!
-//! [`SendDeterministic`] is the state machine of a rank (Figure 3), [`RecoveryProcess`] that of the process apart (Figure 4).
-//! The figures don't work as printed: `docs/send-deterministic.md` says for each line what is done instead, why, and which test
-//! shows it.
+//! [`SendDeterministic`] is the state machine of a rank (Figure 3), [`RecoveryProcess`] that of the process apart
+//! (Figure 4). The figures don't work as printed: `docs/send-deterministic.md` says for each line what is done instead,
+//! why, and which test shows it.
 //!
-//! # What a driver does beyond the frame's contract
+//! # Further duties of a driver
 //!
-//! - Channels are FIFO (section II.A) and messages are presented in the order in which they arrive, when they arrive.
-//! - [`SendDeterministic::start`] is the checkpoint of the first epoch: it is kept like any other. A replacement is restored from
-//!   the newest checkpoint in any case.
-//! - [`Effect::RollBack`] means: drop whatever arrived, is held or is being written, put back image and lanes, call
-//!   [`Protocol::restore`](crate::frame::Protocol::restore), and connect to every peer anew, as a replacement would. What was under way on the old connections
-//!   is lost.
-//! - The program runs only while [`is_running`](crate::frame::Protocol::is_running); a message that it sends nevertheless is held.
-//! - A replay sends the records that the lane still has; one that is missing was released, and its sender is about to roll back.
+//! - Channels are FIFO (section II.A), and messages are presented when they arrive, in that order.
+//! - [`SendDeterministic::start`] is the checkpoint of the first epoch and is kept like any other. A replacement is
+//!   always restored from the newest checkpoint.
+//! - [`Effect::RollBack`] means: drop everything that arrived, is held or is being written, restore image and lanes,
+//!   call [`Protocol::restore`](crate::api::Protocol::restore), and connect to every peer anew, as a replacement would.
+//!   Frames under way on the old connections are lost.
+//! - The program runs only while [`is_running`](crate::api::Protocol::is_running); a message that it sends nevertheless
+//!   is held.
+//! - A replay sends the records that the lane still has; a missing one was released, and its sender is about to roll
+//!   back.
 
 mod canary;
 mod channel;
@@ -39,53 +42,54 @@ use std::collections::{BTreeMap, VecDeque};
 use counterfoil_ack_piggyback::{AckPolicy, Origin, WireHeader};
 use counterfoil_log_core::{Epoch, Incarnation, Phase, Rank, Ssn};
 
-use crate::frame::{Effect, Misbehaviour, Party, ProtocolError, Snapshot};
+use crate::api::{Effect, Misbehaviour, Party, ProtocolError, Snapshot};
 pub use canary::Canary;
 use channel::Channel;
 pub use clusters::{Clusters, ClustersError};
-pub use line::{Forgotten, RankTable, SentInEpoch, SentTo, floor_by_line, floor_by_smallest_epoch, recovery_line};
+pub use line::{RankTable, SentInEpoch, SentTo, StaleReceipt, floor_by_line, floor_by_smallest_epoch, recovery_line};
 use notice::Report;
 use phases::PhaseOrder;
 pub use recovery::{Floor, RecoveryError, RecoveryProcess};
 use round::Round;
-use sent::Settled;
-pub use sizes::Sizes;
+use sent::AcknowledgedRun;
+pub use sizes::TableSizes;
 use tables::Tables;
 
-/// The header of what the recovery process says to `rank`, for a driver that carries only bodies between them.
+/// Returns the header of a command from the recovery process to `rank`, for a driver that carries only bodies between
+/// them.
 #[must_use]
-pub fn order_header(rank: Rank, body: &[u8]) -> WireHeader {
+pub fn command_header(rank: Rank, body: &[u8]) -> WireHeader {
     WireHeader::control(rank, rank, Origin::default(), notice::RECOVERY, body.len() as u64, None)
 }
 
-/// How often a rank can be rolled back between two replacements.
+/// Largest number of rollbacks of a rank between two replacements.
 const ROLLBACKS_MAX: u32 = 1 << 16;
 
-/// Who a rank is, and how it follows the rule.
+/// Identity of a rank, and its options.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
-    /// The rank.
+    /// This rank.
     pub rank: Rank,
-    /// How many there are.
+    /// Number of ranks in the job.
     pub ranks: u32,
-    /// How often the rank's process was replaced, at most 65,535.
+    /// Number of times that the rank's process was replaced, at most 65,535.
     pub incarnation: Incarnation,
-    /// When to ask for acknowledgements. The same for all ranks of a job; `exceptions_max` is taken as 0, because channels are
+    /// Acknowledgement policy, the same for all ranks of a job; `exceptions_max` is taken as 0, because channels are
     /// FIFO.
     pub policy: AckPolicy,
-    /// The epoch that the rank begins in: [`Epoch::FIRST`], or [`Clusters::epochs_of`].
+    /// First epoch of the rank: [`Epoch::FIRST`], or from [`Clusters::epochs_of`].
     pub first_epoch: Epoch,
-    /// The epoch that the rank stays below until a collection says otherwise: [`Epoch::MAX`], or [`Clusters::epochs_of`].
+    /// Epoch that the rank stays below until a collection raises it: [`Epoch::MAX`], or from [`Clusters::epochs_of`].
     pub ceiling: Epoch,
-    /// The epoch that the oldest checkpoint began that is still there: what is older was given up for good. A replacement may know
-    /// less from its tables than its predecessor knew. [`Epoch::FIRST`] where the driver can't say: then records may be kept longer.
+    /// Epoch of the oldest checkpoint that still exists; older ones were discarded for good. Tables may hold a lower
+    /// value than the predecessor knew. [`Epoch::FIRST`] if the driver doesn't know: then records may be kept longer.
     pub oldest: Epoch,
-    /// A planted mistake, for tests and simulators. `None` for everyone else.
+    /// Planted mistake, for tests and simulators; `None` otherwise.
     pub canary: Option<Canary>,
 }
 
 impl Config {
-    /// The first incarnation of a rank, with the default policy and without clusters.
+    /// Returns the configuration of a rank's first incarnation, with the default policy and without clusters.
     #[must_use]
     pub fn new(rank: Rank, ranks: u32) -> Config {
         let (incarnation, policy) = (Incarnation(0), AckPolicy::default());
@@ -94,40 +98,41 @@ impl Config {
     }
 }
 
-/// One rank's state under the rule.
+/// State of one rank under the rule.
 ///
-/// Memory: nothing for ranks that it doesn't exchange messages with, a few hundred bytes for each peer, and 48 for each epoch, phase
-/// and peer since the last collection.
+/// Memory: nothing for ranks that it doesn't exchange messages with, a few hundred bytes for each peer, and 48 for each
+/// epoch, phase and peer since the last collection.
 #[derive(Debug)]
 pub struct SendDeterministic {
     config: Config,
     incarnation: Incarnation,
     epoch: Epoch,
     phase: Phase,
-    /// The order of phases since the last recovery.
+    /// Order of phases since the last recovery.
     phases: PhaseOrder,
-    /// The epoch that the newest durable checkpoint began.
+    /// Epoch that the newest durable checkpoint began.
     durable: Epoch,
-    /// The checkpoint that is being taken, with what its tables know.
+    /// Checkpoint in progress, with the contents of its tables.
     pending: Option<RankTable>,
-    /// What the tables of the newest durable checkpoint know. A collection goes by this: a replacement knows no more.
+    /// Contents of the newest durable checkpoint's tables. Collections use these: a replacement knows no more.
     checkpointed: RankTable,
-    /// No recovery goes below.
+    /// Epoch below which no recovery goes.
     floor: Epoch,
-    /// The cluster above is at least here.
+    /// Lower bound of the next cluster's epochs.
     ceiling: Epoch,
     round: Round,
     choices: u64,
-    /// Made when a peer is first heard of.
+    /// Created when a peer is first heard of.
     channels: BTreeMap<Rank, Box<Channel>>,
     effects: VecDeque<Effect>,
 }
 
 impl SendDeterministic {
-    /// A rank that has done nothing yet.
+    /// Creates a rank that has done nothing yet.
     ///
     /// # Errors
-    /// A rank that isn't of the job, a policy that contradicts itself, or too many replacements ([`ProtocolError::EpochsExhausted`]).
+    /// Rank outside the job, a policy that contradicts itself, or too many replacements
+    /// ([`ProtocolError::EpochsExhausted`]).
     pub fn new(mut config: Config) -> Result<SendDeterministic, ProtocolError> {
         config.policy.exceptions_max = 0;
         let Config { rank, ranks, incarnation, policy, first_epoch, ceiling, .. } = config;
@@ -135,8 +140,8 @@ impl SendDeterministic {
         if rank.0 >= ranks || rank > Rank::MAX {
             return Err(ProtocolError::UnknownRank { rank, ranks });
         }
-        // Room for rollbacks between two replacements: a replacement doesn't know how often its predecessor was, or was
-        // to be, rolled back, and must be above all of that.
+        // Leave room for rollbacks between two replacements: a replacement doesn't know how often its predecessor was,
+        // or was to be, rolled back, and must be above all of that.
         let incarnation = incarnation.0.checked_mul(ROLLBACKS_MAX).map(Incarnation);
         let incarnation = incarnation.ok_or(ProtocolError::EpochsExhausted)?;
         let epoch = first_epoch.clamp(Epoch::FIRST, Epoch::MAX);
@@ -159,49 +164,50 @@ impl SendDeterministic {
         })
     }
 
-    /// The checkpoint of the first epoch. To be asked for before anything else.
+    /// Returns the checkpoint of the first epoch. Call it before anything else.
     pub fn start(&self) -> Snapshot {
         Snapshot { epoch: self.epoch, tables: self.tables().encode() }
     }
 
-    /// Counts replacements and rollbacks of this rank: 65,536 for each replacement, and one for each rollback since.
+    /// Returns the count of replacements and rollbacks of this rank: 65,536 for each replacement, and one for each
+    /// rollback since.
     #[must_use]
     pub fn incarnation(&self) -> Incarnation {
         self.incarnation
     }
 
-    /// The phase that it is in (section III.A.3).
+    /// Returns the current phase (section III.A.3).
     #[must_use]
     pub fn phase(&self) -> Phase {
         self.phase
     }
 
-    /// The round in which this rank has told the recovery process its table, where that is the present one: what it hears of receipts
-    /// from then on waits for the recovery line.
+    /// Returns the present round if this rank has sent its table to the recovery process in it: receipts reported to
+    /// the rank from then on are pending until the recovery line.
     #[must_use]
-    pub fn told_in(&self) -> Option<u64> {
-        self.round.told_in()
+    pub fn reported_round(&self) -> Option<u64> {
+        self.round.reported_round()
     }
 
-    /// Whether a recovery is under way, as far as this rank knows.
+    /// Returns `true` while a recovery is under way, as far as this rank knows.
     #[must_use]
     pub fn is_recovering(&self) -> bool {
-        !self.round.is_over()
+        !self.round.is_finished()
     }
 
-    /// The last number given to a message to `peer`.
+    /// Returns the last SSN assigned to a message to `peer`.
     #[must_use]
     pub fn sent(&self, peer: Rank) -> Ssn {
         self.channels.get(&peer).map_or(Ssn::ZERO, |channel| channel.last_sent())
     }
 
-    /// What this rank would tell the recovery process: SPE with message numbers.
+    /// Returns the table that this rank would send to the recovery process: SPE with message numbers.
     #[must_use]
     pub fn table(&self) -> RankTable {
         self.table_at(self.durable)
     }
 
-    /// The same, if the newest durable checkpoint were that of `durable`.
+    /// Returns the same table as if the newest durable checkpoint were that of `durable`.
     fn table_at(&self, durable: Epoch) -> RankTable {
         let by_acks_only = self.has(Canary::DuplicateUnacknowledged);
         let used = self.channels.values().filter(|channel| channel.last_sent() > Ssn::ZERO);
@@ -214,9 +220,9 @@ impl SendDeterministic {
             incarnation: self.incarnation.0,
             epoch: durable.0,
             restored: self.round.restored().map(|epoch| epoch.0),
-            ran: self.round.ran(),
+            executed: self.round.executed(),
             channels: channels.collect(),
-            met: self.channels.keys().map(|peer| peer.0).collect(),
+            peers: self.channels.keys().map(|peer| peer.0).collect(),
         }
     }
 
@@ -224,7 +230,7 @@ impl SendDeterministic {
         self.config.canary == Some(canary)
     }
 
-    /// The channel with a peer, made if it is new.
+    /// Returns the channel with a peer, creating it if it is new.
     fn channel(&mut self, peer: Rank) -> Result<&mut Channel, ProtocolError> {
         let Config { rank, ranks, policy, .. } = self.config;
         if peer == rank {
@@ -241,7 +247,7 @@ impl SendDeterministic {
         self.channels.values_mut().map(Box::as_mut)
     }
 
-    /// All peers that were heard of.
+    /// Returns all peers that were heard of.
     fn peers(&self) -> Vec<Rank> {
         self.channels.keys().copied().collect()
     }
@@ -271,19 +277,20 @@ impl SendDeterministic {
         }
     }
 
-    /// Tells the log what became of records to `peer`.
-    fn settle(&mut self, peer: Rank, settled: Vec<Settled>) {
-        let acknowledged = |Settled { ack, phase, logged }| Effect::Acknowledged { peer, ack, phase, keep: logged };
-        self.effects.extend(settled.into_iter().map(acknowledged));
+    /// Reports acknowledged records to the log.
+    fn report_acknowledged(&mut self, peer: Rank, runs: Vec<AcknowledgedRun>) {
+        let acknowledged =
+            |AcknowledgedRun { ack, phase, logged }| Effect::Acknowledged { peer, ack, phase, keep: logged };
+        self.effects.extend(runs.into_iter().map(acknowledged));
     }
 
-    fn catch_up(&mut self, peer: Rank) -> Result<(), ProtocolError> {
-        let settled = self.channel(peer)?.catch_up();
-        self.settle(peer, settled);
+    fn apply_pending(&mut self, peer: Rank) -> Result<(), ProtocolError> {
+        let runs = self.channel(peer)?.apply_pending();
+        self.report_acknowledged(peer, runs);
         self.collect(peer)
     }
 
-    /// Lets go what `peer` won't ask for.
+    /// Collects the records that `peer` won't ask for.
     fn collect(&mut self, peer: Rank) -> Result<(), ProtocolError> {
         let floor = self.floor;
         if let Some((epoch, upto)) = self.channel(peer)?.collect(floor) {
@@ -302,7 +309,7 @@ impl SendDeterministic {
         Ok(())
     }
 
-    /// Tells the recovery process something.
+    /// Sends a report to the recovery process.
     fn report(&mut self, report: &Report) {
         let rank = self.config.rank;
         let body = notice::encode(report);

@@ -1,16 +1,16 @@
-//! A start for the refinement: ranks merged where the traffic is heaviest.
+//! Start of the refinement: ranks merged where the traffic is heaviest.
 //!
 //! In rounds: the pairs of groups with the most traffic between them are merged, each group once in a round, as long as
-//! the result is no larger than a cluster. So groups double, and ranks that talk most end together. Groups that no
-//! longer fit together are dealt out at last, whole if there is room, else rank by rank.
+//! the result is no larger than a cluster. So groups double in size, and ranks that communicate most end up together.
+//! Finally, groups that no longer fit together are assigned to clusters, whole if there is room, else rank by rank.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use super::graph::Graph;
 
-/// The cluster of each rank: `count` clusters, the sizes of which differ by at most one. `count` is 1 to the number of
-/// ranks.
+/// Returns the cluster of each rank: `count` clusters, the sizes of which differ by at most one. `count` is 1 to the
+/// number of ranks.
 pub(super) fn merged(graph: &Graph, count: u32) -> Vec<u32> {
     let size = (graph.ranks() / count) as usize;
     let mut groups: Vec<Vec<u32>> = (0..graph.ranks()).map(|rank| vec![rank]).collect();
@@ -21,10 +21,10 @@ pub(super) fn merged(graph: &Graph, count: u32) -> Vec<u32> {
             break;
         }
     }
-    dealt(graph, groups, count as usize)
+    assign_groups(graph, groups, count as usize)
 }
 
-/// One round of merging, into groups of at most `size` ranks.
+/// Merges once, into groups of at most `size` ranks.
 fn round(graph: &Graph, mut groups: Vec<Vec<u32>>, size: usize) -> Vec<Vec<u32>> {
     let mut group_of = vec![0; graph.ranks() as usize];
     for (group, members) in groups.iter().enumerate() {
@@ -55,53 +55,54 @@ fn round(graph: &Graph, mut groups: Vec<Vec<u32>>, size: usize) -> Vec<Vec<u32>>
     groups
 }
 
-/// Puts groups into `count` clusters, largest first, each where its traffic is heaviest of where there is room.
-fn dealt(graph: &Graph, mut groups: Vec<Vec<u32>>, count: usize) -> Vec<u32> {
+/// Puts groups into `count` clusters, largest first, each into the cluster with room that it has the most traffic with.
+fn assign_groups(graph: &Graph, mut groups: Vec<Vec<u32>>, count: usize) -> Vec<u32> {
     let ranks = graph.ranks() as usize;
     groups.sort_by_key(|group| Reverse(group.len()));
-    let mut deal = Deal {
+    let mut assignment = Assignment {
         graph,
         of: vec![None; ranks],
-        room: (0..count).map(|cluster| ranks / count + usize::from(cluster < ranks % count)).collect(),
+        capacity: (0..count).map(|cluster| ranks / count + usize::from(cluster < ranks % count)).collect(),
     };
     // The largest groups begin a cluster each, and none is larger than a cluster; there may be fewer groups than
     // clusters.
     let others = groups.split_off(count.min(groups.len()));
     for (cluster, group) in groups.into_iter().enumerate() {
-        deal.put(&group, cluster);
+        assignment.assign(&group, cluster);
     }
     for group in others {
-        if let Some(cluster) = deal.heaviest(&group, group.len()) {
-            deal.put(&group, cluster);
+        if let Some(cluster) = assignment.heaviest(&group, group.len()) {
+            assignment.assign(&group, cluster);
             continue;
         }
         for rank in group {
-            if let Some(cluster) = deal.heaviest(&[rank], 1) {
-                deal.put(&[rank], cluster);
+            if let Some(cluster) = assignment.heaviest(&[rank], 1) {
+                assignment.assign(&[rank], cluster);
             }
         }
     }
-    // Rooms add up to the ranks, so nobody is left without a cluster.
-    deal.of.into_iter().map(|cluster| cluster.unwrap_or_default()).collect()
+    // Capacities add up to the ranks, so no rank is left without a cluster.
+    assignment.of.into_iter().map(|cluster| cluster.unwrap_or_default()).collect()
 }
 
-struct Deal<'a> {
+struct Assignment<'a> {
     graph: &'a Graph,
     of: Vec<Option<u32>>,
-    /// Ranks that each cluster can still take.
-    room: Vec<usize>,
+    /// Number of ranks that each cluster can still take.
+    capacity: Vec<usize>,
 }
 
-impl Deal<'_> {
-    fn put(&mut self, group: &[u32], cluster: usize) {
+impl Assignment<'_> {
+    fn assign(&mut self, group: &[u32], cluster: usize) {
         for &rank in group {
             // Fewer clusters than ranks, which are numbered in a u32.
             self.of[rank as usize] = Some(cluster as u32);
         }
-        self.room[cluster] -= group.len();
+        self.capacity[cluster] -= group.len();
     }
 
-    /// Of the clusters with room for `len`, the one with the most traffic with the group, then with the most room.
+    /// Returns the cluster with room for `len` that has the most traffic with the group, ties going to the one with the
+    /// most room.
     fn heaviest(&self, group: &[u32], len: usize) -> Option<usize> {
         let mut weights: BTreeMap<u32, i64> = BTreeMap::new();
         for &(peer, weight) in group.iter().flat_map(|&rank| self.graph.edges(rank)) {
@@ -110,7 +111,7 @@ impl Deal<'_> {
             }
         }
         let weight = |cluster: usize| weights.get(&(cluster as u32)).copied().unwrap_or_default();
-        let fitting = (0..self.room.len()).filter(|&cluster| self.room[cluster] >= len);
-        fitting.max_by_key(|&cluster| (weight(cluster), self.room[cluster], Reverse(cluster)))
+        let fitting = (0..self.capacity.len()).filter(|&cluster| self.capacity[cluster] >= len);
+        fitting.max_by_key(|&cluster| (weight(cluster), self.capacity[cluster], Reverse(cluster)))
     }
 }

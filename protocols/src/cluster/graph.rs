@@ -1,10 +1,10 @@
-//! Traffic without directions: what two ranks exchange counts against keeping them apart.
+//! Undirected traffic: the weight of both directions counts against separating two ranks.
 
 use std::collections::BTreeMap;
 
 use super::Traffic;
 
-/// Neighbours of each rank with the weight of both directions together.
+/// Neighbours of each rank, with the weight of both directions together.
 #[derive(Debug)]
 pub(super) struct Graph {
     edges: Vec<Vec<(u32, i64)>>,
@@ -26,19 +26,19 @@ impl Graph {
         self.edges.len() as u32
     }
 
-    /// Who exchanges something with `rank`, ascending, and how much.
+    /// Returns the neighbours of `rank`, ascending, with their weights.
     pub(super) fn edges(&self, rank: u32) -> &[(u32, i64)] {
         &self.edges[rank as usize]
     }
 
-    /// Each pair of ranks that exchanges something, once: the lower rank, the higher one, the weight.
+    /// Returns each pair of neighbours once: the lower rank, the higher one, the weight.
     pub(super) fn pairs(&self) -> impl Iterator<Item = (u32, u32, i64)> {
         (0..).zip(&self.edges).flat_map(|(rank, row)| {
             row.iter().filter(move |&&(peer, _)| rank < peer).map(move |&(peer, weight)| (rank, peer, weight))
         })
     }
 
-    /// Weight between different clusters.
+    /// Returns the weight between different clusters.
     pub(super) fn cut(&self, of: &[u32]) -> i64 {
         self.pairs().filter(|&(a, b, _)| of[a as usize] != of[b as usize]).map(|(_, _, weight)| weight).sum()
     }

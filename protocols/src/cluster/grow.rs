@@ -1,33 +1,33 @@
-//! A start for the refinement: one cluster after the other, grown from a rank beside those that are done.
+//! Start of the refinement: one cluster after the other, grown from a rank next to the finished ones.
 //!
-//! A cluster always takes in the rank that has the most traffic with it, of those the one that it met first. The next
-//! cluster begins with the rank that has the most traffic with all that have a cluster. Where ranks have a geometry,
-//! clusters grown like this are compact and lie side by side, and no remainders are left over between them.
+//! A cluster always takes in the rank that has the most traffic with it, ties going to the one that became a candidate
+//! first. The next cluster begins with the rank that has the most traffic with all assigned ranks. Where ranks have a
+//! geometry, clusters grown like this are compact and adjacent, and no remainders are left between them.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use super::graph::Graph;
 
-/// A rank with some traffic: most traffic first, then the one that was met first.
-type Met = (i64, Reverse<u64>, u32);
+/// Rank with its traffic: most traffic first, then earliest candidate.
+type Candidate = (i64, Reverse<u64>, u32);
 
-/// The cluster of each rank: `count` clusters, the sizes of which differ by at most one. `count` is 1 to the number of
-/// ranks.
+/// Returns the cluster of each rank: `count` clusters, the sizes of which differ by at most one. `count` is 1 to the
+/// number of ranks.
 pub(super) fn grown(graph: &Graph, count: u32) -> Vec<u32> {
     let ranks = graph.ranks();
-    let mut growth = Growth { graph, of: vec![None; ranks as usize], with_all: vec![0; ranks as usize], met: 0 };
-    // Everybody is there from the start, so that no queue runs dry before all have a cluster.
-    let mut beside: BinaryHeap<Met> = (0..ranks).map(|rank| (0, Reverse(rank.into()), rank)).collect();
-    growth.met = ranks.into();
+    let mut growth = Growth { graph, of: vec![None; ranks as usize], with_all: vec![0; ranks as usize], seen: 0 };
+    // All ranks are in the queue from the start, so that it doesn't run dry before all have a cluster.
+    let mut frontier: BinaryHeap<Candidate> = (0..ranks).map(|rank| (0, Reverse(rank.into()), rank)).collect();
+    growth.seen = ranks.into();
     let mut with_cluster = vec![0; ranks as usize];
     for cluster in 0..count {
         let size = ranks / count + u32::from(cluster < ranks % count);
-        let mut touching: BinaryHeap<Met> = BinaryHeap::new();
+        let mut adjacent: BinaryHeap<Candidate> = BinaryHeap::new();
         let mut touched: Vec<u32> = Vec::new();
         for _ in 0..size {
-            let inside = growth.take(&mut touching, &with_cluster);
-            let Some(rank) = inside.or_else(|| growth.take_beside(&mut beside)) else { break };
+            let inside = growth.take(&mut adjacent, &with_cluster);
+            let Some(rank) = inside.or_else(|| growth.take_frontier(&mut frontier)) else { break };
             growth.of[rank as usize] = Some(cluster);
             for &(peer, weight) in growth.graph.edges(rank) {
                 if growth.of[peer as usize].is_some() {
@@ -35,9 +35,9 @@ pub(super) fn grown(graph: &Graph, count: u32) -> Vec<u32> {
                 }
                 with_cluster[peer as usize] += weight;
                 growth.with_all[peer as usize] += weight;
-                growth.met += 1;
-                touching.push((with_cluster[peer as usize], Reverse(growth.met), peer));
-                beside.push((growth.with_all[peer as usize], Reverse(growth.met), peer));
+                growth.seen += 1;
+                adjacent.push((with_cluster[peer as usize], Reverse(growth.seen), peer));
+                frontier.push((growth.with_all[peer as usize], Reverse(growth.seen), peer));
                 touched.push(peer);
             }
         }
@@ -45,7 +45,7 @@ pub(super) fn grown(graph: &Graph, count: u32) -> Vec<u32> {
             with_cluster[rank as usize] = 0;
         }
     }
-    // The sizes add up to the ranks, so nobody is left without a cluster.
+    // The sizes add up to the ranks, so no rank is left without a cluster.
     growth.of.into_iter().map(|cluster| cluster.unwrap_or_default()).collect()
 }
 
@@ -54,17 +54,18 @@ struct Growth<'a> {
     of: Vec<Option<u32>>,
     /// Traffic of each rank without a cluster with all ranks that have one.
     with_all: Vec<i64>,
-    met: u64,
+    seen: u64,
 }
 
 impl Growth<'_> {
-    /// The first of the queue that has no cluster yet and whose entry is its newest.
-    fn take(&self, queue: &mut BinaryHeap<Met>, weights: &[i64]) -> Option<u32> {
-        let newest = |&(weight, _, rank): &Met| self.of[rank as usize].is_none() && weights[rank as usize] == weight;
+    /// Returns the first of the queue that has no cluster yet and whose entry is its newest.
+    fn take(&self, queue: &mut BinaryHeap<Candidate>, weights: &[i64]) -> Option<u32> {
+        let newest =
+            |&(weight, _, rank): &Candidate| self.of[rank as usize].is_none() && weights[rank as usize] == weight;
         std::iter::from_fn(|| queue.pop()).find(newest).map(|(_, _, rank)| rank)
     }
 
-    fn take_beside(&self, queue: &mut BinaryHeap<Met>) -> Option<u32> {
+    fn take_frontier(&self, queue: &mut BinaryHeap<Candidate>) -> Option<u32> {
         self.take(queue, &self.with_all)
     }
 }

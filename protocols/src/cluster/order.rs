@@ -1,20 +1,24 @@
-//! The order of clusters in which the least traffic goes onward, from a cluster to one of higher epoch.
+//! The order of clusters with the least forward traffic: from a cluster to one of higher epoch.
 
 use std::collections::BTreeMap;
 
 use super::{Clusters, Traffic};
 
-/// Rounds of moving single clusters.
+/// Largest number of rounds that move single clusters.
 const ROUNDS_MAX: usize = 32;
 
-/// The clusters, the one that is to have the lowest epoch first. See [`Clusters::ordered`].
-pub(super) fn fewest_onward(clusters: &Clusters, traffic: &Traffic) -> Vec<u32> {
+/// Returns the clusters, the one that is to have the lowest epoch first. See [`Clusters::ordered`].
+pub(super) fn min_forward(clusters: &Clusters, traffic: &Traffic) -> Vec<u32> {
     let flows = Flows::new(clusters, traffic);
-    if clusters.count() <= Clusters::EXACT_ORDER_MAX { exact(&flows) } else { improved(&flows, given(clusters)) }
+    if clusters.count() <= Clusters::EXACT_ORDER_MAX {
+        exact(&flows)
+    } else {
+        improved(&flows, current_order(clusters))
+    }
 }
 
-/// The order that the clusters have.
-fn given(clusters: &Clusters) -> Vec<u32> {
+/// Returns the order that the clusters have.
+fn current_order(clusters: &Clusters) -> Vec<u32> {
     let mut order: Vec<u32> = (0..).take(clusters.count()).collect();
     order.sort_by_key(|&cluster| clusters.place[cluster as usize]);
     order
@@ -23,8 +27,7 @@ fn given(clusters: &Clusters) -> Vec<u32> {
 /// Traffic between clusters.
 #[derive(Debug)]
 struct Flows {
-    /// For each cluster: for each cluster that it exchanges something with, what it gets from it and what it sends to
-    /// it.
+    /// For each cluster and each of its neighbours: what it gets and what it sends.
     with: Vec<BTreeMap<u32, (i64, i64)>>,
 }
 
@@ -45,8 +48,8 @@ impl Flows {
         self.with.len()
     }
 
-    /// What goes onward if the clusters have this order.
-    fn onward(&self, order: &[u32]) -> i64 {
+    /// Returns the forward traffic of this order.
+    fn forward(&self, order: &[u32]) -> i64 {
         let mut place = vec![0; order.len()];
         for (position, &cluster) in order.iter().enumerate() {
             place[cluster as usize] = position;
@@ -61,11 +64,12 @@ impl Flows {
     }
 }
 
-/// An order with the least traffic onward: over all sets of clusters, the best order for the set at the beginning, from
-/// the best orders of the sets that lack one of its clusters (Held and Karp's way). Ties go to the lower number last.
+/// Returns an order with the least forward traffic: over all sets of clusters, the best order for the set at the
+/// beginning, from the best orders of the sets that lack one of its clusters (Held and Karp's way). Ties go to the
+/// lower number last.
 fn exact(flows: &Flows) -> Vec<u32> {
     let count = flows.count();
-    // For each set: what goes onward within its best order, and the last cluster of that order.
+    // For each set: the forward traffic within its best order, and the last cluster of that order.
     let mut best: Vec<(i64, u32)> = vec![(0, 0); 1 << count];
     for set in 1..1_usize << count {
         let members = (0_u32..).take(count).filter(|cluster| set >> cluster & 1 == 1);
@@ -74,7 +78,7 @@ fn exact(flows: &Flows) -> Vec<u32> {
             let gets: i64 = earlier.map(|(_, &(gets, _))| gets).sum();
             (best[set & !(1 << last)].0 + gets, last)
         });
-        best[set] = with_last.min_by_key(|&(onward, last)| (onward, std::cmp::Reverse(last))).unwrap_or_default();
+        best[set] = with_last.min_by_key(|&(forward, last)| (forward, std::cmp::Reverse(last))).unwrap_or_default();
     }
     let mut order = Vec::with_capacity(count);
     let mut set = (1 << count) - 1;
@@ -87,10 +91,11 @@ fn exact(flows: &Flows) -> Vec<u32> {
     order
 }
 
-/// The better of `order` and its reverse, with single clusters moved to where the least goes onward while that helps.
+/// Returns the better of `order` and its reverse, with single clusters moved to where the forward traffic is least
+/// while that helps.
 fn improved(flows: &Flows, mut order: Vec<u32>) -> Vec<u32> {
     let reverse: Vec<u32> = order.iter().rev().copied().collect();
-    if flows.onward(&reverse) < flows.onward(&order) {
+    if flows.forward(&reverse) < flows.forward(&order) {
         order = reverse;
     }
     for _ in 0..ROUNDS_MAX {
@@ -105,21 +110,21 @@ fn improved(flows: &Flows, mut order: Vec<u32>) -> Vec<u32> {
     order
 }
 
-/// Moves `cluster` to where the least goes onward; returns whether that is less than where it was.
+/// Moves `cluster` to where the forward traffic is least; returns `true` if that is less than before.
 fn reinsert(flows: &Flows, order: &mut Vec<u32>, cluster: u32) -> bool {
     let Some(was) = order.iter().position(|&other| other == cluster) else { return false };
     order.remove(was);
     let with = &flows.with[cluster as usize];
-    // At the front, all that it sends goes onward; behind another, what that one sends it instead of what it sends
-    // there.
+    // At the front, all that it sends goes forward; after another cluster, what that one sends to it instead of what it
+    // sends to that one.
     let front: i64 = with.values().map(|&(_, sends)| sends).sum();
-    let behind = order.iter().scan(front, |onward, other| {
+    let after_each = order.iter().scan(front, |forward, other| {
         let (gets, sends) = with.get(other).copied().unwrap_or_default();
-        *onward += gets - sends;
-        Some(*onward)
+        *forward += gets - sends;
+        Some(*forward)
     });
-    let onward: Vec<i64> = std::iter::once(front).chain(behind).collect();
-    let best = (0..onward.len()).min_by_key(|&at| (onward[at], at != was, at)).unwrap_or(was);
+    let forward: Vec<i64> = std::iter::once(front).chain(after_each).collect();
+    let best = (0..forward.len()).min_by_key(|&at| (forward[at], at != was, at)).unwrap_or(was);
     order.insert(best, cluster);
     best != was
 }
@@ -131,7 +136,7 @@ mod tests {
     use super::*;
     use crate::cluster::Share;
 
-    /// One rank in each cluster; weights that are the same in every run.
+    /// One rank in each cluster; the same weights in every run.
     fn random_traffic(ranks: u32, seed: u64) -> (Traffic, Clusters) {
         let mut state = seed;
         let pairs = (0..ranks).flat_map(|a| (0..ranks).map(move |b| (Rank(a), Rank(b)))).map(|(a, b)| {
@@ -153,11 +158,11 @@ mod tests {
     }
 
     #[test]
-    fn no_order_of_few_clusters_has_less_traffic_onward() {
+    fn few_clusters_get_an_order_with_the_least_forward_traffic() {
         for seed in 0..20 {
             let (traffic, clusters) = random_traffic(6, seed);
             let flows = Flows::new(&clusters, &traffic);
-            let least = permutations(&[0, 1, 2, 3, 4, 5]).iter().map(|order| flows.onward(order)).min().unwrap();
+            let least = permutations(&[0, 1, 2, 3, 4, 5]).iter().map(|order| flows.forward(order)).min().unwrap();
             let ordered = clusters.ordered(&traffic).unwrap();
             let logged = Share::of(&traffic, &ordered).unwrap().logged;
             assert_eq!(logged, least.cast_unsigned(), "seed {seed}");
@@ -169,9 +174,9 @@ mod tests {
         for seed in 0..20 {
             let (traffic, clusters) = random_traffic(10, seed);
             let flows = Flows::new(&clusters, &traffic);
-            let best = flows.onward(&exact(&flows));
-            let found = flows.onward(&improved(&flows, given(&clusters)));
-            assert!(best <= found && found * 100 <= best * 105, "seed {seed}: {found} onward, {best} would do");
+            let best = flows.forward(&exact(&flows));
+            let found = flows.forward(&improved(&flows, current_order(&clusters)));
+            assert!(best <= found && found * 100 <= best * 105, "seed {seed}: {found} forward, {best} would do");
         }
     }
 

@@ -3,14 +3,14 @@
 use super::graph::Graph;
 use super::{ClusterError, Clusters, Traffic, agglomerate, grow, refine};
 
-/// `count` clusters of equal size (they differ by one rank at most) with little traffic between them, in an order in
-/// which little of that goes to higher epochs ([`Clusters::ordered`]).
+/// Proposes `count` clusters of equal size (within one rank) with little traffic between them, in an order in which
+/// little of that goes to higher epochs ([`Clusters::ordered`]).
 ///
 /// A heuristic: the problem is NP-hard. Three starts are each refined by moves between two clusters at a time
-/// (Kernighan and Lin 1970, with the queues of Fiduccia and Mattheyses 1982): successive ranks, which is what a
-/// program's own numbering suggests; groups that were merged where the traffic is heaviest; clusters that were grown
-/// one after the other. The one with the least traffic between clusters is taken. So it is never worse than successive
-/// ranks in clusters that differ in size by at most one. The same traffic gives the same clusters.
+/// (Kernighan and Lin 1970, with the queues of Fiduccia and Mattheyses 1982): successive ranks, which a program's own
+/// numbering suggests; groups merged where the traffic is heaviest; clusters grown one after the other. The result with
+/// the least traffic between clusters is taken, so it is never worse than successive ranks in clusters that differ in
+/// size by at most one. The same traffic gives the same clusters.
 ///
 /// Cost for n ranks, e pairs that communicate, clusters of s ranks: memory in proportion to n + e; time to e log e for
 /// each of about log2 s rounds of merging (s at worst), and for each of at most 12 rounds of refinement, for each pair
@@ -37,14 +37,14 @@ pub fn propose(traffic: &Traffic, count: u32) -> Result<Clusters, ClusterError> 
     Clusters::from_assignment(renumbered(best, count))?.ordered(traffic)
 }
 
-/// Successive ranks, the first clusters one rank larger.
+/// Groups successive ranks, the first clusters one rank larger.
 pub(super) fn successive(ranks: u32, count: u32) -> Vec<u32> {
     let (size, larger) = (ranks / count, ranks % count);
     let sizes = (0..count).map(|cluster| size + u32::from(cluster < larger));
     (0..).zip(sizes).flat_map(|(cluster, size)| (0..size).map(move |_| cluster)).collect()
 }
 
-/// The same clusters, numbered in the order of their lowest ranks.
+/// Numbers the clusters in the order of their lowest ranks.
 fn renumbered(of: Vec<u32>, count: u32) -> Vec<u32> {
     let mut numbers: Vec<Option<u32>> = vec![None; count as usize];
     let mut next = 0;
@@ -64,13 +64,13 @@ mod tests {
     use super::*;
     use crate::cluster::Share;
 
-    /// Both directions, weight 1.
+    /// Traffic of weight 1 in both directions of each link.
     fn both_ways(ranks: u32, links: impl IntoIterator<Item = (u32, u32)>) -> Traffic {
         let directed = links.into_iter().flat_map(|(a, b)| [(Rank(a), Rank(b), 1), (Rank(b), Rank(a), 1)]);
         Traffic::new(ranks, directed).unwrap()
     }
 
-    /// Pseudo-random numbers below a bound, the same in every run.
+    /// Returns pseudo-random numbers below a bound, the same in every run.
     fn numbers(mut seed: u64) -> impl FnMut(u32) -> u32 {
         move |below| {
             seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);

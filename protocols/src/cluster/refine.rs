@@ -1,4 +1,4 @@
-//! Less traffic between clusters, by moving ranks between two of them at a time.
+//! Refinement: less traffic between clusters, by moving ranks between two of them at a time.
 //!
 //! A pass over two clusters moves every rank once, always from the larger cluster the one whose move gains the most (or
 //! loses the least), and then keeps the prefix of moves that gained the most with both sizes in bounds (Kernighan and
@@ -10,10 +10,11 @@ use std::collections::{BTreeSet, BinaryHeap};
 
 use super::graph::Graph;
 
-/// Rounds over all pairs of clusters; usually three or four find nothing more.
+/// Largest number of rounds over all pairs of clusters; usually three or four find nothing more.
 const ROUNDS_MAX: usize = 12;
 
-/// `of` with less traffic, at least not more, between its `count` clusters. Sizes stay within one rank of each other.
+/// Returns `of` with no more traffic between its `count` clusters, usually less. Sizes stay within one rank of each
+/// other.
 pub(super) fn refined(graph: &Graph, of: Vec<u32>, count: u32) -> Vec<u32> {
     let mut members = vec![Vec::new(); count as usize];
     for (rank, &cluster) in (0..graph.ranks()).zip(&of) {
@@ -22,7 +23,7 @@ pub(super) fn refined(graph: &Graph, of: Vec<u32>, count: u32) -> Vec<u32> {
     let ranks = of.len();
     let mut refinement = Refinement { graph, gains: vec![0; ranks], locked: vec![true; ranks], of, members };
     for _ in 0..ROUNDS_MAX {
-        let improved = refinement.touching().into_iter().map(|(a, b)| refinement.pass(a, b));
+        let improved = refinement.adjacent_pairs().into_iter().map(|(a, b)| refinement.pass(a, b));
         if improved.sum::<i64>() == 0 {
             break;
         }
@@ -34,20 +35,20 @@ struct Refinement<'a> {
     graph: &'a Graph,
     of: Vec<u32>,
     members: Vec<Vec<u32>>,
-    /// How much a move to the other cluster of the pass would take off the traffic between the two.
+    /// Reduction of the traffic between the two clusters of the pass if the rank moves to the other.
     gains: Vec<i64>,
-    /// Whether a rank has no part, or no more part, in the pass.
+    /// `true` for a rank that takes no part, or no further part, in the pass.
     locked: Vec<bool>,
 }
 
 impl Refinement<'_> {
-    /// Pairs of clusters that have traffic between them, the lower one first.
-    fn touching(&self) -> BTreeSet<(u32, u32)> {
+    /// Returns the pairs of clusters with traffic between them, the lower one first.
+    fn adjacent_pairs(&self) -> BTreeSet<(u32, u32)> {
         let clusters = self.graph.pairs().map(|(a, b, _)| (self.of[a as usize], self.of[b as usize]));
         clusters.filter(|(a, b)| a != b).map(|(a, b)| (a.min(b), a.max(b))).collect()
     }
 
-    /// One pass over two clusters; returns by how much the traffic between clusters fell.
+    /// Makes one pass over two clusters; returns by how much the traffic between clusters fell.
     fn pass(&mut self, a: u32, b: u32) -> i64 {
         let sides = [a, b];
         let mut sizes = sides.map(|side| self.members[side as usize].len());
@@ -71,11 +72,11 @@ impl Refinement<'_> {
             let cluster = &mut self.of[rank as usize];
             *cluster = if *cluster == a { b } else { a };
         }
-        self.settle(sides);
+        self.finish_pass(sides);
         best_gained
     }
 
-    /// Makes the members of `side` ready to move to `other`: their gains, best first.
+    /// Unlocks the members of `side` for a move to `other` and queues them by gain, best first.
     fn queue(&mut self, side: u32, other: u32) -> BinaryHeap<(i64, Reverse<u32>)> {
         for &rank in &self.members[side as usize] {
             let weight = |cluster: u32| -> i64 {
@@ -88,10 +89,10 @@ impl Refinement<'_> {
         self.members[side as usize].iter().map(|&rank| (self.gains[rank as usize], Reverse(rank))).collect()
     }
 
-    /// The best move from the larger side; from either if they are equal. `None` if that side has none left.
+    /// Returns the best move from the larger side, from either if they are equal; `None` if that side has none left.
     fn next_move(&self, queues: &mut [BinaryHeap<(i64, Reverse<u32>)>; 2], sizes: [usize; 2]) -> Option<(usize, u32)> {
         for queue in queues.iter_mut() {
-            // Entries that a later one has replaced.
+            // Drop entries that a later one has replaced.
             while let Some(&(gain, Reverse(rank))) = queue.peek()
                 && (self.locked[rank as usize] || self.gains[rank as usize] != gain)
             {
@@ -106,8 +107,8 @@ impl Refinement<'_> {
         queues[from].pop().map(|(_, Reverse(rank))| (from, rank))
     }
 
-    /// After `rank` moved to the side that it is on now: a neighbour there gains less by leaving, one that it left
-    /// gains more.
+    /// Updates the neighbours after `rank` moved to its present side: a neighbour there gains less by leaving, one on
+    /// the other side gains more.
     fn update(&mut self, rank: u32, sides: [u32; 2], queues: &mut [BinaryHeap<(i64, Reverse<u32>)>; 2]) {
         for &(peer, weight) in self.graph.edges(rank) {
             let at = peer as usize;
@@ -120,8 +121,8 @@ impl Refinement<'_> {
         }
     }
 
-    /// The pass is over: lists the members again, ascending, and locks those that didn't move.
-    fn settle(&mut self, sides: [u32; 2]) {
+    /// Ends a pass: lists the members again, ascending, and locks those that didn't move.
+    fn finish_pass(&mut self, sides: [u32; 2]) {
         let [a, b] = sides.map(|side| std::mem::take(&mut self.members[side as usize]));
         let mut ranks = a;
         ranks.extend(b);

@@ -1,22 +1,22 @@
-//! What clusters make a protocol log.
+//! Share of the traffic that clusters make a protocol log.
 
 use super::{ClusterError, Clusters, Traffic};
 
-/// How much of the traffic leaves its cluster, and how much of it goes to a higher epoch and is logged.
+/// Traffic that leaves its cluster, and the part of it that goes to a higher epoch and is logged.
 ///
-/// It holds while all clusters have taken equally many checkpoints, so that their epochs keep their order.
+/// Valid while all clusters have taken equally many checkpoints, so that their epochs keep their order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Share {
     /// All traffic.
     pub total: u64,
-    /// Between ranks of different clusters (sets B and C of section V.E.3).
+    /// Traffic between ranks of different clusters (sets B and C of section V.E.3).
     pub between: u64,
-    /// From a lower epoch to a higher one (set B).
+    /// Traffic from a lower epoch to a higher one (set B).
     pub logged: u64,
 }
 
 impl Share {
-    /// Of this traffic, with these clusters.
+    /// Measures this traffic with these clusters.
     ///
     /// # Errors
     /// [`ClusterError::Ranks`] if the two are of different numbers of ranks.
@@ -32,12 +32,12 @@ impl Share {
         Ok(share)
     }
 
-    /// Logged traffic in per cent of all: %log of the paper's Table I. 0 if there is no traffic.
+    /// Returns the logged traffic in per cent of all: %log of the paper's Table I. 0 if there is no traffic.
     pub fn logged_percent(&self) -> f64 {
         percent(self.logged, self.total)
     }
 
-    /// Traffic between clusters in per cent of all. 0 if there is none.
+    /// Returns the traffic between clusters in per cent of all. 0 if there is none.
     pub fn between_percent(&self) -> f64 {
         percent(self.between, self.total)
     }

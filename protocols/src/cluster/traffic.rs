@@ -1,4 +1,4 @@
-//! What ranks send to each other: a sparse communication matrix.
+//! Sparse communication matrix.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,8 @@ use counterfoil_log_core::Rank;
 
 use super::ClusterError;
 
-/// How much each rank sends to each other: messages or bytes, as the caller likes, of an iteration or of a whole run.
+/// Weight that each rank sends to each other: messages or bytes, of an iteration or of a whole run, as the caller
+/// chooses.
 ///
 /// Memory grows with the ordered pairs that communicate: 16 bytes for each.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,11 +18,11 @@ pub struct Traffic {
 }
 
 impl Traffic {
-    /// The largest sum of all weights: gains and losses of a move have to fit into an `i64`.
+    /// Largest sum of all weights: gains and losses of a move have to fit into an `i64`.
     pub const TOTAL_MAX: u64 = 1 << 60;
 
-    /// Traffic among `ranks` ranks: (source, destination, weight), in any order. Weights of the same pair are added up;
-    /// what a rank sends to itself and weights of 0 don't count.
+    /// Takes the traffic among `ranks` ranks: (source, destination, weight), in any order. Weights of the same pair are
+    /// added up; messages of a rank to itself and weights of 0 don't count.
     ///
     /// # Errors
     /// [`ClusterError::NoSuchRank`], [`ClusterError::TooMuchTraffic`] above [`Traffic::TOTAL_MAX`].
@@ -44,12 +45,12 @@ impl Traffic {
         Ok(Traffic { rows: rows.into_iter().map(|row| row.into_iter().collect()).collect(), ranks })
     }
 
-    /// How many ranks there are.
+    /// Returns the number of ranks.
     pub fn ranks(&self) -> u32 {
         self.ranks
     }
 
-    /// (source, destination, weight) of each ordered pair that communicates, ascending.
+    /// Returns (source, destination, weight) of each ordered pair that communicates, ascending.
     pub fn pairs(&self) -> impl Iterator<Item = (Rank, Rank, u64)> {
         (0..).zip(&self.rows).flat_map(|(source, row)| row.iter().map(move |&(to, weight)| (Rank(source), to, weight)))
     }

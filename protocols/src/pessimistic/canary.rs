@@ -1,21 +1,21 @@
-//! Mistakes that tests plant, to see that they would be found.
+//! Planted mistakes, which tests must find.
 
-/// One promise of the rule broken.
+/// Violation of one promise of the rule.
 ///
-/// A run with a canary is expected to end wrong: a replacement delivers in another order than its predecessor, or can't go on. Meant for
-/// tests and simulators; [`Config::canary`](super::Config::canary) is `None` otherwise.
+/// A run with a canary must end wrong: a replacement delivers in another order than its predecessor, or can't go on.
+/// For tests and simulators only; otherwise [`Config::canary`](super::Config::canary) is `None`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Canary {
-    /// A determinant is written when the next message is delivered, and not before its own is.
+    /// A determinant is written when the next message is delivered, instead of before its own.
     RecordedLate,
-    /// A replacement delivers in whatever order messages come.
+    /// A replacement delivers in arrival order.
     OrderNotForced,
-    /// The record is dropped when a checkpoint is begun, and not when it is durable.
+    /// Recorded deliveries are dropped when a checkpoint begins, instead of when it is durable.
     DroppedEarly,
 }
 
 impl Canary {
-    /// All of them.
+    /// All planted mistakes.
     pub const ALL: [Canary; 3] = [Canary::RecordedLate, Canary::OrderNotForced, Canary::DroppedEarly];
 }

@@ -1,59 +1,58 @@
-//! The receive order: counted, and repeated as far as an earlier incarnation has recorded it.
+//! The receive order: counted, and repeated as far as an earlier incarnation recorded it.
 
 use std::collections::BTreeMap;
 
 use counterfoil_log_core::Determinant;
 
-use crate::frame::{ChoiceError, ProtocolError};
+use crate::api::{ChoiceError, ProtocolError};
 
-/// The deliveries of one rank, numbered from 0 since the start of the program.
+/// Deliveries of one rank, numbered from 0 since the start of the program.
 #[derive(Debug, Default)]
 pub(super) struct Deliveries {
-    /// The number of the first delivery of this execution: those before it are in the checkpoint.
+    /// Number of the first delivery of this execution: the checkpoint has those before it.
     first: u64,
-    /// The number of the next one.
+    /// Number of the next delivery.
     next: u64,
     /// Recorded by earlier incarnations, not yet repeated.
     recovered: BTreeMap<u64, Determinant>,
 }
 
 impl Deliveries {
-    /// The deliveries after a checkpoint that has `next`.
+    /// Begins after a checkpoint whose next delivery is `next`.
     pub(super) fn resume(next: u64) -> Deliveries {
         Deliveries { first: next, next, recovered: BTreeMap::new() }
     }
 
-    /// How many there were.
-    pub(super) fn counted(&self) -> u64 {
+    pub(super) fn count(&self) -> u64 {
         self.next
     }
 
-    /// How many are to be repeated.
-    pub(super) fn rest(&self) -> usize {
+    /// Returns the number of recorded deliveries still to be repeated.
+    pub(super) fn pending(&self) -> usize {
         self.recovered.len()
     }
 
-    /// Whether nothing has happened yet.
+    /// Returns `true` if nothing was delivered or recovered yet.
     pub(super) fn is_fresh(&self) -> bool {
         self.next == 0 && self.recovered.is_empty()
     }
 
-    /// What has to be delivered next; `None` if the order is free.
+    /// Returns the delivery that must come next; `None` if the order is free.
     pub(super) fn expected(&self) -> Result<Option<Determinant>, ProtocolError> {
         let Some((&present, &recorded)) = self.recovered.first_key_value() else { return Ok(None) };
         let missing = self.next;
-        if present == missing { Ok(Some(recorded)) } else { Err(ProtocolError::OrderLost { missing, present }) }
+        if present == missing { Ok(Some(recorded)) } else { Err(ProtocolError::MissingDelivery { missing, present }) }
     }
 
-    /// A message is delivered. Says whether that repeats a recorded delivery.
+    /// Counts a delivery; returns `true` if it repeats a recorded one.
     pub(super) fn advance(&mut self) -> bool {
         let repeats = self.recovered.remove(&self.next).is_some();
         self.next += 1;
         repeats
     }
 
-    /// Takes a record of an earlier incarnation. Those that the checkpoint covers are ignored: a crash between a checkpoint and
-    /// the clean-up of the log leaves them.
+    /// Takes a record of an earlier incarnation. Records that the checkpoint covers are ignored: a crash between a
+    /// checkpoint and the clean-up of the log leaves them.
     pub(super) fn recover(&mut self, delivery: Determinant) -> Result<(), ChoiceError> {
         let sequence = delivery.sequence;
         if sequence < self.first {

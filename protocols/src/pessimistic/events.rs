@@ -1,10 +1,10 @@
-//! What the rule does with each event: what the core does and, around a delivery and a checkpoint, something of its own.
+//! Events: those of the core, with the receive order added around deliveries and checkpoints.
 
 use counterfoil_ack_piggyback::WireHeader;
 use counterfoil_log_core::{Determinant, Envelope, Epoch, Rank};
 
 use super::{Canary, Deliveries, Pessimistic, tables};
-use crate::frame::{
+use crate::api::{
     ChoiceError, ChoiceRecord, Effect, Hello, Incoming, NextChoice, Outgoing, Party, Protocol, ProtocolError,
     RestoreError, Snapshot,
 };
@@ -22,8 +22,8 @@ impl Protocol for Pessimistic {
         self.core.handle_transmit(header)
     }
 
-    /// A message of the living incarnation that wasn't received before is delivered in the recorded order, or held. Messages of one
-    /// channel have to be presented in the order of their numbers.
+    /// Delivers a new message of the living incarnation in the recorded order, or holds it. The messages of a channel
+    /// have to be presented in SSN order.
     fn handle_message(&mut self, header: &WireHeader) -> Result<Incoming, ProtocolError> {
         if self.core.would_deliver(header) && !self.may_deliver(header)? {
             return Ok(Incoming::Hold);
@@ -59,19 +59,19 @@ impl Protocol for Pessimistic {
         self.deliveries.recover(delivery)
     }
 
-    /// Not while recorded deliveries are to be repeated: the program may be where its predecessor was before them, and what
-    /// it did after them is known to others.
+    /// Returns `false` while recorded deliveries are to be repeated: the program may be where its predecessor was
+    /// before them, and other ranks know what it did after them.
     fn wants_checkpoint(&self) -> bool {
-        self.deliveries.rest() == 0
+        self.deliveries.pending() == 0
     }
 
     fn handle_checkpoint(&mut self) -> Result<Snapshot, ProtocolError> {
-        let rest = self.deliveries.rest();
-        if rest > 0 {
-            return Err(ProtocolError::Repeating { rest });
+        let pending = self.deliveries.pending();
+        if pending > 0 {
+            return Err(ProtocolError::DeliveriesPending { pending });
         }
         let Snapshot { epoch, tables } = self.core.handle_checkpoint()?;
-        let deliveries = self.deliveries.counted();
+        let deliveries = self.deliveries.count();
         self.pending = Some((epoch, deliveries));
         if self.canary == Some(Canary::DroppedEarly) {
             self.discard_deliveries(deliveries);
@@ -107,8 +107,8 @@ impl Protocol for Pessimistic {
 
     fn handle_hello(&mut self, peer: Rank, hello: &Hello) -> Result<(), ProtocolError> {
         self.core.handle_hello(peer, hello)?;
-        if self.deliveries.rest() > 0 {
-            // What a dead incarnation had sent may be held in front of what its successor sends: it is dropped now.
+        if self.deliveries.pending() > 0 {
+            // A message of a dead incarnation may be held in front of its successor's: drop it now.
             self.effects.push_back(Effect::Resume);
         }
         Ok(())

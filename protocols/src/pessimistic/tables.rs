@@ -1,8 +1,8 @@
-//! The tables that a checkpoint keeps: one byte of version, the number of deliveries (8 bytes, little-endian), and the core's.
+//! Checkpoint tables: one byte of version, the number of deliveries (8 bytes, little-endian), and the core's tables.
 
-use crate::frame::RestoreError;
+use crate::api::RestoreError;
 
-/// The version that is written, and the only one that is read. Apart from those of the core, so that tables of the one rule are
+/// Version that is written, and the only one that is read. Distinct from the core's, so that tables of one rule are
 /// never taken for those of the other.
 const VERSION: u8 = 0x81;
 
@@ -17,7 +17,7 @@ pub(super) fn encode(deliveries: u64, core: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// The number of deliveries, and the core's tables.
+/// Returns the number of deliveries and the core's tables.
 pub(super) fn decode(bytes: &[u8]) -> Result<(u64, &[u8]), RestoreError> {
     let malformed = RestoreError::Malformed { len: bytes.len() };
     let Some((&found, rest)) = bytes.split_first() else { return Err(malformed) };

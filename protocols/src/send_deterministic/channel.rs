@@ -1,4 +1,4 @@
-//! Both directions between this rank and one peer.
+//! Channels in both directions between this rank and one peer.
 
 use std::collections::VecDeque;
 
@@ -7,63 +7,65 @@ use counterfoil_ack_piggyback::{
 };
 use counterfoil_log_core::{Epoch, Incarnation, Phase, Rank, Ssn};
 
-use super::notice::{Covered, Fact, Sender};
+use super::notice::{Covered, ReceivedRun, Sender};
 use super::received::Receipts;
-use super::sent::{Sent, Settled};
+use super::sent::{AcknowledgedRun, Sent};
 use super::tables::ChannelTable;
-use crate::frame::{Hello, Misbehaviour, ProtocolError, RestoreError};
+use crate::api::{Hello, Misbehaviour, ProtocolError, RestoreError};
 
-/// All up to `last` was received in `epoch`; `logged` as in [`Sent::acknowledge`].
+/// Receipt, in `epoch`, of all messages up to `last`; `logged` as in [`Sent::acknowledge`].
 #[derive(Clone, Copy, Debug)]
-struct News {
+struct PendingReceipt {
     last: Ssn,
     epoch: Epoch,
     logged: Option<bool>,
 }
 
-/// What this rank knows about the channels to and from `peer`.
+/// State of the channels to and from `peer`.
 #[derive(Debug)]
 pub(super) struct Channel {
     peer: Rank,
     send: SendWindow,
     pub(super) sent: Sent,
-    /// Also knows the peer's incarnation.
+    /// Also holds the peer's incarnation.
     pub(super) recv: RecvWindow,
     pub(super) receipts: Receipts,
-    /// What is known of receipts and doesn't count yet, in SSN order.
-    ahead: VecDeque<News>,
-    /// The peer has presented itself to this execution.
-    is_met: bool,
-    /// The recovery process was told of the receipts that count, and nothing must be released because of others before its
-    /// answer is there: the answer can be that the peer goes back.
-    tabled: bool,
-    /// The incarnation that the peer has in the recovery line. Where that is above the one that was met, what it still says is of an
-    /// execution that is being undone; unless the recovery process is lost before the peer hears of it.
-    promised: Incarnation,
-    /// The last message that was sent before the checkpoint that this execution began with. The peer may wait for all after it,
-    /// whether it has them or not; [`Ssn::MAX`] where nobody waits.
-    began: Ssn,
-    /// The last message that was transmitted, or needs no transmission, since the peer was met.
+    /// Receipts that are reported and not applied yet, in SSN order.
+    pending: VecDeque<PendingReceipt>,
+    /// The peer has sent its Hello to this execution.
+    hello_received: bool,
+    /// This rank's table, with the receipts applied so far, is at the recovery process. No further receipt may release
+    /// records before the recovery line is known: the peer may have to roll back.
+    frozen: bool,
+    /// Peer's incarnation in the recovery line. While it is above the known one, frames of the peer come from an
+    /// execution that is being undone; unless the recovery process is lost before the peer hears of the line.
+    line_incarnation: Incarnation,
+    /// Last message sent before the checkpoint that this execution began with. The peer may wait for all later ones,
+    /// whether it has them or not; [`Ssn::MAX`] when no peer waits.
+    sent_at_restart: Ssn,
+    /// Last message transmitted, or in no need of transmission, since the peer's Hello.
     transmitted: Ssn,
-    /// Messages of the peer up to here are not of its execution since the recovery line: they wait for their phase.
+    /// Last message of the peer that it doesn't send by executing after the recovery line: up to here, messages wait
+    /// for their phase.
     pub(super) base: Ssn,
-    /// The last orphan that was received again in this recovery.
+    /// Last orphan that was received again in this recovery.
     resent: Ssn,
-    /// What no recovery of this rank asks the peer for.
+    /// Last message that no recovery of this rank asks the peer for.
     pub(super) covered: Ssn,
-    /// What no recovery of the peer asks this rank for, as the peer says: perhaps more than this execution has sent.
+    /// Messages that no recovery of the peer asks this rank for, as the peer reports: perhaps more than this execution
+    /// has sent.
     covered_by_peer: Covered,
-    /// What the peer was told that this rank won't send again.
-    settled: Ssn,
-    /// What of that was let go.
+    /// Last message that this rank has told the peer it won't send again.
+    stable: Ssn,
+    /// Last message of those that was collected.
     collected: Ssn,
 }
 
 impl Channel {
-    /// A channel on which nothing happened. `restored`: this execution repeats an earlier one, which may have used the channel.
+    /// Creates an unused channel. `restored`: this execution repeats an earlier one, which may have used the channel.
     pub(super) fn new(peer: Rank, policy: AckPolicy, epoch: Epoch, restored: bool) -> Channel {
         let (mut send, mut recv) = (SendWindow::new(policy), RecvWindow::new(policy));
-        // Windows are born in the first epoch, so a later one is never refused.
+        // A new window is in the first epoch, so it refuses no later one.
         let begun = send.begin_epoch(epoch).and_then(|()| recv.begin_epoch(epoch));
         debug_assert!(begun.is_ok(), "{epoch} refused by a new window");
         Channel {
@@ -72,17 +74,17 @@ impl Channel {
             sent: Sent::default(),
             recv,
             receipts: Receipts::default(),
-            ahead: VecDeque::new(),
-            is_met: !restored,
-            tabled: false,
-            promised: Incarnation(0),
-            began: if restored { Ssn::ZERO } else { Ssn::MAX },
+            pending: VecDeque::new(),
+            hello_received: !restored,
+            frozen: false,
+            line_incarnation: Incarnation(0),
+            sent_at_restart: if restored { Ssn::ZERO } else { Ssn::MAX },
             transmitted: Ssn::ZERO,
             base: Ssn::ZERO,
             resent: Ssn::ZERO,
             covered: Ssn::ZERO,
-            covered_by_peer: Covered { epoch: 0, upto: 0, settled: 0 },
-            settled: Ssn::ZERO,
+            covered_by_peer: Covered { epoch: 0, upto: 0, stable: 0 },
+            stable: Ssn::ZERO,
             collected: Ssn::ZERO,
         }
     }
@@ -100,7 +102,7 @@ impl Channel {
         begun.map_err(|_| ProtocolError::EpochsExhausted)
     }
 
-    /// Numbers a message, and asks for an acknowledgement with it if too much lacks one.
+    /// Assigns an SSN, and requests an acknowledgement with the message if too much lacks one.
     pub(super) fn stamp(&mut self, len: u64, epoch: Epoch, phase: Phase) -> Result<Stamp, ProtocolError> {
         let len = usize::try_from(len).unwrap_or(usize::MAX);
         let mut stamp = self.send.stamp(len).map_err(|_| ProtocolError::SsnsExhausted { peer: self.peer })?;
@@ -111,7 +113,7 @@ impl Channel {
         Ok(stamp)
     }
 
-    /// The header of a record that goes on the wire now. `mark`: a replay of a logged message says that it is one.
+    /// Returns the header for a transmission now. `mark`: set `LOGGED` on the replay of a logged message.
     pub(super) fn refresh(&mut self, header: &WireHeader, incarnation: Incarnation, mark: bool) -> WireHeader {
         let mut flags = header.flags().intersection(Flags::LOGGED | Flags::ACK_REQUESTED);
         if mark && self.sent.is_logged(header.ssn()) {
@@ -123,18 +125,18 @@ impl Channel {
         header.refreshed(incarnation, self.recv.piggyback(), flags)
     }
 
-    /// Whether a frame comes from the living incarnation of the peer.
+    /// Returns `true` if a frame comes from the living incarnation of the peer.
     pub(super) fn is_living(&self, incarnation: Incarnation) -> Result<bool, ProtocolError> {
-        ProtocolError::check_living(self.peer, incarnation, self.recv.incarnation())
+        ProtocolError::check_incarnation(self.peer, incarnation, self.recv.incarnation())
     }
 
     /// Judges a message of the living incarnation.
     pub(super) fn judge(&mut self, arrival: Arrival) -> Result<Verdict, ProtocolError> {
         let peer = self.peer;
-        self.recv.handle_message(arrival).map_err(|error| ProtocolError::of_message(peer, error))
+        self.recv.handle_message(arrival).map_err(|error| ProtocolError::from_recv(peer, error))
     }
 
-    /// A duplicate has arrived; returns its phase if it is an orphan that was missing since the recovery line.
+    /// Takes a duplicate; returns its phase if it is an orphan that was missing since the recovery line.
     pub(super) fn take_orphan(&mut self, ssn: Ssn) -> Option<Phase> {
         if ssn <= self.base || ssn <= self.resent {
             return None;
@@ -143,56 +145,56 @@ impl Channel {
         self.receipts.phase_of(ssn)
     }
 
-    /// This rank's table is on its way to the recovery process.
-    pub(super) fn await_line(&mut self) {
-        self.tabled = true;
+    /// Stops applying receipts: this rank's table is on its way to the recovery process.
+    pub(super) fn freeze_receipts(&mut self) {
+        self.frozen = true;
     }
 
-    /// The peer's place in the recovery line. `None`: a round begins, and what the last one promised doesn't hold.
+    /// Sets the peer's place in the recovery line. `None`: a round begins, and the line of the last one is void.
     pub(super) fn set_line(&mut self, sender: Option<Sender>) {
-        (self.tabled, self.promised) = (false, Incarnation(0));
+        (self.frozen, self.line_incarnation) = (false, Incarnation(0));
         if let Some(Sender { incarnation, base, .. }) = sender {
-            self.promised = Incarnation(incarnation);
+            self.line_incarnation = Incarnation(incarnation);
             (self.base, self.resent) = (Ssn(base), Ssn(base));
         }
     }
 
-    /// All ranks have obeyed the line: a peer that was to go back is back, whether its Hello has come or not. What counted as
-    /// received goes on to count until it comes: most of it still is.
-    pub(super) fn trust_line(&mut self) {
-        if self.is_leaving() {
-            // Above what is known, so not refused.
-            let _ = self.recv.set_incarnation(self.promised, self.base);
-            self.ahead.clear();
+    /// Treats the peer as rolled back, whether its Hello has come or not: all ranks have obeyed the line. Receipts that
+    /// were applied remain so until the Hello comes: most of them still hold.
+    pub(super) fn assume_rolled_back(&mut self) {
+        if self.is_rolling_back() {
+            // Above the known incarnation, so not refused.
+            let _ = self.recv.set_incarnation(self.line_incarnation, self.base);
+            self.pending.clear();
         }
     }
 
-    /// Whether the peer's Hello will say of some message whether it was received.
-    pub(super) fn has_to_learn(&self) -> bool {
-        !self.is_met && self.sent.has_unknown()
+    /// Returns `true` if the peer's Hello will resolve unknown receipts.
+    pub(super) fn awaits_receipts(&self) -> bool {
+        !self.hello_received && self.sent.has_unknown()
     }
 
-    /// Whether the peer is about to go back.
-    pub(super) fn is_leaving(&self) -> bool {
-        self.promised > self.recv.incarnation()
+    /// Returns `true` if the peer is about to roll back.
+    pub(super) fn is_rolling_back(&self) -> bool {
+        self.line_incarnation > self.recv.incarnation()
     }
 
-    /// An acknowledgement of the living incarnation.
-    pub(super) fn acknowledge(&mut self, Ack { ssn, epoch }: Ack) -> Result<Vec<Settled>, ProtocolError> {
+    /// Takes an acknowledgement of the living incarnation.
+    pub(super) fn acknowledge(&mut self, Ack { ssn, epoch }: Ack) -> Result<Vec<AcknowledgedRun>, ProtocolError> {
         let sent = self.send.sent();
         if ssn > sent {
             let how = Misbehaviour::ReceivedMoreThanSent { claimed: ssn, sent };
             return Err(ProtocolError::PeerMisbehaved { peer: self.peer, how });
         }
-        // A message that is held is presented again.
-        if self.ahead.back().is_none_or(|news| news.last < ssn) {
-            self.ahead.push_back(News { last: ssn, epoch, logged: None });
+        // A held message is presented again.
+        if self.pending.back().is_none_or(|receipt| receipt.last < ssn) {
+            self.pending.push_back(PendingReceipt { last: ssn, epoch, logged: None });
         }
-        Ok(self.catch_up())
+        Ok(self.apply_pending())
     }
 
-    /// The peer presents itself: what it has received now is all that counts as received.
-    pub(super) fn meet(&mut self, hello: &Hello, facts: Vec<Fact>) -> Result<(), ProtocolError> {
+    /// Handles a Hello: the receipts in it replace all that were known.
+    pub(super) fn handle_hello(&mut self, hello: &Hello, received_runs: Vec<ReceivedRun>) -> Result<(), ProtocolError> {
         let peer = self.peer;
         let now = self.recv.incarnation();
         if hello.incarnation < now {
@@ -202,83 +204,88 @@ impl Channel {
             let needs = hello.received.upto().next();
             return Err(ProtocolError::Unrecoverable { peer, needs, collected: self.collected });
         }
-        // Not below what is known, so not refused.
+        // Not below the known incarnation, so not refused.
         let _ = self.recv.set_incarnation(hello.incarnation, hello.sent);
         self.recv.reack_after(self.recv.hsr().upto());
-        self.is_met = true;
+        self.hello_received = true;
         self.send.receiver_rolled_back(Ssn::ZERO);
-        self.sent.forget_receipts();
-        let news = |Fact { last, epoch, logged }| News { last: Ssn(last), epoch: Epoch(epoch), logged: Some(logged) };
-        self.ahead = facts.into_iter().map(news).collect();
+        self.sent.invalidate_receipts();
+        let receipt = |ReceivedRun { last, epoch, logged }| PendingReceipt {
+            last: Ssn(last),
+            epoch: Epoch(epoch),
+            logged: Some(logged),
+        };
+        self.pending = received_runs.into_iter().map(receipt).collect();
         Ok(())
     }
 
-    /// Counts as acknowledged what is known to be received, as far as that was transmitted since the peer was met: not before, because
-    /// an acknowledged record may be released, and the peer would never see the orphan that it waits for. Nothing while
-    /// it isn't known whether the receipts are undone.
-    pub(super) fn catch_up(&mut self) -> Vec<Settled> {
-        let mut settled = Vec::new();
-        if self.tabled || self.is_leaving() {
-            return settled;
+    /// Applies pending receipts as far as the messages were transmitted since the peer's Hello: not earlier, because an
+    /// acknowledged record may be released, and the peer would never see the orphan that it waits for. Applies none
+    /// while the receipts may yet be undone.
+    pub(super) fn apply_pending(&mut self) -> Vec<AcknowledgedRun> {
+        let mut runs = Vec::new();
+        if self.frozen || self.is_rolling_back() {
+            return runs;
         }
         let (sent, now) = (self.send.sent().min(self.transmitted), self.send.epoch());
-        while let Some(&News { last, epoch, logged }) = self.ahead.front() {
+        while let Some(&PendingReceipt { last, epoch, logged }) = self.pending.front() {
             if let Ok(Acked::Run { first, last, epoch }) = self.send.handle_ack(Ack { ssn: last.min(sent), epoch }) {
-                settled.extend(self.sent.acknowledge((first, last), epoch, logged, now));
+                runs.extend(self.sent.acknowledge((first, last), epoch, logged, now));
             }
             if last > sent {
                 break;
             }
-            self.ahead.pop_front();
+            self.pending.pop_front();
         }
-        settled
+        runs
     }
 
-    /// After which number to transmit to a peer that has received up to `received`: what it lacks, and what this execution sends
-    /// again, but nothing that may be collected.
+    /// Returns the SSN after which to transmit to a peer that has received up to `received`: the messages that it
+    /// lacks, and those that this execution sends again, but nothing that may be collected.
     pub(super) fn replay_after(&mut self, received: Ssn) -> Ssn {
-        self.transmitted = received.min(self.send.sent()).min(self.began).max(self.collected);
+        self.transmitted = received.min(self.send.sent()).min(self.sent_at_restart).max(self.collected);
         self.transmitted
     }
 
-    /// The recovery is over: nobody waits for an orphan any more.
+    /// Ends the recovery: no rank waits for an orphan any more.
     pub(super) fn end_recovery(&mut self) {
-        self.began = Ssn::MAX;
+        self.sent_at_restart = Ssn::MAX;
     }
 
-    /// The peer won't ask for messages up to `covered.upto`, nor send its own up to `covered.settled` again.
+    /// Takes note that the peer won't ask for messages up to `covered.upto`, nor send its own up to `covered.stable`
+    /// again.
     pub(super) fn note_covered(&mut self, covered: Covered) {
-        let settled = covered.settled.max(self.covered_by_peer.settled);
+        let stable = covered.stable.max(self.covered_by_peer.stable);
         if covered.upto > self.covered_by_peer.upto {
             self.covered_by_peer = covered;
         }
-        self.covered_by_peer.settled = settled;
+        self.covered_by_peer.stable = stable;
         self.forget_receipts();
     }
 
-    /// Forgets how that was received which neither this rank asks for again nor the peer sends again.
+    /// Forgets receipts of messages that neither this rank asks for again nor the peer sends again.
     fn forget_receipts(&mut self) {
-        self.receipts.forget(self.covered.min(Ssn(self.covered_by_peer.settled)));
+        self.receipts.forget(self.covered.min(Ssn(self.covered_by_peer.stable)));
         if let Some(epoch) = self.receipts.oldest_epoch() {
             self.recv.forget_epochs_before(epoch);
         }
     }
 
-    /// This rank won't go back before `floor`: lets go what it knows of earlier messages that the peer won't ask for. Returns the
-    /// last message that it won't send again, and whether that is news to the peer.
-    pub(super) fn settle(&mut self, floor: Epoch) -> (Ssn, bool) {
+    /// Forgets sent messages before `floor`, below which this rank won't roll back, that the peer won't ask for.
+    /// Returns the last message that it won't send again, and `true` if that is news to the peer.
+    pub(super) fn advance_stable(&mut self, floor: Epoch) -> (Ssn, bool) {
         self.sent.collect(self.collected, floor, self.send.epoch());
         let before = self.sent.first_since(floor).map_or(self.send.sent(), Ssn::prev);
-        let news = before > self.settled;
-        self.settled = self.settled.max(before);
-        (self.settled, news)
+        let is_new = before > self.stable;
+        self.stable = self.stable.max(before);
+        (self.stable, is_new)
     }
 
-    /// What the peer won't ask for, as far as that can be let go now and is news.
+    /// Returns the messages that the peer won't ask for, as far as they can be collected now and have grown.
     pub(super) fn collect(&mut self, floor: Epoch) -> Option<(Epoch, Ssn)> {
         let covered = self.covered_by_peer;
-        // What a restored sender sends again is awaited as an orphan, covered or not.
-        let upto = Ssn(covered.upto).min(self.send.sent()).min(self.began);
+        // A receiver awaits messages that a restored sender sends again as orphans, covered or not.
+        let upto = Ssn(covered.upto).min(self.send.sent()).min(self.sent_at_restart);
         if upto <= self.collected {
             return None;
         }
@@ -287,21 +294,22 @@ impl Channel {
         Some((Epoch(covered.epoch), upto))
     }
 
-    /// This rank won't go back before `epoch`; returns what it has received before, if that is news.
+    /// Covers the messages received before `epoch`, below which this rank won't roll back; returns the last one if that
+    /// has grown.
     pub(super) fn cover(&mut self, epoch: Epoch) -> Option<Ssn> {
-        let upto = self.receipts.before(epoch);
-        let news = upto > self.covered;
+        let upto = self.receipts.received_before(epoch);
+        let is_new = upto > self.covered;
         self.covered = self.covered.max(upto);
         self.forget_receipts();
-        news.then_some(upto)
+        is_new.then_some(upto)
     }
 
-    /// Fills in what this rank tells the peer.
+    /// Fills in this rank's side of the channel.
     pub(super) fn describe(&self, hello: &mut Hello) {
         hello.received = self.recv.hsr().clone();
         hello.covered.1 = self.covered;
-        // Not what waits to be transmitted again: an acknowledgement of that would release it before.
-        hello.sent = self.send.sent().min(self.began);
+        // Leave out messages that wait to be transmitted again: an acknowledgement would release them too early.
+        hello.sent = self.send.sent().min(self.sent_at_restart);
         hello.acked = self.send.acked().min(hello.sent);
     }
 
@@ -330,7 +338,7 @@ impl Channel {
             return Err(RestoreError::Contradiction { what: "the runs of a channel" });
         }
         Ok(Channel {
-            began: send.sent(),
+            sent_at_restart: send.sent(),
             send,
             recv,
             sent: table.sent.clone(),

@@ -1,42 +1,43 @@
-//! Clusters of ranks whose epochs are kept apart, so that what goes up from one to another is logged.
+//! Clusters of ranks whose epochs are kept apart, so that messages from a lower to a higher one are logged.
 
 use counterfoil_log_core::{Epoch, Rank};
 use thiserror::Error;
 
-/// Which rank is in which cluster, and how far apart the clusters begin (Guermouche 2011, section V.E.3).
+/// Cluster of each rank, and the distance between the clusters' first epochs (Guermouche 2011, section V.E.3).
 ///
-/// The paper begins clusters two epochs apart, so that they don't meet while one of them takes a checkpoint. That holds only while
-/// no cluster takes two checkpoints before the next one takes one. Here it is a rule: a rank of cluster c begins an
-/// epoch only if that is below the smallest durable epoch of cluster c + 1, as the last collection found it (before the first:
-/// below where c + 1 begins). So no rank of c is ever in an epoch of c + 1, and the highest cluster is free.
+/// The paper begins clusters two epochs apart, so that they don't meet while one of them takes a checkpoint. That holds
+/// only while no cluster takes two checkpoints before the next one takes one. Here it is enforced: a rank of cluster c
+/// begins an epoch only if that is below the smallest durable epoch of cluster c + 1, as the last collection found it
+/// (before the first: below where c + 1 begins). So no rank of c is ever in an epoch of c + 1, and the highest cluster
+/// is free.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Clusters {
     of: Vec<u32>,
     gap: u32,
 }
 
-/// Why [`Clusters::new`] refuses.
+/// Error of [`Clusters::new`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum ClustersError {
-    /// With a gap below 2 no cluster but the highest could ever take a checkpoint first.
+    /// With a gap below 2 only the highest cluster could ever take the first checkpoint.
     #[error("clusters {gap} epochs apart; at least 2 are needed")]
     Gap {
-        /// The gap.
+        /// Gap asked for.
         gap: u32,
     },
     /// A cluster would begin beyond [`Epoch::MAX`].
     #[error("cluster {cluster} would begin beyond the last epoch")]
     Cluster {
-        /// The cluster.
+        /// Number of the cluster.
         cluster: u32,
     },
 }
 
 impl Clusters {
-    /// Rank r is in cluster `of[r]`; cluster c begins in epoch 1 + c times `gap`. Costs 4 bytes a rank.
+    /// Puts rank r into cluster `of[r]`; cluster c begins in epoch 1 + c times `gap`. Costs 4 bytes a rank.
     ///
     /// # Errors
-    /// A gap below 2, or a cluster that would begin beyond [`Epoch::MAX`].
+    /// Gap below 2, or a cluster that would begin beyond [`Epoch::MAX`].
     pub fn new(of: Vec<u32>, gap: u32) -> Result<Clusters, ClustersError> {
         if gap < 2 {
             return Err(ClustersError::Gap { gap });
@@ -48,28 +49,30 @@ impl Clusters {
         }
     }
 
-    /// So many clusters of neighbouring ranks, of equal size as far as possible; at least one, and at most one for each rank.
+    /// Divides the ranks into `clusters` clusters of neighbours, of equal size as far as possible; at least one, and at
+    /// most one for each rank.
     ///
     /// # Errors
-    /// As of [`Clusters::new`].
+    /// See [`Clusters::new`].
     pub fn contiguous(ranks: u32, clusters: u32, gap: u32) -> Result<Clusters, ClustersError> {
         let (ranks, clusters) = (u64::from(ranks), u64::from(clusters.clamp(1, ranks.max(1))));
         Clusters::new((0..ranks).map(|rank| (rank * clusters / ranks) as u32).collect(), gap)
     }
 
-    /// In which cluster a rank is; a rank that wasn't named is in cluster 0.
+    /// Returns the cluster of a rank; a rank that wasn't named is in cluster 0.
     #[must_use]
     pub fn cluster_of(&self, rank: Rank) -> u32 {
         self.of.get(rank.index()).copied().unwrap_or(0)
     }
 
-    /// The epoch that a cluster begins in.
+    /// Returns the first epoch of a cluster.
     #[must_use]
     pub fn first_epoch(&self, cluster: u32) -> Epoch {
         Epoch(Epoch::FIRST.0 + cluster * self.gap)
     }
 
-    /// For [`Config::first_epoch`](super::Config::first_epoch) and [`Config::ceiling`](super::Config::ceiling) of a rank.
+    /// Returns [`Config::first_epoch`](super::Config::first_epoch) and [`Config::ceiling`](super::Config::ceiling) of a
+    /// rank.
     #[must_use]
     pub fn epochs_of(&self, rank: Rank) -> (Epoch, Epoch) {
         let cluster = self.cluster_of(rank);
@@ -77,7 +80,7 @@ impl Clusters {
         (self.first_epoch(cluster), next.map_or(Epoch::MAX, |next| self.first_epoch(next)))
     }
 
-    /// For each rank the smallest of `epochs` in the next cluster above its own; `u32::MAX` in the highest.
+    /// Returns for each rank the smallest of `epochs` in the next cluster above its own; `u32::MAX` in the highest.
     pub(super) fn ceilings(&self, epochs: &[u32]) -> Vec<u32> {
         let mut smallest = std::collections::BTreeMap::new();
         for (rank, &epoch) in (0..).map(Rank).zip(epochs) {
@@ -94,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn clusters_begin_apart_and_see_the_one_above() {
+    fn clusters_begin_apart_and_are_bounded_by_the_next_one() {
         let clusters = Clusters::new(vec![0, 2, 0, 2], 2).unwrap();
         assert_eq!(clusters.epochs_of(Rank(0)), (Epoch(1), Epoch(5)));
         assert_eq!(clusters.epochs_of(Rank(1)), (Epoch(5), Epoch::MAX));

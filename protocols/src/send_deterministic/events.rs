@@ -1,4 +1,4 @@
-//! What the rule does with each event.
+//! Events of the rule.
 
 use std::collections::BTreeMap;
 
@@ -6,10 +6,10 @@ use counterfoil_ack_piggyback::{Kind, ReceivedSet, Verdict, WireHeader};
 use counterfoil_log_core::{Determinant, Envelope, Epoch, Phase, Rank, Ssn};
 
 use super::channel::Channel;
-use super::notice::{self, Covered, Fact, Report};
+use super::notice::{self, Covered, ReceivedRun, Report};
 use super::tables::Tables;
 use super::{Canary, Config, SendDeterministic};
-use crate::frame::{
+use crate::api::{
     ChoiceError, ChoiceRecord, DiscardReason, Effect, Hello, Incoming, Misbehaviour, NextChoice, Outgoing, Party,
     Protocol, ProtocolError, RestoreError, Snapshot, Transmission,
 };
@@ -19,12 +19,12 @@ impl Protocol for SendDeterministic {
         self.epoch
     }
 
-    /// Figure 3, lines 13 to 17. A message to this rank itself is part of its image; the driver keeps it.
+    /// Implements Figure 3, lines 13 to 17. A message to this rank itself is part of its image; the driver keeps it.
     fn handle_send(&mut self, envelope: &Envelope) -> Result<Outgoing, ProtocolError> {
         let Config { rank, .. } = self.config;
         let peer = envelope.destination;
         ProtocolError::check_sender(envelope.source, peer, rank)?;
-        self.catch_up(peer)?;
+        self.apply_pending(peer)?;
         let (origin, epoch, phase) = (self.origin(), self.epoch, self.phase);
         let stamp = self.channel(peer)?.stamp(envelope.len, epoch, phase)?;
         let header = WireHeader::message(envelope, stamp, origin, None);
@@ -37,13 +37,13 @@ impl Protocol for SendDeterministic {
         ProtocolError::check_transmitted(header, rank)?;
         let destination = header.destination();
         let (incarnation, mark) = (self.incarnation, !self.has(Canary::ReplayUnmarked));
-        // Before: the record at hand is not to be released while it is on its way to the wire.
-        self.catch_up(destination)?;
+        // Applied first: this record must not be released on its way to the wire.
+        self.apply_pending(destination)?;
         *header = self.channel(destination)?.refresh(header, incarnation, mark);
         Ok(())
     }
 
-    /// Figure 3, lines 19 to 32.
+    /// Implements Figure 3, lines 19 to 32.
     fn handle_message(&mut self, header: &WireHeader) -> Result<Incoming, ProtocolError> {
         let Config { rank, ranks, .. } = self.config;
         ProtocolError::check_arrival(header, rank, ranks)?;
@@ -56,16 +56,16 @@ impl Protocol for SendDeterministic {
             return Ok(Incoming::Discard(DiscardReason::DeadIncarnation { sent_by: header.incarnation(), now }));
         }
         let ssn = header.ssn();
-        self.hear_ack(header)?;
+        self.handle_ack(header)?;
         let channel = self.channel(peer)?;
-        if channel.is_leaving() && !anyone {
+        if channel.is_rolling_back() && !anyone {
             return Ok(Incoming::Hold);
         }
         let (known, executed) = (ssn <= channel.receipts.upto(), ssn > channel.base);
-        if self.round.holds(known, header.phase(), executed) && !self.has(Canary::DeliverWhileBlocked) {
+        if self.round.must_hold(known, header.phase(), executed) && !self.has(Canary::DeliverWhileBlocked) {
             return Ok(Incoming::Hold);
         }
-        self.catch_up(peer)?;
+        self.apply_pending(peer)?;
         if known && self.has(Canary::DuplicateUnacknowledged) {
             self.count_orphan(peer, ssn, header.phase())?;
             return Ok(Incoming::Discard(DiscardReason::Duplicate { receive_epoch: self.epoch }));
@@ -74,13 +74,13 @@ impl Protocol for SendDeterministic {
         arrival.incarnation = now;
         let verdict = match self.channel(peer)?.judge(arrival)? {
             Verdict::Fresh => {
-                self.note_receipt(header)?;
+                self.record_receipt(header)?;
                 Incoming::Deliver { keep: None }
             }
             Verdict::Duplicate { receive_epoch } => {
                 self.count_orphan(peer, ssn, header.phase())?;
                 let phase = self.phase;
-                if self.has(Canary::DuplicateByPhase) && !self.channel(peer)?.receipts.any_in(phase) {
+                if self.has(Canary::DuplicateByPhase) && !self.channel(peer)?.receipts.has_phase(phase) {
                     return Ok(Incoming::Deliver { keep: None });
                 }
                 Incoming::Discard(DiscardReason::Duplicate { receive_epoch })
@@ -95,26 +95,26 @@ impl Protocol for SendDeterministic {
         Ok(verdict)
     }
 
-    fn handle_waiting(&mut self, header: &WireHeader) -> Result<(), ProtocolError> {
+    fn handle_deferred(&mut self, header: &WireHeader) -> Result<(), ProtocolError> {
         let Config { rank, ranks, .. } = self.config;
         ProtocolError::check_arrival(header, rank, ranks)?;
         if self.channel(header.source())?.is_living(header.incarnation())? {
-            self.hear_ack(header)?;
+            self.handle_ack(header)?;
         }
         Ok(())
     }
 
     fn handle_control(&mut self, from: Party, header: &WireHeader, body: &[u8]) -> Result<(), ProtocolError> {
-        let Party::Rank(peer) = from else { return self.take_order(header, body) };
+        let Party::Rank(peer) = from else { return self.handle_command(header, body) };
         let Config { rank, ranks, .. } = self.config;
         ProtocolError::check_arrival_from(peer, header, rank, ranks)?;
         if !self.channel(peer)?.is_living(header.incarnation())? {
             return Ok(());
         }
-        self.catch_up(peer)?;
+        self.apply_pending(peer)?;
         if let Some(ack) = header.ack() {
-            let settled = self.channel(peer)?.acknowledge(ack)?;
-            self.settle(peer, settled);
+            let runs = self.channel(peer)?.acknowledge(ack)?;
+            self.report_acknowledged(peer, runs);
         }
         match header.kind() {
             Kind::Message => return Err(ProtocolError::UnexpectedKind { peer, kind: Kind::Message }),
@@ -123,13 +123,13 @@ impl Protocol for SendDeterministic {
             Kind::Control => {
                 let covered = (header.tag() == notice::COVERED).then(|| notice::decode(body)).flatten();
                 let covered = covered.ok_or_else(|| SendDeterministic::malformed(peer, header, body))?;
-                self.take_covered(peer, covered)?;
+                self.handle_covered(peer, covered)?;
             }
         }
         self.send_due_acks(peer)
     }
 
-    /// The order of unrelated receives is free (section II.C): calls are counted, nothing is forced.
+    /// Counts the call and forces nothing: the order of unrelated receives is free (section II.C).
     fn next_choice(&mut self) -> NextChoice {
         let sequence = self.choices;
         self.choices += 1;
@@ -143,7 +143,7 @@ impl Protocol for SendDeterministic {
         Ok(None)
     }
 
-    /// No choice is ever recorded, so one that is found is another protocol's; it is checked and ignored.
+    /// Checks and ignores a recorded choice: this rule records none, so it is another protocol's.
     fn handle_recovered_choice(&mut self, record: &[u8]) -> Result<(), ChoiceError> {
         ChoiceRecord::decode(record).map(|_| ())
     }
@@ -156,23 +156,26 @@ impl Protocol for SendDeterministic {
         Some(self.start())
     }
 
-    /// Not in a recovery: a checkpoint would hold a state whose orphans are open. Not where the cluster above would be met.
+    /// Returns `false` in a recovery, because a checkpoint would contain a state with open orphans, and where the next
+    /// epoch would reach the cluster above.
     fn wants_checkpoint(&self) -> bool {
-        self.round.is_over() && self.epoch.next().is_some_and(|next| next < self.ceiling || self.ceiling == Epoch::MAX)
+        self.round.is_finished()
+            && self.epoch.next().is_some_and(|next| next < self.ceiling || self.ceiling == Epoch::MAX)
     }
 
-    /// Figure 3, lines 41 to 45, in another order: first the epoch and the phase rise, then the tables are saved.
+    /// Implements Figure 3, lines 41 to 45, in another order: first the epoch and the phase rise, then the tables are
+    /// saved.
     ///
-    /// Refused with [`ProtocolError::NotCheckpointing`] where [`Protocol::wants_checkpoint`] says no.
+    /// Fails with [`ProtocolError::NotCheckpointing`] where [`Protocol::wants_checkpoint`] returns `false`.
     fn handle_checkpoint(&mut self) -> Result<Snapshot, ProtocolError> {
         let next = self.epoch.next().ok_or(ProtocolError::EpochsExhausted)?;
         if !self.wants_checkpoint() {
             return Err(ProtocolError::NotCheckpointing { epoch: next });
         }
         let ended = Snapshot { epoch: self.epoch, tables: self.tables().encode() };
-        // What a recovery has told must be in the first checkpoint after it.
+        // The first checkpoint after a recovery must contain the receipts that it reported.
         for peer in self.peers() {
-            self.catch_up(peer)?;
+            self.apply_pending(peer)?;
         }
         for channel in self.channels() {
             channel.begin_epoch(next)?;
@@ -192,12 +195,12 @@ impl Protocol for SendDeterministic {
         Ok(())
     }
 
-    /// Figure 3, lines 47 to 52 and 60.
+    /// Implements Figure 3, lines 47 to 52 and 60.
     fn restore(&mut self, tables: &[u8]) -> Result<(), RestoreError> {
         let Config { rank, ranks, policy, .. } = self.config;
         let tables = Tables::decode(tables, rank, ranks)?;
         let epoch = Epoch(tables.epoch);
-        let back = self.round.restores(epoch, self.incarnation);
+        let back = self.round.pending_rollback(epoch, self.incarnation);
         let fresh = self.channels.is_empty() && self.epoch == self.config.first_epoch;
         if back.is_none() && !fresh {
             return Err(RestoreError::NotFresh);
@@ -212,26 +215,26 @@ impl Protocol for SendDeterministic {
         self.channels = channels;
         (self.epoch, self.durable, self.pending) = (epoch, epoch, None);
         self.phase = Phase(tables.phase);
-        self.phases = tables.phases.newer(std::mem::take(&mut self.phases));
+        self.phases = tables.phases.newest(std::mem::take(&mut self.phases));
         self.choices = tables.choices;
         self.floor = self.floor.max(Epoch(tables.floor));
         self.checkpointed = self.table();
         match back {
             Some(incarnation) => {
                 self.incarnation = incarnation;
-                self.round.went_back(epoch);
-                let stood = self.stand_on_line();
+                self.round.rolled_back(epoch);
+                let stood = self.register_orphans();
                 stood.map_err(|_| RestoreError::Contradiction { what: "the recovery line names no rank" })
             }
             None => {
-                self.round.replaced(epoch);
+                self.round.restarted(epoch);
                 self.report(&Report::Rollback { incarnation: self.incarnation.0 });
                 Ok(())
             }
         }
     }
 
-    /// The lane waits for the replacement's Hello, the job for the recovery process.
+    /// Creates the channel at most: the lane waits for the replacement's Hello, the job for the recovery process.
     fn handle_peer_lost(&mut self, peer: Rank) -> Result<(), ProtocolError> {
         self.channel(peer).map(|_| ())
     }
@@ -249,12 +252,12 @@ impl Protocol for SendDeterministic {
             covered: (self.floor, Ssn::ZERO),
             sent: Ssn::ZERO,
             acked: Ssn::ZERO,
-            own: Vec::new(),
+            opaque: Vec::new(),
         };
         if let Some(channel) = self.channels.get(&peer) {
             channel.describe(&mut hello);
             if !self.has(Canary::DuplicateUnacknowledged) {
-                hello.own = notice::encode(&channel.receipts.facts());
+                hello.opaque = notice::encode(&channel.receipts.received_runs());
             }
         }
         Ok(hello)
@@ -262,20 +265,21 @@ impl Protocol for SendDeterministic {
 
     fn handle_hello(&mut self, peer: Rank, hello: &Hello) -> Result<(), ProtocolError> {
         if hello.rank != peer {
-            let how = Misbehaviour::OtherName { name: hello.rank };
+            let how = Misbehaviour::WrongRank { name: hello.rank };
             return Err(ProtocolError::PeerMisbehaved { peer, how });
         }
-        let facts: Option<Vec<Fact>> = if hello.own.is_empty() { Some(Vec::new()) } else { notice::decode(&hello.own) };
-        let facts = facts.ok_or(ProtocolError::PeerMisbehaved {
+        let received_runs: Option<Vec<ReceivedRun>> =
+            if hello.opaque.is_empty() { Some(Vec::new()) } else { notice::decode(&hello.opaque) };
+        let received_runs = received_runs.ok_or(ProtocolError::PeerMisbehaved {
             peer,
-            how: Misbehaviour::MalformedNotice { tag: notice::RECOVERY, len: hello.own.len() },
+            how: Misbehaviour::MalformedNotice { tag: notice::RECOVERY, len: hello.opaque.len() },
         })?;
         let received = hello.received.upto();
         let (by_epoch, unacknowledged_lost) = (self.has(Canary::ReplayByEpoch), self.has(Canary::UnacknowledgedLost));
         let channel = self.channel(peer)?;
-        let was_leaving = channel.is_leaving();
-        channel.meet(hello, facts)?;
-        let has_left = was_leaving && !channel.is_leaving();
+        let was_rolling_back = channel.is_rolling_back();
+        channel.handle_hello(hello, received_runs)?;
+        let rolled_back = was_rolling_back && !channel.is_rolling_back();
         let mut after = channel.replay_after(received);
         let skipped = |ssn| match channel.sent.last_known_receipt(ssn) {
             Some(epoch) => by_epoch && epoch < hello.epoch,
@@ -285,18 +289,18 @@ impl Protocol for SendDeterministic {
             after = after.next();
         }
         self.effects.push_back(Effect::ReceiverRolledBack { peer, to: Ssn::ZERO });
-        self.catch_up(peer)?;
-        self.take_covered(peer, Covered { epoch: hello.covered.0.0, upto: hello.covered.1.0, settled: 0 })?;
+        self.apply_pending(peer)?;
+        self.handle_covered(peer, Covered { epoch: hello.covered.0.0, upto: hello.covered.1.0, stable: 0 })?;
         self.effects.push_back(Effect::Replay { peer, incarnation: hello.incarnation, after, upto: Ssn::MAX });
-        // What its undone execution has sent waits no more: it can be dropped.
-        self.effects.extend(has_left.then_some(Effect::Resume));
-        self.tell_table();
-        // The floor may have risen since the Hello that this answers, or that answers it, was written.
+        // Held messages of its undone execution can be dropped now.
+        self.effects.extend(rolled_back.then_some(Effect::Resume));
+        self.send_table();
+        // The floor may have risen since the Hello that this one answers, or that answers this one, was written.
         let floor = self.floor;
         let channel = self.channel(peer)?;
-        let (upto, (settled, _)) = (channel.covered, channel.settle(floor));
-        if upto.max(settled) > Ssn::ZERO {
-            self.tell_covered(peer, upto, settled);
+        let (upto, (stable, _)) = (channel.covered, channel.advance_stable(floor));
+        if upto.max(stable) > Ssn::ZERO {
+            self.send_covered(peer, upto, stable);
         }
         self.send_due_acks(peer)
     }
@@ -307,8 +311,9 @@ impl Protocol for SendDeterministic {
 }
 
 impl SendDeterministic {
-    /// Figure 3, lines 21 to 26: the phase rises to the message's, or above it where the causal path is broken.
-    fn note_receipt(&mut self, header: &WireHeader) -> Result<(), ProtocolError> {
+    /// Implements Figure 3, lines 21 to 26: the phase rises to the message's, or above it where the causal path is
+    /// broken.
+    fn record_receipt(&mut self, header: &WireHeader) -> Result<(), ProtocolError> {
         let (epoch, peer) = (self.epoch, header.source());
         let marked = header.flags().contains(counterfoil_ack_piggyback::Flags::LOGGED);
         let logged = marked || header.epoch() < epoch;
@@ -319,20 +324,20 @@ impl SendDeterministic {
         Ok(())
     }
 
-    /// Takes the acknowledgement on a message into account, also of one that has to wait: what was said of earlier messages must
-    /// count before what is said of later ones.
-    fn hear_ack(&mut self, header: &WireHeader) -> Result<(), ProtocolError> {
+    /// Applies the acknowledgement on a message, held or not: acknowledgements of earlier messages must be processed
+    /// before those of later ones.
+    fn handle_ack(&mut self, header: &WireHeader) -> Result<(), ProtocolError> {
         let peer = header.source();
         let channel = self.channel(peer)?;
         let now = channel.recv.incarnation();
         if let Some(ack) = header.ack().filter(|_| header.incarnation() == now) {
-            let settled = channel.acknowledge(ack)?;
-            self.settle(peer, settled);
+            let runs = channel.acknowledge(ack)?;
+            self.report_acknowledged(peer, runs);
         }
         Ok(())
     }
 
-    fn take_covered(&mut self, peer: Rank, covered: Covered) -> Result<(), ProtocolError> {
+    fn handle_covered(&mut self, peer: Rank, covered: Covered) -> Result<(), ProtocolError> {
         self.channel(peer)?.note_covered(covered);
         self.collect(peer)
     }

@@ -1,75 +1,76 @@
-//! The recovery line, as a pure function of what the ranks say about their messages.
+//! The recovery line, as a pure function of the ranks' tables of sent messages.
 
 use serde::{Deserialize, Serialize};
 
-/// What a rank says about itself when it is asked (Guermouche 2011, Figure 3, lines 52 and 56).
+/// Table that a rank sends to the recovery process (Guermouche 2011, Figure 3, lines 52 and 56).
 ///
-/// Plain numbers: it travels as it is.
+/// Consists of plain numbers, so that it travels as it is.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RankTable {
-    /// How often the rank was replaced or rolled back.
+    /// Number of times that the rank was replaced or rolled back.
     pub incarnation: u32,
-    /// The epoch of its newest durable checkpoint, from which it would restart.
+    /// Epoch of its newest durable checkpoint, from which it would restart.
     pub epoch: u32,
-    /// The epoch that it was restored to, if that was in a recovery that isn't over: it goes back there again.
+    /// Epoch that it was restored to in a recovery that isn't finished: it rolls back there again.
     pub restored: Option<u32>,
-    /// Whether it has executed anything since it was restored.
-    pub ran: bool,
-    /// The channels that it has sent on.
+    /// `true` if it has executed anything since it was restored.
+    pub executed: bool,
+    /// Channels that it has sent on.
     pub channels: Vec<SentTo>,
-    /// The peers that it has met: any of them may have sent to it what it doesn't remember itself.
-    pub met: Vec<u32>,
+    /// Peers that it has met: any of them may have sent it messages that it doesn't remember itself.
+    pub peers: Vec<u32>,
 }
 
-/// What a rank has sent to one peer.
+/// Messages sent to one peer.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SentTo {
-    /// The receiver.
+    /// Receiver of the messages.
     pub peer: u32,
-    /// The number of the last message.
+    /// Number of the last message.
     pub sent: u64,
-    /// Ascending by epoch: the epochs in which something was sent that a recovery may ask for.
+    /// Epochs, ascending, in which messages were sent that a recovery may ask for.
     pub epochs: Vec<SentInEpoch>,
 }
 
-/// What was sent in one epoch on one channel: an entry of SPE, with a message number for the paper's date.
+/// Messages sent in one epoch on one channel: an entry of SPE, with a message number for the paper's date.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SentInEpoch {
-    /// The epoch of the sender.
+    /// Epoch of the sender.
     pub epoch: u32,
-    /// The first message of that epoch.
+    /// First message of that epoch.
     pub first: u64,
-    /// The last epoch of the receiver in which a message of these was, or may have been, received without being
-    /// logged; `None` if all of them are logged.
+    /// Last epoch of the receiver in which one of these messages was, or may have been, received without being logged;
+    /// `None` if all of them are logged.
     pub received: Option<u32>,
-    /// What this rank would have to say instead of `received` after it went back so far that it forgot what it has heard of
-    /// receipts since. `None` if nothing would be different.
-    pub forgotten: Option<Forgotten>,
+    /// Value for `received` after a rollback to a checkpoint that is older than some of the receipts. `None` if it
+    /// would be the same.
+    pub stale: Option<StaleReceipt>,
 }
 
-/// What a rank says about messages of which an older checkpoint of its own knows less.
+/// Receive epoch as known to older checkpoints of a rank, which know fewer receipts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Forgotten {
-    /// In checkpoints that begin this epoch, or an earlier one.
+pub struct StaleReceipt {
+    /// Latest epoch whose checkpoint knows no better.
     pub upto: u32,
-    /// The last epoch of the receiver in which a message may, as far as they know, have been received without being logged.
+    /// Last epoch of the receiver in which, as far as these checkpoints know, a message may have been received without
+    /// being logged.
     pub received: u32,
 }
 
-impl Forgotten {
-    /// What is no less than either.
-    pub(super) fn either(one: Option<Forgotten>, other: Option<Forgotten>) -> Option<Forgotten> {
+impl StaleReceipt {
+    /// Returns a bound that covers both.
+    pub(super) fn merge(one: Option<StaleReceipt>, other: Option<StaleReceipt>) -> Option<StaleReceipt> {
         let (Some(a), Some(b)) = (one, other) else { return one.or(other) };
-        Some(Forgotten { upto: a.upto.max(b.upto), received: a.received.max(b.received) })
+        Some(StaleReceipt { upto: a.upto.max(b.upto), received: a.received.max(b.received) })
     }
 }
 
 impl SentInEpoch {
-    /// The entry as a checkpoint that begins `epoch` has it.
-    fn known_in(self, epoch: u32) -> SentInEpoch {
-        match self.forgotten {
-            Some(forgotten) if epoch <= forgotten.upto => {
-                SentInEpoch { received: self.received.max(Some(forgotten.received)), ..self }
+    /// Returns the entry as known to a checkpoint that begins `epoch`.
+    fn as_of(self, epoch: u32) -> SentInEpoch {
+        match self.stale {
+            Some(stale) if epoch <= stale.upto => {
+                SentInEpoch { received: self.received.max(Some(stale.received)), ..self }
             }
             _ => self,
         }
@@ -77,7 +78,7 @@ impl SentInEpoch {
 }
 
 impl SentTo {
-    /// The last message that was sent before `epoch`; all of them if the sender stays where it is.
+    /// Returns the last message sent before `epoch`; all of them if the sender stays where it is.
     #[must_use]
     pub fn sent_before(&self, epoch: Option<u32>) -> u64 {
         let Some(epoch) = epoch else { return self.sent };
@@ -86,7 +87,8 @@ impl SentTo {
     }
 }
 
-/// A dependency, seen from the receiver: if it goes back to `received` or before, `sender` goes back to `sent`.
+/// Dependency of a sender on a receiver: if the receiver rolls back to `received` or before, `sender` rolls back to
+/// `sent`.
 #[derive(Clone, Copy, Debug)]
 struct Dependency {
     received: u32,
@@ -94,19 +96,21 @@ struct Dependency {
     sent: u32,
 }
 
-/// Which rank restarts from which epoch, when the ranks with `Some` in `failed` restart from there. `None`: it stays.
+/// Returns the epoch that each rank restarts from when the ranks with `Some` in `failed` restart from there; `None` for
+/// a rank that stays.
 ///
-/// The largest solution of: a rank that failed goes back at least to its epoch there; the sender of a message that was
-/// received without being logged in an epoch that is rolled back goes back to the epoch in which it sent it (Guermouche
-/// 2011, Figure 4, lines 10 to 16). Found with a worklist instead of scans: every dependency is looked at once, so for D of them
-/// and N ranks the cost is O(N + D log D) time and 12 D + 24 N bytes. What names a rank that doesn't exist is ignored.
+/// It is the largest solution of: a rank that failed rolls back at least to its epoch there; the sender of a message
+/// that was received without being logged in an epoch that is rolled back rolls back to the epoch in which it sent it
+/// (Guermouche 2011, Figure 4, lines 10 to 16). Found with a worklist instead of scans: every dependency is visited
+/// once, so for D of them and N ranks the cost is O(N + D log D) time and 12 D + 24 N bytes. Entries that name a rank
+/// that doesn't exist are ignored.
 #[must_use]
 pub fn recovery_line(tables: &[RankTable], failed: &[Option<u32>]) -> Vec<Option<u32>> {
-    line_where(tables, failed, |_, entry| entry)
+    line_with(tables, failed, |_, entry| entry)
 }
 
-/// [`recovery_line`] where of each sender's entries is known what `known` makes of them.
-fn line_where(
+/// Computes [`recovery_line`] with each sender's entries mapped by `known`.
+fn line_with(
     tables: &[RankTable],
     failed: &[Option<u32>],
     known: impl Fn(u32, SentInEpoch) -> SentInEpoch,
@@ -133,7 +137,8 @@ fn line_where(
     line
 }
 
-/// All dependencies, those of each receiver together, the latest receive epoch first; and where each receiver's begin.
+/// Returns all dependencies grouped by receiver, the latest receive epoch first, and the index where each receiver's
+/// group begins.
 fn by_receiver(tables: &[RankTable], known: impl Fn(u32, SentInEpoch) -> SentInEpoch) -> (Vec<Dependency>, Vec<usize>) {
     let known = &known;
     let all = || {
@@ -165,19 +170,19 @@ fn by_receiver(tables: &[RankTable], known: impl Fn(u32, SentInEpoch) -> SentInE
     (dependencies, begins)
 }
 
-/// For each rank the first epoch that any later recovery can need of it: the recovery line if *all* ranks failed now, and each
-/// knew no more of receipts than the checkpoint that it restarts from.
+/// Returns for each rank the first epoch that any later recovery can need of it: the recovery line if *all* ranks
+/// failed now, and each knew only the receipts in the checkpoint that it restarts from.
 ///
-/// A later line isn't below it: fewer failures and more knowledge give a line that is nowhere lower, and a message that is sent after a
-/// table was made takes its sender back to no epoch before that table's. So the tables need not be of one instant, as long as no
-/// recovery was between them. Cost: as [`recovery_line`] for each time that the line falls below something that a rank then has
-/// forgotten; rarely more than twice.
+/// No later line is below it: fewer failures and more knowledge give a line that is nowhere lower, and a message that
+/// is sent after a table was made takes its sender back to no epoch before that table's. So the tables need not be of
+/// one instant, as long as no recovery was between them. Cost: that of [`recovery_line`] for each time that the line
+/// falls below an epoch whose receipts a rank has then forgotten; rarely more than twice.
 #[must_use]
 pub fn floor_by_line(tables: &[RankTable]) -> Vec<u32> {
     let mut floors: Vec<u32> = tables.iter().map(restart_epoch).collect();
     loop {
         let all: Vec<Option<u32>> = floors.iter().copied().map(Some).collect();
-        let line = line_where(tables, &all, |sender, entry| entry.known_in(floors[sender as usize]));
+        let line = line_with(tables, &all, |sender, entry| entry.as_of(floors[sender as usize]));
         let lower: Vec<u32> = line.iter().zip(&floors).map(|(epoch, &floor)| epoch.unwrap_or(floor)).collect();
         if lower == floors {
             return floors;
@@ -186,15 +191,16 @@ pub fn floor_by_line(tables: &[RankTable]) -> Vec<u32> {
     }
 }
 
-/// One floor for all ranks: the smallest epoch in the job (section III.A.4), lowered where a message was received in a later epoch
-/// than it was sent in and yet isn't logged, which happens to messages that were sent again after a rollback.
+/// Returns one floor for all ranks: the smallest epoch in the job (section III.A.4), lowered where a message was
+/// received in a later epoch than it was sent in and yet isn't logged, which happens to messages that were sent again
+/// after a rollback.
 ///
 /// `u32::MAX` for a job without ranks. Never above any of [`floor_by_line`].
 #[must_use]
 pub fn floor_by_smallest_epoch(tables: &[RankTable]) -> u32 {
     let entries = || {
         let entries = tables.iter().flat_map(|table| &table.channels).flat_map(|channel| &channel.epochs);
-        entries.map(|entry| entry.known_in(0))
+        entries.map(|entry| entry.as_of(0))
     };
     let mut floor = tables.iter().map(restart_epoch).min().unwrap_or(u32::MAX);
     loop {
@@ -221,13 +227,13 @@ mod tests {
 
     const RANKS: usize = 6;
 
-    /// Send epoch, receive epoch unless logged, and what may be forgotten.
-    type Entries = Vec<(u32, Option<u32>, Option<Forgotten>)>;
+    /// Send epoch, receive epoch unless logged, and the receive epoch known to older checkpoints.
+    type Entries = Vec<(u32, Option<u32>, Option<StaleReceipt>)>;
 
-    /// Random tables, with entries that no failure-free run makes (received later than sent and not logged) among them.
+    /// Random tables, some of whose entries no failure-free run makes (received later than sent and not logged).
     fn tables() -> impl Strategy<Value = Vec<RankTable>> {
-        let forgotten = (1u32..6, 1u32..6).prop_map(|(upto, received)| Forgotten { upto, received });
-        let entry = (1u32..5, proptest::option::of(1u32..6), proptest::option::of(forgotten));
+        let stale = (1u32..6, 1u32..6).prop_map(|(upto, received)| StaleReceipt { upto, received });
+        let entry = (1u32..5, proptest::option::of(1u32..6), proptest::option::of(stale));
         let channel = (0..RANKS as u32, proptest::collection::vec(entry, 0..4));
         let rank = (1u32..6, proptest::collection::vec(channel, 0..5));
         proptest::collection::vec(rank, 1..=RANKS).prop_map(|ranks| {
@@ -237,7 +243,7 @@ mod tests {
                     entries.dedup_by_key(|entry| entry.0);
                     let epochs: Vec<_> = (1..)
                         .zip(entries)
-                        .map(|(first, (epoch, received, forgotten))| SentInEpoch { epoch, first, received, forgotten })
+                        .map(|(first, (epoch, received, stale))| SentInEpoch { epoch, first, received, stale })
                         .collect();
                     SentTo { peer, sent: epochs.len() as u64, epochs }
                 });
@@ -259,7 +265,7 @@ mod tests {
         })
     }
 
-    /// The largest of all lines that are closed, found by trying them all. `STAY` is above every epoch.
+    /// Finds the largest of all closed lines by trying them all. `STAY` is above every epoch.
     fn by_brute_force(tables: &[RankTable], failed: &[Option<u32>]) -> Vec<Option<u32>> {
         const STAY: u32 = 6;
         let start: Vec<u32> = failed.iter().map(|epoch| epoch.unwrap_or(STAY)).collect();
@@ -282,7 +288,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(96))]
 
         #[test]
-        fn the_line_is_the_largest_that_leaves_no_message_seen_as_sent_and_not_received(
+        fn the_line_is_the_largest_closed_one(
             tables in tables(),
             mut failed in proptest::collection::vec(proptest::option::of(1u32..6), RANKS),
         ) {
@@ -297,12 +303,12 @@ mod tests {
         ) {
             fails.truncate(tables.len());
             let (floors, smallest) = (floor_by_line(&tables), floor_by_smallest_epoch(&tables));
-            // One after another, and each time with no more knowledge than is in the checkpoints that ranks went back to.
+            // One failure after another, each time with only the receipts in the checkpoints that ranks rolled back to.
             let mut line: Vec<Option<u32>> = vec![None; tables.len()];
             for (rank, _) in fails.iter().enumerate().filter(|&(_, &fails)| fails) {
                 let known: Vec<u32> = line.iter().zip(&tables).map(|(epoch, table)| epoch.unwrap_or(table.epoch)).collect();
                 line[rank] = Some(known[rank]);
-                line = line_where(&tables, &line, |sender, entry| entry.known_in(known[sender as usize]));
+                line = line_with(&tables, &line, |sender, entry| entry.as_of(known[sender as usize]));
             }
             for (epoch, floor) in line.into_iter().zip(floors) {
                 prop_assert!(epoch.is_none_or(|epoch| epoch >= floor));
@@ -313,7 +319,7 @@ mod tests {
 
     #[test]
     fn the_plain_smallest_epoch_would_collect_what_a_message_sent_again_still_needs() {
-        let entry = SentInEpoch { epoch: 1, first: 1, received: Some(2), forgotten: None };
+        let entry = SentInEpoch { epoch: 1, first: 1, received: Some(2), stale: None };
         let sent = SentTo { peer: 1, sent: 1, epochs: vec![entry] };
         let tables = [
             RankTable { epoch: 2, channels: vec![sent], ..RankTable::default() },
@@ -325,20 +331,20 @@ mod tests {
 
     #[test]
     fn the_base_of_a_channel_is_what_was_sent_before_the_epoch() {
-        let entry = |epoch, first| SentInEpoch { epoch, first, received: None, forgotten: None };
+        let entry = |epoch, first| SentInEpoch { epoch, first, received: None, stale: None };
         let channel = SentTo { peer: 0, sent: 9, epochs: vec![entry(2, 4), entry(5, 7)] };
         let bases = [None, Some(1), Some(2), Some(3), Some(5), Some(6)].map(|epoch| channel.sent_before(epoch));
         assert_eq!(bases, [9, 3, 3, 6, 6, 9]);
     }
 
-    /// A row of 100,000 ranks with 8 neighbours and 4 epochs, in which the failure of one takes all the others back.
+    /// Row of 100,000 ranks with 8 neighbours and 4 epochs, in which the failure of one rolls all the others back.
     #[test]
     fn a_hundred_thousand_ranks_take_seconds_at_most() {
         const MANY: u32 = 100_000;
         let tables: Vec<RankTable> = (0..MANY)
             .map(|rank| {
                 let peers = (1..=4).flat_map(|step| [(rank + step) % MANY, (rank + MANY - step) % MANY]);
-                let entry = |epoch| SentInEpoch { epoch, first: epoch.into(), received: Some(epoch), forgotten: None };
+                let entry = |epoch| SentInEpoch { epoch, first: epoch.into(), received: Some(epoch), stale: None };
                 let epochs = |_| (1..=4).map(entry);
                 let channels = peers.map(|peer| SentTo { peer, sent: 4, epochs: epochs(peer).collect() }).collect();
                 RankTable { epoch: 4, channels, ..RankTable::default() }

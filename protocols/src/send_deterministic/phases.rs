@@ -1,24 +1,25 @@
-//! The order of phases. It is that of their numbers until a recovery has sent messages again.
+//! The order of phases: that of their numbers until a recovery has sent messages again.
 
 use serde::{Deserialize, Serialize};
 
-/// Which phase comes before which.
+/// Total order of phases.
 ///
-/// Guermouche 2011 (section III.A.3) compares phases as numbers. But what is sent again in a recovery gets a phase anew, and
-/// that depends on what was received before, and when. The receivers of orphans keep the phase of the first time. With numbers, a
-/// message that an orphan needs may then seem to come after the orphan, and wait for it in the next recovery, for ever.
+/// Guermouche 2011 (section III.A.3) compares phases as numbers. But a message that a recovery sends again gets a new
+/// phase, which depends on what its sender received before, and when, while the receivers of orphans keep the phase of
+/// the first time. With numbers, a message that an orphan needs may then seem to come after the orphan, and wait for it
+/// forever in the next recovery.
 ///
-/// Here each recovery gives out new numbers, above all that were given out before, and whatever is done while orphans of phase p were the
-/// first that were missing comes *before* p: an orphan that is still missing can't have led to it, and may need it. So the order is
-/// a list of ranges of numbers, in which later ranges stand between earlier ones.
+/// Here each recovery assigns new numbers, above all that were assigned before, and whatever happens while p is the
+/// first phase with missing orphans comes *before* p: an orphan that is still missing can't have led to it, and may
+/// need it. So the order is a list of ranges of numbers, in which later ranges are inserted between earlier ones.
 ///
-/// It changes when a recovery is over: one that is cut short leaves nothing behind that an earlier orphan needs, because all
-/// ranks that were restored are restored again. Its numbers come after all others.
+/// It changes when a recovery is finished: one that is cut short leaves nothing behind that an earlier orphan needs,
+/// because all restored ranks are restored again. Its numbers come after all others.
 ///
 /// Memory: 8 bytes a range; a recovery adds at most two for each phase that has orphans.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct PhaseOrder {
-    /// The round at whose end it was so.
+    /// Round that ended with this order.
     round: u64,
     /// Ascending by `first`; each ends where the next begins.
     ranges: Vec<Range>,
@@ -27,51 +28,50 @@ pub(super) struct PhaseOrder {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Range {
     first: u32,
-    /// The place in the order.
+    /// Place in the order.
     place: u32,
 }
 
-/// What has been done since one phase was let go and before the next was.
+/// Numbers assigned between the release of one phase and that of the next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Window {
-    /// The first number that was given out in it. It ends where the next one begins.
+    /// First number of the window. It ends where the next one begins.
     pub(super) first: u32,
-    /// The first phase in the order in which orphans were missing.
+    /// First phase in the order in which orphans were missing.
     pub(super) before: u32,
 }
 
 impl Default for PhaseOrder {
-    /// That of the numbers.
+    /// Returns the order of the numbers.
     fn default() -> Self {
         PhaseOrder { round: 0, ranges: vec![Range { first: 0, place: 0 }] }
     }
 }
 
 impl PhaseOrder {
-    /// Sorts phases.
+    /// Returns the sort key of a phase.
     pub(super) fn key(&self, phase: u32) -> (u32, u32) {
         let after = self.ranges.partition_point(|range| range.first <= phase);
         (self.ranges[..after].last().map_or(0, |range| range.place), phase)
     }
 
-    /// Whether `phase` comes before `other`.
     pub(super) fn precedes(&self, phase: u32, other: u32) -> bool {
         self.key(phase) < self.key(other)
     }
 
-    /// The one that knows more recoveries.
-    pub(super) fn newer(self, other: PhaseOrder) -> PhaseOrder {
+    /// Returns the order of the later round.
+    pub(super) fn newest(self, other: PhaseOrder) -> PhaseOrder {
         if other.round > self.round { other } else { self }
     }
 
-    /// From here on no number has been given out by a recovery that is over.
-    pub(super) fn tail(&self) -> u32 {
+    /// Returns the first number above those that finished recoveries assigned.
+    pub(super) fn unused_from(&self) -> u32 {
         self.ranges.last().map_or(0, |range| range.first)
     }
 
-    /// The order after the recovery of `round`: its windows in the order in which they came, and what comes from `end` on is after
-    /// everything.
-    pub(super) fn after(&self, round: u64, windows: &[Window], end: u32) -> PhaseOrder {
+    /// Returns the order after the recovery of `round`: its windows are inserted one after the other, and the numbers
+    /// from `end` on come last.
+    pub(super) fn with_windows(&self, round: u64, windows: &[Window], end: u32) -> PhaseOrder {
         let base = windows.first().map_or(end, |window| window.first);
         let mut spans = self.spans(base);
         let ends = windows.iter().skip(1).map(|next| next.first).chain([end]);
@@ -92,7 +92,7 @@ impl PhaseOrder {
         PhaseOrder::of_spans(round, spans)
     }
 
-    /// The ranges in their order, with first and last number, as far as they are below `base`.
+    /// Returns the ranges in their order, as (first, last) number, as far as they are below `base`.
     fn spans(&self, base: u32) -> Vec<(u32, u32)> {
         let ends = self.ranges.iter().skip(1).map(|next| next.first).chain([base]);
         let spans = self.ranges.iter().zip(ends).filter(|(range, end)| range.first < *end);
@@ -115,7 +115,7 @@ impl PhaseOrder {
         PhaseOrder { round, ranges }
     }
 
-    /// Whether it can have been written.
+    /// Returns `true` if the ranges form a valid order.
     pub(super) fn is_sound(&self) -> bool {
         self.ranges.first().is_some_and(|range| range.first == 0)
             && self.ranges.is_sorted_by(|a, b| a.first < b.first)
@@ -137,14 +137,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_sent_again_comes_before_the_orphans_that_were_missing() {
+    fn messages_sent_again_come_before_the_orphans_that_were_missing() {
         let windows = [Window { first: 10, before: 3 }, Window { first: 12, before: 7 }];
-        let order = PhaseOrder::default().after(1, &windows, 15);
+        let order = PhaseOrder::default().with_windows(1, &windows, 15);
         assert!(order.is_sound());
         let expected = [2, 10, 11, 3, 6, 12, 14, 7, 9, 15, 20];
         assert_eq!(sorted(&order, &[2, 3, 6, 7, 9, 10, 11, 12, 14, 15, 20]), expected);
-        // Of the second recovery the first window comes between those of the first.
-        let order = order.after(2, &[Window { first: 20, before: 11 }, Window { first: 21, before: 12 }], 21);
+        // The first window of the second recovery comes between those of the first recovery.
+        let order = order.with_windows(2, &[Window { first: 20, before: 11 }, Window { first: 21, before: 12 }], 21);
         assert!(order.is_sound());
         let expected = [10, 20, 11, 3, 6, 12, 7, 9, 15, 19, 21];
         assert_eq!(sorted(&order, &[3, 6, 7, 9, 10, 11, 12, 15, 19, 20, 21]), expected);
@@ -152,14 +152,14 @@ mod tests {
 
     #[test]
     fn a_recovery_without_orphans_changes_nothing_but_the_round() {
-        let order = PhaseOrder::default().after(4, &[], 9);
+        let order = PhaseOrder::default().with_windows(4, &[], 9);
         assert_eq!(order, PhaseOrder { round: 4, ..PhaseOrder::default() });
-        assert_eq!(PhaseOrder::default().newer(order.clone()), order);
-        assert_eq!(order.clone().newer(PhaseOrder::default()), order);
+        assert_eq!(PhaseOrder::default().newest(order.clone()), order);
+        assert_eq!(order.clone().newest(PhaseOrder::default()), order);
     }
 
     proptest! {
-        /// What had an order keeps it; a window is where it belongs; nothing comes after the end.
+        /// Earlier numbers keep their order; each window is in its place; the end comes last.
         #[test]
         fn an_order_is_only_added_to(recoveries in proptest::collection::vec(
             proptest::collection::vec((0u32..40, 0u32..4), 0..5), 0..5,
@@ -174,7 +174,7 @@ mod tests {
                     windows.push(Window { first: end, before });
                     end += len;
                 }
-                let next = order.after(round, &windows, end);
+                let next = order.with_windows(round, &windows, end);
                 prop_assert!(next.is_sound());
                 for a in 0..base {
                     for b in 0..base {

@@ -1,4 +1,4 @@
-//! A rank's part in a recovery.
+//! The part of a rank in a recovery.
 
 use std::collections::BTreeMap;
 
@@ -7,68 +7,68 @@ use counterfoil_log_core::{Epoch, Incarnation, Phase, Rank, Ssn};
 
 use super::channel::Channel;
 use super::line::RankTable;
-use super::notice::{self, Covered, Line, Order, Report};
+use super::notice::{self, Command, Covered, Line, Report};
 use super::{Canary, SendDeterministic};
-use crate::frame::{Effect, Party, ProtocolError};
+use crate::api::{Effect, Party, ProtocolError};
 
-/// Where a rank is in a recovery: Status, OrphCount and OrphPhases of Guermouche 2011, Figure 3.
+/// Progress of a rank in a recovery: Status, OrphCount and OrphPhases of Guermouche 2011, Figure 3.
 #[derive(Debug)]
 pub(super) struct Round {
     number: u64,
     running: bool,
-    table: Table,
-    /// The recovery line of this round, if it is known.
+    table: TableState,
+    /// Recovery line of this round, if known.
     line: Option<Line>,
-    /// The epoch that this rank was restored to in a recovery that isn't over.
+    /// Epoch that this rank was restored to in a recovery that isn't finished.
     restored: Option<Epoch>,
-    /// Whether it has run since.
-    ran: bool,
-    /// The phase that it stood in when it obeyed the line.
-    registered: Phase,
-    /// Which phases have no orphan left in the whole job.
+    /// `true` if it has executed anything since then.
+    executed: bool,
+    /// Phase of this rank when it obeyed the line.
+    line_phase: Phase,
+    /// Phases without orphans in the whole job.
     released: Released,
-    /// How many orphans are still missing, by the phase that this rank received them in.
+    /// Number of orphans still missing, by the phase in which this rank received them.
     missing: BTreeMap<u32, u64>,
-    /// The highest number of a phase in which one of them was sent again.
-    resent: u32,
+    /// Highest phase in which one of them was sent again.
+    resent_phase: u32,
 }
 
-/// What the recovery process knows of what this rank has sent.
+/// State of this rank's table at the recovery process.
 #[derive(Debug)]
-enum Table {
-    /// It hasn't asked.
-    Unasked,
-    /// It waits for the table.
-    Awaited,
-    /// It was told this one.
-    Told(RankTable),
+enum TableState {
+    /// Not asked for.
+    NotRequested,
+    /// Asked for, and not sent yet.
+    Requested,
+    /// Sent.
+    Sent(RankTable),
 }
 
-/// The phases that wait for nobody.
+/// Phases that no longer wait for orphans.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Released {
-    /// Not known yet.
+    /// None, as far as is known.
     Nothing,
     /// All before this one, in the order that came with the recovery line.
     Before(u32),
-    /// There is no orphan.
+    /// All: there is no orphan.
     All,
 }
 
 impl Default for Round {
-    /// No recovery.
+    /// Returns the state without a recovery.
     fn default() -> Self {
         Round {
             number: 0,
             running: true,
-            table: Table::Unasked,
+            table: TableState::NotRequested,
             line: None,
             restored: None,
-            ran: false,
-            registered: Phase(0),
+            executed: false,
+            line_phase: Phase(0),
             released: Released::All,
             missing: BTreeMap::new(),
-            resent: 0,
+            resent_phase: 0,
         }
     }
 }
@@ -78,7 +78,7 @@ impl Round {
         self.running
     }
 
-    pub(super) fn is_over(&self) -> bool {
+    pub(super) fn is_finished(&self) -> bool {
         self.released == Released::All
     }
 
@@ -86,37 +86,37 @@ impl Round {
         self.restored
     }
 
-    pub(super) fn told_in(&self) -> Option<u64> {
-        matches!(self.table, Table::Told(_)).then_some(self.number)
+    pub(super) fn reported_round(&self) -> Option<u64> {
+        matches!(self.table, TableState::Sent(_)).then_some(self.number)
     }
 
-    pub(super) fn ran(&self) -> bool {
-        self.ran
+    pub(super) fn executed(&self) -> bool {
+        self.executed
     }
 
-    /// A replacement has been restored to `epoch` and waits for a round.
-    pub(super) fn replaced(&mut self, epoch: Epoch) {
+    /// Begins the state of a replacement that was restored to `epoch` and waits for a round.
+    pub(super) fn restarted(&mut self, epoch: Epoch) {
         *self = Round { running: false, restored: Some(epoch), released: Released::Nothing, ..Round::default() };
     }
 
-    /// The line says that this rank goes back; is it this checkpoint that is being put back?
-    pub(super) fn restores(&self, epoch: Epoch, now: Incarnation) -> Option<Incarnation> {
+    /// Returns the new incarnation if the restored checkpoint is the one that the line rolls this rank back to.
+    pub(super) fn pending_rollback(&self, epoch: Epoch, now: Incarnation) -> Option<Incarnation> {
         let (to, incarnation) = self.line.as_ref()?.restore?;
         (to == epoch.0 && incarnation != now.0).then_some(Incarnation(incarnation))
     }
 
-    /// It was put back.
-    pub(super) fn went_back(&mut self, epoch: Epoch) {
-        (self.restored, self.ran) = (Some(epoch), false);
+    /// Records a rollback to `epoch`.
+    pub(super) fn rolled_back(&mut self, epoch: Epoch) {
+        (self.restored, self.executed) = (Some(epoch), false);
     }
 
-    /// Whether a message must wait. `known`: it was received before.
-    pub(super) fn holds(&self, known: bool, phase: Phase, executed: bool) -> bool {
+    /// Returns `true` if a message must wait. `known`: it was received before.
+    pub(super) fn must_hold(&self, known: bool, phase: Phase, executed: bool) -> bool {
         if self.released == Released::Nothing {
-            // Whose orphan a duplicate is isn't known before the line is.
+            // Orphans can't be told from other duplicates before the line is known.
             return !known || self.line.is_none();
         }
-        // A duplicate changes nothing here, and others may wait for it to be counted.
+        // A duplicate changes nothing here, and other ranks may wait for it to be counted.
         !known && (!self.running || (!executed && !self.is_released(phase.0)))
     }
 
@@ -128,96 +128,98 @@ impl Round {
         }
     }
 
-    /// Whether what was let go is enough for this rank (Figure 3, line 73). A restored rank is at the beginning of its phase, so
-    /// what it has done depends on orphans of lower phases only.
+    /// Returns `true` if enough phases are released for this rank to run (Figure 3, line 73). A restored rank is at the
+    /// beginning of its phase, so its state depends on orphans of lower phases only.
     fn may_run(&self) -> bool {
-        let needs = if self.restored.is_some() { self.registered.0.saturating_sub(1) } else { self.registered.0 };
+        let needs = if self.restored.is_some() { self.line_phase.0.saturating_sub(1) } else { self.line_phase.0 };
         self.is_released(needs)
     }
 }
 
 impl SendDeterministic {
-    /// The recovery process says something.
-    pub(super) fn take_order(&mut self, header: &WireHeader, body: &[u8]) -> Result<(), ProtocolError> {
+    /// Handles a command of the recovery process.
+    pub(super) fn handle_command(&mut self, header: &WireHeader, body: &[u8]) -> Result<(), ProtocolError> {
         let rank = self.config.rank;
-        let order = (header.tag() == notice::RECOVERY).then(|| notice::decode(body)).flatten();
-        match order.ok_or_else(|| SendDeterministic::malformed(rank, header, body))? {
-            Order::Block { round } => self.block(round)?,
-            Order::Line(line) => {
+        let command = (header.tag() == notice::RECOVERY).then(|| notice::decode(body)).flatten();
+        match command.ok_or_else(|| SendDeterministic::malformed(rank, header, body))? {
+            Command::Block { round } => self.block(round)?,
+            Command::Line(line) => {
                 let awaited = line.round == self.round.number && self.round.line.is_none();
-                if awaited && line.addressee == self.incarnation.0 {
-                    self.take_line(line)?;
+                if awaited && line.for_incarnation == self.incarnation.0 {
+                    self.handle_line(line)?;
                 }
             }
-            Order::Ready { round, open, raised } if round == self.round.number && self.round.line.is_some() => {
-                // The last number there is comes after all others, in any order.
+            Command::Ready { round, open, next_phase } if round == self.round.number && self.round.line.is_some() => {
+                // The largest number comes after all others, in any order.
                 let open = if self.has(Canary::PhasesIgnored) { u32::MAX } else { open };
-                self.take_ready(Released::Before(open), raised)?;
+                self.handle_ready(Released::Before(open), next_phase)?;
             }
-            Order::Over { round, raised, phases } if round == self.round.number && self.round.line.is_some() => {
+            Command::Finished { round, next_phase, phases }
+                if round == self.round.number && self.round.line.is_some() =>
+            {
                 self.phases = phases;
-                self.take_ready(Released::All, raised)?;
+                self.handle_ready(Released::All, next_phase)?;
             }
-            Order::Collect { number, round } if round == self.round.number && self.round.is_over() => {
+            Command::Collect { number, round } if round == self.round.number && self.round.is_finished() => {
                 let table = self.checkpointed.clone();
                 self.report(&Report::Collection { number, table });
             }
-            Order::Floor { round, epoch, ceiling } if round == self.round.number && self.round.is_over() => {
+            Command::Floor { round, epoch, ceiling } if round == self.round.number && self.round.is_finished() => {
                 self.ceiling = Epoch(ceiling.min(Epoch::MAX.0));
                 self.raise_floor(Epoch(epoch))?;
             }
-            // Of an earlier round.
+            // Commands of an earlier round.
             _ => {}
         }
         Ok(())
     }
 
-    /// Figure 3, lines 54 to 56: stand still, tell what was sent.
+    /// Implements Figure 3, lines 54 to 56: blocks and reports the messages sent.
     fn block(&mut self, number: u64) -> Result<(), ProtocolError> {
         let known = self.round.number;
         if number < known || (number == known && self.round.line.is_some()) {
             self.report(&Report::StaleRound { round: known });
             return Ok(());
         }
-        if let Table::Told(table) = &self.round.table
+        if let TableState::Sent(table) = &self.round.table
             && number == known
         {
-            // Asked again, by a new recovery process perhaps: what has been heard since waits for the line.
+            // Asked again, perhaps by a new recovery process: receipts heard of since are pending until the line.
             let table = table.clone();
             self.report_table(number, table);
             return Ok(());
         }
-        let Round { restored, ran, .. } = self.round;
+        let Round { restored, executed, .. } = self.round;
         self.round = Round {
             number,
             running: false,
-            table: Table::Awaited,
+            table: TableState::Requested,
             restored,
-            ran,
+            executed,
             released: Released::Nothing,
             ..Round::default()
         };
         self.ceiling = self.config.ceiling;
         for peer in self.peers() {
             self.channel(peer)?.set_line(None);
-            self.catch_up(peer)?;
+            self.apply_pending(peer)?;
         }
-        self.tell_table();
+        self.send_table();
         Ok(())
     }
 
-    /// Tells the recovery process what it needs for the line, unless that was told, or there is something to learn first.
-    pub(super) fn tell_table(&mut self) {
-        // A checkpoint doesn't know what was received since, and what isn't known takes a sender back to be safe. Each
-        // Hello says it; all peers are met soon, whatever the recovery does.
-        let learns = self.round.restored.is_some() && self.channels().any(|channel| channel.has_to_learn());
-        if learns || !matches!(self.round.table, Table::Awaited) {
+    /// Sends the table that the line needs, unless it was sent or there are receipts to learn first.
+    pub(super) fn send_table(&mut self) {
+        // A checkpoint doesn't know later receipts, and an unknown receipt rolls its sender back to be safe. Each Hello
+        // has them; all peers will send one soon, whatever the recovery does.
+        let waits = self.round.restored.is_some() && self.channels().any(|channel| channel.awaits_receipts());
+        if waits || !matches!(self.round.table, TableState::Requested) {
             return;
         }
         let (round, table) = (self.round.number, self.table());
-        self.round.table = Table::Told(table.clone());
+        self.round.table = TableState::Sent(table.clone());
         self.report_table(round, table);
-        self.channels().for_each(Channel::await_line);
+        self.channels().for_each(Channel::freeze_receipts);
     }
 
     fn report_table(&mut self, round: u64, table: RankTable) {
@@ -225,15 +227,15 @@ impl SendDeterministic {
         self.report(&Report::Table { round, table, phase, phases });
     }
 
-    /// Figure 3, lines 58 to 61: go back, if the line says so and this rank isn't there already.
-    fn take_line(&mut self, line: Line) -> Result<(), ProtocolError> {
+    /// Implements Figure 3, lines 58 to 61: rolls back if the line says so and this rank isn't there already.
+    fn handle_line(&mut self, line: Line) -> Result<(), ProtocolError> {
         let restore = line.restore;
         self.phases = line.phases.clone();
         self.round.line = Some(line);
         if let Some((epoch, incarnation)) = restore {
             let epoch = Epoch(epoch);
             if !self.has(Canary::BeyondLineKept) {
-                // First of all: a rank that dies right now must not come back beyond the line.
+                // First of all: a rank that dies right now must not restart beyond the line.
                 self.effects.push_back(Effect::KeepCheckpoints { first: self.floor, last: epoch });
             }
             let stays = self.has(Canary::RestoreOnlyBelow) && epoch >= self.epoch;
@@ -242,18 +244,18 @@ impl SendDeterministic {
                 return Ok(());
             }
         }
-        self.stand_on_line()
+        self.register_orphans()
     }
 
-    /// Figure 3, lines 62 to 68: count the orphans, tell their phases. Nothing is replayed by phase: what waits for its phase
-    /// waits here, at the receiver.
-    pub(super) fn stand_on_line(&mut self) -> Result<(), ProtocolError> {
+    /// Implements Figure 3, lines 62 to 68: counts the orphans and reports their phases. Nothing is replayed by phase:
+    /// messages that wait for their phase wait here, at the receiver.
+    pub(super) fn register_orphans(&mut self) -> Result<(), ProtocolError> {
         let Some(line) = self.round.line.clone() else { return Ok(()) };
-        self.round.registered = self.phase;
+        self.round.line_phase = self.phase;
         for sender in line.senders {
             let channel = self.channel(Rank(sender.rank))?;
             channel.set_line(Some(sender));
-            let orphans: Vec<(u64, Phase)> = channel.receipts.beyond(Ssn(sender.base)).collect();
+            let orphans: Vec<(u64, Phase)> = channel.receipts.received_beyond(Ssn(sender.base)).collect();
             for (count, phase) in orphans {
                 *self.round.missing.entry(phase.0).or_default() += count;
             }
@@ -265,67 +267,69 @@ impl SendDeterministic {
         Ok(())
     }
 
-    /// Figure 3, lines 70 to 74. What this rank does from now on may depend on all that is released, so its phase has a number of
-    /// the window that begins here.
-    fn take_ready(&mut self, released: Released, raised: u32) -> Result<(), ProtocolError> {
-        // The recovery process knows that everybody stands on the line.
-        self.channels().for_each(Channel::trust_line);
+    /// Implements Figure 3, lines 70 to 74. What this rank does from now on may depend on everything released, so its
+    /// phase gets a number of the window that begins here.
+    fn handle_ready(&mut self, released: Released, next_phase: u32) -> Result<(), ProtocolError> {
+        // The recovery process knows that all ranks have obeyed the line.
+        self.channels().for_each(Channel::assume_rolled_back);
         let round = &mut self.round;
         round.released = released;
         round.running |= round.may_run();
-        round.ran |= round.running;
+        round.executed |= round.running;
         if round.running {
-            self.phase = self.phase.max(Phase(raised));
+            self.phase = self.phase.max(Phase(next_phase));
         }
-        if self.round.is_over() {
-            (self.round.restored, self.round.ran) = (None, false);
+        if self.round.is_finished() {
+            (self.round.restored, self.round.executed) = (None, false);
             for peer in self.peers() {
                 self.channel(peer)?.end_recovery();
-                self.catch_up(peer)?;
+                self.apply_pending(peer)?;
             }
         }
         self.effects.push_back(Effect::Resume);
         Ok(())
     }
 
-    /// Figure 3, lines 29 to 32, by number: a duplicate of what was received beyond the sender's place in the line.
-    /// `resent_in`: the phase in which it was sent this time.
+    /// Implements Figure 3, lines 29 to 32, by message number: counts a duplicate of a message received beyond the
+    /// sender's base. `resent_in`: phase in which it was sent this time.
     pub(super) fn count_orphan(&mut self, peer: Rank, ssn: Ssn, resent_in: Phase) -> Result<(), ProtocolError> {
-        if self.round.is_over() {
+        if self.round.is_finished() {
             return Ok(());
         }
         let Some(phase) = self.channel(peer)?.take_orphan(ssn) else { return Ok(()) };
         let Some(count) = self.round.missing.get_mut(&phase.0) else { return Ok(()) };
-        self.round.resent = self.round.resent.max(resent_in.0);
+        self.round.resent_phase = self.round.resent_phase.max(resent_in.0);
         *count -= 1;
         if *count == 0 {
             self.round.missing.remove(&phase.0);
-            let Round { number: round, resent, .. } = self.round;
-            self.report(&Report::NoOrphanPhase { round, phase: phase.0, resent });
+            let Round { number: round, resent_phase, .. } = self.round;
+            self.report(&Report::NoOrphanPhase { round, phase: phase.0, resent_phase });
         }
         Ok(())
     }
 
-    /// Section III.A.4: older checkpoints go, and the senders hear what they need not keep.
+    /// Implements section III.A.4: discards older checkpoints, and notifies the senders of the records that they need
+    /// not keep.
     fn raise_floor(&mut self, epoch: Epoch) -> Result<(), ProtocolError> {
         self.floor = self.floor.max(epoch.min(self.durable));
         let floor = self.floor;
         self.effects.push_back(Effect::KeepCheckpoints { first: floor, last: Epoch::MAX });
         let news = |channel: &mut Channel| {
-            let (covers, (settled, settles)) = (channel.cover(floor).is_some(), channel.settle(floor));
-            (covers || settles).then_some((channel.peer(), channel.covered, settled))
+            let (covers, (stable, stable_moved)) = (channel.cover(floor).is_some(), channel.advance_stable(floor));
+            (covers || stable_moved).then_some((channel.peer(), channel.covered, stable))
         };
         let news: Vec<(Rank, Ssn, Ssn)> = self.channels().filter_map(news).collect();
-        for (peer, upto, settled) in news {
-            self.tell_covered(peer, upto, settled);
+        for (peer, upto, stable) in news {
+            self.send_covered(peer, upto, stable);
         }
         Ok(())
     }
 
-    /// Tells `peer` what it need not keep for this rank, and what it need not remember of this rank's messages.
-    pub(super) fn tell_covered(&mut self, peer: Rank, upto: Ssn, settled: Ssn) {
+    /// Notifies `peer` of the records that it need not keep for this rank, and of the receipts that it need not
+    /// remember.
+    pub(super) fn send_covered(&mut self, peer: Rank, upto: Ssn, stable: Ssn) {
         let (rank, origin) = (self.config.rank, self.origin());
-        let body = notice::encode(&Covered { epoch: self.floor.0, upto: upto.0, settled: settled.0 });
+        let body = notice::encode(&Covered { epoch: self.floor.0, upto: upto.0, stable: stable.0 });
         let header = WireHeader::control(rank, peer, origin, notice::COVERED, body.len() as u64, None);
         self.effects.push_back(Effect::Transmit { to: Party::Rank(peer), header, body });
     }

@@ -1,21 +1,21 @@
-//! What was sent on one channel, and what is known of its receipt: NonAck, Logs and SPE in one table.
+//! Sent messages of one channel and their receipts: NonAck, Logs and SPE in one table.
 
 use counterfoil_ack_piggyback::Ack;
 use counterfoil_log_core::{Epoch, Phase, Ssn};
 use serde::{Deserialize, Serialize};
 
-use super::line::{Forgotten, SentInEpoch};
+use super::line::{SentInEpoch, StaleReceipt};
 
-/// The messages of one channel as runs of SSNs that were sent, marked and received alike.
+/// Messages of one channel as runs of SSNs that were sent, marked and received alike.
 ///
-/// Guermouche 2011 keeps three structures (Figure 3, lines 3 to 5): messages without an acknowledgement, logged messages, and SPE, the
-/// receive epochs of those that aren't logged. All three are answers about the same numbers, so they are one table here; the
-/// payloads are the log's. Memory: 48 bytes a run; runs that are covered are dropped.
+/// Guermouche 2011 keeps three structures (Figure 3, lines 3 to 5): messages without an acknowledgement, logged
+/// messages, and SPE, the receive epochs of those that aren't logged. All three are about the same message numbers, so
+/// they are one table here; the log has the payloads. Memory: 48 bytes a run; covered runs are dropped.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Sent {
     /// In SSN order, without gaps.
     runs: Vec<Run>,
-    /// What the receiver won't ask for.
+    /// Last message that the receiver won't ask for.
     collected: u64,
 }
 
@@ -26,11 +26,11 @@ struct Run {
     /// Send epoch and send phase.
     epoch: u32,
     phase: u32,
-    /// Whatever becomes of the receiver, these are replayed, never re-executed for it (Logs).
+    /// These are replayed and never re-executed, whatever happens to the receiver (Logs).
     logged: bool,
     receipt: Receipt,
-    /// What older checkpoints of this rank, which know less of receipts, would say.
-    forgotten: Option<Forgotten>,
+    /// Receive epoch as known to older checkpoints of this rank, which know fewer receipts.
+    stale: Option<StaleReceipt>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -39,46 +39,47 @@ enum Receipt {
     Unknown,
     /// Received in this epoch.
     In(u32),
-    /// Was received in this epoch by an execution of the receiver that may have been rolled back since.
-    Once(u32),
+    /// Received in this epoch by an execution of the receiver that may have been rolled back since.
+    MaybeUndone(u32),
 }
 
 impl Run {
-    /// In which epoch of the receiver it may have been received without being logged; `None` if it is logged.
+    /// Returns the epoch of the receiver in which the run may have been received without being logged; `None` if it is
+    /// logged.
     ///
-    /// Without an acknowledgement the answer is the latest epoch that is possible: the sender's own, because in a later one
-    /// it would have been logged.
-    fn unlogged_in(&self) -> Option<u32> {
+    /// Without an acknowledgement this is the latest possible epoch: the sender's own, because in a later one the run
+    /// would have been logged.
+    fn unlogged_receive_epoch(&self) -> Option<u32> {
         if self.logged {
             return None;
         }
         Some(match self.receipt {
             Receipt::In(epoch) => epoch,
-            Receipt::Once(epoch) => epoch.max(self.epoch),
+            Receipt::MaybeUndone(epoch) => epoch.max(self.epoch),
             Receipt::Unknown => self.epoch,
         })
     }
 
-    /// Notes in epoch `now` that something has become known which makes the answer of [`Run::unlogged_in`] smaller than `before`.
-    fn note_learned(&mut self, before: Option<u32>, now: Epoch) {
-        // A checkpoint that begins the epoch of the messages doesn't have them: they are sent again.
-        if self.unlogged_in() < before && now.0 > self.epoch {
-            let less = before.map(|received| Forgotten { upto: now.0, received });
-            self.forgotten = Forgotten::either(self.forgotten, less);
+    /// Notes in epoch `now` that [`Run::unlogged_receive_epoch`] has become smaller than `before`.
+    fn note_stale(&mut self, before: Option<u32>, now: Epoch) {
+        // A checkpoint that begins the epoch of the messages doesn't contain them: they are sent again.
+        if self.unlogged_receive_epoch() < before && now.0 > self.epoch {
+            let less = before.map(|received| StaleReceipt { upto: now.0, received });
+            self.stale = StaleReceipt::merge(self.stale, less);
         }
     }
 }
 
-/// A newly acknowledged part of a lane: [`crate::frame::Effect::Acknowledged`] without the peer.
+/// Newly acknowledged part of a lane: [`crate::api::Effect::Acknowledged`] without the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Settled {
+pub(super) struct AcknowledgedRun {
     pub(super) ack: Ack,
     pub(super) phase: Phase,
     pub(super) logged: bool,
 }
 
 impl Sent {
-    /// A message was numbered. `marked`: it goes out as already logged (section V.A).
+    /// Records a message that got its SSN. `marked`: it goes out as already logged (section V.A).
     pub(super) fn record(&mut self, ssn: Ssn, epoch: Epoch, phase: Phase, marked: bool) {
         let run = Run {
             first: ssn.0,
@@ -87,7 +88,7 @@ impl Sent {
             phase: phase.0,
             logged: marked,
             receipt: Receipt::Unknown,
-            forgotten: None,
+            stale: None,
         };
         match self.runs.last_mut() {
             Some(last) if Run { first: ssn.0, last: ssn.0, ..*last } == run => last.last = ssn.0,
@@ -95,65 +96,68 @@ impl Sent {
         }
     }
 
-    /// All from `first` to `last` was received in `epoch`. `logged`: what the receiver says about it; `None` if both sides must
-    /// conclude the same from the epochs (Figure 3, lines 21 and 36). `now`: the epoch in which this rank hears of it.
+    /// Records that the messages from `first` to `last` were received in `epoch`. `logged`: the receiver's verdict;
+    /// `None` if both sides must conclude the same from the epochs (Figure 3, lines 21 and 36). `now`: epoch in which
+    /// this rank learns of it.
     pub(super) fn acknowledge(
         &mut self,
         (first, last): (Ssn, Ssn),
         epoch: Epoch,
         logged: Option<bool>,
         now: Epoch,
-    ) -> Vec<Settled> {
+    ) -> Vec<AcknowledgedRun> {
         let first = first.max(Ssn(self.collected + 1));
         if first > last {
             return Vec::new();
         }
         self.split_at(first.0);
         self.split_at(last.0 + 1);
-        let mut settled: Vec<Settled> = Vec::new();
+        let mut acknowledged: Vec<AcknowledgedRun> = Vec::new();
         for run in self.runs.iter_mut().filter(|run| run.first >= first.0 && run.last <= last.0) {
-            let before = run.unlogged_in();
+            let before = run.unlogged_receive_epoch();
             run.logged = logged.unwrap_or(run.logged || run.epoch < epoch.0);
             run.receipt = Receipt::In(epoch.0);
-            run.note_learned(before, now);
-            let now = Settled { ack: Ack { ssn: Ssn(run.last), epoch }, phase: Phase(run.phase), logged: run.logged };
-            match settled.last_mut() {
+            run.note_stale(before, now);
+            let now =
+                AcknowledgedRun { ack: Ack { ssn: Ssn(run.last), epoch }, phase: Phase(run.phase), logged: run.logged };
+            match acknowledged.last_mut() {
                 Some(before) if before.phase == now.phase && before.logged == now.logged => *before = now,
-                _ => settled.push(now),
+                _ => acknowledged.push(now),
             }
         }
-        self.join();
-        settled
+        self.merge_runs();
+        acknowledged
     }
 
-    /// The receiver may have been rolled back: nothing counts as received until it says so again.
-    pub(super) fn forget_receipts(&mut self) {
+    /// Marks all receipts as possibly undone, because the receiver may have been rolled back, until it reports them
+    /// again.
+    pub(super) fn invalidate_receipts(&mut self) {
         for run in &mut self.runs {
             if let Receipt::In(epoch) = run.receipt {
-                run.receipt = Receipt::Once(epoch);
+                run.receipt = Receipt::MaybeUndone(epoch);
             }
         }
     }
 
-    /// Whether the message is to be replayed as a logged one.
+    /// Returns `true` if the message is to be replayed as a logged one.
     pub(super) fn is_logged(&self, ssn: Ssn) -> bool {
         self.run_of(ssn).is_some_and(|run| run.logged)
     }
 
-    /// Whether some message may have been received without this rank knowing of it.
+    /// Returns `true` if some message may have been received without this rank knowing of it.
     pub(super) fn has_unknown(&self) -> bool {
         self.runs.iter().any(|run| !run.logged && run.receipt == Receipt::Unknown)
     }
 
-    /// Whether the message was never acknowledged by anyone.
+    /// Returns `true` if the message was never acknowledged.
     pub(super) fn is_unknown(&self, ssn: Ssn) -> bool {
         self.run_of(ssn).is_some_and(|run| run.receipt == Receipt::Unknown)
     }
 
-    /// The epoch in which the message was last known to be received.
+    /// Returns the epoch in which the message was last known to be received.
     pub(super) fn last_known_receipt(&self, ssn: Ssn) -> Option<Epoch> {
         match self.run_of(ssn)?.receipt {
-            Receipt::In(epoch) | Receipt::Once(epoch) => Some(Epoch(epoch)),
+            Receipt::In(epoch) | Receipt::MaybeUndone(epoch) => Some(Epoch(epoch)),
             Receipt::Unknown => None,
         }
     }
@@ -163,53 +167,54 @@ impl Sent {
         self.runs[..after].last().filter(|run| ssn.0 <= run.last)
     }
 
-    /// What the recovery line needs of this channel, for a rank that would restart from epoch `durable` at the latest.
+    /// Returns this channel's part of the table for the recovery line, for a rank that would restart from epoch
+    /// `durable` at the latest.
     pub(super) fn table(&self, durable: Epoch) -> Vec<SentInEpoch> {
         let mut table: Vec<SentInEpoch> = Vec::new();
         for run in &self.runs {
-            let (epoch, received) = (run.epoch.min(durable.0), run.unlogged_in());
-            let forgotten = run.forgotten;
+            let (epoch, received) = (run.epoch.min(durable.0), run.unlogged_receive_epoch());
+            let stale = run.stale;
             match table.last_mut() {
                 Some(last) if last.epoch == epoch => {
                     last.received = last.received.max(received);
-                    last.forgotten = Forgotten::either(last.forgotten, forgotten);
+                    last.stale = StaleReceipt::merge(last.stale, stale);
                 }
-                _ => table.push(SentInEpoch { epoch, first: run.first, received, forgotten }),
+                _ => table.push(SentInEpoch { epoch, first: run.first, received, stale }),
             }
         }
         table
     }
 
-    /// The table of the paper, which knows of acknowledged messages only (Figure 3, line 39).
+    /// Returns the table of the paper, which has acknowledged messages only (Figure 3, line 39).
     pub(super) fn table_by_acks_only(&self, durable: Epoch) -> Vec<SentInEpoch> {
         let mut known = self.clone();
         known.runs.iter_mut().for_each(|run| run.logged |= !matches!(run.receipt, Receipt::In(_)));
         known.table(durable)
     }
 
-    /// The receiver won't ask for messages up to `upto` again, nor will this rank go back before `floor`. `now`: as in
-    /// [`Sent::acknowledge`].
+    /// Collects the messages up to `upto`, which the receiver won't ask for again; this rank won't roll back before
+    /// `floor`. `now`: as in [`Sent::acknowledge`].
     ///
-    /// Runs of later epochs stay: where they begin says what this rank has sent when it goes back there.
+    /// Runs of later epochs stay: after a rollback there, their first messages say what this rank has sent.
     pub(super) fn collect(&mut self, upto: Ssn, floor: Epoch, now: Epoch) {
         self.collected = self.collected.max(upto.0);
         self.split_at(upto.0 + 1);
         self.runs.retain(|run| run.last > upto.0 || run.epoch >= floor.0);
         for run in self.runs.iter_mut().filter(|run| run.last <= upto.0) {
-            let before = run.unlogged_in();
+            let before = run.unlogged_receive_epoch();
             (run.logged, run.receipt) = (true, Receipt::Unknown);
-            run.note_learned(before, now);
+            run.note_stale(before, now);
         }
-        self.join();
+        self.merge_runs();
     }
 
-    /// The first message of `epoch` or a later one; `None` if there is none.
+    /// Returns the first message of `epoch` or a later one; `None` if there is none.
     pub(super) fn first_since(&self, epoch: Epoch) -> Option<Ssn> {
         let at = self.runs.partition_point(|run| run.epoch < epoch.0);
         self.runs.get(at).map(|run| Ssn(run.first))
     }
 
-    /// How many messages are neither known to be received nor known to be logged.
+    /// Returns the number of messages that are neither known to be received nor known to be logged.
     pub(super) fn unknown(&self) -> u64 {
         let unknown = self.runs.iter().filter(|run| !run.logged && run.receipt == Receipt::Unknown);
         unknown.map(|run| run.last + 1 - run.first).sum()
@@ -225,7 +230,7 @@ impl Sent {
         }
     }
 
-    fn join(&mut self) {
+    fn merge_runs(&mut self) {
         self.runs.dedup_by(|next, run| {
             let alike = Run { first: next.first, last: next.last, ..*run } == *next;
             if alike {
@@ -235,10 +240,10 @@ impl Sent {
         });
     }
 
-    /// Whether the runs can be those of a channel on which `sent` messages were sent up to `epoch`.
+    /// Returns `true` if the runs can be those of a channel on which `sent` messages were sent up to `epoch`.
     pub(super) fn is_sound(&self, epoch: u32, sent: Ssn) -> bool {
         self.runs.iter().all(|run| run.first >= 1 && run.first <= run.last && run.epoch <= epoch)
-            && self.runs.iter().all(|run| run.forgotten.is_none_or(|forgotten| forgotten.upto <= epoch))
+            && self.runs.iter().all(|run| run.stale.is_none_or(|stale| stale.upto <= epoch))
             && self.runs.is_sorted_by(|a, b| a.last + 1 == b.first && a.epoch <= b.epoch && a.phase <= b.phase)
             && self.runs.last().is_none_or(|last| last.last == sent.0)
     }
@@ -259,16 +264,19 @@ mod tests {
     }
 
     fn entry(epoch: u32, first: u64, received: Option<u32>) -> SentInEpoch {
-        SentInEpoch { epoch, first, received, forgotten: None }
+        SentInEpoch { epoch, first, received, stale: None }
     }
 
     #[test]
     fn a_message_from_the_past_to_the_future_is_logged_and_leaves_the_table() {
         let mut sent = sent(&[1, 1, 2, 2]);
-        let settled = sent.acknowledge((Ssn(1), Ssn(2)), Epoch(2), None, Epoch(1));
-        assert_eq!(settled, [Settled { ack: Ack { ssn: Ssn(2), epoch: Epoch(2) }, phase: Phase(1), logged: true }]);
-        let settled = sent.acknowledge((Ssn(3), Ssn(4)), Epoch(2), None, Epoch(1));
-        assert!(!settled[0].logged);
+        let acknowledged = sent.acknowledge((Ssn(1), Ssn(2)), Epoch(2), None, Epoch(1));
+        assert_eq!(
+            acknowledged,
+            [AcknowledgedRun { ack: Ack { ssn: Ssn(2), epoch: Epoch(2) }, phase: Phase(1), logged: true }]
+        );
+        let acknowledged = sent.acknowledge((Ssn(3), Ssn(4)), Epoch(2), None, Epoch(1));
+        assert!(!acknowledged[0].logged);
         assert_eq!(sent.table(Epoch(2)), [entry(1, 1, None), entry(2, 3, Some(2))]);
     }
 
@@ -285,18 +293,18 @@ mod tests {
     }
 
     #[test]
-    fn what_the_receiver_says_overrules_the_epochs() {
+    fn the_receivers_verdict_overrules_the_epochs() {
         let mut sent = sent(&[1]);
         assert!(!sent.acknowledge((Ssn(1), Ssn(1)), Epoch(2), Some(false), Epoch(1))[0].logged);
         assert_eq!(sent.table(Epoch(1)), [entry(1, 1, Some(2))]);
     }
 
     #[test]
-    fn a_receipt_that_was_taken_back_still_binds_and_a_logged_message_stays_logged() {
+    fn an_undone_receipt_still_binds_and_a_logged_message_stays_logged() {
         let mut sent = sent(&[1, 2]);
         sent.acknowledge((Ssn(1), Ssn(1)), Epoch(2), None, Epoch(1));
         sent.acknowledge((Ssn(2), Ssn(2)), Epoch(3), Some(false), Epoch(1));
-        sent.forget_receipts();
+        sent.invalidate_receipts();
         assert_eq!(sent.table(Epoch(2)), [entry(1, 1, None), entry(2, 2, Some(3))]);
         assert!(sent.is_logged(Ssn(1)) && !sent.is_logged(Ssn(2)) && !sent.is_unknown(Ssn(1)));
         assert_eq!(sent.last_known_receipt(Ssn(2)), Some(Epoch(3)));
@@ -315,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn an_epoch_that_may_come_back_keeps_its_first_message_and_no_dependency() {
+    fn an_epoch_at_the_floor_keeps_its_first_message_and_no_dependency() {
         let mut sent = sent(&[1, 2, 2]);
         sent.collect(Ssn(3), Epoch(2), Epoch(2));
         assert_eq!(sent.table(Epoch(2)), [entry(2, 2, None)]);

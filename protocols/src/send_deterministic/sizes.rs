@@ -1,18 +1,19 @@
-//! How large a rank's tables are.
+//! Sizes of a rank's tables.
 
 use counterfoil_log_core::Rank;
 
 use super::SendDeterministic;
 
-/// The tables about the messages to and from one peer.
+/// Sizes of the tables about the messages to and from one peer.
 ///
-/// SPE has at most one row for each epoch of this rank in which a message was sent that it may send again, or that the peer may ask for. RPP
-/// has at most two for each phase in which a message was received that the peer may send again, or that this rank may ask
-/// for, and one for what was before. How many phases an epoch has follows from the program: each logged message may begin one.
-/// `Logs` and `NonAck` have no rows of their own; their payloads are in the log.
+/// SPE has at most one row for each epoch of this rank in which a message was sent that it may send again, or that the
+/// peer may ask for. RPP has at most two for each phase in which a message was received that the peer may send again,
+/// or that this rank may ask for, and one for all earlier messages. The number of phases in an epoch follows from the
+/// program: each logged message may begin one. `Logs` and `NonAck` have no rows of their own; their payloads are in the
+/// log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Sizes {
-    /// The peer.
+pub struct TableSizes {
+    /// Peer of the tables.
     pub peer: Rank,
     /// Rows of SPE (Guermouche 2011, Figure 3, line 5).
     pub spe: usize,
@@ -23,9 +24,9 @@ pub struct Sizes {
 }
 
 impl SendDeterministic {
-    /// The sizes of the tables, by peer. For simulators and people.
-    pub fn sizes(&self) -> impl Iterator<Item = Sizes> {
-        self.channels.values().map(|channel| Sizes {
+    /// Returns the sizes of the tables, by peer. For simulators and reports.
+    pub fn table_sizes(&self) -> impl Iterator<Item = TableSizes> {
+        self.channels.values().map(|channel| TableSizes {
             peer: channel.peer(),
             spe: channel.sent.table(self.durable).len(),
             unacknowledged: channel.sent.unknown(),

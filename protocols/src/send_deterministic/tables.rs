@@ -1,4 +1,4 @@
-//! What a checkpoint keeps of the protocol: one byte of version, then postcard of plain numbers.
+//! Checkpoint tables: one byte of version, then postcard of plain numbers.
 
 use counterfoil_ack_piggyback::{RecvWindowState, SendWindowState};
 use counterfoil_log_core::{Epoch, Rank};
@@ -8,12 +8,12 @@ use super::notice;
 use super::phases::PhaseOrder;
 use super::received::Receipts;
 use super::sent::Sent;
-use crate::frame::RestoreError;
+use crate::api::RestoreError;
 
-/// The version that is written, and the only one that is read.
+/// Version that is written, and the only one that is read.
 const VERSION: u8 = 2;
 
-/// The state at the beginning of an epoch.
+/// State at the beginning of an epoch.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Tables {
     pub(super) rank: u32,
@@ -22,15 +22,15 @@ pub(super) struct Tables {
     pub(super) epoch: u32,
     pub(super) phase: u32,
     pub(super) phases: PhaseOrder,
-    /// How many non-deterministic calls were counted.
+    /// Number of non-deterministic calls counted.
     pub(super) choices: u64,
-    /// The epoch below which this rank never goes back.
+    /// Epoch below which this rank never rolls back.
     pub(super) floor: u32,
     /// Ascending by peer.
     pub(super) channels: Vec<ChannelTable>,
 }
 
-/// Both directions between the rank and a peer.
+/// Channels in both directions between the rank and a peer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct ChannelTable {
     pub(super) peer: u32,
@@ -49,7 +49,7 @@ impl Tables {
         bytes
     }
 
-    /// Decodes tables and checks all that can be judged without the windows.
+    /// Decodes tables and checks everything that can be judged without the windows.
     pub(super) fn decode(bytes: &[u8], rank: Rank, ranks: u32) -> Result<Tables, RestoreError> {
         let malformed = RestoreError::Malformed { len: bytes.len() };
         let Some((&found, rest)) = bytes.split_first() else { return Err(malformed) };

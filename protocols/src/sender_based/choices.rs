@@ -1,44 +1,44 @@
-//! Outcomes of non-deterministic calls: numbered in call order, recorded before they take effect, forced on re-execution.
+//! Outcomes of non-deterministic calls: numbered in call order, recorded before they take effect, forced on
+//! re-execution.
 
 use std::collections::BTreeMap;
 
 use counterfoil_log_core::{Determinant, Rank};
 
-use crate::frame::{ChoiceError, ChoiceRecord, NextChoice};
+use crate::api::{ChoiceError, ChoiceRecord, NextChoice};
 
-/// The calls of one rank.
+/// Non-deterministic calls of one rank.
 ///
-/// Calls are numbered when they are *made* and decided when their outcome is known, which may be in another order (a
-/// posted wildcard receive is matched later): so a crash may leave records with gaps, and records are found by number.
+/// Calls are numbered when they are *made* and decided when their outcome is known, possibly in another order (a posted
+/// wildcard receive is matched later). So a crash may leave records with gaps, and records are found by number.
 #[derive(Debug, Default)]
 pub(super) struct Choices {
-    /// The number of the first call of this execution: those before it are in the checkpoint.
+    /// Number of the first call of this execution: the checkpoint has those before it.
     first: u64,
-    /// The number of the next call.
+    /// Number of the next call.
     next: u64,
-    /// Calls that were counted and not yet decided, with what is forced on them.
+    /// Undecided calls, with the outcome forced on them.
     open: BTreeMap<u64, Option<Determinant>>,
     /// Recorded by an earlier incarnation, not yet asked for.
     recovered: BTreeMap<u64, Determinant>,
 }
 
 impl Choices {
-    /// The choices after a checkpoint that counted `next` calls.
+    /// Begins after a checkpoint that counted `next` calls.
     pub(super) fn resume(next: u64) -> Choices {
         Choices { first: next, next, ..Choices::default() }
     }
 
-    /// How many calls were counted.
     pub(super) fn counted(&self) -> u64 {
         self.next
     }
 
-    /// How many of them are undecided.
+    /// Returns the number of undecided calls.
     pub(super) fn open(&self) -> usize {
         self.open.len()
     }
 
-    /// Whether nothing has happened yet.
+    /// Returns `true` if no call was counted or recovered yet.
     pub(super) fn is_fresh(&self) -> bool {
         self.next == 0 && self.recovered.is_empty()
     }
@@ -51,7 +51,7 @@ impl Choices {
         NextChoice { sequence, forced }
     }
 
-    /// The record to append, or `None` if an earlier incarnation has appended it.
+    /// Decides a call; returns the record to append, or `None` if an earlier incarnation has appended it.
     pub(super) fn decide(&mut self, choice: Determinant) -> Result<Option<ChoiceRecord>, ChoiceError> {
         let sequence = choice.sequence;
         let forced = *self.open.get(&sequence).ok_or(ChoiceError::NotOpen { sequence })?;
@@ -64,7 +64,7 @@ impl Choices {
         Ok(if forced.is_some() { None } else { Some(ChoiceRecord::new(choice)) })
     }
 
-    /// Takes a record of an earlier incarnation. Those that the checkpoint covers are ignored: a crash between a
+    /// Takes a record of an earlier incarnation. Records that the checkpoint covers are ignored: a crash between a
     /// checkpoint and the clean-up of the log leaves them.
     pub(super) fn recover(&mut self, choice: Determinant) -> Result<(), ChoiceError> {
         let sequence = choice.sequence;
@@ -84,7 +84,7 @@ impl Choices {
     }
 }
 
-/// Whether a choice names a rank of the job.
+/// Checks that a choice names a rank of the job.
 pub(super) fn check(choice: Determinant, ranks: u32) -> Result<(), ChoiceError> {
     let Determinant { source: rank, .. } = choice;
     if rank < Rank(ranks) { Ok(()) } else { Err(ChoiceError::UnknownRank { rank, ranks }) }

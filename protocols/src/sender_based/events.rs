@@ -1,4 +1,4 @@
-//! What the rule does with each event.
+//! Events of the rule.
 
 use counterfoil_ack_piggyback::{Kind, ReceivedSet, WireHeader};
 use counterfoil_log_core::{Determinant, Envelope, Epoch, Rank, Ssn};
@@ -8,7 +8,7 @@ use super::choices::{self, Choices};
 use super::notice::{self, Covered};
 use super::tables::Tables;
 use super::{Config, Pending, SenderBased};
-use crate::frame::{
+use crate::api::{
     ChoiceError, ChoiceRecord, Effect, Hello, Incoming, Misbehaviour, NextChoice, Outgoing, Party, Protocol,
     ProtocolError, RestoreError, Snapshot, Transmission,
 };
@@ -22,10 +22,10 @@ impl Protocol for SenderBased {
         let Config { rank, .. } = self.config;
         let peer = envelope.destination;
         ProtocolError::check_sender(envelope.source, peer, rank)?;
-        self.catch_up(peer)?;
+        self.apply_early(peer)?;
         let origin = self.origin();
         let stamp = self.channel(peer)?.stamp(envelope.len)?;
-        // No acknowledgement here: it would be told, and be out of date (or lost) when the record is transmitted.
+        // No acknowledgement here: it would count as sent, and be out of date (or lost) when the record is transmitted.
         let header = WireHeader::message(envelope, stamp, origin, None);
         Ok(Outgoing { header, keep_record: true, transmission: Transmission::Now })
     }
@@ -35,7 +35,7 @@ impl Protocol for SenderBased {
         ProtocolError::check_transmitted(header, rank)?;
         let destination = header.destination();
         *header = self.channel(destination)?.refresh(header, incarnation);
-        self.catch_up(destination)
+        self.apply_early(destination)
     }
 
     fn handle_message(&mut self, header: &WireHeader) -> Result<Incoming, ProtocolError> {
@@ -45,13 +45,13 @@ impl Protocol for SenderBased {
         let peer = header.source();
         let channel = self.channel(peer)?;
         if !channel.is_living(header.incarnation())? {
-            return Ok(Incoming::Discard(channel.dead(header.incarnation())));
+            return Ok(Incoming::Discard(channel.dead_incarnation(header.incarnation())));
         }
         if let Some(ack) = header.ack() {
-            self.take_ack(peer, ack)?;
+            self.handle_ack(peer, ack)?;
         }
         let verdict = self.channel(peer)?.receive(header.arrival())?;
-        self.catch_up(peer)?;
+        self.apply_early(peer)?;
         self.send_due_acks(peer)?;
         Ok(verdict)
     }
@@ -64,7 +64,7 @@ impl Protocol for SenderBased {
             return Ok(());
         }
         if let Some(ack) = header.ack() {
-            self.take_ack(peer, ack)?;
+            self.handle_ack(peer, ack)?;
         }
         match header.kind() {
             Kind::Message => return Err(ProtocolError::UnexpectedKind { peer, kind: Kind::Message }),
@@ -76,7 +76,7 @@ impl Protocol for SenderBased {
                     let how = Misbehaviour::MalformedNotice { tag: header.tag(), len: body.len() };
                     return Err(ProtocolError::PeerMisbehaved { peer, how });
                 };
-                self.take_covered(peer, epoch, upto)?;
+                self.handle_covered(peer, epoch, upto)?;
             }
         }
         self.send_due_acks(peer)
@@ -124,9 +124,9 @@ impl Protocol for SenderBased {
         let Pending { choices, .. } = pending.ok_or(ProtocolError::NotCheckpointing { epoch })?;
         self.durable = epoch;
         for peer in (0..self.config.ranks).map(Rank) {
-            let news = self.channels[peer.index()].as_mut().and_then(|channel| channel.checkpoint_durable(epoch));
-            if let Some(upto) = news {
-                self.tell_covered(peer, Covered { epoch, upto })?;
+            let covered = self.channels[peer.index()].as_mut().and_then(|channel| channel.checkpoint_durable(epoch));
+            if let Some(upto) = covered {
+                self.send_covered(peer, Covered { epoch, upto })?;
             }
         }
         self.effects.push_back(Effect::DiscardChoices { before: choices });
@@ -147,7 +147,7 @@ impl Protocol for SenderBased {
         let own = channels[rank.index()].as_mut();
         let own = own.filter(|own| own.incarnation() <= incarnation);
         let own = own.ok_or(RestoreError::Contradiction { what: "no channel of this incarnation to itself" })?;
-        own.meet_self(incarnation);
+        own.set_own_incarnation(incarnation);
         let after = own.replay_after(own.received_upto());
         self.channels = channels;
         self.epoch = Epoch(tables.epoch);
@@ -158,7 +158,8 @@ impl Protocol for SenderBased {
     }
 
     fn handle_peer_lost(&mut self, peer: Rank) -> Result<(), ProtocolError> {
-        // The lane waits for the replacement's Hello. What the dead incarnation has still under way counts until then.
+        // The lane waits for the replacement's Hello. Frames of the dead incarnation that are under way count until
+        // then.
         self.check_peer(peer)
     }
 
@@ -172,7 +173,7 @@ impl Protocol for SenderBased {
             covered: (self.durable, Ssn::ZERO),
             sent: Ssn::ZERO,
             acked: Ssn::ZERO,
-            own: Vec::new(),
+            opaque: Vec::new(),
         };
         if let Some(channel) = self.known(peer) {
             channel.describe(&mut hello);
@@ -183,16 +184,16 @@ impl Protocol for SenderBased {
     fn handle_hello(&mut self, peer: Rank, hello: &Hello) -> Result<(), ProtocolError> {
         self.check_peer(peer)?;
         if hello.rank != peer {
-            let how = Misbehaviour::OtherName { name: hello.rank };
+            let how = Misbehaviour::WrongRank { name: hello.rank };
             return Err(ProtocolError::PeerMisbehaved { peer, how });
         }
-        let repeating = self.repeating();
-        let rolled_back = self.channel(peer)?.meet(hello, repeating)?;
+        let reexecuting = self.reexecuting();
+        let rolled_back = self.channel(peer)?.handle_hello(hello, reexecuting)?;
         if let Some(to) = rolled_back {
             self.effects.push_back(Effect::ReceiverRolledBack { peer, to });
         }
         let (epoch, upto) = hello.covered;
-        self.take_covered(peer, epoch, upto)?;
+        self.handle_covered(peer, epoch, upto)?;
         let after = self.channel(peer)?.replay_after(hello.received.upto());
         self.effects.push_back(Effect::Replay { peer, incarnation: hello.incarnation, after, upto: Ssn::MAX });
         self.send_due_acks(peer)

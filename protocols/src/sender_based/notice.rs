@@ -1,16 +1,16 @@
-//! The one notice of this rule: "my durable checkpoint covers your messages up to here".
+//! The only notice of this rule: the durable checkpoint of a rank covers its peer's messages.
 
 use counterfoil_log_core::{Epoch, Ssn};
 
-/// What stands in the tag of a control header that carries a [`Covered`].
+/// Tag of a control header that carries a [`Covered`].
 pub(super) const COVERED: i32 = 1;
 
-/// A durable checkpoint of the sender of this notice covers messages of its receiver.
+/// Coverage of the receiver's messages by a durable checkpoint of the notice's sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Covered {
-    /// The epoch that the checkpoint began.
+    /// Epoch that the checkpoint began.
     pub(super) epoch: Epoch,
-    /// The last message that it covers.
+    /// Last message that it covers.
     pub(super) upto: Ssn,
 }
 
@@ -25,7 +25,7 @@ impl Covered {
         bytes
     }
 
-    /// `None` if the bytes are not such a notice.
+    /// Decodes a notice; `None` if the bytes are not one.
     pub(super) fn decode(bytes: &[u8]) -> Option<Covered> {
         let (epoch, rest) = bytes.split_first_chunk::<4>()?;
         let upto = <[u8; 8]>::try_from(rest).ok()?;

@@ -1,36 +1,36 @@
-//! The tables that a checkpoint keeps: one byte of version, then postcard of plain numbers.
+//! Checkpoint tables: one byte of version, then postcard of plain numbers.
 
 use counterfoil_ack_piggyback::{RecvWindowState, SendWindowState};
 use counterfoil_log_core::{Epoch, Rank, Ssn};
 use serde::{Deserialize, Serialize};
 
-use crate::frame::RestoreError;
+use crate::api::RestoreError;
 
-/// The version that is written, and the only one that is read.
+/// Version that is written, and the only one that is read.
 const VERSION: u8 = 1;
 
-/// What a checkpoint knows of the protocol.
+/// State of the protocol in a checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Tables {
-    /// Whose tables they are.
+    /// Rank that wrote the tables.
     pub(super) rank: u32,
-    /// In a job of this size.
+    /// Size of its job.
     pub(super) ranks: u32,
-    /// The epoch that the checkpoint begins.
+    /// Epoch that the checkpoint begins.
     pub(super) epoch: u32,
-    /// How many non-deterministic calls were counted.
+    /// Number of non-deterministic calls counted.
     pub(super) choices: u64,
-    /// The channels that were used, ascending by peer.
+    /// Channels that were used, ascending by peer.
     pub(super) channels: Vec<ChannelTable>,
 }
 
-/// Both directions between the rank and a peer.
+/// Channels in both directions between the rank and a peer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct ChannelTable {
     pub(super) peer: u32,
     pub(super) send: SendWindowState,
     pub(super) recv: RecvWindowState,
-    /// The peer's newest durable checkpoint: the epoch that it began, and the last message that it covers.
+    /// Peer's newest durable checkpoint: the epoch that it began, and the last message that it covers.
     pub(super) covered_by_peer: (u32, u64),
 }
 
@@ -40,7 +40,7 @@ impl Tables {
             .expect("numbers and vectors of known length always encode into a growing vector")
     }
 
-    /// Decodes tables and checks all that can be judged without the windows.
+    /// Decodes tables and checks everything that can be judged without the windows.
     pub(super) fn decode(bytes: &[u8], rank: Rank, ranks: u32) -> Result<Tables, RestoreError> {
         let malformed = RestoreError::Malformed { len: bytes.len() };
         let Some((&found, rest)) = bytes.split_first() else { return Err(malformed) };

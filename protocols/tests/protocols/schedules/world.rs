@@ -5,45 +5,45 @@ use std::error::Error;
 
 use counterfoil_ack_piggyback::WireHeader;
 use counterfoil_log_core::{Incarnation, Rank, Ssn};
-use counterfoil_protocols::frame::Protocol;
+use counterfoil_protocols::api::Protocol;
 use counterfoil_protocols::sender_based::Config;
 
-use crate::application::{Delivery, Payload, Program};
-use crate::oracle::Truth;
-use crate::process::{Disk, Process};
+use super::application::{Delivery, Payload, Program};
+use super::oracle::Oracle;
+use super::process::{Disk, Process};
 use crate::random::Random;
 
-/// What distinguishes one run from another, besides its seed.
+/// Settings of a run; its seed determines the rest.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Settings {
     pub(crate) ranks: u32,
     pub(crate) rounds: u64,
-    /// Whether ranks take checkpoints.
+    /// Ranks take checkpoints.
     pub(crate) checkpoints: bool,
-    /// Whether the sender log survives its process (the process-crash-safe tier).
+    /// The sender log survives its process (the process-crash-safe tier).
     pub(crate) lanes_survive: bool,
-    /// Present messages to the protocol when the application takes them, out of order, and not when they arrive: as over
-    /// an MPI library, which keeps what isn't taken to itself.
-    pub(crate) window_at_taking: bool,
+    /// Present messages to the protocol when the application takes them, out of order, and not when they arrive: as
+    /// over an MPI library, which keeps untaken messages to itself.
+    pub(crate) judge_on_take: bool,
     /// Driver's mistake: choices aren't in a log that survives.
-    pub(crate) sabotage_forget_choices: bool,
-    /// Driver's mistake: a checkpoint is called durable before it is.
+    pub(crate) sabotage_drop_choices: bool,
+    /// Driver's mistake: a checkpoint is reported durable before it is.
     pub(crate) sabotage_cover_early: bool,
     /// Driver's mistake: a checkpoint without the messages that were received and not taken.
     pub(crate) sabotage_drop_unexpected: bool,
     /// Driver's mistake: a checkpoint without the sender log.
     pub(crate) sabotage_drop_records: bool,
-    /// Driver's mistake: what one incarnation of a peer lacks is sent to another.
+    /// Driver's mistake: messages that one incarnation of a peer lacks are sent to another.
     pub(crate) sabotage_mix_connections: bool,
 }
 
-/// What happened, to see that the schedules reach what they are meant to.
+/// Counters that show that the schedules reach the intended cases.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tally {
     pub(crate) kills: u64,
     /// Kills while another rank was dead or had not caught up.
     pub(crate) kills_during_recovery: u64,
-    /// Connections that broke between two that live.
+    /// Connections that broke between two living ranks.
     pub(crate) cuts: u64,
     pub(crate) checkpoints: u64,
     pub(crate) choices_forced: u64,
@@ -73,7 +73,7 @@ impl Tally {
     }
 }
 
-/// What the schedule came to, or what was wrong.
+/// Result of a schedule, or a description of the mistake.
 pub(crate) type Outcome<T> = Result<T, Box<dyn Error>>;
 
 #[derive(Clone, Debug)]
@@ -83,12 +83,12 @@ pub(crate) enum Frame {
     Wire(WireHeader, Payload, Vec<u8>),
 }
 
-/// What a process did that others have to know.
+/// Output of a process for other ranks and for the oracle.
 #[derive(Debug, Default)]
 pub(crate) struct Outbox {
     pub(crate) frames: Vec<(Rank, Frame)>,
     pub(crate) sent: Vec<(Rank, Ssn, Payload)>,
-    /// With the place among all of the rank's deliveries.
+    /// With the place among all deliveries of the rank.
     pub(crate) delivered: Vec<(usize, Delivery)>,
 }
 
@@ -99,18 +99,18 @@ struct Connection {
     by: Incarnation,
     to: Rank,
     frames: VecDeque<Frame>,
-    /// One attempt in so many gets a frame through: so that a connection whose sender is dead may outlive its successor's.
+    /// One attempt in so many delivers a frame: so a connection whose sender is dead may outlive its successor's.
     slowness: u64,
 }
 
-/// What is to go wrong, at which tick.
-pub(crate) type Fault = (u64, Harm);
+/// Fault and the tick at which it strikes.
+pub(crate) type Fault = (u64, FaultKind);
 
 #[derive(Clone, Debug)]
-pub(crate) enum Harm {
+pub(crate) enum FaultKind {
     /// These ranks are killed.
     Kill(Vec<Rank>),
-    /// The connection between these breaks and is made anew, if both live.
+    /// The connection between these breaks, and is made anew if both live.
     Cut(Rank, Rank),
 }
 
@@ -119,29 +119,29 @@ pub(crate) struct World<'a> {
     settings: Settings,
     program: &'a Program,
     random: Random,
-    /// How eager each rank is to compute, of 4.
+    /// Probability, in quarters, that a chosen rank executes.
     eagerness: Vec<u64>,
     disks: Vec<Disk>,
     processes: Vec<Option<Process>>,
     incarnations: Vec<Incarnation>,
     connections: Vec<Connection>,
-    /// When to replace which rank.
+    /// Tick of each pending replacement.
     replacements: Vec<(u64, Rank)>,
-    truth: Truth,
+    oracle: Oracle,
     tally: Tally,
 }
 
-/// No schedule needs nearly as many steps: who does has come to a standstill.
+/// Step limit: no schedule needs nearly as many, so exceeding it means a deadlock.
 const TICKS_MAX: u64 = 400_000;
 
 impl<'a> World<'a> {
-    /// Runs the program to its end with these faults, and returns what was delivered.
+    /// Runs the program to its end with these faults; returns the oracle's record and the counters.
     pub(crate) fn run(
         settings: Settings,
         program: &'a Program,
         mut random: Random,
         mut faults: Vec<Fault>,
-    ) -> Outcome<(Truth, Tally)> {
+    ) -> Outcome<(Oracle, Tally)> {
         let ranks = settings.ranks as usize;
         let mut world = World {
             settings,
@@ -153,7 +153,7 @@ impl<'a> World<'a> {
             incarnations: vec![Incarnation(0); ranks],
             connections: Vec::new(),
             replacements: Vec::new(),
-            truth: Truth::default(),
+            oracle: Oracle::default(),
             tally: Tally::default(),
         };
         world.all_ranks().try_for_each(|rank| world.start(rank))?;
@@ -162,12 +162,12 @@ impl<'a> World<'a> {
             world.tally.ticks += 1;
             let now = world.tally.ticks;
             if now > TICKS_MAX {
-                return Err(format!("standstill: {}", world.describe()).into());
+                return Err(format!("deadlock: {}", world.describe()).into());
             }
-            while let Some((_, harm)) = faults.pop_if(|(tick, _)| *tick <= now) {
-                match harm {
-                    Harm::Kill(ranks) => ranks.into_iter().for_each(|rank| world.kill(rank)),
-                    Harm::Cut(a, b) => world.cut(a, b)?,
+            while let Some((_, fault)) = faults.pop_if(|(tick, _)| *tick <= now) {
+                match fault {
+                    FaultKind::Kill(ranks) => ranks.into_iter().for_each(|rank| world.kill(rank)),
+                    FaultKind::Cut(a, b) => world.cut(a, b)?,
                 }
             }
             if let Some(at) = world.replacements.iter().position(|&(tick, _)| tick <= now) {
@@ -176,9 +176,9 @@ impl<'a> World<'a> {
             }
             world.tick()?;
         }
-        world.settle()?;
-        world.truth.finish(world.processes.iter().flatten().map(|process| process.memory.deliveries.as_slice()))?;
-        Ok((world.truth, world.tally))
+        world.drain()?;
+        world.oracle.finish(world.processes.iter().flatten().map(|process| process.memory.deliveries.as_slice()))?;
+        Ok((world.oracle, world.tally))
     }
 
     fn all_ranks(&self) -> impl Iterator<Item = Rank> + use<> {
@@ -228,7 +228,7 @@ impl<'a> World<'a> {
         let Some(process) = &mut self.processes[rank.index()] else { return Ok(false) };
         let mut outbox = Outbox::default();
         let moved = process.step(ops, disk, &mut outbox, &mut self.tally)?;
-        self.post(rank, outbox)?;
+        self.dispatch(rank, outbox)?;
         Ok(moved)
     }
 
@@ -236,13 +236,13 @@ impl<'a> World<'a> {
         let Some(process) = &mut self.processes[rank.index()] else { return Ok(false) };
         let Some((met, frame)) = process.transmit(peer, &mut self.tally)? else { return Ok(false) };
         if met != self.incarnations[peer.index()] && !self.settings.sabotage_mix_connections {
-            // Into a connection whose other end is dead.
+            // Lost in a connection whose other end is dead.
         } else if peer == rank {
             let mut outbox = Outbox::default();
             process.arrive(rank, frame, &mut self.disks[rank.index()], &mut outbox, &mut self.tally)?;
-            self.post(rank, outbox)?;
+            self.dispatch(rank, outbox)?;
         } else {
-            self.post(rank, Outbox { frames: vec![(peer, frame)], ..Outbox::default() })?;
+            self.dispatch(rank, Outbox { frames: vec![(peer, frame)], ..Outbox::default() })?;
         }
         Ok(true)
     }
@@ -261,12 +261,12 @@ impl<'a> World<'a> {
         if !open {
             self.connections[at].frames.clear();
         }
-        self.post(to, outbox)?;
+        self.dispatch(to, outbox)?;
         Ok(true)
     }
 
-    /// Checks what a process has done, and puts frames on the living connections; what has none is lost.
-    fn post(&mut self, rank: Rank, outbox: Outbox) -> Outcome<()> {
+    /// Checks a process's output, and puts its frames on the living connections; a frame without one is lost.
+    fn dispatch(&mut self, rank: Rank, outbox: Outbox) -> Outcome<()> {
         self.check_acknowledgements(rank)?;
         let by = self.incarnations[rank.index()];
         for (to, frame) in outbox.frames {
@@ -277,15 +277,15 @@ impl<'a> World<'a> {
             }
         }
         for (to, ssn, payload) in outbox.sent {
-            self.truth.note_sent(rank, to, ssn, payload)?;
+            self.oracle.note_sent(rank, to, ssn, payload)?;
         }
         for (place, delivery) in outbox.delivered {
-            self.truth.note_delivered(rank, place, delivery)?;
+            self.oracle.note_delivered(rank, place, delivery)?;
         }
         Ok(())
     }
 
-    /// Starts the rank's next process, and connects it with all that live.
+    /// Starts the rank's next process, and connects it with all living ranks.
     fn start(&mut self, rank: Rank) -> Outcome<()> {
         let incarnation = self.incarnations[rank.index()];
         let process = Process::start(rank, incarnation, self.settings, &mut self.disks[rank.index()])?;
@@ -293,7 +293,7 @@ impl<'a> World<'a> {
         self.all_ranks().filter(|&peer| peer != rank).try_for_each(|peer| self.connect(rank, peer))
     }
 
-    /// Connects two ranks, if both live: each says Hello first.
+    /// Connects two ranks, if both live: each sends its Hello first.
     fn connect(&mut self, a: Rank, b: Rank) -> Outcome<()> {
         let lives = |rank: Rank| self.processes[rank.index()].is_some();
         if !lives(a) || !lives(b) {
@@ -308,7 +308,7 @@ impl<'a> World<'a> {
         Ok(())
     }
 
-    /// The connection breaks, and all that is under way on it is lost.
+    /// Breaks the connection; everything under way on it is lost.
     fn cut(&mut self, a: Rank, b: Rank) -> Outcome<()> {
         let ends = [(a, b), (b, a)];
         self.connections.retain(|connection| !ends.contains(&(connection.from, connection.to)));
@@ -316,7 +316,7 @@ impl<'a> World<'a> {
         self.connect(a, b)
     }
 
-    /// SIGKILL: what is under way to the rank is lost, what it has sent may still arrive, in part.
+    /// Kills a rank as SIGKILL does: frames to it are lost, frames from it may still arrive, in part.
     fn kill(&mut self, rank: Rank) {
         let caught_up = |(process, disk): (&Option<Process>, &Disk)| {
             process.as_ref().is_some_and(|process| process.protocol.choices() >= disk.choices.len() as u64)
@@ -325,7 +325,7 @@ impl<'a> World<'a> {
         let Some(process) = self.processes[rank.index()].take() else { return };
         self.tally.kills += 1;
         self.tally.kills_during_recovery += u64::from(recovering);
-        process.die(&mut self.disks[rank.index()], self.random.one_in(2));
+        process.crash(&mut self.disks[rank.index()], self.random.one_in(2));
         self.connections.retain(|connection| connection.to != rank);
         for connection in self.connections.iter_mut().filter(|connection| connection.from == rank) {
             let arrives = self.random.below(connection.frames.len() as u64 + 1) as usize;
@@ -333,7 +333,7 @@ impl<'a> World<'a> {
         }
         for survivor in self.processes.iter_mut().flatten() {
             if self.random.one_in(2) {
-                // Some notice only when the replacement says Hello.
+                // Some ranks notice only when the replacement sends its Hello.
                 survivor.protocol.handle_peer_lost(rank).expect("a rank of the job");
             }
         }
@@ -342,8 +342,8 @@ impl<'a> World<'a> {
         self.replacements.push((self.tally.ticks + self.random.below(pause), rank));
     }
 
-    /// Lets everything arrive.
-    fn settle(&mut self) -> Outcome<()> {
+    /// Delivers everything that is under way.
+    fn drain(&mut self) -> Outcome<()> {
         loop {
             let mut moved = false;
             for at in (0..self.connections.len()).rev() {
@@ -360,7 +360,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// The rank doesn't believe of any process that it has met that this has received more than it has.
+    /// Checks that the rank assumes of no connected process that it has received more than it has.
     fn check_acknowledgements(&self, rank: Rank) -> Outcome<()> {
         let Some(sender) = &self.processes[rank.index()] else { return Ok(()) };
         for receiver in self.processes.iter().flatten() {

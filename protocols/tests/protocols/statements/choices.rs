@@ -28,7 +28,7 @@ fn a_choice_is_recorded_once_and_forced_in_call_order() {
 }
 
 #[test]
-fn nothing_there_is_a_choice_like_any_other() {
+fn an_empty_probe_is_a_choice_like_any_other() {
     let mut a = rank(A, 0);
     let _ = a.next_choice();
     let record = a.handle_choice(choice(0, A, 0)).unwrap().unwrap();
@@ -45,7 +45,7 @@ fn a_checkpoint_covers_the_choices_before_it() {
     let (tables, done) = durable_checkpoint(&mut a);
     assert!(matches!(done.as_slice(), [Effect::DiscardChoices { before: 1 }]));
 
-    let mut a = restarted(A, 1, &tables);
+    let mut a = restored(A, 1, &tables);
     a.handle_recovered_choice(&old.bytes).unwrap();
     let next = a.next_choice();
     assert_eq!((next.sequence, next.forced), (1, None));
@@ -61,7 +61,7 @@ fn a_checkpoint_waits_for_open_choices() {
 }
 
 #[test]
-fn choices_that_cannot_be_are_refused() {
+fn invalid_choices_are_refused() {
     let mut a = rank(A, 1);
     let record = ChoiceRecord::new(choice(0, B, 1)).bytes;
     for cut in 0..record.len() {

@@ -1,4 +1,4 @@
-//! A protocol that is chosen at run time.
+//! Boxed protocols, for a rule that is chosen at run time.
 
 use counterfoil_ack_piggyback::WireHeader;
 use counterfoil_log_core::{Determinant, Envelope, Epoch, Rank};
@@ -25,8 +25,8 @@ impl<P: Protocol + ?Sized> Protocol for Box<P> {
         (**self).handle_message(header)
     }
 
-    fn handle_waiting(&mut self, header: &WireHeader) -> Result<(), ProtocolError> {
-        (**self).handle_waiting(header)
+    fn handle_deferred(&mut self, header: &WireHeader) -> Result<(), ProtocolError> {
+        (**self).handle_deferred(header)
     }
 
     fn handle_control(&mut self, from: Party, header: &WireHeader, body: &[u8]) -> Result<(), ProtocolError> {

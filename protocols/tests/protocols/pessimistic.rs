@@ -1,12 +1,10 @@
 //! Statements about the pessimistic rule, each shown on two or three state machines without a network.
 
-#![forbid(unsafe_code)]
-// What fails here fails the test.
-#![expect(clippy::unwrap_used)]
+// A failure here fails the test.
 
 use counterfoil_ack_piggyback::{AckPolicy, WireHeader};
 use counterfoil_log_core::{Determinant, Envelope, Epoch, Incarnation, Rank, Ssn};
-use counterfoil_protocols::frame::{
+use counterfoil_protocols::api::{
     ChoiceError, ChoiceRecord, DiscardReason, Effect, EntryKey, EntryKind, Hello, Incoming, Protocol, ProtocolError,
     RestoreError,
 };
@@ -15,7 +13,7 @@ use counterfoil_protocols::sender_based::SenderBased;
 
 const A: Rank = Rank(0);
 const B: Rank = Rank(1);
-/// Who receives, in most of what follows.
+/// Receiver in most tests.
 const R: Rank = Rank(2);
 
 fn config(rank: Rank, incarnation: u32) -> Config {
@@ -26,7 +24,7 @@ fn rank(rank: Rank, incarnation: u32) -> Pessimistic {
     Pessimistic::new(config(rank, incarnation)).unwrap()
 }
 
-/// Sends messages to `R`, as they are on the wire.
+/// Returns the transmitted headers of messages to `R`.
 fn send(from: &mut Pessimistic, count: usize) -> Vec<WireHeader> {
     let source = from.core().config().rank;
     let envelope = Envelope { source, destination: R, tag: 0, comm: 0, len: 8 };
@@ -56,7 +54,7 @@ fn determinant(sequence: u64, source: Rank, ssn: u64) -> Determinant {
     Determinant { sequence, source, ssn: Ssn(ssn) }
 }
 
-/// A replacement of `R` that finds these deliveries recorded, from the number of the first.
+/// Starts a replacement of `R` with these recorded deliveries, numbered from `first`.
 fn replacement(tables: Option<&[u8]>, first: u64, order: &[(Rank, u64)]) -> Pessimistic {
     let mut again = rank(R, 1);
     if let Some(tables) = tables {
@@ -88,31 +86,31 @@ fn every_delivery_is_recorded_under_its_place_in_the_order_and_nothing_else_is()
 }
 
 #[test]
-fn a_replacement_delivers_in_the_recorded_order_whatever_comes_first() {
+fn a_replacement_delivers_in_the_recorded_order_whatever_arrives_first() {
     let order = [(B, 1), (A, 1), (A, 2), (B, 2)];
     let mut r = replacement(None, 0, &order);
     let (from_a, from_b) = (send(&mut rank(A, 0), 3), send(&mut rank(B, 0), 2));
     for early in &from_a {
-        // Presented again after each resume, until it is its turn; held, it changes nothing.
+        // Presented again after each resume until it is its turn; being held changes nothing.
         if early.ssn() == Ssn(1) {
             assert_eq!(r.handle_message(early).unwrap(), Incoming::Hold);
-            assert_eq!((r.delivered(), r.to_repeat(), resumes(&mut r)), (0, 4, 0));
+            assert_eq!((r.delivered(), r.pending_deliveries(), resumes(&mut r)), (0, 4, 0));
         }
     }
     for (place, header) in [&from_b[0], &from_a[0], &from_a[1]].into_iter().enumerate() {
         assert_eq!(r.handle_message(header).unwrap(), REPEATED, "{place}");
-        assert_eq!((r.to_repeat(), resumes(&mut r)), (3 - place, 1));
+        assert_eq!((r.pending_deliveries(), resumes(&mut r)), (3 - place, 1));
     }
     assert_eq!(r.handle_message(&from_a[2]).unwrap(), Incoming::Hold);
     assert_eq!(r.handle_message(&from_b[1]).unwrap(), REPEATED);
-    assert_eq!(resumes(&mut r), 1, "what is held goes on, though nothing is forced any more");
+    assert_eq!(resumes(&mut r), 1, "held messages are presented again, though nothing is forced any more");
     assert_eq!(r.handle_message(&from_a[2]).unwrap(), recorded(4));
     assert_eq!(resumes(&mut r), 0);
 }
 
 #[test]
-fn what_was_recorded_and_never_delivered_is_forced_too() {
-    // Its predecessor died between writing and delivering; and a second replacement finds what both have written.
+fn a_recorded_but_undelivered_message_is_forced_too() {
+    // Its predecessor died between writing and delivering; a second replacement finds the records of both.
     let mut r = replacement(None, 0, &[(A, 1)]);
     let (from_a, from_b) = (send(&mut rank(A, 0), 1), send(&mut rank(B, 0), 1));
     assert_eq!(r.handle_message(&from_b[0]).unwrap(), Incoming::Hold);
@@ -144,26 +142,26 @@ fn a_checkpoint_drops_what_it_covers_once_it_is_durable() {
     r.handle_checkpoint_durable(snapshot.epoch).unwrap();
     assert_eq!(dropped(&effects(&mut r)), [3]);
 
-    // Those that the checkpoint covers may still be there: the process died before it dropped them.
+    // Records that the checkpoint covers may still be there: the process died before it dropped them.
     let order = [(A, 1), (A, 2), (A, 3), (A, 4)];
     let mut r = replacement(Some(&snapshot.tables), 0, &order);
-    assert_eq!((r.delivered(), r.to_repeat()), (3, 1));
+    assert_eq!((r.delivered(), r.pending_deliveries()), (3, 1));
     assert!(matches!(r.handle_message(&messages[2]).unwrap(), Incoming::Discard(_)));
     assert_eq!(r.handle_message(&messages[3]).unwrap(), REPEATED);
-    assert_eq!((r.delivered(), r.to_repeat()), (4, 0));
+    assert_eq!((r.delivered(), r.pending_deliveries()), (4, 0));
 }
 
 #[test]
-fn no_checkpoint_is_taken_before_the_record_is_used_up() {
+fn no_checkpoint_is_taken_before_all_deliveries_are_repeated() {
     let mut r = replacement(None, 0, &[(A, 1)]);
     assert!(!r.wants_checkpoint());
-    assert_eq!(r.handle_checkpoint(), Err(ProtocolError::Repeating { rest: 1 }));
+    assert_eq!(r.handle_checkpoint(), Err(ProtocolError::DeliveriesPending { pending: 1 }));
     assert_eq!(r.handle_message(&send(&mut rank(A, 0), 1)[0]).unwrap(), REPEATED);
     assert!(r.wants_checkpoint() && r.handle_checkpoint().is_ok());
 }
 
 #[test]
-fn what_a_dead_incarnation_sent_early_makes_way_for_its_successor() {
+fn held_messages_of_a_dead_incarnation_make_way_for_its_successor() {
     let mut r = replacement(None, 0, &[(B, 1), (A, 1)]);
     let from_dead = send(&mut rank(A, 0), 1);
     assert_eq!(r.handle_message(&from_dead[0]).unwrap(), Incoming::Hold);
@@ -181,25 +179,25 @@ fn what_a_dead_incarnation_sent_early_makes_way_for_its_successor() {
 #[test]
 fn messages_of_a_channel_have_to_be_presented_in_order() {
     let messages = send(&mut rank(A, 0), 2);
-    let out_of_turn = |found| ProtocolError::OutOfTurn { peer: A, expected: Ssn(1), found: Ssn(found) };
+    let unexpected = |found| ProtocolError::UnexpectedSsn { peer: A, expected: Ssn(1), found: Ssn(found) };
     let mut r = rank(R, 0);
-    assert_eq!(r.handle_message(&messages[1]), Err(out_of_turn(2)));
+    assert_eq!(r.handle_message(&messages[1]), Err(unexpected(2)));
     assert_eq!(r.handle_message(&messages[0]).unwrap(), recorded(0), "nothing was noted");
-    // A record that says otherwise is not this execution's.
+    // A record with another SSN is not this execution's.
     let mut r = replacement(None, 0, &[(A, 2)]);
-    let other = ProtocolError::OutOfTurn { peer: A, expected: Ssn(2), found: Ssn(1) };
+    let other = ProtocolError::UnexpectedSsn { peer: A, expected: Ssn(2), found: Ssn(1) };
     assert_eq!(r.handle_message(&messages[0]), Err(other));
 }
 
 #[test]
 fn a_record_with_a_gap_is_an_error_and_not_another_order() {
     let mut r = replacement(None, 1, &[(A, 2)]);
-    let lost = ProtocolError::OrderLost { missing: 0, present: 1 };
+    let lost = ProtocolError::MissingDelivery { missing: 0, present: 1 };
     assert_eq!(r.handle_message(&send(&mut rank(A, 0), 1)[0]), Err(lost));
 }
 
 #[test]
-fn records_that_cannot_be_are_refused() {
+fn invalid_records_are_refused() {
     let mut r = rank(R, 1);
     let record = ChoiceRecord::new(determinant(0, A, 1)).bytes;
     for cut in 0..record.len() {
@@ -221,7 +219,7 @@ fn records_that_cannot_be_are_refused() {
 }
 
 #[test]
-fn tables_come_back_as_they_were_and_are_not_those_of_the_plain_rule() {
+fn tables_are_restored_unchanged_and_differ_from_those_of_the_plain_rule() {
     let mut r = rank(R, 0);
     for header in &send(&mut rank(A, 0), 2) {
         assert!(matches!(r.handle_message(header).unwrap(), Incoming::Deliver { keep: Some(_) }));
@@ -245,7 +243,7 @@ fn tables_come_back_as_they_were_and_are_not_those_of_the_plain_rule() {
 fn outcomes_of_other_calls_are_choices_as_under_the_plain_rule() {
     let mut r = rank(R, 0);
     let call = r.next_choice();
-    // A test that finds nothing: no order of messages says so.
+    // A test that finds nothing: no order of messages determines that.
     let nothing = Determinant { sequence: call.sequence, source: R, ssn: Ssn::ZERO };
     let record = r.handle_choice(nothing).unwrap().unwrap();
     let mut again = rank(R, 1);
@@ -253,7 +251,7 @@ fn outcomes_of_other_calls_are_choices_as_under_the_plain_rule() {
     assert_eq!(again.next_choice().forced, Some(nothing));
 }
 
-/// What each planted mistake does; that it is found is for the simulator to show.
+/// Shows the effect of each planted mistake; the simulator shows that it is found.
 #[test]
 fn a_canary_breaks_the_promise_that_it_is_named_after() {
     let with =

@@ -1,4 +1,4 @@
-//! Checkpoints, what they cover, and their tables.
+//! Checkpoints, their coverage, and their tables.
 
 use super::*;
 
@@ -23,12 +23,12 @@ fn a_lost_notice_is_made_good_by_the_next_hello() {
     let (mut a, mut b) = (rank(A, 0), rank(B, 0));
     receive_all(&mut b, &send_many(&mut a, B, 2));
     let (tables, _lost) = durable_checkpoint(&mut b);
-    let (from_a, _) = meet(&mut a, &mut restarted(B, 1, &tables));
+    let (from_a, _) = meet(&mut a, &mut restored(B, 1, &tables));
     assert_eq!(covered(&from_a), [(B, Ssn(2))]);
 }
 
 #[test]
-fn what_is_covered_beyond_what_was_sent_again_is_told_when_it_is() {
+fn coverage_beyond_what_was_sent_again_is_reported_as_it_is_sent_again() {
     let (mut a, mut b) = (rank(A, 0), rank(B, 0));
     receive_all(&mut b, &send_many(&mut a, B, 3));
     durable_checkpoint(&mut b);
@@ -59,11 +59,11 @@ fn a_checkpoint_is_named_by_the_epoch_that_it_begins() {
     let mut a = rank(A, 0);
     let snapshot = a.handle_checkpoint().unwrap();
     assert_eq!((snapshot.epoch, a.epoch()), (Epoch(2), Epoch(2)));
-    assert_eq!(restarted(A, 1, &snapshot.tables).epoch(), Epoch(2));
+    assert_eq!(restored(A, 1, &snapshot.tables).epoch(), Epoch(2));
     assert_eq!(a.handle_checkpoint_durable(Epoch(3)), Err(ProtocolError::NotCheckpointing { epoch: Epoch(3) }));
 }
 
-/// Tables with something in each field.
+/// Returns tables with every field in use.
 fn tables() -> Vec<u8> {
     let (mut a, mut b) = (rank(A, 0), rank(B, 0));
     let messages = send_many(&mut a, B, 4);
@@ -87,7 +87,7 @@ fn tables_of_another_rank_job_or_version_are_refused() {
     let mut busy = rank(B, 1);
     let _ = send(&mut busy, A);
     assert_eq!(busy.restore(&tables), Err(RestoreError::NotFresh));
-    let mut twice = restarted(B, 1, &tables);
+    let mut twice = restored(B, 1, &tables);
     assert_eq!(twice.restore(&tables), Err(RestoreError::NotFresh));
 }
 
@@ -105,7 +105,7 @@ fn damaged_tables_are_refused_or_consistent_and_never_half_restored() {
             damaged[at] ^= 1 << bit;
             let mut b = rank(B, 1);
             match b.restore(&damaged) {
-                // Whoever keeps the tables checks sums; here it is enough that nothing impossible gets in.
+                // The owner of the tables checks checksums; here it is enough that no impossible state gets in.
                 Ok(()) => assert!(b.handle_checkpoint().is_ok() || b.epoch() == Epoch::MAX),
                 Err(_) => assert!(b.restore(&tables).is_ok(), "a refusal leaves it fresh"),
             }

@@ -1,17 +1,17 @@
-//! One process of a rank: the driver that the protocol runs under.
+//! One process of a rank: the driver of the protocol.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use counterfoil_ack_piggyback::{AckPolicy, Kind, WireHeader};
 use counterfoil_log_core::{Envelope, Epoch, Incarnation, Rank, Ssn};
-use counterfoil_protocols::frame::{Effect, Hello, Incoming, Party, Protocol, ProtocolError, Transmission};
-use counterfoil_protocols::send_deterministic::{Canary, Config, SendDeterministic, order_header};
+use counterfoil_protocols::api::{Effect, Hello, Incoming, Party, Protocol, ProtocolError, Transmission};
+use counterfoil_protocols::send_deterministic::{Canary, Config, SendDeterministic, command_header};
 
-use crate::program::{Image, Op};
+use super::program::{Image, Op};
 
 pub(crate) type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
 
-/// A message with its payload.
+/// Message with its payload.
 pub(crate) type Record = (WireHeader, u64);
 
 #[derive(Clone, Debug)]
@@ -36,7 +36,7 @@ pub(crate) struct Checkpoint {
     unexpected: VecDeque<Record>,
 }
 
-/// What of a rank survives its process.
+/// State of a rank that survives its process.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Disk {
     pub(crate) checkpoints: BTreeMap<Epoch, Checkpoint>,
@@ -49,20 +49,20 @@ pub(crate) struct Node {
     pub(crate) protocol: SendDeterministic,
     pub(crate) image: Image,
     pub(crate) lanes: Vec<Lane>,
-    /// Up to where each peer was transmitted to; `None` while it isn't met.
+    /// Last SSN transmitted to each peer; `None` before its Hello.
     pub(crate) cursors: Vec<Option<u64>>,
-    /// Arrived and not let in, by peer.
+    /// Arrived and not accepted by the protocol, by peer.
     arrived: Vec<VecDeque<Record>>,
-    /// Let in and not taken by the program: part of the image.
+    /// Accepted and not taken by the program: part of the image.
     unexpected: VecDeque<Record>,
     writing: Option<Checkpoint>,
-    /// Messages sent: receiver, number, payload.
-    pub(crate) said: Vec<(usize, u64, u64)>,
-    /// Frames to peers and to the recovery process.
+    /// Messages sent: receiver, SSN, payload.
+    pub(crate) sent: Vec<(usize, u64, u64)>,
+    /// Frames to peers.
     pub(crate) out: Vec<(usize, Frame)>,
     pub(crate) reports: Vec<Vec<u8>>,
-    /// It went back: its connections are to be made anew.
-    pub(crate) went_back: bool,
+    /// It rolled back: its connections are to be made anew.
+    pub(crate) rolled_back: bool,
     pub(crate) logged: u64,
 }
 
@@ -89,16 +89,16 @@ impl Node {
             arrived: vec![VecDeque::new(); ranks],
             unexpected: VecDeque::new(),
             writing: None,
-            said: Vec::new(),
+            sent: Vec::new(),
             out: Vec::new(),
             reports: Vec::new(),
-            went_back: false,
+            rolled_back: false,
             logged: 0,
         };
         if replaces {
             let (&epoch, _) = disk.checkpoints.last_key_value().ok_or("no checkpoint")?;
-            node.put_back(epoch, disk)?;
-            node.carry_out(disk)?;
+            node.restore(epoch, disk)?;
+            node.apply_effects(disk)?;
         } else {
             let start = node.protocol.start();
             let checkpoint = node.checkpoint_of(start.epoch, start.tables);
@@ -112,7 +112,7 @@ impl Node {
         Checkpoint { epoch, tables, image, lanes, unexpected }
     }
 
-    fn put_back(&mut self, epoch: Epoch, disk: &mut Disk) -> Outcome<()> {
+    fn restore(&mut self, epoch: Epoch, disk: &mut Disk) -> Outcome<()> {
         let checkpoint = disk.checkpoints.get(&epoch).cloned().ok_or_else(|| format!("no checkpoint of {epoch}"))?;
         self.protocol.restore(&checkpoint.tables)?;
         self.image = checkpoint.image;
@@ -124,8 +124,8 @@ impl Node {
         Ok(())
     }
 
-    /// What came on an older connection counts no more.
-    pub(crate) fn forget_arrived(&mut self, peer: usize) {
+    /// Drops messages that came on an older connection.
+    pub(crate) fn clear_arrived(&mut self, peer: usize) {
         self.arrived[peer].clear();
     }
 
@@ -133,7 +133,7 @@ impl Node {
         Ok(Frame::Hello(self.protocol.hello(Rank(peer as u32))?.encode()?))
     }
 
-    /// Tries to carry out the next operation; says whether it was carried out.
+    /// Tries to carry out the next operation; returns `true` if it was carried out.
     pub(crate) fn step(&mut self, ops: &[Op], disk: &mut Disk) -> Outcome<bool> {
         let Some(&op) = ops.get(self.image.at).filter(|_| self.protocol.is_running()) else { return Ok(false) };
         match op {
@@ -145,7 +145,7 @@ impl Node {
                     return Err("a running rank may send".into());
                 }
                 let (ssn, payload) = (outgoing.header.ssn().0, self.image.payload());
-                self.said.push((to, ssn, payload));
+                self.sent.push((to, ssn, payload));
                 self.lanes[to].records.insert(ssn, (outgoing.header, payload));
             }
             Op::Receive { tag } => {
@@ -157,11 +157,11 @@ impl Node {
             }
         }
         self.image.at += 1;
-        self.carry_out(disk)?;
+        self.apply_effects(disk)?;
         Ok(true)
     }
 
-    /// Takes a checkpoint, or hears that the last one is durable.
+    /// Takes a checkpoint, or reports the last one durable.
     pub(crate) fn checkpoint(&mut self, disk: &mut Disk) -> Outcome<bool> {
         if let Some(checkpoint) = self.writing.take() {
             let epoch = checkpoint.epoch;
@@ -173,7 +173,7 @@ impl Node {
         } else {
             return Ok(false);
         }
-        self.carry_out(disk)?;
+        self.apply_effects(disk)?;
         Ok(true)
     }
 
@@ -185,7 +185,7 @@ impl Node {
         };
         self.cursors[peer] = Some(ssn);
         self.protocol.handle_transmit(&mut header)?;
-        self.carry_out(disk)?;
+        self.apply_effects(disk)?;
         Ok(Some(Frame::Wire(header, payload, Vec::new())))
     }
 
@@ -202,13 +202,13 @@ impl Node {
             }
             Frame::Wire(header, _, body) => self.protocol.handle_control(Party::Rank(from), &header, &body)?,
         }
-        self.carry_out(disk)
+        self.apply_effects(disk)
     }
 
-    pub(crate) fn obey(&mut self, body: &[u8], disk: &mut Disk) -> Outcome<()> {
+    pub(crate) fn handle_command(&mut self, body: &[u8], disk: &mut Disk) -> Outcome<()> {
         let rank = Rank(self.rank as u32);
-        self.protocol.handle_control(Party::Coordinator, &order_header(rank, body), body)?;
-        self.carry_out(disk)
+        self.protocol.handle_control(Party::Coordinator, &command_header(rank, body), body)?;
+        self.apply_effects(disk)
     }
 
     fn present(&mut self, peer: usize) -> Outcome<()> {
@@ -223,11 +223,11 @@ impl Node {
         Ok(())
     }
 
-    fn carry_out(&mut self, disk: &mut Disk) -> Outcome<()> {
+    fn apply_effects(&mut self, disk: &mut Disk) -> Outcome<()> {
         while let Some(effect) = self.protocol.poll_effect() {
             match effect {
                 Effect::Transmit { to: Party::Coordinator, body, .. } => self.reports.push(body),
-                // What a peer that isn't met doesn't hear is in the Hello.
+                // A frame to an unconnected peer can be dropped: its content is in the Hello.
                 Effect::Transmit { to: Party::Rank(to), header, body } if self.cursors[to.index()].is_some() => {
                     self.out.push((to.index(), Frame::Wire(header, 0, body)));
                 }
@@ -257,8 +257,8 @@ impl Node {
                     self.writing.take_if(|writing| writing.epoch > last);
                 }
                 Effect::RollBack { epoch } => {
-                    self.put_back(epoch, disk)?;
-                    self.went_back = true;
+                    self.restore(epoch, disk)?;
+                    self.rolled_back = true;
                 }
                 other => return Err(format!("an effect that this rule has no use for: {other:?}").into()),
             }

@@ -4,25 +4,25 @@ use std::collections::{BTreeSet, VecDeque};
 use std::fmt;
 
 use counterfoil_log_core::Rank;
-use counterfoil_protocols::frame::Protocol;
+use counterfoil_protocols::api::Protocol;
 use counterfoil_protocols::send_deterministic::{Canary, Floor, RecoveryProcess};
 
-use crate::node::{Disk, Frame, Node, Outcome};
-use crate::program::{Image, Program, failure_free};
+use super::node::{Disk, Frame, Node, Outcome};
+use super::program::{Image, Program, failure_free};
 use crate::random::Random;
 
-/// How a random job goes.
+/// Settings of a random job.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Settings {
     pub(crate) failures: usize,
-    /// Also loses the recovery process.
+    /// Also lose the recovery process.
     pub(crate) coordinator_fails: bool,
     pub(crate) checkpoints: bool,
     pub(crate) collections: bool,
     pub(crate) canary: Option<Canary>,
 }
 
-/// What happened in a job.
+/// Counters of a job.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Tally {
     pub(crate) steps: u64,
@@ -44,13 +44,13 @@ pub(crate) struct World {
     /// Indexed by from * ranks + to.
     pub(crate) channels: Vec<VecDeque<Frame>>,
     reports: Vec<VecDeque<Vec<u8>>>,
-    orders: Vec<VecDeque<Vec<u8>>>,
+    commands: Vec<VecDeque<Vec<u8>>>,
     expected: (Vec<Vec<Vec<u64>>>, Vec<Image>),
     pub(crate) tally: Tally,
 }
 
 impl fmt::Display for World {
-    /// Where everybody stands.
+    /// Shows the state of the recovery process and of every rank.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{:?}", self.coordinator)?;
         for (node, ops) in self.nodes.iter().zip(&self.program) {
@@ -87,7 +87,7 @@ impl World {
             broken: BTreeSet::new(),
             channels: vec![VecDeque::new(); ranks * ranks],
             reports: vec![VecDeque::new(); ranks],
-            orders: vec![VecDeque::new(); ranks],
+            commands: vec![VecDeque::new(); ranks],
             tally: Tally::default(),
         };
         for rank in 0..ranks {
@@ -100,7 +100,8 @@ impl World {
         self.nodes.len()
     }
 
-    /// The connections of a rank are gone: nothing reaches it. What it had sent still arrives, until it is connected anew.
+    /// Breaks all connections of a rank: nothing reaches it. Frames that it had sent still arrive until it is connected
+    /// anew.
     fn disconnect(&mut self, rank: usize) {
         let ranks = self.ranks();
         for peer in (0..ranks).filter(|&peer| peer != rank) {
@@ -110,15 +111,15 @@ impl World {
         }
     }
 
-    /// A new connection takes the place of the old one.
+    /// Replaces a broken connection by a new one.
     pub(crate) fn connect(&mut self, one: usize, other: usize) -> Outcome<bool> {
         if !self.broken.remove(&(one.min(other), one.max(other))) {
             return Ok(false);
         }
         let ranks = self.ranks();
         for (from, to) in [(one, other), (other, one)] {
-            self.nodes[to].forget_arrived(from);
-            // What an older connection said about where to go on from doesn't hold on this one.
+            self.nodes[to].clear_arrived(from);
+            // A replay position from an older connection doesn't hold on this one.
             self.nodes[from].cursors[to] = None;
             let hello = self.nodes[from].hello(to)?;
             self.channels[from * ranks + to] = VecDeque::from([hello]);
@@ -126,24 +127,24 @@ impl World {
         Ok(true)
     }
 
-    /// Collects what a node had to say.
-    pub(crate) fn settle(&mut self, rank: usize) -> Outcome<()> {
+    /// Collects the output of a node.
+    pub(crate) fn collect_output(&mut self, rank: usize) -> Outcome<()> {
         let ranks = self.ranks();
         let node = &mut self.nodes[rank];
-        for (to, ssn, payload) in node.said.drain(..) {
+        for (to, ssn, payload) in node.sent.drain(..) {
             let expected = self.expected.0[rank][to].get(ssn as usize - 1);
             if expected != Some(&payload) {
                 return Err(format!("rank {rank} sends {payload:x} as {ssn} to {to}, expected {expected:x?}").into());
             }
         }
         self.reports[rank].extend(node.reports.drain(..));
-        let went_back = std::mem::take(&mut node.went_back);
+        let rolled_back = std::mem::take(&mut node.rolled_back);
         for (to, frame) in std::mem::take(&mut node.out) {
-            if !went_back && !self.broken.contains(&(rank.min(to), rank.max(to))) {
+            if !rolled_back && !self.broken.contains(&(rank.min(to), rank.max(to))) {
                 self.channels[rank * ranks + to].push_back(frame);
             }
         }
-        if went_back {
+        if rolled_back {
             self.tally.rolled_back += 1;
             self.disconnect(rank);
         }
@@ -151,37 +152,37 @@ impl World {
     }
 
     pub(crate) fn kill(&mut self, rank: usize) -> Outcome<()> {
-        self.orders[rank].clear();
+        self.commands[rank].clear();
         self.tally.logged += self.nodes[rank].logged;
         self.nodes[rank] = Node::start(rank, self.ranks(), self.canary, true, &mut self.disks[rank])?;
         self.disconnect(rank);
-        self.settle(rank)
+        self.collect_output(rank)
     }
 
-    pub(crate) fn lose_coordinator(&mut self) {
+    pub(crate) fn replace_coordinator(&mut self) {
         self.reports.iter_mut().for_each(VecDeque::clear);
-        self.orders.iter_mut().for_each(VecDeque::clear);
+        self.commands.iter_mut().for_each(VecDeque::clear);
         self.coordinator = RecoveryProcess::new(self.ranks() as u32, None);
         self.coordinator.begin_round();
-        self.listen();
+        self.route_commands();
     }
 
-    pub(crate) fn listen(&mut self) {
+    pub(crate) fn route_commands(&mut self) {
         while let Some((to, body)) = self.coordinator.poll_message() {
-            self.orders[to.index()].push_back(body);
+            self.commands[to.index()].push_back(body);
         }
     }
 
-    /// The program of `rank` goes one operation further, if it can.
+    /// Executes one operation of `rank`'s program, if possible.
     pub(crate) fn execute(&mut self, rank: usize) -> Outcome<bool> {
         let moved = self.nodes[rank].step(&self.program[rank], &mut self.disks[rank])?;
-        self.settle(rank)?;
+        self.collect_output(rank)?;
         Ok(moved)
     }
 
     pub(crate) fn checkpoint(&mut self, rank: usize) -> Outcome<bool> {
         let moved = self.nodes[rank].checkpoint(&mut self.disks[rank])?;
-        self.settle(rank)?;
+        self.collect_output(rank)?;
         Ok(moved)
     }
 
@@ -193,7 +194,7 @@ impl World {
         let moved = frame.is_some();
         let ranks = self.ranks();
         self.channels[from * ranks + to].extend(frame);
-        self.settle(from)?;
+        self.collect_output(from)?;
         Ok(moved)
     }
 
@@ -201,32 +202,32 @@ impl World {
         let ranks = self.ranks();
         let Some(frame) = self.channels[from * ranks + to].pop_front() else { return Ok(false) };
         self.nodes[to].arrive(from, frame, &mut self.disks[to])?;
-        self.settle(to)?;
+        self.collect_output(to)?;
         Ok(true)
     }
 
     pub(crate) fn report(&mut self, rank: usize) -> Outcome<bool> {
         let Some(body) = self.reports[rank].pop_front() else { return Ok(false) };
         self.coordinator.handle_control(Rank(rank as u32), &body)?;
-        self.listen();
+        self.route_commands();
         Ok(true)
     }
 
-    pub(crate) fn obey(&mut self, rank: usize) -> Outcome<bool> {
-        let Some(body) = self.orders[rank].pop_front() else { return Ok(false) };
-        self.nodes[rank].obey(&body, &mut self.disks[rank])?;
-        self.settle(rank)?;
+    pub(crate) fn handle_command(&mut self, rank: usize) -> Outcome<bool> {
+        let Some(body) = self.commands[rank].pop_front() else { return Ok(false) };
+        self.nodes[rank].handle_command(&body, &mut self.disks[rank])?;
+        self.collect_output(rank)?;
         Ok(true)
     }
 
-    /// Everything that can go on without a program does, until nothing can.
+    /// Runs everything but the programs until nothing moves.
     pub(crate) fn quiesce(&mut self) -> Outcome<()> {
         let ranks = self.ranks();
         let mut moved = true;
         while moved {
             moved = false;
             for rank in 0..ranks {
-                moved |= self.report(rank)? || self.obey(rank)?;
+                moved |= self.report(rank)? || self.handle_command(rank)?;
                 for peer in 0..ranks {
                     moved |= (rank != peer && self.connect(rank, peer)?)
                         || self.transmit(rank, peer)?
@@ -237,17 +238,18 @@ impl World {
         Ok(())
     }
 
-    pub(crate) fn finished(&self) -> bool {
+    pub(crate) fn is_finished(&self) -> bool {
         let done = |(node, ops): (&Node, &Vec<_>)| node.image.at == ops.len();
         self.nodes.iter().zip(&self.program).all(done)
             && !self.coordinator.is_recovering()
             && self.nodes.iter().all(|node| node.protocol.is_running() && !node.protocol.is_recovering())
             && self.broken.is_empty()
-            && self.reports.iter().chain(&self.orders).all(VecDeque::is_empty)
+            && self.reports.iter().chain(&self.commands).all(VecDeque::is_empty)
     }
 
-    /// The next operation of `rank`, which must be possible, and whatever follows from it outside the programs.
-    pub(crate) fn play(&mut self, rank: usize) -> Outcome<()> {
+    /// Executes the next operation of `rank`, which must be possible, and everything outside the programs that follows
+    /// from it.
+    pub(crate) fn advance(&mut self, rank: usize) -> Outcome<()> {
         self.quiesce()?;
         if !self.execute(rank)? {
             return Err(format!("rank {rank} can't go on: {self}").into());
@@ -255,8 +257,8 @@ impl World {
         self.quiesce()
     }
 
-    /// A durable checkpoint of `rank`.
-    pub(crate) fn save(&mut self, rank: usize) -> Outcome<()> {
+    /// Takes a durable checkpoint of `rank`.
+    pub(crate) fn save_checkpoint(&mut self, rank: usize) -> Outcome<()> {
         self.quiesce()?;
         if !(self.checkpoint(rank)? && self.checkpoint(rank)?) {
             return Err(format!("rank {rank} takes no checkpoint").into());
@@ -264,7 +266,7 @@ impl World {
         Ok(())
     }
 
-    /// Goes on until nothing moves, and compares with the failure-free run.
+    /// Runs until nothing moves, and compares with the failure-free run.
     pub(crate) fn finish(&mut self) -> Outcome<()> {
         let mut moved = true;
         while moved {
@@ -275,14 +277,14 @@ impl World {
             }
         }
         let images: Vec<Image> = self.nodes.iter().map(|node| node.image.clone()).collect();
-        if !self.finished() || images != self.expected.1 {
+        if !self.is_finished() || images != self.expected.1 {
             return Err(format!("ended as {self}").into());
         }
         Ok(())
     }
 
-    /// How often each rank went back or was replaced.
-    pub(crate) fn went_back(&self) -> Vec<bool> {
+    /// Returns `true` for each rank that was rolled back or replaced.
+    pub(crate) fn rolled_back(&self) -> Vec<bool> {
         self.nodes.iter().map(|node| node.protocol.incarnation().0 > 0).collect()
     }
 
@@ -295,13 +297,13 @@ impl World {
             failures[1] = failures[0] + random.index(30) as u64; // During the recovery of the first.
         }
         let mut idle = 0;
-        while !(self.finished() && failures.iter().all(|&at| at < self.tally.steps)) {
+        while !(self.is_finished() && failures.iter().all(|&at| at < self.tally.steps)) {
             self.tally.steps += 1;
             for &at in &failures {
                 if at == self.tally.steps {
                     self.kill(random.index(ranks))?;
                     if settings.coordinator_fails && random.one_in(2) {
-                        self.lose_coordinator();
+                        self.replace_coordinator();
                     }
                 }
             }
@@ -312,12 +314,12 @@ impl World {
                 2 | 3 if rank != peer => self.transmit(rank, peer)?,
                 4 | 5 => self.deliver(rank, peer)?,
                 6 => self.report(rank)?,
-                7 => self.obey(rank)?,
+                7 => self.handle_command(rank)?,
                 _ if settings.checkpoints && random.one_in(4) => self.checkpoint(rank)?,
                 _ if settings.collections && random.one_in(12) => {
                     let floor = if random.one_in(2) { Floor::ByLine } else { Floor::BySmallestEpoch };
                     self.coordinator.begin_collection(floor);
-                    self.listen();
+                    self.route_commands();
                     false
                 }
                 _ => false,

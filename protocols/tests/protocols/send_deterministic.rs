@@ -1,21 +1,17 @@
 //! Whole jobs under the send-deterministic rule: real state machines, FIFO channels, random orders, random failures.
 
-#![forbid(unsafe_code)]
-
 mod figures;
 mod node;
 mod program;
 mod world;
 
-#[path = "../random/mod.rs"]
-mod random;
-
 use counterfoil_protocols::send_deterministic::Canary;
 use node::Outcome;
-use random::Random;
 use world::{Settings, Tally, World};
 
-const PLAIN: Settings =
+use crate::random::Random;
+
+const BASE: Settings =
     Settings { failures: 0, coordinator_fails: false, checkpoints: true, collections: false, canary: None };
 
 /// Runs the job of a seed.
@@ -27,7 +23,7 @@ fn job(seed: u64, settings: Settings) -> Outcome<Tally> {
     World::new(program, settings.canary)?.run(&mut random, settings)
 }
 
-/// Runs many; all must be right.
+/// Runs many jobs; all must be right.
 #[expect(clippy::panic, reason = "a failing test says which seed")]
 fn jobs(seeds: std::ops::Range<u64>, settings: Settings) -> Tally {
     let mut sum = Tally::default();
@@ -47,55 +43,55 @@ fn jobs(seeds: std::ops::Range<u64>, settings: Settings) -> Tally {
 
 #[test]
 fn without_failures_all_ranks_send_what_they_send_alone() {
-    let tally = jobs(0..300, PLAIN);
+    let tally = jobs(0..300, BASE);
     assert_eq!((tally.rounds, tally.rolled_back), (0, 0));
     assert!(tally.logged > 0);
 }
 
 #[test]
 fn one_failed_rank_is_recovered() {
-    let tally = jobs(0..1500, Settings { failures: 1, ..PLAIN });
+    let tally = jobs(0..1500, Settings { failures: 1, ..BASE });
     assert_eq!(tally.rounds, 1500);
 }
 
 #[test]
 fn failures_during_a_recovery_are_recovered() {
-    let tally = jobs(0..1000, Settings { failures: 3, collections: true, ..PLAIN });
+    let tally = jobs(0..1000, Settings { failures: 3, collections: true, ..BASE });
     assert!(tally.rounds > 2000);
 }
 
 #[test]
 fn the_recovery_process_may_be_lost_too() {
-    let tally = jobs(5000..7000, Settings { failures: 4, coordinator_fails: true, collections: true, ..PLAIN });
+    let tally = jobs(5000..7000, Settings { failures: 4, coordinator_fails: true, collections: true, ..BASE });
     assert!(tally.rolled_back > 1500);
 }
 
-/// Seeds that ended wrong once.
+/// Seeds that once ended wrong.
 #[test]
-fn what_went_wrong_once_goes_right() {
-    let lost = Settings { failures: 3, coordinator_fails: true, ..PLAIN };
-    // The recovery process was lost after it had told some ranks that another would go back: its messages were dropped as those
-    // of a dead incarnation, although the next line let it stay.
+fn seeds_that_once_failed_pass() {
+    let lost = Settings { failures: 3, coordinator_fails: true, ..BASE };
+    // The recovery process was lost after it had told some ranks that another would roll back: that rank's messages
+    // were dropped as those of a dead incarnation, although the next line let it stay.
     jobs(104_912..104_913, lost);
     jobs(120_092..120_093, lost);
-    // A rank that went back had told a peer, in its Hello, of an orphan that it had executed again and not yet transmitted. The
-    // peer acknowledged it, and the record was released.
-    jobs(118_406..118_407, Settings { failures: 2, ..PLAIN });
-    // A rank went back to an older checkpoint, and forgot acknowledgements that the floors were drawn with. Then it
-    // failed: the line went below its floor.
-    let collected = Settings { failures: 3, collections: true, ..PLAIN };
+    // A rank that rolled back had reported to a peer, in its Hello, an orphan that it had executed again and not yet
+    // transmitted. The peer acknowledged it, and the record was released.
+    jobs(118_406..118_407, Settings { failures: 2, ..BASE });
+    // A rank rolled back to an older checkpoint, and forgot acknowledgements that the floors were computed with. Then
+    // it failed: the line fell below its floor.
+    let collected = Settings { failures: 3, collections: true, ..BASE };
     jobs(103_190..103_191, collected);
     jobs(104_893..104_894, collected);
-    // The same with what is known to be covered.
+    // The same with coverage.
     jobs(1_038_968..1_038_969, Settings { failures: 4, collections: true, ..lost });
-    // A Hello of a dead incarnation arrived, late, at a rank that had gone back to before it knew that peer: the line didn't
-    // tell it of the peer's new incarnation, and a record was released that the peer had lost.
+    // A Hello of a dead incarnation arrived, late, at a rank that had rolled back to before it knew that peer: the line
+    // didn't have the peer's new incarnation for it, and a record was released that the peer had lost.
     jobs(1_032_825..1_032_826, Settings { failures: 6, collections: true, ..lost });
 }
 
-/// Whether a job of these seeds ends wrong with a canary.
+/// Returns `true` if a job of these seeds ends wrong with a canary.
 fn is_found(canary: Canary, mut seeds: std::ops::Range<u64>) -> bool {
-    let settings = Settings { failures: 2, collections: true, canary: Some(canary), ..PLAIN };
+    let settings = Settings { failures: 2, collections: true, canary: Some(canary), ..BASE };
     seeds.any(|seed| job(seed, settings).is_err())
 }
 

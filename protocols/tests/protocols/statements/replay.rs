@@ -1,4 +1,4 @@
-//! Meeting a peer: who sends what again, who is refused.
+//! Connecting to a peer: replay and refusal.
 
 use super::*;
 
@@ -10,7 +10,7 @@ fn a_survivor_replays_exactly_what_the_replacement_lacks() {
     let (tables, _) = durable_checkpoint(&mut b);
     receive_all(&mut b, &messages[3..]);
 
-    let mut b = restarted(B, 1, &tables);
+    let mut b = restored(B, 1, &tables);
     let (from_a, _) = meet(&mut a, &mut b);
     assert_eq!(replays_after(&from_a, B), Some(Ssn(3)));
 }
@@ -22,7 +22,7 @@ fn a_replacement_transmits_from_where_its_own_execution_is() {
     let (tables, _) = durable_checkpoint(&mut a);
     receive_all(&mut b, &send_many(&mut a, B, 3));
 
-    let mut a = restarted(A, 1, &tables);
+    let mut a = restored(A, 1, &tables);
     let (from_a, _) = meet(&mut a, &mut b);
     assert_eq!(replays_after(&from_a, B), Some(Ssn(2)), "B has 5, but A has sent only 2 so far");
     for header in send_many(&mut a, B, 3) {
@@ -38,7 +38,7 @@ fn exceptions_survive_a_restart_and_are_dropped_when_they_come_again() {
     receive_all(&mut b, &[messages[0], messages[3]]);
     let (tables, _) = durable_checkpoint(&mut b);
 
-    let mut b = restarted(B, 1, &tables);
+    let mut b = restored(B, 1, &tables);
     let (from_a, _) = meet(&mut a, &mut b);
     assert_eq!(replays_after(&from_a, B), Some(Ssn(1)));
     let replayed: Vec<_> = messages[1..].iter().map(|header| transmit(&mut a, header)).collect();
@@ -47,7 +47,7 @@ fn exceptions_survive_a_restart_and_are_dropped_when_they_come_again() {
 }
 
 #[test]
-fn what_goes_on_the_wire_has_the_incarnation_and_the_acknowledgement_of_now() {
+fn a_transmitted_header_has_the_current_incarnation_and_acknowledgement() {
     let (mut a, mut b) = (rank(A, 0), rank(B, 0));
     let message = send(&mut a, B);
     assert_eq!((message.ack(), message.flags()), (None, Flags::NONE));
@@ -91,13 +91,13 @@ fn a_replacement_whose_durable_checkpoint_is_lost_is_told_that_it_cannot_be_reco
 }
 
 #[test]
-fn a_hello_or_a_message_out_of_its_incarnation_is_refused() {
+fn a_hello_or_a_message_of_another_incarnation_is_refused() {
     let (mut a, mut b) = (rank(A, 0), rank(B, 0));
     let old = b.hello(A).unwrap();
     let mut replacement = rank(B, 1);
     let early = send(&mut replacement, A);
-    let not_met = ProtocolError::NotMet { peer: B, incarnation: Incarnation(1), known: Incarnation(0) };
-    assert_eq!(a.handle_message(&early), Err(not_met));
+    let unknown = ProtocolError::UnknownIncarnation { peer: B, incarnation: Incarnation(1), known: Incarnation(0) };
+    assert_eq!(a.handle_message(&early), Err(unknown));
     meet(&mut a, &mut replacement);
     let dead = ProtocolError::DeadHello { peer: B, incarnation: Incarnation(0), now: Incarnation(1) };
     assert_eq!(a.handle_hello(B, &old), Err(dead));
@@ -116,7 +116,7 @@ fn a_hello_that_contradicts_what_is_known_is_refused() {
         other => panic!("{other:?}"),
     };
     let other_name = Hello { rank: Rank(2), ..hello.clone() };
-    assert_eq!(refused(&mut a, &other_name), Misbehaviour::OtherName { name: Rank(2) });
+    assert_eq!(refused(&mut a, &other_name), Misbehaviour::WrongRank { name: Rank(2) });
     let too_much = Misbehaviour::ReceivedMoreThanSent { claimed: Ssn(2), sent: Ssn::ZERO };
     assert_eq!(refused(&mut rank(A, 0), &hello), too_much);
     let covers = Hello { covered: (Epoch(2), Ssn(3)), ..hello.clone() };

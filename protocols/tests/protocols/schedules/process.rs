@@ -1,18 +1,16 @@
-//! One incarnation of a virtual rank: the driver that the protocol runs under.
+//! One incarnation of a virtual rank: the driver of the protocol.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use counterfoil_ack_piggyback::{AckPolicy, Kind, WireHeader};
 use counterfoil_log_core::{Determinant, Envelope, Epoch, Incarnation, Rank, Ssn};
-use counterfoil_protocols::frame::{
-    DiscardReason, Effect, Hello, Incoming, NextChoice, Party, Protocol, ProtocolError,
-};
+use counterfoil_protocols::api::{DiscardReason, Effect, Hello, Incoming, NextChoice, Party, Protocol, ProtocolError};
 use counterfoil_protocols::sender_based::{Config, SenderBased};
 
-use crate::application::{Delivery, Memory, Op, Payload, WILDCARD_TAGS};
-use crate::world::{Frame, Outbox, Outcome, Settings, Tally};
+use super::application::{Delivery, Memory, Op, Payload, WILDCARD_TAGS};
+use super::world::{Frame, Outbox, Outcome, Settings, Tally};
 
-/// A record of the sender log.
+/// Record of the sender log.
 pub(crate) type Record = (WireHeader, Payload);
 
 /// One destination's part of the sender log.
@@ -25,7 +23,7 @@ pub(crate) struct Lane {
 }
 
 impl Lane {
-    /// What a checkpoint keeps of it.
+    /// Returns the part that a checkpoint keeps.
     fn saved(&self, without_records: bool) -> Lane {
         let mut saved = self.clone();
         if without_records {
@@ -35,7 +33,7 @@ impl Lane {
     }
 }
 
-/// A checkpoint.
+/// Contents of a checkpoint.
 #[derive(Clone, Debug)]
 pub(crate) struct Checkpoint {
     epoch: Epoch,
@@ -45,12 +43,12 @@ pub(crate) struct Checkpoint {
     unexpected: VecDeque<Record>,
 }
 
-/// What of a rank survives its process.
+/// State of a rank that survives its process.
 #[derive(Debug, Default)]
 pub(crate) struct Disk {
     pub(crate) choices: BTreeMap<u64, Vec<u8>>,
     pub(crate) checkpoint: Option<Checkpoint>,
-    /// The dead process's lanes, in the process-crash-safe tier.
+    /// Lanes of the dead process, in the process-crash-safe tier.
     pub(crate) lanes: Option<Vec<Lane>>,
 }
 
@@ -61,13 +59,13 @@ pub(crate) struct Process {
     pub(crate) protocol: SenderBased,
     pub(crate) memory: Memory,
     pub(crate) lanes: Vec<Lane>,
-    /// Up to where which incarnation of each peer was transmitted to; `None` while it isn't met.
+    /// Per peer: the incarnation transmitted to, and up to which SSN; `None` before its Hello.
     cursors: Vec<Option<(Incarnation, u64)>>,
     /// Arrived and not taken.
     unexpected: VecDeque<Record>,
-    /// The wildcard receives of the present operation: call, tag, and what was matched.
+    /// Wildcard receives of the present operation: call, tag, and matched message.
     posted: Vec<(NextChoice, i32, Option<Delivery>)>,
-    /// A checkpoint that isn't durable yet.
+    /// Checkpoint that isn't durable yet.
     writing: Option<Checkpoint>,
 }
 
@@ -100,18 +98,18 @@ impl Process {
         for record in disk.choices.values() {
             process.protocol.handle_recovered_choice(record)?;
         }
-        process.carry_out(disk, &mut Outbox::default(), &mut Tally::default())?;
+        process.apply_effects(disk, &mut Outbox::default(), &mut Tally::default())?;
         Ok(process)
     }
 
-    /// A connection to `peer` is new: nothing may be transmitted until its Hello is here.
+    /// Begins a connection to `peer`: nothing may be transmitted until its Hello is here.
     pub(crate) fn connect(&mut self, peer: Rank) -> Outcome<Frame> {
         self.cursors[peer.index()] = None;
         let hello = self.protocol.hello(peer)?;
         Ok(Frame::Hello(hello.encode()?))
     }
 
-    /// Tries to carry out the next operation; says whether anything happened.
+    /// Tries to carry out the next operation; returns `true` if anything happened.
     pub(crate) fn step(
         &mut self,
         program: &[Op],
@@ -124,7 +122,7 @@ impl Process {
             disk.checkpoint = Some(checkpoint);
             tally.checkpoints += 1;
             self.protocol.handle_checkpoint_durable(epoch)?;
-            self.carry_out(disk, outbox, tally)?;
+            self.apply_effects(disk, outbox, tally)?;
             return Ok(true);
         }
         let Some(&op) = program.get(self.memory.at) else { return Ok(false) };
@@ -145,7 +143,7 @@ impl Process {
                 self.writing = None;
             }
         }
-        self.carry_out(disk, outbox, tally)?;
+        self.apply_effects(disk, outbox, tally)?;
         Ok(done)
     }
 
@@ -160,7 +158,7 @@ impl Process {
     ) -> Outcome<bool> {
         let envelope = Envelope { source: self.rank, destination: to, tag, comm: 0, len };
         let header = self.protocol.handle_send(&envelope)?.header;
-        self.carry_out(disk, outbox, tally)?; // The record isn't committed yet: no effect may be about it.
+        self.apply_effects(disk, outbox, tally)?; // The record isn't committed yet: no effect may concern it.
         let payload = self.memory.next_payload(self.rank);
         outbox.sent.push((to, header.ssn(), payload));
         let lane = &mut self.lanes[to.index()];
@@ -217,8 +215,8 @@ impl Process {
     }
 
     fn probe(&mut self, tag: i32, disk: &mut Disk, tally: &mut Tally) -> Outcome<bool> {
-        if self.settings.window_at_taking {
-            return Ok(true); // What lies there may be a duplicate: only taking it tells.
+        if self.settings.judge_on_take {
+            return Ok(true); // An unexpected message may be a duplicate until it is taken.
         }
         let NextChoice { sequence, forced } = self.protocol.next_choice();
         let choice = forced.unwrap_or_else(|| {
@@ -235,7 +233,7 @@ impl Process {
         let record = self.protocol.handle_choice(choice)?;
         tally.choices_forced += u64::from(forced);
         if let Some(record) = record
-            && !self.settings.sabotage_forget_choices
+            && !self.settings.sabotage_drop_choices
         {
             disk.choices.insert(record.sequence, record.bytes.to_vec());
         }
@@ -244,7 +242,7 @@ impl Process {
 
     fn checkpoint(&mut self) -> Outcome<bool> {
         let snapshot = self.protocol.handle_checkpoint()?;
-        let received_not_taken = !self.settings.window_at_taking && !self.settings.sabotage_drop_unexpected;
+        let received_not_taken = !self.settings.judge_on_take && !self.settings.sabotage_drop_unexpected;
         self.writing = Some(Checkpoint {
             epoch: snapshot.epoch,
             tables: snapshot.tables,
@@ -255,11 +253,11 @@ impl Process {
         Ok(true)
     }
 
-    /// Takes the first message that fits out of what has arrived.
+    /// Takes the first fitting message that has arrived.
     fn take(&mut self, fits: impl Fn(&WireHeader) -> bool, tally: &mut Tally) -> Outcome<Option<Delivery>> {
         while let Some(at) = self.unexpected.iter().position(|(header, _)| fits(header)) {
             let Some((header, payload)) = self.unexpected.remove(at) else { break };
-            if self.settings.window_at_taking && !self.judge(&header, tally)? {
+            if self.settings.judge_on_take && !self.judge(&header, tally)? {
                 continue;
             }
             let (source, tag, ssn) = (header.source(), header.tag(), header.ssn());
@@ -273,7 +271,7 @@ impl Process {
         self.memory.see_delivery(delivery);
     }
 
-    /// Whether the protocol lets a message in.
+    /// Returns `true` if the protocol delivers a message.
     fn judge(&mut self, header: &WireHeader, tally: &mut Tally) -> Outcome<bool> {
         match self.protocol.handle_message(header)? {
             Incoming::Deliver { keep: None } => return Ok(true),
@@ -284,7 +282,7 @@ impl Process {
         Ok(false)
     }
 
-    /// Puts the next record for `peer` on the wire to the incarnation that was met last.
+    /// Puts the next record for `peer` on the wire to the incarnation whose Hello came last.
     pub(crate) fn transmit(&mut self, peer: Rank, tally: &mut Tally) -> Outcome<Option<(Incarnation, Frame)>> {
         let Some((incarnation, after)) = self.cursors[peer.index()] else { return Ok(None) };
         let lane = &self.lanes[peer.index()];
@@ -298,7 +296,7 @@ impl Process {
         Ok(Some((incarnation, Frame::Wire(header, payload, Vec::new()))))
     }
 
-    /// A frame from `peer` has arrived. `Ok(false)`: nobody lives at its other end, close the connection.
+    /// Handles a frame from `peer`. Returns `Ok(false)` if the process at the other end is dead: close the connection.
     pub(crate) fn arrive(
         &mut self,
         peer: Rank,
@@ -319,7 +317,7 @@ impl Process {
                 }
             }
             Frame::Wire(header, payload, body) => match header.kind() {
-                Kind::Message if self.settings.window_at_taking => self.unexpected.push_back((header, payload)),
+                Kind::Message if self.settings.judge_on_take => self.unexpected.push_back((header, payload)),
                 Kind::Message => {
                     if self.judge(&header, tally)? {
                         self.unexpected.push_back((header, payload));
@@ -331,11 +329,11 @@ impl Process {
                 }
             },
         }
-        self.carry_out(disk, outbox, tally)?;
+        self.apply_effects(disk, outbox, tally)?;
         Ok(true)
     }
 
-    fn carry_out(&mut self, disk: &mut Disk, outbox: &mut Outbox, tally: &mut Tally) -> Outcome<()> {
+    fn apply_effects(&mut self, disk: &mut Disk, outbox: &mut Outbox, tally: &mut Tally) -> Outcome<()> {
         while let Some(effect) = self.protocol.poll_effect() {
             match effect {
                 Effect::Transmit { to: Party::Rank(to), header, body } => {
@@ -377,10 +375,10 @@ impl Process {
         Ok(())
     }
 
-    /// The process dies here; says what is left of it. A checkpoint may have become durable without its knowing.
-    pub(crate) fn die(self, disk: &mut Disk, checkpoint_made_it: bool) {
+    /// Ends the process and keeps what survives it. A checkpoint may have become durable without the process knowing.
+    pub(crate) fn crash(self, disk: &mut Disk, checkpoint_durable: bool) {
         if let Some(checkpoint) = self.writing
-            && checkpoint_made_it
+            && checkpoint_durable
         {
             disk.checkpoint = Some(checkpoint);
         }
@@ -393,7 +391,7 @@ impl Process {
         self.writing.is_some()
     }
 
-    /// How far `peer` has acknowledged, as the log was told.
+    /// Returns the last SSN that `peer` has acknowledged, as reported to the log.
     pub(crate) fn acked(&self, peer: Rank) -> Ssn {
         Ssn(self.lanes[peer.index()].acked)
     }

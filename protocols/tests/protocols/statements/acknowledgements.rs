@@ -69,7 +69,7 @@ fn a_duplicate_is_dropped_whatever_was_received_since() {
     let (mut a, mut b) = (rank(A, 0), rank(B, 0));
     let messages = send_many(&mut a, B, 3);
     receive_all(&mut b, &messages);
-    durable_checkpoint(&mut b); // where Guermouche's phase would rise, and his table of this phase be empty
+    durable_checkpoint(&mut b); // here Guermouche's phase would rise, and the table of this phase be empty
     for header in &messages {
         let receive_epoch = Epoch::FIRST;
         let verdict = b.handle_message(header).unwrap();

@@ -1,24 +1,24 @@
-//! What must hold whatever is killed, checked against what really happened and against a run without failures.
+//! Properties that must hold whatever is killed, checked against the actual messages and a run without failures.
 
 use std::collections::BTreeMap;
 
 use counterfoil_log_core::{Rank, Ssn};
 
-use crate::application::{Delivery, Payload};
+use super::application::{Delivery, Payload};
 
-/// Everything that was ever sent and delivered, by any incarnation.
+/// Everything that any incarnation ever sent or was delivered.
 #[derive(Debug, Default)]
-pub(crate) struct Truth {
-    /// By source, destination and number: what the first incarnation that sent it put into it.
+pub(crate) struct Oracle {
+    /// By source, destination and SSN: payload of the first incarnation that sent it.
     sent: BTreeMap<(Rank, Rank, Ssn), Payload>,
-    /// By rank and place: what the first incarnation that came so far was delivered.
+    /// By rank and place: delivery to the first incarnation that came so far.
     delivered: BTreeMap<(Rank, usize), Delivery>,
-    /// Of the processes that were alive at the end: by destination, source and tag, in order of delivery.
+    /// Of the processes alive at the end: by destination, source and tag, in delivery order.
     streams: BTreeMap<(Rank, Rank, i32), Vec<(Ssn, u64)>>,
 }
 
-impl Truth {
-    /// An execution that repeats another sends the same bytes under the same numbers.
+impl Oracle {
+    /// Checks that an execution that repeats another sends the same bytes under the same SSNs.
     pub(crate) fn note_sent(&mut self, from: Rank, to: Rank, ssn: Ssn, payload: Payload) -> Result<(), String> {
         let first = *self.sent.entry((from, to, ssn)).or_insert(payload);
         if first == payload {
@@ -28,7 +28,7 @@ impl Truth {
         }
     }
 
-    /// An execution that repeats another is delivered the same messages in the same order.
+    /// Checks that an execution that repeats another is delivered the same messages in the same order.
     pub(crate) fn note_delivered(&mut self, rank: Rank, place: usize, delivery: Delivery) -> Result<(), String> {
         let first = *self.delivered.entry((rank, place)).or_insert(delivery);
         if first == delivery {
@@ -38,7 +38,7 @@ impl Truth {
         }
     }
 
-    /// At the end: nothing is lost, duplicated, altered or reordered in any surviving timeline.
+    /// Checks at the end that no message is lost, duplicated, altered or reordered in any surviving timeline.
     pub(crate) fn finish<'a>(&mut self, timelines: impl Iterator<Item = &'a [Delivery]>) -> Result<(), String> {
         let mut missing = self.sent.clone();
         for (rank, timeline) in timelines.enumerate() {
@@ -62,8 +62,8 @@ impl Truth {
         }
     }
 
-    /// Each stream was delivered as in `reference`, a run without failures.
-    pub(crate) fn compare(&self, reference: &Truth) -> Result<(), String> {
+    /// Checks that each stream was delivered as in `reference`, a run without failures.
+    pub(crate) fn compare(&self, reference: &Oracle) -> Result<(), String> {
         if self.streams == reference.streams {
             Ok(())
         } else {

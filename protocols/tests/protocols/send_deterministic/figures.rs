@@ -1,17 +1,17 @@
-//! The scenarios of Guermouche 2011, Figures 1 and 2, and the rules that whole jobs survive without.
+//! Scenarios of Guermouche 2011, Figures 1 and 2, and rules that whole jobs survive without.
 
 #![expect(clippy::unwrap_used, reason = "a scenario that can't be played fails its test")]
 
 use counterfoil_ack_piggyback::{AckPolicy, Flags, Kind};
 use counterfoil_log_core::{Envelope, Epoch, Incarnation, Rank};
-use counterfoil_protocols::frame::{Effect, Incoming, Protocol};
+use counterfoil_protocols::api::{Effect, Incoming, Protocol};
 use counterfoil_protocols::send_deterministic::{Canary, Clusters, Config, SendDeterministic};
 
-use crate::program::{Op, Program};
-use crate::world::World;
+use super::program::{Op, Program};
+use super::world::World;
 
-/// Figure 1 as far as the text tells it: m7 goes from rank 4 to 3, from the past to the future; m8 and m9 from 0 and 2 to 1,
-/// and then m10 from 1 to 3, all within epoch 2.
+/// Figure 1 as far as the text describes it: m7 goes from rank 4 to 3, from the past to the future; m8 and m9 from 0
+/// and 2 to 1, and then m10 from 1 to 3, all within epoch 2.
 fn figure_1() -> World {
     let receive = |tag| Op::Receive { tag };
     let send = |to, tag| Op::Send { to, tag };
@@ -24,10 +24,10 @@ fn figure_1() -> World {
     ];
     let mut world = World::new(program, None).unwrap();
     for rank in [0, 1, 2, 3] {
-        world.save(rank).unwrap();
+        world.save_checkpoint(rank).unwrap();
     }
     for rank in [4, 3, 0, 2, 1, 1, 1, 3] {
-        world.play(rank).unwrap();
+        world.advance(rank).unwrap();
     }
     world
 }
@@ -37,7 +37,7 @@ fn figure_1_the_senders_of_a_failed_rank_go_back_and_the_receiver_of_an_orphan_s
     let mut world = figure_1();
     world.kill(1).unwrap();
     world.finish().unwrap();
-    assert_eq!(world.went_back(), [true, true, true, false, false]);
+    assert_eq!(world.rolled_back(), [true, true, true, false, false]);
 }
 
 #[test]
@@ -45,11 +45,11 @@ fn figure_1_the_sender_of_a_logged_message_stays() {
     let mut world = figure_1();
     world.kill(3).unwrap();
     world.finish().unwrap();
-    assert_eq!(world.went_back(), [true, true, true, true, false]);
+    assert_eq!(world.rolled_back(), [true, true, true, true, false]);
 }
 
-/// Figure 2 in small: rank 1 receives m0 from 2, sends m1 to 0, and receives m2 from 0, which is the answer. m0 and m2 are logged,
-/// m1 is not. When rank 1 fails both can be replayed, and m2 arrives first.
+/// A reduced Figure 2: rank 1 receives m0 from 2, sends m1 to 0, and receives the answer m2 from 0. m0 and m2 are
+/// logged, m1 is not. When rank 1 fails both can be replayed, and m2 arrives first.
 fn figure_2(canary: Option<Canary>) -> World {
     let program: Program = vec![
         vec![Op::Receive { tag: 1 }, Op::Send { to: 1, tag: 0 }],
@@ -57,9 +57,9 @@ fn figure_2(canary: Option<Canary>) -> World {
         vec![Op::Send { to: 1, tag: 0 }],
     ];
     let mut world = World::new(program, canary).unwrap();
-    world.save(1).unwrap();
+    world.save_checkpoint(1).unwrap();
     for rank in [2, 1, 1, 0, 0, 1] {
-        world.play(rank).unwrap();
+        world.advance(rank).unwrap();
     }
     world.kill(1).unwrap();
     world
@@ -69,7 +69,7 @@ fn figure_2(canary: Option<Canary>) -> World {
 fn figure_2_a_logged_message_waits_for_the_orphan_that_it_depends_on() {
     let mut world = figure_2(None);
     world.finish().unwrap();
-    assert_eq!(world.went_back(), [false, true, false]);
+    assert_eq!(world.rolled_back(), [false, true, false]);
     assert!(figure_2(Some(Canary::DeliverWhileBlocked)).finish().is_err());
 }
 
@@ -84,7 +84,7 @@ fn envelope() -> Envelope {
     Envelope { source: Rank(0), destination: Rank(1), tag: 0, comm: 0, len: 8 }
 }
 
-/// How many explicit acknowledgements three messages from the past to the future get.
+/// Returns the number of explicit acknowledgements for three messages from the past to the future.
 fn explicit_acks(canary: Option<Canary>) -> usize {
     let (mut sender, mut receiver) = (rank(0, None), rank(1, canary));
     let _ = receiver.handle_checkpoint().unwrap();
@@ -103,8 +103,8 @@ fn only_the_first_logged_message_of_an_epoch_is_acknowledged_at_once() {
     assert_eq!(explicit_acks(Some(Canary::FirstLoggedAckMissing)), 0);
 }
 
-/// A message is logged, and its receiver goes back to an epoch in which it wouldn't be; the mark of its replay, and the phase
-/// that the receiver is in afterwards.
+/// Logs a message and rolls its receiver back to an epoch in which it wouldn't be logged; returns the mark of its
+/// replay, and the receiver's phase afterwards.
 fn replay_of_a_logged_message(canary: Option<Canary>) -> (bool, u32) {
     let (mut sender, mut receiver) = (rank(0, canary), rank(1, None));
     let _ = receiver.handle_checkpoint().unwrap();
@@ -128,28 +128,28 @@ fn replay_of_a_logged_message(canary: Option<Canary>) -> (bool, u32) {
 }
 
 #[test]
-fn the_replay_of_a_logged_message_says_so_and_raises_the_phase() {
+fn the_replay_of_a_logged_message_is_marked_and_raises_the_phase() {
     assert_eq!(replay_of_a_logged_message(None), (true, 2));
     assert_eq!(replay_of_a_logged_message(Some(Canary::ReplayUnmarked)), (false, 1));
 }
 
-/// The checkpoints that rank 0 of Figure 1 has after it went back from epoch 3 to 2.
-fn checkpoints_after_going_back(canary: Option<Canary>) -> Vec<u32> {
+/// Returns the checkpoints that rank 0 has after it rolled back from epoch 2 to 1.
+fn checkpoints_after_rollback(canary: Option<Canary>) -> Vec<u32> {
     let program: Program = vec![vec![Op::Send { to: 1, tag: 0 }], vec![Op::Receive { tag: 0 }]];
     let mut world = World::new(program, canary).unwrap();
-    world.play(0).unwrap();
-    world.play(1).unwrap();
-    world.save(0).unwrap();
+    world.advance(0).unwrap();
+    world.advance(1).unwrap();
+    world.save_checkpoint(0).unwrap();
     world.kill(1).unwrap();
     world.quiesce().unwrap();
-    assert_eq!(world.went_back(), [true, true]);
+    assert_eq!(world.rolled_back(), [true, true]);
     world.disks[0].checkpoints.keys().map(|epoch| epoch.0).collect()
 }
 
 #[test]
 fn checkpoints_beyond_the_line_are_discarded() {
-    assert_eq!(checkpoints_after_going_back(None), [1]);
-    assert_eq!(checkpoints_after_going_back(Some(Canary::BeyondLineKept)), [1, 2]);
+    assert_eq!(checkpoints_after_rollback(None), [1]);
+    assert_eq!(checkpoints_after_rollback(Some(Canary::BeyondLineKept)), [1, 2]);
 }
 
 #[test]

@@ -1,9 +1,9 @@
-//! The program that the virtual ranks run: rounds of sends, receives by wildcard and by tags out of order, probes.
+//! Program of the virtual ranks: rounds of sends, receives by wildcard and by tags out of order, probes.
 //!
 //! Every rank sends all of a round's messages before it receives any of that round's, and sends never block, so the
-//! program can't deadlock by itself. A payload's `content` depends on the program only, and is compared with a run without failures. Its
-//! `history` depends on everything that the sender has seen, so an execution that doesn't repeat its choices betrays
-//! itself by what it sends.
+//! program can't deadlock by itself. A payload's `content` depends on the program only, and is compared with a run
+//! without failures. Its `history` depends on everything that the sender has seen, so an execution that doesn't repeat
+//! its choices is found by the messages that it sends.
 
 use counterfoil_log_core::{Rank, Ssn};
 
@@ -28,13 +28,13 @@ pub(crate) enum Op {
     ReceiveAny { tag: i32 },
     /// Post a receive from any source for each wildcard tag, and wait for both: they may be matched in either order.
     ReceiveBoth,
-    /// Look whether there is a message from any source.
+    /// Probe for a message from any source.
     Probe { tag: i32 },
     /// Take a checkpoint.
     Checkpoint,
 }
 
-/// What each rank does.
+/// Operations of each rank.
 #[derive(Debug)]
 pub(crate) struct Program {
     pub(crate) ops: Vec<Vec<Op>>,
@@ -95,7 +95,7 @@ fn merge_a_pair(receives: &mut Vec<Op>) {
     receives.remove(a.max(b));
 }
 
-/// A message as the application got it.
+/// Message as the application received it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Delivery {
     pub(crate) source: Rank,
@@ -104,16 +104,16 @@ pub(crate) struct Delivery {
     pub(crate) payload: Payload,
 }
 
-/// The application's state: what a checkpoint of it holds.
+/// State of the application, as a checkpoint contains it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Memory {
-    /// The next operation.
+    /// Index of the next operation.
     pub(crate) at: usize,
-    /// Depends on everything that was seen.
+    /// Hash of everything that was seen.
     history: u64,
-    /// How many messages were sent.
+    /// Number of messages sent.
     sent: u64,
-    /// What was delivered, in order.
+    /// Delivered messages, in order.
     pub(crate) deliveries: Vec<Delivery>,
 }
 

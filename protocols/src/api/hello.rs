@@ -1,4 +1,4 @@
-//! What two ranks tell each other whenever they are connected (again).
+//! The Hello: first frame of each direction of a new connection.
 
 use counterfoil_ack_piggyback::state::ReceivedSetState;
 use counterfoil_ack_piggyback::{ReceivedSet, StateError};
@@ -6,63 +6,62 @@ use counterfoil_log_core::{Epoch, Incarnation, Rank, Ssn};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-/// The first thing that a rank says on a connection, to one peer.
+/// First frame that a rank sends on a connection, made for one peer.
 ///
-/// Everything in it is a fact about the speaker's present state, so that a notice that was lost with an earlier
-/// connection does no harm.
+/// It describes the sender's present state only, so a notice that was lost with an earlier connection does no harm.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hello {
-    /// Who speaks.
+    /// Rank of the sender.
     pub rank: Rank,
-    /// In which incarnation.
+    /// Incarnation of the sender.
     pub incarnation: Incarnation,
-    /// In which epoch.
+    /// Epoch of the sender.
     pub epoch: Epoch,
-    /// What it has received on the channel from the peer to itself.
+    /// Messages received on the channel from the peer.
     pub received: ReceivedSet,
-    /// The epoch that its newest durable checkpoint began, and the last message of that channel which the checkpoint
+    /// Epoch that its newest durable checkpoint began, and the last message of that channel which the checkpoint
     /// covers. [`Epoch::FIRST`] and [`Ssn::ZERO`] before any.
     pub covered: (Epoch, Ssn),
-    /// The last number that it has given to a message to the peer so far. In a replacement: as far as its checkpoint
-    /// goes, plus what it has re-executed since.
+    /// Last SSN assigned to a message to the peer. In a replacement: that of its checkpoint, plus what it has
+    /// re-executed since.
     pub sent: Ssn,
-    /// Up to which of these it has seen acknowledgements.
+    /// Last of these whose acknowledgement it has seen.
     pub acked: Ssn,
-    /// The protocol's own facts; empty in the sender-based rule.
-    pub own: Vec<u8>,
+    /// Opaque state of the protocol; empty in the sender-based rule.
+    pub opaque: Vec<u8>,
 }
 
-/// A Hello that can't be written or read.
+/// Hello that can't be encoded or decoded.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum HelloError {
     /// Longer than [`Hello::BYTES_MAX`].
     #[error("a hello of {len} bytes; at most {} are allowed", Hello::BYTES_MAX)]
     TooLong {
-        /// Its length.
+        /// Length found.
         len: usize,
     },
-    /// Another version of this format.
+    /// Another version of the format.
     #[error("hello of version {found}, expected {}", Hello::VERSION)]
     Version {
-        /// The version that it says it has.
+        /// Version found.
         found: u8,
     },
-    /// Not a hello, or cut short, or followed by something.
+    /// Bytes that are not a Hello, are cut short, or have trailing data.
     #[error("malformed hello")]
     Malformed,
-    /// A number outside its range, or more acknowledged than sent.
+    /// Number outside its range, or more acknowledged than sent.
     #[error("a hello whose field `{field}` is out of range")]
     OutOfRange {
-        /// Which one.
+        /// Name of the field.
         field: &'static str,
     },
-    /// What it says that it has received is no set.
+    /// Malformed set of received messages.
     #[error("a hello whose set of received messages is malformed: {0}")]
     Received(#[from] StateError),
 }
 
-/// The encoded form: plain numbers, so that the nouns need not know the encoding.
+/// Encoded form: plain numbers, so that the nouns need not know the encoding.
 #[derive(Serialize, Deserialize)]
 struct Encoded {
     rank: u32,
@@ -73,22 +72,22 @@ struct Encoded {
     covered_upto: u64,
     sent: u64,
     acked: u64,
-    own: Vec<u8>,
+    opaque: Vec<u8>,
 }
 
 impl Hello {
-    /// The largest encoded size, in bytes.
+    /// Largest encoded size, in bytes.
     pub const BYTES_MAX: usize = 256 * 1024;
-    /// How many ranges of exceptions are told. What lies beyond is left out: the peer then sends it once more, and it is
-    /// dropped as a duplicate.
+    /// Largest number of exception ranges that are encoded. The peer transmits messages beyond them once more, and they
+    /// are dropped as duplicates.
     pub const EXCEPTIONS_MAX: usize = 4096;
-    /// The version of the encoding: its first byte.
+    /// Version of the encoding: its first byte.
     pub const VERSION: u8 = 1;
 
-    /// Encodes it: one byte of version, then postcard.
+    /// Encodes the Hello: one byte of version, then postcard.
     ///
     /// # Errors
-    /// [`HelloError::TooLong`], if the protocol's own facts are.
+    /// [`HelloError::TooLong`] if the opaque state is too long.
     pub fn encode(&self) -> Result<Vec<u8>, HelloError> {
         let mut received = self.received.snapshot();
         received.exceptions.truncate(Self::EXCEPTIONS_MAX);
@@ -101,7 +100,7 @@ impl Hello {
             covered_upto: self.covered.1.0,
             sent: self.sent.0,
             acked: self.acked.0,
-            own: self.own.clone(),
+            opaque: self.opaque.clone(),
         };
         let bytes = postcard::to_extend(&encoded, vec![Self::VERSION]).map_err(|_| HelloError::Malformed)?;
         if bytes.len() > Self::BYTES_MAX {
@@ -110,10 +109,10 @@ impl Hello {
         Ok(bytes)
     }
 
-    /// Decodes it, and checks every number that can be judged without knowing the channel.
+    /// Decodes a Hello, and checks every number that can be judged without knowing the channel.
     ///
     /// # Errors
-    /// [`HelloError`].
+    /// [`HelloError`] for bytes that fail a check.
     pub fn decode(bytes: &[u8]) -> Result<Hello, HelloError> {
         if bytes.len() > Self::BYTES_MAX {
             return Err(HelloError::TooLong { len: bytes.len() });
@@ -148,7 +147,7 @@ impl Hello {
             covered: (Epoch(encoded.covered_epoch), Ssn(encoded.covered_upto)),
             sent: Ssn(encoded.sent),
             acked: Ssn(encoded.acked),
-            own: encoded.own,
+            opaque: encoded.opaque,
         })
     }
 }

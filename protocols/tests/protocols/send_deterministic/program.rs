@@ -8,17 +8,17 @@ pub(crate) enum Op {
         to: usize,
         tag: i32,
     },
-    /// From anyone who sends with this tag.
+    /// Receive from any source with this tag.
     Receive {
         tag: i32,
     },
 }
 
-/// What each rank does.
+/// Operations of each rank.
 pub(crate) type Program = Vec<Vec<Op>>;
 
-/// Tokens wander from rank to rank. Whoever is to have one next takes the first message with its tag, whoever sent it: two
-/// messages of one token are never under way at once in a failure-free run, so their order is causal and nothing else.
+/// Tokens wander from rank to rank. The next owner takes the first message with the token's tag, from any source: two
+/// messages of one token are never under way at once in a failure-free run, so only causality orders them.
 pub(crate) fn tokens(random: &mut Random, ranks: usize, tokens: usize, hops: usize) -> Program {
     let mut program = vec![Vec::new(); ranks];
     let mut at: Vec<usize> = (0..tokens).map(|_| random.index(ranks)).collect();
@@ -41,7 +41,7 @@ pub(crate) fn tokens(random: &mut Random, ranks: usize, tokens: usize, hops: usi
     program
 }
 
-/// The state of a program: its image, without what was received and not taken.
+/// State of a program: its image, without messages that were received and not taken.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Image {
     pub(crate) at: usize,
@@ -58,7 +58,7 @@ impl Image {
     }
 }
 
-/// Every payload of every channel, in order, and the final states: what a failure-free run gives.
+/// Returns every payload of every channel, in order, and the final states of a failure-free run.
 pub(crate) fn failure_free(program: &Program) -> (Vec<Vec<Vec<u64>>>, Vec<Image>) {
     let ranks = program.len();
     let mut images = vec![Image::default(); ranks];

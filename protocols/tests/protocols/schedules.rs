@@ -1,39 +1,35 @@
-//! Whole jobs under the sender-based rule, in one process and without time: N state machines, FIFO connections in memory,
-//! a seeded scheduler that kills and replaces ranks at any event.
+//! Whole jobs under the sender-based rule, in one process and without time: N state machines, FIFO connections in
+//! memory, and a seeded scheduler that kills and replaces ranks at any event.
 //!
-//! To repeat a failure: `SCHEDULE_SEED=<seed> cargo test -p counterfoil-protocols --test schedules`.
-
-#![forbid(unsafe_code)]
+//! To repeat a failure: `SCHEDULE_SEED=<seed> cargo test -p counterfoil-protocols schedules::`.
 
 mod application;
 mod oracle;
 mod process;
 mod world;
 
-#[path = "../random/mod.rs"]
-mod random;
-
 use counterfoil_log_core::Rank;
 
 use application::Program;
-use random::Random;
-use world::{Fault, Harm, Outcome, Settings, Tally, World};
+use world::{Fault, FaultKind, Outcome, Settings, Tally, World};
 
-const PLAIN: Settings = Settings {
+use crate::random::Random;
+
+const BASE: Settings = Settings {
     ranks: 4,
     rounds: 4,
     checkpoints: false,
     lanes_survive: false,
-    window_at_taking: false,
-    sabotage_forget_choices: false,
+    judge_on_take: false,
+    sabotage_drop_choices: false,
     sabotage_cover_early: false,
     sabotage_drop_unexpected: false,
     sabotage_drop_records: false,
     sabotage_mix_connections: false,
 };
 
-/// One to four kills of one or more ranks, any time before the run without kills would have ended, and sometimes shortly
-/// after the one before; and some broken connections.
+/// Draws one to four kills of one or more ranks, any time before the run without kills would have ended, sometimes
+/// shortly after the previous one; and some broken connections.
 fn draw_faults(random: &mut Random, ranks: u32, ticks: u64) -> Vec<Fault> {
     let mut faults = Vec::new();
     let mut tick = 0;
@@ -42,11 +38,11 @@ fn draw_faults(random: &mut Random, ranks: u32, ticks: u64) -> Vec<Fault> {
         let mut victims: Vec<Rank> = (0..ranks).map(Rank).collect();
         random.shuffle(&mut victims);
         victims.truncate(if random.one_in(3) { 1 + random.below(ranks.into()) as usize } else { 1 });
-        faults.push((tick, Harm::Kill(victims)));
+        faults.push((tick, FaultKind::Kill(victims)));
     }
     for _ in 0..random.below(3) {
         let (a, b) = (random.below(ranks.into()) as u32, 1 + random.below(u64::from(ranks) - 1) as u32);
-        faults.push((random.below(ticks), Harm::Cut(Rank(a), Rank((a + b) % ranks))));
+        faults.push((random.below(ticks), FaultKind::Cut(Rank(a), Rank((a + b) % ranks))));
     }
     faults
 }
@@ -56,14 +52,14 @@ fn run(settings: Settings, seed: u64) -> Outcome<Tally> {
     let mut random = Random::new(seed);
     let settings = Settings { ranks: 2 + random.below(u64::from(settings.ranks) - 1) as u32, ..settings };
     let program = Program::draw(&mut random, settings.ranks, settings.rounds, settings.checkpoints);
-    let (reference, quiet) = World::run(settings, &program, Random::new(random.next()), Vec::new())?;
-    let faults = draw_faults(&mut random, settings.ranks, quiet.ticks);
-    let (truth, tally) = World::run(settings, &program, random, faults)?;
-    truth.compare(&reference)?;
+    let (reference, failure_free) = World::run(settings, &program, Random::new(random.next()), Vec::new())?;
+    let faults = draw_faults(&mut random, settings.ranks, failure_free.ticks);
+    let (oracle, tally) = World::run(settings, &program, random, faults)?;
+    oracle.compare(&reference)?;
     Ok(tally)
 }
 
-/// Runs many seeds, or the one of `SCHEDULE_SEED`; all must hold.
+/// Runs many seeds, or the one of `SCHEDULE_SEED`; all must pass.
 fn run_all(settings: Settings, seeds: std::ops::Range<u64>) -> Tally {
     let only = std::env::var("SCHEDULE_SEED").ok().and_then(|seed| seed.parse().ok());
     let seeds = only.map_or(seeds, |seed: u64| seed..seed + 1);
@@ -80,7 +76,7 @@ fn run_all(settings: Settings, seeds: std::ops::Range<u64>) -> Tally {
 
 #[test]
 fn killed_ranks_recover_without_checkpoints() {
-    let tally = run_all(PLAIN, 0..600);
+    let tally = run_all(BASE, 0..600);
     assert!(tally.kills > 600 && tally.kills_during_recovery > 100 && tally.cuts > 300, "{tally:?}");
     assert!(tally.choices_forced > 1000 && tally.duplicates > 1000, "{tally:?}");
     assert!(tally.dead_messages > 100 && tally.dead_hellos > 10 && tally.explicit_acks > 100, "{tally:?}");
@@ -88,26 +84,26 @@ fn killed_ranks_recover_without_checkpoints() {
 
 #[test]
 fn killed_ranks_recover_from_checkpoints() {
-    let tally = run_all(Settings { checkpoints: true, ..PLAIN }, 10_000..10_600);
+    let tally = run_all(Settings { checkpoints: true, ..BASE }, 10_000..10_600);
     assert!(tally.checkpoints > 1000 && tally.rolled_back > 100 && tally.choices_forced > 500, "{tally:?}");
 }
 
 #[test]
 fn killed_ranks_recover_when_their_logs_survive() {
-    run_all(Settings { lanes_survive: true, ..PLAIN }, 20_000..20_300);
-    run_all(Settings { lanes_survive: true, checkpoints: true, ..PLAIN }, 30_000..30_600);
+    run_all(Settings { lanes_survive: true, ..BASE }, 20_000..20_300);
+    run_all(Settings { lanes_survive: true, checkpoints: true, ..BASE }, 30_000..30_600);
 }
 
 #[test]
 fn killed_ranks_recover_when_the_window_sees_messages_as_they_are_taken() {
-    let taking = Settings { window_at_taking: true, ..PLAIN };
-    run_all(taking, 40_000..40_300);
-    run_all(Settings { checkpoints: true, ..taking }, 50_000..50_300);
-    run_all(Settings { checkpoints: true, lanes_survive: true, ..taking }, 60_000..60_300);
+    let on_take = Settings { judge_on_take: true, ..BASE };
+    run_all(on_take, 40_000..40_300);
+    run_all(Settings { checkpoints: true, ..on_take }, 50_000..50_300);
+    run_all(Settings { checkpoints: true, lanes_survive: true, ..on_take }, 60_000..60_300);
 }
 
-/// One of the first seeds must reveal a planted mistake.
-fn caught(settings: Settings) {
+/// Asserts that one of the first seeds reveals a planted mistake.
+fn assert_caught(settings: Settings) {
     let found = (0..1000).find_map(|seed| run(settings, seed).err().map(|what| (seed, what)));
     let (seed, what) = found.expect("the schedules must find a planted mistake");
     eprintln!("found with seed {seed}: {what}");
@@ -115,25 +111,25 @@ fn caught(settings: Settings) {
 
 #[test]
 fn a_driver_that_forgets_choices_is_caught() {
-    caught(Settings { sabotage_forget_choices: true, ..PLAIN });
+    assert_caught(Settings { sabotage_drop_choices: true, ..BASE });
 }
 
 #[test]
 fn a_driver_that_calls_a_checkpoint_durable_too_early_is_caught() {
-    caught(Settings { sabotage_cover_early: true, checkpoints: true, ..PLAIN });
+    assert_caught(Settings { sabotage_cover_early: true, checkpoints: true, ..BASE });
 }
 
 #[test]
 fn a_checkpoint_without_the_messages_that_were_not_taken_is_caught() {
-    caught(Settings { sabotage_drop_unexpected: true, checkpoints: true, ..PLAIN });
+    assert_caught(Settings { sabotage_drop_unexpected: true, checkpoints: true, ..BASE });
 }
 
 #[test]
 fn a_checkpoint_without_the_sender_log_is_caught() {
-    caught(Settings { sabotage_drop_records: true, checkpoints: true, ..PLAIN });
+    assert_caught(Settings { sabotage_drop_records: true, checkpoints: true, ..BASE });
 }
 
 #[test]
 fn a_driver_that_replays_to_another_incarnation_than_it_met_is_caught() {
-    caught(Settings { sabotage_mix_connections: true, ..PLAIN });
+    assert_caught(Settings { sabotage_mix_connections: true, ..BASE });
 }

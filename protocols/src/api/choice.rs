@@ -7,24 +7,25 @@ use super::ChoiceError;
 /// Size of an encoded choice: sequence, source, SSN, little-endian.
 pub const CHOICE_RECORD_BYTES: usize = 20;
 
-/// The answer to "what may this call choose?".
+/// Answer of [`Protocol::next_choice`](super::Protocol::next_choice).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub struct NextChoice {
-    /// The number of the call, from 0 since the start of the program.
+    /// Number of the call, from 0 since the start of the program.
     pub sequence: u64,
-    /// What it must choose, because an earlier incarnation did: wait for exactly this message, or for none if its SSN is
+    /// Outcome that an earlier incarnation recorded: wait for exactly this message, or for none if its SSN is
     /// [`Ssn::ZERO`].
     pub forced: Option<Determinant>,
 }
 
-/// A choice to append to the local log, under [`super::EntryKind::Choice`] and its number, before it takes effect.
+/// Encoded choice to append to the local log, under [`super::EntryKind::Choice`] and its number, before it takes
+/// effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "a choice that isn't recorded can't be repeated"]
 pub struct ChoiceRecord {
-    /// The number of the call.
+    /// Number of the call.
     pub sequence: u64,
-    /// The choice, encoded.
+    /// Encoding of the choice.
     pub bytes: [u8; CHOICE_RECORD_BYTES],
 }
 
@@ -41,7 +42,7 @@ impl ChoiceRecord {
     /// Decodes the bytes of a record.
     ///
     /// # Errors
-    /// [`ChoiceError::Malformed`] if the length is wrong, or the SSN beyond [`Ssn::MAX`].
+    /// [`ChoiceError::Malformed`] if the length is wrong or the SSN is above [`Ssn::MAX`].
     pub fn decode(record: &[u8]) -> Result<Determinant, ChoiceError> {
         let malformed = ChoiceError::Malformed { len: record.len() };
         let Some((sequence, rest)) = record.split_first_chunk::<8>() else { return Err(malformed) };

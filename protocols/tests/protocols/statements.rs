@@ -1,8 +1,6 @@
 //! Statements about the sender-based rule, each shown on two or three state machines without a network.
 
-#![forbid(unsafe_code)]
-// What fails here fails the test.
-#![expect(clippy::unwrap_used)]
+// A failure here fails the test.
 
 mod acknowledgements;
 mod checkpoints;
@@ -11,7 +9,7 @@ mod replay;
 
 use counterfoil_ack_piggyback::{Ack, AckPolicy, Flags, Kind, WireHeader};
 use counterfoil_log_core::{Determinant, Envelope, Epoch, Incarnation, Rank, Ssn};
-use counterfoil_protocols::frame::{
+use counterfoil_protocols::api::{
     ChoiceError, ChoiceRecord, DiscardReason, Effect, Hello, HelloError, Incoming, Misbehaviour, Party, Protocol,
     ProtocolError, RestoreError,
 };
@@ -28,8 +26,8 @@ fn with_policy(rank: Rank, incarnation: u32, policy: AckPolicy) -> SenderBased {
     SenderBased::new(Config { rank, ranks: 3, incarnation: Incarnation(incarnation), policy }).unwrap()
 }
 
-fn restarted(who: Rank, incarnation: u32, tables: &[u8]) -> SenderBased {
-    let mut fresh = rank(who, incarnation);
+fn restored(id: Rank, incarnation: u32, tables: &[u8]) -> SenderBased {
+    let mut fresh = rank(id, incarnation);
     fresh.restore(tables).unwrap();
     effects(&mut fresh);
     fresh
@@ -43,7 +41,7 @@ fn send(from: &mut SenderBased, to: Rank) -> WireHeader {
     transmit(from, &header)
 }
 
-/// Puts a record on the wire (again).
+/// Puts a record on the wire, for the first time or again.
 fn transmit(from: &mut SenderBased, header: &WireHeader) -> WireHeader {
     let mut header = *header;
     from.handle_transmit(&mut header).unwrap();
@@ -64,7 +62,7 @@ fn effects(of: &mut SenderBased) -> Vec<Effect> {
     std::iter::from_fn(|| of.poll_effect()).collect()
 }
 
-/// Both say Hello, over an encoding; returns what each then does.
+/// Exchanges encoded Hellos; returns the effects of each side.
 fn meet(a: &mut SenderBased, b: &mut SenderBased) -> (Vec<Effect>, Vec<Effect>) {
     let (rank_a, rank_b) = (a.config().rank, b.config().rank);
     let from_a = Hello::decode(&a.hello(rank_b).unwrap().encode().unwrap()).unwrap();
@@ -74,7 +72,7 @@ fn meet(a: &mut SenderBased, b: &mut SenderBased) -> (Vec<Effect>, Vec<Effect>) 
     (effects(a), effects(b))
 }
 
-/// The number after which `effects` say to transmit to `to`.
+/// Returns the SSN after which `effects` replay to `to`.
 fn replays_after(effects: &[Effect], to: Rank) -> Option<Ssn> {
     effects.iter().find_map(|effect| match effect {
         Effect::Replay { peer, after, .. } if *peer == to => Some(*after),

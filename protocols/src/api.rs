@@ -1,0 +1,203 @@
+//! The interface of all protocols: events in, effects out.
+//!
+//! A driver owns the log, the connections and the files. It reports events to a [`Protocol`] (`handle_*`), obeys the
+//! verdict that it gets back, and then carries out effects until [`Protocol::poll_effect`] returns `None`. Sections 1
+//! to 3 of `docs/protocols.md` say which paper needs which event and effect, and why the interface has this shape.
+//!
+//! # Order of calls
+//!
+//! - *Start*: construct; if there is a checkpoint, [`Protocol::restore`]; then [`Protocol::handle_recovered_choice`]
+//!   for every choice and [`Protocol::handle_recovered_delivery`] for every delivery that the local log still has; only
+//!   then connect to peers.
+//! - *Connect*: send [`Protocol::hello`] as the first frame on a connection, and pass the peer's to
+//!   [`Protocol::handle_hello`] before any other frame from it. Transmit nothing to that peer until the resulting
+//!   [`Effect::Replay`] says where to begin. One connection at a time: once a newer one has replaced an older, no frame
+//!   from the older may be acted upon with the newer (a Hello of a dead incarnation would decide what its successor is
+//!   sent).
+//! - *Send*: claim the record first, then [`Protocol::handle_send`]: an assigned SSN is never taken back. Then,
+//!   whenever the record goes on the wire, [`Protocol::handle_transmit`].
+//! - *Choice*: [`Protocol::next_choice`] when the call is made, [`Protocol::handle_choice`] when its outcome is known;
+//!   append the returned record to a log that survives the process, *then* let the call return.
+//! - *Checkpoint*: [`Protocol::handle_checkpoint`], write the file, make it durable, then
+//!   [`Protocol::handle_checkpoint_durable`]. Nothing is sent, received or chosen while the contents of the file are
+//!   collected.
+
+mod boxed;
+mod choice;
+mod collective;
+mod effect;
+mod error;
+mod hello;
+mod verdict;
+
+use std::fmt;
+
+use counterfoil_ack_piggyback::WireHeader;
+use counterfoil_log_core::{Determinant, Envelope, Epoch, Rank};
+
+pub use choice::{CHOICE_RECORD_BYTES, ChoiceRecord, NextChoice};
+pub use collective::{CollectiveCall, CollectiveClass, CollectivePlan};
+pub use effect::{Effect, EntryKey, EntryKind, Party};
+pub use error::{ChoiceError, Misbehaviour, ProtocolError, RestoreError};
+pub use hello::{Hello, HelloError};
+pub use verdict::{DiscardReason, Incoming, Outgoing, Snapshot, Transmission};
+
+/// Logging rule of a paper as the state machine of one rank.
+pub trait Protocol: fmt::Debug {
+    /// Returns the rank's current epoch.
+    fn epoch(&self) -> Epoch;
+
+    /// Assigns SSN and header to a message that the application sends.
+    ///
+    /// # Errors
+    /// Envelope of another rank, or a limit reached; no SSN was assigned.
+    fn handle_send(&mut self, envelope: &Envelope) -> Result<Outgoing, ProtocolError>;
+
+    /// Refreshes the header of a record that is about to go on the wire, for the first time or again: incarnation,
+    /// piggybacked acknowledgement and replay mark. The SSN stays. Call it once for each transmission: what is
+    /// piggybacked counts as sent.
+    ///
+    /// # Errors
+    /// Header of anything but a message of this rank.
+    fn handle_transmit(&mut self, header: &mut WireHeader) -> Result<(), ProtocolError>;
+
+    /// Judges a message that has arrived (or, where the driver sees messages only when the application takes them, as
+    /// over MPI, one that is about to be taken). Its piggybacked acknowledgement is processed before the verdict.
+    ///
+    /// # Errors
+    /// Header that a correct peer never sends; don't trust the connection any further.
+    fn handle_message(&mut self, header: &WireHeader) -> Result<Incoming, ProtocolError>;
+
+    /// Reports a message that is deferred because an earlier one of the same sender is held; it will be presented
+    /// later. Its acknowledgement is processed now, because those on later frames are too.
+    ///
+    /// # Errors
+    /// See [`Protocol::handle_message`].
+    fn handle_deferred(&mut self, header: &WireHeader) -> Result<(), ProtocolError> {
+        let _ = header;
+        Ok(())
+    }
+
+    /// Handles a frame that isn't a message: acknowledgement, acknowledgement request, or a notice with a body.
+    ///
+    /// Ignores frames of a dead incarnation.
+    ///
+    /// # Errors
+    /// See [`Protocol::handle_message`]; also a body that doesn't parse.
+    fn handle_control(&mut self, from: Party, header: &WireHeader, body: &[u8]) -> Result<(), ProtocolError>;
+
+    /// Counts a call whose outcome the program doesn't determine (wildcard receive, probe, test), and returns the
+    /// outcome to force if this execution repeats an earlier one.
+    fn next_choice(&mut self) -> NextChoice;
+
+    /// Takes the outcome of the call that [`Protocol::next_choice`] counted as `choice.sequence`. A returned record
+    /// must be in a log that survives the process before anything depends on the outcome.
+    ///
+    /// # Errors
+    /// Outcome other than the forced one; a call that wasn't counted or is already decided.
+    fn handle_choice(&mut self, choice: Determinant) -> Result<Option<ChoiceRecord>, ChoiceError>;
+
+    /// Takes a choice that an earlier incarnation recorded, read back from the log, in any order.
+    ///
+    /// # Errors
+    /// Bytes that aren't a choice, or that contradict another record.
+    fn handle_recovered_choice(&mut self, record: &[u8]) -> Result<(), ChoiceError>;
+
+    /// Takes a delivery that an earlier incarnation recorded ([`EntryKind::Delivery`]), read back from the log, in any
+    /// order. The default is for rules that record none.
+    ///
+    /// # Errors
+    /// Bytes that aren't such a record, or that contradict another record.
+    fn handle_recovered_delivery(&mut self, record: &[u8]) -> Result<(), ChoiceError> {
+        Err(ChoiceError::NotRecorded { len: record.len() })
+    }
+
+    /// Begins a collective. By default its hops are ordinary messages.
+    ///
+    /// # Errors
+    /// Call that contradicts an earlier event of the same collective.
+    fn handle_collective(&mut self, call: &CollectiveCall) -> Result<CollectivePlan, ProtocolError> {
+        let _ = call;
+        Ok(CollectivePlan::AsMessages)
+    }
+
+    /// Takes the words that [`CollectivePlan::Exchange`] asked for, one from each rank whose data flows to this one.
+    /// Returns the local-log entry under which to keep the result before the application sees it.
+    ///
+    /// # Errors
+    /// See [`Protocol::handle_collective`].
+    fn handle_collective_words(
+        &mut self,
+        call: &CollectiveCall,
+        words: &[(Rank, u64)],
+    ) -> Result<Option<EntryKey>, ProtocolError> {
+        let _ = (call, words);
+        Ok(None)
+    }
+
+    /// Returns `false` while the application is blocked: no event of its own may come before [`Effect::Resume`].
+    fn is_running(&self) -> bool {
+        true
+    }
+
+    /// Returns the checkpoint of the first epoch (a rank that has done nothing), in rules that may roll back to it. A
+    /// replacement that finds no checkpoint is [restored](Protocol::restore) from this.
+    fn first_checkpoint(&self) -> Option<Snapshot> {
+        None
+    }
+
+    /// Returns `true` (the default) if a checkpoint should be taken at this point of the application.
+    fn wants_checkpoint(&self) -> bool {
+        true
+    }
+
+    /// Begins the next epoch and returns the tables to put into the checkpoint. An earlier checkpoint that isn't
+    /// durable yet is abandoned.
+    ///
+    /// # Errors
+    /// No epoch is left, or a call that [`Protocol::next_choice`] counted is undecided; nothing is changed.
+    fn handle_checkpoint(&mut self) -> Result<Snapshot, ProtocolError>;
+
+    /// Reports that the checkpoint that began `epoch` would survive every failure that the driver protects against.
+    ///
+    /// # Errors
+    /// Epoch without a checkpoint in progress.
+    fn handle_checkpoint_durable(&mut self, epoch: Epoch) -> Result<(), ProtocolError>;
+
+    /// Reports that the local log named by [`Effect::SealLog`] is durable.
+    ///
+    /// # Errors
+    /// Epoch whose log was not to be sealed.
+    fn handle_log_sealed(&mut self, epoch: Epoch) -> Result<(), ProtocolError> {
+        Err(ProtocolError::NotSealing { epoch })
+    }
+
+    /// Restores the tables of a [`Snapshot`]: in a replacement before it connects to any peer, or after
+    /// [`Effect::RollBack`].
+    ///
+    /// # Errors
+    /// Damaged bytes, or tables of another rank, job or version; nothing is changed.
+    fn restore(&mut self, tables: &[u8]) -> Result<(), RestoreError>;
+
+    /// Reports that a peer has died or the connection to it is gone.
+    ///
+    /// # Errors
+    /// Peer outside this job.
+    fn handle_peer_lost(&mut self, peer: Rank) -> Result<(), ProtocolError>;
+
+    /// Returns the first frame for a new connection to `peer`. Changes nothing and may be called again.
+    ///
+    /// # Errors
+    /// Peer outside this job.
+    fn hello(&self, peer: Rank) -> Result<Hello, ProtocolError>;
+
+    /// Handles the first frame of `peer` on a new connection.
+    ///
+    /// # Errors
+    /// Dead incarnation, contradictory numbers, or a peer that needs records that are no longer kept; the peer stays
+    /// unconnected.
+    fn handle_hello(&mut self, peer: Rank, hello: &Hello) -> Result<(), ProtocolError>;
+
+    /// Returns the next effect, in order; `None` when there is none. Call it after every other call.
+    fn poll_effect(&mut self) -> Option<Effect>;
+}

@@ -1,0 +1,9 @@
+//! Tests of the rules of recovery, in one program.
+#![forbid(unsafe_code)]
+#![expect(clippy::unwrap_used, reason = "a test, and its helpers, fail by panicking")]
+
+mod pessimistic;
+mod random;
+mod schedules;
+mod send_deterministic;
+mod statements;
