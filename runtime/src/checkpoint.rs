@@ -1,12 +1,12 @@
-//! What the runtime puts into a checkpoint, beside the program's own bytes and the log.
+//! The runtime's part of a checkpoint.
 //!
-//! The log's checkpoint holds the program's bytes and named tables that it doesn't look into. These are the runtime's:
+//! The log's checkpoint holds the program's bytes and named tables that are opaque to the log. These are the runtime's tables:
 //!
-//! | table | what it holds |
+//! | table | contents |
 //! |---|---|
-//! | `protocol` | the protocol's own tables, opaque here, too |
-//! | `counters` | counters that a re-execution goes on from |
-//! | `unexpected` | messages that were received and not yet taken |
+//! | `protocol` | the protocol's own tables, opaque to the runtime as well |
+//! | `counters` | counters from which a re-execution continues |
+//! | `unexpected` | messages received, but not yet matched to a receive |
 
 use bytes::Bytes;
 use counterfoil::{Contents, Restored};
@@ -19,32 +19,32 @@ const PROTOCOL: &str = "protocol";
 const COUNTERS: &str = "counters";
 const UNEXPECTED: &str = "unexpected";
 
-/// A checkpoint that lacks a table, or has one that can't be read: another program's, or another version's.
+/// A table that is missing from a checkpoint or can't be decoded: the checkpoint is from another program or version.
 #[derive(Debug, thiserror::Error)]
 #[error("the checkpoint of epoch {epoch} has no usable table {table:?}: it was written by another program or version")]
 pub struct TableError {
     /// The epoch that the checkpoint begins.
     pub epoch: u32,
-    /// Which table.
+    /// Name of the table.
     pub table: &'static str,
 }
 
-/// Counters of the runtime that a re-execution goes on from.
+/// Counters of the runtime from which a re-execution continues.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counters {
-    /// The trace's own.
+    /// Counters of the trace.
     pub trace: TraceCounters,
     /// Collective calls so far.
     pub collectives: u64,
-    /// The iteration that the program is in; 0 before the first.
+    /// Current iteration of the program; 0 before the first.
     pub iteration: u64,
     /// Messages logged so far, and their payload bytes.
     pub logged: (u64, u64),
-    /// Messages that the rank has sent to itself, where the rule leaves these to the runtime.
+    /// Messages from the rank to itself, if the rule leaves those to the runtime.
     pub to_self: u64,
 }
 
-/// A message that was received and not taken, as it is written.
+/// Encoded form of an unexpected message.
 #[derive(Serialize, Deserialize)]
 struct Unexpected<'a> {
     source: u32,
@@ -55,24 +55,24 @@ struct Unexpected<'a> {
     payload: &'a [u8],
 }
 
-/// What a checkpoint holds of program, protocol and runtime.
+/// State of program, protocol and runtime in a checkpoint.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Snapshot {
     /// The program's own bytes.
     pub application: Bytes,
-    /// The protocol's tables.
+    /// The protocol's tables, encoded.
     pub protocol: Bytes,
     /// The runtime's counters.
     pub counters: Counters,
-    /// Received and not taken, in order of arrival.
+    /// Messages received, but not yet matched, in order of arrival.
     pub unexpected: Vec<Message>,
 }
 
 impl Snapshot {
-    /// As the log's checkpoint takes it.
+    /// Encodes the snapshot for the log's checkpoint.
     ///
     /// # Errors
-    /// None of these types can fail to be written; an error would be one of the encoder.
+    /// [`postcard::Error`] from the encoder. None of these types can fail to encode.
     pub fn into_contents(self) -> Result<Contents, postcard::Error> {
         let unexpected: Vec<Unexpected<'_>> = self.unexpected.iter().map(Unexpected::of).collect();
         let tables = vec![
@@ -83,10 +83,10 @@ impl Snapshot {
         Ok(Contents { application: self.application.into(), tables })
     }
 
-    /// From a checkpoint that a recovery found.
+    /// Decodes a checkpoint that a recovery found.
     ///
     /// # Errors
-    /// [`TableError`] names the first table that is missing or can't be read.
+    /// [`TableError`] names the first table that is missing or can't be decoded.
     pub fn from_restored(restored: Restored) -> Result<Snapshot, TableError> {
         let epoch = restored.epoch.0;
         let contents = restored.contents;
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn a_snapshot_comes_back_as_it_was() {
+    fn a_snapshot_round_trips() {
         let contents = snapshot().into_contents().unwrap();
         assert_eq!(Snapshot::from_restored(restored(contents)).unwrap(), snapshot());
     }
@@ -157,7 +157,7 @@ mod tests {
             let mut cut = contents.clone();
             cut.tables[index].1.pop();
             let outcome = Snapshot::from_restored(restored(cut));
-            // The protocol looks into its own table itself.
+            // The protocol decodes its own table.
             assert!(name == PROTOCOL || outcome.unwrap_err().table == name);
         }
     }

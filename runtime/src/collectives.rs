@@ -10,8 +10,8 @@
 //! | [`allgather`] | ring | p - 1 |
 //! | [`alltoall`], [`alltoallv`] | pairwise exchange | p - 1 |
 //!
-//! Which message is received from whom is fixed by rank and number of ranks alone: no wildcard, no determinant.
-//! Reductions combine in one fixed order, so that a run gives the same bits as every other.
+//! The source of each message follows from rank and number of ranks alone: no wildcard, no determinant.
+//! Reductions combine in one fixed order, so that all runs give the same bits.
 //!
 //! Programs call them as methods of [`Communicator`].
 
@@ -29,7 +29,7 @@ pub use reduction::{allreduce, reduce};
 pub(crate) use reduction::{combine_f64, combine_u64};
 
 /// Returns once every rank has called it (Hensgen, Finkel and Manber 1988, dissemination barrier): in round k each
-/// rank tells the one 2^k further and hears from the one 2^k before.
+/// rank sends to the one 2^k after it and receives from the one 2^k before it.
 ///
 /// # Errors
 /// Those of the communicator.
@@ -45,17 +45,17 @@ pub fn barrier<C: Communicator + ?Sized>(comm: &mut C) -> Result<(), Error> {
     Ok(())
 }
 
-/// Gives every rank the `payload` of rank `root`. See [`Communicator::bcast`].
+/// Returns the `payload` of rank `root` on every rank. See [`Communicator::bcast`].
 ///
 /// # Errors
 /// [`CallError::NoSuchRank`] and those of the communicator.
 pub fn bcast<C: Communicator + ?Sized>(comm: &mut C, root: u32, payload: &[u8]) -> Result<Bytes, Error> {
     CallError::check_rank("bcast", root, comm.size())?;
     let tag = comm.begin_collective();
-    spread(comm, tag, root, payload)
+    bcast_tree(comm, tag, root, payload)
 }
 
-/// As [`bcast`], into `values`. See [`Communicator::bcast_f64`].
+/// Like [`bcast`], into `values`. See [`Communicator::bcast_f64`].
 ///
 /// # Errors
 /// [`CallError::NoSuchRank`], [`CallError::LengthMismatch`] and those of the communicator.
@@ -66,11 +66,11 @@ where
 {
     CallError::check_rank("bcast", root, comm.size())?;
     let tag = comm.begin_collective();
-    let payload = spread(comm, tag, root, values.as_bytes())?;
+    let payload = bcast_tree(comm, tag, root, values.as_bytes())?;
     fill("bcast", root, values, &payload)
 }
 
-/// Gives rank `root` the `block` of every rank. See [`Communicator::gather`].
+/// Returns the `block` of every rank on rank `root`. See [`Communicator::gather`].
 ///
 /// # Errors
 /// [`CallError::NoSuchRank`] and those of the communicator.
@@ -87,7 +87,7 @@ pub fn gather<C: Communicator + ?Sized>(comm: &mut C, root: u32, block: &[u8]) -
     blocks.collect::<Result<_, _>>().map(Some)
 }
 
-/// Gives each rank its block of those that rank `root` passes. See [`Communicator::scatter`].
+/// Returns to each rank its block of those that rank `root` passes. See [`Communicator::scatter`].
 ///
 /// # Errors
 /// [`CallError::NoSuchRank`], on the root [`CallError::BlockCount`], and those of the communicator.
@@ -110,9 +110,9 @@ pub fn scatter<C: Communicator + ?Sized>(comm: &mut C, root: u32, blocks: &[&[u8
     Ok(own)
 }
 
-/// Gives every rank the `block` of every rank. See [`Communicator::allgather`].
+/// Returns the `block` of every rank on every rank. See [`Communicator::allgather`].
 ///
-/// A ring: in step k each rank passes on to its right neighbour the block that it got from the left in step k - 1.
+/// A ring: in step k each rank forwards to its right neighbour the block that it received from the left in step k - 1.
 ///
 /// # Errors
 /// Those of the communicator.
@@ -164,9 +164,9 @@ pub fn alltoallv<C: Communicator + ?Sized>(comm: &mut C, blocks: &[&[u8]]) -> Re
     exchange_pairwise(comm, tag, |rank| blocks[rank as usize])
 }
 
-/// Binomial tree from `root`: with ranks counted from the root, a rank hears from the one without its lowest bit and
-/// tells those that differ in one bit below.
-fn spread<C>(comm: &mut C, tag: InternalTag, root: u32, payload: &[u8]) -> Result<Bytes, Error>
+/// Broadcasts along a binomial tree: with ranks counted from the root, a rank receives from the one without its lowest
+/// bit and sends to those that differ in one lower bit.
+fn bcast_tree<C>(comm: &mut C, tag: InternalTag, root: u32, payload: &[u8]) -> Result<Bytes, Error>
 where
     C: Communicator + ?Sized,
 {
@@ -185,7 +185,7 @@ where
     Ok(payload)
 }
 
-/// Pairwise exchange: in step k each rank sends to the one k further and receives from the one k before.
+/// Exchanges pairwise: in step k each rank sends to the one k after it and receives from the one k before it.
 fn exchange_pairwise<'a, C>(
     comm: &mut C,
     tag: InternalTag,
@@ -227,9 +227,9 @@ fn receive_internal<C: Communicator + ?Sized>(comm: &mut C, from: u32, tag: Inte
     Ok(comm.wait(request)?.1)
 }
 
-/// `(rank + by) mod size`, where neither is larger than `size`; exact for every u32.
+/// Returns `(rank + by) mod size`, where neither is larger than `size`; exact for every u32.
 fn rotate(rank: u32, by: u32, size: u32) -> u32 {
-    // A remainder below a u32 fits one.
+    // A remainder below a u32 fits in one.
     ((u64::from(rank) + u64::from(by)) % u64::from(size)) as u32
 }
 

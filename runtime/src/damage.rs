@@ -1,8 +1,8 @@
-//! Messages that are not what was sent: found before anybody gets them.
+//! Detection of damaged messages before they are delivered.
 //!
-//! A sender seals each message as it logs it ([`WireHeader::seal`]). It is checked wherever it comes back from a place
-//! that may have changed it: when a replacement takes a log or a checkpoint over, before a record is sent again, and when
-//! a message arrives, before anything in it is believed: a number that was changed would make it a duplicate.
+//! A sender seals each message as it logs it ([`WireHeader::seal`]). The runtime verifies a message wherever it may have
+//! changed: when a replacement takes over a log or a checkpoint, before a record is sent again, and when a message
+//! arrives, before any of its fields are used: a changed SSN would make it a duplicate.
 
 use std::fmt;
 
@@ -11,45 +11,45 @@ use counterfoil_ack_piggyback::{ChecksumError, Flags, HeaderError, Kind, WireHea
 
 use crate::Error;
 
-/// What is wrong with a message.
+/// Reason why a message is considered damaged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Damage {
-    /// Nothing that could be its header stands in front of it.
+    /// The bytes in front of it are no valid header.
     #[error("it has no header: {0}")]
     Header(#[from] HeaderError),
-    /// The header is none of a message, or has no checksum; every message is logged with one.
+    /// The header is not that of a message, or has no checksum; every message is logged with one.
     #[error("its header is not one that a message is logged with ({kind:?}, {flags:?})")]
     NotSealed {
-        /// What the header announces.
+        /// Frame kind in the header.
         kind: Kind,
-        /// Its flags.
+        /// Flags in the header.
         flags: Flags,
     },
-    /// Header or payload were changed.
+    /// Header or payload don't match the checksum.
     #[error(transparent)]
     Checksum(#[from] ChecksumError),
-    /// It is a whole message, but not the one that belongs here.
+    /// A valid message, but not the one that belongs here.
     #[error("it is {ssn} from {source_rank} to {destination}")]
     Another {
-        /// Who sent it, by its header.
+        /// Sender in the header.
         source_rank: Rank,
-        /// Who is to receive it, by its header.
+        /// Destination in the header.
         destination: Rank,
-        /// Its number, by its header.
+        /// SSN in the header.
         ssn: Ssn,
     },
 }
 
-/// Where a message was when it was found damaged.
+/// Location in which a damaged message was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Place {
     /// In the shared-memory log that the sender's dead incarnation left.
     Predecessor,
-    /// In the log of its sender, which lives.
+    /// In the log of its sender, which is alive.
     Log,
-    /// In a checkpoint of its sender. The file's own checksum is right: it was damaged in the log before.
+    /// In a checkpoint of its sender. The file's own checksum is valid: the log was damaged before the checkpoint.
     Checkpoint,
     /// At its receiver.
     Arrival,
@@ -66,7 +66,7 @@ impl fmt::Display for Place {
     }
 }
 
-/// The message that belongs in a place.
+/// Identity of the message that belongs in a place.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Expected {
     pub(crate) from: u32,
@@ -75,19 +75,19 @@ pub(crate) struct Expected {
 }
 
 impl Expected {
-    /// Checks a record (header and payload, as they are kept) and gives its header.
+    /// Checks a stored record (header and payload) and returns its header.
     pub(crate) fn check_record(self, place: Place, prefix: &[u8], payload: &[u8]) -> Result<WireHeader, Error> {
         let header = self.parse(place, prefix)?;
         self.check(place, &header, payload)?;
         Ok(header)
     }
 
-    /// The header of a record, which is not compared with anything.
+    /// Parses the header of a record, without further checks.
     pub(crate) fn parse(self, place: Place, prefix: &[u8]) -> Result<WireHeader, Error> {
         WireHeader::parse(prefix).copied().map_err(|source| self.damaged(place, source.into()))
     }
 
-    /// Checks that this is the message.
+    /// Checks that this is the expected message, undamaged.
     pub(crate) fn check(self, place: Place, header: &WireHeader, payload: &[u8]) -> Result<(), Error> {
         self.compare(header, payload).map_err(|damage| self.damaged(place, damage))
     }

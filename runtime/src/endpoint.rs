@@ -1,32 +1,34 @@
-//! The [`Communicator`] of one rank: log, protocol, transport, matching and trace, joined.
+//! The [`Communicator`] of one rank, made of log, protocol, transport, matching and trace.
 //!
 //! One thread; progress is made inside calls (MPI's rule), and only [`Transport::poll`] blocks. The log is the send queue:
-//! a send appends a record, and a cursor over the lane feeds the connection whenever it takes something. A first
-//! transmission and a replay are the same thing from two places of a lane.
+//! a send appends a record, and a cursor over the lane feeds the connection whenever it is writable. First transmission
+//! and replay are the same code, from different positions of a lane.
 //!
-//! | file | what it has |
+//! | file | contents |
 //! |---|---|
 //! | `endpoint` | the state, and the calls of the communicator |
-//! | `start` | a fresh start, a restart from a checkpoint or from what a dead incarnation logged |
+//! | `start` | a fresh start, a restart from a checkpoint or from the log of a dead incarnation |
 //! | `sending` | logging a message; transmitting records |
 //! | `progress` | events of the transport, effects of the protocol |
 //! | `choices` | outcomes that depend on timing |
-//! | `recovery` | how far a replacement has come |
-//! | `standing` | messages that wait, ranks that stand still or go back |
+//! | `recovery` | progress of a replacement |
+//! | `held` | held messages and blocked ranks |
+//! | `rollback` | rollback, and the checkpoints kept for it |
 
 mod choices;
+mod held;
 mod progress;
 mod recovery;
 mod requests;
+mod rollback;
 mod sending;
-mod standing;
 mod start;
 #[cfg(test)]
 mod tests;
 
 use bytes::Bytes;
 use counterfoil::{Epoch, Log};
-use counterfoil_protocols::frame::{EntryKind, Protocol};
+use counterfoil_protocols::api::{EntryKind, Protocol};
 
 use crate::Error;
 use crate::checkpoint::{Counters, Snapshot};
@@ -38,11 +40,12 @@ use crate::settings::{LogTier, RankSettings};
 use crate::tally::Tally;
 use crate::trace::Trace;
 use crate::transport::{Report, Transport};
+use held::HeldMessages;
 use progress::Wait;
 use recovery::Recovery;
 use requests::{Requests, State};
-use sending::Outlet;
-use standing::Standing;
+use rollback::Rollback;
+use sending::Outbound;
 
 pub use start::EndpointOptions;
 
@@ -57,38 +60,42 @@ pub struct Endpoint<T, P> {
     matching: Matching,
     trace: Trace,
     requests: Requests,
-    /// For each rank: where transmission to it is.
-    outlets: Vec<Outlet>,
+    /// For each rank: state of the transmission to it.
+    outbound: Vec<Outbound>,
     recovery: Option<Recovery>,
-    standing: Standing,
+    held: HeldMessages,
+    rollback: Rollback,
+    /// Messages that this rank sent to itself outside the log.
+    to_self: u64,
     restored: Option<Bytes>,
     collectives: u64,
     iteration: u64,
-    /// The last iteration that this process has said it begins: only in such a one a planned kill comes.
-    reported: Option<u64>,
+    /// Last iteration that this process has reported: a planned kill comes only after the report.
+    reported_iteration: Option<u64>,
     fatal_iterations: Vec<u64>,
     tally: Tally,
-    /// Bytes sent since the last look at what has come.
-    sent_unseen_bytes: usize,
-    /// A sender waits for room: everything that may bring an acknowledgement is read.
-    starved: bool,
+    /// Bytes sent since the last poll.
+    bytes_since_poll: usize,
+    /// A send waits for log space: all connections are read, since any may bring an acknowledgement.
+    awaits_log_space: bool,
+    /// The launcher has let the rank end.
     finish: bool,
-    /// For each rank, whether to read from it and whether to write to it: made anew for each poll.
+    /// For each rank, whether to read from it and whether to write to it; recomputed for each poll.
     interest: (Vec<bool>, Vec<bool>),
 }
 
 impl<T: Transport, P: Protocol> Endpoint<T, P> {
-    /// Says that the program has ended with `outcome`, and serves the peers (replays, acknowledgements) until all
+    /// Reports that the program has ended with `outcome`, and serves the peers (replays, acknowledgements) until all
     /// ranks are done.
     ///
     /// # Errors
-    /// [`Error`]: those of progress.
+    /// [`Error`] from progress.
     pub fn finish(&mut self, outcome: Vec<u8>) -> Result<(), Error> {
-        self.leave_iteration()?;
+        self.await_planned_kill()?;
         self.end_recovery()?;
-        self.note_log();
-        // What the job gives to the outside follows from these.
-        self.settle_choices()?;
+        self.check_logging();
+        // The outcome depends on the recorded choices.
+        self.sync_choices()?;
         self.transport.report(Report::Done { outcome, tally: self.tally })?;
         while !self.finish {
             self.progress(Wait::Forever)?;
@@ -96,19 +103,20 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         Ok(())
     }
 
-    /// Says that the program has failed. The process ends then.
+    /// Reports that the program has failed. The process must end then.
     pub fn fail(&mut self, error: String) {
         if let Err(error) = self.transport.report(Report::Failed { error }) {
-            tracing::error!(%error, "the launcher cannot be told of a failure");
+            tracing::error!(%error, "cannot report a failure to the launcher");
         }
     }
 
-    /// Whether this process ends because its rank goes back to an earlier checkpoint ([`Error::GoesBack`]): the launcher knows.
-    pub fn goes_back(&self) -> bool {
-        self.standing.goes_back
+    /// Returns `true` if this process ends because its rank rolls back to an earlier checkpoint ([`Error::RollsBack`]). The
+    /// launcher has been told.
+    pub fn is_rolling_back(&self) -> bool {
+        self.rollback.in_progress
     }
 
-    /// What this rank has counted so far.
+    /// Returns the counters of this incarnation.
     pub fn tally(&self) -> Tally {
         self.tally
     }
@@ -138,18 +146,18 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         Ok(request)
     }
 
-    /// The planned kill strikes before the iteration in which it is due is over: wait for it, and serve the peers.
-    fn leave_iteration(&mut self) -> Result<(), Error> {
-        while self.reported.is_some_and(|n| self.fatal_iterations.contains(&n)) && !self.finish {
+    /// Waits for the planned kill of the current iteration, if there is one, and serves the peers meanwhile.
+    fn await_planned_kill(&mut self) -> Result<(), Error> {
+        while self.reported_iteration.is_some_and(|n| self.fatal_iterations.contains(&n)) && !self.finish {
             self.progress(Wait::Forever)?;
         }
         Ok(())
     }
 
-    /// Whether the log has stopped keeping messages: said once, and counted for the launcher.
-    fn note_log(&mut self) {
+    /// Warns once if logging has stopped because the log was full, and counts it for the launcher.
+    fn check_logging(&mut self) {
         if self.tally.logging_stopped == 0 && self.log.stats().stopped_logging {
-            tracing::warn!(rank = self.rank, "the log was full and keeps nothing any more: not recoverable from here");
+            tracing::warn!(rank = self.rank, "the log was full and logging has stopped: not recoverable from here");
             self.tally.logging_stopped = 1;
         }
     }
@@ -163,17 +171,17 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
                 collectives: self.collectives,
                 iteration: self.iteration,
                 logged: (self.tally.messages_logged, self.tally.bytes_logged),
-                to_self: self.standing.to_self,
+                to_self: self.to_self,
             },
             unexpected: self.matching.unexpected().into_iter().cloned().collect(),
         };
         Ok(self.log.checkpoint(epoch, snapshot.into_contents()?)?)
     }
 
-    /// In the node-local tier a rank may lose its memory, and its peers theirs. A message that depends on an outcome, or on the
-    /// order of those that were received, must not leave before that is where a power cut can't reach it: else a peer's
-    /// checkpoint could know of something that a re-execution doesn't repeat.
-    fn settle_choices(&mut self) -> Result<(), Error> {
+    /// Makes recorded choices and deliveries durable in the node-local tier, in which ranks may lose their memory. A message
+    /// that depends on them must not leave before: else a peer's checkpoint could depend on an outcome that a
+    /// re-execution doesn't repeat.
+    fn sync_choices(&mut self) -> Result<(), Error> {
         if self.settings.tier == LogTier::NodeLocal { Ok(self.log.sync_local()?) } else { Ok(()) }
     }
 }
@@ -219,7 +227,7 @@ impl<T: Transport, P: Protocol> Communicator for Endpoint<T, P> {
         while !self.requests.is_complete("wait", &request)? {
             self.progress(Wait::Forever)?;
         }
-        self.hold_recovery()?;
+        self.await_recovery_release()?;
         self.await_running()?;
         match self.requests.take("wait", request)? {
             Ok(status) => Ok((status, Bytes::new())),
@@ -264,7 +272,7 @@ impl<T: Transport, P: Protocol> Communicator for Endpoint<T, P> {
         self.log.local().seal(epoch)?;
         self.write_checkpoint(epoch, snapshot.tables, state)?;
         self.tally.checkpoints += 1;
-        self.standing.note_checkpoint(epoch);
+        self.rollback.note_checkpoint(epoch);
         self.protocol.handle_checkpoint_durable(epoch)?;
         self.carry_out_effects()?;
         Ok(epoch)
@@ -275,17 +283,17 @@ impl<T: Transport, P: Protocol> Communicator for Endpoint<T, P> {
     }
 
     fn iteration(&mut self, n: u64) -> Result<(), Error> {
-        self.leave_iteration()?;
+        self.await_planned_kill()?;
         self.await_running()?;
         self.iteration = n;
-        self.reported = Some(n);
-        self.note_log();
+        self.reported_iteration = Some(n);
+        self.check_logging();
         self.transport.report(Report::Iteration { n, tally: self.tally })?;
         self.progress(Wait::Not)
     }
 }
 
-/// The kind under which choices are in the local log.
+/// Kind of choices in the local log.
 const CHOICE: u8 = EntryKind::Choice as u8;
-/// The kind under which deliveries are.
+/// Kind of deliveries in the local log.
 const DELIVERY: u8 = EntryKind::Delivery as u8;

@@ -1,11 +1,11 @@
-//! What can go wrong in a call of the communicator.
+//! Errors of the communicator.
 
 use std::time::Duration;
 
 use counterfoil::{
     AckError, AppendError, CheckpointError, Envelope, LocalLogError, OpenError, RepeatError, ReplayError, TruncateError,
 };
-use counterfoil_protocols::frame::{ChoiceError, HelloError, ProtocolError, RestoreError};
+use counterfoil_protocols::api::{ChoiceError, HelloError, ProtocolError, RestoreError};
 
 use crate::checkpoint::TableError;
 use crate::communicator::CallError;
@@ -13,168 +13,168 @@ use crate::damage::{Damage, Place};
 use crate::trace::TraceError;
 use crate::transport::TransportError;
 
-/// Why a call failed.
+/// Reason why a call of the communicator failed.
 ///
-/// Except for [`Error::Call`], [`Error::RequestsOpen`] and [`Error::RequestsMax`], which leave everything as it was, an
-/// error means that this rank can't go on: the program hands it up and ends, and the job with it.
+/// [`Error::Call`], [`Error::RequestsOpen`] and [`Error::RequestsMax`] leave the state unchanged. After any other error
+/// this rank can't continue: the program returns it and ends, and the job ends with it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The call cannot be carried out as it was made.
+    /// The call was invalid.
     #[error(transparent)]
     Call(#[from] CallError),
-    /// Another rank's recovery takes this one back to an earlier checkpoint. The launcher knows: this process is to end, and its
-    /// replacement goes on from there.
-    #[error("this rank goes back to the checkpoint that began epoch {epoch}")]
-    GoesBack {
-        /// The epoch.
+    /// The recovery of another rank rolls this one back to an earlier checkpoint. The launcher has been told: this process
+    /// must end, and its replacement continues from there.
+    #[error("this rank rolls back to the checkpoint that began epoch {epoch}")]
+    RollsBack {
+        /// Epoch that the checkpoint began.
         epoch: u32,
     },
-    /// What a dead incarnation had sent after its checkpoint can't be dropped.
-    #[error("what a dead incarnation had sent to rank {peer} after its checkpoint can't be dropped: {source}")]
+    /// The log refused to drop messages that a dead incarnation had sent after its checkpoint.
+    #[error("cannot drop the messages that a dead incarnation had sent to rank {peer} after its checkpoint: {source}")]
     Truncate {
-        /// The destination.
+        /// Destination of the messages.
         peer: u32,
-        /// Why.
+        /// Reason given by the log.
         source: TruncateError,
     },
-    /// A checkpoint while requests are pending: a replacement could not wait for them. Wait for them first.
+    /// A checkpoint was requested while requests are pending: a replacement could not wait for them.
     #[error("checkpoint: {open} requests are pending; wait for them first")]
     RequestsOpen {
-        /// How many.
+        /// Number of pending requests.
         open: usize,
     },
-    /// Too many requests that were not waited for.
+    /// Too many requests are open.
     #[error("{max} requests are open, which is the limit (requests_max): wait for some first")]
     RequestsMax {
-        /// The limit.
+        /// Limit on open requests.
         max: usize,
     },
     /// The log refused a message.
     #[error("cannot log a message to rank {to}: {source}")]
     Append {
-        /// The destination.
+        /// Destination of the message.
         to: u32,
-        /// Why.
+        /// Reason given by the log.
         source: AppendError,
     },
-    /// The log stayed full for too long.
+    /// The log stayed full for longer than `full_wait_max`.
     #[error("no room in the log for a message to rank {to} for {waited:?} (full_wait_max): {source}")]
     StillFull {
-        /// The destination.
+        /// Destination of the message.
         to: u32,
-        /// How long the sender waited.
+        /// Time that the sender waited.
         waited: Duration,
-        /// Who holds the memory.
+        /// Error that names the ranks that hold the memory.
         source: AppendError,
     },
-    /// A peer sends faster than this rank receives, and the receive that it waits for is for a later message.
+    /// A peer has sent too much ahead of the message that this rank waits for.
     #[error(
         "{bytes} bytes from rank {peer} wait to be received, and the limit is {max} (unexpected_bytes_limit): \
          the message that is waited for was sent after all of them"
     )]
     Unexpected {
-        /// Who sends.
+        /// Sender.
         peer: u32,
-        /// How many bytes wait.
+        /// Payload bytes that no receive has taken.
         bytes: usize,
-        /// The limit.
+        /// Limit in bytes.
         max: usize,
     },
-    /// A re-execution did something else than the incarnation before it.
+    /// A re-execution sent other bytes than the previous incarnation.
     #[error("the re-execution of this rank diverged: {0}")]
     Diverged(#[from] RepeatError),
-    /// A re-execution sent the same bytes as the incarnation before it, but as another message.
+    /// A re-execution sent the same bytes as the previous incarnation, with another tag or context.
     #[error(
         "the re-execution of this rank diverged: message {ssn} to rank {to} has the tag {} in context {}, and had the \
          tag {} in context {}", now.tag, now.comm, before.tag, before.comm
     )]
     DivergedEnvelope {
-        /// The destination.
+        /// Destination of the message.
         to: u32,
-        /// The message.
+        /// SSN of the message.
         ssn: u64,
-        /// As it was logged.
+        /// Envelope in the log.
         before: Envelope,
-        /// As it is sent now.
+        /// Envelope sent now.
         now: Envelope,
     },
-    /// Messages that a replacement needs are not kept any more.
+    /// The log no longer has messages that a replacement needs.
     #[error("rank {peer} cannot be replayed: {source}")]
     Replay {
-        /// The replacement.
+        /// Rank of the replacement.
         peer: u32,
-        /// Why.
+        /// Reason given by the log.
         source: ReplayError,
     },
-    /// A peer acknowledged what the log doesn't have.
+    /// A peer acknowledged a message that the log doesn't have.
     #[error("rank {peer} acknowledged something that was not sent: {source}")]
     Acknowledge {
-        /// Who.
+        /// Rank of the peer.
         peer: u32,
-        /// What.
+        /// Reason given by the log.
         source: AckError,
     },
-    /// A message is not what was sent: memory failed, or another program wrote there. Nobody has received it. There is
-    /// no other copy to go on from: start the job again.
+    /// A message differs from what was sent: memory failed, or another program overwrote it. It was not delivered. There
+    /// is no other copy to continue from: start the job again.
     #[error(
         "message {ssn} from rank {from} to rank {to} is damaged {place}: {source}; start the job again, and look for \
          failing memory"
     )]
     Damaged {
-        /// Who sent it.
+        /// Sender.
         from: u32,
-        /// Who is to receive it.
+        /// Destination.
         to: u32,
-        /// Its number: by its place in the log or, as it arrived, by its header.
+        /// SSN: from its position in the log or, on arrival, from its header.
         ssn: u64,
-        /// Where it was found to be damaged.
+        /// Location in which it was found.
         place: Place,
-        /// What is wrong with it.
+        /// Kind of damage.
         source: Damage,
     },
-    /// The log cannot be set up or recovered.
+    /// The log cannot be created or recovered.
     #[error("cannot open the log: {0}")]
     Open(#[from] OpenError),
     /// A non-deterministic outcome cannot be recorded.
     #[error("cannot record a non-deterministic outcome: {0}")]
     Local(#[from] LocalLogError),
-    /// A recorded outcome and what happened don't fit each other.
+    /// A recorded outcome contradicts the current execution.
     #[error(transparent)]
     Choice(#[from] ChoiceError),
     /// The protocol refused an event.
     #[error(transparent)]
     Protocol(#[from] ProtocolError),
-    /// The protocol asks for something that this runtime doesn't do.
-    #[error("the protocol asks for something that this runtime does not do: {effect}")]
+    /// The protocol requested an effect that this runtime doesn't support.
+    #[error("the protocol requested an effect that this runtime does not support: {effect}")]
     Unsupported {
-        /// What.
+        /// The effect.
         effect: String,
     },
-    /// A checkpoint's tables cannot be put back.
+    /// The protocol's tables in a checkpoint cannot be restored.
     #[error("cannot restore the protocol from the checkpoint: {0}")]
     Restore(#[from] RestoreError),
-    /// What a peer says of itself cannot be read or written.
+    /// A hello cannot be encoded or decoded.
     #[error("the hello of rank {peer}: {source}")]
     Hello {
-        /// The peer.
+        /// Rank of the peer.
         peer: u32,
-        /// What is wrong.
+        /// Reason.
         source: HelloError,
     },
     /// A checkpoint cannot be written or read.
     #[error(transparent)]
     Checkpoint(#[from] CheckpointError),
-    /// What the runtime keeps in a checkpoint cannot be read.
+    /// The runtime's tables in a checkpoint cannot be decoded.
     #[error(transparent)]
     Table(#[from] TableError),
-    /// What the runtime keeps in a checkpoint cannot be written down.
+    /// The runtime's tables for a checkpoint cannot be encoded.
     #[error("cannot encode a checkpoint: {0}")]
     Encode(#[from] postcard::Error),
     /// The trace cannot be written.
     #[error(transparent)]
     Trace(#[from] TraceError),
-    /// The connection with peers or with the launcher.
+    /// The connection to a peer or to the launcher failed.
     #[error(transparent)]
     Transport(#[from] TransportError),
 }

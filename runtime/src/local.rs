@@ -1,9 +1,9 @@
 //! Ranks as processes of one machine: launched, connected, killed, replaced, cleaned up, without MPI.
 //!
-//! One rank is one process with one thread; a launcher starts them from the program's own file and replaces those that
-//! are killed. `job` has the private directories, `control` what launcher and ranks tell each other, `sockets` the
-//! [`Transport`](crate::transport::Transport) between ranks, `launcher`, `slot` and `supervision` the launcher, `join` the rank's
-//! side of the start, `coordinator` the recovery process of the rule that has one.
+//! A rank is a process with one thread; a launcher starts them from the program's own executable and replaces those that
+//! are killed. `job` has the private directories, `control` the messages between launcher and ranks, `sockets` the
+//! [`Transport`](crate::transport::Transport) between ranks, `launcher`, `slot` and `supervision` the launcher, `join` the
+//! start of a rank, `coordinator` the recovery process of the send-deterministic rule.
 
 mod clean;
 mod connection;
@@ -13,6 +13,7 @@ mod greeting;
 mod interrupts;
 mod job;
 mod join;
+mod kill_schedule;
 mod kills;
 mod launcher;
 mod options;
@@ -20,7 +21,6 @@ mod process;
 mod report;
 mod slot;
 mod sockets;
-mod strikes;
 mod supervision;
 #[cfg(test)]
 pub(crate) mod testing;

@@ -1,13 +1,12 @@
-//! Matching: which receive takes which message.
+//! Matching of messages with receives.
 //!
 //! MPI's rules (MPI 4.1, section 3.5): messages of one source and communicator that fit the same receive are taken in
 //! the order in which they were sent; receives that fit the same message are served in the order in which they were
-//! posted. Messages come here in channel order (the receive window sees to that), so "sent first" is "came first"
-//! among those of one source.
+//! posted. Messages arrive here in channel order (the receive window ensures that), so the order of sends is the order
+//! of arrivals among those of one source.
 //!
-//! A receive with [`ANY_SOURCE`](crate::ANY_SOURCE) may take the message of any rank: what it takes depends on
-//! timing. When a dead rank is re-executed, such a receive is *forced* to the message that its dead incarnation took,
-//! and takes no other.
+//! A receive with [`ANY_SOURCE`](crate::ANY_SOURCE) may take the message of any rank, depending on timing. When a dead
+//! rank is re-executed, such a receive is *forced* to the message that the dead incarnation took, and takes no other.
 
 use std::collections::VecDeque;
 
@@ -16,26 +15,26 @@ use bytes::Bytes;
 /// A received message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Message {
-    /// The rank that sent it.
+    /// Rank that sent the message.
     pub source: u32,
-    /// Its tag.
+    /// Tag of the message.
     pub tag: i32,
-    /// Its context number.
+    /// Context number of the message.
     pub comm: u32,
-    /// Its number on its channel.
+    /// SSN of the message.
     pub ssn: u64,
-    /// What it carries.
+    /// Payload of the message.
     pub payload: Bytes,
 }
 
-/// What a receive asks for. `None` is a wildcard.
+/// Source, tag and context of a receive. `None` is a wildcard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pattern {
-    /// From whom.
+    /// Source.
     pub source: Option<u32>,
-    /// With which tag.
+    /// Tag.
     pub tag: Option<i32>,
-    /// In which context; there is no wildcard for it.
+    /// Context number; has no wildcard.
     pub comm: u32,
 }
 
@@ -47,12 +46,12 @@ impl Pattern {
     }
 }
 
-/// The message that a wildcard took in an earlier incarnation.
+/// Message that a wildcard took in an earlier incarnation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Forced {
-    /// Whose message.
+    /// Source of the message.
     pub source: u32,
-    /// Which one of that channel.
+    /// SSN of the message.
     pub ssn: u64,
 }
 
@@ -75,15 +74,15 @@ impl Posted {
     }
 }
 
-/// Messages of one source that no receive has taken.
+/// Messages of one source that no receive has taken (MPI's unexpected messages).
 #[derive(Debug, Default)]
 struct Unexpected {
-    /// With the number of their arrival among all sources.
+    /// Each with its arrival number among all sources.
     messages: VecDeque<(u64, Message)>,
     payload_bytes: usize,
 }
 
-/// The receives that wait for messages, and the messages that wait for receives, of one rank.
+/// Posted receives and unexpected messages of one rank.
 #[derive(Debug)]
 pub struct Matching {
     /// In the order in which they were posted.
@@ -93,13 +92,13 @@ pub struct Matching {
 }
 
 impl Matching {
-    /// Nothing posted, nothing received, in a job of `ranks` ranks.
+    /// Makes an empty matching for a job of `ranks` ranks.
     pub fn new(ranks: u32) -> Matching {
         let unexpected = (0..ranks).map(|_| Unexpected::default()).collect();
         Matching { posted: VecDeque::new(), unexpected, arrivals: 0 }
     }
 
-    /// A message came. Gives the receive that takes it, or keeps it.
+    /// Takes in an arrived message: returns it with the id of the receive that takes it, or keeps it as unexpected.
     ///
     /// The message's source must be a rank of the job.
     pub fn handle_message(&mut self, message: Message) -> Option<(u64, Message)> {
@@ -113,7 +112,7 @@ impl Matching {
         None
     }
 
-    /// A receive is posted. Gives the message that it takes, or keeps the receive under `id`.
+    /// Posts a receive: returns the message that it takes, or keeps the receive under `id`.
     pub fn handle_receive(&mut self, id: u64, pattern: Pattern, forced: Option<Forced>) -> Option<Message> {
         let posted = Posted { id, pattern, forced };
         match self.find(&posted) {
@@ -125,18 +124,18 @@ impl Matching {
         }
     }
 
-    /// The message that a receive would take if it were posted now; it stays where it is.
+    /// Returns the message that a receive posted now would take, without taking it.
     pub fn probe(&self, pattern: Pattern, forced: Option<Forced>) -> Option<&Message> {
         let (source, position) = self.find(&Posted { id: 0, pattern, forced })?;
         self.unexpected[source].messages.get(position).map(|(_, message)| message)
     }
 
-    /// Payload bytes that came from `source` and that no receive has taken.
+    /// Returns the payload bytes of unexpected messages from `source`.
     pub fn unexpected_bytes(&self, source: u32) -> usize {
         self.unexpected[source as usize].payload_bytes
     }
 
-    /// Whether some posted receive might take a message of `source`.
+    /// Returns `true` if a posted receive could take a message of `source`.
     pub fn is_awaited(&self, source: u32) -> bool {
         self.posted.iter().any(|posted| {
             let from = posted.forced.map(|forced| forced.source).or(posted.pattern.source);
@@ -144,19 +143,19 @@ impl Matching {
         })
     }
 
-    /// How many receives are posted and have taken nothing.
+    /// Returns the number of posted receives that have taken nothing.
     pub fn posted(&self) -> usize {
         self.posted.len()
     }
 
-    /// The messages that no receive has taken, in the order in which they came: a checkpoint holds them.
+    /// Returns the unexpected messages in order of arrival, for a checkpoint.
     pub fn unexpected(&self) -> Vec<&Message> {
         let mut messages: Vec<_> = self.unexpected.iter().flat_map(|of_source| &of_source.messages).collect();
         messages.sort_by_key(|(arrival, _)| *arrival);
         messages.into_iter().map(|(_, message)| message).collect()
     }
 
-    /// The first message, of those that fit, in order of arrival; and so the first of its source.
+    /// Finds the first matching message in order of arrival, which is also the first of its source.
     fn find(&self, posted: &Posted) -> Option<(usize, usize)> {
         let from = posted.forced.map(|forced| forced.source).or(posted.pattern.source);
         let sources = match from {
@@ -235,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wildcard_takes_what_came_first() {
+    fn a_wildcard_takes_the_first_arrival() {
         let mut matching = Matching::new(3);
         matching.handle_message(message(2, 1, 0));
         matching.handle_message(message(1, 1, 0));
@@ -253,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn a_forced_receive_waits_for_its_message_and_lets_others_pass() {
+    fn a_forced_receive_waits_for_its_message_and_others_overtake_it() {
         let mut matching = Matching::new(3);
         let forced = Some(Forced { source: 2, ssn: 5 });
         matching.handle_message(message(1, 1, 0));
@@ -276,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_receive_has_taken_is_listed_in_order_of_arrival() {
+    fn unexpected_messages_are_listed_in_order_of_arrival() {
         let mut matching = Matching::new(3);
         for (source, ssn) in [(2, 1), (1, 1), (2, 2)] {
             matching.handle_message(message(source, ssn, 0));
@@ -300,7 +299,7 @@ mod tests {
         ]
     }
 
-    /// Runs the steps; gives which message each receive took. `order` says when messages come among the receives.
+    /// Runs the steps and returns the message that each receive took. `forced` has the outcomes of wildcards.
     fn run(steps: &[Step], forced: Option<&[Option<(u32, u64)>]>) -> Vec<Option<(u32, u64)>> {
         let mut matching = Matching::new(3);
         let mut ssn = [0u64; 3];
@@ -327,7 +326,7 @@ mod tests {
 
     proptest! {
         /// Piecewise determinism: when every wildcard is forced to its earlier outcome, every receive takes the same
-        /// message however the sources' messages interleave with the receives and with each other.
+        /// message, for any interleaving of the sources' messages with the receives and with each other.
         #[test]
         fn forced_wildcards_reproduce_every_match(steps in prop::collection::vec(step(), 0..40), seed in any::<u64>()) {
             let before = run(&steps, None);
@@ -348,7 +347,7 @@ mod tests {
                     other.push(step);
                 }
             }
-            // Receives that took nothing in the first run may take something now; those that did take the same.
+            // A receive that took nothing in the first run may take a message now; the others take the same.
             let after = run(&other, Some(&before));
             for (before, after) in before.iter().zip(&after) {
                 prop_assert!(before.is_none() || before == after, "{before:?} {after:?}");

@@ -1,12 +1,12 @@
-//! The oracle: judges a run by its traces, and by nothing else.
+//! The oracle: judges a run by its traces alone.
 //!
-//! A rank's *timeline* is what it did in the end: a dead incarnation is cut back to the checkpoint that its
-//! replacement started from, and what the replacement did is put after it. From the timelines follows
+//! A rank's *timeline* has the events that count in the end: those of a dead incarnation up to the checkpoint that its
+//! replacement started from, followed by those of the replacement. From the timelines follows
 //!
-//! * whether each re-execution did, event by event, what the dead incarnation had done (a [`Divergence`] if not);
-//! * for each stream (source, destination, communicator, tag), whether what was delivered is what was sent:
+//! * whether each re-execution repeated the events of the dead incarnation (a [`Divergence`] if not);
+//! * for each stream (source, destination, communicator, tag), whether the deliveries equal the sends:
 //!   messages lost, duplicated, reordered, altered;
-//! * whether two runs of a deterministic program did the same ([`compare`]).
+//! * whether two runs of a deterministic program have the same events ([`compare`]).
 
 use std::collections::HashMap;
 use std::fs;
@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 
 use crate::trace::{EVENT_BYTES, Event, EventKind, trace_path};
 
-/// Why the traces of a run cannot be judged.
+/// Reason why the traces of a run cannot be judged.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OracleError {
@@ -24,75 +24,75 @@ pub enum OracleError {
     Io {
         /// The trace file.
         path: PathBuf,
-        /// What the operating system said.
+        /// Error of the operating system.
         source: io::Error,
     },
-    /// Bytes that no trace writes.
+    /// A trace has bytes that are no event.
     #[error("the trace {} is damaged at byte {offset}", path.display())]
     Damaged {
         /// The trace file.
         path: PathBuf,
-        /// Where the first bad event begins.
+        /// Byte offset of the first invalid event.
         offset: usize,
     },
 }
 
-/// A re-execution, or the end of a rank, that doesn't agree with what a dead incarnation had done.
+/// A difference between a re-execution and the dead incarnation before it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Divergence {
     /// The rank.
     pub rank: u32,
-    /// The incarnation that disagrees with an earlier one.
+    /// Incarnation that differs from an earlier one.
     pub incarnation: u32,
-    /// The first event that differs, counted in the rank's timeline.
+    /// Index of the first differing event in the rank's timeline.
     pub index: u64,
-    /// What had been done there before; `None` if nothing was known there (a gap).
+    /// Event of the earlier incarnation; `None` if it has none there (a gap).
     pub before: Option<Event>,
-    /// What the re-execution did there; `None` if it ended before.
+    /// Event of the re-execution; `None` if it ended before.
     pub after: Option<Event>,
 }
 
-/// How far an incarnation had come when it ended.
+/// Progress of an incarnation at its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reach {
     /// The incarnation.
     pub incarnation: u32,
-    /// How many events of the rank's timeline it had done or taken over from a checkpoint.
+    /// Number of events of the rank's timeline that it had executed or restored from a checkpoint.
     pub events: u64,
 }
 
-/// What one rank did in the end.
+/// Final sequence of events of one rank.
 #[derive(Clone, Debug, Default)]
 pub struct Timeline {
-    /// Its sends and deliveries, in order.
+    /// Sends and deliveries, in order.
     pub events: Vec<Event>,
-    /// How far each of its incarnations had come.
+    /// Progress of each incarnation.
     pub reach: Vec<Reach>,
-    /// Where a re-execution did something else than the incarnation before it.
+    /// Differences between re-executions and dead incarnations.
     pub divergences: Vec<Divergence>,
 }
 
-/// The judgement over the channels of a run.
+/// Judgement over all streams of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Verdict {
-    /// Messages that were sent.
+    /// Messages sent.
     pub sent: u64,
-    /// Messages that were delivered.
+    /// Messages delivered.
     pub delivered: u64,
-    /// Sent and never delivered.
+    /// Messages sent and never delivered.
     pub lost: u64,
-    /// Delivered once more.
+    /// Deliveries of a message after its first.
     pub duplicated: u64,
-    /// Delivered after a later message of the same stream.
+    /// Messages delivered after a later one of the same stream.
     pub reordered: u64,
-    /// Delivered with another length or other bytes than were sent, or never sent at all.
+    /// Messages delivered with another length or other bytes than were sent, or never sent at all.
     pub altered: u64,
-    /// Re-executions that did something else than the dead incarnation.
+    /// Re-executions that differ from the dead incarnation.
     pub diverged: u64,
 }
 
 impl Verdict {
-    /// Nothing lost, duplicated, reordered or altered, and every re-execution agrees.
+    /// Returns `true` if nothing was lost, duplicated, reordered or altered, and no re-execution diverged.
     pub fn is_clean(&self) -> bool {
         self.lost + self.duplicated + self.reordered + self.altered + self.diverged == 0
     }
@@ -100,7 +100,7 @@ impl Verdict {
 
 /// Reads the traces of all incarnations of `ranks` ranks and builds their timelines.
 ///
-/// An event that was cut short at the end of a dead incarnation's trace is passed over.
+/// A torn event at the end of a dead incarnation's trace is ignored.
 ///
 /// # Errors
 /// [`OracleError`].
@@ -114,7 +114,7 @@ fn read_timeline(directory: &Path, rank: u32) -> Result<Timeline, OracleError> {
         let path = trace_path(directory, rank, incarnation);
         match fs::read(&path) {
             Ok(bytes) => incarnations.push((incarnation, path, bytes)),
-            // A process that is killed before it opens its trace leaves none, and it did nothing.
+            // A process that is killed before it opens its trace leaves none, and has no events.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 if !later_incarnation_exists(directory, rank, incarnation)? {
                     break;
@@ -127,7 +127,7 @@ fn read_timeline(directory: &Path, rank: u32) -> Result<Timeline, OracleError> {
     let last = incarnations.len().saturating_sub(1);
     for (position, (incarnation, path, bytes)) in incarnations.into_iter().enumerate() {
         let events = parse(&path, &bytes, position == last)?;
-        timeline.take_up(rank, incarnation, &events);
+        timeline.add_incarnation(rank, incarnation, &events);
     }
     timeline.close(rank);
     Ok(timeline)
@@ -159,9 +159,9 @@ fn parse(path: &Path, bytes: &[u8], complete: bool) -> Result<Vec<Event>, Oracle
 }
 
 impl Timeline {
-    /// Adds what an incarnation did. `self.events` is the longest stretch known so far: a replacement that died
-    /// earlier than its predecessor doesn't shorten what has to be done again.
-    fn take_up(&mut self, rank: u32, incarnation: u32, trace: &[Event]) {
+    /// Adds the events of an incarnation. `self.events` is the longest sequence so far: a replacement that died
+    /// earlier than its predecessor doesn't shorten what the next one must repeat.
+    fn add_incarnation(&mut self, rank: u32, incarnation: u32, trace: &[Event]) {
         let mut at = 0;
         for event in trace {
             if event.kind == EventKind::Restore {
@@ -171,7 +171,7 @@ impl Timeline {
                 }
                 continue;
             }
-            // The trace numbers its own events; a hole would be an error of the trace.
+            // The trace numbers its events; a gap would be an error of the trace.
             let known = self.events.get(at as usize).copied();
             match known {
                 _ if event.index != at => self.diverge(rank, incarnation, at, known, Some(*event)),
@@ -184,7 +184,7 @@ impl Timeline {
         self.reach.push(Reach { incarnation, events: at });
     }
 
-    /// The last incarnation must have done all that any before it did.
+    /// Checks that the last incarnation reached at least as far as any before it.
     fn close(&mut self, rank: u32) {
         let Some(&Reach { incarnation, events }) = self.reach.last() else { return };
         if events < self.events.len() as u64 {
@@ -193,7 +193,7 @@ impl Timeline {
         }
     }
 
-    /// Only the first divergence of an incarnation says something.
+    /// Records a divergence, unless the incarnation has one already: later ones follow from the first.
     fn diverge(&mut self, rank: u32, incarnation: u32, index: u64, before: Option<Event>, after: Option<Event>) {
         if !self.divergences.iter().any(|known| known.incarnation == incarnation) {
             self.divergences.push(Divergence { rank, incarnation, index, before, after });
@@ -201,7 +201,7 @@ impl Timeline {
     }
 }
 
-/// The order within which MPI keeps messages.
+/// Unit within which MPI keeps messages in order.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 struct Stream {
     source: u32,
@@ -210,7 +210,7 @@ struct Stream {
     tag: i32,
 }
 
-/// Judges a run: what every stream delivered against what was sent on it.
+/// Judges a run by comparing the deliveries of every stream with its sends.
 pub fn judge(timelines: &[Timeline]) -> Verdict {
     let mut verdict = Verdict::default();
     let mut sends: HashMap<Stream, HashMap<u64, (u64, u64)>> = HashMap::new();
@@ -251,7 +251,7 @@ struct Deliveries {
     highest: u64,
 }
 
-/// Where two runs of a deterministic program differ: (rank, event) of the first difference, or `None`.
+/// Returns the first difference between two runs of a deterministic program as (rank, event), or `None`.
 pub fn compare(run: &[Timeline], reference: &[Timeline]) -> Option<(u32, u64)> {
     for (rank, (one, other)) in (0u32..).zip(run.iter().zip(reference)) {
         let differs = one.events.iter().zip(&other.events).position(|(a, b)| a != b);

@@ -1,25 +1,25 @@
-//! What the ranks of a job have in common.
+//! Settings that all ranks of a job share.
 
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// Where the log is: what survives a `kill -9`.
+/// Location of the log, which decides what survives a `kill -9`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum LogTier {
-    /// In the process's own memory: a killed rank's log is lost, and made again by its re-execution.
+    /// In the process's own memory: a killed rank's log is lost, and rebuilt by its re-execution.
     Volatile,
-    /// In a private shared-memory file: a killed rank's log is taken over by its replacement.
+    /// In a private shared-memory file: the replacement takes over a killed rank's log.
     #[default]
     ProcessCrashSafe,
-    /// In the process's own memory, and on disk what doesn't fit there or is covered by a checkpoint: all ranks may lose
-    /// their memory at once and go on from their checkpoints.
+    /// In the process's own memory, with spilled records and checkpoints on disk: all ranks may lose their memory at
+    /// once and continue from their checkpoints.
     NodeLocal,
 }
 
-/// How long sent messages are kept.
+/// Retention of sent messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum LogKeep {
-    /// Until they are acknowledged. A killed rank can then not be replayed: only for measurements.
+    /// Until they are acknowledged. A killed rank can then not be replayed; for measurements only.
     Acked,
     /// Until a durable checkpoint of the receiver covers them.
     #[default]
@@ -28,40 +28,39 @@ pub enum LogKeep {
     All,
 }
 
-/// What happens when the log's memory is used up.
+/// Reaction to a full log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum LogOnFull {
     /// The sender waits, for at most [`RankSettings::full_wait_max`].
     #[default]
     Block,
-    /// The job goes on without logging, after one warning: from there on it cannot be recovered.
+    /// The job continues without logging, after one warning: from there on it cannot be recovered.
     StopLogging,
     /// The send fails.
     Fail,
 }
 
-/// The rule that the ranks follow.
+/// Rule of recovery that the ranks follow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Rule {
-    /// Plain sender-based logging: every message is logged until the receiver's checkpoint covers it, and only those who were
-    /// killed go back.
+    /// Plain sender-based logging: every message is logged until the receiver's checkpoint covers it, and only killed
+    /// ranks roll back.
     #[default]
     SenderBased,
-    /// The same, and the order in which each rank receives is recorded, message by message, before a message is delivered.
-    /// Receives from anybody need no record of their own.
+    /// Like [`Rule::SenderBased`], and each rank records its receive order, message by message, before delivery.
+    /// Wildcard receives need no record of their own.
     Pessimistic,
-    /// Guermouche 2011: only messages from the past to the future are logged, and who has sent others goes back, too. For
-    /// programs that send the same whatever the order of their receives.
+    /// Guermouche 2011: only messages from the past to the future are logged, and the senders of others roll back, too. For
+    /// send-deterministic programs: the order of receives doesn't change what they send.
     SendDeterministic {
-        /// Into so many clusters of neighbouring ranks the job is divided; at least 1. Messages from one to a higher one are
-        /// logged.
+        /// Number of clusters of neighbouring ranks; at least 1. Messages from one cluster to a higher one are logged.
         clusters: u32,
     },
 }
 
 impl Rule {
-    /// Whether senders keep every message until a checkpoint of its receiver covers it, and a replacement sends the same again:
-    /// then only who was killed goes back.
+    /// Returns `true` if senders keep every message until a checkpoint of its receiver covers it, and a replacement sends
+    /// the same again: then only killed ranks roll back.
     pub fn keeps_every_message(self) -> bool {
         match self {
             Rule::SenderBased | Rule::Pessimistic => true,
@@ -69,50 +68,50 @@ impl Rule {
         }
     }
 
-    /// Whether what a receive from anybody takes follows from the order of the messages, which the rule repeats. Otherwise each
-    /// is a choice of its own.
+    /// Returns `true` if the rule repeats the receive order, from which the outcome of each wildcard receive follows.
+    /// Otherwise each wildcard receive is a recorded choice.
     pub fn repeats_receive_order(self) -> bool {
         self == Rule::Pessimistic
     }
 }
 
-/// The limits and choices of a job that all its ranks share.
+/// Limits and options of a job that all its ranks share.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RankSettings {
-    /// How many ranks the job has.
+    /// Number of ranks.
     pub ranks: u32,
-    /// The rule that they follow.
+    /// Rule of recovery.
     pub rule: Rule,
-    /// Where the log is.
+    /// Location of the log.
     pub tier: LogTier,
-    /// How long sent messages are kept.
+    /// Retention of sent messages.
     pub keep: LogKeep,
-    /// What happens when the log's memory is used up.
+    /// Reaction to a full log.
     pub on_full: LogOnFull,
     /// Memory for the log of one rank, in bytes.
     pub log_bytes_max: usize,
-    /// Disk for the checkpoints of one rank and, in the node-local tier, for what it spills, in bytes.
+    /// Disk space for the checkpoints of one rank and, in the node-local tier, for spilled records, in bytes.
     pub disk_bytes_max: u64,
     /// Bytes of a block on disk.
     pub disk_block_bytes: usize,
-    /// Memory for one rank's record of non-deterministic outcomes and of its receive order, in bytes: some 60 for each.
+    /// Memory for one rank's recorded outcomes and receive order, in bytes; an entry takes about 60.
     pub local_log_bytes_max: usize,
     /// Longest wait for room in the log.
     pub full_wait_max: Duration,
-    /// Payload bytes that one peer's messages may take before they are received. Beyond it, its connection is
-    /// not read until a receive could take one.
+    /// Payload bytes of unexpected messages from one peer. At this limit, its connection is not read until a posted
+    /// receive could take one of its messages.
     pub unexpected_bytes_max: usize,
-    /// Payload bytes of one peer's messages at which a rank gives up: reached only if a receive waits for a
-    /// message that its sender sent after all these.
+    /// Payload bytes of unexpected messages from one peer at which a rank fails: reached only if a receive waits for a
+    /// message that was sent after all of them.
     pub unexpected_bytes_limit: usize,
-    /// Requests that may be open at the same time.
+    /// Limit on open requests.
     pub requests_max: usize,
-    /// Whether to write traces for the [`oracle`](crate::oracle).
+    /// Write traces for the [`oracle`](crate::oracle).
     pub trace: bool,
 }
 
 impl RankSettings {
-    /// The defaults for a job of `ranks` ranks.
+    /// Returns the defaults for a job of `ranks` ranks.
     pub fn new(ranks: u32) -> RankSettings {
         RankSettings {
             ranks,

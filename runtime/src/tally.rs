@@ -1,4 +1,4 @@
-//! What a rank counts.
+//! Counters of a rank.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,31 +6,31 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Tally {
-    /// Messages that this incarnation has put into the log, or has found in the log that it took over.
+    /// Messages that this incarnation appended to the log, or found in the log that it took over.
     pub messages_logged: u64,
-    /// Their payload bytes.
+    /// Payload bytes of these messages.
     pub bytes_logged: u64,
-    /// Messages that were transmitted to a peer again because it had been replaced.
+    /// Messages that were transmitted again to a replaced peer.
     pub messages_replayed: u64,
-    /// Messages that came a second time and were dropped.
+    /// Received messages that were dropped as duplicates.
     pub duplicates_dropped: u64,
-    /// Messages that were handed to the program.
+    /// Messages that were delivered to the program.
     pub messages_delivered: u64,
     /// Checkpoints that became durable.
     pub checkpoints: u64,
-    /// Non-deterministic outcomes that were recorded.
+    /// Recorded non-deterministic outcomes.
     pub choices_logged: u64,
-    /// Deliveries that were recorded.
+    /// Recorded deliveries.
     pub determinants_logged: u64,
-    /// Bytes of these records, without what the log puts around each.
+    /// Bytes of the recorded deliveries, without the log's overhead for each.
     pub determinant_bytes: u64,
-    /// Sends that were found equal, byte by byte, to what a dead incarnation had committed.
+    /// Sends of a re-execution that equal, byte by byte, those of a dead incarnation.
     pub sends_repeated: u64,
-    /// Acknowledged messages that the rule keeps for others' recoveries.
+    /// Acknowledged messages that the rule retains for the recovery of other ranks.
     pub messages_kept: u64,
-    /// Acknowledged messages that it has no more use for.
+    /// Acknowledged messages that the rule released.
     pub messages_released: u64,
-    /// 1 if the log was full and has stopped keeping messages; summed, how many ranks did.
+    /// 1 if logging stopped because the log was full; as a sum, the number of such ranks.
     pub logging_stopped: u64,
 }
 

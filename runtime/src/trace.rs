@@ -1,8 +1,8 @@
-//! The trace: what a program really sent and received, written outside the log.
+//! The trace: a record of what a program sent and received, independent of the log.
 //!
 //! Each incarnation of a rank writes one file of 64-byte events, one unbuffered `write(2)` for each, so that a
-//! SIGKILL loses none that was written. Nothing here reads the log, a window or a protocol: sends are counted by the
-//! trace itself, deliveries carry the number that came with the message, and payloads are hashed as the program
+//! SIGKILL loses none that was written. This module reads no log, window or protocol: the trace counts sends
+//! itself, deliveries carry the SSN that came with the message, and payloads are hashed as the program
 //! sees them. The [`oracle`](crate::oracle) judges a run by its traces alone.
 
 use std::fs::{File, OpenOptions};
@@ -16,36 +16,36 @@ use zerocopy::little_endian::{I32, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// Bytes of an event in a trace file. A power of two, so that no event spans two pages: a kill can then not
-/// cut the write of one in half.
+/// tear the write of an event.
 pub const EVENT_BYTES: usize = 64;
 
 const MAGIC: u32 = 0x5443_4643; // "CFCT"
 
-/// What happened.
+/// Kind of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EventKind {
     /// The program sent a message.
     Send,
-    /// A message was handed to the program (or to a collective that it called).
+    /// A message was delivered to the program (or to a collective that it called).
     Deliver,
-    /// The process took up a checkpoint: [`Event::index`] events of the rank's timeline are in it.
+    /// The process restored a checkpoint, which covers [`Event::index`] events of the rank's timeline.
     Restore,
 }
 
 /// One event of a rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// What happened.
+    /// Kind of the event.
     pub kind: EventKind,
-    /// The other end: destination of a send, source of a delivery. 0 for a restore.
+    /// Destination of a send, source of a delivery, 0 for a restore.
     pub peer: u32,
-    /// The tag.
+    /// Tag of the message.
     pub tag: i32,
-    /// The context number.
+    /// Context number of the message.
     pub comm: u32,
-    /// The message's number on its channel: for a send as counted by the trace, for a delivery as it came.
+    /// SSN of the message: counted by the trace for a send, received with the message for a delivery.
     pub ssn: u64,
-    /// How many events came before it in the rank's timeline. For a restore: how many are kept.
+    /// Number of earlier events in the rank's timeline. For a restore: number of events that remain.
     pub index: u64,
     /// Length of the payload in bytes.
     pub len: u64,
@@ -95,7 +95,7 @@ impl Event {
         encoded
     }
 
-    /// The event in these [`EVENT_BYTES`] bytes; `None` if they aren't one.
+    /// Parses [`EVENT_BYTES`] bytes; `None` if they are no valid event.
     pub fn parse(bytes: &[u8]) -> Option<Event> {
         let mut encoded = Encoded::read_from_bytes(bytes).ok()?;
         let check = encoded.check.get();
@@ -122,7 +122,7 @@ impl Event {
     }
 }
 
-/// The trace's own counters: a checkpoint holds them, so that a restarted trace goes on counting where it was.
+/// Counters of the trace. A checkpoint holds them, so that a restarted trace continues from there.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TraceCounters {
     /// Events of the rank's timeline so far.
@@ -131,13 +131,13 @@ pub struct TraceCounters {
     pub sent: Vec<u64>,
 }
 
-/// An event could not be written.
+/// A trace file could not be created or written.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot write the trace {}: {source}", path.display())]
 pub struct TraceError {
     /// The trace file.
     pub path: PathBuf,
-    /// What the operating system said.
+    /// Error of the operating system.
     pub source: io::Error,
 }
 
@@ -148,18 +148,18 @@ pub struct Trace {
     counters: TraceCounters,
 }
 
-/// The trace file of one incarnation in the job's trace directory.
+/// Returns the trace file of one incarnation in the job's trace directory.
 pub fn trace_path(directory: &Path, rank: u32, incarnation: u32) -> PathBuf {
     directory.join(format!("{rank}.{incarnation}"))
 }
 
 impl Trace {
-    /// A trace that writes nothing; it still counts.
+    /// Makes a trace that counts events and writes none.
     pub fn off(ranks: u32) -> Trace {
         Trace { file: None, counters: TraceCounters { events: 0, sent: vec![0; ranks as usize] } }
     }
 
-    /// Starts the trace of an incarnation; its file must not exist.
+    /// Creates the trace file of an incarnation; it must not exist.
     ///
     /// # Errors
     /// [`TraceError`].
@@ -173,12 +173,12 @@ impl Trace {
         Ok(Trace { file: Some((file, path.to_owned())), ..Trace::off(ranks) })
     }
 
-    /// The counters, for a checkpoint.
+    /// Returns the counters, for a checkpoint.
     pub fn counters(&self) -> &TraceCounters {
         &self.counters
     }
 
-    /// Takes up the counters of a checkpoint, and says so in the trace.
+    /// Restores the counters of a checkpoint, and records the restore in the trace.
     ///
     /// # Errors
     /// [`TraceError`].
@@ -189,7 +189,7 @@ impl Trace {
         self.write(&Event { kind, peer: 0, tag: 0, comm: 0, ssn: 0, index, len: 0, hash: 0 })
     }
 
-    /// The program sends a message to `peer`.
+    /// Records that the program sends a message to `peer`.
     ///
     /// # Errors
     /// [`TraceError`].
@@ -200,7 +200,7 @@ impl Trace {
         self.message(EventKind::Send, peer, tag, comm, ssn, payload)
     }
 
-    /// Message number `ssn` of `peer` is handed to the program.
+    /// Records that message `ssn` of `peer` is delivered to the program.
     ///
     /// # Errors
     /// [`TraceError`].
@@ -220,7 +220,7 @@ impl Trace {
         let index = self.counters.events;
         self.counters.events += 1;
         if self.file.is_none() {
-            return Ok(()); // don't hash for nothing
+            return Ok(()); // avoids the hash
         }
         let (len, hash) = (payload.len() as u64, xxh3_64(payload));
         self.write(&Event { kind, peer, tag, comm, ssn, index, len, hash })
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_comes_back_as_it_was() {
+    fn an_event_round_trips() {
         assert_eq!(Event::parse(event().encode().as_bytes()), Some(event()));
     }
 

@@ -1,8 +1,8 @@
-//! What an endpoint needs of whatever connects it with its peers and with its launcher.
+//! Interface between an endpoint and the connections to its peers and its launcher.
 //!
-//! A transport moves frames (a [`WireHeader`] and the bytes that it announces) between ranks that are alive. It knows
-//! no logs, no numbers and no protocols: a peer that dies is reported as lost, its replacement as met, and whatever was
-//! under way is forgotten. That is enough, because everything that matters is sent again.
+//! A transport moves frames (a [`WireHeader`] and its payload) between ranks that are alive. It knows
+//! no logs, no SSNs and no protocols: it reports a peer that dies as disconnected and its replacement as connected, and
+//! drops frames in flight. That is enough, because the log sends again every message that matters.
 
 use std::time::Duration;
 
@@ -13,193 +13,193 @@ use std::path::PathBuf;
 use crate::local::ControlError;
 use crate::tally::Tally;
 
-/// Something happened.
+/// Event from a peer or from the launcher.
 #[derive(Debug)]
 pub enum Event {
-    /// A connection to this incarnation of `peer` stands, and this is the first thing that it said. If it was
-    /// the peer that called, it waits for an answer: [`Transport::greet`].
-    Met {
-        /// Who.
+    /// A connection to an incarnation of `peer` is established, and the peer has sent its hello. If the peer opened
+    /// the connection, it waits for an answer: [`Transport::greet`].
+    Connected {
+        /// Rank of the peer.
         peer: u32,
-        /// Its incarnation.
+        /// Incarnation of the peer.
         incarnation: u32,
-        /// What it said: the protocol's business.
+        /// The peer's hello, for the protocol.
         hello: Bytes,
-        /// Whether it still has to be greeted.
+        /// The peer waits for a greeting.
         answer: bool,
     },
-    /// A frame came.
+    /// A frame arrived.
     Frame {
-        /// From whom.
+        /// Rank of the sender.
         peer: u32,
-        /// Its header.
+        /// Header of the frame.
         header: WireHeader,
-        /// What followed the header.
+        /// Bytes after the header.
         body: Bytes,
     },
-    /// The connection to `peer` is gone: it has died, or is about to be met anew.
-    Lost {
-        /// Who.
+    /// The connection to `peer` is closed: the peer has died, or a newer connection replaces this one.
+    Disconnected {
+        /// Rank of the peer.
         peer: u32,
     },
-    /// A control message of the protocol's coordinator.
+    /// A control message from the protocol's coordinator.
     Order {
-        /// The protocol's business.
+        /// Bytes for the protocol.
         body: Vec<u8>,
     },
-    /// The launcher has done what the recovery was held for.
+    /// The launcher releases the held recovery.
     Resume,
-    /// All ranks are done: end.
+    /// All ranks are done: this one may end.
     Finish,
 }
 
-/// What a rank tells its launcher.
+/// Message from a rank to its launcher.
 #[derive(Clone, Debug)]
 pub enum Report {
     /// Iteration `n` begins.
     Iteration {
-        /// Its number, from 1.
+        /// Number of the iteration, from 1.
         n: u64,
-        /// What the rank has counted so far.
+        /// Counters of the rank so far.
         tally: Tally,
     },
-    /// The process went on from the checkpoint that began this epoch.
+    /// The process restored a checkpoint.
     Restored {
-        /// The epoch.
+        /// Epoch that the checkpoint began.
         epoch: u32,
     },
-    /// Everything that peers had sent to the predecessor has been received.
+    /// The replacement has received everything that peers had sent to its predecessor.
     ReplayComplete,
-    /// Everything that peers had received from the predecessor has been sent.
+    /// The replacement has sent everything that peers had received from its predecessor.
     CaughtUp,
     /// A control message to the protocol's coordinator.
     ToCoordinator {
-        /// The protocol's business.
+        /// Bytes for the coordinator.
         body: Vec<u8>,
     },
-    /// The rank goes back to the checkpoint that began this epoch: this process ends, and a replacement is to go on from there.
-    GoingBack {
-        /// The epoch.
+    /// The rank rolls back to an earlier checkpoint: this process ends, and a replacement continues from there.
+    RollingBack {
+        /// Epoch that the checkpoint began.
         epoch: u32,
-        /// What the process has counted.
+        /// Counters of the process.
         tally: Tally,
     },
     /// The program has ended; the rank serves its peers until [`Event::Finish`].
     Done {
-        /// What the program gives to who started the job.
+        /// Result of the program, for the launcher.
         outcome: Vec<u8>,
-        /// What the rank has counted.
+        /// Counters of the process.
         tally: Tally,
     },
     /// The program or the runtime has failed.
     Failed {
-        /// Why.
+        /// Reason.
         error: String,
     },
 }
 
-/// What to wait for.
+/// Events to wait for.
 #[derive(Debug)]
 pub struct Interest<'a> {
-    /// For each rank: whether to read what it sends.
+    /// For each rank: read what it sends.
     pub read: &'a [bool],
-    /// For each rank: whether there is something to send as soon as its connection takes it.
+    /// For each rank: there is something to send as soon as its connection is writable.
     pub write: &'a [bool],
-    /// How long to wait if nothing happens: for ever if `None`.
+    /// Longest wait if nothing happens; unlimited if `None`.
     pub timeout: Option<Duration>,
 }
 
-/// Why a transport can't go on. A peer that dies is no such reason.
+/// Failure of a transport. The death of a peer is not a failure.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TransportError {
-    /// The launcher is gone, so this process has no business any more.
+    /// The launcher is gone, so this process must end.
     #[error("the launcher is gone: {0}")]
     Launcher(#[source] ControlError),
-    /// The operating system refused.
+    /// A system call failed.
     #[error("cannot {action}: {source}")]
     Io {
-        /// What was tried.
+        /// Failed action.
         action: &'static str,
-        /// What the operating system said.
+        /// Error of the operating system.
         source: std::io::Error,
     },
-    /// The place where this rank listens cannot be used.
+    /// The socket on which this rank listens cannot be bound.
     #[error("cannot listen at {}: {source}", path.display())]
     Listen {
-        /// The socket.
+        /// Path of the socket.
         path: PathBuf,
-        /// What the operating system said.
+        /// Error of the operating system.
         source: std::io::Error,
     },
-    /// Bytes of a living peer that make no sense.
+    /// A peer sent bytes that are no frame.
     #[error("rank {peer} sent something that is not a frame: {source}")]
     Header {
-        /// Who.
+        /// Rank of the peer.
         peer: u32,
-        /// What is wrong.
+        /// Reason.
         source: HeaderError,
     },
-    /// A frame that is too long to be believed.
+    /// A peer announced a frame above the limit.
     #[error("rank {peer} announced a frame of {len} bytes, and the limit is {max}")]
     FrameTooLong {
-        /// Who.
+        /// Rank of the peer.
         peer: u32,
-        /// Its length in bytes.
+        /// Announced length in bytes.
         len: u64,
-        /// The limit.
+        /// Limit in bytes.
         max: usize,
     },
-    /// A peer reads nothing while control frames for it pile up.
+    /// A peer doesn't read, and too many control frames for it are queued.
     #[error("{len} bytes of control frames wait for rank {peer}, which does not read; the limit is {max}")]
     NotRead {
-        /// Who.
+        /// Rank of the peer.
         peer: u32,
-        /// How many bytes wait.
+        /// Queued bytes.
         len: usize,
-        /// The limit.
+        /// Limit in bytes.
         max: usize,
     },
 }
 
-/// Connects a rank with its peers and its launcher. One thread; only [`Transport::poll`] may block.
+/// Connection of a rank to its peers and its launcher. Single-threaded; only [`Transport::poll`] may block.
 pub trait Transport {
-    /// Waits until something of `interest` can be done, and reads what has come.
+    /// Waits until a connection in `interest` is ready, and reads what has arrived.
     ///
     /// # Errors
     /// [`TransportError`].
     fn poll(&mut self, interest: &Interest<'_>) -> Result<(), TransportError>;
 
-    /// The next thing that happened, in order; `None` if there is nothing left.
+    /// Returns the next event in order; `None` if there is none.
     fn next_event(&mut self) -> Option<Event>;
 
-    /// Whether `peer` has been met and not been lost since.
+    /// Returns `true` while `peer` is connected.
     fn is_connected(&self, peer: u32) -> bool;
 
-    /// Says `hello` to an incarnation of a peer: the first thing that it gets on its connection. Nothing happens if
-    /// that incarnation has been lost since it was met; nothing else is sent to `peer` before it.
+    /// Sends `hello` to an incarnation of a peer, as the first bytes on its connection; nothing else is sent to `peer`
+    /// before. Does nothing if that incarnation has been disconnected since.
     ///
     /// # Errors
     /// [`TransportError`].
     fn greet(&mut self, peer: u32, incarnation: u32, hello: &[u8]) -> Result<(), TransportError>;
 
-    /// Gives up the connection to `peer`, without an [`Event::Lost`].
+    /// Closes the connection to `peer`, without an [`Event::Disconnected`].
     fn disconnect(&mut self, peer: u32);
 
-    /// Sends a frame that isn't kept anywhere. Dropped if `peer` isn't connected.
+    /// Sends a frame that no log keeps. Dropped if `peer` isn't connected.
     ///
     /// # Errors
-    /// [`TransportError::NotRead`] if too many wait.
+    /// [`TransportError::NotRead`] if too many bytes are queued.
     fn send_control(&mut self, peer: u32, header: &WireHeader, body: &[u8]) -> Result<(), TransportError>;
 
-    /// Sends the frame of `header` and `payload` from byte `offset` on, and says how many bytes were taken: 0 if the
-    /// connection is busy or gone. What was begun has to be ended with the same bytes before another is sent.
+    /// Sends the frame of `header` and `payload` from byte `offset` on, and returns the number of bytes taken: 0 if the
+    /// connection is busy or gone. A partial frame must be completed with the same bytes before the next is sent.
     ///
     /// # Errors
     /// [`TransportError`].
     fn send(&mut self, peer: u32, header: &WireHeader, payload: &[u8], offset: usize) -> Result<usize, TransportError>;
 
-    /// Tells the launcher.
+    /// Sends a report to the launcher.
     ///
     /// # Errors
     /// [`TransportError::Launcher`].

@@ -1,25 +1,25 @@
-//! Signals that come while a job is being started.
+//! Signals during the start of a job. A program of its own, since it sends signals to its process.
 #![forbid(unsafe_code)]
-#![expect(clippy::unwrap_used, reason = "a failed step of a test's setting is a failed test")]
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::time::Duration;
 
 use counterfoil_runtime::local::{Interrupts, JobOptions, LaunchError, Observer, Progress, launch};
 use rustix::process::{Signal, getpid, kill_process};
 
-/// Sends this process a signal as soon as the first rank was started.
+/// Sends SIGTERM to this process when the first rank has started.
 #[derive(Default)]
-struct Impatient {
+struct TerminateAtFirstStart {
     started: u32,
 }
 
-impl Observer for Impatient {
+impl Observer for TerminateAtFirstStart {
     fn handle_progress(&mut self, progress: Progress) {
         if let Progress::Started { .. } = progress {
             self.started += 1;
             if self.started == 1 {
                 kill_process(getpid(), Signal::TERM).unwrap();
-                // Another thread may be the one that takes it.
+                // Another thread may handle it.
                 std::thread::sleep(Duration::from_millis(100));
             }
         }
@@ -27,7 +27,7 @@ impl Observer for Impatient {
 }
 
 #[test]
-fn a_signal_while_ranks_are_started_ends_the_job_before_the_next_one_is() {
+fn a_signal_during_the_start_of_ranks_ends_the_job_before_the_next_start() {
     let root = tempfile::tempdir_in("/tmp").unwrap();
     let command = ["sh", "-c", "exec sleep 60"].map(Into::into).to_vec();
     let options = JobOptions {
@@ -36,7 +36,7 @@ fn a_signal_while_ranks_are_started_ends_the_job_before_the_next_one_is() {
         ..JobOptions::new(command, 16)
     };
     let interrupts = Interrupts::install().unwrap();
-    let mut observer = Impatient::default();
+    let mut observer = TerminateAtFirstStart::default();
     let ended = launch(&options, Some(&interrupts), &mut observer);
     assert!(matches!(ended, Err(LaunchError::Interrupted)), "{ended:?}");
     assert_eq!(observer.started, 1);

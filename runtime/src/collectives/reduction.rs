@@ -1,15 +1,15 @@
-//! Reductions: in rank order, in a tree that depends on the number of ranks alone.
+//! Reductions in rank order, in a tree that depends on the number of ranks alone.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unalign};
 
-use super::{fill, receive_internal, send_internal, spread};
+use super::{bcast_tree, fill, receive_internal, send_internal};
 use crate::Error;
 use crate::communicator::{CallError, Communicator, InternalTag, Reduction};
 
 /// Combines `values` of all ranks into those of rank `root`. See [`Communicator::reduce_f64`].
 ///
-/// `combine(left, right)` must be associative up to rounding; it needn't be commutative: `left` is always of lower
-/// ranks.
+/// `combine(left, right)` must be associative up to rounding; it needn't be commutative: `left` always comes from
+/// lower ranks.
 ///
 /// # Errors
 /// [`CallError::NoSuchRank`], [`CallError::LengthMismatch`] and those of the communicator.
@@ -34,7 +34,7 @@ where
     Ok(())
 }
 
-/// Combines `values` of all ranks, into those of all. See [`Communicator::allreduce_f64`].
+/// Combines `values` of all ranks, with the result on all ranks. See [`Communicator::allreduce_f64`].
 ///
 /// # Errors
 /// [`CallError::LengthMismatch`] and those of the communicator.
@@ -45,13 +45,13 @@ where
 {
     let tag = comm.begin_collective();
     let combined = combine_to_first("allreduce", comm, tag, values, combine)?;
-    let payload = spread(comm, tag, 0, combined.as_deref().unwrap_or_default().as_bytes())?;
+    let payload = bcast_tree(comm, tag, 0, combined.as_deref().unwrap_or_default().as_bytes())?;
     fill("allreduce", 0, values, &payload)
 }
 
-/// How `reduction` combines two `f64`.
+/// Returns the function of `reduction` for `f64`.
 pub(crate) fn combine_f64(reduction: Reduction) -> fn(f64, f64) -> f64 {
-    // Not f64::min and f64::max: which zero those give is left open, and results must be the same bit by bit.
+    // Not f64::min and f64::max: they may return either zero, and results must be bitwise reproducible.
     match reduction {
         Reduction::Sum => |left, right| left + right,
         Reduction::Min => |left, right| {
@@ -63,7 +63,7 @@ pub(crate) fn combine_f64(reduction: Reduction) -> fn(f64, f64) -> f64 {
     }
 }
 
-/// How `reduction` combines two `u64`.
+/// Returns the function of `reduction` for `u64`.
 pub(crate) fn combine_u64(reduction: Reduction) -> fn(u64, u64) -> u64 {
     match reduction {
         Reduction::Sum => u64::wrapping_add,
@@ -72,8 +72,8 @@ pub(crate) fn combine_u64(reduction: Reduction) -> fn(u64, u64) -> u64 {
     }
 }
 
-/// Binomial tree to rank 0, which alone gets the result. A rank combines the ranks from itself up, nearest first, and
-/// hands them to the one without its lowest bit.
+/// Combines along a binomial tree to rank 0, which alone gets the result. A rank combines its own values with those of
+/// the ranks above it, nearest first, and sends the result to the rank without its lowest bit.
 fn combine_to_first<C, T>(
     call: &'static str,
     comm: &mut C,
@@ -103,7 +103,7 @@ where
     Ok(None)
 }
 
-/// `received` as `count` values, which may lie at any address.
+/// Returns `received` as `count` values, at any alignment.
 fn values_of<'a, T>(call: &'static str, peer: u32, count: usize, received: &'a [u8]) -> Result<&'a [Unalign<T>], Error>
 where
     T: FromBytes + Immutable + KnownLayout,

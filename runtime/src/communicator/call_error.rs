@@ -1,74 +1,74 @@
-//! Calls of a communicator that make no sense.
+//! Invalid calls of a communicator.
 
-/// A call that cannot be carried out as it was made, or that the peers' calls don't fit.
+/// An invalid call, or one that doesn't fit the calls of the peers.
 ///
-/// None of these changes the state of the communicator, except that a collective that fails half-way has used up
-/// its number on this rank: the job can then only end.
+/// None of these changes the state of the communicator, except that a collective that fails half-way has consumed
+/// its number on this rank: the job must end then.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CallError {
-    /// A rank that the job doesn't have.
+    /// The rank is not in the job.
     #[error("{call}: there is no rank {rank} among {size} ranks")]
     NoSuchRank {
-        /// The call.
+        /// Name of the call.
         call: &'static str,
-        /// The rank that was asked for.
+        /// The invalid rank.
         rank: u32,
-        /// How many ranks there are.
+        /// Number of ranks.
         size: u32,
     },
     /// Application tags are 0 or more.
     #[error("{call}: tag {tag} is negative")]
     NegativeTag {
-        /// The call.
+        /// Name of the call.
         call: &'static str,
-        /// The tag that was asked for.
+        /// The invalid tag.
         tag: i32,
     },
-    /// A request that this communicator doesn't know.
+    /// The request is not open in this communicator.
     #[error("{call}: request {id} is not one of this communicator")]
     UnknownRequest {
-        /// The call.
+        /// Name of the call.
         call: &'static str,
-        /// The number of the request.
+        /// Number of the request.
         id: u64,
     },
-    /// A buffer that cannot be cut into one equal block for each rank.
+    /// The buffer's length is not a multiple of the number of ranks.
     #[error("{call}: {len} bytes cannot be cut into {size} equal blocks")]
     UnequalBlocks {
-        /// The call.
+        /// Name of the call.
         call: &'static str,
         /// Length of the buffer in bytes.
         len: usize,
-        /// How many ranks there are.
+        /// Number of ranks.
         size: u32,
     },
-    /// Too few or too many blocks: there must be one for each rank.
+    /// The number of blocks is not the number of ranks.
     #[error("{call}: {blocks} blocks were given for {size} ranks")]
     BlockCount {
-        /// The call.
+        /// Name of the call.
         call: &'static str,
-        /// How many blocks were given.
+        /// Number of blocks in the call.
         blocks: usize,
-        /// How many ranks there are.
+        /// Number of ranks.
         size: u32,
     },
-    /// A peer called with another length.
+    /// A peer's buffer has another length.
     #[error("{call}: rank {peer} sent {actual} bytes where {expected} were expected")]
     LengthMismatch {
-        /// The call.
+        /// Name of the call.
         call: &'static str,
-        /// The rank whose message has the wrong length.
+        /// Rank whose message has the wrong length.
         peer: u32,
         /// Expected length in bytes.
         expected: usize,
-        /// Length of what came, in bytes.
+        /// Length of the message in bytes.
         actual: usize,
     },
 }
 
 impl CallError {
-    /// `Ok` if `rank` is one of `size` ranks.
+    /// Checks that `rank` is one of `size` ranks.
     ///
     /// # Errors
     /// [`CallError::NoSuchRank`].
@@ -76,7 +76,7 @@ impl CallError {
         if rank < size { Ok(()) } else { Err(CallError::NoSuchRank { call, rank, size }) }
     }
 
-    /// `Ok` if `tag` is a tag that applications may use.
+    /// Checks that applications may use `tag`.
     ///
     /// # Errors
     /// [`CallError::NegativeTag`].

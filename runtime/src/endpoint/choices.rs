@@ -1,14 +1,14 @@
 //! Outcomes that depend on timing: recorded before they take effect, and forced when a dead incarnation is re-executed.
 //!
-//! What a wildcard receive takes is recorded when it takes it, not when the program waits for it: a later receive may
-//! get its message only because the wildcard did not. That nothing was there is an outcome too.
+//! The match of a wildcard receive is recorded when it happens, not when the program waits for it: a later receive may
+//! get its message only because the wildcard did not take it. Finding nothing is an outcome too.
 //!
-//! Under a rule that repeats the receive order, what a receive from anybody takes is no outcome of its own: receives are served as
-//! they were posted and messages as they came, so both orders together leave one answer. What a test or a
-//! probe finds *by now* still is one.
+//! Under a rule that repeats the receive order, the match of a wildcard receive is not recorded: it follows from the order
+//! of posted receives and the order of arrivals. The result of a test or `iprobe` depends on *when* it is called,
+//! and is still recorded.
 
 use counterfoil::{Determinant, Rank, Ssn};
-use counterfoil_protocols::frame::Protocol;
+use counterfoil_protocols::api::Protocol;
 
 use super::progress::Wait;
 use super::{CHOICE, Endpoint};
@@ -17,13 +17,13 @@ use crate::communicator::{Request, Status};
 use crate::matching::{Forced, Message, Pattern};
 use crate::transport::Transport;
 
-/// A call whose outcome depends on timing.
+/// Call whose outcome depends on timing.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Choice {
     pub(super) sequence: u64,
-    /// The message that it has to choose.
+    /// Message that it must choose.
     pub(super) forced: Option<Forced>,
-    /// It has to find nothing.
+    /// The call must find nothing.
     forced_nothing: bool,
 }
 
@@ -39,13 +39,13 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         }
     }
 
-    /// Whether what a receive or a probe that waits takes depends on more than what the rule repeats. From a named source it is always
-    /// the first that fits, whenever that comes.
+    /// Returns `true` if the match of a receive or a blocking probe depends on timing. From a named source it is always the
+    /// first match, whenever that arrives; a wildcard depends on the receive order, which the rule may repeat.
     pub(super) fn depends_on_timing(&self, pattern: Pattern) -> bool {
         pattern.source.is_none() && !self.settings.rule.repeats_receive_order()
     }
 
-    /// Records what a call has chosen: a message, as (source, number), or nothing.
+    /// Records the outcome of a call: a message, as (source, SSN), or nothing.
     fn end_choice(&mut self, sequence: u64, chosen: Option<(u32, u64)>) -> Result<(), Error> {
         let (source, ssn) = chosen.unwrap_or((self.rank, 0));
         let choice = Determinant { sequence, source: Rank(source), ssn: Ssn(ssn) };
@@ -56,7 +56,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         Ok(())
     }
 
-    /// A posted receive takes `message`.
+    /// Completes posted receive `id` with `message`, and records the match if it is a choice.
     pub(super) fn complete(&mut self, id: u64, message: Message) -> Result<(), Error> {
         let chosen = (message.source, message.ssn);
         match self.requests.complete(id, message) {

@@ -1,12 +1,12 @@
-//! Progress: what has come is taken in, what can go out goes out.
+//! Progress: handles arrived events and transmits what connections take.
 
 use std::time::Duration;
 
 use bytes::Bytes;
 use counterfoil::{Rank, Ssn};
 use counterfoil_ack_piggyback::{Kind, WireHeader};
-use counterfoil_protocols::frame::{DiscardReason, Effect, Hello, Party, Protocol, ProtocolError};
-use counterfoil_protocols::send_deterministic::order_header;
+use counterfoil_protocols::api::{DiscardReason, Effect, Hello, Party, Protocol, ProtocolError};
+use counterfoil_protocols::send_deterministic::command_header;
 
 use super::Endpoint;
 use super::recovery::Recovery;
@@ -15,61 +15,63 @@ use crate::damage::{Expected, Place};
 use crate::matching::Message;
 use crate::transport::{Event, Interest, Report, Transport};
 
-/// How long to wait for something to happen.
+/// Longest wait for an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wait {
-    /// Not at all.
+    /// Return at once.
     Not,
-    /// As long as it takes.
+    /// Without limit.
     Forever,
-    /// At most this long.
+    /// Up to this time.
     AtMost(Duration),
 }
 
 impl<T: Transport, P: Protocol> Endpoint<T, P> {
-    /// Sends what can be sent, takes in what has come, and waits for it if it has to.
+    /// Polls the transport once, handles all events and transmits pending records.
     pub(super) fn progress(&mut self, wait: Wait) -> Result<(), Error> {
-        self.sent_unseen_bytes = 0;
+        self.bytes_since_poll = 0;
         let timeout = match wait {
             Wait::Not => Some(Duration::ZERO),
             Wait::Forever => None,
             Wait::AtMost(most) => Some(most),
         };
-        let more_bytes_max = self.more_bytes_max(wait);
+        let unwanted_bytes_max = self.unwanted_bytes_max(wait);
         for peer in 0..self.settings.ranks {
-            self.interest.0[peer as usize] = self.is_read(peer, more_bytes_max);
-            self.interest.1[peer as usize] = self.outlets[peer as usize].is_behind;
+            self.interest.0[peer as usize] = self.is_read(peer, unwanted_bytes_max);
+            self.interest.1[peer as usize] = self.outbound[peer as usize].has_backlog;
         }
         let (read, write) = &self.interest;
         self.transport.poll(&Interest { read, write, timeout })?;
         while let Some(event) = self.transport.next_event() {
             self.handle_event(event)?;
-            self.present_held()?;
+            self.retry_held()?;
         }
         for peer in 0..self.settings.ranks {
-            if self.outlets[peer as usize].is_behind {
+            if self.outbound[peer as usize].has_backlog {
                 self.transmit(peer)?;
             }
         }
         Ok(())
     }
 
-    /// Whether to read what `peer` sends. Not if much of it waits already and nobody asks for it: then the peer has to
-    /// wait, too. But a sender without room reads everything, since only that can bring it room.
-    fn is_read(&self, peer: u32, more_bytes_max: usize) -> bool {
+    /// Returns `true` if the connection of `peer` is read. It isn't while many of its messages are unexpected and no receive
+    /// could take one: then the peer has to wait. A send that waits for log space reads all connections, since only that
+    /// can free space.
+    fn is_read(&self, peer: u32, unwanted_bytes_max: usize) -> bool {
         let max = self.settings.unexpected_bytes_max;
-        // What waits for the rule is nobody's to take, and in order: what a recovery needs comes before it.
-        self.standing.held_bytes(peer) < max
-            && (self.matching.unexpected_bytes(peer) < max.max(more_bytes_max)
-                || self.starved
+        // No receive can take held messages, and they are in order: messages that a recovery needs precede them.
+        self.held.bytes_of(peer) < max
+            && (self.matching.unexpected_bytes(peer) < max.max(unwanted_bytes_max)
+                || self.awaits_log_space
                 || self.matching.is_awaited(peer))
     }
 
-    /// How much of a peer's messages is read though nobody asks for it. While one is held because another peer's comes before it in
-    /// the recorded order, that one has to be read, whatever of that peer waits: what is delivered before the program can go on
-    /// is what was delivered before. A program that only looks in takes no more than it has to.
-    fn more_bytes_max(&self, wait: Wait) -> usize {
-        let is_ordered = self.settings.rule.repeats_receive_order() && self.standing.is_holding_any();
+    /// Returns the limit on a peer's unexpected bytes up to which it is read although no receive could take a message. While
+    /// a message is held because another peer's precedes it in the recorded order, that one has to be read, however many
+    /// messages of that peer are unexpected: a waiting call needs all deliveries that preceded it in the dead incarnation.
+    /// A call that doesn't wait has a lower limit.
+    fn unwanted_bytes_max(&self, wait: Wait) -> usize {
+        let is_ordered = self.settings.rule.repeats_receive_order() && self.held.is_holding_any();
         match (is_ordered, wait) {
             (false, _) => 0,
             (true, Wait::Not) => self.settings.unexpected_bytes_limit / 2,
@@ -79,20 +81,22 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
 
     fn handle_event(&mut self, event: Event) -> Result<(), Error> {
         match event {
-            Event::Met { peer, incarnation, hello, answer } => self.handle_met((peer, incarnation), &hello, answer),
+            Event::Connected { peer, incarnation, hello, answer } => {
+                self.handle_connected((peer, incarnation), &hello, answer)
+            }
             Event::Frame { peer, header, body } => self.handle_frame(peer, &header, body),
-            Event::Lost { peer } => {
-                self.outlets[peer as usize].close();
+            Event::Disconnected { peer } => {
+                self.outbound[peer as usize].close();
                 self.protocol.handle_peer_lost(Rank(peer))?;
                 self.carry_out_effects()
             }
             Event::Order { body } => {
-                let header = order_header(Rank(self.rank), &body);
+                let header = command_header(Rank(self.rank), &body);
                 self.protocol.handle_control(Party::Coordinator, &header, &body)?;
                 self.carry_out_effects()
             }
             Event::Resume => {
-                self.recovery.iter_mut().for_each(Recovery::resume);
+                self.recovery.iter_mut().for_each(Recovery::release);
                 self.check_recovery()
             }
             Event::Finish => {
@@ -102,10 +106,10 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         }
     }
 
-    fn handle_met(&mut self, (peer, incarnation): (u32, u32), hello: &[u8], answer: bool) -> Result<(), Error> {
+    fn handle_connected(&mut self, (peer, incarnation): (u32, u32), hello: &[u8], answer: bool) -> Result<(), Error> {
         let hello = Hello::decode(hello).map_err(|source| Error::Hello { peer, source })?;
-        self.outlets[peer as usize].close();
-        self.standing.forget(peer);
+        self.outbound[peer as usize].close();
+        self.held.clear(peer);
         if answer {
             let own = self.protocol.hello(Rank(peer))?;
             let own = own.encode().map_err(|source| Error::Hello { peer, source })?;
@@ -131,35 +135,35 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
             self.protocol.handle_control(Party::Rank(Rank(peer)), header, &body)?;
             return self.carry_out_effects();
         }
-        // Before anything in it is believed: as another one it might be a duplicate, and be dropped.
+        // Checked before its SSN is used: a damaged SSN could make it a duplicate, which is dropped.
         let expected = Expected { from: peer, to: self.rank, ssn: header.ssn() };
         expected.check(Place::Arrival, header, &body)?;
-        if self.standing.is_holding(peer) {
-            self.protocol.handle_waiting(header)?;
+        if self.held.is_holding(peer) {
+            self.protocol.handle_deferred(header)?;
             self.carry_out_effects()?;
-            self.standing.hold(peer, *header, body);
-        } else if !self.present(peer, header, &body)? {
-            self.standing.hold(peer, *header, body);
+            self.held.push(peer, *header, body);
+        } else if !self.offer_message(peer, header, &body)? {
+            self.held.push(peer, *header, body);
         }
         Ok(())
     }
 
-    /// A message was dropped.
+    /// Counts a discarded message.
     pub(super) fn note_discarded(&mut self, reason: DiscardReason) {
         if matches!(reason, DiscardReason::Duplicate { .. }) {
             self.tally.duplicates_dropped += 1;
         }
     }
 
-    /// A message has come, for the first time or again: a recovery may be over.
+    /// Records that a message arrived, for the first time or again: a recovery may be complete now.
     pub(super) fn note_received(&mut self, peer: u32, ssn: Ssn) -> Result<(), Error> {
         let Some(recovery) = &mut self.recovery else { return Ok(()) };
         recovery.note_received(peer, ssn);
         self.check_recovery()
     }
 
-    /// A fresh message: a posted receive takes it, or it waits.
-    pub(super) fn arrive(&mut self, message: Message) -> Result<(), Error> {
+    /// Matches a fresh message with a posted receive, or keeps it as unexpected.
+    pub(super) fn match_message(&mut self, message: Message) -> Result<(), Error> {
         let peer = message.source;
         if let Some((id, message)) = self.matching.handle_message(message) {
             return self.complete(id, message);
@@ -171,7 +175,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         Ok(())
     }
 
-    /// Does what the protocol asks for.
+    /// Carries out the effects that the protocol requests.
     pub(super) fn carry_out_effects(&mut self) -> Result<(), Error> {
         while let Some(effect) = self.protocol.poll_effect() {
             match effect {
@@ -192,27 +196,27 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
                     *count += news;
                     done.map_err(|source| Error::Acknowledge { peer: peer.0, source })?;
                 }
-                // The log keeps what isn't covered, acknowledged or not.
+                // The log keeps records that aren't covered, acknowledged or not.
                 Effect::ReceiverRolledBack { .. } => {}
                 Effect::Covered { peer, epoch, upto } => self.cover(peer.0, epoch, upto)?,
-                // The connection that the Hello came on is the only one that there is: a newer one takes its place.
-                // Messages to itself are delivered as they are sent, and are never under way.
+                // A rank has one connection to each peer, so the replay goes to the one that brought the Hello.
+                // Messages to itself are delivered as they are sent, and are never in flight.
                 Effect::Replay { peer, .. } if peer.0 == self.rank => {}
                 Effect::Replay { peer, after, upto, .. } => self.replay(peer.0, after, upto)?,
                 Effect::DiscardChoices { .. } | Effect::DiscardDeliveries { .. } => {
                     let epoch = self.protocol.epoch();
                     self.log.local().discard_sealed(epoch);
                 }
-                Effect::Resume => self.standing.resume(),
+                Effect::Resume => self.held.schedule_retry(),
                 Effect::KeepCheckpoints { first, last } => self.keep_checkpoints(first, last)?,
-                Effect::RollBack { epoch } => self.go_back(epoch)?,
+                Effect::RollBack { epoch } => self.roll_back(epoch)?,
                 other => return Err(Error::Unsupported { effect: format!("{other:?}") }),
             }
         }
         Ok(())
     }
 
-    /// All from `peer` up to here is in the protocol's tables.
+    /// Returns the SSN up to which the protocol's tables have all messages from `peer`.
     pub(super) fn received_upto(&self, peer: u32) -> Result<Ssn, Error> {
         if peer == self.rank {
             return Ok(Ssn::ZERO);

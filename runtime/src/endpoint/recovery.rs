@@ -1,56 +1,56 @@
-//! How far a replacement has come.
+//! Progress of a replacement until it has caught up with its predecessor.
 
 use counterfoil::Ssn;
-use counterfoil_protocols::frame::{Hello, Protocol};
+use counterfoil_protocols::api::{Hello, Protocol};
 
 use super::Endpoint;
 use super::progress::Wait;
 use crate::Error;
 use crate::transport::{Report, Transport};
 
-/// What a peer said about the dead incarnation, when it was met.
+/// SSNs of the dead incarnation, from a peer's hello.
 #[derive(Clone, Copy, Debug)]
 struct Debt {
-    /// The peer had sent up to here: to be received again.
+    /// Last message that the peer had sent: must be received again.
     to_receive: Ssn,
-    /// The peer had received up to here: to be sent again.
+    /// Last message that the peer had received: must be sent again.
     to_send: Ssn,
 }
 
-/// A replacement that is not yet where its predecessor was.
+/// Recovery of a replacement that has not caught up with its predecessor.
 #[derive(Debug)]
 pub(super) struct Recovery {
-    /// For each rank; `None` until it is met. This rank owes itself nothing.
+    /// For each rank; `None` until it is connected. Zero for this rank itself.
     debts: Vec<Option<Debt>>,
-    /// For each rank: all up to here came from it.
+    /// For each rank: highest SSN received from it.
     received: Vec<Ssn>,
-    /// Don't end before the launcher says so.
+    /// The recovery must not end before the launcher releases it.
     held: bool,
     replayed: bool,
 }
 
 impl Recovery {
-    /// A replacement of `rank` that has received what `received` says, by the checkpoint that it went on from.
+    /// Begins the recovery of `rank`. `received`: the SSNs received according to its checkpoint.
     pub(super) fn new(rank: u32, received: Vec<Ssn>, held: bool) -> Recovery {
         let mut debts = vec![None; received.len()];
         debts[rank as usize] = Some(Debt { to_receive: Ssn::ZERO, to_send: Ssn::ZERO });
         Recovery { debts, received, held, replayed: false }
     }
 
-    /// `peer` was met. Only the first time counts: a peer that is replaced later knows less, not more.
+    /// Records the hello of `peer`. Only the first counts: a peer that is replaced later knows less, not more.
     pub(super) fn note_hello(&mut self, peer: u32, hello: &Hello) {
         let debt = Debt { to_receive: hello.sent, to_send: hello.received.highest() };
         self.debts[peer as usize].get_or_insert(debt);
     }
 
-    /// A message of `peer` came, for the first time or again.
+    /// Records that a message of `peer` arrived, for the first time or again.
     pub(super) fn note_received(&mut self, peer: u32, ssn: Ssn) {
         let received = &mut self.received[peer as usize];
         *received = ssn.max(*received);
     }
 
-    /// The launcher lets the recovery end.
-    pub(super) fn resume(&mut self) {
+    /// Lets the recovery end.
+    pub(super) fn release(&mut self) {
         self.held = false;
     }
 
@@ -61,8 +61,8 @@ impl Recovery {
 }
 
 impl<T: Transport, P: Protocol> Endpoint<T, P> {
-    /// Tells the launcher when the replay is complete, and when the re-execution has caught up unless the recovery is
-    /// held. Doesn't wait.
+    /// Reports to the launcher when the replay is complete, and when the re-execution has caught up, unless the recovery
+    /// is held. Doesn't wait.
     pub(super) fn check_recovery(&mut self) -> Result<(), Error> {
         let Some(recovery) = &mut self.recovery else { return Ok(()) };
         if !recovery.replayed && recovery.is_replayed() {
@@ -76,8 +76,8 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         Ok(())
     }
 
-    /// Between two steps of the program: if the recovery would be over now but is held, waits for what holds it.
-    pub(super) fn hold_recovery(&mut self) -> Result<(), Error> {
+    /// Waits between two steps of the program while the recovery has caught up but is held.
+    pub(super) fn await_recovery_release(&mut self) -> Result<(), Error> {
         if self.recovery.is_none() {
             return Ok(());
         }
@@ -88,7 +88,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         Ok(())
     }
 
-    /// The program is at its end, and with it the re-execution: it needs nothing more.
+    /// Ends the recovery at the end of the program.
     pub(super) fn end_recovery(&mut self) -> Result<(), Error> {
         let Some(recovery) = &mut self.recovery else { return Ok(()) };
         if !recovery.replayed {
@@ -104,10 +104,10 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         Ok(())
     }
 
-    /// Whether a replacement has received and sent all that its predecessor had, and has not said so.
+    /// Returns `true` if a replacement has received and sent all that its predecessor had, and has not reported it.
     fn has_caught_up(&self) -> bool {
         let Some(recovery) = self.recovery.as_ref().filter(|recovery| recovery.replayed) else { return false };
-        let mut debts = recovery.debts.iter().zip(&self.outlets);
-        debts.all(|(debt, outlet)| debt.is_some_and(|debt| outlet.sent >= debt.to_send))
+        let mut debts = recovery.debts.iter().zip(&self.outbound);
+        debts.all(|(debt, outbound)| debt.is_some_and(|debt| outbound.sent >= debt.to_send))
     }
 }

@@ -1,4 +1,4 @@
-//! Requests that were started and not waited for.
+//! Open requests: started and not waited for.
 
 use std::collections::HashMap;
 
@@ -6,14 +6,14 @@ use crate::Error;
 use crate::communicator::{CallError, Request, Status};
 use crate::matching::Message;
 
-/// What has become of a request.
+/// State of a request.
 #[derive(Debug)]
 pub(super) enum State {
-    /// A send: complete from the start.
+    /// Send: complete from the start.
     Sent(Status),
-    /// A receive that has taken nothing. `choice`: the number under which what it takes is recorded.
+    /// Receive without a message. `choice`: sequence number under which its match must be recorded.
     Posted { choice: Option<u64> },
-    /// A receive that has taken this message. `seen`: a test has said so.
+    /// Receive with a message. `seen`: a test has returned `true`.
     Received { message: Message, seen: bool },
 }
 
@@ -45,7 +45,7 @@ impl Requests {
         Request::new(id)
     }
 
-    /// A posted receive takes `message`. Gives the number under which this has to be recorded.
+    /// Completes posted receive `id`. Returns the sequence number under which the match must be recorded.
     pub(super) fn complete(&mut self, id: u64, message: Message) -> Option<u64> {
         match self.open.insert(id, State::Received { message, seen: false }) {
             Some(State::Posted { choice }) => choice,
@@ -57,12 +57,12 @@ impl Requests {
         Ok(!matches!(self.get(call, request)?, State::Posted { .. }))
     }
 
-    /// Whether the program knows already that the request is complete: then a test of it is no choice.
+    /// Returns `true` if the program knows already that the request is complete: then a test of it is no choice.
     pub(super) fn is_known_complete(&self, call: &'static str, request: &Request) -> Result<bool, CallError> {
         Ok(matches!(self.get(call, request)?, State::Sent(_) | State::Received { seen: true, .. }))
     }
 
-    /// The message that a receive has taken, if it has.
+    /// Returns the message that a receive has taken.
     pub(super) fn received(&self, request: &Request) -> Option<&Message> {
         match self.open.get(&request.id()) {
             Some(State::Received { message, .. }) => Some(message),
@@ -70,14 +70,14 @@ impl Requests {
         }
     }
 
-    /// A test says that the request is complete.
+    /// Records that a test has returned `true`.
     pub(super) fn mark_seen(&mut self, request: &Request) {
         if let Some(State::Received { seen, .. }) = self.open.get_mut(&request.id()) {
             *seen = true;
         }
     }
 
-    /// Ends a complete request: a send's status, or (as `Err`) the message received.
+    /// Removes a complete request: returns a send's status, or (as `Err`) the received message.
     pub(super) fn take(&mut self, call: &'static str, request: Request) -> Result<Result<Status, Message>, CallError> {
         let unknown = CallError::UnknownRequest { call, id: request.id() };
         match self.open.remove(&request.id()) {

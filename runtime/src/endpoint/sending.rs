@@ -1,10 +1,10 @@
-//! Sending: a message goes into the log first, and from there to its receiver, as often as it takes.
+//! Sending: appends a message to the log, and transmits it from there as often as needed.
 
 use std::time::Instant;
 
-use counterfoil::{AppendError, Cursor, CursorError, Envelope, Log, Rank, ReplayError, Ssn};
+use counterfoil::{AppendError, Cursor, CursorError, Envelope, Epoch, Log, Rank, ReplayError, Ssn};
 use counterfoil_ack_piggyback::WireHeader;
-use counterfoil_protocols::frame::{Protocol, Transmission};
+use counterfoil_protocols::api::{Protocol, Transmission};
 
 use bytes::Bytes;
 
@@ -16,36 +16,36 @@ use crate::matching::Message;
 use crate::settings::{LogOnFull, Rule};
 use crate::transport::Transport;
 
-/// Bytes (header and payload) after which a sender looks at what has come: acknowledgements, above all.
-const LOOK_EVERY_BYTES: usize = 64 << 10;
+/// Bytes (header and payload) after which a sender polls the transport, mainly for acknowledgements.
+const POLL_EVERY_BYTES: usize = 64 << 10;
 
-/// Where transmission to one rank is.
+/// State of the transmission to one rank.
 #[derive(Debug, Default)]
-pub(super) struct Outlet {
-    /// The next record to transmit; `None` while the peer isn't met.
+pub(super) struct Outbound {
+    /// Next record to transmit; `None` while the peer isn't connected.
     cursor: Option<Cursor>,
-    /// The last record to transmit.
+    /// Last record to transmit.
     upto: Ssn,
-    /// The header of the record at the cursor, and how many bytes of the record were taken.
-    begun: Option<(WireHeader, usize)>,
-    /// What a dead incarnation had committed and this one sends again: where that is.
+    /// Header of the partly sent record at the cursor, and the number of bytes sent.
+    partial: Option<(WireHeader, usize)>,
+    /// Position in the records of a dead incarnation that this one repeats.
     repeated: Option<Cursor>,
-    /// The last message that was given a number.
+    /// SSN of the last message sent by the program.
     pub(super) sent: Ssn,
-    /// The highest number that was ever on the wire, in this incarnation or a dead one.
+    /// Highest SSN that was ever on the wire, in this incarnation or a dead one.
     pub(super) transmitted: Ssn,
-    /// A durable checkpoint of the peer covers more than this execution has sent.
-    pub(super) covered_ahead: Option<(counterfoil::Epoch, Ssn)>,
-    /// The connection took less than there is.
-    pub(super) is_behind: bool,
+    /// Coverage by a durable checkpoint of the peer that is ahead of this execution's sends.
+    pub(super) pending_coverage: Option<(Epoch, Ssn)>,
+    /// Records wait for the connection to become writable.
+    pub(super) has_backlog: bool,
 }
 
-impl Outlet {
-    /// The connection is gone.
+impl Outbound {
+    /// Resets the transmission after the connection was closed.
     pub(super) fn close(&mut self) {
         self.cursor = None;
-        self.begun = None;
-        self.is_behind = false;
+        self.partial = None;
+        self.has_backlog = false;
     }
 }
 
@@ -57,29 +57,29 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         let envelope =
             Envelope { source: Rank(self.rank), destination: Rank(to), tag, comm, len: payload.len() as u64 };
         if to == self.rank && !self.settings.rule.keeps_every_message() {
-            return self.keep_for_self(&envelope, payload);
+            return self.send_unlogged_to_self(&envelope, payload);
         }
         let header = match self.log.rewound_to(Rank(to)) {
             Some(_) => self.repeat(&envelope, payload)?,
             None => self.append(&envelope, payload)?,
         };
-        self.settle_choices()?;
-        self.outlets[to as usize].sent = header.ssn();
-        self.take_covered_ahead(to)?;
+        self.sync_choices()?;
+        self.outbound[to as usize].sent = header.ssn();
+        self.apply_pending_coverage(to)?;
         self.carry_out_effects()?;
         if to == self.rank {
             self.deliver_to_self(&header, payload)?;
         } else {
             self.transmit(to)?;
         }
-        self.sent_unseen_bytes += WireHeader::LEN + payload.len();
-        if self.sent_unseen_bytes >= LOOK_EVERY_BYTES {
+        self.bytes_since_poll += WireHeader::LEN + payload.len();
+        if self.bytes_since_poll >= POLL_EVERY_BYTES {
             self.progress(Wait::Not)?;
         }
-        self.hold_recovery()
+        self.await_recovery_release()
     }
 
-    /// Appends a message to its lane. At the budget it waits for room, as the settings say.
+    /// Appends a message to its lane. If the log is full, waits for space as the settings say.
     fn append(&mut self, envelope: &Envelope, payload: &[u8]) -> Result<WireHeader, Error> {
         let to = envelope.destination;
         let mut waiting_since = None;
@@ -87,18 +87,18 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
             self.await_running()?;
             let source = match self.log.claim(to, WireHeader::LEN, payload.len()) {
                 Ok(mut claim) => {
-                    // The claim comes first: a number that was given out is never taken back.
+                    // Claim first: an SSN that the protocol has assigned can't be returned.
                     let mut outgoing = self.protocol.handle_send(envelope)?;
                     if outgoing.transmission != Transmission::Now {
                         return Err(Error::Unsupported { effect: format!("{:?}", outgoing.transmission) });
                     }
                     claim.payload_mut().copy_from_slice(payload);
-                    // Over the program's own bytes: the copy is checked with everything that comes after it.
+                    // The checksum covers the program's own bytes, so that it also verifies the copy.
                     outgoing.header.seal(payload);
                     claim.prefix_mut().copy_from_slice(outgoing.header.as_bytes());
                     let ssn = claim.commit();
-                    debug_assert_eq!(ssn, outgoing.header.ssn(), "log and protocol count alike");
-                    self.starved = false;
+                    debug_assert_eq!(ssn, outgoing.header.ssn(), "log and protocol assign the same SSNs");
+                    self.awaits_log_space = false;
                     self.tally.messages_logged += 1;
                     self.tally.bytes_logged += payload.len() as u64;
                     return Ok(outgoing.header);
@@ -115,20 +115,20 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
             if rest.is_zero() {
                 return Err(Error::StillFull { to: to.0, waited, source });
             }
-            self.starved = true;
+            self.awaits_log_space = true;
             self.progress(Wait::AtMost(rest))?;
         }
     }
 
-    /// Sends again what a dead incarnation had committed: it has to be the same message. Epoch and phase need not be
-    /// compared: they are the protocol's, and a phase may depend on the order in which messages came. What is transmitted
-    /// is the record as it was committed.
+    /// Repeats a send that a dead incarnation had committed: it must be the same message. Epoch and phase aren't
+    /// compared: they belong to the protocol, and a phase may depend on the receive order. The committed record is
+    /// transmitted.
     fn repeat(&mut self, envelope: &Envelope, payload: &[u8]) -> Result<WireHeader, Error> {
         let mut outgoing = self.protocol.handle_send(envelope)?;
         let to = envelope.destination;
         let before = self.committed_envelope(to, outgoing.header.ssn())?;
         let ssn = self.log.repeat(to, payload)?;
-        debug_assert_eq!(ssn, outgoing.header.ssn(), "log and protocol count alike");
+        debug_assert_eq!(ssn, outgoing.header.ssn(), "log and protocol assign the same SSNs");
         if let Some(before) = before.filter(|before| before != envelope) {
             return Err(Error::DivergedEnvelope { to: to.0, ssn: ssn.0, before, now: *envelope });
         }
@@ -139,11 +139,11 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         Ok(outgoing.header)
     }
 
-    /// The envelope with which a dead incarnation committed a message, in the order of the re-execution; `None` if the
-    /// record was collected since.
+    /// Returns the envelope with which a dead incarnation committed message `ssn`; `None` if the record was collected
+    /// since. Called in SSN order.
     fn committed_envelope(&mut self, to: Rank, ssn: Ssn) -> Result<Option<Envelope>, Error> {
-        let outlet = &mut self.outlets[to.index()];
-        let mut cursor = match outlet.repeated.take() {
+        let outbound = &mut self.outbound[to.index()];
+        let mut cursor = match outbound.repeated.take() {
             Some(cursor) => cursor,
             None => cursor_from(&mut self.log, to.0, ssn).map_err(|source| Error::Replay { peer: to.0, source })?,
         };
@@ -156,49 +156,49 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         if header.is_some() {
             cursor.advance();
         }
-        // A cursor keeps what comes after it from being freed: none is needed behind the last.
+        // A cursor pins the records from its position on, so it is dropped after the last one.
         if ssn.next() < self.log.next_ssn(to) {
-            outlet.repeated = Some(cursor);
+            outbound.repeated = Some(cursor);
         }
         Ok(header.map(|header| header.envelope()))
     }
 
-    /// A message to this rank itself takes the same way, without a connection.
+    /// Delivers a message from this rank to itself: like any other, without a connection.
     fn deliver_to_self(&mut self, header: &WireHeader, payload: &[u8]) -> Result<(), Error> {
         let payload = Bytes::copy_from_slice(payload);
         let expected = Expected { from: self.rank, to: self.rank, ssn: header.ssn() };
         expected.check(Place::Arrival, header, &payload)?;
-        if self.standing.is_holding(self.rank) || !self.present(self.rank, header, &payload)? {
-            self.standing.hold(self.rank, *header, payload);
+        if self.held.is_holding(self.rank) || !self.offer_message(self.rank, header, &payload)? {
+            self.held.push(self.rank, *header, payload);
         }
-        // It may be what others wait for.
-        self.present_held()
+        // Held messages of others may follow it in the recorded order.
+        self.retry_held()
     }
 
-    /// A message to this rank itself is part of what it has received, and no business of the rule.
-    fn keep_for_self(&mut self, envelope: &Envelope, payload: &[u8]) -> Result<(), Error> {
-        self.standing.to_self += 1;
+    /// Sends a message to this rank itself outside log and rule: a checkpoint has it among the received messages.
+    fn send_unlogged_to_self(&mut self, envelope: &Envelope, payload: &[u8]) -> Result<(), Error> {
+        self.to_self += 1;
         let Envelope { tag, comm, .. } = *envelope;
-        let (ssn, payload) = (self.standing.to_self, Bytes::copy_from_slice(payload));
-        self.arrive(Message { source: self.rank, tag, comm, ssn, payload })
+        let (ssn, payload) = (self.to_self, Bytes::copy_from_slice(payload));
+        self.match_message(Message { source: self.rank, tag, comm, ssn, payload })
     }
 
     /// Sends as many records to `peer` as its connection takes.
     pub(super) fn transmit(&mut self, peer: u32) -> Result<(), Error> {
-        let outlet = &mut self.outlets[peer as usize];
-        outlet.is_behind = false;
-        let Some(cursor) = &mut outlet.cursor else { return Ok(()) };
+        let outbound = &mut self.outbound[peer as usize];
+        outbound.has_backlog = false;
+        let Some(cursor) = &mut outbound.cursor else { return Ok(()) };
         let failed = |source| Error::Replay { peer, source };
-        while let Some(record) = cursor.peek().map_err(failed)?.filter(|record| record.ssn() <= outlet.upto) {
+        while let Some(record) = cursor.peek().map_err(failed)?.filter(|record| record.ssn() <= outbound.upto) {
             let ssn = record.ssn();
-            let (header, offset) = match outlet.begun {
-                Some(begun) => begun,
+            let (header, offset) = match outbound.partial {
+                Some(partial) => partial,
                 None => {
                     let expected = Expected { from: self.rank, to: peer, ssn };
-                    let mut header = if ssn <= outlet.transmitted {
+                    let mut header = if ssn <= outbound.transmitted {
                         expected.check_record(Place::Log, record.prefix(), record.payload())?
                     } else {
-                        // It has only just been written.
+                        // First transmission: only the receiver verifies it.
                         expected.parse(Place::Log, record.prefix())?
                     };
                     self.protocol.handle_transmit(&mut header)?;
@@ -208,52 +208,52 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
             let end = WireHeader::LEN + record.payload().len();
             let offset = offset + self.transport.send(peer, &header, record.payload(), offset)?;
             if offset < end {
-                // The header is kept: what rides on it counts as said.
-                outlet.begun = Some((header, offset));
-                outlet.is_behind = true;
+                // The header is kept: the protocol counts its piggybacked acknowledgement as sent.
+                outbound.partial = Some((header, offset));
+                outbound.has_backlog = true;
                 return Ok(());
             }
-            outlet.begun = None;
-            if ssn <= outlet.transmitted {
+            outbound.partial = None;
+            if ssn <= outbound.transmitted {
                 self.tally.messages_replayed += 1;
             }
-            outlet.transmitted = outlet.transmitted.max(ssn);
+            outbound.transmitted = outbound.transmitted.max(ssn);
             cursor.advance();
         }
         Ok(())
     }
 
-    /// Transmits to `peer` what comes after `after`, from now on.
+    /// Sets the transmission to `peer` to the records after `after`, up to `upto`.
     pub(super) fn replay(&mut self, peer: u32, after: Ssn, upto: Ssn) -> Result<(), Error> {
         let cursor = match self.settings.rule {
-            // What was given up because the log was full is not.
+            // Records that were dropped because the log was full can't be sent again.
             _ if self.log.stats().stopped_logging => self.log.cursor(Rank(peer), after.next()),
             Rule::SenderBased | Rule::Pessimistic => self.log.cursor(Rank(peer), after.next()),
-            // What was released is sent again by executing.
+            // The re-execution sends released messages again.
             Rule::SendDeterministic { .. } => cursor_from(&mut self.log, peer, after.next()),
         };
         let cursor = cursor.map_err(|source| Error::Replay { peer, source })?;
-        let outlet = &mut self.outlets[peer as usize];
-        outlet.cursor = Some(cursor);
-        outlet.upto = upto;
-        outlet.begun = None;
+        let outbound = &mut self.outbound[peer as usize];
+        outbound.cursor = Some(cursor);
+        outbound.upto = upto;
+        outbound.partial = None;
         self.transmit(peer)
     }
 
-    /// A coverage that came before what it covers was sent again.
-    fn take_covered_ahead(&mut self, peer: u32) -> Result<(), Error> {
-        let outlet = &mut self.outlets[peer as usize];
-        let sent = outlet.sent;
-        match outlet.covered_ahead.take_if(|(_, upto)| *upto <= sent) {
+    /// Applies a coverage that arrived before the re-execution had sent the messages that it covers.
+    fn apply_pending_coverage(&mut self, peer: u32) -> Result<(), Error> {
+        let outbound = &mut self.outbound[peer as usize];
+        let sent = outbound.sent;
+        match outbound.pending_coverage.take_if(|(_, upto)| *upto <= sent) {
             Some((epoch, upto)) => self.cover(peer, epoch, upto),
             None => Ok(()),
         }
     }
 
-    /// A durable checkpoint of `peer` covers what was sent to it up to `upto`.
-    pub(super) fn cover(&mut self, peer: u32, epoch: counterfoil::Epoch, upto: Ssn) -> Result<(), Error> {
+    /// Collects records: a durable checkpoint of `peer` covers the messages to it up to `upto`.
+    pub(super) fn cover(&mut self, peer: u32, epoch: Epoch, upto: Ssn) -> Result<(), Error> {
         if upto >= self.log.next_ssn(Rank(peer)) {
-            self.outlets[peer as usize].covered_ahead = Some((epoch, upto));
+            self.outbound[peer as usize].pending_coverage = Some((epoch, upto));
             return Ok(());
         }
         let failed = |source| Error::Acknowledge { peer, source };
@@ -263,7 +263,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
     }
 }
 
-/// A cursor on the records to `peer` from `from` on, as far as they are kept.
+/// Opens a cursor on the records to `peer` from `from` on, or from the first one that is kept.
 pub(super) fn cursor_from(log: &mut Log, peer: u32, from: Ssn) -> Result<Cursor, ReplayError> {
     match log.cursor(Rank(peer), from) {
         Err(ReplayError::Cursor(CursorError::Gone { kept_from, .. })) => log.cursor(Rank(peer), kept_from),

@@ -1,22 +1,23 @@
-//! How an incarnation begins: fresh, or from what a dead one left.
+//! Start of an incarnation: fresh, or from the log and checkpoints of a dead one.
 //!
 //! | tier | with a checkpoint | without |
 //! |---|---|---|
-//! | volatile | lanes as the checkpoint has them | empty lanes |
+//! | volatile | the checkpoint's lanes | empty lanes |
 //! | process-crash-safe | the dead incarnation's lanes, rewound to the checkpoint | the same, rewound to their beginning |
 //!
-//! Every record that is taken over is checked before anything else is done with it. What is sent while a lane is rewound
-//! is compared, byte by byte, with what the dead incarnation had committed. Recorded choices and deliveries survive in both tiers.
+//! Every record that is taken over is verified first. Sends into a rewound lane are compared, byte by byte, with the
+//! records that the dead incarnation had committed. Recorded choices and deliveries survive in both tiers.
 
 use std::path::{Path, PathBuf};
 
 use counterfoil::{Keep, Log, OnFull, Options, OptionsError, Rank, Restored, Ssn, StoreOptions, Tier};
-use counterfoil_protocols::frame::Protocol;
+use counterfoil_protocols::api::Protocol;
 
+use super::held::HeldMessages;
 use super::recovery::Recovery;
 use super::requests::Requests;
-use super::sending::{Outlet, cursor_from};
-use super::standing::{CHECKPOINTS_KEPT, Standing};
+use super::rollback::{CHECKPOINTS_KEPT, Rollback};
+use super::sending::{Outbound, cursor_from};
 use super::{CHOICE, DELIVERY, Endpoint};
 use crate::Error;
 use crate::checkpoint::Snapshot;
@@ -27,33 +28,33 @@ use crate::tally::Tally;
 use crate::trace::{Trace, trace_path};
 use crate::transport::{Report, Transport};
 
-/// What an endpoint has to know.
+/// Options of an endpoint.
 #[derive(Clone, Debug)]
 pub struct EndpointOptions {
-    /// The rank.
+    /// Rank of the endpoint.
     pub rank: u32,
-    /// How often it was replaced.
+    /// Number of times that the rank has been replaced.
     pub incarnation: u32,
-    /// What all ranks share.
+    /// Settings that all ranks share.
     pub settings: RankSettings,
-    /// A private directory for shared-memory logs.
+    /// Private directory for shared-memory logs.
     pub log_directory: PathBuf,
-    /// The directory of the traces.
+    /// Directory of the traces.
     pub trace_directory: PathBuf,
-    /// A private directory on disk for the ranks' stores: checkpoints, and what is spilled.
+    /// Private directory on disk for the ranks' stores: checkpoints and spilled records.
     pub store_directory: PathBuf,
-    /// Iterations that this process may not leave alive.
+    /// Iterations in which a kill of this process is planned.
     pub fatal_iterations: Vec<u64>,
-    /// Don't finish recovering before the launcher says so.
+    /// Don't end the recovery before [`Event::Resume`](crate::transport::Event::Resume).
     pub hold_recovery: bool,
 }
 
 impl<T: Transport, P: Protocol> Endpoint<T, P> {
-    /// Begins, from a checkpoint if there is one. No peer is met yet.
+    /// Starts an endpoint, from a checkpoint if there is one. No peer is connected yet.
     ///
     /// # Errors
-    /// [`Error`]: a log or a checkpoint that cannot be used, above all, and [`Error::Damaged`] for a message in them that
-    /// is not what was sent.
+    /// [`Error::Open`] and others for a log or checkpoint that cannot be used, [`Error::Damaged`] for a message in them
+    /// that differs from what was sent.
     pub fn start(options: EndpointOptions, protocol: P, transport: T) -> Result<Endpoint<T, P>, Error> {
         let EndpointOptions { rank, incarnation, settings, .. } = options;
         let ranks = settings.ranks;
@@ -73,7 +74,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
             true => Trace::create(&trace_path(&options.trace_directory, rank, incarnation), ranks)?,
             false => Trace::off(ranks),
         };
-        let standing = Standing::new(ranks, protocol.epoch());
+        let rollback = Rollback::new(protocol.epoch());
         let mut endpoint = Endpoint {
             rank,
             log,
@@ -82,36 +83,38 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
             matching: Matching::new(ranks),
             trace,
             requests: Requests::new(settings.requests_max),
-            outlets: (0..ranks).map(|_| Outlet::default()).collect(),
+            outbound: (0..ranks).map(|_| Outbound::default()).collect(),
             recovery: None,
-            standing,
+            held: HeldMessages::new(ranks),
+            rollback,
+            to_self: 0,
             restored: None,
             collectives: 0,
             iteration: 0,
-            reported: None,
+            reported_iteration: None,
             fatal_iterations: options.fatal_iterations,
             tally: Tally::default(),
-            sent_unseen_bytes: 0,
-            starved: false,
+            bytes_since_poll: 0,
+            awaits_log_space: false,
             finish: false,
             interest: (vec![false; ranks as usize], vec![false; ranks as usize]),
             settings,
         };
         for &(peer, _, last) in &recovered.lanes {
-            endpoint.outlets[peer.index()].transmitted = last;
-            if endpoint.repeats() {
+            endpoint.outbound[peer.index()].transmitted = last;
+            if endpoint.repeats_sends() {
                 endpoint.log.rewind(peer, Ssn::ZERO);
             }
         }
         if incarnation > 0 {
             match recovered.checkpoint {
-                Some(restored) => endpoint.take_up(restored)?,
-                None => endpoint.begin_again()?,
+                Some(restored) => endpoint.restore_checkpoint(restored)?,
+                None => endpoint.restore_initial_state()?,
             }
-            if !endpoint.repeats() {
+            if !endpoint.repeats_sends() {
                 for (peer, _, _) in recovered.lanes {
-                    let last = endpoint.outlets[peer.index()].sent;
-                    endpoint.cut_lane(peer, last)?;
+                    let last = endpoint.outbound[peer.index()].sent;
+                    endpoint.truncate_lane(peer, last)?;
                 }
             }
             endpoint.recover_choices()?;
@@ -122,7 +125,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         Ok(endpoint)
     }
 
-    /// What to say first to `peer`.
+    /// Returns the hello for `peer`, the first bytes on a connection.
     ///
     /// # Errors
     /// [`Error::Protocol`], [`Error::Hello`].
@@ -131,35 +134,35 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         hello.encode().map_err(|source| Error::Hello { peer, source })
     }
 
-    /// The transport.
+    /// Returns the transport.
     pub fn transport_mut(&mut self) -> &mut T {
         &mut self.transport
     }
 
-    fn take_up(&mut self, restored: Restored) -> Result<(), Error> {
+    fn restore_checkpoint(&mut self, restored: Restored) -> Result<(), Error> {
         let epoch = restored.epoch;
         let lanes = restored.lanes.clone();
         let snapshot = Snapshot::from_restored(restored)?;
         self.protocol.restore(&snapshot.protocol)?;
         for (peer, _, last) in lanes {
-            let Some(outlet) = self.outlets.get_mut(peer.index()) else { continue };
-            outlet.sent = last;
-            outlet.transmitted = outlet.transmitted.max(last);
-            if self.repeats() {
-                // Does nothing in a lane that is as the checkpoint has it.
+            let Some(outbound) = self.outbound.get_mut(peer.index()) else { continue };
+            outbound.sent = last;
+            outbound.transmitted = outbound.transmitted.max(last);
+            if self.repeats_sends() {
+                // No effect on a lane that was loaded from the checkpoint.
                 self.log.rewind(peer, last);
             }
         }
         for message in snapshot.unexpected {
-            // Nothing is posted yet, so each is kept.
+            // No receive is posted yet, so each is kept.
             let _ = self.matching.handle_message(message);
         }
         if self.settings.tier == LogTier::ProcessCrashSafe {
-            // They are in the log that was taken over; what comes after them is found there, one by one.
+            // They are in the log that was taken over; later messages there are counted as they are repeated.
             (self.tally.messages_logged, self.tally.bytes_logged) = snapshot.counters.logged;
         }
-        self.standing.note_checkpoint(epoch);
-        self.standing.to_self = snapshot.counters.to_self;
+        self.rollback.note_checkpoint(epoch);
+        self.to_self = snapshot.counters.to_self;
         self.trace.restore(snapshot.counters.trace)?;
         self.collectives = snapshot.counters.collectives;
         self.iteration = snapshot.counters.iteration;
@@ -168,21 +171,21 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         Ok(())
     }
 
-    /// Whether what a dead incarnation sent is compared with what is sent again, and transmitted as it was. Under a rule that
-    /// gives messages other epochs and phases then, it is logged anew.
-    fn repeats(&self) -> bool {
+    /// Returns `true` if repeated sends are compared with the records of the dead incarnation, which are transmitted as
+    /// they are. Under a rule that assigns new epochs and phases, they are logged anew.
+    fn repeats_sends(&self) -> bool {
         self.settings.rule.keeps_every_message()
     }
 
-    /// A replacement without a checkpoint.
-    fn begin_again(&mut self) -> Result<(), Error> {
+    /// Restores the rule's initial state in a replacement without a checkpoint.
+    fn restore_initial_state(&mut self) -> Result<(), Error> {
         match self.protocol.first_checkpoint() {
             Some(first) => Ok(self.protocol.restore(&first.tables)?),
             None => Ok(()),
         }
     }
 
-    /// Outcomes and deliveries that dead incarnations recorded.
+    /// Passes recorded outcomes and deliveries of dead incarnations to the protocol.
     fn recover_choices(&mut self) -> Result<(), Error> {
         while let Some(key) = self.log.local().next_key(CHOICE) {
             let Some(entry) = self.log.local().consume(CHOICE, key) else { break };
@@ -196,7 +199,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
     }
 }
 
-/// Checks what a dead incarnation of `rank` had logged for `peer`, from `first` on, and left in `place`.
+/// Verifies the records of a dead incarnation of `rank` to `peer`, from `first` on. `place` is for the error.
 fn check_lane(log: &mut Log, (rank, place): (u32, Place), peer: u32, first: Ssn) -> Result<(), Error> {
     let mut cursor = cursor_from(log, peer, first).map_err(|source| Error::Replay { peer, source })?;
     let failed = |source| Error::Replay { peer, source };
@@ -211,7 +214,7 @@ impl RankSettings {
     /// Checks that a log can be made with these limits.
     ///
     /// # Errors
-    /// Names the first limit that makes no sense, and says what it must be.
+    /// [`OptionsError`] for the first invalid limit.
     pub fn validate(&self) -> Result<(), OptionsError> {
         log_options(0, self, Path::new(""), Path::new("")).validate()
     }

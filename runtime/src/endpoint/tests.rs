@@ -1,4 +1,4 @@
-//! Endpoints against each other, and ranks that die before each of their calls in turn.
+//! Endpoints connected to each other, and ranks that die before each of their calls in turn.
 
 mod pessimistic;
 
@@ -6,11 +6,10 @@ use std::fs;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
-use counterfoil::OpenError;
-use counterfoil::store::StoreError;
+use counterfoil::{OpenError, StoreError};
 
 use crate::communicator::{ANY_SOURCE, ANY_TAG, CallError, Communicator, Reduction};
-use crate::local::testing::{End, Mortal, ThreadJob};
+use crate::local::testing::{End, Killable, ThreadJob};
 use crate::oracle::judge;
 use crate::settings::{LogKeep, LogOnFull, LogTier, RankSettings};
 use crate::{Error, Tally};
@@ -22,8 +21,8 @@ fn settings(tier: LogTier) -> RankSettings {
     RankSettings { tier, log_bytes_max: 16 << 20, disk_block_bytes: 16 << 10, ..RankSettings::new(RANKS) }
 }
 
-/// A little of everything: named and wildcard receives, tests, probes, messages to itself, large and empty ones,
-/// messages that are received late, collectives, a checkpoint in the middle.
+/// Program with named and wildcard receives, tests, probes, messages to itself, large and empty ones,
+/// messages that are received late, collectives, and checkpoints.
 fn program(comm: &mut dyn Communicator, checkpoints: bool) -> Result<Vec<u8>, Error> {
     let (rank, size) = (comm.rank(), comm.size());
     let (mut round, mut sum) = match comm.restore()? {
@@ -37,13 +36,13 @@ fn program(comm: &mut dyn Communicator, checkpoints: bool) -> Result<Vec<u8>, Er
         // Received only in the next round, so a checkpoint finds it unexpected.
         comm.send(right, 9, &(sum ^ round).to_le_bytes())?;
         if rank == 0 {
-            // Whoever comes first; the sum doesn't depend on it.
+            // The sum doesn't depend on the order of arrival.
             let large = vec![round as u8; 100_000];
             (1..size).try_for_each(|worker| comm.send(worker, 1, &large))?;
             let first = comm.irecv(ANY_SOURCE, Some(2))?;
             let ready = comm.test(&first)?;
             if ready {
-                sum = sum.wrapping_add(0); // the program may know, the answer may not depend on it
+                sum = sum.wrapping_add(0); // the program may branch on it, the result may not depend on it
             }
             let (_, bytes) = comm.wait(first)?;
             sum = sum.wrapping_add(number(&bytes));
@@ -83,18 +82,18 @@ fn number(bytes: &[u8]) -> u64 {
     u64::from_le_bytes(bytes.try_into().unwrap())
 }
 
-/// Runs the program; for each (rank, incarnation, call) in `deaths` that incarnation dies before that call. Gives the
-/// results and how many calls each rank's last incarnation made.
+/// Runs the program; for each (rank, incarnation, call) in `deaths` that incarnation dies before that call. Returns the
+/// results, the number of calls of each rank's last incarnation, and the counters.
 fn run(settings: RankSettings, checkpoints: bool, deaths: &[(u32, u32, u64)]) -> (Vec<Vec<u8>>, Vec<u64>, Tally) {
     let job = ThreadJob::new(settings);
     let calls: Vec<AtomicU64> = (0..RANKS).map(|_| AtomicU64::new(0)).collect();
     let ran = job.run(|endpoint, incarnation| {
         let rank = endpoint.rank();
         let death = deaths.iter().find(|death| (death.0, death.1) == (rank, incarnation)).map(|death| death.2);
-        let mut mortal = Mortal::new(endpoint, death);
-        let result = program(&mut mortal, checkpoints);
-        calls[rank as usize].store(mortal.calls, Ordering::Relaxed);
-        mortal.end(result)
+        let mut killable = Killable::new(endpoint, death);
+        let result = program(&mut killable, checkpoints);
+        calls[rank as usize].store(killable.calls, Ordering::Relaxed);
+        killable.end(result)
     });
     let (results, tally) = ran.unwrap_or_else(|error| panic!("deaths {deaths:?}: {error}"));
     let verdict = judge(&job.timelines());
@@ -112,7 +111,7 @@ fn a_program_runs_on_both_tiers_with_and_without_checkpoints_alike() {
     }
 }
 
-/// Every call of every rank is a place to die.
+/// Kills each rank before each of its calls in turn.
 fn a_rank_may_die_before_each_of_its_calls(tier: LogTier, checkpoints: bool) {
     let (expected, calls, _) = run(settings(tier), checkpoints, &[]);
     for rank in 0..RANKS {
@@ -148,7 +147,7 @@ fn a_rank_may_die_before_each_of_its_calls_node_local_with_checkpoints() {
     a_rank_may_die_before_each_of_its_calls(LogTier::NodeLocal, true);
 }
 
-/// Low-discrepancy places below a bound, so that all combinations of early and late come.
+/// Low-discrepancy numbers below a bound, so that all combinations of early and late occur.
 fn places() -> impl FnMut(u64) -> u64 {
     let mut place = 0u64;
     move |below| {
@@ -176,7 +175,7 @@ fn all_may_die_and_die_again_at_any_of_their_calls() {
 }
 
 #[test]
-fn a_replacement_repeats_what_its_log_kept_and_is_fed_by_its_peers() {
+fn a_replacement_repeats_its_logged_sends_and_gets_replays() {
     let (_, _, tally) = run(settings(LogTier::ProcessCrashSafe), false, &[(1, 0, 40)]);
     assert!(tally.sends_repeated > 0 && tally.messages_replayed > 0, "{tally:?}");
     let (_, _, tally) = run(settings(LogTier::Volatile), false, &[(1, 0, 40)]);
@@ -200,8 +199,8 @@ where
 }
 
 #[test]
-fn a_sender_waits_for_room_until_the_receiver_has_acknowledged() {
-    // 100 times what fits into the log.
+fn a_sender_waits_for_log_space_until_the_receiver_has_acknowledged() {
+    // 100 times the capacity of the log.
     let settings = RankSettings { log_bytes_max: 1 << 20, keep: LogKeep::Acked, ..settings(LogTier::Volatile) };
     let message = vec![7; 100_000];
     let sent = pair(
@@ -245,7 +244,7 @@ fn a_log_that_stays_full_is_an_error_after_the_wait() {
 }
 
 #[test]
-fn a_log_that_stops_goes_on_and_says_so() {
+fn a_job_continues_after_logging_stops_and_counts_it() {
     let settings =
         RankSettings { log_bytes_max: 1 << 20, on_full: LogOnFull::StopLogging, ..settings(LogTier::Volatile) };
     let message = vec![7; 100_000];
@@ -259,10 +258,10 @@ fn a_log_that_stops_goes_on_and_says_so() {
 }
 
 #[test]
-fn a_peer_that_sends_ahead_is_not_read_until_it_is_asked_for() {
+fn a_peer_that_sends_ahead_is_not_read_until_a_receive_fits() {
     let settings = RankSettings { unexpected_bytes_max: 1 << 20, ..settings(LogTier::Volatile) };
     let message = vec![7; 100_000];
-    // 10 MB wait at the sender while rank 1 waits for itself; then they all come.
+    // 10 MB wait at the sender until rank 1 receives them.
     let (_, tally) = pair(
         RankSettings { log_bytes_max: 64 << 20, ..settings },
         |comm| {
@@ -279,7 +278,7 @@ fn a_peer_that_sends_ahead_is_not_read_until_it_is_asked_for() {
 }
 
 #[test]
-fn a_message_behind_too_much_that_nobody_wants_is_an_error_and_not_a_deadlock() {
+fn too_many_unexpected_bytes_are_an_error_and_not_a_deadlock() {
     let settings = RankSettings {
         unexpected_bytes_max: 1 << 20,
         unexpected_bytes_limit: 2 << 20,
@@ -322,7 +321,7 @@ fn wrong_calls_are_refused_and_change_nothing() {
     pair(settings, check, check).unwrap();
 }
 
-/// Rank 0 takes a checkpoint and dies; the file is changed; the replacement must refuse it.
+/// Rank 0 takes a checkpoint and dies; the checkpoint file is damaged; the replacement must refuse it.
 #[test]
 fn a_damaged_checkpoint_is_refused() {
     let job = ThreadJob::new(RankSettings { ranks: 1, ..settings(LogTier::Volatile) });
@@ -338,15 +337,15 @@ fn a_damaged_checkpoint_is_refused() {
     assert!(matches!(result, Err(Error::Open(OpenError::Store(StoreError::Damaged { .. })))), "{result:?}");
 }
 
-/// The same for the shared-memory log, cut short.
+/// Rank 0 dies; its shared-memory log is truncated; the replacement must refuse it.
 #[test]
-fn a_shared_log_that_was_cut_short_is_refused() {
+fn a_truncated_shared_log_is_refused() {
     let job = ThreadJob::new(RankSettings { ranks: 1, ..settings(LogTier::ProcessCrashSafe) });
     let result = job.run(|endpoint, _| {
         endpoint.send(0, 0, b"to itself")?;
         for entry in fs::read_dir(job.job.paths().logs()).unwrap() {
             let file = fs::OpenOptions::new().write(true).open(entry.unwrap().path()).unwrap();
-            // Less than its header: what the mapping of this process still shows is not touched again.
+            // Less than its header; this process doesn't access its mapping again.
             file.set_len(100).unwrap();
         }
         Ok(End::Killed)

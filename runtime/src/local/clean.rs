@@ -1,36 +1,36 @@
-//! Removes what a launcher that was killed left behind.
+//! Removal of the directories that a killed launcher left.
 
 use std::fs;
 use std::io;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
-use counterfoil::{PrivateFileError, check_private_dir, open_private_file};
+use counterfoil_log_core::{PrivateFileError, check_private_dir, open_private_file};
 use rustix::io::Errno;
 
-use super::job::{CHECKPOINTS_END, CHECKPOINTS_FILE, JobError, LOCK_FILE, parse_name};
+use super::job::{CHECKPOINTS_FILE, CHECKPOINTS_SUFFIX, JobError, LOCK_FILE, parse_name};
 
-/// What [`clean`] did.
+/// Result of [`clean`].
 #[derive(Debug, Default)]
 pub struct Cleaned {
-    /// Job directories that were removed, because their launcher is dead.
+    /// Removed job directories, whose launcher is dead.
     pub removed: Vec<PathBuf>,
-    /// Job directories of launchers that live; untouched.
+    /// Job directories of live launchers; untouched.
     pub live: Vec<PathBuf>,
-    /// Job directories whose launcher is dead, and the processes of the job that live on; untouched.
+    /// Job directories whose launcher is dead, with the processes of the job that are still alive; untouched.
     pub in_use: Vec<(PathBuf, Vec<u32>)>,
-    /// Directories that look like ours and were refused or could not be removed, and why.
+    /// Directories with the name of a job that were refused or could not be removed, with the reason.
     pub refused: Vec<(PathBuf, JobError)>,
 }
 
 /// Removes the job directories of dead launchers of this user that lie directly in one of `roots`, and the checkpoint
 /// directories that belong to them.
 ///
-/// A launcher is dead if its lock can be taken. Never touched: a live job's directory, one that a process has in its environment
-/// or among its arguments, as ranks and their launchers do, another user's, anything reached through a link.
+/// A launcher is dead if its lock can be taken. Never touches the directory of a live job, one that occurs in the environment
+/// or the arguments of a process (as for ranks and their launchers), another user's, or anything reached through a link.
 ///
 /// # Errors
-/// [`JobError::Io`] if a root cannot be read. What goes wrong with a single directory is in [`Cleaned::refused`].
+/// [`JobError::Io`] if a root cannot be read. Errors of a single directory are in [`Cleaned::refused`].
 pub fn clean(roots: &[PathBuf]) -> Result<Cleaned, JobError> {
     let mut cleaned = Cleaned::default();
     let mut roots = roots.to_vec();
@@ -59,7 +59,7 @@ pub fn clean(roots: &[PathBuf]) -> Result<Cleaned, JobError> {
 
 fn clean_job(path: &Path, cleaned: &mut Cleaned) {
     if cleaned.removed.iter().any(|done| done == path) {
-        return; // a checkpoint directory that went with its job
+        return; // a checkpoint directory, removed with its job
     }
     if let Err(error) = check_private_dir(path) {
         cleaned.refused.push((path.to_owned(), error.into()));
@@ -81,7 +81,7 @@ fn clean_job(path: &Path, cleaned: &mut Cleaned) {
         cleaned.in_use.push((path.to_owned(), processes));
         return;
     }
-    // Read the pointer before it goes; follow it after.
+    // Read before the directory is removed.
     let checkpoints = checkpoint_directory(path);
     match fs::remove_dir_all(path) {
         Ok(()) => cleaned.removed.push(path.to_owned()),
@@ -92,13 +92,13 @@ fn clean_job(path: &Path, cleaned: &mut Cleaned) {
     }
 }
 
-/// Whether the lock of this job directory can be had.
+/// Returns `true` if the lock of this job directory can be taken.
 fn launcher_is_dead(path: &Path) -> Result<bool, JobError> {
     match open_private_file(&path.join(LOCK_FILE)) {
         Ok(_) => Ok(true),
         Err(PrivateFileError::OwnerAlive { .. }) => Ok(false),
-        // A launcher that died between making the directory and making the lock, or one that is just there:
-        // only the process id in the name can tell.
+        // A launcher that died after it made the directory and before it made the lock, or one that is about to make the
+        // lock: only the process id in the name can tell.
         Err(PrivateFileError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
             Ok(!launcher_process_exists(path))
         }
@@ -109,21 +109,21 @@ fn launcher_is_dead(path: &Path) -> Result<bool, JobError> {
 fn launcher_process_exists(path: &Path) -> bool {
     let pid = path.file_name().and_then(|name| name.to_str()).and_then(parse_name).map(|(_, pid)| pid);
     let pid = pid.and_then(|pid| i32::try_from(pid).ok()).and_then(rustix::process::Pid::from_raw);
-    // Unknown counts as alive.
+    // An unknown process counts as alive.
     pid.is_none_or(|pid| rustix::process::test_kill_process(pid) != Err(Errno::SRCH))
 }
 
-/// Processes of this job that live: ranks that their launcher didn't take with it, and who starts them.
+/// Returns the live processes of this job: ranks that survived their launcher, and processes that start them.
 fn processes_of(path: &Path) -> Vec<u32> {
     let Some(name) = path.file_name().and_then(|name| name.to_str()) else { return Vec::new() };
-    let job = name.strip_suffix(CHECKPOINTS_END).unwrap_or(name).as_bytes();
+    let job = name.strip_suffix(CHECKPOINTS_SUFFIX).unwrap_or(name).as_bytes();
     let mentions = |file: PathBuf| fs::read(file).is_ok_and(|text| text.windows(job.len()).any(|part| part == job));
     let mut processes = Vec::new();
     for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
         let pid = entry.file_name().to_str().and_then(|name| name.parse().ok());
-        // Not this process: it may have been told where to look.
+        // Skip this process: the job may be among its arguments.
         let Some(pid) = pid.filter(|&pid| pid != std::process::id()) else { continue };
-        // Of a process that has ended both are empty.
+        // Both are empty for a process that has exited.
         if ["environ", "cmdline"].iter().any(|file| mentions(entry.path().join(file))) {
             processes.push(pid);
         }
@@ -132,14 +132,14 @@ fn processes_of(path: &Path) -> Vec<u32> {
     processes
 }
 
-/// The checkpoint directory that the job names, if it is one and belongs to the same job.
+/// Returns the checkpoint directory that the job names, if it exists and belongs to the same job.
 fn checkpoint_directory(job: &Path) -> Option<PathBuf> {
     let pointer = job.join(CHECKPOINTS_FILE);
     if !fs::symlink_metadata(&pointer).ok()?.is_file() {
         return None;
     }
     let path = PathBuf::from(std::ffi::OsString::from_vec(fs::read(&pointer).ok()?));
-    let expected = format!("{}{CHECKPOINTS_END}", job.file_name()?.to_str()?);
+    let expected = format!("{}{CHECKPOINTS_SUFFIX}", job.file_name()?.to_str()?);
     (path.is_absolute() && path.file_name()? == expected.as_str() && path.exists()).then_some(path)
 }
 
@@ -151,12 +151,12 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use counterfoil::{create_private_dir, create_private_file};
+    use counterfoil_log_core::{create_private_dir, create_private_file};
 
-    /// A job directory whose launcher is gone: made by hand, with a lock that nobody holds.
+    /// Makes the directories of a job whose launcher is dead: nobody holds the lock.
     fn abandoned(root: &Path, disk: &Path) -> (PathBuf, PathBuf) {
         let user = rustix::process::geteuid().as_raw();
-        // A name of its own: a test beside this one has a process that mentions its job.
+        // A unique name: a process of a concurrent test mentions that test's job.
         static MADE: AtomicU64 = AtomicU64::new(0xab);
         let name = format!("counterfoil-{user}-1-{:016x}", MADE.fetch_add(1, Ordering::Relaxed));
         let (job, checkpoints) = (root.join(&name), disk.join(format!("{name}-checkpoints")));
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_dead_launcher_left_is_removed_and_a_live_job_is_not() {
+    fn the_directories_of_a_dead_launcher_are_removed_and_those_of_a_live_job_are_not() {
         let (root, disk) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let live = JobDirectory::create(root.path(), disk.path()).unwrap();
         let (job, checkpoints) = abandoned(root.path(), disk.path());
@@ -182,13 +182,13 @@ mod tests {
     }
 
     #[test]
-    fn what_a_process_of_the_job_may_use_is_left() {
+    fn directories_that_a_process_of_the_job_may_use_are_kept() {
         let (root, disk) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let (job, checkpoints) = abandoned(root.path(), disk.path());
         let roots = [root.path().to_owned(), disk.path().to_owned()];
         let mut rank = Command::new("sleep");
         let mut rank = rank.arg("1000").env("COUNTERFOIL_SUMMARY_DIR", job.join("traces")).spawn().unwrap();
-        // A process has no environment for a moment while it becomes another program.
+        // During exec a process has no environment for a moment.
         while processes_of(&job).is_empty() {
             assert_eq!(rank.try_wait().unwrap(), None, "it has ended");
             std::thread::sleep(Duration::from_millis(1));
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_others_and_missing_roots_are_passed_over() {
+    fn other_names_and_missing_roots_are_ignored() {
         let root = tempfile::tempdir().unwrap();
         fs::create_dir(root.path().join("counterfoil-notes")).unwrap();
         let cleaned = clean(&[root.path().to_owned(), root.path().join("missing")]).unwrap();

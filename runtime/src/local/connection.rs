@@ -1,4 +1,4 @@
-//! One connection to one peer: frames in, frames out, nothing ever blocks.
+//! Non-blocking connection to one peer: receives and sends frames.
 
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -11,21 +11,21 @@ use rustix::net::{SendAncillaryBuffer, SendFlags, send, sendmsg};
 
 use crate::transport::TransportError;
 
-/// Bytes that one read takes at most, unless a large frame is under way: bounds what one poll can bring.
+/// Most bytes of one read, except within a large frame: bounds the events of one poll.
 const READ_BYTES: usize = 64 << 10;
-/// Control frames that may wait for a peer that doesn't read, in bytes.
+/// Most bytes of control frames queued for a peer that doesn't read.
 const CONTROL_BYTES_MAX: usize = 4 << 20;
 
-/// What a read brought.
+/// Result of a read.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum ReadOutcome {
-    /// Some bytes, or none for now.
+    /// The connection is open; bytes may have arrived.
     Open,
-    /// The other end is closed.
+    /// The peer has closed the connection.
     Closed,
 }
 
-/// A frame that is longer than what one read takes, filled straight from the socket.
+/// Frame that is longer than one read, received straight into its buffer.
 #[derive(Debug)]
 struct LargeFrame {
     header: WireHeader,
@@ -33,34 +33,34 @@ struct LargeFrame {
     missing: usize,
 }
 
-/// A connection that stands: both sides know who the other is.
+/// Established connection: both sides know the identity of the other.
 #[derive(Debug)]
 pub(super) struct Connection {
     peer: u32,
     fd: OwnedFd,
-    /// Read and not yet cut into frames: less than one frame, or it is cut.
+    /// Bytes read and not yet split into frames; less than one frame between calls.
     inbox: Vec<u8>,
     large: Option<LargeFrame>,
-    /// Control frames that wait.
+    /// Queued control frames.
     outbox: Vec<u8>,
-    /// A frame was begun by [`Connection::send`] and not ended.
+    /// [`Connection::send`] has sent a part of a frame.
     mid_frame: bool,
-    /// Our greeting has to be the first thing that the peer gets: until then nothing is sent.
+    /// The greeting was queued. It must be the first thing that the peer gets: nothing is sent before.
     is_greeted: bool,
 }
 
 impl Connection {
-    /// Takes over a connected, non-blocking socket and what was read from it beyond the peer's greeting.
+    /// Takes over a connected, non-blocking socket and the bytes read from it after the peer's greeting.
     pub(super) fn new(peer: u32, fd: OwnedFd, inbox: Vec<u8>) -> Connection {
         Connection { peer, fd, inbox, large: None, outbox: Vec::new(), mid_frame: false, is_greeted: false }
     }
 
-    /// Whether control frames wait.
+    /// Returns `true` if control frames are queued.
     pub(super) fn wants_to_write(&self) -> bool {
         !self.outbox.is_empty()
     }
 
-    /// Reads once and hands every whole frame to `sink`.
+    /// Reads once and passes every complete frame to `sink`.
     pub(super) fn read(
         &mut self,
         frame_bytes_max: usize,
@@ -77,7 +77,7 @@ impl Connection {
             Ok(0) => return Ok(ReadOutcome::Closed),
             Ok(count) => {
                 if let Some(large) = &mut self.large {
-                    // `reserve` may give more room than was asked for.
+                    // The buffer may have more capacity than requested.
                     let beyond = count.saturating_sub(large.missing);
                     large.missing -= count - beyond;
                     let end = large.body.len() - beyond;
@@ -88,12 +88,12 @@ impl Connection {
             Err(Errno::CONNRESET | Errno::PIPE) => return Ok(ReadOutcome::Closed),
             Err(errno) => return Err(TransportError::Io { action: "read from a peer", source: errno.into() }),
         }
-        self.cut(frame_bytes_max, sink)?;
+        self.split_frames(frame_bytes_max, sink)?;
         Ok(ReadOutcome::Open)
     }
 
-    /// Cuts what is there into frames; also what came with the greeting.
-    pub(super) fn cut(
+    /// Splits the inbox into frames and passes complete ones to `sink`. Also for bytes that arrived with the greeting.
+    pub(super) fn split_frames(
         &mut self,
         frame_bytes_max: usize,
         sink: &mut dyn FnMut(WireHeader, Bytes),
@@ -118,7 +118,7 @@ impl Connection {
                     sink(header, Bytes::copy_from_slice(body));
                     at = body_at + len;
                 }
-                // Less than one read's worth is missing: the next read brings it here.
+                // The next read can complete it in the inbox.
                 None if len <= READ_BYTES => break,
                 None => {
                     let mut body = Vec::with_capacity(len);
@@ -133,8 +133,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Queues a control frame and sends what can be sent. What is said before the greeting was meant for the one who was
-    /// there before, and is dropped.
+    /// Queues a control frame and sends as much as the connection takes. A frame before the greeting was meant for the
+    /// previous incarnation, and is dropped.
     pub(super) fn send_control(&mut self, header: &WireHeader, body: &[u8]) -> Result<(), TransportError> {
         if !self.is_greeted {
             return Ok(());
@@ -149,21 +149,21 @@ impl Connection {
         Ok(())
     }
 
-    /// Queues our greeting (what is left of it), which is no frame. From here on frames may be sent.
+    /// Queues the greeting (or its unsent rest), which is no frame. Frames may be sent afterwards.
     pub(super) fn greet(&mut self, bytes: &[u8]) -> Result<(), TransportError> {
         self.is_greeted = true;
         self.outbox.extend_from_slice(bytes);
         self.flush()
     }
 
-    /// Sends control frames, unless another frame is half sent.
+    /// Sends queued control frames, unless another frame is partly sent.
     pub(super) fn flush(&mut self) -> Result<(), TransportError> {
         if self.mid_frame {
             return Ok(());
         }
         let mut sent = 0;
         while sent < self.outbox.len() {
-            match taken(send(&self.fd, &self.outbox[sent..], SendFlags::NOSIGNAL))? {
+            match bytes_written(send(&self.fd, &self.outbox[sent..], SendFlags::NOSIGNAL))? {
                 0 => break,
                 count => sent += count,
             }
@@ -188,10 +188,10 @@ impl Connection {
         let total = header.len() + payload.len();
         let rest_of_header = header.get(offset..).unwrap_or(&[]);
         let rest_of_payload = &payload[offset.saturating_sub(header.len())..];
-        // Straight from the log: header and payload are never copied together.
+        // The payload is sent straight from the log: header and payload are not joined in a buffer.
         let parts = [IoSlice::new(rest_of_header), IoSlice::new(rest_of_payload)];
         let parts = if rest_of_header.is_empty() { &parts[1..] } else { &parts[..] };
-        let count = taken(sendmsg(&self.fd, parts, &mut SendAncillaryBuffer::default(), SendFlags::NOSIGNAL))?;
+        let count = bytes_written(sendmsg(&self.fd, parts, &mut SendAncillaryBuffer::default(), SendFlags::NOSIGNAL))?;
         self.mid_frame = offset + count < total && offset + count > 0;
         Ok(count)
     }
@@ -203,8 +203,8 @@ impl AsFd for Connection {
     }
 }
 
-/// How many bytes a write took. A peer that has died takes none; the next read says that it is gone.
-fn taken(result: rustix::io::Result<usize>) -> Result<usize, TransportError> {
+/// Returns the number of bytes written: 0 if the peer has died, which the next read detects.
+fn bytes_written(result: rustix::io::Result<usize>) -> Result<usize, TransportError> {
     match result {
         Ok(count) => Ok(count),
         Err(Errno::INTR | Errno::WOULDBLOCK | Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN) => Ok(0),
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_of_all_sizes_come_whole_and_in_order() {
+    fn frames_of_all_sizes_arrive_complete_and_in_order() {
         let (mut sender, mut receiver) = pair();
         let mut window = SendWindow::new(AckPolicy::default());
         let sizes = [0, 1, 63, 64, 65, 4096, READ_BYTES - 64, READ_BYTES, READ_BYTES + 1, 1 << 20, 3, 2 << 20, 0];
@@ -251,7 +251,7 @@ mod tests {
                 }
             }
         };
-        // A read that would block leaves everything as it was, so one more is harmless.
+        // An additional read that would block has no effect.
         fn received_all(receiver: &Connection) -> bool {
             rustix::io::ioctl_fionread(&receiver.fd).unwrap() == 0
         }
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn a_control_frame_never_lands_inside_another() {
+    fn a_control_frame_never_interrupts_another_frame() {
         let (mut sender, mut receiver) = pair();
         let mut window = SendWindow::new(AckPolicy::default());
         let large = payload(1 << 20);

@@ -1,7 +1,7 @@
-//! What the launcher and its ranks tell each other, and how it is framed.
+//! Messages between the launcher and its ranks, and their framing.
 //!
-//! A frame is its length (u32, little-endian) and that many bytes of postcard. Both sides live on one machine and are
-//! one program, so the messages need no version of their own; a length beyond [`FRAME_BYTES_MAX`] or bytes that don't
+//! A frame is its length (u32, little-endian) and that many bytes of postcard. Both sides are the same program on one
+//! machine, so the messages have no version; a length above [`FRAME_BYTES_MAX`] or bytes that don't
 //! parse end the connection with an error.
 
 use std::io::{self, Read, Write};
@@ -16,17 +16,17 @@ use crate::tally::Tally;
 
 /// Longest frame, in bytes. The longest is a welcome, with the list of peers (at most 10 bytes each).
 pub(crate) const FRAME_BYTES_MAX: usize = 64 << 20;
-/// Most bytes that may wait to be read by the other side before the connection is given up.
+/// Most queued bytes for a receiver that doesn't read; the connection fails above.
 const OUTBOX_BYTES_MAX: usize = 2 * FRAME_BYTES_MAX;
 
-/// What a rank tells the launcher.
+/// Message from a rank to the launcher.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) enum ToLauncher {
-    /// The first message: who has connected.
+    /// First message: identity of the rank.
     Hello { rank: u32, incarnation: u32, pid: u32 },
     /// Iteration `n` begins.
     Iteration { n: u64, tally: Tally },
-    /// The process has taken up the checkpoint that began `epoch`.
+    /// The process has restored the checkpoint that began `epoch`.
     Restored { epoch: u32 },
     /// A replacement has received all that its peers had sent to its predecessor.
     ReplayComplete,
@@ -34,67 +34,67 @@ pub(crate) enum ToLauncher {
     CaughtUp,
     /// A control message to the protocol's coordinator.
     ToCoordinator { body: Vec<u8> },
-    /// The process ends, so that another goes on from the checkpoint that began `epoch`.
-    GoingBack { epoch: u32, tally: Tally },
-    /// The program has ended well; the process goes on serving its peers.
+    /// The process ends; its replacement continues from the checkpoint that began `epoch`.
+    RollingBack { epoch: u32, tally: Tally },
+    /// The program has succeeded; the process continues to serve its peers.
     Done { outcome: Vec<u8>, tally: Tally },
     /// The program or the runtime has failed; the process ends.
     Failed { error: String },
 }
 
-/// What the launcher tells a rank.
+/// Message from the launcher to a rank.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) enum ToRank {
     /// The answer to Hello.
     Welcome(Box<Welcome>),
-    /// A control message of the protocol's coordinator.
+    /// A control message from the protocol's coordinator.
     Order { body: Vec<u8> },
-    /// The kill that the recovery was held for has happened.
+    /// Releases a held recovery: the planned kill has happened.
     Resume,
-    /// Everybody is done: end.
+    /// All ranks are done: this one may end.
     Finish,
 }
 
-/// All that a rank has to know.
+/// Configuration of a rank.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Welcome {
-    /// The limits and choices of the job.
+    /// Settings of the job.
     pub(crate) settings: RankSettings,
-    /// What the program is to run: opaque here.
+    /// Opaque description of the program to run.
     pub(crate) program: Vec<u8>,
-    /// Where this rank's checkpoints are.
+    /// Directory of the ranks' stores.
     pub(crate) checkpoints: std::path::PathBuf,
-    /// Who was welcomed before and lives, as (rank, incarnation): connect to these. Everybody else will connect.
+    /// Ranks that were welcomed before and are alive, as (rank, incarnation): connect to these. All others will connect.
     pub(crate) peers: Vec<(u32, u32)>,
-    /// Iterations that this process may not leave alive, because a kill is planned in them.
+    /// Iterations in which a kill of this process is planned: don't leave them alive.
     pub(crate) fatal_iterations: Vec<u64>,
-    /// Don't finish recovering before [`ToRank::Resume`], because a kill is planned during the recovery.
+    /// A kill is planned during the recovery: don't end it before [`ToRank::Resume`].
     pub(crate) hold_recovery: bool,
 }
 
-/// Why a control connection is of no more use.
+/// Failure of a control connection.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ControlError {
-    /// The other side has ended.
+    /// The other side has closed the connection.
     #[error("the control connection was closed by the other side")]
     Closed,
-    /// The operating system said no.
+    /// A system call failed.
     #[error("the control connection failed: {0}")]
     Io(#[from] io::Error),
-    /// A frame longer than the limit.
+    /// A frame above the limit.
     #[error("a control frame of {len} bytes, and the limit is {FRAME_BYTES_MAX}")]
     TooLong {
-        /// Its length in bytes.
+        /// Length of the frame in bytes.
         len: usize,
     },
-    /// Bytes that aren't a message.
+    /// A frame that isn't a message.
     #[error("a control frame that cannot be read: {0}")]
     Malformed(#[from] postcard::Error),
     /// The other side doesn't read.
     #[error("{len} bytes of control frames wait for the other side, and the limit is {OUTBOX_BYTES_MAX}")]
     NotRead {
-        /// How many bytes wait.
+        /// Queued bytes.
         len: usize,
     },
 }
@@ -113,7 +113,7 @@ impl Control {
         Ok(Control { stream, inbox: Vec::new(), outbox: Vec::new() })
     }
 
-    /// Sends a message, or as much of it as the connection takes; [`Control::flush`] sends the rest.
+    /// Queues a message and sends as much as the connection takes; [`Control::flush`] sends the rest.
     pub(crate) fn send<T: Serialize>(&mut self, message: &T) -> Result<(), ControlError> {
         let at = self.outbox.len();
         self.outbox.extend_from_slice(&[0; 4]);
@@ -131,7 +131,7 @@ impl Control {
         Ok(())
     }
 
-    /// Sends what an earlier [`Control::send`] could not.
+    /// Sends queued bytes.
     pub(crate) fn flush(&mut self) -> Result<(), ControlError> {
         let mut sent = 0;
         while sent < self.outbox.len() {
@@ -139,19 +139,19 @@ impl Control {
                 Ok(count) => sent += count,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                Err(error) => return Err(closed_or(error)),
+                Err(error) => return Err(as_control_error(error)),
             }
         }
         self.outbox.drain(..sent);
         Ok(())
     }
 
-    /// Whether [`Control::flush`] has something to do once the connection can be written to.
+    /// Returns `true` if bytes are queued for [`Control::flush`].
     pub(crate) fn wants_to_write(&self) -> bool {
         !self.outbox.is_empty()
     }
 
-    /// The next message, if a whole one has come.
+    /// Returns the next message, if it has arrived completely.
     pub(crate) fn receive<T: DeserializeOwned>(&mut self) -> Result<Option<T>, ControlError> {
         let mut chunk = [0; 4096];
         loop {
@@ -163,7 +163,7 @@ impl Control {
                 Ok(count) => self.inbox.extend_from_slice(&chunk[..count]),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
-                Err(error) => return Err(closed_or(error)),
+                Err(error) => return Err(as_control_error(error)),
             }
         }
     }
@@ -187,8 +187,8 @@ impl AsFd for Control {
     }
 }
 
-/// A connection whose other end has died may say so in several ways.
-fn closed_or(error: io::Error) -> ControlError {
+/// Maps the errors of a connection whose other side has died to [`ControlError::Closed`].
+fn as_control_error(error: io::Error) -> ControlError {
     match error.kind() {
         io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => ControlError::Closed,
         _ => ControlError::Io(error),
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_come_in_order_and_then_none() {
+    fn messages_arrive_in_order_and_then_none() {
         let (mut rank, mut launcher) = pair();
         (0..5).for_each(|number| rank.send(&hello(number)).unwrap());
         for number in 0..5 {
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_larger_than_the_sockets_buffers_comes_in_parts() {
+    fn a_message_larger_than_the_socket_buffers_arrives_in_parts() {
         let (mut rank, mut launcher) = pair();
         let large = ToLauncher::Failed { error: "x".repeat(3 << 20) };
         rank.send(&large).unwrap();
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_sent_before_the_end_is_received_before_the_end() {
+    fn messages_before_the_close_are_received_before_the_close() {
         let (mut rank, mut launcher) = pair();
         rank.send(&hello(1)).unwrap();
         drop(rank);

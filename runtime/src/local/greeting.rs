@@ -1,4 +1,4 @@
-//! What two ranks say first on a connection.
+//! Greeting: the first bytes from each side of a connection between two ranks.
 
 use std::os::fd::OwnedFd;
 
@@ -11,7 +11,7 @@ const HEADER_BYTES: usize = 16;
 /// Longest hello of a protocol, in bytes.
 const HELLO_BYTES_MAX: usize = 1 << 20;
 
-/// Who is at the other end, and what its protocol says.
+/// Identity of the sender, and the hello of its protocol.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Greeting {
     pub(super) rank: u32,
@@ -19,7 +19,7 @@ pub(super) struct Greeting {
     pub(super) hello: Bytes,
 }
 
-/// Why a connection isn't one of a peer.
+/// Reason why a connection is closed during the greeting.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum GreetingError {
     #[error("closed before the greeting")]
@@ -41,14 +41,14 @@ impl Greeting {
     }
 }
 
-/// Reads a greeting as it comes.
+/// Reads a greeting incrementally.
 #[derive(Debug, Default)]
 pub(super) struct GreetingReader {
     inbox: Vec<u8>,
 }
 
 impl GreetingReader {
-    /// Reads what is there; gives the greeting once it is whole.
+    /// Reads the available bytes; returns the greeting once it is complete.
     pub(super) fn read(&mut self, fd: &OwnedFd) -> Result<Option<Greeting>, GreetingError> {
         loop {
             if let Some(greeting) = self.take()? {
@@ -64,7 +64,7 @@ impl GreetingReader {
         }
     }
 
-    /// What came after the greeting.
+    /// Returns the bytes received after the greeting.
     pub(super) fn into_rest(self) -> Vec<u8> {
         self.inbox
     }
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn a_greeting_comes_byte_by_byte_and_leaves_what_follows() {
+    fn a_greeting_is_read_byte_by_byte_and_the_next_bytes_are_left() {
         let (mut one, other) = pair();
         let mut reader = GreetingReader::default();
         let bytes = greeting().encode();
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_greeting_is_refused() {
+    fn an_invalid_greeting_is_refused() {
         let (mut one, other) = pair();
         one.write_all(&[7; 16]).unwrap();
         assert!(matches!(GreetingReader::default().read(&other), Err(GreetingError::Malformed)));

@@ -1,4 +1,4 @@
-//! Signals that ask a launcher to end, as something that can be polled.
+//! Pollable termination signals.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -7,9 +7,9 @@ use std::os::unix::net::UnixStream;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::low_level::{pipe, unregister};
 
-/// Turns SIGINT, SIGTERM and SIGHUP into readability, for as long as it lives, so that a launcher can clean up.
+/// Handles SIGINT, SIGTERM and SIGHUP until it is dropped: a signal makes it readable, so that a launcher can clean up.
 ///
-/// This is process-wide: it belongs to a program's `main`, not into a library.
+/// The handlers are process-wide: install them in a program's `main`, not in a library.
 #[derive(Debug)]
 pub struct Interrupts {
     readable: UnixStream,
@@ -17,10 +17,10 @@ pub struct Interrupts {
 }
 
 impl Interrupts {
-    /// Registers for the three signals.
+    /// Installs handlers for the three signals.
     ///
     /// # Errors
-    /// What the operating system says.
+    /// [`io::Error`] of the system call that failed.
     pub fn install() -> io::Result<Interrupts> {
         let (readable, written) = UnixStream::pair()?;
         let mut interrupts = Interrupts { readable, registered: Vec::new() };

@@ -2,53 +2,53 @@
 //!
 //! A job has two: one in memory (`/dev/shm`) for sockets, shared-memory logs and traces, one on disk for
 //! checkpoints. Compute nodes have several users, so both are created exclusively with mode 0700 and never reached
-//! through a link; one that another user owns is refused. Each holds a file `launcher.lock` that the launcher keeps
-//! locked for as long as it lives: this, and not a process id, is how [`clean`](super::clean()) proves it dead.
+//! through a link; one that another user owns is refused. Each has a file `launcher.lock` that the launcher keeps
+//! locked while it is alive: [`clean`](super::clean()) takes the lock to prove it dead, and doesn't rely on a process id.
 
 use std::fs::{self, File};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use counterfoil::{PrivateFileError, check_private_dir, create_private_dir, create_private_file};
+use counterfoil_log_core::{PrivateFileError, check_private_dir, create_private_dir, create_private_file};
 
 /// Longest path that a Unix socket can be bound to, in bytes (`sun_path` less its terminating zero).
 pub const SOCKET_PATH_BYTES_MAX: usize = 107;
 
 const NAME_PREFIX: &str = "counterfoil-";
 pub(super) const LOCK_FILE: &str = "launcher.lock";
-/// The end of a checkpoint directory's name; before it is its job's.
-pub(super) const CHECKPOINTS_END: &str = "-checkpoints";
-/// Names the checkpoint directory, so that `clean` finds it wherever it was put.
+/// Suffix of a checkpoint directory's name, after the name of its job.
+pub(super) const CHECKPOINTS_SUFFIX: &str = "-checkpoints";
+/// File with the path of the checkpoint directory, so that `clean` finds it anywhere.
 pub(super) const CHECKPOINTS_FILE: &str = "checkpoints";
 
-/// Why a job directory cannot be made, opened or removed.
+/// Reason why a job directory cannot be made, opened or removed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum JobError {
-    /// The operating system refused.
+    /// A system call failed.
     #[error("cannot {action} {}: {source}", path.display())]
     Io {
-        /// What was tried.
+        /// Failed action.
         action: &'static str,
-        /// On what.
+        /// Object of the action.
         path: PathBuf,
-        /// What the operating system said.
+        /// Error of the operating system.
         source: io::Error,
     },
-    /// A directory that cannot be made, or is not ours alone: neither used nor removed.
+    /// A directory cannot be made, or is not private to this user: neither used nor removed.
     #[error(transparent)]
     Private(#[from] PrivateFileError),
-    /// A socket in this directory could not be bound.
+    /// The paths of sockets in this directory would be too long.
     #[error(
         "the socket path {} has {len} bytes and the limit is {SOCKET_PATH_BYTES_MAX}: \
          choose a shorter directory (--shm-dir)",
         path.display()
     )]
     PathTooLong {
-        /// The longest path that would be needed.
+        /// Longest path of a socket.
         path: PathBuf,
-        /// Its length in bytes.
+        /// Length of the path in bytes.
         len: usize,
     },
 }
@@ -60,25 +60,25 @@ impl JobError {
     }
 }
 
-/// Where in memory job directories go when nothing else is asked for: `/dev/shm`, or else where temporary files go.
+/// Returns the default parent of job directories in memory: `/dev/shm`, or else the directory for temporary files.
 pub fn default_shm_root() -> PathBuf {
     let shm = Path::new("/dev/shm");
     if rustix::fs::access(shm, rustix::fs::Access::WRITE_OK).is_ok() { shm.to_owned() } else { std::env::temp_dir() }
 }
 
-/// Where on disk checkpoints go when nothing else is asked for: `$TMPDIR`, or else `/tmp`.
+/// Returns the default parent of checkpoint directories: `$TMPDIR`, or else `/tmp`.
 pub fn default_checkpoint_root() -> PathBuf {
     std::env::temp_dir()
 }
 
-/// The paths inside a job directory. Says where things are, creates and removes nothing.
+/// Paths inside a job directory. Creates and removes nothing.
 #[derive(Clone, Debug)]
 pub struct JobPaths {
     directory: PathBuf,
 }
 
 impl JobPaths {
-    /// The paths of the job whose directory is `directory`, after checking that it is a private directory of ours.
+    /// Checks that `directory` is private to this user, and returns the paths in it.
     ///
     /// # Errors
     /// [`JobError::Private`].
@@ -87,63 +87,63 @@ impl JobPaths {
         Ok(JobPaths { directory: directory.to_owned() })
     }
 
-    /// The directory itself.
+    /// Returns the directory itself.
     pub fn directory(&self) -> &Path {
         &self.directory
     }
 
-    /// Where the launcher listens.
+    /// Returns the socket of the launcher.
     pub fn launcher_socket(&self) -> PathBuf {
         self.directory.join("launcher")
     }
 
-    /// Where this incarnation of a rank listens for its peers.
+    /// Returns the socket on which an incarnation of a rank listens for its peers.
     pub fn rank_socket(&self, rank: u32, incarnation: u32) -> PathBuf {
         self.directory.join(format!("r{rank}.{incarnation}"))
     }
 
-    /// The directory of the shared-memory logs.
+    /// Returns the directory of the shared-memory logs.
     pub fn logs(&self) -> PathBuf {
         self.directory.join("logs")
     }
 
-    /// The directory of the traces.
+    /// Returns the directory of the traces.
     pub fn traces(&self) -> PathBuf {
         self.directory.join("traces")
     }
 
-    /// What this incarnation of a rank wrote to its standard error.
+    /// Returns the file with the standard error of an incarnation of a rank.
     pub fn standard_error(&self, rank: u32, incarnation: u32) -> PathBuf {
         self.directory.join(format!("e{rank}.{incarnation}"))
     }
 }
 
-/// The directories of a job, owned by its launcher: made by [`JobDirectory::create`], removed on drop.
+/// Directories of a job, owned by its launcher: made by [`JobDirectory::create`], removed on drop.
 #[derive(Debug)]
 pub struct JobDirectory {
-    // Dropped in this order: the files first, then the locks that say they are in use.
+    // Dropped in this order: the files first, then the locks that mark them as in use.
     memory: OwnedDirectory,
     checkpoints: OwnedDirectory,
     paths: JobPaths,
 }
 
 impl JobDirectory {
-    /// Makes the directories of a new job below `shm_root` and `checkpoint_root`, and locks them.
+    /// Makes the directories of a new job in `shm_root` and `checkpoint_root`, and locks them.
     ///
     /// # Errors
-    /// [`JobError`]. Nothing is left behind.
+    /// [`JobError`]. Leaves no files.
     pub fn create(shm_root: &Path, checkpoint_root: &Path) -> Result<JobDirectory, JobError> {
         let name = fresh_name();
         let directory = shm_root.join(&name);
-        // The longest name that a socket can get.
+        // The longest socket name of a job.
         let longest = JobPaths { directory: directory.clone() }.rank_socket(u32::MAX, u32::MAX);
         let len = longest.as_os_str().len();
         if len > SOCKET_PATH_BYTES_MAX {
             return Err(JobError::PathTooLong { path: longest, len });
         }
         let memory = OwnedDirectory::create(&directory)?;
-        // A root that serves for both needs a second name.
-        let checkpoints = OwnedDirectory::create(&checkpoint_root.join(format!("{name}{CHECKPOINTS_END}")))?;
+        // Both roots may be the same directory, so the names differ.
+        let checkpoints = OwnedDirectory::create(&checkpoint_root.join(format!("{name}{CHECKPOINTS_SUFFIX}")))?;
         let paths = JobPaths { directory };
         let pointer = paths.directory.join(CHECKPOINTS_FILE);
         fs::write(&pointer, checkpoints.path.as_os_str().as_encoded_bytes())
@@ -154,17 +154,17 @@ impl JobDirectory {
         Ok(JobDirectory { memory, checkpoints, paths })
     }
 
-    /// Where things are.
+    /// Returns the paths in the directory in memory.
     pub fn paths(&self) -> &JobPaths {
         &self.paths
     }
 
-    /// The directory on disk for checkpoints.
+    /// Returns the directory on disk for checkpoints.
     pub fn checkpoints(&self) -> &Path {
         &self.checkpoints.path
     }
 
-    /// Discards what the ranks kept in shared memory: as a power cut does.
+    /// Discards the ranks' shared-memory logs, like a power cut.
     ///
     /// # Errors
     /// [`JobError`].
@@ -177,7 +177,7 @@ impl JobDirectory {
     /// Moves the ranks' stores to a directory on the same file system.
     ///
     /// # Errors
-    /// [`JobError::Io`]. Those that were not moved are removed with the rest.
+    /// [`JobError::Io`]. Stores that were not moved are removed with the job.
     pub(super) fn keep_stores(&self, to: &Path) -> Result<(), JobError> {
         let from = self.checkpoints();
         for entry in fs::read_dir(from).map_err(JobError::io("list", from))? {
@@ -189,7 +189,7 @@ impl JobDirectory {
         Ok(())
     }
 
-    /// Removes everything, and says so if it cannot: what dropping does in silence.
+    /// Removes both directories, like a drop, and returns errors.
     ///
     /// # Errors
     /// [`JobError::Io`].
@@ -199,7 +199,7 @@ impl JobDirectory {
     }
 }
 
-/// A directory that is locked while it exists.
+/// Directory that is locked while it exists.
 #[derive(Debug)]
 struct OwnedDirectory {
     path: PathBuf,
@@ -210,7 +210,7 @@ struct OwnedDirectory {
 impl OwnedDirectory {
     fn create(path: &Path) -> Result<OwnedDirectory, JobError> {
         create_private_dir(path)?;
-        // From here on, dropping removes it again.
+        // From here on, a drop removes it again.
         let mut owned = OwnedDirectory { path: path.to_owned(), removed: false, _lock: None };
         owned._lock = Some(create_private_file(&path.join(LOCK_FILE))?);
         Ok(owned)
@@ -229,7 +229,7 @@ impl OwnedDirectory {
 impl Drop for OwnedDirectory {
     fn drop(&mut self) {
         if let Err(error) = self.remove() {
-            tracing::warn!(%error, "a job directory is left behind; `counterfoil clean` removes it");
+            tracing::warn!(%error, "a job directory could not be removed; `counterfoil clean` removes it");
         }
     }
 }
@@ -243,10 +243,10 @@ fn fresh_name() -> String {
     format!("{NAME_PREFIX}{user}-{pid}-{random:016x}")
 }
 
-/// Whose job a directory name belongs to and which launcher made it; `None` if it isn't the name of one.
+/// Returns the user id and the launcher's process id in the name of a job directory; `None` for other names.
 pub(super) fn parse_name(name: &str) -> Option<(u32, u32)> {
     let rest = name.strip_prefix(NAME_PREFIX)?;
-    let rest = rest.strip_suffix(CHECKPOINTS_END).unwrap_or(rest);
+    let rest = rest.strip_suffix(CHECKPOINTS_SUFFIX).unwrap_or(rest);
     let mut parts = rest.split('-');
     let user = parts.next()?.parse().ok()?;
     let pid = parts.next()?.parse().ok()?;
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn stores_that_are_kept_are_all_that_is_left() {
+    fn only_kept_stores_remain() {
         let root = tempfile::tempdir().unwrap();
         let job = JobDirectory::create(root.path(), root.path()).unwrap();
         create_private_dir(&job.checkpoints().join("rank-0")).unwrap();

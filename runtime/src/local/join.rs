@@ -1,4 +1,4 @@
-//! The rank's side of a start: a process becomes a rank of a job.
+//! Joining a job: a process becomes a rank.
 
 use std::io;
 use std::os::unix::net::UnixStream;
@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use counterfoil::{Incarnation, Rank};
 use counterfoil_ack_piggyback::AckPolicy;
-use counterfoil_protocols::frame::{Protocol, ProtocolError};
+use counterfoil_protocols::api::{Protocol, ProtocolError};
 use counterfoil_protocols::pessimistic::{self, Pessimistic};
 use counterfoil_protocols::send_deterministic::{self, SendDeterministic};
 use counterfoil_protocols::sender_based::{self, SenderBased};
@@ -23,75 +23,75 @@ use crate::endpoint::{Endpoint, EndpointOptions};
 use crate::settings::RankSettings;
 use crate::transport::TransportError;
 
-/// The communicator of a rank that is a process of this machine, under the rule that the job's settings name.
+/// Communicator of a rank that is a process of this machine, under the rule in the job's settings.
 pub type LocalEndpoint = Endpoint<LocalTransport, Box<dyn Protocol>>;
 
-/// What the launcher tells a process on its command line.
+/// Options that the launcher passes on the command line of a process.
 #[derive(Clone, Debug)]
 pub struct JoinOptions {
-    /// The job's directory in memory.
+    /// Directory of the job in memory.
     pub job: PathBuf,
-    /// The rank to be.
+    /// Rank that the process becomes.
     pub rank: u32,
-    /// How often that rank has been replaced.
+    /// Number of times that the rank has been replaced.
     pub incarnation: u32,
-    /// The launcher's process id.
+    /// Process id of the launcher.
     pub launcher: u32,
 }
 
-/// Why a process cannot become a rank.
+/// Reason why a process cannot become a rank.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum JoinError {
-    /// The launcher has died meanwhile, or the process was started by something else.
+    /// The launcher has died, or another program started the process.
     #[error("process {launcher}, the launcher, is not the parent of this process: it has died")]
     Orphan {
-        /// The launcher's process id.
+        /// Process id of the launcher.
         launcher: u32,
     },
-    /// The job's directory.
+    /// The job's directory cannot be used.
     #[error(transparent)]
     Job(#[from] JobError),
-    /// The connection with the launcher.
+    /// The connection to the launcher failed.
     #[error("the launcher: {0}")]
     Control(#[from] ControlError),
-    /// The operating system refused.
+    /// A system call failed.
     #[error("cannot {action}: {source}")]
     Io {
-        /// What was tried.
+        /// Failed action.
         action: &'static str,
-        /// What the operating system said.
+        /// Error of the operating system.
         source: io::Error,
     },
-    /// The place where this rank listens.
+    /// The rank's own socket cannot be used.
     #[error(transparent)]
     Transport(#[from] TransportError),
-    /// The log, the checkpoint or the protocol.
+    /// The log, the checkpoint or the protocol cannot be started.
     #[error(transparent)]
     Start(#[from] Error),
-    /// The launcher says something else than a welcome.
+    /// The first message of the launcher is no welcome.
     #[error("the launcher did not welcome this rank")]
     NotWelcomed,
 }
 
-/// Makes this process a rank of the job: gives its communicator, and what the launcher said it is to run.
+/// Makes this process a rank of the job: returns its communicator, and the description of the program to run.
 ///
-/// From the first instant the process dies with its launcher, so that no orphan is ever left.
+/// From the first instant the process dies with its launcher, so that no orphan is left.
 ///
 /// # Errors
-/// [`JoinError`]. The process is to say it on its standard error, which the launcher quotes, and to end with another
-/// exit status than 0.
+/// [`JoinError`]. The process should print it to its standard error, which the launcher quotes, and exit with a
+/// nonzero status.
 pub fn join(options: &JoinOptions) -> Result<(LocalEndpoint, Vec<u8>), JoinError> {
     let JoinOptions { rank, incarnation, launcher, .. } = *options;
     let failed = |action| move |source| JoinError::Io { action, source };
     set_parent_process_death_signal(Some(Signal::KILL))
-        .map_err(|errno| failed("ask for a signal at the launcher's death")(errno.into()))?;
-    // The launcher may have died before that.
+        .map_err(|errno| failed("request a signal at the launcher's death")(errno.into()))?;
+    // The launcher may have died before the signal was set.
     if getppid().map(|pid| pid.as_raw_nonzero().get().unsigned_abs()) != Some(launcher) {
         return Err(JoinError::Orphan { launcher });
     }
     let paths = JobPaths::open(&options.job)?;
-    // Whoever learns of this rank can reach it: listen first, then say hello.
+    // Listen before the hello: a peer that learns of this rank can connect.
     let listener = LocalTransport::listen(&paths, rank, incarnation)?;
     let stream = UnixStream::connect(paths.launcher_socket()).map_err(failed("reach the launcher"))?;
     let mut control = Control::new(stream).map_err(failed("reach the launcher"))?;
@@ -125,12 +125,12 @@ fn begin(
     let mut endpoint = Endpoint::start(options, protocol, transport)?;
     for (peer, its_incarnation) in welcome.peers {
         let hello = endpoint.hello(peer)?;
-        endpoint.transport_mut().call(peer, its_incarnation, &hello)?;
+        endpoint.transport_mut().connect(peer, its_incarnation, &hello)?;
     }
     Ok(endpoint)
 }
 
-/// The state machine of a rank, under the rule that the settings name: for transports of another kind, too.
+/// Makes the state machine of a rank, under the rule in the settings. Transports of other crates use it, too.
 ///
 /// # Errors
 /// [`ProtocolError`] for settings that the rule refuses.

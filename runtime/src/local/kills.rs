@@ -1,27 +1,28 @@
-//! Planned kills: which rank dies when.
+//! Planned kills.
 
 use std::fmt;
 use std::str::FromStr;
 
-use crate::random::Random;
+use rand_xoshiro::SplitMix64;
+use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
 /// A planned kill: `RANK@ITERATION`, or `RANK@recovery:OTHER`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Kill {
-    /// Who dies.
+    /// Rank to kill.
     pub rank: u32,
-    /// When.
+    /// Time of the kill.
     pub at: KillPoint,
 }
 
-/// When a planned kill strikes.
+/// Time of a planned kill.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum KillPoint {
-    /// Somewhere inside this iteration, counted from 1.
+    /// During this iteration, counted from 1.
     Iteration(u64),
-    /// While this rank (which may be the victim itself) is being recovered from an earlier kill.
+    /// During the recovery of this rank (possibly the killed one) from an earlier kill.
     RecoveryOf(u32),
-    /// Somewhere inside this iteration, counted from 1, and with all other ranks: a power cut.
+    /// During this iteration, counted from 1, together with all other ranks: a power cut.
     PowerCut(u64),
 }
 
@@ -35,22 +36,22 @@ impl fmt::Display for Kill {
     }
 }
 
-/// A text that isn't a kill.
+/// Reason why a text is not a valid kill.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ParseKillError {
     /// Not of the form `RANK@...`.
     #[error("expected RANK@ITERATION or RANK@recovery:OTHER, as in 2@7 or 0@recovery:2")]
     Form,
-    /// Something that should be a number and isn't.
+    /// A part is not a number.
     #[error("{text:?} is not a {what}")]
     Number {
-        /// What it should be.
+        /// Expected meaning of the number.
         what: &'static str,
-        /// What it is.
+        /// The invalid text.
         text: String,
     },
-    /// Iterations are counted from 1.
+    /// Iteration 0, but iterations are counted from 1.
     #[error("iterations are counted from 1")]
     IterationZero,
 }
@@ -74,32 +75,33 @@ impl FromStr for Kill {
 }
 
 fn number<T: FromStr>(text: &str, what: &'static str) -> Result<T, ParseKillError> {
-    // `parse` would take a plus sign.
+    // `parse` would accept a plus sign.
     let digits = text.bytes().all(|byte| byte.is_ascii_digit());
     let parsed = if digits { text.parse().ok() } else { None };
     parsed.ok_or_else(|| ParseKillError::Number { what, text: text.to_owned() })
 }
 
-/// The kills that have not happened yet.
+/// Kills that have not happened yet.
 #[derive(Clone, Debug)]
 pub(super) struct KillPlan {
     pending: Vec<Kill>,
-    random: Random,
+    /// SplitMix64 (Steele, Lea and Flood 2014), so that a seed gives the same delays in every release.
+    random: SplitMix64,
 }
 
 impl KillPlan {
     pub(super) fn new(kills: &[Kill], power_cuts: &[u64], seed: u64) -> KillPlan {
-        // Rank 0 stands for all: its iteration is the one in which the power is cut.
+        // A power cut depends on the iteration of rank 0.
         let cuts = power_cuts.iter().map(|&n| Kill { rank: 0, at: KillPoint::PowerCut(n) });
-        KillPlan { pending: kills.iter().copied().chain(cuts).collect(), random: Random::new(seed) }
+        KillPlan { pending: kills.iter().copied().chain(cuts).collect(), random: SplitMix64::seed_from_u64(seed) }
     }
 
-    /// The kills that never happened.
+    /// Returns the kills that have not happened.
     pub(super) fn pending(&self) -> &[Kill] {
         &self.pending
     }
 
-    /// The iterations in which this rank will be killed.
+    /// Returns the iterations in which `rank` will be killed.
     pub(super) fn fatal_iterations(&self, rank: u32) -> Vec<u64> {
         let of_rank = self.pending.iter().filter(|kill| kill.rank == rank);
         let iteration = |kill: &Kill| match kill.at {
@@ -109,29 +111,29 @@ impl KillPlan {
         of_rank.filter_map(iteration).collect()
     }
 
-    /// The kill that strikes `rank` in iteration `n`.
-    pub(super) fn strikes_in(&self, rank: u32, n: u64) -> Option<Kill> {
+    /// Returns the kill of `rank` in iteration `n`.
+    pub(super) fn kill_in(&self, rank: u32, n: u64) -> Option<Kill> {
         let in_it = [KillPoint::Iteration(n), KillPoint::PowerCut(n)].map(|at| Kill { rank, at });
         self.pending.iter().copied().find(|kill| in_it.contains(kill))
     }
 
-    /// The kills that wait for a recovery of `rank`.
-    pub(super) fn strikes_during_recovery_of(&self, rank: u32) -> Vec<Kill> {
+    /// Returns the kills that wait for a recovery of `rank`.
+    pub(super) fn kills_during_recovery_of(&self, rank: u32) -> Vec<Kill> {
         let mut kills = self.pending.clone();
         kills.retain(|kill| kill.at == KillPoint::RecoveryOf(rank));
         kills
     }
 
-    /// The kill happens now.
+    /// Removes a kill that happens now.
     pub(super) fn take(&mut self, kill: Kill) {
         if let Some(position) = self.pending.iter().position(|pending| *pending == kill) {
             self.pending.remove(position);
         }
     }
 
-    /// A number below `below`, from the seed; 0 if `below` is 0.
+    /// Draws a number below `below` from the seed; 0 if `below` is 0.
     pub(super) fn draw(&mut self, below: u64) -> u64 {
-        self.random.below(below)
+        self.random.next_u64() % below.max(1)
     }
 }
 
@@ -140,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn kills_are_read_and_written_alike() {
+    fn kills_are_parsed_from_their_own_output() {
         for text in ["2@7", "0@1", "3@recovery:0", "1@recovery:1"] {
             assert_eq!(text.parse::<Kill>().unwrap().to_string(), text);
         }
@@ -156,14 +158,14 @@ mod tests {
     }
 
     #[test]
-    fn the_same_kill_twice_strikes_twice() {
+    fn the_same_kill_twice_happens_twice() {
         let kill: Kill = "2@7".parse().unwrap();
         let mut plan = KillPlan::new(&[kill, kill], &[], 1);
         assert_eq!(plan.fatal_iterations(2), [7, 7]);
         plan.take(kill);
-        assert_eq!(plan.strikes_in(2, 7), Some(kill));
+        assert_eq!(plan.kill_in(2, 7), Some(kill));
         plan.take(kill);
-        assert_eq!((plan.strikes_in(2, 7), plan.pending().len()), (None, 0));
+        assert_eq!((plan.kill_in(2, 7), plan.pending().len()), (None, 0));
     }
 
     #[test]

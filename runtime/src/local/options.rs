@@ -1,4 +1,4 @@
-//! What can be asked of a launcher.
+//! Options of a launcher.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -9,40 +9,40 @@ use super::kills::{Kill, KillPoint};
 use super::report::LaunchError;
 use crate::settings::RankSettings;
 
-/// A job to launch.
+/// Job to launch.
 #[derive(Clone, Debug)]
 pub struct JobOptions {
-    /// The program that is a rank, and its first arguments. It is started with `--job`, `--rank`, `--incarnation` and
-    /// `--launcher` after them, and calls [`join`](super::join()).
+    /// Program of a rank, and its first arguments. The launcher appends `--job`, `--rank`, `--incarnation` and
+    /// `--launcher`; the program calls [`join`](super::join()).
     pub command: Vec<OsString>,
-    /// What the ranks share.
+    /// Settings that all ranks share.
     pub settings: RankSettings,
-    /// What the ranks are to run: handed to each as it is.
+    /// Opaque description of the program to run, passed to each rank.
     pub program: Vec<u8>,
-    /// Where the directory in memory goes.
+    /// Parent of the job's directory in memory.
     pub shm_root: PathBuf,
-    /// Where the directory on disk goes.
+    /// Parent of the job's directory on disk.
     pub checkpoint_root: PathBuf,
-    /// Where the ranks' stores, `rank-0` and so on, are moved at the end, however the job ends: a private directory on the file
-    /// system of `checkpoint_root`. They are removed if `None`.
+    /// Directory to which the ranks' stores, `rank-0` and so on, are moved at the end, unless the job was interrupted: a
+    /// private directory on the file system of `checkpoint_root`. They are removed if `None`.
     pub keep_stores: Option<PathBuf>,
-    /// Whom to kill, and when.
+    /// Planned kills.
     pub kills: Vec<Kill>,
-    /// Power cuts: in each of these iterations of rank 0 all ranks are killed at once, what they had in memory is
-    /// discarded, and all are started again from what is on disk.
+    /// Power cuts: in each of these iterations of rank 0 the launcher kills all ranks at once, discards their shared
+    /// memory, and starts all again from disk.
     pub power_cuts: Vec<u64>,
-    /// Where in an iteration the kills strike.
+    /// Seed of the delays of kills within an iteration.
     pub seed: u64,
-    /// How often a rank may die without having been asked to before the job is given up.
+    /// Limit on unplanned deaths of a rank; the job fails above it.
     pub deaths_max: u32,
-    /// Longest wait for a started process to say hello.
+    /// Longest wait for the hello of a started process.
     pub start_wait_max: Duration,
-    /// Longest the whole job may take; for ever if `None`.
+    /// Longest run time of the job; unlimited if `None`.
     pub wall_max: Option<Duration>,
 }
 
 impl JobOptions {
-    /// The defaults for a job of `ranks` ranks that run `command`.
+    /// Returns the defaults for a job of `ranks` ranks that run `command`.
     pub fn new(command: Vec<OsString>, ranks: u32) -> JobOptions {
         JobOptions {
             command,
@@ -60,10 +60,10 @@ impl JobOptions {
         }
     }
 
-    /// The most ranks of a job: all are processes of this machine, each with a connection to every other.
+    /// Most ranks of a job: all are processes of this machine, each with a connection to every other.
     pub const RANKS_MAX: u32 = 1024;
 
-    /// That there are ranks, not too many, and that those to be killed are among them.
+    /// Checks the number of ranks, and that the ranks of planned kills exist.
     ///
     /// # Errors
     /// [`LaunchError::NoRanks`], [`LaunchError::TooManyRanks`], [`LaunchError::NoSuchRank`].

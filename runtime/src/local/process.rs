@@ -1,4 +1,4 @@
-//! A rank's process, as its launcher sees it. Killed and reaped on every path: dropping it is enough.
+//! The process of a rank, owned by the launcher. Killed and reaped on drop.
 
 use std::ffi::OsString;
 use std::fs::{self, OpenOptions};
@@ -13,14 +13,14 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use super::job::JobPaths;
 
-/// How much of a failed rank's standard error is quoted, in bytes.
+/// Most bytes of a failed rank's standard error that an error quotes.
 const QUOTE_BYTES_MAX: u64 = 4096;
 
-/// A started process.
+/// Started process of a rank.
 #[derive(Debug)]
 pub(super) struct Process {
     child: Child,
-    /// Becomes readable when the process has ended.
+    /// Readable once the process has exited.
     pidfd: OwnedFd,
     standard_error: PathBuf,
     reaped: bool,
@@ -38,7 +38,7 @@ impl Process {
         for (name, value) in [("--rank", rank), ("--incarnation", incarnation), ("--launcher", std::process::id())] {
             command.arg(name).arg(value.to_string());
         }
-        // A process group of its own: Ctrl-C at the terminal is for the launcher, which ends the ranks in order.
+        // A process group of its own: Ctrl-C at the terminal reaches only the launcher, which ends the ranks in order.
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(errors).process_group(0);
         let mut child = command.spawn()?;
         match open_pidfd(&child) {
@@ -55,20 +55,20 @@ impl Process {
         self.child.id()
     }
 
-    /// Sends SIGKILL. Nothing happens if the process has ended.
+    /// Sends SIGKILL. No effect if the process has exited.
     pub(super) fn kill(&mut self) -> io::Result<()> {
         self.child.kill()
     }
 
-    /// How it ended, if it has.
+    /// Reaps the process if it has exited, and returns its status.
     pub(super) fn try_wait(&mut self) -> io::Result<Option<ExitStatus>> {
         let status = self.child.try_wait()?;
         self.reaped = status.is_some();
         Ok(status)
     }
 
-    /// The end of what it wrote to its standard error.
-    pub(super) fn last_words(&self) -> String {
+    /// Returns the end of the process's standard error.
+    pub(super) fn stderr_tail(&self) -> String {
         read_end(&self.standard_error).unwrap_or_default().trim().to_owned()
     }
 }

@@ -1,4 +1,4 @@
-//! What a launcher tells while a job runs, and at its end.
+//! Progress and final report of a job.
 
 use std::time::{Duration, Instant};
 
@@ -9,62 +9,62 @@ use super::kills::Kill;
 use crate::oracle::{OracleError, Timeline};
 use crate::tally::Tally;
 
-/// Something to show.
+/// Progress of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Progress {
     /// A process was started.
     Started {
-        /// Its rank.
+        /// The rank.
         rank: u32,
-        /// Its incarnation.
+        /// Incarnation of the rank.
         incarnation: u32,
-        /// Its process id.
+        /// Process id.
         pid: u32,
     },
     /// A rank has begun an iteration.
     Iteration {
         /// The rank.
         rank: u32,
-        /// The iteration, from 1.
+        /// Number of the iteration, from 1.
         n: u64,
     },
-    /// A rank has died by a signal.
+    /// A rank was killed by a signal.
     Died {
         /// The rank.
         rank: u32,
-        /// Its incarnation.
+        /// Incarnation of the rank.
         incarnation: u32,
-        /// The iteration it was in; 0 before the first.
+        /// Iteration of the rank; 0 before the first.
         iteration: u64,
-        /// Whether the launcher killed it, as planned.
+        /// The launcher killed the process, as planned.
         planned: bool,
     },
-    /// All ranks were killed at once, as planned; what they had in memory is discarded.
+    /// The launcher killed all ranks at once, as planned, and discards their logs in memory.
     PowerCut {
-        /// The iteration that rank 0 was in.
+        /// Iteration of rank 0.
         iteration: u64,
     },
-    /// A rank that wasn't killed goes back to an earlier checkpoint.
-    GoesBack {
+    /// A rank that wasn't killed rolls back to an earlier checkpoint.
+    RollsBack {
         /// The rank.
         rank: u32,
-        /// The epoch that the checkpoint began.
+        /// Epoch that the checkpoint began.
         epoch: u32,
     },
-    /// A replacement went on from a checkpoint.
+    /// A replacement has restored a checkpoint.
     Restored {
         /// The rank.
         rank: u32,
-        /// The epoch that the checkpoint began.
+        /// Epoch that the checkpoint began.
         epoch: u32,
     },
-    /// A replacement has received all that its peers had sent before.
+    /// A replacement has received all that its peers had sent to its predecessor.
     ReplayComplete {
         /// The rank.
         rank: u32,
     },
-    /// A replacement is where its predecessor was.
+    /// A replacement has caught up with its predecessor.
     CaughtUp {
         /// The rank.
         rank: u32,
@@ -76,118 +76,118 @@ pub enum Progress {
     },
 }
 
-/// Shows progress.
+/// Receiver of progress.
 pub trait Observer {
-    /// Something has happened.
+    /// Handles one step of progress.
     fn handle_progress(&mut self, progress: Progress);
 }
 
-/// Shows nothing.
+/// Ignores progress.
 impl Observer for () {
     fn handle_progress(&mut self, _: Progress) {}
 }
 
-/// How long the parts of a recovery took; each from the end of the one before. `None`: it was not reached, because
+/// Durations of the steps of a recovery, each from the end of the previous one. `None` if a step was not reached, because
 /// the process was killed again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RecoveryTimes {
-    /// From SIGKILL until the launcher noticed. `None` if somebody else killed it.
+    /// From SIGKILL until the launcher noticed. `None` for an unplanned kill.
     pub detect: Option<Duration>,
-    /// Until the replacement said its first word.
+    /// Until the replacement sent its hello.
     pub start: Option<Duration>,
-    /// Until it had received all that its peers had sent to its predecessor.
+    /// Until the replacement had received all that its peers had sent to its predecessor.
     pub replay: Option<Duration>,
-    /// Until its re-execution had sent all that its peers had received from its predecessor.
+    /// Until the re-execution had sent all that its peers had received from its predecessor.
     pub catch_up: Option<Duration>,
 }
 
-/// A rank that died by a signal.
+/// Death of a rank by a signal.
 #[derive(Clone, Debug)]
 pub struct DeathReport {
     /// The rank.
     pub rank: u32,
-    /// The incarnation that died.
+    /// Incarnation that died.
     pub incarnation: u32,
-    /// Its process id.
+    /// Process id.
     pub pid: u32,
-    /// The iteration that it was in; 0 before the first.
+    /// Iteration of the rank; 0 before the first.
     pub iteration: u64,
-    /// The planned kill that it was; `None` if somebody else killed it.
+    /// The planned kill; `None` if the launcher didn't kill it.
     pub planned: Option<Kill>,
-    /// The signal.
+    /// Signal number.
     pub signal: i32,
-    /// When, since the start of the job.
+    /// Time since the start of the job.
     pub at: Duration,
-    /// How long its recovery took.
+    /// Durations of the recovery.
     pub recovery: RecoveryTimes,
-    /// Whether it died between the first and the last message of its rank; `None` without traces.
+    /// The rank died between its first and its last message; `None` without traces.
     pub between_first_and_last_message: Option<bool>,
 }
 
-/// All ranks were killed at once, and lost what they had in memory.
+/// Power cut: all ranks were killed at once, and lost their logs in memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PowerCutReport {
-    /// The iteration of rank 0 in which it happened.
+    /// Iteration of rank 0 at the power cut.
     pub iteration: u64,
-    /// For each rank: the epoch of the checkpoint that it went on from; `None` if it began anew.
+    /// For each rank: epoch of the restored checkpoint; `None` if it started from the beginning.
     pub restored: Vec<Option<u32>>,
 }
 
-/// A job that has ended well.
+/// Report of a successful job.
 #[derive(Clone, Debug)]
 pub struct JobReport {
-    /// What each rank's program gave.
+    /// Outcome of each rank's program.
     pub outcomes: Vec<Vec<u8>>,
-    /// What all incarnations of all ranks counted, as far as they lived to tell.
+    /// Sum of the counters of all incarnations, as last reported by each.
     pub tally: Tally,
-    /// Who died.
+    /// Deaths by signals.
     pub deaths: Vec<DeathReport>,
-    /// Planned kills that did not happen, because their moment never came.
+    /// Planned kills that did not happen, because the job never reached their time.
     pub missed: Vec<Kill>,
-    /// When the power was cut.
+    /// Power cuts.
     pub power_cuts: Vec<PowerCutReport>,
-    /// For each rank, how often it went back to an earlier checkpoint though nobody had killed it.
+    /// For each rank: number of rollbacks without a kill of this rank.
     pub rolled_back: Vec<u32>,
-    /// Whether every rank that was neither killed nor taken back kept its process and never went back an iteration.
+    /// Every rank that was neither killed nor rolled back kept its process and never repeated an iteration.
     pub survivors_undisturbed: bool,
-    /// What the ranks did, from their traces; `None` if none were written.
+    /// Timelines of the ranks, from their traces; `None` without traces.
     pub timelines: Option<Vec<Timeline>>,
-    /// From the start of the first process to the end of the last.
+    /// Time from the start of the first process to the exit of the last.
     pub wall: Duration,
 }
 
-/// Why a job has failed. All its processes are gone and its files are removed.
+/// Failure of a job. All its processes have exited and its files are removed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LaunchError {
-    /// A job without ranks.
+    /// The job has no ranks.
     #[error("a job needs at least one rank")]
     NoRanks,
-    /// More processes than one machine is asked to run.
+    /// The job has more ranks than the limit for one machine.
     #[error("{ranks} ranks: a job on one machine has at most {}", super::options::JobOptions::RANKS_MAX)]
     TooManyRanks {
-        /// How many.
+        /// Number of ranks.
         ranks: u32,
     },
-    /// A kill of, or during the recovery of, a rank that the job doesn't have.
+    /// A planned kill names a rank that the job doesn't have.
     #[error("kill {kill}: there is no rank {rank} among {ranks} ranks")]
     NoSuchRank {
         /// The kill.
         kill: Kill,
-        /// The rank.
+        /// The invalid rank.
         rank: u32,
-        /// How many there are.
+        /// Number of ranks.
         ranks: u32,
     },
-    /// The job's directories.
+    /// The job's directories cannot be used.
     #[error(transparent)]
     Job(#[from] JobError),
-    /// The operating system refused.
+    /// A system call failed.
     #[error("cannot {action}: {source}")]
     Io {
-        /// What was tried.
+        /// Failed action.
         action: &'static str,
-        /// What the operating system said.
+        /// Error of the operating system.
         source: std::io::Error,
     },
     /// A rank could not be started.
@@ -195,87 +195,87 @@ pub enum LaunchError {
     Start {
         /// The rank.
         rank: u32,
-        /// What the operating system said.
+        /// Error of the operating system.
         source: std::io::Error,
     },
-    /// A rank did not say hello in time.
-    #[error("rank {rank} said nothing for {waited:?} after its start{words}", words = quoted(.last_words))]
+    /// A rank did not send its hello in time.
+    #[error("rank {rank} sent no hello within {waited:?} of its start{stderr}", stderr = quoted(.stderr_tail))]
     Silent {
         /// The rank.
         rank: u32,
-        /// How long the launcher waited.
+        /// Time that the launcher waited.
         waited: Duration,
-        /// The end of what it wrote to standard error.
-        last_words: String,
+        /// End of the process's standard error.
+        stderr_tail: String,
     },
     /// A rank's program or runtime has failed.
-    #[error("rank {rank} (incarnation {incarnation}) failed: {reason}{words}", words = quoted(.last_words))]
+    #[error("rank {rank} (incarnation {incarnation}) failed: {reason}{stderr}", stderr = quoted(.stderr_tail))]
     RankFailed {
         /// The rank.
         rank: u32,
-        /// Its incarnation.
+        /// Incarnation of the rank.
         incarnation: u32,
-        /// What it said, or how it ended.
+        /// Reported error, or exit status.
         reason: String,
-        /// The end of what it wrote to standard error.
-        last_words: String,
+        /// End of the process's standard error.
+        stderr_tail: String,
     },
-    /// A rank was killed, by somebody else, more often than is sensible.
-    #[error("rank {rank} was killed {deaths} times, last by signal {signal}, without having been asked to: giving up")]
+    /// A rank had more unplanned deaths than the limit.
+    #[error("rank {rank} was killed {deaths} times without a plan, last by signal {signal}: giving up")]
     TooManyDeaths {
         /// The rank.
         rank: u32,
-        /// How often.
+        /// Number of unplanned deaths.
         deaths: u32,
-        /// The last signal.
+        /// Last signal.
         signal: i32,
     },
-    /// A rank that was re-executed after it was done came to another outcome.
-    #[error("rank {rank} was replaced after it was done, and its replacement came to another outcome")]
+    /// The re-execution of a rank that was done has another outcome.
+    #[error("rank {rank} was replaced after it was done, and its replacement has another outcome")]
     OutcomeChanged {
         /// The rank.
         rank: u32,
     },
-    /// Ranks didn't end although everybody was done.
-    #[error("ranks {ranks:?} did not end within {waited:?} after everybody was done")]
+    /// Ranks didn't exit after all were done.
+    #[error("ranks {ranks:?} did not exit within {waited:?} after all were done")]
     NotEnding {
-        /// Which.
+        /// The ranks.
         ranks: Vec<u32>,
-        /// How long the launcher waited.
+        /// Time that the launcher waited.
         waited: Duration,
     },
-    /// The job took longer than it was allowed to.
+    /// The job took longer than the limit.
     #[error("the job was not done after {limit:?}; {state}")]
     TooLong {
         /// The limit.
         limit: Duration,
-        /// The ranks that were not done, and what each said last.
+        /// The unfinished ranks, with the last report of each.
         state: String,
     },
-    /// A signal asked the launcher to end.
+    /// A signal interrupted the launcher.
     #[error("interrupted by a signal; all ranks were ended and all files removed")]
     Interrupted,
-    /// A rank says something to the coordinator that no rank says.
+    /// A rank sent an invalid message to the coordinator.
     #[error("the recovery process: {source}")]
     Coordinator {
         /// The rank.
         rank: u32,
-        /// What is wrong.
+        /// Reason.
         source: RecoveryError,
     },
-    /// The traces can't be read.
+    /// The traces cannot be read.
     #[error(transparent)]
     Oracle(#[from] OracleError),
 }
 
-fn quoted(words: &str) -> String {
-    if words.is_empty() { String::new() } else { format!("; its last words: {words}") }
+fn quoted(stderr_tail: &str) -> String {
+    if stderr_tail.is_empty() { String::new() } else { format!("; it wrote: {stderr_tail}") }
 }
 
-/// The moments of a recovery, as they come.
+/// Times of the steps of a recovery, as they happen.
 #[derive(Debug)]
 pub(super) struct RecoveryClock {
-    pub(super) struck: Option<Instant>,
+    pub(super) killed: Option<Instant>,
     pub(super) noticed: Instant,
     pub(super) hello: Option<Instant>,
     pub(super) replayed: Option<Instant>,
@@ -283,14 +283,14 @@ pub(super) struct RecoveryClock {
 }
 
 impl RecoveryClock {
-    pub(super) fn new(struck: Option<Instant>, noticed: Instant) -> RecoveryClock {
-        RecoveryClock { struck, noticed, hello: None, replayed: None, caught_up: None }
+    pub(super) fn new(killed: Option<Instant>, noticed: Instant) -> RecoveryClock {
+        RecoveryClock { killed, noticed, hello: None, replayed: None, caught_up: None }
     }
 
     pub(super) fn times(&self) -> RecoveryTimes {
         let between = |from: Option<Instant>, to: Option<Instant>| Some(to?.saturating_duration_since(from?));
         RecoveryTimes {
-            detect: between(self.struck, Some(self.noticed)),
+            detect: between(self.killed, Some(self.noticed)),
             start: between(Some(self.noticed), self.hello),
             replay: between(self.hello, self.replayed),
             catch_up: between(self.replayed, self.caught_up),

@@ -1,4 +1,4 @@
-//! What the launcher knows of a rank.
+//! State of a rank in the launcher.
 
 use std::fmt;
 use std::time::Instant;
@@ -8,92 +8,92 @@ use super::kills::Kill;
 use super::process::Process;
 use crate::tally::Tally;
 
-/// Ranks that an error names at most.
-const STUCK_MAX: usize = 16;
+/// Most ranks that an error names.
+const NAMED_MAX: usize = 16;
 
-/// What the launcher knows of a rank.
+/// State of a rank in the launcher.
 #[derive(Debug, Default)]
 pub(super) struct Slot {
     pub(super) incarnation: u32,
-    /// `None` once it has ended for good.
+    /// `None` once the rank has ended for good.
     pub(super) process: Option<Process>,
     pub(super) started: Option<Instant>,
     pub(super) control: Option<Control>,
     pub(super) welcomed: bool,
     pub(super) iteration: u64,
     pub(super) iteration_began: Option<Instant>,
-    pub(super) went_back: bool,
+    pub(super) repeated_iteration: bool,
     pub(super) tally: Tally,
     pub(super) outcome: Option<Vec<u8>>,
-    /// The outcome of an incarnation that died after it was done.
+    /// Outcome of an incarnation that died after it was done.
     pub(super) outcome_before: Option<Vec<u8>>,
-    /// What the program said when it failed.
+    /// Error reported by the program or the runtime.
     pub(super) failure: Option<String>,
-    /// When it was killed and as which kill, until its end is noticed.
-    pub(super) struck: Option<(Instant, Kill)>,
-    /// Its last death, as an index into the deaths.
+    /// Time of the planned kill that the process got, and the kill, until its exit is noticed.
+    pub(super) killed: Option<(Instant, Kill)>,
+    /// Index of its last death in the launcher's deaths.
     pub(super) recovering_from: Option<usize>,
     pub(super) deaths_unplanned: u32,
-    /// Its process ends because the rank goes back to an earlier checkpoint.
-    pub(super) going_back: bool,
-    /// How often it went back though nobody had killed it.
+    /// The process ends because the rank rolls back to an earlier checkpoint.
+    pub(super) rolling_back: bool,
+    /// Number of rollbacks without a kill of this rank.
     pub(super) rolled_back: u32,
-    /// What the coordinator has to say to a process that hasn't said hello.
-    pub(super) orders: Vec<Vec<u8>>,
-    /// What this incarnation said last, and when.
-    pub(super) heard: Option<(Instant, Heard)>,
+    /// Messages of the coordinator to a process that hasn't sent its hello.
+    pub(super) queued_orders: Vec<Vec<u8>>,
+    /// Last report of this incarnation, and its time.
+    pub(super) last_report: Option<(Instant, LastReport)>,
 }
 
-/// What a rank said.
+/// Last report of a rank, for error messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Heard {
+pub(super) enum LastReport {
     Hello,
     Iteration(u64),
     Restored(u32),
     ReplayComplete,
     CaughtUp,
-    GoesBack,
+    RollsBack,
 }
 
-impl fmt::Display for Heard {
+impl fmt::Display for LastReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Heard::Hello => f.write_str("said hello"),
-            Heard::Iteration(n) => write!(f, "began iteration {n}"),
-            Heard::Restored(epoch) => write!(f, "went on from the checkpoint of epoch {epoch}"),
-            Heard::ReplayComplete => f.write_str("had received its replay"),
-            Heard::GoesBack => f.write_str("went back to an earlier checkpoint"),
-            Heard::CaughtUp => f.write_str("had caught up"),
+            LastReport::Hello => f.write_str("sent its hello"),
+            LastReport::Iteration(n) => write!(f, "began iteration {n}"),
+            LastReport::Restored(epoch) => write!(f, "restored the checkpoint of epoch {epoch}"),
+            LastReport::ReplayComplete => f.write_str("had received its replay"),
+            LastReport::RollsBack => f.write_str("rolled back to an earlier checkpoint"),
+            LastReport::CaughtUp => f.write_str("had caught up"),
         }
     }
 }
 
-/// The ranks that are not done, for an error: what each said last and how long ago, and what it wrote to standard error.
-/// Those that are furthest behind come first.
-pub(super) fn stuck(slots: &[Slot], now: Instant) -> String {
-    let mut stuck: Vec<(u32, &Slot)> = (0u32..).zip(slots).filter(|(_, slot)| slot.outcome.is_none()).collect();
-    if stuck.is_empty() {
+/// Describes the ranks that are not done, for an error: the last report of each, its age, and the standard error of the
+/// process. Sorted by iteration, lowest first.
+pub(super) fn describe_unfinished(slots: &[Slot], now: Instant) -> String {
+    let mut unfinished: Vec<(u32, &Slot)> = (0u32..).zip(slots).filter(|(_, slot)| slot.outcome.is_none()).collect();
+    if unfinished.is_empty() {
         return "all ranks were done, and not all processes had ended".to_owned();
     }
-    stuck.sort_by_key(|(rank, slot)| (slot.iteration, slot.heard.map(|(when, _)| when), *rank));
-    let named = stuck.iter().take(STUCK_MAX).map(|(rank, slot)| {
+    unfinished.sort_by_key(|(rank, slot)| (slot.iteration, slot.last_report.map(|(when, _)| when), *rank));
+    let named = unfinished.iter().take(NAMED_MAX).map(|(rank, slot)| {
         let process = slot.process.as_ref().map_or("no process".to_owned(), |of| format!("process {}", of.pid()));
         let since = |when: Instant| (now - when).as_secs_f64();
-        let said = match (slot.heard, slot.started) {
-            (Some((when, heard)), _) => format!("{heard} {:.1} s ago", since(when)),
-            (None, Some(when)) => format!("said nothing since its start {:.1} s ago", since(when)),
+        let said = match (slot.last_report, slot.started) {
+            (Some((when, report)), _) => format!("{report} {:.1} s ago", since(when)),
+            (None, Some(when)) => format!("reported nothing since its start {:.1} s ago", since(when)),
             (None, None) => "was not started yet".to_owned(),
         };
-        let words = slot.process.as_ref().map(Process::last_words).unwrap_or_default();
-        let words = if words.is_empty() { words } else { format!(", and wrote: {words}") };
-        format!("rank {rank} (incarnation {}, {process}) {said}{words}", slot.incarnation)
+        let stderr = slot.process.as_ref().map(Process::stderr_tail).unwrap_or_default();
+        let stderr = if stderr.is_empty() { stderr } else { format!(", and wrote: {stderr}") };
+        format!("rank {rank} (incarnation {}, {process}) {said}{stderr}", slot.incarnation)
     });
     let named: Vec<String> = named.collect();
-    let more = match stuck.len() - named.len() {
+    let more = match unfinished.len() - named.len() {
         0 => String::new(),
         more => format!("; and {more} more"),
     };
-    format!("{} of {} ranks were not done: {}{more}", stuck.len(), slots.len(), named.join("; "))
+    format!("{} of {} ranks were not done: {}{more}", unfinished.len(), slots.len(), named.join("; "))
 }
 
 #[cfg(test)]
@@ -103,21 +103,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn those_that_are_stuck_are_named_with_what_they_said_last_and_the_furthest_behind_first() {
+    fn unfinished_ranks_are_named_with_their_last_report_and_the_lowest_iteration_first() {
         let now = Instant::now();
         let ago = |seconds| now.checked_sub(Duration::from_secs(seconds)).unwrap_or(now);
         let done = Slot { outcome: Some(Vec::new()), ..Slot::default() };
-        let ahead = Slot { iteration: 9, heard: Some((ago(2), Heard::Iteration(9))), ..Slot::default() };
-        let behind = Slot { incarnation: 1, iteration: 3, heard: Some((ago(5), Heard::CaughtUp)), ..Slot::default() };
+        let ahead = Slot { iteration: 9, last_report: Some((ago(2), LastReport::Iteration(9))), ..Slot::default() };
+        let behind =
+            Slot { incarnation: 1, iteration: 3, last_report: Some((ago(5), LastReport::CaughtUp)), ..Slot::default() };
         let silent = Slot { started: Some(ago(7)), ..Slot::default() };
         assert_eq!(
-            stuck(&[done, ahead, behind, silent], now),
-            "3 of 4 ranks were not done: rank 3 (incarnation 0, no process) said nothing since its start 7.0 s ago; \
+            describe_unfinished(&[done, ahead, behind, silent], now),
+            "3 of 4 ranks were not done: rank 3 (incarnation 0, no process) reported nothing since its start 7.0 s ago; \
              rank 2 (incarnation 1, no process) had caught up 5.0 s ago; \
              rank 1 (incarnation 0, no process) began iteration 9 2.0 s ago"
         );
-        let many: Vec<Slot> = (0..STUCK_MAX + 5).map(|_| Slot::default()).collect();
-        let text = stuck(&many, now);
+        let many: Vec<Slot> = (0..NAMED_MAX + 5).map(|_| Slot::default()).collect();
+        let text = describe_unfinished(&many, now);
         assert!(text.ends_with("; and 5 more") && text.contains("rank 15 ") && !text.contains("rank 16 "), "{text}");
     }
 }

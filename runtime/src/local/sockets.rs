@@ -1,11 +1,11 @@
 //! The transport between processes of one machine: Unix stream sockets and poll(2).
 //!
-//! Who connects to whom: a newcomer connects to everyone whom the launcher welcomed before it and who lives; later ones
-//! connect to it. So each pair has exactly one caller, also when several ranks are replaced at the same time. If the
-//! one called has died meanwhile the call fails, and its replacement will call.
+//! A new process connects to all live ranks that the launcher welcomed before it; later ones connect to it. So each pair
+//! has exactly one connecting side, also when several ranks are replaced at the same time. If the other side has died,
+//! the connect fails, and its replacement will connect.
 //!
-//! Each side first sends a greeting: magic u32, rank u32, incarnation u32, length u32 and the protocol's hello. The side
-//! that was called greets only after it has heard the caller, so nothing that it says is older than the connection.
+//! Each side first sends a greeting: magic u32, rank u32, incarnation u32, length u32 and the protocol's hello. The
+//! accepting side sends its greeting after it has received the other one, so its hello is never older than the connection.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, OwnedFd};
@@ -15,9 +15,7 @@ use bytes::Bytes;
 use counterfoil_ack_piggyback::WireHeader;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::net::{
-    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, connect, listen, socket_with,
-};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, listen, socket_with};
 
 use super::connection::{Connection, ReadOutcome};
 use super::control::{Control, ToLauncher, ToRank};
@@ -25,34 +23,34 @@ use super::greeting::{Greeting, GreetingReader};
 use super::job::JobPaths;
 use crate::transport::{Event, Interest, Report, Transport, TransportError};
 
-/// A connection on which the other side has not greeted yet.
+/// Connection on which the other side's greeting has not arrived completely.
 #[derive(Debug)]
-struct Stranger {
+struct Handshake {
     fd: OwnedFd,
     greeting: GreetingReader,
-    /// Whom we called; `None` if we were called.
-    called: Option<(u32, u32)>,
-    /// What of our own greeting the connection has not taken yet.
+    /// Rank and incarnation that this side connected to; `None` if it accepted the connection.
+    connected_to: Option<(u32, u32)>,
+    /// Unsent rest of this side's greeting.
     outbox: Vec<u8>,
 }
 
 #[derive(Debug, Default)]
 struct Peer {
-    /// The newest incarnation that has been met or called.
+    /// Newest incarnation that has been connected.
     incarnation: u32,
     connection: Option<Connection>,
 }
 
-/// What each entry of the poll set is.
+/// Source of an entry of the poll set.
 #[derive(Clone, Copy)]
 enum Source {
     Launcher,
     Listener,
-    Stranger(usize),
+    Handshake(usize),
     Peer(usize),
 }
 
-/// Connects one rank with its peers and its launcher.
+/// Connections of one rank to its peers and its launcher.
 #[derive(Debug)]
 pub struct LocalTransport {
     rank: u32,
@@ -60,28 +58,28 @@ pub struct LocalTransport {
     paths: JobPaths,
     launcher: Control,
     listener: OwnedFd,
-    strangers: Vec<Stranger>,
+    handshakes: Vec<Handshake>,
     peers: Vec<Peer>,
     events: VecDeque<Event>,
     frame_bytes_max: usize,
 }
 
 impl LocalTransport {
-    /// Binds the socket at which this incarnation of `rank` listens.
+    /// Binds the socket on which this incarnation of `rank` listens.
     pub(super) fn listen(paths: &JobPaths, rank: u32, incarnation: u32) -> Result<OwnedFd, TransportError> {
         let path = paths.rank_socket(rank, incarnation);
         let failed = |errno: Errno| TransportError::Listen { path: path.clone(), source: errno.into() };
         let listener = unix_socket().map_err(failed)?;
-        // Fails if something is there: the name is this incarnation's alone.
+        // Fails if the path exists: no other incarnation uses it.
         bind(&listener, &SocketAddrUnix::new(&path).map_err(failed)?).map_err(failed)?;
-        // As many as the system allows (it caps this): everybody may call at once.
+        // The system's maximum (it caps this): all peers may connect at once.
         listen(&listener, i32::MAX).map_err(failed)?;
         Ok(listener)
     }
 
-    /// A transport without peers. `frame_bytes_max`: the longest payload that a peer may send.
+    /// Makes a transport without peers. `frame_bytes_max`: longest payload of a peer's frame.
     ///
-    /// What the launcher said right after its welcome may be read already, and is heard here.
+    /// Handles messages of the launcher that arrived together with its welcome.
     pub(super) fn new(
         (rank, incarnation): (u32, u32),
         ranks: u32,
@@ -91,35 +89,35 @@ impl LocalTransport {
         frame_bytes_max: usize,
     ) -> Result<LocalTransport, TransportError> {
         let peers = (0..ranks).map(|_| Peer::default()).collect();
-        let (strangers, events) = (Vec::new(), VecDeque::new());
+        let (handshakes, events) = (Vec::new(), VecDeque::new());
         let mut transport =
-            LocalTransport { rank, incarnation, paths, launcher, listener, strangers, peers, events, frame_bytes_max };
+            LocalTransport { rank, incarnation, paths, launcher, listener, handshakes, peers, events, frame_bytes_max };
         transport.read_launcher()?;
         Ok(transport)
     }
 
-    /// Calls an incarnation of a peer and says `hello`. That nobody answers is no error.
+    /// Connects to an incarnation of a peer and sends `hello`. Succeeds if that incarnation is dead.
     ///
     /// # Errors
     /// [`TransportError::Io`].
-    pub fn call(&mut self, peer: u32, incarnation: u32, hello: &[u8]) -> Result<(), TransportError> {
-        let failed = |errno: Errno| TransportError::Io { action: "call a peer", source: errno.into() };
+    pub fn connect(&mut self, peer: u32, incarnation: u32, hello: &[u8]) -> Result<(), TransportError> {
+        let failed = |errno: Errno| TransportError::Io { action: "connect to a peer", source: errno.into() };
         let fd = unix_socket().map_err(failed)?;
         let address = SocketAddrUnix::new(self.paths.rank_socket(peer, incarnation)).map_err(failed)?;
         loop {
-            match connect(&fd, &address) {
+            match rustix::net::connect(&fd, &address) {
                 Ok(()) => break,
                 Err(Errno::INTR) => {}
-                // Its queue is full: it is alive and will come to accept.
+                // The peer's accept queue is full: it is alive and will accept.
                 Err(Errno::AGAIN) => std::thread::sleep(Duration::from_millis(1)),
-                // Dead: its replacement will call.
+                // Dead: its replacement will connect.
                 Err(Errno::CONNREFUSED | Errno::NOENT) => return Ok(()),
                 Err(errno) => return Err(failed(errno)),
             }
         }
         let outbox = Greeting { rank: self.rank, incarnation: self.incarnation, hello: hello.to_vec().into() }.encode();
-        let called = Some((peer, incarnation));
-        self.strangers.push(Stranger { fd, greeting: GreetingReader::default(), called, outbox });
+        let connected_to = Some((peer, incarnation));
+        self.handshakes.push(Handshake { fd, greeting: GreetingReader::default(), connected_to, outbox });
         Ok(())
     }
 
@@ -129,7 +127,7 @@ impl LocalTransport {
                 ToRank::Order { body } => self.events.push_back(Event::Order { body }),
                 ToRank::Resume => self.events.push_back(Event::Resume),
                 ToRank::Finish => self.events.push_back(Event::Finish),
-                // Only the first message is a welcome, and `join` has read it.
+                // `join` has read the welcome, which comes first and once.
                 ToRank::Welcome(_) => tracing::warn!("a second welcome is ignored"),
             }
         }
@@ -141,10 +139,10 @@ impl LocalTransport {
             match accept_with(&self.listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
                 Ok(fd) => {
                     let greeting = GreetingReader::default();
-                    self.strangers.push(Stranger { fd, greeting, called: None, outbox: Vec::new() });
-                    // Everybody may be replaced while nobody greets; more than that is nobody of this job.
-                    if self.strangers.len() > 2 * self.peers.len() + 16 {
-                        self.strangers.remove(0);
+                    self.handshakes.push(Handshake { fd, greeting, connected_to: None, outbox: Vec::new() });
+                    // All peers may be replaced during their greetings; more connections are not from this job.
+                    if self.handshakes.len() > 2 * self.peers.len() + 16 {
+                        self.handshakes.remove(0);
                     }
                 }
                 Err(Errno::WOULDBLOCK) => return Ok(()),
@@ -154,45 +152,45 @@ impl LocalTransport {
         }
     }
 
-    /// Goes on greeting. Gives the connection back as long as it is one of a stranger.
-    fn hear_stranger(&mut self, mut stranger: Stranger) -> Result<Option<Stranger>, TransportError> {
-        if !stranger.write() {
+    /// Continues a handshake. Returns it unless it is complete or has failed.
+    fn advance_handshake(&mut self, mut handshake: Handshake) -> Result<Option<Handshake>, TransportError> {
+        if !handshake.write() {
             return Ok(None);
         }
-        let greeting = match stranger.greeting.read(&stranger.fd) {
-            Ok(None) => return Ok(Some(stranger)),
+        let greeting = match handshake.greeting.read(&handshake.fd) {
+            Ok(None) => return Ok(Some(handshake)),
             Ok(Some(greeting)) => greeting,
             Err(error) => {
-                tracing::debug!(%error, "a connection is given up before it was greeted");
+                tracing::debug!(%error, "a connection failed during the greeting");
                 return Ok(None);
             }
         };
         let Some(peer) = self.peers.get_mut(greeting.rank as usize) else { return Ok(None) };
-        let expected = stranger.called.is_none_or(|called| called == (greeting.rank, greeting.incarnation));
+        let expected = handshake.connected_to.is_none_or(|expected| expected == (greeting.rank, greeting.incarnation));
         if !expected || greeting.rank == self.rank || greeting.incarnation < peer.incarnation {
             tracing::debug!(
                 rank = greeting.rank,
                 incarnation = greeting.incarnation,
-                "nobody lives at this connection"
+                "a greeting of a dead or unexpected incarnation is ignored"
             );
             return Ok(None);
         }
         if peer.connection.take().is_some() {
-            self.events.push_back(Event::Lost { peer: greeting.rank });
+            self.events.push_back(Event::Disconnected { peer: greeting.rank });
         }
         peer.incarnation = greeting.incarnation;
-        self.events.push_back(Event::Met {
+        self.events.push_back(Event::Connected {
             peer: greeting.rank,
             incarnation: greeting.incarnation,
             hello: greeting.hello,
-            answer: stranger.called.is_none(),
+            answer: handshake.connected_to.is_none(),
         });
-        let mut connection = Connection::new(greeting.rank, stranger.fd, stranger.greeting.into_rest());
+        let mut connection = Connection::new(greeting.rank, handshake.fd, handshake.greeting.into_rest());
         let events = &mut self.events;
         let mut sink = |header, body| events.push_back(Event::Frame { peer: greeting.rank, header, body });
-        connection.cut(self.frame_bytes_max, &mut sink)?;
-        if stranger.called.is_some() {
-            connection.greet(&stranger.outbox)?;
+        connection.split_frames(self.frame_bytes_max, &mut sink)?;
+        if handshake.connected_to.is_some() {
+            connection.greet(&handshake.outbox)?;
         }
         peer.connection = Some(connection);
         Ok(None)
@@ -204,14 +202,14 @@ impl LocalTransport {
         let mut sink = |header, body| events.push_back(Event::Frame { peer, header, body });
         if connection.read(self.frame_bytes_max, &mut sink)? == ReadOutcome::Closed {
             self.peers[rank].connection = None;
-            self.events.push_back(Event::Lost { peer });
+            self.events.push_back(Event::Disconnected { peer });
         }
         Ok(())
     }
 
-    /// What to poll for, and what each entry is.
+    /// Builds the poll set, with the source of each entry.
     fn poll_set<'a>(&'a self, interest: &Interest<'_>) -> (Vec<PollFd<'a>>, Vec<Source>) {
-        let mut fds = Vec::with_capacity(2 + self.strangers.len() + self.peers.len());
+        let mut fds = Vec::with_capacity(2 + self.handshakes.len() + self.peers.len());
         let mut sources = Vec::with_capacity(fds.capacity());
         let mut add = |fd: PollFd<'a>, source| {
             fds.push(fd);
@@ -221,9 +219,9 @@ impl LocalTransport {
         let launcher = PollFlags::IN | writable(self.launcher.wants_to_write());
         add(PollFd::from_borrowed_fd(self.launcher.as_fd(), launcher), Source::Launcher);
         add(PollFd::new(&self.listener, PollFlags::IN), Source::Listener);
-        for (index, stranger) in self.strangers.iter().enumerate() {
-            let flags = PollFlags::IN | writable(!stranger.outbox.is_empty());
-            add(PollFd::new(&stranger.fd, flags), Source::Stranger(index));
+        for (index, handshake) in self.handshakes.iter().enumerate() {
+            let flags = PollFlags::IN | writable(!handshake.outbox.is_empty());
+            add(PollFd::new(&handshake.fd, flags), Source::Handshake(index));
         }
         for (rank, peer) in self.peers.iter().enumerate() {
             let Some(connection) = &peer.connection else { continue };
@@ -235,8 +233,8 @@ impl LocalTransport {
     }
 }
 
-impl Stranger {
-    /// Sends what is left of our greeting; `false` if nobody is there.
+impl Handshake {
+    /// Sends the rest of this side's greeting; returns `false` if the connection has failed.
     fn write(&mut self) -> bool {
         while !self.outbox.is_empty() {
             match rustix::net::send(&self.fd, &self.outbox, rustix::net::SendFlags::NOSIGNAL) {
@@ -252,7 +250,7 @@ impl Stranger {
 
 impl Transport for LocalTransport {
     fn poll(&mut self, interest: &Interest<'_>) -> Result<(), TransportError> {
-        // What has happened already is not waited for.
+        // Don't wait while events are queued.
         let timeout = if self.events.is_empty() { interest.timeout } else { Some(Duration::ZERO) }.map(timespec);
         let (mut fds, sources) = self.poll_set(interest);
         match poll(&mut fds, timeout.as_ref()) {
@@ -261,7 +259,7 @@ impl Transport for LocalTransport {
             Err(errno) => return Err(TransportError::Io { action: "poll", source: errno.into() }),
         }
         let ready: Vec<_> = fds.iter().zip(sources).map(|(fd, source)| (fd.revents(), source)).collect();
-        let mut strangers_ready = vec![false; self.strangers.len()];
+        let mut handshakes_ready = vec![false; self.handshakes.len()];
         for (flags, source) in ready {
             if flags.is_empty() {
                 continue;
@@ -273,22 +271,22 @@ impl Transport for LocalTransport {
                     self.read_launcher()?;
                 }
                 Source::Listener => self.accept()?,
-                Source::Stranger(index) => strangers_ready[index] = true,
+                Source::Handshake(index) => handshakes_ready[index] = true,
                 Source::Peer(rank) => {
                     if let Some(connection) = &mut self.peers[rank].connection {
                         connection.flush()?;
                     }
-                    // A peer that isn't read is read when it has died: only so its end is seen, and not polled for ever.
+                    // A dead peer is read even if reads are paused: else poll would report its hangup for ever.
                     if readable {
                         self.read_peer(rank)?;
                     }
                 }
             }
         }
-        strangers_ready.resize(self.strangers.len(), true); // those just accepted
-        for (stranger, ready) in std::mem::take(&mut self.strangers).into_iter().zip(strangers_ready) {
-            let kept = if ready { self.hear_stranger(stranger)? } else { Some(stranger) };
-            self.strangers.extend(kept);
+        handshakes_ready.resize(self.handshakes.len(), true); // those just accepted
+        for (handshake, ready) in std::mem::take(&mut self.handshakes).into_iter().zip(handshakes_ready) {
+            let kept = if ready { self.advance_handshake(handshake)? } else { Some(handshake) };
+            self.handshakes.extend(kept);
         }
         Ok(())
     }
@@ -336,7 +334,7 @@ impl Transport for LocalTransport {
             Report::ReplayComplete => ToLauncher::ReplayComplete,
             Report::CaughtUp => ToLauncher::CaughtUp,
             Report::ToCoordinator { body } => ToLauncher::ToCoordinator { body },
-            Report::GoingBack { epoch, tally } => ToLauncher::GoingBack { epoch, tally },
+            Report::RollingBack { epoch, tally } => ToLauncher::RollingBack { epoch, tally },
             Report::Done { outcome, tally } => ToLauncher::Done { outcome, tally },
             Report::Failed { error } => ToLauncher::Failed { error },
         };
@@ -348,7 +346,7 @@ fn unix_socket() -> rustix::io::Result<OwnedFd> {
     socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC, None)
 }
 
-/// A duration as poll wants it.
+/// Converts a duration for poll.
 pub(super) fn timespec(duration: Duration) -> Timespec {
     let tv_sec = i64::try_from(duration.as_secs()).unwrap_or(i64::MAX);
     Timespec { tv_sec, tv_nsec: i64::from(duration.subsec_nanos()) }

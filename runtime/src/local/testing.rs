@@ -1,5 +1,5 @@
-//! A job whose ranks are threads of the test: the real endpoint, log, protocol and sockets, and a launcher of thirty
-//! lines. A rank "dies" when its endpoint is dropped, which closes its sockets and releases its files, as SIGKILL does.
+//! Job whose ranks are threads of a test: the real endpoint, log, protocol and sockets, with a minimal
+//! launcher. A rank "dies" when its endpoint is dropped, which closes its sockets and releases its files, like SIGKILL.
 
 use std::collections::HashMap;
 use std::os::unix::net::UnixStream;
@@ -20,24 +20,24 @@ use crate::settings::RankSettings;
 use crate::tally::Tally;
 use crate::{Communicator, Error};
 
-/// What a rank's program says at its end.
+/// End of a rank's program.
 pub(crate) enum End {
-    /// This is its result.
+    /// Success, with the result.
     Result(Vec<u8>),
-    /// It was killed: its replacement runs the program again.
+    /// Death: the replacement runs the program again.
     Killed,
 }
 
-/// What a rank's thread says to the launcher.
-enum Said {
+/// Message from a rank's thread to the launcher.
+enum RankMessage {
     Done,
     End(u32, Result<(Vec<u8>, Tally), Error>),
 }
 
-/// The launcher's ends of the control connections; `None` once a rank has failed and everybody has to end.
+/// Launcher's side of the control connections; `None` once a rank has failed and all have to end.
 type Launchers = Mutex<Option<HashMap<u32, Control>>>;
 
-/// A rank that panics says nothing: without a launcher, the others end.
+/// Closes the control connections if a rank panics, so that the others end.
 struct EndAllOnPanic<'a>(&'a Launchers);
 
 impl Drop for EndAllOnPanic<'_> {
@@ -48,19 +48,19 @@ impl Drop for EndAllOnPanic<'_> {
     }
 }
 
-/// A job in a directory of its own.
+/// Job in its own directory.
 pub(crate) struct ThreadJob {
     pub(crate) settings: RankSettings,
     pub(crate) job: JobDirectory,
     _root: tempfile::TempDir,
-    /// The incarnation of each rank that lives.
+    /// Incarnation of each live rank.
     alive: Mutex<Vec<Option<u32>>>,
     launchers: Launchers,
 }
 
 impl ThreadJob {
     pub(crate) fn new(settings: RankSettings) -> ThreadJob {
-        // Socket paths are short, and the default directory for temporary files may not be.
+        // Socket paths must be short, and the default directory for temporary files may be long.
         let root = tempfile::Builder::new().prefix("cft").tempdir_in("/tmp").unwrap();
         let job = JobDirectory::create(root.path(), root.path()).unwrap();
         let alive = Mutex::new(vec![None; settings.ranks as usize]);
@@ -73,7 +73,7 @@ impl ThreadJob {
         }
     }
 
-    /// An incarnation of a rank, connected to those that live.
+    /// Starts an incarnation of a rank, connected to the live ranks.
     fn start(&self, rank: u32, incarnation: u32) -> Result<LocalEndpoint, Error> {
         let (paths, ranks) = (self.job.paths(), self.settings.ranks);
         let mut alive = self.alive.lock().unwrap();
@@ -96,7 +96,7 @@ impl ThreadJob {
         for (peer, its_incarnation) in (0u32..).zip(&*alive) {
             if let Some(its_incarnation) = its_incarnation {
                 let hello = endpoint.hello(peer)?;
-                endpoint.transport_mut().call(peer, *its_incarnation, &hello)?;
+                endpoint.transport_mut().connect(peer, *its_incarnation, &hello)?;
             }
         }
         alive[rank as usize] = Some(incarnation);
@@ -106,35 +106,35 @@ impl ThreadJob {
         Ok(endpoint)
     }
 
-    /// Runs `program(endpoint, incarnation)` on every rank until each has a result, replacing those that are killed.
-    /// The first error ends everybody.
+    /// Runs `program(endpoint, incarnation)` on every rank until each has a result, and replaces those that die.
+    /// The first error ends all ranks.
     pub(crate) fn run<F>(&self, program: F) -> Result<(Vec<Vec<u8>>, Tally), Error>
     where
         F: Fn(&mut LocalEndpoint, u32) -> Result<End, Error> + Sync,
     {
         let ranks = self.settings.ranks;
-        let (said, all_said) = mpsc::channel();
+        let (sender, messages) = mpsc::channel();
         thread::scope(|scope| {
             for rank in 0..ranks {
-                let (said, program) = (said.clone(), &program);
+                let (sender, program) = (sender.clone(), &program);
                 scope.spawn(move || {
                     let _all_end = EndAllOnPanic(&self.launchers);
-                    let result = self.run_rank(rank, program, &said);
-                    let _ = said.send(Said::End(rank, result));
+                    let result = self.run_rank(rank, program, &sender);
+                    let _ = sender.send(RankMessage::End(rank, result));
                 });
             }
-            drop(said);
+            drop(sender);
             let mut results = vec![Vec::new(); ranks as usize];
             let (mut tally, mut done, mut ended, mut error) = (Tally::default(), 0, 0, None);
-            while let Ok(word) = all_said.recv() {
-                match word {
-                    Said::Done => done += 1,
-                    Said::End(rank, Ok((result, counted))) => {
+            while let Ok(message) = messages.recv() {
+                match message {
+                    RankMessage::Done => done += 1,
+                    RankMessage::End(rank, Ok((result, counted))) => {
                         results[rank as usize] = result;
                         tally += counted;
                         ended += 1;
                     }
-                    Said::End(_, Err(why)) => {
+                    RankMessage::End(_, Err(why)) => {
                         error.get_or_insert(why);
                         ended += 1;
                         *self.launchers.lock().unwrap() = None;
@@ -149,7 +149,7 @@ impl ThreadJob {
         })
     }
 
-    fn run_rank<F>(&self, rank: u32, program: &F, said: &mpsc::Sender<Said>) -> Result<(Vec<u8>, Tally), Error>
+    fn run_rank<F>(&self, rank: u32, program: &F, sender: &mpsc::Sender<RankMessage>) -> Result<(Vec<u8>, Tally), Error>
     where
         F: Fn(&mut LocalEndpoint, u32) -> Result<End, Error>,
     {
@@ -162,7 +162,7 @@ impl ThreadJob {
                     self.alive.lock().unwrap()[rank as usize] = None;
                 }
                 End::Result(result) => {
-                    let _ = said.send(Said::Done);
+                    let _ = sender.send(RankMessage::Done);
                     endpoint.finish(result.clone())?;
                     past += endpoint.tally();
                     return Ok((result, past));
@@ -172,27 +172,27 @@ impl ThreadJob {
         unreachable!("incarnations do not run out")
     }
 
-    /// What the ranks did, from their traces.
+    /// Returns the timelines of the ranks, from their traces.
     pub(crate) fn timelines(&self) -> Vec<Timeline> {
         read_timelines(&self.job.paths().traces(), self.settings.ranks).unwrap()
     }
 }
 
-/// A program that dies, as by SIGKILL, when it makes its call number `calls_left`.
-pub(crate) struct Mortal<'a> {
+/// Communicator that dies, as by SIGKILL, once `calls_left` calls were made.
+pub(crate) struct Killable<'a> {
     endpoint: &'a mut LocalEndpoint,
     calls_left: Option<u64>,
-    /// How many calls were made.
+    /// Number of calls made.
     pub(crate) calls: u64,
 }
 
-impl<'a> Mortal<'a> {
-    /// Dies at call number `at`, from 0; never if `None`.
-    pub(crate) fn new(endpoint: &'a mut LocalEndpoint, at: Option<u64>) -> Mortal<'a> {
-        Mortal { endpoint, calls_left: at, calls: 0 }
+impl<'a> Killable<'a> {
+    /// Makes a communicator that dies at call number `at`, from 0; never if `None`.
+    pub(crate) fn new(endpoint: &'a mut LocalEndpoint, at: Option<u64>) -> Killable<'a> {
+        Killable { endpoint, calls_left: at, calls: 0 }
     }
 
-    /// The program's end: a death if it died.
+    /// Converts the program's result: a death if the communicator died.
     pub(crate) fn end(&self, result: Result<Vec<u8>, Error>) -> Result<End, Error> {
         match result {
             Err(_) if self.calls_left == Some(0) => Ok(End::Killed),
@@ -200,9 +200,9 @@ impl<'a> Mortal<'a> {
         }
     }
 
-    fn live(&mut self) -> Result<&mut LocalEndpoint, Error> {
+    fn count_call(&mut self) -> Result<&mut LocalEndpoint, Error> {
         match &mut self.calls_left {
-            // Any error will do: the program hands it up.
+            // The error is arbitrary: the program returns it, and `end` replaces it.
             Some(0) => return Err(Error::RequestsMax { max: 0 }),
             Some(left) => *left -= 1,
             None => {}
@@ -212,7 +212,7 @@ impl<'a> Mortal<'a> {
     }
 }
 
-impl Communicator for Mortal<'_> {
+impl Communicator for Killable<'_> {
     fn rank(&self) -> u32 {
         self.endpoint.rank()
     }
@@ -222,19 +222,19 @@ impl Communicator for Mortal<'_> {
     }
 
     fn isend(&mut self, to: u32, tag: i32, payload: &[u8]) -> Result<Request, Error> {
-        self.live()?.isend(to, tag, payload)
+        self.count_call()?.isend(to, tag, payload)
     }
 
     fn irecv(&mut self, source: Option<u32>, tag: Option<i32>) -> Result<Request, Error> {
-        self.live()?.irecv(source, tag)
+        self.count_call()?.irecv(source, tag)
     }
 
     fn isend_internal(&mut self, to: u32, tag: InternalTag, payload: &[u8]) -> Result<Request, Error> {
-        self.live()?.isend_internal(to, tag, payload)
+        self.count_call()?.isend_internal(to, tag, payload)
     }
 
     fn irecv_internal(&mut self, source: u32, tag: InternalTag) -> Result<Request, Error> {
-        self.live()?.irecv_internal(source, tag)
+        self.count_call()?.irecv_internal(source, tag)
     }
 
     fn begin_collective(&mut self) -> InternalTag {
@@ -242,23 +242,23 @@ impl Communicator for Mortal<'_> {
     }
 
     fn wait(&mut self, request: Request) -> Result<(Status, Bytes), Error> {
-        self.live()?.wait(request)
+        self.count_call()?.wait(request)
     }
 
     fn test(&mut self, request: &Request) -> Result<bool, Error> {
-        self.live()?.test(request)
+        self.count_call()?.test(request)
     }
 
     fn probe(&mut self, source: Option<u32>, tag: Option<i32>) -> Result<Status, Error> {
-        self.live()?.probe(source, tag)
+        self.count_call()?.probe(source, tag)
     }
 
     fn iprobe(&mut self, source: Option<u32>, tag: Option<i32>) -> Result<Option<Status>, Error> {
-        self.live()?.iprobe(source, tag)
+        self.count_call()?.iprobe(source, tag)
     }
 
     fn checkpoint(&mut self, state: &[u8]) -> Result<Epoch, Error> {
-        self.live()?.checkpoint(state)
+        self.count_call()?.checkpoint(state)
     }
 
     fn restore(&mut self) -> Result<Option<Bytes>, Error> {
@@ -266,6 +266,6 @@ impl Communicator for Mortal<'_> {
     }
 
     fn iteration(&mut self, n: u64) -> Result<(), Error> {
-        self.live()?.iteration(n)
+        self.count_call()?.iteration(n)
     }
 }

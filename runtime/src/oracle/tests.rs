@@ -1,4 +1,4 @@
-//! The oracle must see every fault that is planted.
+//! Planted faults, each of which the oracle must detect.
 
 use super::*;
 use crate::trace::{Trace, TraceCounters};
@@ -33,7 +33,7 @@ impl Run {
         self
     }
 
-    /// Rank 1 receives these messages, as (number, payload).
+    /// Rank 1 receives these messages, given as (number, payload).
     fn delivers(self, messages: &[(u64, Vec<u8>)]) -> Run {
         let mut trace = self.trace(1, 0);
         messages.iter().for_each(|(number, payload)| trace.deliver(0, tag(*number), 0, *number, payload).unwrap());
@@ -119,11 +119,11 @@ fn a_faithful_re_execution_from_a_checkpoint_is_one_timeline() {
 }
 
 #[test]
-fn a_re_execution_that_does_something_else_is_a_divergence() {
+fn a_re_execution_in_another_order_is_a_divergence() {
     let run = Run::new().sends().delivers(&all()[..7]);
     let mut again = run.trace(1, 1);
     let mut messages = all();
-    messages.swap(3, 4); // allowed for a first execution, but not what the dead incarnation saw
+    messages.swap(3, 4); // valid in a first execution, but not the order of the dead incarnation
     messages.iter().for_each(|(number, payload)| again.deliver(0, tag(*number), 0, *number, payload).unwrap());
     assert_eq!(run.judge().diverged, 1);
     assert_eq!(run.timelines()[1].divergences[0].index, 3);
@@ -139,7 +139,7 @@ fn a_re_execution_that_ends_early_is_a_divergence() {
 }
 
 #[test]
-fn a_second_death_before_the_first_ones_place_forgets_nothing() {
+fn a_replacement_that_dies_early_does_not_shorten_the_timeline() {
     let run = Run::new().sends().delivers(&all()[..7]);
     let mut second = run.trace(1, 1);
     all()[..3].iter().for_each(|(number, payload)| second.deliver(0, tag(*number), 0, *number, payload).unwrap());
@@ -154,7 +154,7 @@ fn a_second_death_before_the_first_ones_place_forgets_nothing() {
 }
 
 #[test]
-fn a_torn_event_is_passed_over_in_a_dead_incarnation_only() {
+fn a_torn_event_is_ignored_in_a_dead_incarnation_only() {
     use std::io::Write;
     let run = Run::new().sends().delivers(&all()[..7]);
     let path = trace_path(run.directory.path(), 1, 0);

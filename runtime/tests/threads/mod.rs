@@ -1,6 +1,6 @@
-//! A communicator among threads of one process: what programs and collectives are tested on.
+//! Communicator between threads of one process, for tests of programs and collectives.
 //!
-//! It keeps MPI's matching rules and nothing else: no log, no transport. Whatever goes wrong here panics.
+//! Implements MPI's matching rules without log and transport. Every error panics.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -14,10 +14,10 @@ use counterfoil_runtime::communicator::{
     APPLICATION_CONTEXT, COLLECTIVE_CONTEXT, CallError, Communicator, InternalTag, Request, Status,
 };
 
-/// A rank that waits longer than this for a message has a deadlock.
+/// Longest wait for a message, after which a deadlock is assumed.
 const WAIT_MAX: Duration = Duration::from_secs(60);
 
-/// Runs `program` on `size` ranks, a thread each, and gives what each rank's returned.
+/// Runs `program` on `size` ranks, a thread each, and returns their results.
 pub(crate) fn run_ranks<T, F>(size: u32, program: F) -> Vec<T>
 where
     T: Send,
@@ -44,7 +44,7 @@ where
     })
 }
 
-/// The messages that have arrived at a rank and have not been received.
+/// Messages that have arrived at a rank and have not been received.
 #[derive(Default)]
 struct Inbox {
     arrived: Mutex<Arrived>,
@@ -54,7 +54,7 @@ struct Inbox {
 #[derive(Default)]
 struct Arrived {
     messages: Vec<Message>,
-    /// How many messages have ever arrived.
+    /// Number of messages that have ever arrived.
     count: u64,
 }
 
@@ -96,7 +96,7 @@ impl Arrived {
 pub(crate) struct ThreadCommunicator {
     rank: u32,
     inboxes: Arc<[Inbox]>,
-    /// By number, so in the order in which they were posted.
+    /// By number, which is the order in which they were posted.
     pending: BTreeMap<u64, Pending>,
     next_request: u64,
     next_collective: u64,
@@ -138,8 +138,8 @@ impl ThreadCommunicator {
         Ok(Pattern { source, tag, context: APPLICATION_CONTEXT })
     }
 
-    /// Serves posted receives, oldest first, from what has arrived, oldest first; then asks `ready`, until it answers.
-    /// With `patience` zero, it asks only once.
+    /// Matches posted receives, oldest first, with arrived messages, oldest first; then calls `ready`, until it returns
+    /// `Some`. With `patience` zero, calls it only once.
     fn poll<T>(
         &mut self,
         patience: Duration,

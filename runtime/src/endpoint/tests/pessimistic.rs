@@ -1,4 +1,4 @@
-//! The pessimistic rule over real sockets: programs whose messages depend on the order in which others came, and that die before
+//! The pessimistic rule over real sockets: programs whose sends depend on their receive order, and that die before
 //! each of their calls.
 
 use super::*;
@@ -18,10 +18,10 @@ fn the_program_of_the_plain_rule_runs_on_all_tiers() {
         for checkpoints in [false, true] {
             let (results, _, tally) = run(pessimistic(tier), checkpoints, &[]);
             assert_eq!(results, expected, "{tier:?} {checkpoints}");
-            // Everything that was sent is received, and recorded: also what ranks send to themselves.
+            // Every message is received and recorded, also those of ranks to themselves.
             assert_eq!(tally.determinants_logged, tally.messages_logged);
             assert_eq!(tally.determinant_bytes, 20 * tally.determinants_logged);
-            // Only tests and probes that don't wait are choices now.
+            // Under this rule only non-blocking tests and probes are choices.
             assert!(tally.choices_logged < plain.choices_logged, "{tally:?} {plain:?}");
         }
     }
@@ -58,9 +58,9 @@ fn all_may_die_and_die_again() {
     }
 }
 
-/// Rank 0 tells everybody in which order it took their messages; they answer with what it has told so far. No two runs need be the
-/// same; but in one run all must know the same in the end, whoever died.
-fn tell_the_order(comm: &mut dyn Communicator) -> Result<Vec<u8>, Error> {
+/// Rank 0 broadcasts a hash of its receive order, and the others send it back with their next message. Runs may differ, but
+/// within a run all ranks must end with the same hash, with any deaths.
+fn hash_the_receive_order(comm: &mut dyn Communicator) -> Result<Vec<u8>, Error> {
     const MESSAGES: u64 = 6;
     let (rank, size) = (comm.rank(), comm.size());
     let mut order = 0u64;
@@ -71,7 +71,7 @@ fn tell_the_order(comm: &mut dyn Communicator) -> Result<Vec<u8>, Error> {
             order = number(&comm.recv(Some(0), Some(2))?.1);
             continue;
         }
-        // To itself too: its place among the others is part of the order.
+        // A message to itself: its position is part of the order.
         comm.send(0, 1, &order.to_le_bytes())?;
         for _ in 0..size {
             let (status, bytes) = comm.recv(ANY_SOURCE, ANY_TAG)?;
@@ -83,7 +83,7 @@ fn tell_the_order(comm: &mut dyn Communicator) -> Result<Vec<u8>, Error> {
 }
 
 #[test]
-fn a_program_whose_messages_depend_on_the_order_is_repeated_as_it_was() {
+fn a_program_whose_sends_depend_on_the_receive_order_is_repeated_exactly() {
     for tier in TIERS {
         for call in (0..60).step_by(4) {
             let job = ThreadJob::new(pessimistic(tier));
@@ -91,23 +91,23 @@ fn a_program_whose_messages_depend_on_the_order_is_repeated_as_it_was() {
             let ran = job.run(|endpoint, incarnation| {
                 let who = (endpoint.rank(), incarnation);
                 let death = deaths.iter().find(|death| (death.0, death.1) == who).map(|death| death.2);
-                let mut mortal = Mortal::new(endpoint, death);
-                let result = tell_the_order(&mut mortal);
-                mortal.end(result)
+                let mut killable = Killable::new(endpoint, death);
+                let result = hash_the_receive_order(&mut killable);
+                killable.end(result)
             });
             let (results, tally) = ran.unwrap_or_else(|error| panic!("{tier:?} deaths {deaths:?}: {error}"));
             let verdict = judge(&job.timelines());
             assert!(verdict.is_clean(), "{tier:?} deaths {deaths:?}: {verdict:?}");
             assert!(results.iter().all(|result| *result == results[0]), "{tier:?} deaths {deaths:?}: {results:?}");
-            assert_eq!(tally.choices_logged, 0, "a receive from anybody is no choice of its own");
+            assert_eq!(tally.choices_logged, 0, "a wildcard receive is no choice of its own");
         }
     }
 }
 
-/// A message that comes early is held, and while it is, its predecessor in the order is read, however much of that sender
-/// waits already.
+/// While an early message is held, its predecessor in the recorded order is read, however many messages of that sender are
+/// unexpected.
 #[test]
-fn what_is_held_for_the_order_does_not_keep_the_order_from_being_read() {
+fn a_held_message_does_not_block_reading_its_predecessor() {
     let settings = RankSettings {
         unexpected_bytes_max: 150_000,
         log_bytes_max: 64 << 20,
@@ -120,7 +120,7 @@ fn what_is_held_for_the_order_does_not_keep_the_order_from_being_read() {
         match endpoint.rank() {
             0 => {
                 if incarnation == 0 {
-                    // It may read more, and does, before it lets rank 2 send.
+                    // This incarnation may read more, and does, before it lets rank 2 send.
                     endpoint.settings.unexpected_bytes_max = 64 << 20;
                     while endpoint.matching.unexpected_bytes(1) < 1_000_000 {
                         endpoint.progress(Wait::Forever)?;
@@ -143,7 +143,7 @@ fn what_is_held_for_the_order_does_not_keep_the_order_from_being_read() {
         Ok(End::Result(Vec::new()))
     });
     let (_, tally) = ran.unwrap();
-    // The one of rank 2 twice, by both incarnations.
+    // Both incarnations receive the message of rank 2.
     assert_eq!(tally.messages_delivered, 13);
     assert!(judge(&job.timelines()).is_clean());
 }

@@ -1,0 +1,73 @@
+//! Rollback to an earlier checkpoint, and the checkpoints that are kept for it.
+
+use counterfoil::{Epoch, Rank, Ssn};
+use counterfoil_protocols::api::Protocol;
+
+use super::Endpoint;
+use crate::Error;
+use crate::transport::{Report, Transport};
+
+/// Checkpoints that a rank keeps under a rule that may roll it back: the capacity of a store.
+pub(super) const CHECKPOINTS_KEPT: usize = 64;
+
+/// Range of checkpoints that a recovery may need.
+#[derive(Debug)]
+pub(super) struct Rollback {
+    /// No recovery rolls back to before this epoch.
+    floor: Epoch,
+    /// Epoch that the newest checkpoint began, or the first epoch.
+    newest: Epoch,
+    /// This process ends; its replacement continues from an earlier checkpoint.
+    pub(super) in_progress: bool,
+}
+
+impl Rollback {
+    /// A rank without checkpoints, in `epoch`.
+    pub(super) fn new(epoch: Epoch) -> Rollback {
+        Rollback { floor: epoch, newest: epoch, in_progress: false }
+    }
+
+    /// Records a checkpoint that began `epoch`.
+    pub(super) fn note_checkpoint(&mut self, epoch: Epoch) {
+        self.newest = epoch;
+    }
+
+    /// Returns `true` if another checkpoint would evict one that a recovery may need.
+    fn is_full(&self) -> bool {
+        (self.newest.0 - self.floor.0) as usize + 1 >= CHECKPOINTS_KEPT
+    }
+}
+
+impl<T: Transport, P: Protocol> Endpoint<T, P> {
+    /// Returns `true` if the rule wants a checkpoint now, and the store has capacity for it.
+    pub(super) fn wants_checkpoint(&self) -> bool {
+        self.protocol.wants_checkpoint() && (self.settings.rule.keeps_every_message() || !self.rollback.is_full())
+    }
+
+    /// Discards checkpoints after `last`, which belong to an undone past. Those before `first` are no longer needed: the
+    /// store drops the oldest when it is full.
+    pub(super) fn keep_checkpoints(&mut self, first: Epoch, last: Epoch) -> Result<(), Error> {
+        self.rollback.floor = first.max(self.rollback.floor);
+        if self.rollback.newest > last {
+            self.log.discard_checkpoints_beyond(last)?;
+            self.rollback.newest = last;
+        }
+        Ok(())
+    }
+
+    /// Rolls this rank back. A program's state can't be restored from within: this process ends, and its replacement
+    /// continues from the newest remaining checkpoint, which is that of `epoch`.
+    pub(super) fn roll_back(&mut self, epoch: Epoch) -> Result<(), Error> {
+        self.rollback.in_progress = true;
+        self.transport.report(Report::RollingBack { epoch: epoch.0, tally: self.tally })?;
+        Err(Error::RollsBack { epoch: epoch.0 })
+    }
+
+    /// Drops the messages to `peer` after `last`, the last one in the checkpoint. For rules that roll ranks back: the
+    /// re-execution numbers and sends them anew.
+    pub(super) fn truncate_lane(&mut self, peer: Rank, last: Ssn) -> Result<(), Error> {
+        self.log.truncate(peer, last).map_err(|source| Error::Truncate { peer: peer.0, source })?;
+        self.outbound[peer.index()].transmitted = last;
+        Ok(())
+    }
+}

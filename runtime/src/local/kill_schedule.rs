@@ -1,0 +1,148 @@
+//! Schedule of planned kills.
+
+use std::time::{Duration, Instant};
+
+use super::kills::{Kill, KillPlan, KillPoint};
+
+/// Assumed length of an iteration before one was measured, and of a recovery: the first iteration is short in most
+/// programs, and a replacement recovers in a few milliseconds.
+const LENGTH_GUESS: Duration = Duration::from_millis(3);
+
+/// Kill that is due after a random delay.
+#[derive(Clone, Copy, Debug)]
+struct Armed {
+    kill: Kill,
+    due: Instant,
+}
+
+/// Planned kills, and those that are armed.
+#[derive(Debug)]
+pub(super) struct KillSchedule {
+    plan: KillPlan,
+    armed: Vec<Armed>,
+}
+
+impl KillSchedule {
+    pub(super) fn new(plan: KillPlan) -> KillSchedule {
+        KillSchedule { plan, armed: Vec::new() }
+    }
+
+    /// Returns the kills that haven't happened.
+    pub(super) fn pending(&self) -> &[Kill] {
+        self.plan.pending()
+    }
+
+    /// Returns the iterations in which a kill of `rank` is planned.
+    pub(super) fn fatal_iterations(&self, rank: u32) -> Vec<u64> {
+        self.plan.fatal_iterations(rank)
+    }
+
+    /// Arms the kill of `rank` in iteration `n`, which begins now, if one is planned. `took`: length of the previous
+    /// iteration, within which the delay is drawn.
+    pub(super) fn handle_iteration(&mut self, rank: u32, n: u64, now: Instant, took: Duration) {
+        if let Some(kill) = self.plan.kill_in(rank, n) {
+            self.arm(kill, now, if took.is_zero() { LENGTH_GUESS } else { took });
+        }
+    }
+
+    /// Arms the kills planned during the recovery of `rank`, which begins now. Returns `true` if there are any: the recovery
+    /// must not end before them.
+    pub(super) fn handle_recovery(&mut self, rank: u32, now: Instant) -> bool {
+        for kill in self.plan.kills_during_recovery_of(rank) {
+            self.arm(kill, now, LENGTH_GUESS);
+        }
+        self.holds_recovery(rank)
+    }
+
+    /// Returns `true` if the recovery of `rank` has to wait for a kill.
+    pub(super) fn holds_recovery(&self, rank: u32) -> bool {
+        self.armed.iter().any(|armed| armed.kill.at == KillPoint::RecoveryOf(rank))
+    }
+
+    /// Returns the time of the next kill.
+    pub(super) fn next_due(&self) -> Option<Instant> {
+        self.armed.iter().map(|armed| armed.due).min()
+    }
+
+    /// Returns the kills to carry out now: if any is due, all that are armed, so that kills planned for the same time
+    /// happen at once.
+    pub(super) fn due(&self, now: Instant) -> Vec<Kill> {
+        let any = self.armed.iter().any(|armed| armed.due <= now);
+        if any { self.armed.iter().map(|armed| armed.kill).collect() } else { Vec::new() }
+    }
+
+    /// Records that a kill was carried out.
+    pub(super) fn note_killed(&mut self, kill: Kill) {
+        self.plan.take(kill);
+        self.armed.retain(|armed| armed.kill != kill);
+    }
+
+    /// Disarms the kills of `rank` in an iteration after its death: they wait for its replacement to reach the iteration.
+    pub(super) fn handle_death(&mut self, rank: u32) {
+        self.armed.retain(|armed| armed.kill.rank != rank || matches!(armed.kill.at, KillPoint::RecoveryOf(_)));
+    }
+
+    fn arm(&mut self, kill: Kill, now: Instant, within: Duration) {
+        if self.armed.iter().any(|armed| armed.kill == kill) {
+            return;
+        }
+        let delay_ns = self.plan.draw(u64::try_from(within.as_nanos()).unwrap_or(u64::MAX));
+        self.armed.push(Armed { kill, due: now + Duration::from_nanos(delay_ns) });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn schedule(kills: &[&str]) -> KillSchedule {
+        let kills: Vec<Kill> = kills.iter().map(|kill| kill.parse().unwrap()).collect();
+        KillSchedule::new(KillPlan::new(&kills, &[], 7))
+    }
+
+    #[test]
+    fn a_kill_is_due_within_the_length_of_an_iteration() {
+        let now = Instant::now();
+        let took = Duration::from_millis(5);
+        let mut schedule = schedule(&["2@7"]);
+        schedule.handle_iteration(2, 6, now, took);
+        schedule.handle_iteration(1, 7, now, took);
+        assert_eq!(schedule.next_due(), None);
+        schedule.handle_iteration(2, 7, now, took);
+        assert!(schedule.next_due().unwrap() < now + took);
+        assert_eq!(schedule.due(now + took), ["2@7".parse().unwrap()]);
+    }
+
+    #[test]
+    fn kills_that_are_armed_together_are_due_together() {
+        let now = Instant::now();
+        let mut schedule = schedule(&["1@3", "2@3", "3@4"]);
+        schedule.handle_iteration(1, 3, now, Duration::from_millis(1));
+        schedule.handle_iteration(2, 3, now, Duration::from_secs(1000));
+        assert_eq!(schedule.due(now + Duration::from_millis(1)).len(), 2);
+    }
+
+    #[test]
+    fn the_same_kill_again_waits_for_the_replacement() {
+        let now = Instant::now();
+        let mut schedule = schedule(&["2@7", "2@7"]);
+        schedule.handle_iteration(2, 7, now, LENGTH_GUESS);
+        schedule.note_killed("2@7".parse().unwrap());
+        schedule.handle_death(2);
+        assert_eq!((schedule.next_due(), schedule.fatal_iterations(2).len()), (None, 1));
+        schedule.handle_iteration(2, 7, now, LENGTH_GUESS);
+        assert!(schedule.next_due().is_some());
+    }
+
+    #[test]
+    fn a_recovery_is_held_until_its_kills_have_happened() {
+        let now = Instant::now();
+        let mut schedule = schedule(&["2@7", "0@recovery:2", "2@recovery:2"]);
+        assert!(!schedule.handle_recovery(1, now) && schedule.handle_recovery(2, now));
+        schedule.note_killed("2@recovery:2".parse().unwrap());
+        schedule.handle_death(2);
+        assert!(schedule.holds_recovery(2));
+        schedule.note_killed("0@recovery:2".parse().unwrap());
+        assert!(!schedule.holds_recovery(2));
+    }
+}

@@ -1,0 +1,116 @@
+//! State of a rank's running program, as a checkpoint contains it.
+
+use counterfoil_log_core::Ssn;
+
+use super::program::{Program, Step};
+use crate::random::mix;
+
+/// Payload of a message. Both halves distinguish it from every other message.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Payload {
+    /// Follows from the sender, its place in its program, and the *set* of messages that it had taken: the same in
+    /// every correct execution.
+    pub(crate) content: u64,
+    /// In an ordered program, also follows from the order in which they were taken, so it differs in an execution that
+    /// doesn't repeat itself; otherwise 0.
+    pub(crate) history: u64,
+}
+
+/// Next operation of the application.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum NextOp<'a> {
+    Send {
+        to: u32,
+        tag: i32,
+    },
+    Receive {
+        source: u32,
+        tag: i32,
+    },
+    /// Take one of these, by source and tag.
+    Any(&'a [(u32, i32)]),
+    Checkpoint,
+    Nothing,
+}
+
+/// Memory of the application.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Application {
+    /// Index of the present step.
+    at: usize,
+    /// Messages that the present gather has yet to take.
+    wanted: Vec<(u32, i32)>,
+    /// Sum over all taken messages: commutative, and a duplicate or a loss changes it.
+    taken: u64,
+    /// Hash that depends on the order too; 0 unless the program is ordered.
+    history: u64,
+    /// Number of sends and taken messages.
+    pub(crate) progress: u64,
+}
+
+impl Application {
+    pub(crate) fn new(program: &Program, rank: u32) -> Application {
+        let mut fresh = Application::default();
+        fresh.enter(program, rank);
+        fresh
+    }
+
+    pub(crate) fn next_op<'a>(&'a self, program: &Program, rank: u32) -> NextOp<'a> {
+        match program.steps[rank as usize].get(self.at) {
+            None => NextOp::Nothing,
+            Some(&Step::Send { to, tag }) => NextOp::Send { to, tag },
+            Some(&Step::Receive { source, tag }) => NextOp::Receive { source, tag },
+            Some(Step::Gather(_)) => NextOp::Any(&self.wanted),
+            Some(Step::Checkpoint) => NextOp::Checkpoint,
+        }
+    }
+
+    /// Returns the payload of the next message.
+    pub(crate) fn payload(&self, rank: u32) -> Payload {
+        let place = mix((u64::from(rank) + 1) << 32 | self.at as u64);
+        let history = if self.history == 0 { 0 } else { mix(self.history ^ place) };
+        Payload { content: mix(place ^ self.taken), history }
+    }
+
+    /// Advances to the next step, after a send or a checkpoint.
+    pub(crate) fn pass(&mut self, program: &Program, rank: u32) {
+        self.at += 1;
+        self.progress += 1;
+        self.enter(program, rank);
+    }
+
+    /// Takes a message.
+    pub(crate) fn take(&mut self, program: &Program, rank: u32, message: Taken, ordered: bool) {
+        let Taken { source, tag, ssn, payload } = message;
+        let stream = mix(u64::from(source) << 32 | u64::from(tag.unsigned_abs()));
+        self.taken = self.taken.wrapping_add(mix(stream ^ payload.content));
+        if ordered {
+            let fact = mix(payload.history ^ payload.content ^ u64::from(source) << 48 ^ ssn.0);
+            self.history = mix(self.history.rotate_left(9) ^ fact) | 1;
+        }
+        if let Some(position) = self.wanted.iter().position(|&wanted| wanted == (source, tag)) {
+            self.wanted.remove(position);
+        }
+        self.progress += 1;
+        if self.wanted.is_empty() {
+            self.at += 1;
+            self.enter(program, rank);
+        }
+    }
+
+    fn enter(&mut self, program: &Program, rank: u32) {
+        self.wanted.clear();
+        if let Some(Step::Gather(wanted)) = program.steps[rank as usize].get(self.at) {
+            self.wanted.extend_from_slice(wanted);
+        }
+    }
+}
+
+/// Message as the application takes it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Taken {
+    pub(crate) source: u32,
+    pub(crate) tag: i32,
+    pub(crate) ssn: Ssn,
+    pub(crate) payload: Payload,
+}

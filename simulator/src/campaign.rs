@@ -1,0 +1,85 @@
+//! Campaigns: many schedules in a row.
+
+use std::ops::Range;
+
+use serde::{Deserialize, Serialize};
+
+use super::coverage::Coverage;
+use super::protocol::SimProtocol;
+use super::run;
+use super::schedule::Config;
+use super::violation::Violation;
+use crate::random::mix;
+
+/// Schedule that failed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Failure {
+    /// Seed of the schedule.
+    pub seed: u64,
+    /// Schedule as text.
+    pub schedule: String,
+    /// Violation found.
+    pub violation: Violation,
+}
+
+/// Result of a campaign.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Summary {
+    /// Number of schedules run.
+    pub schedules: u64,
+    /// Number of failed schedules.
+    pub failed: u64,
+    /// First failures, at most [`Summary::FAILURES_MAX`].
+    pub failures: Vec<Failure>,
+    /// Counters of all runs together.
+    pub coverage: Coverage,
+    /// Hash over all runs: the same seeds and limits give the same.
+    pub fingerprint: u64,
+}
+
+impl Summary {
+    /// Largest number of failures kept.
+    pub const FAILURES_MAX: usize = 16;
+
+    /// Adds a campaign over the seeds that follow these.
+    pub fn add(&mut self, next: &Summary) {
+        self.schedules += next.schedules;
+        self.failed += next.failed;
+        let room = Summary::FAILURES_MAX.saturating_sub(self.failures.len());
+        self.failures.extend(next.failures.iter().take(room).cloned());
+        self.coverage.add(&next.coverage);
+        self.fingerprint = mix(self.fingerprint.rotate_left(7) ^ next.fingerprint);
+    }
+}
+
+/// Progress of a campaign.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Progress {
+    /// Number of schedules run.
+    pub schedules: u64,
+    /// Number of schedules of the whole campaign.
+    pub of: u64,
+    /// Number of failed schedules.
+    pub failed: u64,
+}
+
+/// Runs the schedule of each seed, one after the other, and calls `on_progress` after each. A failure doesn't end it.
+pub fn campaign<P: SimProtocol>(seeds: Range<u64>, config: &Config, mut on_progress: impl FnMut(Progress)) -> Summary {
+    let of = seeds.end.saturating_sub(seeds.start);
+    let mut summary = Summary::default();
+    for seed in seeds {
+        let schedule = config.schedule(seed, P::COORDINATOR);
+        let outcome = run::<P>(&schedule);
+        summary.schedules += 1;
+        summary.coverage.add(&outcome.coverage);
+        summary.fingerprint = mix(summary.fingerprint.rotate_left(7) ^ outcome.fingerprint);
+        if let Some(violation) = outcome.violation {
+            summary.failed += 1;
+            if summary.failures.len() < Summary::FAILURES_MAX {
+                summary.failures.push(Failure { seed, schedule: schedule.to_string(), violation });
+            }
+        }
+        on_progress(Progress { schedules: summary.schedules, of, failed: summary.failed });
+    }
+    summary
+}

@@ -1,0 +1,97 @@
+//! Counters of the cases that schedules reached.
+
+use serde::{Deserialize, Serialize};
+
+macro_rules! counters {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// Occurrences of each case, in one run or in many.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+        pub struct Coverage {
+            $($(#[$doc])* pub $name: u64,)*
+        }
+
+        impl Coverage {
+            /// Adds the counters of another run.
+            pub fn add(&mut self, other: &Coverage) {
+                $(self.$name += other.$name;)*
+            }
+
+            /// Returns all counters by name, in the order of their declaration.
+            pub fn each(&self) -> impl Iterator<Item = (&'static str, u64)> {
+                [$((stringify!($name), self.$name),)*].into_iter()
+            }
+        }
+    };
+}
+
+counters! {
+    /// Events.
+    events,
+    /// Messages that an application sent, repetitions included.
+    sends,
+    /// Processes that died.
+    faults,
+    /// ... of the coordinator.
+    coordinator_faults,
+    /// ... while another was dead.
+    faults_at_once,
+    /// ... while some rank had not caught up with its predecessor, or knew of a recovery under way.
+    faults_during_recovery,
+    /// ... when all had recovered from an earlier one.
+    faults_after_recovery,
+    /// ... of a rank that had died before.
+    faults_again,
+    /// ... of a rank that was at the end of its program.
+    faults_when_finished,
+    /// ... while a checkpoint was being written.
+    faults_while_writing,
+    /// Messages in flight to or from a process that died, and lost.
+    in_flight_lost,
+    /// Messages in flight from a process that died, that still arrived.
+    in_flight_kept,
+    /// Replacements that started from a checkpoint.
+    restarts_from_checkpoint,
+    /// Replacements that started from the start.
+    restarts_from_start,
+    /// Living ranks that rolled back to a checkpoint or the start.
+    rollbacks,
+    /// Checkpoints that became durable.
+    checkpoints,
+    /// Messages that were dropped as duplicates.
+    duplicates,
+    /// Messages that were dropped because their sender's incarnation was dead.
+    dead_messages,
+    /// Hellos of dead incarnations.
+    dead_hellos,
+    /// Messages that were dropped as orphans.
+    orphans_dropped,
+    /// Messages that were received where a recovery line left their receivers, and had yet to be sent again.
+    orphans,
+    /// Messages that were received in another epoch than the time before.
+    other_receive_epochs,
+    /// Messages and sends that the protocol held.
+    held,
+    /// Messages that were transmitted again.
+    replayed,
+    /// Outcomes that were recorded.
+    choices,
+    /// Deliveries that were recorded.
+    determinants,
+    /// Outcomes that were forced on a re-execution.
+    choices_forced,
+    /// Records that were freed.
+    freed,
+    /// Records whose memory was released, because their sender sends them again whenever the receiver loses them.
+    released,
+    /// Messages that were delivered with the logged mark: replays of logged messages, and the second and later ones
+    /// from the past.
+    logged_replays,
+    /// Recovery lines that roll back more than one rank.
+    lines_of_several,
+    /// Collections begun.
+    collections,
+    /// Checkpoints that the rule refused.
+    checkpoints_refused,
+    /// Acknowledgements that a receiver's death voided.
+    unacknowledged,
+}

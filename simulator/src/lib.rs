@@ -1,0 +1,124 @@
+//! Runs a protocol under virtual ranks, network and time: a program and a schedule of failures in one thread, without a clock.
+//!
+//! A run follows from its [`Schedule`] alone: virtual ranks run a program whose sends are fixed and whose order of
+//! receives is not, connections are FIFO, and a seed chooses the next event among all possible ones. Processes die at
+//! any event: also while others recover, several at once, the same one again. Oracles observe every event and never ask
+//! the protocol or the log what was right. A failing schedule is shrunk to a small one, which is one line of text.
+//!
+//! | module | content |
+//! |---|---|
+//! | `schedule`, `text`, `canary` | input of a run, and its text form |
+//! | `program`, `application` | program of the ranks, and their state |
+//! | `protocol` | [`SimProtocol`]: interface that a protocol implements |
+//! | `local` | adapter for rules that roll back killed ranks only: `plain`, `pessimistic` |
+//! | `send_deterministic` | adapter for a rule that rolls back other ranks too |
+//! | `chooser`, `network`, `process`, `world` | scheduler, connections, process state, and the run as a whole |
+//! | `trace`, `oracle`, `violation` | events of a run, and the checks of them |
+//! | `recording`, [`diagram`] | a run as a list, and as a picture |
+//! | `campaign`, `shrink`, `coverage` | many schedules, a smaller one, and counters of what they reached |
+//! | [`measure`] | tables of the papers, measured on the state machines without failures |
+//!
+//! # The log is a model
+//!
+//! A lane is a queue of headers and payloads in the rank's memory, and not the facade's `Log`: a process lives for some
+//! hundred events, and creating pools, chunks and files for each would leave time for few schedules. The simulator
+//! proves the rule; the engine has proofs of its own (models of its memory orders, fuzzing, real kills). The model
+//! loses a lane with its process ([`Tier::Volatile`]) or keeps it ([`Tier::ProcessCrashSafe`]); checkpoints (of
+//! application, tables, lanes and messages received and not taken), recorded outcomes and recorded deliveries survive
+//! in both. Payloads are sixteen bytes that follow from everything that their sender had seen, so that one wrong
+//! message changes all later ones.
+//!
+//! ```
+//! use counterfoil_simulator::{Config, Plain, Schedule, campaign, run};
+//!
+//! let config = Config::default();
+//! let outcome = run::<Plain>(&config.schedule(7, false));
+//! assert_eq!(outcome.violation, None);
+//! let summary = campaign::<Plain>(0..20, &config, |_| {});
+//! assert_eq!((summary.schedules, summary.failed), (20, 0));
+//!
+//! let line = "sim1 pattern=ring ranks=3 rounds=2 program=17 checkpoints=2 ordered=0 tier=volatile mode=uniform \
+//!             seed=5 faults=31:2:9";
+//! assert_eq!(run::<Plain>(&line.parse::<Schedule>()?).violation, None);
+//! # Ok::<(), counterfoil_simulator::ScheduleError>(())
+//! ```
+#![forbid(unsafe_code)]
+
+mod application;
+mod campaign;
+mod canary;
+mod chooser;
+mod coverage;
+pub mod diagram;
+mod local;
+pub mod measure;
+mod network;
+mod oracle;
+mod pessimistic;
+mod plain;
+mod process;
+mod program;
+mod protocol;
+mod random;
+mod recording;
+mod schedule;
+mod send_deterministic;
+mod shrink;
+mod text;
+mod trace;
+mod violation;
+mod world;
+
+pub use campaign::{Failure, Progress, Summary, campaign};
+pub use coverage::Coverage;
+pub use local::{Local, LocalRule};
+pub use pessimistic::Pessimistic;
+pub use plain::Plain;
+pub use program::{Pattern, Shape};
+pub use protocol::{
+    Action, Actions, HelloOutcome, ProcessSettings, Refusal, Repetition, Retention, SimProtocol, StableStorage,
+    TableSizes,
+};
+pub use recording::{Activity, Dropped, Recorded};
+pub use schedule::{Canary, Config, Fault, Mode, Schedule, Tier};
+pub use send_deterministic::{Coordinator, Member, SendDet};
+pub use shrink::{Shrunk, shrink};
+pub use text::ScheduleError;
+pub use violation::{Violation, ViolationKind};
+
+use recording::Recorder;
+use world::World;
+
+/// Result of a run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outcome {
+    /// First violation, if any.
+    pub violation: Option<Violation>,
+    /// Counters of the run.
+    pub coverage: Coverage,
+    /// Hash over all events in order: two runs of one schedule have the same.
+    pub fingerprint: u64,
+    /// Index of the chosen event among the possible ones, each time: as [`Mode::Listed`], the same run again.
+    pub choices: Vec<u32>,
+}
+
+/// Runs a schedule under a protocol, to its end or to the first violation.
+///
+/// Cost: about a microsecond an event in an optimised build, and some memory for each message. A run that doesn't end
+/// is stopped after a number of events that grows with the program and the faults ([`ViolationKind::Endless`]).
+pub fn run<P: SimProtocol>(schedule: &Schedule) -> Outcome {
+    World::<P>::run(schedule, Recorder::default()).0
+}
+
+/// Runs a schedule as [`run`] does, and returns a log for humans: a line for each event with its number, and an
+/// indented one for each effect. The text is not for parsing.
+pub fn transcript<P: SimProtocol>(schedule: &Schedule) -> (Outcome, Vec<String>) {
+    let (outcome, recorder) = World::<P>::run(schedule, Recorder { transcript: Some(Vec::new()), recording: None });
+    (outcome, recorder.transcript.unwrap_or_default())
+}
+
+/// Runs a schedule as [`run`] does, and returns a recording, from which a [`diagram`] is drawn.
+pub fn record<P: SimProtocol>(schedule: &Schedule) -> (Outcome, Vec<Recorded>) {
+    let (outcome, recorder) = World::<P>::run(schedule, Recorder { transcript: None, recording: Some(Vec::new()) });
+    (outcome, recorder.recording.unwrap_or_default())
+}

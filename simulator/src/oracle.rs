@@ -1,0 +1,309 @@
+//! The oracles: checks of a run's events that ask neither the protocol nor the log.
+//!
+//! | property | checked | violation |
+//! |---|---|---|
+//! | each send has the number and the bytes that it has without failures | at the send | [`ViolationKind::Send`] |
+//! | a replacement sends what its predecessor had sent, where the rule says so | at the send | [`ViolationKind::Diverged`] |
+//! | a replacement receives in its predecessor's order, where the rule says so | at the receive | [`ViolationKind::OtherOrder`] |
+//! | nothing is received twice by one execution | at the receive | [`ViolationKind::Duplicate`] |
+//! | the messages of a stream are taken in order, undamaged | when taken | [`ViolationKind::Take`] |
+//! | only messages in every restorable checkpoint of the receiver are freed | when freed | [`ViolationKind::FreedTooMuch`] |
+//! | only durable, kept checkpoints are restored | at the restart | [`ViolationKind::NoCheckpoint`] |
+//! | everything was sent, received and taken once | at the end | [`ViolationKind::Incomplete`] |
+//! | a taken message was sent, with these bytes, by an execution that is not undone | at the end | [`ViolationKind::Undone`] |
+//! | happened-before has no cycle | at the end | [`ViolationKind::Cycle`] |
+//! | no rank acts on what depends on an orphan, where orphans are to be sent again | at each operation | [`ViolationKind::TooEarly`], [`ViolationKind::Cycle`] |
+//! | a recovery line rolls back no more than necessary | when it is computed | [`ViolationKind::LineTooLow`] |
+//! | no message is missing where it leaves the ranks | when it is computed | [`ViolationKind::LineTooHigh`] |
+//! | the lanes hold no more than the receivers' checkpoints make necessary | at the end | [`ViolationKind::Retained`] |
+//! | no table holds more than live messages | at the end | [`ViolationKind::Grown`] |
+//! | a sender knows of the first message of each of its epochs that is to be logged, or has marked it | at the end | [`ViolationKind::Unheard`] |
+//!
+//! The simulator's core checks that a run ends, and that no rank waits forever.
+
+mod causal;
+mod line;
+mod reference;
+mod repetition;
+#[cfg(test)]
+mod tests;
+mod timeline;
+
+use std::collections::BTreeMap;
+
+use counterfoil_log_core::{Epoch, Ssn};
+
+use super::program::Program;
+use super::protocol::{Repetition, Retention, TableSizes};
+use super::trace::Event;
+use super::violation::ViolationKind;
+use causal::Causality;
+use line::Receipts;
+pub(crate) use reference::Reference;
+use repetition::Predecessor;
+use timeline::{Operation, Timeline};
+
+/// State of the oracles, over all ranks.
+#[derive(Debug)]
+pub(crate) struct Oracle {
+    reference: Reference,
+    timelines: Vec<Timeline>,
+    receipts: Receipts,
+    retention: Retention,
+    /// By rank.
+    predecessors: Vec<Predecessor>,
+    repetition: Repetition,
+    /// Present where only logged messages are kept, and others have to be sent again.
+    causality: Option<Causality>,
+}
+
+impl Oracle {
+    pub(crate) fn new(program: &Program, retention: Retention, repetition: Repetition) -> Oracle {
+        let ranks = program.ranks();
+        Oracle {
+            reference: Reference::new(program),
+            timelines: (0..ranks).map(|_| Timeline::default()).collect(),
+            receipts: Receipts::new(ranks),
+            retention,
+            predecessors: (0..ranks).map(|_| Predecessor::default()).collect(),
+            repetition,
+            causality: (retention == Retention::Logged).then(|| Causality::new(ranks)),
+        }
+    }
+
+    /// Returns the number of messages received in another epoch than before, and the number of orphans that recovery
+    /// lines made.
+    pub(crate) fn counted(&self) -> (u64, u64) {
+        (self.receipts.other_epochs(), self.receipts.orphans())
+    }
+
+    /// Returns `true` if a line computed now uses tables of the present processes of all ranks.
+    pub(crate) fn is_current(&self) -> bool {
+        self.receipts.is_current()
+    }
+
+    /// Returns a channel's state where a line leaves it: the last message that its receiver has, and the last that its
+    /// sender has sent.
+    pub(crate) fn channel_at(&self, from: u32, to: u32, line: &[Option<Epoch>]) -> (Ssn, Ssn) {
+        let at = |rank: u32| line.get(rank as usize).copied().flatten();
+        let (sender, receiver) = (&self.timelines[from as usize], &self.timelines[to as usize]);
+        (receiver.accepted_at(at(to), from), sender.sent_at(at(from), to))
+    }
+
+    /// Returns `true` if a rank has done nothing since this checkpoint.
+    pub(crate) fn stands_at(&self, rank: u32, epoch: Epoch) -> bool {
+        self.timelines[rank as usize].stands_at(epoch)
+    }
+
+    /// Checks an event.
+    pub(crate) fn note(&mut self, event: Event) -> Result<(), ViolationKind> {
+        match event {
+            Event::Killed { node } => self.receipts.die(node),
+            Event::Acknowledged { rank, peer, upto } => self.receipts.acknowledge(rank, peer, upto),
+            Event::Unacknowledged { rank, peer, to } => self.receipts.forget(rank, peer, to),
+            Event::TableReported { rank } => {
+                self.receipts.report_table(rank);
+                self.causality.iter_mut().for_each(|causality| causality.watch(rank));
+            }
+            Event::Recovered { rank } => self.receipts.recovered(rank),
+            Event::Line { rank, epoch } => {
+                self.receipts.note_line(epoch, &self.timelines)?;
+                self.causality.iter_mut().for_each(|causality| causality.watch(rank));
+            }
+            Event::Started { rank, epoch } | Event::RolledBack { rank, epoch } => {
+                let timeline = &mut self.timelines[rank as usize];
+                let undone = timeline.restore(rank, epoch)?;
+                self.predecessors[rank as usize].die(self.repetition, undone);
+                self.receipts.restore(rank, epoch, timeline.restores() == 0);
+                let replaced = matches!(event, Event::Started { .. });
+                self.causality.iter_mut().for_each(|causality| causality.restore(replaced, &self.timelines));
+            }
+            Event::Sent { rank, to, ssn, payload, marked } => {
+                let timeline = &mut self.timelines[rank as usize];
+                let right = ssn.0 == timeline.sent(to) + 1;
+                if !right || self.reference.content(rank, to, ssn) != Some(payload.content) {
+                    return Err(ViolationKind::Send { rank, to, number: ssn.0 });
+                }
+                timeline.push(Operation::Sent { to, ssn, payload, marked, epoch: timeline.epoch() });
+                self.predecessors[rank as usize].check_sent((rank, to, ssn), payload)?;
+                self.check_causality(rank)?;
+            }
+            Event::Accepted { rank, from, ssn, sent_in, marked } => {
+                let timeline = &mut self.timelines[rank as usize];
+                let epoch = timeline.epoch();
+                let logged = marked || sent_in < epoch;
+                if !timeline.push(Operation::Accepted { from, ssn, marked, logged, epoch }) {
+                    return Err(ViolationKind::Duplicate { rank, from, number: ssn.0 });
+                }
+                self.predecessors[rank as usize].check_accepted((rank, from, ssn))?;
+                self.receipts.receive(from, rank, ssn, epoch, logged);
+                self.check_causality(rank)?;
+            }
+            Event::Taken { rank, from, tag, ssn, payload } => {
+                let timeline = &mut self.timelines[rank as usize];
+                let next = self.reference.next_taken(rank, from, tag, timeline.taken_of(from, tag));
+                if next != Some(ssn) || self.reference.content(from, rank, ssn) != Some(payload.content) {
+                    return Err(ViolationKind::Take { rank, from, tag, number: ssn.0 });
+                }
+                timeline.push(Operation::Taken { from, tag, ssn, payload });
+                self.check_causality(rank)?;
+            }
+            Event::Checkpointed { rank, epoch } => self.timelines[rank as usize].checkpoint(epoch),
+            Event::Durable { rank, epoch } => {
+                if !self.timelines[rank as usize].durable(epoch) {
+                    return Err(ViolationKind::NoCheckpoint { rank, epoch: epoch.0 });
+                }
+            }
+            Event::CheckpointsKept { rank, first, last } => self.timelines[rank as usize].keep(first, last),
+            Event::Freed { rank, peer, upto } => {
+                let covered = self.timelines[peer as usize].covered(rank);
+                if upto > covered {
+                    return Err(ViolationKind::FreedTooMuch { rank, peer, upto: upto.0, covered: covered.0 });
+                }
+            }
+            Event::Retained { rank, peer, records } => {
+                let timeline = &self.timelines[rank as usize];
+                let sent = timeline.sent(peer);
+                let level = match self.retention {
+                    Retention::AllSent => sent,
+                    Retention::Logged => {
+                        let covered = self.timelines[peer as usize].covered(rank);
+                        self.timelines[peer as usize].must_keep(rank, covered, self.receipts.known(rank, peer))
+                    }
+                    Retention::UntilCovered { slack } => {
+                        let covered = self.timelines[peer as usize].covered(rank);
+                        let slack = slack * timeline.restores();
+                        (sent.saturating_sub(covered.0) + slack).min(sent)
+                    }
+                };
+                if records > level {
+                    return Err(ViolationKind::Retained { rank, peer, records, level });
+                }
+            }
+            Event::Tables { rank, peer, sizes } => self.check_tables(rank, peer, sizes)?,
+        }
+        Ok(())
+    }
+
+    fn check_causality(&mut self, rank: u32) -> Result<(), ViolationKind> {
+        self.causality.as_mut().map_or(Ok(()), |causality| causality.act(rank, &self.timelines))
+    }
+
+    /// Tables describe live messages: those that their receiver may ask for, because its oldest restorable checkpoint
+    /// doesn't have them, or that their sender may send again, because its oldest restorable checkpoint precedes them.
+    ///
+    /// SPE has a row for each epoch of the sender with such a message. RPP has, for one peer, one row for earlier
+    /// messages, and no more than one for each such message: how many of them share a row depends on their phases,
+    /// which no number of epochs bounds. NonAck has live messages only.
+    fn check_tables(&self, rank: u32, peer: u32, sizes: TableSizes) -> Result<(), ViolationKind> {
+        let live = |from: u32, to: u32| {
+            let (sender, receiver) = (&self.timelines[from as usize], &self.timelines[to as usize]);
+            let stable = receiver.covered(from).min(sender.stable(to));
+            (stable, sender.sent_in(to).split_off((stable.0 as usize).min(sender.sent(to) as usize)))
+        };
+        let (_, mut epochs) = live(rank, peer);
+        let messages = epochs.len() as u64;
+        epochs.dedup();
+        let (stable, _) = live(peer, rank);
+        let received = self.timelines[rank as usize].accepted(peer);
+        let tables = [
+            ("SPE", sizes.spe, epochs.len() as u64),
+            ("NonAck", sizes.unacknowledged, messages),
+            ("RPP", sizes.rpp, 1 + received.saturating_sub(stable.0)),
+        ];
+        match tables.into_iter().find(|(_, rows, live)| rows > live) {
+            Some((table, rows, live)) => Err(ViolationKind::Grown { rank, peer, table, rows, live }),
+            None => Ok(()),
+        }
+    }
+
+    /// Checks the end of a run.
+    pub(crate) fn finish(&self) -> Result<(), ViolationKind> {
+        self.check_complete()?;
+        self.check_known()?;
+        self.check_sent()?;
+        self.check_order()
+    }
+
+    fn check_complete(&self) -> Result<(), ViolationKind> {
+        for (from, to, expected) in self.reference.channels() {
+            let (sender, receiver) = (&self.timelines[from as usize], &self.timelines[to as usize]);
+            let (sent, received, taken) = (sender.sent(to), receiver.accepted(from), receiver.taken(from));
+            if [sent, received, taken] != [expected; 3] {
+                return Err(ViolationKind::Incomplete { from, to, expected, sent, received, taken });
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks, where only logged messages are kept, that a sender learns of the first message of each of its epochs
+    /// that is to be logged, without asking (Guermouche 2011, section V.A), unless it has marked it: otherwise it
+    /// assumes that the receiver's failure would roll it back for that message.
+    fn check_known(&self) -> Result<(), ViolationKind> {
+        if self.retention != Retention::Logged {
+            return Ok(());
+        }
+        for (peer, receiver) in (0..).zip(&self.timelines) {
+            for rank in (0..self.timelines.len() as u32).filter(|&rank| rank != peer) {
+                // Covered messages aren't acknowledged any more.
+                let known = self.receipts.known(rank, peer).max(receiver.covered(rank));
+                let first = receiver.first_of_past(rank, &self.timelines[rank as usize].sendings(peer));
+                if let Some(ssn) = first.into_values().find(|&ssn| ssn > known) {
+                    return Err(ViolationKind::Unheard { rank, peer, number: ssn.0 });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks that the present timeline of its sender has sent every taken message, with all its bytes.
+    fn check_sent(&self) -> Result<(), ViolationKind> {
+        let mut sent = BTreeMap::new();
+        for (from, operation) in self.operations() {
+            if let Operation::Sent { to, ssn, payload, .. } = operation {
+                sent.insert((from, to, ssn), payload);
+            }
+        }
+        for (rank, operation) in self.operations() {
+            if let Operation::Taken { from, ssn, payload, .. } = operation
+                && sent.get(&(from, rank, ssn)) != Some(&payload)
+            {
+                return Err(ViolationKind::Undone { rank, from, number: ssn.0 });
+            }
+        }
+        Ok(())
+    }
+
+    fn operations(&self) -> impl Iterator<Item = (u32, Operation)> {
+        let each = self.timelines.iter().zip(0..);
+        each.flat_map(|(timeline, rank)| timeline.operations.iter().map(move |&operation| (rank, operation)))
+    }
+
+    /// Checks that all operations have an order in which no message is taken before it was sent.
+    fn check_order(&self) -> Result<(), ViolationKind> {
+        let ranks = self.timelines.len();
+        let mut at = vec![0_usize; ranks];
+        let mut sent = vec![Ssn::ZERO; ranks * ranks];
+        loop {
+            let mut moved = false;
+            for rank in 0..ranks {
+                while let Some(&operation) = self.timelines[rank].operations.get(at[rank]) {
+                    match operation {
+                        Operation::Sent { to, ssn, .. } => sent[rank * ranks + to as usize] = ssn,
+                        Operation::Taken { from, ssn, .. } if sent[from as usize * ranks + rank] < ssn => break,
+                        // A message that a replacement receives may depend on one that it has yet to send again; one
+                        // that it takes may not.
+                        Operation::Accepted { .. } | Operation::Taken { .. } => {}
+                    }
+                    at[rank] += 1;
+                    moved = true;
+                }
+            }
+            if !moved {
+                break;
+            }
+        }
+        let stuck = (0..ranks).find(|&rank| at[rank] < self.timelines[rank].operations.len());
+        stuck.map_or(Ok(()), |rank| Err(ViolationKind::Cycle { rank: rank as u32, operation: at[rank] as u64 }))
+    }
+}

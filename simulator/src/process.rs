@@ -1,0 +1,233 @@
+//! One process: state that is lost when it dies, and the storage that survives.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use counterfoil_log_core::{Epoch, Incarnation, Ssn};
+use counterfoil_protocols::api::{ChoiceRecord, NextChoice};
+
+use super::application::{Application, NextOp};
+use super::network::Record;
+use super::program::Program;
+use super::protocol::SimProtocol;
+
+/// Record of a lane.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Slot {
+    Kept(Record),
+    Freed,
+    /// Lost by a canary.
+    Lost,
+}
+
+/// One destination's part of the log: records in SSN order.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Lane {
+    /// Last freed record.
+    freed: u64,
+    slots: VecDeque<Slot>,
+}
+
+impl Lane {
+    pub(crate) fn last(&self) -> Ssn {
+        Ssn(self.freed + self.slots.len() as u64)
+    }
+
+    /// Returns the last freed record.
+    pub(crate) fn freed(&self) -> Ssn {
+        Ssn(self.freed)
+    }
+
+    pub(crate) fn append(&mut self, slot: Slot) {
+        self.slots.push_back(slot);
+    }
+
+    pub(crate) fn get(&self, ssn: Ssn) -> Option<&Slot> {
+        let place = ssn.0.checked_sub(self.freed + 1)?;
+        self.slots.get(usize::try_from(place).ok()?)
+    }
+
+    pub(crate) fn free(&mut self, first: Ssn, last: Ssn) {
+        for (ssn, slot) in (self.freed + 1..).zip(&mut self.slots) {
+            if (first.0..=last.0).contains(&ssn) {
+                *slot = Slot::Freed;
+            }
+        }
+        while matches!(self.slots.front(), Some(Slot::Freed)) {
+            self.slots.pop_front();
+            self.freed += 1;
+        }
+    }
+
+    /// Removes the records after `last` as never sent.
+    pub(crate) fn truncate(&mut self, last: Ssn) {
+        self.freed = self.freed.min(last.0);
+        let kept = last.0 - self.freed;
+        self.slots.truncate(usize::try_from(kept).unwrap_or(usize::MAX));
+    }
+
+    /// Loses a record but keeps its number.
+    pub(crate) fn lose(&mut self, ssn: Ssn) {
+        let place = ssn.0.checked_sub(self.freed + 1).and_then(|place| usize::try_from(place).ok());
+        if let Some(slot) = place.and_then(|place| self.slots.get_mut(place)) {
+            *slot = Slot::Lost;
+        }
+    }
+
+    /// Loses all records.
+    pub(crate) fn lose_all(&mut self) {
+        self.slots.iter_mut().for_each(|slot| *slot = Slot::Lost);
+    }
+
+    pub(crate) fn retained(&self) -> u64 {
+        self.slots.iter().filter(|slot| matches!(slot, Slot::Kept(_))).count() as u64
+    }
+}
+
+/// Contents of a checkpoint, apart from the protocol's tables.
+#[derive(Clone, Debug)]
+pub(crate) struct Image {
+    pub(crate) application: Application,
+    /// Messages received and not taken.
+    pub(crate) pending: Vec<Record>,
+    pub(crate) lanes: Vec<Lane>,
+}
+
+impl Image {
+    pub(crate) fn new(program: &Program, rank: u32) -> Image {
+        Image {
+            application: Application::new(program, rank),
+            pending: Vec::new(),
+            lanes: vec![Lane::default(); program.ranks() as usize],
+        }
+    }
+}
+
+/// Checkpoint of a rank.
+#[derive(Clone, Debug)]
+pub(crate) struct Checkpoint {
+    pub(crate) epoch: Epoch,
+    pub(crate) tables: Vec<u8>,
+    pub(crate) image: Image,
+}
+
+/// State of a rank that survives its process.
+#[derive(Debug, Default)]
+pub(crate) struct Disk {
+    /// Durable checkpoints, ascending by epoch.
+    pub(crate) checkpoints: Vec<Checkpoint>,
+    pub(crate) choices: BTreeMap<u64, ChoiceRecord>,
+    pub(crate) deliveries: BTreeMap<u64, ChoiceRecord>,
+    /// Lanes of the dead process, where the tier keeps them.
+    pub(crate) lanes: Option<Vec<Lane>>,
+}
+
+/// Transmit position of a lane, its receiver's incarnation, and its limit.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TransmitCursor {
+    pub(crate) incarnation: Incarnation,
+    pub(crate) next: Ssn,
+    pub(crate) upto: Ssn,
+}
+
+/// Process of a node. The coordinator's has an image without lanes, and never uses it.
+#[derive(Debug)]
+pub(crate) struct Process<P> {
+    pub(crate) protocol: P,
+    pub(crate) image: Image,
+    /// By peer; `None` until a replay sets the position.
+    pub(crate) cursors: Vec<Option<TransmitCursor>>,
+    /// Messages that the protocol holds, by sender.
+    pub(crate) held: Vec<VecDeque<Record>>,
+    /// By peer: records from here on wait for [`Action::Resume`](super::Action::Resume).
+    pub(crate) held_from: Vec<Option<Ssn>>,
+    /// Checkpoint that isn't durable yet.
+    pub(crate) writing: Option<Checkpoint>,
+    /// Last known answer of the protocol to whether a recovery is under way.
+    pub(crate) recovering: bool,
+    /// The present receive from several sources was begun.
+    asked: bool,
+    /// Its number and forced outcome.
+    pub(crate) choice: Option<NextChoice>,
+}
+
+/// Transitions that a process could make by itself.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Ready {
+    /// Peers to which a record can be transmitted, a bit each.
+    pub(crate) cursors: u64,
+    pub(crate) step: bool,
+    pub(crate) durable: bool,
+}
+
+impl<P: SimProtocol> Process<P> {
+    pub(crate) fn new(protocol: P, image: Image, nodes: u32) -> Process<P> {
+        let nodes = nodes as usize;
+        Process {
+            protocol,
+            image,
+            cursors: vec![None; nodes],
+            held: vec![VecDeque::new(); nodes],
+            held_from: vec![None; nodes],
+            writing: None,
+            recovering: false,
+            asked: false,
+            choice: None,
+        }
+    }
+
+    /// Begins the application's present receive, if the application names it and the protocol wants to know.
+    pub(crate) fn begin_choice(&mut self, program: &Program, rank: u32) {
+        if !self.asked && matches!(self.image.application.next_op(program, rank), NextOp::Any(_)) {
+            self.choice = self.protocol.on_choice();
+            self.asked = true;
+        }
+    }
+
+    /// Ends it, decided or abandoned.
+    pub(crate) fn end_choice(&mut self) -> Option<NextChoice> {
+        self.asked = false;
+        self.choice.take()
+    }
+
+    pub(crate) fn is_finished(&self, program: &Program, rank: u32) -> bool {
+        self.writing.is_none() && matches!(self.image.application.next_op(program, rank), NextOp::Nothing)
+    }
+
+    pub(crate) fn ready(&self, program: &Program, rank: u32) -> Ready {
+        let mut ready = Ready { durable: self.writing.is_some(), ..Ready::default() };
+        for (peer, lane) in self.image.lanes.iter().enumerate() {
+            let Some(TransmitCursor { next, upto, .. }) = self.cursors[peer] else { continue };
+            let may = self.held_from[peer].is_none_or(|from| next < from);
+            ready.cursors |= u64::from(may && next <= upto.min(lane.last())) << peer;
+        }
+        ready.step = !ready.durable
+            && self.protocol.is_running()
+            && match self.image.application.next_op(program, rank) {
+                NextOp::Nothing => false,
+                NextOp::Send { .. } | NextOp::Checkpoint => true,
+                NextOp::Receive { .. } | NextOp::Any(_) => self.find(program, rank).is_some(),
+            };
+        ready
+    }
+
+    /// Returns the index of the message that the application would take now.
+    pub(crate) fn find(&self, program: &Program, rank: u32) -> Option<usize> {
+        let (one, several);
+        let wanted = match self.image.application.next_op(program, rank) {
+            NextOp::Receive { source, tag } => {
+                one = [(source, tag)];
+                &one[..]
+            }
+            NextOp::Any(wanted) => {
+                several = wanted;
+                several
+            }
+            NextOp::Send { .. } | NextOp::Checkpoint | NextOp::Nothing => return None,
+        };
+        let forced = self.choice.and_then(|choice| choice.forced);
+        self.image.pending.iter().position(|Record { header, .. }| match forced {
+            Some(forced) => (header.source(), header.ssn()) == (forced.source, forced.ssn),
+            None => wanted.contains(&(header.source().0, header.tag())),
+        })
+    }
+}

@@ -1,0 +1,284 @@
+//! Schedules: everything that determines a run, so that it can be repeated.
+
+use counterfoil_protocols::{pessimistic, send_deterministic};
+use serde::{Deserialize, Serialize};
+
+use super::program::{Pattern, Program, Shape};
+use crate::random::Random;
+
+/// Choice of the next event among the possible ones.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[non_exhaustive]
+pub enum Mode {
+    /// Choose with equal probability, except for a quarter of all transitions, which are slow, and for frames that dead
+    /// incarnations have left under way.
+    Uniform,
+    /// Always choose the highest priority. Priorities are drawn, one for each rank's program, each channel and each
+    /// other transition; at this many moments the highest falls below all others. After the probabilistic concurrency
+    /// testing of Burckhardt et al. 2010: few moments reach cases that need one transition to be very late.
+    Priorities {
+        /// Number of times that a priority falls.
+        falls: u32,
+    },
+    /// Choose with equal probability, but stall one channel for a while so many times: nothing goes on the wire there,
+    /// or nothing arrives, unless nothing else is possible. Half of the stalls begin soon after a death, so that
+    /// replays come when their receiver has long gone on.
+    Stalls {
+        /// Number of stalls.
+        stalls: u32,
+    },
+    /// Choose as listed: index among the possible events, modulo their number, and 0 once the list is exhausted. The
+    /// choices of a run are in its [`Outcome`](super::Outcome); a list can be shrunk.
+    Listed(Vec<u32>),
+}
+
+/// Part of a rank's log that survives its process. Checkpoints and recorded choices survive it in both.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[non_exhaustive]
+pub enum Tier {
+    /// Nothing but the contents of checkpoints.
+    Volatile,
+    /// All committed records.
+    ProcessCrashSafe,
+}
+
+/// Death of a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Fault {
+    /// Number of the event, from 0, before which it dies; the end of the run if that comes earlier. A rank that is dead
+    /// at the time dies again as soon as it has been replaced.
+    pub at: u64,
+    /// Rank that dies; the one after the last is the coordinator, if the protocol has one. Taken modulo their number.
+    pub node: u32,
+    /// Seed of the random parts: which of the messages in flight still arrive, and whether a checkpoint in progress is
+    /// durable.
+    pub seed: u64,
+}
+
+/// Planted mistake, to prove that the oracles find it: one of the simulator, or of a rule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[non_exhaustive]
+pub enum Canary {
+    /// The log loses one record in three, once it was transmitted.
+    DropRecord,
+    /// A checkpoint lacks the messages that were received and not taken.
+    ForgetPending,
+    /// A checkpoint lacks the log.
+    ForgetLog,
+    /// Outcomes that the program doesn't determine are not recorded.
+    ForgetChoices,
+    /// A message of a dead incarnation is delivered.
+    DeliverDead,
+    /// A duplicate is delivered.
+    DeliverDuplicate,
+    /// One record too many is freed.
+    FreeOneMore,
+    /// A replay begins one record too late.
+    SkipOne,
+    /// A checkpoint is reported durable when its writing begins.
+    DurableEarly,
+    /// Nothing is freed.
+    FreeNothing,
+    /// Mistake of the send-deterministic rule.
+    SendDeterministic(#[serde(with = "super::canary")] send_deterministic::Canary),
+    /// Mistake of the pessimistic rule.
+    Pessimistic(#[serde(with = "super::canary::pessimistic")] pessimistic::Canary),
+}
+
+impl Canary {
+    /// All mistakes of the simulator.
+    pub const ALL: [Canary; 10] = [
+        Canary::DropRecord,
+        Canary::ForgetPending,
+        Canary::ForgetLog,
+        Canary::ForgetChoices,
+        Canary::DeliverDead,
+        Canary::DeliverDuplicate,
+        Canary::FreeOneMore,
+        Canary::SkipOne,
+        Canary::DurableEarly,
+        Canary::FreeNothing,
+    ];
+
+    /// Returns all mistakes of the send-deterministic rule.
+    pub fn of_send_deterministic() -> impl Iterator<Item = Canary> {
+        send_deterministic::Canary::ALL.into_iter().map(Canary::SendDeterministic)
+    }
+
+    /// Returns all mistakes of the pessimistic rule.
+    pub fn of_pessimistic() -> impl Iterator<Item = Canary> {
+        pessimistic::Canary::ALL.into_iter().map(Canary::Pessimistic)
+    }
+
+    /// Returns the mistakes of the simulator and of all rules.
+    pub fn every() -> impl Iterator<Item = Canary> {
+        Canary::ALL.into_iter().chain(Canary::of_send_deterministic()).chain(Canary::of_pessimistic())
+    }
+
+    /// Returns `true` for a mistake of a rule, `false` for one of the simulator.
+    pub fn is_of_a_rule(self) -> bool {
+        matches!(self, Canary::SendDeterministic(_) | Canary::Pessimistic(_))
+    }
+
+    /// Returns its name on a command line: `drop-record`, `phase-not-raised`. No two have the same.
+    pub fn name(self) -> String {
+        let variant = match self {
+            Canary::SendDeterministic(canary) => format!("{canary:?}"),
+            Canary::Pessimistic(canary) => format!("{canary:?}"),
+            own => format!("{own:?}"),
+        };
+        let mut name = String::new();
+        for character in variant.chars() {
+            if character.is_ascii_uppercase() && !name.is_empty() {
+                name.push('-');
+            }
+            name.push(character.to_ascii_lowercase());
+        }
+        name
+    }
+}
+
+/// Input that determines a run. Its [`Display`](std::fmt::Display) is one line that [`FromStr`](std::str::FromStr)
+/// reads back.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Schedule {
+    /// Parameters of the program.
+    pub shape: Shape,
+    /// Part of the log that survives a process.
+    pub tier: Tier,
+    /// Choice of events.
+    pub mode: Mode,
+    /// Seed of the choice; ignored for a list.
+    pub seed: u64,
+    /// Deaths, in any order.
+    pub faults: Vec<Fault>,
+    /// Number of collections that the coordinator begins before the end; at the end it always does.
+    pub collections: u32,
+    /// Number of clusters of the ranks; 0 is no division.
+    pub clusters: u32,
+    /// In rules that [reconnect](super::SimProtocol::RECONNECTS): `true` if frames of an older connection can still
+    /// arrive after a newer one is made, until its Hello was handled. Otherwise the older one is closed at once, as
+    /// `counterfoil_protocols::api` promises.
+    pub late: bool,
+    /// `true` if programs don't name receives that can take one of several messages, so that a rule that needs those
+    /// names doesn't get them.
+    pub unnamed: bool,
+    /// Planted mistake to be found.
+    pub canary: Option<Canary>,
+}
+
+/// Parameters of a campaign's schedules: every number in it is a limit, both ends included.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Config {
+    /// Patterns to choose from; all, if it is empty.
+    pub patterns: Vec<Pattern>,
+    /// Fewest and most ranks, within 2 and [`Shape::RANKS_MAX`].
+    pub ranks: (u32, u32),
+    /// Fewest and most rounds.
+    pub rounds: (u32, u32),
+    /// Fewest and most faults.
+    pub faults: (u32, u32),
+    /// `true` if ranks take checkpoints, in three of four schedules.
+    pub checkpoints: bool,
+    /// `true` if half of the programs depend on the order in which messages are taken ([`Shape::ordered`]). For rules
+    /// that force recorded outcomes.
+    pub ordered: bool,
+    /// `true` if the log survives its process in half of the schedules ([`Tier::ProcessCrashSafe`]).
+    pub surviving_logs: bool,
+    /// `true` if the coordinator dies too, in protocols that have one.
+    pub coordinator_faults: bool,
+    /// Fewest and most collections.
+    pub collections: (u32, u32),
+    /// Fewest and most clusters; 0 is no division.
+    pub clusters: (u32, u32),
+    /// [`Schedule::late`], in half of the schedules.
+    pub late: bool,
+    /// [`Schedule::unnamed`], in all schedules.
+    pub unnamed: bool,
+    /// Planted mistake to be found.
+    pub canary: Option<Canary>,
+}
+
+impl Default for Config {
+    /// Returns all patterns, 2 to 6 ranks, up to 4 rounds, 1 to 3 faults, with all random options enabled.
+    fn default() -> Config {
+        Config {
+            patterns: Pattern::ALL.to_vec(),
+            ranks: (2, 6),
+            rounds: (1, 4),
+            faults: (1, 3),
+            checkpoints: true,
+            ordered: true,
+            surviving_logs: true,
+            coordinator_faults: true,
+            collections: (0, 0),
+            clusters: (0, 0),
+            late: false,
+            unnamed: false,
+            canary: None,
+        }
+    }
+}
+
+impl Schedule {
+    /// Largest number of collections.
+    pub const COLLECTIONS_MAX: u32 = 64;
+}
+
+impl Config {
+    /// Returns the schedule of a seed. `coordinator`: there is one more node that can die.
+    pub fn schedule(&self, seed: u64, coordinator: bool) -> Schedule {
+        let mut random = Random::new(seed);
+        let patterns = if self.patterns.is_empty() { &Pattern::ALL[..] } else { &self.patterns };
+        let shape = Shape {
+            pattern: patterns[random.index(patterns.len())],
+            ranks: random.between(self.ranks.0, self.ranks.1).clamp(2, Shape::RANKS_MAX),
+            rounds: random.between(self.rounds.0, self.rounds.1).clamp(1, Shape::ROUNDS_MAX),
+            seed: random.next(),
+            checkpoint_one_in: if self.checkpoints { [0, 1, 1, 2][random.index(4)] } else { 0 },
+            ordered: self.ordered && random.one_in(2),
+        };
+        let falls = random.between(0, 6);
+        let mode = match random.below(4) {
+            0 | 2 => Mode::Uniform,
+            1 => Mode::Priorities { falls },
+            _ => Mode::Stalls { stalls: 1 + falls },
+        };
+        let survives = self.surviving_logs && random.one_in(2);
+        let length = Program::draw(&shape).events_estimate();
+        let nodes = shape.ranks + u32::from(coordinator && self.coordinator_faults);
+        Schedule {
+            shape,
+            tier: if survives { Tier::ProcessCrashSafe } else { Tier::Volatile },
+            mode,
+            seed: random.next(),
+            faults: self.draw_faults(&mut random, length, nodes),
+            collections: random.between(self.collections.0, self.collections.1).min(Schedule::COLLECTIONS_MAX),
+            clusters: random.between(self.clusters.0, self.clusters.1).min(shape.ranks),
+            late: self.late && random.one_in(2),
+            unnamed: self.unnamed,
+            canary: self.canary,
+        }
+    }
+
+    /// Draws faults. A third of those after the first come soon after the one before, a sixth at the same moment; a
+    /// third hit the same node again.
+    fn draw_faults(&self, random: &mut Random, length: u64, nodes: u32) -> Vec<Fault> {
+        let mut faults: Vec<Fault> = Vec::new();
+        for _ in 0..random.between(self.faults.0, self.faults.1) {
+            let mut fault = Fault { at: random.below(length), node: random.between(0, nodes - 1), seed: random.next() };
+            if let Some(before) = faults.last() {
+                match random.below(6) {
+                    0 | 1 => fault.at = before.at + random.below(40),
+                    2 => fault.at = before.at,
+                    _ => {}
+                }
+                if random.one_in(3) {
+                    fault.node = before.node;
+                }
+            }
+            faults.push(fault);
+        }
+        faults
+    }
+}

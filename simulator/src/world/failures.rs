@@ -1,0 +1,211 @@
+//! Deaths of processes, and their replacements.
+
+use counterfoil_log_core::{Epoch, Incarnation};
+use counterfoil_protocols::api::{ChoiceRecord, Snapshot};
+
+use super::World;
+use crate::process::{Checkpoint, Image, Process};
+use crate::protocol::{ProcessSettings, SimProtocol, StableStorage};
+use crate::random::Random;
+use crate::recording::Activity;
+use crate::schedule::{Canary, Fault, Schedule, Tier};
+use crate::trace::Event;
+use crate::violation::ViolationKind;
+
+impl<P: SimProtocol> World<'_, P> {
+    /// Starts the first processes of all nodes, and connects them.
+    pub(super) fn begin(&mut self) -> Result<(), ViolationKind> {
+        let nodes = 0..self.nodes.len() as u32;
+        for node in nodes.clone() {
+            self.replace(node)?;
+        }
+        for a in nodes.clone() {
+            for b in a + 1..nodes.end {
+                self.connect(a, b)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Kills the nodes of the faults that are due. `now`: the next fault is due, whatever its event.
+    pub(super) fn apply_faults(&mut self, now: bool) -> Result<(), ViolationKind> {
+        if now && let Some(first) = self.faults.first_mut() {
+            first.at = self.event;
+        }
+        let mut place = 0;
+        while let Some(&fault) = self.faults.get(place).filter(|fault| fault.at <= self.event) {
+            let node = fault.node % self.nodes.len() as u32;
+            if self.lives(node) {
+                self.faults.remove(place);
+                self.kill(node, fault)?;
+            } else {
+                place += 1; // It dies again when it has been replaced.
+            }
+        }
+        Ok(())
+    }
+
+    fn kill(&mut self, node: u32, fault: Fault) -> Result<(), ViolationKind> {
+        let mut random = Random::new(fault.seed);
+        self.count_fault(node);
+        let here = &mut self.nodes[node as usize];
+        let Some(process) = here.process.take() else { return Ok(()) };
+        let incarnation = process.protocol.incarnation(Incarnation(here.incarnation));
+        here.incarnation += 1;
+        here.notices = 0;
+        if let Some(saved) = process.writing
+            && random.one_in(2)
+        {
+            self.store(node, saved)?;
+        }
+        if self.schedule.tier == Tier::ProcessCrashSafe {
+            self.nodes[node as usize].disk.lanes = Some(process.image.lanes);
+        }
+        let in_flight = self.network.fail(node, incarnation, &mut random);
+        self.coverage.in_flight_lost += in_flight.lost;
+        self.coverage.in_flight_kept += in_flight.kept;
+        for survivor in self.nodes.iter_mut().filter(|survivor| survivor.process.is_some()) {
+            survivor.notices |= 1 << node;
+        }
+        self.note(Event::Killed { node })
+    }
+
+    fn count_fault(&mut self, node: u32) {
+        let behind = |rank: u32| {
+            let here = &self.nodes[rank as usize];
+            let progress = here.process.as_ref().map(|process| process.image.application.progress);
+            let recovers = here.process.as_ref().is_some_and(|process| process.protocol.is_recovering());
+            recovers || progress.is_none_or(|progress| progress < here.furthest)
+        };
+        let recovering = (0..self.program.ranks()).any(behind);
+        let faults = self.coverage.faults;
+        let another_is_dead = (0..self.nodes.len() as u32).any(|other| !self.lives(other));
+        let here = &self.nodes[node as usize];
+        let is_rank = node < self.program.ranks();
+        let process = here.process.as_ref().filter(|_| is_rank);
+        let coverage = &mut self.coverage;
+        coverage.faults += 1;
+        coverage.coordinator_faults += u64::from(!is_rank);
+        coverage.faults_at_once += u64::from(another_is_dead);
+        coverage.faults_during_recovery += u64::from(recovering);
+        coverage.faults_after_recovery += u64::from(faults > 0 && !another_is_dead && !recovering);
+        coverage.faults_again += u64::from(here.incarnation > 0);
+        let finished = process.is_some_and(|process| process.is_finished(&self.program, node));
+        coverage.faults_when_finished += u64::from(finished);
+        coverage.faults_while_writing += u64::from(process.is_some_and(|process| process.writing.is_some()));
+    }
+
+    /// Makes a checkpoint durable: it replaces those of the same or a later epoch, which belong to an undone past.
+    pub(super) fn store(&mut self, node: u32, saved: Checkpoint) -> Result<(), ViolationKind> {
+        let epoch = saved.epoch;
+        let checkpoints = &mut self.nodes[node as usize].disk.checkpoints;
+        checkpoints.retain(|older| older.epoch < epoch);
+        checkpoints.push(saved);
+        self.coverage.checkpoints += 1;
+        self.note(Event::Durable { rank: node, epoch })
+    }
+
+    /// Starts a replacement, and connects it with all living nodes.
+    pub(super) fn start(&mut self, node: u32) -> Result<(), ViolationKind> {
+        self.replace(node)?;
+        for peer in (0..self.nodes.len() as u32).filter(|&peer| peer != node) {
+            if self.lives(peer) {
+                self.report_death(peer, node)?;
+                self.connect(node, peer)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn replace(&mut self, node: u32) -> Result<(), ViolationKind> {
+        let incarnation = Incarnation(self.nodes[node as usize].incarnation);
+        let Schedule { clusters, canary, .. } = *self.schedule;
+        let canary = canary.filter(|canary| matches!(canary, Canary::SendDeterministic(_) | Canary::Pessimistic(_)));
+        let oldest = self.nodes[node as usize].disk.checkpoints.first().map(|saved| saved.epoch);
+        let settings = ProcessSettings {
+            party: self.party(node),
+            ranks: self.program.ranks(),
+            incarnation,
+            clusters,
+            oldest,
+            canary,
+        };
+        let protocol = self.accept(node, P::start(settings))?;
+        let is_rank = node < self.program.ranks();
+        let first = protocol.first_checkpoint().filter(|_| is_rank && incarnation == Incarnation(0));
+        let disk = &mut self.nodes[node as usize].disk;
+        let newest = disk.checkpoints.last();
+        let epoch = newest.map_or(Epoch::FIRST, |saved| saved.epoch);
+        let tables = newest.map(|saved| saved.tables.clone());
+        let mut image = match newest {
+            Some(saved) => saved.image.clone(),
+            None if is_rank => Image::new(&self.program, node),
+            None => Image { application: Default::default(), pending: Vec::new(), lanes: Vec::new() },
+        };
+        if let Some(mut lanes) = disk.lanes.take() {
+            if P::RECONNECTS {
+                lanes.iter_mut().zip(&image.lanes).for_each(|(lane, saved)| lane.truncate(saved.last()));
+            }
+            image.lanes = lanes;
+        }
+        let choices: Vec<ChoiceRecord> = disk.choices.values().copied().collect();
+        let deliveries: Vec<ChoiceRecord> = disk.deliveries.values().copied().collect();
+        self.record(Activity::Started { node, epoch: epoch.0, again: incarnation > Incarnation(0) });
+        if is_rank {
+            self.note(Event::Started { rank: node, epoch })?;
+        }
+        if let Some(Snapshot { epoch, tables }) = first {
+            self.note(Event::Checkpointed { rank: node, epoch })?;
+            self.store(node, Checkpoint { epoch, tables, image: image.clone() })?;
+        }
+        let process = Process::new(protocol, image, self.nodes.len() as u32);
+        self.nodes[node as usize].process = Some(Box::new(process));
+        self.with(node, |world, process, actions| {
+            if incarnation == Incarnation(0) {
+                return Ok(());
+            }
+            let from = if tables.is_some() {
+                &mut world.coverage.restarts_from_checkpoint
+            } else {
+                &mut world.coverage.restarts_from_start
+            };
+            *from += u64::from(is_rank);
+            let storage = StableStorage { tables: tables.as_deref(), choices: &choices, deliveries: &deliveries };
+            let restarted = process.protocol.on_restart(storage, actions);
+            world.accept(node, restarted)
+        })
+    }
+
+    /// Reports a death to a node, unless it was reported.
+    pub(super) fn report_death(&mut self, node: u32, dead: u32) -> Result<(), ViolationKind> {
+        let notices = &mut self.nodes[node as usize].notices;
+        if *notices & 1 << dead == 0 {
+            return Ok(());
+        }
+        *notices &= !(1 << dead);
+        let party = self.party(dead);
+        self.with(node, |world, process, actions| {
+            let told = process.protocol.on_failure(party, actions);
+            world.accept(node, told)
+        })
+    }
+
+    /// Connects two living nodes: each sends its Hello, and transmits nothing until it has the other's.
+    fn connect(&mut self, a: u32, b: u32) -> Result<(), ViolationKind> {
+        for (from, to) in [(a, b), (b, a)] {
+            let party = self.party(to);
+            self.with(from, |world, process, _| {
+                process.cursors[to as usize] = None;
+                if P::RECONNECTS && !world.schedule.late {
+                    process.held[to as usize].clear();
+                    world.network.close_older(to, from);
+                }
+                let hello = process.protocol.on_connect(party);
+                let hello = world.accept(from, hello)?;
+                world.network.connect(from, to, hello);
+                Ok(())
+            })?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,8 @@
+//! Tests of the simulator and, under it, of the rules of recovery, in one program.
+#![forbid(unsafe_code)]
+
+mod global;
+mod pessimistic;
+mod plain;
+mod recording;
+mod send_deterministic;

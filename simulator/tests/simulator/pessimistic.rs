@@ -1,0 +1,154 @@
+//! The pessimistic rule under the simulator: programs that don't name receives that can take one of several messages,
+//! and whose sends depend on the delivery order.
+
+use std::collections::BTreeMap;
+
+use counterfoil_simulator::{
+    self as simulator, Canary, Config, Mode, Pattern, Pessimistic, Plain, Schedule, Summary, Tier,
+};
+
+/// Programs about which the rule assumes nothing.
+fn unnamed() -> Config {
+    Config { unnamed: true, ..Config::default() }
+}
+
+fn assert_no_failure(summary: &Summary) {
+    if let Some(failure) = summary.failures.first() {
+        panic!(
+            "{} of {} fail, such as\n{}\n{}",
+            summary.failed, summary.schedules, failure.schedule, failure.violation
+        );
+    }
+}
+
+#[test]
+fn the_pessimistic_rule_survives_twenty_thousand_schedules() {
+    let summary = simulator::campaign::<Pessimistic>(0..20_000, &unnamed(), |_| {});
+    eprintln!("{:#?}", summary.coverage);
+    assert_no_failure(&summary);
+    // The schedules reach the intended cases: also early messages, second recoveries, and kills during one.
+    let met = &summary.coverage;
+    assert!(met.faults > 36_000 && met.faults_at_once > 2_000 && met.faults_again > 8_000, "{met:?}");
+    assert!(met.faults_during_recovery > 6_000 && met.faults_while_writing > 600, "{met:?}");
+    assert!(met.restarts_from_checkpoint > 8_000 && met.restarts_from_start > 20_000, "{met:?}");
+    assert!(met.held > 10_000 && met.determinants > 400_000 && met.choices == 0, "{met:?}");
+    assert!(met.duplicates > 16_000 && met.dead_messages > 600 && met.dead_hellos > 1_600, "{met:?}");
+    assert!(met.checkpoints > 80_000 && met.checkpoints_refused > 50 && met.freed > 200_000, "{met:?}");
+}
+
+/// The plain rule needs named calls, and the pessimistic rule is the yardstick without them: where calls aren't named,
+/// a replacement takes messages in another order, and other ranks have seen the result of the first.
+#[test]
+fn the_plain_rule_does_not_survive_programs_that_name_nothing() {
+    let config = unnamed();
+    let mut found: BTreeMap<&'static str, u32> = BTreeMap::new();
+    for seed in 0..2_000 {
+        let schedule = config.schedule(seed, false);
+        let Some(violation) = simulator::run::<Plain>(&schedule).violation else { continue };
+        *found.entry(violation.kind.name()).or_default() += 1;
+        // It fails for lack of names, and the receive order repairs it.
+        assert!(schedule.shape.ordered, "{schedule}: {violation}");
+        assert_eq!(
+            simulator::run::<Plain>(&Schedule { unnamed: false, ..schedule.clone() }).violation,
+            None,
+            "{schedule}"
+        );
+        assert_eq!(simulator::run::<Pessimistic>(&schedule).violation, None, "{schedule}");
+    }
+    eprintln!("{found:?}");
+    assert!(found.values().sum::<u32>() > 20, "{found:?}");
+    // The replacement sends other bytes than its predecessor.
+    assert!(found.keys().all(|name| ["Diverged", "Repeat", "Undone", "Cycle"].contains(name)), "{found:?}");
+    assert!(found["Diverged"] > 0, "{found:?}");
+}
+
+/// The shortest case: rank 0 takes from two others in any order, sends what it took, and dies.
+#[test]
+fn the_smallest_such_schedule_fails_under_the_plain_rule_alone() {
+    let config = Config { ranks: (3, 3), rounds: (1, 2), faults: (1, 1), checkpoints: false, ..unnamed() };
+    let failing = |seed: &u64| simulator::run::<Plain>(&config.schedule(*seed, false)).violation.is_some();
+    let schedule = config.schedule((0..5_000).find(failing).unwrap(), false);
+    let small = simulator::shrink::<Plain>(&schedule, 5_000).unwrap();
+    eprintln!("{}\n{}", small.violation, small.schedule);
+    let again: Schedule = small.schedule.to_string().parse().unwrap();
+    assert!(again.unnamed && again.faults.len() == 1, "{again}");
+    assert_eq!(simulator::run::<Plain>(&again).violation, Some(small.violation));
+    assert_eq!(simulator::run::<Pessimistic>(&again).violation, None, "{again}");
+}
+
+#[test]
+fn many_ranks_and_many_faults_do_not_break_the_pessimistic_rule() {
+    let config = Config { ranks: (9, 16), rounds: (1, 4), faults: (4, 12), ..unnamed() };
+    assert_no_failure(&simulator::campaign::<Pessimistic>(0..300, &config, |_| {}));
+    let config = Config { ranks: (2, 3), rounds: (4, 8), faults: (6, 20), ..unnamed() };
+    let summary = simulator::campaign::<Pessimistic>(0..1_000, &config, |_| {});
+    assert_no_failure(&summary);
+    assert!(summary.coverage.faults_during_recovery > 1_000, "{:?}", summary.coverage);
+}
+
+#[test]
+fn nothing_is_left_when_nothing_fails() {
+    for pattern in Pattern::ALL {
+        let config = Config { patterns: vec![pattern], ranks: (2, 8), faults: (0, 0), ..unnamed() };
+        let summary = simulator::campaign::<Pessimistic>(0..50, &config, |_| {});
+        assert_no_failure(&summary);
+        let met = &summary.coverage;
+        assert!(met.sends > 0 && met.determinants == met.sends && met.held == 0, "{met:?}");
+    }
+}
+
+/// Kills every rank at every event of some runs, so that none is left out by chance.
+#[test]
+fn a_rank_may_die_at_any_event() {
+    for pattern in Pattern::ALL {
+        let config = Config { patterns: vec![pattern], ranks: (3, 3), rounds: (2, 2), ..unnamed() };
+        for tier in [Tier::Volatile, Tier::ProcessCrashSafe] {
+            let mut schedule = Schedule { tier, ..config.schedule(11, false) };
+            schedule.shape.checkpoint_one_in = 2;
+            schedule.shape.ordered = true;
+            schedule.faults.truncate(1);
+            for at in 0..200 {
+                for node in 0..3 {
+                    schedule.faults[0].at = at;
+                    schedule.faults[0].node = node;
+                    assert_eq!(simulator::run::<Pessimistic>(&schedule).violation, None, "{schedule}");
+                }
+            }
+        }
+    }
+}
+
+/// Returns the first schedule in which the oracles find that a canary's promise is broken.
+fn find(canary: Canary, schedules: u64) -> (u64, Schedule, &'static str) {
+    let config = Config { canary: Some(canary), ..unnamed() };
+    let found = (0..schedules).find_map(|seed| {
+        let schedule = config.schedule(seed, false);
+        let violation = simulator::run::<Pessimistic>(&schedule).violation?;
+        Some((seed + 1, schedule, violation.kind.name()))
+    });
+    found.unwrap_or_else(|| panic!("{canary:?} is not found in {schedules} schedules"))
+}
+
+#[test]
+fn every_canary_of_the_rule_is_found_and_its_schedule_shrinks() {
+    for canary in Canary::of_pessimistic() {
+        let (schedules, schedule, name) = find(canary, 10_000);
+        let small = simulator::shrink::<Pessimistic>(&schedule, 5_000).unwrap();
+        eprintln!("{canary:?}: {schedules} schedules; {}\n    {}", small.violation, small.schedule);
+        assert_eq!(small.violation.kind.name(), name);
+        let again: Schedule = small.schedule.to_string().parse().unwrap();
+        assert!(matches!(again.mode, Mode::Listed(_)) && again.faults.len() <= 2, "{again}");
+        assert_eq!(simulator::run::<Pessimistic>(&again).violation, Some(small.violation));
+        assert_eq!(simulator::run::<Pessimistic>(&Schedule { canary: None, ..again }).violation, None);
+    }
+}
+
+/// The rule's own oracle checks the order, even where no message shows it.
+#[test]
+fn an_order_that_is_not_forced_is_found_in_programs_that_do_not_show_it() {
+    let canary = Canary::of_pessimistic().find(|canary| format!("{canary:?}").contains("OrderNotForced"));
+    let config = Config { canary, ordered: false, ..unnamed() };
+    let wrong = |seed| simulator::run::<Pessimistic>(&config.schedule(seed, false)).violation;
+    let found = (0..1_000).find_map(wrong).unwrap();
+    assert_eq!(found.kind.name(), "OtherOrder");
+}

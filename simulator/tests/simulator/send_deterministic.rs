@@ -1,0 +1,223 @@
+//! The send-deterministic rule under the simulator: rollbacks of several ranks, recovery lines, released logs, a
+//! recovery process that dies; and the planted mistakes of the rule.
+//!
+//! To rerun one schedule:
+//! `SIM_SCHEDULE='sim1 ...' cargo test -p counterfoil-simulator send_deterministic::a_schedule_of_the -- --nocapture`.
+
+use counterfoil_simulator::{self as simulator, Canary, Config, Coverage, Schedule, SendDet, SimProtocol, Summary};
+
+/// Programs of this rule are send-deterministic.
+fn config() -> Config {
+    Config { ordered: false, faults: (1, 4), ..Config::default() }
+}
+
+/// Enables everything that the rule has.
+fn all() -> Config {
+    Config { collections: (0, 3), clusters: (0, 3), ..config() }
+}
+
+/// Runs these seeds; none may fail.
+fn campaign(seeds: std::ops::Range<u64>, config: &Config) -> Coverage {
+    let Summary { schedules, failed, failures, coverage, .. } = simulator::campaign::<SendDet>(seeds, config, |_| {});
+    let lines: Vec<String> =
+        failures.iter().map(|f| format!("seed {}: {}\n  {}", f.seed, f.violation, f.schedule)).collect();
+    assert!(failed == 0, "{failed} of {schedules}:\n{}", lines.join("\n"));
+    coverage
+}
+
+/// Schedules that once ended wrong.
+#[test]
+fn schedules_that_once_failed_pass() {
+    for line in [
+        // A dead process's Hello was believed when a later round voided the line that had ended that process.
+        "sim1 pattern=master-worker ranks=3 rounds=1 program=0 checkpoints=0 ordered=0 tier=crash-safe mode=list:0x47,\
+         3x5,0,1x2,3x2,2x2,1x2,3,5,6,2x2,4,3x2,0,4,3,2,1x2,3,2,1x2,2,3x2,1,3,1,2x2,3,0,3,2x2,0,2x4,0,3,2x2,7,\
+         5,4x2,5,4,5,4,3x2,4,3x2,2x2,1x2,2,1 seed=0 faults=87:3:0,64:0:0 late=1",
+        // A covered message was sent again, and no notice repeated that it is covered.
+        "sim1 pattern=graph ranks=2 rounds=3 program=2891839746315564879 checkpoints=2 ordered=0 tier=volatile mode=list: seed=0 faults=235:1:0 collections=2",
+        // An acknowledgement overtook one on a message that had to wait.
+        "sim1 pattern=graph ranks=4 rounds=3 program=2891839746315564879 checkpoints=2 ordered=0 tier=volatile mode=list:18,\
+         19x2,3,16,7,12x2,10,12,6,5,4,1,4x2,7,3x5,6x4,4,7x7,5,1x2,6,7,3,2x4,7,2,6,2,5x2,2,5,4x2,1,2,4x2,1,2,\
+         1x2,2,3x5,4x2,1,3,1,2,3,2x2,1x9,0,1,4,1,5,1x2,2,3,1x9,2,0,3,4,5,1x3,3,1,2,1,2,0,1x5,2x2,\
+         1x2 seed=0 faults=127:2:0,104:4:0 collections=2",
+        // A replacement had forgotten its floor.
+        "sim1 pattern=graph ranks=2 rounds=4 program=0 checkpoints=1 ordered=0 tier=crash-safe mode=list: seed=0 faults=303:0:0,\
+         302:1:0 collections=1 clusters=3",
+        // Receipts of a peer before the epoch that it rolled back to were forgotten, and the line fell below a floor.
+        "sim1 pattern=graph ranks=3 rounds=4 program=12066062005791408296 checkpoints=1 ordered=0 tier=crash-safe mode=list:0x12,\
+         5,1,4,3,0x48,6,2,3,1,0,2,0x18,1,0x2,1x2,0x3,1,0x3,2,1x4,3x2,1,3,4,3,1,2,1,3,4,3,1,2,1,2x2,0x2,3,1x2,\
+         2x3,3,6,0x2,4,2,4,0x3,2,1,3,4,1,3,1,3 seed=0 faults=97:0:0,131:1:0 collections=1 clusters=2",
+        // An acknowledgement overtook one on a message queued after one that had to wait.
+        "sim1 pattern=backlog ranks=3 rounds=6 program=12258467925077954053 checkpoints=2 ordered=0 \
+         tier=volatile mode=list:10x2,7x5,1x2,2,4x2,2,0x3,6x4,0x6,1,7,6,3,6,7x2,2,3,7,3x2,4,3,5x2,0,2x2,4x6,\
+         3,5x2,4,5,4,5,4,5x4,4,3,1,3,4,1,2,4,5,2,1x2,4,1x2,4,1x2,2,1x2,5,7,1,6x2,2,5,7,1,2x2,1x2,4,1x2,2,1x4,\
+         2,1x4,2,1x2,3x2,1,3x3,4,5x2,3,1,5,1,4x2,2,1x2,3,1,3,0x3,6,0x68,2,0x3,2x2,3,0,2,0x21,1x2,2x3,3x4,4x3,\
+         2,0,4,0,3x3,1,0x4,3x2,0x4,1x2,0x3,1x2,2 seed=0 faults=134:1:1 collections=1",
+        // New messages after repeated ones, sent before any receipt was reported, were never acknowledged.
+        "sim1 pattern=graph ranks=4 rounds=4 program=7748419202157755770 checkpoints=1 ordered=0 tier=crash-safe \
+         mode=uniform seed=9769107702221741799 faults=108:1:9256144136116335388 collections=1 clusters=3",
+        // A message of an earlier connection arrived late; its sender had marked it when it sent it again, and so knew
+        // what no receipt reported.
+        "sim1 pattern=backlog ranks=5 rounds=2 program=5860073775323440670 checkpoints=2 ordered=0 tier=crash-safe \
+         mode=uniform seed=1801501536342485859 faults=86:5:14918277110770466730,57:5:11438019089679529871,\
+         78:1:2150526218592553539 collections=2 clusters=3 late=1",
+    ] {
+        let schedule: Schedule = line.parse().unwrap();
+        assert_eq!(simulator::run::<SendDet>(&schedule).violation, None, "{line}");
+    }
+}
+
+/// An orphan waited for itself, because a message had a higher phase when it was sent again, and phases were compared
+/// as numbers.
+#[test]
+fn recoveries_that_once_deadlocked_terminate() {
+    for line in [
+        // Rank 1 sends to 2, then receives from 0; when it executes that again, it receives first.
+        "sim1 pattern=graph ranks=3 rounds=1 program=6520154249881710414 checkpoints=0 ordered=0 tier=crash-safe mode=list:0,\
+         5,7,5,0,2,0,2 seed=0 faults=160:1:0,188:2:0 collections=3 clusters=3",
+        "sim1 pattern=graph ranks=3 rounds=8 program=14565609436210445066 checkpoints=0 ordered=0 tier=crash-safe mode=list:0x53,\
+         1x3,0x22,1x3,2x2,0,2x3,0x2,1x2,2x3,0,1x2,0x2,3,0x6,2x2,0x2,2x2,0x10,1x6,0x93,3,0x3,5,4x3,3x2,0,3,5,3,\
+         4,0x2,3,5,0x104,1 seed=0 faults=536:1:0,581:2:0 collections=1 clusters=6",
+        "sim1 pattern=stencil ranks=5 rounds=3 program=10529511316017027038 checkpoints=0 ordered=0 tier=crash-safe mode=list:22,\
+         31,16,30,6,0,5,20,4x5,0,3x2,21x4,15,13,5,3,15,11,16,11,14,7,14,0,2,15,11,2x2,11,8,9x2,10,8,2,8,10,\
+         12x2,8,5,6x3,8,5,9,6x3,7,8,9,7,8,3,6,0,2,3,5,1,4,5,0,1,4,0,4,2,3,1,0,1,3,4,0x3,1,2x2,3,1,2,1x2,0x2,\
+         1,0,1x2,2,5,7,1,5,6,4,1,4,3,4x3,3,0,5,0x4,5,0,3x2,0,1,3,0x17,3,5,17x2,0x2,11,9,3,2,10,8,5,0,6,7x2,2,\
+         0,5,3,2x2,0,1x2,6,4,6x2,7,3,8,2,5,6,7,8,6,2,5,6,3,6,7,6,1x2,0,1,0,1,0,1x3,4,0,5,0x2,4,0,3,4,5,6,7,\
+         8x2,7,3,5,6,0,4x2,0x5,1,0x2,1,0x4,1,4,0,3,0,2,0x3,1,0,1x2,2,3,4,2,0,4x2,0,10,1,7,3,6,7x2,0x2,5,0x3,\
+         9,7,0x2,1,6 seed=0 faults=257:0:0,103:0:0 clusters=2",
+    ] {
+        let outcome = simulator::run::<SendDet>(&line.parse().unwrap());
+        assert_eq!(outcome.violation, None, "{line}");
+        assert!(outcome.coverage.faults == 2 && outcome.coverage.orphans > 0, "{line}");
+    }
+}
+
+/// Many clusters make many phases, and without checkpoints none is ever finished.
+#[test]
+fn recoveries_of_many_clusters_without_checkpoints_terminate() {
+    let config = Config { ranks: (3, 4), clusters: (3, 4), rounds: (2, 6), checkpoints: false, ..all() };
+    let met = campaign(0..3_000, &Config { faults: (2, 2), ..config.clone() });
+    assert!(met.orphans > 5_000, "{met:?}");
+    campaign(0..2_000, &Config { faults: (2, 4), ..config });
+}
+
+#[test]
+fn without_failures_no_rank_rolls_back_and_every_send_is_that_of_the_program_alone() {
+    let met = campaign(0..1_000, &Config { faults: (0, 0), ..all() });
+    assert_eq!((met.rollbacks, met.orphans, met.duplicates, met.lines_of_several), (0, 0, 0, 0));
+    assert!(met.released > 10_000 && met.freed > 2_000 && met.collections > 1_000, "{met:?}");
+}
+
+#[test]
+fn the_failure_of_one_rank_is_recovered() {
+    let met = campaign(0..3_000, &Config { faults: (1, 1), coordinator_faults: false, ..config() });
+    assert!(met.rollbacks > 3_000 && met.lines_of_several > 1_500 && met.faults_during_recovery == 0, "{met:?}");
+    assert!(met.orphans > 1_000 && met.duplicates > 1_000, "{met:?}");
+}
+
+#[test]
+fn failures_in_a_row_and_at_once_are_recovered() {
+    let met = campaign(0..3_000, &Config { coordinator_faults: false, ..config() });
+    assert_eq!(met.coordinator_faults, 0);
+    assert!(met.faults_during_recovery > 1_000 && met.faults_after_recovery > 150, "{met:?}");
+}
+
+#[test]
+fn the_recovery_process_dies_checkpoints_and_logs_are_collected_and_clusters_kept_apart() {
+    let met = campaign(0..8_000, &all());
+    assert!(met.coordinator_faults > 1_000 && met.faults_at_once > 500 && met.faults_again > 1_000, "{met:?}");
+    assert!(met.faults_during_recovery > 1_000 && met.faults_after_recovery > 200, "{met:?}");
+    assert!(met.in_flight_lost > 1_000 && met.in_flight_kept > 300, "{met:?}");
+    assert!(met.lines_of_several > 2_000 && met.orphans > 1_000 && met.other_receive_epochs > 200, "{met:?}");
+    assert!(met.logged_replays > 1_000 && met.collections > 6_000 && met.checkpoints_refused > 500, "{met:?}");
+}
+
+/// Behaviour of a transport that doesn't close an older connection before a newer one is made.
+#[test]
+fn frames_of_older_connections_may_still_arrive() {
+    let met = campaign(0..3_000, &Config { late: true, ..config() });
+    eprintln!("{met:#?}");
+    assert!(met.dead_messages > 100 && met.dead_hellos > 0, "{met:?}");
+}
+
+#[test]
+fn many_ranks_are_recovered() {
+    campaign(0..150, &Config { ranks: (9, 16), ..config() });
+    campaign(0..3_000, &Config { ranks: (2, 3), rounds: (4, 8), ..config() });
+}
+
+#[test]
+fn a_schedule_repeats_exactly_also_when_it_is_read_back() {
+    for seed in 0..100 {
+        let schedule = all().schedule(seed, true);
+        let again: Schedule = schedule.to_string().parse().expect("a schedule");
+        assert_eq!(again, schedule);
+        assert_eq!(simulator::run::<SendDet>(&schedule), simulator::run::<SendDet>(&again), "seed {seed}");
+    }
+}
+
+/// Few ranks and many rounds: many epochs, and recoveries that depend on earlier ones.
+fn deep() -> Config {
+    Config { ranks: (2, 3), rounds: (4, 12), faults: (2, 5), collections: (0, 1), clusters: (0, 0), ..all() }
+}
+
+/// Returns the first schedule of a campaign that a canary breaks, the number of schedules up to it, and the name of the
+/// violation.
+fn find(canary: Canary, schedules: u64, config: Config) -> Option<(Schedule, u64, &'static str)> {
+    let config = Config { canary: Some(canary), ..config };
+    (0..schedules).find_map(|seed| {
+        let schedule = config.schedule(seed, true);
+        let violation = simulator::run::<SendDet>(&schedule).violation?;
+        Some((schedule, seed + 1, violation.kind.name()))
+    })
+}
+
+/// Plants every mistake: the rule's own, and those of the log, of checkpoints and of the driver. Prints the table of
+/// `docs/simulator.md`.
+#[test]
+fn every_mistake_is_found_within_ten_thousand_schedules() {
+    let mut missed = Vec::new();
+    for canary in Canary::every().filter(|&canary| SendDet::is_affected_by(canary)) {
+        let Some((schedule, after, name)) = find(canary, 10_000, deep()) else {
+            missed.push(canary);
+            continue;
+        };
+        eprintln!("| `{}` | {after} | `{name}` |", canary.name());
+        // The line names it, and without it the schedule passes.
+        let line = schedule.to_string();
+        let again: Schedule = line.parse().expect("a schedule");
+        assert_eq!(again.canary, Some(canary), "{line}");
+        assert_eq!(simulator::run::<SendDet>(&again).violation.map(|violation| violation.kind.name()), Some(name));
+        assert_eq!(simulator::run::<SendDet>(&Schedule { canary: None, ..again }).violation, None, "{line}");
+    }
+    assert_eq!(missed, []);
+}
+
+/// Planted mistakes that count as harmless for a rule have no effect.
+#[test]
+fn mistakes_without_effect_on_a_rule_change_nothing() {
+    let others: Vec<Canary> = Canary::ALL.into_iter().filter(|&canary| !SendDet::is_affected_by(canary)).collect();
+    assert_eq!(others, [Canary::ForgetChoices, Canary::DeliverDead]);
+    for canary in others {
+        let [with, without] = [Some(canary), None].map(|canary| Config { canary, ..deep() });
+        let fingerprint = |config| simulator::campaign::<SendDet>(0..500, &config, |_| {}).fingerprint;
+        assert_eq!(fingerprint(with), fingerprint(without), "{canary:?}");
+    }
+}
+
+#[test]
+fn a_recovery_line_over_a_log_that_lost_a_record_is_found_to_be_too_high() {
+    let (_, _, name) = find(Canary::ForgetLog, 1_000, all()).expect("it is found");
+    assert_eq!(name, "LineTooHigh");
+}
+
+/// Runs a schedule from the environment, if there is one, to look into a failure.
+#[test]
+fn a_schedule_of_the_environment_does_not_fail() {
+    let line = std::env::var("SIM_SCHEDULE").unwrap_or_else(|_| all().schedule(3, true).to_string());
+    let (outcome, story) = simulator::transcript::<SendDet>(&line.parse().expect("a schedule"));
+    if outcome.violation.is_some() {
+        eprintln!("{}", story.join("\n"));
+    }
+    assert_eq!(outcome.violation, None, "{:#?}", outcome.coverage);
+}
