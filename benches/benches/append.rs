@@ -1,4 +1,4 @@
-//! Appends in a steady state with acknowledgements flowing, beside the naked copy: the loops of `counterfoil bench append`.
+//! Appends in a steady state with acknowledgements, and the naked copy: the loops of `counterfoil bench append`.
 #![forbid(unsafe_code)]
 
 use counterfoil::{Keep, Tier};

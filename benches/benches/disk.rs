@@ -1,17 +1,16 @@
-//! Blocks written, stores opened and lanes read back, beside naked transfers of as many bytes: the loops of
+//! Blocks written, stores opened and lanes read back, and naked transfers of as many bytes: the loops of
 //! `counterfoil bench spill|recover|disk-replay`.
 #![forbid(unsafe_code)]
 
 use std::time::Duration;
 
-use counterfoil::Ssn;
-use counterfoil::store::BackendChoice;
+use counterfoil::{BackendChoice, Ssn};
 use counterfoil_benches::disk::recover::Stored;
 use counterfoil_benches::disk::replay::{recover, replay};
 use counterfoil_benches::disk::spill::{Memory, Writer};
 use counterfoil_benches::disk::{BLOCKS, DEPTH, DiskOptions, Floor, Turn};
 use counterfoil_benches::scratch::Scratch;
-use counterfoil_log_io::naked::writes_in_flight;
+use counterfoil_log_io::chunk_writes_max;
 use criterion::{BenchmarkGroup, Criterion, Throughput, criterion_group, criterion_main, measurement::WallTime};
 
 /// Bytes of a turn.
@@ -19,7 +18,7 @@ const BYTES: u64 = 32 << 20;
 /// Payload in bytes.
 const SIZE: usize = 4096;
 
-/// Only the turn itself counts, not what has to be made for it and removed after it.
+/// Benchmarks turns. Counts only the turn itself, not its preparation and cleanup.
 fn turns<E: std::fmt::Debug>(
     group: &mut BenchmarkGroup<'_, WallTime>,
     name: &str,
@@ -34,7 +33,7 @@ fn on_disk(criterion: &mut Criterion) {
     let scratch = Scratch::new_in(&DiskOptions::default().dir).expect("a scratch directory");
     let memory = Memory::filled(SIZE, BYTES, Ssn::FIRST).expect("records in memory");
     for block in BLOCKS {
-        let mut floor = Floor::new(block, writes_in_flight(block)).expect("a naked ring");
+        let mut floor = Floor::new(block, chunk_writes_max(block)).expect("a naked ring");
         let naked = scratch.fresh_dir().expect("a directory").join("naked");
         let mut group = criterion.benchmark_group(format!("spill/{}KiB", block >> 10));
         group.sample_size(15).throughput(Throughput::Bytes(BYTES));

@@ -1,4 +1,4 @@
-//! A cursor over a whole lane, beside a copy of the same bytes: the loops of `counterfoil bench replay`.
+//! A cursor over a whole lane, and a copy of the same bytes: the loops of `counterfoil bench replay`.
 #![forbid(unsafe_code)]
 
 use counterfoil::{Keep, Rank, Tier};
@@ -20,7 +20,7 @@ fn replays(criterion: &mut Criterion) {
             for tier in [Tier::Volatile, Tier::ProcessCrashSafe] {
                 let mut log = open(&scratch, tier, Keep::All).expect("a log");
                 for number in 0..records {
-                    let mut claim = log.try_claim(Rank(1), 0, size).expect("room for what is replayed");
+                    let mut claim = log.try_claim(Rank(1), 0, size).expect("space for the records");
                     claim.payload_mut().fill(number as u8);
                     claim.commit();
                 }

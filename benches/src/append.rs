@@ -1,26 +1,25 @@
-//! Claim, write, commit and release, against the naked copy.
+//! Claim, write, commit and release, compared with a naked copy.
 
 use std::hint::black_box;
 use std::sync::Barrier;
 use std::time::Duration;
 
-use counterfoil::ack::Ack;
-use counterfoil::{Epoch, Error, Keep, Log, Options, Phase, Rank, Ssn, Tier};
+use counterfoil::{Ack, Epoch, Error, Keep, Log, Options, Phase, Rank, Ssn, Tier};
 use serde::Serialize;
 
 use crate::floor::Ring;
 use crate::measure::{Figure, Rounds, RunOptions, interleave, timed};
 use crate::scratch::Scratch;
 
-/// Payloads that are measured, in bytes.
+/// Measured payloads, in bytes.
 pub const SIZES: [usize; 4] = [64, 256, 1024, 4096];
 /// Bytes of the floor's ring.
 const RING_BYTES: usize = 1 << 20;
-/// Places in memory over which the rounds with one writer are spread.
+/// Memory layouts over which the rounds with one writer are spread.
 const PLACES: usize = 8;
 /// Messages between two acknowledgements.
 const ACK_EVERY: u64 = 32;
-/// Bytes of payload between two checkpoints of the receiver, where records are kept until then.
+/// Bytes of payload between two checkpoints of the receiver, for `Keep::Checkpoint`.
 const CHECKPOINT_EVERY_BYTES: u64 = 256 << 10;
 const PEER: Rank = Rank(1);
 
@@ -29,14 +28,14 @@ const PEER: Rank = Rank(1);
 pub struct Row {
     /// Payload in bytes.
     pub size: usize,
-    /// Threads, each with a lane of its own.
+    /// Number of threads, each with a log of its own.
     pub writers: usize,
     /// `volatile` or `process-crash-safe`.
     pub tier: &'static str,
     /// `acked`: released by acknowledgements. `checkpoint`: retained, and collected by checkpoints.
     pub keep: &'static str,
-    /// Two writers: the speed of each as a share of one writer's, both in floors of as many threads. Less than 1 is what they
-    /// cost each other beyond what two naked loops do.
+    /// For two writers: the speed of each as a share of one writer's, both relative to floors of as many threads. Less than 1
+    /// if they slow each other down more than two naked loops do.
     pub scaling: Option<f64>,
     /// The measurement.
     #[serde(flatten)]
@@ -46,7 +45,7 @@ pub struct Row {
 /// Measures every size, tier and number of writers.
 ///
 /// # Errors
-/// Where a log can't be set up.
+/// If a log can't be created.
 pub fn run(options: &RunOptions) -> Result<Vec<Row>, Error> {
     let scratch = Scratch::new()?;
     let mut rows = Vec::new();
@@ -66,8 +65,8 @@ pub fn run(options: &RunOptions) -> Result<Vec<Row>, Error> {
     Ok(rows)
 }
 
-/// One thread. Where the log's few hot lines happen to lie moves a small append by a fifth (loads wait for earlier stores to
-/// the same offset in another page), so the rounds are spread over several places.
+/// Measures one thread. The addresses of the log's few hot lines change the time of a small append by a fifth (loads wait for
+/// earlier stores to the same offset in another page), so the rounds are spread over several memory layouts.
 fn one_writer(options: &RunOptions, scratch: &Scratch, tier: Tier, keep: Keep, size: usize) -> Result<Row, Error> {
     let payload = vec![7; size];
     let mut rounds = Rounds::default();
@@ -85,7 +84,7 @@ fn one_writer(options: &RunOptions, scratch: &Scratch, tier: Tier, keep: Keep, s
     Ok(Row { size, writers: 1, tier: name(tier), keep: keep_name(keep), scaling: None, figure: rounds.figure() })
 }
 
-/// Two threads, a log each; the floor is two threads with a ring each. The time is that of the slower thread.
+/// Measures two threads with a log each; the floor is two threads with a ring each. The time is that of the slower thread.
 fn two_writers(options: &RunOptions, scratch: &Scratch, tier: Tier, size: usize) -> Result<Row, Error> {
     let mut logs = [open(scratch, tier, Keep::Acked)?, open(scratch, tier, Keep::Acked)?];
     let payload = vec![7; size];
@@ -108,16 +107,16 @@ fn both<T: Send>(each: &mut [T; 2], work: impl Fn(&mut T) + Sync) -> Duration {
     std::thread::scope(|scope| {
         let other = scope.spawn(|| run(b));
         let mine = run(a);
-        // A panic of the other thread is one of this measurement.
+        // A panic of the other thread makes the time infinite.
         mine.max(other.join().unwrap_or(Duration::MAX))
     })
 }
 
-/// The measured loop: `ops` messages in a steady state in which acknowledgements flow.
+/// Runs the measured loop: `ops` messages in a steady state with acknowledgements.
 pub fn append(log: &mut Log, ops: u64, payload: &[u8]) {
     let payload = black_box(payload);
     for _ in 0..ops {
-        // The budget is never reached here; a refusal would show as an absurd time.
+        // The budget is never reached here; a refusal would show as an implausible time.
         let Ok(mut claim) = log.try_claim(PEER, 0, payload.len()) else { return };
         claim.payload_mut().copy_from_slice(payload);
         let ssn = claim.commit();
@@ -129,14 +128,14 @@ pub fn append(log: &mut Log, ops: u64, payload: &[u8]) {
 
 fn acknowledge(log: &mut Log, ssn: Ssn, size: u64) {
     let _ = black_box(log.acknowledge(PEER, Ack { ssn, epoch: Epoch::FIRST }, Phase::default()));
-    // Both are powers of two, and a checkpoint coincides with an acknowledgement.
+    // Both are powers of two, so a checkpoint coincides with an acknowledgement.
     if log.options().keep == Keep::Checkpoint && (ssn.0 * size).is_multiple_of(CHECKPOINT_EVERY_BYTES) {
         let _ = log.receiver_covered(PEER, Epoch::FIRST, ssn);
         log.collect();
     }
 }
 
-/// The floor's loop.
+/// Runs the floor's loop.
 pub fn floor(ring: &mut Ring, number: &mut u64, ops: u64, payload: &[u8]) {
     let payload = black_box(payload);
     for _ in 0..ops {
@@ -146,11 +145,10 @@ pub fn floor(ring: &mut Ring, number: &mut u64, ops: u64, payload: &[u8]) {
     black_box(ring);
 }
 
-/// A log with one peer. Its shared-memory files have no name any more when this returns: nothing stays behind, however
-/// the measurement ends.
+/// Creates a log with one peer, and unlinks its shared-memory files, so that none is left however the measurement ends.
 ///
 /// # Errors
-/// Where it can't be set up.
+/// If the log can't be created.
 pub fn open(scratch: &Scratch, tier: Tier, keep: Keep) -> Result<Log, Error> {
     let mut options = Options::new(Rank(0), 2);
     (options.tier, options.keep) = (tier, keep);
@@ -164,7 +162,7 @@ pub fn open(scratch: &Scratch, tier: Tier, keep: Keep) -> Result<Log, Error> {
     Ok(log)
 }
 
-/// The name of a tier in tables.
+/// Returns the name of a tier in tables.
 pub fn name(tier: Tier) -> &'static str {
     match tier {
         Tier::Volatile => "volatile",

@@ -1,15 +1,15 @@
-//! The floor: what any log has to do at the least. A header and a copy, into a ring that stays in the cache.
+//! The floor: the least that any log has to do. A header and a copy, into a ring that stays in the cache.
 
-/// A ring of bytes that is overwritten for ever: no budget, no reader, no acknowledgement.
+/// A ring of bytes that is overwritten endlessly: no budget, no reader, no acknowledgement.
 pub struct Ring(Vec<u8>, usize);
 
 impl Ring {
-    /// A ring of `bytes`, all touched.
+    /// Creates a ring of `bytes`, all touched.
     pub fn new(bytes: usize) -> Ring {
         Ring(vec![1; bytes], 0)
     }
 
-    /// Writes length, number and payload behind the last ones.
+    /// Appends length, SSN and payload.
     #[inline]
     pub fn append(&mut self, ssn: u64, payload: &[u8]) {
         let len = (16 + payload.len()).next_multiple_of(8);

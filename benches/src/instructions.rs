@@ -1,6 +1,6 @@
-//! Instructions for one append, counted by valgrind: a figure that a busy machine doesn't change.
+//! Instructions of one append, counted by valgrind: a figure that doesn't depend on the machine's load.
 //!
-//! A program is run twice under valgrind, with a few messages and with many; what it does beside them is the same, so the
+//! A program is run twice under valgrind, with few messages and with many. Everything else that it does is the same, so the
 //! difference is that of the messages alone.
 
 use std::fmt;
@@ -16,15 +16,15 @@ use crate::scratch::Scratch;
 
 /// Messages of the two runs. Multiples of the distance between collections, so that both end in the same state.
 const OPS: [u64; 2] = [8 << 10, 40 << 10];
-/// As in the measurement of times.
+/// Bytes of the floor's ring, as in the measurement of times.
 const RING_BYTES: usize = 1 << 20;
 
-/// Which loop is counted.
+/// The counted loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Subject {
     /// The naked copy.
     Floor,
-    /// A log in this tier that keeps so long.
+    /// A log with this tier and retention.
     Log(Tier, Keep),
 }
 
@@ -41,7 +41,7 @@ pub struct Stretch {
     pub ops: u64,
 }
 
-/// A text that is not that of a [`Stretch`].
+/// The error of parsing a [`Stretch`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StretchError;
 
@@ -54,7 +54,7 @@ impl fmt::Display for StretchError {
 impl std::error::Error for StretchError {}
 
 impl Subject {
-    /// The log of a row of the table of appends.
+    /// Returns the log of a row in the table of appends.
     pub fn of_row(tier: &str, keep: &str) -> Option<Subject> {
         let tier = match tier {
             "volatile" => Tier::Volatile,
@@ -107,10 +107,10 @@ impl FromStr for Stretch {
 }
 
 impl Stretch {
-    /// Sends the messages: what a program does under valgrind.
+    /// Sends the messages; run by a program under valgrind.
     ///
     /// # Errors
-    /// Where the log can't be set up.
+    /// If the log can't be created.
     pub fn run(&self) -> Result<(), Error> {
         let payload = vec![7; self.size];
         match self.subject {
@@ -121,10 +121,10 @@ impl Stretch {
     }
 }
 
-/// Instructions for one message of `size` bytes.
+/// Counts the instructions of one message of `size` bytes.
 ///
-/// `program` with `arguments` and a [`Stretch`]'s text after them must [run](Stretch::run) it. `None` where valgrind is
-/// missing or can't run the program.
+/// `program` with `arguments`, followed by the text of a [`Stretch`], must [run](Stretch::run) it. `None` if valgrind is missing
+/// or can't run the program.
 pub fn count(program: &Path, arguments: &[&str], subject: Subject, size: usize) -> Option<f64> {
     let [few, many] = OPS.map(|ops| instructions(program, arguments, Stretch { subject, size, ops }));
     Some((many?.checked_sub(few?)?) as f64 / (OPS[1] - OPS[0]) as f64)
@@ -142,7 +142,7 @@ fn instructions(program: &Path, arguments: &[&str], stretch: Stretch) -> Option<
     if output.status.success() { refs_in(&String::from_utf8_lossy(&output.stderr)) } else { None }
 }
 
-/// `==4711== I refs:        1,234,567`, with one or more blanks after the `I`.
+/// Parses the line `==4711== I refs:        1,234,567` of a report, with one or more blanks after the `I`.
 fn refs_in(report: &str) -> Option<u64> {
     let line = report.lines().find(|line| line.split_whitespace().nth(1) == Some("I") && line.contains("refs:"))?;
     line.rsplit(':').next()?.trim().replace(',', "").parse().ok()
@@ -153,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_stretch_is_what_its_text_says() {
+    fn a_stretch_is_parsed_from_its_text() {
         for text in ["floor,64,8192", "log,process-crash-safe,checkpoint,1024,7", "log,volatile,acked,0,0"] {
             assert_eq!(text.parse::<Stretch>().map(|stretch| stretch.to_string()), Ok(text.to_owned()));
         }
@@ -170,12 +170,12 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_is_not_there_has_no_count() {
+    fn a_missing_program_has_no_count() {
         assert_eq!(count(Path::new("/no/such/program"), &[], Subject::Floor, 64), None);
     }
 
     #[test]
-    fn every_loop_runs_a_stretch_of_it() {
+    fn every_loop_runs() {
         for text in ["floor,64,2000", "log,volatile,acked,64,2000", "log,process-crash-safe,checkpoint,64,2000"] {
             text.parse::<Stretch>().unwrap().run().unwrap();
         }

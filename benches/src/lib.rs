@@ -1,6 +1,6 @@
 //! Benchmarks of the log, as ratios to a floor within one run: see [`floor`] and [`measure`].
 //!
-//! `counterfoil bench` prints what stands here as tables; `cargo bench` runs the same loops under criterion.
+//! `counterfoil bench` prints the results as tables; `cargo bench` runs the same loops under criterion.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 

@@ -1,16 +1,15 @@
-//! Interleaved measurement: a floor and the thing measured, turn by turn, so that a machine that gets slower or faster
-//! meanwhile does so to both.
+//! Interleaved measurement: a floor and the measured work take turns, so that a change of the machine's speed affects both.
 
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-/// How long to measure.
+/// Length of a measurement.
 #[derive(Clone, Copy, Debug)]
 pub struct RunOptions {
-    /// Rounds, each with one turn of the floor and one of the thing measured. At least 15 for a median to quote.
+    /// Number of rounds, each with one turn of the floor and one of the work. At least 15 for a meaningful median.
     pub rounds: usize,
-    /// Time of one turn.
+    /// Duration of one turn.
     pub turn: Duration,
 }
 
@@ -21,8 +20,8 @@ impl Default for RunOptions {
 }
 
 impl RunOptions {
-    /// The places, from 0, over which the rounds are spread as evenly as they can be, and what to measure in each: as many
-    /// rounds as were asked for, all together, in fewer places where there are more places than rounds.
+    /// Spreads the rounds evenly over `places`. Returns each place, from 0, with the options of its rounds; with fewer rounds
+    /// than places, only as many places.
     pub(crate) fn over_places(self, places: usize) -> impl Iterator<Item = (usize, RunOptions)> {
         let rounds = self.rounds.max(1);
         let of = move |place| rounds / places + usize::from(place < rounds % places);
@@ -31,36 +30,36 @@ impl RunOptions {
     }
 }
 
-/// The medians of a measurement, and how far the rounds' ratios lay apart.
+/// The medians of a measurement, and the quartiles of the rounds' ratios.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Figure {
-    /// Nanoseconds for one operation.
+    /// Nanoseconds of one operation.
     pub ns: f64,
-    /// Nanoseconds for one operation of the floor.
+    /// Nanoseconds of one operation of the floor.
     pub floor_ns: f64,
     /// Median of the rounds' ratios `ns / floor_ns`.
     pub ratio: f64,
-    /// A quarter of the ratios lie below this.
+    /// Lower quartile of the ratios.
     pub ratio_p25: f64,
-    /// A quarter of the ratios lie above this.
+    /// Upper quartile of the ratios.
     pub ratio_p75: f64,
-    /// Rounds.
+    /// Number of rounds.
     pub rounds: usize,
 }
 
-/// The rounds of a measurement, which may be made in several places.
+/// The rounds of a measurement, from one or more memory layouts.
 #[derive(Debug, Default)]
 pub struct Rounds(Vec<(f64, f64)>);
 
 impl Rounds {
-    /// Measures `work` against `floor`: each is told how many operations to do, and says how long they took.
+    /// Measures `work` against `floor`: each runs the given number of operations, and returns their duration.
     pub fn measure(
         &mut self,
         options: &RunOptions,
         mut floor: impl FnMut(u64) -> Duration,
         mut work: impl FnMut(u64) -> Duration,
     ) {
-        // As many operations as fill a turn of the floor; the first turns also warm both up.
+        // Find the number of operations that fills a turn of the floor; this also warms up both.
         let mut ops = 1;
         while floor(ops) < options.turn && ops < 1 << 40 {
             ops *= 2;
@@ -78,7 +77,7 @@ impl Rounds {
         }
     }
 
-    /// The medians of all rounds.
+    /// Returns the medians of all rounds.
     pub fn figure(&self) -> Figure {
         let ratios = || self.0.iter().map(|(w, f)| w / f);
         Figure {
@@ -92,7 +91,7 @@ impl Rounds {
     }
 }
 
-/// Measures `work` against `floor` in one place: see [`Rounds::measure`].
+/// Measures `work` against `floor` in one memory layout: see [`Rounds::measure`].
 pub fn interleave(
     options: &RunOptions,
     floor: impl FnMut(u64) -> Duration,
@@ -128,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn there_are_as_many_rounds_as_were_asked_for_however_many_places() {
+    fn the_number_of_rounds_does_not_depend_on_the_places() {
         for (rounds, expected) in
             [(1, vec![1]), (3, vec![1, 1, 1]), (8, vec![1; 8]), (11, vec![2, 2, 2, 1, 1, 1, 1, 1])]
         {
@@ -141,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn the_median_of_the_rounds_is_what_is_reported() {
+    fn the_median_of_the_rounds_is_reported() {
         let options = RunOptions { rounds: 5, turn: Duration::ZERO };
         let figure = interleave(&options, |ops| Duration::from_nanos(ops * 2), |ops| Duration::from_nanos(ops * 3));
         assert_eq!((figure.ns, figure.floor_ns, figure.ratio), (3.0, 2.0, 1.5));

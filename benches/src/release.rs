@@ -1,10 +1,9 @@
-//! Giving records back: acknowledgements, and the collection of what checkpoints cover.
+//! Release of records: acknowledgements, and the collection of covered chunks.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use counterfoil::ack::Ack;
-use counterfoil::{Epoch, Error, Keep, Log, Options, Phase, Rank, Ssn};
+use counterfoil::{Ack, Epoch, Error, Keep, Log, Options, Phase, Rank, Ssn};
 use serde::Serialize;
 
 use crate::measure::{Figure, RunOptions, interleave};
@@ -15,14 +14,14 @@ const CHUNKS: u64 = 128;
 /// Bytes of a chunk.
 const CHUNK_BYTES: usize = 64 << 10;
 
-/// More than the last-level cache of one core complex.
+/// Bytes that evict everything else from the last-level cache of one core complex.
 const CACHE_BYTES: usize = 48 << 20;
 
 /// One line of the table.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
-    /// `acknowledge`: nanoseconds a record, one acknowledgement for every `records_per_op`. `advance`: nanoseconds a chunk
-    /// with `records_per_op` records, its floor being the same with one record in each chunk.
+    /// `acknowledge`: nanoseconds per record, with one acknowledgement for every `records_per_op`. `advance`: nanoseconds per
+    /// chunk of `records_per_op` records; its floor is a chunk of one record.
     pub op: &'static str,
     /// Records that one acknowledgement covers, or that one chunk holds.
     pub records_per_op: u64,
@@ -34,7 +33,7 @@ pub struct Row {
 /// Measures acknowledgements of 1, 32 and 1,024 records, and the collection of chunks of 1 and of 1,000 records.
 ///
 /// # Errors
-/// Where a log can't be set up.
+/// If a log can't be created.
 pub fn run(options: &RunOptions) -> Result<Vec<Row>, Error> {
     let mut rows = Vec::new();
     for covers in [1, 32, 1024] {
@@ -48,7 +47,7 @@ pub fn run(options: &RunOptions) -> Result<Vec<Row>, Error> {
     Ok(rows)
 }
 
-/// Time of the floor of acknowledging `records` records: a store for each.
+/// Times the floor of acknowledging `records` records: a store for each.
 pub fn naked_store(records: u64) -> Duration {
     let mut tail = 0;
     let start = Instant::now();
@@ -58,14 +57,15 @@ pub fn naked_store(records: u64) -> Duration {
     start.elapsed()
 }
 
-/// Time of acknowledging `records` records of 64 bytes, `covers` (which divides 4,096) at a time; appending them is not timed.
+/// Times the acknowledgement of `records` records of 64 bytes, `covers` (which divides 4,096) at a time; appending them is not
+/// timed.
 ///
-/// Zero where a log can't be set up or refuses.
+/// Returns zero if a log can't be created or refuses a record.
 pub fn acknowledge(records: u64, covers: u64) -> Duration {
     const BATCH: u64 = 4096;
     let mut options = Options::new(Rank(0), 2);
     options.keep = Keep::Acked;
-    // Set up once for all batches; a refusal would show as no time at all.
+    // Created once for all batches; a refusal would show as a time of zero.
     let Ok(mut log) = Log::create(options) else { return Duration::ZERO };
     let mut time = Duration::ZERO;
     let mut sent = 0;
@@ -84,40 +84,40 @@ pub fn acknowledge(records: u64, covers: u64) -> Duration {
     time.mul_f64(records as f64 / sent as f64)
 }
 
-/// The payloads with which `records` records fill a chunk to the last byte: all but the last, and the last.
+/// Returns the payloads with which `records` records fill a chunk to the last byte: that of all but the last, and of the last.
 ///
-/// A chunk has a header of 112 bytes and room for a commit word at its end; a record has a header of 16.
+/// A chunk has a header of 112 bytes, and space for a commit word at its end; a record has a header of 16 bytes.
 fn payloads(records: u64) -> (usize, usize) {
     let (small, room) = (48, CHUNK_BYTES - 112 - 16);
     (small, room - (records as usize - 1) * (small + 16) - 16)
 }
 
-/// Time of collecting one chunk of 64 KiB with so many records (1 to 1,000), which a checkpoint of the receiver covers: the
-/// mean of 128 that are collected at once. Filling them is not timed.
+/// Times the collection of one chunk of 64 KiB with `records_per_chunk` records (1 to 1,000), covered by a checkpoint of the
+/// receiver: the mean of 128 that are collected at once. Filling them is not timed.
 ///
 /// # Errors
-/// Where a log can't be set up.
+/// If a log can't be created.
 pub fn advance(records_per_chunk: u64) -> Result<Duration, Error> {
     let (small, last) = payloads(records_per_chunk);
     let mut options = Options::new(Rank(0), 2);
     options.keep = Keep::Checkpoint;
     options.chunk_bytes = CHUNK_BYTES;
     let mut log = Log::create(options)?;
-    // The first chunks of a lane are smaller. Records that fill a whole chunk lead past them, and to the start of a chunk:
-    // from there on every chunk holds exactly as many records as it should.
+    // The first chunks of a lane are smaller. A few records that fill a whole chunk skip them, and end at the start of a
+    // chunk: from there on every chunk holds exactly `records_per_chunk` records.
     let (_, whole) = payloads(1);
     while log.try_claim(PEER, 0, whole)?.commit() < Ssn(4) {}
     let first = log.next_ssn(PEER).prev().0;
     for number in 1..=(CHUNKS + 1) * records_per_chunk {
         let payload = if number % records_per_chunk == 0 { last } else { small };
-        // Written, so that both fill the cache with the same bytes.
+        // Written, so that work and floor fill the cache with the same bytes.
         let mut claim = log.try_claim(PEER, 0, payload)?;
         claim.payload_mut().fill(1);
         claim.commit();
     }
     let last = log.next_ssn(PEER).prev();
     log.acknowledge(PEER, Ack { ssn: last, epoch: Epoch::FIRST }, Phase::default())?;
-    // Collection meets the headers of chunks that were filled long ago: not in the cache, in neither case.
+    // Usually a collected chunk was filled long ago: evict the headers from the cache, for work and floor.
     black_box(vec![1_u8; CACHE_BYTES]);
     let start = Instant::now();
     log.receiver_covered(PEER, Epoch(2), Ssn(first + CHUNKS * records_per_chunk))?;
@@ -130,13 +130,13 @@ fn collection(
     floor: impl Fn() -> Result<Duration, Error>,
     work: impl Fn() -> Result<Duration, Error>,
 ) -> Result<Figure, Error> {
-    // The first of each also says whether it works at all.
+    // The first turns return errors; later ones are ignored.
     floor()?;
     work()?;
     let one_turn = RunOptions { turn: Duration::ZERO, ..*options };
     let repeat =
         |ops: u64, turn: &dyn Fn() -> Result<Duration, Error>| (0..ops.min(3)).filter_map(|_| turn().ok()).min();
-    // A turn is the fastest of three collections: what disturbs one of some microseconds is not what is measured.
+    // A turn is the fastest of three collections, because an interruption may disturb one of a few microseconds.
     Ok(interleave(
         &one_turn,
         |ops| repeat(ops, &floor).unwrap_or_default() * ops as u32,

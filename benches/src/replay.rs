@@ -1,4 +1,4 @@
-//! Reading a lane back, against a copy of the same bytes.
+//! Reading a lane back, compared with a copy of the same bytes.
 
 use std::cell::{RefCell, RefMut};
 use std::hint::black_box;
@@ -10,16 +10,16 @@ use crate::append::{name, open};
 use crate::measure::{Rounds, RunOptions, timed};
 use crate::scratch::Scratch;
 
-/// Payloads that are measured, in bytes.
+/// Measured payloads, in bytes.
 pub const SIZES: [usize; 5] = [64, 256, 1024, 4096, 65536];
-/// Bytes of payload that are replayed: what stays in the cache, and what does not.
+/// Bytes of payload that are replayed: one amount fits into the cache, the other doesn't.
 pub const LOG_BYTES: [usize; 2] = [512 << 10, 32 << 20];
-/// Bytes in front of each message, in the log and in the floor's buffer.
+/// Bytes of header before each message, in the log and in the floor's buffer.
 const HEADER_BYTES: usize = 16;
 const PEER: Rank = Rank(1);
-/// Places in memory over which the rounds are spread.
+/// Memory layouts over which the rounds are spread.
 const PLACES: usize = 8;
-/// From one place to the next: another offset in the page, and in the cache line.
+/// Distance between the layouts: another offset in the page, and in the cache line.
 const STEP_BYTES: usize = 656;
 
 /// One line of the table.
@@ -27,7 +27,7 @@ const STEP_BYTES: usize = 656;
 pub struct Row {
     /// Payload in bytes.
     pub size: usize,
-    /// Bytes that are replayed in a turn.
+    /// Bytes replayed in a turn.
     pub log_bytes: usize,
     /// `volatile` or `process-crash-safe`.
     pub tier: &'static str,
@@ -37,18 +37,18 @@ pub struct Row {
     pub floor_mb_per_s: f64,
     /// Median of the rounds' ratios of the two speeds.
     pub ratio: f64,
-    /// A quarter of the ratios lie below this.
+    /// Lower quartile of the ratios.
     pub ratio_p25: f64,
-    /// A quarter of the ratios lie above this.
+    /// Upper quartile of the ratios.
     pub ratio_p75: f64,
-    /// Rounds.
+    /// Number of rounds.
     pub rounds: usize,
 }
 
 /// Measures every size and tier.
 ///
 /// # Errors
-/// Where a log can't be set up.
+/// If a log can't be created.
 pub fn run(options: &RunOptions) -> Result<Vec<Row>, Error> {
     let scratch = Scratch::new()?;
     let mut rows = Vec::new();
@@ -62,9 +62,9 @@ pub fn run(options: &RunOptions) -> Result<Vec<Row>, Error> {
     Ok(rows)
 }
 
-/// Where the wire's buffer lies moves a copy in the cache by a third (loads wait for earlier stores to the same offset in
-/// another page, and lines are crossed or not): both loops copy to the same one, and the rounds are spread over several
-/// places.
+/// Measures one row. The address of the wire's buffer changes the time of a copy in the cache by a third (loads wait for earlier
+/// stores to the same offset in another page, and copies cross cache lines or not). So both loops copy to the same buffer, and
+/// the rounds are spread over several memory layouts.
 fn one(options: &RunOptions, scratch: &Scratch, tier: Tier, size: usize, log_bytes: usize) -> Result<Row, Error> {
     let records = (log_bytes / size).max(1);
     let mut log = open(scratch, tier, Keep::All)?;
@@ -78,7 +78,7 @@ fn one(options: &RunOptions, scratch: &Scratch, tier: Tier, size: usize, log_byt
     for (place, in_each) in options.over_places(PLACES) {
         let buffer = RefCell::new(vec![0; STEP_BYTES * place + size]);
         let wire = || RefMut::map(buffer.borrow_mut(), |buffer| &mut buffer[STEP_BYTES * place..]);
-        // An operation is a whole pass, so that both see the same bytes in the same order.
+        // An operation is a whole pass, so that both read the same bytes in the same order.
         rounds.measure(
             &in_each,
             |passes| timed(|| (0..passes).for_each(|_| copy(&source, &mut wire()))),
@@ -100,7 +100,7 @@ fn one(options: &RunOptions, scratch: &Scratch, tier: Tier, size: usize, log_byt
     })
 }
 
-/// The floor's loop: every message copied to the wire, from where the naked ring of the append benchmark would have it.
+/// Runs the floor's loop: copies every message to the wire, from a buffer laid out as the floor's ring in the append benchmark.
 pub fn copy(source: &[u8], wire: &mut [u8]) {
     for record in source.chunks_exact(HEADER_BYTES + wire.len()) {
         wire.copy_from_slice(black_box(&record[HEADER_BYTES..]));
@@ -108,9 +108,9 @@ pub fn copy(source: &[u8], wire: &mut [u8]) {
     }
 }
 
-/// The measured loop: a cursor over the whole lane, every payload copied to the wire.
+/// Runs the measured loop: a cursor over the whole lane, copying every payload to the wire.
 pub fn replay(log: &mut Log, wire: &mut [u8]) {
-    // Everything is kept and one cursor is open at a time; a refusal would show as an absurd speed.
+    // All records are kept and one cursor is open at a time; a refusal would show as an implausible speed.
     let Ok(mut cursor) = log.cursor(PEER, Ssn::FIRST) else { return };
     while let Ok(Some(record)) = cursor.read() {
         wire.copy_from_slice(black_box(record.payload()));

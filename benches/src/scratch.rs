@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use counterfoil::{OpenError, create_private_dir};
 
-/// A directory for shared-memory files or, on a disk that was asked for, of stores.
+/// A directory for shared-memory files or, on a chosen disk, for stores.
 #[derive(Debug)]
 pub struct Scratch {
     dir: PathBuf,
@@ -13,20 +13,20 @@ pub struct Scratch {
 }
 
 impl Scratch {
-    /// Makes it in `/dev/shm`, or in the temporary directory where there is none.
+    /// Creates one in `/dev/shm`, or in the temporary directory if there is none.
     ///
     /// # Errors
-    /// Where no directory can be made.
+    /// If the directory can't be created.
     pub fn new() -> Result<Scratch, OpenError> {
         let shm = PathBuf::from("/dev/shm");
         let root = if shm.is_dir() { shm } else { std::env::temp_dir() };
         Scratch::new_in(&root)
     }
 
-    /// Makes it in `root`.
+    /// Creates one in `root`.
     ///
     /// # Errors
-    /// Where no directory can be made.
+    /// If the directory can't be created.
     pub fn new_in(root: &Path) -> Result<Scratch, OpenError> {
         let unique =
             std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |time| time.as_nanos());
@@ -35,10 +35,10 @@ impl Scratch {
         Ok(Scratch { dir, used: Cell::new(0) })
     }
 
-    /// A new directory in it.
+    /// Creates a new directory in it.
     ///
     /// # Errors
-    /// Where it can't be made.
+    /// If the directory can't be created.
     pub fn fresh_dir(&self) -> Result<PathBuf, OpenError> {
         self.used.set(self.used.get() + 1);
         let dir = self.dir.join(self.used.get().to_string());
@@ -46,16 +46,16 @@ impl Scratch {
         Ok(dir)
     }
 
-    /// Removes a directory that [`fresh_dir`](Self::fresh_dir) made.
+    /// Removes a directory that [`fresh_dir`](Self::fresh_dir) created.
     pub fn remove(&self, dir: &Path) {
-        // What stays is removed with the whole.
+        // Anything left is removed with the whole scratch directory.
         let _ = std::fs::remove_dir_all(dir);
     }
 }
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // A directory that stays behind is a nuisance, not an error of the measurement.
+        // A directory that can't be removed is no error of the measurement.
         let _ = std::fs::remove_dir_all(&self.dir);
     }
 }

@@ -1,35 +1,26 @@
-//! Cuts the power of simulated disks, many times: what `cargo xtask soak crash` runs.
+//! Cuts the power of simulated disks, many times; `cargo xtask soak crash` runs it.
 //!
-//! `cut_power store|log CRASHES SEED` prints how often it was cut, or what was wrong after it and exits with 1.
+//! `cut_power store|log CRASHES SEED` prints the number of power cuts, or prints a mismatch and exits with 1.
 #![forbid(unsafe_code)]
-#![expect(clippy::print_stdout, reason = "what is printed is what it is for")]
+#![expect(clippy::print_stdout, reason = "prints its result")]
 
 use std::process::ExitCode;
 
-use counterfoil::model::numbers;
-use counterfoil::{model as log, store::model as store};
+use counterfoil_test_support::power_cuts::{Exploration, Explore, log, store};
+use counterfoil_test_support::random::split_mix;
 
 fn main() -> ExitCode {
     let mut arguments = std::env::args().skip(1);
-    let level = arguments.next();
-    let mut number = || arguments.next().and_then(|text| text.parse::<u64>().ok());
-    let (Some(crashes), Some(seed)) = (number(), number()) else { return usage() };
-    let crashes = match level.as_deref() {
-        Some("store") => {
-            let exploration = store::Exploration { crashes, lie: None };
-            let explored = store::explore(&mut numbers(seed), exploration);
-            explored.map(|explored| explored.crashes).map_err(|mismatch| mismatch.to_string())
-        }
-        Some("log") => {
-            let exploration = log::Exploration { crashes, lie: None };
-            let explored = log::explore(&mut numbers(seed), exploration);
-            explored.map(|explored| explored.crashes).map_err(|mismatch| mismatch.to_string())
-        }
+    let explore: Explore = match arguments.next().as_deref() {
+        Some("store") => store::explore,
+        Some("log") => log::explore,
         _ => return usage(),
     };
-    match crashes {
-        Ok(crashes) => {
-            println!("{crashes}");
+    let mut number = || arguments.next().and_then(|text| text.parse::<u64>().ok());
+    let (Some(crashes), Some(seed)) = (number(), number()) else { return usage() };
+    match explore(&mut split_mix(seed), Exploration { crashes, skipped_sync: None }) {
+        Ok(explored) => {
+            println!("{}", explored.crashes);
             ExitCode::SUCCESS
         }
         Err(mismatch) => {

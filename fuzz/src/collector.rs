@@ -1,4 +1,4 @@
-//! The collector against lists of chunks.
+//! Fuzz body of the collector, with lists of chunks as model.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,11 +6,11 @@ use arbitrary::Unstructured;
 use counterfoil_gc::{ChunkUse, Collector, Decision, SMALL_CHUNK_BYTES};
 use counterfoil_log_core::{Epoch, Rank, Ssn};
 
-/// A lane, said in the simplest way.
+/// Naive model of a lane.
 #[derive(Default)]
 struct Lane {
     chunks: Vec<ChunkUse>,
-    /// What was received in which epoch or an earlier one: (epoch, last SSN), without what was forgotten.
+    /// Upper bounds of receive epochs: (epoch, last SSN), without forgotten ones.
     notes: Vec<(u32, u64)>,
     floor: u64,
     epoch_floor: u32,
@@ -25,7 +25,7 @@ impl Lane {
         }
     }
 
-    /// The floor: as told, or the longest run of notes from the beginning that are all of older epochs.
+    /// Returns the floor: the one that was set, or the end of the leading notes that are all of older epochs.
     fn floor(&self) -> u64 {
         let older = self.notes.iter().take_while(|&&(epoch, _)| epoch < self.epoch_floor).last();
         self.floor.max(older.map_or(0, |&(_, last)| last))
@@ -50,7 +50,7 @@ struct Model {
     next_chunk: u64,
 }
 
-/// Every decision is carried out at once.
+/// Tests the collector; carries out every decision at once.
 pub fn collector(data: &[u8]) {
     let mut collector = Collector::new();
     let mut model = Model::default();
@@ -61,7 +61,7 @@ pub fn collector(data: &[u8]) {
         match step % 8 {
             0..=3 => {
                 let Ok(&[percent]) = input.bytes(1) else { return };
-                settles(&mut collector, &mut model, rank, number, percent % 101);
+                settle(&mut collector, &mut model, rank, number, percent % 101);
             }
             4 => {
                 let floor = (lane.floor() + u64::from(number % 32)).min(lane.sent);
@@ -75,7 +75,7 @@ pub fn collector(data: &[u8]) {
                     collector.raise_epoch_floor(rank, Epoch(epoch));
                     lane.epoch_floor = lane.epoch_floor.max(epoch);
                 } else {
-                    collector.raise_epoch_floor_everywhere(Epoch(epoch));
+                    collector.raise_all_epoch_floors(Epoch(epoch));
                     for rank in 0..3 {
                         let lane = model.lanes.entry(Rank(rank)).or_default();
                         lane.epoch_floor = lane.epoch_floor.max(epoch);
@@ -87,13 +87,13 @@ pub fn collector(data: &[u8]) {
                 collector.forget_after(rank, Ssn(ssn));
                 lane.forget_after(ssn);
             }
-            _ => collects(&mut collector, &mut model),
+            _ => collect(&mut collector, &mut model),
         }
         compare(&collector, &model);
     }
 }
 
-fn settles(collector: &mut Collector, model: &mut Model, rank: Rank, number: u8, percent: u8) {
+fn settle(collector: &mut Collector, model: &mut Model, rank: Rank, number: u8, percent: u8) {
     let held_bytes = SMALL_CHUNK_BYTES << (number % 5);
     let used_bytes = held_bytes * usize::from(percent) / 100;
     let epoch = u32::from(number / 5 % 8);
@@ -116,11 +116,11 @@ fn settles(collector: &mut Collector, model: &mut Model, rank: Rank, number: u8,
     assert_eq!(!needed, decision == Decision::Free { chunk: entry.chunk });
     if needed {
         lane.chunks.push(entry);
-        carries_out(collector, model, rank, decision);
+        carry_out(collector, model, rank, decision);
     }
 }
 
-fn carries_out(collector: &mut Collector, model: &mut Model, rank: Rank, mut decision: Decision) {
+fn carry_out(collector: &mut Collector, model: &mut Model, rank: Rank, mut decision: Decision) {
     while let Decision::Relocate { chunk, next } = decision {
         let lane = model.lanes.entry(rank).or_default();
         let at = lane.chunks.iter().position(|entry| entry.chunk == chunk).expect("a known chunk");
@@ -143,8 +143,8 @@ fn carries_out(collector: &mut Collector, model: &mut Model, rank: Rank, mut dec
     }
 }
 
-/// Frees exactly what is below the floors, then halves what is covered in part.
-fn collects(collector: &mut Collector, model: &mut Model) {
+/// Checks that exactly the chunks below the floors are freed, then halves the use of partly covered ones.
+fn collect(collector: &mut Collector, model: &mut Model) {
     let mut expected = BTreeSet::new();
     for (&rank, lane) in &mut model.lanes {
         let floor = lane.floor();
@@ -154,10 +154,10 @@ fn collects(collector: &mut Collector, model: &mut Model) {
     while let Some((rank, decision)) = collector.advance().next() {
         match decision {
             Decision::Free { chunk } => assert!(expected.remove(&(rank, chunk)), "{rank}: {chunk} was freed"),
-            other => panic!("everything is carried out at once, but {other:?} is left"),
+            other => panic!("everything is carried out at once, but {other:?} remains"),
         }
     }
-    assert_eq!(expected, BTreeSet::new(), "left unfreed");
+    assert_eq!(expected, BTreeSet::new(), "chunks that were not freed");
 
     while let Some(partly) = collector.poll_partly_covered() {
         let lane = model.lanes.entry(partly.lane).or_default();
@@ -167,7 +167,7 @@ fn collects(collector: &mut Collector, model: &mut Model) {
         assert!(head.first <= partly.floor && partly.floor < head.last);
         head.used_bytes = head.used_bytes.div_ceil(2);
         let decision = collector.set_used(partly.lane, partly.chunk, head.used_bytes).expect("a known chunk");
-        carries_out(collector, model, partly.lane, decision);
+        carry_out(collector, model, partly.lane, decision);
     }
 }
 

@@ -1,7 +1,7 @@
 //! Fuzz bodies: plain functions over bytes that panic when they find a bug.
 //!
-//! Each reads a sequence of steps from its input, takes them with the real thing and with a naive model, and compares the
-//! two after each step. An input that ends in the middle of a step ends the sequence.
+//! Each body reads a sequence of steps from its input, applies them to the implementation and to a naive model, and
+//! compares the two after each step. An input that ends in the middle of a step ends the sequence.
 //!
 //! On a stable compiler `cargo test -p counterfoil-fuzz` runs each body over its corpus, `corpus/<body>/*`, and
 //! over a few thousand pseudo-random inputs. With nightly and cargo-fuzz, from the root of the project:
@@ -10,8 +10,8 @@
 //! cargo +nightly fuzz run --fuzz-dir fuzz/cargo-fuzz wire_header fuzz/corpus/wire_header
 //! ```
 //!
-//! The corpora are written by `cargo run -p counterfoil-fuzz --example write_corpus`; inputs that a fuzzer finds are
-//! added beside them.
+//! `cargo run -p counterfoil-fuzz --example write_corpus` writes the corpora; inputs that a fuzzer finds are added to
+//! them.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
@@ -30,7 +30,7 @@ pub use wire_header::wire_header;
 /// A fuzz body.
 pub type Body = fn(&[u8]);
 
-/// Every body with its name, which is also the name of its corpus and of its cargo-fuzz target.
+/// All bodies by name, which is also the name of the corpus and of the cargo-fuzz target.
 pub const BODIES: [(&str, Body); 5] = [
     ("wire_header", wire_header),
     ("ack_windows", ack_windows),
@@ -39,7 +39,7 @@ pub const BODIES: [(&str, Body); 5] = [
     ("power_cuts", power_cuts),
 ];
 
-/// Both ends of a channel. An even first byte is about the receiving end, an odd one about the sending end.
+/// Tests one end of a channel: the receiving end if the first byte is even, the sending end if it is odd.
 pub fn ack_windows(data: &[u8]) {
     match data {
         [first, steps @ ..] if first % 2 == 0 => recv_window::recv_window(steps),

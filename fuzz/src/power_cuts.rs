@@ -1,22 +1,23 @@
-//! A log on a disk that loses what wasn't synced, with the power cut at a place of each step.
+//! Fuzz body of power cuts: a log on a disk that loses unsynced bytes, with a power cut in each step.
 
-use counterfoil::model::{follow, numbers};
+use counterfoil_test_support::power_cuts::log::follow;
+use counterfoil_test_support::random::split_mix;
 
-/// Bytes of input to a step, about.
+/// Approximate number of input bytes of a step.
 const STEP_BYTES: usize = 8;
-/// Power cuts of an input.
+/// Maximum number of steps, and power cuts, of an input.
 const STEPS_MAX: usize = 40;
 
-/// Each byte is a choice: first of the log's limits, then of the steps and what they are about. Where the power is cut, and
-/// what it takes, follows from the first.
+/// Tests a log with power cuts. Each byte is a choice: first of the log's limits, then of the steps and their parameters.
+/// The first byte also determines the places of the power cuts, and the bytes that are lost.
 pub fn power_cuts(data: &[u8]) {
     let mut choices = data.iter().copied();
     let mut number = 0;
     let mut chance = || {
         number += 1;
-        // One byte changed is one choice changed, and each has all values of a number.
+        // A changed byte changes one choice, and a choice can have any value of 64 bits.
         match choices.next() {
-            Some(byte) => numbers(u64::from(byte) << 32 | number)(),
+            Some(byte) => split_mix(u64::from(byte) << 32 | number)(),
             None => 0,
         }
     };

@@ -1,4 +1,4 @@
-//! The receiving end of a channel against a map from SSN to receive epoch.
+//! Fuzz body of the receive window, with a map from SSN to receive epoch as model.
 
 use std::collections::BTreeMap;
 
@@ -9,17 +9,17 @@ use counterfoil_log_core::{Epoch, Incarnation, Ssn};
 const POLICY: AckPolicy =
     AckPolicy { small_message_limit: 100, unacked_records_max: 6, unacked_bytes_max: 500, exceptions_max: 3 };
 
-/// The window, said in the simplest way.
+/// Naive model of the window.
 #[derive(Default)]
 struct Model {
     received_in: BTreeMap<u64, u32>,
     epoch: u32,
     incarnation: u32,
-    offered: u64,
-    told: u64,
-    wanted: u64,
+    source_sent: u64,
+    acked: u64,
+    ack_due: u64,
     first_logged: u32,
-    /// The same of duplicates.
+    /// Like `first_logged`, for duplicates.
     first_repeated: u32,
 }
 
@@ -28,11 +28,11 @@ impl Model {
         (1..).take_while(|ssn| self.received_in.contains_key(ssn)).last().unwrap_or(0)
     }
 
-    fn may_tell(&self) -> u64 {
-        self.upto().min(self.offered)
+    fn ack_limit(&self) -> u64 {
+        self.upto().min(self.source_sent)
     }
 
-    /// How many ranges there are beyond the first gap, if `ssn` is received too.
+    /// Returns the number of ranges beyond the first gap if `ssn` were received, too.
     fn exceptions_with(&self, ssn: u64) -> usize {
         let mut ssns: Vec<u64> = self.received_in.keys().copied().chain([ssn]).collect();
         ssns.sort_unstable();
@@ -41,29 +41,29 @@ impl Model {
     }
 
     fn next_ack(&mut self) -> Option<Ack> {
-        let first = self.told + 1;
-        let may_tell = self.may_tell();
-        if first > may_tell {
+        let first = self.acked + 1;
+        let ack_limit = self.ack_limit();
+        if first > ack_limit {
             return None;
         }
         let epoch = self.received_in[&first];
-        let last = (first..=may_tell).take_while(|ssn| self.received_in[ssn] == epoch).last().unwrap_or(first);
-        self.told = last;
-        if self.told >= self.wanted {
-            self.wanted = 0;
+        let last = (first..=ack_limit).take_while(|ssn| self.received_in[ssn] == epoch).last().unwrap_or(first);
+        self.acked = last;
+        if self.acked >= self.ack_due {
+            self.ack_due = 0;
         }
         Some(Ack { ssn: Ssn(last), epoch: Epoch(epoch) })
     }
 
     fn next_explicit_ack(&mut self) -> Option<Ack> {
-        if self.told < self.wanted { self.next_ack() } else { None }
+        if self.acked < self.ack_due { self.next_ack() } else { None }
     }
 
     fn ack_request(&mut self, sent: u64) {
-        self.offered = self.offered.max(sent);
-        self.wanted = self.wanted.max(sent);
-        if self.told >= self.may_tell() {
-            self.told = self.may_tell().saturating_sub(1);
+        self.source_sent = self.source_sent.max(sent);
+        self.ack_due = self.ack_due.max(sent);
+        if self.acked >= self.ack_limit() {
+            self.acked = self.ack_limit().saturating_sub(1);
         }
     }
 
@@ -80,7 +80,7 @@ impl Model {
         }
         let (verdict, receive_epoch) = match self.received_in.get(&ssn.0) {
             Some(&receive_epoch) => {
-                self.told = self.told.min(ssn.0 - 1);
+                self.acked = self.acked.min(ssn.0 - 1);
                 (Verdict::Duplicate { receive_epoch: Epoch(receive_epoch) }, receive_epoch)
             }
             None => {
@@ -94,7 +94,7 @@ impl Model {
                 (Verdict::Fresh, self.epoch)
             }
         };
-        self.offered = self.offered.max(ssn.0);
+        self.source_sent = self.source_sent.max(ssn.0);
         if !flags.contains(Flags::LOGGED) {
             let newest = if verdict == Verdict::Fresh { &mut self.first_logged } else { &mut self.first_repeated };
             let is_first = epoch.0 < receive_epoch && epoch.0 > *newest;
@@ -102,7 +102,7 @@ impl Model {
                 *newest = epoch.0;
             }
             if is_first || flags.contains(Flags::LARGE) {
-                self.wanted = self.wanted.max(ssn.0);
+                self.ack_due = self.ack_due.max(ssn.0);
             }
         }
         if flags.contains(Flags::ACK_REQUESTED) {
@@ -113,12 +113,12 @@ impl Model {
 
     fn set_incarnation(&mut self, incarnation: u32, sent: u64) {
         if incarnation == self.incarnation {
-            self.offered = self.offered.max(sent);
+            self.source_sent = self.source_sent.max(sent);
         } else {
             self.incarnation = incarnation;
-            self.offered = sent;
-            self.told = 0;
-            self.wanted = 0;
+            self.source_sent = sent;
+            self.acked = 0;
+            self.ack_due = 0;
             (self.first_logged, self.first_repeated) = (0, 0);
         }
     }
@@ -131,13 +131,13 @@ pub(crate) fn recv_window(data: &[u8]) {
     while let Ok(&[step, number]) = input.bytes(2) {
         let ssn = u64::from(number % 32);
         match step % 8 {
-            // In order, which random numbers hardly ever are...
+            // In order, which random numbers rarely are...
             0 => {
                 let next = model.upto() + 1;
-                takes(&mut window, &mut model, next, number, step);
+                receive(&mut window, &mut model, next, number, step);
             }
             // ...and in any order.
-            1 | 2 => takes(&mut window, &mut model, ssn, number, step),
+            1 | 2 => receive(&mut window, &mut model, ssn, number, step),
             3 => assert_eq!(window.piggyback(), model.next_ack()),
             4 => assert_eq!(window.poll_ack(), model.next_explicit_ack()),
             5 => {
@@ -151,20 +151,20 @@ pub(crate) fn recv_window(data: &[u8]) {
             }
             6 => {
                 window.reack_after(Ssn(ssn));
-                model.told = ssn.min(model.may_tell());
+                model.acked = ssn.min(model.ack_limit());
             }
-            _ => happens_rarely(&mut window, &mut model, ssn, number / 32),
+            _ => rare_step(&mut window, &mut model, ssn, number / 32),
         }
         compare(&window, &model);
-        // Forgetting loses precision, which the model doesn't, so the sequence ends with it.
+        // Forgetting loses precision, unlike the model, so it ends the sequence.
         if step == u8::MAX {
-            forgets(&mut window, &model, number);
+            forget(&mut window, &model, number);
             return;
         }
     }
 }
 
-fn takes(window: &mut RecvWindow, model: &mut Model, ssn: u64, number: u8, step: u8) {
+fn receive(window: &mut RecvWindow, model: &mut Model, ssn: u64, number: u8, step: u8) {
     let flags = [Flags::NONE, Flags::LARGE, Flags::LOGGED, Flags::ACK_REQUESTED];
     let incarnation = if number > 250 { model.incarnation + 1 } else { model.incarnation };
     let arrival = Arrival {
@@ -176,7 +176,7 @@ fn takes(window: &mut RecvWindow, model: &mut Model, ssn: u64, number: u8, step:
     assert_eq!(window.handle_message(arrival), model.message(arrival));
 }
 
-fn happens_rarely(window: &mut RecvWindow, model: &mut Model, ssn: u64, which: u8) {
+fn rare_step(window: &mut RecvWindow, model: &mut Model, ssn: u64, which: u8) {
     match which {
         0..=3 => {
             let incarnation = model.incarnation + u32::from(which % 2);
@@ -190,15 +190,15 @@ fn happens_rarely(window: &mut RecvWindow, model: &mut Model, ssn: u64, which: u
         }
         _ => {
             let restored = RecvWindow::restore(POLICY, &window.snapshot());
-            *window = restored.expect("a window restores what it wrote");
-            model.told = 0;
-            model.wanted = 0;
+            *window = restored.expect("a window restores its own state");
+            model.acked = 0;
+            model.ack_due = 0;
             (model.first_logged, model.first_repeated) = (0, 0);
         }
     }
 }
 
-fn forgets(window: &mut RecvWindow, model: &Model, number: u8) {
+fn forget(window: &mut RecvWindow, model: &Model, number: u8) {
     let before = Epoch((number % 16).into());
     window.forget_epochs_before(before);
     for (&ssn, &truth) in &model.received_in {
@@ -209,7 +209,7 @@ fn forgets(window: &mut RecvWindow, model: &Model, number: u8) {
 
 fn compare(window: &RecvWindow, model: &Model) {
     assert_eq!(window.hsr().upto(), Ssn(model.upto()));
-    assert_eq!(window.told(), Ssn(model.told));
+    assert_eq!(window.acked(), Ssn(model.acked));
     assert_eq!((window.epoch(), window.incarnation()), (Epoch(model.epoch), Incarnation(model.incarnation)));
     let highest = model.received_in.last_key_value().map_or(0, |(&ssn, _)| ssn);
     assert_eq!(window.hsr().highest(), Ssn(highest));

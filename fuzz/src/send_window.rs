@@ -1,4 +1,4 @@
-//! The sending end of a channel against a list of lengths.
+//! Fuzz body of the send window, with a list of lengths as model.
 
 use arbitrary::Unstructured;
 use counterfoil_ack_piggyback::{Ack, AckError, AckPolicy, Acked, Flags, SendWindow};
@@ -8,39 +8,45 @@ const POLICY: AckPolicy =
     AckPolicy { small_message_limit: 100, unacked_records_max: 6, unacked_bytes_max: 500, exceptions_max: 0 };
 
 struct Model {
-    /// The length of every message, from SSN 1.
+    /// Lengths of all messages, from SSN 1.
     lens: Vec<u64>,
     acked: usize,
     epoch: Epoch,
-    /// The newest receive epoch that is known to hold.
+    /// Newest receive epoch known to be valid.
     receiver_epoch: Epoch,
-    asked: bool,
-    /// Whether `unacked_bytes` is to be exact: the window counts in few messages only, and not what it had forgotten.
+    ack_requested: bool,
+    /// True if the window's `unacked_bytes` must be exact: only with few messages, and none that it has forgotten.
     exact: bool,
 }
 
 pub(crate) fn send_window(data: &[u8]) {
     let mut window = SendWindow::new(POLICY);
-    let mut model =
-        Model { lens: Vec::new(), acked: 0, epoch: Epoch::FIRST, receiver_epoch: Epoch(0), asked: false, exact: true };
+    let mut model = Model {
+        lens: Vec::new(),
+        acked: 0,
+        epoch: Epoch::FIRST,
+        receiver_epoch: Epoch(0),
+        ack_requested: false,
+        exact: true,
+    };
     let mut input = Unstructured::new(data);
     while let Ok(&[step, number]) = input.bytes(2) {
         match step % 8 {
-            0..=2 => stamps(&mut window, &mut model, number),
-            3 | 4 => acks(&mut window, &mut model, number, step / 8),
-            5 => begins_epoch(&mut window, &mut model, number),
+            0..=2 => stamp(&mut window, &mut model, number),
+            3 | 4 => ack(&mut window, &mut model, number, step / 8),
+            5 => begin_epoch(&mut window, &mut model, number),
             6 => {
                 window.receiver_rolled_back(Ssn(number.into()));
                 model.exact &= usize::from(number) >= model.acked;
                 model.acked = model.acked.min(number.into());
                 model.receiver_epoch = Epoch(0);
-                model.asked = false;
+                model.ack_requested = false;
             }
             _ => {
                 let restored = SendWindow::restore(POLICY, &window.snapshot());
-                window = restored.expect("a window restores what it wrote");
+                window = restored.expect("a window restores its own state");
                 model.receiver_epoch = Epoch(0);
-                model.asked = false;
+                model.ack_requested = false;
                 // The bytes are restored as one sum.
                 model.exact &= model.acked == model.lens.len();
             }
@@ -49,33 +55,33 @@ pub(crate) fn send_window(data: &[u8]) {
     }
 }
 
-fn stamps(window: &mut SendWindow, model: &mut Model, number: u8) {
+fn stamp(window: &mut SendWindow, model: &mut Model, number: u8) {
     let len = usize::from(number);
-    let stamp = window.stamp(len).expect("the numbers of a short sequence suffice");
+    let stamp = window.stamp(len).expect("a short sequence doesn't exhaust the SSNs");
     model.lens.push(len as u64);
     assert_eq!(stamp.ssn.0, model.lens.len() as u64);
     assert_eq!(stamp.flags.contains(Flags::LARGE), len > 100);
     assert_eq!(stamp.flags.contains(Flags::LOGGED), model.receiver_epoch > model.epoch);
 }
 
-fn acks(window: &mut SendWindow, model: &mut Model, number: u8, epoch: u8) {
+fn ack(window: &mut SendWindow, model: &mut Model, number: u8, epoch: u8) {
     let ack = Ack { ssn: Ssn(number.into()), epoch: Epoch(1 + u32::from(epoch)) };
     let upto = usize::from(number);
-    let answer = window.handle_ack(ack);
+    let result = window.handle_ack(ack);
     if upto > model.lens.len() {
-        assert_eq!(answer, Err(AckError::BeyondSent { acked: ack.ssn, sent: Ssn(model.lens.len() as u64) }));
+        assert_eq!(result, Err(AckError::BeyondSent { acked: ack.ssn, sent: Ssn(model.lens.len() as u64) }));
     } else if upto <= model.acked {
-        assert_eq!(answer, Ok(Acked::Stale));
+        assert_eq!(result, Ok(Acked::Stale));
     } else {
         let first = Ssn(model.acked as u64 + 1);
-        assert_eq!(answer, Ok(Acked::Run { first, last: ack.ssn, epoch: ack.epoch }));
+        assert_eq!(result, Ok(Acked::Run { first, last: ack.ssn, epoch: ack.epoch }));
         model.acked = upto;
         model.receiver_epoch = model.receiver_epoch.max(ack.epoch);
-        model.asked = false;
+        model.ack_requested = false;
     }
 }
 
-fn begins_epoch(window: &mut SendWindow, model: &mut Model, number: u8) {
+fn begin_epoch(window: &mut SendWindow, model: &mut Model, number: u8) {
     let epoch = Epoch(number.into());
     assert_eq!(window.begin_epoch(epoch).is_ok(), epoch >= model.epoch);
     model.epoch = model.epoch.max(epoch);
@@ -90,12 +96,12 @@ fn compare(window: &mut SendWindow, model: &mut Model) {
         assert_eq!(window.unacked_bytes(), 0);
         model.exact = true;
     }
-    // With more unacknowledged messages than the window marks one by one, it may count too many bytes.
+    // With more unacknowledged messages than the window has marks, it may count too many bytes.
     model.exact &= unacked.len() <= 64;
     if model.exact {
         assert_eq!(window.unacked_bytes(), unacked.iter().sum::<u64>());
     }
     let too_much = window.unacked_records() > 6 || window.unacked_bytes() > 500;
-    assert_eq!(window.poll_ack_request(), too_much && !model.asked);
-    model.asked |= too_much;
+    assert_eq!(window.poll_ack_request(), too_much && !model.ack_requested);
+    model.ack_requested |= too_much;
 }

@@ -1,4 +1,4 @@
-//! The files of a dead process with bytes changed, recovered by its replacement.
+//! Fuzz body of the recovery from shared memory: a replacement recovers modified files of a dead process.
 
 use std::fs::{File, OpenOptions, Permissions};
 use std::os::unix::fs::{FileExt, PermissionsExt};
@@ -6,31 +6,30 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use arbitrary::Unstructured;
-use counterfoil::ack::Ack;
-use counterfoil::{Epoch, Keep, Log, Options, Phase, Rank, Ssn, Tier};
+use counterfoil::{Ack, Epoch, Keep, Log, Options, Phase, Rank, Ssn, Tier};
 use tempfile::TempDir;
 
 const RANKS: u32 = 4;
-/// The files of rank 0: the lanes and the local log.
+/// Files of rank 0: the lanes and the local log.
 const FILES: [&str; 2] = ["log.0", "local.0"];
 const PAGE: usize = 4096;
-/// Keys of each kind of entry in the local log.
+/// Number of keys of each kind of entry in the local log.
 const KEYS: u64 = 20;
 
-/// A record as a replay shows it: SSN, bytes of prefix, prefix and payload.
-type Shown = (u64, usize, Vec<u8>);
+/// A replayed record: SSN, bytes of prefix, prefix and payload.
+type Replayed = (u64, usize, Vec<u8>);
 
-/// What a replacement finds.
+/// Contents of a recovered log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Contents {
-    /// For each rank: the records to it.
-    lanes: Vec<Vec<Shown>>,
+    /// Records by destination.
+    lanes: Vec<Vec<Replayed>>,
     entries: usize,
-    /// Bytes of the entries of the local log that were written, by kind and key.
+    /// Entries of the local log, by kind and key.
     local: Vec<Option<Vec<u8>>>,
 }
 
-/// A file's length, and its pages that aren't all zero.
+/// Image of a file: its length, and its pages that aren't all zero.
 struct Image {
     len: u64,
     pages: Vec<(u64, Vec<u8>)>,
@@ -41,10 +40,10 @@ struct Original {
     contents: Contents,
 }
 
-/// Each change is (what, where, with what). Whatever the changes are, the files are refused, or what is found is in order,
-/// inside the files and the same when looked at again, and the log goes on. One changed byte is refused, or changes
-/// nothing but the inside of one body (or, in a lane with gaps, one SSN within its gap): no record is lost, invented or
-/// cut. What bodies hold is the business of who sends them; entries of the local log never change.
+/// Applies changes of the form (kind, place, value). Whatever the changes are, the files are refused, or the contents are
+/// in order, within the files and the same in a second recovery, and the log can be continued. A single changed byte is
+/// refused, or only changes one byte of a body (or, in a lane with gaps, one SSN within its gap): no record is lost, invented
+/// or truncated. The checksums of bodies are the sender's concern; entries of the local log never change.
 pub fn shared_log(data: &[u8]) {
     let original = original();
     let dir = scratch();
@@ -53,35 +52,35 @@ pub fn shared_log(data: &[u8]) {
     }
     let changed = change(&mut Unstructured::new(data), dir.path(), &original.images);
     let Some(found) = recover(dir.path()) else {
-        assert!(changed > 0, "what nobody touched is refused");
+        assert!(changed > 0, "unmodified files are refused");
         return;
     };
-    is_in_order(&found);
+    check_order(&found);
     if changed <= 1 {
-        is_the_same_but_for_a_byte(&found, &original.contents);
+        check_one_byte_differs(&found, &original.contents);
     }
-    assert_eq!(recover(dir.path()).as_ref(), Some(&found), "another look finds something else");
-    goes_on(dir.path(), &found);
+    assert_eq!(recover(dir.path()).as_ref(), Some(&found), "a second recovery finds other contents");
+    check_continues(dir.path(), &found);
 }
 
-/// Makes the changes that the input says; how many bytes differ now.
+/// Applies the changes of the input; returns the number of bytes that differ.
 fn change(input: &mut Unstructured<'_>, dir: &Path, images: &[Image; 2]) -> usize {
     let files =
         FILES.map(|name| OpenOptions::new().read(true).write(true).open(dir.join(name)).expect("a file of ours"));
     let mut changed = 0;
-    while let Ok(&[what, high, low, with]) = input.bytes(4) {
-        let (file, image) = (&files[usize::from(what & 1)], &images[usize::from(what & 1)]);
+    while let Ok(&[kind, high, low, value]) = input.bytes(4) {
+        let (file, image) = (&files[usize::from(kind & 1)], &images[usize::from(kind & 1)]);
         let at = image.place(u16::from_be_bytes([high, low]));
-        changed += match what >> 1 & 7 {
-            0 | 1 => write(file, at, &[with]),
-            2 | 3 => write(file, at, &[read::<1>(file, at)[0] ^ with]),
-            4 => write(file, at & !7, &[with; 8]),
-            // A valid word in another place.
-            5 => write(file, at & !7, &read::<8>(file, image.place(u16::from(with) * 257) & !7)),
-            6 => write(file, at & !7, &read::<8>(file, at & !7).map(|byte| byte ^ with)),
+        changed += match kind >> 1 & 7 {
+            0 | 1 => write(file, at, &[value]),
+            2 | 3 => write(file, at, &[read::<1>(file, at)[0] ^ value]),
+            4 => write(file, at & !7, &[value; 8]),
+            // A valid word at another place.
+            5 => write(file, at & !7, &read::<8>(file, image.place(u16::from(value) * 257) & !7)),
+            6 => write(file, at & !7, &read::<8>(file, at & !7).map(|byte| byte ^ value)),
             _ => {
-                // Cut short, or longer than it was.
-                let len = if with < 128 { at } else { image.len + u64::from(with) };
+                // Truncated or extended.
+                let len = if value < 128 { at } else { image.len + u64::from(value) };
                 file.set_len(len).expect("a length");
                 2
             }
@@ -92,7 +91,7 @@ fn change(input: &mut Unstructured<'_>, dir: &Path, images: &[Image; 2]) -> usiz
 
 fn read<const N: usize>(file: &File, at: u64) -> [u8; N] {
     let mut bytes = [0; N];
-    // What is behind the end of a file that was cut reads as zeros.
+    // Bytes after the end of a truncated file read as zeros.
     let _ = file.read_at(&mut bytes, at).expect("a readable file");
     bytes
 }
@@ -115,7 +114,7 @@ impl Image {
 
     fn write(&self, path: &Path) {
         // Created as the log creates it: the owner's alone.
-        let file = counterfoil::create_private_file(path).expect("a private file");
+        let file = counterfoil_log_core::create_private_file(path).expect("a private file");
         file.set_len(self.len).expect("a length");
         for (at, page) in &self.pages {
             file.write_all_at(page, *at).expect("room for the pages");
@@ -145,7 +144,7 @@ fn options(dir: &Path) -> Options {
     options
 }
 
-/// What a replacement finds; `None` where the files are refused.
+/// Recovers the log as a replacement does; `None` if the files are refused.
 fn recover(dir: &Path) -> Option<Contents> {
     let (mut log, recovered) = Log::recover(options(dir)).ok()?;
     for &(peer, kept_from, last) in &recovered.lanes {
@@ -155,26 +154,26 @@ fn recover(dir: &Path) -> Option<Contents> {
 }
 
 fn contents(log: &mut Log, entries: usize) -> Contents {
-    let lanes = (0..RANKS).map(|peer| shown(log, Rank(peer))).collect();
+    let lanes = (0..RANKS).map(|peer| replayed(log, Rank(peer))).collect();
     let local = (1..=2).flat_map(|kind| (0..KEYS).map(move |key| (kind, key)));
     let local = local.map(|(kind, key)| log.local().get(kind, key).map(|entry| entry.bytes)).collect();
     Contents { lanes, entries, local }
 }
 
-fn shown(log: &mut Log, peer: Rank) -> Vec<Shown> {
+fn replayed(log: &mut Log, peer: Rank) -> Vec<Replayed> {
     let from = log.kept_from(peer);
-    let mut cursor = log.cursor(peer, from).expect("what is kept can be read");
-    let mut shown = Vec::new();
+    let mut cursor = log.cursor(peer, from).expect("kept records can be read");
+    let mut replayed = Vec::new();
     while let Some(record) = cursor.peek().expect("memory can be read") {
-        shown.push((record.ssn().0, record.prefix().len(), record.wire().to_vec()));
+        replayed.push((record.ssn().0, record.prefix().len(), record.wire().to_vec()));
         cursor.advance();
     }
-    shown
+    replayed
 }
 
-fn is_in_order(found: &Contents) {
+fn check_order(found: &Contents) {
     for lane in &found.lanes {
-        assert!(lane.is_sorted_by(|(a, ..), (b, ..)| a < b), "SSNs don't rise: {:?}", ssns(lane));
+        assert!(lane.is_sorted_by(|(a, ..), (b, ..)| a < b), "SSNs don't increase: {:?}", ssns(lane));
         assert!(lane.iter().all(|(ssn, ..)| (1..Ssn::MAX.0).contains(ssn)));
         let bytes: usize = lane.iter().map(|(.., wire)| 16 + wire.len()).sum();
         assert!(bytes <= 96 << 10, "more than the budget");
@@ -182,64 +181,66 @@ fn is_in_order(found: &Contents) {
     assert!(found.entries <= 16 << 10);
 }
 
-fn has_gaps(lane: &[Shown]) -> bool {
+fn has_gaps(lane: &[Replayed]) -> bool {
     lane.windows(2).any(|pair| pair[0].0 + 1 != pair[1].0)
 }
 
-fn ssns(lane: &[Shown]) -> Vec<u64> {
+fn ssns(lane: &[Replayed]) -> Vec<u64> {
     lane.iter().map(|(ssn, ..)| *ssn).collect()
 }
 
-fn is_the_same_but_for_a_byte(found: &Contents, original: &Contents) {
+fn check_one_byte_differs(found: &Contents, original: &Contents) {
     let mut differ = 0;
     for (found, original) in found.lanes.iter().zip(&original.lanes) {
-        let framing = |lane: &[Shown]| lane.iter().map(|(_, prefix, wire)| (*prefix, wire.len())).collect::<Vec<_>>();
+        let framing =
+            |lane: &[Replayed]| lane.iter().map(|(_, prefix, wire)| (*prefix, wire.len())).collect::<Vec<_>>();
         assert_eq!(framing(found), framing(original));
         if has_gaps(original) {
-            // Between its neighbours an SSN can be any: nothing says which are missing.
+            // An SSN may be any number between its neighbours: nothing says which are missing.
             differ += ssns(found).iter().zip(ssns(original)).filter(|(a, b)| **a != *b).count();
         } else {
             assert_eq!(ssns(found), ssns(original));
         }
-        let bytes = |lane: &[Shown]| lane.iter().flat_map(|(.., wire)| wire.clone()).collect::<Vec<u8>>();
+        let bytes = |lane: &[Replayed]| lane.iter().flat_map(|(.., wire)| wire.clone()).collect::<Vec<u8>>();
         differ += bytes(found).iter().zip(bytes(original)).filter(|(a, b)| **a != *b).count();
     }
     assert!(differ <= 1, "one byte was changed, but {differ} differ");
-    // Each entry has a checksum, over its kind and key, too.
+    // Each entry has a checksum, which covers its kind and key, too.
     assert_eq!((found.entries, &found.local), (original.entries, &original.local));
 }
 
-/// The replacement sends one more message on every lane and notes one more entry, and its own replacement finds them.
-fn goes_on(dir: &Path, found: &Contents) {
+/// Checks that a replacement can append one more message to every lane and one more entry to the local log, and that its
+/// own replacement recovers them.
+fn check_continues(dir: &Path, found: &Contents) {
     let (mut log, _) = Log::recover(options(dir)).expect("it was recovered before");
     let mut sent = Vec::new();
     for peer in (0..RANKS).map(Rank) {
         let next = log.next_ssn(peer);
-        // Changed numbers can leave a lane at the last SSN, and a full log is one that was full.
+        // A changed number can leave a lane at the last SSN; the log may also have been full before.
         let Ok(mut claim) = log.try_claim(peer, 8, 40) else { continue };
         claim.prefix_mut().fill(1);
         claim.payload_mut().fill(2);
         assert_eq!(claim.commit(), next);
         sent.push((peer, next));
     }
-    let noted = log.local().append(7, 7, b"one more").is_ok();
+    let appended = log.local().append(7, 7, b"one more").is_ok();
     drop(log);
-    let again = recover(dir).expect("what the log wrote itself is not refused");
+    let again = recover(dir).expect("a log accepts its own files");
     for (peer, ssn) in sent {
         let (before, after) = (&found.lanes[peer.index()], &again.lanes[peer.index()]);
         assert_eq!(&after[..after.len() - 1], &before[..]);
         assert_eq!(after.last(), Some(&(ssn.0, 8, [vec![1; 8], vec![2; 40]].concat())));
     }
-    assert_eq!(again.entries, found.entries + usize::from(noted));
+    assert_eq!(again.entries, found.entries + usize::from(appended));
 }
 
-/// The files that are changed: made once, with everything that a log can hold.
+/// Returns the unmodified files: created once, with all kinds of contents.
 fn original() -> &'static Original {
     static ORIGINAL: OnceLock<Original> = OnceLock::new();
     ORIGINAL.get_or_init(|| {
         let dir = scratch();
         let mut log = Log::create(options(dir.path())).expect("a log");
-        writes_everything(&mut log);
+        write_everything(&mut log);
         let entries = log.local().len();
         let contents = contents(&mut log, entries);
         drop(log);
@@ -247,9 +248,9 @@ fn original() -> &'static Original {
     })
 }
 
-fn writes_everything(log: &mut Log) {
-    // Lane 0: one record, of no bytes. Lane 1: several chunks, of which a checkpoint covers the first ones, and a part of
-    // the next, which is moved together; pads.
+fn write_everything(log: &mut Log) {
+    // Lane 0: one empty record. Lane 1: several chunks, of which a checkpoint covers the first ones and a part of the
+    // next, which is relocated; pads.
     log.try_claim(Rank(0), 0, 0).expect("room").commit();
     for number in 0..160_u8 {
         let mut claim = log.try_claim(Rank(1), 8, usize::from(number % 90) + 30).expect("room");
@@ -262,7 +263,7 @@ fn writes_everything(log: &mut Log) {
     }
     log.acknowledge(Rank(1), Ack { ssn: Ssn(150), epoch: Epoch(1) }, Phase(1)).expect("sent");
     log.receiver_covered(Rank(1), Epoch(2), Ssn(85)).expect("sent");
-    assert!(log.collect().relocated > 0, "the corpus has places in a moved chunk");
+    assert!(log.collect().relocated > 0, "the corpus has places in a relocated chunk");
     // Lane 2: imported with gaps, then appended to; a record larger than a chunk.
     for number in 1..20_u64 {
         log.import(Rank(2), Ssn(number * 5), &[3; 8], &[number as u8; 50]).expect("room");
@@ -275,7 +276,7 @@ fn writes_everything(log: &mut Log) {
         log.local().append(1, key, &key.to_le_bytes()).expect("room");
         log.local().append(2, key, &[key as u8; 30]).expect("room");
     }
-    // A claim that its owner was still writing when it died.
+    // A claim that was still being written when its process died.
     let mut claim = log.try_claim(Rank(1), 0, 64).expect("room");
     claim.payload_mut().fill(0xEE);
     std::mem::forget(claim);

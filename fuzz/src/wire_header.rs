@@ -1,16 +1,17 @@
-//! Bytes from outside, read as a wire header.
+//! Fuzz body of the wire header: parses untrusted bytes.
 
 use counterfoil_ack_piggyback::{Flags, HeaderError, Kind, Stamp, WireHeader};
 use counterfoil_log_core::Incarnation;
 
-/// Whatever parses is what a constructor would have written, and whatever doesn't is refused at a byte that is there.
+/// Checks that each header that parses is one that a constructor could have written, and that errors name a byte of the
+/// input.
 pub fn wire_header(data: &[u8]) {
     match WireHeader::split(data) {
         Ok((header, rest)) => {
             assert_eq!(header.as_bytes(), &data[..WireHeader::LEN]);
             assert_eq!(rest, &data[WireHeader::LEN..]);
-            round_trips(header);
-            seals(header, rest);
+            check_round_trip(header);
+            check_seal(header, rest);
         }
         Err(HeaderError::TooShort { len, needed }) => {
             assert_eq!((len, needed), (data.len(), WireHeader::LEN));
@@ -20,7 +21,7 @@ pub fn wire_header(data: &[u8]) {
     }
 }
 
-fn round_trips(header: &WireHeader) {
+fn check_round_trip(header: &WireHeader) {
     let (source, destination, origin, ack) = (header.source(), header.destination(), header.origin(), header.ack());
     assert_eq!(ack.is_some(), header.flags().contains(Flags::HAS_ACK));
     let written = match (header.kind(), ack) {
@@ -29,24 +30,24 @@ fn round_trips(header: &WireHeader) {
             WireHeader::message(&header.envelope(), stamp, origin, ack)
         }
         (Kind::Ack, Some(ack)) => WireHeader::ack_only(source, destination, origin, ack),
-        (Kind::Ack, None) => panic!("an ack that acknowledges nothing was let through"),
+        (Kind::Ack, None) => panic!("an explicit ack without an ack was accepted"),
         (Kind::AckRequest, _) => WireHeader::ack_request(source, destination, origin, header.ssn(), ack),
         (Kind::Control, _) => WireHeader::control(source, destination, origin, header.tag(), header.payload_len(), ack),
     };
-    // Fields that a kind doesn't use, and a checksum, are the only ones that a constructor can't set.
+    // A constructor sets all fields except those that the kind doesn't use, and the checksum.
     if header.kind() == Kind::Message && !header.flags().contains(Flags::CHECKED) {
         assert_eq!(&written, header);
     }
     assert_eq!(WireHeader::parse(written.as_bytes()), Ok(&written));
 
-    let again = header.refreshed(Incarnation(7), ack, Flags::REPLAYED);
-    assert_eq!(WireHeader::parse(again.as_bytes()), Ok(&again));
-    assert_eq!((again.ssn(), again.envelope(), again.ack()), (header.ssn(), header.envelope(), ack));
-    assert_eq!(again.checksum(), header.checksum());
+    let refreshed = header.refreshed(Incarnation(7), ack, Flags::REPLAYED);
+    assert_eq!(WireHeader::parse(refreshed.as_bytes()), Ok(&refreshed));
+    assert_eq!((refreshed.ssn(), refreshed.envelope(), refreshed.ack()), (header.ssn(), header.envelope(), ack));
+    assert_eq!(refreshed.checksum(), header.checksum());
 }
 
-/// A header passes with exactly the payload that it could have been sealed with.
-fn seals(header: &WireHeader, rest: &[u8]) {
+/// Checks that a header verifies only with a payload that it was sealed with.
+fn check_seal(header: &WireHeader, rest: &[u8]) {
     let payload = usize::try_from(header.payload_len()).ok().and_then(|len| rest.get(..len));
     let Some(payload) = payload else {
         assert_eq!(header.verify(rest).is_err(), header.flags().contains(Flags::CHECKED));

@@ -1,18 +1,18 @@
-//! How long messages waited for their acknowledgement.
+//! Acknowledgement delays.
 
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
-/// Messages whose acknowledgement is waited for at once, at most.
-const UNDER_WAY_MAX: usize = 64;
-/// Digits of a delay that are kept.
+/// Maximum number of messages tracked at a time.
+const IN_FLIGHT_MAX: usize = 64;
+/// Significant decimal digits of a delay in the histogram.
 const DIGITS: u8 = 2;
-/// The longest delay that is told from longer ones.
-const LONGEST: Duration = Duration::from_secs(3600);
+/// Longest delay that the histogram resolves; longer ones are counted as this one.
+const DELAY_MAX: Duration = Duration::from_secs(3600);
 
-/// A message whose acknowledgement is waited for.
+/// A message waiting for its acknowledgement.
 #[derive(Clone, Copy, Debug)]
 struct Sent {
     peer: u32,
@@ -20,39 +20,39 @@ struct Sent {
     at: Instant,
 }
 
-/// Delays of some messages, as their sender sees them: from the end of the send to the moment at which its log learns that the message was
-/// received. That is how long a record is held only because nobody has said so yet.
+/// Acknowledgement delays of a sample of messages, as their sender sees them: from the end of the send until its log
+/// learns that the message was received. For that time the record is held only for lack of an acknowledgement.
 ///
-/// Bounded: at most 64 messages are waited for at a time; others that are offered meanwhile are counted, and nothing more.
+/// At most 64 messages are tracked at a time; messages sent meanwhile are only counted.
 #[derive(Debug, Default)]
 pub struct Delays {
-    under_way: Vec<Sent>,
+    in_flight: Vec<Sent>,
     histogram: Option<Histogram<u64>>,
     left_out: u64,
 }
 
 impl Delays {
-    /// A message was sent to `peer` just now, with the sequence number `ssn`.
+    /// Records that a message with the sequence number `ssn` has just been sent to `peer`.
     pub fn sent(&mut self, peer: u32, ssn: u64, now: Instant) {
-        if self.under_way.len() >= UNDER_WAY_MAX {
+        if self.in_flight.len() >= IN_FLIGHT_MAX {
             self.left_out += 1;
         } else {
-            self.under_way.push(Sent { peer, ssn, at: now });
+            self.in_flight.push(Sent { peer, ssn, at: now });
         }
     }
 
-    /// `peer` has received everything up to `acked`. The clock is asked only where that ends a wait.
-    pub fn heard(&mut self, peer: u32, acked: u64, clock: impl FnOnce() -> Instant) {
-        let has_ended = |sent: &Sent| sent.peer == peer && sent.ssn <= acked;
-        if !self.under_way.iter().any(has_ended) {
+    /// Records that `peer` has acknowledged everything up to `acked`. Reads the clock only if that ends a delay.
+    pub fn acknowledged(&mut self, peer: u32, acked: u64, clock: impl FnOnce() -> Instant) {
+        let is_covered = |sent: &Sent| sent.peer == peer && sent.ssn <= acked;
+        if !self.in_flight.iter().any(is_covered) {
             return;
         }
         let now = clock();
         let mut at = 0;
-        while let Some(sent) = self.under_way.get(at) {
-            if has_ended(sent) {
+        while let Some(sent) = self.in_flight.get(at) {
+            if is_covered(sent) {
                 let delay = now.saturating_duration_since(sent.at);
-                self.under_way.swap_remove(at);
+                self.in_flight.swap_remove(at);
                 self.note(delay);
             } else {
                 at += 1;
@@ -69,13 +69,13 @@ impl Delays {
         }
     }
 
-    /// What was counted.
+    /// Returns the counts so far.
     pub fn counts(&self) -> DelayCounts {
         let values = self.histogram.iter().flat_map(|histogram| histogram.iter_recorded());
         DelayCounts {
             delays_ns: values.map(|value| (value.value_iterated_to(), value.count_at_value())).collect(),
             left_out: self.left_out,
-            unanswered: self.under_way.len() as u64,
+            unanswered: self.in_flight.len() as u64,
         }
     }
 }
@@ -84,24 +84,24 @@ fn nanoseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// An empty one; `None` never comes, as the bounds are right.
+/// Creates an empty histogram. Never `None`, since the bounds are valid.
 fn histogram() -> Option<Histogram<u64>> {
-    Histogram::new_with_bounds(1, nanoseconds(LONGEST), DIGITS).ok()
+    Histogram::new_with_bounds(1, nanoseconds(DELAY_MAX), DIGITS).ok()
 }
 
-/// Counted delays.
+/// Histogram of acknowledgement delays.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DelayCounts {
-    /// A delay in nanoseconds, with two digits, and how many messages had it. Ascending.
+    /// Delays in nanoseconds, rounded to two significant digits, each with its number of messages. Ascending.
     pub delays_ns: Vec<(u64, u64)>,
-    /// Messages that were not waited for, because so many were already.
+    /// Messages that were not tracked, because too many were already.
     pub left_out: u64,
-    /// Messages that were still waited for at the end.
+    /// Tracked messages without an acknowledgement at the end.
     pub unanswered: u64,
 }
 
 impl DelayCounts {
-    /// Adds those of another rank.
+    /// Adds the counts of another rank.
     pub fn merge(&mut self, other: &DelayCounts) {
         let mut all: Vec<(u64, u64)> = self.delays_ns.iter().chain(&other.delays_ns).copied().collect();
         all.sort_unstable();
@@ -117,19 +117,20 @@ impl DelayCounts {
         self.unanswered = self.unanswered.saturating_add(other.unanswered);
     }
 
-    /// How many there are.
+    /// Returns the number of delays.
     pub fn samples(&self) -> u64 {
         self.delays_ns.iter().fold(0, |sum, (_, count)| sum.saturating_add(*count))
     }
 
-    /// The delay, in nanoseconds, that this share (from 0 to 1) of the messages didn't exceed; `None` where there are none.
+    /// Returns the delay, in nanoseconds, that this share (from 0 to 1) of the messages didn't exceed; `None` if there
+    /// are no delays.
     pub fn quantile_ns(&self, share: f64) -> Option<u64> {
-        let wanted = (self.samples() as f64 * share.clamp(0.0, 1.0)).ceil().max(1.0);
+        let rank = (self.samples() as f64 * share.clamp(0.0, 1.0)).ceil().max(1.0);
         let mut sum = 0.0;
         let mut values = self.delays_ns.iter();
         let found = values.find(|(_, count)| {
             sum += *count as f64;
-            sum >= wanted
+            sum >= rank
         });
         found.or(self.delays_ns.last()).map(|(delay, _)| *delay)
     }
@@ -140,16 +141,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_delay_is_the_time_until_the_acknowledgement_that_covers_the_message() {
+    fn a_delay_ends_with_the_acknowledgement_that_covers_the_message() {
         let begun = Instant::now();
         let at = |us| begun + Duration::from_micros(us);
         let mut delays = Delays::default();
         delays.sent(1, 10, at(0));
         delays.sent(1, 20, at(50));
         delays.sent(2, 5, at(60));
-        delays.heard(1, 9, || panic!("nobody is waited for: the clock isn't needed"));
-        delays.heard(1, 15, || at(100));
-        delays.heard(1, 40, || at(1050));
+        delays.acknowledged(1, 9, || panic!("no message is in flight: the clock isn't needed"));
+        delays.acknowledged(1, 15, || at(100));
+        delays.acknowledged(1, 40, || at(1050));
         let counts = delays.counts();
         assert_eq!((counts.samples(), counts.unanswered, counts.left_out), (2, 1, 0));
         let [half, all] = [0.5, 1.0].map(|share| counts.quantile_ns(share).unwrap());
@@ -157,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_waited_for_is_counted() {
+    fn messages_beyond_the_limit_are_only_counted() {
         let now = Instant::now();
         let mut delays = Delays::default();
         for ssn in 1..=100 {
@@ -165,12 +166,12 @@ mod tests {
         }
         let counts = delays.counts();
         assert_eq!((counts.unanswered, counts.left_out), (64, 36));
-        delays.heard(0, 100, || now);
+        delays.acknowledged(0, 100, || now);
         assert_eq!(delays.counts().samples(), 64);
     }
 
     #[test]
-    fn counts_of_two_ranks_are_one_distribution() {
+    fn counts_of_two_ranks_merge_into_one_distribution() {
         let mut one = DelayCounts { delays_ns: vec![(10, 1), (30, 2)], left_out: 1, unanswered: 0 };
         one.merge(&DelayCounts { delays_ns: vec![(20, 1), (30, 4)], left_out: 0, unanswered: 2 });
         assert_eq!(one, DelayCounts { delays_ns: vec![(10, 1), (20, 1), (30, 6)], left_out: 1, unanswered: 2 });

@@ -1,4 +1,4 @@
-//! Reading and writing.
+//! Reading and writing of profile files.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -7,46 +7,46 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// The longest file that is read, in bytes: no rank writes a longer one.
+/// Maximum length of a file in bytes. Ranks write shorter files; readers refuse longer ones.
 pub const FILE_BYTES_MAX: u64 = 16 << 20;
 
-/// Why a file can't be read or written.
+/// A file can't be read or written.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProfileError {
-    /// The system says no.
+    /// The file can't be read.
     #[error("cannot read {}: {source}", path.display())]
     Read {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// Error of the system.
         source: io::Error,
     },
-    /// It is there, and not what a rank or `counterfoil run` writes.
-    #[error("{} is damaged, or of another version: {why}; what is in the other files can be seen without it: remove it", path.display())]
+    /// The file exists, but its contents are invalid.
+    #[error("{} is damaged, or of another version: {why}; remove it to read the remaining files", path.display())]
     Damaged {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         why: String,
     },
-    /// The system says no.
+    /// The file can't be written.
     #[error("cannot write {}: {source}", path.display())]
     Write {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// Error of the system.
         source: io::Error,
     },
 }
 
-/// Writes an object as JSON; whole, like a text.
-pub(crate) fn write(path: &Path, what: &impl Serialize) -> Result<(), ProfileError> {
+/// Writes a value as JSON, atomically.
+pub(crate) fn write(path: &Path, value: &impl Serialize) -> Result<(), ProfileError> {
     let failed = |error: serde_json::Error| ProfileError::Write { path: path.to_owned(), source: error.into() };
-    write_text(path, &serde_json::to_vec(what).map_err(failed)?)
+    write_text(path, &serde_json::to_vec(value).map_err(failed)?)
 }
 
-/// Writes a file beside its place and then puts it there: a reader finds all of it or nothing.
+/// Writes a file atomically: to a temporary name, then renamed. A reader sees the whole file or none.
 pub(crate) fn write_text(path: &Path, text: &[u8]) -> Result<(), ProfileError> {
     let failed = |source| ProfileError::Write { path: path.to_owned(), source };
     let unfinished = path.with_extension("unfinished");

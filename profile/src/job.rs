@@ -1,4 +1,4 @@
-//! What was run, and how.
+//! Description of a job: program, settings, outcome.
 
 use std::path::{Path, PathBuf};
 
@@ -7,58 +7,58 @@ use serde::{Deserialize, Serialize};
 use crate::file::{self, ProfileError};
 use crate::{RANKS_MAX, VERSION};
 
-/// A table of a checkpoint that `counterfoil run` took, of a log that its rank left in shared memory.
+/// Name of the table that marks a checkpoint as taken by `counterfoil run`, of a log that its rank left in shared memory.
 pub const TAKEN_OVER: &str = "counterfoil-run/taken-over";
 
-/// The file's name in a job's directory.
+/// Name of the file in a job's directory.
 pub const FILE: &str = "job.json";
 
 /// A setting of the job.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Setting {
-    /// As the option is called: `keep`, say.
+    /// Name of the option, for example `keep`.
     pub name: String,
-    /// Its value.
+    /// Value of the option.
     pub value: String,
-    /// Where it came from: an option, the environment, a file, the default.
+    /// Source of the value: an option, the environment, a file, the default.
     pub source: String,
 }
 
-/// What was run, as `counterfoil run` knows it.
+/// A job, as `counterfoil run` describes it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Job {
-    /// [`VERSION`].
+    /// Format version, [`VERSION`].
     pub version: u32,
-    /// The program and its arguments.
+    /// Program and arguments.
     pub program: Vec<String>,
-    /// The MPI, with its version.
+    /// Name and version of the MPI.
     pub mpi: String,
-    /// What was asked for, or is the default.
+    /// All settings, defaults included.
     pub settings: Vec<Setting>,
-    /// From the start of mpirun to its end, in seconds; `None` while it runs, or where nobody saw its end.
+    /// Run time of mpirun in seconds; `None` while it runs, or if its end was not observed.
     pub wall_s: Option<f64>,
-    /// The exit code; `None` likewise.
+    /// Exit code; `None` in the same cases.
     pub exit_code: Option<u8>,
-    /// Whether somebody interrupted the job: mpirun ended because `counterfoil run` was told to end.
+    /// True if the job was interrupted: mpirun ended because `counterfoil run` received a signal.
     #[serde(default)]
     pub interrupted: bool,
-    /// Ranks that began to use MPI; `None` as for the exit code.
+    /// Number of ranks that initialised MPI; `None` in the same cases as the exit code.
     #[serde(default)]
     pub ranks: Option<u32>,
 }
 
 impl Job {
-    /// The value of a setting.
+    /// Returns the value of a setting.
     pub fn setting(&self, name: &str) -> Option<&str> {
         self.settings.iter().find(|setting| setting.name == name).map(|setting| setting.value.as_str())
     }
 
-    /// The file in a job's directory.
+    /// Returns the path of the file in a job's directory.
     pub fn path(dir: &Path) -> PathBuf {
         dir.join(FILE)
     }
 
-    /// Writes it into a job's directory.
+    /// Writes the file into a job's directory.
     ///
     /// # Errors
     /// [`ProfileError::Write`].
@@ -66,10 +66,10 @@ impl Job {
         file::write(&Job::path(dir), self)
     }
 
-    /// Reads it, if it is there.
+    /// Reads the file; `None` if it doesn't exist.
     ///
     /// # Errors
-    /// [`ProfileError`].
+    /// [`ProfileError::Read`] and [`ProfileError::Damaged`].
     pub fn read(dir: &Path) -> Result<Option<Job>, ProfileError> {
         let path = Job::path(dir);
         let job: Job = match file::read(&path) {
@@ -79,7 +79,7 @@ impl Job {
         let why = match job.ranks {
             _ if job.version != VERSION => format!("its version is {}, this program reads {VERSION}", job.version),
             Some(ranks) if ranks > RANKS_MAX => {
-                format!("it says that there were {ranks} ranks, with {RANKS_MAX} at most")
+                format!("it has {ranks} ranks, at most {RANKS_MAX} are supported")
             }
             _ => return Ok(Some(job)),
         };
@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_job_of_before_there_were_these_fields_is_read() {
+    fn a_file_without_the_newer_fields_is_read() {
         let dir = tempfile::tempdir().unwrap();
         let text = r#"{"version":1,"program":["a"],"mpi":"x","settings":[],"wall_s":1.0,"exit_code":0}"#;
         std::fs::write(Job::path(dir.path()), text).unwrap();
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_is_read_as_it_was_written_and_needn_t_be_there() {
+    fn a_job_is_read_as_it_was_written_and_may_be_absent() {
         let dir = tempfile::tempdir().unwrap();
         assert_eq!(Job::read(dir.path()).unwrap(), None);
         let keep = Setting { name: "keep".to_owned(), value: "all".to_owned(), source: "--keep".to_owned() };

@@ -1,67 +1,67 @@
-//! What a rank has done so far: words in a file that it counts up where they are, and that others read meanwhile.
+//! Live counters of a rank: words in a memory-mapped file, which other processes read while the rank runs.
 //!
-//! A rank maps its file, so that a count is one store and whoever reads is never behind; what a rank that was killed had done is still
-//! there. The words are little-endian, each is written as a whole, and two of them need not be of the same moment. First the words of
-//! [`Word`], then messages and bytes logged to each rank, then messages and bytes received from each.
+//! The rank maps its file, so a count is one store and readers always see the current value; the counts of a killed rank
+//! remain. The words are little-endian, each is written as a whole, and two of them need not be of the same moment. The
+//! words of [`Word`] come first, then messages and bytes logged to each rank, then messages and bytes received from each.
 
 use crate::{Channel, RANKS_MAX};
 
-/// Says what the file is, and in which version: `cflive01`.
+/// Magic number with the format version: `cflive01`.
 pub const LIVE_MAGIC: u64 = u64::from_le_bytes(*b"cflive01");
 
-/// What stands in front.
+/// Words at the beginning of the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub enum Word {
     /// [`LIVE_MAGIC`]; written last.
     Magic,
-    /// The process.
+    /// Process ID.
     Pid,
-    /// How many ranks the job has.
+    /// Number of ranks of the job.
     Ranks,
-    /// Collective operations that it took part in.
+    /// Collective operations that the rank took part in.
     Collectives,
-    /// Those of them that something was kept for, each one record.
+    /// Collective operations with a logged contribution, one record each.
     Contributions,
-    /// Bytes of these.
+    /// Bytes of the logged contributions.
     ContributedBytes,
-    /// Outcomes that were left to MPI, and recorded.
+    /// Recorded outcomes of non-deterministic calls.
     Determinants,
-    /// 1 where messages are logged, and 0 where that was given up or has stopped.
+    /// 1 while messages are logged, 0 after logging was given up or has stopped.
     HasLog,
-    /// Records that somebody has said to have received, when the rank last looked.
+    /// Acknowledged records, when last updated.
     Acknowledged,
-    /// Bytes of memory that its log took when it last looked.
+    /// Bytes of memory used by the log, when last updated.
     Memory,
-    /// The same, at most.
+    /// Peak of `Memory`.
     MemoryPeak,
-    /// Bytes that the log had written to disk.
+    /// Bytes that the log has written to disk.
     Spilled,
-    /// For how long sends have waited for room, in milliseconds.
+    /// Time that sends have waited for log space, in milliseconds.
     WaitedMs,
 }
 
-/// Words in front; some are not used.
-const FRONT: usize = 16;
-/// Words for a channel.
-const CHANNEL: usize = 2;
+/// Number of words before the first channel; some are unused.
+const HEADER_WORDS: usize = 16;
+/// Number of words of a channel.
+const CHANNEL_WORDS: usize = 2;
 
-/// Words of a rank's file in a job of so many ranks.
+/// Returns the number of words of a rank's file in a job of `ranks` ranks.
 pub fn live_words(ranks: u32) -> usize {
-    FRONT + 2 * CHANNEL * ranks as usize
+    HEADER_WORDS + 2 * CHANNEL_WORDS * ranks as usize
 }
 
-/// Where the messages that were logged to a rank are counted; their bytes are in the next word.
-pub fn logged_at(peer: u32) -> usize {
-    FRONT + CHANNEL * peer as usize
+/// Returns the index of the count of messages logged to a rank; the next word counts their bytes.
+pub fn logged_word(peer: u32) -> usize {
+    HEADER_WORDS + CHANNEL_WORDS * peer as usize
 }
 
-/// Where the messages that were received from a rank are counted; their bytes are in the next word.
-pub fn received_at(peer: u32, ranks: u32) -> usize {
-    logged_at(ranks) + CHANNEL * peer as usize
+/// Returns the index of the count of messages received from a rank; the next word counts their bytes.
+pub fn received_word(peer: u32, ranks: u32) -> usize {
+    logged_word(ranks) + CHANNEL_WORDS * peer as usize
 }
 
-/// What a rank has done so far.
+/// A snapshot of a rank's counters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Live {
     words: Vec<u64>,
@@ -69,15 +69,15 @@ pub struct Live {
 }
 
 impl Live {
-    /// Reads the bytes of a file; `None` if it isn't one, or not yet.
+    /// Parses the bytes of a file; `None` if they are invalid or incomplete.
     pub fn parse(bytes: &[u8]) -> Option<Live> {
         let words: Vec<u64> = bytes.as_chunks().0.iter().map(|word| u64::from_le_bytes(*word)).collect();
         let ranks = u32::try_from(*words.get(Word::Ranks as usize)?).ok().filter(|ranks| *ranks <= RANKS_MAX)?;
-        let is_one = words[Word::Magic as usize] == LIVE_MAGIC && words.len() == live_words(ranks);
-        is_one.then_some(Live { words, ranks })
+        let is_valid = words[Word::Magic as usize] == LIVE_MAGIC && words.len() == live_words(ranks);
+        is_valid.then_some(Live { words, ranks })
     }
 
-    /// One of the words in front.
+    /// Returns a word of the header.
     pub fn word(&self, word: Word) -> u64 {
         self.words[word as usize]
     }
@@ -90,17 +90,17 @@ impl Live {
         })
     }
 
-    /// To each rank.
+    /// Iterates over the messages logged to each rank.
     pub fn logged(&self) -> impl Iterator<Item = Channel> {
-        self.channels(logged_at)
+        self.channels(logged_word)
     }
 
-    /// From each rank.
+    /// Iterates over the messages received from each rank.
     pub fn received(&self) -> impl Iterator<Item = Channel> {
-        self.channels(|peer| received_at(peer, self.ranks))
+        self.channels(|peer| received_word(peer, self.ranks))
     }
 
-    /// Records that nobody has said to have received, as far as the rank had looked.
+    /// Returns the number of unacknowledged records, as of the last update; 0 without a log.
     pub fn unacknowledged(&self) -> u64 {
         let logged: u64 = self.logged().map(|channel| channel.messages).sum();
         let records = logged + self.word(Word::Contributions);
@@ -112,7 +112,7 @@ impl Live {
 mod tests {
     use super::*;
 
-    /// Of a job of three ranks.
+    /// Returns a file of a job of three ranks.
     fn bytes() -> Vec<u8> {
         let mut words: Vec<u64> = (0..live_words(3) as u64).map(|word| word * 10).collect();
         words[Word::Magic as usize] = LIVE_MAGIC;
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn words_are_where_they_are_said_to_be() {
+    fn words_are_at_their_documented_places() {
         let live = Live::parse(&bytes()).unwrap();
         assert_eq!((live.word(Word::Pid), live.word(Word::WaitedMs)), (10, 120));
         let logged: Vec<_> = live.logged().map(<(u32, u64, u64)>::from).collect();
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_whole_is_no_account() {
+    fn an_incomplete_or_invalid_file_is_refused() {
         let whole = bytes();
         for len in 0..whole.len() {
             assert_eq!(Live::parse(&whole[..len]), None, "{len} bytes");

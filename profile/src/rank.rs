@@ -1,4 +1,4 @@
-//! What one rank did.
+//! Activity of one rank.
 
 use std::path::{Path, PathBuf};
 
@@ -7,23 +7,23 @@ use serde::{Deserialize, Serialize};
 use crate::file::{self, ProfileError};
 use crate::{DelayCounts, RANKS_MAX, Series, Sizes, VERSION};
 
-/// How a rank's use of MPI ended.
+/// End of a rank's use of MPI.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Ended {
-    /// By MPI_Finalize.
+    /// The rank called MPI_Finalize.
     Finalized,
-    /// By MPI_Abort, which this rank called.
+    /// The rank called MPI_Abort.
     Aborted,
 }
 
-/// One direction between this rank and another.
+/// Traffic between this rank and another, in one direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "(u32, u64, u64)", from = "(u32, u64, u64)")]
 pub struct Channel {
-    /// The other one, as a rank of MPI_COMM_WORLD.
+    /// The other rank, in MPI_COMM_WORLD.
     pub peer: u32,
-    /// Messages.
+    /// Number of messages.
     pub messages: u64,
     /// Bytes of their payloads, packed.
     pub bytes: u64,
@@ -44,64 +44,64 @@ impl From<(u32, u64, u64)> for Channel {
 /// A kind of collective operation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Collective {
-    /// Its name, as in `Allreduce`; the immediate and persistent forms count as it.
+    /// Name, for example `Allreduce`. Includes the immediate and persistent forms.
     pub kind: String,
-    /// How often the rank took part.
+    /// Number of calls of this rank.
     pub calls: u64,
-    /// Bytes that were logged of what it gave.
+    /// Logged bytes of the rank's contributions.
     pub kept_bytes: u64,
 }
 
-/// What one rank did while MPI was up.
+/// Activity of one rank between initialisation and end of MPI.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RankProfile {
-    /// [`VERSION`].
+    /// Format version, [`VERSION`].
     pub version: u32,
-    /// Which rank of MPI_COMM_WORLD.
+    /// Rank in MPI_COMM_WORLD.
     pub rank: u32,
-    /// How many ranks MPI_COMM_WORLD has.
+    /// Size of MPI_COMM_WORLD.
     pub ranks: u32,
-    /// How it ended.
+    /// End of the rank's use of MPI.
     pub ended: Ended,
-    /// For how long it logged, in milliseconds.
+    /// Duration of logging, in milliseconds.
     pub wall_ms: u64,
-    /// What was logged, by destination; ascending, without those that got nothing.
+    /// Logged messages by destination; ascending, without empty entries.
     pub logged: Vec<Channel>,
-    /// What was received, by source; likewise.
+    /// Received messages by source; ascending, without empty entries.
     pub received: Vec<Channel>,
-    /// Lengths of the messages that were logged.
+    /// Lengths of the logged messages.
     pub sizes: Sizes,
-    /// Collective operations that were called.
+    /// Collective operations by kind.
     pub collectives: Vec<Collective>,
-    /// Outcomes that were left to MPI, and recorded.
+    /// Recorded outcomes of non-deterministic calls.
     pub determinants: u64,
-    /// Bytes of memory that the log took, at most.
+    /// Peak memory of the log, in bytes.
     pub memory_peak_bytes: u64,
-    /// Bytes of memory that were given back because their records were on disk.
+    /// Bytes of memory freed by spilling records to disk.
     pub spilled_bytes: u64,
-    /// For how long sends waited for room in the log, in milliseconds.
+    /// Time that sends waited for log space, in milliseconds.
     pub waited_ms: u64,
-    /// Whether logging stopped because the log was full.
+    /// True if logging stopped because the log was full.
     pub logging_stopped: bool,
-    /// Why logging was given up, if it was.
+    /// Reason for which logging was given up, if it was.
     pub gave_up: Option<String>,
-    /// Why the log isn't in the store as it was at the end, if it isn't.
+    /// Reason for which the final state of the log is not in the store, if it isn't.
     #[serde(default)]
     pub not_kept: Option<String>,
-    /// How long messages waited for their acknowledgement.
+    /// Acknowledgement delays.
     pub delays: DelayCounts,
-    /// How the log grew.
+    /// Growth of the log.
     pub series: Series,
 }
 
 impl RankProfile {
-    /// The file of a rank in a job's directory.
+    /// Returns the path of a rank's file in a job's directory.
     pub fn path(dir: &Path, rank: u32) -> PathBuf {
         dir.join(format!("rank-{rank}.profile"))
     }
 
-    /// The rank whose file has this name, if it is one.
-    pub fn rank_in(name: &str) -> Option<u32> {
+    /// Parses a file name and returns its rank; `None` for other files.
+    pub fn parse_file_name(name: &str) -> Option<u32> {
         name.strip_prefix("rank-")?.strip_suffix(".profile")?.parse().ok()
     }
 
@@ -116,37 +116,37 @@ impl RankProfile {
     /// Reads a rank's file.
     ///
     /// # Errors
-    /// [`ProfileError`]: also where what it says can't be so.
+    /// [`ProfileError::Read`], or [`ProfileError::Damaged`] if the contents are inconsistent.
     pub fn read(dir: &Path, rank: u32) -> Result<RankProfile, ProfileError> {
         let path = RankProfile::path(dir, rank);
         let profile: RankProfile = file::read(&path)?;
-        match profile.impossible(rank) {
-            None => Ok(profile),
-            Some(why) => Err(ProfileError::Damaged { path, why }),
+        match profile.check(rank) {
+            Ok(()) => Ok(profile),
+            Err(why) => Err(ProfileError::Damaged { path, why }),
         }
     }
 
-    fn impossible(&self, rank: u32) -> Option<String> {
+    fn check(&self, rank: u32) -> Result<(), String> {
         if self.version != VERSION {
-            return Some(format!("its version is {}, this program reads {VERSION}", self.version));
+            return Err(format!("its version is {}, this program reads {VERSION}", self.version));
         }
         if self.rank != rank {
-            return Some(format!("it says that it is of rank {}", self.rank));
+            return Err(format!("it belongs to rank {}", self.rank));
         }
         if self.rank >= self.ranks || self.ranks > RANKS_MAX {
-            return Some(format!("it says that it is rank {} of {}, with {RANKS_MAX} at most", self.rank, self.ranks));
+            return Err(format!("it has rank {} of {} (at most {RANKS_MAX})", self.rank, self.ranks));
         }
-        let are_possible = |channels: &[Channel]| {
+        let are_valid = |channels: &[Channel]| {
             channels.is_sorted_by(|one, next| one.peer < next.peer)
                 && channels.last().is_none_or(|channel| channel.peer < self.ranks)
         };
-        if !are_possible(&self.logged) || !are_possible(&self.received) {
-            return Some("it has channels to ranks that the job doesn't have, or has one twice".to_owned());
+        if !are_valid(&self.logged) || !are_valid(&self.received) {
+            return Err("its channels name a rank outside the job, or one rank twice".to_owned());
         }
-        if !self.series.is_possible() || !self.delays.delays_ns.is_sorted() {
-            return Some("its samples are not in order".to_owned());
+        if !self.series.is_valid() || !self.delays.delays_ns.is_sorted() {
+            return Err("its samples are not in order".to_owned());
         }
-        None
+        Ok(())
     }
 }
 
@@ -185,21 +185,21 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read() {
+    fn a_profile_is_read_as_it_was_written() {
         let dir = tempfile::tempdir().unwrap();
         profile().write(dir.path()).unwrap();
         assert_eq!(RankProfile::read(dir.path(), 1).unwrap(), profile());
-        assert_eq!(RankProfile::rank_in("rank-1.profile"), Some(1));
+        assert_eq!(RankProfile::parse_file_name("rank-1.profile"), Some(1));
         assert!(
             ["rank-1", "rank-.profile", "rank-x.profile", "1.profile"]
-                .map(RankProfile::rank_in)
+                .map(RankProfile::parse_file_name)
                 .iter()
                 .all(Option::is_none)
         );
     }
 
     #[test]
-    fn what_cannot_be_is_refused_and_says_why() {
+    fn an_inconsistent_profile_is_refused_with_its_reason() {
         let dir = tempfile::tempdir().unwrap();
         let refused = |change: &dyn Fn(&mut RankProfile)| {
             let mut profile = profile();
@@ -208,7 +208,7 @@ mod tests {
             RankProfile::read(dir.path(), 1).unwrap_err().to_string()
         };
         assert!(refused(&|profile| profile.version = 2).contains("its version is 2"));
-        assert!(refused(&|profile| profile.rank = 2).contains("of rank 2"));
+        assert!(refused(&|profile| profile.rank = 2).contains("belongs to rank 2"));
         assert!(refused(&|profile| profile.ranks = 1).contains("rank 1 of 1"));
         assert!(refused(&|profile| profile.ranks = u32::MAX).contains("at most"));
         assert!(refused(&|profile| profile.logged[0].peer = 3).contains("channels"));
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_cut_off_anywhere_is_an_error_and_never_another_profile() {
+    fn a_truncated_file_is_an_error_wherever_it_ends() {
         let dir = tempfile::tempdir().unwrap();
         let text = serde_json::to_string(&profile()).unwrap();
         for len in 0..text.len() {

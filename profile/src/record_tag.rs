@@ -1,32 +1,32 @@
-//! What the records of an MPI program begin with: `docs/piggyback.md`. Acknowledgements are lists of the same.
+//! Prefix of the records of an MPI program (`docs/piggyback.md`). Acknowledgements are lists of the same structure.
 
-/// The tag of what a rank gave to a collective operation: `docs/collectives.md`. No message has one below zero.
+/// Tag of a rank's contribution to a collective operation (`docs/collectives.md`). Messages have no negative tags.
 pub const COLLECTIVE: i32 = -2;
 
-/// The sixteen bytes before each payload: the prefix of a claim.
+/// The 16 bytes before each payload: the prefix of a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordTag {
-    /// The communicator's number, as the job's ranks agreed on it.
+    /// Communicator number that the job's ranks agreed on.
     pub comm: u32,
-    /// The tag.
+    /// Message tag, or [`COLLECTIVE`].
     pub tag: i32,
-    /// Which message of its stream (or which operation on its communicator) it is, from 1.
+    /// Number of the message in its stream, or of the operation on its communicator, from 1.
     pub number: u64,
 }
 
 impl RecordTag {
-    /// Its length in bytes.
+    /// Length in bytes.
     pub const LEN: usize = 16;
 
-    /// As it stands in a record.
+    /// Encodes the tag as in a record.
     #[inline]
     pub fn encode(self) -> [u8; Self::LEN] {
-        // Put together in registers: it is copied at once, by a load that is wider than four stores.
+        // Assembled in registers, so that the caller's wide load needn't wait for four narrow stores.
         let stream = u64::from(self.tag as u32) << 32 | u64::from(self.comm);
         (u128::from(self.number) << 64 | u128::from(stream)).to_le_bytes()
     }
 
-    /// From what stands in a record or in an acknowledgement; `None` if that is shorter than one.
+    /// Decodes a tag from a record or an acknowledgement; `None` for fewer than [`LEN`](Self::LEN) bytes.
     #[inline]
     pub fn decode(bytes: &[u8]) -> Option<RecordTag> {
         let (comm, rest) = bytes.split_first_chunk::<4>()?;
@@ -36,13 +36,13 @@ impl RecordTag {
         Some(RecordTag { comm, tag, number: u64::from_le_bytes(*number) })
     }
 
-    /// From the prefix of a record that anybody may have written; `None` for one of another length, or with what no rank writes.
-    pub fn of_record(prefix: &[u8]) -> Option<RecordTag> {
+    /// Decodes and validates the prefix of an untrusted record; `None` for another length, or values that no rank writes.
+    pub fn from_prefix(prefix: &[u8]) -> Option<RecordTag> {
         let tag = RecordTag::decode(prefix).filter(|_| prefix.len() == RecordTag::LEN)?;
         (tag.number > 0 && (tag.tag >= 0 || tag.is_contribution())).then_some(tag)
     }
 
-    /// Whether it is what a rank gave to a collective operation.
+    /// Returns `true` for a contribution to a collective operation.
     pub fn is_contribution(self) -> bool {
         self.tag == COLLECTIVE
     }
@@ -62,25 +62,25 @@ mod tests {
     }
 
     #[test]
-    fn what_is_encoded_is_decoded() {
+    fn a_tag_is_decoded_as_it_was_encoded() {
         for comm in [0, 1, 1 << 31, u32::MAX] {
             for tag in [i32::MIN, COLLECTIVE, -1, 0, 1, i32::MAX] {
                 for number in [0, 1, u64::from(u32::MAX) + 1, u64::MAX] {
                     let one = RecordTag { comm, tag, number };
                     assert_eq!(RecordTag::decode(&one.encode()), Some(one));
                     let is_written = number > 0 && (tag >= 0 || tag == COLLECTIVE);
-                    assert_eq!(RecordTag::of_record(&one.encode()), is_written.then_some(one));
+                    assert_eq!(RecordTag::from_prefix(&one.encode()), is_written.then_some(one));
                 }
             }
         }
     }
 
     #[test]
-    fn of_other_lengths_there_is_none_in_a_record() {
+    fn a_prefix_of_another_length_is_refused() {
         let bytes = [1; 17];
         assert_eq!(RecordTag::decode(&bytes), RecordTag::decode(&bytes[..16]));
         assert!(RecordTag::decode(&bytes[..15]).is_none());
-        assert!(RecordTag::of_record(&bytes[..16]).is_some());
-        assert!([0, 15, 17].iter().all(|len| RecordTag::of_record(&bytes[..*len]).is_none()));
+        assert!(RecordTag::from_prefix(&bytes[..16]).is_some());
+        assert!([0, 15, 17].iter().all(|len| RecordTag::from_prefix(&bytes[..*len]).is_none()));
     }
 }

@@ -1,18 +1,18 @@
-//! Why a rank can't log: text in a file of its own, for `counterfoil run` to quote at the end.
+//! Reason why a rank can't log: a text file that `counterfoil run` quotes when the job ends.
 
 use std::path::Path;
 
 use crate::file::{self, ProfileError};
 
-/// How the name of a rank's file ends, behind `rank-N`.
-pub const END: &str = ".refused";
+/// File name suffix, after `rank-N`.
+pub const SUFFIX: &str = ".refused";
 
-/// Writes it into a job's directory.
+/// Writes a rank's reason into a job's directory.
 ///
 /// # Errors
 /// [`ProfileError::Write`].
 pub fn write(dir: &Path, rank: u32, why: &str) -> Result<(), ProfileError> {
-    file::write_text(&dir.join(format!("rank-{rank}{END}")), why.as_bytes())
+    file::write_text(&dir.join(format!("rank-{rank}{SUFFIX}")), why.as_bytes())
 }
 
 #[cfg(test)]
@@ -22,7 +22,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reason_is_there_as_a_whole_and_nothing_beside_it() {
+    fn a_reason_is_written_whole_and_leaves_no_other_file() {
         let dir = tempfile::tempdir().unwrap();
         for why in ["the disk is full", "no"] {
             write(dir.path(), 3, why).unwrap();

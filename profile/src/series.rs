@@ -1,8 +1,8 @@
-//! How a log grew, in a bounded number of samples.
+//! Growth of a log, in a bounded number of samples.
 
 use serde::{Deserialize, Serialize};
 
-/// How a log was at one moment.
+/// State of a log at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "[u64; 6]", from = "[u64; 6]")]
 pub struct Sample {
@@ -12,11 +12,11 @@ pub struct Sample {
     pub messages: u64,
     /// Bytes of their payloads.
     pub bytes: u64,
-    /// Bytes of memory that records took.
+    /// Bytes of memory that records used.
     pub used_bytes: u64,
-    /// Bytes of memory that had been given back because their records were on disk.
+    /// Bytes of memory freed until then by spilling records to disk.
     pub spilled_bytes: u64,
-    /// Records that nobody had said to have received.
+    /// Unacknowledged records.
     pub unacknowledged: u64,
 }
 
@@ -33,8 +33,8 @@ impl From<[u64; 6]> for Sample {
     }
 }
 
-/// Samples over the whole of a run, however long it is: when there are too many, every other one is dropped, and from then on samples
-/// are twice as far apart.
+/// Samples of a whole run of any length. When there are too many, every other one is dropped, and the interval between
+/// samples doubles.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Series {
     interval_ms: u64,
@@ -48,18 +48,18 @@ impl Default for Series {
 }
 
 impl Series {
-    /// The most samples, but for a last one that [`finish`](Self::finish) adds.
+    /// Maximum number of samples, without the last one that [`finish`](Self::finish) adds.
     pub const SAMPLES_MAX: usize = 512;
-    /// How far samples are apart at first, in milliseconds.
+    /// Initial interval between samples, in milliseconds.
     pub const INTERVAL_MS: u64 = 2;
 
-    /// Whether it is time for a sample.
+    /// Returns `true` if a sample is due.
     #[inline]
     pub fn is_due(&self, at_ms: u64) -> bool {
         self.samples.last().is_none_or(|last| at_ms >= last.at_ms.saturating_add(self.interval_ms))
     }
 
-    /// Adds a sample, if it is time for one.
+    /// Adds a sample if one is due.
     pub fn add(&mut self, sample: Sample) {
         if !self.is_due(sample.at_ms) {
             return;
@@ -75,24 +75,24 @@ impl Series {
         self.samples.push(sample);
     }
 
-    /// Adds the last sample, whether or not it is time for one.
+    /// Adds the last sample, even if none is due.
     pub fn finish(&mut self, sample: Sample) {
         self.samples.push(sample);
     }
 
-    /// The samples, in the order in which they were added.
+    /// Returns the samples in the order of their addition.
     pub fn samples(&self) -> &[Sample] {
         &self.samples
     }
 
-    /// How it was at a moment, in milliseconds: as the last sample before it says.
+    /// Returns the state at `at_ms` milliseconds, according to the last sample at or before that time.
     pub fn at(&self, at_ms: u64) -> Sample {
-        let behind = self.samples.partition_point(|sample| sample.at_ms <= at_ms);
-        behind.checked_sub(1).and_then(|index| self.samples.get(index)).copied().unwrap_or_default()
+        let count = self.samples.partition_point(|sample| sample.at_ms <= at_ms);
+        count.checked_sub(1).and_then(|index| self.samples.get(index)).copied().unwrap_or_default()
     }
 
-    /// Whether time goes forward in it and it isn't longer than a series becomes.
-    pub(crate) fn is_possible(&self) -> bool {
+    /// Returns `true` if the samples are in order of time and not too many.
+    pub(crate) fn is_valid(&self) -> bool {
         self.samples.len() <= Series::SAMPLES_MAX + 1 && self.samples.is_sorted_by_key(|sample| sample.at_ms)
     }
 }
@@ -113,7 +113,7 @@ mod tests {
         assert!(samples.len() > Series::SAMPLES_MAX / 4, "{}", samples.len());
         assert_eq!((samples[0].at_ms, samples[samples.len() - 1].at_ms), (0, 1_000_000));
         assert!(samples.windows(2).all(|pair| pair[1].at_ms - pair[0].at_ms <= 2 * series.interval_ms), "{series:?}");
-        assert!(series.is_possible());
+        assert!(series.is_valid());
         assert_eq!(series.at(500_000).messages, 10 * series.at(500_000).at_ms);
         assert_eq!(Series::default().at(7), Sample::default());
     }

@@ -1,12 +1,11 @@
-//! How many messages were how long.
+//! Histogram of message lengths.
 
 use serde::{Deserialize, Serialize};
 
-/// Classes: one for each number of bits that a length can have.
+/// Number of classes: one for each number of bits of a length.
 pub const CLASSES: usize = u64::BITS as usize + 1;
 
-/// Messages by the power of two that their length in bytes is below: class 0 is the empty message, class `b` has lengths from
-/// 2^(b-1) up to 2^b - 1.
+/// Number of messages by length in bytes: class 0 has the empty messages, class `b` has lengths from 2^(b-1) to 2^b - 1.
 ///
 /// ```
 /// use counterfoil_profile::Sizes;
@@ -31,20 +30,20 @@ impl Default for Sizes {
 }
 
 impl Sizes {
-    /// Counts a message of so many bytes. One addition: it may be called for each message.
+    /// Counts a message of `bytes` bytes. Costs one addition.
     #[inline]
     pub fn add(&mut self, bytes: u64) {
         self.messages[(u64::BITS - bytes.leading_zeros()) as usize] += 1;
     }
 
-    /// Adds those of another rank.
+    /// Adds the counts of another rank.
     pub fn merge(&mut self, other: &Sizes) {
         for (mine, others) in self.messages.iter_mut().zip(other.messages) {
             *mine = mine.saturating_add(others);
         }
     }
 
-    /// The classes that have messages: the least and the largest length, and how many. Ascending.
+    /// Iterates over the non-empty classes as (least length, largest length, messages), ascending.
     pub fn classes(&self) -> impl Iterator<Item = (u64, u64, u64)> + '_ {
         self.messages.iter().enumerate().filter(|(_, messages)| **messages > 0).map(|(bits, messages)| match bits {
             0 => (0, 0, *messages),
@@ -52,7 +51,7 @@ impl Sizes {
         })
     }
 
-    /// How many messages there are in all.
+    /// Returns the total number of messages.
     pub fn messages(&self) -> u64 {
         self.messages.iter().fold(0, |sum, messages| sum.saturating_add(*messages))
     }
@@ -82,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_length_is_in_the_class_that_has_it() {
+    fn every_length_is_counted_in_its_class() {
         for bytes in [0, 1, 2, 3, 4, 1023, 1024, u64::from(u32::MAX), u64::MAX] {
             let mut sizes = Sizes::default();
             sizes.add(bytes);
@@ -93,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn a_class_that_cannot_be_is_refused() {
+    fn an_invalid_class_is_refused() {
         assert_eq!(serde_json::from_str::<Sizes>("[[3,5]]").unwrap().messages(), 5);
         assert!(serde_json::from_str::<Sizes>("[[65,5]]").unwrap_err().to_string().contains("no class 65"));
     }

@@ -2,11 +2,11 @@
 //! Benchmarks', report RNR-94-007, section 2.4; parallel layout as in report NAS-95-020).
 //!
 //! It estimates the eigenvalue of a large sparse random matrix that is nearest to a shift, by the inverse power
-//! method: each outer iteration solves A z = x by 25 steps of conjugate gradients, takes
-//! zeta = shift + 1 / (x . z), and goes on with x = z / |z|. Irregular memory accesses, many small messages in a fixed
-//! pattern: exchanges along the rows of a 2-D process grid, and with a partner in the transposed place.
+//! method: each outer iteration solves A z = x by 25 steps of conjugate gradients, computes
+//! zeta = shift + 1 / (x . z), and continues with x = z / |z|. The kernel has irregular memory accesses and many small
+//! messages in a fixed pattern: exchanges along the rows of a 2-D process grid, and with a partner at the transposed place.
 //!
-//! The benchmark's untimed warm-up pass, whose result it throws away, is left out.
+//! The benchmark's untimed warm-up pass, whose result is discarded, is omitted.
 
 mod grid;
 mod matrix;
@@ -23,15 +23,15 @@ use grid::Grid;
 use matrix::{Matrix, Shape};
 use solve::Solver;
 
-/// The name of this workload.
+/// Name of this workload.
 pub const NAME: &str = "cg";
 
 const STATE_ID: u32 = 1;
 
-/// How far zeta may be from the published value.
+/// Maximum deviation of zeta from the published value.
 const TOLERANCE: f64 = 1e-10;
 
-/// The CG kernel in one of its sizes.
+/// The CG kernel.
 ///
 /// | class | order | elements in a random vector | outer iterations | shift | zeta |
 /// |---|---|---|---|---|---|
@@ -39,32 +39,32 @@ const TOLERANCE: f64 = 1e-10;
 /// | W | 7,000 | 8 | 15 | 12 | 10.362595087124 |
 /// | A | 14,000 | 11 | 15 | 20 | 17.130235054029 |
 ///
-/// Runs on any power of two of ranks up to 2^16. Each outer iteration is an iteration, of every rank.
+/// Runs on any power of two of ranks up to 2^16. An iteration of every rank is one outer iteration.
 #[derive(Clone, Debug)]
 pub struct Cg {
     class: Class,
     shape: Shape,
     outer_iterations: u64,
-    /// The published answer.
+    /// Published answer.
     zeta: f64,
 }
 
-/// What an outer iteration starts from.
+/// State between two outer iterations.
 struct Progress {
-    /// The last complete outer iteration.
+    /// Last complete outer iteration.
     iteration: u64,
     zeta: f64,
-    /// |x - A z| at the end of the last solve.
+    /// |x - A z| after the last solve.
     residual: f64,
     /// This process's part of the vector.
     x: Vec<f64>,
 }
 
 impl Cg {
-    /// With more ranks, blocks of the smallest class would be a handful of elements.
+    /// Limit at which blocks of the smallest class have only a few elements.
     const RANKS_MAX: u32 = 1 << 16;
 
-    /// The kernel of size `class`.
+    /// Creates the kernel of size `class`.
     pub fn new(class: Class) -> Cg {
         let (order, nonzeros, shift, zeta) = match class {
             Class::S => (1_400, 7, 10.0, 8.597_177_507_864_8),
@@ -90,7 +90,7 @@ impl Cg {
 }
 
 impl Progress {
-    /// Zeta, residual and vector, little-endian, as they lie in memory.
+    /// Encodes zeta, residual and vector, little-endian as in memory.
     fn to_body(&self) -> Vec<u8> {
         [&self.zeta.to_le_bytes(), &self.residual.to_le_bytes(), self.x.as_bytes()].concat()
     }
@@ -103,7 +103,7 @@ impl Progress {
         }
         numbers.as_mut_bytes().copy_from_slice(body);
         if let Some(found) = numbers.iter().find(|number| !number.is_finite()) {
-            return Err(StateError::Impossible { what: "the bits of a number", found: found.to_bits() });
+            return Err(StateError::Invalid { what: "the bits of a number", found: found.to_bits() });
         }
         let x = numbers.split_off(2);
         Ok(Progress { iteration, zeta: numbers[0], residual: numbers[1], x })

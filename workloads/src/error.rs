@@ -1,71 +1,71 @@
-//! Why a workload couldn't be run.
+//! Errors of a workload.
 
 use crate::{Class, StateError};
 
-/// Why a rank's part of a workload ended without an outcome.
+/// A rank's part of a workload failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// A call of the communicator failed.
     #[error(transparent)]
     Communicator(#[from] counterfoil_runtime::Error),
-    /// The workload doesn't run on that many ranks.
+    /// The number of ranks is invalid.
     #[error(transparent)]
     Ranks(#[from] RanksError),
-    /// The saved state is not one that this run can go on from.
+    /// This run can't resume from the saved state.
     #[error(transparent)]
     State(#[from] StateError),
-    /// A message that no rank of this program sends.
+    /// A received message is invalid.
     #[error(transparent)]
     Message(#[from] MessageError),
 }
 
-/// A number of ranks that a workload cannot run on.
+/// A workload can't run on this number of ranks.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RanksError {
-    /// The 2-D process grid has a power of two of columns and of rows.
+    /// The number is not a power of two, as the 2-D process grid requires.
     #[error("cg needs a power of two of ranks, not {ranks}")]
     NotPowerOfTwo {
-        /// How many ranks were asked for.
+        /// The requested number of ranks.
         ranks: u32,
     },
-    /// Fewer than the workload has roles for.
+    /// The workload needs more ranks.
     #[error("{workload} needs at least {at_least} ranks, not {ranks}")]
     TooFew {
         /// The workload.
         workload: &'static str,
-        /// How many ranks were asked for.
+        /// The requested number of ranks.
         ranks: u32,
-        /// How many there must be.
+        /// Smallest valid number.
         at_least: u32,
     },
-    /// More than the workload is made for: some ranks would have nothing to do.
+    /// The workload has no work for so many ranks.
     #[error("{workload} of class {class} has work for at most {at_most} ranks, not {ranks}")]
     TooMany {
         /// The workload.
         workload: &'static str,
-        /// Its size.
+        /// Size of the problem.
         class: Class,
-        /// How many ranks were asked for.
+        /// The requested number of ranks.
         ranks: u32,
-        /// How many there may be.
+        /// Largest valid number.
         at_most: u32,
     },
 }
 
-/// A message that no rank of this program sends: it was lost, changed or mixed up on its way.
+/// A received message is not one that this program sends: a message was lost, modified or confused with another.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("rank {rank} got {len} bytes with tag {tag} from rank {source_rank} where it expects {expected}")]
 pub struct MessageError {
-    /// The rank that received it.
+    /// Rank that received the message.
     pub rank: u32,
-    /// The rank that it came from.
+    /// Source of the message.
     pub source_rank: u32,
-    /// Its tag.
+    /// Tag of the message.
     pub tag: i32,
-    /// Its length in bytes.
+    /// Length of the message in bytes.
     pub len: usize,
-    /// What was expected instead.
+    /// Expected contents.
     pub expected: &'static str,
 }

@@ -1,14 +1,14 @@
 //! Parallel programs with known answers, written against [`Communicator`].
 //!
-//! | name | what it does | receives |
+//! | name | program | receives |
 //! |---|---|---|
-//! | `cg` | the CG kernel of the NAS Parallel Benchmarks: sparse matrix, 2-D process grid | always of a named rank |
-//! | `ring` | tokens of 0 B to 200 KB around a ring, each depending on all before | always of a named rank |
-//! | `master-worker` | tasks handed out as workers come free | wildcards, probes and tests |
+//! | `cg` | the CG kernel of the NAS Parallel Benchmarks: sparse matrix, 2-D process grid | from a named rank |
+//! | `ring` | tokens of 0 B to 200 KB around a ring, each depending on all earlier ones | from a named rank |
+//! | `master-worker` | tasks assigned to workers as they become idle | wildcards, probes and tests |
 //!
-//! Each one saves its state every so many iterations, goes on from a saved state, and says at the end whether its
-//! answer is the known one. [`patterns`] are who-sends-to-whom of larger programs, without the programs. All that isn't determined by a program's own state comes from calls of the
-//! communicator, so a rank that is fed the same outcomes again does the same again.
+//! Each workload saves its state every few iterations, can resume from a saved state, and verifies its answer at the
+//! end. [`patterns`] has the communication of larger programs, without their computation. A program depends only on its
+//! own state and on the outcomes of communicator calls, so a rank with the same outcomes repeats the same execution.
 #![forbid(unsafe_code)]
 
 pub mod cg;
@@ -30,69 +30,69 @@ pub use state::StateError;
 
 /// A parallel program with a known answer.
 pub trait Workload: fmt::Debug + Send + Sync {
-    /// The name that [`by_name`] knows it under.
+    /// Returns the name, as for [`by_name`].
     fn name(&self) -> &'static str;
 
-    /// How large a problem it solves.
+    /// Returns the size of the problem.
     fn class(&self) -> Class;
 
-    /// Whether every run sends and receives the same messages in the same order on every channel. False if what
-    /// happens depends on timing; the answer is the same all the same.
+    /// Returns `true` if every run sends and receives the same messages in the same order on every channel; `false` if
+    /// that depends on timing. The answer is the same in either case.
     fn deterministic(&self) -> bool;
 
-    /// Whether it can run on that many ranks.
+    /// Checks the number of ranks.
     ///
     /// # Errors
-    /// [`RanksError`] says what would do.
+    /// [`RanksError`] names the valid numbers.
     fn validate(&self, ranks: u32) -> Result<(), RanksError>;
 
-    /// How many iterations rank `rank` of `ranks` reaches: where a kill can be planned.
+    /// Returns the number of iterations that rank `rank` of `ranks` reaches, for planning kills.
     fn iterations(&self, rank: u32, ranks: u32) -> Iterations;
 
-    /// Payload of the largest message that any rank of `ranks` sends, those of collectives included, in bytes: what
-    /// every rank's log must be able to hold. Only for a number of ranks that it can run on.
+    /// Returns the payload in bytes of the largest message that any rank of `ranks` sends, including collectives. Every
+    /// rank's log must be able to hold it. `ranks` must be [valid](Self::validate).
     fn message_bytes_max(&self, ranks: u32) -> usize;
 
-    /// Runs this rank's part, from the state that [`Communicator::restore`] gives or from the start.
+    /// Runs this rank's part, from the state that [`Communicator::restore`] returns or from the start.
     ///
     /// Iteration n begins with [`Communicator::iteration`]; it ends with a checkpoint if n is a multiple of
-    /// `checkpoint_every`. With `None` or 0 there are none. The outcome is the same on all ranks.
+    /// `checkpoint_every`. `None` or 0 disable checkpoints. The outcome is the same on all ranks.
     ///
     /// # Errors
-    /// [`Error`]: those of the communicator, too few or too many ranks, or a state of another program.
+    /// [`Error`]: those of the communicator, an invalid number of ranks, or a state of another program.
     fn run(&self, comm: &mut dyn Communicator, checkpoint_every: Option<u64>) -> Result<Outcome, Error>;
 }
 
-/// How many iterations a rank reaches. The two bounds are equal where the number doesn't depend on timing.
+/// Bounds on a rank's number of iterations, equal if the number doesn't depend on timing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Iterations {
-    /// Reached in every run.
+    /// Number reached in every run.
     pub at_least: u64,
-    /// Never exceeded.
+    /// Number never exceeded.
     pub at_most: u64,
 }
 
 impl Iterations {
-    /// Exactly `count` iterations in every run.
+    /// Returns bounds of exactly `count` iterations.
     pub const fn exactly(count: u64) -> Iterations {
         Iterations { at_least: count, at_most: count }
     }
 }
 
-/// How large a problem is. The names are those of the NAS Parallel Benchmarks.
+/// Problem size, named as in the NAS Parallel Benchmarks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Class {
     /// A sample: well below a second.
     #[default]
     S,
-    /// As large as a workstation of 1994 could do: about a second.
+    /// A problem for a workstation of 1994: about a second.
     W,
-    /// The smallest of the real problems: several seconds.
+    /// The smallest real problem: several seconds.
     A,
 }
 
 impl Class {
-    /// All of them, smallest first.
+    /// All classes, smallest first.
     pub const ALL: [Class; 3] = [Class::S, Class::W, Class::A];
 }
 
@@ -115,28 +115,28 @@ impl FromStr for Class {
     }
 }
 
-/// A workload or class that doesn't exist.
+/// An unknown workload or class.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LookupError {
-    /// There is no workload of this name.
+    /// No workload has this name.
     #[error("there is no workload {name:?}; there are {}", NAMES.join(", "))]
     Workload {
-        /// The name that was asked for.
+        /// The requested name.
         name: String,
     },
-    /// There is no class of this name.
+    /// No class has this name.
     #[error("there is no class {name:?}; there are S, W, A")]
     Class {
-        /// The name that was asked for.
+        /// The requested name.
         name: String,
     },
 }
 
-/// The names of all workloads.
+/// Names of all workloads.
 pub const NAMES: [&str; 3] = [cg::NAME, ring::NAME, master_worker::NAME];
 
-/// The workload called `name`, of size `class`.
+/// Returns the workload `name` of size `class`.
 ///
 /// ```
 /// use counterfoil_workloads::{Class, by_name};
@@ -147,7 +147,7 @@ pub const NAMES: [&str; 3] = [cg::NAME, ring::NAME, master_worker::NAME];
 /// ```
 ///
 /// # Errors
-/// [`LookupError::Workload`].
+/// [`LookupError::Workload`] for an unknown name.
 pub fn by_name(name: &str, class: Class) -> Result<Box<dyn Workload>, LookupError> {
     match name {
         cg::NAME => Ok(Box::new(cg::Cg::new(class))),
@@ -157,7 +157,7 @@ pub fn by_name(name: &str, class: Class) -> Result<Box<dyn Workload>, LookupErro
     }
 }
 
-/// Whether a checkpoint is due at the end of iteration `n`.
+/// Returns `true` if a checkpoint is due at the end of iteration `n`.
 fn checkpoint_due(n: u64, checkpoint_every: Option<u64>) -> bool {
     checkpoint_every.is_some_and(|every| every > 0 && n.is_multiple_of(every))
 }

@@ -1,9 +1,9 @@
-//! A master that hands out tasks as its workers come free.
+//! A master that assigns tasks to its workers as they become idle.
 //!
-//! Rank 0 is the master. It takes results from whoever has one, by wildcards, probes and tests, and answers each with
-//! the next task or with the order to stop. Who does which task depends on timing and differs from run to run; the
-//! combined answer doesn't, because it doesn't depend on an order. All that varies comes from the outcomes of
-//! communicator calls.
+//! Rank 0 is the master. It receives results from any worker, by wildcards, probes and tests, and replies to each with
+//! the next task or with a stop message. The assignment of tasks depends on timing and differs from run to run; the
+//! combined answer doesn't depend on their order. The outcomes of communicator calls are the only source of
+//! non-determinism.
 
 mod master;
 mod task;
@@ -16,10 +16,10 @@ use crate::state::Owner;
 use crate::{Class, Error, Iterations, Outcome, RanksError, StateError, Value, Workload};
 use task::Answer;
 
-/// The name of this workload.
+/// Name of this workload.
 pub const NAME: &str = "master-worker";
 
-/// The rank that hands out the tasks.
+/// Rank that assigns the tasks.
 pub const MASTER: u32 = 0;
 
 const STATE_ID: u32 = 3;
@@ -28,12 +28,12 @@ const TAG_TASK: i32 = 1;
 const TAG_STOP: i32 = 2;
 const TAG_RESULT: i32 = 3;
 
-/// How often a rank asks for a message before it waits for one: each asking is a determinant.
-const ASKS_MAX: u32 = 3;
+/// Maximum number of tests or probes before a rank blocks: each of them is a determinant.
+const POLLS_MAX: u32 = 3;
 
 /// A master with workers; class S, W, A have 24, 96, 400 tasks for each worker.
 ///
-/// Runs on 2 ranks or more. An iteration of the master is one result received; one of a worker is one task, and every
+/// Runs on 2 ranks or more. An iteration of the master is one received result, an iteration of a worker is one task. Every
 /// worker gets at least half of its share.
 #[derive(Clone, Debug)]
 pub struct MasterWorker {
@@ -41,18 +41,18 @@ pub struct MasterWorker {
     tasks_per_worker: u64,
 }
 
-/// How the tasks of one run are shared out.
+/// Distribution of the tasks of one run.
 #[derive(Clone, Copy, Debug)]
 struct Plan {
     workers: u32,
-    /// Tasks have the numbers 0 to `tasks` - 1.
+    /// Number of tasks, which are numbered from 0.
     tasks: u64,
-    /// What each worker gets, however slow it is.
+    /// Tasks guaranteed to each worker, even a slow one.
     worker_tasks_min: u64,
 }
 
 impl MasterWorker {
-    /// The master with workers of size `class`.
+    /// Creates the workload of size `class`.
     pub fn new(class: Class) -> MasterWorker {
         let tasks_per_worker = match class {
             Class::S => 24,
@@ -78,7 +78,7 @@ impl Plan {
         Iterations { at_least, at_most }
     }
 
-    /// The answer, computed without messages.
+    /// Computes the answer without messages.
     fn known_answer(&self) -> Answer {
         let mut answer = Answer::default();
         for task in 0..self.tasks {
@@ -127,7 +127,8 @@ impl Workload for MasterWorker {
         } else {
             worker::run(comm, &plan, &owner, checkpoint_every)?
         };
-        // What the workers did must be what the master got: a task done twice or not at all shows in one of the two.
+        // The results of the workers must be those that the master received: a repeated or omitted task changes one of
+        // the two sums.
         let mut done = if rank == MASTER { [0, 0] } else { [own.count, own.sum] };
         comm.allreduce_u64(&mut done, Reduction::Sum)?;
         let mut words = own.to_words();
@@ -141,12 +142,12 @@ impl Workload for MasterWorker {
     }
 }
 
-/// Whether a restored answer can have been saved after `iteration`.
+/// Checks that a restored answer can have been saved after `iteration`.
 fn check_count(answer: &Answer, iteration: u64) -> Result<(), StateError> {
     if answer.count == iteration {
         Ok(())
     } else {
-        Err(StateError::Impossible { what: "number of results", found: answer.count })
+        Err(StateError::Invalid { what: "number of results", found: answer.count })
     }
 }
 

@@ -1,22 +1,22 @@
-//! What a workload found, and whether that is the known answer.
+//! Outcome of a workload: its answer, and the result of the verification.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64;
 
-/// What a workload found. The same on all ranks but for [`Outcome::digest`].
+/// Outcome of a workload, the same on all ranks except for [`Outcome::digest`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
-    /// Whether the answer is the known one; `None` if none is known.
+    /// True if the answer is the known one; `None` if none is known.
     pub verified: Option<bool>,
-    /// The answer, for people.
+    /// Answer, for display.
     pub value: Value,
-    /// XXH3-64 of the exact bytes of this rank's final result. Every run on as many ranks gives the same digest.
+    /// XXH3-64 of the exact bytes of this rank's final result. All runs on the same number of ranks have the same digest.
     pub digest: u64,
 }
 
-/// An answer, for people.
+/// Answer of a workload, for display.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Value {
     /// A number.
@@ -28,14 +28,14 @@ pub enum Value {
 impl fmt::Display for Value {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            // The shortest text that reads back as the same number.
+            // The shortest text that parses to the same number.
             Value::Number(number) => write!(f, "{number}"),
             Value::Text(text) => f.write_str(text),
         }
     }
 }
 
-/// One digest for a job, from those of its ranks in rank order.
+/// Combines the digests of all ranks, in rank order, into one for the job.
 pub fn job_digest(outcomes: &[Outcome]) -> u64 {
     let digests: Vec<u8> = outcomes.iter().flat_map(|outcome| outcome.digest.to_le_bytes()).collect();
     xxh3_64(&digests)

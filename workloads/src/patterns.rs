@@ -1,9 +1,9 @@
-//! Communication patterns: who sends how much to whom in one iteration, and what has to be received before.
+//! Communication patterns: the messages of one iteration with their sizes, and their order.
 //!
-//! Five kernels of the NAS Parallel Benchmarks in class D, which are the ones of Table I of Guermouche 2011 (section
-//! V.E), and a torus of neighbours for as many ranks as one likes. A pattern computes nothing; it is for simulating
-//! runs that are too large to run, for choosing clusters, and for counting what a rule of logging would keep.
-//! `docs/patterns.md` says where each structure comes from and what is left out.
+//! Five kernels of the NAS Parallel Benchmarks in class D, those of Table I of Guermouche 2011 (section V.E), and a torus
+//! of neighbours for any number of ranks. A pattern computes nothing; it serves to simulate runs that are too large to
+//! execute, to choose clusters, and to count the messages that a logging rule would keep. `docs/patterns.md` has the
+//! sources of each structure, and the omissions.
 //!
 //! ```
 //! use counterfoil_workloads::patterns::{Kernel, Pattern};
@@ -36,7 +36,7 @@ mod table_1_measured;
 use std::fmt;
 use std::str::FromStr;
 
-use counterfoil_runtime::measure::{Hop, Iteration, MeasureError};
+use counterfoil_simulator::measure::{Hop, Iteration, MeasureError};
 use neighbour::Torus;
 
 pub use matrix::{Matrix, Pair};
@@ -44,17 +44,16 @@ pub use published::Cell;
 
 /// One message of an iteration.
 ///
-/// `step` orders the iteration: a message may depend on what its source has received with lower steps, and on nothing
-/// else of the same iteration. So every rank can go through the steps one by one and, in each, first send and then
-/// receive, and never waits for a message that waits for it. Messages of one source and step leave in the order in
-/// which [`Pattern::sends`] gives them.
+/// `step` orders the iteration: a message may depend on messages of lower steps that its source has received, and on
+/// nothing else of the same iteration. So every rank can execute the steps one by one, in each first send and then
+/// receive, without a deadlock. Messages of one source and step are sent in the order of [`Pattern::sends`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Message {
-    /// Place in the iteration, from 0. Not every rank sends in every step.
+    /// Step of the iteration, from 0. Not every rank sends in every step.
     pub step: u32,
-    /// The sender.
+    /// Source rank.
     pub source: u32,
-    /// The receiver; never the sender itself.
+    /// Destination rank; never the source itself.
     pub destination: u32,
     /// Payload in bytes.
     pub bytes: u64,
@@ -63,11 +62,11 @@ pub struct Message {
 /// A kernel of the NAS Parallel Benchmarks, in class D.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kernel {
-    /// Multigrid V-cycles on 1024^3 points: borders of a 3-D torus on ten levels.
+    /// Multigrid V-cycles on 1024^3 points: border exchange on a 3-D torus, on ten levels.
     Mg,
     /// SSOR sweeps over 408^3 points: wavefronts over a 2-D grid.
     Lu,
-    /// Fourier transform of 2048 x 1024 x 1024 points: a transpose of all with all.
+    /// Fourier transform of 2048 x 1024 x 1024 points: an all-to-all transpose.
     Ft,
     /// Conjugate gradients, order 1,500,000: sums along rows of a 2-D grid, swaps across its diagonal.
     Cg,
@@ -76,10 +75,10 @@ pub enum Kernel {
 }
 
 impl Kernel {
-    /// All of them, in the order of the paper's Table I.
+    /// All kernels, in the order of the paper's Table I.
     pub const ALL: [Kernel; 5] = [Kernel::Mg, Kernel::Lu, Kernel::Ft, Kernel::Cg, Kernel::Bt];
 
-    /// Iterations of a run of class D.
+    /// Returns the number of iterations of a run of class D.
     pub const fn iterations(self) -> u32 {
         match self {
             Kernel::Mg => mg::ITERATIONS,
@@ -90,9 +89,9 @@ impl Kernel {
         }
     }
 
-    /// The largest number of ranks, at most `ranks`, that it runs on; `None` if `ranks` is below the smallest.
+    /// Returns the largest valid number of ranks up to `ranks`; `None` if `ranks` is below the smallest valid one.
     ///
-    /// BT needs a square: it gives 121 for 128.
+    /// BT needs a square: 121 for 128.
     pub fn ranks_within(self, ranks: u32) -> Option<u32> {
         let (at_least, at_most) = self.ranks_limits();
         let ranks = ranks.min(at_most);
@@ -105,7 +104,7 @@ impl Kernel {
         })
     }
 
-    /// The smallest and largest number of ranks for which the structure here is that of the benchmark.
+    /// Returns the smallest and largest number of ranks for which this structure is that of the benchmark.
     const fn ranks_limits(self) -> (u32, u32) {
         match self {
             Kernel::Mg => mg::RANKS,
@@ -132,16 +131,16 @@ impl fmt::Display for Kernel {
 impl FromStr for Kernel {
     type Err = PatternError;
 
-    /// By its two letters, large or small.
+    /// Parses the two letters of a kernel, ignoring case.
     fn from_str(name: &str) -> Result<Kernel, PatternError> {
         let known = Kernel::ALL.into_iter().find(|kernel| kernel.to_string().eq_ignore_ascii_case(name));
         known.ok_or_else(|| PatternError::Kernel { name: name.to_owned() })
     }
 }
 
-/// What is sent in one iteration, by each of a fixed number of ranks.
+/// Messages of one iteration, for a fixed number of ranks.
 ///
-/// It holds only the shape, never a list of messages: those of one rank are made when they are asked for.
+/// Stores only the shape, no list of messages: the messages of a rank are generated on demand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pattern {
     ranks: u32,
@@ -155,10 +154,10 @@ enum Shape {
 }
 
 impl Pattern {
-    /// A kernel's iteration, in class D.
+    /// Returns the pattern of a kernel, in class D.
     ///
     /// # Errors
-    /// [`PatternError::Ranks`] unless `ranks` is a number that the kernel runs on: a power of two, for BT a square.
+    /// [`PatternError::Ranks`] unless `ranks` is valid for the kernel: a power of two, for BT a square.
     pub fn nas(kernel: Kernel, ranks: u32) -> Result<Pattern, PatternError> {
         if kernel.ranks_within(ranks) != Some(ranks) {
             let (at_least, at_most) = kernel.ranks_limits();
@@ -168,26 +167,26 @@ impl Pattern {
         Ok(Pattern { ranks, shape: Shape::Nas(kernel) })
     }
 
-    /// Ranks on a torus; each sends `bytes` to the next and to the previous rank along each axis.
+    /// Returns the pattern of a torus: each rank sends `bytes` to the next and to the previous rank along each axis.
     ///
     /// Rank = x + `extents[0]` * (y + `extents[1]` * z). An axis of extent 1 has no messages (so a 2-D torus has a
     /// third extent of 1); on one of extent 2, both messages go to the same rank.
     ///
     /// # Errors
-    /// [`PatternError::Extents`] if an extent is 0 or there are more ranks than a `u32` can count.
+    /// [`PatternError::Extents`] if an extent is 0 or the number of ranks exceeds a `u32`.
     pub fn neighbour(extents: [u32; 3], bytes: u64) -> Result<Pattern, PatternError> {
         let torus = Torus::new(extents, bytes).ok_or(PatternError::Extents { extents })?;
         Ok(Pattern { ranks: torus.ranks(), shape: Shape::Neighbour(torus) })
     }
 
-    /// How many ranks there are.
+    /// Returns the number of ranks.
     pub const fn ranks(&self) -> u32 {
         self.ranks
     }
 
-    /// What `rank` sends in one iteration, in its order; nothing if there is no such rank.
+    /// Returns the messages that `rank` sends in one iteration, in order; none if there is no such rank.
     ///
-    /// Costs time and memory in proportion to that rank's messages, whatever the number of ranks.
+    /// Time and memory are proportional to that rank's messages, independent of the number of ranks.
     pub fn sends(&self, rank: u32) -> Vec<Message> {
         if rank >= self.ranks {
             return Vec::new();
@@ -202,57 +201,57 @@ impl Pattern {
         }
     }
 
-    /// All messages of one iteration, rank after rank, each rank's in its order. Holds one rank's at a time.
+    /// Iterates over all messages of one iteration, rank by rank, each rank's in order. Stores one rank's at a time.
     ///
-    /// A stable sort by [`Message::step`] puts them into an order in which they could have been sent.
+    /// A stable sort by [`Message::step`] gives an order in which they can be sent.
     pub fn messages(&self) -> impl Iterator<Item = Message> + use<> {
         let pattern = *self;
         (0..self.ranks).flat_map(move |rank| pattern.sends(rank))
     }
 
-    /// The same messages, for the state machines of [`counterfoil_runtime::measure`].
+    /// Converts the pattern for the state machines of [`counterfoil_simulator::measure`].
     ///
     /// # Errors
-    /// None of the patterns here has a message that it refuses.
+    /// Never fails for the patterns of this crate.
     pub fn iteration(&self) -> Result<Iteration, MeasureError> {
         let hop = |Message { step, source, destination, bytes }| Hop { step, source, destination, bytes };
         Iteration::new(self.ranks, self.messages().map(hop))
     }
 
-    /// Messages and bytes of one iteration for each ordered pair of ranks that has any.
+    /// Returns the messages and bytes of one iteration for each ordered pair of ranks that communicates.
     pub fn matrix(&self) -> Matrix {
         Matrix::new((0..self.ranks).map(|rank| self.sends(rank)))
     }
 }
 
-/// A pattern that doesn't exist.
+/// A pattern is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PatternError {
-    /// The kernel doesn't run on that many ranks.
+    /// The number of ranks is invalid for the kernel.
     #[error("{kernel} of class D needs {shape} of ranks, {at_least} to {at_most}, not {ranks}")]
     Ranks {
         /// The kernel.
         kernel: Kernel,
-        /// How many ranks were asked for.
+        /// The requested number of ranks.
         ranks: u32,
-        /// What kind of number it must be.
+        /// Required kind of number.
         shape: &'static str,
-        /// The smallest that will do.
+        /// Smallest valid number.
         at_least: u32,
-        /// The largest that will do.
+        /// Largest valid number.
         at_most: u32,
     },
-    /// No such kernel.
+    /// No kernel has this name.
     #[error("no kernel is called {name}: there are mg, lu, ft, cg and bt")]
     Kernel {
-        /// What was asked for.
+        /// The requested name.
         name: String,
     },
-    /// An extent is 0, or the torus has more ranks than can be counted.
+    /// An extent is 0, or the number of ranks exceeds a `u32`.
     #[error("a torus of {extents:?} has no rank or more than {}", u32::MAX)]
     Extents {
-        /// What was asked for.
+        /// The requested extents.
         extents: [u32; 3],
     },
 }

@@ -1,9 +1,8 @@
-//! Tokens around a ring, each of which depends on all that came before.
+//! Tokens around a ring, each of which depends on all earlier ones.
 //!
-//! Each rank keeps a running hash. In every lap rank 0 starts [`TOKENS`] tokens, one behind the other; a rank that
-//! receives one folds it into its hash, makes the next token from the hash, and passes that on. A message that is
-//! lost, doubled, changed or overtaken changes all hashes from there on. The known answer is computed serially by each
-//! rank at the end.
+//! Each rank keeps a running hash. In every lap rank 0 sends [`TOKENS`] tokens in sequence; a rank that receives one
+//! folds it into its hash, derives the next token from the hash, and passes that on. A lost, duplicated, modified or
+//! overtaken message changes all later hashes. At the end each rank computes the known answer serially.
 
 use std::iter::repeat_with;
 
@@ -15,22 +14,21 @@ use zerocopy::little_endian::U64;
 use crate::state::{Owner, decode, encode};
 use crate::{Class, Error, Iterations, MessageError, Outcome, RanksError, StateError, Value, Workload, checkpoint_due};
 
-/// The name of this workload.
+/// Name of this workload.
 pub const NAME: &str = "ring";
 
-/// How many tokens are under way at the same time.
+/// Number of tokens in flight at a time.
 pub const TOKENS: u64 = 4;
 
 const STATE_ID: u32 = 2;
 const TAG: i32 = 7;
 
-/// Lengths of tokens in bytes: none at all, below and above what is small to a log, beyond a chunk.
+/// Lengths of tokens in bytes: empty, small and large messages of a log, longer than a chunk.
 const LENGTHS: [usize; 9] = [24, 4_096, 0, 1_025, 70_000, 1, 1_024, 200_000, 30_000];
 
-/// A ring; class S, W, A have 30, 120, 400 laps. Each lap is an iteration, of every rank.
+/// A ring; class S, W, A have 30, 120, 400 laps. An iteration of every rank is one lap.
 ///
-/// Tokens are 34 KB on average, from nothing to 200,000 bytes. Runs on any number of ranks; a rank that is alone
-/// sends to itself.
+/// Tokens have 34 KB on average, from 0 to 200,000 bytes. Runs on any number of ranks; a single rank sends to itself.
 #[derive(Clone, Debug)]
 pub struct Ring {
     class: Class,
@@ -38,7 +36,7 @@ pub struct Ring {
 }
 
 impl Ring {
-    /// The ring of size `class`.
+    /// Creates the ring of size `class`.
     pub fn new(class: Class) -> Ring {
         let laps = match class {
             Class::S => 30,
@@ -48,7 +46,7 @@ impl Ring {
         Ring { class, laps }
     }
 
-    /// The last complete lap, and this rank's hash after it.
+    /// Restores the last complete lap, and this rank's hash after it.
     fn resume(&self, comm: &mut dyn Communicator, owner: &Owner) -> Result<(u64, u64), Error> {
         let Some(bytes) = comm.restore()? else { return Ok((0, first_hash(comm.rank()))) };
         let (lap, body) = decode(owner, Iterations::exactly(self.laps), &bytes)?;
@@ -57,11 +55,11 @@ impl Ring {
         Ok((lap, hash.get()))
     }
 
-    /// All ranks' hashes at the end, computed without messages.
+    /// Computes all ranks' final hashes without messages.
     fn known_answer(&self, ranks: u32) -> Vec<u64> {
         let mut hashes: Vec<u64> = (0..ranks).map(first_hash).collect();
         for lap in 1..=self.laps {
-            // One token after the other gives the same hashes as all at once: a rank sees them in the same order.
+            // Serial and concurrent tokens give the same hashes, because each rank receives them in the same order.
             let mut tokens: Vec<Vec<u8>> = (0..TOKENS).map(|index| token(hashes[0], lap, index, 0)).collect();
             for rank in (1..ranks).chain([0]) {
                 let hash = &mut hashes[rank as usize];
@@ -100,7 +98,7 @@ impl Workload for Ring {
     }
 
     fn message_bytes_max(&self, _ranks: u32) -> usize {
-        // Every length occurs within nine laps. The hashes that are gathered at the end have 8 bytes.
+        // Every length occurs within nine laps. The final gather sends hashes of 8 bytes.
         LENGTHS.into_iter().max().unwrap_or(0)
     }
 
@@ -144,10 +142,10 @@ fn first_hash(rank: u32) -> u64 {
     xxh3_64(&rank.to_le_bytes())
 }
 
-/// The token that a rank whose hash is `hash` sends as number `index` of a lap.
+/// Derives token number `index` of a lap from the hash of the rank that sends it.
 fn token(hash: u64, lap: u64, index: u64, rank: u32) -> Vec<u8> {
     let len = LENGTHS[((lap + 2 * index + 5 * u64::from(rank)) % LENGTHS.len() as u64) as usize];
-    // A Weyl sequence from the hash, so that a token depends on it in every word and costs little.
+    // A Weyl sequence from the hash: cheap, and every word of the token depends on it.
     let mut word = hash ^ index;
     let words = repeat_with(|| {
         word = word.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -158,12 +156,12 @@ fn token(hash: u64, lap: u64, index: u64, rank: u32) -> Vec<u8> {
     bytes
 }
 
-/// A rank's hash after it has received `token`. An empty token counts too.
+/// Returns a rank's hash after receiving `token`. An empty token changes it, too.
 fn fold(hash: u64, token: &[u8]) -> u64 {
     xxh3_64_with_seed(token, hash)
 }
 
-/// All ranks' hashes, in rank order.
+/// Gathers all ranks' hashes, in rank order.
 fn gather_hashes(comm: &mut dyn Communicator, hash: u64) -> Result<Vec<u64>, Error> {
     let blocks = comm.allgather(&hash.to_le_bytes())?;
     let hashes = (0..).zip(&blocks).map(|(source_rank, block)| {
@@ -200,6 +198,6 @@ mod tests {
     fn swapped_tokens_give_another_hash() {
         let (first, second) = (token(1, 1, 0, 0), token(1, 1, 1, 0));
         assert_ne!(fold(fold(9, &first), &second), fold(fold(9, &second), &first));
-        assert_ne!(fold(9, &[]), 9, "an empty token counts");
+        assert_ne!(fold(9, &[]), 9, "an empty token changes the hash");
     }
 }

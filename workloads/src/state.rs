@@ -1,17 +1,17 @@
-//! How a workload's state looks in a checkpoint: a header that says whose it is, then the workload's own body.
+//! Format of a workload's state in a checkpoint: a header that identifies its owner, then the workload's own body.
 //!
 //! ```text
 //! 0   magic      8 bytes  "CFLstate"
 //! 8   version    u32      1
-//! 12  workload   u32      which program: fixed by each workload
+//! 12  workload   u32      ID of the program
 //! 16  class      u32      0, 1, 2 for S, W, A
 //! 20  rank       u32
 //! 24  ranks      u32
 //! 28  reserved   u32      0
-//! 32  iteration  u64      the last iteration that is complete
+//! 32  iteration  u64      last complete iteration
 //! 40  body_len   u64      bytes of the body that follows
 //! ```
-//! All numbers are little-endian. Whether the bytes are undamaged is the checkpoint file's business.
+//! All numbers are little-endian. The checksums of the checkpoint file protect these bytes.
 
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -35,7 +35,7 @@ struct Header {
     body_len: U64,
 }
 
-/// Whose state it is: what must be equal when a run goes on from it.
+/// Owner of a state. A run can resume only from a state of an equal owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Owner {
     pub(crate) workload: u32,
@@ -44,51 +44,51 @@ pub(crate) struct Owner {
     pub(crate) ranks: u32,
 }
 
-/// A saved state that this run cannot go on from.
+/// This run can't resume from a saved state.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum StateError {
-    /// Too short, or not a workload's state at all.
+    /// The bytes are too short, or not a workload's state.
     #[error("{len} bytes are not the saved state of a workload")]
     NotAState {
         /// Length in bytes.
         len: usize,
     },
-    /// Written by another version of the program.
+    /// Another version of the program wrote the state.
     #[error("saved state has version {found}, this program reads version {VERSION}")]
     Version {
         /// The version found.
         found: u32,
     },
-    /// The state of another workload, class, rank, or job size.
+    /// The state belongs to another workload, class, rank, or job size.
     #[error("saved state has {what} {found}, this run has {expected}")]
     Foreign {
-        /// What differs.
+        /// Name of the field.
         what: &'static str,
-        /// What the state says.
+        /// Value in the state.
         found: u32,
-        /// What this run says.
+        /// Value of this run.
         expected: u32,
     },
-    /// Its length isn't the one that its contents must have.
+    /// The body has the wrong length for its contents.
     #[error("saved state has a body of {found} bytes where {expected} are expected")]
     Length {
         /// Expected length of the body in bytes.
         expected: u64,
-        /// Length found.
+        /// Length found in bytes.
         found: u64,
     },
-    /// It says something that no run of this program can have saved.
-    #[error("saved state is impossible: {what} is {found}")]
-    Impossible {
-        /// Which part.
+    /// The state has a value that no run of this program can have saved.
+    #[error("saved state is invalid: {what} is {found}")]
+    Invalid {
+        /// Name of the value.
         what: &'static str,
-        /// What the state says.
+        /// Value in the state.
         found: u64,
     },
 }
 
-/// The bytes to save after `iteration`.
+/// Encodes the state after `iteration`.
 pub(crate) fn encode(owner: &Owner, iteration: u64, body: &[u8]) -> Vec<u8> {
     let header = Header {
         magic: MAGIC,
@@ -104,7 +104,7 @@ pub(crate) fn encode(owner: &Owner, iteration: u64, body: &[u8]) -> Vec<u8> {
     [header.as_bytes(), body].concat()
 }
 
-/// The last complete iteration and the body of a state that `owner` saved.
+/// Decodes a state that `owner` saved: the last complete iteration, and the body.
 pub(crate) fn decode<'a>(
     owner: &Owner,
     iterations: Iterations,
@@ -134,7 +134,7 @@ pub(crate) fn decode<'a>(
     }
     let iteration = header.iteration.get();
     if iteration > iterations.at_most {
-        return Err(StateError::Impossible { what: "iteration", found: iteration });
+        return Err(StateError::Invalid { what: "iteration", found: iteration });
     }
     Ok((iteration, body))
 }
@@ -146,12 +146,12 @@ mod tests {
     const OWNER: Owner = Owner { workload: 7, class: Class::W, rank: 2, ranks: 4 };
 
     #[test]
-    fn a_state_comes_back_as_it_was_saved() {
+    fn a_state_is_decoded_as_it_was_encoded() {
         let bytes = encode(&OWNER, 9, b"body");
         assert_eq!(decode(&OWNER, Iterations::exactly(9), &bytes), Ok((9, &b"body"[..])));
         assert_eq!(
             decode(&OWNER, Iterations::exactly(8), &bytes),
-            Err(StateError::Impossible { what: "iteration", found: 9 })
+            Err(StateError::Invalid { what: "iteration", found: 9 })
         );
     }
 
@@ -170,10 +170,10 @@ mod tests {
     }
 
     #[test]
-    fn no_cut_and_no_flipped_header_byte_is_accepted_silently() {
+    fn truncations_and_flipped_header_bytes_are_refused() {
         let bytes = encode(&OWNER, 9, b"body");
         for len in 0..bytes.len() {
-            assert!(decode(&OWNER, Iterations::exactly(9), &bytes[..len]).is_err(), "cut to {len} bytes");
+            assert!(decode(&OWNER, Iterations::exactly(9), &bytes[..len]).is_err(), "truncated to {len} bytes");
         }
         for at in 0..size_of::<Header>() {
             let mut damaged = bytes.clone();

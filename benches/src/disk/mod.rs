@@ -1,7 +1,7 @@
-//! The durable tier against the disk's own rate.
+//! The durable tier, compared with the disk's own rate.
 //!
-//! The floor is a naked ring ([`NakedRing`]): as many blocks of the same size in flight, the same bytes, past the page
-//! cache, and nothing else. Floor, store, and the store without checksums take turns.
+//! The floor is a naked ring ([`NakedRing`]): as many blocks of the same size in flight, the same bytes, direct I/O, and nothing
+//! else. Floor, store, and the store without checksums take turns.
 
 pub mod recover;
 pub mod replay;
@@ -14,8 +14,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use counterfoil::{OpenError, ReplayError};
-use counterfoil_log_io::naked::{NakedRing, Way, open_direct};
 use counterfoil_log_io::{BackendChoice, BackendOptions, Directory, DirectoryError, StorageBackend, StoreError};
+use counterfoil_naked_ring::{Direction, NakedRing, open_direct};
 use rustix::fs::FallocateFlags;
 use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
@@ -23,27 +23,27 @@ use serde::Serialize;
 use crate::measure::quantile;
 use crate::scratch::Scratch;
 
-/// Blocks that are read at a time, in the floor; the store's buffers are two more. How many are written at a time,
-/// [`writes_in_flight`](counterfoil_log_io::naked::writes_in_flight) says, for both.
+/// Blocks in flight when the floor reads; the store has two buffers more. The number of blocks written at a time is
+/// [`chunk_writes_max`](counterfoil_log_io::chunk_writes_max) for both.
 pub const DEPTH: usize = 8;
-/// Bytes of the blocks that are measured.
+/// Measured block sizes, in bytes.
 pub const BLOCKS: [usize; 3] = [64 << 10, 256 << 10, 1 << 20];
-/// Ways to the disk that are measured.
+/// Measured backends.
 pub const BACKENDS: [BackendChoice; 2] = [BackendChoice::IoUring, BackendChoice::Pwrite];
 
-/// How long to measure, and where.
+/// Length and directory of a measurement.
 #[derive(Clone, Debug)]
 pub struct DiskOptions {
-    /// Rounds, each with one turn of everything. At least 15 for a median to quote.
+    /// Number of rounds, each with one turn of everything. At least 15 for a meaningful median.
     pub rounds: usize,
-    /// Bytes of one turn; a multiple of 1 MiB.
+    /// Bytes of one turn, a multiple of 1 MiB.
     pub turn_bytes: u64,
-    /// A directory on the disk to be measured.
+    /// A directory on the measured disk.
     pub dir: PathBuf,
 }
 
 impl Default for DiskOptions {
-    /// 15 rounds of 64 MiB, in `/var/tmp`, or in the temporary directory where there is none.
+    /// Returns 15 rounds of 64 MiB, in `/var/tmp`, or in the temporary directory if there is none.
     fn default() -> DiskOptions {
         let var_tmp = PathBuf::from("/var/tmp");
         let dir = if var_tmp.is_dir() { var_tmp } else { std::env::temp_dir() };
@@ -60,37 +60,37 @@ pub struct Row {
     pub block: usize,
     /// Payload in bytes.
     pub size: usize,
-    /// Speed of the store, in 10^6 bytes on the disk a second.
+    /// Speed of the store, in 10^6 bytes on disk per second.
     pub mb_per_s: f64,
     /// Speed of the floor.
     pub floor_mb_per_s: f64,
     /// Median of the rounds' ratios of the two speeds.
     pub ratio: f64,
-    /// A quarter of the ratios lie below this.
+    /// Lower quartile of the ratios.
     pub ratio_p25: f64,
-    /// A quarter of the ratios lie above this.
+    /// Upper quartile of the ratios.
     pub ratio_p75: f64,
-    /// Processor time of the process by wall time while the store works: the share of one core.
+    /// Processor time divided by wall time in the store's turns: the share of one core.
     pub cpu_share: f64,
-    /// The same without checksums.
+    /// Share of one core without checksums.
     pub cpu_share_without_checksums: f64,
-    /// The same of the floor.
+    /// Share of one core of the floor.
     pub floor_cpu_share: f64,
-    /// Rounds.
+    /// Number of rounds.
     pub rounds: usize,
 }
 
-/// Why something can't be measured.
+/// An error of a disk benchmark.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DiskError {
-    /// The store refused.
+    /// An error of the store.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The directory of the store can't be used.
+    /// The store's directory can't be used.
     #[error(transparent)]
     Directory(#[from] DirectoryError),
-    /// No directory, or no log in it.
+    /// The directory or the log can't be opened.
     #[error(transparent)]
     Open(#[from] OpenError),
     /// Records can't be read back.
@@ -99,27 +99,27 @@ pub enum DiskError {
     /// The records to be written can't be put into memory.
     #[error("the records to be written can't be put into memory: {0}")]
     Memory(String),
-    /// The floor failed. Without `O_DIRECT` there is nothing to compare with: the page cache would answer.
+    /// The floor failed. Without `O_DIRECT` the floor would measure the page cache instead of the disk.
     #[error(
         "the naked ring can't {action} {}: {source}; the benchmark needs io_uring and a file system with O_DIRECT: \
          choose a directory on one with --dir", path.display()
     )]
     Floor {
-        /// What was tried.
+        /// The operation.
         action: &'static str,
-        /// With which file.
+        /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The operating system's error.
         source: io::Error,
     },
 }
 
-/// For the many errors of putting records into memory.
+/// Converts the errors of putting records into memory.
 pub(crate) fn no_memory(error: impl Display) -> DiskError {
     DiskError::Memory(error.to_string())
 }
 
-/// How long something took.
+/// Wall and processor time of a turn.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Turn {
     wall: Duration,
@@ -137,29 +137,29 @@ impl Turn {
         Ok(Turn { wall: start.elapsed(), cpu: cpu_time().saturating_sub(before) })
     }
 
-    /// How long it took.
+    /// Returns the wall time.
     pub fn wall(self) -> Duration {
         self.wall
     }
 
-    /// Bytes a second, where so many were moved.
+    /// Returns the speed, in bytes per second, of a turn that moved `bytes`.
     pub fn speed(self, bytes: u64) -> f64 {
         bytes as f64 / self.wall.as_secs_f64()
     }
 
-    /// Processor time by wall time.
+    /// Returns processor time divided by wall time.
     pub fn cpu_share(self) -> f64 {
         self.cpu.as_secs_f64() / self.wall.as_secs_f64()
     }
 }
 
-/// Processor time of all threads of this process, also of those that the kernel runs for it.
+/// Returns the processor time of all threads of this process, including those that the kernel runs for it.
 fn cpu_time() -> Duration {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec as u32)
 }
 
-/// Measures every one of these backends, every block and every payload.
+/// Measures each combination of backend, block and payload.
 fn each(
     options: &DiskOptions,
     backends: &[BackendChoice],
@@ -177,17 +177,17 @@ fn each(
     Ok(rows)
 }
 
-/// Bytes that moved in each of the three kinds of turns.
+/// Bytes moved in a turn of the floor, and of the store.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bytes {
     pub(crate) floor: u64,
     pub(crate) store: u64,
 }
 
-/// Turns of the floor, of the store, and of the store without checksums.
+/// A turn of the floor, of the store, or of the store without checksums.
 type Work<'a> = dyn FnMut() -> Result<Turn, DiskError> + 'a;
 
-/// Lets the three take turns, in an order that changes from round to round, and makes a row of it.
+/// Measures the three in turns, in an order that rotates from round to round. Returns the row.
 pub(crate) fn interleave(
     options: &DiskOptions,
     (backend, block, size): (BackendChoice, usize, usize),
@@ -195,7 +195,7 @@ pub(crate) fn interleave(
     works: [&mut Work<'_>; 3],
 ) -> Result<Row, DiskError> {
     let mut turns: Vec<[Turn; 3]> = Vec::new();
-    // The first round warms everything up.
+    // The first round is a warm-up.
     for round in 0..=options.rounds.max(1) {
         let mut these = [Turn::default(); 3];
         for next in 0..3 {
@@ -231,7 +231,7 @@ fn name(backend: BackendChoice) -> &'static str {
     }
 }
 
-/// A directory of its own in `scratch`, and in it that of a store of rank 0, to be written in this way.
+/// Creates a directory in `scratch`, with a store directory for rank 0 in it, and opens that with this backend.
 pub(crate) fn directory(
     scratch: &Scratch,
     choice: BackendChoice,
@@ -242,15 +242,15 @@ pub(crate) fn directory(
     Ok((dir, backend))
 }
 
-/// The same directory again.
+/// Opens the store directory in `dir` with this backend.
 pub(crate) fn reopen(dir: &Path, choice: BackendChoice, block: usize) -> Result<Box<dyn StorageBackend>, DiskError> {
     let mut options = BackendOptions::from(choice);
-    // One of them is being filled, and one has come back.
+    // In addition, one buffer is being filled, and one is complete.
     (options.buffers, options.buffer_bytes) = (DEPTH + 2, block);
     Ok(Directory::create(&dir.join("rank-0"), options)?.0)
 }
 
-/// The naked ring on files of one directory.
+/// The floor: a naked ring that writes and reads files.
 #[derive(Debug)]
 pub struct Floor {
     ring: NakedRing,
@@ -258,25 +258,25 @@ pub struct Floor {
 }
 
 impl Floor {
-    /// With blocks of this size, `depth` of them in flight.
+    /// Creates a floor with blocks of this size, `depth` of them in flight.
     ///
     /// # Errors
     /// [`DiskError::Floor`].
     pub fn new(block: usize, depth: usize) -> Result<Floor, DiskError> {
         let ring = NakedRing::new(depth, block);
-        Ok(Floor { ring: ring.map_err(failed("be set up beside", Path::new("/proc/self")))?, block })
+        Ok(Floor { ring: ring.map_err(failed("be set up for", Path::new("/proc/self")))?, block })
     }
 
-    /// Writes a new file that has its place on the disk, and syncs it. Making it and removing it are not timed.
+    /// Writes a new preallocated file, and syncs it. Creating and removing it is not timed.
     ///
     /// # Errors
     /// [`DiskError::Floor`].
     pub fn write(&mut self, path: &Path, bytes: u64) -> Result<Turn, DiskError> {
-        let file = open_direct(path, Way::Write).map_err(failed("open", path))?;
+        let file = open_direct(path, Direction::Write).map_err(failed("open", path))?;
         let mut written = || {
             rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, bytes)?;
             Turn::of(|| {
-                self.ring.run(Way::Write, &file, bytes)?;
+                self.ring.run(Direction::Write, &file, bytes)?;
                 file.sync_data()
             })
         };
@@ -292,14 +292,14 @@ impl Floor {
     pub fn read(&mut self, files: &[(PathBuf, u64)]) -> Result<Turn, DiskError> {
         Turn::of(|| {
             for (path, bytes) in files {
-                let file = open_direct(path, Way::Read).map_err(failed("open", path))?;
-                self.ring.run(Way::Read, &file, *bytes).map_err(failed("read", path))?;
+                let file = open_direct(path, Direction::Read).map_err(failed("open", path))?;
+                self.ring.run(Direction::Read, &file, *bytes).map_err(failed("read", path))?;
             }
             Ok(())
         })
     }
 
-    /// What [`read`](Self::read) reads of `files`: whole blocks.
+    /// Returns the bytes that [`read`](Self::read) reads of `files`, whole blocks.
     pub fn bytes_of(&self, files: &[(PathBuf, u64)]) -> u64 {
         files.iter().map(|(_, bytes)| bytes / self.block as u64 * self.block as u64).sum()
     }
@@ -333,7 +333,7 @@ mod tests {
                         "{row:?}"
                     );
                 }
-                // A kernel without io_uring, a file system without O_DIRECT.
+                // The kernel has no io_uring, or the file system no O_DIRECT.
                 Err(DiskError::Floor { .. }) => {}
                 Err(error) => panic!("{error}"),
             }

@@ -1,4 +1,4 @@
-//! Opening a store, every block of it verified, against naked reads of the same files.
+//! Opening a store, which verifies every block, compared with naked reads of the same files.
 
 use std::path::{Path, PathBuf};
 
@@ -9,10 +9,10 @@ use super::spill::{Memory, PEER, Writer, store_options};
 use super::{BACKENDS, Bytes, DEPTH, DiskError, DiskOptions, Floor, Row, Turn, each, interleave, reopen};
 use crate::scratch::Scratch;
 
-/// How many times the memory of one turn a store holds.
+/// Bytes of a store, in multiples of `turn_bytes`.
 const FILLS: u64 = 4;
 
-/// Measures every backend and block. The backend also says how blocks are read: by a ring, or by threads that wait.
+/// Measures every backend, block and payload. The backend also determines whether a ring or threads read the blocks.
 ///
 /// # Errors
 /// [`DiskError`].
@@ -39,7 +39,7 @@ pub(super) fn one(
     Ok(row)
 }
 
-/// A store with a checkpoint, closed.
+/// A closed store with a checkpoint.
 #[derive(Debug)]
 pub struct Stored {
     dir: PathBuf,
@@ -50,7 +50,7 @@ pub struct Stored {
 }
 
 impl Stored {
-    /// One with checksums, and the same without.
+    /// Creates a store with checksums, and the same without.
     pub(super) fn pair(
         options: &DiskOptions,
         scratch: &Scratch,
@@ -89,22 +89,22 @@ impl Stored {
         let image = CheckpointImage { epoch: Epoch(1), lanes: vec![lane], ..CheckpointImage::default() };
         writer.store.checkpoint(&image)?;
         let stored = Stored { dir: writer.close(), backend, options, bytes };
-        // The first to open it cuts off what the last segment has room for.
+        // The first opening truncates the last segment after its last block.
         stored.open()?;
         Ok(stored)
     }
 
-    /// The directory that its own, `rank-0`, is in.
+    /// Returns the parent of the store's directory `rank-0`.
     pub fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// Bytes of its blocks.
+    /// Returns the bytes of its blocks.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// The measured call: opens the store to write, which reads and verifies every block. Closing it is not timed.
+    /// Times the opening of the store for writing, which reads and verifies every block. Closing it is not timed.
     ///
     /// # Errors
     /// [`DiskError`].
@@ -119,7 +119,7 @@ impl Stored {
         Ok(turn)
     }
 
-    /// Its segments, and how long they are.
+    /// Returns the paths of its segments, and their lengths in bytes.
     ///
     /// # Errors
     /// [`DiskError::Floor`].

@@ -1,4 +1,4 @@
-//! Reading a lane back from disk, verified, record by record, against naked reads of the same files.
+//! Reading a lane back from disk, verified, record by record, compared with naked reads of the same files.
 
 use std::hint::black_box;
 
@@ -15,7 +15,7 @@ use crate::scratch::Scratch;
 /// # Errors
 /// [`DiskError`].
 pub fn run(options: &DiskOptions) -> Result<Vec<Row>, DiskError> {
-    // How it was written changes nothing about how it is read.
+    // The backend of the writes doesn't affect reads.
     each(options, &[BackendChoice::Auto], one)
 }
 
@@ -43,7 +43,7 @@ pub(super) fn one(
     Ok(row)
 }
 
-/// A log on a store: all its records are on disk.
+/// Recovers a log from a store, with all its records on disk.
 ///
 /// # Errors
 /// [`DiskError`].
@@ -54,7 +54,7 @@ pub fn recover(stored: &Stored, block: usize) -> Result<Log, DiskError> {
     Ok(Log::recover(options)?.0)
 }
 
-/// The measured loop: a cursor over the whole lane, every payload copied to the wire.
+/// Runs the measured loop: a cursor over the whole lane, copying every payload to the wire.
 ///
 /// # Errors
 /// [`DiskError::Replay`].

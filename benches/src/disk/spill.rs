@@ -1,19 +1,18 @@
-//! Writing records as blocks and making them durable, against naked writes.
+//! Writing records as durable blocks, compared with naked writes.
 
 use std::path::PathBuf;
 
 use counterfoil_log_core::{Lanes, Pool, PoolOptions, Rank, Ssn};
-use counterfoil_log_io::naked::writes_in_flight;
-use counterfoil_log_io::{BackendChoice, Block, LaneSource, Store, StoreOptions};
+use counterfoil_log_io::{BackendChoice, Block, LaneSource, Store, StoreOptions, chunk_writes_max};
 
 use super::{BACKENDS, Bytes, DiskError, DiskOptions, Floor, Row, Turn, directory, each, interleave, no_memory};
 use crate::scratch::Scratch;
 
-/// Payloads that are measured, in bytes.
+/// Measured payloads, in bytes.
 pub const SIZES: [usize; 2] = [1 << 10, 16 << 10];
-/// The lane that is written.
+/// The lane's destination.
 pub const PEER: Rank = Rank(1);
-/// What the wire header takes.
+/// Bytes of the wire header.
 const PREFIX_BYTES: usize = 64;
 
 /// Measures every backend, block and payload.
@@ -32,7 +31,7 @@ pub(super) fn one(
     let memory = Memory::filled(size, options.turn_bytes, Ssn::FIRST)?;
     let mut checked = Writer::create(scratch, (backend, block), true)?;
     let mut unchecked = Writer::create(scratch, (backend, block), false)?;
-    let mut floor = Floor::new(block, writes_in_flight(block))?;
+    let mut floor = Floor::new(block, chunk_writes_max(block))?;
     let file = checked.dir.join("naked");
     checked.spill(&memory)?;
     let bytes = Bytes { floor: options.turn_bytes, store: checked.written() };
@@ -49,7 +48,7 @@ pub(super) fn one(
     Ok(row)
 }
 
-/// The options of a store with blocks of this size.
+/// Returns the options of a store with blocks of this size.
 pub(crate) fn store_options(block: usize) -> StoreOptions {
     StoreOptions { block_bytes: block, ..StoreOptions::new(Rank(0), 2) }
 }
@@ -62,7 +61,7 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Records of `size` bytes of payload behind a prefix, from `first` on, that take about `bytes` on the disk.
+    /// Creates a lane of records from `first` on, each with a prefix and `size` bytes of payload, that takes about `bytes` on disk.
     ///
     /// # Errors
     /// [`DiskError::Memory`].
@@ -79,14 +78,14 @@ impl Memory {
         Ok(Memory { lanes, first })
     }
 
-    /// All of it.
+    /// Returns a source of all records.
     fn source(&self) -> Result<LaneSource, DiskError> {
         let lane = self.lanes.get(PEER).ok_or_else(|| no_memory("no such lane"))?;
         Ok(LaneSource::new(lane.cursor(self.first).map_err(no_memory)?, Ssn::MAX))
     }
 }
 
-/// Bytes that differ from record to record, and that don't compress to nothing.
+/// Fills a body with bytes that depend on `number` and are hardly compressible.
 pub(crate) fn fill(body: &mut [u8], number: u64) {
     let mut word = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     for bytes in body.chunks_mut(8) {
@@ -97,7 +96,7 @@ pub(crate) fn fill(body: &mut [u8], number: u64) {
     }
 }
 
-/// A store that is written again and again.
+/// A store that is written repeatedly.
 #[derive(Debug)]
 pub struct Writer {
     dir: PathBuf,
@@ -106,7 +105,7 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// With an empty store in a directory of its own, with checksums or without.
+    /// Creates a writer with an empty store in a directory of its own, with or without checksums.
     ///
     /// # Errors
     /// [`DiskError`].
@@ -120,13 +119,12 @@ impl Writer {
         Ok(Writer { dir, store, blocks: Vec::new() })
     }
 
-    /// Closes the store; says where it is.
+    /// Closes the store, and returns its parent directory.
     pub(crate) fn close(self) -> PathBuf {
         self.dir
     }
 
-    /// The measured loop: every record of the lane as blocks, durable at the end. What was written the last time is
-    /// given up before, untimed.
+    /// Times the measured loop: writes every record of the lane as blocks and syncs them. Frees them afterwards, untimed.
     ///
     /// # Errors
     /// [`DiskError`].
@@ -136,7 +134,7 @@ impl Writer {
         Ok(turn)
     }
 
-    /// Writes the lane behind what was written before, durably.
+    /// Appends the lane to the store, durably.
     pub(crate) fn spill(&mut self, memory: &Memory) -> Result<(), DiskError> {
         self.store.append(PEER, &mut memory.source()?, &mut self.blocks)?;
         Ok(self.store.sync()?)
@@ -146,7 +144,7 @@ impl Writer {
         self.blocks.iter().map(|block| block.disk_bytes).sum()
     }
 
-    /// Frees what was written.
+    /// Frees the written blocks.
     pub(crate) fn forget(&mut self) {
         self.store.free(&self.blocks);
         self.blocks.clear();

@@ -1,15 +1,14 @@
-//! Appending while the disk is being written: does the log's thread feel it?
+//! Latency of appends while the store's thread writes to disk.
 //!
-//! A writer on one core appends at a steady rate that the disk can follow, far beyond its memory budget; the store's thread
-//! on the other core spills. The control appends the same messages at the same rate through as much memory, without a
-//! store, while the other core copies as many bytes.
+//! A writer on one core appends far more than its memory budget, at a steady rate that the disk can sustain; the store's thread
+//! on the other core spills. The control appends the same messages at the same rate with as much memory and no store, while
+//! the other core copies as many bytes.
 
 use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use counterfoil::ack::Ack;
-use counterfoil::{Epoch, Keep, Log, Options, Phase, Rank, Ssn, StoreOptions, Tier};
+use counterfoil::{Ack, Epoch, Keep, Log, Options, Phase, Rank, Ssn, StoreOptions, Tier};
 use hdrhistogram::Histogram;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use serde::Serialize;
@@ -18,27 +17,27 @@ use super::{DEPTH, DiskError, DiskOptions, Floor, no_memory};
 use crate::measure::quantile;
 use crate::scratch::Scratch;
 
-/// Payloads that are measured, in bytes.
+/// Measured payloads, in bytes.
 pub const SIZES: [usize; 2] = [1 << 10, 4 << 10];
 /// Messages that are timed together.
 pub const BATCH: u64 = 64;
-/// The rate of appends is this part of the disk's.
+/// Rate of appends, as a share of the disk's rate.
 const RATE_PART: f64 = 0.4;
-/// The most bytes a second: what two cores can append and copy at the same time.
+/// Limit of the rate, in bytes per second, that two cores can append and copy at the same time.
 const RATE_MAX: f64 = 600e6;
-/// How many times the bytes of an ordinary turn a turn has: one batch in a thousand needs thousands.
+/// Bytes of a turn, in multiples of `turn_bytes`: the 99.9th percentile needs thousands of batches.
 const TURNS: u64 = 4;
 /// Bytes of a block.
 const BLOCK: usize = 256 << 10;
-/// Bytes of memory of either log.
+/// Memory budget of either log, in bytes.
 const MEMORY_BYTES: u64 = 64 << 20;
-/// Bytes that the control retains: what the log that spills has in memory.
+/// Bytes that the control retains: as many as the spilling log has in memory.
 const RETAINED_BYTES: u64 = MEMORY_BYTES / 4 * 3;
-/// Bytes on disk behind which the receiver's checkpoints cover what was sent.
-const COVERED_BEHIND_BYTES: u64 = 256 << 20;
+/// Bytes by which the receiver's checkpoints lag behind the messages sent: these are on disk.
+const COVER_LAG_BYTES: u64 = 256 << 20;
 /// Bytes between two of the receiver's checkpoints.
 const COVER_EVERY_BYTES: u64 = 4 << 20;
-/// The longest time that is told apart from longer ones.
+/// Limit of the histogram, in nanoseconds.
 const NS_MAX: u64 = 10_000_000_000;
 const PREFIX_BYTES: usize = 64;
 const PEER: Rank = Rank(1);
@@ -50,31 +49,31 @@ pub struct Row {
     pub size: usize,
     /// Messages in a batch.
     pub batch: u64,
-    /// Bytes of payload that are appended in a second, in 10^6.
+    /// Rate of appends, in 10^6 bytes of payload per second.
     pub mb_per_s: f64,
-    /// Whether writer and store had a core each; otherwise the machine has one, or doesn't say.
+    /// True if writer and store had a core each; false if the machine has one core or its cores are unknown.
     pub pinned: bool,
-    /// Half of the batches took no longer.
+    /// Median.
     pub p50_ns: u64,
-    /// 99 in 100 batches took no longer.
+    /// 99th percentile.
     pub p99_ns: u64,
-    /// 999 in 1,000 batches took no longer.
+    /// 99.9th percentile.
     pub p999_ns: u64,
-    /// The same without spilling.
+    /// Median of the control.
     pub control_p50_ns: u64,
-    /// The same without spilling.
+    /// 99th percentile of the control.
     pub control_p99_ns: u64,
-    /// The same without spilling.
+    /// 99.9th percentile of the control.
     pub control_p999_ns: u64,
-    /// `p999_ns` by `control_p999_ns`, over all rounds.
+    /// `p999_ns / control_p999_ns`, over all rounds.
     pub ratio: f64,
-    /// A quarter of the rounds' own ratios lie below this.
+    /// Lower quartile of the rounds' own ratios.
     pub ratio_p25: f64,
-    /// A quarter of the rounds' own ratios lie above this.
+    /// Upper quartile of the rounds' own ratios.
     pub ratio_p75: f64,
-    /// Rounds.
+    /// Number of rounds.
     pub rounds: usize,
-    /// Batches of either kind.
+    /// Number of batches, for the log and for the control.
     pub batches: u64,
 }
 
@@ -95,17 +94,17 @@ fn one(options: &DiskOptions, scratch: &Scratch, size: usize) -> Result<Row, Dis
     let rate = (quantile(disk.iter().copied(), 0.5) * RATE_PART).min(RATE_MAX);
 
     let cores = Cores::of_this_thread();
-    // The store's thread is born on the other core.
+    // The store's thread inherits the second core.
     cores.use_second();
     let mut spilling = Writer::new(Log::create(log_options(Some(StoreOptions::new(&dir))))?, size, rate);
     cores.use_first();
     let mut control = Writer::new(Log::create(log_options(None))?, size, rate);
     let batches = TURNS * options.turn_bytes / spilling.batch_bytes();
-    // As full as they will be from then on.
+    // Fill both logs to their steady state.
     let filling = 2 * MEMORY_BYTES / spilling.batch_bytes();
-    let mut unseen = histogram()?;
-    spilling.turn(filling, &mut unseen)?;
-    control.turn(filling, &mut unseen)?;
+    let mut warm_up = histogram()?;
+    spilling.turn(filling, &mut warm_up)?;
+    control.turn(filling, &mut warm_up)?;
 
     let (mut all, mut all_control) = (histogram()?, histogram()?);
     let mut ratios = Vec::new();
@@ -115,7 +114,7 @@ fn one(options: &DiskOptions, scratch: &Scratch, size: usize) -> Result<Row, Dis
             if (round + next) % 2 == 0 {
                 spilling.turn(batches, &mut with)?;
             } else {
-                beside_copies(&cores, rate, || control.turn(batches, &mut without))?;
+                with_copies(&cores, rate, || control.turn(batches, &mut without))?;
             }
         }
         ratios.push(with.value_at_quantile(0.999) as f64 / without.value_at_quantile(0.999) as f64);
@@ -162,7 +161,7 @@ fn histogram() -> Result<Histogram<u64>, DiskError> {
 struct Writer {
     log: Log,
     payload: Vec<u8>,
-    /// Between the starts of two batches.
+    /// Time between the starts of two batches.
     pause: Duration,
     covered: Ssn,
 }
@@ -177,11 +176,11 @@ impl Writer {
         BATCH * self.payload.len() as u64
     }
 
-    /// A turn: so many batches, each timed.
+    /// Runs a turn of `batches`, and records the time of each.
     fn turn(&mut self, batches: u64, times: &mut Histogram<u64>) -> Result<(), DiskError> {
-        let behind = if self.log.options().store.is_some() { COVERED_BEHIND_BYTES } else { RETAINED_BYTES };
+        let lag = if self.log.options().store.is_some() { COVER_LAG_BYTES } else { RETAINED_BYTES };
         let records = |bytes: u64| bytes / (PREFIX_BYTES + self.payload.len()) as u64;
-        let (behind, every) = (records(behind), records(COVER_EVERY_BYTES));
+        let (lag, every) = (records(lag), records(COVER_EVERY_BYTES));
         let mut due = Instant::now();
         for _ in 0..batches {
             while Instant::now() < due {
@@ -190,19 +189,19 @@ impl Writer {
             let start = Instant::now();
             let last = self.batch()?;
             times.saturating_record(start.elapsed().as_nanos() as u64);
-            let upto = Ssn(last.0.saturating_sub(behind));
+            let upto = Ssn(last.0.saturating_sub(lag));
             if upto.0 >= self.covered.0 + every {
                 self.log.receiver_covered(PEER, Epoch::FIRST, upto).map_err(no_memory)?;
                 self.log.collect();
                 self.covered = upto;
             }
-            // What is late stays late: batches that were waited for are not made up for.
+            // A delay shifts all later batches: the rate isn't increased to catch up.
             due = (due + self.pause).max(start);
         }
         Ok(())
     }
 
-    /// What is timed.
+    /// Appends and acknowledges one batch; this is timed.
     fn batch(&mut self) -> Result<Ssn, DiskError> {
         let mut last = Ssn::ZERO;
         for _ in 0..BATCH {
@@ -217,8 +216,8 @@ impl Writer {
     }
 }
 
-/// Does `work` while another thread, on the second core, copies memory at this rate.
-fn beside_copies<T>(cores: &Cores, rate: f64, work: impl FnOnce() -> T) -> T {
+/// Runs `work` while another thread, on the second core, copies memory at this rate.
+fn with_copies<T>(cores: &Cores, rate: f64, work: impl FnOnce() -> T) -> T {
     let (stop, copied) = (AtomicBool::new(false), AtomicU64::new(0));
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -235,11 +234,11 @@ fn beside_copies<T>(cores: &Cores, rate: f64, work: impl FnOnce() -> T) -> T {
                 black_box(&mut to);
                 copied.fetch_add(BLOCK as u64, Ordering::Relaxed);
                 due += pause;
-                // As the store's thread does, it sleeps where there is nothing to do.
+                // Sleeps when idle, as the store's thread does.
                 std::thread::sleep(due.saturating_duration_since(Instant::now()));
             }
         });
-        // Until it has its memory.
+        // Wait until the thread has allocated its memory.
         while copied.load(Ordering::Relaxed) == 0 {
             std::thread::yield_now();
         }
@@ -288,7 +287,7 @@ impl Cores {
 
     fn pin(&self, to: Option<&CpuSet>) {
         if let Some(set) = to {
-            // A core that went away meanwhile: the thread runs where it may.
+            // The core may be offline by now; then the thread runs on any core.
             let _ = sched_setaffinity(None, set);
         }
     }

@@ -1,17 +1,17 @@
-//! What happens between a log and its collector.
+//! Inputs for the collector: events of a log.
 
-/// A step is two bytes: what happens (modulo 8) in which lane (divided by 8, modulo 3), and a number. To settle a chunk
-/// takes a third: percent used.
+/// Returns sequences of steps. A step is two bytes: event (modulo 8) and lane (divided by 8, modulo 3), and a number. The
+/// settling of a chunk has a third one: percentage in use.
 pub(crate) fn collections() -> Vec<(&'static str, Vec<u8>)> {
     const SETTLE: u8 = 0;
     const FLOOR: u8 = 4;
     const EPOCHS: u8 = 5;
     const FORGET: u8 = 6;
     const COLLECT: u8 = 7;
-    // Numbers that choose the size of a chunk.
+    // Numbers that select the size of a chunk.
     const SMALL: u8 = 0;
     const BIG: u8 = 4;
-    // Added to a size: sixteen more make one more record; five more are one more epoch.
+    // Added to a size: every sixteen add a record, every five an epoch.
     let dense_between_sparse: Vec<u8> =
         (0..20u8).flat_map(|i| [SETTLE, if i % 2 == 0 { SMALL } else { BIG }, 50 - i % 2 * 49]).collect();
     vec![
@@ -59,7 +59,7 @@ pub(crate) fn collections() -> Vec<(&'static str, Vec<u8>)> {
             ],
         ),
         (
-            "rolled-back-and-settled-anew",
+            "settled-again-after-rollback",
             vec![
                 SETTLE,
                 5 + 35,

@@ -1,4 +1,4 @@
-//! Headers of messages, right and wrong ones.
+//! Inputs for the wire header: valid and invalid headers.
 
 use counterfoil_ack_piggyback::{Ack, Flags, Origin, Stamp, WireHeader};
 use counterfoil_log_core::{Envelope, Epoch, Incarnation, Phase, Rank, Ssn};
@@ -39,9 +39,9 @@ pub(crate) fn headers() -> Vec<(&'static str, Vec<u8>)> {
         ("message-with-payload", [message.as_slice(), b"payload"].concat()),
         ("message-at-every-limit", limits),
         ("sealed", [sealed(b"payload"), b"payload".to_vec()].concat()),
-        ("sealed-and-more-behind-it", [sealed(b"payload"), b"payload and more".to_vec()].concat()),
+        ("sealed-with-trailing-bytes", [sealed(b"payload"), b"payload and more".to_vec()].concat()),
         ("sealed-with-another-payload", [sealed(b"payload"), b"another".to_vec()].concat()),
-        ("sealed-without-its-payload", sealed(b"payload")),
+        ("sealed-without-payload", sealed(b"payload")),
         ("sealed-for-another-rank", with([sealed(b"payload"), b"payload".to_vec()].concat(), 12, 5)),
         ("checksum-without-the-flag", with(sealed(b"payload"), 3, stamp.flags.union(Flags::HAS_ACK).bits())),
         ("flag-without-a-checksum", changed(3, stamp.flags.union(Flags::HAS_ACK | Flags::CHECKED).bits())),
@@ -49,10 +49,10 @@ pub(crate) fn headers() -> Vec<(&'static str, Vec<u8>)> {
         ("ack-without-an-ack", no_ack),
         ("ack-request", WireHeader::ack_request(from, to, origin, Ssn(5), None).as_bytes().to_vec()),
         ("control", WireHeader::control(from, to, origin, 77, 5, ack).as_bytes().to_vec()),
-        ("cut-in-the-first-word", message[..7].to_vec()),
-        ("cut-before-the-last-byte", message[..63].to_vec()),
-        ("another-magic", changed(0, b'X')),
-        ("another-version", changed(1, 2)),
+        ("truncated-in-the-first-word", message[..7].to_vec()),
+        ("truncated-before-the-last-byte", message[..63].to_vec()),
+        ("wrong-magic", changed(0, b'X')),
+        ("wrong-version", changed(1, 2)),
         ("unknown-kind", changed(2, 0)),
         ("unknown-flag", changed(3, 0x80)),
         ("ack-fields-without-the-flag", changed(3, 0)),

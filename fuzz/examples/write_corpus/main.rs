@@ -1,4 +1,4 @@
-//! Writes the committed corpora: `cargo run -p counterfoil-fuzz --example write_corpus`. Always the same files.
+//! Writes the committed corpora: `cargo run -p counterfoil-fuzz --example write_corpus`. The files are reproducible.
 #![forbid(unsafe_code)]
 
 mod collections;

@@ -1,21 +1,22 @@
-//! What happens in a send and a receive window.
+//! Inputs for the send and receive windows.
 
-/// A step is two bytes: what happens (modulo 8; the rest chooses flags), and a number.
+/// Returns sequences of steps. A step is two bytes: event (modulo 8; the quotient selects flags), and a number.
 pub(crate) fn windows() -> Vec<(&'static str, Vec<u8>)> {
     const RECEIVER: u8 = 0;
     const SENDER: u8 = 1;
-    // Of the receiver: take the next, take this SSN, piggyback, explicit ack, begin epoch, ack request, replaced.
+    // Events of the receiver: next message, message with this SSN, piggyback, explicit ack, begin epoch, ack request,
+    // replacement.
     const NEXT: u8 = 0;
-    const TAKE: u8 = 1;
+    const RECEIVE: u8 = 1;
     const PIGGYBACK: u8 = 3;
     const EXPLICIT: u8 = 4;
     const EPOCH: u8 = 5;
     const REQUEST: u8 = 6;
     const REPLACED: u8 = 7;
-    // Flags of what is taken.
+    // Flags of a received message.
     const LARGE: u8 = 8;
-    const ASKING: u8 = 24;
-    // Of the sender.
+    const ACK_REQUESTED: u8 = 24;
+    // Events of the sender.
     const STAMP: u8 = 0;
     const ACK: u8 = 3;
     const ROLLED_BACK: u8 = 6;
@@ -29,7 +30,7 @@ pub(crate) fn windows() -> Vec<(&'static str, Vec<u8>)> {
     vec![
         ("empty", Vec::new()),
         (
-            "cuts-at-epochs",
+            "acks-split-at-epochs",
             steps(
                 RECEIVER,
                 &[
@@ -52,37 +53,49 @@ pub(crate) fn windows() -> Vec<(&'static str, Vec<u8>)> {
             steps(
                 RECEIVER,
                 &[
-                    (TAKE, 1),
-                    (TAKE, 2),
-                    (TAKE, 4),
+                    (RECEIVE, 1),
+                    (RECEIVE, 2),
+                    (RECEIVE, 4),
                     (PIGGYBACK, 0),
                     (EPOCH, 2),
-                    (TAKE, 3),
-                    (TAKE, 5),
+                    (RECEIVE, 3),
+                    (RECEIVE, 5),
                     (PIGGYBACK, 0),
                     (PIGGYBACK, 0),
                     (PIGGYBACK, 0),
-                    (TAKE, 4),
+                    (RECEIVE, 4),
                 ],
             ),
         ),
         (
             "too-many-exceptions",
-            steps(RECEIVER, &[(TAKE, 2), (TAKE, 4), (TAKE, 6), (TAKE, 8), (TAKE, 5), (TAKE, 8), (TAKE, 3), (TAKE, 1)]),
+            steps(
+                RECEIVER,
+                &[
+                    (RECEIVE, 2),
+                    (RECEIVE, 4),
+                    (RECEIVE, 6),
+                    (RECEIVE, 8),
+                    (RECEIVE, 5),
+                    (RECEIVE, 8),
+                    (RECEIVE, 3),
+                    (RECEIVE, 1),
+                ],
+            ),
         ),
         (
-            "duplicates-again-and-again",
+            "repeated-duplicates",
             steps(
                 RECEIVER,
                 &[
                     (NEXT, 0),
                     (NEXT + LARGE, 0),
                     (EXPLICIT, 0),
-                    (TAKE, 1),
+                    (RECEIVE, 1),
                     (EXPLICIT, 0),
                     (PIGGYBACK, 0),
-                    (TAKE, 2),
-                    (TAKE + LARGE, 2),
+                    (RECEIVE, 2),
+                    (RECEIVE + LARGE, 2),
                     (EXPLICIT, 0),
                 ],
             ),
@@ -101,9 +114,9 @@ pub(crate) fn windows() -> Vec<(&'static str, Vec<u8>)> {
                     (REPLACED, 32 + 2),
                     (PIGGYBACK, 0),
                     (PIGGYBACK, 0),
-                    (TAKE, 3),
+                    (RECEIVE, 3),
                     (PIGGYBACK, 0),
-                    (TAKE, 250),
+                    (RECEIVE, 250),
                     (REPLACED, 4 * 32),
                 ],
             ),
@@ -118,7 +131,7 @@ pub(crate) fn windows() -> Vec<(&'static str, Vec<u8>)> {
                     (PIGGYBACK, 0),
                     (REPLACED, 7 * 32),
                     (PIGGYBACK, 0),
-                    (NEXT + ASKING, 0),
+                    (NEXT + ACK_REQUESTED, 0),
                     (EXPLICIT, 0),
                 ],
             ),
@@ -142,7 +155,7 @@ pub(crate) fn windows() -> Vec<(&'static str, Vec<u8>)> {
             ),
         ),
         (
-            "asked-once",
+            "ack-requested-once",
             steps(
                 SENDER,
                 &[
@@ -164,7 +177,7 @@ pub(crate) fn windows() -> Vec<(&'static str, Vec<u8>)> {
             "sender-restored",
             steps(SENDER, &[(STAMP, 250), (STAMP, 250), (ACK_2, 1), (RESTORED, 0), (STAMP, 250), (ACK, 3)]),
         ),
-        ("more-than-are-marked", {
+        ("more-messages-than-marks", {
             let mut input = vec![SENDER];
             input.extend((0..150u8).flat_map(|len| [STAMP, len]));
             input.extend((1..=15u8).flat_map(|tenth| [ACK, tenth * 10]));

@@ -1,9 +1,9 @@
-//! The 2-D process grid, and which part of matrix and vectors each process has.
+//! The 2-D process grid, and the distribution of matrix and vectors over it.
 //!
-//! There are as many process columns as rows, or twice as many. Rows of the matrix are cut into one block for each
-//! process row. Its columns are cut in the same places, and with twice as many process columns each of these blocks
-//! is halved. So what a process row has summed up, in a matrix-vector product, is what some process column needs as
-//! the next vector: each process has exactly one partner to swap with (the 'transpose exchange').
+//! The number of process columns is that of rows, or twice as many. The rows of the matrix are divided into one block for
+//! each process row. Its columns are divided at the same places, and with twice as many process columns each of these
+//! blocks is halved. So the sums of a process row, in a matrix-vector product, are the part of the next vector that some
+//! process column needs: each process has exactly one partner to swap with (the 'transpose exchange').
 
 use std::ops::Range;
 
@@ -12,7 +12,7 @@ use crate::RanksError;
 /// One process's place in the grid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Grid {
-    /// The matrix has `order` rows and columns.
+    /// Number of rows and columns of the matrix.
     order: usize,
     process_rows: u32,
     process_columns: u32,
@@ -21,7 +21,7 @@ pub(super) struct Grid {
 }
 
 impl Grid {
-    /// The place of `rank` among `ranks`, for a matrix of `order` rows and columns.
+    /// Returns the place of `rank` among `ranks`, for a matrix of `order` rows and columns.
     pub(super) fn new(order: usize, rank: u32, ranks: u32) -> Result<Grid, RanksError> {
         if !ranks.is_power_of_two() {
             return Err(RanksError::NotPowerOfTwo { ranks });
@@ -32,19 +32,19 @@ impl Grid {
         Ok(Grid { order, process_rows, process_columns, row, column })
     }
 
-    /// Whether a block of rows serves two process columns, half each.
-    fn halved(&self) -> bool {
+    /// Returns `true` if a block of rows is divided between two process columns.
+    fn is_halved(&self) -> bool {
         self.process_columns != self.process_rows
     }
 
-    /// The matrix rows of this process.
+    /// Returns the matrix rows of this process.
     pub(super) fn rows(&self) -> Range<usize> {
         self.block(self.row)
     }
 
-    /// The matrix columns of this process, and so its part of every vector.
+    /// Returns the matrix columns of this process, which are also its part of every vector.
     pub(super) fn columns(&self) -> Range<usize> {
-        if !self.halved() {
+        if !self.is_halved() {
             return self.block(self.column);
         }
         let block = self.block(self.column / 2);
@@ -52,32 +52,32 @@ impl Grid {
         block.start + half.start..block.start + half.end
     }
 
-    /// The part of [`Grid::rows`], counted from its start, that this process sums up for its partner.
+    /// Returns the part of [`Grid::rows`], relative to its start, that this process sums up for its partner.
     pub(super) fn summed(&self) -> Range<usize> {
         let len = self.rows().len();
-        if self.halved() { Grid::half(len, self.column % 2) } else { 0..len }
+        if self.is_halved() { Grid::half(len, self.column % 2) } else { 0..len }
     }
 
-    /// The process of the same row that sums up the other half, if blocks are halved.
+    /// Returns the process of the same row that sums up the other half, if blocks are halved.
     pub(super) fn neighbour(&self) -> Option<u32> {
-        self.halved().then(|| self.rank_at(self.row, self.column ^ 1))
+        self.is_halved().then(|| self.rank_at(self.row, self.column ^ 1))
     }
 
-    /// The processes of this row that sum up the same part, in the order in which to exchange with them so that
-    /// after the last exchange each has the sum over all.
+    /// Returns the processes of this row that sum up the same part, in the order of exchanges after which each has the
+    /// total.
     pub(super) fn sum_peers(&self) -> Vec<u32> {
-        let first = if self.halved() { 1 } else { 0 };
+        let first = if self.is_halved() { 1 } else { 0 };
         self.row_peers(first)
     }
 
-    /// As [`Grid::sum_peers`], over all processes of the row.
+    /// Like [`Grid::sum_peers`], over all processes of the row.
     pub(super) fn dot_peers(&self) -> Vec<u32> {
         self.row_peers(0)
     }
 
-    /// The process that needs what this one has summed up, and that has what this one needs. May be this one.
+    /// Returns the process to swap the sums with in the transpose exchange. May be this one.
     pub(super) fn partner(&self) -> u32 {
-        if self.halved() {
+        if self.is_halved() {
             self.rank_at(self.column / 2, 2 * self.row + self.column % 2)
         } else {
             self.rank_at(self.column, self.row)
@@ -93,7 +93,7 @@ impl Grid {
         row * self.process_columns + column
     }
 
-    /// Block `index` of `process_rows`; the first ones are one longer where the order doesn't divide.
+    /// Returns block `index` of `process_rows`; the first ones are one longer if the order isn't divisible.
     fn block(&self, index: u32) -> Range<usize> {
         let (blocks, index) = (self.process_rows as usize, index as usize);
         let (len, longer) = (self.order / blocks, self.order % blocks);
@@ -101,7 +101,7 @@ impl Grid {
         start..start + len + usize::from(index < longer)
     }
 
-    /// The first (longer) or second half of a block of `len`.
+    /// Returns the first (longer) or second half of a block of `len`.
     fn half(len: usize, which: u32) -> Range<usize> {
         let middle = len.div_ceil(2);
         if which == 0 { 0..middle } else { middle..len }
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn what_one_sums_up_is_what_its_partner_needs_and_they_agree_on_being_partners() {
+    fn partners_are_mutual_and_sum_up_what_the_other_needs() {
         for (order, ranks) in [(13, 1), (13, 2), (13, 4), (23, 8), (33, 16), (37, 32), (71, 128)] {
             let grids = grids(order, ranks);
             for (rank, grid) in (0..).zip(&grids) {
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_of_ranks_that_is_no_power_of_two_is_refused() {
+    fn numbers_of_ranks_other_than_powers_of_two_are_refused() {
         for ranks in [0, 3, 6, 12] {
             assert_eq!(Grid::new(10, 0, ranks), Err(RanksError::NotPowerOfTwo { ranks }));
         }

@@ -1,33 +1,33 @@
-//! The random sparse matrix of the CG kernel (RNR-94-007, section 2.4.3).
+//! Random sparse matrix of the CG kernel (RNR-94-007, section 2.4.3).
 //!
-//! A = sum over i of w_i x_i x_i^T + (rcond - shift) I, where the x_i are sparse random vectors with 0.5 in place i and
-//! the weights w_i fall geometrically from 1 to rcond, so that the largest eigenvalue is well apart.
+//! A = sum over i of w_i x_i x_i^T + (rcond - shift) I, where the x_i are sparse random vectors with 0.5 at place i and
+//! the weights w_i decrease geometrically from 1 to rcond, so that the largest eigenvalue is well separated.
 
 use std::ops::Range;
 
 use super::random::Random;
 
-/// The weight of the last outer product, and what is added to the diagonal before the shift is taken away.
+/// Weight of the last outer product; also added to the diagonal before the shift is subtracted.
 const RECIPROCAL_CONDITION: f64 = 0.1;
 
-/// What a random vector has in its own place.
+/// Element of a random vector at its own place.
 const OWN_ELEMENT: f64 = 0.5;
 
-/// A block of the matrix: compressed rows.
+/// A block of the matrix, in compressed rows.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Matrix {
-    /// Where each row starts in the two below, and where the last one ends.
+    /// Start of each row in `columns` and `values`, and the end of the last row.
     row_starts: Vec<usize>,
-    /// Counted from the first column of the block; rising within a row.
+    /// Columns relative to the first one of the block; ascending within a row.
     columns: Vec<u32>,
     values: Vec<f64>,
 }
 
-/// What the matrix is made from.
+/// Parameters of the matrix.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shape {
     pub(super) order: usize,
-    /// How many elements each random vector has, before its own is put in.
+    /// Elements of each random vector, without its own.
     pub(super) nonzeros: usize,
     pub(super) shift: f64,
 }
@@ -38,8 +38,8 @@ struct Entry {
 }
 
 impl Matrix {
-    /// The block of `rows` and `columns`. Every process generates all random vectors and keeps what falls into its
-    /// block, so no message is needed, and a replacement makes the same block again.
+    /// Generates the block of `rows` and `columns`. Every process generates all random vectors and keeps the elements of
+    /// its block, so no message is needed, and a replacement generates the same block again.
     pub(super) fn generate(shape: &Shape, rows: Range<usize>, columns: Range<usize>) -> Matrix {
         let mut entries: Vec<Vec<Entry>> = rows.clone().map(|_| Vec::new()).collect();
         let mut add = |row: usize, column: usize, value: f64| {
@@ -51,7 +51,7 @@ impl Matrix {
         let ratio = RECIPROCAL_CONDITION.powf(1.0 / shape.order as f64);
         let mut weight = 1.0;
         let mut random = Random::seeded();
-        random.next_fraction(); // The benchmark draws one number before it makes the matrix.
+        random.next_fraction(); // The benchmark draws one number before the matrix.
         let mut vector = SparseVector::new(shape.order);
         for place in 0..shape.order {
             vector.draw(&mut random, shape.nonzeros);
@@ -70,7 +70,7 @@ impl Matrix {
         Matrix::assemble(entries)
     }
 
-    /// Adds up entries of one place, in the order in which they were made.
+    /// Adds up the entries of each place, in the order of their generation.
     fn assemble(entries: Vec<Vec<Entry>>) -> Matrix {
         let mut matrix = Matrix { row_starts: vec![0], columns: Vec::new(), values: Vec::new() };
         for mut row in entries {
@@ -84,7 +84,7 @@ impl Matrix {
         matrix
     }
 
-    /// `product` = this block times `vector`.
+    /// Computes `product` = this block times `vector`.
     pub(super) fn multiply(&self, vector: &[f64], product: &mut [f64]) {
         for (bounds, sum) in self.row_starts.windows(2).zip(product) {
             let row = bounds[0]..bounds[1];
@@ -97,9 +97,9 @@ impl Matrix {
 /// A random vector under construction.
 struct SparseVector {
     elements: Vec<(usize, f64)>,
-    /// Which places are taken.
+    /// True for occupied places.
     taken: Vec<bool>,
-    /// Indices are drawn below this power of two, and drawn again if they are too large.
+    /// Indices are drawn below this power of two; those beyond the order are rejected.
     index_bits: u32,
 }
 
@@ -109,7 +109,7 @@ impl SparseVector {
         SparseVector { elements: Vec::new(), taken: vec![false; order], index_bits }
     }
 
-    /// Draws `count` elements in different places.
+    /// Draws `count` elements at different places.
     fn draw(&mut self, random: &mut Random, count: usize) {
         for (place, _) in self.elements.drain(..) {
             self.taken[place] = false;
@@ -124,7 +124,7 @@ impl SparseVector {
         }
     }
 
-    /// Puts `value` into `place`, whether there is an element or not.
+    /// Sets the element at `place`, new or existing.
     fn set(&mut self, place: usize, value: f64) {
         match self.elements.iter_mut().find(|element| element.0 == place) {
             Some(element) => element.1 = value,
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_are_cut_from_the_whole_matrix_bit_by_bit() {
+    fn blocks_equal_the_whole_matrix_bit_by_bit() {
         let whole = dense(&Matrix::generate(&SHAPE, 0..60, 0..60), 60);
         let block = dense(&Matrix::generate(&SHAPE, 7..31, 20..60), 40);
         for (row, line) in block.iter().enumerate() {

@@ -1,33 +1,33 @@
-//! The pseudo-random numbers of the NAS Parallel Benchmarks (Bailey et al., RNR-94-007, section 2.3):
+//! Pseudo-random numbers of the NAS Parallel Benchmarks (Bailey et al., RNR-94-007, section 2.3):
 //! x' = a x mod 2^46 with a = 5^13, scaled into (0, 1).
 
 const MULTIPLIER: u64 = 1_220_703_125; // 5^13
 const SEED: u64 = 314_159_265;
 const BITS: u32 = 46;
 
-/// The generator. Its state is the last number of the sequence, below 2^46.
+/// Random number generator. Its state is the last number of the sequence, below 2^46.
 #[derive(Clone, Debug)]
 pub(super) struct Random(u64);
 
 impl Random {
-    /// The generator at the seed that CG uses.
+    /// Creates the generator with the seed of CG.
     pub(super) const fn seeded() -> Random {
         Random(SEED)
     }
 
-    /// The next number of the sequence, of 46 bits.
+    /// Returns the next number of the sequence, of 46 bits.
     fn next_bits(&mut self) -> u64 {
         // 2^46 divides 2^64, so the product may wrap: its lower 46 bits are exact.
         self.0 = self.0.wrapping_mul(MULTIPLIER) & ((1 << BITS) - 1);
         self.0
     }
 
-    /// The next number, in (0, 1). Exact: 46 bits fit an f64.
+    /// Returns the next number, scaled into (0, 1). Exact: 46 bits fit an f64.
     pub(super) fn next_fraction(&mut self) -> f64 {
         self.next_bits() as f64 / (1u64 << BITS) as f64
     }
 
-    /// The integer part of 2^`bits` times the next number: an index below 2^`bits`, for at most 46 bits.
+    /// Returns the next number, scaled to an index below 2^`bits` and rounded down, for at most 46 bits.
     pub(super) fn next_index(&mut self, bits: u32) -> u64 {
         self.next_bits() >> (BITS - bits)
     }

@@ -1,4 +1,4 @@
-//! Conjugate gradients on the process grid (RNR-94-007, figure 2.1), with the messages that a step needs.
+//! Conjugate gradients on the process grid (RNR-94-007, figure 2.1).
 
 use counterfoil_runtime::communicator::Communicator;
 use zerocopy::IntoBytes;
@@ -7,10 +7,10 @@ use super::grid::Grid;
 use super::matrix::Matrix;
 use crate::{Error, MessageError};
 
-/// Steps in one solve; there is no test for convergence.
+/// Steps of one solve, which doesn't test for convergence.
 const STEPS: u32 = 25;
 
-/// Most dot products that are exchanged at once.
+/// Maximum number of dot products in one exchange.
 const DOTS_MAX: usize = 2;
 
 const TAG_SUM: i32 = 1;
@@ -19,20 +19,20 @@ const TAG_DOT: i32 = 3;
 
 /// One process's part of all solves.
 ///
-/// All processes of a process column have the same part of each vector, with the same bits: sums are exchanged in
-/// pairs, and x + y is y + x in floating point too.
+/// All processes of a process column have bitwise the same part of each vector: sums are exchanged in pairs, and
+/// floating-point addition is commutative.
 pub(super) struct Solver<'a> {
     comm: &'a mut dyn Communicator,
     grid: &'a Grid,
     matrix: &'a Matrix,
-    /// The product of the block, then the sum over the process row.
+    /// Product of the block, then the sum over the process row.
     product: Vec<f64>,
     received: Vec<f64>,
 }
 
 /// An approximate solution of A z = x.
 pub(super) struct Solution {
-    /// This process's part of it.
+    /// This process's part of z.
     pub(super) z: Vec<f64>,
     /// |x - A z|.
     pub(super) residual: f64,
@@ -48,7 +48,7 @@ impl<'a> Solver<'a> {
         self.comm
     }
 
-    /// Solves A z = x, from z = 0.
+    /// Solves A z = x, starting from z = 0.
     pub(super) fn solve(&mut self, x: &[f64]) -> Result<Solution, Error> {
         let mut z = vec![0.0; x.len()];
         let mut q = vec![0.0; x.len()];
@@ -72,7 +72,7 @@ impl<'a> Solver<'a> {
         Ok(Solution { z, residual: square.sqrt() })
     }
 
-    /// Dot products of several pairs of vectors, in one exchange.
+    /// Computes the dot products of several pairs of vectors in one exchange.
     pub(super) fn dots<const N: usize>(&mut self, pairs: [(&[f64], &[f64]); N]) -> Result<[f64; N], Error> {
         const { assert!(N <= DOTS_MAX) };
         let mut sums = pairs.map(|(left, right)| left.iter().zip(right).map(|(left, right)| left * right).sum());
@@ -84,7 +84,7 @@ impl<'a> Solver<'a> {
         Ok(sums)
     }
 
-    /// `result` = A times `vector`, of each this process's part.
+    /// Computes `result` = A times `vector`, of both this process's part.
     fn multiply(&mut self, vector: &[f64], result: &mut [f64]) -> Result<(), Error> {
         self.matrix.multiply(vector, &mut self.product);
         let summed = self.grid.summed();
@@ -107,7 +107,8 @@ impl<'a> Solver<'a> {
     }
 }
 
-/// Payload of the largest message that `rank`, in this place, sends in a solve or in the dot products after it.
+/// Returns the payload in bytes of the largest message that `rank`, at this place, sends in a solve or in the dot products
+/// after it.
 pub(super) fn message_bytes_max(grid: &Grid, rank: u32) -> usize {
     let (all, own) = (grid.rows().len(), grid.summed().len());
     let exchanges = [
@@ -115,18 +116,18 @@ pub(super) fn message_bytes_max(grid: &Grid, rank: u32) -> usize {
         (!grid.sum_peers().is_empty() || grid.partner() != rank, own),
         (!grid.dot_peers().is_empty(), DOTS_MAX),
     ];
-    let numbers = exchanges.into_iter().filter_map(|(happens, numbers)| happens.then_some(numbers));
+    let numbers = exchanges.into_iter().filter_map(|(is_sent, numbers)| is_sent.then_some(numbers));
     numbers.max().unwrap_or(0) * size_of::<f64>()
 }
 
-/// `left` += `scale` * `right`.
+/// Computes `left` += `scale` * `right`.
 fn add_scaled(left: &mut [f64], scale: f64, right: &[f64]) {
     left.iter_mut().zip(right).for_each(|(left, right)| *left += scale * right);
 }
 
-/// Sends `sent` to `peer` and fills `received` with what it sends.
+/// Sends `sent` to `peer` and receives its numbers into `received`.
 fn exchange(comm: &mut dyn Communicator, peer: u32, tag: i32, sent: &[f64], received: &mut [f64]) -> Result<(), Error> {
-    // f64 as they lie in memory: the runtime builds only where that is little-endian.
+    // f64 as in memory: the runtime only builds on little-endian targets.
     let (status, payload) = comm.sendrecv(peer, tag, sent.as_bytes(), Some(peer), Some(tag))?;
     let bytes = received.as_mut_bytes();
     if payload.len() != bytes.len() {

@@ -1,21 +1,21 @@
-//! The master: hands out tasks, takes results from whoever has one.
+//! The master: assigns tasks and receives results from any worker.
 
 use bytes::Bytes;
 use counterfoil_runtime::communicator::{ANY_SOURCE, ANY_TAG, Communicator, Status};
 
 use super::task::{Answer, encode_task, words};
-use super::{ASKS_MAX, MASTER, Plan, TAG_RESULT, TAG_STOP, TAG_TASK, check_count};
+use super::{MASTER, POLLS_MAX, Plan, TAG_RESULT, TAG_STOP, TAG_TASK, check_count};
 use crate::state::{Owner, decode, encode};
 use crate::{Error, MessageError, StateError, checkpoint_due};
 
-/// What the master knows between two results.
+/// State of the master between two results.
 struct Master {
     answer: Answer,
-    /// How many tasks each worker was given, from rank 1 on.
-    given: Vec<u64>,
+    /// Number of tasks assigned to each worker, from rank 1 on.
+    assigned: Vec<u64>,
 }
 
-/// Runs until every worker has been told to stop; gives the whole answer.
+/// Runs until every worker is stopped; returns the combined answer.
 pub(super) fn run(
     comm: &mut dyn Communicator,
     plan: &Plan,
@@ -25,9 +25,9 @@ pub(super) fn run(
     let mut master = match comm.restore()? {
         Some(state) => Master::restore(plan, owner, &state)?,
         None => {
-            let mut master = Master { answer: Answer::default(), given: vec![0; plan.workers as usize] };
+            let mut master = Master { answer: Answer::default(), assigned: vec![0; plan.workers as usize] };
             for worker in 1..=plan.workers {
-                master.answer_worker(comm, plan, worker)?;
+                master.reply(comm, plan, worker)?;
             }
             master
         }
@@ -37,7 +37,7 @@ pub(super) fn run(
         comm.iteration(n)?;
         let (status, payload) = receive(comm, n)?;
         master.answer.add(result(&status, &payload)?);
-        master.answer_worker(comm, plan, status.source)?;
+        master.reply(comm, plan, status.source)?;
         if checkpoint_due(n, checkpoint_every) {
             comm.checkpoint(&encode(owner, n, &master.to_body()))?;
         }
@@ -46,11 +46,11 @@ pub(super) fn run(
 }
 
 impl Master {
-    /// Sends `worker` the next task, or the order to stop.
-    fn answer_worker(&mut self, comm: &mut dyn Communicator, plan: &Plan, worker: u32) -> Result<(), Error> {
+    /// Sends `worker` the next task, or a stop message.
+    fn reply(&mut self, comm: &mut dyn Communicator, plan: &Plan, worker: u32) -> Result<(), Error> {
         match self.next_task(plan, worker) {
             Some(task) => {
-                self.given[worker as usize - 1] += 1;
+                self.assigned[worker as usize - 1] += 1;
                 comm.send(worker, TAG_TASK, &encode_task(task))?;
             }
             None => comm.send(worker, TAG_STOP, &[])?,
@@ -58,18 +58,18 @@ impl Master {
         Ok(())
     }
 
-    /// The next task that hasn't been given, unless all that are left are promised to other workers.
+    /// Returns the next task, unless all remaining ones are guaranteed to other workers.
     fn next_task(&self, plan: &Plan, worker: u32) -> Option<u64> {
-        let next: u64 = self.given.iter().sum();
-        let others = (1..).zip(&self.given).filter(|(other, _)| *other != worker);
-        let promised: u64 = others.map(|(_, given)| plan.worker_tasks_min.saturating_sub(*given)).sum();
-        (next + promised < plan.tasks).then_some(next)
+        let next: u64 = self.assigned.iter().sum();
+        let others = (1..).zip(&self.assigned).filter(|(other, _)| *other != worker);
+        let reserved: u64 = others.map(|(_, assigned)| plan.worker_tasks_min.saturating_sub(*assigned)).sum();
+        (next + reserved < plan.tasks).then_some(next)
     }
 
-    /// The answer, then how many tasks each worker was given.
+    /// Encodes the answer, then the number of tasks assigned to each worker.
     fn to_body(&self) -> Vec<u8> {
-        let given = self.given.iter().flat_map(|given| given.to_le_bytes());
-        self.answer.to_bytes().into_iter().chain(given).collect()
+        let assigned = self.assigned.iter().flat_map(|assigned| assigned.to_le_bytes());
+        self.answer.to_bytes().into_iter().chain(assigned).collect()
     }
 
     fn restore(plan: &Plan, owner: &Owner, state: &[u8]) -> Result<Master, StateError> {
@@ -79,17 +79,17 @@ impl Master {
             return Err(StateError::Length { expected: expected as u64 * 8, found: body.len() as u64 });
         };
         let answer = Answer::from_words([words[0], words[1], words[2]]);
-        let given = words[3..].to_vec();
+        let assigned = words[3..].to_vec();
         check_count(&answer, iteration)?;
-        let total = given.iter().try_fold(0u64, |total, given| total.checked_add(*given)).unwrap_or(u64::MAX);
+        let total = assigned.iter().try_fold(0u64, |total, count| total.checked_add(*count)).unwrap_or(u64::MAX);
         if total > plan.tasks || total < iteration {
-            return Err(StateError::Impossible { what: "number of tasks handed out", found: total });
+            return Err(StateError::Invalid { what: "number of assigned tasks", found: total });
         }
-        Ok(Master { answer, given })
+        Ok(Master { answer, assigned })
     }
 }
 
-/// Receives a result from any worker, each time in another of the ways that MPI has for that.
+/// Receives a result from any worker; alternates between MPI's ways to do that.
 fn receive(comm: &mut dyn Communicator, n: u64) -> Result<(Status, Bytes), Error> {
     match n % 4 {
         0 => {}
@@ -98,7 +98,7 @@ fn receive(comm: &mut dyn Communicator, n: u64) -> Result<(Status, Bytes), Error
             return Ok(comm.recv(Some(found.source), Some(found.tag))?);
         }
         2 => {
-            for _ in 0..ASKS_MAX {
+            for _ in 0..POLLS_MAX {
                 if let Some(found) = comm.iprobe(ANY_SOURCE, ANY_TAG)? {
                     return Ok(comm.recv(Some(found.source), Some(found.tag))?);
                 }
@@ -106,7 +106,7 @@ fn receive(comm: &mut dyn Communicator, n: u64) -> Result<(Status, Bytes), Error
         }
         _ => {
             let request = comm.irecv(ANY_SOURCE, ANY_TAG)?;
-            for _ in 0..ASKS_MAX {
+            for _ in 0..POLLS_MAX {
                 if comm.test(&request)? {
                     break;
                 }
@@ -117,7 +117,7 @@ fn receive(comm: &mut dyn Communicator, n: u64) -> Result<(Status, Bytes), Error
     Ok(comm.recv(ANY_SOURCE, Some(TAG_RESULT))?)
 }
 
-/// The value in a worker's message.
+/// Decodes a worker's message.
 fn result(status: &Status, payload: &[u8]) -> Result<u64, MessageError> {
     match <[u8; 8]>::try_from(payload) {
         Ok(bytes) if status.tag == TAG_RESULT && status.source != MASTER => Ok(u64::from_le_bytes(bytes)),
@@ -138,24 +138,24 @@ mod tests {
     const PLAN: Plan = Plan { workers: 3, tasks: 12, worker_tasks_min: 2 };
 
     #[test]
-    fn a_greedy_worker_leaves_the_others_what_they_were_promised() {
-        let mut master = Master { answer: Answer::default(), given: vec![0; 3] };
+    fn a_fast_worker_leaves_the_others_their_guaranteed_tasks() {
+        let mut master = Master { answer: Answer::default(), assigned: vec![0; 3] };
         while master.next_task(&PLAN, 1).is_some() {
-            master.given[0] += 1;
+            master.assigned[0] += 1;
         }
-        assert_eq!(master.given, [8, 0, 0]);
+        assert_eq!(master.assigned, [8, 0, 0]);
         assert_eq!(master.next_task(&PLAN, 3), Some(8));
     }
 
     #[test]
-    fn a_master_comes_back_as_it_was_saved_and_an_impossible_one_is_refused() {
+    fn a_master_is_restored_as_it_was_saved_and_an_invalid_one_is_refused() {
         let owner = Owner { workload: 3, class: crate::Class::S, rank: 0, ranks: 4 };
         let answer = Answer { count: 5, sum: 1, xor: 2 };
-        let state = |given: Vec<u64>| encode(&owner, 5, &Master { answer, given }.to_body());
+        let state = |assigned: Vec<u64>| encode(&owner, 5, &Master { answer, assigned }.to_body());
         let master = Master::restore(&PLAN, &owner, &state(vec![4, 2, 1])).unwrap();
-        assert_eq!((master.answer, master.given), (answer, vec![4, 2, 1]));
-        for given in [vec![1, 1, 1], vec![13, 0, 0], vec![u64::MAX, 7, 0], vec![5, 0]] {
-            assert!(Master::restore(&PLAN, &owner, &state(given)).is_err());
+        assert_eq!((master.answer, master.assigned), (answer, vec![4, 2, 1]));
+        for assigned in [vec![1, 1, 1], vec![13, 0, 0], vec![u64::MAX, 7, 0], vec![5, 0]] {
+            assert!(Master::restore(&PLAN, &owner, &state(assigned)).is_err());
         }
     }
 }

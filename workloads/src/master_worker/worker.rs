@@ -1,14 +1,14 @@
-//! A worker: does what the master says until it is told to stop.
+//! A worker: computes the master's tasks until it is stopped.
 
 use bytes::Bytes;
 use counterfoil_runtime::communicator::{ANY_TAG, Communicator, Status};
 
 use super::task::{Answer, compute, decode_task, words};
-use super::{ASKS_MAX, MASTER, Plan, TAG_RESULT, TAG_STOP, TAG_TASK, check_count};
+use super::{MASTER, POLLS_MAX, Plan, TAG_RESULT, TAG_STOP, TAG_TASK, check_count};
 use crate::state::{Owner, decode, encode};
 use crate::{Error, MessageError, StateError, checkpoint_due};
 
-/// Runs until the master says stop; gives what this worker has done.
+/// Runs until the master sends a stop message; returns the combination of this worker's results.
 pub(super) fn run(
     comm: &mut dyn Communicator,
     plan: &Plan,
@@ -25,7 +25,7 @@ pub(super) fn run(
         if status.tag == TAG_STOP {
             return Ok(done);
         }
-        // Only now is it known that there is an iteration n.
+        // A stop message would not have been an iteration.
         comm.iteration(n)?;
         let task = decode_task(&payload).filter(|_| status.tag == TAG_TASK);
         let (task, input) = task.ok_or(MessageError {
@@ -33,7 +33,7 @@ pub(super) fn run(
             source_rank: status.source,
             tag: status.tag,
             len: status.len,
-            expected: "a task or the order to stop",
+            expected: "a task or a stop message",
         })?;
         let result = compute(task, input);
         done.add(result);
@@ -54,14 +54,14 @@ fn restore(plan: &Plan, owner: &Owner, state: &[u8]) -> Result<Answer, StateErro
     Ok(done)
 }
 
-/// Receives the master's next order: every other time with a look at it first, else with a request that is asked after.
+/// Receives the master's next message, alternately after a probe and by a request that is tested.
 fn receive(comm: &mut dyn Communicator, n: u64) -> Result<(Status, Bytes), Error> {
     if n.is_multiple_of(2) {
         let found = comm.probe(Some(MASTER), ANY_TAG)?;
         return Ok(comm.recv(Some(MASTER), Some(found.tag))?);
     }
     let request = comm.irecv(Some(MASTER), ANY_TAG)?;
-    for _ in 0..ASKS_MAX {
+    for _ in 0..POLLS_MAX {
         if comm.test(&request)? {
             break;
         }

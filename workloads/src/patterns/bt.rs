@@ -1,10 +1,10 @@
-//! BT: line solves along three axes, with a grid that is cut into q^3 cells for q^2 processes.
+//! BT: line solves along three axes, with a grid that is divided into q^3 cells for q^2 processes.
 //!
 //! Process (i, j) is rank = i + q * j. It has q cells, one in each layer z: cell (i + z, j - z, z), modulo q. So along
-//! each axis every slice has one cell of each process, all work all the time, and the next cell along an axis always
-//! lies with the same process: (i + 1, j), (i, j + 1) and (i - 1, j + 1). Each iteration gets two layers of borders
-//! from all six neighbours; then, for each axis, an elimination goes through the q slices, q - 1 times handing on to
-//! the next process, and a substitution comes back the same way.
+//! each axis every slice has one cell of each process, all processes work all the time, and the next cell along an axis
+//! always belongs to the same process: (i + 1, j), (i, j + 1) and (i - 1, j + 1). Each iteration exchanges two layers of
+//! borders with all six neighbours. Then, for each axis, an elimination passes through the q slices, with q - 1 messages
+//! to the next process, and a substitution returns the same way.
 
 use super::Message;
 use super::blocks::block_len;
@@ -12,7 +12,7 @@ use super::sends::Sends;
 
 /// Iterations of class D.
 pub(super) const ITERATIONS: u32 = 250;
-/// At least three points for each cell along each axis.
+/// Valid numbers of ranks, with at least three points for each cell along each axis.
 pub(super) const RANKS: (u32, u32) = (4, 136 * 136);
 
 /// Points along each axis.
@@ -21,7 +21,7 @@ const DOUBLE_BYTES: u64 = 8;
 /// Unknowns at each point.
 const UNKNOWNS: u64 = 5;
 
-/// What `rank` sends in one iteration.
+/// Returns the messages of `rank` in one iteration.
 pub(super) fn sends(rank: u32, ranks: u32) -> Vec<Message> {
     let q = ranks.isqrt();
     let neighbours = neighbours(rank, q);
@@ -33,7 +33,7 @@ pub(super) fn sends(rank: u32, ranks: u32) -> Vec<Message> {
     }
     sends.next_step();
 
-    // The benchmark's buffers are for the largest cell and are sent whole.
+    // The benchmark always sends whole buffers, sized for the largest cell.
     let face = (POINTS / u64::from(q) + 1).pow(2);
     for [next, previous] in neighbours {
         for (to, doubles) in [(next, UNKNOWNS * UNKNOWNS + UNKNOWNS), (previous, UNKNOWNS)] {
@@ -46,14 +46,15 @@ pub(super) fn sends(rank: u32, ranks: u32) -> Vec<Message> {
     sends.finish()
 }
 
-/// For each axis, the processes that have the next and the previous cells.
+/// Returns, for each axis, the processes with the next and the previous cells.
 fn neighbours(rank: u32, q: u32) -> [[u32; 2]; 3] {
     let (i, j) = (rank % q, rank / q);
     let at = |i: u32, j: u32| i % q + q * (j % q);
     [[at(i + 1, j), at(i + q - 1, j)], [at(i, j + 1), at(i, j + q - 1)], [at(i + q - 1, j + 1), at(i + 1, j + q - 1)]]
 }
 
-/// Two layers of the faces across `axis` of all cells but the one in slice `edge`, behind which the grid ends.
+/// Returns the bytes of two layers of the faces across `axis`, of all cells except the one in slice `edge` at the end of
+/// the grid.
 fn border_bytes(rank: u32, q: u32, axis: usize, edge: u32) -> u64 {
     let (i, j) = (rank % q, rank / q);
     let cells = (0..q).map(|z| [(i + z) % q, (j + q - z) % q, z]);

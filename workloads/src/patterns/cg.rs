@@ -1,11 +1,10 @@
-//! CG: conjugate gradients with a sparse matrix that is cut into a 2-D grid of blocks.
+//! CG: conjugate gradients with a sparse matrix that is divided into a 2-D grid of blocks.
 //!
 //! Process (row, column) is rank = row * `columns` + column; `columns` is the number of rows or twice as much. An
-//! iteration solves for a vector in 25 steps. Each step has one product with the matrix, whose parts are summed up
+//! iteration solves for a vector in 25 steps. Each step has one matrix-vector product, whose parts are summed up
 //! along the process row in log2 `columns` exchanges and then swapped across the diagonal (the transpose), and two
-//! scalar products, each log2 `columns` exchanges of a number. Before the first step there is one scalar product; after
-//! the last, the product is done once more for the residual, with its norm; and at last two norms are summed up
-//! together.
+//! scalar products of log2 `columns` exchanges of one number each. One scalar product precedes the first step. After the
+//! last step follow another matrix-vector product for the residual, its norm, and a common sum of two norms.
 
 use super::Message;
 use super::blocks::block_len;
@@ -13,7 +12,7 @@ use super::sends::Sends;
 
 /// Iterations of class D.
 pub(super) const ITERATIONS: u32 = 100;
-/// Three hundred rows of the matrix for each process row, at least.
+/// Valid numbers of ranks, with at least 300 rows of the matrix for each process row.
 pub(super) const RANKS: (u32, u32) = (2, 1 << 24);
 
 /// Order of the matrix.
@@ -22,7 +21,7 @@ const ORDER: u64 = 1_500_000;
 const STEPS: u32 = 25;
 const DOUBLE_BYTES: u64 = 8;
 
-/// What `rank` sends in one iteration.
+/// Returns the messages of `rank` in one iteration.
 pub(super) fn sends(rank: u32, ranks: u32) -> Vec<Message> {
     let mut process = Process::new(rank, ranks);
     process.sum(DOUBLE_BYTES);
@@ -52,17 +51,18 @@ impl Process {
         Process { sends: Sends::new(rank), rows, columns, row: rank / columns, column: rank % columns }
     }
 
-    /// Swaps `bytes` with ever nearer processes of the row: after the last, all have the sum.
+    /// Sums up `bytes` over the row, by swaps with nearer and nearer processes.
     fn sum(&mut self, bytes: u64) {
         for bit in (0..self.columns.ilog2()).rev() {
             self.swap(bit, bytes);
         }
     }
 
-    /// Sums up a product along the row, nearest process first, and hands it to who needs it as the next vector.
+    /// Sums up a product along the row, nearest process first, and sends it to the process that needs it as the next
+    /// vector.
     ///
-    /// With twice as many columns, a pair of neighbours shares the block: the first exchange gives each the sum of its
-    /// half, the others and the transpose are about that half.
+    /// With twice as many columns, two neighbours share the block: the first exchange gives each the sum of its half, the
+    /// others and the transpose transfer that half.
     fn product(&mut self) {
         let block = block_len(ORDER, self.rows, self.row);
         let halved = self.columns != self.rows;
@@ -80,7 +80,7 @@ impl Process {
         self.sends.next_step();
     }
 
-    /// The process across the diagonal; on the diagonal, this one.
+    /// Returns the process across the diagonal; on the diagonal, this one.
     fn transposed(&self) -> u32 {
         if self.columns == self.rows {
             self.column * self.columns + self.row

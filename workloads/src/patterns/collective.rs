@@ -1,11 +1,11 @@
-//! Collectives as an MPI library sends them, in its choice for the sizes that occur here.
+//! Messages of collectives, with the algorithms that an MPI library chooses for these sizes.
 
 use super::sends::Sends;
 
-/// Pairwise exchange of all with all: in step i, for i = 1, 2, ..., each rank swaps its block with rank XOR i.
+/// Adds a pairwise all-to-all exchange: in step i, for i = 1, 2, ..., each rank swaps its block with rank XOR i.
 ///
-/// MPICH2 does so for a power of two of ranks and blocks of more than 32 KiB. What a rank has for itself is copied, not
-/// sent. Takes `ranks` - 1 steps.
+/// MPICH2 uses it for a power of two of ranks and blocks of more than 32 KiB. A rank copies its own block instead of
+/// sending it. Takes `ranks` - 1 steps.
 pub(super) fn all_to_all_pairwise(sends: &mut Sends, rank: u32, ranks: u32, bytes: u64) {
     for distance in 1..ranks {
         sends.send(rank ^ distance, bytes);
@@ -13,9 +13,8 @@ pub(super) fn all_to_all_pairwise(sends: &mut Sends, rank: u32, ranks: u32, byte
     }
 }
 
-/// Reduction to rank 0 along a binomial tree: in step i, a rank whose lowest set bit is bit i sends what it has summed
-/// up to the rank without that bit, and is done. For messages below 2 KiB in MPICH2. Takes log2 `ranks` steps, rounded
-/// up.
+/// Adds a reduction to rank 0 along a binomial tree: in step i, a rank whose lowest set bit is bit i sends its sum to the
+/// rank without that bit, and is done. MPICH2 uses it for messages below 2 KiB. Takes log2 `ranks` steps, rounded up.
 pub(super) fn reduce_binomial(sends: &mut Sends, rank: u32, ranks: u32, bytes: u64) {
     let mut distance = 1;
     while distance < ranks {

@@ -1,8 +1,8 @@
-//! FT: the Fourier transform of a 3-D grid, cut into slabs.
+//! FT: the Fourier transform of a 3-D grid, divided into slabs.
 //!
 //! Each process has whole planes (the benchmark's 1-D layout): two of the three dimensions are transformed in
-//! place, then one exchange of all with all turns the grid so that the third lies whole as well. An iteration is one
-//! transform back and a checksum, whose parts are summed up at rank 0.
+//! place, then one all-to-all exchange transposes the grid for the third. An iteration is one inverse transform and a
+//! checksum, whose parts are summed up at rank 0.
 
 use super::Message;
 use super::collective::{all_to_all_pairwise, reduce_binomial};
@@ -10,15 +10,16 @@ use super::sends::Sends;
 
 /// Iterations of class D.
 pub(super) const ITERATIONS: u32 = 25;
-/// Blocks of the exchange stay above 32 KiB. (Above 1,024 ranks, the benchmark has a 2-D layout with two exchanges.)
+/// Valid numbers of ranks, with blocks above 32 KiB in the exchange. (Above 1,024 ranks, the benchmark has a 2-D layout
+/// with two exchanges.)
 pub(super) const RANKS: (u32, u32) = (2, 512);
 
 /// Points of the grid.
 const POINTS: u64 = 2_048 * 1_024 * 1_024;
-/// A complex number of double precision, which a point and a checksum are.
+/// Bytes of a complex number of double precision: a point or a checksum.
 const COMPLEX_BYTES: u64 = 16;
 
-/// What `rank` sends in one iteration.
+/// Returns the messages of `rank` in one iteration.
 pub(super) fn sends(rank: u32, ranks: u32) -> Vec<Message> {
     let mut sends = Sends::new(rank);
     all_to_all_pairwise(&mut sends, rank, ranks, POINTS * COMPLEX_BYTES / u64::from(ranks).pow(2));

@@ -1,10 +1,9 @@
-//! LU: sweeps over a 3-D grid that is cut along two axes into pencils.
+//! LU: sweeps over a 3-D grid that is divided along two axes into pencils.
 //!
 //! Process (row, column) of a grid of `rows` x `columns` is rank = row + `rows` * column; `rows` is `columns` or twice
-//! as much. The lower sweep goes plane by plane from the first corner to the last: a process needs the borders of the
-//! row and the column before it to work on a plane, and hands its own on. The upper sweep goes the other way. Then the
-//! right-hand side is formed, for which each process gets two layers from each neighbour. There is nothing beyond the
-//! edge of the grid.
+//! as much. The lower sweep proceeds plane by plane from the first corner to the last: for each plane a process needs the
+//! borders of the previous row and column, and sends its own to the next ones. The upper sweep proceeds the other way.
+//! Then, for the right-hand side, each process receives two layers from each neighbour. The grid isn't periodic.
 
 use super::Message;
 use super::blocks::block_len;
@@ -12,17 +11,17 @@ use super::sends::Sends;
 
 /// Iterations of class D.
 pub(super) const ITERATIONS: u32 = 300;
-/// Four points for each process along each axis.
+/// Valid numbers of ranks, with at least four points for each process along each axis.
 pub(super) const RANKS: (u32, u32) = (2, 4_096);
 
 /// Points along each axis.
 const POINTS: u64 = 408;
-/// Planes of a sweep: all but the two on the boundary.
+/// Planes of a sweep: all except the two on the boundary.
 const PLANES: u32 = 406;
-/// Five unknowns of double precision at each point.
+/// Bytes of the five unknowns of double precision at each point.
 const POINT_BYTES: u64 = 5 * 8;
 
-/// What `rank` sends in one iteration.
+/// Returns the messages of `rank` in one iteration.
 pub(super) fn sends(rank: u32, ranks: u32) -> Vec<Message> {
     let place = Place::new(rank, ranks);
     let Place { rows, columns, row, column } = place;
@@ -31,7 +30,7 @@ pub(super) fn sends(rank: u32, ranks: u32) -> Vec<Message> {
     let across = rows - 1 + columns - 1;
     let before = row + column;
 
-    for (direction, waits) in [(Direction::Onward, before), (Direction::Back, across - before)] {
+    for (direction, waits) in [(Direction::Forward, before), (Direction::Backward, across - before)] {
         sends.skip(waits);
         for _ in 0..PLANES {
             if let Some(to) = place.along_rows(direction) {
@@ -46,13 +45,13 @@ pub(super) fn sends(rank: u32, ranks: u32) -> Vec<Message> {
     }
 
     let layer = |len: u64| 2 * POINT_BYTES * len * POINTS;
-    for direction in [Direction::Onward, Direction::Back] {
+    for direction in [Direction::Forward, Direction::Backward] {
         if let Some(to) = place.along_rows(direction) {
             sends.send(to, layer(block_len(POINTS, columns, column)));
         }
     }
     sends.next_step();
-    for direction in [Direction::Onward, Direction::Back] {
+    for direction in [Direction::Forward, Direction::Backward] {
         if let Some(to) = place.along_columns(direction) {
             sends.send(to, layer(block_len(POINTS, rows, row)));
         }
@@ -60,15 +59,15 @@ pub(super) fn sends(rank: u32, ranks: u32) -> Vec<Message> {
     sends.finish()
 }
 
-/// Points of a border that a sweep works on: not those on the boundary of the grid.
+/// Returns the points of a border without those on the boundary of the grid, which a sweep skips.
 fn inner(blocks: u32, index: u32) -> u64 {
     block_len(POINTS, blocks, index) - u64::from(index == 0) - u64::from(index + 1 == blocks)
 }
 
 #[derive(Clone, Copy, Debug)]
 enum Direction {
-    Onward,
-    Back,
+    Forward,
+    Backward,
 }
 
 /// One process's place in the grid.
@@ -87,12 +86,12 @@ impl Place {
         Place { rows, columns, row: rank % rows, column: rank / rows }
     }
 
-    /// The process in the next or previous row.
+    /// Returns the process in the next or previous row.
     fn along_rows(&self, direction: Direction) -> Option<u32> {
         Some(moved(self.row, self.rows, direction)? + self.rows * self.column)
     }
 
-    /// The process in the next or previous column.
+    /// Returns the process in the next or previous column.
     fn along_columns(&self, direction: Direction) -> Option<u32> {
         Some(self.row + self.rows * moved(self.column, self.columns, direction)?)
     }
@@ -100,7 +99,7 @@ impl Place {
 
 fn moved(index: u32, extent: u32, direction: Direction) -> Option<u32> {
     match direction {
-        Direction::Onward => Some(index + 1).filter(|&index| index < extent),
-        Direction::Back => index.checked_sub(1),
+        Direction::Forward => Some(index + 1).filter(|&index| index < extent),
+        Direction::Backward => index.checked_sub(1),
     }
 }

@@ -1,33 +1,33 @@
-//! What each rank sends to each other in one iteration, without the zeros.
+//! Sparse traffic matrix of one iteration.
 
 use std::collections::BTreeMap;
 
 use super::Message;
 
-/// Messages and bytes of one iteration for each ordered pair of ranks that has any.
+/// Messages and bytes of one iteration for each ordered pair of ranks that communicates.
 ///
-/// Memory grows with the pairs that communicate: 24 bytes for each.
+/// Memory: 24 bytes for each such pair.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Matrix {
-    /// Ascending by source, then destination.
+    /// Pairs, ascending by source, then destination.
     pairs: Vec<Pair>,
 }
 
-/// One ordered pair of ranks with at least one message.
+/// Traffic of an ordered pair of ranks with at least one message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pair {
-    /// The sender.
+    /// Source rank.
     pub source: u32,
-    /// The receiver.
+    /// Destination rank.
     pub destination: u32,
-    /// Messages of one iteration.
+    /// Number of messages in one iteration.
     pub messages: u64,
-    /// Their payloads together, in bytes.
+    /// Sum of their payloads in bytes.
     pub bytes: u64,
 }
 
 impl Matrix {
-    /// Sums up the sends of rank 0, 1, ...
+    /// Sums up the messages of rank 0, 1, ...
     pub(super) fn new(sends: impl Iterator<Item = Vec<Message>>) -> Matrix {
         let mut pairs = Vec::new();
         for messages in sends {
@@ -42,24 +42,24 @@ impl Matrix {
         Matrix { pairs }
     }
 
-    /// All pairs that communicate, ascending by source, then destination.
+    /// Returns all pairs that communicate, ascending by source, then destination.
     pub fn pairs(&self) -> &[Pair] {
         &self.pairs
     }
 
-    /// What `source` sends to `destination`, if it sends anything.
+    /// Returns the traffic from `source` to `destination`, if there is any.
     pub fn pair(&self, source: u32, destination: u32) -> Option<Pair> {
         let key = |pair: &Pair| (pair.source, pair.destination);
         let index = self.pairs.binary_search_by_key(&(source, destination), key).ok()?;
         self.pairs.get(index).copied()
     }
 
-    /// Messages of one iteration, of all ranks.
+    /// Returns the number of messages of all ranks in one iteration.
     pub fn messages(&self) -> u64 {
         self.pairs.iter().map(|pair| pair.messages).sum()
     }
 
-    /// Bytes of one iteration, of all ranks.
+    /// Returns the bytes of all ranks in one iteration.
     pub fn bytes(&self) -> u64 {
         self.pairs.iter().map(|pair| pair.bytes).sum()
     }

@@ -1,27 +1,27 @@
 //! MG: V-cycles on grids of 1024^3, 512^3, ..., 2^3 points.
 //!
-//! Processes form a torus, x fastest, with a power of two along each axis, z having the most. Each sweep over a level
-//! ends with an exchange of borders, axis after axis, with both neighbours. A level with fewer points than processes
-//! along an axis leaves only every second process with work (then every fourth, ...), and neighbours are that much
-//! further apart. On the way up, those that had work give their values to the processes between them.
+//! Processes form a torus, x fastest, with a power of two along each axis, z being the longest. Each sweep over a level
+//! ends with a border exchange with both neighbours, axis by axis. On a level with fewer points than processes along an
+//! axis, only every second process (then every fourth, ...) is active, and the distance of neighbours grows accordingly.
+//! On the way up, active processes send their values to the inactive ones between them.
 //!
-//! One cycle: on the way down, each of the nine coarser levels is formed from the finer one (one exchange); the
+//! One cycle: on the way down, each of the nine coarser levels is computed from the finer one (one exchange); the
 //! coarsest is solved (one); on the way up each level gets its correction, its residual and its smoothing (an exchange
-//! for each of the last two); at the end the residual of the finest level is formed once more.
+//! for each of the last two); at the end the residual of the finest level is computed once more.
 
 use super::Message;
 use super::sends::Sends;
 
 /// Iterations of class D.
 pub(super) const ITERATIONS: u32 = 50;
-/// Two processes along each axis at least; a point of level 6 for each of the largest number.
+/// Valid numbers of ranks: from two processes along each axis to one point of level 6 for each process.
 pub(super) const RANKS: (u32, u32) = (8, 1 << 18);
 
-/// Level k has 2^k points along each axis, for k = 1 to this.
+/// Number of levels; level k has 2^k points along each axis.
 const LEVELS: u32 = 10;
 const DOUBLE_BYTES: u64 = 8;
 
-/// What `rank` sends in one iteration.
+/// Returns the messages of `rank` in one iteration.
 pub(super) fn sends(rank: u32, ranks: u32) -> Vec<Message> {
     // From the finest (index 0) to the coarsest.
     let levels = levels(rank, ranks);
@@ -33,7 +33,7 @@ pub(super) fn sends(rank: u32, ranks: u32) -> Vec<Message> {
         exchange(&mut sends, coarsest);
     }
     for finer in levels.iter().rev().skip(1) {
-        widen(&mut sends, finer);
+        activate(&mut sends, finer);
         exchange(&mut sends, finer);
         exchange(&mut sends, finer);
     }
@@ -43,18 +43,18 @@ pub(super) fn sends(rank: u32, ranks: u32) -> Vec<Message> {
     sends.finish()
 }
 
-/// One process's part in one level.
+/// One process's part of one level.
 #[derive(Clone, Copy, Debug, Default)]
 struct Level {
-    /// Its points along each axis; it has work if none is 0.
+    /// Its points along each axis; it is active if none is 0.
     points: [u64; 3],
-    /// The next and the previous process that have work, along each axis.
+    /// The next and the previous active process along each axis.
     neighbours: [[u32; 2]; 3],
-    /// Along which axes it is given work on the next coarser level and its neighbours are not.
-    gives: [bool; 3],
+    /// True along the axes on which it is active on the next coarser level but its neighbours aren't.
+    activates: [bool; 3],
 }
 
-/// Processes along each axis: a third of the bits for x, half of the others for y, the rest for z.
+/// Returns the processes along each axis: a third of the bits for x, half of the others for y, the rest for z.
 fn extents(ranks: u32) -> [u32; 3] {
     let bits = ranks.ilog2();
     let x = bits / 3;
@@ -79,7 +79,7 @@ fn levels(rank: u32, ranks: u32) -> Vec<Level> {
                 distance[axis] = (distance[axis] * 2).min(extent);
             }
             if let Some(finer) = levels.last_mut() {
-                finer.gives[axis] = own > 0 && next == 0;
+                finer.activates[axis] = own > 0 && next == 0;
             }
             let to = |at: u32| rank / stride / extent * stride * extent + at % extent * stride + rank % stride;
             level.neighbours[axis] = [to(at + distance[axis]), to(at + extent - distance[axis])];
@@ -89,31 +89,32 @@ fn levels(rank: u32, ranks: u32) -> Vec<Level> {
     levels
 }
 
-/// Points of process `at` of `extent`: where there are fewer points than processes, the last of each group has one.
+/// Returns the points of process `at` of `extent`: with fewer points than processes, the last of each group has one.
 fn points_at(points: u64, extent: u32, at: u32) -> u64 {
     let before = |at: u32| u64::from(at) * points / u64::from(extent);
     before(at + 1) - before(at)
 }
 
-/// Borders of one sweep, axis after axis: those of a later axis include what came in along the earlier ones.
+/// Adds the border exchange of one sweep, axis by axis: later axes include the borders received along earlier ones.
 fn exchange(sends: &mut Sends, level: &Level) {
     let [x, y, z] = level.points;
-    let has_work = level.points.iter().all(|&points| points > 0);
+    let is_active = level.points.iter().all(|&points| points > 0);
     let faces = [y * z, (x + 2) * z, (x + 2) * (y + 2)];
     for (face, neighbours) in faces.into_iter().zip(level.neighbours) {
-        for neighbour in neighbours.into_iter().filter(|_| has_work) {
+        for neighbour in neighbours.into_iter().filter(|_| is_active) {
             sends.send(neighbour, face * DOUBLE_BYTES);
         }
         sends.next_step();
     }
 }
 
-/// Values for processes that had no work on the next coarser level: two layers for the next, one for the previous.
-fn widen(sends: &mut Sends, level: &Level) {
+/// Adds the values for processes that are inactive on the next coarser level: two layers for the next process, one for
+/// the previous.
+fn activate(sends: &mut Sends, level: &Level) {
     let [x, y, z] = level.points.map(|points| points + 2);
     let faces = [y * z, x * z, x * y];
-    for ((face, neighbours), gives) in faces.into_iter().zip(level.neighbours).zip(level.gives) {
-        if gives {
+    for ((face, neighbours), activates) in faces.into_iter().zip(level.neighbours).zip(level.activates) {
+        if activates {
             let [next, previous] = neighbours;
             sends.send(next, 2 * face * DOUBLE_BYTES);
             sends.send(previous, face * DOUBLE_BYTES);

@@ -1,9 +1,9 @@
-//! A torus on which each rank sends to its neighbours.
+//! Neighbour exchange on a torus.
 
 use super::Message;
 use super::sends::Sends;
 
-/// Ranks on a torus of up to three axes; the first runs fastest.
+/// A torus of ranks with up to three axes, the first being the fastest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Torus {
     extents: [u32; 3],
@@ -11,7 +11,7 @@ pub(super) struct Torus {
 }
 
 impl Torus {
-    /// `None` if an extent is 0 or the ranks can't be counted.
+    /// Creates a torus; `None` if an extent is 0 or the number of ranks exceeds a `u32`.
     pub(super) fn new(extents: [u32; 3], bytes: u64) -> Option<Torus> {
         let ranks = extents.iter().try_fold(1_u32, |ranks, &extent| ranks.checked_mul(extent))?;
         (ranks > 0).then_some(Torus { extents, bytes })
@@ -21,7 +21,7 @@ impl Torus {
         self.extents.iter().product()
     }
 
-    /// One step: all borders leave before any is needed.
+    /// Returns the messages of `rank`, all in one step: no border depends on another.
     pub(super) fn sends(&self, rank: u32) -> Vec<Message> {
         let mut sends = Sends::new(rank);
         let mut stride = 1;

@@ -5,20 +5,20 @@ use super::{Kernel, Pattern, PatternError};
 /// A cell of Table I of Guermouche 2011 (section V.E.3).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Cell {
-    /// Its row.
+    /// Row of the table.
     pub kernel: Kernel,
-    /// Its size: 64, 128 or 256. BT ran on fewer ranks where that is no square.
+    /// Size: 64, 128 or 256. BT ran on fewer ranks if that is no square.
     pub ranks: u32,
-    /// How many clusters: 4, 8 or 16.
+    /// Number of clusters: 4, 8 or 16.
     pub clusters: u32,
-    /// %log as printed: logged messages in per cent of all.
+    /// %log as printed: percentage of logged messages.
     pub logged_percent: f64,
-    /// %rl as printed: ranks that roll back in per cent of all, on average over failures.
+    /// %rl as printed: percentage of ranks that roll back, averaged over failures.
     pub rolled_back_percent: f64,
 }
 
 impl Cell {
-    /// All forty cells, row by row.
+    /// Iterates over all forty cells, row by row.
     pub fn all() -> impl Iterator<Item = Cell> {
         ROWS.into_iter().flat_map(|(kernel, logged, rolled_back)| {
             COLUMNS.into_iter().zip(logged).zip(rolled_back).map(
@@ -33,24 +33,24 @@ impl Cell {
         })
     }
 
-    /// What ran: the kernel on as many ranks as it runs on.
+    /// Returns the pattern of the cell: the kernel on the largest valid number of ranks.
     ///
     /// # Errors
-    /// [`PatternError::Ranks`] if it doesn't run on so few; none of [`Cell::all`].
+    /// [`PatternError::Ranks`] if there are too few ranks; never for [`Cell::all`].
     pub fn pattern(&self) -> Result<Pattern, PatternError> {
         Pattern::nas(self.kernel, self.kernel.ranks_within(self.ranks).unwrap_or(self.ranks))
     }
 
-    /// How many successive ranks are a cluster; the last cluster of BT at 128 has fewer.
+    /// Returns the number of successive ranks in a cluster; the last cluster of BT at 128 has fewer.
     pub const fn ranks_in_cluster(&self) -> u32 {
         self.ranks / self.clusters
     }
 }
 
-/// Ranks and clusters.
+/// Columns of the table: ranks and clusters.
 const COLUMNS: [(u32, u32); 8] = [(64, 4), (64, 8), (128, 4), (128, 8), (128, 16), (256, 4), (256, 8), (256, 16)];
 
-/// %log and %rl in each column.
+/// Rows of the table: %log and %rl in each column.
 const ROWS: [(Kernel, [f64; 8], [f64; 8]); 5] = [
     (Kernel::Mg, [16.59, 25.0, 9.5, 17.1, 25.4, 9.1, 16.9, 24.9], [62.5, 46.9, 62.5, 56.3, 42.1, 62.5, 55.7, 41.7]),
     (Kernel::Lu, [10.72, 25.0, 10.35, 24.14, 25.9, 5.0, 11.7, 25.03], [62.5, 56.2, 62.5, 56.3, 42.1, 62.5, 56.1, 53.1]),

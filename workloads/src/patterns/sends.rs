@@ -1,8 +1,8 @@
-//! One rank's messages, while they are written down step by step.
+//! Builder for the messages of one rank.
 
 use super::Message;
 
-/// The messages of one rank so far, and the step that it is in.
+/// Messages of one rank so far, and its current step.
 #[derive(Debug)]
 pub(super) struct Sends {
     rank: u32,
@@ -15,19 +15,19 @@ impl Sends {
         Sends { rank, step: 0, messages: Vec::new() }
     }
 
-    /// A message of the current step. What a rank sends to itself never reaches a channel, so it is left out.
+    /// Adds a message of the current step. Omits messages of the rank to itself, which never reach a channel.
     pub(super) fn send(&mut self, destination: u32, bytes: u64) {
         if destination != self.rank {
             self.messages.push(Message { step: self.step, source: self.rank, destination, bytes });
         }
     }
 
-    /// The step is over: what follows may depend on what was sent in it.
+    /// Begins the next step, whose messages may depend on those of the current one.
     pub(super) fn next_step(&mut self) {
         self.skip(1);
     }
 
-    /// `steps` steps are over, the current one and those that this rank has no part in.
+    /// Advances by `steps` steps: the current one and those in which this rank doesn't send.
     pub(super) fn skip(&mut self, steps: u32) {
         self.step += steps;
     }

@@ -1,10 +1,10 @@
-//! What each pattern must look like, counted by hand.
+//! Tests of the structure of each pattern, against counts by hand.
 
 use std::collections::BTreeMap;
 
 use super::{Kernel, Message, Pattern, PatternError};
 
-/// Patterns of every kernel, on the numbers of ranks of Table I and on the smallest.
+/// Returns the patterns of every kernel, on the numbers of ranks of Table I and on the smallest.
 fn patterns() -> Vec<(Kernel, Pattern)> {
     let of_kernel = |kernel: Kernel| {
         let smallest = kernel.ranks_limits().0;
@@ -18,7 +18,7 @@ fn nas(kernel: Kernel, ranks: u32) -> Pattern {
     Pattern::nas(kernel, ranks).unwrap()
 }
 
-/// How often each (step, source, destination) occurs.
+/// Counts the messages by (step, source, destination).
 fn counts(messages: impl Iterator<Item = Message>) -> BTreeMap<(u32, u32, u32), u32> {
     let mut counts = BTreeMap::new();
     for message in messages {
@@ -28,7 +28,7 @@ fn counts(messages: impl Iterator<Item = Message>) -> BTreeMap<(u32, u32, u32), 
 }
 
 #[test]
-fn every_message_goes_from_one_rank_to_another_and_carries_something() {
+fn every_message_has_two_different_ranks_and_a_payload() {
     for (kernel, pattern) in patterns() {
         for rank in 0..pattern.ranks() {
             let sends = pattern.sends(rank);
@@ -67,7 +67,7 @@ fn cg_sends_79_messages_for_each_halving_of_a_row_and_26_across_the_diagonal() {
 }
 
 #[test]
-fn cg_only_swaps() {
+fn cg_has_only_symmetric_exchanges() {
     for ranks in [2, 64, 128, 256] {
         let counts = counts(nas(Kernel::Cg, ranks).messages());
         let back = |&(step, source, destination): &(u32, u32, u32)| counts.get(&(step, destination, source)).copied();
@@ -85,28 +85,29 @@ fn lu_sends_407_messages_over_each_link_in_each_direction() {
 }
 
 #[test]
-fn lu_works_on_a_plane_only_when_both_borders_have_come() {
+fn lu_sends_a_plane_only_after_receiving_both_borders() {
     const ROWS: u32 = 16;
-    let mut over: BTreeMap<(u32, u32), Vec<u32>> = BTreeMap::new();
+    let mut steps: BTreeMap<(u32, u32), Vec<u32>> = BTreeMap::new();
     for message in nas(Kernel::Lu, 128).messages() {
-        over.entry((message.source, message.destination)).or_default().push(message.step);
+        steps.entry((message.source, message.destination)).or_default().push(message.step);
     }
     let mut compared = 0;
-    for (&(source, destination), sent) in &over {
-        // The n-th message of a sweep is about the n-th plane; it needs what came from behind, along either axis.
-        let onward = destination > source;
-        let behind = [1, ROWS].map(|stride| if onward { source.checked_sub(stride) } else { Some(source + stride) });
-        for came in behind.into_iter().flatten().filter_map(|behind| over.get(&(behind, source))) {
-            assert!(came.iter().zip(sent).take(406).all(|(came, left)| came < left), "{source} to {destination}");
+    for (&(source, destination), sent) in &steps {
+        // The n-th message of a sweep has the n-th plane; it depends on those from upstream, along either axis.
+        let is_forward = destination > source;
+        let upstream =
+            [1, ROWS].map(|stride| if is_forward { source.checked_sub(stride) } else { Some(source + stride) });
+        for received in upstream.into_iter().flatten().filter_map(|rank| steps.get(&(rank, source))) {
+            assert!(received.iter().zip(sent).take(406).all(|(a, b)| a < b), "{source} to {destination}");
             compared += 1;
         }
     }
-    // Of 232 links: each of the 15 * 7 inner corners joins two by two, and each line has one less than it has links.
+    // Of 232 links: each of the 15 * 7 inner corners connects two with two, and each line has one less than it has links.
     assert_eq!(compared, 2 * (2 * 15 * 7 + 8 * 14 + 16 * 6));
 }
 
 #[test]
-fn ft_exchanges_32_gib_of_all_with_all_and_adds_up_a_checksum() {
+fn ft_exchanges_32_gib_all_to_all_and_sums_up_a_checksum() {
     for ranks in [64, 128, 256] {
         let pattern = nas(Kernel::Ft, ranks);
         let all = u64::from(ranks);
@@ -123,57 +124,57 @@ fn bt_sends_as_many_messages_to_each_of_six_neighbours_as_there_are_slices() {
         assert_eq!(matrix.pairs().len(), 6 * ranks as usize);
         assert!(matrix.pairs().iter().all(|pair| pair.messages == q), "{ranks} ranks");
     }
-    // 408 = 8 * 51: of 8 cells, 7 have a next one; two layers of five unknowns. Then 7 faces of 52^2 points, 30 numbers
+    // 408 = 8 * 51: of 8 cells, 7 have a successor; two layers of five unknowns. Then 7 faces of 52^2 points, 30 numbers
     // each.
     let east = nas(Kernel::Bt, 64).matrix().pair(0, 1).unwrap();
     assert_eq!(east.bytes, 8 * (7 * 51 * 51 * 2 * 5 + 7 * 52 * 52 * 30));
 }
 
 #[test]
-fn mg_exchanges_borders_29_times_and_wakes_those_that_had_no_points() {
-    // 4 x 4 x 4 ranks: all have work but on the coarsest level of 2^3 points, where 8 have; from there half of the
-    // ranks of each axis give to the two beside them.
+fn mg_exchanges_borders_29_times_and_activates_ranks_without_points() {
+    // 4 x 4 x 4 ranks: all are active except on the coarsest level of 2^3 points, where 8 are; from there half of the
+    // ranks of each axis send to their two neighbours.
     let on_64 = 6 * (64 * 27 + 8 * 2) + 3 * 32 * 2;
     assert_eq!(nas(Kernel::Mg, 64).matrix().messages(), on_64);
-    // 4 x 4 x 8: on the level of 4^3 points, half of the ranks have work, and along z, half give to get from there to
-    // the next; from 2^3 to 4^3, a half of x and of y, a quarter of z (all that have work along the axis).
+    // 4 x 4 x 8: on the level of 4^3 points, half of the ranks are active, and along z, half send to reach the next level;
+    // from 2^3 to 4^3, a half along x and y, a quarter along z (all active ones along the axis).
     let on_128 = 6 * (128 * 24 + 64 * 3 + 8 * 2) + 2 * (64 + 64 + 64 + 32);
     assert_eq!(nas(Kernel::Mg, 128).matrix().messages(), on_128);
     // The finest level: 256^2 points on a face of 4 x 4 x 4 ranks, and their borders.
-    let first_after_the_coarser = nas(Kernel::Mg, 64).sends(0).into_iter().map(|message| message.bytes).max();
-    assert_eq!(first_after_the_coarser, Some(258 * 258 * 8));
+    let largest = nas(Kernel::Mg, 64).sends(0).into_iter().map(|message| message.bytes).max();
+    assert_eq!(largest, Some(258 * 258 * 8));
 }
 
 #[test]
-fn mg_wakes_only_neighbours_without_work_and_otherwise_swaps() {
+fn mg_activates_only_inactive_neighbours_and_otherwise_exchanges() {
     for ranks in [8, 64, 128, 256] {
         let counts = counts(nas(Kernel::Mg, ranks).messages());
         for (&(step, source, destination), &count) in &counts {
             let back = counts.get(&(step, destination, source)).copied().unwrap_or_default();
-            // 9 exchanges down, one on the coarsest level, then for each finer level 3 steps of waking and 6 of
-            // exchanging.
-            let wakes = (30..30 + 9 * 9).contains(&step) && (step - 30) % 9 < 3;
-            assert_eq!(back, if wakes { 0 } else { count }, "step {step}, {source} to {destination}");
+            // 9 exchanges down, one on the coarsest level, then for each finer level 3 steps of activation and 6 of
+            // exchange.
+            let is_activation = (30..30 + 9 * 9).contains(&step) && (step - 30) % 9 < 3;
+            assert_eq!(back, if is_activation { 0 } else { count }, "step {step}, {source} to {destination}");
         }
     }
 }
 
 #[test]
-fn mg_wakes_from_the_last_of_each_two_ranks_which_has_the_point() {
-    // Of 4 ranks along each axis, the coarsest level of 2 points leaves ranks 1 and 3: the first three steps of waking.
+fn mg_activates_from_the_last_of_each_two_ranks_which_has_the_point() {
+    // Of 4 ranks along each axis, the coarsest level of 2 points leaves ranks 1 and 3: the first three steps of activation.
     for (axis, stride) in [1, 4, 16].into_iter().enumerate() {
         let at = |rank: u32| rank / stride % 4;
-        let woken: Vec<Message> =
+        let activations: Vec<Message> =
             nas(Kernel::Mg, 64).messages().filter(|message| message.step as usize == 30 + axis).collect();
-        assert_eq!(woken.len(), 64);
-        for Message { source, destination, .. } in woken {
+        assert_eq!(activations.len(), 64);
+        for Message { source, destination, .. } in activations {
             assert!(at(source) % 2 == 1 && at(destination) % 2 == 0, "axis {axis}: {source} to {destination}");
         }
     }
 }
 
 #[test]
-fn a_million_neighbours_need_no_more_memory_than_one_at_a_time() {
+fn a_million_ranks_can_be_iterated_one_at_a_time() {
     let pattern = Pattern::neighbour([100, 100, 100], 1_024).unwrap();
     assert_eq!(pattern.ranks(), 1_000_000);
     let mut received = vec![0_u8; 1_000_000];
@@ -184,7 +185,7 @@ fn a_million_neighbours_need_no_more_memory_than_one_at_a_time() {
 }
 
 #[test]
-fn a_torus_wraps_and_an_axis_of_one_has_no_messages() {
+fn a_torus_is_periodic_and_an_axis_of_one_has_no_messages() {
     let to = |pattern: Pattern, rank: u32| pattern.sends(rank).iter().map(|send| send.destination).collect::<Vec<_>>();
     let flat = Pattern::neighbour([4, 3, 1], 8).unwrap();
     assert_eq!(to(flat, 0), [1, 3, 4, 8]);
@@ -197,7 +198,7 @@ fn a_torus_wraps_and_an_axis_of_one_has_no_messages() {
 }
 
 #[test]
-fn a_kernel_says_how_many_ranks_it_can_do_with() {
+fn a_kernel_has_the_expected_numbers_of_ranks() {
     assert_eq!(Kernel::Bt.ranks_within(128), Some(121));
     assert_eq!(Kernel::Lu.ranks_within(127), Some(64));
     assert_eq!(Kernel::Mg.ranks_within(7), None);

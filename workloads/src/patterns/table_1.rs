@@ -7,14 +7,14 @@ use counterfoil_protocols::cluster::{Clusters, Share, Traffic, propose};
 
 use super::{Cell, Kernel, Pattern};
 
-/// How far from the paper's %log a pattern may be, in points.
+/// Maximum deviation of a pattern from the paper's %log, in percentage points.
 const TOLERANCES: [(Kernel, f64); 5] =
     [(Kernel::Mg, 0.6), (Kernel::Lu, 0.05), (Kernel::Ft, 0.4), (Kernel::Cg, 0.1), (Kernel::Bt, 0.1)];
 
-/// Cells that the benchmark's structure doesn't give. `docs/patterns.md` says why.
+/// Cells that don't follow from the benchmark's structure; `docs/patterns.md` explains them.
 const OUTSIDE: [(Kernel, (u32, u32)); 1] = [(Kernel::Mg, (256, 16))];
 
-/// Messages of one iteration, for a number of ranks in the table.
+/// Returns the messages of one iteration, for a number of ranks in the table.
 fn traffic(kernel: Kernel, ranks: u32) -> Traffic {
     let pattern = Pattern::nas(kernel, kernel.ranks_within(ranks).unwrap()).unwrap();
     let matrix = pattern.matrix();
@@ -22,7 +22,7 @@ fn traffic(kernel: Kernel, ranks: u32) -> Traffic {
     Traffic::new(pattern.ranks(), pairs).unwrap()
 }
 
-/// The paper's clusters: as many successive ranks as the column's ranks divided by its clusters.
+/// Returns the paper's clusters: blocks of successive ranks, the column's ranks divided by its clusters.
 fn paper_clusters(traffic: &Traffic, (ranks, clusters): (u32, u32)) -> Clusters {
     Clusters::blocks(traffic.ranks(), ranks / clusters).unwrap()
 }
@@ -44,10 +44,10 @@ fn the_share_of_logged_messages_is_the_papers_in_39_of_40_cells() {
     assert_eq!(outside, OUTSIDE);
 }
 
-/// In MG on 256 ranks, a plane has 4 x 8 of them. Successive ranks halve it across the 8; the paper's share is that of
-/// planes that are halved across the 4.
+/// In MG on 256 ranks, a plane has 4 x 8 of them. Successive ranks divide it across the 8; the paper's share is that of
+/// planes divided across the 4.
 #[test]
-fn the_cell_outside_is_that_of_planes_that_are_halved_the_other_way() {
+fn the_deviating_cell_is_that_of_planes_divided_the_other_way() {
     let traffic = traffic(Kernel::Mg, 256);
     let across_x = (0..256).map(|rank| rank / 32 * 2 + rank % 4 / 2).collect();
     let logged = Share::of(&traffic, &Clusters::from_assignment(across_x).unwrap()).unwrap().logged_percent();
@@ -55,8 +55,8 @@ fn the_cell_outside_is_that_of_planes_that_are_halved_the_other_way() {
 }
 
 /// If a cluster fails, all of higher epochs roll back with it (section V.E.3): (p + 1) / 2p of the ranks for p equal
-/// clusters, which is 62.5, 56.25 and 53.125 %. For BT the table has that at 64 and 256, but 62.6, 56.4 and 53.3 at
-/// '128'. This tells how many ranks there were, and how large the clusters.
+/// clusters, which is 62.5, 56.25 and 53.125 %. For BT the table has these values at 64 and 256, but 62.6, 56.4 and 53.3
+/// at '128'. That determines the number of ranks, and the size of the clusters.
 #[test]
 fn bt_at_128_ran_on_121_ranks_in_blocks_of_32_16_and_8() {
     for (column, paper) in [((128, 4), 62.6), ((128, 8), 56.4), ((128, 16), 53.3)] {
@@ -69,7 +69,7 @@ fn bt_at_128_ran_on_121_ranks_in_blocks_of_32_16_and_8() {
     }
 }
 
-/// Ranks that are numbered so that successive ones have nothing to do with each other.
+/// Renumbers the ranks so that successive ones are unrelated.
 fn renumbered(traffic: &Traffic) -> Traffic {
     let ranks = traffic.ranks();
     // 75 has no divisor in common with 64, 121, 128 and 256.
@@ -91,17 +91,17 @@ fn proposed_clusters_are_no_worse_than_the_papers() {
         println!("{kernel} {column:?}: proposed, renumbered, the paper's: between {between:.2?}, logged {logged:.2?}");
         assert!(found.between <= paper.between, "{kernel} {column:?}: {found:?}, the paper's {paper:?}");
         assert!(found.logged <= paper.logged, "{kernel} {column:?}: {found:?}, the paper's {paper:?}");
-        // Without the hint that the ranks' own numbers are: the worst is MG on 256 ranks in 4 clusters.
+        // Without the hint of the original numbering. The worst case is MG on 256 ranks in 4 clusters.
         let worse = mixed.between_percent() - paper.between_percent();
         assert!(worse < 2.2, "{kernel} {column:?}: {mixed:?}, the paper's {paper:?}");
     }
 }
 
-/// What a pattern of one iteration leaves out: a run of MG has 51 iterations (one to warm up) and 88 all-reduces, 80 of
-/// them while it looks for the places of its charges, twice, and 8 for norms. By recursive doubling each is log2 n
-/// swaps with ranks 1, 2, 4, ... away, of which those between clusters are more than of the borders, or as many.
+/// A pattern of one iteration omits the all-reduces: a run of MG has 51 iterations (one to warm up) and 88 all-reduces,
+/// 80 of them to place its charges, twice, and 8 for norms. By recursive doubling each consists of log2 n swaps with ranks
+/// at distance 1, 2, 4, ... At least as large a share of these as of the border messages is between clusters.
 #[test]
-fn the_rest_of_mgs_row_is_mostly_the_all_reduces_of_its_start() {
+fn most_of_the_deviation_in_mgs_row_is_its_initial_all_reduces() {
     const ITERATIONS: u64 = 51;
     const ALL_REDUCES: u64 = 88;
     for cell in Cell::all().filter(|cell| cell.kernel == Kernel::Mg) {

@@ -1,18 +1,18 @@
-//! Table I of Guermouche 2011 from the state machines: a part of its cells, the odd ones among them. All forty:
-//! `counterfoil simulate table-1`.
-#![expect(clippy::print_stdout, reason = "the numbers are what is compared")]
+//! Table I of Guermouche 2011, measured on the state machines: a part of its cells, including the unusual ones.
+//! `counterfoil simulate table-1` measures all forty.
+#![expect(clippy::print_stdout, reason = "prints the compared numbers")]
 
 use counterfoil::Rank;
 use counterfoil_protocols::cluster::{Clusters, Share, Traffic};
 use counterfoil_protocols::send_deterministic::recovery_line;
-use counterfoil_runtime::measure::{Job, Measured, Plan, RolledBack, coloured, measure};
+use counterfoil_simulator::measure::{Job, Measured, Plan, RolledBack, coloured, measure};
 
 use super::{Cell, Kernel};
 
-/// Iterations are alike, and a kernel's ranks are all in touch after one: the fewest that have two rounds of checkpoints.
+/// The smallest run with two rounds of checkpoints: iterations are alike, and each reaches all ranks of a kernel.
 const PLAN: Plan = Plan { rounds: 2, iterations: 2 };
 
-fn cells(wanted: impl Fn(&Cell) -> bool) -> Vec<(Cell, Measured)> {
+fn cells(filter: impl Fn(&Cell) -> bool) -> Vec<(Cell, Measured)> {
     let measured = |cell: Cell| {
         let pattern = cell.pattern().unwrap();
         let clusters = Clusters::blocks(pattern.ranks(), cell.ranks_in_cluster()).unwrap();
@@ -20,11 +20,11 @@ fn cells(wanted: impl Fn(&Cell) -> bool) -> Vec<(Cell, Measured)> {
         println!("{cell:?}: logged {:.2}, back {:.2}", measured.logged.percent(), measured.rolled_back.percent());
         (cell, measured)
     };
-    Cell::all().filter(wanted).map(measured).collect()
+    Cell::all().filter(filter).map(measured).collect()
 }
 
 #[test]
-fn at_64_ranks_the_state_machines_give_the_papers_table() {
+fn at_64_ranks_the_state_machines_reproduce_the_papers_table() {
     for (cell, measured) in cells(|cell| cell.ranks == 64) {
         let logged = measured.logged.percent() - cell.logged_percent;
         let rolled_back = measured.rolled_back.percent() - cell.rolled_back_percent;
@@ -38,9 +38,9 @@ fn at_64_ranks_the_state_machines_give_the_papers_table() {
     }
 }
 
-/// Where clusters are halves of planes or rows, a failure takes back fewer than all clusters above it.
+/// If clusters are halves of planes or rows, a failure rolls back fewer than all clusters above it.
 #[test]
-fn the_cells_with_fewer_rollbacks_than_the_formula_come_out() {
+fn cells_with_fewer_rollbacks_than_the_formula_are_reproduced() {
     let odd = [(Kernel::Mg, 128), (Kernel::Lu, 128), (Kernel::Cg, 128), (Kernel::Mg, 256)];
     for (cell, measured) in cells(|cell| cell.clusters == 16 && odd.contains(&(cell.kernel, cell.ranks))) {
         let (rolled_back, formula) = (measured.rolled_back.percent(), 100.0 * 17.0 / 32.0);
@@ -49,9 +49,9 @@ fn the_cells_with_fewer_rollbacks_than_the_formula_come_out() {
     }
 }
 
-/// What the formula counts is what the state machines log, message by message.
+/// The state machines log exactly the messages that the formula counts.
 #[test]
-fn the_state_machines_log_exactly_what_goes_up() {
+fn the_state_machines_log_exactly_the_upward_messages() {
     for (cell, measured) in cells(|cell| cell.ranks == 64 && cell.clusters == 8) {
         let pattern = cell.pattern().unwrap();
         let pairs = pattern.messages().map(|message| (Rank(message.source), Rank(message.destination), 1));
@@ -64,9 +64,9 @@ fn the_state_machines_log_exactly_what_goes_up() {
     }
 }
 
-/// A failure takes its own cluster back and all above, but for those that no chain of messages upwards leads to.
+/// A failure rolls back its own cluster and those above it that a chain of upward messages reaches.
 #[test]
-fn a_failure_in_mg_takes_back_the_planes_above_on_its_own_side() {
+fn a_failure_in_mg_rolls_back_the_planes_above_on_its_own_side() {
     let cell = Cell::all().find(|cell| (cell.kernel, cell.ranks, cell.clusters) == (Kernel::Mg, 64, 8)).unwrap();
     let iteration = cell.pattern().unwrap().iteration().unwrap();
     let mut job = Job::new(&iteration, &Clusters::blocks(64, 8).unwrap()).unwrap();
@@ -81,11 +81,11 @@ fn a_failure_in_mg_takes_back_the_planes_above_on_its_own_side() {
     }
 }
 
-/// In blocks of 8 of BT's 11 x 11 ranks, a cluster that goes around the end of a row is two parts that exchange nothing,
-/// and the failure of a rank takes only its part back. Where all of a cluster fails, as the paper's estimate has it
-/// ('a pessimistic scenario'), the share is the paper's.
+/// In blocks of 8 of BT's 11 x 11 ranks, a cluster across the end of a row consists of two parts that exchange nothing,
+/// and the failure of a rank rolls back only its part. If the whole cluster fails, as in the paper's estimate ('a
+/// pessimistic scenario'), the share is the paper's.
 #[test]
-fn bt_on_121_ranks_in_16_clusters_is_the_papers_where_clusters_fail_whole() {
+fn bt_on_121_ranks_in_16_clusters_equals_the_paper_if_whole_clusters_fail() {
     let cell = Cell::all().find(|cell| (cell.kernel, cell.ranks, cell.clusters) == (Kernel::Bt, 128, 16)).unwrap();
     let iteration = cell.pattern().unwrap().iteration().unwrap();
     let clusters = Clusters::blocks(121, 8).unwrap();
@@ -103,7 +103,7 @@ fn bt_on_121_ranks_in_16_clusters_is_the_papers_where_clusters_fail_whole() {
     assert!((alone.percent() - 51.58).abs() < 0.01, "{:.2}", alone.percent());
 }
 
-/// Another order of the clusters' epochs logs as much and takes back far fewer, where not all clusters talk to all.
+/// Another order of the clusters' epochs logs as much but rolls back far fewer ranks, if not all clusters communicate.
 #[test]
 fn lu_in_the_order_of_a_colouring_logs_the_same_and_rolls_back_a_fifth() {
     let cell = Cell::all().find(|cell| (cell.kernel, cell.ranks, cell.clusters) == (Kernel::Lu, 64, 8)).unwrap();

@@ -1,16 +1,11 @@
-//! What a rank does depends on nothing but the outcomes of its calls: fed with the same outcomes, from the start or
-//! from any of its checkpoints, it makes the same calls and ends with the same result.
-#![forbid(unsafe_code)]
-#![expect(clippy::unwrap_used, reason = "a test fails by a panic")]
+//! Determinism of a rank: with the same outcomes of its calls, from the start or from any of its checkpoints, it makes
+//! the same calls and has the same result.
 
 use bytes::Bytes;
 use counterfoil_workloads::{Class, Error, NAMES, Outcome, Workload, by_name};
-use record::{Call, Event, Recorder, Replayer, Witness};
-use threads::run_ranks;
 
-mod record;
-#[path = "../../runtime/tests/threads/mod.rs"]
-mod threads;
+use crate::record::{Call, Event, Recorder, Replayer, SourceCommunicator};
+use crate::threads::run_ranks;
 
 const RANKS: u32 = 4;
 
@@ -27,7 +22,7 @@ fn record(workload: &dyn Workload, checkpoint_every: Option<u64>) -> Vec<Record>
     })
 }
 
-/// Re-executes `rank` against `events` from `state`, and checks that it makes all those calls and no other.
+/// Re-executes `rank` with `events` from `state`, and checks that it makes exactly these calls.
 fn replay(
     workload: &dyn Workload,
     rank: u32,
@@ -35,13 +30,13 @@ fn replay(
     events: &[Event],
     checkpoint_every: Option<u64>,
 ) -> Outcome {
-    let mut replayer = Witness(Replayer { rank, size: RANKS, state, events: events.iter() });
+    let mut replayer = SourceCommunicator(Replayer { rank, size: RANKS, state, events: events.iter() });
     let outcome = workload.run(&mut replayer, checkpoint_every).unwrap();
     assert_eq!(replayer.0.events.len(), 0, "rank {rank} ended early");
     outcome
 }
 
-/// The states that a rank saved, each with what it did from then on.
+/// Iterates over the states that a rank saved, each with its later events.
 fn checkpoints(events: &[Event]) -> impl Iterator<Item = (Bytes, &[Event])> {
     events.iter().enumerate().filter_map(|(at, (call, _))| match call {
         Call::Checkpoint(state) => Some((state.clone(), &events[at + 1..])),
@@ -61,7 +56,7 @@ fn a_replacement_repeats_its_predecessor_from_the_start() {
 }
 
 #[test]
-fn a_replacement_goes_on_from_every_checkpoint_as_its_predecessor_did() {
+fn a_replacement_resumes_from_every_checkpoint_like_its_predecessor() {
     for workload in NAMES.map(|name| by_name(name, Class::S).unwrap()) {
         for (rank, record) in (0..).zip(record(&*workload, Some(4))) {
             let mut taken = 0;
@@ -130,17 +125,22 @@ fn the_largest_message_is_as_long_as_declared() {
 }
 
 #[test]
-fn a_state_that_is_cut_short_or_of_another_rank_is_refused_before_any_message() {
+fn a_truncated_or_foreign_state_is_refused_before_any_message() {
     for workload in NAMES.map(|name| by_name(name, Class::S).unwrap()) {
         let records = record(&*workload, Some(7));
         let (state, _) = checkpoints(&records[1].events).next().unwrap();
         let run = |rank, state: Bytes| {
-            let mut replayer = Witness(Replayer { rank, size: RANKS, state: Some(state), events: [].iter() });
+            let mut replayer =
+                SourceCommunicator(Replayer { rank, size: RANKS, state: Some(state), events: [].iter() });
             workload.run(&mut replayer, None)
         };
         for len in (0..state.len()).step_by(1 + state.len() / 200) {
             let refused = run(1, state.slice(..len));
-            assert!(matches!(refused, Err(Error::State(_))), "{} cut to {len} bytes: {refused:?}", workload.name());
+            assert!(
+                matches!(refused, Err(Error::State(_))),
+                "{} truncated to {len} bytes: {refused:?}",
+                workload.name()
+            );
         }
         assert!(matches!(run(2, state), Err(Error::State(_))), "{}", workload.name());
     }

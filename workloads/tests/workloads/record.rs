@@ -1,11 +1,11 @@
-//! Communicators that write down a rank's calls with their outcomes, and that give the same outcomes again.
+//! Communicators that record a rank's calls with their outcomes, and that replay them.
 
 use bytes::Bytes;
 use counterfoil::Epoch;
 use counterfoil_runtime::Error;
 use counterfoil_runtime::communicator::{Communicator, InternalTag, Request, Status};
 
-/// What a rank asked for.
+/// A call of the communicator.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Call {
     Send { to: u32, tag: i32, payload: Bytes },
@@ -20,7 +20,7 @@ pub(crate) enum Call {
     Iteration(u64),
 }
 
-/// What came out.
+/// Outcome of a call.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Outcome {
     Request(u64),
@@ -34,7 +34,7 @@ pub(crate) enum Outcome {
 
 pub(crate) type Event = (Call, Outcome);
 
-/// Where outcomes come from.
+/// Source of outcomes.
 pub(crate) trait Source {
     fn rank(&self) -> u32;
     fn size(&self) -> u32;
@@ -42,19 +42,19 @@ pub(crate) trait Source {
     fn outcome(&mut self, call: Call) -> Outcome;
 }
 
-/// Hands calls to another communicator and writes them down.
+/// Forwards calls to another communicator and records them.
 pub(crate) struct Recorder<'a> {
     inner: &'a mut dyn Communicator,
     pub(crate) events: Vec<Event>,
 }
 
 impl<'a> Recorder<'a> {
-    pub(crate) fn new(inner: &'a mut dyn Communicator) -> Witness<Recorder<'a>> {
-        Witness(Recorder { inner, events: Vec::new() })
+    pub(crate) fn new(inner: &'a mut dyn Communicator) -> SourceCommunicator<Recorder<'a>> {
+        SourceCommunicator(Recorder { inner, events: Vec::new() })
     }
 }
 
-/// A re-execution: it must make the calls that were written down, and gets the outcomes that they had.
+/// Source for a re-execution, which must make the recorded calls and gets their outcomes.
 pub(crate) struct Replayer<'a> {
     pub(crate) rank: u32,
     pub(crate) size: u32,
@@ -118,17 +118,17 @@ impl Source for Replayer<'_> {
 
     fn outcome(&mut self, call: Call) -> Outcome {
         let Some((expected, outcome)) = self.events.next() else {
-            panic!("rank {} made a call that it hadn't made before: {call:?}", self.rank);
+            panic!("rank {} made an additional call: {call:?}", self.rank);
         };
-        assert!(call == *expected, "rank {} called {call:?} where it had called {expected:?}", self.rank);
+        assert!(call == *expected, "rank {} called {call:?} instead of {expected:?}", self.rank);
         outcome.clone()
     }
 }
 
-/// Makes a communicator of a source of outcomes.
-pub(crate) struct Witness<S>(pub(crate) S);
+/// A communicator over a source of outcomes.
+pub(crate) struct SourceCommunicator<S>(pub(crate) S);
 
-impl<S: Source> Witness<S> {
+impl<S: Source> SourceCommunicator<S> {
     fn request(&mut self, call: Call) -> Result<Request, Error> {
         match self.0.outcome(call) {
             Outcome::Request(id) => Ok(Request::new(id)),
@@ -144,7 +144,7 @@ impl<S: Source> Witness<S> {
     }
 }
 
-impl<S: Source> Communicator for Witness<S> {
+impl<S: Source> Communicator for SourceCommunicator<S> {
     fn rank(&self) -> u32 {
         self.0.rank()
     }
@@ -191,7 +191,7 @@ impl<S: Source> Communicator for Witness<S> {
     }
 
     fn probe(&mut self, source: Option<u32>, tag: Option<i32>) -> Result<Status, Error> {
-        Ok(self.find(source, tag, true).expect("a probe waits until there is a message"))
+        Ok(self.find(source, tag, true).expect("a probe waits for a message"))
     }
 
     fn iprobe(&mut self, source: Option<u32>, tag: Option<i32>) -> Result<Option<Status>, Error> {

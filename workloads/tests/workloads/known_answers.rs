@@ -1,12 +1,8 @@
-//! Every workload finds its known answer, on several numbers of ranks.
-#![forbid(unsafe_code)]
-#![expect(clippy::unwrap_used, reason = "a test fails by a panic")]
+//! Known answers of all workloads, on several numbers of ranks.
 
 use counterfoil_workloads::{Class, LookupError, NAMES, Outcome, RanksError, Value, by_name, job_digest};
-use threads::run_ranks;
 
-#[path = "../../runtime/tests/threads/mod.rs"]
-mod threads;
+use crate::threads::run_ranks;
 
 fn outcomes(name: &str, class: Class, ranks: u32) -> Vec<Outcome> {
     let workload = by_name(name, class).unwrap();
@@ -56,7 +52,7 @@ fn a_master_combines_every_task_exactly_once() {
 }
 
 #[test]
-fn every_run_on_as_many_ranks_gives_the_same_digest() {
+fn every_run_on_the_same_number_of_ranks_has_the_same_digest() {
     for name in NAMES {
         let first = job_digest(&outcomes(name, Class::S, 4));
         for _ in 0..3 {
@@ -67,7 +63,7 @@ fn every_run_on_as_many_ranks_gives_the_same_digest() {
 }
 
 #[test]
-fn numbers_of_ranks_that_make_no_sense_are_refused_without_running() {
+fn invalid_numbers_of_ranks_are_refused_without_running() {
     let validate = |name, ranks| by_name(name, Class::S).unwrap().validate(ranks);
     for ranks in [0, 3, 6, 100] {
         assert_eq!(validate("cg", ranks), Err(RanksError::NotPowerOfTwo { ranks }));
@@ -81,7 +77,7 @@ fn numbers_of_ranks_that_make_no_sense_are_refused_without_running() {
 }
 
 #[test]
-fn names_and_classes_that_do_not_exist_are_refused_by_name() {
+fn unknown_names_and_classes_are_refused_by_name() {
     assert_eq!(by_name("gc", Class::S).unwrap_err(), LookupError::Workload { name: "gc".to_owned() });
     assert_eq!("B".parse::<Class>(), Err(LookupError::Class { name: "B".to_owned() }));
     assert_eq!("w".parse(), Ok(Class::W));

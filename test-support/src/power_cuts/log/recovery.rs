@@ -1,0 +1,181 @@
+//! Comparing what a recovery finds with what it must find.
+
+use counterfoil::{Log, OpenError, Recovered, ReplayError};
+use counterfoil_log_core::{CursorError, Rank, Record, Ssn};
+use counterfoil_log_io::StoreError;
+
+use super::{Expected, Lane, LogModel, RANKS, Sent};
+use crate::SimulatedDisk;
+use crate::power_cuts::{Explored, Mismatch, Subject};
+
+/// Faults of interrupted steps that may still be pending.
+const FAULTS_MAX: usize = 12;
+
+/// A recovered log's state, according to the model.
+#[derive(Debug)]
+pub(super) struct Recovery {
+    expected: Expected,
+    lanes: [Lane; RANKS as usize],
+}
+
+impl Recovery {
+    /// Returns the state that a second recovery must find.
+    pub(super) fn settled(&self) -> Expected {
+        Expected { synced: self.expected.tail.len(), ..self.expected.clone() }
+    }
+}
+
+impl LogModel {
+    /// Recovers a copy of the disk that a power cut left, and compares the log with the allowed states. Returns also the disk
+    /// before each operation of the recovery.
+    pub(super) fn recover_any(
+        &self,
+        left: &SimulatedDisk,
+        allowed: &[Expected],
+        explored: &mut Explored,
+    ) -> Result<(Recovery, Vec<SimulatedDisk>), Mismatch> {
+        let disk = left.copy();
+        disk.record_history();
+        let (mut log, recovered) = self.open(&disk)?;
+        let history = disk.take_history();
+        let matches = allowed.iter().map(|expected| self.matches(expected, &mut log, &recovered, explored));
+        let matches: Vec<Result<Recovery, String>> = matches.collect();
+        if matches.iter().all(Result::is_err) {
+            let why: Vec<String> = matches.into_iter().filter_map(Result::err).collect();
+            return Err(Mismatch(format!("a recovery finds neither state: {}", why.join("; "))));
+        }
+        let found = matches.into_iter().flatten().next_back().ok_or_else(|| Mismatch(String::new()))?;
+        explored.checkpoints += u64::from(!found.expected.kept.is_empty());
+        explored.tail_entries += found.expected.tail.len() as u64;
+        Ok((found, history))
+    }
+
+    fn open(&self, disk: &SimulatedDisk) -> Result<(Log, Recovered), Mismatch> {
+        let recover = || Log::recover_on(self.options.clone(), Box::new(disk.clone()));
+        let mut recovered = recover();
+        for _ in 0..FAULTS_MAX {
+            // A pending fault made the recovery fail. The next attempt finds one fewer.
+            let Err(OpenError::Store(StoreError::Failed { .. } | StoreError::Io { .. })) = recovered else { break };
+            recovered = recover();
+        }
+        recovered.map_err(|error| Mismatch(format!("a recovery fails: {error}")))
+    }
+
+    /// Ends this process and starts another on the disk, whose state is `found`.
+    pub(super) fn continue_from(&mut self, found: Recovery) -> Result<(), Mismatch> {
+        self.cursors.clear();
+        self.log = None;
+        self.log = Some(self.open(&self.disk)?.0);
+        let Recovery { expected, lanes } = found;
+        self.lanes = lanes;
+        self.local = expected.kept.last().map_or(Vec::new(), |checkpoint| checkpoint.local.clone());
+        self.local.extend(expected.tail.iter().cloned());
+        self.last_handed = self.local.last().map_or(Ssn::ZERO, |(ssn, _)| *ssn);
+        self.newest_epoch = expected.kept.last().map_or(1, |checkpoint| checkpoint.epoch.0);
+        self.expected = Expected { synced: expected.tail.len(), ..expected };
+        Ok(())
+    }
+
+    /// Ends the process without a power cut; another one recovers its log.
+    pub(super) fn end_and_recover(&mut self, explored: &mut Explored) -> Result<(), Mismatch> {
+        self.count(explored);
+        self.cursors.clear();
+        self.log = None;
+        let copy = self.disk.copy();
+        let (mut log, recovered) = self.open(&copy)?;
+        let found = self.matches(&self.expected, &mut log, &recovered, explored);
+        self.continue_from(found.map_err(|why| Mismatch(format!("a recovery after the process: {why}")))?)
+    }
+
+    /// Compares a recovered log with an expected state. Returns that state, with the tail that was found.
+    fn matches(
+        &self,
+        expected: &Expected,
+        log: &mut Log,
+        recovered: &Recovered,
+        explored: &mut Explored,
+    ) -> Result<Recovery, String> {
+        let epochs =
+            (recovered.checkpoint.as_ref().map(|found| found.epoch), expected.kept.last().map(|must| must.epoch));
+        let (restored, newest) = match (&recovered.checkpoint, expected.kept.last()) {
+            (None, None) => (None, None),
+            (Some(restored), Some(newest)) if restored.epoch == newest.epoch => (Some(restored), Some(newest)),
+            _ => return Err(format!("the newest checkpoint is {:?}, not {:?}", epochs.0, epochs.1)),
+        };
+        if restored.map(|restored| &restored.contents) != newest.map(|newest| &newest.contents) {
+            return Err("the checkpoint has other contents".to_owned());
+        }
+        let known = newest.map_or(&[][..], |newest| &newest.local);
+        let local = log.local().entries_after(Ssn::ZERO);
+        let Some(tail) = local.strip_prefix(known) else { return Err("the local log is another one".to_owned()) };
+        if tail.len() < expected.synced || !expected.tail.starts_with(tail) || recovered.local_entries != local.len() {
+            return Err(format!("tail of {}, of {}, {} synced", tail.len(), expected.tail.len(), expected.synced));
+        }
+        let mut lanes: [Lane; RANKS as usize] = Default::default();
+        for (peer, found) in (0..RANKS).map(Rank).zip(&mut lanes) {
+            if let Some(newest) = newest {
+                found.clone_from(&newest.lanes[peer.index()]);
+            }
+            // A message that may have been collected stays dispensable.
+            found.dispensable = self.lanes[peer.index()].dispensable.max(found.dispensable);
+            let acked = log.acked(peer);
+            if acked < found.acked || acked > found.acked.max(found.dispensable.min(found.last)) {
+                return Err(format!("{peer} acknowledged {acked}, not {}", found.acked));
+            }
+            found.acked = acked;
+            let reported = recovered.checkpoint.iter().flat_map(|restored| &restored.lanes).find(|lane| lane.0 == peer);
+            let is_right =
+                reported.is_none_or(|(_, kept_from, last)| (*kept_from, *last) == (log.kept_from(peer), found.last));
+            if !is_right || log.rewound_to(peer).is_some() {
+                return Err(format!("the lane to {peer} is reported as {reported:?}"));
+            }
+            explored.messages += check_lane(log, peer, found, None)?;
+        }
+        let (kept, tail, synced) = (expected.kept.clone(), tail.to_vec(), expected.synced);
+        Ok(Recovery { expected: Expected { kept, tail, synced }, lanes })
+    }
+}
+
+/// Checks that a lane has the messages that it must have and no others, from `from` on or from its first. Returns the number of
+/// messages.
+pub(super) fn check_lane(log: &mut Log, peer: Rank, lane: &Lane, from: Option<Ssn>) -> Result<u64, String> {
+    let (next, kept_from) = (log.next_ssn(peer), log.kept_from(peer));
+    if next != lane.last.next() {
+        return Err(format!("the lane to {peer} goes on with {next} after {}", lane.last));
+    }
+    let lost = lane.sent.iter().find(|sent| sent.ssn > lane.dispensable && sent.ssn < kept_from);
+    if let Some(Sent { ssn, .. }) = lost {
+        return Err(format!(
+            "{ssn} to {peer} is lost: it begins at {kept_from}, of {} needed",
+            lane.dispensable.next()
+        ));
+    }
+    if let Some(before) = kept_from.0.checked_sub(1).filter(|before| *before > 0) {
+        match log.cursor(peer, Ssn(before)) {
+            Err(ReplayError::Cursor(CursorError::Gone { .. } | CursorError::TooMany { .. })) => {}
+            other => return Err(format!("{before} to {peer} is gone, and a cursor there is {other:?}")),
+        }
+    }
+    let from = from.unwrap_or(kept_from).max(kept_from);
+    let mut cursor = match log.cursor(peer, from) {
+        Err(ReplayError::Cursor(CursorError::TooMany { .. })) => return Ok(0),
+        cursor => cursor.map_err(|error| format!("no cursor at {from} to {peer}: {error}"))?,
+    };
+    let mut messages = 0;
+    let mut sent = lane.sent.iter().filter(|sent| sent.ssn >= from);
+    loop {
+        let record = cursor.read().map_err(|error| format!("to {peer}: {error}"))?;
+        let ssn = record.as_ref().map_or(next, Record::ssn);
+        // Covered messages that are not collected yet may have gaps.
+        let next = sent.find(|sent| sent.ssn > lane.dispensable || sent.ssn >= ssn);
+        match (next, record) {
+            (None, None) => return Ok(messages),
+            (Some(sent), Some(record)) if sent.is(&record) => messages += 1,
+            (Some(Sent { ssn, .. }), None) => return Err(format!("the lane to {peer} ends before {ssn}")),
+            (Some(Sent { ssn, .. }), Some(found)) => {
+                return Err(format!("{ssn} to {peer} is shown as {}", found.ssn()));
+            }
+            (None, Some(record)) => return Err(format!("{} to {peer} was never sent", record.ssn())),
+        }
+    }
+}
