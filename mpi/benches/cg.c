@@ -1,11 +1,11 @@
-/* Eigenvalue of a large sparse matrix by inverse iteration, each step solved by conjugate gradients: what the NAS benchmark CG
- * does, with its sizes and its pattern of messages, in an own program. Class A: 14,000 rows, 15 steps of 25 iterations.
+/* Eigenvalue of a large sparse matrix by inverse iteration, each step solved by conjugate gradients: a reimplementation of the NAS
+ * benchmark CG with its sizes and message pattern. Class A: 14,000 rows, 15 steps of 25 iterations.
  *
- * Each rank has the columns of its part of the vectors. A product is summed by recursive halving, dot products by recursive
- * doubling: Irecv, Send, Wait, as there. The number of ranks is a power of two that divides the number of rows.
+ * Each rank has the columns of its part of the vectors. As in NAS CG, products are summed by recursive halving and dot products by
+ * recursive doubling, with Irecv, Send and Wait. The number of ranks is a power of two that divides the number of rows.
  *
  * The matrix is a sum of outer products of random sparse vectors, with weights from 1 down to 0.1, less a shift on the diagonal.
- * Prints the time of the iterations and how far the last solution is from solving its system; that is checked.
+ * Prints the time of the iterations and the relative residual of the last solution, which is checked.
  */
 #include <math.h>
 #include <mpi.h>
@@ -29,7 +29,8 @@ static uint64_t next(void) {
     return z ^ z >> 31;
 }
 
-/* Goes through the entries of the matrix in this rank's columns; every rank draws the same vectors. With `at`, puts them down. */
+/* Generates the entries of the matrix in this rank's columns; every rank draws the same vectors. Counts them, or stores them if `at` is
+ * given. */
 static void entries(int *at) {
     state = 314159265;
     for (int i = 0; i < ROWS; i++) {
@@ -96,7 +97,7 @@ static double dot(const double *a, const double *b) {
     return total(mine);
 }
 
-/* to = A from, this rank's part of both. */
+/* Computes to = A from, of which this rank has its part. */
 static void multiply(const double *from, double *to) {
     for (int i = 0; i < ROWS; i++) {
         double of_row = 0;
@@ -134,7 +135,7 @@ int main(int argc, char **argv) {
     double *p = malloc(own * sizeof *p), *q = malloc(own * sizeof *q);
     for (int i = 0; i < own; i++) x[i] = 1;
     double zeta = 0, residual = 0, begun = 0;
-    /* The first step is for the caches. */
+    /* The first step warms up the caches. */
     for (int step = 0; step <= STEPS; step++) {
         if (step == 1) {
             MPI_Barrier(MPI_COMM_WORLD);

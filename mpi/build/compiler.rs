@@ -1,8 +1,8 @@
-//! The C compiler of an MPI, for the build scripts here.
+//! C compiler of the MPI, for the build scripts of this workspace.
 
 use std::error::Error;
 
-/// The compiler for the MPI that `mpi-sys` finds, too.
+/// Returns the compiler of the MPI that `mpi-sys` is also built against.
 pub(crate) fn compiler() -> Result<cc::Build, Box<dyn Error>> {
     let mpi = build_probe_mpi::probe().map_err(|errors| {
         let reasons: Vec<String> = errors.iter().map(ToString::to_string).collect();

@@ -1,6 +1,6 @@
-//! Compiles what the C preprocessor alone can find out about an MPI: whether processes may fail while others live.
+//! Compiles a C file that detects, through the preprocessor, if processes of this MPI may fail while others continue.
 
-// Cargo is told by printing.
+// Build scripts talk to cargo on standard output.
 #![expect(clippy::print_stdout)]
 
 mod compiler;
@@ -11,8 +11,8 @@ use compiler::compiler;
 
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo:rerun-if-changed=build");
-    println!("cargo:rerun-if-changed=src/room/failures.c");
+    println!("cargo:rerun-if-changed=src/control/failures.c");
     println!("cargo:rerun-if-env-changed=MPICC");
-    compiler()?.file("src/room/failures.c").try_compile("counterfoil_failures")?;
+    compiler()?.file("src/control/failures.c").try_compile("counterfoil_failures")?;
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Heat along a rod, a piece of it on each rank: neighbours exchange their ends, and everything that they send is in a log.
+//! Heat along a rod that is distributed over the ranks: neighbours exchange the ends of their pieces, and every message is logged.
 //!
 //! ```sh
 //! cargo xtask mpi -- build --example ring
@@ -8,7 +8,7 @@
 use counterfoil_mpi::logged::{CommunicatorCollectives, Destination, LoggedError, LoggedUniverse, Request, Source};
 use counterfoil_mpi::{SystemOperation, Threads, Universe};
 
-/// Cells on each rank, and two more that are the neighbours'.
+/// Cells on each rank, in addition to the two ghost cells.
 const CELLS: usize = 1000;
 const STEPS: usize = 2000;
 const TO_THE_RIGHT: i32 = 1;
@@ -16,7 +16,7 @@ const TO_THE_LEFT: i32 = 2;
 
 #[expect(clippy::print_stdout)]
 fn main() -> Result<(), LoggedError> {
-    // 16 MiB for the log; what is acknowledged is forgotten.
+    // The log has 16 MiB; acknowledged records are released.
     let universe =
         LoggedUniverse::init(Universe::init(Threads::Single)?, |options| options.memory_bytes_max = 16 << 20)?;
     let world = universe.world();
@@ -28,12 +28,12 @@ fn main() -> Result<(), LoggedError> {
         rod[CELLS / 2] = 1000.0;
     }
     for _ in 0..STEPS {
-        let from_the_left = left.immediate_receive_with_tag::<f64>(1, TO_THE_RIGHT)?;
-        let from_the_right = right.immediate_receive_with_tag::<f64>(1, TO_THE_LEFT)?;
+        let from_left = left.immediate_receive_with_tag::<f64>(1, TO_THE_RIGHT)?;
+        let from_right = right.immediate_receive_with_tag::<f64>(1, TO_THE_LEFT)?;
         left.send_with_tag(&rod[1], TO_THE_LEFT)?;
         right.send_with_tag(&rod[CELLS], TO_THE_RIGHT)?;
-        rod[0] = from_the_left.wait()?.0[0];
-        rod[CELLS + 1] = from_the_right.wait()?.0[0];
+        rod[0] = from_left.wait()?.0[0];
+        rod[CELLS + 1] = from_right.wait()?.0[0];
         let before = rod.clone();
         for cell in 1..=CELLS {
             rod[cell] = before[cell] + 0.25 * (before[cell - 1] - 2.0 * before[cell] + before[cell + 1]);

@@ -1,13 +1,13 @@
-//! Several operations that are waited for together.
+//! Completion of several operations by one call: any, some or all of them.
 
 use std::ffi::c_int;
 
 use mpi_sys as ffi;
 
 use crate::error::{MpiError, check, count};
-use crate::request::{Ended, Pending, blank};
+use crate::request::{Completion, Pending, empty_status};
 
-/// Makes a call with the requests of `pending`, and puts back what it leaves of them.
+/// Passes the requests of `pending` to `make`, and stores them again as it leaves them. Returns the code.
 fn with_requests(
     call: &'static str,
     pending: &[&Pending],
@@ -17,26 +17,26 @@ fn with_requests(
     let mut requests: Vec<_> = pending.iter().map(|pending| pending.raw()).collect();
     let code = make(len, requests.as_mut_ptr());
     for (pending, request) in pending.iter().zip(requests) {
-        // SAFETY: the request in the same place, after the call.
+        // SAFETY: the request at the same index, after the call.
         unsafe { pending.set(request) };
     }
     Ok(code)
 }
 
-fn place(index: c_int, len: usize) -> Option<usize> {
+fn valid_index(index: c_int, len: usize) -> Option<usize> {
     usize::try_from(index).ok().filter(|index| *index < len)
 }
 
-/// One that has ended: its place, and how. `None` if none is under way, or, without `wait`, if none has ended.
+/// Returns the index and outcome of an operation that is complete. `None` if no operation is pending or, without `wait`, none is complete.
 ///
 /// # Errors
-/// [`MpiError`]: none was looked at.
-pub(crate) fn any(pending: &[&Pending], wait: bool) -> Result<Option<(usize, Ended)>, MpiError> {
-    let told = pending.iter().enumerate().find_map(|(at, pending)| Some((at, pending.take_ended()?)));
-    if told.is_some() {
-        return Ok(told);
+/// [`MpiError`]: no operation was completed.
+pub(crate) fn any(pending: &[&Pending], wait: bool) -> Result<Option<(usize, Completion)>, MpiError> {
+    let stored = pending.iter().enumerate().find_map(|(at, pending)| Some((at, pending.take_completion()?)));
+    if stored.is_some() {
+        return Ok(stored);
     }
-    let (mut index, mut flag, mut status) = (-1, 1, blank());
+    let (mut index, mut flag, mut status) = (-1, 1, empty_status());
     let (at, status_at) = (&raw mut index, &raw mut status);
     let call = if wait { "MPI_Waitany" } else { "MPI_Testany" };
     let code = with_requests(call, pending, |len, requests| {
@@ -49,37 +49,38 @@ pub(crate) fn any(pending: &[&Pending], wait: bool) -> Result<Option<(usize, End
             }
         }
     })?;
-    match place(index, pending.len()) {
-        Some(index) if flag != 0 || code != 0 => Ok(Some((index, pending[index].conclude(call, code, &status)))),
+    match valid_index(index, pending.len()) {
+        Some(index) if flag != 0 || code != 0 => Ok(Some((index, pending[index].complete(call, code, &status)))),
         _ => check(call, code).map(|()| None),
     }
 }
 
-/// What the array says of one that a call speaks of: `None` if it is under way.
-fn one_of_several(call: &'static str, code: c_int, pending: &Pending, status: &ffi::MPI_Status) -> Option<Ended> {
+/// Returns the outcome of one of the operations of a call, by its status; `None` if it is still pending.
+fn one_of_several(call: &'static str, code: c_int, pending: &Pending, status: &ffi::MPI_Status) -> Option<Completion> {
     if code == 0 {
-        Some(pending.conclude(call, 0, status))
+        Some(pending.complete(call, 0, status))
     } else if status.MPI_ERROR == ffi::MPI_ERR_PENDING as c_int {
         None
     } else {
-        Some(pending.conclude(call, status.MPI_ERROR, status))
+        Some(pending.complete(call, status.MPI_ERROR, status))
     }
 }
 
-fn is_said(code: c_int) -> bool {
+/// Returns `true` if the statuses say how each operation ended.
+fn has_statuses(code: c_int) -> bool {
     code == 0 || code == ffi::MPI_ERR_IN_STATUS as c_int
 }
 
-/// Those that have ended, in the order of their places; with `wait`, at least one, if one is under way.
+/// Returns index and outcome of all operations that are complete, by index; with `wait`, at least one, if any is pending.
 ///
 /// # Errors
-/// [`MpiError`]: none was looked at.
-pub(crate) fn some(pending: &[&Pending], wait: bool) -> Result<Vec<(usize, Ended)>, MpiError> {
-    let told = |(at, pending): (usize, &&Pending)| Some((at, pending.take_ended()?));
-    let mut ended: Vec<_> = pending.iter().enumerate().filter_map(told).collect();
-    let wait = wait && ended.is_empty();
+/// [`MpiError`]: no operation was completed.
+pub(crate) fn some(pending: &[&Pending], wait: bool) -> Result<Vec<(usize, Completion)>, MpiError> {
+    let stored = |(at, pending): (usize, &&Pending)| Some((at, pending.take_completion()?));
+    let mut completed: Vec<_> = pending.iter().enumerate().filter_map(stored).collect();
+    let wait = wait && completed.is_empty();
     let (mut outcount, mut indices) = (0, vec![0; pending.len()]);
-    let mut statuses = vec![blank(); pending.len()];
+    let mut statuses = vec![empty_status(); pending.len()];
     let (at, indices_at, statuses_at) = (&raw mut outcount, indices.as_mut_ptr(), statuses.as_mut_ptr());
     let call = if wait { "MPI_Waitsome" } else { "MPI_Testsome" };
     let code = with_requests(call, pending, |len, requests| {
@@ -92,24 +93,25 @@ pub(crate) fn some(pending: &[&Pending], wait: bool) -> Result<Vec<(usize, Ended
             }
         }
     })?;
-    if !is_said(code) {
+    if !has_statuses(code) {
         check(call, code)?;
     }
-    let said = indices.iter().zip(&statuses).take(usize::try_from(outcount).unwrap_or(0));
-    ended.extend(said.filter_map(|(index, status)| {
-        let index = place(*index, pending.len())?;
+    let reported = indices.iter().zip(&statuses).take(usize::try_from(outcount).unwrap_or(0));
+    completed.extend(reported.filter_map(|(index, status)| {
+        let index = valid_index(*index, pending.len())?;
         Some((index, one_of_several(call, code, pending[index], status)?))
     }));
-    ended.sort_unstable_by_key(|(index, _)| *index);
-    Ok(ended)
+    completed.sort_unstable_by_key(|(index, _)| *index);
+    Ok(completed)
 }
 
-/// How each has ended; `None` without `wait`, if not all have. One is `None` where another's failure has ended the call before.
+/// Returns the outcome of each operation; `None`, without `wait`, if one is still pending. An outcome is `None` if the failure of another
+/// operation ended the call first.
 ///
 /// # Errors
-/// [`MpiError`]: none was looked at.
-pub(crate) fn all(pending: &[&Pending], wait: bool) -> Result<Option<Vec<Option<Ended>>>, MpiError> {
-    let (mut flag, mut statuses) = (1, vec![blank(); pending.len()]);
+/// [`MpiError`]: no operation was completed.
+pub(crate) fn all(pending: &[&Pending], wait: bool) -> Result<Option<Vec<Option<Completion>>>, MpiError> {
+    let (mut flag, mut statuses) = (1, vec![empty_status(); pending.len()]);
     let statuses_at = statuses.as_mut_ptr();
     let call = if wait { "MPI_Waitall" } else { "MPI_Testall" };
     let code = with_requests(call, pending, |len, requests| {
@@ -122,15 +124,15 @@ pub(crate) fn all(pending: &[&Pending], wait: bool) -> Result<Option<Vec<Option<
             }
         }
     })?;
-    if !is_said(code) {
+    if !has_statuses(code) {
         check(call, code)?;
     }
     if code == 0 && flag == 0 {
         return Ok(None);
     }
     let each = pending.iter().zip(&statuses);
-    let how = |(pending, status): (&&Pending, &ffi::MPI_Status)| {
-        pending.take_ended().or_else(|| one_of_several(call, code, pending, status))
+    let outcome = |(pending, status): (&&Pending, &ffi::MPI_Status)| {
+        pending.take_completion().or_else(|| one_of_several(call, code, pending, status))
     };
-    Ok(Some(each.map(how).collect()))
+    Ok(Some(each.map(outcome).collect()))
 }

@@ -1,67 +1,67 @@
-//! What MPI says when it refuses.
+//! Errors of MPI calls.
 
 use std::ffi::{CStr, c_char, c_int};
 
 use mpi_sys as ffi;
 
-/// Why a call of MPI failed.
+/// Failure of an MPI call.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum MpiError {
     /// MPI returned an error.
     #[error("{call}: {text} (error {code} of class {class})")]
     Call {
-        /// The function.
+        /// Name of the function.
         call: &'static str,
-        /// What it returned.
+        /// Code that the function returned.
         code: i32,
-        /// The class of that error: one of `MPI_ERR_*`.
+        /// Class of the error: one of `MPI_ERR_*`.
         class: i32,
-        /// MPI's own words.
+        /// MPI's description of the error.
         text: String,
     },
-    /// More bytes than fit into the `int` with which MPI counts.
+    /// The length exceeds an `int`, with which MPI counts.
     #[error("{call}: {len} bytes, and a message of MPI has at most {} here", i32::MAX)]
     TooLong {
-        /// The function.
+        /// Name of the function.
         call: &'static str,
-        /// How many bytes.
+        /// Length in bytes.
         len: usize,
     },
-    /// Memory for an operation has not the length that the other ranks' has.
+    /// A buffer doesn't have the length that the operation needs.
     #[error("{call}: {len} bytes were given where {needed} are needed")]
     Length {
-        /// The function.
+        /// Name of the function.
         call: &'static str,
-        /// How many bytes there are.
+        /// Length of the buffer in bytes.
         len: usize,
-        /// How many there have to be.
+        /// Length that is needed, in bytes.
         needed: usize,
     },
-    /// Memory for an operation has not as many parts as there are ranks.
+    /// A buffer doesn't have as many parts as there are ranks.
     #[error("{call}: {parts} parts were given where there are {ranks} ranks")]
     Parts {
-        /// The function.
+        /// Name of the function.
         call: &'static str,
-        /// How many parts there are.
+        /// Number of parts.
         parts: usize,
-        /// How many ranks.
+        /// Number of ranks.
         ranks: usize,
     },
-    /// The process has initialised MPI already, or has ended it.
+    /// The process has initialised MPI before.
     #[error("MPI can be initialised once a process, and this one has done so")]
     Used,
-    /// The MPI was built without what is needed for threads.
-    #[error("this MPI gives the thread level {given:?} where {asked:?} is needed")]
+    /// The MPI library doesn't support the thread level.
+    #[error("this MPI provides the thread level {given:?}, and {asked:?} is needed")]
     Threads {
-        /// What was asked for.
+        /// Thread level that was asked for.
         asked: crate::Threads,
-        /// What the library has; `None` for a number that isn't one of the standard's.
+        /// Thread level that the library provides; `None` for a number outside the standard.
         given: Option<crate::Threads>,
     },
 }
 
-/// An error of `call` if `code` is one.
+/// Returns an error if `code`, which `call` returned, is one.
 ///
 /// # Errors
 /// [`MpiError::Call`] with MPI's text.
@@ -70,7 +70,7 @@ pub(crate) fn check(call: &'static str, code: c_int) -> Result<(), MpiError> {
     if code == ffi::MPI_SUCCESS as c_int { Ok(()) } else { Err(describe(call, code)) }
 }
 
-/// A length as MPI counts.
+/// Converts a length to MPI's `int`.
 pub(crate) fn count(call: &'static str, len: usize) -> Result<c_int, MpiError> {
     c_int::try_from(len).map_err(|_| MpiError::TooLong { call, len })
 }
@@ -80,7 +80,7 @@ fn describe(call: &'static str, code: c_int) -> MpiError {
     let mut text = [0_u8; ffi::MPI_MAX_ERROR_STRING as usize + 1];
     let (mut len, mut class) = (0, 0);
     // SAFETY: the buffer has MPI_MAX_ERROR_STRING bytes and one more, which stays zero; the standard allows both calls at any
-    // time, also before MPI_Init and after MPI_Finalize. Where they fail, the zeros stand for no words.
+    // time, even before MPI_Init and after MPI_Finalize. If they fail, the text stays empty.
     unsafe {
         ffi::MPI_Error_string(code, text.as_mut_ptr().cast::<c_char>(), &raw mut len);
         ffi::MPI_Error_class(code, &raw mut class);

@@ -1,13 +1,13 @@
-//! A rank of an MPI job as a rank of the runtime: endpoint, log and protocol over [`MpiTransport`].
+//! Ranks of an MPI job as ranks of the runtime: endpoint, log and protocol over [`MpiTransport`].
 //!
-//! Whoever starts `mpirun` has made the job's directory and put a [`JobSpec`] into it; the ranks leave their traces there, and
-//! rank 0 a [`JobResult`]. All ranks are on one machine, or share these directories.
+//! The program that starts `mpirun` creates the job's directory and writes a [`JobSpec`] into it; the ranks write their traces there,
+//! and rank 0 a [`JobResult`]. All ranks are on one machine, or share these directories.
 
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use counterfoil_protocols::frame::{Protocol, ProtocolError};
+use counterfoil_protocols::api::{Protocol, ProtocolError};
 use counterfoil_runtime::endpoint::{Endpoint, EndpointOptions};
 use counterfoil_runtime::local::{JobError, JobPaths, protocol};
 use counterfoil_runtime::{Error, RankSettings};
@@ -15,71 +15,71 @@ use counterfoil_workloads::{Error as WorkloadError, LookupError, by_name};
 use serde::{Deserialize, Serialize};
 
 use crate::comm::Comm;
-use crate::desk::JobResult;
+use crate::coordinator::JobResult;
 use crate::error::MpiError;
 use crate::transport::MpiTransport;
 
-/// What the ranks of a job are to run: a JSON file in the job's directory.
+/// Job description: a JSON file in the job's directory.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct JobSpec {
-    /// The limits and choices that all ranks share.
+    /// Limits and choices that all ranks share.
     pub settings: RankSettings,
-    /// The name of the workload.
+    /// Name of the workload.
     pub workload: String,
-    /// Its size: S, W or A.
+    /// Problem class of the workload: S, W or A.
     pub class: String,
-    /// A checkpoint at the end of every so many iterations; none if `None`.
+    /// Number of iterations between two checkpoints; `None` for no checkpoints.
     pub checkpoint_every: Option<u64>,
-    /// A private directory on disk, for checkpoints and what is spilled.
+    /// Private directory on disk, for checkpoints and spilled records.
     pub store: PathBuf,
 }
 
-/// The file with the [`JobSpec`].
+/// Name of the file with the [`JobSpec`].
 pub const SPEC_FILE: &str = "mpi-job.json";
-/// The file with the [`JobResult`].
+/// Name of the file with the [`JobResult`].
 pub const RESULT_FILE: &str = "mpi-result.json";
 
-/// A rank of an MPI job, under the rule that the settings name.
+/// Endpoint of an MPI rank, under the rule that the settings name.
 pub type MpiEndpoint = Endpoint<MpiTransport, Box<dyn Protocol>>;
 
-/// Why a rank can't be one, or can't go on.
+/// Failure of a rank.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RankError {
-    /// MPI refused.
+    /// A call of MPI failed.
     #[error(transparent)]
     Mpi(#[from] MpiError),
-    /// The job's directory.
+    /// The job's directory can't be used.
     #[error(transparent)]
     Job(#[from] JobError),
-    /// A file in it.
+    /// A file of the job's directory can't be read or written.
     #[error("{}: {source}", path.display())]
     File {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// What the operating system said.
+        /// The operating system's error.
         source: io::Error,
     },
-    /// A file in it that isn't what it should be.
+    /// A file of the job's directory is malformed.
     #[error("{}: {source}", path.display())]
     Malformed {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The parser's error.
         source: serde_json::Error,
     },
-    /// `mpirun` has started another number of ranks than the job has.
+    /// `mpirun` has started a different number of ranks than the job has.
     #[error("the job has {asked} ranks, and mpirun has started {started}: give it -n {asked}")]
     Ranks {
-        /// What the job has.
+        /// Number of ranks of the job.
         asked: u32,
-        /// What there are.
+        /// Number of ranks of `MPI_COMM_WORLD`.
         started: u32,
     },
-    /// The rule refused the settings.
+    /// The rule rejected the settings.
     #[error(transparent)]
     Protocol(#[from] ProtocolError),
-    /// The log, the transport or the protocol.
+    /// The log, the transport or the protocol failed.
     #[error(transparent)]
     Runtime(#[from] Error),
     /// There is no such workload.
@@ -88,7 +88,7 @@ pub enum RankError {
     /// The workload failed.
     #[error(transparent)]
     Workload(#[from] WorkloadError),
-    /// What the workload found can't be written down.
+    /// The workload's outcome can't be encoded.
     #[error("cannot encode the outcome: {0}")]
     Outcome(#[from] postcard::Error),
 }
@@ -105,10 +105,10 @@ impl RankError {
     }
 }
 
-/// Makes this process a rank of the job in the directory `paths`. All ranks of `world` call it.
+/// Makes this process a rank of the job in the directory `paths`. Collective over `world`.
 ///
 /// # Errors
-/// [`RankError`]. The job can't go on without this rank then: see [`Comm::abort`].
+/// [`RankError`]. The job can't continue without this rank: see [`Comm::abort`].
 pub fn join(world: &Comm, paths: &JobPaths, spec: &JobSpec) -> Result<MpiEndpoint, RankError> {
     let settings = spec.settings.clone();
     let (rank, started) = (world.rank()?, world.size()?);
@@ -130,12 +130,12 @@ pub fn join(world: &Comm, paths: &JobPaths, spec: &JobSpec) -> Result<MpiEndpoin
     let mut endpoint = Endpoint::start(options, protocol, transport)?;
     for peer in (0..started).filter(|peer| *peer != rank) {
         let hello = endpoint.hello(peer)?;
-        endpoint.transport_mut().call(peer, &hello).map_err(Error::from)?;
+        endpoint.transport_mut().send_hello(peer, &hello).map_err(Error::from)?;
     }
     Ok(endpoint)
 }
 
-/// A rank's whole life: reads what is to be run, runs it, and on rank 0 writes what all ranks came to.
+/// Runs a rank from start to end: reads the [`JobSpec`], runs the workload, and on rank 0 writes the [`JobResult`].
 ///
 /// # Errors
 /// [`RankError`], as for [`join`].
@@ -154,7 +154,7 @@ pub fn run(world: &Comm, directory: &Path) -> Result<(), RankError> {
     }
 }
 
-/// Under another name first: whoever sees the file sees all of it.
+/// Writes the result under a temporary name and renames it, so that a reader never sees a partial file.
 fn write_result(directory: &Path, result: &JobResult) -> Result<(), RankError> {
     let (path, part) = (directory.join(RESULT_FILE), directory.join("mpi-result.part"));
     let text = serde_json::to_vec(result).map_err(RankError::malformed(&path))?;

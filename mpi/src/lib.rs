@@ -7,35 +7,28 @@
 //! |---|---|
 //! | [`universe`], [`comm`] | MPI as far as it is needed here, with errors in place of aborts |
 //! | [`transport`], [`job`] | ranks of an MPI job under the runtime's endpoint and protocols, without failures |
-//! | [`pairs`], [`ping_pong`] | what takes turns when it is measured, and what the programs share that do so |
 //! | [`logged`] | for authors of applications: communicators whose messages are logged, with errors in place of aborts |
-//! | [`room`] | who is asked for room in a full log, who answers when, and when a wait is given up |
-//! | [`stream`], [`matching`], [`acks`] | what a log needs to know of messages that carry nothing: `docs/piggyback.md` says why that suffices |
+//! | [`control`] | the control communicator of the loggers ([`counterfoil_mpi_logger`]), process failures |
 //!
 //! `unsafe` is here because MPI is a C interface; every block says what it rests on.
 
-pub mod acks;
 mod collective;
 pub mod comm;
 mod completion;
-mod desk;
+pub mod control;
+mod coordinator;
 mod error;
 pub mod job;
 pub mod logged;
-pub mod matching;
 mod operation;
-pub mod pairs;
-pub mod ping_pong;
 mod point_to_point;
 mod request;
-pub mod room;
-pub mod stream;
 mod topology;
 pub mod transport;
 pub mod universe;
 
 pub use comm::{Comm, Matched, Sending};
-pub use desk::JobResult;
+pub use coordinator::JobResult;
 pub use error::MpiError;
 pub use operation::{Number, Operation, SystemOperation, UserOperation, reduce_local_into};
 pub use point_to_point::Envelope;

@@ -1,4 +1,4 @@
-//! What reductions do: MPI's own operations on numbers, and a program's on any elements.
+//! Operations of reductions: MPI's own on numbers, and the program's on elements of any type.
 
 use std::ffi::{c_int, c_void};
 use std::marker::PhantomData;
@@ -18,7 +18,7 @@ mod sealed {
     }
 
     pub trait Operation<T> {
-        /// The operation, and the datatype of its elements. Both stay valid as long as `self`, and in calls that were begun before.
+        /// Returns the operation and the datatype of its elements. Both are valid as long as `self`, and in calls begun before that.
         fn raw(&self) -> (ffi::MPI_Op, ffi::MPI_Datatype);
     }
 }
@@ -31,7 +31,7 @@ macro_rules! numbers {
         $(
             impl sealed::Number for $number {
                 fn datatype() -> ffi::MPI_Datatype {
-                    // SAFETY: a constant of the shim that `mpi-sys` links; nobody writes it.
+                    // SAFETY: a constant of the shim that `mpi-sys` links; it is never written.
                     unsafe { ffi::$datatype }
                 }
             }
@@ -49,38 +49,38 @@ numbers! {
 #[cfg(target_pointer_width = "64")]
 numbers! { isize: RSMPI_INT64_T, usize: RSMPI_UINT64_T }
 
-/// What a reduction does with two elements: a [`SystemOperation`] on numbers, or a [`UserOperation`].
+/// Operation that a reduction applies to two elements: a [`SystemOperation`] on numbers, or a [`UserOperation`].
 pub trait Operation<T>: sealed::Operation<T> {}
 
-/// An operation that MPI has. The bitwise and the logical ones are for integers only; to the latter, zero is false.
+/// Operation that MPI predefines. The bitwise and the logical ones are for integers only; for the latter, zero is false.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SystemOperation {
-    /// The greater one.
+    /// Maximum.
     Max,
-    /// The smaller one.
+    /// Minimum.
     Min,
-    /// Both together.
+    /// Sum.
     Sum,
-    /// One times the other.
+    /// Product.
     Product,
-    /// Whether both are true.
+    /// Logical and.
     LogicalAnd,
-    /// Whether one is true.
+    /// Logical or.
     LogicalOr,
-    /// Whether only one is true.
+    /// Logical exclusive or.
     LogicalXor,
-    /// The bits that both have.
+    /// Bitwise and.
     BitwiseAnd,
-    /// The bits that one has.
+    /// Bitwise or.
     BitwiseOr,
-    /// The bits that only one has.
+    /// Bitwise exclusive or.
     BitwiseXor,
 }
 
 impl<T: Number> sealed::Operation<T> for SystemOperation {
     fn raw(&self) -> (ffi::MPI_Op, ffi::MPI_Datatype) {
-        // SAFETY: constants of the shim that `mpi-sys` links; nobody writes them.
+        // SAFETY: constants of the shim that `mpi-sys` links; they are never written.
         let operation = unsafe {
             match self {
                 SystemOperation::Max => ffi::RSMPI_MAX,
@@ -101,7 +101,7 @@ impl<T: Number> sealed::Operation<T> for SystemOperation {
 
 impl<T: Number> Operation<T> for SystemOperation {}
 
-/// An operation of the program's own, on elements that are their bytes: see
+/// Operation that the program defines, on elements that are plain bytes: see
 /// [`LoggedCommunicator::commutative`](crate::logged::LoggedCommunicator::commutative).
 #[derive(Debug)]
 pub struct UserOperation<T> {
@@ -112,7 +112,7 @@ pub struct UserOperation<T> {
 }
 
 impl<T: FromBytes + IntoBytes + Immutable> UserOperation<T> {
-    /// Of a function that puts its result in the place of its second argument. It has to be associative.
+    /// Creates an operation of an associative function that stores its result in its second argument.
     ///
     /// # Errors
     /// [`MpiError`].
@@ -121,15 +121,10 @@ impl<T: FromBytes + IntoBytes + Immutable> UserOperation<T> {
         _: F,
         is_commutative: bool,
     ) -> Result<UserOperation<T>, MpiError> {
-        const {
-            assert!(
-                size_of::<F>() == 0,
-                "MPI calls a function that has nothing but its arguments: it can't capture anything"
-            )
-        };
+        const { assert!(size_of::<F>() == 0, "MPI passes no context to the function, so it can't capture anything") };
         const { assert!(size_of::<T>() > 0, "elements without bytes can't be counted") };
         let element = count("MPI_Type_contiguous", size_of::<T>())?;
-        // SAFETY: constants of the shim, pointers to local variables, and a function that is of MPI's kind. MPI is there.
+        // SAFETY: constants of the shim, pointers to local variables, and a function of the signature that MPI calls. MPI is initialised.
         unsafe {
             let mut datatype = ffi::RSMPI_DATATYPE_NULL;
             let byte = ffi::RSMPI_UINT8_T;
@@ -148,24 +143,25 @@ impl<T: FromBytes + IntoBytes + Immutable> UserOperation<T> {
     }
 }
 
-/// What MPI calls. A panic in it ends the process: it can't go through MPI.
+/// Function that MPI calls. A panic in it ends the process, because it can't unwind through MPI.
 ///
 /// # Safety
-/// `from` and `into` have as many elements as `len` says; `F` is without bytes, and the type of a value that there is.
+/// `from` and `into` have `len` elements; `F` is zero-sized, and a value of it exists.
 unsafe extern "C" fn apply<T: FromBytes + IntoBytes + Immutable, F: Fn(&T, &mut T) + Copy + 'static>(
     from: *mut c_void,
     into: *mut c_void,
     len: *mut c_int,
     _: *mut ffi::MPI_Datatype,
 ) {
-    // SAFETY: `F` has no bytes, so this is one, as good as the one that `UserOperation::new` was given: it is `Copy`, and lives for ever.
+    // SAFETY: `F` is zero-sized, so these zero bytes are a value of it, equal to the one that `UserOperation::new` was given: `F` is
+    // `Copy` and `'static`.
     let function = unsafe { std::mem::zeroed::<F>() };
     let (from, into) = (from.cast::<T>(), into.cast::<T>());
-    // SAFETY: MPI says how many elements there are.
+    // SAFETY: MPI passes a pointer to the number of elements.
     let len = usize::try_from(unsafe { *len }).unwrap_or(0);
     for at in 0..len {
-        // SAFETY: elements of MPI's, any bytes of which are a `T`, wherever MPI has put them; they are copied, since it knows nothing of
-        // their alignment, and may be dropped twice: what is its bytes has nothing to drop.
+        // SAFETY: `at` is below the number of elements, and any bytes are a `T`. The elements are copied because MPI doesn't know their
+        // alignment. No value is dropped twice: `one` is never dropped, and `other` is moved back.
         unsafe {
             let one = std::mem::ManuallyDrop::new(from.add(at).read_unaligned());
             let mut other = into.add(at).read_unaligned();
@@ -185,7 +181,7 @@ impl<T> Operation<T> for &UserOperation<T> {}
 
 impl<T> Drop for UserOperation<T> {
     fn drop(&mut self) {
-        // SAFETY: made by `new`, and MPI is still there. MPI keeps both until what was begun with them is over.
+        // SAFETY: created by `new`, and MPI is still initialised. MPI keeps both until operations that use them have ended.
         unsafe {
             ffi::MPI_Op_free(&raw mut self.operation);
             ffi::MPI_Type_free(&raw mut self.datatype);
@@ -193,10 +189,10 @@ impl<T> Drop for UserOperation<T> {
     }
 }
 
-/// Reduces what is in `receive` and `send`, element by element, into `receive`, without any other rank. Nothing is logged.
+/// Reduces `send` and `receive`, element by element, into `receive`, without other ranks. Nothing is logged.
 ///
 /// # Errors
-/// [`MpiError`]; [`MpiError::Length`] if the two aren't as long as each other.
+/// [`MpiError`]; [`MpiError::Length`] if the two differ in length.
 pub fn reduce_local_into<T, O>(send: &[T], receive: &mut [T], operation: O) -> Result<(), MpiError>
 where
     T: FromBytes + IntoBytes + Immutable,
@@ -209,7 +205,7 @@ where
     }
     let elements = count(call, send.len())?;
     let (operation, datatype) = operation.raw();
-    // SAFETY: `elements` elements are read, and as many written, before the call returns.
+    // SAFETY: the call reads `elements` elements and writes as many, and has finished when it returns.
     let code = unsafe {
         ffi::MPI_Reduce_local(send.as_ptr().cast(), receive.as_mut_ptr().cast(), elements, datatype, operation)
     };

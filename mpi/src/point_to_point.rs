@@ -1,4 +1,4 @@
-//! Messages of bytes in MPI's other ways: buffered, synchronous, ready, waited for later, looked at before they are received.
+//! Further point-to-point calls: send modes, immediate sends and receives, probes and matched probes.
 
 use std::ffi::{c_int, c_void};
 use std::mem::MaybeUninit;
@@ -9,16 +9,16 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use crate::comm::{Comm, Matched, any_source, any_tag, received_len};
 use crate::error::{MpiError, check, count};
-use crate::request::{Borrowed, Kind, LocalScope, Memory, Pending, none};
+use crate::request::{Borrowed, Kind, LocalScope, Memory, Pending, null_request};
 
-/// Whose a message is, and how long.
+/// Envelope of a message: its source, tag and length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Envelope {
-    /// The rank that sent it.
+    /// Rank of the sender.
     pub source: u32,
-    /// Its tag.
+    /// Tag of the message.
     pub tag: i32,
-    /// Its length in bytes.
+    /// Length in bytes.
     pub len: usize,
 }
 
@@ -29,7 +29,7 @@ impl Envelope {
     }
 }
 
-/// In which of MPI's ways a message is sent.
+/// Send mode.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Mode {
     Standard,
@@ -38,8 +38,8 @@ pub(crate) enum Mode {
     Ready(IsPosted),
 }
 
-/// A function that begins to send.
-type Begin = unsafe extern "C" fn(
+/// An MPI function that starts a send.
+type StartSend = unsafe extern "C" fn(
     *const c_void,
     c_int,
     ffi::MPI_Datatype,
@@ -50,9 +50,9 @@ type Begin = unsafe extern "C" fn(
 ) -> c_int;
 
 impl Mode {
-    /// What begins to send so.
+    /// Returns the function that starts a send in this mode, and its name.
     #[inline]
-    pub(crate) fn immediate(self) -> (&'static str, Begin) {
+    pub(crate) fn immediate(self) -> (&'static str, StartSend) {
         match self {
             Mode::Standard => ("MPI_Isend", ffi::MPI_Isend),
             Mode::Buffered => ("MPI_Ibsend", ffi::MPI_Ibsend),
@@ -62,19 +62,19 @@ impl Mode {
     }
 }
 
-/// Somebody's promise that the receive of a message is posted.
+/// Proof that the receive of a message is posted.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct IsPosted(());
 
 impl IsPosted {
     /// # Safety
-    /// The receive that is to take the message is posted when it is sent.
+    /// The receive that matches the message is posted before the message is sent.
     pub(crate) unsafe fn promised() -> IsPosted {
         IsPosted(())
     }
 }
 
-/// What a receive took that ended so.
+/// Returns the envelope of the message that a receive took, with an error if the message was truncated.
 fn taken(
     received: Result<(), MpiError>,
     status: MaybeUninit<ffi::MPI_Status>,
@@ -84,12 +84,12 @@ fn taken(
         Err(MpiError::Call { class, .. }) if *class == ffi::MPI_ERR_TRUNCATE as i32 => {}
         Err(error) => return Err(error.clone()),
     }
-    // SAFETY: it began as zeros, which are values of all its fields, and was filled in.
+    // SAFETY: it was initialised with zeros, which are valid for all its fields.
     Ok((Envelope::of(&unsafe { status.assume_init() })?, received))
 }
 
 impl Comm {
-    /// Sends, and returns when the message is being received.
+    /// Sends `bytes`; returns when the matching receive has started.
     ///
     /// # Errors
     /// [`MpiError`].
@@ -97,17 +97,17 @@ impl Comm {
         self.send_within(Mode::Synchronous, bytes, to, tag, |begin| begin())
     }
 
-    /// Begins to send `bytes` in this way. Who drops the request lets it go on.
+    /// Starts to send `bytes` in this mode. Dropping the request doesn't cancel the send.
     ///
     /// # Errors
-    /// [`MpiError`]: of class `MPI_ERR_BUFFER` where a buffered message finds no room, and was not sent.
+    /// [`MpiError`]: of class `MPI_ERR_BUFFER` if the buffer has no room for a buffered message, which is not sent then.
     pub(crate) fn begin_send(&self, mode: Mode, bytes: Vec<u8>, to: u32, tag: i32) -> Result<Pending, MpiError> {
         let (call, send) = mode.immediate();
-        let (len, mut request) = (count(call, bytes.len())?, none());
+        let (len, mut request) = (count(call, bytes.len())?, null_request());
         let at = bytes.as_ptr().cast::<c_void>();
         let to = to as c_int;
-        // SAFETY: the bytes are on the heap, where `Pending` leaves them, untouched, until the request is over. That a
-        // receive is posted which a ready send needs is what `IsPosted` stands for.
+        // SAFETY: the bytes are on the heap, where `Pending` leaves them untouched until the request is complete. `IsPosted` proves
+        // that the receive which a ready send needs is posted.
         unsafe {
             check(call, send(at, len, ffi::RSMPI_UINT8_T, to, tag, self.raw(), &raw mut request))?;
             let memory = Memory { bytes, ..Memory::default() };
@@ -115,8 +115,8 @@ impl Comm {
         }
     }
 
-    /// Receives a message as [`recv`](Self::recv) does, and says whose it is; with an error beside it where it was longer, and what is
-    /// behind `bytes` is lost.
+    /// Receives a message into `bytes` and returns its envelope, together with a truncation error if the message was longer: the rest of it
+    /// is lost.
     ///
     /// # Errors
     /// [`MpiError`]: no message was received.
@@ -130,7 +130,7 @@ impl Comm {
         let at = bytes.as_mut_ptr().cast::<c_void>();
         let mut status = MaybeUninit::zeroed();
         let (source, tag) = (any_source(source), any_tag(tag));
-        // SAFETY: `len` bytes at `at` are this call's alone until it returns, and it fills the status in where a message was taken.
+        // SAFETY: `len` bytes at `at` are borrowed mutably until the call returns, and the call fills in the status if it took a message.
         let received = unsafe {
             let code = ffi::MPI_Recv(at, len, ffi::RSMPI_UINT8_T, source, tag, self.raw(), status.as_mut_ptr());
             check("MPI_Recv", code)
@@ -138,17 +138,16 @@ impl Comm {
         taken(received, status)
     }
 
-    /// Begins to receive a message of at most `len` bytes, which the request has afterwards. `None` is a wildcard. Who drops it calls it
-    /// off.
+    /// Posts a receive of at most `len` bytes, which the request owns. `None` is a wildcard. Dropping the request cancels the receive.
     ///
     /// # Errors
     /// [`MpiError`].
     pub(crate) fn irecv(&self, len: usize, source: Option<u32>, tag: Option<i32>) -> Result<Pending, MpiError> {
         let mut bytes = vec![0; len];
-        let (room, mut request) = (count("MPI_Irecv", len)?, none());
+        let (room, mut request) = (count("MPI_Irecv", len)?, null_request());
         let (source, tag) = (any_source(source), any_tag(tag));
         let at = bytes.as_mut_ptr().cast::<c_void>();
-        // SAFETY: the bytes are on the heap, where `Pending` leaves them until the request is over.
+        // SAFETY: the bytes are on the heap, where `Pending` leaves them until the request is complete.
         unsafe {
             let code = ffi::MPI_Irecv(at, room, ffi::RSMPI_UINT8_T, source, tag, self.raw(), &raw mut request);
             check("MPI_Irecv", code)?;
@@ -157,7 +156,7 @@ impl Comm {
         }
     }
 
-    /// Begins to receive a message into `buf`, which is at least as long. `None` is a wildcard.
+    /// Posts a receive of a message of at most the length of `buf` into it. `None` is a wildcard.
     ///
     /// # Errors
     /// [`MpiError`].
@@ -170,12 +169,12 @@ impl Comm {
     ) -> Result<Borrowed<'a, B>, MpiError> {
         let (source, tag) = (any_source(source), any_tag(tag));
         self.borrow_for("MPI_Irecv", scope, buf, |at, len, request| {
-            // SAFETY: what `borrow_for` says of its closure's arguments.
+            // SAFETY: `borrow_for` passes arguments that are valid for this call.
             unsafe { ffi::MPI_Irecv(at, len, ffi::RSMPI_UINT8_T, source, tag, self.raw(), request) }
         })
     }
 
-    /// Begins to receive a matched message into `buf`, which is at least as long.
+    /// Starts to receive a matched message of at most the length of `buf` into it.
     ///
     /// # Errors
     /// [`MpiError`].
@@ -187,12 +186,14 @@ impl Comm {
     ) -> Result<Borrowed<'a, B>, MpiError> {
         let message = &raw mut matched.message;
         self.borrow_for("MPI_Imrecv", scope, buf, |at, len, request| {
-            // SAFETY: what `borrow_for` says of its closure's arguments; the message was matched and not received: `matched` is used up.
+            // SAFETY: `borrow_for` passes arguments that are valid for this call; the message was matched and not received: `matched` is
+            // consumed.
             unsafe { ffi::MPI_Imrecv(at, len, ffi::RSMPI_UINT8_T, message, request) }
         })
     }
 
-    /// Begins a receive by `begin`, which is given memory and its length, that are MPI's alone until the request that it makes is over.
+    /// Starts a receive by `begin`, which is given a buffer and its length. The buffer is exclusive to MPI until the request that `begin`
+    /// creates is complete.
     fn borrow_for<'a, B: FromBytes + IntoBytes + ?Sized>(
         &self,
         call: &'static str,
@@ -200,11 +201,11 @@ impl Comm {
         buf: &'a mut B,
         begin: impl FnOnce(*mut c_void, c_int, *mut ffi::MPI_Request) -> c_int,
     ) -> Result<Borrowed<'a, B>, MpiError> {
-        let mut request = none();
+        let mut request = null_request();
         let len = count(call, buf.as_mut_bytes().len())?;
         let memory: *mut B = buf;
-        // SAFETY: `memory` is `buf`, which is borrowed for `'a`; the scope ends the request before `'a` does, and until it is over nobody
-        // but MPI uses the memory.
+        // SAFETY: `memory` is `buf`, which is borrowed for `'a`; the scope completes the request before `'a` ends, and until then only MPI
+        // uses the memory.
         unsafe {
             let at = (*memory).as_mut_bytes().as_mut_ptr().cast::<c_void>();
             check(call, begin(at, len, &raw mut request))?;
@@ -213,28 +214,28 @@ impl Comm {
         }
     }
 
-    /// Waits for a message that such a receive would take, and leaves it where it is. `None` is a wildcard.
+    /// Waits for a message that such a receive would take, without receiving it. `None` is a wildcard.
     ///
     /// # Errors
     /// [`MpiError`].
     pub fn probe(&self, source: Option<u32>, tag: Option<i32>) -> Result<Envelope, MpiError> {
         let mut status = MaybeUninit::uninit();
         let (source, tag) = (any_source(source), any_tag(tag));
-        // SAFETY: a living communicator and a pointer to a local variable, which the call fills in where it succeeds.
+        // SAFETY: a valid communicator and a pointer to a local variable, which the call fills in if it succeeds.
         unsafe {
             check("MPI_Probe", ffi::MPI_Probe(source, tag, self.raw(), status.as_mut_ptr()))?;
             Envelope::of(&status.assume_init())
         }
     }
 
-    /// As [`probe`](Self::probe), and `None` where there is no such message yet.
+    /// Returns the envelope that [`probe`](Self::probe) would return, or `None` if there is no such message yet.
     ///
     /// # Errors
     /// [`MpiError`].
     pub fn immediate_probe(&self, source: Option<u32>, tag: Option<i32>) -> Result<Option<Envelope>, MpiError> {
         let (mut flag, mut status) = (0, MaybeUninit::uninit());
         let (source, tag) = (any_source(source), any_tag(tag));
-        // SAFETY: as in `probe`; the status is filled in where there is a message.
+        // SAFETY: as in `probe`; the call fills in the status if there is a message.
         unsafe {
             let code = ffi::MPI_Iprobe(source, tag, self.raw(), &raw mut flag, status.as_mut_ptr());
             check("MPI_Iprobe", code)?;
@@ -242,14 +243,14 @@ impl Comm {
         }
     }
 
-    /// Waits for a message that such a receive would take, and takes it out of everybody's reach. `None` is a wildcard.
+    /// Waits for a message that such a receive would take, and matches it, so that no other receive can take it. `None` is a wildcard.
     ///
     /// # Errors
     /// [`MpiError`].
     pub fn mprobe(&self, source: Option<u32>, tag: Option<i32>) -> Result<Matched, MpiError> {
         let mut status = MaybeUninit::uninit();
         let (source, tag) = (any_source(source), any_tag(tag));
-        // SAFETY: constants of the shim, a living communicator, and pointers to local variables that the call fills in.
+        // SAFETY: constants of the shim, a valid communicator, and pointers to local variables that the call fills in.
         unsafe {
             let mut message = ffi::RSMPI_MESSAGE_NULL;
             let code = ffi::MPI_Mprobe(source, tag, self.raw(), &raw mut message, status.as_mut_ptr());
@@ -261,15 +262,16 @@ impl Comm {
 }
 
 impl Matched {
-    /// Receives it into `bytes`; with an error beside it where it was longer, and what is behind them is lost.
+    /// Receives the message into `bytes` and returns its envelope, together with a truncation error if the message was longer: the rest of
+    /// it is lost.
     ///
     /// # Errors
-    /// [`MpiError`]: it was not received.
+    /// [`MpiError`]: the message was not received.
     pub(crate) fn receive_into(mut self, bytes: &mut [u8]) -> Result<(Envelope, Result<(), MpiError>), MpiError> {
         let len = count("MPI_Mrecv", bytes.len())?;
         let (at, message) = (bytes.as_mut_ptr().cast::<c_void>(), &raw mut self.message);
         let mut status = MaybeUninit::zeroed();
-        // SAFETY: `len` bytes at `at` are this call's alone, and the message was matched and not received: `self` is used up.
+        // SAFETY: `len` bytes at `at` are exclusive to this call, and the message was matched and not received: `self` is consumed.
         let code = unsafe { ffi::MPI_Mrecv(at, len, ffi::RSMPI_UINT8_T, message, status.as_mut_ptr()) };
         taken(check("MPI_Mrecv", code), status)
     }

@@ -1,7 +1,7 @@
-//! Operations that are waited for later, and the memory that is MPI's meanwhile.
+//! Immediate operations, and the memory that MPI uses until they complete.
 //!
-//! Memory that is borrowed belongs to a [`LocalScope`], which ends whatever is still under way when it ends itself: a request that is
-//! leaked is ended by its scope, and one that owns its memory leaks that, too.
+//! Memory that an operation borrows belongs to a [`LocalScope`], which completes all pending operations when it ends: it also completes a
+//! request that is leaked. A leaked request that owns its memory leaks the memory as well.
 
 use std::cell::{Cell, RefCell};
 use std::ffi::c_int;
@@ -15,10 +15,10 @@ use crate::error::{MpiError, check};
 use crate::point_to_point::Envelope;
 use crate::universe::Universe;
 
-/// How many requests a scope has before it looks which of them are over.
-const SCOPE_MIN: usize = 32;
+/// Least number of requests in a scope before it removes the completed ones.
+const SCOPE_PRUNE_MIN: usize = 32;
 
-/// What is under way.
+/// Kind of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Send,
@@ -26,10 +26,10 @@ pub(crate) enum Kind {
     Collective,
 }
 
-/// How an operation ended.
+/// Outcome of an operation.
 #[derive(Debug)]
-pub struct Ended {
-    /// The message that a receive took, also one that was too long.
+pub struct Completion {
+    /// Envelope of the message that a receive took, even if the message was truncated.
     pub(crate) envelope: Option<Envelope>,
     pub(crate) result: Result<(), MpiError>,
 }
@@ -37,43 +37,43 @@ pub struct Ended {
 /// Memory that an operation owns.
 #[derive(Debug, Default)]
 pub(crate) struct Memory {
-    /// What is sent or received.
+    /// Bytes that are sent or received.
     pub(crate) bytes: Vec<u8>,
-    /// Lengths and places of parts.
+    /// Lengths and displacements of parts.
     pub(crate) _numbers: Vec<Vec<c_int>>,
 }
 
-/// An operation that MPI carries out.
+/// An operation that MPI carries out, until it is dropped.
 #[derive(Debug)]
 pub struct Pending {
     /// Active, or the null request.
     request: Cell<ffi::MPI_Request>,
     kind: Kind,
-    /// MPI's alone while the request is active.
+    /// Exclusive to MPI while the request is active.
     memory: RefCell<ManuallyDrop<Memory>>,
-    /// How it ended, where that was not asked for.
-    ended: RefCell<Option<Ended>>,
+    /// Outcome, if the scope completed the operation.
+    completion: RefCell<Option<Completion>>,
     _universe: Rc<Universe>,
 }
 
-/// The null request.
-pub(crate) fn none() -> ffi::MPI_Request {
-    // SAFETY: a constant of the shim that `mpi-sys` links; nobody writes it.
+/// Returns `MPI_REQUEST_NULL`.
+pub(crate) fn null_request() -> ffi::MPI_Request {
+    // SAFETY: a constant of the shim that `mpi-sys` links; it is never written.
     unsafe { ffi::RSMPI_REQUEST_NULL }
 }
 
-/// A status that says nothing yet.
-pub(crate) fn blank() -> ffi::MPI_Status {
-    // SAFETY: numbers, for which zero is a value.
+/// Returns a zeroed status.
+pub(crate) fn empty_status() -> ffi::MPI_Status {
+    // SAFETY: all fields are numbers, for which zero is valid.
     unsafe { std::mem::zeroed() }
 }
 
 impl Pending {
-    /// An operation that was begun just now.
+    /// Takes ownership of the request of an operation that has just begun.
     ///
     /// # Safety
-    /// `request` is active, or the null one, and nobody else has it. Memory that it uses is in `memory`, or stays MPI's alone until this
-    /// is over.
+    /// `request` is active or null, and no other copy of it is used. Memory that the operation uses is in `memory`, or stays exclusive to
+    /// MPI until the operation is complete.
     pub(crate) unsafe fn begun(
         request: ffi::MPI_Request,
         kind: Kind,
@@ -81,34 +81,34 @@ impl Pending {
         universe: Rc<Universe>,
     ) -> Pending {
         let memory = RefCell::new(ManuallyDrop::new(memory));
-        Pending { request: Cell::new(request), kind, memory, ended: RefCell::new(None), _universe: universe }
+        Pending { request: Cell::new(request), kind, memory, completion: RefCell::new(None), _universe: universe }
     }
 
-    /// For an array of requests. It goes back by [`set`](Self::set).
+    /// Returns the request for an array of requests; [`set`](Self::set) stores it again after the call.
     pub(crate) fn raw(&self) -> ffi::MPI_Request {
         self.request.get()
     }
 
-    /// What MPI has left of the request.
+    /// Stores the request as MPI has left it.
     ///
     /// # Safety
-    /// A call of MPI has put `request` in the place of what [`raw`](Self::raw) gave.
+    /// A call of MPI has replaced the request that [`raw`](Self::raw) returned by `request`.
     pub(crate) unsafe fn set(&self, request: ffi::MPI_Request) {
         self.request.set(request);
     }
 
-    /// Whether MPI has nothing to do with it any more.
-    pub(crate) fn is_over(&self) -> bool {
-        self.request.get() == none()
+    /// Returns `true` if the operation is complete, so that MPI no longer uses its memory.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.request.get() == null_request()
     }
 
-    /// How it ended, if its scope has ended it.
-    pub(crate) fn take_ended(&self) -> Option<Ended> {
-        self.ended.take()
+    /// Takes the outcome, if the scope completed the operation.
+    pub(crate) fn take_completion(&self) -> Option<Completion> {
+        self.completion.take()
     }
 
-    /// It has ended with this code and status.
-    pub(crate) fn conclude(&self, call: &'static str, code: c_int, status: &ffi::MPI_Status) -> Ended {
+    /// Returns the outcome of an operation that `call` has completed with this code and status.
+    pub(crate) fn complete(&self, call: &'static str, code: c_int, status: &ffi::MPI_Status) -> Completion {
         let mut result = check(call, code);
         let is_taken = match &result {
             Ok(()) => true,
@@ -116,84 +116,84 @@ impl Pending {
             Err(_) => false,
         };
         let mut cancelled = 0;
-        // SAFETY: a status that MPI has filled in, or zeros, and a pointer to a local variable.
+        // SAFETY: a status that MPI has filled in, or a zeroed one, and a pointer to a local variable.
         unsafe { ffi::MPI_Test_cancelled(status, &raw mut cancelled) };
         if self.kind != Kind::Receive || !is_taken || cancelled != 0 {
-            return Ended { envelope: None, result };
+            return Completion { envelope: None, result };
         }
         let envelope = Envelope::of(status);
         if let (Ok(()), Err(error)) = (&result, &envelope) {
             result = Err(error.clone());
         }
-        Ended { envelope: envelope.ok(), result }
+        Completion { envelope: envelope.ok(), result }
     }
 
-    /// Waits until it ends.
-    pub(crate) fn wait(&self) -> Ended {
-        if let Some(ended) = self.take_ended() {
-            return ended;
+    /// Waits until the operation completes.
+    pub(crate) fn wait(&self) -> Completion {
+        if let Some(completion) = self.take_completion() {
+            return completion;
         }
-        if self.is_over() {
-            return Ended { envelope: None, result: Ok(()) };
+        if self.is_complete() {
+            return Completion { envelope: None, result: Ok(()) };
         }
-        let (mut request, mut status) = (self.raw(), blank());
-        // SAFETY: a request that is active, and pointers to local variables.
+        let (mut request, mut status) = (self.raw(), empty_status());
+        // SAFETY: an active request, and pointers to local variables.
         let code = unsafe { ffi::MPI_Wait(&raw mut request, &raw mut status) };
         self.request.set(request);
-        self.conclude("MPI_Wait", code, &status)
+        self.complete("MPI_Wait", code, &status)
     }
 
-    /// How it ended, if it has.
-    pub(crate) fn test(&self) -> Option<Ended> {
-        if self.is_over() {
+    /// Returns the outcome if the operation is complete.
+    pub(crate) fn test(&self) -> Option<Completion> {
+        if self.is_complete() {
             return Some(self.wait());
         }
-        let (mut request, mut flag, mut status) = (self.raw(), 0, blank());
+        let (mut request, mut flag, mut status) = (self.raw(), 0, empty_status());
         // SAFETY: as in `wait`.
         let code = unsafe { ffi::MPI_Test(&raw mut request, &raw mut flag, &raw mut status) };
         self.request.set(request);
-        (code != 0 || flag != 0).then(|| self.conclude("MPI_Test", code, &status))
+        (code != 0 || flag != 0).then(|| self.complete("MPI_Test", code, &status))
     }
 
-    /// Whether [`wait`](Self::wait) returns at once.
+    /// Returns `true` if [`wait`](Self::wait) would return at once.
     pub(crate) fn is_ready(&self) -> Result<bool, MpiError> {
-        if self.is_over() {
+        if self.is_complete() {
             return Ok(true);
         }
         let mut flag = 0;
-        // SAFETY: a request that is active, a pointer to a local variable, and a status that is not wanted.
+        // SAFETY: an active request, a pointer to a local variable, and an ignored status.
         let code = unsafe { ffi::MPI_Request_get_status(self.raw(), &raw mut flag, ffi::RSMPI_STATUS_IGNORE) };
         check("MPI_Request_get_status", code)?;
         Ok(flag != 0)
     }
 
-    /// Calls a receive off, and waits until it ends: without a message, or with one that had come.
-    pub(crate) fn call_off(&self) -> Ended {
-        if self.kind == Kind::Receive && !self.is_over() {
+    /// Cancels a receive, and waits until it completes, with or without a message. Other operations are waited for.
+    pub(crate) fn cancel(&self) -> Completion {
+        if self.kind == Kind::Receive && !self.is_complete() {
             let mut request = self.raw();
-            // SAFETY: a request that is active. Where MPI can't call it off, it ends as it would otherwise.
+            // SAFETY: an active request. If MPI can't cancel it, it completes normally.
             unsafe { ffi::MPI_Cancel(&raw mut request) };
         }
         self.wait()
     }
 
-    /// The bytes that it owned; none while it is under way.
+    /// Takes the bytes that the operation owned; none while it is pending.
     pub(crate) fn take_bytes(&self) -> Vec<u8> {
-        if self.is_over() { std::mem::take(&mut self.memory.borrow_mut().bytes) } else { Vec::new() }
+        if self.is_complete() { std::mem::take(&mut self.memory.borrow_mut().bytes) } else { Vec::new() }
     }
 
-    /// Its memory is about to be somebody else's.
+    /// Completes the operation, because its scope ends and its memory is about to be reused.
     fn end_with_scope(&self) {
-        if self.is_over() {
+        if self.is_complete() {
             return;
         }
-        // What others wait for can't be called off, and they may never come where this rank panics.
+        // Other ranks may depend on a send or a collective operation, so it can't be cancelled; while this rank panics, it may never end.
         let may_wait = self.kind == Kind::Receive || !std::thread::panicking();
         if may_wait {
-            self.ended.replace(Some(self.call_off()));
+            self.completion.replace(Some(self.cancel()));
         }
-        if !self.is_over() {
-            tracing::error!("memory that MPI is at work on would be given back: the process ends");
+        if !self.is_complete() {
+            tracing::error!("the process aborts, because its scope would release memory that MPI still uses");
             std::process::abort();
         }
     }
@@ -201,33 +201,34 @@ impl Pending {
 
 impl Drop for Pending {
     fn drop(&mut self) {
-        if !self.is_over() {
+        if !self.is_complete() {
             let mut request = self.raw();
             match self.kind {
-                // It goes on. SAFETY: a request that is active, and is nobody's afterwards.
+                // The send continues. SAFETY: an active request, which isn't used afterwards.
                 Kind::Send => unsafe {
                     ffi::MPI_Request_free(&raw mut request);
                     return;
                 },
-                Kind::Receive => drop(self.call_off()),
-                // MPI doesn't let go of these before they have ended.
+                Kind::Receive => drop(self.cancel()),
+                // MPI can't free the request of a collective operation before it is complete.
                 Kind::Collective if std::thread::panicking() => return,
                 Kind::Collective => drop(self.wait()),
             }
         }
-        if self.is_over() {
-            // SAFETY: MPI has forgotten the memory, which is dropped once, here. Else it is left where it is: MPI may still use it.
+        if self.is_complete() {
+            // SAFETY: MPI no longer uses the memory, which is dropped once, here. Otherwise it is leaked, because MPI may still use it.
             unsafe { ManuallyDrop::drop(self.memory.get_mut()) };
         }
     }
 }
 
-/// What borrowed memory may be used in for operations that are waited for later. Made by [`scope`].
+/// Scope in which immediate operations may use memory that is borrowed for `'a`. [`scope`] creates it.
 #[derive(Debug)]
 pub struct LocalScope<'a> {
     pending: RefCell<Vec<Rc<Pending>>>,
-    look_at: Cell<usize>,
-    /// Neither longer nor shorter.
+    /// Length of `pending` at which the completed operations are removed.
+    prune_at: Cell<usize>,
+    /// Makes the type invariant in `'a`.
     _buffers: PhantomData<Cell<&'a ()>>,
 }
 
@@ -235,9 +236,9 @@ impl<'a> LocalScope<'a> {
     pub(crate) fn register(&self, pending: Pending) -> Rc<Pending> {
         let pending = Rc::new(pending);
         let mut all = self.pending.borrow_mut();
-        if all.len() >= self.look_at.get() {
-            all.retain(|pending| !pending.is_over());
-            self.look_at.set(SCOPE_MIN.max(2 * all.len()));
+        if all.len() >= self.prune_at.get() {
+            all.retain(|pending| !pending.is_complete());
+            self.prune_at.set(SCOPE_PRUNE_MIN.max(2 * all.len()));
         }
         all.push(Rc::clone(&pending));
         pending
@@ -252,10 +253,10 @@ impl Drop for LocalScope<'_> {
     }
 }
 
-/// Lets `f` begin operations on memory that lives longer than the scope which it is given. What is still under way when `f` returns is
-/// ended then: receives are called off, the rest is waited for.
+/// Runs `f` with a scope in which it can begin operations on memory that outlives the scope. When `f` returns, pending receives are
+/// cancelled, and other pending operations are waited for.
 ///
-/// Where `f` panics, operations that can't be called off have nobody who will end them: the process aborts.
+/// If `f` panics while an operation that can't be cancelled is pending, the process aborts.
 ///
 /// ```no_run
 /// # use counterfoil_mpi::logged::{LoggedCommunicator, LoggedError, Request, Source, Destination, scope};
@@ -273,7 +274,7 @@ impl Drop for LocalScope<'_> {
 /// # }
 /// ```
 ///
-/// Memory that doesn't outlive the scope is not compiled:
+/// Memory that doesn't outlive the scope doesn't compile:
 ///
 /// ```compile_fail,E0597
 /// # use counterfoil_mpi::logged::{LoggedCommunicator, LoggedError, Source, scope};
@@ -287,7 +288,7 @@ impl Drop for LocalScope<'_> {
 /// # }
 /// ```
 ///
-/// nor is memory that is used while MPI has it:
+/// nor does the use of memory that an operation has borrowed:
 ///
 /// ```compile_fail,E0506
 /// # use counterfoil_mpi::logged::{LoggedCommunicator, LoggedError, Request, Source, scope};
@@ -304,7 +305,7 @@ pub fn scope<'a, F, R>(f: F) -> R
 where
     F: FnOnce(&LocalScope<'a>) -> R,
 {
-    f(&LocalScope { pending: RefCell::default(), look_at: Cell::new(SCOPE_MIN), _buffers: PhantomData })
+    f(&LocalScope { pending: RefCell::default(), prune_at: Cell::new(SCOPE_PRUNE_MIN), _buffers: PhantomData })
 }
 
 /// An operation on memory that is borrowed for `'a`.
@@ -317,14 +318,14 @@ pub(crate) struct Borrowed<'a, B: ?Sized> {
 
 impl<'a, B: ?Sized> Borrowed<'a, B> {
     /// # Safety
-    /// `memory` comes from a `&'a mut B` that is used by nobody but `pending`, and by that only until it is over.
+    /// `memory` comes from a `&'a mut B` that only `pending` uses, and only until it is complete.
     pub(crate) unsafe fn new(pending: Rc<Pending>, memory: *mut B) -> Borrowed<'a, B> {
         Borrowed { pending, memory, _borrowed: PhantomData }
     }
 
-    /// The memory; `None` while the operation is under way, and then never.
+    /// Gives the memory back; `None` if the operation is still pending, and then the memory is never given back.
     pub(crate) fn give_back(self) -> Option<&'a mut B> {
-        // SAFETY: it was borrowed mutably for `'a`, and MPI is done with it. `self` is used up, so this is given once.
-        self.pending.is_over().then(|| unsafe { &mut *self.memory })
+        // SAFETY: it was borrowed mutably for `'a`, and MPI no longer uses it. `self` is consumed, so it is given back once.
+        self.pending.is_complete().then(|| unsafe { &mut *self.memory })
     }
 }

@@ -1,4 +1,4 @@
-//! Communicators that are made of others, and ranks that are laid out on a grid.
+//! Communicators derived from others, and Cartesian topologies.
 
 use std::ffi::{CString, c_char, c_int};
 use std::rc::Rc;
@@ -8,64 +8,64 @@ use mpi_sys as ffi;
 use crate::comm::Comm;
 use crate::error::{MpiError, check, count};
 
-/// How two communicators are related.
+/// Relation between two communicators.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CommunicatorRelation {
-    /// They are the same one.
+    /// The same communicator.
     Identical,
     /// The same ranks in the same order.
     Congruent,
     /// The same ranks in another order.
     Similar,
-    /// Other ranks.
+    /// Different ranks.
     Unequal,
 }
 
-/// A grid of ranks.
+/// Cartesian grid of ranks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CartesianLayout {
-    /// How many ranks there are in each dimension.
+    /// Number of ranks in each dimension.
     pub dims: Vec<u32>,
-    /// Whether the last rank of a dimension is a neighbour of the first.
+    /// For each dimension, true if its last rank is a neighbour of its first.
     pub periods: Vec<bool>,
-    /// This process's place.
+    /// This process's coordinates.
     pub coords: Vec<u32>,
 }
 
 impl Comm {
-    /// The communicator that a call has made, if it has.
+    /// Returns the communicator that `make`, a call of `call`, has created; `None` if it has created none for this rank.
     fn made_by(
         &self,
         call: &'static str,
         make: impl FnOnce(*mut ffi::MPI_Comm) -> c_int,
     ) -> Result<Option<Comm>, MpiError> {
-        // SAFETY: a constant of the shim that `mpi-sys` links; nobody writes it.
+        // SAFETY: a constant of the shim that `mpi-sys` links; it is never written.
         let none = unsafe { ffi::RSMPI_COMM_NULL };
         let mut raw = none;
         check(call, make(&raw mut raw))?;
         Ok(if raw == none { None } else { Some(Comm::made(raw, Rc::clone(&self.universe))) })
     }
 
-    /// The part of this communicator whose ranks give the same `color`; none where it is `None`. Ranks are in the order of `key`.
+    /// Splits the communicator into one for each `color`, whose ranks are in the order of `key`. Returns `None` for the color `None`.
     ///
     /// # Errors
     /// [`MpiError`].
     pub fn split(&self, color: Option<u32>, key: i32) -> Result<Option<Comm>, MpiError> {
         // SAFETY: a constant of the shim.
         let color = color.map_or(unsafe { ffi::RSMPI_UNDEFINED }, |color| color as c_int);
-        // SAFETY: a living communicator, and a pointer to a local variable.
+        // SAFETY: a valid communicator, and a pointer to a local variable.
         self.made_by("MPI_Comm_split", |made| unsafe { ffi::MPI_Comm_split(self.raw(), color, key, made) })
     }
 
-    /// The part of this communicator whose ranks share memory. Ranks are in the order of `key`.
+    /// Splits off the ranks that share memory with this one, in the order of `key`.
     pub(crate) fn split_shared(&self, key: i32) -> Result<Option<Comm>, MpiError> {
-        // SAFETY: a living communicator, constants of the shim, and a pointer to a local variable.
+        // SAFETY: a valid communicator, constants of the shim, and a pointer to a local variable.
         self.made_by("MPI_Comm_split_type", |made| unsafe {
             ffi::MPI_Comm_split_type(self.raw(), ffi::RSMPI_COMM_TYPE_SHARED, key, ffi::RSMPI_INFO_NULL, made)
         })
     }
 
-    /// Does something with a group of ranks of this communicator.
+    /// Runs `work` with a temporary group of these ranks of the communicator.
     fn with_group<T>(
         &self,
         ranks: &[u32],
@@ -74,7 +74,7 @@ impl Comm {
         let call = "MPI_Group_incl";
         let len = count(call, ranks.len())?;
         let ranks: Vec<c_int> = ranks.iter().map(|rank| *rank as c_int).collect();
-        // SAFETY: a living communicator, groups that were made just now and are freed once, and pointers to local variables.
+        // SAFETY: a valid communicator, groups that are created and freed once here, and pointers to local variables.
         unsafe {
             let (mut all, mut some) = (ffi::RSMPI_GROUP_NULL, ffi::RSMPI_GROUP_NULL);
             check("MPI_Comm_group", ffi::MPI_Comm_group(self.raw(), &raw mut all))?;
@@ -89,16 +89,17 @@ impl Comm {
         }
     }
 
-    /// The communicator of these ranks of this one; none where this rank isn't among them. All ranks call it, and those that don't name the
-    /// same ranks name none in common.
+    /// Creates a communicator of `ranks` of this one; `None` if this rank isn't among them. Collective over this communicator; the ranks
+    /// may name different groups if these are disjoint.
     pub(crate) fn create(&self, ranks: &[u32]) -> Result<Option<Comm>, MpiError> {
         self.with_group(ranks, |group| {
-            // SAFETY: a living communicator and a group of its ranks, and a pointer to a local variable.
+            // SAFETY: a valid communicator and a group of its ranks, and a pointer to a local variable.
             self.made_by("MPI_Comm_create", |made| unsafe { ffi::MPI_Comm_create(self.raw(), group, made) })
         })
     }
 
-    /// As [`create`](Self::create), called by these ranks alone. Calls at the same time have different tags.
+    /// Creates a communicator of `ranks`, as [`create`](Self::create) does, but is collective over these ranks alone. Concurrent calls need
+    /// different tags.
     pub(crate) fn create_group(&self, ranks: &[u32], tag: i32) -> Result<Option<Comm>, MpiError> {
         self.with_group(ranks, |group| {
             // SAFETY: as in `create`.
@@ -108,10 +109,10 @@ impl Comm {
         })
     }
 
-    /// How this communicator and another one are related.
+    /// Returns the relation between this communicator and another one.
     pub(crate) fn compare(&self, other: &Comm) -> Result<CommunicatorRelation, MpiError> {
         let mut relation = 0;
-        // SAFETY: living communicators, a pointer to a local variable, and constants of the shim.
+        // SAFETY: valid communicators, a pointer to a local variable, and constants of the shim.
         unsafe {
             check("MPI_Comm_compare", ffi::MPI_Comm_compare(self.raw(), other.raw(), &raw mut relation))?;
             Ok(match relation {
@@ -123,11 +124,11 @@ impl Comm {
         }
     }
 
-    /// Its name, for debuggers. What is behind a zero byte is left out.
+    /// Sets the name that debuggers show, up to its first zero byte.
     pub(crate) fn set_name(&self, name: &str) -> Result<(), MpiError> {
         let name = name.split('\0').next().unwrap_or_default();
         let name = CString::new(name).unwrap_or_default();
-        // SAFETY: a living communicator and a string with its end.
+        // SAFETY: a valid communicator and a terminated string.
         check("MPI_Comm_set_name", unsafe { ffi::MPI_Comm_set_name(self.raw(), name.as_ptr()) })
     }
 
@@ -142,7 +143,6 @@ impl Comm {
     }
 }
 
-/// Numbers as MPI has them.
 fn ints(numbers: &[u32]) -> Vec<c_int> {
     numbers.iter().map(|number| *number as c_int).collect()
 }
@@ -151,9 +151,9 @@ fn flags(flags: &[bool]) -> Vec<c_int> {
     flags.iter().map(|flag| c_int::from(*flag)).collect()
 }
 
-/// Ranks on a grid. Slices that these calls are given have as many elements as there are dimensions: their caller has seen to it.
+/// Cartesian topologies. The caller ensures that slices have as many elements as the grid has dimensions.
 impl Comm {
-    /// This communicator on a grid; none where the grid has no place for this rank. All ranks call it.
+    /// Creates a communicator with a grid; `None` if the grid has no place for this rank. Collective.
     pub(crate) fn cart_create(
         &self,
         dims: &[u32],
@@ -162,28 +162,28 @@ impl Comm {
     ) -> Result<Option<Comm>, MpiError> {
         let call = "MPI_Cart_create";
         let (len, dims, periods) = (count(call, dims.len().min(periods.len()))?, ints(dims), flags(periods));
-        // SAFETY: a living communicator, `len` numbers each, and a pointer to a local variable.
+        // SAFETY: a valid communicator, `len` numbers each, and a pointer to a local variable.
         self.made_by(call, |made| unsafe {
             ffi::MPI_Cart_create(self.raw(), len, dims.as_ptr(), periods.as_ptr(), may_reorder.into(), made)
         })
     }
 
-    /// The rank that this process would have on such a grid, if it had one.
+    /// Returns the rank that this process would have on such a grid; `None` if the grid has no place for it.
     pub(crate) fn cart_map(&self, dims: &[u32], periods: &[bool]) -> Result<Option<u32>, MpiError> {
         let call = "MPI_Cart_map";
         let (len, dims, periods) = (count(call, dims.len().min(periods.len()))?, ints(dims), flags(periods));
         let mut rank = -1;
         // SAFETY: as in `cart_create`.
         check(call, unsafe { ffi::MPI_Cart_map(self.raw(), len, dims.as_ptr(), periods.as_ptr(), &raw mut rank) })?;
-        // Open MPI gives a rank that has no place its old number.
+        // Open MPI returns the old rank of a process that has no place.
         let places = dims.iter().map(|ranks| i64::from(*ranks)).product::<i64>();
         Ok(u32::try_from(rank).ok().filter(|rank| i64::from(*rank) < places))
     }
 
-    /// The grid that this communicator was made with.
+    /// Returns the grid of this communicator.
     pub(crate) fn cart_get(&self) -> Result<CartesianLayout, MpiError> {
         let mut len = 0;
-        // SAFETY: a living communicator, and a pointer to a local variable.
+        // SAFETY: a valid communicator, and a pointer to a local variable.
         check("MPI_Cartdim_get", unsafe { ffi::MPI_Cartdim_get(self.raw(), &raw mut len) })?;
         let mut numbers = [(); 3].map(|()| vec![0; usize::try_from(len).unwrap_or(0)]);
         let [dims, periods, coords] = numbers.each_mut().map(|numbers| numbers.as_mut_ptr());
@@ -195,7 +195,7 @@ impl Comm {
         Ok(CartesianLayout { dims: unsigned(dims), periods, coords: unsigned(coords) })
     }
 
-    /// The rank at a place.
+    /// Returns the rank at these coordinates.
     pub(crate) fn cart_rank(&self, coords: &[i32]) -> Result<u32, MpiError> {
         let mut rank = 0;
         // SAFETY: as many numbers as dimensions, and a pointer to a local variable.
@@ -203,25 +203,25 @@ impl Comm {
         Ok(rank.unsigned_abs())
     }
 
-    /// The place of a rank.
+    /// Returns the coordinates of a rank.
     pub(crate) fn cart_coords(&self, rank: u32, dims: usize) -> Result<Vec<u32>, MpiError> {
         let (len, mut coords) = (count("MPI_Cart_coords", dims)?, vec![0; dims]);
-        // SAFETY: a living communicator, and room for `len` numbers.
+        // SAFETY: a valid communicator, and room for `len` numbers.
         check("MPI_Cart_coords", unsafe { ffi::MPI_Cart_coords(self.raw(), rank as c_int, len, coords.as_mut_ptr()) })?;
         Ok(coords.into_iter().map(c_int::unsigned_abs).collect())
     }
 
-    /// Who is so far before and behind this rank in a dimension.
+    /// Returns the ranks at distance `by` from this one in a dimension: source and destination of a shift.
     pub(crate) fn cart_shift(&self, dimension: u32, by: i32) -> Result<(Option<u32>, Option<u32>), MpiError> {
-        let (mut before, mut behind) = (0, 0);
-        // SAFETY: a living communicator, and pointers to local variables.
+        let (mut source, mut destination) = (0, 0);
+        // SAFETY: a valid communicator, and pointers to local variables.
         check("MPI_Cart_shift", unsafe {
-            ffi::MPI_Cart_shift(self.raw(), dimension as c_int, by, &raw mut before, &raw mut behind)
+            ffi::MPI_Cart_shift(self.raw(), dimension as c_int, by, &raw mut source, &raw mut destination)
         })?;
-        Ok((u32::try_from(before).ok(), u32::try_from(behind).ok()))
+        Ok((u32::try_from(source).ok(), u32::try_from(destination).ok()))
     }
 
-    /// The part of the grid that has this rank, and the dimensions which are `retain`ed. All ranks call it.
+    /// Splits the grid into subgrids of the dimensions that `retain` marks, and returns the one with this rank. Collective.
     pub(crate) fn cart_sub(&self, retain: &[bool]) -> Result<Option<Comm>, MpiError> {
         let retain = flags(retain);
         // SAFETY: as many numbers as dimensions, and a pointer to a local variable.

@@ -1,12 +1,11 @@
-//! The second transport of the runtime: ranks are those of an MPI job.
+//! Transport of the runtime between the ranks of an MPI job.
 //!
-//! It moves the same frames as the one between local processes, under the same endpoint and protocols. A frame is one message
-//! [wire header | payload]; what a peer says first is a message with another tag. Both go over a communicator of their own, on
-//! which MPI keeps the order between two ranks. What is for or from the launcher goes over a second one, to rank 0 and back
-//! (`desk.rs`).
+//! It moves the same frames as the transport between local processes, under the same endpoint and protocols. A frame is one message
+//! [wire header | payload]; a peer's hello is a message with another tag. Both travel on a duplicate of the world, on which MPI keeps
+//! the order between two ranks. Messages to and from the job's coordinator, rank 0 (`coordinator.rs`), travel on a second duplicate.
 //!
-//! Without failures: all ranks are there from the beginning, in their first incarnation, and each greets all others. That a
-//! rank is lost is not noticed here; MPI ends the job then.
+//! Failures are not handled: all ranks exist from the beginning, in their first incarnation, and each greets all others. If a rank is
+//! lost, MPI ends the job.
 
 mod peer;
 
@@ -21,46 +20,50 @@ use counterfoil_runtime::RankSettings;
 use counterfoil_runtime::transport::{Event, Interest, Report, Transport, TransportError};
 
 use crate::comm::{Comm, Matched};
-use crate::desk::{Desk, DeskError, FromDesk, JobResult, ToDesk};
+use crate::coordinator::{Coordinator, CoordinatorError, FromCoordinator, JobResult, ToCoordinator};
 use crate::error::MpiError;
-use peer::{Peer, UNDER_WAY_BYTES_MAX};
+use peer::{IN_FLIGHT_BYTES_MAX, Peer};
 
-/// Tags: a frame; a peer's first words; nothing comes after this.
+/// Tag of a frame.
 const FRAME: i32 = 0;
+/// Tag of a peer's first message.
 const HELLO: i32 = 1;
+/// Tag of a sender's last message.
 const END: i32 = 2;
-/// A message to or from rank 0 as the launcher.
-const DESK: i32 = 3;
+/// Tag of a message to or from the coordinator.
+const COORDINATOR: i32 = 3;
 
-/// Control frames that may wait for one peer, in bytes.
+/// Limit of the control frames that may wait for one peer, in bytes.
 const CONTROL_BYTES_MAX: usize = 8 << 20;
-/// Messages that one look brings at most.
-const MESSAGES_PER_LOOK: usize = 64;
-/// Looks that bring nothing, after which the processor is offered to others; as many again, and the thread sleeps in between.
-const IDLE_LOOKS: u32 = 200;
-/// How long it sleeps then.
+/// Limit of the messages that one poll takes.
+const MESSAGES_PER_POLL: usize = 64;
+/// Consecutive idle polls after which the thread yields the processor.
+const IDLE_POLLS_BEFORE_YIELD: u32 = 200;
+/// Consecutive idle polls after which the thread sleeps between polls.
+const IDLE_POLLS_BEFORE_SLEEP: u32 = 2_000;
+/// Length of such a sleep.
 const NAP: Duration = Duration::from_micros(50);
 
-/// Connects one rank with its peers and, through rank 0, with what stands for a launcher.
+/// Connection of one rank with its peers and with the coordinator on rank 0.
 #[derive(Debug)]
 pub struct MpiTransport {
     rank: u32,
     frames: Comm,
     reports: Comm,
     peers: Vec<Peer>,
-    /// What goes to rank 0, or from it, as the launcher.
-    to_desk: Peer,
-    /// On rank 0.
-    desk: Option<Desk>,
-    /// The ranks whose reports, or rank 0's orders, have ended.
-    desk_ended: u32,
+    /// Sends to the coordinator or, on rank 0, from it.
+    coordinator_sends: Peer,
+    /// `Some` on rank 0.
+    coordinator: Option<Coordinator>,
+    /// Number of `END` messages received on `reports`: from each rank on rank 0, from rank 0 on the others.
+    coordinator_ends: u32,
     events: VecDeque<Event>,
     frame_bytes_max: usize,
     checkpoints_reported: u64,
 }
 
 impl MpiTransport {
-    /// A transport over two duplicates of `world`. All ranks call it.
+    /// Creates a transport over two duplicates of `world`. Collective over `world`.
     ///
     /// # Errors
     /// [`MpiError`].
@@ -71,27 +74,27 @@ impl MpiTransport {
             frames: world.dup()?,
             reports: world.dup()?,
             peers: (0..ranks).map(|_| Peer::default()).collect(),
-            to_desk: Peer::default(),
-            desk: (rank == 0).then(|| Desk::new(settings)),
-            desk_ended: 0,
+            coordinator_sends: Peer::default(),
+            coordinator: (rank == 0).then(|| Coordinator::new(settings)),
+            coordinator_ends: 0,
             events: VecDeque::new(),
             frame_bytes_max: settings.log_bytes_max,
             checkpoints_reported: 0,
         })
     }
 
-    /// Says `hello` to `peer`, before anything else. To be called for every other rank at the start.
+    /// Sends `hello` to `peer` before any other message. Every rank calls it once for every other rank.
     ///
     /// # Errors
     /// [`TransportError`].
-    pub fn call(&mut self, peer: u32, hello: &[u8]) -> Result<(), TransportError> {
+    pub fn send_hello(&mut self, peer: u32, hello: &[u8]) -> Result<(), TransportError> {
         let sending = self.frames.isend(hello.to_vec(), peer, HELLO).map_err(failed)?;
         self.peers[peer as usize].push(sending);
         Ok(())
     }
 
-    /// Ends the traffic: returns when everything that was sent to this rank was taken, and what it has sent has gone. To be
-    /// called by all ranks when the endpoint has finished. Rank 0 gets what all ranks came to.
+    /// Ends the traffic: returns after this rank has received everything that was sent to it and its own sends are complete. All ranks
+    /// call it when their endpoint has finished. Returns the job's outcome on rank 0, `None` on the others.
     ///
     /// # Errors
     /// [`TransportError`].
@@ -102,58 +105,58 @@ impl MpiTransport {
             let sending = self.frames.isend(Vec::new(), peer, END).map_err(failed)?;
             self.peers[peer as usize].push(sending);
         }
-        let desk_partners = if self.rank == 0 { ranks - 1 } else { 1 };
+        let ends_expected = if self.rank == 0 { ranks - 1 } else { 1 };
         if self.rank != 0 {
-            self.end_desk(&[0])?;
+            self.send_coordinator_end(&[0])?;
         }
-        let mut desk_open = self.rank == 0;
+        let mut coordinator_open = self.rank == 0;
         let rank = self.rank as usize;
         let mut idle = Idle::default();
         loop {
-            let mut moved = self.advance()?;
-            moved |= self.look_at_desk()?;
+            let mut progressed = self.advance()?;
+            progressed |= self.poll_coordinator()?;
             while let Some(message) = self.frames.improbe(None, None).map_err(failed)? {
-                self.take(message)?;
-                moved = true;
+                self.handle_message(message)?;
+                progressed = true;
             }
-            // A last report may bring an order, so rank 0 ends when the others have.
-            if desk_open && self.desk_ended == desk_partners {
-                desk_open = false;
-                self.end_desk(&others)?;
+            // A rank's last report may lead to an order, so rank 0 sends its end after it has received the others'.
+            if coordinator_open && self.coordinator_ends == ends_expected {
+                coordinator_open = false;
+                self.send_coordinator_end(&others)?;
             }
-            // Acknowledgements of what everybody has: nobody needs them any more.
+            // Only acknowledgements are left, of messages that every rank has.
             self.events.clear();
             let peers_ended = self.peers.iter().enumerate().all(|(peer, state)| peer == rank || state.has_ended);
-            let nothing_under_way =
-                self.to_desk.sending.is_empty() && self.peers.iter().all(|peer| peer.sending.is_empty());
-            if peers_ended && self.desk_ended == desk_partners && !desk_open && nothing_under_way {
-                return Ok(self.desk.take().map(Desk::into_result));
+            let all_sent =
+                self.coordinator_sends.sending.is_empty() && self.peers.iter().all(|peer| peer.sending.is_empty());
+            if peers_ended && self.coordinator_ends == ends_expected && !coordinator_open && all_sent {
+                return Ok(self.coordinator.take().map(Coordinator::into_result));
             }
-            idle.after(moved);
+            idle.after_poll(progressed);
         }
     }
 
-    /// Says to these that nothing comes any more from rank 0 as the launcher, or for it.
-    fn end_desk(&mut self, to: &[u32]) -> Result<(), TransportError> {
+    /// Tells these ranks that this was the last message to, or from, the coordinator.
+    fn send_coordinator_end(&mut self, to: &[u32]) -> Result<(), TransportError> {
         for &peer in to {
-            self.to_desk.push(self.reports.isend(Vec::new(), peer, END).map_err(failed)?);
+            self.coordinator_sends.push(self.reports.isend(Vec::new(), peer, END).map_err(failed)?);
         }
         Ok(())
     }
 
-    /// Lets what is under way go on; whether some of it is done.
+    /// Tests the sends in flight; returns `true` if some are complete.
     fn advance(&mut self) -> Result<bool, TransportError> {
-        let mut moved = self.to_desk.advance().map_err(failed)?;
+        let mut progressed = self.coordinator_sends.advance().map_err(failed)?;
         for peer in &mut self.peers {
-            moved |= peer.advance().map_err(failed)?;
+            progressed |= peer.advance().map_err(failed)?;
         }
-        Ok(moved)
+        Ok(progressed)
     }
 
-    /// Takes what has come from the peers that are read.
-    fn look_at_peers(&mut self, read: &[bool]) -> Result<(), TransportError> {
+    /// Receives what has arrived from the peers in `read`, up to the limit of one poll.
+    fn poll_peers(&mut self, read: &[bool]) -> Result<(), TransportError> {
         let all = read.iter().enumerate().all(|(peer, read)| *read || peer == self.rank as usize);
-        for _ in 0..MESSAGES_PER_LOOK {
+        for _ in 0..MESSAGES_PER_POLL {
             let message = if all {
                 self.frames.improbe(None, None).map_err(failed)?
             } else {
@@ -167,12 +170,12 @@ impl MpiTransport {
                 found
             };
             let Some(message) = message else { return Ok(()) };
-            self.take(message)?;
+            self.handle_message(message)?;
         }
         Ok(())
     }
 
-    fn take(&mut self, message: Matched) -> Result<(), TransportError> {
+    fn handle_message(&mut self, message: Matched) -> Result<(), TransportError> {
         let (peer, tag, len) = (message.source, message.tag, message.len);
         if tag == FRAME && len > self.frame_bytes_max.saturating_add(WireHeader::LEN) {
             return Err(TransportError::FrameTooLong { peer, len: len as u64, max: self.frame_bytes_max });
@@ -181,7 +184,7 @@ impl MpiTransport {
         match tag {
             HELLO => {
                 self.peers[peer as usize].is_met = true;
-                self.events.push_back(Event::Met { peer, incarnation: 0, hello: bytes, answer: false });
+                self.events.push_back(Event::Connected { peer, incarnation: 0, hello: bytes, answer: false });
             }
             END => self.peers[peer as usize].has_ended = true,
             _ => {
@@ -197,56 +200,56 @@ impl MpiTransport {
         Ok(())
     }
 
-    /// Takes what has come for the launcher, or from it; whether something has.
-    fn look_at_desk(&mut self) -> Result<bool, TransportError> {
-        let mut moved = false;
+    /// Receives what has arrived for the coordinator, or from it; returns `true` if something has.
+    fn poll_coordinator(&mut self) -> Result<bool, TransportError> {
+        let mut progressed = false;
         while let Some(message) = self.reports.improbe(None, None).map_err(failed)? {
             let (from, tag) = (message.source, message.tag);
             let bytes = message.receive().map_err(failed)?;
-            moved = true;
+            progressed = true;
             if tag == END {
-                self.desk_ended += 1;
-            } else if self.desk.is_some() {
-                self.hear_report(from, &bytes)?;
+                self.coordinator_ends += 1;
+            } else if self.coordinator.is_some() {
+                self.handle_report(from, &bytes)?;
             } else {
-                self.hear_order(FromDesk::decode(&bytes).map_err(malformed)?);
+                self.handle_order(FromCoordinator::decode(&bytes).map_err(malformed)?);
             }
         }
-        Ok(moved)
+        Ok(progressed)
     }
 
-    fn tell_desk(&mut self, message: &ToDesk) -> Result<(), TransportError> {
+    fn send_to_coordinator(&mut self, message: &ToCoordinator) -> Result<(), TransportError> {
         let bytes = message.encode().map_err(malformed)?;
-        if self.desk.is_some() {
-            return self.hear_report(0, &bytes);
+        if self.coordinator.is_some() {
+            return self.handle_report(0, &bytes);
         }
-        self.to_desk.push(self.reports.isend(bytes, 0, DESK).map_err(failed)?);
+        self.coordinator_sends.push(self.reports.isend(bytes, 0, COORDINATOR).map_err(failed)?);
         Ok(())
     }
 
-    /// As the launcher: a rank has said something.
-    fn hear_report(&mut self, from: u32, bytes: &[u8]) -> Result<(), TransportError> {
-        let Some(desk) = &mut self.desk else { return Ok(()) };
-        desk.hear(from, ToDesk::decode(bytes).map_err(malformed)?).map_err(malformed)?;
-        while let Some((to, order)) = self.desk.as_mut().and_then(Desk::poll_order) {
+    /// Passes a rank's message to the coordinator, on rank 0, and sends its answers.
+    fn handle_report(&mut self, from: u32, bytes: &[u8]) -> Result<(), TransportError> {
+        let Some(coordinator) = &mut self.coordinator else { return Ok(()) };
+        coordinator.handle_message(from, ToCoordinator::decode(bytes).map_err(malformed)?).map_err(malformed)?;
+        while let Some((to, order)) = self.coordinator.as_mut().and_then(Coordinator::poll_message) {
             if to == 0 {
-                self.hear_order(order);
+                self.handle_order(order);
             } else {
                 let bytes = order.encode().map_err(malformed)?;
-                self.to_desk.push(self.reports.isend(bytes, to, DESK).map_err(failed)?);
+                self.coordinator_sends.push(self.reports.isend(bytes, to, COORDINATOR).map_err(failed)?);
             }
         }
         Ok(())
     }
 
-    fn hear_order(&mut self, order: FromDesk) {
+    fn handle_order(&mut self, order: FromCoordinator) {
         self.events.push_back(match order {
-            FromDesk::Order { body } => Event::Order { body },
-            FromDesk::Finish => Event::Finish,
+            FromCoordinator::Order { body } => Event::Order { body },
+            FromCoordinator::Finish => Event::Finish,
         });
     }
 
-    /// Whether something can be sent that waits.
+    /// Returns `true` if a peer in `write` can take another frame.
     fn can_write(&self, write: &[bool]) -> bool {
         self.peers.iter().zip(write).any(|(peer, write)| *write && peer.has_room())
     }
@@ -257,14 +260,14 @@ impl Transport for MpiTransport {
         let begun = Instant::now();
         let mut idle = Idle::default();
         loop {
-            let moved = self.advance()?;
-            self.look_at_desk()?;
-            self.look_at_peers(interest.read)?;
+            let progressed = self.advance()?;
+            self.poll_coordinator()?;
+            self.poll_peers(interest.read)?;
             let is_due = interest.timeout.is_some_and(|timeout| begun.elapsed() >= timeout);
             if !self.events.is_empty() || self.can_write(interest.write) || is_due {
                 return Ok(());
             }
-            idle.after(moved);
+            idle.after_poll(progressed);
         }
     }
 
@@ -277,7 +280,7 @@ impl Transport for MpiTransport {
     }
 
     fn greet(&mut self, _: u32, _: u32, _: &[u8]) -> Result<(), TransportError> {
-        // Nobody waits for an answer: everybody has greeted everybody, by `call`.
+        // No peer waits for an answer: every rank has greeted every other by `send_hello`.
         Ok(())
     }
 
@@ -291,13 +294,13 @@ impl Transport for MpiTransport {
             return Ok(());
         }
         state.push(self.frames.isend(frame(header, body), peer, FRAME).map_err(failed)?);
-        if state.bytes > UNDER_WAY_BYTES_MAX + CONTROL_BYTES_MAX + self.frame_bytes_max {
+        if state.bytes > IN_FLIGHT_BYTES_MAX + CONTROL_BYTES_MAX + self.frame_bytes_max {
             return Err(TransportError::NotRead { peer, len: state.bytes, max: CONTROL_BYTES_MAX });
         }
         Ok(())
     }
 
-    /// All or nothing: MPI has no half messages.
+    /// Sends the whole frame or nothing: MPI has no partial messages.
     fn send(&mut self, peer: u32, header: &WireHeader, payload: &[u8], offset: usize) -> Result<usize, TransportError> {
         debug_assert_eq!(offset, 0, "a frame that was taken at all was taken whole");
         let state = &mut self.peers[peer as usize];
@@ -320,21 +323,21 @@ impl Transport for MpiTransport {
         match report {
             Report::Iteration { tally, .. } if tally.checkpoints != self.checkpoints_reported => {
                 self.checkpoints_reported = tally.checkpoints;
-                self.tell_desk(&ToDesk::Checkpoints { taken: tally.checkpoints })
+                self.send_to_coordinator(&ToCoordinator::Checkpoints { taken: tally.checkpoints })
             }
-            // Nobody watches the iterations, and nobody is replaced.
+            // Over MPI nothing watches the iterations, and no rank is replaced.
             Report::Iteration { .. } | Report::Restored { .. } | Report::ReplayComplete | Report::CaughtUp => Ok(()),
-            Report::ToCoordinator { body } => self.tell_desk(&ToDesk::Coordinator { body }),
-            Report::Done { outcome, tally } => self.tell_desk(&ToDesk::Done { outcome, tally }),
-            Report::GoingBack { epoch, .. } => Err(TransportError::Io {
+            Report::ToCoordinator { body } => self.send_to_coordinator(&ToCoordinator::Control { body }),
+            Report::Done { outcome, tally } => self.send_to_coordinator(&ToCoordinator::Done { outcome, tally }),
+            Report::RollingBack { epoch, .. } => Err(TransportError::Io {
                 action: "go back",
                 source: io::Error::other(format!(
-                    "rank {} would go back to epoch {epoch}: over MPI nobody is replaced",
+                    "rank {} would go back to epoch {epoch}: over MPI no rank is replaced",
                     self.rank
                 )),
             }),
             Report::Failed { error } => {
-                // The others would wait for this rank for ever.
+                // The other ranks would wait for this one for ever.
                 tracing::error!(rank = self.rank, error, "the program has failed: the job ends");
                 self.frames.abort(1);
                 Ok(())
@@ -343,17 +346,17 @@ impl Transport for MpiTransport {
     }
 }
 
-/// How often there was nothing to do.
+/// Number of consecutive polls without progress.
 #[derive(Debug, Default)]
 struct Idle(u32);
 
 impl Idle {
-    /// Waits a little, the longer nothing has moved the longer: there may be more ranks than processors.
-    fn after(&mut self, moved: bool) {
-        self.0 = if moved { 0 } else { self.0.saturating_add(1) };
+    /// Spins, yields or sleeps, by the number of idle polls: there may be more ranks than processors.
+    fn after_poll(&mut self, progressed: bool) {
+        self.0 = if progressed { 0 } else { self.0.saturating_add(1) };
         match self.0 {
-            0..IDLE_LOOKS => std::hint::spin_loop(),
-            IDLE_LOOKS..2_000 => thread::yield_now(),
+            0..IDLE_POLLS_BEFORE_YIELD => std::hint::spin_loop(),
+            IDLE_POLLS_BEFORE_YIELD..IDLE_POLLS_BEFORE_SLEEP => thread::yield_now(),
             _ => thread::sleep(NAP),
         }
     }
@@ -367,9 +370,9 @@ fn frame(header: &WireHeader, payload: &[u8]) -> Vec<u8> {
 }
 
 fn failed(error: MpiError) -> TransportError {
-    TransportError::Io { action: "reach a peer by MPI", source: io::Error::other(error) }
+    TransportError::Io { action: "communicate with a peer over MPI", source: io::Error::other(error) }
 }
 
-fn malformed(error: DeskError) -> TransportError {
-    TransportError::Io { action: "understand a rank as the launcher", source: io::Error::other(error) }
+fn malformed(error: CoordinatorError) -> TransportError {
+    TransportError::Io { action: "handle a message of the job's coordinator", source: io::Error::other(error) }
 }

@@ -1,4 +1,4 @@
-//! MPI in this process, from MPI_Init_thread to MPI_Finalize.
+//! MPI in this process, from `MPI_Init_thread` to `MPI_Finalize`.
 
 use std::cell::Cell;
 use std::ffi::{c_char, c_int, c_void};
@@ -10,19 +10,19 @@ use mpi_sys as ffi;
 use crate::comm::Comm;
 use crate::error::{MpiError, check, count};
 
-/// Bytes that a buffered message takes beside its own.
+/// Bytes that a buffered message takes in addition to its length.
 pub const BUFFER_OVERHEAD: usize = ffi::MPI_BSEND_OVERHEAD as usize;
 
-/// What threads may do with MPI.
+/// Thread level: the threads that may call MPI.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Threads {
-    /// There is one thread.
+    /// The process has one thread.
     Single,
-    /// Only the thread that initialised MPI calls it.
+    /// Only the thread that initialised MPI may call it.
     Funneled,
-    /// Any thread may, one at a time.
+    /// Any thread may call MPI, one at a time.
     Serialized,
-    /// Any thread may, at any time.
+    /// Any thread may call MPI at any time.
     Multiple,
 }
 
@@ -30,7 +30,7 @@ impl Threads {
     const ALL: [Threads; 4] = [Threads::Single, Threads::Funneled, Threads::Serialized, Threads::Multiple];
 
     fn raw(self) -> c_int {
-        // SAFETY: constants of the shim that `mpi-sys` links; nobody writes them.
+        // SAFETY: constants of the shim that `mpi-sys` links; they are never written.
         unsafe {
             match self {
                 Threads::Single => ffi::RSMPI_THREAD_SINGLE,
@@ -42,21 +42,21 @@ impl Threads {
     }
 }
 
-/// MPI's life in a process: it ends when this and every [`Comm`] are gone. Neither can leave the thread.
+/// Lifetime of MPI in this process: MPI is finalised when this and every [`Comm`] are dropped. Neither can leave its thread.
 #[derive(Debug)]
 pub struct Universe {
     threads: Threads,
-    /// For buffered messages: MPI's, until it has given it back.
+    /// Buffer for buffered messages; owned by MPI until it is detached.
     buffer: Cell<Option<*mut [u8]>>,
-    // A raw pointer makes the type stay in its thread, as all levels below Multiple ask for.
-    _here: std::marker::PhantomData<*const ()>,
+    // The raw pointer makes the type `!Send`, as all levels below `Multiple` require.
+    _not_send: std::marker::PhantomData<*const ()>,
 }
 
-/// Whether somebody has called [`Universe::init`].
+/// True after the first call of [`Universe::init`].
 static USED: AtomicBool = AtomicBool::new(false);
 
 impl Universe {
-    /// Initialises MPI. From then on errors of MPI are returned; none aborts the job.
+    /// Initialises MPI, and makes it return errors instead of aborting the job.
     ///
     /// # Errors
     /// [`MpiError::Used`], [`MpiError::Threads`], [`MpiError::Call`].
@@ -71,16 +71,16 @@ impl Universe {
             return Err(MpiError::Used);
         }
         let none = std::ptr::null_mut::<c_int>();
-        // SAFETY: MPI allows null for both arguments of main; it is not initialised, and `USED` lets nobody else do it.
+        // SAFETY: MPI allows null for both arguments of main; it is not initialised, and `USED` keeps other threads from doing it.
         let code = unsafe { ffi::MPI_Init_thread(none, std::ptr::null_mut(), threads.raw(), &raw mut given) };
         check("MPI_Init_thread", code)?;
         let level = Threads::ALL.into_iter().find(|level| level.raw() == given);
         let universe = Rc::new(Universe {
             threads: level.unwrap_or(threads),
             buffer: Cell::new(None),
-            _here: std::marker::PhantomData,
+            _not_send: std::marker::PhantomData,
         });
-        // SAFETY: MPI is initialised, and both communicators live as long as it.
+        // SAFETY: MPI is initialised, and both communicators are valid until it is finalised.
         unsafe {
             for comm in [ffi::RSMPI_COMM_WORLD, ffi::RSMPI_COMM_SELF] {
                 check("MPI_Comm_set_errhandler", ffi::MPI_Comm_set_errhandler(comm, ffi::RSMPI_ERRORS_RETURN))?;
@@ -92,33 +92,33 @@ impl Universe {
         Ok(universe)
     }
 
-    /// What threads may do.
+    /// Returns the thread level.
     pub fn threads(&self) -> Threads {
         self.threads
     }
 
-    /// MPI_COMM_WORLD.
+    /// Returns `MPI_COMM_WORLD`.
     pub fn world(self: &Rc<Universe>) -> Comm {
-        // SAFETY: a constant of the shim that `mpi-sys` links; nobody writes it.
+        // SAFETY: a constant of the shim that `mpi-sys` links; it is never written.
         Comm::predefined(unsafe { ffi::RSMPI_COMM_WORLD }, Rc::clone(self))
     }
 
-    /// MPI_COMM_SELF.
+    /// Returns `MPI_COMM_SELF`.
     pub fn self_comm(self: &Rc<Universe>) -> Comm {
-        // SAFETY: a constant of the shim that `mpi-sys` links; nobody writes it.
+        // SAFETY: a constant of the shim that `mpi-sys` links; it is never written.
         Comm::predefined(unsafe { ffi::RSMPI_COMM_SELF }, Rc::clone(self))
     }
 
-    /// How many bytes there are for buffered messages.
+    /// Returns the size in bytes of the buffer for buffered messages.
     pub fn buffer_size(&self) -> usize {
         self.buffer.get().map_or(0, <*mut [u8]>::len)
     }
 
-    /// Gives MPI so many bytes for buffered messages, in place of those that it has: first waits until these are empty. Each message that
-    /// is under way takes its length and [`BUFFER_OVERHEAD`] bytes.
+    /// Replaces the buffer for buffered messages by one of `bytes` bytes, after the old one has drained. Each message in flight takes its
+    /// length and [`BUFFER_OVERHEAD`] bytes.
     ///
     /// # Errors
-    /// [`MpiError`]; there are none then.
+    /// [`MpiError`]; no buffer is attached then.
     pub fn set_buffer_size(&self, bytes: usize) -> Result<(), MpiError> {
         let len = count("MPI_Buffer_attach", bytes)?;
         self.detach_buffer()?;
@@ -126,47 +126,47 @@ impl Universe {
             return Ok(());
         }
         let buffer = Box::into_raw(vec![0; bytes].into_boxed_slice());
-        // SAFETY: MPI has no buffer, and nobody but MPI uses this one until it is detached.
+        // SAFETY: MPI has no buffer, and only MPI uses this one until it is detached.
         let attached = check("MPI_Buffer_attach", unsafe { ffi::MPI_Buffer_attach(buffer.cast::<c_void>(), len) });
         if attached.is_ok() {
             self.buffer.set(Some(buffer));
         } else {
-            // SAFETY: it came from `into_raw`, and MPI has refused it.
+            // SAFETY: it came from `into_raw`, and MPI has rejected it.
             drop(unsafe { Box::from_raw(buffer) });
         }
         attached
     }
 
-    /// Waits until all buffered messages have left, and takes the memory back. Without any, buffered messages find no room; short ones may
-    /// need none.
+    /// Detaches and frees the buffer, after all buffered messages have been sent. Without a buffer, buffered sends fail, except short ones
+    /// for which the MPI needs no buffer.
     ///
     /// # Errors
-    /// [`MpiError`]. The memory is left to MPI.
+    /// [`MpiError`]; the memory is leaked, because MPI may still use it.
     pub fn detach_buffer(&self) -> Result<(), MpiError> {
         let Some(buffer) = self.buffer.take() else { return Ok(()) };
         let (mut at, mut len) = (std::ptr::null_mut::<c_void>(), 0);
         // SAFETY: MPI has a buffer, and puts a pointer to it and its length into local variables.
         check("MPI_Buffer_detach", unsafe { ffi::MPI_Buffer_detach((&raw mut at).cast::<c_void>(), &raw mut len) })?;
-        // SAFETY: it came from `into_raw` in `set_buffer_size`, is given back here once, and MPI has let go of it.
+        // SAFETY: it came from `into_raw` in `set_buffer_size`, is freed once, here, and MPI has detached it.
         drop(unsafe { Box::from_raw(buffer) });
         Ok(())
     }
 
-    /// What the library says of itself, as in `Open MPI v5.0.11, package: ...`.
+    /// Returns the library's version string, as in `Open MPI v5.0.11, package: ...`.
     ///
     /// # Errors
     /// [`MpiError::Call`].
     pub fn library_version() -> Result<String, MpiError> {
         let mut text = vec![0_u8; ffi::MPI_MAX_LIBRARY_VERSION_STRING as usize + 1];
         let mut len = 0;
-        // SAFETY: the buffer has the bytes that the standard asks for; the call is allowed at any time.
+        // SAFETY: the buffer is as long as the standard requires; the call is allowed at any time.
         let code = unsafe { ffi::MPI_Get_library_version(text.as_mut_ptr().cast::<c_char>(), &raw mut len) };
         check("MPI_Get_library_version", code)?;
         text.truncate(usize::try_from(len).unwrap_or(0));
         Ok(String::from_utf8_lossy(&text).trim_end_matches('\0').to_owned())
     }
 
-    /// The library's name and version alone: `Open MPI v5.0.11`.
+    /// Returns the library's name and version alone: `Open MPI v5.0.11`.
     ///
     /// # Errors
     /// [`MpiError::Call`].
@@ -178,10 +178,10 @@ impl Universe {
 
 impl Drop for Universe {
     fn drop(&mut self) {
-        // Who can't be told of an error leaves the memory to MPI.
+        // An error can't be returned here; the memory is leaked then.
         let _ = self.detach_buffer();
-        // SAFETY: MPI was initialised by `init`, this is the last that knows of it, and it is the same thread. A failure has
-        // nobody left to be told.
+        // SAFETY: `init` initialised MPI, this is the last reference to it, and it is the same thread. An error can't be returned
+        // here.
         unsafe {
             ffi::MPI_Finalize();
         }

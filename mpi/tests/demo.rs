@@ -1,6 +1,6 @@
-//! Every workload under every rule, as ranks of an MPI job: the known answer, and nothing lost, duplicated or reordered.
+//! Every workload under every rule, as ranks of an MPI job: the known answer, and no message lost, duplicated or reordered.
 //!
-//! `cargo xtask mpi -- test` says where `mpirun` is.
+//! `cargo xtask mpi -- test` sets the path of `mpirun`.
 #![forbid(unsafe_code)]
 #![expect(clippy::unwrap_used, reason = "a test's functions may")]
 
@@ -14,7 +14,7 @@ use counterfoil_runtime::oracle::{judge, read_timelines};
 use counterfoil_runtime::{LogTier, RankSettings, Rule};
 use counterfoil_workloads::Outcome;
 
-/// Runs a job of `started` ranks; gives what mpirun said, and what rank 0 left if it came to that.
+/// Runs a job of `started` ranks; returns the output of mpirun, and the result that rank 0 wrote, if it did.
 fn run(
     started: u32,
     settings: RankSettings,
@@ -34,7 +34,7 @@ fn run(
     };
     fs::write(directory.join(SPEC_FILE), serde_json::to_vec(&spec).unwrap()).unwrap();
     let mpirun = std::env::var_os("COUNTERFOIL_MPIRUN").unwrap_or_else(|| "mpirun".into());
-    // A launcher that hangs ignores SIGTERM.
+    // A hung launcher ignores SIGTERM.
     let mut command = Command::new("timeout");
     command.args(["-s", "KILL", "120"]).arg(mpirun).args(["-n", &started.to_string()]);
     command.arg(env!("CARGO_BIN_EXE_counterfoil-mpi-demo")).arg("--job").arg(directory);
@@ -48,12 +48,12 @@ fn run(
     (output, result)
 }
 
-/// Runs a job that is to end well; gives what it came to.
-fn ends_well(settings: RankSettings, workload: &str, checkpoint_every: Option<u64>) -> JobResult {
+/// Runs a job that has to succeed; returns its result.
+fn run_successfully(settings: RankSettings, workload: &str, checkpoint_every: Option<u64>) -> JobResult {
     let (ranks, rule) = (settings.ranks, settings.rule);
     let (output, result) = run(ranks, settings, workload, checkpoint_every);
-    let words = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{workload} on {ranks} ranks under {rule:?}: {}: {words}", output.status);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{workload} on {ranks} ranks under {rule:?}: {}: {stderr}", output.status);
     let result = result.unwrap();
     assert_eq!(result.outcomes.len(), ranks as usize);
     for outcome in &result.outcomes {
@@ -64,33 +64,33 @@ fn ends_well(settings: RankSettings, workload: &str, checkpoint_every: Option<u6
 }
 
 #[test]
-fn every_workload_comes_to_its_known_answer() {
+fn every_workload_finds_its_known_answer() {
     for (workload, ranks) in [("cg", 4), ("ring", 3), ("master-worker", 3)] {
-        let result = ends_well(RankSettings::new(ranks), workload, None);
+        let result = run_successfully(RankSettings::new(ranks), workload, None);
         assert!(result.tally.messages_logged > 0 && result.tally.messages_delivered > 0, "{workload}");
     }
 }
 
 #[test]
-fn every_tier_takes_checkpoints_and_one_rank_is_a_job() {
+fn every_tier_takes_checkpoints_and_a_job_may_have_one_rank() {
     for tier in [LogTier::Volatile, LogTier::ProcessCrashSafe, LogTier::NodeLocal] {
-        let result = ends_well(RankSettings { tier, ..RankSettings::new(2) }, "cg", Some(5));
+        let result = run_successfully(RankSettings { tier, ..RankSettings::new(2) }, "cg", Some(5));
         assert!(result.tally.checkpoints >= 4, "{tier:?}: {:?}", result.tally);
     }
-    ends_well(RankSettings::new(1), "ring", None);
+    run_successfully(RankSettings::new(1), "ring", None);
 }
 
 #[test]
-fn the_send_deterministic_rule_has_its_recovery_process_on_rank_0() {
+fn the_send_deterministic_rule_runs_its_recovery_process_on_rank_0() {
     let rule = Rule::SendDeterministic { clusters: 2 };
-    let result = ends_well(RankSettings { rule, ..RankSettings::new(4) }, "cg", Some(4));
+    let result = run_successfully(RankSettings { rule, ..RankSettings::new(4) }, "cg", Some(4));
     assert!(result.tally.checkpoints > 0 && result.tally.messages_released > 0, "{:?}", result.tally);
 }
 
 #[test]
-fn another_number_of_ranks_than_the_job_has_is_refused() {
+fn a_wrong_number_of_ranks_is_rejected() {
     let (output, result) = run(2, RankSettings::new(3), "ring", None);
-    let words = String::from_utf8_lossy(&output.stderr);
+    let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(!output.status.success() && result.is_none());
-    assert!(words.contains("the job has 3 ranks, and mpirun has started 2"), "{words}");
+    assert!(stderr.contains("the job has 3 ranks, and mpirun has started 2"), "{stderr}");
 }

@@ -1,66 +1,66 @@
-//! A call.
+//! Calls and their arguments.
 
 use crate::{Class, Kind};
 
-/// An argument.
+/// Argument of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Argument {
-    /// Its name.
+    /// Name of the argument.
     pub name: String,
-    /// What it is.
+    /// Meaning and type of the argument.
     pub kind: Kind,
 }
 
-/// In which of its forms an operation is called.
+/// Form of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Form {
-    /// It is over when the call returns, or its class says otherwise.
+    /// The form that the table's line shows; its class says when the operation is complete.
     Plain,
-    /// A collective operation that is over when its request has ended.
+    /// Collective operation that is complete when its request is.
     Immediate,
-    /// A collective operation that can be started again and again.
+    /// Collective operation with a persistent request, which can be started repeatedly.
     Persistent,
 }
 
-/// A call of MPI.
+/// An MPI call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Call {
-    /// Its name without `MPI_`; of a call of an extension, with its `MPIX_`.
+    /// Name without `MPI_`; the name of an extension's call includes `MPIX_`.
     pub name: String,
-    /// The name in the table that it comes from: `Bcast` of `Ibcast` and of `Bcast_init_c`.
+    /// Name in the table, common to all forms: `Bcast` for `Ibcast` and `Bcast_init_c`.
     pub base: String,
-    /// What is done with it.
+    /// Class, which decides how the library treats the call.
     pub class: Class,
-    /// Its form.
+    /// Form of the call.
     pub form: Form,
-    /// Whether its counts are `MPI_Count`.
+    /// True for the large-count form, whose counts are `MPI_Count`.
     pub is_large: bool,
-    /// Its arguments.
+    /// Arguments in their order.
     pub arguments: Vec<Argument>,
 }
 
 impl Call {
-    /// Its name in MPI.
+    /// Returns the name of the C function.
     pub fn symbol(&self) -> String {
         if self.is_extension() { self.name.clone() } else { format!("MPI_{}", self.name) }
     }
 
-    /// Whether it belongs to no version of MPI, but to an extension of some: declared in `mpi-ext.h`.
+    /// Returns `true` if the call is an extension, declared in `mpi-ext.h`, and not part of the MPI standard.
     pub fn is_extension(&self) -> bool {
         self.name.starts_with("MPIX_")
     }
 
-    /// The first argument of a kind.
+    /// Returns the first argument of a kind.
     pub fn argument(&self, kind: Kind) -> Option<&Argument> {
         self.arguments.iter().find(|argument| argument.kind == kind)
     }
 
-    /// The argument of a name.
+    /// Returns the argument with a name.
     pub fn named(&self, name: &str) -> Option<&Argument> {
         self.arguments.iter().find(|argument| argument.name == name)
     }
 
-    /// Its declaration in C.
+    /// Returns the declaration in C.
     pub fn prototype(&self) -> String {
         let arguments: Vec<String> =
             self.arguments.iter().map(|argument| argument.kind.c(&argument.name, self.is_large)).collect();

@@ -1,20 +1,20 @@
-//! What is done with a call.
+//! Classes of calls.
 
 use std::str::FromStr;
 
 macro_rules! classes {
     ($($(#[$doc:meta])+ $name:ident = $text:literal,)+) => {
-        /// The classes of calls: those of one class are treated alike.
+        /// Class of a call: the library treats the calls of a class alike.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub enum Class {
             $($(#[$doc])+ $name,)+
         }
 
         impl Class {
-            /// All of them.
+            /// All classes.
             pub const ALL: &[Class] = &[$(Class::$name,)+];
 
-            /// As in the table; the name of what is called for it.
+            /// Returns the name in the table, which is also that of the function that handles the class.
             pub fn name(self) -> &'static str {
                 match self {
                     $(Class::$name => $text,)+
@@ -25,112 +25,112 @@ macro_rules! classes {
 }
 
 classes! {
-    /// A message leaves; the call returns when its memory may be used again.
+    /// Blocking send: returns when the buffer may be reused.
     Send = "send",
-    /// A message leaves; its memory is the MPI's until the request has ended.
+    /// Immediate send: MPI uses the buffer until the request is complete.
     SendImmediate = "send_immediate",
-    /// A message that can be started again and again.
+    /// Creates a persistent send.
     SendPersistent = "send_persistent",
-    /// A message that is handed over in parts.
+    /// Creates a partitioned send.
     SendPartitioned = "send_partitioned",
-    /// A message is received.
+    /// Blocking receive.
     Receive = "receive",
-    /// A message will have been received when the request has ended.
+    /// Immediate receive.
     ReceiveImmediate = "receive_immediate",
-    /// A receive that can be started again and again.
+    /// Creates a persistent receive.
     ReceivePersistent = "receive_persistent",
-    /// A receive whose message comes in parts.
+    /// Creates a partitioned receive.
     ReceivePartitioned = "receive_partitioned",
-    /// Waits for a message without taking it.
+    /// Waits for a message without receiving it.
     Probe = "probe",
-    /// Looks for a message without taking it.
+    /// Tests for a message without receiving it.
     ProbeImmediate = "probe_immediate",
-    /// Waits for a message and takes it out of everybody's reach.
+    /// Waits for a message and matches it, so that no other receive can take it.
     Match = "match",
-    /// Looks for a message and takes it out of everybody's reach.
+    /// Tests for a message and matches it, so that no other receive can take it.
     MatchImmediate = "match_immediate",
-    /// A matched message is received.
+    /// Blocking receive of a matched message.
     ReceiveMatched = "receive_matched",
-    /// A matched message will have been received when the request has ended.
+    /// Immediate receive of a matched message.
     ReceiveMatchedImmediate = "receive_matched_immediate",
-    /// One message leaves, another is received.
+    /// Sends one message and receives another.
     Exchange = "exchange",
-    /// The same, in one place of memory.
+    /// Sends one message and receives another into the same buffer.
     ExchangeReplace = "exchange_replace",
-    /// One message leaves, another will have been received when the request has ended.
+    /// Immediate form of an exchange.
     ExchangeImmediate = "exchange_immediate",
-    /// The same, in one place of memory.
+    /// Immediate form of an exchange in one buffer.
     ExchangeReplaceImmediate = "exchange_replace_immediate",
-    /// A persistent request is started.
+    /// Starts a persistent request.
     Start = "start",
-    /// Persistent requests are started.
+    /// Starts several persistent requests.
     StartAll = "start_all",
     /// Waits for a request.
     Wait = "wait",
     /// Waits for one of several requests.
     WaitAny = "wait_any",
-    /// Waits for several requests.
+    /// Waits for all of several requests.
     WaitAll = "wait_all",
     /// Waits for at least one of several requests.
     WaitSome = "wait_some",
-    /// Looks whether a request has ended.
+    /// Tests a request for completion.
     Test = "test",
-    /// Looks whether one of several requests has ended.
+    /// Tests for the completion of one of several requests.
     TestAny = "test_any",
-    /// Looks whether several requests have ended.
+    /// Tests for the completion of all of several requests.
     TestAll = "test_all",
-    /// Looks which of several requests have ended.
+    /// Tests which of several requests are complete.
     TestSome = "test_some",
-    /// Looks whether a request has ended, and leaves it.
+    /// Tests a request for completion without freeing it.
     RequestStatus = "request_status",
-    /// A request is given up; its operation goes on.
+    /// Frees a request; its operation continues.
     RequestFree = "request_free",
-    /// A request's operation is called off, if it can be.
+    /// Cancels the operation of a request, if possible.
     Cancel = "cancel",
-    /// Everybody waits for everybody.
+    /// Synchronises all ranks.
     Barrier = "barrier",
-    /// One rank's bytes reach all.
+    /// Collective operation from one rank to all.
     OneToAll = "one_to_all",
-    /// All ranks' bytes reach one.
+    /// Collective operation from all ranks to one.
     AllToOne = "all_to_one",
-    /// All ranks' bytes reach all.
+    /// Collective operation from all ranks to all.
     AllToAll = "all_to_all",
-    /// The bytes of a rank reach all those behind it.
+    /// Prefix reduction: from each rank to those with higher ranks.
     Scan = "scan",
-    /// The bytes of a rank reach its neighbours in a topology.
+    /// Collective operation between neighbours in a topology.
     Neighbours = "neighbours",
-    /// Makes a communicator from one; all ranks of that call it.
+    /// Makes a communicator from another one; collective over the old one.
     CommMake = "comm_make",
-    /// The same; it will be there when the request has ended.
+    /// Makes a communicator from another one; it is valid when the request is complete.
     CommMakeImmediate = "comm_make_immediate",
-    /// Makes a communicator from one; only the group calls it.
+    /// Makes a communicator from another one; collective over the new one's group.
     CommMakeByGroup = "comm_make_by_group",
-    /// Makes a communicator from nothing but a group.
+    /// Makes a communicator from a group alone.
     CommMakeFromGroup = "comm_make_from_group",
-    /// Joins two communicators.
+    /// Makes an intercommunicator from two communicators.
     CommMakeInter = "comm_make_inter",
     /// Names a communicator.
     CommName = "comm_name",
-    /// Gives a communicator up.
+    /// Frees a communicator.
     CommDrop = "comm_drop",
-    /// Gives a datatype up.
+    /// Frees a datatype.
     TypeDrop = "type_drop",
-    /// MPI begins.
+    /// Initialises MPI.
     Init = "init",
-    /// MPI begins, with threads.
+    /// Initialises MPI with a thread level.
     InitThread = "init_thread",
-    /// MPI ends.
+    /// Finalises MPI.
     Finalize = "finalize",
-    /// The job ends.
+    /// Aborts the job.
     Abort = "abort",
-    /// The program speaks to tools such as this one.
+    /// Controls tools such as this library (`MPI_Pcontrol`).
     Control = "control",
-    /// Something begins that is not logged.
+    /// Starts a kind of communication that is not logged.
     NotLogged = "not_logged",
 }
 
 impl Class {
-    /// Whether it is a collective operation, with three forms.
+    /// Returns `true` for collective operations, which have three forms.
     pub fn is_collective(self) -> bool {
         use Class::{AllToAll, AllToOne, Barrier, Neighbours, OneToAll, Scan};
         matches!(self, Barrier | OneToAll | AllToOne | AllToAll | Scan | Neighbours)

@@ -1,97 +1,97 @@
-//! What an argument is.
+//! Kinds of arguments.
 
 use std::str::FromStr;
 
-/// The kinds of arguments, by what they mean, each with its type in C and in Rust.
+/// Kind of an argument: its meaning, and its type in C and in Rust.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
-    /// Memory that is read.
+    /// Buffer that MPI reads.
     In,
-    /// Memory that is written.
+    /// Buffer that MPI writes.
     Out,
-    /// How many elements: an `MPI_Count` in large-count forms.
+    /// Number of elements: an `MPI_Count` in large-count forms.
     Count,
-    /// How many elements: always an `MPI_Count`.
+    /// Number of elements: always an `MPI_Count`.
     LargeCount,
-    /// How many elements for each rank.
+    /// Number of elements for each rank.
     Counts,
-    /// Where each rank's elements begin, in elements: `MPI_Aint` in large-count forms.
+    /// Displacement of each rank's elements, in elements: `MPI_Aint` in large-count forms.
     Displs,
-    /// Where each rank's elements begin, in bytes.
+    /// Displacement of each rank's elements, in bytes.
     Addresses,
-    /// A size in bytes.
+    /// Size in bytes.
     Address,
-    /// A datatype.
+    /// Datatype.
     Type,
-    /// A datatype for each rank.
+    /// Datatype for each rank.
     Types,
-    /// Where a datatype is.
+    /// Pointer to a datatype.
     TypeOut,
-    /// A reduction.
+    /// Reduction operation.
     Op,
-    /// The rank that a message goes to.
+    /// Destination of a message.
     Dest,
-    /// The rank that a message comes from, or any.
+    /// Source of a message, or a wildcard.
     Source,
-    /// The rank that a collective operation goes out from or comes together at.
+    /// Root of a collective operation.
     Root,
-    /// A tag, or any where a message is received.
+    /// Tag, or a wildcard for a receive.
     Tag,
-    /// A communicator.
+    /// Communicator.
     Comm,
-    /// Where a communicator is, or goes.
+    /// Pointer to a communicator.
     CommOut,
-    /// A group.
+    /// Group.
     Group,
-    /// Hints.
+    /// Info object.
     Info,
-    /// Hints, an array.
+    /// Array of info objects.
     Infos,
-    /// An error handler.
+    /// Error handler.
     Errhandler,
-    /// Where a new request goes.
+    /// Pointer to a new request.
     RequestOut,
-    /// A request that may end.
+    /// Pointer to a request that the call may complete.
     Request,
-    /// A request that stays.
+    /// Request that the call leaves unchanged.
     RequestIn,
-    /// Requests that may end.
+    /// Array of requests that the call may complete.
     Requests,
-    /// Where a matched message is.
+    /// Pointer to a matched message.
     Message,
-    /// Where a status goes, if it is wanted.
+    /// Pointer to a status, or `MPI_STATUS_IGNORE`.
     Status,
-    /// Where statuses go, if they are wanted.
+    /// Array of statuses, or `MPI_STATUSES_IGNORE`.
     Statuses,
-    /// Where a yes or no goes.
+    /// Pointer to a flag.
     Flag,
-    /// Where an index, or how many there are, goes.
+    /// Pointer to an index or a number of indices.
     IndexOut,
-    /// Where several indices go.
+    /// Array of indices that the call fills in.
     IndicesOut,
-    /// A number.
+    /// Integer.
     Int,
-    /// Numbers.
+    /// Array of integers.
     Ints,
-    /// A text.
+    /// String.
     String,
-    /// Texts, ended by a null.
+    /// Null-terminated array of strings.
     Strings,
-    /// Several [`Strings`](Self::Strings).
+    /// Array of [`Strings`](Self::Strings).
     Argvs,
-    /// `main`'s count of arguments.
+    /// Pointer to `argc` of `main`.
     Argc,
-    /// `main`'s arguments.
+    /// Pointer to `argv` of `main`.
     Argv,
-    /// Where a window goes.
+    /// Pointer to a new window.
     WinOut,
-    /// Where a file goes.
+    /// Pointer to a new file.
     FileOut,
-    /// Where a session goes.
+    /// Pointer to a new session.
     SessionOut,
 }
 
-/// Name in the table, type in C before and behind the argument's name, type in Rust.
+/// Name in the table, type in C before and after the argument's name, type in Rust.
 type Row = (&'static str, Kind, &'static str, &'static str, &'static str);
 
 const ROWS: &[Row] = &[
@@ -141,27 +141,27 @@ const ROWS: &[Row] = &[
 
 impl Kind {
     fn row(self) -> &'static Row {
-        // Every kind has a row: a test looks.
+        // A test checks that every kind has a row.
         ROWS.iter().find(|row| row.1 == self).unwrap_or(&ROWS[0])
     }
 
-    /// Whether its type is another one in large-count forms.
+    /// Returns `true` if large-count forms have a different type for it.
     pub fn widens(self) -> bool {
         matches!(self, Kind::Count | Kind::Counts | Kind::Displs)
     }
 
-    /// An argument of this kind in C.
+    /// Returns the declaration of an argument of this kind in C.
     pub fn c(self, name: &str, is_large: bool) -> String {
-        let &(_, _, before, behind, _) = self.row();
+        let &(_, _, before, after, _) = self.row();
         match (self, is_large) {
             (Kind::Count, true) => format!("MPI_Count {name}"),
             (Kind::Counts, true) => format!("const MPI_Count {name}[]"),
             (Kind::Displs, true) => format!("const MPI_Aint {name}[]"),
-            _ => format!("{before}{name}{behind}"),
+            _ => format!("{before}{name}{after}"),
         }
     }
 
-    /// Its type in Rust. `ffi` is the module of the MPI's bindings.
+    /// Returns the type in Rust. `ffi` is the module of the MPI's bindings.
     pub fn rust(self, is_large: bool) -> &'static str {
         match (self, is_large) {
             (Kind::Count, true) => "ffi::MPI_Count",

@@ -1,9 +1,8 @@
-//! The MPI calls that the interposition library knows: one table, from which everything else is made.
+//! Table of the MPI calls that the interposition library wraps.
 //!
-//! `calls.txt` has a line for each call: what class it is of, its name, its arguments with their kinds. [`table`] reads it and writes
-//! out the forms that follow from a line (immediate and persistent collectives, large counts). The wrappers are generated from it,
-//! checked by the compiler against the prototypes of the MPI at hand; so are the list of calls that the tests have to reach, and
-//! whatever another language's binding needs.
+//! `calls.txt` has a line for each call: its class, its name, and its arguments with their kinds. [`table`] reads it and expands each line
+//! to its forms (immediate and persistent collectives, large counts). The wrappers are generated from the table, and the compiler checks
+//! them against the prototypes of the MPI; so is the list of calls that the tests have to make.
 //!
 //! ```
 //! let table = counterfoil_mpi_calls::table()?;

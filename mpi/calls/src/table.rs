@@ -1,31 +1,31 @@
-//! Reading the table.
+//! Parser of the table.
 
 use thiserror::Error;
 
 use crate::{Argument, Call, Class, Form, Kind};
 
-/// What is wrong with a line.
+/// Error in a line of the table.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("line {line} of the table of calls: {what}")]
 pub struct TableError {
-    /// Which, from 1.
+    /// Line number, from 1.
     pub line: usize,
-    /// What.
+    /// Description of the error.
     pub what: String,
 }
 
-/// The table of this crate, every form written out.
+/// Returns the table of this crate, with all forms of each call.
 ///
 /// # Errors
-/// [`TableError`]; a test says that there is none.
+/// [`TableError`]; a test checks that there is none.
 pub fn table() -> Result<Vec<Call>, TableError> {
     parse(include_str!("../calls.txt"))
 }
 
-/// Reads a table.
+/// Parses a table.
 ///
 /// # Errors
-/// [`TableError`] for the first line that is none.
+/// [`TableError`] for the first malformed line.
 pub fn parse(text: &str) -> Result<Vec<Call>, TableError> {
     let mut calls: Vec<Call> = Vec::new();
     for (index, line) in text.lines().enumerate() {
@@ -35,7 +35,7 @@ pub fn parse(text: &str) -> Result<Vec<Call>, TableError> {
         }
         for call in forms(line).map_err(|what| TableError { line: index + 1, what })? {
             if calls.iter().any(|known| known.name == call.name) {
-                return Err(TableError { line: index + 1, what: format!("{} is there twice", call.name) });
+                return Err(TableError { line: index + 1, what: format!("{} appears twice", call.name) });
             }
             calls.push(call);
         }
@@ -43,7 +43,7 @@ pub fn parse(text: &str) -> Result<Vec<Call>, TableError> {
     Ok(calls)
 }
 
-/// The calls that a line stands for.
+/// Expands a line to its calls.
 fn forms(line: &str) -> Result<Vec<Call>, String> {
     let mut words = line.split_whitespace();
     let class = words.next().unwrap_or_default();
@@ -52,7 +52,7 @@ fn forms(line: &str) -> Result<Vec<Call>, String> {
     let base = marked.trim_end_matches(['+', '*']);
     let (has_large, has_three) = (marked.contains('+'), marked.ends_with('*'));
     if has_three != class.is_collective() {
-        return Err(format!("{base} is marked with a * where it isn't collective, or the reverse"));
+        return Err(format!("{base} is marked with a * and isn't collective, or the reverse"));
     }
     let arguments = words.map(argument).collect::<Result<Vec<_>, _>>()?;
     if has_large && !arguments.iter().any(|argument| argument.kind.widens()) {
@@ -71,7 +71,7 @@ fn forms(line: &str) -> Result<Vec<Call>, String> {
                 class,
                 form: *form,
                 is_large,
-                arguments: arguments.iter().cloned().chain(behind(*form)).collect(),
+                arguments: arguments.iter().cloned().chain(added_arguments(*form)).collect(),
             });
         }
     }
@@ -79,7 +79,7 @@ fn forms(line: &str) -> Result<Vec<Call>, String> {
 }
 
 fn argument(word: &str) -> Result<Argument, String> {
-    let (name, kind) = word.split_once(':').ok_or_else(|| format!("`{word}` is no name:kind"))?;
+    let (name, kind) = word.split_once(':').ok_or_else(|| format!("`{word}` is not name:kind"))?;
     let kind = kind.parse().map_err(|()| format!("there is no kind `{kind}`"))?;
     Ok(Argument { name: name.to_owned(), kind })
 }
@@ -92,8 +92,8 @@ fn name(base: &str, form: Form) -> String {
     }
 }
 
-/// The arguments that a form has behind those of the operation.
-fn behind(form: Form) -> Vec<Argument> {
+/// Returns the arguments that a form adds after those of the operation.
+fn added_arguments(form: Form) -> Vec<Argument> {
     let info = || Argument { name: "info".to_owned(), kind: Kind::Info };
     let request = || Argument { name: "request".to_owned(), kind: Kind::RequestOut };
     match form {
@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_table_can_be_read_and_uses_every_class() {
+    fn the_table_is_valid_and_uses_every_class() {
         let calls = table().unwrap();
         for class in Class::ALL {
             assert!(calls.iter().any(|call| call.class == *class), "{}", class.name());
@@ -150,16 +150,16 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_table_is_refused_with_its_line() {
+    fn a_malformed_line_is_rejected_with_its_number() {
         for (text, what) in [
             ("send", "no name"),
             ("# x\n\nsnd Send", "no class `snd`"),
-            ("send Send buf", "`buf` is no name:kind"),
+            ("send Send buf", "`buf` is not name:kind"),
             ("send Send buf:inn", "no kind `inn`"),
             ("send Send+ comm:comm", "no count"),
             ("send Send* comm:comm", "isn't collective"),
             ("barrier Barrier comm:comm", "the reverse"),
-            ("finalize Finalize\nfinalize Finalize", "there twice"),
+            ("finalize Finalize\nfinalize Finalize", "appears twice"),
         ] {
             let error = parse(text).unwrap_err();
             assert!(error.what.contains(what), "{text}: {error}");

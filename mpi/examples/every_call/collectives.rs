@@ -1,27 +1,27 @@
-//! Collective operations, each with what this rank gives to it.
+//! Collective operations, each with the contribution that this rank expects in its log.
 
 use counterfoil_mpi::logged::{
     CommunicatorCollectives, LoggedCommunicator, LoggedError, Partition, PartitionMut, Process, Root,
 };
 use counterfoil_mpi::{MpiError, SystemOperation, reduce_local_into};
 
-use crate::expected::gives;
+use crate::expected::expect_contribution;
 use crate::{value, values};
 
-pub(crate) fn together(comm: &LoggedCommunicator) -> Result<(), LoggedError> {
+pub(crate) fn run(comm: &LoggedCommunicator) -> Result<(), LoggedError> {
     for root in 0..comm.size() {
         with_root(&comm.process_at_rank(root)?, comm.rank(), comm.size())?;
     }
     all_to_all(comm)?;
     reductions(comm)?;
-    in_parts(comm)?;
-    own_operations(comm)?;
-    mistakes(comm)?;
-    // Operations of which nobody knows who has come how far.
+    varcount(comm)?;
+    user_operations(comm)?;
+    invalid_calls(comm)?;
+    // Operations that don't synchronise.
     for i in 0..200_u32 {
         let mut number = if comm.rank() == 1 { i } else { 0 };
         if comm.rank() == 1 {
-            gives(&number);
+            expect_contribution(&number);
         }
         comm.process_at_rank(1)?.broadcast_into(&mut number)?;
         assert_eq!(number, i);
@@ -29,19 +29,19 @@ pub(crate) fn together(comm: &LoggedCommunicator) -> Result<(), LoggedError> {
     Ok(())
 }
 
-/// Rank r's part, of r + 1 numbers.
+/// Returns the part of rank r: r + 1 numbers.
 pub(crate) fn uneven(rank: u32) -> Vec<u64> {
     values(rank, rank as usize + 1)
 }
 
-/// How long those are, and where they begin if there is one number between two of them.
+/// Returns lengths and displacements of these parts, with a gap of one number between two parts.
 pub(crate) fn layout(size: u32) -> (Vec<usize>, Vec<usize>) {
     let counts: Vec<usize> = (1..=size as usize).collect();
     let places = counts.iter().map(|count| (count - 1) * count / 2 + count - 1).collect();
     (counts, places)
 }
 
-/// All parts, with what is between them.
+/// Returns all parts, with the numbers in the gaps.
 pub(crate) fn laid_out(size: u32) -> Vec<u64> {
     let parts: Vec<_> = (0..size).map(uneven).collect();
     parts.join(&u64::MAX)
@@ -50,7 +50,7 @@ pub(crate) fn laid_out(size: u32) -> Vec<u64> {
 fn with_root(root: &Process<'_>, rank: u32, size: u32) -> Result<(), LoggedError> {
     let mut numbers = if root.is_self() { values(rank, 10) } else { vec![0; 10] };
     if root.is_self() {
-        gives(&numbers[..]);
+        expect_contribution(&numbers[..]);
     }
     root.broadcast_into(&mut numbers[..])?;
     assert_eq!(numbers, values(root.rank(), 10));
@@ -60,7 +60,7 @@ fn with_root(root: &Process<'_>, rank: u32, size: u32) -> Result<(), LoggedError
         let mut all = vec![0_u32; size as usize];
         root.gather_into_root(&rank, &mut all[..])?;
         assert!(all.iter().copied().eq(0..size));
-        gives(&all[..]);
+        expect_contribution(&all[..]);
         root.scatter_into_root(&all[..], &mut mine)?;
         let mut sum = [0_i64];
         root.reduce_into_root(&[i64::from(rank)], &mut sum, SystemOperation::Sum)?;
@@ -68,16 +68,16 @@ fn with_root(root: &Process<'_>, rank: u32, size: u32) -> Result<(), LoggedError
         let mut parts = vec![u64::MAX; laid_out(size).len()];
         root.gather_varcount_into_root(&uneven(rank)[..], &mut PartitionMut::new(&mut parts, &counts, &places)?)?;
         assert_eq!(parts, laid_out(size));
-        // What is between the parts is nobody's, and not kept.
-        gives(&(0..size).flat_map(uneven).collect::<Vec<_>>()[..]);
+        // The gaps belong to no part, and are not logged.
+        expect_contribution(&(0..size).flat_map(uneven).collect::<Vec<_>>()[..]);
         root.scatter_varcount_into_root(&Partition::new(&parts, &counts, &places)?, &mut part[..])?;
     } else {
-        gives(&rank);
+        expect_contribution(&rank);
         root.gather_into(&rank)?;
         root.scatter_into(&mut mine)?;
-        gives(&i64::from(rank));
+        expect_contribution(&i64::from(rank));
         root.reduce_into(&[i64::from(rank)], SystemOperation::Sum)?;
-        gives(&uneven(rank)[..]);
+        expect_contribution(&uneven(rank)[..]);
         root.gather_varcount_into(&uneven(rank)[..])?;
         root.scatter_varcount_into(&mut part[..])?;
     }
@@ -88,12 +88,12 @@ fn with_root(root: &Process<'_>, rank: u32, size: u32) -> Result<(), LoggedError
 fn all_to_all(comm: &LoggedCommunicator) -> Result<(), LoggedError> {
     let (rank, size) = (comm.rank(), comm.size());
     let mut all = vec![0_u32; size as usize];
-    gives(&rank);
+    expect_contribution(&rank);
     comm.all_gather_into(&rank, &mut all[..])?;
     assert!(all.into_iter().eq(0..size));
     let mine: Vec<u64> = (0..size).map(|to| value(rank, to as usize)).collect();
     let mut parts = vec![0_u64; size as usize];
-    gives(&mine[..]);
+    expect_contribution(&mine[..]);
     comm.all_to_all_into(&mine[..], &mut parts[..])?;
     assert!(parts.into_iter().eq((0..size).map(|from| value(from, rank as usize))));
     Ok(())
@@ -102,18 +102,18 @@ fn all_to_all(comm: &LoggedCommunicator) -> Result<(), LoggedError> {
 fn reductions(comm: &LoggedCommunicator) -> Result<(), LoggedError> {
     let (rank, size) = (comm.rank(), comm.size());
     let (mut greatest, mut up_to, mut below) = ([0.0_f32], [0_u8], [77_i16]);
-    gives(&(rank as f32 + 0.5));
+    expect_contribution(&(rank as f32 + 0.5));
     comm.all_reduce_into(&[rank as f32 + 0.5], &mut greatest, SystemOperation::Max)?;
-    gives(&1_u8);
+    expect_contribution(&1_u8);
     comm.scan_into(&[1_u8], &mut up_to, SystemOperation::Sum)?;
-    gives(&1_i16);
+    expect_contribution(&1_i16);
     comm.exclusive_scan_into(&[1_i16], &mut below, SystemOperation::Sum)?;
     let expected = if rank == 0 { 77 } else { rank as i16 };
     assert_eq!((greatest, up_to, below), ([size as f32 - 0.5], [rank as u8 + 1], [expected]));
     // Two numbers for each rank, of which the second is false on rank 0.
     let mine: Vec<u32> = (0..size).flat_map(|to| [to + rank, rank]).collect();
     let mut part = [0; 2];
-    gives(&mine[..]);
+    expect_contribution(&mine[..]);
     comm.reduce_scatter_block_into(&mine, &mut part, SystemOperation::Sum)?;
     let sum: u32 = (0..size).sum();
     assert_eq!(part, [size * rank + sum, sum]);
@@ -128,26 +128,26 @@ fn reductions(comm: &LoggedCommunicator) -> Result<(), LoggedError> {
         (SystemOperation::BitwiseXor, (0..size).fold(0, |xor, rank| xor ^ rank)),
     ] {
         let mut result = [9_usize];
-        gives(&(rank as usize));
+        expect_contribution(&(rank as usize));
         comm.all_reduce_into(&[rank as usize], &mut result, operation)?;
         assert_eq!(result, [expected as usize], "{operation:?}");
     }
     Ok(())
 }
 
-fn in_parts(comm: &LoggedCommunicator) -> Result<(), LoggedError> {
+fn varcount(comm: &LoggedCommunicator) -> Result<(), LoggedError> {
     let (rank, size) = (comm.rank(), comm.size());
     let (counts, places) = layout(size);
     let mut parts = vec![u64::MAX; laid_out(size).len()];
-    gives(&uneven(rank)[..]);
+    expect_contribution(&uneven(rank)[..]);
     let mut partition = PartitionMut::new(&mut parts, &counts, &places)?;
     comm.all_gather_varcount_into(&uneven(rank)[..], &mut partition)?;
     assert_eq!(parts, laid_out(size));
-    // Rank r gives rank s s numbers: none to rank 0. Each gets as many as its own rank from everybody.
+    // Each rank sends s numbers to rank s, so rank r receives r numbers from every rank.
     let to_each: Vec<usize> = (0..size as usize).collect();
     let mine: Vec<u64> = (0..size).flat_map(|to| values(rank * size + to, to as usize)).collect();
     let mut got = vec![0_u64; (rank * size) as usize];
-    gives(&mine[..]);
+    expect_contribution(&mine[..]);
     comm.all_to_all_varcount_into(
         &Partition::in_order(&mine, &to_each)?,
         &mut PartitionMut::in_order(&mut got, &vec![rank as usize; size as usize])?,
@@ -156,10 +156,10 @@ fn in_parts(comm: &LoggedCommunicator) -> Result<(), LoggedError> {
     Ok(())
 }
 
-/// x becomes a x + b. First one and then the other is not first the other and then the one.
+/// The map x -> a x + b. Composition of such maps is associative, but not commutative.
 type Change = [i64; 2];
 
-fn own_operations(comm: &LoggedCommunicator) -> Result<(), LoggedError> {
+fn user_operations(comm: &LoggedCommunicator) -> Result<(), LoggedError> {
     let (rank, size) = (comm.rank(), comm.size());
     let then = |first: &Change, second: &mut Change| *second = [second[0] * first[0], second[0] * first[1] + second[1]];
     let of = |rank: u32| [2, i64::from(rank)];
@@ -171,25 +171,25 @@ fn own_operations(comm: &LoggedCommunicator) -> Result<(), LoggedError> {
     };
     let operation = comm.associative(then)?;
     let (mut all, mut mine) = ([[0; 2]], [[0; 2]]);
-    gives(&of(rank));
+    expect_contribution(&of(rank));
     comm.all_reduce_into(&[of(rank)], &mut all, &operation)?;
-    gives(&of(rank));
+    expect_contribution(&of(rank));
     comm.scan_into(&[of(rank)], &mut mine, &operation)?;
     assert_eq!((Some(all[0]), Some(mine[0])), (up_to(size - 1), up_to(rank)));
     let mut local = [[1, 1]];
     reduce_local_into(&[[3, 4]], &mut local, &operation)?;
     assert_eq!(local, [[3, 5]]);
-    // Three bytes are no datatype of MPI's, and stand at odd addresses.
+    // MPI has no datatype of three bytes, and they are unaligned.
     let longer = comm.commutative(|one: &[u8; 3], other: &mut [u8; 3]| *other = (*one).max(*other))?;
     let (mine, mut greatest) = ([[1, rank as u8, 7], [rank as u8, 0, 9]], [[0; 3]; 2]);
-    gives(&mine[..]);
+    expect_contribution(&mine[..]);
     comm.all_reduce_into(&mine, &mut greatest, &longer)?;
     assert_eq!(greatest, [[1, size as u8 - 1, 7], [size as u8 - 1, 0, 9]]);
     Ok(())
 }
 
-/// What is refused is not begun: nothing is kept of it.
-fn mistakes(comm: &LoggedCommunicator) -> Result<(), LoggedError> {
+/// An invalid call doesn't begin the operation, and leaves nothing in the log.
+fn invalid_calls(comm: &LoggedCommunicator) -> Result<(), LoggedError> {
     let size = comm.size() as usize;
     let is_length = |result: Result<(), LoggedError>| matches!(result, Err(LoggedError::Mpi(MpiError::Length { .. })));
     let (mut two, mut numbers) = ([0_u8; 2], vec![0_u8; 2 * size + 1]);

@@ -1,4 +1,4 @@
-//! Communicators that are made of others.
+//! Communicators derived from others.
 
 use counterfoil_mpi::logged::{
     CommunicatorCollectives, Destination, GroupRelation, LoggedCommunicator, LoggedError, LoggedUniverse, Request,
@@ -6,13 +6,13 @@ use counterfoil_mpi::logged::{
 };
 use counterfoil_mpi::{CommunicatorRelation, SystemOperation};
 
-use crate::expected::gives;
+use crate::expected::{Determinant, expect_contribution, expect_determinants};
 use crate::value;
 
-/// The sum of what all ranks of a communicator give.
+/// Returns the sum of `number` over the ranks of a communicator.
 fn sum(comm: &LoggedCommunicator, number: u32) -> Result<u32, LoggedError> {
     let mut sum = [0];
-    gives(&number);
+    expect_contribution(&number);
     comm.all_reduce_into(&[number], &mut sum, SystemOperation::Sum)?;
     Ok(sum[0])
 }
@@ -27,7 +27,7 @@ pub(crate) fn groups(world: &LoggedCommunicator, logged: &LoggedUniverse) -> Res
     let (low, high) = (all.include(&[0, 1])?, all.include(&[1, 2])?);
     assert_eq!(low.union(&high).difference(&low.intersection(&high)), all.include(&[0, 2])?);
     assert_eq!(all.translate_ranks(&[2, 0], &high)?, [Some(1), None]);
-    // Everybody but rank 0, backwards; all call it.
+    // All ranks but rank 0, in reverse order; collective over all.
     let others = turned.exclude(&[size - 1])?;
     let part = world.split_by_subgroup_collective(&others)?;
     assert_eq!(part.is_none(), rank == 0);
@@ -37,7 +37,7 @@ pub(crate) fn groups(world: &LoggedCommunicator, logged: &LoggedUniverse) -> Res
         assert_eq!(sum(part, rank)?, (1..size).sum::<u32>());
         assert_eq!(part.compare(world)?, CommunicatorRelation::Unequal);
     }
-    // Only its ranks call it; two at the same time, with ranks in common, have different tags.
+    // Collective over the group alone; concurrent calls with common ranks have different tags.
     let [first, last] = [all.include(&[0, 1])?, all.include(&[size - 1, 1])?];
     let first = world.split_by_subgroup(&first)?;
     let last = world.split_by_subgroup_with_tag(&last, 3)?;
@@ -52,7 +52,7 @@ pub(crate) fn groups(world: &LoggedCommunicator, logged: &LoggedUniverse) -> Res
         let result = part.split_by_subgroup(&all);
         assert!(matches!(result, Err(LoggedError::NoMember { rank: 0 })));
     }
-    // Both halves at once, with groups that have nobody in common.
+    // Both halves at once, with disjoint groups.
     let half: Vec<u32> = (0..size).filter(|other| other % 2 == rank % 2).collect();
     let half = world.split_by_subgroup_collective(&all.include(&half)?)?.unwrap();
     assert_eq!(sum(&half, 1)?, half.size());
@@ -67,37 +67,36 @@ pub(crate) fn groups(world: &LoggedCommunicator, logged: &LoggedUniverse) -> Res
     let itself = logged.self_comm();
     itself.this_process().send_with_tag(&value(rank, 2), 71)?;
     assert_eq!(itself.any_process().receive_with_tag::<u64>(71)?.0, value(rank, 2));
-    crate::expected::leaves_open(crate::expected::Open::Receive, 1);
+    expect_determinants(Determinant::Receive, 1);
     assert_eq!((itself.size(), sum(&itself, rank)?), (1, rank));
     world.barrier()
 }
 
-/// What is kept for a communicator of some ranks, or of all, that has no operation which synchronises: an operation of all ranks lets it
-/// go.
-pub(crate) fn let_go(world: &LoggedCommunicator, logged: &LoggedUniverse) -> Result<(), LoggedError> {
+/// Contributions to operations that don't synchronise are kept until an operation of all ranks does.
+pub(crate) fn released_contributions(world: &LoggedCommunicator, logged: &LoggedUniverse) -> Result<(), LoggedError> {
     const TIMES: usize = 30;
     let copy = world.duplicate()?;
     let part = world.split_by_color(Some(world.rank() % 2))?.unwrap();
     world.barrier()?;
-    // Nothing was sent yet.
+    // Nothing has been sent yet.
     assert_eq!(logged.unacknowledged()?, 0);
     for comm in [&copy, &part] {
         for _ in 0..TIMES {
             let (own, mut numbers) = ([1_u64], [0]);
-            gives(&own);
+            expect_contribution(&own);
             comm.scan_into(&own, &mut numbers, SystemOperation::Sum)?;
             assert_eq!(numbers[0], u64::from(comm.rank()) + 1);
         }
     }
     assert_eq!(logged.unacknowledged()?, 2 * TIMES as u64);
     part.barrier()?;
-    // What is kept for the other communicator is in front of it: one of some ranks says nothing of that.
+    // The contributions to the other communicator precede them in the log, and a barrier of some ranks proves nothing about that one.
     assert_eq!(logged.unacknowledged()?, 2 * TIMES as u64);
     world.barrier()?;
     assert_eq!(logged.unacknowledged()?, 0);
-    // Another rank might begin an operation that isn't waited for behind the barrier.
+    // Another rank might begin a pending operation after the barrier.
     let (own, mut numbers) = ([1_u64], [0]);
-    gives(&own);
+    expect_contribution(&own);
     scope(|scope| {
         let request = part.immediate_scan_into(scope, &own, &mut numbers, SystemOperation::Sum)?;
         world.barrier()?;
@@ -110,7 +109,7 @@ pub(crate) fn let_go(world: &LoggedCommunicator, logged: &LoggedUniverse) -> Res
     world.barrier()
 }
 
-/// Two rows, which are closed to rings, on a grid that is open in the other direction.
+/// A grid of two rows, periodic along the rows only.
 pub(crate) fn grids(world: &LoggedCommunicator) -> Result<(), LoggedError> {
     let size = world.size();
     let (dims, periods) = ([2, size / 2], [false, true]);
@@ -120,7 +119,7 @@ pub(crate) fn grids(world: &LoggedCommunicator) -> Result<(), LoggedError> {
     assert_eq!((&layout.dims[..], &layout.periods[..], grid.num_dimensions()), (&dims[..], &periods[..], 2));
     assert_eq!(grid.rank(), row * dims[1] + column);
     assert_eq!(grid.rank_to_coordinates(grid.rank())?, layout.coords);
-    // Around the ring, and once more.
+    // Twice around the ring.
     let around = column as i32 + 2 * dims[1] as i32;
     assert_eq!(grid.coordinates_to_rank(&[row as i32, around])?, grid.rank());
     assert!(matches!(grid.coordinates_to_rank(&[2, 0]), Err(LoggedError::NoSuchPlace { coordinate: 2, ranks: 2 })));

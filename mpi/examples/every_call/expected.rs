@@ -1,5 +1,5 @@
-//! What the log should have beside messages, written down by the program itself: what it gives to collective operations, and how often it
-//! leaves an outcome to MPI.
+//! Log entries that the program expects in addition to messages: its contributions to collective operations, and the number of its
+//! determinants.
 
 use std::cell::RefCell;
 use std::path::Path;
@@ -7,37 +7,37 @@ use std::path::Path;
 use zerocopy::{Immutable, IntoBytes};
 
 thread_local! {
-    static GIVEN: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
-    static OUTCOMES: RefCell<[u64; 3]> = const { RefCell::new([0; 3]) };
+    static CONTRIBUTIONS: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+    static DETERMINANTS: RefCell<[u64; 3]> = const { RefCell::new([0; 3]) };
 }
 
-/// This rank gives something to a collective operation: its length and its bytes are added to a list.
-pub(crate) fn gives<B: IntoBytes + Immutable + ?Sized>(bytes: &B) {
-    GIVEN.with_borrow_mut(|given| {
-        given.extend((bytes.as_bytes().len() as u64).to_le_bytes());
-        given.extend(bytes.as_bytes());
+/// Expects a contribution of this rank to a collective operation: adds its length and its bytes to a list.
+pub(crate) fn expect_contribution<B: IntoBytes + Immutable + ?Sized>(bytes: &B) {
+    CONTRIBUTIONS.with_borrow_mut(|list| {
+        list.extend((bytes.as_bytes().len() as u64).to_le_bytes());
+        list.extend(bytes.as_bytes());
     });
 }
 
-/// What is left to MPI.
+/// A choice that the program leaves to MPI.
 #[derive(Clone, Copy)]
-pub(crate) enum Open {
-    /// Whose message a receive takes, or of which tag.
+pub(crate) enum Determinant {
+    /// Source or tag of the message that a receive takes.
     Receive,
-    /// Whose message a probe finds, or of which tag.
+    /// Source or tag of the message that a probe finds.
     Probe,
-    /// Which of several requests ends.
-    End,
+    /// The one of several requests that completes.
+    Completion,
 }
 
-/// This rank leaves so many outcomes to MPI.
-pub(crate) fn leaves_open(what: Open, times: usize) {
-    OUTCOMES.with_borrow_mut(|outcomes| outcomes[what as usize] += times as u64);
+/// Expects this many determinants of this rank.
+pub(crate) fn expect_determinants(kind: Determinant, count: usize) {
+    DETERMINANTS.with_borrow_mut(|counts| counts[kind as usize] += count as u64);
 }
 
-/// Puts it into files.
+/// Writes the expectations to files.
 pub(crate) fn write(dir: &Path, rank: u32) -> std::io::Result<()> {
-    GIVEN.with_borrow(|given| std::fs::write(dir.join(format!("given-{rank}")), given))?;
-    let outcomes = OUTCOMES.with_borrow(|outcomes| outcomes.map(|count| count.to_string()).join(" "));
-    std::fs::write(dir.join(format!("outcomes-{rank}")), outcomes)
+    CONTRIBUTIONS.with_borrow(|list| std::fs::write(dir.join(format!("contributions-{rank}")), list))?;
+    let counts = DETERMINANTS.with_borrow(|counts| counts.map(|count| count.to_string()).join(" "));
+    std::fs::write(dir.join(format!("determinants-{rank}")), counts)
 }

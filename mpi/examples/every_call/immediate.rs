@@ -1,4 +1,4 @@
-//! Collective operations that are waited for later, each with what this rank gives to it.
+//! Immediate collective operations, each with the contribution that this rank expects in its log.
 
 use counterfoil_mpi::SystemOperation;
 use counterfoil_mpi::logged::{
@@ -7,16 +7,16 @@ use counterfoil_mpi::logged::{
 };
 
 use crate::collectives::{laid_out, layout, uneven};
-use crate::expected::{Open, gives, leaves_open};
+use crate::expected::{Determinant, expect_contribution, expect_determinants};
 use crate::{value, values};
 
-pub(crate) fn together(comm: &LoggedCommunicator) -> Result<(), LoggedError> {
+pub(crate) fn run(comm: &LoggedCommunicator) -> Result<(), LoggedError> {
     for root in 0..comm.size() {
         with_root(&comm.process_at_rank(root)?, comm.rank(), comm.size())?;
     }
-    at_once(comm)?;
-    in_parts(comm)?;
-    given_up(comm)?;
+    concurrent(comm)?;
+    varcount(comm)?;
+    dropped(comm)?;
     barriers(comm)
 }
 
@@ -29,13 +29,13 @@ fn with_root(root: &Process<'_>, rank: u32, size: u32) -> Result<(), LoggedError
     let (uneven_own, uneven_all) = (uneven(rank), laid_out(size));
     let mut uneven_gathered = vec![u64::MAX; uneven_all.len()];
     if root.is_self() {
-        gives(&numbers[..]);
+        expect_contribution(&numbers[..]);
     }
     scope(|scope| {
         let broadcast = root.immediate_broadcast_into(scope, &mut numbers[..])?;
         if root.is_self() {
-            gives(&all[..]);
-            gives(&(0..size).flat_map(uneven).collect::<Vec<_>>()[..]);
+            expect_contribution(&all[..]);
+            expect_contribution(&(0..size).flat_map(uneven).collect::<Vec<_>>()[..]);
             let gather = root.immediate_gather_into_root(scope, &rank, &mut gathered[..])?;
             let scatter = root.immediate_scatter_into_root(scope, &all[..], &mut mine)?;
             let reduce = root.immediate_reduce_into_root(scope, &own, &mut sum, SystemOperation::Sum)?;
@@ -49,9 +49,9 @@ fn with_root(root: &Process<'_>, rank: u32, size: u32) -> Result<(), LoggedError
             scatter.wait()?;
             uneven_scatter.wait()?;
         } else {
-            gives(&rank);
-            gives(&own);
-            gives(&uneven_own[..]);
+            expect_contribution(&rank);
+            expect_contribution(&own);
+            expect_contribution(&uneven_own[..]);
             let gather = root.immediate_gather_into(scope, &rank)?;
             let scatter = root.immediate_scatter_into(scope, &mut mine)?;
             let reduce = root.immediate_reduce_into(scope, &own, SystemOperation::Sum)?;
@@ -59,8 +59,8 @@ fn with_root(root: &Process<'_>, rank: u32, size: u32) -> Result<(), LoggedError
             let uneven_scatter = root.immediate_scatter_varcount_into(scope, &mut part[..])?;
             uneven_scatter.wait()?;
             scatter.wait()?;
-            for gives in [gather, reduce, uneven_gather] {
-                gives.wait()?;
+            for request in [gather, reduce, uneven_gather] {
+                request.wait()?;
             }
         }
         assert_eq!(*broadcast.wait()?, values(root.rank(), 10));
@@ -70,31 +70,31 @@ fn with_root(root: &Process<'_>, rank: u32, size: u32) -> Result<(), LoggedError
     Ok(())
 }
 
-/// Several are under way at once, on different memory, and end in any order.
-fn at_once(comm: &LoggedCommunicator) -> Result<(), LoggedError> {
+/// Several operations are pending at once, on different memory, and complete in any order.
+fn concurrent(comm: &LoggedCommunicator) -> Result<(), LoggedError> {
     let (rank, size) = (comm.rank(), comm.size());
     let mine: Vec<u64> = (0..size).map(|to| value(rank, to as usize)).collect();
     let (mut all, mut parts) = (vec![0_u32; size as usize], vec![0_u64; size as usize]);
     let (one, mut greatest, mut up_to, mut below, mut block) = ([rank as i64], [0], [0], [-1], [0; 1]);
-    gives(&rank);
-    gives(&mine[..]);
-    gives(&one);
-    gives(&one);
-    gives(&one);
-    gives(&mine[..]);
+    expect_contribution(&rank);
+    expect_contribution(&mine[..]);
+    expect_contribution(&one);
+    expect_contribution(&one);
+    expect_contribution(&one);
+    expect_contribution(&mine[..]);
     let mut ended = Vec::new();
     scope(|scope| {
         let mut requests = RequestCollection::default();
-        requests.add(comm.immediate_all_gather_into(scope, &rank, &mut all[..])?.map(drop_it));
-        requests.add(comm.immediate_all_to_all_into(scope, &mine[..], &mut parts[..])?.map(drop_it));
+        requests.add(comm.immediate_all_gather_into(scope, &rank, &mut all[..])?.map(discard));
+        requests.add(comm.immediate_all_to_all_into(scope, &mine[..], &mut parts[..])?.map(discard));
         let farther = comm.commutative(|one: &i64, other: &mut i64| *other = (*one).max(*other))?;
-        requests.add(comm.immediate_all_reduce_into(scope, &one, &mut greatest, &farther)?.map(drop_it));
+        requests.add(comm.immediate_all_reduce_into(scope, &one, &mut greatest, &farther)?.map(discard));
         drop(farther);
-        requests.add(comm.immediate_scan_into(scope, &one, &mut up_to, SystemOperation::Sum)?.map(drop_it));
-        requests.add(comm.immediate_exclusive_scan_into(scope, &one, &mut below, SystemOperation::Sum)?.map(drop_it));
+        requests.add(comm.immediate_scan_into(scope, &one, &mut up_to, SystemOperation::Sum)?.map(discard));
+        requests.add(comm.immediate_exclusive_scan_into(scope, &one, &mut below, SystemOperation::Sum)?.map(discard));
         let scattered = comm.immediate_reduce_scatter_block_into(scope, &mine, &mut block, SystemOperation::Max)?;
-        requests.add(scattered.map(drop_it));
-        leaves_open(Open::End, 1);
+        requests.add(scattered.map(discard));
+        expect_determinants(Determinant::Completion, 1);
         ended.extend(requests.wait_any()?);
         let mut others = Vec::new();
         requests.wait_all(&mut others)?;
@@ -112,16 +112,16 @@ fn at_once(comm: &LoggedCommunicator) -> Result<(), LoggedError> {
     Ok(())
 }
 
-fn drop_it<T: ?Sized>(_: &mut T) {}
+fn discard<T: ?Sized>(_: &mut T) {}
 
-fn in_parts(comm: &LoggedCommunicator) -> Result<(), LoggedError> {
+fn varcount(comm: &LoggedCommunicator) -> Result<(), LoggedError> {
     let (rank, size) = (comm.rank(), comm.size());
     let (counts, places) = layout(size);
     let (own, mut all) = (uneven(rank), vec![u64::MAX; laid_out(size).len()]);
     let mine: Vec<u64> = (0..size).flat_map(|to| values(rank * size + to, to as usize)).collect();
     let mut got = vec![0_u64; (rank * size) as usize];
-    gives(&own[..]);
-    gives(&mine[..]);
+    expect_contribution(&own[..]);
+    expect_contribution(&mine[..]);
     scope(|scope| {
         let parts = PartitionMut::new(&mut all, &counts, &places)?;
         let gather = comm.immediate_all_gather_varcount_into(scope, &own[..], parts)?;
@@ -135,25 +135,25 @@ fn in_parts(comm: &LoggedCommunicator) -> Result<(), LoggedError> {
     })
 }
 
-/// Nobody waits for these: their scope does.
-fn given_up(comm: &LoggedCommunicator) -> Result<(), LoggedError> {
+/// Dropped requests, and one that leaves its scope: the scope completes them.
+fn dropped(comm: &LoggedCommunicator) -> Result<(), LoggedError> {
     let (rank, size) = (comm.rank(), comm.size());
     let (mut dropped, mut taken_out) = (vec![0_u32; size as usize], [0]);
     for _ in 0..2 {
-        gives(&rank);
+        expect_contribution(&rank);
     }
     let request = scope(|scope| {
         drop(comm.immediate_all_gather_into(scope, &rank, &mut dropped[..])?);
         comm.immediate_all_reduce_into(scope, std::slice::from_ref(&rank), &mut taken_out, SystemOperation::Sum)
     })?;
-    // It is over, and gives its memory back all the same.
+    // The operation is complete, and the request still gives its memory back.
     assert!(request.is_ready()?);
     assert_eq!(*request.wait()?, [(0..size).sum::<u32>()]);
     assert!(dropped.into_iter().eq(0..size));
     Ok(())
 }
 
-/// One that is leaked: its scope waits for it before its memory is somebody else's.
+/// Leaked requests: the scope waits for them before their memory is reused.
 pub(crate) fn leaked(comm: &LoggedCommunicator) -> Result<(), LoggedError> {
     let (rank, size) = (comm.rank(), comm.size());
     for round in 0..100 {
@@ -164,7 +164,7 @@ pub(crate) fn leaked(comm: &LoggedCommunicator) -> Result<(), LoggedError> {
     Ok(())
 }
 
-/// A panic while an operation is under way on memory that is about to be given back.
+/// A panic while an operation is pending on memory that the scope would release.
 pub(crate) fn panics(comm: &LoggedCommunicator) -> Result<(), LoggedError> {
     let (rank, mut all) = (comm.rank(), vec![0_u32; comm.size() as usize]);
     scope(|scope| {
@@ -176,11 +176,11 @@ pub(crate) fn panics(comm: &LoggedCommunicator) -> Result<(), LoggedError> {
 
 fn barriers(comm: &LoggedCommunicator) -> Result<(), LoggedError> {
     let (first, mut second) = (comm.immediate_barrier()?, comm.immediate_barrier()?);
-    while let Err(under_way) = second.test()? {
-        second = under_way;
+    while let Err(pending) = second.test()? {
+        second = pending;
     }
     first.wait()?;
-    // Who drops one waits for it, and so does the guard.
+    // Dropping the request of a barrier waits for it, and so does the guard.
     drop(comm.immediate_barrier()?);
     drop(WaitGuard::from(comm.immediate_barrier()?));
     Ok(())

@@ -1,9 +1,9 @@
-//! Every call of a `LoggedCommunicator`, with values checked. Run by the tests:
+//! Calls every method of a `LoggedCommunicator` and checks the values. The tests run it:
 //!
 //! ```sh
-//! mpirun -n 4 every_call all DIR      # everything is kept, in DIR
-//! mpirun -n 4 every_call acked        # what is acknowledged is forgotten
-//! mpirun -n 4 every_call leaks        # requests are leaked
+//! mpirun -n 4 every_call all DIR      # keeps all records, in DIR
+//! mpirun -n 4 every_call acked        # releases acknowledged records
+//! mpirun -n 4 every_call leaks        # leaks requests
 //! mpirun -n 4 every_call abort        # a rank ends the job
 //! mpirun -n 4 every_call panics       # a rank panics in a scope
 //! ```
@@ -25,20 +25,20 @@ use counterfoil::{Keep, StoreOptions, Tier};
 use counterfoil_mpi::logged::{Destination, LoggedCommunicator, LoggedError, LoggedUniverse, Process, Source};
 use counterfoil_mpi::{MpiError, Threads, Universe};
 
-pub(crate) fn value(from: u32, place: usize) -> u64 {
-    u64::from(from) * 1_000_000 + place as u64
+pub(crate) fn value(from: u32, index: usize) -> u64 {
+    u64::from(from) * 1_000_000 + index as u64
 }
 
 pub(crate) fn values(from: u32, count: usize) -> Vec<u64> {
-    (0..count).map(|place| value(from, place)).collect()
+    (0..count).map(|index| value(from, index)).collect()
 }
 
-/// Whether MPI failed with an error of this class.
+/// Returns `true` if MPI failed with an error of this class.
 pub(crate) fn is_class<T>(result: Result<T, LoggedError>, class: &str) -> bool {
     matches!(result, Err(LoggedError::Mpi(MpiError::Call { text, .. })) if text.contains(class))
 }
 
-/// The rank behind this one, and the one before it.
+/// Returns the next rank on the ring, and the previous one.
 pub(crate) fn neighbours(comm: &LoggedCommunicator) -> Result<(Process<'_>, Process<'_>), LoggedError> {
     let (rank, size) = (comm.rank(), comm.size());
     Ok((comm.process_at_rank((rank + 1) % size)?, comm.process_at_rank((rank + size - 1) % size)?))
@@ -59,7 +59,7 @@ fn main() -> Result<(), LoggedError> {
     if arguments[1] == "abort" && world.rank() == 1 {
         world.abort(7);
     } else if arguments[1] == "abort" {
-        // Nobody sends it.
+        // No rank sends it.
         world.any_process().receive::<u8>()?;
     }
     if arguments[1] == "panics" {
@@ -71,35 +71,35 @@ fn main() -> Result<(), LoggedError> {
         immediate::leaked(&world)?;
         logged.finish()?;
         println!("rank {} has leaked", world.rank());
-        // SAFETY: what is left of MPI is leaked.
+        // SAFETY: MPI is initialised, and everything that would use it later is leaked.
         std::process::exit(unsafe { mpi_sys::MPI_Finalize() });
     }
-    communicators::let_go(&world, &logged)?;
-    messages::around(&world)?;
+    communicators::released_contributions(&world, &logged)?;
+    messages::ring(&world)?;
     messages::modes(&world, &logged)?;
     messages::exchanges(&world)?;
     messages::probes(&world)?;
     messages::any_tag(&world)?;
     messages::matched(&world)?;
-    messages::from_anybody(&world)?;
-    messages::mistakes(&world)?;
+    messages::any_source(&world)?;
+    messages::invalid_calls(&world)?;
     requests::scopes(&world)?;
     requests::cancelled(&world)?;
     requests::collections(&world)?;
-    collectives::together(&world)?;
-    immediate::together(&world)?;
+    collectives::run(&world)?;
+    immediate::run(&world)?;
     let copy = world.duplicate()?;
-    messages::around(&copy)?;
+    messages::ring(&copy)?;
     let half = copy.split_by_color_with_key(Some(world.rank() % 2), -(world.rank() as i32))?.unwrap();
     assert_eq!(half.size(), world.size() / 2);
-    messages::around(&half)?;
-    collectives::together(&half)?;
-    immediate::together(&half)?;
+    messages::ring(&half)?;
+    collectives::run(&half)?;
+    immediate::run(&half)?;
     assert!(world.split_by_color(if world.rank() == 0 { None } else { Some(0) })?.is_none() == (world.rank() == 0));
     communicators::groups(&world, &logged)?;
     communicators::grids(&world)?;
-    messages::behind_an_open_receive(&world, &logged)?;
-    messages::many(&world)?;
+    messages::pending_wildcard_receive(&world, &logged)?;
+    messages::more_than_the_log_holds(&world)?;
     if arguments[1] == "all" {
         expected::write(Path::new(&arguments[2]), world.rank()).unwrap();
     }

@@ -1,4 +1,4 @@
-//! Messages, one by one and many.
+//! Point-to-point messages.
 
 use counterfoil_mpi::logged::{
     CommunicatorCollectives, Destination, LoggedCommunicator, LoggedError, LoggedUniverse, Request, Source,
@@ -8,10 +8,10 @@ use counterfoil_mpi::logged::{
 use counterfoil_mpi::{BUFFER_OVERHEAD, MpiError};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-use crate::expected::{Open, leaves_open};
+use crate::expected::{Determinant, expect_determinants};
 use crate::{is_class, neighbours, value, values};
 
-/// What an application sends that isn't a number.
+/// A struct that an application might send.
 #[derive(Clone, Copy, Debug, PartialEq, FromBytes, IntoBytes, Immutable)]
 #[repr(C)]
 struct Particle {
@@ -19,15 +19,15 @@ struct Particle {
     of: u64,
 }
 
-/// One message around a communicator, in each way.
-pub(crate) fn around(comm: &LoggedCommunicator) -> Result<(), LoggedError> {
+/// Messages around a ring, by each kind of call.
+pub(crate) fn ring(comm: &LoggedCommunicator) -> Result<(), LoggedError> {
     let (rank, (to, from)) = (comm.rank(), neighbours(comm)?);
     let before = from.rank();
     let mut got = vec![0; 1000];
-    leaves_open(Open::Receive, 2);
+    expect_determinants(Determinant::Receive, 2);
     let envelope = send_receive_into(values(rank, 1000).as_slice(), &to, got.as_mut_slice(), &from)?;
     assert_eq!((got, envelope.source, envelope.tag, envelope.len), (values(before, 1000), before, 0, 8000));
-    // Of one stream, waited for backwards.
+    // Requests of one stream, waited for in reverse order.
     let receives: Vec<_> = (0..8).map(|_| from.immediate_receive_with_tag::<u64>(4, 5)).collect::<Result<_, _>>()?;
     let sends: Vec<_> =
         (0..8).map(|i| to.immediate_send_with_tag(&[value(rank, i); 3], 5)).collect::<Result<_, _>>()?;
@@ -36,15 +36,15 @@ pub(crate) fn around(comm: &LoggedCommunicator) -> Result<(), LoggedError> {
         assert_eq!((numbers, envelope.tag), (vec![value(before, i); 3], 5));
     }
     for mut send in sends {
-        while let Err(under_way) = send.test()? {
-            send = under_way;
+        while let Err(pending) = send.test()? {
+            send = pending;
         }
     }
     let receive = comm.any_process().immediate_receive::<Particle>(1)?;
     to.send(&Particle { at: [0.5, 1.5, rank.into()], of: rank.into() })?;
     while !receive.is_ready()? {}
     assert_eq!(receive.wait()?.0, [Particle { at: [0.5, 1.5, before.into()], of: before.into() }]);
-    // One that is given up takes nothing.
+    // A dropped receive takes no message.
     drop(from.immediate_receive_with_tag::<u64>(1, 99)?);
     if rank % 2 == 0 {
         to.synchronous_send_with_tag(&7_u32, 6)?;
@@ -59,11 +59,11 @@ pub(crate) fn around(comm: &LoggedCommunicator) -> Result<(), LoggedError> {
     comm.barrier()
 }
 
-/// Each of MPI's modes, at once and later, with and without a tag.
+/// Each send mode, blocking and immediate, with and without a tag.
 pub(crate) fn modes(comm: &LoggedCommunicator, logged: &LoggedUniverse) -> Result<(), LoggedError> {
     let (rank, (to, from)) = (comm.rank(), neighbours(comm)?);
-    // Without memory that is set aside nothing is sent, and nothing logged. (In Open MPI, short messages need none, and behind one that was
-    // refused no other one gets through to that rank: so it is tried on a communicator of its own.)
+    // Without an attached buffer, nothing is sent and nothing is logged. (In Open MPI, short messages need no buffer, and after a rejected
+    // message no other one reaches that rank, so a separate communicator is used here.)
     let (before, long, apart) = (logged.account(), vec![1_u8; 1 << 20], comm.duplicate()?);
     let nowhere = neighbours(&apart)?.0;
     assert!(is_class(nowhere.buffered_send(&long[..]), "MPI_ERR_BUFFER"));
@@ -75,14 +75,14 @@ pub(crate) fn modes(comm: &LoggedCommunicator, logged: &LoggedUniverse) -> Resul
     to.buffered_send_with_tag(&value(rank, 1), 40)?;
     assert_eq!(from.receive_with_tag::<u64>(0)?.0, value(from.rank(), 0));
     assert_eq!(from.receive_with_tag::<u64>(40)?.0, value(from.rank(), 1));
-    // Behind this, the room is empty.
+    // This drains the old buffer.
     logged.set_buffer_size(4 * (8 + BUFFER_OVERHEAD))?;
     assert_eq!(logged.buffer_size(), 4 * (8 + BUFFER_OVERHEAD));
     to.immediate_buffered_send(&value(rank, 2))?.wait()?;
     to.immediate_buffered_send_with_tag(&value(rank, 3), 40)?.wait()?;
     assert_eq!(from.receive_with_tag::<u64>(0)?.0, value(from.rank(), 2));
     assert_eq!(from.receive_with_tag::<u64>(40)?.0, value(from.rank(), 3));
-    // One that returns although nobody has begun to receive it, long as it is.
+    // A long message, whose send returns before its receive has started.
     logged.set_buffer_size(long.len() + BUFFER_OVERHEAD)?;
     to.buffered_send_with_tag(&long[..], 40)?;
     comm.barrier()?;
@@ -100,7 +100,7 @@ pub(crate) fn modes(comm: &LoggedCommunicator, logged: &LoggedUniverse) -> Resul
     let mut later = vec![to.immediate_synchronous_send(&value(rank, 6))?];
     later.push(to.immediate_synchronous_send_with_tag(&value(rank, 7), 41)?);
     comm.barrier()?;
-    // Nobody has begun to receive them.
+    // Their receives have not started.
     assert!(!later[0].is_ready()? && !later[1].is_ready()?);
     comm.barrier()?;
     assert_eq!(from.receive_with_tag::<u64>(0)?.0, value(from.rank(), 6));
@@ -111,7 +111,7 @@ pub(crate) fn modes(comm: &LoggedCommunicator, logged: &LoggedUniverse) -> Resul
     let receives: Vec<_> =
         tags.into_iter().map(|tag| from.immediate_receive_with_tag::<u64>(1, tag)).collect::<Result<_, _>>()?;
     comm.barrier()?;
-    // SAFETY: the four receives are posted, behind the barrier on all ranks.
+    // SAFETY: all ranks have posted the four receives before the barrier.
     unsafe {
         to.ready_send(&value(rank, 8))?;
         to.ready_send_with_tag(&value(rank, 9), 42)?;
@@ -124,11 +124,11 @@ pub(crate) fn modes(comm: &LoggedCommunicator, logged: &LoggedUniverse) -> Resul
     comm.barrier()
 }
 
-/// A message in either direction, around a communicator.
+/// Combined sends and receives around a ring.
 pub(crate) fn exchanges(comm: &LoggedCommunicator) -> Result<(), LoggedError> {
     let (rank, (to, from)) = (comm.rank(), neighbours(comm)?);
     let before = from.rank();
-    leaves_open(Open::Receive, 4);
+    expect_determinants(Determinant::Receive, 4);
     assert_eq!(send_receive::<u64, _>(&value(rank, 0), &to, &from)?.0, value(before, 0));
     let (number, envelope) = send_receive_with_tags::<u64, _>(&value(rank, 1), &to, 43, &from, 43)?;
     assert_eq!((number, envelope.tag, envelope.source), (value(before, 1), 43, before));
@@ -144,7 +144,7 @@ pub(crate) fn exchanges(comm: &LoggedCommunicator) -> Result<(), LoggedError> {
     send_receive_replace_into_with_tags(&mut numbers, &to, 45, &from, 45)?;
     let three_before = (rank + 3 * comm.size() - 3) % comm.size();
     assert_eq!(numbers[..], values(three_before, 4));
-    // One that is too long has been received all the same, and so has the neighbour's.
+    // A truncated message counts as received, as does the neighbour's.
     let mut small = [0_u8; 4];
     let result = send_receive_into_with_tags(&[1_u8; 5], &to, 46, &mut small, &from, 46);
     assert!(is_class(result, "MPI_ERR_TRUNCATE"));
@@ -156,8 +156,8 @@ pub(crate) fn probes(comm: &LoggedCommunicator) -> Result<(), LoggedError> {
     to.send_with_tag(&values(rank, 3)[..], 8)?;
     let envelope = from.probe_with_tag(8)?;
     assert_eq!((envelope.tag, envelope.len), (8, 24));
-    leaves_open(Open::Probe, 1);
-    leaves_open(Open::Receive, 1);
+    expect_determinants(Determinant::Probe, 1);
+    expect_determinants(Determinant::Receive, 1);
     while comm.any_process().immediate_probe()?.is_none() {}
     let mut got = [9; 5];
     assert_eq!(from.receive_into(&mut got)?.len, 24);
@@ -173,15 +173,15 @@ pub(crate) fn probes(comm: &LoggedCommunicator) -> Result<(), LoggedError> {
     comm.barrier()
 }
 
-/// Of any tag.
+/// Receives and probes with a wildcard tag.
 pub(crate) fn any_tag(comm: &LoggedCommunicator) -> Result<(), LoggedError> {
     let (rank, (to, from)) = (comm.rank(), neighbours(comm)?);
     assert_eq!(from.immediate_probe_with_tag(48)?, None);
     comm.barrier()?;
     to.immediate_send(&value(rank, 0))?.wait()?;
     to.send_with_tag(&values(rank, 2)[..], 48)?;
-    leaves_open(Open::Probe, 2);
-    leaves_open(Open::Receive, 1);
+    expect_determinants(Determinant::Probe, 2);
+    expect_determinants(Determinant::Receive, 1);
     assert_eq!(from.probe()?.tag, 0);
     assert_eq!(from.receive::<u64>()?.0, value(from.rank(), 0));
     while from.immediate_probe_with_tag(48)?.is_none() {}
@@ -189,7 +189,7 @@ pub(crate) fn any_tag(comm: &LoggedCommunicator) -> Result<(), LoggedError> {
     comm.barrier()
 }
 
-/// Messages that are matched before they are received.
+/// Matched probes.
 pub(crate) fn matched(comm: &LoggedCommunicator) -> Result<(), LoggedError> {
     let (rank, (to, from)) = (comm.rank(), neighbours(comm)?);
     assert!(from.immediate_matched_probe_with_tag(47)?.is_none());
@@ -197,7 +197,7 @@ pub(crate) fn matched(comm: &LoggedCommunicator) -> Result<(), LoggedError> {
     for i in 0..6 {
         to.send_with_tag(&value(rank, i), 47)?;
     }
-    leaves_open(Open::Probe, 2);
+    expect_determinants(Determinant::Probe, 2);
     let expected = |place| value(from.rank(), place);
     assert_eq!(from.matched_probe()?.matched_receive::<u64>()?.0, expected(0));
     let second = loop {
@@ -210,7 +210,7 @@ pub(crate) fn matched(comm: &LoggedCommunicator) -> Result<(), LoggedError> {
     assert_eq!(third.matched_receive_into(&mut numbers)?.len, 8);
     assert_eq!((numbers, second.envelope().tag), ([expected(2), 3], 47));
     assert_eq!(second.matched_receive_vec::<u64>()?.0, [expected(1)]);
-    // Nobody wants it: it is received, and lost.
+    // Dropping a matched message receives it, and loses it.
     drop(from.matched_probe_with_tag(47)?);
     let message = from.matched_probe_with_tag(47)?;
     assert!(is_class(message.matched_receive::<u32>(), "MPI_ERR_TRUNCATE"));
@@ -219,15 +219,15 @@ pub(crate) fn matched(comm: &LoggedCommunicator) -> Result<(), LoggedError> {
     comm.barrier()
 }
 
-/// All send to rank 0, which receives from anybody.
-pub(crate) fn from_anybody(comm: &LoggedCommunicator) -> Result<(), LoggedError> {
+/// Rank 0 receives from any source.
+pub(crate) fn any_source(comm: &LoggedCommunicator) -> Result<(), LoggedError> {
     if comm.rank() > 0 {
         for i in 0..50 {
             comm.process_at_rank(0)?.send_with_tag(&value(comm.rank(), i), 11)?;
         }
     } else {
         let mut counts = vec![0; comm.size() as usize];
-        leaves_open(Open::Receive, 50 * (comm.size() as usize - 1));
+        expect_determinants(Determinant::Receive, 50 * (comm.size() as usize - 1));
         for _ in 0..50 * (comm.size() - 1) {
             let (number, envelope) = comm.any_process().receive_with_tag::<u64>(11)?;
             let count = &mut counts[envelope.source as usize];
@@ -239,12 +239,12 @@ pub(crate) fn from_anybody(comm: &LoggedCommunicator) -> Result<(), LoggedError>
     comm.barrier()
 }
 
-pub(crate) fn mistakes(comm: &LoggedCommunicator) -> Result<(), LoggedError> {
+pub(crate) fn invalid_calls(comm: &LoggedCommunicator) -> Result<(), LoggedError> {
     let size = comm.size();
     assert!(matches!(comm.process_at_rank(size), Err(LoggedError::NoSuchRank { .. })));
     assert!(matches!(comm.this_process().send_with_tag(&1, -5), Err(LoggedError::Mpi(_))));
     let (to, from) = neighbours(comm)?;
-    // Too long, for a blocking receive and for a request; not a whole number; too short.
+    // Too long, for a blocking and an immediate receive; not a whole number of elements; too short.
     for tag in 12..16 {
         to.send_with_tag(&[1_u8; 12], tag)?;
     }
@@ -258,11 +258,11 @@ pub(crate) fn mistakes(comm: &LoggedCommunicator) -> Result<(), LoggedError> {
     comm.barrier()
 }
 
-/// The first of many receives of a stream is open: nothing behind it is acknowledged before.
-pub(crate) fn behind_an_open_receive(comm: &LoggedCommunicator, logged: &LoggedUniverse) -> Result<(), LoggedError> {
+/// While the first receive of a stream is pending, no later message of it is acknowledged.
+pub(crate) fn pending_wildcard_receive(comm: &LoggedCommunicator, logged: &LoggedUniverse) -> Result<(), LoggedError> {
     const MANY: u32 = 640;
     let (to, from) = neighbours(comm)?;
-    leaves_open(Open::Receive, 1);
+    expect_determinants(Determinant::Receive, 1);
     let first = comm.any_process().immediate_receive_with_tag::<u32>(1, 30)?;
     for i in 0..=MANY {
         to.send_with_tag(&i, 30)?;
@@ -279,8 +279,8 @@ pub(crate) fn behind_an_open_receive(comm: &LoggedCommunicator, logged: &LoggedU
     comm.barrier()
 }
 
-/// Far more than the log has room for.
-pub(crate) fn many(comm: &LoggedCommunicator) -> Result<(), LoggedError> {
+/// Far more messages than the log has room for.
+pub(crate) fn more_than_the_log_holds(comm: &LoggedCommunicator) -> Result<(), LoggedError> {
     let (rank, (to, from)) = (comm.rank(), neighbours(comm)?);
     let mut got = [0_u64; 128];
     for i in 0..20_000 {

@@ -1,19 +1,19 @@
-//! Messages that are waited for later, one by one and several together.
+//! Requests of messages, one by one and in collections.
 
 use counterfoil_mpi::logged::{
     CommunicatorCollectives, Destination, LoggedCommunicator, LoggedError, Request, RequestCollection, Source,
     WaitGuard, multiple_scope, scope, wait_any,
 };
 
-use crate::expected::{Open, leaves_open};
+use crate::expected::{Determinant, expect_determinants};
 use crate::{is_class, neighbours, value, values};
 
-/// Receives into borrowed memory, of which not all are waited for.
+/// Receives into borrowed memory, not all of which are waited for.
 pub(crate) fn scopes(comm: &LoggedCommunicator) -> Result<(), LoggedError> {
     let (rank, (to, from)) = (comm.rank(), neighbours(comm)?);
     let before = from.rank();
     let (mut numbers, mut one, mut matched) = ([7; 4], 0, [7; 2]);
-    leaves_open(Open::Receive, 1);
+    expect_determinants(Determinant::Receive, 1);
     scope(|scope| {
         let first = from.immediate_receive_into(scope, &mut numbers)?;
         let second = from.immediate_receive_into_with_tag(scope, &mut one, 50)?;
@@ -30,7 +30,7 @@ pub(crate) fn scopes(comm: &LoggedCommunicator) -> Result<(), LoggedError> {
         Ok::<_, LoggedError>(())
     })?;
     assert_eq!(numbers[..], [&values(before, 3)[..], &[8]].concat());
-    // Nobody sends these: one is dropped, the other leaves the scope.
+    // These messages are never sent: one request is dropped, the other leaves the scope.
     let (mut dropped, mut left) = ([1_u64], [3_u64]);
     let request = scope(|scope| {
         drop(from.immediate_receive_into_with_tag(scope, &mut dropped, 53)?);
@@ -38,7 +38,7 @@ pub(crate) fn scopes(comm: &LoggedCommunicator) -> Result<(), LoggedError> {
     })?;
     assert!(matches!(request.wait(), Err(LoggedError::CalledOff)));
     assert_eq!((dropped, left), ([1], [3]));
-    // A message that is too long fails the wait, and not the scope.
+    // A truncated message is an error of the wait, not of the scope.
     let mut small = 0_u8;
     scope(|scope| {
         let request = from.immediate_receive_into_with_tag(scope, &mut small, 56)?;
@@ -49,7 +49,7 @@ pub(crate) fn scopes(comm: &LoggedCommunicator) -> Result<(), LoggedError> {
     comm.barrier()
 }
 
-/// Receives that are leaked: their scope has ended them before their memory is somebody else's.
+/// Leaked receives: the scope cancels them before their memory is reused.
 pub(crate) fn leaked(comm: &LoggedCommunicator) -> Result<(), LoggedError> {
     let (rank, (to, from)) = (comm.rank(), neighbours(comm)?);
     let mut numbers = [7_u64; 2];
@@ -58,14 +58,14 @@ pub(crate) fn leaked(comm: &LoggedCommunicator) -> Result<(), LoggedError> {
     comm.barrier()?;
     to.send_with_tag(&value(rank, 1), 54)?;
     to.send_with_tag(&value(rank, 2), 55)?;
-    // It was called off; what is sent then is another receive's.
+    // The leaked receive was cancelled, so another receive takes the message.
     assert_eq!(from.receive_with_tag::<u64>(54)?.0, value(from.rank(), 1));
     comm.barrier()?;
     assert_eq!(numbers, [7; 2]);
     comm.barrier()
 }
 
-/// Receives that are called off: before their message has come, and behind.
+/// Receives that are cancelled before and after their message has arrived.
 pub(crate) fn cancelled(comm: &LoggedCommunicator) -> Result<(), LoggedError> {
     let (rank, (to, from)) = (comm.rank(), neighbours(comm)?);
     let mut numbers = [0_u64; 2];
@@ -77,7 +77,7 @@ pub(crate) fn cancelled(comm: &LoggedCommunicator) -> Result<(), LoggedError> {
     let [first, second]: [_; 2] = receives.try_into().unwrap();
     while !(first.is_ready()? && second.is_ready()?) {}
     assert_eq!(first.cancel()?.unwrap().0, [value(from.rank(), 0)]);
-    // Its message had come, and is lost: it counts as received.
+    // Its message had arrived and is lost; it counts as received.
     drop(second);
     scope(|scope| {
         let request = from.immediate_receive_into_with_tag(scope, &mut numbers, 57)?;
@@ -90,31 +90,31 @@ pub(crate) fn cancelled(comm: &LoggedCommunicator) -> Result<(), LoggedError> {
     comm.barrier()
 }
 
-/// All send to rank 0, which takes what comes first; and around the ring.
+/// Requests in collections: from all ranks to rank 0, and around a ring.
 pub(crate) fn collections(comm: &LoggedCommunicator) -> Result<(), LoggedError> {
     if comm.rank() == 0 {
-        from_all(comm)?
+        receive_from_all(comm)?
     } else {
-        to_the_first(comm)?
+        send_to_first(comm)?
     }
     comm.barrier()?;
-    around(comm)?;
+    mixed(comm)?;
     failures(comm)?;
     comm.barrier()
 }
 
 const ROUNDS: usize = 5;
 
-fn to_the_first(comm: &LoggedCommunicator) -> Result<(), LoggedError> {
+fn send_to_first(comm: &LoggedCommunicator) -> Result<(), LoggedError> {
     let first = comm.process_at_rank(0)?;
     (0..ROUNDS).try_for_each(|round| {
         first.send_with_tag(&value(comm.rank(), round), 60)?;
-        // The next round begins when this one is over.
+        // Rank 0 ends the round.
         first.receive_with_tag::<u8>(61).map(drop)
     })
 }
 
-fn from_all(comm: &LoggedCommunicator) -> Result<(), LoggedError> {
+fn receive_from_all(comm: &LoggedCommunicator) -> Result<(), LoggedError> {
     let others = comm.size() as usize - 1;
     for round in 0..ROUNDS {
         let receive = |rank: u32| comm.process_at_rank(rank)?.immediate_receive_with_tag::<u64>(1, 60);
@@ -122,8 +122,8 @@ fn from_all(comm: &LoggedCommunicator) -> Result<(), LoggedError> {
         let mut got = Vec::new();
         if round == 0 {
             let mut receives = receives;
-            // Of the last one nothing is left to MPI.
-            leaves_open(Open::End, others - 1);
+            // For the last request, MPI has no choice.
+            expect_determinants(Determinant::Completion, others - 1);
             while let Some((_, (numbers, _))) = wait_any(&mut receives)? {
                 got.extend(numbers);
             }
@@ -132,7 +132,7 @@ fn from_all(comm: &LoggedCommunicator) -> Result<(), LoggedError> {
             for receive in receives {
                 requests.add(receive.map(|(numbers, _)| numbers[0]));
             }
-            leaves_open(Open::End, others);
+            expect_determinants(Determinant::Completion, others);
             let mut some = Vec::new();
             while requests.incomplete() > 0 {
                 match round {
@@ -156,7 +156,7 @@ fn from_all(comm: &LoggedCommunicator) -> Result<(), LoggedError> {
 }
 
 /// Sends and receives in one collection.
-fn around(comm: &LoggedCommunicator) -> Result<(), LoggedError> {
+fn mixed(comm: &LoggedCommunicator) -> Result<(), LoggedError> {
     let (rank, (to, from)) = (comm.rank(), neighbours(comm)?);
     let mut numbers = [0; 2];
     let (first, second) = numbers.split_at_mut(1);
@@ -182,17 +182,17 @@ fn around(comm: &LoggedCommunicator) -> Result<(), LoggedError> {
     Ok(())
 }
 
-/// Whether the request with this number was found to have a message that was too long.
-fn is_too_long<T>(result: Result<T, LoggedError>, number: usize) -> bool {
+/// Returns `true` if the message of the request with this index was truncated.
+fn is_truncated<T>(result: Result<T, LoggedError>, expected: usize) -> bool {
     match result {
         Err(LoggedError::Request { index, error }) => {
-            index == number && is_class::<()>(Err(*error), "MPI_ERR_TRUNCATE")
+            index == expected && is_class::<()>(Err(*error), "MPI_ERR_TRUNCATE")
         }
         _ => false,
     }
 }
 
-/// Of several, one message is too long: the others are received.
+/// One of several messages is truncated, and the others are received.
 fn failures(comm: &LoggedCommunicator) -> Result<(), LoggedError> {
     let (rank, (to, from)) = (comm.rank(), neighbours(comm)?);
     for round in 0..4 {
@@ -206,32 +206,32 @@ fn failures(comm: &LoggedCommunicator) -> Result<(), LoggedError> {
         let (mut ended, mut some, mut failed) = (Vec::new(), Vec::new(), 0);
         match round {
             0 => {
-                failed += usize::from(is_too_long(requests.wait_all(&mut some), 1));
+                failed += usize::from(is_truncated(requests.wait_all(&mut some), 1));
                 ended.append(&mut some);
             }
             1 => loop {
                 match requests.test_all(&mut some) {
                     Ok(false) => continue,
-                    result => failed += usize::from(is_too_long(result, 1)),
+                    result => failed += usize::from(is_truncated(result, 1)),
                 }
                 ended.append(&mut some);
                 break;
             },
             2 => {
-                leaves_open(Open::End, 3);
+                expect_determinants(Determinant::Completion, 3);
                 while requests.incomplete() > 0 {
                     if let Err(error) = requests.wait_some(&mut some) {
-                        failed += usize::from(is_too_long::<()>(Err(error), 1));
+                        failed += usize::from(is_truncated::<()>(Err(error), 1));
                     }
                     ended.append(&mut some);
                 }
             }
             _ => {
-                leaves_open(Open::End, 3);
+                expect_determinants(Determinant::Completion, 3);
                 while requests.incomplete() > 0 {
                     match requests.wait_any() {
                         Ok(one) => ended.extend(one),
-                        result => failed += usize::from(is_too_long(result, 1)),
+                        result => failed += usize::from(is_truncated(result, 1)),
                     }
                 }
             }

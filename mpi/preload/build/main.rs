@@ -7,7 +7,7 @@
 mod compiler;
 mod render;
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::error::Error;
 use std::path::{Path, PathBuf};
 
@@ -15,7 +15,7 @@ use compiler::compiler;
 use counterfoil_mpi_calls::Call;
 
 /// A file that has the headers of extensions, too.
-const EXTENDED: &str = "../src/room/failures.c";
+const EXTENDED: &str = "../src/control/failures.c";
 
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo:rerun-if-changed=build");
@@ -27,19 +27,37 @@ fn main() -> Result<(), Box<dyn Error>> {
     let expanded = compiler()?.file(EXTENDED).try_expand()?;
     let expanded = String::from_utf8_lossy(&expanded);
     let has = prototypes(&expanded);
-    let table = counterfoil_mpi_calls::table()?;
+    let all = counterfoil_mpi_calls::table()?;
     let (present, absent): (Vec<Call>, Vec<Call>) =
-        table.into_iter().partition(|call| has.contains(call.symbol().as_str()));
+        all.iter().cloned().partition(|call| has.contains(call.symbol().as_str()));
     if present.is_empty() {
         return Err("the MPI's header declares none of the calls that are known".into());
     }
     let out = PathBuf::from(std::env::var("OUT_DIR")?);
-    write(&out.join("calls.rs"), &render::library(&present))?;
+    let library = render::library(&present);
+    configure(&library, &render::library(&all));
+    write(&out.join("calls.rs"), &library)?;
     let names = |calls: &[Call]| calls.iter().map(|call| call.symbol() + "\n").collect::<String>();
     write(&out.join("wrapped.txt"), &names(&present))?;
     write(&out.join("absent.txt"), &names(&absent))?;
     compare_extensions(&present, &out.join("extensions.c"))?;
     Ok(())
+}
+
+/// Sets `cfg(wraps = "NAME")` for each function of `wrap` that the library's calls need, and `cfg(wraps = "large_counts")` if some have arrays
+/// of `MPI_Count`: an older MPI has fewer calls.
+fn configure(library: &str, all: &str) {
+    let names = |text: &str| -> BTreeSet<String> {
+        let called =
+            text.split("wrap::").skip(1).filter_map(|rest| rest.split_once('(').map(|(name, _)| name.to_owned()));
+        let large = text.contains("Counts::ManyLarge").then(|| "large_counts".to_owned());
+        called.chain(large).filter(|name| name.chars().all(|c| c.is_ascii_lowercase() || c == '_')).collect()
+    };
+    let values: Vec<String> = names(all).into_iter().map(|name| format!("\"{name}\"")).collect();
+    println!("cargo:rustc-check-cfg=cfg(wraps, values({}))", values.join(", "));
+    for name in names(library) {
+        println!("cargo:rustc-cfg=wraps=\"{name}\"");
+    }
 }
 
 fn write(path: &Path, text: &str) -> Result<(), Box<dyn Error>> {

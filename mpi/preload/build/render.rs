@@ -91,22 +91,22 @@ fn wrapper(call: &Call) -> String {
     )
 }
 
-/// A blocking send. What is put together before the call delays the message: that is done behind it, wherever the message may go first.
+/// Renders a blocking send. Work before the call delays the message, so it is done after it wherever the message may be sent first.
 fn send(call: &Call, next: &str) -> String {
     let (mode, out) = (mode(&call.base), outgoing(call));
     format!(
-        "if wrap::goes_first(Mode::{mode}, i64::from(count), datatype) {{\n            \
-         wrap::sent({next}, {out})\n        \
+        "if wrap::is_sent_first(Mode::{mode}, i64::from(count), datatype) {{\n            \
+         wrap::log_after_send({next}, {out})\n        \
          }} else {{\n            \
          wrap::send(&{out}, Mode::{mode}, move || {next})\n        }}"
     )
 }
 
-/// A blocking receive. What is put together before the call is stored behind the last message that was sent, whose answer it may be.
+/// Renders a blocking receive. What is stored before the call is stored after the last message sent, whose answer this may be.
 fn receive(call: &Call, next: &str) -> String {
     format!(
-        "if wrap::may_put_off() {{\n            \
-         wrap::receive_and_note((comm, source, {}), status, move |status| {next})\n        \
+        "if wrap::can_defer() {{\n            \
+         wrap::receive_deferred((comm, source, {}), status, move |status| {next})\n        \
          }} else {{\n            \
          {}\n        }}",
         either(call, "recvtag", "tag"),
@@ -232,7 +232,7 @@ fn side(call: &Call, of: &str) -> String {
         (_, false) => format!("Counts::Many({})", counts.name),
         (_, true) => format!("Counts::ManyLarge({})", counts.name),
     });
-    let displs = displs.map_or("Displs::None".to_owned(), |displs| match (displs.kind, call.is_large) {
+    let displs = displs.map_or("Displs::Contiguous".to_owned(), |displs| match (displs.kind, call.is_large) {
         (Kind::Displs, false) if call.argument(Kind::Types).is_none() => format!("Displs::Elements({})", displs.name),
         (Kind::Displs, true) if call.argument(Kind::Types).is_none() => {
             format!("Displs::ElementsLarge({})", displs.name)

@@ -1,13 +1,13 @@
-//! What calls are about.
+//! Arguments of the program's calls.
 
 use std::ffi::{c_int, c_void};
 
 use mpi_sys as ffi;
 
-use crate::session::Name;
+use crate::session::StreamKey;
 use crate::{Class, Operation};
 
-/// A message that leaves.
+/// A message to send.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Outgoing {
     pub(crate) buf: *const c_void,
@@ -19,17 +19,17 @@ pub(crate) struct Outgoing {
 }
 
 impl Outgoing {
-    /// What the program calls the stream that it belongs to.
+    /// Returns the key of its stream.
     #[inline(always)]
-    pub(crate) fn name(&self) -> Name {
-        Name::new(self.comm, self.dest, self.tag)
+    pub(crate) fn key(&self) -> StreamKey {
+        StreamKey::new(self.comm, self.dest, self.tag)
     }
 }
 
-/// What a receive or a probe asks for.
+/// A receive or a probe.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Incoming {
-    /// Where it goes; null for a probe.
+    /// Buffer; null for a probe.
     pub(crate) buf: *mut c_void,
     pub(crate) count: i64,
     pub(crate) datatype: ffi::MPI_Datatype,
@@ -39,33 +39,48 @@ pub(crate) struct Incoming {
 }
 
 impl Incoming {
-    /// Without what is to be received into.
-    pub(crate) fn asking(source: c_int, tag: c_int, comm: ffi::MPI_Comm) -> Incoming {
+    /// Returns a receive without a buffer.
+    pub(crate) fn envelope(source: c_int, tag: c_int, comm: ffi::MPI_Comm) -> Incoming {
         // SAFETY: a constant of the shim.
         let datatype = unsafe { ffi::RSMPI_UINT8_T };
         Incoming { buf: std::ptr::null_mut(), count: 0, datatype, source, tag, comm }
     }
+
+    /// Returns `true` if its source or tag is a wildcard.
+    #[inline]
+    pub(crate) fn is_wildcard(&self) -> bool {
+        is_wildcard(self.source, self.tag)
+    }
 }
 
-/// How many elements.
+/// Returns `true` if a source or tag is a wildcard.
+#[inline]
+pub(crate) fn is_wildcard(source: c_int, tag: c_int) -> bool {
+    // SAFETY: constants of the shim.
+    unsafe { source == ffi::RSMPI_ANY_SOURCE || tag == ffi::RSMPI_ANY_TAG }
+}
+
+/// Numbers of elements.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Counts {
-    /// So many; for each rank, where there is a part for each.
+    /// One number, for each rank's part if there are several.
     One(i64),
-    /// For each rank another number.
+    /// A number for each rank.
     Many(*const c_int),
-    /// For each rank another number.
+    /// A number for each rank.
+    #[cfg(wraps = "large_counts")]
     ManyLarge(*const ffi::MPI_Count),
 }
 
-/// Where a rank's part begins.
+/// Displacements of the ranks' parts.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Displs {
-    /// One behind the other.
-    None,
+    /// None: each part follows the one before.
+    Contiguous,
     /// In extents of the datatype.
     Elements(*const c_int),
     /// In extents of the datatype.
+    #[cfg(wraps = "large_counts")]
     ElementsLarge(*const ffi::MPI_Aint),
     /// In bytes.
     Bytes(*const c_int),
@@ -73,12 +88,12 @@ pub(crate) enum Displs {
     BytesLarge(*const ffi::MPI_Aint),
 }
 
-/// Of what datatype.
+/// Datatypes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Types {
     /// One for all.
     One(ffi::MPI_Datatype),
-    /// For each rank another one.
+    /// One for each rank.
     Many(*const ffi::MPI_Datatype),
 }
 

@@ -1,12 +1,12 @@
-//! Where calls are passed on to.
+//! The functions that calls are passed on to.
 
 use std::ffi::{CStr, c_void};
 use std::marker::PhantomData;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-/// A function that is looked up when it is first needed: behind this library in the order of loading, so that other tools of this
-/// kind get the call, too, and the MPI last.
+/// A function that is looked up at its first call: after this library in loading order, so that other tools of this kind get the call,
+/// too, and the MPI last.
 pub(crate) struct Next<F> {
     found: AtomicPtr<c_void>,
     name: &'static CStr,
@@ -15,12 +15,12 @@ pub(crate) struct Next<F> {
 }
 
 impl<F: Copy> Next<F> {
-    /// `name` behind this library, or else `profiled` anywhere. `F` has to be the type of the function of both names.
+    /// Returns the function `name` of a library loaded after this one, or else `profiled` of any. `F` has to be the type of both.
     pub(crate) const fn new(name: &'static CStr, profiled: &'static CStr) -> Next<F> {
         Next { found: AtomicPtr::new(null_mut()), name, profiled, of: PhantomData }
     }
 
-    /// The function.
+    /// Returns the function.
     #[inline]
     pub(crate) fn get(&self) -> F {
         const { assert!(size_of::<F>() == size_of::<*mut c_void>()) }
@@ -41,12 +41,12 @@ impl<F: Copy> Next<F> {
         }
         if found.is_null() {
             crate::say::say(format_args!(
-                "{} was called, but no MPI library is loaded behind this one: link the program with MPI",
+                "{} was called, but no MPI library is loaded after this one: link the program with MPI",
                 self.name.to_string_lossy()
             ));
             std::process::abort();
         }
-        // Two threads that look at once find the same.
+        // Two threads that look it up at the same time find the same function.
         self.found.store(found, Ordering::Relaxed);
         found
     }

@@ -1,4 +1,4 @@
-//! Speaking to the user: on standard error, a line at a time, with the rank in front.
+//! Messages to the user: lines on standard error that begin with the rank.
 
 use std::fmt::Arguments;
 use std::io::Write;
@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 static RANK: AtomicI64 = AtomicI64::new(-1);
 
-/// From now on lines say which rank speaks.
+/// Sets the rank that lines begin with.
 pub(crate) fn as_rank(rank: u32) {
     RANK.store(rank.into(), Ordering::Relaxed);
 }
 
-/// Says something. A standard error that is closed is no reason to stop.
+/// Prints a line. A closed standard error is ignored.
 pub(crate) fn say(what: Arguments<'_>) {
     let rank = RANK.load(Ordering::Relaxed);
     let who = if rank < 0 { String::new() } else { format!(" rank {rank}") };

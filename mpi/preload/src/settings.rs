@@ -1,38 +1,38 @@
-//! What the user asked for: variables named COUNTERFOIL_..., which `counterfoil run` sets.
+//! Settings of the user: variables named COUNTERFOIL_..., which `counterfoil run` sets.
 
 use std::env::var_os;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use counterfoil::{Keep, OnFull, Options, Rank, StoreOptions, Tier};
-use counterfoil_mpi::room::standstill::STANDSTILL;
+use counterfoil_mpi_logger::DEADLOCK_AFTER;
 
 const SUMMARY_DIR: &str = "COUNTERFOIL_SUMMARY_DIR";
 
 /// The settings of one process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Settings {
-    /// Whether anything is logged.
+    /// True if messages are logged.
     pub(crate) is_on: bool,
     /// Bytes of memory for the log.
     pub(crate) budget: usize,
     pub(crate) keep: Keep,
     pub(crate) on_full: OnFull,
-    /// How long nothing may happen to any rank before a wait for room is given up.
-    pub(crate) standstill: Duration,
+    /// Time without any activity in the job after which a wait for space is given up.
+    pub(crate) deadlock_after: Duration,
     pub(crate) tier: Tier,
-    /// Where shared-memory files go.
+    /// Directory of shared-memory files.
     pub(crate) shm_dir: Option<PathBuf>,
-    /// Where logs go that are there afterwards, and what is spilled.
+    /// Directory of logs that are kept after the job, and of spilled records.
     pub(crate) log_dir: Option<PathBuf>,
-    /// Where that goes which is spilled, where no log is to be there afterwards.
+    /// Directory of spilled records, where no log is kept.
     pub(crate) spill_dir: Option<PathBuf>,
-    /// Where each rank writes how it is doing, as `rank-N.live`, and at the end what it did, as `rank-N.json`; or why it can't log, as
-    /// `rank-N.refused`.
+    /// Directory of each rank's counters (`rank-N.live`), its summary at the end (`rank-N.json`), or the reason why it can't log
+    /// (`rank-N.refused`).
     pub(crate) summary_dir: Option<PathBuf>,
 }
 
-/// A variable that says nothing that can be used.
+/// A variable with an invalid value.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{name} is `{value}`: it must be {must}")]
 pub(crate) struct SettingError {
@@ -48,7 +48,7 @@ impl Default for Settings {
             budget: 64 << 20,
             keep: Keep::Acked,
             on_full: OnFull::Block,
-            standstill: STANDSTILL,
+            deadlock_after: DEADLOCK_AFTER,
             tier: Tier::Volatile,
             shm_dir: None,
             log_dir: None,
@@ -59,10 +59,10 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// From the environment of this process.
+    /// Reads the environment of this process.
     ///
     /// # Errors
-    /// The first variable that can't be understood.
+    /// The first invalid variable.
     pub(crate) fn from_environment() -> Result<Settings, SettingError> {
         Settings::from(|name| var_os(name).map(|value| value.to_string_lossy().into_owned()))
     }
@@ -86,7 +86,7 @@ impl Settings {
             matches!(value, "on" | "off")
         })?;
         let least = Options::new(Rank(0), 1).chunk_bytes;
-        let must = "a number of bytes, or one with KiB, MiB or GiB behind, and one chunk (64 KiB) at least";
+        let must = "a number of bytes, or one followed by KiB, MiB or GiB, and one chunk (64 KiB) at least";
         chosen("COUNTERFOIL_BUDGET", must, &mut |value| {
             let bytes = bytes(value).filter(|bytes| *bytes >= least);
             bytes.map(|bytes| settings.budget = bytes).is_some()
@@ -113,7 +113,7 @@ impl Settings {
         })?;
         chosen("COUNTERFOIL_STANDSTILL", "a whole number of seconds, at least 1", &mut |value| {
             let seconds = value.parse::<u32>().ok().filter(|seconds| *seconds > 0);
-            seconds.map(|seconds| settings.standstill = Duration::from_secs(seconds.into())).is_some()
+            seconds.map(|seconds| settings.deadlock_after = Duration::from_secs(seconds.into())).is_some()
         })?;
         chosen("COUNTERFOIL_TIER", "`volatile`, `process-crash-safe` or `node-local`", &mut |value| {
             let tier = match value {
@@ -128,12 +128,7 @@ impl Settings {
         Ok(settings)
     }
 
-    /// Whether records that are acknowledged stay in memory for ever.
-    pub(crate) fn keeps_all_in_memory(&self) -> bool {
-        self.keep != Keep::Acked && self.log_dir.is_none() && self.spill_dir.is_none()
-    }
-
-    /// The options of a rank's log.
+    /// Returns the options of a rank's log.
     pub(crate) fn options(&self, rank: u32, ranks: u32) -> Options {
         let mut options = Options::new(Rank(rank), ranks);
         options.tier = self.tier;
@@ -146,12 +141,12 @@ impl Settings {
     }
 }
 
-/// Where this process is to write what it did, whatever the other settings say.
+/// Returns the directory of the summary, whatever the other settings are.
 pub(crate) fn summary_dir() -> Option<PathBuf> {
     var_os(SUMMARY_DIR).filter(|dir| !dir.is_empty()).map(PathBuf::from)
 }
 
-/// `64MiB` as a number.
+/// Parses a number of bytes such as `64MiB`.
 fn bytes(text: &str) -> Option<usize> {
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
@@ -174,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn without_variables_the_defaults_hold() {
+    fn without_variables_settings_are_the_defaults() {
         assert_eq!(with(&[]), Ok(Settings::default()));
     }
 
@@ -198,7 +193,7 @@ mod tests {
             budget: 3 << 20,
             keep: Keep::All,
             on_full: OnFull::StopLogging,
-            standstill: Duration::from_secs(90),
+            deadlock_after: Duration::from_secs(90),
             tier: Tier::NodeLocal,
             shm_dir: Some("/dev/shm/x".into()),
             log_dir: Some("/var/tmp/x".into()),
@@ -209,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_understood_is_named() {
+    fn an_invalid_variable_is_named() {
         for (name, value) in [
             ("COUNTERFOIL_PROTOCOL", "hydee"),
             ("COUNTERFOIL_LOGGING", "yes"),

@@ -1,4 +1,4 @@
-//! One rank of `counterfoil demo --mpi`, which starts it by `mpirun`: a workload over MPI, logged, without failures.
+//! One rank of `counterfoil demo --mpi`, which starts it with `mpirun`: a logged workload over MPI, without failures.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -11,7 +11,7 @@ use tracing_subscriber::EnvFilter;
 #[derive(Debug, Parser)]
 #[command(name = "counterfoil-mpi-demo", version)]
 struct Arguments {
-    /// The job's directory, with what is to be run
+    /// The job's directory, with the job description
     #[arg(long)]
     job: PathBuf,
 }
@@ -32,7 +32,7 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: rank {}: {error}", world.rank().map_or_else(|_| "?".to_owned(), |rank| rank.to_string()));
-            // The others would wait for this one for ever.
+            // The other ranks would wait for this one for ever.
             world.abort(1);
             ExitCode::FAILURE
         }

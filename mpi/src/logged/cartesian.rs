@@ -1,4 +1,4 @@
-//! Ranks on a grid.
+//! Communicators with a Cartesian topology.
 
 use std::ops::Deref;
 
@@ -6,13 +6,13 @@ use super::communicator::{LoggedCommunicator, same};
 use super::error::LoggedError;
 use crate::topology::CartesianLayout;
 
-/// A communicator whose ranks are on a grid: made by
-/// [`create_cartesian_communicator`](LoggedCommunicator::create_cartesian_communicator). It is a [`LoggedCommunicator`] in all else.
+/// A [`LoggedCommunicator`] whose ranks form a grid, made by
+/// [`create_cartesian_communicator`](LoggedCommunicator::create_cartesian_communicator).
 ///
 /// ```no_run
 /// # use counterfoil_mpi::logged::{LoggedCommunicator, LoggedError, send_receive};
 /// # fn example(world: &LoggedCommunicator, edge: f64) -> Result<(), LoggedError> {
-/// // Two rows, closed to rings.
+/// // Two periodic rows.
 /// let dims = [2, world.size() / 2];
 /// if let Some(grid) = world.create_cartesian_communicator(&dims, &[false, true], true)? {
 ///     if let (Some(left), Some(right)) = grid.shift(1, 1)? {
@@ -43,33 +43,33 @@ impl CartesianCommunicator {
         Ok(CartesianCommunicator { comm, layout })
     }
 
-    /// How many dimensions there are.
+    /// Returns the number of dimensions.
     pub fn num_dimensions(&self) -> usize {
         self.layout.dims.len()
     }
 
-    /// The grid, and this process's place.
+    /// Returns the grid and this process's coordinates.
     pub fn get_layout(&self) -> &CartesianLayout {
         &self.layout
     }
 
-    /// The rank at a place. Where the grid is closed to a ring, places go on around it.
+    /// Returns the rank at these coordinates. They wrap around in a periodic dimension.
     ///
     /// # Errors
     /// [`LoggedError::Dimensions`], [`LoggedError::NoSuchPlace`], [`LoggedError::Mpi`].
     pub fn coordinates_to_rank(&self, coords: &[i32]) -> Result<u32, LoggedError> {
         same(coords.len(), self.num_dimensions())?;
         let CartesianLayout { dims, periods, .. } = &self.layout;
-        let mut places = coords.iter().zip(dims).zip(periods);
-        let outside =
-            places.find(|((at, ranks), is_ring)| !**is_ring && !(0..i64::from(**ranks)).contains(&i64::from(**at)));
+        let mut axes = coords.iter().zip(dims).zip(periods);
+        let outside = axes
+            .find(|((at, ranks), is_periodic)| !**is_periodic && !(0..i64::from(**ranks)).contains(&i64::from(**at)));
         if let Some(((&coordinate, &ranks), _)) = outside {
             return Err(LoggedError::NoSuchPlace { coordinate, ranks });
         }
         Ok(self.shared.comm.cart_rank(coords)?)
     }
 
-    /// The place of a rank.
+    /// Returns the coordinates of a rank.
     ///
     /// # Errors
     /// [`LoggedError::NoSuchRank`], [`LoggedError::Mpi`].
@@ -78,8 +78,8 @@ impl CartesianCommunicator {
         Ok(self.shared.comm.cart_coords(rank, self.num_dimensions())?)
     }
 
-    /// Who is `displacement` places below this process in a dimension, and who is as far above: whom to receive from, and whom to send to,
-    /// to shift something by so much. `None` where the grid ends before.
+    /// Returns the source and the destination of a shift by `displacement` in a dimension: the rank that far below this process, and the one
+    /// that far above. `None` beyond the end of the grid.
     ///
     /// # Errors
     /// [`LoggedError::NoSuchDimension`], [`LoggedError::Mpi`].
@@ -91,7 +91,8 @@ impl CartesianCommunicator {
         Ok(self.shared.comm.cart_shift(dimension as u32, displacement)?)
     }
 
-    /// The part of the grid that has this process and the dimensions whose place in `retain` is true: a row, a plane. All ranks call it.
+    /// Splits the grid into subgrids, such as rows or planes, of the dimensions that are true in `retain`; returns the one with this process.
+    /// Collective.
     ///
     /// # Errors
     /// [`LoggedError::Dimensions`], [`LoggedError::Mpi`].

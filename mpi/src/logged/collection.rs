@@ -1,43 +1,44 @@
-//! Several operations that are waited for together.
+//! Collections of requests, which are completed together.
 
 use std::cell::RefCell;
 use std::fmt;
 use std::rc::Rc;
 
-use super::choices::Choice;
+use counterfoil_mpi_logger::Determinant;
+
 use super::engine::Engine;
 use super::error::LoggedError;
 use super::request::Request;
-use super::request::sealed::UnderWay;
+use super::request::sealed::Pend;
 use crate::completion;
-use crate::request::{Ended, LocalScope, Pending, scope};
+use crate::request::{Completion, LocalScope, Pending, scope};
 
-/// A request whose kind is forgotten.
+/// A request whose type is erased.
 trait Slot<O> {
     fn pending(&self) -> &Pending;
     fn engine(&self) -> &Rc<RefCell<Engine>>;
-    fn end(self: Box<Self>, ended: Ended) -> Result<O, LoggedError>;
+    fn finish(self: Box<Self>, completion: Completion) -> Result<O, LoggedError>;
 }
 
 impl<R: Request> Slot<R::Output> for R {
     fn pending(&self) -> &Pending {
-        UnderWay::pending(self)
+        Pend::pending(self)
     }
 
     fn engine(&self) -> &Rc<RefCell<Engine>> {
-        UnderWay::engine(self)
+        Pend::engine(self)
     }
 
-    fn end(self: Box<Self>, ended: Ended) -> Result<R::Output, LoggedError> {
-        UnderWay::end(*self, ended)
+    fn finish(self: Box<Self>, completion: Completion) -> Result<R::Output, LoggedError> {
+        Pend::finish(*self, completion)
     }
 }
 
-/// Requests that give the same kind of thing, each known by the number that [`add`](Self::add) has given it. [`Request::map`] makes
-/// requests of several kinds alike. Dropping it drops each of them.
+/// Requests with the same type of result, each identified by the index that [`add`](Self::add) returned. [`Request::map`] adapts requests of
+/// other types. Dropping the collection drops its requests.
 ///
-/// A method that finds that a request has failed says so with [`LoggedError::Request`], which has its number: that one is out of the
-/// collection then, and the others can be waited for.
+/// If a request has failed, a method returns [`LoggedError::Request`] with its index. That request is removed from the collection; the
+/// others can still be waited for.
 ///
 /// ```no_run
 /// # use counterfoil_mpi::logged::{Destination, LoggedCommunicator, LoggedError, Request, Source, multiple_scope};
@@ -70,7 +71,8 @@ impl<O> fmt::Debug for RequestCollection<'_, O> {
     }
 }
 
-/// As [`scope`], with room for `reserve` requests in a collection. What is in it when `f` returns is dropped before the scope ends.
+/// Runs `f` with a [`scope`] and a collection with room for `reserve` requests. Requests that are in the collection when `f` returns are
+/// dropped before the scope ends.
 pub fn multiple_scope<'a, F, R, O>(reserve: usize, f: F) -> R
 where
     F: FnOnce(&LocalScope<'a>, &mut RequestCollection<'a, O>) -> R,
@@ -79,52 +81,51 @@ where
 }
 
 impl<'r, O> RequestCollection<'r, O> {
-    /// An empty one, with room for so many requests.
+    /// Creates an empty collection with room for this many requests.
     pub fn with_capacity(requests: usize) -> RequestCollection<'r, O> {
         RequestCollection { requests: Vec::with_capacity(requests), incomplete: 0 }
     }
 
-    /// Takes a request in, and gives its number: from 0, one for each.
+    /// Adds a request and returns its index; indices count from 0.
     pub fn add(&mut self, request: impl Request<Output = O> + 'r) -> usize {
         self.requests.push(Some(Box::new(request)));
         self.incomplete += 1;
         self.requests.len() - 1
     }
 
-    /// How many have not ended yet.
+    /// Returns the number of requests that have not been completed.
     pub fn incomplete(&self) -> usize {
         self.incomplete
     }
 
-    /// The numbers of those that have not ended, and what they do.
+    /// Returns indices and operations of the requests that have not been completed.
     fn open(&self) -> (Vec<usize>, Vec<&Pending>) {
         let open = self.requests.iter().enumerate();
-        open.filter_map(|(number, request)| Some((number, request.as_ref()?.pending()))).unzip()
+        open.filter_map(|(index, request)| Some((index, request.as_ref()?.pending()))).unzip()
     }
 
     fn engine(&self) -> Option<Rc<RefCell<Engine>>> {
         self.requests.iter().flatten().next().map(|request| Rc::clone(request.engine()))
     }
 
-    /// Records which have ended, where that was left to MPI.
-    fn decide(&self, engine: Option<&Rc<RefCell<Engine>>>, ended: &[(usize, Ended)]) -> Result<(), LoggedError> {
-        let Some(engine) = engine else { return Ok(()) };
+    /// Logs which requests have completed, where MPI had a choice.
+    fn record(&self, completed: &[(usize, Completion)]) {
+        let Some(engine) = self.engine() else { return };
         let mut engine = engine.borrow_mut();
-        if ended.is_empty() {
-            engine.missed();
+        if completed.is_empty() {
+            engine.count_failed_poll();
         } else if self.requests.len() > 1 {
-            ended.iter().try_for_each(|(index, _)| engine.decide(Choice::Ended { index: *index }))?;
+            completed.iter().for_each(|(index, _)| engine.record(Determinant::Completed { index: *index as u32 }));
         }
-        Ok(())
     }
 
-    /// Takes those out that have ended; the first failure, if one has failed.
-    fn end(&mut self, ended: Vec<(usize, Ended)>, result: &mut Vec<(usize, O)>) -> Result<(), LoggedError> {
+    /// Removes the completed requests and adds their results to `result`; returns the first failure.
+    fn finish(&mut self, completed: Vec<(usize, Completion)>, result: &mut Vec<(usize, O)>) -> Result<(), LoggedError> {
         let mut failed = Ok(());
-        for (index, how) in ended {
+        for (index, completion) in completed {
             let Some(request) = self.requests.get_mut(index).and_then(Option::take) else { continue };
             self.incomplete -= 1;
-            match request.end(how) {
+            match request.finish(completion) {
                 Ok(output) => result.push((index, output)),
                 Err(error) => failed = failed.and(Err(LoggedError::Request { index, error: Box::new(error) })),
             }
@@ -133,70 +134,72 @@ impl<'r, O> RequestCollection<'r, O> {
     }
 
     fn any(&mut self, wait: bool) -> Result<Option<(usize, O)>, LoggedError> {
-        let (numbers, pending) = self.open();
-        let ended = completion::any(&pending, wait)?;
-        let ended: Vec<_> = ended.into_iter().map(|(at, ended)| (numbers[at], ended)).collect();
-        let (decided, mut result) = (self.decide(self.engine().as_ref(), &ended), Vec::new());
-        self.end(ended, &mut result).and(decided)?;
+        let (indices, pending) = self.open();
+        let completed = completion::any(&pending, wait)?;
+        let completed: Vec<_> = completed.into_iter().map(|(at, completion)| (indices[at], completion)).collect();
+        self.record(&completed);
+        let mut result = Vec::new();
+        self.finish(completed, &mut result)?;
         Ok(result.pop())
     }
 
     fn some(&mut self, wait: bool, result: &mut Vec<(usize, O)>) -> Result<(), LoggedError> {
         result.clear();
-        let (numbers, pending) = self.open();
-        let ended = completion::some(&pending, wait)?;
-        let ended: Vec<_> = ended.into_iter().map(|(at, ended)| (numbers[at], ended)).collect();
-        let decided = self.decide(self.engine().as_ref(), &ended);
-        self.end(ended, result).and(decided)
+        let (indices, pending) = self.open();
+        let completed = completion::some(&pending, wait)?;
+        let completed: Vec<_> = completed.into_iter().map(|(at, completion)| (indices[at], completion)).collect();
+        self.record(&completed);
+        self.finish(completed, result)
     }
 
-    /// Those that a call for all of them has ended; `None` if it has ended none.
+    /// Completes all requests by one call; `None` if the call has completed none.
     fn all(&mut self, wait: bool, result: &mut Vec<(usize, O)>) -> Result<Option<()>, LoggedError> {
-        let (numbers, pending) = self.open();
-        let Some(ended) = completion::all(&pending, wait)? else { return Ok(None) };
-        let ended: Vec<_> = numbers.into_iter().zip(ended).filter_map(|(at, ended)| Some((at, ended?))).collect();
-        let has_ended = !ended.is_empty();
-        self.end(ended, result)?;
-        Ok(has_ended.then_some(()))
+        let (indices, pending) = self.open();
+        let Some(completed) = completion::all(&pending, wait)? else { return Ok(None) };
+        let completed: Vec<_> =
+            indices.into_iter().zip(completed).filter_map(|(index, completion)| Some((index, completion?))).collect();
+        let progressed = !completed.is_empty();
+        self.finish(completed, result)?;
+        Ok(progressed.then_some(()))
     }
 
-    /// Waits until one has ended: its number, and what it gives. `None` if all have ended before.
+    /// Waits until a request completes; returns its index and result, or `None` if the collection has no request left.
     ///
     /// # Errors
-    /// [`LoggedError::Request`]; [`LoggedError`] of all of them, and none has been taken out.
+    /// [`LoggedError::Request`]; another [`LoggedError`] concerns the call itself, and no request is removed.
     pub fn wait_any(&mut self) -> Result<Option<(usize, O)>, LoggedError> {
         if self.incomplete == 0 { Ok(None) } else { self.any(true) }
     }
 
-    /// One that has ended, if one has.
+    /// Returns index and result of a completed request, if there is one.
     ///
     /// # Errors
-    /// As of [`wait_any`](Self::wait_any).
+    /// Same as [`wait_any`](Self::wait_any).
     pub fn test_any(&mut self) -> Result<Option<(usize, O)>, LoggedError> {
         if self.incomplete == 0 { Ok(None) } else { self.any(false) }
     }
 
-    /// Waits until at least one has ended; `result` has those that have, and what they give, in place of what was in it. It stays empty if
-    /// all have ended before.
+    /// Waits until at least one request completes, and replaces `result` by the indices and results of the completed ones. It is empty if the
+    /// collection has no request left.
     ///
     /// # Errors
-    /// As of [`wait_any`](Self::wait_any); those that did not fail are in `result`.
+    /// Same as [`wait_any`](Self::wait_any); requests that did not fail are in `result`.
     pub fn wait_some(&mut self, result: &mut Vec<(usize, O)>) -> Result<(), LoggedError> {
         self.some(true, result)
     }
 
-    /// `result` has those that have ended, and what they give, in place of what was in it.
+    /// Replaces `result` by the indices and results of the completed requests, without waiting.
     ///
     /// # Errors
-    /// As of [`wait_some`](Self::wait_some).
+    /// Same as [`wait_some`](Self::wait_some).
     pub fn test_some(&mut self, result: &mut Vec<(usize, O)>) -> Result<(), LoggedError> {
         self.some(false, result)
     }
 
-    /// Waits until all have ended; `result` has what they give, in place of what was in it.
+    /// Waits until all requests complete, and replaces `result` by their indices and results.
     ///
     /// # Errors
-    /// As of [`wait_some`](Self::wait_some); the first failure of several.
+    /// Same as [`wait_some`](Self::wait_some); the first failure of several.
     pub fn wait_all(&mut self, result: &mut Vec<(usize, O)>) -> Result<(), LoggedError> {
         result.clear();
         let mut failed = Ok(());
@@ -210,15 +213,15 @@ impl<'r, O> RequestCollection<'r, O> {
         failed
     }
 
-    /// Whether all have ended; `result` has what they give then, and nothing before.
+    /// Returns `true` if all requests are complete, with their indices and results in `result`; otherwise `result` is empty.
     ///
     /// # Errors
-    /// As of [`wait_all`](Self::wait_all).
+    /// Same as [`wait_all`](Self::wait_all).
     pub fn test_all(&mut self, result: &mut Vec<(usize, O)>) -> Result<bool, LoggedError> {
         result.clear();
         if self.incomplete > 0 && self.all(false, result)?.is_none() {
             if let Some(engine) = self.engine() {
-                engine.borrow_mut().missed();
+                engine.borrow_mut().count_failed_poll();
             }
             return Ok(false);
         }
@@ -226,18 +229,20 @@ impl<'r, O> RequestCollection<'r, O> {
     }
 }
 
-/// Waits until one of several has ended, and takes it out: its place, and what it gives. `None` if there is none.
+/// Waits until one of `requests` completes, removes it, and returns its index and result. `None` if there are no requests.
 ///
 /// # Errors
-/// [`LoggedError::Request`], and it is taken out; [`LoggedError`], and none is.
+/// [`LoggedError::Request`] if the request failed, which is removed; another [`LoggedError`] concerns the call itself, and no request is
+/// removed.
 pub fn wait_any<R: Request>(requests: &mut Vec<R>) -> Result<Option<(usize, R::Output)>, LoggedError> {
-    let pending: Vec<_> = requests.iter().map(UnderWay::pending).collect();
-    let Some((index, ended)) = completion::any(&pending, true)? else { return Ok(None) };
+    let pending: Vec<_> = requests.iter().map(Pend::pending).collect();
+    let Some((index, completion)) = completion::any(&pending, true)? else { return Ok(None) };
     let several = requests.len() > 1;
     let request = requests.remove(index);
-    let engine = Rc::clone(UnderWay::engine(&request));
-    let decided = if several { engine.borrow_mut().decide(Choice::Ended { index }) } else { Ok(()) };
+    if several {
+        Pend::engine(&request).borrow_mut().record(Determinant::Completed { index: index as u32 });
+    }
     let output =
-        UnderWay::end(request, ended).map_err(|error| LoggedError::Request { index, error: Box::new(error) })?;
-    decided.map(|()| Some((index, output)))
+        Pend::finish(request, completion).map_err(|error| LoggedError::Request { index, error: Box::new(error) })?;
+    Ok(Some((index, output)))
 }

@@ -1,4 +1,4 @@
-//! Collective operations in which nobody is more than others. All ranks of a communicator call each of them, in the same order.
+//! Collective operations without a root. All ranks of a communicator call them, in the same order.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
@@ -6,15 +6,16 @@ use super::communicator::LoggedCommunicator;
 use super::error::LoggedError;
 use super::partition::{Partition, PartitionMut};
 use super::request::CollectiveRequest;
-use crate::collective::{Elements, Outgoing, Ready, Reduction, What};
+use crate::MpiError;
+use crate::collective::{Collective, Elements, Incoming, Outgoing, Ready, Reduction};
 use crate::operation::Operation;
-use crate::request::LocalScope;
+use crate::request::{Borrowed, LocalScope};
 
-/// What ranks do together, and nobody is more than others. Memory that is given has the same length on all ranks, but for the `varcount`
+/// Collective operations in which all ranks have the same part. Buffers have the same length on all ranks, except in the `varcount`
 /// forms.
 ///
-/// The `immediate_` forms begin an operation on memory that is borrowed up to the end of a [`scope`](super::scope); what a rank gives is in
-/// the log when they return.
+/// The `immediate_` forms begin an operation on memory that is borrowed until the end of a [`scope`](super::scope); this rank's contribution
+/// is in the log when they return.
 ///
 /// ```no_run
 /// # use counterfoil_mpi::SystemOperation;
@@ -37,7 +38,7 @@ use crate::request::LocalScope;
 /// # }
 /// ```
 pub trait CommunicatorCollectives {
-    /// The communicator.
+    /// Returns the communicator.
     fn communicator(&self) -> &LoggedCommunicator;
 
     /// Returns once every rank has called it.
@@ -45,8 +46,7 @@ pub trait CommunicatorCollectives {
     /// # Errors
     /// [`LoggedError::Mpi`].
     fn barrier(&self) -> Result<(), LoggedError> {
-        let comm = self.communicator();
-        comm.now(comm.shared.comm.ready(What::Barrier, Outgoing::NOTHING)?)
+        self.communicator().prepare_barrier()?.run()
     }
 
     /// Begins [`barrier`](Self::barrier).
@@ -54,66 +54,53 @@ pub trait CommunicatorCollectives {
     /// # Errors
     /// [`LoggedError::Mpi`].
     fn immediate_barrier(&self) -> Result<CollectiveRequest<'static>, LoggedError> {
-        let comm = self.communicator();
-        let ready = comm.shared.comm.ready(What::Barrier, Outgoing::NOTHING)?;
-        comm.engine.borrow_mut().contribute(&comm.shared, None)?;
-        let begun = ready.begin()?;
-        comm.engine.borrow_mut().begun_here(&comm.shared)?;
-        Ok(CollectiveRequest::new(begun, comm))
+        self.communicator().prepare_barrier()?.begin_unscoped()
     }
 
-    /// Gives every rank what each rank has in `send`, one behind the other.
+    /// Gathers the `send` of every rank into `receive` of every rank, in the order of the ranks.
     ///
     /// # Errors
-    /// [`LoggedError::Mpi`]: [`MpiError::Length`](crate::MpiError::Length) if `receive` isn't as long as that; [`LoggedError::Append`].
+    /// [`LoggedError::Mpi`]: [`MpiError::Length`](crate::MpiError::Length) if `receive` isn't as long as all of them;
+    /// [`LoggedError::Append`].
     fn all_gather_into<S: IntoBytes + Immutable + ?Sized, R: FromBytes + IntoBytes + ?Sized>(
         &self,
         send: &S,
         receive: &mut R,
     ) -> Result<(), LoggedError> {
-        let comm = self.communicator();
-        let what = What::AllGather;
-        let ready = comm.shared.comm.ready_into(what, Outgoing::of(send), receive, None)?;
-        comm.now(ready)
+        self.communicator().prepare(Collective::AllGather, Outgoing::of(send), Incoming::of(receive))?.run()
     }
 
     /// Begins [`all_gather_into`](Self::all_gather_into).
     ///
     /// # Errors
-    /// As of [`all_gather_into`](Self::all_gather_into).
+    /// Same as [`all_gather_into`](Self::all_gather_into).
     fn immediate_all_gather_into<'a, S: IntoBytes + Immutable + ?Sized, R: FromBytes + IntoBytes + ?Sized>(
         &self,
         scope: &LocalScope<'a>,
         send: &'a S,
         receive: &'a mut R,
     ) -> Result<CollectiveRequest<'a, R>, LoggedError> {
-        let comm = self.communicator();
-        let what = What::AllGather;
-        let ready = comm.shared.comm.ready_into(what, Outgoing::of(send), receive, None)?;
-        comm.later(scope, ready)
+        self.communicator().prepare(Collective::AllGather, Outgoing::of(send), Incoming::of(receive))?.begin(scope)
     }
 
-    /// As [`all_gather_into`](Self::all_gather_into), from each rank as much as its part of `receive` has.
+    /// Gathers the `send` of every rank, of any length, into that rank's part of `receive` on every rank.
     ///
     /// # Errors
     /// [`LoggedError::Mpi`]: [`MpiError::Parts`](crate::MpiError::Parts) if there aren't as many parts as ranks;
-    /// [`MpiError::Length`](crate::MpiError::Length) if this rank's is not as long as `send`; [`LoggedError::Append`].
+    /// [`MpiError::Length`](crate::MpiError::Length) if this rank's part is not as long as `send`; [`LoggedError::Append`].
     fn all_gather_varcount_into<S: IntoBytes + Immutable + ?Sized, T: FromBytes + IntoBytes + Immutable>(
         &self,
         send: &S,
         receive: &mut PartitionMut<'_, T>,
     ) -> Result<(), LoggedError> {
-        let comm = self.communicator();
-        let (receive, parts) = receive.borrowed().incoming()?;
-        let what = What::AllGather;
-        let ready = comm.shared.comm.ready_into(what, Outgoing::of(send), receive, Some(parts))?;
-        comm.now(ready)
+        let receive = receive.reborrow().incoming()?;
+        self.communicator().prepare(Collective::AllGatherVarcount, Outgoing::of(send), receive)?.run()
     }
 
     /// Begins [`all_gather_varcount_into`](Self::all_gather_varcount_into).
     ///
     /// # Errors
-    /// As of [`all_gather_varcount_into`](Self::all_gather_varcount_into).
+    /// Same as [`all_gather_varcount_into`](Self::all_gather_varcount_into).
     fn immediate_all_gather_varcount_into<
         'a,
         S: IntoBytes + Immutable + ?Sized,
@@ -124,14 +111,11 @@ pub trait CommunicatorCollectives {
         send: &'a S,
         receive: PartitionMut<'a, T>,
     ) -> Result<CollectiveRequest<'a, [T]>, LoggedError> {
-        let comm = self.communicator();
-        let (receive, parts) = receive.incoming()?;
-        let what = What::AllGather;
-        let ready = comm.shared.comm.ready_into(what, Outgoing::of(send), receive, Some(parts))?;
-        comm.later(scope, ready)
+        let receive = receive.incoming()?;
+        self.communicator().prepare(Collective::AllGatherVarcount, Outgoing::of(send), receive)?.begin(scope)
     }
 
-    /// Gives each rank its part of `send`, and collects from each in `receive`: parts of the same length.
+    /// Sends each rank its part of `send`, and receives a part from each into `receive`; all parts have the same length.
     ///
     /// # Errors
     /// [`LoggedError::Mpi`]: [`MpiError::Length`](crate::MpiError::Length) if the two aren't as many parts of the same length as
@@ -141,82 +125,68 @@ pub trait CommunicatorCollectives {
         send: &S,
         receive: &mut R,
     ) -> Result<(), LoggedError> {
-        let comm = self.communicator();
-        let what = What::AllToAll;
-        let ready = comm.shared.comm.ready_into(what, Outgoing::of(send), receive, None)?;
-        comm.now(ready)
+        self.communicator().prepare(Collective::AllToAll, Outgoing::of(send), Incoming::of(receive))?.run()
     }
 
     /// Begins [`all_to_all_into`](Self::all_to_all_into).
     ///
     /// # Errors
-    /// As of [`all_to_all_into`](Self::all_to_all_into).
+    /// Same as [`all_to_all_into`](Self::all_to_all_into).
     fn immediate_all_to_all_into<'a, S: IntoBytes + Immutable + ?Sized, R: FromBytes + IntoBytes + ?Sized>(
         &self,
         scope: &LocalScope<'a>,
         send: &'a S,
         receive: &'a mut R,
     ) -> Result<CollectiveRequest<'a, R>, LoggedError> {
-        let comm = self.communicator();
-        let what = What::AllToAll;
-        let ready = comm.shared.comm.ready_into(what, Outgoing::of(send), receive, None)?;
-        comm.later(scope, ready)
+        self.communicator().prepare(Collective::AllToAll, Outgoing::of(send), Incoming::of(receive))?.begin(scope)
     }
 
-    /// As [`all_to_all_into`](Self::all_to_all_into), with parts of any length: that of a rank's part of `receive` is what that
-    /// rank gives this one.
+    /// Sends each rank its part of `send`, and receives from each into its part of `receive`; a part is as long as the one that its sender
+    /// sends.
     ///
     /// # Errors
     /// [`LoggedError::Mpi`]: [`MpiError::Parts`](crate::MpiError::Parts) if there aren't as many parts as ranks;
-    /// [`MpiError::Length`](crate::MpiError::Length) if this rank's own two are not as long as each other; [`LoggedError::Append`].
+    /// [`MpiError::Length`](crate::MpiError::Length) if this rank's own two parts differ in length; [`LoggedError::Append`].
     fn all_to_all_varcount_into<T: FromBytes + IntoBytes + Immutable>(
         &self,
         send: &Partition<'_, T>,
         receive: &mut PartitionMut<'_, T>,
     ) -> Result<(), LoggedError> {
-        let comm = self.communicator();
-        let (receive, parts) = receive.borrowed().incoming()?;
-        let what = What::AllToAll;
-        let ready = comm.shared.comm.ready_into(what, send.outgoing()?, receive, Some(parts))?;
-        comm.now(ready)
+        let receive = receive.reborrow().incoming()?;
+        self.communicator().prepare(Collective::AllToAllVarcount, send.outgoing()?, receive)?.run()
     }
 
     /// Begins [`all_to_all_varcount_into`](Self::all_to_all_varcount_into).
     ///
     /// # Errors
-    /// As of [`all_to_all_varcount_into`](Self::all_to_all_varcount_into).
+    /// Same as [`all_to_all_varcount_into`](Self::all_to_all_varcount_into).
     fn immediate_all_to_all_varcount_into<'a, T: FromBytes + IntoBytes + Immutable>(
         &self,
         scope: &LocalScope<'a>,
         send: &Partition<'a, T>,
         receive: PartitionMut<'a, T>,
     ) -> Result<CollectiveRequest<'a, [T]>, LoggedError> {
-        let comm = self.communicator();
-        let (receive, parts) = receive.incoming()?;
-        let what = What::AllToAll;
-        let ready = comm.shared.comm.ready_into(what, send.outgoing()?, receive, Some(parts))?;
-        comm.later(scope, ready)
+        let receive = receive.incoming()?;
+        self.communicator().prepare(Collective::AllToAllVarcount, send.outgoing()?, receive)?.begin(scope)
     }
 
-    /// Reduces what the ranks have in `send`, element by element, into `receive` of every rank.
+    /// Reduces the `send` of all ranks, element by element, into `receive` of every rank.
     ///
     /// # Errors
-    /// [`LoggedError::Mpi`]: [`MpiError::Length`](crate::MpiError::Length) if the two aren't as long as each other;
-    /// [`LoggedError::Append`].
+    /// [`LoggedError::Mpi`]: [`MpiError::Length`](crate::MpiError::Length) if the two differ in length; [`LoggedError::Append`].
     fn all_reduce_into<T: FromBytes + IntoBytes + Immutable, O: Operation<T>>(
         &self,
         send: &[T],
         receive: &mut [T],
         operation: O,
     ) -> Result<(), LoggedError> {
-        let comm = self.communicator();
-        comm.now(comm.reduction(Reduction::All, send, receive, operation)?)
+        self.communicator().prepare_reduction(Reduction::All, operation, send, receive)?.run()
     }
 
     /// Begins [`all_reduce_into`](Self::all_reduce_into).
     ///
     /// # Errors
-    /// As of [`all_reduce_into`](Self::all_reduce_into).
+    /// Same as [`all_reduce_into`](Self::all_reduce_into).
     fn immediate_all_reduce_into<'a, T: FromBytes + IntoBytes + Immutable, O: Operation<T>>(
         &self,
         scope: &LocalScope<'a>,
@@ -224,12 +194,11 @@ pub trait CommunicatorCollectives {
         receive: &'a mut [T],
         operation: O,
     ) -> Result<CollectiveRequest<'a, [T]>, LoggedError> {
-        let comm = self.communicator();
-        comm.later(scope, comm.reduction(Reduction::All, send, receive, operation)?)
+        self.communicator().prepare_reduction(Reduction::All, operation, send, receive)?.begin(scope)
     }
 
-    /// Reduces what the ranks have in `send`, element by element, and gives each rank its part of the result: `receive`, of the
-    /// same length on all.
+    /// Reduces the `send` of all ranks, element by element, and gives each rank its part of the result: `receive`, of the same length
+    /// on all ranks.
     ///
     /// # Errors
     /// [`LoggedError::Mpi`]: [`MpiError::Length`](crate::MpiError::Length) if `send` isn't as many parts of that length as there
@@ -240,14 +209,13 @@ pub trait CommunicatorCollectives {
         receive: &mut [T],
         operation: O,
     ) -> Result<(), LoggedError> {
-        let comm = self.communicator();
-        comm.now(comm.reduction(Reduction::Scattered, send, receive, operation)?)
+        self.communicator().prepare_reduction(Reduction::Scattered, operation, send, receive)?.run()
     }
 
     /// Begins [`reduce_scatter_block_into`](Self::reduce_scatter_block_into).
     ///
     /// # Errors
-    /// As of [`reduce_scatter_block_into`](Self::reduce_scatter_block_into).
+    /// Same as [`reduce_scatter_block_into`](Self::reduce_scatter_block_into).
     fn immediate_reduce_scatter_block_into<'a, T: FromBytes + IntoBytes + Immutable, O: Operation<T>>(
         &self,
         scope: &LocalScope<'a>,
@@ -255,28 +223,26 @@ pub trait CommunicatorCollectives {
         receive: &'a mut [T],
         operation: O,
     ) -> Result<CollectiveRequest<'a, [T]>, LoggedError> {
-        let comm = self.communicator();
-        comm.later(scope, comm.reduction(Reduction::Scattered, send, receive, operation)?)
+        self.communicator().prepare_reduction(Reduction::Scattered, operation, send, receive)?.begin(scope)
     }
 
-    /// Reduces what the ranks up to this one have in `send` into its `receive`.
+    /// Reduces the `send` of the ranks up to and including this one into its `receive`.
     ///
     /// # Errors
-    /// As of [`all_reduce_into`](Self::all_reduce_into).
+    /// Same as [`all_reduce_into`](Self::all_reduce_into).
     fn scan_into<T: FromBytes + IntoBytes + Immutable, O: Operation<T>>(
         &self,
         send: &[T],
         receive: &mut [T],
         operation: O,
     ) -> Result<(), LoggedError> {
-        let comm = self.communicator();
-        comm.now(comm.reduction(Reduction::UpToSelf, send, receive, operation)?)
+        self.communicator().prepare_reduction(Reduction::UpToSelf, operation, send, receive)?.run()
     }
 
     /// Begins [`scan_into`](Self::scan_into).
     ///
     /// # Errors
-    /// As of [`scan_into`](Self::scan_into).
+    /// Same as [`scan_into`](Self::scan_into).
     fn immediate_scan_into<'a, T: FromBytes + IntoBytes + Immutable, O: Operation<T>>(
         &self,
         scope: &LocalScope<'a>,
@@ -284,28 +250,26 @@ pub trait CommunicatorCollectives {
         receive: &'a mut [T],
         operation: O,
     ) -> Result<CollectiveRequest<'a, [T]>, LoggedError> {
-        let comm = self.communicator();
-        comm.later(scope, comm.reduction(Reduction::UpToSelf, send, receive, operation)?)
+        self.communicator().prepare_reduction(Reduction::UpToSelf, operation, send, receive)?.begin(scope)
     }
 
-    /// Reduces what the ranks before this one have in `send` into its `receive`, which stays as it was on rank 0.
+    /// Reduces the `send` of the ranks before this one into its `receive`, which is left unchanged on rank 0.
     ///
     /// # Errors
-    /// As of [`all_reduce_into`](Self::all_reduce_into).
+    /// Same as [`all_reduce_into`](Self::all_reduce_into).
     fn exclusive_scan_into<T: FromBytes + IntoBytes + Immutable, O: Operation<T>>(
         &self,
         send: &[T],
         receive: &mut [T],
         operation: O,
     ) -> Result<(), LoggedError> {
-        let comm = self.communicator();
-        comm.now(comm.reduction(Reduction::BeforeSelf, send, receive, operation)?)
+        self.communicator().prepare_reduction(Reduction::BeforeSelf, operation, send, receive)?.run()
     }
 
     /// Begins [`exclusive_scan_into`](Self::exclusive_scan_into).
     ///
     /// # Errors
-    /// As of [`exclusive_scan_into`](Self::exclusive_scan_into).
+    /// Same as [`exclusive_scan_into`](Self::exclusive_scan_into).
     fn immediate_exclusive_scan_into<'a, T: FromBytes + IntoBytes + Immutable, O: Operation<T>>(
         &self,
         scope: &LocalScope<'a>,
@@ -313,43 +277,91 @@ pub trait CommunicatorCollectives {
         receive: &'a mut [T],
         operation: O,
     ) -> Result<CollectiveRequest<'a, [T]>, LoggedError> {
-        let comm = self.communicator();
-        comm.later(scope, comm.reduction(Reduction::BeforeSelf, send, receive, operation)?)
+        self.communicator().prepare_reduction(Reduction::BeforeSelf, operation, send, receive)?.begin(scope)
+    }
+}
+
+/// A collective operation of a logged communicator whose buffers have been checked. The blocking form of an operation runs it, the
+/// immediate form begins it.
+pub(super) struct Prepared<'c, 'b, B: ?Sized = ()> {
+    comm: &'c LoggedCommunicator,
+    ready: Ready<'c, 'b, B>,
+}
+
+impl<'c, 'b, B: ?Sized> Prepared<'c, 'b, B> {
+    /// Logs this rank's contribution, then carries the operation out.
+    pub(super) fn run(self) -> Result<(), LoggedError> {
+        let Prepared { comm, ready } = self;
+        let contribution = ready.contribution();
+        let number = comm.engine.borrow_mut().begin_collective(&comm.shared, contribution.as_deref())?;
+        drop(contribution);
+        // An operation that synchronises ends on no rank before all ranks have begun it.
+        let synchronises = ready.synchronises();
+        let ended = ready.run();
+        let mut engine = comm.engine.borrow_mut();
+        if ended.is_err() {
+            engine.collective_refused(&comm.shared, number);
+        }
+        ended?;
+        engine.collective_ended(&comm.shared, synchronises)
+    }
+
+    /// Logs this rank's contribution, then begins the operation, which ends before `scope` does.
+    pub(super) fn begin(self, scope: &LocalScope<'b>) -> Result<CollectiveRequest<'b, B>, LoggedError> {
+        self.begin_by(|ready| ready.begin(scope))
+    }
+
+    fn begin_by(
+        self,
+        begin: impl FnOnce(Ready<'c, 'b, B>) -> Result<Borrowed<'b, B>, MpiError>,
+    ) -> Result<CollectiveRequest<'b, B>, LoggedError> {
+        let Prepared { comm, ready } = self;
+        let contribution = ready.contribution();
+        let number = comm.engine.borrow_mut().begin_collective(&comm.shared, contribution.as_deref())?;
+        drop(contribution);
+        let begun = begin(ready);
+        let mut engine = comm.engine.borrow_mut();
+        if begun.is_err() {
+            engine.collective_refused(&comm.shared, number);
+        }
+        let begun = begun?;
+        engine.collective_started(&comm.shared, number)?;
+        Ok(CollectiveRequest::new(begun, comm, number))
+    }
+}
+
+impl Prepared<'_, 'static> {
+    /// Logs this rank's contribution, then begins the operation, which needs no scope because it borrows nothing.
+    fn begin_unscoped(self) -> Result<CollectiveRequest<'static>, LoggedError> {
+        self.begin_by(Ready::begin_unscoped)
     }
 }
 
 impl LoggedCommunicator {
-    /// A reduction in which this rank gets something.
-    pub(super) fn reduction<'b, T: FromBytes + IntoBytes + Immutable, O: Operation<T>>(
+    /// Prepares an operation: checks its buffers.
+    pub(super) fn prepare<'b, B: ?Sized>(
         &self,
-        which: Reduction,
+        operation: Collective,
+        send: Outgoing<'b>,
+        receive: Incoming<'b, B>,
+    ) -> Result<Prepared<'_, 'b, B>, LoggedError> {
+        Ok(Prepared { comm: self, ready: self.shared.comm.prepare(operation, send, receive)? })
+    }
+
+    /// Prepares a reduction in which this rank receives something.
+    pub(super) fn prepare_reduction<'b, T: FromBytes + IntoBytes + Immutable>(
+        &self,
+        reduction: Reduction,
+        operation: impl Operation<T>,
         send: &'b [T],
         receive: &'b mut [T],
-        operation: O,
-    ) -> Result<Ready<'_, 'b, [T]>, LoggedError> {
-        let what = What::Reduce(which, Elements::of(operation));
-        Ok(self.shared.comm.ready_into(what, Outgoing::of(send), receive, None)?)
+    ) -> Result<Prepared<'_, 'b, [T]>, LoggedError> {
+        let reduce = Collective::Reduce(reduction, Elements::of(operation));
+        self.prepare(reduce, Outgoing::of(send), Incoming::of(receive))
     }
 
-    /// Keeps what this rank gives, then does the operation.
-    pub(super) fn now<B: ?Sized>(&self, ready: Ready<'_, '_, B>) -> Result<(), LoggedError> {
-        self.engine.borrow_mut().contribute(&self.shared, ready.gives().as_deref())?;
-        // One that synchronises ends on no rank before all have begun it.
-        let synchronises = ready.synchronises();
-        ready.now()?;
-        self.engine.borrow_mut().ended_here(&self.shared, synchronises)
-    }
-
-    /// Keeps what this rank gives, then begins the operation.
-    pub(super) fn later<'a, B: ?Sized>(
-        &self,
-        scope: &LocalScope<'a>,
-        ready: Ready<'_, 'a, B>,
-    ) -> Result<CollectiveRequest<'a, B>, LoggedError> {
-        self.engine.borrow_mut().contribute(&self.shared, ready.gives().as_deref())?;
-        let begun = ready.later(scope)?;
-        self.engine.borrow_mut().begun_here(&self.shared)?;
-        Ok(CollectiveRequest::new(begun, self))
+    fn prepare_barrier(&self) -> Result<Prepared<'_, 'static>, LoggedError> {
+        self.prepare(Collective::Barrier, Outgoing::NOTHING, Incoming::NOTHING)
     }
 }
 

@@ -1,39 +1,32 @@
 //! Communicators.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::rc::Rc;
 
+use counterfoil_mpi_logger::{CommId, Members};
+
 use super::cartesian::CartesianCommunicator;
-use super::engine::Engine;
+use super::engine::{Dropped, Engine};
 use super::error::LoggedError;
 use super::group::Group;
 use crate::comm::Comm;
 use crate::error::MpiError;
-use crate::matching::Matching;
 use crate::topology::CommunicatorRelation;
 
-/// What all handles and requests of a communicator share.
+/// A communicator, shared by its handles and requests.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) comm: Comm,
-    /// The number that all its ranks know it by.
-    pub(super) number: u32,
+    pub(super) id: CommId,
     pub(super) rank: u32,
-    /// The rank in MPI_COMM_WORLD of each of its ranks.
+    /// Rank in MPI_COMM_WORLD of each of its ranks.
     world: Vec<u32>,
-    pub(super) matching: RefCell<Matching>,
-    /// Collective operations begun on it.
-    pub(super) collectives: Cell<u64>,
-    /// Of them, those that have ended here; of one that isn't waited for, that it was begun.
-    pub(super) ended: Cell<u64>,
-    /// Of them, the last that the program has waited for.
-    pub(super) waited: Cell<u64>,
-    /// Of them, those of which it isn't known that every rank has come as far.
-    pub(super) unsettled: Cell<u32>,
+    /// Where its drop is noted.
+    dropped: Dropped,
 }
 
 impl Shared {
-    /// Of these ranks in MPI_COMM_WORLD.
+    /// Adds a communicator with these members, ranks of MPI_COMM_WORLD.
     pub(super) fn of(
         comm: Comm,
         number: u32,
@@ -41,44 +34,31 @@ impl Shared {
         engine: &RefCell<Engine>,
     ) -> Result<Rc<Shared>, LoggedError> {
         let rank = comm.rank()?;
-        let shared = Rc::new(Shared {
-            comm,
-            number,
-            rank,
-            world,
-            matching: RefCell::default(),
-            collectives: Cell::new(0),
-            ended: Cell::new(0),
-            waited: Cell::new(0),
-            unsettled: Cell::new(0),
-        });
-        engine.borrow_mut().learn(&shared)?;
-        Ok(shared)
+        let members = Members { world: world.as_slice().into(), rank: rank as i32, is_inter: false };
+        let (id, dropped) = engine.borrow_mut().add_comm(number, members)?;
+        Ok(Rc::new(Shared { comm, id, rank, world, dropped }))
     }
 
-    /// One that was made just now; all its ranks do this.
+    /// Adds a new communicator. All its ranks call this.
     fn made(comm: Comm, own: u32, engine: &RefCell<Engine>) -> Result<Rc<Shared>, LoggedError> {
-        let number = engine.borrow_mut().number(&comm)?;
+        let number = engine.borrow_mut().agree_on_number(&comm)?;
         let mut bytes = vec![0; 4 * comm.size()? as usize];
         comm.all_gather(&own.to_le_bytes(), &mut bytes)?;
         let world = bytes.chunks_exact(4).filter_map(|rank| rank.try_into().ok().map(u32::from_le_bytes)).collect();
         Shared::of(comm, number, world, engine)
     }
 
-    /// Who else is in it: ranks in MPI_COMM_WORLD.
-    pub(super) fn others(&self, than: u32) -> impl Iterator<Item = u32> {
-        self.world.iter().copied().filter(move |rank| *rank != than)
-    }
-
-    /// How many ranks there are.
-    pub(super) fn len(&self) -> usize {
-        self.world.len()
-    }
-
-    /// The rank in MPI_COMM_WORLD of a rank of it.
+    /// Returns the rank in MPI_COMM_WORLD of a rank of it.
     pub(super) fn world(&self, rank: u32) -> Result<u32, LoggedError> {
         let size = self.world.len() as u32;
         self.world.get(rank as usize).copied().ok_or(LoggedError::NoSuchRank { rank, size })
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        // The engine may be in use here: it frees the communicator when it polls next.
+        self.dropped.borrow_mut().push(self.id);
     }
 }
 

@@ -1,12 +1,12 @@
 //! Messages that leave.
 
+use counterfoil_mpi_logger::Stream;
 use zerocopy::{Immutable, IntoBytes};
 
 use super::communicator::{LoggedCommunicator, Process};
 use super::error::LoggedError;
 use super::request::SendRequest;
 use crate::point_to_point::{IsPosted, Mode};
-use crate::stream::Stream;
 
 /// Somebody whom messages can be sent to. Without a tag they have tag 0.
 ///
@@ -222,7 +222,7 @@ fn begin_as(
 
 impl LoggedCommunicator {
     pub(super) fn stream(&self, to: u32, tag: i32) -> Result<Stream, LoggedError> {
-        Ok(Stream { peer: self.shared.world(to)?, comm: self.shared.number, tag })
+        Ok(Stream { peer: self.shared.world(to)?, comm: self.shared.id.number(), tag })
     }
 }
 

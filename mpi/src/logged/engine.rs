@@ -1,182 +1,153 @@
-//! The log of a rank, and what it takes to fill and to free it.
+//! The driver of a rank's logger: joins it with MPI and with the calls of a program.
 
-use std::rc::{Rc, Weak};
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::time::Instant;
 
-use counterfoil::{Contents, Epoch, Keep, Log, Options, Rank};
+use counterfoil::{Contents, Epoch, Keep, Log, OnFull, Options, Rank};
+use counterfoil_mpi_logger::{
+    Arrival, CommId, ControlKind, DEADLOCK_AFTER, Determinant, Logger, LoggerOptions, Members, PostedReceive,
+    SpacePoll, SpaceRefusal, Stream,
+};
 use counterfoil_profile::RecordTag;
-use rustc_hash::FxHashMap;
 
-use super::choices::Choice;
 use super::communicator::Shared;
-use super::contributions::Barrier;
 use super::error::LoggedError;
-use crate::acks::{BatchLimits, Batcher, Releaser, unacknowledged};
 use crate::comm::Comm;
-use crate::matching::{Posted, Taken};
+use crate::control::progress_hook::{ProgressHook, be_eager};
+use crate::control::{Control, Received};
 use crate::operation::SystemOperation;
 use crate::point_to_point::Envelope;
-use crate::room::standstill::STANDSTILL;
-use crate::room::{Asking, Beside, Control, Kind, Rounds};
-use crate::stream::{Stream, Streams};
 use crate::universe::Universe;
 
-/// How many messages are logged and received between two looks at the acknowledgements.
-const LOOK_EVERY: u32 = 32;
-/// When something is kept of so many communicators that were given up, ranks are asked.
-const LEFT_MAX: usize = 64;
-/// Of MPI_COMM_WORLD and MPI_COMM_SELF, and the first of others.
-pub(super) const WORLD: u32 = 0;
-pub(super) const ITSELF: u32 = 1;
-const FIRST_FREE: u32 = 2;
-/// What the checkpoint at the end begins: nothing comes behind it.
-const LAST_EPOCH: Epoch = Epoch(2);
-/// What a rank has done.
+/// Messages logged and received between two polls of the control communicator.
+const PROGRESS_EVERY: u32 = 32;
+
+/// Communicators that were dropped and aren't freed in the logger yet.
+pub(super) type Dropped = Rc<RefCell<Vec<CommId>>>;
+
+/// Counts of a rank's operations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Account {
-    /// Messages that were sent, all of them logged.
+    /// Messages sent, all of them logged.
     pub messages_logged: u64,
-    /// Their bytes.
+    /// Bytes of these messages.
     pub bytes_logged: u64,
-    /// Messages that were received.
+    /// Messages received.
     pub messages_received: u64,
-    /// Collective operations that this rank gave something to.
+    /// Collective operations with a contribution of this rank.
     pub contributions: u64,
-    /// Outcomes that were left to MPI and recorded; none under `Keep::Acked`.
+    /// Determinants recorded; none under `Keep::Acked`.
     pub determinants: u64,
 }
 
-/// The log, the counts, and the acknowledgements.
+/// A rank's logger, its control communicator and its counts.
 #[derive(Debug)]
 pub struct Engine {
-    /// `None` behind `finish`.
-    pub(super) log: Option<Log>,
-    pub(super) rank: u32,
-    /// The lowest number that no communicator of this process has.
-    next: u32,
-    sent: Streams,
-    batcher: Batcher,
-    pub(super) releasers: Vec<Releaser>,
-    /// `None` behind `finish`.
-    pub(super) control: Option<Control>,
-    /// By their numbers.
-    pub(super) comms: FxHashMap<u32, Weak<Shared>>,
-    /// Synchronisations of our own that are under way.
-    pub(super) barriers: Vec<Barrier>,
-    /// What ranks ask each other where a log is full.
-    pub(super) asking: Asking,
-    pub(super) rounds: Rounds,
-    /// Whether this rank waits for room in its log.
-    pub(super) waits: bool,
-    /// Bytes that were ever kept of collective operations.
-    pub(super) contributed_bytes: u64,
-    /// How much has happened to the program.
-    pub(super) moves: u64,
-    /// What went wrong while the program waited in a call of MPI: the next call says so.
+    logger: Logger,
+    /// `None` after `finish`.
+    control: Option<Control>,
+    dropped: Dropped,
+    /// Error of a poll inside an MPI call, which the next call returns.
     failed: Option<LoggedError>,
-    numbered: Vec<Taken>,
-    since_look: u32,
-    /// How often the program asked since the last outcome, and the answer was no.
-    pub(super) misses: u32,
-    pub(super) account: Account,
-    /// `None` before the engine has its place, and behind `finish`.
-    pub(super) beside: Option<Beside>,
+    since_progress: u32,
+    account: Account,
+    /// `None` before the engine is registered, and after `finish`.
+    pub(super) hook: Option<ProgressHook>,
     pub(super) universe: Rc<Universe>,
 }
 
 impl Engine {
-    /// All ranks do this together: all have a log, or none.
+    /// Begins to log. Collective: all ranks get a log, or none.
     pub(super) fn begin(world: &Comm, set: impl FnOnce(&mut Options)) -> Result<Engine, LoggedError> {
-        let (rank, ranks) = (world.rank()?, world.size()?);
         let control = Control::of(world)?;
-        let mut options = Options::new(Rank(rank), ranks);
+        let mut options = Options::new(Rank(world.rank()?), world.size()?);
         options.keep = Keep::Acked;
         set(&mut options);
-        let made = Log::create(options);
-        let failed = control.how_many(made.is_err())?;
-        let log = made?;
+        let created = Log::create(options);
+        let failed = control.count_true(created.is_err())?;
+        let log = created?;
         if failed > 0 {
             return Err(LoggedError::Others { ranks: failed });
         }
+        let settings = LoggerOptions { deadlock_after: DEADLOCK_AFTER, is_multithreaded: false, failed_polls: 0 };
         Ok(Engine {
-            log: Some(log),
-            rank,
-            next: FIRST_FREE,
-            sent: Streams::default(),
-            batcher: Batcher::new(ranks, BatchLimits::default()),
-            releasers: (0..ranks).map(Releaser::new).collect(),
+            logger: Logger::new(log, &settings),
             control: Some(control),
-            comms: FxHashMap::default(),
-            barriers: Vec::new(),
-            asking: Asking::new(rank, ranks),
-            rounds: Rounds::new(rank, ranks, STANDSTILL),
-            waits: false,
-            contributed_bytes: 0,
-            moves: 0,
+            dropped: Dropped::default(),
             failed: None,
-            numbered: Vec::new(),
-            since_look: 0,
-            misses: 0,
+            since_progress: 0,
             account: Account::default(),
-            beside: None,
+            hook: None,
             universe: Rc::clone(&world.universe),
         })
     }
 
+    pub(super) fn rank(&self) -> u32 {
+        self.logger.rank()
+    }
+
     pub(super) fn account(&self) -> Account {
-        self.account
+        Account { determinants: self.logger.determinants(), ..self.account }
     }
 
-    /// How many ranks the job has.
-    pub(super) fn ranks(&self) -> usize {
-        self.releasers.len()
+    pub(super) fn set_deadlock_after(&mut self, after: std::time::Duration) {
+        self.logger.set_deadlock_after(after);
     }
 
-    pub(super) fn log(&mut self) -> Result<&mut Log, LoggedError> {
-        self.log.as_mut().ok_or(LoggedError::Finished)
+    /// Notes that MPI has done something for the program that is counted nowhere else.
+    pub(super) fn note_activity(&mut self) {
+        self.logger.note_activity();
     }
 
-    pub(super) fn control(&mut self) -> Result<&mut Control, LoggedError> {
+    /// Counts a test or probe that found nothing.
+    pub(super) fn count_failed_poll(&mut self) {
+        self.logger.count_failed_poll();
+    }
+
+    fn control(&mut self) -> Result<&mut Control, LoggedError> {
         self.control.as_mut().ok_or(LoggedError::Finished)
     }
 
-    /// A number for a communicator that was made just now, and whose ranks all do this.
-    pub(super) fn number(&mut self, comm: &Comm) -> Result<u32, LoggedError> {
+    // Communicators.
+
+    /// Agrees on the number of a new communicator, whose ranks all call this.
+    pub(super) fn agree_on_number(&mut self, comm: &Comm) -> Result<u32, LoggedError> {
         let mut number = [0];
-        comm.all_reduce(SystemOperation::Max, &[self.next], &mut number)?;
+        comm.all_reduce(SystemOperation::Max, &[self.logger.comms.propose()], &mut number)?;
         Ok(number[0])
     }
 
-    /// Knows a communicator.
-    pub(super) fn learn(&mut self, comm: &Rc<Shared>) -> Result<(), LoggedError> {
-        self.moves += 1;
-        self.next = self.next.max(comm.number + 1);
-        // Those that the program has given up are not found any more.
-        self.comms.retain(|_, known| known.strong_count() > 0);
-        self.comms.insert(comm.number, Rc::downgrade(comm));
-        let left = self.asking.open().filter(|(comm, _)| !self.comms.contains_key(comm)).count();
-        if left > LEFT_MAX { self.ask() } else { Ok(()) }
+    /// Adds a communicator. Returns its id, and where its drop is to be noted.
+    pub(super) fn add_comm(&mut self, number: u32, members: Members) -> Result<(CommId, Dropped), LoggedError> {
+        self.logger.note_activity();
+        self.free_dropped()?;
+        Ok((self.logger.comms.add(number, members)?, Rc::clone(&self.dropped)))
     }
 
-    /// How many operations this rank has ended on a communicator that it is a member of: all of one that it has given up, none of one
-    /// that it doesn't know yet. Numbers grow.
-    pub(super) fn ended(comms: &FxHashMap<u32, Weak<Shared>>, next: u32, comm: u32) -> u64 {
-        match comms.get(&comm).and_then(Weak::upgrade) {
-            Some(known) => known.ended.get(),
-            None if comm < next => u64::MAX,
-            None => 0,
+    fn free_dropped(&mut self) -> Result<(), LoggedError> {
+        for comm in self.dropped.take() {
+            self.logger.handle_comm_freed(comm)?;
+            self.logger.comms.free(comm);
         }
+        Ok(())
     }
 
-    /// Sends a message with `send`, which is given what writes the record, for while the message is under way.
+    // Messages.
+
+    /// Sends a message by `send`, which gets a function that writes the record: to be called while the message is under way.
     pub(super) fn send<T>(
         &mut self,
         to: Stream,
         bytes: &[u8],
         send: impl FnOnce(&mut dyn FnMut()) -> Result<T, LoggedError>,
     ) -> Result<T, LoggedError> {
-        self.make_room(to.peer, bytes.len())?;
-        let tag = RecordTag { comm: to.comm, tag: to.tag, number: self.sent.count(to) + 1 };
-        let mut claim = Some(self.log()?.claim(Rank(to.peer), RecordTag::LEN, bytes.len())?);
+        self.wait_for_space(to.peer, bytes.len())?;
+        let (log, sent) = self.logger.log_and_sent();
+        let stream = sent.id(to);
+        let tag = RecordTag { comm: to.comm, tag: to.tag, number: sent.count_at(stream) + 1 };
+        let log = log.ok_or(LoggedError::Finished)?;
+        let mut claim = Some(log.claim(Rank(to.peer), RecordTag::LEN, bytes.len())?);
         let result = send(&mut || {
             if let Some(mut claim) = claim.take() {
                 let (prefix, payload) = claim.parts_mut();
@@ -185,171 +156,235 @@ impl Engine {
                 claim.commit();
             }
         });
-        let is_begun = claim.is_none();
-        // What was not begun is not logged either: its place is skipped.
+        let has_begun = claim.is_none();
+        // A message that has not begun isn't logged: its claim becomes a pad.
         drop(claim);
-        if is_begun {
-            self.sent.next(to);
-            self.moves += 1;
+        if has_begun {
+            sent.next_at(stream);
             self.account.messages_logged += 1;
             self.account.bytes_logged += bytes.len() as u64;
         }
         let result = result?;
-        self.look_now_and_then()?;
+        self.progress_if_due()?;
         Ok(result)
     }
 
-    /// A receive has ended with a message, or with none.
+    /// Posts a receive; `None` is a wildcard.
+    pub(super) fn post(&mut self, comm: &Shared, source: Option<u32>, tag: Option<i32>) -> Option<PostedReceive> {
+        self.logger.comms.post(comm.id, false, source.map(|rank| rank as i32), tag)
+    }
+
+    /// Ends a posted receive, with a message or without one.
     pub(super) fn end_receive(
         &mut self,
         comm: &Shared,
-        posted: Posted,
-        taken: Option<Envelope>,
-        is_open: bool,
+        posted: PostedReceive,
+        received: Option<Envelope>,
+        is_wildcard: bool,
     ) -> Result<(), LoggedError> {
-        self.moves += 1;
-        let message = taken.map(|of| Taken { source: of.source as i32, tag: of.tag, bytes: of.len });
-        comm.matching.borrow_mut().end(posted, message, &mut self.numbered);
-        if let Some(Envelope { source, tag, .. }) = taken {
+        let arrival = received.map(|of| Arrival { source: of.source as i32, tag: of.tag, bytes: of.len });
+        self.logger.handle_receive_ended(comm.id, false, posted, arrival)?;
+        if let Some(Envelope { source, tag, .. }) = received {
             self.account.messages_received += 1;
-            if is_open {
-                self.decide(Choice::Receive { source: comm.world(source)?, tag })?;
+            if is_wildcard {
+                self.record(Determinant::Receive { source: comm.world(source)?, tag });
             }
         }
-        let mut numbered = std::mem::take(&mut self.numbered);
-        for Taken { source, tag, bytes } in numbered.drain(..) {
-            let peer = comm.world(source.unsigned_abs())?;
-            let is_due = self.batcher.note(Stream { peer, comm: comm.number, tag }, bytes);
-            // To tell oneself takes no message, and what is kept of collective operations is behind it in the same lane.
-            if is_due || peer == self.rank {
-                self.acknowledge(peer)?;
-            }
+        self.flush()?;
+        self.progress_if_due()
+    }
+
+    /// Records a determinant. A full local log tells a recovery that needs it: what was determined has happened all the same.
+    pub(super) fn record(&mut self, determinant: Determinant) {
+        let _ = self.logger.handle_determinant(determinant);
+    }
+
+    // Collective operations.
+
+    /// Counts a collective operation that begins, and logs this rank's contribution, in pieces, if it makes one. Returns its number. Without
+    /// space in the log the operation has not begun.
+    pub(super) fn begin_collective(&mut self, comm: &Shared, gives: Option<&[&[u8]]>) -> Result<u64, LoggedError> {
+        let (rank, len) = (self.rank(), gives.map(|pieces| pieces.iter().map(|piece| piece.len()).sum()));
+        len.map_or(Ok(()), |len| self.wait_for_space(rank, len))?;
+        let number = self.logger.handle_collective_begun(comm.id).ok_or(LoggedError::Finished)?;
+        let (Some(pieces), Some(len)) = (gives, len) else { return Ok(number) };
+        let stream = self.logger.contributions(comm.id);
+        let log = self.logger.log_mut().ok_or(LoggedError::Finished)?;
+        let mut claim = log.claim(Rank(rank), RecordTag::LEN, len)?;
+        let (prefix, mut payload) = claim.parts_mut();
+        prefix.copy_from_slice(&RecordTag { comm: stream.comm, tag: stream.tag, number }.encode());
+        for piece in pieces {
+            let (into, rest) = payload.split_at_mut(piece.len());
+            into.copy_from_slice(piece);
+            payload = rest;
         }
-        self.numbered = numbered;
-        self.look_now_and_then()
+        claim.commit();
+        self.logger.handle_contribution(comm.id, number, len);
+        self.account.contributions += 1;
+        self.progress_if_due()?;
+        Ok(number)
     }
 
-    pub(super) fn acknowledge(&mut self, peer: u32) -> Result<(), LoggedError> {
-        let batch = self.batcher.take(peer);
-        if batch.is_empty() {
-            Ok(())
-        } else if peer == self.rank {
-            self.take_batch(peer, &batch)
-        } else {
-            Ok(self.control()?.send(peer, Kind::Batch, &batch)?)
-        }
+    /// Notes that MPI has refused an operation, so that it has not begun.
+    pub(super) fn collective_refused(&mut self, comm: &Shared, number: u64) {
+        self.logger.handle_collective_refused(comm.id, number);
     }
 
-    pub(super) fn take_batch(&mut self, peer: u32, batch: &[u8]) -> Result<(), LoggedError> {
-        let (Some(log), Some(releaser)) = (&mut self.log, self.releasers.get_mut(peer as usize)) else {
-            return Err(LoggedError::Finished);
-        };
-        Ok(releaser.take(log, batch)?)
+    /// Notes that an operation was started that is waited for later.
+    pub(super) fn collective_started(&mut self, comm: &Shared, number: u64) -> Result<(), LoggedError> {
+        self.logger.handle_collective_started(comm.id, number)?;
+        self.flush()
     }
 
-    pub(super) fn look_now_and_then(&mut self) -> Result<(), LoggedError> {
-        self.since_look += 1;
-        if self.since_look < LOOK_EVERY { Ok(()) } else { self.look() }
+    /// Notes that the program has waited for an operation that was started.
+    pub(super) fn collective_waited(&mut self, comm: &Shared, number: u64) {
+        self.logger.handle_collective_waited(comm.id, number);
     }
 
-    /// Looks after everything that has come, and at the log.
-    pub(super) fn look(&mut self) -> Result<(), LoggedError> {
-        self.since_look = 0;
-        self.see_to_others()?;
-        self.look_at_barriers()?;
-        self.ask_early()?;
-        // Who waits for news is told at once.
-        if self.asking.has_questions() {
-            self.since_look = LOOK_EVERY;
+    /// Notes that the last operation begun has ended in the call that began it. See [`Logger::handle_collective_ended`].
+    pub(super) fn collective_ended(&mut self, comm: &Shared, synchronises: bool) -> Result<(), LoggedError> {
+        self.logger.handle_collective_ended(comm.id, synchronises)?;
+        self.flush()
+    }
+
+    // Control messages.
+
+    fn progress_if_due(&mut self) -> Result<(), LoggedError> {
+        self.since_progress += 1;
+        if self.since_progress < PROGRESS_EVERY { Ok(()) } else { self.progress() }
+    }
+
+    /// Handles control messages, releases acknowledged records, and queries other ranks where much is kept.
+    fn progress(&mut self) -> Result<(), LoggedError> {
+        self.since_progress = 0;
+        self.poll_control()?;
+        self.logger.check_counts()?;
+        self.logger.query_early()?;
+        // No message is needed, and contributions may stand after these records in the same lane.
+        let own = self.rank();
+        self.logger.acknowledge(own)?;
+        self.logger.release_all(|_, _| ())?;
+        self.flush()?;
+        // A rank that waits for news is told at once.
+        if self.logger.has_pending_queries() {
+            self.since_progress = PROGRESS_EVERY;
         }
         Ok(())
     }
 
-    /// The same, where the program waits in a call of MPI.
-    pub(super) fn look_beside(&mut self) {
+    /// Handles control messages while the program waits in an MPI call.
+    pub(super) fn poll_in_call(&mut self) {
         if self.failed.is_none() && self.control.is_some() {
-            self.failed = self.see_to_others().err();
+            self.failed = self.poll_control().err();
         }
     }
 
-    /// Takes the acknowledgements that have come, and answers what others ask.
-    fn see_to_others(&mut self) -> Result<(), LoggedError> {
+    /// Handles the control messages that have come, and answers queries.
+    fn poll_control(&mut self) -> Result<(), LoggedError> {
         if let Some(failed) = self.failed.take() {
             return Err(failed);
         }
-        while let Some((kind, from, bytes)) = self.take_one()? {
-            match kind {
-                Kind::Batch => {
-                    self.moves += 1;
-                    self.take_batch(from, &bytes)?;
-                }
-                _ => self.take_question(kind, from, &bytes)?,
+        self.free_dropped()?;
+        while let Some(Received { kind, from, bytes }) = self.control()?.poll()? {
+            if matches!(kind, ControlKind::Query | ControlKind::ProgressRequest) {
+                be_eager();
             }
+            self.logger.handle_control(from, kind, &bytes, Instant::now())?;
         }
-        if self.asking.has_questions() { self.answer() } else { Ok(()) }
+        self.logger.answer_queries()?;
+        self.logger.release_all(|_, _| ())?;
+        self.flush()
     }
 
-    /// A message that has come, if one has.
-    fn take_one(&mut self) -> Result<Option<(Kind, u32, Vec<u8>)>, LoggedError> {
-        let control = self.control()?;
-        let Some(came) = control.poll()? else { return Ok(None) };
-        let bytes = control.bytes(came.len);
-        control.go_on()?;
-        Ok(Some((came.kind, came.from, bytes)))
-    }
-
-    pub(super) fn answer(&mut self) -> Result<(), LoggedError> {
-        let (batcher, comms, next) = (&self.batcher, &self.comms, self.next);
-        let answers = self.asking.answers(|by| batcher.has(by), |comm| Engine::ended(comms, next, comm));
-        for (to, entries) in answers {
-            // Before it says that these are all.
-            self.acknowledge(to)?;
-            self.control()?.send(to, Kind::Answer, &entries)?;
+    /// Sends the logger's control messages.
+    fn flush(&mut self) -> Result<(), LoggedError> {
+        while let Some(message) = self.logger.poll_control() {
+            self.control()?.send(&message)?;
         }
         Ok(())
     }
 
-    /// The last acknowledgements; and what is in the log is there afterwards, if it has a store. All ranks do this together.
-    pub(super) fn finish(&mut self) -> Result<Account, LoggedError> {
-        for peer in 0..self.releasers.len() as u32 {
-            self.acknowledge(peer)?;
+    // Space in the log.
+
+    /// Waits for space for a record of `len` bytes to `peer`, if the log was told to block.
+    fn wait_for_space(&mut self, peer: u32, len: usize) -> Result<(), LoggedError> {
+        if self.logger.check_space(peer, len).is_ok() {
+            return Ok(());
         }
-        let mut all_here = self.control()?.meet()?;
-        while !self.control()?.is_over(&mut all_here)? {
-            self.look()?;
-            if let Some(rank) = self.rounds.gone().next() {
+        self.logger.begin_wait(Instant::now());
+        let found = self.find_space(peer, len);
+        self.logger.end_wait(Instant::now());
+        found
+    }
+
+    fn find_space(&mut self, peer: u32, len: usize) -> Result<(), LoggedError> {
+        while let Err(refused) = self.logger.check_space(peer, len) {
+            let on_full = self.logger.log().map(|log| log.options().on_full);
+            match self.logger.wait_for(&refused) {
+                SpaceRefusal::Peers if on_full != Some(OnFull::Fail) => self.logger.query_for_space()?,
+                SpaceRefusal::Disk => {}
+                SpaceRefusal::Peers | SpaceRefusal::Final => return Err(refused.into()),
+            }
+            self.progress()?;
+            if let SpacePoll::Never(error) = self.logger.poll_space(peer, len, Instant::now())? {
+                return Err(error.into());
+            }
+            self.flush()?;
+            std::thread::yield_now();
+        }
+        Ok(())
+    }
+
+    // The end.
+
+    /// Exchanges the last acknowledgements and completes the log on disk, if it has a store. Collective.
+    pub(super) fn finish(&mut self) -> Result<Account, LoggedError> {
+        self.logger.acknowledge_all()?;
+        self.flush()?;
+        let mut barrier = self.control()?.begin_barrier()?;
+        while !self.control()?.has_ended(&mut barrier)? {
+            self.progress()?;
+            if let Some(rank) = self.logger.left().next() {
                 return Err(LoggedError::Gone { rank });
             }
             std::thread::yield_now();
         }
-        // They have been begun by everybody.
-        while !self.barriers.is_empty() {
-            self.look_at_barriers()?;
-        }
-        self.control()?.tell_counts()?;
-        self.all_is_over()?;
+        self.control()?.exchange_counts()?;
+        self.logger.complete_all_collectives()?;
         while self.control()?.has_outstanding() {
-            let Some((kind, from, bytes)) = self.take_one()? else {
+            let Some(Received { kind, from, bytes }) = self.control()?.poll()? else {
                 std::thread::yield_now();
                 continue;
             };
-            // Who asks has been told everything.
-            if kind == Kind::Batch {
-                self.take_batch(from, &bytes)?;
+            // Queries need no answer any more.
+            if kind == ControlKind::Acks {
+                self.logger.handle_control(from, kind, &bytes, Instant::now())?;
             }
         }
-        self.beside = None;
+        self.logger.release_all(|_, _| ())?;
+        self.hook = None;
         self.control.take().map_or(Ok(()), Control::end)?;
-        let mut log = self.log.take().ok_or(LoggedError::Finished)?;
+        let account = self.account();
+        let mut log = self.logger.disable().ok_or(LoggedError::Finished)?;
         if log.options().store.is_some() {
-            log.checkpoint(LAST_EPOCH, Contents::default())?;
+            log.checkpoint(Epoch::AFTER_RUN, Contents::default())?;
         }
-        Ok(self.account)
+        Ok(account)
     }
 
-    /// Records of this rank that nobody has acknowledged.
+    /// Returns the number of records of this rank that no other has acknowledged.
     pub(super) fn unacknowledged(&mut self) -> Result<u64, LoggedError> {
-        self.look()?;
-        Ok(unacknowledged(self.log()?))
+        self.progress()?;
+        Ok(self.logger.unacknowledged())
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        // Without `finish`, as after an error of the program. Errors can't be reported here.
+        if self.control.is_some() {
+            self.logger.leave();
+            let _ = self.flush();
+        }
     }
 }

@@ -1,10 +1,8 @@
 //! What goes wrong with a message that is logged.
 
-use std::time::Duration;
-
 use counterfoil::{AppendError, CheckpointError, OpenError};
+use counterfoil_mpi_logger::{NumberTaken, ReleaseError, SpaceError};
 
-use crate::acks::ReleaseError;
 use crate::error::MpiError;
 
 /// Why a call of a [`LoggedCommunicator`](super::LoggedCommunicator) failed.
@@ -26,27 +24,13 @@ pub enum LoggedError {
     /// The log takes no more, and was not told to wait. The message was not sent.
     #[error(transparent)]
     Append(#[from] Box<AppendError>),
-    /// Nobody can make room in the log any more: for so long all ranks have waited, in calls of MPI or for room in their logs. The message
-    /// was not sent. One rank of those that wait for room is told so, the lowest: where it goes on, others may find room. Where it can't,
-    /// it has to end the job ([`abort`](super::LoggedCommunicator::abort)).
-    #[error(
-        "{refused}, and nobody will make room: for {} s all ranks have been waiting in calls of MPI or for room in their logs. \
-         `memory_bytes_max` gives it more, `set_standstill` gives the others more time",
-        after.as_secs()
-    )]
-    Standstill {
-        /// What the log said.
-        refused: Box<AppendError>,
-        /// How long nothing had happened.
-        after: Duration,
-    },
-    /// Everybody else has received what was sent, and has come as far: only the program itself could make room in the log, by a receive
-    /// of what it sent to itself, or by waiting for less at once. The message was not sent.
-    #[error("{refused}, and only the program itself could make room. `memory_bytes_max` gives it more")]
-    Alone {
-        /// What the log said.
-        refused: Box<AppendError>,
-    },
+    /// No space in the log will become free. The message was not sent, or the operation not begun: the program may receive first and try
+    /// again. If it can't, it has to end the job ([`abort`](super::LoggedCommunicator::abort)), since others may wait for this rank.
+    #[error("{0}. `memory_bytes_max` gives the log more, `set_deadlock_after` gives the others more time")]
+    Space(#[from] SpaceError),
+    /// Two communicators of this process have the same number.
+    #[error(transparent)]
+    Number(#[from] NumberTaken),
     /// Another rank doesn't come to the end: it has let go of its log without [`finish`](super::LoggedUniverse::finish), as a program does
     /// that ends with an error.
     #[error("rank {rank} has gone away without finishing its log")]

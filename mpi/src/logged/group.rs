@@ -1,4 +1,4 @@
-//! Some ranks in an order, of which a communicator can be made.
+//! Ordered sets of ranks, from which communicators are made.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -6,31 +6,31 @@ use std::rc::Rc;
 use super::engine::Engine;
 use super::error::LoggedError;
 
-/// Some ranks of the job, each once, in an order: a rank of the group is a place in it.
+/// Ordered set of ranks of the job. The rank of a process in the group is its index.
 ///
-/// Groups are values: nothing is asked of MPI.
+/// Groups are plain values: their methods don't call MPI.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Group {
-    /// Ranks in MPI_COMM_WORLD.
+    /// Members, by their ranks in `MPI_COMM_WORLD`.
     world: Vec<u32>,
-    /// This process's.
+    /// This process's rank in `MPI_COMM_WORLD`.
     own: u32,
 }
 
-/// How two groups are related.
+/// Relation between two groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GroupRelation {
     /// The same ranks in the same order.
     Identical,
     /// The same ranks in another order.
     Similar,
-    /// Other ranks.
+    /// Different ranks.
     Unequal,
 }
 
 impl Group {
     pub(super) fn of(world: Vec<u32>, engine: &Rc<RefCell<Engine>>) -> Group {
-        Group { world, own: engine.borrow().rank }
+        Group { world, own: engine.borrow().rank() }
     }
 
     fn with(&self, world: impl Iterator<Item = u32>) -> Group {
@@ -41,51 +41,51 @@ impl Group {
         self.world.contains(rank)
     }
 
-    /// How many ranks it has.
+    /// Returns the number of ranks.
     pub fn size(&self) -> u32 {
         self.world.len() as u32
     }
 
-    /// This process's rank in it; `None` if it isn't in it.
+    /// Returns this process's rank in the group; `None` if it isn't a member.
     pub fn rank(&self) -> Option<u32> {
-        place(&self.world, self.own)
+        index_of(&self.world, self.own)
     }
 
-    /// All of this group, and behind them those of the other one that aren't in this.
+    /// Returns all members of this group, followed by those of `other` that aren't in this one.
     pub fn union(&self, other: &Group) -> Group {
         self.with(self.world.iter().chain(other.world.iter().filter(|rank| !self.has(rank))).copied())
     }
 
-    /// Those of this group that are in the other one, too.
+    /// Returns the members of this group that are also in `other`.
     pub fn intersection(&self, other: &Group) -> Group {
         self.with(self.world.iter().filter(|rank| other.has(rank)).copied())
     }
 
-    /// Those of this group that aren't in the other one.
+    /// Returns the members of this group that aren't in `other`.
     pub fn difference(&self, other: &Group) -> Group {
         self.with(self.world.iter().filter(|rank| !other.has(rank)).copied())
     }
 
-    /// These ranks of it, in this order.
+    /// Returns the group of these ranks of this group, in this order.
     ///
     /// # Errors
     /// [`LoggedError::NoSuchRank`], [`LoggedError::Twice`].
     pub fn include(&self, ranks: &[u32]) -> Result<Group, LoggedError> {
-        self.are_ranks(ranks)?;
+        self.check_ranks(ranks)?;
         Ok(self.with(ranks.iter().map(|rank| self.world[*rank as usize])))
     }
 
-    /// All but these ranks of it.
+    /// Returns the group without these ranks.
     ///
     /// # Errors
     /// [`LoggedError::NoSuchRank`], [`LoggedError::Twice`].
     pub fn exclude(&self, ranks: &[u32]) -> Result<Group, LoggedError> {
-        self.are_ranks(ranks)?;
+        self.check_ranks(ranks)?;
         let others = (0..self.size()).filter(|rank| !ranks.contains(rank));
         Ok(self.with(others.map(|rank| self.world[rank as usize])))
     }
 
-    fn are_ranks(&self, ranks: &[u32]) -> Result<(), LoggedError> {
+    fn check_ranks(&self, ranks: &[u32]) -> Result<(), LoggedError> {
         for (at, &rank) in ranks.iter().enumerate() {
             if rank >= self.size() {
                 return Err(LoggedError::NoSuchRank { rank, size: self.size() });
@@ -97,16 +97,16 @@ impl Group {
         Ok(())
     }
 
-    /// What a rank of it is in another group; `None` if it isn't in that.
+    /// Returns the rank in `other` of a rank of this group; `None` if it isn't a member of `other`.
     ///
     /// # Errors
     /// [`LoggedError::NoSuchRank`].
     pub fn translate_rank(&self, rank: u32, other: &Group) -> Result<Option<u32>, LoggedError> {
-        self.are_ranks(&[rank])?;
-        Ok(place(&other.world, self.world[rank as usize]))
+        self.check_ranks(&[rank])?;
+        Ok(index_of(&other.world, self.world[rank as usize]))
     }
 
-    /// As [`translate_rank`](Self::translate_rank), of several.
+    /// Translates several ranks, as [`translate_rank`](Self::translate_rank) does.
     ///
     /// # Errors
     /// [`LoggedError::NoSuchRank`].
@@ -114,7 +114,7 @@ impl Group {
         ranks.iter().map(|rank| self.translate_rank(*rank, other)).collect()
     }
 
-    /// Whether it has the same ranks as another one.
+    /// Returns the relation between this group and another one.
     pub fn compare(&self, other: &Group) -> GroupRelation {
         if self.world == other.world {
             GroupRelation::Identical
@@ -125,14 +125,14 @@ impl Group {
         }
     }
 
-    /// The ranks that they are in a communicator of these ranks in MPI_COMM_WORLD.
+    /// Returns the members' ranks in a communicator whose ranks in `MPI_COMM_WORLD` are `world`.
     pub(super) fn ranks_in(&self, world: &[u32]) -> Result<Vec<u32>, LoggedError> {
-        self.world.iter().map(|&rank| place(world, rank).ok_or(LoggedError::NoMember { rank })).collect()
+        self.world.iter().map(|&rank| index_of(world, rank).ok_or(LoggedError::NoMember { rank })).collect()
     }
 }
 
-fn place(ranks: &[u32], rank: u32) -> Option<u32> {
-    ranks.iter().position(|other| *other == rank).map(|place| place as u32)
+fn index_of(ranks: &[u32], rank: u32) -> Option<u32> {
+    ranks.iter().position(|other| *other == rank).map(|index| index as u32)
 }
 
 #[cfg(test)]
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn ranks_of_a_group_are_places_in_it() {
+    fn ranks_of_a_group_are_indices() {
         let all = group(&[7, 5, 1, 2]);
         assert_eq!(all.include(&[3, 0]).unwrap(), group(&[2, 7]));
         assert_eq!(all.exclude(&[3, 0]).unwrap(), group(&[5, 1]));

@@ -25,7 +25,7 @@ pub struct LoggedMessage {
 impl LoggedMessage {
     pub(super) fn new(matched: Matched, comm: &LoggedCommunicator) -> LoggedMessage {
         let envelope = Envelope { source: matched.source, tag: matched.tag, len: matched.len };
-        let posted = comm.shared.matching.borrow_mut().post(Some(matched.source as i32), Some(matched.tag));
+        let posted = comm.engine.borrow_mut().post(&comm.shared, Some(matched.source), Some(matched.tag));
         // Where it was left open whose message it would be, that was recorded with the match.
         let turn = Some(Turn::new(posted, comm, false));
         LoggedMessage { matched: Some(matched), envelope, turn, comm: comm.clone() }

@@ -36,24 +36,22 @@
 //! | `destination.rs`, `source.rs`, `exchange.rs`, `message.rs` | messages |
 //! | `collective.rs`, `root.rs`, `partition.rs`, `user.rs` | collective operations |
 //! | `request.rs`, `collection.rs` | what is waited for later |
-//! | `engine.rs`, `contributions.rs`, `choices.rs` | the log, and acknowledgements on their way |
-//! | `room.rs` | what is done where the log is full |
+//! | `engine.rs` | the driver of the logger ([`counterfoil_mpi_logger`]) |
+//! | `hook.rs` | control messages while the program waits in an MPI call |
 
 mod cartesian;
-mod choices;
 mod collection;
 mod collective;
 mod communicator;
-mod contributions;
 mod destination;
 mod engine;
 mod error;
 mod exchange;
 mod group;
+mod hook;
 mod message;
 mod partition;
 mod request;
-mod room;
 mod root;
 mod source;
 mod universe;

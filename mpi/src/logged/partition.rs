@@ -1,45 +1,45 @@
-//! Memory in parts of different lengths, one for each rank.
+//! Buffers in parts of different lengths, one for each rank.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::error::LoggedError;
-use crate::collective::{Outgoing, Parts};
+use crate::collective::{Incoming, Outgoing, Parts};
 use crate::error::MpiError;
 
-/// Lengths and places, in elements.
+/// Lengths and displacements, in elements.
 #[derive(Clone, Debug)]
 struct Layout {
     counts: Vec<usize>,
-    places: Vec<usize>,
+    displacements: Vec<usize>,
 }
 
 impl Layout {
-    fn new(len: usize, counts: &[usize], places: &[usize]) -> Result<Layout, LoggedError> {
-        let is_there = |(count, place): (&usize, &usize)| place.checked_add(*count).is_some_and(|end| end <= len);
-        if counts.len() != places.len() || !counts.iter().zip(places).all(is_there) {
-            return Err(LoggedError::Partition { counts: counts.len(), places: places.len(), len });
+    fn new(len: usize, counts: &[usize], displacements: &[usize]) -> Result<Layout, LoggedError> {
+        let is_within = |(count, at): (&usize, &usize)| at.checked_add(*count).is_some_and(|end| end <= len);
+        if counts.len() != displacements.len() || !counts.iter().zip(displacements).all(is_within) {
+            return Err(LoggedError::Partition { counts: counts.len(), places: displacements.len(), len });
         }
-        Ok(Layout { counts: counts.to_vec(), places: places.to_vec() })
+        Ok(Layout { counts: counts.to_vec(), displacements: displacements.to_vec() })
     }
 
     fn in_order(len: usize, counts: &[usize]) -> Result<Layout, LoggedError> {
         let before = |end: &mut usize, count: &usize| Some(std::mem::replace(end, end.saturating_add(*count)));
-        let places: Vec<usize> = counts.iter().scan(0, before).collect();
-        Layout::new(len, counts, &places)
+        let displacements: Vec<usize> = counts.iter().scan(0, before).collect();
+        Layout::new(len, counts, &displacements)
     }
 
     fn parts<T>(&self) -> Result<Parts, MpiError> {
-        Parts::new(size_of::<T>(), &self.counts, &self.places)
+        Parts::new(size_of::<T>(), &self.counts, &self.displacements)
     }
 }
 
-/// What a rank gives, in parts: one for each rank of the communicator, in their order.
+/// Send buffer in parts: one for each rank of the communicator, in their order.
 ///
 /// ```
 /// use counterfoil_mpi::logged::{LoggedError, Partition};
 ///
 /// let letters = *b"abcdefgh";
-/// // Three parts, the second of which is empty; d to f are in none.
+/// // Three parts, of which the second is empty; `d` to `f` are in none of them.
 /// assert!(Partition::new(&letters, &[3, 0, 2], &[0, 4, 6]).is_ok());
 /// assert!(Partition::in_order(&letters, &[4, 4]).is_ok());
 /// assert!(matches!(Partition::in_order(&letters, &[4, 5]), Err(LoggedError::Partition { len: 8, .. })));
@@ -51,15 +51,15 @@ pub struct Partition<'b, T> {
 }
 
 impl<'b, T: IntoBytes + Immutable> Partition<'b, T> {
-    /// Parts of `counts` elements each, which begin at `places`.
+    /// Creates parts of `counts` elements each, which begin at `displacements`.
     ///
     /// # Errors
     /// [`LoggedError::Partition`].
-    pub fn new(buf: &'b [T], counts: &[usize], places: &[usize]) -> Result<Partition<'b, T>, LoggedError> {
-        Ok(Partition { buf, layout: Layout::new(buf.len(), counts, places)? })
+    pub fn new(buf: &'b [T], counts: &[usize], displacements: &[usize]) -> Result<Partition<'b, T>, LoggedError> {
+        Ok(Partition { buf, layout: Layout::new(buf.len(), counts, displacements)? })
     }
 
-    /// Parts of `counts` elements each, one behind the other.
+    /// Creates contiguous parts of `counts` elements each, in the order of the ranks.
     ///
     /// # Errors
     /// [`LoggedError::Partition`].
@@ -68,11 +68,11 @@ impl<'b, T: IntoBytes + Immutable> Partition<'b, T> {
     }
 
     pub(super) fn outgoing(&self) -> Result<Outgoing<'b>, MpiError> {
-        Ok(Outgoing { bytes: self.buf.as_bytes(), parts: Some(self.layout.parts::<T>()?) })
+        Ok(Outgoing::in_parts(self.buf, self.layout.parts::<T>()?))
     }
 }
 
-/// What a rank gets, in parts: one from each rank of the communicator, in their order. They must not overlap.
+/// Receive buffer in parts: one from each rank of the communicator, in their order. The parts must not overlap.
 #[derive(Debug)]
 pub struct PartitionMut<'b, T> {
     buf: &'b mut [T],
@@ -80,16 +80,20 @@ pub struct PartitionMut<'b, T> {
 }
 
 impl<'b, T: FromBytes + IntoBytes> PartitionMut<'b, T> {
-    /// Parts of `counts` elements each, which begin at `places`. What is between them stays as it was.
+    /// Creates parts of `counts` elements each, which begin at `displacements`. Elements between them are left unchanged.
     ///
     /// # Errors
     /// [`LoggedError::Partition`].
-    pub fn new(buf: &'b mut [T], counts: &[usize], places: &[usize]) -> Result<PartitionMut<'b, T>, LoggedError> {
-        let layout = Layout::new(buf.len(), counts, places)?;
+    pub fn new(
+        buf: &'b mut [T],
+        counts: &[usize],
+        displacements: &[usize],
+    ) -> Result<PartitionMut<'b, T>, LoggedError> {
+        let layout = Layout::new(buf.len(), counts, displacements)?;
         Ok(PartitionMut { buf, layout })
     }
 
-    /// Parts of `counts` elements each, one behind the other.
+    /// Creates contiguous parts of `counts` elements each, in the order of the ranks.
     ///
     /// # Errors
     /// [`LoggedError::Partition`].
@@ -98,14 +102,13 @@ impl<'b, T: FromBytes + IntoBytes> PartitionMut<'b, T> {
         Ok(PartitionMut { buf, layout })
     }
 
-    /// The memory, and its parts.
-    pub(super) fn incoming(self) -> Result<(&'b mut [T], Parts), MpiError> {
+    pub(super) fn incoming(self) -> Result<Incoming<'b, [T]>, MpiError> {
         let parts = self.layout.parts::<T>()?;
-        Ok((self.buf, parts))
+        Ok(Incoming::in_parts(self.buf, parts))
     }
 
-    /// The same, borrowed for less.
-    pub(super) fn borrowed(&mut self) -> PartitionMut<'_, T> {
+    /// Borrows the parts for a shorter lifetime.
+    pub(super) fn reborrow(&mut self) -> PartitionMut<'_, T> {
         PartitionMut { buf: self.buf, layout: self.layout.clone() }
     }
 }

@@ -1,35 +1,35 @@
-//! Operations that are waited for later.
+//! Requests of immediate operations.
 
 use std::cell::RefCell;
 use std::fmt;
 use std::marker::PhantomData;
 use std::rc::Rc;
 
+use counterfoil_mpi_logger::PostedReceive;
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::communicator::{LoggedCommunicator, Shared};
 use super::engine::Engine;
 use super::error::LoggedError;
 use super::source::whole;
-use crate::matching::Posted;
 use crate::point_to_point::Envelope;
-use crate::request::{Borrowed, Ended, Pending};
+use crate::request::{Borrowed, Completion, Pending};
 
 pub(super) mod sealed {
-    use super::{Ended, Engine, LoggedError, Pending, Rc, RefCell};
+    use super::{Completion, Engine, LoggedError, Pending, Rc, RefCell};
 
-    /// What waiting for one, and for several, needs.
-    pub trait UnderWay {
-        type Gives;
+    /// Parts of a request that waiting for one or for several requests needs.
+    pub trait Pend {
+        type Completed;
         fn pending(&self) -> &Pending;
         fn engine(&self) -> &Rc<RefCell<Engine>>;
-        /// It has ended so.
-        fn end(self, ended: Ended) -> Result<Self::Gives, LoggedError>;
+        /// Finishes the request after the completion of its operation.
+        fn finish(self, completion: Completion) -> Result<Self::Completed, LoggedError>;
     }
 }
 
-/// An operation that was begun, and ends later. What dropping one means, each type says. One that is leaked (`std::mem::forget`) has its
-/// communicator for ever: no memory is given back before MPI is done with it, but MPI is never finalised.
+/// An immediate operation. Each type documents the effect of dropping it. A leaked request (`std::mem::forget`) keeps its communicator for
+/// ever: no memory is released while MPI uses it, but MPI is never finalised.
 ///
 /// ```no_run
 /// # use counterfoil_mpi::logged::{Destination, LoggedCommunicator, LoggedError, Request, Source};
@@ -39,69 +39,69 @@ pub(super) mod sealed {
 /// let (numbers, envelope) = loop {
 ///     match receive.test()? {
 ///         Ok(message) => break message,
-///         Err(still_under_way) => receive = still_under_way,
+///         Err(pending) => receive = pending,
 ///     }
 /// };
 /// sending.wait()?;
 /// # Ok(())
 /// # }
 /// ```
-pub trait Request: sealed::UnderWay<Gives = <Self as Request>::Output> + Sized {
-    /// What it gives when it has ended.
+pub trait Request: sealed::Pend<Completed = <Self as Request>::Output> + Sized {
+    /// Result of the completed operation.
     type Output;
 
-    /// Waits until it ends.
+    /// Waits until the operation completes.
     ///
     /// # Errors
-    /// [`LoggedError`]: how it failed.
+    /// [`LoggedError`] if the operation failed.
     fn wait(self) -> Result<Self::Output, LoggedError> {
-        let ended = self.pending().wait();
-        self.end(ended)
+        let completion = self.pending().wait();
+        self.finish(completion)
     }
 
-    /// What it gives, if it has ended; itself, if it hasn't.
+    /// Returns the result if the operation is complete, or the request if it isn't.
     ///
     /// # Errors
-    /// As of [`wait`](Self::wait).
+    /// Same as [`wait`](Self::wait).
     fn test(self) -> Result<Result<Self::Output, Self>, LoggedError> {
         match self.pending().test() {
-            Some(ended) => self.end(ended).map(Ok),
+            Some(completion) => self.finish(completion).map(Ok),
             None => {
-                self.engine().borrow_mut().missed();
+                self.engine().borrow_mut().count_failed_poll();
                 Ok(Err(self))
             }
         }
     }
 
-    /// Whether [`wait`](Self::wait) returns at once.
+    /// Returns `true` if [`wait`](Self::wait) would return at once.
     ///
     /// # Errors
     /// [`LoggedError::Mpi`].
     fn is_ready(&self) -> Result<bool, LoggedError> {
         let is_ready = self.pending().is_ready()?;
         if !is_ready {
-            self.engine().borrow_mut().missed();
+            self.engine().borrow_mut().count_failed_poll();
         }
         Ok(is_ready)
     }
 
-    /// The same, which gives what `change` makes of what this gives: so that requests of several kinds fit into one
+    /// Applies `f` to the result, so that requests of different types fit into one
     /// [`RequestCollection`](super::RequestCollection).
-    fn map<U, F: FnOnce(Self::Output) -> U>(self, change: F) -> Mapped<Self, F> {
-        Mapped { request: self, change }
+    fn map<U, F: FnOnce(Self::Output) -> U>(self, f: F) -> Mapped<Self, F> {
+        Mapped { request: self, f }
     }
 }
 
-/// A request that gives something else: see [`Request::map`].
+/// Request whose result is mapped: see [`Request::map`].
 #[derive(Debug)]
-#[must_use = "what is dropped may be called off"]
+#[must_use = "dropping a request may cancel it"]
 pub struct Mapped<R, F> {
     request: R,
-    change: F,
+    f: F,
 }
 
-impl<R: Request, U, F: FnOnce(R::Output) -> U> sealed::UnderWay for Mapped<R, F> {
-    type Gives = U;
+impl<R: Request, U, F: FnOnce(R::Output) -> U> sealed::Pend for Mapped<R, F> {
+    type Completed = U;
 
     fn pending(&self) -> &Pending {
         self.request.pending()
@@ -111,8 +111,8 @@ impl<R: Request, U, F: FnOnce(R::Output) -> U> sealed::UnderWay for Mapped<R, F>
         self.request.engine()
     }
 
-    fn end(self, ended: Ended) -> Result<U, LoggedError> {
-        self.request.end(ended).map(self.change)
+    fn finish(self, completion: Completion) -> Result<U, LoggedError> {
+        self.request.finish(completion).map(self.f)
     }
 }
 
@@ -120,7 +120,7 @@ impl<R: Request, U, F: FnOnce(R::Output) -> U> Request for Mapped<R, F> {
     type Output = U;
 }
 
-/// Waits for a request when it is dropped, whatever comes of it.
+/// Guard that waits for its request when it is dropped, and ignores the result.
 #[derive(Debug)]
 pub struct WaitGuard<R: Request>(Option<R>);
 
@@ -133,17 +133,17 @@ impl<R: Request> From<R> for WaitGuard<R> {
 impl<R: Request> Drop for WaitGuard<R> {
     fn drop(&mut self) {
         if let Some(request) = self.0.take() {
-            // Nobody is there to be told of an error.
+            // An error can't be returned here.
             let _ = request.wait();
         }
     }
 }
 
-/// A message that is being sent. Who drops it lets it go on.
+/// Request of a send. Dropping it doesn't cancel the send.
 #[derive(Debug)]
 pub struct SendRequest {
     pending: Pending,
-    /// Its communicator isn't given up before.
+    /// Keeps the communicator until the send is complete.
     _comm: Rc<Shared>,
     engine: Rc<RefCell<Engine>>,
 }
@@ -154,8 +154,8 @@ impl SendRequest {
     }
 }
 
-impl sealed::UnderWay for SendRequest {
-    type Gives = ();
+impl sealed::Pend for SendRequest {
+    type Completed = ();
 
     fn pending(&self) -> &Pending {
         &self.pending
@@ -165,9 +165,9 @@ impl sealed::UnderWay for SendRequest {
         &self.engine
     }
 
-    fn end(self, ended: Ended) -> Result<(), LoggedError> {
-        self.engine.borrow_mut().moves += 1;
-        Ok(ended.result?)
+    fn finish(self, completion: Completion) -> Result<(), LoggedError> {
+        self.engine.borrow_mut().note_activity();
+        Ok(completion.result?)
     }
 }
 
@@ -175,52 +175,52 @@ impl Request for SendRequest {
     type Output = ();
 }
 
-/// A receive's turn among those of its communicator, until it is over.
+/// Place of a receive in the matching order of its communicator, until the receive ends.
 #[derive(Debug)]
 pub(super) struct Turn {
-    posted: Option<Posted>,
+    posted: Option<PostedReceive>,
     comm: Rc<Shared>,
     engine: Rc<RefCell<Engine>>,
     is_open: bool,
 }
 
 impl Turn {
-    pub(super) fn new(posted: Posted, comm: &LoggedCommunicator, is_open: bool) -> Turn {
-        Turn { posted: Some(posted), comm: Rc::clone(&comm.shared), engine: Rc::clone(&comm.engine), is_open }
+    pub(super) fn new(posted: Option<PostedReceive>, comm: &LoggedCommunicator, is_open: bool) -> Turn {
+        Turn { posted, comm: Rc::clone(&comm.shared), engine: Rc::clone(&comm.engine), is_open }
     }
 
-    /// It is over, with this message or with none.
+    /// Ends the receive, with this message or with none.
     pub(super) fn end(&mut self, taken: Option<Envelope>) -> Result<(), LoggedError> {
         let Some(posted) = self.posted.take() else { return Ok(()) };
         self.engine.borrow_mut().end_receive(&self.comm, posted, taken, self.is_open)
     }
 
-    /// It has ended so: the message that was taken, which may be an error's.
-    fn end_with(&mut self, ended: Ended) -> Result<Envelope, LoggedError> {
-        self.end(ended.envelope)?;
-        ended.result?;
-        ended.envelope.ok_or(LoggedError::CalledOff)
+    /// Ends the receive by its completion, which may be an error, and returns the envelope.
+    fn end_by(&mut self, completion: Completion) -> Result<Envelope, LoggedError> {
+        self.end(completion.envelope)?;
+        completion.result?;
+        completion.envelope.ok_or(LoggedError::CalledOff)
     }
 
-    /// Calls the receive off, if it is still under way; what had come is lost, and counts as received.
-    fn call_off(&mut self, pending: &Pending) {
+    /// Cancels the receive if it is pending. A message that had arrived is lost, and counts as received.
+    fn cancel(&mut self, pending: &Pending) {
         if self.posted.is_some() {
-            // Nobody is there to be told of an error; the next call is.
-            let _ = self.end(pending.call_off().envelope);
+            // An error can't be returned here; the next call reports it.
+            let _ = self.end(pending.cancel().envelope);
         }
     }
 }
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        // Nothing was received.
+        // If the receive hasn't ended, it has taken no message.
         let _ = self.end(None);
     }
 }
 
-/// A message that is being received, with memory of its own. Who drops it calls it off: a message that had come is lost then.
+/// Request of a receive that owns its buffer. Dropping it cancels the receive: a message that had arrived is lost then.
 #[derive(Debug)]
-#[must_use = "what is dropped is called off"]
+#[must_use = "dropping the request cancels the receive"]
 pub struct ReceiveRequest<T> {
     pending: Pending,
     turn: Turn,
@@ -232,25 +232,26 @@ impl<T: FromBytes + IntoBytes + Clone> ReceiveRequest<T> {
         ReceiveRequest { pending, turn, of: PhantomData }
     }
 
-    /// Calls it off: `None`, or the message, if it had come before.
+    /// Cancels the receive; returns the message if it had arrived before.
     ///
     /// # Errors
-    /// As of [`wait`](Request::wait).
+    /// Same as [`wait`](Request::wait).
     pub fn cancel(self) -> Result<Option<(Vec<T>, Envelope)>, LoggedError> {
-        let ended = self.pending.call_off();
-        called_off(sealed::UnderWay::end(self, ended))
+        let completion = self.pending.cancel();
+        unless_cancelled(sealed::Pend::finish(self, completion))
     }
 }
 
-fn called_off<T>(result: Result<T, LoggedError>) -> Result<Option<T>, LoggedError> {
+/// Turns the error of a cancelled receive into `None`.
+fn unless_cancelled<T>(result: Result<T, LoggedError>) -> Result<Option<T>, LoggedError> {
     match result {
         Err(LoggedError::CalledOff) => Ok(None),
         result => result.map(Some),
     }
 }
 
-impl<T: FromBytes + IntoBytes + Clone> sealed::UnderWay for ReceiveRequest<T> {
-    type Gives = (Vec<T>, Envelope);
+impl<T: FromBytes + IntoBytes + Clone> sealed::Pend for ReceiveRequest<T> {
+    type Completed = (Vec<T>, Envelope);
 
     fn pending(&self) -> &Pending {
         &self.pending
@@ -260,27 +261,27 @@ impl<T: FromBytes + IntoBytes + Clone> sealed::UnderWay for ReceiveRequest<T> {
         &self.turn.engine
     }
 
-    fn end(mut self, ended: Ended) -> Result<(Vec<T>, Envelope), LoggedError> {
-        let envelope = self.turn.end_with(ended)?;
+    fn finish(mut self, completion: Completion) -> Result<(Vec<T>, Envelope), LoggedError> {
+        let envelope = self.turn.end_by(completion)?;
         let mut bytes = self.pending.take_bytes();
         bytes.truncate(envelope.len);
         Ok((elements(envelope, &bytes)?, envelope))
     }
 }
 
-/// Gives the message's elements, and whose it is. [`wait`](Request::wait) fails with [`LoggedError::Mpi`], of class `MPI_ERR_TRUNCATE`, for
-/// a longer message; with [`LoggedError::Elements`] for one that is no whole number of elements. Either is lost.
+/// Returns the message's elements and its envelope. [`wait`](Request::wait) fails with [`LoggedError::Mpi`], of class `MPI_ERR_TRUNCATE`,
+/// for a message that is too long, and with [`LoggedError::Elements`] for one that isn't a whole number of elements. Both are lost.
 impl<T: FromBytes + IntoBytes + Clone> Request for ReceiveRequest<T> {
     type Output = (Vec<T>, Envelope);
 }
 
 impl<T> Drop for ReceiveRequest<T> {
     fn drop(&mut self) {
-        self.turn.call_off(&self.pending);
+        self.turn.cancel(&self.pending);
     }
 }
 
-/// The elements that a message is.
+/// Converts a message to elements.
 pub(super) fn elements<T>(envelope: Envelope, bytes: &[u8]) -> Result<Vec<T>, LoggedError>
 where
     T: FromBytes + IntoBytes + Clone,
@@ -291,11 +292,11 @@ where
     Ok(elements)
 }
 
-/// A message that is being received into borrowed memory. Who drops it calls it off, as the end of its scope does: a message that had come
-/// is lost then.
-#[must_use = "what is dropped is called off"]
+/// Request of a receive into borrowed memory. Dropping it cancels the receive, as the end of its scope does: a message that had arrived is
+/// lost then.
+#[must_use = "dropping the request cancels the receive"]
 pub struct ReceiveIntoRequest<'a, B: ?Sized> {
-    /// `None` behind the end.
+    /// `None` after the memory was given back.
     borrowed: Option<Borrowed<'a, B>>,
     pending: Rc<Pending>,
     turn: Turn,
@@ -306,18 +307,18 @@ impl<'a, B: ?Sized> ReceiveIntoRequest<'a, B> {
         ReceiveIntoRequest { pending: Rc::clone(&borrowed.pending), borrowed: Some(borrowed), turn }
     }
 
-    /// Calls it off: `None`, or the message, if it had come before.
+    /// Cancels the receive; returns the message if it had arrived before.
     ///
     /// # Errors
-    /// As of [`wait`](Request::wait).
+    /// Same as [`wait`](Request::wait).
     pub fn cancel(self) -> Result<Option<(&'a mut B, Envelope)>, LoggedError> {
-        let ended = self.pending.call_off();
-        called_off(sealed::UnderWay::end(self, ended))
+        let completion = self.pending.cancel();
+        unless_cancelled(sealed::Pend::finish(self, completion))
     }
 }
 
-impl<'a, B: ?Sized> sealed::UnderWay for ReceiveIntoRequest<'a, B> {
-    type Gives = (&'a mut B, Envelope);
+impl<'a, B: ?Sized> sealed::Pend for ReceiveIntoRequest<'a, B> {
+    type Completed = (&'a mut B, Envelope);
 
     fn pending(&self) -> &Pending {
         &self.pending
@@ -327,15 +328,15 @@ impl<'a, B: ?Sized> sealed::UnderWay for ReceiveIntoRequest<'a, B> {
         &self.turn.engine
     }
 
-    fn end(mut self, ended: Ended) -> Result<(&'a mut B, Envelope), LoggedError> {
-        let envelope = self.turn.end_with(ended)?;
+    fn finish(mut self, completion: Completion) -> Result<(&'a mut B, Envelope), LoggedError> {
+        let envelope = self.turn.end_by(completion)?;
         let memory = self.borrowed.take().and_then(Borrowed::give_back);
         Ok((memory.ok_or(LoggedError::CalledOff)?, envelope))
     }
 }
 
-/// Gives the memory back, and says whose the message is. What is behind a shorter message stays as it was. [`wait`](Request::wait) fails
-/// with [`LoggedError::Mpi`], of class `MPI_ERR_TRUNCATE`, for a longer message, whose end is lost; with [`LoggedError::CalledOff`] where
+/// Returns the memory and the message's envelope. Memory after the end of a shorter message is left unchanged. [`wait`](Request::wait) fails
+/// with [`LoggedError::Mpi`], of class `MPI_ERR_TRUNCATE`, for a longer message, whose end is lost, and with [`LoggedError::CalledOff`] if
 /// the scope has ended before.
 impl<'a, B: ?Sized> Request for ReceiveIntoRequest<'a, B> {
     type Output = (&'a mut B, Envelope);
@@ -343,7 +344,7 @@ impl<'a, B: ?Sized> Request for ReceiveIntoRequest<'a, B> {
 
 impl<B: ?Sized> Drop for ReceiveIntoRequest<'_, B> {
     fn drop(&mut self) {
-        self.turn.call_off(&self.pending);
+        self.turn.cancel(&self.pending);
     }
 }
 
@@ -353,26 +354,26 @@ impl<B: ?Sized> fmt::Debug for ReceiveIntoRequest<'_, B> {
     }
 }
 
-/// A collective operation that goes on, in borrowed memory. Who drops it lets it go on to the end of its scope, which waits for it; who
-/// drops a barrier, which has none, waits there. Gives the memory back that this rank gets something into.
+/// Request of a collective operation in borrowed memory. A dropped request is completed by the end of its scope; dropping the request of a
+/// barrier, which has no scope, waits for the barrier. The result is the memory that this rank receives into.
 pub struct CollectiveRequest<'a, B: ?Sized = ()> {
     borrowed: Borrowed<'a, B>,
     comm: Rc<Shared>,
-    /// Which operation of the communicator it is.
+    /// Number of the operation on its communicator.
     number: u64,
     engine: Rc<RefCell<Engine>>,
 }
 
 impl<'a, B: ?Sized> CollectiveRequest<'a, B> {
-    /// The last that was begun on a communicator.
-    pub(super) fn new(borrowed: Borrowed<'a, B>, comm: &LoggedCommunicator) -> CollectiveRequest<'a, B> {
+    /// Creates the request of an operation that was begun as `number` of `comm`.
+    pub(super) fn new(borrowed: Borrowed<'a, B>, comm: &LoggedCommunicator, number: u64) -> CollectiveRequest<'a, B> {
         let (shared, engine) = (Rc::clone(&comm.shared), Rc::clone(&comm.engine));
-        CollectiveRequest { borrowed, number: shared.collectives.get(), comm: shared, engine }
+        CollectiveRequest { borrowed, number, comm: shared, engine }
     }
 }
 
-impl<'a, B: ?Sized> sealed::UnderWay for CollectiveRequest<'a, B> {
-    type Gives = &'a mut B;
+impl<'a, B: ?Sized> sealed::Pend for CollectiveRequest<'a, B> {
+    type Completed = &'a mut B;
 
     fn pending(&self) -> &Pending {
         &self.borrowed.pending
@@ -382,10 +383,9 @@ impl<'a, B: ?Sized> sealed::UnderWay for CollectiveRequest<'a, B> {
         &self.engine
     }
 
-    fn end(self, ended: Ended) -> Result<&'a mut B, LoggedError> {
-        self.engine.borrow_mut().moves += 1;
-        self.comm.waited.set(self.number.max(self.comm.waited.get()));
-        ended.result?;
+    fn finish(self, completion: Completion) -> Result<&'a mut B, LoggedError> {
+        self.engine.borrow_mut().collective_waited(&self.comm, self.number);
+        completion.result?;
         self.borrowed.give_back().ok_or(LoggedError::CalledOff)
     }
 }

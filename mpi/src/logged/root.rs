@@ -1,19 +1,21 @@
-//! Collective operations with a root. All ranks of a communicator call each of them, in the same order.
+//! Collective operations with a root. All ranks of a communicator call them, in the same order.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
+use super::collective::Prepared;
 use super::communicator::{LoggedCommunicator, Process};
 use super::error::LoggedError;
 use super::partition::{Partition, PartitionMut};
 use super::request::CollectiveRequest;
-use crate::collective::{Elements, Outgoing, Ready, Reduction, What};
+use crate::collective::{Collective, Elements, Incoming, Outgoing, Reduction};
 use crate::operation::Operation;
 use crate::request::LocalScope;
 
-/// What ranks do with one of them, the root: it gives or gets. All of them name the same one.
+/// Collective operations from or to one rank, the root. All ranks name the same root; the `_root` forms are called by the root, and their
+/// counterparts by all other ranks.
 ///
-/// The `immediate_` forms begin an operation on memory that is borrowed up to the end of a [`scope`](super::scope); what a rank gives is in
-/// the log when they return.
+/// The `immediate_` forms begin an operation on memory that is borrowed until the end of a [`scope`](super::scope); this rank's contribution
+/// is in the log when they return.
 ///
 /// ```no_run
 /// # use counterfoil_mpi::logged::{LoggedCommunicator, LoggedError, Partition, Root};
@@ -30,130 +32,114 @@ use crate::request::LocalScope;
 /// # }
 /// ```
 pub trait Root {
-    /// The communicator, and the rank in it.
+    /// Returns the communicator, and the root's rank in it.
     fn root(&self) -> (&LoggedCommunicator, u32);
 
-    /// Gives every rank what the root has in `buf`, which has the same length on all.
+    /// Copies `buf` of the root to `buf` of every other rank; it has the same length on all ranks.
     ///
     /// # Errors
     /// [`LoggedError::Mpi`]; [`LoggedError::Append`].
     fn broadcast_into<B: FromBytes + IntoBytes + Immutable + ?Sized>(&self, buf: &mut B) -> Result<(), LoggedError> {
-        let (comm, root) = self.root();
-        comm.now(comm.gotten(What::Broadcast { root }, buf)?)
+        Side::of(self).prepare(Collective::Broadcast, Outgoing::NOTHING, Incoming::of(buf))?.run()
     }
 
     /// Begins [`broadcast_into`](Self::broadcast_into).
     ///
     /// # Errors
-    /// As of [`broadcast_into`](Self::broadcast_into).
+    /// Same as [`broadcast_into`](Self::broadcast_into).
     fn immediate_broadcast_into<'a, B: FromBytes + IntoBytes + Immutable + ?Sized>(
         &self,
         scope: &LocalScope<'a>,
         buf: &'a mut B,
     ) -> Result<CollectiveRequest<'a, B>, LoggedError> {
-        let (comm, root) = self.root();
-        comm.later(scope, comm.gotten(What::Broadcast { root }, buf)?)
+        Side::of(self).prepare(Collective::Broadcast, Outgoing::NOTHING, Incoming::of(buf))?.begin(scope)
     }
 
-    /// Gives the root `send`; called by the others.
+    /// Sends `send`, of the same length on all ranks, to the root.
     ///
     /// # Errors
     /// [`LoggedError::Mpi`]; [`LoggedError::Append`]. [`LoggedError::NotRoot`] if this rank is the root.
     fn gather_into<S: IntoBytes + Immutable + ?Sized>(&self, send: &S) -> Result<(), LoggedError> {
-        let (comm, root) = is_other(self.root())?;
-        comm.now(comm.given(What::Gather { root, in_parts: false }, send)?)
+        at_other(self)?.prepare(Collective::Gather, Outgoing::of(send), Incoming::NOTHING)?.run()
     }
 
     /// Begins [`gather_into`](Self::gather_into).
     ///
     /// # Errors
-    /// As of [`gather_into`](Self::gather_into).
+    /// Same as [`gather_into`](Self::gather_into).
     fn immediate_gather_into<'a, S: IntoBytes + Immutable + ?Sized>(
         &self,
         scope: &LocalScope<'a>,
         send: &'a S,
     ) -> Result<CollectiveRequest<'a>, LoggedError> {
-        let (comm, root) = is_other(self.root())?;
-        comm.later(scope, comm.given(What::Gather { root, in_parts: false }, send)?)
+        at_other(self)?.prepare(Collective::Gather, Outgoing::of(send), Incoming::NOTHING)?.begin(scope)
     }
 
-    /// Collects what each rank gives, one behind the other; called by the root, which gives `send`.
+    /// Gathers the `send` of every rank, the root's included, into `receive` in the order of the ranks; called by the root.
     ///
     /// # Errors
-    /// [`LoggedError::Mpi`]: [`MpiError::Length`](crate::MpiError::Length) if `receive` isn't as long as that.
+    /// [`LoggedError::Mpi`]: [`MpiError::Length`](crate::MpiError::Length) if `receive` isn't as long as all of them.
     /// [`LoggedError::NotRoot`] if this rank isn't the root.
     fn gather_into_root<S: IntoBytes + Immutable + ?Sized, R: FromBytes + IntoBytes + ?Sized>(
         &self,
         send: &S,
         receive: &mut R,
     ) -> Result<(), LoggedError> {
-        let (comm, root) = is_root(self.root())?;
-        let what = What::Gather { root, in_parts: false };
-        let ready = comm.shared.comm.ready_into(what, Outgoing::of(send), receive, None)?;
-        comm.now(ready)
+        at_root(self)?.prepare(Collective::Gather, Outgoing::of(send), Incoming::of(receive))?.run()
     }
 
     /// Begins [`gather_into_root`](Self::gather_into_root).
     ///
     /// # Errors
-    /// As of [`gather_into_root`](Self::gather_into_root).
+    /// Same as [`gather_into_root`](Self::gather_into_root).
     fn immediate_gather_into_root<'a, S: IntoBytes + Immutable + ?Sized, R: FromBytes + IntoBytes + ?Sized>(
         &self,
         scope: &LocalScope<'a>,
         send: &'a S,
         receive: &'a mut R,
     ) -> Result<CollectiveRequest<'a, R>, LoggedError> {
-        let (comm, root) = is_root(self.root())?;
-        let what = What::Gather { root, in_parts: false };
-        let ready = comm.shared.comm.ready_into(what, Outgoing::of(send), receive, None)?;
-        comm.later(scope, ready)
+        at_root(self)?.prepare(Collective::Gather, Outgoing::of(send), Incoming::of(receive))?.begin(scope)
     }
 
-    /// Gives the root `send`, of any length; called by the others, where the root calls
+    /// Sends `send`, of any length, to the root, which calls
     /// [`gather_varcount_into_root`](Self::gather_varcount_into_root).
     ///
     /// # Errors
-    /// As of [`gather_into`](Self::gather_into).
+    /// Same as [`gather_into`](Self::gather_into).
     fn gather_varcount_into<S: IntoBytes + Immutable + ?Sized>(&self, send: &S) -> Result<(), LoggedError> {
-        let (comm, root) = is_other(self.root())?;
-        comm.now(comm.given(What::Gather { root, in_parts: true }, send)?)
+        at_other(self)?.prepare(Collective::GatherVarcount, Outgoing::of(send), Incoming::NOTHING)?.run()
     }
 
     /// Begins [`gather_varcount_into`](Self::gather_varcount_into).
     ///
     /// # Errors
-    /// As of [`gather_varcount_into`](Self::gather_varcount_into).
+    /// Same as [`gather_varcount_into`](Self::gather_varcount_into).
     fn immediate_gather_varcount_into<'a, S: IntoBytes + Immutable + ?Sized>(
         &self,
         scope: &LocalScope<'a>,
         send: &'a S,
     ) -> Result<CollectiveRequest<'a>, LoggedError> {
-        let (comm, root) = is_other(self.root())?;
-        comm.later(scope, comm.given(What::Gather { root, in_parts: true }, send)?)
+        at_other(self)?.prepare(Collective::GatherVarcount, Outgoing::of(send), Incoming::NOTHING)?.begin(scope)
     }
 
-    /// Collects what each rank gives into its part of `receive`; called by the root, which gives `send`.
+    /// Gathers the `send` of every rank, the root's included, into that rank's part of `receive`; called by the root.
     ///
     /// # Errors
     /// [`LoggedError::Mpi`]: [`MpiError::Parts`](crate::MpiError::Parts) if there aren't as many parts as ranks;
-    /// [`MpiError::Length`](crate::MpiError::Length) if the root's is not as long as `send`. [`LoggedError::NotRoot`] if this rank
+    /// [`MpiError::Length`](crate::MpiError::Length) if the root's part is not as long as `send`. [`LoggedError::NotRoot`] if this rank
     /// isn't the root.
     fn gather_varcount_into_root<S: IntoBytes + Immutable + ?Sized, T: FromBytes + IntoBytes + Immutable>(
         &self,
         send: &S,
         receive: &mut PartitionMut<'_, T>,
     ) -> Result<(), LoggedError> {
-        let (comm, root) = is_root(self.root())?;
-        let (receive, parts) = receive.borrowed().incoming()?;
-        let what = What::Gather { root, in_parts: true };
-        let ready = comm.shared.comm.ready_into(what, Outgoing::of(send), receive, Some(parts))?;
-        comm.now(ready)
+        at_root(self)?.prepare(Collective::GatherVarcount, Outgoing::of(send), receive.reborrow().incoming()?)?.run()
     }
 
     /// Begins [`gather_varcount_into_root`](Self::gather_varcount_into_root).
     ///
     /// # Errors
-    /// As of [`gather_varcount_into_root`](Self::gather_varcount_into_root).
+    /// Same as [`gather_varcount_into_root`](Self::gather_varcount_into_root).
     fn immediate_gather_varcount_into_root<
         'a,
         S: IntoBytes + Immutable + ?Sized,
@@ -164,111 +150,94 @@ pub trait Root {
         send: &'a S,
         receive: PartitionMut<'a, T>,
     ) -> Result<CollectiveRequest<'a, [T]>, LoggedError> {
-        let (comm, root) = is_root(self.root())?;
-        let (receive, parts) = receive.incoming()?;
-        let what = What::Gather { root, in_parts: true };
-        let ready = comm.shared.comm.ready_into(what, Outgoing::of(send), receive, Some(parts))?;
-        comm.later(scope, ready)
+        at_root(self)?.prepare(Collective::GatherVarcount, Outgoing::of(send), receive.incoming()?)?.begin(scope)
     }
 
-    /// Gets this rank's part of what the root has; called by the others.
+    /// Receives this rank's part of the root's buffer; all parts have the same length.
     ///
     /// # Errors
     /// [`LoggedError::Mpi`]. [`LoggedError::NotRoot`] if this rank is the root.
     fn scatter_into<R: FromBytes + IntoBytes + ?Sized>(&self, receive: &mut R) -> Result<(), LoggedError> {
-        let (comm, root) = is_other(self.root())?;
-        comm.now(comm.gotten(What::Scatter { root, in_parts: false }, receive)?)
+        at_other(self)?.prepare(Collective::Scatter, Outgoing::NOTHING, Incoming::of(receive))?.run()
     }
 
     /// Begins [`scatter_into`](Self::scatter_into).
     ///
     /// # Errors
-    /// As of [`scatter_into`](Self::scatter_into).
+    /// Same as [`scatter_into`](Self::scatter_into).
     fn immediate_scatter_into<'a, R: FromBytes + IntoBytes + ?Sized>(
         &self,
         scope: &LocalScope<'a>,
         receive: &'a mut R,
     ) -> Result<CollectiveRequest<'a, R>, LoggedError> {
-        let (comm, root) = is_other(self.root())?;
-        comm.later(scope, comm.gotten(What::Scatter { root, in_parts: false }, receive)?)
+        at_other(self)?.prepare(Collective::Scatter, Outgoing::NOTHING, Incoming::of(receive))?.begin(scope)
     }
 
-    /// Gives each rank its part of `send`; called by the root, which gets its own.
+    /// Sends each rank its part of `send`, and copies the root's own into `receive`; called by the root.
     ///
     /// # Errors
-    /// [`LoggedError::Mpi`]: [`MpiError::Length`](crate::MpiError::Length) if `send` isn't as many parts as there are ranks;
+    /// [`LoggedError::Mpi`]: [`MpiError::Length`](crate::MpiError::Length) if `send` isn't as many parts of that length as there are ranks;
     /// [`LoggedError::Append`]. [`LoggedError::NotRoot`] if this rank isn't the root.
     fn scatter_into_root<S: IntoBytes + Immutable + ?Sized, R: FromBytes + IntoBytes + ?Sized>(
         &self,
         send: &S,
         receive: &mut R,
     ) -> Result<(), LoggedError> {
-        let (comm, root) = is_root(self.root())?;
-        let what = What::Scatter { root, in_parts: false };
-        let ready = comm.shared.comm.ready_into(what, Outgoing::of(send), receive, None)?;
-        comm.now(ready)
+        at_root(self)?.prepare(Collective::Scatter, Outgoing::of(send), Incoming::of(receive))?.run()
     }
 
     /// Begins [`scatter_into_root`](Self::scatter_into_root).
     ///
     /// # Errors
-    /// As of [`scatter_into_root`](Self::scatter_into_root).
+    /// Same as [`scatter_into_root`](Self::scatter_into_root).
     fn immediate_scatter_into_root<'a, S: IntoBytes + Immutable + ?Sized, R: FromBytes + IntoBytes + ?Sized>(
         &self,
         scope: &LocalScope<'a>,
         send: &'a S,
         receive: &'a mut R,
     ) -> Result<CollectiveRequest<'a, R>, LoggedError> {
-        let (comm, root) = is_root(self.root())?;
-        let what = What::Scatter { root, in_parts: false };
-        let ready = comm.shared.comm.ready_into(what, Outgoing::of(send), receive, None)?;
-        comm.later(scope, ready)
+        at_root(self)?.prepare(Collective::Scatter, Outgoing::of(send), Incoming::of(receive))?.begin(scope)
     }
 
-    /// Gets this rank's part of what the root has, of any length; called by the others, where the root calls
+    /// Receives this rank's part of the root's buffer, of any length; the root calls
     /// [`scatter_varcount_into_root`](Self::scatter_varcount_into_root).
     ///
     /// # Errors
-    /// As of [`scatter_into`](Self::scatter_into).
+    /// Same as [`scatter_into`](Self::scatter_into).
     fn scatter_varcount_into<R: FromBytes + IntoBytes + ?Sized>(&self, receive: &mut R) -> Result<(), LoggedError> {
-        let (comm, root) = is_other(self.root())?;
-        comm.now(comm.gotten(What::Scatter { root, in_parts: true }, receive)?)
+        at_other(self)?.prepare(Collective::ScatterVarcount, Outgoing::NOTHING, Incoming::of(receive))?.run()
     }
 
     /// Begins [`scatter_varcount_into`](Self::scatter_varcount_into).
     ///
     /// # Errors
-    /// As of [`scatter_varcount_into`](Self::scatter_varcount_into).
+    /// Same as [`scatter_varcount_into`](Self::scatter_varcount_into).
     fn immediate_scatter_varcount_into<'a, R: FromBytes + IntoBytes + ?Sized>(
         &self,
         scope: &LocalScope<'a>,
         receive: &'a mut R,
     ) -> Result<CollectiveRequest<'a, R>, LoggedError> {
-        let (comm, root) = is_other(self.root())?;
-        comm.later(scope, comm.gotten(What::Scatter { root, in_parts: true }, receive)?)
+        at_other(self)?.prepare(Collective::ScatterVarcount, Outgoing::NOTHING, Incoming::of(receive))?.begin(scope)
     }
 
-    /// Gives each rank its part of `send`; called by the root, which gets its own.
+    /// Sends each rank its part of `send`, and copies the root's own into `receive`; called by the root.
     ///
     /// # Errors
     /// [`LoggedError::Mpi`]: [`MpiError::Parts`](crate::MpiError::Parts) if there aren't as many parts as ranks;
-    /// [`MpiError::Length`](crate::MpiError::Length) if the root's is not as long as `receive`; [`LoggedError::Append`].
+    /// [`MpiError::Length`](crate::MpiError::Length) if the root's part is not as long as `receive`; [`LoggedError::Append`].
     /// [`LoggedError::NotRoot`] if this rank isn't the root.
     fn scatter_varcount_into_root<T: FromBytes + IntoBytes + Immutable, R: FromBytes + IntoBytes + ?Sized>(
         &self,
         send: &Partition<'_, T>,
         receive: &mut R,
     ) -> Result<(), LoggedError> {
-        let (comm, root) = is_root(self.root())?;
-        let what = What::Scatter { root, in_parts: true };
-        let ready = comm.shared.comm.ready_into(what, send.outgoing()?, receive, None)?;
-        comm.now(ready)
+        at_root(self)?.prepare(Collective::ScatterVarcount, send.outgoing()?, Incoming::of(receive))?.run()
     }
 
     /// Begins [`scatter_varcount_into_root`](Self::scatter_varcount_into_root).
     ///
     /// # Errors
-    /// As of [`scatter_varcount_into_root`](Self::scatter_varcount_into_root).
+    /// Same as [`scatter_varcount_into_root`](Self::scatter_varcount_into_root).
     fn immediate_scatter_varcount_into_root<
         'a,
         T: FromBytes + IntoBytes + Immutable,
@@ -279,13 +248,10 @@ pub trait Root {
         send: &Partition<'a, T>,
         receive: &'a mut R,
     ) -> Result<CollectiveRequest<'a, R>, LoggedError> {
-        let (comm, root) = is_root(self.root())?;
-        let what = What::Scatter { root, in_parts: true };
-        let ready = comm.shared.comm.ready_into(what, send.outgoing()?, receive, None)?;
-        comm.later(scope, ready)
+        at_root(self)?.prepare(Collective::ScatterVarcount, send.outgoing()?, Incoming::of(receive))?.begin(scope)
     }
 
-    /// Gives the root `send` to reduce; called by the others.
+    /// Sends `send` to the root, which reduces it.
     ///
     /// # Errors
     /// [`LoggedError::Mpi`]; [`LoggedError::Append`]. [`LoggedError::NotRoot`] if this rank is the root.
@@ -294,25 +260,23 @@ pub trait Root {
         send: &[T],
         operation: O,
     ) -> Result<(), LoggedError> {
-        let (comm, root) = is_other(self.root())?;
-        comm.now(comm.given(What::Reduce(Reduction::To(root), Elements::of(operation)), send)?)
+        at_other(self)?.prepare(reduce_by(operation), Outgoing::of(send), Incoming::NOTHING)?.run()
     }
 
     /// Begins [`reduce_into`](Self::reduce_into).
     ///
     /// # Errors
-    /// As of [`reduce_into`](Self::reduce_into).
+    /// Same as [`reduce_into`](Self::reduce_into).
     fn immediate_reduce_into<'a, T: FromBytes + IntoBytes + Immutable, O: Operation<T>>(
         &self,
         scope: &LocalScope<'a>,
         send: &'a [T],
         operation: O,
     ) -> Result<CollectiveRequest<'a>, LoggedError> {
-        let (comm, root) = is_other(self.root())?;
-        comm.later(scope, comm.given(What::Reduce(Reduction::To(root), Elements::of(operation)), send)?)
+        at_other(self)?.prepare(reduce_by(operation), Outgoing::of(send), Incoming::NOTHING)?.begin(scope)
     }
 
-    /// Reduces what the ranks give, element by element; called by the root.
+    /// Reduces the `send` of all ranks, element by element, into `receive`; called by the root.
     ///
     /// # Errors
     /// [`LoggedError::Mpi`]: [`MpiError::Length`](crate::MpiError::Length) if `receive` isn't as long as `send`.
@@ -323,14 +287,13 @@ pub trait Root {
         receive: &mut [T],
         operation: O,
     ) -> Result<(), LoggedError> {
-        let (comm, root) = is_root(self.root())?;
-        comm.now(comm.reduction(Reduction::To(root), send, receive, operation)?)
+        at_root(self)?.prepare(reduce_by(operation), Outgoing::of(send), Incoming::of(receive))?.run()
     }
 
     /// Begins [`reduce_into_root`](Self::reduce_into_root).
     ///
     /// # Errors
-    /// As of [`reduce_into_root`](Self::reduce_into_root).
+    /// Same as [`reduce_into_root`](Self::reduce_into_root).
     fn immediate_reduce_into_root<'a, T: FromBytes + IntoBytes + Immutable, O: Operation<T>>(
         &self,
         scope: &LocalScope<'a>,
@@ -338,41 +301,51 @@ pub trait Root {
         receive: &'a mut [T],
         operation: O,
     ) -> Result<CollectiveRequest<'a, [T]>, LoggedError> {
-        let (comm, root) = is_root(self.root())?;
-        comm.later(scope, comm.reduction(Reduction::To(root), send, receive, operation)?)
+        at_root(self)?.prepare(reduce_by(operation), Outgoing::of(send), Incoming::of(receive))?.begin(scope)
     }
 }
 
-impl LoggedCommunicator {
-    /// An operation in which this rank gives something to the root, and gets nothing.
-    fn given<'b, S: IntoBytes + Immutable + ?Sized>(
-        &self,
-        what: What,
-        send: &'b S,
-    ) -> Result<Ready<'_, 'b, ()>, LoggedError> {
-        Ok(self.shared.comm.ready(what, Outgoing::of(send))?)
+/// Communicator and root of an operation, after the check of this rank's side.
+struct Side<'c> {
+    comm: &'c LoggedCommunicator,
+    root: u32,
+}
+
+impl<'c> Side<'c> {
+    /// Returns the common side of an operation that all ranks call alike.
+    fn of(root: &'c (impl Root + ?Sized)) -> Side<'c> {
+        let (comm, root) = root.root();
+        Side { comm, root }
     }
 
-    /// An operation in which this rank has memory for what the root gives.
-    fn gotten<'b, R: FromBytes + IntoBytes + ?Sized>(
-        &self,
-        what: What,
-        memory: &'b mut R,
-    ) -> Result<Ready<'_, 'b, R>, LoggedError> {
-        Ok(self.shared.comm.ready_into(what, Outgoing::NOTHING, memory, None)?)
+    /// Prepares the operation that `operation` makes of the root.
+    fn prepare<'b, B: ?Sized>(
+        self,
+        operation: impl FnOnce(u32) -> Collective,
+        send: Outgoing<'b>,
+        receive: Incoming<'b, B>,
+    ) -> Result<Prepared<'c, 'b, B>, LoggedError> {
+        self.comm.prepare(operation(self.root), send, receive)
     }
 }
 
-/// Only the root may go on.
-fn is_root((comm, root): (&LoggedCommunicator, u32)) -> Result<(&LoggedCommunicator, u32), LoggedError> {
-    let rank = comm.rank();
-    if root == rank { Ok((comm, root)) } else { Err(LoggedError::NotRoot { root, rank }) }
+/// Returns the root's side, or [`LoggedError::NotRoot`] if this rank isn't the root.
+fn at_root(root: &(impl Root + ?Sized)) -> Result<Side<'_>, LoggedError> {
+    let side = Side::of(root);
+    let (root, rank) = (side.root, side.comm.rank());
+    if root == rank { Ok(side) } else { Err(LoggedError::NotRoot { root, rank }) }
 }
 
-/// Only the others may.
-fn is_other((comm, root): (&LoggedCommunicator, u32)) -> Result<(&LoggedCommunicator, u32), LoggedError> {
-    let rank = comm.rank();
-    if root == rank { Err(LoggedError::NotRoot { root, rank }) } else { Ok((comm, root)) }
+/// Returns the side of the other ranks, or [`LoggedError::NotRoot`] if this rank is the root.
+fn at_other(root: &(impl Root + ?Sized)) -> Result<Side<'_>, LoggedError> {
+    let side = Side::of(root);
+    let (root, rank) = (side.root, side.comm.rank());
+    if root == rank { Err(LoggedError::NotRoot { root, rank }) } else { Ok(side) }
+}
+
+/// Returns the reduction to a root by `operation`.
+fn reduce_by<T>(operation: impl Operation<T>) -> impl FnOnce(u32) -> Collective {
+    move |root| Collective::Reduce(Reduction::To(root), Elements::of(operation))
 }
 
 impl Root for Process<'_> {

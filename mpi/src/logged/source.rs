@@ -1,8 +1,8 @@
 //! Messages that arrive.
 
+use counterfoil_mpi_logger::Determinant;
 use zerocopy::{FromBytes, IntoBytes};
 
-use super::choices::Choice;
 use super::communicator::{AnyProcess, LoggedCommunicator, Process};
 use super::error::LoggedError;
 use super::message::LoggedMessage;
@@ -231,18 +231,18 @@ fn receive_bytes(
 impl LoggedCommunicator {
     /// A receive was posted; `None` is a wildcard.
     fn turn(&self, source: Option<u32>, tag: Option<i32>) -> Turn {
-        let posted = self.shared.matching.borrow_mut().post(source.map(|rank| rank as i32), tag);
+        let posted = self.engine.borrow_mut().post(&self.shared, source, tag);
         Turn::new(posted, self, source.is_none() || tag.is_none())
     }
 
     /// A probe has found this message, or none; `None` is a wildcard.
     fn probed(&self, source: Option<u32>, tag: Option<i32>, found: Option<Envelope>) -> Result<(), LoggedError> {
         let mut engine = self.engine.borrow_mut();
-        engine.moves += 1;
+        engine.note_activity();
         match found {
-            None => engine.missed(),
+            None => engine.count_failed_poll(),
             Some(found) if source.is_none() || tag.is_none() => {
-                engine.decide(Choice::Probe { source: self.shared.world(found.source)?, tag: found.tag })?;
+                engine.record(Determinant::Probe { source: self.shared.world(found.source)?, tag: found.tag });
             }
             Some(_) => {}
         }
@@ -256,8 +256,10 @@ impl LoggedCommunicator {
         is_open: bool,
     ) -> Result<Envelope, LoggedError> {
         let (envelope, received) = received?;
-        let posted = self.shared.matching.borrow_mut().post(Some(envelope.source as i32), Some(envelope.tag));
-        self.engine.borrow_mut().end_receive(&self.shared, posted, Some(envelope), is_open)?;
+        let mut engine = self.engine.borrow_mut();
+        if let Some(posted) = engine.post(&self.shared, Some(envelope.source), Some(envelope.tag)) {
+            engine.end_receive(&self.shared, posted, Some(envelope), is_open)?;
+        }
         received?;
         Ok(envelope)
     }

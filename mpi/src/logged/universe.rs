@@ -5,11 +5,12 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use counterfoil::Options;
+use counterfoil_mpi_logger::{SELF, WORLD};
 
 use super::communicator::{LoggedCommunicator, Shared};
-use super::engine::{Account, Engine, ITSELF, WORLD};
+use super::engine::{Account, Engine};
 use super::error::LoggedError;
-use super::room;
+use super::hook;
 use crate::universe::Universe;
 
 /// MPI with a log under it.
@@ -32,8 +33,8 @@ impl LoggedUniverse {
         let engine = Rc::new(RefCell::new(Engine::begin(&world, set)?));
         let (rank, ranks) = (world.rank()?, world.size()?);
         let world = Shared::of(world, WORLD, (0..ranks).collect(), &engine)?;
-        let itself = Shared::of(universe.self_comm(), ITSELF, vec![rank], &engine)?;
-        room::begin(&engine);
+        let itself = Shared::of(universe.self_comm(), SELF, vec![rank], &engine)?;
+        hook::begin(&engine);
         Ok(LoggedUniverse { engine, world, itself, universe })
     }
 
@@ -59,7 +60,7 @@ impl LoggedUniverse {
     /// [`LoggedError::Mpi`]; nothing is set aside then.
     pub fn set_buffer_size(&self, bytes: usize) -> Result<(), LoggedError> {
         let set = self.universe.set_buffer_size(bytes);
-        self.engine.borrow_mut().moves += 1;
+        self.engine.borrow_mut().note_activity();
         Ok(set?)
     }
 
@@ -69,15 +70,15 @@ impl LoggedUniverse {
     /// [`LoggedError::Mpi`].
     pub fn detach_buffer(&self) -> Result<(), LoggedError> {
         let detached = self.universe.detach_buffer();
-        self.engine.borrow_mut().moves += 1;
+        self.engine.borrow_mut().note_activity();
         Ok(detached?)
     }
 
     /// Sets how long nothing may happen to any rank before a wait for room in this rank's log is given up
-    /// ([`LoggedError::Standstill`]): 10 s, where nothing is set. It has to be longer than any one message or collective operation
+    /// ([`LoggedError::Space`]): 10 s, where nothing is set. It has to be longer than any one message or collective operation
     /// takes. Calls of MPI that aren't logged count for nothing.
-    pub fn set_standstill(&self, after: Duration) {
-        self.engine.borrow_mut().rounds.set_after(after);
+    pub fn set_deadlock_after(&self, after: Duration) {
+        self.engine.borrow_mut().set_deadlock_after(after);
     }
 
     /// What this rank has done so far.

@@ -1,4 +1,4 @@
-//! Operations of the program's own for reductions.
+//! Reduction operations that the program defines.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
@@ -7,8 +7,8 @@ use super::error::LoggedError;
 use crate::operation::UserOperation;
 
 impl LoggedCommunicator {
-    /// An operation for reductions: `function` puts what comes of its two arguments in the place of the second. It is associative, and may
-    /// be given its arguments in either order. It can't capture anything, and a panic in it ends the process.
+    /// Creates a reduction operation of `function`, which stores the result of its two arguments in the second. It must be associative and
+    /// commutative. It can't capture anything, and a panic in it ends the process.
     ///
     /// # Errors
     /// [`LoggedError::Mpi`].
@@ -35,7 +35,7 @@ impl LoggedCommunicator {
     /// # }
     /// ```
     ///
-    /// One that captures something is not compiled:
+    /// A function that captures something doesn't compile:
     ///
     /// ```compile_fail,E0080
     /// # use counterfoil_mpi::logged::{LoggedCommunicator, LoggedError};
@@ -55,7 +55,8 @@ impl LoggedCommunicator {
         Ok(UserOperation::new(&self.shared.comm.universe, function, true)?)
     }
 
-    /// As [`commutative`](Self::commutative), given its arguments in the order of the ranks: the first is of lower ones.
+    /// Creates a reduction operation as [`commutative`](Self::commutative) does, for a `function` that is only associative: its first argument
+    /// always stems from lower ranks than its second.
     ///
     /// # Errors
     /// [`LoggedError::Mpi`].

@@ -1,29 +1,32 @@
-//! What is under way to one peer.
+//! Sends in flight to one peer.
 
 use std::collections::VecDeque;
 
 use crate::comm::Sending;
 use crate::error::MpiError;
 
-/// Bytes that may be under way to one peer. One frame always may.
-pub(super) const UNDER_WAY_BYTES_MAX: usize = 4 << 20;
+/// Limit of the bytes in flight to one peer. A single frame may exceed it.
+pub(super) const IN_FLIGHT_BYTES_MAX: usize = 4 << 20;
 
-/// What is between this rank and one peer.
+/// Connection between this rank and one peer.
 #[derive(Debug, Default)]
 pub(super) struct Peer {
+    /// Sends in flight, oldest first.
     pub(super) sending: VecDeque<Sending>,
+    /// Sum of the lengths in `sending`.
     pub(super) bytes: usize,
+    /// True after the peer's hello has arrived.
     pub(super) is_met: bool,
-    /// It has said that nothing comes any more.
+    /// True after the peer's last message has arrived.
     pub(super) has_ended: bool,
 }
 
 impl Peer {
     pub(super) fn has_room(&self) -> bool {
-        self.bytes < UNDER_WAY_BYTES_MAX
+        self.bytes < IN_FLIGHT_BYTES_MAX
     }
 
-    /// Forgets what has been sent; whether there was something.
+    /// Removes completed sends from the front; returns `true` if there were any.
     pub(super) fn advance(&mut self) -> Result<bool, MpiError> {
         let mut moved = false;
         while let Some(first) = self.sending.front_mut() {

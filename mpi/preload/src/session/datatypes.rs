@@ -1,4 +1,4 @@
-//! How many bytes a message has, and how they are copied.
+//! Datatypes: lengths of messages, and copies of them.
 
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
@@ -6,53 +6,52 @@ use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use mpi_sys as ffi;
 use rustc_hash::FxHashMap;
 
-use super::key;
+use super::mpi_call::key;
 
 unsafe extern "C" {
     static counterfoil_combiner_named: c_int;
 }
 
-/// How elements of a datatype lie in memory.
+/// Layout in memory of a datatype's elements.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Layout {
-    /// Bytes of an element, without gaps.
+    /// Bytes of an element without its gaps.
     pub(crate) size: usize,
     /// Bytes from one element to the next.
     pub(crate) extent: isize,
-    /// Whether elements are their bytes one after the other, from the address on: a copy is a message.
+    /// True if the elements are contiguous from the address on: a copy of the bytes is the message.
     pub(crate) is_plain: bool,
 }
 
 impl Layout {
-    /// Bytes of so many elements, without gaps; `None` if they are more than a memory has.
+    /// Returns the bytes of `count` elements without gaps; `None` if they exceed `usize`.
     #[inline]
     pub(super) fn bytes(&self, count: i64) -> Option<usize> {
         usize::try_from(count).ok()?.checked_mul(self.size)
     }
 }
 
-/// The datatype that was looked up last, and the bytes of an element.
+/// Datatype looked up last, and the bytes of its elements.
 static LAST: (AtomicUsize, AtomicI64) = (AtomicUsize::new(usize::MAX), AtomicI64::new(1));
 
-/// How many bytes a message has: a guess from what was looked up last, for who has no time to look. Where it isn't this datatype, or threads
-/// are looking up another one, it may be wrong.
+/// Guesses the bytes of a message from the datatype looked up last. Wrong for other datatypes, or while another thread looks one up.
 #[inline]
 pub(crate) fn likely_bytes(count: i64, datatype: ffi::MPI_Datatype) -> i64 {
     let size = if LAST.0.load(Ordering::Relaxed) == key(datatype) { LAST.1.load(Ordering::Relaxed) } else { 1 };
     count.saturating_mul(size)
 }
 
-/// The datatypes that were met.
+/// The datatypes used so far.
 #[derive(Debug, Default)]
 pub(crate) struct Datatypes {
     known: FxHashMap<usize, Layout>,
-    /// The one that was asked for last.
+    /// Datatype looked up last.
     last: Option<usize>,
     layout: Layout,
 }
 
 impl Datatypes {
-    /// How elements of `datatype` lie; `None` for one that MPI doesn't know.
+    /// Returns the layout of a datatype; `None` for one that MPI doesn't know.
     #[inline]
     pub(crate) fn layout(&mut self, datatype: ffi::MPI_Datatype) -> Option<&Layout> {
         let key = key(datatype);
@@ -62,7 +61,7 @@ impl Datatypes {
         Some(&self.layout)
     }
 
-    /// Bytes of a message of the datatype that was asked for last, if they are copied as they lie, and not in pieces.
+    /// Returns the bytes of a message of the datatype looked up last, if they are contiguous and copied in one piece.
     #[inline(always)]
     pub(super) fn short(&self, count: i64, datatype: ffi::MPI_Datatype) -> Option<usize> {
         if self.last != Some(key(datatype)) || !self.layout.is_plain {
@@ -76,7 +75,7 @@ impl Datatypes {
         self.layout = match self.known.get(&key) {
             Some(layout) => *layout,
             None => {
-                let layout = ask(datatype)?;
+                let layout = query(datatype)?;
                 self.known.insert(key, layout);
                 layout
             }
@@ -87,14 +86,15 @@ impl Datatypes {
         Some(())
     }
 
-    /// A datatype is given up: its handle may be that of another one soon.
+    /// Forgets a datatype that the program frees: its handle may be another one's soon.
     pub(crate) fn forget(&mut self, datatype: ffi::MPI_Datatype) {
         self.known.remove(&key(datatype));
         self.last = None;
     }
 }
 
-fn ask(datatype: ffi::MPI_Datatype) -> Option<Layout> {
+/// Asks MPI for the layout of a datatype.
+fn query(datatype: ffi::MPI_Datatype) -> Option<Layout> {
     // SAFETY: a constant of the shim that `mpi-sys` links.
     if datatype == unsafe { ffi::RSMPI_DATATYPE_NULL } {
         return None;
@@ -120,21 +120,21 @@ fn ask(datatype: ffi::MPI_Datatype) -> Option<Layout> {
         return None;
     }
     let size = usize::try_from(size).ok()?;
-    // A derived datatype may have its parts in any order, so only MPI's own are copied as they lie.
+    // A derived datatype may have its parts in any order, so only predefined ones are copied as bytes.
     // SAFETY: a constant of a C file of this library.
     let is_named = combiner == unsafe { counterfoil_combiner_named };
     let has_no_gaps = extent == size as isize && true_extent == extent && lower == 0 && true_lower == 0;
     Some(Layout { size, extent, is_plain: is_named && has_no_gaps })
 }
 
-/// Of a long message so many bytes are copied at a time: as many as a core copies in a few microseconds.
+/// Bytes of a long message copied at a time: as many as a core copies in a few microseconds.
 const PIECE_BYTES: usize = 64 << 10;
 
-/// Copies `count` elements at `buf` into `into`, which has room for as many bytes as they have: packed, where they have gaps.
-/// Between the pieces of a long message it calls `meanwhile`.
+/// Copies `count` elements at `buf` into `into`, which has as many bytes as they have; packs elements with gaps. Calls `meanwhile` between
+/// the pieces of a long message.
 ///
 /// # Safety
-/// `buf` has `count` elements of `datatype`, whose layout is `layout`, and nobody writes them meanwhile.
+/// `buf` has `count` elements of `datatype`, whose layout is `layout`, and nothing writes them meanwhile.
 #[inline]
 pub(crate) unsafe fn copy(
     buf: *const c_void,
@@ -161,11 +161,11 @@ pub(crate) unsafe fn copy(
     unsafe { pack(buf, count, datatype, layout, into) }
 }
 
-/// Copies a long message, its second half first: who receives it through shared memory reads it from the start at the same time, and
-/// where two cores read the same lines both wait.
+/// Copies a long message, its second half first: a receiver in shared memory reads it from the start at the same time, and two cores that
+/// read the same cache lines wait for each other.
 ///
 /// # Safety
-/// `from` has as many bytes as `into`, and nobody writes them meanwhile.
+/// `from` has as many bytes as `into`, and nothing writes them meanwhile.
 unsafe fn copy_long(from: *const u8, into: &mut [u8], meanwhile: &mut dyn FnMut()) {
     let half = into.len().div_ceil(PIECE_BYTES) / 2 * PIECE_BYTES;
     let (first, second) = into.split_at_mut(half);
@@ -193,7 +193,7 @@ unsafe fn pack(
     layout: &Layout,
     into: &mut [u8],
 ) -> Result<(), c_int> {
-    // MPI counts elements, and bytes that it packs, in an int: in pieces, and no element may be longer. Its error would be the program's end.
+    // MPI counts elements and packed bytes in an int, so it packs in pieces, and no element may be longer. Its error would end the program.
     if layout.size > c_int::MAX as usize {
         return Err(ffi::MPI_ERR_COUNT as c_int);
     }

@@ -1,4 +1,4 @@
-//! What a rank did.
+//! Counters of a rank's operations.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use counterfoil_profile::{Sizes, Word};
 use super::live::Live;
 use crate::Operation;
 
-/// Messages and their bytes.
+/// A number of messages and their bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub(crate) struct Traffic {
     pub(crate) messages: u64,
@@ -16,7 +16,7 @@ pub(crate) struct Traffic {
 }
 
 impl Traffic {
-    /// All of them together.
+    /// Adds up.
     pub(crate) fn sum(of: impl IntoIterator<Item = Traffic>) -> Traffic {
         of.into_iter().fold(Traffic::default(), |sum, one| Traffic {
             messages: sum.messages + one.messages,
@@ -31,36 +31,51 @@ impl Traffic {
     }
 }
 
-/// In place of a rank, where none is meant.
-const NOBODY: u32 = u32::MAX;
+/// In place of a rank: none.
+const NO_RANK: u32 = u32::MAX;
+
+/// A reason why records are missing from the log, so that the rank can't be replayed from it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Gap {
+    /// The program has turned logging off.
+    TurnedOff,
+    /// Messages to a failed rank were released, since there was no other space.
+    Discarded,
+}
+
+impl std::fmt::Display for Gap {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Gap::TurnedOff => "the program has turned logging off for a while (MPI_Pcontrol)",
+            Gap::Discarded => "messages to a failed rank were dropped from a full log",
+        })
+    }
+}
 
 /// Counters of one rank.
 #[derive(Debug)]
 pub(crate) struct Ledger {
-    /// Messages to and from each rank of MPI_COMM_WORLD, and what else others may see of these counters at any time.
+    /// Messages to and from each rank of MPI_COMM_WORLD, and the other counters that can be read while the program runs.
     live: Live,
-    /// How long the messages were that were logged.
+    /// Lengths of the messages logged.
     pub(crate) sizes: Sizes,
-    /// Whom the last message went to, if it was one that left.
+    /// Receiver of the last message, if that one was sent.
     latest: u32,
-    /// Of each collective operation: how often it was called, and how many bytes were kept.
+    /// By collective operation: calls, and bytes of contributions.
     pub(crate) collectives: Vec<Traffic>,
-    /// What was kept of them.
+    /// Contributions logged.
     pub(crate) contributions: Traffic,
-    /// Outcomes that the program left to MPI, and that were recorded.
-    pub(crate) determinants: u64,
-    /// Records that somebody has said to have received.
-    acknowledged: u64,
-    /// Bytes of memory that the log took, at most.
+    /// Most bytes of memory that the log has taken.
     pub(crate) memory_peak: usize,
     pub(crate) spilled: u64,
-    /// For how long sends waited for room.
+    /// Time that sends have waited for space.
     pub(crate) waited: Duration,
-    /// Sends, and collective operations, that failed because the log had no room.
+    /// Sends and collective operations that failed because the log had no space.
     pub(crate) sends_refused: u64,
     pub(crate) has_said_that_it_waits: bool,
     pub(crate) has_stopped: bool,
     pub(crate) gave_up: Option<String>,
+    gaps: Vec<Gap>,
 }
 
 impl Ledger {
@@ -68,11 +83,9 @@ impl Ledger {
         Ledger {
             live,
             sizes: Sizes::default(),
-            latest: NOBODY,
+            latest: NO_RANK,
             collectives: vec![Traffic::default(); Operation::ALL.len()],
             contributions: Traffic::default(),
-            determinants: 0,
-            acknowledged: 0,
             memory_peak: 0,
             spilled: 0,
             waited: Duration::ZERO,
@@ -80,6 +93,7 @@ impl Ledger {
             has_said_that_it_waits: false,
             has_stopped: false,
             gave_up: None,
+            gaps: Vec::new(),
         }
     }
 
@@ -90,22 +104,18 @@ impl Ledger {
         self.latest = to;
     }
 
-    /// Whom the last message went to, said once; `None` if the last one [came](Self::has_arrived) from somebody.
+    /// Takes the receiver of the last message; `None` if the last one was [received](Self::clear_latest).
     pub(crate) fn take_latest(&mut self) -> Option<u32> {
-        let latest = std::mem::replace(&mut self.latest, NOBODY);
-        (latest != NOBODY).then_some(latest)
+        let latest = std::mem::replace(&mut self.latest, NO_RANK);
+        (latest != NO_RANK).then_some(latest)
     }
 
-    pub(crate) fn has_logged(&self, to: u32) -> bool {
-        self.live.logged(to).messages > 0
-    }
-
-    /// To each rank.
+    /// Messages to each rank.
     pub(crate) fn all_logged(&self) -> Vec<Traffic> {
         self.live.ranks().map(|to| self.live.logged(to)).collect()
     }
 
-    /// From each rank.
+    /// Messages from each rank.
     pub(crate) fn all_received(&self) -> Vec<Traffic> {
         self.live.ranks().map(|from| self.live.received(from)).collect()
     }
@@ -115,10 +125,10 @@ impl Ledger {
         self.live.add_received(from, bytes);
     }
 
-    /// The message that is looked after next came from somebody.
+    /// Notes that the last message was received.
     #[inline]
-    pub(crate) fn has_arrived(&mut self) {
-        self.latest = NOBODY;
+    pub(crate) fn clear_latest(&mut self) {
+        self.latest = NO_RANK;
     }
 
     pub(crate) fn collective(&mut self, operation: Operation, bytes: Option<usize>) {
@@ -131,18 +141,35 @@ impl Ledger {
         self.live.set(Word::Collectives, self.all_collectives());
     }
 
-    /// An outcome that was recorded.
-    pub(crate) fn decided(&mut self) {
-        self.determinants += 1;
-        self.live.set(Word::Determinants, self.determinants);
+    pub(crate) fn set_determinants(&mut self, determinants: u64) {
+        self.live.set(Word::Determinants, determinants);
     }
 
-    /// How many collective operations there were.
+    /// Notes a gap in the log. Returns `true` for the first of its kind.
+    pub(crate) fn note_gap(&mut self, gap: Gap) -> bool {
+        let is_new = !self.gaps.contains(&gap);
+        if is_new {
+            self.gaps.push(gap);
+        }
+        is_new
+    }
+
+    pub(crate) fn gaps(&self) -> impl Iterator<Item = Gap> {
+        self.gaps.iter().copied()
+    }
+
+    /// Returns the number of collective operations called.
     pub(crate) fn all_collectives(&self) -> u64 {
         Traffic::sum(self.collectives.iter().copied()).messages
     }
 
-    /// How the log is; `None` if it was given up.
+    /// Shows the number of records that were acknowledged.
+    #[inline]
+    pub(crate) fn show_acknowledged(&self, records: u64) {
+        self.live.set(Word::Acknowledged, records);
+    }
+
+    /// Notes the usage of the log, `None` if it was dropped.
     pub(crate) fn note(&mut self, log: Option<Usage>) {
         self.live.set(Word::HasLog, u64::from(log.is_some()));
         let Some(usage) = log else { return };
@@ -154,14 +181,8 @@ impl Ledger {
         self.live.set(Word::Spilled, self.spilled);
     }
 
-    /// So many more records that somebody has said to have received.
-    pub(crate) fn acknowledged(&mut self, records: u64) {
-        self.acknowledged += records;
-        self.live.set(Word::Acknowledged, self.acknowledged);
-    }
-
-    /// Sends have waited for room, and another one still does.
-    pub(crate) fn wait_on(&self, now: Duration) {
+    /// Shows the time that sends have waited for space, with the current wait.
+    pub(crate) fn show_wait(&self, now: Duration) {
         let waited = (self.waited + now).as_millis();
         self.live.set(Word::WaitedMs, u64::try_from(waited).unwrap_or(u64::MAX));
     }
@@ -172,15 +193,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whom_the_last_message_went_to_is_said_once_and_not_behind_one_that_came() {
+    fn the_last_receiver_is_taken_once_and_not_after_a_received_message() {
         let mut ledger = Ledger::new(Live::begin(None, 0, 3));
         assert_eq!(ledger.take_latest(), None);
         ledger.logged(2, 10);
-        // What came before it is counted behind it.
+        // A receive that came before is counted after it.
         ledger.received(1, 5);
         assert_eq!((ledger.take_latest(), ledger.take_latest()), (Some(2), None));
         ledger.logged(1, 20);
-        ledger.has_arrived();
+        ledger.clear_latest();
         assert_eq!(ledger.take_latest(), None);
         assert_eq!((ledger.all_logged()[2].bytes, ledger.all_received()[1].messages), (10, 1));
     }

@@ -1,6 +1,6 @@
-//! How a rank is doing, for whoever watches: counts in a small file that is mapped ([`counterfoil_profile::live`]).
+//! Counters of a rank in a small mapped file, for tools that watch the job ([`counterfoil_profile::live`]).
 //!
-//! It also tells `counterfoil run` that this process is a rank, and what it had done where it ends without a word.
+//! The file also tells `counterfoil run` that this process is a rank, and how far a rank was that ended abnormally.
 
 use std::fs::OpenOptions;
 use std::io;
@@ -8,12 +8,12 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use counterfoil_profile::{LIVE_MAGIC, Word, live_words, logged_at, received_at};
+use counterfoil_profile::{LIVE_MAGIC, Word, live_words, logged_word, received_word};
 use memmap2::MmapRaw;
 
 use super::ledger::Traffic;
 
-/// Counts, for as long as the process lives. One thread at a time counts.
+/// The counters, for as long as the process lives. One thread at a time writes them.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Live {
     words: &'static [AtomicU64],
@@ -21,8 +21,8 @@ pub(super) struct Live {
 }
 
 impl Live {
-    /// In `rank-N.live` of a directory, if there is one; else in memory of its own. That nothing can be written there is said with the
-    /// account.
+    /// Maps `rank-N.live` in a directory, or uses memory of its own without one, or if it can't be mapped: that the directory can't be
+    /// written is reported with the summary.
     pub(super) fn begin(dir: Option<&Path>, rank: u32, ranks: u32) -> Live {
         let mapped = dir.and_then(|dir| map(&dir.join(format!("rank-{rank}.live")), live_words(ranks)).ok());
         let own = || &*Vec::leak((0..live_words(ranks)).map(|_| AtomicU64::new(0)).collect());
@@ -47,16 +47,16 @@ impl Live {
         }
     }
 
-    /// A message to a rank.
+    /// Counts a message to a rank.
     #[inline]
     pub(super) fn add_logged(self, to: u32, bytes: usize) {
-        self.add(logged_at(to), bytes);
+        self.add(logged_word(to), bytes);
     }
 
-    /// A message from a rank.
+    /// Counts a message from a rank.
     #[inline]
     pub(super) fn add_received(self, from: u32, bytes: usize) {
-        self.add(received_at(from, self.ranks), bytes);
+        self.add(received_word(from, self.ranks), bytes);
     }
 
     #[inline]
@@ -65,31 +65,31 @@ impl Live {
         Traffic { messages, bytes }
     }
 
-    /// Logged to a rank.
+    /// Returns the messages to a rank.
     pub(super) fn logged(self, to: u32) -> Traffic {
-        self.traffic(logged_at(to))
+        self.traffic(logged_word(to))
     }
 
-    /// Received from a rank.
+    /// Returns the messages from a rank.
     pub(super) fn received(self, from: u32) -> Traffic {
-        self.traffic(received_at(from, self.ranks))
+        self.traffic(received_word(from, self.ranks))
     }
 
-    /// The ranks of the job.
+    /// Returns the ranks of the job.
     pub(super) fn ranks(self) -> std::ops::Range<u32> {
         0..self.ranks
     }
 }
 
-/// A new file of so many words.
+/// Maps a new file of `words` words.
 fn map(path: &Path, words: usize) -> io::Result<&'static [AtomicU64]> {
     let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(path)?;
-    // So that there is room for all of it: where a mapped page has none, its first store would end the process.
+    // Allocates all of it: the first store to a mapped page without disk space would end the process.
     file.write_all_at(&vec![0; words * size_of::<u64>()], 0)?;
     let map: &'static MmapRaw = Box::leak(Box::new(MmapRaw::map_raw(&file)?));
     let begin: *const AtomicU64 = map.as_ptr().cast();
-    // SAFETY: a mapping begins at a page, has as many bytes as were written, and is there for ever; of any bytes a word can be made,
-    // and the process reaches them in no other way.
+    // SAFETY: a mapping begins at a page, has as many bytes as were written, and is never unmapped; any bytes are a valid word, and the
+    // process reaches them in no other way.
     Ok(unsafe { std::slice::from_raw_parts(begin, words) })
 }
 
@@ -100,14 +100,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_counted_is_in_the_file_at_once() {
+    fn counts_are_in_the_file_at_once() {
         let dir = tempfile::tempdir().unwrap();
         let live = Live::begin(Some(dir.path()), 1, 3);
         for bytes in [10, 32] {
             live.add_logged(2, bytes);
             live.add_received(0, bytes + 1);
         }
-        // A rank that isn't there is counted nowhere.
+        // A rank outside the job is ignored.
         live.add_received(3, 7);
         live.set(Word::MemoryPeak, 99);
         let seen = counterfoil_profile::Live::parse(&std::fs::read(dir.path().join("rank-1.live")).unwrap()).unwrap();
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_place_for_the_file_it_is_counted_all_the_same() {
+    fn without_a_file_counts_are_kept_in_memory() {
         let dir = tempfile::tempdir().unwrap();
         for dir in [None, Some(dir.path().join("missing"))] {
             let live = Live::begin(dir.as_deref(), 0, 1);

@@ -1,4 +1,4 @@
-//! Requests that something is to be done about when they end.
+//! Requests whose end the session handles.
 
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -6,101 +6,106 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use mpi_sys as ffi;
 use rustc_hash::FxHashMap;
 
-use super::key;
+use super::mpi_call::key;
 use crate::message::{Collective, Outgoing};
-use counterfoil_mpi::matching::Posted;
+use counterfoil_mpi_logger::{CommId, PostedReceive};
 
-/// What a request stands for.
+/// The operation of a request.
 #[derive(Clone, Debug)]
 pub(crate) enum Pending {
     /// A receive on a communicator.
     Receive(Receiving),
     /// A communicator that is being made.
     Comm {
-        /// Where its handle will be.
+        /// Address of its handle.
         at: *mut ffi::MPI_Comm,
-        /// The number that it will have.
+        /// Its number.
         number: u32,
     },
     /// A persistent operation.
     Persistent(Persistent),
-    /// A send that the program wants to call off.
-    CalledOff,
+    /// A send that the program cancels.
+    CancelledSend,
 }
 
-// SAFETY: the only pointer is one into the program's memory, which MPI has, too; it is read when the program has waited for the
-// request, as MPI writes it.
+// SAFETY: the only pointer is one into the program's memory, which MPI has, too. It is read when the program has waited for the request;
+// MPI has written it then.
 unsafe impl Send for Pending {}
 
 /// A receive.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Receiving {
-    /// The communicator's place and number.
-    pub(crate) comm: (usize, u32),
-    /// Whom it may take a message from; `None` is a wildcard.
+    pub(crate) comm: CommId,
+    /// Source; `None` is a wildcard.
     pub(crate) source: Option<c_int>,
+    /// Tag; `None` is a wildcard.
     pub(crate) tag: Option<c_int>,
-    /// Its turn among the receives of the communicator; `None` while it isn't under way.
-    pub(crate) posted: Option<Posted>,
-    /// Whether the program left open whom it receives from, or which tag.
-    pub(crate) is_open: bool,
-    /// Whether it is a partitioned message.
+    /// Its position in posting order; `None` while it isn't pending.
+    pub(crate) posted: Option<PostedReceive>,
+    /// True if the program gave a wildcard, even where its source and tag are known by now.
+    pub(crate) is_wildcard: bool,
+    /// True for a partitioned message.
     pub(crate) is_partitioned: bool,
 }
 
-/// An operation that can be started again and again.
+/// A persistent operation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Persistent {
-    pub(crate) what: Repeated,
+    pub(crate) kind: PersistentKind,
     pub(crate) is_active: bool,
 }
 
-/// Which operation it is.
+/// Kind of a persistent operation.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Repeated {
+pub(crate) enum PersistentKind {
     Send(Outgoing),
+    #[cfg_attr(not(wraps = "send_partitioned"), expect(dead_code, reason = "this MPI has no partitioned sends"))]
     SendPartitioned(Outgoing),
     Receive(Receiving),
+    #[cfg_attr(
+        not(wraps = "collective_persistent"),
+        expect(dead_code, reason = "this MPI has no persistent collectives")
+    )]
     Collective(Collective),
 }
 
-/// The requests that are known.
+/// Pending requests.
 #[derive(Debug)]
 pub(crate) struct Requests {
     known: FxHashMap<usize, Pending>,
 }
 
-/// How many requests are known: read where nobody is in the session.
+/// Number of known requests: read outside the session.
 static KNOWN: AtomicUsize = AtomicUsize::new(0);
-/// How many of them are something else than receives.
+/// Number of them that aren't receives.
 static OTHERS: AtomicUsize = AtomicUsize::new(0);
 
-/// Whether a request is known.
+/// Returns `true` if any request is known.
 #[inline]
-pub(crate) fn are_there() -> bool {
+pub(crate) fn are_any() -> bool {
     KNOWN.load(Ordering::Relaxed) > 0
 }
 
-/// Whether nothing has to be done when a known request ends but to count what it took.
+/// Returns `true` if all known requests are receives, of which only the messages have to be counted.
 #[inline]
 pub(crate) fn are_receives() -> bool {
     OTHERS.load(Ordering::Relaxed) == 0
 }
 
-/// So many other requests than receives, where `pending` is one of them.
+/// Returns 1 for a request that isn't a receive's, else 0.
 fn others(pending: Option<&Pending>) -> usize {
     usize::from(pending.is_some_and(|pending| !matches!(pending, Pending::Receive(_))))
 }
 
 impl Requests {
-    /// None. There is one of these at a time.
+    /// Returns an empty table. There is one at a time.
     pub(crate) fn new() -> Requests {
         KNOWN.store(0, Ordering::Relaxed);
         OTHERS.store(0, Ordering::Relaxed);
         Requests { known: FxHashMap::default() }
     }
 
-    /// A request begins.
+    /// Adds a request that begins.
     pub(crate) fn add(&mut self, request: ffi::MPI_Request, pending: Pending) {
         if !is_null(request) {
             let now = others(Some(&pending));
@@ -109,7 +114,7 @@ impl Requests {
         }
     }
 
-    /// So many others begin, and so many end.
+    /// Counts requests that aren't receives: those that begin and those that end.
     #[inline]
     fn count(&self, begin: usize, end: usize) {
         KNOWN.store(self.known.len(), Ordering::Relaxed);
@@ -124,44 +129,44 @@ impl Requests {
         Some(pending)
     }
 
-    /// From here on the end of each request is looked at: it may have been called off.
-    pub(crate) fn may_be_called_off(&self) {
+    /// Makes every request's end be looked at from here on: it may have been cancelled.
+    pub(crate) fn expect_cancelled(&self) {
         self.count(1, 0);
     }
 
-    /// What a request stands for.
+    /// Returns a request's operation.
     pub(crate) fn get_mut(&mut self, request: ffi::MPI_Request) -> Option<&mut Pending> {
         self.known.get_mut(&key(request))
     }
 
-    /// A request has ended: says what it stood for. A persistent one stays, inactive.
+    /// Ends a request and returns its operation. A persistent one stays, inactive.
     #[inline]
     pub(crate) fn end(&mut self, request: ffi::MPI_Request) -> Option<Pending> {
         let pending = self.remove(key(request))?;
         let Pending::Persistent(persistent) = pending else { return Some(pending) };
-        let what = persistent.what;
-        self.add(request, Pending::Persistent(Persistent { what, is_active: false }));
-        // An inactive one ends at once, and nothing has happened.
+        let kind = persistent.kind;
+        self.add(request, Pending::Persistent(Persistent { kind, is_active: false }));
+        // A wait for an inactive one returns at once, and nothing has happened.
         persistent.is_active.then_some(pending)
     }
 
-    /// A request is given up.
+    /// Removes a request that the program frees.
     pub(crate) fn forget(&mut self, request: ffi::MPI_Request) -> Option<Pending> {
         self.remove(key(request))
     }
 }
 
-/// Whether there is no request.
+/// Returns `true` for the null request.
 #[inline]
 pub(crate) fn is_null(request: ffi::MPI_Request) -> bool {
     // SAFETY: a constant of the shim.
     request == unsafe { ffi::RSMPI_REQUEST_NULL }
 }
 
-/// The handles of an array.
+/// Returns the handles of an array.
 ///
 /// # Safety
-/// `requests` has `count`, and nobody writes them while the slice is used.
+/// `requests` has `count` handles, which nothing writes while the slice is used.
 pub(crate) unsafe fn handles<'a>(count: c_int, requests: *const ffi::MPI_Request) -> &'a [ffi::MPI_Request] {
     let count = usize::try_from(count).unwrap_or(0);
     if count == 0 || requests.is_null() {

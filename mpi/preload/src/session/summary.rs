@@ -1,4 +1,4 @@
-//! The account of one rank, as JSON, for `counterfoil run` to put together.
+//! The summary of a rank, as JSON, which `counterfoil run` gathers.
 
 use serde_json::{Map, Value, json};
 
@@ -7,10 +7,10 @@ use super::{Ended, Session};
 use crate::Operation;
 use crate::say::say;
 
-/// Writes it where the user wants it, if so.
+/// Writes the summary into the directory that the user gave, if any.
 pub(super) fn write(session: &Session, ended: Ended) {
     let Some(dir) = &session.settings.summary_dir else { return };
-    let path = dir.join(format!("rank-{}.json", session.rank));
+    let path = dir.join(format!("rank-{}.json", session.rank()));
     if let Err(error) = std::fs::write(&path, account(session, ended).to_string()) {
         say(format_args!("its account can't be written to {}: {error}", path.display()));
     }
@@ -25,8 +25,8 @@ fn account(session: &Session, ended: Ended) -> Value {
         kinds.insert(operation.name().to_owned(), json!(one.messages));
     }
     json!({
-        "rank": session.rank,
-        "ranks": session.ranks,
+        "rank": session.logger.rank(),
+        "ranks": session.logger.ranks(),
         "aborted": ended == Ended::Aborted,
         "messages_logged": logged.messages,
         "bytes_logged": logged.bytes,
@@ -35,13 +35,14 @@ fn account(session: &Session, ended: Ended) -> Value {
         "collectives": ledger.all_collectives(),
         "collectives_by_kind": kinds,
         "contributions": ledger.contributions,
-        "determinants": ledger.determinants,
+        "determinants": session.logger.determinants(),
         "memory_peak_bytes": ledger.memory_peak,
         "spilled_bytes": ledger.spilled,
         "waited_s": ledger.waited.as_secs_f64(),
         "sends_refused": ledger.sends_refused,
         "logging_stopped": ledger.has_stopped,
         "gave_up": ledger.gave_up,
+        "gaps": ledger.gaps().map(|gap| gap.to_string()).collect::<Vec<_>>(),
         "kept": session.settings.log_dir.as_ref().map(|_| session.not_kept.is_none()),
         "not_kept": session.not_kept,
         "wall_s": session.wall().as_secs_f64(),

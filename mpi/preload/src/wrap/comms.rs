@@ -1,45 +1,57 @@
-//! Communicators that are made and given up, and datatypes.
+//! Communicators and datatypes that are made and freed.
 
 use std::ffi::{CStr, c_char, c_int};
 
-use counterfoil_mpi::room::ACKNOWLEDGEMENTS;
+use counterfoil_mpi::control::CONTROL_NAME;
 use mpi_sys as ffi;
 
+use crate::global::{enter, is_multiple};
 use crate::say::say;
 use crate::session::comms::Proposal;
+use crate::session::mpi_call::CallError;
 use crate::session::requests::Pending;
-use crate::session::{enter, is_together};
 
-/// Knows the new communicator, if there is one: its members, who have all just made it, agree on a number.
+/// Adds the new communicator, if the call made one: its members, all in the same call, agree on a number.
 ///
 /// # Safety
-/// If `code` is 0, `comm` points to one, or to the null one.
+/// If `code` is 0, `comm` points to a communicator or to the null one.
 unsafe fn made(comm: *const ffi::MPI_Comm, code: c_int) -> c_int {
     if code != 0 {
         return code;
     }
     // SAFETY: the call has put a communicator there, or the null one.
     let comm = unsafe { *comm };
-    if !is_together() {
-        enter(|session| {
-            let known = session.comms.made(comm);
-            session.check_made(known);
-        });
+    if !is_multiple() {
+        enter(|session| session.add_comm(comm));
         return code;
     }
-    // Other threads of ours must not wait until all members are here.
-    let proposed = enter(|session| session.comms.propose(comm, session.rank));
-    if let Some(proposed) = proposed {
-        let number = proposed.and_then(|proposal| proposal.map(Proposal::agree).transpose());
-        enter(|session| {
-            let known = number.and_then(|number| number.map_or(Ok(()), |number| session.comms.learn(comm, number)));
-            session.check_made(known);
-        });
+    // Other threads of this process must not wait until all members are here, so the session is left while they agree.
+    if let Some(proposal) = enter(|session| session.propose(comm)).flatten()
+        && let Err(error) = agree(proposal)
+    {
+        enter(|session| session.check_made(error));
     }
     code
 }
 
-/// A communicator of all ranks of another one makes.
+/// Agrees with the other members on a number that is free on all of them, and adds the communicator.
+fn agree(proposal: Proposal) -> Result<(), CallError> {
+    let names = proposal.exchange_names()?;
+    for attempt in 0.. {
+        let reserved = enter(|session| session.logger.comms.reserve(names, attempt));
+        let Some((number, is_free)) = reserved else { return Ok(()) };
+        if proposal.is_free_everywhere(is_free)? {
+            enter(|session| session.add_proposed(proposal, number));
+            break;
+        }
+        if is_free {
+            enter(|session| session.logger.comms.unreserve(number));
+        }
+    }
+    Ok(())
+}
+
+/// A communicator made by all ranks of another one.
 ///
 /// # Safety
 /// The program's arguments: see the [module](super).
@@ -48,7 +60,7 @@ pub(crate) unsafe fn comm_make(_: ffi::MPI_Comm, new: *mut ffi::MPI_Comm, call: 
     unsafe { made(new, call()) }
 }
 
-/// The same; the communicator is there when the request has ended.
+/// The same, non-blocking: the communicator is there when the request has ended.
 ///
 /// # Safety
 /// The program's arguments: see the [module](super).
@@ -61,16 +73,17 @@ pub(crate) unsafe fn comm_make_immediate(
     let code = call();
     if code == 0 {
         enter(|session| {
-            if let Some(number) = session.comms.derive(comm) {
-                // SAFETY: the call has put a request there.
-                session.requests.add(unsafe { *request }, Pending::Comm { at: new, number });
-            }
+            let parent = session.comm_id(comm)?;
+            let number = session.logger.comms.derive(parent)?;
+            // SAFETY: the call has put a request there.
+            session.requests.add(unsafe { *request }, Pending::Comm { at: new, number });
+            Some(())
         });
     }
     code
 }
 
-/// A communicator that only the ranks of a group make.
+/// A communicator made by the ranks of a group.
 ///
 /// # Safety
 /// The program's arguments: see the [module](super).
@@ -85,10 +98,11 @@ pub(crate) unsafe fn comm_make_by_group(
     unsafe { made(new, call()) }
 }
 
-/// A communicator that is made of no other one.
+/// A communicator made without a parent.
 ///
 /// # Safety
 /// The program's arguments: see the [module](super).
+#[cfg(wraps = "comm_make_from_group")]
 pub(crate) unsafe fn comm_make_from_group(
     _: ffi::MPI_Group,
     _: *const c_char,
@@ -99,7 +113,7 @@ pub(crate) unsafe fn comm_make_from_group(
     unsafe { made(new, call()) }
 }
 
-/// A communicator between the ranks of two others.
+/// An intercommunicator.
 ///
 /// # Safety
 /// The program's arguments: see the [module](super).
@@ -114,17 +128,17 @@ pub(crate) unsafe fn comm_make_inter(
     unsafe { made(new, call()) }
 }
 
-/// The program names a communicator. By its name the one is known on which `LoggedCommunicator`, of a program that logs by itself,
-/// sends its acknowledgements: by calls of `PMPI_`, which are not logged.
+/// Names a communicator. The name tells the control communicator of a `LoggedCommunicator`, of a program that logs by itself: its messages
+/// are sent by PMPI_ functions, and not logged.
 ///
 /// # Safety
 /// The program's arguments: see the [module](super).
 pub(crate) unsafe fn comm_name(_: ffi::MPI_Comm, name: *const c_char, call: impl FnOnce() -> c_int) -> c_int {
     // SAFETY: a text of the program's.
-    let is_control = !name.is_null() && unsafe { CStr::from_ptr(name) } == ACKNOWLEDGEMENTS;
+    let is_control = !name.is_null() && unsafe { CStr::from_ptr(name) } == CONTROL_NAME;
     if is_control {
         enter(|session| {
-            if session.rank == 0 {
+            if session.rank() == 0 {
                 say(format_args!(
                     "the program logs by itself (LoggedCommunicator), and this library logs it once more; --logging off, or \
                      COUNTERFOIL_LOGGING=off, spares that"
@@ -135,33 +149,30 @@ pub(crate) unsafe fn comm_name(_: ffi::MPI_Comm, name: *const c_char, call: impl
     call()
 }
 
-/// The program gives a communicator up.
+/// Frees a communicator.
 ///
 /// # Safety
 /// The program's arguments: see the [module](super).
 pub(crate) unsafe fn comm_drop(comm: *mut ffi::MPI_Comm, call: impl FnOnce() -> c_int) -> c_int {
     // SAFETY: the program's communicator.
-    let dropped = unsafe { *comm };
-    // Before the call: as soon as it has given the handle up, another thread may have it for a communicator of its own.
-    while enter(|session| session.leave(dropped)) == Some(false) {
-        std::thread::yield_now();
-    }
-    let place = enter(|session| session.comms.unbind(dropped));
+    let handle = unsafe { *comm };
+    // Before the call: once it has freed the handle, another thread may get it for a communicator of its own.
+    let freed = enter(|session| session.free_comm(handle)).flatten();
     let code = call();
-    if let Some(place) = place.flatten() {
-        enter(|session| if code == 0 { session.comms.forget(place) } else { session.comms.bind(dropped, place) });
+    if let Some(id) = freed {
+        enter(|session| if code == 0 { session.logger.comms.free(id) } else { session.bind(handle, id) });
     }
     code
 }
 
-/// The program gives a datatype up.
+/// Frees a datatype.
 ///
 /// # Safety
 /// The program's arguments: see the [module](super).
 pub(crate) unsafe fn type_drop(datatype: *mut ffi::MPI_Datatype, call: impl FnOnce() -> c_int) -> c_int {
     // SAFETY: the program's datatype.
     let dropped = unsafe { *datatype };
-    // Before the call, which gives the handle up; if it doesn't, the datatype is looked at anew.
+    // Before the call frees the handle; if it doesn't, the datatype is looked up again.
     enter(|session| session.datatypes.forget(dropped));
     call()
 }

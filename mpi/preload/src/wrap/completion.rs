@@ -1,15 +1,16 @@
-//! Requests that are waited for and tested.
+//! Waits and tests.
 
 use std::ffi::c_int;
 
 use mpi_sys as ffi;
 
-use super::before::{End, Few, are_known, before, ended_one, first, held, missed_one};
-use super::status::{Statuses, statuses_wanted, with_status};
-use crate::session::{Choice, asks_plainly, enter, missed, records_choices};
+use super::pending::{Completion, InlineHandles, are_known, end_one, first, put_back_one, snapshot, take_one};
+use crate::global::{can_skip_session, count_failed_poll, enter, records_determinants};
+use crate::status::{Statuses, statuses_wanted, with_status};
+use counterfoil_mpi_logger::Determinant;
 
-/// One request, which has ended after `call` if `has_ended` says so of its code. Programs ask again and again: little is done where it
-/// has not.
+/// Waits for or tests one request, which has ended if `has_ended` is true of the call's code. Programs poll in loops, so little is done for
+/// one that has not.
 ///
 /// # Safety
 /// As for [`wait`].
@@ -21,16 +22,16 @@ unsafe fn one(
     has_ended: impl FnOnce(c_int) -> bool,
 ) -> c_int {
     if request.is_null() {
-        // An error, of which MPI knows what to make.
+        // An error, which MPI handles.
         return call(status);
     }
     // SAFETY: the program's request.
-    let (held, handle) = unsafe { (if asks_plainly() { None } else { held(request) }, *request) };
+    let (taken, handle) = unsafe { (if can_skip_session() { None } else { take_one(request) }, *request) };
     let then = |code, status: &ffi::MPI_Status| {
         if has_ended(code) {
-            ended_one(held, handle, code, status)
+            end_one(taken, handle, code, status)
         } else {
-            missed_one(held);
+            put_back_one(taken);
             code
         }
     };
@@ -38,7 +39,7 @@ unsafe fn one(
     unsafe { with_status(status, call, then) }
 }
 
-/// One request has ended.
+/// Waits for a request.
 ///
 /// # Safety
 /// The program's arguments: see the [module](super).
@@ -47,14 +48,14 @@ pub(crate) unsafe fn wait(
     status: *mut ffi::MPI_Status,
     call: impl FnOnce(*mut ffi::MPI_Status) -> c_int,
 ) -> c_int {
-    if asks_plainly() && !are_known() {
+    if can_skip_session() && !are_known() {
         return call(status);
     }
     // SAFETY: as for this function.
     unsafe { one(request, status, call, |_| true) }
 }
 
-/// One request may have ended.
+/// Tests a request.
 ///
 /// # Safety
 /// The program's arguments: see the [module](super).
@@ -68,17 +69,17 @@ pub(crate) unsafe fn test(
     unsafe { one(request, status, call, move |code| code != 0 || *flag != 0) }
 }
 
-/// Records which of several requests ended, where the program leaves that to MPI.
-fn decided(count: c_int, index: c_int) {
+/// Records which of several requests has ended, which the program left to MPI.
+fn record_completed(count: c_int, index: c_int) {
     if count > 1
-        && records_choices()
+        && records_determinants()
         && let Ok(index) = u32::try_from(index)
     {
-        enter(|session| session.decide(Choice::Ended { index }));
+        enter(|session| session.record(Determinant::Completed { index }));
     }
 }
 
-/// At most one of several requests, which has ended after `call` if `has_ended` says so of its code.
+/// Waits for or tests any one of several requests; one has ended if `has_ended` is true of the call's code.
 ///
 /// # Safety
 /// As for [`wait_any`].
@@ -90,7 +91,7 @@ unsafe fn any(
     call: impl FnOnce(*mut ffi::MPI_Status) -> c_int,
     has_ended: impl FnOnce(c_int) -> bool,
 ) -> c_int {
-    // SAFETY: as for this function. One of one has ended where the call says so: it is in no doubt which.
+    // SAFETY: as for this function. Of one request the index is known.
     unsafe {
         if count == 1 {
             one(requests, status, call, has_ended)
@@ -112,27 +113,28 @@ unsafe fn any_of_several(
     call: impl FnOnce(*mut ffi::MPI_Status) -> c_int,
     has_ended: impl FnOnce(c_int) -> bool,
 ) -> c_int {
-    let mut few = Few::new();
+    let mut handles = InlineHandles::new();
     // SAFETY: the program's requests.
-    let mut before = unsafe { before(count, requests, &mut few) };
+    let mut pending = unsafe { snapshot(count, requests, &mut handles) };
     let then = |code, status: &ffi::MPI_Status| {
         if !has_ended(code) {
-            before.none();
+            pending.put_back();
             return code;
         }
         // SAFETY: the call has said which one.
         let at = unsafe { *index };
         if code == 0 {
-            decided(count, at);
+            record_completed(count, at);
         }
-        let end = |index| if usize::try_from(at) == Ok(index) { End::of(code, status) } else { End::Not };
-        first(code, before.settle(end))
+        let end =
+            |index| if usize::try_from(at) == Ok(index) { Completion::new(code, status) } else { Completion::Pending };
+        first(code, pending.end(end))
     };
     // SAFETY: the program's status.
     unsafe { with_status(status, call, then) }
 }
 
-/// One of several requests has ended.
+/// Waits for any one of several requests.
 ///
 /// # Safety
 /// The program's arguments: see the [module](super).
@@ -147,7 +149,7 @@ pub(crate) unsafe fn wait_any(
     unsafe { any((count, requests), index, status, call, |_| true) }
 }
 
-/// One of several requests may have ended.
+/// Tests any one of several requests.
 ///
 /// # Safety
 /// The program's arguments: see the [module](super).
@@ -163,23 +165,23 @@ pub(crate) unsafe fn test_any(
     unsafe { any((count, requests), index, status, call, move |code| code != 0 || *flag != 0) }
 }
 
-/// What the array says of one of several requests.
+/// Returns the completion of one of several requests by the array of statuses.
 ///
 /// # Safety
 /// `statuses` has one at `index`, filled in by a call that returned `code`.
-unsafe fn of_several<'a>(code: c_int, statuses: *const ffi::MPI_Status, index: usize) -> End<'a> {
+unsafe fn completion_of<'a>(code: c_int, statuses: *const ffi::MPI_Status, index: usize) -> Completion<'a> {
     // SAFETY: the caller's promise.
     let status = unsafe { &*statuses.add(index) };
     if code == 0 {
-        End::With(status)
+        Completion::Ended(status)
     } else if code != ffi::MPI_ERR_IN_STATUS as c_int || status.MPI_ERROR == ffi::MPI_ERR_PENDING as c_int {
-        End::Not
+        Completion::Pending
     } else {
-        End::of(status.MPI_ERROR, status)
+        Completion::new(status.MPI_ERROR, status)
     }
 }
 
-/// All of several requests, which have ended after `call` if `have_ended` says so of its code.
+/// Waits for or tests all of several requests, which have ended if `have_ended` is true of the call's code.
 ///
 /// # Safety
 /// As for [`wait_all`].
@@ -190,24 +192,24 @@ unsafe fn all(
     call: impl FnOnce(*mut ffi::MPI_Status) -> c_int,
     have_ended: impl FnOnce(c_int) -> bool,
 ) -> c_int {
-    let mut few = Few::new();
+    let mut handles = InlineHandles::new();
     // SAFETY: the program's requests.
-    let mut before = unsafe { before(count, requests, &mut few) };
-    if before.is_nothing() {
+    let mut pending = unsafe { snapshot(count, requests, &mut handles) };
+    if pending.is_empty() {
         return call(statuses);
     }
     let mut ours = Statuses::new();
     let statuses = statuses_wanted(count, statuses, &mut ours);
     let code = call(statuses);
     if !have_ended(code) {
-        before.none();
+        pending.put_back();
         return code;
     }
     // SAFETY: as they have ended, the call has filled in as many statuses as requests.
-    first(code, before.settle(|index| unsafe { of_several(code, statuses, index) }))
+    first(code, pending.end(|index| unsafe { completion_of(code, statuses, index) }))
 }
 
-/// All of several requests have ended.
+/// Waits for all of several requests.
 ///
 /// # Safety
 /// The program's arguments: see the [module](super).
@@ -221,7 +223,7 @@ pub(crate) unsafe fn wait_all(
     unsafe { all((count, requests), statuses, call, |_| true) }
 }
 
-/// All of several requests may have ended.
+/// Tests all of several requests.
 ///
 /// # Safety
 /// The program's arguments: see the [module](super).
@@ -236,7 +238,7 @@ pub(crate) unsafe fn test_all(
     unsafe { all((count, requests), statuses, call, move |code| *flag != 0 || code == ffi::MPI_ERR_IN_STATUS as c_int) }
 }
 
-/// Some of several requests have ended.
+/// Waits for some of several requests.
 ///
 /// # Safety
 /// The program's arguments: see the [module](super).
@@ -248,9 +250,9 @@ pub(crate) unsafe fn wait_some(
     statuses: *mut ffi::MPI_Status,
     call: impl FnOnce(*mut ffi::MPI_Status) -> c_int,
 ) -> c_int {
-    let mut few = Few::new();
+    let mut handles = InlineHandles::new();
     // SAFETY: the program's requests.
-    let mut before = unsafe { before(count, requests, &mut few) };
+    let mut pending = unsafe { snapshot(count, requests, &mut handles) };
     let mut ours = Statuses::new();
     let statuses = statuses_wanted(count, statuses, &mut ours);
     let code = call(statuses);
@@ -258,24 +260,28 @@ pub(crate) unsafe fn wait_some(
     let ended = usize::try_from(unsafe { *outcount }).unwrap_or(0);
     let is_said = code == 0 || code == ffi::MPI_ERR_IN_STATUS as c_int;
     let ended = if is_said && ended > 0 && ended <= usize::try_from(count).unwrap_or(0) {
-        // SAFETY: of as many the call has filled in which, and with what status.
+        // SAFETY: the call has filled in as many indices and statuses.
         unsafe { std::slice::from_raw_parts(indices, ended) }
     } else {
         &[]
     };
     if ended.is_empty() {
-        before.none();
+        pending.put_back();
         return code;
     }
     for index in ended {
-        decided(count, *index);
+        record_completed(count, *index);
     }
     let place = |index: usize| ended.iter().position(|&at| usize::try_from(at) == Ok(index));
     // SAFETY: as above.
-    first(code, before.settle(|index| place(index).map_or(End::Not, |at| unsafe { of_several(code, statuses, at) })))
+    first(
+        code,
+        pending
+            .end(|index| place(index).map_or(Completion::Pending, |at| unsafe { completion_of(code, statuses, at) })),
+    )
 }
 
-/// Some of several requests may have ended.
+/// Tests some of several requests.
 ///
 /// # Safety
 /// The program's arguments: see the [module](super).
@@ -291,7 +297,7 @@ pub(crate) unsafe fn test_some(
     unsafe { wait_some(count, requests, outcount, indices, statuses, call) }
 }
 
-/// A request is looked at and stays as it is.
+/// Tests a request without freeing it.
 ///
 /// # Safety
 /// The program's arguments: see the [module](super).
@@ -302,9 +308,9 @@ pub(crate) unsafe fn request_status(
     call: impl FnOnce(*mut ffi::MPI_Status) -> c_int,
 ) -> c_int {
     let code = call(status);
-    // SAFETY: the call has said whether it has ended. It stays: whoever waits for it later is told.
+    // SAFETY: the call has set the flag. The request stays: a later wait handles its end.
     if code == 0 && unsafe { *flag } == 0 {
-        missed();
+        count_failed_poll();
     }
     code
 }

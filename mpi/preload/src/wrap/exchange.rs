@@ -1,33 +1,34 @@
-//! Messages that leave while others arrive, in one call.
+//! Combined sends and receives, blocking.
 
 use std::ffi::c_int;
 
 use mpi_sys as ffi;
 
-use super::receive::{has_taken, receive, received};
-use super::send::{is_long, log_sent, log_under_way, logged, refuse};
-use super::status::with_status;
+use super::receive::{receive, received};
+use super::send::{is_long, log_around, log_sent, log_under_way};
+use crate::global::{enter, is_multiple, logs_after_send};
 use crate::message::{Incoming, Outgoing};
 use crate::pass;
-use crate::session::{Copied, enter, enter_for_room, is_together, sends_first};
+use crate::status::{has_taken, with_status};
 
 unsafe extern "C" {
     static counterfoil_packed: ffi::MPI_Datatype;
 }
 
-/// Begins to send, receives, then waits for what was begun: for threads that must not keep others from sending.
+/// Starts the send, receives, then waits for the send: with several threads, none may keep others from sending.
 ///
 /// # Safety
 /// The program's arguments: see the [module](super); `sends` is the count of what is sent.
-unsafe fn exchange_together(out: &Outgoing, sends: c_int, incoming: &Incoming, status: *mut ffi::MPI_Status) -> c_int {
+unsafe fn exchange_multiple(out: &Outgoing, sends: c_int, incoming: &Incoming, status: *mut ffi::MPI_Status) -> c_int {
     let Incoming { buf, count, datatype, source, tag, comm } = *incoming;
-    // What has more elements than that is asked for in a large-count form, of which none is here: see `send`.
+    // More elements come only from the large-count form, which isn't called here: see `send`.
     let count = c_int::try_from(count).unwrap_or(c_int::MAX);
-    // SAFETY: the program's arguments, and a request of ours that is waited for.
+    // SAFETY: the program's arguments, and a request of the library's that is waited for.
     unsafe {
         let mut request = ffi::RSMPI_REQUEST_NULL;
         let begin = pass::Isend.get();
-        let code = logged(out, || begin(out.buf, sends, out.datatype, out.dest, out.tag, out.comm, &raw mut request));
+        let code =
+            log_around(out, || begin(out.buf, sends, out.datatype, out.dest, out.tag, out.comm, &raw mut request));
         if code != 0 {
             return code;
         }
@@ -38,7 +39,7 @@ unsafe fn exchange_together(out: &Outgoing, sends: c_int, incoming: &Incoming, s
     }
 }
 
-/// A send and a receive that have ended when it returns.
+/// A blocking send and receive.
 ///
 /// # Safety
 /// The program's arguments: see the [module](super).
@@ -52,21 +53,23 @@ pub(crate) unsafe fn exchange(
     // SAFETY: the program's message, which is not where the other one is received; a request that is waited for; and its status.
     unsafe {
         match (c_int::try_from(out.count), c_int::try_from(incoming.count)) {
-            (Ok(sends), Ok(receives)) if sends_first() => exchange_at_once((out, sends), (incoming, receives), status),
-            (Ok(sends), _) if is_together() => exchange_together(out, sends, incoming, status),
-            // Others may need an answer from this rank while it waits, and get it where the session isn't entered.
-            _ if sends_first() => {
-                let code = with_status(status, call, then);
+            (Ok(sends), Ok(receives)) if logs_after_send() => {
+                exchange_at_once((out, sends), (incoming, receives), status)
+            }
+            (Ok(sends), _) if is_multiple() => exchange_multiple(out, sends, incoming, status),
+            // Other ranks may need an answer from this one while it waits, so the session isn't entered around the call.
+            _ if logs_after_send() => with_status(status, call, |code, status| {
+                // The sent message is counted first: it may be acknowledged already.
                 if has_taken(code) {
                     log_sent(out);
                 }
-                code
-            }
+                received(incoming, status, code)
+            }),
             _ => {
-                // A message that is cut off says nothing against the one that left.
+                // A truncated message doesn't concern the one that was sent.
                 let both = |status| {
                     let mut received = 0;
-                    let sent = logged(out, || {
+                    let sent = log_around(out, || {
                         received = call(status);
                         if has_taken(received) { 0 } else { received }
                     });
@@ -78,7 +81,7 @@ pub(crate) unsafe fn exchange(
     }
 }
 
-/// Posts the receive, sends, and logs what was sent while both messages are under way.
+/// Posts the receive, sends, and logs the sent message while both are under way.
 ///
 /// # Safety
 /// The program's messages, whose counts are `sends` and `receives`, and its status.
@@ -87,7 +90,7 @@ unsafe fn exchange_at_once(
     (incoming, receives): (&Incoming, c_int),
     status: *mut ffi::MPI_Status,
 ) -> c_int {
-    // SAFETY: the program's arguments, and requests of ours, each of which is waited for.
+    // SAFETY: the program's arguments, and requests of the library's, each of which is waited for.
     unsafe {
         let (mut receiving, mut sending) = (ffi::RSMPI_REQUEST_NULL, ffi::RSMPI_REQUEST_NULL);
         let Incoming { buf, datatype, source, tag, comm, .. } = *incoming;
@@ -102,7 +105,7 @@ unsafe fn exchange_at_once(
             (pass::Send.get())(buf, sends, datatype, dest, tag, comm)
         };
         if sent != 0 {
-            // Nothing is received either where the message couldn't leave.
+            // MPI refused the send, so nothing is received either.
             (pass::Cancel.get())(&raw mut receiving);
             (pass::Wait.get())(&raw mut receiving, ffi::RSMPI_STATUS_IGNORE);
             return sent;
@@ -122,16 +125,16 @@ unsafe fn exchange_at_once(
     }
 }
 
-/// What is about to be overwritten, packed; `None` where nobody logs, or it can't be packed.
+/// Returns a message that is about to be overwritten, packed; `None` without a session, or if it can't be packed.
 ///
 /// # Safety
-/// `out` is the program's message, which nobody writes meanwhile.
+/// `out` is the program's message, which nothing writes meanwhile.
 unsafe fn saved(out: &Outgoing) -> Option<Vec<u8>> {
     // SAFETY: the program's message.
     enter(|session| unsafe { session.pack(out.buf, out.count, out.datatype) })?
 }
 
-/// [`exchange`] where what is received takes the place of what is sent.
+/// [`exchange`] with one buffer for both messages.
 ///
 /// # Safety
 /// The program's arguments: see the [module](super).
@@ -141,73 +144,11 @@ pub(crate) unsafe fn exchange_replace(
     status: *mut ffi::MPI_Status,
     call: impl FnOnce(*mut ffi::MPI_Status) -> c_int,
 ) -> c_int {
-    // SAFETY: the program's message, which is packed before anything is received into it, and packed bytes, which stay until they are
-    // sent: MPI would send it from such a place, too.
+    // SAFETY: the program's message, which is packed before anything is received into it, and packed bytes, which stay until they are sent.
     unsafe {
         let Some(bytes) = saved(out) else { return call(status) };
         let packed =
             Outgoing { buf: bytes.as_ptr().cast(), count: bytes.len() as i64, datatype: counterfoil_packed, ..*out };
         exchange(&packed, incoming, status, call)
     }
-}
-
-/// Begins a send and a receive, of which the first is `copied` then.
-///
-/// # Safety
-/// As for [`exchange_immediate`].
-unsafe fn begin_exchange(
-    out: &Outgoing,
-    incoming: &Incoming,
-    request: *mut ffi::MPI_Request,
-    copied: Copied,
-    call: impl FnOnce() -> c_int,
-) -> c_int {
-    let mut call = Some(call);
-    let mut now = || call.take().map_or(0, |call| call());
-    let code = enter_for_room(|session| {
-        let receiving = session.receiving(incoming, false);
-        let code = match session.lane(out) {
-            // SAFETY: the program's message.
-            Some(lane) => unsafe { session.log(lane, (out.buf, out.count, out.datatype), copied, &mut now) },
-            None => Ok(now()),
-        };
-        if let (Ok(0), Some(receiving)) = (&code, receiving) {
-            // SAFETY: the call has put a request there.
-            session.posted(receiving, unsafe { *request });
-        }
-        code
-    });
-    match code {
-        Some(Ok(code)) => code,
-        Some(Err(full)) => refuse(out.comm, &full),
-        None => now(),
-    }
-}
-
-/// A send and a receive that end with their request.
-///
-/// # Safety
-/// The program's arguments: see the [module](super).
-pub(crate) unsafe fn exchange_immediate(
-    out: &Outgoing,
-    incoming: &Incoming,
-    request: *mut ffi::MPI_Request,
-    call: impl FnOnce() -> c_int,
-) -> c_int {
-    // SAFETY: as for this function; the program writes the message no more before the request has ended.
-    unsafe { begin_exchange(out, incoming, request, Copied::Behind, call) }
-}
-
-/// [`exchange_immediate`] where what is received takes the place of what is sent.
-///
-/// # Safety
-/// The program's arguments: see the [module](super).
-pub(crate) unsafe fn exchange_replace_immediate(
-    out: &Outgoing,
-    incoming: &Incoming,
-    request: *mut ffi::MPI_Request,
-    call: impl FnOnce() -> c_int,
-) -> c_int {
-    // SAFETY: as for this function; nothing is received into the message before the call.
-    unsafe { begin_exchange(out, incoming, request, Copied::Before, call) }
 }

@@ -1,22 +1,22 @@
-//! What is passed on and not logged.
+//! Calls whose effects are not logged.
 
 use std::ffi::c_int;
 use std::sync::Mutex;
 
+use crate::global::enter;
 use crate::say::say;
-use crate::session::enter;
 
-/// What was said already.
+/// Calls reported already.
 static SAID: Mutex<Vec<&'static str>> = Mutex::new(Vec::new());
 
-/// Says once that what this call does is not logged.
+/// Reports once that the call's effects are not logged.
 ///
 /// # Safety
 /// The program's arguments: see the [module](super).
 pub(crate) unsafe fn not_logged(name: &'static str, call: impl FnOnce() -> c_int) -> c_int {
-    // Others than rank 0 may be alone in calling it, each with another call.
+    // Ranks other than 0 may call these alone.
     let is_alone = matches!(name, "MPI_Comm_accept" | "MPI_Comm_connect" | "MPI_Comm_join");
-    let speaks = enter(|session| session.rank == 0 || is_alone).unwrap_or(true);
+    let speaks = enter(|session| session.rank() == 0 || is_alone).unwrap_or(true);
     let mut said = SAID.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     if speaks && !said.contains(&name) {
         said.push(name);

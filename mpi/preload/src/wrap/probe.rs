@@ -1,40 +1,16 @@
-//! Messages that are looked for before they are received, and those that are taken by what was found.
+//! Probes and matched receives.
 
 use std::cell::Cell;
 use std::ffi::c_int;
 
 use mpi_sys as ffi;
 
-use super::receive::{has_taken, is_open};
-use super::status::with_status;
+use crate::global::{count_failed_poll, enter, is_multiple, records_determinants};
 use crate::message::Incoming;
 use crate::pass;
+use crate::session::key;
 use crate::session::requests::{Pending, Receiving};
-use crate::session::{Choice, Session, enter, is_together, key, missed, records_choices};
-
-impl Session {
-    /// A probe has found this message.
-    fn note_probe(&mut self, incoming: &Incoming, status: &ffi::MPI_Status) {
-        if !is_open(incoming) {
-            return;
-        }
-        let Some(comm) = self.comms.get(incoming.comm) else { return };
-        if let Some(source) = comm.world(status.MPI_SOURCE) {
-            self.decide(Choice::Probe { source, tag: status.MPI_TAG });
-        }
-    }
-
-    /// A message was matched: it has its turn now, in order with the receives that were posted.
-    fn matched(&mut self, incoming: &Incoming, message: ffi::MPI_Message, status: &ffi::MPI_Status) {
-        self.note_probe(incoming, status);
-        if let Some(receiving) = self.receiving(incoming, false) {
-            let (source, tag) = (Some(status.MPI_SOURCE), Some(status.MPI_TAG));
-            // Whom it comes from was decided just now.
-            let receiving = self.post(Receiving { source, tag, is_open: false, ..receiving });
-            self.messages.insert(key(message), receiving);
-        }
-    }
-}
+use crate::status::{has_taken, with_status};
 
 /// Waits for a message without receiving it.
 ///
@@ -47,7 +23,7 @@ pub(crate) unsafe fn probe(
 ) -> c_int {
     let then = |code, status: &ffi::MPI_Status| {
         if code == 0 {
-            enter(|session| session.note_probe(incoming, status));
+            enter(|session| session.record_probe(incoming, status));
         }
         code
     };
@@ -55,7 +31,7 @@ pub(crate) unsafe fn probe(
     unsafe { with_status(status, call, then) }
 }
 
-/// Looks for a message without receiving it.
+/// Tests for a message without receiving it.
 ///
 /// # Safety
 /// The program's arguments: see the [module](super).
@@ -66,11 +42,11 @@ pub(crate) unsafe fn probe_immediate(
     call: impl FnOnce(*mut ffi::MPI_Status) -> c_int,
 ) -> c_int {
     let then = |code, status: &ffi::MPI_Status| {
-        // SAFETY: the call has said whether there is a message.
+        // SAFETY: the call has set the flag.
         if code == 0 && unsafe { *flag } == 0 {
-            missed();
-        } else if code == 0 && records_choices() {
-            enter(|session| session.note_probe(incoming, status));
+            count_failed_poll();
+        } else if code == 0 && records_determinants() {
+            enter(|session| session.record_probe(incoming, status));
         }
         code
     };
@@ -78,7 +54,7 @@ pub(crate) unsafe fn probe_immediate(
     unsafe { with_status(status, call, then) }
 }
 
-/// Waits for a message, and takes it out of the others' way.
+/// Waits for a message and matches it, so that no other receive takes it.
 ///
 /// # Safety
 /// The program's arguments: see the [module](super).
@@ -90,14 +66,14 @@ pub(crate) unsafe fn match_message(
 ) -> c_int {
     // SAFETY: the program's arguments, and a pointer to a local variable; the call puts a message there.
     unsafe {
-        // Where threads match at once, nobody may wait in the step in which a message gets its turn.
-        while is_together() {
+        // With several threads, none may wait in the step that numbers a message.
+        while is_multiple() {
             let (flag, begin) = (Cell::new(0), pass::Improbe.get());
             let look = |status| begin(incoming.source, incoming.tag, incoming.comm, flag.as_ptr(), message, status);
             let step = enter(|session| {
                 with_status(status, look, |code, status| {
                     if code == 0 && flag.get() != 0 {
-                        session.matched(incoming, *message, status);
+                        session.handle_matched(incoming, *message, status);
                     }
                     code
                 })
@@ -110,14 +86,14 @@ pub(crate) unsafe fn match_message(
         }
         with_status(status, call, |code, status| {
             if code == 0 {
-                enter(|session| session.matched(incoming, *message, status));
+                enter(|session| session.handle_matched(incoming, *message, status));
             }
             code
         })
     }
 }
 
-/// Looks for a message, and takes it out of the others' way.
+/// Tests for a message and matches it, so that no other receive takes it.
 ///
 /// # Safety
 /// The program's arguments: see the [module](super).
@@ -130,13 +106,13 @@ pub(crate) unsafe fn match_immediate(
 ) -> c_int {
     let mut call = Some(call);
     let mut now = |status| call.take().map_or(0, |call| call(status));
-    // SAFETY: the program's status; where the call has found a message, it has put it there.
+    // SAFETY: the program's status; the call has put the message there if it has found one.
     let code = enter(|session| unsafe {
         with_status(status, &mut now, |code, status| {
             if code == 0 && *flag != 0 {
-                session.matched(incoming, *message, status);
+                session.handle_matched(incoming, *message, status);
             } else if code == 0 {
-                missed();
+                count_failed_poll();
             }
             code
         })
@@ -144,16 +120,16 @@ pub(crate) unsafe fn match_immediate(
     code.unwrap_or_else(|| now(status))
 }
 
-/// A matched message, whose handle the call takes away.
+/// Takes the receive of a matched message, whose handle the call frees.
 ///
 /// # Safety
 /// `message` points to a handle of the program's.
-unsafe fn claimed(message: *const ffi::MPI_Message) -> Option<Receiving> {
+unsafe fn take_matched(message: *const ffi::MPI_Message) -> Option<Receiving> {
     // SAFETY: the program's message.
     enter(|session| session.messages.remove(&key(unsafe { *message })))?
 }
 
-/// Receives a message that was matched.
+/// Receives a matched message.
 ///
 /// # Safety
 /// The program's arguments: see the [module](super).
@@ -163,9 +139,9 @@ pub(crate) unsafe fn receive_matched(
     call: impl FnOnce(*mut ffi::MPI_Status) -> c_int,
 ) -> c_int {
     // SAFETY: the program's message.
-    let claimed = unsafe { claimed(message) };
+    let matched = unsafe { take_matched(message) };
     let then = |code, status: &ffi::MPI_Status| {
-        if let Some(receiving) = claimed {
+        if let Some(receiving) = matched {
             enter(|session| session.end_receive(receiving, Some(status).filter(|_| has_taken(code))));
         }
         code
@@ -174,7 +150,7 @@ pub(crate) unsafe fn receive_matched(
     unsafe { with_status(status, call, then) }
 }
 
-/// The same; it ends with its request.
+/// The same, non-blocking.
 ///
 /// # Safety
 /// The program's arguments: see the [module](super).
@@ -184,9 +160,9 @@ pub(crate) unsafe fn receive_matched_immediate(
     call: impl FnOnce() -> c_int,
 ) -> c_int {
     // SAFETY: the program's message.
-    let claimed = unsafe { claimed(message) };
+    let matched = unsafe { take_matched(message) };
     let code = call();
-    if let Some(receiving) = claimed {
+    if let Some(receiving) = matched {
         enter(|session| {
             if code == 0 {
                 // SAFETY: the call has put a request there.

@@ -1,4 +1,4 @@
-//! MPI begins and ends.
+//! Begin and end of MPI.
 
 use std::ffi::c_int;
 use std::fmt::Display;
@@ -7,14 +7,15 @@ use std::path::Path;
 use counterfoil_profile::refused;
 use mpi_sys as ffi;
 
+use crate::global::{self, enter};
 use crate::say;
-use crate::session::{self, BeginError, Ended, Session, enter};
+use crate::session::{BeginError, Ended, Session};
 use crate::settings::{self, Settings};
 
-/// One of these is in the environment of a process that a launcher started; MPI itself sets some of them in `MPI_Init`.
+/// Variables of which a launcher sets one. MPI itself sets some of them in `MPI_Init`.
 const RANKS: [&str; 3] = ["PMIX_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK"];
 
-/// MPI begins.
+/// `MPI_Init`.
 ///
 /// # Safety
 /// The program's arguments: see the [module](super).
@@ -27,17 +28,17 @@ pub(crate) unsafe fn init(call: impl FnOnce() -> c_int) -> c_int {
     code
 }
 
-/// MPI begins, and threads may call it.
+/// `MPI_Init_thread`.
 ///
 /// # Safety
 /// The program's arguments: see the [module](super).
 pub(crate) unsafe fn init_thread(_: *mut c_int, call: impl FnOnce() -> c_int) -> c_int {
-    // The same: `begin` asks MPI for the level itself.
+    // `begin` asks MPI for the thread level itself.
     // SAFETY: as for this function.
     unsafe { init(call) }
 }
 
-/// Whether this process was started by an MPI program, and not by the user.
+/// Returns `true` if an MPI program started this process (`MPI_Comm_spawn`).
 fn is_spawned() -> bool {
     // SAFETY: MPI is up; a constant of the shim and a pointer to a local variable.
     unsafe {
@@ -47,13 +48,13 @@ fn is_spawned() -> bool {
 }
 
 fn begin(is_launched: bool) {
-    // Its ranks are numbered anew, and would take the names of others; its parents say that it isn't logged.
+    // Its ranks are numbered from 0 again, so its files would replace others; its parent reports that it isn't logged.
     if is_spawned() {
         return;
     }
     let (mut rank, mut ranks, mut level) = (0, 0, 0);
     // SAFETY: MPI is up; constants of the shim and pointers to local variables.
-    let is_together = unsafe {
+    let is_multiple = unsafe {
         ffi::PMPI_Comm_rank(ffi::RSMPI_COMM_WORLD, &raw mut rank);
         ffi::PMPI_Comm_size(ffi::RSMPI_COMM_WORLD, &raw mut ranks);
         ffi::PMPI_Query_thread(&raw mut level);
@@ -64,7 +65,7 @@ fn begin(is_launched: bool) {
     let settings = match Settings::from_environment() {
         Ok(settings) => settings,
         Err(error) => {
-            // All ranks have the same environment: one speaks for all.
+            // All ranks have the same environment: one reports for all.
             if rank == 0 {
                 refuse(settings::summary_dir().as_deref(), rank, &error);
             }
@@ -80,53 +81,64 @@ fn begin(is_launched: bool) {
         ));
     }
     let summary_dir = settings.summary_dir.clone();
-    match Session::begin(settings, rank, ranks) {
-        Ok(session) => session::put(session, is_together),
-        // Who can't says why, and that is enough.
+    report_unlogged_bindings(rank);
+    match Session::begin(settings, (rank, ranks), is_multiple) {
+        Ok(session) => global::begin(session, is_multiple),
+        // Those that can't make their logs report it.
         Err(BeginError::Others { .. }) => {}
         Err(error) => refuse(summary_dir.as_deref(), rank, &error),
     }
 }
 
-/// Says why this rank can't log, and leaves it for `counterfoil run` to say at the end.
+/// Reports that the program has MPI's Fortran bindings loaded, if it has: their calls don't come to this library.
+fn report_unlogged_bindings(rank: u32) {
+    // SAFETY: the name ends with a zero; looking it up changes nothing.
+    let is_loaded = !unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"mpi_init_".as_ptr()) }.is_null();
+    if is_loaded && rank == 0 {
+        say::say(format_args!(
+            "the program has MPI's Fortran interface loaded: messages that it sends through that are not logged, and end logging when \
+             they are noticed"
+        ));
+    }
+}
+
+/// Reports why this rank can't log, also in a file for `counterfoil run`.
 fn refuse(summary_dir: Option<&Path>, rank: u32, why: &dyn Display) {
     say::say(format_args!("{why}; nothing is logged"));
     if let Some(dir) = summary_dir {
-        // Where it can't be left, it was said.
+        // Without the file, the line above remains.
         let _ = refused::write(dir, rank, &why.to_string());
     }
 }
 
-/// MPI ends.
+/// `MPI_Finalize`.
 ///
 /// # Safety
 /// The program's arguments: see the [module](super).
 pub(crate) unsafe fn finalize(call: impl FnOnce() -> c_int) -> c_int {
-    if let Some(session) = session::take() {
+    if let Some(session) = global::end() {
         session.end();
     }
     call()
 }
 
-/// The program ends its job.
+/// `MPI_Abort`.
 ///
 /// # Safety
 /// The program's arguments: see the [module](super).
 pub(crate) unsafe fn abort(_: ffi::MPI_Comm, _: c_int, call: impl FnOnce() -> c_int) -> c_int {
-    enter(|session| session.account(Ended::Aborted));
+    enter(|session| session.write_account(Ended::Aborted));
     call()
 }
 
-/// The program says whether it wants to be logged: `MPI_Pcontrol`.
+/// `MPI_Pcontrol`: level 0 turns logging off, every higher one on (MPI 4.0, section 15.2.4).
 ///
 /// # Safety
 /// The program's arguments: see the [module](super).
 pub(crate) unsafe fn control(level: c_int, call: impl FnOnce() -> c_int) -> c_int {
-    enter(|session| match level {
-        0 => session.is_logging = false,
-        1 => session.is_logging = true,
-        // Other levels are for other tools.
-        _ => {}
-    });
+    // Negative levels are not defined.
+    if level >= 0 {
+        enter(|session| session.set_logging(level > 0));
+    }
     call()
 }

@@ -1,221 +1,46 @@
-//! Messages that arrive.
+//! Receives.
 
 use std::ffi::c_int;
 
 use mpi_sys as ffi;
 
 use super::completion::wait;
-use super::status::with_status;
-use crate::message::Incoming;
+use crate::deferred::Event;
+use crate::global::{can_defer, catch_up, defer, enter, is_multiple};
+use crate::message::{Incoming, is_wildcard};
 use crate::pass;
-use crate::session::put_off::{PutOff, take, take_end};
-use crate::session::requests::{Pending, Persistent, Receiving, Repeated};
-use crate::session::{Choice, Lane, Name, Session, catch_up, enter, is_together, may_put_off, put_off};
-use counterfoil_mpi::matching::Taken;
+use crate::session::requests::{Pending, Persistent, PersistentKind};
+use crate::status::{arrival, has_taken, with_status};
 
-unsafe extern "C" {
-    /// How many bytes were received, by a status that MPI filled in.
-    fn counterfoil_bytes(status: *const ffi::MPI_Status) -> usize;
-    /// Where in a status they are, if they are one `size_t` there; else negative.
-    static counterfoil_bytes_at: isize;
-}
-
-/// Whether the program leaves open whom it receives from, or which tag.
-#[inline]
-fn leaves_open(source: c_int, tag: c_int) -> bool {
-    // SAFETY: constants of the shim.
-    unsafe { source == ffi::RSMPI_ANY_SOURCE || tag == ffi::RSMPI_ANY_TAG }
-}
-
-/// [`leaves_open`], of what a receive asks for.
-#[inline]
-pub(super) fn is_open(incoming: &Incoming) -> bool {
-    leaves_open(incoming.source, incoming.tag)
-}
-
-/// What a receive took, by the status that MPI filled in.
-#[inline]
-pub(super) fn taken(status: &ffi::MPI_Status) -> Taken {
-    // SAFETY: a status that MPI filled in, and a constant of a C file of this library, by the same `mpi.h`.
-    let bytes = unsafe {
-        match usize::try_from(counterfoil_bytes_at) {
-            Ok(at) => (&raw const *status).byte_add(at).cast::<usize>().read(),
-            Err(_) => counterfoil_bytes(status),
-        }
-    };
-    Taken { source: status.MPI_SOURCE, tag: status.MPI_TAG, bytes }
-}
-
-impl Session {
-    /// What has to be known of a receive; `None` of one that takes no message that is logged.
-    pub(super) fn receiving(&mut self, incoming: &Incoming, is_partitioned: bool) -> Option<Receiving> {
-        // SAFETY: constants of the shim.
-        let (any_source, any_tag, nobody) =
-            unsafe { (ffi::RSMPI_ANY_SOURCE, ffi::RSMPI_ANY_TAG, ffi::RSMPI_PROC_NULL) };
-        if incoming.source == nobody {
-            return None;
-        }
-        let comm = self.comms.place(incoming.comm)?;
-        let source = Some(incoming.source).filter(|source| *source != any_source);
-        let tag = Some(incoming.tag).filter(|tag| *tag != any_tag);
-        Some(Receiving { comm, source, tag, posted: None, is_open: is_open(incoming), is_partitioned })
-    }
-
-    /// It is posted now: messages that it may take have no number before it has ended.
-    pub(super) fn post(&mut self, receiving: Receiving) -> Receiving {
-        let Receiving { comm, source, tag, is_partitioned, .. } = receiving;
-        let posted = self.comms.post(comm, is_partitioned, source, tag);
-        Receiving { posted, ..receiving }
-    }
-
-    /// It is posted now, and this is its request.
-    pub(super) fn posted(&mut self, receiving: Receiving, request: ffi::MPI_Request) {
-        let receiving = self.post(receiving);
-        self.requests.add(request, Pending::Receive(receiving));
-    }
-
-    /// A receive that was posted has ended: with this status, or `None` without a message.
-    pub(super) fn end_receive(&mut self, receiving: Receiving, status: Option<&ffi::MPI_Status>) {
-        self.end_with(receiving, status.map(taken));
-    }
-
-    fn end_with(&mut self, receiving: Receiving, taken: Option<Taken>) {
-        let Some(posted) = receiving.posted else { return };
-        let Some(comm) = self.comms.at(receiving.comm) else { return };
-        let peer = taken.and_then(|taken| comm.world(taken.source));
-        self.comms.end(receiving.comm, receiving.is_partitioned, posted, taken, &mut self.numbered);
-        if let (Some(peer), Some(taken)) = (peer, taken) {
-            if receiving.is_open {
-                self.decide(Choice::Receive { source: peer, tag: taken.tag });
-            }
-            self.ledger.received(peer, taken.bytes);
-            self.ledger.has_arrived();
-        }
-        let mut numbered = std::mem::take(&mut self.numbered);
-        for Taken { source, tag, bytes } in numbered.drain(..) {
-            let Some(comm) = self.comms.at(receiving.comm) else { break };
-            let Some(peer) = comm.world(source) else { continue };
-            let comm = if receiving.is_partitioned { partitioned(comm.number) } else { comm.number };
-            self.moved(Lane { peer, comm, tag }, bytes);
-        }
-        self.numbered = numbered;
-        self.comms.settle(receiving.comm.0);
-        self.look_now_and_then(taken.map_or(0, |taken| taken.bytes));
-    }
-
-    /// A receive has returned, which nothing was posted behind.
-    pub(crate) fn received_at_once(&mut self, handle: ffi::MPI_Comm, is_open: bool, taken: Taken) {
-        if self.count_received(handle, is_open, taken) {
-            self.ledger.has_arrived();
-            self.look_now_and_then(taken.bytes);
-        }
-    }
-
-    /// Counts what a receive took that has returned. Says whether that was all: whether nothing was looked after with it.
-    #[inline(always)]
-    pub(crate) fn count_received(&mut self, handle: ffi::MPI_Comm, is_open: bool, taken: Taken) -> bool {
-        let Taken { source, tag, bytes } = taken;
-        let Some(route) = self.route_from(Name::new(handle, source, tag)) else { return false };
-        if self.comms.is_idle((route.comm, route.lane.comm)) {
-            if is_open {
-                self.decide(Choice::Receive { source: route.lane.peer, tag });
-            }
-            self.received(route, bytes);
-            return true;
-        }
-        self.received_behind_others(handle, is_open, source, tag, bytes);
-        false
-    }
-
-    /// The same, where other receives are under way, of which one may have taken an earlier message of the stream.
-    #[cold]
-    fn received_behind_others(
-        &mut self,
-        handle: ffi::MPI_Comm,
-        is_open: bool,
-        source: c_int,
-        tag: c_int,
-        bytes: usize,
-    ) {
-        let Some(comm) = self.comms.place(handle) else { return };
-        let (from, of) = (Some(source), Some(tag));
-        let receiving = Receiving { comm, source: from, tag: of, posted: None, is_open, is_partitioned: false };
-        let receiving = self.post(receiving);
-        self.end_with(receiving, Some(Taken { source, tag, bytes }));
-    }
-
-    /// A receive was posted, and may have ended since.
-    #[inline]
-    fn posted_before(&mut self, incoming: &Incoming, request: ffi::MPI_Request) {
-        let Some(receiving) = self.receiving(incoming, false) else { return };
-        let is_next = !receiving.is_open && self.comms.is_idle(receiving.comm);
-        match if is_next { take_end(request) } else { None } {
-            Some(taken) => self.received_at_once(incoming.comm, false, taken),
-            None => self.posted(receiving, request),
-        }
-    }
-
-    /// Sees to what is put off.
-    #[inline(never)]
-    pub(crate) fn catch_up(&mut self) {
-        while let Some(put_off) = take() {
-            match put_off {
-                PutOff::Received { comm, is_open, taken } => self.received_at_once(comm, is_open, taken),
-                PutOff::Posted { comm, source, tag, request } => {
-                    self.posted_before(&Incoming::asking(source, tag, comm), request);
-                }
-                PutOff::Ended { request, taken } => {
-                    if let Some(Pending::Receive(receiving)) = self.requests.end(request) {
-                        self.end_with(receiving, Some(taken));
-                    }
-                }
-            }
-        }
-    }
-}
-
-/// Partitioned messages match partitioned ones only: a number of their own for the communicator.
-pub(super) fn partitioned(number: u32) -> u32 {
-    number ^ (1 << 30)
-}
-
-/// Whether a receive has taken a message, although it may have been too long.
-pub(super) fn has_taken(code: c_int) -> bool {
-    let mut class = 0;
-    // SAFETY: a code that MPI returned, and a pointer to a local variable.
-    code == 0 || unsafe { ffi::PMPI_Error_class(code, &raw mut class) } == 0 && class == ffi::MPI_ERR_TRUNCATE as c_int
-}
-
-/// A receive has returned this code, and nothing was posted behind it. Gives the code.
+/// Handles a receive that has returned with this code, after which nothing was posted. Returns the code.
 #[inline]
 pub(super) fn received(incoming: &Incoming, status: &ffi::MPI_Status, code: c_int) -> c_int {
-    let (comm, is_open) = (incoming.comm, is_open(incoming));
-    if code == 0 && may_put_off() {
-        put_off(PutOff::Received { comm, is_open, taken: taken(status) });
+    let (comm, is_wildcard) = (incoming.comm, incoming.is_wildcard());
+    if code == 0 && can_defer() {
+        defer(Event::Received { comm, is_wildcard, arrival: arrival(status) });
     } else {
-        received_now(comm, is_open, status, code);
+        received_now(comm, is_wildcard, status, code);
     }
     code
 }
 
-/// A receive that has ended when it returns, where what it does [may be put off](may_put_off). What stands behind the call delays the
-/// answer: only what it took is noted there.
+/// A blocking receive, where its event [can be deferred](can_defer). Code after the call delays the answer, so it only notes the message.
 ///
 /// # Safety
 /// The program's arguments: see the [module](super).
 #[inline(always)]
-pub(crate) unsafe fn receive_and_note(
+pub(crate) unsafe fn receive_deferred(
     (comm, source, tag): (ffi::MPI_Comm, c_int, c_int),
     status: *mut ffi::MPI_Status,
     call: impl FnOnce(*mut ffi::MPI_Status) -> c_int,
 ) -> c_int {
     catch_up();
-    let is_open = leaves_open(source, tag);
+    let is_wildcard = is_wildcard(source, tag);
     let then = |code, status: &ffi::MPI_Status| {
         if code == 0 {
-            put_off(PutOff::Received { comm, is_open, taken: taken(status) });
+            defer(Event::Received { comm, is_wildcard, arrival: arrival(status) });
         } else {
-            received_now(comm, is_open, status, code);
+            received_now(comm, is_wildcard, status, code);
         }
         code
     };
@@ -223,15 +48,15 @@ pub(crate) unsafe fn receive_and_note(
     unsafe { with_status(status, call, then) }
 }
 
-/// A receive has returned this code, and what it took, if it took something, isn't put off.
+/// Handles a receive that has returned with this code, without deferring it.
 #[inline(never)]
-fn received_now(comm: ffi::MPI_Comm, is_open: bool, status: &ffi::MPI_Status, code: c_int) {
+fn received_now(comm: ffi::MPI_Comm, is_wildcard: bool, status: &ffi::MPI_Status, code: c_int) {
     if has_taken(code) {
-        enter(|session| session.received_at_once(comm, is_open, taken(status)));
+        enter(|session| session.handle_received(comm, is_wildcard, arrival(status)));
     }
 }
 
-/// A receive that has ended when it returns.
+/// A blocking receive.
 ///
 /// # Safety
 /// The program's arguments: see the [module](super).
@@ -241,19 +66,19 @@ pub(crate) unsafe fn receive(
     status: *mut ffi::MPI_Status,
     call: impl FnOnce(*mut ffi::MPI_Status) -> c_int,
 ) -> c_int {
-    if is_together() {
+    if is_multiple() {
         // SAFETY: as for this function.
-        return unsafe { receive_together(incoming, status, call) };
+        return unsafe { receive_multiple(incoming, status, call) };
     }
     // SAFETY: the program's status.
     unsafe { with_status(status, call, |code, status| received(incoming, status, code)) }
 }
 
-/// Where threads receive at once, posting and knowing of it are one step, and nobody waits in it.
+/// A blocking receive with several threads: its post is one step, in which no thread waits.
 ///
 /// # Safety
 /// The program's arguments: see the [module](super).
-unsafe fn receive_together(
+unsafe fn receive_multiple(
     incoming: &Incoming,
     status: *mut ffi::MPI_Status,
     call: impl FnOnce(*mut ffi::MPI_Status) -> c_int,
@@ -271,7 +96,7 @@ unsafe fn receive_together(
         return unsafe { with_status(status, call, then) };
     };
     let begin = pass::Irecv.get();
-    // SAFETY: the program's arguments, and a request of ours that is waited for.
+    // SAFETY: the program's arguments, and a request of the library's that is waited for.
     unsafe {
         let mut request = ffi::RSMPI_REQUEST_NULL;
         let at = &raw mut request;
@@ -280,7 +105,7 @@ unsafe fn receive_together(
     }
 }
 
-/// A receive that ends with its request.
+/// A non-blocking receive.
 ///
 /// # Safety
 /// The program's arguments: see the [module](super).
@@ -289,12 +114,12 @@ pub(crate) unsafe fn receive_immediate(
     request: *mut ffi::MPI_Request,
     call: impl FnOnce() -> c_int,
 ) -> c_int {
-    if may_put_off() {
+    if can_defer() {
         let code = call();
         if code == 0 {
             let Incoming { source, tag, comm, .. } = *incoming;
             // SAFETY: the call has put a request there.
-            put_off(PutOff::Posted { comm, source, tag, request: unsafe { *request } });
+            defer(Event::Posted { comm, source, tag, request: unsafe { *request } });
         }
         return code;
     }
@@ -305,18 +130,18 @@ pub(crate) unsafe fn receive_immediate(
         let code = now();
         if let Some(receiving) = receiving.filter(|_| code == 0) {
             // SAFETY: the call has put a request there.
-            session.posted(receiving, unsafe { *request });
+            session.post_request(receiving, unsafe { *request });
         }
         code
     });
     code.unwrap_or_else(now)
 }
 
-/// Knows a persistent receive.
+/// Adds a persistent receive, if the call made one.
 ///
 /// # Safety
 /// If `code` is 0, `request` points to one.
-unsafe fn receive_again(
+unsafe fn add_persistent_receive(
     incoming: &Incoming,
     is_partitioned: bool,
     request: *const ffi::MPI_Request,
@@ -324,16 +149,16 @@ unsafe fn receive_again(
 ) -> c_int {
     if code == 0 {
         enter(|session| {
-            let what = Repeated::Receive(session.receiving(incoming, is_partitioned)?);
+            let kind = PersistentKind::Receive(session.receiving(incoming, is_partitioned)?);
             // SAFETY: the call has put a request there.
-            session.requests.add(unsafe { *request }, Pending::Persistent(Persistent { what, is_active: false }));
+            session.requests.add(unsafe { *request }, Pending::Persistent(Persistent { kind, is_active: false }));
             Some(())
         });
     }
     code
 }
 
-/// A receive that begins when its request is started.
+/// A persistent receive.
 ///
 /// # Safety
 /// The program's arguments: see the [module](super).
@@ -343,13 +168,14 @@ pub(crate) unsafe fn receive_persistent(
     call: impl FnOnce() -> c_int,
 ) -> c_int {
     // SAFETY: the call puts a request there.
-    unsafe { receive_again(incoming, false, request, call()) }
+    unsafe { add_persistent_receive(incoming, false, request, call()) }
 }
 
-/// The same, of a message in parts.
+/// A partitioned receive.
 ///
 /// # Safety
 /// The program's arguments: see the [module](super).
+#[cfg(wraps = "receive_partitioned")]
 pub(crate) unsafe fn receive_partitioned(
     incoming: &Incoming,
     _: c_int,
@@ -357,5 +183,5 @@ pub(crate) unsafe fn receive_partitioned(
     call: impl FnOnce() -> c_int,
 ) -> c_int {
     // SAFETY: the call puts a request there.
-    unsafe { receive_again(incoming, true, request, call()) }
+    unsafe { add_persistent_receive(incoming, true, request, call()) }
 }

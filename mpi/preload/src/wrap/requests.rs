@@ -1,82 +1,94 @@
-//! Requests: started, given up, called off.
+//! Requests that are started, freed and cancelled.
 
 use std::ffi::c_int;
 
 use mpi_sys as ffi;
 
-use super::receive::partitioned;
 use super::send::refuse;
-use super::status::blank;
-use crate::message::Outgoing;
+use crate::global::{enter, enter_for_space, logs_after_send};
 use crate::pass;
-use crate::session::requests::{Pending, Persistent, Repeated, handles, is_null};
-use crate::session::{Copied, FullError, Session, enter, enter_for_room, sends_first};
+use crate::session::requests::{Pending, Persistent, PersistentKind, handles};
+use crate::session::{FullError, Session};
 
 impl Session {
-    /// Logs a message that `call` begins to send.
-    ///
-    /// # Safety
-    /// `out` has as many elements as it says, and the program doesn't write them before the send has ended.
-    pub(super) unsafe fn begun(
-        &mut self,
-        out: &Outgoing,
-        is_partitioned: bool,
-        call: impl FnOnce() -> c_int,
-    ) -> Result<c_int, FullError> {
-        let Some(mut lane) = self.lane(out) else { return Ok(call()) };
-        if is_partitioned {
-            lane.comm = partitioned(lane.comm);
+    /// Returns `true` if a persistent request can't be started before its record is in the log.
+    fn needs_space(&mut self, request: ffi::MPI_Request) -> bool {
+        match self.requests.get_mut(request) {
+            Some(Pending::Persistent(Persistent { kind, .. })) => {
+                matches!(kind, PersistentKind::Send(_) | PersistentKind::Collective(_))
+            }
+            _ => false,
         }
-        // SAFETY: the caller's promise.
-        unsafe { self.log(lane, (out.buf, out.count, out.datatype), Copied::Behind, call) }
     }
 
-    /// Whether something is logged before a persistent request can be started.
-    fn needs_room(&mut self, request: ffi::MPI_Request) -> bool {
-        let what = match self.requests.get_mut(request) {
-            Some(Pending::Persistent(Persistent { what, .. })) => what,
-            _ => return false,
-        };
-        matches!(what, Repeated::Send(_) | Repeated::Collective(_))
-    }
-
-    /// A persistent request is started by `call`. `number` is that of a collective operation, once it has one.
+    /// Starts a persistent request by `call`. `number` is that of a collective operation, once it has one.
     fn start(
         &mut self,
         request: ffi::MPI_Request,
         number: &mut Option<u64>,
         call: &mut dyn FnMut() -> c_int,
     ) -> Result<c_int, (ffi::MPI_Comm, FullError)> {
-        let what = match self.requests.get_mut(request) {
+        let kind = match self.requests.get_mut(request) {
             Some(Pending::Persistent(persistent)) => {
                 persistent.is_active = true;
-                persistent.what
+                persistent.kind
             }
             _ => return Ok(call()),
         };
-        match what {
-            // SAFETY: the program's message, which it may write again when the request has ended.
-            Repeated::Send(out) => unsafe { self.begun(&out, false, call) }.map_err(|full| (out.comm, full)),
-            Repeated::Collective(collective) => {
-                // SAFETY: as above.
-                unsafe { self.contribute(&collective, number, false) }.map_err(|full| (collective.comm, full))?;
-                Ok(call())
+        match kind {
+            PersistentKind::Send(out) => {
+                // SAFETY: the program's message, which it may write again when the request has ended.
+                unsafe { self.log_outgoing(&out, false, call) }.map_err(|full| (out.comm, full))
             }
-            Repeated::Receive(receiving) => {
+            PersistentKind::Collective(collective) => {
+                // SAFETY: as above.
+                unsafe { self.begin_collective(&collective, number, false) }.map_err(|full| (collective.comm, full))?;
                 let code = call();
-                if code == 0 {
-                    let what = Repeated::Receive(self.post(receiving));
-                    self.requests.add(request, Pending::Persistent(Persistent { what, is_active: true }));
+                if code != 0
+                    && let Some(number) = *number
+                {
+                    self.collective_refused(&collective, number);
                 }
                 Ok(code)
             }
-            Repeated::SendPartitioned(_) => Ok(call()),
+            PersistentKind::Receive(receiving) => {
+                let code = call();
+                if code == 0 {
+                    let kind = PersistentKind::Receive(self.post(receiving));
+                    self.requests.add(request, Pending::Persistent(Persistent { kind, is_active: true }));
+                }
+                Ok(code)
+            }
+            PersistentKind::SendPartitioned(_) => Ok(call()),
         }
+    }
+
+    /// Logs the contributions of the persistent collective operations among requests that are about to be started: an operation in place
+    /// overwrites them. Returns the operations with their numbers.
+    fn contribute_all(
+        &mut self,
+        requests: &[ffi::MPI_Request],
+    ) -> Result<Vec<(crate::Collective, u64)>, (ffi::MPI_Comm, FullError)> {
+        let mut begun = Vec::new();
+        for &request in requests {
+            let Some(Pending::Persistent(Persistent { kind: PersistentKind::Collective(collective), is_active })) =
+                self.requests.get_mut(request)
+            else {
+                continue;
+            };
+            *is_active = true;
+            let (collective, mut number) = (*collective, None);
+            // SAFETY: the program's arguments to MPI, whose memory it may write again when the request has ended.
+            unsafe { self.begin_collective(&collective, &mut number, false) }
+                .map_err(|full| (collective.comm, full))?;
+            begun.extend(number.map(|number| (collective, number)));
+        }
+        Ok(begun)
     }
 }
 
-/// What a call that logs comes to.
-pub(super) fn outcome(
+/// Returns the code of a call that logs, or refuses it.
+pub(super) fn finish(
     result: Option<Result<c_int, (ffi::MPI_Comm, FullError)>>,
     otherwise: impl FnOnce() -> c_int,
 ) -> c_int {
@@ -87,7 +99,7 @@ pub(super) fn outcome(
     }
 }
 
-/// A persistent request is started.
+/// Starts a persistent request.
 ///
 /// # Safety
 /// The program's arguments: see the [module](super).
@@ -97,41 +109,57 @@ pub(crate) unsafe fn start(request: *mut ffi::MPI_Request, call: impl FnOnce() -
     let mut number = None;
     // SAFETY: the program's request, and a constant of the shim.
     let (request, mut comm) = unsafe { (*request, ffi::RSMPI_COMM_NULL) };
-    let result = enter_for_room(|session| {
+    let result = enter_for_space(|session| {
         session.start(request, &mut number, &mut now).map_err(|(of, full)| {
             comm = of;
             full
         })
     });
-    outcome(result.map(|result| result.map_err(|full| (comm, full))), &mut now)
+    finish(result.map(|result| result.map_err(|full| (comm, full))), &mut now)
 }
 
-/// Several persistent requests are started.
+/// Starts several persistent requests.
 ///
 /// # Safety
 /// The program's arguments: see the [module](super).
 pub(crate) unsafe fn start_all(count: c_int, requests: *mut ffi::MPI_Request, call: impl FnOnce() -> c_int) -> c_int {
-    if !sends_first() {
+    if !logs_after_send() {
         // SAFETY: as for this function.
         return unsafe { start_each(count, requests, call) };
     }
     let mut call = Some(call);
     let mut now = || call.take().map_or(0, |call| call());
+    // SAFETY: the program's requests, which keep their handles when they are started.
+    let handles = unsafe { handles(count, requests) };
     let result = enter(|session| {
+        let begun = session.contribute_all(handles)?;
         let code = now();
-        // SAFETY: the program's requests, which keep their handles when they are started.
-        for request in unsafe { handles(count, requests) } {
-            if code == 0 {
-                session.start(*request, &mut None, &mut || 0)?;
+        if code != 0 {
+            // The last operation begun gives its number back first.
+            for (collective, number) in begun.iter().rev() {
+                session.collective_refused(collective, *number);
+            }
+            return Ok(code);
+        }
+        session.has_uncounted = true;
+        let mut started = Ok(0);
+        for &request in handles {
+            let is_collective = matches!(
+                session.requests.get_mut(request),
+                Some(Pending::Persistent(Persistent { kind: PersistentKind::Collective(_), .. }))
+            );
+            if !is_collective && started.is_ok() {
+                started = session.start(request, &mut None, &mut || 0);
             }
         }
-        Ok(code)
+        session.has_uncounted = false;
+        started
     });
-    outcome(result, &mut now)
+    finish(result, &mut now)
 }
 
-/// [`start_all`] where a message doesn't leave before there is room for it: one after the other. What needs no room comes first, for others may
-/// wait for it; MPI leaves the order open.
+/// [`start_all`] where a message isn't sent before there is space for it: one request after the other. Those that need no space come first, since
+/// other ranks may wait for them; MPI leaves the order open.
 ///
 /// # Safety
 /// The program's arguments: see the [module](super).
@@ -139,7 +167,7 @@ unsafe fn start_each(count: c_int, requests: *mut ffi::MPI_Request, call: impl F
     // SAFETY: the program's requests, which keep their handles when they are started.
     let handles = unsafe { handles(count, requests) };
     let sorted: Option<(Vec<usize>, Vec<usize>)> =
-        enter(|session| (0..handles.len()).partition(|&at| !session.needs_room(handles[at])));
+        enter(|session| (0..handles.len()).partition(|&at| !session.needs_space(handles[at])));
     let Some((first, last)) = sorted else { return call() };
     for at in first.into_iter().chain(last) {
         // SAFETY: one of the program's requests.
@@ -154,7 +182,7 @@ unsafe fn start_each(count: c_int, requests: *mut ffi::MPI_Request, call: impl F
     0
 }
 
-/// The program gives a request up; what it stands for goes on.
+/// Frees a request; its operation goes on.
 ///
 /// # Safety
 /// The program's arguments: see the [module](super).
@@ -162,16 +190,14 @@ pub(crate) unsafe fn request_free(request: *mut ffi::MPI_Request, call: impl FnO
     // SAFETY: the program's request.
     let handle = unsafe { *request };
     let kept = enter(|session| {
-        let pending = session.requests.forget(handle)?;
-        let (receiving, is_persistent) = match pending {
+        let (receiving, is_persistent) = match session.requests.forget(handle)? {
             Pending::Receive(receiving) => (receiving, false),
-            Pending::Persistent(Persistent { what: Repeated::Receive(receiving), is_active: true }) => {
+            Pending::Persistent(Persistent { kind: PersistentKind::Receive(receiving), is_active: true }) => {
                 (receiving, true)
             }
             _ => return None,
         };
-        // It goes on, and its message counts: it is kept until it has ended.
-        session.given_up.push((handle, receiving, is_persistent));
+        session.keep_freed(handle, receiving, is_persistent);
         Some(())
     });
     match kept.flatten() {
@@ -184,45 +210,19 @@ pub(crate) unsafe fn request_free(request: *mut ffi::MPI_Request, call: impl FnO
     }
 }
 
-/// The program calls a request off, if it is not too late.
+/// Cancels a request, if it is not too late.
 ///
 /// # Safety
 /// The program's arguments: see the [module](super).
 pub(crate) unsafe fn cancel(request: *mut ffi::MPI_Request, call: impl FnOnce() -> c_int) -> c_int {
     // SAFETY: the program's request.
     let request = unsafe { *request };
-    // Whether it was, its status says when it has ended. What isn't known is a send.
+    // Its status tells whether it was cancelled when it has ended. An unknown request is a send.
     enter(|session| {
-        session.requests.may_be_called_off();
+        session.requests.expect_cancelled();
         if session.requests.get_mut(request).is_none() {
-            session.requests.add(request, Pending::CalledOff);
+            session.requests.add(request, Pending::CancelledSend);
         }
     });
     call()
-}
-
-impl Session {
-    /// Looks after receives that the program gave up.
-    pub(crate) fn sweep_given_up(&mut self) {
-        let mut at = 0;
-        while let Some(&mut (ref mut request, receiving, is_persistent)) = self.given_up.get_mut(at) {
-            let (mut flag, mut status) = (0, blank());
-            // SAFETY: a request that the program has left to us, and pointers to local variables.
-            let code = unsafe { ffi::PMPI_Test(request, &raw mut flag, &raw mut status) };
-            if code == 0 && flag == 0 {
-                at += 1;
-                continue;
-            }
-            if is_persistent && !is_null(*request) {
-                // SAFETY: as above; it has ended.
-                unsafe { ffi::PMPI_Request_free(request) };
-            }
-            self.given_up.swap_remove(at);
-            if code == 0 {
-                self.ended_receive(receiving, &status);
-            } else {
-                self.end_receive(receiving, None);
-            }
-        }
-    }
 }

@@ -1,25 +1,23 @@
-//! Messages that leave.
+//! Sends.
 
 use std::ffi::c_int;
 
 use mpi_sys as ffi;
 
+use crate::global::{enter, enter_after_send, enter_for_space, is_absent, is_multiple, logs_after_send};
 use crate::message::Outgoing;
 use crate::pass;
 use crate::say::say;
-use crate::session::requests::{Pending, Persistent, Repeated};
-use crate::session::{
-    Copied, FullError, Lane, Name, Route, Session, enter, enter_behind, enter_for_room, is_absent, is_together,
-    likely_bytes, sends_first,
-};
+use crate::session::requests::{Pending, Persistent, PersistentKind};
+use crate::session::{CopyTime, FullError, likely_bytes};
 
-/// From this many bytes on a message is copied while it is under way: it is begun, copied, and waited for. Open MPI's blocking send of no
-/// more than 256 bytes leaves at once where it can (`mca_pml_ob1_send_inline`), and of more it waits, through shared memory, until they are received.
+/// Length in bytes from which a message is started, copied and waited for, so that it is copied while it is under way. Open MPI's blocking send
+/// of at most 256 bytes returns at once where it can (`mca_pml_ob1_send_inline`); of more, over shared memory, when they are received.
 const OVERLAP_BYTES: i64 = 257;
-/// Bytes of an element of MPI's own datatypes, at most.
+/// Most bytes of an element of a predefined datatype.
 const LONGEST_ELEMENT: i64 = 32;
 
-/// In which of MPI's ways a message is sent.
+/// Send mode of MPI.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
     Standard,
@@ -28,26 +26,7 @@ pub(crate) enum Mode {
     Ready,
 }
 
-impl Session {
-    /// Where a message goes in the log; `None` if it isn't logged. To be called once a message.
-    #[inline(always)]
-    fn route(&mut self, name: Name) -> Option<Route> {
-        let route = self.route_to(name)?;
-        if self.is_on() {
-            return Some(route);
-        }
-        // The receiver counts it, too.
-        self.pass_by(route.lane);
-        None
-    }
-
-    /// The same, in the log alone.
-    pub(super) fn lane(&mut self, out: &Outgoing) -> Option<Lane> {
-        self.route(out.name()).map(|route| route.lane)
-    }
-}
-
-/// The send is refused: the program's error handler is told, as of any other error.
+/// Refuses a send: calls the program's error handler, as for any other error.
 #[cold]
 pub(super) fn refuse(comm: ffi::MPI_Comm, full: &FullError) -> c_int {
     let is_first = enter(|session| {
@@ -70,107 +49,108 @@ pub(super) fn refuse(comm: ffi::MPI_Comm, full: &FullError) -> c_int {
 /// # Safety
 /// The program's arguments: see the [module](super).
 #[inline]
-pub(super) unsafe fn logged(out: &Outgoing, call: impl FnOnce() -> c_int) -> c_int {
+pub(super) unsafe fn log_around(out: &Outgoing, call: impl FnOnce() -> c_int) -> c_int {
     let mut call = Some(call);
     let mut now = || call.take().map_or(0, |call| call());
-    let code = enter_for_room(|session| {
-        let Some(lane) = session.lane(out) else { return Ok(None) };
+    let code = enter_for_space(|session| {
+        let Some(entry) = session.logged_stream(out.key()) else { return Ok(None) };
         // SAFETY: the program's message.
-        unsafe { session.log(lane, (out.buf, out.count, out.datatype), Copied::Behind, &mut now) }.map(Some)
+        unsafe { session.log(entry.stream, (out.buf, out.count, out.datatype), CopyTime::AfterSend, &mut now) }
+            .map(Some)
     });
     match code.transpose().map(Option::flatten) {
         Ok(Some(code)) => code,
+        // Not logged: sent outside the session.
         Ok(None) => now(),
         Err(full) => refuse(out.comm, &full),
     }
 }
 
-/// Lets the processor finish what it has begun before it goes on. Where it runs ahead into what is done behind a send, and has to
-/// wait there for a value that it has just stored, the message leaves later, by a sixth of the latency between two cores and more:
-/// so it was measured, in this library and in others that do nothing but pass the call on. This takes a few nanoseconds.
+/// Waits until the processor has executed all earlier instructions. A processor that runs ahead into the code after a send, and waits there for
+/// a value that it has just stored, delays the message by a sixth of the latency between two cores and more: so it was measured, in
+/// this library and in others that only pass calls on. Takes a few nanoseconds.
 #[inline]
-fn finish() {
-    // SAFETY: every x86-64 has SSE2; it changes nothing.
+fn fence() {
+    // SAFETY: every x86-64 processor has SSE2; the instruction changes nothing.
     #[cfg(target_arch = "x86_64")]
     unsafe {
         std::arch::x86_64::_mm_lfence();
     }
 }
 
-/// Whether the message is better begun, copied, and waited for. It may err, so that it takes next to no time.
+/// Returns `true` for a message that is to be started, copied and waited for. A guess, since it has to take next to no time.
 #[inline]
 pub(super) fn is_long(count: i64, datatype: ffi::MPI_Datatype) -> bool {
     count >= OVERLAP_BYTES / LONGEST_ELEMENT && likely_bytes(count, datatype) >= OVERLAP_BYTES
 }
 
-/// Logs a message that was just sent.
+/// Logs a message that was just sent. Inlined, since arguments passed to another function would be stored after the message.
 ///
 /// # Safety
 /// `out` is the program's message, which it doesn't write meanwhile.
 #[inline(always)]
-unsafe fn log_here(out: Outgoing) {
-    finish();
-    let Some(mut session) = enter_behind() else { return };
-    let (name, Outgoing { buf, count, datatype, .. }) = (out.name(), out);
-    let Some(route) = session.route(name) else { return session.leave() };
+unsafe fn log_inline(out: Outgoing) {
+    fence();
+    let Some(mut session) = enter_after_send() else { return };
+    let (key, Outgoing { buf, count, datatype, .. }) = (out.key(), out);
+    let Some(stream) = session.logged_stream(key) else { return session.finish_unlogged() };
     // SAFETY: the program's message, which it may not write before its call returns.
     unsafe {
-        if !session.log_short(route, (buf, count, datatype)) {
-            session.log_any_to(name, buf, count, datatype);
+        if !session.log_short(stream, (buf, count, datatype)) {
+            session.log_any_to(key, buf, count, datatype);
         }
     }
-    session.leave_behind();
+    session.finish_after_send();
 }
 
-/// [`log_here`], for who is in less of a hurry.
+/// [`log_inline`] as a call, where a few stores don't matter.
 ///
 /// # Safety
 /// `out` is the program's message, which it doesn't write meanwhile.
 #[inline(never)]
 pub(super) unsafe fn log_sent(out: &Outgoing) {
     // SAFETY: as for this function.
-    unsafe { log_here(*out) };
+    unsafe { log_inline(*out) };
 }
 
-/// Logs a message that was just sent. `meanwhile` is called now and then while a long one is copied.
+/// Logs a message that is under way. Calls `meanwhile` now and then while it copies a long one.
 ///
 /// # Safety
 /// `out` is the program's message, which it doesn't write meanwhile.
 #[inline(never)]
 pub(super) unsafe fn log_under_way(out: &Outgoing, meanwhile: &mut dyn FnMut()) {
-    let Some(mut session) = enter_behind() else { return };
-    let Some(route) = session.route(out.name()) else { return session.leave() };
+    let Some(mut session) = enter_after_send() else { return };
+    let Some(stream) = session.logged_stream(out.key()) else { return session.finish_unlogged() };
     let message = (out.buf, out.count, out.datatype);
     // SAFETY: the program's message, which it may not write before its call returns.
     unsafe {
-        if !session.log_short(route, message) {
-            session.log_any(route, message, meanwhile);
+        if !session.log_short(stream, message) {
+            session.log_any(stream, message, meanwhile);
         }
     }
-    session.leave_behind();
+    session.finish_after_send();
 }
 
-/// Whether a message is sent, and then logged behind that.
+/// Returns `true` for a message that is sent by the program's own call and logged after it.
 #[inline(always)]
-pub(crate) fn goes_first(mode: Mode, count: i64, datatype: ffi::MPI_Datatype) -> bool {
-    sends_first() && (mode != Mode::Standard || !is_long(count, datatype))
+pub(crate) fn is_sent_first(mode: Mode, count: i64, datatype: ffi::MPI_Datatype) -> bool {
+    logs_after_send() && (mode != Mode::Standard || !is_long(count, datatype))
 }
 
-/// A message that [goes first](goes_first) was sent, with this code. All of it stands in the program's call: what is handed over to
-/// another function is stored behind the message.
+/// Logs a message that [was sent first](is_sent_first), unless MPI refused it. Inlined into the program's call.
 ///
 /// # Safety
 /// The program's arguments: see the [module](super).
 #[inline(always)]
-pub(crate) unsafe fn sent(code: c_int, out: Outgoing) -> c_int {
+pub(crate) unsafe fn log_after_send(code: c_int, out: Outgoing) -> c_int {
     if code == 0 {
         // SAFETY: the program's message, which it may not write before its call returns.
-        unsafe { log_here(out) };
+        unsafe { log_inline(out) };
     }
     code
 }
 
-/// A send, of a message that doesn't [go first](goes_first), that has ended when it returns.
+/// A blocking send of a message that isn't [sent first](is_sent_first).
 ///
 /// # Safety
 /// The program's arguments: see the [module](super).
@@ -179,15 +159,15 @@ pub(crate) unsafe fn send(out: &Outgoing, mode: Mode, call: impl FnOnce() -> c_i
     if is_absent() {
         return call();
     }
-    if !is_together() && (mode != Mode::Standard || !is_long(out.count, out.datatype)) {
+    if !is_multiple() && (mode != Mode::Standard || !is_long(out.count, out.datatype)) {
         // SAFETY: as for this function.
-        return unsafe { logged(out, call) };
+        return unsafe { log_around(out, call) };
     }
-    // The copy is made while the message is under way. And where threads send at once, the order in the log is that of the sends:
-    // nobody else sends from the first line to the last, so the send must not wait.
+    // The message is copied while it is under way. With several threads, the log has the order of the sends: no other thread sends between
+    // the claim and the commit, so the send must not wait.
     let Ok(count) = c_int::try_from(out.count) else {
         // SAFETY: as above.
-        return unsafe { logged(out, call) };
+        return unsafe { log_around(out, call) };
     };
     let begin = match mode {
         Mode::Standard => pass::Isend.get(),
@@ -200,9 +180,9 @@ pub(crate) unsafe fn send(out: &Outgoing, mode: Mode, call: impl FnOnce() -> c_i
         let mut request = ffi::RSMPI_REQUEST_NULL;
         let at = &raw mut request;
         let now = || begin(out.buf, count, out.datatype, out.dest, out.tag, out.comm, at);
-        let mut code = if sends_first() { now() } else { logged(out, now) };
-        if code == 0 && sends_first() {
-            // Where the MPI moves the bytes only when it is called, it is.
+        let mut code = if logs_after_send() { now() } else { log_around(out, now) };
+        if code == 0 && logs_after_send() {
+            // The MPI may transfer the bytes only when it is called.
             log_under_way(out, &mut || {
                 let mut flag = 0;
                 if code == 0 {
@@ -214,14 +194,14 @@ pub(crate) unsafe fn send(out: &Outgoing, mode: Mode, call: impl FnOnce() -> c_i
     }
 }
 
-/// A send that ends with its request.
+/// A non-blocking send.
 ///
 /// # Safety
 /// The program's arguments: see the [module](super).
 pub(crate) unsafe fn send_immediate(out: &Outgoing, _: *mut ffi::MPI_Request, call: impl FnOnce() -> c_int) -> c_int {
-    if !sends_first() {
-        // SAFETY: as for this function; the program writes the message no more before the request has ended.
-        return unsafe { logged(out, call) };
+    if !logs_after_send() {
+        // SAFETY: as for this function; the program doesn't write the message before the request has ended.
+        return unsafe { log_around(out, call) };
     }
     let code = call();
     if code == 0 {
@@ -231,20 +211,20 @@ pub(crate) unsafe fn send_immediate(out: &Outgoing, _: *mut ffi::MPI_Request, ca
     code
 }
 
-/// Remembers what a persistent request does.
+/// Adds a persistent request, if the call made one.
 ///
 /// # Safety
 /// If `code` is 0, `request` points to one.
-pub(super) unsafe fn remember(request: *mut ffi::MPI_Request, what: Repeated, code: c_int) -> c_int {
+pub(super) unsafe fn add_persistent(request: *mut ffi::MPI_Request, kind: PersistentKind, code: c_int) -> c_int {
     if code == 0 {
         // SAFETY: the call has put a request there.
         let request = unsafe { *request };
-        enter(|session| session.requests.add(request, Pending::Persistent(Persistent { what, is_active: false })));
+        enter(|session| session.requests.add(request, Pending::Persistent(Persistent { kind, is_active: false })));
     }
     code
 }
 
-/// A send that begins when its request is started.
+/// A persistent send.
 ///
 /// # Safety
 /// The program's arguments: see the [module](super).
@@ -254,13 +234,14 @@ pub(crate) unsafe fn send_persistent(
     call: impl FnOnce() -> c_int,
 ) -> c_int {
     // SAFETY: the call puts a request there.
-    unsafe { remember(request, Repeated::Send(*out), call()) }
+    unsafe { add_persistent(request, PersistentKind::Send(*out), call()) }
 }
 
-/// The same, of a message in parts.
+/// A partitioned send.
 ///
 /// # Safety
 /// The program's arguments: see the [module](super).
+#[cfg(wraps = "send_partitioned")]
 pub(crate) unsafe fn send_partitioned(
     out: &Outgoing,
     _: c_int,
@@ -268,5 +249,5 @@ pub(crate) unsafe fn send_partitioned(
     call: impl FnOnce() -> c_int,
 ) -> c_int {
     // SAFETY: the call puts a request there.
-    unsafe { remember(request, Repeated::SendPartitioned(*out), call()) }
+    unsafe { add_persistent(request, PersistentKind::SendPartitioned(*out), call()) }
 }

@@ -1,4 +1,4 @@
-//! The hash that the witness makes of what was received (`tests/c/witness.h`).
+//! Hash of the witness (`tests/c/witness.h`).
 
 pub(crate) fn hash(bytes: &[u8]) -> u64 {
     bytes.chunks(8).fold(bytes.len() as u64 + 1, |hash, chunk| {

@@ -1,25 +1,25 @@
-//! What is logged is what was sent: an independent library (`tests/c/witness.c`) counts what programs send, and hashes what they
-//! receive, and the log is compared with it, channel by channel and message by message.
+//! Agreement of the log with the messages that were sent: an independent library (`tests/c/witness.c`) counts sent messages and hashes
+//! received ones, and the log is compared with it, channel by channel and message by message.
 #![forbid(unsafe_code)]
 #![expect(clippy::unwrap_used, reason = "a test's functions may")]
 
 mod compare;
 mod hash;
-mod kept;
 #[path = "../launch/mod.rs"]
 mod launch;
-mod seen;
+mod logged;
+mod observed;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use compare::compare;
-use kept::Kept;
 use launch::{PROGRAMS, Run, compile, library, sources};
-use seen::Seen;
+use logged::Logged;
+use observed::Observed;
 
-/// The witness, compiled.
+/// Compiles the witness and returns its path.
 fn witness() -> &'static Path {
     static BUILT: OnceLock<(tempfile::TempDir, PathBuf)> = OnceLock::new();
     let built = BUILT.get_or_init(|| {
@@ -31,13 +31,13 @@ fn witness() -> &'static Path {
     &built.1
 }
 
-/// What the log and the witness say of each channel of a job.
+/// Messages of a job in the log, and as the witness observed them, by channel.
 struct Job {
-    kept: BTreeMap<(u32, u32), Kept>,
-    seen: BTreeMap<(u32, u32), Seen>,
+    logged: BTreeMap<(u32, u32), Logged>,
+    observed: BTreeMap<(u32, u32), Observed>,
 }
 
-/// A run with everything kept, and the witness in front.
+/// Returns a run that keeps all records, with the witness loaded before the library.
 fn run(folder: &Path, budget: &str) -> Run {
     let mut run = Run::with_the_library(
         folder,
@@ -54,31 +54,32 @@ fn run(folder: &Path, budget: &str) -> Run {
 
 fn job(program: &str, ranks: u32) -> Job {
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    run(folder.path(), "64MiB").ends_well(program, ranks);
-    Job { kept: kept::read(folder.path(), ranks), seen: seen::read(folder.path(), ranks) }
+    run(folder.path(), "64MiB").run_successfully(program, ranks);
+    Job { logged: logged::read(folder.path(), ranks), observed: observed::read(folder.path(), ranks) }
 }
 
 #[test]
-fn the_log_has_what_was_sent_and_received() {
-    // What goes over communicators from elsewhere isn't logged, and the witness can't tell it from the rest; nor in which order
-    // threads post receives on one stream.
+fn the_log_has_the_messages_of_the_programs() {
+    // Two programs are left out: messages on communicators with processes outside the world aren't logged, and the witness can't tell them
+    // from others; nor does it know the order in which threads post receives on one stream.
     for (program, ranks) in PROGRAMS.into_iter().filter(|(program, _)| !["elsewhere", "sharing"].contains(program)) {
         let job = job(program, ranks);
-        let compared = compare(&job.kept, &job.seen).unwrap_or_else(|wrong| panic!("{program}: {wrong:#?}"));
-        // A receive that is given up, and one that is too short, on each rank; and another one that is too short.
+        let compared =
+            compare(&job.logged, &job.observed).unwrap_or_else(|differences| panic!("{program}: {differences:#?}"));
+        // On each rank: in the first program, a freed receive and a truncated one; in the second, a truncated one.
         let unseen = [("point_to_point", 8), ("streams", 3)].into_iter().find(|(name, _)| *name == program);
         assert_eq!(compared.unseen, unseen.map_or(0, |(_, count)| count), "{program}");
         assert!(compared.messages > 0 || program == "collectives", "{program}: nothing was compared");
     }
 }
 
-/// The HPC Challenge, as Debian has it: unmodified, some hundred thousand messages of all sizes.
+/// The HPC Challenge of Debian: an unmodified program with tens of thousands of messages of all sizes.
 const HPCC: &str = "/usr/bin/hpcc";
 
 #[test]
-fn the_log_has_what_hpcc_sent_and_received() {
+fn the_log_has_the_messages_of_hpcc() {
     if !Path::new(HPCC).exists() {
-        eprintln!("{HPCC} isn't there: apt-get install hpcc");
+        eprintln!("NOT TESTED: {HPCC} doesn't exist; apt-get install hpcc");
         return;
     }
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
@@ -87,25 +88,25 @@ fn the_log_has_what_hpcc_sent_and_received() {
     run.variables.push(("COUNTERFOIL_TIER", "node-local".to_owned()));
     run.folder = Some(folder.path().to_owned());
     let output = run.once(HPCC, 4);
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{}: {said}", output.status);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{}: {stderr}", output.status);
     let report = std::fs::read_to_string(folder.path().join("hpccoutf.txt")).unwrap();
     assert!(report.contains("Success=1") && !report.contains("FAILED"), "{report}");
-    let compared = compare(&kept::read(folder.path(), 4), &seen::read(folder.path(), 4));
-    let compared = compared.unwrap_or_else(|wrong| panic!("{wrong:#?}"));
+    let compared = compare(&logged::read(folder.path(), 4), &observed::read(folder.path(), 4));
+    let compared = compared.unwrap_or_else(|differences| panic!("{differences:#?}"));
     eprintln!("hpcc: {compared:?}");
     assert!(compared.messages > 10_000 && compared.unseen == 0, "{compared:?}");
 }
 
 #[test]
-fn a_record_that_is_missing_or_altered_or_out_of_order_is_noticed() {
-    let Job { kept, seen } = job("streams", 3);
-    assert!(compare(&kept, &seen).is_ok());
-    let broken = |change: &dyn Fn(&mut BTreeMap<u64, kept::Payload>)| {
-        let mut kept = kept.clone();
-        let stream = kept.get_mut(&(0, 1)).unwrap().values_mut().max_by_key(|stream| stream.len()).unwrap();
+fn a_missing_altered_or_misplaced_record_is_detected() {
+    let Job { logged, observed } = job("streams", 3);
+    assert!(compare(&logged, &observed).is_ok());
+    let broken = |change: &dyn Fn(&mut BTreeMap<u64, logged::Payload>)| {
+        let mut logged = logged.clone();
+        let stream = logged.get_mut(&(0, 1)).unwrap().values_mut().max_by_key(|stream| stream.len()).unwrap();
         change(stream);
-        compare(&kept, &seen)
+        compare(&logged, &observed)
     };
     assert!(broken(&|_| {}).is_ok());
     for number in [1, 2, 3] {
@@ -120,8 +121,8 @@ fn a_record_that_is_missing_or_altered_or_out_of_order_is_noticed() {
         stream.insert(2, one);
     });
     assert!(swapped.is_err());
-    let mut elsewhere = kept;
+    let mut elsewhere = logged;
     let moved = elsewhere.get_mut(&(0, 1)).unwrap().pop_first().unwrap();
     elsewhere.entry((0, 2)).or_default().insert((99, 99), moved.1);
-    assert!(compare(&elsewhere, &seen).is_err_and(|wrong| wrong.len() >= 2));
+    assert!(compare(&elsewhere, &observed).is_err_and(|differences| differences.len() >= 2));
 }

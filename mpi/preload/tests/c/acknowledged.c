@@ -1,5 +1,5 @@
-/* The first message of a stream is under way while those behind it are received: rank 0 says how many messages of its log nobody has
- * acknowledged, before and after the first one is received, too. And two cases more, see below. */
+/* The first receive of a stream is pending while later ones complete: rank 0 prints the number of unacknowledged messages in its log,
+ * before and after the first receive completes. Two more cases are described below. */
 #include "check.h"
 
 #include <stdint.h>
@@ -8,8 +8,8 @@
 
 enum { MANY = 640, ECHOES = 320 };
 
-/* Lets the library look at what has come. */
-static void look(void) {
+/* Gives the library opportunities to take in acknowledgements. */
+static void make_progress(void) {
     for (int i = 0; i < ECHOES; i++) {
         int got = -1;
         DO(MPI_Sendrecv(&i, 1, MPI_INT, 0, 9, &got, 1, MPI_INT, 0, 9, MPI_COMM_SELF, MPI_STATUS_IGNORE));
@@ -18,8 +18,8 @@ static void look(void) {
     }
 }
 
-/* Reads the words that the library counts (profile/src/live.rs). */
-static void tell(const char *way, const char *when) {
+/* Reads the library's live counters (profile/src/live.rs) and prints the number of unacknowledged records. */
+static void print_unacknowledged(const char *way, const char *when) {
     enum { RANKS = 2, CONTRIBUTIONS = 4, ACKNOWLEDGED = 8, FRONT = 16 };
     const char *dir = getenv("COUNTERFOIL_SUMMARY_DIR");
     char path[4096];
@@ -39,12 +39,12 @@ static void sends(const char *way, int tag) {
     int go;
     for (int i = 0; i <= MANY; i++) DO(MPI_Send(&i, 1, MPI_INT, 1, tag, MPI_COMM_WORLD));
     DO(MPI_Recv(&go, 1, MPI_INT, 1, tag, MPI_COMM_WORLD, MPI_STATUS_IGNORE));
-    look();
-    tell(way, "before");
+    make_progress();
+    print_unacknowledged(way, "before");
     DO(MPI_Send(&go, 1, MPI_INT, 1, tag + 10, MPI_COMM_WORLD));
     DO(MPI_Recv(&go, 1, MPI_INT, 1, tag, MPI_COMM_WORLD, MPI_STATUS_IGNORE));
-    look();
-    tell(way, "after");
+    make_progress();
+    print_unacknowledged(way, "after");
     DO(MPI_Barrier(MPI_COMM_WORLD));
 }
 
@@ -66,8 +66,8 @@ static void receives(int tag) {
     DO(MPI_Barrier(MPI_COMM_WORLD));
 }
 
-/* Messages of a datatype that is longer than an int can say are messages of the stream, too; these have no element. Of those behind them
- * 441 are not received. */
+/* Messages of a datatype whose size exceeds an int also count in the stream; these have no elements. 441 of the messages after them are
+ * not received at first. */
 static void longer_than_an_int(void) {
     enum { NONE = 600, TAKEN = 800 };
     int one = 1, go = 0;
@@ -79,8 +79,8 @@ static void longer_than_an_int(void) {
         for (int i = 0; i <= MANY; i++) DO(MPI_Send(&one, 1, MPI_INT, 1, 4, MPI_COMM_WORLD));
         DO(MPI_Send(&go, 1, MPI_INT, 1, 14, MPI_COMM_WORLD));
         DO(MPI_Recv(&go, 1, MPI_INT, 1, 4, MPI_COMM_WORLD, MPI_STATUS_IGNORE));
-        look();
-        tell("huge", "before");
+        make_progress();
+        print_unacknowledged("huge", "before");
         DO(MPI_Send(&go, 1, MPI_INT, 1, 14, MPI_COMM_WORLD));
     } else {
         DO(MPI_Recv(&go, 1, MPI_INT, 0, 14, MPI_COMM_WORLD, MPI_STATUS_IGNORE));
@@ -95,7 +95,7 @@ static void longer_than_an_int(void) {
     DO(MPI_Barrier(MPI_COMM_WORLD));
 }
 
-/* Rank 0 only waits while rank 1 receives: what that acknowledges is released meanwhile. */
+/* Rank 0 only waits while rank 1 receives; it releases what rank 1 acknowledges during the wait. */
 static void waits(void) {
     enum { MORE = 20000 };
     static int what[MORE];
@@ -105,7 +105,7 @@ static void waits(void) {
         for (int i = 0; i < MORE; i++) DO(MPI_Isend(&what[i], 1, MPI_INT, 1, 5, MPI_COMM_WORLD, &requests[i]));
         DO(MPI_Waitall(MORE, requests, MPI_STATUSES_IGNORE));
         DO(MPI_Recv(&go, 1, MPI_INT, 1, 5, MPI_COMM_WORLD, MPI_STATUS_IGNORE));
-        tell("waiting", "after");
+        print_unacknowledged("waiting", "after");
     } else {
         usleep(300000);
         for (int i = 0; i < MORE; i++) DO(MPI_Recv(&what[i], 1, MPI_INT, 0, 5, MPI_COMM_WORLD, MPI_STATUS_IGNORE));

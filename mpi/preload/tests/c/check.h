@@ -1,4 +1,4 @@
-/* What the test programs have in common: a check that names its line, and values that differ by rank and place. */
+/* Common parts of the test programs: checks that print their line, and values that differ by rank and index. */
 #ifndef CHECK_H
 #define CHECK_H
 
@@ -12,15 +12,15 @@ static int rank, ranks;
 #define CHECK(condition)                                                                        \
     do {                                                                                        \
         if (!(condition)) {                                                                     \
-            fprintf(stderr, "%s:%d: rank %d: not so: %s\n", __FILE__, __LINE__, rank, #condition); \
+            fprintf(stderr, "%s:%d: rank %d: failed: %s\n", __FILE__, __LINE__, rank, #condition); \
             MPI_Abort(MPI_COMM_WORLD, 3);                                                       \
         }                                                                                       \
     } while (0)
 
 #define DO(call) CHECK((call) == MPI_SUCCESS)
 
-/* A value that says where it comes from. */
-static inline int value(int from, int place) { return from * 100000 + place; }
+/* A value that identifies its rank and index. */
+static inline int value(int from, int index) { return from * 100000 + index; }
 
 static inline void fill(int *numbers, int count, int from) {
     for (int i = 0; i < count; i++) numbers[i] = value(from, i);

@@ -1,4 +1,4 @@
-/* Every collective operation: blocking, immediate, persistent where there is one, in place where that is allowed. */
+/* Every collective operation: blocking, immediate, persistent if the MPI has it, and in place if allowed. */
 #include "check.h"
 
 enum { COUNT = 7, RANKS_MAX = 64 };
@@ -9,7 +9,7 @@ static int bytes_at[RANKS_MAX];
 static MPI_Comm comm;
 static MPI_Request request;
 
-/* How an operation is called: at once, with a request, or twice with a persistent one. */
+/* Form of a call: blocking, immediate, or twice with a persistent request. */
 enum { BLOCKING, IMMEDIATE, PERSISTENT, WAYS };
 
 #ifdef HAVE_MPI_4
@@ -30,7 +30,7 @@ enum { BLOCKING, IMMEDIATE, PERSISTENT, WAYS };
     default: PERSISTENTLY(persistent);                                                                \
     }
 
-/* An operation of the standard in its three forms: NAME is written small behind the I. */
+/* Calls an operation in one of its three forms; NAME is in lower case after the I. */
 #ifdef HAVE_MPI_4
 #define ALL(way, NAME, small, ...)                                                                    \
     CALL(way, MPI_##NAME(__VA_ARGS__, comm), MPI_I##small(__VA_ARGS__, comm, &request),               \
@@ -45,7 +45,7 @@ static void reset(void) {
     memset(all, 0, sizeof all);
 }
 
-/* So much of `all` as rank i gave: COUNT of each. */
+/* Checks the COUNT elements of `all` that came from each rank. */
 static int gathered(void) {
     for (int i = 0; i < ranks; i++)
         for (int j = 0; j < COUNT; j++)
@@ -53,7 +53,7 @@ static int gathered(void) {
     return 1;
 }
 
-/* Rank i's part for this one. */
+/* Checks the part from each rank for this one. */
 static int exchanged(void) {
     for (int i = 0; i < ranks; i++)
         for (int j = 0; j < COUNT; j++)
@@ -176,7 +176,7 @@ static void barrier(int way) {
 #endif
 }
 
-/* On a ring: a rank's neighbours are the one before and the one behind it. */
+/* Neighbours on a ring: the previous and the next rank. */
 static void neighbours(int way) {
     int dims[] = {ranks}, periods[] = {1}, near[2];
     MPI_Comm ring, world = comm;
@@ -195,7 +195,7 @@ static void neighbours(int way) {
         case 3: ALL(way, Neighbor_alltoallv, neighbor_alltoallv, mine, two, from, MPI_INT, all, two, from, MPI_INT); break;
         case 4: ALL(way, Neighbor_alltoallw, neighbor_alltoallw, mine, two, bytes, both, all, two, bytes, both); break;
         }
-        /* On two ranks both neighbours are one, and which of its messages is which is the MPI's to say. */
+        /* With two ranks, both neighbours are the same rank, and the MPI decides the order of its two messages. */
         for (int side = 0; side < 2 && ranks > 2; side++)
             for (int j = 0; j < COUNT; j++)
                 CHECK(all[side * COUNT + j] == value(near[side], which < 2 ? j : (1 - side) * COUNT + j));
@@ -222,7 +222,7 @@ int main(int argc, char **argv) {
         barrier(way);
         neighbours(way);
     }
-    /* Many operations that nobody waits for the others in. */
+    /* Many operations that don't synchronise. */
     for (int i = 0; i < 500; i++) {
         int number = rank == 0 ? value(0, i) : 0;
         DO(MPI_Bcast(&number, 1, MPI_INT, 0, comm));

@@ -1,4 +1,4 @@
-/* Communicators of every make, each used for a message and an operation; what is on them behaves as without the library. */
+/* Communicators made by every call, each used for a message and a collective operation. */
 #include "check.h"
 #ifdef HAVE_SHRINK
 #include <mpi-ext.h>
@@ -19,7 +19,7 @@ static int deletes(MPI_Comm comm, int key, void *what, void *extra) {
     return MPI_SUCCESS;
 }
 
-/* A message around it, with the same tag on every communicator, and a sum over it. */
+/* A message around the communicator, with the same tag on every communicator, and a sum over its ranks. */
 static void use(MPI_Comm comm) {
     if (comm == MPI_COMM_NULL) return;
     int r, n, got = -1, sum;
@@ -57,7 +57,7 @@ static void between(void) {
     DO(MPI_Allreduce(&rank, &sum, 1, MPI_INT, MPI_SUM, inter));
     for (int i = 1 - rank % 2; i < ranks; i += 2) theirs += i;
     CHECK(sum == theirs);
-    /* Rank 0 tells the odd ones. */
+    /* Rank 0 broadcasts to the odd ranks. */
     int number = rank == 0 ? 4711 : 0, root = rank == 0 ? MPI_ROOT : rank % 2 ? 0 : MPI_PROC_NULL;
     DO(MPI_Bcast(&number, 1, MPI_INT, root, inter));
     CHECK(number == 4711 || (rank % 2 == 0 && rank > 0));
@@ -103,12 +103,12 @@ int main(int argc, char **argv) {
     drop(&made);
 #ifdef HAVE_SHRINK
     DO(MPIX_Comm_shrink(MPI_COMM_WORLD, &made));
-    DO(MPI_Comm_set_name(made, "all who live"));
+    DO(MPI_Comm_set_name(made, "survivors"));
     use(made);
     drop(&made);
 #endif
     DO(MPI_Comm_set_name(MPI_COMM_WORLD, "all"));
-    /* In turns of three, so that the groups cross; the last rank stays out. */
+    /* Groups of ranks modulo three, so that they interleave; the last rank is left out. */
     DO(MPI_Comm_split(MPI_COMM_WORLD, rank == ranks - 1 ? MPI_UNDEFINED : rank % 3, -rank, &made));
     CHECK((made == MPI_COMM_NULL) == (rank == ranks - 1));
     use(made);
@@ -127,7 +127,7 @@ int main(int argc, char **argv) {
     DO(MPI_Comm_create(MPI_COMM_WORLD, some, &made));
     use(made);
     drop(&made);
-    /* Open MPI 4.1 can hang later on where some ranks are in this call and others already make another communicator. */
+    /* Open MPI 4.1 can hang later if some ranks are in this call while others already make another communicator. */
     DO(MPI_Barrier(MPI_COMM_WORLD));
     int half[1][3] = {{0, (ranks - 1) / 2, 1}};
     DO(MPI_Group_free(&some));
@@ -169,7 +169,7 @@ int main(int argc, char **argv) {
     if (ranks > 1) between();
     free(index);
     free(edges);
-    /* Many, one after the other: handles come back. */
+    /* Many in turn, so that handles are reused. */
     for (int i = 0; i < 50; i++) {
         DO(MPI_Comm_split(MPI_COMM_WORLD, i % 2 ? rank / 2 : rank % 2, rank, &made));
         use(made);

@@ -1,7 +1,7 @@
-/* Collective operations of which nobody says that they are over, and then many on all ranks.
+/* A collective operation whose end no later operation on its communicator proves, followed by many on all ranks.
  *
- * One MPI_Bcast on a communicator that is given up (`freed`), or that nobody uses any more (`idle`, `bcast`); then 50,000 operations
- * of 8 bytes on MPI_COMM_WORLD: MPI_Allreduce, or (`bcast`) MPI_Bcast of one rank. */
+ * One MPI_Bcast on a communicator that is freed (`freed`), or not used again (`idle`, `bcast`); then 50,000 operations of 8 bytes on
+ * MPI_COMM_WORLD: MPI_Allreduce, or for `bcast` MPI_Bcast of one rank. */
 #include <mpi.h>
 #include <stdio.h>
 #include <string.h>

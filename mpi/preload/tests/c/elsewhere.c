@@ -1,11 +1,11 @@
-/* Processes outside MPI_COMM_WORLD: spawned, accepted, connected and joined ones. What is said to them works as without the library. */
+/* Communication with processes outside MPI_COMM_WORLD: spawned, accepted, connected and joined ones. */
 #include "check.h"
 
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
 
-/* A message and a sum with each process of the other side, then on a communicator of all of them. */
+/* A message and a sum with each process of the other group, then on a merged communicator. */
 static void talk(MPI_Comm other) {
     int mine = 17, theirs = 0, there, all, n, sum;
     MPI_Comm merged, copy;
@@ -49,13 +49,13 @@ static void by_name(void) {
     if (rank == 0) DO(MPI_Close_port(port));
 }
 
-/* Two ends of a socket: one listens at an address that both know. */
+/* Connects two processes by a socket: one listens at an address that both know. */
 static int end_of_socket(void) {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     int number = getpid(), listening = -1, end;
     if (rank == 0) listening = socket(AF_UNIX, SOCK_STREAM, 0);
     DO(MPI_Bcast(&number, 1, MPI_INT, 0, MPI_COMM_WORLD));
-    /* Without a name in the file system: it begins with a zero. */
+    /* An abstract address, which begins with a zero byte and has no name in the file system. */
     snprintf(address.sun_path + 1, sizeof address.sun_path - 1, "counterfoil-test-%d", number);
     if (rank == 0) CHECK(bind(listening, (struct sockaddr *)&address, sizeof address) == 0 && listen(listening, 1) == 0);
     DO(MPI_Barrier(MPI_COMM_WORLD));

@@ -1,4 +1,4 @@
-/* What is passed on and not logged works as without the library; and messages in parts, where the MPI has them. */
+/* Calls that are passed on and not logged; and partitioned messages, if the MPI has them. */
 #include "check.h"
 
 static void windows(void) {

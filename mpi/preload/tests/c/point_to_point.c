@@ -1,4 +1,4 @@
-/* Every way of sending and receiving one message, around a ring. */
+/* Every call that sends or receives a message, around a ring. */
 #include "check.h"
 
 enum { COUNT = 1000, LONG = 200000 };
@@ -21,7 +21,7 @@ static void receive(int tag, int count) {
     CHECK(holds(in, count, before));
 }
 
-/* The one with an even rank sends first, so that a synchronous send doesn't wait for ever. */
+/* Even ranks send first, so that synchronous sends don't deadlock. */
 #define AROUND(send, tag, count)            \
     do {                                    \
         if (rank % 2 == 0) { DO(send); receive(tag, count); } \
@@ -46,7 +46,7 @@ static void blocking(void) {
     DO(MPI_Buffer_detach(&back, &had));
     CHECK(back == room && had == size);
     free(room);
-    /* A ready send wants its receive to be there. */
+    /* A ready send needs a posted receive. */
     MPI_Request request;
     memset(in, 0, sizeof in);
     DO(MPI_Irecv(in, COUNT, MPI_INT, before, 31, MPI_COMM_WORLD, &request));
@@ -93,7 +93,7 @@ static void persistent(void) {
         MPI_Request requests[2];
         DO(MPI_Recv_init(in, COUNT, MPI_INT, before, MPI_ANY_TAG, MPI_COMM_WORLD, &requests[0]));
         DO(ways[way](out, COUNT, MPI_INT, next, 50 + way, MPI_COMM_WORLD, &requests[1]));
-        /* An inactive one ends at once. */
+        /* Waiting for an inactive request returns at once. */
         MPI_Status status;
         DO(MPI_Wait(&requests[1], &status));
         for (int round = 0; round < 3; round++) {
@@ -173,7 +173,7 @@ static void both(void) {
 #endif
 }
 
-/* Nobody, oneself, addresses from the bottom of memory, and elements with gaps. */
+/* MPI_PROC_NULL, messages to self, MPI_BOTTOM with absolute addresses, and datatypes with gaps. */
 static void odd(void) {
     MPI_Status status;
     MPI_Request request;
@@ -200,7 +200,7 @@ static void odd(void) {
     DO(MPI_Sendrecv(&table[0][3], 1, column, next, 83, got, 20, MPI_INT, before, 83, MPI_COMM_WORLD, &status));
     for (int i = 0; i < 20; i++) CHECK(got[i] == value(before, i * 10 + 3));
     DO(MPI_Type_free(&column));
-    /* Another datatype, which may get the old one's handle. */
+    /* Another datatype, which may reuse the old one's handle. */
     struct { int number; double real; } mine = {value(rank, 1), rank + 0.5}, theirs = {0, 0};
     int lengths[] = {1, 1};
     MPI_Aint places[2], start;
@@ -223,7 +223,7 @@ static void odd(void) {
     CHECK(in[0] == value(before, 5) && in[1] == value(before, 700));
     DO(MPI_Type_free(&at));
 
-    /* A receive that is called off, and one that is given up while it is under way. */
+    /* A cancelled receive, and one whose request is freed while it is pending. */
     DO(MPI_Irecv(in, 1, MPI_INT, before, 86, MPI_COMM_WORLD, &request));
     DO(MPI_Cancel(&request));
     DO(MPI_Wait(&request, &status));
@@ -239,7 +239,7 @@ static void odd(void) {
     while (given[0] == -1) DO(MPI_Iprobe(MPI_ANY_SOURCE, 99, MPI_COMM_WORLD, &flag, MPI_STATUS_IGNORE));
     CHECK(given[0] == value(before, 9));
 
-    /* A message that is too long is an error, and is received all the same. */
+    /* A truncated message is an error, and counts as received. */
     DO(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN));
     DO(MPI_Isend(out, 8, MPI_INT, next, 88, MPI_COMM_WORLD, &request));
     int code = MPI_Recv(in, 4, MPI_INT, before, 88, MPI_COMM_WORLD, MPI_STATUS_IGNORE), class;
@@ -304,7 +304,7 @@ int main(int argc, char **argv) {
     next = (rank + 1) % ranks;
     before = (rank + ranks - 1) % ranks;
     fill(out, LONG, rank);
-    if (ranks % 2) { fprintf(stderr, "an even number of ranks, please\n"); MPI_Abort(MPI_COMM_WORLD, 2); }
+    if (ranks % 2) { fprintf(stderr, "point_to_point: the number of ranks has to be even\n"); MPI_Abort(MPI_COMM_WORLD, 2); }
     blocking();
     immediate();
     persistent();

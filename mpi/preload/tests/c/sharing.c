@@ -1,4 +1,4 @@
-/* Threads that receive from the same streams at once, in every way: whoever is first takes the first message, and none is lost or taken twice. */
+/* Threads that receive from the same streams concurrently, by every kind of receive: no message is lost or received twice. */
 #include "check.h"
 
 #include <pthread.h>
@@ -44,7 +44,7 @@ static void *receives(void *number) {
             DO(MPI_Recv(&dummy, 1, MPI_INT, rank, 10 + thread, MPI_COMM_WORLD, MPI_STATUS_IGNORE));
             CHECK(dummy == thread);
         }
-        /* Of what one thread takes, the order is that of sending. */
+        /* Each thread receives its messages in the order of sending. */
         CHECK(got[0] > last && got[0] < ALL && got[1] == -1);
         last = got[0];
         pthread_mutex_lock(&lock);

@@ -1,5 +1,5 @@
-/* What is sent on a communicator of those that live (MPIX_Comm_shrink): of all ranks, or with the argument `fails` behind the death of
- * rank 1, which has not received 200 messages of rank 0 then. Beside these, each rank that lives sends 1,110 messages of 4 KiB. */
+/* Messages on a communicator of the survivors (MPIX_Comm_shrink): of all ranks, or with the argument `fails` after the death of rank 1,
+ * with 200 messages of rank 0 to it in flight. In addition, each surviving rank sends 1,110 messages of 4 KiB. */
 #include "check.h"
 
 #include <mpi-ext.h>
@@ -11,7 +11,7 @@ enum { COUNT = 1 << 10, LOST = 200 };
 static int out[COUNT], in[COUNT];
 static const int lost[COUNT];
 
-static void around(MPI_Comm comm, int times) {
+static void ring(MPI_Comm comm, int times) {
     int r, n;
     DO(MPI_Comm_rank(comm, &r));
     DO(MPI_Comm_size(comm, &n));
@@ -28,7 +28,7 @@ int main(int argc, char **argv) {
     int fails = argc > 1 && !strcmp(argv[1], "fails"), r, n;
     MPI_Comm living, copy;
     DO(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN));
-    around(MPI_COMM_WORLD, 100);
+    ring(MPI_COMM_WORLD, 100);
     DO(MPI_Barrier(MPI_COMM_WORLD));
     if (fails) {
         MPI_Request requests[LOST];
@@ -38,26 +38,26 @@ int main(int argc, char **argv) {
         if (rank == 1) raise(SIGKILL);
         CHECK(MPI_Barrier(MPI_COMM_WORLD) != MPI_SUCCESS);
         DO(MPIX_Comm_revoke(MPI_COMM_WORLD));
-        /* Those that had left have ended well, others have not. */
+        /* Sends that were complete have succeeded, the others have failed. */
         if (rank == 0) MPI_Waitall(LOST, requests, MPI_STATUSES_IGNORE);
     }
     DO(MPIX_Comm_shrink(MPI_COMM_WORLD, &living));
     DO(MPI_Comm_rank(living, &r));
     DO(MPI_Comm_size(living, &n));
     CHECK(n == ranks - fails);
-    around(living, 1000);
+    ring(living, 1000);
     for (int i = 0; i < 500; i++) {
         if (r == i % n) fill(out, COUNT, i);
         DO(MPI_Bcast(out, COUNT, MPI_INT, i % n, living));
         CHECK(holds(out, COUNT, i));
     }
     DO(MPI_Comm_dup(living, &copy));
-    around(copy, 10);
+    ring(copy, 10);
     DO(MPI_Comm_free(&copy));
     DO(MPI_Comm_free(&living));
     if (rank == 0) printf("shrunk: ok on %d ranks\n", n);
     fflush(stdout);
-    /* Open MPI 5.0.11 hangs in MPI_Finalize now and then behind a failure. */
+    /* Open MPI 5.0.11 sometimes hangs in MPI_Finalize after a failure. */
     if (fails) alarm(20);
     DO(MPI_Finalize());
     return 0;

@@ -1,5 +1,5 @@
-/* Messages of streams that are received in every way but the plain one: later ones waited for first, wildcards beside names, parts of
- * matched messages, on communicators and with datatypes that are given up while messages are under way. */
+/* Streams whose messages are received in unusual ways: later requests waited for first, wildcards mixed with named sources, matched
+ * messages, and communicators and datatypes that are freed while messages are in flight. */
 #include "check.h"
 
 enum { MANY = 12, LENGTH = 40 };
@@ -19,7 +19,7 @@ static int is_message(const int *got, int from, int round, int i) {
     return 1;
 }
 
-/* All receives of one stream are under way, and the last is waited for first. */
+/* All receives of one stream are pending, and the last is waited for first. */
 static void backwards(void) {
     MPI_Request receives[MANY], sends[MANY];
     for (int round = 0; round < 3; round++) {
@@ -32,7 +32,7 @@ static void backwards(void) {
     }
 }
 
-/* Wildcards of four kinds in turn; whoever ends first is taken first. */
+/* Wildcards of four kinds in turn, in the order of completion. */
 static void wildcards(void) {
     MPI_Request receives[MANY], sends[MANY];
     MPI_Status status;
@@ -50,7 +50,7 @@ static void wildcards(void) {
     DO(MPI_Waitall(MANY, sends, MPI_STATUSES_IGNORE));
 }
 
-/* Matched one after the other, and received the other way round, with a plain receive in between. */
+/* Messages that are matched in order and received in reverse order, with a plain receive in between. */
 static void matched(void) {
     MPI_Request sends[MANY], receives[MANY];
     MPI_Message messages[MANY];
@@ -71,8 +71,8 @@ static void matched(void) {
     for (int i = 0; i < MANY; i++) CHECK(is_message(in[i], before, 20, i));
 }
 
-/* A communicator and a datatype that are freed while a receive on them is under way, and others that get their handles. */
-static void given_up(void) {
+/* A communicator and a datatype that are freed while a receive uses them, and others that reuse their handles. */
+static void freed(void) {
     for (int round = 0; round < 4; round++) {
         MPI_Comm made, other;
         MPI_Datatype pairs;
@@ -100,7 +100,7 @@ static void given_up(void) {
     }
 }
 
-/* Communicators one after the other that have one handle, as far as MPI gives it again: their messages are of different streams. */
+/* Communicators in turn that reuse one handle, if MPI does: their messages belong to different streams. */
 static void handles(void) {
     for (int round = 0; round < 4; round++) {
         MPI_Comm made;
@@ -115,7 +115,7 @@ static void handles(void) {
     }
 }
 
-/* More streams in turn than are remembered, some of them under the same place, and messages to nobody between them. */
+/* More streams in turn than the library caches, some of them in the same cache slot, with messages to MPI_PROC_NULL between them. */
 static void many_tags(void) {
     for (int round = 0; round < 3; round++) {
         prepare(60 + round);
@@ -129,8 +129,8 @@ static void many_tags(void) {
     }
 }
 
-/* Receives that are called off between others of the same stream; a send is not called off, whatever one asks. */
-static void called_off(void) {
+/* Receives that are cancelled between others of the same stream. A send is not cancelled, although MPI_Cancel is called. */
+static void cancelled(void) {
     MPI_Request receives[3], send;
     MPI_Status status;
     int is_cancelled;
@@ -149,7 +149,7 @@ static void called_off(void) {
     DO(MPI_Issend(out[3], LENGTH, MPI_INT, next, 6, MPI_COMM_WORLD, &send));
     DO(MPI_Cancel(&send));
     DO(MPI_Barrier(MPI_COMM_WORLD));
-    /* What was not called off is received; if it had been, this would be the second message. */
+    /* The first message was not cancelled; if it had been, this would receive the second one. */
     DO(MPI_Recv(in[3], LENGTH, MPI_INT, before, 6, MPI_COMM_WORLD, MPI_STATUS_IGNORE));
     CHECK(is_message(in[3], before, 40, 3));
     DO(MPI_Wait(&send, &status));
@@ -159,8 +159,8 @@ static void called_off(void) {
     CHECK(is_message(in[4], before, 40, 4));
 }
 
-/* Persistent ones of one stream, started in turn and all at once. */
-static void again(void) {
+/* Persistent requests of one stream, started one by one and all together. */
+static void persistent(void) {
     MPI_Request receives[MANY], sends[MANY];
     for (int i = 0; i < MANY; i++) {
         DO(MPI_Recv_init(in[i], LENGTH, MPI_INT, i % 3 ? before : MPI_ANY_SOURCE, 7, MPI_COMM_WORLD, &receives[i]));
@@ -181,8 +181,8 @@ static void again(void) {
     }
 }
 
-/* A message that is too long, in a request: an error, and it is received all the same; the request's handle is soon another's. */
-static void too_long(void) {
+/* An immediate receive of a truncated message: an error that counts as received; the next request reuses the handle. */
+static void truncated(void) {
     MPI_Request request, sends[2];
     int class;
     prepare(60);
@@ -206,11 +206,11 @@ int main(int argc, char **argv) {
     backwards();
     wildcards();
     matched();
-    given_up();
-    called_off();
-    again();
+    freed();
+    cancelled();
+    persistent();
     handles();
     many_tags();
-    too_long();
+    truncated();
     return end("streams");
 }

@@ -1,4 +1,4 @@
-/* Threads that send and receive at once, each in its own way. */
+/* Threads that send and receive concurrently, by different calls in turn. */
 #include "check.h"
 
 #include <pthread.h>
@@ -37,7 +37,7 @@ static void *works(void *number) {
     return NULL;
 }
 
-/* All threads send on one stream; one receives, and its order is the one that counts. */
+/* All threads send on one stream; one thread receives, and its order defines that of the stream. */
 static void *shares(void *number) {
     int thread = (int)(long)number, next = (rank + 1) % ranks, out[LENGTH];
     for (int i = 0; i < MESSAGES; i++) {

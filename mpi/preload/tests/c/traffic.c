@@ -1,8 +1,8 @@
-/* Traffic that is known: who sends how many messages of which length, and which collective operations.
+/* Known traffic: numbers and lengths of messages by sender and receiver, and collective operations.
  *
  * Rank r sends to each rank d other than itself (d + 1) * (r + 1) messages of 8 << (d % 8) bytes, waits for all of its
  * receives, then takes part in five Allreduce, three Bcast and a Barrier, and sends itself two messages of 24 bytes.
- * The first argument, if there is one, says what rank 1 does then: `_exit`, or `abort`. */
+ * The optional first argument makes rank 1 end by `_exit` or `abort` after that. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,12 +1,12 @@
-/* A second opinion on what a program sends. It counts the messages and bytes that a rank sends to each rank, and hashes what each rank
- * receives. It shares nothing with the library: it stands in front of it, sees what the program calls, and writes what it saw to
+/* Independent witness of a program's messages. It counts the messages and bytes that a rank sends to each rank, and hashes received
+ * messages. It shares no code with the library: it is loaded before it, sees the program's calls, and writes its observations to
  * WITNESS_DIR/witness-RANK at MPI_Finalize:
  *
- *     sent TO MESSAGES BYTES PASSED PASSED_BYTES     the last two while MPI_Pcontrol(0) holds
- *     received FROM COMMUNICATOR TAG BYTES HASH      in the order in which messages were matched; HASH is ? where it couldn't be seen
+ *     sent TO MESSAGES BYTES PASSED PASSED_BYTES     the last two count while MPI_Pcontrol(0) is in effect
+ *     received FROM COMMUNICATOR TAG BYTES HASH      in matching order; HASH is ? if the bytes couldn't be seen
  *
- * Ranks are those in MPI_COMM_WORLD; communicators have numbers of this process's own. Messages are matched in the order in which
- * receives are posted, so each receive gets a ticket when it is posted. */
+ * Ranks are those in MPI_COMM_WORLD; this process numbers communicators by itself. Messages are matched in the order in which receives
+ * are posted, so each receive gets a ticket when it is posted. */
 #include "witness.h"
 
 #define SEND(name)                                                                                                       \
@@ -134,7 +134,7 @@ int MPI_Improbe(int source, int tag, MPI_Comm comm, int *flag, MPI_Message *mess
     return code;
 }
 
-/* The receive of a matched message; its ticket is that of the match. */
+/* Records the receive of a matched message; its ticket is that of the match. */
 static int claimed(MPI_Message message, void *buf, int count, MPI_Datatype type, Receive *receive) {
     for (size_t i = 0; i < message_count; i++)
         if (messages[i].handle == message) {
@@ -234,7 +234,7 @@ int MPI_Testany(int count, MPI_Request list[], int *index, int *flag, MPI_Status
     return code;
 }
 
-/* Of several that ended with this code: what each ended with, but for those that are still under way where another one has failed. */
+/* Code of one of several operations, by the call's code; and whether it has ended, as it may not have if another one failed. */
 static int each(int code, const MPI_Status *status) { return code == MPI_ERR_IN_STATUS ? status->MPI_ERROR : code; }
 static int has_ended(int code, const MPI_Status *status) { return each(code, status) != MPI_ERR_PENDING; }
 
@@ -277,7 +277,7 @@ int MPI_Testall(int count, MPI_Request list[], int *flag, MPI_Status statuses[])
     }
 SOME(Waitsome) SOME(Testsome)
 
-/* A receive that is given up while it is under way is received all the same, and nobody says when. */
+/* A receive whose request is freed while it is pending still takes a message, but its end can't be observed. */
 int MPI_Request_free(MPI_Request *request) {
     pthread_mutex_lock(&lock);
     Request held = take(*request), *found = find(*request);
@@ -315,6 +315,6 @@ int MPI_Pcontrol(const int level, ...) {
 }
 
 int MPI_Finalize(void) {
-    write_down(getenv("WITNESS_DIR"));
+    write_report(getenv("WITNESS_DIR"));
     return NEXT(Finalize)();
 }

@@ -1,4 +1,4 @@
-/* What the witness keeps: the communicators it met, what was sent to whom, what was received, and requests that are under way. */
+/* State of the witness: known communicators, counts of sent messages, received messages, and active requests. */
 #ifndef WITNESS_H
 #define WITNESS_H
 
@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The function behind this library. */
+/* The next definition of an MPI function after this library's. */
 #define NEXT(name)                                                                       \
     ({                                                                                   \
         static __typeof__(&MPI_##name) found;                                            \
@@ -27,7 +27,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
         pthread_mutex_unlock(&lock); \
     } while (0)
 
-/* Makes room for one more element of a table that has `count`. */
+/* Grows a table of `count` elements, if needed, for one more. */
 #define GROW(table, count)                                                                    \
     do {                                                                                      \
         if (((count) & ((count) - 1)) == 0)                                                   \
@@ -73,7 +73,7 @@ static int number_of(MPI_Comm handle) {
     else PMPI_Comm_group(handle, &group);
     PMPI_Comm_group(MPI_COMM_WORLD, &world);
     PMPI_Group_size(group, &size);
-    /* What logs say to each other is no message of the program. */
+    /* Control messages between logs are not messages of the program. */
     char name[MPI_MAX_OBJECT_NAME];
     int length;
     PMPI_Comm_get_name(handle, name, &length);
@@ -109,7 +109,7 @@ static void count_send(long long count, MPI_Datatype type, int dest, MPI_Comm co
     *(is_passing ? &channel->passed_bytes : &channel->bytes) += count * size;
 }
 
-/* A receive that is posted now. Its datatype may be freed while it is under way. */
+/* Returns the record of a receive that is posted now. It owns a copy of the datatype, which may be freed while the receive is pending. */
 static Receive posted(void *buf, long long count, MPI_Datatype type, int source, int tag, MPI_Comm comm) {
     int integers, addresses, types, combiner;
     Receive receive = {buf, count, type, source, tag, number_of(comm), 0, 0, tickets++};
@@ -131,7 +131,7 @@ static void note(Receipt receipt) {
     receipts[receipt_count++] = receipt;
 }
 
-/* A receive has ended with this code and status. */
+/* Records a receive that has ended with this code and status. */
 static void received(Receive *receive, int code, const MPI_Status *status) {
     int cancelled = 0, class = MPI_SUCCESS, from;
     MPI_Count bytes, size;
@@ -180,7 +180,7 @@ static Request *find(MPI_Request handle) {
     return NULL;
 }
 
-/* Takes a request that is under way out: another thread may soon have its handle for a new one. */
+/* Removes an active request: another thread may soon reuse its handle for a new one. */
 static Request take(MPI_Request handle) {
     Request *found = find(handle), taken = {.kind = FREE};
     if (found && found->active) {
@@ -208,7 +208,7 @@ static int earlier(const void *one, const void *other) {
     return a < b ? -1 : a > b;
 }
 
-static void write_down(const char *dir) {
+static void write_report(const char *dir) {
     int rank;
     char path[4096];
     PMPI_Comm_rank(MPI_COMM_WORLD, &rank);

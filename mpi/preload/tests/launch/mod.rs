@@ -1,6 +1,6 @@
-//! C programs under the library and an MPI's own mpirun.
+//! Runs C programs under the library with the MPI's own mpirun.
 //!
-//! `cargo xtask mpi -- test` says which MPI. Processes are ended by `timeout`, which kills.
+//! `cargo xtask mpi -- test` selects the MPI. `timeout` kills processes that hang.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 
 use serde_json::Value;
 
-/// Each with how many ranks.
+/// Programs, each with its number of ranks.
 pub(crate) const PROGRAMS: [(&str, u32); 9] = [
     ("point_to_point", 4),
     ("collectives", 4),
@@ -22,6 +22,7 @@ pub(crate) const PROGRAMS: [(&str, u32); 9] = [
     ("others", 2),
 ];
 
+/// Returns the names of the calls that the library wraps for this MPI.
 pub(crate) fn wrapped() -> BTreeSet<&'static str> {
     include_str!(concat!(env!("OUT_DIR"), "/wrapped.txt")).lines().collect()
 }
@@ -34,7 +35,7 @@ pub(crate) fn sources() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c")
 }
 
-/// Compiles with the MPI's compiler.
+/// Compiles a C file with the MPI's compiler.
 pub(crate) fn compile(source: &Path, into: &Path, options: &[&str]) {
     let mut command = Command::new(variable("MPICC", "mpicc"));
     command.args(["-O1", "-Wall", "-Wno-stringop-overread", "-Wno-cast-function-type"]).args(options);
@@ -51,7 +52,7 @@ pub(crate) fn compile(source: &Path, into: &Path, options: &[&str]) {
     assert!(compiled.status.success(), "{}: {}", source.display(), String::from_utf8_lossy(&compiled.stderr));
 }
 
-/// The folder with the compiled programs.
+/// Compiles the programs and returns their folder.
 pub(crate) fn programs() -> &'static Path {
     static BUILT: OnceLock<tempfile::TempDir> = OnceLock::new();
     let built = BUILT.get_or_init(|| {
@@ -64,7 +65,7 @@ pub(crate) fn programs() -> &'static Path {
     built.path()
 }
 
-/// The library, built as a user builds it: cargo builds none for the tests of its package.
+/// Builds the library, as a user does, and returns its path: cargo doesn't build a cdylib for the tests of its package.
 pub(crate) fn library() -> PathBuf {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     let built = BUILT.get_or_init(|| {
@@ -82,16 +83,18 @@ pub(crate) fn library() -> PathBuf {
     built.clone()
 }
 
-/// A run: which libraries stand between, and what they are told.
+/// Settings of a run.
 #[derive(Default)]
 pub(crate) struct Run {
+    /// Libraries to preload, in their order.
     pub(crate) libraries: Vec<PathBuf>,
+    /// Environment variables of the ranks.
     pub(crate) variables: Vec<(&'static str, String)>,
-    /// Where it runs, if not here.
+    /// Working directory; `None` for the current one.
     pub(crate) folder: Option<PathBuf>,
-    /// What mpirun is told.
+    /// Options of mpirun.
     pub(crate) options: Vec<&'static str>,
-    /// What the program is told.
+    /// Arguments of the program.
     pub(crate) arguments: Vec<&'static str>,
 }
 
@@ -103,21 +106,21 @@ impl Run {
         run
     }
 
-    /// Open MPI 4.1 hangs now and then, also without any library, where many communicators are made on a busy machine: all ranks
-    /// stay in `ompi_comm_nextcid` below `MPI_Dist_graph_create`. A run that hangs there is made again, twice at most.
-    pub(crate) fn of(&self, program: &str, ranks: u32) -> Output {
-        let is_prone = program == "communicators" && !wrapped().contains("MPI_Bcast_init");
+    /// Runs a program, and repeats a run of `communicators` that hangs, at most twice. On a busy machine, Open MPI 4.1 sometimes hangs when
+    /// many communicators are made, even without a library: all ranks stay in `ompi_comm_nextcid`, called by `MPI_Dist_graph_create`.
+    pub(crate) fn with_retries(&self, program: &str, ranks: u32) -> Output {
+        let may_hang = program == "communicators" && !wrapped().contains("MPI_Bcast_init");
         for _ in 0..2 {
             let output = self.once(program, ranks);
-            if !is_prone || output.status.code().is_some() {
+            if !may_hang || output.status.code().is_some() {
                 return output;
             }
-            eprintln!("communicators hung and was ended; once more");
+            eprintln!("communicators hung and was killed; running it again");
         }
         self.once(program, ranks)
     }
 
-    /// A program, or one of the system's with its path.
+    /// Runs a test program, or a program of the system by its path.
     pub(crate) fn once(&self, program: &str, ranks: u32) -> Output {
         let mpirun = variable("COUNTERFOIL_MPIRUN", "mpirun");
         let mut command = Command::new("timeout");
@@ -129,7 +132,7 @@ impl Run {
         }
         let list: Vec<&str> = self.libraries.iter().map(|library| library.to_str().unwrap()).collect();
         if !list.is_empty() {
-            // For the ranks, not for the launcher.
+            // Set for the ranks only, not for the launcher.
             command.arg("-x").arg(format!("LD_PRELOAD={}", list.join(":")));
         }
         for (name, value) in &self.variables {
@@ -143,8 +146,9 @@ impl Run {
         command.output().unwrap()
     }
 
-    pub(crate) fn ends_well(&self, program: &str, ranks: u32) -> Output {
-        let output = self.of(program, ranks);
+    /// Runs a test program, which has to succeed and print nothing but its last line.
+    pub(crate) fn run_successfully(&self, program: &str, ranks: u32) -> Output {
+        let output = self.with_retries(program, ranks);
         let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
         assert!(output.status.success(), "{program}: {}\n{out}{err}", output.status);
         assert_eq!(out, format!("{program}: ok on {ranks} ranks\n"), "{err}");

@@ -1,0 +1,317 @@
+//! The session of the process, and how calls enter it.
+
+use std::cell::UnsafeCell;
+use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::{Mutex, PoisonError, TryLockError};
+
+use counterfoil::{Keep, OnFull};
+use counterfoil_mpi::control::progress_hook;
+
+use crate::deferred::{self, Event};
+use crate::session::{FullError, Session};
+
+/// Before `MPI_Init`, after `MPI_Finalize`, or without logging: calls only go to MPI.
+const ABSENT: u8 = 0;
+/// MPI's thread level is below MPI_THREAD_MULTIPLE: one thread at a time calls MPI, so no lock is needed.
+const SERIALIZED: u8 = 1;
+/// The thread level is MPI_THREAD_MULTIPLE.
+const MULTIPLE: u8 = 2;
+/// As SERIALIZED; and messages are logged before they are sent, since a full log makes the send fail.
+const SERIALIZED_LOG_FIRST: u8 = 3;
+
+struct Global {
+    state: AtomicU8,
+    /// True while a call is in the session. An MPI call from within it (by a callback of the program, say) isn't logged.
+    is_entered: AtomicBool,
+    lock: Mutex<()>,
+    session: UnsafeCell<Option<Session>>,
+}
+
+// SAFETY: the session is reached only by the functions of this module. In the state MULTIPLE they hold the lock. In the states SERIALIZED
+// the program has promised MPI that no two of its threads are in MPI calls at the same time, and all accesses are made in such calls.
+// `begin` and `end` run in MPI_Init and MPI_Finalize, during which MPI permits no other call.
+unsafe impl Sync for Global {}
+
+static GLOBAL: Global = Global {
+    state: AtomicU8::new(ABSENT),
+    is_entered: AtomicBool::new(false),
+    lock: Mutex::new(()),
+    session: UnsafeCell::new(None),
+};
+
+static RECORDS_DETERMINANTS: AtomicBool = AtomicBool::new(false);
+
+/// Marks the session as entered, until dropped.
+struct Entered;
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        GLOBAL.is_entered.store(false, Ordering::Relaxed);
+    }
+}
+
+/// Calls `work` with the session, if there is one.
+#[inline]
+pub(crate) fn enter<T>(work: impl FnOnce(&mut Session) -> T) -> Option<T> {
+    match GLOBAL.state.load(Ordering::Acquire) {
+        SERIALIZED | SERIALIZED_LOG_FIRST => enter_locked(work),
+        MULTIPLE => {
+            if is_lock_holder() {
+                return None;
+            }
+            let _guard = GLOBAL.lock.lock().unwrap_or_else(PoisonError::into_inner);
+            let _holder = LockHolder::new();
+            enter_locked(work)
+        }
+        _ => None,
+    }
+}
+
+/// The entered session, until dropped.
+pub(crate) struct SessionGuard {
+    session: &'static mut Session,
+    _entered: Entered,
+}
+
+impl Deref for SessionGuard {
+    type Target = Session;
+
+    #[inline(always)]
+    fn deref(&self) -> &Session {
+        self.session
+    }
+}
+
+impl DerefMut for SessionGuard {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut Session {
+        self.session
+    }
+}
+
+/// Enters the session, unless this thread is in it. To be called only in the states SERIALIZED, or with the lock held.
+#[inline(always)]
+fn guard() -> Option<SessionGuard> {
+    if GLOBAL.is_entered.load(Ordering::Relaxed) {
+        return None;
+    }
+    // SAFETY: the only reference: see `Global`; `is_entered` keeps this thread from making a second one until the guard is dropped.
+    let session = unsafe { &mut *GLOBAL.session.get() }.as_mut()?;
+    GLOBAL.is_entered.store(true, Ordering::Relaxed);
+    Some(SessionGuard { session, _entered: Entered })
+}
+
+/// Enters the session after a message was sent that is [logged after its send](logs_after_send). Handles deferred events, except for posted
+/// receives that aren't due, and a single plain receive, which [`finish_after_send`](SessionGuard::finish_after_send) handles. (The captures of
+/// a closure would be stored after the message.)
+#[inline(always)]
+pub(crate) fn enter_after_send() -> Option<SessionGuard> {
+    if GLOBAL.state.load(Ordering::Acquire) != SERIALIZED {
+        return None;
+    }
+    let mut guard = guard()?;
+    if !deferred::is_empty() && !deferred::is_plain() && (!deferred::has_posted() || deferred::is_due()) {
+        guard.catch_up_after_send();
+    }
+    Some(guard)
+}
+
+impl SessionGuard {
+    /// Counts the message of a single receive before the send, after the sent one was logged: the record comes first, since it takes longest
+    /// to reach the cache.
+    #[inline(always)]
+    pub(crate) fn finish_after_send(mut self) {
+        if let Some((comm, arrival)) = deferred::take_plain() {
+            self.count_arrival(comm, false, arrival);
+        }
+    }
+
+    /// The same, where the sent message isn't logged.
+    #[cold]
+    pub(crate) fn finish_unlogged(mut self) {
+        if let Some((comm, arrival)) = deferred::take_plain() {
+            self.handle_received(comm, false, arrival);
+        }
+    }
+}
+
+/// Calls `work`, which may have to wait for space in the log, with the session, if there is one. With MPI_THREAD_MULTIPLE the session is left
+/// during the wait, since a receive of another thread may free space, and `work` is called again.
+#[inline]
+pub(crate) fn enter_for_space<T>(
+    mut work: impl FnMut(&mut Session) -> Result<T, FullError>,
+) -> Option<Result<T, FullError>> {
+    loop {
+        let done = enter(|session| {
+            session.may_leave = is_multiple();
+            let done = work(session);
+            session.may_leave = false;
+            done
+        });
+        match done {
+            Some(Err(FullError::Later)) => std::thread::yield_now(),
+            done => return done,
+        }
+    }
+}
+
+/// Calls `work` with the session, unless a call is in it.
+fn enter_if_free<T>(work: impl FnOnce(&mut Session) -> T) -> Option<T> {
+    match GLOBAL.state.load(Ordering::Acquire) {
+        SERIALIZED | SERIALIZED_LOG_FIRST => enter_locked(work),
+        MULTIPLE => {
+            if is_lock_holder() {
+                return None;
+            }
+            let _guard = match GLOBAL.lock.try_lock() {
+                Ok(guard) => guard,
+                Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+                Err(TryLockError::WouldBlock) => return None,
+            };
+            let _holder = LockHolder::new();
+            enter_locked(work)
+        }
+        _ => None,
+    }
+}
+
+#[inline]
+fn enter_locked<T>(work: impl FnOnce(&mut Session) -> T) -> Option<T> {
+    let mut guard = guard()?;
+    if !deferred::is_empty() {
+        guard.catch_up();
+    }
+    Some(work(&mut guard))
+}
+
+thread_local! {
+    static HOLDS_LOCK: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
+}
+
+/// Marks this thread as the lock's holder, until dropped.
+struct LockHolder;
+
+impl LockHolder {
+    fn new() -> LockHolder {
+        HOLDS_LOCK.set(true);
+        LockHolder
+    }
+}
+
+impl Drop for LockHolder {
+    fn drop(&mut self) {
+        HOLDS_LOCK.set(false);
+    }
+}
+
+fn is_lock_holder() -> bool {
+    HOLDS_LOCK.get()
+}
+
+/// Returns `true` if threads may be in MPI calls at the same time.
+#[inline]
+pub(crate) fn is_multiple() -> bool {
+    GLOBAL.state.load(Ordering::Relaxed) == MULTIPLE
+}
+
+/// Returns `true` without a session: calls only go to MPI.
+#[inline]
+pub(crate) fn is_absent() -> bool {
+    GLOBAL.state.load(Ordering::Relaxed) == ABSENT
+}
+
+/// Returns `true` if messages may be sent first and logged after it: no other thread sends meanwhile, and a full log doesn't keep them back.
+#[inline]
+pub(crate) fn logs_after_send() -> bool {
+    GLOBAL.state.load(Ordering::Relaxed) == SERIALIZED
+}
+
+/// Returns `true` if events may be [deferred](mod@deferred): no other thread calls, and this is no call from within the session.
+#[inline]
+pub(crate) fn can_defer() -> bool {
+    matches!(GLOBAL.state.load(Ordering::Relaxed), SERIALIZED | SERIALIZED_LOG_FIRST)
+        && !GLOBAL.is_entered.load(Ordering::Relaxed)
+}
+
+/// Returns `true` if a test or wait needn't enter the session before its MPI call: no other thread calls, and nothing is due.
+#[inline]
+pub(crate) fn can_skip_session() -> bool {
+    !is_multiple() && !deferred::is_due()
+}
+
+/// Handles deferred events.
+#[inline]
+pub(crate) fn catch_up() {
+    if !deferred::is_empty() {
+        enter(|_| ());
+    }
+}
+
+/// Handles deferred events that are due, or shows another rank that the program calls MPI.
+#[inline]
+pub(crate) fn catch_up_if_due() {
+    if deferred::is_due() {
+        enter(|session| {
+            session.logger.note_activity();
+            deferred::clear_due();
+        });
+    }
+}
+
+/// Defers an event, where that [is allowed](can_defer).
+#[inline]
+pub(crate) fn defer(event: Event) {
+    if deferred::is_full() {
+        catch_up();
+    }
+    deferred::put(event);
+}
+
+/// Returns `true` if determinants are recorded, with the number of polls that failed before them.
+#[inline]
+pub(crate) fn records_determinants() -> bool {
+    RECORDS_DETERMINANTS.load(Ordering::Relaxed)
+}
+
+/// Counts a test or probe that found nothing.
+#[inline]
+pub(crate) fn count_failed_poll() {
+    crate::failed_polls::add(is_multiple());
+}
+
+/// Begins the session of the process, in MPI_Init.
+pub(crate) fn begin(session: Session, is_multiple: bool) {
+    let _guard = GLOBAL.lock.lock().unwrap_or_else(PoisonError::into_inner);
+    let on_full = session.settings.on_full;
+    RECORDS_DETERMINANTS.store(session.settings.keep != Keep::Acked, Ordering::Relaxed);
+    // SAFETY: see `Global`; the state is ABSENT, so no call is in `enter`.
+    unsafe { *GLOBAL.session.get() = Some(session) };
+    let state = match on_full {
+        _ if is_multiple => MULTIPLE,
+        OnFull::Fail => SERIALIZED_LOG_FIRST,
+        _ => SERIALIZED,
+    };
+    GLOBAL.state.store(state, Ordering::Release);
+    // SAFETY: MPI is initialised; this library was loaded before the program and is never unloaded.
+    unsafe { progress_hook::begin(poll_in_call) };
+}
+
+/// Handles control messages while the program waits in an MPI call.
+fn poll_in_call() {
+    enter_if_free(Session::poll_in_call);
+}
+
+/// Takes the session, in MPI_Finalize.
+pub(crate) fn end() -> Option<Session> {
+    catch_up();
+    let session = {
+        let _guard = GLOBAL.lock.lock().unwrap_or_else(PoisonError::into_inner);
+        GLOBAL.state.store(ABSENT, Ordering::Release);
+        // SAFETY: see `Global`; a call in the session held the lock, or was another MPI call, which MPI_Finalize excludes.
+        unsafe { (*GLOBAL.session.get()).take() }
+    }?;
+    // SAFETY: MPI is not finalised yet.
+    unsafe { progress_hook::end() };
+    Some(session)
+}

@@ -1,0 +1,179 @@
+//! Control messages: acknowledgements and queries of other ranks, and this rank's own.
+
+use std::time::Instant;
+
+use counterfoil_mpi::MpiError;
+use counterfoil_mpi::control::progress_hook::be_eager;
+use counterfoil_mpi_logger::ControlKind;
+
+use super::{Session, StreamEntry};
+use crate::say::say;
+use crate::{deferred, failed_polls};
+
+/// Messages logged, or received and not answered by one that is, between two polls of the control communicator; each
+/// [`PROGRESS_BYTES`] count as one more.
+pub(super) const PROGRESS_EVERY: u32 = 64;
+const PROGRESS_BYTES: usize = (256 << 10) / PROGRESS_EVERY as usize;
+/// Records released with one message. Another rank may wait for the answer to it, and would wait for all that is released at once.
+pub(super) const RELEASE_MAX: usize = 8;
+
+impl Session {
+    /// Counts a received message, which has the next number of its stream.
+    #[inline(always)]
+    pub(super) fn count_received(&mut self, from: StreamEntry, bytes: usize) {
+        self.ledger.received(from.stream.peer, bytes);
+        if self.logger.handle_received(from.id, bytes) {
+            self.acknowledge(from.stream.peer);
+        }
+    }
+
+    #[cold]
+    fn acknowledge(&mut self, peer: u32) {
+        let acknowledged = self.logger.acknowledge(peer);
+        self.check(acknowledged);
+        self.flush();
+    }
+
+    /// Sends the logger's control messages.
+    pub(super) fn flush(&mut self) {
+        while let Some(message) = self.logger.poll_control() {
+            let sent = self.control.send(&message);
+            self.check(sent);
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn progress_if_due(&mut self, bytes: usize) {
+        let more = u32::try_from(bytes / PROGRESS_BYTES).unwrap_or(PROGRESS_EVERY);
+        self.since_progress = self.since_progress.saturating_add(1 + more.min(PROGRESS_EVERY));
+        if self.logger.is_releasing() || self.since_progress >= PROGRESS_EVERY {
+            self.release_and_progress();
+        }
+    }
+
+    #[inline(never)]
+    fn release_and_progress(&mut self) {
+        let records_max = self.release_max();
+        let watch = &mut self.watch;
+        let released = self.logger.release_some(records_max, |peer, log| watch.released(peer, log));
+        self.ledger.show_acknowledged(self.logger.acknowledged());
+        self.check(released);
+        if self.since_progress >= PROGRESS_EVERY {
+            self.progress();
+        }
+    }
+
+    /// Releases all acknowledged records.
+    pub(super) fn release_all(&mut self) {
+        let watch = &mut self.watch;
+        let released = self.logger.release_all(|peer, log| watch.released(peer, log));
+        self.ledger.show_acknowledged(self.logger.acknowledged());
+        self.check(released);
+    }
+
+    /// Handles what has come, and looks at the log.
+    pub(crate) fn progress(&mut self) {
+        self.since_progress = 0;
+        self.poll_control();
+        if !self.freed_receives.is_empty() {
+            self.poll_freed_receives();
+        }
+        if !self.has_uncounted {
+            let counts = self.logger.check_counts();
+            self.check(counts);
+        }
+        self.observe();
+        let queried = self.logger.query_early();
+        self.check(queried);
+        self.flush();
+        // A rank that waits for news is told at once.
+        if self.logger.has_pending_queries() {
+            self.since_progress = PROGRESS_EVERY;
+        }
+    }
+
+    /// Handles the control messages that have come, and answers queries.
+    pub(super) fn poll_control(&mut self) {
+        self.logger.set_failed_polls(failed_polls::count());
+        loop {
+            let received = match self.control.poll() {
+                Ok(Some(received)) => received,
+                Ok(None) => break,
+                Err(error) => {
+                    self.give_up(&error);
+                    return;
+                }
+            };
+            match received.kind {
+                ControlKind::Query => be_eager(),
+                ControlKind::ProgressRequest => {
+                    be_eager();
+                    // A program that polls isn't waiting: its next call counts.
+                    deferred::set_due();
+                }
+                _ => {}
+            }
+            let handled = self.logger.handle_control(received.from, received.kind, &received.bytes, Instant::now());
+            self.check(handled);
+        }
+        self.handle_failures();
+        let answered = self.logger.answer_queries();
+        self.check(answered);
+        self.release_without_blocking();
+        self.flush();
+    }
+
+    /// Releases all acknowledged records at once where a full log waits for no release.
+    pub(super) fn release_without_blocking(&mut self) {
+        if self.logger.is_releasing() && self.release_max() == usize::MAX {
+            self.release_all();
+        }
+    }
+
+    /// Handles control messages while the program waits in an MPI call.
+    pub(crate) fn poll_in_call(&mut self) {
+        self.poll_control();
+        self.release_all();
+    }
+
+    /// Handles ranks that have failed.
+    fn handle_failures(&mut self) {
+        for failed in self.control.failures.poll() {
+            let handled = self.logger.handle_peer_failed(failed, Instant::now());
+            self.check(handled);
+            // The lowest living rank speaks for all.
+            if (0..self.rank()).all(|rank| self.control.failures.has_failed(rank)) {
+                say(format_args!(
+                    "rank {failed} has failed, as MPI says; the others go on being logged and acknowledged"
+                ));
+            }
+        }
+    }
+
+    /// Waits until all living ranks have come here, and handles the messages of those that have not.
+    pub(super) fn meet_all(&mut self) -> Result<(), MpiError> {
+        let mut barrier = self.control.begin_barrier()?;
+        while !self.control.has_ended(&mut barrier)? {
+            self.progress();
+            std::thread::yield_now();
+        }
+        Ok(())
+    }
+
+    /// Receives the acknowledgements that are under way. All living ranks have [met](Self::meet_all).
+    pub(super) fn drain(&mut self) -> Result<(), MpiError> {
+        self.control.exchange_counts()?;
+        while self.control.has_outstanding() {
+            let Some(received) = self.control.poll()? else {
+                std::thread::yield_now();
+                continue;
+            };
+            // Queries need no answer any more.
+            if received.kind == ControlKind::Acks {
+                let handled = self.logger.handle_control(received.from, received.kind, &received.bytes, Instant::now());
+                self.check(handled);
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,199 @@
+//! Receives: what is known of them, and the numbers of the messages that they take.
+
+use std::ffi::c_int;
+
+use counterfoil_mpi_logger::{Arrival, Determinant};
+use mpi_sys as ffi;
+
+use super::requests::{Pending, Receiving};
+use super::{Session, StreamKey, key};
+use crate::deferred::{self, Event};
+use crate::message::Incoming;
+use crate::status::{arrival, blank, is_cancelled};
+
+/// A receive whose request the program freed while it was pending.
+#[derive(Debug)]
+pub(super) struct FreedReceive {
+    request: ffi::MPI_Request,
+    receiving: Receiving,
+    is_persistent: bool,
+}
+
+impl Session {
+    /// Describes a receive; `None` for one that takes no logged message.
+    pub(crate) fn receiving(&mut self, incoming: &Incoming, is_partitioned: bool) -> Option<Receiving> {
+        // SAFETY: constants of the shim.
+        let (any_source, any_tag, no_rank) =
+            unsafe { (ffi::RSMPI_ANY_SOURCE, ffi::RSMPI_ANY_TAG, ffi::RSMPI_PROC_NULL) };
+        if incoming.source == no_rank {
+            return None;
+        }
+        let comm = self.comm_id(incoming.comm)?;
+        let source = Some(incoming.source).filter(|source| *source != any_source);
+        let tag = Some(incoming.tag).filter(|tag| *tag != any_tag);
+        Some(Receiving { comm, source, tag, posted: None, is_wildcard: incoming.is_wildcard(), is_partitioned })
+    }
+
+    /// Posts a receive: messages that it may take have no number before it has ended.
+    pub(crate) fn post(&mut self, receiving: Receiving) -> Receiving {
+        let Receiving { comm, source, tag, is_partitioned, .. } = receiving;
+        let posted = self.logger.comms.post(comm, is_partitioned, source, tag);
+        Receiving { posted, ..receiving }
+    }
+
+    /// Posts a receive with a request.
+    pub(crate) fn post_request(&mut self, receiving: Receiving, request: ffi::MPI_Request) {
+        let receiving = self.post(receiving);
+        self.requests.add(request, Pending::Receive(receiving));
+    }
+
+    /// Ends a posted receive: with this status, or `None` if it took no message.
+    pub(crate) fn end_receive(&mut self, receiving: Receiving, status: Option<&ffi::MPI_Status>) {
+        self.end_with(receiving, status.map(arrival));
+    }
+
+    /// Ends a posted receive with this status, which may say that it was cancelled.
+    pub(crate) fn end_with_status(&mut self, receiving: Receiving, status: &ffi::MPI_Status) {
+        self.end_receive(receiving, Some(status).filter(|status| !is_cancelled(status)));
+    }
+
+    fn end_with(&mut self, receiving: Receiving, arrival: Option<Arrival>) {
+        let Some(posted) = receiving.posted else { return };
+        let Some(comm) = self.logger.comms.get(receiving.comm) else { return };
+        let peer = arrival.and_then(|arrival| comm.world_rank(arrival.source));
+        let ended = self.logger.handle_receive_ended(receiving.comm, receiving.is_partitioned, posted, arrival);
+        self.check(ended);
+        self.flush();
+        if let (Some(peer), Some(arrival)) = (peer, arrival) {
+            if receiving.is_wildcard {
+                self.record(Determinant::Receive { source: peer, tag: arrival.tag });
+            }
+            self.ledger.received(peer, arrival.bytes);
+            self.ledger.clear_latest();
+        }
+        self.progress_if_due(arrival.map_or(0, |arrival| arrival.bytes));
+    }
+
+    /// Handles a receive that has returned, after which nothing was posted.
+    pub(crate) fn handle_received(&mut self, comm: ffi::MPI_Comm, is_wildcard: bool, arrival: Arrival) {
+        if self.count_arrival(comm, is_wildcard, arrival) {
+            self.ledger.clear_latest();
+            self.progress_if_due(arrival.bytes);
+        }
+    }
+
+    /// Counts the message of a receive that has returned. Returns `false` if other receives were pending, and everything else is done.
+    #[inline(always)]
+    pub(crate) fn count_arrival(&mut self, comm: ffi::MPI_Comm, is_wildcard: bool, arrival: Arrival) -> bool {
+        let Arrival { source, tag, bytes } = arrival;
+        let Some(entry) = self.received_stream(StreamKey::new(comm, source, tag)) else { return false };
+        let is_idle = self.logger.comms.id_at(entry.comm).is_some_and(|comm| self.logger.comms.is_idle(comm));
+        if is_idle {
+            if is_wildcard {
+                self.record(Determinant::Receive { source: entry.stream.peer, tag });
+            }
+            self.count_received(entry, bytes);
+            return true;
+        }
+        self.count_after_others(comm, is_wildcard, source, tag, bytes);
+        false
+    }
+
+    /// The same, while other receives are pending, one of which may have taken an earlier message of the stream.
+    #[cold]
+    fn count_after_others(&mut self, comm: ffi::MPI_Comm, is_wildcard: bool, source: c_int, tag: c_int, bytes: usize) {
+        let Some(comm) = self.comm_id(comm) else { return };
+        let receiving =
+            Receiving { comm, source: Some(source), tag: Some(tag), posted: None, is_wildcard, is_partitioned: false };
+        let receiving = self.post(receiving);
+        self.end_with(receiving, Some(Arrival { source, tag, bytes }));
+    }
+
+    /// Handles a receive that was posted, and may have ended since.
+    #[inline]
+    fn handle_posted(&mut self, incoming: &Incoming, request: ffi::MPI_Request) {
+        let Some(receiving) = self.receiving(incoming, false) else { return };
+        let is_next = !receiving.is_wildcard && self.logger.comms.is_idle(receiving.comm);
+        match if is_next { deferred::take_end(request) } else { None } {
+            Some(arrival) => self.handle_received(incoming.comm, false, arrival),
+            None => self.post_request(receiving, request),
+        }
+    }
+
+    /// Handles the deferred events after a send that isn't counted yet.
+    #[inline(never)]
+    pub(crate) fn catch_up_after_send(&mut self) {
+        self.has_uncounted = true;
+        self.catch_up();
+        self.has_uncounted = false;
+    }
+
+    /// Handles the deferred events.
+    #[inline(never)]
+    pub(crate) fn catch_up(&mut self) {
+        while let Some(event) = deferred::take() {
+            match event {
+                Event::Received { comm, is_wildcard, arrival } => self.handle_received(comm, is_wildcard, arrival),
+                Event::Posted { comm, source, tag, request } => {
+                    self.handle_posted(&Incoming::envelope(source, tag, comm), request);
+                }
+                Event::Ended { request, arrival } => {
+                    if let Some(Pending::Receive(receiving)) = self.requests.end(request) {
+                        self.end_with(receiving, Some(arrival));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Keeps a pending receive whose request the program frees: its message counts.
+    pub(crate) fn keep_freed(&mut self, request: ffi::MPI_Request, receiving: Receiving, is_persistent: bool) {
+        self.freed_receives.push(FreedReceive { request, receiving, is_persistent });
+    }
+
+    /// Ends the receives whose requests the program freed, as far as they have ended.
+    pub(crate) fn poll_freed_receives(&mut self) {
+        let mut at = 0;
+        while let Some(freed) = self.freed_receives.get_mut(at) {
+            let (mut flag, mut status) = (0, blank());
+            // SAFETY: a request that the program has left to the library, and pointers to local variables.
+            let code = unsafe { ffi::PMPI_Test(&raw mut freed.request, &raw mut flag, &raw mut status) };
+            if code == 0 && flag == 0 {
+                at += 1;
+                continue;
+            }
+            let FreedReceive { mut request, receiving, is_persistent } = self.freed_receives.swap_remove(at);
+            if is_persistent && !super::requests::is_null(request) {
+                // SAFETY: as above; it has ended.
+                unsafe { ffi::PMPI_Request_free(&raw mut request) };
+            }
+            if code == 0 {
+                self.end_with_status(receiving, &status);
+            } else {
+                self.end_receive(receiving, None);
+            }
+        }
+    }
+
+    /// Records the message that a probe has found.
+    pub(crate) fn record_probe(&mut self, incoming: &Incoming, status: &ffi::MPI_Status) {
+        if !incoming.is_wildcard() {
+            return;
+        }
+        let Some(comm) = self.comm(incoming.comm) else { return };
+        if let Some(source) = comm.world_rank(status.MPI_SOURCE) {
+            self.record(Determinant::Probe { source, tag: status.MPI_TAG });
+        }
+    }
+
+    /// Handles a message that was matched: it is numbered in order with the receives that were posted.
+    pub(crate) fn handle_matched(&mut self, incoming: &Incoming, message: ffi::MPI_Message, status: &ffi::MPI_Status) {
+        self.record_probe(incoming, status);
+        if let Some(receiving) = self.receiving(incoming, false) {
+            let (source, tag) = (Some(status.MPI_SOURCE), Some(status.MPI_TAG));
+            // Its source was recorded with the probe.
+            let receiving = self.post(Receiving { source, tag, is_wildcard: false, ..receiving });
+            self.messages.insert(key(message), receiving);
+        }
+    }
+}

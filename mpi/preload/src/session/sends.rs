@@ -1,0 +1,329 @@
+//! Records of messages that are sent.
+
+use std::ffi::{c_int, c_void};
+
+use counterfoil::{AppendError, Claim, Log, Rank};
+use counterfoil_mpi_logger::Stream;
+use counterfoil_profile::RecordTag;
+use mpi_sys as ffi;
+
+use super::datatypes::{Layout, copy};
+use super::{FullError, Session, StreamEntry, StreamKey};
+use crate::message::Outgoing;
+
+/// A message: its address, its number of elements, and their datatype.
+pub(crate) type Message = (*const c_void, i64, ffi::MPI_Datatype);
+
+/// Elements of a contribution, and their layout in memory.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Piece {
+    buf: *const c_void,
+    count: i64,
+    datatype: ffi::MPI_Datatype,
+    layout: Layout,
+    bytes: usize,
+}
+
+/// Time at which a message is copied into its record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CopyTime {
+    /// While the message is under way.
+    AfterSend,
+    /// Before it is sent: a received message takes its place in memory.
+    BeforeSend,
+}
+
+/// Outcome of a record that was claimed before its message was sent.
+enum Written {
+    Committed,
+    /// MPI refused the message, with this code.
+    NotSent(c_int),
+    /// MPI can't pack the message: its code.
+    Unpacked(c_int),
+}
+
+/// Reason why a record was not appended.
+enum NotAppended {
+    Refused(Box<AppendError>),
+    /// MPI can't pack the message: its code.
+    Unpacked(c_int),
+}
+
+/// Appends a record.
+///
+/// # Safety
+/// As of [`copy`]; the elements have `bytes` bytes.
+unsafe fn append(
+    log: &mut Log,
+    peer: u32,
+    tag: RecordTag,
+    (buf, count, datatype, layout): (*const c_void, i64, ffi::MPI_Datatype, &Layout),
+    bytes: usize,
+    meanwhile: &mut dyn FnMut(),
+) -> Result<(), NotAppended> {
+    let mut claim = log.claim(Rank(peer), RecordTag::LEN, bytes).map_err(NotAppended::Refused)?;
+    let (prefix, payload) = claim.parts_mut();
+    prefix.copy_from_slice(&tag.encode());
+    // SAFETY: the caller's promise; the payload has as many bytes as the elements.
+    unsafe { copy(buf, count, datatype, layout, payload, meanwhile) }.map_err(NotAppended::Unpacked)?;
+    claim.commit();
+    Ok(())
+}
+
+/// Appends a record if there is space for it at once. Nothing between its claim and its commit can fail or panic, so that all of it is
+/// built in registers.
+///
+/// # Safety
+/// There are `bytes` bytes at `buf`, which nothing writes meanwhile.
+#[inline(always)]
+unsafe fn append_if_room(log: &mut Log, peer: u32, tag: RecordTag, buf: *const u8, bytes: usize) -> bool {
+    let Some(mut claim) = log.claim_if_room(Rank(peer), RecordTag::LEN, bytes) else { return false };
+    let (prefix, payload) = claim.parts_mut();
+    prefix.copy_from_slice(&tag.encode());
+    // SAFETY: the caller's promise; the payload has as many bytes.
+    unsafe { std::ptr::copy_nonoverlapping(buf, payload.as_mut_ptr(), bytes) };
+    claim.commit();
+    true
+}
+
+impl Session {
+    /// Returns the stream of a message and counts the message if it isn't logged. `None` if it isn't. To be called once for a message.
+    #[inline(always)]
+    pub(crate) fn logged_stream(&mut self, key: StreamKey) -> Option<StreamEntry> {
+        let entry = self.sent_stream(key)?;
+        if self.is_on() {
+            return Some(entry);
+        }
+        self.count_unlogged(entry.stream);
+        None
+    }
+
+    /// Logs a message that `send` begins to send. Its record is claimed before, so that a rank with a full log sends nothing, and written
+    /// at the `time` given.
+    ///
+    /// # Safety
+    /// `buf` has `count` elements of `datatype`, which stay as they are until this returns, or until `send` is called if they are copied
+    /// before.
+    pub(crate) unsafe fn log(
+        &mut self,
+        to: Stream,
+        (buf, count, datatype): Message,
+        time: CopyTime,
+        send: impl FnOnce() -> c_int,
+    ) -> Result<c_int, FullError> {
+        let known = self.datatypes.layout(datatype).copied();
+        let bytes = known.and_then(|layout| layout.bytes(count));
+        let (Some(layout), Some(bytes)) = (known, bytes) else {
+            let code = send();
+            if code == 0 {
+                self.count_unlogged(to);
+            }
+            return Ok(code);
+        };
+        let tag = RecordTag { comm: to.comm, tag: to.tag, number: self.logger.sent().count(to) + 1 };
+        let mut send = Some(send);
+        let mut send = || send.take().map_or(0, |send| send());
+        let mut fill = |mut claim: Claim<'_>| {
+            if time == CopyTime::AfterSend {
+                let code = send();
+                if code != 0 {
+                    return Written::NotSent(code);
+                }
+            }
+            let (prefix, payload) = claim.parts_mut();
+            prefix.copy_from_slice(&tag.encode());
+            // SAFETY: the caller's promise; the payload has as many bytes as the elements.
+            if let Err(code) = unsafe { copy(buf, count, datatype, &layout, payload, &mut || ()) } {
+                return Written::Unpacked(code);
+            }
+            if time == CopyTime::BeforeSend {
+                let code = send();
+                if code != 0 {
+                    return Written::NotSent(code);
+                }
+            }
+            claim.commit();
+            Written::Committed
+        };
+        let claim = |log: &mut Log, fill: &mut dyn FnMut(Claim<'_>) -> Written| {
+            log.claim(Rank(to.peer), RecordTag::LEN, bytes).map(fill)
+        };
+        let Some(log) = self.logger.log_mut() else { return Ok(send()) };
+        let written = match claim(log, &mut fill) {
+            Ok(written) => written,
+            Err(refused) => {
+                self.wait_for_space(to.peer, bytes, *refused)?;
+                match self.logger.log_mut().map(|log| claim(log, &mut fill)) {
+                    Some(Ok(written)) => written,
+                    // Logging has ended.
+                    _ => return Ok(send()),
+                }
+            }
+        };
+        match written {
+            Written::Committed => {}
+            Written::NotSent(code) => return Ok(code),
+            Written::Unpacked(code) => {
+                self.give_up_packing(code);
+                // Unless it was sent before.
+                return Ok(send());
+            }
+        }
+        self.logger.sent().next(to);
+        self.ledger.logged(to.peer, bytes);
+        self.progress_if_due(bytes);
+        Ok(0)
+    }
+
+    #[cold]
+    fn give_up_packing(&mut self, code: c_int) {
+        self.give_up(&format_args!("MPI_Pack failed with code {code} on what the program sends"));
+    }
+
+    /// Logs a message that `call` begins to send, if its stream is logged.
+    ///
+    /// # Safety
+    /// `out` has as many elements as it says, and the program doesn't write them before the send has ended.
+    pub(crate) unsafe fn log_outgoing(
+        &mut self,
+        out: &Outgoing,
+        is_partitioned: bool,
+        call: impl FnOnce() -> c_int,
+    ) -> Result<c_int, FullError> {
+        let Some(entry) = self.logged_stream(out.key()) else { return Ok(call()) };
+        let mut stream = entry.stream;
+        if is_partitioned {
+            stream.comm = counterfoil_mpi_logger::partitioned(stream.comm);
+        }
+        // SAFETY: the caller's promise.
+        unsafe { self.log(stream, (out.buf, out.count, out.datatype), CopyTime::AfterSend, call) }
+    }
+
+    /// Logs a short message that was just sent, if there is space at once. Returns `false` if it didn't.
+    ///
+    /// # Safety
+    /// As of [`log`](Self::log).
+    #[inline(always)]
+    pub(crate) unsafe fn log_short(&mut self, to: StreamEntry, (buf, count, datatype): Message) -> bool {
+        let StreamEntry { stream, id, .. } = to;
+        let (Some(bytes), (Some(log), sent)) = (self.datatypes.short(count, datatype), self.logger.log_and_sent())
+        else {
+            return false;
+        };
+        let tag = RecordTag { comm: stream.comm, tag: stream.tag, number: sent.count_at(id) + 1 };
+        // SAFETY: the caller's promise; the elements have as many bytes, contiguous.
+        if unsafe { append_if_room(log, stream.peer, tag, buf.cast(), bytes) } {
+            sent.next_at(id);
+            self.ledger.logged(stream.peer, bytes);
+            self.progress_if_due(bytes);
+            return true;
+        }
+        false
+    }
+
+    /// Logs a message that was just sent, and calls `meanwhile` now and then if it is long. With a full log, waits for space or gives up.
+    ///
+    /// # Safety
+    /// As of [`log`](Self::log).
+    #[cold]
+    #[inline(never)]
+    pub(crate) unsafe fn log_any(&mut self, to: StreamEntry, message: Message, meanwhile: &mut dyn FnMut()) {
+        let (buf, count, datatype) = message;
+        let StreamEntry { stream, id, .. } = to;
+        let Some(bytes) = self.datatypes.layout(datatype).and_then(|layout| layout.bytes(count)) else {
+            self.count_unlogged(stream);
+            return;
+        };
+        let tag = RecordTag { comm: stream.comm, tag: stream.tag, number: self.logger.sent().next_at(id) };
+        loop {
+            let (Some(log), Some(layout)) = (self.logger.log_mut(), self.datatypes.layout(datatype)) else { return };
+            // SAFETY: the caller's promise.
+            let appended = unsafe { append(log, stream.peer, tag, (buf, count, datatype, layout), bytes, meanwhile) };
+            match appended {
+                Ok(()) => break,
+                // Where a send may fail for lack of space, messages aren't sent before they are logged.
+                Err(NotAppended::Refused(refused)) => {
+                    if self.wait_for_space(stream.peer, bytes, *refused).is_err() {
+                        return;
+                    }
+                }
+                Err(NotAppended::Unpacked(code)) => return self.give_up_packing(code),
+            }
+        }
+        self.ledger.logged(stream.peer, bytes);
+        self.progress_if_due(bytes);
+    }
+
+    /// [`log_any`](Self::log_any) of a message with this key. So few arguments are passed in registers.
+    ///
+    /// # Safety
+    /// As of [`log`](Self::log).
+    #[cold]
+    #[inline(never)]
+    pub(crate) unsafe fn log_any_to(
+        &mut self,
+        to: StreamKey,
+        buf: *const c_void,
+        count: i64,
+        datatype: ffi::MPI_Datatype,
+    ) {
+        if let Some(entry) = self.sent_stream(to) {
+            // SAFETY: the caller's promise.
+            unsafe { self.log_any(entry, (buf, count, datatype), &mut || ()) };
+        }
+    }
+
+    /// Returns elements that a rank contributes to a collective operation; `None` if they can't be packed.
+    pub(crate) fn piece(&mut self, buf: *const c_void, count: i64, datatype: ffi::MPI_Datatype) -> Option<Piece> {
+        let layout = *self.datatypes.layout(datatype)?;
+        let bytes = layout.bytes(count)?;
+        Some(Piece { buf, count, datatype, layout, bytes })
+    }
+
+    /// Logs a contribution, as number `number` of the stream: before the operation begins, which may overwrite it. Returns its length in
+    /// bytes, if it was logged.
+    ///
+    /// # Safety
+    /// As of [`log`](Self::log), for each piece.
+    pub(super) unsafe fn log_pieces(
+        &mut self,
+        to: Stream,
+        number: u64,
+        pieces: &[Piece],
+    ) -> Result<Option<usize>, FullError> {
+        let bytes = pieces.iter().map(|piece| piece.bytes).sum();
+        let Some(mut claim) = self.claim(to.peer, bytes)? else { return Ok(None) };
+        let (prefix, mut payload) = claim.parts_mut();
+        prefix.copy_from_slice(&RecordTag { comm: to.comm, tag: to.tag, number }.encode());
+        for Piece { buf, count, datatype, layout, bytes } in pieces {
+            let (into, rest) = payload.split_at_mut(*bytes);
+            // SAFETY: the caller's promise.
+            if let Err(code) = unsafe { copy(*buf, *count, *datatype, layout, into, &mut || ()) } {
+                drop(claim);
+                self.give_up_packing(code);
+                return Ok(None);
+            }
+            payload = rest;
+        }
+        claim.commit();
+        self.progress_if_due(bytes);
+        Ok(Some(bytes))
+    }
+
+    /// Packs elements; `None` if they can't be packed.
+    ///
+    /// # Safety
+    /// As of [`log`](Self::log).
+    pub(crate) unsafe fn pack(
+        &mut self,
+        buf: *const c_void,
+        count: i64,
+        datatype: ffi::MPI_Datatype,
+    ) -> Option<Vec<u8>> {
+        let layout = self.datatypes.layout(datatype)?;
+        let mut bytes = vec![0; layout.bytes(count)?];
+        // SAFETY: the caller's promise.
+        unsafe { copy(buf, count, datatype, layout, &mut bytes, &mut || ()) }.ok()?;
+        Some(bytes)
+    }
+}

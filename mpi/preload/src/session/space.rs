@@ -1,0 +1,152 @@
+//! The wait for space in a full log.
+
+use std::time::{Duration, Instant};
+
+use counterfoil::{AppendError, Claim, OnFull, Rank};
+use counterfoil_mpi_logger::{SpaceError, SpacePoll, SpaceRefusal};
+use counterfoil_profile::RecordTag;
+
+use super::Session;
+use super::ledger::Gap;
+use crate::say::say;
+
+/// The log is full.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum FullError {
+    /// The user wants the send to fail.
+    #[error("{}", .0.0)]
+    Refused(Box<Reason>),
+    /// Other threads of this process may have to free space first: only where the session [may be left](Session::may_leave).
+    #[error("waiting for space")]
+    Later,
+}
+
+/// Refusal of the log.
+#[derive(Debug)]
+pub(crate) struct Reason(String);
+
+impl Session {
+    /// Claims a record, waiting for space as the user wants it. `None` once logging is off.
+    pub(super) fn claim(&mut self, peer: u32, bytes: usize) -> Result<Option<Claim<'_>>, FullError> {
+        if let Some(log) = self.logger.log_mut()
+            && let Err(refused) = log.claim(Rank(peer), RecordTag::LEN, bytes).map(std::mem::forget)
+        {
+            self.wait_for_space(peer, bytes, *refused)?;
+        }
+        match self.logger.log_mut() {
+            Some(log) => Ok(log.claim(Rank(peer), RecordTag::LEN, bytes).ok()),
+            None => Ok(None),
+        }
+    }
+
+    /// Waits until a record with `bytes` bytes of payload can be claimed, as the user wants it, or gives up logging.
+    #[cold]
+    pub(super) fn wait_for_space(
+        &mut self,
+        peer: u32,
+        bytes: usize,
+        mut refused: AppendError,
+    ) -> Result<(), FullError> {
+        if !self.logger.is_waiting() {
+            // Deferred receives may be what other ranks wait to be told of.
+            self.catch_up();
+            self.logger.begin_wait(Instant::now());
+        }
+        let found = loop {
+            match self.find_space(peer, bytes, &refused) {
+                Ok(Some(still)) if self.logger.log().is_some() => refused = still,
+                done => break done.map(|_| ()),
+            }
+            self.ledger.show_wait(self.logger.waited(Instant::now()));
+            if self.may_leave {
+                return Err(FullError::Later);
+            }
+            std::thread::yield_now();
+        };
+        self.ledger.waited += self.logger.end_wait(Instant::now());
+        self.ledger.show_wait(Duration::ZERO);
+        found
+    }
+
+    /// One iteration of the wait. Returns the refusal if space is still lacking.
+    fn find_space(&mut self, peer: u32, bytes: usize, refused: &AppendError) -> Result<Option<AppendError>, FullError> {
+        if self.logger.is_releasing() {
+            self.release_all();
+            if self.logger.check_space(peer, bytes).is_ok() {
+                return Ok(None);
+            }
+        }
+        // A record longer than the log finds no space either, and no wait would help.
+        let is_full =
+            matches!(refused, AppendError::Full(_) | AppendError::DiskRefused(_) | AppendError::TooLong { .. });
+        match self.settings.on_full {
+            OnFull::Fail if is_full => return Err(FullError::Refused(Box::new(Reason(refused.to_string())))),
+            OnFull::StopLogging if is_full => {
+                self.stop_logging(refused);
+                return Ok(None);
+            }
+            _ => {}
+        }
+        match self.logger.wait_for(refused) {
+            SpaceRefusal::Final if matches!(refused, AppendError::Full(_)) => {
+                self.give_up(&format_args!("{refused}, everything is kept, and without a disk no wait frees space"));
+                return Ok(None);
+            }
+            SpaceRefusal::Final => {
+                self.give_up(refused);
+                return Ok(None);
+            }
+            SpaceRefusal::Peers => {
+                let queried = self.logger.query_for_space();
+                self.check(queried);
+                self.flush();
+            }
+            SpaceRefusal::Disk => {}
+        }
+        self.progress();
+        let own = self.rank();
+        let acknowledged = self.logger.acknowledge(own);
+        self.check(acknowledged);
+        self.release_all();
+        self.discard_for_failed();
+        let polled = self.logger.poll_space(peer, bytes, Instant::now());
+        let polled = self.check(polled);
+        self.flush();
+        match polled {
+            None | Some(SpacePoll::Ready) => Ok(None),
+            Some(SpacePoll::Pending { refused, is_long }) => {
+                if is_long {
+                    self.say_that_it_waits(&refused);
+                }
+                Ok(Some(*refused))
+            }
+            Some(SpacePoll::Never(error)) => {
+                let advice = match error {
+                    SpaceError::Alone { .. } => "",
+                    SpaceError::Deadlock { .. } => ", COUNTERFOIL_STANDSTILL gives the others more time",
+                };
+                self.give_up(&format_args!("{error}. COUNTERFOIL_BUDGET gives it more{advice}"));
+                Ok(None)
+            }
+        }
+    }
+
+    /// Releases what was sent to failed ranks, which will acknowledge nothing more.
+    fn discard_for_failed(&mut self) {
+        let discarded = self.logger.discard_for_failed();
+        if self.check(discarded).is_some_and(|records| records > 0) {
+            self.note_gap(Gap::Discarded);
+        }
+    }
+
+    fn say_that_it_waits(&mut self, refused: &AppendError) {
+        if std::mem::replace(&mut self.ledger.has_said_that_it_waits, true) {
+            return;
+        }
+        let advice = match refused {
+            AppendError::DiskRefused(_) => "It goes on as soon as there is",
+            _ => "COUNTERFOIL_BUDGET gives it more",
+        };
+        say(format_args!("waits for space in its log: {refused}. {advice}"));
+    }
+}

@@ -1,0 +1,85 @@
+//! Statuses of messages and requests.
+
+use std::ffi::c_int;
+
+use counterfoil_mpi_logger::Arrival;
+use mpi_sys as ffi;
+use smallvec::SmallVec;
+
+unsafe extern "C" {
+    /// Returns the number of bytes received, by a status that MPI filled in.
+    fn counterfoil_bytes(status: *const ffi::MPI_Status) -> usize;
+    /// Offset in a status of that number, if it is one `size_t` there; else negative.
+    static counterfoil_bytes_at: isize;
+}
+
+/// Statuses of the library's own, a few of them on the stack.
+pub(crate) type Statuses = SmallVec<[ffi::MPI_Status; 8]>;
+
+/// Makes a call that fills in a status: the program's, or one of the library's if the program ignores it. Calls `then` with the code
+/// and the status.
+///
+/// # Safety
+/// `status` is the program's.
+#[inline(always)]
+pub(crate) unsafe fn with_status(
+    status: *mut ffi::MPI_Status,
+    call: impl FnOnce(*mut ffi::MPI_Status) -> c_int,
+    then: impl FnOnce(c_int, &ffi::MPI_Status) -> c_int,
+) -> c_int {
+    let mut own = blank();
+    // SAFETY: a constant of the shim.
+    let status = if status == unsafe { ffi::RSMPI_STATUS_IGNORE } { &raw mut own } else { status };
+    let code = call(status);
+    // SAFETY: the library's, or the one that the program has given; the call is done with it.
+    then(code, unsafe { &*status })
+}
+
+/// Returns an empty status.
+pub(crate) fn blank() -> ffi::MPI_Status {
+    // SAFETY: integers, for which zero is a value.
+    unsafe { std::mem::zeroed() }
+}
+
+/// Returns the statuses to fill in: the program's, or the library's if the program ignores them.
+pub(crate) fn statuses_wanted(
+    count: c_int,
+    statuses: *mut ffi::MPI_Status,
+    own: &mut Statuses,
+) -> *mut ffi::MPI_Status {
+    // SAFETY: a constant of the shim.
+    if statuses == unsafe { ffi::RSMPI_STATUSES_IGNORE } {
+        own.resize(usize::try_from(count).unwrap_or(0).max(1), blank());
+        own.as_mut_ptr()
+    } else {
+        statuses
+    }
+}
+
+/// Returns `true` for the status of a cancelled request.
+pub(crate) fn is_cancelled(status: &ffi::MPI_Status) -> bool {
+    let mut flag = 0;
+    // SAFETY: a status that MPI filled in, and a pointer to a local variable.
+    unsafe { ffi::PMPI_Test_cancelled(status, &raw mut flag) };
+    flag != 0
+}
+
+/// Returns the message that a receive took, by the status that MPI filled in.
+#[inline]
+pub(crate) fn arrival(status: &ffi::MPI_Status) -> Arrival {
+    // SAFETY: a status that MPI filled in, and a constant of a C file of this library, by the same `mpi.h`.
+    let bytes = unsafe {
+        match usize::try_from(counterfoil_bytes_at) {
+            Ok(at) => (&raw const *status).byte_add(at).cast::<usize>().read(),
+            Err(_) => counterfoil_bytes(status),
+        }
+    };
+    Arrival { source: status.MPI_SOURCE, tag: status.MPI_TAG, bytes }
+}
+
+/// Returns `true` if a receive with this code has taken a message, even one that was too long.
+pub(crate) fn has_taken(code: c_int) -> bool {
+    let mut class = 0;
+    // SAFETY: a code that MPI returned, and a pointer to a local variable.
+    code == 0 || unsafe { ffi::PMPI_Error_class(code, &raw mut class) } == 0 && class == ffi::MPI_ERR_TRUNCATE as c_int
+}

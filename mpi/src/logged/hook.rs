@@ -1,0 +1,29 @@
+//! Polls the control communicator while the program waits in an MPI call.
+
+use std::cell::RefCell;
+use std::rc::{Rc, Weak};
+
+use super::engine::Engine;
+use crate::control::progress_hook::ProgressHook;
+
+thread_local! {
+    /// The engine of this thread: no other thread may poll for it.
+    static ENGINE: RefCell<Weak<RefCell<Engine>>> = const { RefCell::new(Weak::new()) };
+}
+
+/// Registers the engine.
+pub(super) fn begin(engine: &Rc<RefCell<Engine>>) {
+    ENGINE.set(Rc::downgrade(engine));
+    let mut engine = engine.borrow_mut();
+    engine.hook = Some(ProgressHook::begin(&engine.universe, poll));
+}
+
+/// Polls for this thread's engine, unless a call is using it. May be called from any MPI call.
+fn poll() {
+    let engine = ENGINE.try_with(|engine| engine.try_borrow().ok().and_then(|engine| engine.upgrade()));
+    if let Ok(Some(engine)) = engine
+        && let Ok(mut engine) = engine.try_borrow_mut()
+    {
+        engine.poll_in_call();
+    }
+}
