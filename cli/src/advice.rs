@@ -1,13 +1,12 @@
-//! Which option of the demo helps where a log or its store has no room.
+//! Advice for errors of a full log or store: the demo option that gives it more space.
 
-use counterfoil::store::StoreError;
-use counterfoil::{AppendError, CheckpointError, OpenError};
+use counterfoil::{AppendError, CheckpointError, OpenError, StoreError};
 use counterfoil_runtime::Error;
 use counterfoil_runtime::local::JoinError;
 use counterfoil_workloads::Error as WorkloadError;
 
-/// What a rank says when it fails: the error and, where there is no room, which option of the demo changes that.
-pub(crate) fn with_option(error: &(dyn std::error::Error + 'static)) -> String {
+/// Formats an error of a rank; appends the relevant option of the demo if the log or its store is full.
+pub(crate) fn with_advice(error: &(dyn std::error::Error + 'static)) -> String {
     let join = error.downcast_ref::<JoinError>().and_then(|error| match error {
         JoinError::Start(error) => Some(error),
         _ => None,
@@ -16,33 +15,33 @@ pub(crate) fn with_option(error: &(dyn std::error::Error + 'static)) -> String {
         WorkloadError::Communicator(error) => Some(error),
         _ => None,
     });
-    let option = match error.downcast_ref::<Error>().or(join).or(workload) {
+    let advice = match error.downcast_ref::<Error>().or(join).or(workload) {
         Some(Error::StillFull { source: AppendError::Full(_), .. }) => {
-            Some("memory is --budget; --checkpoint-every takes checkpoints, which free it")
+            Some("--budget sets the memory limit; --checkpoint-every takes checkpoints, which free memory")
         }
-        error => error.and_then(of_store).and_then(option),
+        error => error.and_then(store_error).and_then(store_advice),
     };
-    match option {
-        Some(option) => format!("{error} ({option})"),
+    match advice {
+        Some(advice) => format!("{error} ({advice})"),
         None => error.to_string(),
     }
 }
 
-fn option(error: &StoreError) -> Option<&'static str> {
+fn store_advice(error: &StoreError) -> Option<&'static str> {
     match error {
-        StoreError::DiskFull { .. } => Some("--checkpoint-dir or --keep-files puts it elsewhere"),
-        StoreError::Budget { .. } => Some("disk_bytes_max is --disk-budget; --checkpoint-every takes checkpoints"),
-        StoreError::Failed { first } => option(first),
+        StoreError::DiskFull { .. } => Some("--checkpoint-dir or --keep-files selects another disk"),
+        StoreError::Budget { .. } => Some("--disk-budget sets disk_bytes_max; --checkpoint-every takes checkpoints"),
+        StoreError::Failed { first } => store_advice(first),
         _ => None,
     }
 }
 
-/// What the store said, where it was the store.
-fn of_store(error: &Error) -> Option<&StoreError> {
+/// Returns the store's error inside `error`, if there is one.
+fn store_error(error: &Error) -> Option<&StoreError> {
     match error {
         Error::Checkpoint(CheckpointError::Store(error)) => Some(error),
-        Error::Checkpoint(CheckpointError::Open(error)) => of_opening(error),
-        Error::Open(error) => of_opening(error),
+        Error::Checkpoint(CheckpointError::Open(error)) => open_store_error(error),
+        Error::Open(error) => open_store_error(error),
         Error::Append { source, .. } | Error::StillFull { source, .. } => match source {
             AppendError::DiskRefused(refused) => Some(&refused.source),
             _ => None,
@@ -51,7 +50,7 @@ fn of_store(error: &Error) -> Option<&StoreError> {
     }
 }
 
-fn of_opening(error: &OpenError) -> Option<&StoreError> {
+fn open_store_error(error: &OpenError) -> Option<&StoreError> {
     match error {
         OpenError::Store(error) => Some(error),
         _ => None,
@@ -65,17 +64,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_store_without_room_names_the_option_and_other_errors_do_not() {
+    fn errors_of_a_full_store_name_the_option_and_other_errors_do_not() {
         let full = StoreError::DiskFull { dir: Some("/disk/rank-0".into()), needed: 4096, available: 7 };
         let full: Error = CheckpointError::Store(Arc::new(full)).into();
-        let text = with_option(&full);
+        let text = with_advice(&full);
         assert!(text.contains("the disk is full: 4096 bytes needed, 7 left in /disk/rank-0;"), "{text}");
         assert!(text.contains("--checkpoint-dir"), "{text}");
         let budget = StoreError::Budget { needed: 4096, used: 1, max: 2 };
         let budget: Error = CheckpointError::Open(Arc::new(OpenError::Store(budget))).into();
-        assert!(with_option(&budget).contains("--disk-budget"));
-        assert!(with_option(&JoinError::Start(budget)).contains("--disk-budget"));
-        assert!(with_option(&WorkloadError::Communicator(full)).contains("--checkpoint-dir"));
-        assert!(!with_option(&Error::RequestsMax { max: 1 }).contains("--"));
+        assert!(with_advice(&budget).contains("--disk-budget"));
+        assert!(with_advice(&JoinError::Start(budget)).contains("--disk-budget"));
+        assert!(with_advice(&WorkloadError::Communicator(full)).contains("--checkpoint-dir"));
+        assert!(!with_advice(&Error::RequestsMax { max: 1 }).contains("--"));
     }
 }

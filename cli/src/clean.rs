@@ -1,4 +1,4 @@
-//! `counterfoil clean`: removes what launchers that were killed left behind.
+//! `counterfoil clean`: removes the files of jobs whose launcher was killed.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -11,23 +11,23 @@ use crate::{Failure, print};
 
 /// Remove the files of jobs whose launcher was killed.
 ///
-/// Looks for job directories of this user in /dev/shm and where temporary files go. A job directory is removed only if
-/// its launcher is dead (its lock is free), and no process that lives has it in its environment or among its arguments, as ranks
-/// have; those of living jobs and of other users are never touched, and links are never followed.
+/// Looks for this user's job directories in /dev/shm and in the directory for temporary files. Removes a job directory only if
+/// its launcher is dead (its lock is free) and no running process mentions it in its environment or arguments, as ranks do.
+/// Never touches directories of running jobs or of other users, and never follows links.
 #[derive(Debug, Args)]
 pub(crate) struct CleanArguments {
-    /// Look in this directory, too (repeatable): where a job was run with --shm-dir, --checkpoint-dir or, for a
-    /// job whose launcher was killed, --keep-files (what it was to keep is removed, too)
+    /// Also look in this directory, for jobs run with --shm-dir, --checkpoint-dir or --keep-files; the files of a killed job that
+    /// --keep-files was to keep are removed too. Repeatable
     #[arg(long, value_name = "DIR")]
     dir: Vec<PathBuf>,
-    /// Print one JSON object
+    /// Print a JSON object
     #[arg(long)]
     pub(crate) json: bool,
 }
 
 pub(crate) fn run(arguments: &CleanArguments) -> Result<ExitCode, Failure> {
     if let Some(missing) = arguments.dir.iter().find(|dir| !dir.is_dir()) {
-        return Err(Failure::refused(format!("--dir: there is no directory {}", missing.display())));
+        return Err(Failure::refused(format!("--dir: no such directory: {}", missing.display())));
     }
     let mut roots = vec![default_shm_root(), default_checkpoint_root(), std::env::temp_dir()];
     roots.extend(arguments.dir.iter().cloned());
@@ -35,7 +35,7 @@ pub(crate) fn run(arguments: &CleanArguments) -> Result<ExitCode, Failure> {
     if arguments.json {
         print(&as_json(&cleaned).to_string())?;
     } else {
-        tell(&cleaned)?;
+        print_text(&cleaned)?;
     }
     Ok(if cleaned.refused.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
@@ -51,22 +51,22 @@ fn as_json(cleaned: &Cleaned) -> serde_json::Value {
     })
 }
 
-fn tell(cleaned: &Cleaned) -> Result<(), Failure> {
+fn print_text(cleaned: &Cleaned) -> Result<(), Failure> {
     for path in &cleaned.removed {
         print(&format!("removed {}", path.display()))?;
     }
     for path in &cleaned.live {
-        print(&format!("left {}: its launcher is alive", path.display()))?;
+        print(&format!("kept {}: its launcher is running", path.display()))?;
     }
     for (path, processes) in &cleaned.in_use {
         let processes = processes.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
         print(&format!(
-            "left {}: its launcher is dead, and processes of the job live on: {processes}",
+            "kept {}: its launcher is dead, but processes of the job are still running: {processes}",
             path.display()
         ))?;
     }
     for (path, why) in &cleaned.refused {
-        print(&format!("left {}: {why}", path.display()))?;
+        print(&format!("kept {}: {why}", path.display()))?;
     }
     if [&cleaned.removed, &cleaned.live].iter().all(|paths| paths.is_empty())
         && cleaned.in_use.is_empty()

@@ -1,4 +1,4 @@
-//! `counterfoil demo`: a program runs, ranks are killed, and it ends with the right answer all the same.
+//! `counterfoil demo`: runs a program, kills some of its ranks, and checks that its answer is still right.
 
 mod mpi;
 mod options;
@@ -9,8 +9,8 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use counterfoil::ack::WireHeader;
 use counterfoil::{Options, Rank, create_private_dir};
+use counterfoil_ack_piggyback::WireHeader;
 use counterfoil_runtime::local::{Interrupts, JobOptions, JobReport, launch};
 use counterfoil_runtime::{RankSettings, Rule};
 use counterfoil_workloads::Workload;
@@ -29,21 +29,21 @@ pub(crate) fn run(arguments: &DemoArguments) -> Result<ExitCode, Failure> {
     let build = arguments.mpi.then(mpi::Build::find).transpose().map_err(Failure::failed)?;
     let interrupts = Interrupts::install().map_err(Failure::failed)?;
 
-    let kept = arguments.keep_files.as_deref().map(Kept::create).transpose()?;
+    let kept = arguments.keep_files.as_deref().map(KeepDirectory::create).transpose()?;
 
-    // The yardstick: the same job, and nobody is killed.
-    let undisturbed = JobOptions { kills: Vec::new(), power_cuts: Vec::new(), keep_stores: None, ..job.clone() };
-    let mut view = View::new(arguments.json, "reference run, nobody is killed", &job, workload.as_ref());
-    let reference = launch(&undisturbed, Some(&interrupts), &mut view).map_err(Failure::failed);
+    // Baseline: the same job without failures.
+    let failure_free = JobOptions { kills: Vec::new(), power_cuts: Vec::new(), keep_stores: None, ..job.clone() };
+    let mut view = View::new(arguments.json, "reference run without kills", &job, workload.as_ref());
+    let reference = launch(&failure_free, Some(&interrupts), &mut view).map_err(Failure::failed);
     view.finish();
     let reference = reference?;
 
-    // What recording the receive order costs: the same job without it.
+    // Baseline for the cost of recording the receive order: the same job without it.
     let plain = match job.settings.rule {
         Rule::Pessimistic => {
             let settings = RankSettings { rule: Rule::SenderBased, ..job.settings.clone() };
-            let plain = JobOptions { settings, ..undisturbed };
-            let mut view = View::new(arguments.json, "sender-based, nobody is killed", &plain, workload.as_ref());
+            let plain = JobOptions { settings, ..failure_free };
+            let mut view = View::new(arguments.json, "sender-based run without kills", &plain, workload.as_ref());
             let report = launch(&plain, Some(&interrupts), &mut view).map_err(Failure::failed);
             view.finish();
             Some(report?)
@@ -51,10 +51,10 @@ pub(crate) fn run(arguments: &DemoArguments) -> Result<ExitCode, Failure> {
         _ => None,
     };
 
-    let nobody_dies = job.kills.is_empty() && job.power_cuts.is_empty();
+    let has_no_kills = job.kills.is_empty() && job.power_cuts.is_empty();
     let title = match &build {
-        Some(build) => format!("the same over {}", build.version),
-        None if nobody_dies => "the same again, nobody is killed".to_owned(),
+        Some(build) => format!("run over {}", build.version),
+        None if has_no_kills => "second run without kills".to_owned(),
         None => "run with kills".to_owned(),
     };
     let mut view = View::new(arguments.json || build.is_some(), &title, &job, workload.as_ref());
@@ -87,15 +87,15 @@ pub(crate) fn run(arguments: &DemoArguments) -> Result<ExitCode, Failure> {
     Ok(if problems.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
 
-/// The directory that was asked for to keep files in.
-struct Kept<'a>(&'a Path);
+/// Directory given by `--keep-files`; removed on drop if still empty.
+struct KeepDirectory<'a>(&'a Path);
 
-impl Kept<'_> {
-    fn create(path: &Path) -> Result<Kept<'_>, Failure> {
+impl KeepDirectory<'_> {
+    fn create(path: &Path) -> Result<KeepDirectory<'_>, Failure> {
         match create_private_dir(path) {
-            Ok(()) => Ok(Kept(path)),
+            Ok(()) => Ok(KeepDirectory(path)),
             Err(_) if path.exists() => Err(Failure::refused(format!(
-                "--keep-files: {} is there already: give a directory that isn't, or remove it",
+                "--keep-files: {} already exists: remove it, or choose another directory",
                 path.display()
             ))),
             Err(error) => Err(Failure::failed(format!("--keep-files: {error}"))),
@@ -103,9 +103,9 @@ impl Kept<'_> {
     }
 }
 
-impl Drop for Kept<'_> {
+impl Drop for KeepDirectory<'_> {
     fn drop(&mut self) {
-        // Only if it is empty: nothing was kept then.
+        // Fails, as intended, if the directory isn't empty.
         let _ = std::fs::remove_dir(self.0);
     }
 }
@@ -130,7 +130,7 @@ fn job_options(arguments: &DemoArguments, workload: &dyn Workload, seed: u64) ->
     job.wall_max = Some(arguments.time_limit());
     job.validate().map_err(Failure::usage)?;
     workload.validate(arguments.ranks).map_err(Failure::usage)?;
-    // First: it says which budget would do.
+    // First, because its error names a sufficient budget.
     check_budget(workload, &job.settings).map_err(Failure::usage)?;
     job.settings.validate().map_err(|error| {
         let option = if error.option == "store" { "--disk-budget" } else { "--budget" };
@@ -141,7 +141,7 @@ fn job_options(arguments: &DemoArguments, workload: &dyn Workload, seed: u64) ->
     Ok(job)
 }
 
-/// What the ranks are to run.
+/// Returns what the ranks are to run.
 fn program_of(arguments: &DemoArguments, workload: &dyn Workload) -> Program {
     Program {
         workload: workload.name().to_owned(),
@@ -150,18 +150,18 @@ fn program_of(arguments: &DemoArguments, workload: &dyn Workload) -> Program {
     }
 }
 
-/// A log that can't hold the largest message would end the job in its midst.
+/// Checks that the log can hold the largest message, which would otherwise fail in the middle of the run.
 fn check_budget(workload: &dyn Workload, settings: &RankSettings) -> Result<(), String> {
     let (name, budget) = (workload.name(), settings.log_bytes_max);
     let message = workload.message_bytes_max(settings.ranks);
-    // In everything that counts here, a rank's log has the defaults.
+    // The minimum depends only on options that a rank's log leaves at their defaults.
     let options = Options::new(Rank(0), settings.ranks);
     match options.memory_bytes_for(WireHeader::LEN, message) {
         Some(least) if least <= budget => Ok(()),
         Some(least) => Err(format!(
-            "--budget {budget}: the largest message of {name} has {message} bytes, for which a log needs at least {least}"
+            "--budget {budget}: the largest message of {name} is {message} bytes, which requires a log of at least {least} bytes"
         )),
-        None => Err(format!("the largest message of {name} has {message} bytes, and no log can hold it")),
+        None => Err(format!("the largest message of {name} is {message} bytes, which no log can hold")),
     }
 }
 

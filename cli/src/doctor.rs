@@ -1,9 +1,9 @@
-//! `counterfoil doctor`: what this machine offers, and what to do about what it lacks.
+//! `counterfoil doctor`: checks what this machine offers, and advises on what is missing.
 
+mod assess;
 mod disk;
-mod findings;
-mod judge;
-mod look;
+mod finding;
+mod probe;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -12,33 +12,33 @@ use clap::Args;
 use serde_json::json;
 
 use crate::{Failure, print};
-use look::Machine;
+use probe::Machine;
 
-/// Say what this machine offers to a log, and what to do about what it lacks.
+/// Check what this machine offers for logging, and advise on what is missing.
 ///
-/// Looks at the MPI libraries and whether the library that logs is built for them, at their fault tolerance (ULFM), io_uring, the limit of
-/// locked memory, shared memory, and the rate of a disk. Nothing is left behind. The exit code is 1 where nothing of an MPI was
-/// found, or the directory can't be written.
+/// Checks the MPI installations, whether the logging library is built for them, their fault tolerance (ULFM), io_uring, the limit
+/// of locked memory, shared memory, and the speed of a disk. Leaves no files behind. The exit code is 1 if no MPI was found or
+/// the directory isn't writable.
 #[derive(Debug, Args)]
 pub(crate) struct DoctorArguments {
-    /// Where to try out io_uring and the disk [default: where temporary files go]
+    /// Directory in which to test io_uring and the disk [default: the directory for temporary files]
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
-    /// Print one JSON object
+    /// Print a JSON object
     #[arg(long)]
     pub(crate) json: bool,
 }
 
 pub(crate) fn run(arguments: &DoctorArguments) -> Result<ExitCode, Failure> {
     let dir = arguments.dir.clone().unwrap_or_else(std::env::temp_dir);
-    let findings = judge::all(&Machine::look(&dir));
-    let is_sound = judge::is_sound(&findings);
+    let findings = assess::all(&Machine::probe(&dir));
+    let is_usable = assess::is_usable(&findings);
     if arguments.json {
-        print(&json!({ "findings": findings, "sound": is_sound }).to_string())?;
+        print(&json!({ "findings": findings, "sound": is_usable }).to_string())?;
     } else {
         for finding in &findings {
             print(&finding.to_string())?;
         }
     }
-    Ok(if is_sound { ExitCode::SUCCESS } else { ExitCode::from(1) })
+    Ok(if is_usable { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }

@@ -1,11 +1,11 @@
-//! `counterfoil log`: what a store on disk has, whether it is sound, and making it so again.
+//! `counterfoil log`: inspection, verification and repair of stores on disk.
 
-mod beside;
 mod dump;
-mod given_up;
+mod expected;
 mod inspect;
 mod lanes;
-mod out;
+mod loss;
+mod output;
 mod repair;
 mod stats;
 mod stores;
@@ -18,12 +18,11 @@ use clap::{Args, Subcommand};
 
 use crate::Failure;
 
-/// Look at the stores that ranks keep on disk, and repair damaged ones.
+/// Inspect the stores of ranks on disk, and repair damaged ones.
 ///
-/// A store is the private directory of one rank: segments of records, checkpoints, and a manifest that says which of them
-/// count. Everything but `repair` only reads, and works on a full disk, on a read-only file system, on damaged stores, and
-/// on a store that a living process is writing. Where nobody has a store open, a rank that opens it for writing waits until
-/// it was read, half a minute at the most.
+/// A store is the private directory of one rank: segments with records, checkpoints, and a manifest that names the valid
+/// checkpoints. All subcommands but `repair` only read; they work on full disks, read-only file systems, damaged stores, and
+/// stores that a running process is writing. A rank that opens a store for writing waits up to 30 seconds for them to finish.
 #[derive(Debug, Args)]
 pub(crate) struct LogArguments {
     #[command(subcommand)]
@@ -39,25 +38,25 @@ enum LogCommand {
     Repair(repair::RepairArguments),
 }
 
-/// Which stores, and for whom.
+/// Arguments that all subcommands share.
 #[derive(Debug, Args)]
-struct Place {
-    /// A rank's store, or the directory that has those of a job: rank-0, rank-1 and so on
+struct StoreArguments {
+    /// Store of a rank, or the directory of a job's stores: rank-0, rank-1 and so on
     #[arg(value_name = "DIR")]
     dir: PathBuf,
-    /// Print one JSON object; for a job's directory an array, with one for each rank
+    /// Print a JSON object, or for a job's directory an array with one object per rank
     #[arg(long)]
     json: bool,
 }
 
 impl LogArguments {
-    /// Whether a failure is to be an object, too. What `dump` prints may have begun by then.
+    /// Returns `true` if errors are also printed as JSON. Not for `dump`, whose output may have begun.
     pub(crate) fn json(&self) -> bool {
         match &self.command {
-            LogCommand::Inspect(arguments) => arguments.place.json,
-            LogCommand::Verify(arguments) => arguments.place.json,
-            LogCommand::Stats(arguments) => arguments.place.json,
-            LogCommand::Repair(arguments) => arguments.place.json,
+            LogCommand::Inspect(arguments) => arguments.store.json,
+            LogCommand::Verify(arguments) => arguments.store.json,
+            LogCommand::Stats(arguments) => arguments.store.json,
+            LogCommand::Repair(arguments) => arguments.store.json,
             LogCommand::Dump(_) => false,
         }
     }

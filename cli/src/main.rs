@@ -1,14 +1,14 @@
-//! The `counterfoil` command: log what an MPI program sends, see a killed rank being replayed, simulate failures, look at
-//! stores, measure the log, clean up.
+//! The `counterfoil` command: logs MPI programs, demonstrates the recovery of killed ranks, simulates failures, inspects stores
+//! and benchmarks the log.
 #![forbid(unsafe_code)]
 
 mod advice;
 mod bench;
 mod clean;
+mod command_line;
 mod config;
 mod demo;
 mod doctor;
-mod line;
 mod log;
 mod matrix;
 mod mpirun;
@@ -24,17 +24,17 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use tracing_subscriber::EnvFilter;
 
-/// The environment variable that says what is reported on standard error.
+/// Environment variable with the filter of the diagnostics on standard error.
 const FILTER_VARIABLE: &str = "COUNTERFOIL_LOG";
 
 const ENVIRONMENT: &str = "\
 Environment:
-  COUNTERFOIL_LOG  What is reported on standard error: off, error, warn (the default), info, debug or trace; for one
-                   crate alone as in counterfoil_runtime=debug; several separated by commas. The demo's ranks have it,
-                   too: what they report is quoted where one of them fails";
+  COUNTERFOIL_LOG  Diagnostics on standard error: off, error, warn (default), info, debug or
+                   trace, or per crate as in counterfoil_runtime=debug; separate several with
+                   commas. Also applies to the demo's ranks; theirs are shown if a rank fails";
 
-/// A message log for parallel programs: when a rank dies, its replacement is replayed from its peers' logs, and the
-/// others just go on.
+/// Sender-based message logging for MPI: a rank that dies is replaced and replayed from its peers' logs, while the other ranks
+/// keep running.
 #[derive(Debug, Parser)]
 #[command(name = "counterfoil", version, max_term_width = 110, after_help = ENVIRONMENT)]
 struct Arguments {
@@ -59,44 +59,44 @@ enum Command {
     Rank(rank::RankArguments),
 }
 
-/// Where an error is to be an object, too.
+/// Stream on which errors are also printed as JSON objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Object {
-    Nowhere,
-    /// What is printed there is for a program.
+enum JsonErrors {
+    None,
+    /// The command's own output is JSON.
     StandardOutput,
-    /// Standard output is the program's that is run.
+    /// Standard output belongs to the program being run.
     StandardError,
 }
 
 impl Command {
-    fn error_object(&self) -> Object {
-        let (wants_json, place) = match self {
-            Command::Run(arguments) => (arguments.json, Object::StandardError),
-            Command::Report(arguments) => (arguments.json, Object::StandardOutput),
-            Command::Config(arguments) => (arguments.json, Object::StandardOutput),
-            Command::Doctor(arguments) => (arguments.json, Object::StandardOutput),
-            Command::Demo(arguments) => (arguments.json, Object::StandardOutput),
-            Command::Simulate(arguments) => (arguments.wants_json(), Object::StandardOutput),
-            Command::Log(arguments) => (arguments.json(), Object::StandardOutput),
-            Command::Bench(arguments) => (arguments.json, Object::StandardOutput),
-            Command::Clean(arguments) => (arguments.json, Object::StandardOutput),
-            Command::Mpirun(_) | Command::Rank(_) => (false, Object::Nowhere),
+    fn json_errors(&self) -> JsonErrors {
+        let (wants_json, target) = match self {
+            Command::Run(arguments) => (arguments.json, JsonErrors::StandardError),
+            Command::Report(arguments) => (arguments.json, JsonErrors::StandardOutput),
+            Command::Config(arguments) => (arguments.json, JsonErrors::StandardOutput),
+            Command::Doctor(arguments) => (arguments.json, JsonErrors::StandardOutput),
+            Command::Demo(arguments) => (arguments.json, JsonErrors::StandardOutput),
+            Command::Simulate(arguments) => (arguments.wants_json(), JsonErrors::StandardOutput),
+            Command::Log(arguments) => (arguments.json(), JsonErrors::StandardOutput),
+            Command::Bench(arguments) => (arguments.json, JsonErrors::StandardOutput),
+            Command::Clean(arguments) => (arguments.json, JsonErrors::StandardOutput),
+            Command::Mpirun(_) | Command::Rank(_) => (false, JsonErrors::None),
         };
-        if wants_json { place } else { Object::Nowhere }
+        if wants_json { target } else { JsonErrors::None }
     }
 }
 
 fn main() -> ExitCode {
-    let line = line::read(std::env::args_os());
+    let line = command_line::prepare(std::env::args_os());
     let arguments = match Arguments::try_parse_from(&line) {
         Ok(arguments) => arguments,
-        Err(error) => return line::refuse(&error, &line),
+        Err(error) => return command_line::report_parse_error(&error, &line),
     };
     if !matches!(arguments.command, Command::Mpirun(_)) {
         tracing_subscriber::fmt().with_env_filter(filter()).with_writer(std::io::stderr).init();
     }
-    let object = arguments.command.error_object();
+    let json_errors = arguments.command.json_errors();
     let result = match arguments.command {
         Command::Run(arguments) => run::run(&arguments),
         Command::Report(arguments) => report::run(&arguments),
@@ -114,17 +114,17 @@ fn main() -> ExitCode {
         Ok(code) => code,
         Err(failure) => {
             eprintln!("error: {failure}");
-            failure.print_object(object);
+            failure.print_json(json_errors);
             ExitCode::from(failure.code())
         }
     }
 }
 
-/// What is reported on standard error: as the environment says, or else warnings.
+/// Returns the filter of the diagnostics, from the environment; warnings by default.
 fn filter() -> EnvFilter {
     let Ok(wanted) = std::env::var(FILTER_VARIABLE) else { return EnvFilter::new("warn") };
-    let parsed = match wanted.split(',').find(|word| !is_level_or_ours(word.trim())) {
-        Some(word) => Err(format!("`{word}` is no level, and no crate of ours")),
+    let parsed = match wanted.split(',').find(|word| !is_valid_directive(word.trim())) {
+        Some(word) => Err(format!("`{word}` is neither a level nor one of our crates")),
         None => EnvFilter::try_new(&wanted).map_err(|error| error.to_string()),
     };
     parsed.unwrap_or_else(|why| {
@@ -133,20 +133,21 @@ fn filter() -> EnvFilter {
     })
 }
 
-/// A word without a level is the name of a crate to the filter, whatever it is: a level that is misspelt would turn everything off.
-fn is_level_or_ours(word: &str) -> bool {
+/// Returns `true` if `word` has a level, is a level, or names one of our crates. `EnvFilter` takes any other word for the name of a
+/// crate, so that a misspelt level would turn all output off.
+fn is_valid_directive(word: &str) -> bool {
     let levels = ["", "off", "error", "warn", "info", "debug", "trace", "0", "1", "2", "3", "4", "5"];
     word.contains(['=', '[']) || word.starts_with("counterfoil") || levels.contains(&word.to_ascii_lowercase().as_str())
 }
 
-/// Why a command ends with an error.
+/// Error of a command.
 #[derive(Debug)]
 enum Failure {
-    /// It was asked for something that makes no sense: exit code 2, as for what the argument parser refuses.
+    /// Invalid arguments: exit code 2, as for errors of the argument parser.
     Usage(Box<dyn Error>),
-    /// The same, where no option's description says more: a file with settings, say, or a directory that is taken.
+    /// Invalid input that `--help` doesn't explain, such as a settings file or an existing directory: exit code 2.
     Refused(Box<dyn Error>),
-    /// It was tried and did not work: exit code 1.
+    /// The operation failed: exit code 1.
     Failed(Box<dyn Error>),
 }
 
@@ -170,18 +171,18 @@ impl Failure {
         }
     }
 
-    /// One object, as everything that is printed with `--json`.
+    /// Formats the error as a JSON object.
     fn to_json(&self) -> String {
         let (Failure::Usage(error) | Failure::Refused(error) | Failure::Failed(error)) = self;
         serde_json::json!({ "error": error.to_string(), "exit_code": self.code() }).to_string()
     }
 
-    fn print_object(&self, object: Object) {
-        match object {
-            Object::Nowhere => {}
-            // Whether this can be written, too, changes nothing any more.
-            Object::StandardOutput => drop(print(&self.to_json())),
-            Object::StandardError => eprintln!("{}", self.to_json()),
+    fn print_json(&self, target: JsonErrors) {
+        match target {
+            JsonErrors::None => {}
+            // The exit code reports an error anyway.
+            JsonErrors::StandardOutput => drop(print(&self.to_json())),
+            JsonErrors::StandardError => eprintln!("{}", self.to_json()),
         }
     }
 }
@@ -195,7 +196,7 @@ impl std::fmt::Display for Failure {
     }
 }
 
-/// Prints to standard output. That nobody reads it (a closed pipe) is no error.
+/// Prints a line to standard output. A closed pipe is not an error.
 fn print(text: &str) -> Result<(), Failure> {
     use std::io::{ErrorKind, Write};
     let mut out = std::io::stdout();

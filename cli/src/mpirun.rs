@@ -1,4 +1,5 @@
-//! `counterfoil internal-mpirun`: becomes mpirun, which is ended where `counterfoil run` dies. Started by that and not by people.
+//! `counterfoil internal-mpirun`: becomes mpirun, which receives SIGTERM when `counterfoil run` dies. Started by `counterfoil run`
+//! only.
 
 use std::ffi::OsString;
 use std::io;
@@ -11,13 +12,13 @@ use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 
 use crate::Failure;
 
-/// As the command line has it. Nothing that people type is similar.
+/// Name of the subcommand; unlikely to be typed by mistake.
 pub(crate) const NAME: &str = "internal-mpirun";
 
 /// Become mpirun (started by `counterfoil run`).
 #[derive(Debug, Args)]
 pub(crate) struct MpirunArguments {
-    /// The process id of who waits for it
+    /// Process id of `counterfoil run`
     #[arg(long)]
     launcher: u32,
     /// mpirun and its arguments
@@ -25,27 +26,27 @@ pub(crate) struct MpirunArguments {
     line: Vec<OsString>,
 }
 
-/// A command that is mpirun, and is asked to end when this process dies: it ends its ranks then. It takes mpirun's arguments.
+/// Returns a command that becomes mpirun and receives SIGTERM, on which it ends its ranks, when this process dies. The caller
+/// appends mpirun's arguments.
 ///
 /// # Errors
-/// The file of this program isn't known.
-pub(crate) fn bound_to_this_process(mpirun: &Path) -> io::Result<Command> {
+/// The path of this executable is unknown.
+pub(crate) fn bound_to_parent(mpirun: &Path) -> io::Result<Command> {
     let mut command = Command::new(std::env::current_exe()?);
     command.args([NAME, "--launcher", &std::process::id().to_string(), "--"]).arg(mpirun);
     Ok(command)
 }
 
 pub(crate) fn run(arguments: &MpirunArguments) -> Result<ExitCode, Failure> {
-    let (mpirun, words) = arguments.line.split_first().ok_or_else(|| Failure::usage("no mpirun is named"))?;
-    // What is asked for here holds for the program that this process becomes. mpirun ends its ranks on SIGTERM; of SIGKILL they would
-    // learn later, or never.
+    let (mpirun, words) = arguments.line.split_first().ok_or_else(|| Failure::usage("mpirun's path is missing"))?;
+    // The setting survives the exec below. mpirun ends its ranks on SIGTERM; after SIGKILL they would notice late or never.
     set_parent_process_death_signal(Some(Signal::TERM))
-        .map_err(|errno| Failure::failed(format!("cannot ask for a signal at the launcher's death: {errno}")))?;
-    // It may have died before that.
+        .map_err(|errno| Failure::failed(format!("cannot request a signal for the launcher's death: {errno}")))?;
+    // The launcher may have died before the request.
     if getppid().map(|pid| pid.as_raw_nonzero().get().unsigned_abs()) != Some(arguments.launcher) {
-        return Err(Failure::failed("who was to wait for mpirun has ended"));
+        return Err(Failure::failed("the launcher has already ended"));
     }
-    // This returns only where it fails.
+    // Returns only on failure.
     let source = Command::new(mpirun).args(words).exec();
     Err(Failure::failed(format!("cannot start {}: {source}", Path::new(mpirun).display())))
 }

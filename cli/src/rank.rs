@@ -1,4 +1,4 @@
-//! `counterfoil internal-rank`: one rank of a job, started by a launcher and not by people.
+//! `counterfoil internal-rank`: one rank of a job. Started by a launcher only.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -9,29 +9,29 @@ use counterfoil_workloads::{Class, LookupError, by_name};
 use serde::{Deserialize, Serialize};
 
 use crate::Failure;
-use crate::advice::with_option;
+use crate::advice::with_advice;
 
-/// As the command line has it. Nothing that people type is similar.
+/// Name of the subcommand; unlikely to be typed by mistake.
 pub(crate) const NAME: &str = "internal-rank";
 
 /// Run one rank of a job (started by `counterfoil demo`).
 #[derive(Debug, Args)]
 pub(crate) struct RankArguments {
-    /// The job's directory
+    /// Job directory
     #[arg(long)]
     job: PathBuf,
-    /// The rank to be
+    /// Rank number
     #[arg(long)]
     rank: u32,
-    /// How often it has been replaced
+    /// Incarnation: how often the rank has been replaced
     #[arg(long)]
     incarnation: u32,
-    /// The launcher's process id
+    /// Process id of the launcher
     #[arg(long)]
     launcher: u32,
 }
 
-/// What the ranks of a job are to run.
+/// Program that the ranks of a job run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Program {
     pub(crate) workload: String,
@@ -42,7 +42,7 @@ pub(crate) struct Program {
 pub(crate) fn run(arguments: &RankArguments) -> Result<ExitCode, Failure> {
     let RankArguments { job, rank, incarnation, launcher } = arguments;
     let options = JoinOptions { job: job.clone(), rank: *rank, incarnation: *incarnation, launcher: *launcher };
-    let (mut endpoint, program) = join(&options).map_err(|error| Failure::failed(with_option(&error)))?;
+    let (mut endpoint, program) = join(&options).map_err(|error| Failure::failed(with_advice(&error)))?;
     let outcome = (|| -> Result<Vec<u8>, Box<dyn std::error::Error>> {
         let program: Program = postcard::from_bytes(&program)?;
         let class: Result<Class, LookupError> = program.class.parse();
@@ -55,10 +55,10 @@ pub(crate) fn run(arguments: &RankArguments) -> Result<ExitCode, Failure> {
     };
     match result {
         Ok(()) => Ok(ExitCode::SUCCESS),
-        // The launcher knows, and starts a process that goes on from there.
-        Err(_) if endpoint.goes_back() => Ok(ExitCode::SUCCESS),
+        // The launcher knows and starts a process that continues from the checkpoint.
+        Err(_) if endpoint.is_rolling_back() => Ok(ExitCode::SUCCESS),
         Err(error) => {
-            endpoint.fail(with_option(&*error));
+            endpoint.fail(with_advice(&*error));
             Ok(ExitCode::from(1))
         }
     }

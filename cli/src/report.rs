@@ -1,9 +1,9 @@
-//! `counterfoil report`: a job's log directory as a page with pictures.
+//! `counterfoil report`: renders a job's log directory as a page with pictures.
 
 mod figures;
 mod job;
 mod log_only;
-mod out;
+mod output;
 mod page;
 mod pictures;
 
@@ -15,37 +15,37 @@ use indicatif::{BinaryBytes, HumanCount};
 
 use crate::{Failure, print};
 use figures::Figures;
-pub(crate) use figures::{named, without_numbers};
+pub(crate) use figures::{rank_list, strip_digits};
 use job::{JobError, JobProfile};
-use out::{OutError, Place};
+use output::{OutputError, OutputFiles};
 use pictures::Picture;
 
-/// Draw what a job did: one page, for a browser, that needs no network, and its pictures as SVG files beside it.
+/// Report what a job did: a self-contained HTML page, and its pictures as SVG files.
 ///
-/// Who sent how much to whom, how the logs grew, how long messages were and how long they waited for their acknowledgement, collective operations by
-/// kind, a table with a line for each rank, and the job's settings. It reads what `counterfoil run --log-dir DIR` leaves. Of a rank without a profile
-/// (it was killed, or the directory is that of a demo) it shows what its log still has, and says so.
+/// Shows the traffic between ranks, the growth of the logs, message sizes, acknowledgement delays, collective operations, a table of
+/// ranks, and the job's settings. Reads a directory written by `counterfoil run --log-dir DIR`. Ranks without a profile (killed,
+/// or run by the demo) are marked; their figures come from what their log still contains.
 #[derive(Debug, Args)]
 pub(crate) struct ReportArguments {
-    /// The directory with the ranks' logs
+    /// Directory with the ranks' logs
     #[arg(value_name = "DIR")]
     dir: PathBuf,
-    /// Where the page goes: a file that ends with .html, or a folder, which is made if it isn't there [default: DIR/report]
+    /// Output file ending in .html, or folder, which is created if missing [default: DIR/report]
     #[arg(long, value_name = "FOLDER|FILE")]
     out: Option<PathBuf>,
-    /// Print one JSON object with the figures
+    /// Print the figures as a JSON object
     #[arg(long)]
     pub(crate) json: bool,
 }
 
-/// Why there is no report.
+/// Error of `counterfoil report`.
 #[derive(Debug, thiserror::Error)]
 enum ReportError {
     #[error(transparent)]
     Job(#[from] JobError),
     #[error(transparent)]
-    Out(#[from] OutError),
-    #[error("the picture `{name}` can't be drawn: {why}")]
+    Output(#[from] OutputError),
+    #[error("cannot draw the picture `{name}`: {why}")]
     Draw { name: &'static str, why: String },
 }
 
@@ -59,7 +59,7 @@ pub(crate) fn run(arguments: &ReportArguments) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Makes the page and the pictures; gives the files, the page first.
+/// Writes the page and the pictures; returns the figures and the files, the page first.
 fn report(dir: &Path, out: Option<&Path>) -> Result<(Figures, Vec<PathBuf>), ReportError> {
     let figures = Figures::of(JobProfile::read(dir)?);
     let mut pictures = Vec::new();
@@ -68,9 +68,9 @@ fn report(dir: &Path, out: Option<&Path>) -> Result<(Figures, Vec<PathBuf>), Rep
         let svg = drawn.map_err(|error| ReportError::Draw { name: picture.name(), why: error.to_string() })?;
         pictures.extend(svg.map(|svg| (picture, svg)));
     }
-    let place = Place::new(out.map_or_else(|| dir.join("report"), Path::to_owned));
+    let output = OutputFiles::new(out.map_or_else(|| dir.join("report"), Path::to_owned));
     let page = page::render(&figures, &pictures);
-    Ok((figures, place.write(&page, &pictures)?))
+    Ok((figures, output.write(&page, &pictures)?))
 }
 
 fn as_text(figures: &Figures, files: &[PathBuf]) -> String {
@@ -83,7 +83,7 @@ fn as_text(figures: &Figures, files: &[PathBuf]) -> String {
         figures.ranks(),
         plural(figures.ranks().into()),
         plural(total.messages),
-        figures.given()
+        figures.contributions_text()
     )];
     lines.extend(figures.notes().iter().map(|note| format!("note: {note}")));
     lines.extend(files.iter().map(|file| file.display().to_string()));

@@ -1,12 +1,12 @@
-//! `counterfoil run`: an unmodified MPI program, and everything that it sends in a log.
+//! `counterfoil run`: runs an unmodified MPI program and logs its messages.
 
-mod account;
 mod arguments;
 mod launch;
-mod left;
 mod library;
 pub(crate) mod mpi;
-mod view;
+mod progress;
+mod summary;
+mod takeover;
 
 use std::ffi::OsString;
 use std::io::ErrorKind;
@@ -20,36 +20,35 @@ use counterfoil_profile::{Job, Setting, VERSION};
 use counterfoil_runtime::local::{JobDirectory, default_checkpoint_root, default_shm_root};
 
 use crate::Failure;
-use crate::config::{Chosen, Key, Settings};
-use account::Account;
+use crate::config::{Key, SettingOptions, Settings};
 use launch::Launch;
 use mpi::Mpi;
+use summary::JobSummary;
 
-pub(crate) use arguments::carry;
+pub(crate) use arguments::wrap_mpirun_options;
 pub(crate) use library::find as find_library;
 
-/// Run an MPI program, unmodified, and log what it sends.
+/// Run an unmodified MPI program and log the messages that it sends.
 ///
-/// The program runs under its own MPI's mpirun, with a library that stands between the two; options that are not known here are
-/// mpirun's. Its input, its output and its exit code are its own: what this command has to say is on standard error. Settings come from options, from
-/// the environment, and from a file: see `counterfoil config`. All ranks are on this machine.
+/// Runs the program under its MPI's mpirun, with a preloaded library that intercepts its MPI calls. Passes unknown options on to
+/// mpirun. Input, output and exit code are the program's own; this command reports on standard error. Settings come from
+/// options, environment variables and a file; see `counterfoil config`. All ranks run on this machine.
 #[derive(Debug, Args)]
 #[command(override_usage = "counterfoil run [OPTIONS] [MPIRUN OPTIONS] -- PROGRAM [ARGUMENTS]")]
 pub(crate) struct RunArguments {
-    /// Ranks [default: as many as mpirun takes]
+    /// Number of ranks [default: mpirun's]
     #[arg(short = 'n', long = "ranks", value_name = "N", value_parser = parse_ranks)]
     ranks: Option<u32>,
     #[command(flatten)]
-    chosen: Chosen,
-    /// At the end, one JSON object on standard error in place of the table
+    options: SettingOptions,
+    /// At the end, print a JSON object on standard error instead of the table
     #[arg(long)]
     pub(crate) json: bool,
-    /// No line that says how the job is doing. There is none either where standard error is no terminal. What the program prints on the
-    /// same terminal stands behind it
+    /// Don't show the progress line (shown on terminals only)
     #[arg(long)]
     no_progress: bool,
-    /// A word for mpirun: what isn't known here becomes one of these
-    #[arg(long = arguments::CARRIER, value_name = "WORD", allow_hyphen_values = true, hide = true)]
+    /// A word for mpirun; unknown options are wrapped in this one
+    #[arg(long = arguments::WRAPPER, value_name = "WORD", allow_hyphen_values = true, hide = true)]
     mpirun: Vec<OsString>,
     /// The program and its arguments
     #[arg(last = true, required = true, value_name = "PROGRAM")]
@@ -60,44 +59,44 @@ fn parse_ranks(text: &str) -> Result<u32, String> {
     match text.parse() {
         Ok(0) => Err("a job has at least one rank".to_owned()),
         Ok(ranks) => Ok(ranks),
-        Err(_) => Err("it must be a number of ranks".to_owned()),
+        Err(_) => Err("must be a number of ranks".to_owned()),
     }
 }
 
-/// Why the directory for logs can't be used.
+/// Error while preparing the log directory.
 #[derive(Debug, thiserror::Error)]
 enum LogDirError {
     #[error("--log-dir: {0}")]
     Make(#[from] counterfoil::PrivateFileError),
-    #[error("--log-dir: cannot make {}: {source}", path.display())]
+    #[error("--log-dir: cannot create {}: {source}", path.display())]
     MakeParents { path: PathBuf, source: std::io::Error },
-    #[error("--log-dir: cannot look into {}: {source}", path.display())]
-    Look { path: PathBuf, source: std::io::Error },
+    #[error("--log-dir: cannot read {}: {source}", path.display())]
+    Read { path: PathBuf, source: std::io::Error },
     #[error("--log-dir: {} is not writable: {source}", path.display())]
     NotWritable { path: PathBuf, source: std::io::Error },
     #[error(
-        "--log-dir: {} has logs of another job ({name}): give another directory, or remove what is there",
+        "--log-dir: {} contains logs of another job ({name}): remove them, or choose another directory",
         path.display()
     )]
     Taken { path: PathBuf, name: String },
 }
 
 pub(crate) fn run(arguments: &RunArguments) -> Result<ExitCode, Failure> {
-    let settings = Settings::resolve(&arguments.chosen).map_err(Failure::refused)?;
-    let asked = settings.value(Key::Mpi).map(|asked| (asked, settings.found(Key::Mpi).source.to_string()));
-    let mpi = Mpi::find(asked.as_ref().map(|(asked, by)| (*asked, by.as_str()))).map_err(Failure::failed)?;
+    let settings = Settings::resolve(&arguments.options).map_err(Failure::refused)?;
+    let requested = settings.value(Key::Mpi).map(|mpi| (mpi, settings.setting(Key::Mpi).source.to_string()));
+    let mpi = Mpi::find(requested.as_ref().map(|(mpi, by)| (*mpi, by.as_str()))).map_err(Failure::failed)?;
     let library = library::find(settings.value(Key::MpiLibrary).map(Path::new), &mpi).map_err(Failure::failed)?;
-    // Where mpirun looks for it otherwise is mpirun's affair.
+    // With options of its own, mpirun may search for the program elsewhere.
     if arguments.mpirun.is_empty() {
-        exists(&arguments.program[0])?;
+        check_program(&arguments.program[0])?;
     }
-    let summary = settings.value(Key::Summary).map(Path::new);
-    if let Some(path) = summary {
-        // Before the run: afterwards it would be too late to say so.
-        can_be_written(path).map_err(|error| Failure::refused(format!("--summary: {}: {error}", path.display())))?;
+    let summary_file = settings.value(Key::Summary).map(Path::new);
+    if let Some(path) = summary_file {
+        // Before the run: afterwards the error would come too late.
+        check_writable(path).map_err(|error| Failure::refused(format!("--summary: {}: {error}", path.display())))?;
     }
     let job = JobDirectory::create(&default_shm_root(), &default_checkpoint_root()).map_err(Failure::failed)?;
-    let log_dir = settings.value(Key::LogDir).map(|dir| take(Path::new(dir)));
+    let log_dir = settings.value(Key::LogDir).map(|dir| claim_log_dir(Path::new(dir)));
     let log_dir = log_dir.transpose().map_err(Failure::refused)?;
     let launch = Launch {
         mpi: &mpi,
@@ -110,54 +109,55 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<ExitCode, Failure> {
         program: &arguments.program,
         has_progress: !arguments.no_progress,
     };
-    let mut profile = describe(&settings, &mpi, &arguments.program);
+    let mut description = job_description(&settings, &mpi, &arguments.program);
     if let Some(dir) = &log_dir {
-        // Before the run: nobody may see its end.
-        profile.write(dir).map_err(Failure::failed)?;
+        // Before the run: this process may be killed before its end.
+        description.write(dir).map_err(Failure::failed)?;
     }
-    let ended = launch.run().map_err(Failure::failed)?;
-    let mut account = Account::read(&settings, &mpi, &ended, &job.paths().traces());
+    let exit = launch.run().map_err(Failure::failed)?;
+    let mut job_summary = JobSummary::read(&settings, &mpi, &exit, &job.paths().traces());
     let shared = job.paths().logs();
-    let taken = left::take_over(&settings, (&shared, log_dir.as_deref()), account.ranks().unwrap_or(0), |rank| {
-        account.is_done(rank)
-    });
-    account.taken_over(taken);
+    let taken =
+        takeover::take_over(&settings, (&shared, log_dir.as_deref()), job_summary.ranks().unwrap_or(0), |rank| {
+            job_summary.is_done(rank)
+        });
+    job_summary.add_taken_over(taken);
     if let Some(dir) = &log_dir {
-        (profile.wall_s, profile.exit_code) = (Some(ended.wall.as_secs_f64()), Some(ended.code));
-        (profile.interrupted, profile.ranks) = (ended.interrupted, account.ranks());
-        if let Err(error) = profile.write(dir) {
+        (description.wall_s, description.exit_code) = (Some(exit.wall.as_secs_f64()), Some(exit.code));
+        (description.interrupted, description.ranks) = (exit.interrupted, job_summary.ranks());
+        if let Err(error) = description.write(dir) {
             eprintln!("counterfoil: {error}");
         }
     }
     drop(job);
     let name = arguments.program[0].to_string_lossy();
-    for note in account.notes(&name) {
+    for note in job_summary.notes(&name) {
         eprintln!("counterfoil: {note}");
     }
     if arguments.json {
-        eprintln!("{}", account.to_json());
-    } else if account.has_ranks() {
-        eprintln!("{account}");
+        eprintln!("{}", job_summary.to_json());
+    } else if job_summary.has_ranks() {
+        eprintln!("{job_summary}");
     }
-    if let Some(path) = summary
-        && let Err(error) = std::fs::write(path, format!("{}\n", account.to_json()))
+    if let Some(path) = summary_file
+        && let Err(error) = std::fs::write(path, format!("{}\n", job_summary.to_json()))
     {
         let failure = format!("--summary: {}: {error}", path.display());
-        if ended.code == 0 {
+        if exit.code == 0 {
             return Err(Failure::failed(failure));
         }
         eprintln!("error: {failure}");
     }
-    Ok(ExitCode::from(ended.code))
+    Ok(ExitCode::from(exit.code))
 }
 
-/// What is run, for `counterfoil report`.
-fn describe(settings: &Settings, mpi: &Mpi, program: &[OsString]) -> Job {
+/// Describes the job for `counterfoil report`.
+fn job_description(settings: &Settings, mpi: &Mpi, program: &[OsString]) -> Job {
     let keys = [Key::Protocol, Key::Logging, Key::Keep, Key::OnFull, Key::Budget, Key::Standstill, Key::Tier];
     let setting = |key: Key| {
-        let found = settings.found(key);
-        let value = found.value.clone().unwrap_or_default();
-        Setting { name: key.name().to_owned(), value, source: found.source.to_string() }
+        let setting = settings.setting(key);
+        let value = setting.value.clone().unwrap_or_default();
+        Setting { name: key.name().to_owned(), value, source: setting.source.to_string() }
     };
     Job {
         version: VERSION,
@@ -171,31 +171,32 @@ fn describe(settings: &Settings, mpi: &Mpi, program: &[OsString]) -> Job {
     }
 }
 
-/// Whether there is such a program, as a path or in PATH.
-fn exists(program: &OsString) -> Result<(), Failure> {
+/// Checks that the program exists, as a path or in `PATH`.
+fn check_program(program: &OsString) -> Result<(), Failure> {
     let path = Path::new(program);
-    let is_there = if program.as_bytes().contains(&b'/') {
+    let exists = if program.as_bytes().contains(&b'/') {
         path.is_file()
     } else {
         let folders = std::env::var_os("PATH").unwrap_or_default();
-        // mpirun looks in the working directory, too.
+        // mpirun also searches the working directory.
         path.is_file() || std::env::split_paths(&folders).any(|folder| folder.join(path).is_file())
     };
-    if is_there {
+    if exists {
         return Ok(());
     }
-    Err(Failure::refused(format!("there is no program {}", path.display())))
+    Err(Failure::refused(format!("program not found: {}", path.display())))
 }
 
-/// Whether a file can be written. One that is there is empty afterwards; one that isn't, isn't.
-fn can_be_written(path: &Path) -> std::io::Result<()> {
+/// Checks that a file can be written; truncates an existing file, and leaves no new one behind.
+fn check_writable(path: &Path) -> std::io::Result<()> {
     let is_new = !path.exists();
     std::fs::write(path, "")?;
     if is_new { std::fs::remove_file(path) } else { Ok(()) }
 }
 
-/// The directory for logs, made if it isn't there, as an absolute path: ranks may be started elsewhere. From here on it is this job's.
-fn take(dir: &Path) -> Result<PathBuf, LogDirError> {
+/// Claims the directory for this job's logs; creates it if missing. Returns an absolute path, since ranks may start in another working
+/// directory.
+fn claim_log_dir(dir: &Path) -> Result<PathBuf, LogDirError> {
     if !dir.exists() {
         let parents = dir.parent().filter(|parents| !parents.as_os_str().is_empty());
         if let Some(parents) = parents {
@@ -203,24 +204,24 @@ fn take(dir: &Path) -> Result<PathBuf, LogDirError> {
             std::fs::create_dir_all(parents).map_err(make)?;
         }
         match create_private_dir(dir) {
-            // Another job may have made it meanwhile; who takes it is decided below.
+            // Another job may have created it meanwhile; the file below decides which job gets it.
             Err(_) if dir.is_dir() => {}
             made => made?,
         }
     }
-    let look = |source| LogDirError::Look { path: dir.to_owned(), source };
+    let read_error = |source| LogDirError::Read { path: dir.to_owned(), source };
     let taken = |name: String| LogDirError::Taken { path: dir.to_owned(), name };
-    for entry in std::fs::read_dir(dir).map_err(look)? {
-        let name = entry.map_err(look)?.file_name().to_string_lossy().into_owned();
+    for entry in std::fs::read_dir(dir).map_err(read_error)? {
+        let name = entry.map_err(read_error)?.file_name().to_string_lossy().into_owned();
         if name.starts_with("rank-") || name == counterfoil_profile::job::FILE {
             return Err(taken(name));
         }
     }
-    // Only one job can make this file. And only a trial tells for everybody whether the directory can be written: the administrator, and
-    // a file system that is read-only or is none.
+    // Only one job can create this file. And only an attempt tells whether the directory is writable, also for root, on read-only and
+    // on pseudo file systems.
     let description = Job::path(dir);
     match std::fs::OpenOptions::new().write(true).create_new(true).open(&description) {
-        Ok(_) => std::path::absolute(dir).map_err(look),
+        Ok(_) => std::path::absolute(dir).map_err(read_error),
         Err(error) if error.kind() == ErrorKind::AlreadyExists => Err(taken(counterfoil_profile::job::FILE.to_owned())),
         Err(source) => Err(LogDirError::NotWritable { path: dir.to_owned(), source }),
     }
@@ -231,35 +232,35 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_directory_for_logs_is_made_and_refused_where_another_job_has_it() {
+    fn a_log_directory_is_created_and_refused_if_another_job_uses_it() {
         let place = tempfile::tempdir().unwrap();
         let dir = place.path().join("some where/logs");
-        assert_eq!(take(&dir).unwrap(), dir, "with what is above it");
-        let taken = |dir: &Path| take(dir).unwrap_err().to_string();
+        assert_eq!(claim_log_dir(&dir).unwrap(), dir, "with its parents");
+        let taken = |dir: &Path| claim_log_dir(dir).unwrap_err().to_string();
         assert!(taken(&dir).contains("logs of another job (job.json)"), "{}", taken(&dir));
-        let there = place.path().join("there");
-        std::fs::create_dir(&there).unwrap();
-        assert_eq!(take(&there).unwrap(), there, "one that is there and empty will do");
-        std::fs::remove_file(there.join("job.json")).unwrap();
-        std::fs::create_dir(there.join("rank-3")).unwrap();
-        assert!(taken(&there).contains("logs of another job (rank-3)"), "{}", taken(&there));
+        let existing = place.path().join("existing");
+        std::fs::create_dir(&existing).unwrap();
+        assert_eq!(claim_log_dir(&existing).unwrap(), existing, "an empty directory is accepted");
+        std::fs::remove_file(existing.join("job.json")).unwrap();
+        std::fs::create_dir(existing.join("rank-3")).unwrap();
+        assert!(taken(&existing).contains("logs of another job (rank-3)"), "{}", taken(&existing));
         let file = place.path().join("file");
         std::fs::write(&file, "").unwrap();
-        assert!(matches!(take(&file), Err(LogDirError::Look { .. })));
-        assert!(matches!(take(&file.join("logs")), Err(LogDirError::MakeParents { .. })));
+        assert!(matches!(claim_log_dir(&file), Err(LogDirError::Read { .. })));
+        assert!(matches!(claim_log_dir(&file.join("logs")), Err(LogDirError::MakeParents { .. })));
     }
 
     #[test]
-    fn of_jobs_that_want_the_same_directory_one_has_it() {
+    fn only_one_of_several_jobs_claims_a_directory() {
         let place = tempfile::tempdir().unwrap();
         let dir = place.path().join("logs");
         let start = std::sync::Barrier::new(8);
-        let one = || {
+        let claim = || {
             start.wait();
-            take(&dir)
+            claim_log_dir(&dir)
         };
         let taken = std::thread::scope(|scope| {
-            let jobs: Vec<_> = (0..8).map(|_| scope.spawn(one)).collect();
+            let jobs: Vec<_> = (0..8).map(|_| scope.spawn(claim)).collect();
             jobs.into_iter().map(|job| job.join().unwrap()).collect::<Vec<_>>()
         });
         assert_eq!(taken.iter().filter(|taken| taken.is_ok()).count(), 1, "{taken:?}");
@@ -269,16 +270,16 @@ mod tests {
     }
 
     #[test]
-    fn a_file_for_the_summary_is_not_left_empty() {
+    fn checking_the_summary_file_leaves_none_behind() {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join("s.json");
-        can_be_written(&path).unwrap();
+        check_writable(&path).unwrap();
         assert!(!path.exists());
-        assert!(can_be_written(&place.path().join("none/s.json")).is_err());
+        assert!(check_writable(&place.path().join("none/s.json")).is_err());
     }
 
     #[test]
-    fn ranks_are_a_number() {
+    fn the_number_of_ranks_must_be_positive() {
         assert_eq!(parse_ranks("4"), Ok(4));
         for (wrong, what) in [("0", "at least one"), ("-1", "number"), ("x", "number")] {
             assert!(parse_ranks(wrong).unwrap_err().contains(what), "{wrong}");

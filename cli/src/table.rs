@@ -1,16 +1,16 @@
-//! Columns.
+//! Text tables.
 
 use std::fmt;
 
-/// Rows of text, in columns that are as wide as they need to be.
+/// Table with columns as wide as their widest cell.
 pub(crate) struct Table {
     rows: Vec<Vec<String>>,
-    /// Whether a column is aligned to the left.
+    /// Per column, whether it is left-aligned.
     left: Vec<bool>,
 }
 
 impl Table {
-    /// With these headings; a heading that begins with `<` is that of a column that is aligned to the left.
+    /// Creates a table with the given headings. A `<` before a heading left-aligns its column.
     pub(crate) fn new(headings: &[&str]) -> Table {
         let left = headings.iter().map(|heading| heading.starts_with('<')).collect();
         let heading = headings.iter().map(|heading| heading.trim_start_matches('<').to_owned()).collect();
@@ -23,7 +23,7 @@ impl Table {
 }
 
 impl fmt::Display for Table {
-    /// Each row on a line of its own, indented by four.
+    /// Writes each row on a line of its own, indented by four spaces.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let columns = self.left.len();
         let width =

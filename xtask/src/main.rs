@@ -48,6 +48,8 @@ enum Soak {
     Demo(soak::Options),
     /// Simulated disks whose power is cut at every operation, compared with a model
     Crash(soak::crash::Options),
+    /// The tests of log-core under Miri
+    Miri(soak::miri::Options),
     /// `counterfoil simulate` over all protocols, with 2 to 16 ranks and 1 to 4 failures
     Simulate(soak::simulate::Options),
 }
@@ -58,6 +60,7 @@ fn main() -> ExitCode {
         Task::Test(options) => test::run(&workspace, options),
         Task::Soak(Soak::Demo(options)) => soak::run(&workspace, options),
         Task::Soak(Soak::Crash(options)) => soak::crash::run(&workspace, options),
+        Task::Soak(Soak::Miri(options)) => soak::miri::run(&workspace, options),
         Task::Soak(Soak::Simulate(options)) => soak::simulate::run(&workspace, options),
         Task::Bench(options) => bench::run(&workspace, options),
         Task::Mpi(options) => mpi::run(&workspace, options),

@@ -1,14 +1,14 @@
-//! What `counterfoil bench` says to people.
+//! Text output of `counterfoil bench`.
 
 use serde_json::Value;
 
-use super::What;
+use super::Benchmark;
 
-/// What people read: what was measured, the table, and how many of its rows are where they should be.
-pub(super) fn report(what: What, rows: &[Value]) -> String {
+/// Formats the explanation, the table, and the number of rows that reach their target.
+pub(super) fn report(benchmark: Benchmark, rows: &[Value]) -> String {
     let counted = rows.iter().any(|row| row["instructions"].is_number());
-    let mut columns: Vec<(&str, &str)> = match what {
-        What::Append => vec![
+    let mut columns: Vec<(&str, &str)> = match benchmark {
+        Benchmark::Append => vec![
             ("size", "size"),
             ("writers", "writers"),
             ("tier", "tier"),
@@ -16,15 +16,17 @@ pub(super) fn report(what: What, rows: &[Value]) -> String {
             ("ns", "ns"),
             ("floor ns", "floor_ns"),
         ],
-        What::Replay => vec![
+        Benchmark::Replay => vec![
             ("size", "size"),
             ("log bytes", "log_bytes"),
             ("tier", "tier"),
             ("MB/s", "mb_per_s"),
             ("floor MB/s", "floor_mb_per_s"),
         ],
-        What::Release => vec![("what", "op"), ("records", "records_per_op"), ("ns", "ns"), ("floor ns", "floor_ns")],
-        What::Spill | What::Recover | What::DiskReplay => vec![
+        Benchmark::Release => {
+            vec![("what", "op"), ("records", "records_per_op"), ("ns", "ns"), ("floor ns", "floor_ns")]
+        }
+        Benchmark::Spill | Benchmark::Recover | Benchmark::DiskReplay => vec![
             ("backend", "backend"),
             ("block", "block"),
             ("size", "size"),
@@ -34,7 +36,7 @@ pub(super) fn report(what: What, rows: &[Value]) -> String {
             ("unchecked", "cpu_share_without_checksums"),
             ("floor", "floor_cpu_share"),
         ],
-        What::Spilling => vec![
+        Benchmark::Spilling => vec![
             ("size", "size"),
             ("MB/s", "mb_per_s"),
             ("p50 ns", "p50_ns"),
@@ -45,119 +47,121 @@ pub(super) fn report(what: What, rows: &[Value]) -> String {
             ("p99.9", "control_p999_ns"),
         ],
     };
-    columns.extend([("ratio", "ratio"), ("quartiles", QUARTILES), ("aim", AIM)]);
-    if what == What::Append {
+    columns.extend([("ratio", "ratio"), ("quartiles", QUARTILES), ("target", TARGET)]);
+    if benchmark == Benchmark::Append {
         columns.push(("scaling", "scaling"));
     }
     if counted {
         columns.extend([("instructions", "instructions"), ("floor", "floor_instructions")]);
     }
-    let aims: Vec<(f64, Aim)> =
-        rows.iter().filter_map(|row| Some((row["ratio"].as_f64()?, Aim::of(what, row)?))).collect();
-    let met = aims.iter().filter(|(ratio, aim)| aim.is_met(*ratio)).count();
+    let targets: Vec<(f64, Target)> =
+        rows.iter().filter_map(|row| Some((row["ratio"].as_f64()?, Target::of(benchmark, row)?))).collect();
+    let met = targets.iter().filter(|(ratio, target)| target.is_met(*ratio)).count();
     let rounds = rows.first().map_or(0, |row| row["rounds"].as_u64().unwrap_or(0));
     format!(
-        "{}\n\n{}\n\n{met} of the {} rows with an aim reach it. Medians of {rounds} rounds; the quartiles are the ratio's.",
-        explanation(what),
-        table(what, rows, &columns),
-        aims.len(),
+        "{}\n\n{}\n\n{met} of {} rows with a target reach it. Medians of {rounds} rounds; the quartiles are those of the ratio.",
+        explanation(benchmark),
+        table(benchmark, rows, &columns),
+        targets.len(),
     )
 }
 
-fn explanation(what: What) -> &'static str {
-    match what {
-        What::Append => {
-            "append: a message is claimed, written, committed and at last released; time of one message.\n\
-             floor:  a header of 16 bytes and a copy of the payload into a ring of 1 MiB, overwritten for ever:\n\
-             \x20       no budget, no reader, no acknowledgement. Two writers: two threads with a ring each.\n\
-             aim:    1.5 times the floor; two writers 0.9 of the speed of two floors.\n\
-             scaling: what each of two writers keeps of one writer's speed, both against as many floors."
+fn explanation(benchmark: Benchmark) -> &'static str {
+    match benchmark {
+        Benchmark::Append => {
+            "append:  time to claim, write, commit and finally release one message.\n\
+             floor:   a 16-byte header and a copy of the payload into a 1 MiB ring that is overwritten forever:\n\
+             \x20        no budget, no reader, no acknowledgement. Two writers: two threads with a ring each.\n\
+             target:  1.5 times the floor; two writers at 0.9 of the speed of two floors.\n\
+             scaling: fraction of one writer's speed that each of two writers keeps, both relative to as many floors."
         }
-        What::Replay => {
-            "replay: a cursor goes over the whole lane and copies every payload to a buffer.\n\
+        Benchmark::Replay => {
+            "replay: a cursor reads the whole lane and copies every payload to a buffer.\n\
              floor:  a copy of the same bytes, message by message, to such a buffer.\n\
-             aim:    0.7 of the floor's speed, from 1 KiB on."
+             target: 0.7 of the floor's speed, from 1 KiB on."
         }
-        What::Release => {
-            "acknowledge: time of one record, where one acknowledgement covers so many; its floor is one store a record.\n\
-             advance:     time of freeing one chunk with so many records; its floor is the same with one record.\n\
-             aim:         what is freed with 1,000 records in each chunk costs 1.3 times that with one."
+        Benchmark::Release => {
+            "acknowledge: time per record, with one acknowledgement for the given number of records; floor: one store per record.\n\
+             advance:     time to free one chunk with the given number of records; floor: a chunk with one record.\n\
+             target:      freeing chunks of 1,000 records takes 1.3 times as long as chunks of one."
         }
-        What::Spill => {
-            "spill: records of a lane in memory are written as blocks and synced; bytes on the disk.\n\
-             floor: io_uring writes blocks of the same size, as many in flight as the store has (8 MiB of them, 8 to 32),\n\
-             \x20      past the page cache, to one preallocated file, and syncs it.\n\
-             core:  processor time by wall time: of the store, of the store without checksums, of the floor.\n\
-             aim:   0.85 of the floor's speed with blocks of 256 KiB and more."
+        Benchmark::Spill => {
+            "spill:  records of a lane in memory are written as blocks and synced; size is in bytes on disk.\n\
+             floor:  io_uring writes blocks of the same size, bypassing the page cache, to one preallocated file, and\n\
+             \x20       syncs it; as many in flight as in the store (8 MiB of them, 8 to 32).\n\
+             core:   processor time by wall time: of the store, of the store without checksums, of the floor.\n\
+             target: 0.85 of the floor's speed with blocks of 256 KiB and more."
         }
-        What::Recover => {
-            "recover: a store is opened to write: every block is read and verified.\n\
-             floor:   io_uring reads the same files in blocks of the same size, 8 in flight, past the page cache.\n\
+        Benchmark::Recover => {
+            "recover: a store is opened for writing; every block is read and verified.\n\
+             floor:   io_uring reads the same files in blocks of the same size, 8 in flight, bypassing the page cache.\n\
              core:    processor time by wall time: of the store, of the store without checksums, of the floor.\n\
-             aim:     0.8 of the floor's speed."
+             target:  0.8 of the floor's speed."
         }
-        What::DiskReplay => {
-            "disk-replay: a log's cursor goes over a lane on disk and copies every payload to a buffer.\n\
-             floor:       io_uring reads the same files in blocks of the same size, 8 in flight, past the page cache.\n\
+        Benchmark::DiskReplay => {
+            "disk-replay: a log's cursor reads a lane on disk and copies every payload to a buffer.\n\
+             floor:       io_uring reads the same files in blocks of the same size, 8 in flight, bypassing the page cache.\n\
              core:        processor time by wall time: of the store, of the store without checksums, of the floor.\n\
-             aim:         0.8 of the floor's speed."
+             target:      0.8 of the floor's speed."
         }
-        What::Spilling => {
-            "spilling: 64 messages are appended at a time, at a steady rate, while the other core writes the store.\n\
+        Benchmark::Spilling => {
+            "spilling: batches of 64 messages are appended at a steady rate while the other core writes the store.\n\
              control:  the same without a store, while the other core copies as many bytes.\n\
-             aim:      the slowest batch of a thousand takes 3 times as long as in the control."
+             target:   the slowest batch in a thousand takes 3 times as long as in the control."
         }
     }
 }
 
-/// Where a ratio should be.
+/// Target of a ratio.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Aim {
+enum Target {
     AtMost(f64),
     AtLeast(f64),
 }
 
-impl Aim {
-    fn of(what: What, row: &Value) -> Option<Aim> {
-        match what {
-            What::Append if row["writers"] == 1 => Some(Aim::AtMost(1.5)),
-            // 0.9 of the speed, said as a time.
-            What::Append => Some(Aim::AtMost(1.0 / 0.9)),
-            What::Replay => row["size"].as_u64().filter(|&size| size >= 1024).map(|_| Aim::AtLeast(0.7)),
-            // With one record in a chunk it is the floor itself.
-            What::Release if row["op"] == "advance" && row["records_per_op"] != 1 => Some(Aim::AtMost(1.3)),
-            What::Release => None,
-            What::Spill => row["block"].as_u64().filter(|&block| block >= 256 << 10).map(|_| Aim::AtLeast(0.85)),
-            What::Recover | What::DiskReplay => Some(Aim::AtLeast(0.8)),
-            What::Spilling => Some(Aim::AtMost(3.0)),
+impl Target {
+    fn of(benchmark: Benchmark, row: &Value) -> Option<Target> {
+        match benchmark {
+            Benchmark::Append if row["writers"] == 1 => Some(Target::AtMost(1.5)),
+            // 0.9 of the speed, as a ratio of times.
+            Benchmark::Append => Some(Target::AtMost(1.0 / 0.9)),
+            Benchmark::Replay => row["size"].as_u64().filter(|&size| size >= 1024).map(|_| Target::AtLeast(0.7)),
+            // A chunk with one record is the floor itself.
+            Benchmark::Release if row["op"] == "advance" && row["records_per_op"] != 1 => Some(Target::AtMost(1.3)),
+            Benchmark::Release => None,
+            Benchmark::Spill => {
+                row["block"].as_u64().filter(|&block| block >= 256 << 10).map(|_| Target::AtLeast(0.85))
+            }
+            Benchmark::Recover | Benchmark::DiskReplay => Some(Target::AtLeast(0.8)),
+            Benchmark::Spilling => Some(Target::AtMost(3.0)),
         }
     }
 
     fn is_met(self, ratio: f64) -> bool {
         match self {
-            Aim::AtMost(limit) => ratio <= limit,
-            Aim::AtLeast(limit) => ratio >= limit,
+            Target::AtMost(limit) => ratio <= limit,
+            Target::AtLeast(limit) => ratio >= limit,
         }
     }
 }
 
-impl std::fmt::Display for Aim {
+impl std::fmt::Display for Target {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Aim::AtMost(limit) => write!(f, "<= {limit:.2}"),
-            Aim::AtLeast(limit) => write!(f, ">= {limit:.2}"),
+            Target::AtMost(limit) => write!(f, "<= {limit:.2}"),
+            Target::AtLeast(limit) => write!(f, ">= {limit:.2}"),
         }
     }
 }
 
-/// Columns that are made of several fields.
+/// Columns computed from several fields.
 const QUARTILES: &str = "(quartiles)";
-const AIM: &str = "(aim)";
+const TARGET: &str = "(target)";
 
-/// A table with these columns (heading, field), one line a row: words to the left, numbers to the right.
-fn table(what: What, rows: &[Value], columns: &[(&str, &str)]) -> String {
+/// Formats a table with the given columns (heading, field), one line per row. Words are left-aligned, numbers right-aligned.
+fn table(benchmark: Benchmark, rows: &[Value], columns: &[(&str, &str)]) -> String {
     let head: Vec<String> = columns.iter().map(|&(heading, _)| heading.to_owned()).collect();
-    let body = rows.iter().map(|row| columns.iter().map(|&(_, field)| cell(what, row, field)).collect());
+    let body = rows.iter().map(|row| columns.iter().map(|&(_, field)| cell(benchmark, row, field)).collect());
     let lines: Vec<Vec<String>> = std::iter::once(head).chain(body).collect();
     let width = |column: usize| lines.iter().map(|line| line[column].len()).max().unwrap_or(0);
     let widths: Vec<usize> = (0..columns.len()).map(width).collect();
@@ -171,10 +175,10 @@ fn table(what: What, rows: &[Value], columns: &[(&str, &str)]) -> String {
     written.collect::<Vec<_>>().join("\n")
 }
 
-fn cell(what: What, row: &Value, field: &str) -> String {
+fn cell(benchmark: Benchmark, row: &Value, field: &str) -> String {
     match (field, &row[field]) {
-        (QUARTILES, _) => format!("{}-{}", cell(what, row, "ratio_p25"), cell(what, row, "ratio_p75")),
-        (AIM, _) => Aim::of(what, row).map_or_else(String::new, |aim| aim.to_string()),
+        (QUARTILES, _) => format!("{}-{}", cell(benchmark, row, "ratio_p25"), cell(benchmark, row, "ratio_p75")),
+        (TARGET, _) => Target::of(benchmark, row).map_or_else(String::new, |target| target.to_string()),
         (_, Value::Null) => "-".to_owned(),
         (_, Value::String(text)) => text.clone(),
         (_, Value::Number(number)) if number.is_f64() => {
@@ -197,11 +201,11 @@ mod tests {
     }
 
     #[test]
-    fn words_stand_left_and_numbers_right() {
+    fn words_are_left_aligned_and_numbers_right_aligned() {
         let rows = [row(64, "volatile", 1, 1.234), row(4096, "x", 1, 2000.0)];
         let columns = [("size", "size"), ("tier", "tier"), ("ratio", "ratio"), ("quartiles", QUARTILES)];
         assert_eq!(
-            table(What::Append, &rows, &columns),
+            table(Benchmark::Append, &rows, &columns),
             "size  tier      ratio  quartiles\n\
              \x20 64  volatile   1.23  1.23-2.23\n\
              4096  x          2000  2000-2001"
@@ -209,23 +213,26 @@ mod tests {
     }
 
     #[test]
-    fn a_report_says_what_the_floor_is_and_how_many_rows_reach_their_aim() {
+    fn a_report_explains_the_floor_and_counts_the_rows_that_reach_their_target() {
         let rows = [row(64, "volatile", 1, 1.5), row(64, "volatile", 1, 1.51), row(64, "volatile", 2, 1.2)];
-        let report = report(What::Append, &rows);
+        let report = report(Benchmark::Append, &rows);
         assert!(report.contains("floor:") && report.contains("<= 1.50") && report.contains("<= 1.11"), "{report}");
-        assert!(report.contains("1 of the 3 rows with an aim reach it. Medians of 15 rounds"), "{report}");
+        assert!(report.contains("1 of 3 rows with a target reach it. Medians of 15 rounds"), "{report}");
     }
 
     #[test]
-    fn only_some_rows_have_an_aim() {
-        let aim = |what, row: Value| Aim::of(what, &row);
-        assert_eq!(aim(What::Replay, json!({ "size": 256 })), None);
-        assert_eq!(aim(What::Replay, json!({ "size": 1024 })), Some(Aim::AtLeast(0.7)));
-        assert_eq!(aim(What::Release, json!({ "op": "acknowledge", "records_per_op": 32 })), None);
-        assert_eq!(aim(What::Release, json!({ "op": "advance", "records_per_op": 1 })), None);
-        assert_eq!(aim(What::Release, json!({ "op": "advance", "records_per_op": 1000 })), Some(Aim::AtMost(1.3)));
-        assert_eq!(aim(What::Spill, json!({ "block": 65536 })), None);
-        assert_eq!(aim(What::Spill, json!({ "block": 262_144 })), Some(Aim::AtLeast(0.85)));
-        assert!(Aim::AtLeast(0.7).is_met(0.7) && !Aim::AtLeast(0.7).is_met(0.69));
+    fn only_some_rows_have_a_target() {
+        let target = |benchmark, row: Value| Target::of(benchmark, &row);
+        assert_eq!(target(Benchmark::Replay, json!({ "size": 256 })), None);
+        assert_eq!(target(Benchmark::Replay, json!({ "size": 1024 })), Some(Target::AtLeast(0.7)));
+        assert_eq!(target(Benchmark::Release, json!({ "op": "acknowledge", "records_per_op": 32 })), None);
+        assert_eq!(target(Benchmark::Release, json!({ "op": "advance", "records_per_op": 1 })), None);
+        assert_eq!(
+            target(Benchmark::Release, json!({ "op": "advance", "records_per_op": 1000 })),
+            Some(Target::AtMost(1.3))
+        );
+        assert_eq!(target(Benchmark::Spill, json!({ "block": 65536 })), None);
+        assert_eq!(target(Benchmark::Spill, json!({ "block": 262_144 })), Some(Target::AtLeast(0.85)));
+        assert!(Target::AtLeast(0.7).is_met(0.7) && !Target::AtLeast(0.7).is_met(0.69));
     }
 }

@@ -1,4 +1,4 @@
-//! The file with settings.
+//! The settings file.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -8,12 +8,12 @@ use toml::{Table, Value};
 use super::Key;
 use super::settings::ConfigError;
 
-/// What is looked for in the working directory.
+/// Default file, in the working directory.
 const NAME: &str = "counterfoil.toml";
-/// Names another file.
+/// Environment variable that names another file.
 const VARIABLE: &str = "COUNTERFOIL_CONFIG";
 
-/// A file that was read. Every key is one that there is, every value a string, a number or a truth value.
+/// A parsed settings file. Every key is a known setting, every value a string, an integer or a boolean.
 #[derive(Debug)]
 pub(crate) struct File {
     pub(crate) path: PathBuf,
@@ -21,7 +21,7 @@ pub(crate) struct File {
 }
 
 impl File {
-    /// The file that the environment names, or the one in the working directory, if there is one.
+    /// Reads the file named by the environment, else the default one if it exists.
     pub(super) fn find() -> Result<Option<File>, ConfigError> {
         let named = std::env::var_os(VARIABLE).filter(|value| !value.is_empty()).map(PathBuf::from);
         let path = named.clone().unwrap_or_else(|| NAME.into());
@@ -38,7 +38,7 @@ impl File {
         for (name, value) in &table {
             if Key::ALL.iter().all(|key| key.name() != name) {
                 let known: Vec<&str> = Key::ALL.iter().map(|key| key.name()).collect();
-                return Err(malformed(format!("there is no setting `{name}`; there are {}", known.join(", "))));
+                return Err(malformed(format!("unknown setting `{name}`; the settings are {}", known.join(", "))));
             }
             if as_text(value).is_none() {
                 return Err(malformed(format!("`{name}` must be a string or a number")));
@@ -47,7 +47,7 @@ impl File {
         Ok(File { path: path.to_owned(), table })
     }
 
-    /// What the file says of a setting. Paths in it are relative to the folder that it is in.
+    /// Returns the value of a setting. Relative paths in the file are relative to its folder.
     pub(super) fn get(&self, key: Key) -> Option<String> {
         let text = as_text(self.table.get(key.name())?)?;
         let folder = self.path.parent().filter(|folder| !folder.as_os_str().is_empty());

@@ -1,8 +1,8 @@
-//! What can be set for a run over MPI: names and limits.
+//! Names and permitted values of the settings of `counterfoil run`.
 
 use counterfoil::{Options, Rank};
 
-/// One setting.
+/// A setting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Key {
     Mpi,
@@ -18,12 +18,12 @@ pub(crate) enum Key {
     Summary,
 }
 
-/// What a value must be.
-enum Rule {
+/// Permitted values of a setting.
+enum ValueKind {
     Words(&'static [&'static str]),
     Bytes,
     Seconds,
-    Anything,
+    Text,
 }
 
 impl Key {
@@ -41,7 +41,7 @@ impl Key {
         Key::Summary,
     ];
 
-    /// As in the file; the option is the same with `--` before it.
+    /// Name in the settings file; the option is the same with `--` before it.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Key::Mpi => "mpi",
@@ -58,7 +58,7 @@ impl Key {
         }
     }
 
-    /// The environment variable.
+    /// Name of the environment variable.
     pub(crate) fn variable(self) -> &'static str {
         match self {
             Key::Mpi => "COUNTERFOIL_MPI",
@@ -75,73 +75,72 @@ impl Key {
         }
     }
 
-    pub(crate) fn what(self) -> &'static str {
+    /// One-line description for `counterfoil config`.
+    pub(crate) fn description(self) -> &'static str {
         match self {
-            Key::Mpi => "which MPI; without: the mpirun in PATH",
-            Key::MpiLibrary => "the library that logs; without: the one built for that MPI",
-            Key::Protocol => "the rule by which is logged",
-            Key::Logging => "whether anything is logged",
-            Key::Keep => "how long a message is kept",
-            Key::OnFull => "what a send does where the log is full",
+            Key::Mpi => "MPI to run under; by default the mpirun in PATH",
+            Key::MpiLibrary => "logging library; by default the one built for the MPI",
+            Key::Protocol => "logging protocol",
+            Key::Logging => "whether messages are logged",
+            Key::Keep => "how long messages are kept",
+            Key::OnFull => "effect of a full log on a send",
             Key::Budget => "memory of each rank's log",
-            Key::Standstill => "seconds in which nothing happens to any rank before a wait for room is given up",
-            Key::Tier => "where the log is",
-            Key::LogDir => "where the logs are afterwards",
-            Key::Summary => "a file for what the ranks did",
+            Key::Standstill => "seconds without activity before a wait for log space is given up",
+            Key::Tier => "storage of the log",
+            Key::LogDir => "directory that keeps the logs after the run",
+            Key::Summary => "file for the summary of the run",
         }
     }
 
-    /// Whether a value names a file or folder, and nothing else.
+    /// Returns `true` if the value is always a file or folder.
     pub(super) fn is_path(self) -> bool {
         matches!(self, Key::MpiLibrary | Key::LogDir | Key::Summary)
     }
 
-    fn rule(self) -> Rule {
+    fn value_kind(self) -> ValueKind {
         match self {
-            Key::Protocol => Rule::Words(&["sender-based"]),
-            Key::Logging => Rule::Words(&["on", "off"]),
-            Key::Keep => Rule::Words(&["acked", "checkpoint", "all"]),
-            Key::OnFull => Rule::Words(&["block", "stop-logging", "fail"]),
-            Key::Tier => Rule::Words(&["volatile", "process-crash-safe", "node-local"]),
-            Key::Budget => Rule::Bytes,
-            Key::Standstill => Rule::Seconds,
-            Key::Mpi | Key::MpiLibrary | Key::LogDir | Key::Summary => Rule::Anything,
+            Key::Protocol => ValueKind::Words(&["sender-based"]),
+            Key::Logging => ValueKind::Words(&["on", "off"]),
+            Key::Keep => ValueKind::Words(&["acked", "checkpoint", "all"]),
+            Key::OnFull => ValueKind::Words(&["block", "stop-logging", "fail"]),
+            Key::Tier => ValueKind::Words(&["volatile", "process-crash-safe", "node-local"]),
+            Key::Budget => ValueKind::Bytes,
+            Key::Standstill => ValueKind::Seconds,
+            Key::Mpi | Key::MpiLibrary | Key::LogDir | Key::Summary => ValueKind::Text,
         }
     }
 
-    /// What a value would have to be, where it isn't.
-    pub(super) fn refuse(self, value: &str) -> Option<String> {
-        match self.rule() {
-            Rule::Words(words) if words.contains(&value) => None,
-            Rule::Words([only]) => Some(format!("over MPI there is only `{only}`")),
-            Rule::Words(words) => Some(format!("must be one of {}", words.join(", "))),
-            Rule::Bytes => refuse_budget(value),
-            Rule::Seconds if value.parse::<u32>().is_ok_and(|seconds| seconds > 0) => None,
-            Rule::Seconds => Some("must be a whole number of seconds, at least 1".to_owned()),
-            Rule::Anything if value.is_empty() => Some("must not be empty".to_owned()),
-            Rule::Anything => None,
+    /// Returns the requirement that `value` violates, if any.
+    pub(super) fn violation(self, value: &str) -> Option<String> {
+        match self.value_kind() {
+            ValueKind::Words(words) if words.contains(&value) => None,
+            ValueKind::Words([only]) => Some(format!("only `{only}` is available over MPI")),
+            ValueKind::Words(words) => Some(format!("must be one of {}", words.join(", "))),
+            ValueKind::Bytes => budget_violation(value),
+            ValueKind::Seconds if value.parse::<u32>().is_ok_and(|seconds| seconds > 0) => None,
+            ValueKind::Seconds => Some("must be a whole number of seconds, at least 1".to_owned()),
+            ValueKind::Text if value.is_empty() => Some("must not be empty".to_owned()),
+            ValueKind::Text => None,
         }
     }
 }
 
-/// Whether a log of a rank can have so much memory.
-fn refuse_budget(value: &str) -> Option<String> {
+/// Returns the reason why a rank's log can't have `value` as its memory limit, if any.
+fn budget_violation(value: &str) -> Option<String> {
     let Some(bytes) = bytes(value) else {
-        return Some(
-            "must be a whole number of bytes, or one with KiB, MiB or GiB behind, and no other unit".to_owned(),
-        );
+        return Some("must be a whole number of bytes, optionally with the unit KiB, MiB or GiB".to_owned());
     };
-    // In everything that counts here, a rank's log has the defaults.
+    // The limits depend only on options that a rank's log leaves at their defaults.
     let mut options = Options::new(Rank(0), 1);
     let least = options.prefault_bytes.max(options.chunk_bytes);
     if bytes < least {
-        return Some(format!("a log takes at least {}KiB", least.div_ceil(1 << 10)));
+        return Some(format!("a log needs at least {}KiB", least.div_ceil(1 << 10)));
     }
     options.memory_bytes_max = bytes;
     options.validate().err().map(|error| error.rule.into_owned())
 }
 
-/// `64MiB` as a number.
+/// Parses a size such as `64MiB`; returns bytes.
 pub(crate) fn bytes(text: &str) -> Option<usize> {
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);

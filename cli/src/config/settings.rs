@@ -1,4 +1,4 @@
-//! The settings of a run over MPI: from where they come, what counts before what, and the defaults.
+//! Resolution of the settings of `counterfoil run`: sources, their precedence, and the defaults.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -10,8 +10,8 @@ use clap::Args;
 use super::file::File;
 use super::key::Key;
 
-/// Variables that are read elsewhere: by this command, by the library that logs, by the project's own tests.
-const NO_SETTINGS: [&str; 8] = [
+/// Variables with our prefix that aren't settings: read by this command, by the logging library or by the project's own tests.
+const OTHER_VARIABLES: [&str; 8] = [
     "COUNTERFOIL_CONFIG",
     "COUNTERFOIL_LOG",
     "COUNTERFOIL_MPI_BUILD",
@@ -22,67 +22,67 @@ const NO_SETTINGS: [&str; 8] = [
     "COUNTERFOIL_SUMMARY_DIR",
 ];
 
-/// Settings as options of a command.
+/// The settings as command-line options.
 #[derive(Clone, Debug, Default, Args)]
-pub(crate) struct Chosen {
-    /// Which MPI: wheel (Open MPI from PyPI, as `cargo xtask preload` installs it), debian, or the folder in which an Open MPI
-    /// is installed [default: the mpirun in PATH]
+pub(crate) struct SettingOptions {
+    /// MPI to run under: wheel (PyPI's Open MPI, as installed by `cargo xtask preload`), debian, or the installation prefix of an
+    /// Open MPI [default: the mpirun in PATH]
     #[arg(long, value_name = "wheel|debian|PREFIX")]
     pub(super) mpi: Option<String>,
-    /// The library that logs [default: as `cargo xtask preload` has built it for that MPI]
+    /// Logging library to preload [default: the one that `cargo xtask preload` built for the MPI]
     #[arg(long, value_name = "FILE")]
     pub(super) mpi_library: Option<String>,
-    /// The rule by which is logged: sender-based [default: sender-based]
+    /// Logging protocol: sender-based [default: sender-based]
     #[arg(long, value_name = "PROTOCOL")]
     pub(super) protocol: Option<String>,
-    /// on, or off: the library is loaded and does nothing [default: on]
+    /// Log messages: on, or off (the library is preloaded but idle) [default: on]
     #[arg(long, value_name = "on|off")]
     pub(super) logging: Option<String>,
-    /// How long a message is kept: acked (until it is received), checkpoint, or all [default: acked; with --log-dir all]
+    /// How long messages are kept: acked (until acknowledged), checkpoint, or all [default: acked; with --log-dir all]
     #[arg(long, value_name = "KEEP")]
     pub(super) keep: Option<String>,
-    /// What a send does where the log is full: block, stop-logging, or fail [default: block]
+    /// What a send does when the log is full: block, stop-logging, or fail [default: block]
     #[arg(long, value_name = "ON-FULL")]
     pub(super) on_full: Option<String>,
-    /// Memory of each rank's log, as in 64MiB [default: 64MiB]
+    /// Memory of each rank's log, such as 64MiB [default: 64MiB]
     #[arg(long, value_name = "BYTES")]
     pub(super) budget: Option<String>,
-    /// How many seconds nothing may happen to any rank before a wait for room in a full log is given up: longer than any one message or
-    /// collective operation takes [default: 10; six times as long where threads call MPI at once]
+    /// Seconds without activity on any rank after which a wait for space in a full log is given up; must exceed the duration of
+    /// any single message or collective operation [default: 10; six times as long if several threads call MPI concurrently]
     #[arg(long, value_name = "SECONDS")]
     pub(super) standstill: Option<String>,
-    /// Where the log is: volatile (memory), process-crash-safe (shared memory), or node-local (memory and, where that is not
-    /// enough, disk) [default: volatile; where more is kept than what is not received yet, node-local]
+    /// Storage of the log: volatile (memory), process-crash-safe (shared memory), or node-local (memory, then disk)
+    /// [default: volatile; node-local if more than unacknowledged messages is kept]
     #[arg(long, value_name = "TIER")]
     pub(super) tier: Option<String>,
-    /// Where the ranks' logs are afterwards, for `counterfoil log`: a directory of this machine that has none yet, and is made if it
-    /// isn't there
+    /// Directory on this machine that keeps the ranks' logs after the run, for `counterfoil log`; it must not contain logs yet,
+    /// and is created if missing
     #[arg(long, value_name = "DIR")]
     pub(super) log_dir: Option<String>,
-    /// Write what the ranks did to this file, as JSON
+    /// Write a summary of the run to this file, as JSON
     #[arg(long, value_name = "FILE")]
     pub(super) summary: Option<String>,
 }
 
-/// Where a value comes from.
+/// Origin of a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Source {
     Option(&'static str),
     Environment(&'static str),
     File(PathBuf),
     Default,
-    /// The default that goes with another setting.
-    With(&'static str),
+    /// Default that follows from another setting.
+    DefaultWith(&'static str),
 }
 
 impl Source {
-    /// One word.
+    /// Name of the kind of origin, as used in JSON.
     pub(crate) fn kind(&self) -> &'static str {
         match self {
             Source::Option(_) => "option",
             Source::Environment(_) => "environment",
             Source::File(_) => "file",
-            Source::Default | Source::With(_) => "default",
+            Source::Default | Source::DefaultWith(_) => "default",
         }
     }
 }
@@ -94,97 +94,97 @@ impl fmt::Display for Source {
             Source::Environment(variable) => f.write_str(variable),
             Source::File(path) => write!(f, "{}", path.display()),
             Source::Default => f.write_str("default"),
-            Source::With(name) => write!(f, "default with {name}"),
+            Source::DefaultWith(name) => write!(f, "default with {name}"),
         }
     }
 }
 
-/// Why there are no settings.
+/// Error while resolving the settings.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ConfigError {
-    #[error("{} is `{value}`: {must}", named(*key, place))]
-    Value { key: Key, value: String, place: Source, must: String },
+    #[error("{} is `{value}`: {requirement}", qualified_name(*key, place))]
+    Value { key: Key, value: String, place: Source, requirement: String },
     #[error("cannot read {}: {source}", path.display())]
     Unreadable { path: PathBuf, source: io::Error },
     #[error("{}: {reason}", path.display())]
     Malformed { path: PathBuf, reason: String },
 }
 
-/// A setting as it is called where it stands: the names of options and variables are its own.
-fn named(key: Key, place: &Source) -> String {
+/// Name of a setting in an error message. Options and variables have a name of their own; a file's entry is `file: name`.
+fn qualified_name(key: Key, place: &Source) -> String {
     match place {
         Source::Option(_) | Source::Environment(_) => place.to_string(),
         _ => format!("{place}: {}", key.name()),
     }
 }
 
-/// A value and where it comes from.
+/// The value of a setting and its origin.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Found {
+pub(crate) struct Setting {
     pub(crate) value: Option<String>,
     pub(crate) source: Source,
 }
 
-/// All settings.
+/// The resolved settings.
 #[derive(Debug)]
 pub(crate) struct Settings {
-    found: Vec<Found>,
+    values: Vec<Setting>,
     file: Option<PathBuf>,
 }
 
 impl Settings {
-    /// From options, the environment of this process, and the file.
+    /// Resolves the settings from options, the environment of this process, and the file.
     ///
     /// # Errors
-    /// A value that is not possible, or a file that can't be read.
-    pub(crate) fn resolve(chosen: &Chosen) -> Result<Settings, ConfigError> {
+    /// A value is invalid, or the file can't be read.
+    pub(crate) fn resolve(options: &SettingOptions) -> Result<Settings, ConfigError> {
         let file = File::find()?;
-        for name in unknown(std::env::vars_os()) {
-            eprintln!("warning: {name} is no setting, and is ignored: `counterfoil config` has their names");
+        for name in unknown_variables(std::env::vars_os()) {
+            eprintln!("warning: unknown variable {name} is ignored; `counterfoil config` lists the known ones");
         }
         let variable = |name: &str| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned());
-        Settings::from(chosen, variable, file.as_ref())
+        Settings::from(options, variable, file.as_ref())
     }
 
-    /// The same, from what is given.
+    /// Resolves the settings from the given sources.
     pub(crate) fn from(
-        chosen: &Chosen,
+        options: &SettingOptions,
         variable: impl Fn(&str) -> Option<String>,
         file: Option<&File>,
     ) -> Result<Settings, ConfigError> {
-        let mut settings = Settings { found: Vec::new(), file: file.map(|file| file.path.clone()) };
+        let mut settings = Settings { values: Vec::new(), file: file.map(|file| file.path.clone()) };
         for key in Key::ALL {
-            let option = chosen.get(key).map(|value| (value, Source::Option(key.name())));
+            let option = options.get(key).map(|value| (value, Source::Option(key.name())));
             let environment = || {
                 let value = variable(key.variable()).filter(|value| !value.is_empty())?;
                 Some((value, Source::Environment(key.variable())))
             };
             let in_file = || Some((file?.get(key)?, Source::File(file?.path.clone())));
-            let found = match option.or_else(environment).or_else(in_file) {
+            let setting = match option.or_else(environment).or_else(in_file) {
                 Some((value, source)) => {
-                    if let Some(must) = key.refuse(&value) {
-                        return Err(ConfigError::Value { key, value, place: source, must });
+                    if let Some(requirement) = key.violation(&value) {
+                        return Err(ConfigError::Value { key, value, place: source, requirement });
                     }
-                    Found { value: Some(value), source }
+                    Setting { value: Some(value), source }
                 }
-                None => Found { value: None, source: Source::Default },
+                None => Setting { value: None, source: Source::Default },
             };
-            settings.found.push(found);
+            settings.values.push(setting);
         }
-        settings.fill_in();
+        settings.apply_defaults();
         Ok(settings)
     }
 
-    /// Defaults: some go with other settings.
-    fn fill_in(&mut self) {
+    /// Fills in the defaults, some of which depend on other settings.
+    fn apply_defaults(&mut self) {
         let has_log = self.value(Key::LogDir).is_some();
-        let keep = if has_log { ("all", Source::With("log-dir")) } else { ("acked", Source::Default) };
+        let keep = if has_log { ("all", Source::DefaultWith("log-dir")) } else { ("acked", Source::Default) };
         self.default_to(Key::Keep, keep);
-        // What is kept for ever is more than memory can hold.
+        // Messages that are kept forever exceed any memory.
         let tier = match (has_log, self.value(Key::Keep)) {
-            (true, _) => ("node-local", Source::With("log-dir")),
+            (true, _) => ("node-local", Source::DefaultWith("log-dir")),
             (false, Some("acked")) => ("volatile", Source::Default),
-            (false, _) => ("node-local", Source::With("keep")),
+            (false, _) => ("node-local", Source::DefaultWith("keep")),
         };
         self.default_to(Key::Tier, tier);
         self.default_to(Key::Protocol, ("sender-based", Source::Default));
@@ -195,40 +195,40 @@ impl Settings {
     }
 
     fn default_to(&mut self, key: Key, (value, source): (&str, Source)) {
-        let found = &mut self.found[key as usize];
-        if found.value.is_none() {
-            *found = Found { value: Some(value.to_owned()), source };
+        let setting = &mut self.values[key as usize];
+        if setting.value.is_none() {
+            *setting = Setting { value: Some(value.to_owned()), source };
         }
     }
 
-    /// A setting and where it comes from.
-    pub(crate) fn found(&self, key: Key) -> &Found {
-        &self.found[key as usize]
+    /// Returns the value of a setting and its origin.
+    pub(crate) fn setting(&self, key: Key) -> &Setting {
+        &self.values[key as usize]
     }
 
-    /// A setting's value; `None` where nothing was said and there is no default.
+    /// Returns the value of a setting; `None` if it is unset and has no default.
     pub(crate) fn value(&self, key: Key) -> Option<&str> {
-        self.found(key).value.as_deref()
+        self.setting(key).value.as_deref()
     }
 
-    /// The file that was read.
+    /// Path of the settings file, if one was read.
     pub(crate) fn file(&self) -> Option<&Path> {
         self.file.as_deref()
     }
 }
 
-/// Names of variables that look like settings and are none.
-fn unknown(variables: impl Iterator<Item = (OsString, OsString)>) -> Vec<String> {
+/// Returns the names of variables that have our prefix but aren't known.
+fn unknown_variables(variables: impl Iterator<Item = (OsString, OsString)>) -> Vec<String> {
     let names = variables.filter_map(|(name, _)| name.into_string().ok());
-    let is_known = |name: &str| NO_SETTINGS.contains(&name) || Key::ALL.iter().any(|key| key.variable() == name);
+    let is_known = |name: &str| OTHER_VARIABLES.contains(&name) || Key::ALL.iter().any(|key| key.variable() == name);
     let mut names: Vec<String> = names.filter(|name| name.starts_with("COUNTERFOIL_") && !is_known(name)).collect();
     names.sort();
     names
 }
 
-impl Chosen {
+impl SettingOptions {
     fn get(&self, key: Key) -> Option<String> {
-        let of = match key {
+        let value = match key {
             Key::Mpi => &self.mpi,
             Key::MpiLibrary => &self.mpi_library,
             Key::Protocol => &self.protocol,
@@ -241,7 +241,7 @@ impl Chosen {
             Key::LogDir => &self.log_dir,
             Key::Summary => &self.summary,
         };
-        of.clone()
+        value.clone()
     }
 }
 
@@ -258,19 +258,19 @@ mod tests {
     }
 
     #[test]
-    fn an_option_counts_before_the_environment_that_before_the_file_and_that_before_the_default() {
+    fn options_override_the_environment_which_overrides_the_file_which_overrides_defaults() {
         let file = parse("keep = \"all\"\nbudget = 1000000\non-full = \"fail\"\n").unwrap();
-        let chosen = Chosen { keep: Some("acked".to_owned()), ..Chosen::default() };
+        let options = SettingOptions { keep: Some("acked".to_owned()), ..SettingOptions::default() };
         let variable = |name: &str| match name {
             "COUNTERFOIL_KEEP" => Some("checkpoint".to_owned()),
             "COUNTERFOIL_BUDGET" => Some("2MiB".to_owned()),
             "COUNTERFOIL_TIER" => Some(String::new()),
             _ => None,
         };
-        let settings = Settings::from(&chosen, variable, Some(&file)).unwrap();
+        let settings = Settings::from(&options, variable, Some(&file)).unwrap();
         let is = |key, value: &str, kind: &str| {
-            let found = settings.found(key);
-            assert_eq!((found.value.as_deref(), found.source.kind()), (Some(value), kind), "{}", key.name());
+            let setting = settings.setting(key);
+            assert_eq!((setting.value.as_deref(), setting.source.kind()), (Some(value), kind), "{}", key.name());
         };
         is(Key::Keep, "acked", "option");
         is(Key::Budget, "2MiB", "environment");
@@ -280,11 +280,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_goes_to_disk_unless_something_else_is_said() {
+    fn kept_messages_go_to_disk_by_default() {
         let with = |log_dir: Option<&str>, keep: Option<&str>, tier: Option<&str>| {
             let text = |text: Option<&str>| text.map(str::to_owned);
-            let chosen = Chosen { log_dir: text(log_dir), keep: text(keep), tier: text(tier), ..Chosen::default() };
-            let settings = Settings::from(&chosen, none, None).unwrap();
+            let (log_dir, keep, tier) = (text(log_dir), text(keep), text(tier));
+            let options = SettingOptions { log_dir, keep, tier, ..SettingOptions::default() };
+            let settings = Settings::from(&options, none, None).unwrap();
             (settings.value(Key::Keep).unwrap().to_owned(), settings.value(Key::Tier).unwrap().to_owned())
         };
         let are = |keep: &str, tier: &str| (keep.to_owned(), tier.to_owned());
@@ -295,30 +296,30 @@ mod tests {
     }
 
     #[test]
-    fn a_variable_that_is_misspelt_is_named() {
+    fn misspelt_variables_are_reported() {
         let names = ["COUNTERFOIL_KEPE", "COUNTERFOIL_KEEP", "COUNTERFOIL_LOG", "PATH", "COUNTERFOIL_BUGDET"];
         let variables = names.map(|name| (name.into(), "all".into()));
-        assert_eq!(unknown(variables.into_iter()), ["COUNTERFOIL_BUGDET", "COUNTERFOIL_KEPE"]);
+        assert_eq!(unknown_variables(variables.into_iter()), ["COUNTERFOIL_BUGDET", "COUNTERFOIL_KEPE"]);
     }
 
     #[test]
-    fn paths_of_a_file_begin_at_its_folder() {
+    fn paths_in_the_file_are_relative_to_its_folder() {
         let file = parse("log-dir = \"logs\"\nsummary = \"/tmp/s.json\"\nmpi = \"wheel\"\n").unwrap();
-        let settings = Settings::from(&Chosen::default(), none, Some(&file)).unwrap();
+        let settings = Settings::from(&SettingOptions::default(), none, Some(&file)).unwrap();
         assert_eq!(settings.value(Key::LogDir), Some("/etc/x/logs"));
         assert_eq!(settings.value(Key::Summary), Some("/tmp/s.json"));
         assert_eq!(settings.value(Key::Mpi), Some("wheel"));
     }
 
     #[test]
-    fn what_is_not_possible_is_named_with_the_place_where_it_stands() {
+    fn invalid_values_are_reported_with_their_origin() {
         let refused = |name: &str, value: &str| {
             let variable = |of: &str| (of == name).then(|| value.to_owned());
-            Settings::from(&Chosen::default(), variable, None).unwrap_err().to_string()
+            Settings::from(&SettingOptions::default(), variable, None).unwrap_err().to_string()
         };
         let protocol = refused("COUNTERFOIL_PROTOCOL", "hydee");
-        assert_eq!(protocol, "COUNTERFOIL_PROTOCOL is `hydee`: over MPI there is only `sender-based`");
-        for (name, value, must) in [
+        assert_eq!(protocol, "COUNTERFOIL_PROTOCOL is `hydee`: only `sender-based` is available over MPI");
+        for (name, value, requirement) in [
             ("COUNTERFOIL_KEEP", "some", "acked, checkpoint, all"),
             ("COUNTERFOIL_BUDGET", "64 MB", "number of bytes"),
             ("COUNTERFOIL_BUDGET", "1", "at least 256KiB"),
@@ -330,12 +331,14 @@ mod tests {
             ("COUNTERFOIL_TIER", "disk", "node-local"),
         ] {
             let text = refused(name, value);
-            assert!(text.starts_with(name) && text.contains(value) && text.contains(must), "{text}");
+            assert!(text.starts_with(name) && text.contains(value) && text.contains(requirement), "{text}");
         }
-        let in_file =
-            Settings::from(&Chosen::default(), none, Some(&parse("budget = 1").unwrap())).unwrap_err().to_string();
+        let in_file = Settings::from(&SettingOptions::default(), none, Some(&parse("budget = 1").unwrap()));
+        let in_file = in_file.unwrap_err().to_string();
         assert!(in_file.starts_with("/etc/x/counterfoil.toml: budget is `1`: "), "{in_file}");
-        for (text, what) in [("kepe = 1", "no setting `kepe`"), ("keep = [1]", "must be a string"), ("keep", "keep")] {
+        for (text, what) in
+            [("kepe = 1", "unknown setting `kepe`"), ("keep = [1]", "must be a string"), ("keep", "keep")]
+        {
             let error = parse(text).unwrap_err().to_string();
             assert!(error.starts_with("/etc/x/counterfoil.toml") && error.contains(what), "{error}");
         }

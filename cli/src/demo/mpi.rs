@@ -1,7 +1,7 @@
-//! `counterfoil demo --mpi`: the same program again, as ranks of an MPI job.
+//! `counterfoil demo --mpi`: runs the same program as ranks of an MPI job.
 //!
-//! This program knows no MPI: it prepares a job's directory, starts `mpirun` with the program that `cargo xtask mpi` has built,
-//! and reads what the ranks left.
+//! This program doesn't link to MPI. It prepares a job directory, starts `mpirun` with the program built by `cargo xtask mpi`,
+//! and reads the files that the ranks wrote.
 
 use std::fs;
 use std::io;
@@ -20,21 +20,21 @@ use serde_json::json;
 
 use crate::rank::Program;
 
-/// The environment variable that names a build.
+/// Environment variable that names a build's folder.
 pub(super) const VARIABLE: &str = "COUNTERFOIL_MPI_BUILD";
-/// In a build's folder: what it was built with.
+/// File in a build's folder that describes it.
 const DESCRIPTION: &str = "mpi.json";
-/// In a build's folder: one rank.
+/// Program of one rank, in a build's folder.
 const PROGRAM: &str = "release/counterfoil-mpi-demo";
-/// How long `mpirun` may take to end its ranks when it is asked to.
+/// Time for `mpirun` to end its ranks after SIGTERM.
 const GRACE: Duration = Duration::from_secs(3);
 
-/// Why there is no run over MPI, or none that ended well.
+/// Error of a run over MPI.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum MpiRunError {
     #[error(
-        "--mpi: no program for MPI was found: `cargo xtask mpi` builds it; if it is not beside this program, {VARIABLE} says \
-         where (the folder that `cargo xtask mpi` names)"
+        "--mpi: no MPI program found: `cargo xtask mpi` builds it; unless it is next to this program, set {VARIABLE} to the folder that \
+         `cargo xtask mpi` prints"
     )]
     NotBuilt,
     #[error("--mpi: {} is not a build of `cargo xtask mpi`: {reason}", folder.display())]
@@ -49,41 +49,41 @@ pub(super) enum MpiRunError {
     Start { mpirun: PathBuf, source: io::Error },
     #[error("cannot wait for mpirun: {0}")]
     Wait(#[source] io::Error),
-    #[error("mpirun failed ({0}); its own words are above")]
+    #[error("mpirun failed ({0}); see its messages above")]
     Failed(ExitStatus),
-    #[error("the run over MPI was not done after {0:?}")]
+    #[error("the run over MPI did not finish within {0:?}")]
     TooLong(Duration),
-    #[error("interrupted by a signal; mpirun was ended and all files removed")]
+    #[error("interrupted by a signal; mpirun was stopped and all files were removed")]
     Interrupted,
     #[error(transparent)]
     Oracle(#[from] OracleError),
 }
 
-/// What `cargo xtask mpi` says of a build.
+/// Description of a build, written by `cargo xtask mpi`.
 #[derive(Debug, Deserialize)]
 struct Description {
     version: String,
     mpirun: PathBuf,
 }
 
-/// What rank 0 leaves.
+/// Result file written by rank 0.
 #[derive(Debug, Deserialize)]
 struct JobResult {
     outcomes: Vec<Vec<u8>>,
     tally: Tally,
 }
 
-/// A launcher, and a program for its MPI.
+/// A launcher and the program built for its MPI.
 #[derive(Debug)]
 pub(super) struct Build {
     program: PathBuf,
     mpirun: PathBuf,
-    /// As in `Open MPI 5.0.11`.
+    /// Name and version, such as `Open MPI 5.0.11`.
     pub(super) version: String,
 }
 
 impl Build {
-    /// The one that the environment names, or else one beside this program.
+    /// Finds the build named by the environment, else one next to this program.
     pub(super) fn find() -> Result<Build, MpiRunError> {
         if let Some(folder) = std::env::var_os(VARIABLE) {
             return Build::open(Path::new(&folder));
@@ -97,13 +97,14 @@ impl Build {
     }
 
     fn open(folder: &Path) -> Result<Build, MpiRunError> {
-        let refuse = |reason: String| MpiRunError::NoBuild { folder: folder.to_owned(), reason };
-        let text = fs::read(folder.join(DESCRIPTION)).map_err(|error| refuse(format!("{DESCRIPTION}: {error}")))?;
+        let not_a_build = |reason: String| MpiRunError::NoBuild { folder: folder.to_owned(), reason };
+        let text =
+            fs::read(folder.join(DESCRIPTION)).map_err(|error| not_a_build(format!("{DESCRIPTION}: {error}")))?;
         let Description { version, mpirun } =
-            serde_json::from_slice(&text).map_err(|error| refuse(format!("{DESCRIPTION}: {error}")))?;
+            serde_json::from_slice(&text).map_err(|error| not_a_build(format!("{DESCRIPTION}: {error}")))?;
         let program = folder.join(PROGRAM);
         if !program.is_file() {
-            return Err(refuse(format!("it has no {PROGRAM}")));
+            return Err(not_a_build(format!("{PROGRAM} is missing")));
         }
         Ok(Build { program, mpirun, version })
     }
@@ -155,24 +156,24 @@ impl Build {
         })
     }
 
-    /// `mpirun -n RANKS PROGRAM`, as root too, and with more ranks than cores: as the demo's own launcher does.
+    /// Builds `mpirun -n RANKS PROGRAM`; permits root and oversubscription, like the demo's own launcher.
     fn command(&self, ranks: u32, job: &Path) -> Command {
         let mut command = Command::new(&self.mpirun);
         for name in ["OMPI", "PRTE"] {
             command.env(format!("{name}_ALLOW_RUN_AS_ROOT"), "1");
             command.env(format!("{name}_ALLOW_RUN_AS_ROOT_CONFIRM"), "1");
         }
-        // Of version 4, and of version 5.
+        // For Open MPI 4 and 5, respectively.
         command.env("OMPI_MCA_rmaps_base_oversubscribe", "1");
         command.env("PRTE_MCA_rmaps_default_mapping_policy", ":OVERSUBSCRIBE");
         command.args(["-n", &ranks.to_string()]).arg(&self.program).arg("--job").arg(job);
-        // Standard output is the report's.
+        // Standard output is reserved for the report.
         command.stdin(Stdio::null()).stdout(Stdio::null());
         command
     }
 }
 
-/// Waits for the launcher's end; ends it where it takes too long, or where somebody asks for that.
+/// Waits until the launcher ends; stops it at the time limit or on an interrupt.
 fn wait(child: &mut Child, limit: Option<Duration>, interrupts: &Interrupts) -> Result<ExitStatus, MpiRunError> {
     let began = Instant::now();
     let pause = Timespec { tv_sec: 0, tv_nsec: 5_000_000 };
@@ -182,23 +183,23 @@ fn wait(child: &mut Child, limit: Option<Duration>, interrupts: &Interrupts) -> 
         }
         let mut fds = [PollFd::from_borrowed_fd(interrupts.as_fd(), PollFlags::IN)];
         if poll(&mut fds, Some(&pause)).is_ok() && !fds[0].revents().is_empty() {
-            end(child);
+            stop(child);
             return Err(MpiRunError::Interrupted);
         }
         if let Some(limit) = limit.filter(|limit| began.elapsed() > *limit) {
-            end(child);
+            stop(child);
             return Err(MpiRunError::TooLong(limit));
         }
     }
 }
 
-/// Asks the launcher to end its ranks and itself; a launcher that hangs doesn't hear that.
-fn end(child: &mut Child) {
+/// Sends SIGTERM to the launcher, which then ends its ranks; kills it after [`GRACE`], since a hung launcher ignores SIGTERM.
+fn stop(child: &mut Child) {
     if let Some(pid) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
         let _ = kill_process(pid, Signal::TERM);
     }
-    let asked = Instant::now();
-    while asked.elapsed() < GRACE {
+    let terminated_at = Instant::now();
+    while terminated_at.elapsed() < GRACE {
         if !matches!(child.try_wait(), Ok(None)) {
             return;
         }
@@ -213,7 +214,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_folder_that_is_no_build_says_what_it_lacks() {
+    fn opening_a_folder_without_a_build_names_what_is_missing() {
         let folder = tempfile::tempdir().unwrap();
         let refused = |what: &str| {
             let error = Build::open(folder.path()).unwrap_err().to_string();

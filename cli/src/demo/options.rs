@@ -1,4 +1,4 @@
-//! What can be asked of the demo.
+//! Options of `counterfoil demo`.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -9,122 +9,120 @@ use counterfoil_runtime::local::{Kill, KillPoint};
 use counterfoil_runtime::{LogKeep, LogOnFull, LogTier, RankSettings, Rule};
 use counterfoil_workloads::{Class, LookupError, Workload, by_name};
 
-/// Run a parallel program, kill some of its ranks, and see it end with the right answer.
+/// Run a parallel program, kill some of its ranks, and check that its answer is still right.
 ///
-/// The ranks are real processes of this machine, and the kills are real SIGKILLs. The program runs twice, first with
-/// nobody killed; results and every single delivery are compared. Exits with 0 only if the answer is right, nothing
-/// was lost, duplicated or reordered, and every kill that was asked for happened.
+/// Ranks are processes on this machine, killed by SIGKILL. The program runs twice, the first time without kills; results and
+/// all deliveries of the two runs are compared. The exit code is 0 only if the answer is right, no message was lost,
+/// duplicated or reordered, and every requested kill took place.
 #[derive(Debug, Args)]
 pub(crate) struct DemoArguments {
-    /// How many ranks (processes)
+    /// Number of ranks (processes)
     #[arg(long, default_value_t = 4)]
     pub(super) ranks: u32,
-    /// The program: cg, ring or master-worker
+    /// Program: cg, ring or master-worker
     #[arg(long, default_value = "cg")]
     workload: String,
-    /// How large a problem: S, W or A
+    /// Problem size: S, W or A
     #[arg(long, default_value = "S")]
     class: String,
-    /// Kill a rank: RANK@ITERATION (from 1), or RANK@recovery:OTHER while OTHER (which may be RANK itself, and which another
-    /// kill must have killed) is being recovered. Repeatable
-    /// [default: 2@7]
+    /// Kill RANK in ITERATION (from 1), or, as RANK@recovery:OTHER, while OTHER is being recovered after another kill; OTHER may
+    /// be RANK itself. Repeatable [default: 2@7]
     #[arg(long = "kill", value_name = "RANK@ITERATION")]
     kills: Vec<Kill>,
-    /// Kill nobody
+    /// Kill no rank
     #[arg(long, conflicts_with = "kills")]
     no_kills: bool,
-    /// Run the program over MPI, where nobody is killed, and compare with a run between processes of this machine. `cargo xtask
-    /// mpi` builds what it takes; COUNTERFOIL_MPI_BUILD says where that is if it isn't beside this program
+    /// Run the program over MPI, without kills, and compare with a run on local processes. Requires `cargo xtask mpi`; set
+    /// COUNTERFOIL_MPI_BUILD to the folder of the build unless it is next to this program
     #[arg(long, conflicts_with_all = ["kills", "power_cuts", "keep_files"])]
     pub(super) mpi: bool,
-    /// Cut the power in this iteration of rank 0 (from 1): all ranks are killed at once, what they had in memory is discarded,
-    /// and all go on from what is on disk. Repeatable; with --tier node-local
+    /// Simulate a power cut in this iteration of rank 0 (from 1): kill all ranks at once, discard their memory, and restart them
+    /// from disk. Repeatable; requires --tier node-local
     #[arg(long = "power-cut", value_name = "ITERATION", value_parser = clap::value_parser!(u64).range(1..))]
     pub(super) power_cuts: Vec<u64>,
-    /// Take a checkpoint at the end of every so many iterations [default: none]
+    /// Take a checkpoint after every ITERATIONS iterations [default: none]
     #[arg(long, value_name = "ITERATIONS", value_parser = clap::value_parser!(u64).range(1..))]
     pub(super) checkpoint_every: Option<u64>,
-    /// The rule that the ranks follow
+    /// Logging protocol
     #[arg(long, value_enum, default_value_t = ProtocolName::SenderBased)]
     protocol: ProtocolName,
-    /// Clusters of neighbouring ranks; messages from one to a higher one are logged [default: 2, or 1 for a single rank]. With
-    /// --protocol send-deterministic
+    /// Number of clusters of neighbouring ranks; only messages from a cluster to a higher one are kept. Requires
+    /// --protocol send-deterministic [default: 2, or 1 for a single rank]
     #[arg(long, value_name = "CLUSTERS", value_parser = clap::value_parser!(u32).range(1..))]
     clusters: Option<u32>,
-    /// Where the log lives. A killed rank's log is lost with volatile, taken over with process-crash-safe, and as its last
-    /// checkpoint has it with node-local, which spills to disk what doesn't fit into memory
+    /// Storage of the log
     #[arg(long, value_enum, default_value_t = TierName::ProcessCrashSafe)]
     tier: TierName,
     /// How long messages are kept
     #[arg(long, value_enum, default_value_t = KeepName::Checkpoint)]
     keep: KeepName,
-    /// What happens when a rank's log is full: with block, the run fails where the sender has waited for 10 seconds
+    /// Effect of a full log
     #[arg(long, value_enum, default_value_t = OnFullName::Block)]
     on_full: OnFullName,
-    /// Memory for the log of each rank; KiB, MiB and GiB are understood
+    /// Memory of each rank's log; accepts KiB, MiB and GiB
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes, default_value = "256MiB")]
     budget: usize,
-    /// Disk for the checkpoints of each rank and for what it spills; KiB, MiB and GiB are understood
+    /// Disk space of each rank's checkpoints and spilled messages; accepts KiB, MiB and GiB
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes, default_value = "4GiB")]
     disk_budget: usize,
-    /// Where exactly in an iteration the kills strike [default: from the clock; printed]
+    /// Seed of the exact moments of the kills within their iterations [default: from the clock; printed]
     #[arg(long)]
     pub(super) seed: Option<u64>,
-    /// The directory for shared memory and sockets [default: /dev/shm]
+    /// Directory for shared memory and sockets [default: /dev/shm]
     #[arg(long, value_name = "DIR")]
     pub(super) shm_dir: Option<PathBuf>,
-    /// The directory for checkpoints and spilled messages: on a disk of this node [default: where temporary files go]
+    /// Directory for checkpoints and spilled messages, on a local disk [default: the directory for temporary files]
     #[arg(long, value_name = "DIR")]
     pub(super) checkpoint_dir: Option<PathBuf>,
-    /// Keep what the ranks had on disk at the end, for `counterfoil log`: in this directory, which must not exist yet, on a disk
-    /// of this node. With --tier node-local or --checkpoint-every, and in place of --checkpoint-dir
+    /// Keep the ranks' files in this new directory on a local disk, for `counterfoil log`. Requires --tier node-local or
+    /// --checkpoint-every; replaces --checkpoint-dir
     #[arg(long, value_name = "DIR", conflicts_with = "checkpoint_dir")]
     pub(super) keep_files: Option<PathBuf>,
-    /// Give up after this many seconds (from 1), for each of the two runs
+    /// Time limit of each run, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 3600, value_parser = clap::value_parser!(u64).range(1..))]
     time_limit: u64,
-    /// Print one JSON object and nothing else
+    /// Print a JSON object and nothing else
     #[arg(long)]
     pub(crate) json: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum ProtocolName {
-    /// Every message is logged until a checkpoint of its receiver covers it; only killed ranks go back
+    /// Log every message until a checkpoint of its receiver covers it; only killed ranks roll back
     SenderBased,
-    /// The same, and every rank records the order in which it receives before a message is delivered: what the others are measured
-    /// against. One run more, without kills and sender-based, is made to compare with
+    /// As sender-based, and record the receive order of each rank before delivery: the papers' baseline. Adds a
+    /// sender-based run without kills, to measure the cost
     Pessimistic,
-    /// Only messages from the past to the future are logged; who has sent others to a killed rank goes back, too (Guermouche 2011).
-    /// For programs that send the same whatever the order of their receives: cg and ring
+    /// Log only messages from the past to the future; ranks that sent other messages to a killed rank roll back with it
+    /// (Guermouche 2011). For programs whose sends don't depend on the receive order: cg and ring
     SendDeterministic,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum TierName {
-    /// In each process's own memory
+    /// In process memory; lost with a killed rank
     Volatile,
-    /// In private shared-memory files, which survive kill -9
+    /// In private shared-memory files, which survive kill -9; taken over by the replacement
     ProcessCrashSafe,
-    /// In memory and on disk; checkpoints survive a power cut
+    /// In memory, spilling to disk; a replacement starts from the last checkpoint, which survives a power cut
     NodeLocal,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum KeepName {
-    /// Until they are acknowledged: a killed rank can't be replayed
+    /// Until acknowledged; a killed rank can't be replayed
     Acked,
     /// Until a checkpoint of the receiver covers them
     Checkpoint,
-    /// For ever
+    /// Forever
     All,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum OnFullName {
-    /// The sender waits, for 10 seconds at the most: then the run fails
+    /// The sender waits up to 10 seconds, then the run fails
     Block,
-    /// The run goes on, not recoverable from there
+    /// Stop logging and continue; failures after that can't be recovered from
     StopLogging,
     /// The run fails
     Fail,
@@ -135,7 +133,7 @@ impl DemoArguments {
         by_name(&self.workload, self.class.parse::<Class>()?)
     }
 
-    /// The kills that were asked for, or the one that everybody gets to see.
+    /// Returns the requested kills, or the default one.
     pub(super) fn kills(&self) -> Vec<Kill> {
         if self.no_kills || self.mpi || self.ranks == 0 || (self.kills.is_empty() && !self.power_cuts.is_empty()) {
             Vec::new()
@@ -176,32 +174,33 @@ impl DemoArguments {
         }
     }
 
-    /// What is wrong with these arguments together, if anything is.
+    /// Checks the combination of the arguments.
     pub(super) fn check(&self, workload: &dyn Workload) -> Result<(), String> {
         match self.protocol {
             ProtocolName::SenderBased | ProtocolName::Pessimistic if self.clusters.is_some() => {
-                return Err("--clusters: only --protocol send-deterministic has them".to_owned());
+                return Err("--clusters requires --protocol send-deterministic".to_owned());
             }
             ProtocolName::SendDeterministic if self.clusters.is_some_and(|clusters| clusters > self.ranks) => {
                 return Err(format!("--clusters: there are only {} ranks", self.ranks));
             }
             ProtocolName::SendDeterministic if matches!(self.keep, KeepName::Acked) => {
-                return Err("--keep acked: a killed rank can't be replayed then, and --protocol send-deterministic decides what is kept"
+                return Err("--keep acked: killed ranks couldn't be replayed; --protocol send-deterministic decides itself what is kept"
                     .to_owned());
             }
             ProtocolName::SendDeterministic if !workload.deterministic() => {
                 return Err(format!(
-                    "--protocol send-deterministic: what {} sends depends on the order in which messages come; use cg or ring",
+                    "--protocol send-deterministic: the sends of {} depend on its receive order; use cg or ring",
                     workload.name()
                 ));
             }
             _ => {}
         }
         if !self.power_cuts.is_empty() && !matches!(self.tier, TierName::NodeLocal) {
-            return Err("--power-cut: only --tier node-local survives one".to_owned());
+            return Err("--power-cut requires --tier node-local".to_owned());
         }
         if self.keep_files.is_some() && !matches!(self.tier, TierName::NodeLocal) && self.checkpoint_every.is_none() {
-            return Err("--keep-files: nothing is on disk without --tier node-local or --checkpoint-every".to_owned());
+            return Err("--keep-files requires --tier node-local or --checkpoint-every; nothing is on disk otherwise"
+                .to_owned());
         }
         Ok(())
     }
@@ -211,7 +210,7 @@ impl DemoArguments {
     }
 }
 
-/// A kill that waits for a recovery that no other kill brings about: it would never happen.
+/// Error for a kill during a recovery that no other kill causes.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("--kill {kill} would never happen: nothing else kills rank {victim}; add such a kill, as in --kill {victim}@7")]
 pub(super) struct KillNeverHappens {
@@ -219,7 +218,7 @@ pub(super) struct KillNeverHappens {
     victim: u32,
 }
 
-/// Checks that each recovery that a kill waits for comes about by a kill that happens before.
+/// Checks that every recovery that a kill waits for is caused by an earlier kill.
 pub(super) fn check_kills(kills: &[Kill]) -> Result<(), KillNeverHappens> {
     let mut dying = BTreeSet::new();
     let mut waiting = kills.to_vec();
@@ -246,7 +245,7 @@ pub(super) fn check_kills(kills: &[Kill]) -> Result<(), KillNeverHappens> {
     never.map_or(Ok(()), Err)
 }
 
-/// Checks that the ranks that are to be killed in an iteration have as many, and rank 0 those in which the power is cut.
+/// Checks that each rank has the iterations in which it is to be killed, and rank 0 those of the power cuts.
 pub(super) fn check_iterations(
     workload: &dyn Workload,
     ranks: u32,
@@ -263,14 +262,14 @@ pub(super) fn check_iterations(
         if iteration > most {
             let (name, class) = (workload.name(), workload.class());
             return Err(format!(
-                "{option} would never happen: in {name} of class {class} on {ranks} ranks, rank {rank} has at most {most} iterations"
+                "{option} would never happen: rank {rank} of {name}, class {class}, on {ranks} ranks runs at most {most} iterations"
             ));
         }
     }
     Ok(())
 }
 
-/// A number of bytes, as in `65536`, `64KiB`, `1MiB`, `2GiB`.
+/// Parses a number of bytes, such as `65536`, `64KiB`, `1MiB` or `2GiB`.
 fn parse_bytes(text: &str) -> Result<usize, String> {
     let digits = text.trim_end_matches(|character: char| character.is_ascii_alphabetic());
     let unit: usize = match &text[digits.len()..] {
@@ -278,10 +277,10 @@ fn parse_bytes(text: &str) -> Result<usize, String> {
         "KiB" => 1 << 10,
         "MiB" => 1 << 20,
         "GiB" => 1 << 30,
-        other => return Err(format!("{other:?} is not a unit: use KiB, MiB or GiB")),
+        other => return Err(format!("unknown unit {other:?}; use KiB, MiB or GiB")),
     };
     let number: usize = digits.parse().map_err(|_| format!("{digits:?} is not a number of bytes"))?;
-    number.checked_mul(unit).ok_or_else(|| format!("{text} is more than can be addressed"))
+    number.checked_mul(unit).ok_or_else(|| format!("{text} exceeds the address space"))
 }
 
 #[cfg(test)]
@@ -289,7 +288,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_kill_during_a_recovery_needs_another_kill_that_happens() {
+    fn a_kill_during_a_recovery_requires_an_earlier_kill() {
         let check = |kills: &[&str]| {
             let kills: Vec<Kill> = kills.iter().map(|kill| kill.parse().unwrap()).collect();
             check_kills(&kills).map_err(|never| never.kill.to_string())
@@ -314,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_have_units() {
+    fn sizes_accept_binary_units() {
         assert_eq!(parse_bytes("1000"), Ok(1000));
         assert_eq!(parse_bytes("64KiB"), Ok(65_536));
         assert_eq!(parse_bytes("3MiB"), Ok(3 << 20));

@@ -1,4 +1,4 @@
-//! The demo's summary, for people and as JSON.
+//! Result of the demo, as text and as JSON.
 
 mod text;
 
@@ -12,7 +12,7 @@ use counterfoil_runtime::{LogTier, Rule, Tally};
 use counterfoil_workloads::{Outcome, Value, Workload, job_digest};
 use serde::Serialize;
 
-/// All that the demo found out.
+/// Results of all runs of a demo.
 #[derive(Debug, Serialize)]
 pub(super) struct DemoReport {
     ranks: u32,
@@ -20,33 +20,33 @@ pub(super) struct DemoReport {
     class: String,
     tier: &'static str,
     protocol: &'static str,
-    /// `null` where the protocol has none.
+    /// Number of clusters; `null` for protocols without clusters.
     clusters: Option<u32>,
     seed: u64,
-    /// The MPI over which it ran; `null` for processes of this machine without one.
+    /// MPI used; `null` for local processes.
     pub(super) mpi: Option<String>,
-    /// Whether the answer is the known one; `null` if none is known.
+    /// True if the answer is the known one; `null` if none is known.
     verified: Option<bool>,
     value: String,
     digest: String,
-    /// Whether every rank ended with the same bytes as in the run without kills.
+    /// True if every rank's final state equals that of the run without kills, byte for byte.
     digest_equal: bool,
-    /// Whether every rank sent and received the same, event by event; `null` where that depends on timing.
+    /// True if every rank's sequence of sends and deliveries equals that of the run without kills; `null` if it depends on timing.
     same_events: Option<bool>,
     kills: Vec<KillReport>,
-    /// Power cuts: all ranks killed at once, memory discarded.
+    /// Power cuts: all ranks killed at once, their memory discarded.
     power_cuts: Vec<PowerCut>,
-    /// Kills that were asked for and did not happen.
+    /// Requested kills that did not take place.
     kills_missed: Vec<String>,
-    /// Power cuts that were asked for and did not happen: their iterations.
+    /// Iterations of requested power cuts that did not take place.
     power_cuts_missed: Vec<u64>,
     recovered: bool,
-    /// Ranks that were neither killed nor taken back.
+    /// Number of ranks that were neither killed nor rolled back.
     survivors: u32,
     survivors_undisturbed: bool,
-    /// For each rank, how often it went back though nobody had killed it.
+    /// Per rank, number of rollbacks without a kill.
     rolled_back: Vec<u32>,
-    /// Of the acknowledged messages, what the protocol keeps for recoveries, and what it has released.
+    /// Acknowledged messages that the protocol keeps for recovery, and those that it released.
     messages_kept: u64,
     messages_released: u64,
     messages_logged: u64,
@@ -55,12 +55,12 @@ pub(super) struct DemoReport {
     duplicates_dropped: u64,
     sends_repeated: u64,
     choices_logged: u64,
-    /// Deliveries that were recorded; none but under `pessimistic`.
+    /// Recorded deliveries; zero except under `pessimistic`.
     determinants: Determinants,
     checkpoints: u64,
-    /// Ranks whose log was full and has stopped keeping messages.
+    /// Number of ranks whose log filled up and stopped.
     logging_stopped: u64,
-    // From the traces alone.
+    // From the traces only.
     messages_sent: u64,
     messages_delivered: u64,
     lost: u64,
@@ -68,41 +68,40 @@ pub(super) struct DemoReport {
     reordered: u64,
     altered: u64,
     diverged: u64,
-    /// The slowest recovery.
+    /// Phases of the slowest recovery.
     recovery_ms: RecoveryMs,
     wall_ms: f64,
     reference_wall_ms: f64,
-    /// With `pessimistic`: the time of the job without kills under `sender-based`, and how many times that the run without
-    /// kills took.
+    /// Under `pessimistic`: wall time of the run without kills under `sender-based`, and the ratio of the run without kills to it.
     plain_wall_ms: Option<f64>,
     overhead: Option<f64>,
-    /// Where the ranks' stores were kept; `null` if they were removed.
+    /// Directory of the kept stores; `null` if they were removed.
     files: Option<PathBuf>,
 }
 
-/// How many there are, and their bytes without what the log puts around each. What a killed process had recorded since it was last
-/// heard of is not counted.
+/// Number and bytes of determinants, without the log's own headers. Excludes those that a killed process recorded after its last
+/// report to the launcher.
 #[derive(Clone, Copy, Debug, Serialize)]
 struct Determinants {
     count: u64,
     bytes: u64,
 }
 
-/// The runs that a report is about.
+/// Runs that a report compares.
 #[derive(Clone, Copy)]
 pub(super) struct Runs<'a> {
-    /// With kills.
+    /// Run with kills.
     pub(super) run: &'a JobReport,
-    /// Without.
+    /// Run without kills.
     pub(super) reference: &'a JobReport,
-    /// Without kills and under the plain rule, where that is what the protocol is compared with.
+    /// Run without kills under the sender-based protocol, if the protocol is compared with it.
     pub(super) plain: Option<&'a JobReport>,
 }
 
 #[derive(Debug, Serialize)]
 struct PowerCut {
     iteration: u64,
-    /// For each rank the epoch of the checkpoint that it went on from; `null` if it began anew.
+    /// Per rank, epoch of the restored checkpoint; `null` if the rank restarted from the beginning.
     restored: Vec<Option<u32>>,
 }
 
@@ -113,14 +112,14 @@ struct KillReport {
     incarnation: u32,
     pid: u32,
     signal: i32,
-    /// What was asked for; `null` if somebody else killed it.
+    /// Requested kill; `null` if another process killed the rank.
     planned: Option<String>,
     at_ms: f64,
     between_first_and_last_message: Option<bool>,
     recovery_ms: RecoveryMs,
 }
 
-/// Milliseconds, each from the end of the one before; `null` where it was killed again before.
+/// Duration of each recovery phase in milliseconds; `null` if the rank was killed again before the phase ended.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 struct RecoveryMs {
     detect: Option<f64>,
@@ -140,12 +139,12 @@ impl From<RecoveryTimes> for RecoveryMs {
     }
 }
 
-/// Milliseconds, to the microsecond.
+/// Converts to milliseconds with microsecond resolution.
 fn ms(duration: Duration) -> f64 {
     (duration.as_secs_f64() * 1e6).round() / 1e3
 }
 
-/// To three digits behind the point.
+/// Returns `one / other`, rounded to three decimals.
 fn ratio(one: Duration, other: Duration) -> f64 {
     (one.as_secs_f64() / other.as_secs_f64().max(f64::MIN_POSITIVE) * 1e3).round() / 1e3
 }
@@ -166,13 +165,13 @@ impl From<&DeathReport> for KillReport {
     }
 }
 
-/// How many ranks there are, in words.
-pub(super) fn counted(ranks: u32) -> String {
+/// Formats a number of ranks: `1 rank`, `4 ranks`.
+pub(super) fn rank_count(ranks: u32) -> String {
     if ranks == 1 { "1 rank".to_owned() } else { format!("{ranks} ranks") }
 }
 
 impl DemoReport {
-    /// Judges a run against the one without kills.
+    /// Compares a run with the one without kills.
     pub(super) fn new(
         job: &JobOptions,
         workload: &dyn Workload,
@@ -253,17 +252,19 @@ impl DemoReport {
         })
     }
 
-    /// What was promised and not kept; empty if all is well.
+    /// Returns the failed checks; empty if the demo succeeded.
     pub(super) fn problems(&self) -> Vec<String> {
         let mut problems: Vec<String> = self
             .kills_missed
             .iter()
             .map(|kill| {
-                format!("kill {kill} never happened: the run doesn't come there, or the rank was restarted behind it")
+                format!(
+                    "kill {kill} never happened: the run ended before, or the rank was restarted from a later iteration"
+                )
             })
             .collect();
         problems.extend(self.power_cuts_missed.iter().map(|n| {
-            format!("the power cut in iteration {n} never happened: rank 0 didn't come there, or went on behind it")
+            format!("the power cut in iteration {n} never happened: rank 0 ended before, or continued after it")
         }));
         let mut check = |good: bool, problem: &str| {
             if !good {
@@ -274,10 +275,10 @@ impl DemoReport {
         check(self.digest_equal, "the result differs from that of the run without kills");
         check(
             self.same_events != Some(false),
-            "the ranks sent or received something else than in the run without kills",
+            "the ranks' sends and deliveries differ from those of the run without kills",
         );
-        check(self.recovered, "a killed rank did not come back to where it was");
-        check(self.survivors_undisturbed, "a rank that was not killed went back");
+        check(self.recovered, "a killed rank did not catch up");
+        check(self.survivors_undisturbed, "a rank that was not killed repeated iterations");
         for (count, what) in [
             (self.lost, "lost"),
             (self.duplicated, "delivered twice"),
@@ -286,12 +287,12 @@ impl DemoReport {
         ] {
             check(count == 0, &format!("{count} messages were {what}"));
         }
-        check(self.diverged == 0, "a re-execution did something else than the process before it");
+        check(self.diverged == 0, "a re-execution diverged from the killed process");
         problems
     }
 
     pub(super) fn to_json(&self) -> String {
-        // Numbers, texts and lists of them: nothing that cannot be written.
+        // Numbers, strings and lists: serialization cannot fail.
         serde_json::to_string_pretty(self).unwrap_or_default()
     }
 }
@@ -304,13 +305,13 @@ fn value(value: &Value) -> String {
     value.to_string()
 }
 
-/// One rank that has a wrong answer spoils it; `None` if no rank knows the answer.
+/// Returns whether all ranks that check the answer found it right; `None` if no rank checks it.
 fn verified(outcomes: &[Outcome]) -> Option<bool> {
     let known: Vec<bool> = outcomes.iter().filter_map(|outcome| outcome.verified).collect();
     (!known.is_empty()).then(|| known.iter().all(|verified| *verified))
 }
 
-/// The iteration of a power cut.
+/// Returns the iteration of a power cut.
 fn power_cut(kill: &Kill) -> Option<u64> {
     match kill.at {
         KillPoint::PowerCut(n) => Some(n),
@@ -318,14 +319,14 @@ fn power_cut(kill: &Kill) -> Option<u64> {
     }
 }
 
-/// How many ranks were never killed, and never taken back either.
+/// Counts the ranks that were neither killed nor rolled back.
 fn survivors(run: &JobReport) -> u32 {
     let killed: BTreeSet<u32> = run.deaths.iter().map(|death| death.rank).collect();
     let stayed = (0..).zip(&run.rolled_back).filter(|(rank, times)| **times == 0 && !killed.contains(rank));
     stayed.count() as u32
 }
 
-/// The last death of each rank must have been recovered from.
+/// Returns `true` if the last death of each rank was recovered from.
 fn recovered(deaths: &[DeathReport]) -> bool {
     deaths.iter().enumerate().all(|(index, death)| {
         let died_again = deaths[index + 1..].iter().any(|later| later.rank == death.rank);

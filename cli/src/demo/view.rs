@@ -1,4 +1,4 @@
-//! What is to be seen while the demo runs: one line a rank on a terminal, a few plain lines elsewhere.
+//! Progress of the demo: one bar per rank on a terminal, plain lines elsewhere.
 
 use std::io::IsTerminal;
 
@@ -6,9 +6,9 @@ use counterfoil_runtime::local::{JobOptions, Observer, Progress};
 use counterfoil_workloads::Workload;
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 
-use super::report::counted;
+use super::report::rank_count;
 
-/// Shows a run, on standard error.
+/// Progress display on standard error.
 pub(super) enum View {
     Nothing,
     Lines,
@@ -22,7 +22,7 @@ impl View {
         }
         let ranks = job.settings.ranks;
         if !std::io::stderr().is_terminal() {
-            eprintln!("{title}: {} of class {} on {}", workload.name(), workload.class(), counted(ranks));
+            eprintln!("{title}: {} of class {} on {}", workload.name(), workload.class(), rank_count(ranks));
             return View::Lines;
         }
         let all = MultiProgress::new();
@@ -33,7 +33,7 @@ impl View {
             "{title}: {} of class {} on {}",
             workload.name(),
             workload.class(),
-            counted(ranks)
+            rank_count(ranks)
         ));
         let style = plain("  {prefix:>8} {bar:32.cyan/blue} {pos:>4}/{len:<4} {msg}").progress_chars("=> ");
         let bars = (0..ranks).map(|rank| {
@@ -45,7 +45,7 @@ impl View {
         View::Bars { title: heading, ranks: bars }
     }
 
-    /// Leaves what is shown as it is, complete.
+    /// Leaves the bars on the terminal as they are.
     pub(super) fn finish(&mut self) {
         if let View::Bars { title, ranks, .. } = self {
             ranks.iter().chain([&*title]).for_each(ProgressBar::abandon);
@@ -54,7 +54,7 @@ impl View {
         }
     }
 
-    fn say(&self, rank: u32, text: String) {
+    fn set_status(&self, rank: u32, text: String) {
         match self {
             View::Nothing => {}
             View::Lines => eprintln!("  rank {rank}: {text}"),
@@ -80,35 +80,35 @@ impl Observer for View {
         match progress {
             Progress::Started { rank, incarnation: 0, pid } => {
                 if matches!(self, View::Bars { .. }) {
-                    self.say(rank, format!("process {pid}"));
+                    self.set_status(rank, format!("process {pid}"));
                 }
             }
             Progress::Started { rank, incarnation, pid } => {
-                self.say(rank, format!("replaced by process {pid} (incarnation {incarnation}), being replayed"));
+                self.set_status(rank, format!("replaced by process {pid} (incarnation {incarnation}), replaying"));
                 self.move_to(rank, 0);
             }
             Progress::Iteration { rank, n } => self.move_to(rank, n),
             Progress::Died { rank, iteration, planned, .. } => {
-                let by_whom = if planned { "killed" } else { "killed by somebody else" };
-                self.say(rank, format!("{by_whom} in iteration {iteration}"));
+                let cause = if planned { "killed" } else { "killed by another process" };
+                self.set_status(rank, format!("{cause} in iteration {iteration}"));
             }
-            Progress::PowerCut { iteration } => self.say(0, format!("power cut in iteration {iteration}")),
-            Progress::GoesBack { rank, epoch } => {
-                self.say(
+            Progress::PowerCut { iteration } => self.set_status(0, format!("power cut in iteration {iteration}")),
+            Progress::RollsBack { rank, epoch } => {
+                self.set_status(
                     rank,
-                    format!("goes back to the checkpoint of epoch {epoch}: a killed rank lacks what it has sent since"),
+                    format!("rolls back to the checkpoint of epoch {epoch}: a killed rank lacks its later sends"),
                 );
             }
             Progress::Restored { rank, epoch } => {
-                self.say(rank, format!("restored from the checkpoint of epoch {epoch}"))
+                self.set_status(rank, format!("restored from the checkpoint of epoch {epoch}"))
             }
-            Progress::ReplayComplete { rank } => self.say(rank, "replay received, catching up".to_owned()),
-            Progress::CaughtUp { rank } => self.say(rank, "caught up".to_owned()),
+            Progress::ReplayComplete { rank } => self.set_status(rank, "replay received, catching up".to_owned()),
+            Progress::CaughtUp { rank } => self.set_status(rank, "caught up".to_owned()),
             Progress::Done { rank } => {
                 if let View::Bars { ranks, .. } = &*self
                     && let Some(bar) = ranks.get(rank as usize)
                 {
-                    // How many iterations there were depends on timing in some programs.
+                    // In some programs the number of iterations depends on timing.
                     bar.set_length(bar.position());
                     bar.tick();
                 }

@@ -1,4 +1,4 @@
-//! How fast a disk takes what is written.
+//! Write speed of a disk.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -8,28 +8,28 @@ use std::time::{Duration, Instant};
 use rustix::fs::{CWD, Mode, OFlags, fdatasync, openat};
 use rustix::io::{Errno, pwrite};
 
-/// Bytes of one write.
+/// Bytes per write.
 const PIECE: usize = 1 << 20;
-/// Bytes that are written at most.
+/// Upper limit of the bytes written.
 const BYTES_MAX: u64 = 128 << 20;
-/// How long is written at most.
+/// Upper limit of the duration.
 const LIMIT: Duration = Duration::from_millis(500);
-/// What direct writes must begin at, in memory too.
+/// Alignment of direct writes, in memory and in the file.
 const ALIGNMENT: usize = 4096;
 
-/// What came out.
+/// Measured write speed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rate {
     pub(super) bytes: u64,
     pub(super) bytes_per_s: f64,
-    /// Past the page cache.
+    /// True if the writes bypassed the page cache.
     pub(super) is_direct: bool,
 }
 
-/// Writes for half a second into a file without a name in a directory.
+/// Measures with an unnamed file in `dir`, for half a second.
 pub(super) fn rate(dir: &Path) -> io::Result<Rate> {
     let (file, is_direct) = match open(dir, OFlags::DIRECT) {
-        // What has no such thing (tmpfs did not) says so.
+        // File systems without direct I/O refuse the flag (tmpfs did).
         Err(Errno::INVAL) => (open(dir, OFlags::empty())?, false),
         opened => (opened?, true),
     };
@@ -45,7 +45,7 @@ pub(super) fn rate(dir: &Path) -> io::Result<Rate> {
     Ok(Rate { bytes, bytes_per_s: bytes as f64 / began.elapsed().as_secs_f64(), is_direct })
 }
 
-/// A file that is gone when it is closed.
+/// Opens a file that is removed on close.
 fn open(dir: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
     openat(CWD, dir, OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC | flags, Mode::RUSR | Mode::WUSR)
 }

@@ -1,4 +1,4 @@
-//! `counterfoil log dump`: the records of a store, one by one.
+//! `counterfoil log dump`: prints the records of a store.
 
 mod arguments;
 mod local;
@@ -10,62 +10,63 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use counterfoil::Ssn;
-use counterfoil::store::{Block, BlockBuffer, CheckpointImage, LOCAL, StoreError, StoreView};
+use counterfoil_log_io::{Block, BlockBuffer, CheckpointImage, LOCAL, LocalImage, StoreError, StoreView};
 use serde_json::json;
 
 use super::lanes::{Lane, State};
-use super::out::{Out, Stop};
-use super::stores::{Opened, find, whose, with};
+use super::output::{DumpError, Output};
+use super::stores::{OpenedStore, find, merge, owner};
 use crate::Failure;
 
 pub(super) use arguments::DumpArguments;
 
 pub(super) fn run(arguments: &DumpArguments) -> Result<ExitCode, Failure> {
-    let found = find(&arguments.place.dir)?;
-    let mut dump = Dump { arguments, out: Out::new(), left: arguments.limit.unwrap_or(u64::MAX), errors: Vec::new() };
+    let found = find(&arguments.store.dir)?;
+    let mut dump =
+        Dump { arguments, output: Output::new(), left: arguments.limit.unwrap_or(u64::MAX), errors: Vec::new() };
     match dump.stores(&found.dirs, found.is_job) {
         Ok(is_whole) => Ok(if is_whole { ExitCode::SUCCESS } else { ExitCode::from(1) }),
-        Err(Stop::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => Ok(ExitCode::SUCCESS),
-        Err(Stop::Output(error)) => Err(Failure::failed(format!("standard output: {error}"))),
-        Err(Stop::Failed(failure)) => Err(failure),
+        Err(DumpError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => Ok(ExitCode::SUCCESS),
+        Err(DumpError::Output(error)) => Err(Failure::failed(format!("standard output: {error}"))),
+        Err(DumpError::Failed(failure)) => Err(failure),
     }
 }
 
-/// A dump on its way to standard output.
+/// A dump in progress.
 struct Dump<'a> {
     arguments: &'a DumpArguments,
-    out: Out,
-    /// Records that may still be shown.
+    output: Output,
+    /// Remaining number of records to print.
     left: u64,
-    /// What couldn't be read in the store at hand.
+    /// Read errors in the current store.
     errors: Vec<String>,
 }
 
-/// A block to be shown: its lane's and its own place in the checkpoint, where it has one.
+/// A block to print and, if a checkpoint refers to it, the indices of its lane and block there.
 struct Planned {
     block: Block,
     place: Option<(usize, usize)>,
 }
 
 impl Dump<'_> {
-    /// Shows each store; says whether all that was asked for could be read.
-    fn stores(&mut self, dirs: &[impl AsRef<Path>], is_job: bool) -> Result<bool, Stop> {
-        let json = self.arguments.place.json;
+    /// Prints every store; returns `true` if all requested records could be read.
+    fn stores(&mut self, dirs: &[impl AsRef<Path>], is_job: bool) -> Result<bool, DumpError> {
+        let json = self.arguments.store.json;
         let mut is_whole = true;
         if json && is_job {
-            self.out.text("[")?;
+            self.output.text("[")?;
         }
         for (index, dir) in dirs.iter().enumerate() {
             if json && index > 0 {
-                self.out.text(",")?;
+                self.output.text(",")?;
             }
             match self.store(dir.as_ref()) {
-                Err(Stop::Failed(failure)) if is_job => {
+                Err(DumpError::Failed(failure)) if is_job => {
                     is_whole = false;
-                    self.out.flush()?;
+                    self.output.flush()?;
                     eprintln!("error: {failure}");
                     if json {
-                        self.out.json(&json!({ "dir": dir.as_ref(), "error": failure.to_string() }))?;
+                        self.output.json(&json!({ "dir": dir.as_ref(), "error": failure.to_string() }))?;
                     }
                 }
                 store => store?,
@@ -74,16 +75,16 @@ impl Dump<'_> {
             self.errors.clear();
         }
         if json {
-            self.out.line(if is_job { "]" } else { "" })?;
+            self.output.line(if is_job { "]" } else { "" })?;
         }
-        self.out.flush()?;
+        self.output.flush()?;
         Ok(is_whole)
     }
 
-    fn store(&mut self, dir: &Path) -> Result<(), Stop> {
-        let mut store = Opened::new(dir)?;
+    fn store(&mut self, dir: &Path) -> Result<(), DumpError> {
+        let mut store = OpenedStore::new(dir)?;
         let unreferenced = if self.arguments.all { Some(store.scan()?) } else { None };
-        // Where nothing says which checkpoint counts, the blocks alone can be shown, if they are asked for.
+        // Without a valid manifest no checkpoint is known to be valid; the blocks alone can be printed, with `--all`.
         let is_blocks = unreferenced.as_ref().is_some_and(|report| report.manifest.is_none());
         if let Some(error) = store.without_manifest() {
             if !is_blocks || self.arguments.epoch().is_some() {
@@ -111,12 +112,12 @@ impl Dump<'_> {
             );
             return Err(Failure::failed(what).into());
         }
-        let kept = view.checkpoints();
-        let epoch = self.arguments.epoch().or(kept.last().copied());
+        let checkpoints = view.checkpoints();
+        let epoch = self.arguments.epoch().or(checkpoints.last().copied());
         let image = match epoch.map(|epoch| view.image(epoch)).transpose() {
             Ok(image) => image.unwrap_or_default(),
             Err(error @ StoreError::NoCheckpoint { .. }) => {
-                let kept: Vec<String> = kept.iter().map(|epoch| epoch.0.to_string()).collect();
+                let kept: Vec<String> = checkpoints.iter().map(|epoch| epoch.0.to_string()).collect();
                 let kept = if kept.is_empty() { "none".to_owned() } else { kept.join(", ") };
                 return Err(Failure::failed(format!("{}: {error}; kept: {kept}", dir.display())).into());
             }
@@ -125,7 +126,7 @@ impl Dump<'_> {
                 CheckpointImage::default()
             }
             Err(error) => {
-                let advice = "--epoch shows another checkpoint, --all what no checkpoint refers to";
+                let advice = "--epoch shows another checkpoint, --all the records that no checkpoint refers to";
                 return Err(Failure::failed(format!("{}: {error}; {advice}", dir.display())).into());
             }
         };
@@ -138,28 +139,27 @@ impl Dump<'_> {
             let others = blocks.filter(|block| !known.contains(block) && self.arguments.wants(block));
             let known: HashSet<Block> = image.lanes.iter().flat_map(|lane| lane.blocks.iter().copied()).collect();
             plan.extend(others.filter(|block| !known.contains(block)).map(|block| Planned { block, place: None }));
-            // The lanes' own blocks stay in their order, and in front.
+            // The blocks of each lane come first, in their order.
             plan.sort_by_key(|planned| (planned.block.lane, planned.place.is_none()));
             if report.blocks_left_out > 0 {
-                self.errors
-                    .push(format!("{} blocks that no checkpoint refers to are left out", report.blocks_left_out));
+                self.errors.push(format!("{} unreferenced blocks are not shown", report.blocks_left_out));
             }
         }
-        let of = manifest.as_ref();
-        let json = with(
-            store.json(of.map(|of| of.rank.0), of.map(|of| of.ranks)),
-            json!({ "epoch": epoch.map(|epoch| epoch.0), "checkpoints": kept.iter().map(|kept| kept.0).collect::<Vec<_>>() }),
+        let manifest_ref = manifest.as_ref();
+        let json = merge(
+            store.json(manifest_ref.map(|manifest| manifest.rank.0), manifest_ref.map(|manifest| manifest.ranks)),
+            json!({ "epoch": epoch.map(|epoch| epoch.0), "checkpoints": checkpoints.iter().map(|epoch| epoch.0).collect::<Vec<_>>() }),
         );
-        let heading = store.heading_of(&whose(of));
-        let of = match epoch {
-            Some(epoch) => format!("  checkpoint that begins {epoch}"),
+        let heading = store.heading_of(&owner(manifest_ref));
+        let checkpoint = match epoch {
+            Some(epoch) => format!("  checkpoint at the start of {epoch}"),
             None if self.arguments.all => "  no checkpoint".to_owned(),
-            None => "  no checkpoint; --all shows what none refers to".to_owned(),
+            None => "  no checkpoint; --all shows unreferenced records".to_owned(),
         };
-        self.begin(&json, &format!("{heading}\n{of}"))?;
+        self.begin(&json, &format!("{heading}\n{checkpoint}"))?;
         self.records(&mut store, &lanes, &plan)?;
         if self.arguments.wants_local() {
-            let is_newest = epoch == kept.last().copied();
+            let is_newest = epoch == checkpoints.last().copied();
             let mut entries = image.local;
             if let Some(manifest) = &manifest {
                 let problem;
@@ -171,7 +171,7 @@ impl Dump<'_> {
         self.end()
     }
 
-    /// What the checkpoint refers to, of what was asked for.
+    /// Returns the requested blocks that the checkpoint refers to.
     fn plan(&self, lanes: &[Lane<'_>]) -> Vec<Planned> {
         let mut plan = Vec::new();
         for (number, lane) in lanes.iter().enumerate() {
@@ -181,30 +181,30 @@ impl Dump<'_> {
         plan
     }
 
-    fn begin(&mut self, json: &serde_json::Value, heading: &str) -> Result<(), Stop> {
-        if !self.arguments.place.json {
-            return self.out.line(heading);
+    fn begin(&mut self, json: &serde_json::Value, heading: &str) -> Result<(), DumpError> {
+        if !self.arguments.store.json {
+            return self.output.line(heading);
         }
         let text = json.to_string();
-        self.out.text(text.strip_suffix('}').unwrap_or(&text))?;
-        self.out.text(",\"records\":[")
+        self.output.text(text.strip_suffix('}').unwrap_or(&text))?;
+        self.output.text(",\"records\":[")
     }
 
-    fn records(&mut self, store: &mut Opened, lanes: &[Lane<'_>], plan: &[Planned]) -> Result<(), Stop> {
+    fn records(&mut self, store: &mut OpenedStore, lanes: &[Lane<'_>], plan: &[Planned]) -> Result<(), DumpError> {
         let (mut shown_lane, mut is_first) = (None, true);
         let mut buffer = BlockBuffer::default();
         let mut view = StoreView::of_blocks(&mut *store.backend);
-        if let (true, Some(peer), false) = (plan.is_empty(), self.arguments.peer, self.arguments.place.json) {
-            self.out.line(&format!("  lane to rank {peer}: no record of those that were asked for"))?;
+        if let (true, Some(peer), false) = (plan.is_empty(), self.arguments.peer, self.arguments.store.json) {
+            self.output.line(&format!("  lane to rank {peer}: no matching records"))?;
         }
         for Planned { block, place } in plan {
             if self.left == 0 {
                 break;
             }
-            if shown_lane != Some(block.lane) && !self.arguments.place.json {
+            if shown_lane != Some(block.lane) && !self.arguments.store.json {
                 shown_lane = Some(block.lane);
                 let lane = lanes.iter().find(|lane| lane.image.peer == block.lane);
-                self.out.line(&row::lane_heading(block.lane, lane))?;
+                self.output.line(&row::lane_heading(block.lane, lane))?;
             }
             if let Err(error) = view.read(block, &mut buffer) {
                 let (first, last) = (block.first.0, block.last.0);
@@ -222,11 +222,11 @@ impl Dump<'_> {
                     break;
                 }
                 self.left -= 1;
-                if self.arguments.place.json {
-                    self.out.text(if is_first { "" } else { "," })?;
-                    self.out.json(&row::as_json(block.lane, state, &record, self.arguments))?;
+                if self.arguments.store.json {
+                    self.output.text(if is_first { "" } else { "," })?;
+                    self.output.json(&row::as_json(block.lane, state, &record, self.arguments))?;
                 } else {
-                    self.out.line(&row::as_text(state, &record, self.arguments))?;
+                    self.output.line(&row::as_text(state, &record, self.arguments))?;
                 }
                 is_first = false;
             }
@@ -234,12 +234,12 @@ impl Dump<'_> {
         Ok(())
     }
 
-    fn local(&mut self, entries: &[counterfoil::store::LocalImage]) -> Result<(), Stop> {
-        let json = self.arguments.place.json;
+    fn local(&mut self, entries: &[LocalImage]) -> Result<(), DumpError> {
+        let json = self.arguments.store.json;
         if json {
-            self.out.text("],\"local\":[")?;
+            self.output.text("],\"local\":[")?;
         } else if !entries.is_empty() {
-            self.out.line(&row::lane_heading(LOCAL, None))?;
+            self.output.line(&row::lane_heading(LOCAL, None))?;
         }
         let wanted = entries.iter().filter(|entry| self.arguments.wants_ssn(entry.ssn));
         for (index, entry) in wanted.enumerate() {
@@ -248,24 +248,24 @@ impl Dump<'_> {
             }
             self.left -= 1;
             if json {
-                self.out.text(if index == 0 { "" } else { "," })?;
-                self.out.json(&row::entry_as_json(entry, self.arguments))?;
+                self.output.text(if index == 0 { "" } else { "," })?;
+                self.output.json(&row::entry_as_json(entry, self.arguments))?;
             } else {
-                self.out.line(&row::entry_as_text(entry, self.arguments))?;
+                self.output.line(&row::entry_as_text(entry, self.arguments))?;
             }
         }
         Ok(())
     }
 
-    fn end(&mut self) -> Result<(), Stop> {
-        if self.arguments.place.json {
+    fn end(&mut self) -> Result<(), DumpError> {
+        if self.arguments.store.json {
             let errors = json!(self.errors).to_string();
-            return self.out.text(&format!("],\"limit_reached\":{},\"errors\":{errors}}}", self.left == 0));
+            return self.output.text(&format!("],\"limit_reached\":{},\"errors\":{errors}}}", self.left == 0));
         }
         if self.left == 0 {
-            self.out.line("  ... the --limit is reached")?;
+            self.output.line("  ... --limit reached")?;
         }
-        self.out.flush()?;
+        self.output.flush()?;
         for error in &self.errors {
             eprintln!("error: {error}");
         }

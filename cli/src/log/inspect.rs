@@ -1,53 +1,53 @@
-//! `counterfoil log inspect`: what is in a store.
+//! `counterfoil log inspect`: prints the contents of a store.
 
 use std::path::Path;
 use std::process::ExitCode;
 
 use clap::Args;
-use counterfoil::store::{
+use counterfoil_log_io::{
     BackendChoice, BackendKind, Directory, DirectoryAccess, Report, SegmentReport, SlotState, Tail,
 };
 use serde_json::{Value, json};
 
-use super::Place;
-use super::stores::{LeftOver, Opened, Outcome, bytes, for_each, with};
+use super::StoreArguments;
+use super::stores::{OpenedStore, Outcome, UnreferencedFiles, bytes, for_each, merge};
 use crate::Failure;
 use crate::table::Table;
 
-/// Show what a store has: manifest, checkpoints, segments, and what is left over.
+/// Show the contents of a store: manifest, checkpoints, segments, and left-over files.
 ///
-/// Exit code 1 where a store is damaged; `verify` says what that means.
+/// The exit code is 1 if a store is damaged; `verify` explains the damage.
 #[derive(Debug, Args)]
 pub(super) struct InspectArguments {
     #[command(flatten)]
-    pub(super) place: Place,
-    /// Find out what the store's files would be written with, io_uring or pwrite, and why. Writes: it opens the store as
-    /// its owner would, writes a small file and removes it
+    pub(super) store: StoreArguments,
+    /// Report the backend, io_uring or pwrite, that would write the store's files, and why. This writes: it opens the store like
+    /// its owner, creates a small file and removes it
     #[arg(long)]
     probe: bool,
 }
 
 pub(super) fn run(arguments: &InspectArguments) -> Result<ExitCode, Failure> {
-    for_each(&arguments.place, |path| inspect(path, arguments.probe))
+    for_each(&arguments.store, |path| inspect(path, arguments.probe))
 }
 
 fn inspect(path: &Path, with_probe: bool) -> Result<Outcome, Failure> {
-    let mut store = Opened::new(path)?;
+    let mut store = OpenedStore::new(path)?;
     let report = store.scan()?;
-    let left_over = store.left_over(&report);
-    let mut text = format!("{}\n{}", store.heading(&report), as_text(&report, &left_over));
-    let mut json = with(store.json_of(&report), as_json(&report, &left_over));
-    // The lock is given up: the probe takes it alone.
+    let unreferenced = store.unreferenced_files(&report);
+    let mut text = format!("{}\n{}", store.heading(&report), as_text(&report, &unreferenced));
+    let mut json = merge(store.json_of(&report), as_json(&report, &unreferenced));
+    // Release the lock; the probe needs it exclusively.
     drop(store);
     if with_probe {
         let (line, value) = probe(path);
         text += &format!("\n  backend      {line}");
-        json = with(json, json!({ "backend": value }));
+        json = merge(json, json!({ "backend": value }));
     }
     Ok(Outcome { json, text, is_sound: report.is_whole() })
 }
 
-/// What the files would be written with.
+/// Determines the backend that would write the store's files.
 fn probe(path: &Path) -> (String, Value) {
     match Directory::open(path, BackendChoice::Auto, DirectoryAccess::ReadWrite) {
         Ok((_, probe)) => {
@@ -56,14 +56,15 @@ fn probe(path: &Path) -> (String, Value) {
                 BackendKind::Pwrite => "pwrite",
                 BackendKind::Simulated => "simulated",
             };
-            let value = json!({ "kind": kind, "registered_buffers": probe.registered, "why_not": probe.why_not });
+            let value =
+                json!({ "kind": kind, "registered_buffers": probe.registered, "why_not": probe.fallback_reason });
             (probe.to_string(), value)
         }
-        Err(error) => (format!("not known: {error}"), json!({ "error": error.to_string() })),
+        Err(error) => (format!("unknown: {error}"), json!({ "error": error.to_string() })),
     }
 }
 
-fn as_text(report: &Report, left_over: &LeftOver) -> String {
+fn as_text(report: &Report, unreferenced: &UnreferencedFiles) -> String {
     let mut lines = Vec::new();
     let [first, second] = report.slots.map(slot);
     match &report.manifest {
@@ -72,13 +73,13 @@ fn as_text(report: &Report, left_over: &LeftOver) -> String {
             lines.push(format!("  manifest     change {sequence}, session {session}; slots: {first}, {second}"));
             if !manifest.floors.is_empty() {
                 let floors = manifest.floors.iter().map(|(lane, ssn)| format!("{lane} up to {ssn}"));
-                lines.push(format!("  not needed   {}", floors.collect::<Vec<_>>().join(", ")));
+                lines.push(format!("  collected    {}", floors.collect::<Vec<_>>().join(", ")));
             }
         }
-        None => lines.push(format!("  manifest     can't be read; slots: {first}, {second}")),
+        None => lines.push(format!("  manifest     unreadable; slots: {first}, {second}")),
     }
     if report.manifest.is_none() {
-        lines.push("  checkpoints  not known: nothing says which of them count".to_owned());
+        lines.push("  checkpoints  unknown: no valid manifest slot".to_owned());
     } else if report.checkpoints.is_empty() {
         lines.push("  checkpoints  none".to_owned());
     } else {
@@ -88,22 +89,25 @@ fn as_text(report: &Report, left_over: &LeftOver) -> String {
     if report.segments.is_empty() {
         lines.push("  segments     none".to_owned());
     } else {
-        lines.push("  segments (referenced: by a checkpoint that counts)".to_owned());
+        lines.push("  segments (referenced: by a valid checkpoint)".to_owned());
         lines.push(segments(report).to_string());
     }
     if report.blocks_left_out > 0 {
-        lines.push(format!("  not counted  {} more blocks, none of them referenced", report.blocks_left_out));
+        lines.push(format!("  not shown    {} more blocks, all unreferenced", report.blocks_left_out));
     }
-    if !left_over.being_written.is_empty() {
-        lines.push(format!("  in use       {} (no checkpoint refers to it yet)", left_over.being_written.join(", ")));
-    }
-    if !left_over.left_over.is_empty() {
+    if !unreferenced.being_written.is_empty() {
         lines.push(format!(
-            "  left over    {} (the next opening removes what it doesn't need)",
-            left_over.left_over.join(", ")
+            "  in use       {} (not yet referenced by a checkpoint)",
+            unreferenced.being_written.join(", ")
         ));
     }
-    lines.extend(in_the_way(report).map(|what| format!("  in the way   {what}")));
+    if !unreferenced.left_over.is_empty() {
+        lines.push(format!(
+            "  left over    {} (removed when the store is next opened for writing, if not needed)",
+            unreferenced.left_over.join(", ")
+        ));
+    }
+    lines.extend(foreign_entries(report).map(|what| format!("  foreign      {what}")));
     lines.join("\n")
 }
 
@@ -115,7 +119,7 @@ fn checkpoints(report: &Report) -> Table {
         let none = || "-".to_owned();
         table.row(match &checkpoint.contents {
             Ok((lanes, blocks, local)) => {
-                [epoch, file, size, lanes.to_string(), blocks.to_string(), local.to_string(), "whole".to_owned()]
+                [epoch, file, size, lanes.to_string(), blocks.to_string(), local.to_string(), "intact".to_owned()]
             }
             Err(what) => [epoch, file, size, none(), none(), none(), format!("damaged: {what}")],
         });
@@ -145,7 +149,7 @@ fn segments(report: &Report) -> Table {
     table
 }
 
-/// Bytes on disk of a segment's blocks: those that checkpoints refer to, and the others.
+/// Returns the disk bytes of a segment's referenced and unreferenced blocks.
 fn split(segment: &SegmentReport) -> (u64, u64) {
     let sum = |is_referenced: bool| {
         let blocks = segment.blocks.iter().filter(|of| of.is_referenced == is_referenced);
@@ -154,10 +158,10 @@ fn split(segment: &SegmentReport) -> (u64, u64) {
     (sum(true), sum(false))
 }
 
-/// What has the name of one of the store's files and is none.
-pub(super) fn in_the_way(report: &Report) -> impl Iterator<Item = String> {
+/// Describes the directory entries that have a name of the store's files but aren't regular files.
+pub(super) fn foreign_entries(report: &Report) -> impl Iterator<Item = String> {
     report.not_files.iter().map(|(name, what)| {
-        format!("{name} is {what} and was passed over: move it away, or nobody can open the store to write")
+        format!("{name} is {what}, ignored: the store can't be opened for writing until it is moved away")
     })
 }
 
@@ -171,14 +175,14 @@ pub(super) fn tail_text(tail: Tail) -> String {
 
 pub(super) fn slot(state: SlotState) -> String {
     match state {
-        SlotState::Valid { sequence } => format!("whole ({sequence})"),
+        SlotState::Valid { sequence } => format!("valid ({sequence})"),
         SlotState::Empty => "empty".to_owned(),
         SlotState::Version(version) => format!("of version {version}"),
         SlotState::Damaged => "damaged".to_owned(),
     }
 }
 
-fn as_json(report: &Report, left_over: &LeftOver) -> Value {
+fn as_json(report: &Report, unreferenced: &UnreferencedFiles) -> Value {
     let checkpoints = report.checkpoints.iter().map(|checkpoint| {
         let (contents, damage) = match &checkpoint.contents {
             Ok((lanes, blocks, local)) => (json!({ "lanes": lanes, "blocks": blocks, "local_entries": local }), None),
@@ -215,8 +219,8 @@ fn as_json(report: &Report, left_over: &LeftOver) -> Value {
         "checkpoints": checkpoints.collect::<Vec<_>>(),
         "segments": segments.collect::<Vec<_>>(),
         "blocks_not_counted": report.blocks_left_out,
-        "left_over": left_over.left_over,
-        "being_written": left_over.being_written,
+        "left_over": unreferenced.left_over,
+        "being_written": unreferenced.being_written,
         "not_files": not_files.collect::<Vec<_>>(),
     })
 }

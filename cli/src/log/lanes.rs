@@ -1,22 +1,23 @@
-//! What a checkpoint says about a record that is in one of its blocks.
+//! State of records according to a checkpoint.
 
-use counterfoil::store::{Block, LaneImage};
-use counterfoil::{Disposition, Epoch, Phase, Ssn};
+use counterfoil::{Epoch, Phase, Ssn};
+use counterfoil_log_core::Disposition;
+use counterfoil_log_io::{Block, LaneImage};
 
-/// What a recovery from a checkpoint would do with a record.
+/// Role of a record in a recovery from a checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum State {
-    /// Would be sent again: nobody said that it arrived.
+    /// Not acknowledged; a recovery sends it again.
     Unacknowledged,
-    /// Arrived in this epoch of the receiver, and is kept in case that the receiver goes back before it.
+    /// Acknowledged in this epoch of the receiver; kept in case the receiver rolls back to an earlier one.
     Retained { epoch: Epoch, phase: Phase },
-    /// Arrived, and needn't be kept. It goes with its block.
+    /// Acknowledged and not needed; freed with its block.
     Released,
-    /// A durable checkpoint of the receiver covers it, or it was given up. It goes with its block.
+    /// Covered by a durable checkpoint of the receiver, or given up; freed with its block.
     Covered,
-    /// Another record with this SSN was written later, or the lane was cut before it. It goes with its block.
+    /// Replaced by a later record with the same SSN, or cut off by a truncation of the lane; freed with its block.
     Superseded,
-    /// No block that this checkpoint refers to.
+    /// In a block that the checkpoint doesn't refer to.
     Unreferenced,
 }
 
@@ -32,12 +33,12 @@ impl State {
         }
     }
 
-    /// Whether a recovery may still need it.
+    /// Returns `true` if a recovery may need the record.
     pub(super) fn is_needed(self) -> bool {
         matches!(self, State::Unacknowledged | State::Retained { .. })
     }
 
-    /// The receiver's epoch in which it arrived, and the sender's phase, where the checkpoint knows them.
+    /// Returns the receiver's epoch of arrival and the sender's phase, if the checkpoint contains them.
     pub(super) fn epoch_and_phase(self) -> Option<(Epoch, Phase)> {
         match self {
             State::Retained { epoch, phase } => Some((epoch, phase)),
@@ -46,11 +47,11 @@ impl State {
     }
 }
 
-/// A lane of a checkpoint, to be asked about its records.
+/// A lane of a checkpoint.
 #[derive(Debug)]
 pub(super) struct Lane<'a> {
     pub(super) image: &'a LaneImage,
-    /// The SSN from which on a later block counts, or where the lane ends, for each block.
+    /// Per block, the first SSN that a later block supersedes, or the end of the lane.
     ends: Vec<Ssn>,
 }
 
@@ -63,12 +64,12 @@ impl<'a> Lane<'a> {
         Lane { image, ends }
     }
 
-    /// The blocks, with their places in the lane's list.
+    /// Returns the blocks with their indices.
     pub(super) fn blocks(&self) -> impl Iterator<Item = (usize, &'a Block)> + use<'a> {
         self.image.blocks.iter().enumerate()
     }
 
-    /// What becomes of the record with this SSN in the block at `index`.
+    /// Returns the state of the record with this SSN in the block at `index`.
     pub(super) fn state(&self, index: usize, ssn: Ssn) -> State {
         let image = self.image;
         if self.ends.get(index).is_none_or(|end| ssn >= *end) {
@@ -81,7 +82,7 @@ impl<'a> Lane<'a> {
             let at = image.runs.partition_point(|run| run.last < ssn);
             match image.runs.get(at).filter(|run| run.first <= ssn).map(|run| run.disposition) {
                 Some(Disposition::Retain { epoch, phase }) => State::Retained { epoch, phase },
-                // What was acknowledged before the first run was released.
+                // Records acknowledged before the first run were released.
                 Some(Disposition::Release) | None => State::Released,
             }
         }

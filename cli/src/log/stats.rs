@@ -1,4 +1,4 @@
-//! `counterfoil log stats`: what takes how much room.
+//! `counterfoil log stats`: prints how the space of a store is used.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -6,32 +6,30 @@ use std::process::ExitCode;
 
 use clap::Args;
 use counterfoil::Rank;
-use counterfoil::store::{BlockBuffer, CheckpointImage, LOCAL, Report, StoreView};
+use counterfoil_log_io::{BlockBuffer, CheckpointImage, LOCAL, Report, StoreView};
 use serde_json::{Value, json};
 
-use super::Place;
+use super::StoreArguments;
 use super::lanes::{Lane, State};
-use super::stores::{Opened, Outcome, bytes, for_each, progress_bar, with};
+use super::stores::{OpenedStore, Outcome, bytes, for_each, merge, progress_bar};
 use crate::Failure;
 use crate::table::Table;
 
-/// Show how many bytes are kept for which peer, in which of its epochs they arrived, and whether they are still needed; how
-/// large the records are, and what compression saves.
+/// Show the space used by peer, epoch and state of the records, the sizes of records, and the effect of compression.
 ///
-/// As the newest checkpoint has it that can be read; where the manifest has no whole slot, nothing says which one counts, and
-/// every whole block is `unreferenced`. `unreferenced` is what it doesn't refer to: blocks that were written
-/// since, and dead ones. Exit code 1 where something can't be read.
+/// Uses the newest readable checkpoint. Blocks that it doesn't refer to, because they are newer or dead, are `unreferenced`; so are all
+/// intact blocks if there is no valid manifest slot. The exit code is 1 if something can't be read.
 #[derive(Debug, Args)]
 pub(super) struct StatsArguments {
     #[command(flatten)]
-    pub(super) place: Place,
+    pub(super) store: StoreArguments,
 }
 
 pub(super) fn run(arguments: &StatsArguments) -> Result<ExitCode, Failure> {
-    for_each(&arguments.place, stats)
+    for_each(&arguments.store, stats)
 }
 
-/// Records, and bytes of their bodies.
+/// Number of records and bytes of their bodies.
 #[derive(Clone, Copy, Debug, Default)]
 struct Tally {
     records: u64,
@@ -45,30 +43,31 @@ impl Tally {
     }
 }
 
-/// What was counted in a store.
+/// Statistics of one store.
 #[derive(Debug, Default)]
 struct Stats {
-    /// By lane and state, without the phase.
+    /// Tally by lane, state name and epoch.
     by: BTreeMap<(Rank, &'static str, Option<u32>), Tally>,
-    /// Entries of the local log that the checkpoint has.
+    /// Entries of the local log in the checkpoint.
     local: Tally,
-    /// Records by the number of bits that the length of their body has.
+    /// Number of records by the bit length of their body's size.
     sizes: BTreeMap<u32, u64>,
     needed: Tally,
-    /// Whether anything says which checkpoint counts.
+    /// True if there is a valid manifest, and so a valid checkpoint is known.
     is_known: bool,
-    /// Of blocks that the checkpoint refers to.
+    /// Bytes before compression of the blocks that the checkpoint refers to.
     raw_bytes: u64,
     disk_bytes: u64,
+    /// Bytes on disk of the same blocks.
     errors: Vec<String>,
 }
 
 fn stats(path: &Path) -> Result<Outcome, Failure> {
-    let mut store = Opened::new(path)?;
+    let mut store = OpenedStore::new(path)?;
     let report = store.scan()?;
     let mut stats = Stats { is_known: report.manifest.is_some(), ..Stats::default() };
     if report.manifest.is_none() {
-        // The blocks alone are counted: nobody can say who refers to them.
+        // Without a manifest only the blocks can be counted, all as unreferenced.
         stats.errors.extend(store.without_manifest().map(|error| error.to_string()));
     }
     let view = match report.manifest {
@@ -77,26 +76,26 @@ fn stats(path: &Path) -> Result<Outcome, Failure> {
     };
     let epoch = match view {
         Ok(mut view) => {
-            let image = newest(&mut view, &mut stats.errors);
+            let image = newest_checkpoint(&mut view, &mut stats.errors);
             stats.count(&mut view, &image, &report, path);
             Some(image.epoch.0).filter(|epoch| *epoch > 0)
         }
         Err(error) => return Err(store.failure(&error)),
     };
-    let of = match epoch {
-        Some(epoch) => format!("  checkpoint that begins epoch {epoch}"),
+    let checkpoint = match epoch {
+        Some(epoch) => format!("  checkpoint at the start of epoch {epoch}"),
         None => "  no checkpoint".to_owned(),
     };
-    let mut text = format!("{}\n{of}\n{}", store.heading(&report), stats.as_text());
+    let mut text = format!("{}\n{checkpoint}\n{}", store.heading(&report), stats.as_text());
     for error in &stats.errors {
         text += &format!("\n  not counted: {error}");
     }
-    let json = with(with(store.json_of(&report), json!({ "epoch": epoch })), stats.as_json());
+    let json = merge(merge(store.json_of(&report), json!({ "epoch": epoch })), stats.as_json());
     Ok(Outcome { json, text, is_sound: stats.errors.is_empty() })
 }
 
-/// The newest checkpoint that can be read; one without lanes where there is none.
-fn newest(view: &mut StoreView<'_>, errors: &mut Vec<String>) -> CheckpointImage {
+/// Returns the newest readable checkpoint, or an empty one.
+fn newest_checkpoint(view: &mut StoreView<'_>, errors: &mut Vec<String>) -> CheckpointImage {
     for epoch in view.checkpoints().into_iter().rev() {
         match view.image(epoch) {
             Ok(image) => return image,
@@ -136,7 +135,7 @@ impl Stats {
             tally.add(of.block.records.into(), of.block.raw_bytes);
         }
         if report.blocks_left_out > 0 {
-            self.errors.push(format!("{} blocks that no checkpoint refers to", report.blocks_left_out));
+            self.errors.push(format!("{} unreferenced blocks", report.blocks_left_out));
         }
     }
 
@@ -163,11 +162,11 @@ impl Stats {
         let mut lines = vec![table.to_string()];
         lines.push(match self.is_known {
             true => format!("  needed       {} records, {}", self.needed.records, bytes(self.needed.bytes)),
-            false => "  needed       not known: nothing says which checkpoint counts".to_owned(),
+            false => "  needed       unknown: no valid manifest slot".to_owned(),
         });
         if self.disk_bytes > 0 {
             let (raw, disk) = (bytes(self.raw_bytes), bytes(self.disk_bytes));
-            lines.push(format!("  compression  {raw} of records in {disk} on disk: {:.2} to 1", self.ratio()));
+            lines.push(format!("  compression  {raw} of records in {disk} on disk (ratio {:.2})", self.ratio()));
         }
         if let Some(most) = self.sizes.values().max() {
             lines.push("  sizes (prefix and payload)".to_owned());
@@ -208,7 +207,7 @@ impl Stats {
     }
 }
 
-/// The lengths with this number of bits.
+/// Returns the range of sizes with this bit length.
 fn bucket(bits: u32) -> (u64, u64) {
     match bits {
         0 => (0, 0),
@@ -221,7 +220,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_length_is_in_the_bucket_of_its_bits() {
+    fn every_size_is_in_the_bucket_of_its_bit_length() {
         for bytes in [0, 1, 2, 3, 4, 1023, 1024, u64::MAX] {
             let (from, to) = bucket(u64::BITS - bytes.leading_zeros());
             assert!((from..=to).contains(&bytes), "{bytes} is not in {from}-{to}");

@@ -1,66 +1,66 @@
-//! Finding the stores that are meant, and reaching their files.
+//! Finding and opening stores.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use counterfoil::store::{
+use counterfoil_log_io::{
     BackendChoice, Directory, DirectoryAccess, DirectoryError, ManifestReport, Report, StorageBackend, StoreError,
     StoreView, scan,
 };
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 
-use super::Place;
+use super::StoreArguments;
 use crate::{Failure, print};
 
-/// How often a store that changes while it is read is looked at.
-const LOOKS_MAX: u32 = 10;
-const CHANGING: &str = "checkpoints were taken each time while it was being read, so nothing certain can be said: try again, \
-                        or when its process has ended";
+/// Maximum number of scans of a store that changes meanwhile.
+const SCANS_MAX: u32 = 10;
+const CHANGING: &str = "new checkpoints invalidated every scan, so the result is uncertain: try again, or wait until the store's process \
+                        has ended";
 
-/// The stores in a directory.
-pub(super) struct Found {
+/// Stores found in a directory.
+pub(super) struct StoreSet {
     pub(super) dirs: Vec<PathBuf>,
-    /// The directory has stores, and isn't one.
+    /// True if the directory contains stores, false if it is one.
     pub(super) is_job: bool,
 }
 
-/// What was found out about one store.
+/// Result of a command on one store.
 pub(super) struct Outcome {
     pub(super) json: Value,
     pub(super) text: String,
     pub(super) is_sound: bool,
 }
 
-/// Does `look` with each store, and prints what comes out, and what fails.
+/// Calls `look` with each store in `arguments.dir` and prints the results and errors.
 pub(super) fn for_each(
-    place: &Place,
+    arguments: &StoreArguments,
     look: impl FnMut(&Path) -> Result<Outcome, Failure>,
 ) -> Result<ExitCode, Failure> {
-    each(place, &find(&place.dir)?, look)
+    for_each_in(arguments, &find(&arguments.dir)?, look)
 }
 
-/// As [`for_each`], with these stores.
-pub(super) fn each(
-    place: &Place,
-    found: &Found,
+/// Like [`for_each`], with the given stores.
+pub(super) fn for_each_in(
+    arguments: &StoreArguments,
+    stores: &StoreSet,
     mut look: impl FnMut(&Path) -> Result<Outcome, Failure>,
 ) -> Result<ExitCode, Failure> {
     let mut values = Vec::new();
     let mut are_sound = true;
-    for dir in &found.dirs {
+    for dir in &stores.dirs {
         match look(dir) {
             Ok(outcome) => {
                 are_sound &= outcome.is_sound;
-                if place.json {
+                if arguments.json {
                     values.push(outcome.json);
                 } else {
                     print(&outcome.text)?;
                 }
             }
-            Err(failure) if found.is_job => {
-                // The other ranks' stores are of interest all the same.
+            Err(failure) if stores.is_job => {
+                // Continue with the other ranks' stores.
                 are_sound = false;
                 eprintln!("error: {failure}");
                 values.push(json!({ "dir": dir, "error": failure.to_string() }));
@@ -68,18 +68,18 @@ pub(super) fn each(
             Err(failure) => return Err(failure),
         }
     }
-    if place.json {
-        let value = if found.is_job { Some(Value::Array(values)) } else { values.pop() };
+    if arguments.json {
+        let value = if stores.is_job { Some(Value::Array(values)) } else { values.pop() };
         print(&value.unwrap_or_default().to_string())?;
     }
     Ok(if are_sound { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
 
-/// The stores that `dir` is, or has.
-pub(super) fn find(dir: &Path) -> Result<Found, Failure> {
+/// Finds the store at `dir`, or the ranks' stores in it.
+pub(super) fn find(dir: &Path) -> Result<StoreSet, Failure> {
     let entries = fs::read_dir(dir).map_err(|error| {
         Failure::failed(format!(
-            "{}: {error}; give a rank's store, or the directory with rank-0, rank-1 and so on",
+            "{}: {error}; expected a rank's store, or a directory with rank-0, rank-1 and so on",
             dir.display()
         ))
     })?;
@@ -89,7 +89,7 @@ pub(super) fn find(dir: &Path) -> Result<Found, Failure> {
         let name = entry.file_name();
         let Some(name) = name.to_str() else { continue };
         if name == "manifest" || name.starts_with("segment-") || name.starts_with("checkpoint-") {
-            return Ok(Found { dirs: vec![dir.to_owned()], is_job: false });
+            return Ok(StoreSet { dirs: vec![dir.to_owned()], is_job: false });
         }
         if let Some(rank) = name.strip_prefix("rank-").and_then(|rank| rank.parse::<u32>().ok()) {
             ranks.push((rank, entry.path()));
@@ -97,33 +97,34 @@ pub(super) fn find(dir: &Path) -> Result<Found, Failure> {
     }
     if ranks.is_empty() {
         let what = match dir.join(counterfoil_profile::job::FILE).exists() {
-            true => "is a job's directory, and no rank left a log in it",
-            false => "has no store: give a rank's store, or the directory with rank-0, rank-1 and so on",
+            true => "is a job's directory, but no rank left a log in it",
+            false => "contains no store: expected a rank's store, or a directory with rank-0, rank-1 and so on",
         };
         return Err(Failure::failed(format!("{} {what}", dir.display())));
     }
     ranks.sort_unstable();
-    Ok(Found { dirs: ranks.into_iter().map(|(_, path)| path).collect(), is_job: true })
+    Ok(StoreSet { dirs: ranks.into_iter().map(|(_, path)| path).collect(), is_job: true })
 }
 
-/// A store that is read.
-pub(super) struct Opened {
+/// A store opened for reading.
+pub(super) struct OpenedStore {
     pub(super) path: PathBuf,
     pub(super) backend: Box<dyn StorageBackend>,
-    /// A living process has it open, and may be writing.
+    /// Set if a running process has the store open and may be writing.
     pub(super) in_use: Option<InUse>,
 }
 
 /// Files to which no checkpoint refers.
-pub(super) struct LeftOver {
+pub(super) struct UnreferencedFiles {
     pub(super) left_over: Vec<String>,
+    /// Files that the store's running process may have begun recently.
     pub(super) being_written: Vec<String>,
 }
 
-/// By whom a store is used.
+/// Process that has a store open.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct InUse {
-    /// The process, where it could say so.
+    /// Process id, if known.
     pid: Option<u32>,
 }
 
@@ -133,40 +134,40 @@ impl InUse {
     }
 }
 
-impl Opened {
-    /// Opens a store to be read, even where a living process has it.
-    pub(super) fn new(path: &Path) -> Result<Opened, Failure> {
+impl OpenedStore {
+    /// Opens a store for reading, even if a running process has it open.
+    pub(super) fn new(path: &Path) -> Result<OpenedStore, Failure> {
         let open = |access| Directory::open(path, BackendChoice::Pwrite, access).map(|(backend, _)| backend);
         let (backend, in_use) = match open(DirectoryAccess::ReadOnly) {
             Ok(backend) => (backend, None),
             Err(DirectoryError::Locked { pid, .. }) => {
-                (open(DirectoryAccess::Look).map_err(Failure::failed)?, Some(InUse { pid }))
+                (open(DirectoryAccess::Inspect).map_err(Failure::failed)?, Some(InUse { pid }))
             }
             Err(error) => return Err(Failure::failed(error)),
         };
-        Ok(Opened { path: path.to_owned(), backend, in_use })
+        Ok(OpenedStore { path: path.to_owned(), backend, in_use })
     }
 
-    /// Opens the store once more, as it was opened.
+    /// Opens the store again with the same access.
     pub(super) fn reopen(&self) -> Result<Box<dyn StorageBackend>, Failure> {
-        let access = if self.in_use.is_some() { DirectoryAccess::Look } else { DirectoryAccess::ReadOnly };
+        let access = if self.in_use.is_some() { DirectoryAccess::Inspect } else { DirectoryAccess::ReadOnly };
         let opened = Directory::open(&self.path, BackendChoice::Pwrite, access);
         opened.map(|(backend, _)| backend).map_err(Failure::failed)
     }
 
-    /// Looks at everything that the store has, with a bar on the terminal.
+    /// Scans the whole store, with a progress bar on a terminal.
     ///
-    /// What a living process frees in between looks damaged: then it is looked at again.
+    /// Blocks that a running process frees during the scan look damaged; such a scan is repeated.
     pub(super) fn scan(&mut self) -> Result<Report, Failure> {
         let bar = progress_bar(&self.path);
-        let mut looks = 1;
+        let mut scans = 1;
         let result = loop {
             let before = self.sequence();
             let report = scan(&mut *self.backend, &mut |done, total| {
                 bar.set_length(total);
                 bar.set_position(done);
             });
-            // A file may go at any time; a block that a checkpoint refers to only with a change of the manifest.
+            // Files can disappear at any time, but a block that a checkpoint refers to only after a change of the manifest.
             let is_certain = match &report {
                 Ok(report) => report.is_whole() || before == self.sequence(),
                 Err(_) => false,
@@ -174,31 +175,31 @@ impl Opened {
             if is_certain || self.in_use.is_none() {
                 break report.map_err(|error| self.failure(&error));
             }
-            if looks == LOOKS_MAX {
+            if scans == SCANS_MAX {
                 break Err(match report {
                     Err(error) => self.failure(&error),
                     Ok(_) => Failure::failed(format!("{}: {CHANGING}", self.path.display())),
                 });
             }
-            looks += 1;
+            scans += 1;
         };
         bar.finish_and_clear();
         result
     }
 
-    /// The number of the manifest's last change.
+    /// Returns the sequence number of the manifest.
     fn sequence(&mut self) -> Option<u64> {
         StoreView::new(&mut *self.backend).ok()?.manifest().map(|manifest| manifest.sequence)
     }
 
-    /// Why nothing says which checkpoint counts, where that is so.
+    /// Returns the error if the manifest has no valid slot.
     pub(super) fn without_manifest(&mut self) -> Option<StoreError> {
         StoreView::new(&mut *self.backend).err()
     }
 
-    /// The files that nobody refers to: those that the next opening removes where it doesn't need them and, of a store that is
-    /// in use, those that its process may have begun just now.
-    pub(super) fn left_over(&self, report: &Report) -> LeftOver {
+    /// Returns the unreferenced files: those that the next opening for writing removes unless needed and, for a store in use, those that
+    /// its process may have begun recently.
+    pub(super) fn unreferenced_files(&self, report: &Report) -> UnreferencedFiles {
         let session = report.manifest.as_ref().map(|manifest| manifest.session);
         let is_older = |file: &String| {
             let segment = report.segments.iter().find(|segment| segment.file == *file);
@@ -206,10 +207,10 @@ impl Opened {
         };
         let (left_over, being_written) =
             report.left_over.iter().cloned().partition(|file| self.in_use.is_none() || is_older(file));
-        LeftOver { left_over, being_written }
+        UnreferencedFiles { left_over, being_written }
     }
 
-    /// Says which store it is that an error is about, and that somebody is changing it.
+    /// Adds the store's path to an error, and the process that has it open.
     pub(super) fn failure(&mut self, error: &StoreError) -> Failure {
         let what = match (error, self.in_use) {
             (error, Some(in_use)) => format!("{error} ({} has the store open: try again)", in_use.by()),
@@ -223,30 +224,30 @@ impl Opened {
         let names = self.backend.list().unwrap_or_default();
         let has_manifest = names.iter().any(|name| name == "manifest");
         if !has_manifest && names.iter().any(|name| name.starts_with("segment-") || name.starts_with("checkpoint-")) {
-            "the manifest is missing, and without it nothing says what counts: restore it from a copy, or remove the \
+            "the manifest is missing, and without it no checkpoint is known to be valid: restore it from a copy, or remove the \
              directory"
         } else if has_manifest {
-            "there is no store in it: one was begun, and its creation wasn't finished; opening it to write makes a new one"
+            "no store: its creation was not completed; opening it for writing creates a new one"
         } else {
-            "there is no store in it"
+            "no store"
         }
     }
 
-    /// The lines that begin every report: which store it is, and who has it.
+    /// Formats the first lines of every report: owner, path, and the process that has the store open.
     pub(super) fn heading(&self, report: &Report) -> String {
-        self.heading_of(&whose(report.manifest.as_ref()))
+        self.heading_of(&owner(report.manifest.as_ref()))
     }
 
-    /// As [`heading`](Self::heading), where it is known whose store it is.
-    pub(super) fn heading_of(&self, whose: &str) -> String {
-        let mut text = format!("{whose}: {}", self.path.display());
+    /// Like [`heading`](Self::heading), with a known owner.
+    pub(super) fn heading_of(&self, owner: &str) -> String {
+        let mut text = format!("{owner}: {}", self.path.display());
         if let Some(in_use) = self.in_use {
-            text += &format!("\n  in use by {}: what it is writing may look torn", in_use.by());
+            text += &format!("\n  in use by {}: data being written may look torn", in_use.by());
         }
         text
     }
 
-    /// The fields that begin every object.
+    /// Returns the first fields of every JSON object.
     pub(super) fn json(&self, rank: Option<u32>, ranks: Option<u32>) -> Value {
         json!({
             "dir": self.path,
@@ -257,28 +258,28 @@ impl Opened {
         })
     }
 
-    /// As [`json`](Self::json), for a report.
+    /// Like [`json`](Self::json), for a report.
     pub(super) fn json_of(&self, report: &Report) -> Value {
         let of = report.manifest.as_ref();
         self.json(of.map(|of| of.rank.0), of.map(|of| of.ranks))
     }
 }
 
-/// Whose store it is.
-pub(super) fn whose(manifest: Option<&ManifestReport>) -> String {
-    let unknown = || "a store without a manifest that can be read".to_owned();
+/// Names the rank that owns a store.
+pub(super) fn owner(manifest: Option<&ManifestReport>) -> String {
+    let unknown = || "a store without a valid manifest".to_owned();
     manifest.map_or_else(unknown, |of| format!("{} of {}", of.rank, of.ranks))
 }
 
-/// Adds fields to an object.
-pub(super) fn with(mut object: Value, fields: Value) -> Value {
+/// Adds fields to a JSON object.
+pub(super) fn merge(mut object: Value, fields: Value) -> Value {
     if let (Some(object), Value::Object(fields)) = (object.as_object_mut(), fields) {
         object.extend(fields);
     }
     object
 }
 
-/// A bar on standard error, where that is a terminal.
+/// Creates a progress bar on standard error; hidden unless that is a terminal.
 pub(super) fn progress_bar(path: &Path) -> ProgressBar {
     let style = ProgressStyle::with_template("{msg} {bar:32.cyan/blue} {bytes}/{total_bytes} {bytes_per_sec}");
     let bar = ProgressBar::new(0).with_message(path.display().to_string());
@@ -288,12 +289,12 @@ pub(super) fn progress_bar(path: &Path) -> ProgressBar {
     }
 }
 
-/// A number of bytes for people.
+/// Formats a number of bytes with a binary unit.
 pub(super) fn bytes(bytes: u64) -> String {
     indicatif::HumanBytes(bytes).to_string()
 }
 
-/// "1 block", "2 blocks".
+/// Formats, for example, "1 block" or "2 blocks".
 pub(super) fn count(number: usize, noun: &str) -> String {
     let plural = match noun.strip_suffix('y') {
         Some(stem) => format!("{stem}ies"),

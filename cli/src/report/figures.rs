@@ -1,4 +1,4 @@
-//! What the report shows, summed up: what one rank knows and what all know together.
+//! Figures of the report: per rank and in total.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -9,10 +9,10 @@ use serde_json::{Value, json};
 
 use super::job::{JobProfile, Source};
 
-/// Shares of the messages whose delay is told.
-pub(super) const SHARES: [f64; 5] = [0.5, 0.9, 0.99, 0.999, 1.0];
+/// Quantiles of the acknowledgement delays to show.
+pub(super) const QUANTILES: [f64; 5] = [0.5, 0.9, 0.99, 0.999, 1.0];
 
-/// Messages and their bytes.
+/// Number of messages and their bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Traffic {
     pub(super) messages: u64,
@@ -26,24 +26,24 @@ impl Traffic {
     }
 }
 
-/// A collective operation, by all ranks.
+/// Totals of a collective operation over all ranks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Kind {
+pub(super) struct CollectiveTotals {
     pub(super) calls: u64,
     pub(super) kept_bytes: u64,
 }
 
-/// A job's figures.
+/// Figures of a job.
 #[derive(Debug)]
 pub(super) struct Figures {
     profile: JobProfile,
-    /// What was logged on each channel (sender, receiver) that was used.
+    /// Messages logged per channel (sender, receiver).
     matrix: BTreeMap<(u32, u32), Traffic>,
-    /// Of these, where the sender has no profile, those of which the receiver knows more than the sender's log.
-    told: BTreeSet<(u32, u32)>,
+    /// Channels whose sender has no profile and whose receiver counted more messages than the sender's log contains.
+    from_receiver: BTreeSet<(u32, u32)>,
     pub(super) sizes: Sizes,
     pub(super) delays: DelayCounts,
-    pub(super) collectives: BTreeMap<String, Kind>,
+    pub(super) collectives: BTreeMap<String, CollectiveTotals>,
 }
 
 impl Figures {
@@ -51,7 +51,7 @@ impl Figures {
         let mut figures = Figures {
             profile,
             matrix: BTreeMap::new(),
-            told: BTreeSet::new(),
+            from_receiver: BTreeSet::new(),
             sizes: Sizes::default(),
             delays: DelayCounts::default(),
             collectives: BTreeMap::new(),
@@ -78,12 +78,12 @@ impl Figures {
                 figures.matrix.entry((rank, channel.peer)).or_default().add(channel);
             }
         }
-        figures.ask_receivers();
+        figures.add_received();
         figures
     }
 
-    /// Of ranks without a profile, those that have one know what they received.
-    fn ask_receivers(&mut self) {
+    /// For ranks without a profile, adds the messages that ranks with one received from them.
+    fn add_received(&mut self) {
         for source in &self.profile.ranks {
             let Source::Profile(receiver) = source else { continue };
             for channel in &receiver.received {
@@ -94,7 +94,7 @@ impl Figures {
                 let known = self.matrix.entry(at).or_default();
                 if channel.messages > known.messages {
                     *known = Traffic { messages: channel.messages, bytes: channel.bytes };
-                    self.told.insert(at);
+                    self.from_receiver.insert(at);
                 }
             }
         }
@@ -108,7 +108,7 @@ impl Figures {
         self.profile.job.as_ref()
     }
 
-    /// The program's name, or the directory's.
+    /// Name of the program, or else of the directory.
     pub(super) fn name(&self) -> String {
         match self.job().and_then(|job| job.program.first()) {
             Some(program) => program.rsplit('/').next().unwrap_or(program).to_owned(),
@@ -116,7 +116,7 @@ impl Figures {
         }
     }
 
-    /// How many ranks there are. A log alone may name a rank of which nothing else is known.
+    /// Number of ranks, including ranks that only appear as a peer in a log.
     pub(super) fn ranks(&self) -> u32 {
         let known = u32::try_from(self.profile.ranks.len()).unwrap_or(u32::MAX);
         self.matrix.keys().map(|(from, to)| from.max(to) + 1).fold(known, u32::max)
@@ -133,22 +133,22 @@ impl Figures {
         })
     }
 
-    /// Channels that were used: sender, receiver, what was logged.
+    /// Returns the used channels: sender, receiver, traffic.
     pub(super) fn channels(&self) -> impl Iterator<Item = (u32, u32, Traffic)> + '_ {
         self.matrix.iter().map(|(&(from, to), &traffic)| (from, to, traffic))
     }
 
-    /// Everything that a rank logged, as far as that is known, and whether it is others that say so of a part.
+    /// Returns the known traffic that a rank logged, and whether receivers reported part of it.
     pub(super) fn logged_by(&self, rank: u32) -> (Traffic, bool) {
         let row = (rank, 0)..=(rank, u32::MAX);
         let logged = self.matrix.range(row.clone()).fold(Traffic::default(), |sum, (_, one)| Traffic {
             messages: sum.messages.saturating_add(one.messages),
             bytes: sum.bytes.saturating_add(one.bytes),
         });
-        (logged, self.told.range(row).next().is_some())
+        (logged, self.from_receiver.range(row).next().is_some())
     }
 
-    /// Everything that was logged.
+    /// Returns the total traffic.
     pub(super) fn logged(&self) -> Traffic {
         let add = |sum: Traffic, (_, _, one): (u32, u32, Traffic)| Traffic {
             messages: sum.messages.saturating_add(one.messages),
@@ -157,21 +157,21 @@ impl Figures {
         self.channels().fold(Traffic::default(), add)
     }
 
-    /// What was kept of collective operations, where something was: as it stands behind what was logged.
-    pub(super) fn given(&self) -> String {
+    /// Formats the bytes contributed to collective operations, to follow the logged traffic; empty if there are none.
+    pub(super) fn contributions_text(&self) -> String {
         match self.collectives.values().fold(0, |sum: u64, one| sum.saturating_add(one.kept_bytes)) {
             0 => String::new(),
-            bytes => format!(", and {} that ranks gave to collective operations", BinaryBytes(bytes)),
+            bytes => format!(", and {} contributed to collective operations", BinaryBytes(bytes)),
         }
     }
 
-    /// What somebody who looks at the figures should know.
+    /// Returns remarks on the job and on the completeness of the figures.
     pub(super) fn notes(&self) -> Vec<String> {
         let mut notes = Vec::new();
         match self.job() {
-            None => notes.push("nothing says what was run, and how: there is no job.json in the directory".to_owned()),
+            None => notes.push("no job.json in the directory: the program and its settings are unknown".to_owned()),
             Some(job) if job.exit_code.is_none() => {
-                notes.push("the job had not ended when this was made, or nobody saw its end".to_owned());
+                notes.push("the job had not ended when this report was made, or its end was not recorded".to_owned());
             }
             Some(job) if job.interrupted => notes.push("the job was interrupted".to_owned()),
             Some(job) if job.exit_code != Some(0) => {
@@ -179,34 +179,33 @@ impl Figures {
             }
             Some(_) => {}
         }
-        // What is so of several ranks is said once, with the numbers of the first.
-        let mut said: BTreeMap<String, (String, Vec<u32>)> = BTreeMap::new();
+        // Notes of several ranks that differ in numbers only are merged, with the numbers of the first.
+        let mut merged: BTreeMap<String, (String, Vec<u32>)> = BTreeMap::new();
         for (rank, source) in self.sources() {
-            for what in concerning(source, self.job().is_some()) {
-                said.entry(without_numbers(&what)).or_insert_with(|| (what, Vec::new())).1.push(rank);
+            for note in rank_notes(source, self.job().is_some()) {
+                merged.entry(strip_digits(&note)).or_insert_with(|| (note, Vec::new())).1.push(rank);
             }
         }
-        notes.extend(said.into_values().map(|(what, ranks)| format!("{}: {what}", named(&ranks))));
-        let mut told: Vec<u32> = self.told.iter().map(|(from, _)| *from).collect();
-        told.dedup();
-        if !told.is_empty() {
+        notes.extend(merged.into_values().map(|(note, ranks)| format!("{}: {note}", rank_list(&ranks))));
+        let mut reported: Vec<u32> = self.from_receiver.iter().map(|(from, _)| *from).collect();
+        reported.dedup();
+        if !reported.is_empty() {
             notes.push(format!(
-                "{}: what others received from there stands for what was logged, without what was still under way and how long the messages \
-                 were",
-                named(&told)
+                "{}: messages are counted by their receivers, without those in transit and without sizes",
+                rank_list(&reported)
             ));
         }
         let lost = self.not_received();
         if lost > 0 {
             notes.push(format!(
-                "{lost} messages more were logged than their receivers took, between ranks that both have a profile: sends that were cancelled, or \
-                 messages that nobody received"
+                "{lost} more messages were logged than received, between ranks that both have a profile: cancelled sends, or \
+                 messages that were never received"
             ));
         }
         notes
     }
 
-    /// How many more messages were logged than received, on channels of which both ends are known.
+    /// Counts the messages logged but not received, on channels with a profile at both ends.
     fn not_received(&self) -> u64 {
         let profiles: BTreeMap<u32, &RankProfile> = self.profiles().collect();
         let more = |(from, to, logged): (u32, u32, Traffic)| {
@@ -217,7 +216,7 @@ impl Figures {
         self.channels().filter_map(more).fold(0, u64::saturating_add)
     }
 
-    /// The figures for a program.
+    /// Returns the figures as JSON.
     pub(super) fn to_json(&self, files: &[PathBuf]) -> Value {
         let ranks = self.sources().map(|(rank, source)| match source {
             Source::Profile(profile) => {
@@ -239,14 +238,14 @@ impl Figures {
         });
         let matrix = self.channels().map(|(from, to, traffic)| {
             let mut row = json!({ "from": from, "to": to, "messages": traffic.messages, "bytes": traffic.bytes });
-            if self.told.contains(&(from, to)) {
+            if self.from_receiver.contains(&(from, to)) {
                 row["by"] = "receiver".into();
             }
             row
         });
         let sizes =
             self.sizes.classes().map(|(from, to, messages)| json!({ "from": from, "to": to, "messages": messages }));
-        let quantiles = SHARES.map(|share| json!({ "share": share, "delay_ns": self.delays.quantile_ns(share) }));
+        let quantiles = QUANTILES.map(|share| json!({ "share": share, "delay_ns": self.delays.quantile_ns(share) }));
         let collectives = self
             .collectives
             .iter()
@@ -268,49 +267,48 @@ impl Figures {
     }
 }
 
-/// What is to be said of a rank.
-fn concerning(source: &Source, is_mpi: bool) -> Vec<String> {
+/// Returns the notes on a rank.
+fn rank_notes(source: &Source, is_mpi: bool) -> Vec<String> {
     let profile = match source {
         Source::Profile(profile) => profile,
         Source::Log(part) if is_mpi => {
-            let what = match (part.is_taken_over, part.has_checkpoint) {
-                (true, _) => "here is its log as it was in shared memory, and",
-                (false, true) => "no profile: here is what its log has, and",
-                (false, false) => "what it had in memory is missing: here is what had been moved to disk, and",
+            let shown = match (part.is_taken_over, part.has_checkpoint) {
+                (true, _) => "ended without MPI_Finalize; shown is its log from shared memory",
+                (false, true) => "no profile; shown is its log",
+                (false, false) => {
+                    "ended without MPI_Finalize; records in memory are lost, shown are those spilled to disk"
+                }
             };
-            let ended = if part.has_checkpoint && !part.is_taken_over { "" } else { "ended without MPI_Finalize; " };
-            return vec![format!("{ended}{what} nothing of time, acknowledgements and collective operations")];
+            return vec![format!("{shown}, without times, acknowledgements and collective operations")];
         }
         Source::Log(_) => {
             return vec![
-                "no profile (it was killed, or didn't run under `counterfoil run`); there is what the log still has, and nothing of time, \
+                "no profile (killed, or not run under `counterfoil run`); shown is what its log still contains, without times, \
                  acknowledgements and collective operations"
                     .to_owned(),
             ];
         }
-        Source::Missing(why) => return vec![format!("this part is missing: {why}")],
+        Source::Missing(why) => return vec![format!("no data: {why}")],
     };
-    let mut said = Vec::new();
+    let mut notes = Vec::new();
     if profile.ended == Ended::Aborted {
-        said.push("called MPI_Abort; the figures are as they were then".to_owned());
+        notes.push("called MPI_Abort; figures up to that call".to_owned());
     }
     if profile.logging_stopped {
-        said.push("the log was full, and nothing was logged from there on (stop-logging)".to_owned());
+        notes.push("the log was full, and logging stopped (stop-logging)".to_owned());
     }
-    said.extend(
-        profile.not_kept.as_ref().map(|why| format!("the log could not be kept, these are figures only: {why}")),
-    );
-    said.extend(profile.gave_up.as_ref().map(|why| format!("gave up logging: {why}")));
-    said
+    notes.extend(profile.not_kept.as_ref().map(|why| format!("the log could not be kept, only its figures: {why}")));
+    notes.extend(profile.gave_up.as_ref().map(|why| format!("gave up logging: {why}")));
+    notes
 }
 
-/// What is alike in what several ranks say.
-pub(crate) fn without_numbers(text: &str) -> String {
+/// Removes the digits, so that texts that differ in numbers only become equal.
+pub(crate) fn strip_digits(text: &str) -> String {
     text.chars().filter(|letter| !letter.is_ascii_digit()).collect()
 }
 
-/// `rank 3`, or `ranks 1, 2, 5-9`.
-pub(crate) fn named(ranks: &[u32]) -> String {
+/// Formats ranks as `rank 3` or `ranks 1, 2, 5-9`.
+pub(crate) fn rank_list(ranks: &[u32]) -> String {
     let runs = ranks.chunk_by(|one, next| one + 1 == *next).map(|run| match run {
         [first, .., last] if run.len() > 2 => format!("{first}-{last}"),
         run => run.iter().map(u32::to_string).collect::<Vec<_>>().join(", "),
@@ -325,12 +323,12 @@ fn channels<'a>(of: impl Iterator<Item = &'a Channel>) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use super::named;
+    use super::rank_list;
 
     #[test]
-    fn ranks_are_named_as_runs() {
-        assert_eq!(named(&[3]), "rank 3");
-        assert_eq!(named(&[1, 2]), "ranks 1, 2");
-        assert_eq!(named(&[1, 2, 4, 5, 6, 7, 9]), "ranks 1, 2, 4-7, 9");
+    fn consecutive_ranks_are_listed_as_ranges() {
+        assert_eq!(rank_list(&[3]), "rank 3");
+        assert_eq!(rank_list(&[1, 2]), "ranks 1, 2");
+        assert_eq!(rank_list(&[1, 2, 4, 5, 6, 7, 9]), "ranks 1, 2, 4-7, 9");
     }
 }

@@ -1,4 +1,4 @@
-//! What a job left in its directory.
+//! Reading of a job's directory.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -9,58 +9,58 @@ use counterfoil_profile::{Job, ProfileError, RANKS_MAX, RankProfile};
 
 use super::log_only::{self, LogPart};
 
-const WHAT_TO_GIVE: &str =
-    "give the directory that `counterfoil run --log-dir DIR` was told, with rank-0, rank-0.profile and so on";
+const EXPECTED_DIRECTORY: &str =
+    "expected the directory given to `counterfoil run --log-dir DIR`, with rank-0, rank-0.profile and so on";
 
-/// Why there is nothing to report.
+/// Error while reading a job's directory.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum JobError {
-    #[error("cannot look into {}: {source}; {WHAT_TO_GIVE}", dir.display())]
-    Look { dir: PathBuf, source: io::Error },
-    #[error("{} has no job's logs: {WHAT_TO_GIVE}", dir.display())]
+    #[error("cannot read {}: {source}; {EXPECTED_DIRECTORY}", dir.display())]
+    ReadDir { dir: PathBuf, source: io::Error },
+    #[error("{} contains no logs of a job: {EXPECTED_DIRECTORY}", dir.display())]
     NoJob { dir: PathBuf },
-    #[error("{} is the log of one rank: give the directory above, which has those of all", dir.display())]
+    #[error("{} is the log of a single rank: use its parent directory, with those of all ranks", dir.display())]
     OneRank { dir: PathBuf },
     #[error(
-        "{} has profiles of jobs with {one} and with {other} ranks (rank {rank}): remove those that don't belong to it",
+        "{} contains profiles of jobs with {one} and with {other} ranks (rank {rank}): remove those of other jobs",
         dir.display()
     )]
     Mixed { dir: PathBuf, one: u32, other: u32, rank: u32 },
-    #[error("{} has rank {rank}: a report is of {RANKS_MAX} ranks at most", dir.display())]
+    #[error("{} contains rank {rank}: a report supports at most {RANKS_MAX} ranks", dir.display())]
     TooMany { dir: PathBuf, rank: u32 },
     #[error(transparent)]
     Profile(#[from] ProfileError),
 }
 
-/// From where it is known what a rank did.
+/// Source of the figures of a rank.
 #[derive(Debug)]
 pub(super) enum Source {
-    /// It wrote its profile when it ended.
+    /// Profile, written by the rank at its end.
     Profile(Box<RankProfile>),
-    /// Only its log is there: what that still has.
+    /// Remaining records in the rank's log.
     Log(Box<LogPart>),
-    /// Nothing is there, or nothing that can be read: why.
+    /// Nothing readable, and why.
     Missing(String),
 }
 
-/// A job.
+/// Everything known about a job.
 #[derive(Debug)]
 pub(super) struct JobProfile {
     pub(super) dir: PathBuf,
     pub(super) job: Option<Job>,
-    /// For each rank.
+    /// Source of each rank, by number.
     pub(super) ranks: Vec<Source>,
 }
 
 impl JobProfile {
-    /// Reads what is in a directory.
+    /// Reads the job's directory.
     pub(super) fn read(dir: &Path) -> Result<JobProfile, JobError> {
         let (profiles, logs) = list(dir)?;
         let job = Job::read(dir)?;
         let mut ranks: Vec<Source> = Vec::new();
         let mut put = |rank: u32, source: Source| {
             while ranks.len() <= rank as usize {
-                ranks.push(Source::Missing("it left no profile and no log".to_owned()));
+                ranks.push(Source::Missing("no profile and no log".to_owned()));
             }
             ranks[rank as usize] = source;
         };
@@ -88,21 +88,21 @@ impl JobProfile {
             .and_then(|ranks| ranks.checked_sub(1))
             .filter(|last| ranks.len() <= *last as usize)
         {
-            let missing = || Source::Missing("it left no profile and no log".to_owned());
+            let missing = || Source::Missing("no profile and no log".to_owned());
             ranks.resize_with(last as usize + 1, missing);
         }
         Ok(JobProfile { dir: dir.to_owned(), job, ranks })
     }
 }
 
-/// The ranks that have a profile, and those that have a log.
+/// Lists the ranks with a profile, and those with a log.
 fn list(dir: &Path) -> Result<(BTreeSet<u32>, BTreeSet<u32>), JobError> {
-    let look = |source| JobError::Look { dir: dir.to_owned(), source };
+    let read_error = |source| JobError::ReadDir { dir: dir.to_owned(), source };
     let (mut profiles, mut logs) = (BTreeSet::new(), BTreeSet::new());
     let mut is_store = false;
-    for entry in fs::read_dir(dir).map_err(look)? {
-        let name = entry.map_err(look)?.file_name().to_string_lossy().into_owned();
-        profiles.extend(RankProfile::rank_in(&name));
+    for entry in fs::read_dir(dir).map_err(read_error)? {
+        let name = entry.map_err(read_error)?.file_name().to_string_lossy().into_owned();
+        profiles.extend(RankProfile::parse_file_name(&name));
         logs.extend(name.strip_prefix("rank-").and_then(|rank| rank.parse::<u32>().ok()));
         is_store |= name == "manifest" || name.starts_with("segment-");
     }

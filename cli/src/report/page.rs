@@ -1,14 +1,14 @@
-//! The page: everything in one file.
+//! The report as a self-contained HTML page.
 
 use counterfoil_profile::Ended;
 use indicatif::{BinaryBytes, HumanCount};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
-use super::figures::{Figures, SHARES, Traffic};
+use super::figures::{Figures, QUANTILES, Traffic};
 use super::job::Source;
 use super::pictures::{Picture, duration};
 
-/// Channels that the table of the busiest ones has.
+/// Maximum number of rows in the table of the busiest channels.
 const CHANNELS_MAX: usize = 20;
 
 const STYLE: &str = "\
@@ -21,7 +21,7 @@ th { font-weight: 600; border-bottom-color: #888; } .left { text-align: left; }
 figure svg { max-width: 100%; height: auto; } figcaption { color: #555; max-width: 46em; font-size: 0.92em; }
 .words { white-space: normal; } code { font-size: 0.95em; overflow-wrap: anywhere; } .missing { color: #a33; }";
 
-/// The page as HTML. The pictures are those that there are.
+/// Renders the page. `pictures` are those with data.
 pub(super) fn render(figures: &Figures, pictures: &[(Picture, String)]) -> String {
     let name = figures.name();
     let total = figures.logged();
@@ -31,14 +31,14 @@ pub(super) fn render(figures: &Figures, pictures: &[(Picture, String)]) -> Strin
             head {
                 meta charset="utf-8";
                 meta name="viewport" content="width=device-width, initial-scale=1";
-                title { "What " (name) " logged" }
+                title { "Message log of " (name) }
                 style { (PreEscaped(STYLE)) }
             }
             body {
-                h1 { "What " (name) " logged" }
+                h1 { "Message log of " (name) }
                 p {
                     (figures.ranks()) (if figures.ranks() == 1 { " rank, " } else { " ranks, " }) (HumanCount(total.messages))
-                    (if total.messages == 1 { " message, " } else { " messages, " }) (BinaryBytes(total.bytes)) (figures.given()) "."
+                    (if total.messages == 1 { " message, " } else { " messages, " }) (BinaryBytes(total.bytes)) (figures.contributions_text()) "."
                 }
                 @let notes = figures.notes();
                 @if !notes.is_empty() {
@@ -46,7 +46,7 @@ pub(super) fn render(figures: &Figures, pictures: &[(Picture, String)]) -> Strin
                 }
                 h2 { "The job" }
                 (settings(figures))
-                h2 { "Who sent to whom" }
+                h2 { "Traffic between ranks" }
                 div.pair { (picture(Picture::MatrixMessages, pictures)) (picture(Picture::MatrixBytes, pictures)) }
                 (busiest(figures))
                 h2 { "Over time" }
@@ -69,8 +69,8 @@ fn picture(which: Picture, pictures: &[(Picture, String)]) -> Markup {
     let svg = pictures.iter().find(|(picture, _)| *picture == which).map(|(_, svg)| svg);
     html! {
         @match svg {
-            Some(svg) => figure id=(which.name()) { (PreEscaped(svg)) figcaption { (which.says()) } },
-            None => p.missing { "Nothing is known for the picture “" (which.name()) "”: no rank has anything of it." },
+            Some(svg) => figure id=(which.name()) { (PreEscaped(svg)) figcaption { (which.caption()) } },
+            None => p.missing { "No data for the picture “" (which.name()) "”." },
         }
     }
 }
@@ -96,7 +96,7 @@ fn settings(figures: &Figures) -> Markup {
     }
 }
 
-/// The channels with most bytes.
+/// Table of the channels with the most bytes.
 fn busiest(figures: &Figures) -> Markup {
     let mut channels: Vec<(u32, u32, Traffic)> = figures.channels().collect();
     let all = channels.len();
@@ -115,7 +115,7 @@ fn busiest(figures: &Figures) -> Markup {
                 }
             }
             @if all > channels.len() {
-                p { "The " (CHANNELS_MAX) " of " (HumanCount(all as u64)) " channels that have most bytes." }
+                p { "The " (CHANNELS_MAX) " of " (HumanCount(all as u64)) " channels with the most bytes." }
             }
         }
     }
@@ -126,18 +126,17 @@ fn delays(figures: &Figures) -> Markup {
     html! {
         @if delays.samples() > 0 {
             table {
-                tr { th.left { "share of the messages" } @for share in SHARES { th { (format!("{} %", share * 100.0)) } } }
+                tr { th.left { "fraction of messages" } @for share in QUANTILES { th { (format!("{} %", share * 100.0)) } } }
                 tr {
                     td.left { "acknowledged within" }
-                    @for share in SHARES {
+                    @for share in QUANTILES {
                         td { (delays.quantile_ns(share).map(|ns| duration(ns as f64)).unwrap_or_default()) }
                     }
                 }
             }
             p {
-                (HumanCount(delays.samples())) " messages were waited for; of " (HumanCount(delays.unanswered))
-                " nobody had said at the end that they were received, and " (HumanCount(delays.left_out))
-                " were not waited for because 64 were already."
+                "Sampled delays: " (HumanCount(delays.samples())) ". Samples still unacknowledged at the end: "
+                (HumanCount(delays.unanswered)) ". Samples skipped because 64 were pending: " (HumanCount(delays.left_out)) "."
             }
         }
     }
@@ -151,8 +150,8 @@ fn ranks(figures: &Figures) -> Markup {
         div.scroll {
             table {
                 tr {
-                    th { "rank" } th { "logged" } th { "bytes" } th { "received" } th { "collectives" } th { "outcomes" }
-                    th { "memory at most" } th { "moved to disk" } th { "waited" } th { "time" } th.left { "ended" }
+                    th { "rank" } th { "logged" } th { "bytes" } th { "received" } th { "collectives" } th { "determinants" }
+                    th { "peak memory" } th { "spilled" } th { "waited" } th { "time" } th.left { "ended" }
                 }
                 @for (rank, source) in figures.sources() {
                     @match source {
@@ -173,19 +172,19 @@ fn ranks(figures: &Figures) -> Markup {
                             }
                         }
                         Source::Log(_) | Source::Missing(_) => {
-                            @let (logged, is_told) = figures.logged_by(rank);
+                            @let (logged, is_reported) = figures.logged_by(rank);
                             @let is_missing = matches!(source, Source::Missing(_));
                             tr {
                                 td { (rank) }
-                                @if is_missing && !is_told {
+                                @if is_missing && !is_reported {
                                     td.left.missing colspan="10" { "missing" }
                                 } @else {
                                     td { (HumanCount(logged.messages)) } td { (BinaryBytes(logged.bytes)) }
                                     td.left.missing colspan="8" {
-                                        (match (is_missing, is_told) {
-                                            (true, _) => "missing: what others received from it",
-                                            (false, true) => "no profile: what its log still has, or others received from it",
-                                            (false, false) => "no profile: what its log still has",
+                                        (match (is_missing, is_reported) {
+                                            (true, _) => "missing: counted by receivers",
+                                            (false, true) => "no profile: counted in its log, or by receivers",
+                                            (false, false) => "no profile: counted in its log",
                                         })
                                     }
                                 }

@@ -1,4 +1,4 @@
-//! The pictures, as SVG.
+//! The report's pictures, as SVG.
 
 mod bars;
 mod delays;
@@ -17,10 +17,10 @@ use units::{Numbers, Unit};
 
 pub(super) use units::duration;
 
-/// What went wrong while drawing.
+/// Error while drawing.
 type DrawError = Box<dyn Error>;
 
-/// Colours of lines that are told apart, in the order in which they are used.
+/// Line colours, in order of use.
 const COLOURS: [RGBColor; 8] = [
     RGBColor(31, 119, 180),
     RGBColor(214, 96, 20),
@@ -31,11 +31,11 @@ const COLOURS: [RGBColor; 8] = [
     RGBColor(110, 110, 110),
     RGBColor(150, 145, 20),
 ];
-/// Of lines in the background.
+/// Colour of minor grid lines.
 const FAINT: RGBColor = RGBColor(238, 238, 238);
 const GRID: RGBColor = RGBColor(205, 205, 205);
 
-/// A picture.
+/// A picture of the report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Picture {
     MatrixMessages,
@@ -49,7 +49,7 @@ pub(super) enum Picture {
 }
 
 impl Picture {
-    /// All of them, in the order in which they are shown.
+    /// All pictures, in page order.
     pub(super) const ALL: [Picture; 8] = [
         Picture::MatrixMessages,
         Picture::MatrixBytes,
@@ -61,7 +61,7 @@ impl Picture {
         Picture::Collectives,
     ];
 
-    /// What its file is called, without `.svg`.
+    /// File name without `.svg`.
     pub(super) fn name(self) -> &'static str {
         match self {
             Picture::MatrixMessages => "matrix-messages",
@@ -75,36 +75,34 @@ impl Picture {
         }
     }
 
-    /// What it shows, in a sentence.
-    pub(super) fn says(self) -> &'static str {
+    /// Caption on the page.
+    pub(super) fn caption(self) -> &'static str {
         match self {
             Picture::MatrixMessages => {
-                "Messages that were logged, by sender and receiver. The scale of colours is logarithmic, but where the largest number is less than \
-                 twice the least: there it begins at 0 and is even. White is none."
+                "Logged messages by sender and receiver. The colour scale is logarithmic, unless the largest number is less than twice \
+                 the least: then it is linear and begins at 0. White means none."
             }
-            Picture::MatrixBytes => "Bytes of their payloads, likewise.",
+            Picture::MatrixBytes => "Payload bytes of these messages, likewise.",
             Picture::Growth => {
-                "All ranks together: bytes of payloads that had been logged until then; memory that records took, with their headers and the \
-                 rest of their chunks; and memory that had been given back because its records were on disk. Ranks look at the time when \
-                 they communicate: while none does, nothing changes."
+                "All ranks together: payload bytes logged so far; memory used by records, including their headers and the rest of their \
+                 chunks; and memory freed because its records were on disk. Ranks take samples when they communicate: while none does, the \
+                 lines are flat."
             }
-            Picture::Memory => "Memory that records took, for each rank.",
+            Picture::Memory => "Memory used by records, per rank.",
             Picture::Unacknowledged => {
-                "Records of which nobody had said yet that they were received: what would be sent again if a receiver failed at that moment. \
-                 What a rank gave to collective operations is among them."
+                "Records not yet acknowledged: those that would be sent again if a receiver failed at that moment. Includes contributions to \
+                 collective operations."
             }
-            Picture::Sizes => "How long the messages were, by powers of two.",
+            Picture::Sizes => "Message sizes, by powers of two.",
             Picture::Delays => {
-                "How long a record waited for its acknowledgement, from the end of the send to the moment at which its sender's log learned that it had been \
-                 received. Of about one message in thirty-two. Receivers acknowledge in batches, and senders look after them in between."
+                "Delay of acknowledgements, from the end of a send until the sender's log learned that the message had been received, for \
+                 about one message in 32. Receivers acknowledge in batches, and senders poll for acknowledgements."
             }
-            Picture::Collectives => {
-                "How often the ranks called collective operations, all calls of all ranks together."
-            }
+            Picture::Collectives => "Calls of collective operations, all ranks together.",
         }
     }
 
-    /// The picture; `None` where there is nothing to show.
+    /// Draws the picture; `None` if there is no data.
     pub(super) fn draw(self, figures: &Figures) -> Result<Option<String>, DrawError> {
         match self {
             Picture::MatrixMessages => {
@@ -121,16 +119,16 @@ impl Picture {
     }
 }
 
-/// A bar for each kind of collective operations; `None` where none was called.
+/// Draws a bar per kind of collective operation; `None` if there were none.
 fn collectives(figures: &Figures) -> Result<Option<String>, DrawError> {
     let calls = Numbers::of(Unit::Count, figures.collectives.values().map(|one| one.calls));
     let kept = Numbers::of(Unit::Bytes, figures.collectives.values().map(|one| one.kept_bytes));
     let bars = figures.collectives.iter().map(|(kind, one)| {
-        let says = match one.kept_bytes {
+        let label = match one.kept_bytes {
             0 => calls.text(one.calls),
             bytes => format!("{}, {} kept", calls.text(one.calls), kept.text(bytes)),
         };
-        (kind.clone(), one.calls, says)
+        (kind.clone(), one.calls, label)
     });
     Bars { title: "Collective operations, calls of all ranks", rows: bars.collect() }.draw()
 }

@@ -1,7 +1,7 @@
-//! Whose an option is: this command's, or mpirun's.
+//! Separation of this command's options from mpirun's.
 //!
-//! The argument parser knows options or refuses them. Here those that it doesn't know go to mpirun, values and all, in the order in
-//! which they stand; so they are put into an option that it knows before it sees them.
+//! The argument parser rejects unknown options. Here they belong to mpirun, with their values and in their order; so each of their
+//! words is wrapped in an option that the parser knows.
 
 use std::ffi::OsString;
 
@@ -9,41 +9,41 @@ use clap::{ArgAction, Args, Command};
 
 use super::RunArguments;
 
-/// The option that carries a word for mpirun.
-pub(super) const CARRIER: &str = "mpirun-option";
+/// Option that wraps a word for mpirun.
+pub(super) const WRAPPER: &str = "mpirun-option";
 
-/// A command line, with what belongs to mpirun carried; of a command other than `run`, as it is.
-pub(crate) fn carry(line: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
+/// Wraps the words for mpirun in a command line of `run`; returns other command lines unchanged.
+pub(crate) fn wrap_mpirun_options(line: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
     let mut line = line.into_iter();
-    let mut carried: Vec<OsString> = line.by_ref().take(2).collect();
-    if carried.get(1).is_none_or(|command| command != "run") {
-        carried.extend(line);
-        return carried;
+    let mut wrapped: Vec<OsString> = line.by_ref().take(2).collect();
+    if wrapped.get(1).is_none_or(|command| command != "run") {
+        wrapped.extend(line);
+        return wrapped;
     }
     let known = RunArguments::augment_args(Command::new("run"));
     while let Some(word) = line.next() {
         if word == "--" {
-            carried.push(word);
+            wrapped.push(word);
             break;
         }
         match takes_value(&known, &word) {
-            Some(false) => carried.push(word),
+            Some(false) => wrapped.push(word),
             Some(true) => {
-                carried.push(word);
-                carried.extend(line.next());
+                wrapped.push(word);
+                wrapped.extend(line.next());
             }
             None => {
-                let mut whole = OsString::from(format!("--{CARRIER}="));
+                let mut whole = OsString::from(format!("--{WRAPPER}="));
                 whole.push(word);
-                carried.push(whole);
+                wrapped.push(whole);
             }
         }
     }
-    carried.extend(line);
-    carried
+    wrapped.extend(line);
+    wrapped
 }
 
-/// Whether a word is an option whose value is the next word; `None` if it is no option of ours.
+/// Returns whether an option's value is the next word; `None` if the option isn't known.
 fn takes_value(known: &Command, word: &OsString) -> Option<bool> {
     let word = word.to_str()?;
     if matches!(word, "-h" | "--help") {
@@ -63,16 +63,16 @@ fn takes_value(known: &Command, word: &OsString) -> Option<bool> {
     Some(!has_value && matches!(of.get_action(), ArgAction::Set | ArgAction::Append))
 }
 
-/// What stands between two programs that are one job.
+/// Separator of the programs of an MPMD job.
 pub(super) const NEXT_PROGRAM: &str = ":";
 
-/// How many ranks a job has, as far as options say it: our own, mpirun's, and those of programs behind a `:`.
+/// Returns the total number of ranks requested by our option, mpirun's options and the options of further programs.
 pub(super) fn ranks_of(own: Option<u32>, options: &[OsString], program: &[OsString]) -> u32 {
     let others = program.split(|word| word == NEXT_PROGRAM).skip(1).filter_map(ranks_in);
     own.or_else(|| ranks_in(options)).into_iter().chain(others).fold(0, u32::saturating_add)
 }
 
-/// How many ranks mpirun is told to start, in its own spellings.
+/// Returns the number of ranks requested in mpirun's syntax.
 fn ranks_in(options: &[OsString]) -> Option<u32> {
     let at = options.iter().position(|word| ["-n", "-np", "--np", "-c", "--n"].iter().any(|name| word == name))?;
     options.get(at + 1)?.to_str()?.parse().ok()
@@ -82,39 +82,39 @@ fn ranks_in(options: &[OsString]) -> Option<u32> {
 mod tests {
     use super::*;
 
-    fn carried(line: &str) -> String {
-        let words = carry(line.split(' ').map(OsString::from));
+    fn wrapped(line: &str) -> String {
+        let words = wrap_mpirun_options(line.split(' ').map(OsString::from));
         words.iter().map(|word| word.to_str().unwrap().replace("--mpirun-option=", "@")).collect::<Vec<_>>().join(" ")
     }
 
     #[test]
-    fn what_is_not_known_is_mpiruns_and_what_is_behind_is_the_programs() {
+    fn unknown_options_are_mpiruns_and_words_after_the_separator_the_programs() {
         assert_eq!(
-            carried(
+            wrapped(
                 "counterfoil run --mca btl self,tcp -n 3 --keep=all -x A=b --tier volatile --json -- ./a --mca -n 5"
             ),
             "counterfoil run @--mca @btl @self,tcp -n 3 --keep=all @-x @A=b --tier volatile --json -- ./a --mca -n 5"
         );
-        assert_eq!(carried("counterfoil run -np 2 --help"), "counterfoil run @-np @2 --help");
-        assert_eq!(carried("counterfoil run --ranks"), "counterfoil run --ranks");
-        assert_eq!(carried("counterfoil demo --nope run --mca"), "counterfoil demo --nope run --mca");
-        assert_eq!(carried("counterfoil"), "counterfoil");
+        assert_eq!(wrapped("counterfoil run -np 2 --help"), "counterfoil run @-np @2 --help");
+        assert_eq!(wrapped("counterfoil run --ranks"), "counterfoil run --ranks");
+        assert_eq!(wrapped("counterfoil demo --nope run --mca"), "counterfoil demo --nope run --mca");
+        assert_eq!(wrapped("counterfoil"), "counterfoil");
     }
 
     #[test]
-    fn a_count_may_stand_right_behind_its_option() {
+    fn a_count_may_be_attached_to_its_option() {
         assert_eq!(
-            carried("counterfoil run -n2 -np 3 -nolocal -- ./a"),
+            wrapped("counterfoil run -n2 -np 3 -nolocal -- ./a"),
             "counterfoil run -n2 @-np @3 @-nolocal -- ./a"
         );
     }
 
     #[test]
-    fn mpiruns_own_counts_are_understood_and_those_of_all_programs_are_added() {
+    fn counts_in_mpiruns_syntax_are_summed_over_all_programs() {
         let words = |line: &str| line.split(' ').map(OsString::from).collect::<Vec<_>>();
         let ranks = |own, options: &str, program: &str| ranks_of(own, &words(options), &words(program));
         assert_eq!(ranks(None, "--mca a b -np 7", "./a"), 7);
-        assert_eq!(ranks(None, "--np 3", "./a -n 9"), 3, "the program's own options are the program's");
+        assert_eq!(ranks(None, "--np 3", "./a -n 9"), 3, "options after the program are its own");
         assert_eq!(ranks(Some(2), "-np", "./a"), 2);
         assert_eq!(ranks(None, "--mca a b", "./a"), 0);
         assert_eq!(ranks(Some(2), "--mca a b", "./a 10 : -n 3 ./b : --wdir / -np 4 ./c : ./d"), 9);

@@ -1,4 +1,4 @@
-//! mpirun: what it is told, how it is watched, and how it is ended.
+//! Starting, monitoring and stopping mpirun.
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, IsTerminal};
@@ -15,44 +15,44 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-use super::account::pids;
 use super::arguments::{NEXT_PROGRAM, ranks_of};
 use super::mpi::Mpi;
-use super::view::View;
+use super::progress::ProgressLine;
+use super::summary::pids;
 use crate::config::{Key, Settings};
 use crate::mpirun;
 
-/// How long mpirun may take to end its ranks when it is asked to; behind it, it and they are killed.
+/// Time for mpirun to end its ranks after a signal; after that, mpirun and the ranks are killed.
 const GRACE: Duration = Duration::from_secs(5);
-/// How long mpirun has for a signal that the terminal sent it as well.
-const OWN_SIGNAL: Duration = Duration::from_secs(1);
-/// How often what is going on is looked at.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// Time for mpirun to react to a signal that the terminal sent it as well.
+const TERMINAL_SIGNAL_GRACE: Duration = Duration::from_secs(1);
+/// Interval of the progress display.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Why mpirun can't be run.
+/// Error while running mpirun.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum LaunchError {
-    #[error("cannot watch for signals: {0}")]
+    #[error("cannot install signal handlers: {0}")]
     Signals(#[source] io::Error),
-    #[error("cannot find this program's own file, which is to start mpirun: {0}")]
-    Itself(#[source] io::Error),
+    #[error("cannot find this program's executable, which starts mpirun: {0}")]
+    CurrentExe(#[source] io::Error),
     #[error("cannot start {}: {source}", mpirun.display())]
     Start { mpirun: PathBuf, source: io::Error },
     #[error("cannot wait for mpirun: {0}")]
     Wait(#[source] io::Error),
 }
 
-/// How it ended.
+/// Outcome of a run.
 #[derive(Debug)]
-pub(super) struct Ended {
-    /// The program's exit code, as mpirun passes it on; 128 and the signal where one ended mpirun.
+pub(super) struct Exit {
+    /// Exit code of the program as reported by mpirun, or 128 plus the signal that ended mpirun.
     pub(super) code: u8,
     pub(super) wall: Duration,
-    /// Whether somebody interrupted it.
+    /// True if a signal interrupted the run.
     pub(super) interrupted: bool,
 }
 
-/// A job that is to be run.
+/// Parameters of a run.
 pub(super) struct Launch<'a> {
     pub(super) mpi: &'a Mpi,
     pub(super) library: &'a Path,
@@ -61,25 +61,25 @@ pub(super) struct Launch<'a> {
     pub(super) log_dir: Option<&'a Path>,
     pub(super) job: &'a JobDirectory,
     pub(super) mpirun_options: &'a [OsString],
-    /// Behind each `:` another one that belongs to the job, with options of mpirun's before it.
+    /// Program and arguments; after each `:` another program of the job, with mpirun's options before it.
     pub(super) program: &'a [OsString],
-    /// Whether a line says how the job is doing.
+    /// Shows a progress line.
     pub(super) has_progress: bool,
 }
 
 impl Launch<'_> {
-    /// Runs it to its end.
-    pub(super) fn run(&self) -> Result<Ended, LaunchError> {
-        let signals = Signals::watch().map_err(LaunchError::Signals)?;
+    /// Runs the job to its end.
+    pub(super) fn run(&self) -> Result<Exit, LaunchError> {
+        let signals = Signals::install().map_err(LaunchError::Signals)?;
         let mut command = self.command()?;
         let began = Instant::now();
         let child = command.spawn();
         let child = child.map_err(|source| LaunchError::Start { mpirun: self.mpi.mpirun.clone(), source })?;
-        let mut running = Running { child, accounts: self.job.paths().traces() };
-        let view = View::new(&self.job.paths().traces(), self.has_progress);
-        let waited = running.wait(&signals, &view);
+        let mut running = Running { child, summaries: self.job.paths().traces() };
+        let progress = ProgressLine::new(&self.job.paths().traces(), self.has_progress);
+        let waited = running.wait(&signals, &progress);
         let wall = began.elapsed();
-        view.finish();
+        progress.finish();
         let status = match waited {
             Ok(status) => status,
             Err(error) => {
@@ -92,11 +92,11 @@ impl Launch<'_> {
             (Some(code), _) => u8::try_from(code).unwrap_or(1),
             (None, signal) => signal.and_then(|signal| u8::try_from(128 + signal).ok()).unwrap_or(1),
         };
-        Ok(Ended { code, wall, interrupted: signals.has_come() })
+        Ok(Exit { code, wall, interrupted: signals.is_received() })
     }
 
     fn command(&self) -> Result<Command, LaunchError> {
-        let mut command = mpirun::bound_to_this_process(&self.mpi.mpirun).map_err(LaunchError::Itself)?;
+        let mut command = mpirun::bound_to_parent(&self.mpi.mpirun).map_err(LaunchError::CurrentExe)?;
         if rustix::process::geteuid().is_root() {
             for name in ["OMPI", "PRTE"] {
                 command.env(format!("{name}_ALLOW_RUN_AS_ROOT"), "1");
@@ -104,13 +104,13 @@ impl Launch<'_> {
             }
         }
         if ranks_of(self.ranks, self.mpirun_options, self.program) > cores() {
-            // In the environment, of version 4 and of version 5: options that the user gives count before that.
+            // For Open MPI 4 and 5, respectively. The user's own options override the environment.
             command.env("OMPI_MCA_rmaps_base_oversubscribe", "1");
             command.env("PRTE_MCA_rmaps_default_mapping_policy", ":OVERSUBSCRIBE");
         }
         let mut exported: Vec<OsString> = Vec::new();
         if let Some(libraries) = &self.mpi.libraries {
-            let path = before(libraries.as_os_str(), std::env::var_os("LD_LIBRARY_PATH"));
+            let path = prepend(libraries.as_os_str(), std::env::var_os("LD_LIBRARY_PATH"));
             command.env("LD_LIBRARY_PATH", path);
             exported.extend(["-x".into(), "LD_LIBRARY_PATH".into()]);
         }
@@ -127,17 +127,17 @@ impl Launch<'_> {
         for word in self.mpirun_options.iter().chain(self.program) {
             command.arg(word);
             if word == NEXT_PROGRAM {
-                // In version 4 they are those of one program.
+                // In version 4 they apply to a single program.
                 command.args(&exported);
             }
         }
         Ok(command)
     }
 
-    /// What the ranks are told: the library, which mpirun itself must not load, and its settings.
+    /// Returns the ranks' environment variables: settings, and the preloaded library, which mpirun itself must not load.
     fn variables(&self) -> Vec<(&'static str, OsString)> {
         let mut variables = vec![
-            ("LD_PRELOAD", before(self.library.as_os_str(), std::env::var_os("LD_PRELOAD"))),
+            ("LD_PRELOAD", prepend(self.library.as_os_str(), std::env::var_os("LD_PRELOAD"))),
             ("COUNTERFOIL_SUMMARY_DIR", self.job.paths().traces().into()),
             ("COUNTERFOIL_SHM_DIR", OsString::new()),
         ];
@@ -155,8 +155,8 @@ impl Launch<'_> {
     }
 }
 
-/// A path, and behind it those of a list.
-fn before(path: &OsStr, list: Option<OsString>) -> OsString {
+/// Prepends a path to a colon-separated list.
+fn prepend(path: &OsStr, list: Option<OsString>) -> OsString {
     let mut all = path.to_owned();
     if let Some(list) = list.filter(|list| !list.is_empty()) {
         all.push(":");
@@ -165,7 +165,7 @@ fn before(path: &OsStr, list: Option<OsString>) -> OsString {
     all
 }
 
-/// Cores, as Open MPI counts them: not what runs two threads at a time twice.
+/// Number of cores as counted by Open MPI, without hardware threads.
 fn cores() -> u32 {
     let threads =
         std::thread::available_parallelism().map_or(1, |count| u32::try_from(count.get()).unwrap_or(u32::MAX));
@@ -173,14 +173,14 @@ fn cores() -> u32 {
     if smt.trim() == "1" { threads.div_ceil(2) } else { threads }
 }
 
-/// Signals that ask for an end.
+/// Handlers of signals that interrupt the run.
 struct Signals {
     last: Arc<AtomicUsize>,
     registered: Vec<signal_hook::SigId>,
 }
 
 impl Signals {
-    fn watch() -> io::Result<Signals> {
+    fn install() -> io::Result<Signals> {
         let mut signals = Signals { last: Arc::new(AtomicUsize::new(0)), registered: Vec::new() };
         for signal in [SIGINT, SIGTERM, SIGHUP] {
             let last = Arc::clone(&signals.last);
@@ -189,12 +189,12 @@ impl Signals {
         Ok(signals)
     }
 
-    fn has_come(&self) -> bool {
+    fn is_received(&self) -> bool {
         self.last.load(Ordering::Relaxed) != 0
     }
 
-    /// The one that came, if one did.
-    fn which(&self) -> Option<Signal> {
+    /// Returns the last received signal.
+    fn received(&self) -> Option<Signal> {
         match i32::try_from(self.last.load(Ordering::Relaxed)).ok()? {
             SIGINT => Some(Signal::INT),
             SIGTERM => Some(Signal::TERM),
@@ -212,46 +212,47 @@ impl Drop for Signals {
     }
 }
 
-/// mpirun, started.
+/// A running mpirun.
 struct Running {
     child: Child,
-    accounts: PathBuf,
+    /// Directory with the ranks' live counters.
+    summaries: PathBuf,
 }
 
 impl Running {
-    /// Waits for its end; passes on a signal that comes, and ends what doesn't hear it.
-    fn wait(&mut self, signals: &Signals, view: &View) -> io::Result<ExitStatus> {
+    /// Waits for mpirun's end; forwards signals, and kills mpirun if it doesn't react.
+    fn wait(&mut self, signals: &Signals, progress: &ProgressLine) -> io::Result<ExitStatus> {
         let pid = self.pid();
         let pidfd = pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
-        let is_typed = io::stdin().is_terminal() || io::stderr().is_terminal();
-        let mut asked: Option<Instant> = None;
-        let mut is_passed_on = false;
+        let has_terminal = io::stdin().is_terminal() || io::stderr().is_terminal();
+        let mut interrupted_at: Option<Instant> = None;
+        let mut is_forwarded = false;
         loop {
             if let Some(status) = self.child.try_wait()? {
                 return Ok(status);
             }
-            if let Some(signal) = signals.which() {
-                let asked = asked.get_or_insert_with(Instant::now).elapsed();
-                // One that was typed goes to all processes of the terminal: a second one would make mpirun leave its ranks.
-                let is_due = !(is_typed && signal == Signal::INT) || asked > OWN_SIGNAL;
-                if is_due && !is_passed_on {
-                    is_passed_on = true;
-                    // It may have ended meanwhile.
+            if let Some(signal) = signals.received() {
+                let elapsed = interrupted_at.get_or_insert_with(Instant::now).elapsed();
+                // Ctrl-C reaches all processes of the terminal. A second signal would make mpirun abandon its ranks.
+                let is_due = !(has_terminal && signal == Signal::INT) || elapsed > TERMINAL_SIGNAL_GRACE;
+                if is_due && !is_forwarded {
+                    is_forwarded = true;
+                    // mpirun may have ended meanwhile.
                     let _ = pid.map(|pid| kill_process(pid, signal));
                 }
-                if asked > GRACE {
+                if elapsed > GRACE {
                     self.kill();
                     return self.child.wait();
                 }
             }
-            view.look();
+            progress.update();
             self.pause(pidfd.as_ref());
         }
     }
 
-    /// Until it ends, or it is time to look again.
+    /// Waits until mpirun ends or the poll interval is over.
     fn pause(&self, pidfd: Option<&OwnedFd>) {
-        // A signal ends this early, too.
+        // A signal also ends the wait.
         match pidfd {
             Some(pidfd) => {
                 has_ended(pidfd);
@@ -264,7 +265,7 @@ impl Running {
         i32::try_from(self.child.id()).ok().and_then(Pid::from_raw)
     }
 
-    /// Ends mpirun and everything below it at once, each by its process id.
+    /// Kills mpirun and all its descendants.
     fn kill(&mut self) {
         let below = descendants(self.child.id());
         let _ = self.child.kill();
@@ -274,19 +275,19 @@ impl Running {
         self.end_ranks();
     }
 
-    /// Ends ranks that live on without mpirun, and waits until they have ended: they may have files of ours open.
+    /// Kills ranks that outlive mpirun and waits for their end, since they may have files of this job open.
     fn end_ranks(&self) {
-        let own = self.accounts.as_os_str().as_encoded_bytes();
+        let own = self.summaries.as_os_str().as_encoded_bytes();
         let began = Instant::now();
-        for pid in pids(&self.accounts) {
+        for pid in pids(&self.summaries) {
             let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) else { continue };
             let Ok(process) = pidfd_open(pid, PidfdFlags::empty()) else { continue };
-            // The number may have been another process's before it was opened: ours has our directory in its environment.
+            // The process id may have been reused before `pidfd_open`; our ranks have the job directory in their environment.
             match std::fs::read(format!("/proc/{pid}/environ")) {
                 Ok(environment) if environment.windows(own.len()).any(|window| window == own) => {
                     let _ = pidfd_send_signal(&process, Signal::KILL);
                 }
-                // Its memory is gone, and its environment with it: it is about to end.
+                // An exiting process has no memory and so no environment any more.
                 Ok(environment) if environment.is_empty() => {}
                 Err(error) if error.kind() != io::ErrorKind::PermissionDenied => {}
                 _ => continue,
@@ -296,9 +297,9 @@ impl Running {
     }
 }
 
-/// Whether a process ends within a tenth of a second.
+/// Waits up to the poll interval; returns `true` if the process has ended.
 fn has_ended(process: &OwnedFd) -> bool {
-    let limit = Timespec { tv_sec: 0, tv_nsec: LOOK_EVERY.subsec_nanos().into() };
+    let limit = Timespec { tv_sec: 0, tv_nsec: POLL_INTERVAL.subsec_nanos().into() };
     poll(&mut [PollFd::new(process, PollFlags::IN)], Some(&limit)).is_ok_and(|ready| ready > 0)
 }
 
@@ -308,7 +309,7 @@ fn kill(pid: u32) {
     }
 }
 
-/// Processes below one, as the kernel says.
+/// Returns the process ids of all descendants.
 fn descendants(pid: u32) -> Vec<u32> {
     let mut all = Vec::new();
     let mut waiting = vec![pid];
@@ -328,16 +329,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_list_of_paths_begins_with_ours() {
-        assert_eq!(before(OsStr::new("/a"), None), "/a");
-        assert_eq!(before(OsStr::new("/a"), Some("".into())), "/a");
-        assert_eq!(before(OsStr::new("/a"), Some("/b:/c".into())), "/a:/b:/c");
+    fn the_path_is_prepended_to_the_list() {
+        assert_eq!(prepend(OsStr::new("/a"), None), "/a");
+        assert_eq!(prepend(OsStr::new("/a"), Some("".into())), "/a");
+        assert_eq!(prepend(OsStr::new("/a"), Some("/b:/c".into())), "/a:/b:/c");
     }
 
     #[test]
-    fn what_a_process_has_started_is_found_and_ended_by_its_id() {
+    fn descendants_are_found_and_killed_by_process_id() {
         let child = Command::new("sh").args(["-c", "sleep 1000 & sleep 1000 & wait"]).spawn().unwrap();
-        let mut running = Running { child, accounts: "/nonexistent".into() };
+        let mut running = Running { child, summaries: "/nonexistent".into() };
         let began = Instant::now();
         while descendants(running.child.id()).len() < 2 {
             assert!(began.elapsed() < Duration::from_secs(60), "the shell starts nothing");

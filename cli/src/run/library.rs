@@ -1,4 +1,4 @@
-//! Where the library is that stands between a program and its MPI.
+//! Search for the logging library.
 
 use std::path::{Path, PathBuf};
 
@@ -6,39 +6,39 @@ use super::mpi::{Mpi, target_folders};
 
 const FILE: &str = "libcounterfoil_mpi.so";
 
-/// Why there is no library.
+/// Error of the search.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LibraryError {
-    #[error("{} is not there: --mpi-library, or COUNTERFOIL_MPI_LIBRARY, must name {FILE}", path.display())]
-    NotThere { path: PathBuf },
-    #[error("{} can't be preloaded: the loader takes spaces and colons for ends of names; put it elsewhere", path.display())]
+    #[error("{} not found: --mpi-library, or COUNTERFOIL_MPI_LIBRARY, must be the path of {FILE}", path.display())]
+    NotFound { path: PathBuf },
+    #[error("{} can't be preloaded: the loader treats spaces and colons as separators; move the file", path.display())]
     Unloadable { path: PathBuf },
     #[error(
-        "the library that logs is not built for {mpi}: `cargo xtask preload --mpi {asked}` builds it, or COUNTERFOIL_MPI_LIBRARY says \
-         where it is; looked in {looked}"
+        "the logging library is not built for {mpi}: build it with `cargo xtask preload --mpi {mpi_option}`, or set \
+         COUNTERFOIL_MPI_LIBRARY to its path; searched {searched}"
     )]
-    NotBuilt { mpi: String, asked: String, looked: String },
+    NotBuilt { mpi: String, mpi_option: String, searched: String },
 }
 
-/// The one that is named, or the one built for this MPI: beside this program, or where `cargo xtask preload` puts it.
+/// Returns the given library, or the one built for this MPI: next to this program, or in the folders of `cargo xtask preload`.
 pub(crate) fn find(named: Option<&Path>, mpi: &Mpi) -> Result<PathBuf, LibraryError> {
     if let Some(path) = named {
-        // Ranks may be started elsewhere.
-        let path = path.canonicalize().map_err(|_| LibraryError::NotThere { path: path.to_owned() })?;
+        // Ranks may start in another working directory.
+        let path = path.canonicalize().map_err(|_| LibraryError::NotFound { path: path.to_owned() })?;
         return loadable(path);
     }
     let program = std::env::current_exe().ok();
-    let beside = program.as_deref().and_then(Path::parent).map(|folder| folder.join("mpi").join(&mpi.name));
+    let adjacent = program.as_deref().and_then(Path::parent).map(|folder| folder.join("mpi").join(&mpi.name));
     let built = target_folders().into_iter().map(|folder| folder.join("preload").join(&mpi.name));
-    let folders: Vec<PathBuf> = beside.into_iter().chain(built).collect();
+    let folders: Vec<PathBuf> = adjacent.into_iter().chain(built).collect();
     let found = folders.iter().find_map(|folder| folder.join(FILE).canonicalize().ok());
     let found = found.ok_or_else(|| {
         let prefix = mpi.mpirun.parent().and_then(Path::parent).map(|prefix| prefix.display().to_string());
         let is_named = matches!(mpi.name.as_str(), "wheel" | "debian");
         LibraryError::NotBuilt {
             mpi: mpi.to_string(),
-            asked: if is_named { mpi.name.clone() } else { prefix.unwrap_or_default() },
-            looked: folders.iter().map(|folder| folder.display().to_string()).collect::<Vec<_>>().join(", "),
+            mpi_option: if is_named { mpi.name.clone() } else { prefix.unwrap_or_default() },
+            searched: folders.iter().map(|folder| folder.display().to_string()).collect::<Vec<_>>().join(", "),
         }
     })?;
     loadable(found)
@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_library_must_be_there_with_a_name_that_the_loader_takes() {
+    fn a_library_must_exist_at_a_path_that_the_loader_accepts() {
         let mpi = Mpi {
             name: "x".to_owned(),
             version: "5.0.0".to_owned(),
@@ -63,7 +63,7 @@ mod tests {
         };
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join(FILE);
-        assert!(matches!(find(Some(&path), &mpi), Err(LibraryError::NotThere { .. })));
+        assert!(matches!(find(Some(&path), &mpi), Err(LibraryError::NotFound { .. })));
         std::fs::write(&path, "").unwrap();
         assert_eq!(find(Some(&path), &mpi).unwrap(), path.canonicalize().unwrap());
         let spaced = place.path().join("with space");

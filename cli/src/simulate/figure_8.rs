@@ -1,4 +1,4 @@
-//! Figure 8 of Guermouche 2011: who sends how much to whom, with the clusters and their epochs drawn in.
+//! Figure 8 of Guermouche 2011: traffic matrices of NAS kernels, with clusters and epochs.
 
 mod picture;
 
@@ -10,36 +10,36 @@ use counterfoil_protocols::cluster::Clusters;
 use counterfoil_workloads::patterns::{Kernel, Pattern};
 use serde_json::{Value, json};
 
-use crate::matrix::Amounts;
+use crate::matrix::TrafficMatrix;
 use crate::{Failure, print};
 use picture::Picture;
 
-/// Draw who sends how much to whom in five kernels, with the clusters, as Figure 8 of Guermouche et al. 2011.
+/// Draw the traffic matrices of five kernels with their clusters, as in Figure 8 of Guermouche et al. 2011.
 ///
-/// One SVG file for each kernel. The paper shows CG and MG on 64 processes; how many clusters its text doesn't say.
+/// Writes one SVG file per kernel. The paper shows CG and MG on 64 processes, without the number of clusters.
 #[derive(Debug, Args)]
 pub(crate) struct Figure8Arguments {
-    /// Where to write figure-8-<kernel>.svg; made if it doesn't exist
+    /// Output directory for figure-8-<kernel>.svg; created if missing
     #[arg(long)]
     dir: PathBuf,
     /// Only these kernels: mg, lu, ft, cg, bt
     #[arg(long, value_delimiter = ',', value_name = "NAME")]
     kernels: Vec<Kernel>,
-    /// How many ranks; BT takes the next lower square, the others the next lower power of two
+    /// Number of ranks; rounded down to a square for BT, else to a power of two
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(8..=512))]
     ranks: u32,
-    /// How many clusters of successive ranks
+    /// Number of clusters of consecutive ranks
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=512))]
     clusters: u32,
-    /// What the colours stand for
+    /// Quantity shown by the colours
     #[arg(long, value_enum, default_value = "messages")]
     by: By,
-    /// Print one JSON array, with an object for each file
+    /// Print a JSON array with one object per file
     #[arg(long)]
     pub(crate) json: bool,
 }
 
-/// What is counted.
+/// Quantity of a matrix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum By {
     /// Messages of one iteration
@@ -63,7 +63,7 @@ pub(crate) fn run(arguments: &Figure8Arguments) -> Result<ExitCode, Failure> {
     for kernel in Kernel::ALL.into_iter().filter(wanted) {
         let drawn = kernel.ranks_within(*ranks).unwrap_or(*ranks);
         if *clusters > drawn {
-            let why = format!("{kernel} on at most {ranks} ranks has {drawn}: they can't be {clusters} clusters");
+            let why = format!("{kernel} on at most {ranks} ranks has {drawn} ranks, fewer than {clusters} clusters");
             return Err(Failure::usage(why));
         }
     }
@@ -73,7 +73,10 @@ pub(crate) fn run(arguments: &Figure8Arguments) -> Result<ExitCode, Failure> {
     for kernel in Kernel::ALL.into_iter().filter(wanted) {
         let picture = picture(kernel, *ranks, *clusters, *by)?;
         if picture.ranks != *ranks && !json {
-            eprintln!("note: {kernel} is drawn on {} ranks, the most that it can have of {ranks}", picture.ranks);
+            eprintln!(
+                "note: {kernel} is drawn for {} ranks, the largest supported number up to {ranks}",
+                picture.ranks
+            );
         }
         let file = dir.join(format!("figure-8-{}.svg", kernel.to_string().to_lowercase()));
         let svg = picture.draw().map_err(Failure::failed)?;
@@ -99,7 +102,7 @@ fn picture(kernel: Kernel, ranks: u32, clusters: u32, by: By) -> Result<Picture,
     let clusters = if blocks.count() == clusters as usize {
         blocks
     } else {
-        // As many as were asked for, of nearly the same size.
+        // The requested number of clusters, of nearly equal size.
         let of = |rank: u32| u64::from(rank) * u64::from(clusters) / u64::from(ranks);
         Clusters::from_assignment((0..ranks).map(|rank| of(rank) as u32).collect()).map_err(Failure::failed)?
     };
@@ -111,7 +114,7 @@ fn picture(kernel: Kernel, ranks: u32, clusters: u32, by: By) -> Result<Picture,
         title: format!("{kernel} on {ranks} ranks, {} clusters: {} of one iteration", clusters.count(), by.name()),
         by: by.name(),
         ranks,
-        amounts: Amounts::new(
+        traffic: TrafficMatrix::new(
             matrix.pairs().iter().map(|pair| (pair.source, pair.destination, amount(pair))).collect(),
         ),
         clusters,
@@ -124,8 +127,8 @@ fn row(kernel: Kernel, picture: &Picture, file: &Path) -> Value {
         "ranks": picture.ranks,
         "clusters": picture.clusters.count(),
         "by": picture.by,
-        "pairs": picture.amounts.pairs().len(),
-        "total": picture.amounts.pairs().iter().map(|pair| pair.2).sum::<u64>(),
+        "pairs": picture.traffic.pairs().len(),
+        "total": picture.traffic.pairs().iter().map(|pair| pair.2).sum::<u64>(),
         "file": file.display().to_string(),
     })
 }
@@ -135,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_kernel_gives_a_small_picture_with_its_clusters() {
+    fn every_kernel_has_a_small_picture_with_its_clusters() {
         for kernel in Kernel::ALL {
             let picture = picture(kernel, 64, 4, By::Messages).unwrap();
             let svg = picture.draw().unwrap();
@@ -149,14 +152,14 @@ mod tests {
     }
 
     #[test]
-    fn a_square_of_ranks_below_the_asked_for_is_drawn_for_bt() {
+    fn bt_is_drawn_for_the_next_lower_square_of_ranks() {
         let picture = picture(Kernel::Bt, 128, 16, By::Bytes).unwrap();
         assert_eq!((picture.ranks, picture.clusters.count()), (121, 16));
         assert!(picture.draw().unwrap().contains("bytes of one iteration"));
     }
 
     #[test]
-    fn as_many_clusters_are_drawn_as_were_asked_for() {
+    fn the_requested_number_of_clusters_is_drawn() {
         for kernel in Kernel::ALL {
             for (ranks, clusters) in [(100, 4), (100, 7), (64, 9), (64, 48), (512, 100)] {
                 let picture = picture(kernel, ranks, clusters, By::Messages).unwrap();

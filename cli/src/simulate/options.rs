@@ -1,113 +1,112 @@
-//! What can be asked of the simulator.
+//! Options of `counterfoil simulate`.
 
 use std::ops::{Range, RangeInclusive};
 use std::path::PathBuf;
 
 use clap::Args;
-use counterfoil_runtime::sim::{Canary, Config, Pattern, Schedule, Shape};
+use counterfoil_simulator::{Canary, Config, Pattern, Schedule, Shape};
 
+use super::papers::PaperCommand;
+use super::plural;
 use super::protocol::Protocol;
-use super::redraw::Redraw;
-use super::words;
 
-/// The most failures of processes in one schedule.
+/// Maximum number of process failures in a schedule.
 const FAULTS_MAX: u32 = 64;
-/// The most clusters.
+/// Maximum number of clusters.
 const CLUSTERS_MAX: u32 = 8;
-/// The most schedules in one campaign.
+/// Maximum number of schedules in a campaign.
 const SCHEDULES_MAX: u64 = 1_000_000_000_000;
 
-/// Run a protocol under many random schedules of failures, and check every run.
+/// Run a protocol under random failure schedules and check every run.
 ///
-/// Virtual ranks exchange messages in one process, without a clock; what happens next, and who dies when, follows from a
-/// seed. Oracles hear of everything and ask neither the protocol nor its log what was right. A schedule that fails is
-/// made smaller and printed as one line, with the command that runs it again. Exits with 0 if nothing failed, with 1 if
-/// something did, and with 130 if it was interrupted before.
+/// Virtual ranks exchange messages in one process and in virtual time; a seed determines all events and failures. Oracles check
+/// every event independently of the protocol and its log. The first failing schedule is shrunk and printed as one line, with the
+/// command that replays it. The exit code is 0 if no schedule failed, 1 if one did, and 130 after an interrupt.
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct SimulateArguments {
     #[command(subcommand)]
-    pub(super) redraw: Option<Redraw>,
-    /// The protocol
+    pub(super) paper: Option<PaperCommand>,
+    /// Protocol to simulate
     #[arg(long, value_enum, default_value_t = Protocol::Plain)]
     pub(super) protocol: Protocol,
-    /// Who exchanges messages with whom: stencil, tree, master-worker, ring or graph; several with commas [default: all]
+    /// Communication patterns: stencil, tree, master-worker, ring or graph; comma-separated [default: all]
     #[arg(long = "pattern", visible_alias = "workload", value_name = "PATTERN", value_delimiter = ',', value_parser = parse_pattern)]
     patterns: Vec<Pattern>,
-    /// How many ranks, from 2 to 32; MIN..MAX has both ends in it
+    /// Number of ranks, from 2 to 32; ranges are inclusive
     #[arg(long, value_name = "N|MIN..MAX", default_value = "2..6", value_parser = parse_ranks)]
-    pub(super) ranks: Limits,
-    /// How many rounds of its pattern a program has, from 1 to 64
+    pub(super) ranks: CountRange,
+    /// Number of rounds of the pattern, from 1 to 64
     #[arg(long, value_name = "N|MIN..MAX", default_value = "1..4", value_parser = parse_rounds)]
-    rounds: Limits,
-    /// How many processes die in a schedule, from 0 to 64
+    rounds: CountRange,
+    /// Number of process failures per schedule, from 0 to 64
     #[arg(long, value_name = "N|MIN..MAX", default_value = "1..3", value_parser = parse_faults)]
-    pub(super) faults: Limits,
-    /// How many collections a schedule has, from 0 to 64. With --protocol send-deterministic [default: 0..3]
+    pub(super) faults: CountRange,
+    /// Number of collections per schedule, from 0 to 64. Requires --protocol send-deterministic [default: 0..3]
     #[arg(long, value_name = "N|MIN..MAX", value_parser = parse_collections)]
-    collections: Option<Limits>,
-    /// Into how many clusters the ranks are divided, from 0 (not at all) to 8. With --protocol send-deterministic [default: 0..3]
+    collections: Option<CountRange>,
+    /// Number of clusters of ranks, from 0 (none) to 8. Requires --protocol send-deterministic [default: 0..3]
     #[arg(long, value_name = "N|MIN..MAX", value_parser = parse_clusters)]
-    clusters: Option<Limits>,
-    /// Programs don't say where a receive can take one of several messages, so that nothing records what it took: plain fails where
-    /// bytes depend on that. With --protocol plain or pessimistic, which never asks
+    clusters: Option<CountRange>,
+    /// Programs don't announce receives that can match several messages, so their outcomes aren't recorded: plain fails if results
+    /// depend on them. Requires --protocol plain or pessimistic; the latter records all receives anyway
     #[arg(long)]
     unnamed: bool,
-    /// No rank ever takes a checkpoint
+    /// No rank takes checkpoints
     #[arg(long)]
     no_checkpoints: bool,
-    /// How many schedules are run, one for each seed
+    /// Number of schedules, one per seed
     #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..=SCHEDULES_MAX))]
     pub(super) schedules: u64,
-    /// The first seed; the others follow it one by one [default: from the clock; printed]
+    /// First of the consecutive seeds [default: from the clock; printed]
     #[arg(long)]
     pub(super) seed: Option<u64>,
-    /// How many threads run schedules; what is found does not depend on it [default: one for each processor]
+    /// Number of threads; doesn't affect the results [default: number of processors]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=256))]
     threads: Option<u32>,
-    /// Plant a mistake that the oracles have to find, such as drop-record; `list` names all, and the protocols that they are for
+    /// Plant a bug that the oracles must find, such as drop-record; `list` prints all of them and their protocols
     #[arg(long = "canary", value_name = "NAME|list", value_parser = parse_canary)]
     planted: Option<Planted>,
-    /// Run one schedule again, given as the line of text that a failure prints (in quotes)
+    /// Replay a single schedule, given as the (quoted) line that a failure prints
     #[arg(long, value_name = "SCHEDULE", conflicts_with_all = ["patterns", "ranks", "rounds", "faults", "collections", "clusters", "no_checkpoints", "unnamed",
         "schedules", "seed", "threads", "planted"])]
     pub(super) replay: Option<Schedule>,
-    /// With --replay or --schedules 1: tell everything that happens in the run
+    /// With --replay or --schedules 1: print every event of the run
     #[arg(long)]
     pub(super) tell: bool,
     /// With --replay or --schedules 1: draw the run as a space-time diagram into this file
     #[arg(long, value_name = "FILE")]
     pub(super) svg: Option<PathBuf>,
-    /// Draw only these events; either end can be left out
+    /// Draw only these events; either end may be omitted
     #[arg(long, value_name = "FROM..TO", requires = "svg", value_parser = parse_events)]
     pub(super) svg_events: Option<RangeInclusive<u64>>,
-    /// Print Table I of Guermouche 2011 beside what the state machines do: as `counterfoil simulate table-1`
+    /// Same as the subcommand table-1 with its defaults
     #[arg(long, conflicts_with_all = ["replay", "tell", "svg", "patterns", "ranks", "rounds", "faults", "collections", "clusters",
         "no_checkpoints", "unnamed", "schedules", "seed", "threads", "planted", "protocol"])]
     pub(super) table_1: bool,
-    /// Print one JSON object and nothing else
+    /// Print a JSON object and nothing else
     #[arg(long)]
     pub(super) json: bool,
 }
 
-/// What `--canary` says.
+/// Value of `--canary`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Planted {
-    /// Name them all.
+    /// List all canaries.
     List,
-    /// Plant this one.
+    /// Plant this canary.
     One(Canary),
 }
 
-/// Fewest and most.
+/// Inclusive range of a count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Limits {
+pub(super) struct CountRange {
     pub(super) min: u32,
     pub(super) max: u32,
 }
 
-impl Limits {
-    fn parse(text: &str, allowed: RangeInclusive<u32>) -> Result<Limits, String> {
+impl CountRange {
+    fn parse(text: &str, allowed: RangeInclusive<u32>) -> Result<CountRange, String> {
         let number =
             |digits: &str| digits.parse::<u32>().map_err(|_| format!("{digits:?} is not a number; use N or MIN..MAX"));
         let (min, max) = match text.split_once("..") {
@@ -118,22 +117,22 @@ impl Limits {
             return Err(format!("{min} is more than {max}"));
         }
         if !allowed.contains(&min) || !allowed.contains(&max) {
-            return Err(format!("must be within {} and {}", allowed.start(), allowed.end()));
+            return Err(format!("must be from {} to {}", allowed.start(), allowed.end()));
         }
-        Ok(Limits { min, max })
+        Ok(CountRange { min, max })
     }
 }
 
-impl std::fmt::Display for Limits {
+impl std::fmt::Display for CountRange {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         if self.min == self.max { write!(f, "{}", self.min) } else { write!(f, "{} to {}", self.min, self.max) }
     }
 }
 
 impl SimulateArguments {
-    /// Whether what is printed is for a program.
+    /// Returns `true` if the output is JSON.
     pub(crate) fn wants_json(&self) -> bool {
-        self.redraw.as_ref().map_or(self.json, Redraw::json)
+        self.paper.as_ref().map_or(self.json, PaperCommand::json)
     }
 
     pub(super) fn config(&self) -> Config {
@@ -144,15 +143,15 @@ impl SimulateArguments {
             faults: (self.faults.min, self.faults.max),
             checkpoints: !self.no_checkpoints,
             ordered: self.protocol.engine().ordered,
-            collections: self.of_coordinator(self.collections),
-            clusters: self.of_coordinator(self.clusters),
+            collections: self.coordinator_range(self.collections),
+            clusters: self.coordinator_range(self.clusters),
             unnamed: self.unnamed,
             canary: self.canary(),
             ..Config::default()
         }
     }
 
-    /// The mistake that is to be planted.
+    /// Returns the canary to plant.
     pub(super) fn canary(&self) -> Option<Canary> {
         match self.planted {
             Some(Planted::One(canary)) => Some(canary),
@@ -160,51 +159,54 @@ impl SimulateArguments {
         }
     }
 
-    /// Whether the mistakes that can be planted are to be named.
+    /// Returns `true` if the canaries are to be listed.
     pub(super) fn wants_canaries(&self) -> bool {
         self.planted == Some(Planted::List)
     }
 
-    /// What is wrong with these arguments together, if anything is.
+    /// Checks the combination of the arguments.
     pub(super) fn check(&self) -> Result<(), String> {
         if self.unnamed && self.protocol == Protocol::SendDeterministic {
-            return Err("--unnamed: send-deterministic never asks; use --protocol plain or pessimistic".to_owned());
+            return Err("--unnamed requires --protocol plain or pessimistic".to_owned());
         }
         let given = [("--collections", self.collections), ("--clusters", self.clusters)];
-        match given.into_iter().find(|(_, limits)| limits.is_some()) {
+        match given.into_iter().find(|(_, range)| range.is_some()) {
             Some((option, _)) if !self.protocol.engine().coordinator => {
-                Err(format!("{option}: {} has none; use --protocol send-deterministic", self.protocol.name()))
+                Err(format!("{option} isn't available for {}; use --protocol send-deterministic", self.protocol.name()))
             }
             _ => self.check_canary(),
         }
     }
 
-    /// A mistake that changes nothing would never be found.
+    /// Refuses a canary that has no effect under the protocol and so could never be found.
     fn check_canary(&self) -> Result<(), String> {
         match self.canary() {
-            Some(canary) if !(self.protocol.engine().heeds)(canary) => {
+            Some(canary) if !(self.protocol.engine().applies)(canary) => {
                 let known: Vec<String> = self.protocol.canaries().map(Canary::name).collect();
                 let (name, protocol) = (canary.name(), self.protocol.name());
-                Err(format!("--canary {name} changes nothing under {protocol}; what does: {}", known.join(", ")))
+                Err(format!("--canary {name} has no effect under {protocol}; available: {}", known.join(", ")))
             }
             _ => Ok(()),
         }
     }
 
-    /// Limits of what only a protocol with a coordinator has.
-    fn of_coordinator(&self, limits: Option<Limits>) -> (u32, u32) {
-        match limits {
-            Some(Limits { min, max }) => (min, max),
+    /// Returns the range of a quantity that only protocols with a coordinator have.
+    fn coordinator_range(&self, range: Option<CountRange>) -> (u32, u32) {
+        match range {
+            Some(CountRange { min, max }) => (min, max),
             None if self.protocol.engine().coordinator => (0, 3),
             None => (0, 0),
         }
     }
 
-    /// The seeds of all schedules, of which the first is `seed`.
+    /// Returns the consecutive seeds of all schedules, starting with `seed`.
     pub(super) fn seeds(&self, seed: u64) -> Result<Range<u64>, String> {
         let end = seed.checked_add(self.schedules);
         end.map(|end| seed..end).ok_or_else(|| {
-            format!("--seed {seed} is too large for {}, each with a seed of its own", words::schedules(self.schedules))
+            format!(
+                "--seed {seed} is too large for {}, which take consecutive seeds",
+                plural::schedules(self.schedules)
+            )
         })
     }
 
@@ -213,50 +215,50 @@ impl SimulateArguments {
         self.threads.map_or_else(processors, |threads| threads as usize)
     }
 
-    /// Whether something is asked for that shows a single run.
-    pub(super) fn wants_one_run(&self) -> bool {
+    /// Returns `true` if an option requests details of a single run.
+    pub(super) fn shows_one_run(&self) -> bool {
         self.tell || self.svg.is_some()
     }
 }
 
 fn parse_pattern(name: &str) -> Result<Pattern, String> {
-    name.parse().map_err(|()| format!("no such pattern; there are {}", Pattern::ALL.map(|p| p.to_string()).join(", ")))
+    name.parse().map_err(|()| format!("unknown pattern; available: {}", Pattern::ALL.map(|p| p.to_string()).join(", ")))
 }
 
-fn parse_ranks(text: &str) -> Result<Limits, String> {
-    Limits::parse(text, 2..=Shape::RANKS_MAX)
+fn parse_ranks(text: &str) -> Result<CountRange, String> {
+    CountRange::parse(text, 2..=Shape::RANKS_MAX)
 }
 
-fn parse_rounds(text: &str) -> Result<Limits, String> {
-    Limits::parse(text, 1..=Shape::ROUNDS_MAX)
+fn parse_rounds(text: &str) -> Result<CountRange, String> {
+    CountRange::parse(text, 1..=Shape::ROUNDS_MAX)
 }
 
-fn parse_faults(text: &str) -> Result<Limits, String> {
-    Limits::parse(text, 0..=FAULTS_MAX)
+fn parse_faults(text: &str) -> Result<CountRange, String> {
+    CountRange::parse(text, 0..=FAULTS_MAX)
 }
 
-fn parse_collections(text: &str) -> Result<Limits, String> {
-    Limits::parse(text, 0..=Schedule::COLLECTIONS_MAX)
+fn parse_collections(text: &str) -> Result<CountRange, String> {
+    CountRange::parse(text, 0..=Schedule::COLLECTIONS_MAX)
 }
 
-fn parse_clusters(text: &str) -> Result<Limits, String> {
-    Limits::parse(text, 0..=CLUSTERS_MAX)
+fn parse_clusters(text: &str) -> Result<CountRange, String> {
+    CountRange::parse(text, 0..=CLUSTERS_MAX)
 }
 
-/// The mistake of this name, which may be written as in a schedule's line, too.
+/// Parses the name of a canary, or its spelling in a schedule's line.
 fn parse_canary(name: &str) -> Result<Planted, String> {
     if name == "list" {
         return Ok(Planted::List);
     }
-    let in_a_line = |canary: Canary| match canary {
+    let variant_name = |canary: Canary| match canary {
         Canary::SendDeterministic(canary) => format!("{canary:?}"),
         Canary::Pessimistic(canary) => format!("{canary:?}"),
         canary => format!("{canary:?}"),
     };
     let variant = name.rsplit_once('/').map_or(name, |(_, variant)| variant);
-    let found = Canary::every().find(|&canary| canary.name() == name || in_a_line(canary) == variant);
+    let found = Canary::every().find(|&canary| canary.name() == name || variant_name(canary) == variant);
     let known = || Canary::every().map(Canary::name).collect::<Vec<_>>().join(", ");
-    found.map(Planted::One).ok_or_else(|| format!("no such mistake; there are {}", known()))
+    found.map(Planted::One).ok_or_else(|| format!("unknown canary; available: {}", known()))
 }
 
 fn parse_events(text: &str) -> Result<RangeInclusive<u64>, String> {
@@ -275,17 +277,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn limits_are_one_number_or_two() {
-        assert_eq!(parse_ranks("4"), Ok(Limits { min: 4, max: 4 }));
-        assert_eq!(parse_ranks("2..32"), Ok(Limits { min: 2, max: 32 }));
-        assert_eq!(parse_faults("0"), Ok(Limits { min: 0, max: 0 }));
+    fn ranges_are_one_number_or_two() {
+        assert_eq!(parse_ranks("4"), Ok(CountRange { min: 4, max: 4 }));
+        assert_eq!(parse_ranks("2..32"), Ok(CountRange { min: 2, max: 32 }));
+        assert_eq!(parse_faults("0"), Ok(CountRange { min: 0, max: 0 }));
         for wrong in ["", "x", "1", "33", "4..2", "2..", "2..33", "1..3", "2...3", "-2"] {
             assert!(parse_ranks(wrong).is_err(), "{wrong}");
         }
     }
 
     #[test]
-    fn every_canary_has_a_name_of_its_own() {
+    fn canaries_have_unique_names() {
         let mut names = std::collections::BTreeSet::new();
         for canary in Canary::every() {
             assert_eq!(parse_canary(&canary.name()), Ok(Planted::One(canary)));
@@ -302,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn events_may_lack_an_end() {
+    fn event_ranges_may_be_open() {
         assert_eq!(parse_events("3..9"), Ok(3..=9));
         assert_eq!(parse_events("3.."), Ok(3..=u64::MAX));
         assert_eq!(parse_events("..9"), Ok(0..=9));

@@ -1,30 +1,31 @@
-//! The protocols that can be simulated: a new one is a variant, its name, and a line in [`Protocol::engine`].
+//! Protocols available for simulation. A new one takes a variant, its name, and a line in [`Protocol::engine`].
 
 use std::ops::Range;
 
 use clap::ValueEnum;
-use counterfoil_runtime::sim::{
-    self, Canary, Config, Outcome, Pessimistic, Plain, Recorded, Schedule, SendDet, Shrunk, SimProtocol, Summary,
+use counterfoil_simulator::{
+    self as simulator, Canary, Config, Outcome, Pessimistic, Plain, Recorded, Schedule, SendDet, Shrunk, SimProtocol,
+    Summary,
 };
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum Protocol {
-    /// Plain sender-based logging, with the outcomes of wildcard receives recorded
+    /// Sender-based logging that records the outcomes of wildcard receives
     Plain,
-    /// The same, with the order in which each rank receives recorded, and no outcome of a receive
+    /// Sender-based logging that records the receive order of each rank instead of outcomes
     Pessimistic,
-    /// Guermouche 2011: only messages from the past to the future are logged; a recovery process, which may be lost, too
+    /// Guermouche 2011: logs only messages from the past to the future; has a recovery process, which may fail too
     SendDeterministic,
 }
 
 impl Protocol {
-    /// The mistakes that can be planted in it.
+    /// Returns the canaries that have an effect under this protocol.
     pub(super) fn canaries(self) -> impl Iterator<Item = Canary> {
-        let heeds = self.engine().heeds;
-        Canary::every().filter(move |&canary| heeds(canary))
+        let applies = self.engine().applies;
+        Canary::every().filter(move |&canary| applies(canary))
     }
 
-    /// As it is written on the command line.
+    /// Name on the command line.
     pub(super) fn name(self) -> &'static str {
         match self {
             Protocol::Plain => "plain",
@@ -42,15 +43,15 @@ impl Protocol {
     }
 }
 
-/// The simulator with one protocol in it.
+/// Simulator instantiated for a protocol.
 #[derive(Clone, Copy)]
 pub(super) struct Engine {
-    /// One more node than the ranks can die.
+    /// The protocol has a coordinator, a node besides the ranks that can fail.
     pub(super) coordinator: bool,
-    /// Programs may depend on the order in which they take messages.
+    /// Programs may depend on the order of receives.
     pub(super) ordered: bool,
-    /// Whether a mistake can change anything.
-    pub(super) heeds: fn(Canary) -> bool,
+    /// Returns `true` if a canary has an effect.
+    pub(super) applies: fn(Canary) -> bool,
     pub(super) campaign: fn(Range<u64>, &Config) -> Summary,
     pub(super) run: fn(&Schedule) -> Outcome,
     pub(super) tell: fn(&Schedule) -> (Outcome, Vec<String>),
@@ -63,12 +64,12 @@ impl Engine {
         Engine {
             coordinator: P::COORDINATOR,
             ordered,
-            heeds: P::heeds,
-            campaign: |seeds, config| sim::campaign::<P>(seeds, config, |_| {}),
-            run: sim::run::<P>,
-            tell: sim::tell::<P>,
-            record: sim::record::<P>,
-            shrink: sim::shrink::<P>,
+            applies: P::is_affected_by,
+            campaign: |seeds, config| simulator::campaign::<P>(seeds, config, |_| {}),
+            run: simulator::run::<P>,
+            tell: simulator::transcript::<P>,
+            record: simulator::record::<P>,
+            shrink: simulator::shrink::<P>,
         }
     }
 }
@@ -78,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_is_what_the_command_line_has() {
+    fn names_are_those_of_the_command_line() {
         for protocol in Protocol::value_variants() {
             assert_eq!(Protocol::from_str(protocol.name(), false), Ok(*protocol));
         }

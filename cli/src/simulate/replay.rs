@@ -1,36 +1,36 @@
-//! One run, looked at closely.
+//! Replay of a single schedule.
 
 use std::path::Path;
 use std::process::ExitCode;
 
 use clap::ValueEnum;
-use counterfoil_runtime::sim::{Canary, Schedule, diagram};
+use counterfoil_simulator::{Canary, Schedule, diagram};
 use serde_json::json;
 
-use super::STEPS_WIDE;
+use super::WIDE_DIAGRAM_STEPS;
 use super::options::SimulateArguments;
+use super::plural::count;
 use super::protocol::Protocol;
-use super::report::{met, violation_object};
-use super::words::count;
+use super::report::{add_coverage, violation_object};
 use crate::{Failure, print};
 
-/// A line doesn't say which protocol it is of; but some can't be of this one.
+/// Refuses schedules that can't be of the selected protocol. A schedule doesn't name its protocol.
 fn check(arguments: &SimulateArguments, schedule: &Schedule) -> Result<(), String> {
     let has_coordinator = arguments.protocol.engine().coordinator;
     let name = arguments.protocol.name();
-    let of_other = schedule.collections > 0
+    let needs_coordinator = schedule.collections > 0
         || schedule.clusters > 0
         || schedule.faults.iter().any(|fault| fault.node >= schedule.shape.ranks);
-    if of_other && !has_coordinator {
+    if needs_coordinator && !has_coordinator {
         return Err(format!(
-            "{name} has no coordinator, and this line needs one: is it of --protocol send-deterministic?"
+            "the schedule needs a coordinator, which {name} doesn't have: did you mean --protocol send-deterministic?"
         ));
     }
-    let another = |canary: &Canary| canary.is_of_a_rule() && !(arguments.protocol.engine().heeds)(*canary);
-    if let Some(canary) = schedule.canary.filter(another) {
-        let right = Protocol::value_variants().iter().find(|protocol| (protocol.engine().heeds)(canary));
+    let other_protocols = |canary: &Canary| canary.is_of_a_rule() && !(arguments.protocol.engine().applies)(*canary);
+    if let Some(canary) = schedule.canary.filter(other_protocols) {
+        let right = Protocol::value_variants().iter().find(|protocol| (protocol.engine().applies)(canary));
         let right = right.map_or("another protocol", |protocol| protocol.name());
-        return Err(format!("this line's mistake is not one of {name}: is it of --protocol {right}?"));
+        return Err(format!("the schedule's canary doesn't apply to {name}: did you mean --protocol {right}?"));
     }
     Ok(())
 }
@@ -45,10 +45,10 @@ pub(super) fn run(arguments: &SimulateArguments, schedule: &Schedule) -> Result<
         let recording = (engine.record)(schedule).1;
         let steps = diagram::steps(schedule, &recording, events.clone());
         if steps == 0 {
-            return Err(Failure::usage("--svg-events: nothing is to be seen in these events"));
+            return Err(Failure::usage("--svg-events: the range has no events to draw"));
         }
-        if steps > STEPS_WIDE && !arguments.json {
-            eprintln!("note: the picture has {steps} steps; --svg-events FROM..TO draws a part of it");
+        if steps > WIDE_DIAGRAM_STEPS && !arguments.json {
+            eprintln!("note: the diagram has {steps} steps; --svg-events FROM..TO draws part of it");
         }
         write(file, &diagram::svg(schedule, &outcome, &recording, events))?;
     }
@@ -60,7 +60,7 @@ pub(super) fn run(arguments: &SimulateArguments, schedule: &Schedule) -> Result<
             "violation": outcome.violation.as_ref().map(violation_object),
             "fingerprint": format!("{:016x}", outcome.fingerprint),
         });
-        met(&mut object, &outcome.coverage);
+        add_coverage(&mut object, &outcome.coverage);
         if arguments.tell {
             object["story"] = json!(story);
         }
@@ -71,12 +71,12 @@ pub(super) fn run(arguments: &SimulateArguments, schedule: &Schedule) -> Result<
     } else {
         let mut lines = story;
         lines.push(line);
-        let met = &outcome.coverage;
-        let events = count(met.events, "event", "events");
-        let messages = count(met.sends, "message", "messages");
-        let processes = count(met.faults, "process", "processes");
+        let coverage = &outcome.coverage;
+        let events = count(coverage.events, "event", "events");
+        let messages = count(coverage.sends, "message", "messages");
+        let processes = count(coverage.faults, "process", "processes");
         lines.push(format!("{events}, {messages} sent, {processes} killed"));
-        lines.extend(arguments.svg.as_ref().map(|file| format!("drawn in {}", file.display())));
+        lines.extend(arguments.svg.as_ref().map(|file| format!("diagram: {}", file.display())));
         lines.push(match &outcome.violation {
             Some(violation) => format!("violation at {violation}"),
             None => "no violation".to_owned(),

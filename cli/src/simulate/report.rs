@@ -1,71 +1,72 @@
-//! What is printed at the end of a campaign.
+//! Report of a campaign.
 
 use std::fmt::Write;
 use std::ops::Range;
 
-use counterfoil_runtime::sim::{self, Coverage, Shrunk, Violation};
+use counterfoil_simulator::{self as simulator, Coverage, Shrunk, Violation};
 use serde_json::{Value, json};
 
 use super::campaign::Tally;
 use super::options::SimulateArguments;
+use super::plural::{count, schedules};
 use super::protocol::{Engine, Protocol};
-use super::words::{count, schedules};
 
-/// How many runs are spent on making a failing schedule smaller.
+/// Maximum number of runs for shrinking a schedule.
 const SHRINK_RUNS_MAX: u32 = 5_000;
-/// How many coverage counters there are in a line.
+/// Number of coverage counters per line.
 const COLUMNS: usize = 2;
 
-/// The first failure.
-pub(super) struct Found {
+/// The first failure of a campaign.
+pub(super) struct FirstFailure {
     seed: u64,
-    /// The schedule of the seed, as it was drawn, and what is wrong with it.
+    /// Schedule generated from the seed.
     schedule: String,
     violation: Violation,
-    /// The smallest that fails in the same way.
+    /// Smallest schedule found with a violation of the same kind.
     small: Option<Shrunk>,
+    /// Command that replays the smallest schedule.
     replay: String,
 }
 
-impl Found {
-    /// Makes a failure as small as it gets.
-    pub(super) fn shrink(engine: &Engine, protocol: Protocol, failure: &sim::Failure) -> Found {
+impl FirstFailure {
+    /// Shrinks the schedule of a failure.
+    pub(super) fn shrink(engine: &Engine, protocol: Protocol, failure: &simulator::Failure) -> FirstFailure {
         let small = failure.schedule.parse().ok().and_then(|schedule| (engine.shrink)(&schedule, SHRINK_RUNS_MAX));
         let smallest = small.as_ref().map_or_else(|| failure.schedule.clone(), |small| small.schedule.to_string());
-        // A schedule has no quotes in it.
+        // A schedule contains no quotes.
         let replay = format!("counterfoil simulate --protocol {} --replay '{smallest}'", protocol.name());
         let (seed, schedule, violation) = (failure.seed, failure.schedule.clone(), failure.violation.clone());
-        Found { seed, schedule, violation, small, replay }
+        FirstFailure { seed, schedule, violation, small, replay }
     }
 }
 
-/// Everything that is to be said.
+/// Contents of the report.
 pub(super) struct Report<'a> {
     pub(super) arguments: &'a SimulateArguments,
     pub(super) seeds: Range<u64>,
     pub(super) tally: Tally,
-    pub(super) found: Option<Found>,
+    pub(super) failure: Option<FirstFailure>,
 }
 
 impl Report<'_> {
-    /// Whether fewer schedules were run than were asked for.
+    /// Returns `true` if fewer schedules were run than requested.
     pub(super) fn interrupted(&self) -> bool {
         self.tally.summary.schedules < self.arguments.schedules
     }
 
     pub(super) fn to_json(&self) -> String {
         let Tally { summary, kinds, lost, duplicated, reordered, seeds_failed } = &self.tally;
-        let found = self.found.as_ref().map(|found| {
+        let failure = self.failure.as_ref().map(|failure| {
             json!({
-                "seed": found.seed,
-                "schedule": found.schedule,
-                "violation": violation_object(&found.violation),
-                "shrunk": found.small.as_ref().map(|small| json!({
+                "seed": failure.seed,
+                "schedule": failure.schedule,
+                "violation": violation_object(&failure.violation),
+                "shrunk": failure.small.as_ref().map(|small| json!({
                     "schedule": small.schedule.to_string(),
                     "violation": violation_object(&small.violation),
                     "runs": small.runs,
                 })),
-                "replay": found.replay,
+                "replay": failure.replay,
             })
         });
         let mut object = json!({
@@ -80,10 +81,10 @@ impl Report<'_> {
             "reordered": reordered,
             "kinds": kinds,
             "seeds_failed": seeds_failed,
-            "failure": found,
+            "failure": failure,
             "fingerprint": format!("{:016x}", summary.fingerprint),
         });
-        met(&mut object, &summary.coverage);
+        add_coverage(&mut object, &summary.coverage);
         object.to_string()
     }
 
@@ -95,7 +96,7 @@ impl Report<'_> {
         let faults = if faults.max == 1 && faults.min == 1 { "1 fault".into() } else { format!("{faults} faults") };
         let mut text = format!("{} of {name}, {ranks} ranks, {faults}", schedules(summary.schedules));
         if let Some(canary) = self.arguments.canary() {
-            let _ = write!(text, ", with the planted mistake {}", canary.name());
+            let _ = write!(text, ", with canary {}", canary.name());
         }
         let _ = match summary.schedules {
             0 => writeln!(text, "; the first seed would have been {first}"),
@@ -110,20 +111,24 @@ impl Report<'_> {
             let kinds: Vec<String> = kinds.iter().map(|(kind, times)| format!("{kind} {times}")).collect();
             let _ = write!(text, " ({})", kinds.join(", "));
         }
-        if let Some(found) = &self.found {
-            let _ = write!(text, "\n\nthe first is seed {}, at {}\n  {}", found.seed, found.violation, found.schedule);
-            if let Some(Shrunk { schedule, violation, runs }) = &found.small {
+        if let Some(failure) = &self.failure {
+            let _ = write!(
+                text,
+                "\n\nfirst failure: seed {}, at {}\n  {}",
+                failure.seed, failure.violation, failure.schedule
+            );
+            if let Some(Shrunk { schedule, violation, runs }) = &failure.small {
                 let runs = count((*runs).into(), "run", "runs");
-                let _ = write!(text, "\nthe smallest of its kind, after {runs}, at {violation}\n  {schedule}");
+                let _ = write!(text, "\nshrunk in {runs}, at {violation}\n  {schedule}");
             }
             let _ =
-                write!(text, "\nto run it again (--tell tells what happens, --svg FILE draws it):\n  {}", found.replay);
+                write!(text, "\nto replay it (--tell prints every event, --svg FILE draws it):\n  {}", failure.replay);
         }
         text
     }
 }
 
-/// All counters, two in a line.
+/// Formats the coverage counters in columns.
 fn counters(coverage: &Coverage) -> Vec<String> {
     let each: Vec<(&str, u64)> = coverage.each().collect();
     let rows = each.len().div_ceil(COLUMNS);
@@ -133,18 +138,18 @@ fn counters(coverage: &Coverage) -> Vec<String> {
     (0..rows).map(line).collect()
 }
 
-/// A violation as an object: where, what kind, in words, and its fields.
+/// Converts a violation to a JSON object: event, kind, description and fields.
 pub(super) fn violation_object(violation: &Violation) -> Value {
     json!({
         "event": violation.event,
-        "kind": violation.wrong.name(),
-        "words": violation.wrong.to_string(),
-        "fields": violation.wrong,
+        "kind": violation.kind.name(),
+        "words": violation.kind.to_string(),
+        "fields": violation.kind,
     })
 }
 
-/// Puts all coverage counters into an object, each under its name.
-pub(super) fn met(object: &mut Value, coverage: &Coverage) {
+/// Adds each coverage counter to an object, under its name.
+pub(super) fn add_coverage(object: &mut Value, coverage: &Coverage) {
     for (name, count) in coverage.each() {
         object[name] = json!(count);
     }

@@ -1,4 +1,4 @@
-//! How the recovery line and the shares of Table I go with the number of ranks, for neighbours on a torus.
+//! Cost and extent of recovery on a torus, by the number of ranks.
 
 mod machines;
 mod plot;
@@ -11,46 +11,46 @@ use std::time::Instant;
 
 use clap::Args;
 use counterfoil_protocols::send_deterministic::{RankTable, recovery_line};
-use counterfoil_runtime::measure::{Outline, Plan, RolledBack};
+use counterfoil_simulator::measure::{Outline, Plan, RolledBack};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
 use crate::{Failure, print};
 use torus::{Arrangement, Torus};
 
-/// Time the recovery line, and find what is logged and who rolls back, for up to millions of neighbours on a torus.
+/// Measure the recovery line, and the messages logged and ranks rolled back, for up to millions of ranks on a torus.
 ///
-/// The tables of the ranks are worked out from the plan of checkpoints, because a state machine takes some 16 KB: a
-/// million of them would take 16 GB, and many minutes. One thread; the time of a line is the median of its failures.
+/// Computes the ranks' tables from the checkpoint plan, because state machines take some 16 KB each: 16 GB for a million ranks, and
+/// many minutes. Runs on one thread; the time of a recovery line is the median over the failures.
 #[derive(Debug, Args)]
 pub(crate) struct ScaleArguments {
     /// Numbers of ranks
     #[arg(long, value_delimiter = ',', value_name = "N", default_values_t = [1_000, 3_000, 10_000, 30_000, 100_000],
           value_parser = clap::value_parser!(u32).range(2..=4_000_000))]
     ranks: Vec<u32>,
-    /// How many axes the torus has
+    /// Number of axes of the torus
     #[arg(long, value_delimiter = ',', value_name = "N", default_values_t = [1, 2, 3],
           value_parser = clap::value_parser!(u32).range(1..=3))]
     axes: Vec<u32>,
-    /// How many clusters
+    /// Number of clusters
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=4096))]
     clusters: u32,
     /// Only these arrangements of clusters and epochs
     #[arg(long, value_enum, value_delimiter = ',')]
     arrangements: Vec<Arrangement>,
-    /// Also run a state machine for each rank: compare, and say what they weigh (right for the first torus of a run only,
-    /// because later ones reuse its memory). At most 1,000,000 ranks, which takes 16 GB and some minutes
+    /// Also run a state machine per rank, compare the results, and report its memory (valid for the first torus only, since later ones
+    /// reuse its memory). At most 1,000,000 ranks, which take 16 GB and some minutes
     #[arg(long)]
     state_machines: bool,
-    /// Plot the time of a line against the number of ranks into this file
+    /// Plot the time of a recovery line against the number of ranks into this file
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
-    /// Print one JSON array, with an object for each torus and arrangement
+    /// Print a JSON array with one object per torus and arrangement
     #[arg(long)]
     pub(crate) json: bool,
 }
 
-/// One torus with one arrangement.
+/// Results for one torus and arrangement.
 #[derive(Clone, Debug, Serialize)]
 struct Row {
     axes: u32,
@@ -60,34 +60,35 @@ struct Row {
     clusters: u32,
     logged_pct: f64,
     rolled_back_pct: f64,
-    /// Failures that were asked about: one in each cluster.
+    /// Number of simulated failures: one per cluster.
     failures: u64,
-    /// Messages that tables have an entry for: channel and epoch.
+    /// Number of (channel, epoch) entries in the tables.
     entries: u64,
     table_bytes_per_rank: f64,
     line_s_median: f64,
     line_s_max: f64,
-    /// Resident memory of real state machines, where they were asked for.
+    /// Resident memory of real state machines, if run.
     state_machine_bytes_per_rank: Option<f64>,
-    /// Whether they log and roll back the same.
+    /// True if real state machines log and roll back the same.
     state_machines_agree: Option<bool>,
 }
 
-/// State machines take some 16 KB each: 16 GB at so many.
+/// Maximum number of ranks with state machines: at 16 KB each, 16 GB.
 const STATE_MACHINES_MAX: u32 = 1_000_000;
 
 pub(crate) fn run(arguments: &ScaleArguments) -> Result<ExitCode, Failure> {
     let ScaleArguments { ranks, axes, clusters, arrangements, state_machines, svg, json } = arguments;
     if let Some(ranks) = ranks.iter().find(|&&ranks| *state_machines && ranks > STATE_MACHINES_MAX) {
         let message =
-            format!("--state-machines takes at most {STATE_MACHINES_MAX} ranks, not {ranks}: they need 16 KB each");
+            format!("--state-machines supports at most {STATE_MACHINES_MAX} ranks, not {ranks}: each takes 16 KB");
         return Err(Failure::usage(message));
     }
     let mut cases = Vec::new();
     for &axes in axes {
         for &ranks in ranks {
-            let torus = Torus::new(ranks, axes, *clusters)
-                .ok_or_else(|| Failure::usage(format!("{ranks} ranks can't be {clusters} clusters")))?;
+            let torus = Torus::new(ranks, axes, *clusters).ok_or_else(|| {
+                Failure::usage(format!("{ranks} ranks can't be divided into {clusters} clusters along {axes} axes"))
+            })?;
             let all = Arrangement::of(axes).into_iter();
             cases.extend(
                 all.filter(|one| arrangements.is_empty() || arrangements.contains(one)).map(|one| (torus, one)),
@@ -95,7 +96,7 @@ pub(crate) fn run(arguments: &ScaleArguments) -> Result<ExitCode, Failure> {
         }
     }
     if cases.is_empty() {
-        return Err(Failure::usage("these arrangements are none of these tori: along one axis, boxes are stripes"));
+        return Err(Failure::usage("no torus has these arrangements: along one axis, boxes equal stripes"));
     }
     // Drawn on stderr, and only on a terminal.
     let progress = ProgressBar::new(cases.len() as u64);
@@ -123,7 +124,7 @@ pub(crate) fn run(arguments: &ScaleArguments) -> Result<ExitCode, Failure> {
 }
 
 fn measure(torus: Torus, arrangement: Arrangement, state_machines: bool) -> Result<Row, Failure> {
-    // The last moment of the second round but for its last checkpoints: every cluster has taken one at least.
+    // The state before the last checkpoints of the second round: every cluster has taken at least one.
     let plan = Plan { rounds: 2, iterations: 8 };
     let clusters = torus.clusters(arrangement).map_err(Failure::failed)?;
     let pattern = torus.pattern().map_err(Failure::failed)?;
@@ -134,7 +135,7 @@ fn measure(torus: Torus, arrangement: Arrangement, state_machines: bool) -> Resu
     })
     .map_err(Failure::failed)?;
 
-    // The first rank of each cluster fails, a sample of all ranks.
+    // As a sample of all ranks, the first rank of each cluster fails.
     let mut seen = vec![false; clusters.count()];
     let first = |&rank: &u32| {
         let cluster = clusters.cluster_of(counterfoil::Rank(rank)).map_or(0, |cluster| cluster as usize);
@@ -178,18 +179,18 @@ fn measure(torus: Torus, arrangement: Arrangement, state_machines: bool) -> Resu
     })
 }
 
-/// What the tables hold, without what the allocator adds.
+/// Returns the bytes in the tables, without the allocator's overhead.
 fn bytes(tables: &[RankTable]) -> u64 {
     let channels = |table: &RankTable| {
         let epochs: usize = table.channels.iter().map(|channel| size_of_val(channel.epochs.as_slice())).sum();
-        size_of_val(table.channels.as_slice()) + size_of_val(table.met.as_slice()) + epochs
+        size_of_val(table.channels.as_slice()) + size_of_val(table.peers.as_slice()) + epochs
     };
     tables.iter().map(|table| (size_of::<RankTable>() + channels(table)) as u64).sum()
 }
 
 fn report(rows: &[Row]) -> String {
     let mut text =
-        "Neighbours on a torus: what is logged, who rolls back, and the time of a recovery line\n\n".to_owned();
+        "Neighbours on a torus: messages logged, ranks rolled back, and time of a recovery line\n\n".to_owned();
     text += "axes     ranks          extents  clusters           logged %  rolled back %  bytes/rank   line median       max\n";
     for row in rows {
         let [x, y, z] = row.extents;
@@ -210,8 +211,8 @@ fn report(rows: &[Row]) -> String {
         );
         if let Some(agree) = row.state_machines_agree {
             let weight = row.state_machine_bytes_per_rank.map_or("unknown".to_owned(), |bytes| format!("{bytes:.0}"));
-            let says = if agree { "the same" } else { "SOMETHING ELSE" };
-            let _ = writeln!(text, "      state machines: {weight} bytes a rank, and they say {says}");
+            let result = if agree { "same results" } else { "DIFFERENT RESULTS" };
+            let _ = writeln!(text, "      state machines: {weight} bytes/rank, {result}");
         }
     }
     text.truncate(text.trim_end().len());
@@ -223,26 +224,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn state_machines_say_what_the_outline_says() {
+    fn state_machines_agree_with_the_outline() {
         for (axes, arrangement) in [(1, Arrangement::Stripes), (2, Arrangement::Alternating), (3, Arrangement::Boxes)] {
             let row = measure(Torus::new(1_000, axes, 8).unwrap(), arrangement, true).unwrap();
             assert_eq!(row.state_machines_agree, Some(true), "{row:?}");
-            assert!(report(&[row]).contains("they say the same"));
+            assert!(report(&[row]).contains("same results"));
         }
     }
 
     #[test]
-    fn boxes_take_back_fewer_than_stripes_and_with_alternating_epochs_a_few() {
+    fn boxes_roll_back_fewer_ranks_than_stripes_and_alternating_epochs_the_fewest() {
         let torus = Torus::new(4_096, 3, 64).unwrap();
         let row = |arrangement| measure(torus, arrangement, false).unwrap();
         let [stripes, boxes, alternating] =
             [Arrangement::Stripes, Arrangement::Boxes, Arrangement::Alternating].map(row);
-        // (q + 1) / 2q along an axis of q: stripes are quarters of 16 planes, boxes four along each axis; alternating
-        // ones are themselves and, for half of them, six neighbours.
+        // (q + 1) / 2q along an axis with q clusters. Stripes are quarters of 16 planes; boxes are four along each axis; alternating boxes
+        // are a box itself and, for half of the boxes, six neighbours.
         assert!((stripes.rolled_back_pct - 100.0 * 17.0 / 32.0 * 5.0 / 8.0).abs() < 1e-9, "{stripes:?}");
         assert!((boxes.rolled_back_pct - 100.0 * (5.0_f64 / 8.0).powi(3)).abs() < 1e-9, "{boxes:?}");
         assert!((alternating.rolled_back_pct - 100.0 * 4.0 / 64.0).abs() < 1e-9, "{alternating:?}");
-        // Of six neighbours one a side leaves a box of 4 x 4 x 4 from a quarter of its ranks, half of these upwards.
+        // In each of the six directions, a quarter of the ranks of a 4 x 4 x 4 box sends across its border, half of these upwards.
         assert!((boxes.logged_pct - 12.5).abs() < 1e-9 && (alternating.logged_pct - 12.5).abs() < 1e-9, "{boxes:?}");
         assert_eq!((stripes.failures, stripes.extents), (64, [16, 16, 16]));
         assert!(report(&[stripes]).contains("16 x 16 x 16"));

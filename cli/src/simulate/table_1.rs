@@ -1,56 +1,55 @@
-//! Table I of Guermouche 2011: %log and %rl of five kernels, from the state machines of the send-deterministic rule.
+//! Table I of Guermouche 2011: %log and %rl of five kernels, from state machines of the send-deterministic protocol.
 
 use std::fmt::Write;
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
 use counterfoil_protocols::cluster::Clusters;
-use counterfoil_runtime::measure::{Measured, Plan, coloured, measure};
+use counterfoil_simulator::measure::{Measured, Plan, coloured, measure};
 use counterfoil_workloads::patterns::{Cell, Kernel};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 
-use super::words::count;
+use super::plural::count;
 use crate::{Failure, print};
 
-/// Measure the share of logged messages and of ranks that roll back, beside Table I of Guermouche et al. 2011.
+/// Measure the messages logged and ranks rolled back, compared with Table I of Guermouche et al. 2011.
 ///
-/// Each cell runs a state machine of the send-deterministic rule for every rank, in memory: they send, receive and
-/// acknowledge a kernel's messages and take checkpoints cluster by cluster. After each iteration the recovery line is
-/// found for the failure of every rank. docs/patterns.md says what the patterns are and where they differ.
+/// Each cell runs a state machine of the send-deterministic protocol per rank, in memory: they send, receive and acknowledge a kernel's
+/// messages and take checkpoints cluster by cluster. After each iteration, the recovery line is computed for the failure of every
+/// rank. docs/patterns.md describes the patterns and their differences from the paper's.
 #[derive(Debug, Args)]
 pub(crate) struct Table1Arguments {
     /// Only these kernels: mg, lu, ft, cg, bt
     #[arg(long, value_delimiter = ',', value_name = "NAME")]
     kernels: Vec<Kernel>,
-    /// Only these sizes: 64, 128, 256
+    /// Only these numbers of ranks: 64, 128, 256
     #[arg(long, value_delimiter = ',', value_name = "N", value_parser = size)]
     ranks: Vec<u32>,
-    /// Which clusters start in which epochs
+    /// Assignment of epochs to clusters
     #[arg(long, value_enum, default_value = "ascending")]
     epochs: Epochs,
-    /// How often each cluster takes a checkpoint; failures are asked about from the second time on, or all the time if there is
-    /// only one
+    /// Number of checkpoints of each cluster; failures are evaluated from the second round on, or throughout if there is only one
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=100))]
     rounds: u32,
-    /// Iterations in which all clusters take one checkpoint
+    /// Iterations per round of checkpoints
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=1000))]
     iterations: u32,
-    /// Print one JSON array, with an object for each cell
+    /// Print a JSON array with one object per cell
     #[arg(long)]
     pub(crate) json: bool,
 }
 
-/// The order of the clusters' epochs.
+/// Order of the clusters' epochs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Epochs {
     /// Ascending with the ranks, as in the paper
     Ascending,
-    /// By a colouring of the clusters: those that exchange messages differ, so that a failure reaches few of them
+    /// By a colouring of the clusters: communicating clusters have different colours, so that a failure affects few of them
     Coloured,
 }
 
-/// A number of ranks that the table has.
+/// Parses a number of ranks in the table.
 fn size(text: &str) -> Result<u32, String> {
     let ranks = text.parse().ok().filter(|ranks| Cell::all().any(|cell| cell.ranks == *ranks));
     ranks.ok_or_else(|| "the table has 64, 128 and 256 ranks".to_owned())
@@ -115,7 +114,7 @@ fn row(cell: &Cell, measured: &Measured) -> Value {
     })
 }
 
-/// A line for each cell, and how far the table is from the paper's.
+/// Formats a line per cell, and the largest differences from the paper.
 fn report(measured: &[(Cell, Measured)], plan: Plan) -> String {
     let mut text = format!(
         "Table I of Guermouche et al. 2011, from the state machines: {}, {} of each cluster\n\n",
@@ -124,12 +123,12 @@ fn report(measured: &[(Cell, Measured)], plan: Plan) -> String {
     );
     text += "                          % of messages logged        % of ranks rolled back\n";
     text += "kernel  ranks  clusters     here   paper    diff        here   paper    diff\n";
-    let mut furthest = [0.0_f64; 2];
+    let mut largest = [0.0_f64; 2];
     for (cell, measured) in measured {
         let (logged, back) = (measured.logged.percent(), measured.rolled_back.percent());
         let differences = [logged - cell.logged_percent, back - cell.rolled_back_percent];
-        for (furthest, difference) in furthest.iter_mut().zip(differences) {
-            *furthest = furthest.max(difference.abs());
+        for (largest, difference) in largest.iter_mut().zip(differences) {
+            *largest = largest.max(difference.abs());
         }
         // Writing to a string doesn't fail.
         let _ = writeln!(
@@ -144,8 +143,9 @@ fn report(measured: &[(Cell, Measured)], plan: Plan) -> String {
             differences[1],
         );
     }
-    let [logged, back] = furthest;
-    let _ = write!(text, "\nFurthest from the paper: {logged:.2} points of messages, {back:.2} points of ranks.");
+    let [logged, back] = largest;
+    let _ =
+        write!(text, "\nLargest difference from the paper: {logged:.2} points of messages, {back:.2} points of ranks.");
     text
 }
 
@@ -154,7 +154,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cell_has_both_shares_beside_the_papers() {
+    fn a_cell_has_both_percentages_next_to_the_papers() {
         let cell = Cell::all().find(|cell| (cell.kernel, cell.ranks, cell.clusters) == (Kernel::Cg, 64, 4)).unwrap();
         let plan = Plan { rounds: 2, iterations: 1 };
         let mut seen = 0.0;
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_that_the_table_has_not_are_refused() {
+    fn numbers_of_ranks_outside_the_table_are_refused() {
         assert_eq!(size("128"), Ok(128));
         assert!(size("100").is_err() && size("x").is_err());
     }

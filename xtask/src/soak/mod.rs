@@ -3,6 +3,7 @@
 pub(crate) mod crash;
 mod draw;
 mod launch;
+pub(crate) mod miri;
 mod random;
 pub(crate) mod simulate;
 mod tally;

@@ -1,22 +1,18 @@
 //! SplitMix64 (Steele, Lea and Flood, OOPSLA 2014): small, and the same on every machine for ever.
 
+use rand_xoshiro::rand_core::{Rng, SeedableRng};
+
 /// A generator whose numbers follow from its seed alone.
 #[derive(Debug)]
-pub(super) struct SplitMix64 {
-    state: u64,
-}
+pub(super) struct SplitMix64(rand_xoshiro::SplitMix64);
 
 impl SplitMix64 {
     pub(super) fn new(seed: u64) -> Self {
-        Self { state: seed }
+        Self(rand_xoshiro::SplitMix64::seed_from_u64(seed))
     }
 
     pub(super) fn next_u64(&mut self) -> u64 {
-        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.state;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        self.0.next_u64()
     }
 
     /// A number from `first` to `last`, both included. `first` must not be above `last`.

@@ -1,5 +1,6 @@
 //! `cargo xtask test`: every check in order. A check that fails is counted and the rest still runs.
 
+mod cpu_time;
 mod crate_roots;
 mod step;
 mod summary;
@@ -237,28 +238,37 @@ impl<'a> Suite<'a> {
 
     fn timed(&mut self, title: &'static str, check: impl FnOnce(&Workspace) -> Verdict) {
         println!("\n=== {title} ===");
-        let start = Instant::now();
+        let (start, cpu_before) = (Instant::now(), cpu_time::of_children());
         let verdict = check(self.workspace);
-        let finished = Finished { title, verdict, elapsed: start.elapsed() };
+        let cpu = cpu_before.zip(cpu_time::of_children()).map(|(before, after)| after.saturating_sub(before));
+        let finished = Finished { title, verdict, elapsed: start.elapsed(), cpu };
         println!("--- {title}: {finished}");
         self.finished.push(finished);
     }
 
     /// Prints the table and, as the last line, the totals; true if nothing failed.
     fn conclude(self) -> bool {
-        let mut table = Table::new(["check", "seconds", "passed", "failed", ""]);
+        let mut table = Table::new(["check", "seconds", "CPU seconds", "passed", "failed", ""]);
         let mut total = Counts::default();
         let mut not_run = Vec::new();
         for finished in &self.finished {
             let seconds = format!("{:.1}", finished.elapsed.as_secs_f64());
+            let cpu = finished.cpu.map_or(String::new(), |cpu| format!("{:.1}", cpu.as_secs_f64()));
             match &finished.verdict {
                 Verdict::Counted(counts) => {
                     total += *counts;
                     let mark = if counts.failed > 0 { "<-- FAILED" } else { "" };
-                    table.row([finished.title, &seconds, &counts.passed.to_string(), &counts.failed.to_string(), mark]);
+                    table.row([
+                        finished.title,
+                        &seconds,
+                        &cpu,
+                        &counts.passed.to_string(),
+                        &counts.failed.to_string(),
+                        mark,
+                    ]);
                 }
                 Verdict::NotRun(reason) => {
-                    table.row([finished.title, &seconds, "", "", "not run"]);
+                    table.row([finished.title, &seconds, &cpu, "", "", "not run"]);
                     not_run.push((finished.title, reason));
                 }
             }

@@ -14,6 +14,8 @@ pub(super) struct Finished {
     pub(super) title: &'static str,
     pub(super) verdict: Verdict,
     pub(super) elapsed: Duration,
+    /// CPU time of all processes that the check started; `None` where the system does not tell it.
+    pub(super) cpu: Option<Duration>,
 }
 
 /// What a check found.
@@ -31,7 +33,11 @@ impl fmt::Display for Finished {
             Verdict::Counted(counts) => write!(f, "{counts}")?,
             Verdict::NotRun(reason) => write!(f, "not run: {reason}")?,
         }
-        write!(f, " ({:.1} s)", self.elapsed.as_secs_f64())
+        write!(f, " ({:.1} s", self.elapsed.as_secs_f64())?;
+        if let Some(cpu) = self.cpu {
+            write!(f, ", {:.1} s of CPU time", cpu.as_secs_f64())?;
+        }
+        f.write_str(")")
     }
 }
 

@@ -1,12 +1,12 @@
-//! The summary in words.
+//! Text form of the demo's result.
 
 use std::fmt::Write;
 
-use super::{DemoReport, PowerCut, RecoveryMs, counted};
+use super::{DemoReport, PowerCut, RecoveryMs, rank_count};
 
 impl DemoReport {
-    /// The rule in words.
-    fn rule(&self) -> String {
+    /// Names the protocol and its clusters.
+    fn protocol_text(&self) -> String {
         match self.clusters {
             None => self.protocol.to_owned(),
             Some(1) => format!("{}, 1 cluster", self.protocol),
@@ -16,7 +16,7 @@ impl DemoReport {
 
     pub(in crate::demo) fn to_text(&self) -> String {
         let mut text = String::new();
-        // Writing to a string cannot fail.
+        // Writing to a string doesn't fail.
         let _ = self.write_text(&mut text);
         text.trim_end().to_owned()
     }
@@ -28,17 +28,17 @@ impl DemoReport {
             "{} of class {} on {}, {} log, {}, seed {}",
             self.workload,
             self.class,
-            counted(self.ranks),
+            rank_count(self.ranks),
             self.tier,
-            self.rule(),
+            self.protocol_text(),
             self.seed
         )?;
         if let Some(mpi) = &self.mpi {
-            writeln!(text, "over {mpi}; compared with the same between processes of this machine without MPI")?;
+            writeln!(text, "over {mpi}; compared with a run on local processes")?;
         }
         writeln!(text)?;
         for kill in &self.kills {
-            let who = if kill.planned.is_some() { "" } else { " by somebody else" };
+            let by = if kill.planned.is_some() { "" } else { " by another process" };
             let RecoveryMs { detect, start, replay, catch_up } = kill.recovery_ms;
             let phase = |name: &str, time: Option<f64>| time.map(|time| format!("{name} {time:.1} ms"));
             let phases = [
@@ -50,7 +50,7 @@ impl DemoReport {
             let phases: Vec<String> = phases.into_iter().flatten().collect();
             writeln!(
                 text,
-                "  rank {} killed{who} in iteration {} (process {}): {}",
+                "  rank {} killed{by} in iteration {} (process {}): {}",
                 kill.rank,
                 kill.iteration,
                 kill.pid,
@@ -58,44 +58,48 @@ impl DemoReport {
             )?;
         }
         for PowerCut { iteration, restored } in &self.power_cuts {
-            let from = |epoch: &Option<u32>| epoch.map_or("the start".to_owned(), |epoch| format!("epoch {epoch}"));
-            let from: Vec<String> = restored.iter().map(from).collect();
-            writeln!(text, "  power cut in iteration {iteration}: ranks went on from {}", from.join(", "))?;
+            let origin = |epoch: &Option<u32>| epoch.map_or("the start".to_owned(), |epoch| format!("epoch {epoch}"));
+            let origins: Vec<String> = restored.iter().map(origin).collect();
+            writeln!(text, "  power cut in iteration {iteration}: ranks continued from {}", origins.join(", "))?;
         }
-        let verified = self.verified.map_or("no answer is known", yes);
+        let verified = self.verified.map_or("unknown", yes);
         writeln!(text, "  answer          {} (verified: {verified})", self.value)?;
         writeln!(
             text,
-            "  same result     {} (digest {}, as in the run without kills)",
+            "  same result     {} (digest {}, compared with the run without kills)",
             yes(self.digest_equal),
             self.digest
         )?;
         if let Some(same) = self.same_events {
-            writeln!(text, "  same events     {} (every send and delivery, as in the run without kills)", yes(same))?;
+            writeln!(
+                text,
+                "  same events     {} (every send and delivery, compared with the run without kills)",
+                yes(same)
+            )?;
         }
         let survivors = match (self.survivors, self.survivors_undisturbed) {
             (0, _) if self.rolled_back.iter().any(|&times| times > 0) => {
-                "none: every rank was killed or taken back".to_owned()
+                "none: every rank was killed or rolled back".to_owned()
             }
             (0, _) => "none: every rank was killed".to_owned(),
             (_, false) => "DISTURBED".to_owned(),
-            (survivors, true) => format!("{} undisturbed", counted(survivors)),
+            (survivors, true) => format!("{} undisturbed", rank_count(survivors)),
         };
         writeln!(text, "  survivors       {survivors}")?;
         if self.clusters.is_some() {
             let back: Vec<String> =
                 (0..).zip(&self.rolled_back).filter(|(_, times)| **times > 0).map(rolled_back).collect();
             match back.as_slice() {
-                [] => writeln!(text, "  went back       nobody else")?,
+                [] => writeln!(text, "  rolled back     no other rank")?,
                 back => {
                     let back = back.join(", ");
-                    writeln!(text, "  went back       rank {back}, for want of messages that were not kept")?;
+                    writeln!(text, "  rolled back     rank {back}: sent messages that were not kept")?;
                 }
             }
             let acknowledged = self.messages_kept + self.messages_released;
             writeln!(
                 text,
-                "  kept            {} of {acknowledged} acknowledged messages ({:.1} %): those from the past to the future",
+                "  kept            {} of {acknowledged} acknowledged messages ({:.1} %): those from past to future",
                 self.messages_kept,
                 100.0 * self.messages_kept as f64 / acknowledged.max(1) as f64
             )?;
@@ -107,7 +111,7 @@ impl DemoReport {
         )?;
         writeln!(
             text,
-            "  log             {} messages ({:.1} MB) logged, {} replayed, {} duplicates dropped, {} sends found equal",
+            "  log             {} messages ({:.1} MB) logged, {} replayed, {} duplicates dropped, {} repeated sends verified",
             self.messages_logged,
             self.bytes_logged as f64 / 1e6,
             self.messages_replayed,
@@ -117,7 +121,7 @@ impl DemoReport {
         if self.checkpoints + self.choices_logged > 0 {
             writeln!(
                 text,
-                "  also            {} checkpoints, {} choices recorded",
+                "  recorded        {} checkpoints, {} non-deterministic outcomes",
                 self.checkpoints, self.choices_logged
             )?;
         }
@@ -131,26 +135,26 @@ impl DemoReport {
         if self.logging_stopped > 0 {
             writeln!(
                 text,
-                "  WARNING         {} ranks ran out of log memory: not recoverable from there",
+                "  WARNING         {} ranks ran out of log memory and stopped logging: not recoverable after that",
                 self.logging_stopped
             )?;
         }
-        writeln!(text, "  time            {:.1} ms, {:.1} ms without kills", self.wall_ms, self.reference_wall_ms)?;
+        writeln!(text, "  time            {:.1} ms; {:.1} ms without kills", self.wall_ms, self.reference_wall_ms)?;
         if let (Some(plain), Some(overhead)) = (self.plain_wall_ms, self.overhead) {
             writeln!(
                 text,
-                "  overhead        {overhead:.2} times the {plain:.1} ms of sender-based, both without kills"
+                "  overhead        {overhead:.2} times the {plain:.1} ms under sender-based, both without kills"
             )?;
         }
         if let Some(files) = &self.files {
             let path = files.display();
-            writeln!(text, "  files           kept in {path}: `counterfoil log inspect {path}` shows them")?;
+            writeln!(text, "  files           kept in {path}; inspect with `counterfoil log inspect {path}`")?;
         }
         Ok(())
     }
 }
 
-/// A rank, and how often it went back where that is more than once.
+/// Formats a rank, with its number of rollbacks if more than one.
 fn rolled_back((rank, times): (u32, &u32)) -> String {
     if *times == 1 { rank.to_string() } else { format!("{rank} ({times} times)") }
 }

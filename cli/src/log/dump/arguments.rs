@@ -1,37 +1,39 @@
-//! What is to be shown.
+//! Arguments of `counterfoil log dump`.
 
 use clap::Args;
 use counterfoil::{Epoch, Ssn};
 
-use super::super::Place;
+use super::super::StoreArguments;
 
-/// Show the records of a store, lane by lane, and the entries of the local log.
+/// Print the records of a store, lane by lane, and the entries of the local log.
 ///
-/// Shown are the records in the blocks that a checkpoint refers to, with what a recovery from it would do with each:
-/// `unacknowledged` ones are sent again, `retained` ones may be (with the receiver's epoch in which they arrived, and the
-/// sender's phase), `released` and `covered` ones are not needed. Where a record begins with the header of a message, its
-/// fields are shown, and whether its checksum is right. Sixteen bytes are read as those that records of an MPI program begin with:
-/// communicator and tag, and which message of these it is; or, in a rank's lane to itself, which operation of the communicator it is
-/// what the rank gave to. Exit code 1 where something that was asked for can't be read, or isn't
-/// there: a checkpoint that isn't kept, a lane to a rank that the job doesn't have. Where the manifest has no whole slot, nothing
-/// says which checkpoint counts, and --all shows the blocks that are whole.
+/// Prints the records in the blocks that a checkpoint refers to, each with its role in a recovery from that checkpoint:
+/// `unacknowledged` records are sent again; `retained` ones may be, and are shown with the receiver's epoch in which they arrived
+/// and the sender's phase; `released` and `covered` ones are not needed.
+///
+/// For a record that begins with a message header, prints the header's fields and the state of the checksum. A 16-byte prefix is
+/// taken for that of an MPI program: communicator, tag and number of the message among those or, in a rank's lane to itself, the
+/// collective operation to which the rank contributed the payload.
+///
+/// The exit code is 1 if a requested record can't be read, or a requested checkpoint or lane doesn't exist. Without a valid manifest
+/// slot no checkpoint is known to be valid; --all still prints the intact blocks.
 #[derive(Debug, Args)]
 pub(crate) struct DumpArguments {
     #[command(flatten)]
-    pub(super) place: Place,
+    pub(super) store: StoreArguments,
     /// Only the lane to this rank
     #[arg(long, value_name = "RANK", conflicts_with = "local")]
     pub(super) peer: Option<u32>,
     /// Only the local log
     #[arg(long)]
     pub(super) local: bool,
-    /// Only these SSNs: `7`, `7..12` with both ends, `7..` or `..12`
+    /// Only these SSNs: `7`, `7..12` (inclusive), `7..` or `..12`
     #[arg(long, value_name = "A..B", value_parser = parse_ssns)]
     ssn: Option<(Ssn, Ssn)>,
-    /// As the checkpoint has it that begins this epoch [default: the newest]
+    /// Show the checkpoint at the start of this epoch [default: the newest]
     #[arg(long)]
     epoch: Option<u32>,
-    /// Show also the records that this checkpoint doesn't refer to, or that others supersede
+    /// Also show records that the checkpoint doesn't refer to, and superseded ones
     #[arg(long)]
     pub(super) all: bool,
     /// Show prefix and payload in hexadecimal
@@ -40,16 +42,16 @@ pub(crate) struct DumpArguments {
     /// Show the payload as text
     #[arg(long)]
     pub(super) payload: bool,
-    /// With --hex and --payload: show at most so many bytes of each
+    /// With --hex and --payload: maximum number of bytes of each
     #[arg(long, value_name = "BYTES", default_value_t = 256)]
     pub(super) bytes: usize,
-    /// Show at most so many records
+    /// Maximum number of records
     #[arg(long, value_name = "RECORDS")]
     pub(super) limit: Option<u64>,
 }
 
 impl DumpArguments {
-    /// The first and the last SSN that are wanted.
+    /// Returns the first and the last requested SSN.
     pub(super) fn ssns(&self) -> (Ssn, Ssn) {
         self.ssn.unwrap_or((Ssn::ZERO, Ssn(u64::MAX)))
     }
@@ -62,7 +64,7 @@ impl DumpArguments {
 fn parse_ssns(text: &str) -> Result<(Ssn, Ssn), String> {
     let number = |text: &str, missing| match text {
         "" => Ok(missing),
-        text => text.parse::<u64>().map(Ssn).map_err(|_| format!("{text:?} is no SSN")),
+        text => text.parse::<u64>().map(Ssn).map_err(|_| format!("{text:?} is not an SSN")),
     };
     let (from, to) = match text.split_once("..") {
         Some((from, to)) => (number(from, Ssn::ZERO)?, number(to, Ssn(u64::MAX))?),
@@ -70,7 +72,7 @@ fn parse_ssns(text: &str) -> Result<(Ssn, Ssn), String> {
         None => (number(text, Ssn::ZERO)?, number(text, Ssn::ZERO)?),
     };
     if from > to {
-        return Err(format!("{} comes after {}", from.0, to.0));
+        return Err(format!("{} is greater than {}", from.0, to.0));
     }
     Ok((from, to))
 }
@@ -80,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_range_of_ssns_has_both_its_ends() {
+    fn a_range_of_ssns_is_inclusive() {
         assert_eq!(parse_ssns("7"), Ok((Ssn(7), Ssn(7))));
         assert_eq!(parse_ssns("7..12"), Ok((Ssn(7), Ssn(12))));
         assert_eq!(parse_ssns("7.."), Ok((Ssn(7), Ssn(u64::MAX))));

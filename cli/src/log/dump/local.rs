@@ -1,13 +1,13 @@
-//! The entries of the local log.
+//! Entries of the local log.
 
-use counterfoil::store::{Access, LocalImage, ManifestReport, Store, StoreOptions};
+use counterfoil_log_io::{Access, LocalImage, ManifestReport, Store, StoreOptions};
 
-use super::super::stores::Opened;
+use super::super::stores::OpenedStore;
 
-/// The entries that a recovery would find, and why there may be more. For the newest checkpoint these are its own, and
-/// those that were synced since.
+/// Returns the entries that a recovery from a checkpoint finds, and the error if some can't be read. For the newest checkpoint these
+/// are its own (`own`) and those synced after it.
 pub(super) fn entries(
-    store: &Opened,
+    store: &OpenedStore,
     manifest: &ManifestReport,
     own: Vec<LocalImage>,
     is_newest: bool,
@@ -21,6 +21,6 @@ pub(super) fn entries(
     });
     match opened {
         Ok((_, image)) => (image.map_or(own, |image| image.local), None),
-        Err(error) => (own, Some(format!("entries of the local log since the checkpoint can't be told: {error}"))),
+        Err(error) => (own, Some(format!("entries of the local log after the checkpoint can't be read: {error}"))),
     }
 }

@@ -1,8 +1,8 @@
-//! One record, or one entry of the local log.
+//! Output of one record, or of one entry of the local log.
 
-use counterfoil::ack::{Flags, WireHeader};
-use counterfoil::store::{LOCAL, LocalImage};
 use counterfoil::{Rank, Record};
+use counterfoil_ack_piggyback::{Flags, WireHeader};
+use counterfoil_log_io::{LOCAL, LocalImage};
 use counterfoil_profile::RecordTag;
 use serde_json::{Value, json};
 
@@ -10,15 +10,15 @@ use super::super::lanes::{Lane, State};
 use super::super::stores::count;
 use super::DumpArguments;
 
-/// Marks the end of the local log: no later entry belongs to it.
+/// Kind of the entry that ends the local log.
 const SEAL: u8 = 255;
 
-/// What a lane is called.
+/// Name of a lane.
 pub(super) fn lane_name(lane: Rank) -> String {
     if lane == LOCAL { "the local log".to_owned() } else { format!("the lane to {lane}") }
 }
 
-/// What stands above a lane's records.
+/// Heading and column names of a lane.
 pub(super) fn lane_heading(name: Rank, lane: Option<&Lane<'_>>) -> String {
     let columns = format!(
         "    {:>8}  {:<14} {:>6} {:>6} {:>7} {:>9}  {}",
@@ -43,7 +43,7 @@ pub(super) fn as_text(state: State, record: &Record<'_>, arguments: &DumpArgumen
         .map_or(("-".to_owned(), "-".to_owned()), |(epoch, phase)| (epoch.0.to_string(), phase.0.to_string()));
     let (ssn, name) = (record.ssn().0, state.name());
     let (prefix, payload) = (record.prefix().len(), record.payload().len());
-    let header = match (header(record), RecordTag::of_record(record.prefix())) {
+    let header = match (header(record), RecordTag::from_prefix(record.prefix())) {
         (Some(header), _) => header_text(header, record.payload()),
         (None, Some(tag)) => tag_text(tag),
         (None, None) => String::new(),
@@ -69,7 +69,7 @@ pub(super) fn as_json(lane: Rank, state: State, record: &Record<'_>, arguments: 
         "phase": state.epoch_and_phase().map(|(_, phase)| phase.0),
         "prefix_bytes": record.prefix().len(),
         "payload_bytes": record.payload().len(),
-        "header": match (header(record), RecordTag::of_record(record.prefix())) {
+        "header": match (header(record), RecordTag::from_prefix(record.prefix())) {
             (Some(header), _) => header_json(header, record.payload()),
             (None, Some(tag)) => tag_json(tag),
             (None, None) => Value::Null,
@@ -85,13 +85,13 @@ pub(super) fn as_json(lane: Rank, state: State, record: &Record<'_>, arguments: 
     value
 }
 
-/// The header of a message, where the record's prefix is one.
+/// Parses the header of a message, if the record's prefix is one.
 fn header<'a>(record: &'a Record<'_>) -> Option<&'a WireHeader> {
     let prefix = record.prefix();
     if prefix.len() == WireHeader::LEN { WireHeader::parse(prefix).ok() } else { None }
 }
 
-/// Whether the message is the one that was sealed.
+/// Verifies the header's checksum over the message. Returns the value of the JSON field.
 fn checksum(header: &WireHeader, payload: &[u8]) -> &'static str {
     match header.verify(payload) {
         _ if !header.flags().contains(Flags::CHECKED) => "none",
@@ -102,6 +102,11 @@ fn checksum(header: &WireHeader, payload: &[u8]) -> &'static str {
 
 fn header_text(header: &WireHeader, payload: &[u8]) -> String {
     let origin = header.origin();
+    let checksum = match checksum(header, payload) {
+        "right" => "ok",
+        "wrong" => "mismatch",
+        none => none,
+    };
     format!(
         "{:?} {} -> {}, tag {}, comm {}, incarnation {}, epoch {}, phase {}, checksum {}",
         header.kind(),
@@ -112,7 +117,7 @@ fn header_text(header: &WireHeader, payload: &[u8]) -> String {
         origin.incarnation.0,
         origin.epoch.0,
         origin.phase.0,
-        checksum(header, payload)
+        checksum
     )
 }
 
@@ -164,14 +169,14 @@ pub(super) fn entry_as_json(entry: &LocalImage, arguments: &DumpArguments) -> Va
     value
 }
 
-/// The first bytes, and `...` where there are more.
+/// Formats at most `most` bytes, followed by `...` if there are more.
 fn hex(bytes: &[u8], most: usize) -> String {
     let mut text: String = bytes.iter().take(most).map(|byte| format!("{byte:02x}")).collect();
     text += if bytes.len() > most { "..." } else { "" };
     text
 }
 
-/// As [`hex`], but what can be printed as it is.
+/// Like [`hex`], but as text with escapes.
 fn escaped(bytes: &[u8], most: usize) -> String {
     let mut text = bytes[..bytes.len().min(most)].escape_ascii().to_string();
     text += if bytes.len() > most { "..." } else { "" };

@@ -1,4 +1,4 @@
-//! Columns that stand on a line, and bars that begin at one; each with its number.
+//! Column and bar charts with labelled values.
 
 use plotters::prelude::{
     BLACK, Color, IntoDrawingArea, IntoFont, PathElement, RGBColor, Rectangle, SVGBackend, TextStyle, WHITE,
@@ -13,10 +13,10 @@ const WIDTH: i32 = 720;
 const MARGIN: i32 = 16;
 const TITLE: i32 = 40;
 
-/// Columns: what stands below each, and how many it is.
+/// Column chart: label and value of each column.
 pub(super) struct Columns<'a> {
     pub(super) title: &'a str,
-    /// What stands below all of them.
+    /// Label of the x axis.
     pub(super) x: &'a str,
     pub(super) columns: Vec<(String, u64)>,
 }
@@ -25,7 +25,7 @@ impl Columns<'_> {
     pub(super) fn draw(&self) -> Result<String, DrawError> {
         const HEIGHT: i32 = 300;
         const BOTTOM: i32 = HEIGHT - 52;
-        /// Where the highest column ends: its number stands above it.
+        /// Upper end of the highest column; its value is printed above.
         const TOP: i32 = TITLE + 18;
         let numbers = Numbers::of(Unit::Count, self.columns.iter().map(|column| column.1));
         let most = self.columns.iter().map(|column| column.1).max().unwrap_or(0).max(1);
@@ -37,7 +37,7 @@ impl Columns<'_> {
             let text = |size: i32| TextStyle::from(("sans-serif", size).into_font()).color(&BLACK);
             let middle = |vertical| Pos::new(HPos::Center, vertical);
             area.draw_text(self.title, &text(17).pos(middle(VPos::Center)), (WIDTH / 2, TITLE / 2))?;
-            // Many columns have narrow ones, and labels below every other one only.
+            // Narrow columns leave room for some of the labels only.
             let labelled = (56.0 / step).ceil().max(1.0) as usize;
             let width = (step * 0.8).clamp(1.0, 64.0);
             for (index, (label, count)) in self.columns.iter().enumerate() {
@@ -63,14 +63,14 @@ impl Columns<'_> {
     }
 }
 
-/// Bars: what each is, how many, and what stands behind it.
+/// Bar chart: name, value and label of each bar.
 pub(super) struct Bars<'a> {
     pub(super) title: &'a str,
     pub(super) rows: Vec<(String, u64, String)>,
 }
 
 impl Bars<'_> {
-    /// `None` where there is no bar.
+    /// Draws the chart; `None` without bars.
     pub(super) fn draw(&self) -> Result<Option<String>, DrawError> {
         const ROW: i32 = 24;
         const LEFT: i32 = 170;
@@ -87,13 +87,13 @@ impl Bars<'_> {
             let text = |size: i32| TextStyle::from(("sans-serif", size).into_font()).color(&BLACK);
             let title = text(17).pos(Pos::new(HPos::Center, VPos::Center));
             area.draw_text(self.title, &title, (WIDTH / 2, TITLE / 2))?;
-            for ((name, count, says), row) in self.rows.iter().zip(0..) {
+            for ((name, count, label), row) in self.rows.iter().zip(0..) {
                 let top = TITLE + row * ROW;
                 let middle = top + ROW / 2;
                 let right = LEFT + (*count as f64 / most as f64 * f64::from(WIDTH - LEFT - LABEL)).ceil() as i32;
                 area.draw(&Rectangle::new([(LEFT, top + 4), (right, top + ROW - 4)], COLOUR.filled()))?;
                 area.draw_text(name, &text(13).pos(Pos::new(HPos::Right, VPos::Center)), (LEFT - 8, middle))?;
-                area.draw_text(says, &text(12).pos(Pos::new(HPos::Left, VPos::Center)), (right + 6, middle))?;
+                area.draw_text(label, &text(12).pos(Pos::new(HPos::Left, VPos::Center)), (right + 6, middle))?;
             }
             area.present()?;
         }
@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_column_and_bar_that_is_something_has_its_number() {
+    fn nonzero_columns_and_bars_are_labelled() {
         let columns = vec![("a".to_owned(), 5), ("b".to_owned(), 0), ("c".to_owned(), 1_500_000)];
         let svg = Columns { title: "t", x: "x", columns }.draw().unwrap();
         assert!(svg.contains("\n5\n") && svg.contains("\n1.5M\n") && !svg.contains("\n0\n"), "{svg}");

@@ -1,4 +1,4 @@
-//! How something went over time.
+//! Line charts over time.
 
 use counterfoil_profile::Sample;
 use plotters::prelude::{
@@ -10,18 +10,18 @@ use super::units::{Unit, tick};
 use super::{COLOURS, DrawError, FAINT, GRID};
 use crate::report::figures::Figures;
 
-/// Points of a line that is put together from several ranks.
+/// Number of points of a line that combines several ranks.
 const POINTS: u64 = 400;
-/// Lines that can be told apart.
+/// Maximum number of distinguishable lines.
 const RANKS_MAX: usize = COLOURS.len();
 
-/// Something that a sample says.
-type What = fn(&Sample) -> u64;
+/// Value of a sample.
+type Metric = fn(&Sample) -> u64;
 
 struct Line {
     name: String,
     colour: RGBColor,
-    /// Milliseconds, and how much it was.
+    /// Time in milliseconds, and value.
     points: Vec<(u64, u64)>,
 }
 
@@ -37,33 +37,33 @@ struct Chart {
     unit: Unit,
 }
 
-/// What was logged, what of it was in memory, and what was moved to disk, of all ranks together.
+/// Draws the bytes logged, in memory and spilled, over all ranks.
 pub(super) fn growth(figures: &Figures) -> Result<Option<String>, DrawError> {
-    let of: [(&str, What); 3] = [
+    let of: [(&str, Metric); 3] = [
         ("logged", |sample| sample.bytes),
         ("in memory", |sample| sample.used_bytes),
-        ("moved to disk", |sample| sample.spilled_bytes),
+        ("spilled", |sample| sample.spilled_bytes),
     ];
     let Some(times) = times(figures) else { return Ok(None) };
-    let lines = of.into_iter().zip(COLOURS).map(|((name, what), colour)| {
-        let sum = |at_ms| at(figures, at_ms, what).fold(0, u64::saturating_add);
+    let lines = of.into_iter().zip(COLOURS).map(|((name, metric), colour)| {
+        let sum = |at_ms| values_at(figures, at_ms, metric).fold(0, u64::saturating_add);
         Line::new(name, colour, times.iter().map(|&at_ms| (at_ms, sum(at_ms))).collect())
     });
     Chart { title: "Log of all ranks".to_owned(), lines: lines.collect(), unit: Unit::Bytes }.draw()
 }
 
-/// The rank that had most, and all ranks on average.
+/// Draws the maximum and the mean over the ranks.
 pub(super) fn unacknowledged(figures: &Figures) -> Result<Option<String>, DrawError> {
     let Some(times) = times(figures) else { return Ok(None) };
-    let now = |at_ms| at(figures, at_ms, |sample| sample.unacknowledged);
+    let values = |at_ms| values_at(figures, at_ms, |sample| sample.unacknowledged);
     let ranks = figures.profiles().count().max(1) as u64;
-    let most = times.iter().map(|&at_ms| (at_ms, now(at_ms).max().unwrap_or(0))).collect();
-    let mean = times.iter().map(|&at_ms| (at_ms, now(at_ms).fold(0, u64::saturating_add) / ranks)).collect();
-    let lines = vec![Line::new("most", COLOURS[1], most), Line::new("mean", COLOURS[0], mean)];
-    Chart { title: "Unacknowledged records of a rank".to_owned(), lines, unit: Unit::Count }.draw()
+    let maximum = times.iter().map(|&at_ms| (at_ms, values(at_ms).max().unwrap_or(0))).collect();
+    let mean = times.iter().map(|&at_ms| (at_ms, values(at_ms).fold(0, u64::saturating_add) / ranks)).collect();
+    let lines = vec![Line::new("maximum", COLOURS[1], maximum), Line::new("mean", COLOURS[0], mean)];
+    Chart { title: "Unacknowledged records per rank".to_owned(), lines, unit: Unit::Count }.draw()
 }
 
-/// A line for each rank; where there are too many, for those that reach highest.
+/// Draws a line per rank; if there are too many, for those with the highest peaks.
 pub(super) fn memory(figures: &Figures) -> Result<Option<String>, DrawError> {
     let points = |sample: &Sample| (sample.at_ms, sample.used_bytes);
     let mut ranks: Vec<(u32, Vec<(u64, u64)>)> = figures
@@ -71,19 +71,19 @@ pub(super) fn memory(figures: &Figures) -> Result<Option<String>, DrawError> {
         .map(|(rank, profile)| (rank, profile.series.samples().iter().map(points).collect()))
         .collect();
     let all = ranks.len();
-    let mut title = "Memory of the log of each rank".to_owned();
+    let mut title = "Log memory per rank".to_owned();
     if all > RANKS_MAX {
         ranks.sort_by_key(|(rank, points)| (std::cmp::Reverse(points.iter().map(|point| point.1).max()), *rank));
         ranks.truncate(RANKS_MAX);
         ranks.sort_by_key(|(rank, _)| *rank);
-        title = format!("Memory of the log, the {RANKS_MAX} ranks of {all} that reached highest");
+        title = format!("Log memory of the {RANKS_MAX} of {all} ranks with the highest peaks");
     }
     let line = |((rank, points), colour)| Line::new(&format!("rank {rank}"), colour, points);
     let lines = ranks.into_iter().zip(COLOURS).map(line).collect();
     Chart { title, lines, unit: Unit::Bytes }.draw()
 }
 
-/// Moments from the beginning to the end; `None` where no rank has samples.
+/// Returns sampling times from start to end of the job; `None` without samples.
 fn times(figures: &Figures) -> Option<Vec<u64>> {
     let last = figures.profiles().filter_map(|(_, profile)| profile.series.samples().last());
     let end = last.map(|sample| sample.at_ms).max()?;
@@ -92,16 +92,16 @@ fn times(figures: &Figures) -> Option<Vec<u64>> {
     Some((0..=points).map(at).collect())
 }
 
-/// How it was with each rank at a moment.
-fn at(figures: &Figures, at_ms: u64, what: What) -> impl Iterator<Item = u64> {
-    figures.profiles().map(move |(_, profile)| what(&profile.series.at(at_ms)))
+/// Returns the value of each rank at a time.
+fn values_at(figures: &Figures, at_ms: u64, metric: Metric) -> impl Iterator<Item = u64> {
+    figures.profiles().map(move |(_, profile)| metric(&profile.series.at(at_ms)))
 }
 
 impl Chart {
-    /// `None` where no line has a point.
+    /// Draws the chart; `None` without points.
     fn draw(&self) -> Result<Option<String>, DrawError> {
         const SIZE: (u32, u32) = (720, 320);
-        /// Of the names beside the lines.
+        /// Width of the legend on the right.
         const NAMES: u32 = 120;
         const Y_LABELS: usize = 6;
         const NS_PER_MS: f64 = 1e6;
@@ -109,7 +109,7 @@ impl Chart {
         let Some(end) = points().map(|point| point.0).max() else { return Ok(None) };
         let most = points().map(|point| point.1).max().unwrap_or(0).max(1);
         let (unit, unit_name) = self.unit.of_axis(most as f64);
-        // What is counted one by one has no tenths.
+        // Counts of one have no fractional ticks.
         let y_labels = if unit == 1.0 { most.saturating_add(1).min(Y_LABELS as u64) as usize } else { Y_LABELS };
         let top = most as f64 / unit * 1.06;
         let (time, time_name) = Unit::Duration.of_axis(end.max(1) as f64 * NS_PER_MS);
@@ -151,7 +151,7 @@ impl Chart {
     }
 }
 
-/// Between two points it was as the first says.
+/// Inserts points so that each value holds until the next point.
 fn steps(points: &[(u64, u64)]) -> Vec<(f64, f64)> {
     let mut line = Vec::with_capacity(points.len() * 2);
     let mut before = None;
@@ -170,11 +170,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_stays_where_it_is_until_the_next_point() {
+    fn a_value_holds_until_the_next_point() {
         assert_eq!(steps(&[(0, 1), (5, 1), (9, 3)]), [(0.0, 1.0), (5.0, 1.0), (9.0, 1.0), (9.0, 3.0)]);
     }
 
-    /// What stands at the ticks of a chart of one line, and beside it.
+    /// Returns the texts of a chart with one line: ticks and legend.
     fn texts(unit: Unit, points: &[(u64, u64)]) -> Vec<String> {
         let lines = vec![Line::new("n", COLOURS[0], points.to_vec())];
         let svg = Chart { title: "t".to_owned(), lines, unit }.draw().unwrap().unwrap();
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn an_axis_has_one_unit_whole_records_and_no_unit_at_nothing() {
+    fn an_axis_has_one_unit_integral_counts_and_a_bare_zero() {
         let texts = |unit, points: &[(u64, u64)]| {
             let mut texts = texts(unit, points);
             texts.retain(|text| text.starts_with(|letter: char| letter.is_ascii_digit()));

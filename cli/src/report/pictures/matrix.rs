@@ -1,4 +1,4 @@
-//! Who sent how much to whom: a square for each pair of ranks that communicates.
+//! Traffic matrix: a cell for each pair of ranks that communicates.
 
 use plotters::prelude::{
     BLACK, Color, DrawingBackend, IntoDrawingArea, IntoFont, RGBColor, Rectangle, SVGBackend, ShapeStyle, TextStyle,
@@ -9,29 +9,29 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use super::DrawError;
 use super::units::{Numbers, Unit};
-use crate::matrix::{Amounts, Scale};
+use crate::matrix::{ColourScale, TrafficMatrix};
 use crate::report::figures::{Figures, Traffic};
 
-/// Pixels of the square that all pairs make, at least.
+/// Minimum side of the matrix in pixels.
 const SIDE: u32 = 460;
-/// Pixels around it.
+/// Margins in pixels.
 const LEFT: i32 = 70;
 const TOP: i32 = 66;
 const RIGHT: i32 = 110;
 const BOTTOM: i32 = 24;
-/// Up to so many ranks, each square has its number in it.
+/// Maximum number of ranks for which each cell is labelled.
 const NUMBERED_MAX: u32 = 8;
-/// From little to much.
-const SCALE: Scale = Scale(RGBColor(214, 230, 244), RGBColor(8, 48, 107));
+/// From lowest to highest amount.
+const SCALE: ColourScale = ColourScale(RGBColor(214, 230, 244), RGBColor(8, 48, 107));
 
 struct Matrix<'a> {
     title: &'a str,
     ranks: u32,
-    amounts: Amounts,
+    amounts: TrafficMatrix,
     numbers: Numbers,
 }
 
-/// Draws one amount of each channel; `None` where no channel has any.
+/// Draws `amount` of each channel; `None` if it is 0 for all.
 pub(super) fn draw(
     figures: &Figures,
     title: &str,
@@ -49,7 +49,7 @@ pub(super) fn draw(
 impl Matrix<'_> {
     fn new(title: &str, ranks: u32, unit: Unit, pairs: Vec<(u32, u32, u64)>) -> Matrix<'_> {
         let numbers = Numbers::of(unit, pairs.iter().map(|pair| pair.2));
-        Matrix { title, ranks, amounts: Amounts::new(pairs), numbers }
+        Matrix { title, ranks, amounts: TrafficMatrix::new(pairs), numbers }
     }
 
     fn draw(&self) -> Result<String, DrawError> {
@@ -62,7 +62,7 @@ impl Matrix<'_> {
             let at = |horizontal, vertical| Pos::new(horizontal, vertical);
             area.fill(&WHITE)?;
             area.draw_text(self.title, &text(17).pos(at(HPos::Left, VPos::Center)), (LEFT, 16))?;
-            for (from, first, end, colour) in self.amounts.strips(|_, _, share| SCALE.at(share)) {
+            for (from, first, end, colour) in self.amounts.strips(|_, _, position| SCALE.at(position)) {
                 area.draw(&Rectangle::new([self.corner(first, from), self.corner(end, from + 1)], colour.filled()))?;
             }
             let frame = ShapeStyle::from(&BLACK).stroke_width(1);
@@ -81,7 +81,7 @@ impl Matrix<'_> {
             if self.ranks <= NUMBERED_MAX {
                 for &(from, to, amount) in self.amounts.pairs() {
                     let (x, y) = self.corner(to, from);
-                    let colour = if self.amounts.share(amount) > 0.45 { WHITE } else { BLACK };
+                    let colour = if self.amounts.position(amount) > 0.45 { WHITE } else { BLACK };
                     let style = text(12).color(&colour).pos(at(HPos::Center, VPos::Center));
                     area.draw_text(&self.numbers.text(amount), &style, (x + half, y + half))?;
                 }
@@ -92,7 +92,7 @@ impl Matrix<'_> {
         Ok(svg)
     }
 
-    /// A scale of colours, with what is at its foot and at its head.
+    /// Draws the colour scale with its lower and upper end.
     fn draw_legend<B: DrawingBackend>(
         &self,
         area: &plotters::drawing::DrawingArea<B, plotters::coord::Shift>,
@@ -102,14 +102,14 @@ impl Matrix<'_> {
         B::ErrorType: 'static,
     {
         let left = LEFT + self.side() as i32 + 16;
-        let (foot, largest) = self.amounts.range();
+        let (lowest, largest) = self.amounts.range();
         SCALE.draw(area, (left, TOP), 16)?;
         area.draw_text(&self.numbers.text(largest), label, (left + 22, TOP + 6))?;
-        area.draw_text(&self.numbers.text(foot), label, (left + 22, TOP + Scale::HEIGHT - 6))?;
+        area.draw_text(&self.numbers.text(lowest), label, (left + 22, TOP + ColourScale::HEIGHT - 6))?;
         Ok(())
     }
 
-    /// Pixels of a pair's square.
+    /// Returns the side of a cell in pixels.
     fn cell(&self) -> u32 {
         (SIDE / self.ranks.max(1)).max(1)
     }
@@ -118,7 +118,7 @@ impl Matrix<'_> {
         self.cell() * self.ranks
     }
 
-    /// The upper left corner of a pair's square; rank 0 is at the upper left.
+    /// Returns the upper left corner of a cell; rank 0 is at the upper left.
     fn corner(&self, to: u32, from: u32) -> (i32, i32) {
         (LEFT + (to * self.cell()) as i32, TOP + (from * self.cell()) as i32)
     }
@@ -133,18 +133,21 @@ mod tests {
     }
 
     #[test]
-    fn a_small_matrix_has_its_numbers_and_a_large_one_a_scale_only() {
+    fn only_small_matrices_have_labelled_cells() {
         let pairs = vec![(0, 1, 12_345), (1, 0, 5)];
         let small = svg(2, pairs.clone());
-        assert_eq!(small.matches("12.3k").count(), 2, "in its square and at the scale: {small}");
+        assert_eq!(small.matches("12.3k").count(), 2, "in its cell and at the scale: {small}");
         let large = svg(100, pairs);
         assert_eq!(large.matches("12.3k").count(), 1, "{large}");
     }
 
     #[test]
-    fn the_scale_of_amounts_that_are_alike_begins_with_nothing() {
-        let alike = svg(100, vec![(0, 1, 2900), (1, 0, 2901)]);
-        assert!(alike.contains("\n2901\n") && alike.contains("\n0\n") && !alike.contains("\n2900\n"), "{alike}");
+    fn the_scale_of_similar_amounts_begins_at_zero() {
+        let similar = svg(100, vec![(0, 1, 2900), (1, 0, 2901)]);
+        assert!(
+            similar.contains("\n2901\n") && similar.contains("\n0\n") && !similar.contains("\n2900\n"),
+            "{similar}"
+        );
         let other = svg(100, vec![(0, 1, 2900), (1, 0, 5800)]);
         assert!(other.contains("\n5800\n") && other.contains("\n2900\n"), "{other}");
     }

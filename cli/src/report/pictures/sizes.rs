@@ -1,9 +1,9 @@
-//! How long messages were.
+//! Distribution of message sizes.
 
 use super::{DrawError, bars::Columns, units};
 use crate::report::figures::Figures;
 
-/// A column for each power of two, also for those between that no message has; `None` where there are no messages.
+/// Draws a column per power of two, including empty ones in between; `None` without messages.
 pub(super) fn draw(figures: &Figures) -> Result<Option<String>, DrawError> {
     let classes: Vec<(u64, u64, u64)> = figures.sizes.classes().collect();
     let (Some(first), Some(last)) = (classes.first(), classes.last()) else { return Ok(None) };
@@ -13,6 +13,6 @@ pub(super) fn draw(figures: &Figures) -> Result<Option<String>, DrawError> {
         let messages = classes.iter().find(|one| one.0 == from).map_or(0, |one| one.2);
         (units::bytes(from), messages)
     });
-    let x = "bytes: from the number below up to twice as many";
-    Columns { title: "Lengths of messages", x, columns: columns.collect() }.draw().map(Some)
+    let x = "bytes, lower bound of the class";
+    Columns { title: "Message sizes", x, columns: columns.collect() }.draw().map(Some)
 }

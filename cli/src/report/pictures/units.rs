@@ -1,15 +1,15 @@
-//! Numbers as they stand in pictures: short.
+//! Short numbers with units.
 
 use std::collections::BTreeMap;
 
-/// What numbers count, and with it what they are counted in.
+/// Quantity of a number, which determines its units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unit {
     /// `987`, `12.3k`, `4.56M`.
     Count,
     /// `987 B`, `12.3 KiB`.
     Bytes,
-    /// Of nanoseconds: `250 ns`, `1.5 ms`.
+    /// Nanoseconds as `250 ns`, `1.5 ms`.
     Duration,
 }
 
@@ -22,36 +22,37 @@ impl Unit {
         }
     }
 
-    /// How many times the one before it each is.
+    /// Returns the factor between successive units.
     fn step(self) -> f64 {
         if self == Unit::Bytes { 1024.0 } else { 1000.0 }
     }
 
-    /// What numbers reach at most in one of the units: four digits without a letter are as short as three with one.
+    /// Returns the exclusive upper limit of values in a unit. Counts below 10,000 are printed in full: four digits without a letter are as
+    /// short as three with one.
     fn limit(self, unit: usize) -> f64 {
         if self == Unit::Count && unit == 0 { 10_000.0 } else { self.step() }
     }
 
-    /// The scale of an axis that reaches to a number: what one of its units is, and what that is called.
+    /// Returns the unit of an axis with the largest value `most`: its size and name.
     pub(super) fn of_axis(self, most: f64) -> (f64, &'static str) {
-        let short = Short::of(self, most);
-        (self.step().powi(short.unit as i32), self.names()[short.unit])
+        let scaled = Scaled::of(self, most);
+        (self.step().powi(scaled.unit as i32), self.names()[scaled.unit])
     }
 }
 
-/// One number.
-struct Short {
+/// A number scaled to its unit.
+struct Scaled {
     value: f64,
-    /// Which of the units it is in.
+    /// Index of the unit.
     unit: usize,
-    /// Digits behind the point, at most: three in all.
+    /// Maximum number of decimals, for three significant digits.
     digits: usize,
 }
 
-impl Short {
-    fn of(unit: Unit, mut value: f64) -> Short {
+impl Scaled {
+    fn of(unit: Unit, mut value: f64) -> Scaled {
         let (mut at, last) = (0, unit.names().len() - 1);
-        // What would be rounded up to the next unit has it.
+        // A value that would be rounded up to the next unit is in the next unit.
         while at < last && value >= unit.limit(at) - 0.5 {
             (value, at) = (value / unit.step(), at + 1);
         }
@@ -60,21 +61,21 @@ impl Short {
             value if value >= 9.995 => 1,
             _ => 2,
         };
-        Short { value, unit: at, digits }
+        Scaled { value, unit: at, digits }
     }
 
-    /// Digits behind the point without zeros at the end.
-    fn needed(&self) -> usize {
+    /// Returns the number of decimals without trailing zeros.
+    fn significant_decimals(&self) -> usize {
         let text = format!("{:.*}", self.digits, self.value);
-        text.split_once('.').map_or(0, |(_, behind)| behind.trim_end_matches('0').len())
+        text.split_once('.').map_or(0, |(_, decimals)| decimals.trim_end_matches('0').len())
     }
 }
 
-/// Numbers that stand in one picture. Of a few that are of one size, all have as many digits: `2.90 MiB` beside `2.91 MiB`; and none has
-/// more than one of them needs.
+/// Consistent format of the numbers in one picture. Numbers of the same magnitude have the same number of decimals (`2.90 MiB`,
+/// `2.91 MiB`), and none has more than one of them needs.
 pub(super) struct Numbers {
     unit: Unit,
-    /// Behind the point, by the unit and by how many there may be.
+    /// Decimals by unit and maximum number of decimals.
     digits: BTreeMap<(usize, usize), usize>,
 }
 
@@ -82,11 +83,11 @@ impl Numbers {
     pub(super) fn of(unit: Unit, numbers: impl IntoIterator<Item = u64>) -> Numbers {
         let mut digits = BTreeMap::new();
         for number in numbers {
-            let short = Short::of(unit, number as f64);
-            // Nobody asks how exact nothing is.
+            let scaled = Scaled::of(unit, number as f64);
+            // Zero needs no decimals.
             if number > 0 {
-                let most: &mut usize = digits.entry((short.unit, short.digits)).or_default();
-                *most = short.needed().max(*most);
+                let most: &mut usize = digits.entry((scaled.unit, scaled.digits)).or_default();
+                *most = scaled.significant_decimals().max(*most);
             }
         }
         Numbers { unit, digits }
@@ -96,31 +97,32 @@ impl Numbers {
         if number == 0 {
             return "0".to_owned();
         }
-        let short = Short::of(self.unit, number as f64);
-        let digits = self.digits.get(&(short.unit, short.digits)).copied().unwrap_or_else(|| short.needed());
-        format!("{:.digits$}{}", short.value, self.unit.names()[short.unit])
+        let scaled = Scaled::of(self.unit, number as f64);
+        let digits =
+            self.digits.get(&(scaled.unit, scaled.digits)).copied().unwrap_or_else(|| scaled.significant_decimals());
+        format!("{:.digits$}{}", scaled.value, self.unit.names()[scaled.unit])
     }
 }
 
-/// A number that stands for itself.
-fn alone(unit: Unit, value: f64) -> String {
-    let short = Short::of(unit, value);
-    format!("{:.*}{}", short.needed(), short.value, unit.names()[short.unit])
+/// Formats a number independently of others.
+fn format_one(unit: Unit, value: f64) -> String {
+    let scaled = Scaled::of(unit, value);
+    format!("{:.*}{}", scaled.significant_decimals(), scaled.value, unit.names()[scaled.unit])
 }
 
-/// `987 B`, `12.3 KiB`.
+/// Formats bytes as `987 B`, `12.3 KiB`.
 pub(super) fn bytes(bytes: u64) -> String {
-    alone(Unit::Bytes, bytes as f64)
+    format_one(Unit::Bytes, bytes as f64)
 }
 
-/// Of nanoseconds: `250 ns`, `1.5 ms`.
+/// Formats nanoseconds as `250 ns`, `1.5 ms`.
 pub(in crate::report) fn duration(ns: f64) -> String {
-    alone(Unit::Duration, ns)
+    format_one(Unit::Duration, ns)
 }
 
-/// What stands at a tick of an axis.
+/// Formats a tick of an axis.
 pub(super) fn tick(value: f64, name: &str) -> String {
-    // What is left of a sum of tenths.
+    // Removes the rounding error of summed tenths.
     let value = (value * 1e6).round() / 1e6;
     if value == 0.0 { "0".to_owned() } else { format!("{value}{name}") }
 }
@@ -130,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_have_three_digits_and_four_where_they_need_no_letter() {
+    fn numbers_have_three_digits_or_four_without_a_unit() {
         for (number, text) in [
             (0, "0"),
             (7, "7"),
@@ -151,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_of_one_size_have_as_many_digits_as_one_of_them_needs() {
+    fn numbers_of_one_magnitude_have_equally_many_decimals() {
         let texts = |unit, numbers: &[u64]| -> Vec<String> {
             let all = Numbers::of(unit, numbers.iter().copied());
             numbers.iter().map(|number| all.text(*number)).collect()
@@ -163,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn an_axis_is_in_one_unit_and_begins_at_nothing() {
+    fn an_axis_has_one_unit_and_a_bare_zero() {
         assert_eq!(Unit::Bytes.of_axis(1.5 * 1024.0), (1024.0, " KiB"));
         assert_eq!(Unit::Count.of_axis(9999.0), (1.0, ""));
         assert_eq!(Unit::Count.of_axis(25_000.0), (1000.0, "k"));

@@ -1,4 +1,4 @@
-//! The picture: a square for each pair of ranks that communicates.
+//! Drawing of a traffic matrix with clusters.
 
 use std::error::Error;
 
@@ -11,34 +11,34 @@ use plotters::prelude::{
 use plotters::style::FontTransform;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-use crate::matrix::{Amounts, Scale, Strip};
+use crate::matrix::{ColourScale, Strip, TrafficMatrix};
 
-/// Pixels of the square that all pairs make, at least.
+/// Minimum side of the matrix in pixels.
 const SIDE: u32 = 512;
-/// Pixels around it.
+/// Margins in pixels.
 const LEFT: i32 = 64;
 const TOP: i32 = 48;
 const RIGHT: i32 = 200;
 const BOTTOM: i32 = 56;
 
 const CLUSTER: RGBColor = RGBColor(200, 30, 30);
-/// From few to many, for what stays or isn't logged, and for what is logged.
-const PLAIN: Scale = Scale(RGBColor(190, 213, 236), RGBColor(8, 48, 107));
-const LOGGED: Scale = Scale(RGBColor(253, 216, 170), RGBColor(166, 64, 3));
+/// Scales for messages that are not logged, and for logged ones.
+const PLAIN: ColourScale = ColourScale(RGBColor(190, 213, 236), RGBColor(8, 48, 107));
+const LOGGED: ColourScale = ColourScale(RGBColor(253, 216, 170), RGBColor(166, 64, 3));
 
-/// What is drawn.
+/// Contents of the picture.
 #[derive(Debug)]
 pub(super) struct Picture {
     pub(super) title: String,
-    /// What is counted.
+    /// Name of the quantity.
     pub(super) by: &'static str,
     pub(super) ranks: u32,
-    pub(super) amounts: Amounts,
+    pub(super) traffic: TrafficMatrix,
     pub(super) clusters: Clusters,
 }
 
 impl Picture {
-    /// The picture as SVG.
+    /// Renders the picture as SVG.
     pub(super) fn draw(&self) -> Result<String, Box<dyn Error>> {
         let mut svg = String::new();
         {
@@ -79,7 +79,7 @@ impl Picture {
         Ok(svg)
     }
 
-    /// A square around each run of successive ranks of one cluster, and its epoch beside it.
+    /// Draws a square around each run of consecutive ranks of a cluster, labelled with its epoch.
     fn draw_clusters<B: DrawingBackend>(
         &self,
         area: &plotters::drawing::DrawingArea<B, plotters::coord::Shift>,
@@ -102,7 +102,7 @@ impl Picture {
         Ok(())
     }
 
-    /// Two scales of colours, with what is at their foot and at their head.
+    /// Draws both colour scales with their lower and upper end.
     fn draw_legend<B: DrawingBackend>(
         &self,
         area: &plotters::drawing::DrawingArea<B, plotters::coord::Shift>,
@@ -115,20 +115,20 @@ impl Picture {
         for (column, scale) in (0..).zip([PLAIN, LOGGED]) {
             scale.draw(area, (x + column * 22, top), 18)?;
         }
-        let (foot, largest) = self.amounts.range();
+        let (lowest, largest) = self.traffic.range();
         let words = [("blue: not logged", TOP + 4), ("brown: logged", TOP + 20), (self.by, TOP + 46)];
         for (text, y) in words {
             area.draw_text(text, label, (x, y))?;
         }
         area.draw_text(&largest.to_string(), label, (x + 46, top + 6))?;
-        area.draw_text(&foot.to_string(), label, (x + 46, top + Scale::HEIGHT - 6))?;
+        area.draw_text(&lowest.to_string(), label, (x + 46, top + ColourScale::HEIGHT - 6))?;
         Ok(())
     }
 
     fn strips(&self) -> Vec<Strip> {
-        self.amounts.strips(|sender, receiver, share| {
+        self.traffic.strips(|sender, receiver, position| {
             let [from, to] = [sender, receiver].map(|rank| self.clusters.epoch_of(Rank(rank)));
-            if from < to { LOGGED } else { PLAIN }.at(share)
+            if from < to { LOGGED } else { PLAIN }.at(position)
         })
     }
 
@@ -136,7 +136,7 @@ impl Picture {
         self.clusters.cluster_of(Rank(rank))
     }
 
-    /// Pixels of a pair's square.
+    /// Returns the side of a cell in pixels.
     fn cell(&self) -> u32 {
         SIDE.div_ceil(self.ranks.max(1))
     }
@@ -145,7 +145,7 @@ impl Picture {
         self.cell() * self.ranks
     }
 
-    /// The lower left corner of a pair's square; rank 0 is at the lower left.
+    /// Returns the lower left corner of a cell; rank 0 is at the lower left.
     fn corner(&self, receiver: u32, sender: u32) -> (i32, i32) {
         (LEFT + (receiver * self.cell()) as i32, TOP + (self.side() - sender * self.cell()) as i32)
     }
@@ -156,11 +156,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn neighbours_that_look_alike_are_one_strip_and_what_goes_up_has_another_colour() {
+    fn adjacent_cells_of_one_colour_are_one_strip_and_logged_messages_have_another_colour() {
         let pairs = vec![(0, 1, 5), (0, 2, 5), (0, 3, 5), (3, 0, 5), (3, 1, 5), (3, 2, 5)];
         let clusters = Clusters::blocks(4, 2).unwrap();
         let picture =
-            Picture { title: String::new(), by: "messages", ranks: 4, amounts: Amounts::new(pairs), clusters };
+            Picture { title: String::new(), by: "messages", ranks: 4, traffic: TrafficMatrix::new(pairs), clusters };
         let [plain, logged] = [PLAIN.1, LOGGED.1];
         assert_eq!(picture.strips(), [(0, 1, 2, plain), (0, 2, 4, logged), (3, 0, 3, plain)]);
         assert_eq!((picture.corner(0, 0), picture.corner(4, 4)), ((LEFT, TOP + 512), (LEFT + 512, TOP)));

@@ -1,20 +1,20 @@
-//! Real state machines for the smaller tori: what they weigh, and that they say what the outline says.
+//! Comparison with real state machines, for small tori.
 
 use counterfoil_protocols::cluster::Clusters;
 use counterfoil_protocols::send_deterministic::recovery_line;
-use counterfoil_runtime::measure::{Job, MeasureError, Outline, Plan};
+use counterfoil_simulator::measure::{Job, MeasureError, Outline, Plan};
 use counterfoil_workloads::patterns::Pattern;
 
-/// What a job of state machines was found to be.
+/// Results of a job of state machines.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Machines {
-    /// Resident memory that the job added, per rank; `None` where the system doesn't tell.
+    /// Resident memory added per rank; `None` if unknown.
     pub(super) bytes_per_rank: Option<f64>,
-    /// Whether they log what the outline logs and take back whom it takes back, for every failure that was asked about.
+    /// True if logged messages and, for every tested failure, the recovery line equal the outline's.
     pub(super) agree: bool,
 }
 
-/// Runs a job as planned, up to the moment that `outline` is of, and compares.
+/// Runs a job as planned up to the moment of `outline`, and compares.
 pub(super) fn run(
     pattern: &Pattern,
     clusters: &Clusters,
@@ -37,7 +37,7 @@ pub(super) fn run(
             job.checkpoint_clusters(plan, at)?;
         }
     }
-    // Where the memory of an earlier job is used again, this says nothing.
+    // Unknown if the job reused the memory of an earlier one.
     let added =
         resident_bytes().zip(before).map(|(after, before)| after.saturating_sub(before)).filter(|&added| added > 0);
     let tables = job.tables();
@@ -55,7 +55,7 @@ pub(super) fn run(
     })
 }
 
-/// Memory of this process that is in use, as Linux tells it.
+/// Returns the resident memory of this process (Linux).
 fn resident_bytes() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;

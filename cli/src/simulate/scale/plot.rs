@@ -1,4 +1,4 @@
-//! The time of a recovery line against the number of ranks.
+//! Plot of the time of a recovery line against the number of ranks.
 
 use std::error::Error;
 
@@ -12,14 +12,14 @@ use super::torus::Arrangement;
 
 const COLOURS: [RGBColor; 3] = [RGBColor(31, 119, 180), RGBColor(214, 96, 20), RGBColor(44, 140, 60)];
 
-/// As SVG: a line for each number of axes, both scales logarithmic, for the first arrangement that there is of stripes,
-/// boxes and alternating boxes (the first two take back most, and so take longest).
+/// Draws a line per number of axes on logarithmic scales, as SVG. Shows the first available arrangement of stripes, boxes and
+/// alternating boxes; the first two roll back most ranks, and so take longest.
 pub(super) fn draw(rows: &[Row]) -> Result<String, Box<dyn Error>> {
     let wanted = [Arrangement::Stripes, Arrangement::Boxes, Arrangement::Alternating];
     let drawn = wanted.into_iter().find(|&one| rows.iter().any(|row| row.arrangement == one));
     let rows: Vec<&Row> = rows.iter().filter(|row| Some(row.arrangement) == drawn).collect();
-    let (least, most) = around(rows.iter().map(|row| f64::from(row.ranks)));
-    let (fastest, slowest) = around(rows.iter().map(|row| row.line_s_median * 1_000.0));
+    let (least, most) = axis_range(rows.iter().map(|row| f64::from(row.ranks)));
+    let (fastest, slowest) = axis_range(rows.iter().map(|row| row.line_s_median * 1_000.0));
     let mut svg = String::new();
     {
         let area = SVGBackend::with_string(&mut svg, (720, 460)).into_drawing_area();
@@ -70,8 +70,8 @@ pub(super) fn draw(rows: &[Row]) -> Result<String, Box<dyn Error>> {
     Ok(svg)
 }
 
-/// A range on a logarithmic scale around all values, never empty.
-fn around(values: impl Iterator<Item = f64>) -> (f64, f64) {
+/// Returns a non-empty range around all positive values, for a logarithmic scale.
+fn axis_range(values: impl Iterator<Item = f64>) -> (f64, f64) {
     let positive = values.filter(|value| *value > 0.0);
     let (least, most) = positive.fold((f64::MAX, f64::MIN), |(least, most), value| (least.min(value), most.max(value)));
     if least > most { (0.1, 1.0) } else { (least / 1.5, most * 1.5) }
@@ -83,7 +83,7 @@ mod tests {
     use crate::simulate::scale::{measure, torus::Torus};
 
     #[test]
-    fn a_plot_has_a_line_for_each_number_of_axes() {
+    fn a_plot_has_a_line_per_number_of_axes() {
         let rows: Vec<Row> = [(64, 1), (128, 1), (64, 2)]
             .map(|(ranks, axes)| measure(Torus::new(ranks, axes, 4).unwrap(), Arrangement::Stripes, false).unwrap())
             .into();

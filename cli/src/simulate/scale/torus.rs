@@ -1,27 +1,27 @@
-//! Tori and how they are cut into clusters.
+//! Tori and their division into clusters.
 
 use clap::ValueEnum;
 use counterfoil_protocols::cluster::{ClusterError, Clusters};
 use counterfoil_workloads::patterns::{Pattern, PatternError};
 use serde::Serialize;
 
-/// Bytes of a border.
+/// Message size, in bytes.
 const MESSAGE_BYTES: u64 = 1024;
 
-/// How clusters lie, and in which order their epochs are.
+/// Shape of the clusters and order of their epochs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Arrangement {
-    /// Successive ranks, epochs ascending with them: the clusters of the paper
+    /// Consecutive ranks with ascending epochs, as in the paper
     Stripes,
-    /// Boxes with little surface, epochs ascending along x, then y, then z
+    /// Compact boxes with epochs ascending along x, then y, then z
     Boxes,
-    /// The same boxes, coloured like a chessboard: all of one colour are below all of the other
+    /// The same boxes in a checkerboard: the epochs of all boxes of one colour are below those of the other
     Alternating,
 }
 
 impl Arrangement {
-    /// Those that differ on a torus of so many axes: along one, boxes are stripes.
+    /// Returns the distinct arrangements for a number of axes: along one axis, boxes equal stripes.
     pub(super) fn of(axes: u32) -> Vec<Arrangement> {
         let all = [Arrangement::Stripes, Arrangement::Boxes, Arrangement::Alternating];
         all.into_iter().filter(|&one| axes > 1 || one != Arrangement::Boxes).collect()
@@ -36,17 +36,17 @@ impl Arrangement {
     }
 }
 
-/// A torus, and how many boxes there are along each axis.
+/// A torus, and the number of boxes along each axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Torus {
     pub(super) axes: u32,
-    /// Ranks along each axis; x runs fastest.
+    /// Number of ranks along each axis; x varies fastest.
     pub(super) extents: [u32; 3],
     boxes: [u32; 3],
 }
 
 impl Torus {
-    /// As square as the divisors of `ranks` and `clusters` allow. `None` if there are more boxes than ranks along an axis.
+    /// Returns a torus as square as the divisors of `ranks` and `clusters` allow; `None` if there are more boxes than ranks along an axis.
     pub(super) fn new(ranks: u32, axes: u32, clusters: u32) -> Option<Torus> {
         let (extents, boxes) = (factors(ranks, axes), factors(clusters, axes));
         extents.iter().zip(boxes).all(|(&extent, boxes)| boxes <= extent).then_some(Torus { axes, extents, boxes })
@@ -66,7 +66,7 @@ impl Torus {
         Clusters::from_assignment(
             (0..self.ranks())
                 .map(|rank| match arrangement {
-                    // 64-bit, because the product may be larger than any rank.
+                    // The product may exceed 32 bits.
                     Arrangement::Stripes => (u64::from(rank) * u64::from(boxes) / u64::from(self.ranks())) as u32,
                     Arrangement::Boxes | Arrangement::Alternating => place[self.box_of(rank) as usize],
                 })
@@ -74,7 +74,7 @@ impl Torus {
         )
     }
 
-    /// Each box's place in the order of epochs.
+    /// Returns each box's place in the order of epochs.
     fn places(&self, arrangement: Arrangement) -> Vec<u32> {
         let boxes = self.boxes.iter().product::<u32>();
         let is_dark = |at: u32| {
@@ -104,7 +104,7 @@ impl Torus {
     }
 }
 
-/// `number` as a product of `axes` factors, the smallest first, each as near to the root as its divisors allow.
+/// Factors `number` into `axes` factors, smallest first, each as near to the root as the divisors allow.
 fn factors(number: u32, axes: u32) -> [u32; 3] {
     let mut factors = [1; 3];
     let mut rest = number;
@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_cut_as_square_as_they_can_be() {
+    fn factors_are_as_equal_as_possible() {
         assert_eq!(factors(100_000, 3), [40, 50, 50]);
         assert_eq!(factors(100_000, 2), [250, 400, 1]);
         assert_eq!(factors(64, 3), [4, 4, 4]);

@@ -1,7 +1,7 @@
 //! `cargo xtask bench mpi`: a ping-pong, or another pattern, with the real library, over shared memory and TCP, in both tiers.
 
 // The program that measures has it.
-#[path = "../../../../mpi/src/bin/bench/pattern.rs"]
+#[path = "../../../../mpi/benches/src/bin/bench/pattern.rs"]
 mod pattern;
 
 use std::path::Path;

@@ -1,0 +1,122 @@
+//! Probes of the machine; [`super::assess`] assesses what they find.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use counterfoil_log_io::{BackendChoice, BackendKind, Directory};
+use counterfoil_runtime::local::{JobDirectory, default_shm_root};
+use rustix::process::{Resource, getrlimit};
+
+use super::disk::{self, Rate};
+use crate::run::find_library;
+use crate::run::mpi::{Mpi, MpiError};
+
+/// Features found on a machine.
+#[derive(Debug)]
+pub(super) struct Machine {
+    pub(super) mpis: Mpis,
+    /// I/O backend of a store, or the error of the attempt to open one.
+    pub(super) backend: Result<Backend, String>,
+    /// Limit of locked memory in bytes; `None` if unlimited.
+    pub(super) memlock: Option<u64>,
+    pub(super) shared: SharedMemory,
+    /// Directory of the probed disk.
+    pub(super) dir: PathBuf,
+    pub(super) disk: io::Result<Rate>,
+}
+
+/// The MPIs of a machine.
+#[derive(Debug)]
+pub(super) struct Mpis {
+    /// Each MPI once, and the errors of those that can't be used.
+    pub(super) found: Vec<Result<FoundMpi, MpiError>>,
+    /// Error of the search without `--mpi`; `None` if it finds an MPI.
+    pub(super) default_error: Option<MpiError>,
+}
+
+/// An MPI and what is available for it.
+#[derive(Debug)]
+pub(super) struct FoundMpi {
+    pub(super) mpi: Mpi,
+    /// Logging library, or why there is none.
+    pub(super) library: Result<PathBuf, String>,
+    /// True if ULFM is supported; `None` if unknown.
+    pub(super) ulfm: Option<bool>,
+}
+
+/// I/O backend of a store.
+#[derive(Debug)]
+pub(super) struct Backend {
+    pub(super) is_io_uring: bool,
+    /// Number of buffers registered with the kernel.
+    pub(super) registered: usize,
+    /// Description, with the reason if it isn't io_uring.
+    pub(super) description: String,
+}
+
+/// Directory of shared-memory files.
+#[derive(Debug)]
+pub(super) struct SharedMemory {
+    pub(super) root: PathBuf,
+    /// Total and free bytes; `None` if unknown.
+    pub(super) bytes: Option<(u64, u64)>,
+}
+
+impl Machine {
+    /// Probes all features; creates files in `dir` and removes them.
+    pub(super) fn probe(dir: &Path) -> Machine {
+        Machine {
+            mpis: Mpis::probe(),
+            backend: backend(dir),
+            memlock: getrlimit(Resource::Memlock).current,
+            shared: SharedMemory::probe(default_shm_root()),
+            dir: dir.to_owned(),
+            disk: disk::rate(dir),
+        }
+    }
+}
+
+impl Mpis {
+    fn probe() -> Mpis {
+        let mut found: Vec<Result<FoundMpi, MpiError>> = Vec::new();
+        let variable = std::env::var("COUNTERFOIL_MPI").ok().filter(|value| !value.is_empty());
+        let named = variable.as_deref().map(|requested| Some((requested, "COUNTERFOIL_MPI")));
+        let by_name = ["debian", "wheel"].map(|requested| Some((requested, "--mpi")));
+        for requested in named.into_iter().chain([None]).chain(by_name) {
+            match Mpi::find(requested) {
+                Ok(mpi) if found.iter().flatten().any(|known| known.mpi.name == mpi.name) => {}
+                Ok(mpi) => found.push(Ok(FoundMpi::probe(mpi))),
+                // Not installed.
+                Err(MpiError::None { .. } | MpiError::NoDebian { .. } | MpiError::NoWheel { .. }) => {}
+                Err(error) => found.push(Err(error)),
+            }
+        }
+        let has_default = found.iter().any(Result::is_ok) && (named.is_some() || Mpi::in_path().is_some());
+        Mpis { found, default_error: (!has_default).then(MpiError::none) }
+    }
+}
+
+impl FoundMpi {
+    fn probe(mpi: Mpi) -> FoundMpi {
+        let named = std::env::var_os("COUNTERFOIL_MPI_LIBRARY").filter(|value| !value.is_empty());
+        let library = find_library(named.as_deref().map(Path::new), &mpi).map_err(|error| error.to_string());
+        FoundMpi { library, ulfm: mpi.has_ulfm(), mpi }
+    }
+}
+
+/// Opens a store in a temporary job directory.
+fn backend(dir: &Path) -> Result<Backend, String> {
+    let job = JobDirectory::create(&default_shm_root(), dir).map_err(|error| error.to_string())?;
+    let store = Directory::create(&job.checkpoints().join("probe"), BackendChoice::Auto);
+    let (_, probe) = store.map_err(|error| error.to_string())?;
+    let is_io_uring = probe.kind == BackendKind::IoUring;
+    Ok(Backend { is_io_uring, registered: probe.registered, description: probe.to_string() })
+}
+
+impl SharedMemory {
+    fn probe(root: PathBuf) -> SharedMemory {
+        let status = rustix::fs::statvfs(&root).ok();
+        let bytes = status.map(|status| (status.f_blocks * status.f_frsize, status.f_bavail * status.f_frsize));
+        SharedMemory { root, bytes }
+    }
+}

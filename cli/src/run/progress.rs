@@ -1,0 +1,56 @@
+//! Progress line of a running job.
+
+use std::path::{Path, PathBuf};
+
+use counterfoil_profile::{Channel, Live, Word};
+use indicatif::{BinaryBytes, ProgressBar, ProgressStyle};
+
+use super::summary::live;
+
+/// Line on a terminal that is rewritten; hidden elsewhere.
+pub(super) struct ProgressLine {
+    line: ProgressBar,
+    dir: PathBuf,
+}
+
+impl ProgressLine {
+    /// Creates the line for ranks that write their live counters into `dir`; hidden unless `is_wanted`.
+    pub(super) fn new(dir: &Path, is_wanted: bool) -> ProgressLine {
+        let line = if is_wanted { ProgressBar::new_spinner() } else { ProgressBar::hidden() };
+        // The template is valid.
+        if let Ok(style) = ProgressStyle::with_template("{elapsed_precise} {wide_msg}") {
+            line.set_style(style);
+        }
+        ProgressLine { line, dir: dir.to_owned() }
+    }
+
+    /// Shows messages and bytes logged, unacknowledged records, and memory and disk space used.
+    pub(super) fn update(&self) {
+        if self.line.is_hidden() {
+            return;
+        }
+        let ranks = live(&self.dir);
+        if ranks.is_empty() {
+            return;
+        }
+        let sum = |of: &dyn Fn(&Live) -> u64| -> u64 { ranks.iter().map(|(_, live)| of(live)).sum() };
+        let logged = |of: fn(Channel) -> u64| sum(&|live| live.logged().map(of).sum());
+        let contributed = match sum(&|live| live.word(Word::ContributedBytes)) {
+            0 => String::new(),
+            bytes => format!(", {} for collectives", BinaryBytes(bytes)),
+        };
+        self.line.set_message(format!(
+            "{} logged ({}){contributed}, {} unacknowledged, memory {}, spilled {}",
+            logged(|channel| channel.messages),
+            BinaryBytes(logged(|channel| channel.bytes)),
+            sum(&Live::unacknowledged),
+            BinaryBytes(sum(&|live| live.word(Word::Memory))),
+            BinaryBytes(sum(&|live| live.word(Word::Spilled))),
+        ));
+    }
+
+    /// Removes the line.
+    pub(super) fn finish(&self) {
+        self.line.finish_and_clear();
+    }
+}

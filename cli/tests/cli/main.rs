@@ -1,0 +1,10 @@
+//! End-to-end tests of the command line. Tests that kill processes or run MPI programs are in `processes`.
+#![forbid(unsafe_code)]
+#![expect(clippy::unwrap_used, reason = "tests and their helpers fail by panicking")]
+
+mod bench;
+mod log;
+mod output;
+mod report;
+mod simulate;
+mod tables;

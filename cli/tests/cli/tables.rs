@@ -1,0 +1,78 @@
+//! End-to-end tests of the subcommands that reproduce the papers' tables and figures.
+
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+fn simulate(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_counterfoil")).arg("simulate").args(arguments).output().unwrap()
+}
+
+/// Returns the JSON rows that a successful command prints.
+fn rows(arguments: &[&str]) -> Vec<Value> {
+    let Output { status, stdout, stderr } = simulate(&[arguments, &["--json"]].concat());
+    assert!(status.success(), "{}", String::from_utf8_lossy(&stderr));
+    serde_json::from_slice::<Vec<Value>>(&stdout).unwrap()
+}
+
+#[test]
+fn table_1_has_both_percentages_next_to_the_papers() {
+    let rows = rows(&["table-1", "--kernels", "cg", "--ranks", "64", "--iterations", "2"]);
+    assert_eq!(rows.len(), 2);
+    for (row, clusters) in rows.iter().zip([4, 8]) {
+        assert_eq!(
+            (&row["kernel"], row["ranks"].as_u64(), row["clusters"].as_u64()),
+            (&"CG".into(), Some(64), Some(clusters))
+        );
+        for percentage in ["logged_pct", "rolled_back_pct"] {
+            let [here, paper] =
+                [percentage.to_owned(), format!("paper_{percentage}")].map(|field| row[field].as_f64().unwrap());
+            assert!((here - paper).abs() < 0.1, "{row}");
+        }
+    }
+}
+
+#[test]
+fn figure_8_writes_a_file_per_kernel() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("new");
+    let rows = rows(&["figure-8", "--dir", path.to_str().unwrap()]);
+    assert_eq!(rows.len(), 5);
+    for row in rows {
+        let svg = std::fs::read_to_string(row["file"].as_str().unwrap()).unwrap();
+        assert!(svg.starts_with("<svg") && svg.trim_end().ends_with("</svg>"), "{row}");
+        assert!(row["pairs"].as_u64().unwrap() > 0, "{row}");
+    }
+}
+
+#[test]
+fn scale_has_a_row_per_torus_and_arrangement_and_draws_a_plot() {
+    let dir = tempfile::tempdir().unwrap();
+    let plot = dir.path().join("line.svg");
+    let rows = rows(&["scale", "--ranks", "100,400", "--clusters", "4", "--svg", plot.to_str().unwrap()]);
+    assert_eq!(rows.len(), 2 * (2 + 3 + 3));
+    for row in rows {
+        let rolled_back = row["rolled_back_pct"].as_f64().unwrap();
+        assert!((25.0..=75.0).contains(&rolled_back) && row["line_s_median"].as_f64().unwrap() > 0.0, "{row}");
+    }
+    assert!(std::fs::read_to_string(plot).unwrap().contains("4 neighbours (2-D)"));
+}
+
+#[test]
+fn invalid_arguments_are_usage_errors() {
+    for arguments in [
+        &["table-1", "--kernels", "ep"][..],
+        &["table-1", "--ranks", "100"],
+        &["figure-8"],
+        &["figure-8", "--dir", "/dev/null/x", "--ranks", "16", "--clusters", "17"],
+        &["figure-8", "--dir", "/dev/null/x", "--ranks", "100", "--clusters", "65"],
+        &["scale", "--ranks", "7", "--axes", "2", "--clusters", "4"],
+        &["scale", "--ranks", "1000001", "--state-machines"],
+        &["scale", "--axes", "1", "--arrangements", "boxes"],
+    ] {
+        assert_eq!(simulate(arguments).status.code(), Some(2), "{arguments:?}");
+    }
+    let unwritable = simulate(&["figure-8", "--dir", "/dev/null/x"]);
+    assert_eq!(unwritable.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&unwritable.stderr).contains("/dev/null/x"));
+}

@@ -1,0 +1,90 @@
+//! Tests of `counterfoil demo --mpi` with an mpirun that is missing, fails or must be stopped. For a real one, see `mpi/tests/demo.rs`.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+
+use crate::script;
+
+/// Creates the folder of a build, as `cargo xtask mpi` does, with a script in place of mpirun.
+fn build(lines: &str) -> TempDir {
+    let folder = TempDir::new().unwrap();
+    let mpirun = folder.path().join("mpirun");
+    script::write(&mpirun, lines);
+    let description = serde_json::json!({ "version": "Open MPI 0", "mpirun": mpirun });
+    fs::write(folder.path().join("mpi.json"), description.to_string()).unwrap();
+    fs::create_dir(folder.path().join("release")).unwrap();
+    fs::write(folder.path().join("release/counterfoil-mpi-demo"), "").unwrap();
+    folder
+}
+
+fn demo(build: &Path, directory: &Path, more: &[&str]) -> Command {
+    let mut command = Command::new("timeout");
+    command.args([
+        "--foreground",
+        "-s",
+        "KILL",
+        "100",
+        env!("CARGO_BIN_EXE_counterfoil"),
+        "demo",
+        "--mpi",
+        "--workload",
+        "ring",
+    ]);
+    command.args(["--ranks", "2"]).args(more).arg("--shm-dir").arg(directory).arg("--checkpoint-dir").arg(directory);
+    command.env("COUNTERFOIL_MPI_BUILD", build);
+    command
+}
+
+/// Runs the demo and checks that it leaves no files.
+fn run(build: &Path, more: &[&str]) -> Output {
+    let directory = tempfile::Builder::new().prefix("cfm").tempdir_in("/tmp").unwrap();
+    let output = demo(build, directory.path(), more).output().unwrap();
+    assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
+    output
+}
+
+fn assert_failure(output: &Output, code: i32, words: &str) {
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(code), "{stderr}");
+    assert!(stderr.contains(words), "{stderr}");
+}
+
+#[test]
+fn a_folder_without_a_build_and_kills_over_mpi_are_refused() {
+    assert_failure(&run(Path::new("/nonexistent"), &[]), 1, "is not a build of `cargo xtask mpi`");
+    assert_failure(&run(Path::new("/nonexistent"), &["--kill", "1@2"]), 2, "cannot be used with");
+}
+
+#[test]
+fn a_launcher_that_fails_or_leaves_no_result_fails_the_demo() {
+    let fails = build("exit 3");
+    assert_failure(&run(fails.path(), &[]), 1, "mpirun failed (exit status: 3)");
+    let leaves_nothing = build("exit 0");
+    assert_failure(&run(leaves_nothing.path(), &["--json"]), 1, "mpi-result.json");
+}
+
+#[test]
+fn the_demo_stops_the_launcher_on_a_signal() {
+    let directory = tempfile::Builder::new().prefix("cfm").tempdir_in("/tmp").unwrap();
+    let sleeps = build("echo $$ > \"$(dirname \"$0\")/pid\"\nexec sleep 90");
+    let mut command = demo(sleeps.path(), directory.path(), &[]);
+    let child = command.stderr(std::process::Stdio::piped()).spawn().unwrap();
+    let pid_file = sleeps.path().join("pid");
+    let began = Instant::now();
+    while !fs::read_to_string(&pid_file).is_ok_and(|pid| pid.ends_with('\n')) {
+        assert!(began.elapsed() < Duration::from_secs(60), "mpirun was not started");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    // In the foreground, `timeout` forwards the signal to its child only; so it is the demo that stops the launcher.
+    kill_process(Pid::from_raw(child.id().cast_signed()).unwrap(), Signal::TERM).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_failure(&output, 1, "interrupted by a signal");
+    let pid = fs::read_to_string(&pid_file).unwrap();
+    assert!(!Path::new("/proc").join(pid.trim()).exists(), "the launcher is still running");
+    assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
+}
