@@ -1,4 +1,4 @@
-//! What decides what becomes of records: the limits, and what is known of the receivers and of the disk.
+//! Memory budget of a log: decides which records are kept, spilled or freed.
 
 mod disk;
 
@@ -13,44 +13,44 @@ use crate::log::Collected;
 use crate::spill::Spiller;
 use crate::{AppendError, Keep, OnFull, Options};
 
-/// What the log knows of a lane beside its records.
+/// State of a channel, in addition to its records.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Channel {
-    /// The last SSN that this process didn't send itself: imported or recovered.
-    pub(crate) before: Ssn,
-    /// Up to here nothing is needed: a durable checkpoint of the receiver covers it.
+    /// Last SSN that this process didn't send itself: imported or recovered.
+    pub(crate) inherited: Ssn,
+    /// Last SSN that a durable checkpoint of the receiver covers: nothing up to it is needed.
     pub(crate) covered: Ssn,
-    /// Up to here records were sent to the store.
+    /// Last SSN submitted to the store.
     pub(crate) submitted: Ssn,
-    /// Up to here the store has what is kept.
+    /// Last SSN up to which the store has all kept records.
     pub(crate) persisted: Ssn,
 }
 
 impl Channel {
-    /// Whether the store may have something that is needed.
+    /// Returns `true` if the store may have records that are needed.
     pub(crate) fn is_on_disk(&self) -> bool {
         self.submitted > self.covered
     }
 }
 
-/// The limits, and what is known of the receivers and of the disk.
+/// Limits of a log, with the state of its channels and of the disk.
 #[derive(Debug)]
 pub(crate) struct Budget {
     pub(crate) options: Options,
     pub(crate) channels: Vec<Channel>,
     pub(crate) collector: Collector,
     pub(crate) stopped_logging: bool,
-    /// The way to the store, where there is one.
+    /// Connection to the store, if there is one.
     pub(crate) spiller: Option<Spiller>,
-    /// Why the last write to the store failed, until one succeeds.
+    /// Error of the last write to the store, until one succeeds.
     pub(crate) refused: Option<Arc<StoreError>>,
-    /// Memory that was given back because its records are on disk.
+    /// Bytes of memory freed because their records are on disk.
     pub(crate) spilled_bytes: u64,
-    /// SSNs that were left out, where they begin behind what was sent to the store: lane and last SSN before, last one that
-    /// was left out. Who writes up to the former has written up to the latter.
+    /// Gaps of skipped SSNs that are not yet persisted: lane and last SSN before the gap, mapped to the last skipped SSN.
+    /// Persisting everything up to the former persists everything up to the latter.
     gaps: BTreeMap<(Rank, Ssn), Ssn>,
-    /// Lanes with blocks that nobody needs, and that a cursor still read when that was found.
-    held_back: Vec<Rank>,
+    /// Lanes with covered blocks that a cursor was still reading when they should have been freed.
+    deferred_frees: Vec<Rank>,
 }
 
 impl Budget {
@@ -64,14 +64,14 @@ impl Budget {
             refused: None,
             spilled_bytes: 0,
             gaps: BTreeMap::new(),
-            held_back: Vec::new(),
+            deferred_frees: Vec::new(),
         }
     }
 
-    /// The slow path of a claim that doesn't wait: the lane's first, one that begins a chunk, or one that is refused.
+    /// Slow path of a claim that doesn't wait: the lane's first claim, one that begins a chunk, or one that is refused.
     #[cold]
     #[inline(never)]
-    pub(crate) fn make_room_at_once(
+    pub(crate) fn try_make_room(
         &mut self,
         lanes: &mut Lanes,
         peer: Rank,
@@ -81,7 +81,7 @@ impl Budget {
         self.make_room(lanes, peer, prefix, payload).map_err(Box::new)
     }
 
-    /// The slow path of a claim that waits where appends outran the disk.
+    /// Slow path of a claim that waits when appends outrun the disk.
     #[cold]
     #[inline(never)]
     pub(crate) fn wait_for_room(
@@ -91,13 +91,13 @@ impl Budget {
         prefix: usize,
         payload: usize,
     ) -> Result<(), Box<AppendError>> {
-        let mut again = 0..2;
+        let mut retries = 0..2;
         loop {
             match self.make_room(lanes, peer, prefix, payload) {
                 Err(AppendError::SpillBehind(_)) if self.wait_for_report() => {}
-                // It refused before. What an earlier claim sent again is waited for, then what this one sends: there may be
-                // room by now.
-                Err(AppendError::DiskRefused(_)) if again.next().is_some() => while self.wait_for_report() {},
+                // The disk refused an earlier write. Wait for the writes that an earlier claim retried, then for those that
+                // this one retries: the disk may have space by now.
+                Err(AppendError::DiskRefused(_)) if retries.next().is_some() => while self.wait_for_report() {},
                 done => return done.map_err(Box::new),
             }
         }
@@ -114,19 +114,19 @@ impl Budget {
         };
         let mut reserved = reserve(lanes);
         if matches!(reserved, Err(AppendError::Full(_))) {
-            // Freed chunks that lanes keep for themselves go to who holds less than an equal share. A peer that never
-            // acknowledges holds more, and must not starve those who get along with what they free themselves.
+            // A lane that holds less than an equal share may take the freed chunks that other lanes keep as spares. The lane
+            // of a peer that never acknowledges holds more, and must not starve lanes that reuse their own chunks.
             let share = self.options.memory_bytes_max / lanes.iter().count().max(1);
             let may_take = lanes.get(peer).is_none_or(|lane| lane.held_bytes() < share || lane.is_idle());
             if may_take {
-                lanes.give_spares_back();
+                lanes.return_spares();
             } else if let Some(lane) = lanes.get_mut(peer) {
-                lane.give_spares_back();
+                lane.return_spares();
             }
             reserved = reserve(lanes);
             if may_take && matches!(reserved, Err(AppendError::Full(_))) {
-                lanes.rest();
-                lanes.give_spares_back();
+                lanes.shrink_idle();
+                lanes.return_spares();
                 reserved = reserve(lanes);
             }
         }
@@ -136,14 +136,14 @@ impl Budget {
         let may_stop = self.options.on_full == OnFull::StopLogging && !self.stopped_logging;
         if may_stop && matches!(reserved, Err(AppendError::Full(_) | AppendError::DiskRefused(_))) {
             self.stop_logging(lanes);
-            lanes.give_spares_back();
+            lanes.return_spares();
             reserved = reserve(lanes);
         }
         reserved
     }
 
-    /// What was released when it was acknowledged needs no place in a checkpoint, although it was unacknowledged in an
-    /// earlier one.
+    /// Marks released records as covered, if acknowledged records aren't retained: they needn't go into a checkpoint, even
+    /// if an earlier one has them as unacknowledged.
     pub(crate) fn cover_released(&mut self, lanes: &mut Lanes) {
         if self.options.keep == Keep::Acked || self.stopped_logging {
             let acked: Vec<(Rank, Ssn)> = lanes.iter().map(|lane| (lane.peer(), lane.acked())).collect();
@@ -153,7 +153,7 @@ impl Budget {
 
     pub(crate) fn stop_logging(&mut self, lanes: &mut Lanes) {
         self.stopped_logging = true;
-        // What is on its way to the disk is held by cursors.
+        // Writes in flight hold records by cursors.
         self.spiller.iter_mut().for_each(Spiller::drain);
         self.cover_released(lanes);
         self.collect(lanes);
@@ -165,31 +165,31 @@ impl Budget {
         self.free_covered(lanes, peer);
     }
 
-    /// Frees the blocks that are covered as a whole, and lets chunks that are be collected; but nothing that a cursor on its
-    /// way through the blocks comes to.
+    /// Frees the blocks that are covered as a whole and lets the collector free such chunks, except those that a cursor on
+    /// disk has yet to read.
     fn free_covered(&mut self, lanes: &mut Lanes, peer: Rank) {
         let mut floor = self.channels[peer.index()].covered;
         if let Some(spiller) = &mut self.spiller {
             let index = &spiller.disk.index;
             let reached = index.lowest_pin(peer).prev();
-            let is_held_back = reached < floor;
-            if is_held_back && !self.stopped_logging && self.options.keep == Keep::Checkpoint {
+            let is_pinned = reached < floor;
+            if is_pinned && !self.stopped_logging && self.options.keep == Keep::Checkpoint {
                 floor = reached;
             }
-            let superfluous = index.cover(peer, floor);
-            spiller.free(superfluous);
+            let freed = index.cover(peer, floor);
+            spiller.free(freed);
             if let Some(lane) = lanes.get_mut(peer) {
                 lane.forget_runs_upto(floor);
             }
-            if is_held_back && !self.held_back.contains(&peer) {
-                self.held_back.push(peer);
+            if is_pinned && !self.deferred_frees.contains(&peer) {
+                self.deferred_frees.push(peer);
             }
         }
         self.collector.raise_floor(peer, floor);
     }
 
     pub(crate) fn collect(&mut self, lanes: &mut Lanes) -> Collected {
-        for peer in std::mem::take(&mut self.held_back) {
+        for peer in std::mem::take(&mut self.deferred_frees) {
             self.free_covered(lanes, peer);
         }
         let mut collected = Collected::default();
@@ -205,7 +205,7 @@ impl Budget {
         collected
     }
 
-    /// Tells the collector of chunks that are full and acknowledged, and does what it decides.
+    /// Reports full, acknowledged chunks to the collector, and carries out its decisions.
     #[cold]
     pub(crate) fn settle(&mut self, lanes: &mut Lanes, peer: Rank, settled: SettledChunk) {
         let mut next = Some(settled);
@@ -227,16 +227,16 @@ impl Budget {
                     lane.free(ChunkId(chunk));
                     collected.chunks += 1;
                 }
-                Decision::Relocate { chunk, next: also } => {
-                    let last = also.unwrap_or(chunk);
-                    // Without memory for the copy the chunks stay as they are: sparse, but nothing is lost.
+                Decision::Relocate { chunk, next: second } => {
+                    let last = second.unwrap_or(chunk);
+                    // Without memory for the copy the chunks stay sparse, but nothing is lost.
                     let fresh = match lane.relocate(ChunkId(chunk), ChunkId(last), covered) {
                         Ok(Relocated::Into(fresh)) => chunk_use(fresh),
-                        Ok(Relocated::Emptied) => ChunkUse { chunk: last, ..NOTHING },
+                        Ok(Relocated::Emptied) => ChunkUse { chunk: last, ..UNUSED },
                         Ok(Relocated::Unknown) | Err(_) => return,
                     };
                     let old = [chunk, last];
-                    let old = if also.is_some() { &old[..] } else { &old[..1] };
+                    let old = if second.is_some() { &old[..] } else { &old[..1] };
                     next = Some(self.collector.relocated(peer, old, fresh)).filter(|_| fresh.used_bytes > 0);
                     collected.relocated += 1;
                 }
@@ -245,8 +245,8 @@ impl Budget {
     }
 }
 
-/// What is left of chunks of which nothing was worth moving.
-const NOTHING: ChunkUse =
+/// Use of chunks without any retained record.
+const UNUSED: ChunkUse =
     ChunkUse { chunk: 0, first: Ssn::ZERO, last: Ssn::ZERO, held_bytes: 0, used_bytes: 0, newest_epoch: Epoch(0) };
 
 fn chunk_use(settled: SettledChunk) -> ChunkUse {

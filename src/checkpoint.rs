@@ -1,4 +1,4 @@
-//! Checkpoints: what a rank goes on from after a power cut.
+//! Checkpoints: the state from which a rank resumes after a power cut.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,21 +8,21 @@ use counterfoil_log_io::{LocalImage, StoreError};
 
 use crate::OpenError;
 use crate::log::Log;
-use crate::open::make_store;
+use crate::open::create_store;
 use crate::spill::{CheckpointJob, LaneState, Reply, Write};
 
-/// What goes into a checkpoint beside the log: the program's own bytes, and named tables of the layers between (a
-/// protocol's windows, say). The log doesn't look into them.
+/// Caller's part of a checkpoint: the program's own bytes, and named tables of the layers between program and log, for
+/// example a protocol's windows. The log doesn't interpret them.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Contents {
     /// The program's own bytes.
     pub application: Vec<u8>,
-    /// Name and bytes of each table. Names are unique and have at most 255 bytes; `counterfoil/cuts` is the log's own.
+    /// Name and bytes of each table. Names are unique and have at most 255 bytes; `counterfoil/cuts` is reserved.
     pub tables: Vec<(String, Vec<u8>)>,
 }
 
 impl Contents {
-    /// The bytes of a table.
+    /// Returns the bytes of a table.
     pub fn table(&self, name: &str) -> Option<&[u8]> {
         self.tables.iter().find(|(of, _)| of == name).map(|(_, bytes)| bytes.as_slice())
     }
@@ -38,31 +38,31 @@ impl fmt::Debug for Contents {
     }
 }
 
-/// A checkpoint that a recovery found.
+/// A recovered checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Restored {
-    /// The epoch that it began.
+    /// Epoch that the checkpoint began.
     pub epoch: Epoch,
-    /// The lanes: destination, lowest SSN kept, last SSN sent when the checkpoint was taken.
+    /// Lanes: destination, lowest SSN kept, last SSN sent when the checkpoint was taken.
     pub lanes: Vec<(Rank, Ssn, Ssn)>,
-    /// What was put into it.
+    /// Caller's part.
     pub contents: Contents,
 }
 
-/// Why there is no new checkpoint. The one before is still there.
+/// A checkpoint failed. The previous one is unaffected.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CheckpointError {
     /// The log has no store.
     #[error("the log has no store for checkpoints: set Options::store")]
     NoStore,
-    /// The store can't be made.
+    /// The store can't be created.
     #[error("checkpoint: {0}")]
     Open(#[from] Arc<OpenError>),
-    /// The disk, or the disk budget.
+    /// The disk failed, or the disk budget is used up.
     #[error("checkpoint: {0}")]
     Store(Arc<StoreError>),
-    /// What is to be written can't be read beside the writer.
+    /// No cursor is available to read the records to be written.
     #[error("checkpoint: {0}; raise cursors_max")]
     Cursor(#[from] CursorError),
 }
@@ -73,9 +73,9 @@ impl From<Arc<StoreError>> for CheckpointError {
     }
 }
 
-/// A checkpoint that is being written.
+/// A checkpoint being written.
 ///
-/// Dropping it doesn't stop it; it just isn't known when it is durable.
+/// Dropping this doesn't cancel the checkpoint.
 #[derive(Debug)]
 #[must_use = "the checkpoint is not durable before `wait` has returned"]
 pub struct PendingCheckpoint {
@@ -84,20 +84,20 @@ pub struct PendingCheckpoint {
 }
 
 impl PendingCheckpoint {
-    /// The epoch that it begins.
+    /// Returns the epoch that the checkpoint begins.
     pub fn epoch(&self) -> Epoch {
         self.epoch
     }
 
-    /// Whether it is known to be durable, or to have failed: [`wait`](Self::wait) returns at once then.
+    /// Returns `true` once the checkpoint is durable or has failed: [`wait`](Self::wait) then returns at once.
     pub fn is_done(&self) -> bool {
-        self.reply.is_there()
+        self.reply.is_ready()
     }
 
     /// Waits until everything that a recovery to this epoch needs is on stable storage.
     ///
     /// # Errors
-    /// [`CheckpointError::Store`]: there is no such checkpoint then; the one before still is.
+    /// [`CheckpointError::Store`]: the checkpoint failed; the previous one is unaffected.
     pub fn wait(self) -> Result<Epoch, CheckpointError> {
         self.reply.wait()?;
         Ok(self.epoch)
@@ -105,24 +105,24 @@ impl PendingCheckpoint {
 }
 
 impl Log {
-    /// Begins a checkpoint that begins `epoch`: what a recovery to it needs is on stable storage when
-    /// [`PendingCheckpoint::wait`] has returned. That is what is retained and unacknowledged in every lane, how it was
-    /// acknowledged, the local log, and `contents`. What is appended meanwhile is not part of it.
+    /// Starts writing the checkpoint that begins `epoch`. When [`PendingCheckpoint::wait`] has returned, everything that
+    /// a recovery to it needs is on stable storage: the retained and unacknowledged records of every lane, their
+    /// acknowledgement state, the local log, and `contents`. Later appends are not part of it.
     ///
     /// Records that are on disk already are not written again.
     ///
     /// # Errors
-    /// [`CheckpointError`]: no store, or more cursors open on a lane than leave one for it. Errors of the disk are
-    /// [`wait`](PendingCheckpoint::wait)'s.
+    /// [`CheckpointError`]: no store, or no free cursor on a lane. [`wait`](PendingCheckpoint::wait) reports errors of the
+    /// disk.
     pub fn begin_checkpoint(&mut self, epoch: Epoch, contents: Contents) -> Result<PendingCheckpoint, CheckpointError> {
-        self.budget.take_reports();
+        self.budget.handle_reports();
         self.open_store()?;
         self.budget.cover_released(&mut self.lanes);
-        let mut collected = self.unwritten();
+        let mut collected = self.snapshot_lanes();
         if let Err(CursorError::TooMany { .. }) = collected {
-            // Writes that are under way have cursors, too.
+            // Writes in flight use cursors, too.
             self.budget.wait_for_writes();
-            collected = self.unwritten();
+            collected = self.snapshot_lanes();
         }
         let (writes, lanes) = collected?;
         for write in &writes {
@@ -135,12 +135,12 @@ impl Log {
         Ok(PendingCheckpoint { epoch, reply: spiller.checkpoint(job) })
     }
 
-    /// What of each lane is not on its way to the disk, and the lanes as they are now.
-    fn unwritten(&self) -> Result<(Vec<Write>, Vec<LaneState>), CursorError> {
+    /// Collects the records of each lane that were not submitted yet, and the state of the lanes.
+    fn snapshot_lanes(&self) -> Result<(Vec<Write>, Vec<LaneState>), CursorError> {
         let (mut writes, mut lanes) = (Vec::new(), Vec::new());
         for lane in self.lanes.iter() {
-            writes.extend(self.budget.write_of(lane, lane.next_ssn().prev())?);
-            // A rank that repeats what it had sent goes on from where it is, not from where it had been.
+            writes.extend(self.budget.unsubmitted(lane, lane.next_ssn().prev())?);
+            // A re-executing rank resumes from its current position, not from the end of its lane.
             let next = lane.rewound_to().unwrap_or(lane.next_ssn());
             let acked = lane.acked().min(next.prev());
             let upto = |run: Run| Run { last: run.last.min(acked), ..run };
@@ -150,21 +150,22 @@ impl Log {
         Ok((writes, lanes))
     }
 
-    /// A checkpoint, as [`begin_checkpoint`](Self::begin_checkpoint) begins it: when this returns, it survives a power cut.
+    /// Writes a checkpoint like [`begin_checkpoint`](Self::begin_checkpoint) and waits for it: when this returns, it
+    /// survives a power cut.
     ///
     /// # Errors
-    /// [`CheckpointError`]: there is no such checkpoint then, but the one before still is.
+    /// [`CheckpointError`]: the checkpoint failed; the previous one is unaffected.
     pub fn checkpoint(&mut self, epoch: Epoch, contents: Contents) -> Result<(), CheckpointError> {
         let newest = self.local.last();
         let result = self.begin_checkpoint(epoch, contents)?.wait();
-        self.budget.take_reports();
+        self.budget.handle_reports();
         result?;
         self.local_synced = newest;
         Ok(())
     }
 
-    /// Makes what the local log has noted so far durable: it survives a power cut when this returns, whatever the last
-    /// checkpoint was. Without a store there is nothing that it could survive in, and nothing is done.
+    /// Makes the local log durable: when this returns, its entries survive a power cut, independently of checkpoints.
+    /// Without a store it does nothing.
     ///
     /// # Errors
     /// [`CheckpointError::Store`].
@@ -184,8 +185,8 @@ impl Log {
         Ok(())
     }
 
-    /// Durably forgets the checkpoints beyond `epoch`: a recovery line lies before them, and no recovery may take them up.
-    /// To go on from what is left, drop the log and [`recover`](Self::recover) it.
+    /// Durably discards the checkpoints beyond `epoch`, which lie after a recovery line, so that no recovery uses them. To
+    /// resume from the remaining ones, drop the log and [`recover`](Self::recover) it.
     ///
     /// # Errors
     /// [`CheckpointError`].
@@ -198,12 +199,12 @@ impl Log {
         }
     }
 
-    /// Why the last record that was to be spilled was not, if it was not.
+    /// Returns the error of the last attempt to spill, if it failed.
     pub fn disk_error(&self) -> Option<&StoreError> {
         self.budget.refused.as_deref()
     }
 
-    /// Makes the store, where there is none yet.
+    /// Creates the store if there is none yet.
     fn open_store(&mut self) -> Result<(), CheckpointError> {
         if self.budget.spiller.is_some() {
             return Ok(());
@@ -211,7 +212,7 @@ impl Log {
         if self.budget.options.store.is_none() {
             return Err(CheckpointError::NoStore);
         }
-        self.budget.spiller = Some(make_store(&self.budget.options).map_err(Arc::new)?);
+        self.budget.spiller = Some(create_store(&self.budget.options).map_err(Arc::new)?);
         Ok(())
     }
 

@@ -1,4 +1,4 @@
-//! Reading a lane as one sequence, wherever its records are.
+//! Cursors: read a lane as one sequence, from disk and memory.
 
 use std::sync::Arc;
 
@@ -8,19 +8,19 @@ use counterfoil_log_io::{BlockBuffer, BlockCursor, RecordPlace, StoreError};
 use crate::disk_index::{Extent, Place};
 use crate::spill::Disk;
 
-/// Why a record can't be read.
+/// A record can't be read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReplayError {
-    /// The records that were asked for are no longer kept, or too many cursors are open.
+    /// The requested records are no longer kept, or too many cursors are open.
     #[error(transparent)]
     Cursor(#[from] CursorError),
-    /// A block can't be read back, or isn't what was written.
+    /// A block can't be read back, or is damaged.
     #[error("replay from disk: {0}")]
     Store(#[from] StoreError),
 }
 
-/// Opens [`Cursor`]s on a lane; can be sent to and cloned for other threads.
+/// Opens [`Cursor`]s on a lane; can be cloned and sent to other threads.
 #[derive(Clone, Debug)]
 pub struct Reader {
     lane: LaneReader,
@@ -32,16 +32,15 @@ impl Reader {
         Reader { lane, disk }
     }
 
-    /// The destination.
+    /// Returns the destination of the lane.
     pub fn peer(&self) -> Rank {
         self.lane.peer()
     }
 
-    /// A cursor on the first record with SSN `from` or above.
+    /// Opens a cursor on the first record with SSN `from` or above.
     ///
     /// # Errors
-    /// [`ReplayError::Cursor`] where records from `from` on were released or collected, or as many cursors are open as
-    /// `cursors_max`.
+    /// [`ReplayError::Cursor`] if records from `from` on were released or collected, or `cursors_max` cursors are open.
     pub fn open(&self, from: Ssn) -> Result<Cursor, ReplayError> {
         let mut cursor = Cursor { reader: self.clone(), memory: None, disk: None, position: from.max(Ssn::FIRST) };
         cursor.enter()?;
@@ -49,39 +48,40 @@ impl Reader {
     }
 }
 
-/// A place in a lane: reads committed records in SSN order, from disk where they were spilled and from memory where they
-/// were not, and keeps what it has not read from being reused.
+/// A position in a lane. Reads committed records in SSN order, spilled ones from disk and the others from memory, and
+/// protects unread records from reuse of their memory.
 ///
-/// It ends where the writer is: [`peek`](Cursor::peek) says `None` there and goes on when more is committed. What comes
-/// from disk was verified before a byte of it is handed out.
+/// At the writer's position [`peek`](Cursor::peek) returns `None`; it continues when more is committed. Bytes from disk
+/// are verified before they are returned.
 ///
-/// On disk it keeps what a checkpoint of the receiver covers from being collected; not what is released because it is
-/// acknowledged, or because logging stopped: where that was ahead of it, it ends with [`CursorError::Gone`].
+/// On disk, a cursor delays the collection of records that a checkpoint of the receiver covers. It doesn't delay the
+/// release of records that are acknowledged, or when logging stops: if those were ahead of it, it fails with
+/// [`CursorError::Gone`].
 #[derive(Debug)]
 pub struct Cursor {
     reader: Reader,
-    /// Once it has its place in memory a cursor stays there: its pin keeps what follows.
+    /// Set once the cursor has a place in memory. It then stays there, because its pin keeps all later records.
     memory: Option<MemoryCursor>,
     disk: Option<Box<DiskCursor>>,
-    /// The lowest SSN that was not passed, while the cursor is on disk.
+    /// The lowest SSN not passed, while the cursor is on disk.
     position: Ssn,
 }
 
 impl Cursor {
-    /// The destination of the lane.
+    /// Returns the destination of the lane.
     pub fn peer(&self) -> Rank {
         self.reader.peer()
     }
 
-    /// The lowest SSN that the cursor has not passed.
+    /// Returns the lowest SSN that the cursor has not passed.
     pub fn position(&self) -> Ssn {
         self.memory.as_ref().map_or(self.position, MemoryCursor::position)
     }
 
-    /// The record at the cursor, or `None` where nothing more is committed yet.
+    /// Returns the record at the cursor, or `None` if nothing more is committed yet.
     ///
     /// # Errors
-    /// [`ReplayError`]: a damaged block, a disk that fails. The cursor stays where it is.
+    /// [`ReplayError`]: a damaged block, or a failing disk. The cursor keeps its position.
     #[inline]
     pub fn peek(&mut self) -> Result<Option<Record<'_>>, ReplayError> {
         if !self.is_in_memory() {
@@ -93,10 +93,10 @@ impl Cursor {
         })
     }
 
-    /// Passes the record that [`peek`](Cursor::peek) shows; nothing where it shows none.
+    /// Passes the record that [`peek`](Cursor::peek) returns, if any.
     #[inline]
     pub fn advance(&mut self) {
-        // Where nothing can be read there is nothing to pass; `peek` says why.
+        // An unreadable record can't be passed; `peek` returns the error.
         if !self.is_in_memory() && self.find().is_err() {
             return;
         }
@@ -106,10 +106,10 @@ impl Cursor {
         }
     }
 
-    /// The record at the cursor, which is passed: [`peek`](Cursor::peek) and [`advance`](Cursor::advance) in one.
+    /// Returns the record at the cursor and passes it: [`peek`](Cursor::peek) and [`advance`](Cursor::advance) in one.
     ///
     /// # Errors
-    /// As [`peek`](Cursor::peek).
+    /// Like [`peek`](Cursor::peek).
     #[inline]
     pub fn read(&mut self) -> Result<Option<Record<'_>>, ReplayError> {
         if !self.is_in_memory() {
@@ -123,14 +123,15 @@ impl Cursor {
 
     #[inline]
     fn is_in_memory(&self) -> bool {
-        self.memory.as_ref().is_some_and(MemoryCursor::is_placed)
+        self.memory.as_ref().is_some_and(MemoryCursor::is_attached)
     }
 
-    /// Finds the place of `position`: in memory if it is there, else on disk. Until then the cursor is where it was.
+    /// Moves the cursor to the place of `position`: in memory if it is there, otherwise on disk. On an error the cursor
+    /// keeps its place.
     fn enter(&mut self) -> Result<(), ReplayError> {
         let lane = self.peer();
         loop {
-            // Memory first: what it lets go is on disk before.
+            // Memory first: records are on disk before they are evicted.
             let (gone, kept_from) = match self.reader.lane.open(self.position) {
                 Ok(memory) => {
                     (self.memory, self.disk) = (Some(memory), None);
@@ -151,18 +152,18 @@ impl Cursor {
                     let kept_from = on_disk.map_or(kept_from, |on_disk| on_disk.min(kept_from));
                     return Err(CursorError::Gone { peer: lane, asked: self.position, kept_from }.into());
                 }
-                // The lane's owner is at it.
-                Place::Cut => std::thread::yield_now(),
+                // The lane's owner is truncating it.
+                Place::Truncating => std::thread::yield_now(),
             }
         }
     }
 
-    /// Finds the record at `position`, where it is on disk, or the cursor's place in memory.
+    /// Finds the record at `position` if it is on disk, otherwise the cursor's place in memory.
     #[cold]
     fn find(&mut self) -> Result<(), ReplayError> {
         if let Some(memory) = &mut self.memory {
-            // Opened when nothing was in memory. What has come since may be on disk already.
-            match memory.place() {
+            // Opened when nothing was in memory. Records appended since may be on disk already.
+            match memory.attach() {
                 Ok(_) => return Ok(()),
                 Err(CursorError::Gone { .. }) => self.position = memory.position(),
                 Err(other) => return Err(other.into()),
@@ -174,7 +175,7 @@ impl Cursor {
                 if disk.find(self.position)? {
                     return Ok(());
                 }
-                // All that was on disk when it was looked at is read: the rest is in memory, or on disk by now.
+                // All blocks of the last lookup are read: the rest is in memory, or on disk by now.
                 self.position = self.position.max(disk.end);
             }
             self.enter()?;
@@ -198,23 +199,23 @@ impl Cursor {
     }
 }
 
-/// The part of a cursor that is on disk: blocks one after the other, read ahead.
+/// The disk part of a cursor: a sequence of blocks, read ahead.
 #[derive(Debug)]
 struct DiskCursor {
     lane: Rank,
     disk: Arc<Disk>,
     pin: u64,
     blocks: BlockCursor,
-    /// How far each block counts, from the present one on.
+    /// Extents of the remaining blocks.
     extents: std::vec::IntoIter<Extent>,
     buffer: BlockBuffer,
-    /// The last record that counts in the present block.
+    /// The last valid record of the current block.
     last: Ssn,
-    /// Behind the last record that counts in all of them.
+    /// The SSN after the last valid record of all blocks.
     end: Ssn,
-    /// A block could not be read: all are to be looked up anew, from the cursor's position on.
+    /// A block could not be read: all must be looked up again from the cursor's position.
     has_failed: bool,
-    /// Place in the buffer of the record that was found, and of the one behind it.
+    /// Places in the buffer of the found record, and of the next one.
     at: RecordPlace,
     next: RecordPlace,
     found: bool,
@@ -240,18 +241,18 @@ impl DiskCursor {
         }
     }
 
-    /// Goes to the first record at or above `position`; false where the blocks have none.
+    /// Advances to the first record at or above `position`; returns `false` if the blocks have none.
     fn find(&mut self, position: Ssn) -> Result<bool, StoreError> {
         if self.found {
             return Ok(true);
         }
         loop {
-            while let Some((record, behind)) = self.buffer.at(self.next) {
+            while let Some((record, after)) = self.buffer.at(self.next) {
                 let ssn = record.ssn();
                 if ssn > self.last {
                     break;
                 }
-                (self.at, self.next) = (self.next, behind);
+                (self.at, self.next) = (self.next, after);
                 if ssn >= position {
                     self.found = true;
                     return Ok(true);
@@ -280,7 +281,7 @@ impl DiskCursor {
         Some(record)
     }
 
-    /// Passes the record that was found, and says which it was.
+    /// Passes the found record and returns its SSN.
     fn pass(&mut self) -> Option<Ssn> {
         let ssn = self.record()?.ssn();
         self.found = false;

@@ -1,7 +1,7 @@
-//! Which records of which lane are on disk, and in which blocks.
+//! Index of the blocks of each lane on disk.
 //!
-//! The log's thread asks and trims; the thread that writes the store adds; cursors on any thread look blocks up. It is off
-//! the path of a message, so one lock over a lane's short list does.
+//! The log's thread queries and trims it, the store's thread adds blocks, cursors on any thread look blocks up. The path
+//! of a message doesn't use it, so one lock for each lane's short list is enough.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -9,22 +9,22 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use counterfoil_log_core::{Rank, Ssn};
 use counterfoil_log_io::Block;
 
-/// A block, and how far it counts.
+/// A block with its last valid record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Extent {
     pub(crate) block: Block,
-    /// The last record that counts: the lane was cut behind it, and what follows is in a later block.
+    /// The last valid record. After a truncation later records of the block are invalid: they are in a later block.
     pub(crate) last: Ssn,
 }
 
-/// How far blocks count that were cut.
+/// The last valid records of truncated blocks.
 ///
-/// A block that follows says how far the one before it counts; except where the messages between the two were left out.
+/// Usually the next block's first SSN implies it, but not if SSNs between the two were skipped.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Cuts(BTreeMap<(u32, u64), Ssn>);
 
 impl Cuts {
-    /// The name of the table that a checkpoint has them in.
+    /// Name of their table in a checkpoint.
     pub(crate) const TABLE: &str = "counterfoil/cuts";
 
     pub(crate) fn note(&mut self, extents: &[Extent]) {
@@ -40,13 +40,13 @@ impl Cuts {
         self.0.is_empty()
     }
 
-    /// Segment, place and last SSN of each, little-endian words.
+    /// Encodes segment, offset and last SSN of each block as little-endian words.
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
         let words = self.0.iter().flat_map(|(&(segment, at), last)| [u64::from(segment), at, last.0]);
         words.flat_map(u64::to_le_bytes).collect()
     }
 
-    /// `None` where that isn't what [`to_bytes`](Self::to_bytes) made.
+    /// Decodes the output of [`to_bytes`](Self::to_bytes); `None` for other bytes.
     pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Cuts> {
         let (words, rest) = bytes.as_chunks::<8>();
         let words: Vec<u64> = words.iter().copied().map(u64::from_le_bytes).collect();
@@ -59,7 +59,6 @@ impl Cuts {
     }
 }
 
-/// The blocks of all lanes.
 #[derive(Debug)]
 pub(crate) struct DiskIndex {
     lanes: Box<[Mutex<Lane>]>,
@@ -67,35 +66,34 @@ pub(crate) struct DiskIndex {
 
 #[derive(Debug, Default)]
 struct Lane {
-    /// In SSN order, disjoint.
+    /// Extents in SSN order, disjoint.
     extents: VecDeque<Extent>,
-    /// Up to here nothing is needed.
+    /// Last covered SSN: nothing up to it is needed.
     covered: Ssn,
-    /// Up to here everything that is kept is on disk.
+    /// Last SSN up to which all kept records are on disk.
     persisted: Ssn,
     /// The lowest SSN that each open cursor may still read from disk.
     pins: Vec<(u64, Ssn)>,
     next_pin: u64,
-    /// The lane is being cut: no cursor may begin.
-    is_cut: bool,
+    /// The lane is being truncated: no cursor may be opened.
+    is_truncating: bool,
 }
 
-/// What a cursor that looks for its place finds on disk.
+/// Result of a cursor's lookup on disk.
 #[derive(Debug)]
 pub(crate) enum Place {
-    /// These blocks have what is at or above it. They are not freed before the pin is taken off or moved.
+    /// Blocks with the records at or above the requested SSN. They are not freed until the pin is removed or moved.
     Blocks {
-        /// To be given back.
+        /// Pin that the cursor must remove.
         pin: u64,
-        /// The blocks.
         extents: Vec<Extent>,
     },
-    /// Nothing is kept from there up to this SSN, on disk or elsewhere; what comes behind it is in memory.
+    /// Nothing is kept from the requested SSN up to this one, on disk or elsewhere; later records are in memory.
     NothingUpto(Ssn),
-    /// It isn't on disk, or not any more. The lowest SSN that is, if any is.
+    /// The requested record is not on disk, or no longer. Contains the lowest SSN on disk, if there is one.
     Gone(Option<Ssn>),
-    /// The lane is being cut: it is to be looked for again.
-    Cut,
+    /// The lane is being truncated: repeat the lookup.
+    Truncating,
 }
 
 impl DiskIndex {
@@ -103,22 +101,22 @@ impl DiskIndex {
         DiskIndex { lanes: (0..ranks).map(|_| Mutex::default()).collect() }
     }
 
-    /// What a panic of another thread left is still a list of blocks: nothing in here is ever half done.
+    /// Locks a lane. Ignores poisoning: no operation here leaves the list inconsistent when a thread panics.
     fn lane(&self, lane: Rank) -> MutexGuard<'_, Lane> {
         self.lanes[lane.index()].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Everything that is kept up to `upto` is on disk now, with these blocks behind those that are there. Returns blocks that
-    /// became superfluous before they were written.
+    /// Appends blocks, with which all kept records up to `upto` are on disk. Returns the blocks that were covered before they
+    /// were written.
     pub(crate) fn push(&self, lane: Rank, blocks: &[Block], upto: Ssn) -> Vec<Block> {
         let mut lane = self.lane(lane);
         lane.push(blocks);
         lane.persisted = upto;
-        lane.take_superfluous()
+        lane.take_covered()
     }
 
-    /// Takes up a lane as a checkpoint has it. Of blocks that overlap the later one counts, none beyond `last`, and those that
-    /// are in `cuts` no further than it says. Returns the blocks that have nothing else.
+    /// Restores a lane from a checkpoint. If blocks overlap, the later one is valid; records beyond `last` and beyond the
+    /// ends in `cuts` are invalid. Returns the blocks without valid records.
     pub(crate) fn restore(&self, lane: Rank, blocks: &[Block], cuts: &Cuts, last: Ssn, covered: Ssn) -> Vec<Block> {
         let mut lane = self.lane(lane);
         lane.push(blocks);
@@ -126,59 +124,60 @@ impl DiskIndex {
             extent.last = cuts.last_of(&extent.block).min(extent.last);
         }
         (lane.persisted, lane.covered) = (last, covered);
-        lane.cut(last)
+        lane.truncate(last)
     }
 
-    /// All blocks of a lane, oldest first, and what is covered.
-    pub(crate) fn whole(&self, lane: Rank) -> (Vec<Extent>, Ssn) {
+    /// Returns the extents of a lane, oldest first, and its last covered SSN.
+    pub(crate) fn snapshot(&self, lane: Rank) -> (Vec<Extent>, Ssn) {
         let lane = self.lane(lane);
         (lane.extents.iter().copied().collect(), lane.covered)
     }
 
-    /// The lowest SSN on disk, but for blocks that are superfluous and still read.
+    /// Returns the lowest SSN on disk, without covered blocks that are still being read.
     pub(crate) fn kept_from(&self, lane: Rank) -> Option<Ssn> {
         self.lane(lane).kept_from()
     }
 
-    /// The lowest SSN that a cursor may still read from disk.
+    /// Returns the lowest SSN that a cursor may still read from disk.
     pub(crate) fn lowest_pin(&self, lane: Rank) -> Ssn {
         self.lane(lane).lowest_pin()
     }
 
-    /// Up to here everything that is kept is on disk.
+    /// Returns the last SSN up to which all kept records are on disk.
     pub(crate) fn persisted(&self, lane: Rank) -> Ssn {
         self.lane(lane).persisted
     }
 
-    /// The lane isn't needed up to `upto` any more: returns the blocks that nobody reads, which are not in the index now.
+    /// Marks a lane as covered up to `upto`. Removes and returns the covered blocks that no cursor reads.
     pub(crate) fn cover(&self, lane: Rank, upto: Ssn) -> Vec<Block> {
         let mut lane = self.lane(lane);
         lane.covered = lane.covered.max(upto);
-        lane.take_superfluous()
+        lane.take_covered()
     }
 
-    /// Begins to cut a lane, which keeps cursors from beginning there until [`end_cut`](Self::end_cut); false where a cursor
-    /// is there.
-    pub(crate) fn begin_cut(&self, lane: Rank) -> bool {
+    /// Begins to truncate a lane: no cursor can be opened there until [`end_truncate`](Self::end_truncate). Returns `false`
+    /// if a cursor is open.
+    pub(crate) fn begin_truncate(&self, lane: Rank) -> bool {
         let mut lane = self.lane(lane);
-        lane.is_cut = lane.pins.is_empty();
-        lane.is_cut
+        lane.is_truncating = lane.pins.is_empty();
+        lane.is_truncating
     }
 
-    /// Forgets the records after `last`, if some are to be forgotten: returns the blocks that had no others.
-    pub(crate) fn end_cut(&self, lane: Rank, last: Option<Ssn>) -> Vec<Block> {
+    /// Ends a truncation: removes the records after `last`, or none if `last` is `None`. Returns the blocks that had no
+    /// others.
+    pub(crate) fn end_truncate(&self, lane: Rank, last: Option<Ssn>) -> Vec<Block> {
         let mut lane = self.lane(lane);
-        lane.is_cut = false;
+        lane.is_truncating = false;
         let Some(last) = last else { return Vec::new() };
         lane.persisted = lane.persisted.min(last);
-        lane.cut(last)
+        lane.truncate(last)
     }
 
-    /// Looks for the records at or above `from`, which are not in memory, and keeps their blocks from being freed.
+    /// Looks up the records at or above `from`, which are not in memory, and pins their blocks.
     pub(crate) fn find(&self, lane: Rank, from: Ssn) -> Place {
         let mut lane = self.lane(lane);
-        if lane.is_cut {
-            return Place::Cut;
+        if lane.is_truncating {
+            return Place::Truncating;
         }
         let kept_from = lane.kept_from();
         if kept_from.is_none_or(|first| first > from) || lane.persisted < from {
@@ -195,19 +194,19 @@ impl DiskIndex {
         Place::Blocks { pin, extents }
     }
 
-    /// A cursor went on to `from`.
+    /// Moves the pin of a cursor to `from`.
     pub(crate) fn move_pin(&self, lane: Rank, pin: u64, from: Ssn) {
         if let Some(entry) = self.lane(lane).pins.iter_mut().find(|(id, _)| *id == pin) {
             entry.1 = from;
         }
     }
 
-    /// A cursor is closed, or has left the disk.
+    /// Removes the pin of a cursor that is closed, or has left the disk.
     pub(crate) fn unpin(&self, lane: Rank, pin: u64) {
         self.lane(lane).pins.retain(|(id, _)| *id != pin);
     }
 
-    /// What is covered in each lane that has anything on disk.
+    /// Returns the last covered SSN of each lane in which any is covered.
     pub(crate) fn floors(&self) -> Vec<(Rank, Ssn)> {
         let each = self.lanes.iter().zip(0..).map(|(_, rank)| (Rank(rank), self.lane(Rank(rank)).covered));
         each.filter(|(_, covered)| *covered > Ssn::ZERO).collect()
@@ -224,8 +223,8 @@ impl Lane {
         }
     }
 
-    /// Takes the blocks out that are covered, and that nobody reads.
-    fn take_superfluous(&mut self) -> Vec<Block> {
+    /// Removes and returns the covered blocks that no cursor reads.
+    fn take_covered(&mut self) -> Vec<Block> {
         let (covered, pinned) = (self.covered, self.lowest_pin());
         let mut free = Vec::new();
         while let Some(front) = self.extents.front().filter(|front| front.last <= covered && front.last < pinned) {
@@ -236,16 +235,16 @@ impl Lane {
     }
 
     fn kept_from(&self) -> Option<Ssn> {
-        let superfluous = self.extents.partition_point(|extent| extent.last <= self.covered);
-        self.extents.get(superfluous).map(|extent| extent.block.first)
+        let covered = self.extents.partition_point(|extent| extent.last <= self.covered);
+        self.extents.get(covered).map(|extent| extent.block.first)
     }
 
     fn lowest_pin(&self) -> Ssn {
         self.pins.iter().map(|&(_, ssn)| ssn).min().unwrap_or(Ssn::MAX)
     }
 
-    /// Forgets the records after `last`: returns the blocks that had no others.
-    fn cut(&mut self, last: Ssn) -> Vec<Block> {
+    /// Removes the records after `last`; returns the blocks that had no others.
+    fn truncate(&mut self, last: Ssn) -> Vec<Block> {
         let mut free = Vec::new();
         while let Some(back) = self.extents.back().filter(|back| back.block.first > last) {
             free.push(back.block);
@@ -277,29 +276,29 @@ mod tests {
         }
     }
 
-    fn cut(index: &DiskIndex, last: u64) -> Vec<Block> {
-        assert!(index.begin_cut(LANE));
-        index.end_cut(LANE, Some(Ssn(last)))
+    fn truncate(index: &DiskIndex, last: u64) -> Vec<Block> {
+        assert!(index.begin_truncate(LANE));
+        index.end_truncate(LANE, Some(Ssn(last)))
     }
 
     fn lasts(index: &DiskIndex) -> Vec<u64> {
-        let Place::Blocks { pin, extents } = index.find(LANE, Ssn(1)) else { panic!("nothing is there") };
+        let Place::Blocks { pin, extents } = index.find(LANE, Ssn(1)) else { panic!("no blocks") };
         index.unpin(LANE, pin);
         extents.iter().map(|extent| extent.last.0).collect()
     }
 
     #[test]
-    fn what_was_written_again_counts_from_the_later_block() {
+    fn records_written_again_are_read_from_the_later_block() {
         let index = DiskIndex::new(2);
         index.push(LANE, &[block(1, 5), block(6, 9)], Ssn(9));
-        assert_eq!(cut(&index, 3), [block(6, 9)]);
+        assert_eq!(truncate(&index, 3), [block(6, 9)]);
         assert_eq!(index.persisted(LANE), Ssn(3));
         index.push(LANE, &[block(4, 7)], Ssn(7));
         assert_eq!(lasts(&index), [3, 7]);
     }
 
     #[test]
-    fn what_a_checkpoint_has_beyond_its_last_message_does_not_count() {
+    fn records_beyond_a_checkpoints_last_message_are_invalid() {
         let index = DiskIndex::new(2);
         let blocks = [block(1, 5), block(6, 9), block(10, 12)];
         let beyond = index.restore(LANE, &blocks, &Cuts::default(), Ssn(3), Ssn::ZERO);
@@ -309,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_covered_before_it_is_written_is_freed_when_it_is() {
+    fn a_block_covered_before_it_is_written_is_freed_at_once() {
         let index = DiskIndex::new(2);
         assert_eq!(index.cover(LANE, Ssn(7)), []);
         assert_eq!(index.push(LANE, &[block(1, 5), block(6, 9)], Ssn(9)), [block(1, 5)]);
@@ -317,45 +316,45 @@ mod tests {
     }
 
     #[test]
-    fn a_block_that_was_cut_before_a_gap_stays_cut() {
+    fn a_block_truncated_before_a_gap_stays_truncated() {
         let index = DiskIndex::new(2);
         index.push(LANE, &[block(1, 5)], Ssn(5));
-        cut(&index, 3);
+        truncate(&index, 3);
         index.push(LANE, &[block(9, 9)], Ssn(9));
         assert_eq!(lasts(&index), [3, 9]);
         let mut cuts = Cuts::default();
-        cuts.note(&index.whole(LANE).0);
+        cuts.note(&index.snapshot(LANE).0);
         let cuts = Cuts::from_bytes(&cuts.to_bytes()).unwrap();
-        let again = DiskIndex::new(2);
-        again.restore(LANE, &[block(1, 5), block(9, 9)], &cuts, Ssn(9), Ssn::ZERO);
-        assert_eq!(lasts(&again), [3, 9]);
+        let restored = DiskIndex::new(2);
+        restored.restore(LANE, &[block(1, 5), block(9, 9)], &cuts, Ssn(9), Ssn::ZERO);
+        assert_eq!(lasts(&restored), [3, 9]);
         assert_eq!(Cuts::from_bytes(&[0; 23]), None);
     }
 
     #[test]
-    fn a_block_that_a_cursor_reads_is_freed_when_it_has_gone_on() {
+    fn a_block_is_freed_when_its_cursor_has_moved_on() {
         let index = DiskIndex::new(2);
         index.push(LANE, &[block(1, 5), block(6, 9), block(10, 12)], Ssn(12));
-        let Place::Blocks { pin, extents } = index.find(LANE, Ssn(4)) else { panic!("it is there") };
+        let Place::Blocks { pin, extents } = index.find(LANE, Ssn(4)) else { panic!("blocks are expected") };
         assert_eq!(extents.len(), 3);
         assert_eq!(index.cover(LANE, Ssn(9)), []);
-        assert!(!index.begin_cut(LANE), "a cursor is there");
+        assert!(!index.begin_truncate(LANE), "a cursor is open");
         index.move_pin(LANE, pin, Ssn(8));
         assert_eq!(index.cover(LANE, Ssn(9)), [block(1, 5)]);
         index.unpin(LANE, pin);
         assert_eq!(index.cover(LANE, Ssn(9)), [block(6, 9)]);
-        assert!(matches!(index.find(LANE, Ssn(4)), Place::Gone(Some(Ssn(10)))), "it is gone");
-        assert!(matches!(index.find(LANE, Ssn(13)), Place::Gone(Some(Ssn(10)))), "it never was");
+        assert!(matches!(index.find(LANE, Ssn(4)), Place::Gone(Some(Ssn(10)))), "freed");
+        assert!(matches!(index.find(LANE, Ssn(13)), Place::Gone(Some(Ssn(10)))), "never written");
         assert_eq!(index.kept_from(LANE), Some(Ssn(10)));
     }
 
     #[test]
-    fn a_cursor_that_comes_while_the_lane_is_cut_waits() {
+    fn a_cursor_waits_while_the_lane_is_truncated() {
         let index = DiskIndex::new(2);
         index.push(LANE, &[block(1, 5)], Ssn(7));
-        assert!(index.begin_cut(LANE));
-        assert!(matches!(index.find(LANE, Ssn(4)), Place::Cut));
-        assert_eq!(index.end_cut(LANE, None), []);
+        assert!(index.begin_truncate(LANE));
+        assert!(matches!(index.find(LANE, Ssn(4)), Place::Truncating));
+        assert_eq!(index.end_truncate(LANE, None), []);
         assert!(matches!(index.find(LANE, Ssn(6)), Place::NothingUpto(Ssn(7))));
     }
 }

@@ -1,4 +1,4 @@
-//! One error for each operation of a log.
+//! Errors: one type for each operation of a log.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::{Backpressure, CheckpointError, ReplayError};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The log can't be set up.
+    /// The log can't be created or recovered.
     #[error(transparent)]
     Open(#[from] OpenError),
     /// A claim was refused.
@@ -25,10 +25,10 @@ pub enum Error {
     /// An acknowledgement or a coverage was refused.
     #[error(transparent)]
     Ack(#[from] AckError),
-    /// A cursor can't be opened, or what it reads can't be read.
+    /// A cursor can't be opened, or can't read a record.
     #[error(transparent)]
     Replay(#[from] ReplayError),
-    /// A checkpoint can't be made.
+    /// A checkpoint failed.
     #[error(transparent)]
     Checkpoint(#[from] CheckpointError),
     /// A lane can't be truncated.
@@ -40,25 +40,25 @@ pub enum Error {
     /// A record can't be imported.
     #[error(transparent)]
     Import(#[from] ImportError),
-    /// The local log refused.
+    /// The local log refused an entry, or has a damaged one.
     #[error(transparent)]
     Local(#[from] LocalLogError),
 }
 
-/// Why a log can't be set up.
+/// A log can't be created or recovered.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
     /// An option is out of its limits.
     #[error(transparent)]
     Options(#[from] OptionsError),
-    /// The directory is not private, or not there.
+    /// The directory is not private, or doesn't exist.
     #[error("directory for shared-memory logs: {0}")]
     Dir(#[from] PrivateFileError),
-    /// The memory can't be had, or the file is not what it should be.
+    /// The memory can't be allocated, or the shared-memory file is invalid.
     #[error(transparent)]
     Pool(#[from] PoolError),
-    /// An entry of the recovered local log is damaged. Memory that no entry used may have been given back by then.
+    /// An entry of the recovered local log is damaged. Memory that no entry used may already have been freed.
     #[error(transparent)]
     Local(#[from] LocalLogError),
     /// The directory of the store can't be used.
@@ -70,73 +70,73 @@ pub enum OpenError {
     /// The options name no store.
     #[error("there is no store: set Options::store")]
     NoStore,
-    /// No thread for the store.
+    /// The store's thread can't be started.
     #[error("can't start the thread that writes the store: {0}")]
     Thread(#[source] std::io::Error),
-    /// The checkpoint can't be taken up where its lanes left off.
-    #[error("the store's checkpoint can't be taken up: {0}")]
+    /// The lanes of the checkpoint can't be resumed.
+    #[error("can't resume from the store's checkpoint: {0}")]
     Resume(#[from] ImportError),
-    /// The checkpoint's table of blocks that were cut isn't one.
-    #[error("the store's checkpoint has a table `counterfoil/cuts` that this program doesn't write")]
+    /// The checkpoint's table of truncated blocks is invalid.
+    #[error("the store's checkpoint has an invalid table `counterfoil/cuts`")]
     StoreCuts,
-    /// A lane of the checkpoint goes to a rank that the job doesn't have.
+    /// The destination of a lane in the checkpoint is not a rank of the job.
     #[error("the store's checkpoint has a lane to {peer}, but the job has {ranks} ranks")]
     StoreLane {
-        /// The destination.
+        /// Destination of the lane.
         peer: Rank,
-        /// Ranks of the job.
+        /// Number of ranks of the job.
         ranks: u32,
     },
-    /// A lane of the dead process's log goes to a rank that the job doesn't have. The file is as it was.
+    /// The destination of a lane in the dead process's log is not a rank of the job. The file is unchanged.
     #[error("{} has a lane to {peer}, but the job has {ranks} ranks", path.display())]
     Lane {
-        /// The file.
+        /// The shared-memory file.
         path: PathBuf,
-        /// The destination.
+        /// Destination of the lane.
         peer: Rank,
-        /// Ranks of the job.
+        /// Number of ranks of the job.
         ranks: u32,
     },
 }
 
-/// Why a claim was refused. Nothing was changed.
+/// A claim was refused. The log is unchanged.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AppendError {
-    /// The memory budget is used up. What the caller is to do then says [`OnFull`](crate::OnFull).
+    /// The memory budget is used up. [`OnFull`](crate::OnFull) says what the caller should do.
     #[error("{0}")]
     Full(Box<Backpressure>),
-    /// The memory budget is used up because the disk is behind: the same claim succeeds once a write is done.
+    /// The memory budget is used up because appends outrun the disk: the same claim succeeds once a write is done.
     /// [`Log::claim`](crate::Log::claim) waits for that.
     #[error("{0}")]
     SpillBehind(Box<SpillBehind>),
-    /// The memory budget is used up and the disk takes nothing: it is full, its budget is used up, or it failed. What the
-    /// caller is to do then says [`OnFull`](crate::OnFull); it is tried again at each claim, except after a failure.
+    /// The memory budget is used up and the disk refuses writes: it is full, its budget is used up, or it failed.
+    /// [`OnFull`](crate::OnFull) says what the caller should do. Each claim retries the write, except after a failure.
     #[error("{0}")]
     DiskRefused(Box<DiskRefused>),
-    /// The system has no memory left, although the budget has.
+    /// The system has no memory left, although the budget isn't used up.
     #[error("{0}")]
     NoMemory(AllocError),
     /// The record can never fit: it is longer than `record_bytes_max`, or than any chunk under this budget.
     #[error("a record of {bytes} bytes can never fit: the limit is {max} bytes (memory_bytes_max, record_bytes_max)")]
     TooLong {
-        /// Bytes of the record.
+        /// Length of the record in bytes.
         bytes: usize,
-        /// The limit.
+        /// Limit in bytes.
         max: usize,
     },
     /// The job has no such rank.
     #[error("{peer} doesn't exist: the job has {ranks} ranks")]
     NoSuchRank {
-        /// The destination.
+        /// Destination of the lane.
         peer: Rank,
-        /// Ranks of the job.
+        /// Number of ranks of the job.
         ranks: u32,
     },
     /// The channel has used up its sequence numbers.
     #[error("the lane to {peer} has used up its sequence numbers")]
     SsnExhausted {
-        /// The destination.
+        /// Destination of the lane.
         peer: Rank,
     },
 }
@@ -147,27 +147,28 @@ impl From<Box<AppendError>> for Error {
     }
 }
 
-// A refusal is boxed, so that a claim's result is the claim or one pointer: the compiler keeps that in registers. An error to be
-// dropped in place, in different ways, sends claim and all through memory, and an append of 64 bytes takes twice as long.
+// The error is boxed, so that a claim's result is the claim or one pointer, which the compiler keeps in registers. An
+// unboxed error with several drop paths would pass the claim through memory, and an append of 64 bytes would take twice
+// as long.
 const _: () = assert!(size_of::<Result<Claim<'_>, Box<AppendError>>>() == size_of::<Claim<'_>>());
 
-/// Appends outrun the disk.
+/// Appends outrun the disk: memory is used up until a write completes.
 #[derive(Debug, thiserror::Error)]
-#[error("appends outrun the disk, {in_flight} writes are under way: {full}")]
+#[error("appends outrun the disk, {in_flight} writes are in flight: {full}")]
 pub struct SpillBehind {
-    /// Writes under way.
+    /// Writes in flight.
     pub in_flight: usize,
-    /// Who holds the memory.
+    /// Holders of the memory.
     pub full: Backpressure,
 }
 
-/// Nothing can be spilled.
+/// Memory is used up and the disk refuses writes.
 #[derive(Debug, thiserror::Error)]
 #[error("{full}; and nothing can be spilled: {source}")]
 pub struct DiskRefused {
-    /// Who holds the memory.
+    /// Holders of the memory.
     pub full: Backpressure,
-    /// What the store said.
+    /// Error of the store.
     #[source]
     pub source: Arc<StoreError>,
 }
@@ -184,7 +185,7 @@ impl From<counterfoil_log_core::AppendError> for AppendError {
                 max: counterfoil_log_core::BODY_BYTES_MAX,
             },
             Lane::SsnExhausted { peer } => AppendError::SsnExhausted { peer },
-            // The lane's error can grow; whatever it says, the claim was refused.
+            // The lane's error is non-exhaustive; in any case the claim was refused.
             other => AppendError::NoMemory(AllocError::NoMemory {
                 bytes: 0,
                 source: std::io::Error::other(other.to_string()),

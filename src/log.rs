@@ -1,4 +1,4 @@
-//! A rank's log: lanes, windows of what is retained, and the local log, under one budget.
+//! A rank's log: lanes and the local log, under one memory budget.
 
 use counterfoil_ack_piggyback::Ack;
 use counterfoil_log_core::{
@@ -11,30 +11,30 @@ use crate::cursor::{Cursor, Reader, ReplayError};
 use crate::open::{lanes_path, local_path};
 use crate::{AppendError, Keep, Options, Stats, Usage};
 
-/// A rank's log of what it sent, and of its own past.
+/// A rank's log: the messages that it sent, and the local log of its own past.
 ///
-/// One thread owns it. [`cursor`](Log::cursor)s and [`Reader`]s go to other threads and read beside it.
+/// One thread owns it. [`cursor`](Log::cursor)s and [`Reader`]s can be sent to other threads and read concurrently.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct Log {
     pub(crate) lanes: Lanes,
     pub(crate) budget: Budget,
     pub(crate) local: LocalLog,
-    /// Up to here the local log's entries are on stable storage, where there is a store.
+    /// Last entry of the local log that is on stable storage, if there is a store.
     pub(crate) local_synced: Ssn,
 }
 
-/// What [`Log::collect`] freed.
+/// Result of [`Log::collect`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Collected {
-    /// Chunks given back.
+    /// Number of freed chunks.
     pub chunks: usize,
-    /// Chunks whose retained records were moved together.
+    /// Number of relocations, which move retained records of sparse chunks into one.
     pub relocated: usize,
 }
 
 impl Log {
-    /// The options that the log was opened with.
+    /// Returns the options that the log was opened with.
     pub fn options(&self) -> &Options {
         &self.budget.options
     }
@@ -43,17 +43,17 @@ impl Log {
     /// a pad that readers skip.
     ///
     /// # Errors
-    /// [`AppendError`]; nothing is changed then. At the budget it is [`AppendError::Full`], at once, unless
-    /// [`OnFull::StopLogging`](crate::OnFull::StopLogging) can let retained records go. The log itself never waits: see
+    /// [`AppendError`]; the log is then unchanged. If the budget is used up, it is [`AppendError::Full`], at once, unless
+    /// [`OnFull::StopLogging`](crate::OnFull::StopLogging) can free retained records. The log itself never waits: see
     /// [`OnFull`](crate::OnFull).
     #[inline]
     pub fn try_claim(&mut self, peer: Rank, prefix: usize, payload: usize) -> Result<Claim<'_>, Box<AppendError>> {
-        self.lanes.claim_or_else(peer, prefix, payload, &mut self.budget, Budget::make_room_at_once)
+        self.lanes.claim_or_else(peer, prefix, payload, &mut self.budget, Budget::try_make_room)
     }
 
-    /// Reserves a record as [`try_claim`](Self::try_claim) does, and waits where appends outran the disk.
+    /// Reserves a record like [`try_claim`](Self::try_claim), but waits if appends outran the disk.
     ///
-    /// It doesn't wait for acknowledgements, which come in through this very thread.
+    /// It doesn't wait for acknowledgements, because this same thread handles them.
     ///
     /// # Errors
     /// [`AppendError`], but never [`AppendError::SpillBehind`].
@@ -62,38 +62,38 @@ impl Log {
         self.lanes.claim_or_else(peer, prefix, payload, &mut self.budget, Budget::wait_for_room)
     }
 
-    /// Reserves a record where the channel's current chunk has room for it, and does nothing else: for who has messages to send that
-    /// wait for each other. Where it is `None`, [`claim`](Self::claim) or [`try_claim`](Self::try_claim) makes room, or says why there is none.
+    /// Reserves a record if the channel's current chunk has room for it, and does nothing else: for latency-bound senders.
+    /// If this returns `None`, [`claim`](Self::claim) or [`try_claim`](Self::try_claim) makes room or returns an error.
     #[inline(always)]
     pub fn claim_if_room(&mut self, peer: Rank, prefix: usize, payload: usize) -> Option<Claim<'_>> {
         self.lanes.claim_if_room(peer, prefix, payload)
     }
 
-    /// The SSN that the next message to `peer` will have.
+    /// Returns the SSN of the next message to `peer`.
     #[inline]
     pub fn next_ssn(&self, peer: Rank) -> Ssn {
         self.lanes.get(peer).map_or(Ssn::FIRST, LaneWriter::next_ssn)
     }
 
-    /// The lowest SSN that a [`cursor`](Self::cursor) to `peer` can begin at: that of the oldest message the log still holds,
-    /// or the next one where it holds none. Below it messages were released or collected, or never were in this log. Of those
-    /// that a checkpoint of `peer` covers, some may be gone before others.
+    /// Returns the lowest SSN at which a [`cursor`](Self::cursor) to `peer` can begin: that of the oldest message the log
+    /// still holds, or the next one if it holds none. Earlier messages were released or collected, or never were in this
+    /// log. Messages that a checkpoint of `peer` covers may be freed out of order.
     pub fn kept_from(&self, peer: Rank) -> Ssn {
         let in_memory = self.lanes.get(peer).map_or(Ssn::FIRST, LaneWriter::kept_from);
         self.on_disk(peer).map_or(in_memory, |on_disk| on_disk.min(in_memory))
     }
 
-    /// The highest SSN that `peer` acknowledged.
+    /// Returns the highest SSN that `peer` acknowledged.
     #[inline]
     pub fn acked(&self, peer: Rank) -> Ssn {
         self.lanes.get(peer).map_or(Ssn::ZERO, LaneWriter::acked)
     }
 
-    /// Takes a cumulative acknowledgement from `peer`: the records up to it are released or retained, as
-    /// [`Options::keep`] says. `phase` is the sender's phase of these messages, for protocols that have phases.
+    /// Handles a cumulative acknowledgement from `peer`: releases or retains the records up to it, depending on
+    /// [`Options::keep`]. `phase` is the sender's phase of these messages, for protocols that have phases.
     ///
     /// # Errors
-    /// [`AckError`] for what was never sent; nothing is changed then.
+    /// [`AckError`] for an SSN that was never sent; the log is then unchanged.
     #[inline]
     pub fn acknowledge(&mut self, peer: Rank, ack: Ack, phase: Phase) -> Result<(), AckError> {
         let disposition = match self.budget.options.keep {
@@ -104,11 +104,11 @@ impl Log {
         self.acknowledge_with(peer, ack, disposition)
     }
 
-    /// As [`acknowledge`](Self::acknowledge), for messages that no recovery asks this log for, whoever fails: they are released
-    /// even where others are retained until a checkpoint. Only [`Keep::All`] keeps them.
+    /// Like [`acknowledge`](Self::acknowledge), for messages that no recovery needs from this log, whichever rank fails:
+    /// releases them even if others are retained until a checkpoint. Only [`Keep::All`] retains them.
     ///
     /// # Errors
-    /// As [`acknowledge`](Self::acknowledge).
+    /// Like [`acknowledge`](Self::acknowledge).
     pub fn acknowledge_and_release(&mut self, peer: Rank, ack: Ack, phase: Phase) -> Result<(), AckError> {
         match self.budget.options.keep {
             Keep::All => self.acknowledge(peer, ack, phase),
@@ -134,11 +134,11 @@ impl Log {
         Ok(())
     }
 
-    /// A durable checkpoint of `peer`, which began `epoch`, covers the messages up to `upto`: no recovery asks for them
-    /// again. They count as acknowledged, too. [`collect`](Self::collect) frees what became superfluous.
+    /// Handles a durable checkpoint of `peer`, which began `epoch` and covers the messages up to `upto`: no recovery needs
+    /// them again. They count as acknowledged, too. [`collect`](Self::collect) frees their memory.
     ///
     /// # Errors
-    /// [`AckError`] for what was never sent; nothing is changed then.
+    /// [`AckError`] for an SSN that was never sent; the log is then unchanged.
     pub fn receiver_covered(&mut self, peer: Rank, epoch: Epoch, upto: Ssn) -> Result<(), AckError> {
         if upto == Ssn::ZERO {
             return Ok(());
@@ -150,9 +150,9 @@ impl Log {
         Ok(())
     }
 
-    /// `peer` rolled back to where it had received the messages up to `upto`: what it acknowledged after, it no longer has.
+    /// Handles a rollback of `peer` to a state in which it had received the messages up to `upto`.
     ///
-    /// Those messages count as unacknowledged again. What was released and freed is not there any more.
+    /// Later messages count as unacknowledged again. Released and freed ones are lost.
     pub fn receiver_rolled_back(&mut self, peer: Rank, upto: Ssn) {
         if let Some(lane) = self.lanes.get_mut(peer) {
             lane.unacknowledge(upto);
@@ -160,21 +160,22 @@ impl Log {
         }
     }
 
-    /// Frees what no recovery can need any more. The cost grows with the chunks that are freed, not with what is kept.
+    /// Frees the records that no recovery can need any more. The cost depends on the number of freed chunks, not on the
+    /// size of the log.
     pub fn collect(&mut self) -> Collected {
         self.budget.collect(&mut self.lanes)
     }
 
-    /// A cursor on the messages to `peer` from `from` on: for sending them, and for sending them again. It reads what was
-    /// spilled from disk, and goes on in memory.
+    /// Opens a cursor on the messages to `peer` from `from` on, for transmission and replay. It reads spilled records from
+    /// disk and continues in memory.
     ///
     /// # Errors
-    /// [`ReplayError`]: those messages are gone, or too many cursors are open.
+    /// [`ReplayError`]: those messages are no longer kept, or too many cursors are open.
     pub fn cursor(&mut self, peer: Rank, from: Ssn) -> Result<Cursor, ReplayError> {
         let reader = self.reader(peer)?;
         match reader.open(from) {
             Err(ReplayError::Cursor(CursorError::TooMany { .. })) if self.budget.spiller.is_some() => {
-                // Writes that are under way have cursors, too.
+                // Writes in flight use cursors, too.
                 self.budget.wait_for_writes();
                 reader.open(from)
             }
@@ -182,17 +183,17 @@ impl Log {
         }
     }
 
-    /// Opens cursors on the lane to `peer` in other threads.
+    /// Returns a reader, which opens cursors on the lane to `peer` in other threads.
     ///
     /// # Errors
-    /// [`CursorError::Gone`] where the job has no such rank.
+    /// [`CursorError::Gone`] if the job has no such rank.
     pub fn reader(&mut self, peer: Rank) -> Result<Reader, CursorError> {
         let none = CursorError::Gone { peer, asked: Ssn::ZERO, kept_from: Ssn::MAX };
         let lane = self.lanes.open(peer).ok_or(none)?.reader();
         Ok(Reader::new(lane, self.budget.spiller.as_ref().map(|spiller| spiller.disk.clone())))
     }
 
-    /// Forgets every message to `peer` after `last`: this rank rolled back to where it had sent that many.
+    /// Removes all messages to `peer` after `last`: this rank rolled back to a state in which `last` was the last one sent.
     ///
     /// # Errors
     /// [`TruncateError`], also while a cursor is open on the lane.
@@ -200,59 +201,60 @@ impl Log {
         if self.lanes.get(peer).is_none() {
             return Ok(());
         }
-        if !self.budget.begin_cut(peer) {
+        if !self.budget.begin_truncate(peer) {
             return Err(TruncateError::CursorOpen { peer });
         }
         let truncate = |lanes: &mut Lanes, last| lanes.get_mut(peer).map_or(Ok(last), |lane| lane.truncate(last));
-        let cut = match truncate(&mut self.lanes, last) {
+        let truncated = match truncate(&mut self.lanes, last) {
             Err(TruncateError::Alloc(error)) => {
-                // The lane has nothing there in memory any more. Where others make no room for its end, it ends earlier.
-                let is_whole = self.budget.end_lane_with(&mut self.lanes, peer, last);
+                // The lane is empty in memory by now, and there is no memory for its end. If evicting chunks of other lanes
+                // doesn't help, it ends earlier.
+                let is_whole = self.budget.set_lane_end(&mut self.lanes, peer, last);
                 let end = self.next_ssn(peer).prev();
                 let result = if is_whole { Ok(()) } else { Err(TruncateError::Alloc(error)) };
                 truncate(&mut self.lanes, end).map(|settled| (settled, end, result))
             }
-            cut => cut.map(|settled| (settled, last, Ok(()))),
+            result => result.map(|settled| (settled, last, Ok(()))),
         };
-        match cut {
+        match truncated {
             Ok((settled, end, result)) => {
                 self.budget.collector.forget_after(peer, settled);
-                self.budget.cut(peer, Some(end));
+                self.budget.end_truncate(peer, Some(end));
                 result
             }
             Err(refused) => {
-                self.budget.cut(peer, None);
+                self.budget.end_truncate(peer, None);
                 Err(refused)
             }
         }
     }
 
-    /// Goes back to where `last` was the last message sent to `peer`, keeping what was committed after: the next messages
-    /// are [`repeat`](Self::repeat)ed.
+    /// Rewinds the lane to `peer` to a state in which `last` was the last message sent, but keeps the later records: the next
+    /// messages are to be [`repeat`](Self::repeat)ed.
     pub fn rewind(&mut self, peer: Rank, last: Ssn) {
         if let Some(lane) = self.lanes.get_mut(peer) {
             lane.rewind(last);
         }
     }
 
-    /// The SSN of the next message to be repeated to `peer`, while there is one.
+    /// Returns the SSN of the next message to be repeated to `peer`, if there is one.
     #[inline]
     pub fn rewound_to(&self, peer: Rank) -> Option<Ssn> {
         self.lanes.get(peer).and_then(LaneWriter::rewound_to)
     }
 
-    /// Sends again what had been sent: compares the payload with what was committed under the next SSN.
+    /// Repeats a message after a rewind: compares the payload with the record committed under the next SSN.
     ///
     /// # Errors
-    /// [`RepeatError::Diverged`](counterfoil_log_core::RepeatError::Diverged) where the bytes differ.
+    /// [`RepeatError::Diverged`] if the bytes differ.
     pub fn repeat(&mut self, peer: Rank, payload: &[u8]) -> Result<Ssn, RepeatError> {
         self.lanes.get_mut(peer).ok_or(RepeatError::NotRewound { peer })?.repeat(payload)
     }
 
-    /// Appends a message as a checkpoint kept it, under its SSN.
+    /// Appends a message from a checkpoint, under its SSN.
     ///
     /// # Errors
-    /// [`ImportError`]: no room, or the SSNs don't rise.
+    /// [`ImportError`]: no room, or the SSNs don't increase.
     pub fn import(&mut self, peer: Rank, ssn: Ssn, prefix: &[u8], payload: &[u8]) -> Result<(), ImportError> {
         let no_such_rank = ImportError::OutOfOrder { peer, ssn, next: Ssn::MAX };
         let last = self.next_ssn(peer).prev();
@@ -261,34 +263,34 @@ impl Log {
         to_prefix.copy_from_slice(prefix);
         to_payload.copy_from_slice(payload);
         claim.commit();
-        self.budget.leave_out(peer, last, ssn);
-        self.budget.channels[peer.index()].before = ssn;
+        self.budget.skip_ssns(peer, last, ssn);
+        self.budget.channels[peer.index()].inherited = ssn;
         Ok(())
     }
 
-    /// Sets the SSN of the next message to `peer`: those in between are not in the log, because a checkpoint covered them.
+    /// Sets the SSN of the next message to `peer`. The skipped SSNs are not in the log, because a checkpoint covered them.
     ///
     /// # Errors
-    /// [`ImportError`] where the lane is beyond it already.
+    /// [`ImportError`] if the lane is already beyond it.
     pub fn set_next_ssn(&mut self, peer: Rank, next: Ssn) -> Result<(), ImportError> {
         let no_such_rank = ImportError::OutOfOrder { peer, ssn: next, next: Ssn::MAX };
         let last = self.next_ssn(peer).prev();
         self.lanes.open(peer).ok_or(no_such_rank)?.set_next(next)?;
-        self.budget.leave_out(peer, last, next);
+        self.budget.skip_ssns(peer, last, next);
         Ok(())
     }
 
-    /// Lets everything retained go, and retains nothing from here on: the run is not recoverable any more.
+    /// Frees all retained records and retains nothing from here on: the run is no longer recoverable.
     pub fn stop_logging(&mut self) {
         self.budget.stop_logging(&mut self.lanes);
     }
 
-    /// What this rank keeps about its own past.
+    /// Returns the local log, for this rank's own past: determinants, late messages, collective results.
     pub fn local(&mut self) -> &mut LocalLog {
         &mut self.local
     }
 
-    /// How much the log holds: a few loads, where [`stats`](Self::stats) looks at every lane and names who holds what.
+    /// Returns the memory usage: a few loads, whereas [`stats`](Self::stats) visits every lane.
     #[inline]
     pub fn usage(&self) -> Usage {
         Usage {
@@ -299,14 +301,16 @@ impl Log {
         }
     }
 
-    /// What the log did and holds.
+    /// Returns counters and usage, with the holders of retained memory.
     pub fn stats(&self) -> Stats {
         let Usage { used_bytes, resident_bytes, spilled_bytes, stopped_logging } = self.usage();
         Stats {
             messages_logged: self
                 .lanes
                 .iter()
-                .map(|lane| lane.next_ssn().prev().0.saturating_sub(self.budget.channels[lane.peer().index()].before.0))
+                .map(|lane| {
+                    lane.next_ssn().prev().0.saturating_sub(self.budget.channels[lane.peer().index()].inherited.0)
+                })
                 .sum(),
             bytes_logged: self.lanes.iter().map(LaneWriter::appended_bytes).sum(),
             used_bytes,
@@ -326,10 +330,10 @@ impl Log {
         self.budget.spiller.as_ref()?.disk.index.kept_from(peer)
     }
 
-    /// Ends the log for good and removes its files.
+    /// Closes the log and removes its shared-memory files.
     ///
     /// # Errors
-    /// What the system says; a file that is gone already is no error.
+    /// The error of the system; a missing file is no error.
     pub fn destroy(self) -> std::io::Result<()> {
         let Some(dir) = &self.budget.options.dir else { return Ok(()) };
         for path in [lanes_path(dir, self.budget.options.rank), local_path(dir, self.budget.options.rank)] {

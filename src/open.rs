@@ -1,4 +1,4 @@
-//! How a log begins: empty, or with what a dead process left in memory and on disk.
+//! Creation of a log, and recovery from the memory and disk of a dead process.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,37 +13,37 @@ use crate::log::Log;
 use crate::spill::Spiller;
 use crate::{OpenError, Options, StoreOptions, Tier};
 
-/// What [`Log::recover`] found.
+/// Contents of a recovered log; returned by [`Log::recover`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Recovered {
-    /// The lanes that hold records in memory: destination, lowest SSN kept, last SSN sent.
+    /// Lanes with records in memory: destination, lowest SSN kept, last SSN sent.
     pub lanes: Vec<(Rank, Ssn, Ssn)>,
-    /// Entries of the local log.
+    /// Number of entries of the local log.
     pub local_entries: usize,
-    /// The newest checkpoint.
+    /// Newest durable checkpoint.
     pub checkpoint: Option<Restored>,
 }
 
 impl Log {
-    /// An empty log. A store is made now in the node-local tier, and with the first checkpoint in the others.
+    /// Creates an empty log. In the node-local tier this creates the store, too; in the others the first checkpoint does.
     ///
     /// # Errors
-    /// [`OpenError`]: an option out of its limits, no memory, a directory that isn't private, a file that exists, a store
+    /// [`OpenError`]: an option out of its limits, no memory, a directory that isn't private, an existing file, a store
     /// that holds another log.
     pub fn create(options: Options) -> Result<Log, OpenError> {
         options.validate()?;
-        let spiller = if options.tier == Tier::NodeLocal { Some(make_store(&options)?) } else { None };
+        let spiller = if options.tier == Tier::NodeLocal { Some(create_store(&options)?) } else { None };
         Log::create_with(options, spiller)
     }
 
-    /// As [`create`](Self::create), with a store on this backend, which is written in the caller's thread: for simulations
-    /// and tests, where nothing may depend on who is faster.
+    /// Like [`create`](Self::create), with a store on `backend` that the caller's thread writes: for simulations and
+    /// tests, which must not depend on the timing of threads.
     ///
     /// # Errors
-    /// As [`create`](Self::create).
+    /// Like [`create`](Self::create).
     pub fn create_on(options: Options, backend: Box<dyn StorageBackend>) -> Result<Log, OpenError> {
         let store = options.store.clone().ok_or(OpenError::NoStore)?;
-        let spiller = begin_store(backend, &options, &store, None)?;
+        let spiller = create_store_on(backend, &options, &store, None)?;
         Log::create_with(options, Some(spiller))
     }
 
@@ -60,16 +60,16 @@ impl Log {
         Ok(Log::over(options, pool, LocalLog::new(local), spiller))
     }
 
-    /// The log of a dead process of this rank: what it had committed, as far as its tier survives a process, and the newest
-    /// durable checkpoint, where there is a store.
+    /// Recovers the log of a dead process of this rank: the committed records, if its tier survives a process crash, and
+    /// the newest durable checkpoint, if there is a store.
     ///
-    /// Lanes that are not in memory any more are as that checkpoint has them: their records are read from disk. Files that
-    /// the dead process had not yet made are made now.
+    /// Lanes that are no longer in memory are restored from that checkpoint; their records are read from disk. Missing
+    /// files are created.
     ///
     /// # Errors
     /// [`OpenError`]: a living owner, other options, another version, another user's or a damaged file, a lane to a rank
-    /// that the job doesn't have. The files are as they were then. Only with [`OpenError::Local`], a damaged entry, the
-    /// local log's file may have given back memory that no entry used.
+    /// that the job doesn't have. The files are then unchanged, except that with [`OpenError::Local`], a damaged entry, the
+    /// local log may already have freed memory that no entry used.
     pub fn recover(options: Options) -> Result<(Log, Recovered), OpenError> {
         options.validate()?;
         let Some(store) = options.store.clone() else { return Log::recover_with(options, None, None) };
@@ -78,18 +78,18 @@ impl Log {
             return Log::recover_with(options, None, None);
         }
         let (backend, probe) = Directory::create(&dir, store.for_backend())?;
-        let (spiller, image) = take_up_store(backend, &options, &store, Some(probe))?;
+        let (spiller, image) = recover_store(backend, &options, &store, Some(probe))?;
         Log::recover_with(options, Some(spiller), image)
     }
 
-    /// As [`recover`](Self::recover), with the store on this backend: see [`create_on`](Self::create_on).
+    /// Like [`recover`](Self::recover), with the store on `backend`: see [`create_on`](Self::create_on).
     ///
     /// # Errors
-    /// As [`recover`](Self::recover).
+    /// Like [`recover`](Self::recover).
     pub fn recover_on(options: Options, backend: Box<dyn StorageBackend>) -> Result<(Log, Recovered), OpenError> {
         options.validate()?;
         let store = options.store.clone().ok_or(OpenError::NoStore)?;
-        let (spiller, image) = take_up_store(backend, &options, &store, None)?;
+        let (spiller, image) = recover_store(backend, &options, &store, None)?;
         Log::recover_with(options, Some(spiller), image)
     }
 
@@ -99,8 +99,8 @@ impl Log {
         image: Option<CheckpointImage>,
     ) -> Result<(Log, Recovered), OpenError> {
         let dead = match &options.dir {
-            Some(dir) => Dead::examine(dir, &options)?,
-            None => Dead::default(),
+            Some(dir) => DeadFiles::examine(dir, &options)?,
+            None => DeadFiles::default(),
         };
         let mut local = match (dead.local, &options.dir) {
             (Some(dead), _) => {
@@ -113,7 +113,7 @@ impl Log {
             }
             (None, None) => LocalLog::new(Pool::volatile(options.local_pool())?),
         };
-        // A file in memory has all of them, unless a process died that was just putting them there.
+        // A shared-memory file has all of them, unless its process died while it was restoring them.
         let known = local.last();
         for entry in image.iter().flat_map(|image| &image.local).filter(|entry| entry.ssn > known) {
             local.restore(entry.ssn, entry.kind, entry.key, &entry.bytes)?;
@@ -128,13 +128,13 @@ impl Log {
             let (peer, kept_from, last) = (writer.peer(), writer.kept_from(), writer.next_ssn().prev());
             let (path, ranks) = (PathBuf::new(), log.options().ranks);
             log.lanes.adopt(writer).map_err(|_| OpenError::Lane { path, peer, ranks })?;
-            log.budget.channels[peer.index()].before = last;
+            log.budget.channels[peer.index()].inherited = last;
             if last > Ssn::ZERO {
                 recovered.lanes.push((peer, kept_from, last));
             }
         }
         if let Some(image) = image {
-            recovered.checkpoint = log.take_up(image)?;
+            recovered.checkpoint = log.resume_from(image)?;
         }
         Ok((log, recovered))
     }
@@ -147,13 +147,13 @@ impl Log {
         Log { lanes: Lanes::new(pool, options.ranks), budget: Budget::new(options, spiller), local, local_synced }
     }
 
-    /// Takes up a checkpoint: lanes that aren't in memory go on from it.
-    fn take_up(&mut self, mut image: CheckpointImage) -> Result<Option<Restored>, OpenError> {
+    /// Resumes from a checkpoint the lanes that aren't in memory.
+    fn resume_from(&mut self, mut image: CheckpointImage) -> Result<Option<Restored>, OpenError> {
         let newest = image.local.last().map_or(Ssn::ZERO, |entry| entry.ssn);
-        // What the shared memory has beyond it is not on disk.
+        // Later entries are only in shared memory.
         self.local_synced = newest;
         if image.epoch.0 == 0 {
-            // Entries of the local log, and no checkpoint yet.
+            // Only entries of the local log, no checkpoint yet.
             return Ok(None);
         }
         let cuts = image.tables.pop_if(|(name, _)| name == Cuts::TABLE).map_or_else(Vec::new, |(_, bytes)| bytes);
@@ -165,7 +165,7 @@ impl Log {
             if peer.0 >= ranks {
                 return Err(no_such_rank());
             }
-            // What is in memory is newer; the disk counts below it.
+            // Records in memory are newer; the blocks are used below them.
             let in_memory = self.lanes.get(peer).filter(|lane| lane.next_ssn() > Ssn::FIRST).map(LaneWriter::kept_from);
             let on_disk = in_memory.map_or(next, |kept_from| kept_from.min(next)).prev();
             if let Some(spiller) = &mut self.budget.spiller {
@@ -174,14 +174,14 @@ impl Log {
             }
             if in_memory.is_none() {
                 let lane = self.lanes.open(peer).ok_or_else(no_such_rank)?;
-                // What is covered was acknowledged, although the checkpoint may be older than that.
+                // Covered records were acknowledged, even if the checkpoint is older than their acknowledgement.
                 lane.resume(next, acked.max(covered).min(next.prev()), &runs)?;
-                self.budget.channels[peer.index()].before = next.prev();
+                self.budget.channels[peer.index()].inherited = next.prev();
             }
             let channel = &mut self.budget.channels[peer.index()];
             (channel.submitted, channel.persisted) = (on_disk, on_disk);
             self.budget.raise_floor(&mut self.lanes, peer, covered);
-            // A lane that is in memory may have been sent more since: what counts here is how far the checkpoint had come.
+            // A lane in memory may have newer records; this reports its end at the checkpoint.
             lanes.push((peer, self.kept_from(peer), next.prev()));
         }
         let contents = Contents { application: image.application, tables: image.tables };
@@ -189,16 +189,16 @@ impl Log {
     }
 }
 
-/// What a dead process left in shared memory.
+/// The shared-memory files of a dead process.
 #[derive(Default)]
-struct Dead {
+struct DeadFiles {
     lanes: Option<DeadLog>,
     local: Option<DeadLog>,
 }
 
-impl Dead {
-    /// Looks at both files. Nothing is changed or made before both were found sound.
-    fn examine(dir: &Path, options: &Options) -> Result<Dead, OpenError> {
+impl DeadFiles {
+    /// Validates both files, before anything is changed or created.
+    fn examine(dir: &Path, options: &Options) -> Result<DeadFiles, OpenError> {
         check_private_dir(dir)?;
         let examine = |path: &Path, label, pool| match path.symlink_metadata() {
             Ok(_) => Pool::examine(path, owner(options, label), pool).map(Some),
@@ -214,42 +214,42 @@ impl Dead {
             return Err(OpenError::Lane { path, peer, ranks });
         }
         let local = examine(&local_path(dir, options.rank), LOCAL, options.local_pool())?;
-        Ok(Dead { lanes, local })
+        Ok(DeadFiles { lanes, local })
     }
 }
 
-/// A new store where the options say.
-pub(crate) fn make_store(options: &Options) -> Result<Spiller, OpenError> {
+/// Creates the store in the directory of the options.
+pub(crate) fn create_store(options: &Options) -> Result<Spiller, OpenError> {
     let store = options.store.as_ref().ok_or(OpenError::NoStore)?;
     let (backend, probe) = Directory::create(&store.rank_dir(options.rank), store.for_backend())?;
-    begin_store(backend, options, store, Some(probe))
+    create_store_on(backend, options, store, Some(probe))
 }
 
-fn begin_store(
+fn create_store_on(
     backend: Box<dyn StorageBackend>,
     options: &Options,
     store: &StoreOptions,
     probe: Option<Probe>,
 ) -> Result<Spiller, OpenError> {
     let store = Store::create(backend, store.for_rank(options))?;
-    start(store, options, probe)
+    start_spiller(store, options, probe)
 }
 
-/// Over a directory on a thread of its own; over a given backend, of which nothing was found out, on the caller's.
-fn start(store: Store, options: &Options, probe: Option<Probe>) -> Result<Spiller, OpenError> {
+/// Starts a spiller: with its own thread for a directory, which was probed; in the caller's thread for a given backend.
+fn start_spiller(store: Store, options: &Options, probe: Option<Probe>) -> Result<Spiller, OpenError> {
     let backend = probe.as_ref().map_or_else(|| "given".to_owned(), Probe::to_string);
     Spiller::new(store, DiskIndex::new(options.ranks), backend, probe.is_some()).map_err(OpenError::Thread)
 }
 
-/// The store of a dead process, or a new one where it had not begun one.
-fn take_up_store(
+/// Opens the store of a dead process, or creates one if it had none.
+fn recover_store(
     backend: Box<dyn StorageBackend>,
     options: &Options,
     store: &StoreOptions,
     probe: Option<Probe>,
 ) -> Result<(Spiller, Option<CheckpointImage>), OpenError> {
     let (store, image) = Store::open_or_create(backend, store.for_rank(options))?;
-    Ok((start(store, options, probe)?, image))
+    Ok((start_spiller(store, options, probe)?, image))
 }
 
 const LANES: u64 = u64::from_le_bytes(*b"lanes\0\0\0");

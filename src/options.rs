@@ -1,49 +1,49 @@
-//! Every limit and every choice of a log, in one place.
+//! Limits and choices of a log.
 
 use std::path::PathBuf;
 
 use counterfoil_log_core::{BLOCK_BYTES_MIN, MEMORY_BYTES_MAX, OptionsError, PoolOptions, Rank};
 use counterfoil_log_io::{BackendChoice, BackendOptions};
 
-/// Where the sender log's bytes live.
+/// Storage of the sender log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Tier {
-    /// Anonymous memory: gone with the process.
+    /// Anonymous memory: lost with the process.
     #[default]
     Volatile,
-    /// A private shared-memory file: what was committed outlives a `kill -9`.
+    /// A private shared-memory file: committed records survive a `kill -9`.
     ProcessCrashSafe,
-    /// Anonymous memory for what is new, and a [store](StoreOptions) on node-local disk for what is retained: memory is a
-    /// window on a log that may be many times larger, and what a checkpoint covers outlives a power cut.
+    /// Anonymous memory for new records, and a [store](StoreOptions) on node-local disk for retained ones. The log may be
+    /// many times larger than its memory, and everything in a checkpoint survives a power cut.
     NodeLocal,
 }
 
-/// The store of a log: a private directory for each rank, on a disk of this node.
+/// Options of a log's store: a private directory for each rank, on a disk of this node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoreOptions {
-    /// Where the ranks' directories are: `rank-0`, `rank-1` and so on, each of mode 0700.
+    /// Parent of the ranks' directories `rank-0`, `rank-1` and so on, each of mode 0700.
     pub dir: PathBuf,
-    /// Bytes on disk of one rank: segments, checkpoints and the rest. Default 4 GiB. Each segment takes a file descriptor: 256 at
-    /// the defaults, more where most of the segments were given back to the disk but for a few blocks each.
+    /// Maximum bytes on disk of one rank: segments, checkpoints and everything else. Default 4 GiB. Each segment needs a
+    /// file descriptor: 256 with the defaults, more if most segments have only a few blocks left that weren't freed.
     pub disk_bytes_max: u64,
     /// Bytes of a segment file; default 16 MiB.
     pub segment_bytes: u64,
-    /// Bytes of a block, the unit of writing and of checksums; default 256 KiB. A longer record is a block of its own.
-    /// Chunks that are written from where they lie in memory make blocks of up to an eighth more, and a page.
+    /// Bytes of a block, the unit of writing and of checksums; default 256 KiB. A longer record gets its own block.
+    /// Blocks written in place from chunks are larger by up to an eighth and a page.
     pub block_bytes: usize,
-    /// Compress blocks with lz4 where that saves at least an eighth. Default: no.
+    /// Compress blocks with lz4 if that saves at least an eighth. Default: no.
     pub compress: bool,
-    /// Checkpoints that are kept, the newest ones; default 1. A protocol that may have to go back further keeps more.
+    /// Number of newest checkpoints to keep; default 1. A protocol that may roll back further needs more.
     pub checkpoints_kept: usize,
-    /// How the disk is reached.
+    /// I/O backend.
     pub backend: BackendChoice,
-    /// Where the numbers that tell stores and segments apart come from; `None` is chance. For tests that repeat themselves.
+    /// Seed of the random ids of stores and segments; `None` for a random seed. For reproducible tests.
     #[doc(hidden)]
     pub seed: Option<u64>,
 }
 
 impl StoreOptions {
-    /// The defaults, in `dir`.
+    /// Returns the defaults, in `dir`.
     pub fn new(dir: impl Into<PathBuf>) -> StoreOptions {
         let store = counterfoil_log_io::StoreOptions::new(Rank(0), 1);
         StoreOptions {
@@ -58,12 +58,12 @@ impl StoreOptions {
         }
     }
 
-    /// The directory of a rank.
+    /// Returns the directory of a rank.
     pub fn rank_dir(&self, rank: Rank) -> PathBuf {
         self.dir.join(format!("rank-{}", rank.0))
     }
 
-    /// A block is one write.
+    /// Returns the backend options, with buffers of one block: a block is one write.
     pub(crate) fn for_backend(&self) -> BackendOptions {
         let mut options = BackendOptions::from(self.backend);
         options.buffer_bytes = self.block_bytes;
@@ -83,78 +83,78 @@ impl StoreOptions {
     }
 }
 
-/// How long an acknowledged message is kept.
+/// Retention of acknowledged messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Keep {
-    /// Until it is acknowledged: for retransmission only. A receiver that dies can't be replayed.
+    /// Keep a message until it is acknowledged, for retransmission only. A receiver that dies can't be replayed.
     Acked,
-    /// Until a durable checkpoint of its receiver covers it: any rank can die and be replayed.
+    /// Keep a message until a durable checkpoint of its receiver covers it. Any rank can die and be replayed.
     #[default]
     Checkpoint,
-    /// For ever: for a replay of one rank after the run.
+    /// Keep all messages, for a replay of one rank after the run.
     All,
 }
 
-/// What happens when the memory budget is used up.
+/// Behaviour when the memory budget is used up.
 ///
-/// A claim first takes what lanes keep for themselves. If that isn't enough, the log either lets retained messages go
+/// A claim first takes the spare chunks of all lanes. If that isn't enough, the log either frees retained messages
 /// ([`StopLogging`](Self::StopLogging)) or refuses the claim with [`AppendError::Full`](crate::AppendError::Full), which
-/// names the holders. It never waits: only its owner can, because only its owner hears the acknowledgements and learns of
-/// the checkpoints that free something. So [`Block`](Self::Block) and [`Fail`](Self::Fail) are one to the log, and tell
-/// the code that sends which of the two the user wants.
+/// names the holders. It never waits: only its owner can, because the owner handles the acknowledgements and checkpoints
+/// that free memory. So the log treats [`Block`](Self::Block) and [`Fail`](Self::Fail) alike; they tell the sending code
+/// which of the two the user wants.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum OnFull {
-    /// The log refuses. The caller goes on with receiving, acknowledging and [`collect`](crate::Log::collect)ing, and
-    /// tries again, for as long as it sees fit: the sender waits.
+    /// The log refuses the claim. The caller continues to receive, acknowledge and [`collect`](crate::Log::collect), and
+    /// retries for as long as it sees fit: the sender blocks.
     #[default]
     Block,
-    /// The log lets everything retained go and retains nothing any more: the run goes on, but is not recoverable from
-    /// here. What is not acknowledged stays; where that alone fills the budget, the log refuses, and the caller waits as
-    /// with [`Block`](Self::Block).
+    /// The log frees all retained records and retains nothing any more: the run continues, but is not recoverable from
+    /// here on. Unacknowledged records stay; if they alone fill the budget, the log refuses the claim, and the caller
+    /// waits as with [`Block`](Self::Block).
     StopLogging,
-    /// The log refuses, and the caller doesn't try again: the send ends with that error.
+    /// The log refuses the claim, and the caller doesn't retry: the send fails with that error.
     Fail,
 }
 
-/// The limits and choices of a [`Log`](crate::Log).
+/// Limits and choices of a [`Log`](crate::Log).
 ///
 /// Defaults suit a rank that exchanges messages of a few KiB: 64 MiB of memory, chunks of 64 KiB.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// The rank whose log this is.
+    /// Rank that owns the log.
     pub rank: Rank,
-    /// Ranks of the job.
+    /// Number of ranks of the job.
     pub ranks: u32,
-    /// Where the sender log lives.
+    /// Storage of the sender log.
     pub tier: Tier,
-    /// A directory of mode 0700 for shared-memory files. Needed for [`Tier::ProcessCrashSafe`]; if set, the local log is
-    /// process-crash-safe in either tier, and survives a kill.
+    /// Directory of mode 0700 for shared-memory files. Needed for [`Tier::ProcessCrashSafe`]; if set, the local log is
+    /// process-crash-safe in every tier, and survives a kill.
     pub dir: Option<PathBuf>,
-    /// Where checkpoints go and, in [`Tier::NodeLocal`], what is spilled. Default: no store.
+    /// Store for checkpoints and, in [`Tier::NodeLocal`], for spilled records. Default: none.
     pub store: Option<StoreOptions>,
-    /// Bytes of memory for records, all lanes together. From one chunk to 256 GiB; default 64 MiB. A store with the default blocks
-    /// takes some 14 MiB beside it: buffers to write with, and to read ahead with while one cursor is on disk.
+    /// Bytes of memory for records, all lanes together. From one chunk to 256 GiB; default 64 MiB. A store with the default
+    /// blocks needs some 14 MiB in addition: write buffers, and read-ahead buffers while one cursor is on disk.
     pub memory_bytes_max: usize,
     /// Bytes of an ordinary chunk: a power of two from 4 KiB to 1 GiB; default 64 KiB.
     pub chunk_bytes: usize,
-    /// Bytes of memory that are made ready at the start; default 256 KiB.
+    /// Bytes of memory to prefault at the start; default 256 KiB.
     pub prefault_bytes: usize,
     /// Bytes of memory for the local log (determinants): 4 KiB to 256 GiB, default 16 MiB.
     pub local_bytes_max: usize,
-    /// Cursors that may be open on one lane at a time: 1 to 64, default 8. In the node-local tier up to four of them are the
-    /// log's own while it spills; it waits for these where its owner needs one.
+    /// Maximum number of open cursors on one lane: 1 to 64, default 8. In the node-local tier the log itself uses up to
+    /// four of them while it spills, and waits for these if its owner needs one.
     pub cursors_max: usize,
-    /// Largest body (prefix and payload) of a record in bytes: at least `chunk_bytes`; default: whatever the memory budget
-    /// can hold, at most 64 GiB.
+    /// Maximum body (prefix and payload) of a record in bytes: at least `chunk_bytes`; by default limited only by the memory
+    /// budget, and to 64 GiB.
     pub record_bytes_max: usize,
-    /// How long acknowledged messages are kept.
+    /// Retention of acknowledged messages.
     pub keep: Keep,
-    /// What happens at the memory budget.
+    /// Behaviour when the memory budget is used up.
     pub on_full: OnFull,
 }
 
 impl Options {
-    /// The defaults, for `rank` in a job of `ranks`.
+    /// Returns the defaults, for `rank` in a job of `ranks`.
     pub fn new(rank: Rank, ranks: u32) -> Options {
         let pool = PoolOptions::default();
         Options {
@@ -177,7 +177,7 @@ impl Options {
     /// Checks every limit.
     ///
     /// # Errors
-    /// Names the first option that is out of its limits, and says what it must be.
+    /// [`OptionsError`] names the first option that is out of its limits, and the valid values.
     pub fn validate(&self) -> Result<(), OptionsError> {
         let refuse = |option, value, rule: &'static str| Err(OptionsError { option, value, rule: rule.into() });
         if self.ranks == 0 {
@@ -210,8 +210,8 @@ impl Options {
         Ok(())
     }
 
-    /// The least [`memory_bytes_max`](Self::memory_bytes_max) with which a message of `prefix` + `payload` bytes can ever
-    /// be claimed, the other options being as they are; `None` where no budget is enough.
+    /// Returns the smallest [`memory_bytes_max`](Self::memory_bytes_max) with which a message of `prefix` + `payload` bytes
+    /// can be claimed, all other options unchanged; `None` if no budget is enough.
     pub fn memory_bytes_for(&self, prefix: usize, payload: usize) -> Option<usize> {
         let fits = prefix.checked_add(payload)? <= self.record_bytes_max;
         fits.then(|| self.pool().memory_bytes_for(prefix, payload))?

@@ -1,47 +1,47 @@
-//! What a log did and holds.
+//! Statistics of a log.
 
 use counterfoil_gc::Holder;
 use counterfoil_log_io::DiskUsage;
 
-/// Counters of a log, since it was opened, and what it holds now.
+/// Counters of a log since it was opened, and its current usage.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
-    /// Messages committed (imported and recovered ones not counted).
+    /// Committed messages, without imported and recovered ones.
     pub messages_logged: u64,
     /// Bytes of records appended, headers and pads included.
     pub bytes_logged: u64,
     /// Bytes of chunks in use by lanes.
     pub used_bytes: usize,
-    /// Bytes of memory in use or kept ready.
+    /// Bytes of memory in use or kept for reuse.
     pub resident_bytes: usize,
-    /// The budget.
+    /// Memory budget in bytes.
     pub max_bytes: usize,
-    /// Lanes that have been used.
+    /// Number of lanes that have been used.
     pub lanes: usize,
-    /// Entries of the local log.
+    /// Number of entries of the local log.
     pub local_entries: usize,
-    /// Who holds retained bytes back, most first.
+    /// Lanes that hold memory, most bytes first.
     pub holders: Vec<Holder>,
-    /// Whether logging was stopped at the budget: nothing is recoverable from then on.
+    /// True if logging was stopped at the budget: nothing is recoverable from then on.
     pub stopped_logging: bool,
-    /// Bytes of memory that were given back because their records are on disk.
+    /// Bytes of memory freed because their records are on disk.
     pub spilled_bytes: u64,
-    /// What the store takes, where there is one.
+    /// Disk usage of the store, if there is one.
     pub disk: Option<DiskUsage>,
-    /// How the store reaches its disk, and why not in a faster way, in words: `io_uring, 8 registered buffers`, or
+    /// I/O backend of the store, and the reason if it isn't the faster one: `io_uring, 8 registered buffers`, or
     /// `pwrite (io_uring is not permitted ...)`.
     pub backend: Option<String>,
 }
 
-/// How much a log holds: what [`Stats`] says of it that costs nothing to find out.
+/// Memory usage of a log: the part of [`Stats`] that costs only a few loads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
     /// Bytes of chunks in use by lanes.
     pub used_bytes: usize,
-    /// Bytes of memory in use or kept ready.
+    /// Bytes of memory in use or kept for reuse.
     pub resident_bytes: usize,
-    /// Bytes of memory that were given back because their records are on disk.
+    /// Bytes of memory freed because their records are on disk.
     pub spilled_bytes: u64,
-    /// Whether logging was stopped at the budget.
+    /// True if logging was stopped at the budget.
     pub stopped_logging: bool,
 }

@@ -1,19 +1,15 @@
-//! The node-local tier: memory is a window on a log that is larger, and a checkpoint outlives the loss of memory.
+//! The node-local tier: logs larger than memory, and checkpoints that survive the loss of memory.
 #![forbid(unsafe_code)]
 #![expect(clippy::unwrap_used, reason = "a test, and its helpers, fail by panicking")]
-
-#[path = "../log-io/tests/child/mod.rs"]
-mod child;
 
 use std::path::Path;
 use std::process::Command;
 
-use counterfoil::ack::Ack;
-use counterfoil::store::BackendChoice;
 use counterfoil::{
-    AppendError, Claim, Contents, CursorError, Epoch, Log, OnFull, OpenError, Options, Phase, Rank, Recovered,
-    ReplayError, Ssn, StoreOptions, Tier, create_private_dir,
+    Ack, AppendError, BackendChoice, Claim, Contents, CursorError, Epoch, Log, OnFull, OpenError, Options, Phase, Rank,
+    Recovered, ReplayError, Ssn, StoreOptions, Tier, create_private_dir,
 };
+use counterfoil_test_support::child;
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
 
 const RANKS: u32 = 4;
@@ -28,7 +24,7 @@ fn options(dir: &Path, backend: BackendChoice) -> Options {
     options
 }
 
-/// A test with an empty directory on each backend.
+/// Runs a test with an empty directory on each backend.
 fn on_each_backend(test: impl Fn(Options)) {
     for backend in [BackendChoice::Auto, BackendChoice::Pwrite] {
         let parent = tempfile::tempdir().unwrap();
@@ -55,7 +51,7 @@ fn acknowledge(log: &mut Log, peer: Rank, ssn: Ssn) {
     log.acknowledge(peer, Ack { ssn, epoch: Epoch::FIRST }, Phase(0)).unwrap();
 }
 
-/// Appends `count` messages in turn to all peers, which acknowledge all but the last few.
+/// Appends `count` messages to all peers in turn, which acknowledge all but the last few.
 fn fill(log: &mut Log, count: u64) {
     for number in 0..count {
         let peer = Rank(1 + (number % 3) as u32);
@@ -67,7 +63,7 @@ fn fill(log: &mut Log, count: u64) {
     }
 }
 
-/// Every message to `peer` from `from` on, with the right bytes; returns the last.
+/// Reads and checks all messages to `peer` from `from` on; returns the last SSN.
 fn check_replay(log: &mut Log, peer: Rank, from: Ssn) -> Ssn {
     let mut cursor = log.cursor(peer, from).unwrap();
     let mut next = from;
@@ -90,7 +86,7 @@ fn recover(options: &Options) -> (Log, Recovered) {
 }
 
 #[test]
-fn what_does_not_fit_into_memory_is_spilled_and_replayed_as_one_sequence() {
+fn a_log_larger_than_memory_is_spilled_and_replayed_as_one_sequence() {
     on_each_backend(|options| {
         let mut log = Log::create(options).unwrap();
         fill(&mut log, 20_000);
@@ -106,7 +102,7 @@ fn what_does_not_fit_into_memory_is_spilled_and_replayed_as_one_sequence() {
 }
 
 #[test]
-fn a_cursor_reads_on_while_what_it_reads_is_spilled_and_collected() {
+fn a_cursor_continues_while_its_records_are_spilled_and_collected() {
     on_each_backend(|options| {
         let mut log = Log::create(options).unwrap();
         fill(&mut log, 3000);
@@ -126,7 +122,7 @@ fn a_cursor_reads_on_while_what_it_reads_is_spilled_and_collected() {
 }
 
 #[test]
-fn what_a_checkpoint_of_the_receiver_covers_is_gone_from_disk_too() {
+fn records_that_a_receivers_checkpoint_covers_are_freed_on_disk_too() {
     on_each_backend(|options| {
         let mut log = Log::create(options).unwrap();
         fill(&mut log, 10_000);
@@ -148,7 +144,7 @@ fn what_a_checkpoint_of_the_receiver_covers_is_gone_from_disk_too() {
 }
 
 #[test]
-fn a_checkpoint_outlives_the_loss_of_memory_again_and_again() {
+fn checkpoints_survive_repeated_losses_of_memory() {
     on_each_backend(|options| {
         let mut log = Log::create(options.clone()).unwrap();
         for round in 2..6_u32 {
@@ -159,21 +155,21 @@ fn a_checkpoint_outlives_the_loss_of_memory_again_and_again() {
             let state: Vec<_> = (1..RANKS).map(|rank| (log.next_ssn(Rank(rank)), log.acked(Rank(rank)))).collect();
             fill(&mut log, 1000);
             drop(log);
-            let (mut again, recovered) = recover(&options);
+            let (mut resumed, recovered) = recover(&options);
             let restored = recovered.checkpoint.unwrap();
             assert_eq!((restored.epoch, restored.contents), (Epoch(round), contents(&text)));
             assert_eq!(recovered.local_entries, round as usize - 1);
             for (peer, (next, acked)) in (1..RANKS).map(Rank).zip(state) {
-                assert_eq!((again.next_ssn(peer), again.acked(peer)), (next, acked));
-                assert_eq!(check_replay(&mut again, peer, Ssn::FIRST), next.prev());
+                assert_eq!((resumed.next_ssn(peer), resumed.acked(peer)), (next, acked));
+                assert_eq!(check_replay(&mut resumed, peer, Ssn::FIRST), next.prev());
             }
-            log = again;
+            log = resumed;
         }
     });
 }
 
 #[test]
-fn messages_go_on_while_a_checkpoint_is_written() {
+fn messages_can_be_appended_while_a_checkpoint_is_written() {
     on_each_backend(|options| {
         let mut log = Log::create(options.clone()).unwrap();
         fill(&mut log, 1000);
@@ -190,7 +186,7 @@ fn messages_go_on_while_a_checkpoint_is_written() {
 }
 
 #[test]
-fn a_truncated_lane_goes_on_with_other_bytes_on_disk_too() {
+fn a_truncated_lane_continues_with_other_bytes_on_disk_too() {
     on_each_backend(|options| {
         let mut log = Log::create(options.clone()).unwrap();
         fill(&mut log, 6000);
@@ -199,7 +195,7 @@ fn a_truncated_lane_goes_on_with_other_bytes_on_disk_too() {
             log.truncate(peer, Ssn(last)).unwrap();
             assert_eq!(log.next_ssn(peer), Ssn(last + 1));
             for _ in 0..40 {
-                // Bytes that the first time did not have.
+                // Bytes that differ from the truncated ones.
                 let mut claim = log.claim(peer, 0, 5).unwrap();
                 claim.payload_mut().fill(last as u8);
                 claim.commit();
@@ -224,7 +220,7 @@ fn a_truncated_lane_goes_on_with_other_bytes_on_disk_too() {
 }
 
 #[test]
-fn entries_of_the_local_log_that_were_synced_survive_without_a_checkpoint() {
+fn synced_entries_of_the_local_log_survive_without_a_checkpoint() {
     on_each_backend(|options| {
         let mut log = Log::create(options.clone()).unwrap();
         for key in 0..10 {
@@ -238,7 +234,7 @@ fn entries_of_the_local_log_that_were_synced_survive_without_a_checkpoint() {
         for key in 0..10 {
             assert_eq!(log.local().consume(7, key).unwrap().bytes, key.to_le_bytes());
         }
-        // And again, with a checkpoint in between.
+        // The same with a checkpoint in between.
         log.checkpoint(Epoch(2), contents("x")).unwrap();
         log.local().append(7, 11, b"more").unwrap();
         log.sync_local().unwrap();
@@ -250,8 +246,8 @@ fn entries_of_the_local_log_that_were_synced_survive_without_a_checkpoint() {
 }
 
 #[test]
-fn at_the_disk_budget_the_choice_decides() {
-    for (on_full, goes_on) in [(OnFull::Block, false), (OnFull::Fail, false), (OnFull::StopLogging, true)] {
+fn on_full_decides_at_the_disk_budget() {
+    for (on_full, continues) in [(OnFull::Block, false), (OnFull::Fail, false), (OnFull::StopLogging, true)] {
         on_each_backend(|mut options| {
             options.on_full = on_full;
             let store = options.store.as_mut().unwrap();
@@ -268,13 +264,13 @@ fn at_the_disk_budget_the_choice_decides() {
                     }
                 }
             }
-            assert_eq!(refused.is_none(), goes_on, "{refused:?}");
-            assert_eq!(log.stats().stopped_logging, goes_on);
+            assert_eq!(refused.is_none(), continues, "{refused:?}");
+            assert_eq!(log.stats().stopped_logging, continues);
             let disk = log.stats().disk.unwrap();
             assert!(disk.disk_bytes <= 6 << 20, "{disk:?}");
             if let Some(error) = refused {
                 assert!(matches!(*error, AppendError::DiskRefused(_)), "{error}");
-                // What the peers' checkpoints cover makes room, in memory and on disk.
+                // Messages that the peers' checkpoints cover are freed, in memory and on disk.
                 for peer in (1..RANKS).map(Rank) {
                     let acked = log.acked(peer);
                     log.receiver_covered(peer, Epoch(2), acked).unwrap();
@@ -304,14 +300,14 @@ fn two_logs_do_not_share_a_store() {
 }
 
 #[test]
-fn where_io_uring_is_refused_everything_works_with_pwrite() {
+fn everything_works_with_pwrite_if_io_uring_is_refused() {
     child::run("under_a_filter", "EPERM");
 }
 
 #[test]
-#[ignore = "run by `where_io_uring_is_refused_everything_works_with_pwrite`"]
+#[ignore = "run by `everything_works_with_pwrite_if_io_uring_is_refused`"]
 fn under_a_filter() {
-    assert_eq!(child::told(), "EPERM");
+    assert_eq!(child::argument(), "EPERM");
     // The three calls of io_uring have the same numbers on every architecture.
     let rules = [425, 426, 427].map(|call| (call, Vec::new())).into();
     let arch = std::env::consts::ARCH.try_into().unwrap();
@@ -320,15 +316,16 @@ fn under_a_filter() {
 
     on_each_backend(|options| {
         let backend = options.store.as_ref().unwrap().backend;
-        let says = Log::create(options).unwrap().stats().backend.unwrap();
+        let description = Log::create(options).unwrap().stats().backend.unwrap();
         let expected = match backend {
             BackendChoice::Auto => "pwrite (io_uring is not permitted (EPERM): by a seccomp filter",
             _ => "pwrite",
         };
-        assert!(says.starts_with(expected), "{says}");
+        assert!(description.starts_with(expected), "{description}");
     });
-    // The filter goes on to this program's other tests.
-    let all = Command::new(std::env::current_exe().unwrap()).args(["--skip", "where_io_uring"]).output().unwrap();
-    let said = String::from_utf8_lossy(&all.stdout);
-    assert!(all.status.success() && !said.contains(" 0 passed"), "{said}");
+    // The program's other tests inherit the filter.
+    let all =
+        Command::new(std::env::current_exe().unwrap()).args(["--skip", "if_io_uring_is_refused"]).output().unwrap();
+    let output = String::from_utf8_lossy(&all.stdout);
+    assert!(all.status.success() && !output.contains(" 0 passed"), "{output}");
 }

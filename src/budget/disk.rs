@@ -1,4 +1,4 @@
-//! What leaves memory for the disk, and what is known to be there.
+//! Spilling: moves retained records from memory to disk.
 
 use std::sync::Arc;
 
@@ -9,30 +9,29 @@ use super::Budget;
 use crate::spill::{Spiller, Write, Written};
 use crate::{AppendError, DiskRefused, SpillBehind, Tier};
 
-/// Writes that may be under way at a time. Each has a cursor on its lane: some are to be left for others.
+/// Maximum number of writes in flight. Each has a cursor on its lane; some cursors must remain for other uses.
 const WRITES_MAX: usize = 4;
-/// Blocks of a write: the last one of each isn't full.
+/// Blocks of a write; its last block is only partly full.
 const WRITE_BLOCKS: usize = 4;
-/// Spilling begins when this part of the memory budget is used, in quarters: so that there is something to let go when
-/// all of it is.
+/// Quarters of the memory budget in use at which spilling begins, so that chunks can be evicted when all of it is used.
 const SPILL_FROM_QUARTERS: usize = 3;
 
 impl Budget {
-    /// Whether retained records leave memory for the disk.
+    /// Returns `true` if retained records may be spilled.
     pub(super) fn spills(&self) -> bool {
         self.options.tier == Tier::NodeLocal && self.spiller.is_some() && !self.stopped_logging
     }
 
-    /// Sends what is retained to the disk, and lets go what is there already, where the budget asks for it.
+    /// Writes retained records to disk and evicts persisted chunks, as far as the budget requires.
     pub(super) fn spill(
         &mut self,
         lanes: &mut Lanes,
         mut reserved: Result<(), AppendError>,
         reserve: impl Fn(&mut Lanes) -> Result<(), AppendError>,
     ) -> Result<(), AppendError> {
-        self.take_reports();
-        // Also where memory is used up: what is let go now was written before, and the disk mustn't be idle until there is
-        // nothing more to let go.
+        self.handle_reports();
+        // Also when memory is used up: the chunks evicted now were written before, and the disk must not be idle until none
+        // are left to evict.
         let used = lanes.pool().used_bytes();
         if used > self.options.memory_bytes_max / 4 * SPILL_FROM_QUARTERS && self.refused.is_none() {
             self.send_writes(lanes, self.write_bytes());
@@ -40,32 +39,32 @@ impl Budget {
         if reserved.is_ok() {
             return Ok(());
         }
-        while matches!(reserved, Err(AppendError::Full(_))) && self.let_go(lanes) {
-            lanes.give_spares_back();
+        while matches!(reserved, Err(AppendError::Full(_))) && self.evict(lanes) {
+            lanes.return_spares();
             reserved = reserve(lanes);
         }
         if let Err(AppendError::Full(full)) = reserved {
             self.send_writes(lanes, 1);
-            self.take_reports();
+            self.handle_reports();
             reserved = Err(AppendError::Full(full));
-            while matches!(reserved, Err(AppendError::Full(_))) && self.let_go(lanes) {
-                lanes.give_spares_back();
+            while matches!(reserved, Err(AppendError::Full(_))) && self.evict(lanes) {
+                lanes.return_spares();
                 reserved = reserve(lanes);
             }
         }
         match reserved {
-            Err(AppendError::Full(full)) => Err(self.why_full(full)),
+            Err(AppendError::Full(full)) => Err(self.explain_full(full)),
             other => other,
         }
     }
 
-    /// Memory is used up and nothing can be let go at once: because the disk is behind, because it refuses, or because
-    /// what is there is not acknowledged and can't be spilled.
+    /// Explains why memory is used up and nothing can be evicted: appends outran the disk, the disk refuses writes, or the
+    /// records are unacknowledged and can't be spilled.
     ///
-    /// Where it refused the last time that is said, although it is being tried again: otherwise nobody would ever hear of it.
-    fn why_full(&self, full: Box<Backpressure>) -> AppendError {
+    /// A refusal is reported even while the write is being retried; otherwise the caller would never learn of it.
+    fn explain_full(&self, full: Box<Backpressure>) -> AppendError {
         let (in_flight, is_gone) = self.spiller.as_ref().map_or((0, false), |it| (it.in_flight(), it.is_gone()));
-        let refused = if is_gone { Some(Arc::new(StoreError::Gone)) } else { self.refused.clone() };
+        let refused = if is_gone { Some(Arc::new(StoreError::WriterEnded)) } else { self.refused.clone() };
         match refused {
             Some(source) => AppendError::DiskRefused(Box::new(DiskRefused { full: *full, source })),
             None if in_flight > 0 => AppendError::SpillBehind(Box::new(SpillBehind { in_flight, full: *full })),
@@ -73,68 +72,68 @@ impl Budget {
         }
     }
 
-    /// What became of the writes that were sent.
-    pub(crate) fn take_reports(&mut self) {
+    /// Handles the results of completed writes.
+    pub(crate) fn handle_reports(&mut self) {
         while let Some(written) = self.spiller.as_mut().and_then(Spiller::poll) {
-            self.take_report(written);
+            self.handle_report(written);
         }
     }
 
-    /// Waits for a write; says whether there was one to wait for.
+    /// Waits for a write to complete; returns `false` if none is in flight.
     pub(crate) fn wait_for_report(&mut self) -> bool {
         let report = self.spiller.as_mut().and_then(Spiller::wait);
-        let was_there = report.is_some();
-        report.into_iter().for_each(|written| self.take_report(written));
-        was_there
+        let was_in_flight = report.is_some();
+        report.into_iter().for_each(|written| self.handle_report(written));
+        was_in_flight
     }
 
-    /// Waits until all that was sent to the store is done, and its cursors are closed.
+    /// Waits until all writes are done and their cursors are closed.
     pub(crate) fn wait_for_writes(&mut self) {
         self.spiller.iter_mut().for_each(Spiller::drain);
-        self.take_reports();
+        self.handle_reports();
     }
 
-    fn take_report(&mut self, Written { lane, upto, result }: Written) {
+    fn handle_report(&mut self, Written { lane, upto, result }: Written) {
         let channel = &mut self.channels[lane.index()];
         match result {
             Ok(()) => {
                 channel.persisted = channel.persisted.max(upto);
                 self.refused = None;
-                let behind: Vec<_> = self.gaps.range((lane, Ssn::ZERO)..(lane, upto)).map(|(&gap, _)| gap).collect();
-                for gap in behind {
+                let persisted: Vec<_> = self.gaps.range((lane, Ssn::ZERO)..(lane, upto)).map(|(&gap, _)| gap).collect();
+                for gap in persisted {
                     self.gaps.remove(&gap);
                 }
             }
             Err(error) => {
-                // From there on again; what was sent after it is refused by the store's thread, too.
+                // Write again from there; the store's thread refuses the writes submitted after this one, too.
                 channel.submitted = channel.persisted;
                 self.refused = Some(error);
             }
         }
     }
 
-    /// Frees a chunk of memory whose records are on disk, the one that will be collected first; says whether there was one.
-    fn let_go(&mut self, lanes: &mut Lanes) -> bool {
+    /// Frees the chunk whose records are on disk and that will be collected first; returns `false` if there is none.
+    fn evict(&mut self, lanes: &mut Lanes) -> bool {
         let on_disk = |lane: &LaneWriter| {
             let head = self.collector.chunks(lane.peer()).next()?;
             (head.last <= self.channels[lane.peer().index()].persisted).then_some((lane.peer(), *head))
         };
         let first = lanes.iter().filter_map(on_disk).min_by_key(|(_, chunk)| chunk.newest_epoch);
         let Some((peer, chunk)) = first else { return false };
-        // The collector forgets a chunk of which nothing is used.
+        // The collector forgets a chunk without used bytes.
         self.collector.set_used(peer, chunk.chunk, 0);
         self.spilled_bytes += chunk.held_bytes as u64;
-        lanes.get_mut(peer).is_some_and(|lane| lane.free_kept_elsewhere(ChunkId(chunk.chunk)))
+        lanes.get_mut(peer).is_some_and(|lane| lane.evict(ChunkId(chunk.chunk)))
     }
 
-    /// Bytes of a write: a few blocks, but a small part of the memory, so that there is something left to be let go.
+    /// Returns the size of a write: a few blocks, but only a small part of the memory, so that chunks remain to be evicted.
     fn write_bytes(&self) -> usize {
         let block_bytes = self.options.store.as_ref().map_or(0, |store| store.block_bytes);
         (WRITE_BLOCKS * block_bytes).min(self.options.memory_bytes_max / 16)
     }
 
-    /// Sends retained chunks to the store in the order in which they will be collected, some at a time: of lanes that have
-    /// at least `least` bytes to be written.
+    /// Submits retained chunks to the store in the order in which they will be collected, from lanes that have at least
+    /// `least` bytes to write.
     fn send_writes(&mut self, lanes: &Lanes, least: usize) {
         let most = self.write_bytes();
         while self.spiller.as_ref().is_some_and(|spiller| spiller.in_flight() < WRITES_MAX) {
@@ -153,14 +152,14 @@ impl Budget {
             };
             let first = lanes.iter().filter_map(unsent).min_by_key(|(newest_epoch, ..)| *newest_epoch);
             let Some((lane, upto)) = first.and_then(|(_, peer, upto)| Some((lanes.get(peer)?, upto))) else { return };
-            // All cursors of that lane are in use: it is tried again when the next chunk is begun.
-            let Ok(Some(write)) = self.write_of(lane, upto) else { return };
+            // All cursors of that lane are in use: retried when the next chunk is begun.
+            let Ok(Some(write)) = self.unsubmitted(lane, upto) else { return };
             self.send(write);
         }
     }
 
-    /// What of a lane is still to be written up to `upto`; `None` if nothing is.
-    pub(crate) fn write_of(&self, lane: &LaneWriter, upto: Ssn) -> Result<Option<Write>, CursorError> {
+    /// Builds a write of a lane's records up to `upto` that were not submitted yet; `None` if there are none.
+    pub(crate) fn unsubmitted(&self, lane: &LaneWriter, upto: Ssn) -> Result<Option<Write>, CursorError> {
         let after = self.channels[lane.peer().index()].submitted;
         let from = after.next().max(lane.kept_from());
         if from > upto {
@@ -170,23 +169,23 @@ impl Budget {
         Ok(Some(Write { lane: lane.peer(), after, cursor: lane.cursor(from)?, upto }))
     }
 
-    /// The messages to `peer` between `last` and `next` are left out.
-    pub(crate) fn leave_out(&mut self, peer: Rank, last: Ssn, next: Ssn) {
-        self.channels[peer.index()].before = next.prev();
+    /// Records that the SSNs to `peer` between `last` and `next` are skipped.
+    pub(crate) fn skip_ssns(&mut self, peer: Rank, last: Ssn, next: Ssn) {
+        self.channels[peer.index()].inherited = next.prev();
         if next <= last.next() || self.spiller.is_none() {
             return;
         }
         self.gaps.insert((peer, last), next.prev());
         if self.channels[peer.index()].submitted == last {
-            // What is on its way says that it ends with the last one.
+            // Writes in flight would report `last` as their end, before the gap.
             self.wait_for_writes();
         }
         let channel = &mut self.channels[peer.index()];
         if channel.persisted == last {
             (channel.submitted, channel.persisted) = (next.prev(), next.prev());
             if let Some(spiller) = &mut self.spiller {
-                let superfluous = spiller.disk.index.push(peer, &[], next.prev());
-                spiller.free(superfluous);
+                let freed = spiller.disk.index.push(peer, &[], next.prev());
+                spiller.free(freed);
             }
         }
     }
@@ -198,14 +197,15 @@ impl Budget {
         }
     }
 
-    /// Whether the lane to `peer` may be cut: no cursor is on its blocks, and none begins before [`cut`](Self::cut).
-    pub(crate) fn begin_cut(&mut self, peer: Rank) -> bool {
+    /// Begins a truncation of the lane to `peer`, during which no cursor may be opened on its blocks; it ends with
+    /// [`end_truncate`](Self::end_truncate). Returns `false` if a cursor is open there.
+    pub(crate) fn begin_truncate(&mut self, peer: Rank) -> bool {
         self.wait_for_writes();
-        self.spiller.as_ref().is_none_or(|spiller| spiller.disk.index.begin_cut(peer))
+        self.spiller.as_ref().is_none_or(|spiller| spiller.disk.index.begin_truncate(peer))
     }
 
-    /// The lane to `peer` was cut behind `last`; or it wasn't.
-    pub(crate) fn cut(&mut self, peer: Rank, last: Option<Ssn>) {
+    /// Ends a truncation of the lane to `peer` after `last`, or cancels it if `last` is `None`.
+    pub(crate) fn end_truncate(&mut self, peer: Rank, last: Option<Ssn>) {
         if let Some(last) = last {
             self.gaps.retain(|(lane, before), _| *lane != peer || *before < last);
             if let Some((_, end)) = self.gaps.range_mut((peer, Ssn::ZERO)..(peer, last)).next_back() {
@@ -216,25 +216,26 @@ impl Budget {
         channel.submitted = channel.submitted.min(last.unwrap_or(Ssn::MAX));
         channel.persisted = channel.persisted.min(last.unwrap_or(Ssn::MAX));
         if let Some(spiller) = &mut self.spiller {
-            let cut_off = spiller.disk.index.end_cut(peer, last);
-            spiller.free(cut_off);
+            let freed = spiller.disk.index.end_truncate(peer, last);
+            spiller.free(freed);
         }
     }
 
-    /// Puts the end of a cut lane where it belongs, for which there was no memory: lanes give up what is on disk.
-    pub(crate) fn end_lane_with(&mut self, lanes: &mut Lanes, peer: Rank, last: Ssn) -> bool {
+    /// Sets the end of a truncated lane to `last`, after this failed for lack of memory: evicts chunks until it succeeds.
+    /// Returns `false` if no chunk is left to evict.
+    pub(crate) fn set_lane_end(&mut self, lanes: &mut Lanes, peer: Rank, last: Ssn) -> bool {
         if let Some(lane) = lanes.get(peer) {
             self.collector.forget_after(peer, lane.next_ssn().prev());
         }
-        lanes.give_spares_back();
+        lanes.return_spares();
         loop {
             if lanes.get_mut(peer).is_none_or(|lane| lane.set_next(last.next()).is_ok()) {
                 return true;
             }
-            if !(self.spills() && self.let_go(lanes)) {
+            if !(self.spills() && self.evict(lanes)) {
                 return false;
             }
-            lanes.give_spares_back();
+            lanes.return_spares();
         }
     }
 }

@@ -1,59 +1,59 @@
-//! Answers of the thread that writes the store.
+//! Replies of the store's thread.
 
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 use counterfoil_log_io::StoreError;
 
-type Answer = Result<(), Arc<StoreError>>;
-type Slot = Arc<(Mutex<Option<Answer>>, Condvar)>;
+type Outcome = Result<(), Arc<StoreError>>;
+type Slot = Arc<(Mutex<Option<Outcome>>, Condvar)>;
 
-/// An answer that can be waited for.
+/// The receiving half: a reply that can be awaited, any number of times.
 #[derive(Clone, Debug)]
 pub(crate) struct Reply(Slot);
 
-/// Who owes an answer. One that is dropped without a word, by a thread that panicked, says [`StoreError::Gone`]: nobody
-/// waits for ever.
+/// The sending half. Dropping it unused, as a panic of the store's thread does, sends [`StoreError::WriterEnded`], so that
+/// [`Reply::wait`] always returns.
 #[derive(Debug)]
-pub(super) struct Debt(Slot);
+pub(super) struct ReplySender(Slot);
 
-/// A debt, and what waits for it to be paid.
-pub(super) fn reply() -> (Debt, Reply) {
+/// Creates a one-shot channel.
+pub(super) fn channel() -> (ReplySender, Reply) {
     let slot = Slot::default();
-    (Debt(slot.clone()), Reply(slot))
+    (ReplySender(slot.clone()), Reply(slot))
 }
 
-impl Debt {
-    pub(super) fn pay(self, answer: Answer) {
-        self.put(answer);
+impl ReplySender {
+    pub(super) fn send(self, outcome: Outcome) {
+        self.set(outcome);
     }
 
-    /// The first answer counts.
-    fn put(&self, answer: Answer) {
-        let (slot, arrived) = &*self.0;
-        slot.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(answer);
-        arrived.notify_all();
+    /// Keeps the first outcome; later ones have no effect.
+    fn set(&self, outcome: Outcome) {
+        let (slot, is_set) = &*self.0;
+        slot.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(outcome);
+        is_set.notify_all();
     }
 }
 
-impl Drop for Debt {
+impl Drop for ReplySender {
     fn drop(&mut self) {
-        self.put(Err(Arc::new(StoreError::Gone)));
+        self.set(Err(Arc::new(StoreError::WriterEnded)));
     }
 }
 
 impl Reply {
-    pub(crate) fn wait(&self) -> Answer {
-        let (slot, arrived) = &*self.0;
-        let mut answer = slot.lock().unwrap_or_else(PoisonError::into_inner);
+    pub(crate) fn wait(&self) -> Outcome {
+        let (slot, is_set) = &*self.0;
+        let mut outcome = slot.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
-            match &*answer {
+            match &*outcome {
                 Some(result) => return result.clone(),
-                None => answer = arrived.wait(answer).unwrap_or_else(PoisonError::into_inner),
+                None => outcome = is_set.wait(outcome).unwrap_or_else(PoisonError::into_inner),
             }
         }
     }
 
-    pub(crate) fn is_there(&self) -> bool {
+    pub(crate) fn is_ready(&self) -> bool {
         self.0.0.lock().unwrap_or_else(PoisonError::into_inner).is_some()
     }
 }

@@ -1,4 +1,4 @@
-//! The thread that writes the store, when it or its store fails.
+//! Failures of the store's thread and of its store.
 
 use std::io;
 use std::path::Path;
@@ -7,12 +7,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use counterfoil_ack_piggyback::Ack;
 use counterfoil_log_core::{Epoch, Phase, Rank, Ssn};
-use counterfoil_log_io::{BackendKind, Buffer, FileId, ReadAt, SimulatedDisk, StorageBackend, Store, StoreError};
+use counterfoil_log_io::{BackendKind, Buffer, FileId, ReadAt, StorageBackend, Store, StoreError};
+use counterfoil_test_support::SimulatedDisk;
 
 use super::{DiskIndex, Spiller};
 use crate::{AppendError, CheckpointError, Contents, Log, Options, StoreOptions, Tier};
 
-/// A disk whose writes panic when they are told to.
+/// A disk whose writes panic while the flag is set.
 #[derive(Debug)]
 struct Panicking(SimulatedDisk, Arc<AtomicBool>);
 
@@ -45,7 +46,7 @@ impl StorageBackend for Panicking {
         self.0.buffer()
     }
     fn write(&mut self, file: FileId, at: u64, buffer: Buffer) -> io::Result<()> {
-        assert!(!self.1.load(Ordering::Relaxed), "a bug that this test makes up");
+        assert!(!self.1.load(Ordering::Relaxed), "injected bug");
         self.0.write(file, at, buffer)
     }
     fn flush(&mut self) -> io::Result<()> {
@@ -71,7 +72,7 @@ impl StorageBackend for Panicking {
     }
 }
 
-/// A log over a thread whose next write panics when it is told to.
+/// Returns a log with a store's thread whose writes panic while the flag is set.
 fn log() -> (Log, Arc<AtomicBool>) {
     let mut options = Options::new(Rank(0), 2);
     options.tier = Tier::NodeLocal;
@@ -92,11 +93,11 @@ fn append(log: &mut Log) -> Result<Ssn, AppendError> {
 }
 
 fn is_gone(result: Result<(), CheckpointError>) -> bool {
-    matches!(result, Err(CheckpointError::Store(error)) if matches!(*error, StoreError::Gone))
+    matches!(result, Err(CheckpointError::Store(error)) if matches!(*error, StoreError::WriterEnded))
 }
 
 #[test]
-fn nobody_waits_for_a_thread_that_panicked() {
+fn calls_return_an_error_after_the_stores_thread_panicked() {
     let (mut log, panics) = log();
     for _ in 0..1000 {
         append(&mut log).unwrap();
@@ -110,8 +111,8 @@ fn nobody_waits_for_a_thread_that_panicked() {
     assert!(is_gone(log.discard_checkpoints_beyond(Epoch(1))));
     let refused = (0..1000).find_map(|_| append(&mut log).err()).unwrap();
     let AppendError::DiskRefused(refused) = refused else { panic!("{refused}") };
-    assert!(matches!(*refused.source, StoreError::Gone), "{refused}");
-    // What was written is still read, and a lane can be cut.
+    assert!(matches!(*refused.source, StoreError::WriterEnded), "{refused}");
+    // Written records can still be read, and a lane truncated.
     let mut cursor = log.cursor(Rank(1), Ssn::FIRST).unwrap();
     let next = log.next_ssn(Rank(1));
     for ssn in 1..next.0 {
@@ -123,7 +124,7 @@ fn nobody_waits_for_a_thread_that_panicked() {
 }
 
 #[test]
-fn a_log_is_dropped_with_everything_under_way() {
+fn a_log_can_be_dropped_with_writes_in_flight() {
     for after in [0, 1, 100, 400] {
         let (mut log, panics) = log();
         for number in 0..800 {
@@ -137,7 +138,7 @@ fn a_log_is_dropped_with_everything_under_way() {
         let pending = log.begin_checkpoint(Epoch(2), Contents::default());
         let cursor = log.cursor(Rank(1), Ssn::FIRST).unwrap();
         drop(log);
-        // Done or given up, but never for ever.
+        // The checkpoint succeeds or fails, but never blocks for ever.
         assert_eq!(pending.unwrap().wait().is_ok(), after != 100);
         drop(cursor);
     }

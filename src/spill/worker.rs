@@ -1,4 +1,4 @@
-//! What the store's thread does.
+//! Worker of the store's thread.
 
 use std::sync::mpsc::{Receiver, Sender};
 use std::sync::{Arc, PoisonError};
@@ -10,23 +10,23 @@ use crate::disk_index::Cuts;
 
 use super::{CheckpointJob, Disk, Job, LaneState, Write, Written};
 
-/// Jobs that are put together before their writes are waited for.
-const JOBS_IN_FLIGHT: usize = 8;
+/// Maximum number of jobs in a batch, whose writes are flushed together.
+const BATCH_JOBS_MAX: usize = 8;
 
-/// What runs on the thread.
+/// Owner of the store: writes records and checkpoints.
 #[derive(Debug)]
 pub(super) struct Worker {
     store: Store,
     disk: Arc<Disk>,
-    /// Appended, and not yet known to be written.
+    /// Writes of the current batch, appended but not flushed.
     pending: Vec<(Written, Vec<Block>)>,
-    /// The floors that were last noted.
-    noted: Vec<(Rank, Ssn)>,
-    /// Entries of the local log up to here were appended since the last checkpoint, although the call may have failed.
+    /// Floors last recorded in the store.
+    recorded_floors: Vec<(Rank, Ssn)>,
+    /// Last entry of the local log appended since the last checkpoint, even if that call failed later.
     local_appended: Ssn,
-    /// Why the last write was refused.
+    /// Error of the last write, if it was refused.
     refused: Option<Arc<StoreError>>,
-    /// There was no room for one of the writes that are put together now.
+    /// Error of a write in the current batch that found no room.
     no_room: Option<Arc<StoreError>>,
 }
 
@@ -36,7 +36,7 @@ impl Worker {
             store,
             disk,
             pending: Vec::new(),
-            noted: Vec::new(),
+            recorded_floors: Vec::new(),
             local_appended: Ssn::ZERO,
             refused: None,
             no_room: None,
@@ -44,12 +44,12 @@ impl Worker {
     }
 
     pub(super) fn serve(&mut self, jobs: &Receiver<Job>, reports: &Sender<Written>) {
-        // The log may be gone: then nobody asks.
+        // If the log is gone, results are dropped.
         let report = &mut |written| drop(reports.send(written));
         while let Ok(job) = jobs.recv() {
             self.run(job, report);
-            // Several writes are under way at a time; what waits for them is told when no more come.
-            for _ in 1..JOBS_IN_FLIGHT {
+            // Batch the queued jobs, so that several writes are in flight; report their results afterwards.
+            for _ in 1..BATCH_JOBS_MAX {
                 match jobs.try_recv() {
                     Ok(job) => self.run(job, report),
                     Err(_) => break,
@@ -61,29 +61,29 @@ impl Worker {
 
     pub(super) fn run(&mut self, job: Job, report: &mut dyn FnMut(Written)) {
         match job {
-            // Where one finds no room, those that are put together with it aren't tried: each look at a full disk costs.
+            // After a write without room the rest of the batch isn't tried: each attempt on a full disk is costly.
             Job::Write(write) => match self.no_room.clone() {
                 Some(error) => self.refuse(&write, error),
                 None => self.write(write),
             },
-            Job::Checkpoint(job, debt) => {
+            Job::Checkpoint(job, reply) => {
                 let result = self.checkpoint(*job);
-                // Who waits for the answer finds the reports.
+                // Report before replying, so that the waiter finds the results.
                 self.report(report);
-                debt.pay(result);
+                reply.send(result);
             }
-            Job::Local(entries, debt) => debt.pay(self.local(entries).map_err(Arc::new)),
-            Job::Discard(epoch, debt) => {
-                (self.local_appended, self.noted) = (Ssn::ZERO, Vec::new());
-                debt.pay(self.store.discard_beyond(epoch).map(drop).map_err(Arc::new));
+            Job::Local(entries, reply) => reply.send(self.local(entries).map_err(Arc::new)),
+            Job::Discard(epoch, reply) => {
+                (self.local_appended, self.recorded_floors) = (Ssn::ZERO, Vec::new());
+                reply.send(self.store.discard_beyond(epoch).map(drop).map_err(Arc::new));
             }
             Job::Free(blocks) => {
                 self.no_room = None;
                 self.store.free(&blocks);
             }
-            Job::Drain(debt) => {
+            Job::Drain(reply) => {
                 self.report(report);
-                debt.pay(Ok(()));
+                reply.send(Ok(()));
             }
         }
     }
@@ -100,9 +100,9 @@ impl Worker {
             None => self.disk.index.persisted(lane) == after,
         };
         let result = match &self.refused {
-            // What went before it was refused: this one mustn't be there without it.
+            // An earlier write of this lane was refused: this one must not be persisted without it.
             Some(why) if !follows => Err(why.clone()),
-            _ if !follows => Err(Arc::new(StoreError::Gone)),
+            _ if !follows => Err(Arc::new(StoreError::WriterEnded)),
             _ => {
                 self.make_room();
                 self.store.append(lane, &mut LaneSource::new(cursor, upto), &mut blocks).map_err(Arc::new)
@@ -117,22 +117,21 @@ impl Worker {
         self.pending.push((Written { lane, upto, result }, blocks));
     }
 
-    /// Near the disk budget, or on a disk that was full, frees what collection made superfluous although the last durable
-    /// checkpoint still has it.
+    /// Near the disk budget, or on a full disk, frees collected blocks that the last durable checkpoint still refers to.
     fn make_room(&mut self) {
         let usage = self.store.usage();
         let was_full = matches!(self.refused.as_deref(), Some(StoreError::DiskFull { .. }));
         if was_full || usage.disk_bytes + 2 * self.store.options().segment_bytes > usage.max_bytes {
             let floors = self.disk.index.floors();
-            // Where it can't be noted nothing is freed, and the write that follows says why.
-            if floors != self.noted && self.store.raise_floors(&floors).is_ok() {
-                self.noted = floors;
+            // If the floors can't be recorded, nothing is freed, and the next write returns the error.
+            if floors != self.recorded_floors && self.store.raise_floors(&floors).is_ok() {
+                self.recorded_floors = floors;
             }
         }
     }
 
-    /// Waits for what was appended; it is in the index then.
-    fn settle(&mut self) {
+    /// Flushes the appended writes and adds their blocks to the index.
+    fn flush(&mut self) {
         if self.pending.iter().all(|(written, _)| written.result.is_err()) {
             return;
         }
@@ -141,8 +140,8 @@ impl Worker {
             match &flushed {
                 Ok(()) if written.result.is_ok() => {
                     self.refused = None;
-                    let superfluous = self.disk.index.push(written.lane, &std::mem::take(blocks), written.upto);
-                    self.store.free(&superfluous);
+                    let freed = self.disk.index.push(written.lane, &std::mem::take(blocks), written.upto);
+                    self.store.free(&freed);
                 }
                 Ok(()) => {}
                 Err(error) => {
@@ -154,22 +153,22 @@ impl Worker {
     }
 
     pub(super) fn report(&mut self, to: &mut dyn FnMut(Written)) {
-        self.settle();
+        self.flush();
         self.no_room = None;
         self.note_usage();
         self.pending.drain(..).for_each(|(written, _)| to(written));
     }
 
     fn checkpoint(&mut self, job: CheckpointJob) -> Result<(), Arc<StoreError>> {
-        let from = self.pending.len();
+        let first = self.pending.len();
         job.writes.into_iter().for_each(|write| self.write(write));
-        self.settle();
-        if let Some(error) = self.pending[from..].iter().find_map(|(written, _)| written.result.clone().err()) {
+        self.flush();
+        if let Some(error) = self.pending[first..].iter().find_map(|(written, _)| written.result.clone().err()) {
             return Err(error);
         }
         let mut cuts = Cuts::default();
         let lanes = job.lanes.into_iter().map(|LaneState { peer, next, acked, runs }| {
-            let (extents, covered) = self.disk.index.whole(peer);
+            let (extents, covered) = self.disk.index.snapshot(peer);
             cuts.note(&extents);
             let blocks = extents.iter().map(|extent| extent.block).collect();
             LaneImage { peer, next, acked, covered, runs, blocks }
@@ -186,9 +185,9 @@ impl Worker {
     }
 
     fn local(&mut self, mut entries: Vec<LocalImage>) -> Result<(), StoreError> {
-        // Some of them may be there from a call that was refused in the middle.
+        // A call that failed midway may have appended some of them already.
         entries.retain(|entry| entry.ssn > self.local_appended);
-        // The index of a checkpoint has the entries themselves; until then the blocks are found by where they are.
+        // A checkpoint contains the entries themselves; until then a recovery finds these blocks by scanning.
         let mut blocks = Vec::new();
         let appended = self.store.append(LOCAL, &mut LocalImage::source(&entries), &mut blocks);
         self.local_appended = blocks.last().map_or(self.local_appended, |block| block.last);

@@ -1,8 +1,8 @@
-//! The store's own thread: it writes what leaves memory, and checkpoints.
+//! The store's thread, which writes spilled records and checkpoints.
 //!
-//! The log's thread opens cursors on what is to be written and sends them over; the cursors' pins keep the memory until it
-//! is written. Checksums, compression and system calls are this thread's; the log's thread waits for it only where a
-//! caller asks for something that is durable when it returns. Under simulation there is no thread: jobs are done at once.
+//! The log's thread opens cursors on the records to be written and sends them to the store's thread; the cursors' pins
+//! protect the memory until it is written. Checksums, compression and system calls happen on the store's thread. The log's
+//! thread waits only in calls that promise durability. In a simulation there is no thread: jobs run inline.
 
 mod reply;
 #[cfg(test)]
@@ -19,15 +19,15 @@ use counterfoil_log_io::{Block, DiskUsage, LocalImage, Store, StoreError, StoreR
 
 use crate::disk_index::DiskIndex;
 pub(crate) use reply::Reply;
-use reply::{Debt, reply};
+use reply::ReplySender;
 use worker::Worker;
 
-/// What cursors need of the store.
+/// Read side of the store, shared with cursors.
 #[derive(Debug)]
 pub(crate) struct Disk {
     pub(crate) index: DiskIndex,
     pub(crate) reader: StoreReader,
-    /// How the files are reached, for people.
+    /// Description of the I/O backend, for reports.
     pub(crate) backend: String,
     usage: Mutex<DiskUsage>,
 }
@@ -38,18 +38,18 @@ impl Disk {
     }
 }
 
-/// Records of a lane to be written: all that are kept above `after` and up to `upto`.
+/// Records of a lane to be written: all kept ones above `after` and up to `upto`.
 #[derive(Debug)]
 pub(crate) struct Write {
     pub(crate) lane: Rank,
-    /// Everything up to here was sent before.
+    /// Last SSN submitted before.
     pub(crate) after: Ssn,
-    /// Stands on the first of them.
+    /// Cursor on the first record to be written.
     pub(crate) cursor: Cursor,
     pub(crate) upto: Ssn,
 }
 
-/// A lane as it is when a checkpoint begins.
+/// State of a lane when a checkpoint begins.
 #[derive(Debug)]
 pub(crate) struct LaneState {
     pub(crate) peer: Rank,
@@ -58,7 +58,7 @@ pub(crate) struct LaneState {
     pub(crate) runs: Vec<Run>,
 }
 
-/// What a checkpoint is made of, beside what is on disk already.
+/// Contents of a checkpoint, except the blocks that are on disk already.
 #[derive(Debug)]
 pub(crate) struct CheckpointJob {
     pub(crate) epoch: Epoch,
@@ -71,15 +71,15 @@ pub(crate) struct CheckpointJob {
 
 enum Job {
     Write(Write),
-    Checkpoint(Box<CheckpointJob>, Debt),
-    Local(Vec<LocalImage>, Debt),
-    Discard(Epoch, Debt),
+    Checkpoint(Box<CheckpointJob>, ReplySender),
+    Local(Vec<LocalImage>, ReplySender),
+    Discard(Epoch, ReplySender),
     Free(Vec<Block>),
-    /// Everything sent before is done when this is answered.
-    Drain(Debt),
+    /// Reply when all earlier jobs are done.
+    Drain(ReplySender),
 }
 
-/// What became of a [`Write`].
+/// Result of a [`Write`].
 #[derive(Debug)]
 pub(crate) struct Written {
     pub(crate) lane: Rank,
@@ -87,14 +87,14 @@ pub(crate) struct Written {
     pub(crate) result: Result<(), Arc<StoreError>>,
 }
 
-/// The way to the store.
+/// Connection to the store's thread.
 #[derive(Debug)]
 pub(crate) struct Spiller {
     pub(crate) disk: Arc<Disk>,
     port: Port,
-    /// Writes that were sent and not reported.
+    /// Submitted writes without a result so far.
     in_flight: usize,
-    /// The thread has ended, by a panic: nothing is written any more.
+    /// The thread has panicked: nothing is written any more.
     is_gone: bool,
 }
 
@@ -105,10 +105,10 @@ enum Port {
 }
 
 impl Spiller {
-    /// Over a store that is reached as `backend` says, on a thread of its own, or on the caller's.
+    /// Starts a spiller for a store, with its own thread or inline. `backend` describes the I/O backend.
     ///
     /// # Errors
-    /// The system has no thread.
+    /// The thread can't be started.
     pub(crate) fn new(store: Store, index: DiskIndex, backend: String, own_thread: bool) -> std::io::Result<Spiller> {
         let disk = Arc::new(Disk { index, reader: store.reader(), backend, usage: Mutex::new(store.usage()) });
         let mut worker = Box::new(Worker::new(store, disk.clone()));
@@ -116,69 +116,69 @@ impl Spiller {
             let port = Port::Inline { worker, written: VecDeque::new() };
             return Ok(Spiller { disk, port, in_flight: 0, is_gone: false });
         }
-        let (jobs, to_do) = channel();
+        let (jobs, queue) = channel();
         let (report, written) = channel();
         let thread = std::thread::Builder::new()
             .name("counterfoil-spill".to_owned())
-            .spawn(move || worker.serve(&to_do, &report))?;
+            .spawn(move || worker.serve(&queue, &report))?;
         let port = Port::Thread { jobs: Some(jobs), written, thread: Some(thread) };
         Ok(Spiller { disk, port, in_flight: 0, is_gone: false })
     }
 
-    /// Writes that were sent and not yet reported.
+    /// Returns the number of submitted writes without a result so far.
     pub(crate) fn in_flight(&self) -> usize {
         self.in_flight
     }
 
-    /// Whether the store's thread has ended: it panicked.
+    /// Returns `true` if the store's thread has panicked.
     pub(crate) fn is_gone(&self) -> bool {
         self.is_gone
     }
 
-    /// Sends records to be written. [`poll`](Self::poll) reports it.
+    /// Submits records to be written. [`poll`](Self::poll) returns the result.
     pub(crate) fn write(&mut self, write: Write) {
         self.in_flight += 1;
         self.send(Job::Write(write));
     }
 
-    /// Sends a checkpoint; its writes are reported, too.
+    /// Submits a checkpoint; [`poll`](Self::poll) returns the results of its writes, too.
     pub(crate) fn checkpoint(&mut self, job: CheckpointJob) -> Reply {
         self.in_flight += job.writes.len();
-        let (debt, reply) = reply();
-        self.send(Job::Checkpoint(Box::new(job), debt));
+        let (sender, reply) = reply::channel();
+        self.send(Job::Checkpoint(Box::new(job), sender));
         reply
     }
 
     /// Makes entries of the local log durable.
     pub(crate) fn local(&mut self, entries: Vec<LocalImage>) -> Reply {
-        let (debt, reply) = reply();
-        self.send(Job::Local(entries, debt));
+        let (sender, reply) = reply::channel();
+        self.send(Job::Local(entries, sender));
         reply
     }
 
-    /// Durably forgets the checkpoints beyond `epoch`.
+    /// Durably discards the checkpoints beyond `epoch`.
     pub(crate) fn discard_beyond(&mut self, epoch: Epoch) -> Reply {
-        let (debt, reply) = reply();
-        self.send(Job::Discard(epoch, debt));
+        let (sender, reply) = reply::channel();
+        self.send(Job::Discard(epoch, sender));
         reply
     }
 
-    /// Blocks that the index doesn't have any more.
+    /// Frees blocks that were removed from the index.
     pub(crate) fn free(&mut self, blocks: Vec<Block>) {
         if !blocks.is_empty() {
             self.send(Job::Free(blocks));
         }
     }
 
-    /// Waits until everything that was sent is done.
+    /// Waits until all submitted jobs are done.
     pub(crate) fn drain(&mut self) {
-        let (debt, reply) = reply();
-        self.send(Job::Drain(debt));
-        // An error was reported with what caused it.
+        let (sender, reply) = reply::channel();
+        self.send(Job::Drain(sender));
+        // Errors are in the results of the jobs that caused them.
         let _ = reply.wait();
     }
 
-    /// The next report, if there is one.
+    /// Returns the next result, if there is one.
     pub(crate) fn poll(&mut self) -> Option<Written> {
         let written = match &mut self.port {
             Port::Inline { written, .. } => written.pop_front(),
@@ -195,7 +195,7 @@ impl Spiller {
         written
     }
 
-    /// Waits for the next report; `None` where none is to come.
+    /// Waits for the next result; `None` if no write is in flight.
     pub(crate) fn wait(&mut self) -> Option<Written> {
         if self.in_flight == 0 {
             return None;
@@ -219,7 +219,7 @@ impl Spiller {
                 worker.report(report);
             }
             Port::Thread { jobs, .. } => {
-                // Where the thread is gone, who waits for the job's answer is told so when the job is dropped.
+                // If the thread is gone, dropping the job sends its waiter an error.
                 self.is_gone |= jobs.as_ref().is_none_or(|jobs| jobs.send(job).is_err());
             }
         }
@@ -229,10 +229,10 @@ impl Spiller {
 impl Drop for Spiller {
     fn drop(&mut self) {
         if let Port::Thread { jobs, thread, .. } = &mut self.port {
-            // Without a sender the thread ends when it has done what was sent.
+            // Without a sender the thread ends after the submitted jobs.
             drop(jobs.take());
             if let Some(thread) = thread.take() {
-                // Its panic was printed where it happened.
+                // Its panic has been printed already.
                 let _ = thread.join();
             }
         }

@@ -1,14 +1,11 @@
-//! The log of a dead process, recovered by its replacement, and what is refused.
-#![forbid(unsafe_code)]
-#![expect(clippy::unwrap_used)]
+//! Recovery of a dead process's log by its replacement, and refusals.
 
 use std::fs::Permissions;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
-use counterfoil::ack::Ack;
 use counterfoil::{
-    Epoch, Keep, Log, OpenError, Options, Phase, PoolError, PrivateFileError, Rank, Ssn, Tier, create_private_dir,
+    Ack, Epoch, Keep, Log, OpenError, Options, Phase, PoolError, PrivateFileError, Rank, Ssn, Tier, create_private_dir,
 };
 
 const ME: Rank = Rank(2);
@@ -43,8 +40,8 @@ impl Job {
         self.dir.join("local.2")
     }
 
-    /// A log that was used and whose process is gone.
-    fn dead(&self) {
+    /// Creates the log of a dead process.
+    fn create_dead_log(&self) {
         let mut log = Log::create(self.options()).unwrap();
         append(&mut log, Rank(0), 300);
         append(&mut log, Rank(3), 20);
@@ -86,17 +83,17 @@ fn replayed(log: &mut Log, peer: Rank, from: u64) -> Vec<u64> {
 }
 
 #[test]
-fn what_was_committed_is_there_and_the_log_goes_on() {
+fn committed_records_are_recovered_and_the_log_continues() {
     let job = Job::new();
-    job.dead();
+    job.create_dead_log();
     let (mut log, recovered) = Log::recover(job.options()).unwrap();
     assert_eq!(recovered.lanes, [(Rank(0), Ssn(1), Ssn(300)), (Rank(3), Ssn(1), Ssn(20))]);
     assert_eq!(recovered.local_entries, 10);
     assert_eq!(replayed(&mut log, Rank(0), 1), (1..=300).collect::<Vec<_>>());
     assert_eq!(replayed(&mut log, Rank(3), 20), [20]);
-    assert_eq!(log.acked(Rank(0)), Ssn::ZERO, "those who acknowledged say so again");
+    assert_eq!(log.acked(Rank(0)), Ssn::ZERO, "peers acknowledge again");
     assert_eq!(log.local().consume(1, 7).map(|entry| entry.bytes), Some(7_u64.to_le_bytes().to_vec()));
-    assert_eq!(log.stats().messages_logged, 0, "not by this process");
+    assert_eq!(log.stats().messages_logged, 0, "none by this process");
 
     assert_eq!([0, 1, 3].map(|peer| log.kept_from(Rank(peer))), [Ssn(1); 3]);
     append(&mut log, Rank(0), 500);
@@ -114,16 +111,19 @@ fn what_was_committed_is_there_and_the_log_goes_on() {
     let (mut log, recovered) = Log::recover(job.options()).unwrap();
     let peers: Vec<_> = recovered.lanes.iter().map(|&(peer, _, last)| (peer.0, last.0)).collect();
     assert_eq!(peers, [(0, 500), (1, 5), (3, 20)]);
-    assert!(recovered.lanes[0].1 > Ssn(1) && recovered.lanes[0].1 <= Ssn(401), "collected for good: {recovered:?}");
+    assert!(
+        recovered.lanes[0].1 > Ssn(1) && recovered.lanes[0].1 <= Ssn(401),
+        "collected records stay collected: {recovered:?}"
+    );
     assert_eq!(replayed(&mut log, Rank(0), 401), (401..=500).collect::<Vec<_>>());
     log.destroy().unwrap();
     assert_eq!(job.files(), []);
 }
 
 #[test]
-fn a_replacement_that_re_executes_repeats_what_was_committed() {
+fn a_re_executing_replacement_repeats_committed_messages() {
     let job = Job::new();
-    job.dead();
+    job.create_dead_log();
     let (mut log, _) = Log::recover(job.options()).unwrap();
     log.rewind(Rank(0), Ssn(297));
     for ssn in 298..=300_u64 {
@@ -135,7 +135,7 @@ fn a_replacement_that_re_executes_repeats_what_was_committed() {
 }
 
 #[test]
-fn files_that_the_dead_process_had_not_yet_made_are_made() {
+fn missing_files_of_the_dead_process_are_created() {
     let job = Job::new();
     let (mut log, recovered) = Log::recover(job.options()).unwrap();
     assert_eq!(recovered, counterfoil::Recovered::default());
@@ -160,27 +160,27 @@ fn in_the_volatile_tier_only_the_local_log_survives() {
     assert_eq!((recovered.lanes, recovered.local_entries, log.next_ssn(Rank(0))), (Vec::new(), 1, Ssn::FIRST));
 }
 
-/// Tries to recover, which must be refused and change nothing; then undoes what was wrong and recovers.
+/// Checks that a recovery is refused and changes no file; returns the error.
 fn refused(job: &Job, options: Options) -> OpenError {
     let before = job.files();
     let error = match Log::recover(options) {
         Err(error) => error,
-        Ok(_) => panic!("it was recovered"),
+        Ok(_) => panic!("the log was recovered"),
     };
     assert_eq!(job.files(), before);
     error
 }
 
-/// What a file holds and how much memory it takes.
+/// Returns the contents of a file and its memory in blocks.
 fn contents(path: &Path) -> (Vec<u8>, u64) {
     (std::fs::read(path).unwrap(), std::fs::metadata(path).unwrap().blocks())
 }
 
 #[test]
-fn a_refusal_leaves_both_files_as_they_were() {
+fn a_refusal_leaves_both_files_unchanged() {
     let job = Job::new();
-    job.dead();
-    // Both have chunks that are free, and that a recovery would give back.
+    job.create_dead_log();
+    // Both have free chunks, which a recovery would give back to the system.
     let (mut log, _) = Log::recover(job.options()).unwrap();
     append(&mut log, Rank(0), 2000);
     log.receiver_covered(Rank(0), Epoch(2), Ssn(1990)).unwrap();
@@ -201,7 +201,7 @@ fn a_refusal_leaves_both_files_as_they_were() {
     let error = refused(&job, Options { local_bytes_max: 128 << 10, ..job.options() });
     assert!(matches!(error, OpenError::Pool(PoolError::Refused { .. })), "{error}");
     assert!(same(&paths));
-    // A file that isn't there is not made either.
+    // A missing file is not created, either.
     let away = job.dir.join("away");
     std::fs::rename(job.lanes_file(), &away).unwrap();
     refused(&job, Options { local_bytes_max: 128 << 10, ..job.options() });
@@ -210,10 +210,10 @@ fn a_refusal_leaves_both_files_as_they_were() {
 
     drop(Log::recover(job.options()).unwrap());
     let after = paths.each_ref().map(|path| contents(path).1);
-    assert!(after[0] < before[0].1 && after[1] < before[1].1, "{after:?}: nothing was free");
+    assert!(after[0] < before[0].1 && after[1] < before[1].1, "{after:?}: no memory was given back");
 }
 
-fn expect_all_there(job: &Job) {
+fn expect_everything(job: &Job) {
     let (mut log, recovered) = Log::recover(job.options()).unwrap();
     assert_eq!((recovered.lanes.len(), recovered.local_entries), (2, 10));
     assert_eq!(replayed(&mut log, Rank(0), 1), (1..=300).collect::<Vec<_>>());
@@ -232,22 +232,22 @@ fn is_file(error: &OpenError, expected: impl Fn(&PrivateFileError) -> bool) -> b
 }
 
 #[test]
-fn a_log_whose_owner_lives_is_refused() {
+fn a_log_with_a_living_owner_is_refused() {
     let job = Job::new();
-    job.dead();
+    job.create_dead_log();
     let (log, _) = Log::recover(job.options()).unwrap();
     let error = refused(&job, job.options());
     assert!(error.to_string().contains("in use by a living process"), "{error}");
     let error = Log::create(job.options()).map(|_| ()).unwrap_err();
     assert!(!error.to_string().is_empty());
     drop(log);
-    expect_all_there(&job);
+    expect_everything(&job);
 }
 
 #[test]
 fn a_log_made_with_other_options_is_refused_by_name() {
     let job = Job::new();
-    job.dead();
+    job.create_dead_log();
     let names = |options: Options, name: &str| {
         let error = refused(&job, options);
         assert!(matches!(error, OpenError::Pool(PoolError::Refused { .. })), "{error}");
@@ -256,20 +256,20 @@ fn a_log_made_with_other_options_is_refused_by_name() {
     names(Options { memory_bytes_max: 2 << 20, ..job.options() }, "memory_bytes_max");
     names(Options { chunk_bytes: 8192, ..job.options() }, "chunk_bytes");
     names(Options { local_bytes_max: 128 << 10, ..job.options() }, "memory_bytes_max");
-    // What doesn't shape the file may change.
+    // Options that don't affect the file may change.
     let other = Options { keep: Keep::All, cursors_max: 3, prefault_bytes: 8192, ..job.options() };
     drop(Log::recover(other).unwrap());
 
-    // Two lanes go to ranks that a smaller job doesn't have.
+    // Two lanes go to ranks that don't exist in a smaller job.
     let error = refused(&job, Options { ranks: 3, ..job.options() });
     assert!(matches!(error, OpenError::Lane { peer: Rank(3), ranks: 3, .. }), "{error}");
-    expect_all_there(&job);
+    expect_everything(&job);
 }
 
 #[test]
 fn another_ranks_log_and_another_kind_of_log_are_refused() {
     let job = Job::new();
-    job.dead();
+    job.create_dead_log();
     std::fs::rename(job.lanes_file(), job.dir.join("log.1")).unwrap();
     std::fs::rename(job.local_file(), job.dir.join("local.1")).unwrap();
     let error = refused(&job, Options { rank: Rank(1), ..job.options() });
@@ -281,9 +281,9 @@ fn another_ranks_log_and_another_kind_of_log_are_refused() {
 }
 
 #[test]
-fn a_file_or_directory_that_lets_others_in_is_refused() {
+fn a_file_or_directory_accessible_to_others_is_refused() {
     let job = Job::new();
-    job.dead();
+    job.create_dead_log();
     for path in [job.lanes_file(), job.local_file()] {
         std::fs::set_permissions(&path, Permissions::from_mode(0o640)).unwrap();
         let error = refused(&job, job.options());
@@ -295,13 +295,13 @@ fn a_file_or_directory_that_lets_others_in_is_refused() {
     let error = refused(&job, job.options());
     assert!(is_file(&error, |error| matches!(error, PrivateFileError::NotPrivate { mode: 0o755, .. })), "{error}");
     std::fs::set_permissions(&job.dir, Permissions::from_mode(0o700)).unwrap();
-    expect_all_there(&job);
+    expect_everything(&job);
 }
 
 #[test]
 fn a_link_is_never_followed() {
     let job = Job::new();
-    job.dead();
+    job.create_dead_log();
     let elsewhere = job.dir.join("elsewhere");
     std::fs::rename(job.lanes_file(), &elsewhere).unwrap();
     symlink(&elsewhere, job.lanes_file()).unwrap();
@@ -314,16 +314,17 @@ fn a_link_is_never_followed() {
     assert!(is_file(&error, |error| matches!(error, PrivateFileError::WrongKind { .. })), "{error}");
 
     std::fs::rename(&elsewhere, job.lanes_file()).unwrap();
-    expect_all_there(&job);
+    expect_everything(&job);
 }
 
 #[test]
-fn a_damaged_file_is_refused_and_says_where() {
+fn a_damaged_file_is_refused_with_the_place() {
     let job = Job::new();
-    job.dead();
+    job.create_dead_log();
     for path in [job.lanes_file(), job.local_file()] {
         let file = std::fs::OpenOptions::new().read(true).write(true).open(&path).unwrap();
-        for (at, expected) in [(0, "not a shared-memory log"), (12, "version"), (40, "check"), (4000, "nobody writes")]
+        for (at, expected) in
+            [(0, "not a shared-memory log"), (12, "version"), (40, "check"), (4000, "no writer writes")]
         {
             let mut byte = [0];
             file.read_exact_at(&mut byte, at).unwrap();
@@ -333,34 +334,34 @@ fn a_damaged_file_is_refused_and_says_where() {
             file.write_all_at(&byte, at).unwrap();
         }
     }
-    expect_all_there(&job);
+    expect_everything(&job);
 }
 
 #[test]
 fn a_file_of_another_length_is_refused() {
     for (lanes, len) in [(true, 0), (true, 1), (true, 4095), (true, 4096), (true, 1 << 20), (false, 0), (false, 9000)] {
         let job = Job::new();
-        job.dead();
+        job.create_dead_log();
         let path = if lanes { job.lanes_file() } else { job.local_file() };
         std::fs::OpenOptions::new().write(true).open(path).unwrap().set_len(len).unwrap();
         let error = refused(&job, job.options());
         assert!(error.to_string().contains("cut short") || error.to_string().contains("empty"), "{len} bytes: {error}");
     }
     let job = Job::new();
-    job.dead();
+    job.create_dead_log();
     let file = std::fs::OpenOptions::new().write(true).open(job.lanes_file()).unwrap();
     let len = file.metadata().unwrap().len();
     file.set_len(len + 1).unwrap();
     let error = refused(&job, job.options());
     assert!(error.to_string().contains(&format!("{} bytes long, expected {len}", len + 1)), "{error}");
     file.set_len(len).unwrap();
-    expect_all_there(&job);
+    expect_everything(&job);
 }
 
 #[test]
 fn a_log_is_never_created_over_another() {
     let job = Job::new();
-    job.dead();
+    job.create_dead_log();
     assert!(Log::create(job.options()).is_err());
-    expect_all_there(&job);
+    expect_everything(&job);
 }

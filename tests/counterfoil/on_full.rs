@@ -1,10 +1,7 @@
-//! What happens when the memory budget is used up.
-#![forbid(unsafe_code)]
-#![expect(clippy::unwrap_used)]
+//! Behaviour when the memory budget is used up.
 
-use counterfoil::ack::Ack;
 use counterfoil::{
-    AppendError, Backpressure, CursorError, Epoch, Keep, Log, OnFull, Options, Phase, Rank, ReplayError, Ssn,
+    Ack, AppendError, Backpressure, CursorError, Epoch, Keep, Log, OnFull, Options, Phase, Rank, ReplayError, Ssn,
 };
 
 const BUDGET: usize = 256 << 10;
@@ -28,7 +25,7 @@ fn acknowledge_all(log: &mut Log, peer: u32) {
     log.acknowledge(Rank(peer), Ack { ssn: upto, epoch: Epoch::FIRST }, Phase::default()).unwrap();
 }
 
-/// Appends until a claim is refused, and says how.
+/// Appends until a claim is refused; returns the refusal.
 fn fill(log: &mut Log, peer: u32) -> Backpressure {
     loop {
         match append(log, peer) {
@@ -40,14 +37,14 @@ fn fill(log: &mut Log, peer: u32) -> Backpressure {
 }
 
 #[test]
-fn a_full_log_says_which_peer_holds_how_much() {
+fn a_full_log_names_the_bytes_held_for_each_peer() {
     for on_full in [OnFull::Block, OnFull::Fail] {
         let mut log = log(on_full, Keep::Checkpoint);
         for _ in 0..10 {
             append(&mut log, 2).unwrap();
         }
         let full = fill(&mut log, 1);
-        assert_eq!(full.holders.iter().map(|(peer, _)| peer.0).collect::<Vec<_>>(), [1, 2], "most first");
+        assert_eq!(full.holders.iter().map(|(peer, _)| peer.0).collect::<Vec<_>>(), [1, 2], "largest holder first");
         assert_eq!(full.holders.iter().map(|(_, bytes)| bytes).sum::<usize>(), full.used_bytes);
         assert!(full.holders[0].1 > 10 * full.holders[1].1, "{full}");
         assert_eq!((full.requested_bytes, full.max_bytes), (CHUNK, BUDGET));
@@ -57,14 +54,14 @@ fn a_full_log_says_which_peer_holds_how_much() {
 }
 
 #[test]
-fn lanes_in_which_all_is_acknowledged_make_room_for_another_one() {
+fn fully_acknowledged_lanes_make_room_for_others() {
     let mut log = log(OnFull::Block, Keep::Acked);
     let large = |log: &mut Log, peer| log.try_claim(Rank(peer), 0, 100_000).map(|claim| claim.commit()).is_ok();
     assert!(large(&mut log, 1) && large(&mut log, 2));
-    assert!(!large(&mut log, 3), "it isn't known that the two were received");
+    assert!(!large(&mut log, 3), "neither of the two is acknowledged");
     acknowledge_all(&mut log, 1);
     assert!(large(&mut log, 3) && !large(&mut log, 3) && !large(&mut log, 1));
-    // A lane that has more than its share gets what idle ones have as soon as it is idle itself.
+    // A lane with more than its share gets the memory of idle lanes once it is idle itself.
     acknowledge_all(&mut log, 2);
     assert!(!large(&mut log, 3));
     acknowledge_all(&mut log, 3);
@@ -72,24 +69,24 @@ fn lanes_in_which_all_is_acknowledged_make_room_for_another_one() {
 }
 
 #[test]
-fn a_refused_claim_changes_nothing_and_can_be_tried_again() {
+fn a_refused_claim_changes_nothing_and_can_be_retried() {
     let mut log = log(OnFull::Block, Keep::Checkpoint);
     let first = fill(&mut log, 1);
     let (next, stats) = (log.next_ssn(Rank(1)), log.stats());
     assert_eq!(fill(&mut log, 1), first);
     assert_eq!((log.next_ssn(Rank(1)), log.stats()), (next, stats));
 
-    // An acknowledgement alone frees nothing: the messages are kept for a replay.
+    // An acknowledgement alone frees nothing: the messages are retained for a replay.
     acknowledge_all(&mut log, 1);
     assert_eq!(fill(&mut log, 1).holders[0].0, Rank(1));
-    // A checkpoint does.
+    // A checkpoint frees them.
     log.receiver_covered(Rank(1), Epoch(2), next.prev()).unwrap();
     assert!(log.collect().chunks >= 10);
     assert_eq!(append(&mut log, 1).unwrap(), next);
 }
 
 #[test]
-fn fail_never_lets_retained_messages_go() {
+fn fail_never_frees_retained_messages() {
     let mut log = log(OnFull::Fail, Keep::Checkpoint);
     loop {
         if append(&mut log, 1).is_err() {
@@ -102,18 +99,18 @@ fn fail_never_lets_retained_messages_go() {
         assert!(matches!(append(&mut log, 2), Err(AppendError::Full(_)) | Ok(_)));
     }
     assert!(!log.stats().stopped_logging);
-    assert!(log.cursor(Rank(1), Ssn::FIRST).is_ok(), "everything can still be replayed");
+    assert!(log.cursor(Rank(1), Ssn::FIRST).is_ok(), "all messages can still be replayed");
 }
 
 #[test]
-fn stop_logging_goes_on_and_retains_nothing_from_there() {
+fn after_stop_logging_nothing_is_retained() {
     let mut log = log(OnFull::StopLogging, Keep::Checkpoint);
     let mut sent = 0;
     while !log.stats().stopped_logging {
         sent += 1;
-        assert_eq!(append(&mut log, 1).unwrap(), Ssn(sent), "no message is refused, none is skipped");
+        assert_eq!(append(&mut log, 1).unwrap(), Ssn(sent), "no message is refused or skipped");
         acknowledge_all(&mut log, 1);
-        assert!(sent < 1000, "the budget is for some 250 of them");
+        assert!(sent < 1000, "the budget has room for some 250 messages");
     }
     let gone = log.cursor(Rank(1), Ssn::FIRST).unwrap_err();
     assert!(matches!(gone, ReplayError::Cursor(CursorError::Gone { .. })), "{gone}");
@@ -129,20 +126,20 @@ fn stop_logging_goes_on_and_retains_nothing_from_there() {
 }
 
 #[test]
-fn stop_logging_still_keeps_what_was_not_acknowledged() {
+fn stop_logging_keeps_unacknowledged_messages() {
     let mut log = log(OnFull::StopLogging, Keep::Checkpoint);
     let full = fill(&mut log, 1);
     assert_eq!(full.holders, [(Rank(1), full.used_bytes)]);
     assert!(log.stats().stopped_logging);
     let mut cursor = log.cursor(Rank(1), Ssn::FIRST).unwrap();
-    let mut there = 0;
+    let mut count = 0;
     while let Some(record) = cursor.peek().unwrap() {
         assert_eq!(record.payload(), [1; 1000]);
-        there += 1;
+        count += 1;
         cursor.advance();
     }
     drop(cursor);
-    assert_eq!(Ssn(there), log.next_ssn(Rank(1)).prev());
+    assert_eq!(Ssn(count), log.next_ssn(Rank(1)).prev());
     acknowledge_all(&mut log, 1);
     append(&mut log, 1).unwrap();
 }
@@ -181,9 +178,9 @@ fn the_least_budget_for_a_message_is_enough_and_a_byte_less_is_not() {
 }
 
 #[test]
-fn a_claim_where_there_is_room_is_the_one_that_any_other_would_be_and_makes_none() {
+fn claim_if_room_claims_like_the_others_but_never_makes_room() {
     let mut log = log(OnFull::Fail, Keep::Acked);
-    // Before the first chunk, in ranks that aren't there, and of sizes that never fit.
+    // Before the first chunk, for invalid ranks, and for sizes that never fit.
     for (peer, prefix, payload) in [(1, 0, 8), (4, 0, 8), (1, 5000, 0), (1, 8, usize::MAX), (1, usize::MAX, 8)] {
         assert!(log.claim_if_room(Rank(peer), prefix, payload).is_none());
         assert_eq!(log.stats().used_bytes, 0);
@@ -200,14 +197,14 @@ fn a_claim_where_there_is_room_is_the_one_that_any_other_would_be_and_makes_none
             assert_eq!(claim.commit(), expected);
             in_place += 1;
         } else {
-            // A new chunk is for the other one to begin.
+            // Only the other claims begin a new chunk.
             match append(&mut log, 1) {
                 Ok(ssn) => assert_eq!(ssn, expected),
                 Err(_) => break,
             }
         }
     }
-    // A chunk has room for some fifteen of them, of which one is claimed otherwise.
+    // A chunk has room for some fifteen records, the first of which is claimed by the other call.
     let records = expected.0 - 1;
     assert!(in_place > records * 9 / 10 && in_place < records, "{in_place} of {records}");
     let mut cursor = log.cursor(Rank(1), Ssn::FIRST).unwrap();
@@ -219,7 +216,7 @@ fn a_claim_where_there_is_room_is_the_one_that_any_other_would_be_and_makes_none
 }
 
 #[test]
-fn a_record_that_can_never_fit_is_another_error_than_a_full_log() {
+fn a_record_that_can_never_fit_has_its_own_error() {
     let mut log = log(OnFull::StopLogging, Keep::Checkpoint);
     for payload in [BUDGET - 100, BUDGET, usize::MAX] {
         let error = log.try_claim(Rank(1), 0, payload).unwrap_err();
@@ -230,6 +227,6 @@ fn a_record_that_can_never_fit_is_another_error_than_a_full_log() {
     assert!(matches!(*error, AppendError::TooLong { .. }), "a prefix is at most 4095 bytes: {error}");
     let error = log.try_claim(Rank(4), 0, 1).unwrap_err();
     assert!(matches!(*error, AppendError::NoSuchRank { peer: Rank(4), ranks: 4 }), "{error}");
-    assert!(!log.stats().stopped_logging, "none of them is a reason to stop logging");
+    assert!(!log.stats().stopped_logging, "none of these errors stops logging");
     drop(log.try_claim(Rank(1), 80, BUDGET / 2).unwrap());
 }

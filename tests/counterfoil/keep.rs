@@ -1,11 +1,10 @@
-//! How long acknowledged messages are kept.
-#![forbid(unsafe_code)]
-#![expect(clippy::unwrap_used)]
+//! Retention of acknowledged messages.
 
 use std::path::{Path, PathBuf};
 
-use counterfoil::ack::Ack;
-use counterfoil::{CursorError, Epoch, Keep, Log, Options, Phase, Rank, ReplayError, Ssn, Tier, create_private_dir};
+use counterfoil::{
+    Ack, CursorError, Epoch, Keep, Log, Options, Phase, Rank, ReplayError, Ssn, Tier, create_private_dir,
+};
 
 const PEER: Rank = Rank(1);
 const SENT: u64 = 2000;
@@ -16,7 +15,7 @@ fn private_dir(parent: &Path) -> PathBuf {
     dir
 }
 
-/// A log in either tier, with [`SENT`] messages of which the first 1,500 are acknowledged.
+/// Runs a test with a log in either tier, with [`SENT`] messages of which the first 1,500 are acknowledged.
 fn each_tier(keep: Keep, test: impl Fn(Log)) {
     for tier in [Tier::Volatile, Tier::ProcessCrashSafe] {
         let parent = tempfile::tempdir().unwrap();
@@ -39,7 +38,7 @@ fn each_tier(keep: Keep, test: impl Fn(Log)) {
     }
 }
 
-/// The SSNs that a replay from `from` sends, after a look at their bytes.
+/// Replays from `from`, checks the bytes, and returns the SSNs.
 fn replayed(log: &mut Log, from: u64) -> Result<Vec<u64>, CursorError> {
     let mut cursor = match log.cursor(PEER, Ssn(from)) {
         Ok(cursor) => cursor,
@@ -61,7 +60,7 @@ fn expect_all_from(log: &mut Log, from: u64) {
 }
 
 #[test]
-fn keep_acked_keeps_what_is_not_acknowledged() {
+fn keep_acked_keeps_only_unacknowledged_messages() {
     each_tier(Keep::Acked, |mut log| {
         let used = log.stats().used_bytes;
         assert!(used < 500 * (16 + 112) + 16 * 4096, "{used} bytes");
@@ -72,7 +71,7 @@ fn keep_acked_keeps_what_is_not_acknowledged() {
 }
 
 #[test]
-fn keep_checkpoint_keeps_until_a_checkpoint_of_the_receiver_covers_it() {
+fn keep_checkpoint_keeps_messages_until_a_checkpoint_covers_them() {
     each_tier(Keep::Checkpoint, |mut log| {
         expect_all_from(&mut log, 1);
         assert_eq!(log.collect().chunks, 0, "no checkpoint, nothing to collect");
@@ -85,7 +84,7 @@ fn keep_checkpoint_keeps_until_a_checkpoint_of_the_receiver_covers_it() {
         expect_all_from(&mut log, 701);
         assert!(log.stats().used_bytes < before.used_bytes);
 
-        // A checkpoint says what was received, too: nothing has to be acknowledged before.
+        // A checkpoint also acknowledges.
         log.receiver_covered(PEER, Epoch(3), Ssn(SENT)).unwrap();
         log.collect();
         assert_eq!(log.acked(PEER), Ssn(SENT));
@@ -108,7 +107,7 @@ fn an_older_checkpoint_than_the_last_one_changes_nothing() {
 }
 
 #[test]
-fn keep_all_keeps_everything_whatever_is_covered() {
+fn keep_all_keeps_covered_messages_too() {
     each_tier(Keep::All, |mut log| {
         log.receiver_covered(PEER, Epoch(3), Ssn(SENT)).unwrap();
         assert_eq!(log.collect().chunks, 0);
@@ -117,14 +116,14 @@ fn keep_all_keeps_everything_whatever_is_covered() {
 }
 
 #[test]
-fn what_was_never_sent_can_be_neither_acknowledged_nor_covered() {
+fn unsent_messages_can_be_neither_acknowledged_nor_covered() {
     for keep in [Keep::Acked, Keep::Checkpoint, Keep::All] {
         each_tier(keep, |mut log| {
             let beyond = Ssn(SENT + 1);
             assert!(log.acknowledge(PEER, Ack { ssn: beyond, epoch: Epoch(2) }, Phase(0)).is_err());
             assert!(log.receiver_covered(PEER, Epoch(2), beyond).is_err());
-            assert!(log.receiver_covered(Rank(0), Epoch(2), Ssn(1)).is_err(), "a lane that was never used");
-            assert!(log.receiver_covered(Rank(9), Epoch(2), Ssn(1)).is_err(), "a rank that isn't there");
+            assert!(log.receiver_covered(Rank(0), Epoch(2), Ssn(1)).is_err(), "an unused lane");
+            assert!(log.receiver_covered(Rank(9), Epoch(2), Ssn(1)).is_err(), "an invalid rank");
             assert_eq!(log.acked(PEER), Ssn(1500));
             log.collect();
             expect_all_from(&mut log, 1501);
@@ -133,7 +132,7 @@ fn what_was_never_sent_can_be_neither_acknowledged_nor_covered() {
 }
 
 #[test]
-fn what_a_receiver_lost_in_a_rollback_is_kept_until_it_has_it_again() {
+fn messages_lost_in_a_receivers_rollback_are_kept_until_received_again() {
     each_tier(Keep::Checkpoint, |mut log| {
         log.receiver_covered(PEER, Epoch(2), Ssn(700)).unwrap();
         log.collect();

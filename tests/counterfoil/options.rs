@@ -1,5 +1,4 @@
-//! Every option that is out of its limits is named, before anything is made.
-#![forbid(unsafe_code)]
+//! Validation of options: errors name the option, and nothing is created.
 
 use counterfoil::{Log, OpenError, Options, Rank, Tier, create_private_dir};
 
@@ -41,7 +40,7 @@ fn an_option_out_of_its_limits_is_named() {
 }
 
 #[test]
-fn a_refusal_says_what_was_given_and_what_it_must_be() {
+fn a_refusal_names_the_value_and_the_rule() {
     let (_, text) = refused(|options| options.cursors_max = 65);
     assert_eq!(text, "cursors_max = 65: must be from 1 to 64");
     let (_, text) = refused(|options| options.memory_bytes_max = 100);
@@ -77,7 +76,7 @@ fn a_refused_log_leaves_no_file() {
     assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 0);
 
     options.cursors_max = 1;
-    options.dir = Some(dir.join("not-there"));
+    options.dir = Some(dir.join("missing"));
     assert!(matches!(Log::create(options.clone()), Err(OpenError::Dir(_))));
     assert!(matches!(Log::recover(options), Err(OpenError::Dir(_))));
     assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 0);

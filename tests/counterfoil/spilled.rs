@@ -1,16 +1,14 @@
-//! Logs whose memory is small beside what they log, and messages that can be told apart.
+//! Logs with little memory compared with their contents, and distinguishable messages.
 #![allow(dead_code, reason = "not every test program needs all of it")]
 
 use std::path::Path;
 
-use counterfoil::ack::Ack;
-use counterfoil::store::BackendChoice;
-use counterfoil::{Epoch, Log, Options, Phase, Rank, Ssn, StoreOptions, Tier};
+use counterfoil::{Ack, BackendChoice, Epoch, Log, Options, Phase, Rank, Ssn, StoreOptions, Tier};
 
 pub(crate) const KIB: usize = 1 << 10;
 pub(crate) const MIB: u64 = 1 << 20;
 
-/// 1 MiB of memory in chunks of 16 KiB, over segments of 1 MiB in `dir`.
+/// Returns options with 1 MiB of memory in chunks of 16 KiB, and segments of 1 MiB in `dir`.
 pub(crate) fn options(dir: &Path, ranks: u32) -> Options {
     let mut options = Options::new(Rank(0), ranks);
     options.tier = Tier::NodeLocal;
@@ -24,7 +22,7 @@ pub(crate) fn options(dir: &Path, ranks: u32) -> Options {
     options
 }
 
-/// The bytes of a message, 500 to 1,500 of them.
+/// Returns the payload of a message: 500 to 1,500 bytes.
 pub(crate) fn payload(peer: Rank, ssn: Ssn) -> Vec<u8> {
     let len = 500 + (ssn.0 * 37 + u64::from(peer.0)) % 1000;
     (0..len).map(|index| (index * 7 + ssn.0 * 13 + u64::from(peer.0)) as u8).collect()
@@ -39,15 +37,15 @@ pub(crate) fn append(log: &mut Log, peer: Rank) -> Result<Ssn, counterfoil::Appe
 }
 
 pub(crate) fn acknowledge(log: &mut Log, peer: Rank, ssn: Ssn) {
-    log.acknowledge(peer, Ack { ssn, epoch: Epoch::FIRST }, Phase(0)).expect("it was sent");
+    log.acknowledge(peer, Ack { ssn, epoch: Epoch::FIRST }, Phase(0)).expect("the SSN was sent");
 }
 
-/// Reads every message to `peer` from where the lane begins; returns the first and the one behind the last.
+/// Reads and checks all messages to `peer`; returns the first SSN and the one after the last.
 pub(crate) fn check_replay(log: &mut Log, peer: Rank) -> (Ssn, Ssn) {
     let first = log.kept_from(peer);
-    let mut cursor = log.cursor(peer, first).expect("what is kept can be read");
+    let mut cursor = log.cursor(peer, first).expect("kept records can be read");
     let mut next = first;
-    while let Some(record) = cursor.read().expect("what is kept can be read") {
+    while let Some(record) = cursor.read().expect("kept records can be read") {
         assert_eq!(record.ssn(), next, "to {peer}");
         assert!(record.payload() == payload(peer, next), "{next} to {peer} has other bytes");
         next = next.next();

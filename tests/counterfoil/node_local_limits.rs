@@ -1,20 +1,16 @@
-//! The node-local tier at its edges: records larger than anything, more lanes than memory has chunks, cursors to the last one,
-//! a store that vanishes.
-#![forbid(unsafe_code)]
-#![expect(clippy::unwrap_used, reason = "a test, and its helpers, fail by panicking")]
+//! Limits of the node-local tier: very large records, more lanes than chunks in memory, all cursors in use, a removed
+//! store.
 
-mod spilled;
-
-use counterfoil::ack::Ack;
 use counterfoil::{
-    AppendError, CheckpointError, Contents, Cursor, CursorError, Epoch, Keep, Log, Options, Phase, Rank, ReplayError,
-    Ssn, create_private_dir,
+    Ack, AppendError, CheckpointError, Contents, Cursor, CursorError, Epoch, Keep, Log, Options, Phase, Rank,
+    ReplayError, Ssn, create_private_dir,
 };
-use spilled::{KIB, MIB, acknowledge, append, check_replay, options};
+
+use crate::spilled::{KIB, MIB, acknowledge, append, check_replay, options};
 
 const PEER: Rank = Rank(1);
 
-/// An empty directory, and a log's options there.
+/// Runs a test with the options of a log in an empty directory.
 fn with_dir(ranks: u32, test: impl FnOnce(Options)) {
     let parent = tempfile::tempdir().unwrap();
     let dir = parent.path().join("store");
@@ -89,7 +85,7 @@ fn a_thousand_lanes_share_the_memory_and_the_disk() {
 }
 
 #[test]
-fn a_checkpoint_needs_a_cursor_on_each_lane_and_says_so() {
+fn a_checkpoint_without_a_free_cursor_is_refused_with_the_reason() {
     with_dir(2, |mut options| {
         options.cursors_max = 3;
         let mut log = Log::create(options).unwrap();
@@ -102,20 +98,20 @@ fn a_checkpoint_needs_a_cursor_on_each_lane_and_says_so() {
         assert!(refused.to_string().contains("cursors_max"), "{refused}");
         held.pop();
         log.checkpoint(Epoch(2), Contents::default()).unwrap();
-        // Nothing is spilled under them, either; the run waits for whoever holds them.
+        // Without a free cursor nothing can be spilled, either.
         let third = log.cursor(PEER, Ssn::FIRST).unwrap();
         let full = (0..10_000).find_map(|_| append(&mut log, PEER).map(|ssn| acknowledge(&mut log, PEER, ssn)).err());
         assert!(matches!(full, Some(AppendError::Full(_))), "{full:?}");
         drop((held, third));
         fill(&mut log, 3000);
-        // What is on its way to the disk has cursors, too.
+        // Writes in flight use cursors, too.
         log.checkpoint(Epoch(3), Contents::default()).unwrap();
         assert_eq!(check_replay(&mut log, PEER).0, Ssn::FIRST);
     });
 }
 
 #[test]
-fn all_is_kept_where_all_is_to_be_kept() {
+fn keep_all_keeps_everything_in_memory_and_on_disk() {
     with_dir(2, |mut options| {
         options.keep = Keep::All;
         let mut log = Log::create(options.clone()).unwrap();
@@ -132,7 +128,7 @@ fn all_is_kept_where_all_is_to_be_kept() {
 }
 
 #[test]
-fn what_is_kept_until_it_is_acknowledged_does_not_pile_up_on_disk() {
+fn keep_acked_does_not_accumulate_records_on_disk() {
     with_dir(2, |mut options| {
         options.keep = Keep::Acked;
         let mut log = Log::create(options.clone()).unwrap();
@@ -146,7 +142,7 @@ fn what_is_kept_until_it_is_acknowledged_does_not_pile_up_on_disk() {
             acknowledge(&mut log, PEER, Ssn(last.0 - 10));
             most = log.stats().disk.unwrap().disk_bytes.max(most);
         }
-        // Two checkpoints' worth of messages, segments that are being written, and the reserve.
+        // The messages of two checkpoints, segments being written, and the reserve.
         assert!(most < 6 * MIB, "{most} bytes on disk for {} logged", log.stats().bytes_logged);
         log.checkpoint(Epoch(60), Contents::default()).unwrap();
         let (first, next) = check_replay(&mut log, PEER);
@@ -160,7 +156,7 @@ fn what_is_kept_until_it_is_acknowledged_does_not_pile_up_on_disk() {
 }
 
 #[test]
-fn a_checkpoint_of_nothing_is_one() {
+fn an_empty_log_has_valid_checkpoints() {
     with_dir(2, |options| {
         let mut log = Log::create(options.clone()).unwrap();
         log.checkpoint(Epoch(2), Contents::default()).unwrap();
@@ -183,11 +179,11 @@ fn a_checkpoint_of_nothing_is_one() {
 }
 
 #[test]
-fn a_directory_that_vanishes_is_an_error_and_what_was_read_there_still_is() {
+fn a_removed_directory_is_an_error_but_its_open_files_are_still_read() {
     with_dir(2, |options| {
         let mut log = Log::create(options.clone()).unwrap();
         fill(&mut log, 4000);
-        // The store's writer may begin a segment while the directory is being emptied.
+        // The store's thread may create a segment while the directory is being emptied.
         while let Err(error) = std::fs::remove_dir_all(&options.store.as_ref().unwrap().dir) {
             assert_eq!(error.kind(), std::io::ErrorKind::DirectoryNotEmpty, "{error}");
         }
@@ -198,13 +194,13 @@ fn a_directory_that_vanishes_is_an_error_and_what_was_read_there_still_is() {
             }
         };
         assert!(matches!(refused, AppendError::DiskRefused(_)), "{refused}");
-        // The next segment, or one that was just begun.
-        let said = refused.to_string();
-        assert!(said.contains("cannot create segment") || said.contains("cannot open segment"), "{said}");
+        // The next segment, or one just created.
+        let message = refused.to_string();
+        assert!(message.contains("cannot create segment") || message.contains("cannot open segment"), "{message}");
         let refused = log.checkpoint(Epoch(2), Contents::default()).unwrap_err();
         assert!(matches!(refused, CheckpointError::Store(_)), "{refused}");
         assert_eq!(check_replay(&mut log, PEER), (Ssn::FIRST, log.next_ssn(PEER)));
-        // A receiver's checkpoint makes room in memory.
+        // A receiver's checkpoint frees memory.
         let acked = log.acked(PEER);
         log.receiver_covered(PEER, Epoch(2), acked).unwrap();
         log.collect();
@@ -213,7 +209,7 @@ fn a_directory_that_vanishes_is_an_error_and_what_was_read_there_still_is() {
 }
 
 #[test]
-fn what_a_cursor_held_back_on_disk_goes_with_the_next_collection() {
+fn blocks_pinned_by_a_cursor_are_freed_with_the_next_collection() {
     with_dir(2, |options| {
         let mut log = Log::create(options).unwrap();
         fill(&mut log, 6000);
@@ -223,7 +219,7 @@ fn what_a_cursor_held_back_on_disk_goes_with_the_next_collection() {
         log.collect();
         let live = |log: &Log| log.stats().disk.unwrap().live_bytes;
         assert!(live(&log) > 3 * MIB);
-        // It reads all of it, on disk and in memory.
+        // The cursor reads all records, on disk and in memory.
         for ssn in 1..=6000 {
             assert_eq!(cursor.read().unwrap().unwrap().ssn(), Ssn(ssn));
         }
@@ -236,7 +232,7 @@ fn what_a_cursor_held_back_on_disk_goes_with_the_next_collection() {
 }
 
 #[test]
-fn a_lane_that_is_on_disk_is_cut_while_others_fill_the_memory() {
+fn a_lane_on_disk_is_truncated_while_others_fill_the_memory() {
     with_dir(3, |options| {
         let mut log = Log::create(options.clone()).unwrap();
         fill(&mut log, 3000);
@@ -254,7 +250,7 @@ fn a_lane_that_is_on_disk_is_cut_while_others_fill_the_memory() {
     });
 }
 
-/// Appends five bytes that are all `fill`.
+/// Appends a message of five bytes `fill`.
 fn append_filled(log: &mut Log, fill: u8) {
     let mut claim = log.claim(PEER, 0, 5).unwrap();
     claim.payload_mut().fill(fill);
@@ -271,7 +267,7 @@ fn filled(log: &mut Log, from: Ssn) -> Vec<(u64, u8)> {
 }
 
 #[test]
-fn a_cursor_goes_over_messages_that_were_left_out_in_memory_and_on_disk() {
+fn a_cursor_passes_skipped_ssns_in_memory_and_on_disk() {
     with_dir(2, |options| {
         let mut log = Log::create(options.clone()).unwrap();
         (1..=3).for_each(|fill| append_filled(&mut log, fill));
@@ -294,7 +290,7 @@ fn a_cursor_goes_over_messages_that_were_left_out_in_memory_and_on_disk() {
 }
 
 #[test]
-fn what_a_rank_had_not_repeated_is_not_in_its_checkpoint() {
+fn messages_not_yet_repeated_are_not_in_a_checkpoint() {
     with_dir(2, |options| {
         let mut log = Log::create(options.clone()).unwrap();
         for epoch in 2..6 {
@@ -306,7 +302,7 @@ fn what_a_rank_had_not_repeated_is_not_in_its_checkpoint() {
         drop(log);
         let (mut log, _) = Log::recover(options.clone()).unwrap();
         assert_eq!((log.next_ssn(PEER), filled(&mut log, Ssn(1)).len()), (Ssn(4), 3));
-        // What it sends now is something else, beyond a gap too.
+        // The next messages differ, also after a gap.
         append_filled(&mut log, 2);
         log.checkpoint(Epoch(7), Contents::default()).unwrap();
         log.truncate(PEER, Ssn(2)).unwrap();
@@ -318,12 +314,12 @@ fn what_a_rank_had_not_repeated_is_not_in_its_checkpoint() {
         drop(log);
         let (mut log, recovered) = Log::recover(options).unwrap();
         assert_eq!(filled(&mut log, Ssn(1)), expected);
-        assert_eq!(recovered.checkpoint.unwrap().contents, Contents::default(), "the log's own table is not shown");
+        assert_eq!(recovered.checkpoint.unwrap().contents, Contents::default(), "the log's own table is hidden");
     });
 }
 
 #[test]
-fn a_process_that_died_restoring_its_local_log_leaves_none_of_it_out() {
+fn a_crash_while_restoring_the_local_log_loses_no_entry() {
     with_dir(2, |mut options| {
         let shared = tempfile::tempdir().unwrap();
         let dir = shared.path().join("shared");
@@ -335,7 +331,7 @@ fn a_process_that_died_restoring_its_local_log_leaves_none_of_it_out() {
         note(&mut log, 0..10);
         log.checkpoint(Epoch(2), Contents::default()).unwrap();
         drop(log);
-        // The memory's file as a recovery leaves it that was killed after three entries.
+        // A shared-memory file as left by a recovery that was killed after three entries.
         options.dir = Some(dir);
         let mut killed = Options::new(Rank(0), 2);
         killed.dir.clone_from(&options.dir);

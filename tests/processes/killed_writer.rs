@@ -1,10 +1,10 @@
-//! A real process that appends in the process-crash-safe tier is killed at random instants; its replacement finds
-//! everything that it had reported as committed, in order, and nothing else.
+//! A process that appends in the process-crash-safe tier is killed at random instants; its replacement recovers
+//! everything that was reported as committed, in order, and nothing else.
 //!
-//! The test program starts itself as that process. Set `COUNTERFOIL_KILL_SEED` to repeat a run; the instants themselves
-//! are the machine's.
-#![forbid(unsafe_code)]
-#![expect(clippy::unwrap_used, clippy::print_stdout)]
+//! The test program starts itself as that process. Set `COUNTERFOIL_KILL_SEED` to repeat a run; the instants also depend
+//! on the machine.
+
+#![expect(clippy::print_stdout, reason = "the seed of a run")]
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -12,15 +12,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use counterfoil::ack::Ack;
-use counterfoil::model::numbers;
-use counterfoil::{Epoch, Keep, Log, Options, Phase, Rank, Ssn, Tier, create_private_dir};
+use counterfoil::{Ack, Epoch, Keep, Log, Options, Phase, Rank, Ssn, Tier, create_private_dir};
+use counterfoil_test_support::random::split_mix;
 
 const ROUNDS: u64 = 20;
 const PEERS: u32 = 3;
-/// Messages between two reports: so many can be in the log and not be reported.
+/// Maximum number of messages between two reports, which may be in the log without being reported.
 const BATCH_MAX: u64 = 40;
-/// Set in the process that is killed: the log's directory, and a seed.
+/// Environment variable of the killed process: a seed, and the log's directory.
 const CHILD: &str = "COUNTERFOIL_KILLED_WRITER";
 
 fn below(random: &mut impl FnMut() -> u64, limit: u64) -> u64 {
@@ -35,20 +34,21 @@ fn options(dir: &Path) -> Options {
     options
 }
 
-/// What is sent to a peer under an SSN, whoever sends it: a re-execution sends the same.
+/// Returns the payload of a message, the same in a re-execution.
 fn payload(peer: Rank, ssn: Ssn) -> Vec<u8> {
-    let mut random = numbers(u64::from(peer.0) << 32 | ssn.0);
+    let mut random = split_mix(u64::from(peer.0) << 32 | ssn.0);
     let size = if below(&mut random, 50) == 0 { below(&mut random, 20_000) } else { below(&mut random, 400) };
     (0..size).map(|_| below(&mut random, 256) as u8).collect()
 }
 
-/// A line of the report, written in one piece: what is committed, or what is about to be given up.
+/// A report of the process, written in one piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Report {
+    /// The last committed SSN.
     Committed(Rank, Ssn),
-    /// A checkpoint of the receiver covers these: from now on they may be gone.
+    /// The last SSN that a checkpoint of the receiver covers: from now on records up to it may be freed.
     Covered(Rank, Ssn),
-    /// So many entries of the local log.
+    /// Number of entries of the local log.
     Entries(u64),
 }
 
@@ -80,13 +80,13 @@ impl Report {
     }
 }
 
-/// The process that is killed. As a test of its own, without what the parent sets, it does nothing.
+/// The killed process. Does nothing if run as an ordinary test, without the environment variable.
 #[test]
 fn child() {
     let Ok(setting) = std::env::var(CHILD) else { return };
     let (seed, dir) = setting.split_once(':').unwrap();
-    let mut random = numbers(seed.parse().unwrap());
-    // The standard error is a pipe here; the test harness writes nothing to it.
+    let mut random = split_mix(seed.parse().unwrap());
+    // Standard error is a pipe; the test harness writes nothing to it.
     let mut pipe = std::io::stderr();
     let mut report = |report: Report| pipe.write_all(&report.to_bytes()).unwrap();
 
@@ -126,28 +126,28 @@ fn append(log: &mut Log, peer: Rank, random: &mut impl FnMut() -> u64) {
     let bytes = payload(peer, log.next_ssn(peer));
     let mut claim = match log.try_claim(peer, 0, bytes.len()) {
         Ok(claim) => claim,
-        // At the budget: a checkpoint will make room.
+        // The budget is used up: a checkpoint will make room.
         Err(_) => return,
     };
     claim.payload_mut().copy_from_slice(&bytes);
     claim.commit();
 }
 
-/// What the killed processes of one directory said, all together.
+/// Combined reports of the killed processes of one directory.
 #[derive(Debug, Default)]
-struct Said {
+struct Reported {
     committed: BTreeMap<Rank, Ssn>,
     covered: BTreeMap<Rank, Ssn>,
     entries: u64,
 }
 
-impl Said {
-    fn hears(&mut self, bytes: &[u8]) -> usize {
-        // The process says why it panicked in the same pipe.
+impl Reported {
+    fn record(&mut self, bytes: &[u8]) -> usize {
+        // A panic message is written to the same pipe.
         if let Some(at) = bytes.windows(8).position(|window| window == b"panicked") {
             panic!("{}", String::from_utf8_lossy(&bytes[at..]));
         }
-        // What is cut off at the end was not said.
+        // An incomplete report at the end doesn't count.
         let reports = bytes.chunks_exact(Report::BYTES).map(Report::from_bytes);
         let mut count = 0;
         for report in reports {
@@ -164,47 +164,47 @@ impl Said {
         count
     }
 
-    /// Compares what was said with what is there.
-    fn is_found_in(&mut self, dir: &Path, whence: &str) {
-        let (mut log, recovered) = Log::recover(options(dir)).unwrap_or_else(|error| panic!("{whence}: {error}"));
+    /// Recovers the log and compares it with the reports.
+    fn check(&mut self, dir: &Path, context: &str) {
+        let (mut log, recovered) = Log::recover(options(dir)).unwrap_or_else(|error| panic!("{context}: {error}"));
         let entries = recovered.local_entries as u64;
-        assert!((self.entries..=self.entries + 1).contains(&entries), "{whence}: {entries} entries, {self:?}");
+        assert!((self.entries..=self.entries + 1).contains(&entries), "{context}: {entries} entries, {self:?}");
         for key in 0..entries {
             let bytes = log.local().get(1, key).map(|entry| entry.bytes);
-            assert_eq!(bytes, Some(key.to_le_bytes().to_vec()), "{whence}");
+            assert_eq!(bytes, Some(key.to_le_bytes().to_vec()), "{context}");
         }
         self.entries = entries;
         for peer in (1..=PEERS).map(Rank) {
             let committed = self.committed.get(&peer).copied().unwrap_or_default();
             let covered = self.covered.get(&peer).copied().unwrap_or_default();
             let last = log.next_ssn(peer).prev();
-            let whence = format!("{whence}, {peer}: {committed} reported, {covered} covered, {last} found");
-            assert!(last >= committed && last.0 <= committed.0 + BATCH_MAX, "{whence}");
-            let mut cursor = log.cursor(peer, covered.next()).unwrap_or_else(|error| panic!("{whence}: {error}"));
+            let context = format!("{context}, {peer}: {committed} reported, {covered} covered, {last} found");
+            assert!(last >= committed && last.0 <= committed.0 + BATCH_MAX, "{context}");
+            let mut cursor = log.cursor(peer, covered.next()).unwrap_or_else(|error| panic!("{context}: {error}"));
             for ssn in (covered.0 + 1..=last.0).map(Ssn) {
-                let record = cursor.peek().unwrap().unwrap_or_else(|| panic!("{whence}: {ssn} is missing"));
-                assert_eq!(record.ssn(), ssn, "{whence}");
-                assert!(record.payload() == payload(peer, ssn), "{whence}: {ssn} has other bytes");
+                let record = cursor.peek().unwrap().unwrap_or_else(|| panic!("{context}: {ssn} is missing"));
+                assert_eq!(record.ssn(), ssn, "{context}");
+                assert!(record.payload() == payload(peer, ssn), "{context}: {ssn} has other bytes");
                 cursor.advance();
             }
-            assert!(cursor.peek().unwrap().is_none(), "{whence}: a message was invented");
+            assert!(cursor.peek().unwrap().is_none(), "{context}: an extra message");
             self.committed.insert(peer, last);
         }
     }
 }
 
-/// Kills it with SIGKILL after a while, and returns what it had said.
+/// Kills the process with SIGKILL after a random time, and returns its reports.
 fn kill(mut process: Child, random: &mut impl FnMut() -> u64) -> Vec<u8> {
     let mut pipe = process.stderr.take().unwrap();
-    let mut said = Vec::new();
-    // Half of them are killed at any time after their start; the others once they are known to be at work.
+    let mut bytes = Vec::new();
+    // Half of the processes are killed at any time after their start, the others after their first report.
     if below(random, 2) == 0 {
-        said = vec![0; Report::BYTES];
-        pipe.read_exact(&mut said).unwrap();
+        bytes = vec![0; Report::BYTES];
+        pipe.read_exact(&mut bytes).unwrap();
     }
     let reader = std::thread::spawn(move || {
-        pipe.read_to_end(&mut said).unwrap();
-        said
+        pipe.read_to_end(&mut bytes).unwrap();
+        bytes
     });
     std::thread::sleep(Duration::from_micros(below(random, 30_000)));
     process.kill().unwrap();
@@ -217,27 +217,27 @@ fn a_writer_killed_at_any_instant_leaves_everything_that_it_had_reported() {
     let default_seed = u64::from(std::process::id()) << 16 | 1;
     let seed = std::env::var("COUNTERFOIL_KILL_SEED").map_or(default_seed, |seed| seed.parse().unwrap());
     println!("COUNTERFOIL_KILL_SEED={seed}");
-    let mut random = numbers(seed);
+    let mut random = split_mix(seed);
     let parent = tempfile::tempdir_in(if Path::new("/dev/shm").is_dir() { "/dev/shm" } else { "/tmp" }).unwrap();
-    let (mut dir, mut said, mut reports) = (PathBuf::new(), Said::default(), 0);
+    let (mut dir, mut reported, mut reports) = (PathBuf::new(), Reported::default(), 0);
     for round in 0..ROUNDS {
-        // Every few rounds a new log; the others go on with that of a killed process, as its replacement does.
+        // Every few rounds begin a new log; the others continue that of a killed process, like a replacement.
         if round % 4 == 0 {
             dir = parent.path().join(round.to_string());
             create_private_dir(&dir).unwrap();
-            said = Said::default();
+            reported = Reported::default();
         }
         let process = Command::new(std::env::current_exe().unwrap())
-            .args(["child", "--exact", "--nocapture"])
+            .args(["killed_writer::child", "--exact", "--nocapture"])
             .env(CHILD, format!("{}:{}", below(&mut random, u64::MAX), dir.display()))
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        reports += said.hears(&kill(process, &mut random));
-        said.is_found_in(&dir, &format!("seed {seed}, round {round}"));
+        reports += reported.record(&kill(process, &mut random));
+        reported.check(&dir, &format!("seed {seed}, round {round}"));
     }
     println!("{reports} reports of {ROUNDS} processes");
-    assert!(reports >= 5, "the processes were killed before they did anything: seed {seed}");
+    assert!(reports >= 5, "the processes were killed before they reported anything: seed {seed}");
 }

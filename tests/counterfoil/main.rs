@@ -1,0 +1,13 @@
+//! Tests of `Log`, in one program. Tests that start processes are in `processes` and `node_local`.
+#![forbid(unsafe_code)]
+#![expect(clippy::unwrap_used, reason = "a test, and its helpers, fail by panicking")]
+
+mod constant_memory;
+mod keep;
+mod memory_bound;
+mod node_local_limits;
+mod on_full;
+mod options;
+mod power_cuts;
+mod recover;
+mod spilled;
