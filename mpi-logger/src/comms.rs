@@ -28,21 +28,18 @@ pub(crate) fn is_partitioned(number: u32) -> bool {
 /// A communicator of a [`CommTable`]. It stays valid after the communicator is freed, until the last pending receive on it has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CommId {
-    index: usize,
+    index: u32,
     number: u32,
 }
 
 impl CommId {
+    /// Id of no communicator.
+    pub const NONE: CommId = CommId { index: u32::MAX, number: u32::MAX };
+
     /// Returns the communicator's number.
     #[inline]
     pub fn number(self) -> u32 {
         self.number
-    }
-
-    /// Returns its index in the table, for [`CommTable::id_at`]: half the size of a `CommId`, for caches.
-    #[inline]
-    pub fn index(self) -> usize {
-        self.index
     }
 }
 
@@ -202,20 +199,13 @@ impl CommTable {
         };
         self.states[index] = Some(state);
         self.numbers.insert(number, index);
-        Ok(CommId { index, number })
+        Ok(CommId { index: index as u32, number })
     }
 
     /// Returns the state of a communicator, also of one that was freed while receives are pending on it.
     #[inline]
     pub fn get(&mut self, id: CommId) -> Option<&mut CommState> {
-        self.states.get_mut(id.index)?.as_mut().filter(|state| state.number == id.number)
-    }
-
-    /// Returns the communicator that is at this [index](CommId::index) now.
-    #[inline]
-    pub fn id_at(&self, index: usize) -> Option<CommId> {
-        let number = self.states.get(index)?.as_ref()?.number;
-        Some(CommId { index, number })
+        self.states.get_mut(id.index as usize)?.as_mut().filter(|state| state.number == id.number)
     }
 
     fn by_number(&self, number: u32) -> Option<&CommState> {
@@ -228,16 +218,14 @@ impl CommTable {
             state.is_freed = true;
             self.numbers.remove(&id.number);
         }
-        self.drop_if_idle(id.index);
+        self.drop_if_idle(id);
     }
 
     /// Drops the state of a freed communicator without pending receives.
     #[inline]
-    pub(crate) fn drop_if_idle(&mut self, index: usize) {
-        if let Some(state) = self.states.get_mut(index)
-            && state.as_ref().is_some_and(|state| state.is_freed && state.is_idle())
-        {
-            *state = None;
+    pub(crate) fn drop_if_idle(&mut self, id: CommId) {
+        if self.get(id).is_some_and(|state| state.is_freed && state.is_idle()) {
+            self.states[id.index as usize] = None;
         }
     }
 
@@ -346,11 +334,11 @@ mod tests {
         assert!(!comms.is_idle(id) && comms.ended(WORLD) == u64::MAX);
         let mut numbered = Vec::new();
         comms.end(id, false, posted, Some(Arrival { source: 1, tag: 4, bytes: 9 }), &mut numbered);
-        comms.drop_if_idle(id.index());
+        comms.drop_if_idle(id);
         assert!(numbered.len() == 1 && comms.get(id).is_none());
         // Its index is another one's: the old id still names the old communicator.
         let other = comms.add(5, members(&[0])).unwrap();
-        assert_eq!((other.index(), comms.propose()), (id.index(), 6));
+        assert_eq!((other.index, comms.propose()), (id.index, 6));
         assert!(comms.get(id).is_none() && comms.get(other).is_some());
         assert_eq!((comms.ended(3), comms.ended(6)), (u64::MAX, 0));
     }

@@ -67,14 +67,19 @@ impl DeterminantLog {
         DeterminantLog { failed_polls, polls_before: failed_polls, ..DeterminantLog::default() }
     }
 
+    /// Returns the number of polls that found nothing since the last outcome, and notes another outcome.
+    pub(crate) fn skip(&mut self) -> u32 {
+        let before = std::mem::replace(&mut self.polls_before, self.failed_polls);
+        u32::try_from(self.failed_polls - before).unwrap_or(u32::MAX)
+    }
+
     /// Records a determinant in the local log, unless no record of the rank can be replayed (`Keep::Acked`). Returns `true` if it did.
     ///
     /// # Errors
     /// The local log's refusal, once: after it nothing is recorded.
     pub(crate) fn record(&mut self, log: Option<&mut Log>, determinant: Determinant) -> Result<bool, LocalLogError> {
-        let before = std::mem::replace(&mut self.polls_before, self.failed_polls);
+        let failed_polls = self.skip();
         let Some(log) = log.filter(|log| log.options().keep != Keep::Acked && !self.is_full) else { return Ok(false) };
-        let failed_polls = u32::try_from(self.failed_polls - before).unwrap_or(u32::MAX);
         match log.local().append(DETERMINANT_ENTRY, self.recorded, &determinant.encode(failed_polls)) {
             Ok(()) => {
                 self.recorded += 1;

@@ -27,7 +27,7 @@
 //! let number = sender.sent().next(stream);
 //! let log = sender.log_mut().ok_or("logging is on")?;
 //! let mut claim = log.try_claim(Rank(1), RecordTag::LEN, 3)?;
-//! claim.prefix_mut().copy_from_slice(&RecordTag { comm: stream.comm, tag: stream.tag, number }.encode());
+//! claim.prefix_mut().copy_from_slice(&stream.record_tag(number).encode());
 //! claim.payload_mut().copy_from_slice(b"abc");
 //! claim.commit();
 //!

@@ -102,12 +102,6 @@ impl Logger {
         self.ranks
     }
 
-    /// Returns `true` if the program's threads call MPI at any time.
-    #[inline]
-    pub fn is_multithreaded(&self) -> bool {
-        self.is_multithreaded
-    }
-
     /// Returns the log; `None` once logging was disabled.
     #[inline(always)]
     pub fn log(&self) -> Option<&Log> {
@@ -223,7 +217,7 @@ impl Logger {
             }
         }
         self.numbered = numbered;
-        self.comms.drop_if_idle(comm.index());
+        self.comms.drop_if_idle(comm);
         Ok(())
     }
 
@@ -258,6 +252,11 @@ impl Logger {
     pub fn handle_determinant(&mut self, determinant: Determinant) -> Result<bool, LocalLogError> {
         self.activity += 1;
         self.determinants.record(self.sender.log.as_mut(), determinant)
+    }
+
+    /// Passes over a determinant, where the driver doesn't log: the polls that failed before it don't count for the next.
+    pub fn skip_determinant(&mut self) {
+        self.determinants.skip();
     }
 
     // Releases.

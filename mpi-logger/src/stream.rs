@@ -3,6 +3,7 @@
 //! A stream is (source, destination, communicator, tag). MPI lets no message of a stream overtake another, so the n-th message sent is
 //! the n-th received, and both ends know n by counting. `docs/piggyback.md` says which events count.
 
+use counterfoil_profile::RecordTag;
 use rustc_hash::FxHashMap;
 
 /// A stream as seen from one of its ends.
@@ -14,6 +15,14 @@ pub struct Stream {
     pub comm: u32,
     /// MPI tag, or [`COLLECTIVE`](counterfoil_profile::COLLECTIVE) for contributions to collective operations.
     pub tag: i32,
+}
+
+impl Stream {
+    /// Returns the header of the record of a message, by its number in the stream.
+    #[inline(always)]
+    pub fn record_tag(self, number: u64) -> RecordTag {
+        RecordTag { comm: self.comm, tag: self.tag, number }
+    }
 }
 
 /// A stream packed into two words. Three separate words, stored one by one and loaded in pairs, would stall each look-up until the

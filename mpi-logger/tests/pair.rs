@@ -140,7 +140,7 @@ impl Job {
     fn append(&mut self, rank: u32, stream: Stream, number: u64, bytes: usize) {
         let log = self.nodes[rank as usize].logger.log_mut().unwrap();
         let mut claim = log.try_claim(Rank(stream.peer), RecordTag::LEN, bytes).unwrap();
-        let tag = RecordTag { comm: stream.comm, tag: stream.tag, number };
+        let tag = stream.record_tag(number);
         claim.prefix_mut().copy_from_slice(&tag.encode());
         claim.commit();
     }

@@ -275,6 +275,7 @@ mod tests {
                 assert!(is_it(false));
             }
         }
+        assert!(take().is_none() && is_empty());
     }
 
     #[test]

@@ -112,7 +112,7 @@ pub(crate) fn enter_after_send() -> Option<SessionGuard> {
     }
     let mut guard = guard()?;
     if !deferred::is_empty() && !deferred::is_plain() && (!deferred::has_posted() || deferred::is_due()) {
-        guard.catch_up_after_send();
+        guard.catch_up_during_send();
     }
     Some(guard)
 }
@@ -153,26 +153,6 @@ pub(crate) fn enter_for_space<T>(
             Some(Err(FullError::Later)) => std::thread::yield_now(),
             done => return done,
         }
-    }
-}
-
-/// Calls `work` with the session, unless a call is in it.
-fn enter_if_free<T>(work: impl FnOnce(&mut Session) -> T) -> Option<T> {
-    match GLOBAL.state.load(Ordering::Acquire) {
-        SERIALIZED | SERIALIZED_LOG_FIRST => enter_locked(work),
-        MULTIPLE => {
-            if is_lock_holder() {
-                return None;
-            }
-            let _guard = match GLOBAL.lock.try_lock() {
-                Ok(guard) => guard,
-                Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-                Err(TryLockError::WouldBlock) => return None,
-            };
-            let _holder = LockHolder::new();
-            enter_locked(work)
-        }
-        _ => None,
     }
 }
 
@@ -297,9 +277,28 @@ pub(crate) fn begin(session: Session, is_multiple: bool) {
     unsafe { progress_hook::begin(poll_in_call) };
 }
 
-/// Handles control messages while the program waits in an MPI call.
+/// Handles control messages while the program waits in an MPI call, unless a call is in the session.
 fn poll_in_call() {
-    enter_if_free(Session::poll_in_call);
+    let poll = || {
+        if let Some(mut session) = guard() {
+            // The call may be a send that isn't counted yet.
+            session.catch_up_during_send();
+            session.poll_in_call();
+        }
+    };
+    match GLOBAL.state.load(Ordering::Acquire) {
+        SERIALIZED | SERIALIZED_LOG_FIRST => poll(),
+        MULTIPLE if !is_lock_holder() => {
+            let _guard = match GLOBAL.lock.try_lock() {
+                Ok(guard) => guard,
+                Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+                Err(TryLockError::WouldBlock) => return,
+            };
+            let _holder = LockHolder::new();
+            poll();
+        }
+        _ => {}
+    }
 }
 
 /// Takes the session, in MPI_Finalize.

@@ -224,7 +224,7 @@ impl Session {
     pub(crate) fn record(&mut self, determinant: Determinant) {
         self.logger.set_failed_polls(failed_polls::count());
         if !self.is_on() {
-            return;
+            return self.logger.skip_determinant();
         }
         match self.logger.handle_determinant(determinant) {
             Ok(true) => self.ledger.set_determinants(self.logger.determinants()),

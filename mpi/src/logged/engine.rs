@@ -145,7 +145,7 @@ impl Engine {
         self.wait_for_space(to.peer, bytes.len())?;
         let (log, sent) = self.logger.log_and_sent();
         let stream = sent.id(to);
-        let tag = RecordTag { comm: to.comm, tag: to.tag, number: sent.count_at(stream) + 1 };
+        let tag = to.record_tag(sent.count_at(stream) + 1);
         let log = log.ok_or(LoggedError::Finished)?;
         let mut claim = Some(log.claim(Rank(to.peer), RecordTag::LEN, bytes.len())?);
         let result = send(&mut || {
@@ -212,7 +212,7 @@ impl Engine {
         let log = self.logger.log_mut().ok_or(LoggedError::Finished)?;
         let mut claim = log.claim(Rank(rank), RecordTag::LEN, len)?;
         let (prefix, mut payload) = claim.parts_mut();
-        prefix.copy_from_slice(&RecordTag { comm: stream.comm, tag: stream.tag, number }.encode());
+        prefix.copy_from_slice(&stream.record_tag(number).encode());
         for piece in pieces {
             let (into, rest) = payload.split_at_mut(piece.len());
             into.copy_from_slice(piece);
@@ -257,13 +257,12 @@ impl Engine {
     /// Handles control messages, releases acknowledged records, and queries other ranks where much is kept.
     fn progress(&mut self) -> Result<(), LoggedError> {
         self.since_progress = 0;
-        self.poll_control()?;
-        self.logger.check_counts()?;
-        self.logger.query_early()?;
         // No message is needed, and contributions may stand after these records in the same lane.
         let own = self.rank();
         self.logger.acknowledge(own)?;
-        self.logger.release_all(|_, _| ())?;
+        self.poll_control()?;
+        self.logger.check_counts()?;
+        self.logger.query_early()?;
         self.flush()?;
         // A rank that waits for news is told at once.
         if self.logger.has_pending_queries() {
@@ -292,7 +291,9 @@ impl Engine {
             self.logger.handle_control(from, kind, &bytes, Instant::now())?;
         }
         self.logger.answer_queries()?;
-        self.logger.release_all(|_, _| ())?;
+        while self.logger.is_releasing() {
+            self.logger.release_some(usize::MAX, |_, _| ())?;
+        }
         self.flush()
     }
 
@@ -326,6 +327,7 @@ impl Engine {
                 SpaceRefusal::Peers | SpaceRefusal::Final => return Err(refused.into()),
             }
             self.progress()?;
+            self.logger.release_all(|_, _| ())?;
             if let SpacePoll::Never(error) = self.logger.poll_space(peer, len, Instant::now())? {
                 return Err(error.into());
             }
@@ -375,6 +377,7 @@ impl Engine {
     /// Returns the number of records of this rank that no other has acknowledged.
     pub(super) fn unacknowledged(&mut self) -> Result<u64, LoggedError> {
         self.progress()?;
+        self.logger.release_all(|_, _| ())?;
         Ok(self.logger.unacknowledged())
     }
 }

@@ -87,8 +87,7 @@ impl Session {
     pub(crate) fn count_arrival(&mut self, comm: ffi::MPI_Comm, is_wildcard: bool, arrival: Arrival) -> bool {
         let Arrival { source, tag, bytes } = arrival;
         let Some(entry) = self.received_stream(StreamKey::new(comm, source, tag)) else { return false };
-        let is_idle = self.logger.comms.id_at(entry.comm).is_some_and(|comm| self.logger.comms.is_idle(comm));
-        if is_idle {
+        if self.logger.comms.is_idle(entry.comm) {
             if is_wildcard {
                 self.record(Determinant::Receive { source: entry.stream.peer, tag });
             }
@@ -120,9 +119,9 @@ impl Session {
         }
     }
 
-    /// Handles the deferred events after a send that isn't counted yet.
+    /// Handles the deferred events during or after a send that isn't counted yet.
     #[inline(never)]
-    pub(crate) fn catch_up_after_send(&mut self) {
+    pub(crate) fn catch_up_during_send(&mut self) {
         self.has_uncounted = true;
         self.catch_up();
         self.has_uncounted = false;

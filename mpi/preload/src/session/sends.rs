@@ -120,7 +120,7 @@ impl Session {
             }
             return Ok(code);
         };
-        let tag = RecordTag { comm: to.comm, tag: to.tag, number: self.logger.sent().count(to) + 1 };
+        let tag = to.record_tag(self.logger.sent().count(to) + 1);
         let mut send = Some(send);
         let mut send = || send.take().map_or(0, |send| send());
         let mut fill = |mut claim: Claim<'_>| {
@@ -210,7 +210,7 @@ impl Session {
         else {
             return false;
         };
-        let tag = RecordTag { comm: stream.comm, tag: stream.tag, number: sent.count_at(id) + 1 };
+        let tag = stream.record_tag(sent.count_at(id) + 1);
         // SAFETY: the caller's promise; the elements have as many bytes, contiguous.
         if unsafe { append_if_room(log, stream.peer, tag, buf.cast(), bytes) } {
             sent.next_at(id);
@@ -234,7 +234,7 @@ impl Session {
             self.count_unlogged(stream);
             return;
         };
-        let tag = RecordTag { comm: stream.comm, tag: stream.tag, number: self.logger.sent().next_at(id) };
+        let tag = stream.record_tag(self.logger.sent().next_at(id));
         loop {
             let (Some(log), Some(layout)) = (self.logger.log_mut(), self.datatypes.layout(datatype)) else { return };
             // SAFETY: the caller's promise.
@@ -294,7 +294,7 @@ impl Session {
         let bytes = pieces.iter().map(|piece| piece.bytes).sum();
         let Some(mut claim) = self.claim(to.peer, bytes)? else { return Ok(None) };
         let (prefix, mut payload) = claim.parts_mut();
-        prefix.copy_from_slice(&RecordTag { comm: to.comm, tag: to.tag, number }.encode());
+        prefix.copy_from_slice(&to.record_tag(number).encode());
         for Piece { buf, count, datatype, layout, bytes } in pieces {
             let (into, rest) = payload.split_at_mut(*bytes);
             // SAFETY: the caller's promise.

@@ -6,7 +6,7 @@
 
 use std::ffi::c_int;
 
-use counterfoil_mpi_logger::{Stream, StreamId};
+use counterfoil_mpi_logger::{CommId, Stream, StreamId};
 use mpi_sys as ffi;
 
 use super::{Session, key};
@@ -47,8 +47,7 @@ impl StreamKey {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StreamEntry {
     pub(crate) stream: Stream,
-    /// Index of its communicator: [`CommId::index`](counterfoil_mpi_logger::CommId::index).
-    pub(crate) comm: usize,
+    pub(crate) comm: CommId,
     pub(crate) id: StreamId,
 }
 
@@ -67,7 +66,7 @@ struct StreamCache(Box<[CacheLine; RECENT]>);
 impl StreamCache {
     const EMPTY: CacheLine = {
         let stream = Stream { peer: u32::MAX, comm: 0, tag: 0 };
-        CacheLine { key: StreamKey::NONE, entry: StreamEntry { stream, comm: usize::MAX, id: StreamId::NONE } }
+        CacheLine { key: StreamKey::NONE, entry: StreamEntry { stream, comm: CommId::NONE, id: StreamId::NONE } }
     };
 
     fn new() -> StreamCache {
@@ -144,12 +143,12 @@ impl Session {
         true
     }
 
-    /// Returns the stream of a key, and the index of its communicator.
-    fn find_stream(&mut self, key: StreamKey) -> Option<(Stream, usize)> {
+    /// Returns the stream of a key, and its communicator.
+    fn find_stream(&mut self, key: StreamKey) -> Option<(Stream, CommId)> {
         let (rank, tag) = ((key.rank_and_tag >> 32) as c_int, key.rank_and_tag as c_int);
         let id = self.comms.get(key.comm)?;
         let peer = self.logger.comms.get(id)?.world_rank(rank)?;
-        Some((Stream { peer, comm: id.number(), tag }, id.index()))
+        Some((Stream { peer, comm: id.number(), tag }, id))
     }
 }
 
@@ -166,7 +165,7 @@ mod tests {
         let (mut cache, mut streams) = (StreamCache::new(), StreamCounts::default());
         let mut entry = |peer, tag| {
             let stream = Stream { peer, comm: 0, tag };
-            StreamEntry { stream, comm: 0, id: streams.id(stream) }
+            StreamEntry { stream, comm: CommId::NONE, id: streams.id(stream) }
         };
         let key = StreamKey::new(world, 3, -1);
         assert!(!cache.has(key));
