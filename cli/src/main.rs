@@ -22,7 +22,8 @@ use std::error::Error;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::prelude::*;
 
 /// Environment variable with the filter of the diagnostics on standard error.
 const FILTER_VARIABLE: &str = "COUNTERFOIL_LOG";
@@ -94,7 +95,8 @@ fn main() -> ExitCode {
         Err(error) => return command_line::report_parse_error(&error, &line),
     };
     if !matches!(arguments.command, Command::Mpirun(_)) {
-        tracing_subscriber::fmt().with_env_filter(filter()).with_writer(std::io::stderr).init();
+        let layer = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
+        tracing_subscriber::registry().with(layer.with_filter(filter())).init();
     }
     let json_errors = arguments.command.json_errors();
     let result = match arguments.command {
@@ -121,23 +123,23 @@ fn main() -> ExitCode {
 }
 
 /// Returns the filter of the diagnostics, from the environment; warnings by default.
-fn filter() -> EnvFilter {
-    let Ok(wanted) = std::env::var(FILTER_VARIABLE) else { return EnvFilter::new("warn") };
+fn filter() -> Targets {
+    let warnings = Targets::new().with_default(LevelFilter::WARN);
+    let Ok(wanted) = std::env::var(FILTER_VARIABLE) else { return warnings };
     let parsed = match wanted.split(',').find(|word| !is_valid_directive(word.trim())) {
         Some(word) => Err(format!("`{word}` is neither a level nor one of our crates")),
-        None => EnvFilter::try_new(&wanted).map_err(|error| error.to_string()),
+        None => wanted.parse().map_err(|error: tracing_subscriber::filter::ParseError| error.to_string()),
     };
     parsed.unwrap_or_else(|why| {
         eprintln!("warning: {FILTER_VARIABLE}={wanted:?} is ignored: {why}");
-        EnvFilter::new("warn")
+        warnings
     })
 }
 
-/// Returns `true` if `word` has a level, is a level, or names one of our crates. `EnvFilter` takes any other word for the name of a
+/// Returns `true` if `word` has a level, is a level, or names one of our crates. `Targets` takes any other word for the name of a
 /// crate, so that a misspelt level would turn all output off.
 fn is_valid_directive(word: &str) -> bool {
-    let levels = ["", "off", "error", "warn", "info", "debug", "trace", "0", "1", "2", "3", "4", "5"];
-    word.contains(['=', '[']) || word.starts_with("counterfoil") || levels.contains(&word.to_ascii_lowercase().as_str())
+    word.contains('=') || word.starts_with("counterfoil") || word.parse::<LevelFilter>().is_ok()
 }
 
 /// Error of a command.

@@ -5,6 +5,7 @@
 use std::panic::catch_unwind;
 use std::path::Path;
 
+use counterfoil_campaign::scaled;
 use counterfoil_fuzz::{BODIES, Body};
 use counterfoil_test_support::random::split_mix;
 
@@ -40,7 +41,7 @@ fn every_body_passes_its_corpus() {
 #[test]
 fn every_body_passes_pseudo_random_inputs() {
     let seed = setting("COUNTERFOIL_FUZZ_SEED", 20110516);
-    let count = setting("COUNTERFOIL_FUZZ_INPUTS", 3000);
+    let count = setting("COUNTERFOIL_FUZZ_INPUTS", scaled(3000));
     for (name, body) in BODIES {
         let mut inputs = split_mix(seed);
         for number in 0..count {
@@ -73,7 +74,7 @@ fn headers_with_bytes_changed_pass_too() {
 fn shared_logs_with_one_or_two_places_changed_pass_too() {
     let seed = setting("COUNTERFOIL_FUZZ_SEED", 20110516);
     let mut inputs = split_mix(seed);
-    for number in 0..setting("COUNTERFOIL_FUZZ_INPUTS", 3000) {
+    for number in 0..setting("COUNTERFOIL_FUZZ_INPUTS", scaled(3000)) {
         let len = 4 + 4 * (number % 3 == 0) as usize;
         let input: Vec<u8> = (0..len).map(|_| (inputs() >> 32) as u8).collect();
         run("shared_log", counterfoil_fuzz::shared_log, &input, &format!("change {number} of seed {seed}"));

@@ -8,6 +8,7 @@ use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use counterfoil::{Keep, Log, Options, Rank};
+use counterfoil_campaign::scaled;
 use counterfoil_mpi_logger::{
     Arrival, CommId, ControlMessage, DEADLOCK_AFTER, Logger, LoggerOptions, Members, PostedReceive, SpacePoll, Stream,
     WORLD,
@@ -263,7 +264,7 @@ impl Job {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: scaled(1_000) as u32, ..ProptestConfig::default() })]
 
     #[test]
     fn no_record_is_released_before_its_message_is_received_and_all_are_at_the_end(

@@ -1,6 +1,6 @@
 //! Power cuts at every disk operation of random histories, compared with a model.
 //!
-//! A `Subject` is a store or a log on a [`SimulatedDisk`](crate::SimulatedDisk), together with a model of its durable
+//! A `Subject` is a store or a log on a [`SimulatedDisk`], together with a model of its durable
 //! state. `explore` takes random steps with it. After each step it takes the disk before each operation of that step,
 //! cuts the power there, recovers what is left, and compares: the result must be the state before the step or after it.
 //! Some explorations continue from a recovered state.

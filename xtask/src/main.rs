@@ -1,5 +1,4 @@
-//! The project's own tasks: `cargo xtask test`, `cargo xtask soak demo`, `cargo xtask bench`, `cargo xtask mpi`,
-//! `cargo xtask preload`.
+//! The project's own tasks: `cargo xtask check`, `test`, `soak`, `bench`, `mpi`, `preload`.
 //!
 //! Each task is a module; this file only reads the command line.
 #![forbid(unsafe_code)]
@@ -7,8 +6,10 @@
 #![expect(clippy::print_stdout)]
 
 mod bench;
+mod check;
 mod mpi;
 mod soak;
+mod suite;
 mod table;
 mod test;
 mod workspace;
@@ -29,6 +30,8 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Task {
+    /// Check format and lints
+    Check,
     /// Check everything that a change has to pass; the last line is `N passed, N failed`
     Test(test::Options),
     /// Run something many times with random parameters, and check every run
@@ -57,6 +60,7 @@ enum Soak {
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let passed = Workspace::load().and_then(|workspace| match &arguments.task {
+        Task::Check => check::run(&workspace),
         Task::Test(options) => test::run(&workspace, options),
         Task::Soak(Soak::Demo(options)) => soak::run(&workspace, options),
         Task::Soak(Soak::Crash(options)) => soak::crash::run(&workspace, options),

@@ -1,5 +1,6 @@
 //! What `cargo metadata` says of the workspace, and how a task starts cargo.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -23,10 +24,13 @@ pub(crate) enum TaskError {
     /// A file or folder of the task's own could not be read or written.
     #[error("{}: {source}", path.display())]
     File { path: PathBuf, source: io::Error },
-    /// There is no MPI to build with.
+    /// No crate has this name.
+    #[error("no crate is named `{name}`; there are: {known}")]
+    NoPackage { name: String, known: String },
     /// A program of somebody else's that isn't there.
     #[error("{} isn't there: {advice}", path.display())]
     Missing { path: PathBuf, advice: &'static str },
+    /// There is no MPI to build with.
     #[error(transparent)]
     Mpi(#[from] crate::mpi::MpiError),
 }
@@ -48,12 +52,23 @@ pub(crate) struct CrateRoot {
     pub(crate) file: PathBuf,
 }
 
+/// A package of the workspace.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Package {
+    pub(crate) name: String,
+    /// True if others can depend on it.
+    pub(crate) has_library: bool,
+}
+
 /// The workspace that this program belongs to.
 #[derive(Debug)]
 pub(crate) struct Workspace {
     root: PathBuf,
     target: PathBuf,
+    packages: Vec<Package>,
     crate_roots: Vec<CrateRoot>,
+    /// Names of integration tests.
+    test_programs: BTreeSet<String>,
 }
 
 impl Workspace {
@@ -78,7 +93,7 @@ impl Workspace {
     fn from_metadata(metadata: &Value) -> Result<Self, String> {
         let root = PathBuf::from(text(metadata, "workspace_root")?);
         let target = PathBuf::from(text(metadata, "target_directory")?);
-        let mut crate_roots = Vec::new();
+        let (mut packages, mut crate_roots, mut test_programs) = (Vec::new(), Vec::new(), BTreeSet::new());
         for package in list(metadata, "packages")? {
             let manifest = PathBuf::from(text(package, "manifest_path")?);
             let folder = manifest
@@ -86,11 +101,18 @@ impl Workspace {
                 .and_then(|folder| folder.strip_prefix(&root).ok())
                 .ok_or("a package outside the workspace")?
                 .to_owned();
+            let mut has_library = false;
             for crate_ in list(package, "targets")? {
+                let kinds = list(crate_, "kind")?;
+                has_library |= kinds.iter().any(|kind| kind == "lib");
+                if kinds.iter().any(|kind| kind == "test") {
+                    test_programs.insert(text(crate_, "name")?.to_owned());
+                }
                 crate_roots.push(CrateRoot { folder: folder.clone(), file: PathBuf::from(text(crate_, "src_path")?) });
             }
+            packages.push(Package { name: text(package, "name")?.to_owned(), has_library });
         }
-        Ok(Self { root, target, crate_roots })
+        Ok(Self { root, target, packages, crate_roots, test_programs })
     }
 
     /// The workspace's folder.
@@ -101,6 +123,16 @@ impl Workspace {
     /// Where builds go, as `CARGO_TARGET_DIR` and cargo's configuration say.
     pub(crate) fn target(&self) -> &Path {
         &self.target
+    }
+
+    /// The packages, without those of `mpi/`.
+    pub(crate) fn packages(&self) -> &[Package] {
+        &self.packages
+    }
+
+    /// The names of integration tests, each once.
+    pub(crate) fn test_programs(&self) -> impl Iterator<Item = &str> {
+        self.test_programs.iter().map(String::as_str)
     }
 
     /// The root file of each crate of each package.
@@ -212,9 +244,11 @@ mod tests {
             "workspace_root": "/w",
             "target_directory": "/w/target",
             "packages": [
-                {"manifest_path": "/w/Cargo.toml", "targets": [
-                    {"src_path": "/w/src/lib.rs"}, {"src_path": "/w/tests/kill.rs"}]},
-                {"manifest_path": "/w/cli/Cargo.toml", "targets": [{"src_path": "/w/cli/src/main.rs"}]},
+                {"name": "counterfoil", "manifest_path": "/w/Cargo.toml", "targets": [
+                    {"name": "counterfoil", "kind": ["lib"], "src_path": "/w/src/lib.rs"},
+                    {"name": "kill", "kind": ["test"], "src_path": "/w/tests/kill.rs"}]},
+                {"name": "cli", "manifest_path": "/w/cli/Cargo.toml", "targets": [
+                    {"name": "cli", "kind": ["bin"], "src_path": "/w/cli/src/main.rs"}]},
             ],
         }))
         .unwrap();
@@ -224,6 +258,9 @@ mod tests {
             .map(|root| (root.folder.to_str().unwrap(), root.file.to_str().unwrap()))
             .collect();
         assert_eq!(found, [("", "/w/src/lib.rs"), ("", "/w/tests/kill.rs"), ("cli", "/w/cli/src/main.rs")]);
+        assert!(workspace.test_programs().eq(["kill"]));
+        let libraries = workspace.packages().iter().map(|package| (package.name.as_str(), package.has_library));
+        assert!(libraries.eq([("counterfoil", true), ("cli", false)]));
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //!
 //! Set `COUNTERFOIL_SEED` to repeat a run.
 
+use counterfoil_campaign::scaled;
 use counterfoil_test_support::SkippedSync;
 use counterfoil_test_support::power_cuts::{assert_detected, explore_seeds, store};
 
@@ -11,16 +12,17 @@ const CRASHES_EACH: u64 = 2_000;
 
 #[test]
 fn nothing_that_was_durable_is_lost_and_nothing_is_invented() {
-    let all = explore_seeds(store::explore, CRASHES, CRASHES_EACH);
+    let crashes = scaled(CRASHES);
+    let all = explore_seeds(store::explore, crashes, CRASHES_EACH);
     eprintln!("{all:?}");
-    assert!(all.crashes >= CRASHES, "{all:?}");
-    let is_varied = all.crashes_in_recovery >= CRASHES / 20
-        && all.blocks >= 4 * CRASHES
-        && all.blocks_below_floors >= CRASHES / 50
-        && all.tail_entries >= CRASHES / 20
-        && all.faults >= CRASHES / 1000
-        && all.refused >= CRASHES / 1000
-        && all.chunks >= CRASHES / 250;
+    assert!(all.crashes >= crashes, "{all:?}");
+    let is_varied = all.crashes_in_recovery >= crashes / 20
+        && all.blocks >= 4 * crashes
+        && all.blocks_below_floors >= crashes / 50
+        && all.tail_entries >= crashes / 20
+        && all.faults >= crashes / 1000
+        && all.refused >= crashes / 1000
+        && all.chunks >= crashes / 250;
     assert!(is_varied, "{all:?}");
 }
 

@@ -5,7 +5,8 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use counterfoil_mpi::{Threads, Universe, job};
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::prelude::*;
 
 /// Run one rank of a job over MPI (started by `counterfoil demo --mpi`).
 #[derive(Debug, Parser)]
@@ -18,8 +19,11 @@ struct Arguments {
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    let filter = EnvFilter::try_from_env("COUNTERFOIL_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    // `counterfoil demo --mpi` has reported an invalid value.
+    let wanted = std::env::var("COUNTERFOIL_LOG").ok().and_then(|wanted| wanted.parse().ok());
+    let filter = wanted.unwrap_or_else(|| Targets::new().with_default(LevelFilter::WARN));
+    let layer = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
+    tracing_subscriber::registry().with(layer.with_filter(filter)).init();
     let universe = match Universe::init(Threads::Funneled) {
         Ok(universe) => universe,
         Err(error) => {

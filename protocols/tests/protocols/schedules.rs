@@ -8,6 +8,7 @@ mod oracle;
 mod process;
 mod world;
 
+use counterfoil_campaign::scaled;
 use counterfoil_log_core::Rank;
 
 use application::Program;
@@ -76,30 +77,39 @@ fn run_all(settings: Settings, seeds: std::ops::Range<u64>) -> Tally {
 
 #[test]
 fn killed_ranks_recover_without_checkpoints() {
-    let tally = run_all(BASE, 0..600);
-    assert!(tally.kills > 600 && tally.kills_during_recovery > 100 && tally.cuts > 300, "{tally:?}");
-    assert!(tally.choices_forced > 1000 && tally.duplicates > 1000, "{tally:?}");
-    assert!(tally.dead_messages > 100 && tally.dead_hellos > 10 && tally.explicit_acks > 100, "{tally:?}");
+    let tally = run_all(BASE, 0..scaled(600));
+    assert!(
+        tally.kills > scaled(600) && tally.kills_during_recovery > scaled(100) && tally.cuts > scaled(300),
+        "{tally:?}"
+    );
+    assert!(tally.choices_forced > scaled(1000) && tally.duplicates > scaled(1000), "{tally:?}");
+    assert!(
+        tally.dead_messages > scaled(100) && tally.dead_hellos > scaled(10) && tally.explicit_acks > scaled(100),
+        "{tally:?}"
+    );
 }
 
 #[test]
 fn killed_ranks_recover_from_checkpoints() {
-    let tally = run_all(Settings { checkpoints: true, ..BASE }, 10_000..10_600);
-    assert!(tally.checkpoints > 1000 && tally.rolled_back > 100 && tally.choices_forced > 500, "{tally:?}");
+    let tally = run_all(Settings { checkpoints: true, ..BASE }, 10_000..10_000 + scaled(600));
+    assert!(
+        tally.checkpoints > scaled(1000) && tally.rolled_back > scaled(100) && tally.choices_forced > scaled(500),
+        "{tally:?}"
+    );
 }
 
 #[test]
 fn killed_ranks_recover_when_their_logs_survive() {
-    run_all(Settings { lanes_survive: true, ..BASE }, 20_000..20_300);
-    run_all(Settings { lanes_survive: true, checkpoints: true, ..BASE }, 30_000..30_600);
+    run_all(Settings { lanes_survive: true, ..BASE }, 20_000..20_000 + scaled(300));
+    run_all(Settings { lanes_survive: true, checkpoints: true, ..BASE }, 30_000..30_000 + scaled(600));
 }
 
 #[test]
 fn killed_ranks_recover_when_the_window_sees_messages_as_they_are_taken() {
     let on_take = Settings { judge_on_take: true, ..BASE };
-    run_all(on_take, 40_000..40_300);
-    run_all(Settings { checkpoints: true, ..on_take }, 50_000..50_300);
-    run_all(Settings { checkpoints: true, lanes_survive: true, ..on_take }, 60_000..60_300);
+    run_all(on_take, 40_000..40_000 + scaled(300));
+    run_all(Settings { checkpoints: true, ..on_take }, 50_000..50_000 + scaled(300));
+    run_all(Settings { checkpoints: true, lanes_survive: true, ..on_take }, 60_000..60_000 + scaled(300));
 }
 
 /// Asserts that one of the first seeds reveals a planted mistake.

@@ -5,6 +5,7 @@ mod node;
 mod program;
 mod world;
 
+use counterfoil_campaign::scaled;
 use counterfoil_protocols::send_deterministic::Canary;
 use node::Outcome;
 use world::{Settings, Tally, World};
@@ -43,27 +44,28 @@ fn jobs(seeds: std::ops::Range<u64>, settings: Settings) -> Tally {
 
 #[test]
 fn without_failures_all_ranks_send_what_they_send_alone() {
-    let tally = jobs(0..300, BASE);
+    let tally = jobs(0..scaled(300), BASE);
     assert_eq!((tally.rounds, tally.rolled_back), (0, 0));
     assert!(tally.logged > 0);
 }
 
 #[test]
 fn one_failed_rank_is_recovered() {
-    let tally = jobs(0..1500, Settings { failures: 1, ..BASE });
-    assert_eq!(tally.rounds, 1500);
+    let tally = jobs(0..scaled(1_500), Settings { failures: 1, ..BASE });
+    assert_eq!(tally.rounds, scaled(1_500));
 }
 
 #[test]
 fn failures_during_a_recovery_are_recovered() {
-    let tally = jobs(0..1000, Settings { failures: 3, collections: true, ..BASE });
-    assert!(tally.rounds > 2000);
+    let tally = jobs(0..scaled(1_000), Settings { failures: 3, collections: true, ..BASE });
+    assert!(tally.rounds > scaled(2000));
 }
 
 #[test]
 fn the_recovery_process_may_be_lost_too() {
-    let tally = jobs(5000..7000, Settings { failures: 4, coordinator_fails: true, collections: true, ..BASE });
-    assert!(tally.rolled_back > 1500);
+    let tally =
+        jobs(5000..5000 + scaled(2_000), Settings { failures: 4, coordinator_fails: true, collections: true, ..BASE });
+    assert!(tally.rolled_back > scaled(1500));
 }
 
 /// Seeds that once ended wrong.

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use counterfoil::{OpenError, StoreError};
+use counterfoil_campaign::{scaled, stride};
 
 use crate::communicator::{ANY_SOURCE, ANY_TAG, CallError, Communicator, Reduction};
 use crate::local::testing::{End, Killable, ThreadJob};
@@ -115,7 +116,7 @@ fn a_program_runs_on_both_tiers_with_and_without_checkpoints_alike() {
 fn a_rank_may_die_before_each_of_its_calls(tier: LogTier, checkpoints: bool) {
     let (expected, calls, _) = run(settings(tier), checkpoints, &[]);
     for rank in 0..RANKS {
-        for call in 0..calls[rank as usize] {
+        for call in (0..calls[rank as usize]).step_by(stride()) {
             let (results, _, _) = run(settings(tier), checkpoints, &[(rank, 0, call)]);
             assert_eq!(results, expected, "rank {rank} died before call {call}");
         }
@@ -162,7 +163,7 @@ fn all_may_die_and_die_again_at_any_of_their_calls() {
     let mut next = places();
     for tier in [LogTier::Volatile, LogTier::ProcessCrashSafe, LogTier::NodeLocal] {
         for checkpoints in [false, true] {
-            for _ in 0..20 {
+            for _ in 0..scaled(20) {
                 let mut deaths = Vec::new();
                 for rank in 0..RANKS {
                     let most = calls[rank as usize];

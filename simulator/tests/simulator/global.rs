@@ -7,6 +7,7 @@
 
 mod rule;
 
+use counterfoil_campaign::scaled;
 use counterfoil_simulator::{self as simulator, Config, Summary};
 
 use rule::{Global, Mistake};
@@ -22,12 +23,12 @@ fn campaign<const MISTAKE: u8>(schedules: u64) -> Summary {
 
 #[test]
 fn ranks_that_did_not_fail_roll_back_and_a_coordinator_may_fail() {
-    let summary = campaign::<{ Mistake::NONE }>(3_000);
+    let summary = campaign::<{ Mistake::NONE }>(scaled(3_000));
     assert_eq!(summary.failed, 0, "{:#?}", summary.failures);
     let met = &summary.coverage;
     eprintln!("{met:#?}");
-    assert!(met.coordinator_faults > 500 && met.faults_during_recovery > 1_000, "{met:?}");
-    assert!(met.rollbacks > 10_000 && met.held > 5_000 && met.dead_messages > 1_000, "{met:?}");
+    assert!(met.coordinator_faults > scaled(500) && met.faults_during_recovery > scaled(1_000), "{met:?}");
+    assert!(met.rollbacks > scaled(10_000) && met.held > scaled(5_000) && met.dead_messages > scaled(1_000), "{met:?}");
 }
 
 #[test]

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use counterfoil_campaign::{scaled, stride};
 use counterfoil_simulator::{
     self as simulator, Canary, Config, Mode, Pattern, Pessimistic, Plain, Schedule, Summary, Tier,
 };
@@ -23,17 +24,26 @@ fn assert_no_failure(summary: &Summary) {
 
 #[test]
 fn the_pessimistic_rule_survives_twenty_thousand_schedules() {
-    let summary = simulator::campaign::<Pessimistic>(0..20_000, &unnamed(), |_| {});
+    let summary = simulator::campaign::<Pessimistic>(0..scaled(20_000), &unnamed(), |_| {});
     eprintln!("{:#?}", summary.coverage);
     assert_no_failure(&summary);
     // The schedules reach the intended cases: also early messages, second recoveries, and kills during one.
     let met = &summary.coverage;
-    assert!(met.faults > 36_000 && met.faults_at_once > 2_000 && met.faults_again > 8_000, "{met:?}");
-    assert!(met.faults_during_recovery > 6_000 && met.faults_while_writing > 600, "{met:?}");
-    assert!(met.restarts_from_checkpoint > 8_000 && met.restarts_from_start > 20_000, "{met:?}");
-    assert!(met.held > 10_000 && met.determinants > 400_000 && met.choices == 0, "{met:?}");
-    assert!(met.duplicates > 16_000 && met.dead_messages > 600 && met.dead_hellos > 1_600, "{met:?}");
-    assert!(met.checkpoints > 80_000 && met.checkpoints_refused > 50 && met.freed > 200_000, "{met:?}");
+    assert!(
+        met.faults > scaled(36_000) && met.faults_at_once > scaled(2_000) && met.faults_again > scaled(8_000),
+        "{met:?}"
+    );
+    assert!(met.faults_during_recovery > scaled(6_000) && met.faults_while_writing > scaled(600), "{met:?}");
+    assert!(met.restarts_from_checkpoint > scaled(8_000) && met.restarts_from_start > scaled(20_000), "{met:?}");
+    assert!(met.held > scaled(10_000) && met.determinants > scaled(400_000) && met.choices == 0, "{met:?}");
+    assert!(
+        met.duplicates > scaled(16_000) && met.dead_messages > scaled(600) && met.dead_hellos > scaled(1_600),
+        "{met:?}"
+    );
+    assert!(
+        met.checkpoints > scaled(80_000) && met.checkpoints_refused > scaled(50) && met.freed > scaled(200_000),
+        "{met:?}"
+    );
 }
 
 /// The plain rule needs named calls, and the pessimistic rule is the yardstick without them: where calls aren't named,
@@ -79,18 +89,18 @@ fn the_smallest_such_schedule_fails_under_the_plain_rule_alone() {
 #[test]
 fn many_ranks_and_many_faults_do_not_break_the_pessimistic_rule() {
     let config = Config { ranks: (9, 16), rounds: (1, 4), faults: (4, 12), ..unnamed() };
-    assert_no_failure(&simulator::campaign::<Pessimistic>(0..300, &config, |_| {}));
+    assert_no_failure(&simulator::campaign::<Pessimistic>(0..scaled(300), &config, |_| {}));
     let config = Config { ranks: (2, 3), rounds: (4, 8), faults: (6, 20), ..unnamed() };
-    let summary = simulator::campaign::<Pessimistic>(0..1_000, &config, |_| {});
+    let summary = simulator::campaign::<Pessimistic>(0..scaled(1_000), &config, |_| {});
     assert_no_failure(&summary);
-    assert!(summary.coverage.faults_during_recovery > 1_000, "{:?}", summary.coverage);
+    assert!(summary.coverage.faults_during_recovery > scaled(1_000), "{:?}", summary.coverage);
 }
 
 #[test]
 fn nothing_is_left_when_nothing_fails() {
     for pattern in Pattern::ALL {
         let config = Config { patterns: vec![pattern], ranks: (2, 8), faults: (0, 0), ..unnamed() };
-        let summary = simulator::campaign::<Pessimistic>(0..50, &config, |_| {});
+        let summary = simulator::campaign::<Pessimistic>(0..scaled(50), &config, |_| {});
         assert_no_failure(&summary);
         let met = &summary.coverage;
         assert!(met.sends > 0 && met.determinants == met.sends && met.held == 0, "{met:?}");
@@ -107,7 +117,7 @@ fn a_rank_may_die_at_any_event() {
             schedule.shape.checkpoint_one_in = 2;
             schedule.shape.ordered = true;
             schedule.faults.truncate(1);
-            for at in 0..200 {
+            for at in (0..200).step_by(stride()) {
                 for node in 0..3 {
                     schedule.faults[0].at = at;
                     schedule.faults[0].node = node;

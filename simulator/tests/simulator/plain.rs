@@ -2,6 +2,7 @@
 //!
 //! To rerun one schedule: `SIM_SCHEDULE='sim1 ...' cargo test -p counterfoil-simulator plain::a_schedule_of_the`.
 
+use counterfoil_campaign::{scaled, stride};
 use counterfoil_simulator::{self as simulator, Canary, Config, Mode, Pattern, Plain, Schedule, Summary, Tier};
 
 /// Fails with everything needed to rerun the first failures.
@@ -14,33 +15,42 @@ fn assert_no_failure(summary: &Summary) {
 #[test]
 fn five_thousand_schedules_do_not_break_the_plain_rule() {
     let mut calls = 0;
-    let summary = simulator::campaign::<Plain>(0..5_000, &Config::default(), |progress| {
+    let summary = simulator::campaign::<Plain>(0..scaled(5_000), &Config::default(), |progress| {
         calls += 1;
-        assert_eq!((progress.schedules, progress.of, progress.failed), (calls, 5_000, 0));
+        assert_eq!((progress.schedules, progress.of, progress.failed), (calls, scaled(5_000), 0));
     });
     eprintln!("{:#?}", summary.coverage);
     assert_no_failure(&summary);
-    assert_eq!((summary.schedules, calls), (5_000, 5_000));
+    assert_eq!((summary.schedules, calls), (scaled(5_000), scaled(5_000)));
     // The schedules reach the intended cases.
     let met = &summary.coverage;
-    assert!(met.faults > 9_000 && met.faults_at_once > 500 && met.faults_again > 2_000, "{met:?}");
-    assert!(met.faults_during_recovery > 1_500 && met.faults_when_finished > 200, "{met:?}");
-    assert!(met.faults_while_writing > 150 && met.checkpoints > 20_000, "{met:?}");
-    assert!(met.in_flight_lost > 2_000 && met.in_flight_kept > 500, "{met:?}");
-    assert!(met.restarts_from_checkpoint > 2_000 && met.restarts_from_start > 5_000, "{met:?}");
-    assert!(met.duplicates > 4_000 && met.dead_messages > 150 && met.dead_hellos > 400, "{met:?}");
-    assert!(met.replayed > 20_000 && met.choices_forced > 4_000 && met.freed > 50_000, "{met:?}");
-    assert!(met.unacknowledged > 1_000, "{met:?}");
+    assert!(
+        met.faults > scaled(9_000) && met.faults_at_once > scaled(500) && met.faults_again > scaled(2_000),
+        "{met:?}"
+    );
+    assert!(met.faults_during_recovery > scaled(1_500) && met.faults_when_finished > scaled(200), "{met:?}");
+    assert!(met.faults_while_writing > scaled(150) && met.checkpoints > scaled(20_000), "{met:?}");
+    assert!(met.in_flight_lost > scaled(2_000) && met.in_flight_kept > scaled(500), "{met:?}");
+    assert!(met.restarts_from_checkpoint > scaled(2_000) && met.restarts_from_start > scaled(5_000), "{met:?}");
+    assert!(
+        met.duplicates > scaled(4_000) && met.dead_messages > scaled(150) && met.dead_hellos > scaled(400),
+        "{met:?}"
+    );
+    assert!(
+        met.replayed > scaled(20_000) && met.choices_forced > scaled(4_000) && met.freed > scaled(50_000),
+        "{met:?}"
+    );
+    assert!(met.unacknowledged > scaled(1_000), "{met:?}");
 }
 
 #[test]
 fn many_ranks_and_many_faults_do_not_break_the_plain_rule() {
     let config = Config { ranks: (9, 16), rounds: (1, 4), faults: (4, 12), ..Config::default() };
-    assert_no_failure(&simulator::campaign::<Plain>(0..300, &config, |_| {}));
+    assert_no_failure(&simulator::campaign::<Plain>(0..scaled(300), &config, |_| {}));
     let config = Config { ranks: (2, 3), rounds: (4, 8), faults: (6, 20), ..Config::default() };
-    let summary = simulator::campaign::<Plain>(0..500, &config, |_| {});
+    let summary = simulator::campaign::<Plain>(0..scaled(500), &config, |_| {});
     assert_no_failure(&summary);
-    assert!(summary.coverage.faults_during_recovery > 500, "{:?}", summary.coverage);
+    assert!(summary.coverage.faults_during_recovery > scaled(500), "{:?}", summary.coverage);
 }
 
 /// A second run of any schedule has the same trace, and so has a run of its list of choices.
@@ -48,7 +58,7 @@ fn many_ranks_and_many_faults_do_not_break_the_plain_rule() {
 fn a_schedule_repeats_exactly() {
     let config = Config::default();
     let mut different = std::collections::BTreeSet::new();
-    for seed in 0..300 {
+    for seed in 0..scaled(300) {
         let schedule = config.schedule(seed, false);
         assert_eq!(schedule, config.schedule(seed, false));
         let first = simulator::run::<Plain>(&schedule);
@@ -59,7 +69,7 @@ fn a_schedule_repeats_exactly() {
         assert_eq!(first, simulator::run::<Plain>(&read_back), "seed {seed}");
         different.insert(first.fingerprint);
     }
-    assert_eq!(different.len(), 300);
+    assert_eq!(different.len() as u64, scaled(300));
     let again = || simulator::campaign::<Plain>(50..150, &config, |_| {}).fingerprint;
     assert_eq!(again(), again());
 }
@@ -85,7 +95,7 @@ fn a_rank_may_die_at_any_event() {
             let mut schedule = Schedule { tier, ..config.schedule(11, false) };
             schedule.shape.checkpoint_one_in = 2;
             schedule.faults.truncate(1);
-            for at in 0..200 {
+            for at in (0..200).step_by(stride()) {
                 for node in 0..3 {
                     schedule.faults[0].at = at;
                     schedule.faults[0].node = node;

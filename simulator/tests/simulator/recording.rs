@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use counterfoil_campaign::scaled;
 use counterfoil_simulator::diagram;
 use counterfoil_simulator::{
     self as simulator, Activity, Canary, Config, Dropped, Outcome, Plain, Recorded, Schedule, Summary,
@@ -22,7 +23,7 @@ fn count(recording: &[Recorded], is_it: impl Fn(Activity) -> bool) -> u64 {
 #[test]
 fn a_recording_agrees_with_the_counters_of_the_run() {
     let config = Config::default();
-    for seed in 0..300 {
+    for seed in 0..scaled(300) {
         let schedule = config.schedule(seed, false);
         let (outcome, recording) = simulator::record::<Plain>(&schedule);
         assert_eq!(outcome, simulator::run::<Plain>(&schedule), "seed {seed}");
@@ -43,7 +44,7 @@ fn a_recording_agrees_with_the_counters_of_the_run() {
 #[test]
 fn messages_that_arrive_were_transmitted_before() {
     for canary in [None, Some(Canary::DeliverDuplicate), Some(Canary::DeliverDead), Some(Canary::ForgetLog)] {
-        for seed in 0..200 {
+        for seed in 0..scaled(200) {
             let schedule = Config { canary, ..Config::default() }.schedule(seed, false);
             let mut under_way = BTreeSet::new();
             for Recorded { event, activity } in simulator::record::<Plain>(&schedule).1 {

@@ -4,6 +4,7 @@
 //! To rerun one schedule:
 //! `SIM_SCHEDULE='sim1 ...' cargo test -p counterfoil-simulator send_deterministic::a_schedule_of_the -- --nocapture`.
 
+use counterfoil_campaign::scaled;
 use counterfoil_simulator::{self as simulator, Canary, Config, Coverage, Schedule, SendDet, SimProtocol, Summary};
 
 /// Programs of this rule are send-deterministic.
@@ -96,59 +97,71 @@ fn recoveries_that_once_deadlocked_terminate() {
 #[test]
 fn recoveries_of_many_clusters_without_checkpoints_terminate() {
     let config = Config { ranks: (3, 4), clusters: (3, 4), rounds: (2, 6), checkpoints: false, ..all() };
-    let met = campaign(0..3_000, &Config { faults: (2, 2), ..config.clone() });
-    assert!(met.orphans > 5_000, "{met:?}");
-    campaign(0..2_000, &Config { faults: (2, 4), ..config });
+    let met = campaign(0..scaled(3_000), &Config { faults: (2, 2), ..config.clone() });
+    assert!(met.orphans > scaled(5_000), "{met:?}");
+    campaign(0..scaled(2_000), &Config { faults: (2, 4), ..config });
 }
 
 #[test]
 fn without_failures_no_rank_rolls_back_and_every_send_is_that_of_the_program_alone() {
-    let met = campaign(0..1_000, &Config { faults: (0, 0), ..all() });
+    let met = campaign(0..scaled(1_000), &Config { faults: (0, 0), ..all() });
     assert_eq!((met.rollbacks, met.orphans, met.duplicates, met.lines_of_several), (0, 0, 0, 0));
-    assert!(met.released > 10_000 && met.freed > 2_000 && met.collections > 1_000, "{met:?}");
+    assert!(met.released > scaled(10_000) && met.freed > scaled(2_000) && met.collections > scaled(1_000), "{met:?}");
 }
 
 #[test]
 fn the_failure_of_one_rank_is_recovered() {
-    let met = campaign(0..3_000, &Config { faults: (1, 1), coordinator_faults: false, ..config() });
-    assert!(met.rollbacks > 3_000 && met.lines_of_several > 1_500 && met.faults_during_recovery == 0, "{met:?}");
-    assert!(met.orphans > 1_000 && met.duplicates > 1_000, "{met:?}");
+    let met = campaign(0..scaled(3_000), &Config { faults: (1, 1), coordinator_faults: false, ..config() });
+    assert!(
+        met.rollbacks > scaled(3_000) && met.lines_of_several > scaled(1_500) && met.faults_during_recovery == 0,
+        "{met:?}"
+    );
+    assert!(met.orphans > scaled(1_000) && met.duplicates > scaled(1_000), "{met:?}");
 }
 
 #[test]
 fn failures_in_a_row_and_at_once_are_recovered() {
-    let met = campaign(0..3_000, &Config { coordinator_faults: false, ..config() });
+    let met = campaign(0..scaled(3_000), &Config { coordinator_faults: false, ..config() });
     assert_eq!(met.coordinator_faults, 0);
-    assert!(met.faults_during_recovery > 1_000 && met.faults_after_recovery > 150, "{met:?}");
+    assert!(met.faults_during_recovery > scaled(1_000) && met.faults_after_recovery > scaled(150), "{met:?}");
 }
 
 #[test]
 fn the_recovery_process_dies_checkpoints_and_logs_are_collected_and_clusters_kept_apart() {
-    let met = campaign(0..8_000, &all());
-    assert!(met.coordinator_faults > 1_000 && met.faults_at_once > 500 && met.faults_again > 1_000, "{met:?}");
-    assert!(met.faults_during_recovery > 1_000 && met.faults_after_recovery > 200, "{met:?}");
-    assert!(met.in_flight_lost > 1_000 && met.in_flight_kept > 300, "{met:?}");
-    assert!(met.lines_of_several > 2_000 && met.orphans > 1_000 && met.other_receive_epochs > 200, "{met:?}");
-    assert!(met.logged_replays > 1_000 && met.collections > 6_000 && met.checkpoints_refused > 500, "{met:?}");
+    let met = campaign(0..scaled(8_000), &all());
+    assert!(
+        met.coordinator_faults > scaled(1_000) && met.faults_at_once > scaled(500) && met.faults_again > scaled(1_000),
+        "{met:?}"
+    );
+    assert!(met.faults_during_recovery > scaled(1_000) && met.faults_after_recovery > scaled(200), "{met:?}");
+    assert!(met.in_flight_lost > scaled(1_000) && met.in_flight_kept > scaled(300), "{met:?}");
+    assert!(
+        met.lines_of_several > scaled(2_000) && met.orphans > scaled(1_000) && met.other_receive_epochs > scaled(200),
+        "{met:?}"
+    );
+    assert!(
+        met.logged_replays > scaled(1_000) && met.collections > scaled(6_000) && met.checkpoints_refused > scaled(500),
+        "{met:?}"
+    );
 }
 
 /// Behaviour of a transport that doesn't close an older connection before a newer one is made.
 #[test]
 fn frames_of_older_connections_may_still_arrive() {
-    let met = campaign(0..3_000, &Config { late: true, ..config() });
+    let met = campaign(0..scaled(3_000), &Config { late: true, ..config() });
     eprintln!("{met:#?}");
-    assert!(met.dead_messages > 100 && met.dead_hellos > 0, "{met:?}");
+    assert!(met.dead_messages > scaled(100) && met.dead_hellos > 0, "{met:?}");
 }
 
 #[test]
 fn many_ranks_are_recovered() {
-    campaign(0..150, &Config { ranks: (9, 16), ..config() });
-    campaign(0..3_000, &Config { ranks: (2, 3), rounds: (4, 8), ..config() });
+    campaign(0..scaled(150), &Config { ranks: (9, 16), ..config() });
+    campaign(0..scaled(3_000), &Config { ranks: (2, 3), rounds: (4, 8), ..config() });
 }
 
 #[test]
 fn a_schedule_repeats_exactly_also_when_it_is_read_back() {
-    for seed in 0..100 {
+    for seed in 0..scaled(100) {
         let schedule = all().schedule(seed, true);
         let again: Schedule = schedule.to_string().parse().expect("a schedule");
         assert_eq!(again, schedule);
@@ -200,7 +213,7 @@ fn mistakes_without_effect_on_a_rule_change_nothing() {
     assert_eq!(others, [Canary::ForgetChoices, Canary::DeliverDead]);
     for canary in others {
         let [with, without] = [Some(canary), None].map(|canary| Config { canary, ..deep() });
-        let fingerprint = |config| simulator::campaign::<SendDet>(0..500, &config, |_| {}).fingerprint;
+        let fingerprint = |config| simulator::campaign::<SendDet>(0..scaled(500), &config, |_| {}).fingerprint;
         assert_eq!(fingerprint(with), fingerprint(without), "{canary:?}");
     }
 }

@@ -33,7 +33,7 @@ fn a_rank_may_die_before_each_of_its_calls() {
     let settings = pessimistic(LogTier::ProcessCrashSafe);
     let (expected, calls, _) = run(settings.clone(), true, &[]);
     for rank in 0..RANKS {
-        for call in 0..calls[rank as usize] {
+        for call in (0..calls[rank as usize]).step_by(stride()) {
             let (results, _, _) = run(settings.clone(), true, &[(rank, 0, call)]);
             assert_eq!(results, expected, "rank {rank} died before call {call}");
         }
@@ -46,7 +46,7 @@ fn all_may_die_and_die_again() {
     let mut next = places();
     for tier in TIERS {
         for checkpoints in [false, true] {
-            for _ in 0..5 {
+            for _ in 0..scaled(5) {
                 let mut deaths = Vec::new();
                 for rank in 0..RANKS {
                     deaths.extend((0..3).map(|incarnation| (rank, incarnation, next(calls[rank as usize]))));
@@ -85,7 +85,7 @@ fn hash_the_receive_order(comm: &mut dyn Communicator) -> Result<Vec<u8>, Error>
 #[test]
 fn a_program_whose_sends_depend_on_the_receive_order_is_repeated_exactly() {
     for tier in TIERS {
-        for call in (0..60).step_by(4) {
+        for call in (0..60).step_by(4 * stride()) {
             let job = ThreadJob::new(pessimistic(tier));
             let deaths = [(0, 0, call), (0, 1, call / 2), (2, 0, call % 7)];
             let ran = job.run(|endpoint, incarnation| {

@@ -112,14 +112,14 @@ fn without_parentheses(text: &str) -> String {
 
 /// The passed tests of the package with the fuzz bodies, among all tests of a run.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct FuzzTests {
-    pub(super) passed: u64,
+pub(crate) struct FuzzTests {
+    pub(crate) passed: u64,
 }
 
 impl FuzzTests {
     /// Counts them in the output of nextest (a line for each test, with the package's name) or of
     /// `cargo test` (a heading with the test program's name, then its summary).
-    pub(super) fn count(package: &str, lines: &[String]) -> Self {
+    pub(crate) fn count(package: &str, lines: &[String]) -> Self {
         let program = package.replace('-', "_");
         let mut passed = 0;
         let mut in_package = false;

@@ -1,0 +1,112 @@
+//! Checks in order, with what they printed, counted and timed. After a check that fails the rest still runs.
+
+mod cpu_time;
+mod crate_roots;
+mod step;
+mod summary;
+
+use std::process::Command;
+use std::time::Instant;
+
+use self::step::{Finished, Verdict};
+use self::summary::Counts;
+pub(crate) use self::summary::FuzzTests;
+use crate::table::Table;
+use crate::workspace::Workspace;
+
+/// The checks made so far.
+pub(crate) struct Suite<'a> {
+    workspace: &'a Workspace,
+    finished: Vec<Finished>,
+}
+
+impl<'a> Suite<'a> {
+    pub(crate) fn new(workspace: &'a Workspace) -> Self {
+        Self { workspace, finished: Vec::new() }
+    }
+
+    /// Runs a command whose success counts as one.
+    pub(crate) fn command(&mut self, title: &'static str, command: Command) {
+        self.timed(title, |_| step::run(command).verdict());
+    }
+
+    /// Runs a command that runs tests, each of which counts. Returns what it printed.
+    pub(crate) fn tests(&mut self, title: &'static str, command: Command) -> Vec<String> {
+        let mut lines = Vec::new();
+        self.timed(title, |_| {
+            let ran = step::run(command);
+            let counts = summary::count(ran.success, &ran.lines);
+            lines = ran.lines;
+            Verdict::Counted(counts)
+        });
+        lines
+    }
+
+    /// Makes a check of this program's own, which counts as one.
+    pub(crate) fn check(&mut self, title: &'static str, check: impl FnOnce(&Workspace) -> Result<(), String>) {
+        self.timed(title, |workspace| match check(workspace) {
+            Ok(()) => Verdict::Counted(Counts::PASSED),
+            Err(reason) => {
+                println!("{reason}");
+                Verdict::Counted(Counts::FAILED)
+            }
+        });
+    }
+
+    /// Checks that unsafe code is only where it is allowed.
+    pub(crate) fn crate_roots(&mut self) {
+        self.check("unsafe code only where it is allowed", crate_roots::check);
+    }
+
+    /// Notes a check that is not made, and why.
+    pub(crate) fn not_run(&mut self, title: &'static str, why: impl Into<String>) {
+        self.timed(title, |_| Verdict::NotRun(why.into()));
+    }
+
+    fn timed(&mut self, title: &'static str, check: impl FnOnce(&Workspace) -> Verdict) {
+        println!("\n=== {title} ===");
+        let (start, cpu_before) = (Instant::now(), cpu_time::of_children());
+        let verdict = check(self.workspace);
+        let cpu = cpu_before.zip(cpu_time::of_children()).map(|(before, after)| after.saturating_sub(before));
+        let finished = Finished { title, verdict, elapsed: start.elapsed(), cpu };
+        println!("--- {title}: {finished}");
+        self.finished.push(finished);
+    }
+
+    /// Prints the table and, as the last line, the totals. Returns `true` if nothing failed.
+    pub(crate) fn conclude(self) -> bool {
+        let mut table = Table::new(["check", "seconds", "CPU seconds", "passed", "failed", ""]);
+        let mut total = Counts::default();
+        let mut not_run = Vec::new();
+        for finished in &self.finished {
+            let seconds = format!("{:.1}", finished.elapsed.as_secs_f64());
+            let cpu = finished.cpu.map_or(String::new(), |cpu| format!("{:.1}", cpu.as_secs_f64()));
+            match &finished.verdict {
+                Verdict::Counted(counts) => {
+                    total += *counts;
+                    let mark = if counts.failed > 0 { "<-- FAILED" } else { "" };
+                    table.row([
+                        finished.title,
+                        &seconds,
+                        &cpu,
+                        &counts.passed.to_string(),
+                        &counts.failed.to_string(),
+                        mark,
+                    ]);
+                }
+                Verdict::NotRun(reason) => {
+                    table.row([finished.title, &seconds, &cpu, "", "", "not run"]);
+                    not_run.push((finished.title, reason));
+                }
+            }
+        }
+        let elapsed: f64 = self.finished.iter().map(|finished| finished.elapsed.as_secs_f64()).sum();
+        println!("\n{table}");
+        for (title, reason) in not_run {
+            println!("not run: {title}: {reason}");
+        }
+        println!("{elapsed:.0} s in all");
+        println!("{total}");
+        total.failed == 0
+    }
+}

@@ -1,0 +1,267 @@
+//! `cargo xtask test`: every check that a change has to pass, or a part of them.
+
+mod packages;
+mod toolchain;
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use clap::Args;
+
+use self::packages::Packages;
+use crate::check;
+use crate::mpi::{Choice, Toolkit, preload};
+use crate::suite::{FuzzTests, Suite};
+use crate::workspace::{RELEASE_BUILD, TaskError, Workspace};
+
+/// The package whose tests run the fuzz bodies over their corpora.
+const FUZZ_PACKAGE: &str = "counterfoil-fuzz";
+
+/// Test programs that start processes; `--quick` leaves them out.
+const PROCESS_TESTS: [&str; 2] = ["interrupts", "processes"];
+
+/// Scales random campaigns: crate `counterfoil-campaign`.
+const CAMPAIGN: (&str, &str) = ("COUNTERFOIL_CAMPAIGN_PERCENT", "10");
+
+/// The second architecture that the code is checked for: weaker memory ordering than x86-64.
+const AARCH64: &str = "aarch64-unknown-linux-gnu";
+
+/// Preemptions that a loom model explores, unless the environment says otherwise.
+const LOOM_MAX_PREEMPTIONS: &str = "3";
+
+const DOCUMENTATION: [&str; 3] = ["doc", "--workspace", "--no-deps"];
+
+const NEXTEST: [&str; 5] = [
+    "nextest",
+    "run",
+    "--no-fail-fast",
+    // Levels are given so that the environment cannot hide the lines that are counted.
+    "--status-level=pass",
+    "--final-status-level=fail",
+];
+
+/// Which tests to run.
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    /// Run random campaigns at a tenth of their length; leave out tests that start processes, the models, the optimised build,
+    /// and what needs an MPI
+    #[arg(long)]
+    quick: bool,
+    /// Run only the tests of these crates: `log-core` or `counterfoil-log-core`
+    #[arg(short, long = "package", value_name = "CRATE")]
+    packages: Vec<String>,
+}
+
+/// Runs the checks. Returns `true` if nothing failed.
+pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<bool, TaskError> {
+    let suite = Suite::new(workspace);
+    let has_nextest = toolchain::has_nextest(workspace);
+    if !has_nextest {
+        println!("cargo-nextest is not installed: `cargo test` runs the tests instead, MPI jobs one at a time");
+    }
+    let mut run = Run { workspace, suite, has_nextest, is_quick: options.quick };
+    if !options.packages.is_empty() {
+        run.some(&Packages::find(workspace, &options.packages)?);
+    } else if options.quick {
+        run.quick();
+    } else {
+        run.all();
+    }
+    Ok(run.suite.conclude())
+}
+
+/// What tests over MPI need.
+struct OverMpi {
+    toolkit: Toolkit,
+    /// The interposition library.
+    library: PathBuf,
+}
+
+/// A run of the tests.
+struct Run<'a> {
+    workspace: &'a Workspace,
+    suite: Suite<'a>,
+    has_nextest: bool,
+    is_quick: bool,
+}
+
+impl Run<'_> {
+    fn all(&mut self) {
+        check::root(&mut self.suite, self.workspace);
+        self.suite.command("optimised build", self.workspace.cargo(RELEASE_BUILD));
+        let over_mpi = self.prepare_mpi();
+        self.tests_and_fuzz_bodies(over_mpi.as_ref());
+        self.doc_tests(&["--workspace"]);
+        self.suite.command("documentation", documentation(self.workspace.cargo(DOCUMENTATION)));
+        self.check_for_aarch64();
+        self.suite.tests("loom models", self.loom_models());
+        self.suite.tests("shuttle model", self.shuttle_model());
+        // Without an MPI its preparation has failed, and was counted.
+        if let Some(OverMpi { toolkit, .. }) = over_mpi {
+            check::over_mpi(&mut self.suite, self.workspace, &toolkit);
+            self.suite.command(
+                "documentation of mpi/",
+                documentation(cargo_over_mpi(self.workspace, &toolkit, &DOCUMENTATION)),
+            );
+            self.over_mpi(&toolkit, &["--workspace"]);
+        }
+    }
+
+    fn quick(&mut self) {
+        check::root(&mut self.suite, self.workspace);
+        self.tests_and_fuzz_bodies(None);
+        self.doc_tests(&["--workspace"]);
+        self.suite.command("documentation", documentation(self.workspace.cargo(DOCUMENTATION)));
+        for title in ["optimised build", "loom models", "shuttle model", "tests over MPI"] {
+            self.suite.not_run(title, "left out by --quick");
+        }
+    }
+
+    /// Runs the tests of some crates.
+    fn some(&mut self, packages: &Packages) {
+        if !packages.root.is_empty() {
+            let arguments = packages::arguments(&packages.root);
+            let tests = self.root_tests(&arguments, false);
+            self.suite.tests("tests", tests);
+            if packages.has_docs {
+                self.doc_tests(&arguments);
+            }
+        }
+        if !packages.over_mpi.is_empty()
+            && let Some(OverMpi { toolkit, .. }) = self.prepare_mpi()
+        {
+            self.over_mpi(&toolkit, &packages::arguments(&packages.over_mpi));
+        }
+    }
+
+    /// Returns the command that runs unit, property, integration and fuzz-corpus tests of these packages. (Benchmarks are compiled
+    /// by the lints only.)
+    fn root_tests(&self, packages: &[&str], without_processes: bool) -> Command {
+        let mut command = if self.has_nextest {
+            let mut command = self.workspace.cargo(NEXTEST);
+            if without_processes {
+                let binaries = PROCESS_TESTS.map(|name| format!("binary(={name})")).join(" | ");
+                command.args(["--filterset", &format!("not ({binaries})")]);
+            }
+            command
+        } else {
+            let mut command = self.workspace.cargo(["test", "--lib", "--bins", "--examples", "--no-fail-fast"]);
+            if without_processes {
+                for name in self.workspace.test_programs().filter(|name| !PROCESS_TESTS.contains(name)) {
+                    command.args(["--test", name]);
+                }
+            } else {
+                command.arg("--tests");
+            }
+            command
+        };
+        command.args(packages);
+        if self.is_quick {
+            command.env(CAMPAIGN.0, CAMPAIGN.1);
+        }
+        command
+    }
+
+    /// Runs all tests of the root workspace. The fuzz bodies are tests of a package: they must be among them.
+    fn tests_and_fuzz_bodies(&mut self, over_mpi: Option<&OverMpi>) {
+        let mut tests = self.root_tests(&["--workspace"], self.is_quick);
+        if let Some(OverMpi { toolkit, library }) = over_mpi {
+            tests.env("COUNTERFOIL_MPI", toolkit.mpi.asked()).env("COUNTERFOIL_MPI_LIBRARY", library);
+            tests.env("MPICC", &toolkit.mpi.mpicc);
+        }
+        let lines = self.suite.tests("tests", tests);
+        self.suite.check("fuzz bodies ran over their corpora", |workspace| {
+            let ran = FuzzTests::count(FUZZ_PACKAGE, &lines);
+            let inputs = toolchain::count_files(&workspace.root().join("fuzz").join("corpus"));
+            println!("{ran} (counted above), {inputs} committed inputs");
+            if ran.passed > 0 && inputs > 0 {
+                Ok(())
+            } else {
+                Err("no fuzz body was seen to pass, or there is no committed input".to_owned())
+            }
+        });
+    }
+
+    fn doc_tests(&mut self, packages: &[&str]) {
+        let mut command = self.workspace.cargo(["test", "--doc", "--no-fail-fast"]);
+        command.args(packages);
+        self.suite.tests("doc tests", command);
+    }
+
+    fn check_for_aarch64(&mut self) {
+        let title = "check for aarch64";
+        if toolchain::has_std(self.workspace, AARCH64) {
+            let arguments = ["check", "--workspace", "--target", AARCH64];
+            self.suite.command(title, self.workspace.cargo(arguments));
+        } else {
+            let why = format!(
+                "the standard library for {AARCH64} is not installed (`rustup target add {AARCH64}`): NOT checked"
+            );
+            self.suite.not_run(title, why);
+        }
+    }
+
+    fn loom_models(&self) -> Command {
+        let mut command = self.models("loom", "--cfg counterfoil_loom");
+        if std::env::var_os("LOOM_MAX_PREEMPTIONS").is_none() {
+            command.env("LOOM_MAX_PREEMPTIONS", LOOM_MAX_PREEMPTIONS);
+        }
+        command
+    }
+
+    fn shuttle_model(&self) -> Command {
+        self.models("shuttle", "--cfg counterfoil_loom --cfg counterfoil_shuttle")
+    }
+
+    /// Returns the command that runs the models of one kind. They have a target folder of their own, since the flags differ.
+    fn models(&self, kind: &str, flags: &str) -> Command {
+        let mut command = self.workspace.cargo(["test", "--profile", "models", "--package", "counterfoil-log-core"]);
+        command.args(["--lib", "--target-dir"]).arg(self.workspace.target().join("models")).arg(kind);
+        command.env("RUSTFLAGS", flags);
+        command
+    }
+
+    /// Finds an MPI, or installs one into the target folder, and builds the interposition library for it.
+    fn prepare_mpi(&mut self) -> Option<OverMpi> {
+        let mut ready = None;
+        self.suite.check("an MPI, and the library for it", |workspace| {
+            let toolkit = Toolkit::ready(workspace, &Choice::default()).map_err(|error| error.to_string())?;
+            println!("{}", toolkit.mpi);
+            let library = preload::build(workspace, &toolkit).map_err(|error| error.to_string())?;
+            ready = Some(OverMpi { toolkit, library });
+            Ok(())
+        });
+        ready
+    }
+
+    /// Runs the tests of packages in `mpi/`.
+    fn over_mpi(&mut self, toolkit: &Toolkit, packages: &[&str]) {
+        let command = |arguments: &[&str]| {
+            let mut command = cargo_over_mpi(self.workspace, toolkit, arguments);
+            command.args(packages);
+            command
+        };
+        if self.has_nextest {
+            let (tests, docs) = (command(&NEXTEST), command(&["test", "--doc", "--no-fail-fast"]));
+            self.suite.tests("tests over MPI", tests);
+            self.suite.tests("doc tests of mpi/", docs);
+        } else {
+            let mut tests = command(&["test", "--no-fail-fast"]);
+            // Threads of one test program share its processor time; jobs of two would share their ranks' as well.
+            tests.args(["--", "--test-threads", "1"]);
+            self.suite.tests("tests over MPI", tests);
+        }
+    }
+}
+
+fn cargo_over_mpi(workspace: &Workspace, toolkit: &Toolkit, arguments: &[&str]) -> Command {
+    let mut command = toolkit.cargo(workspace);
+    command.args(arguments);
+    command
+}
+
+/// Returns the command with warnings of rustdoc as errors.
+fn documentation(mut command: Command) -> Command {
+    command.env("RUSTDOCFLAGS", "-D warnings");
+    command
+}
