@@ -118,8 +118,7 @@ impl AckBatcher {
             let received = self.received.at(id);
             received.has_moved = false;
             let Received { stream, messages, .. } = *received;
-            let entry = RecordTag { comm: stream.comm(), tag: stream.tag(), number: messages };
-            batch.extend_from_slice(&entry.encode());
+            batch.extend_from_slice(&Stream::from(stream).record_tag(messages).encode());
         }
         batch
     }
@@ -206,8 +205,9 @@ impl Releaser {
         if !batch.len().is_multiple_of(RecordTag::LEN) {
             return Err(ReleaseError::Malformed { peer, len: batch.len() });
         }
-        for RecordTag { comm, tag, number } in batch.chunks_exact(RecordTag::LEN).filter_map(RecordTag::decode) {
-            let acked = self.acked.entry(Stream { peer, comm, tag }.into()).or_default();
+        for entry in batch.chunks_exact(RecordTag::LEN).filter_map(RecordTag::decode) {
+            let (stream, number) = Stream::of_record(peer, entry);
+            let acked = self.acked.entry(stream.into()).or_default();
             *acked = number.max(*acked);
         }
         Ok(())
@@ -231,13 +231,14 @@ impl Releaser {
         {
             let ssn = record.ssn();
             let tag = RecordTag::decode(record.prefix()).ok_or(ReleaseError::Untagged { peer, ssn: ssn.0 })?;
-            let stream = PackedStream::from(Stream { peer, comm: tag.comm, tag: tag.tag });
+            let (stream, number) = Stream::of_record(peer, tag);
+            let stream = PackedStream::from(stream);
             let acked = self.acked.get(&stream).copied().unwrap_or(0);
-            if tag.number > acked {
+            if number > acked {
                 break;
             }
             // Later records of the stream have higher numbers: none is covered until the stream is acknowledged further.
-            if tag.number == acked {
+            if number == acked {
                 self.acked.remove(&stream);
             }
             (covered, left) = (ssn, left - 1);
@@ -266,7 +267,7 @@ mod tests {
     }
 
     fn append(log: &mut Log, sent: &mut StreamCounts, tag: i32) {
-        let number = sent.next(Stream { peer: 1, comm: 0, tag });
+        let number = sent.next(Stream::new(1, 0, tag));
         let mut claim = log.try_claim(Rank(1), RecordTag::LEN, 100).unwrap();
         claim.prefix_mut().copy_from_slice(&RecordTag { comm: 0, tag, number }.encode());
         claim.payload_mut().fill(tag as u8);
@@ -282,7 +283,7 @@ mod tests {
     #[test]
     fn a_batch_is_due_after_a_number_of_messages_or_bytes() {
         let mut batcher = AckBatcher::new(2, BatchLimits { messages_max: 3, bytes_max: 1000 });
-        let stream = Stream { peer: 1, comm: 4, tag: 9 };
+        let stream = Stream::new(1, 4, 9);
         assert_eq!([1, 1, 1].map(|bytes| batcher.count(stream, bytes)), [false, false, true]);
         assert_eq!(RecordTag::decode(&batcher.take(1)), Some(RecordTag { comm: 4, tag: 9, number: 3 }));
         assert!(batcher.take(1).is_empty() && !batcher.has_unreported(1));
@@ -297,7 +298,7 @@ mod tests {
         let mut batcher = AckBatcher::new(2, BatchLimits::default());
         let streams = [(0, i32::MIN), (u32::MAX, -1), (1 << 31, 0), (7, i32::MAX)];
         for (comm, tag) in streams {
-            batcher.count(Stream { peer: 1, comm, tag }, 1);
+            batcher.count(Stream::new(1, comm, tag), 1);
         }
         let batch = batcher.take(1);
         let mut named: Vec<_> = batch.chunks_exact(RecordTag::LEN).filter_map(RecordTag::decode).collect();
@@ -364,7 +365,7 @@ mod tests {
             let tag = i % 16;
             append(&mut log, &mut sent, tag);
             // The other side, which sees rank 0 as its peer.
-            if batcher.count(Stream { peer: 0, comm: 0, tag }, 100) {
+            if batcher.count(Stream::new(0, 0, tag), 100) {
                 let batch = batcher.take(0);
                 assert_eq!(batch.len(), 16 * RecordTag::LEN);
                 take(&mut releaser, &mut log, &batch).unwrap();

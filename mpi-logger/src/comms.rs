@@ -11,19 +11,8 @@ pub const SELF: u32 = 1;
 const FIRST_FREE: u32 = 2;
 /// Set in numbers that follow from a hash: of communicators that are made where members can't agree on the lowest free number.
 const HASHED: u32 = 1 << 31;
-/// Set in the numbers under which partitioned messages are counted, which match no others.
-const PARTITIONED: u32 = 1 << 30;
-/// Bits of a hashed number that differ.
+/// Bits of a hashed number that differ. The one above them is free, for the headers of records.
 const HASH_BITS: u32 = 30;
-
-/// Returns the number under which a communicator's partitioned messages are counted.
-pub fn partitioned(number: u32) -> u32 {
-    number | PARTITIONED
-}
-
-pub(crate) fn is_partitioned(number: u32) -> bool {
-    number & PARTITIONED != 0
-}
 
 /// A communicator of a [`CommTable`]. It stays valid after the communicator is freed, until the last pending receive on it has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,8 +61,6 @@ pub struct CommState {
     /// Operations known to be complete on all ranks.
     pub(crate) complete: u64,
     matching: Matching,
-    /// Receives of partitioned messages, which match no others.
-    matching_partitioned: Matching,
     /// True once the program has freed it, while receives are pending.
     is_freed: bool,
 }
@@ -110,14 +97,6 @@ impl CommState {
     pub(crate) fn others(&self, rank: u32) -> impl Iterator<Item = u32> {
         self.members.world.iter().copied().filter(move |member| *member != rank)
     }
-
-    fn matching(&mut self, is_partitioned: bool) -> &mut Matching {
-        if is_partitioned { &mut self.matching_partitioned } else { &mut self.matching }
-    }
-
-    fn is_idle(&self) -> bool {
-        self.matching.is_idle() && self.matching_partitioned.is_idle()
-    }
 }
 
 /// Two communicators of a process have the same hashed number.
@@ -137,7 +116,7 @@ pub struct CommTable {
     used: FxHashSet<u32>,
     /// Hashed numbers of communicators that are being made.
     reserved: FxHashSet<u32>,
-    /// Communicators with pending receives, those of partitioned messages counted apart.
+    /// Communicators with pending receives.
     busy: usize,
     /// Lowest number that no communicator of this process has.
     next: u32,
@@ -187,7 +166,6 @@ impl CommTable {
             kept: 0,
             complete: 0,
             matching: Matching::default(),
-            matching_partitioned: Matching::default(),
             is_freed: false,
         };
         let index = match self.states.iter().position(Option::is_none) {
@@ -224,7 +202,7 @@ impl CommTable {
     /// Drops the state of a freed communicator without pending receives.
     #[inline]
     pub(crate) fn drop_if_idle(&mut self, id: CommId) {
-        if self.get(id).is_some_and(|state| state.is_freed && state.is_idle()) {
+        if self.get(id).is_some_and(|state| state.is_freed && state.matching.is_idle()) {
             self.states[id.index as usize] = None;
         }
     }
@@ -236,14 +214,8 @@ impl CommTable {
     }
 
     /// Posts a receive; `None` for a communicator that is unknown.
-    pub fn post(
-        &mut self,
-        id: CommId,
-        is_partitioned: bool,
-        source: Option<i32>,
-        tag: Option<i32>,
-    ) -> Option<PostedReceive> {
-        let matching = self.get(id)?.matching(is_partitioned);
+    pub fn post(&mut self, id: CommId, source: Option<i32>, tag: Option<i32>) -> Option<PostedReceive> {
+        let matching = &mut self.get(id)?.matching;
         let was_idle = matching.is_idle();
         let posted = matching.post(source, tag);
         self.busy += usize::from(was_idle);
@@ -254,12 +226,11 @@ impl CommTable {
     pub(crate) fn end(
         &mut self,
         id: CommId,
-        is_partitioned: bool,
         posted: PostedReceive,
         arrival: Option<Arrival>,
         numbered: &mut Vec<Arrival>,
     ) {
-        let Some(matching) = self.get(id).map(|state| state.matching(is_partitioned)) else { return };
+        let Some(matching) = self.get(id).map(|state| &mut state.matching) else { return };
         let was_idle = matching.is_idle();
         matching.end(posted, arrival, numbered);
         self.busy -= usize::from(!was_idle && matching.is_idle());
@@ -329,11 +300,11 @@ mod tests {
     fn a_freed_communicator_lives_until_its_last_receive_has_ended() {
         let mut comms = CommTable::default();
         let id = comms.add(WORLD, members(&[0, 1])).unwrap();
-        let posted = comms.post(id, false, Some(1), Some(4)).unwrap();
+        let posted = comms.post(id, Some(1), Some(4)).unwrap();
         comms.free(id);
         assert!(!comms.is_idle(id) && comms.ended(WORLD) == u64::MAX);
         let mut numbered = Vec::new();
-        comms.end(id, false, posted, Some(Arrival { source: 1, tag: 4, bytes: 9 }), &mut numbered);
+        comms.end(id, posted, Some(Arrival { source: 1, tag: 4, bytes: 9 }), &mut numbered);
         comms.drop_if_idle(id);
         assert!(numbered.len() == 1 && comms.get(id).is_none());
         // Its index is another one's: the old id still names the old communicator.
@@ -353,7 +324,7 @@ mod tests {
         assert!(is_free && first != second);
         comms.unreserve(first);
         assert!(comms.reserve(names, 0).1);
-        assert!(first & HASHED != 0 && !is_partitioned(first) && is_partitioned(partitioned(first)));
+        assert!(first & HASHED != 0 && first & 1 << HASH_BITS == 0);
         let id = comms.add(first, members(&[0])).unwrap();
         assert_eq!(comms.add(first, members(&[0])), Err(NumberTaken { number: first }));
         comms.free(id);

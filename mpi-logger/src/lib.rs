@@ -23,7 +23,7 @@
 //! let (mut sender, mut receiver) = (logger(0)?, logger(1)?);
 //!
 //! // Rank 0 logs a message to rank 1.
-//! let stream = Stream { peer: 1, comm: WORLD, tag: 5 };
+//! let stream = Stream::new(1, WORLD, 5);
 //! let number = sender.sent().next(stream);
 //! let log = sender.log_mut().ok_or("logging is on")?;
 //! let mut claim = log.try_claim(Rank(1), RecordTag::LEN, 3)?;
@@ -69,7 +69,7 @@ mod stream;
 
 pub use acks::{AckBatcher, BatchLimits, ReleaseError, Releaser, unacknowledged};
 pub use backpressure::ProgressQueries;
-pub use comms::{CommId, CommState, CommTable, Members, NumberTaken, SELF, WORLD, partitioned};
+pub use comms::{CommId, CommState, CommTable, Members, NumberTaken, SELF, WORLD};
 pub use control::{ControlKind, ControlMessage};
 pub use deadlock::{DEADLOCK_AFTER, DeadlockDetector, DeadlockStep, ProgressReply, ProgressRequest};
 pub use determinant::{DETERMINANT_ENTRY, Determinant};

@@ -13,7 +13,7 @@ pub use space::{SpaceError, SpacePoll, SpaceRefusal};
 
 use crate::acks::{AckBatcher, BatchLimits, ReleaseError, unacknowledged};
 use crate::backpressure::{Entries, ProgressQueries, SpaceWait};
-use crate::comms::{CommId, CommTable, partitioned};
+use crate::comms::{CommId, CommTable};
 use crate::control::{ControlKind, ControlMessage};
 use crate::deadlock::{DeadlockDetector, ProgressReply, ProgressRequest};
 use crate::determinant::{Determinant, DeterminantLog};
@@ -32,6 +32,10 @@ pub struct LoggerOptions {
     pub failed_polls: u64,
 }
 
+fn open_channel(channels: &mut StreamCounts, stream: Stream) -> Stream {
+    Stream { channel: channels.next(stream) as u32, ..stream }
+}
+
 /// The state of logging on one rank.
 ///
 /// A driver calls `handle_*` methods as the program sends and receives, carries the messages of [`poll_control`](Self::poll_control) to
@@ -42,6 +46,8 @@ pub struct Logger {
     ranks: u32,
     sender: SenderLog,
     acks: AckBatcher,
+    /// Channels of partitioned messages that are received, by stream.
+    receive_channels: StreamCounts,
     /// Communicators that are logged.
     pub comms: CommTable,
     queries: ProgressQueries,
@@ -74,6 +80,7 @@ impl Logger {
             ranks,
             sender: SenderLog::new(log),
             acks: AckBatcher::new(ranks, BatchLimits::default()),
+            receive_channels: StreamCounts::default(),
             comms: CommTable::default(),
             queries: ProgressQueries::new(rank, ranks),
             detector: DeadlockDetector::new(rank, ranks, options.deadlock_after),
@@ -178,7 +185,18 @@ impl Logger {
         self.sender.sent.next(stream);
     }
 
+    /// Handles an MPI_Psend_init. Returns the stream of its messages.
+    pub fn open_send_channel(&mut self, stream: Stream) -> Stream {
+        open_channel(&mut self.sender.channels, stream)
+    }
+
     // Receives.
+
+    /// Handles an MPI_Precv_init. Returns the stream of its messages, which are counted as they end, by
+    /// [`handle_received`](Self::handle_received).
+    pub fn open_receive_channel(&mut self, stream: Stream) -> Stream {
+        open_channel(&mut self.receive_channels, stream)
+    }
 
     /// Returns the index of a received stream's count.
     #[inline]
@@ -201,18 +219,16 @@ impl Logger {
     pub fn handle_receive_ended(
         &mut self,
         comm: CommId,
-        is_partitioned: bool,
         posted: PostedReceive,
         arrival: Option<Arrival>,
     ) -> Result<(), ReleaseError> {
         self.activity += 1;
         let mut numbered = std::mem::take(&mut self.numbered);
-        self.comms.end(comm, is_partitioned, posted, arrival, &mut numbered);
+        self.comms.end(comm, posted, arrival, &mut numbered);
         for Arrival { source, tag, bytes } in numbered.drain(..) {
             let Some(state) = self.comms.get(comm) else { break };
             let Some(peer) = state.world_rank(source) else { continue };
-            let comm = if is_partitioned { partitioned(state.number()) } else { state.number() };
-            if self.acks.count(Stream { peer, comm, tag }, bytes) {
+            if self.acks.count(Stream::new(peer, state.number(), tag), bytes) {
                 self.acknowledge(peer)?;
             }
         }

@@ -4,7 +4,6 @@ use counterfoil::{Ack, Epoch, Keep, Log, Phase, Rank, Ssn};
 use counterfoil_profile::RecordTag;
 
 use crate::acks::{ReleaseError, Releaser};
-use crate::comms::is_partitioned;
 use crate::stream::{Stream, StreamCounts};
 
 /// A rank's log with the counts that release it.
@@ -14,6 +13,8 @@ pub(crate) struct SenderLog {
     pub(crate) log: Option<Log>,
     /// Messages sent, logged or not.
     pub(crate) sent: StreamCounts,
+    /// Channels of partitioned messages, by stream.
+    pub(crate) channels: StreamCounts,
     /// By receiver.
     releasers: Vec<Option<Releaser>>,
     /// Receivers with acknowledged records that may not be released yet.
@@ -30,6 +31,7 @@ impl SenderLog {
         SenderLog {
             log: Some(log),
             sent: StreamCounts::default(),
+            channels: StreamCounts::default(),
             releasers,
             releasing: Vec::new(),
             suspicious: Vec::new(),
@@ -69,10 +71,11 @@ impl SenderLog {
         Ok(())
     }
 
-    fn is_overcounted(&self, peer: u32, RecordTag { comm, tag, number }: RecordTag) -> bool {
+    fn is_overcounted(&self, peer: u32, entry: RecordTag) -> bool {
+        let (stream, number) = Stream::of_record(peer, entry);
         // A partitioned message is counted when all its parts are there, which may be after it was received.
-        let is_counted = tag >= 0 && !is_partitioned(comm);
-        is_counted && number > self.sent.count(Stream { peer, comm, tag })
+        let is_counted = stream.tag >= 0 && stream.channel == 0;
+        is_counted && number > self.sent.count(stream)
     }
 
     /// Checks acknowledged counts against the messages sent. To be called where every message that has left is counted.
@@ -84,7 +87,7 @@ impl SenderLog {
         match suspicious.into_iter().find(|(peer, entry)| self.is_overcounted(*peer, *entry)) {
             None => Ok(()),
             Some((peer, RecordTag { comm, tag, number })) => {
-                let sent = self.sent.count(Stream { peer, comm, tag });
+                let sent = self.sent.count(Stream::new(peer, comm, tag));
                 Err(ReleaseError::Overcounted { peer, comm, tag, received: number, sent })
             }
         }

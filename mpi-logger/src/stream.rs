@@ -15,45 +15,75 @@ pub struct Stream {
     pub comm: u32,
     /// MPI tag, or [`COLLECTIVE`](counterfoil_profile::COLLECTIVE) for contributions to collective operations.
     pub tag: i32,
+    /// 0, except for partitioned messages. MPI pairs the n-th MPI_Psend_init of a stream with the n-th MPI_Precv_init, in whatever order
+    /// the pairs are started; their messages are a stream of their own with channel n.
+    pub channel: u32,
 }
 
+/// Set in the communicator's number in the records of partitioned messages. No communicator's number has it.
+const PARTITIONED: u32 = 1 << 30;
+/// Position of the channel in the number of a partitioned message. A channel has fewer than 2³² messages.
+const CHANNEL_SHIFT: u32 = 32;
+
 impl Stream {
+    /// Returns a stream of other than partitioned messages.
+    #[inline(always)]
+    pub const fn new(peer: u32, comm: u32, tag: i32) -> Stream {
+        Stream { peer, comm, tag, channel: 0 }
+    }
+
     /// Returns the header of the record of a message, by its number in the stream.
     #[inline(always)]
     pub fn record_tag(self, number: u64) -> RecordTag {
-        RecordTag { comm: self.comm, tag: self.tag, number }
+        let Stream { comm, tag, channel, .. } = self;
+        if channel == 0 {
+            return RecordTag { comm, tag, number };
+        }
+        RecordTag { comm: comm | PARTITIONED, tag, number: u64::from(channel) << CHANNEL_SHIFT | number }
+    }
+
+    /// Returns the stream and the number of a message, from the header of its record.
+    #[inline]
+    pub fn of_record(peer: u32, RecordTag { comm, tag, number }: RecordTag) -> (Stream, u64) {
+        if comm & PARTITIONED == 0 {
+            return (Stream::new(peer, comm, tag), number);
+        }
+        let channel = (number >> CHANNEL_SHIFT) as u32;
+        (Stream { peer, comm: comm & !PARTITIONED, tag, channel }, number & u64::from(u32::MAX))
     }
 }
 
-/// A stream packed into two words. Three separate words, stored one by one and loaded in pairs, would stall each look-up until the
+/// A stream packed into two words. Four separate words, stored one by one and loaded in pairs, would stall each look-up until the
 /// stores have reached the cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct PackedStream {
     comm_and_tag: u64,
-    peer: u32,
+    peer_and_channel: u64,
 }
 
 impl PackedStream {
     #[inline]
     pub(crate) fn peer(self) -> u32 {
-        self.peer
+        (self.peer_and_channel >> 32) as u32
     }
+}
 
+impl From<PackedStream> for Stream {
     #[inline]
-    pub(crate) fn comm(self) -> u32 {
-        (self.comm_and_tag >> 32) as u32
-    }
-
-    #[inline]
-    pub(crate) fn tag(self) -> i32 {
-        self.comm_and_tag as u32 as i32
+    fn from(stream: PackedStream) -> Stream {
+        let (comm, tag) = ((stream.comm_and_tag >> 32) as u32, stream.comm_and_tag as u32 as i32);
+        Stream { peer: stream.peer(), comm, tag, channel: stream.peer_and_channel as u32 }
     }
 }
 
 impl From<Stream> for PackedStream {
     #[inline]
     fn from(stream: Stream) -> PackedStream {
-        PackedStream { comm_and_tag: u64::from(stream.comm) << 32 | u64::from(stream.tag as u32), peer: stream.peer }
+        let pair = |high: u32, low: u32| u64::from(high) << 32 | u64::from(low);
+        PackedStream {
+            comm_and_tag: pair(stream.comm, stream.tag as u32),
+            peer_and_channel: pair(stream.peer, stream.channel),
+        }
     }
 }
 
@@ -119,7 +149,7 @@ impl<T> StreamTable<T> {
 /// use counterfoil_mpi_logger::{Stream, StreamCounts};
 ///
 /// let mut sent = StreamCounts::default();
-/// let (one, other) = (Stream { peer: 1, comm: 0, tag: 7 }, Stream { peer: 1, comm: 0, tag: 8 });
+/// let (one, other) = (Stream::new(1, 0, 7), Stream::new(1, 0, 8));
 /// assert_eq!((sent.next(one), sent.next(other), sent.next(one)), (1, 1, 2));
 /// assert_eq!(sent.count(other), 1);
 ///
@@ -182,13 +212,28 @@ mod tests {
     #[test]
     fn an_index_counts_its_stream_whatever_streams_are_added() {
         let mut streams = StreamCounts::default();
-        let stream = |tag| Stream { peer: 1, comm: 2, tag };
+        let stream = |tag| Stream::new(1, 2, tag);
         let id = streams.id(stream(-5));
         for tag in 0..1000 {
             assert_eq!((streams.next(stream(tag)), streams.next_at(id)), (1, tag as u64 + 1));
         }
         assert_eq!((streams.id(stream(-5)), streams.count_at(id), streams.count(stream(-5))), (id, 1000, 1000));
         assert_eq!((streams.count(stream(7)), streams.count(stream(1000)), streams.total()), (1, 0, 2000));
-        assert_ne!(streams.id(stream(7)), streams.id(Stream { comm: 3, ..stream(7) }));
+        for other in [Stream { comm: 3, ..stream(7) }, Stream { channel: 1, ..stream(7) }] {
+            assert_ne!(streams.id(stream(7)), streams.id(other));
+        }
+    }
+
+    #[test]
+    fn a_stream_is_read_back_from_the_header_of_its_record() {
+        let plain = Stream::new(3, 1 << 31 | 7, -2);
+        let partitioned = Stream { channel: u32::MAX, ..plain };
+        for (stream, number) in
+            [(plain, u64::MAX), (partitioned, 1), (Stream { channel: 1, ..plain }, u64::from(u32::MAX))]
+        {
+            assert_eq!(Stream::of_record(3, stream.record_tag(number)), (stream, number));
+            assert_eq!(Stream::from(PackedStream::from(stream)), stream);
+        }
+        assert_ne!(plain.record_tag(1).comm, partitioned.record_tag(1).comm);
     }
 }

@@ -148,7 +148,7 @@ impl Job {
 
     fn send(&mut self, from: u32, to: u32, tag: i32, bytes: usize) {
         *self.sent.entry((from, to, tag)).or_default() += 1;
-        let stream = Stream { peer: to, comm: WORLD, tag };
+        let stream = Stream::new(to, WORLD, tag);
         let number = self.nodes[from as usize].logger.sent().next(stream);
         assert_eq!(number, self.sent[&(from, to, tag)]);
         self.append(from, stream, number, bytes);
@@ -166,7 +166,7 @@ impl Job {
 
     fn post(&mut self, rank: u32, source: Option<u32>, tag: Option<i32>) {
         let node = &mut self.nodes[rank as usize];
-        let posted = node.logger.comms.post(node.world, false, source.map(|rank| rank as i32), tag).unwrap();
+        let posted = node.logger.comms.post(node.world, source.map(|rank| rank as i32), tag).unwrap();
         let takes = |message: &&(u32, i32, usize)| {
             source.is_none_or(|own| own == message.0) && tag.is_none_or(|own| own == message.1)
         };
@@ -184,7 +184,7 @@ impl Job {
         let (source, tag, bytes) = matched.unwrap();
         *self.received.entry((source, rank, tag)).or_default() += 1;
         let arrival = Arrival { source: source as i32, tag, bytes };
-        node.logger.handle_receive_ended(node.world, false, posted, Some(arrival)).unwrap();
+        node.logger.handle_receive_ended(node.world, posted, Some(arrival)).unwrap();
         self.flush(rank);
         true
     }
@@ -247,7 +247,7 @@ impl Job {
             // Receives that no message will come for are cancelled.
             let node = &mut self.nodes[rank as usize];
             for Pending { posted, .. } in std::mem::take(&mut node.pending) {
-                node.logger.handle_receive_ended(node.world, false, posted, None).unwrap();
+                node.logger.handle_receive_ended(node.world, posted, None).unwrap();
             }
             node.logger.acknowledge_all().unwrap();
             node.logger.complete_all_collectives().unwrap();
@@ -379,6 +379,30 @@ fn a_wait_for_a_peer_that_replies_and_never_moves_is_given_up() {
     panic!("the wait is never given up");
 }
 
+/// Two pairs of partitioned requests on one stream that both ranks start in another order, and a plain message on it: each message is
+/// acknowledged as the one of its own pair.
+#[test]
+fn partitioned_messages_are_counted_by_the_pair_of_their_init() {
+    let mut job = Job::new(2);
+    let (to, from) = (Stream::new(1, WORLD, 4), Stream::new(0, WORLD, 4));
+    let sends = [(); 2].map(|()| job.nodes[0].logger.open_send_channel(to));
+    let receives = [(); 2].map(|()| job.nodes[1].logger.open_receive_channel(from));
+    for stream in [sends[1], sends[0], to, sends[1]] {
+        let number = job.nodes[0].logger.sent().next(stream);
+        job.append(0, stream, number, 10);
+    }
+    for (received, released) in [(receives[0], 0), (from, 0), (receives[1], 3), (receives[1], 4)] {
+        let id = job.nodes[1].logger.received_id(received);
+        job.nodes[1].logger.handle_received(id, 10);
+        job.nodes[1].logger.acknowledge(0).unwrap();
+        job.flush(1);
+        while job.deliver(0) {}
+        job.nodes[0].logger.check_counts().unwrap();
+        job.nodes[0].logger.release_all(|_, _| ()).unwrap();
+        assert_eq!(job.nodes[0].logger.log().unwrap().acked(Rank(1)).0, released, "{received:?}");
+    }
+}
+
 /// Acknowledgements above what was sent are noticed: messages that the sender's library didn't see.
 #[test]
 fn a_count_above_the_messages_sent_is_an_error() {
@@ -396,6 +420,6 @@ fn a_count_above_the_messages_sent_is_an_error() {
     let logger = &mut job.nodes[0].logger;
     let early = RecordTag { comm: WORLD, tag: 0, number: 1 }.encode();
     logger.handle_control(1, counterfoil_mpi_logger::ControlKind::Acks, &early, job.now).unwrap();
-    logger.sent().next(Stream { peer: 1, comm: WORLD, tag: 0 });
+    logger.sent().next(Stream::new(1, WORLD, 0));
     logger.check_counts().unwrap();
 }

@@ -88,6 +88,9 @@ pub struct RankProfile {
     /// Reason for which the final state of the log is not in the store, if it isn't.
     #[serde(default)]
     pub not_kept: Option<String>,
+    /// Reasons for which records are missing from the log, so that the rank can't be recovered from it.
+    #[serde(default)]
+    pub gaps: Vec<String>,
     /// Acknowledgement delays.
     pub delays: DelayCounts,
     /// Growth of the log.
@@ -179,6 +182,7 @@ mod tests {
             logging_stopped: false,
             gave_up: None,
             not_kept: None,
+            gaps: vec!["logging was off".to_owned()],
             delays: DelayCounts { delays_ns: vec![(1000, 1)], left_out: 0, unanswered: 0 },
             series,
         }

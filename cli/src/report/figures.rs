@@ -225,7 +225,7 @@ impl Figures {
                     "determinants": profile.determinants, "memory_peak_bytes": profile.memory_peak_bytes,
                     "spilled_bytes": profile.spilled_bytes, "waited_ms": profile.waited_ms,
                     "logging_stopped": profile.logging_stopped, "gave_up": profile.gave_up,
-                    "not_kept": profile.not_kept,
+                    "not_kept": profile.not_kept, "gaps": profile.gaps,
                 });
                 figures["received"] = channels(profile.received.iter());
                 figures
@@ -298,6 +298,7 @@ fn rank_notes(source: &Source, is_mpi: bool) -> Vec<String> {
         notes.push("the log was full, and logging stopped (stop-logging)".to_owned());
     }
     notes.extend(profile.not_kept.as_ref().map(|why| format!("the log could not be kept, only its figures: {why}")));
+    notes.extend(profile.gaps.iter().map(|why| format!("records are missing from the log: {why}")));
     notes.extend(profile.gave_up.as_ref().map(|why| format!("gave up logging: {why}")));
     notes
 }

@@ -143,6 +143,12 @@ impl JobSummary {
     fn not_kept(&self) -> Vec<(&str, Vec<u32>)> {
         by_reason(self.ranks.iter().filter_map(|one| Some((one.rank, text(&one.figures, "not_kept")?))))
     }
+
+    /// Groups the ranks whose logs lack records by reason.
+    fn gaps(&self) -> Vec<(&str, Vec<u32>)> {
+        let gaps = self.ranks.iter().filter_map(|one| Some((one.rank, one.figures.get("gaps")?.as_array()?)));
+        by_reason(gaps.flat_map(|(rank, whys)| whys.iter().filter_map(move |why| Some((rank, why.as_str()?)))))
+    }
 }
 
 /// Groups ranks by reason. Reasons that differ in numbers only are merged, with the text of the first rank.
@@ -195,6 +201,9 @@ impl fmt::Display for JobSummary {
         for (why, ranks) in self.not_kept() {
             let dir = self.log_dir.as_deref().unwrap_or_default();
             write!(f, "\n    NOT KEPT: the log of {} in {dir} is incomplete: {why}", rank_list(&ranks))?;
+        }
+        for (why, ranks) in self.gaps() {
+            write!(f, "\n    GAP: records of {} are missing, so they can't be recovered: {why}", rank_list(&ranks))?;
         }
         Ok(())
     }
@@ -342,6 +351,15 @@ mod tests {
         assert!(text.contains("  2*") && text.contains("13 messages logged (4.03 KiB)"), "{text}");
         assert_eq!(summary.notes("a").len(), 1, "{:?}", summary.notes("a"));
         assert!(summary.notes("a")[0].starts_with("rank 2 ended without MPI_Finalize"), "{:?}", summary.notes("a"));
+    }
+
+    #[test]
+    fn missing_records_are_reported_under_the_table_with_their_ranks() {
+        let gap = br#"{"messages_logged":5,"gaps":["it was turned off"]}"#;
+        let texts: [(&str, &[u8]); 3] = [("rank-0.json", gap), ("rank-1.json", DONE), ("rank-2.json", gap)];
+        let text = summary(&texts, 0, false).to_string();
+        let line = "GAP: records of ranks 0, 2 are missing, so they can't be recovered: it was turned off";
+        assert_eq!((text.matches(line).count(), text.matches("GAP").count()), (1, 1), "{text}");
     }
 
     #[test]

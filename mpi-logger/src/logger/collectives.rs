@@ -25,7 +25,7 @@ impl Logger {
 
     /// Returns the stream of this rank's contributions to the operations on a communicator: a stream of the rank to itself.
     pub fn contributions(&self, comm: CommId) -> Stream {
-        Stream { peer: self.rank, comm: comm.number(), tag: COLLECTIVE }
+        Stream::new(self.rank, comm.number(), COLLECTIVE)
     }
 
     /// Handles a contribution to an operation that is in the log now, with `bytes` bytes.

@@ -22,6 +22,7 @@ use counterfoil::{Contents, Epoch, Log, OnFull};
 use counterfoil_mpi::MpiError;
 use counterfoil_mpi::control::Control;
 use counterfoil_mpi_logger::{Determinant, Logger, LoggerOptions, NumberTaken, Stream};
+use counterfoil_profile::Ended;
 use rustc_hash::FxHashMap;
 
 use crate::failed_polls;
@@ -292,11 +293,4 @@ impl Session {
     pub(crate) fn wall(&self) -> Duration {
         self.begun.elapsed()
     }
-}
-
-/// End of a program's use of MPI.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Ended {
-    Finalized,
-    Aborted,
 }

@@ -222,7 +222,7 @@ fn begin_as(
 
 impl LoggedCommunicator {
     pub(super) fn stream(&self, to: u32, tag: i32) -> Result<Stream, LoggedError> {
-        Ok(Stream { peer: self.shared.world(to)?, comm: self.shared.id.number(), tag })
+        Ok(Stream::new(self.shared.world(to)?, self.shared.id.number(), tag))
     }
 }
 

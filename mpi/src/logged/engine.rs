@@ -171,7 +171,7 @@ impl Engine {
 
     /// Posts a receive; `None` is a wildcard.
     pub(super) fn post(&mut self, comm: &Shared, source: Option<u32>, tag: Option<i32>) -> Option<PostedReceive> {
-        self.logger.comms.post(comm.id, false, source.map(|rank| rank as i32), tag)
+        self.logger.comms.post(comm.id, source.map(|rank| rank as i32), tag)
     }
 
     /// Ends a posted receive, with a message or without one.
@@ -183,7 +183,7 @@ impl Engine {
         is_wildcard: bool,
     ) -> Result<(), LoggedError> {
         let arrival = received.map(|of| Arrival { source: of.source as i32, tag: of.tag, bytes: of.len });
-        self.logger.handle_receive_ended(comm.id, false, posted, arrival)?;
+        self.logger.handle_receive_ended(comm.id, posted, arrival)?;
         if let Some(Envelope { source, tag, .. }) = received {
             self.account.messages_received += 1;
             if is_wildcard {

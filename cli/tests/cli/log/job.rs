@@ -45,6 +45,7 @@ fn profile(stores: &Stores, messages: u64, not_kept: Option<&str>) {
         logging_stopped: false,
         gave_up: None,
         not_kept: not_kept.map(str::to_owned),
+        gaps: Vec::new(),
         delays: DelayCounts { delays_ns: Vec::new(), left_out: 0, unanswered: 0 },
         series: Series::default(),
     };

@@ -61,6 +61,7 @@ pub(crate) fn profile(rank: u32, ranks: u32) -> RankProfile {
         logging_stopped: false,
         gave_up: None,
         not_kept: None,
+        gaps: Vec::new(),
         delays: DelayCounts { delays_ns: vec![(1_000, 90), (50_000, 9), (2_000_000, 1)], left_out: 0, unanswered: 0 },
         series,
     }

@@ -203,6 +203,17 @@ fn logs_that_could_not_be_kept_are_in_one_note_and_in_the_rows() {
 }
 
 #[test]
+fn missing_records_are_in_one_note() {
+    let job_dir = JobDir::new(3);
+    for rank in [0, 2] {
+        RankProfile { gaps: vec!["it was turned off".to_owned()], ..profile(rank, 3) }.write(&job_dir.logs()).unwrap();
+    }
+    let figures = job_dir.figures(&[]);
+    assert_eq!(figures["notes"], json!(["ranks 0, 2: records are missing from the log: it was turned off"]));
+    assert_eq!(figures["ranks"][2]["gaps"], json!(["it was turned off"]));
+}
+
+#[test]
 fn ranks_without_files_have_rows_if_the_job_knows_their_number() {
     let job_dir = JobDir::new(2);
     let mut larger = job();

@@ -5,31 +5,8 @@ use std::time::Duration;
 use counterfoil::Usage;
 use counterfoil_profile::{Sizes, Word};
 
-use super::live::Live;
+use super::live::{Live, Traffic};
 use crate::Operation;
-
-/// A number of messages and their bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
-pub(crate) struct Traffic {
-    pub(crate) messages: u64,
-    pub(crate) bytes: u64,
-}
-
-impl Traffic {
-    /// Adds up.
-    pub(crate) fn sum(of: impl IntoIterator<Item = Traffic>) -> Traffic {
-        of.into_iter().fold(Traffic::default(), |sum, one| Traffic {
-            messages: sum.messages + one.messages,
-            bytes: sum.bytes + one.bytes,
-        })
-    }
-
-    #[inline]
-    fn add(&mut self, bytes: usize) {
-        self.messages += 1;
-        self.bytes += bytes as u64;
-    }
-}
 
 /// In place of a rank: none.
 const NO_RANK: u32 = u32::MAX;

@@ -11,7 +11,28 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use counterfoil_profile::{LIVE_MAGIC, Word, live_words, logged_word, received_word};
 use memmap2::MmapRaw;
 
-use super::ledger::Traffic;
+/// A number of messages and their bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub(crate) struct Traffic {
+    pub(crate) messages: u64,
+    pub(crate) bytes: u64,
+}
+
+impl Traffic {
+    /// Adds up.
+    pub(crate) fn sum(of: impl IntoIterator<Item = Traffic>) -> Traffic {
+        of.into_iter().fold(Traffic::default(), |sum, one| Traffic {
+            messages: sum.messages + one.messages,
+            bytes: sum.bytes + one.bytes,
+        })
+    }
+
+    #[inline]
+    pub(super) fn add(&mut self, bytes: usize) {
+        self.messages += 1;
+        self.bytes += bytes as u64;
+    }
+}
 
 /// The counters, for as long as the process lives. One thread at a time writes them.
 #[derive(Clone, Copy, Debug)]

@@ -4,9 +4,9 @@ use std::time::Instant;
 
 use counterfoil_mpi::MpiError;
 use counterfoil_mpi::control::progress_hook::be_eager;
-use counterfoil_mpi_logger::ControlKind;
+use counterfoil_mpi_logger::{ControlKind, StreamId};
 
-use super::{Session, StreamEntry};
+use super::Session;
 use crate::say::say;
 use crate::{deferred, failed_polls};
 
@@ -20,10 +20,10 @@ pub(super) const RELEASE_MAX: usize = 8;
 impl Session {
     /// Counts a received message, which has the next number of its stream.
     #[inline(always)]
-    pub(super) fn count_received(&mut self, from: StreamEntry, bytes: usize) {
-        self.ledger.received(from.stream.peer, bytes);
-        if self.logger.handle_received(from.id, bytes) {
-            self.acknowledge(from.stream.peer);
+    pub(super) fn count_received(&mut self, peer: u32, stream: StreamId, bytes: usize) {
+        self.ledger.received(peer, bytes);
+        if self.logger.handle_received(stream, bytes) {
+            self.acknowledge(peer);
         }
     }
 

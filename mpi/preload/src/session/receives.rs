@@ -2,7 +2,7 @@
 
 use std::ffi::c_int;
 
-use counterfoil_mpi_logger::{Arrival, Determinant};
+use counterfoil_mpi_logger::{Arrival, Determinant, Stream};
 use mpi_sys as ffi;
 
 use super::requests::{Pending, Receiving};
@@ -21,7 +21,7 @@ pub(super) struct FreedReceive {
 
 impl Session {
     /// Describes a receive; `None` for one that takes no logged message.
-    pub(crate) fn receiving(&mut self, incoming: &Incoming, is_partitioned: bool) -> Option<Receiving> {
+    pub(crate) fn receiving(&mut self, incoming: &Incoming) -> Option<Receiving> {
         // SAFETY: constants of the shim.
         let (any_source, any_tag, no_rank) =
             unsafe { (ffi::RSMPI_ANY_SOURCE, ffi::RSMPI_ANY_TAG, ffi::RSMPI_PROC_NULL) };
@@ -31,13 +31,13 @@ impl Session {
         let comm = self.comm_id(incoming.comm)?;
         let source = Some(incoming.source).filter(|source| *source != any_source);
         let tag = Some(incoming.tag).filter(|tag| *tag != any_tag);
-        Some(Receiving { comm, source, tag, posted: None, is_wildcard: incoming.is_wildcard(), is_partitioned })
+        Some(Receiving { comm, source, tag, posted: None, is_wildcard: incoming.is_wildcard() })
     }
 
     /// Posts a receive: messages that it may take have no number before it has ended.
     pub(crate) fn post(&mut self, receiving: Receiving) -> Receiving {
-        let Receiving { comm, source, tag, is_partitioned, .. } = receiving;
-        let posted = self.logger.comms.post(comm, is_partitioned, source, tag);
+        let Receiving { comm, source, tag, .. } = receiving;
+        let posted = self.logger.comms.post(comm, source, tag);
         Receiving { posted, ..receiving }
     }
 
@@ -61,7 +61,7 @@ impl Session {
         let Some(posted) = receiving.posted else { return };
         let Some(comm) = self.logger.comms.get(receiving.comm) else { return };
         let peer = arrival.and_then(|arrival| comm.world_rank(arrival.source));
-        let ended = self.logger.handle_receive_ended(receiving.comm, receiving.is_partitioned, posted, arrival);
+        let ended = self.logger.handle_receive_ended(receiving.comm, posted, arrival);
         self.check(ended);
         self.flush();
         if let (Some(peer), Some(arrival)) = (peer, arrival) {
@@ -82,6 +82,21 @@ impl Session {
         }
     }
 
+    /// Returns the stream of a partitioned receive that is made; `None` for one that takes no logged message.
+    #[cfg(wraps = "receive_partitioned")]
+    pub(crate) fn open_receive_channel(&mut self, incoming: &Incoming) -> Option<Stream> {
+        let entry = self.received_stream(StreamKey::new(incoming.comm, incoming.source, incoming.tag))?;
+        Some(self.logger.open_receive_channel(entry.stream))
+    }
+
+    /// Counts a partitioned message that was received.
+    pub(crate) fn handle_partitioned(&mut self, stream: Stream, status: &ffi::MPI_Status) {
+        let (id, bytes) = (self.logger.received_id(stream), arrival(status).bytes);
+        self.count_received(stream.peer, id, bytes);
+        self.ledger.clear_latest();
+        self.progress_if_due(bytes);
+    }
+
     /// Counts the message of a receive that has returned. Returns `false` if other receives were pending, and everything else is done.
     #[inline(always)]
     pub(crate) fn count_arrival(&mut self, comm: ffi::MPI_Comm, is_wildcard: bool, arrival: Arrival) -> bool {
@@ -91,7 +106,7 @@ impl Session {
             if is_wildcard {
                 self.record(Determinant::Receive { source: entry.stream.peer, tag });
             }
-            self.count_received(entry, bytes);
+            self.count_received(entry.stream.peer, entry.id, bytes);
             return true;
         }
         self.count_after_others(comm, is_wildcard, source, tag, bytes);
@@ -102,8 +117,7 @@ impl Session {
     #[cold]
     fn count_after_others(&mut self, comm: ffi::MPI_Comm, is_wildcard: bool, source: c_int, tag: c_int, bytes: usize) {
         let Some(comm) = self.comm_id(comm) else { return };
-        let receiving =
-            Receiving { comm, source: Some(source), tag: Some(tag), posted: None, is_wildcard, is_partitioned: false };
+        let receiving = Receiving { comm, source: Some(source), tag: Some(tag), posted: None, is_wildcard };
         let receiving = self.post(receiving);
         self.end_with(receiving, Some(Arrival { source, tag, bytes }));
     }
@@ -111,7 +125,7 @@ impl Session {
     /// Handles a receive that was posted, and may have ended since.
     #[inline]
     fn handle_posted(&mut self, incoming: &Incoming, request: ffi::MPI_Request) {
-        let Some(receiving) = self.receiving(incoming, false) else { return };
+        let Some(receiving) = self.receiving(incoming) else { return };
         let is_next = !receiving.is_wildcard && self.logger.comms.is_idle(receiving.comm);
         match if is_next { deferred::take_end(request) } else { None } {
             Some(arrival) => self.handle_received(incoming.comm, false, arrival),
@@ -188,7 +202,7 @@ impl Session {
     /// Handles a message that was matched: it is numbered in order with the receives that were posted.
     pub(crate) fn handle_matched(&mut self, incoming: &Incoming, message: ffi::MPI_Message, status: &ffi::MPI_Status) {
         self.record_probe(incoming, status);
-        if let Some(receiving) = self.receiving(incoming, false) {
+        if let Some(receiving) = self.receiving(incoming) {
             let (source, tag) = (Some(status.MPI_SOURCE), Some(status.MPI_TAG));
             // Its source was recorded with the probe.
             let receiving = self.post(Receiving { source, tag, is_wildcard: false, ..receiving });

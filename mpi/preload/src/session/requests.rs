@@ -8,7 +8,7 @@ use rustc_hash::FxHashMap;
 
 use super::mpi_call::key;
 use crate::message::{Collective, Outgoing};
-use counterfoil_mpi_logger::{CommId, PostedReceive};
+use counterfoil_mpi_logger::{CommId, PostedReceive, Stream};
 
 /// The operation of a request.
 #[derive(Clone, Debug)]
@@ -44,8 +44,6 @@ pub(crate) struct Receiving {
     pub(crate) posted: Option<PostedReceive>,
     /// True if the program gave a wildcard, even where its source and tag are known by now.
     pub(crate) is_wildcard: bool,
-    /// True for a partitioned message.
-    pub(crate) is_partitioned: bool,
 }
 
 /// A persistent operation.
@@ -60,8 +58,10 @@ pub(crate) struct Persistent {
 pub(crate) enum PersistentKind {
     Send(Outgoing),
     #[cfg_attr(not(wraps = "send_partitioned"), expect(dead_code, reason = "this MPI has no partitioned sends"))]
-    SendPartitioned(Outgoing),
+    SendPartitioned(Outgoing, Stream),
     Receive(Receiving),
+    #[cfg_attr(not(wraps = "receive_partitioned"), expect(dead_code, reason = "this MPI has no partitioned receives"))]
+    ReceivePartitioned(Stream),
     #[cfg_attr(
         not(wraps = "collective_persistent"),
         expect(dead_code, reason = "this MPI has no persistent collectives")

@@ -187,16 +187,31 @@ impl Session {
     pub(crate) unsafe fn log_outgoing(
         &mut self,
         out: &Outgoing,
-        is_partitioned: bool,
         call: impl FnOnce() -> c_int,
     ) -> Result<c_int, FullError> {
         let Some(entry) = self.logged_stream(out.key()) else { return Ok(call()) };
-        let mut stream = entry.stream;
-        if is_partitioned {
-            stream.comm = counterfoil_mpi_logger::partitioned(stream.comm);
+        // SAFETY: the caller's promise.
+        unsafe { self.log(entry.stream, (out.buf, out.count, out.datatype), CopyTime::AfterSend, call) }
+    }
+
+    /// Returns the stream of a partitioned send that is made; `None` if it isn't logged.
+    #[cfg(wraps = "send_partitioned")]
+    pub(crate) fn open_send_channel(&mut self, out: &Outgoing) -> Option<Stream> {
+        let entry = self.sent_stream(out.key())?;
+        Some(self.logger.open_send_channel(entry.stream))
+    }
+
+    /// Logs a partitioned message that has left: only now all its parts are there.
+    ///
+    /// # Safety
+    /// As of [`log_outgoing`](Self::log_outgoing).
+    pub(crate) unsafe fn log_partitioned(&mut self, out: &Outgoing, stream: Stream) -> Result<(), FullError> {
+        if !self.is_on() {
+            self.count_unlogged(stream);
+            return Ok(());
         }
         // SAFETY: the caller's promise.
-        unsafe { self.log(stream, (out.buf, out.count, out.datatype), CopyTime::AfterSend, call) }
+        unsafe { self.log(stream, (out.buf, out.count, out.datatype), CopyTime::AfterSend, || 0) }.map(|_| ())
     }
 
     /// Logs a short message that was just sent, if there is space at once. Returns `false` if it didn't.

@@ -65,7 +65,7 @@ struct StreamCache(Box<[CacheLine; RECENT]>);
 
 impl StreamCache {
     const EMPTY: CacheLine = {
-        let stream = Stream { peer: u32::MAX, comm: 0, tag: 0 };
+        let stream = Stream::new(u32::MAX, 0, 0);
         CacheLine { key: StreamKey::NONE, entry: StreamEntry { stream, comm: CommId::NONE, id: StreamId::NONE } }
     };
 
@@ -148,7 +148,7 @@ impl Session {
         let (rank, tag) = ((key.rank_and_tag >> 32) as c_int, key.rank_and_tag as c_int);
         let id = self.comms.get(key.comm)?;
         let peer = self.logger.comms.get(id)?.world_rank(rank)?;
-        Some((Stream { peer, comm: id.number(), tag }, id))
+        Some((Stream::new(peer, id.number(), tag), id))
     }
 }
 
@@ -164,7 +164,7 @@ mod tests {
         let (world, itself) = unsafe { (ffi::RSMPI_COMM_WORLD, ffi::RSMPI_COMM_SELF) };
         let (mut cache, mut streams) = (StreamCache::new(), StreamCounts::default());
         let mut entry = |peer, tag| {
-            let stream = Stream { peer, comm: 0, tag };
+            let stream = Stream::new(peer, 0, tag);
             StreamEntry { stream, comm: CommId::NONE, id: streams.id(stream) }
         };
         let key = StreamKey::new(world, 3, -1);

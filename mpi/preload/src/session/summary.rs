@@ -1,9 +1,10 @@
 //! The summary of a rank, as JSON, which `counterfoil run` gathers.
 
+use counterfoil_profile::Ended;
 use serde_json::{Map, Value, json};
 
-use super::ledger::Traffic;
-use super::{Ended, Session};
+use super::Session;
+use super::live::Traffic;
 use crate::Operation;
 use crate::say::say;
 

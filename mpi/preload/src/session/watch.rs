@@ -5,12 +5,11 @@ use std::time::Instant;
 
 use counterfoil::{Log, Rank, Usage};
 use counterfoil_mpi_logger::unacknowledged;
-use counterfoil_profile::{
-    Channel, Collective, Delays, Ended as EndedAs, ProfileError, RankProfile, Sample, Series, VERSION,
-};
+use counterfoil_profile::{Channel, Collective, Delays, Ended, ProfileError, RankProfile, Sample, Series, VERSION};
 
-use super::ledger::{Ledger, Traffic};
-use super::{Ended, Session};
+use super::Session;
+use super::ledger::Ledger;
+use super::live::Traffic;
 use crate::Operation;
 use crate::say::say;
 
@@ -119,10 +118,7 @@ impl Session {
             version: VERSION,
             rank: self.logger.rank(),
             ranks: self.logger.ranks(),
-            ended: match ended {
-                Ended::Finalized => EndedAs::Finalized,
-                Ended::Aborted => EndedAs::Aborted,
-            },
+            ended,
             wall_ms,
             logged: channels(&ledger.all_logged()),
             received: channels(&ledger.all_received()),
@@ -135,6 +131,7 @@ impl Session {
             logging_stopped: ledger.has_stopped,
             gave_up: ledger.gave_up.clone(),
             not_kept: self.not_kept.clone(),
+            gaps: ledger.gaps().map(|gap| gap.to_string()).collect(),
             delays: self.watch.delays.counts(),
             series: self.watch.series.clone(),
         }

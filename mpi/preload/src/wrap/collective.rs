@@ -89,5 +89,5 @@ pub(crate) unsafe fn collective_persistent(
     call: impl FnOnce() -> c_int,
 ) -> c_int {
     // SAFETY: the call puts a request there. The arrays that `collective` points to are the program's until the request is freed.
-    unsafe { add_persistent(request, PersistentKind::Collective(*collective), call()) }
+    unsafe { add_persistent(request, |_| Some(PersistentKind::Collective(*collective)), call()) }
 }

@@ -23,7 +23,7 @@ unsafe fn begin_exchange(
     let mut call = Some(call);
     let mut now = || call.take().map_or(0, |call| call());
     let code = enter_for_space(|session| {
-        let receiving = session.receiving(incoming, false);
+        let receiving = session.receiving(incoming);
         let code = match session.logged_stream(out.key()) {
             // SAFETY: the program's message.
             Some(entry) => unsafe { session.log(entry.stream, (out.buf, out.count, out.datatype), time, &mut now) },

@@ -94,10 +94,12 @@ impl Session {
             Pending::Persistent(Persistent { kind: PersistentKind::Receive(receiving), .. }) => {
                 self.end_with_status(*receiving, status);
             }
-            // Only now all its parts are there.
-            Pending::Persistent(Persistent { kind: PersistentKind::SendPartitioned(out), .. }) => {
+            Pending::Persistent(Persistent { kind: PersistentKind::ReceivePartitioned(stream), .. }) => {
+                self.handle_partitioned(*stream, status);
+            }
+            Pending::Persistent(Persistent { kind: PersistentKind::SendPartitioned(out, stream), .. }) => {
                 // SAFETY: the program's message, which it may write again when this call returns.
-                unsafe { self.log_outgoing(out, true, || 0) }.map_err(|full| (out.comm, full))?;
+                unsafe { self.log_partitioned(out, *stream) }.map_err(|full| (out.comm, full))?;
             }
             Pending::CancelledSend | Pending::Persistent(Persistent { kind: PersistentKind::Send(_), .. }) => {
                 // Its number is taken, and no rank will receive it: both ends count differently from here on.

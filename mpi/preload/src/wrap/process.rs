@@ -4,12 +4,12 @@ use std::ffi::c_int;
 use std::fmt::Display;
 use std::path::Path;
 
-use counterfoil_profile::refused;
+use counterfoil_profile::{Ended, refused};
 use mpi_sys as ffi;
 
 use crate::global::{self, enter};
 use crate::say;
-use crate::session::{BeginError, Ended, Session};
+use crate::session::{BeginError, Session};
 use crate::settings::{self, Settings};
 
 /// Variables of which a launcher sets one. MPI itself sets some of them in `MPI_Init`.

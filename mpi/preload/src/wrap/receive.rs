@@ -5,11 +5,13 @@ use std::ffi::c_int;
 use mpi_sys as ffi;
 
 use super::completion::wait;
+use super::send::add_persistent;
 use crate::deferred::Event;
 use crate::global::{can_defer, catch_up, defer, enter, is_multiple};
 use crate::message::{Incoming, is_wildcard};
 use crate::pass;
-use crate::session::requests::{Pending, Persistent, PersistentKind};
+use crate::session::Session;
+use crate::session::requests::PersistentKind;
 use crate::status::{arrival, has_taken, with_status};
 
 /// Handles a receive that has returned with this code, after which nothing was posted. Returns the code.
@@ -85,7 +87,7 @@ unsafe fn receive_multiple(
 ) -> c_int {
     let Incoming { buf, count, datatype, source, tag, comm } = *incoming;
     let Ok(count) = c_int::try_from(count) else {
-        let posted = enter(|session| session.receiving(incoming, false).map(|receiving| session.post(receiving)));
+        let posted = enter(|session| session.receiving(incoming).map(|receiving| session.post(receiving)));
         let then = |code, status: &ffi::MPI_Status| {
             if let Some(receiving) = posted.flatten() {
                 enter(|session| session.end_receive(receiving, Some(status).filter(|_| has_taken(code))));
@@ -126,7 +128,7 @@ pub(crate) unsafe fn receive_immediate(
     let mut call = Some(call);
     let mut now = || call.take().map_or(0, |call| call());
     let code = enter(|session| {
-        let receiving = session.receiving(incoming, false);
+        let receiving = session.receiving(incoming);
         let code = now();
         if let Some(receiving) = receiving.filter(|_| code == 0) {
             // SAFETY: the call has put a request there.
@@ -135,27 +137,6 @@ pub(crate) unsafe fn receive_immediate(
         code
     });
     code.unwrap_or_else(now)
-}
-
-/// Adds a persistent receive, if the call made one.
-///
-/// # Safety
-/// If `code` is 0, `request` points to one.
-unsafe fn add_persistent_receive(
-    incoming: &Incoming,
-    is_partitioned: bool,
-    request: *const ffi::MPI_Request,
-    code: c_int,
-) -> c_int {
-    if code == 0 {
-        enter(|session| {
-            let kind = PersistentKind::Receive(session.receiving(incoming, is_partitioned)?);
-            // SAFETY: the call has put a request there.
-            session.requests.add(unsafe { *request }, Pending::Persistent(Persistent { kind, is_active: false }));
-            Some(())
-        });
-    }
-    code
 }
 
 /// A persistent receive.
@@ -167,8 +148,9 @@ pub(crate) unsafe fn receive_persistent(
     request: *mut ffi::MPI_Request,
     call: impl FnOnce() -> c_int,
 ) -> c_int {
+    let kind = |session: &mut Session| session.receiving(incoming).map(PersistentKind::Receive);
     // SAFETY: the call puts a request there.
-    unsafe { add_persistent_receive(incoming, false, request, call()) }
+    unsafe { add_persistent(request, kind, call()) }
 }
 
 /// A partitioned receive.
@@ -182,6 +164,7 @@ pub(crate) unsafe fn receive_partitioned(
     request: *mut ffi::MPI_Request,
     call: impl FnOnce() -> c_int,
 ) -> c_int {
+    let kind = |session: &mut Session| session.open_receive_channel(incoming).map(PersistentKind::ReceivePartitioned);
     // SAFETY: the call puts a request there.
-    unsafe { add_persistent_receive(incoming, true, request, call()) }
+    unsafe { add_persistent(request, kind, call()) }
 }

@@ -38,7 +38,7 @@ impl Session {
         match kind {
             PersistentKind::Send(out) => {
                 // SAFETY: the program's message, which it may write again when the request has ended.
-                unsafe { self.log_outgoing(&out, false, call) }.map_err(|full| (out.comm, full))
+                unsafe { self.log_outgoing(&out, call) }.map_err(|full| (out.comm, full))
             }
             PersistentKind::Collective(collective) => {
                 // SAFETY: as above.
@@ -59,7 +59,7 @@ impl Session {
                 }
                 Ok(code)
             }
-            PersistentKind::SendPartitioned(_) => Ok(call()),
+            PersistentKind::SendPartitioned(..) | PersistentKind::ReceivePartitioned(_) => Ok(call()),
         }
     }
 

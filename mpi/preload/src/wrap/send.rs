@@ -9,7 +9,7 @@ use crate::message::Outgoing;
 use crate::pass;
 use crate::say::say;
 use crate::session::requests::{Pending, Persistent, PersistentKind};
-use crate::session::{CopyTime, FullError, likely_bytes};
+use crate::session::{CopyTime, FullError, Session, likely_bytes};
 
 /// Length in bytes from which a message is started, copied and waited for, so that it is copied while it is under way. Open MPI's blocking send
 /// of at most 256 bytes returns at once where it can (`mca_pml_ob1_send_inline`); of more, over shared memory, when they are received.
@@ -211,15 +211,22 @@ pub(crate) unsafe fn send_immediate(out: &Outgoing, _: *mut ffi::MPI_Request, ca
     code
 }
 
-/// Adds a persistent request, if the call made one.
+/// Adds a persistent request, if the call made one, and if it has a `kind`: one that the library has to know.
 ///
 /// # Safety
 /// If `code` is 0, `request` points to one.
-pub(super) unsafe fn add_persistent(request: *mut ffi::MPI_Request, kind: PersistentKind, code: c_int) -> c_int {
+pub(super) unsafe fn add_persistent(
+    request: *mut ffi::MPI_Request,
+    kind: impl FnOnce(&mut Session) -> Option<PersistentKind>,
+    code: c_int,
+) -> c_int {
     if code == 0 {
-        // SAFETY: the call has put a request there.
-        let request = unsafe { *request };
-        enter(|session| session.requests.add(request, Pending::Persistent(Persistent { kind, is_active: false })));
+        enter(|session| {
+            let kind = kind(session)?;
+            // SAFETY: the call has put a request there.
+            session.requests.add(unsafe { *request }, Pending::Persistent(Persistent { kind, is_active: false }));
+            Some(())
+        });
     }
     code
 }
@@ -234,7 +241,7 @@ pub(crate) unsafe fn send_persistent(
     call: impl FnOnce() -> c_int,
 ) -> c_int {
     // SAFETY: the call puts a request there.
-    unsafe { add_persistent(request, PersistentKind::Send(*out), call()) }
+    unsafe { add_persistent(request, |_| Some(PersistentKind::Send(*out)), call()) }
 }
 
 /// A partitioned send.
@@ -248,6 +255,7 @@ pub(crate) unsafe fn send_partitioned(
     request: *mut ffi::MPI_Request,
     call: impl FnOnce() -> c_int,
 ) -> c_int {
+    let kind = |session: &mut Session| Some(PersistentKind::SendPartitioned(*out, session.open_send_channel(out)?));
     // SAFETY: the call puts a request there.
-    unsafe { add_persistent(request, PersistentKind::SendPartitioned(*out), call()) }
+    unsafe { add_persistent(request, kind, call()) }
 }

@@ -1,47 +1,59 @@
-//! Messages in the logs of a job.
+//! Messages and contributions in the logs of a job.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use counterfoil::Rank;
+use counterfoil::{Rank, Ssn};
 use counterfoil_log_io::{BackendChoice, BlockBuffer, Directory, DirectoryAccess, LOCAL, StoreView};
+use counterfoil_mpi_logger::Stream;
+use counterfoil_profile::{COLLECTIVE, RecordTag};
 
 use crate::hash::hash;
 
 /// Length and hash of a message.
 pub(crate) type Payload = (u64, u64);
 
-/// Streams of one channel, by communicator and tag: messages by number.
-pub(crate) type Logged = BTreeMap<(u32, i32), BTreeMap<u64, Payload>>;
+/// Streams between two ranks, by communicator and tag: messages by number. The upper half of a communicator's number is the channel of
+/// partitioned messages.
+pub(crate) type Logged = BTreeMap<(u64, i32), BTreeMap<u64, Payload>>;
+
+/// Records of one lane, in their order.
+pub(crate) type Lane = BTreeMap<Ssn, (RecordTag, Payload)>;
+
+/// Reads the lanes of a rank, by receiver.
+pub(crate) fn lanes(dir: &Path, rank: u32) -> BTreeMap<u32, Lane> {
+    let dir = dir.join(format!("rank-{rank}"));
+    let (mut backend, _) = Directory::open(&dir, BackendChoice::Pwrite, DirectoryAccess::ReadOnly).unwrap();
+    let mut view = StoreView::new(&mut *backend).unwrap();
+    let newest = *view.checkpoints().last().unwrap();
+    let image = view.image(newest).unwrap();
+    let mut buffer = BlockBuffer::default();
+    let mut lanes = BTreeMap::new();
+    for lane in image.lanes.iter().filter(|lane| lane.peer != LOCAL) {
+        let Rank(peer) = lane.peer;
+        let records: &mut Lane = lanes.entry(peer).or_default();
+        for block in &lane.blocks {
+            view.read(block, &mut buffer).unwrap();
+            for record in buffer.records() {
+                let tag = RecordTag::decode(record.prefix()).unwrap();
+                records.insert(record.ssn(), (tag, (record.payload().len() as u64, hash(record.payload()))));
+            }
+        }
+    }
+    lanes
+}
 
 /// Reads the messages of each channel (sender, receiver), without contributions to collective operations.
 pub(crate) fn read(dir: &Path, ranks: u32) -> BTreeMap<(u32, u32), Logged> {
     let mut channels = BTreeMap::new();
     for rank in 0..ranks {
-        let dir = dir.join(format!("rank-{rank}"));
-        let (mut backend, _) = Directory::open(&dir, BackendChoice::Pwrite, DirectoryAccess::ReadOnly).unwrap();
-        let mut view = StoreView::new(&mut *backend).unwrap();
-        let newest = *view.checkpoints().last().unwrap();
-        let image = view.image(newest).unwrap();
-        let mut buffer = BlockBuffer::default();
-        for lane in image.lanes.iter().filter(|lane| lane.peer != LOCAL) {
-            let Rank(peer) = lane.peer;
-            let mut by_ssn = BTreeMap::new();
-            for block in &lane.blocks {
-                view.read(block, &mut buffer).unwrap();
-                for record in buffer.records() {
-                    let prefix: [u8; 16] = record.prefix().try_into().unwrap();
-                    by_ssn.insert(record.ssn(), (prefix, record.payload().len() as u64, hash(record.payload())));
-                }
-            }
+        for (peer, lane) in lanes(dir, rank) {
             let streams: &mut Logged = channels.entry((rank, peer)).or_default();
-            for (ssn, (prefix, bytes, hash)) in by_ssn {
-                let (comm, rest) = prefix.split_first_chunk::<4>().unwrap();
-                let (tag, number) = rest.split_first_chunk::<4>().unwrap();
-                let (comm, tag) = (u32::from_le_bytes(*comm), i32::from_le_bytes(*tag));
-                let number = u64::from_le_bytes(number.try_into().unwrap());
-                if tag >= 0 {
-                    let before = streams.entry((comm, tag)).or_default().insert(number, (bytes, hash));
+            for (ssn, (tag, payload)) in lane {
+                let (Stream { comm, tag, channel, .. }, number) = Stream::of_record(peer, tag);
+                if tag != COLLECTIVE {
+                    let comm = u64::from(channel) << 32 | u64::from(comm);
+                    let before = streams.entry((comm, tag)).or_default().insert(number, payload);
                     assert_eq!(before, None, "{rank} to {peer}: number {number} of tag {tag} appears twice, at {ssn}");
                 }
             }

@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "a test's functions may")]
 
 mod compare;
+mod contributions;
 mod hash;
 #[path = "../launch/mod.rs"]
 mod launch;
@@ -15,8 +16,8 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use compare::compare;
-use launch::{PROGRAMS, Run, compile, library, sources};
-use logged::Logged;
+use launch::{PROGRAMS, Run, compile, library, sources, wrapped};
+use logged::{Logged, Payload};
 use observed::Observed;
 
 /// Compiles the witness and returns its path.
@@ -73,6 +74,37 @@ fn the_log_has_the_messages_of_the_programs() {
     }
 }
 
+/// Runs a case of `tests/c/record_keeping.c` with everything kept. Returns each rank's contributions.
+fn contributions(case: &'static str, ranks: u32) -> Vec<BTreeMap<(u32, u64), Payload>> {
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let program = folder.path().join("record_keeping");
+    compile(&sources().join("record_keeping.c"), &program, &[]);
+    let mut run = run(folder.path(), "64MiB");
+    (run.libraries, run.arguments) = (vec![library()], vec![case]);
+    let output = run.once(program.to_str().unwrap(), ranks);
+    assert!(output.status.success(), "{}: {}", output.status, String::from_utf8_lossy(&output.stderr));
+    (0..ranks).map(|rank| contributions::read(folder.path(), rank)).collect()
+}
+
+#[test]
+fn contributions_of_persistent_operations_are_logged_as_they_were_at_the_start() {
+    if !wrapped().contains("MPI_Allreduce_init") {
+        eprintln!("NOT TESTED: this MPI has no MPI_Allreduce_init; cargo xtask mpi --mpi wheel has one");
+        return;
+    }
+    let contribution = (4, hash::hash(&1_i32.to_ne_bytes()));
+    for of_rank in contributions("persistent", 4) {
+        assert_eq!(of_rank.len(), 23 * 50);
+        assert!(of_rank.values().all(|logged| *logged == contribution), "results were logged");
+    }
+}
+
+#[test]
+fn a_refused_collective_call_takes_no_number() {
+    let of_ranks = contributions("refused", 3);
+    assert!(of_ranks[0].len() == 1 && of_ranks.iter().all(|of_rank| *of_rank == of_ranks[0]), "{of_ranks:?}");
+}
+
 /// The HPC Challenge of Debian: an unmodified program with tens of thousands of messages of all sizes.
 const HPCC: &str = "/usr/bin/hpcc";
 
@@ -102,7 +134,7 @@ fn the_log_has_the_messages_of_hpcc() {
 fn a_missing_altered_or_misplaced_record_is_detected() {
     let Job { logged, observed } = job("streams", 3);
     assert!(compare(&logged, &observed).is_ok());
-    let broken = |change: &dyn Fn(&mut BTreeMap<u64, logged::Payload>)| {
+    let broken = |change: &dyn Fn(&mut BTreeMap<u64, Payload>)| {
         let mut logged = logged.clone();
         let stream = logged.get_mut(&(0, 1)).unwrap().values_mut().max_by_key(|stream| stream.len()).unwrap();
         change(stream);

@@ -74,6 +74,32 @@ static void partitioned(void) {
     DO(MPI_Request_free(&requests[0]));
     DO(MPI_Request_free(&requests[1]));
 }
+
+/* Two pairs with one tag, which MPI pairs when they are made: the sender starts the second one first. */
+static void partitioned_pairs(void) {
+    static int out[2][10], in[2][10];
+    MPI_Request sends[2], receives[2];
+    int next = (rank + 1) % ranks, before = (rank + ranks - 1) % ranks;
+    for (int pair = 0; pair < 2; pair++) {
+        DO(MPI_Psend_init(out[pair], 1, 10, MPI_INT, next, 6, MPI_COMM_WORLD, MPI_INFO_NULL, &sends[pair]));
+        DO(MPI_Precv_init(in[pair], 1, 10, MPI_INT, before, 6, MPI_COMM_WORLD, MPI_INFO_NULL, &receives[pair]));
+    }
+    for (int pair = 1; pair >= 0; pair--) {
+        DO(MPI_Start(&sends[pair]));
+        fill(out[pair], 10, rank + pair);
+        DO(MPI_Pready(0, sends[pair]));
+    }
+    for (int pair = 0; pair < 2; pair++) {
+        DO(MPI_Start(&receives[pair]));
+        DO(MPI_Wait(&receives[pair], MPI_STATUS_IGNORE));
+        CHECK(holds(in[pair], 10, before + pair));
+    }
+    DO(MPI_Waitall(2, sends, MPI_STATUSES_IGNORE));
+    for (int pair = 0; pair < 2; pair++) {
+        DO(MPI_Request_free(&sends[pair]));
+        DO(MPI_Request_free(&receives[pair]));
+    }
+}
 #endif
 
 #ifdef HAVE_SESSIONS
@@ -100,6 +126,7 @@ int main(int argc, char **argv) {
     files(argv[1]);
 #ifdef HAVE_MPI_4
     partitioned();
+    partitioned_pairs();
 #endif
 #ifdef HAVE_SESSIONS
     sessions();

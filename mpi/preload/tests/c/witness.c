@@ -71,7 +71,7 @@ int MPI_Precv_init(void *buf, int parts, MPI_Count count, MPI_Datatype type, int
     if (!code) {
         pthread_mutex_lock(&lock);
         Receive receive = posted(buf, count * parts, type, source, tag, comm);
-        receive.partitioned = 1;
+        receive.partitioned = ++pairs;
         add_persistent(*request, receive);
         pthread_mutex_unlock(&lock);
     }

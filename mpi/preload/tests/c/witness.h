@@ -37,7 +37,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 typedef struct { MPI_Comm handle; int size, *world; } Comm;
 typedef struct { long long messages, bytes, passed, passed_bytes; } Sent;
 typedef struct { uint64_t ticket, hash; long long bytes; int source, comm, tag, seen; } Receipt;
-typedef struct { void *buf; long long count; MPI_Datatype type; int source, tag, comm, partitioned, type_is_ours; uint64_t ticket; } Receive;
+typedef struct { void *buf; long long count; MPI_Datatype type; int source, tag, comm, partitioned, type_is_ours; uint64_t ticket; } Receive; /* partitioned: number of the pair, or 0 */
 typedef struct { long long count; MPI_Datatype type; int dest; MPI_Comm comm; } Send;
 typedef struct { MPI_Request handle; enum { FREE, ONCE, SENDS, RECEIVES } kind; int active; Receive receive; Send send; } Request;
 typedef struct { MPI_Message handle; int comm; uint64_t ticket; } Message;
@@ -47,7 +47,7 @@ static Sent *sent;
 static Receipt *receipts;
 static Request *requests;
 static Message *messages;
-static int comm_count, ranks, is_passing;
+static int comm_count, ranks, is_passing, pairs;
 static size_t receipt_count, request_count, message_count;
 static uint64_t tickets;
 
@@ -144,7 +144,7 @@ static void received(Receive *receive, int code, const MPI_Status *status) {
     PMPI_Get_elements_x(status, MPI_BYTE, &bytes);
     if (receive->partitioned) {
         bytes = receive->count * size;
-        receipt.comm = ~receipt.comm;
+        receipt.comm = ~(receipt.comm + 4096 * receive->partitioned);
     }
     receipt.bytes = bytes;
     if (!code) {

@@ -87,14 +87,14 @@ impl Counted {
 impl Way for Counted {
     #[inline]
     fn send(&mut self, payload: &[u8], to: u32, tag: i32) -> Result<(), SpikeError> {
-        std::hint::black_box(self.sent.next(Stream { peer: to, comm: COMM, tag }));
+        std::hint::black_box(self.sent.next(Stream::new(to, COMM, tag)));
         Ok(self.comm.send(payload, to, tag)?)
     }
 
     #[inline]
     fn receive(&mut self, payload: &mut [u8], from: u32, tag: i32) -> Result<(), SpikeError> {
         self.comm.recv(payload, Some(from), Some(tag))?;
-        std::hint::black_box(self.received.next(Stream { peer: from, comm: COMM, tag }));
+        std::hint::black_box(self.received.next(Stream::new(from, COMM, tag)));
         Ok(())
     }
 }
@@ -176,7 +176,7 @@ fn append(log: &mut Log, to: u32, tag: RecordTag, payload: &[u8]) -> Result<Ssn,
 impl Way for Logged {
     #[inline]
     fn send(&mut self, payload: &[u8], to: u32, tag: i32) -> Result<(), SpikeError> {
-        let number = self.sent.next(Stream { peer: to, comm: COMM, tag });
+        let number = self.sent.next(Stream::new(to, COMM, tag));
         let record = RecordTag { comm: COMM, tag, number };
         match self.copy {
             Copy::Before => {
@@ -195,7 +195,7 @@ impl Way for Logged {
     #[inline]
     fn receive(&mut self, payload: &mut [u8], from: u32, tag: i32) -> Result<(), SpikeError> {
         self.comm.recv(payload, Some(from), Some(tag))?;
-        let stream = Stream { peer: from, comm: COMM, tag };
+        let stream = Stream::new(from, COMM, tag);
         let Some(acks) = &mut self.acks else {
             std::hint::black_box(self.received.next(stream));
             return Ok(());
