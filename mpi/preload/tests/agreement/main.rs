@@ -93,7 +93,7 @@ fn contributions_of_persistent_operations_are_logged_as_they_were_at_the_start()
         return;
     }
     let contribution = (4, hash::hash(&1_i32.to_ne_bytes()));
-    for of_rank in contributions("persistent", 4) {
+    for of_rank in contributions("persistent", 2) {
         assert_eq!(of_rank.len(), 23 * 50);
         assert!(of_rank.values().all(|logged| *logged == contribution), "results were logged");
     }
