@@ -1,5 +1,6 @@
-//! `cargo xtask bench`: the criterion benches, then the tables of `counterfoil bench`. `cargo xtask bench mpi`, `applications`,
-//! `netpipe` and `spike` measure what needs an MPI.
+//! `cargo xtask bench`: runs the criterion benchmarks and prints the tables of `counterfoil bench`.
+//!
+//! The subcommands `mpi`, `applications`, `netpipe` and `spike` measure programs that run over MPI.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -9,70 +10,71 @@ use serde_json::Value;
 
 use crate::mpi::bench::{applications, netpipe, ping_pong, spike};
 use crate::table::Table;
-use crate::workspace::{TaskError, Workspace, command_line, run_to_end};
+use crate::workspace::{TaskError, Workspace, command_line, run_checked};
 
-/// The benchmarks of `counterfoil bench`.
+/// Benchmarks of `counterfoil bench`.
 const SUBJECTS: [&str; 7] = ["append", "replay", "release", "spill", "recover", "disk-replay", "spilling"];
 
-/// Columns that are shown first, in this order; others follow by name.
-const FIRST_COLUMNS: [&str; 9] = ["backend", "block", "size", "writers", "records", "tier", "ns", "floor_ns", "ratio"];
+/// Leading columns of a table, in this order. Other columns follow in alphabetical order.
+const LEADING_COLUMNS: [&str; 9] =
+    ["backend", "block", "size", "writers", "records", "tier", "ns", "floor_ns", "ratio"];
 
-/// Which benchmarks.
+/// Options of `cargo xtask bench`.
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Options {
     #[command(subcommand)]
-    of_mpi: Option<OfMpi>,
-    /// Leave out the criterion benches
+    mpi_bench: Option<MpiBench>,
+    /// Skip the criterion benchmarks
     #[arg(long)]
     tables_only: bool,
 }
 
-/// Benchmarks that run only where they are asked for: they need an MPI.
+/// Benchmarks that need an MPI and run only on request.
 #[derive(Debug, Subcommand)]
-enum OfMpi {
-    /// What a message of an unmodified program costs when it is logged: ping-pong, logged and native in turn inside one job
+enum MpiBench {
+    /// Measure the cost per message of the logging library: logged and native batches alternate within one job
     Mpi {
         #[command(flatten)]
         options: ping_pong::Options,
-        /// Print a JSON array of rows in place of tables
+        /// Print a JSON array of rows instead of tables
         #[arg(long)]
         json: bool,
     },
-    /// What whole programs take with and without the library, run after run in turn
+    /// Measure the run time of whole programs with and without the logging library, in alternating runs
     Applications {
         #[command(flatten)]
         options: applications::Options,
-        /// Print a JSON array of rows in place of tables
+        /// Print a JSON array of rows instead of tables
         #[arg(long)]
         json: bool,
     },
-    /// What NetPIPE says of messages with and without the library, job after job in turn
+    /// Measure latency with NetPIPE, with and without the logging library, in alternating jobs
     Netpipe {
         #[command(flatten)]
         options: netpipe::Options,
-        /// Print a JSON array of rows in place of tables
+        /// Print a JSON array of rows instead of tables
         #[arg(long)]
         json: bool,
     },
-    /// What it costs to log messages of MPI, and to tell which is which
+    /// Measure the ways to log MPI messages and to identify them at the receiver
     Spike {
         #[command(flatten)]
         options: spike::Options,
-        /// Print a JSON array of rows in place of tables
+        /// Print a JSON array of rows instead of tables
         #[arg(long)]
         json: bool,
     },
 }
 
-/// Runs the benchmarks; true if all of them ran to their end.
+/// Runs the benchmarks. Returns `true`, since a failed benchmark is an error.
 pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<bool, TaskError> {
-    if let Some(of_mpi) = &options.of_mpi {
-        let (rows, json) = match of_mpi {
-            OfMpi::Mpi { options, json } => (ping_pong::rows(workspace, options)?, json),
-            OfMpi::Applications { options, json } => (applications::rows(workspace, options)?, json),
-            OfMpi::Netpipe { options, json } => (netpipe::rows(workspace, options)?, json),
-            OfMpi::Spike { options, json } => (spike::rows(workspace, options)?, json),
+    if let Some(mpi_bench) = &options.mpi_bench {
+        let (rows, json) = match mpi_bench {
+            MpiBench::Mpi { options, json } => (ping_pong::rows(workspace, options)?, json),
+            MpiBench::Applications { options, json } => (applications::rows(workspace, options)?, json),
+            MpiBench::Netpipe { options, json } => (netpipe::rows(workspace, options)?, json),
+            MpiBench::Spike { options, json } => (spike::rows(workspace, options)?, json),
         };
         if *json {
             println!("{}", Value::Array(rows));
@@ -82,30 +84,30 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<bool, Task
         return Ok(true);
     }
     if !options.tables_only {
-        run_to_end(&mut workspace.cargo(["bench", "--package", "counterfoil-benches"]))?;
+        run_checked(&mut workspace.cargo(["bench", "--package", "counterfoil-benches"]))?;
     }
     let program = workspace.build_release()?;
     for subject in SUBJECTS {
         println!("\n{subject}\n");
-        println!("{}", table(&rows(&program, subject)?));
+        println!("{}", table(&run_subject(&program, subject)?));
     }
     Ok(true)
 }
 
-/// The rows that `counterfoil bench SUBJECT --json` prints.
-fn rows(program: &Path, subject: &str) -> Result<Vec<Value>, TaskError> {
+/// Runs `counterfoil bench SUBJECT --json` and returns its rows.
+fn run_subject(program: &Path, subject: &str) -> Result<Vec<Value>, TaskError> {
     let mut command = Command::new(program);
     command.args(["bench", subject, "--json"]).stderr(Stdio::inherit());
     let output = command.output().map_err(|source| TaskError::Start { program: command_line(&command), source })?;
     if !output.status.success() {
         return Err(TaskError::Failed { program: command_line(&command) });
     }
-    rows_in(&String::from_utf8_lossy(&output.stdout))
+    parse_rows(&String::from_utf8_lossy(&output.stdout))
         .map_err(|reason| TaskError::Output { program: command_line(&command), reason })
 }
 
-/// A list of objects, alone or as the field `rows` of an object.
-fn rows_in(text: &str) -> Result<Vec<Value>, String> {
+/// Parses an array of objects, either at the top level or in the field `rows`.
+fn parse_rows(text: &str) -> Result<Vec<Value>, String> {
     let mut report: Value = serde_json::from_str(text).map_err(|error| error.to_string())?;
     let rows = match report.get_mut("rows") {
         Some(rows) => rows.take(),
@@ -113,7 +115,7 @@ fn rows_in(text: &str) -> Result<Vec<Value>, String> {
     };
     match rows {
         Value::Array(rows) if rows.iter().all(Value::is_object) => Ok(rows),
-        _ => Err("neither a list of rows nor an object with one".to_owned()),
+        _ => Err("expected an array of objects, or an object with one in `rows`".to_owned()),
     }
 }
 
@@ -129,8 +131,8 @@ fn table(rows: &[Value]) -> Table {
 fn columns(rows: &[Value]) -> Vec<&str> {
     let mut columns: Vec<&str> =
         rows.iter().filter_map(Value::as_object).flat_map(|row| row.keys().map(String::as_str)).collect();
-    let place = |column: &str| FIRST_COLUMNS.iter().position(|first| *first == column);
-    columns.sort_by_key(|column| (place(column).unwrap_or(FIRST_COLUMNS.len()), *column));
+    let position = |column: &str| LEADING_COLUMNS.iter().position(|leading| *leading == column);
+    columns.sort_by_key(|column| (position(column).unwrap_or(LEADING_COLUMNS.len()), *column));
     columns.dedup();
     columns
 }
@@ -139,7 +141,7 @@ fn cell(value: &Value) -> String {
     match value {
         Value::Null => "-".to_owned(),
         Value::String(text) => text.clone(),
-        // Whole numbers as they are; measured ones to three digits after the point.
+        // Measured values have three decimal places.
         Value::Number(number) => match number.as_f64() {
             Some(measured) if number.is_f64() => format!("{measured:.3}"),
             _ => number.to_string(),
@@ -153,17 +155,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_are_found_alone_and_in_an_object() {
-        assert_eq!(rows_in(r#"[{"size": 64}]"#).unwrap().len(), 1);
-        assert_eq!(rows_in(r#"{"unit": "ns", "rows": [{}, {}]}"#).unwrap().len(), 2);
+    fn rows_are_parsed_at_the_top_level_and_in_an_object() {
+        assert_eq!(parse_rows(r#"[{"size": 64}]"#).unwrap().len(), 1);
+        assert_eq!(parse_rows(r#"{"unit": "ns", "rows": [{}, {}]}"#).unwrap().len(), 2);
         for wrong in ["", "{}", "[1]", r#"{"rows": 3}"#, "64 ns"] {
-            assert!(rows_in(wrong).is_err(), "{wrong:?}");
+            assert!(parse_rows(wrong).is_err(), "{wrong:?}");
         }
     }
 
     #[test]
-    fn known_columns_come_first_and_the_rest_by_name() {
-        let rows = rows_in(
+    fn leading_columns_come_first_and_the_rest_is_sorted_by_name() {
+        let rows = parse_rows(
             r#"[{"ratio": 1.25, "zeal": 1, "size": 64, "tier": "volatile"},
                 {"ratio": null, "size": 4096, "age": 2}]"#,
         )

@@ -13,7 +13,7 @@ const LINTS: [&str; 6] = ["clippy", "--workspace", "--all-targets", "--", "-D", 
 pub(crate) fn run(workspace: &Workspace) -> Result<bool, TaskError> {
     let mut suite = Suite::new(workspace);
     root(&mut suite, workspace);
-    match Toolkit::ready(workspace, &Choice::default()) {
+    match Toolkit::find_or_install(workspace, &Choice::default()) {
         Ok(toolkit) => over_mpi(&mut suite, workspace, &toolkit),
         Err(error) => suite.not_run("format and lints of mpi/", error.to_string()),
     }

@@ -1,7 +1,7 @@
-//! `cargo xtask mpi`: finds an MPI or installs one, and builds what needs one, `mpi/`, which is a workspace of its own.
+//! `cargo xtask mpi`: finds or installs an MPI and builds the workspace `mpi/`.
 //!
-//! Nothing else of the project knows MPI: the root workspace builds on a machine without one. There is one target folder for
-//! each MPI, below the root's, because the bindings to one are not those to another.
+//! The root workspace builds on a machine without MPI. Builds for different MPIs have separate target directories, since the
+//! bindings to one MPI do not work with another.
 
 pub(crate) mod bench;
 pub(crate) mod error;
@@ -18,32 +18,32 @@ use std::process::Command;
 use clap::Args;
 use serde_json::json;
 
-use crate::workspace::{TaskError, Workspace, cargo, run_to_end};
+use crate::workspace::{TaskError, Workspace, cargo, run_checked};
 pub(crate) use error::MpiError;
 pub(crate) use find::Mpi;
 
-/// Which MPI, and what to do with it.
+/// Options of `cargo xtask mpi`.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
     #[command(flatten)]
     pub(crate) choice: Choice,
-    /// What cargo is to do in mpi/ [default: build --release]
+    /// Arguments of cargo, run in mpi/ [default: build --release]
     #[arg(last = true, value_name = "CARGO ARGUMENTS")]
     arguments: Vec<String>,
 }
 
-/// Which MPI.
+/// Selection of an MPI.
 #[derive(Debug, Default, Args)]
 pub(crate) struct Choice {
-    /// `wheel` (Open MPI from PyPI, installed into cargo's target folder), `debian`, or the folder in which an Open MPI is
-    /// installed [default: what COUNTERFOIL_MPI says, else the mpicc in PATH, else wheel]
+    /// `wheel` (Open MPI from PyPI, installed into cargo's target directory), `debian`, or the installation prefix of an Open
+    /// MPI [default: COUNTERFOIL_MPI, or else the mpicc in PATH, or else wheel]
     #[arg(long, value_name = "wheel|debian|PREFIX")]
     mpi: Option<String>,
 }
 
-/// Runs cargo in `mpi/`; true if it did what it was to do.
+/// Runs cargo in `mpi/`. Returns `true`, since a failed command is an error.
 pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<bool, TaskError> {
-    let toolkit = Toolkit::ready(workspace, &options.choice)?;
+    let toolkit = Toolkit::find_or_install(workspace, &options.choice)?;
     println!("MPI: {}", toolkit.mpi);
     let mut command = toolkit.cargo(workspace);
     if options.arguments.is_empty() {
@@ -51,24 +51,24 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<bool, Task
     } else {
         command.args(&options.arguments);
     }
-    run_to_end(&mut command)?;
-    toolkit.describe()?;
+    run_checked(&mut command)?;
+    toolkit.write_description()?;
     println!("built in {}", toolkit.target.display());
     Ok(true)
 }
 
-/// An MPI, and all that a build against it needs.
+/// An MPI and the tools to build against it.
 #[derive(Debug)]
 pub(crate) struct Toolkit {
     pub(crate) mpi: Mpi,
-    /// The target folder of builds against this MPI.
+    /// Target directory of builds against this MPI.
     pub(crate) target: PathBuf,
     libclang: libclang::Libclang,
 }
 
 impl Toolkit {
-    /// Finds or installs what is needed.
-    pub(crate) fn ready(workspace: &Workspace, choice: &Choice) -> Result<Self, MpiError> {
+    /// Finds or installs the selected MPI and libclang.
+    pub(crate) fn find_or_install(workspace: &Workspace, choice: &Choice) -> Result<Self, MpiError> {
         let folder = workspace.target().join("mpi");
         let mpi = Mpi::find(choice.mpi.as_deref(), &folder)?;
         let libclang = libclang::Libclang::find(&folder)?;
@@ -76,31 +76,31 @@ impl Toolkit {
         Ok(Self { mpi, target, libclang })
     }
 
-    /// Leaves a note in the target folder, by which `counterfoil demo --mpi` finds the launcher that fits.
-    fn describe(&self) -> Result<(), MpiError> {
+    /// Writes `mpi.json` into the target directory. `counterfoil demo --mpi` reads the path of the launcher from it.
+    fn write_description(&self) -> Result<(), MpiError> {
         let path = self.target.join("mpi.json");
-        let note = json!({ "version": format!("Open MPI {}", self.mpi.version), "mpirun": self.mpi.mpirun });
-        std::fs::write(&path, note.to_string()).map_err(MpiError::file(&path))
+        let description = json!({ "version": format!("Open MPI {}", self.mpi.version), "mpirun": self.mpi.mpirun });
+        std::fs::write(&path, description.to_string()).map_err(MpiError::file(&path))
     }
 
-    /// Builds a program of `mpi/`, optimised, and gives its place.
-    pub(crate) fn program(&self, workspace: &Workspace, name: &str) -> Result<PathBuf, TaskError> {
-        run_to_end(self.cargo(workspace).args(["build", "--quiet", "--release", "--bin", name]))?;
+    /// Builds a program of `mpi/` in release mode and returns its path.
+    pub(crate) fn build_program(&self, workspace: &Workspace, name: &str) -> Result<PathBuf, TaskError> {
+        run_checked(self.cargo(workspace).args(["build", "--quiet", "--release", "--bin", name]))?;
         Ok(self.target.join("release").join(name))
     }
 
-    /// A cargo command in `mpi/`, to be given its arguments.
+    /// Returns a cargo command in `mpi/`, without arguments.
     pub(crate) fn cargo(&self, workspace: &Workspace) -> Command {
         let mut command = Command::new(cargo());
         command.current_dir(workspace.root().join("mpi"));
         command.env("CARGO_TARGET_DIR", &self.target);
         command.env("MPICC", &self.mpi.mpicc);
-        // Programs that are started without mpirun find their MPI, too.
+        // The run path lets programs find their MPI without mpirun.
         let mut flags = OsString::from("-Clink-arg=-Wl,-rpath,");
-        flags.push(&self.mpi.libraries);
+        flags.push(&self.mpi.library_dir);
         command.env("CARGO_ENCODED_RUSTFLAGS", flags);
-        self.mpi.environment(&mut command);
-        self.libclang.environment(&mut command);
+        self.mpi.set_environment(&mut command);
+        self.libclang.set_environment(&mut command);
         command
     }
 }

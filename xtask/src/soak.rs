@@ -1,9 +1,9 @@
-//! `cargo xtask soak demo`: many runs of `counterfoil demo` with random parameters, all checked.
+//! `cargo xtask soak demo`: runs `counterfoil demo` with random parameters and checks each run.
 
 pub(crate) mod crash;
-mod draw;
 mod launch;
 pub(crate) mod miri;
+mod parameters;
 mod random;
 pub(crate) mod simulate;
 mod tally;
@@ -17,29 +17,29 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use clap::Args;
 use serde_json::{Value, json};
 
-use self::draw::Parameters;
+use self::parameters::Parameters;
 use self::random::SplitMix64;
 use self::tally::Tally;
 use self::verdict::Verdict;
 use crate::workspace::{TaskError, Workspace, command_line};
 
-/// The smallest share of kills that must fall between the victim's first and last message: others
-/// would show that a process can be restarted, not that it can be replayed.
+/// Minimum share of kills between the victim's first and last message. Other kills test the restart of a process, but not its
+/// replay.
 const KILLS_IN_TRAFFIC_MIN: f64 = 0.9;
 
-/// On a stream that is no terminal, progress is said after so many runs.
-const PLAIN_PROGRESS_EVERY: u64 = 20;
+/// Runs per progress line where stderr is not a terminal.
+const RUNS_PER_PROGRESS_LINE: u64 = 20;
 
-/// How often, from which seed, and what is printed.
+/// Options of `cargo xtask soak demo`.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// How many times the demo is run
+    /// Number of runs
     #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u64).range(1..))]
     runs: u64,
-    /// Draws all parameters; the same seed gives the same command lines [default: from the clock]
+    /// Seed of all random parameters; the same seed gives the same command lines [default: from the clock]
     #[arg(long)]
     seed: Option<u64>,
-    /// After so many seconds a run is ended and counted as wrong
+    /// Seconds after which a run is killed and counted as failed
     #[arg(long, default_value_t = 120, value_parser = clap::value_parser!(u64).range(1..))]
     timeout_s: u64,
     /// Print one JSON object instead of the table
@@ -47,15 +47,16 @@ pub(crate) struct Options {
     json: bool,
 }
 
-/// A run that was wrong: enough to repeat it.
+/// A failed run, with the command that repeats it.
 struct Failure {
     run: u64,
     command: String,
     problems: Vec<String>,
-    kept: PathBuf,
+    /// Directory of the run's stdout, stderr and command.
+    output_dir: PathBuf,
 }
 
-/// Runs the soak; true if no run was wrong and enough kills fell into the traffic.
+/// Runs the soak test. Returns `true` if no run failed and enough kills fell between messages.
 pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<bool, TaskError> {
     let seed = options.seed.unwrap_or_else(seed_from_clock);
     let program = workspace.build_release()?;
@@ -67,10 +68,10 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<bool, Task
     let mut tally = Tally::default();
     let mut failures = Vec::new();
     for run in 1..=options.runs {
-        // One number for each run: what one run draws never moves the next one's parameters.
+        // A generator per run: the parameters of a run do not depend on how many numbers the previous one drew.
         let parameters = Parameters::draw(&mut SplitMix64::new(random.next_u64()));
         let timeout = Duration::from_secs(options.timeout_s);
-        let (verdict, failure) = one_run(&program, run, &parameters, timeout, &folder)?;
+        let (verdict, failure) = run_once(&program, run, &parameters, timeout, &folder)?;
         tally.add(&parameters, &verdict);
         if let Some(failure) = failure {
             report_failure(&failure);
@@ -80,53 +81,53 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<bool, Task
     }
 
     let passed = failures.is_empty() && tally.kills_in_traffic() >= KILLS_IN_TRAFFIC_MIN;
-    conclude(options, seed, &tally, &failures, passed, &folder)?;
+    write_report(options, seed, &tally, &failures, passed, &folder)?;
     Ok(passed)
 }
 
-/// Runs the demo once; the output of a run that was wrong is kept.
-fn one_run(
+/// Runs the demo once. Keeps the output of a failed run.
+fn run_once(
     program: &Path,
     run: u64,
     parameters: &Parameters,
     timeout: Duration,
     folder: &Path,
 ) -> Result<(Verdict, Option<Failure>), TaskError> {
-    let kept = folder.join(format!("run-{run:04}"));
-    fs::create_dir_all(&kept).map_err(TaskError::file(&kept))?;
+    let output_dir = folder.join(format!("run-{run:04}"));
+    fs::create_dir_all(&output_dir).map_err(TaskError::file(&output_dir))?;
     let arguments = parameters.arguments();
-    let launched = launch::launch(program, &arguments, timeout, &kept)?;
-    let verdict = Verdict::judge(parameters, &launched);
+    let outcome = launch::launch(program, &arguments, timeout, &output_dir)?;
+    let verdict = Verdict::judge(parameters, &outcome);
     if verdict.problems.is_empty() {
-        fs::remove_dir_all(&kept).map_err(TaskError::file(&kept))?;
+        fs::remove_dir_all(&output_dir).map_err(TaskError::file(&output_dir))?;
         return Ok((verdict, None));
     }
     let mut command = std::process::Command::new(program);
     command.args(&arguments);
-    let failure = Failure { run, command: command_line(&command), problems: verdict.problems.clone(), kept };
-    write(&failure.kept.join("command"), &format!("{}\n", failure.command))?;
+    let failure = Failure { run, command: command_line(&command), problems: verdict.problems.clone(), output_dir };
+    write(&failure.output_dir.join("command"), &format!("{}\n", failure.command))?;
     Ok((verdict, Some(failure)))
 }
 
 fn report_failure(failure: &Failure) {
     clear_progress();
-    eprintln!("run {} is WRONG: {}", failure.run, failure.problems.join("; "));
-    eprintln!("  to repeat it: {}", failure.command);
-    eprintln!("  its output:   {}", failure.kept.display());
+    eprintln!("run {} FAILED: {}", failure.run, failure.problems.join("; "));
+    eprintln!("  command: {}", failure.command);
+    eprintln!("  output:  {}", failure.output_dir.display());
 }
 
-/// A line that is written over on a terminal, and now and then a plain line elsewhere.
-fn report_progress(run: u64, runs: u64, wrong: usize, last: &Parameters) {
-    let line = format!("{run} of {runs} runs, {wrong} wrong; last: {last}");
+/// Overwrites the progress line on a terminal. Prints one line per [`RUNS_PER_PROGRESS_LINE`] elsewhere.
+fn report_progress(run: u64, runs: u64, failed: usize, last: &Parameters) {
+    let line = format!("{run} of {runs} runs, {failed} failed; last: {last}");
     if io::stderr().is_terminal() {
         clear_progress();
         eprint!("{line}");
-        // Progress is a courtesy: a stream that refuses it must not end the soak.
+        // A failure to print progress must not end the soak test.
         let _ = io::stderr().flush();
         if run == runs {
             eprintln!();
         }
-    } else if run.is_multiple_of(PLAIN_PROGRESS_EVERY) || run == runs {
+    } else if run.is_multiple_of(RUNS_PER_PROGRESS_LINE) || run == runs {
         eprintln!("{line}");
     }
 }
@@ -137,8 +138,8 @@ fn clear_progress() {
     }
 }
 
-/// Prints the table or the object, and keeps the object beside the failed runs.
-fn conclude(
+/// Prints the table or the JSON object, and writes the object to `report.json` in `folder`.
+fn write_report(
     options: &Options,
     seed: u64,
     tally: &Tally,
@@ -163,16 +164,16 @@ fn conclude(
     }
     println!("\n{}", tally.table());
     println!(
-        "recovery times in ms, median / 95th percentile over the kills; \
-         in traffic = between the victim's first and last message (at least {:.0} % wanted)",
+        "recovery times in ms: median / 95th percentile over the kills; \
+         in traffic: between the victim's first and last message (at least {:.0} % required)",
         KILLS_IN_TRAFFIC_MIN * 100.0
     );
     println!("report: {}", path.display());
     for failure in failures {
-        println!("wrong: run {}: {}", failure.run, failure.command);
+        println!("failed: run {}: {}", failure.run, failure.command);
     }
     println!(
-        "{} runs, {} wrong, {:.1} % of the kills in traffic, seed {seed}: {}",
+        "{} runs, {} failed, {:.1} % of the kills in traffic, seed {seed}: {}",
         options.runs,
         failures.len(),
         tally.kills_in_traffic() * 100.0,
@@ -187,7 +188,7 @@ impl Failure {
             "run": self.run,
             "command": self.command,
             "problems": self.problems,
-            "output": self.kept.display().to_string(),
+            "output": self.output_dir.display().to_string(),
         })
     }
 }
@@ -196,8 +197,8 @@ fn write(path: &Path, text: &str) -> Result<(), TaskError> {
     fs::write(path, text).map_err(TaskError::file(path))
 }
 
-/// A clock before 1970 gives the seed 0, which is as good as another.
+/// Returns a seed from the current time. A clock before 1970 gives the seed 0.
 fn seed_from_clock() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    since.as_secs() << 20 | u64::from(since.subsec_micros())
+    let elapsed = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    elapsed.as_secs() << 20 | u64::from(elapsed.subsec_micros())
 }

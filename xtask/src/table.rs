@@ -1,8 +1,8 @@
-//! Plain text tables: a heading, a rule, rows; words to the left and numbers to the right.
+//! Plain-text tables: a heading, a rule and rows. Text is left-aligned, numbers are right-aligned.
 
 use std::fmt;
 
-/// A table of text cells, printed with `Display`.
+/// A table of text cells. `Display` lays it out.
 #[derive(Debug)]
 pub(crate) struct Table {
     heading: Vec<String>,
@@ -10,23 +10,24 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    /// A table with these columns and no rows yet.
+    /// Creates a table without rows.
     pub(crate) fn new<H: Into<String>>(heading: impl IntoIterator<Item = H>) -> Self {
         Self { heading: heading.into_iter().map(Into::into).collect(), rows: Vec::new() }
     }
 
-    /// Adds a row; missing cells stay empty and surplus ones are dropped.
+    /// Adds a row. Missing cells are empty; surplus cells are dropped.
     pub(crate) fn row<C: Into<String>>(&mut self, cells: impl IntoIterator<Item = C>) {
         let mut row: Vec<String> = cells.into_iter().map(Into::into).collect();
         row.resize(self.heading.len(), String::new());
         self.rows.push(row);
     }
 
+    /// Returns the width of a column in characters.
     fn width(&self, column: usize) -> usize {
         std::iter::once(&self.heading).chain(&self.rows).map(|row| row[column].chars().count()).max().unwrap_or(0)
     }
 
-    /// Numbers are compared by their last digits, so a column of them is set to the right.
+    /// Returns `true` if each non-empty cell of the column starts like a number.
     fn is_numeric(&self, column: usize) -> bool {
         self.rows
             .iter()
@@ -62,7 +63,7 @@ mod tests {
     use super::Table;
 
     #[test]
-    fn words_stand_left_and_numbers_right() {
+    fn text_is_left_aligned_and_numbers_are_right_aligned() {
         let mut table = Table::new(["tier", "ns"]);
         table.row(["volatile", "9.5"]);
         table.row(["x", "120.0"]);

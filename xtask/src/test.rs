@@ -70,7 +70,7 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<bool, Task
     Ok(run.suite.conclude())
 }
 
-/// What tests over MPI need.
+/// Prerequisites of tests over MPI.
 struct OverMpi {
     toolkit: Toolkit,
     /// The interposition library.
@@ -166,7 +166,7 @@ impl Run<'_> {
     fn tests_and_fuzz_bodies(&mut self, over_mpi: Option<&OverMpi>) {
         let mut tests = self.root_tests(&["--workspace"], self.is_quick);
         if let Some(OverMpi { toolkit, library }) = over_mpi {
-            tests.env("COUNTERFOIL_MPI", toolkit.mpi.asked()).env("COUNTERFOIL_MPI_LIBRARY", library);
+            tests.env("COUNTERFOIL_MPI", toolkit.mpi.selector()).env("COUNTERFOIL_MPI_LIBRARY", library);
             tests.env("MPICC", &toolkit.mpi.mpicc);
         }
         let lines = self.suite.tests("tests", tests);
@@ -225,7 +225,7 @@ impl Run<'_> {
     fn prepare_mpi(&mut self) -> Option<OverMpi> {
         let mut ready = None;
         self.suite.check("an MPI, and the library for it", |workspace| {
-            let toolkit = Toolkit::ready(workspace, &Choice::default()).map_err(|error| error.to_string())?;
+            let toolkit = Toolkit::find_or_install(workspace, &Choice::default()).map_err(|error| error.to_string())?;
             println!("{}", toolkit.mpi);
             let library = preload::build(workspace, &toolkit).map_err(|error| error.to_string())?;
             ready = Some(OverMpi { toolkit, library });

@@ -1,4 +1,4 @@
-//! What `cargo metadata` says of the workspace, and how a task starts cargo.
+//! The workspace as `cargo metadata` describes it, and the commands that tasks run.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -9,46 +9,46 @@ use std::process::Command;
 use serde_json::Value;
 use thiserror::Error;
 
-/// Why a task could not do its work. A check that fails is no error: it is a task's result.
+/// Error that stops a task. A failed check is a result, not an error.
 #[derive(Debug, Error)]
 pub(crate) enum TaskError {
-    /// A program could not be started at all.
+    /// A program could not be started.
     #[error("cannot run `{program}`: {source}")]
     Start { program: String, source: io::Error },
-    /// A program that a task depends on ended with an error; it has said why on stderr.
+    /// A program ended with an error, which it printed to stderr.
     #[error("`{program}` failed")]
     Failed { program: String },
-    /// A program printed something other than what it is documented to print.
+    /// A program's output does not have the documented format.
     #[error("cannot understand the output of `{program}`: {reason}")]
     Output { program: String, reason: String },
-    /// A file or folder of the task's own could not be read or written.
+    /// A file or directory could not be read or written.
     #[error("{}: {source}", path.display())]
     File { path: PathBuf, source: io::Error },
     /// No crate has this name.
-    #[error("no crate is named `{name}`; there are: {known}")]
+    #[error("unknown crate `{name}`; crates: {known}")]
     NoPackage { name: String, known: String },
-    /// A program of somebody else's that isn't there.
-    #[error("{} isn't there: {advice}", path.display())]
+    /// A third-party program is not installed.
+    #[error("{} not found: {advice}", path.display())]
     Missing { path: PathBuf, advice: &'static str },
-    /// There is no MPI to build with.
+    /// No MPI is available to build with.
     #[error(transparent)]
     Mpi(#[from] crate::mpi::MpiError),
 }
 
 impl TaskError {
-    /// For `map_err` after a file operation on `path`.
+    /// Returns a converter for `map_err` after a file operation on `path`.
     pub(crate) fn file(path: &Path) -> impl FnOnce(io::Error) -> Self + use<> {
         let path = path.to_owned();
         move |source| Self::File { path, source }
     }
 }
 
-/// A root file of a crate: a library, a program, an integration test, a bench or an example.
+/// Root source file of a library, program, integration test, benchmark or example.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct CrateRoot {
-    /// The folder of the package, relative to the workspace (`""` for the facade).
+    /// Directory of the package, relative to the workspace root (`""` for the facade).
     pub(crate) folder: PathBuf,
-    /// The root file, absolute.
+    /// Absolute path of the file.
     pub(crate) file: PathBuf,
 }
 
@@ -56,11 +56,11 @@ pub(crate) struct CrateRoot {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Package {
     pub(crate) name: String,
-    /// True if others can depend on it.
+    /// The package has a library target.
     pub(crate) has_library: bool,
 }
 
-/// The workspace that this program belongs to.
+/// The workspace that contains this program.
 #[derive(Debug)]
 pub(crate) struct Workspace {
     root: PathBuf,
@@ -72,12 +72,12 @@ pub(crate) struct Workspace {
 }
 
 impl Workspace {
-    /// Asks cargo; works from any folder of the workspace.
+    /// Runs `cargo metadata`. Works from any directory of the workspace.
     pub(crate) fn load() -> Result<Self, TaskError> {
         let mut command = Command::new(cargo());
         command
             .args(["metadata", "--no-deps", "--format-version", "1"])
-            .current_dir(own_folder())
+            .current_dir(manifest_dir())
             .stderr(std::process::Stdio::inherit());
         let output =
             command.output().map_err(|source| TaskError::Start { program: "cargo metadata".to_owned(), source })?;
@@ -91,56 +91,59 @@ impl Workspace {
     }
 
     fn from_metadata(metadata: &Value) -> Result<Self, String> {
-        let root = PathBuf::from(text(metadata, "workspace_root")?);
-        let target = PathBuf::from(text(metadata, "target_directory")?);
+        let root = PathBuf::from(str_field(metadata, "workspace_root")?);
+        let target = PathBuf::from(str_field(metadata, "target_directory")?);
         let (mut packages, mut crate_roots, mut test_programs) = (Vec::new(), Vec::new(), BTreeSet::new());
-        for package in list(metadata, "packages")? {
-            let manifest = PathBuf::from(text(package, "manifest_path")?);
+        for package in array_field(metadata, "packages")? {
+            let manifest = PathBuf::from(str_field(package, "manifest_path")?);
             let folder = manifest
                 .parent()
                 .and_then(|folder| folder.strip_prefix(&root).ok())
-                .ok_or("a package outside the workspace")?
+                .ok_or("a package is outside the workspace")?
                 .to_owned();
             let mut has_library = false;
-            for crate_ in list(package, "targets")? {
-                let kinds = list(crate_, "kind")?;
+            for cargo_target in array_field(package, "targets")? {
+                let kinds = array_field(cargo_target, "kind")?;
                 has_library |= kinds.iter().any(|kind| kind == "lib");
                 if kinds.iter().any(|kind| kind == "test") {
-                    test_programs.insert(text(crate_, "name")?.to_owned());
+                    test_programs.insert(str_field(cargo_target, "name")?.to_owned());
                 }
-                crate_roots.push(CrateRoot { folder: folder.clone(), file: PathBuf::from(text(crate_, "src_path")?) });
+                crate_roots.push(CrateRoot {
+                    folder: folder.clone(),
+                    file: PathBuf::from(str_field(cargo_target, "src_path")?),
+                });
             }
-            packages.push(Package { name: text(package, "name")?.to_owned(), has_library });
+            packages.push(Package { name: str_field(package, "name")?.to_owned(), has_library });
         }
         Ok(Self { root, target, packages, crate_roots, test_programs })
     }
 
-    /// The workspace's folder.
+    /// Returns the root directory.
     pub(crate) fn root(&self) -> &Path {
         &self.root
     }
 
-    /// Where builds go, as `CARGO_TARGET_DIR` and cargo's configuration say.
+    /// Returns the target directory, as set by `CARGO_TARGET_DIR` or cargo's configuration.
     pub(crate) fn target(&self) -> &Path {
         &self.target
     }
 
-    /// The packages, without those of `mpi/`.
+    /// Returns the packages of the root workspace, which excludes `mpi/`.
     pub(crate) fn packages(&self) -> &[Package] {
         &self.packages
     }
 
-    /// The names of integration tests, each once.
+    /// Returns the distinct names of the integration tests.
     pub(crate) fn test_programs(&self) -> impl Iterator<Item = &str> {
         self.test_programs.iter().map(String::as_str)
     }
 
-    /// The root file of each crate of each package.
+    /// Returns the crate roots of all packages.
     pub(crate) fn crate_roots(&self) -> &[CrateRoot] {
         &self.crate_roots
     }
 
-    /// `cargo ARGUMENTS`, to be run in the workspace's folder.
+    /// Returns the command `cargo ARGUMENTS`, run in the root directory.
     pub(crate) fn cargo<I>(&self, arguments: I) -> Command
     where
         I: IntoIterator,
@@ -151,21 +154,21 @@ impl Workspace {
         command
     }
 
-    /// Builds the `counterfoil` program with optimisation; returns where it is.
+    /// Builds the `counterfoil` program in release mode and returns its path.
     pub(crate) fn build_release(&self) -> Result<PathBuf, TaskError> {
-        run_to_end(&mut self.cargo(RELEASE_BUILD))?;
+        run_checked(&mut self.cargo(RELEASE_BUILD))?;
         Ok(self.target.join("release").join(PROGRAM))
     }
 }
 
-/// The arguments of the cargo command that builds the program as users run it.
+/// Arguments of the cargo command that builds the `counterfoil` program in release mode.
 pub(crate) const RELEASE_BUILD: [&str; 4] = ["build", "--release", "--package", "counterfoil-cli"];
 
-/// The program's file name.
+/// File name of the program.
 const PROGRAM: &str = "counterfoil";
 
-/// Runs a command that shares this program's output, and waits for its success.
-pub(crate) fn run_to_end(command: &mut Command) -> Result<(), TaskError> {
+/// Runs a command with inherited stdout and stderr. Fails unless it exits successfully.
+pub(crate) fn run_checked(command: &mut Command) -> Result<(), TaskError> {
     let program = command_line(command);
     match command.status() {
         Ok(status) if status.success() => Ok(()),
@@ -174,8 +177,8 @@ pub(crate) fn run_to_end(command: &mut Command) -> Result<(), TaskError> {
     }
 }
 
-/// The JSON that a command prints, which has to end well. What it says on standard error is seen.
-pub(crate) fn report_of(command: &mut Command) -> Result<Value, TaskError> {
+/// Runs a command with inherited stderr and parses its stdout as JSON. Fails unless it exits successfully.
+pub(crate) fn json_output(command: &mut Command) -> Result<Value, TaskError> {
     let program = command_line(command);
     let output = command
         .stderr(std::process::Stdio::inherit())
@@ -187,25 +190,25 @@ pub(crate) fn report_of(command: &mut Command) -> Result<Value, TaskError> {
     serde_json::from_slice(&output.stdout).map_err(|error| TaskError::Output { program, reason: error.to_string() })
 }
 
-/// The command as one would type it (also what changed in its environment).
+/// Formats a command, with the environment variables that it sets, for a shell.
 pub(crate) fn command_line(command: &Command) -> String {
     let mut words = Vec::new();
     for (name, value) in command.get_envs() {
         if let Some(value) = value {
-            words.push(format!("{}={}", name.to_string_lossy(), quoted(&value.to_string_lossy())));
+            words.push(format!("{}={}", name.to_string_lossy(), shell_quote(&value.to_string_lossy())));
         }
     }
-    // cargo is started by its full path; the reader types its name.
+    // cargo is started by its full path, which a reader does not need.
     if command.get_program() == cargo() {
         words.push("cargo".to_owned());
     } else {
-        words.push(quoted(&command.get_program().to_string_lossy()));
+        words.push(shell_quote(&command.get_program().to_string_lossy()));
     }
-    words.extend(command.get_args().map(|word| quoted(&word.to_string_lossy())));
+    words.extend(command.get_args().map(|word| shell_quote(&word.to_string_lossy())));
     words.join(" ")
 }
 
-fn quoted(word: &str) -> String {
+fn shell_quote(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_=./:@,+%".contains(c);
     if !word.is_empty() && word.chars().all(plain) {
         word.to_owned()
@@ -214,22 +217,22 @@ fn quoted(word: &str) -> String {
     }
 }
 
-/// The cargo that started this program, so that tools of one version are used throughout.
+/// Returns the cargo that started this program, so that all commands use one toolchain.
 pub(crate) fn cargo() -> OsString {
     std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into())
 }
 
-/// The folder of this package: as cargo says at run time, since a checkout may have moved.
-fn own_folder() -> PathBuf {
+/// Returns the directory of this package. The run-time value takes precedence, since the checkout may have moved after the build.
+fn manifest_dir() -> PathBuf {
     std::env::var_os("CARGO_MANIFEST_DIR").map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from)
 }
 
-fn text<'a>(value: &'a Value, field: &str) -> Result<&'a str, String> {
-    value[field].as_str().ok_or_else(|| format!("no text in `{field}`"))
+fn str_field<'a>(value: &'a Value, field: &str) -> Result<&'a str, String> {
+    value[field].as_str().ok_or_else(|| format!("`{field}` is not a string"))
 }
 
-fn list<'a>(value: &'a Value, field: &str) -> Result<&'a [Value], String> {
-    value[field].as_array().map(Vec::as_slice).ok_or_else(|| format!("no list in `{field}`"))
+fn array_field<'a>(value: &'a Value, field: &str) -> Result<&'a [Value], String> {
+    value[field].as_array().map(Vec::as_slice).ok_or_else(|| format!("`{field}` is not an array"))
 }
 
 #[cfg(test)]

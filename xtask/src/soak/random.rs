@@ -1,8 +1,8 @@
-//! SplitMix64 (Steele, Lea and Flood, OOPSLA 2014): small, and the same on every machine for ever.
+//! SplitMix64 (Steele, Lea and Flood, OOPSLA 2014), whose output is the same on every machine.
 
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
-/// A generator whose numbers follow from its seed alone.
+/// A deterministic pseudo-random generator.
 #[derive(Debug)]
 pub(super) struct SplitMix64(rand_xoshiro::SplitMix64);
 
@@ -15,19 +15,19 @@ impl SplitMix64 {
         self.0.next_u64()
     }
 
-    /// A number from `first` to `last`, both included. `first` must not be above `last`.
-    pub(super) fn within(&mut self, first: u32, last: u32) -> u32 {
+    /// Returns a number from `first` to `last` inclusive. `first` must not exceed `last`.
+    pub(super) fn in_range(&mut self, first: u32, last: u32) -> u32 {
         debug_assert!(first <= last, "{first}..={last} is empty");
         let span = u64::from(last - first) + 1;
-        // The bias of a remainder is below 2^-32 here.
+        // The modulo bias is below 2^-32.
         let offset = self.next_u64() % span;
-        first + u32::try_from(offset).expect("the remainder is at most last - first")
+        first + u32::try_from(offset).expect("offset is at most last - first")
     }
 
-    /// One of `choices`, which must not be empty.
-    pub(super) fn pick<T: Copy>(&mut self, choices: &[T]) -> T {
+    /// Returns one of `choices`, which must not be empty.
+    pub(super) fn choose<T: Copy>(&mut self, choices: &[T]) -> T {
         let last = u32::try_from(choices.len() - 1).expect("a short list");
-        choices[self.within(0, last) as usize]
+        choices[self.in_range(0, last) as usize]
     }
 }
 
@@ -36,7 +36,7 @@ mod tests {
     use super::SplitMix64;
 
     #[test]
-    fn the_published_numbers_come_out() {
+    fn the_output_matches_the_reference_implementation() {
         // The reference implementation's first outputs for the seed 1234567.
         let mut random = SplitMix64::new(1_234_567);
         let first: Vec<u64> = (0..3).map(|_| random.next_u64()).collect();
@@ -48,9 +48,9 @@ mod tests {
         let mut random = SplitMix64::new(7);
         let mut seen = [0_u32; 3];
         for _ in 0..300 {
-            seen[random.within(4, 6) as usize - 4] += 1;
+            seen[random.in_range(4, 6) as usize - 4] += 1;
         }
         assert!(seen.iter().all(|&count| count > 50), "{seen:?}");
-        assert_eq!(random.within(9, 9), 9);
+        assert_eq!(random.in_range(9, 9), 9);
     }
 }

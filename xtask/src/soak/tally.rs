@@ -1,38 +1,38 @@
-//! Adds the verdicts up: over all runs, and by each of the things that were drawn.
+//! Totals of the verdicts: over all runs, and for each value of each parameter.
 
 use serde_json::{Value, json};
 
-use super::draw::Parameters;
-use super::verdict::{RECOVERY_PARTS, RecoveryMs, Verdict};
+use super::parameters::Parameters;
+use super::verdict::{RECOVERY_PHASES, RecoveryMs, Verdict};
 use crate::table::Table;
 
-/// All verdicts so far.
+/// Totals of the runs so far.
 #[derive(Debug, Default)]
 pub(super) struct Tally {
     all: Group,
-    /// By what was drawn, then by its value; both in the order of first appearance until sorted.
+    /// Parameter, value and totals of each group, in the order of first appearance.
     groups: Vec<(&'static str, String, Group)>,
 }
 
-/// The runs that have something in common.
+/// Totals of the runs that share a parameter's value.
 #[derive(Debug, Default)]
 struct Group {
     runs: u64,
-    wrong: u64,
+    failed: u64,
     kills: u64,
     kills_in_traffic: u64,
     recovery_ms: Vec<RecoveryMs>,
 }
 
 impl Tally {
-    /// Counts one run.
+    /// Adds one run.
     pub(super) fn add(&mut self, parameters: &Parameters, verdict: &Verdict) {
         self.all.add(verdict);
         for (by, value) in [
             ("kills", parameters.pattern.to_string()),
             ("workload", parameters.workload.to_string()),
             ("tier", parameters.tier.to_string()),
-            ("protocol", parameters.protocol().to_owned()),
+            ("protocol", parameters.protocol_name().to_owned()),
             ("checkpoints", parameters.checkpoints()),
             ("ranks", parameters.ranks.to_string()),
         ] {
@@ -49,26 +49,26 @@ impl Tally {
         &mut self.groups[index].2
     }
 
-    /// The share of all kills that fell between the victim's first and last message; 0 without kills.
+    /// Returns the share of kills between the victim's first and last message: 0 without kills.
     pub(super) fn kills_in_traffic(&self) -> f64 {
         self.all.kills_in_traffic_share()
     }
 
-    /// One row for all runs and one for each group.
+    /// Formats a row for all runs and a row per group.
     pub(super) fn table(&self) -> Table {
-        let heading = ["by", "", "runs", "wrong", "kills", "in traffic"];
-        let mut table = Table::new(heading.into_iter().chain(RECOVERY_PARTS));
+        let heading = ["by", "", "runs", "failed", "kills", "in traffic"];
+        let mut table = Table::new(heading.into_iter().chain(RECOVERY_PHASES));
         for (by, value, group) in self.rows() {
             let mut row = vec![
                 by.to_owned(),
                 value.to_owned(),
                 group.runs.to_string(),
-                group.wrong.to_string(),
+                group.failed.to_string(),
                 group.kills.to_string(),
                 format!("{:.1} %", group.kills_in_traffic_share() * 100.0),
             ];
-            row.extend((0..RECOVERY_PARTS.len()).map(|part| {
-                let times = group.times(part);
+            row.extend((0..RECOVERY_PHASES.len()).map(|phase| {
+                let times = group.times(phase);
                 match (percentile(&times, 50), percentile(&times, 95)) {
                     (Some(median), Some(p95)) => format!("{median:.1} / {p95:.1}"),
                     _ => "-".to_owned(),
@@ -79,12 +79,12 @@ impl Tally {
         table
     }
 
-    /// The same numbers as a list of objects.
+    /// Returns the rows as an array of objects.
     pub(super) fn to_json(&self) -> Value {
         self.rows()
             .map(|(by, value, group)| {
-                let parts = RECOVERY_PARTS.iter().enumerate().map(|(part, name)| {
-                    let times = group.times(part);
+                let phases = RECOVERY_PHASES.iter().enumerate().map(|(phase, name)| {
+                    let times = group.times(phase);
                     let summary = json!({
                         "count": times.len(),
                         "median": percentile(&times, 50),
@@ -96,25 +96,25 @@ impl Tally {
                     "by": by,
                     "value": value,
                     "runs": group.runs,
-                    "wrong": group.wrong,
+                    "wrong": group.failed,
                     "kills": group.kills,
                     "kills_in_traffic": group.kills_in_traffic,
-                    "recovery_ms": parts.collect::<serde_json::Map<_, _>>(),
+                    "recovery_ms": phases.collect::<serde_json::Map<_, _>>(),
                 })
             })
             .collect()
     }
 
-    /// All runs first, then the groups, those of one kind together and sorted by value.
+    /// Returns the total of all runs, then the groups by parameter and value.
     fn rows(&self) -> impl Iterator<Item = (&str, &str, &Group)> {
-        let mut kinds: Vec<&str> = Vec::new();
+        let mut parameters: Vec<&str> = Vec::new();
         for (by, _, _) in &self.groups {
-            if !kinds.contains(by) {
-                kinds.push(by);
+            if !parameters.contains(by) {
+                parameters.push(by);
             }
         }
         let mut groups: Vec<_> = self.groups.iter().collect();
-        groups.sort_by_key(|(by, value, _)| (kinds.iter().position(|kind| kind == by), value.as_str()));
+        groups.sort_by_key(|(by, value, _)| (parameters.iter().position(|parameter| parameter == by), value.as_str()));
         let groups = groups.into_iter().map(|(by, value, group)| (*by, value.as_str(), group));
         std::iter::once(("all", "", &self.all)).chain(groups)
     }
@@ -123,7 +123,7 @@ impl Tally {
 impl Group {
     fn add(&mut self, verdict: &Verdict) {
         self.runs += 1;
-        self.wrong += u64::from(!verdict.problems.is_empty());
+        self.failed += u64::from(!verdict.problems.is_empty());
         self.kills += verdict.kills;
         self.kills_in_traffic += verdict.kills_in_traffic;
         self.recovery_ms.extend(&verdict.recovery_ms);
@@ -133,15 +133,15 @@ impl Group {
         if self.kills == 0 { 0.0 } else { self.kills_in_traffic as f64 / self.kills as f64 }
     }
 
-    /// The times of one part of the recoveries, ascending.
-    fn times(&self, part: usize) -> Vec<f64> {
-        let mut times: Vec<f64> = self.recovery_ms.iter().filter_map(|ms| ms[part]).collect();
+    /// Returns the times of one recovery phase in ascending order.
+    fn times(&self, phase: usize) -> Vec<f64> {
+        let mut times: Vec<f64> = self.recovery_ms.iter().filter_map(|ms| ms[phase]).collect();
         times.sort_by(f64::total_cmp);
         times
     }
 }
 
-/// Nearest rank: the smallest value with at least `percent` per cent of all values at or below it.
+/// Nearest-rank percentile: the smallest value with at least `percent` % of all values at or below it.
 fn percentile(ascending: &[f64], percent: usize) -> Option<f64> {
     let rank = (ascending.len() * percent).div_ceil(100);
     ascending.get(rank.checked_sub(1)?).copied()
@@ -172,12 +172,12 @@ mod tests {
     }
 
     #[test]
-    fn no_kill_at_all_is_no_kill_in_traffic() {
+    fn the_share_without_kills_is_zero() {
         assert_eq!(Tally::default().kills_in_traffic(), 0.0);
     }
 
     #[test]
-    fn each_run_counts_once_in_all_and_once_in_each_kind() {
+    fn each_run_counts_once_in_total_and_once_per_parameter() {
         let mut tally = Tally::default();
         let mut random = SplitMix64::new(5);
         for run in 0..60 {
@@ -192,10 +192,10 @@ mod tests {
         assert_eq!(rows[0]["wrong"], 1);
         assert_eq!(rows[0]["recovery_ms"]["detect"]["median"], 29.0);
         assert_eq!(rows[0]["recovery_ms"]["replay"]["median"], Value::Null);
-        for kind in ["kills", "workload", "tier", "protocol", "checkpoints", "ranks"] {
-            let of_kind = rows.iter().filter(|row| row["by"] == kind);
-            let runs: u64 = of_kind.map(|row| row["runs"].as_u64().unwrap()).sum();
-            assert_eq!(runs, 60, "{kind}");
+        for parameter in ["kills", "workload", "tier", "protocol", "checkpoints", "ranks"] {
+            let rows_of_parameter = rows.iter().filter(|row| row["by"] == parameter);
+            let runs: u64 = rows_of_parameter.map(|row| row["runs"].as_u64().unwrap()).sum();
+            assert_eq!(runs, 60, "{parameter}");
         }
         let table = tally.table().to_string();
         assert!(table.contains("process-crash-safe"), "{table}");

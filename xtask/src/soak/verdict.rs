@@ -1,48 +1,48 @@
-//! Judges one run by the object that `counterfoil demo --json` prints, and by how it ended.
+//! Verdict on one run, from the report of `counterfoil demo --json` and the run's termination.
 
 use serde_json::Value;
 
-use super::draw::{Kill, Parameters};
-use super::launch::{End, Launched};
+use super::launch::{Outcome, Termination};
+use super::parameters::{Kill, Parameters};
 
-/// The parts of a recovery that the demo times, in milliseconds, in the order in which they happen.
-pub(super) const RECOVERY_PARTS: [&str; 4] = ["detect", "start", "replay", "catch_up"];
+/// Phases of a recovery, in order. The demo reports their durations in milliseconds.
+pub(super) const RECOVERY_PHASES: [&str; 4] = ["detect", "start", "replay", "catch_up"];
 
-/// A kill's field that says whether the victim had sent or received before, and would have afterwards.
+/// Field of a kill: `true` if the victim sent or received messages before it and would have done so after it.
 const IN_TRAFFIC: &str = "between_first_and_last_message";
 
-/// Milliseconds for each of [`RECOVERY_PARTS`]; `None` where the demo gave no number.
-pub(super) type RecoveryMs = [Option<f64>; RECOVERY_PARTS.len()];
+/// Milliseconds of each of [`RECOVERY_PHASES`]; `None` if the report has no number.
+pub(super) type RecoveryMs = [Option<f64>; RECOVERY_PHASES.len()];
 
-/// What a run showed.
+/// Result of the checks of one run.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Verdict {
-    /// What was wrong; empty for a run in which everything was right.
+    /// Descriptions of all failed checks; empty if the run is correct.
     pub(super) problems: Vec<String>,
-    /// Kills that really happened.
+    /// Kills that took place.
     pub(super) kills: u64,
-    /// Those of them between the victim's first and last message.
+    /// Kills between the victim's first and last message.
     pub(super) kills_in_traffic: u64,
-    /// Of each recovery that was timed.
+    /// Phase durations of each timed recovery.
     pub(super) recovery_ms: Vec<RecoveryMs>,
 }
 
 impl Verdict {
-    /// Checks all that the demo promises; each broken promise is a problem of its own.
-    pub(super) fn judge(parameters: &Parameters, launched: &Launched) -> Self {
+    /// Checks the run. Each violated guarantee is a separate problem.
+    pub(super) fn judge(parameters: &Parameters, outcome: &Outcome) -> Self {
         let mut verdict = Self::default();
-        match launched.end {
-            End::Exited(0) => {}
-            End::Exited(code) => verdict.problem(format!("exit code {code}")),
-            End::Signalled => verdict.problem("ended by a signal"),
-            End::TimedOut => verdict.problem("no end within the limit"),
+        match outcome.termination {
+            Termination::Exited(0) => {}
+            Termination::Exited(code) => verdict.problem(format!("exit code {code}")),
+            Termination::Signalled => verdict.problem("killed by a signal"),
+            Termination::TimedOut => verdict.problem("timed out"),
         }
-        for left in &launched.left_behind {
-            verdict.problem(format!("left behind: {left}"));
+        for leftover in &outcome.leftovers {
+            verdict.problem(format!("leftover: {leftover}"));
         }
-        match serde_json::from_str(&launched.stdout) {
+        match serde_json::from_str(&outcome.stdout) {
             Ok(report) => verdict.judge_report(parameters, &report),
-            Err(error) => verdict.problem(format!("no JSON object on stdout: {error}")),
+            Err(error) => verdict.problem(format!("stdout is not a JSON object: {error}")),
         }
         verdict
     }
@@ -53,7 +53,7 @@ impl Verdict {
                 self.problem(format!("{field} is {}", report[field]));
             }
         }
-        // A workload without a published answer has nothing to verify: its digest is compared.
+        // A workload without a published result has `null`; its digest is compared instead.
         if !(report["verified"].is_null() || report["verified"] == Value::Bool(true)) {
             self.problem(format!("verified is {}", report["verified"]));
         }
@@ -63,48 +63,52 @@ impl Verdict {
             }
         }
         let Some(kills) = report["kills"].as_array() else {
-            self.problem("no list of kills");
+            self.problem("the report has no array of kills");
             return;
         };
         self.judge_kills(parameters, kills);
-        self.note_recoveries(report, kills);
+        self.collect_recovery_times(report, kills);
     }
 
-    /// Exactly the kills that were asked for; a kill during a recovery has no iteration to compare.
+    /// Checks that exactly the planned kills took place. A kill during a recovery has no iteration to compare.
     fn judge_kills(&mut self, parameters: &Parameters, kills: &[Value]) {
-        let mut happened: Vec<&Value> = kills.iter().collect();
-        for asked in &parameters.kills {
-            if let Kill::PowerCut { .. } = asked {
-                // Every rank that was there died of it.
-                let (of_it, others) = happened.into_iter().partition(|kill| is_kill(asked, kill));
-                let of_it: Vec<&Value> = of_it;
-                happened = others;
-                if of_it.len() != parameters.ranks as usize {
-                    self.problem(format!("the power cut {asked} killed {} ranks", of_it.len()));
+        let mut unmatched: Vec<&Value> = kills.iter().collect();
+        for planned in &parameters.kills {
+            if let Kill::PowerCut { .. } = planned {
+                // A power cut kills every rank.
+                let (victims, others) = unmatched.into_iter().partition(|kill| matches_plan(planned, kill));
+                let victims: Vec<&Value> = victims;
+                unmatched = others;
+                if victims.len() != parameters.ranks as usize {
+                    self.problem(format!(
+                        "the power cut {planned} killed {} of {} ranks",
+                        victims.len(),
+                        parameters.ranks
+                    ));
                 }
                 continue;
             }
-            match happened.iter().position(|kill| is_kill(asked, kill)) {
+            match unmatched.iter().position(|kill| matches_plan(planned, kill)) {
                 Some(index) => {
-                    happened.swap_remove(index);
+                    unmatched.swap_remove(index);
                 }
-                None => self.problem(format!("kill {asked} did not happen")),
+                None => self.problem(format!("the planned kill {planned} did not take place")),
             }
         }
-        for kill in happened {
-            self.problem(format!("a kill that was not asked for: {kill}"));
+        for kill in unmatched {
+            self.problem(format!("unplanned kill: {kill}"));
         }
         for kill in kills {
             self.kills += 1;
             match kill[IN_TRAFFIC].as_bool() {
                 Some(in_traffic) => self.kills_in_traffic += u64::from(in_traffic),
-                None => self.problem(format!("a kill without {IN_TRAFFIC}: {kill}")),
+                None => self.problem(format!("kill without {IN_TRAFFIC}: {kill}")),
             }
         }
     }
 
-    /// Each kill's own times where they are given, else the run's.
-    fn note_recoveries(&mut self, report: &Value, kills: &[Value]) {
+    /// Collects the times of each kill, or those of the whole run if no kill has any.
+    fn collect_recovery_times(&mut self, report: &Value, kills: &[Value]) {
         self.recovery_ms =
             kills.iter().map(|kill| &kill["recovery_ms"]).filter(|times| times.is_object()).map(recovery_ms).collect();
         if self.recovery_ms.is_empty() && report["recovery_ms"].is_object() {
@@ -117,16 +121,17 @@ impl Verdict {
     }
 }
 
-fn is_kill(asked: &Kill, happened: &Value) -> bool {
-    match asked {
-        Kill::At { rank, iteration } => happened["rank"] == *rank && happened["iteration"] == *iteration,
-        Kill::DuringRecoveryOf { rank, .. } => happened["rank"] == *rank,
-        Kill::PowerCut { .. } => happened["planned"] == asked.to_string(),
+/// Returns `true` if a reported kill is the planned one.
+fn matches_plan(planned: &Kill, reported: &Value) -> bool {
+    match planned {
+        Kill::At { rank, iteration } => reported["rank"] == *rank && reported["iteration"] == *iteration,
+        Kill::DuringRecovery { rank, .. } => reported["rank"] == *rank,
+        Kill::PowerCut { .. } => reported["planned"] == planned.to_string(),
     }
 }
 
 fn recovery_ms(times: &Value) -> RecoveryMs {
-    RECOVERY_PARTS.map(|part| times[part].as_f64())
+    RECOVERY_PHASES.map(|phase| times[phase].as_f64())
 }
 
 #[cfg(test)]
@@ -136,14 +141,14 @@ mod tests {
     use super::super::random::SplitMix64;
     use super::*;
 
-    /// Parameters with these kills; the rest does not matter to a verdict.
+    /// Returns parameters with these kills. The others do not affect the verdict.
     fn with_kills(kills: &[Kill]) -> Parameters {
         let mut parameters = Parameters::draw(&mut SplitMix64::new(1));
         parameters.kills = kills.to_vec();
         parameters
     }
 
-    fn a_right_report() -> Value {
+    fn correct_report() -> Value {
         json!({
             "verified": true, "digest_equal": true, "recovered": true,
             "survivors_undisturbed": true, "lost": 0, "duplicated": 0, "reordered": 0,
@@ -157,21 +162,21 @@ mod tests {
         })
     }
 
-    fn asked() -> Parameters {
-        with_kills(&[Kill::At { rank: 2, iteration: 7 }, Kill::DuringRecoveryOf { rank: 1, other: 2 }])
+    fn planned() -> Parameters {
+        with_kills(&[Kill::At { rank: 2, iteration: 7 }, Kill::DuringRecovery { rank: 1, recovering: 2 }])
     }
 
-    fn launched(end: End, stdout: &str) -> Launched {
-        Launched { end, stdout: stdout.to_owned(), left_behind: Vec::new() }
+    fn outcome(termination: Termination, stdout: &str) -> Outcome {
+        Outcome { termination, stdout: stdout.to_owned(), leftovers: Vec::new() }
     }
 
     fn judge(report: &Value) -> Verdict {
-        Verdict::judge(&asked(), &launched(End::Exited(0), &report.to_string()))
+        Verdict::judge(&planned(), &outcome(Termination::Exited(0), &report.to_string()))
     }
 
     #[test]
-    fn a_run_in_which_all_is_right_has_no_problem() {
-        let verdict = judge(&a_right_report());
+    fn a_correct_run_has_no_problem() {
+        let verdict = judge(&correct_report());
         assert_eq!(verdict.problems, Vec::<String>::new());
         assert_eq!((verdict.kills, verdict.kills_in_traffic), (2, 1));
         let first = [Some(1.0), Some(2.5), Some(3.0), Some(4.0)];
@@ -180,8 +185,8 @@ mod tests {
     }
 
     #[test]
-    fn the_runs_times_are_taken_where_kills_have_none() {
-        let mut report = a_right_report();
+    fn the_times_of_the_run_serve_if_no_kill_has_any() {
+        let mut report = correct_report();
         for kill in report["kills"].as_array_mut().unwrap() {
             kill.as_object_mut().unwrap().remove("recovery_ms");
         }
@@ -189,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn every_broken_promise_is_a_problem() {
+    fn every_violated_guarantee_is_a_problem() {
         for (field, wrong) in [
             ("verified", json!(false)),
             ("digest_equal", json!(false)),
@@ -201,53 +206,53 @@ mod tests {
             ("kills", json!([])),
             ("kills", json!(null)),
         ] {
-            let mut report = a_right_report();
+            let mut report = correct_report();
             report[field] = wrong.clone();
             let problems = judge(&report).problems;
-            assert!(!problems.is_empty(), "{field}: {wrong} was taken for right");
+            assert!(!problems.is_empty(), "{field}: {wrong} was accepted");
         }
-        let mut unverifiable = a_right_report();
+        let mut unverifiable = correct_report();
         unverifiable["verified"] = json!(null);
         assert!(judge(&unverifiable).problems.is_empty());
     }
 
     #[test]
-    fn the_kills_that_happened_are_those_that_were_asked_for() {
-        let mut other_iteration = a_right_report();
+    fn the_kills_must_be_those_that_were_planned() {
+        let mut other_iteration = correct_report();
         other_iteration["kills"][0]["iteration"] = json!(8);
         let problems = judge(&other_iteration).problems;
-        assert!(problems[0].contains("kill 2@7 did not happen"), "{problems:?}");
-        let mut one_more = a_right_report();
+        assert!(problems[0].contains("kill 2@7 did not take place"), "{problems:?}");
+        let mut one_more = correct_report();
         let kills = one_more["kills"].as_array_mut().unwrap();
         kills.push(json!({"rank": 3, "iteration": 1}));
-        assert!(judge(&one_more).problems[0].contains("not asked for"));
+        assert!(judge(&one_more).problems[0].contains("unplanned"));
     }
 
     #[test]
-    fn a_kill_that_does_not_say_where_it_fell_is_a_problem() {
-        let mut report = a_right_report();
+    fn a_kill_without_its_position_in_the_traffic_is_a_problem() {
+        let mut report = correct_report();
         report["kills"][0][IN_TRAFFIC] = json!(null);
         let verdict = judge(&report);
         assert_eq!((verdict.problems.len(), verdict.kills, verdict.kills_in_traffic), (1, 2, 0));
     }
 
     #[test]
-    fn a_run_that_ends_badly_or_says_nothing_is_wrong() {
-        let right = a_right_report().to_string();
-        for end in [End::Exited(1), End::Signalled, End::TimedOut] {
-            assert_eq!(Verdict::judge(&asked(), &launched(end, &right)).problems.len(), 1);
+    fn a_failed_run_and_a_malformed_report_are_problems() {
+        let correct = correct_report().to_string();
+        for termination in [Termination::Exited(1), Termination::Signalled, Termination::TimedOut] {
+            assert_eq!(Verdict::judge(&planned(), &outcome(termination, &correct)).problems.len(), 1);
         }
         for stdout in ["", "[]", "{}", "thread 'main' panicked"] {
-            let verdict = Verdict::judge(&asked(), &launched(End::Exited(0), stdout));
-            assert!(!verdict.problems.is_empty(), "{stdout:?} was taken for right");
+            let verdict = Verdict::judge(&planned(), &outcome(Termination::Exited(0), stdout));
+            assert!(!verdict.problems.is_empty(), "{stdout:?} was accepted");
         }
     }
 
     #[test]
-    fn what_is_left_behind_is_a_problem() {
-        let mut launched = launched(End::Exited(0), &a_right_report().to_string());
-        launched.left_behind.push("/dev/shm/counterfoil-0-1-a".to_owned());
-        let problems = Verdict::judge(&asked(), &launched).problems;
-        assert_eq!(problems, ["left behind: /dev/shm/counterfoil-0-1-a"]);
+    fn a_leftover_is_a_problem() {
+        let mut outcome = outcome(Termination::Exited(0), &correct_report().to_string());
+        outcome.leftovers.push("/dev/shm/counterfoil-0-1-a".to_owned());
+        let problems = Verdict::judge(&planned(), &outcome).problems;
+        assert_eq!(problems, ["leftover: /dev/shm/counterfoil-0-1-a"]);
     }
 }

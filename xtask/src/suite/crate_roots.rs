@@ -1,18 +1,20 @@
-//! Unsafe code is allowed in five folders; the compiler forbids it in every other crate.
+//! Checks that every crate outside five directories forbids unsafe code.
 
 use std::fs;
 use std::path::Path;
 
 use crate::workspace::{CrateRoot, Workspace};
 
-/// The folders whose work cannot be done without: raw memory, io_uring (also the one that benchmarks compare with), and two C
-/// interfaces.
+/// Directories of crates that need unsafe code: raw memory, io_uring (also in a benchmark's baseline) and two C interfaces.
 const UNSAFE_ALLOWED: [&str; 5] = ["log-core", "log-io", "benches/naked-ring", "mpi", "capi"];
 
-/// What every other crate's root file must say.
+/// Attribute that every other crate root must have.
 const FORBID: &str = "#![forbid(unsafe_code)]";
 
-/// Every crate root (also of tests, benches and examples) outside those folders forbids unsafe code.
+/// Checks the crate roots of libraries, programs, tests, benchmarks and examples.
+///
+/// # Errors
+/// The crate roots without the attribute, one per line.
 pub(super) fn check(workspace: &Workspace) -> Result<(), String> {
     let mut checked = 0;
     let mut missing = Vec::new();
@@ -21,10 +23,10 @@ pub(super) fn check(workspace: &Workspace) -> Result<(), String> {
         let text = fs::read_to_string(&root.file).map_err(|error| format!("{}: {error}", shown.display()))?;
         checked += 1;
         if !forbids_unsafe_code(&text) {
-            missing.push(format!("{}: no `{FORBID}`", shown.display()));
+            missing.push(format!("{}: `{FORBID}` is missing", shown.display()));
         }
     }
-    println!("{checked} crate roots outside {}", UNSAFE_ALLOWED.join(", "));
+    println!("checked {checked} crate roots outside {}", UNSAFE_ALLOWED.join(", "));
     if missing.is_empty() { Ok(()) } else { Err(missing.join("\n")) }
 }
 
@@ -32,7 +34,7 @@ fn may_be_unsafe(root: &CrateRoot) -> bool {
     UNSAFE_ALLOWED.iter().any(|folder| root.folder.starts_with(Path::new(folder)))
 }
 
-/// As a line of its own: in a comment it would have no effect.
+/// Requires a line without other text, since a commented attribute has no effect.
 fn forbids_unsafe_code(text: &str) -> bool {
     text.lines().any(|line| line.trim() == FORBID)
 }
@@ -48,7 +50,7 @@ mod tests {
     }
 
     #[test]
-    fn only_these_folders_may_hold_unsafe_code() {
+    fn only_the_listed_folders_may_have_unsafe_code() {
         for allowed in ["log-core", "log-io", "mpi", "mpi/preload", "benches/naked-ring", "capi"] {
             assert!(may_be_unsafe(&root(allowed)), "{allowed}");
         }

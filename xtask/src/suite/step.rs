@@ -1,4 +1,4 @@
-//! Runs one check's command, shows all that it prints, and keeps it for counting.
+//! Execution of one check's command: its output is printed and captured.
 
 use std::fmt;
 use std::io::{self, BufRead, BufReader, IsTerminal, Write};
@@ -8,22 +8,22 @@ use std::time::Duration;
 use super::summary::Counts;
 use crate::workspace::command_line;
 
-/// A check that has ended.
+/// A completed check.
 #[derive(Debug)]
 pub(super) struct Finished {
     pub(super) title: &'static str,
     pub(super) verdict: Verdict,
     pub(super) elapsed: Duration,
-    /// CPU time of all processes that the check started; `None` where the system does not tell it.
+    /// CPU time of all processes that the check started; `None` if the system does not report it.
     pub(super) cpu: Option<Duration>,
 }
 
-/// What a check found.
+/// Result of a check.
 #[derive(Debug)]
 pub(super) enum Verdict {
-    /// So many tests, or one for a check that is not made of tests.
+    /// Numbers of tests. A check that does not run tests counts as one.
     Counted(Counts),
-    /// Neither passed nor failed, and why.
+    /// The check was skipped, for this reason.
     NotRun(String),
 }
 
@@ -41,44 +41,44 @@ impl fmt::Display for Finished {
     }
 }
 
-/// A command that has ended.
+/// Result of a command.
 #[derive(Debug)]
-pub(super) struct Ran {
+pub(super) struct CommandResult {
     pub(super) success: bool,
-    /// Both streams in the order in which they were written, without colours.
+    /// Lines of stdout and stderr in the order of their output, without colours.
     pub(super) lines: Vec<String>,
 }
 
-impl Ran {
-    /// For a command that counts as one.
+impl CommandResult {
+    /// Returns the verdict for a command that counts as one test.
     pub(super) fn verdict(&self) -> Verdict {
         Verdict::Counted(if self.success { Counts::PASSED } else { Counts::FAILED })
     }
 }
 
-/// Runs the command to its end. One that cannot be started has failed, and says why.
-pub(super) fn run(mut command: Command) -> Ran {
+/// Runs the command to completion. A command that cannot be started counts as failed.
+pub(super) fn run(mut command: Command) -> CommandResult {
     println!("$ {}", command_line(&command));
     if io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none() {
-        // The output goes through a pipe, where cargo would leave colours out.
+        // cargo omits colours when its output is a pipe.
         command.env("CARGO_TERM_COLOR", "always");
     }
     let mut lines = Vec::new();
-    match run_and_keep(command, &mut lines) {
-        Ok(success) => Ran { success, lines },
+    match run_and_capture(command, &mut lines) {
+        Ok(success) => CommandResult { success, lines },
         Err(error) => {
-            println!("cannot run it: {error}");
-            Ran { success: false, lines }
+            println!("cannot start the command: {error}");
+            CommandResult { success: false, lines }
         }
     }
 }
 
-/// One pipe for both streams keeps their order, which the counting of `cargo test` relies on.
-fn run_and_keep(mut command: Command, lines: &mut Vec<String>) -> io::Result<bool> {
+/// Reads both streams through one pipe: counting the output of `cargo test` relies on their order.
+fn run_and_capture(mut command: Command, lines: &mut Vec<String>) -> io::Result<bool> {
     let (reader, writer) = io::pipe()?;
     command.stdout(writer.try_clone()?).stderr(writer);
     let mut child = command.spawn()?;
-    // The command holds the pipe's writing ends: with them open, reading would never end.
+    // Close the write ends that the command holds, or the reader never reaches end of file.
     drop(command);
     let mut reader = BufReader::new(reader);
     let mut line = Vec::new();
@@ -86,14 +86,14 @@ fn run_and_keep(mut command: Command, lines: &mut Vec<String>) -> io::Result<boo
         let mut stdout = io::stdout().lock();
         stdout.write_all(&line)?;
         stdout.flush()?;
-        lines.push(without_colours(&String::from_utf8_lossy(&line)));
+        lines.push(strip_colours(&String::from_utf8_lossy(&line)));
         line.clear();
     }
     Ok(child.wait()?.success())
 }
 
-/// Drops ANSI control sequences: ESC, `[`, parameters, one final letter.
-fn without_colours(line: &str) -> String {
+/// Removes ANSI control sequences: ESC, `[`, parameters and a final letter.
+fn strip_colours(line: &str) -> String {
     let mut plain = String::with_capacity(line.len());
     let mut rest = line.trim_end();
     while let Some(start) = rest.find("\u{1b}[") {
@@ -117,20 +117,20 @@ mod tests {
     }
 
     #[test]
-    fn both_streams_are_kept_in_order() {
+    fn both_streams_are_captured_in_order() {
         let ran = run(shell("echo one; echo two >&2; echo three"));
         assert!(ran.success);
         assert_eq!(ran.lines, ["one", "two", "three"]);
     }
 
     #[test]
-    fn a_failing_command_and_one_that_does_not_exist_have_failed() {
+    fn a_command_that_fails_or_cannot_be_started_has_failed() {
         assert!(!run(shell("exit 3")).success);
         assert!(!run(Command::new("/nonexistent/program")).success);
     }
 
     #[test]
-    fn colours_are_dropped() {
-        assert_eq!(without_colours("\u{1b}[32;1m     Summary\u{1b}[0m [ 0.1s]\u{1b}[1"), "     Summary [ 0.1s]");
+    fn colours_are_removed() {
+        assert_eq!(strip_colours("\u{1b}[32;1m     Summary\u{1b}[0m [ 0.1s]\u{1b}[1"), "     Summary [ 0.1s]");
     }
 }

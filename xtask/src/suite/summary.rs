@@ -1,9 +1,9 @@
-//! Reads how many tests passed and failed from what nextest and `cargo test` print.
+//! Numbers of passed and failed tests, parsed from the output of nextest and `cargo test`.
 
 use std::fmt;
 use std::ops::AddAssign;
 
-/// Numbers of tests (or of checks that count as one).
+/// Numbers of tests. A check that does not run tests counts as one.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Counts {
     pub(super) passed: u64,
@@ -11,9 +11,9 @@ pub(super) struct Counts {
 }
 
 impl Counts {
-    /// A check that counts as one, and passed.
+    /// One passed check.
     pub(super) const PASSED: Self = Self { passed: 1, failed: 0 };
-    /// A check that counts as one, and failed.
+    /// One failed check.
     pub(super) const FAILED: Self = Self { passed: 0, failed: 1 };
 }
 
@@ -32,16 +32,15 @@ impl fmt::Display for Counts {
 
 /// Sums the summary lines of a command that runs tests.
 ///
-/// A command that ends with an error without naming a failed test (it did not compile, a test
-/// program crashed) counts as one failure. So does one in which no test was seen to run: a filter
-/// that matches nothing, or a changed format, must not pass for 'nothing failed'.
+/// A command that fails without a failed test (a compile error, a crashed test program) counts as one failure. A command without
+/// any test does, too: a filter that matches nothing, or a changed output format, must not count as success.
 pub(super) fn count(success: bool, lines: &[String]) -> Counts {
     let mut total = Counts::default();
     for counts in lines.iter().filter_map(|line| nextest_summary(line)) {
         total += counts;
     }
     if total == Counts::default() {
-        // With nextest such lines are what a failing test program said of itself, and are counted already.
+        // With nextest, such lines are the output of a failed test, whose summary is counted already.
         for counts in lines.iter().filter_map(|line| cargo_test_summary(line)) {
             total += counts;
         }
@@ -52,7 +51,7 @@ pub(super) fn count(success: bool, lines: &[String]) -> Counts {
     total
 }
 
-/// `Summary [   0.5s] 10/12 tests run: 8 passed (1 slow), 1 failed, 1 timed out, 1 skipped`
+/// Parses `Summary [   0.5s] 10/12 tests run: 8 passed (1 slow), 1 failed, 1 timed out, 1 skipped`.
 fn nextest_summary(line: &str) -> Option<Counts> {
     let (_, after) = line.trim_start().strip_prefix("Summary [")?.split_once(']')?;
     let (tests, results) = after.split_once(" run: ")?;
@@ -60,22 +59,22 @@ fn nextest_summary(line: &str) -> Option<Counts> {
         return None;
     }
     let mut counts = Counts::default();
-    for (number, word) in results_of(&without_parentheses(results), ',') {
+    for (number, word) in parse_results(&without_parentheses(results), ',') {
         match word.as_str() {
             "passed" => counts.passed += number,
             "skipped" => {}
-            // failed, timed out, exec failed, and whatever a later version adds
+            // "failed", "timed out", "exec failed", and results that a later version may add.
             _ => counts.failed += number,
         }
     }
     Some(counts)
 }
 
-/// `test result: ok. 3 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.00s`
+/// Parses `test result: ok. 3 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.00s`.
 fn cargo_test_summary(line: &str) -> Option<Counts> {
     let (_, results) = line.trim().strip_prefix("test result: ")?.split_once(". ")?;
     let mut counts = Counts::default();
-    for (number, word) in results_of(results, ';') {
+    for (number, word) in parse_results(results, ';') {
         match word.as_str() {
             "passed" => counts.passed += number,
             "failed" => counts.failed += number,
@@ -85,8 +84,8 @@ fn cargo_test_summary(line: &str) -> Option<Counts> {
     Some(counts)
 }
 
-/// The `number words` items of a list; others are passed over.
-fn results_of(list: &str, separator: char) -> impl Iterator<Item = (u64, String)> {
+/// Parses the `NUMBER WORDS` items of a list and skips all others.
+fn parse_results(list: &str, separator: char) -> impl Iterator<Item = (u64, String)> {
     list.split(separator).filter_map(|item| {
         let (number, words) = item.trim().split_once(' ')?;
         Some((number.parse().ok()?, words.trim().to_owned()))
@@ -110,15 +109,15 @@ fn without_parentheses(text: &str) -> String {
         .collect()
 }
 
-/// The passed tests of the package with the fuzz bodies, among all tests of a run.
+/// Number of passed fuzz bodies in a test run.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct FuzzTests {
     pub(crate) passed: u64,
 }
 
 impl FuzzTests {
-    /// Counts them in the output of nextest (a line for each test, with the package's name) or of
-    /// `cargo test` (a heading with the test program's name, then its summary).
+    /// Counts the passed tests of a package in the output of nextest (one line per test, with the package name) or of
+    /// `cargo test` (a heading with the name of the test program, then its summary).
     pub(crate) fn count(package: &str, lines: &[String]) -> Self {
         let program = package.replace('-', "_");
         let mut passed = 0;
@@ -142,11 +141,11 @@ impl FuzzTests {
 impl fmt::Display for FuzzTests {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let plural = if self.passed == 1 { "" } else { "s" };
-        write!(f, "{} test{plural} of the fuzz bodies passed", self.passed)
+        write!(f, "{} fuzz test{plural} passed", self.passed)
     }
 }
 
-/// `PASS [   0.004s] (3/9) counterfoil-fuzz::replay a_test`
+/// Matches `PASS [   0.004s] (3/9) counterfoil-fuzz::replay a_test`.
 fn is_nextest_pass(line: &str, package: &str) -> bool {
     line.starts_with("PASS [") && line.split_whitespace().any(|word| word.split("::").next() == Some(package))
 }
@@ -174,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_failing_program_said_of_itself_is_not_counted_again() {
+    fn the_output_of_a_failed_test_is_not_counted_again() {
         let output = lines(
             "    test result: FAILED. 0 passed; 1 failed; 0 ignored; 0 measured; 6 filtered out; finished in 2.11s\n\
              \x20    Summary [   3.2s] 558 tests run: 557 passed, 1 failed, 9 skipped",
@@ -183,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn every_way_in_which_nextest_lets_a_test_fail_counts() {
+    fn every_kind_of_failure_in_a_nextest_summary_counts() {
         let line = "     Summary [   9.1s] 10/14 tests run: 6 passed (1 slow, 2 leaky), \
                     1 failed (1 due to being leaky), 2 timed out, 1 exec failed, 3 skipped";
         assert_eq!(nextest_summary(line), Some(counts(6, 4)));
@@ -203,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_ends_badly_without_a_failed_test_is_one_failure() {
+    fn a_command_that_fails_without_a_failed_test_is_one_failure() {
         assert_eq!(count(false, &lines("error: could not compile")), counts(0, 1));
         let crashed = lines("test result: ok. 3 passed; 0 failed; 0 ignored");
         assert_eq!(count(false, &crashed), counts(3, 1));

@@ -1,17 +1,17 @@
-//! The crates that `cargo xtask test -p` names.
+//! Selection of crates by `cargo xtask test -p`.
 
 use crate::workspace::{TaskError, Workspace};
 
-/// Crates of `mpi/`, which is a workspace of its own.
+/// Crates of the workspace `mpi/`.
 const OVER_MPI: [&str; 4] =
     ["counterfoil-mpi", "counterfoil-mpi-benches", "counterfoil-mpi-calls", "counterfoil-mpi-preload"];
 
-/// Named crates by workspace.
+/// The selected crates of each workspace.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Packages {
     pub(super) root: Vec<String>,
     pub(super) over_mpi: Vec<String>,
-    /// True if one of the root workspace has a library, whose documentation may have tests.
+    /// A package of the root workspace has a library, and so may have doc tests.
     pub(super) has_docs: bool,
 }
 
@@ -41,7 +41,7 @@ impl Packages {
     }
 }
 
-/// Returns the arguments that name packages to cargo.
+/// Returns cargo's `--package` arguments for these packages.
 pub(super) fn arguments(packages: &[String]) -> Vec<&str> {
     packages.iter().flat_map(|package| ["--package", package]).collect()
 }

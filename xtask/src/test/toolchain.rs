@@ -1,4 +1,4 @@
-//! What this machine has: optional tools, standard libraries, the committed corpora.
+//! Detection of optional tools, of standard libraries and of the committed corpora.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use crate::workspace::Workspace;
 
-/// Is `cargo nextest` installed?
+/// Returns `true` if `cargo nextest` is installed.
 pub(super) fn has_nextest(workspace: &Workspace) -> bool {
     workspace
         .cargo(["nextest", "--version"])
@@ -16,9 +16,9 @@ pub(super) fn has_nextest(workspace: &Workspace) -> bool {
         .is_ok_and(|status| status.success())
 }
 
-/// Is the standard library for `target` installed beside the compiler?
+/// Returns `true` if the compiler's sysroot contains the standard library for `target`.
 ///
-/// Looks for the library itself: rustup, distributions and hand-made installations all put it there.
+/// Looks for the library file, since rustup, distributions and manual installations share its location.
 pub(super) fn has_std(workspace: &Workspace, target: &str) -> bool {
     sysroot(workspace).is_some_and(|sysroot| {
         let libraries = sysroot.join("lib/rustlib").join(target).join("lib");
@@ -40,7 +40,7 @@ fn sysroot(workspace: &Workspace) -> Option<PathBuf> {
     Some(PathBuf::from(path.trim()))
 }
 
-/// How many files are below `folder`; none if it does not exist. Links are not followed.
+/// Counts the files below `folder`: 0 if it does not exist. Symbolic links are not followed.
 pub(super) fn count_files(folder: &Path) -> usize {
     let Ok(entries) = fs::read_dir(folder) else {
         return 0;
@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_compilers_own_target_has_a_standard_library_and_an_invented_one_has_not() {
+    fn only_an_installed_target_has_a_standard_library() {
         let workspace = Workspace::load().unwrap();
         let output = Command::new("rustc").arg("-vV").output().unwrap();
         let version = String::from_utf8(output.stdout).unwrap();
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn files_are_counted_in_subfolders_too() {
+    fn files_in_subfolders_are_counted() {
         let own = Path::new(env!("CARGO_MANIFEST_DIR"));
         let (all, sources) = (count_files(own), count_files(&own.join("src")));
         assert!(all > sources && sources > 0, "{all} > {sources} > 0");

@@ -1,4 +1,4 @@
-//! `cargo xtask bench applications`: what whole programs take with and without the library, run after run in turn.
+//! `cargo xtask bench applications`: run times of whole programs with and without the logging library, in alternating runs.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,46 +9,46 @@ use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 
 use super::interval::Interval;
-use super::{account, finished, two_ranks, with_library};
+use super::{mpirun_two_ranks, preload_library, read_summary, run_program};
 use crate::mpi::scratch::Scratch;
 use crate::mpi::{Choice, Toolkit, preload};
-use crate::workspace::{TaskError, Workspace, command_line, run_to_end};
+use crate::workspace::{TaskError, Workspace, command_line, run_checked};
 
-/// What to run.
+/// Options of `cargo xtask bench applications`.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
     #[command(flatten)]
     choice: Choice,
-    /// Which programs; repeatable [default: cg]
+    /// Program to run; repeatable [default: cg]
     #[arg(long = "program")]
     programs: Vec<Program>,
-    /// With which logs, beside none; repeatable [default: all]
+    /// Log configuration to compare with no library; repeatable [default: all]
     #[arg(long = "log")]
     logs: Vec<LogKind>,
-    /// Runs of each, in turn: a log's and the one without beside it are a pair
+    /// Pairs of runs, with and without the library, per log configuration
     #[arg(long, default_value_t = 15, value_parser = clap::value_parser!(u32).range(6..=1000))]
     pairs: u32,
 }
 
-/// A program of two ranks.
+/// A program to measure, run with two ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Program {
-    /// mpi/benches/cg.c: the sizes and messages of the NAS benchmark CG, class A
+    /// mpi/benches/cg.c: matrix and message sizes of the NAS benchmark CG, class A
     Cg,
-    /// Debian's HPC Challenge, with a small problem
+    /// HPC Challenge as packaged by Debian, with a small problem
     Hpcc,
 }
 
-/// What is logged, and where to.
+/// Log configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum LogKind {
-    /// Without the library: how far two runs lie apart
+    /// No library: measures the spread between runs
     None,
-    /// Everything, until it is acknowledged
+    /// Log all messages and release them when acknowledged
     Volatile,
-    /// The same, in shared memory that outlives the process
+    /// Like `volatile`, in shared memory that survives the process
     ProcessCrashSafe,
-    /// Everything is kept: 64 MiB of memory, and what is beyond on disk
+    /// Keep all messages: 64 MiB in memory, the rest spilled to disk
     KeepAll,
 }
 
@@ -63,9 +63,9 @@ impl LogKind {
     }
 }
 
-/// The rows: `mpi, program, log, pairs, native_s, s, ratio, ratio_low, ratio_high, messages, bytes, spilled_bytes`.
+/// Returns the rows `mpi, program, log, pairs, native_s, s, ratio, ratio_low, ratio_high, messages, bytes, spilled_bytes`.
 pub(crate) fn rows(workspace: &Workspace, options: &Options) -> Result<Vec<Value>, TaskError> {
-    let toolkit = Toolkit::ready(workspace, &options.choice)?;
+    let toolkit = Toolkit::find_or_install(workspace, &options.choice)?;
     let library = preload::build(workspace, &toolkit)?;
     let programs = if options.programs.is_empty() { &[Program::Cg][..] } else { &options.programs };
     let logs = if options.logs.is_empty() { LogKind::value_variants() } else { &options.logs };
@@ -78,21 +78,22 @@ pub(crate) fn rows(workspace: &Workspace, options: &Options) -> Result<Vec<Value
     Ok(rows)
 }
 
-/// A program that can be started.
+/// A program ready to run.
 struct Application {
     name: &'static str,
     file: PathBuf,
-    /// Where it runs and leaves its files.
+    /// Working directory, which receives output files.
     folder: PathBuf,
 }
 
 impl Application {
+    /// Compiles CG, or finds HPCC and writes its input file.
     fn prepare(workspace: &Workspace, toolkit: &Toolkit, scratch: &Path, program: Program) -> Result<Self, TaskError> {
         match program {
             Program::Cg => {
                 let (source, file) = (workspace.root().join("mpi/benches/cg.c"), scratch.join("cg"));
                 let mut compile = Command::new(&toolkit.mpi.mpicc);
-                run_to_end(compile.args(["-O3", "-o"]).arg(&file).arg(source).arg("-lm"))?;
+                run_checked(compile.args(["-O3", "-o"]).arg(&file).arg(source).arg("-lm"))?;
                 Ok(Self { name: "CG class A", file, folder: scratch.to_owned() })
             }
             Program::Hpcc => {
@@ -107,27 +108,28 @@ impl Application {
         }
     }
 
-    /// What its run took, in seconds, by its own clock where it has one; an error where its own checks failed.
-    fn seconds(&self, out: &[u8], wall: f64) -> Result<f64, String> {
+    /// Returns the run time in seconds: the reported time of CG's iterations, or the wall-clock time of HPCC. Fails if the
+    /// program's verification failed.
+    fn elapsed_s(&self, stdout: &[u8], wall_s: f64) -> Result<f64, String> {
         if self.name == "HPCC" {
             let path = self.folder.join("hpccoutf.txt");
             let text = fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
             fs::remove_file(&path).map_err(|error| format!("{}: {error}", path.display()))?;
             return if text.contains("Success=1") && !text.contains("FAILED") {
-                Ok(wall)
+                Ok(wall_s)
             } else {
-                Err("a self-check of HPCC failed".to_owned())
+                Err("HPCC failed its verification".to_owned())
             };
         }
-        let said: Value = serde_json::from_slice(out).map_err(|error| error.to_string())?;
-        match (said["is_right"].as_bool(), said["seconds"].as_f64()) {
+        let report: Value = serde_json::from_slice(stdout).map_err(|error| error.to_string())?;
+        match (report["is_right"].as_bool(), report["seconds"].as_f64()) {
             (Some(true), Some(seconds)) => Ok(seconds),
-            _ => Err(format!("it says {said}")),
+            _ => Err(format!("CG failed its verification: {report}")),
         }
     }
 }
 
-/// One process row of two columns, and sizes with which a run takes a few seconds.
+/// Input of HPCC: a grid of 1 × 2 processes, and problem sizes for a run of a few seconds.
 const HPCC_INPUT: &str = "HPLinpack benchmark input file
 The Counterfoil authors
 HPL.out
@@ -166,21 +168,22 @@ HPL.out
 40           values of NB
 ";
 
+/// Context of all runs.
 struct Bench<'a> {
     toolkit: &'a Toolkit,
     library: &'a Path,
     scratch: Scratch,
 }
 
-/// What was found of a log.
+/// Measurements of one log configuration.
 #[derive(Default)]
-struct Found {
-    /// Seconds with it and without.
+struct Measurements {
+    /// Seconds with and without the library.
     pairs: Vec<(f64, f64)>,
     last: Option<Run>,
 }
 
-/// What one run took, and what was logged in it.
+/// Run time of one run, with totals of its log.
 struct Run {
     seconds: f64,
     messages: u64,
@@ -189,39 +192,40 @@ struct Run {
 }
 
 impl Bench<'_> {
-    /// In each round every log has its turn, and beside it one run without.
+    /// Measures each log configuration once per round, paired with a run without the library. The order within pairs alternates.
     fn compare(&self, application: &Application, logs: &[LogKind], pairs: u32) -> Result<Vec<Value>, TaskError> {
-        let mut found: Vec<Found> = logs.iter().map(|_| Found::default()).collect();
+        let mut measurements: Vec<Measurements> = logs.iter().map(|_| Measurements::default()).collect();
         for round in 0..pairs {
             eprintln!("{}, {}, round {} of {pairs}", self.toolkit.mpi, application.name, round + 1);
-            for (log, found) in logs.iter().zip(&mut found) {
+            for (log, measured) in logs.iter().zip(&mut measurements) {
                 let (with, without) = if round % 2 == 0 {
                     let without = self.run(application, LogKind::None)?;
                     (self.run(application, *log)?, without)
                 } else {
                     (self.run(application, *log)?, self.run(application, LogKind::None)?)
                 };
-                found.pairs.push((with.seconds, without.seconds));
-                found.last = Some(with);
+                measured.pairs.push((with.seconds, without.seconds));
+                measured.last = Some(with);
             }
         }
         Ok(logs
             .iter()
-            .zip(found)
-            .filter_map(|(log, found)| self.row(application, *log, &found.pairs, found.last?))
+            .zip(measurements)
+            .filter_map(|(log, measured)| self.row(application, *log, &measured.pairs, measured.last?))
             .collect())
     }
 
+    /// Returns the row of a log configuration, or `None` for fewer pairs than an interval needs.
     fn row(&self, application: &Application, log: LogKind, pairs: &[(f64, f64)], last: Run) -> Option<Value> {
-        let median = |of: &dyn Fn(&(f64, f64)) -> f64| Interval::of(&pairs.iter().map(of).collect::<Vec<_>>());
-        let ratio = median(&|(with, without)| with / without)?;
+        let interval = |value: &dyn Fn(&(f64, f64)) -> f64| Interval::of(&pairs.iter().map(value).collect::<Vec<_>>());
+        let ratio = interval(&|(with, without)| with / without)?;
         Some(json!({
             "mpi": format!("Open MPI {}", self.toolkit.mpi.version),
             "program": application.name,
             "log": log.name(),
             "pairs": pairs.len(),
-            "native_s": median(&|pair| pair.1)?.median,
-            "s": median(&|pair| pair.0)?.median,
+            "native_s": interval(&|pair| pair.1)?.median,
+            "s": interval(&|pair| pair.0)?.median,
             "ratio": ratio.median,
             "ratio_low": ratio.low,
             "ratio_high": ratio.high,
@@ -231,9 +235,10 @@ impl Bench<'_> {
         }))
     }
 
+    /// Runs the application once.
     fn run(&self, application: &Application, log: LogKind) -> Result<Run, TaskError> {
         let shared_memory = self.toolkit.mpi.transports()[0].1;
-        let mut command = two_ranks(&self.toolkit.mpi, shared_memory);
+        let mut command = mpirun_two_ranks(&self.toolkit.mpi, shared_memory);
         let (memory, disk) = (Scratch::create("apps")?, Scratch::on_disk(self.scratch.path(), "spill")?);
         let (memory_path, disk_path) = (memory.path().to_string_lossy(), disk.path().to_string_lossy());
         let mut variables = vec![("COUNTERFOIL_SHM_DIR", &*memory_path), ("COUNTERFOIL_SUMMARY_DIR", &*memory_path)];
@@ -247,29 +252,29 @@ impl Bench<'_> {
             ]),
         }
         if log != LogKind::None {
-            with_library(&mut command, self.library, &variables);
+            preload_library(&mut command, self.library, &variables);
         }
-        let begun = Instant::now();
-        let output = finished(command.current_dir(&application.folder), &self.toolkit.mpi, &application.file, &[])?;
-        let wall = begun.elapsed().as_secs_f64();
+        let start = Instant::now();
+        let output = run_program(command.current_dir(&application.folder), &self.toolkit.mpi, &application.file, &[])?;
+        let wall_s = start.elapsed().as_secs_f64();
         let program = command_line(&command);
         let seconds = application
-            .seconds(&output.stdout, wall)
+            .elapsed_s(&output.stdout, wall_s)
             .map_err(|reason| TaskError::Output { program: program.clone(), reason })?;
         let mut run = Run { seconds, messages: 0, bytes: 0, spilled: 0 };
         if log != LogKind::None {
-            run.add(memory.path()).map_err(|reason| TaskError::Output { program, reason })?;
+            run.add_summaries(memory.path()).map_err(|reason| TaskError::Output { program, reason })?;
         }
         Ok(run)
     }
 }
 
 impl Run {
-    /// Adds what both ranks say that they have logged.
-    fn add(&mut self, accounts: &Path) -> Result<(), String> {
+    /// Adds the totals of both ranks' summaries.
+    fn add_summaries(&mut self, folder: &Path) -> Result<(), String> {
         for rank in 0..2 {
-            let account = account(accounts, rank)?;
-            let number = |name: &str| account[name].as_u64().unwrap_or(0);
+            let summary = read_summary(folder, rank)?;
+            let number = |name: &str| summary[name].as_u64().unwrap_or(0);
             self.messages += number("messages_logged");
             self.bytes += number("bytes_logged");
             self.spilled += number("spilled_bytes");

@@ -1,6 +1,6 @@
-//! `cargo xtask bench mpi`: a ping-pong, or another pattern, with the real library, over shared memory and TCP, in both tiers.
+//! `cargo xtask bench mpi`: latency with the logging library, over shared memory and TCP, in both tiers.
 
-// The program that measures has it.
+// Shared with the measured program.
 #[path = "../../../../mpi/benches/src/bin/bench/pattern.rs"]
 mod pattern;
 
@@ -10,34 +10,35 @@ use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 
 use self::pattern::Pattern;
-use super::{PingPong, account, two_ranks, with_library};
+use super::{PingPongOptions, mpirun_two_ranks, preload_library, read_summary};
 use crate::mpi::scratch::Scratch;
 use crate::mpi::{Mpi, Toolkit, preload};
 use crate::workspace::{TaskError, Workspace};
 
-/// What to measure.
+/// Options of `cargo xtask bench mpi`.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
     #[command(flatten)]
-    ping_pong: PingPong,
-    /// How messages go; repeatable [default: ping-pong]
+    ping_pong: PingPongOptions,
+    /// Message pattern; repeatable [default: ping-pong]
     #[arg(long = "pattern")]
     patterns: Vec<Pattern>,
-    /// Tags that are used one after the other [default: 4]
+    /// Number of message tags, used in rotation [default: 4]
     #[arg(long)]
     tags: Option<u32>,
-    /// Where the log is; repeatable [default: both]
+    /// Durability tier of the log; repeatable [default: both]
     #[arg(long = "tier")]
     tiers: Vec<Tier>,
-    /// How the bytes go; repeatable [default: both]
+    /// Transport between the ranks; repeatable [default: both]
     #[arg(long = "transport")]
     transports: Vec<Transport>,
-    /// Also what parts of it cost, in the volatile tier: the library loaded and off; messages counted; the receiver's side alone
+    /// Also measure parts of the library in the volatile tier: interposition without logging, counting without copies, and the
+    /// receiver alone
     #[arg(long)]
     parts: bool,
 }
 
-/// Where the log is.
+/// Durability tier of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Tier {
     Volatile,
@@ -53,7 +54,7 @@ impl Tier {
     }
 }
 
-/// How the bytes go.
+/// Transport between the ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Transport {
     SharedMemory,
@@ -61,7 +62,7 @@ enum Transport {
 }
 
 impl Transport {
-    fn is_called(self, name: &str) -> bool {
+    fn has_name(self, name: &str) -> bool {
         match self {
             Transport::SharedMemory => name == "shared memory",
             Transport::Tcp => name == "tcp",
@@ -69,32 +70,33 @@ impl Transport {
     }
 }
 
-/// The rows of all jobs: `mpi, transport, tags, tier, run, pattern, size, way, native_ns, logged_ns, ratio, ratio_p25, ratio_p75, control,
-/// control_p25, control_p75`.
+/// Returns the rows of all jobs: `mpi, transport, tags, tier, run, pattern, size, way, native_ns, logged_ns, ratio, ratio_p25,
+/// ratio_p75, control, control_p25, control_p75`.
 pub(crate) fn rows(workspace: &Workspace, options: &Options) -> Result<Vec<Value>, TaskError> {
     let repeat = options.ping_pong.repeat;
-    let toolkit = Toolkit::ready(workspace, &options.ping_pong.choice)?;
-    let program = toolkit.program(workspace, "counterfoil-mpi-bench")?;
+    let toolkit = Toolkit::find_or_install(workspace, &options.ping_pong.choice)?;
+    let program = toolkit.build_program(workspace, "counterfoil-mpi-bench")?;
     let library = preload::build(workspace, &toolkit)?;
     let tiers: &[Tier] = if options.tiers.is_empty() { Tier::value_variants() } else { &options.tiers };
     let mut rows = Vec::new();
     for run in 1..=repeat {
-        for (transport, layers) in toolkit.mpi.transports() {
-            if !options.transports.is_empty() && !options.transports.iter().any(|asked| asked.is_called(transport)) {
+        for (transport, btl) in toolkit.mpi.transports() {
+            if !options.transports.is_empty() && !options.transports.iter().any(|selected| selected.has_name(transport))
+            {
                 continue;
             }
-            let mut job = |tier: Tier, ways: &[&str], is_off| {
-                eprintln!("{}, {transport}, {}, run {run} of {}", toolkit.mpi, tier.name(), repeat);
+            let mut job = |tier: Tier, ways: &[&str], is_logging_off| {
+                eprintln!("{}, {transport}, {}, run {run} of {repeat}", toolkit.mpi, tier.name());
                 let job = Job {
                     mpi: &toolkit.mpi,
                     program: &program,
                     library: &library,
                     run,
                     transport,
-                    layers,
+                    btl,
                     tier,
                     ways,
-                    is_off,
+                    is_logging_off,
                 };
                 rows.extend(job.rows(options)?);
                 Ok::<_, TaskError>(())
@@ -118,26 +120,26 @@ struct Job<'a> {
     library: &'a Path,
     run: u32,
     transport: &'a str,
-    layers: &'a str,
+    btl: &'a str,
     tier: Tier,
     ways: &'a [&'a str],
-    /// The library is loaded and does nothing.
-    is_off: bool,
+    /// The library is loaded, but logging is off.
+    is_logging_off: bool,
 }
 
 impl Job<'_> {
     fn rows(&self, options: &Options) -> Result<Vec<Value>, TaskError> {
         let scratch = Scratch::create("bench")?;
         let dir = scratch.path().to_string_lossy();
-        let mut command = two_ranks(self.mpi, self.layers);
-        let logging = if self.is_off { "off" } else { "on" };
+        let mut command = mpirun_two_ranks(self.mpi, self.btl);
+        let logging = if self.is_logging_off { "off" } else { "on" };
         let variables = [
             ("COUNTERFOIL_LOGGING", logging),
             ("COUNTERFOIL_TIER", self.tier.name()),
             ("COUNTERFOIL_SHM_DIR", &dir),
             ("COUNTERFOIL_SUMMARY_DIR", &dir),
         ];
-        with_library(&mut command, self.library, &variables);
+        preload_library(&mut command, self.library, &variables);
         command.arg(self.program).args(["--transport", self.transport]);
         for way in self.ways {
             command.args(["--way", way]);
@@ -149,26 +151,26 @@ impl Job<'_> {
             command.args(["--tags", &tags.to_string()]);
         }
         let mut fields = vec![("run", json!(self.run)), ("tier", json!(self.tier.name()))];
-        if self.is_off {
+        if self.is_logging_off {
             fields.push(("way", json!("interposed")));
         }
         let rows = options.ping_pong.rows(&mut command, &fields)?;
-        if !self.is_off && self.ways.contains(&"logged") {
-            has_logged(scratch.path())?;
+        if !self.is_logging_off && self.ways.contains(&"logged") {
+            check_logged(scratch.path())?;
         }
         Ok(rows)
     }
 }
 
-/// Both ranks have logged to the end.
-fn has_logged(folder: &Path) -> Result<(), TaskError> {
+/// Checks that both ranks have logged messages until the end of the program.
+fn check_logged(folder: &Path) -> Result<(), TaskError> {
     for rank in 0..2 {
-        let wrong = match account(folder, rank) {
-            Ok(account) if account["messages_logged"].as_u64().unwrap_or(0) > 0 => continue,
-            Ok(_) => "nothing was logged".to_owned(),
+        let reason = match read_summary(folder, rank) {
+            Ok(summary) if summary["messages_logged"].as_u64().unwrap_or(0) > 0 => continue,
+            Ok(_) => "no message was logged".to_owned(),
             Err(reason) => reason,
         };
-        return Err(TaskError::Output { program: format!("rank {rank}"), reason: wrong });
+        return Err(TaskError::Output { program: format!("rank {rank}"), reason });
     }
     Ok(())
 }
@@ -178,20 +180,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn figures_of_a_job_that_did_not_log_to_its_end_are_refused() {
-        let folder = Scratch::create("accounts").unwrap();
-        let say = |rank: u32, account: Value| {
-            std::fs::write(folder.path().join(format!("rank-{rank}.json")), account.to_string()).unwrap();
+    fn figures_of_a_job_that_stopped_logging_are_refused() {
+        let folder = Scratch::create("summaries").unwrap();
+        let write = |rank: u32, summary: Value| {
+            std::fs::write(folder.path().join(format!("rank-{rank}.json")), summary.to_string()).unwrap();
         };
-        let account = |logged: u64, stopped: bool| json!({ "messages_logged": logged, "gave_up": null, "logging_stopped": stopped });
-        say(0, account(5, false));
-        assert!(has_logged(folder.path()).is_err(), "rank 1 has said nothing");
-        say(1, account(5, false));
-        has_logged(folder.path()).unwrap();
+        let summary = |logged: u64, stopped: bool| json!({ "messages_logged": logged, "gave_up": null, "logging_stopped": stopped });
+        write(0, summary(5, false));
+        assert!(check_logged(folder.path()).is_err(), "rank 1 has no summary");
+        write(1, summary(5, false));
+        check_logged(folder.path()).unwrap();
         let gave_up = json!({ "messages_logged": 5, "gave_up": "no room", "logging_stopped": false });
-        for wrong in [account(0, false), account(5, true), gave_up, json!({})] {
-            say(1, wrong);
-            assert!(has_logged(folder.path()).is_err());
+        for wrong in [summary(0, false), summary(5, true), gave_up, json!({})] {
+            write(1, wrong);
+            assert!(check_logged(folder.path()).is_err());
         }
     }
 }

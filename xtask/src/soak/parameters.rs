@@ -1,24 +1,24 @@
-//! What one run of the soak does: which program, how many ranks, who is killed when.
+//! Random parameters of one run: workload, number of ranks, log tier, protocol, and when ranks are killed.
 
 use std::fmt;
 
 use super::random::SplitMix64;
 
-/// What dies.
+/// Pattern of failures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Pattern {
     OneRank,
-    /// The replacement is killed as well, in a later iteration.
+    /// The restarted rank is killed again, in a later iteration.
     SameRankAgain,
     /// Two ranks in the same iteration.
     TwoAtOnce,
-    /// A second rank while the first one is being recovered.
+    /// A second rank, while the first one recovers.
     DuringRecovery,
-    /// All ranks at once, with all that they had in memory.
+    /// All ranks at once, with the contents of their memory.
     PowerCut,
 }
 
-/// The program that the ranks run.
+/// Program run by the ranks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Workload {
     Ring,
@@ -26,7 +26,7 @@ pub(super) enum Workload {
     MasterWorker,
 }
 
-/// Where the log lives.
+/// Durability tier of the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Tier {
     Volatile,
@@ -34,24 +34,25 @@ pub(super) enum Tier {
     NodeLocal,
 }
 
-/// One `--kill`.
+/// A planned failure: one option `--kill` or `--power-cut`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kill {
     At {
         rank: u32,
         iteration: u32,
     },
-    DuringRecoveryOf {
+    /// Kills `rank` while `recovering` recovers.
+    DuringRecovery {
         rank: u32,
-        other: u32,
+        recovering: u32,
     },
-    /// In this iteration of rank 0.
+    /// Power cut in this iteration of rank 0.
     PowerCut {
         iteration: u32,
     },
 }
 
-/// All that one run depends on.
+/// Parameters of one run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Parameters {
     pub(super) pattern: Pattern,
@@ -59,15 +60,15 @@ pub(super) struct Parameters {
     pub(super) tier: Tier,
     pub(super) ranks: u32,
     pub(super) checkpoint_every: Option<u32>,
-    pub(super) rule: Rule,
+    pub(super) protocol: Protocol,
     pub(super) kills: Vec<Kill>,
-    /// The demo's own seed: when inside its iteration a rank is killed.
+    /// Seed of the demo, which sets the moment of a kill within its iteration.
     pub(super) seed: u64,
 }
 
-/// The rule of recovery.
+/// Recovery protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Rule {
+pub(super) enum Protocol {
     SenderBased,
     Pessimistic,
     SendDeterministic { clusters: u32 },
@@ -80,17 +81,17 @@ const TIERS: [Tier; 3] = [Tier::Volatile, Tier::ProcessCrashSafe, Tier::NodeLoca
 const CHECKPOINTS: [Option<u32>; 5] = [None, Some(1), Some(2), Some(3), Some(4)];
 
 impl Workload {
-    /// How many iterations every rank is sure to reach in the demo's default size.
+    /// Returns the number of iterations that every rank reaches with the demo's default size.
     const fn iterations(self) -> u32 {
         match self {
             Self::Ring => 30,
             Self::Cg => 15,
-            // A worker can have more, the master has many more.
+            // A lower bound: a worker may run more, and the master runs many more.
             Self::MasterWorker => 12,
         }
     }
 
-    /// The sizes that the soak draws from; CG's process grid needs a power of two.
+    /// Returns the numbers of ranks to choose from. CG's process grid needs a power of two.
     const fn rank_counts(self) -> &'static [u32] {
         match self {
             Self::Cg => &[2, 4, 8],
@@ -100,20 +101,20 @@ impl Workload {
 }
 
 impl Parameters {
-    /// Everything follows from the generator's state.
+    /// Draws the parameters of a run. They depend on the generator's state only.
     pub(super) fn draw(random: &mut SplitMix64) -> Self {
-        let pattern = random.pick(&PATTERNS);
-        let workload = random.pick(&WORKLOADS);
-        let drawn = random.pick(&TIERS);
-        // Nothing else survives one.
-        let tier = if pattern == Pattern::PowerCut { Tier::NodeLocal } else { drawn };
-        let ranks = random.pick(workload.rank_counts());
-        let checkpoint_every = random.pick(&CHECKPOINTS);
-        // What the master sends depends on the order of its receives: no program for the other rule.
-        let rule = match random.within(0, if workload == Workload::MasterWorker { 2 } else { 5 }) {
-            0 | 1 => Rule::SenderBased,
-            2 => Rule::Pessimistic,
-            _ => Rule::SendDeterministic { clusters: random.within(1, ranks) },
+        let pattern = random.choose(&PATTERNS);
+        let workload = random.choose(&WORKLOADS);
+        let any_tier = random.choose(&TIERS);
+        // Only this tier survives a power cut.
+        let tier = if pattern == Pattern::PowerCut { Tier::NodeLocal } else { any_tier };
+        let ranks = random.choose(workload.rank_counts());
+        let checkpoint_every = random.choose(&CHECKPOINTS);
+        // The master's sends depend on the order of its receives, so it is not send-deterministic.
+        let protocol = match random.in_range(0, if workload == Workload::MasterWorker { 2 } else { 5 }) {
+            0 | 1 => Protocol::SenderBased,
+            2 => Protocol::Pessimistic,
+            _ => Protocol::SendDeterministic { clusters: random.in_range(1, ranks) },
         };
         let kills = draw_kills(random, pattern, ranks, workload.iterations());
         Self {
@@ -122,14 +123,14 @@ impl Parameters {
             tier,
             ranks,
             checkpoint_every,
-            rule,
+            protocol,
             kills,
-            // Short enough to be typed again.
+            // 32 bits keep the seed short enough to type.
             seed: random.next_u64() >> 32,
         }
     }
 
-    /// The command line of the demo.
+    /// Returns the arguments of `counterfoil`.
     pub(super) fn arguments(&self) -> Vec<String> {
         let mut words = vec!["demo".to_owned(), "--json".to_owned()];
         let mut option = |name: &str, value: String| words.extend([format!("--{name}"), value]);
@@ -139,8 +140,8 @@ impl Parameters {
         if let Some(every) = self.checkpoint_every {
             option("checkpoint-every", every.to_string());
         }
-        option("protocol", self.protocol().to_owned());
-        if let Rule::SendDeterministic { clusters } = self.rule {
+        option("protocol", self.protocol_name().to_owned());
+        if let Protocol::SendDeterministic { clusters } = self.protocol {
             option("clusters", clusters.to_string());
         }
         for kill in &self.kills {
@@ -153,36 +154,36 @@ impl Parameters {
         words
     }
 
-    /// The rule as the tables show it.
-    pub(super) fn protocol(&self) -> &'static str {
-        match self.rule {
-            Rule::SenderBased => "sender-based",
-            Rule::Pessimistic => "pessimistic",
-            Rule::SendDeterministic { .. } => "send-deterministic",
+    /// Returns the name of the protocol in command lines and tables.
+    pub(super) fn protocol_name(&self) -> &'static str {
+        match self.protocol {
+            Protocol::SenderBased => "sender-based",
+            Protocol::Pessimistic => "pessimistic",
+            Protocol::SendDeterministic { .. } => "send-deterministic",
         }
     }
 
-    /// The checkpoint interval as the tables show it.
+    /// Returns the checkpoint interval in tables.
     pub(super) fn checkpoints(&self) -> String {
         self.checkpoint_every.map_or_else(|| "none".to_owned(), |every| format!("every {every}"))
     }
 }
 
 fn draw_kills(random: &mut SplitMix64, pattern: Pattern, ranks: u32, iterations: u32) -> Vec<Kill> {
-    let rank = random.within(0, ranks - 1);
-    // Any rank but the first one.
-    let other = (rank + random.within(1, ranks - 1)) % ranks;
-    let iteration = random.within(1, iterations);
+    let rank = random.in_range(0, ranks - 1);
+    // Another rank, with equal probability for each.
+    let other = (rank + random.in_range(1, ranks - 1)) % ranks;
+    let iteration = random.in_range(1, iterations);
     let first = Kill::At { rank, iteration };
     match pattern {
         Pattern::OneRank => vec![first],
         Pattern::SameRankAgain => {
-            let iteration = random.within(1, iterations - 1);
-            let again = random.within(iteration + 1, iterations);
+            let iteration = random.in_range(1, iterations - 1);
+            let again = random.in_range(iteration + 1, iterations);
             vec![Kill::At { rank, iteration }, Kill::At { rank, iteration: again }]
         }
         Pattern::TwoAtOnce => vec![first, Kill::At { rank: other, iteration }],
-        Pattern::DuringRecovery => vec![first, Kill::DuringRecoveryOf { rank: other, other: rank }],
+        Pattern::DuringRecovery => vec![first, Kill::DuringRecovery { rank: other, recovering: rank }],
         Pattern::PowerCut => vec![Kill::PowerCut { iteration }],
     }
 }
@@ -223,7 +224,7 @@ impl fmt::Display for Kill {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::At { rank, iteration } => write!(f, "{rank}@{iteration}"),
-            Self::DuringRecoveryOf { rank, other } => write!(f, "{rank}@recovery:{other}"),
+            Self::DuringRecovery { rank, recovering } => write!(f, "{rank}@recovery:{recovering}"),
             Self::PowerCut { iteration } => write!(f, "all@{iteration}"),
         }
     }
@@ -232,7 +233,7 @@ impl fmt::Display for Kill {
 impl fmt::Display for Parameters {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { workload, ranks, tier, pattern, .. } = self;
-        write!(f, "{workload} on {ranks} ranks, {tier}, {}, {pattern}", self.protocol())
+        write!(f, "{workload} on {ranks} ranks, {tier}, {}, {pattern}", self.protocol_name())
     }
 }
 
@@ -249,7 +250,7 @@ mod tests {
         match *kill {
             Kill::PowerCut { .. } => (0, 0),
             Kill::At { rank, .. } => (rank, rank),
-            Kill::DuringRecoveryOf { rank, other } => (rank, other),
+            Kill::DuringRecovery { rank, recovering } => (rank, recovering),
         }
     }
 
@@ -261,14 +262,14 @@ mod tests {
     }
 
     #[test]
-    fn two_hundred_runs_draw_every_choice_of_every_kind() {
+    fn two_hundred_runs_draw_every_value_of_every_parameter() {
         let drawn = drawn(200);
         for pattern in PATTERNS {
             assert!(drawn.iter().any(|p| p.pattern == pattern), "{pattern}");
         }
-        let clusters = [1, 2, 4].map(|clusters| Rule::SendDeterministic { clusters });
-        for rule in [Rule::SenderBased, Rule::Pessimistic].into_iter().chain(clusters) {
-            assert!(drawn.iter().any(|p| p.rule == rule), "{rule:?}");
+        let clusters = [1, 2, 4].map(|clusters| Protocol::SendDeterministic { clusters });
+        for protocol in [Protocol::SenderBased, Protocol::Pessimistic].into_iter().chain(clusters) {
+            assert!(drawn.iter().any(|p| p.protocol == protocol), "{protocol:?}");
         }
         for checkpoint_every in CHECKPOINTS {
             assert!(drawn.iter().any(|p| p.checkpoint_every == checkpoint_every));
@@ -284,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn every_kill_names_ranks_and_an_iteration_that_exist() {
+    fn every_kill_is_of_an_existing_rank_and_iteration() {
         for parameters in drawn(2_000) {
             for kill in &parameters.kills {
                 let (rank, other) = ranks_of(kill);
@@ -298,9 +299,9 @@ mod tests {
     }
 
     #[test]
-    fn each_pattern_kills_as_its_name_says() {
+    fn the_kills_match_the_pattern() {
         for parameters in drawn(2_000) {
-            let as_named = match (parameters.pattern, parameters.kills.as_slice()) {
+            let matches = match (parameters.pattern, parameters.kills.as_slice()) {
                 (Pattern::OneRank, [Kill::At { .. }]) => true,
                 (Pattern::SameRankAgain, [Kill::At { rank, iteration }, Kill::At { rank: same, iteration: later }]) => {
                     rank == same && later > iteration
@@ -309,25 +310,26 @@ mod tests {
                     rank != other && iteration == same
                 }
                 (Pattern::PowerCut, [Kill::PowerCut { .. }]) => parameters.tier == Tier::NodeLocal,
-                (Pattern::DuringRecovery, [Kill::At { rank, .. }, Kill::DuringRecoveryOf { rank: second, other }]) => {
-                    rank == other && rank != second
-                }
+                (
+                    Pattern::DuringRecovery,
+                    [Kill::At { rank, .. }, Kill::DuringRecovery { rank: second, recovering }],
+                ) => rank == recovering && rank != second,
                 _ => false,
             };
-            assert!(as_named, "{parameters:?}");
+            assert!(matches, "{parameters:?}");
         }
     }
 
     #[test]
-    fn the_command_line_has_what_was_drawn() {
+    fn the_command_line_has_all_parameters() {
         let parameters = Parameters {
             pattern: Pattern::DuringRecovery,
             workload: Workload::Cg,
             tier: Tier::ProcessCrashSafe,
             ranks: 4,
             checkpoint_every: Some(3),
-            rule: Rule::SendDeterministic { clusters: 2 },
-            kills: vec![Kill::At { rank: 2, iteration: 7 }, Kill::DuringRecoveryOf { rank: 0, other: 2 }],
+            protocol: Protocol::SendDeterministic { clusters: 2 },
+            kills: vec![Kill::At { rank: 2, iteration: 7 }, Kill::DuringRecovery { rank: 0, recovering: 2 }],
             seed: 9,
         };
         assert_eq!(
