@@ -7,7 +7,7 @@
 //!
 //! ```sh
 //! RUSTFLAGS="--cfg counterfoil_loom --cfg counterfoil_shuttle" \
-//!     cargo test --release --package counterfoil-log-core --lib --target-dir target/shuttle shuttle
+//!     cargo test --profile models --package counterfoil-log-core --lib --target-dir target/models shuttle
 //! ```
 
 // The model's own counters are std's atomics, so that no schedule depends on them.
