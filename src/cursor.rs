@@ -5,7 +5,7 @@ use std::sync::Arc;
 use counterfoil_log_core::{Cursor as MemoryCursor, CursorError, LaneReader, Rank, Record, Ssn};
 use counterfoil_log_io::{BlockBuffer, BlockCursor, RecordPlace, StoreError};
 
-use crate::disk_index::{Extent, Place};
+use crate::disk_index::{Extent, Lookup};
 use crate::spill::Disk;
 
 /// A record can't be read.
@@ -142,18 +142,18 @@ impl Cursor {
             };
             let Some(disk) = &self.reader.disk else { return Err(gone.into()) };
             match disk.index.find(lane, self.position) {
-                Place::Blocks { pin, extents } => {
+                Lookup::Blocks { pin, extents } => {
                     self.memory = None;
                     self.disk = Some(Box::new(DiskCursor::new(lane, disk.clone(), pin, extents)));
                     return Ok(());
                 }
-                Place::NothingUpto(last) => self.position = last.next(),
-                Place::Gone(on_disk) => {
+                Lookup::NothingUpto(last) => self.position = last.next(),
+                Lookup::Gone(on_disk) => {
                     let kept_from = on_disk.map_or(kept_from, |on_disk| on_disk.min(kept_from));
                     return Err(CursorError::Gone { peer: lane, asked: self.position, kept_from }.into());
                 }
                 // The lane's owner is truncating it.
-                Place::Truncating => std::thread::yield_now(),
+                Lookup::Truncating => std::thread::yield_now(),
             }
         }
     }

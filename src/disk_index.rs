@@ -81,7 +81,7 @@ struct Lane {
 
 /// Result of a cursor's lookup on disk.
 #[derive(Debug)]
-pub(crate) enum Place {
+pub(crate) enum Lookup {
     /// Blocks with the records at or above the requested SSN. They are not freed until the pin is removed or moved.
     Blocks {
         /// Pin that the cursor must remove.
@@ -174,24 +174,24 @@ impl DiskIndex {
     }
 
     /// Looks up the records at or above `from`, which are not in memory, and pins their blocks.
-    pub(crate) fn find(&self, lane: Rank, from: Ssn) -> Place {
+    pub(crate) fn find(&self, lane: Rank, from: Ssn) -> Lookup {
         let mut lane = self.lane(lane);
         if lane.is_truncating {
-            return Place::Truncating;
+            return Lookup::Truncating;
         }
         let kept_from = lane.kept_from();
         if kept_from.is_none_or(|first| first > from) || lane.persisted < from {
-            return Place::Gone(kept_from);
+            return Lookup::Gone(kept_from);
         }
         let start = lane.extents.partition_point(|extent| extent.last < from);
         let extents: Vec<Extent> = lane.extents.range(start..).copied().collect();
         if extents.is_empty() {
-            return Place::NothingUpto(lane.persisted);
+            return Lookup::NothingUpto(lane.persisted);
         }
         let pin = lane.next_pin;
         lane.next_pin += 1;
         lane.pins.push((pin, from));
-        Place::Blocks { pin, extents }
+        Lookup::Blocks { pin, extents }
     }
 
     /// Moves the pin of a cursor to `from`.
@@ -282,7 +282,7 @@ mod tests {
     }
 
     fn lasts(index: &DiskIndex) -> Vec<u64> {
-        let Place::Blocks { pin, extents } = index.find(LANE, Ssn(1)) else { panic!("no blocks") };
+        let Lookup::Blocks { pin, extents } = index.find(LANE, Ssn(1)) else { panic!("no blocks") };
         index.unpin(LANE, pin);
         extents.iter().map(|extent| extent.last.0).collect()
     }
@@ -335,7 +335,7 @@ mod tests {
     fn a_block_is_freed_when_its_cursor_has_moved_on() {
         let index = DiskIndex::new(2);
         index.push(LANE, &[block(1, 5), block(6, 9), block(10, 12)], Ssn(12));
-        let Place::Blocks { pin, extents } = index.find(LANE, Ssn(4)) else { panic!("blocks are expected") };
+        let Lookup::Blocks { pin, extents } = index.find(LANE, Ssn(4)) else { panic!("blocks are expected") };
         assert_eq!(extents.len(), 3);
         assert_eq!(index.cover(LANE, Ssn(9)), []);
         assert!(!index.begin_truncate(LANE), "a cursor is open");
@@ -343,8 +343,8 @@ mod tests {
         assert_eq!(index.cover(LANE, Ssn(9)), [block(1, 5)]);
         index.unpin(LANE, pin);
         assert_eq!(index.cover(LANE, Ssn(9)), [block(6, 9)]);
-        assert!(matches!(index.find(LANE, Ssn(4)), Place::Gone(Some(Ssn(10)))), "freed");
-        assert!(matches!(index.find(LANE, Ssn(13)), Place::Gone(Some(Ssn(10)))), "never written");
+        assert!(matches!(index.find(LANE, Ssn(4)), Lookup::Gone(Some(Ssn(10)))), "freed");
+        assert!(matches!(index.find(LANE, Ssn(13)), Lookup::Gone(Some(Ssn(10)))), "never written");
         assert_eq!(index.kept_from(LANE), Some(Ssn(10)));
     }
 
@@ -353,8 +353,8 @@ mod tests {
         let index = DiskIndex::new(2);
         index.push(LANE, &[block(1, 5)], Ssn(7));
         assert!(index.begin_truncate(LANE));
-        assert!(matches!(index.find(LANE, Ssn(4)), Place::Truncating));
+        assert!(matches!(index.find(LANE, Ssn(4)), Lookup::Truncating));
         assert_eq!(index.end_truncate(LANE, None), []);
-        assert!(matches!(index.find(LANE, Ssn(6)), Place::NothingUpto(Ssn(7))));
+        assert!(matches!(index.find(LANE, Ssn(6)), Lookup::NothingUpto(Ssn(7))));
     }
 }

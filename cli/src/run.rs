@@ -153,7 +153,7 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<ExitCode, Failure> {
 
 /// Describes the job for `counterfoil report`.
 fn job_description(settings: &Settings, mpi: &Mpi, program: &[OsString]) -> Job {
-    let keys = [Key::Protocol, Key::Logging, Key::Keep, Key::OnFull, Key::Budget, Key::Standstill, Key::Tier];
+    let keys = [Key::Protocol, Key::Logging, Key::Keep, Key::OnFull, Key::Budget, Key::DeadlockAfter, Key::Tier];
     let setting = |key: Key| {
         let setting = settings.setting(key);
         let value = setting.value.clone().unwrap_or_default();

@@ -53,7 +53,7 @@ impl Arena {
         debug_assert!(at.is_multiple_of(8) && at + 8 <= self.len);
         // SAFETY: the offset is inside the memory and aligned (asserted above; callers are this crate's), the memory is
         // initialised and lives as long as `self`, and AtomicU64 has the layout of u64. Every access to bytes that are
-        // a shared word at that moment goes through this function or through `Place::word`.
+        // a shared word at that moment goes through this function or through `ArenaPtr::word`.
         unsafe { AtomicU64::from_ptr(self.base.as_ptr().add(at).cast()) }
     }
 
@@ -70,14 +70,14 @@ impl Arena {
     /// # Safety
     /// The place must not be used after the arena is dropped.
     #[inline]
-    pub(crate) unsafe fn place(&self, at: usize) -> Place {
+    pub(crate) unsafe fn place(&self, at: usize) -> ArenaPtr {
         debug_assert!(at <= self.len);
         // SAFETY: inside the memory or at its end (asserted above; callers are this crate's).
-        Place { address: unsafe { self.base.add(at) } }
+        ArenaPtr { address: unsafe { self.base.add(at) } }
     }
 
     /// Returns the offset of a place in this arena.
-    pub(crate) fn offset_of(&self, place: Place) -> usize {
+    pub(crate) fn offset_of(&self, place: ArenaPtr) -> usize {
         place.address.addr().get() - self.base.addr().get()
     }
 
@@ -102,22 +102,22 @@ impl Arena {
 /// A place in an arena as a plain address, for the append path, where following two pointers or adding an offset is too slow.
 #[cfg(not(counterfoil_loom))]
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place {
+pub(crate) struct ArenaPtr {
     address: NonNull<u8>,
 }
 
 // SAFETY: as for `Arena`; a place is only an address.
 #[cfg(not(counterfoil_loom))]
-unsafe impl Send for Place {}
+unsafe impl Send for ArenaPtr {}
 // SAFETY: as above.
 #[cfg(not(counterfoil_loom))]
-unsafe impl Sync for Place {}
+unsafe impl Sync for ArenaPtr {}
 
 #[cfg(not(counterfoil_loom))]
-impl Place {
+impl ArenaPtr {
     /// Returns the bytes from here to `end`, which is not before this place.
     #[inline]
-    pub(crate) fn bytes_until(self, end: Place) -> usize {
+    pub(crate) fn bytes_until(self, end: ArenaPtr) -> usize {
         end.address.addr().get() - self.address.addr().get()
     }
 
@@ -264,11 +264,11 @@ impl Arena {
     ///
     /// # Safety
     /// The place must not be used after the arena is dropped.
-    pub(crate) unsafe fn place(&self, at: usize) -> Place {
-        Place { arena: self, at }
+    pub(crate) unsafe fn place(&self, at: usize) -> ArenaPtr {
+        ArenaPtr { arena: self, at }
     }
 
-    pub(crate) fn offset_of(&self, place: Place) -> usize {
+    pub(crate) fn offset_of(&self, place: ArenaPtr) -> usize {
         place.at
     }
 
@@ -280,21 +280,21 @@ impl Arena {
 /// A place in a model's memory.
 #[cfg(counterfoil_loom)]
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place {
+pub(crate) struct ArenaPtr {
     arena: *const Arena,
     at: usize,
 }
 
 // SAFETY: a shared reference to an `Arena` in all but lifetime, and `Arena` is Sync.
 #[cfg(counterfoil_loom)]
-unsafe impl Send for Place {}
+unsafe impl Send for ArenaPtr {}
 // SAFETY: as above.
 #[cfg(counterfoil_loom)]
-unsafe impl Sync for Place {}
+unsafe impl Sync for ArenaPtr {}
 
 #[cfg(counterfoil_loom)]
-impl Place {
-    pub(crate) fn bytes_until(self, end: Place) -> usize {
+impl ArenaPtr {
+    pub(crate) fn bytes_until(self, end: ArenaPtr) -> usize {
         end.at - self.at
     }
 

@@ -17,7 +17,7 @@ use crate::{BackendKind, Buffer, PAGE_BYTES};
 /// Writing threads, at most.
 const THREADS_MAX: usize = 8;
 /// Bytes of adjacent queued writes that one call writes, at most: each call costs two thread switches.
-const TOGETHER_BYTES_MAX: usize = 1 << 20;
+const MERGED_BYTES_MAX: usize = 1 << 20;
 
 /// A pool of writing threads. It is started with the second write before a flush.
 #[derive(Debug)]
@@ -268,13 +268,13 @@ fn receive_adjacent(queue: &Receiver<Write>, writes: &mut Vec<Write>) -> Option<
     let (mut bytes, mut places, mut end) = (first.data.len(), first.data.iovecs_max(), first.end());
     let file = Arc::clone(&first.file);
     writes.push(first);
-    while bytes < TOGETHER_BYTES_MAX
+    while bytes < MERGED_BYTES_MAX
         && let Ok(next) = queue.try_recv()
     {
         bytes += next.data.len();
         places += next.data.iovecs_max();
         let joins = Arc::ptr_eq(&file, &next.file) && next.at == end;
-        if !joins || bytes > TOGETHER_BYTES_MAX || places > IOVECS_MAX {
+        if !joins || bytes > MERGED_BYTES_MAX || places > IOVECS_MAX {
             return Some(next);
         }
         end = next.end();
@@ -341,7 +341,7 @@ mod tests {
         let [(path, a), (_, b)] = &files;
         let (sender, queue) = channel();
         // Two adjacent writes, a gap, another file at the next offset, and more bytes than one call writes.
-        let most = TOGETHER_BYTES_MAX / PAGE_BYTES;
+        let most = MERGED_BYTES_MAX / PAGE_BYTES;
         for write in [write(a, 0, 1, 1), write(a, 1, 2, 2), write(a, 4, 1, 3), write(a, 5, 1, 4), write(b, 6, 1, 5)] {
             sender.send(write).expect("a queue");
         }

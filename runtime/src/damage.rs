@@ -44,7 +44,7 @@ pub enum Damage {
 /// Location in which a damaged message was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Place {
+pub enum DamageLocation {
     /// In the shared-memory log that the sender's dead incarnation left.
     Predecessor,
     /// In the log of its sender, which is alive.
@@ -55,13 +55,15 @@ pub enum Place {
     Arrival,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for DamageLocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Place::Predecessor => "in the shared-memory log that its sender's dead incarnation left",
-            Place::Log => "in its sender's log, from where it was to be sent again",
-            Place::Checkpoint => "in its sender's checkpoint, which was taken when the log was damaged already",
-            Place::Arrival => "as it arrived: in its sender's log, or on the way from there",
+            DamageLocation::Predecessor => "in the shared-memory log that its sender's dead incarnation left",
+            DamageLocation::Log => "in its sender's log, from where it was to be sent again",
+            DamageLocation::Checkpoint => {
+                "in its sender's checkpoint, which was taken when the log was damaged already"
+            }
+            DamageLocation::Arrival => "as it arrived: in its sender's log, or on the way from there",
         })
     }
 }
@@ -76,20 +78,25 @@ pub(crate) struct Expected {
 
 impl Expected {
     /// Checks a stored record (header and payload) and returns its header.
-    pub(crate) fn check_record(self, place: Place, prefix: &[u8], payload: &[u8]) -> Result<WireHeader, Error> {
-        let header = self.parse(place, prefix)?;
-        self.check(place, &header, payload)?;
+    pub(crate) fn check_record(
+        self,
+        location: DamageLocation,
+        prefix: &[u8],
+        payload: &[u8],
+    ) -> Result<WireHeader, Error> {
+        let header = self.parse(location, prefix)?;
+        self.check(location, &header, payload)?;
         Ok(header)
     }
 
     /// Parses the header of a record, without further checks.
-    pub(crate) fn parse(self, place: Place, prefix: &[u8]) -> Result<WireHeader, Error> {
-        WireHeader::parse(prefix).copied().map_err(|source| self.damaged(place, source.into()))
+    pub(crate) fn parse(self, location: DamageLocation, prefix: &[u8]) -> Result<WireHeader, Error> {
+        WireHeader::parse(prefix).copied().map_err(|source| self.damaged(location, source.into()))
     }
 
     /// Checks that this is the expected message, undamaged.
-    pub(crate) fn check(self, place: Place, header: &WireHeader, payload: &[u8]) -> Result<(), Error> {
-        self.compare(header, payload).map_err(|damage| self.damaged(place, damage))
+    pub(crate) fn check(self, location: DamageLocation, header: &WireHeader, payload: &[u8]) -> Result<(), Error> {
+        self.compare(header, payload).map_err(|damage| self.damaged(location, damage))
     }
 
     fn compare(self, header: &WireHeader, payload: &[u8]) -> Result<(), Damage> {
@@ -105,7 +112,7 @@ impl Expected {
         Ok(())
     }
 
-    fn damaged(self, place: Place, source: Damage) -> Error {
-        Error::Damaged { from: self.from, to: self.to, ssn: self.ssn.0, place, source }
+    fn damaged(self, location: DamageLocation, source: Damage) -> Error {
+        Error::Damaged { from: self.from, to: self.to, ssn: self.ssn.0, location, source }
     }
 }

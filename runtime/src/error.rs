@@ -9,7 +9,7 @@ use counterfoil_protocols::api::{ChoiceError, HelloError, ProtocolError, Restore
 
 use crate::checkpoint::TableError;
 use crate::communicator::CallError;
-use crate::damage::{Damage, Place};
+use crate::damage::{Damage, DamageLocation};
 use crate::trace::TraceError;
 use crate::transport::TransportError;
 
@@ -118,7 +118,7 @@ pub enum Error {
     /// A message differs from what was sent: memory failed, or another program overwrote it. It was not delivered. There
     /// is no other copy to continue from: start the job again.
     #[error(
-        "message {ssn} from rank {from} to rank {to} is damaged {place}: {source}; start the job again, and look for \
+        "message {ssn} from rank {from} to rank {to} is damaged {location}: {source}; start the job again, and look for \
          failing memory"
     )]
     Damaged {
@@ -129,7 +129,7 @@ pub enum Error {
         /// SSN: from its position in the log or, on arrival, from its header.
         ssn: u64,
         /// Location in which it was found.
-        place: Place,
+        location: DamageLocation,
         /// Kind of damage.
         source: Damage,
     },

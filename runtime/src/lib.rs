@@ -21,7 +21,7 @@ pub mod trace;
 pub mod transport;
 
 pub use communicator::{ANY_SOURCE, ANY_TAG, CallError, Communicator, InternalTag, Reduction, Request, Status};
-pub use damage::{Damage, Place};
+pub use damage::{Damage, DamageLocation};
 pub use error::Error;
 pub use settings::{LogKeep, LogOnFull, LogTier, RankSettings, Rule};
 pub use tally::Tally;

@@ -50,7 +50,7 @@ pub(crate) struct SettingOptions {
     /// Seconds without activity on any rank after which a wait for space in a full log is given up; must exceed the duration of
     /// any single message or collective operation [default: 10; six times as long if several threads call MPI concurrently]
     #[arg(long, value_name = "SECONDS")]
-    pub(super) standstill: Option<String>,
+    pub(super) deadlock_after: Option<String>,
     /// Storage of the log: volatile (memory), process-crash-safe (shared memory), or node-local (memory, then disk)
     /// [default: volatile; node-local if more than unacknowledged messages is kept]
     #[arg(long, value_name = "TIER")]
@@ -191,7 +191,7 @@ impl Settings {
         self.default_to(Key::Logging, ("on", Source::Default));
         self.default_to(Key::OnFull, ("block", Source::Default));
         self.default_to(Key::Budget, ("64MiB", Source::Default));
-        self.default_to(Key::Standstill, ("10", Source::Default));
+        self.default_to(Key::DeadlockAfter, ("10", Source::Default));
     }
 
     fn default_to(&mut self, key: Key, (value, source): (&str, Source)) {
@@ -236,7 +236,7 @@ impl SettingOptions {
             Key::Keep => &self.keep,
             Key::OnFull => &self.on_full,
             Key::Budget => &self.budget,
-            Key::Standstill => &self.standstill,
+            Key::DeadlockAfter => &self.deadlock_after,
             Key::Tier => &self.tier,
             Key::LogDir => &self.log_dir,
             Key::Summary => &self.summary,
@@ -326,8 +326,8 @@ mod tests {
             ("COUNTERFOIL_BUDGET", "255KiB", "at least 256KiB"),
             ("COUNTERFOIL_BUDGET", "257GiB", "at most 256 GiB"),
             ("COUNTERFOIL_BUDGET", "99999999999GiB", "number of bytes"),
-            ("COUNTERFOIL_STANDSTILL", "0", "whole number of seconds"),
-            ("COUNTERFOIL_STANDSTILL", "10s", "whole number of seconds"),
+            ("COUNTERFOIL_DEADLOCK_AFTER", "0", "whole number of seconds"),
+            ("COUNTERFOIL_DEADLOCK_AFTER", "10s", "whole number of seconds"),
             ("COUNTERFOIL_TIER", "disk", "node-local"),
         ] {
             let text = refused(name, value);

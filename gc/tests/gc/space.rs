@@ -32,7 +32,7 @@ struct Owner {
     settled_bytes: usize,
     copied_bytes: usize,
     /// True for each of the next relocations that is deferred.
-    puts_off: VecDeque<bool>,
+    defers: VecDeque<bool>,
 }
 
 /// Returns the size of a fresh chunk: a power of two from 4 KiB to the chunk size, then in steps of an eighth of that.
@@ -87,7 +87,7 @@ impl Owner {
                     assert!(freed.records.iter().all(|&(ssn, _)| Ssn(ssn) <= floor), "freed {freed:?} above {floor}");
                     return;
                 }
-                Decision::Relocate { .. } if self.puts_off.pop_front() == Some(true) => return,
+                Decision::Relocate { .. } if self.defers.pop_front() == Some(true) => return,
                 Decision::Relocate { chunk, next } => {
                     let old: Vec<u64> = [Some(chunk), next].into_iter().flatten().collect();
                     let gone: Vec<Chunk> = old.iter().map(|id| self.chunks.remove(id).unwrap()).collect();
@@ -157,10 +157,10 @@ enum Event {
     RaiseFloor { lane: u32, percent: u64 },
     Collect,
     ForgetAfter { lane: u32, percent: u64 },
-    PutOff(Vec<bool>),
+    Defer(Vec<bool>),
 }
 
-fn events(puts_off: bool) -> impl Strategy<Value = Vec<Event>> {
+fn events(defers: bool) -> impl Strategy<Value = Vec<Event>> {
     let lanes = 0u32..3;
     let held = prop_oneof![
         4 => (0u32..5).prop_map(|power| SMALL_CHUNK_BYTES << power),
@@ -174,10 +174,10 @@ fn events(puts_off: bool) -> impl Strategy<Value = Vec<Event>> {
         3 => (lanes.clone(), 0u64..=100).prop_map(|(lane, percent)| Event::RaiseFloor { lane, percent }),
         3 => Just(Event::Collect),
         1 => (lanes, 50u64..=100).prop_map(|(lane, percent)| Event::ForgetAfter { lane, percent }),
-        2 => proptest::collection::vec(any::<bool>(), 1..4).prop_map(Event::PutOff),
+        2 => proptest::collection::vec(any::<bool>(), 1..4).prop_map(Event::Defer),
     ];
     let wanted = event.prop_map(move |event| match event {
-        Event::PutOff(_) if !puts_off => Event::Collect,
+        Event::Defer(_) if !defers => Event::Collect,
         other => other,
     });
     proptest::collection::vec(wanted, 1..120)
@@ -194,7 +194,7 @@ fn run(events: Vec<Event>, after_each: impl Fn(&Owner)) -> Owner {
             }
             Event::Collect => owner.collect(),
             Event::ForgetAfter { lane, percent } => owner.forget_after(Rank(lane), percent),
-            Event::PutOff(which) => owner.puts_off = which.into(),
+            Event::Defer(which) => owner.defers = which.into(),
         }
         owner.check_sums();
         after_each(&owner);
@@ -213,7 +213,7 @@ proptest! {
     #[test]
     fn collecting_makes_up_for_deferred_relocations(events in events(true)) {
         let mut owner = run(events, |_| ());
-        owner.puts_off.clear();
+        owner.defers.clear();
         owner.raise_floor(Rank(0), 0);
         owner.collect();
         owner.check_sums();

@@ -1,6 +1,6 @@
 //! A reserved record.
 
-use crate::arena::Place;
+use crate::arena::ArenaPtr;
 use crate::lane::writer::LaneWriter;
 use crate::nouns::Ssn;
 use crate::record::{RECORD_HEADER, SSN_AT, footprint, pad_word, record_word};
@@ -17,7 +17,7 @@ pub struct Claim<'a> {
     lane: &'a mut LaneWriter,
     // Copies of the lane's fields, which the compiler keeps in registers across the copy of the payload; more fields than
     // these would not fit the registers.
-    record: Place,
+    record: ArenaPtr,
     ssn: Ssn,
     prefix: usize,
     body: usize,

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use crate::arena::{Arena, Place};
+use crate::arena::{Arena, ArenaPtr};
 use crate::chunk::{BlockRef, CHUNK_HEADER};
 use crate::lane::chain::{ChunkInfo, SPARES_MAX};
 use crate::lane::claim::Claim;
@@ -46,10 +46,10 @@ pub enum AppendError {
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct LaneWriter {
-    /// Place of the next record, in the arena of `cold.pool`, which keeps it alive.
-    pub(super) at: Place,
+    /// ArenaPtr of the next record, in the arena of `cold.pool`, which keeps it alive.
+    pub(super) at: ArenaPtr,
     /// End of the current chunk, less the zero that follows each record.
-    pub(super) limit: Place,
+    pub(super) limit: ArenaPtr,
     pub(super) next: Ssn,
     pub(super) acked: Ssn,
     /// Last SSN of the first sealed chunk that is not settled: an acknowledgement below it settles no chunk. [`UNPINNED`] if

@@ -13,7 +13,7 @@ use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
 };
 
-use crate::backend_suite::{Place, recovery, write};
+use crate::backend_suite::{TestDir, recovery, write};
 
 // The same numbers on every architecture.
 const SETUP: i64 = 425;
@@ -102,7 +102,7 @@ fn if_io_uring_is_refused_pwrite_is_used_and_the_reason_reported() {
 fn under_a_filter() {
     let Refusal { calls, above, errno, expected, suite } = &REFUSALS[child::argument().parse::<usize>().unwrap()];
     refuse(calls, *above, *errno);
-    let place = Place::new();
+    let place = TestDir::new();
     let (backend, probe) = Directory::create(&place.path(), BackendChoice::Auto).unwrap();
     drop(backend);
     match expected {
@@ -143,7 +143,7 @@ fn refused_while_blocks_are_read() {
     let (index, taken) = argument.split_once(' ').unwrap();
     let (calls, errno) = LATE_REFUSALS[index.parse::<usize>().unwrap()];
     let taken: usize = taken.parse().unwrap();
-    let place = Place::new();
+    let place = TestDir::new();
     recovery::build(&place.path(), BackendChoice::IoUring);
     let (reader, blocks) = recovery::open(&place.path(), BackendChoice::IoUring).unwrap();
     let mut cursor = BlockCursor::new(reader.clone(), blocks.clone());
@@ -176,7 +176,7 @@ fn with_little_memory_to_lock() {
     sets.permitted -= CapabilitySet::IPC_LOCK;
     set_capabilities(None, sets).unwrap();
 
-    let place = Place::new();
+    let place = TestDir::new();
     let (backend, probe) = Directory::create(&place.path(), BackendChoice::Auto).unwrap();
     drop(backend);
     match &probe {
@@ -213,7 +213,7 @@ fn with_a_limit_to_the_size_of_files() {
     const LIMIT: u64 = 400 << 10;
     setrlimit(Resource::Fsize, Rlimit { current: Some(LIMIT), maximum: None }).unwrap();
     for choice in [BackendChoice::IoUring, BackendChoice::Pwrite] {
-        let place = Place::new();
+        let place = TestDir::new();
         let mut backend: Box<dyn StorageBackend> = crate::backend_suite::backend(&place.path(), choice);
         let file = backend.create("segment-1", 256 << 10).unwrap();
         write(&mut *backend, file, 0, 64, 7);

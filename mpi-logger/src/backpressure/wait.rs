@@ -6,19 +6,19 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Attempts without another rank that could free space before the wait is in vain: memory that was released is free once its readers
 /// have moved on.
-const ALONE_MAX: u32 = 4;
+const FUTILE_MAX: u32 = 4;
 
 /// A rank's wait for space in its log.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SpaceWait {
     since: Instant,
     /// Attempts in a row at which no other rank could have freed space.
-    alone: u32,
+    futile: u32,
 }
 
 impl SpaceWait {
     pub(crate) fn begin(now: Instant) -> SpaceWait {
-        SpaceWait { since: now, alone: 0 }
+        SpaceWait { since: now, futile: 0 }
     }
 
     pub(crate) fn waited(&self, now: Instant) -> Duration {
@@ -31,9 +31,9 @@ impl SpaceWait {
     }
 
     /// Notes a failed attempt. Returns `true` if the wait is in vain: every receiver has received everything, again and again.
-    pub(crate) fn is_alone(&mut self, can_others_free_space: bool) -> bool {
-        self.alone = if can_others_free_space { 0 } else { self.alone + 1 };
-        self.alone >= ALONE_MAX
+    pub(crate) fn is_futile(&mut self, can_others_free_space: bool) -> bool {
+        self.futile = if can_others_free_space { 0 } else { self.futile + 1 };
+        self.futile >= FUTILE_MAX
     }
 }
 
@@ -44,8 +44,8 @@ mod tests {
     #[test]
     fn a_wait_is_in_vain_if_no_other_rank_could_free_space_again_and_again() {
         let mut wait = SpaceWait::begin(Instant::now());
-        assert_eq!([false, false, false, true].map(|others| wait.is_alone(others)), [false; 4]);
-        assert_eq!([false; 4].map(|others| wait.is_alone(others)), [false, false, false, true]);
+        assert_eq!([false, false, false, true].map(|others| wait.is_futile(others)), [false; 4]);
+        assert_eq!([false; 4].map(|others| wait.is_futile(others)), [false, false, false, true]);
     }
 
     #[test]

@@ -129,7 +129,7 @@ impl Logger {
             self.update_open_comms()?;
             // Another thread may receive what this rank sent to itself.
             let can_others_free_space = self.is_multithreaded || self.queries.can_others_free_space(self.log());
-            if wait.is_alone(can_others_free_space) {
+            if wait.is_futile(can_others_free_space) {
                 return Ok(SpacePoll::Never(SpaceError::Alone { refused }));
             }
             self.wait = Some(wait);

@@ -243,14 +243,14 @@ mod tests {
     use super::*;
 
     /// There is one queue, for one thread at a time.
-    fn alone() -> MutexGuard<'static, ()> {
-        static ALONE: Mutex<()> = Mutex::new(());
-        ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock_queue() -> MutexGuard<'static, ()> {
+        static QUEUE: Mutex<()> = Mutex::new(());
+        QUEUE.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     #[test]
     fn events_are_taken_once_in_order_and_unchanged() {
-        let _alone = alone();
+        let _queue = lock_queue();
         // SAFETY: constants of the shim.
         let (comm, request) = unsafe { (ffi::RSMPI_COMM_WORLD, ffi::RSMPI_REQUEST_NULL) };
         let message = Arrival { source: 3, tag: -7, bytes: 1 << 40 };
@@ -280,7 +280,7 @@ mod tests {
 
     #[test]
     fn the_only_receive_is_taken_at_once() {
-        let _alone = alone();
+        let _queue = lock_queue();
         // SAFETY: constants of the shim.
         let (comm, request) = unsafe { (ffi::RSMPI_COMM_WORLD, ffi::RSMPI_REQUEST_NULL) };
         let arrival = Arrival { source: 2, tag: 9, bytes: 100 };
@@ -305,7 +305,7 @@ mod tests {
 
     #[test]
     fn the_end_of_a_request_is_found_after_its_post_and_taken_once() {
-        let _alone = alone();
+        let _queue = lock_queue();
         // SAFETY: constants of the shim; only handles that are compared.
         let (comm, null, other) = unsafe { (ffi::RSMPI_COMM_WORLD, ffi::RSMPI_REQUEST_NULL, std::mem::zeroed()) };
         let arrival = |tag| Arrival { source: 1, tag, bytes: 8 };

@@ -111,7 +111,7 @@ impl Settings {
             settings.on_full = on_full;
             true
         })?;
-        chosen("COUNTERFOIL_STANDSTILL", "a whole number of seconds, at least 1", &mut |value| {
+        chosen("COUNTERFOIL_DEADLOCK_AFTER", "a whole number of seconds, at least 1", &mut |value| {
             let seconds = value.parse::<u32>().ok().filter(|seconds| *seconds > 0);
             seconds.map(|seconds| settings.deadlock_after = Duration::from_secs(seconds.into())).is_some()
         })?;
@@ -181,7 +181,7 @@ mod tests {
             ("COUNTERFOIL_BUDGET", "3MiB"),
             ("COUNTERFOIL_KEEP", "all"),
             ("COUNTERFOIL_ON_FULL", "stop-logging"),
-            ("COUNTERFOIL_STANDSTILL", "90"),
+            ("COUNTERFOIL_DEADLOCK_AFTER", "90"),
             ("COUNTERFOIL_TIER", "node-local"),
             ("COUNTERFOIL_SHM_DIR", "/dev/shm/x"),
             ("COUNTERFOIL_LOG_DIR", "/var/tmp/x"),
@@ -214,8 +214,8 @@ mod tests {
             ("COUNTERFOIL_BUDGET", "18014398509481984KiB"),
             ("COUNTERFOIL_KEEP", "some"),
             ("COUNTERFOIL_ON_FULL", ""),
-            ("COUNTERFOIL_STANDSTILL", "0"),
-            ("COUNTERFOIL_STANDSTILL", "never"),
+            ("COUNTERFOIL_DEADLOCK_AFTER", "0"),
+            ("COUNTERFOIL_DEADLOCK_AFTER", "never"),
             ("COUNTERFOIL_TIER", "disk"),
         ] {
             let error = with(&[(name, value)]).unwrap_err();

@@ -11,7 +11,7 @@ use counterfoil_protocols::send_deterministic::command_header;
 use super::Endpoint;
 use super::recovery::Recovery;
 use crate::Error;
-use crate::damage::{Expected, Place};
+use crate::damage::{DamageLocation, Expected};
 use crate::matching::Message;
 use crate::transport::{Event, Interest, Report, Transport};
 
@@ -137,7 +137,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         }
         // Checked before its SSN is used: a damaged SSN could make it a duplicate, which is dropped.
         let expected = Expected { from: peer, to: self.rank, ssn: header.ssn() };
-        expected.check(Place::Arrival, header, &body)?;
+        expected.check(DamageLocation::Arrival, header, &body)?;
         if self.held.is_holding(peer) {
             self.protocol.handle_deferred(header)?;
             self.carry_out_effects()?;

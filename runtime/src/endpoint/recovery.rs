@@ -10,7 +10,7 @@ use crate::transport::{Report, Transport};
 
 /// SSNs of the dead incarnation, from a peer's hello.
 #[derive(Clone, Copy, Debug)]
-struct Debt {
+struct Outstanding {
     /// Last message that the peer had sent: must be received again.
     to_receive: Ssn,
     /// Last message that the peer had received: must be sent again.
@@ -21,7 +21,7 @@ struct Debt {
 #[derive(Debug)]
 pub(super) struct Recovery {
     /// For each rank; `None` until it is connected. Zero for this rank itself.
-    debts: Vec<Option<Debt>>,
+    outstanding: Vec<Option<Outstanding>>,
     /// For each rank: highest SSN received from it.
     received: Vec<Ssn>,
     /// The recovery must not end before the launcher releases it.
@@ -32,15 +32,15 @@ pub(super) struct Recovery {
 impl Recovery {
     /// Begins the recovery of `rank`. `received`: the SSNs received according to its checkpoint.
     pub(super) fn new(rank: u32, received: Vec<Ssn>, held: bool) -> Recovery {
-        let mut debts = vec![None; received.len()];
-        debts[rank as usize] = Some(Debt { to_receive: Ssn::ZERO, to_send: Ssn::ZERO });
-        Recovery { debts, received, held, replayed: false }
+        let mut outstanding = vec![None; received.len()];
+        outstanding[rank as usize] = Some(Outstanding { to_receive: Ssn::ZERO, to_send: Ssn::ZERO });
+        Recovery { outstanding, received, held, replayed: false }
     }
 
     /// Records the hello of `peer`. Only the first counts: a peer that is replaced later knows less, not more.
     pub(super) fn note_hello(&mut self, peer: u32, hello: &Hello) {
-        let debt = Debt { to_receive: hello.sent, to_send: hello.received.highest() };
-        self.debts[peer as usize].get_or_insert(debt);
+        let outstanding = Outstanding { to_receive: hello.sent, to_send: hello.received.highest() };
+        self.outstanding[peer as usize].get_or_insert(outstanding);
     }
 
     /// Records that a message of `peer` arrived, for the first time or again.
@@ -55,8 +55,8 @@ impl Recovery {
     }
 
     fn is_replayed(&self) -> bool {
-        let mut each = self.debts.iter().zip(&self.received);
-        each.all(|(debt, received)| debt.is_some_and(|debt| *received >= debt.to_receive))
+        let mut each = self.outstanding.iter().zip(&self.received);
+        each.all(|(outstanding, received)| outstanding.is_some_and(|outstanding| *received >= outstanding.to_receive))
     }
 }
 
@@ -107,7 +107,8 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
     /// Returns `true` if a replacement has received and sent all that its predecessor had, and has not reported it.
     fn has_caught_up(&self) -> bool {
         let Some(recovery) = self.recovery.as_ref().filter(|recovery| recovery.replayed) else { return false };
-        let mut debts = recovery.debts.iter().zip(&self.outbound);
-        debts.all(|(debt, outbound)| debt.is_some_and(|debt| outbound.sent >= debt.to_send))
+        let mut outstanding = recovery.outstanding.iter().zip(&self.outbound);
+        outstanding
+            .all(|(outstanding, outbound)| outstanding.is_some_and(|outstanding| outbound.sent >= outstanding.to_send))
     }
 }

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use super::Endpoint;
 use super::progress::Wait;
 use crate::Error;
-use crate::damage::{Expected, Place};
+use crate::damage::{DamageLocation, Expected};
 use crate::matching::Message;
 use crate::settings::{LogOnFull, Rule};
 use crate::transport::Transport;
@@ -150,7 +150,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         let expected = Expected { from: self.rank, to: to.0, ssn };
         let failed = |source| Error::Replay { peer: to.0, source };
         let header = match cursor.peek().map_err(failed)?.filter(|record| record.ssn() == ssn) {
-            Some(record) => Some(expected.check_record(Place::Log, record.prefix(), record.payload())?),
+            Some(record) => Some(expected.check_record(DamageLocation::Log, record.prefix(), record.payload())?),
             None => None,
         };
         if header.is_some() {
@@ -167,7 +167,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
     fn deliver_to_self(&mut self, header: &WireHeader, payload: &[u8]) -> Result<(), Error> {
         let payload = Bytes::copy_from_slice(payload);
         let expected = Expected { from: self.rank, to: self.rank, ssn: header.ssn() };
-        expected.check(Place::Arrival, header, &payload)?;
+        expected.check(DamageLocation::Arrival, header, &payload)?;
         if self.held.is_holding(self.rank) || !self.offer_message(self.rank, header, &payload)? {
             self.held.push(self.rank, *header, payload);
         }
@@ -196,10 +196,10 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
                 None => {
                     let expected = Expected { from: self.rank, to: peer, ssn };
                     let mut header = if ssn <= outbound.transmitted {
-                        expected.check_record(Place::Log, record.prefix(), record.payload())?
+                        expected.check_record(DamageLocation::Log, record.prefix(), record.payload())?
                     } else {
                         // First transmission: only the receiver verifies it.
-                        expected.parse(Place::Log, record.prefix())?
+                        expected.parse(DamageLocation::Log, record.prefix())?
                     };
                     self.protocol.handle_transmit(&mut header)?;
                     (header, 0)

@@ -21,7 +21,7 @@ use super::sending::{Outbound, cursor_from};
 use super::{CHOICE, DELIVERY, Endpoint};
 use crate::Error;
 use crate::checkpoint::Snapshot;
-use crate::damage::{Expected, Place};
+use crate::damage::{DamageLocation, Expected};
 use crate::matching::Matching;
 use crate::settings::{LogKeep, LogOnFull, LogTier, RankSettings, Rule};
 use crate::tally::Tally;
@@ -64,11 +64,11 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
             _ => Log::recover(log_options)?,
         };
         for (peer, kept_from, _) in &recovered.lanes {
-            check_lane(&mut log, (rank, Place::Predecessor), peer.0, *kept_from)?;
+            check_lane(&mut log, (rank, DamageLocation::Predecessor), peer.0, *kept_from)?;
         }
         let from_disk = recovered.checkpoint.iter().flat_map(|restored| &restored.lanes);
         for (peer, kept_from, _) in from_disk.filter(|lane| recovered.lanes.iter().all(|other| other.0 != lane.0)) {
-            check_lane(&mut log, (rank, Place::Checkpoint), peer.0, *kept_from)?;
+            check_lane(&mut log, (rank, DamageLocation::Checkpoint), peer.0, *kept_from)?;
         }
         let trace = match settings.trace {
             true => Trace::create(&trace_path(&options.trace_directory, rank, incarnation), ranks)?,
@@ -199,13 +199,13 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
     }
 }
 
-/// Verifies the records of a dead incarnation of `rank` to `peer`, from `first` on. `place` is for the error.
-fn check_lane(log: &mut Log, (rank, place): (u32, Place), peer: u32, first: Ssn) -> Result<(), Error> {
+/// Verifies the records of a dead incarnation of `rank` to `peer`, from `first` on. `location` is for the error.
+fn check_lane(log: &mut Log, (rank, location): (u32, DamageLocation), peer: u32, first: Ssn) -> Result<(), Error> {
     let mut cursor = cursor_from(log, peer, first).map_err(|source| Error::Replay { peer, source })?;
     let failed = |source| Error::Replay { peer, source };
     while let Some(record) = cursor.read().map_err(failed)? {
         let expected = Expected { from: rank, to: peer, ssn: record.ssn() };
-        expected.check_record(place, record.prefix(), record.payload())?;
+        expected.check_record(location, record.prefix(), record.payload())?;
     }
     Ok(())
 }

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use counterfoil::{Rank, Ssn};
 use counterfoil_ack_piggyback::{ChecksumError, Flags, WireHeader};
 use counterfoil_runtime::transport::Event;
-use counterfoil_runtime::{ANY_SOURCE, ANY_TAG, Communicator, Damage, Error, LogTier, Place};
+use counterfoil_runtime::{ANY_SOURCE, ANY_TAG, Communicator, Damage, DamageLocation, Error, LogTier};
 
 const TIER: LogTier = LogTier::ProcessCrashSafe;
 
@@ -106,7 +106,9 @@ fn a_replacement_refuses_a_changed_byte_in_its_files_or_repeats_the_same_traffic
                     harmless += 1;
                     assert!(run_program(&mut endpoint, 4) == expected, "byte {at} of {path} changes the traffic");
                 }
-                Err(Error::Damaged { from: RANK, place: Place::Predecessor, .. } | Error::Open(_)) => refused += 1,
+                Err(Error::Damaged { from: RANK, location: DamageLocation::Predecessor, .. } | Error::Open(_)) => {
+                    refused += 1
+                }
                 Err(other) => panic!("byte {at} of {path}: {other}"),
             }
         }
@@ -117,12 +119,12 @@ fn a_replacement_refuses_a_changed_byte_in_its_files_or_repeats_the_same_traffic
     assert!(refused > 12 * (16 + 40) + payloads && harmless > 1000, "{refused} refused, {harmless} harmless");
 }
 
-/// Returns the damage; panics unless `result` reports damage of message `ssn` of rank `from` in `place`.
+/// Returns the damage; panics unless `result` reports damage of message `ssn` of rank `from` in `location`.
 #[track_caller]
-fn damage<T>(result: Result<T, Error>, place: Place, from: u32, ssn: u64) -> Damage {
+fn damage<T>(result: Result<T, Error>, location: DamageLocation, from: u32, ssn: u64) -> Damage {
     match result.map(drop) {
-        Err(Error::Damaged { from: found_from, ssn: found_ssn, place: found_place, source, .. }) => {
-            assert_eq!((found_place, found_from, found_ssn), (place, from, ssn));
+        Err(Error::Damaged { from: found_from, ssn: found_ssn, location: found_location, source, .. }) => {
+            assert_eq!((found_location, found_from, found_ssn), (location, from, ssn));
             source
         }
         other => panic!("{other:?}"),
@@ -149,14 +151,14 @@ fn a_message_that_changed_on_its_way_is_an_error_before_it_is_received() {
                  SSN 2 from rank 1 to rank 0 was sealed with";
     assert!(said.starts_with(begin) && said.ends_with("start the job again, and look for failing memory"), "{said}");
     let is_checksum = |damage| matches!(damage, Damage::Checksum(ChecksumError::Differs { .. }));
-    assert!(is_checksum(damage(error, Place::Arrival, 1, 2)));
+    assert!(is_checksum(damage(error, DamageLocation::Arrival, 1, 2)));
 
     // With SSN 1 it would be a duplicate, and dropped silently.
     let result = arrives(|header, _| edit(header, |bytes| bytes[48] ^= 3));
-    assert!(is_checksum(damage(result, Place::Arrival, 1, 1)));
+    assert!(is_checksum(damage(result, DamageLocation::Arrival, 1, 1)));
 
     let result = arrives(|_, body| *body = Bytes::from_static(b"cut"));
-    let length = damage(result, Place::Arrival, 1, 2);
+    let length = damage(result, DamageLocation::Arrival, 1, 2);
     assert!(matches!(length, Damage::Checksum(ChecksumError::Length { len: 10, found: 3, .. })));
 
     // All messages are sealed: this one has lost its flag and its checksum.
@@ -166,7 +168,7 @@ fn a_message_that_changed_on_its_way_is_an_error_before_it_is_received() {
             bytes[4..8].fill(0);
         })
     });
-    assert!(matches!(damage(result, Place::Arrival, 1, 2), Damage::NotSealed { .. }));
+    assert!(matches!(damage(result, DamageLocation::Arrival, 1, 2), Damage::NotSealed { .. }));
 
     // A valid message on the wrong connection.
     let result = arrives(|header, body| {
@@ -174,7 +176,7 @@ fn a_message_that_changed_on_its_way_is_an_error_before_it_is_received() {
         let _ = other.message(5, b"");
         (*header, *body) = other.message(5, b"from rank 2");
     });
-    assert!(matches!(damage(result, Place::Arrival, 1, 2), Damage::Another { source_rank: Rank(2), .. }));
+    assert!(matches!(damage(result, DamageLocation::Arrival, 1, 2), Damage::Another { source_rank: Rank(2), .. }));
 }
 
 fn edit(header: &mut WireHeader, change: impl FnOnce(&mut [u8])) {
@@ -196,7 +198,7 @@ fn a_record_that_changed_in_a_living_log_is_not_sent_again() {
     flip_in(&files.log(), b"the second");
     // No other rank has the messages that the replacement needs.
     endpoint.transport_mut().events.extend([Event::Disconnected { peer: 1 }, Peer::new(1, 1).connected()]);
-    let differs = damage(endpoint.iteration(2), Place::Log, RANK, 2);
+    let differs = damage(endpoint.iteration(2), DamageLocation::Log, RANK, 2);
     assert!(matches!(differs, Damage::Checksum(ChecksumError::Differs { .. })));
     let sent = &endpoint.transport_mut().sent[3..];
     assert_eq!(sent.iter().map(|(.., payload)| &payload[..]).collect::<Vec<_>>(), [b"the first"]);
@@ -217,7 +219,7 @@ fn a_record_that_changed_before_a_checkpoint_was_taken_is_not_put_back_into_the_
         // In the volatile tier the lanes come from the checkpoint.
         let replacement = files.start(1, LogTier::Volatile, Vec::new());
         if flip {
-            let differs = damage(replacement, Place::Checkpoint, RANK, 1);
+            let differs = damage(replacement, DamageLocation::Checkpoint, RANK, 1);
             assert!(matches!(differs, Damage::Checksum(ChecksumError::Differs { .. })));
         } else {
             replacement.unwrap();
@@ -239,7 +241,7 @@ fn a_valid_message_in_the_wrong_lane_is_refused() {
     };
     let file = OpenOptions::new().write(true).open(files.log()).unwrap();
     file.write_all_at(&image[body(b"to rank 1")], body(b"to rank 2").start as u64).unwrap();
-    let another = damage(files.start(1, TIER, Vec::new()), Place::Predecessor, RANK, 1);
+    let another = damage(files.start(1, TIER, Vec::new()), DamageLocation::Predecessor, RANK, 1);
     assert_eq!(another, Damage::Another { source_rank: Rank(RANK), destination: Rank(1), ssn: Ssn(1) });
 }
 
@@ -269,6 +271,6 @@ fn a_record_that_changed_during_a_re_execution_is_damage_and_no_divergence() {
     let mut endpoint = files.start(1, TIER, Vec::new()).unwrap();
     flip_in(&files.log(), b"the second");
     endpoint.send(1, 5, b"the first").unwrap();
-    let differs = damage(endpoint.send(1, 5, b"the second"), Place::Log, RANK, 2);
+    let differs = damage(endpoint.send(1, 5, b"the second"), DamageLocation::Log, RANK, 2);
     assert!(matches!(differs, Damage::Checksum(ChecksumError::Differs { .. })));
 }

@@ -23,8 +23,8 @@ const POINT_BYTES: u64 = 5 * 8;
 
 /// Returns the messages of `rank` in one iteration.
 pub(super) fn sends(rank: u32, ranks: u32) -> Vec<Message> {
-    let place = Place::new(rank, ranks);
-    let Place { rows, columns, row, column } = place;
+    let place = GridPosition::new(rank, ranks);
+    let GridPosition { rows, columns, row, column } = place;
     let mut sends = Sends::new(rank);
     // Steps that a wave needs from one corner to the other.
     let across = rows - 1 + columns - 1;
@@ -72,18 +72,18 @@ enum Direction {
 
 /// One process's place in the grid.
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct GridPosition {
     rows: u32,
     columns: u32,
     row: u32,
     column: u32,
 }
 
-impl Place {
-    fn new(rank: u32, ranks: u32) -> Place {
+impl GridPosition {
+    fn new(rank: u32, ranks: u32) -> GridPosition {
         let columns = 1 << (ranks.ilog2() / 2);
         let rows = ranks / columns;
-        Place { rows, columns, row: rank % rows, column: rank / rows }
+        GridPosition { rows, columns, row: rank % rows, column: rank / rows }
     }
 
     /// Returns the process in the next or previous row.

@@ -7,7 +7,7 @@ use counterfoil_log_io::{
     BackendChoice, BlockBuffer, Buffer, LaneSource, PAGE_BYTES, StorageBackend, Store, StoreError, StoreOptions,
 };
 
-use super::{Place, backend, is_all, read, write};
+use super::{TestDir, backend, is_all, read, write};
 
 const PEER: Rank = Rank(1);
 
@@ -50,7 +50,7 @@ fn head(backend: &mut dyn StorageBackend, fill: u8) -> Buffer {
 }
 
 pub(crate) fn chunks_are_written_in_place(choice: BackendChoice) {
-    let place = Place::new();
+    let place = TestDir::new();
     let mut backend = backend(&place.path(), choice);
     let lane = lane(4000, 1000);
     let file = backend.create("segment-1", 16 << 20).unwrap();
@@ -72,7 +72,7 @@ pub(crate) fn chunks_are_written_in_place(choice: BackendChoice) {
 }
 
 pub(crate) fn a_chunk_stays_pinned_until_it_is_written_and_no_longer(choice: BackendChoice) {
-    let place = Place::new();
+    let place = TestDir::new();
     let mut backend = backend(&place.path(), choice);
     let mut lane = lane(10_000, 1000);
     let file = backend.create("segment-1", 16 << 20).unwrap();
@@ -113,7 +113,7 @@ pub(crate) fn a_chunk_stays_pinned_until_it_is_written_and_no_longer(choice: Bac
 }
 
 pub(crate) fn a_failed_chunk_write_is_reported_and_unpins_the_chunk(choice: BackendChoice) {
-    let place = Place::new();
+    let place = TestDir::new();
     let mut backend = backend(&place.path(), choice);
     let mut lane = lane(1000, 1000);
     let file = backend.create("segment-1", 1 << 20).unwrap();
@@ -141,7 +141,7 @@ pub(crate) fn a_failed_chunk_write_is_reported_and_unpins_the_chunk(choice: Back
 }
 
 pub(crate) fn an_append_refused_in_the_middle_unpins_its_chunks(choice: BackendChoice) {
-    let place = Place::new();
+    let place = TestDir::new();
     let mut lane = lane(8000, 1000);
     // Space for three of the five segments.
     let options = StoreOptions { segment_bytes: 2 << 20, disk_bytes_max: 7 << 20, ..StoreOptions::new(Rank(0), 2) };
@@ -162,7 +162,7 @@ pub(crate) fn an_append_refused_in_the_middle_unpins_its_chunks(choice: BackendC
 
 pub(crate) fn a_lane_written_from_memory_is_read_back(choice: BackendChoice) {
     for len in [100, 1000, 20_000, 100_000, 900_000] {
-        let place = Place::new();
+        let place = TestDir::new();
         let records = (8 << 20) / len as u64;
         let lane = lane(records, len);
         let options = StoreOptions { segment_bytes: 4 << 20, ..StoreOptions::new(Rank(0), 2) };

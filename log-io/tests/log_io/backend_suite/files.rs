@@ -6,10 +6,10 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 
 use counterfoil_log_io::{BackendChoice, PAGE_BYTES};
 
-use super::{PAGE, Place, backend, is_all, read, write};
+use super::{PAGE, TestDir, backend, is_all, read, write};
 
 pub(crate) fn a_new_file_is_preallocated_zeros(choice: BackendChoice) {
-    let place = Place::new();
+    let place = TestDir::new();
     let mut backend = backend(&place.path(), choice);
     let file = backend.create("segment-1", 1 << 20).unwrap();
     assert_eq!(backend.len(file).unwrap(), 1 << 20);
@@ -29,7 +29,7 @@ pub(crate) fn a_new_file_is_preallocated_zeros(choice: BackendChoice) {
 }
 
 pub(crate) fn only_plain_names_are_valid(choice: BackendChoice) {
-    let place = Place::new();
+    let place = TestDir::new();
     let mut backend = backend(&place.path(), choice);
     for name in ["", "..", "../elsewhere", "a/b", "/etc/passwd", ".hidden", "lock"] {
         assert_eq!(backend.create(name, 4096).unwrap_err().kind(), ErrorKind::InvalidInput, "{name}");
@@ -41,7 +41,7 @@ pub(crate) fn only_plain_names_are_valid(choice: BackendChoice) {
 }
 
 pub(crate) fn a_punched_hole_frees_its_space(choice: BackendChoice) {
-    let place = Place::new();
+    let place = TestDir::new();
     let mut backend = backend(&place.path(), choice);
     let file = backend.create("segment-1", 1 << 20).unwrap();
     for at in (0..1 << 20).step_by(64 << 10) {
@@ -60,7 +60,7 @@ pub(crate) fn a_punched_hole_frees_its_space(choice: BackendChoice) {
 }
 
 pub(crate) fn a_file_is_truncated(choice: BackendChoice) {
-    let place = Place::new();
+    let place = TestDir::new();
     let mut backend = backend(&place.path(), choice);
     let file = backend.create("segment-1", 1 << 20).unwrap();
     write(&mut *backend, file, 0, 2, 7);
@@ -79,7 +79,7 @@ pub(crate) fn a_file_is_truncated(choice: BackendChoice) {
 }
 
 pub(crate) fn a_removed_file_is_gone(choice: BackendChoice) {
-    let place = Place::new();
+    let place = TestDir::new();
     let mut backend = backend(&place.path(), choice);
     let before = backend.available().unwrap();
     assert!(before > 0);
@@ -96,7 +96,7 @@ pub(crate) fn a_removed_file_is_gone(choice: BackendChoice) {
 }
 
 pub(crate) fn the_probe_leaves_no_file(choice: BackendChoice) {
-    let place = Place::new();
+    let place = TestDir::new();
     drop(backend(&place.path(), choice));
     // As left by a process that ended during the probe.
     let probe = File::create_new(place.path().join("probe")).unwrap();

@@ -51,14 +51,14 @@ pub(crate) const ALL: &[Property] = &[
 ];
 
 /// A path for a directory, in a temporary directory that is removed at the end.
-pub(crate) struct Place {
+pub(crate) struct TestDir {
     keep: tempfile::TempDir,
 }
 
-impl Place {
+impl TestDir {
     /// Creates one on the disk of the target directory.
-    pub(crate) fn new() -> Place {
-        Place { keep: tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap() }
+    pub(crate) fn new() -> TestDir {
+        TestDir { keep: tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap() }
     }
 
     /// Returns the path, where nothing exists yet.

@@ -10,7 +10,7 @@ use counterfoil_log_io::{
     StoreError, StoreOptions, StoreReader,
 };
 
-use super::{Place, backend};
+use super::{TestDir, backend};
 
 const LANE: Rank = Rank(1);
 const BLOCK_BYTES: usize = 256 << 10;
@@ -113,7 +113,7 @@ pub(crate) fn read_rest(cursor: &mut BlockCursor, blocks: &[Block], from: usize,
 }
 
 pub(crate) fn a_store_is_recovered_and_its_damage_detected(choice: BackendChoice) {
-    let place = Place::new();
+    let place = TestDir::new();
     build(&place.path(), choice);
     let (reader, blocks) = open(&place.path(), choice).unwrap();
     read_all(reader.clone(), &blocks, 0..0);
@@ -130,7 +130,7 @@ pub(crate) fn a_store_is_recovered_and_its_damage_detected(choice: BackendChoice
 }
 
 pub(crate) fn a_short_or_missing_segment_affects_no_other(choice: BackendChoice) {
-    let place = Place::new();
+    let place = TestDir::new();
     build(&place.path(), choice);
     let (reader, blocks) = open(&place.path(), choice).unwrap();
     // The cursor has started to read the first blocks, and continues.

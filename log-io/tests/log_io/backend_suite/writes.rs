@@ -5,10 +5,10 @@ use std::io::ErrorKind;
 use counterfoil_log_io::{BackendChoice, Buffer, Directory, DirectoryAccess, PAGE_BYTES};
 use counterfoil_test_support::random::split_mix;
 
-use super::{PAGE, Place, backend, is_all, read, write};
+use super::{PAGE, TestDir, backend, is_all, read, write};
 
 pub(crate) fn writes_at_any_page_are_read_back(choice: BackendChoice) {
-    let place = Place::new();
+    let place = TestDir::new();
     let mut backend = backend(&place.path(), choice);
     let mut random = split_mix(7);
     let mut below = |bound: u64| random() % bound;
@@ -45,7 +45,7 @@ pub(crate) fn writes_at_any_page_are_read_back(choice: BackendChoice) {
 }
 
 pub(crate) fn only_whole_pages_of_open_files_are_written(choice: BackendChoice) {
-    let place = Place::new();
+    let place = TestDir::new();
     let mut backend = backend(&place.path(), choice);
     let file = backend.create("segment-1", 1 << 20).unwrap();
     for at in [1, 512, PAGE + 8, u64::MAX - PAGE + 1] {
@@ -62,7 +62,7 @@ pub(crate) fn only_whole_pages_of_open_files_are_written(choice: BackendChoice) 
 }
 
 pub(crate) fn a_file_may_be_closed_before_its_writes_complete(choice: BackendChoice) {
-    let place = Place::new();
+    let place = TestDir::new();
     let mut backend = backend(&place.path(), choice);
     for round in 0..20_u8 {
         let file = backend.create(&format!("segment-{round}"), 2 << 20).unwrap();
@@ -79,7 +79,7 @@ pub(crate) fn a_file_may_be_closed_before_its_writes_complete(choice: BackendCho
 }
 
 pub(crate) fn a_failed_write_is_reported_once_and_affects_no_other(choice: BackendChoice) {
-    let place = Place::new();
+    let place = TestDir::new();
     let mut backend = backend(&place.path(), choice);
     let file = backend.create("segment-1", 1 << 20).unwrap();
     write(&mut *backend, file, 0, 16, 1);
@@ -100,7 +100,7 @@ pub(crate) fn a_failed_write_is_reported_once_and_affects_no_other(choice: Backe
 }
 
 pub(crate) fn buffers_may_be_dropped_held_or_allocated_elsewhere(choice: BackendChoice) {
-    let place = Place::new();
+    let place = TestDir::new();
     let mut backend = backend(&place.path(), choice);
     let file = backend.create("segment-1", 8 << 20).unwrap();
     // More than the backend has, and some of them are dropped.
@@ -126,7 +126,7 @@ pub(crate) fn buffers_may_be_dropped_held_or_allocated_elsewhere(choice: Backend
 }
 
 pub(crate) fn writes_in_flight_complete_when_the_backend_is_dropped(choice: BackendChoice) {
-    let place = Place::new();
+    let place = TestDir::new();
     let mut writing = backend(&place.path(), choice);
     let file = writing.create("segment-1", 2 << 20).unwrap();
     for at in (0..2 << 20).step_by(256 << 10) {
@@ -137,7 +137,7 @@ pub(crate) fn writes_in_flight_complete_when_the_backend_is_dropped(choice: Back
 }
 
 pub(crate) fn another_thread_may_continue(choice: BackendChoice) {
-    let place = Place::new();
+    let place = TestDir::new();
     let mut backend = backend(&place.path(), choice);
     let file = backend.create("segment-1", 16 << 20).unwrap();
     for eighth in 0..8_u64 {
@@ -158,7 +158,7 @@ pub(crate) fn another_thread_may_continue(choice: BackendChoice) {
 }
 
 pub(crate) fn a_reader_sees_flushed_bytes(choice: BackendChoice) {
-    let place = Place::new();
+    let place = TestDir::new();
     let mut backend = backend(&place.path(), choice);
     let file = backend.create("segment-1", 16 << 20).unwrap();
     let reader = backend.reader("segment-1").unwrap();

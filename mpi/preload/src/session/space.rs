@@ -123,7 +123,7 @@ impl Session {
             Some(SpacePoll::Never(error)) => {
                 let advice = match error {
                     SpaceError::Alone { .. } => "",
-                    SpaceError::Deadlock { .. } => ", COUNTERFOIL_STANDSTILL gives the others more time",
+                    SpaceError::Deadlock { .. } => ", COUNTERFOIL_DEADLOCK_AFTER gives the others more time",
                 };
                 self.give_up(&format_args!("{error}. COUNTERFOIL_BUDGET gives it more{advice}"));
                 Ok(None)

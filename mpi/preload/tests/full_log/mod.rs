@@ -146,7 +146,7 @@ fn a_rank_that_computes_or_polls_is_waited_for() {
 #[test]
 fn in_a_deadlock_one_rank_gives_up_logging() {
     for (case, seconds) in [("backwards", None), ("backwards-collective", Some("4"))] {
-        let settings = [("COUNTERFOIL_BUDGET", "1MiB"), ("COUNTERFOIL_STANDSTILL", seconds.unwrap_or_default())];
+        let settings = [("COUNTERFOIL_BUDGET", "1MiB"), ("COUNTERFOIL_DEADLOCK_AFTER", seconds.unwrap_or_default())];
         let (accounts, stderr) = run_with(case, 4, if seconds.is_some() { &settings } else { &settings[..1] });
         let gave_up = gave_up(&accounts);
         let why = format!("no rank will free space: for {} s", seconds.unwrap_or("10"));
