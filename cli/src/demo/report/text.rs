@@ -50,10 +50,9 @@ impl DemoReport {
             let phases: Vec<String> = phases.into_iter().flatten().collect();
             writeln!(
                 text,
-                "  rank {} killed{by} in iteration {} (process {}): {}",
+                "  rank {} killed{by} in iteration {}: {}",
                 kill.rank,
                 kill.iteration,
-                kill.pid,
                 phases.join(", ")
             )?;
         }
@@ -111,7 +110,7 @@ impl DemoReport {
         )?;
         writeln!(
             text,
-            "  log             {} messages ({:.1} MB) logged, {} replayed, {} duplicates dropped, {} repeated sends verified",
+            "  log             {} messages ({:.1} MB), {} replayed, {} duplicates dropped, {} repeats verified",
             self.messages_logged,
             self.bytes_logged as f64 / 1e6,
             self.messages_replayed,
