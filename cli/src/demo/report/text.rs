@@ -48,13 +48,7 @@ impl DemoReport {
                 phase("caught up", catch_up),
             ];
             let phases: Vec<String> = phases.into_iter().flatten().collect();
-            writeln!(
-                text,
-                "  rank {} killed{by} in iteration {}: {}",
-                kill.rank,
-                kill.iteration,
-                phases.join(", ")
-            )?;
+            writeln!(text, "  rank {} killed{by} in iteration {}: {}", kill.rank, kill.iteration, phases.join(", "))?;
         }
         for PowerCut { iteration, restored } in &self.power_cuts {
             let origin = |epoch: &Option<u32>| epoch.map_or("the start".to_owned(), |epoch| format!("epoch {epoch}"));
