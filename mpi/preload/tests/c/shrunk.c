@@ -1,5 +1,6 @@
-/* Messages on a communicator of the survivors (MPIX_Comm_shrink): of all ranks, or with the argument `fails` after the death of rank 1,
- * with 200 messages of rank 0 to it in flight. In addition, each surviving rank sends 1,110 messages of 4 KiB. */
+/* Messages on a communicator of the survivors (MPIX_Comm_shrink): of all ranks, or after the death of rank 1. With the argument `fails`,
+ * 200 messages of rank 0 to it are in flight then; with `interrupted`, rank 0 waits for a message of any rank. In addition, each
+ * surviving rank sends 1,110 messages of 4 KiB. */
 #include "check.h"
 
 #include <mpi-ext.h>
@@ -23,23 +24,46 @@ static void ring(MPI_Comm comm, int times) {
     }
 }
 
+/* A receive from any source that a failure interrupts stays pending, and takes a message once the failure is acknowledged. */
+static void interrupted(void) {
+    int got = -1, go = 1, class;
+    MPI_Request request;
+    MPI_Status status;
+    if (rank == 0) {
+        DO(MPI_Irecv(&got, 1, MPI_INT, MPI_ANY_SOURCE, 9, MPI_COMM_WORLD, &request));
+        DO(MPI_Error_class(MPI_Wait(&request, &status), &class));
+        CHECK(class == MPIX_ERR_PROC_FAILED_PENDING && request != MPI_REQUEST_NULL);
+        DO(MPIX_Comm_failure_ack(MPI_COMM_WORLD));
+        DO(MPI_Send(&go, 1, MPI_INT, 2, 10, MPI_COMM_WORLD));
+        DO(MPI_Wait(&request, &status));
+        CHECK(got == 2 && status.MPI_SOURCE == 2);
+    } else if (rank == 2) {
+        DO(MPI_Recv(&go, 1, MPI_INT, 0, 10, MPI_COMM_WORLD, MPI_STATUS_IGNORE));
+        DO(MPI_Send(&rank, 1, MPI_INT, 0, 9, MPI_COMM_WORLD));
+    }
+}
+
 int main(int argc, char **argv) {
     begin(&argc, &argv);
-    int fails = argc > 1 && !strcmp(argv[1], "fails"), r, n;
+    int fails = argc > 1, loses = fails && !strcmp(argv[1], "fails"), r, n;
     MPI_Comm living, copy;
     DO(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN));
     ring(MPI_COMM_WORLD, 100);
     DO(MPI_Barrier(MPI_COMM_WORLD));
     if (fails) {
         MPI_Request requests[LOST];
-        for (int i = 0; rank == 0 && i < LOST; i++)
+        for (int i = 0; loses && rank == 0 && i < LOST; i++)
             DO(MPI_Isend(lost, COUNT, MPI_INT, 1, 8, MPI_COMM_WORLD, &requests[i]));
         DO(MPI_Barrier(MPI_COMM_WORLD));
         if (rank == 1) raise(SIGKILL);
-        CHECK(MPI_Barrier(MPI_COMM_WORLD) != MPI_SUCCESS);
-        DO(MPIX_Comm_revoke(MPI_COMM_WORLD));
-        /* Sends that were complete have succeeded, the others have failed. */
-        if (rank == 0) MPI_Waitall(LOST, requests, MPI_STATUSES_IGNORE);
+        if (loses) {
+            CHECK(MPI_Barrier(MPI_COMM_WORLD) != MPI_SUCCESS);
+            DO(MPIX_Comm_revoke(MPI_COMM_WORLD));
+            /* Sends that were complete have succeeded, the others have failed. */
+            if (rank == 0) MPI_Waitall(LOST, requests, MPI_STATUSES_IGNORE);
+        } else {
+            interrupted();
+        }
     }
     DO(MPIX_Comm_shrink(MPI_COMM_WORLD, &living));
     DO(MPI_Comm_rank(living, &r));

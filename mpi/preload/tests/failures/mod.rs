@@ -91,3 +91,16 @@ fn after_a_failure_the_survivors_continue_to_log_and_acknowledge() {
         assert_eq!(accounts[0]["gaps"].as_array().unwrap().len(), 1, "{}", accounts[0]);
     }
 }
+
+#[test]
+fn a_receive_that_a_failure_interrupts_is_counted_when_it_ends() {
+    if has_ulfm() {
+        let (accounts, stderr) = run(&["--with-ft", "ulfm"], &["interrupted"], &[0, 2, 3]);
+        let count = |account: &Value, name: &str| account[name].as_u64().unwrap() - MESSAGES;
+        let more =
+            accounts.iter().map(|account| (count(account, "messages_logged"), count(account, "messages_received")));
+        // Ranks 0 and 2 exchange a message.
+        assert_eq!(more.collect::<Vec<_>>(), [(1, 1), (1, 1), (0, 0)], "{stderr}");
+        assert!(accounts.iter().all(|account| account["gave_up"] == Value::Null), "{stderr}");
+    }
+}
