@@ -104,7 +104,7 @@ impl DemoReport {
         )?;
         writeln!(
             text,
-            "  log             {} messages ({:.1} MB), {} replayed, {} duplicates dropped, {} repeats verified",
+            "  log             {} messages ({:.1} MB), {} replayed, {} duplicates, {} repeats verified",
             self.messages_logged,
             self.bytes_logged as f64 / 1e6,
             self.messages_replayed,
