@@ -156,9 +156,10 @@ mod tests {
     /// Makes the directories of a job whose launcher is dead: nobody holds the lock.
     fn abandoned(root: &Path, disk: &Path) -> (PathBuf, PathBuf) {
         let user = rustix::process::geteuid().as_raw();
-        // A unique name: a process of a concurrent test mentions that test's job.
-        static MADE: AtomicU64 = AtomicU64::new(0xab);
-        let name = format!("counterfoil-{user}-1-{:016x}", MADE.fetch_add(1, Ordering::Relaxed));
+        // A unique name among the tests of this process and of others: a process of a concurrent test mentions that test's job.
+        static MADE: AtomicU64 = AtomicU64::new(0);
+        let number = u64::from(std::process::id()) << 32 | MADE.fetch_add(1, Ordering::Relaxed);
+        let name = format!("counterfoil-{user}-1-{number:016x}");
         let (job, checkpoints) = (root.join(&name), disk.join(format!("{name}-checkpoints")));
         for path in [&job, &checkpoints] {
             create_private_dir(path).unwrap();
