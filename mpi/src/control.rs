@@ -262,11 +262,27 @@ impl Control {
         }
     }
 
-    /// Tells all living ranks how many messages this one has sent them. Collective; nothing is sent after it.
+    /// Receives the messages that are under way to this rank, and returns the acknowledgements among them. Collective; all living ranks have
+    /// [met](Self::begin_barrier), and nothing is sent after it.
     ///
     /// # Errors
     /// [`MpiError`].
-    pub fn exchange_counts(&mut self) -> Result<(), MpiError> {
+    pub fn drain(&mut self) -> Result<Vec<Received>, MpiError> {
+        self.exchange_counts()?;
+        let mut acks = Vec::new();
+        while self.has_outstanding() {
+            match self.poll()? {
+                // Queries need no answer any more.
+                Some(received) if received.kind == ControlKind::Acks => acks.push(received),
+                Some(_) => {}
+                None => std::thread::yield_now(),
+            }
+        }
+        Ok(acks)
+    }
+
+    /// Tells all living ranks how many messages this one has sent them.
+    fn exchange_counts(&mut self) -> Result<(), MpiError> {
         self.expected = if self.failures.are_survivable() {
             failures::exchange_counts(self.comm, &self.sent)?
         } else {
@@ -285,7 +301,7 @@ impl Control {
     }
 
     /// Returns `true` while messages of living ranks are under way to this one, by the [exchanged](Self::exchange_counts) counts.
-    pub fn has_outstanding(&self) -> bool {
+    fn has_outstanding(&self) -> bool {
         let mut each = (0..).zip(self.expected.iter().zip(&self.received));
         each.any(|(rank, (expected, received))| expected > received && !self.failures.has_failed(rank))
     }

@@ -1,7 +1,5 @@
 //! `cargo xtask check`: what needs no test to run, namely format, lints, and where unsafe code is.
 
-use std::process::Command;
-
 use crate::mpi::{Choice, Toolkit};
 use crate::suite::Suite;
 use crate::workspace::{TaskError, Workspace};
@@ -29,11 +27,6 @@ pub(crate) fn root(suite: &mut Suite<'_>, workspace: &Workspace) {
 
 /// Checks `mpi/`, which is a workspace of its own.
 pub(crate) fn over_mpi(suite: &mut Suite<'_>, workspace: &Workspace, toolkit: &Toolkit) {
-    let cargo = |arguments: &[&str]| -> Command {
-        let mut command = toolkit.cargo(workspace);
-        command.args(arguments);
-        command
-    };
-    suite.command("format of mpi/", cargo(&FORMAT));
-    suite.command("lints of mpi/", cargo(&LINTS));
+    suite.command("format of mpi/", toolkit.cargo(workspace, FORMAT));
+    suite.command("lints of mpi/", toolkit.cargo(workspace, LINTS));
 }

@@ -11,7 +11,7 @@ pub(crate) mod preload;
 mod pypi;
 mod scratch;
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -45,13 +45,9 @@ pub(crate) struct Choice {
 pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<bool, TaskError> {
     let toolkit = Toolkit::find_or_install(workspace, &options.choice)?;
     println!("MPI: {}", toolkit.mpi);
-    let mut command = toolkit.cargo(workspace);
-    if options.arguments.is_empty() {
-        command.args(["build", "--release"]);
-    } else {
-        command.args(&options.arguments);
-    }
-    run_checked(&mut command)?;
+    let default = ["build", "--release"].map(str::to_owned);
+    let arguments = if options.arguments.is_empty() { &default[..] } else { &options.arguments };
+    run_checked(&mut toolkit.cargo(workspace, arguments))?;
     toolkit.write_description()?;
     println!("built in {}", toolkit.target.display());
     Ok(true)
@@ -85,14 +81,18 @@ impl Toolkit {
 
     /// Builds a program of `mpi/` in release mode and returns its path.
     pub(crate) fn build_program(&self, workspace: &Workspace, name: &str) -> Result<PathBuf, TaskError> {
-        run_checked(self.cargo(workspace).args(["build", "--quiet", "--release", "--bin", name]))?;
+        run_checked(&mut self.cargo(workspace, ["build", "--quiet", "--release", "--bin", name]))?;
         Ok(self.target.join("release").join(name))
     }
 
-    /// Returns a cargo command in `mpi/`, without arguments.
-    pub(crate) fn cargo(&self, workspace: &Workspace) -> Command {
+    /// Returns the command `cargo ARGUMENTS` in `mpi/`.
+    pub(crate) fn cargo<I>(&self, workspace: &Workspace, arguments: I) -> Command
+    where
+        I: IntoIterator,
+        I::Item: AsRef<OsStr>,
+    {
         let mut command = Command::new(cargo());
-        command.current_dir(workspace.root().join("mpi"));
+        command.args(arguments).current_dir(workspace.root().join("mpi"));
         command.env("CARGO_TARGET_DIR", &self.target);
         command.env("MPICC", &self.mpi.mpicc);
         // The run path lets programs find their MPI without mpirun.

@@ -3,7 +3,7 @@
 mod packages;
 mod toolchain;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use clap::Args;
@@ -19,6 +19,9 @@ const FUZZ_PACKAGE: &str = "counterfoil-fuzz";
 
 /// Test programs that start processes; `--quick` leaves them out.
 const PROCESS_TESTS: [&str; 2] = ["interrupts", "processes"];
+
+/// A crate of the root workspace whose tests run jobs under an MPI with the interposition library.
+const RUNS_JOBS: &str = "counterfoil-cli";
 
 /// Scales random campaigns: crate `counterfoil-campaign`.
 const CAMPAIGN: (&str, &str) = ("COUNTERFOIL_CAMPAIGN_PERCENT", "10");
@@ -70,13 +73,6 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<bool, Task
     Ok(run.suite.conclude())
 }
 
-/// Prerequisites of tests over MPI.
-struct OverMpi {
-    toolkit: Toolkit,
-    /// The interposition library.
-    library: PathBuf,
-}
-
 /// A run of the tests.
 struct Run<'a> {
     workspace: &'a Workspace,
@@ -89,20 +85,18 @@ impl Run<'_> {
     fn all(&mut self) {
         check::root(&mut self.suite, self.workspace);
         self.suite.command("optimised build", self.workspace.cargo(RELEASE_BUILD));
-        let over_mpi = self.prepare_mpi();
-        self.tests_and_fuzz_bodies(over_mpi.as_ref());
+        let toolkit = self.find_mpi();
+        let library = toolkit.as_ref().and_then(|toolkit| self.build_library(toolkit));
+        self.tests_and_fuzz_bodies(toolkit.as_ref().zip(library));
         self.doc_tests(&["--workspace"]);
         self.suite.command("documentation", documentation(self.workspace.cargo(DOCUMENTATION)));
         self.check_for_aarch64();
         self.suite.tests("loom models", self.loom_models());
         self.suite.tests("shuttle model", self.shuttle_model());
         // Without an MPI its preparation has failed, and was counted.
-        if let Some(OverMpi { toolkit, .. }) = over_mpi {
+        if let Some(toolkit) = toolkit {
             check::over_mpi(&mut self.suite, self.workspace, &toolkit);
-            self.suite.command(
-                "documentation of mpi/",
-                documentation(cargo_over_mpi(self.workspace, &toolkit, &DOCUMENTATION)),
-            );
+            self.suite.command("documentation of mpi/", documentation(toolkit.cargo(self.workspace, DOCUMENTATION)));
             self.over_mpi(&toolkit, &["--workspace"]);
         }
     }
@@ -119,17 +113,22 @@ impl Run<'_> {
 
     /// Runs the tests of some crates.
     fn some(&mut self, packages: &Packages) {
+        let runs_jobs = !self.is_quick && packages.root.iter().any(|package| package == RUNS_JOBS);
+        let toolkit = if runs_jobs || !packages.over_mpi.is_empty() { self.find_mpi() } else { None };
         if !packages.root.is_empty() {
             let arguments = packages::arguments(&packages.root);
-            let tests = self.root_tests(&arguments, false);
+            let mut tests = self.root_tests(&arguments, false);
+            if let Some(toolkit) = toolkit.as_ref().filter(|_| runs_jobs)
+                && let Some(library) = self.build_library(toolkit)
+            {
+                name_mpi(&mut tests, toolkit, &library);
+            }
             self.suite.tests("tests", tests);
             if packages.has_docs {
                 self.doc_tests(&arguments);
             }
         }
-        if !packages.over_mpi.is_empty()
-            && let Some(OverMpi { toolkit, .. }) = self.prepare_mpi()
-        {
+        if let Some(toolkit) = toolkit.filter(|_| !packages.over_mpi.is_empty()) {
             self.over_mpi(&toolkit, &packages::arguments(&packages.over_mpi));
         }
     }
@@ -163,11 +162,10 @@ impl Run<'_> {
     }
 
     /// Runs all tests of the root workspace. The fuzz bodies are tests of a package: they must be among them.
-    fn tests_and_fuzz_bodies(&mut self, over_mpi: Option<&OverMpi>) {
+    fn tests_and_fuzz_bodies(&mut self, over_mpi: Option<(&Toolkit, PathBuf)>) {
         let mut tests = self.root_tests(&["--workspace"], self.is_quick);
-        if let Some(OverMpi { toolkit, library }) = over_mpi {
-            tests.env("COUNTERFOIL_MPI", toolkit.mpi.selector()).env("COUNTERFOIL_MPI_LIBRARY", library);
-            tests.env("MPICC", &toolkit.mpi.mpicc);
+        if let Some((toolkit, library)) = over_mpi {
+            name_mpi(&mut tests, toolkit, &library);
         }
         let lines = self.suite.tests("tests", tests);
         self.suite.check("fuzz bodies ran over their corpora", |workspace| {
@@ -221,23 +219,32 @@ impl Run<'_> {
         command
     }
 
-    /// Finds an MPI, or installs one into the target folder, and builds the interposition library for it.
-    fn prepare_mpi(&mut self) -> Option<OverMpi> {
-        let mut ready = None;
-        self.suite.check("an MPI, and the library for it", |workspace| {
+    /// Finds an MPI, or installs one into the target folder.
+    fn find_mpi(&mut self) -> Option<Toolkit> {
+        let mut found = None;
+        self.suite.check("an MPI", |workspace| {
             let toolkit = Toolkit::find_or_install(workspace, &Choice::default()).map_err(|error| error.to_string())?;
             println!("{}", toolkit.mpi);
-            let library = preload::build(workspace, &toolkit).map_err(|error| error.to_string())?;
-            ready = Some(OverMpi { toolkit, library });
+            found = Some(toolkit);
             Ok(())
         });
-        ready
+        found
+    }
+
+    /// Builds the interposition library.
+    fn build_library(&mut self, toolkit: &Toolkit) -> Option<PathBuf> {
+        let mut built = None;
+        self.suite.check("the interposition library", |workspace| {
+            built = Some(preload::build(workspace, toolkit).map_err(|error| error.to_string())?);
+            Ok(())
+        });
+        built
     }
 
     /// Runs the tests of packages in `mpi/`.
     fn over_mpi(&mut self, toolkit: &Toolkit, packages: &[&str]) {
         let command = |arguments: &[&str]| {
-            let mut command = cargo_over_mpi(self.workspace, toolkit, arguments);
+            let mut command = toolkit.cargo(self.workspace, arguments);
             command.args(packages);
             command
         };
@@ -254,10 +261,10 @@ impl Run<'_> {
     }
 }
 
-fn cargo_over_mpi(workspace: &Workspace, toolkit: &Toolkit, arguments: &[&str]) -> Command {
-    let mut command = toolkit.cargo(workspace);
-    command.args(arguments);
-    command
+/// Tells tests of the root workspace which MPI and which interposition library to use.
+fn name_mpi(tests: &mut Command, toolkit: &Toolkit, library: &Path) {
+    tests.env("COUNTERFOIL_MPI", toolkit.mpi.selector()).env("COUNTERFOIL_MPI_LIBRARY", library);
+    tests.env("MPICC", &toolkit.mpi.mpicc);
 }
 
 /// Returns the command with warnings of rustdoc as errors.

@@ -351,18 +351,10 @@ impl Engine {
             }
             std::thread::yield_now();
         }
-        self.control()?.exchange_counts()?;
-        self.logger.complete_all_collectives()?;
-        while self.control()?.has_outstanding() {
-            let Some(Received { kind, from, bytes }) = self.control()?.poll()? else {
-                std::thread::yield_now();
-                continue;
-            };
-            // Queries need no answer any more.
-            if kind == ControlKind::Acks {
-                self.logger.handle_control(from, kind, &bytes, Instant::now())?;
-            }
+        for Received { kind, from, bytes } in self.control()?.drain()? {
+            self.logger.handle_control(from, kind, &bytes, Instant::now())?;
         }
+        self.logger.complete_all_collectives()?;
         self.logger.release_all(|_, _| ())?;
         self.hook = None;
         self.control.take().map_or(Ok(()), Control::end)?;

@@ -19,7 +19,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use counterfoil_log_io::{BackendChoice, BlockBuffer, Directory, DirectoryAccess, LOCAL, StoreView};
+use counterfoil_log_io::LOCAL;
 use counterfoil_profile::RecordTag;
 
 const RANKS: u32 = 4;
@@ -96,27 +96,17 @@ struct Log {
 }
 
 fn log(dir: &Path, rank: u32) -> Log {
-    let dir = dir.join(format!("rank-{rank}"));
-    let (mut backend, _) = Directory::open(&dir, BackendChoice::Pwrite, DirectoryAccess::ReadOnly).unwrap();
-    let mut view = StoreView::new(&mut *backend).unwrap();
-    let newest = *view.checkpoints().last().unwrap();
-    let image = view.image(newest).unwrap();
-    let mut buffer = BlockBuffer::default();
     let mut lanes: BTreeMap<u32, Streams> = BTreeMap::new();
     let mut contributions = BTreeMap::new();
+    let image = logged::for_each_record(dir, rank, |lane, RecordTag { comm, tag, number }, record| {
+        if tag == -2 {
+            contributions.insert(record.ssn(), record.payload().to_vec());
+        }
+        let stream = lanes.entry(lane.peer.0).or_default().entry((comm, tag)).or_default();
+        stream.insert(number, record.payload().to_vec());
+    });
     for lane in image.lanes.iter().filter(|lane| lane.peer != LOCAL) {
         assert_eq!(lane.acked.next(), lane.next, "unacknowledged records in the lane of {rank} to {}", lane.peer);
-        for block in &lane.blocks {
-            view.read(block, &mut buffer).unwrap();
-            for record in buffer.records() {
-                let RecordTag { comm, tag, number } = RecordTag::decode(record.prefix()).unwrap();
-                if tag == -2 {
-                    contributions.insert(record.ssn(), record.payload().to_vec());
-                }
-                let stream = lanes.entry(lane.peer.0).or_default().entry((comm, tag)).or_default();
-                stream.insert(number, record.payload().to_vec());
-            }
-        }
     }
     let mut determinants = [0; 3];
     for entry in image.local.iter().filter(|entry| entry.kind == 1) {

@@ -29,10 +29,11 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<bool, Task
 /// Builds the library, installs it in the directory that `counterfoil run` searches, and returns its path.
 pub(crate) fn build(workspace: &Workspace, toolkit: &Toolkit) -> Result<PathBuf, TaskError> {
     let built = workspace.target().join("mpi").join(format!("preload-{}", toolkit.mpi.name));
-    let mut command = toolkit.cargo(workspace);
+    let arguments = ["build", "--release", "--package", "counterfoil-mpi-preload", "--lib"];
+    let mut command = toolkit.cargo(workspace, arguments);
     // Without a run path, the library uses the MPI that the program has loaded.
     command.env_remove("CARGO_ENCODED_RUSTFLAGS").env("CARGO_TARGET_DIR", &built);
-    run_checked(command.args(["build", "--release", "--package", "counterfoil-mpi-preload", "--lib"]))?;
+    run_checked(&mut command)?;
     let file = library_path(workspace, &toolkit.mpi.name);
     let folder = file.parent().unwrap_or(workspace.target());
     let failed = |path: PathBuf| move |source| TaskError::File { path, source };

@@ -162,17 +162,9 @@ impl Session {
 
     /// Receives the acknowledgements that are under way. All living ranks have [met](Self::meet_all).
     pub(super) fn drain(&mut self) -> Result<(), MpiError> {
-        self.control.exchange_counts()?;
-        while self.control.has_outstanding() {
-            let Some(received) = self.control.poll()? else {
-                std::thread::yield_now();
-                continue;
-            };
-            // Queries need no answer any more.
-            if received.kind == ControlKind::Acks {
-                let handled = self.logger.handle_control(received.from, received.kind, &received.bytes, Instant::now());
-                self.check(handled);
-            }
+        for received in self.control.drain()? {
+            let handled = self.logger.handle_control(received.from, received.kind, &received.bytes, Instant::now());
+            self.check(handled);
         }
         Ok(())
     }

@@ -5,11 +5,16 @@ use std::path::Path;
 
 use counterfoil_profile::COLLECTIVE;
 
-use crate::logged::{Payload, lanes};
+use crate::hash::hash;
+use crate::logged::{Payload, for_each_record};
 
 /// Reads a rank's contributions to collective operations, by communicator and number of the operation.
 pub(crate) fn read(dir: &Path, rank: u32) -> BTreeMap<(u32, u64), Payload> {
-    let own = lanes(dir, rank).remove(&rank).unwrap_or_default();
-    let of_operations = own.into_values().filter(|(tag, _)| tag.tag == COLLECTIVE);
-    of_operations.map(|(tag, payload)| ((tag.comm, tag.number), payload)).collect()
+    let mut contributions = BTreeMap::new();
+    for_each_record(dir, rank, |_, tag, record| {
+        if tag.tag == COLLECTIVE {
+            contributions.insert((tag.comm, tag.number), (record.payload().len() as u64, hash(record.payload())));
+        }
+    });
+    contributions
 }

@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use counterfoil::{Rank, Ssn};
-use counterfoil_log_io::{BackendChoice, BlockBuffer, Directory, DirectoryAccess, LOCAL, StoreView};
+use counterfoil::{Record, Ssn};
+use counterfoil_log_io::{
+    BackendChoice, BlockBuffer, CheckpointImage, Directory, DirectoryAccess, LOCAL, LaneImage, StoreView,
+};
 use counterfoil_mpi_logger::Stream;
 use counterfoil_profile::{COLLECTIVE, RecordTag};
 
@@ -17,37 +19,41 @@ pub(crate) type Payload = (u64, u64);
 /// partitioned messages.
 pub(crate) type Logged = BTreeMap<(u64, i32), BTreeMap<u64, Payload>>;
 
-/// Records of one lane, in their order.
-pub(crate) type Lane = BTreeMap<Ssn, (RecordTag, Payload)>;
-
-/// Reads the lanes of a rank, by receiver.
-pub(crate) fn lanes(dir: &Path, rank: u32) -> BTreeMap<u32, Lane> {
+/// Calls `each` with every record of a rank's messages and contributions: its lane, its header and the record. Returns the checkpoint that
+/// names them.
+pub(crate) fn for_each_record(
+    dir: &Path,
+    rank: u32,
+    mut each: impl FnMut(&LaneImage, RecordTag, &Record<'_>),
+) -> CheckpointImage {
     let dir = dir.join(format!("rank-{rank}"));
     let (mut backend, _) = Directory::open(&dir, BackendChoice::Pwrite, DirectoryAccess::ReadOnly).unwrap();
     let mut view = StoreView::new(&mut *backend).unwrap();
     let newest = *view.checkpoints().last().unwrap();
     let image = view.image(newest).unwrap();
     let mut buffer = BlockBuffer::default();
-    let mut lanes = BTreeMap::new();
     for lane in image.lanes.iter().filter(|lane| lane.peer != LOCAL) {
-        let Rank(peer) = lane.peer;
-        let records: &mut Lane = lanes.entry(peer).or_default();
         for block in &lane.blocks {
             view.read(block, &mut buffer).unwrap();
             for record in buffer.records() {
-                let tag = RecordTag::decode(record.prefix()).unwrap();
-                records.insert(record.ssn(), (tag, (record.payload().len() as u64, hash(record.payload()))));
+                each(lane, RecordTag::decode(record.prefix()).unwrap(), &record);
             }
         }
     }
-    lanes
+    image
 }
 
 /// Reads the messages of each channel (sender, receiver), without contributions to collective operations.
 pub(crate) fn read(dir: &Path, ranks: u32) -> BTreeMap<(u32, u32), Logged> {
     let mut channels = BTreeMap::new();
     for rank in 0..ranks {
-        for (peer, lane) in lanes(dir, rank) {
+        // A record that was written again is in two blocks.
+        let mut lanes: BTreeMap<u32, BTreeMap<Ssn, (RecordTag, Payload)>> = BTreeMap::new();
+        for_each_record(dir, rank, |lane, tag, record| {
+            let payload = (record.payload().len() as u64, hash(record.payload()));
+            lanes.entry(lane.peer.0).or_default().insert(record.ssn(), (tag, payload));
+        });
+        for (peer, lane) in lanes {
             let streams: &mut Logged = channels.entry((rank, peer)).or_default();
             for (ssn, (tag, payload)) in lane {
                 let (Stream { comm, tag, channel, .. }, number) = Stream::of_record(peer, tag);

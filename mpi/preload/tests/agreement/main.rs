@@ -77,12 +77,9 @@ fn the_log_has_the_messages_of_the_programs() {
 /// Runs a case of `tests/c/record_keeping.c` with everything kept. Returns each rank's contributions.
 fn contributions(case: &'static str, ranks: u32) -> Vec<BTreeMap<(u32, u64), Payload>> {
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    let program = folder.path().join("record_keeping");
-    compile(&sources().join("record_keeping.c"), &program, &[]);
     let mut run = run(folder.path(), "64MiB");
     (run.libraries, run.arguments) = (vec![library()], vec![case]);
-    let output = run.once(program.to_str().unwrap(), ranks);
-    assert!(output.status.success(), "{}: {}", output.status, String::from_utf8_lossy(&output.stderr));
+    run.run_successfully("record_keeping", ranks);
     (0..ranks).map(|rank| contributions::read(folder.path(), rank)).collect()
 }
 

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::launch::{Run, compile, sources, wrapped};
+use super::launch::{Run, wrapped};
 
 /// Messages that each surviving rank sends.
 const MESSAGES: u64 = 1110;
@@ -32,12 +32,10 @@ const RUNS_MAX: u32 = 5;
 /// writes the accounts before that: if they exist, it has done its part, and the run is repeated.
 fn run(options: &[&'static str], arguments: &[&'static str], living: &[u32]) -> (Vec<Value>, String) {
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    let program = folder.path().join("shrunk");
-    compile(&sources().join("shrunk.c"), &program, &[]);
     let mut run = Run::with_the_library(folder.path(), &[("COUNTERFOIL_BUDGET", "1MiB")]);
     (run.options, run.arguments) = (options.to_vec(), arguments.to_vec());
     for _ in 0..RUNS_MAX {
-        let output = run.once(program.to_str().unwrap(), 4);
+        let output = run.once("shrunk", 4);
         let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
         let printed = String::from_utf8_lossy(&output.stdout);
         assert!(printed.contains(&format!("shrunk: ok on {} ranks\n", living.len())), "{}: {stderr}", output.status);

@@ -1,30 +1,15 @@
 //! Programs that send more than their logs hold (`tests/c/full_log.c`): a rank that waits for room gets it, or gives up logging if no rank can
 //! make any.
 
-use std::path::Path;
-use std::sync::OnceLock;
-
 use serde_json::Value;
 
 use super::all_accounts;
-use super::launch::{Run, compile, sources, wrapped};
+use super::launch::{Run, wrapped};
 
 /// Warning of a rank that gives up logging.
 const GIVES_UP: &str = "the program goes on, and nothing more is logged";
 /// Bytes of a message or contribution.
 const MESSAGE: u64 = 200 << 10;
-
-/// Compiles the program and returns its path.
-fn program() -> &'static Path {
-    static BUILT: OnceLock<(tempfile::TempDir, std::path::PathBuf)> = OnceLock::new();
-    let built = BUILT.get_or_init(|| {
-        let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-        let path = folder.path().join("full_log");
-        compile(&sources().join("full_log.c"), &path, &[]);
-        (folder, path)
-    });
-    &built.1
-}
 
 /// Runs a case on `ranks` ranks with a log of `budget` bytes each; returns the ranks' accounts and the warnings.
 #[track_caller]
@@ -38,10 +23,7 @@ fn run_with(case: &'static str, ranks: u32, settings: &[(&'static str, &str)]) -
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let mut run = Run::with_the_library(folder.path(), settings);
     run.arguments = vec![case];
-    let output = run.once(program().to_str().unwrap(), ranks);
-    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.success(), "{case}: {}\n{stderr}", output.status);
-    assert_eq!(String::from_utf8_lossy(&output.stdout), format!("full_log: ok on {ranks} ranks\n"), "{case}: {stderr}");
+    let stderr = String::from_utf8_lossy(&run.run_successfully("full_log", ranks).stderr).into_owned();
     (all_accounts(folder.path(), ranks, &stderr), stderr)
 }
 

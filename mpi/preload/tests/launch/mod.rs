@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use serde_json::Value;
 
@@ -52,17 +52,17 @@ pub(crate) fn compile(source: &Path, into: &Path, options: &[&str]) {
     assert!(compiled.status.success(), "{}: {}", source.display(), String::from_utf8_lossy(&compiled.stderr));
 }
 
-/// Compiles the programs and returns their folder.
-pub(crate) fn programs() -> &'static Path {
-    static BUILT: OnceLock<tempfile::TempDir> = OnceLock::new();
-    let built = BUILT.get_or_init(|| {
-        let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-        for (name, _) in PROGRAMS {
-            compile(&sources().join(name).with_extension("c"), &folder.path().join(name), &[]);
-        }
-        folder
-    });
-    built.path()
+/// Returns the path of a program of `tests/c`, which is compiled at its first use, or of a program of the system.
+fn program(name: &str) -> PathBuf {
+    static FOLDER: OnceLock<tempfile::TempDir> = OnceLock::new();
+    static BUILT: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+    let path = FOLDER.get_or_init(|| tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()).path().join(name);
+    let mut built = BUILT.lock().unwrap_or_else(PoisonError::into_inner);
+    if !name.starts_with('/') && !built.contains(name) {
+        compile(&sources().join(name).with_extension("c"), &path, &[]);
+        built.insert(name.to_owned());
+    }
+    path
 }
 
 /// Builds the library, as a user does, and returns its path: cargo doesn't build a cdylib for the tests of its package.
@@ -121,10 +121,10 @@ impl Run {
     }
 
     /// Runs a test program, or a program of the system by its path.
-    pub(crate) fn once(&self, program: &str, ranks: u32) -> Output {
+    pub(crate) fn once(&self, name: &str, ranks: u32) -> Output {
         let mpirun = variable("COUNTERFOIL_MPIRUN", "mpirun");
         let mut command = Command::new("timeout");
-        let seconds = if program.starts_with('/') { "180" } else { "60" };
+        let seconds = if PROGRAMS.iter().any(|(known, _)| *known == name) { "60" } else { "180" };
         command.args(["-s", "KILL", seconds, &mpirun, "-n", &ranks.to_string()]);
         command.args(&self.options);
         if let Some(folder) = &self.folder {
@@ -138,9 +138,9 @@ impl Run {
         for (name, value) in &self.variables {
             command.env(name, value).args(["-x", name]);
         }
-        command.arg(programs().join(program)).args(&self.arguments);
+        command.arg(program(name)).args(&self.arguments);
         let file = tempfile::NamedTempFile::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-        if program == "others" {
+        if name == "others" {
             command.arg(file.path());
         }
         command.output().unwrap()

@@ -1,27 +1,21 @@
 //! Calls whose records or counts are easily wrong (`tests/c/record_keeping.c`). What the log holds afterwards is checked by the test program
 //! `agreement`.
 
-use std::path::Path;
-
 use serde_json::{Value, json};
 
 use super::all_accounts;
-use super::launch::{Run, compile, sources};
+use super::launch::Run;
 
 /// Runs a case on `ranks` ranks. Returns the ranks' accounts and the lines that the library printed.
 #[track_caller]
 fn run(case: &'static str, ranks: u32) -> (Vec<Value>, Vec<String>) {
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    let program = folder.path().join("record_keeping");
-    compile(&sources().join("record_keeping.c"), &program, &[]);
     let mut run = Run::with_the_library(folder.path(), &[]);
     run.arguments = vec![case];
-    let output = run.once(program.to_str().unwrap(), ranks);
+    let output = run.run_successfully("record_keeping", ranks);
     let stderr = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{case}: {}\n{stderr}", output.status);
-    assert_eq!(String::from_utf8_lossy(&output.stdout), format!("record_keeping: ok on {ranks} ranks\n"), "{stderr}");
     let lines = stderr.lines().filter(|line| line.contains("counterfoil")).map(str::to_owned).collect();
-    (all_accounts(Path::new(folder.path()), ranks, &stderr), lines)
+    (all_accounts(folder.path(), ranks, &stderr), lines)
 }
 
 #[test]
