@@ -14,6 +14,7 @@ pub const MEMORY_BYTES_MAX: usize = 256 << 30;
 pub(crate) const HEADER_BYTES: usize = BLOCK_BYTES_MIN;
 
 /// Bytes of a large page on most machines.
+#[cfg(not(miri))]
 const LARGE_PAGE_BYTES: usize = 2 << 20;
 
 /// Classes between a power of two and the next, for blocks that hold one large record: at most 1/8 is wasted.
@@ -87,6 +88,7 @@ impl Geometry {
 
     /// Returns the part of the space that large pages pay for, as offset and bytes: the ordinary chunks after the first
     /// large page of them. A log with few chunks must not take a large page for them.
+    #[cfg(not(miri))]
     pub(crate) fn large_pages(&self) -> Option<(usize, usize)> {
         let Class { bytes, region, blocks } = self.classes[self.chunk_class];
         let len = (blocks * bytes).checked_sub(LARGE_PAGE_BYTES)?;

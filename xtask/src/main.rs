@@ -12,6 +12,7 @@ mod soak;
 mod suite;
 mod table;
 mod test;
+mod toolchain;
 mod workspace;
 
 use std::process::ExitCode;

@@ -1,7 +1,6 @@
 //! `cargo xtask test`: every check that a change has to pass, or a part of them.
 
 mod packages;
-mod toolchain;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -12,6 +11,7 @@ use self::packages::Packages;
 use crate::check;
 use crate::mpi::{Choice, Toolkit, preload};
 use crate::suite::{FuzzTests, Suite};
+use crate::toolchain;
 use crate::workspace::{RELEASE_BUILD, TaskError, Workspace};
 
 /// The package whose tests run the fuzz bodies over their corpora.

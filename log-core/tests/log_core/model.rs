@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use counterfoil_log_core::Relocated;
 use counterfoil_log_core::{
-    ChunkId, Cursor, CursorError, Disposition, Epoch, LaneWriter, Owner, Phase, Pool, PoolOptions, Rank, SettledChunk,
-    Ssn, create_private_dir,
+    ChunkId, Cursor, CursorError, Disposition, Epoch, LaneWriter, Owner, Phase, Pool, PoolOptions, Rank, Relocated,
+    SettledChunk, Ssn, create_private_dir,
 };
 use proptest::prelude::*;
+
+use super::lanes::COUNTING;
 
 const OWNER: Owner = Owner { rank: Rank(0), label: 1 };
 
@@ -50,7 +51,8 @@ fn op() -> impl Strategy<Value = Op> {
 }
 
 fn body(ssn: u64, len: usize) -> Vec<u8> {
-    (0..len as u64).map(|i| (ssn * 131 + i * 7) as u8).collect()
+    let first = (ssn * 131) as u8;
+    COUNTING[first.into()..][..len].to_vec()
 }
 
 /// A lane, and the records that it must have.

@@ -5,6 +5,7 @@ use std::process::{Command, Stdio};
 
 use clap::Args;
 
+use crate::toolchain::has_nextest;
 use crate::workspace::{TaskError, Workspace, command_line};
 
 /// Test modules that use threads. Their tests are repeated under other schedules.
@@ -35,12 +36,15 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<bool, Task
             advice: "`rustup toolchain install nightly --component miri,rust-src` installs it",
         });
     }
-    let package = ["test", "--package", "counterfoil-log-core"];
-    let mut commands = vec![cargo_miri(workspace, options, package.into_iter().chain(["--lib", "--tests"]))];
+    // nextest runs tests in parallel; cargo runs them one after another, since Miri has one thread.
+    let run: &[&str] = if has_nextest(workspace) { &["nextest", "run"] } else { &["test"] };
+    let tests = |selected: &[&str]| {
+        cargo_miri(workspace, options, run.iter().chain(&["--package", "counterfoil-log-core"]).chain(selected))
+    };
+    let mut commands = vec![tests(&["--lib", "--tests"])];
     commands[0].env("MIRIFLAGS", MIRIFLAGS);
     for seed in 1..options.schedules {
-        let tests = ["--test", "log_core", "--"].into_iter().chain(THREADED_TESTS);
-        let mut command = cargo_miri(workspace, options, package.into_iter().chain(tests));
+        let mut command = tests(&["--test", "log_core", "--", THREADED_TESTS[0], THREADED_TESTS[1]]);
         command.env("MIRIFLAGS", format!("{MIRIFLAGS} -Zmiri-seed={seed}"));
         commands.push(command);
     }

@@ -106,7 +106,7 @@ fn more_cursors_than_allowed_are_refused() {
 #[test]
 fn the_writers_cursor_begins_where_a_readers_does() {
     let check = |lane: &LaneWriter| {
-        for from in 1..=lane.next_ssn().0 + 1 {
+        for from in (1..=lane.next_ssn().0 + 1).step_by(if cfg!(miri) { 61 } else { 1 }) {
             let first = lane.reader().open(Ssn(from)).map(|mut cursor| cursor.read().map(|record| record.ssn()));
             let own = lane.cursor(Ssn(from)).map(|mut cursor| cursor.read().map(|record| record.ssn()));
             assert_eq!(own, first, "from {from}");

@@ -6,14 +6,10 @@ use super::{fill, lane, payload, ssns};
 
 #[test]
 fn a_truncated_lane_reuses_the_numbers_that_were_cut_off() {
-    for cut in [0, 1, 50, 137, 999, 1000] {
+    for cut in [0, 137, 1, 50, 999, 1000].into_iter().take(if cfg!(miri) { 2 } else { usize::MAX }) {
         let mut lane = lane();
         fill(&mut lane, 1000);
-        if cut == 1000 {
-            lane.truncate(Ssn(1000)).unwrap();
-        } else {
-            lane.truncate(Ssn(cut)).unwrap();
-        }
+        lane.truncate(Ssn(cut)).unwrap();
         assert_eq!(lane.next_ssn(), Ssn(cut + 1));
         assert_eq!(ssns(&lane, Ssn::FIRST).unwrap(), (1..=cut).collect::<Vec<_>>());
         fill(&mut lane, 1200);

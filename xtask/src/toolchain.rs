@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use crate::workspace::Workspace;
 
 /// Returns `true` if `cargo nextest` is installed.
-pub(super) fn has_nextest(workspace: &Workspace) -> bool {
+pub(crate) fn has_nextest(workspace: &Workspace) -> bool {
     workspace
         .cargo(["nextest", "--version"])
         .stdout(Stdio::null())
@@ -19,7 +19,7 @@ pub(super) fn has_nextest(workspace: &Workspace) -> bool {
 /// Returns `true` if the compiler's sysroot contains the standard library for `target`.
 ///
 /// Looks for the library file, since rustup, distributions and manual installations share its location.
-pub(super) fn has_std(workspace: &Workspace, target: &str) -> bool {
+pub(crate) fn has_std(workspace: &Workspace, target: &str) -> bool {
     sysroot(workspace).is_some_and(|sysroot| {
         let libraries = sysroot.join("lib/rustlib").join(target).join("lib");
         fs::read_dir(libraries).is_ok_and(|mut entries| {
@@ -41,7 +41,7 @@ fn sysroot(workspace: &Workspace) -> Option<PathBuf> {
 }
 
 /// Counts the files below `folder`: 0 if it does not exist. Symbolic links are not followed.
-pub(super) fn count_files(folder: &Path) -> usize {
+pub(crate) fn count_files(folder: &Path) -> usize {
     let Ok(entries) = fs::read_dir(folder) else {
         return 0;
     };
