@@ -34,7 +34,7 @@ pub struct CartesianLayout {
 
 impl Comm {
     /// Returns the communicator that `make`, a call of `call`, has created; `None` if it has created none for this rank.
-    fn made_by(
+    fn create_with(
         &self,
         call: &'static str,
         make: impl FnOnce(*mut ffi::MPI_Comm) -> c_int,
@@ -54,14 +54,14 @@ impl Comm {
         // SAFETY: a constant of the shim.
         let color = color.map_or(unsafe { ffi::RSMPI_UNDEFINED }, |color| color as c_int);
         // SAFETY: a valid communicator, and a pointer to a local variable.
-        self.made_by("MPI_Comm_split", |made| unsafe { ffi::MPI_Comm_split(self.raw(), color, key, made) })
+        self.create_with("MPI_Comm_split", |created| unsafe { ffi::MPI_Comm_split(self.raw(), color, key, created) })
     }
 
     /// Splits off the ranks that share memory with this one, in the order of `key`.
     pub(crate) fn split_shared(&self, key: i32) -> Result<Option<Comm>, MpiError> {
         // SAFETY: a valid communicator, constants of the shim, and a pointer to a local variable.
-        self.made_by("MPI_Comm_split_type", |made| unsafe {
-            ffi::MPI_Comm_split_type(self.raw(), ffi::RSMPI_COMM_TYPE_SHARED, key, ffi::RSMPI_INFO_NULL, made)
+        self.create_with("MPI_Comm_split_type", |created| unsafe {
+            ffi::MPI_Comm_split_type(self.raw(), ffi::RSMPI_COMM_TYPE_SHARED, key, ffi::RSMPI_INFO_NULL, created)
         })
     }
 
@@ -94,7 +94,7 @@ impl Comm {
     pub(crate) fn create(&self, ranks: &[u32]) -> Result<Option<Comm>, MpiError> {
         self.with_group(ranks, |group| {
             // SAFETY: a valid communicator and a group of its ranks, and a pointer to a local variable.
-            self.made_by("MPI_Comm_create", |made| unsafe { ffi::MPI_Comm_create(self.raw(), group, made) })
+            self.create_with("MPI_Comm_create", |created| unsafe { ffi::MPI_Comm_create(self.raw(), group, created) })
         })
     }
 
@@ -103,8 +103,8 @@ impl Comm {
     pub(crate) fn create_group(&self, ranks: &[u32], tag: i32) -> Result<Option<Comm>, MpiError> {
         self.with_group(ranks, |group| {
             // SAFETY: as in `create`.
-            self.made_by("MPI_Comm_create_group", |made| unsafe {
-                ffi::MPI_Comm_create_group(self.raw(), group, tag, made)
+            self.create_with("MPI_Comm_create_group", |created| unsafe {
+                ffi::MPI_Comm_create_group(self.raw(), group, tag, created)
             })
         })
     }
@@ -163,8 +163,8 @@ impl Comm {
         let call = "MPI_Cart_create";
         let (len, dims, periods) = (count(call, dims.len().min(periods.len()))?, ints(dims), flags(periods));
         // SAFETY: a valid communicator, `len` numbers each, and a pointer to a local variable.
-        self.made_by(call, |made| unsafe {
-            ffi::MPI_Cart_create(self.raw(), len, dims.as_ptr(), periods.as_ptr(), may_reorder.into(), made)
+        self.create_with(call, |created| unsafe {
+            ffi::MPI_Cart_create(self.raw(), len, dims.as_ptr(), periods.as_ptr(), may_reorder.into(), created)
         })
     }
 
@@ -225,6 +225,6 @@ impl Comm {
     pub(crate) fn cart_sub(&self, retain: &[bool]) -> Result<Option<Comm>, MpiError> {
         let retain = flags(retain);
         // SAFETY: as many numbers as dimensions, and a pointer to a local variable.
-        self.made_by("MPI_Cart_sub", |made| unsafe { ffi::MPI_Cart_sub(self.raw(), retain.as_ptr(), made) })
+        self.create_with("MPI_Cart_sub", |created| unsafe { ffi::MPI_Cart_sub(self.raw(), retain.as_ptr(), created) })
     }
 }

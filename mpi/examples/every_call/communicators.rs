@@ -50,7 +50,7 @@ pub(crate) fn groups(world: &LoggedCommunicator, logged: &LoggedUniverse) -> Res
     }
     if let Some(part) = &part {
         let result = part.split_by_subgroup(&all);
-        assert!(matches!(result, Err(LoggedError::NoMember { rank: 0 })));
+        assert!(matches!(result, Err(LoggedError::NotInCommunicator { rank: 0 })));
     }
     // Both halves at once, with disjoint groups.
     let half: Vec<u32> = (0..size).filter(|other| other % 2 == rank % 2).collect();
@@ -122,8 +122,11 @@ pub(crate) fn grids(world: &LoggedCommunicator) -> Result<(), LoggedError> {
     // Twice around the ring.
     let around = column as i32 + 2 * dims[1] as i32;
     assert_eq!(grid.coordinates_to_rank(&[row as i32, around])?, grid.rank());
-    assert!(matches!(grid.coordinates_to_rank(&[2, 0]), Err(LoggedError::NoSuchPlace { coordinate: 2, ranks: 2 })));
-    assert!(matches!(grid.coordinates_to_rank(&[-1, 0]), Err(LoggedError::NoSuchPlace { coordinate: -1, .. })));
+    assert!(matches!(
+        grid.coordinates_to_rank(&[2, 0]),
+        Err(LoggedError::NoSuchCoordinate { coordinate: 2, ranks: 2 })
+    ));
+    assert!(matches!(grid.coordinates_to_rank(&[-1, 0]), Err(LoggedError::NoSuchCoordinate { coordinate: -1, .. })));
     assert!(matches!(grid.coordinates_to_rank(&[0]), Err(LoggedError::Dimensions { given: 1, dims: 2 })));
     assert!(matches!(grid.rank_to_coordinates(size), Err(LoggedError::NoSuchRank { .. })));
     assert!(matches!(grid.shift(2, 1), Err(LoggedError::NoSuchDimension { dimension: 2, dims: 2 })));

@@ -36,7 +36,7 @@ pub(crate) fn scopes(comm: &LoggedCommunicator) -> Result<(), LoggedError> {
         drop(from.immediate_receive_into_with_tag(scope, &mut dropped, 53)?);
         from.immediate_receive_into_with_tag(scope, &mut left, 55)
     })?;
-    assert!(matches!(request.wait(), Err(LoggedError::CalledOff)));
+    assert!(matches!(request.wait(), Err(LoggedError::Cancelled)));
     assert_eq!((dropped, left), ([1], [3]));
     // A truncated message is an error of the wait, not of the scope.
     let mut small = 0_u8;

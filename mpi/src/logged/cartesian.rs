@@ -2,7 +2,7 @@
 
 use std::ops::Deref;
 
-use super::communicator::{LoggedCommunicator, same};
+use super::communicator::{LoggedCommunicator, check_dimensions};
 use super::error::LoggedError;
 use crate::topology::CartesianLayout;
 
@@ -56,15 +56,15 @@ impl CartesianCommunicator {
     /// Returns the rank at these coordinates. They wrap around in a periodic dimension.
     ///
     /// # Errors
-    /// [`LoggedError::Dimensions`], [`LoggedError::NoSuchPlace`], [`LoggedError::Mpi`].
+    /// [`LoggedError::Dimensions`], [`LoggedError::NoSuchCoordinate`], [`LoggedError::Mpi`].
     pub fn coordinates_to_rank(&self, coords: &[i32]) -> Result<u32, LoggedError> {
-        same(coords.len(), self.num_dimensions())?;
+        check_dimensions(coords.len(), self.num_dimensions())?;
         let CartesianLayout { dims, periods, .. } = &self.layout;
         let mut axes = coords.iter().zip(dims).zip(periods);
         let outside = axes
             .find(|((at, ranks), is_periodic)| !**is_periodic && !(0..i64::from(**ranks)).contains(&i64::from(**at)));
         if let Some(((&coordinate, &ranks), _)) = outside {
-            return Err(LoggedError::NoSuchPlace { coordinate, ranks });
+            return Err(LoggedError::NoSuchCoordinate { coordinate, ranks });
         }
         Ok(self.shared.comm.cart_rank(coords)?)
     }
@@ -74,7 +74,7 @@ impl CartesianCommunicator {
     /// # Errors
     /// [`LoggedError::NoSuchRank`], [`LoggedError::Mpi`].
     pub fn rank_to_coordinates(&self, rank: u32) -> Result<Vec<u32>, LoggedError> {
-        self.shared.world(rank)?;
+        self.shared.world_rank(rank)?;
         Ok(self.shared.comm.cart_coords(rank, self.num_dimensions())?)
     }
 
@@ -97,8 +97,8 @@ impl CartesianCommunicator {
     /// # Errors
     /// [`LoggedError::Dimensions`], [`LoggedError::Mpi`].
     pub fn subgroup(&self, retain: &[bool]) -> Result<Option<CartesianCommunicator>, LoggedError> {
-        same(retain.len(), self.num_dimensions())?;
-        let part = self.comm.made_by(self.shared.comm.cart_sub(retain))?;
+        check_dimensions(retain.len(), self.num_dimensions())?;
+        let part = self.comm.register_if_member(self.shared.comm.cart_sub(retain))?;
         part.map(CartesianCommunicator::new).transpose()
     }
 }

@@ -19,15 +19,15 @@ pub(super) struct Shared {
     pub(super) comm: Comm,
     pub(super) id: CommId,
     pub(super) rank: u32,
-    /// Rank in MPI_COMM_WORLD of each of its ranks.
+    /// Ranks in MPI_COMM_WORLD, by rank in this communicator.
     world: Vec<u32>,
-    /// Where its drop is noted.
+    /// List of dropped communicators, which the engine frees.
     dropped: Dropped,
 }
 
 impl Shared {
-    /// Adds a communicator with these members, ranks of MPI_COMM_WORLD.
-    pub(super) fn of(
+    /// Registers a communicator with these members, given by their ranks in MPI_COMM_WORLD.
+    pub(super) fn new(
         comm: Comm,
         number: u32,
         world: Vec<u32>,
@@ -39,17 +39,17 @@ impl Shared {
         Ok(Rc::new(Shared { comm, id, rank, world, dropped }))
     }
 
-    /// Adds a new communicator. All its ranks call this.
-    fn made(comm: Comm, own: u32, engine: &RefCell<Engine>) -> Result<Rc<Shared>, LoggedError> {
+    /// Agrees on the number of a new communicator and registers it. Collective over the new communicator.
+    fn register(comm: Comm, own: u32, engine: &RefCell<Engine>) -> Result<Rc<Shared>, LoggedError> {
         let number = engine.borrow_mut().agree_on_number(&comm)?;
         let mut bytes = vec![0; 4 * comm.size()? as usize];
         comm.all_gather(&own.to_le_bytes(), &mut bytes)?;
         let world = bytes.chunks_exact(4).filter_map(|rank| rank.try_into().ok().map(u32::from_le_bytes)).collect();
-        Shared::of(comm, number, world, engine)
+        Shared::new(comm, number, world, engine)
     }
 
-    /// Returns the rank in MPI_COMM_WORLD of a rank of it.
-    pub(super) fn world(&self, rank: u32) -> Result<u32, LoggedError> {
+    /// Returns the rank in MPI_COMM_WORLD of a rank of this communicator.
+    pub(super) fn world_rank(&self, rank: u32) -> Result<u32, LoggedError> {
         let size = self.world.len() as u32;
         self.world.get(rank as usize).copied().ok_or(LoggedError::NoSuchRank { rank, size })
     }
@@ -57,13 +57,13 @@ impl Shared {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        // The engine may be in use here: it frees the communicator when it polls next.
+        // The engine may be borrowed here; it frees the communicator at its next poll.
         self.dropped.borrow_mut().push(self.id);
     }
 }
 
-/// A communicator whose messages are logged. A clone is another handle of the same communicator; [`duplicate`](Self::duplicate) makes
-/// another one.
+/// A communicator whose messages are logged. A clone is another handle of the same communicator; [`duplicate`](Self::duplicate) creates a
+/// new one.
 #[derive(Clone, Debug)]
 pub struct LoggedCommunicator {
     pub(super) shared: Rc<Shared>,
@@ -88,55 +88,56 @@ impl LoggedCommunicator {
         LoggedCommunicator { shared, engine }
     }
 
-    /// This process's rank.
+    /// Returns this process's rank.
     pub fn rank(&self) -> u32 {
         self.shared.rank
     }
 
-    /// How many ranks there are.
+    /// Returns the number of ranks.
     pub fn size(&self) -> u32 {
         self.shared.world.len() as u32
     }
 
-    /// A rank of it.
+    /// Returns a rank as destination, source or root.
     ///
     /// # Errors
     /// [`LoggedError::NoSuchRank`].
     pub fn process_at_rank(&self, rank: u32) -> Result<Process<'_>, LoggedError> {
-        self.shared.world(rank)?;
+        self.shared.world_rank(rank)?;
         Ok(Process { comm: self, rank })
     }
 
-    /// This process.
+    /// Returns this process as destination, source or root.
     pub fn this_process(&self) -> Process<'_> {
         Process { comm: self, rank: self.rank() }
     }
 
-    /// Whoever sends.
+    /// Returns the wildcard `MPI_ANY_SOURCE`.
     pub fn any_process(&self) -> AnyProcess<'_> {
         AnyProcess { comm: self }
     }
 
-    fn made(&self, comm: Comm) -> Result<LoggedCommunicator, LoggedError> {
-        let own = self.shared.world(self.rank())?;
-        let shared = Shared::made(comm, own, &self.engine)?;
+    /// Registers a communicator that was created from this one.
+    fn register(&self, comm: Comm) -> Result<LoggedCommunicator, LoggedError> {
+        let own = self.shared.world_rank(self.rank())?;
+        let shared = Shared::register(comm, own, &self.engine)?;
         Ok(LoggedCommunicator::new(shared, Rc::clone(&self.engine)))
     }
 
-    /// A communicator that was made of this one, where it was.
-    pub(super) fn made_by(
+    /// Registers a communicator that was created from this one, if this rank is in it.
+    pub(super) fn register_if_member(
         &self,
-        made: Result<Option<Comm>, MpiError>,
+        created: Result<Option<Comm>, MpiError>,
     ) -> Result<Option<LoggedCommunicator>, LoggedError> {
-        made?.map(|comm| self.made(comm)).transpose()
+        created?.map(|comm| self.register(comm)).transpose()
     }
 
-    /// Its ranks.
+    /// Returns the group of the communicator's ranks.
     pub fn group(&self) -> Group {
         Group::of(self.shared.world.clone(), &self.engine)
     }
 
-    /// Whether this communicator and another one are the same, or have the same ranks.
+    /// Compares this communicator with another one: `MPI_Comm_compare`.
     ///
     /// # Errors
     /// [`LoggedError::Mpi`].
@@ -144,7 +145,7 @@ impl LoggedCommunicator {
         Ok(self.shared.comm.compare(&other.shared.comm)?)
     }
 
-    /// Its name, for debuggers.
+    /// Returns the communicator's name, which debuggers show.
     ///
     /// # Errors
     /// [`LoggedError::Mpi`].
@@ -152,7 +153,7 @@ impl LoggedCommunicator {
         Ok(self.shared.comm.name()?)
     }
 
-    /// Gives it a name, of which MPI keeps the first 63 bytes.
+    /// Names the communicator. MPI keeps the first 63 bytes.
     ///
     /// # Errors
     /// [`LoggedError::Mpi`].
@@ -160,21 +161,21 @@ impl LoggedCommunicator {
         Ok(self.shared.comm.set_name(name)?)
     }
 
-    /// Ends all processes of the job. What is in their logs is what a crash leaves of these.
+    /// Ends all processes of the job: `MPI_Abort`. Their logs are left as by a crash.
     pub fn abort(&self, code: i32) -> ! {
         self.shared.comm.abort(code);
         std::process::abort()
     }
 
-    /// Another communicator of the same ranks, whose messages don't meet those of this one. All ranks call it.
+    /// Duplicates the communicator: messages of the two are never matched with each other. Collective.
     ///
     /// # Errors
     /// [`LoggedError::Mpi`].
     pub fn duplicate(&self) -> Result<LoggedCommunicator, LoggedError> {
-        self.made(self.shared.comm.dup()?)
+        self.register(self.shared.comm.dup()?)
     }
 
-    /// The part of it whose ranks give the same `color`; `None` for those that give `None`. Ranks keep their order. All ranks call it.
+    /// Creates a communicator of the ranks that give the same `color`, in their order; `None` for ranks that give `None`. Collective.
     ///
     /// # Errors
     /// [`LoggedError::Mpi`].
@@ -182,7 +183,7 @@ impl LoggedCommunicator {
         self.split_by_color_with_key(color, 0)
     }
 
-    /// As [`split_by_color`](Self::split_by_color), with ranks in the order of `key`.
+    /// Same as [`split_by_color`](Self::split_by_color), with ranks in the order of `key`.
     ///
     /// # Errors
     /// [`LoggedError::Mpi`].
@@ -191,39 +192,39 @@ impl LoggedCommunicator {
         color: Option<u32>,
         key: i32,
     ) -> Result<Option<LoggedCommunicator>, LoggedError> {
-        self.made_by(self.shared.comm.split(color, key))
+        self.register_if_member(self.shared.comm.split(color, key))
     }
 
-    /// The part of it whose ranks share memory, in the order of `key`. All ranks call it.
+    /// Creates a communicator of the ranks that share memory with this one, in the order of `key`. Collective.
     ///
     /// # Errors
     /// [`LoggedError::Mpi`].
     pub fn split_shared(&self, key: i32) -> Result<Option<LoggedCommunicator>, LoggedError> {
-        self.made_by(self.shared.comm.split_shared(key))
+        self.register_if_member(self.shared.comm.split_shared(key))
     }
 
-    /// The communicator of a group's ranks, in the group's order; `None` for those that aren't in it. All ranks call it, with the same
-    /// group, or with groups that have nobody in common.
+    /// Creates a communicator of a group's ranks, in the group's order; `None` for ranks that aren't in the group. Collective: all ranks give
+    /// the same group, or disjoint ones.
     ///
     /// # Errors
-    /// [`LoggedError::NoMember`]; [`LoggedError::Mpi`].
+    /// [`LoggedError::NotInCommunicator`]; [`LoggedError::Mpi`].
     pub fn split_by_subgroup_collective(&self, group: &Group) -> Result<Option<LoggedCommunicator>, LoggedError> {
-        self.made_by(self.shared.comm.create(&group.ranks_in(&self.shared.world)?))
+        self.register_if_member(self.shared.comm.create(&group.ranks_in(&self.shared.world)?))
     }
 
-    /// As [`split_by_subgroup_collective`](Self::split_by_subgroup_collective), called by the group's ranks alone; who isn't in it gets
-    /// `None` at once.
+    /// Same as [`split_by_subgroup_collective`](Self::split_by_subgroup_collective), collective over the group only. Other ranks get `None`
+    /// at once.
     ///
     /// # Errors
-    /// As of [`split_by_subgroup_collective`](Self::split_by_subgroup_collective).
+    /// Same as [`split_by_subgroup_collective`](Self::split_by_subgroup_collective).
     pub fn split_by_subgroup(&self, group: &Group) -> Result<Option<LoggedCommunicator>, LoggedError> {
         self.split_by_subgroup_with_tag(group, 0)
     }
 
-    /// As [`split_by_subgroup`](Self::split_by_subgroup), with a tag that tells it from other such calls at the same time.
+    /// Same as [`split_by_subgroup`](Self::split_by_subgroup), with a tag that distinguishes concurrent calls.
     ///
     /// # Errors
-    /// As of [`split_by_subgroup_collective`](Self::split_by_subgroup_collective).
+    /// Same as [`split_by_subgroup_collective`](Self::split_by_subgroup_collective).
     pub fn split_by_subgroup_with_tag(
         &self,
         group: &Group,
@@ -233,47 +234,47 @@ impl LoggedCommunicator {
         if !ranks.contains(&self.rank()) {
             return Ok(None);
         }
-        self.made_by(self.shared.comm.create_group(&ranks, tag))
+        self.register_if_member(self.shared.comm.create_group(&ranks, tag))
     }
 
-    /// The same ranks on a grid, of as many dimensions as `dims` has numbers; `None` for ranks that it has no place for. `periods` says in
-    /// which dimensions the last rank is a neighbour of the first; MPI may give ranks other numbers if it `may_reorder`. All ranks call it.
+    /// Creates a communicator with a Cartesian topology: `dims` ranks in each dimension, periodic where `periods` is true. `None` for ranks
+    /// outside the grid. MPI may renumber the ranks if it `may_reorder`. Collective.
     ///
     /// # Errors
-    /// [`LoggedError::Dimensions`] if `periods` isn't as long as `dims`; [`LoggedError::Mpi`] if there are not as many ranks.
+    /// [`LoggedError::Dimensions`] if `periods` isn't as long as `dims`; [`LoggedError::Mpi`] if the grid has more places than there are ranks.
     pub fn create_cartesian_communicator(
         &self,
         dims: &[u32],
         periods: &[bool],
         may_reorder: bool,
     ) -> Result<Option<CartesianCommunicator>, LoggedError> {
-        same(periods.len(), dims.len())?;
-        let made = self.made_by(self.shared.comm.cart_create(dims, periods, may_reorder))?;
-        made.map(CartesianCommunicator::new).transpose()
+        check_dimensions(periods.len(), dims.len())?;
+        let grid = self.register_if_member(self.shared.comm.cart_create(dims, periods, may_reorder))?;
+        grid.map(CartesianCommunicator::new).transpose()
     }
 
-    /// The rank that this process would have on such a grid, if MPI were free to choose; `None` if it had none.
+    /// Returns the rank that MPI would give this process on such a grid, or `None` for a process outside it: `MPI_Cart_map`.
     ///
     /// # Errors
-    /// As of [`create_cartesian_communicator`](Self::create_cartesian_communicator).
+    /// Same as [`create_cartesian_communicator`](Self::create_cartesian_communicator).
     pub fn cartesian_map(&self, dims: &[u32], periods: &[bool]) -> Result<Option<u32>, LoggedError> {
-        same(periods.len(), dims.len())?;
+        check_dimensions(periods.len(), dims.len())?;
         Ok(self.shared.comm.cart_map(dims, periods)?)
     }
 }
 
-/// Whether there is one number for each dimension.
-pub(super) fn same(given: usize, dims: usize) -> Result<(), LoggedError> {
+/// Checks that there is one number for each dimension.
+pub(super) fn check_dimensions(given: usize, dims: usize) -> Result<(), LoggedError> {
     if given == dims { Ok(()) } else { Err(LoggedError::Dimensions { given, dims }) }
 }
 
 impl Process<'_> {
-    /// Its rank.
+    /// Returns the process's rank.
     pub fn rank(&self) -> u32 {
         self.rank
     }
 
-    /// Whether it is this process.
+    /// Returns `true` for the calling process.
     pub fn is_self(&self) -> bool {
         self.rank == self.comm.rank()
     }

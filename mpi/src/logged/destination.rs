@@ -1,4 +1,4 @@
-//! Messages that leave.
+//! Sends.
 
 use counterfoil_mpi_logger::Stream;
 use zerocopy::{Immutable, IntoBytes};
@@ -8,59 +8,59 @@ use super::error::LoggedError;
 use super::request::SendRequest;
 use crate::point_to_point::{IsPosted, Mode};
 
-/// Somebody whom messages can be sent to. Without a tag they have tag 0.
+/// A process that messages can be sent to. Methods without a tag send with tag 0.
 ///
-/// The `immediate_` methods send a copy, so that nothing stays borrowed; the message is in the log when they return.
+/// The `immediate_` methods send a copy, so that no memory stays borrowed. The message is in the log when they return.
 pub trait Destination {
-    /// The communicator, and the rank in it.
+    /// Returns the communicator, and the rank in it.
     fn destination(&self) -> (&LoggedCommunicator, u32);
 
-    /// Sends, and returns when `buf` may be used again. The message is in the log then.
+    /// Sends `buf` in standard mode. The message is in the log when this returns.
     ///
     /// # Errors
-    /// [`LoggedError::Mpi`]; [`LoggedError::Append`], and nothing was sent.
+    /// [`LoggedError::Mpi`]. [`LoggedError::Append`] and [`LoggedError::Space`]: the message was not sent.
     fn send<B: IntoBytes + Immutable + ?Sized>(&self, buf: &B) -> Result<(), LoggedError> {
         self.send_with_tag(buf, 0)
     }
 
-    /// As [`send`](Self::send), with a tag.
+    /// Same as [`send`](Self::send), with a tag.
     ///
     /// # Errors
-    /// As of [`send`](Self::send).
+    /// Same as [`send`](Self::send).
     fn send_with_tag<B: IntoBytes + Immutable + ?Sized>(&self, buf: &B, tag: i32) -> Result<(), LoggedError> {
         send_as(self.destination(), Mode::Standard, buf.as_bytes(), tag)
     }
 
-    /// Sends through the memory that [`LoggedUniverse::set_buffer_size`](super::LoggedUniverse::set_buffer_size) has set aside,
-    /// and returns at once, whether it is received or not.
+    /// Sends in buffered mode, and returns without waiting for the receiver. The buffer is that of
+    /// [`LoggedUniverse::set_buffer_size`](super::LoggedUniverse::set_buffer_size).
     ///
     /// # Errors
-    /// As of [`send`](Self::send); [`LoggedError::Mpi`], of class `MPI_ERR_BUFFER`, where the message finds no room, and was
-    /// not sent: Open MPI lets no other one through to that rank on this communicator then.
+    /// Same as [`send`](Self::send); [`LoggedError::Mpi`], of class `MPI_ERR_BUFFER`, if the buffer has no room. The message
+    /// was not sent, and Open MPI sends no other one to that rank on this communicator.
     fn buffered_send<B: IntoBytes + Immutable + ?Sized>(&self, buf: &B) -> Result<(), LoggedError> {
         self.buffered_send_with_tag(buf, 0)
     }
 
-    /// As [`buffered_send`](Self::buffered_send), with a tag.
+    /// Same as [`buffered_send`](Self::buffered_send), with a tag.
     ///
     /// # Errors
-    /// As of [`buffered_send`](Self::buffered_send).
+    /// Same as [`buffered_send`](Self::buffered_send).
     fn buffered_send_with_tag<B: IntoBytes + Immutable + ?Sized>(&self, buf: &B, tag: i32) -> Result<(), LoggedError> {
         send_as(self.destination(), Mode::Buffered, buf.as_bytes(), tag)
     }
 
-    /// Sends, and returns when the message is being received.
+    /// Sends in synchronous mode: returns once the receiver has matched the message.
     ///
     /// # Errors
-    /// As of [`send`](Self::send).
+    /// Same as [`send`](Self::send).
     fn synchronous_send<B: IntoBytes + Immutable + ?Sized>(&self, buf: &B) -> Result<(), LoggedError> {
         self.synchronous_send_with_tag(buf, 0)
     }
 
-    /// As [`synchronous_send`](Self::synchronous_send), with a tag.
+    /// Same as [`synchronous_send`](Self::synchronous_send), with a tag.
     ///
     /// # Errors
-    /// As of [`synchronous_send`](Self::synchronous_send).
+    /// Same as [`synchronous_send`](Self::synchronous_send).
     fn synchronous_send_with_tag<B: IntoBytes + Immutable + ?Sized>(
         &self,
         buf: &B,
@@ -69,25 +69,25 @@ pub trait Destination {
         send_as(self.destination(), Mode::Synchronous, buf.as_bytes(), tag)
     }
 
-    /// Sends to a receive that is posted, and returns when `buf` may be used again.
+    /// Sends in ready mode, to a receive that is posted.
     ///
     /// # Errors
-    /// As of [`send`](Self::send).
+    /// Same as [`send`](Self::send).
     ///
     /// # Safety
-    /// The receive that takes the message is posted: MPI says nothing of what happens else (MPI 4.0, section 3.4).
+    /// The matching receive is posted. Otherwise the outcome is undefined (MPI 4.0, section 3.4).
     unsafe fn ready_send<B: IntoBytes + Immutable + ?Sized>(&self, buf: &B) -> Result<(), LoggedError> {
         // SAFETY: the caller's promise.
         unsafe { self.ready_send_with_tag(buf, 0) }
     }
 
-    /// As [`ready_send`](Self::ready_send), with a tag.
+    /// Same as [`ready_send`](Self::ready_send), with a tag.
     ///
     /// # Errors
-    /// As of [`send`](Self::send).
+    /// Same as [`send`](Self::send).
     ///
     /// # Safety
-    /// As of [`ready_send`](Self::ready_send).
+    /// Same as [`ready_send`](Self::ready_send).
     unsafe fn ready_send_with_tag<B: IntoBytes + Immutable + ?Sized>(
         &self,
         buf: &B,
@@ -98,18 +98,18 @@ pub trait Destination {
         send_as(self.destination(), Mode::Ready(is_posted), buf.as_bytes(), tag)
     }
 
-    /// Begins to send.
+    /// Begins a send in standard mode.
     ///
     /// # Errors
-    /// As of [`send`](Self::send).
+    /// Same as [`send`](Self::send).
     fn immediate_send<B: IntoBytes + Immutable + ?Sized>(&self, buf: &B) -> Result<SendRequest, LoggedError> {
         self.immediate_send_with_tag(buf, 0)
     }
 
-    /// As [`immediate_send`](Self::immediate_send), with a tag.
+    /// Same as [`immediate_send`](Self::immediate_send), with a tag.
     ///
     /// # Errors
-    /// As of [`immediate_send`](Self::immediate_send).
+    /// Same as [`immediate_send`](Self::immediate_send).
     fn immediate_send_with_tag<B: IntoBytes + Immutable + ?Sized>(
         &self,
         buf: &B,
@@ -118,19 +118,20 @@ pub trait Destination {
         begin_as(self.destination(), Mode::Standard, buf.as_bytes(), tag)
     }
 
-    /// Begins to send through the memory that [`LoggedUniverse::set_buffer_size`](super::LoggedUniverse::set_buffer_size) has set aside.
+    /// Begins a send in buffered mode, through the buffer of
+    /// [`LoggedUniverse::set_buffer_size`](super::LoggedUniverse::set_buffer_size).
     ///
     /// # Errors
-    /// As of [`send`](Self::send); [`LoggedError::Mpi`], of class `MPI_ERR_BUFFER`, where the message finds no room, and was
-    /// not sent: Open MPI lets no other one through to that rank on this communicator then.
+    /// Same as [`send`](Self::send); [`LoggedError::Mpi`], of class `MPI_ERR_BUFFER`, if the buffer has no room. The message
+    /// was not sent, and Open MPI sends no other one to that rank on this communicator.
     fn immediate_buffered_send<B: IntoBytes + Immutable + ?Sized>(&self, buf: &B) -> Result<SendRequest, LoggedError> {
         self.immediate_buffered_send_with_tag(buf, 0)
     }
 
-    /// As [`immediate_buffered_send`](Self::immediate_buffered_send), with a tag.
+    /// Same as [`immediate_buffered_send`](Self::immediate_buffered_send), with a tag.
     ///
     /// # Errors
-    /// As of [`immediate_buffered_send`](Self::immediate_buffered_send).
+    /// Same as [`immediate_buffered_send`](Self::immediate_buffered_send).
     fn immediate_buffered_send_with_tag<B: IntoBytes + Immutable + ?Sized>(
         &self,
         buf: &B,
@@ -139,10 +140,10 @@ pub trait Destination {
         begin_as(self.destination(), Mode::Buffered, buf.as_bytes(), tag)
     }
 
-    /// Begins to send. The request ends when the message is being received.
+    /// Begins a send in synchronous mode. The request completes once the receiver has matched the message.
     ///
     /// # Errors
-    /// As of [`send`](Self::send).
+    /// Same as [`send`](Self::send).
     fn immediate_synchronous_send<B: IntoBytes + Immutable + ?Sized>(
         &self,
         buf: &B,
@@ -150,10 +151,10 @@ pub trait Destination {
         self.immediate_synchronous_send_with_tag(buf, 0)
     }
 
-    /// As [`immediate_synchronous_send`](Self::immediate_synchronous_send), with a tag.
+    /// Same as [`immediate_synchronous_send`](Self::immediate_synchronous_send), with a tag.
     ///
     /// # Errors
-    /// As of [`immediate_synchronous_send`](Self::immediate_synchronous_send).
+    /// Same as [`immediate_synchronous_send`](Self::immediate_synchronous_send).
     fn immediate_synchronous_send_with_tag<B: IntoBytes + Immutable + ?Sized>(
         &self,
         buf: &B,
@@ -162,13 +163,13 @@ pub trait Destination {
         begin_as(self.destination(), Mode::Synchronous, buf.as_bytes(), tag)
     }
 
-    /// Begins to send to a receive that is posted.
+    /// Begins a send in ready mode, to a receive that is posted.
     ///
     /// # Errors
-    /// As of [`send`](Self::send).
+    /// Same as [`send`](Self::send).
     ///
     /// # Safety
-    /// The receive that takes the message is posted: MPI says nothing of what happens else (MPI 4.0, section 3.4).
+    /// The matching receive is posted. Otherwise the outcome is undefined (MPI 4.0, section 3.4).
     unsafe fn immediate_ready_send<B: IntoBytes + Immutable + ?Sized>(
         &self,
         buf: &B,
@@ -177,13 +178,13 @@ pub trait Destination {
         unsafe { self.immediate_ready_send_with_tag(buf, 0) }
     }
 
-    /// As [`immediate_ready_send`](Self::immediate_ready_send), with a tag.
+    /// Same as [`immediate_ready_send`](Self::immediate_ready_send), with a tag.
     ///
     /// # Errors
-    /// As of [`send`](Self::send).
+    /// Same as [`send`](Self::send).
     ///
     /// # Safety
-    /// As of [`immediate_ready_send`](Self::immediate_ready_send).
+    /// Same as [`immediate_ready_send`](Self::immediate_ready_send).
     unsafe fn immediate_ready_send_with_tag<B: IntoBytes + Immutable + ?Sized>(
         &self,
         buf: &B,
@@ -197,7 +198,7 @@ pub trait Destination {
 
 fn send_as((comm, to): (&LoggedCommunicator, u32), mode: Mode, bytes: &[u8], tag: i32) -> Result<(), LoggedError> {
     let stream = comm.stream(to, tag)?;
-    // The copy is made while the message is under way. It is waited for without the engine: others may ask for something meanwhile.
+    // The record is written while the message is in transit. The engine is not borrowed during the wait, in which control messages are answered.
     comm.shared.comm.send_within(mode, bytes, to, tag, |begin| {
         comm.engine.borrow_mut().send(stream, bytes, |record| {
             begin()?;
@@ -222,7 +223,7 @@ fn begin_as(
 
 impl LoggedCommunicator {
     pub(super) fn stream(&self, to: u32, tag: i32) -> Result<Stream, LoggedError> {
-        Ok(Stream::new(self.shared.world(to)?, self.shared.id.number(), tag))
+        Ok(Stream::new(self.shared.world_rank(to)?, self.shared.id.number(), tag))
     }
 }
 

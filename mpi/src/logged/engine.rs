@@ -68,7 +68,7 @@ impl Engine {
         let failed = control.count_true(created.is_err())?;
         let log = created?;
         if failed > 0 {
-            return Err(LoggedError::Others { ranks: failed });
+            return Err(LoggedError::PeersOpen { ranks: failed });
         }
         let settings = LoggerOptions { deadlock_after: DEADLOCK_AFTER, is_multithreaded: false, failed_polls: 0 };
         Ok(Engine {
@@ -187,7 +187,7 @@ impl Engine {
         if let Some(Envelope { source, tag, .. }) = received {
             self.account.messages_received += 1;
             if is_wildcard {
-                self.record(Determinant::Receive { source: comm.world(source)?, tag });
+                self.record(Determinant::Receive { source: comm.world_rank(source)?, tag });
             }
         }
         self.flush()?;
@@ -347,7 +347,7 @@ impl Engine {
         while !self.control()?.has_ended(&mut barrier)? {
             self.progress()?;
             if let Some(rank) = self.logger.left().next() {
-                return Err(LoggedError::Gone { rank });
+                return Err(LoggedError::PeerDropped { rank });
             }
             std::thread::yield_now();
         }

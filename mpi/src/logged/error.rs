@@ -1,134 +1,133 @@
-//! What goes wrong with a message that is logged.
+//! Errors of logged communicators.
 
 use counterfoil::{AppendError, CheckpointError, OpenError};
 use counterfoil_mpi_logger::{NumberTaken, ReleaseError, SpaceError};
 
 use crate::error::MpiError;
 
-/// Why a call of a [`LoggedCommunicator`](super::LoggedCommunicator) failed.
+/// Error of a call on a [`LoggedCommunicator`](super::LoggedCommunicator).
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LoggedError {
-    /// MPI refused.
+    /// MPI returned an error.
     #[error(transparent)]
     Mpi(#[from] MpiError),
-    /// The log can't be made.
+    /// The log can't be opened.
     #[error(transparent)]
     Open(#[from] OpenError),
-    /// Other ranks can't make theirs.
-    #[error("{ranks} other ranks can't make their logs")]
-    Others {
-        /// How many.
+    /// Other ranks can't open their logs.
+    #[error("{ranks} other ranks can't open their logs")]
+    PeersOpen {
+        /// Number of these ranks.
         ranks: u32,
     },
-    /// The log takes no more, and was not told to wait. The message was not sent.
+    /// The log is full, and its options say to fail instead of waiting. The message was not sent.
     #[error(transparent)]
     Append(#[from] Box<AppendError>),
-    /// No space in the log will become free. The message was not sent, or the operation not begun: the program may receive first and try
-    /// again. If it can't, it has to end the job ([`abort`](super::LoggedCommunicator::abort)), since others may wait for this rank.
+    /// The log is full, and no rank can make room. The message was not sent, or the operation not begun: the program may receive first and
+    /// try again. If it can't, it has to end the job ([`abort`](super::LoggedCommunicator::abort)), since others may wait for this rank.
     #[error("{0}. `memory_bytes_max` gives the log more, `set_deadlock_after` gives the others more time")]
     Space(#[from] SpaceError),
     /// Two communicators of this process have the same number.
     #[error(transparent)]
     Number(#[from] NumberTaken),
-    /// Another rank doesn't come to the end: it has let go of its log without [`finish`](super::LoggedUniverse::finish), as a program does
-    /// that ends with an error.
-    #[error("rank {rank} has gone away without finishing its log")]
-    Gone {
-        /// Which.
+    /// Another rank has dropped its log without [`finish`](super::LoggedUniverse::finish), as a program does that ends with an error.
+    #[error("rank {rank} has dropped its log without finishing it")]
+    PeerDropped {
+        /// The other rank.
         rank: u32,
     },
-    /// An acknowledgement can't be taken.
+    /// An acknowledgement can't be applied.
     #[error(transparent)]
     Release(#[from] ReleaseError),
-    /// The log can't be kept.
+    /// The log can't be written to disk.
     #[error(transparent)]
     Checkpoint(#[from] CheckpointError),
     /// The communicator has no such rank.
     #[error("there is no rank {rank} in a communicator of {size}")]
     NoSuchRank {
-        /// Which.
+        /// The rank.
         rank: u32,
-        /// How many there are.
+        /// Number of ranks in the communicator.
         size: u32,
     },
-    /// A message is no whole number of the elements that were asked for, or not as many. It was received, and is lost.
+    /// The length of a message doesn't fit the type or number of elements asked for. The message was received, and is lost.
     #[error("a message of {len} bytes from rank {source_rank} was received as elements of {element} bytes")]
     Elements {
-        /// Who sent it.
+        /// The sender.
         source_rank: u32,
-        /// How many bytes.
+        /// Length of the message, in bytes.
         len: usize,
-        /// Of the elements.
+        /// Size of an element, in bytes.
         element: usize,
     },
-    /// The root called what the others call, or one of them what the root does.
-    #[error("rank {rank} called the other side of what rank {root} is the root of")]
+    /// The root called the other ranks' form of an operation, or another rank called the root's.
+    #[error("rank {rank} called the wrong form of an operation whose root is rank {root}")]
     NotRoot {
         /// The root.
         root: u32,
-        /// Who called.
+        /// The caller.
         rank: u32,
     },
-    /// A receive was called off: by the end of its scope.
-    #[error("the receive was called off before a message came")]
-    CalledOff,
-    /// One of several requests failed. It is over.
+    /// A receive was cancelled by the end of its scope.
+    #[error("the receive was cancelled before a message arrived")]
+    Cancelled,
+    /// One of several requests failed, and is complete.
     #[error("request {index}: {error}")]
     Request {
-        /// Which of them.
+        /// Index of the request.
         index: usize,
-        /// Why.
+        /// Its error.
         #[source]
         error: Box<LoggedError>,
     },
-    /// Parts that reach behind the memory that they are parts of, or not as many lengths as places.
-    #[error("{counts} parts at {places} places of {len} elements: not all of them are there")]
+    /// A part ends after the end of the memory, or the numbers of lengths and of displacements differ.
+    #[error("{counts} lengths and {places} displacements don't describe parts of {len} elements")]
     Partition {
-        /// How many lengths there are.
+        /// Number of lengths.
         counts: usize,
-        /// How many places.
+        /// Number of displacements.
         places: usize,
-        /// How many elements.
+        /// Number of elements in the memory.
         len: usize,
     },
-    /// A group has a rank that the communicator doesn't have.
-    #[error("the group has rank {rank} of MPI_COMM_WORLD, and the communicator doesn't")]
-    NoMember {
-        /// Which.
+    /// A group has a rank that isn't in the communicator.
+    #[error("rank {rank} of MPI_COMM_WORLD is in the group and not in the communicator")]
+    NotInCommunicator {
+        /// The rank, in MPI_COMM_WORLD.
         rank: u32,
     },
-    /// A rank was named twice where each can be named once.
-    #[error("rank {rank} is named twice")]
-    Twice {
-        /// Which.
+    /// A list of distinct ranks has a rank twice.
+    #[error("rank {rank} is listed twice")]
+    DuplicateRank {
+        /// The rank.
         rank: u32,
     },
-    /// Not one number for each dimension of a grid.
-    #[error("{given} numbers were given for a grid of {dims} dimensions")]
+    /// The number of values differs from the number of dimensions of a grid.
+    #[error("{given} values were given for a grid of {dims} dimensions")]
     Dimensions {
-        /// How many were given.
+        /// Number of values.
         given: usize,
-        /// How many there have to be.
+        /// Number of dimensions.
         dims: usize,
     },
     /// A grid has no such dimension.
     #[error("there is no dimension {dimension} in a grid of {dims}")]
     NoSuchDimension {
-        /// Which.
+        /// The dimension.
         dimension: usize,
-        /// How many there are.
+        /// Number of dimensions.
         dims: usize,
     },
-    /// A place outside a grid.
-    #[error("there is no place {coordinate} in a dimension of {ranks}")]
-    NoSuchPlace {
-        /// The place.
+    /// A coordinate outside a grid.
+    #[error("coordinate {coordinate} is outside a dimension of {ranks} ranks")]
+    NoSuchCoordinate {
+        /// The coordinate.
         coordinate: i32,
-        /// How many ranks the dimension has.
+        /// Number of ranks in the dimension.
         ranks: u32,
     },
-    /// After [`finish`](super::LoggedUniverse::finish).
-    #[error("the log is finished: nothing can be sent or received any more")]
+    /// The call came after [`finish`](super::LoggedUniverse::finish).
+    #[error("the log is finished: no message can be sent or received")]
     Finished,
 }

@@ -4,13 +4,13 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::destination::Destination;
 use super::error::LoggedError;
-use super::source::{Source, whole};
+use super::source::{Source, check_elements};
 use crate::point_to_point::{Envelope, Mode};
 
-/// Sends `message` and receives one element. Tag 0 is sent, any is received.
+/// Sends `message` with tag 0 and receives one element with any tag.
 ///
 /// # Errors
-/// As of [`Destination::send`] and [`Source::receive`].
+/// Same as [`Destination::send`] and [`Source::receive`].
 pub fn send_receive<R, M>(
     message: &M,
     destination: &impl Destination,
@@ -23,10 +23,10 @@ where
     send_receive_with_tags(message, destination, 0, source, None)
 }
 
-/// As [`send_receive`], with the tag that is sent, and the one that is received; `None` is any.
+/// Same as [`send_receive`], with the tags to send and to receive; `None` is `MPI_ANY_TAG`.
 ///
 /// # Errors
-/// As of [`send_receive`].
+/// Same as [`send_receive`].
 pub fn send_receive_with_tags<R, M>(
     message: &M,
     destination: &impl Destination,
@@ -41,14 +41,14 @@ where
     let mut element = R::new_zeroed();
     let (bytes, into) = (message.as_bytes(), element.as_mut_bytes());
     let envelope = exchange(bytes, destination, send_tag, into, source, receive_tag.into())?;
-    whole::<R>(envelope, Some(1))?;
+    check_elements::<R>(envelope, Some(1))?;
     Ok((element, envelope))
 }
 
-/// Sends `message` and receives into `buf`, which is at least as long as what comes. Tag 0 is sent, any is received.
+/// Sends `message` with tag 0 and receives a message with any tag into `buf`, which is at least as long.
 ///
 /// # Errors
-/// As of [`Destination::send`] and [`Source::receive_into`].
+/// Same as [`Destination::send`] and [`Source::receive_into`].
 pub fn send_receive_into<M, B>(
     message: &M,
     destination: &impl Destination,
@@ -62,10 +62,10 @@ where
     send_receive_into_with_tags(message, destination, 0, buf, source, None)
 }
 
-/// As [`send_receive_into`], with the tag that is sent, and the one that is received; `None` is any.
+/// Same as [`send_receive_into`], with the tags to send and to receive; `None` is `MPI_ANY_TAG`.
 ///
 /// # Errors
-/// As of [`send_receive_into`].
+/// Same as [`send_receive_into`].
 pub fn send_receive_into_with_tags<M, B>(
     message: &M,
     destination: &impl Destination,
@@ -81,10 +81,10 @@ where
     exchange(message.as_bytes(), destination, send_tag, buf.as_mut_bytes(), source, receive_tag.into())
 }
 
-/// Sends what is in `buf`, and receives into it. Tag 0 is sent, any is received. A copy is sent.
+/// Sends a copy of `buf` with tag 0 and receives a message with any tag into `buf`.
 ///
 /// # Errors
-/// As of [`send_receive_into`].
+/// Same as [`send_receive_into`].
 pub fn send_receive_replace_into<B>(
     buf: &mut B,
     destination: &impl Destination,
@@ -96,10 +96,10 @@ where
     send_receive_replace_into_with_tags(buf, destination, 0, source, None)
 }
 
-/// As [`send_receive_replace_into`], with the tag that is sent, and the one that is received; `None` is any.
+/// Same as [`send_receive_replace_into`], with the tags to send and to receive; `None` is `MPI_ANY_TAG`.
 ///
 /// # Errors
-/// As of [`send_receive_into`].
+/// Same as [`send_receive_into`].
 pub fn send_receive_replace_into_with_tags<B>(
     buf: &mut B,
     destination: &impl Destination,
@@ -124,7 +124,7 @@ fn exchange(
 ) -> Result<Envelope, LoggedError> {
     let ((comm, to), (from_comm, from)) = (destination.destination(), source.source());
     let (stream, mut received) = (comm.stream(to, send_tag)?, None);
-    // The message is under way while the other one is waited for.
+    // The message is in transit during the receive.
     let sent = comm.shared.comm.send_within(Mode::Standard, bytes, to, send_tag, |begin| {
         comm.engine.borrow_mut().send(stream, bytes, |record| {
             begin()?;
@@ -134,8 +134,9 @@ fn exchange(
         received = Some(from_comm.shared.comm.receive(into, from, receive_tag));
         Ok::<_, LoggedError>(())
     });
-    // What was received counts, whatever came of the other one.
-    let received = received.map(|received| from_comm.received(received, from.is_none() || receive_tag.is_none()));
+    // A message that was received counts, even if the send has failed.
+    let received =
+        received.map(|received| from_comm.handle_received(received, from.is_none() || receive_tag.is_none()));
     sent?;
-    received.unwrap_or(Err(LoggedError::CalledOff))
+    received.unwrap_or(Err(LoggedError::Cancelled))
 }

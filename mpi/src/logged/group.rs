@@ -69,7 +69,7 @@ impl Group {
     /// Returns the group of these ranks of this group, in this order.
     ///
     /// # Errors
-    /// [`LoggedError::NoSuchRank`], [`LoggedError::Twice`].
+    /// [`LoggedError::NoSuchRank`], [`LoggedError::DuplicateRank`].
     pub fn include(&self, ranks: &[u32]) -> Result<Group, LoggedError> {
         self.check_ranks(ranks)?;
         Ok(self.with(ranks.iter().map(|rank| self.world[*rank as usize])))
@@ -78,7 +78,7 @@ impl Group {
     /// Returns the group without these ranks.
     ///
     /// # Errors
-    /// [`LoggedError::NoSuchRank`], [`LoggedError::Twice`].
+    /// [`LoggedError::NoSuchRank`], [`LoggedError::DuplicateRank`].
     pub fn exclude(&self, ranks: &[u32]) -> Result<Group, LoggedError> {
         self.check_ranks(ranks)?;
         let others = (0..self.size()).filter(|rank| !ranks.contains(rank));
@@ -91,7 +91,7 @@ impl Group {
                 return Err(LoggedError::NoSuchRank { rank, size: self.size() });
             }
             if ranks[..at].contains(&rank) {
-                return Err(LoggedError::Twice { rank });
+                return Err(LoggedError::DuplicateRank { rank });
             }
         }
         Ok(())
@@ -127,7 +127,7 @@ impl Group {
 
     /// Returns the members' ranks in a communicator whose ranks in `MPI_COMM_WORLD` are `world`.
     pub(super) fn ranks_in(&self, world: &[u32]) -> Result<Vec<u32>, LoggedError> {
-        self.world.iter().map(|&rank| index_of(world, rank).ok_or(LoggedError::NoMember { rank })).collect()
+        self.world.iter().map(|&rank| index_of(world, rank).ok_or(LoggedError::NotInCommunicator { rank })).collect()
     }
 }
 
@@ -158,11 +158,11 @@ mod tests {
         assert_eq!(all.include(&[3, 0]).unwrap(), group(&[2, 7]));
         assert_eq!(all.exclude(&[3, 0]).unwrap(), group(&[5, 1]));
         assert!(matches!(all.include(&[4]), Err(LoggedError::NoSuchRank { rank: 4, size: 4 })));
-        assert!(matches!(all.exclude(&[1, 0, 1]), Err(LoggedError::Twice { rank: 1 })));
+        assert!(matches!(all.exclude(&[1, 0, 1]), Err(LoggedError::DuplicateRank { rank: 1 })));
         let other = group(&[2, 9, 7]);
         assert_eq!(all.translate_ranks(&[0, 1, 3], &other).unwrap(), [Some(2), None, Some(0)]);
         assert_eq!(all.ranks_in(&[1, 2, 3, 5, 7]).unwrap(), [4, 3, 0, 1]);
-        assert!(matches!(all.ranks_in(&[1, 2, 5]), Err(LoggedError::NoMember { rank: 7 })));
+        assert!(matches!(all.ranks_in(&[1, 2, 5]), Err(LoggedError::NotInCommunicator { rank: 7 })));
     }
 
     #[test]

@@ -1,24 +1,24 @@
-//! Messages that were matched before they are received.
+//! Matched messages.
 
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::communicator::LoggedCommunicator;
 use super::error::LoggedError;
-use super::request::{ReceiveIntoRequest, Turn, elements};
-use super::source::whole;
+use super::request::{ReceiveGuard, ReceiveIntoRequest, elements};
+use super::source::check_elements;
 use crate::comm::Matched;
 use crate::point_to_point::Envelope;
 use crate::request::LocalScope;
 
-/// A message that was matched: nobody else can receive it. Who drops it receives it, and it is lost.
+/// A matched message, which no other call can receive. Dropping it receives and discards the message.
 #[derive(Debug)]
-#[must_use = "a matched message has to be received: nobody else can"]
+#[must_use = "a matched message has to be received: no other call can"]
 pub struct LoggedMessage {
-    /// `None` once it is received.
+    /// `None` once the message is received.
     matched: Option<Matched>,
     envelope: Envelope,
-    /// `None` once it is another's.
-    turn: Option<Turn>,
+    /// `None` once a request owns it.
+    guard: Option<ReceiveGuard>,
     comm: LoggedCommunicator,
 }
 
@@ -26,56 +26,57 @@ impl LoggedMessage {
     pub(super) fn new(matched: Matched, comm: &LoggedCommunicator) -> LoggedMessage {
         let envelope = Envelope { source: matched.source, tag: matched.tag, len: matched.len };
         let posted = comm.engine.borrow_mut().post(&comm.shared, Some(matched.source), Some(matched.tag));
-        // Where it was left open whose message it would be, that was recorded with the match.
-        let turn = Some(Turn::new(posted, comm, false));
-        LoggedMessage { matched: Some(matched), envelope, turn, comm: comm.clone() }
+        // The probe that matched the message has recorded the outcome of its wildcards.
+        let guard = Some(ReceiveGuard::new(posted, comm, false));
+        LoggedMessage { matched: Some(matched), envelope, guard, comm: comm.clone() }
     }
 
-    /// Whose it is, and how long.
+    /// Returns source, tag and length.
     pub fn envelope(&self) -> Envelope {
         self.envelope
     }
 
     fn receive_bytes(mut self, bytes: &mut [u8]) -> Result<Envelope, LoggedError> {
-        let (Some(matched), Some(mut turn)) = (self.matched.take(), self.turn.take()) else {
-            return Err(LoggedError::CalledOff);
+        let (Some(matched), Some(mut guard)) = (self.matched.take(), self.guard.take()) else {
+            return Err(LoggedError::Cancelled);
         };
         let (envelope, received) = matched.receive_into(bytes)?;
-        turn.end(Some(envelope))?;
+        guard.end(Some(envelope))?;
         received?;
         Ok(envelope)
     }
 
-    /// Receives it: one element.
+    /// Receives the message as one element.
     ///
     /// # Errors
-    /// [`LoggedError::Mpi`], of class `MPI_ERR_TRUNCATE`, if it is longer; [`LoggedError::Elements`] if it is shorter. It is lost then.
+    /// [`LoggedError::Mpi`], of class `MPI_ERR_TRUNCATE`, for a longer message; [`LoggedError::Elements`] for a shorter one. The message is
+    /// lost.
     pub fn matched_receive<T: FromBytes + IntoBytes>(self) -> Result<(T, Envelope), LoggedError> {
         let mut element = T::new_zeroed();
         let envelope = self.receive_bytes(element.as_mut_bytes())?;
-        whole::<T>(envelope, Some(1))?;
+        check_elements::<T>(envelope, Some(1))?;
         Ok((element, envelope))
     }
 
-    /// Receives it into `buf`, which is at least as long; what is behind it stays as it was.
+    /// Receives the message into `buf`, which is at least as long. The rest of `buf` is left unchanged.
     ///
     /// # Errors
-    /// [`LoggedError::Mpi`], of class `MPI_ERR_TRUNCATE`, if it is longer: its end is lost.
+    /// [`LoggedError::Mpi`], of class `MPI_ERR_TRUNCATE`, for a longer message, whose end is lost.
     pub fn matched_receive_into<B: FromBytes + IntoBytes + ?Sized>(self, buf: &mut B) -> Result<Envelope, LoggedError> {
         self.receive_bytes(buf.as_mut_bytes())
     }
 
-    /// Receives it: any number of elements.
+    /// Receives the message as any number of elements.
     ///
     /// # Errors
-    /// [`LoggedError::Mpi`]; [`LoggedError::Elements`] if it is no whole number of elements. It is lost then.
+    /// [`LoggedError::Mpi`]; [`LoggedError::Elements`] if its length is no multiple of an element's; the message is lost.
     pub fn matched_receive_vec<T: FromBytes + IntoBytes + Clone>(self) -> Result<(Vec<T>, Envelope), LoggedError> {
         let mut bytes = vec![0; self.envelope.len];
         let envelope = self.receive_bytes(&mut bytes)?;
         Ok((elements(envelope, &bytes)?, envelope))
     }
 
-    /// Begins to receive it into `buf`, which is at least as long; what is behind it stays as it was.
+    /// Begins to receive the message into `buf`, which is at least as long. The rest of `buf` is left unchanged.
     ///
     /// # Errors
     /// [`LoggedError::Mpi`].
@@ -84,20 +85,20 @@ impl LoggedMessage {
         scope: &LocalScope<'a>,
         buf: &'a mut B,
     ) -> Result<ReceiveIntoRequest<'a, B>, LoggedError> {
-        let (Some(matched), Some(turn)) = (self.matched.take(), self.turn.take()) else {
-            return Err(LoggedError::CalledOff);
+        let (Some(matched), Some(guard)) = (self.matched.take(), self.guard.take()) else {
+            return Err(LoggedError::Cancelled);
         };
         let borrowed = self.comm.shared.comm.imrecv_into(scope, matched, buf)?;
-        Ok(ReceiveIntoRequest::new(borrowed, turn))
+        Ok(ReceiveIntoRequest::new(borrowed, guard))
     }
 }
 
 impl Drop for LoggedMessage {
     fn drop(&mut self) {
-        if let (Some(matched), Some(mut turn)) = (self.matched.take(), self.turn.take()) {
-            // Nobody is there to be told of an error; the next call is.
+        if let (Some(matched), Some(mut guard)) = (self.matched.take(), self.guard.take()) {
+            // A destructor returns no error; the next call on the communicator does.
             let _ = matched.receive();
-            let _ = turn.end(Some(self.envelope));
+            let _ = guard.end(Some(self.envelope));
         }
     }
 }

@@ -11,7 +11,7 @@ use zerocopy::{FromBytes, IntoBytes};
 use super::communicator::{LoggedCommunicator, Shared};
 use super::engine::Engine;
 use super::error::LoggedError;
-use super::source::whole;
+use super::source::check_elements;
 use crate::point_to_point::Envelope;
 use crate::request::{Borrowed, Completion, Pending};
 
@@ -177,16 +177,16 @@ impl Request for SendRequest {
 
 /// Place of a receive in the matching order of its communicator, until the receive ends.
 #[derive(Debug)]
-pub(super) struct Turn {
+pub(super) struct ReceiveGuard {
     posted: Option<PostedReceive>,
     comm: Rc<Shared>,
     engine: Rc<RefCell<Engine>>,
     is_open: bool,
 }
 
-impl Turn {
-    pub(super) fn new(posted: Option<PostedReceive>, comm: &LoggedCommunicator, is_open: bool) -> Turn {
-        Turn { posted, comm: Rc::clone(&comm.shared), engine: Rc::clone(&comm.engine), is_open }
+impl ReceiveGuard {
+    pub(super) fn new(posted: Option<PostedReceive>, comm: &LoggedCommunicator, is_open: bool) -> ReceiveGuard {
+        ReceiveGuard { posted, comm: Rc::clone(&comm.shared), engine: Rc::clone(&comm.engine), is_open }
     }
 
     /// Ends the receive, with this message or with none.
@@ -199,7 +199,7 @@ impl Turn {
     fn end_by(&mut self, completion: Completion) -> Result<Envelope, LoggedError> {
         self.end(completion.envelope)?;
         completion.result?;
-        completion.envelope.ok_or(LoggedError::CalledOff)
+        completion.envelope.ok_or(LoggedError::Cancelled)
     }
 
     /// Cancels the receive if it is pending. A message that had arrived is lost, and counts as received.
@@ -211,7 +211,7 @@ impl Turn {
     }
 }
 
-impl Drop for Turn {
+impl Drop for ReceiveGuard {
     fn drop(&mut self) {
         // If the receive hasn't ended, it has taken no message.
         let _ = self.end(None);
@@ -223,13 +223,13 @@ impl Drop for Turn {
 #[must_use = "dropping the request cancels the receive"]
 pub struct ReceiveRequest<T> {
     pending: Pending,
-    turn: Turn,
+    guard: ReceiveGuard,
     of: PhantomData<T>,
 }
 
 impl<T: FromBytes + IntoBytes + Clone> ReceiveRequest<T> {
-    pub(super) fn new(pending: Pending, turn: Turn) -> ReceiveRequest<T> {
-        ReceiveRequest { pending, turn, of: PhantomData }
+    pub(super) fn new(pending: Pending, guard: ReceiveGuard) -> ReceiveRequest<T> {
+        ReceiveRequest { pending, guard, of: PhantomData }
     }
 
     /// Cancels the receive; returns the message if it had arrived before.
@@ -245,7 +245,7 @@ impl<T: FromBytes + IntoBytes + Clone> ReceiveRequest<T> {
 /// Turns the error of a cancelled receive into `None`.
 fn unless_cancelled<T>(result: Result<T, LoggedError>) -> Result<Option<T>, LoggedError> {
     match result {
-        Err(LoggedError::CalledOff) => Ok(None),
+        Err(LoggedError::Cancelled) => Ok(None),
         result => result.map(Some),
     }
 }
@@ -258,11 +258,11 @@ impl<T: FromBytes + IntoBytes + Clone> sealed::Pend for ReceiveRequest<T> {
     }
 
     fn engine(&self) -> &Rc<RefCell<Engine>> {
-        &self.turn.engine
+        &self.guard.engine
     }
 
     fn finish(mut self, completion: Completion) -> Result<(Vec<T>, Envelope), LoggedError> {
-        let envelope = self.turn.end_by(completion)?;
+        let envelope = self.guard.end_by(completion)?;
         let mut bytes = self.pending.take_bytes();
         bytes.truncate(envelope.len);
         Ok((elements(envelope, &bytes)?, envelope))
@@ -277,7 +277,7 @@ impl<T: FromBytes + IntoBytes + Clone> Request for ReceiveRequest<T> {
 
 impl<T> Drop for ReceiveRequest<T> {
     fn drop(&mut self) {
-        self.turn.cancel(&self.pending);
+        self.guard.cancel(&self.pending);
     }
 }
 
@@ -286,7 +286,7 @@ pub(super) fn elements<T>(envelope: Envelope, bytes: &[u8]) -> Result<Vec<T>, Lo
 where
     T: FromBytes + IntoBytes + Clone,
 {
-    whole::<T>(envelope, None)?;
+    check_elements::<T>(envelope, None)?;
     let mut elements = vec![T::new_zeroed(); bytes.len() / size_of::<T>()];
     elements.as_mut_slice().as_mut_bytes().copy_from_slice(bytes);
     Ok(elements)
@@ -299,12 +299,12 @@ pub struct ReceiveIntoRequest<'a, B: ?Sized> {
     /// `None` after the memory was given back.
     borrowed: Option<Borrowed<'a, B>>,
     pending: Rc<Pending>,
-    turn: Turn,
+    guard: ReceiveGuard,
 }
 
 impl<'a, B: ?Sized> ReceiveIntoRequest<'a, B> {
-    pub(super) fn new(borrowed: Borrowed<'a, B>, turn: Turn) -> ReceiveIntoRequest<'a, B> {
-        ReceiveIntoRequest { pending: Rc::clone(&borrowed.pending), borrowed: Some(borrowed), turn }
+    pub(super) fn new(borrowed: Borrowed<'a, B>, guard: ReceiveGuard) -> ReceiveIntoRequest<'a, B> {
+        ReceiveIntoRequest { pending: Rc::clone(&borrowed.pending), borrowed: Some(borrowed), guard }
     }
 
     /// Cancels the receive; returns the message if it had arrived before.
@@ -325,18 +325,18 @@ impl<'a, B: ?Sized> sealed::Pend for ReceiveIntoRequest<'a, B> {
     }
 
     fn engine(&self) -> &Rc<RefCell<Engine>> {
-        &self.turn.engine
+        &self.guard.engine
     }
 
     fn finish(mut self, completion: Completion) -> Result<(&'a mut B, Envelope), LoggedError> {
-        let envelope = self.turn.end_by(completion)?;
+        let envelope = self.guard.end_by(completion)?;
         let memory = self.borrowed.take().and_then(Borrowed::give_back);
-        Ok((memory.ok_or(LoggedError::CalledOff)?, envelope))
+        Ok((memory.ok_or(LoggedError::Cancelled)?, envelope))
     }
 }
 
 /// Returns the memory and the message's envelope. Memory after the end of a shorter message is left unchanged. [`wait`](Request::wait) fails
-/// with [`LoggedError::Mpi`], of class `MPI_ERR_TRUNCATE`, for a longer message, whose end is lost, and with [`LoggedError::CalledOff`] if
+/// with [`LoggedError::Mpi`], of class `MPI_ERR_TRUNCATE`, for a longer message, whose end is lost, and with [`LoggedError::Cancelled`] if
 /// the scope has ended before.
 impl<'a, B: ?Sized> Request for ReceiveIntoRequest<'a, B> {
     type Output = (&'a mut B, Envelope);
@@ -344,7 +344,7 @@ impl<'a, B: ?Sized> Request for ReceiveIntoRequest<'a, B> {
 
 impl<B: ?Sized> Drop for ReceiveIntoRequest<'_, B> {
     fn drop(&mut self) {
-        self.turn.cancel(&self.pending);
+        self.guard.cancel(&self.pending);
     }
 }
 
@@ -386,7 +386,7 @@ impl<'a, B: ?Sized> sealed::Pend for CollectiveRequest<'a, B> {
     fn finish(self, completion: Completion) -> Result<&'a mut B, LoggedError> {
         self.engine.borrow_mut().collective_waited(&self.comm, self.number);
         completion.result?;
-        self.borrowed.give_back().ok_or(LoggedError::CalledOff)
+        self.borrowed.give_back().ok_or(LoggedError::Cancelled)
     }
 }
 

@@ -1,4 +1,4 @@
-//! Messages that arrive.
+//! Receives and probes.
 
 use counterfoil_mpi_logger::Determinant;
 use zerocopy::{FromBytes, IntoBytes};
@@ -6,50 +6,50 @@ use zerocopy::{FromBytes, IntoBytes};
 use super::communicator::{AnyProcess, LoggedCommunicator, Process};
 use super::error::LoggedError;
 use super::message::LoggedMessage;
-use super::request::{ReceiveIntoRequest, ReceiveRequest, Turn};
+use super::request::{ReceiveGuard, ReceiveIntoRequest, ReceiveRequest};
 use crate::error::MpiError;
 use crate::point_to_point::Envelope;
 use crate::request::LocalScope;
 
-/// Somebody, or anybody, whom messages can be received from. Without a tag, messages of any tag are.
+/// A process that messages can be received from, or any process. Methods without a tag receive any tag.
 pub trait Source {
-    /// The communicator, and the rank in it; `None` is anybody.
+    /// Returns the communicator, and the rank in it; `None` is `MPI_ANY_SOURCE`.
     fn source(&self) -> (&LoggedCommunicator, Option<u32>);
 
     /// Receives a message of one element.
     ///
     /// # Errors
-    /// [`LoggedError::Mpi`], of class `MPI_ERR_TRUNCATE` for a longer message; [`LoggedError::Elements`] for a shorter one. Either is lost.
+    /// [`LoggedError::Mpi`], of class `MPI_ERR_TRUNCATE` for a longer message; [`LoggedError::Elements`] for a shorter one. The message is lost.
     fn receive<T: FromBytes + IntoBytes>(&self) -> Result<(T, Envelope), LoggedError> {
         self.receive_with_tag(None)
     }
 
-    /// As [`receive`](Self::receive), with a tag; `None` is any.
+    /// Same as [`receive`](Self::receive), with a tag; `None` is `MPI_ANY_TAG`.
     ///
     /// # Errors
-    /// As of [`receive`](Self::receive).
+    /// Same as [`receive`](Self::receive).
     fn receive_with_tag<T: FromBytes + IntoBytes>(
         &self,
         tag: impl Into<Option<i32>>,
     ) -> Result<(T, Envelope), LoggedError> {
         let mut element = T::new_zeroed();
         let envelope = receive_bytes(self.source(), tag.into(), element.as_mut_bytes())?;
-        whole::<T>(envelope, Some(1))?;
+        check_elements::<T>(envelope, Some(1))?;
         Ok((element, envelope))
     }
 
     /// Receives a message of any number of elements.
     ///
     /// # Errors
-    /// [`LoggedError::Mpi`]; [`LoggedError::Elements`] if it is no whole number of them.
+    /// [`LoggedError::Mpi`]; [`LoggedError::Elements`] if its length is no multiple of an element's.
     fn receive_vec<T: FromBytes + IntoBytes + Clone>(&self) -> Result<(Vec<T>, Envelope), LoggedError> {
         self.receive_vec_with_tag(None)
     }
 
-    /// As [`receive_vec`](Self::receive_vec), with a tag; `None` is any.
+    /// Same as [`receive_vec`](Self::receive_vec), with a tag; `None` is `MPI_ANY_TAG`.
     ///
     /// # Errors
-    /// As of [`receive_vec`](Self::receive_vec).
+    /// Same as [`receive_vec`](Self::receive_vec).
     fn receive_vec_with_tag<T: FromBytes + IntoBytes + Clone>(
         &self,
         tag: impl Into<Option<i32>>,
@@ -57,7 +57,7 @@ pub trait Source {
         self.matched_probe_with_tag(tag)?.matched_receive_vec()
     }
 
-    /// Receives a message into `buf`, which is at least as long; what is behind the message stays as it was.
+    /// Receives a message into `buf`, which is at least as long. The rest of `buf` is left unchanged.
     ///
     /// # Errors
     /// [`LoggedError::Mpi`], of class `MPI_ERR_TRUNCATE` for a longer message, whose end is lost.
@@ -65,10 +65,10 @@ pub trait Source {
         self.receive_into_with_tag(buf, None)
     }
 
-    /// As [`receive_into`](Self::receive_into), with a tag; `None` is any.
+    /// Same as [`receive_into`](Self::receive_into), with a tag; `None` is `MPI_ANY_TAG`.
     ///
     /// # Errors
-    /// As of [`receive_into`](Self::receive_into).
+    /// Same as [`receive_into`](Self::receive_into).
     fn receive_into_with_tag<B: FromBytes + IntoBytes + ?Sized>(
         &self,
         buf: &mut B,
@@ -88,10 +88,10 @@ pub trait Source {
         self.immediate_receive_with_tag(count, None)
     }
 
-    /// As [`immediate_receive`](Self::immediate_receive), with a tag; `None` is any.
+    /// Same as [`immediate_receive`](Self::immediate_receive), with a tag; `None` is `MPI_ANY_TAG`.
     ///
     /// # Errors
-    /// As of [`immediate_receive`](Self::immediate_receive).
+    /// Same as [`immediate_receive`](Self::immediate_receive).
     fn immediate_receive_with_tag<T: FromBytes + IntoBytes + Clone>(
         &self,
         count: usize,
@@ -99,10 +99,10 @@ pub trait Source {
     ) -> Result<ReceiveRequest<T>, LoggedError> {
         let ((comm, source), tag) = (self.source(), tag.into());
         let pending = comm.shared.comm.irecv(count * size_of::<T>(), source, tag)?;
-        Ok(ReceiveRequest::new(pending, comm.turn(source, tag)))
+        Ok(ReceiveRequest::new(pending, comm.post(source, tag)))
     }
 
-    /// Begins to receive a message into `buf`, which is at least as long; what is behind the message stays as it was.
+    /// Begins to receive a message into `buf`, which is at least as long. The rest of `buf` is left unchanged.
     ///
     /// # Errors
     /// [`LoggedError::Mpi`].
@@ -114,10 +114,10 @@ pub trait Source {
         self.immediate_receive_into_with_tag(scope, buf, None)
     }
 
-    /// As [`immediate_receive_into`](Self::immediate_receive_into), with a tag; `None` is any.
+    /// Same as [`immediate_receive_into`](Self::immediate_receive_into), with a tag; `None` is `MPI_ANY_TAG`.
     ///
     /// # Errors
-    /// As of [`immediate_receive_into`](Self::immediate_receive_into).
+    /// Same as [`immediate_receive_into`](Self::immediate_receive_into).
     fn immediate_receive_into_with_tag<'a, B: FromBytes + IntoBytes + ?Sized>(
         &self,
         scope: &LocalScope<'a>,
@@ -126,10 +126,10 @@ pub trait Source {
     ) -> Result<ReceiveIntoRequest<'a, B>, LoggedError> {
         let ((comm, source), tag) = (self.source(), tag.into());
         let borrowed = comm.shared.comm.irecv_into(scope, buf, source, tag)?;
-        Ok(ReceiveIntoRequest::new(borrowed, comm.turn(source, tag)))
+        Ok(ReceiveIntoRequest::new(borrowed, comm.post(source, tag)))
     }
 
-    /// Waits for a message, and leaves it where it is.
+    /// Waits for a message without receiving it.
     ///
     /// # Errors
     /// [`LoggedError::Mpi`].
@@ -137,18 +137,18 @@ pub trait Source {
         self.probe_with_tag(None)
     }
 
-    /// As [`probe`](Self::probe), with a tag; `None` is any.
+    /// Same as [`probe`](Self::probe), with a tag; `None` is `MPI_ANY_TAG`.
     ///
     /// # Errors
     /// [`LoggedError::Mpi`].
     fn probe_with_tag(&self, tag: impl Into<Option<i32>>) -> Result<Envelope, LoggedError> {
         let ((comm, source), tag) = (self.source(), tag.into());
         let envelope = comm.shared.comm.probe(source, tag)?;
-        comm.probed(source, tag, Some(envelope))?;
+        comm.handle_probe(source, tag, Some(envelope))?;
         Ok(envelope)
     }
 
-    /// A message that has come, if there is one; it stays where it is.
+    /// Returns the envelope of a message that has arrived, if there is one, without receiving it.
     ///
     /// # Errors
     /// [`LoggedError::Mpi`].
@@ -156,18 +156,18 @@ pub trait Source {
         self.immediate_probe_with_tag(None)
     }
 
-    /// As [`immediate_probe`](Self::immediate_probe), with a tag; `None` is any.
+    /// Same as [`immediate_probe`](Self::immediate_probe), with a tag; `None` is `MPI_ANY_TAG`.
     ///
     /// # Errors
     /// [`LoggedError::Mpi`].
     fn immediate_probe_with_tag(&self, tag: impl Into<Option<i32>>) -> Result<Option<Envelope>, LoggedError> {
         let ((comm, source), tag) = (self.source(), tag.into());
         let envelope = comm.shared.comm.immediate_probe(source, tag)?;
-        comm.probed(source, tag, envelope)?;
+        comm.handle_probe(source, tag, envelope)?;
         Ok(envelope)
     }
 
-    /// Waits for a message, and takes it out of everybody's reach.
+    /// Waits for a message and matches it: no other call can receive it.
     ///
     /// # Errors
     /// [`LoggedError::Mpi`].
@@ -175,18 +175,18 @@ pub trait Source {
         self.matched_probe_with_tag(None)
     }
 
-    /// As [`matched_probe`](Self::matched_probe), with a tag; `None` is any.
+    /// Same as [`matched_probe`](Self::matched_probe), with a tag; `None` is `MPI_ANY_TAG`.
     ///
     /// # Errors
     /// [`LoggedError::Mpi`].
     fn matched_probe_with_tag(&self, tag: impl Into<Option<i32>>) -> Result<LoggedMessage, LoggedError> {
         let ((comm, source), tag) = (self.source(), tag.into());
         let message = LoggedMessage::new(comm.shared.comm.mprobe(source, tag)?, comm);
-        comm.probed(source, tag, Some(message.envelope()))?;
+        comm.handle_probe(source, tag, Some(message.envelope()))?;
         Ok(message)
     }
 
-    /// A message that has come, if there is one, taken out of everybody's reach.
+    /// Matches a message that has arrived, if there is one: no other call can receive it.
     ///
     /// # Errors
     /// [`LoggedError::Mpi`].
@@ -194,7 +194,7 @@ pub trait Source {
         self.immediate_matched_probe_with_tag(None)
     }
 
-    /// As [`immediate_matched_probe`](Self::immediate_matched_probe), with a tag; `None` is any.
+    /// Same as [`immediate_matched_probe`](Self::immediate_matched_probe), with a tag; `None` is `MPI_ANY_TAG`.
     ///
     /// # Errors
     /// [`LoggedError::Mpi`].
@@ -204,13 +204,13 @@ pub trait Source {
     ) -> Result<Option<LoggedMessage>, LoggedError> {
         let ((comm, source), tag) = (self.source(), tag.into());
         let message = comm.shared.comm.improbe(source, tag)?.map(|matched| LoggedMessage::new(matched, comm));
-        comm.probed(source, tag, message.as_ref().map(LoggedMessage::envelope))?;
+        comm.handle_probe(source, tag, message.as_ref().map(LoggedMessage::envelope))?;
         Ok(message)
     }
 }
 
-/// Whether a message is a whole number of elements, and as many as are wanted.
-pub(super) fn whole<T>(envelope: Envelope, count: Option<usize>) -> Result<(), LoggedError> {
+/// Checks that a message consists of whole elements, and of `count` of them.
+pub(super) fn check_elements<T>(envelope: Envelope, count: Option<usize>) -> Result<(), LoggedError> {
     let (len, element) = (envelope.len, size_of::<T>());
     let is_whole = match count {
         Some(count) => len == count * element,
@@ -225,32 +225,32 @@ fn receive_bytes(
     bytes: &mut [u8],
 ) -> Result<Envelope, LoggedError> {
     let received = comm.shared.comm.receive(bytes, source, tag);
-    comm.received(received, source.is_none() || tag.is_none())
+    comm.handle_received(received, source.is_none() || tag.is_none())
 }
 
 impl LoggedCommunicator {
-    /// A receive was posted; `None` is a wildcard.
-    fn turn(&self, source: Option<u32>, tag: Option<i32>) -> Turn {
+    /// Tells the logger of a posted receive; `None` is a wildcard.
+    fn post(&self, source: Option<u32>, tag: Option<i32>) -> ReceiveGuard {
         let posted = self.engine.borrow_mut().post(&self.shared, source, tag);
-        Turn::new(posted, self, source.is_none() || tag.is_none())
+        ReceiveGuard::new(posted, self, source.is_none() || tag.is_none())
     }
 
-    /// A probe has found this message, or none; `None` is a wildcard.
-    fn probed(&self, source: Option<u32>, tag: Option<i32>, found: Option<Envelope>) -> Result<(), LoggedError> {
+    /// Tells the logger of a probe's result; `None` as source or tag is a wildcard.
+    fn handle_probe(&self, source: Option<u32>, tag: Option<i32>, found: Option<Envelope>) -> Result<(), LoggedError> {
         let mut engine = self.engine.borrow_mut();
         engine.note_activity();
         match found {
             None => engine.count_failed_poll(),
             Some(found) if source.is_none() || tag.is_none() => {
-                engine.record(Determinant::Probe { source: self.shared.world(found.source)?, tag: found.tag });
+                engine.record(Determinant::Probe { source: self.shared.world_rank(found.source)?, tag: found.tag });
             }
             Some(_) => {}
         }
         Ok(())
     }
 
-    /// A receive has returned that nothing was posted behind.
-    pub(super) fn received(
+    /// Tells the logger of a blocking receive that has returned.
+    pub(super) fn handle_received(
         &self,
         received: Result<(Envelope, Result<(), MpiError>), MpiError>,
         is_open: bool,

@@ -1,4 +1,4 @@
-//! Where logging begins and ends.
+//! Start and end of logging.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -13,7 +13,7 @@ use super::error::LoggedError;
 use super::hook;
 use crate::universe::Universe;
 
-/// MPI with a log under it.
+/// An initialized MPI whose messages are logged.
 #[derive(Debug)]
 pub struct LoggedUniverse {
     engine: Rc<RefCell<Engine>>,
@@ -23,48 +23,48 @@ pub struct LoggedUniverse {
 }
 
 impl LoggedUniverse {
-    /// Begins to log. All ranks call it. `set` is given the options of this rank's log: of its rank, in a job of as many ranks as there
-    /// are, 64 MiB of memory, forgetting what is acknowledged.
+    /// Opens this rank's log. Collective over MPI_COMM_WORLD. `set` changes the log's options; the defaults are 64 MiB of memory and
+    /// [`Keep::Acked`](counterfoil::Keep::Acked).
     ///
     /// # Errors
-    /// [`LoggedError::Open`], [`LoggedError::Others`], [`LoggedError::Mpi`].
+    /// [`LoggedError::Open`], [`LoggedError::PeersOpen`], [`LoggedError::Mpi`].
     pub fn init(universe: Rc<Universe>, set: impl FnOnce(&mut Options)) -> Result<LoggedUniverse, LoggedError> {
         let world = universe.world();
         let engine = Rc::new(RefCell::new(Engine::begin(&world, set)?));
         let (rank, ranks) = (world.rank()?, world.size()?);
-        let world = Shared::of(world, WORLD, (0..ranks).collect(), &engine)?;
-        let itself = Shared::of(universe.self_comm(), SELF, vec![rank], &engine)?;
+        let world = Shared::new(world, WORLD, (0..ranks).collect(), &engine)?;
+        let itself = Shared::new(universe.self_comm(), SELF, vec![rank], &engine)?;
         hook::begin(&engine);
         Ok(LoggedUniverse { engine, world, itself, universe })
     }
 
-    /// MPI_COMM_WORLD.
+    /// Returns MPI_COMM_WORLD.
     pub fn world(&self) -> LoggedCommunicator {
         LoggedCommunicator::new(Rc::clone(&self.world), Rc::clone(&self.engine))
     }
 
-    /// MPI_COMM_SELF: this process alone.
+    /// Returns MPI_COMM_SELF, which has only this process.
     pub fn self_comm(&self) -> LoggedCommunicator {
         LoggedCommunicator::new(Rc::clone(&self.itself), Rc::clone(&self.engine))
     }
 
-    /// How many bytes are set aside for buffered messages.
+    /// Returns the size of the buffer for buffered sends, in bytes.
     pub fn buffer_size(&self) -> usize {
         self.universe.buffer_size()
     }
 
-    /// Sets so many bytes aside for buffered messages, in place of those that were: waits first until these are empty. Each message that is
-    /// under way takes its length and [`BUFFER_OVERHEAD`](crate::BUFFER_OVERHEAD) bytes.
+    /// Attaches a buffer of `bytes` for buffered sends, after the previous buffer's messages have left. A message takes its length and
+    /// [`BUFFER_OVERHEAD`](crate::BUFFER_OVERHEAD) bytes.
     ///
     /// # Errors
-    /// [`LoggedError::Mpi`]; nothing is set aside then.
+    /// [`LoggedError::Mpi`]; no buffer is attached then.
     pub fn set_buffer_size(&self, bytes: usize) -> Result<(), LoggedError> {
         let set = self.universe.set_buffer_size(bytes);
         self.engine.borrow_mut().note_activity();
         Ok(set?)
     }
 
-    /// Waits until all buffered messages have left; they find no room from then on, but for short ones, which may need none.
+    /// Waits until all buffered messages have left, and detaches the buffer. Later buffered sends fail, except short ones that need no buffer.
     ///
     /// # Errors
     /// [`LoggedError::Mpi`].
@@ -74,19 +74,18 @@ impl LoggedUniverse {
         Ok(detached?)
     }
 
-    /// Sets how long nothing may happen to any rank before a wait for room in this rank's log is given up
-    /// ([`LoggedError::Space`]): 10 s, where nothing is set. It has to be longer than any one message or collective operation
-    /// takes. Calls of MPI that aren't logged count for nothing.
+    /// Sets how long no rank may make progress before a wait for room in this rank's log fails with [`LoggedError::Space`]. The default is
+    /// 10 s. It has to be longer than any one message or collective operation takes. MPI calls that aren't logged are no progress.
     pub fn set_deadlock_after(&self, after: Duration) {
         self.engine.borrow_mut().set_deadlock_after(after);
     }
 
-    /// What this rank has done so far.
+    /// Returns this rank's counts.
     pub fn account(&self) -> Account {
         self.engine.borrow().account()
     }
 
-    /// Records of this rank that nobody has acknowledged, after a look at what has come.
+    /// Polls for acknowledgements, and returns the number of this rank's unacknowledged records.
     ///
     /// # Errors
     /// [`LoggedError`].
@@ -94,8 +93,8 @@ impl LoggedUniverse {
         self.engine.borrow_mut().unacknowledged()
     }
 
-    /// Ends logging, when no message is under way any more: the last acknowledgements are exchanged, and a log with a store
-    /// is complete on disk when this returns. All ranks call it, once. Communicators can't be used afterwards.
+    /// Ends logging, once no message is in transit: exchanges the last acknowledgements, and writes a log with a store completely to disk.
+    /// Collective over MPI_COMM_WORLD, once. Communicators can't be used afterwards.
     ///
     /// # Errors
     /// [`LoggedError`].
