@@ -13,9 +13,8 @@ use counterfoil::{Options, Rank, create_private_dir};
 use counterfoil_ack_piggyback::WireHeader;
 use counterfoil_runtime::local::{Interrupts, JobOptions, JobReport, launch};
 use counterfoil_runtime::{RankSettings, Rule};
-use counterfoil_workloads::Workload;
+use counterfoil_workloads::{Program, Workload};
 
-use crate::rank::Program;
 use crate::{Failure, print};
 pub(crate) use options::DemoArguments;
 use options::{check_iterations, check_kills};
@@ -26,7 +25,8 @@ pub(crate) fn run(arguments: &DemoArguments) -> Result<ExitCode, Failure> {
     let workload = arguments.workload().map_err(Failure::usage)?;
     let seed = arguments.seed.unwrap_or_else(seed_from_clock);
     let job = job_options(arguments, workload.as_ref(), seed)?;
-    let build = arguments.mpi.then(mpi::Build::find).transpose().map_err(Failure::failed)?;
+    let build = arguments.mpi.as_ref().map(|requested| mpi::Build::find(requested.as_deref()));
+    let build = build.transpose().map_err(Failure::failed)?;
     let interrupts = Interrupts::install().map_err(Failure::failed)?;
 
     let kept = arguments.keep_files.as_deref().map(KeepDirectory::create).transpose()?;
@@ -57,16 +57,13 @@ pub(crate) fn run(arguments: &DemoArguments) -> Result<ExitCode, Failure> {
         None if has_no_kills => "second run without kills".to_owned(),
         None => "run with kills".to_owned(),
     };
-    let mut view = View::new(arguments.json || build.is_some(), &title, &job, workload.as_ref());
-    let run = match &build {
-        Some(build) => {
-            if !arguments.json {
-                eprintln!("{title}");
-            }
-            build.launch(&job, &program_of(arguments, workload.as_ref()), &interrupts).map_err(Failure::failed)
-        }
-        None => launch(&job, Some(&interrupts), &mut view).map_err(Failure::failed),
+    let spares = arguments.spares.unwrap_or(job.kills.len() as u32);
+    let tested = match &build {
+        Some(build) => build.job(&job, spares).map_err(Failure::failed)?,
+        None => job.clone(),
     };
+    let mut view = View::new(arguments.json, &title, &job, workload.as_ref());
+    let run = launch(&tested, Some(&interrupts), &mut view).map_err(Failure::failed);
     view.finish();
     let run: JobReport = run.inspect_err(|_| eprintln!("seed {seed}"))?;
 
@@ -119,7 +116,8 @@ fn job_options(arguments: &DemoArguments, workload: &dyn Workload, seed: u64) ->
     job.kills = arguments.kills();
     job.power_cuts.clone_from(&arguments.power_cuts);
     job.seed = seed;
-    job.program = postcard::to_stdvec(&program_of(arguments, workload)).map_err(Failure::failed)?;
+    let program = Program::new(workload, arguments.checkpoint_every);
+    job.program = program.encode().map_err(Failure::failed)?;
     if let Some(directory) = &arguments.shm_dir {
         job.shm_root.clone_from(directory);
     }
@@ -139,15 +137,6 @@ fn job_options(arguments: &DemoArguments, workload: &dyn Workload, seed: u64) ->
     check_kills(&job.kills).map_err(Failure::usage)?;
     check_iterations(workload, arguments.ranks, &job.kills, &job.power_cuts).map_err(Failure::usage)?;
     Ok(job)
-}
-
-/// Returns what the ranks are to run.
-fn program_of(arguments: &DemoArguments, workload: &dyn Workload) -> Program {
-    Program {
-        workload: workload.name().to_owned(),
-        class: workload.class().to_string(),
-        checkpoint_every: arguments.checkpoint_every,
-    }
 }
 
 /// Checks that the log can hold the largest message, which would otherwise fail in the middle of the run.

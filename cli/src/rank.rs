@@ -5,8 +5,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use counterfoil_runtime::local::{JoinOptions, join};
-use counterfoil_workloads::{Class, LookupError, by_name};
-use serde::{Deserialize, Serialize};
+use counterfoil_workloads::Program;
 
 use crate::Failure;
 use crate::advice::with_advice;
@@ -31,27 +30,14 @@ pub(crate) struct RankArguments {
     launcher: u32,
 }
 
-/// Program that the ranks of a job run.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Program {
-    pub(crate) workload: String,
-    pub(crate) class: String,
-    pub(crate) checkpoint_every: Option<u64>,
-}
-
 pub(crate) fn run(arguments: &RankArguments) -> Result<ExitCode, Failure> {
     let RankArguments { job, rank, incarnation, launcher } = arguments;
     let options = JoinOptions { job: job.clone(), rank: *rank, incarnation: *incarnation, launcher: *launcher };
     let (mut endpoint, program) = join(&options).map_err(|error| Failure::failed(with_advice(&error)))?;
-    let outcome = (|| -> Result<Vec<u8>, Box<dyn std::error::Error>> {
-        let program: Program = postcard::from_bytes(&program)?;
-        let class: Result<Class, LookupError> = program.class.parse();
-        let workload = by_name(&program.workload, class?)?;
-        Ok(postcard::to_stdvec(&workload.run(&mut endpoint, program.checkpoint_every)?)?)
-    })();
-    let result = match outcome {
+    let outcome = Program::run(&program, &mut endpoint);
+    let result: Result<(), Box<dyn std::error::Error>> = match outcome {
         Ok(outcome) => endpoint.finish(outcome).map_err(Into::into),
-        Err(error) => Err(error),
+        Err(error) => Err(error.into()),
     };
     match result {
         Ok(()) => Ok(ExitCode::SUCCESS),

@@ -6,7 +6,7 @@
 //! | module | what it has |
 //! |---|---|
 //! | [`universe`], [`comm`] | MPI as far as it is needed here, with errors in place of aborts |
-//! | `transport`, `job` | ranks of an MPI job under the runtime's endpoint and protocols, without failures (feature `job`) |
+//! | `transport`, `job` | ranks of an MPI job under the runtime's endpoint and protocols, which outlive failures (feature `job`) |
 //! | [`logged`] | for authors of applications: communicators whose messages are logged, with errors in place of aborts |
 //! | [`control`] | the control communicator of the loggers ([`counterfoil_mpi_logger`]), process failures |
 //!
@@ -16,23 +16,23 @@ mod collective;
 pub mod comm;
 mod completion;
 pub mod control;
-#[cfg(feature = "job")]
-mod coordinator;
 mod error;
 #[cfg(feature = "job")]
 pub mod job;
 pub mod logged;
+#[cfg(feature = "job")]
+pub mod membership;
 mod operation;
 mod point_to_point;
 mod request;
 mod topology;
 #[cfg(feature = "job")]
 pub mod transport;
+#[cfg(feature = "job")]
+mod ulfm;
 pub mod universe;
 
 pub use comm::{Comm, Matched, Sending};
-#[cfg(feature = "job")]
-pub use coordinator::JobResult;
 pub use error::MpiError;
 pub use operation::{Number, Operation, SystemOperation, UserOperation, reduce_local_into};
 pub use point_to_point::Envelope;

@@ -1,11 +1,15 @@
 //! Transport of the runtime between the ranks of an MPI job.
 //!
 //! It moves the same frames as the transport between local processes, under the same endpoint and protocols. A frame is one message
-//! [wire header | payload]; a peer's hello is a message with another tag. Both travel on a duplicate of the world, on which MPI keeps
-//! the order between two ranks. Messages to and from the job's coordinator, rank 0 (`coordinator.rs`), travel on a second duplicate.
+//! [wire header | payload] on a communicator of the ranks, on which MPI keeps the order between two of them. Reports and orders go over a
+//! socket to the launcher.
 //!
-//! Failures are not handled: all ranks exist from the beginning, in their first incarnation, and each greets all others. If a rank is
-//! lost, MPI ends the job.
+//! A connection is between an incarnation of this rank and one of a peer. It is established by two hellos, each with the incarnation of
+//! its sender and the one of its receiver as its sender knows it: a hello for another incarnation only tells its receiver to send a new
+//! one. Frames that arrive without a connection are dropped. That is enough, because the log sends again what matters.
+//!
+//! After the failure of a process ([`Membership`]) the ranks have a new communicator, and all connections are established again, also
+//! those between survivors: the old communicator is revoked, and what was in flight on it is lost.
 
 mod peer;
 
@@ -16,242 +20,340 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use counterfoil_ack_piggyback::WireHeader;
-use counterfoil_runtime::RankSettings;
+use counterfoil_runtime::local::{ControlError, LauncherConnection, Welcome};
 use counterfoil_runtime::transport::{Event, Interest, Report, Transport, TransportError};
 
 use crate::comm::{Comm, Matched};
-use crate::coordinator::{Coordinator, CoordinatorError, FromCoordinator, JobResult, ToCoordinator};
 use crate::error::MpiError;
+use crate::membership::{Membership, MembershipError, outlives_failures};
 use peer::{IN_FLIGHT_BYTES_MAX, Peer};
 
 /// Tag of a frame.
 const FRAME: i32 = 0;
-/// Tag of a peer's first message.
+/// Tag of a hello: incarnation of the sender u32, that of the receiver u32, the protocol's hello.
 const HELLO: i32 = 1;
-/// Tag of a sender's last message.
-const END: i32 = 2;
-/// Tag of a message to or from the coordinator.
-const COORDINATOR: i32 = 3;
 
 /// Limit of the control frames that may wait for one peer, in bytes.
 const CONTROL_BYTES_MAX: usize = 8 << 20;
 /// Limit of the messages that one poll takes.
 const MESSAGES_PER_POLL: usize = 64;
+/// Polls per system call for messages of the launcher.
+const POLLS_PER_LAUNCHER_POLL: u32 = 64;
 /// Consecutive idle polls after which the thread yields the processor.
 const IDLE_POLLS_BEFORE_YIELD: u32 = 200;
 /// Consecutive idle polls after which the thread sleeps between polls.
 const IDLE_POLLS_BEFORE_SLEEP: u32 = 2_000;
 /// Length of such a sleep.
 const NAP: Duration = Duration::from_micros(50);
+/// Time between two polls of a spare.
+const SPARE_NAP: Duration = Duration::from_millis(1);
 
-/// Connection of one rank with its peers and with the coordinator on rank 0.
+/// Connections of one rank to its peers and its launcher.
 #[derive(Debug)]
 pub struct MpiTransport {
     rank: u32,
+    incarnation: u32,
+    launcher: LauncherConnection,
+    membership: Membership,
     frames: Comm,
-    reports: Comm,
     peers: Vec<Peer>,
-    /// Sends to the coordinator or, on rank 0, from it.
-    coordinator_sends: Peer,
-    /// `Some` on rank 0.
-    coordinator: Option<Coordinator>,
-    /// Number of `END` messages received on `reports`: from each rank on rank 0, from rank 0 on the others.
-    coordinator_ends: u32,
     events: VecDeque<Event>,
     frame_bytes_max: usize,
-    checkpoints_reported: u64,
+    /// Polls since the last one of the launcher.
+    polls: u32,
+}
+
+/// A process of an MPI job that has no rank.
+#[derive(Debug)]
+pub struct SpareProcess {
+    launcher: LauncherConnection,
+    membership: Membership,
+}
+
+impl SpareProcess {
+    /// Tells the launcher of this spare.
+    ///
+    /// # Errors
+    /// [`ControlError`].
+    pub fn new(mut launcher: LauncherConnection, membership: Membership) -> Result<SpareProcess, ControlError> {
+        launcher.wait_as_spare()?;
+        Ok(SpareProcess { launcher, membership })
+    }
+
+    /// Sleeps until this process becomes a rank; returns its transport and what the launcher wants of it. Returns `None` when the job has
+    /// ended, after all processes have met.
+    ///
+    /// # Errors
+    /// [`TransportError`].
+    pub fn wait(mut self) -> Result<Option<(MpiTransport, Welcome)>, TransportError> {
+        let mut events = VecDeque::new();
+        loop {
+            self.launcher.poll(&mut events)?;
+            if events.drain(..).any(|event| matches!(event, Event::Finish)) {
+                return meet_at_the_end(&mut self.membership).map(|()| None);
+            }
+            if self.membership.needs_repair().map_err(failed)?
+                && let Some(frames) = self.membership.repair(None).map_err(unrepaired)?
+            {
+                return MpiTransport::join(self.launcher, self.membership, frames);
+            }
+            thread::sleep(SPARE_NAP);
+        }
+    }
+}
+
+/// Waits for all other processes at the end of the job, in a process without traffic.
+fn meet_at_the_end(membership: &mut Membership) -> Result<(), TransportError> {
+    let mut meeting = membership.meet().map_err(failed)?;
+    while !meeting.test().map_err(failed)? {
+        if membership.is_awaited().map_err(failed)? {
+            membership.repair(None).map_err(unrepaired)?;
+        }
+        thread::sleep(SPARE_NAP);
+    }
+    Ok(())
 }
 
 impl MpiTransport {
-    /// Creates a transport over two duplicates of `world`. Collective over `world`.
+    /// Makes this process a rank: tells the launcher, and returns the transport and what the launcher wants of the rank. `frames` is the
+    /// communicator of the ranks. Returns `None` if the job has ended, after all processes have met.
     ///
     /// # Errors
-    /// [`MpiError`].
-    pub fn new(world: &Comm, settings: &RankSettings) -> Result<MpiTransport, MpiError> {
-        let (rank, ranks) = (world.rank()?, world.size()?);
-        Ok(MpiTransport {
+    /// [`TransportError`].
+    pub fn join(
+        launcher: LauncherConnection,
+        membership: Membership,
+        frames: Comm,
+    ) -> Result<Option<(MpiTransport, Welcome)>, TransportError> {
+        let (rank, ranks) = (frames.rank().map_err(failed)?, frames.size().map_err(failed)?);
+        let mut transport = MpiTransport {
             rank,
-            frames: world.dup()?,
-            reports: world.dup()?,
+            incarnation: 0,
+            launcher,
+            membership,
+            frames,
             peers: (0..ranks).map(|_| Peer::default()).collect(),
-            coordinator_sends: Peer::default(),
-            coordinator: (rank == 0).then(|| Coordinator::new(settings)),
-            coordinator_ends: 0,
             events: VecDeque::new(),
-            frame_bytes_max: settings.log_bytes_max,
-            checkpoints_reported: 0,
-        })
+            frame_bytes_max: 0,
+            polls: 0,
+        };
+        match transport.rejoin()? {
+            Some(welcome) => Ok(Some((transport, welcome))),
+            None => transport.close().map(|()| None),
+        }
     }
 
-    /// Sends `hello` to `peer` before any other message. Every rank calls it once for every other rank.
+    /// Returns the rank.
+    pub fn rank(&self) -> u32 {
+        self.rank
+    }
+
+    /// Begins the rank's next execution, after a rollback, in this process. Returns `None` if the job has ended.
+    ///
+    /// # Errors
+    /// [`TransportError::Launcher`].
+    pub fn rejoin(&mut self) -> Result<Option<Welcome>, TransportError> {
+        let Some(welcome) = self.launcher.join(self.rank).map_err(TransportError::Launcher)? else { return Ok(None) };
+        self.incarnation = welcome.incarnation();
+        self.frame_bytes_max = welcome.settings().log_bytes_max;
+        self.events.clear();
+        self.peers.iter_mut().for_each(|peer| _ = peer.disconnect());
+        self.announce_peers();
+        Ok(Some(welcome))
+    }
+
+    /// Ends the traffic: returns after all processes of the job, spares included, have called it. The rank's endpoint has finished.
     ///
     /// # Errors
     /// [`TransportError`].
-    pub fn send_hello(&mut self, peer: u32, hello: &[u8]) -> Result<(), TransportError> {
-        let sending = self.frames.isend(hello.to_vec(), peer, HELLO).map_err(failed)?;
-        self.peers[peer as usize].push(sending);
-        Ok(())
-    }
-
-    /// Ends the traffic: returns after this rank has received everything that was sent to it and its own sends are complete. All ranks
-    /// call it when their endpoint has finished. Returns the job's outcome on rank 0, `None` on the others.
-    ///
-    /// # Errors
-    /// [`TransportError`].
-    pub fn close(&mut self) -> Result<Option<JobResult>, TransportError> {
-        let ranks = self.peers.len() as u32;
-        let others: Vec<u32> = (0..ranks).filter(|peer| *peer != self.rank).collect();
-        for &peer in &others {
-            let sending = self.frames.isend(Vec::new(), peer, END).map_err(failed)?;
-            self.peers[peer as usize].push(sending);
-        }
-        let ends_expected = if self.rank == 0 { ranks - 1 } else { 1 };
-        if self.rank != 0 {
-            self.send_coordinator_end(&[0])?;
-        }
-        let mut coordinator_open = self.rank == 0;
-        let rank = self.rank as usize;
+    pub fn close(mut self) -> Result<(), TransportError> {
         let mut idle = Idle::default();
+        let mut meeting = None;
         loop {
-            let mut progressed = self.advance()?;
-            progressed |= self.poll_coordinator()?;
-            while let Some(message) = self.frames.improbe(None, None).map_err(failed)? {
-                self.handle_message(message)?;
-                progressed = true;
+            let progressed = match self.drain() {
+                Ok(progressed) => progressed,
+                Err(error) if error.is_process_failure() => {
+                    // All ranks are done, so nobody needs what is in flight; no send of another rank may wait for this one.
+                    self.frames.revoke().map_err(failed)?;
+                    self.peers.iter_mut().for_each(Peer::abandon_sends);
+                    true
+                }
+                Err(error) => return Err(failed(error)),
+            };
+            if meeting.is_none() && self.peers.iter().all(|peer| peer.sending.is_empty()) {
+                meeting = Some(self.membership.meet().map_err(failed)?);
             }
-            // A rank's last report may lead to an order, so rank 0 sends its end after it has received the others'.
-            if coordinator_open && self.coordinator_ends == ends_expected {
-                coordinator_open = false;
-                self.send_coordinator_end(&others)?;
+            if self.membership.is_awaited().map_err(failed)?
+                && let Some(frames) = self.membership.repair(Some(&self.frames)).map_err(unrepaired)?
+            {
+                self.frames = frames;
+                self.peers.iter_mut().for_each(Peer::abandon_sends);
             }
-            // Only acknowledgements are left, of messages that every rank has.
-            self.events.clear();
-            let peers_ended = self.peers.iter().enumerate().all(|(peer, state)| peer == rank || state.has_ended);
-            let all_sent =
-                self.coordinator_sends.sending.is_empty() && self.peers.iter().all(|peer| peer.sending.is_empty());
-            if peers_ended && self.coordinator_ends == ends_expected && !coordinator_open && all_sent {
-                return Ok(self.coordinator.take().map(Coordinator::into_result));
+            if let Some(meeting) = &mut meeting
+                && meeting.test().map_err(failed)?
+            {
+                return Ok(());
             }
             idle.after_poll(progressed);
         }
     }
 
-    /// Tells these ranks that this was the last message to, or from, the coordinator.
-    fn send_coordinator_end(&mut self, to: &[u32]) -> Result<(), TransportError> {
-        for &peer in to {
-            self.coordinator_sends.push(self.reports.isend(Vec::new(), peer, END).map_err(failed)?);
+    /// Receives and drops what has arrived; returns `true` if there was progress.
+    fn drain(&mut self) -> Result<bool, MpiError> {
+        let mut progressed = self.advance()?;
+        while let Some(message) = self.frames.improbe(None, None)? {
+            message.receive()?;
+            progressed = true;
         }
+        Ok(progressed)
+    }
+
+    /// Adds an event for every peer that can be greeted.
+    fn announce_peers(&mut self) {
+        for (peer, state) in (0..).zip(&self.peers).filter(|(peer, _)| *peer != self.rank) {
+            self.events.push_back(Event::Reachable { peer, incarnation: state.incarnation });
+        }
+    }
+
+    /// Replaces failed processes, and begins all connections again.
+    fn repair(&mut self) -> Result<(), TransportError> {
+        let frames = self.membership.repair(Some(&self.frames)).map_err(unrepaired)?;
+        // A rank stays the same rank.
+        self.frames = frames.ok_or_else(|| unrepaired(MembershipError::NoSpare { rank: self.rank }))?;
+        for peer in 0..self.peers.len() as u32 {
+            let state = &mut self.peers[peer as usize];
+            state.abandon_sends();
+            let was_connected = state.disconnect();
+            self.remove_new_connection(peer);
+            if was_connected {
+                self.events.push_back(Event::Disconnected { peer });
+            }
+        }
+        self.announce_peers();
         Ok(())
+    }
+
+    /// Removes a connection to `peer` from the events, with the frames that it has brought: the endpoint has not seen it.
+    fn remove_new_connection(&mut self, peer: u32) {
+        let mut is_new = false;
+        self.events.retain(|event| match event {
+            Event::Connected { peer: of, .. } | Event::Reachable { peer: of, .. } if *of == peer => {
+                is_new = true;
+                false
+            }
+            Event::Frame { peer: of, .. } if *of == peer => !is_new,
+            _ => true,
+        });
+    }
+
+    /// Returns what a call has returned, or, after a repair, `None` if it failed because a process is dead.
+    fn or_repair<T>(&mut self, called: Result<T, MpiError>) -> Result<Option<T>, TransportError> {
+        match called {
+            Ok(value) => Ok(Some(value)),
+            Err(error) if error.is_process_failure() && outlives_failures() => self.repair().map(|()| None),
+            Err(error) => Err(failed(error)),
+        }
     }
 
     /// Tests the sends in flight; returns `true` if some are complete.
-    fn advance(&mut self) -> Result<bool, TransportError> {
-        let mut progressed = self.coordinator_sends.advance().map_err(failed)?;
-        for peer in &mut self.peers {
-            progressed |= peer.advance().map_err(failed)?;
-        }
-        Ok(progressed)
-    }
-
-    /// Receives what has arrived from the peers in `read`, up to the limit of one poll.
-    fn poll_peers(&mut self, read: &[bool]) -> Result<(), TransportError> {
-        let all = read.iter().enumerate().all(|(peer, read)| *read || peer == self.rank as usize);
-        for _ in 0..MESSAGES_PER_POLL {
-            let message = if all {
-                self.frames.improbe(None, None).map_err(failed)?
-            } else {
-                let mut found = None;
-                for peer in (0..read.len()).filter(|peer| read[*peer] && *peer != self.rank as usize) {
-                    found = self.frames.improbe(Some(peer as u32), None).map_err(failed)?;
-                    if found.is_some() {
-                        break;
-                    }
-                }
-                found
-            };
-            let Some(message) = message else { return Ok(()) };
-            self.handle_message(message)?;
-        }
-        Ok(())
-    }
-
-    fn handle_message(&mut self, message: Matched) -> Result<(), TransportError> {
-        let (peer, tag, len) = (message.source, message.tag, message.len);
-        if tag == FRAME && len > self.frame_bytes_max.saturating_add(WireHeader::LEN) {
-            return Err(TransportError::FrameTooLong { peer, len: len as u64, max: self.frame_bytes_max });
-        }
-        let bytes = Bytes::from(message.receive().map_err(failed)?);
-        match tag {
-            HELLO => {
-                self.peers[peer as usize].is_met = true;
-                self.events.push_back(Event::Connected { peer, incarnation: 0, hello: bytes, answer: false });
-            }
-            END => self.peers[peer as usize].has_ended = true,
-            _ => {
-                let (header, body) =
-                    WireHeader::split(&bytes).map_err(|source| TransportError::Header { peer, source })?;
-                if header.payload_len() != body.len() as u64 {
-                    return Err(TransportError::FrameTooLong { peer, len: header.payload_len(), max: body.len() });
-                }
-                let header = *header;
-                self.events.push_back(Event::Frame { peer, header, body: bytes.slice(WireHeader::LEN..) });
-            }
-        }
-        Ok(())
-    }
-
-    /// Receives what has arrived for the coordinator, or from it; returns `true` if something has.
-    fn poll_coordinator(&mut self) -> Result<bool, TransportError> {
+    fn advance(&mut self) -> Result<bool, MpiError> {
         let mut progressed = false;
-        while let Some(message) = self.reports.improbe(None, None).map_err(failed)? {
-            let (from, tag) = (message.source, message.tag);
-            let bytes = message.receive().map_err(failed)?;
-            progressed = true;
-            if tag == END {
-                self.coordinator_ends += 1;
-            } else if self.coordinator.is_some() {
-                self.handle_report(from, &bytes)?;
-            } else {
-                self.handle_order(FromCoordinator::decode(&bytes).map_err(malformed)?);
-            }
+        for peer in &mut self.peers {
+            progressed |= peer.advance()?;
         }
         Ok(progressed)
     }
 
-    fn send_to_coordinator(&mut self, message: &ToCoordinator) -> Result<(), TransportError> {
-        let bytes = message.encode().map_err(malformed)?;
-        if self.coordinator.is_some() {
-            return self.handle_report(0, &bytes);
+    /// Returns a message that has arrived from a peer in `read`.
+    fn next_message(&self, read: &[bool]) -> Result<Option<Matched>, MpiError> {
+        let is_other = |peer: usize| peer != self.rank as usize;
+        if read.iter().enumerate().all(|(peer, read)| *read || !is_other(peer)) {
+            return self.frames.improbe(None, None);
         }
-        self.coordinator_sends.push(self.reports.isend(bytes, 0, COORDINATOR).map_err(failed)?);
-        Ok(())
-    }
-
-    /// Passes a rank's message to the coordinator, on rank 0, and sends its answers.
-    fn handle_report(&mut self, from: u32, bytes: &[u8]) -> Result<(), TransportError> {
-        let Some(coordinator) = &mut self.coordinator else { return Ok(()) };
-        coordinator.handle_message(from, ToCoordinator::decode(bytes).map_err(malformed)?).map_err(malformed)?;
-        while let Some((to, order)) = self.coordinator.as_mut().and_then(Coordinator::poll_message) {
-            if to == 0 {
-                self.handle_order(order);
-            } else {
-                let bytes = order.encode().map_err(malformed)?;
-                self.coordinator_sends.push(self.reports.isend(bytes, to, COORDINATOR).map_err(failed)?);
+        for peer in (0..read.len()).filter(|peer| read[*peer] && is_other(*peer)) {
+            let found = self.frames.improbe(Some(peer as u32), None)?;
+            if found.is_some() {
+                return Ok(found);
             }
         }
+        Ok(None)
+    }
+
+    /// Completes sends and receives what has arrived, up to the limit of one poll; returns `true` if there was progress.
+    fn poll_peers(&mut self, read: &[bool]) -> Result<bool, TransportError> {
+        let advanced = self.advance();
+        let Some(mut progressed) = self.or_repair(advanced)? else { return Ok(true) };
+        for _ in 0..MESSAGES_PER_POLL {
+            let message = self.next_message(read);
+            let Some(Some(message)) = self.or_repair(message)? else { break };
+            let (peer, tag, len) = (message.source, message.tag, message.len);
+            if tag == FRAME && len > self.frame_bytes_max.saturating_add(WireHeader::LEN) {
+                return Err(TransportError::FrameTooLong { peer, len: len as u64, max: self.frame_bytes_max });
+            }
+            let received = message.receive();
+            let Some(bytes) = self.or_repair(received)? else { break };
+            self.handle_message(peer, tag, Bytes::from(bytes))?;
+            progressed = true;
+        }
+        Ok(progressed)
+    }
+
+    fn handle_message(&mut self, peer: u32, tag: i32, bytes: Bytes) -> Result<(), TransportError> {
+        if tag == HELLO {
+            return self.handle_hello(peer, &bytes);
+        }
+        if !self.peers[peer as usize].is_connected {
+            return Ok(());
+        }
+        let (header, body) = WireHeader::split(&bytes).map_err(|source| TransportError::Header { peer, source })?;
+        if header.payload_len() != body.len() as u64 {
+            return Err(TransportError::FrameTooLong { peer, len: header.payload_len(), max: body.len() });
+        }
+        let header = *header;
+        self.events.push_back(Event::Frame { peer, header, body: bytes.slice(WireHeader::LEN..) });
         Ok(())
     }
 
-    fn handle_order(&mut self, order: FromCoordinator) {
-        self.events.push_back(match order {
-            FromCoordinator::Order { body } => Event::Order { body },
-            FromCoordinator::Finish => Event::Finish,
-        });
+    fn handle_hello(&mut self, peer: u32, bytes: &Bytes) -> Result<(), TransportError> {
+        let Some((from, to)) = split_hello(bytes) else {
+            return Err(TransportError::Io {
+                action: "read a peer's hello",
+                source: io::Error::other(format!("rank {peer} sent {} bytes", bytes.len())),
+            });
+        };
+        let state = &mut self.peers[peer as usize];
+        if from < state.incarnation {
+            return Ok(());
+        }
+        if from > state.incarnation {
+            state.incarnation = from;
+            if state.disconnect() {
+                self.events.push_back(Event::Disconnected { peer });
+            }
+        }
+        let state = &mut self.peers[peer as usize];
+        let has_greeted = state.greeted == Some(from);
+        if to == self.incarnation {
+            state.is_connected = true;
+            let hello = bytes.slice(HELLO_LEN..);
+            self.events.push_back(Event::Connected { peer, incarnation: from, hello, answer: !has_greeted });
+        } else if !has_greeted {
+            self.events.push_back(Event::Reachable { peer, incarnation: from });
+        }
+        Ok(())
     }
 
     /// Returns `true` if a peer in `write` can take another frame.
     fn can_write(&self, write: &[bool]) -> bool {
         self.peers.iter().zip(write).any(|(peer, write)| *write && peer.has_room())
+    }
+
+    /// Sends a message; after a repair, it is lost.
+    fn post(&mut self, peer: u32, tag: i32, message: Vec<u8>) -> Result<bool, TransportError> {
+        let sending = self.frames.isend(message, peer, tag);
+        let Some(sending) = self.or_repair(sending)? else { return Ok(false) };
+        self.peers[peer as usize].push(sending);
+        Ok(true)
     }
 }
 
@@ -260,9 +362,12 @@ impl Transport for MpiTransport {
         let begun = Instant::now();
         let mut idle = Idle::default();
         loop {
-            let progressed = self.advance()?;
-            self.poll_coordinator()?;
-            self.poll_peers(interest.read)?;
+            let progressed = self.poll_peers(interest.read)?;
+            self.polls += 1;
+            if self.polls >= POLLS_PER_LAUNCHER_POLL {
+                self.polls = 0;
+                self.launcher.poll(&mut self.events)?;
+            }
             let is_due = interest.timeout.is_some_and(|timeout| begun.elapsed() >= timeout);
             if !self.events.is_empty() || self.can_write(interest.write) || is_due {
                 return Ok(());
@@ -276,26 +381,29 @@ impl Transport for MpiTransport {
     }
 
     fn is_connected(&self, peer: u32) -> bool {
-        self.peers[peer as usize].is_met
+        self.peers[peer as usize].is_connected
     }
 
-    fn greet(&mut self, _: u32, _: u32, _: &[u8]) -> Result<(), TransportError> {
-        // No peer waits for an answer: every rank has greeted every other by `send_hello`.
-        Ok(())
+    fn greet(&mut self, peer: u32, incarnation: u32, hello: &[u8]) -> Result<(), TransportError> {
+        let state = &mut self.peers[peer as usize];
+        if state.incarnation != incarnation || state.greeted == Some(incarnation) {
+            return Ok(());
+        }
+        state.greeted = Some(incarnation);
+        let message = [&self.incarnation.to_le_bytes(), &incarnation.to_le_bytes(), hello].concat();
+        self.post(peer, HELLO, message).map(drop)
     }
 
     fn disconnect(&mut self, peer: u32) {
-        self.peers[peer as usize].is_met = false;
+        self.peers[peer as usize].is_connected = false;
     }
 
     fn send_control(&mut self, peer: u32, header: &WireHeader, body: &[u8]) -> Result<(), TransportError> {
-        let state = &mut self.peers[peer as usize];
-        if !state.is_met {
-            return Ok(());
-        }
-        state.push(self.frames.isend(frame(header, body), peer, FRAME).map_err(failed)?);
-        if state.bytes > IN_FLIGHT_BYTES_MAX + CONTROL_BYTES_MAX + self.frame_bytes_max {
-            return Err(TransportError::NotRead { peer, len: state.bytes, max: CONTROL_BYTES_MAX });
+        if self.peers[peer as usize].is_connected && self.post(peer, FRAME, frame(header, body))? {
+            let len = self.peers[peer as usize].bytes;
+            if len > IN_FLIGHT_BYTES_MAX + CONTROL_BYTES_MAX + self.frame_bytes_max {
+                return Err(TransportError::NotRead { peer, len, max: CONTROL_BYTES_MAX });
+            }
         }
         Ok(())
     }
@@ -304,45 +412,20 @@ impl Transport for MpiTransport {
     fn send(&mut self, peer: u32, header: &WireHeader, payload: &[u8], offset: usize) -> Result<usize, TransportError> {
         debug_assert_eq!(offset, 0, "a frame that was taken at all was taken whole");
         let state = &mut self.peers[peer as usize];
-        if !state.is_met {
-            return Ok(0);
-        }
         if !state.has_room() {
-            state.advance().map_err(failed)?;
-            if !state.has_room() {
+            let advanced = state.advance();
+            self.or_repair(advanced)?;
+            if !self.peers[peer as usize].has_room() {
                 return Ok(0);
             }
         }
         let frame = frame(header, payload);
         let len = frame.len();
-        state.push(self.frames.isend(frame, peer, FRAME).map_err(failed)?);
-        Ok(len)
+        Ok(if self.post(peer, FRAME, frame)? { len } else { 0 })
     }
 
     fn report(&mut self, report: Report) -> Result<(), TransportError> {
-        match report {
-            Report::Iteration { tally, .. } if tally.checkpoints != self.checkpoints_reported => {
-                self.checkpoints_reported = tally.checkpoints;
-                self.send_to_coordinator(&ToCoordinator::Checkpoints { taken: tally.checkpoints })
-            }
-            // Over MPI nothing watches the iterations, and no rank is replaced.
-            Report::Iteration { .. } | Report::Restored { .. } | Report::ReplayComplete | Report::CaughtUp => Ok(()),
-            Report::ToCoordinator { body } => self.send_to_coordinator(&ToCoordinator::Control { body }),
-            Report::Done { outcome, tally } => self.send_to_coordinator(&ToCoordinator::Done { outcome, tally }),
-            Report::RollingBack { epoch, .. } => Err(TransportError::Io {
-                action: "go back",
-                source: io::Error::other(format!(
-                    "rank {} would go back to epoch {epoch}: over MPI no rank is replaced",
-                    self.rank
-                )),
-            }),
-            Report::Failed { error } => {
-                // The other ranks would wait for this one for ever.
-                tracing::error!(rank = self.rank, error, "the program has failed: the job ends");
-                self.frames.abort(1);
-                Ok(())
-            }
-        }
+        self.launcher.report(report)
     }
 }
 
@@ -362,6 +445,16 @@ impl Idle {
     }
 }
 
+/// Length of the incarnations before a hello, in bytes.
+const HELLO_LEN: usize = 8;
+
+/// Returns the incarnations of sender and receiver.
+fn split_hello(bytes: &[u8]) -> Option<(u32, u32)> {
+    let (from, rest) = bytes.split_first_chunk::<4>()?;
+    let (to, _) = rest.split_first_chunk::<4>()?;
+    Some((u32::from_le_bytes(*from), u32::from_le_bytes(*to)))
+}
+
 fn frame(header: &WireHeader, payload: &[u8]) -> Vec<u8> {
     let mut frame = Vec::with_capacity(WireHeader::LEN + payload.len());
     frame.extend_from_slice(header.as_bytes());
@@ -373,6 +466,6 @@ fn failed(error: MpiError) -> TransportError {
     TransportError::Io { action: "communicate with a peer over MPI", source: io::Error::other(error) }
 }
 
-fn malformed(error: CoordinatorError) -> TransportError {
-    TransportError::Io { action: "handle a message of the job's coordinator", source: io::Error::other(error) }
+fn unrepaired(error: MembershipError) -> TransportError {
+    TransportError::Io { action: "replace a failed process", source: io::Error::other(error) }
 }

@@ -16,6 +16,13 @@ use crate::tally::Tally;
 /// Event from a peer or from the launcher.
 #[derive(Debug)]
 pub enum Event {
+    /// An incarnation of `peer` can be greeted: [`Transport::greet`]. The connection is established once its own hello has arrived.
+    Reachable {
+        /// Rank of the peer.
+        peer: u32,
+        /// Incarnation of the peer, as far as it is known.
+        incarnation: u32,
+    },
     /// A connection to an incarnation of `peer` is established, and the peer has sent its hello. If the peer opened
     /// the connection, it waits for an answer: [`Transport::greet`].
     Connected {

@@ -16,6 +16,7 @@ mod error;
 pub mod master_worker;
 mod outcome;
 pub mod patterns;
+mod program;
 pub mod ring;
 mod state;
 
@@ -26,6 +27,7 @@ use counterfoil_runtime::communicator::Communicator;
 
 pub use error::{Error, MessageError, RanksError};
 pub use outcome::{Outcome, Value, job_digest};
+pub use program::{Program, ProgramError};
 pub use state::StateError;
 
 /// A parallel program with a known answer.

@@ -75,7 +75,11 @@ impl Toolkit {
     /// Writes `mpi.json` into the target directory. `counterfoil demo --mpi` reads the path of the launcher from it.
     fn write_description(&self) -> Result<(), MpiError> {
         let path = self.target.join("mpi.json");
-        let description = json!({ "version": format!("Open MPI {}", self.mpi.version), "mpirun": self.mpi.mpirun });
+        let description = json!({
+            "version": format!("Open MPI {}", self.mpi.version),
+            "mpirun": self.mpi.mpirun,
+            "ulfm": self.mpi.has_ulfm(),
+        });
         std::fs::write(&path, description.to_string()).map_err(MpiError::file(&path))
     }
 

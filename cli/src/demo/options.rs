@@ -32,10 +32,14 @@ pub(crate) struct DemoArguments {
     /// Kill no rank
     #[arg(long, conflicts_with = "kills")]
     no_kills: bool,
-    /// Run the program over MPI, without kills, and compare with a run on local processes. Requires `cargo xtask mpi`; set
-    /// COUNTERFOIL_MPI_BUILD to the folder of the build unless it is next to this program
-    #[arg(long, conflicts_with_all = ["kills", "power_cuts", "keep_files"])]
-    pub(super) mpi: bool,
+    /// Run the program as ranks of an MPI job, and compare with a run on local processes. MPI is wheel, debian, or an installation
+    /// prefix for which `cargo xtask mpi` was run [default: the build in COUNTERFOIL_MPI_BUILD, else the first one next to this
+    /// program]
+    #[arg(long, value_name = "MPI", num_args = 0..=1, require_equals = true)]
+    pub(super) mpi: Option<Option<String>>,
+    /// Number of spare processes of an MPI job, which replace dead ranks if the MPI outlives failures [default: one for each kill]
+    #[arg(long, value_name = "SPARES", requires = "mpi")]
+    pub(super) spares: Option<u32>,
     /// Simulate a power cut in this iteration of rank 0 (from 1): kill all ranks at once, discard their memory, and restart them
     /// from disk. Repeatable; requires --tier node-local
     #[arg(long = "power-cut", value_name = "ITERATION", value_parser = clap::value_parser!(u64).range(1..))]
@@ -135,7 +139,7 @@ impl DemoArguments {
 
     /// Returns the requested kills, or the default one.
     pub(super) fn kills(&self) -> Vec<Kill> {
-        if self.no_kills || self.mpi || self.ranks == 0 || (self.kills.is_empty() && !self.power_cuts.is_empty()) {
+        if self.no_kills || self.ranks == 0 || (self.kills.is_empty() && !self.power_cuts.is_empty()) {
             Vec::new()
         } else if self.kills.is_empty() {
             vec![Kill { rank: 2.min(self.ranks - 1), at: KillPoint::Iteration(7) }]

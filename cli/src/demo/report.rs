@@ -111,7 +111,8 @@ struct KillReport {
     iteration: u64,
     incarnation: u32,
     pid: u32,
-    signal: i32,
+    /// `null` if only mpirun knows it.
+    signal: Option<i32>,
     /// Requested kill; `null` if another process killed the rank.
     planned: Option<String>,
     at_ms: f64,

@@ -1,4 +1,4 @@
-//! One rank of `counterfoil demo --mpi`, which starts it with `mpirun`: a logged workload over MPI, without failures.
+//! One process of `counterfoil demo --mpi`, which starts it with `mpirun`: a rank of a logged workload over MPI, or a spare.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -8,11 +8,14 @@ use counterfoil_mpi::{Threads, Universe, job};
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::prelude::*;
 
-/// Run one rank of a job over MPI (started by `counterfoil demo --mpi`).
+/// Run one process of a job over MPI (started by `counterfoil demo --mpi`).
 #[derive(Debug, Parser)]
 #[command(name = "counterfoil-mpi-demo", version)]
 struct Arguments {
-    /// The job's directory, with the job description
+    /// Number of ranks; further processes are spares
+    #[arg(long)]
+    ranks: u32,
+    /// The job's directory
     #[arg(long)]
     job: PathBuf,
 }
@@ -31,13 +34,13 @@ fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    let world = universe.world();
-    match job::run(&world, &arguments.job) {
+    match job::run(&universe, &arguments.job, arguments.ranks) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("error: rank {}: {error}", world.rank().map_or_else(|_| "?".to_owned(), |rank| rank.to_string()));
+            let rank = universe.world().rank().map_or_else(|_| "?".to_owned(), |rank| rank.to_string());
+            eprintln!("error: process {rank} of MPI_COMM_WORLD: {error}");
             // The other ranks would wait for this one for ever.
-            world.abort(1);
+            universe.world().abort(1);
             ExitCode::FAILURE
         }
     }

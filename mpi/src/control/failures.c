@@ -20,6 +20,11 @@ int counterfoil_is_failure(int code) {
            (class == MPIX_ERR_PROC_FAILED || class == MPIX_ERR_PROC_FAILED_PENDING || class == MPIX_ERR_REVOKED);
 }
 
+int counterfoil_is_revoked(int code) {
+    int class = 0;
+    return !PMPI_Error_class(code, &class) && class == MPIX_ERR_REVOKED;
+}
+
 /* Whether a receive with this error is still pending: a receive from any source that a failure has interrupted. */
 int counterfoil_is_pending(int code) {
     int class = 0;
@@ -35,9 +40,14 @@ int counterfoil_failed(MPI_Comm comm, MPI_Group *failed) {
 int counterfoil_living(MPI_Comm comm, MPI_Comm *living) { return PMPIX_Comm_shrink(comm, living); }
 
 /* Completes when all living processes have called it. */
-int counterfoil_meet(MPI_Comm comm, int *flag, MPI_Request *request) { return PMPIX_Comm_iagree(comm, flag, request); }
+int counterfoil_meet(MPI_Comm comm, int *flag, MPI_Request *request) {
+    return counterfoil_outlives_failures() ? PMPIX_Comm_iagree(comm, flag, request) : PMPI_Ibarrier(comm, request);
+}
 
 int counterfoil_revoke(MPI_Comm comm) { return PMPIX_Comm_revoke(comm); }
+
+/* The and of the flags of all living processes. */
+int counterfoil_agree(MPI_Comm comm, int *flag) { return PMPIX_Comm_agree(comm, flag); }
 
 #else
 
@@ -53,6 +63,11 @@ int counterfoil_is_pending(int code) {
     return 0;
 }
 
+int counterfoil_is_revoked(int code) {
+    (void)code;
+    return 0;
+}
+
 int counterfoil_failed(MPI_Comm comm, MPI_Group *failed) {
     (void)comm, (void)failed;
     return MPI_ERR_UNSUPPORTED_OPERATION;
@@ -64,12 +79,17 @@ int counterfoil_living(MPI_Comm comm, MPI_Comm *living) {
 }
 
 int counterfoil_meet(MPI_Comm comm, int *flag, MPI_Request *request) {
-    (void)comm, (void)flag, (void)request;
-    return MPI_ERR_UNSUPPORTED_OPERATION;
+    (void)flag;
+    return PMPI_Ibarrier(comm, request);
 }
 
 int counterfoil_revoke(MPI_Comm comm) {
     (void)comm;
+    return MPI_ERR_UNSUPPORTED_OPERATION;
+}
+
+int counterfoil_agree(MPI_Comm comm, int *flag) {
+    (void)comm, (void)flag;
     return MPI_ERR_UNSUPPORTED_OPERATION;
 }
 

@@ -125,7 +125,7 @@ impl Failures {
 ///
 /// # Safety
 /// `comm` is valid, and the group's members are among its members.
-unsafe fn ranks_of(mut group: ffi::MPI_Group, comm: ffi::MPI_Comm) -> Result<Vec<u32>, MpiError> {
+pub(crate) unsafe fn ranks_of(mut group: ffi::MPI_Group, comm: ffi::MPI_Comm) -> Result<Vec<u32>, MpiError> {
     let mut size = 0;
     // SAFETY: the caller's promise, pointers to local variables, and arrays with an element for each member.
     unsafe {

@@ -1,4 +1,4 @@
-//! Sends in flight to one peer.
+//! State of the connection to one peer.
 
 use std::collections::VecDeque;
 
@@ -8,22 +8,24 @@ use crate::error::MpiError;
 /// Limit of the bytes in flight to one peer. A single frame may exceed it.
 pub(super) const IN_FLIGHT_BYTES_MAX: usize = 4 << 20;
 
-/// Connection between this rank and one peer.
+/// Connection between this rank and one peer: between an incarnation of each.
 #[derive(Debug, Default)]
 pub(super) struct Peer {
+    /// Newest incarnation that is known.
+    pub(super) incarnation: u32,
+    /// Incarnation to which this rank's hello was sent.
+    pub(super) greeted: Option<u32>,
+    /// True after the hello of `incarnation` to this rank's incarnation has arrived.
+    pub(super) is_connected: bool,
     /// Sends in flight, oldest first.
     pub(super) sending: VecDeque<Sending>,
     /// Sum of the lengths in `sending`.
     pub(super) bytes: usize,
-    /// True after the peer's hello has arrived.
-    pub(super) is_met: bool,
-    /// True after the peer's last message has arrived.
-    pub(super) has_ended: bool,
 }
 
 impl Peer {
     pub(super) fn has_room(&self) -> bool {
-        self.bytes < IN_FLIGHT_BYTES_MAX
+        self.is_connected && self.bytes < IN_FLIGHT_BYTES_MAX
     }
 
     /// Removes completed sends from the front; returns `true` if there were any.
@@ -43,5 +45,21 @@ impl Peer {
     pub(super) fn push(&mut self, sending: Sending) {
         self.bytes += sending.len();
         self.sending.push_back(sending);
+    }
+
+    /// Ends the connection. Returns `true` if there was one.
+    pub(super) fn disconnect(&mut self) -> bool {
+        self.greeted = None;
+        std::mem::take(&mut self.is_connected)
+    }
+
+    /// Drops the sends in flight, whose communicator is revoked.
+    pub(super) fn abandon_sends(&mut self) {
+        // Their test tells them of the revocation, so that their bytes can be freed.
+        while self.sending.front_mut().is_some() {
+            let _ = self.sending.front_mut().map(Sending::test);
+            self.sending.pop_front();
+        }
+        self.bytes = 0;
     }
 }

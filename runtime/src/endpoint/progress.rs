@@ -81,6 +81,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
 
     fn handle_event(&mut self, event: Event) -> Result<(), Error> {
         match event {
+            Event::Reachable { peer, incarnation } => self.greet(peer, incarnation),
             Event::Connected { peer, incarnation, hello, answer } => {
                 self.handle_connected((peer, incarnation), &hello, answer)
             }
@@ -106,14 +107,17 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         }
     }
 
+    fn greet(&mut self, peer: u32, incarnation: u32) -> Result<(), Error> {
+        let hello = self.hello(peer)?;
+        Ok(self.transport.greet(peer, incarnation, &hello)?)
+    }
+
     fn handle_connected(&mut self, (peer, incarnation): (u32, u32), hello: &[u8], answer: bool) -> Result<(), Error> {
         let hello = Hello::decode(hello).map_err(|source| Error::Hello { peer, source })?;
         self.outbound[peer as usize].close();
         self.held.clear(peer);
         if answer {
-            let own = self.protocol.hello(Rank(peer))?;
-            let own = own.encode().map_err(|source| Error::Hello { peer, source })?;
-            self.transport.greet(peer, incarnation, &own)?;
+            self.greet(peer, incarnation)?;
         }
         match self.protocol.handle_hello(Rank(peer), &hello) {
             Ok(()) => {}

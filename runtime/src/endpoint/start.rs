@@ -139,6 +139,11 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         &mut self.transport
     }
 
+    /// Ends the endpoint and returns its transport, for the rank's next execution in the same process.
+    pub fn into_transport(self) -> T {
+        self.transport
+    }
+
     fn restore_checkpoint(&mut self, restored: Restored) -> Result<(), Error> {
         let epoch = restored.epoch;
         let lanes = restored.lanes.clone();

@@ -22,8 +22,12 @@ const OUTBOX_BYTES_MAX: usize = 2 * FRAME_BYTES_MAX;
 /// Message from a rank to the launcher.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) enum ToLauncher {
-    /// First message: identity of the rank.
+    /// First message of a process that the launcher started: identity of the rank.
     Hello { rank: u32, incarnation: u32, pid: u32 },
+    /// A process of a process manager becomes a rank, or begins again after a rollback. The launcher counts the incarnations.
+    Join { rank: u32, pid: u32 },
+    /// First message of a process that may become a rank later.
+    Spare { pid: u32 },
     /// Iteration `n` begins.
     Iteration { n: u64, tally: Tally },
     /// The process has restored the checkpoint that began `epoch`.
@@ -55,9 +59,11 @@ pub(crate) enum ToRank {
     Finish,
 }
 
-/// Configuration of a rank.
+/// Configuration of a rank, from the launcher.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Welcome {
+pub struct Welcome {
+    /// Number of times that the rank has been replaced.
+    pub(crate) incarnation: u32,
     /// Settings of the job.
     pub(crate) settings: RankSettings,
     /// Opaque description of the program to run.
@@ -178,6 +184,23 @@ impl Control {
         let message = postcard::from_bytes(frame)?;
         self.inbox.drain(..4 + len);
         Ok(Some(message))
+    }
+}
+
+impl Welcome {
+    /// Returns the opaque description of the program to run.
+    pub fn program(&self) -> &[u8] {
+        &self.program
+    }
+
+    /// Returns the settings of the job.
+    pub fn settings(&self) -> &RankSettings {
+        &self.settings
+    }
+
+    /// Returns the number of times that the rank has been replaced.
+    pub fn incarnation(&self) -> u32 {
+        self.incarnation
     }
 }
 

@@ -112,6 +112,11 @@ impl JobPaths {
         self.directory.join("traces")
     }
 
+    /// Returns the file with the standard error of the process manager and its processes.
+    pub fn manager_standard_error(&self) -> PathBuf {
+        self.directory.join("manager")
+    }
+
     /// Returns the file with the standard error of an incarnation of a rank.
     pub fn standard_error(&self, rank: u32, incarnation: u32) -> PathBuf {
         self.directory.join(format!("e{rank}.{incarnation}"))

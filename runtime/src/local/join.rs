@@ -1,7 +1,6 @@
 //! Joining a job: a process becomes a rank.
 
 use std::io;
-use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 
 use counterfoil::{Incarnation, Rank};
@@ -10,18 +9,17 @@ use counterfoil_protocols::api::{Protocol, ProtocolError};
 use counterfoil_protocols::pessimistic::{self, Pessimistic};
 use counterfoil_protocols::send_deterministic::{self, SendDeterministic};
 use counterfoil_protocols::sender_based::{self, SenderBased};
-use rustix::event::{PollFd, PollFlags, poll};
-use rustix::io::Errno;
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 
-use super::control::{Control, ControlError, ToLauncher, ToRank, Welcome};
+use super::control::{ControlError, Welcome};
 use super::coordinator::clusters;
 use super::job::{JobError, JobPaths};
+use super::launcher_connection::LauncherConnection;
 use super::sockets::LocalTransport;
 use crate::Error;
 use crate::endpoint::{Endpoint, EndpointOptions};
 use crate::settings::RankSettings;
-use crate::transport::TransportError;
+use crate::transport::{Transport, TransportError};
 
 /// Communicator of a rank that is a process of this machine, under the rule in the job's settings.
 pub type LocalEndpoint = Endpoint<LocalTransport, Box<dyn Protocol>>;
@@ -69,9 +67,6 @@ pub enum JoinError {
     /// The log, the checkpoint or the protocol cannot be started.
     #[error(transparent)]
     Start(#[from] Error),
-    /// The first message of the launcher is no welcome.
-    #[error("the launcher did not welcome this rank")]
-    NotWelcomed,
 }
 
 /// Makes this process a rank of the job: returns its communicator, and the description of the program to run.
@@ -93,24 +88,33 @@ pub fn join(options: &JoinOptions) -> Result<(LocalEndpoint, Vec<u8>), JoinError
     let paths = JobPaths::open(&options.job)?;
     // Listen before the hello: a peer that learns of this rank can connect.
     let listener = LocalTransport::listen(&paths, rank, incarnation)?;
-    let stream = UnixStream::connect(paths.launcher_socket()).map_err(failed("reach the launcher"))?;
-    let mut control = Control::new(stream).map_err(failed("reach the launcher"))?;
-    control.send(&ToLauncher::Hello { rank, incarnation, pid: std::process::id() })?;
-    let welcome = await_welcome(&mut control)?;
+    let mut connection = LauncherConnection::open(&paths)?;
+    let welcome = connection.hello(rank, incarnation)?;
     let program = welcome.program.clone();
     let ranks = welcome.settings.ranks;
     let frame_bytes_max = welcome.settings.log_bytes_max;
-    let transport = LocalTransport::new((rank, incarnation), ranks, paths.clone(), control, listener, frame_bytes_max)?;
-    Ok((begin(options, &paths, welcome, transport)?, program))
+    let transport =
+        LocalTransport::new((rank, incarnation), ranks, paths.clone(), connection, listener, frame_bytes_max)?;
+    let peers = welcome.peers.clone();
+    let mut endpoint = start(rank, &paths, welcome, transport)?;
+    for (peer, its_incarnation) in peers {
+        let hello = endpoint.hello(peer)?;
+        endpoint.transport_mut().connect(peer, its_incarnation, &hello).map_err(Error::from)?;
+    }
+    Ok((endpoint, program))
 }
 
-fn begin(
-    options: &JoinOptions,
+/// Starts the endpoint of a rank as the launcher wants it. No peer is connected.
+///
+/// # Errors
+/// [`Error`].
+pub fn start<T: Transport>(
+    rank: u32,
     paths: &JobPaths,
     welcome: Welcome,
-    transport: LocalTransport,
-) -> Result<LocalEndpoint, Error> {
-    let JoinOptions { rank, incarnation, .. } = *options;
+    transport: T,
+) -> Result<Endpoint<T, Box<dyn Protocol>>, Error> {
+    let incarnation = welcome.incarnation;
     let protocol = protocol(rank, incarnation, &welcome.settings)?;
     let options = EndpointOptions {
         rank,
@@ -122,19 +126,18 @@ fn begin(
         fatal_iterations: welcome.fatal_iterations,
         hold_recovery: welcome.hold_recovery,
     };
-    let mut endpoint = Endpoint::start(options, protocol, transport)?;
-    for (peer, its_incarnation) in welcome.peers {
-        let hello = endpoint.hello(peer)?;
-        endpoint.transport_mut().connect(peer, its_incarnation, &hello)?;
-    }
-    Ok(endpoint)
+    Endpoint::start(options, protocol, transport)
 }
 
-/// Makes the state machine of a rank, under the rule in the settings. Transports of other crates use it, too.
+/// Makes the state machine of a rank, under the rule in the settings.
 ///
 /// # Errors
 /// [`ProtocolError`] for settings that the rule refuses.
-pub fn protocol(rank: u32, incarnation: u32, settings: &RankSettings) -> Result<Box<dyn Protocol>, ProtocolError> {
+pub(super) fn protocol(
+    rank: u32,
+    incarnation: u32,
+    settings: &RankSettings,
+) -> Result<Box<dyn Protocol>, ProtocolError> {
     let (rank, ranks, incarnation) = (Rank(rank), settings.ranks, Incarnation(incarnation));
     Ok(match clusters(settings) {
         None => {
@@ -151,20 +154,4 @@ pub fn protocol(rank: u32, incarnation: u32, settings: &RankSettings) -> Result<
             Box::new(SendDeterministic::new(config)?)
         }
     })
-}
-
-fn await_welcome(control: &mut Control) -> Result<Welcome, JoinError> {
-    loop {
-        match control.receive::<ToRank>()? {
-            Some(ToRank::Welcome(welcome)) => return Ok(*welcome),
-            Some(_) => return Err(JoinError::NotWelcomed),
-            None => {}
-        }
-        let writable = if control.wants_to_write() { PollFlags::OUT } else { PollFlags::empty() };
-        let mut fds = [PollFd::new(&*control, PollFlags::IN | writable)];
-        match poll(&mut fds, None) {
-            Ok(_) | Err(Errno::INTR) => control.flush()?,
-            Err(errno) => return Err(JoinError::Io { action: "wait for the launcher", source: errno.into() }),
-        }
-    }
 }

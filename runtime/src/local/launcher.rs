@@ -17,13 +17,15 @@ use super::interrupts::Interrupts;
 use super::job::JobDirectory;
 use super::kill_schedule::KillSchedule;
 use super::kills::KillPlan;
-use super::options::JobOptions;
-use super::process::Process;
+use super::options::{JobOptions, Processes};
+use super::process::{Exit, Process};
 use super::report::{DeathReport, JobReport, LaunchError, Observer, PowerCutReport, Progress, RecoveryClock};
 use super::slot::{LastReport, Slot};
 use super::sockets::timespec;
 use crate::tally::Tally;
 
+/// Longest wait for the exit of a killed process.
+const EXIT_WAIT_MAX: Duration = Duration::from_secs(5);
 /// Longest wait between checks of time limits.
 const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
@@ -64,6 +66,24 @@ enum Ready {
     Unidentified,
     Control(usize),
     Exit(usize),
+    Spare,
+    Manager,
+}
+
+/// Why the whole job is started again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Restart {
+    /// The logs in memory are lost as well.
+    PowerCut,
+    /// The process manager ends all processes after the death of one.
+    JobLost,
+}
+
+/// Process that may become a rank.
+#[derive(Debug)]
+pub(super) struct Spare {
+    pub(super) control: Control,
+    pub(super) process: Process,
 }
 
 /// Running job. Module `supervision` handles exits, kills and replacements.
@@ -76,6 +96,9 @@ pub(super) struct Launcher<'a> {
     /// Connections without a hello so far.
     unidentified: Vec<Control>,
     pub(super) slots: Vec<Slot>,
+    /// `Some` for managed processes, until it has exited.
+    pub(super) manager: Option<Process>,
+    pub(super) spares: Vec<Spare>,
     pub(super) deaths: Vec<(DeathReport, RecoveryClock)>,
     pub(super) kill_schedule: KillSchedule,
     /// Counters of processes that have exited.
@@ -83,8 +106,8 @@ pub(super) struct Launcher<'a> {
     pub(super) began: Instant,
     /// Time since which all ranks are done.
     pub(super) finishing: Option<Instant>,
-    /// Iteration of a power cut, until all ranks are known to have exited.
-    pub(super) cut: Option<u64>,
+    /// Why all processes end before all are started again; `None` in normal operation.
+    pub(super) restart: Option<Restart>,
     pub(super) power_cuts: Vec<PowerCutReport>,
     pub(super) coordinator: Option<Coordinator>,
 }
@@ -107,22 +130,22 @@ impl<'a> Launcher<'a> {
             listener,
             unidentified: Vec::new(),
             slots: (0..options.settings.ranks).map(|_| Slot::default()).collect(),
+            manager: None,
+            spares: Vec::new(),
             deaths: Vec::new(),
             kill_schedule: KillSchedule::new(KillPlan::new(&options.kills, &options.power_cuts, options.seed)),
             past: Tally::default(),
             began: Instant::now(),
             finishing: None,
-            cut: None,
+            restart: None,
             power_cuts: Vec::new(),
             coordinator: Coordinator::new(&options.settings),
         })
     }
 
     fn run(mut self) -> Result<JobReport, LaunchError> {
-        for rank in 0..self.slots.len() {
-            self.start(rank)?;
-        }
-        while self.slots.iter().any(|slot| slot.process.is_some()) {
+        self.start_all()?;
+        while self.is_running() {
             for ready in self.wait()? {
                 match ready {
                     Ready::Interrupt => return Err(LaunchError::Interrupted),
@@ -130,28 +153,49 @@ impl<'a> Launcher<'a> {
                     Ready::Unidentified => {} // all are read below
                     Ready::Control(rank) => self.read_messages(rank)?,
                     Ready::Exit(rank) => self.handle_exit(rank)?,
+                    Ready::Spare => {} // as above
+                    Ready::Manager => self.handle_manager_exit()?,
                 }
             }
             self.read_unidentified()?;
+            self.read_spares()?;
             self.carry_out_kills()?;
             self.check_limits()?;
         }
         self.report()
     }
 
-    /// Starts a rank's process. Checks for a signal first, since the start of a thousand processes takes a while.
+    /// Starts the processes of all ranks.
+    pub(super) fn start_all(&mut self) -> Result<(), LaunchError> {
+        if let Processes::Managed { .. } = self.options.processes {
+            let manager = Process::start_manager(self.options, self.job.paths());
+            self.manager =
+                Some(manager.map_err(|source| LaunchError::Io { action: "start the process manager", source })?);
+        }
+        (0..self.slots.len()).try_for_each(|rank| self.start(rank))
+    }
+
+    /// Returns `true` while processes of the job are alive.
+    fn is_running(&self) -> bool {
+        self.manager.is_some() || self.slots.iter().any(|slot| slot.process.is_some())
+    }
+
+    /// Starts a rank's process, or expects it from the process manager. Checks for a signal first, since the start of a thousand processes takes a while.
     pub(super) fn start(&mut self, rank: usize) -> Result<(), LaunchError> {
         if self.is_interrupted()? {
             return Err(LaunchError::Interrupted);
         }
         let slot = &mut self.slots[rank];
         let (number, incarnation) = (rank as u32, slot.incarnation);
-        let process = Process::start(&self.options.command, self.job.paths(), number, incarnation)
+        slot.queued_orders.clear();
+        slot.started = Some(Instant::now());
+        if let Processes::Managed { .. } = self.options.processes {
+            return Ok(());
+        }
+        let process = Process::start(self.options, self.job.paths(), number, incarnation)
             .map_err(|source| LaunchError::Start { rank: number, source })?;
         let pid = process.pid();
         slot.process = Some(process);
-        slot.queued_orders.clear();
-        slot.started = Some(Instant::now());
         self.observer.handle_progress(Progress::Started { rank: number, incarnation, pid });
         Ok(())
     }
@@ -185,6 +229,12 @@ impl<'a> Launcher<'a> {
         add(self.listener.as_fd(), PollFlags::IN, Ready::Listener);
         for control in &self.unidentified {
             add(control.as_fd(), PollFlags::IN, Ready::Unidentified);
+        }
+        for spare in &self.spares {
+            add(spare.control.as_fd(), PollFlags::IN, Ready::Spare);
+        }
+        if let Some(manager) = &self.manager {
+            add(manager.as_fd(), PollFlags::IN, Ready::Manager);
         }
         for (rank, slot) in self.slots.iter().enumerate() {
             // The messages of a rank come before its exit.
@@ -231,11 +281,85 @@ impl<'a> Launcher<'a> {
                         self.welcome(rank as usize, control)?;
                     }
                 }
+                Ok(Some(ToLauncher::Join { rank, pid })) => self.handle_join(rank, pid, control)?,
+                Ok(Some(ToLauncher::Spare { pid })) => {
+                    // An error means that it has died.
+                    if let Ok(process) = Process::adopt(pid, self.job.paths()) {
+                        self.spares.push(Spare { control, process });
+                    }
+                }
                 // Dead, or not a rank of this job.
                 Ok(Some(_)) | Err(_) => {}
             }
         }
         Ok(())
+    }
+
+    /// Lets a process of the process manager become a rank.
+    fn handle_join(&mut self, rank: u32, pid: u32, control: Control) -> Result<(), LaunchError> {
+        let index = rank as usize;
+        let is_managed = matches!(self.options.processes, Processes::Managed { .. });
+        if !is_managed || index >= self.slots.len() {
+            return Ok(());
+        }
+        self.end_predecessor(index)?;
+        // An error means that it has died: another process will join.
+        let Ok(process) = Process::adopt(pid, self.job.paths()) else { return Ok(()) };
+        if self.finishing.is_some() {
+            let mut control = control;
+            // An error means that it has died.
+            let _ = control.send(&ToRank::Finish);
+            self.spares.push(Spare { control, process });
+            return Ok(());
+        }
+        let slot = &mut self.slots[index];
+        slot.process = Some(process);
+        let incarnation = slot.incarnation;
+        self.observer.handle_progress(Progress::Started { rank, incarnation, pid });
+        self.welcome(index, control)
+    }
+
+    /// Makes sure that a process whose place another one takes is dead, and handles its exit.
+    fn end_predecessor(&mut self, rank: usize) -> Result<(), LaunchError> {
+        let Some(process) = &mut self.slots[rank].process else { return Ok(()) };
+        let failed = |source| LaunchError::Io { action: "end a rank that was replaced", source };
+        process.kill().map_err(failed)?;
+        process.wait_for_exit(EXIT_WAIT_MAX).map_err(failed)?;
+        self.handle_exit(rank)
+    }
+
+    /// Reads the messages of spare processes: one may have become a rank, or have died.
+    fn read_spares(&mut self) -> Result<(), LaunchError> {
+        for Spare { mut control, mut process } in std::mem::take(&mut self.spares) {
+            match control.receive::<ToLauncher>() {
+                Ok(None) => self.spares.push(Spare { control, process }),
+                Ok(Some(ToLauncher::Join { rank, pid })) => {
+                    process.forget();
+                    self.handle_join(rank, pid, control)?;
+                }
+                Ok(Some(_)) | Err(_) => process.forget(),
+            }
+        }
+        Ok(())
+    }
+
+    /// Handles the exit of the process manager: all its processes have exited, or are about to.
+    fn handle_manager_exit(&mut self) -> Result<(), LaunchError> {
+        let Some(manager) = &mut self.manager else { return Ok(()) };
+        let failed = |source| LaunchError::Io { action: "wait for the process manager", source };
+        let Some(exit) = manager.try_wait().map_err(failed)? else { return Ok(()) };
+        let stderr_tail = manager.stderr_tail();
+        self.manager = None;
+        (0..self.slots.len()).try_for_each(|rank| self.read_messages(rank))?;
+        if self.restart.is_some() {
+            return self.restart_if_ended();
+        }
+        if self.slots.iter().all(|slot| slot.outcome.is_some()) {
+            return Ok(());
+        }
+        let status = if let Exit::Status(status) = exit { status.to_string() } else { String::new() };
+        let manager = self.options.command.first().map(|program| program.to_string_lossy().into_owned());
+        Err(LaunchError::ManagerFailed { manager: manager.unwrap_or_default(), status, stderr_tail })
     }
 
     fn welcome(&mut self, rank: usize, mut control: Control) -> Result<(), LaunchError> {
@@ -249,6 +373,7 @@ impl<'a> Launcher<'a> {
             hold_recovery = self.kill_schedule.handle_recovery(number, now);
         }
         let welcome = Welcome {
+            incarnation: self.slots[rank].incarnation,
             settings: self.options.settings.clone(),
             program: self.options.program.clone(),
             checkpoints: self.job.checkpoints().to_owned(),
@@ -291,9 +416,15 @@ impl<'a> Launcher<'a> {
         let now = Instant::now();
         let number = rank as u32;
         let slot = &mut self.slots[rank];
-        let recovery = slot.recovering_from;
+        let (recovery, slot_is_welcomed) = (slot.recovering_from, slot.welcomed);
         match message {
-            ToLauncher::Hello { .. } => tracing::warn!(rank, "a second hello is ignored"),
+            ToLauncher::Hello { .. } | ToLauncher::Spare { .. } => tracing::warn!(rank, "a second hello is ignored"),
+            ToLauncher::Join { .. } => {
+                // A rank begins again after it has rolled back.
+                if let Some(control) = self.slots[rank].control.take_if(|_| !slot_is_welcomed) {
+                    self.welcome(rank, control)?;
+                }
+            }
             ToLauncher::Iteration { n, tally } => {
                 slot.tally = tally;
                 slot.repeated_iteration |= n < slot.iteration;
@@ -310,6 +441,9 @@ impl<'a> Launcher<'a> {
                 (slot.tally, slot.rolling_back) = (tally, true);
                 slot.last_report = Some((now, LastReport::RollsBack));
                 self.observer.handle_progress(Progress::RollsBack { rank: number, epoch });
+                if let Processes::Managed { .. } = self.options.processes {
+                    self.handle_rollback_in_place(rank);
+                }
             }
             ToLauncher::Restored { epoch } => {
                 slot.last_report = Some((now, LastReport::Restored(epoch)));

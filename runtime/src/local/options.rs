@@ -9,12 +9,33 @@ use super::kills::{Kill, KillPoint};
 use super::report::LaunchError;
 use crate::settings::RankSettings;
 
+/// How the processes of a job are started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Processes {
+    /// The launcher starts each, and starts a new one in place of a dead one.
+    Started,
+    /// One command, the process manager of an MPI, starts all. Among them are `spares` processes that take the places of dead ones.
+    Managed {
+        /// Number of spare processes.
+        spares: u32,
+        /// Processes outlive the death of another one. Otherwise the launcher ends all and starts the command again, and every rank
+        /// goes on from its last checkpoint.
+        outlive_failures: bool,
+    },
+}
+
 /// Job to launch.
 #[derive(Clone, Debug)]
 pub struct JobOptions {
-    /// Program of a rank, and its first arguments. The launcher appends `--job`, `--rank`, `--incarnation` and
-    /// `--launcher`; the program calls [`join`](super::join()).
+    /// For [`Processes::Started`], the program of a rank and its first arguments: the launcher appends `--job`, `--rank`,
+    /// `--incarnation` and `--launcher`, and the program calls [`join`](super::join()). For [`Processes::Managed`], the process
+    /// manager and its arguments up to those of the program, to which the launcher appends `--job`; each process calls
+    /// [`LauncherConnection::open`](super::LauncherConnection::open).
     pub command: Vec<OsString>,
+    /// How the processes are started.
+    pub processes: Processes,
+    /// Environment variables of the processes, in addition to the launcher's.
+    pub environment: Vec<(OsString, OsString)>,
     /// Settings that all ranks share.
     pub settings: RankSettings,
     /// Opaque description of the program to run, passed to each rank.
@@ -46,6 +67,8 @@ impl JobOptions {
     pub fn new(command: Vec<OsString>, ranks: u32) -> JobOptions {
         JobOptions {
             command,
+            processes: Processes::Started,
+            environment: Vec::new(),
             settings: RankSettings::new(ranks),
             program: Vec::new(),
             shm_root: default_shm_root(),

@@ -1,6 +1,5 @@
-//! The process of a rank, owned by the launcher. Killed and reaped on drop.
+//! The process of a rank. Killed on drop, and reaped if the launcher started it.
 
-use std::ffi::OsString;
 use std::fs::{self, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -8,41 +7,64 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::Duration;
 
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use super::job::JobPaths;
+use super::options::JobOptions;
+use super::sockets::timespec;
 
 /// Most bytes of a failed rank's standard error that an error quotes.
 const QUOTE_BYTES_MAX: u64 = 4096;
 
-/// Started process of a rank.
+/// Process of a rank.
 #[derive(Debug)]
 pub(super) struct Process {
-    child: Child,
+    pid: u32,
     /// Readable once the process has exited.
     pidfd: OwnedFd,
     standard_error: PathBuf,
-    reaped: bool,
+    /// `None` for a process that a process manager started.
+    child: Option<Child>,
+    has_exited: bool,
+}
+
+/// How a process has ended.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Exit {
+    /// Status of a child of the launcher.
+    Status(ExitStatus),
+    /// The process was a child of a process manager, which alone learns the status.
+    Unknown,
 }
 
 impl Process {
-    /// Starts `command` (the program and its first arguments) as an incarnation of `rank`.
-    pub(super) fn start(command: &[OsString], paths: &JobPaths, rank: u32, incarnation: u32) -> io::Result<Process> {
-        let (program, arguments) =
-            command.split_first().ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "an empty command"))?;
+    /// Starts the job's command as an incarnation of `rank`.
+    pub(super) fn start(options: &JobOptions, paths: &JobPaths, rank: u32, incarnation: u32) -> io::Result<Process> {
         let standard_error = paths.standard_error(rank, incarnation);
-        let errors = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&standard_error)?;
-        let mut command = Command::new(program);
-        command.args(arguments).arg("--job").arg(paths.directory());
+        let mut command = command(options, paths)?;
         for (name, value) in [("--rank", rank), ("--incarnation", incarnation), ("--launcher", std::process::id())] {
             command.arg(name).arg(value.to_string());
         }
+        Process::spawn(command, standard_error)
+    }
+
+    /// Starts the job's command, a process manager that starts all processes of the job.
+    pub(super) fn start_manager(options: &JobOptions, paths: &JobPaths) -> io::Result<Process> {
+        Process::spawn(command(options, paths)?, paths.manager_standard_error())
+    }
+
+    fn spawn(mut command: Command, standard_error: PathBuf) -> io::Result<Process> {
+        let errors = OpenOptions::new().append(true).create(true).mode(0o600).open(&standard_error)?;
         // A process group of its own: Ctrl-C at the terminal reaches only the launcher, which ends the ranks in order.
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(errors).process_group(0);
         let mut child = command.spawn()?;
-        match open_pidfd(&child) {
-            Ok(pidfd) => Ok(Process { child, pidfd, standard_error, reaped: false }),
+        let pid = child.id();
+        match open_pidfd(pid) {
+            Ok(pidfd) => Ok(Process { pid, pidfd, standard_error, child: Some(child), has_exited: false }),
             Err(error) => {
                 let _ = child.kill();
                 let _ = child.wait();
@@ -51,20 +73,52 @@ impl Process {
         }
     }
 
+    /// Takes over a process of the process manager. Its standard error is the manager's.
+    ///
+    /// # Errors
+    /// The system's, among them that there is no such process any more.
+    pub(super) fn adopt(pid: u32, paths: &JobPaths) -> io::Result<Process> {
+        let standard_error = paths.manager_standard_error();
+        Ok(Process { pid, pidfd: open_pidfd(pid)?, standard_error, child: None, has_exited: false })
+    }
+
     pub(super) fn pid(&self) -> u32 {
-        self.child.id()
+        self.pid
     }
 
     /// Sends SIGKILL. No effect if the process has exited.
     pub(super) fn kill(&mut self) -> io::Result<()> {
-        self.child.kill()
+        match pidfd_send_signal(&self.pidfd, Signal::KILL) {
+            Ok(()) | Err(Errno::SRCH) => Ok(()),
+            Err(errno) => Err(errno.into()),
+        }
     }
 
-    /// Reaps the process if it has exited, and returns its status.
-    pub(super) fn try_wait(&mut self) -> io::Result<Option<ExitStatus>> {
-        let status = self.child.try_wait()?;
-        self.reaped = status.is_some();
-        Ok(status)
+    /// Returns how the process has ended, and reaps it; `None` if it is alive.
+    pub(super) fn try_wait(&mut self) -> io::Result<Option<Exit>> {
+        let exit = match &mut self.child {
+            Some(child) => child.try_wait()?.map(Exit::Status),
+            None => self.wait_for_exit(Duration::ZERO)?.then_some(Exit::Unknown),
+        };
+        self.has_exited |= exit.is_some();
+        Ok(exit)
+    }
+
+    /// Waits until the process has exited; returns `false` if it hasn't within the limit.
+    pub(super) fn wait_for_exit(&self, limit: Duration) -> io::Result<bool> {
+        let mut fds = [PollFd::new(&self.pidfd, PollFlags::IN)];
+        loop {
+            match poll(&mut fds, Some(&timespec(limit))) {
+                Ok(ready) => return Ok(ready > 0),
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+    }
+
+    /// Keeps a drop from killing the process.
+    pub(super) fn forget(&mut self) {
+        self.has_exited = true;
     }
 
     /// Returns the end of the process's standard error.
@@ -81,17 +135,29 @@ impl AsFd for Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        if !self.reaped {
-            let _ = self.child.kill();
-            let _ = self.child.wait();
+        if !self.has_exited {
+            let _ = self.kill();
+            if let Some(child) = &mut self.child {
+                let _ = child.wait();
+            }
         }
     }
 }
 
-fn open_pidfd(child: &Child) -> io::Result<OwnedFd> {
-    let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+/// Returns the job's command, with the job's directory as its last argument.
+fn command(options: &JobOptions, paths: &JobPaths) -> io::Result<Command> {
+    let (program, arguments) =
+        options.command.split_first().ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "an empty command"))?;
+    let mut command = Command::new(program);
+    command.args(arguments).arg("--job").arg(paths.directory());
+    command.envs(options.environment.iter().map(|(name, value)| (name, value)));
+    Ok(command)
+}
+
+fn open_pidfd(pid: u32) -> io::Result<OwnedFd> {
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
     let pid = pid.ok_or_else(|| io::Error::other("a process id that is none"))?;
-    // The child has not been reaped, so the id is still its own.
+    // A child has not been reaped, so the id is still its own. A process of the process manager has just sent it.
     Ok(pidfd_open(pid, PidfdFlags::empty())?)
 }
 

@@ -114,8 +114,8 @@ pub struct DeathReport {
     pub iteration: u64,
     /// The planned kill; `None` if the launcher didn't kill it.
     pub planned: Option<Kill>,
-    /// Signal number.
-    pub signal: i32,
+    /// Signal number; `None` if only a process manager knows it.
+    pub signal: Option<i32>,
     /// Time since the start of the job.
     pub at: Duration,
     /// Durations of the recovery.
@@ -198,6 +198,25 @@ pub enum LaunchError {
         /// Error of the operating system.
         source: std::io::Error,
     },
+    /// The process manager has ended before the job.
+    #[error("{manager} ended too early, with {status}{stderr}", stderr = quoted(.stderr_tail))]
+    ManagerFailed {
+        /// Program of the process manager.
+        manager: String,
+        /// Its exit status.
+        status: String,
+        /// End of its standard error.
+        stderr_tail: String,
+    },
+    /// More ranks are dead than there are spare processes.
+    #[error(
+        "rank {rank} is dead and no spare process is left: more spares (--spares) survive more failures; the logs and checkpoints of \
+         the other ranks are valid"
+    )]
+    NoSpare {
+        /// The rank.
+        rank: u32,
+    },
     /// A rank did not send its hello in time.
     #[error("rank {rank} sent no hello within {waited:?} of its start{stderr}", stderr = quoted(.stderr_tail))]
     Silent {
@@ -221,14 +240,14 @@ pub enum LaunchError {
         stderr_tail: String,
     },
     /// A rank had more unplanned deaths than the limit.
-    #[error("rank {rank} was killed {deaths} times without a plan, last by signal {signal}: giving up")]
+    #[error("rank {rank} was killed {deaths} times without a plan{signal}: giving up", signal = last_signal(*.signal))]
     TooManyDeaths {
         /// The rank.
         rank: u32,
         /// Number of unplanned deaths.
         deaths: u32,
-        /// Last signal.
-        signal: i32,
+        /// Last signal, if known.
+        signal: Option<i32>,
     },
     /// The re-execution of a rank that was done has another outcome.
     #[error("rank {rank} was replaced after it was done, and its replacement has another outcome")]
@@ -266,6 +285,10 @@ pub enum LaunchError {
     /// The traces cannot be read.
     #[error(transparent)]
     Oracle(#[from] OracleError),
+}
+
+fn last_signal(signal: Option<i32>) -> String {
+    signal.map_or(String::new(), |signal| format!(", last by signal {signal}"))
 }
 
 fn quoted(stderr_tail: &str) -> String {

@@ -18,9 +18,9 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, listen, socket_with};
 
 use super::connection::{Connection, ReadOutcome};
-use super::control::{Control, ToLauncher, ToRank};
 use super::greeting::{Greeting, GreetingReader};
 use super::job::JobPaths;
+use super::launcher_connection::LauncherConnection;
 use crate::transport::{Event, Interest, Report, Transport, TransportError};
 
 /// Connection on which the other side's greeting has not arrived completely.
@@ -56,7 +56,7 @@ pub struct LocalTransport {
     rank: u32,
     incarnation: u32,
     paths: JobPaths,
-    launcher: Control,
+    launcher: LauncherConnection,
     listener: OwnedFd,
     handshakes: Vec<Handshake>,
     peers: Vec<Peer>,
@@ -84,7 +84,7 @@ impl LocalTransport {
         (rank, incarnation): (u32, u32),
         ranks: u32,
         paths: JobPaths,
-        launcher: Control,
+        launcher: LauncherConnection,
         listener: OwnedFd,
         frame_bytes_max: usize,
     ) -> Result<LocalTransport, TransportError> {
@@ -92,7 +92,7 @@ impl LocalTransport {
         let (handshakes, events) = (Vec::new(), VecDeque::new());
         let mut transport =
             LocalTransport { rank, incarnation, paths, launcher, listener, handshakes, peers, events, frame_bytes_max };
-        transport.read_launcher()?;
+        transport.launcher.poll(&mut transport.events)?;
         Ok(transport)
     }
 
@@ -118,19 +118,6 @@ impl LocalTransport {
         let outbox = Greeting { rank: self.rank, incarnation: self.incarnation, hello: hello.to_vec().into() }.encode();
         let connected_to = Some((peer, incarnation));
         self.handshakes.push(Handshake { fd, greeting: GreetingReader::default(), connected_to, outbox });
-        Ok(())
-    }
-
-    fn read_launcher(&mut self) -> Result<(), TransportError> {
-        while let Some(message) = self.launcher.receive::<ToRank>().map_err(TransportError::Launcher)? {
-            match message {
-                ToRank::Order { body } => self.events.push_back(Event::Order { body }),
-                ToRank::Resume => self.events.push_back(Event::Resume),
-                ToRank::Finish => self.events.push_back(Event::Finish),
-                // `join` has read the welcome, which comes first and once.
-                ToRank::Welcome(_) => tracing::warn!("a second welcome is ignored"),
-            }
-        }
         Ok(())
     }
 
@@ -266,10 +253,7 @@ impl Transport for LocalTransport {
             }
             let readable = flags.intersects(PollFlags::IN | PollFlags::HUP | PollFlags::ERR);
             match source {
-                Source::Launcher => {
-                    self.launcher.flush().map_err(TransportError::Launcher)?;
-                    self.read_launcher()?;
-                }
+                Source::Launcher => self.launcher.poll(&mut self.events)?,
                 Source::Listener => self.accept()?,
                 Source::Handshake(index) => handshakes_ready[index] = true,
                 Source::Peer(rank) => {
@@ -328,17 +312,7 @@ impl Transport for LocalTransport {
     }
 
     fn report(&mut self, report: Report) -> Result<(), TransportError> {
-        let message = match report {
-            Report::Iteration { n, tally } => ToLauncher::Iteration { n, tally },
-            Report::Restored { epoch } => ToLauncher::Restored { epoch },
-            Report::ReplayComplete => ToLauncher::ReplayComplete,
-            Report::CaughtUp => ToLauncher::CaughtUp,
-            Report::ToCoordinator { body } => ToLauncher::ToCoordinator { body },
-            Report::RollingBack { epoch, tally } => ToLauncher::RollingBack { epoch, tally },
-            Report::Done { outcome, tally } => ToLauncher::Done { outcome, tally },
-            Report::Failed { error } => ToLauncher::Failed { error },
-        };
-        self.launcher.send(&message).map_err(TransportError::Launcher)
+        self.launcher.report(report)
     }
 }
 

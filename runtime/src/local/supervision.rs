@@ -6,12 +6,16 @@ use std::time::{Duration, Instant};
 
 use super::control::ToRank;
 use super::kills::{Kill, KillPoint};
-use super::launcher::Launcher;
+use super::launcher::{Launcher, Restart};
+use super::options::Processes;
+use super::process::{Exit, Process};
 use super::report::{DeathReport, JobReport, LaunchError, PowerCutReport, Progress, RecoveryClock, RecoveryTimes};
 use super::slot::describe_unfinished;
 use crate::oracle::{Timeline, read_timelines};
 use crate::settings::LogTier;
 
+/// Longest wait for the process manager to exit after all ranks have.
+const MANAGER_WAIT_MAX: Duration = Duration::from_secs(10);
 /// Longest wait for ranks to exit after all are done.
 const FINISH_WAIT_MAX: Duration = Duration::from_secs(20);
 
@@ -19,45 +23,103 @@ impl Launcher<'_> {
     /// Handles the exit of a rank's process.
     pub(super) fn handle_exit(&mut self, rank: usize) -> Result<(), LaunchError> {
         let Some(process) = &mut self.slots[rank].process else { return Ok(()) };
-        let status = process.try_wait().map_err(|source| LaunchError::Io { action: "wait for a rank", source })?;
-        let Some(status) = status else { return Ok(()) };
+        let exit = process.try_wait().map_err(|source| LaunchError::Io { action: "wait for a rank", source })?;
+        let Some(exit) = exit else { return Ok(()) };
         // Messages that it sent before it exited.
         self.read_messages(rank)?;
         let slot = &mut self.slots[rank];
         let Some(process) = slot.process.take() else { return Ok(()) };
         slot.control = None;
-        slot.welcomed = false;
-        let mut tally = take(&mut slot.tally);
-        let is_over = self.finishing.is_some();
-        if self.options.settings.tier == LogTier::ProcessCrashSafe && !is_over {
-            // Its replacement takes over the log, and counts the messages in it.
-            (tally.messages_logged, tally.bytes_logged) = (0, 0);
-        }
-        self.past += tally;
+        self.add_past_tally(rank);
+        let slot = &mut self.slots[rank];
         let (number, incarnation) = (rank as u32, slot.incarnation);
-        if is_over && slot.outcome.is_some() && slot.failure.is_none() {
-            if !status.success() {
+        if self.finishing.is_some() && slot.outcome.is_some() && slot.failure.is_none() {
+            if let Exit::Status(status) = exit
+                && !status.success()
+            {
                 // Its outcome has arrived, so this is no failure of the job.
                 tracing::warn!(rank, %status, "a rank exited with an error after it was done");
             }
             return Ok(());
         }
-        if take(&mut slot.rolling_back) && status.success() && slot.failure.is_none() {
-            return self.handle_rollback(rank);
+        let (was_killed, signal, how) = match exit {
+            Exit::Status(status) => (status.signal().is_some(), status.signal(), status.to_string()),
+            // The process manager alone knows.
+            Exit::Unknown => (true, None, String::new()),
+        };
+        if take(&mut slot.rolling_back) && !was_killed && slot.failure.is_none() {
+            self.handle_rollback(rank);
+            return self.start_next(rank);
         }
-        match status.signal() {
-            Some(signal) if slot.failure.is_none() => self.handle_death(rank, process.pid(), signal),
-            _ => Err(LaunchError::RankFailed {
-                rank: number,
-                incarnation,
-                reason: slot.failure.take().unwrap_or_else(|| format!("it ended too early, with {status}")),
-                stderr_tail: process.stderr_tail(),
-            }),
+        if slot.failure.is_none() && self.goes_back_with_the_job(rank) {
+            self.handle_rollback(rank);
+            return self.restart_if_ended();
         }
+        let slot = &mut self.slots[rank];
+        if was_killed && slot.failure.is_none() {
+            return self.handle_death(rank, process.pid(), signal);
+        }
+        Err(LaunchError::RankFailed {
+            rank: number,
+            incarnation,
+            reason: slot.failure.take().unwrap_or_else(|| format!("it ended too early, with {how}")),
+            stderr_tail: process.stderr_tail(),
+        })
     }
 
-    /// Starts the next process of a rank that rolls back to an earlier checkpoint.
-    fn handle_rollback(&mut self, rank: usize) -> Result<(), LaunchError> {
+    /// Returns `true` for a rank that has ended because another one is dead and the process manager ends all.
+    fn goes_back_with_the_job(&self, rank: usize) -> bool {
+        let is_lost_by_a_death = matches!(self.options.processes, Processes::Managed { outlive_failures: false, .. });
+        let is_restarting = self.restart == Some(Restart::JobLost);
+        is_lost_by_a_death
+            && self.slots[rank].killed.is_none()
+            && (is_restarting || self.slots.iter().any(|slot| slot.killed.is_some()))
+    }
+
+    /// Starts the next process of a rank, alone or with all others.
+    fn start_next(&mut self, rank: usize) -> Result<(), LaunchError> {
+        if self.restart.is_some() {
+            return self.restart_if_ended();
+        }
+        if let Processes::Managed { outlive_failures: false, .. } = self.options.processes {
+            self.restart = Some(Restart::JobLost);
+            self.end_all()?;
+            return self.restart_if_ended();
+        }
+        self.start(rank)
+    }
+
+    /// Kills all processes of the job.
+    fn end_all(&mut self) -> Result<(), LaunchError> {
+        let failed = |source| LaunchError::Io { action: "kill a rank", source };
+        for process in self.slots.iter_mut().filter_map(|slot| slot.process.as_mut()).chain(&mut self.manager) {
+            process.kill().map_err(failed)?;
+        }
+        self.spares.clear();
+        Ok(())
+    }
+
+    /// Adds the counters of an execution that has ended to those of the job.
+    fn add_past_tally(&mut self, rank: usize) {
+        let slot = &mut self.slots[rank];
+        slot.welcomed = false;
+        let mut tally = take(&mut slot.tally);
+        if self.options.settings.tier == LogTier::ProcessCrashSafe && self.finishing.is_none() {
+            // The next execution takes over the log, and counts the messages in it.
+            (tally.messages_logged, tally.bytes_logged) = (0, 0);
+        }
+        self.past += tally;
+    }
+
+    /// Prepares for the next execution of a rank whose process goes on with it.
+    pub(super) fn handle_rollback_in_place(&mut self, rank: usize) {
+        self.add_past_tally(rank);
+        self.slots[rank].rolling_back = false;
+        self.handle_rollback(rank);
+    }
+
+    /// Counts the rollback of a rank to an earlier checkpoint.
+    fn handle_rollback(&mut self, rank: usize) {
         let slot = &mut self.slots[rank];
         // A kill at the same instant hit a process that was about to exit.
         slot.killed = None;
@@ -67,16 +129,15 @@ impl Launcher<'_> {
         slot.iteration_began = None;
         slot.outcome_before = slot.outcome.take().or(slot.outcome_before.take());
         self.kill_schedule.handle_death(rank as u32);
-        if self.cut.is_some() { self.restore_power() } else { self.start(rank) }
     }
 
-    /// Replaces a rank that was killed.
-    fn handle_death(&mut self, rank: usize, pid: u32, signal: i32) -> Result<(), LaunchError> {
+    /// Replaces a rank that was killed. `signal`: if known.
+    fn handle_death(&mut self, rank: usize, pid: u32, signal: Option<i32>) -> Result<(), LaunchError> {
         let now = Instant::now();
         let number = rank as u32;
         let slot = &mut self.slots[rank];
         let killed = slot.killed.take();
-        if killed.is_none() {
+        if killed.is_none() && self.restart.is_none() {
             slot.deaths_unplanned += 1;
             if slot.deaths_unplanned > self.options.deaths_max {
                 return Err(LaunchError::TooManyDeaths { rank: number, deaths: slot.deaths_unplanned, signal });
@@ -107,7 +168,7 @@ impl Launcher<'_> {
         slot.last_report = None;
         slot.outcome_before = slot.outcome.take().or(slot.outcome_before.take());
         self.kill_schedule.handle_death(number);
-        if self.cut.is_some() { self.restore_power() } else { self.start(rank) }
+        self.start_next(rank)
     }
 
     /// Kills all ranks at once.
@@ -122,20 +183,25 @@ impl Launcher<'_> {
             }
         }
         self.kill_schedule.note_killed(kill);
-        self.cut = Some(iteration);
+        self.restart = Some(Restart::PowerCut);
+        if let Some(manager) = &mut self.manager {
+            manager.kill().map_err(failed)?;
+        }
+        self.spares.clear();
         self.power_cuts.push(PowerCutReport { iteration, restored: vec![None; self.slots.len()] });
         self.observer.handle_progress(Progress::PowerCut { iteration });
         Ok(())
     }
 
-    /// Once the last rank has exited, discards the logs in memory and starts all ranks again.
-    fn restore_power(&mut self) -> Result<(), LaunchError> {
-        if self.slots.iter().any(|slot| slot.process.is_some()) {
+    /// Once the last process has exited, starts all again; after a power cut, without the logs in memory.
+    pub(super) fn restart_if_ended(&mut self) -> Result<(), LaunchError> {
+        if self.manager.is_some() || self.slots.iter().any(|slot| slot.process.is_some()) {
             return Ok(());
         }
-        self.cut = None;
-        self.job.discard_logs()?;
-        (0..self.slots.len()).try_for_each(|rank| self.start(rank))
+        if self.restart.take() == Some(Restart::PowerCut) {
+            self.job.discard_logs()?;
+        }
+        self.start_all()
     }
 
     /// Carries out the kills that are due.
@@ -170,9 +236,12 @@ impl Launcher<'_> {
     pub(super) fn check_limits(&mut self) -> Result<(), LaunchError> {
         let now = Instant::now();
         for (rank, slot) in (0u32..).zip(&self.slots) {
-            let (Some(process), Some(started)) = (&slot.process, slot.started) else { continue };
-            if !slot.welcomed && now - started > self.options.start_wait_max {
-                let stderr_tail = process.stderr_tail();
+            let is_expected = slot.process.is_some() || self.manager.is_some() && slot.outcome.is_none();
+            if let Some(started) = slot.started.filter(|_| is_expected && !slot.welcomed)
+                && now - started > self.options.start_wait_max
+            {
+                let process = slot.process.as_ref().or(self.manager.as_ref());
+                let stderr_tail = process.map(Process::stderr_tail).unwrap_or_default();
                 return Err(LaunchError::Silent { rank, waited: now - started, stderr_tail });
             }
             if let (Some(outcome), Some(before)) = (&slot.outcome, &slot.outcome_before)
@@ -189,11 +258,17 @@ impl Launcher<'_> {
         match self.finishing {
             None if self.slots.iter().all(|slot| slot.outcome.is_some()) => {
                 self.finishing = Some(now);
-                for control in self.slots.iter_mut().filter_map(|slot| slot.control.as_mut()) {
+                let of_ranks = self.slots.iter_mut().filter_map(|slot| slot.control.as_mut());
+                for control in of_ranks.chain(self.spares.iter_mut().map(|spare| &mut spare.control)) {
                     // An error means that the process has exited.
                     let _ = control.send(&ToRank::Finish);
                 }
                 Ok(())
+            }
+            // The ranks have ended, and the process manager hangs.
+            Some(since) if now - since > MANAGER_WAIT_MAX && self.slots.iter().all(|slot| slot.process.is_none()) => {
+                let Some(manager) = &mut self.manager else { return Ok(()) };
+                manager.kill().map_err(|source| LaunchError::Io { action: "end the process manager", source })
             }
             Some(since) if now - since > FINISH_WAIT_MAX => {
                 let alive = (0u32..).zip(&self.slots).filter(|(_, slot)| slot.process.is_some());

@@ -12,6 +12,7 @@ use counterfoil::Epoch;
 
 use super::control::{Control, ToRank};
 use super::job::JobDirectory;
+use super::launcher_connection::LauncherConnection;
 use super::{LocalEndpoint, LocalTransport};
 use crate::communicator::{InternalTag, Request, Status};
 use crate::endpoint::{Endpoint, EndpointOptions};
@@ -80,7 +81,14 @@ impl ThreadJob {
         let listener = LocalTransport::listen(paths, rank, incarnation)?;
         let (ours, theirs) = UnixStream::pair().unwrap();
         let (control, launcher) = (Control::new(ours).unwrap(), Control::new(theirs).unwrap());
-        let transport = LocalTransport::new((rank, incarnation), ranks, paths.clone(), control, listener, 64 << 20)?;
+        let transport = LocalTransport::new(
+            (rank, incarnation),
+            ranks,
+            paths.clone(),
+            LauncherConnection::new(control),
+            listener,
+            64 << 20,
+        )?;
         let protocol = super::join::protocol(rank, incarnation, &self.settings)?;
         let options = EndpointOptions {
             rank,

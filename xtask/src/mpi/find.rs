@@ -117,6 +117,13 @@ impl Mpi {
         [("shared memory", shared_memory), ("tcp", "self,tcp")]
     }
 
+    /// Returns `true` if the MPI has User-Level Failure Mitigation: its extension of Open MPI's interface.
+    pub(super) fn has_ulfm(&self) -> bool {
+        let Ok(directories) = showme(&self.mpicc, "incdirs") else { return false };
+        let mut headers = directories.split_whitespace().map(|directory| Path::new(directory).join("mpi-ext.h"));
+        headers.any(|header| std::fs::read_to_string(header).is_ok_and(|text| text.contains("OMPI_HAVE_MPI_EXT_FTMPI")))
+    }
+
     /// Sets the environment of a command that may start the launcher.
     ///
     /// Allows the launcher to run as root, as in containers, and to start more ranks than there are cores. `COUNTERFOIL_MPIRUN`

@@ -1,0 +1,126 @@
+//! A rank's connection to its launcher.
+
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+
+use super::control::{Control, ControlError, ToLauncher, ToRank, Welcome};
+use super::job::JobPaths;
+use super::sockets::timespec;
+use crate::transport::{Event, Report, TransportError};
+
+/// Connection of one process to the launcher of its job.
+#[derive(Debug)]
+pub struct LauncherConnection {
+    control: Control,
+}
+
+impl LauncherConnection {
+    /// Connects to the launcher of the job.
+    ///
+    /// # Errors
+    /// [`ControlError`].
+    pub fn open(paths: &JobPaths) -> Result<LauncherConnection, ControlError> {
+        Ok(LauncherConnection { control: Control::new(UnixStream::connect(paths.launcher_socket())?)? })
+    }
+
+    #[cfg(test)]
+    pub(super) fn new(control: Control) -> LauncherConnection {
+        LauncherConnection { control }
+    }
+
+    pub(super) fn hello(&mut self, rank: u32, incarnation: u32) -> Result<Welcome, ControlError> {
+        self.control.send(&ToLauncher::Hello { rank, incarnation, pid: std::process::id() })?;
+        self.await_welcome()?.ok_or(ControlError::Closed)
+    }
+
+    /// Becomes a rank, in a process of the process manager, and returns what the launcher wants of it. A rank that rolls back calls
+    /// this again. Returns `None` if the job has ended.
+    ///
+    /// # Errors
+    /// [`ControlError`].
+    pub fn join(&mut self, rank: u32) -> Result<Option<Welcome>, ControlError> {
+        self.control.send(&ToLauncher::Join { rank, pid: std::process::id() })?;
+        self.await_welcome()
+    }
+
+    /// Tells the launcher that this process is a spare.
+    ///
+    /// # Errors
+    /// [`ControlError`].
+    pub fn wait_as_spare(&mut self) -> Result<(), ControlError> {
+        self.control.send(&ToLauncher::Spare { pid: std::process::id() })
+    }
+
+    fn await_welcome(&mut self) -> Result<Option<Welcome>, ControlError> {
+        loop {
+            match self.control.receive::<ToRank>()? {
+                Some(ToRank::Welcome(welcome)) => return Ok(Some(*welcome)),
+                Some(ToRank::Finish) => return Ok(None),
+                // Meant for the execution that was rolled back.
+                Some(_) => {}
+                None => self.wait(None)?,
+            }
+        }
+    }
+
+    /// Waits until something has arrived, and sends what is queued.
+    fn wait(&mut self, limit: Option<Duration>) -> Result<(), ControlError> {
+        let writable = if self.control.wants_to_write() { PollFlags::OUT } else { PollFlags::empty() };
+        let mut fds = [PollFd::new(&self.control, PollFlags::IN | writable)];
+        match poll(&mut fds, limit.map(timespec).as_ref()) {
+            Ok(_) | Err(Errno::INTR) => self.control.flush(),
+            Err(errno) => Err(ControlError::Io(errno.into())),
+        }
+    }
+
+    /// Adds what has arrived to `events`, and sends what is queued. Doesn't wait.
+    ///
+    /// # Errors
+    /// [`TransportError::Launcher`].
+    pub fn poll(&mut self, events: &mut VecDeque<Event>) -> Result<(), TransportError> {
+        self.control.flush().map_err(TransportError::Launcher)?;
+        while let Some(message) = self.control.receive::<ToRank>().map_err(TransportError::Launcher)? {
+            match message {
+                ToRank::Order { body } => events.push_back(Event::Order { body }),
+                ToRank::Resume => events.push_back(Event::Resume),
+                ToRank::Finish => events.push_back(Event::Finish),
+                // It comes first and once, and was read by `join`.
+                ToRank::Welcome(_) => tracing::warn!("a second welcome is ignored"),
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends a report.
+    ///
+    /// # Errors
+    /// [`TransportError::Launcher`].
+    pub fn report(&mut self, report: Report) -> Result<(), TransportError> {
+        let message = match report {
+            Report::Iteration { n, tally } => ToLauncher::Iteration { n, tally },
+            Report::Restored { epoch } => ToLauncher::Restored { epoch },
+            Report::ReplayComplete => ToLauncher::ReplayComplete,
+            Report::CaughtUp => ToLauncher::CaughtUp,
+            Report::ToCoordinator { body } => ToLauncher::ToCoordinator { body },
+            Report::RollingBack { epoch, tally } => ToLauncher::RollingBack { epoch, tally },
+            Report::Done { outcome, tally } => ToLauncher::Done { outcome, tally },
+            Report::Failed { error } => ToLauncher::Failed { error },
+        };
+        self.control.send(&message).map_err(TransportError::Launcher)
+    }
+
+    pub(super) fn wants_to_write(&self) -> bool {
+        self.control.wants_to_write()
+    }
+}
+
+impl AsFd for LauncherConnection {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.control.as_fd()
+    }
+}
