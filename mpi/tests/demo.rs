@@ -1,96 +1,222 @@
-//! Every workload under every rule, as ranks of an MPI job: the known answer, and no message lost, duplicated or reordered.
+//! Jobs of MPI processes under the launcher: every workload under every rule, without failures and with killed ranks. The oracles are the
+//! known answers, the traces of all messages, and a run without failures.
 //!
-//! `cargo xtask mpi -- test` sets the path of `mpirun`.
+//! `cargo xtask mpi -- test` sets the path of `mpirun`. With an MPI that doesn't outlive failures (Open MPI 4), the launcher starts the whole
+//! job again after a death.
 #![forbid(unsafe_code)]
 #![expect(clippy::unwrap_used, reason = "a test's functions may")]
 
-use std::fs;
-use std::process::{Command, Output};
+use std::ffi::OsString;
+use std::process::Command;
+use std::sync::OnceLock;
+use std::time::Duration;
 
-use counterfoil_mpi::JobResult;
-use counterfoil_mpi::job::{JobSpec, RESULT_FILE, SPEC_FILE};
-use counterfoil_runtime::local::JobDirectory;
-use counterfoil_runtime::oracle::{judge, read_timelines};
+use counterfoil_runtime::local::{JobOptions, JobReport, LaunchError, Processes, launch};
+use counterfoil_runtime::oracle::{compare, judge};
 use counterfoil_runtime::{LogTier, RankSettings, Rule};
-use counterfoil_workloads::Outcome;
+use counterfoil_workloads::{Outcome, Program, job_digest};
 
-/// Runs a job of `started` ranks; returns the output of mpirun, and the result that rank 0 wrote, if it did.
-fn run(
-    started: u32,
-    settings: RankSettings,
-    workload: &str,
-    checkpoint_every: Option<u64>,
-) -> (Output, Option<JobResult>) {
-    let root = tempfile::tempdir().unwrap();
-    let job = JobDirectory::create(root.path(), root.path()).unwrap();
-    let directory = job.paths().directory();
-    let ranks = settings.ranks;
-    let spec = JobSpec {
-        settings: RankSettings { trace: true, ..settings },
-        workload: workload.to_owned(),
-        class: "S".to_owned(),
-        checkpoint_every,
-        store: job.checkpoints().to_owned(),
-    };
-    fs::write(directory.join(SPEC_FILE), serde_json::to_vec(&spec).unwrap()).unwrap();
-    let mpirun = std::env::var_os("COUNTERFOIL_MPIRUN").unwrap_or_else(|| "mpirun".into());
-    // A hung launcher ignores SIGTERM.
-    let mut command = Command::new("timeout");
-    command.args(["-s", "KILL", "120"]).arg(mpirun).args(["-n", &started.to_string()]);
-    command.arg(env!("CARGO_BIN_EXE_counterfoil-mpi-demo")).arg("--job").arg(directory);
-    let output = command.output().unwrap();
-    let result: Option<JobResult> =
-        fs::read(directory.join(RESULT_FILE)).ok().map(|text| serde_json::from_slice(&text).unwrap());
-    if result.is_some() {
-        let verdict = judge(&read_timelines(&job.paths().traces(), ranks).unwrap());
-        assert!(verdict.is_clean() && verdict.sent > 0 && verdict.sent == verdict.delivered, "{verdict:?}");
-    }
-    (output, result)
+fn mpirun() -> OsString {
+    std::env::var_os("COUNTERFOIL_MPIRUN").unwrap_or_else(|| "mpirun".into())
 }
 
-/// Runs a job that has to succeed; returns its result.
-fn run_successfully(settings: RankSettings, workload: &str, checkpoint_every: Option<u64>) -> JobResult {
-    let (ranks, rule) = (settings.ranks, settings.rule);
-    let (output, result) = run(ranks, settings, workload, checkpoint_every);
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{workload} on {ranks} ranks under {rule:?}: {}: {stderr}", output.status);
-    let result = result.unwrap();
-    assert_eq!(result.outcomes.len(), ranks as usize);
-    for outcome in &result.outcomes {
-        let outcome: Outcome = postcard::from_bytes(outcome).unwrap();
-        assert_ne!(outcome.verified, Some(false), "{workload} on {ranks} ranks under {rule:?}");
+/// Returns `true` if processes of this MPI outlive the failure of another one: Open MPI 5.
+fn outlives_failures() -> bool {
+    static ANSWER: OnceLock<bool> = OnceLock::new();
+    *ANSWER.get_or_init(|| {
+        let output = Command::new(mpirun()).arg("--version").output().unwrap();
+        String::from_utf8_lossy(&output.stdout).lines().next().unwrap().contains(" 5.")
+    })
+}
+
+/// A job, and what its processes run.
+struct Job {
+    settings: RankSettings,
+    workload: &'static str,
+    checkpoint_every: Option<u64>,
+    kills: &'static [&'static str],
+    power_cuts: &'static [u64],
+    spares: u32,
+}
+
+impl Job {
+    fn new(workload: &'static str, ranks: u32) -> Job {
+        let settings = RankSettings { trace: true, ..RankSettings::new(ranks) };
+        Job { settings, workload, checkpoint_every: None, kills: &[], power_cuts: &[], spares: 0 }
     }
-    result
+
+    fn under(rule: Rule, workload: &'static str, kills: &'static [&'static str]) -> Job {
+        let mut job = Job::new(workload, 4);
+        job.settings.rule = rule;
+        job.checkpoint_every = matches!(rule, Rule::SendDeterministic { .. }).then_some(3);
+        Job { kills, spares: kills.len() as u32, ..job }
+    }
+
+    /// Runs the job with so many processes in `mpirun`.
+    fn run_with(&self, processes: u32) -> Result<JobReport, LaunchError> {
+        let root = tempfile::Builder::new().prefix("cfm").tempdir_in("/tmp").unwrap();
+        // A hung launcher ignores SIGTERM.
+        let mut command: Vec<OsString> = ["timeout", "-s", "KILL", "120"].map(OsString::from).into();
+        command.push(mpirun());
+        if outlives_failures() {
+            command.extend(["--with-ft", "ulfm", "--mca", "async_mpi_finalize", "1"].map(OsString::from));
+        }
+        command.extend(["-n".into(), processes.to_string().into(), env!("CARGO_BIN_EXE_counterfoil-mpi-demo").into()]);
+        command.extend(["--ranks".into(), self.settings.ranks.to_string().into()]);
+        let program = Program {
+            workload: self.workload.to_owned(),
+            class: "S".to_owned(),
+            checkpoint_every: self.checkpoint_every,
+        };
+        let options = JobOptions {
+            processes: Processes::Managed { spares: self.spares, outlive_failures: outlives_failures() },
+            settings: self.settings.clone(),
+            program: program.encode().unwrap(),
+            shm_root: root.path().to_owned(),
+            checkpoint_root: root.path().to_owned(),
+            kills: self.kills.iter().map(|kill| kill.parse().unwrap()).collect(),
+            power_cuts: self.power_cuts.to_vec(),
+            seed: u64::from(std::process::id()),
+            wall_max: Some(Duration::from_secs(100)),
+            ..JobOptions::new(command, self.settings.ranks)
+        };
+        launch(&options, None, &mut ())
+    }
+
+    fn describe(&self) -> String {
+        let RankSettings { rule, tier, ranks, .. } = &self.settings;
+        format!(
+            "{} on {ranks} ranks under {rule:?}, {tier:?}, kills {:?}, seed {}",
+            self.workload,
+            self.kills,
+            std::process::id()
+        )
+    }
+
+    /// Runs the job, which has to succeed, and judges its answers and its traces.
+    #[track_caller]
+    fn run(&self) -> JobReport {
+        let spares = if outlives_failures() { self.spares } else { 0 };
+        let report = self.run_with(self.settings.ranks + spares);
+        let report = report.unwrap_or_else(|error| panic!("{}: {error}", self.describe()));
+        for outcome in outcomes(&report) {
+            assert_ne!(outcome.verified, Some(false), "{}", self.describe());
+        }
+        let verdict = judge(report.timelines.as_deref().unwrap());
+        let is_complete = verdict.sent > 0 && verdict.sent == verdict.delivered;
+        assert!(verdict.is_clean() && is_complete, "{}: {verdict:?}", self.describe());
+        assert!(report.missed.is_empty(), "{}: {:?} never happened", self.describe(), report.missed);
+        report
+    }
+
+    /// Runs the job with its kills, and compares it with a run of cg under the plain rule without failures.
+    #[track_caller]
+    fn run_and_compare(&self) -> JobReport {
+        static REFERENCE: OnceLock<JobReport> = OnceLock::new();
+        let report = self.run();
+        let reference = REFERENCE.get_or_init(|| Job::new("cg", 4).run());
+        assert_eq!(job_digest(&outcomes(&report)), job_digest(&outcomes(reference)), "{}", self.describe());
+        let difference = compare(report.timelines.as_deref().unwrap(), reference.timelines.as_deref().unwrap());
+        assert!(difference.is_none(), "{}: {difference:?}", self.describe());
+        report
+    }
+}
+
+fn outcomes(report: &JobReport) -> Vec<Outcome> {
+    report.outcomes.iter().map(|outcome| postcard::from_bytes(outcome).unwrap()).collect()
 }
 
 #[test]
 fn every_workload_finds_its_known_answer() {
     for (workload, ranks) in [("cg", 4), ("ring", 3), ("master-worker", 3)] {
-        let result = run_successfully(RankSettings::new(ranks), workload, None);
-        assert!(result.tally.messages_logged > 0 && result.tally.messages_delivered > 0, "{workload}");
+        let tally = Job::new(workload, ranks).run().tally;
+        assert!(tally.messages_logged > 0 && tally.messages_delivered > 0, "{workload}");
     }
 }
 
 #[test]
 fn every_tier_takes_checkpoints_and_a_job_may_have_one_rank() {
     for tier in [LogTier::Volatile, LogTier::ProcessCrashSafe, LogTier::NodeLocal] {
-        let result = run_successfully(RankSettings { tier, ..RankSettings::new(2) }, "cg", Some(5));
-        assert!(result.tally.checkpoints >= 4, "{tier:?}: {:?}", result.tally);
+        let mut job = Job { checkpoint_every: Some(5), ..Job::new("cg", 2) };
+        job.settings.tier = tier;
+        let tally = job.run().tally;
+        assert!(tally.checkpoints >= 4, "{tier:?}: {tally:?}");
     }
-    run_successfully(RankSettings::new(1), "ring", None);
+    Job::new("ring", 1).run();
 }
 
 #[test]
-fn the_send_deterministic_rule_runs_its_recovery_process_on_rank_0() {
-    let rule = Rule::SendDeterministic { clusters: 2 };
-    let result = run_successfully(RankSettings { rule, ..RankSettings::new(4) }, "cg", Some(4));
-    assert!(result.tally.checkpoints > 0 && result.tally.messages_released > 0, "{:?}", result.tally);
+fn the_send_deterministic_rule_collects_what_its_recovery_process_allows() {
+    let tally = Job::under(Rule::SendDeterministic { clusters: 2 }, "cg", &[]).run().tally;
+    assert!(tally.checkpoints > 0 && tally.messages_released > 0, "{tally:?}");
 }
 
 #[test]
-fn a_wrong_number_of_ranks_is_rejected() {
-    let (output, result) = run(2, RankSettings::new(3), "ring", None);
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    assert!(!output.status.success() && result.is_none());
-    assert!(stderr.contains("the job has 3 ranks, and mpirun has started 2"), "{stderr}");
+fn too_few_processes_are_refused() {
+    let error = Job::new("ring", 3).run_with(2).unwrap_err().to_string();
+    assert!(error.contains("the job has 3 ranks, and mpirun has started 2"), "{error}");
+}
+
+/// Ranks that are killed: alone, rank 0, two at once, one after another, again, and during a recovery.
+const KILLS: [&[&str]; 6] =
+    [&["2@7"], &["0@5"], &["1@3", "2@3"], &["2@4", "2@8", "1@10"], &["2@7", "0@recovery:2"], &["2@7", "2@recovery:2"]];
+
+fn kill_under(rule: Rule) {
+    for kills in KILLS {
+        let report = Job::under(rule, "cg", kills).run_and_compare();
+        assert_eq!(report.deaths.iter().filter(|death| death.planned.is_some()).count(), kills.len(), "{kills:?}");
+        if outlives_failures() && rule.keeps_every_message() {
+            assert!(report.rolled_back.iter().all(|times| *times == 0), "{kills:?}: {:?}", report.rolled_back);
+            assert!(report.survivors_undisturbed, "{kills:?}");
+        }
+    }
+}
+
+#[test]
+fn killed_ranks_are_replaced_under_the_plain_rule() {
+    kill_under(Rule::SenderBased);
+}
+
+#[test]
+fn killed_ranks_are_replaced_under_the_pessimistic_rule() {
+    kill_under(Rule::Pessimistic);
+}
+
+#[test]
+fn killed_ranks_are_replaced_under_the_send_deterministic_rule_and_others_go_back_in_place() {
+    kill_under(Rule::SendDeterministic { clusters: 1 });
+    kill_under(Rule::SendDeterministic { clusters: 2 });
+}
+
+#[test]
+fn every_workload_and_tier_survives_a_kill() {
+    Job::under(Rule::SenderBased, "ring", &["1@3"]).run();
+    Job::under(Rule::SenderBased, "master-worker", &["0@3", "2@4"]).run();
+    Job::under(Rule::Pessimistic, "master-worker", &["1@3"]).run();
+    for tier in [LogTier::Volatile, LogTier::NodeLocal] {
+        let mut job = Job { checkpoint_every: Some(4), ..Job::under(Rule::SenderBased, "cg", &["2@7"]) };
+        job.settings.tier = tier;
+        job.run_and_compare();
+    }
+}
+
+#[test]
+fn after_a_power_cut_the_whole_job_goes_on_from_its_checkpoints() {
+    for rule in [Rule::SenderBased, Rule::SendDeterministic { clusters: 2 }] {
+        let mut job = Job { checkpoint_every: Some(3), power_cuts: &[8], ..Job::under(rule, "cg", &[]) };
+        job.settings.tier = LogTier::NodeLocal;
+        let report = job.run_and_compare();
+        assert!(report.power_cuts.len() == 1 && report.power_cuts[0].restored.iter().all(Option::is_some), "{rule:?}");
+    }
+}
+
+#[test]
+fn a_death_without_a_spare_is_named() {
+    if !outlives_failures() {
+        // The whole job is started again instead: the tests above.
+        return;
+    }
+    let job = Job { spares: 0, ..Job::under(Rule::SenderBased, "cg", &["2@7"]) };
+    let error = job.run_with(4).unwrap_err().to_string();
+    assert!(error.contains("rank 2 is dead and no spare process is left"), "{error}");
 }
