@@ -50,6 +50,8 @@ enum Task {
 enum Soak {
     /// `counterfoil demo` with random kills, workloads, rank counts, checkpoints and tiers
     Demo(soak::Options),
+    /// The same over MPI: dead ranks are replaced by spare processes, or the whole job is started again
+    Mpi(soak::OverMpi),
     /// Simulated disks whose power is cut at every operation, compared with a model
     Crash(soak::crash::Options),
     /// The tests of log-core under Miri
@@ -64,6 +66,7 @@ fn main() -> ExitCode {
         Task::Check => check::run(&workspace),
         Task::Test(options) => test::run(&workspace, options),
         Task::Soak(Soak::Demo(options)) => soak::run(&workspace, options),
+        Task::Soak(Soak::Mpi(options)) => soak::run_over_mpi(&workspace, options),
         Task::Soak(Soak::Crash(options)) => soak::crash::run(&workspace, options),
         Task::Soak(Soak::Miri(options)) => soak::miri::run(&workspace, options),
         Task::Soak(Soak::Simulate(options)) => soak::simulate::run(&workspace, options),

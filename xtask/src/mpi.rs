@@ -83,6 +83,12 @@ impl Toolkit {
         std::fs::write(&path, description.to_string()).map_err(MpiError::file(&path))
     }
 
+    /// Builds the program that `counterfoil demo --mpi` starts.
+    pub(crate) fn build_demo(&self, workspace: &Workspace) -> Result<(), TaskError> {
+        self.build_program(workspace, "counterfoil-mpi-demo")?;
+        Ok(self.write_description()?)
+    }
+
     /// Builds a program of `mpi/` in release mode and returns its path.
     pub(crate) fn build_program(&self, workspace: &Workspace, name: &str) -> Result<PathBuf, TaskError> {
         run_checked(&mut self.cargo(workspace, ["build", "--quiet", "--release", "--bin", name]))?;

@@ -1,4 +1,5 @@
-//! `cargo xtask soak demo`: runs `counterfoil demo` with random parameters and checks each run.
+//! `cargo xtask soak demo` and `soak mpi`: run `counterfoil demo` with random parameters, between local processes or over MPI, and check
+//! each run.
 
 pub(crate) mod crash;
 mod launch;
@@ -21,6 +22,7 @@ use self::parameters::Parameters;
 use self::random::SplitMix64;
 use self::tally::Tally;
 use self::verdict::Verdict;
+use crate::mpi::{Choice, Toolkit};
 use crate::workspace::{TaskError, Workspace, command_line};
 
 /// Minimum share of kills between the victim's first and last message. Other kills test the restart of a process, but not its
@@ -56,8 +58,30 @@ struct Failure {
     output_dir: PathBuf,
 }
 
-/// Runs the soak test. Returns `true` if no run failed and enough kills fell between messages.
+/// Options of `cargo xtask soak mpi`.
+#[derive(Debug, Args)]
+pub(crate) struct OverMpi {
+    #[command(flatten)]
+    choice: Choice,
+    #[command(flatten)]
+    options: Options,
+}
+
+/// Runs the soak test between local processes. Returns `true` if no run failed and enough kills fell between messages.
 pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<bool, TaskError> {
+    run_with(workspace, options, None)
+}
+
+/// Runs the soak test over MPI.
+pub(crate) fn run_over_mpi(workspace: &Workspace, options: &OverMpi) -> Result<bool, TaskError> {
+    let toolkit = Toolkit::find_or_install(workspace, &options.choice)?;
+    eprintln!("MPI: {}", toolkit.mpi);
+    toolkit.build_demo(workspace)?;
+    run_with(workspace, &options.options, Some(&toolkit.mpi.name))
+}
+
+/// Runs the soak test; over the MPI of this name, if one is given.
+fn run_with(workspace: &Workspace, options: &Options, mpi: Option<&str>) -> Result<bool, TaskError> {
     let seed = options.seed.unwrap_or_else(seed_from_clock);
     let program = workspace.build_release()?;
     let folder = workspace.target().join("soak").join(format!("seed-{seed}"));
@@ -69,7 +93,8 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<bool, Task
     let mut failures = Vec::new();
     for run in 1..=options.runs {
         // A generator per run: the parameters of a run do not depend on how many numbers the previous one drew.
-        let parameters = Parameters::draw(&mut SplitMix64::new(random.next_u64()));
+        let mut parameters = Parameters::draw(&mut SplitMix64::new(random.next_u64()));
+        parameters.mpi = mpi.map(str::to_owned);
         let timeout = Duration::from_secs(options.timeout_s);
         let (verdict, failure) = run_once(&program, run, &parameters, timeout, &folder)?;
         tally.add(&parameters, &verdict);

@@ -64,6 +64,8 @@ pub(super) struct Parameters {
     pub(super) kills: Vec<Kill>,
     /// Seed of the demo, which sets the moment of a kill within its iteration.
     pub(super) seed: u64,
+    /// Name of the MPI to run over; `None` for local processes.
+    pub(super) mpi: Option<String>,
 }
 
 /// Recovery protocol.
@@ -127,12 +129,14 @@ impl Parameters {
             kills,
             // 32 bits keep the seed short enough to type.
             seed: random.next_u64() >> 32,
+            mpi: None,
         }
     }
 
     /// Returns the arguments of `counterfoil`.
     pub(super) fn arguments(&self) -> Vec<String> {
         let mut words = vec!["demo".to_owned(), "--json".to_owned()];
+        words.extend(self.mpi.iter().map(|mpi| format!("--mpi={mpi}")));
         let mut option = |name: &str, value: String| words.extend([format!("--{name}"), value]);
         option("workload", self.workload.to_string());
         option("ranks", self.ranks.to_string());
@@ -331,6 +335,7 @@ mod tests {
             protocol: Protocol::SendDeterministic { clusters: 2 },
             kills: vec![Kill::At { rank: 2, iteration: 7 }, Kill::DuringRecovery { rank: 0, recovering: 2 }],
             seed: 9,
+            mpi: None,
         };
         assert_eq!(
             parameters.arguments().join(" "),
