@@ -65,10 +65,10 @@ mod tests {
 
     #[test]
     fn errors_of_a_full_store_name_the_option_and_other_errors_do_not() {
-        let full = StoreError::DiskFull { dir: Some("/disk/rank-0".into()), needed: 4096, available: 7 };
+        let full = StoreError::DiskFull { dir: Some("/disk/rank-0".into()), needed: 16 << 20, available: 4 << 20 };
         let full: Error = CheckpointError::Store(Arc::new(full)).into();
         let text = with_advice(&full);
-        assert!(text.contains("the disk is full: 4096 bytes needed, 7 left in /disk/rank-0;"), "{text}");
+        assert!(text.contains("the disk is full: 16.0 MiB needed, 4.0 MiB left in /disk/rank-0;"), "{text}");
         assert!(text.contains("--checkpoint-dir"), "{text}");
         let budget = StoreError::Budget { needed: 4096, used: 1, max: 2 };
         let budget: Error = CheckpointError::Open(Arc::new(OpenError::Store(budget))).into();

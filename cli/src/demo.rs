@@ -11,7 +11,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use counterfoil::{Options, Rank, create_private_dir};
 use counterfoil_ack_piggyback::WireHeader;
-use counterfoil_runtime::local::{Interrupts, JobOptions, JobReport, launch};
+use counterfoil_runtime::local::{Interrupts, JobOptions, JobReport, LaunchError, launch};
 use counterfoil_runtime::{RankSettings, Rule};
 use counterfoil_workloads::{Program, Workload};
 
@@ -126,7 +126,10 @@ fn job_options(arguments: &DemoArguments, workload: &dyn Workload, seed: u64) ->
     }
     job.keep_stores.clone_from(&arguments.keep_files);
     job.wall_max = Some(arguments.time_limit());
-    job.validate().map_err(Failure::usage)?;
+    job.validate().map_err(|error| match error {
+        LaunchError::NoSuchRank { .. } => Failure::usage(format!("--{error}")),
+        error => Failure::usage(error),
+    })?;
     workload.validate(arguments.ranks).map_err(Failure::usage)?;
     // First, because its error names a sufficient budget.
     check_budget(workload, &job.settings).map_err(Failure::usage)?;

@@ -90,8 +90,7 @@ fn progress_bar(arguments: &SimulateArguments) -> ProgressBar {
         return ProgressBar::hidden();
     }
     let bar = ProgressBar::new(arguments.schedules);
-    if let Ok(style) = ProgressStyle::with_template("{bar:32.cyan/blue} {pos}/{len} schedules, {per_sec}, {eta} {msg}")
-    {
+    if let Ok(style) = ProgressStyle::with_template("{bar:32.cyan/blue} {pos}/{len} schedules, {eta} left {msg}") {
         bar.set_style(style.progress_chars("=> "));
     }
     bar

@@ -35,8 +35,10 @@ pub enum StoreError {
     },
     /// The file system has no space for another file. Nothing is half-written; retry when there is space.
     #[error(
-        "the disk is full: {needed} bytes needed, {available} left{}; free space there, collect, or put the store on \
-         another disk (a segment takes its whole space when it is created)",
+        "the disk is full: {} needed, {} left{}; free space there, or put the store on another disk (a segment takes its whole space when \
+         it is created)",
+        mib(*needed),
+        mib(*available),
         dir.as_deref().map_or(String::new(), |dir| format!(" in {}", dir.display()))
     )]
     DiskFull {
@@ -214,4 +216,9 @@ impl StoreError {
             _ => StoreError::Io { action: "read", file, source },
         }
     }
+}
+
+/// Formats a size for messages about the disk.
+fn mib(bytes: u64) -> String {
+    format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20))
 }

@@ -59,7 +59,8 @@ pub(super) fn report(benchmark: Benchmark, rows: &[Value]) -> String {
     let met = targets.iter().filter(|(ratio, target)| target.is_met(*ratio)).count();
     let rounds = rows.first().map_or(0, |row| row["rounds"].as_u64().unwrap_or(0));
     format!(
-        "{}\n\n{}\n\n{met} of {} rows with a target reach it. Medians of {rounds} rounds; the quartiles are those of the ratio.",
+        "{}\n\n{}\n\n{met} of {} rows with a target reach it.\n\
+         Medians of {rounds} rounds; the quartiles are those of the ratio.",
         explanation(benchmark),
         table(benchmark, rows, &columns),
         targets.len(),
@@ -73,7 +74,7 @@ fn explanation(benchmark: Benchmark) -> &'static str {
              floor:   a 16-byte header and a copy of the payload into a 1 MiB ring that is overwritten forever:\n\
              \x20        no budget, no reader, no acknowledgement. Two writers: two threads with a ring each.\n\
              target:  1.5 times the floor; two writers at 0.9 of the speed of two floors.\n\
-             scaling: fraction of one writer's speed that each of two writers keeps, both relative to as many floors."
+             scaling: fraction of one writer's speed that each of two writers keeps, relative to as many floors."
         }
         Benchmark::Replay => {
             "replay: a cursor reads the whole lane and copies every payload to a buffer.\n\
@@ -81,8 +82,8 @@ fn explanation(benchmark: Benchmark) -> &'static str {
              target: 0.7 of the floor's speed, from 1 KiB on."
         }
         Benchmark::Release => {
-            "acknowledge: time per record, with one acknowledgement for the given number of records; floor: one store per record.\n\
-             advance:     time to free one chunk with the given number of records; floor: a chunk with one record.\n\
+            "acknowledge: time per record, with one acknowledgement for so many records; floor: one store per record.\n\
+             advance:     time to free one chunk with so many records; floor: a chunk with one record.\n\
              target:      freeing chunks of 1,000 records takes 1.3 times as long as chunks of one."
         }
         Benchmark::Spill => {
@@ -217,7 +218,7 @@ mod tests {
         let rows = [row(64, "volatile", 1, 1.5), row(64, "volatile", 1, 1.51), row(64, "volatile", 2, 1.2)];
         let report = report(Benchmark::Append, &rows);
         assert!(report.contains("floor:") && report.contains("<= 1.50") && report.contains("<= 1.11"), "{report}");
-        assert!(report.contains("1 of 3 rows with a target reach it. Medians of 15 rounds"), "{report}");
+        assert!(report.contains("1 of 3 rows with a target reach it.\nMedians of 15 rounds"), "{report}");
     }
 
     #[test]

@@ -199,6 +199,11 @@ impl DemoArguments {
             }
             _ => {}
         }
+        if matches!(self.keep, KeepName::Acked) && !(self.kills().is_empty() && self.power_cuts.is_empty()) {
+            return Err("--keep acked: what is acknowledged is dropped, so that a killed rank can't be replayed; use --keep checkpoint, \
+                        or --no-kills"
+                .to_owned());
+        }
         if !self.power_cuts.is_empty() && !matches!(self.tier, TierName::NodeLocal) {
             return Err("--power-cut requires --tier node-local".to_owned());
         }

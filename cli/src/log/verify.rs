@@ -72,7 +72,10 @@ fn verify(path: &Path) -> Result<Outcome, Failure> {
     lines.extend(lost.iter().map(|what| format!("  lost         {what}")));
     lines.extend(losses.iter().map(|what| format!("  lost         {}", loss_text(what))));
     lines.extend(advice.iter().map(|what| format!("  advice       {what}")));
-    lines.push(format!("  {}", verdict(is_whole, can_be_opened, is_sound)));
+    lines.push(match store.in_use {
+        Some(_) if is_sound => "  sound so far; the process that has it open writes the rest".to_owned(),
+        _ => format!("  {}", verdict(is_whole, can_be_opened, is_sound)),
+    });
 
     let fields = json!({
         "sound": is_sound, "missing": missing, "checkpoints": report.checkpoints.len(), "checkpoints_whole": whole,

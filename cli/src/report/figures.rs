@@ -273,6 +273,7 @@ fn rank_notes(source: &Source, is_mpi: bool) -> Vec<String> {
         Source::Profile(profile) => profile,
         Source::Log(part) if is_mpi => {
             let shown = match (part.is_taken_over, part.has_checkpoint) {
+                _ if part.is_in_use => "still running; shown is what its log has on disk so far",
                 (true, _) => "ended without MPI_Finalize; shown is its log from shared memory",
                 (false, true) => "no profile; shown is its log",
                 (false, false) => {

@@ -21,6 +21,8 @@ pub(super) struct LogPart {
     pub(super) contributions: u64,
     /// True if there is a checkpoint; otherwise only spilled records are counted.
     pub(super) has_checkpoint: bool,
+    /// True if a running process has the log open.
+    pub(super) is_in_use: bool,
     /// True if `counterfoil run` took the log over from shared memory.
     pub(super) is_taken_over: bool,
 }
@@ -36,10 +38,9 @@ pub(super) fn read(dir: &Path) -> Result<LogPart, String> {
         error => unreadable(&error),
     };
     let open = |access| Directory::open(dir, BackendChoice::Pwrite, access).map(|(backend, _)| backend);
-    let backend = match open(DirectoryAccess::ReadOnly) {
-        // A running process has it open.
-        Err(DirectoryError::Locked { .. }) => open(DirectoryAccess::Inspect),
-        other => other,
+    let (backend, is_in_use) = match open(DirectoryAccess::ReadOnly) {
+        Err(DirectoryError::Locked { .. }) => (open(DirectoryAccess::Inspect), true),
+        other => (other, false),
     };
     let mut backend = backend.map_err(|error| unreadable(&error))?;
     let report = scan(&mut *backend, &mut |_, _| {}).map_err(opening)?;
@@ -51,6 +52,7 @@ pub(super) fn read(dir: &Path) -> Result<LogPart, String> {
         }
         Err(_) => None,
     };
+    counting.part.is_in_use = is_in_use;
     counting.part.has_checkpoint = newest.is_some();
     counting.part.is_taken_over = newest.iter().flat_map(|image| &image.tables).any(|(name, _)| name == TAKEN_OVER);
     // Without a checkpoint, or without a valid manifest, count all blocks.

@@ -37,10 +37,10 @@ impl ProgressLine {
         let logged = |of: fn(Channel) -> u64| sum(&|live| live.logged().map(of).sum());
         let contributed = match sum(&|live| live.word(Word::ContributedBytes)) {
             0 => String::new(),
-            bytes => format!(", {} for collectives", BinaryBytes(bytes)),
+            bytes => format!(", {} coll.", BinaryBytes(bytes)),
         };
         self.line.set_message(format!(
-            "{} logged ({}){contributed}, {} unacknowledged, memory {}, spilled {}",
+            "{} logged ({}){contributed}, {} unacked, mem {}, disk {}",
             logged(|channel| channel.messages),
             BinaryBytes(logged(|channel| channel.bytes)),
             sum(&Live::unacknowledged),

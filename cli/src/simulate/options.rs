@@ -30,7 +30,7 @@ pub(crate) struct SimulateArguments {
     /// Protocol to simulate
     #[arg(long, value_enum, default_value_t = Protocol::Plain)]
     pub(super) protocol: Protocol,
-    /// Communication patterns: stencil, tree, master-worker, ring or graph; comma-separated [default: all]
+    /// Communication patterns: stencil, tree, master-worker, ring, graph, backlog or collective; comma-separated [default: all]
     #[arg(long = "pattern", visible_alias = "workload", value_name = "PATTERN", value_delimiter = ',', value_parser = parse_pattern)]
     patterns: Vec<Pattern>,
     /// Number of ranks, from 2 to 32; ranges are inclusive

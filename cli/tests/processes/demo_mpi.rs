@@ -55,17 +55,19 @@ fn assert_failure(output: &Output, code: i32, words: &str) {
 }
 
 #[test]
-fn a_folder_without_a_build_and_kills_over_mpi_are_refused() {
+fn a_folder_without_a_build_and_an_mpi_without_one_are_refused() {
     assert_failure(&run(Path::new("/nonexistent"), &[]), 1, "is not a build of `cargo xtask mpi`");
-    assert_failure(&run(Path::new("/nonexistent"), &["--kill", "1@2"]), 2, "cannot be used with");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_counterfoil"));
+    let output = command.args(["demo", "--mpi=/nonexistent"]).output().unwrap();
+    assert_failure(&output, 1, "`cargo xtask mpi --mpi /nonexistent` makes one");
 }
 
 #[test]
-fn a_launcher_that_fails_or_leaves_no_result_fails_the_demo() {
-    let fails = build("exit 3");
-    assert_failure(&run(fails.path(), &[]), 1, "mpirun failed (exit status: 3)");
-    let leaves_nothing = build("exit 0");
-    assert_failure(&run(leaves_nothing.path(), &["--json"]), 1, "mpi-result.json");
+fn an_mpirun_that_ends_before_the_job_fails_the_demo() {
+    let fails = build("echo no such host >&2; exit 3");
+    assert_failure(&run(fails.path(), &[]), 1, "exit status: 3; it wrote: no such host");
+    let does_nothing = build("exit 0");
+    assert_failure(&run(does_nothing.path(), &["--json"]), 1, "ended too early, with exit status: 0");
 }
 
 #[test]

@@ -358,8 +358,7 @@ impl<'a> Launcher<'a> {
             return Ok(());
         }
         let status = if let Exit::Status(status) = exit { status.to_string() } else { String::new() };
-        let manager = self.options.command.first().map(|program| program.to_string_lossy().into_owned());
-        Err(LaunchError::ManagerFailed { manager: manager.unwrap_or_default(), status, stderr_tail })
+        Err(LaunchError::ManagerFailed { status, stderr_tail })
     }
 
     fn welcome(&mut self, rank: usize, mut control: Control) -> Result<(), LaunchError> {

@@ -199,23 +199,12 @@ pub enum LaunchError {
         source: std::io::Error,
     },
     /// The process manager has ended before the job.
-    #[error("{manager} ended too early, with {status}{stderr}", stderr = quoted(.stderr_tail))]
+    #[error("the process manager (mpirun) ended too early, with {status}{stderr}", stderr = quoted(.stderr_tail))]
     ManagerFailed {
-        /// Program of the process manager.
-        manager: String,
         /// Its exit status.
         status: String,
         /// End of its standard error.
         stderr_tail: String,
-    },
-    /// More ranks are dead than there are spare processes.
-    #[error(
-        "rank {rank} is dead and no spare process is left: more spares (--spares) survive more failures; the logs and checkpoints of \
-         the other ranks are valid"
-    )]
-    NoSpare {
-        /// The rank.
-        rank: u32,
     },
     /// A rank did not send its hello in time.
     #[error("rank {rank} sent no hello within {waited:?} of its start{stderr}", stderr = quoted(.stderr_tail))]

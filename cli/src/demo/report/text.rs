@@ -25,14 +25,14 @@ impl DemoReport {
         let yes = |good: bool| if good { "yes" } else { "NO" };
         writeln!(
             text,
-            "{} of class {} on {}, {} log, {}, seed {}",
+            "{} of class {} on {}, {} log, {}",
             self.workload,
             self.class,
             rank_count(self.ranks),
             self.tier,
-            self.protocol_text(),
-            self.seed
+            self.protocol_text()
         )?;
+        writeln!(text, "seed {}", self.seed)?;
         if let Some(mpi) = &self.mpi {
             writeln!(text, "over {mpi}; compared with a run on local processes")?;
         }
@@ -48,7 +48,8 @@ impl DemoReport {
                 phase("caught up", catch_up),
             ];
             let phases: Vec<String> = phases.into_iter().flatten().collect();
-            writeln!(text, "  rank {} killed{by} in iteration {}: {}", kill.rank, kill.iteration, phases.join(", "))?;
+            let phases = phases.join(", ");
+            writeln!(text, "  rank {} killed{by} in iteration {}:\n    {phases}", kill.rank, kill.iteration)?;
         }
         for PowerCut { iteration, restored } in &self.power_cuts {
             let origin = |epoch: &Option<u32>| epoch.map_or("the start".to_owned(), |epoch| format!("epoch {epoch}"));

@@ -59,7 +59,7 @@ impl JobSummary {
         let lost = if unfinalized.all(|one| one.figures.contains_key("taken_over")) {
             ""
         } else {
-            ", and records that were not on disk are lost"
+            ", and records that were not on disk are lost (--tier process-crash-safe keeps them)"
         };
         Some(format!(
             "{ranks} ended without MPI_Finalize (by exit, _exit or a signal): the figures (*) may lack the last received \

@@ -283,9 +283,9 @@ fn the_progress_line_is_shown_on_a_terminal_unless_disabled() {
         String::from_utf8_lossy(&output.stdout).into_owned()
     };
     let with = on_a_terminal("");
-    assert!(with.contains(" unacknowledged, memory "), "{with}");
+    assert!(with.contains(" unacked, mem "), "{with}");
     let without = on_a_terminal("--no-progress");
-    assert!(!without.contains("unacknowledged") && without.contains("messages logged"), "{without}");
+    assert!(!without.contains("unacked") && without.contains("messages logged"), "{without}");
 }
 
 /// Returns the process ids of all descendants, parents first.
