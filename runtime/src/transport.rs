@@ -63,6 +63,8 @@ pub enum Event {
 /// Message from a rank to its launcher.
 #[derive(Clone, Debug)]
 pub enum Report {
+    /// A replacement has its log and its checkpoint.
+    Started,
     /// Iteration `n` begins.
     Iteration {
         /// Number of the iteration, from 1.

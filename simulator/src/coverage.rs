@@ -49,6 +49,8 @@ counters! {
     in_flight_lost,
     /// Messages in flight from a process that died, that still arrived.
     in_flight_kept,
+    /// Pairs of living ranks that connected again after the death of another one.
+    reconnections,
     /// Replacements that started from a checkpoint.
     restarts_from_checkpoint,
     /// Replacements that started from the start.

@@ -136,6 +136,20 @@ impl Network {
         in_flight
     }
 
+    /// Breaks the connection between two living nodes: all frames on it are lost, late ones too. Returns the number of lost messages.
+    pub(crate) fn reset(&mut self, a: u32, b: u32) -> u64 {
+        let mut lost = 0;
+        for (from, to) in [(a, b), (b, a)] {
+            let link = self.link(from, to);
+            link.up = false;
+            lost += messages(link.frames.drain(..).collect::<Vec<_>>().iter());
+            link.late.clear();
+            self.arriving[to as usize] &= !(1 << from);
+            self.late[to as usize] &= !(1 << from);
+        }
+        lost
+    }
+
     /// Does the same on one connection: `node` lives on with a new incarnation.
     pub(crate) fn cut(&mut self, node: u32, peer: u32, incarnation: Incarnation, random: &mut Random) -> InFlight {
         let mut in_flight = InFlight::default();

@@ -160,6 +160,9 @@ pub struct Schedule {
     /// arrive after a newer one is made, until its Hello was handled. Otherwise the older one is closed at once, as
     /// `counterfoil_protocols::api` promises.
     pub late: bool,
+    /// `true` if the replacement of a rank breaks all connections between living ranks, which then connect again: what is in
+    /// flight on them is lost. A repair by User-Level Failure Mitigation does that to an MPI job, whose communicator is revoked.
+    pub revoked: bool,
     /// `true` if programs don't name receives that can take one of several messages, so that a rule that needs those
     /// names doesn't get them.
     pub unnamed: bool,
@@ -193,6 +196,8 @@ pub struct Config {
     pub clusters: (u32, u32),
     /// [`Schedule::late`], in half of the schedules.
     pub late: bool,
+    /// [`Schedule::revoked`], in half of the schedules.
+    pub revoked: bool,
     /// [`Schedule::unnamed`], in all schedules.
     pub unnamed: bool,
     /// Planted mistake to be found.
@@ -214,6 +219,7 @@ impl Default for Config {
             collections: (0, 0),
             clusters: (0, 0),
             late: false,
+            revoked: false,
             unnamed: false,
             canary: None,
         }
@@ -256,6 +262,7 @@ impl Config {
             collections: random.between(self.collections.0, self.collections.1).min(Schedule::COLLECTIONS_MAX),
             clusters: random.between(self.clusters.0, self.clusters.1).min(shape.ranks),
             late: self.late && random.one_in(2),
+            revoked: self.revoked && random.one_in(2),
             unnamed: self.unnamed,
             canary: self.canary,
         }

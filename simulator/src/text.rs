@@ -5,7 +5,7 @@
 //! ```
 //!
 //! `faults` are event, node and seed. A list of choices is `mode=list:3,0x12,1`; `0x12` is twelve times 0.
-//! `collections` and `clusters` are written only if they aren't 0, `late=1` and `unnamed=1` only if true, and `canary`
+//! `collections` and `clusters` are written only if they aren't 0, `late=1`, `revoked=1` and `unnamed=1` only if true, and `canary`
 //! only if there is one: a variant's name, preceded by that of the rule for a rule's mistake
 //! (`send-deterministic/PhaseNotRaised`).
 
@@ -86,6 +86,9 @@ impl fmt::Display for Schedule {
         if self.late {
             f.write_str(" late=1")?;
         }
+        if self.revoked {
+            f.write_str(" revoked=1")?;
+        }
         if self.unnamed {
             f.write_str(" unnamed=1")?;
         }
@@ -149,13 +152,14 @@ impl FromStr for Schedule {
             collections,
             clusters: fields.number_or_0("clusters")?,
             late: fields.is_there("late") && fields.parsed("late", parse_flag)?,
+            revoked: fields.is_there("revoked") && fields.parsed("revoked", parse_flag)?,
             unnamed: fields.is_there("unnamed") && fields.parsed("unnamed", parse_flag)?,
             canary: if fields.is_there("canary") { Some(fields.parsed("canary", parse_canary)?) } else { None },
         })
     }
 }
 
-const NAMES: [&str; 15] = [
+const NAMES: [&str; 16] = [
     "pattern",
     "ranks",
     "rounds",
@@ -169,6 +173,7 @@ const NAMES: [&str; 15] = [
     "collections",
     "clusters",
     "late",
+    "revoked",
     "unnamed",
     "canary",
 ];
@@ -294,7 +299,7 @@ mod tests {
         let fault = (any::<u64>(), any::<u32>(), any::<u64>()).prop_map(|(at, node, seed)| Fault { at, node, seed });
         let canaries: Vec<Canary> = Canary::every().collect();
         let canary = prop::option::of((0..canaries.len()).prop_map(move |place| canaries[place]));
-        let counts = (0..=Schedule::COLLECTIONS_MAX, any::<u32>(), any::<bool>(), any::<bool>());
+        let counts = (0..=Schedule::COLLECTIONS_MAX, any::<u32>(), any::<[bool; 3]>());
         let tier = prop_oneof![Just(Tier::Volatile), Just(Tier::ProcessCrashSafe)];
         let all = (shape, mode, any::<u64>(), prop::collection::vec(fault, 0..4), canary, tier, counts);
         all.prop_map(
@@ -307,10 +312,10 @@ mod tests {
                 tier,
                 counts,
             )| {
-                let (collections, clusters, late, unnamed) = counts;
+                let (collections, clusters, [late, revoked, unnamed]) = counts;
                 let pattern = Pattern::ALL[pattern];
                 let shape = Shape { pattern, ranks, rounds, seed: program, checkpoint_one_in, ordered };
-                Schedule { shape, tier, mode, seed, faults, collections, clusters, late, unnamed, canary }
+                Schedule { shape, tier, mode, seed, faults, collections, clusters, late, revoked, unnamed, canary }
             },
         )
     }

@@ -124,6 +124,8 @@ struct KillReport {
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 struct RecoveryMs {
     detect: Option<f64>,
+    /// `null` between local processes.
+    repair: Option<f64>,
     start: Option<f64>,
     replay: Option<f64>,
     catch_up: Option<f64>,
@@ -133,6 +135,7 @@ impl From<RecoveryTimes> for RecoveryMs {
     fn from(times: RecoveryTimes) -> RecoveryMs {
         RecoveryMs {
             detect: times.detect.map(ms),
+            repair: times.repair.map(ms),
             start: times.start.map(ms),
             replay: times.replay.map(ms),
             catch_up: times.catch_up.map(ms),
@@ -337,7 +340,7 @@ fn recovered(deaths: &[DeathReport]) -> bool {
 
 fn slowest(deaths: &[DeathReport]) -> RecoveryTimes {
     let total = |times: &RecoveryTimes| -> Duration {
-        [times.detect, times.start, times.replay, times.catch_up].into_iter().flatten().sum()
+        [times.detect, times.repair, times.start, times.replay, times.catch_up].into_iter().flatten().sum()
     };
     let whole = deaths.iter().map(|death| death.recovery).filter(|times| times.catch_up.is_some());
     whole.max_by_key(total).unwrap_or_default()

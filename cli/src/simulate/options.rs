@@ -48,6 +48,10 @@ pub(crate) struct SimulateArguments {
     /// Number of clusters of ranks, from 0 (none) to 8. Requires --protocol send-deterministic [default: 0..3]
     #[arg(long, value_name = "N|MIN..MAX", value_parser = parse_clusters)]
     clusters: Option<CountRange>,
+    /// In half of the schedules, the replacement of a rank breaks all connections between the others, which connect again: as over MPI,
+    /// where a repair revokes the communicator
+    #[arg(long)]
+    revoked: bool,
     /// Programs don't announce receives that can match several messages, so their outcomes aren't recorded: plain fails if results
     /// depend on them. Requires --protocol plain or pessimistic; the latter records all receives anyway
     #[arg(long)]
@@ -68,7 +72,7 @@ pub(crate) struct SimulateArguments {
     #[arg(long = "canary", value_name = "NAME|list", value_parser = parse_canary)]
     planted: Option<Planted>,
     /// Replay a single schedule, given as the (quoted) line that a failure prints
-    #[arg(long, value_name = "SCHEDULE", conflicts_with_all = ["patterns", "ranks", "rounds", "faults", "collections", "clusters", "no_checkpoints", "unnamed",
+    #[arg(long, value_name = "SCHEDULE", conflicts_with_all = ["patterns", "ranks", "rounds", "faults", "collections", "clusters", "no_checkpoints", "revoked", "unnamed",
         "schedules", "seed", "threads", "planted"])]
     pub(super) replay: Option<Schedule>,
     /// With --replay or --schedules 1: print every event of the run
@@ -82,7 +86,7 @@ pub(crate) struct SimulateArguments {
     pub(super) svg_events: Option<RangeInclusive<u64>>,
     /// Same as the subcommand table-1 with its defaults
     #[arg(long, conflicts_with_all = ["replay", "tell", "svg", "patterns", "ranks", "rounds", "faults", "collections", "clusters",
-        "no_checkpoints", "unnamed", "schedules", "seed", "threads", "planted", "protocol"])]
+        "no_checkpoints", "revoked", "unnamed", "schedules", "seed", "threads", "planted", "protocol"])]
     pub(super) table_1: bool,
     /// Print a JSON object and nothing else
     #[arg(long)]
@@ -145,6 +149,7 @@ impl SimulateArguments {
             ordered: self.protocol.engine().ordered,
             collections: self.coordinator_range(self.collections),
             clusters: self.coordinator_range(self.clusters),
+            revoked: self.revoked,
             unnamed: self.unnamed,
             canary: self.canary(),
             ..Config::default()

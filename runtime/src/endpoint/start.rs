@@ -120,6 +120,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
             endpoint.recover_choices()?;
             let received = (0..ranks).map(|peer| endpoint.received_upto(peer)).collect::<Result<_, _>>()?;
             endpoint.recovery = Some(Recovery::new(rank, received, options.hold_recovery));
+            endpoint.transport.report(Report::Started)?;
             endpoint.carry_out_effects()?;
         }
         Ok(endpoint)

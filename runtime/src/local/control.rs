@@ -28,6 +28,8 @@ pub(crate) enum ToLauncher {
     Join { rank: u32, pid: u32 },
     /// First message of a process that may become a rank later.
     Spare { pid: u32 },
+    /// A replacement has its log and its checkpoint.
+    Started,
     /// Iteration `n` begins.
     Iteration { n: u64, tally: Tally },
     /// The process has restored the checkpoint that began `epoch`.

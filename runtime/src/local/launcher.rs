@@ -368,7 +368,11 @@ impl<'a> Launcher<'a> {
         let peers = peers.map(|(peer, slot)| (peer, slot.incarnation)).collect();
         let mut hold_recovery = false;
         if let Some(death) = self.slots[rank].recovering_from {
-            self.deaths[death].1.hello = Some(now);
+            let clock = &mut self.deaths[death].1;
+            match self.options.processes {
+                Processes::Started => clock.started = Some(now),
+                Processes::Managed { .. } => clock.joined = Some(now),
+            }
             hold_recovery = self.kill_schedule.handle_recovery(number, now);
         }
         let welcome = Welcome {
@@ -434,6 +438,13 @@ impl<'a> Launcher<'a> {
                 self.kill_schedule.handle_iteration(number, n, now, took);
                 self.observer.handle_progress(Progress::Iteration { rank: number, n });
                 self.consider_collection();
+            }
+            ToLauncher::Started => {
+                if let Some(death) = recovery
+                    && self.deaths[death].1.joined.is_some()
+                {
+                    self.deaths[death].1.started = Some(now);
+                }
             }
             ToLauncher::ToCoordinator { body } => self.handle_coordinator_message(rank, &body)?,
             ToLauncher::RollingBack { epoch, tally } => {

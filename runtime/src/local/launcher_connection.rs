@@ -102,6 +102,7 @@ impl LauncherConnection {
     /// [`TransportError::Launcher`].
     pub fn report(&mut self, report: Report) -> Result<(), TransportError> {
         let message = match report {
+            Report::Started => ToLauncher::Started,
             Report::Iteration { n, tally } => ToLauncher::Iteration { n, tally },
             Report::Restored { epoch } => ToLauncher::Restored { epoch },
             Report::ReplayComplete => ToLauncher::ReplayComplete,

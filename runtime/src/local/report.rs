@@ -93,7 +93,10 @@ impl Observer for () {
 pub struct RecoveryTimes {
     /// From SIGKILL until the launcher noticed. `None` for an unplanned kill.
     pub detect: Option<Duration>,
-    /// Until the replacement sent its hello.
+    /// Until a process of the process manager had taken the place of the dead one: until the survivors' MPI noticed as well, and the
+    /// communicator of the ranks was repaired, or until all processes were started again. `None` for processes of the launcher.
+    pub repair: Option<Duration>,
+    /// Until the replacement had started: a process of the launcher has sent its hello, one of the process manager has its log.
     pub start: Option<Duration>,
     /// Until the replacement had received all that its peers had sent to its predecessor.
     pub replay: Option<Duration>,
@@ -289,22 +292,25 @@ fn quoted(stderr_tail: &str) -> String {
 pub(super) struct RecoveryClock {
     pub(super) killed: Option<Instant>,
     pub(super) noticed: Instant,
-    pub(super) hello: Option<Instant>,
+    /// Only of managed processes.
+    pub(super) joined: Option<Instant>,
+    pub(super) started: Option<Instant>,
     pub(super) replayed: Option<Instant>,
     pub(super) caught_up: Option<Instant>,
 }
 
 impl RecoveryClock {
     pub(super) fn new(killed: Option<Instant>, noticed: Instant) -> RecoveryClock {
-        RecoveryClock { killed, noticed, hello: None, replayed: None, caught_up: None }
+        RecoveryClock { killed, noticed, joined: None, started: None, replayed: None, caught_up: None }
     }
 
     pub(super) fn times(&self) -> RecoveryTimes {
         let between = |from: Option<Instant>, to: Option<Instant>| Some(to?.saturating_duration_since(from?));
         RecoveryTimes {
             detect: between(self.killed, Some(self.noticed)),
-            start: between(Some(self.noticed), self.hello),
-            replay: between(self.hello, self.replayed),
+            repair: between(Some(self.noticed), self.joined),
+            start: between(self.joined.or(Some(self.noticed)), self.started),
+            replay: between(self.started, self.replayed),
             catch_up: between(self.replayed, self.caught_up),
         }
     }

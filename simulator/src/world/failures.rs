@@ -114,6 +114,28 @@ impl<P: SimProtocol> World<'_, P> {
                 self.connect(node, peer)?;
             }
         }
+        if self.schedule.revoked && node < self.program.ranks() { self.reconnect_survivors(node) } else { Ok(()) }
+    }
+
+    /// Breaks all connections between living ranks but `replaced`, and makes them again.
+    fn reconnect_survivors(&mut self, replaced: u32) -> Result<(), ViolationKind> {
+        let survivors: Vec<u32> =
+            (0..self.program.ranks()).filter(|&rank| rank != replaced && self.lives(rank)).collect();
+        for (place, &a) in survivors.iter().enumerate() {
+            for &b in &survivors[place + 1..] {
+                self.coverage.in_flight_lost += self.network.reset(a, b);
+                self.coverage.reconnections += 1;
+                for (node, peer) in [(a, b), (b, a)] {
+                    let party = self.party(peer);
+                    self.with(node, |world, process, actions| {
+                        process.held[peer as usize].clear();
+                        let told = process.protocol.on_failure(party, actions);
+                        world.accept(node, told)
+                    })?;
+                }
+                self.connect(a, b)?;
+            }
+        }
         Ok(())
     }
 

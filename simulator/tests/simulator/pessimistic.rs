@@ -162,3 +162,11 @@ fn an_order_that_is_not_forced_is_found_in_programs_that_do_not_show_it() {
     let found = (0..1_000).find_map(wrong).unwrap();
     assert_eq!(found.kind.name(), "OtherOrder");
 }
+
+#[test]
+fn connections_between_survivors_may_break_and_be_made_again() {
+    let config = Config { faults: (1, 4), ranks: (3, 8), revoked: true, ..unnamed() };
+    let summary = simulator::campaign::<Pessimistic>(0..scaled(3_000), &config, |_| {});
+    assert_no_failure(&summary);
+    assert!(summary.coverage.reconnections > scaled(15_000), "{:?}", summary.coverage);
+}

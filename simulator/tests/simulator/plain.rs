@@ -164,3 +164,15 @@ fn a_schedule_of_the_environment_does_not_fail() {
     let outcome = simulator::run::<Plain>(&schedule);
     assert_eq!(outcome.violation, None, "{:#?}", outcome.coverage);
 }
+
+/// A repair of an MPI job breaks all connections. With a log that begins a replay one record too late, the campaign fails.
+#[test]
+fn connections_between_survivors_may_break_and_be_made_again() {
+    let config = Config { faults: (1, 4), ranks: (3, 8), revoked: true, ..Config::default() };
+    let summary = simulator::campaign::<Plain>(0..scaled(3_000), &config, |_| {});
+    assert_no_failure(&summary);
+    let met = &summary.coverage;
+    assert!(met.reconnections > scaled(15_000) && met.in_flight_lost > scaled(4_000), "{met:?}");
+    let config = Config { canary: Some(Canary::SkipOne), ..config };
+    assert!(simulator::campaign::<Plain>(0..scaled(300).max(50), &config, |_| {}).failed > 0);
+}

@@ -234,3 +234,9 @@ fn a_schedule_of_the_environment_does_not_fail() {
     }
     assert_eq!(outcome.violation, None, "{:#?}", outcome.coverage);
 }
+
+#[test]
+fn connections_between_survivors_may_break_and_be_made_again() {
+    let met = campaign(0..scaled(3_000), &Config { faults: (1, 4), ranks: (3, 8), revoked: true, ..all() });
+    assert!(met.reconnections > scaled(10_000) && met.lines_of_several > scaled(500), "{met:?}");
+}

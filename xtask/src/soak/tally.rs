@@ -157,7 +157,7 @@ mod tests {
             problems: problems.iter().map(|&problem| problem.to_owned()).collect(),
             kills,
             kills_in_traffic: in_traffic,
-            recovery_ms: vec![[Some(detect), None, None, None]],
+            recovery_ms: vec![[Some(detect), None, None, None, None]],
         }
     }
 

@@ -6,7 +6,7 @@ use super::launch::{Outcome, Termination};
 use super::parameters::{Kill, Parameters};
 
 /// Phases of a recovery, in order. The demo reports their durations in milliseconds.
-pub(super) const RECOVERY_PHASES: [&str; 4] = ["detect", "start", "replay", "catch_up"];
+pub(super) const RECOVERY_PHASES: [&str; 5] = ["detect", "repair", "start", "replay", "catch_up"];
 
 /// Field of a kill: `true` if the victim sent or received messages before it and would have done so after it.
 const IN_TRAFFIC: &str = "between_first_and_last_message";
@@ -158,7 +158,7 @@ mod tests {
                 {"rank": 1, "iteration": 9, "between_first_and_last_message": false,
                  "recovery_ms": {"detect": 1, "start": 2.5, "replay": null, "catch_up": 4}},
             ],
-            "recovery_ms": {"detect": 9, "start": 9, "replay": 9, "catch_up": 9},
+            "recovery_ms": {"detect": 9, "repair": 0.5, "start": 9, "replay": 9, "catch_up": 9},
         })
     }
 
@@ -179,8 +179,8 @@ mod tests {
         let verdict = judge(&correct_report());
         assert_eq!(verdict.problems, Vec::<String>::new());
         assert_eq!((verdict.kills, verdict.kills_in_traffic), (2, 1));
-        let first = [Some(1.0), Some(2.5), Some(3.0), Some(4.0)];
-        let second = [Some(1.0), Some(2.5), None, Some(4.0)];
+        let first = [Some(1.0), None, Some(2.5), Some(3.0), Some(4.0)];
+        let second = [Some(1.0), None, Some(2.5), None, Some(4.0)];
         assert_eq!(verdict.recovery_ms, [first, second]);
     }
 
@@ -190,7 +190,7 @@ mod tests {
         for kill in report["kills"].as_array_mut().unwrap() {
             kill.as_object_mut().unwrap().remove("recovery_ms");
         }
-        assert_eq!(judge(&report).recovery_ms, [[Some(9.0); 4]]);
+        assert_eq!(judge(&report).recovery_ms, [[Some(9.0), Some(0.5), Some(9.0), Some(9.0), Some(9.0)]]);
     }
 
     #[test]

@@ -39,10 +39,11 @@ impl DemoReport {
         writeln!(text)?;
         for kill in &self.kills {
             let by = if kill.planned.is_some() { "" } else { " by another process" };
-            let RecoveryMs { detect, start, replay, catch_up } = kill.recovery_ms;
+            let RecoveryMs { detect, repair, start, replay, catch_up } = kill.recovery_ms;
             let phase = |name: &str, time: Option<f64>| time.map(|time| format!("{name} {time:.1} ms"));
             let phases = [
                 phase("noticed", detect),
+                phase("repaired", repair),
                 phase("restarted", start),
                 phase("replayed", replay),
                 phase("caught up", catch_up),
