@@ -257,6 +257,11 @@ impl Comm {
         Ok(flag != 0)
     }
 
+    /// Drops a revoked communicator without freeing it: MPI may still have requests on it, which end when they find out.
+    pub(crate) fn abandon(mut self) {
+        self.is_owned = false;
+    }
+
     /// Ends all processes of the job, for failures that the other ranks could not notice.
     pub fn abort(&self, code: i32) {
         // SAFETY: a valid communicator. If MPI fails to abort, the caller continues.
@@ -314,6 +319,14 @@ impl Sending {
     pub fn wait(mut self) -> Result<(), MpiError> {
         // SAFETY: as in `test`.
         check("MPI_Wait", unsafe { ffi::MPI_Wait(&raw mut self.request, ffi::RSMPI_STATUS_IGNORE) })
+    }
+
+    /// Drops a send on a revoked communicator. Its bytes are leaked, because MPI may still read them, and so is its request, which MPI may
+    /// still complete.
+    pub(crate) fn abandon(mut self) {
+        // SAFETY: a constant of the shim.
+        self.request = unsafe { ffi::RSMPI_REQUEST_NULL };
+        std::mem::forget(std::mem::take(&mut *self.bytes));
     }
 
     /// Returns the length of the message in bytes.

@@ -127,7 +127,8 @@ impl Membership {
         active.map_or(Ok(()), Comm::revoke)?;
         self.all.revoke()?;
         loop {
-            self.all = self.all.shrink()?;
+            let living = self.all.shrink()?;
+            std::mem::replace(&mut self.all, living).abandon();
             if let Attempt::Done(active) = self.assign_ranks()? {
                 return Ok(active);
             }

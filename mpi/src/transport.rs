@@ -86,6 +86,19 @@ impl SpareProcess {
     /// # Errors
     /// [`TransportError`].
     pub fn wait(mut self) -> Result<Option<(MpiTransport, Welcome)>, TransportError> {
+        match self.wait_for_a_rank() {
+            Ok(Some(frames)) => MpiTransport::join(self.launcher, self.membership, frames),
+            Ok(None) => Ok(None),
+            Err(error) => {
+                // If the launcher is gone, nobody needs to know.
+                let _ = self.launcher.report(Report::Failed { error: error.to_string() });
+                Err(error)
+            }
+        }
+    }
+
+    /// Returns the communicator of the ranks once this process is one; `None` at the end of the job.
+    fn wait_for_a_rank(&mut self) -> Result<Option<Comm>, TransportError> {
         let mut events = VecDeque::new();
         loop {
             self.launcher.poll(&mut events)?;
@@ -95,7 +108,7 @@ impl SpareProcess {
             if self.membership.needs_repair().map_err(failed)?
                 && let Some(frames) = self.membership.repair(None).map_err(unrepaired)?
             {
-                return MpiTransport::join(self.launcher, self.membership, frames);
+                return Ok(Some(frames));
             }
             thread::sleep(SPARE_NAP);
         }
@@ -186,7 +199,7 @@ impl MpiTransport {
             if self.membership.is_awaited().map_err(failed)?
                 && let Some(frames) = self.membership.repair(Some(&self.frames)).map_err(unrepaired)?
             {
-                self.frames = frames;
+                std::mem::replace(&mut self.frames, frames).abandon();
                 self.peers.iter_mut().for_each(Peer::abandon_sends);
             }
             if let Some(meeting) = &mut meeting
@@ -219,7 +232,8 @@ impl MpiTransport {
     fn repair(&mut self) -> Result<(), TransportError> {
         let frames = self.membership.repair(Some(&self.frames)).map_err(unrepaired)?;
         // A rank stays the same rank.
-        self.frames = frames.ok_or_else(|| unrepaired(MembershipError::NoSpare { rank: self.rank }))?;
+        let frames = frames.ok_or_else(|| unrepaired(MembershipError::NoSpare { rank: self.rank }))?;
+        std::mem::replace(&mut self.frames, frames).abandon();
         for peer in 0..self.peers.len() as u32 {
             let state = &mut self.peers[peer as usize];
             state.abandon_sends();

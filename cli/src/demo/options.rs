@@ -25,8 +25,8 @@ pub(crate) struct DemoArguments {
     /// Problem size: S, W or A
     #[arg(long, default_value = "S")]
     class: String,
-    /// Kill RANK in ITERATION (from 1), or, as RANK@recovery:OTHER, while OTHER is being recovered after another kill; OTHER may
-    /// be RANK itself. Repeatable [default: 2@7]
+    /// Kill RANK in ITERATION (from 1); as RANK@repair:OTHER, soon after OTHER was killed; as RANK@recovery:OTHER, while OTHER has
+    /// been replaced and is recovering, and OTHER may be RANK itself. Repeatable [default: 2@7]
     #[arg(long = "kill", value_name = "RANK@ITERATION")]
     kills: Vec<Kill>,
     /// Kill no rank
@@ -236,7 +236,7 @@ pub(super) fn check_kills(kills: &[Kill]) -> Result<(), KillNeverHappens> {
         waiting.retain(|kill| {
             let happens = match kill.at {
                 KillPoint::Iteration(_) | KillPoint::PowerCut(_) => true,
-                KillPoint::RecoveryOf(other) => dying.contains(&other),
+                KillPoint::RepairOf(other) | KillPoint::RecoveryOf(other) => dying.contains(&other),
             };
             if happens {
                 dying.insert(kill.rank);
@@ -248,7 +248,7 @@ pub(super) fn check_kills(kills: &[Kill]) -> Result<(), KillNeverHappens> {
         }
     }
     let never = waiting.iter().find_map(|&kill| match kill.at {
-        KillPoint::RecoveryOf(victim) => Some(KillNeverHappens { kill, victim }),
+        KillPoint::RepairOf(victim) | KillPoint::RecoveryOf(victim) => Some(KillNeverHappens { kill, victim }),
         KillPoint::Iteration(_) | KillPoint::PowerCut(_) => None,
     });
     never.map_or(Ok(()), Err)
@@ -263,7 +263,7 @@ pub(super) fn check_iterations(
 ) -> Result<(), String> {
     let of_kills = kills.iter().filter_map(|kill| match kill.at {
         KillPoint::Iteration(iteration) => Some((format!("--kill {kill}"), kill.rank, iteration)),
-        KillPoint::PowerCut(_) | KillPoint::RecoveryOf(_) => None,
+        KillPoint::PowerCut(_) | KillPoint::RepairOf(_) | KillPoint::RecoveryOf(_) => None,
     });
     let of_cuts = power_cuts.iter().map(|&iteration| (format!("--power-cut {iteration}"), 0, iteration));
     for (option, rank, iteration) in of_kills.chain(of_cuts) {

@@ -55,11 +55,7 @@ impl Peer {
 
     /// Drops the sends in flight, whose communicator is revoked.
     pub(super) fn abandon_sends(&mut self) {
-        // Their test tells them of the revocation, so that their bytes can be freed.
-        while self.sending.front_mut().is_some() {
-            let _ = self.sending.front_mut().map(Sending::test);
-            self.sending.pop_front();
-        }
+        self.sending.drain(..).for_each(Sending::abandon);
         self.bytes = 0;
     }
 }

@@ -48,7 +48,7 @@ impl KillSchedule {
     /// Arms the kills planned during the recovery of `rank`, which begins now. Returns `true` if there are any: the recovery
     /// must not end before them.
     pub(super) fn handle_recovery(&mut self, rank: u32, now: Instant) -> bool {
-        for kill in self.plan.kills_during_recovery_of(rank) {
+        for kill in self.plan.kills_at(KillPoint::RecoveryOf(rank)) {
             self.arm(kill, now, LENGTH_GUESS);
         }
         self.holds_recovery(rank)
@@ -77,9 +77,17 @@ impl KillSchedule {
         self.armed.retain(|armed| armed.kill != kill);
     }
 
-    /// Disarms the kills of `rank` in an iteration after its death: they wait for its replacement to reach the iteration.
-    pub(super) fn handle_death(&mut self, rank: u32) {
-        self.armed.retain(|armed| armed.kill.rank != rank || matches!(armed.kill.at, KillPoint::RecoveryOf(_)));
+    /// Disarms the kills of `rank` in an iteration after its process has ended: they wait for its next one to reach the iteration.
+    pub(super) fn handle_end(&mut self, rank: u32) {
+        let is_of_iteration = |at| matches!(at, KillPoint::Iteration(_) | KillPoint::PowerCut(_));
+        self.armed.retain(|armed| armed.kill.rank != rank || !is_of_iteration(armed.kill.at));
+    }
+
+    /// Arms the kills planned while the place of `rank` is vacant, which is dead now. `takes`: about how long that is.
+    pub(super) fn handle_death(&mut self, rank: u32, now: Instant, takes: Duration) {
+        for kill in self.plan.kills_at(KillPoint::RepairOf(rank)) {
+            self.arm(kill, now, takes);
+        }
     }
 
     fn arm(&mut self, kill: Kill, now: Instant, within: Duration) {
@@ -128,10 +136,21 @@ mod tests {
         let mut schedule = schedule(&["2@7", "2@7"]);
         schedule.handle_iteration(2, 7, now, LENGTH_GUESS);
         schedule.note_killed("2@7".parse().unwrap());
-        schedule.handle_death(2);
+        schedule.handle_end(2);
         assert_eq!((schedule.next_due(), schedule.fatal_iterations(2).len()), (None, 1));
         schedule.handle_iteration(2, 7, now, LENGTH_GUESS);
         assert!(schedule.next_due().is_some());
+    }
+
+    #[test]
+    fn a_kill_during_a_repair_is_due_soon_after_the_death() {
+        let now = Instant::now();
+        let mut schedule = schedule(&["2@7", "0@repair:2"]);
+        schedule.note_killed("2@7".parse().unwrap());
+        schedule.handle_end(2);
+        assert_eq!(schedule.next_due(), None);
+        schedule.handle_death(2, now, Duration::from_millis(20));
+        assert_eq!(schedule.due(now + Duration::from_millis(20)), ["0@repair:2".parse().unwrap()]);
     }
 
     #[test]
@@ -140,7 +159,7 @@ mod tests {
         let mut schedule = schedule(&["2@7", "0@recovery:2", "2@recovery:2"]);
         assert!(!schedule.handle_recovery(1, now) && schedule.handle_recovery(2, now));
         schedule.note_killed("2@recovery:2".parse().unwrap());
-        schedule.handle_death(2);
+        schedule.handle_end(2);
         assert!(schedule.holds_recovery(2));
         schedule.note_killed("0@recovery:2".parse().unwrap());
         assert!(!schedule.holds_recovery(2));

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use rand_xoshiro::SplitMix64;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
-/// A planned kill: `RANK@ITERATION`, or `RANK@recovery:OTHER`.
+/// A planned kill: `RANK@ITERATION`, `RANK@repair:OTHER`, or `RANK@recovery:OTHER`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Kill {
     /// Rank to kill.
@@ -20,7 +20,9 @@ pub struct Kill {
 pub enum KillPoint {
     /// During this iteration, counted from 1.
     Iteration(u64),
-    /// During the recovery of this rank (possibly the killed one) from an earlier kill.
+    /// Soon after the death of this rank was noticed, while its place is vacant.
+    RepairOf(u32),
+    /// During the recovery of this rank (possibly the killed one) from an earlier kill: it has a process again.
     RecoveryOf(u32),
     /// During this iteration, counted from 1, together with all other ranks: a power cut.
     PowerCut(u64),
@@ -30,6 +32,7 @@ impl fmt::Display for Kill {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.at {
             KillPoint::Iteration(n) => write!(f, "{}@{n}", self.rank),
+            KillPoint::RepairOf(other) => write!(f, "{}@repair:{other}", self.rank),
             KillPoint::RecoveryOf(other) => write!(f, "{}@recovery:{other}", self.rank),
             KillPoint::PowerCut(n) => write!(f, "all@{n}"),
         }
@@ -41,7 +44,7 @@ impl fmt::Display for Kill {
 #[non_exhaustive]
 pub enum ParseKillError {
     /// Not of the form `RANK@...`.
-    #[error("expected RANK@ITERATION or RANK@recovery:OTHER, as in 2@7 or 0@recovery:2")]
+    #[error("expected RANK@ITERATION, RANK@repair:OTHER or RANK@recovery:OTHER, as in 2@7 or 0@recovery:2")]
     Form,
     /// A part is not a number.
     #[error("{text:?} is not a {what}")]
@@ -63,6 +66,7 @@ impl FromStr for Kill {
         let (rank, at) = text.split_once('@').ok_or(ParseKillError::Form)?;
         let rank = number(rank, "rank")?;
         let at = match at.split_once(':') {
+            Some(("repair", other)) => KillPoint::RepairOf(number(other, "rank")?),
             Some(("recovery", other)) => KillPoint::RecoveryOf(number(other, "rank")?),
             Some(_) => return Err(ParseKillError::Form),
             None => match number(at, "iteration")? {
@@ -106,7 +110,7 @@ impl KillPlan {
         let of_rank = self.pending.iter().filter(|kill| kill.rank == rank);
         let iteration = |kill: &Kill| match kill.at {
             KillPoint::Iteration(n) | KillPoint::PowerCut(n) => Some(n),
-            KillPoint::RecoveryOf(_) => None,
+            KillPoint::RepairOf(_) | KillPoint::RecoveryOf(_) => None,
         };
         of_rank.filter_map(iteration).collect()
     }
@@ -117,10 +121,10 @@ impl KillPlan {
         self.pending.iter().copied().find(|kill| in_it.contains(kill))
     }
 
-    /// Returns the kills that wait for a recovery of `rank`.
-    pub(super) fn kills_during_recovery_of(&self, rank: u32) -> Vec<Kill> {
+    /// Returns the kills planned for this time.
+    pub(super) fn kills_at(&self, at: KillPoint) -> Vec<Kill> {
         let mut kills = self.pending.clone();
-        kills.retain(|kill| kill.at == KillPoint::RecoveryOf(rank));
+        kills.retain(|kill| kill.at == at);
         kills
     }
 
@@ -143,14 +147,16 @@ mod tests {
 
     #[test]
     fn kills_are_parsed_from_their_own_output() {
-        for text in ["2@7", "0@1", "3@recovery:0", "1@recovery:1"] {
+        for text in ["2@7", "0@1", "3@recovery:0", "1@recovery:1", "0@repair:2"] {
             assert_eq!(text.parse::<Kill>().unwrap().to_string(), text);
         }
     }
 
     #[test]
     fn malformed_kills_are_refused() {
-        for text in ["", "2", "@", "2@", "@7", "2@x", "x@7", "2@-1", "2@+7", "2@7@8", "2@recovery", "2@recovery:x"] {
+        for text in
+            ["", "2", "@", "2@", "@7", "2@x", "x@7", "2@-1", "2@+7", "2@7@8", "2@recovery", "2@recovery:x", "2@repair"]
+        {
             assert!(text.parse::<Kill>().is_err(), "{text}");
         }
         assert_eq!("2@0".parse::<Kill>(), Err(ParseKillError::IterationZero));

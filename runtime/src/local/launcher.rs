@@ -20,7 +20,7 @@ use super::kills::KillPlan;
 use super::options::{JobOptions, Processes};
 use super::process::{Exit, Process};
 use super::report::{DeathReport, JobReport, LaunchError, Observer, PowerCutReport, Progress, RecoveryClock};
-use super::slot::{LastReport, Slot};
+use super::slot::{LastReport, Slot, describe_unfinished};
 use super::sockets::timespec;
 use crate::tally::Tally;
 
@@ -337,6 +337,7 @@ impl<'a> Launcher<'a> {
                     process.forget();
                     self.handle_join(rank, pid, control)?;
                 }
+                Ok(Some(ToLauncher::Failed { error })) => return Err(LaunchError::SpareFailed { reason: error }),
                 Ok(Some(_)) | Err(_) => process.forget(),
             }
         }
@@ -358,7 +359,8 @@ impl<'a> Launcher<'a> {
             return Ok(());
         }
         let status = if let Exit::Status(status) = exit { status.to_string() } else { String::new() };
-        Err(LaunchError::ManagerFailed { status, stderr_tail })
+        let state = describe_unfinished(&self.slots, Instant::now());
+        Err(LaunchError::ManagerFailed { state, status, stderr_tail })
     }
 
     fn welcome(&mut self, rank: usize, mut control: Control) -> Result<(), LaunchError> {

@@ -99,7 +99,10 @@ impl JobOptions {
             return Err(LaunchError::TooManyRanks { ranks });
         }
         for &kill in &self.kills {
-            let other = if let KillPoint::RecoveryOf(other) = kill.at { other } else { 0 };
+            let other = match kill.at {
+                KillPoint::RepairOf(other) | KillPoint::RecoveryOf(other) => other,
+                KillPoint::Iteration(_) | KillPoint::PowerCut(_) => 0,
+            };
             if let Some(rank) = [kill.rank, other].into_iter().find(|&rank| rank >= ranks) {
                 return Err(LaunchError::NoSuchRank { kill, rank, ranks });
             }

@@ -202,12 +202,20 @@ pub enum LaunchError {
         source: std::io::Error,
     },
     /// The process manager has ended before the job.
-    #[error("the process manager (mpirun) ended too early, with {status}{stderr}", stderr = quoted(.stderr_tail))]
+    #[error("the process manager (mpirun) ended too early, with {status}; {state}{stderr}", stderr = quoted(.stderr_tail))]
     ManagerFailed {
+        /// The unfinished ranks, with the last report of each.
+        state: String,
         /// Its exit status.
         status: String,
         /// End of its standard error.
         stderr_tail: String,
+    },
+    /// A spare process has failed, and with it the job.
+    #[error("a spare process failed: {reason}")]
+    SpareFailed {
+        /// Reported error.
+        reason: String,
     },
     /// A rank did not send its hello in time.
     #[error("rank {rank} sent no hello within {waited:?} of its start{stderr}", stderr = quoted(.stderr_tail))]

@@ -14,6 +14,10 @@ use super::slot::describe_unfinished;
 use crate::oracle::{Timeline, read_timelines};
 use crate::settings::LogTier;
 
+/// Assumed time of the start of a replacement.
+const START_GUESS: Duration = Duration::from_millis(1);
+/// Assumed time of a repair of an MPI job.
+const REPAIR_GUESS: Duration = Duration::from_millis(30);
 /// Longest wait for the process manager to exit after all ranks have.
 const MANAGER_WAIT_MAX: Duration = Duration::from_secs(10);
 /// Longest wait for ranks to exit after all are done.
@@ -128,7 +132,7 @@ impl Launcher<'_> {
         slot.iteration = 0;
         slot.iteration_began = None;
         slot.outcome_before = slot.outcome.take().or(slot.outcome_before.take());
-        self.kill_schedule.handle_death(rank as u32);
+        self.kill_schedule.handle_end(rank as u32);
     }
 
     /// Replaces a rank that was killed. `signal`: if known.
@@ -167,7 +171,12 @@ impl Launcher<'_> {
         slot.iteration_began = None;
         slot.last_report = None;
         slot.outcome_before = slot.outcome.take().or(slot.outcome_before.take());
-        self.kill_schedule.handle_death(number);
+        self.kill_schedule.handle_end(number);
+        let takes = match self.options.processes {
+            Processes::Started => START_GUESS,
+            Processes::Managed { .. } => REPAIR_GUESS,
+        };
+        self.kill_schedule.handle_death(number, now, takes);
         self.start_next(rank)
     }
 
