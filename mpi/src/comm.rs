@@ -257,7 +257,7 @@ impl Comm {
         Ok(flag != 0)
     }
 
-    /// Drops a revoked communicator without freeing it: MPI may still have requests on it, which end when they find out.
+    /// Drops a communicator without freeing it, because MPI may still have requests on it.
     pub(crate) fn abandon(mut self) {
         self.is_owned = false;
     }
@@ -321,7 +321,7 @@ impl Sending {
         check("MPI_Wait", unsafe { ffi::MPI_Wait(&raw mut self.request, ffi::RSMPI_STATUS_IGNORE) })
     }
 
-    /// Drops a send on a revoked communicator. Its bytes are leaked, because MPI may still read them, and so is its request, which MPI may
+    /// Drops a send that nobody will wait for. Its bytes are leaked, because MPI may still read them, and so is its request, which MPI may
     /// still complete.
     pub(crate) fn abandon(mut self) {
         // SAFETY: a constant of the shim.

@@ -73,7 +73,11 @@ impl Membership {
         let rank = (own < ranks).then_some(own);
         let active = all.split(rank.map(|_| 0), own as i32)?;
         let places = (0..started).map(|process| if process < ranks { process } else { SPARE }).collect();
-        Ok((Membership { all, started: world.dup()?, places, ranks, rank }, active))
+        let membership = Membership { all, started: world.dup()?, places, ranks, rank };
+        if outlives_failures() {
+            membership.await_creation()?;
+        }
+        Ok((membership, active))
     }
 
     /// Returns this process's rank in the job; `None` for a spare.
@@ -119,19 +123,31 @@ impl Membership {
     }
 
     /// Replaces dead ranks by spares. Returns the new communicator of the ranks; `None` if this process is a spare still. Collective over
-    /// the living processes, which learn of it because `active`, the old communicator, and that of all processes are revoked.
+    /// the living processes, which learn of it because the communicator of all processes is revoked.
+    ///
+    /// The old communicator of the ranks is not revoked: survivors complete the transfers that they have begun on it.
     ///
     /// # Errors
     /// [`MembershipError::NoSpare`] on all processes, [`MembershipError::Mpi`].
-    pub fn repair(&mut self, active: Option<&Comm>) -> Result<Option<Comm>, MembershipError> {
-        active.map_or(Ok(()), Comm::revoke)?;
+    pub fn repair(&mut self) -> Result<Option<Comm>, MembershipError> {
         self.all.revoke()?;
         loop {
             let living = self.all.shrink()?;
             std::mem::replace(&mut self.all, living).abandon();
+            self.await_creation()?;
             if let Attempt::Done(active) = self.assign_ranks()? {
                 return Ok(active);
             }
+        }
+    }
+
+    /// Waits until every living process has the communicator of all processes, and may therefore be told of its revocation: in Open MPI
+    /// 5.0.11 a process crashes if that arrives earlier (in `ompi_comm_revoke_local`, whose communicator has no collectives yet).
+    fn await_creation(&self) -> Result<(), MpiError> {
+        match self.all.agree(true) {
+            Err(error) if !error.is_process_failure() => Err(error),
+            // Complete in spite of a failure, which the next call reports.
+            _ => Ok(()),
         }
     }
 

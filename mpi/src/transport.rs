@@ -9,7 +9,7 @@
 //! one. Frames that arrive without a connection are dropped. That is enough, because the log sends again what matters.
 //!
 //! After the failure of a process ([`Membership`]) the ranks have a new communicator, and all connections are established again, also
-//! those between survivors: the old communicator is revoked, and what was in flight on it is lost.
+//! those between survivors: what was in flight on the old communicator is lost.
 
 mod peer;
 
@@ -106,7 +106,7 @@ impl SpareProcess {
                 return meet_at_the_end(&mut self.membership).map(|()| None);
             }
             if self.membership.needs_repair().map_err(failed)?
-                && let Some(frames) = self.membership.repair(None).map_err(unrepaired)?
+                && let Some(frames) = self.membership.repair().map_err(unrepaired)?
             {
                 return Ok(Some(frames));
             }
@@ -120,7 +120,7 @@ fn meet_at_the_end(membership: &mut Membership) -> Result<(), TransportError> {
     let mut meeting = membership.meet().map_err(failed)?;
     while !meeting.test().map_err(failed)? {
         if membership.is_awaited().map_err(failed)? {
-            membership.repair(None).map_err(unrepaired)?;
+            membership.repair().map_err(unrepaired)?;
         }
         thread::sleep(SPARE_NAP);
     }
@@ -186,9 +186,10 @@ impl MpiTransport {
             let progressed = match self.drain() {
                 Ok(progressed) => progressed,
                 Err(error) if error.is_process_failure() => {
-                    // All ranks are done, so nobody needs what is in flight; no send of another rank may wait for this one.
-                    self.frames.revoke().map_err(failed)?;
-                    self.peers.iter_mut().for_each(Peer::abandon_sends);
+                    // All ranks are done, so nobody needs the dead one.
+                    for rank in self.frames.failed_ranks().map_err(failed)? {
+                        self.peers[rank as usize].abandon_sends();
+                    }
                     true
                 }
                 Err(error) => return Err(failed(error)),
@@ -197,7 +198,7 @@ impl MpiTransport {
                 meeting = Some(self.membership.meet().map_err(failed)?);
             }
             if self.membership.is_awaited().map_err(failed)?
-                && let Some(frames) = self.membership.repair(Some(&self.frames)).map_err(unrepaired)?
+                && let Some(frames) = self.membership.repair().map_err(unrepaired)?
             {
                 std::mem::replace(&mut self.frames, frames).abandon();
                 self.peers.iter_mut().for_each(Peer::abandon_sends);
@@ -230,7 +231,7 @@ impl MpiTransport {
 
     /// Replaces failed processes, and begins all connections again.
     fn repair(&mut self) -> Result<(), TransportError> {
-        let frames = self.membership.repair(Some(&self.frames)).map_err(unrepaired)?;
+        let frames = self.membership.repair().map_err(unrepaired)?;
         // A rank stays the same rank.
         let frames = frames.ok_or_else(|| unrepaired(MembershipError::NoSpare { rank: self.rank }))?;
         std::mem::replace(&mut self.frames, frames).abandon();
@@ -381,6 +382,9 @@ impl Transport for MpiTransport {
             if self.polls >= POLLS_PER_LAUNCHER_POLL {
                 self.polls = 0;
                 self.launcher.poll(&mut self.events)?;
+                if outlives_failures() && self.membership.is_awaited().map_err(failed)? {
+                    self.repair()?;
+                }
             }
             let is_due = interest.timeout.is_some_and(|timeout| begun.elapsed() >= timeout);
             if !self.events.is_empty() || self.can_write(interest.write) || is_due {

@@ -53,7 +53,7 @@ impl Peer {
         std::mem::take(&mut self.is_connected)
     }
 
-    /// Drops the sends in flight, whose communicator is revoked.
+    /// Drops the sends in flight on a communicator that is no longer used, or to a dead peer.
     pub(super) fn abandon_sends(&mut self) {
         self.sending.drain(..).for_each(Sending::abandon);
         self.bytes = 0;
