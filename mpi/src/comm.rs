@@ -257,11 +257,6 @@ impl Comm {
         Ok(flag != 0)
     }
 
-    /// Drops a communicator without freeing it, because MPI may still have requests on it.
-    pub(crate) fn abandon(mut self) {
-        self.is_owned = false;
-    }
-
     /// Ends all processes of the job, for failures that the other ranks could not notice.
     pub fn abort(&self, code: i32) {
         // SAFETY: a valid communicator. If MPI fails to abort, the caller continues.

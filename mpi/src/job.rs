@@ -51,9 +51,9 @@ pub enum RankError {
 pub fn run(universe: &Rc<Universe>, directory: &Path, ranks: u32) -> Result<(), RankError> {
     let paths = JobPaths::open(directory)?;
     let launcher = LauncherConnection::open(&paths)?;
-    let (membership, frames) = Membership::new(&universe.world(), ranks)?;
-    let joined = match frames {
-        Some(frames) => MpiTransport::join(launcher, membership, frames)?,
+    let membership = Membership::new(&universe.world(), ranks)?;
+    let joined = match membership.rank() {
+        Some(_) => MpiTransport::join(launcher, membership)?,
         None => SpareProcess::new(launcher, membership)?.wait()?,
     };
     let Some((mut transport, mut welcome)) = joined else { return Ok(()) };

@@ -1,7 +1,12 @@
 //! Which living process of an MPI job is which rank, also after failures.
 //!
-//! A job is started with more processes than ranks: the others are spares. After a failure the living processes, spares included, shrink
-//! their communicator, agree on the vacant ranks, and give them to spares, both in ascending order. A failure during that begins it again.
+//! A job is started with more processes than ranks: the others are spares. All traffic is on one communicator of all processes, which is
+//! never shrunk or revoked: point-to-point messages between living processes go on after a failure. What is repaired is the table of
+//! places: every living process acknowledges the failures that it knows of, and all agree; the agreement fails on all alike if they know
+//! of different ones, and is repeated. Then each gives the vacant ranks to spares, both in ascending order.
+//!
+//! No communicator is created after the start, because Open MPI 5.0.11 crashes if it learns of a failure meanwhile
+//! (`ompi_comm_set_rank_failed` finds a communicator without collectives).
 
 use crate::comm::Comm;
 use crate::error::MpiError;
@@ -9,6 +14,8 @@ use crate::ulfm::{self, Meeting};
 
 /// In place of a rank: the process is a spare.
 const SPARE: u32 = u32::MAX;
+/// In place of a rank: the process is dead.
+const DEAD: u32 = u32::MAX - 1;
 
 /// Error of a membership.
 #[derive(Debug, thiserror::Error)]
@@ -25,6 +32,9 @@ pub enum MembershipError {
         /// Number of processes of `MPI_COMM_WORLD`.
         started: u32,
     },
+    /// A spare was to be used as a rank.
+    #[error("this process is a spare and has no rank")]
+    NoRank,
     /// More ranks are dead than there are spares.
     #[error(
         "rank {rank} is dead and no spare process is left: a job with more spares (--spares) outlives more failures. The logs and \
@@ -36,53 +46,62 @@ pub enum MembershipError {
     },
 }
 
-/// The living processes of a job, seen from one of them.
+/// The processes of a job, seen from one of them.
 #[derive(Debug)]
 pub struct Membership {
-    /// All living processes.
+    /// All processes of the job, dead ones included.
     all: Comm,
-    /// All processes of the job, for the meeting at its end. Never revoked.
-    started: Comm,
-    /// For each process of `all`: its rank in the job, or [`SPARE`].
+    /// The same, for the meeting at the end.
+    end: Comm,
+    /// Number of this process in `all`.
+    process: u32,
+    /// For each process: its rank in the job, [`SPARE`] or [`DEAD`].
     places: Vec<u32>,
     ranks: u32,
-    /// Rank of this process in the job; `None` for a spare.
-    rank: Option<u32>,
-}
-
-/// Result of one attempt of a repair.
-enum Attempt {
-    /// The processes have their ranks. Communicator of the ranks; `None` for a spare.
-    Done(Option<Comm>),
-    /// Another process has failed meanwhile.
-    Interrupted,
+    /// For each rank: its process, as of the last repair.
+    processes: Vec<u32>,
+    /// Agreement under way, and the failures that this process has acknowledged before it.
+    repair: Option<(Meeting, Vec<u32>)>,
 }
 
 impl Membership {
-    /// Makes the first processes of `world` the ranks of the job, and the others its spares. Returns the communicator of the ranks; `None`
-    /// for a spare. Collective.
+    /// Makes the first processes of `world` the ranks of the job, and the others its spares. Collective.
     ///
     /// # Errors
     /// [`MembershipError::TooFew`], [`MembershipError::Mpi`].
-    pub fn new(world: &Comm, ranks: u32) -> Result<(Membership, Option<Comm>), MembershipError> {
-        let (own, started) = (world.rank()?, world.size()?);
+    pub fn new(world: &Comm, ranks: u32) -> Result<Membership, MembershipError> {
+        let (process, started) = (world.rank()?, world.size()?);
         if started < ranks {
             return Err(MembershipError::TooFew { ranks, started });
         }
-        let all = world.dup()?;
-        let rank = (own < ranks).then_some(own);
-        let active = all.split(rank.map(|_| 0), own as i32)?;
         let places = (0..started).map(|process| if process < ranks { process } else { SPARE }).collect();
-        let membership = Membership { all, started: world.dup()?, places, ranks, rank };
-        if outlives_failures() {
-            membership.await_creation()?;
-        }
-        Ok((membership, active))
+        let processes = (0..ranks).collect();
+        Ok(Membership { all: world.dup()?, end: world.dup()?, process, places, ranks, processes, repair: None })
     }
 
     /// Returns this process's rank in the job; `None` for a spare.
     pub fn rank(&self) -> Option<u32> {
-        self.rank
+        self.rank_of(self.process)
+    }
+
+    /// Returns the number of ranks of the job.
+    pub fn ranks(&self) -> u32 {
+        self.ranks
+    }
+
+    /// Returns the rank of a process of [`all`](Self::all); `None` for a spare or a dead process.
+    pub(crate) fn rank_of(&self, process: u32) -> Option<u32> {
+        self.places.get(process as usize).copied().filter(|place| *place < self.ranks)
+    }
+
+    /// Returns the process of a rank in [`all`](Self::all). It may be dead.
+    pub(crate) fn process_of(&self, rank: u32) -> u32 {
+        self.processes[rank as usize]
+    }
+
+    /// Returns the communicator of all processes.
+    pub(crate) fn all(&self) -> &Comm {
+        &self.all
     }
 
     /// Begins the meeting of all living processes, of which each calls this once, at the end of the job.
@@ -90,98 +109,57 @@ impl Membership {
     /// # Errors
     /// [`MpiError`].
     pub(crate) fn meet(&self) -> Result<Meeting, MpiError> {
-        self.started.meet()
+        self.end.meet()
     }
 
-    /// Returns `true` if another process has begun a repair, which waits for this one. Doesn't wait.
+    /// Returns `true` if a process has failed that no repair has dealt with. Doesn't wait.
     ///
     /// # Errors
     /// [`MpiError`].
-    pub(crate) fn is_awaited(&self) -> Result<bool, MpiError> {
+    pub(crate) fn has_failure(&self) -> Result<bool, MpiError> {
         match self.all.iprobe(None, None) {
             Ok(_) => Ok(false),
-            Err(error) if error.is_process_failure() => Ok(error.is_revoked()),
+            Err(error) if error.is_process_failure() => Ok(true),
             Err(error) => Err(error),
         }
     }
 
-    /// Returns `true` if this spare has to take part in a repair: a rank is dead, or another process has begun one. Doesn't wait.
-    ///
-    /// # Errors
-    /// [`MpiError`].
-    pub(crate) fn needs_repair(&self) -> Result<bool, MpiError> {
-        match self.all.iprobe(None, None) {
-            Ok(_) => Ok(false),
-            Err(error) if error.is_revoked() => Ok(true),
-            Err(error) if error.is_process_failure() => {
-                // Nobody needs a dead spare.
-                let failed = self.all.failed_ranks()?;
-                Ok(failed.into_iter().any(|process| self.places.get(process as usize) != Some(&SPARE)))
-            }
-            Err(error) => Err(error),
-        }
+    /// Returns `true` between the begin and the end of a repair.
+    pub(crate) fn is_repairing(&self) -> bool {
+        self.repair.is_some()
     }
 
-    /// Replaces dead ranks by spares. Returns the new communicator of the ranks; `None` if this process is a spare still. Collective over
-    /// the living processes, which learn of it because the communicator of all processes is revoked.
-    ///
-    /// The old communicator of the ranks is not revoked: survivors complete the transfers that they have begun on it.
+    /// Begins a repair, or continues it; returns the ranks that have other processes now once all living processes have agreed. Each of them
+    /// calls this after a failure, until then. Doesn't wait.
     ///
     /// # Errors
     /// [`MembershipError::NoSpare`] on all processes, [`MembershipError::Mpi`].
-    pub fn repair(&mut self) -> Result<Option<Comm>, MembershipError> {
-        self.all.revoke()?;
-        loop {
-            let living = self.all.shrink()?;
-            std::mem::replace(&mut self.all, living).abandon();
-            self.await_creation()?;
-            if let Attempt::Done(active) = self.assign_ranks()? {
-                return Ok(active);
-            }
-        }
-    }
-
-    /// Waits until every living process has the communicator of all processes, and may therefore be told of its revocation: in Open MPI
-    /// 5.0.11 a process crashes if that arrives earlier (in `ompi_comm_revoke_local`, whose communicator has no collectives yet).
-    fn await_creation(&self) -> Result<(), MpiError> {
-        match self.all.agree(true) {
-            Err(error) if !error.is_process_failure() => Err(error),
-            // Complete in spite of a failure, which the next call reports.
-            _ => Ok(()),
-        }
-    }
-
-    /// Gives the vacant ranks to spares, and creates the communicator of the ranks.
-    fn assign_ranks(&mut self) -> Result<Attempt, MembershipError> {
-        let own = self.all.rank()?;
-        let gathered = self.or_revoke(self.all.all_gather_u32(self.rank.unwrap_or(SPARE)))?;
-        let places = gathered.map(|places| assign(&places, self.ranks));
-        let of_own = |places: &Vec<u32>| places.get(own as usize).copied().filter(|rank| *rank != SPARE);
-        let rank = places.as_ref().and_then(|places| places.as_ref().ok().and_then(of_own));
-        let active = match places {
-            Some(_) => self.or_revoke(self.all.split(rank.map(|_| 0), rank.unwrap_or(0) as i32))?,
-            None => None,
+    pub(crate) fn poll_repair(&mut self) -> Result<Option<Vec<u32>>, MembershipError> {
+        let Some((agreement, failed)) = &mut self.repair else {
+            // Acknowledged first: receives from any source go on without these.
+            let failed = self.all.failed_ranks()?;
+            self.repair = Some((self.all.meet()?, failed));
+            return Ok(None);
         };
-        // Every living process gets here: a process that has noticed a failure has revoked the communicator.
-        let is_done = self.or_revoke(self.all.agree(active.is_some()))?;
-        match (places, active) {
-            (Some(places), Some(active)) if is_done == Some(true) => {
-                self.places = places.map_err(|rank| MembershipError::NoSpare { rank })?;
-                self.rank = rank;
-                Ok(Attempt::Done(active))
+        let Some(is_agreed) = agreement.poll()? else { return Ok(None) };
+        let failed = std::mem::take(failed);
+        self.repair = None;
+        if !is_agreed {
+            return Ok(None);
+        }
+        for process in failed {
+            self.places[process as usize] = DEAD;
+        }
+        self.places = assign(&self.places, self.ranks).map_err(|rank| MembershipError::NoSpare { rank })?;
+        let mut replaced = Vec::new();
+        for (process, place) in (0..).zip(&self.places) {
+            if let Some(of_rank) = self.processes.get_mut(*place as usize)
+                && std::mem::replace(of_rank, process) != process
+            {
+                replaced.push(*place);
             }
-            _ => Ok(Attempt::Interrupted),
         }
-    }
-
-    /// Revokes the communicator if a call on it has failed because of a dead process, so that no other process waits for this one in that
-    /// call; returns `None` then.
-    fn or_revoke<T>(&self, called: Result<T, MpiError>) -> Result<Option<T>, MpiError> {
-        match called {
-            Ok(value) => Ok(Some(value)),
-            Err(error) if error.is_process_failure() => self.all.revoke().map(|()| None),
-            Err(error) => Err(error),
-        }
+        Ok(Some(replaced))
     }
 }
 
@@ -209,7 +187,7 @@ mod tests {
     fn vacant_ranks_go_to_spares_in_ascending_order() {
         assert_eq!(assign(&[0, 3, SPARE, SPARE, SPARE], 4), Ok(vec![0, 3, 1, 2, SPARE]));
         assert_eq!(assign(&[2, 1, 0], 3), Ok(vec![2, 1, 0]));
-        assert_eq!(assign(&[SPARE], 1), Ok(vec![0]));
+        assert_eq!(assign(&[DEAD, SPARE], 1), Ok(vec![DEAD, 0]));
     }
 
     #[test]

@@ -1,15 +1,15 @@
 //! Transport of the runtime between the ranks of an MPI job.
 //!
 //! It moves the same frames as the transport between local processes, under the same endpoint and protocols. A frame is one message
-//! [wire header | payload] on a communicator of the ranks, on which MPI keeps the order between two of them. Reports and orders go over a
+//! [wire header | payload] on a communicator of all processes, on which MPI keeps the order between two of them. Reports and orders go over a
 //! socket to the launcher.
 //!
 //! A connection is between an incarnation of this rank and one of a peer. It is established by two hellos, each with the incarnation of
 //! its sender and the one of its receiver as its sender knows it: a hello for another incarnation only tells its receiver to send a new
 //! one. Frames that arrive without a connection are dropped. That is enough, because the log sends again what matters.
 //!
-//! After the failure of a process ([`Membership`]) the ranks have a new communicator, and all connections are established again, also
-//! those between survivors: what was in flight on the old communicator is lost.
+//! After the failure of a process ([`Membership`]) a dead rank has another process. Only connections with that rank begin again; those
+//! between survivors go on, on the same communicator.
 
 mod peer;
 
@@ -23,9 +23,10 @@ use counterfoil_ack_piggyback::WireHeader;
 use counterfoil_runtime::local::{ControlError, LauncherConnection, Welcome};
 use counterfoil_runtime::transport::{Event, Interest, Report, Transport, TransportError};
 
-use crate::comm::{Comm, Matched};
+use crate::comm::Matched;
 use crate::error::MpiError;
 use crate::membership::{Membership, MembershipError, outlives_failures};
+use crate::ulfm::Meeting;
 use peer::{IN_FLIGHT_BYTES_MAX, Peer};
 
 /// Tag of a frame.
@@ -55,7 +56,6 @@ pub struct MpiTransport {
     incarnation: u32,
     launcher: LauncherConnection,
     membership: Membership,
-    frames: Comm,
     peers: Vec<Peer>,
     events: VecDeque<Event>,
     frame_bytes_max: usize,
@@ -87,8 +87,8 @@ impl SpareProcess {
     /// [`TransportError`].
     pub fn wait(mut self) -> Result<Option<(MpiTransport, Welcome)>, TransportError> {
         match self.wait_for_a_rank() {
-            Ok(Some(frames)) => MpiTransport::join(self.launcher, self.membership, frames),
-            Ok(None) => Ok(None),
+            Ok(true) => MpiTransport::join(self.launcher, self.membership),
+            Ok(false) => Ok(None),
             Err(error) => {
                 // If the launcher is gone, nobody needs to know.
                 let _ = self.launcher.report(Report::Failed { error: error.to_string() });
@@ -97,30 +97,43 @@ impl SpareProcess {
         }
     }
 
-    /// Returns the communicator of the ranks once this process is one; `None` at the end of the job.
-    fn wait_for_a_rank(&mut self) -> Result<Option<Comm>, TransportError> {
+    /// Returns `true` once this process is a rank; `false` at the end of the job.
+    fn wait_for_a_rank(&mut self) -> Result<bool, TransportError> {
         let mut events = VecDeque::new();
         loop {
             self.launcher.poll(&mut events)?;
             if events.drain(..).any(|event| matches!(event, Event::Finish)) {
-                return meet_at_the_end(&mut self.membership).map(|()| None);
+                return meet_at_the_end(&mut self.membership).map(|()| false);
             }
-            if self.membership.needs_repair().map_err(failed)?
-                && let Some(frames) = self.membership.repair().map_err(unrepaired)?
-            {
-                return Ok(Some(frames));
+            if self.membership.has_failure().map_err(failed)? {
+                repair(&mut self.membership)?;
+                if self.membership.rank().is_some() {
+                    return Ok(true);
+                }
             }
             thread::sleep(SPARE_NAP);
         }
     }
 }
 
+/// Repairs the membership: returns the ranks that have other processes now, after all living processes have called this.
+fn repair(membership: &mut Membership) -> Result<Vec<u32>, TransportError> {
+    let mut idle = Idle::default();
+    loop {
+        if let Some(replaced) = membership.poll_repair().map_err(unrepaired)? {
+            return Ok(replaced);
+        }
+        idle.after_poll(false);
+    }
+}
+
 /// Waits for all other processes at the end of the job, in a process without traffic.
 fn meet_at_the_end(membership: &mut Membership) -> Result<(), TransportError> {
     let mut meeting = membership.meet().map_err(failed)?;
-    while !meeting.test().map_err(failed)? {
-        if membership.is_awaited().map_err(failed)? {
-            membership.repair().map_err(unrepaired)?;
+    while meeting.poll().map_err(failed)?.is_none() {
+        // A process that has not come here yet repairs the membership, for which it needs this one.
+        if membership.is_repairing() || membership.has_failure().map_err(failed)? {
+            membership.poll_repair().map_err(unrepaired)?;
         }
         thread::sleep(SPARE_NAP);
     }
@@ -128,23 +141,22 @@ fn meet_at_the_end(membership: &mut Membership) -> Result<(), TransportError> {
 }
 
 impl MpiTransport {
-    /// Makes this process a rank: tells the launcher, and returns the transport and what the launcher wants of the rank. `frames` is the
-    /// communicator of the ranks. Returns `None` if the job has ended, after all processes have met.
+    /// Makes this process, which has a rank in `membership`, that rank: tells the launcher, and returns the transport and what the launcher
+    /// wants of the rank. Returns `None` if the job has ended, after all processes have met.
     ///
     /// # Errors
     /// [`TransportError`].
     pub fn join(
         launcher: LauncherConnection,
         membership: Membership,
-        frames: Comm,
     ) -> Result<Option<(MpiTransport, Welcome)>, TransportError> {
-        let (rank, ranks) = (frames.rank().map_err(failed)?, frames.size().map_err(failed)?);
+        let (ranks, rank) = (membership.ranks(), membership.rank());
+        let rank = rank.ok_or_else(|| unrepaired(MembershipError::NoRank))?;
         let mut transport = MpiTransport {
             rank,
             incarnation: 0,
             launcher,
             membership,
-            frames,
             peers: (0..ranks).map(|_| Peer::default()).collect(),
             events: VecDeque::new(),
             frame_bytes_max: 0,
@@ -181,30 +193,25 @@ impl MpiTransport {
     /// [`TransportError`].
     pub fn close(mut self) -> Result<(), TransportError> {
         let mut idle = Idle::default();
-        let mut meeting = None;
+        let mut meeting: Option<Meeting> = None;
         loop {
-            let progressed = match self.drain() {
-                Ok(progressed) => progressed,
-                Err(error) if error.is_process_failure() => {
-                    // All ranks are done, so nobody needs the dead one.
-                    for rank in self.frames.failed_ranks().map_err(failed)? {
-                        self.peers[rank as usize].abandon_sends();
-                    }
-                    true
-                }
+            let (progressed, has_failure) = match self.drain() {
+                Ok(progressed) => (progressed, false),
+                Err(error) if error.is_process_failure() => (true, true),
                 Err(error) => return Err(failed(error)),
             };
+            // All ranks are done, so nobody needs the dead one, but a process that has not come here yet repairs the membership, for which
+            // it needs this one.
+            if (has_failure || self.membership.is_repairing())
+                && let Some(replaced) = self.membership.poll_repair().map_err(unrepaired)?
+            {
+                replaced.into_iter().for_each(|rank| self.peers[rank as usize].abandon_sends());
+            }
             if meeting.is_none() && self.peers.iter().all(|peer| peer.sending.is_empty()) {
                 meeting = Some(self.membership.meet().map_err(failed)?);
             }
-            if self.membership.is_awaited().map_err(failed)?
-                && let Some(frames) = self.membership.repair().map_err(unrepaired)?
-            {
-                std::mem::replace(&mut self.frames, frames).abandon();
-                self.peers.iter_mut().for_each(Peer::abandon_sends);
-            }
             if let Some(meeting) = &mut meeting
-                && meeting.test().map_err(failed)?
+                && meeting.poll().map_err(failed)?.is_some()
             {
                 return Ok(());
             }
@@ -215,7 +222,7 @@ impl MpiTransport {
     /// Receives and drops what has arrived; returns `true` if there was progress.
     fn drain(&mut self) -> Result<bool, MpiError> {
         let mut progressed = self.advance()?;
-        while let Some(message) = self.frames.improbe(None, None)? {
+        while let Some(message) = self.membership.all().improbe(None, None)? {
             message.receive()?;
             progressed = true;
         }
@@ -229,22 +236,18 @@ impl MpiTransport {
         }
     }
 
-    /// Replaces failed processes, and begins all connections again.
+    /// Gives dead ranks other processes, and begins the connections with them again.
     fn repair(&mut self) -> Result<(), TransportError> {
-        let frames = self.membership.repair().map_err(unrepaired)?;
-        // A rank stays the same rank.
-        let frames = frames.ok_or_else(|| unrepaired(MembershipError::NoSpare { rank: self.rank }))?;
-        std::mem::replace(&mut self.frames, frames).abandon();
-        for peer in 0..self.peers.len() as u32 {
+        for peer in repair(&mut self.membership)? {
             let state = &mut self.peers[peer as usize];
             state.abandon_sends();
-            let was_connected = state.disconnect();
+            let (incarnation, was_connected) = (state.incarnation, state.disconnect());
             self.remove_new_connection(peer);
             if was_connected {
                 self.events.push_back(Event::Disconnected { peer });
             }
+            self.events.push_back(Event::Reachable { peer, incarnation });
         }
-        self.announce_peers();
         Ok(())
     }
 
@@ -283,10 +286,10 @@ impl MpiTransport {
     fn next_message(&self, read: &[bool]) -> Result<Option<Matched>, MpiError> {
         let is_other = |peer: usize| peer != self.rank as usize;
         if read.iter().enumerate().all(|(peer, read)| *read || !is_other(peer)) {
-            return self.frames.improbe(None, None);
+            return self.membership.all().improbe(None, None);
         }
         for peer in (0..read.len()).filter(|peer| read[*peer] && is_other(*peer)) {
-            let found = self.frames.improbe(Some(peer as u32), None)?;
+            let found = self.membership.all().improbe(Some(self.membership.process_of(peer as u32)), None)?;
             if found.is_some() {
                 return Ok(found);
             }
@@ -301,7 +304,13 @@ impl MpiTransport {
         for _ in 0..MESSAGES_PER_POLL {
             let message = self.next_message(read);
             let Some(Some(message)) = self.or_repair(message)? else { break };
-            let (peer, tag, len) = (message.source, message.tag, message.len);
+            let (process, tag, len) = (message.source, message.tag, message.len);
+            // From a dead process: nobody needs it.
+            let Some(peer) = self.membership.rank_of(process) else {
+                let received = message.receive();
+                self.or_repair(received)?;
+                continue;
+            };
             if tag == FRAME && len > self.frame_bytes_max.saturating_add(WireHeader::LEN) {
                 return Err(TransportError::FrameTooLong { peer, len: len as u64, max: self.frame_bytes_max });
             }
@@ -365,7 +374,7 @@ impl MpiTransport {
 
     /// Sends a message; after a repair, it is lost.
     fn post(&mut self, peer: u32, tag: i32, message: Vec<u8>) -> Result<bool, TransportError> {
-        let sending = self.frames.isend(message, peer, tag);
+        let sending = self.membership.all().isend(message, self.membership.process_of(peer), tag);
         let Some(sending) = self.or_repair(sending)? else { return Ok(false) };
         self.peers[peer as usize].push(sending);
         Ok(true)
@@ -382,7 +391,8 @@ impl Transport for MpiTransport {
             if self.polls >= POLLS_PER_LAUNCHER_POLL {
                 self.polls = 0;
                 self.launcher.poll(&mut self.events)?;
-                if outlives_failures() && self.membership.is_awaited().map_err(failed)? {
+                // A failed process that this rank reads nothing from.
+                if self.membership.has_failure().map_err(failed)? {
                     self.repair()?;
                 }
             }

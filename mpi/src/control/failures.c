@@ -20,11 +20,6 @@ int counterfoil_is_failure(int code) {
            (class == MPIX_ERR_PROC_FAILED || class == MPIX_ERR_PROC_FAILED_PENDING || class == MPIX_ERR_REVOKED);
 }
 
-int counterfoil_is_revoked(int code) {
-    int class = 0;
-    return !PMPI_Error_class(code, &class) && class == MPIX_ERR_REVOKED;
-}
-
 /* Whether a receive with this error is still pending: a receive from any source that a failure has interrupted. */
 int counterfoil_is_pending(int code) {
     int class = 0;
@@ -46,9 +41,6 @@ int counterfoil_meet(MPI_Comm comm, int *flag, MPI_Request *request) {
 
 int counterfoil_revoke(MPI_Comm comm) { return PMPIX_Comm_revoke(comm); }
 
-/* The and of the flags of all living processes. */
-int counterfoil_agree(MPI_Comm comm, int *flag) { return PMPIX_Comm_agree(comm, flag); }
-
 #else
 
 int counterfoil_outlives_failures(void) { return 0; }
@@ -59,11 +51,6 @@ int counterfoil_is_failure(int code) {
 }
 
 int counterfoil_is_pending(int code) {
-    (void)code;
-    return 0;
-}
-
-int counterfoil_is_revoked(int code) {
     (void)code;
     return 0;
 }
@@ -85,11 +72,6 @@ int counterfoil_meet(MPI_Comm comm, int *flag, MPI_Request *request) {
 
 int counterfoil_revoke(MPI_Comm comm) {
     (void)comm;
-    return MPI_ERR_UNSUPPORTED_OPERATION;
-}
-
-int counterfoil_agree(MPI_Comm comm, int *flag) {
-    (void)comm, (void)flag;
     return MPI_ERR_UNSUPPORTED_OPERATION;
 }
 
