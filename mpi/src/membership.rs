@@ -129,24 +129,35 @@ impl Membership {
         self.repair.is_some()
     }
 
-    /// Begins a repair, or continues it; returns the ranks that have other processes now once all living processes have agreed. Each of them
-    /// calls this after a failure, until then. Doesn't wait.
+    /// Begins a repair, after a call has failed because of a dead process; returns `false` if an earlier repair has dealt with all dead
+    /// processes. Every living process begins it once it knows of a new one.
+    ///
+    /// # Errors
+    /// [`MpiError`].
+    pub(crate) fn begin_repair(&mut self) -> Result<bool, MpiError> {
+        // Acknowledged first: receives from any source go on without these.
+        let failed = self.all.failed_ranks()?;
+        let is_new = failed.iter().any(|process| self.places.get(*process as usize) != Some(&DEAD));
+        if is_new {
+            self.repair = Some((self.all.meet()?, failed));
+        }
+        Ok(is_new)
+    }
+
+    /// Continues a repair; returns the ranks that have other processes now once all living processes have agreed. Doesn't wait.
     ///
     /// # Errors
     /// [`MembershipError::NoSpare`] on all processes, [`MembershipError::Mpi`].
     pub(crate) fn poll_repair(&mut self) -> Result<Option<Vec<u32>>, MembershipError> {
-        let Some((agreement, failed)) = &mut self.repair else {
-            // Acknowledged first: receives from any source go on without these.
+        let Some((agreement, failed)) = &mut self.repair else { return Ok(Some(Vec::new())) };
+        let Some(is_agreed) = agreement.poll()? else { return Ok(None) };
+        let failed = std::mem::take(failed);
+        if !is_agreed {
             let failed = self.all.failed_ranks()?;
             self.repair = Some((self.all.meet()?, failed));
             return Ok(None);
-        };
-        let Some(is_agreed) = agreement.poll()? else { return Ok(None) };
-        let failed = std::mem::take(failed);
-        self.repair = None;
-        if !is_agreed {
-            return Ok(None);
         }
+        self.repair = None;
         for process in failed {
             self.places[process as usize] = DEAD;
         }

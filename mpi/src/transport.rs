@@ -116,9 +116,13 @@ impl SpareProcess {
     }
 }
 
-/// Repairs the membership: returns the ranks that have other processes now, after all living processes have called this.
+/// Repairs the membership after a call has failed because of a dead process: returns the ranks that have other processes now, after all
+/// living processes have called this.
 fn repair(membership: &mut Membership) -> Result<Vec<u32>, TransportError> {
     let mut idle = Idle::default();
+    if !membership.begin_repair().map_err(failed)? {
+        return Ok(Vec::new());
+    }
     loop {
         if let Some(replaced) = membership.poll_repair().map_err(unrepaired)? {
             return Ok(replaced);
@@ -132,9 +136,10 @@ fn meet_at_the_end(membership: &mut Membership) -> Result<(), TransportError> {
     let mut meeting = membership.meet().map_err(failed)?;
     while meeting.poll().map_err(failed)?.is_none() {
         // A process that has not come here yet repairs the membership, for which it needs this one.
-        if membership.is_repairing() || membership.has_failure().map_err(failed)? {
-            membership.poll_repair().map_err(unrepaired)?;
+        if !membership.is_repairing() && membership.has_failure().map_err(failed)? {
+            membership.begin_repair().map_err(failed)?;
         }
+        membership.poll_repair().map_err(unrepaired)?;
         thread::sleep(SPARE_NAP);
     }
     Ok(())
@@ -202,10 +207,11 @@ impl MpiTransport {
             };
             // All ranks are done, so nobody needs the dead one, but a process that has not come here yet repairs the membership, for which
             // it needs this one.
-            if (has_failure || self.membership.is_repairing())
-                && let Some(replaced) = self.membership.poll_repair().map_err(unrepaired)?
-            {
-                replaced.into_iter().for_each(|rank| self.peers[rank as usize].abandon_sends());
+            if has_failure && !self.membership.is_repairing() {
+                self.membership.begin_repair().map_err(failed)?;
+            }
+            for rank in self.membership.poll_repair().map_err(unrepaired)?.into_iter().flatten() {
+                self.peers[rank as usize].abandon_sends();
             }
             if meeting.is_none() && self.peers.iter().all(|peer| peer.sending.is_empty()) {
                 meeting = Some(self.membership.meet().map_err(failed)?);
