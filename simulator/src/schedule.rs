@@ -161,7 +161,7 @@ pub struct Schedule {
     /// `counterfoil_protocols::api` promises.
     pub late: bool,
     /// `true` if the replacement of a rank breaks all connections between living ranks, which then connect again: what is in
-    /// flight on them is lost. A repair by User-Level Failure Mitigation does that to an MPI job, whose communicator is revoked.
+    /// flight on them is lost. A repair of an MPI job that revokes its communicator does that.
     pub revoked: bool,
     /// `true` if programs don't name receives that can take one of several messages, so that a rule that needs those
     /// names doesn't get them.

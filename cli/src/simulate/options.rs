@@ -48,8 +48,8 @@ pub(crate) struct SimulateArguments {
     /// Number of clusters of ranks, from 0 (none) to 8. Requires --protocol send-deterministic [default: 0..3]
     #[arg(long, value_name = "N|MIN..MAX", value_parser = parse_clusters)]
     clusters: Option<CountRange>,
-    /// In half of the schedules, the replacement of a rank breaks all connections between the others, which connect again: as over MPI,
-    /// where a repair revokes the communicator
+    /// In half of the schedules, the replacement of a rank breaks all connections between the others, which connect again: as a
+    /// repair of an MPI job by revocation does
     #[arg(long)]
     revoked: bool,
     /// Programs don't announce receives that can match several messages, so their outcomes aren't recorded: plain fails if results

@@ -93,8 +93,8 @@ impl Observer for () {
 pub struct RecoveryTimes {
     /// From SIGKILL until the launcher noticed. `None` for an unplanned kill.
     pub detect: Option<Duration>,
-    /// Until a process of the process manager had taken the place of the dead one: until the survivors' MPI noticed as well, and the
-    /// communicator of the ranks was repaired, or until all processes were started again. `None` for processes of the launcher.
+    /// Until a process of the process manager had taken the place of the dead one: until the survivors' MPI noticed as well, and all
+    /// processes agreed, or until all processes were started again. `None` for processes of the launcher.
     pub repair: Option<Duration>,
     /// Until the replacement had started: a process of the launcher has sent its hello, one of the process manager has its log.
     pub start: Option<Duration>,

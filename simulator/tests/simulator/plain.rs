@@ -165,7 +165,7 @@ fn a_schedule_of_the_environment_does_not_fail() {
     assert_eq!(outcome.violation, None, "{:#?}", outcome.coverage);
 }
 
-/// A repair of an MPI job breaks all connections. With a log that begins a replay one record too late, the campaign fails.
+/// A repair of an MPI job by revocation breaks all connections. With a log that begins a replay one record too late, the campaign fails.
 #[test]
 fn connections_between_survivors_may_break_and_be_made_again() {
     let config = Config { faults: (1, 4), ranks: (3, 8), revoked: true, ..Config::default() };
