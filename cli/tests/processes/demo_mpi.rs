@@ -65,7 +65,9 @@ fn a_folder_without_a_build_and_an_mpi_without_one_are_refused() {
 #[test]
 fn an_mpirun_that_ends_before_the_job_fails_the_demo() {
     let fails = build("echo no such host >&2; exit 3");
-    assert_failure(&run(fails.path(), &[]), 1, "exit status: 3; it wrote: no such host");
+    let output = run(fails.path(), &[]);
+    assert_failure(&output, 1, "ended too early, with exit status: 3; 2 of 2 ranks were not done");
+    assert_failure(&output, 1, "; it wrote: no such host");
     let does_nothing = build("exit 0");
     assert_failure(&run(does_nothing.path(), &["--json"]), 1, "ended too early, with exit status: 0");
 }
