@@ -1,9 +1,10 @@
 //! Ranks as processes of one machine: launched, connected, killed, replaced, cleaned up, without MPI.
 //!
 //! A rank is a process with one thread; a launcher starts them from the program's own executable and replaces those that
-//! are killed. `job` has the private directories, `control` the messages between launcher and ranks, `sockets` the
-//! [`Transport`](crate::transport::Transport) between ranks, `launcher`, `slot` and `supervision` the launcher, `join` the
-//! start of a rank, `coordinator` the recovery process of the send-deterministic rule.
+//! are killed. `job` has the private directories, `control` the messages between launcher and ranks, `launcher_connection`
+//! the rank's end of them, `sockets` the [`Transport`](crate::transport::Transport) between ranks, `launcher`, `slot` and
+//! `supervision` the launcher, `join` the start of a rank, `coordinator` the recovery process of the send-deterministic rule.
+//! The processes of an MPI job use the same launcher.
 
 mod clean;
 mod connection;

@@ -3,7 +3,8 @@
 //! A rank's *timeline* has the events that count in the end: those of a dead incarnation up to the checkpoint that its
 //! replacement started from, followed by those of the replacement. From the timelines follows
 //!
-//! * whether each re-execution repeated the events of the dead incarnation (a [`Divergence`] if not);
+//! * whether each re-execution repeated the events of the dead incarnation as far as it [must](Repeats) (a [`Divergence`]
+//!   if not);
 //! * for each stream (source, destination, communicator, tag), whether the deliveries equal the sends:
 //!   messages lost, duplicated, reordered, altered;
 //! * whether two runs of a deterministic program have the same events ([`compare`]).
@@ -35,6 +36,16 @@ pub enum OracleError {
         /// Byte offset of the first invalid event.
         offset: usize,
     },
+}
+
+/// Events of a dead incarnation that its successor must repeat.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Repeats {
+    /// All of them: every outcome was recorded before it took effect.
+    All,
+    /// Those up to the last send to another rank or checkpoint. Outcomes are made durable before a send leaves, so later ones may be
+    /// lost, and no other rank depends on them.
+    UpToLastSend,
 }
 
 /// A difference between a re-execution and the dead incarnation before it.
@@ -70,6 +81,8 @@ pub struct Timeline {
     pub reach: Vec<Reach>,
     /// Differences between re-executions and dead incarnations.
     pub divergences: Vec<Divergence>,
+    /// Number of events that later incarnations must repeat.
+    binding: u64,
 }
 
 /// Judgement over all streams of a run.
@@ -98,17 +111,18 @@ impl Verdict {
     }
 }
 
-/// Reads the traces of all incarnations of `ranks` ranks and builds their timelines.
+/// Reads the traces of all incarnations of `ranks` ranks and builds their timelines. `repeats` follows from the tier of the log:
+/// [`RankSettings::repeats`](crate::settings::RankSettings::repeats).
 ///
 /// A torn event at the end of a dead incarnation's trace is ignored.
 ///
 /// # Errors
 /// [`OracleError`].
-pub fn read_timelines(directory: &Path, ranks: u32) -> Result<Vec<Timeline>, OracleError> {
-    (0..ranks).map(|rank| read_timeline(directory, rank)).collect()
+pub fn read_timelines(directory: &Path, ranks: u32, repeats: Repeats) -> Result<Vec<Timeline>, OracleError> {
+    (0..ranks).map(|rank| read_timeline(directory, rank, repeats)).collect()
 }
 
-fn read_timeline(directory: &Path, rank: u32) -> Result<Timeline, OracleError> {
+fn read_timeline(directory: &Path, rank: u32, repeats: Repeats) -> Result<Timeline, OracleError> {
     let mut incarnations = Vec::new();
     for incarnation in 0.. {
         let path = trace_path(directory, rank, incarnation);
@@ -127,7 +141,7 @@ fn read_timeline(directory: &Path, rank: u32) -> Result<Timeline, OracleError> {
     let last = incarnations.len().saturating_sub(1);
     for (position, (incarnation, path, bytes)) in incarnations.into_iter().enumerate() {
         let events = parse(&path, &bytes, position == last)?;
-        timeline.add_incarnation(rank, incarnation, &events);
+        timeline.add_incarnation(rank, incarnation, &events, repeats);
     }
     timeline.close(rank);
     Ok(timeline)
@@ -160,8 +174,9 @@ fn parse(path: &Path, bytes: &[u8], complete: bool) -> Result<Vec<Event>, Oracle
 
 impl Timeline {
     /// Adds the events of an incarnation. `self.events` is the longest sequence so far: a replacement that died
-    /// earlier than its predecessor doesn't shorten what the next one must repeat.
-    fn add_incarnation(&mut self, rank: u32, incarnation: u32, trace: &[Event]) {
+    /// earlier than its predecessor doesn't shorten what the next one must repeat. The first event that differs and needn't be
+    /// repeated takes the place of all from there on.
+    fn add_incarnation(&mut self, rank: u32, incarnation: u32, trace: &[Event], repeats: Repeats) {
         let mut at = 0;
         for event in trace {
             if event.kind == EventKind::Restore {
@@ -169,25 +184,35 @@ impl Timeline {
                 if at > self.events.len() as u64 {
                     self.diverge(rank, incarnation, at, None, Some(*event));
                 }
+                self.binding = self.binding.max(at);
                 continue;
             }
             // The trace numbers its events; a gap would be an error of the trace.
             let known = self.events.get(at as usize).copied();
             match known {
                 _ if event.index != at => self.diverge(rank, incarnation, at, known, Some(*event)),
-                Some(before) if before != *event => self.diverge(rank, incarnation, at, known, Some(*event)),
-                Some(_) => {}
+                Some(before) if before == *event => {}
+                Some(_) if at < self.binding => self.diverge(rank, incarnation, at, known, Some(*event)),
+                Some(_) => {
+                    self.events.truncate(at as usize);
+                    self.events.push(*event);
+                }
                 None => self.events.push(*event),
             }
             at += 1;
+            if repeats == Repeats::All || (event.kind == EventKind::Send && event.peer != rank) {
+                self.binding = self.binding.max(at);
+            }
         }
         self.reach.push(Reach { incarnation, events: at });
     }
 
-    /// Checks that the last incarnation reached at least as far as any before it.
+    /// Checks that the last incarnation reached at least as far as it must, and drops events of earlier ones beyond its end.
     fn close(&mut self, rank: u32) {
         let Some(&Reach { incarnation, events }) = self.reach.last() else { return };
-        if events < self.events.len() as u64 {
+        if events >= self.binding {
+            self.events.truncate(events as usize);
+        } else {
             let before = self.events.get(events as usize).copied();
             self.diverge(rank, incarnation, events, before, None);
         }

@@ -1,5 +1,6 @@
 //! Settings that all ranks of a job share.
 
+use crate::oracle::Repeats;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
@@ -128,6 +129,14 @@ impl RankSettings {
             unexpected_bytes_limit: 512 << 20,
             requests_max: 1 << 16,
             trace: false,
+        }
+    }
+
+    /// Returns what the oracle demands of a re-execution: in the node-local tier, an outcome is durable only before the next send.
+    pub fn repeats(&self) -> Repeats {
+        match self.tier {
+            LogTier::Volatile | LogTier::ProcessCrashSafe => Repeats::All,
+            LogTier::NodeLocal => Repeats::UpToLastSend,
         }
     }
 }

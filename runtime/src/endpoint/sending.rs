@@ -50,13 +50,13 @@ impl Outbound {
 }
 
 impl<T: Transport, P: Protocol> Endpoint<T, P> {
-    /// Logs a message and begins to transmit it.
+    /// Logs a message and begins to transmit it. Traces it between the two, when it can no longer be undone by a crash.
     pub(super) fn send_message(&mut self, to: u32, tag: i32, comm: u32, payload: &[u8]) -> Result<(), Error> {
         self.await_running()?;
-        self.trace.send(to, tag, comm, payload)?;
         let envelope =
             Envelope { source: Rank(self.rank), destination: Rank(to), tag, comm, len: payload.len() as u64 };
         if to == self.rank && !self.settings.rule.keeps_every_message() {
+            self.trace.send(to, tag, comm, payload)?;
             return self.send_unlogged_to_self(&envelope, payload);
         }
         let header = match self.log.rewound_to(Rank(to)) {
@@ -64,6 +64,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
             None => self.append(&envelope, payload)?,
         };
         self.sync_choices()?;
+        self.trace.send(to, tag, comm, payload)?;
         self.outbound[to as usize].sent = header.ssn();
         self.apply_pending_coverage(to)?;
         self.carry_out_effects()?;

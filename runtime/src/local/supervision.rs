@@ -291,7 +291,10 @@ impl Launcher<'_> {
     pub(super) fn report(self) -> Result<JobReport, LaunchError> {
         let wall = self.began.elapsed();
         let timelines = match self.options.settings.trace {
-            true => Some(read_timelines(&self.job.paths().traces(), self.options.settings.ranks)?),
+            true => Some({
+                let settings = &self.options.settings;
+                read_timelines(&self.job.paths().traces(), settings.ranks, settings.repeats())?
+            }),
             false => None,
         };
         let deaths = self.deaths.into_iter().map(|(mut death, clock)| {

@@ -182,7 +182,7 @@ impl ThreadJob {
 
     /// Returns the timelines of the ranks, from their traces.
     pub(crate) fn timelines(&self) -> Vec<Timeline> {
-        read_timelines(&self.job.paths().traces(), self.settings.ranks).unwrap()
+        read_timelines(&self.job.paths().traces(), self.settings.ranks, self.settings.repeats()).unwrap()
     }
 }
 

@@ -45,7 +45,11 @@ impl Run {
     }
 
     fn timelines(&self) -> Vec<Timeline> {
-        read_timelines(self.directory.path(), 2).unwrap()
+        self.timelines_if(Repeats::All)
+    }
+
+    fn timelines_if(&self, repeats: Repeats) -> Vec<Timeline> {
+        read_timelines(self.directory.path(), 2, repeats).unwrap()
     }
 }
 
@@ -160,7 +164,7 @@ fn a_torn_event_is_ignored_in_a_dead_incarnation_only() {
     let path = trace_path(run.directory.path(), 1, 0);
     let mut file = fs::OpenOptions::new().append(true).open(&path).unwrap();
     file.write_all(&[1, 2, 3]).unwrap();
-    assert!(matches!(read_timelines(run.directory.path(), 2), Err(OracleError::Damaged { .. })));
+    assert!(matches!(read_timelines(run.directory.path(), 2, Repeats::All), Err(OracleError::Damaged { .. })));
     let mut again = run.trace(1, 1);
     all().iter().for_each(|(number, payload)| again.deliver(0, tag(*number), 0, *number, payload).unwrap());
     assert!(run.judge().is_clean());
@@ -174,4 +178,63 @@ fn runs_are_compared_event_by_event() {
     let mut messages = all();
     messages.swap(3, 4);
     assert_eq!(compare(&Run::new().sends().delivers(&messages).timelines(), &reference), Some((1, 3)));
+}
+
+/// Rank 1 receives messages 1 and 2 in this order, sends one, and receives two more in another order than its replacement.
+fn answers(run: &Run, incarnation: u32, deliveries: [u64; 2], answer: &[u8], rest: &[u64]) {
+    let mut trace = run.trace(1, incarnation);
+    let deliver = |number: u64, trace: &mut Trace| trace.deliver(0, tag(number), 0, number, &payload(number)).unwrap();
+    deliveries.iter().for_each(|number| deliver(*number, &mut trace));
+    trace.send(0, 0, 0, answer).unwrap();
+    rest.iter().for_each(|number| deliver(*number, &mut trace));
+}
+
+fn received_answer(run: &Run, answer: &[u8]) {
+    let mut trace = run.trace(0, 0);
+    (1..=4).for_each(|number| trace.send(1, tag(number), 0, &payload(number)).unwrap());
+    trace.deliver(1, 0, 0, 1, answer).unwrap();
+}
+
+#[test]
+fn an_outcome_on_which_no_send_depends_may_change() {
+    let run = Run::new();
+    received_answer(&run, b"a");
+    answers(&run, 0, [1, 2], b"a", &[3, 4]);
+    answers(&run, 1, [1, 2], b"a", &[4]);
+    answers(&run, 2, [1, 2], b"a", &[4, 3]);
+    let timelines = run.timelines_if(Repeats::UpToLastSend);
+    assert!(judge(&timelines).is_clean(), "{timelines:?}");
+    assert_eq!(judge(&run.timelines()).diverged, 2);
+}
+
+#[test]
+fn an_outcome_on_which_a_send_depends_must_be_repeated() {
+    let run = Run::new();
+    received_answer(&run, b"a");
+    answers(&run, 0, [1, 2], b"a", &[]);
+    answers(&run, 1, [2, 1], b"a", &[3, 4]);
+    assert_eq!(judge(&run.timelines_if(Repeats::UpToLastSend)).diverged, 1);
+}
+
+#[test]
+fn a_re_execution_that_ends_before_the_last_send_of_its_predecessor_has_diverged() {
+    let run = Run::new();
+    received_answer(&run, b"a");
+    answers(&run, 0, [1, 2], b"a", &[3, 4]);
+    let mut again = run.trace(1, 1);
+    (1..=2).for_each(|number| again.deliver(0, tag(number), 0, number, &payload(number)).unwrap());
+    let timelines = run.timelines_if(Repeats::UpToLastSend);
+    assert_eq!(judge(&timelines).diverged, 1);
+    assert_eq!(timelines[1].events.len(), 5);
+}
+
+#[test]
+fn what_a_checkpoint_covers_must_be_repeated() {
+    let run = Run::new();
+    received_answer(&run, b"a");
+    answers(&run, 0, [1, 2], b"a", &[3, 4]);
+    let mut again = run.trace(1, 1);
+    again.restore(TraceCounters { events: 5, sent: vec![1, 0] }).unwrap();
+    answers(&run, 2, [1, 2], b"a", &[4, 3]);
+    assert_eq!(judge(&run.timelines_if(Repeats::UpToLastSend)).diverged, 1);
 }
