@@ -10,7 +10,7 @@
 
 use crate::comm::Comm;
 use crate::error::MpiError;
-use crate::ulfm::{self, Meeting};
+use crate::ulfm::Meeting;
 
 /// In place of a rank: the process is a spare.
 const SPARE: u32 = u32::MAX;
@@ -124,11 +124,6 @@ impl Membership {
         }
     }
 
-    /// Returns `true` between the begin and the end of a repair.
-    pub(crate) fn is_repairing(&self) -> bool {
-        self.repair.is_some()
-    }
-
     /// Begins a repair, after a call has failed because of a dead process; returns `false` if an earlier repair has dealt with all dead
     /// processes. Every living process begins it once it knows of a new one.
     ///
@@ -142,6 +137,18 @@ impl Membership {
             self.repair = Some((self.all.meet()?, failed));
         }
         Ok(is_new)
+    }
+
+    /// Takes part in a repair that another process needs, and continues it; returns the ranks that have other processes now. `has_failure`: a
+    /// call has failed because of a dead process. Doesn't wait.
+    ///
+    /// # Errors
+    /// [`MembershipError`].
+    pub(crate) fn serve_repair(&mut self, has_failure: bool) -> Result<Vec<u32>, MembershipError> {
+        if has_failure && self.repair.is_none() {
+            self.begin_repair()?;
+        }
+        Ok(self.poll_repair()?.unwrap_or_default())
     }
 
     /// Continues a repair; returns the ranks that have other processes now once all living processes have agreed. Doesn't wait.
@@ -183,11 +190,6 @@ fn assign(places: &[u32], ranks: u32) -> Result<Vec<u32>, u32> {
     });
     let assigned = assigned.collect();
     vacant.next().map_or(Ok(assigned), Err)
-}
-
-/// Returns `true` if processes of this MPI job outlive the failure of another one.
-pub fn outlives_failures() -> bool {
-    ulfm::outlives_failures()
 }
 
 #[cfg(test)]

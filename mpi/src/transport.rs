@@ -25,7 +25,8 @@ use counterfoil_runtime::transport::{Event, Interest, Report, Transport, Transpo
 
 use crate::comm::Matched;
 use crate::error::MpiError;
-use crate::membership::{Membership, MembershipError, outlives_failures};
+use crate::control::failures::outlives_failures;
+use crate::membership::{Membership, MembershipError};
 use crate::ulfm::Meeting;
 use peer::{IN_FLIGHT_BYTES_MAX, Peer};
 
@@ -33,6 +34,8 @@ use peer::{IN_FLIGHT_BYTES_MAX, Peer};
 const FRAME: i32 = 0;
 /// Tag of a hello: incarnation of the sender u32, that of the receiver u32, the protocol's hello.
 const HELLO: i32 = 1;
+/// Bytes of a hello before the protocol's.
+const HELLO_LEN: usize = 8;
 
 /// Limit of the control frames that may wait for one peer, in bytes.
 const CONTROL_BYTES_MAX: usize = 8 << 20;
@@ -135,11 +138,9 @@ fn repair(membership: &mut Membership) -> Result<Vec<u32>, TransportError> {
 fn meet_at_the_end(membership: &mut Membership) -> Result<(), TransportError> {
     let mut meeting = membership.meet().map_err(failed)?;
     while meeting.poll().map_err(failed)?.is_none() {
-        // A process that has not come here yet repairs the membership, for which it needs this one.
-        if !membership.is_repairing() && membership.has_failure().map_err(failed)? {
-            membership.begin_repair().map_err(failed)?;
-        }
-        membership.poll_repair().map_err(unrepaired)?;
+        // A process that has not come here yet needs this one for a repair.
+        let has_failure = membership.has_failure().map_err(failed)?;
+        membership.serve_repair(has_failure).map_err(unrepaired)?;
         thread::sleep(SPARE_NAP);
     }
     Ok(())
@@ -205,12 +206,8 @@ impl MpiTransport {
                 Err(error) if error.is_process_failure() => (true, true),
                 Err(error) => return Err(failed(error)),
             };
-            // All ranks are done, so nobody needs the dead one, but a process that has not come here yet repairs the membership, for which
-            // it needs this one.
-            if has_failure && !self.membership.is_repairing() {
-                self.membership.begin_repair().map_err(failed)?;
-            }
-            for rank in self.membership.poll_repair().map_err(unrepaired)?.into_iter().flatten() {
+            // Nobody needs the dead process, but one that has not come here yet needs this one for a repair.
+            for rank in self.membership.serve_repair(has_failure).map_err(unrepaired)? {
                 self.peers[rank as usize].abandon_sends();
             }
             if meeting.is_none() && self.peers.iter().all(|peer| peer.sending.is_empty()) {
@@ -478,9 +475,6 @@ impl Idle {
         }
     }
 }
-
-/// Length of the incarnations before a hello, in bytes.
-const HELLO_LEN: usize = 8;
 
 /// Returns the incarnations of sender and receiver.
 fn split_hello(bytes: &[u8]) -> Option<(u32, u32)> {

@@ -5,20 +5,8 @@ use std::ffi::c_int;
 use mpi_sys as ffi;
 
 use crate::comm::Comm;
-use crate::control::failures::{is_failure, ranks_of};
+use crate::control::failures::{acknowledge_failures, begin_agreement, is_failure};
 use crate::error::{MpiError, check};
-
-// control/failures.c, which includes mpi-ext.h.
-unsafe extern "C" {
-    safe fn counterfoil_outlives_failures() -> c_int;
-    fn counterfoil_failed(comm: ffi::MPI_Comm, failed: *mut ffi::MPI_Group) -> c_int;
-    fn counterfoil_meet(comm: ffi::MPI_Comm, flag: *mut c_int, request: *mut ffi::MPI_Request) -> c_int;
-}
-
-/// Returns `true` if processes outlive the failure of another one. MPI is initialised.
-pub(crate) fn outlives_failures() -> bool {
-    counterfoil_outlives_failures() != 0
-}
 
 impl MpiError {
     /// Returns `true` if the error reports a failed process, or a communicator that was revoked after a failure.
@@ -38,25 +26,16 @@ pub(crate) struct Meeting {
 impl Comm {
     /// Returns the ranks that have failed, and acknowledges these failures: receives from any source go on without them.
     pub(crate) fn failed_ranks(&self) -> Result<Vec<u32>, MpiError> {
-        // SAFETY: a valid communicator, a pointer to a local variable, and a group of its members.
-        unsafe {
-            let mut failed = ffi::RSMPI_GROUP_NULL;
-            check("MPIX_Comm_failure_get_acked", counterfoil_failed(self.raw(), &raw mut failed))?;
-            ranks_of(failed, self.raw())
-        }
+        // SAFETY: a valid communicator.
+        unsafe { acknowledge_failures(self.raw()) }
     }
 
     /// Begins a barrier of the living ranks, which completes in spite of failures.
     pub(crate) fn meet(&self) -> Result<Meeting, MpiError> {
-        let mut meeting = Meeting {
-            // SAFETY: a constant of the shim.
-            request: unsafe { ffi::RSMPI_REQUEST_NULL },
-            flag: Box::into_raw(Box::new(1)),
-        };
-        // SAFETY: a valid communicator, a pointer to a local variable, and a flag that is not freed before the request is complete.
-        let code = unsafe { counterfoil_meet(self.raw(), meeting.flag, &raw mut meeting.request) };
-        check("MPIX_Comm_iagree", code)?;
-        Ok(meeting)
+        let flag = Box::into_raw(Box::new(1));
+        // SAFETY: a valid communicator, and a flag that is not freed before the request is complete.
+        let request = unsafe { begin_agreement(self.raw(), flag) }?;
+        Ok(Meeting { request, flag })
     }
 }
 

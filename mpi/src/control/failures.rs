@@ -51,7 +51,7 @@ pub struct Failures {
 impl Failures {
     /// Returns the failures of a job of `ranks` ranks, survivable if the MPI says so.
     pub(super) fn new(ranks: u32) -> Failures {
-        Failures { is_survivable: counterfoil_outlives_failures() != 0, ..Failures::fatal(ranks) }
+        Failures { is_survivable: outlives_failures(), ..Failures::fatal(ranks) }
     }
 
     /// Returns the failures of a job that ends with its first failed rank, whatever the MPI supports.
@@ -94,13 +94,8 @@ impl Failures {
 
     /// Asks MPI for the failed members of a duplicate of MPI_COMM_WORLD, after a call on it has reported a failure.
     pub(super) fn update(&mut self, comm: ffi::MPI_Comm) -> Result<(), MpiError> {
-        // SAFETY: a valid communicator and a pointer to a local variable.
-        let failed = unsafe {
-            let mut failed = ffi::RSMPI_GROUP_NULL;
-            check("MPIX_Comm_failure_get_acked", counterfoil_failed(comm, &raw mut failed))?;
-            ranks_of(failed, comm)?
-        };
-        for rank in failed {
+        // SAFETY: the control communicator, which is valid.
+        for rank in unsafe { acknowledge_failures(comm) }? {
             if let Some(has_failed) = self.has_failed.get_mut(rank as usize)
                 && !std::mem::replace(has_failed, true)
             {
@@ -112,12 +107,39 @@ impl Failures {
 
     /// Begins a barrier of all living ranks: an agreement, which completes in spite of failures.
     pub(super) fn meet(&mut self, comm: ffi::MPI_Comm) -> Result<ffi::MPI_Request, MpiError> {
-        // SAFETY: a valid communicator, a flag that is never freed and that nothing else uses, and a pointer to a local variable.
-        unsafe {
-            let mut request = ffi::RSMPI_REQUEST_NULL;
-            check("MPIX_Comm_iagree", counterfoil_meet(comm, &raw mut *self.flag, &raw mut request))?;
-            Ok(request)
-        }
+        // SAFETY: the control communicator, which is valid, and a flag that is never freed and that nothing else uses.
+        unsafe { begin_agreement(comm, &raw mut *self.flag) }
+    }
+}
+
+/// Returns `true` if processes outlive the failure of another one. MPI is initialised.
+pub(crate) fn outlives_failures() -> bool {
+    counterfoil_outlives_failures() != 0
+}
+
+/// Returns the members of a communicator that have failed, and acknowledges these failures: receives from any source go on without them.
+///
+/// # Safety
+/// `comm` is valid.
+pub(crate) unsafe fn acknowledge_failures(comm: ffi::MPI_Comm) -> Result<Vec<u32>, MpiError> {
+    // SAFETY: the caller's promise, a pointer to a local variable, and a group of members of `comm`.
+    unsafe {
+        let mut failed = ffi::RSMPI_GROUP_NULL;
+        check("MPIX_Comm_failure_get_acked", counterfoil_failed(comm, &raw mut failed))?;
+        ranks_of(failed, comm)
+    }
+}
+
+/// Begins an agreement of the living members of a communicator, which completes in spite of failures.
+///
+/// # Safety
+/// `comm` is valid. Nothing else uses `flag`, which stays valid until the request is complete.
+pub(crate) unsafe fn begin_agreement(comm: ffi::MPI_Comm, flag: *mut c_int) -> Result<ffi::MPI_Request, MpiError> {
+    // SAFETY: the caller's promise, a constant of the shim, and a pointer to a local variable.
+    unsafe {
+        let mut request = ffi::RSMPI_REQUEST_NULL;
+        check("MPIX_Comm_iagree", counterfoil_meet(comm, flag, &raw mut request))?;
+        Ok(request)
     }
 }
 
@@ -125,7 +147,7 @@ impl Failures {
 ///
 /// # Safety
 /// `comm` is valid, and the group's members are among its members.
-pub(crate) unsafe fn ranks_of(mut group: ffi::MPI_Group, comm: ffi::MPI_Comm) -> Result<Vec<u32>, MpiError> {
+unsafe fn ranks_of(mut group: ffi::MPI_Group, comm: ffi::MPI_Comm) -> Result<Vec<u32>, MpiError> {
     let mut size = 0;
     // SAFETY: the caller's promise, pointers to local variables, and arrays with an element for each member.
     unsafe {
