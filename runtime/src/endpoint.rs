@@ -26,6 +26,8 @@ mod start;
 #[cfg(test)]
 mod tests;
 
+use std::thread;
+
 use bytes::Bytes;
 use counterfoil::{Epoch, Log};
 use counterfoil_protocols::api::{EntryKind, Protocol};
@@ -39,7 +41,7 @@ use crate::matching::{Matching, Pattern};
 use crate::settings::{LogTier, RankSettings};
 use crate::tally::Tally;
 use crate::trace::Trace;
-use crate::transport::{Report, Transport};
+use crate::transport::{CallKind, Report, Transport};
 use held::HeldMessages;
 use progress::Wait;
 use recovery::Recovery;
@@ -73,6 +75,8 @@ pub struct Endpoint<T, P> {
     /// Last iteration that this process has reported: a planned kill comes only after the report.
     reported_iteration: Option<u64>,
     fatal_iterations: Vec<u64>,
+    /// Calls in which this process waits for a planned kill, as (first iteration, kind).
+    fatal_calls: Vec<(u64, CallKind)>,
     tally: Tally,
     /// Bytes sent since the last poll.
     bytes_since_poll: usize,
@@ -154,6 +158,21 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         Ok(())
     }
 
+    /// Stops for good in the midst of a call of this kind if a kill is planned there.
+    fn stop_if_fatal(&mut self, call: CallKind) -> Result<(), Error> {
+        if self.is_fatal(call) {
+            self.transport.report(Report::InCall { call })?;
+            loop {
+                thread::park();
+            }
+        }
+        Ok(())
+    }
+
+    fn is_fatal(&self, call: CallKind) -> bool {
+        self.fatal_calls.iter().any(|(from, kind)| *kind == call && *from <= self.iteration)
+    }
+
     /// Warns once if logging has stopped because the log was full, and counts it for the launcher.
     fn check_logging(&mut self) {
         if self.tally.logging_stopped == 0 && self.log.stats().stopped_logging {
@@ -175,7 +194,12 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
             },
             unexpected: self.matching.unexpected().into_iter().cloned().collect(),
         };
-        Ok(self.log.checkpoint(epoch, snapshot.into_contents()?)?)
+        let contents = snapshot.into_contents()?;
+        if self.is_fatal(CallKind::Checkpoint) {
+            let _being_written = self.log.begin_checkpoint(epoch, contents)?;
+            return self.stop_if_fatal(CallKind::Checkpoint);
+        }
+        Ok(self.log.checkpoint(epoch, contents)?)
     }
 
     /// Makes recorded choices and deliveries durable in the node-local tier, in which ranks may lose their memory. A message
@@ -232,6 +256,8 @@ impl<T: Transport, P: Protocol> Communicator for Endpoint<T, P> {
         match self.requests.take("wait", request)? {
             Ok(status) => Ok((status, Bytes::new())),
             Err(message) => {
+                let is_of_program = message.comm == APPLICATION_CONTEXT;
+                self.stop_if_fatal(if is_of_program { CallKind::Receive } else { CallKind::Collective })?;
                 let (source, tag) = (message.source, message.tag);
                 self.trace.deliver(source, tag, message.comm, message.ssn, &message.payload)?;
                 self.tally.messages_delivered += 1;

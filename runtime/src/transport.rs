@@ -4,11 +4,13 @@
 //! no logs, no SSNs and no protocols: it reports a peer that dies as disconnected and its replacement as connected, and
 //! drops frames in flight. That is enough, because the log sends again every message that matters.
 
+use std::fmt;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use bytes::Bytes;
 use counterfoil_ack_piggyback::{HeaderError, WireHeader};
-use std::path::PathBuf;
+use serde::{Deserialize, Serialize};
 
 use crate::local::ControlError;
 use crate::tally::Tally;
@@ -60,6 +62,35 @@ pub enum Event {
     Finish,
 }
 
+/// Kind of a call in whose midst a process can be killed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum CallKind {
+    /// A send of the program: the message is in the log, and nothing of it is transmitted.
+    Send,
+    /// A receive of the program: the message was taken, and the program doesn't have it.
+    Receive,
+    /// A collective: the rank has sent or received a part.
+    Collective,
+    /// A checkpoint: the rank's part of the tables is sealed, and the checkpoint is being written.
+    Checkpoint,
+}
+
+impl CallKind {
+    /// All kinds.
+    pub const ALL: [CallKind; 4] = [CallKind::Send, CallKind::Receive, CallKind::Collective, CallKind::Checkpoint];
+}
+
+impl fmt::Display for CallKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            CallKind::Send => "send",
+            CallKind::Receive => "receive",
+            CallKind::Collective => "collective",
+            CallKind::Checkpoint => "checkpoint",
+        })
+    }
+}
+
 /// Message from a rank to its launcher.
 #[derive(Clone, Debug)]
 pub enum Report {
@@ -71,6 +102,11 @@ pub enum Report {
         n: u64,
         /// Counters of the rank so far.
         tally: Tally,
+    },
+    /// The process stands in the midst of a call in which its kill is planned, and waits for the kill.
+    InCall {
+        /// Kind of the call.
+        call: CallKind,
     },
     /// The process restored a checkpoint.
     Restored {

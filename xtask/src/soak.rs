@@ -18,7 +18,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use clap::Args;
 use serde_json::{Value, json};
 
-use self::parameters::Parameters;
+use self::parameters::{Cell, Parameters};
 use self::random::SplitMix64;
 use self::tally::Tally;
 use self::verdict::Verdict;
@@ -89,11 +89,13 @@ fn run_with(workspace: &Workspace, options: &Options, mpi: Option<&str>) -> Resu
     eprintln!("{} runs of `counterfoil demo`, seed {seed}", options.runs);
 
     let mut random = SplitMix64::new(seed);
+    let cells = Cell::all();
     let mut tally = Tally::default();
     let mut failures = Vec::new();
     for run in 1..=options.runs {
         // A generator per run: the parameters of a run do not depend on how many numbers the previous one drew.
-        let mut parameters = Parameters::draw(&mut SplitMix64::new(random.next_u64()));
+        let cell = cells[usize::try_from(run - 1).unwrap_or(0) % cells.len()];
+        let mut parameters = Parameters::draw(cell, &mut SplitMix64::new(random.next_u64()));
         parameters.mpi = mpi.map(str::to_owned);
         let timeout = Duration::from_secs(options.timeout_s);
         let (verdict, failure) = run_once(&program, run, &parameters, timeout, &folder)?;
@@ -187,6 +189,8 @@ fn write_report(
         println!("{report}");
         return Ok(());
     }
+    println!("\n{}", tally.matrix());
+    println!("number of runs, and of failed ones after a slash");
     println!("\n{}", tally.table());
     println!(
         "recovery times in ms: median / 95th percentile over the kills; \

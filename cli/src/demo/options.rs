@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use counterfoil_runtime::local::{Kill, KillPoint};
+use counterfoil_runtime::transport::CallKind;
 use counterfoil_runtime::{LogKeep, LogOnFull, LogTier, RankSettings, Rule};
 use counterfoil_workloads::{Class, LookupError, Workload, by_name};
 
@@ -25,8 +26,9 @@ pub(crate) struct DemoArguments {
     /// Problem size: S, W or A
     #[arg(long, default_value = "S")]
     class: String,
-    /// Kill RANK in ITERATION (from 1); as RANK@repair:OTHER, soon after OTHER was killed; as RANK@recovery:OTHER, while OTHER has
-    /// been replaced and is recovering, and OTHER may be RANK itself. Repeatable [default: 2@7]
+    /// Kill RANK in ITERATION (from 1). As RANK@ITERATION:CALL, in the midst of the first send, receive, collective or checkpoint
+    /// from that iteration on; as RANK@repair:OTHER, soon after OTHER was killed; as RANK@recovery:OTHER, while OTHER has been
+    /// replaced and is recovering, and OTHER may be RANK itself. Repeatable [default: 2@7]
     #[arg(long = "kill", value_name = "RANK@ITERATION")]
     kills: Vec<Kill>,
     /// Kill no rank
@@ -204,6 +206,12 @@ impl DemoArguments {
                         or --no-kills"
                 .to_owned());
         }
+        let is_in_checkpoint = |kill: &&Kill| matches!(kill.at, KillPoint::Call(_, CallKind::Checkpoint));
+        if let Some(kill) = self.kills.iter().find(is_in_checkpoint)
+            && self.checkpoint_every.is_none()
+        {
+            return Err(format!("--kill {kill} requires --checkpoint-every"));
+        }
         if !self.power_cuts.is_empty() && !matches!(self.tier, TierName::NodeLocal) {
             return Err("--power-cut requires --tier node-local".to_owned());
         }
@@ -235,7 +243,7 @@ pub(super) fn check_kills(kills: &[Kill]) -> Result<(), KillNeverHappens> {
         let before = waiting.len();
         waiting.retain(|kill| {
             let happens = match kill.at {
-                KillPoint::Iteration(_) | KillPoint::PowerCut(_) => true,
+                KillPoint::Iteration(_) | KillPoint::Call(..) | KillPoint::PowerCut(_) => true,
                 KillPoint::RepairOf(other) | KillPoint::RecoveryOf(other) => dying.contains(&other),
             };
             if happens {
@@ -249,7 +257,7 @@ pub(super) fn check_kills(kills: &[Kill]) -> Result<(), KillNeverHappens> {
     }
     let never = waiting.iter().find_map(|&kill| match kill.at {
         KillPoint::RepairOf(victim) | KillPoint::RecoveryOf(victim) => Some(KillNeverHappens { kill, victim }),
-        KillPoint::Iteration(_) | KillPoint::PowerCut(_) => None,
+        KillPoint::Iteration(_) | KillPoint::Call(..) | KillPoint::PowerCut(_) => None,
     });
     never.map_or(Ok(()), Err)
 }
@@ -262,7 +270,9 @@ pub(super) fn check_iterations(
     power_cuts: &[u64],
 ) -> Result<(), String> {
     let of_kills = kills.iter().filter_map(|kill| match kill.at {
-        KillPoint::Iteration(iteration) => Some((format!("--kill {kill}"), kill.rank, iteration)),
+        KillPoint::Iteration(iteration) | KillPoint::Call(iteration, _) => {
+            Some((format!("--kill {kill}"), kill.rank, iteration))
+        }
         KillPoint::PowerCut(_) | KillPoint::RepairOf(_) | KillPoint::RecoveryOf(_) => None,
     });
     let of_cuts = power_cuts.iter().map(|&iteration| (format!("--power-cut {iteration}"), 0, iteration));

@@ -11,10 +11,11 @@ use bytes::Bytes;
 use super::Endpoint;
 use super::progress::Wait;
 use crate::Error;
+use crate::communicator::{APPLICATION_CONTEXT, COLLECTIVE_CONTEXT};
 use crate::damage::{DamageLocation, Expected};
 use crate::matching::Message;
 use crate::settings::{LogOnFull, Rule};
-use crate::transport::Transport;
+use crate::transport::{CallKind, Transport};
 
 /// Bytes (header and payload) after which a sender polls the transport, mainly for acknowledgements.
 const POLL_EVERY_BYTES: usize = 64 << 10;
@@ -63,6 +64,9 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
             Some(_) => self.repeat(&envelope, payload)?,
             None => self.append(&envelope, payload)?,
         };
+        if comm == APPLICATION_CONTEXT {
+            self.stop_if_fatal(CallKind::Send)?;
+        }
         self.sync_choices()?;
         self.trace.send(to, tag, comm, payload)?;
         self.outbound[to as usize].sent = header.ssn();
@@ -72,6 +76,9 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
             self.deliver_to_self(&header, payload)?;
         } else {
             self.transmit(to)?;
+        }
+        if comm == COLLECTIVE_CONTEXT {
+            self.stop_if_fatal(CallKind::Collective)?;
         }
         self.bytes_since_poll += WireHeader::LEN + payload.len();
         if self.bytes_since_poll >= POLL_EVERY_BYTES {

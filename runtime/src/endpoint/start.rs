@@ -26,7 +26,7 @@ use crate::matching::Matching;
 use crate::settings::{LogKeep, LogOnFull, LogTier, RankSettings, Rule};
 use crate::tally::Tally;
 use crate::trace::{Trace, trace_path};
-use crate::transport::{Report, Transport};
+use crate::transport::{CallKind, Report, Transport};
 
 /// Options of an endpoint.
 #[derive(Clone, Debug)]
@@ -45,6 +45,8 @@ pub struct EndpointOptions {
     pub store_directory: PathBuf,
     /// Iterations in which a kill of this process is planned.
     pub fatal_iterations: Vec<u64>,
+    /// Calls in which a kill of this process is planned: it stops in the first one of this kind from this iteration on.
+    pub fatal_calls: Vec<(u64, CallKind)>,
     /// Don't end the recovery before [`Event::Resume`](crate::transport::Event::Resume).
     pub hold_recovery: bool,
 }
@@ -93,6 +95,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
             iteration: 0,
             reported_iteration: None,
             fatal_iterations: options.fatal_iterations,
+            fatal_calls: options.fatal_calls,
             tally: Tally::default(),
             bytes_since_poll: 0,
             awaits_log_space: false,

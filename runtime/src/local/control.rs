@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::settings::RankSettings;
 use crate::tally::Tally;
+use crate::transport::CallKind;
 
 /// Longest frame, in bytes. The longest is a welcome, with the list of peers (at most 10 bytes each).
 pub(crate) const FRAME_BYTES_MAX: usize = 64 << 20;
@@ -32,6 +33,8 @@ pub(crate) enum ToLauncher {
     Started,
     /// Iteration `n` begins.
     Iteration { n: u64, tally: Tally },
+    /// The process stands in a call in which its kill is planned.
+    InCall { call: CallKind },
     /// The process has restored the checkpoint that began `epoch`.
     Restored { epoch: u32 },
     /// A replacement has received all that its peers had sent to its predecessor.
@@ -76,6 +79,8 @@ pub struct Welcome {
     pub(crate) peers: Vec<(u32, u32)>,
     /// Iterations in which a kill of this process is planned: don't leave them alive.
     pub(crate) fatal_iterations: Vec<u64>,
+    /// Calls in which a kill of this process is planned: the first one of this kind from this iteration on.
+    pub(crate) fatal_calls: Vec<(u64, CallKind)>,
     /// A kill is planned during the recovery: don't end it before [`ToRank::Resume`].
     pub(crate) hold_recovery: bool,
 }

@@ -124,6 +124,7 @@ pub fn start<T: Transport>(
         trace_directory: paths.traces(),
         store_directory: welcome.checkpoints,
         fatal_iterations: welcome.fatal_iterations,
+        fatal_calls: welcome.fatal_calls,
         hold_recovery: welcome.hold_recovery,
     };
     Endpoint::start(options, protocol, transport)

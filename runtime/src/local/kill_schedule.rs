@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::kills::{Kill, KillPlan, KillPoint};
+use crate::transport::CallKind;
 
 /// Assumed length of an iteration before one was measured, and of a recovery: the first iteration is short in most
 /// programs, and a replacement recovers in a few milliseconds.
@@ -35,6 +36,18 @@ impl KillSchedule {
     /// Returns the iterations in which a kill of `rank` is planned.
     pub(super) fn fatal_iterations(&self, rank: u32) -> Vec<u64> {
         self.plan.fatal_iterations(rank)
+    }
+
+    /// Returns the calls in which a kill of `rank` is planned, as (first iteration, kind).
+    pub(super) fn fatal_calls(&self, rank: u32) -> Vec<(u64, CallKind)> {
+        self.plan.fatal_calls(rank)
+    }
+
+    /// Makes the kill of `rank` due in the call of this kind in which it stands now, in iteration `n`.
+    pub(super) fn handle_call(&mut self, rank: u32, n: u64, call: CallKind, now: Instant) {
+        if let Some(kill) = self.plan.kill_in_call(rank, n, call) {
+            self.arm(kill, now, Duration::ZERO);
+        }
     }
 
     /// Arms the kill of `rank` in iteration `n`, which begins now, if one is planned. `took`: length of the previous
@@ -79,8 +92,11 @@ impl KillSchedule {
 
     /// Disarms the kills of `rank` in an iteration after its process has ended: they wait for its next one to reach the iteration.
     pub(super) fn handle_end(&mut self, rank: u32) {
-        let is_of_iteration = |at| matches!(at, KillPoint::Iteration(_) | KillPoint::PowerCut(_));
-        self.armed.retain(|armed| armed.kill.rank != rank || !is_of_iteration(armed.kill.at));
+        let depends_on_process = |at| match at {
+            KillPoint::Iteration(_) | KillPoint::Call(..) | KillPoint::PowerCut(_) => true,
+            KillPoint::RepairOf(_) | KillPoint::RecoveryOf(_) => false,
+        };
+        self.armed.retain(|armed| armed.kill.rank != rank || !depends_on_process(armed.kill.at));
     }
 
     /// Arms the kills planned while the place of `rank` is vacant, which is dead now. `takes`: about how long that is.
@@ -119,6 +135,18 @@ mod tests {
         schedule.handle_iteration(2, 7, now, took);
         assert!(schedule.next_due().unwrap() < now + took);
         assert_eq!(schedule.due(now + took), ["2@7".parse().unwrap()]);
+    }
+
+    #[test]
+    fn a_kill_in_a_call_is_due_at_once() {
+        let now = Instant::now();
+        let mut schedule = schedule(&["2@7:send", "2@9:send"]);
+        assert_eq!(schedule.fatal_calls(2), [(7, CallKind::Send), (9, CallKind::Send)]);
+        schedule.handle_call(2, 8, CallKind::Receive, now);
+        schedule.handle_call(1, 8, CallKind::Send, now);
+        assert_eq!(schedule.next_due(), None);
+        schedule.handle_call(2, 8, CallKind::Send, now);
+        assert_eq!(schedule.due(now), ["2@7:send".parse().unwrap()]);
     }
 
     #[test]

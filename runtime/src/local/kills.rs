@@ -6,7 +6,9 @@ use std::str::FromStr;
 use rand_xoshiro::SplitMix64;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
-/// A planned kill: `RANK@ITERATION`, `RANK@repair:OTHER`, or `RANK@recovery:OTHER`.
+use crate::transport::CallKind;
+
+/// A planned kill: `RANK@ITERATION`, `RANK@ITERATION:CALL`, `RANK@repair:OTHER`, or `RANK@recovery:OTHER`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Kill {
     /// Rank to kill.
@@ -20,6 +22,8 @@ pub struct Kill {
 pub enum KillPoint {
     /// During this iteration, counted from 1.
     Iteration(u64),
+    /// In the midst of the first call of this kind from this iteration on, counted from 1.
+    Call(u64, CallKind),
     /// Soon after the death of this rank was noticed, while its place is vacant.
     RepairOf(u32),
     /// During the recovery of this rank (possibly the killed one) from an earlier kill: it has a process again.
@@ -32,6 +36,7 @@ impl fmt::Display for Kill {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.at {
             KillPoint::Iteration(n) => write!(f, "{}@{n}", self.rank),
+            KillPoint::Call(n, call) => write!(f, "{}@{n}:{call}", self.rank),
             KillPoint::RepairOf(other) => write!(f, "{}@repair:{other}", self.rank),
             KillPoint::RecoveryOf(other) => write!(f, "{}@recovery:{other}", self.rank),
             KillPoint::PowerCut(n) => write!(f, "all@{n}"),
@@ -44,8 +49,16 @@ impl fmt::Display for Kill {
 #[non_exhaustive]
 pub enum ParseKillError {
     /// Not of the form `RANK@...`.
-    #[error("expected RANK@ITERATION, RANK@repair:OTHER or RANK@recovery:OTHER, as in 2@7 or 0@recovery:2")]
+    #[error(
+        "expected RANK@ITERATION, RANK@ITERATION:CALL, RANK@repair:OTHER or RANK@recovery:OTHER, as in 2@7 or 0@recovery:2"
+    )]
     Form,
+    /// Not a kind of call.
+    #[error("{text:?} is no call to be killed in; use send, receive, collective or checkpoint")]
+    NoSuchCall {
+        /// The invalid text.
+        text: String,
+    },
     /// A part is not a number.
     #[error("{text:?} is not a {what}")]
     Number {
@@ -68,14 +81,26 @@ impl FromStr for Kill {
         let at = match at.split_once(':') {
             Some(("repair", other)) => KillPoint::RepairOf(number(other, "rank")?),
             Some(("recovery", other)) => KillPoint::RecoveryOf(number(other, "rank")?),
+            Some((n, call)) if n.starts_with(|first: char| first.is_ascii_digit()) => {
+                KillPoint::Call(iteration(n)?, kind_of_call(call)?)
+            }
             Some(_) => return Err(ParseKillError::Form),
-            None => match number(at, "iteration")? {
-                0 => return Err(ParseKillError::IterationZero),
-                n => KillPoint::Iteration(n),
-            },
+            None => KillPoint::Iteration(iteration(at)?),
         };
         Ok(Kill { rank, at })
     }
+}
+
+fn iteration(text: &str) -> Result<u64, ParseKillError> {
+    match number(text, "iteration")? {
+        0 => Err(ParseKillError::IterationZero),
+        n => Ok(n),
+    }
+}
+
+fn kind_of_call(text: &str) -> Result<CallKind, ParseKillError> {
+    let found = CallKind::ALL.into_iter().find(|kind| kind.to_string() == text);
+    found.ok_or_else(|| ParseKillError::NoSuchCall { text: text.to_owned() })
 }
 
 fn number<T: FromStr>(text: &str, what: &'static str) -> Result<T, ParseKillError> {
@@ -110,9 +135,22 @@ impl KillPlan {
         let of_rank = self.pending.iter().filter(|kill| kill.rank == rank);
         let iteration = |kill: &Kill| match kill.at {
             KillPoint::Iteration(n) | KillPoint::PowerCut(n) => Some(n),
-            KillPoint::RepairOf(_) | KillPoint::RecoveryOf(_) => None,
+            KillPoint::Call(..) | KillPoint::RepairOf(_) | KillPoint::RecoveryOf(_) => None,
         };
         of_rank.filter_map(iteration).collect()
+    }
+
+    /// Returns the calls in which `rank` will be killed, as (first iteration, kind).
+    pub(super) fn fatal_calls(&self, rank: u32) -> Vec<(u64, CallKind)> {
+        let of_rank = self.pending.iter().filter(|kill| kill.rank == rank);
+        let call = |kill: &Kill| if let KillPoint::Call(from, call) = kill.at { Some((from, call)) } else { None };
+        of_rank.filter_map(call).collect()
+    }
+
+    /// Returns the kill of `rank` in a call of this kind in iteration `n`.
+    pub(super) fn kill_in_call(&self, rank: u32, n: u64, call: CallKind) -> Option<Kill> {
+        let mut of_rank = self.pending.iter().copied().filter(|kill| kill.rank == rank);
+        of_rank.find(|kill| matches!(kill.at, KillPoint::Call(from, kind) if from <= n && kind == call))
     }
 
     /// Returns the kill of `rank` in iteration `n`.
@@ -147,7 +185,7 @@ mod tests {
 
     #[test]
     fn kills_are_parsed_from_their_own_output() {
-        for text in ["2@7", "0@1", "3@recovery:0", "1@recovery:1", "0@repair:2"] {
+        for text in ["2@7", "0@1", "3@recovery:0", "1@recovery:1", "0@repair:2", "2@7:send", "0@1:checkpoint"] {
             assert_eq!(text.parse::<Kill>().unwrap().to_string(), text);
         }
     }
@@ -161,6 +199,8 @@ mod tests {
         }
         assert_eq!("2@0".parse::<Kill>(), Err(ParseKillError::IterationZero));
         assert_eq!("2@crash:1".parse::<Kill>(), Err(ParseKillError::Form));
+        assert_eq!("2@0:send".parse::<Kill>(), Err(ParseKillError::IterationZero));
+        assert!(matches!("2@7:probe".parse::<Kill>(), Err(ParseKillError::NoSuchCall { .. })));
     }
 
     #[test]

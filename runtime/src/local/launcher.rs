@@ -384,6 +384,7 @@ impl<'a> Launcher<'a> {
             checkpoints: self.job.checkpoints().to_owned(),
             peers,
             fatal_iterations: self.kill_schedule.fatal_iterations(number),
+            fatal_calls: self.kill_schedule.fatal_calls(number),
             hold_recovery,
         };
         // An error means that it has died: its exit is handled next.
@@ -440,6 +441,10 @@ impl<'a> Launcher<'a> {
                 self.kill_schedule.handle_iteration(number, n, now, took);
                 self.observer.handle_progress(Progress::Iteration { rank: number, n });
                 self.consider_collection();
+            }
+            ToLauncher::InCall { call } => {
+                slot.last_report = Some((now, LastReport::InCall(call)));
+                self.kill_schedule.handle_call(number, slot.iteration, call, now);
             }
             ToLauncher::Started => {
                 if let Some(death) = recovery

@@ -7,6 +7,7 @@ use super::control::Control;
 use super::kills::Kill;
 use super::process::Process;
 use crate::tally::Tally;
+use crate::transport::CallKind;
 
 /// Most ranks that an error names.
 const NAMED_MAX: usize = 16;
@@ -49,6 +50,7 @@ pub(super) struct Slot {
 pub(super) enum LastReport {
     Hello,
     Iteration(u64),
+    InCall(CallKind),
     Restored(u32),
     ReplayComplete,
     CaughtUp,
@@ -60,6 +62,7 @@ impl fmt::Display for LastReport {
         match self {
             LastReport::Hello => f.write_str("sent its hello"),
             LastReport::Iteration(n) => write!(f, "began iteration {n}"),
+            LastReport::InCall(call) => write!(f, "waited in a {call} for its planned kill"),
             LastReport::Restored(epoch) => write!(f, "restored the checkpoint of epoch {epoch}"),
             LastReport::ReplayComplete => f.write_str("had received its replay"),
             LastReport::RollsBack => f.write_str("rolled back to an earlier checkpoint"),

@@ -98,6 +98,7 @@ impl ThreadJob {
             trace_directory: paths.traces(),
             store_directory: self.job.checkpoints().to_owned(),
             fatal_iterations: Vec::new(),
+            fatal_calls: Vec::new(),
             hold_recovery: false,
         };
         let mut endpoint = Endpoint::start(options, protocol, transport)?;

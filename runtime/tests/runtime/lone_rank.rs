@@ -143,6 +143,7 @@ impl Files {
             trace_directory: self.root.path().to_owned(),
             store_directory: self.checkpoints(),
             fatal_iterations: Vec::new(),
+            fatal_calls: Vec::new(),
             hold_recovery: false,
         };
         Endpoint::start(options, protocol(RANK, incarnation), Wire { events: events.into(), sent: Vec::new() })

@@ -12,10 +12,23 @@ pub(super) enum Pattern {
     SameRankAgain,
     /// Two ranks in the same iteration.
     TwoAtOnce,
+    /// A second rank, soon after the death of the first one.
+    DuringRepair,
     /// A second rank, while the first one recovers.
     DuringRecovery,
+    /// One rank, in the midst of a call.
+    InCall(Call),
     /// All ranks at once, with the contents of their memory.
     PowerCut,
+}
+
+/// Call in whose midst a rank is killed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Call {
+    Send,
+    Receive,
+    Collective,
+    Checkpoint,
 }
 
 /// Program run by the ranks.
@@ -40,6 +53,17 @@ pub(super) enum Kill {
     At {
         rank: u32,
         iteration: u32,
+    },
+    /// Kills `rank` in the first such call from `iteration` on.
+    InCall {
+        rank: u32,
+        iteration: u32,
+        call: Call,
+    },
+    /// Kills `rank` soon after the death of `dead`.
+    DuringRepair {
+        rank: u32,
+        dead: u32,
     },
     /// Kills `rank` while `recovering` recovers.
     DuringRecovery {
@@ -76,10 +100,39 @@ pub(super) enum Protocol {
     SendDeterministic { clusters: u32 },
 }
 
-const PATTERNS: [Pattern; 5] =
-    [Pattern::OneRank, Pattern::SameRankAgain, Pattern::TwoAtOnce, Pattern::DuringRecovery, Pattern::PowerCut];
+/// Cell of the matrix of kills; the other parameters of a run are random.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Cell {
+    workload: Workload,
+    rule: RuleName,
+    pattern: Pattern,
+}
+
+/// Recovery protocol, without its parameters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum RuleName {
+    SenderBased,
+    Pessimistic,
+    SendDeterministic,
+}
+
+const PATTERNS: [Pattern; 10] = [
+    Pattern::OneRank,
+    Pattern::SameRankAgain,
+    Pattern::TwoAtOnce,
+    Pattern::DuringRepair,
+    Pattern::DuringRecovery,
+    Pattern::InCall(Call::Send),
+    Pattern::InCall(Call::Receive),
+    Pattern::InCall(Call::Collective),
+    Pattern::InCall(Call::Checkpoint),
+    Pattern::PowerCut,
+];
+const RULES: [RuleName; 3] = [RuleName::SenderBased, RuleName::Pessimistic, RuleName::SendDeterministic];
 const WORKLOADS: [Workload; 3] = [Workload::Ring, Workload::Cg, Workload::MasterWorker];
 const TIERS: [Tier; 3] = [Tier::Volatile, Tier::ProcessCrashSafe, Tier::NodeLocal];
+/// Distance of successive cells; coprime to their number.
+const STRIDE: usize = 37;
 const CHECKPOINTS: [Option<u32>; 5] = [None, Some(1), Some(2), Some(3), Some(4)];
 
 impl Workload {
@@ -102,21 +155,41 @@ impl Workload {
     }
 }
 
+impl Cell {
+    /// Returns the cells in an order in which every few successive ones have several workloads, rules and patterns.
+    pub(super) fn all() -> Vec<Self> {
+        let mut cells = Vec::new();
+        for pattern in PATTERNS {
+            for workload in WORKLOADS {
+                for rule in RULES {
+                    // The master's sends depend on the order of its receives, so it is not send-deterministic. CG exchanges
+                    // its sums by point-to-point messages.
+                    let is_impossible = (workload == Workload::MasterWorker && rule == RuleName::SendDeterministic)
+                        || (workload == Workload::Cg && pattern == Pattern::InCall(Call::Collective));
+                    if !is_impossible {
+                        cells.push(Self { workload, rule, pattern });
+                    }
+                }
+            }
+        }
+        (0..cells.len()).map(|at| cells[at * STRIDE % cells.len()]).collect()
+    }
+}
+
 impl Parameters {
-    /// Draws the parameters of a run. They depend on the generator's state only.
-    pub(super) fn draw(random: &mut SplitMix64) -> Self {
-        let pattern = random.choose(&PATTERNS);
-        let workload = random.choose(&WORKLOADS);
+    /// Draws the parameters of a run in a cell. They depend on the cell and the generator's state only.
+    pub(super) fn draw(cell: Cell, random: &mut SplitMix64) -> Self {
+        let Cell { workload, rule, pattern } = cell;
         let any_tier = random.choose(&TIERS);
         // Only this tier survives a power cut.
         let tier = if pattern == Pattern::PowerCut { Tier::NodeLocal } else { any_tier };
         let ranks = random.choose(workload.rank_counts());
-        let checkpoint_every = random.choose(&CHECKPOINTS);
-        // The master's sends depend on the order of its receives, so it is not send-deterministic.
-        let protocol = match random.in_range(0, if workload == Workload::MasterWorker { 2 } else { 5 }) {
-            0 | 1 => Protocol::SenderBased,
-            2 => Protocol::Pessimistic,
-            _ => Protocol::SendDeterministic { clusters: random.in_range(1, ranks) },
+        let needs_checkpoints = pattern == Pattern::InCall(Call::Checkpoint);
+        let checkpoint_every = random.choose(if needs_checkpoints { &CHECKPOINTS[1..] } else { &CHECKPOINTS });
+        let protocol = match rule {
+            RuleName::SenderBased => Protocol::SenderBased,
+            RuleName::Pessimistic => Protocol::Pessimistic,
+            RuleName::SendDeterministic => Protocol::SendDeterministic { clusters: random.in_range(1, ranks) },
         };
         let kills = draw_kills(random, pattern, ranks, workload.iterations());
         Self {
@@ -187,6 +260,12 @@ fn draw_kills(random: &mut SplitMix64, pattern: Pattern, ranks: u32, iterations:
             vec![Kill::At { rank, iteration }, Kill::At { rank, iteration: again }]
         }
         Pattern::TwoAtOnce => vec![first, Kill::At { rank: other, iteration }],
+        Pattern::DuringRepair => vec![first, Kill::DuringRepair { rank: other, dead: rank }],
+        Pattern::InCall(call) => {
+            // The last checkpoint is up to four iterations before the end.
+            let iteration = random.in_range(1, iterations - 4);
+            vec![Kill::InCall { rank, iteration, call }]
+        }
         Pattern::DuringRecovery => vec![first, Kill::DuringRecovery { rank: other, recovering: rank }],
         Pattern::PowerCut => vec![Kill::PowerCut { iteration }],
     }
@@ -198,8 +277,21 @@ impl fmt::Display for Pattern {
             Self::OneRank => "one rank",
             Self::SameRankAgain => "same rank again",
             Self::TwoAtOnce => "two at once",
+            Self::DuringRepair => "during repair",
             Self::DuringRecovery => "during recovery",
+            Self::InCall(call) => return write!(f, "in {call}"),
             Self::PowerCut => "power cut",
+        })
+    }
+}
+
+impl fmt::Display for Call {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Send => "send",
+            Self::Receive => "receive",
+            Self::Collective => "collective",
+            Self::Checkpoint => "checkpoint",
         })
     }
 }
@@ -228,6 +320,8 @@ impl fmt::Display for Kill {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::At { rank, iteration } => write!(f, "{rank}@{iteration}"),
+            Self::InCall { rank, iteration, call } => write!(f, "{rank}@{iteration}:{call}"),
+            Self::DuringRepair { rank, dead } => write!(f, "{rank}@repair:{dead}"),
             Self::DuringRecovery { rank, recovering } => write!(f, "{rank}@recovery:{recovering}"),
             Self::PowerCut { iteration } => write!(f, "all@{iteration}"),
         }
@@ -247,20 +341,32 @@ mod tests {
 
     fn drawn(count: u64) -> Vec<Parameters> {
         let mut random = SplitMix64::new(11);
-        (0..count).map(|_| Parameters::draw(&mut SplitMix64::new(random.next_u64()))).collect()
+        let cells = Cell::all();
+        let draw =
+            |run: u64| Parameters::draw(cells[run as usize % cells.len()], &mut SplitMix64::new(random.next_u64()));
+        (0..count).map(draw).collect()
+    }
+
+    #[test]
+    fn the_cells_are_in_a_mixed_order_and_all_there() {
+        let cells = Cell::all();
+        assert_eq!(cells.len(), 10 * 8 - 3);
+        assert!(cells.iter().enumerate().all(|(at, cell)| !cells[at + 1..].contains(cell)));
+        assert!(cells.windows(2).all(|two| two[0].pattern != two[1].pattern));
     }
 
     fn ranks_of(kill: &Kill) -> (u32, u32) {
         match *kill {
             Kill::PowerCut { .. } => (0, 0),
-            Kill::At { rank, .. } => (rank, rank),
+            Kill::At { rank, .. } | Kill::InCall { rank, .. } => (rank, rank),
+            Kill::DuringRepair { rank, dead } => (rank, dead),
             Kill::DuringRecovery { rank, recovering } => (rank, recovering),
         }
     }
 
     #[test]
     fn the_same_seed_draws_the_same_command_line() {
-        let draw = |seed| Parameters::draw(&mut SplitMix64::new(seed)).arguments();
+        let draw = |seed| Parameters::draw(Cell::all()[0], &mut SplitMix64::new(seed)).arguments();
         assert_eq!(draw(3), draw(3));
         assert_ne!(draw(3), draw(4));
     }
@@ -294,7 +400,8 @@ mod tests {
             for kill in &parameters.kills {
                 let (rank, other) = ranks_of(kill);
                 assert!(rank.max(other) < parameters.ranks, "{parameters:?}");
-                if let Kill::At { iteration, .. } | Kill::PowerCut { iteration } = kill {
+                if let Kill::At { iteration, .. } | Kill::InCall { iteration, .. } | Kill::PowerCut { iteration } = kill
+                {
                     let iterations = parameters.workload.iterations();
                     assert!((1..=iterations).contains(iteration), "{parameters:?}");
                 }
@@ -312,6 +419,12 @@ mod tests {
                 }
                 (Pattern::TwoAtOnce, [Kill::At { rank, iteration }, Kill::At { rank: other, iteration: same }]) => {
                     rank != other && iteration == same
+                }
+                (Pattern::InCall(call), [Kill::InCall { call: in_call, .. }]) => {
+                    call == *in_call && (call != Call::Checkpoint || parameters.checkpoint_every.is_some())
+                }
+                (Pattern::DuringRepair, [Kill::At { rank, .. }, Kill::DuringRepair { rank: second, dead }]) => {
+                    rank == dead && rank != second
                 }
                 (Pattern::PowerCut, [Kill::PowerCut { .. }]) => parameters.tier == Tier::NodeLocal,
                 (

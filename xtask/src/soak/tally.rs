@@ -12,6 +12,8 @@ pub(super) struct Tally {
     all: Group,
     /// Parameter, value and totals of each group, in the order of first appearance.
     groups: Vec<(&'static str, String, Group)>,
+    /// Protocol and workload, pattern of kills, runs and failed runs of each cell of the matrix.
+    cells: Vec<(String, String, u64, u64)>,
 }
 
 /// Totals of the runs that share a parameter's value.
@@ -38,6 +40,35 @@ impl Tally {
         ] {
             self.group(by, value).add(verdict);
         }
+        let row = format!("{}, {}", parameters.protocol_name(), parameters.workload);
+        let column = parameters.pattern.to_string();
+        let index = self.cells.iter().position(|cell| (&cell.0, &cell.1) == (&row, &column)).unwrap_or_else(|| {
+            self.cells.push((row, column, 0, 0));
+            self.cells.len() - 1
+        });
+        let (_, _, runs, failed) = &mut self.cells[index];
+        *runs += 1;
+        *failed += u64::from(!verdict.problems.is_empty());
+    }
+
+    /// Formats the matrix: runs of each protocol and workload by the time of the kill, with failed ones after a slash.
+    pub(super) fn matrix(&self) -> Table {
+        let mut rows: Vec<&str> = self.cells.iter().map(|cell| cell.0.as_str()).collect();
+        let mut columns: Vec<&str> = self.cells.iter().map(|cell| cell.1.as_str()).collect();
+        for names in [&mut rows, &mut columns] {
+            names.sort_unstable();
+            names.dedup();
+        }
+        let mut table = Table::new([""].into_iter().chain(columns.iter().copied()));
+        for row in rows {
+            let cell = |column: &&str| match self.cells.iter().find(|cell| cell.0 == row && cell.1 == **column) {
+                None => "-".to_owned(),
+                Some((_, _, runs, 0)) => runs.to_string(),
+                Some((_, _, runs, failed)) => format!("{runs} / {failed}"),
+            };
+            table.row([row.to_owned()].into_iter().chain(columns.iter().map(cell)));
+        }
+        table
     }
 
     fn group(&mut self, by: &'static str, value: String) -> &mut Group {
@@ -149,6 +180,7 @@ fn percentile(ascending: &[f64], percent: usize) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::parameters::Cell;
     use super::super::random::SplitMix64;
     use super::*;
 
@@ -180,9 +212,10 @@ mod tests {
     fn each_run_counts_once_in_total_and_once_per_parameter() {
         let mut tally = Tally::default();
         let mut random = SplitMix64::new(5);
+        let cells = Cell::all();
         for run in 0..60 {
             let problems: &[&str] = if run == 9 { &["lost is 1"] } else { &[] };
-            let parameters = Parameters::draw(&mut random);
+            let parameters = Parameters::draw(cells[run as usize % cells.len()], &mut random);
             tally.add(&parameters, &verdict(problems, 2, 1, f64::from(run)));
         }
         assert_eq!(tally.kills_in_traffic(), 0.5);

@@ -125,7 +125,8 @@ impl Verdict {
 fn matches_plan(planned: &Kill, reported: &Value) -> bool {
     match planned {
         Kill::At { rank, iteration } => reported["rank"] == *rank && reported["iteration"] == *iteration,
-        Kill::DuringRecovery { rank, .. } => reported["rank"] == *rank,
+        Kill::DuringRepair { rank, .. } | Kill::DuringRecovery { rank, .. } => reported["rank"] == *rank,
+        Kill::InCall { rank, .. } => reported["rank"] == *rank && reported["planned"] == planned.to_string(),
         Kill::PowerCut { .. } => reported["planned"] == planned.to_string(),
     }
 }
@@ -138,12 +139,13 @@ fn recovery_ms(times: &Value) -> RecoveryMs {
 mod tests {
     use serde_json::json;
 
+    use super::super::parameters::Cell;
     use super::super::random::SplitMix64;
     use super::*;
 
     /// Returns parameters with these kills. The others do not affect the verdict.
     fn with_kills(kills: &[Kill]) -> Parameters {
-        let mut parameters = Parameters::draw(&mut SplitMix64::new(1));
+        let mut parameters = Parameters::draw(Cell::all()[0], &mut SplitMix64::new(1));
         parameters.kills = kills.to_vec();
         parameters
     }
