@@ -69,7 +69,8 @@ pub use nouns::{Determinant, Envelope, Epoch, Incarnation, Phase, Rank, Ssn};
 pub use pool::{AllocError, Backpressure, OptionsError, Pool, PoolOptions};
 #[cfg(not(counterfoil_loom))]
 pub use private_file::{
-    PrivateFileError, check_private_dir, check_readable_dir, create_private_dir, create_private_file, open_private_file,
+    PrivateFileError, check_private_dir, check_readable_dir, create_private_dir, create_private_file, join_private_dir,
+    open_private_file, share_private_file,
 };
 pub use record::{BODY_BYTES_MAX, PREFIX_BYTES_MAX};
 #[cfg(not(counterfoil_loom))]

@@ -115,7 +115,30 @@ pub fn create_private_file(path: &Path) -> Result<File, PrivateFileError> {
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file = rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR).map_err(PrivateFileError::io(path))?;
     let file = File::from(file);
-    lock(path, &file)?;
+    lock(path, &file, FlockOperation::NonBlockingLockExclusive)?;
+    Ok(file)
+}
+
+/// Creates a directory of mode 0700, or checks the one that another process has created: see [`check_private_dir`].
+///
+/// # Errors
+/// [`PrivateFileError`].
+pub fn join_private_dir(path: &Path) -> Result<(), PrivateFileError> {
+    match rustix::fs::mkdir(path, Mode::RWXU) {
+        Ok(()) | Err(rustix::io::Errno::EXIST) => check_private_dir(path),
+        Err(errno) => Err(PrivateFileError::io(path)(errno)),
+    }
+}
+
+/// Opens a file of mode 0600, which it creates if there is none, and shares its lock with others that have called this.
+/// [`open_private_file`] fails while one of them lives.
+///
+/// # Errors
+/// [`PrivateFileError::OwnerAlive`] while a process holds the lock alone; other variants as for [`open_private_file`].
+pub fn share_private_file(path: &Path) -> Result<File, PrivateFileError> {
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    let file = open_checked(path, flags)?;
+    lock(path, &file, FlockOperation::NonBlockingLockShared)?;
     Ok(file)
 }
 
@@ -125,8 +148,14 @@ pub fn create_private_file(path: &Path) -> Result<File, PrivateFileError> {
 /// [`PrivateFileError::OwnerAlive`] while a process holds it; other variants for a link, for another user's file, and for
 /// one that other users may open.
 pub fn open_private_file(path: &Path) -> Result<File, PrivateFileError> {
-    let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
-    let file = rustix::fs::open(path, flags, Mode::empty()).map_err(|errno| match errno {
+    let file = open_checked(path, OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK)?;
+    lock(path, &file, FlockOperation::NonBlockingLockExclusive)?;
+    Ok(file)
+}
+
+/// Opens a regular file that is private to this user.
+fn open_checked(path: &Path, flags: OFlags) -> Result<File, PrivateFileError> {
+    let file = rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR).map_err(|errno| match errno {
         rustix::io::Errno::LOOP => PrivateFileError::WrongKind { path: path.to_owned(), expected: "regular file" },
         other => PrivateFileError::io(path)(other),
     })?;
@@ -135,13 +164,11 @@ pub fn open_private_file(path: &Path) -> Result<File, PrivateFileError> {
         return Err(PrivateFileError::WrongKind { path: path.to_owned(), expected: "regular file" });
     }
     check_ours(path, &file, 0o600)?;
-    let file = File::from(file);
-    lock(path, &file)?;
-    Ok(file)
+    Ok(File::from(file))
 }
 
-fn lock(path: &Path, file: &File) -> Result<(), PrivateFileError> {
-    rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive).map_err(|errno| match errno {
+fn lock(path: &Path, file: &File, operation: FlockOperation) -> Result<(), PrivateFileError> {
+    rustix::fs::flock(file, operation).map_err(|errno| match errno {
         rustix::io::Errno::WOULDBLOCK => PrivateFileError::OwnerAlive { path: path.to_owned() },
         other => PrivateFileError::io(path)(other),
     })
@@ -195,6 +222,24 @@ mod tests {
         assert!(matches!(open_private_file(&path), Err(PrivateFileError::OwnerAlive { .. })));
         drop(owner);
         open_private_file(&path).unwrap();
+    }
+
+    #[test]
+    fn a_shared_file_has_an_owner_until_the_last_one_is_dead() {
+        let (_keep, dir) = private_dir();
+        join_private_dir(&dir).unwrap();
+        let path = dir.join("lock");
+        let (first, second) = (share_private_file(&path).unwrap(), share_private_file(&path).unwrap());
+        assert_eq!(first.metadata().unwrap().permissions().mode() & 0o7777, 0o600);
+        for owner in [first, second] {
+            assert!(matches!(open_private_file(&path), Err(PrivateFileError::OwnerAlive { .. })));
+            drop(owner);
+        }
+        let alone = open_private_file(&path).unwrap();
+        assert!(matches!(share_private_file(&path), Err(PrivateFileError::OwnerAlive { .. })));
+        drop(alone);
+        std::fs::set_permissions(&dir, std::fs::Permissions::from_mode(0o755)).unwrap();
+        assert!(matches!(join_private_dir(&dir), Err(PrivateFileError::NotPrivate { mode: 0o755, .. })));
     }
 
     #[test]

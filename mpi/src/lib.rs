@@ -24,6 +24,8 @@ pub mod logged;
 pub mod membership;
 mod operation;
 mod point_to_point;
+#[cfg(feature = "job")]
+pub mod recovery;
 mod request;
 mod topology;
 #[cfg(feature = "job")]

@@ -60,8 +60,14 @@ pub struct Membership {
     ranks: u32,
     /// For each rank: its process, as of the last repair.
     processes: Vec<u32>,
+    /// For each rank: number of times that it has been replaced.
+    incarnations: Vec<u32>,
     /// Agreement under way, and the failures that this process has acknowledged before it.
     repair: Option<(Meeting, Vec<u32>)>,
+    /// Vote under way to end the job.
+    vote: Option<Meeting>,
+    /// Number of votes that this process has begun.
+    votes: u32,
 }
 
 impl Membership {
@@ -76,7 +82,8 @@ impl Membership {
         }
         let places = (0..started).map(|process| if process < ranks { process } else { SPARE }).collect();
         let processes = (0..ranks).collect();
-        Ok(Membership { all: world.dup()?, end: world.dup()?, process, places, ranks, processes, repair: None })
+        let (all, end, incarnations) = (world.dup()?, world.dup()?, vec![0; ranks as usize]);
+        Ok(Membership { all, end, process, places, ranks, processes, incarnations, repair: None, vote: None, votes: 0 })
     }
 
     /// Returns this process's rank in the job; `None` for a spare.
@@ -99,6 +106,16 @@ impl Membership {
         self.processes[rank as usize]
     }
 
+    /// Returns the number of times that a rank has been replaced.
+    pub(crate) fn incarnation_of(&self, rank: u32) -> u32 {
+        self.incarnations[rank as usize]
+    }
+
+    /// Returns the spare processes.
+    pub(crate) fn spares(&self) -> Vec<u32> {
+        (0..).zip(&self.places).filter(|(_, place)| **place == SPARE).map(|(process, _)| process).collect()
+    }
+
     /// Returns the communicator of all processes.
     pub(crate) fn all(&self) -> &Comm {
         &self.all
@@ -110,6 +127,50 @@ impl Membership {
     /// [`MpiError`].
     pub(crate) fn meet(&self) -> Result<Meeting, MpiError> {
         self.end.meet()
+    }
+
+    /// Votes to end the job. A vote ends when all living processes have begun it. Returns `false`, without a vote, if a process has failed
+    /// that no repair has dealt with.
+    ///
+    /// # Errors
+    /// [`MpiError`].
+    pub(crate) fn begin_vote(&mut self) -> Result<bool, MpiError> {
+        // The vote fails on all alike if they know of different failures.
+        let failed = self.end.failed_ranks()?;
+        if failed.iter().any(|process| !self.is_dead(*process)) {
+            return Ok(false);
+        }
+        self.vote = Some(self.end.meet()?);
+        self.votes += 1;
+        Ok(true)
+    }
+
+    /// Returns `true` between the begin and the end of a vote.
+    pub(crate) fn is_voting(&self) -> bool {
+        self.vote.is_some()
+    }
+
+    /// Returns the number of votes that this process has begun.
+    pub(crate) fn votes(&self) -> u32 {
+        self.votes
+    }
+
+    /// Returns `Some` at the end of the vote that this process has begun: `true` if the job ends, `false` if another process has failed
+    /// meanwhile; the same on all processes. Doesn't wait.
+    ///
+    /// # Errors
+    /// [`MpiError`].
+    pub(crate) fn poll_vote(&mut self) -> Result<Option<bool>, MpiError> {
+        let Some(vote) = &mut self.vote else { return Ok(None) };
+        let ended = vote.poll()?;
+        if ended.is_some() {
+            self.vote = None;
+        }
+        Ok(ended)
+    }
+
+    fn is_dead(&self, process: u32) -> bool {
+        self.places.get(process as usize) == Some(&DEAD)
     }
 
     /// Returns `true` if a process has failed that no repair has dealt with. Doesn't wait.
@@ -132,7 +193,7 @@ impl Membership {
     pub(crate) fn begin_repair(&mut self) -> Result<bool, MpiError> {
         // Acknowledged first: receives from any source go on without these.
         let failed = self.all.failed_ranks()?;
-        let is_new = failed.iter().any(|process| self.places.get(*process as usize) != Some(&DEAD));
+        let is_new = failed.iter().any(|process| !self.is_dead(*process));
         if is_new {
             self.repair = Some((self.all.meet()?, failed));
         }
@@ -175,6 +236,7 @@ impl Membership {
                 && std::mem::replace(of_rank, process) != process
             {
                 replaced.push(*place);
+                self.incarnations[*place as usize] += 1;
             }
         }
         Ok(Some(replaced))

@@ -12,6 +12,8 @@
 //! between survivors go on, on the same communicator.
 
 mod peer;
+mod spare;
+mod supervisor;
 
 use std::collections::VecDeque;
 use std::io;
@@ -20,20 +22,28 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use counterfoil_ack_piggyback::WireHeader;
-use counterfoil_runtime::local::{ControlError, LauncherConnection, Welcome};
+use counterfoil_runtime::local::{LauncherConnection, Welcome};
 use counterfoil_runtime::transport::{Event, Interest, Report, Transport, TransportError};
 
-use crate::comm::Matched;
-use crate::error::MpiError;
+use crate::comm::{Matched, Sending};
 use crate::control::failures::outlives_failures;
+use crate::error::MpiError;
 use crate::membership::{Membership, MembershipError};
 use crate::ulfm::Meeting;
 use peer::{IN_FLIGHT_BYTES_MAX, Peer};
+use supervisor::Supervisor;
+
+pub use spare::SpareProcess;
+pub(crate) use spare::wait_without_launcher;
 
 /// Tag of a frame.
 const FRAME: i32 = 0;
 /// Tag of a hello: incarnation of the sender u32, that of the receiver u32, the protocol's hello.
 const HELLO: i32 = 1;
+/// Tag of an empty message of a rank that is done, without a launcher.
+const DONE: i32 = 2;
+/// Tag of a message to a spare, without a launcher: number of the vote to take part in u32.
+const VOTE: i32 = 3;
 /// Bytes of a hello before the protocol's.
 const HELLO_LEN: usize = 8;
 
@@ -49,74 +59,21 @@ const IDLE_POLLS_BEFORE_YIELD: u32 = 200;
 const IDLE_POLLS_BEFORE_SLEEP: u32 = 2_000;
 /// Length of such a sleep.
 const NAP: Duration = Duration::from_micros(50);
-/// Time between two polls of a spare.
-const SPARE_NAP: Duration = Duration::from_millis(1);
 
 /// Connections of one rank to its peers and its launcher.
 #[derive(Debug)]
 pub struct MpiTransport {
     rank: u32,
     incarnation: u32,
-    launcher: LauncherConnection,
+    supervisor: Supervisor,
     membership: Membership,
     peers: Vec<Peer>,
     events: VecDeque<Event>,
+    /// Calls of spares to a vote, without a launcher.
+    sent_to_spares: Vec<Sending>,
     frame_bytes_max: usize,
-    /// Polls since the last one of the launcher.
+    /// Polls since the last one of the supervisor.
     polls: u32,
-}
-
-/// A process of an MPI job that has no rank.
-#[derive(Debug)]
-pub struct SpareProcess {
-    launcher: LauncherConnection,
-    membership: Membership,
-}
-
-impl SpareProcess {
-    /// Tells the launcher of this spare.
-    ///
-    /// # Errors
-    /// [`ControlError`].
-    pub fn new(mut launcher: LauncherConnection, membership: Membership) -> Result<SpareProcess, ControlError> {
-        launcher.wait_as_spare()?;
-        Ok(SpareProcess { launcher, membership })
-    }
-
-    /// Sleeps until this process becomes a rank; returns its transport and what the launcher wants of it. Returns `None` when the job has
-    /// ended, after all processes have met.
-    ///
-    /// # Errors
-    /// [`TransportError`].
-    pub fn wait(mut self) -> Result<Option<(MpiTransport, Welcome)>, TransportError> {
-        match self.wait_for_a_rank() {
-            Ok(true) => MpiTransport::join(self.launcher, self.membership),
-            Ok(false) => Ok(None),
-            Err(error) => {
-                // If the launcher is gone, nobody needs to know.
-                let _ = self.launcher.report(Report::Failed { error: error.to_string() });
-                Err(error)
-            }
-        }
-    }
-
-    /// Returns `true` once this process is a rank; `false` at the end of the job.
-    fn wait_for_a_rank(&mut self) -> Result<bool, TransportError> {
-        let mut events = VecDeque::new();
-        loop {
-            self.launcher.poll(&mut events)?;
-            if events.drain(..).any(|event| matches!(event, Event::Finish)) {
-                return meet_at_the_end(&mut self.membership).map(|()| false);
-            }
-            if self.membership.has_failure().map_err(failed)? {
-                repair(&mut self.membership)?;
-                if self.membership.rank().is_some() {
-                    return Ok(true);
-                }
-            }
-            thread::sleep(SPARE_NAP);
-        }
-    }
 }
 
 /// Repairs the membership after a call has failed because of a dead process: returns the ranks that have other processes now, after all
@@ -134,18 +91,6 @@ fn repair(membership: &mut Membership) -> Result<Vec<u32>, TransportError> {
     }
 }
 
-/// Waits for all other processes at the end of the job, in a process without traffic.
-fn meet_at_the_end(membership: &mut Membership) -> Result<(), TransportError> {
-    let mut meeting = membership.meet().map_err(failed)?;
-    while meeting.poll().map_err(failed)?.is_none() {
-        // A process that has not come here yet needs this one for a repair.
-        let has_failure = membership.has_failure().map_err(failed)?;
-        membership.serve_repair(has_failure).map_err(unrepaired)?;
-        thread::sleep(SPARE_NAP);
-    }
-    Ok(())
-}
-
 impl MpiTransport {
     /// Makes this process, which has a rank in `membership`, that rank: tells the launcher, and returns the transport and what the launcher
     /// wants of the rank. Returns `None` if the job has ended, after all processes have met.
@@ -156,22 +101,41 @@ impl MpiTransport {
         launcher: LauncherConnection,
         membership: Membership,
     ) -> Result<Option<(MpiTransport, Welcome)>, TransportError> {
-        let (ranks, rank) = (membership.ranks(), membership.rank());
-        let rank = rank.ok_or_else(|| unrepaired(MembershipError::NoRank))?;
-        let mut transport = MpiTransport {
-            rank,
-            incarnation: 0,
-            launcher,
-            membership,
-            peers: (0..ranks).map(|_| Peer::default()).collect(),
-            events: VecDeque::new(),
-            frame_bytes_max: 0,
-            polls: 0,
-        };
+        let mut transport = MpiTransport::new(Supervisor::Launcher(launcher), membership)?;
         match transport.rejoin()? {
             Some(welcome) => Ok(Some((transport, welcome))),
             None => transport.close().map(|()| None),
         }
+    }
+
+    /// Makes this process, which has a rank in `membership`, that rank in a job without a launcher: the ranks agree among themselves when
+    /// the job ends. Frames are limited to `frame_bytes_max` bytes.
+    ///
+    /// # Errors
+    /// [`TransportError`].
+    pub fn without_launcher(membership: Membership, frame_bytes_max: usize) -> Result<MpiTransport, TransportError> {
+        let supervisor = Supervisor::Ranks(vec![false; membership.ranks() as usize]);
+        let mut transport = MpiTransport::new(supervisor, membership)?;
+        transport.incarnation = transport.membership.incarnation_of(transport.rank);
+        transport.frame_bytes_max = frame_bytes_max;
+        transport.announce_peers();
+        Ok(transport)
+    }
+
+    fn new(supervisor: Supervisor, membership: Membership) -> Result<MpiTransport, TransportError> {
+        let (ranks, rank) = (membership.ranks(), membership.rank());
+        let rank = rank.ok_or_else(|| unrepaired(MembershipError::NoRank))?;
+        Ok(MpiTransport {
+            rank,
+            incarnation: 0,
+            supervisor,
+            membership,
+            peers: (0..ranks).map(|_| Peer::default()).collect(),
+            events: VecDeque::new(),
+            sent_to_spares: Vec::new(),
+            frame_bytes_max: 0,
+            polls: 0,
+        })
     }
 
     /// Returns the rank.
@@ -179,12 +143,18 @@ impl MpiTransport {
         self.rank
     }
 
+    /// Returns the number of times that the rank has been replaced.
+    pub fn incarnation(&self) -> u32 {
+        self.incarnation
+    }
+
     /// Begins the rank's next execution, after a rollback, in this process. Returns `None` if the job has ended.
     ///
     /// # Errors
-    /// [`TransportError::Launcher`].
+    /// [`TransportError::Launcher`]; without a launcher, ranks can't roll back.
     pub fn rejoin(&mut self) -> Result<Option<Welcome>, TransportError> {
-        let Some(welcome) = self.launcher.join(self.rank).map_err(TransportError::Launcher)? else { return Ok(None) };
+        let welcome = self.supervisor.launcher()?.join(self.rank).map_err(TransportError::Launcher)?;
+        let Some(welcome) = welcome else { return Ok(None) };
         self.incarnation = welcome.incarnation();
         self.frame_bytes_max = welcome.settings().log_bytes_max;
         self.events.clear();
@@ -250,6 +220,10 @@ impl MpiTransport {
                 self.events.push_back(Event::Disconnected { peer });
             }
             self.events.push_back(Event::Reachable { peer, incarnation });
+            self.supervisor.handle_replaced(peer);
+            if self.supervisor.is_done(self.rank) {
+                self.post_done(peer)?;
+            }
         }
         Ok(())
     }
@@ -326,8 +300,13 @@ impl MpiTransport {
     }
 
     fn handle_message(&mut self, peer: u32, tag: i32, bytes: Bytes) -> Result<(), TransportError> {
-        if tag == HELLO {
-            return self.handle_hello(peer, &bytes);
+        match tag {
+            HELLO => return self.handle_hello(peer, &bytes),
+            DONE => {
+                self.supervisor.handle_done(peer);
+                return Ok(());
+            }
+            _ => {}
         }
         if !self.peers[peer as usize].is_connected {
             return Ok(());
@@ -375,6 +354,48 @@ impl MpiTransport {
         self.peers.iter().zip(write).any(|(peer, write)| *write && peer.has_room())
     }
 
+    /// Handles the orders of the launcher. Without one, votes to end the job as soon as all ranks are done.
+    fn poll_supervisor(&mut self) -> Result<(), TransportError> {
+        if let Supervisor::Launcher(launcher) = &mut self.supervisor {
+            return launcher.poll(&mut self.events);
+        }
+        if self.supervisor.are_all_done() && !self.membership.is_voting() {
+            if self.membership.begin_vote().map_err(failed)? {
+                self.call_spares_to_vote()?;
+            } else {
+                self.repair()?;
+            }
+        }
+        if self.membership.poll_vote().map_err(failed)? == Some(true) {
+            self.events.push_back(Event::Finish);
+        }
+        Ok(())
+    }
+
+    /// Tells the other ranks that this one is done.
+    fn announce_done(&mut self) -> Result<(), TransportError> {
+        let rank = self.rank;
+        self.supervisor.handle_done(rank);
+        (0..self.membership.ranks()).filter(|peer| *peer != rank).try_for_each(|peer| self.post_done(peer))
+    }
+
+    /// Tells a rank that this one is done; after a repair, that is repeated.
+    fn post_done(&mut self, peer: u32) -> Result<(), TransportError> {
+        self.post(peer, DONE, Vec::new()).map(drop)
+    }
+
+    fn call_spares_to_vote(&mut self) -> Result<(), TransportError> {
+        let number = self.membership.votes().to_le_bytes();
+        for spare in self.membership.spares() {
+            let sending = self.membership.all().isend(number.to_vec(), spare, VOTE);
+            // After a failure the vote is repeated, and with it this.
+            if let Some(sending) = self.or_repair(sending)? {
+                self.sent_to_spares.push(sending);
+            }
+        }
+        Ok(())
+    }
+
     /// Sends a message; after a repair, it is lost.
     fn post(&mut self, peer: u32, tag: i32, message: Vec<u8>) -> Result<bool, TransportError> {
         let sending = self.membership.all().isend(message, self.membership.process_of(peer), tag);
@@ -393,7 +414,7 @@ impl Transport for MpiTransport {
             self.polls += 1;
             if self.polls >= POLLS_PER_LAUNCHER_POLL {
                 self.polls = 0;
-                self.launcher.poll(&mut self.events)?;
+                self.poll_supervisor()?;
                 // A failed process that this rank reads nothing from.
                 if self.membership.has_failure().map_err(failed)? {
                     self.repair()?;
@@ -456,7 +477,18 @@ impl Transport for MpiTransport {
     }
 
     fn report(&mut self, report: Report) -> Result<(), TransportError> {
-        self.launcher.report(report)
+        match &mut self.supervisor {
+            Supervisor::Launcher(launcher) => launcher.report(report),
+            Supervisor::Ranks(_) => match report {
+                Report::Done { .. } => self.announce_done(),
+                Report::ToCoordinator { .. } => Err(supervisor::no_launcher()),
+                Report::Failed { error } => {
+                    tracing::error!(rank = self.rank, %error, "the rank has failed");
+                    Ok(())
+                }
+                _ => Ok(()),
+            },
+        }
     }
 }
 

@@ -157,9 +157,8 @@ fn too_few_processes_are_refused() {
     assert!(error.contains("the job has 3 ranks, and mpirun has started 2"), "{error}");
 }
 
-/// Ranks that are killed: alone, rank 0, two at once, one after another, again, during a recovery, and during
-/// repairs.
-const KILLS: [&[&str]; 7] = [
+/// Ranks that are killed: alone, rank 0, two at once, one after another, again, during a recovery, during repairs, and in calls.
+const KILLS: [&[&str]; 8] = [
     &["2@7"],
     &["0@5"],
     &["1@3", "2@3"],
@@ -167,6 +166,7 @@ const KILLS: [&[&str]; 7] = [
     &["2@7", "0@recovery:2"],
     &["2@7", "2@recovery:2"],
     &["2@7", "0@repair:2", "1@repair:0"],
+    &["3@2:send", "0@4:receive", "2@6:receive", "1@9:send"],
 ];
 
 fn kill_under(rule: Rule) {
@@ -205,6 +205,13 @@ fn every_workload_and_tier_survives_a_kill() {
         let mut job = Job { checkpoint_every: Some(4), ..Job::under(Rule::SenderBased, "cg", &["2@7"]) };
         job.settings.tier = tier;
         job.run_and_compare();
+    }
+}
+
+#[test]
+fn a_rank_that_is_killed_in_a_collective_or_a_checkpoint_is_replaced() {
+    for rule in [Rule::SenderBased, Rule::Pessimistic, Rule::SendDeterministic { clusters: 2 }] {
+        Job { checkpoint_every: Some(4), ..Job::under(rule, "ring", &["2@9:checkpoint", "0@20:collective"]) }.run();
     }
 }
 

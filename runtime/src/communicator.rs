@@ -13,6 +13,8 @@ mod call_error;
 
 use bytes::Bytes;
 use counterfoil::Epoch;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 use crate::Error;
 use crate::collectives;
@@ -351,3 +353,24 @@ pub trait Communicator {
         collectives::alltoallv(self, blocks)
     }
 }
+
+/// Checkpoints of values instead of bytes, encoded by `postcard`.
+pub trait CheckpointValue: Communicator {
+    /// Like [`checkpoint`](Communicator::checkpoint), of a value.
+    ///
+    /// # Errors
+    /// [`Error::Encode`] for a value that can't be encoded.
+    fn checkpoint_value(&mut self, state: &impl Serialize) -> Result<Epoch, Error> {
+        self.checkpoint(&postcard::to_stdvec(state)?)
+    }
+
+    /// Like [`restore`](Communicator::restore), of a value.
+    ///
+    /// # Errors
+    /// [`Error::Encode`] for a checkpoint of another type.
+    fn restore_value<S: DeserializeOwned>(&mut self) -> Result<Option<S>, Error> {
+        Ok(self.restore()?.map(|bytes| postcard::from_bytes(&bytes)).transpose()?)
+    }
+}
+
+impl<C: Communicator + ?Sized> CheckpointValue for C {}

@@ -168,8 +168,8 @@ pub enum Error {
     /// The runtime's tables in a checkpoint cannot be decoded.
     #[error(transparent)]
     Table(#[from] TableError),
-    /// The runtime's tables for a checkpoint cannot be encoded.
-    #[error("cannot encode a checkpoint: {0}")]
+    /// The runtime's tables or a program's value cannot be encoded for a checkpoint, or decoded.
+    #[error("cannot encode or decode a checkpoint: {0}")]
     Encode(#[from] postcard::Error),
     /// The trace cannot be written.
     #[error(transparent)]

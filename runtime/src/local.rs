@@ -31,7 +31,10 @@ pub use clean::{Cleaned, clean};
 pub use control::{ControlError, Welcome};
 pub use coordinator::clusters;
 pub use interrupts::Interrupts;
-pub use job::{JobDirectory, JobError, JobPaths, SOCKET_PATH_BYTES_MAX, default_checkpoint_root, default_shm_root};
+pub use job::{
+    JobDirectory, JobError, JobPaths, SOCKET_PATH_BYTES_MAX, SharedJobDirectory, default_checkpoint_root,
+    default_shm_root,
+};
 pub use join::{JoinError, JoinOptions, LocalEndpoint, join, start};
 pub use kills::{Kill, KillPoint, ParseKillError};
 pub use launcher::launch;

@@ -195,6 +195,20 @@ impl Control {
 }
 
 impl Welcome {
+    /// Returns the configuration of a rank of a job without a launcher, whose stores are in `checkpoints`.
+    pub fn new(incarnation: u32, settings: RankSettings, checkpoints: std::path::PathBuf) -> Welcome {
+        Welcome {
+            incarnation,
+            settings,
+            program: Vec::new(),
+            checkpoints,
+            peers: Vec::new(),
+            fatal_iterations: Vec::new(),
+            fatal_calls: Vec::new(),
+            hold_recovery: false,
+        }
+    }
+
     /// Returns the opaque description of the program to run.
     pub fn program(&self) -> &[u8] {
         &self.program

@@ -10,7 +10,10 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use counterfoil_log_core::{PrivateFileError, check_private_dir, create_private_dir, create_private_file};
+use counterfoil_log_core::{
+    PrivateFileError, check_private_dir, create_private_dir, create_private_file, join_private_dir, open_private_file,
+    share_private_file,
+};
 
 /// Longest path that a Unix socket can be bound to, in bytes (`sun_path` less its terminating zero).
 pub const SOCKET_PATH_BYTES_MAX: usize = 107;
@@ -239,6 +242,84 @@ impl Drop for OwnedDirectory {
     }
 }
 
+/// Directories of one host for a job without a launcher, shared by the processes of the job on that host. `counterfoil clean` leaves
+/// them alone while one of these lives. The last one removes them.
+#[derive(Debug)]
+pub struct SharedJobDirectory {
+    memory: SharedDirectory,
+    checkpoints: SharedDirectory,
+    paths: JobPaths,
+}
+
+impl SharedJobDirectory {
+    /// Returns a name for a new job, with which all its processes call [`join`](Self::join).
+    pub fn new_name() -> String {
+        fresh_name()
+    }
+
+    /// Makes the directories of a job in `shm_root` and `checkpoint_root`, or joins the processes that have made them.
+    ///
+    /// # Errors
+    /// [`JobError`].
+    pub fn join(name: &str, shm_root: &Path, checkpoint_root: &Path) -> Result<SharedJobDirectory, JobError> {
+        let paths = JobPaths { directory: shm_root.join(name) };
+        let memory = SharedDirectory::join(&paths.directory)?;
+        let checkpoints = SharedDirectory::join(&checkpoint_root.join(format!("{name}{CHECKPOINTS_SUFFIX}")))?;
+        let pointer = paths.directory.join(CHECKPOINTS_FILE);
+        fs::write(&pointer, checkpoints.path.as_os_str().as_encoded_bytes())
+            .map_err(JobError::io("write", &pointer))?;
+        for sub in [paths.logs(), paths.traces()] {
+            join_private_dir(&sub)?;
+        }
+        Ok(SharedJobDirectory { memory, checkpoints, paths })
+    }
+
+    /// Returns the paths in the directory in memory.
+    pub fn paths(&self) -> &JobPaths {
+        &self.paths
+    }
+
+    /// Returns the directory on disk for checkpoints.
+    pub fn checkpoints(&self) -> &Path {
+        &self.checkpoints.path
+    }
+
+    /// Leaves the job. The last process of a host removes its directories.
+    ///
+    /// # Errors
+    /// [`JobError`].
+    pub fn leave(self) -> Result<(), JobError> {
+        self.memory.leave()?;
+        self.checkpoints.leave()
+    }
+}
+
+/// A directory that several processes use.
+#[derive(Debug)]
+struct SharedDirectory {
+    path: PathBuf,
+    /// Locked for as long as this process uses the directory.
+    lock: File,
+}
+
+impl SharedDirectory {
+    fn join(path: &Path) -> Result<SharedDirectory, JobError> {
+        join_private_dir(path)?;
+        Ok(SharedDirectory { path: path.to_owned(), lock: share_private_file(&path.join(LOCK_FILE))? })
+    }
+
+    fn leave(self) -> Result<(), JobError> {
+        drop(self.lock);
+        match open_private_file(&self.path.join(LOCK_FILE)) {
+            Ok(_lock) => fs::remove_dir_all(&self.path).map_err(JobError::io("remove", &self.path)),
+            Err(PrivateFileError::OwnerAlive { .. }) => Ok(()),
+            // Another process was faster.
+            Err(PrivateFileError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
 /// `counterfoil-<uid>-<pid>-<random hex>`.
 fn fresh_name() -> String {
     let user = rustix::process::geteuid().as_raw();
@@ -276,6 +357,20 @@ mod tests {
         JobPaths::open(&memory).unwrap();
         drop(job);
         assert!(!memory.exists() && !disk.exists());
+        assert_eq!(fs::read_dir(root.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn shared_directories_are_gone_after_the_last_process() {
+        let root = tempfile::tempdir().unwrap();
+        let name = SharedJobDirectory::new_name();
+        let join = || SharedJobDirectory::join(&name, root.path(), root.path()).unwrap();
+        let (first, second) = (join(), join());
+        assert_eq!((first.paths().logs(), first.checkpoints()), (second.paths().logs(), second.checkpoints()));
+        assert_eq!(super::super::clean(&[root.path().to_owned()]).unwrap().live.len(), 2);
+        first.leave().unwrap();
+        assert!(second.paths().logs().exists() && second.checkpoints().exists());
+        second.leave().unwrap();
         assert_eq!(fs::read_dir(root.path()).unwrap().count(), 0);
     }
 

@@ -1,0 +1,80 @@
+//! Heat along a rod that is distributed over the ranks. Kill some of its processes: the printed bits stay the same.
+//!
+//! ```sh
+//! cargo xtask mpi --mpi wheel -- build --release --example recover
+//! mpirun --with-ft ulfm --mca async_mpi_finalize 1 -n 6 recover 4 100000    # 4 ranks and 2 spares, 100,000 steps
+//! ```
+
+use std::error::Error;
+
+use counterfoil_mpi::recovery::{Options, run};
+use counterfoil_mpi::{Threads, Universe};
+use counterfoil_runtime::communicator::{CheckpointValue, Communicator, Reduction};
+use serde::{Deserialize, Serialize};
+
+/// Cells on each rank.
+const CELLS: usize = 1000;
+/// Checkpoints of each rank.
+const CHECKPOINTS: u64 = 10;
+const TO_THE_RIGHT: i32 = 1;
+const TO_THE_LEFT: i32 = 2;
+
+/// State of a rank.
+#[derive(Serialize, Deserialize)]
+struct Rod {
+    step: u64,
+    cells: Vec<f64>,
+}
+
+#[expect(clippy::print_stderr, clippy::print_stdout)]
+fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let [ranks, steps] = &arguments[..] else { return Err("usage: recover RANKS STEPS".into()) };
+    let (ranks, steps) = (ranks.parse()?, steps.parse()?);
+    let universe = Universe::init(Threads::Single)?;
+    let heat = run(&universe, &Options::new(ranks), |comm| {
+        println!("rank {} is process {}", comm.rank(), std::process::id());
+        heat_of_the_rod(comm, steps)
+    });
+    match heat {
+        Ok(Some((0, heat))) => println!("heat {heat} ({:016x}) after {steps} steps", heat.to_bits()),
+        Ok(_) => {}
+        Err(error) => {
+            eprintln!("error: {error}");
+            universe.world().abort(1);
+        }
+    }
+    Ok(())
+}
+
+/// Returns the rank, and the sum over all ranks.
+fn heat_of_the_rod(comm: &mut dyn Communicator, steps: u64) -> Result<(u32, f64), Box<dyn Error + Send + Sync>> {
+    let (rank, size) = (comm.rank(), comm.size());
+    let (left, right) = ((rank + size - 1) % size, (rank + 1) % size);
+    let fresh = || Rod { step: 0, cells: (0..CELLS).map(|cell| (cell * (rank as usize + 1)) as f64).collect() };
+    let mut rod = comm.restore_value::<Rod>()?.unwrap_or_else(fresh);
+    while rod.step < steps {
+        let from_left = comm.irecv(Some(left), Some(TO_THE_RIGHT))?;
+        let from_right = comm.irecv(Some(right), Some(TO_THE_LEFT))?;
+        comm.send(left, TO_THE_LEFT, &rod.cells[0].to_le_bytes())?;
+        comm.send(right, TO_THE_RIGHT, &rod.cells[CELLS - 1].to_le_bytes())?;
+        let mut ghost = |request| -> Result<f64, Box<dyn Error + Send + Sync>> {
+            Ok(f64::from_le_bytes(comm.wait(request)?.1.as_ref().try_into()?))
+        };
+        let mut last = ghost(from_left)?;
+        let end = ghost(from_right)?;
+        for cell in 0..CELLS {
+            let next = rod.cells.get(cell + 1).copied().unwrap_or(end);
+            let own = rod.cells[cell];
+            rod.cells[cell] = own + 0.25 * (last - 2.0 * own + next);
+            last = own;
+        }
+        rod.step += 1;
+        if rod.step.is_multiple_of(steps.div_ceil(CHECKPOINTS)) {
+            comm.checkpoint_value(&rod)?;
+        }
+    }
+    let mut heat = [rod.cells.iter().sum::<f64>()];
+    comm.allreduce_f64(&mut heat, Reduction::Sum)?;
+    Ok((rank, heat[0]))
+}

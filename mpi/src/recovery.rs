@@ -1,0 +1,140 @@
+//! Live recovery for Rust programs that `mpirun` starts, without a launcher.
+//!
+//! A program is a closure over the runtime's [`Communicator`]. Some processes of the job are its ranks, the others spares. Every message is
+//! logged by its sender; when a process is killed, a spare runs the closure again as that rank, from its last checkpoint or from the
+//! beginning, and gets the same messages from the logs of its peers.
+//!
+//! ```sh
+//! mpirun --with-ft ulfm --mca async_mpi_finalize 1 -n 5 program    # 4 ranks and a spare
+//! ```
+//!
+//! Without User-Level Failure Mitigation (`--with-ft ulfm`, Open MPI 5) the messages are logged in the same way, and the first dead
+//! process ends the job.
+//!
+//! The program must do the same again when it gets the same messages: no clock, no random numbers without a seed. What it writes to files
+//! or to the terminal it may write twice. In the volatile and node-local tiers a replacement may run on another host than its predecessor;
+//! recorded outcomes of wildcard receives are on the predecessor's host, like its checkpoints.
+
+use std::error::Error as StdError;
+use std::path::PathBuf;
+use std::rc::Rc;
+
+use counterfoil_runtime::communicator::Communicator;
+use counterfoil_runtime::local::{
+    JobError, SharedJobDirectory, Welcome, default_checkpoint_root, default_shm_root, start,
+};
+use counterfoil_runtime::transport::TransportError;
+use counterfoil_runtime::{Error, RankSettings, Rule};
+
+use crate::error::MpiError;
+use crate::membership::{Membership, MembershipError};
+use crate::transport::{MpiTransport, wait_without_launcher};
+use crate::universe::Universe;
+
+/// Longest name of a job's directory, in bytes.
+const NAME_BYTES_MAX: usize = 64;
+
+/// Options of a job; the same on all processes, except for the directories.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Limits, rule and tier of the log. [`RankSettings::ranks`] of the processes are ranks, the others are spares.
+    pub settings: RankSettings,
+    /// Directory for logs in shared memory, on this host.
+    pub shm_root: PathBuf,
+    /// Directory for checkpoints and spilled messages, on a disk of this host.
+    pub checkpoint_root: PathBuf,
+}
+
+impl Options {
+    /// Returns the defaults for a job of `ranks` ranks: the sender-based rule, logs in shared memory of at most 256 MiB a rank, checkpoints
+    /// in the directory for temporary files.
+    pub fn new(ranks: u32) -> Options {
+        Options {
+            settings: RankSettings::new(ranks),
+            shm_root: default_shm_root(),
+            checkpoint_root: default_checkpoint_root(),
+        }
+    }
+}
+
+/// Failure of a job.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RecoveryError {
+    /// A call of MPI failed.
+    #[error(transparent)]
+    Mpi(#[from] MpiError),
+    /// The processes can't become the ranks of the job.
+    #[error(transparent)]
+    Membership(#[from] MembershipError),
+    /// The directories of the job can't be used.
+    #[error(transparent)]
+    Job(#[from] JobError),
+    /// The transport failed.
+    #[error(transparent)]
+    Transport(#[from] TransportError),
+    /// The log or the protocol failed.
+    #[error(transparent)]
+    Runtime(#[from] Error),
+    /// The send-deterministic rule needs a recovery process, which only a launcher has.
+    #[error("the send-deterministic rule needs a launcher: use the sender-based or the pessimistic rule")]
+    NeedsLauncher,
+    /// The program failed.
+    #[error("the program failed on rank {rank}: {source}")]
+    Program {
+        /// The rank.
+        rank: u32,
+        /// Error of the program.
+        source: Box<dyn StdError + Send + Sync>,
+    },
+}
+
+/// Runs `program` on this process if it is a rank of the job, or becomes one. Returns its result; `None` on a process that was not needed.
+/// Collective over all processes of MPI_COMM_WORLD; returns when all ranks are done.
+///
+/// # Errors
+/// [`RecoveryError`]. The job can't go on without this process: it should end with [`Comm::abort`](crate::Comm::abort).
+pub fn run<T, E>(
+    universe: &Rc<Universe>,
+    options: &Options,
+    program: impl FnOnce(&mut dyn Communicator) -> Result<T, E>,
+) -> Result<Option<T>, RecoveryError>
+where
+    E: Into<Box<dyn StdError + Send + Sync>>,
+{
+    let settings = &options.settings;
+    if let Rule::SendDeterministic { .. } = settings.rule {
+        return Err(RecoveryError::NeedsLauncher);
+    }
+    let directory = join_directory(universe, options)?;
+    let mut membership = Membership::new(&universe.world(), settings.ranks)?;
+    if !wait_without_launcher(&mut membership)? {
+        directory.leave()?;
+        return Ok(None);
+    }
+    let transport = MpiTransport::without_launcher(membership, settings.log_bytes_max)?;
+    let (rank, incarnation) = (transport.rank(), transport.incarnation());
+    let welcome = Welcome::new(incarnation, settings.clone(), directory.checkpoints().to_owned());
+    let mut endpoint = start(rank, directory.paths(), welcome, transport)?;
+    let result = program(&mut endpoint).map_err(|source| RecoveryError::Program { rank, source: source.into() })?;
+    endpoint.finish(Vec::new())?;
+    endpoint.into_transport().close()?;
+    directory.leave()?;
+    Ok(Some(result))
+}
+
+/// Makes the job's directories on this host. Their name comes from process 0.
+fn join_directory(universe: &Rc<Universe>, options: &Options) -> Result<SharedJobDirectory, RecoveryError> {
+    let world = universe.world();
+    let mut name = [0; NAME_BYTES_MAX];
+    if world.rank()? == 0 {
+        let own = SharedJobDirectory::new_name();
+        name[..own.len()].copy_from_slice(own.as_bytes());
+    }
+    world.bcast(0, &mut name)?;
+    let name = String::from_utf8_lossy(&name);
+    let directory = SharedJobDirectory::join(name.trim_end_matches('\0'), &options.shm_root, &options.checkpoint_root)?;
+    // Nobody may die before all have joined: the last one on a host removes its directories.
+    world.barrier()?;
+    Ok(directory)
+}

@@ -1,0 +1,119 @@
+//! Processes of an MPI job that have no rank.
+
+use std::collections::VecDeque;
+use std::thread;
+use std::time::Duration;
+
+use counterfoil_runtime::local::{ControlError, LauncherConnection, Welcome};
+use counterfoil_runtime::transport::{Event, Report, TransportError};
+
+use super::{MpiTransport, VOTE, failed, repair, unrepaired};
+use crate::control::failures::outlives_failures;
+use crate::membership::Membership;
+
+/// Time between two polls of a spare.
+const SPARE_NAP: Duration = Duration::from_millis(1);
+
+/// A process of an MPI job that has no rank.
+#[derive(Debug)]
+pub struct SpareProcess {
+    launcher: LauncherConnection,
+    membership: Membership,
+}
+
+impl SpareProcess {
+    /// Tells the launcher of this spare.
+    ///
+    /// # Errors
+    /// [`ControlError`].
+    pub fn new(mut launcher: LauncherConnection, membership: Membership) -> Result<SpareProcess, ControlError> {
+        launcher.wait_as_spare()?;
+        Ok(SpareProcess { launcher, membership })
+    }
+
+    /// Sleeps until this process becomes a rank; returns its transport and what the launcher wants of it. Returns `None` when the job has
+    /// ended, after all processes have met.
+    ///
+    /// # Errors
+    /// [`TransportError`].
+    pub fn wait(mut self) -> Result<Option<(MpiTransport, Welcome)>, TransportError> {
+        match self.wait_for_a_rank() {
+            Ok(true) => MpiTransport::join(self.launcher, self.membership),
+            Ok(false) => Ok(None),
+            Err(error) => {
+                // If the launcher is gone, nobody needs to know.
+                let _ = self.launcher.report(Report::Failed { error: error.to_string() });
+                Err(error)
+            }
+        }
+    }
+
+    /// Returns `true` once this process is a rank; `false` at the end of the job.
+    fn wait_for_a_rank(&mut self) -> Result<bool, TransportError> {
+        let mut events = VecDeque::new();
+        loop {
+            self.launcher.poll(&mut events)?;
+            if events.drain(..).any(|event| matches!(event, Event::Finish)) {
+                return meet_at_the_end(&mut self.membership).map(|()| false);
+            }
+            if self.membership.has_failure().map_err(failed)? {
+                repair(&mut self.membership)?;
+                if self.membership.rank().is_some() {
+                    return Ok(true);
+                }
+            }
+            thread::sleep(SPARE_NAP);
+        }
+    }
+}
+
+/// Sleeps until this process, a spare of a job without a launcher, becomes a rank: returns `true` then, and `false` at the end of the job,
+/// after all processes have met.
+///
+/// # Errors
+/// [`TransportError`].
+pub(crate) fn wait_without_launcher(membership: &mut Membership) -> Result<bool, TransportError> {
+    // Number of votes that the ranks have begun, as far as this process knows.
+    let mut votes = 0;
+    while membership.rank().is_none() {
+        let called = match membership.all().improbe(None, None) {
+            Ok(Some(message)) => {
+                let is_vote = message.tag == VOTE;
+                message.receive().map(|bytes| is_vote.then_some(bytes))
+            }
+            Ok(None) => {
+                thread::sleep(SPARE_NAP);
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        };
+        match called {
+            Ok(Some(bytes)) => {
+                let number = bytes.first_chunk::<4>().map_or(0, |number| u32::from_le_bytes(*number));
+                votes = number.max(votes);
+            }
+            Ok(None) => {}
+            Err(error) if error.is_process_failure() && outlives_failures() => _ = repair(membership)?,
+            Err(error) => return Err(failed(error)),
+        }
+        if votes > membership.votes() && !membership.is_voting() && !membership.begin_vote().map_err(failed)? {
+            repair(membership)?;
+        }
+        if membership.poll_vote().map_err(failed)? == Some(true) {
+            return meet_at_the_end(membership).map(|()| false);
+        }
+    }
+    Ok(true)
+}
+
+/// Waits for all other processes at the end of the job, in a process without traffic.
+fn meet_at_the_end(membership: &mut Membership) -> Result<(), TransportError> {
+    let mut meeting = membership.meet().map_err(failed)?;
+    while meeting.poll().map_err(failed)?.is_none() {
+        // A process that has not come here yet needs this one for a repair.
+        let has_failure = membership.has_failure().map_err(failed)?;
+        membership.serve_repair(has_failure).map_err(unrepaired)?;
+        thread::sleep(SPARE_NAP);
+    }
+    Ok(())
+}
