@@ -4,11 +4,14 @@
 //! cargo xtask mpi --mpi wheel -- build --release --example recover
 //! mpirun --with-ft ulfm --mca async_mpi_finalize 1 -n 6 recover 4 100000    # 4 ranks and 2 spares, 100,000 steps
 //! ```
+//!
+//! With a third argument, `node-local`, and a directory for temporary files that all hosts share, it outlives the loss of hosts, too.
 
 use std::error::Error;
 
 use counterfoil_mpi::recovery::{Options, run};
 use counterfoil_mpi::{Threads, Universe};
+use counterfoil_runtime::LogTier;
 use counterfoil_runtime::communicator::{CheckpointValue, Communicator, Reduction};
 use serde::{Deserialize, Serialize};
 
@@ -29,10 +32,15 @@ struct Rod {
 #[expect(clippy::print_stderr, clippy::print_stdout)]
 fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let [ranks, steps] = &arguments[..] else { return Err("usage: recover RANKS STEPS".into()) };
-    let (ranks, steps) = (ranks.parse()?, steps.parse()?);
+    let (ranks, steps, tier) = match &arguments[..] {
+        [ranks, steps] => (ranks.parse()?, steps.parse()?, LogTier::ProcessCrashSafe),
+        [ranks, steps, tier] if tier == "node-local" => (ranks.parse()?, steps.parse()?, LogTier::NodeLocal),
+        _ => return Err("usage: recover RANKS STEPS [node-local]".into()),
+    };
+    let mut options = Options::new(ranks);
+    options.settings.tier = tier;
     let universe = Universe::init(Threads::Single)?;
-    let heat = run(&universe, &Options::new(ranks), |comm| {
+    let heat = run(&universe, &options, |comm| {
         println!("rank {} is process {}", comm.rank(), std::process::id());
         heat_of_the_rod(comm, steps)
     });

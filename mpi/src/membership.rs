@@ -3,7 +3,8 @@
 //! A job is started with more processes than ranks: the others are spares. All traffic is on one communicator of all processes, which is
 //! never shrunk or revoked: point-to-point messages between living processes go on after a failure. What is repaired is the table of
 //! places: every living process acknowledges the failures that it knows of, and all agree; the agreement fails on all alike if they know
-//! of different ones, and is repeated. Then each gives the vacant ranks to spares, both in ascending order.
+//! of different ones, and is repeated. Then each gives the vacant ranks to spares, in ascending order: first to those on the host of the
+//! dead process, where its log is.
 //!
 //! No communicator is created after the start, because Open MPI 5.0.11 crashes if it learns of a failure meanwhile
 //! (`ompi_comm_set_rank_failed` finds a communicator without collectives).
@@ -16,6 +17,9 @@ use crate::ulfm::Meeting;
 const SPARE: u32 = u32::MAX;
 /// In place of a rank: the process is dead.
 const DEAD: u32 = u32::MAX - 1;
+
+/// Longest host name, in bytes; longer ones are cut.
+const HOST_BYTES_MAX: usize = 64;
 
 /// Error of a membership.
 #[derive(Debug, thiserror::Error)]
@@ -58,10 +62,10 @@ pub struct Membership {
     /// For each process: its rank in the job, [`SPARE`] or [`DEAD`].
     places: Vec<u32>,
     ranks: u32,
-    /// For each rank: its process, as of the last repair.
-    processes: Vec<u32>,
-    /// For each rank: number of times that it has been replaced.
-    incarnations: Vec<u32>,
+    /// For each process: name of its host.
+    hosts: Vec<String>,
+    /// For each rank: its processes, oldest first; the last one as of the last repair.
+    processes: Vec<Vec<u32>>,
     /// Agreement under way, and the failures that this process has acknowledged before it.
     repair: Option<(Meeting, Vec<u32>)>,
     /// Vote under way to end the job.
@@ -81,9 +85,10 @@ impl Membership {
             return Err(MembershipError::TooFew { ranks, started });
         }
         let places = (0..started).map(|process| if process < ranks { process } else { SPARE }).collect();
-        let processes = (0..ranks).collect();
-        let (all, end, incarnations) = (world.dup()?, world.dup()?, vec![0; ranks as usize]);
-        Ok(Membership { all, end, process, places, ranks, processes, incarnations, repair: None, vote: None, votes: 0 })
+        let processes = (0..ranks).map(|rank| vec![rank]).collect();
+        let hosts = gather_hosts(world, started)?;
+        let (all, end) = (world.dup()?, world.dup()?);
+        Ok(Membership { all, end, process, places, ranks, hosts, processes, repair: None, vote: None, votes: 0 })
     }
 
     /// Returns this process's rank in the job; `None` for a spare.
@@ -103,12 +108,24 @@ impl Membership {
 
     /// Returns the process of a rank in [`all`](Self::all). It may be dead.
     pub(crate) fn process_of(&self, rank: u32) -> u32 {
-        self.processes[rank as usize]
+        let processes = &self.processes[rank as usize];
+        processes[processes.len() - 1]
+    }
+
+    /// Returns the host of this process.
+    pub(crate) fn host(&self) -> &str {
+        &self.hosts[self.process as usize]
+    }
+
+    /// Returns the first other host on which an earlier process of a rank ran.
+    pub(crate) fn other_host_of(&self, rank: u32) -> Option<&str> {
+        let hosts = self.processes[rank as usize].iter().map(|process| self.hosts[*process as usize].as_str());
+        hosts.into_iter().find(|host| *host != self.host())
     }
 
     /// Returns the number of times that a rank has been replaced.
     pub(crate) fn incarnation_of(&self, rank: u32) -> u32 {
-        self.incarnations[rank as usize]
+        self.processes[rank as usize].len() as u32 - 1
     }
 
     /// Returns the spare processes.
@@ -229,29 +246,48 @@ impl Membership {
         for process in failed {
             self.places[process as usize] = DEAD;
         }
-        self.places = assign(&self.places, self.ranks).map_err(|rank| MembershipError::NoSpare { rank })?;
-        let mut replaced = Vec::new();
-        for (process, place) in (0..).zip(&self.places) {
-            if let Some(of_rank) = self.processes.get_mut(*place as usize)
-                && std::mem::replace(of_rank, process) != process
-            {
-                replaced.push(*place);
-                self.incarnations[*place as usize] += 1;
-            }
+        let vacant = (0..self.ranks).filter(|rank| !self.places.contains(rank)).collect::<Vec<u32>>();
+        let lost: Vec<(u32, &str)> =
+            vacant.iter().map(|rank| (*rank, self.hosts[self.process_of(*rank) as usize].as_str())).collect();
+        let hosts: Vec<&str> = self.hosts.iter().map(String::as_str).collect();
+        let assigned = assign(&self.places, &hosts, &lost).map_err(|rank| MembershipError::NoSpare { rank })?;
+        for (rank, process) in assigned {
+            self.places[process as usize] = rank;
+            self.processes[rank as usize].push(process);
         }
-        Ok(Some(replaced))
+        Ok(Some(vacant))
     }
 }
 
-/// Gives the vacant ranks of a job to spares, both in ascending order. Returns the lowest rank that remains vacant as an error.
-fn assign(places: &[u32], ranks: u32) -> Result<Vec<u32>, u32> {
-    let mut vacant = (0..ranks).filter(|rank| !places.contains(rank));
-    let assigned = places.iter().map(|place| match *place {
-        SPARE => vacant.next().unwrap_or(SPARE),
-        rank => rank,
-    });
-    let assigned = assigned.collect();
-    vacant.next().map_or(Ok(assigned), Err)
+/// Returns the host names of all processes. Collective.
+fn gather_hosts(world: &Comm, processes: u32) -> Result<Vec<String>, MpiError> {
+    let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let mut own = [0; HOST_BYTES_MAX];
+    let len = name.len().min(HOST_BYTES_MAX);
+    own[..len].copy_from_slice(&name.as_bytes()[..len]);
+    let mut all = vec![0; HOST_BYTES_MAX * processes as usize];
+    world.all_gather(&own, &mut all)?;
+    let name = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim_end_matches('\0').to_owned();
+    Ok(all.chunks(HOST_BYTES_MAX).map(name).collect())
+}
+
+/// Gives vacant ranks, each with the host of its last process, to spares: first to spares on the same host, then to others, in ascending
+/// order of ranks and processes. Returns pairs (rank, process), or as an error the lowest rank that remains vacant.
+fn assign(places: &[u32], hosts: &[&str], vacant: &[(u32, &str)]) -> Result<Vec<(u32, u32)>, u32> {
+    let mut spares: Vec<(u32, &str)> =
+        (0..).zip(hosts).zip(places).filter(|(_, place)| **place == SPARE).map(|((n, host), _)| (n, *host)).collect();
+    let mut assigned = Vec::new();
+    for needs_same_host in [true, false] {
+        for (rank, host) in vacant {
+            let is_vacant = assigned.iter().all(|(other, _)| other != rank);
+            let fits = |spare: &(u32, &str)| !needs_same_host || spare.1 == *host;
+            if let Some(at) = spares.iter().position(fits).filter(|_| is_vacant) {
+                assigned.push((*rank, spares.remove(at).0));
+            }
+        }
+    }
+    let without = vacant.iter().find(|(rank, _)| assigned.iter().all(|(other, _)| other != rank));
+    without.map_or(Ok(assigned), |(rank, _)| Err(*rank))
 }
 
 #[cfg(test)]
@@ -260,14 +296,22 @@ mod tests {
 
     #[test]
     fn vacant_ranks_go_to_spares_in_ascending_order() {
-        assert_eq!(assign(&[0, 3, SPARE, SPARE, SPARE], 4), Ok(vec![0, 3, 1, 2, SPARE]));
-        assert_eq!(assign(&[2, 1, 0], 3), Ok(vec![2, 1, 0]));
-        assert_eq!(assign(&[DEAD, SPARE], 1), Ok(vec![DEAD, 0]));
+        let assigned = assign(&[0, 3, SPARE, SPARE, SPARE], &["a"; 5], &[(1, "a"), (2, "a")]);
+        assert_eq!(assigned, Ok(vec![(1, 2), (2, 3)]));
+        assert_eq!(assign(&[2, 1, 0], &["a"; 3], &[]), Ok(vec![]));
+        assert_eq!(assign(&[DEAD, SPARE], &["a"; 2], &[(0, "a")]), Ok(vec![(0, 1)]));
+    }
+
+    #[test]
+    fn spares_on_the_host_of_the_dead_process_come_first() {
+        let hosts = ["a", "b", "a", "a", "b"];
+        assert_eq!(assign(&[DEAD, DEAD, SPARE, SPARE, SPARE], &hosts, &[(0, "b"), (1, "a")]), Ok(vec![(0, 4), (1, 2)]));
+        assert_eq!(assign(&[DEAD, DEAD, SPARE, SPARE, DEAD], &hosts, &[(0, "b"), (1, "a")]), Ok(vec![(1, 2), (0, 3)]));
     }
 
     #[test]
     fn a_rank_without_a_spare_is_named() {
-        assert_eq!(assign(&[0, 3, SPARE], 4), Err(2));
-        assert_eq!(assign(&[1], 2), Err(0));
+        assert_eq!(assign(&[0, 3, SPARE], &["a"; 3], &[(1, "a"), (2, "a")]), Err(2));
+        assert_eq!(assign(&[1], &["a"], &[(0, "a")]), Err(0));
     }
 }

@@ -12,8 +12,10 @@
 //! process ends the job.
 //!
 //! The program must do the same again when it gets the same messages: no clock, no random numbers without a seed. What it writes to files
-//! or to the terminal it may write twice. In the volatile and node-local tiers a replacement may run on another host than its predecessor;
-//! recorded outcomes of wildcard receives are on the predecessor's host, like its checkpoints.
+//! or to the terminal it may write twice.
+//!
+//! A replacement needs the log of its predecessor: it runs on the same host if there is a spare. In the node-local tier it may run on any
+//! host, if [`Options::checkpoint_root`] is on a file system that all hosts share; then the job outlives the loss of hosts.
 
 use std::error::Error as StdError;
 use std::path::PathBuf;
@@ -24,7 +26,7 @@ use counterfoil_runtime::local::{
     JobError, SharedJobDirectory, Welcome, default_checkpoint_root, default_shm_root, start,
 };
 use counterfoil_runtime::transport::TransportError;
-use counterfoil_runtime::{Error, RankSettings, Rule};
+use counterfoil_runtime::{Error, LogTier, RankSettings, Rule};
 
 use crate::error::MpiError;
 use crate::membership::{Membership, MembershipError};
@@ -33,6 +35,8 @@ use crate::universe::Universe;
 
 /// Longest name of a job's directory, in bytes.
 const NAME_BYTES_MAX: usize = 64;
+/// File that process 0 makes among the checkpoints.
+const SHARED_FILE: &str = "shared";
 
 /// Options of a job; the same on all processes, except for the directories.
 #[derive(Clone, Debug)]
@@ -79,6 +83,19 @@ pub enum RecoveryError {
     /// The send-deterministic rule needs a recovery process, which only a launcher has.
     #[error("the send-deterministic rule needs a launcher: use the sender-based or the pessimistic rule")]
     NeedsLauncher,
+    /// An earlier process of the rank ran on another host, and its log and checkpoints are there.
+    #[error(
+        "rank {rank} ran on host {lost}, and its log is lost with it for {host}: to outlive the loss of a host, use the node-local tier, with \
+         checkpoint_root on a file system that all hosts share"
+    )]
+    LogLost {
+        /// The rank.
+        rank: u32,
+        /// Host of an earlier process.
+        lost: String,
+        /// Host of this process.
+        host: String,
+    },
     /// The program failed.
     #[error("the program failed on rank {rank}: {source}")]
     Program {
@@ -106,15 +123,21 @@ where
     if let Rule::SendDeterministic { .. } = settings.rule {
         return Err(RecoveryError::NeedsLauncher);
     }
-    let directory = join_directory(universe, options)?;
+    let (directory, shares_checkpoints) = join_directory(universe, options)?;
     let mut membership = Membership::new(&universe.world(), settings.ranks)?;
     if !wait_without_launcher(&mut membership)? {
         directory.leave()?;
         return Ok(None);
     }
+    let rank = membership.rank().unwrap_or_default();
+    if let Some(lost) = membership.other_host_of(rank)
+        && !(settings.tier == LogTier::NodeLocal && shares_checkpoints)
+    {
+        let (lost, host) = (lost.to_owned(), membership.host().to_owned());
+        return Err(RecoveryError::LogLost { rank, lost, host });
+    }
     let transport = MpiTransport::without_launcher(membership, settings.log_bytes_max)?;
-    let (rank, incarnation) = (transport.rank(), transport.incarnation());
-    let welcome = Welcome::new(incarnation, settings.clone(), directory.checkpoints().to_owned());
+    let welcome = Welcome::new(transport.incarnation(), settings.clone(), directory.checkpoints().to_owned());
     let mut endpoint = start(rank, directory.paths(), welcome, transport)?;
     let result = program(&mut endpoint).map_err(|source| RecoveryError::Program { rank, source: source.into() })?;
     endpoint.finish(Vec::new())?;
@@ -123,8 +146,9 @@ where
     Ok(Some(result))
 }
 
-/// Makes the job's directories on this host. Their name comes from process 0.
-fn join_directory(universe: &Rc<Universe>, options: &Options) -> Result<SharedJobDirectory, RecoveryError> {
+/// Makes the job's directories on this host. Their name comes from process 0. Returns `true` with them if process 0 has the same directory of
+/// checkpoints.
+fn join_directory(universe: &Rc<Universe>, options: &Options) -> Result<(SharedJobDirectory, bool), RecoveryError> {
     let world = universe.world();
     let mut name = [0; NAME_BYTES_MAX];
     if world.rank()? == 0 {
@@ -134,7 +158,13 @@ fn join_directory(universe: &Rc<Universe>, options: &Options) -> Result<SharedJo
     world.bcast(0, &mut name)?;
     let name = String::from_utf8_lossy(&name);
     let directory = SharedJobDirectory::join(name.trim_end_matches('\0'), &options.shm_root, &options.checkpoint_root)?;
-    // Nobody may die before all have joined: the last one on a host removes its directories.
+    let mark = directory.checkpoints().join(SHARED_FILE);
+    if world.rank()? == 0 {
+        let marked = std::fs::write(&mark, []);
+        marked.map_err(|source| JobError::Io { action: "write", path: mark.clone(), source })?;
+    }
+    // Nobody leaves before all have joined, since the last one on a host removes its directories.
     world.barrier()?;
-    Ok(directory)
+    let is_shared = mark.exists();
+    Ok((directory, is_shared))
 }

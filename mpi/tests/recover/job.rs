@@ -1,0 +1,163 @@
+//! One run of the example.
+
+use std::ffi::OsString;
+use std::io::{BufRead, BufReader, Lines, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::OnceLock;
+
+/// Last line of all runs.
+const HEAT: &str = "heat 4995000.000000006 (41530dee00000006) after 8000 steps";
+const STEPS: u32 = 8_000;
+/// Number of ranks; further processes are spares.
+pub(crate) const RANKS: usize = 4;
+
+fn mpirun() -> OsString {
+    std::env::var_os("COUNTERFOIL_MPIRUN").unwrap_or_else(|| "mpirun".into())
+}
+
+/// Returns `true` if processes of this MPI outlive the failure of another one: Open MPI 5.
+pub(crate) fn outlives_failures() -> bool {
+    let output = Command::new(mpirun()).arg("--version").output().unwrap();
+    String::from_utf8_lossy(&output.stdout).lines().next().unwrap().contains(" 5.")
+}
+
+/// Builds the example once and returns its path.
+fn example() -> &'static Path {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT.get_or_init(|| {
+        let mut command = Command::new(std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned()));
+        command.args(["build", "--example", "recover", "--message-format", "json"]);
+        let output = command.current_dir(env!("CARGO_MANIFEST_DIR")).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let messages = String::from_utf8(output.stdout).unwrap();
+        let messages = messages.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
+        let mut built = messages.filter_map(|message| message["executable"].as_str().map(PathBuf::from));
+        built.find(|path| path.file_name().is_some_and(|file| file == "recover")).unwrap()
+    })
+}
+
+/// How the example is started.
+pub(crate) struct Job {
+    processes: usize,
+    options: Vec<OsString>,
+    /// Program that starts the example, its path and arguments following.
+    wrapper: Option<PathBuf>,
+    tier: Option<&'static str>,
+}
+
+impl Job {
+    pub(crate) fn new(processes: usize) -> Job {
+        Job { processes, options: Vec::new(), wrapper: None, tier: None }
+    }
+
+    /// Adds options of `mpirun`.
+    pub(crate) fn with_options(mut self, options: &[&str]) -> Job {
+        self.options.extend(options.iter().map(OsString::from));
+        self
+    }
+
+    pub(crate) fn with_wrapper(self, wrapper: PathBuf) -> Job {
+        Job { wrapper: Some(wrapper), ..self }
+    }
+
+    pub(crate) fn on_nodes_disks(self) -> Job {
+        Job { tier: Some("node-local"), ..self }
+    }
+
+    pub(crate) fn start(self) -> Running {
+        let temporary = tempfile::Builder::new().prefix("cfr").tempdir_in("/tmp").unwrap();
+        // A hung launcher ignores SIGTERM.
+        let mut command = Command::new("timeout");
+        command.args(["-s", "KILL", "120"]).arg(mpirun());
+        if outlives_failures() {
+            command.args(["--with-ft", "ulfm", "--mca", "async_mpi_finalize", "1"]);
+        }
+        command.args(["-n", &self.processes.to_string()]).args(self.options).args(self.wrapper).arg(example());
+        command.args([RANKS.to_string(), STEPS.to_string()]).args(self.tier);
+        command.env("TMPDIR", temporary.path()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut job = command.spawn().unwrap();
+        let output = BufReader::new(job.stdout.take().unwrap()).lines();
+        Running { job, output, said: Vec::new(), processes: vec![None; RANKS], joined: 0, temporary }
+    }
+}
+
+/// A running job.
+pub(crate) struct Running {
+    job: Child,
+    output: Lines<BufReader<ChildStdout>>,
+    /// Lines of output so far.
+    said: Vec<String>,
+    /// For each rank: its process, unless that was killed.
+    processes: Vec<Option<u32>>,
+    /// Number of processes that became ranks.
+    joined: usize,
+    temporary: tempfile::TempDir,
+}
+
+impl Running {
+    /// Reads a line of output; returns `false` at the end of the job.
+    fn read_line(&mut self) -> bool {
+        let Some(line) = self.output.next() else { return false };
+        let line = line.unwrap();
+        if let Some((rank, process)) = line.strip_prefix("rank ").and_then(|rest| rest.split_once(" is process ")) {
+            self.processes[rank.parse::<usize>().unwrap()] = Some(process.parse().unwrap());
+            self.joined += 1;
+        }
+        self.said.push(line);
+        true
+    }
+
+    /// Waits until every rank has a process.
+    #[track_caller]
+    pub(crate) fn wait_for_ranks(&mut self) {
+        while self.processes.iter().any(Option::is_none) {
+            assert!(self.read_line(), "the job ended too early: {}", self.describe());
+        }
+    }
+
+    /// Returns the process of a rank.
+    pub(crate) fn process(&self, rank: usize) -> u32 {
+        self.processes[rank].unwrap()
+    }
+
+    /// Kills the process of a rank.
+    #[track_caller]
+    pub(crate) fn kill(&mut self, rank: usize) {
+        let process = self.process(rank);
+        kill(process);
+        self.handle_killed(&[process]);
+    }
+
+    /// Records that these processes were killed.
+    pub(crate) fn handle_killed(&mut self, killed: &[u32]) {
+        for process in &mut self.processes {
+            *process = process.filter(|process| !killed.contains(process));
+        }
+    }
+
+    /// Waits for the end of the job, and checks what it has printed and left. Returns the number of processes that became ranks.
+    #[track_caller]
+    pub(crate) fn finish(mut self) -> usize {
+        while self.read_line() {}
+        let printed = self.said.last().map(String::as_str) == Some(HEAT);
+        assert!(printed, "{}", self.describe());
+        self.job.wait().unwrap();
+        let left = std::fs::read_dir(self.temporary.path()).unwrap().map(|entry| entry.unwrap().file_name());
+        let left: Vec<_> = left.filter(|name| name.to_string_lossy().starts_with("counterfoil-")).collect();
+        assert!(left.is_empty(), "{left:?}");
+        self.joined
+    }
+
+    /// Returns what the job has printed. It has ended.
+    fn describe(&mut self) -> String {
+        let mut errors = String::new();
+        self.job.stderr.take().unwrap().read_to_string(&mut errors).unwrap();
+        format!("{:?}\n{errors}", self.said)
+    }
+}
+
+#[track_caller]
+pub(crate) fn kill(process: u32) {
+    assert!(Command::new("kill").args(["-KILL", &process.to_string()]).status().unwrap().success(), "{process}");
+}

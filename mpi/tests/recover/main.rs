@@ -1,0 +1,46 @@
+//! `examples/recover.rs`: a program without a launcher, whose processes and hosts are killed while it runs.
+//!
+//! `cargo xtask mpi -- test` sets the path of `mpirun`. With an MPI that doesn't outlive failures (Open MPI 4), only the run without
+//! failures is tested.
+#![forbid(unsafe_code)]
+#![expect(clippy::unwrap_used, reason = "a test's functions may")]
+
+mod hosts;
+mod job;
+mod namespaces;
+
+use std::thread::sleep;
+use std::time::Duration;
+
+use job::{Job, RANKS, outlives_failures};
+
+/// Runs the example with so many spares and kills `kills` ranks, each some time after all ranks have a process. Returns the number of
+/// processes that became ranks.
+#[track_caller]
+fn run(job: Job, kills: usize) -> usize {
+    let mut running = job.start();
+    for kill in 0..kills {
+        running.wait_for_ranks();
+        // Kills fall into different phases: before the first checkpoint, between two, during a replay.
+        sleep(Duration::from_millis(20 + 130 * kill as u64));
+        running.kill(kill % RANKS);
+    }
+    running.finish()
+}
+
+#[test]
+fn a_program_ends_the_same_with_and_without_kills() {
+    assert_eq!(run(Job::new(RANKS + 1), 0), RANKS);
+    if outlives_failures() {
+        assert_eq!(run(Job::new(RANKS + 1), 1), RANKS + 1);
+        assert_eq!(run(Job::new(RANKS + 5), 5), RANKS + 5);
+    }
+}
+
+#[test]
+fn a_killed_rank_is_replaced_over_tcp() {
+    if outlives_failures() {
+        let job = Job::new(RANKS + 2).with_options(&["--mca", "btl", "tcp,self"]);
+        assert_eq!(run(job, 2), RANKS + 2);
+    }
+}
