@@ -1,6 +1,5 @@
 //! `counterfoil demo`: runs a program, kills some of its ranks, and checks that its answer is still right.
 
-mod mpi;
 mod options;
 mod report;
 mod view;
@@ -15,6 +14,7 @@ use counterfoil_runtime::local::{Interrupts, JobOptions, JobReport, LaunchError,
 use counterfoil_runtime::{RankSettings, Rule};
 use counterfoil_workloads::{Program, Workload};
 
+use crate::mpi_build::Build;
 use crate::{Failure, print};
 pub(crate) use options::DemoArguments;
 use options::{check_iterations, check_kills};
@@ -25,7 +25,7 @@ pub(crate) fn run(arguments: &DemoArguments) -> Result<ExitCode, Failure> {
     let workload = arguments.workload().map_err(Failure::usage)?;
     let seed = arguments.seed.unwrap_or_else(seed_from_clock);
     let job = job_options(arguments, workload.as_ref(), seed)?;
-    let build = arguments.mpi.as_ref().map(|requested| mpi::Build::find(requested.as_deref()));
+    let build = arguments.mpi.as_ref().map(|requested| Build::find(requested.as_deref()));
     let build = build.transpose().map_err(Failure::failed)?;
     let interrupts = Interrupts::install().map_err(Failure::failed)?;
 

@@ -11,9 +11,12 @@ mod demo;
 mod doctor;
 mod log;
 mod matrix;
+mod mpi_build;
 mod mpirun;
+mod plural;
 mod rank;
 mod report;
+mod reproduce;
 mod run;
 mod simulate;
 mod table;
@@ -51,6 +54,7 @@ enum Command {
     Doctor(doctor::DoctorArguments),
     Demo(demo::DemoArguments),
     Simulate(simulate::SimulateArguments),
+    Reproduce(reproduce::ReproduceArguments),
     Log(log::LogArguments),
     Bench(bench::BenchArguments),
     Clean(clean::CleanArguments),
@@ -79,6 +83,7 @@ impl Command {
             Command::Doctor(arguments) => (arguments.json, JsonErrors::StandardOutput),
             Command::Demo(arguments) => (arguments.json, JsonErrors::StandardOutput),
             Command::Simulate(arguments) => (arguments.wants_json(), JsonErrors::StandardOutput),
+            Command::Reproduce(arguments) => (arguments.wants_json(), JsonErrors::StandardOutput),
             Command::Log(arguments) => (arguments.json(), JsonErrors::StandardOutput),
             Command::Bench(arguments) => (arguments.json, JsonErrors::StandardOutput),
             Command::Clean(arguments) => (arguments.json, JsonErrors::StandardOutput),
@@ -106,6 +111,7 @@ fn main() -> ExitCode {
         Command::Doctor(arguments) => doctor::run(&arguments),
         Command::Demo(arguments) => demo::run(&arguments),
         Command::Simulate(arguments) => simulate::run(&arguments),
+        Command::Reproduce(arguments) => reproduce::run(&arguments),
         Command::Log(arguments) => log::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),
         Command::Clean(arguments) => clean::run(&arguments),

@@ -2,15 +2,11 @@
 
 mod campaign;
 mod canaries;
-mod figure_8;
 mod options;
-mod papers;
-mod plural;
 mod protocol;
 mod replay;
 mod report;
 mod scale;
-mod table_1;
 
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -19,8 +15,9 @@ use counterfoil_runtime::local::Interrupts;
 use counterfoil_simulator::Progress;
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::{Failure, print};
+use crate::{Failure, plural, print, reproduce};
 pub(crate) use options::SimulateArguments;
+use options::SimulateCommand;
 use report::{FirstFailure, Report};
 
 /// Exit code of a campaign that was interrupted before it found a failure.
@@ -29,11 +26,11 @@ const INTERRUPTED: u8 = 130;
 const WIDE_DIAGRAM_STEPS: usize = 400;
 
 pub(crate) fn run(arguments: &SimulateArguments) -> Result<ExitCode, Failure> {
-    if let Some(paper) = &arguments.paper {
-        return paper.run();
+    if let Some(SimulateCommand::Scale(scale)) = &arguments.command {
+        return scale::run(scale);
     }
     if arguments.table_1 {
-        return papers::table_1(arguments.json);
+        return reproduce::table_1(arguments.json);
     }
     if let Some(schedule) = &arguments.replay {
         return replay::run(arguments, schedule);

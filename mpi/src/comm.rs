@@ -244,19 +244,6 @@ impl Comm {
         Ok(Some(Matched { message, source, tag, len, _universe: Rc::clone(&self.universe) }))
     }
 
-    /// Returns `true` if a message has arrived that such a receive would take. `None` is a wildcard.
-    ///
-    /// # Errors
-    /// [`MpiError`].
-    pub fn iprobe(&self, source: Option<u32>, tag: Option<i32>) -> Result<bool, MpiError> {
-        let mut flag = 0;
-        let (source, tag) = (any_source(source), any_tag(tag));
-        // SAFETY: a valid communicator, a pointer to a local variable, and an ignored status.
-        let code = unsafe { ffi::MPI_Iprobe(source, tag, self.raw, &raw mut flag, ffi::RSMPI_STATUS_IGNORE) };
-        check("MPI_Iprobe", code)?;
-        Ok(flag != 0)
-    }
-
     /// Ends all processes of the job, for failures that the other ranks could not notice.
     pub fn abort(&self, code: i32) {
         // SAFETY: a valid communicator. If MPI fails to abort, the caller continues.

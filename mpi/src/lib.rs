@@ -16,12 +16,16 @@ mod collective;
 pub mod comm;
 mod completion;
 pub mod control;
+#[cfg(feature = "job")]
+pub mod costs;
 mod error;
 #[cfg(feature = "job")]
 pub mod job;
 pub mod logged;
 #[cfg(feature = "job")]
 pub mod membership;
+#[cfg(feature = "job")]
+pub mod native;
 mod operation;
 mod point_to_point;
 #[cfg(feature = "job")]

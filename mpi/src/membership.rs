@@ -195,7 +195,7 @@ impl Membership {
     /// # Errors
     /// [`MpiError`].
     pub(crate) fn has_failure(&self) -> Result<bool, MpiError> {
-        match self.all.iprobe(None, None) {
+        match self.all.immediate_probe(None, None) {
             Ok(_) => Ok(false),
             Err(error) if error.is_process_failure() => Ok(true),
             Err(error) => Err(error),

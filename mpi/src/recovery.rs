@@ -47,6 +47,8 @@ pub struct Options {
     pub shm_root: PathBuf,
     /// Directory for checkpoints and spilled messages, on a disk of this host.
     pub checkpoint_root: PathBuf,
+    /// Accept a rule whose failures only a launcher can recover from, to measure what it costs: the first dead process ends the job.
+    pub without_recovery: bool,
 }
 
 impl Options {
@@ -57,6 +59,7 @@ impl Options {
             settings: RankSettings::new(ranks),
             shm_root: default_shm_root(),
             checkpoint_root: default_checkpoint_root(),
+            without_recovery: false,
         }
     }
 }
@@ -120,7 +123,7 @@ where
     E: Into<Box<dyn StdError + Send + Sync>>,
 {
     let settings = &options.settings;
-    if let Rule::SendDeterministic { .. } = settings.rule {
+    if matches!(settings.rule, Rule::SendDeterministic { .. }) && !options.without_recovery {
         return Err(RecoveryError::NeedsLauncher);
     }
     let (directory, shares_checkpoints) = join_directory(universe, options)?;

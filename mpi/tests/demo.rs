@@ -62,7 +62,7 @@ impl Job {
             command.extend(["--with-ft", "ulfm", "--mca", "async_mpi_finalize", "1"].map(OsString::from));
         }
         command.extend(["-n".into(), processes.to_string().into(), env!("CARGO_BIN_EXE_counterfoil-mpi-demo").into()]);
-        command.extend(["--ranks".into(), self.settings.ranks.to_string().into()]);
+        command.extend(["job".into(), "--ranks".into(), self.settings.ranks.to_string().into()]);
         let program = Program {
             workload: self.workload.to_owned(),
             class: "S".to_owned(),

@@ -12,6 +12,7 @@
 #![forbid(unsafe_code)]
 
 pub mod cg;
+pub mod costs;
 mod error;
 pub mod master_worker;
 mod outcome;

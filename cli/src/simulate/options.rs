@@ -3,12 +3,12 @@
 use std::ops::{Range, RangeInclusive};
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{Args, Subcommand};
 use counterfoil_simulator::{Canary, Config, Pattern, Schedule, Shape};
 
-use super::papers::PaperCommand;
-use super::plural;
 use super::protocol::Protocol;
+use super::scale;
+use crate::plural;
 
 /// Maximum number of process failures in a schedule.
 const FAULTS_MAX: u32 = 64;
@@ -26,7 +26,7 @@ const SCHEDULES_MAX: u64 = 1_000_000_000_000;
 #[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct SimulateArguments {
     #[command(subcommand)]
-    pub(super) paper: Option<PaperCommand>,
+    pub(super) command: Option<SimulateCommand>,
     /// Protocol to simulate
     #[arg(long, value_enum, default_value_t = Protocol::Plain)]
     pub(super) protocol: Protocol,
@@ -84,13 +84,19 @@ pub(crate) struct SimulateArguments {
     /// Draw only these events; either end may be omitted
     #[arg(long, value_name = "FROM..TO", requires = "svg", value_parser = parse_events)]
     pub(super) svg_events: Option<RangeInclusive<u64>>,
-    /// Same as the subcommand table-1 with its defaults
+    /// Same as `counterfoil reproduce table-1`
     #[arg(long, conflicts_with_all = ["replay", "tell", "svg", "patterns", "ranks", "rounds", "faults", "collections", "clusters",
         "no_checkpoints", "revoked", "unnamed", "schedules", "seed", "threads", "planted", "protocol"])]
     pub(super) table_1: bool,
     /// Print a JSON object and nothing else
     #[arg(long)]
     pub(super) json: bool,
+}
+
+/// Another measurement of the state machines.
+#[derive(Debug, Subcommand)]
+pub(super) enum SimulateCommand {
+    Scale(scale::ScaleArguments),
 }
 
 /// Value of `--canary`.
@@ -136,7 +142,10 @@ impl std::fmt::Display for CountRange {
 impl SimulateArguments {
     /// Returns `true` if the output is JSON.
     pub(crate) fn wants_json(&self) -> bool {
-        self.paper.as_ref().map_or(self.json, PaperCommand::json)
+        match &self.command {
+            Some(SimulateCommand::Scale(arguments)) => arguments.json,
+            None => self.json,
+        }
     }
 
     pub(super) fn config(&self) -> Config {

@@ -9,9 +9,9 @@ use serde_json::json;
 
 use super::WIDE_DIAGRAM_STEPS;
 use super::options::SimulateArguments;
-use super::plural::count;
 use super::protocol::Protocol;
 use super::report::{add_coverage, violation_object};
+use crate::plural::count;
 use crate::{Failure, print};
 
 /// Refuses schedules that can't be of the selected protocol. A schedule doesn't name its protocol.

@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 
 use super::campaign::Tally;
 use super::options::SimulateArguments;
-use super::plural::{count, schedules};
 use super::protocol::{Engine, Protocol};
+use crate::plural::{count, schedules};
 
 /// Maximum number of runs for shrinking a schedule.
 const SHRINK_RUNS_MAX: u32 = 5_000;

@@ -4,20 +4,20 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 
-fn simulate(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_counterfoil")).arg("simulate").args(arguments).output().unwrap()
+fn counterfoil(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_counterfoil")).args(arguments).output().unwrap()
 }
 
 /// Returns the JSON rows that a successful command prints.
 fn rows(arguments: &[&str]) -> Vec<Value> {
-    let Output { status, stdout, stderr } = simulate(&[arguments, &["--json"]].concat());
+    let Output { status, stdout, stderr } = counterfoil(&[arguments, &["--json"]].concat());
     assert!(status.success(), "{}", String::from_utf8_lossy(&stderr));
     serde_json::from_slice::<Vec<Value>>(&stdout).unwrap()
 }
 
 #[test]
 fn table_1_has_both_percentages_next_to_the_papers() {
-    let rows = rows(&["table-1", "--kernels", "cg", "--ranks", "64", "--iterations", "2"]);
+    let rows = rows(&["reproduce", "table-1", "--kernels", "cg", "--ranks", "64", "--iterations", "2"]);
     assert_eq!(rows.len(), 2);
     for (row, clusters) in rows.iter().zip([4, 8]) {
         assert_eq!(
@@ -36,7 +36,7 @@ fn table_1_has_both_percentages_next_to_the_papers() {
 fn figure_8_writes_a_file_per_kernel() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("new");
-    let rows = rows(&["figure-8", "--dir", path.to_str().unwrap()]);
+    let rows = rows(&["reproduce", "figure-8", "--dir", path.to_str().unwrap()]);
     assert_eq!(rows.len(), 5);
     for row in rows {
         let svg = std::fs::read_to_string(row["file"].as_str().unwrap()).unwrap();
@@ -49,7 +49,7 @@ fn figure_8_writes_a_file_per_kernel() {
 fn scale_has_a_row_per_torus_and_arrangement_and_draws_a_plot() {
     let dir = tempfile::tempdir().unwrap();
     let plot = dir.path().join("line.svg");
-    let rows = rows(&["scale", "--ranks", "100,400", "--clusters", "4", "--svg", plot.to_str().unwrap()]);
+    let rows = rows(&["simulate", "scale", "--ranks", "100,400", "--clusters", "4", "--svg", plot.to_str().unwrap()]);
     assert_eq!(rows.len(), 2 * (2 + 3 + 3));
     for row in rows {
         let rolled_back = row["rolled_back_pct"].as_f64().unwrap();
@@ -61,18 +61,21 @@ fn scale_has_a_row_per_torus_and_arrangement_and_draws_a_plot() {
 #[test]
 fn invalid_arguments_are_usage_errors() {
     for arguments in [
-        &["table-1", "--kernels", "ep"][..],
-        &["table-1", "--ranks", "100"],
-        &["figure-8"],
-        &["figure-8", "--dir", "/dev/null/x", "--ranks", "16", "--clusters", "17"],
-        &["figure-8", "--dir", "/dev/null/x", "--ranks", "100", "--clusters", "65"],
-        &["scale", "--ranks", "7", "--axes", "2", "--clusters", "4"],
-        &["scale", "--ranks", "1000001", "--state-machines"],
-        &["scale", "--axes", "1", "--arrangements", "boxes"],
+        &["reproduce", "table-1", "--kernels", "ep"][..],
+        &["reproduce", "table-1", "--ranks", "100"],
+        &["reproduce", "figure-8"],
+        &["reproduce", "figure-7", "--workload", "master-worker"],
+        &["reproduce", "figure-7", "--workload", "cg", "--ranks", "3"],
+        &["reproduce", "figure-7", "--class", "Z"],
+        &["reproduce", "figure-8", "--dir", "/dev/null/x", "--ranks", "16", "--clusters", "17"],
+        &["reproduce", "figure-8", "--dir", "/dev/null/x", "--ranks", "100", "--clusters", "65"],
+        &["simulate", "scale", "--ranks", "7", "--axes", "2", "--clusters", "4"],
+        &["simulate", "scale", "--ranks", "1000001", "--state-machines"],
+        &["simulate", "scale", "--axes", "1", "--arrangements", "boxes"],
     ] {
-        assert_eq!(simulate(arguments).status.code(), Some(2), "{arguments:?}");
+        assert_eq!(counterfoil(arguments).status.code(), Some(2), "{arguments:?}");
     }
-    let unwritable = simulate(&["figure-8", "--dir", "/dev/null/x"]);
+    let unwritable = counterfoil(&["reproduce", "figure-8", "--dir", "/dev/null/x"]);
     assert_eq!(unwritable.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&unwritable.stderr).contains("/dev/null/x"));
 }

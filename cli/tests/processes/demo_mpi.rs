@@ -1,4 +1,4 @@
-//! Tests of `counterfoil demo --mpi` with an mpirun that is missing, fails or must be stopped. For a real one, see `mpi/tests/demo.rs`.
+//! Tests of `counterfoil demo --mpi` and `counterfoil reproduce figure-7` with an mpirun that is missing, fails or must be stopped. For a real one, see `mpi/tests/{demo,costs}.rs`.
 
 use std::fs;
 use std::path::Path;
@@ -70,6 +70,36 @@ fn an_mpirun_that_ends_before_the_job_fails_the_demo() {
     assert_failure(&output, 1, "; it wrote: no such host");
     let does_nothing = build("exit 0");
     assert_failure(&run(does_nothing.path(), &["--json"]), 1, "ended too early, with exit status: 0");
+}
+
+fn figure_7(build: &Path, more: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_counterfoil"));
+    command.args(["reproduce", "figure-7", "--ranks", "2", "--rounds", "1"]).args(more);
+    command.env("COUNTERFOIL_MPI_BUILD", build).output().unwrap()
+}
+
+#[test]
+fn figure_7_prints_what_the_job_has_measured_over_each_transport() {
+    let measured: Vec<_> = (1..=5)
+        .map(|n| serde_json::json!({"rule": null, "seconds": [f64::from(n)], "ratios": [1.0 + f64::from(n) / 100.0]}))
+        .collect();
+    let line = serde_json::json!({ "measured": measured });
+    let job = build(&format!("echo '{{\"round\":0}}'\necho a word of mpirun\necho '{line}'"));
+    let svg = job.path().join("figure.svg");
+    let output = figure_7(job.path(), &["--json", "--svg", svg.to_str().unwrap()]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let rows: Vec<serde_json::Value> = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(rows.len(), 2 * 5);
+    assert_eq!((&rows[0]["ratio"], &rows[0]["paper"]), (&1.01.into(), &"1.00".into()));
+    assert_eq!((&rows[9]["transport"], &rows[9]["seconds"]), (&"TCP".into(), &5.0.into()));
+    assert!(fs::read_to_string(svg).unwrap().contains("shared memory"));
+}
+
+#[test]
+fn figure_7_of_a_job_that_fails_says_why() {
+    let fails = build("echo no such host >&2; exit 3");
+    assert_failure(&figure_7(fails.path(), &[]), 1, "the job failed (exit status: 3): no such host");
+    assert_failure(&figure_7(Path::new("/nonexistent"), &[]), 1, "is not a build of `cargo xtask mpi`");
 }
 
 #[test]

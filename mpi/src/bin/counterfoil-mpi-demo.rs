@@ -1,23 +1,41 @@
-//! One process of `counterfoil demo --mpi`, which starts it with `mpirun`: a rank of a logged workload over MPI, or a spare.
+//! One process of `counterfoil demo --mpi` or `counterfoil reproduce figure-7`, which start it with `mpirun`.
 
+use std::error::Error;
+use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::rc::Rc;
 
-use clap::Parser;
-use counterfoil_mpi::{Threads, Universe, job};
+use clap::{Parser, Subcommand};
+use counterfoil_mpi::{Threads, Universe, costs, job};
+use serde_json::json;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::prelude::*;
 
-/// Run one process of a job over MPI (started by `counterfoil demo --mpi`).
+/// Run one process of a job over MPI (started by `counterfoil`).
 #[derive(Debug, Parser)]
 #[command(name = "counterfoil-mpi-demo", version)]
 struct Arguments {
-    /// Number of ranks; further processes are spares
-    #[arg(long)]
-    ranks: u32,
-    /// The job's directory
-    #[arg(long)]
-    job: PathBuf,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// A rank of a logged workload, or a spare
+    Job {
+        /// Number of ranks; further processes are spares
+        #[arg(long)]
+        ranks: u32,
+        /// The job's directory
+        #[arg(long)]
+        job: PathBuf,
+    },
+    /// A rank of a workload on plain MPI and under each rule in turn. Rank 0 prints a JSON object for each round, and one with the times
+    Costs {
+        /// What is measured, as JSON
+        plan: String,
+    },
 }
 
 fn main() -> ExitCode {
@@ -34,7 +52,7 @@ fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    match job::run(&universe, &arguments.job, arguments.ranks) {
+    match run(&universe, arguments.command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             let rank = universe.world().rank().map_or_else(|_| "?".to_owned(), |rank| rank.to_string());
@@ -42,6 +60,25 @@ fn main() -> ExitCode {
             // The other ranks would wait for this one for ever.
             universe.world().abort(1);
             ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(universe: &Rc<Universe>, command: Command) -> Result<(), Box<dyn Error>> {
+    match command {
+        Command::Job { ranks, job } => Ok(job::run(universe, &job, ranks)?),
+        Command::Costs { plan } => {
+            let is_first = universe.world().rank()? == 0;
+            let say = |line: serde_json::Value| {
+                if is_first {
+                    // Progress that nobody reads, or a result that nobody gets.
+                    let _ = writeln!(std::io::stdout(), "{line}");
+                }
+            };
+            let measured =
+                costs::measure(universe, &serde_json::from_str(&plan)?, |round| say(json!({"round": round})))?;
+            say(json!({"measured": measured}));
+            Ok(())
         }
     }
 }

@@ -1,5 +1,5 @@
 //! Table I of Guermouche 2011, measured on the state machines: a part of its cells, including the unusual ones.
-//! `counterfoil simulate table-1` measures all forty.
+//! `counterfoil reproduce table-1` measures all forty.
 #![expect(clippy::print_stdout, reason = "prints the compared numbers")]
 
 use counterfoil::Rank;

@@ -1,12 +1,12 @@
 //! Counts with singular or plural nouns.
 
 /// Formats, for example, `1 event` or `2 events`.
-pub(super) fn count(number: u64, one: &str, several: &str) -> String {
+pub(crate) fn count(number: u64, one: &str, several: &str) -> String {
     format!("{number} {}", if number == 1 { one } else { several })
 }
 
 /// Formats `1 schedule` or `2 schedules`.
-pub(super) fn schedules(number: u64) -> String {
+pub(crate) fn schedules(number: u64) -> String {
     count(number, "schedule", "schedules")
 }
 

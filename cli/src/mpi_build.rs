@@ -1,11 +1,11 @@
-//! `counterfoil demo --mpi`: the program's processes are those of an MPI job.
+//! What `cargo xtask mpi` has built: an MPI's `mpirun`, and the program whose processes are ranks of a job.
 //!
-//! This program doesn't link to MPI. It starts `mpirun` with the program built by `cargo xtask mpi`, whose processes connect to it as local
-//! processes do.
+//! This program doesn't link to MPI. In `counterfoil demo --mpi`, the processes connect to it as local processes do.
 
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use counterfoil_runtime::local::{JobOptions, Processes};
 use serde::Deserialize;
@@ -13,14 +13,15 @@ use serde::Deserialize;
 use crate::mpirun;
 
 /// Environment variable that names a build's folder.
-pub(super) const VARIABLE: &str = "COUNTERFOIL_MPI_BUILD";
+pub(crate) const VARIABLE: &str = "COUNTERFOIL_MPI_BUILD";
 /// File in a build's folder that describes it.
 const DESCRIPTION: &str = "mpi.json";
 /// Program of one rank, in a build's folder.
 const PROGRAM: &str = "release/counterfoil-mpi-demo";
-/// Error of a run over MPI.
+
+/// There is no usable build.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum MpiRunError {
+pub(crate) enum MpiBuildError {
     #[error(
         "--mpi: no MPI program found: `cargo xtask mpi` builds it; unless it is next to this program, set {VARIABLE} to the folder that \
          `cargo xtask mpi` prints"
@@ -46,31 +47,31 @@ struct Description {
 
 /// A launcher and the program built for its MPI.
 #[derive(Debug)]
-pub(super) struct Build {
+pub(crate) struct Build {
     program: PathBuf,
     mpirun: PathBuf,
     /// Name and version, such as `Open MPI 5.0.11`.
-    pub(super) version: String,
+    pub(crate) version: String,
     /// Processes outlive the failure of another one.
     outlives_failures: bool,
 }
 
 impl Build {
     /// Finds the build for the requested MPI, else the one named by the environment, else one next to this program.
-    pub(super) fn find(requested: Option<&str>) -> Result<Build, MpiRunError> {
+    pub(crate) fn find(requested: Option<&str>) -> Result<Build, MpiBuildError> {
         if let Some(requested) = requested {
             return Build::find_requested(requested);
         }
         if let Some(folder) = std::env::var_os(VARIABLE) {
             return Build::open(Path::new(&folder));
         }
-        Build::all(&Build::folder()?).next().ok_or(MpiRunError::NotBuilt)
+        Build::all(&Build::folder()?).next().ok_or(MpiBuildError::NotBuilt)
     }
 
     /// Returns the folder of the builds next to this program.
-    fn folder() -> Result<PathBuf, MpiRunError> {
-        let program = std::env::current_exe().map_err(|_| MpiRunError::NotBuilt)?;
-        Ok(program.parent().and_then(Path::parent).ok_or(MpiRunError::NotBuilt)?.join("mpi"))
+    fn folder() -> Result<PathBuf, MpiBuildError> {
+        let program = std::env::current_exe().map_err(|_| MpiBuildError::NotBuilt)?;
+        Ok(program.parent().and_then(Path::parent).ok_or(MpiBuildError::NotBuilt)?.join("mpi"))
     }
 
     /// Returns the builds in a folder, by name.
@@ -82,7 +83,7 @@ impl Build {
     }
 
     /// Finds the build for an MPI by name or installation prefix.
-    fn find_requested(requested: &str) -> Result<Build, MpiRunError> {
+    fn find_requested(requested: &str) -> Result<Build, MpiBuildError> {
         let folder = Build::folder()?;
         let by_name = folder.join(format!("build-{requested}"));
         if !requested.contains('/') && by_name.join(DESCRIPTION).is_file() {
@@ -91,11 +92,11 @@ impl Build {
         let prefix = fs::canonicalize(requested).ok();
         let is_in = |build: &Build| prefix.as_ref().is_some_and(|prefix| build.mpirun.starts_with(prefix));
         let found = Build::all(&folder).find(is_in);
-        found.ok_or_else(|| MpiRunError::NotRequested { requested: requested.to_owned(), folder })
+        found.ok_or_else(|| MpiBuildError::NotRequested { requested: requested.to_owned(), folder })
     }
 
-    fn open(folder: &Path) -> Result<Build, MpiRunError> {
-        let not_a_build = |reason: String| MpiRunError::NoBuild { folder: folder.to_owned(), reason };
+    fn open(folder: &Path) -> Result<Build, MpiBuildError> {
+        let not_a_build = |reason: String| MpiBuildError::NoBuild { folder: folder.to_owned(), reason };
         let text =
             fs::read(folder.join(DESCRIPTION)).map_err(|error| not_a_build(format!("{DESCRIPTION}: {error}")))?;
         let Description { version, mpirun, ulfm } =
@@ -107,11 +108,22 @@ impl Build {
         Ok(Build { program, mpirun, version, outlives_failures: ulfm })
     }
 
+    /// Returns a command that measures what the rules cost, as `plan` says, in a job of `ranks` ranks. It dies with this process.
+    ///
+    /// # Errors
+    /// [`MpiBuildError::OwnPath`].
+    pub(crate) fn costs(&self, ranks: u32, options: &[&str], plan: &str) -> Result<Command, MpiBuildError> {
+        let mut command = mpirun::bound_to_parent(&self.mpirun).map_err(MpiBuildError::OwnPath)?;
+        command.args(["-n", &ranks.to_string()]).args(options).arg(&self.program).args(["costs", plan]);
+        command.envs(environment());
+        Ok(command)
+    }
+
     /// Returns the job with the processes of an MPI job, `spares` of which are spares if failures can be outlived.
-    pub(super) fn job(&self, job: &JobOptions, spares: u32) -> Result<JobOptions, MpiRunError> {
+    pub(crate) fn job(&self, job: &JobOptions, spares: u32) -> Result<JobOptions, MpiBuildError> {
         let ranks = job.settings.ranks;
         let spares = if self.outlives_failures { spares } else { 0 };
-        let own = std::env::current_exe().map_err(MpiRunError::OwnPath)?;
+        let own = std::env::current_exe().map_err(MpiBuildError::OwnPath)?;
         // Dies with this process.
         let mut command: Vec<OsString> = vec![own.into(), mpirun::NAME.into(), "--launcher".into()];
         command.extend([std::process::id().to_string().into(), "--".into(), self.mpirun.clone().into()]);
@@ -120,7 +132,7 @@ impl Build {
             command.extend(["--with-ft", "ulfm", "--mca", "async_mpi_finalize", "1"].map(OsString::from));
         }
         command.extend(["-n".into(), (ranks + spares).to_string().into(), self.program.clone().into()]);
-        command.extend(["--ranks".into(), ranks.to_string().into()]);
+        command.extend(["job".into(), "--ranks".into(), ranks.to_string().into()]);
         let processes = Processes::Managed { spares, outlive_failures: self.outlives_failures };
         Ok(JobOptions { command, processes, environment: environment(), ..job.clone() })
     }

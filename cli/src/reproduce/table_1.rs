@@ -10,7 +10,7 @@ use counterfoil_workloads::patterns::{Cell, Kernel};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 
-use super::plural::count;
+use crate::plural::count;
 use crate::{Failure, print};
 
 /// Measure the messages logged and ranks rolled back, compared with Table I of Guermouche et al. 2011.

@@ -1,0 +1,110 @@
+//! What the rules cost while nothing fails: a workload on plain MPI and under each rule in turn, inside one job.
+//!
+//! Separate jobs differ by more than the effect, so a run under a rule is compared with the runs on plain MPI before and after it. Only the
+//! workload is timed, not the start of the log and its end.
+
+use std::error::Error as StdError;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use counterfoil_runtime::communicator::{Communicator, Reduction};
+use counterfoil_runtime::{LogTier, RankSettings, Rule};
+use counterfoil_workloads::costs::{Measured, Plan};
+use counterfoil_workloads::{LookupError, Outcome, Workload, by_name};
+
+use crate::error::MpiError;
+use crate::native::NativeCommunicator;
+use crate::recovery::{self, Options, RecoveryError};
+use crate::universe::Universe;
+
+/// Failure of a measurement.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CostError {
+    /// A call of MPI failed.
+    #[error(transparent)]
+    Mpi(#[from] MpiError),
+    /// A run under a rule failed.
+    #[error(transparent)]
+    Recovery(#[from] RecoveryError),
+    /// A run on plain MPI failed.
+    #[error("on plain MPI: {0}")]
+    Native(#[source] Box<dyn StdError + Send + Sync>),
+    /// There is no such workload.
+    #[error(transparent)]
+    Lookup(#[from] LookupError),
+    /// A run found another answer than the known one.
+    #[error("a run under {rule:?} found a wrong answer: {value}")]
+    WrongAnswer {
+        /// The rule; `None` for plain MPI.
+        rule: Option<Rule>,
+        /// What it found.
+        value: String,
+    },
+}
+
+/// Runs the measurement on all processes of the job. Collective. `progress` is called before each round, with its number.
+///
+/// # Errors
+/// [`CostError`].
+pub fn measure(universe: &Rc<Universe>, plan: &Plan, progress: impl Fn(u32)) -> Result<Vec<Measured>, CostError> {
+    let workload = by_name(&plan.workload, plan.class.parse()?)?;
+    let run = |rule| run(universe, workload.as_ref(), rule, plan.tier);
+    // Not counted: the first run finds cold caches.
+    let mut before = run(None).and_then(|_| run(None))?;
+    let new = |rule: &Option<Rule>| Measured { rule: *rule, seconds: Vec::new(), ratios: Vec::new() };
+    let mut measured: Vec<Measured> = plan.rules.iter().map(new).collect();
+    for round in 0..plan.rounds {
+        progress(round);
+        for of_rule in &mut measured {
+            let seconds = run(of_rule.rule)?.as_secs_f64();
+            let after = run(None)?;
+            of_rule.seconds.push(seconds);
+            of_rule.ratios.push(2.0 * seconds / (before + after).as_secs_f64());
+            before = after;
+        }
+    }
+    Ok(measured)
+}
+
+/// Runs the workload once; returns the time of the slowest rank.
+fn run(
+    universe: &Rc<Universe>,
+    workload: &dyn Workload,
+    rule: Option<Rule>,
+    tier: LogTier,
+) -> Result<Duration, CostError> {
+    let (outcome, took) = match rule {
+        None => {
+            let mut comm = NativeCommunicator::new(universe)?;
+            let done = timed(workload, &mut comm).map_err(CostError::Native)?;
+            comm.finish()?;
+            done
+        }
+        Some(rule) => {
+            let ranks = universe.world().size()?;
+            let settings = RankSettings { rule, tier, ..RankSettings::new(ranks) };
+            let options = Options { without_recovery: true, settings, ..Options::new(ranks) };
+            let done = recovery::run(universe, &options, |comm| timed(workload, comm))?;
+            // All processes are ranks.
+            done.ok_or_else(|| CostError::Native("a rank without a result".into()))?
+        }
+    };
+    if outcome.verified == Some(false) {
+        return Err(CostError::WrongAnswer { rule, value: outcome.value.to_string() });
+    }
+    Ok(took)
+}
+
+/// Runs the workload after a barrier, which also opens all connections.
+fn timed(
+    workload: &dyn Workload,
+    comm: &mut dyn Communicator,
+) -> Result<(Outcome, Duration), Box<dyn StdError + Send + Sync>> {
+    comm.barrier()?;
+    let begun = Instant::now();
+    let outcome = workload.run(comm, None)?;
+    let mut took = [begun.elapsed().as_secs_f64()];
+    comm.allreduce_f64(&mut took, Reduction::Max)?;
+    Ok((outcome, Duration::from_secs_f64(took[0])))
+}

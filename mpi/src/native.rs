@@ -1,0 +1,268 @@
+//! The runtime's [`Communicator`] on plain MPI: nothing is logged, no process may die. The floor against which the rules are measured.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::rc::Rc;
+use std::thread;
+
+use bytes::Bytes;
+use counterfoil::Epoch;
+use counterfoil_runtime::Error;
+use counterfoil_runtime::communicator::{CallError, Communicator, InternalTag, Request, Status};
+use counterfoil_runtime::transport::TransportError;
+
+use crate::comm::{Comm, Sending};
+use crate::error::MpiError;
+use crate::point_to_point::Envelope;
+use crate::universe::Universe;
+
+/// Unsuccessful probes after which the thread yields the processor between two: there may be more ranks than processors.
+const PROBES_BEFORE_YIELD: u32 = 10_000;
+/// Tags of collectives are numbers below this one: every MPI has as many.
+const COLLECTIVE_TAGS: u64 = 1 << 15;
+
+/// A communicator of all processes without a log.
+#[derive(Debug)]
+pub struct NativeCommunicator {
+    rank: u32,
+    size: u32,
+    application: Comm,
+    collective: Comm,
+    collectives: u64,
+    next_request: u64,
+    /// Requests by number, so in the order in which they were begun.
+    requests: BTreeMap<u64, State>,
+    /// Sends that the program has waited for: they complete without the receiver, so their bytes are copies.
+    in_flight: Vec<Sending>,
+}
+
+#[derive(Debug)]
+enum State {
+    Sending(Sending, Status),
+    Posted(Pattern),
+    Received(Status, Bytes),
+}
+
+/// What a receive takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Pattern {
+    source: Option<u32>,
+    tag: Option<i32>,
+    is_collective: bool,
+}
+
+impl Pattern {
+    /// Returns `true` if a message may fit both.
+    fn overlaps(&self, other: &Pattern) -> bool {
+        fn may_equal<T: PartialEq>(one: Option<T>, other: Option<T>) -> bool {
+            one.is_none() || other.is_none() || one == other
+        }
+        self.is_collective == other.is_collective
+            && may_equal(self.source, other.source)
+            && may_equal(self.tag, other.tag)
+    }
+}
+
+impl NativeCommunicator {
+    /// Makes a communicator of all processes. Collective.
+    ///
+    /// # Errors
+    /// [`MpiError`].
+    pub fn new(universe: &Rc<Universe>) -> Result<NativeCommunicator, MpiError> {
+        let world = universe.world();
+        Ok(NativeCommunicator {
+            rank: world.rank()?,
+            size: world.size()?,
+            application: world.dup()?,
+            collective: world.dup()?,
+            collectives: 0,
+            next_request: 0,
+            requests: BTreeMap::new(),
+            in_flight: Vec::new(),
+        })
+    }
+
+    fn add(&mut self, state: State) -> Request {
+        let id = self.next_request;
+        self.next_request += 1;
+        self.requests.insert(id, state);
+        Request::new(id)
+    }
+
+    fn begin_send(&mut self, to: u32, tag: i32, is_collective: bool, payload: &[u8]) -> Result<Request, Error> {
+        let comm = if is_collective { &self.collective } else { &self.application };
+        let sending = comm.isend(payload.to_vec(), to, tag).map_err(failed)?;
+        Ok(self.add(State::Sending(sending, Status { source: to, tag, len: payload.len() })))
+    }
+
+    fn begin_receive(&mut self, pattern: Pattern) -> Request {
+        self.add(State::Posted(pattern))
+    }
+
+    /// Drops the copies of messages that have been sent.
+    fn drop_sent(&mut self) -> Result<(), Error> {
+        let mut at = 0;
+        while let Some(sending) = self.in_flight.get_mut(at) {
+            if sending.test().map_err(failed)? {
+                self.in_flight.swap_remove(at);
+            } else {
+                at += 1;
+            }
+        }
+        Ok(())
+    }
+
+    /// Receives a message that fits a pattern and has arrived.
+    fn receive(&self, pattern: Pattern) -> Result<Option<(Status, Bytes)>, MpiError> {
+        let comm = if pattern.is_collective { &self.collective } else { &self.application };
+        let Some(message) = comm.improbe(pattern.source, pattern.tag)? else { return Ok(None) };
+        let status = Status { source: message.source, tag: message.tag, len: message.len };
+        Ok(Some((status, Bytes::from(message.receive()?))))
+    }
+
+    /// Receives the next message that fits a pattern.
+    fn receive_waiting(&self, pattern: Pattern) -> Result<(Status, Bytes), MpiError> {
+        let comm = if pattern.is_collective { &self.collective } else { &self.application };
+        let message = comm.mprobe(pattern.source, pattern.tag)?;
+        let status = Status { source: message.source, tag: message.tag, len: message.len };
+        Ok((status, Bytes::from(message.receive()?)))
+    }
+
+    /// Waits until MPI no longer needs the bytes of any send.
+    ///
+    /// # Errors
+    /// [`MpiError`].
+    pub fn finish(self) -> Result<(), MpiError> {
+        self.in_flight.into_iter().try_for_each(Sending::wait)
+    }
+
+    /// Receives what fits a posted receive, unless an earlier one may take it. Returns `true` if the request is complete.
+    fn advance(&mut self, call: &'static str, id: u64) -> Result<bool, Error> {
+        let pattern = match self.requests.get(&id) {
+            None => return Err(CallError::UnknownRequest { call, id }.into()),
+            Some(State::Received(..)) => return Ok(true),
+            Some(State::Sending(..)) => return Ok(true),
+            Some(State::Posted(pattern)) => *pattern,
+        };
+        let is_before = |state: &State| matches!(state, State::Posted(earlier) if earlier.overlaps(&pattern));
+        let before = self.requests.range(..id).find(|(_, state)| is_before(state)).map(|(earlier, _)| *earlier);
+        if let Some(earlier) = before
+            && !self.advance(call, earlier)?
+        {
+            return Ok(false);
+        }
+        let Some((status, payload)) = self.receive(pattern).map_err(failed)? else { return Ok(false) };
+        self.requests.insert(id, State::Received(status, payload));
+        Ok(true)
+    }
+}
+
+impl Communicator for NativeCommunicator {
+    fn rank(&self) -> u32 {
+        self.rank
+    }
+
+    fn size(&self) -> u32 {
+        self.size
+    }
+
+    fn isend(&mut self, to: u32, tag: i32, payload: &[u8]) -> Result<Request, Error> {
+        CallError::check_rank("isend", to, self.size)?;
+        CallError::check_tag("isend", tag)?;
+        self.begin_send(to, tag, false, payload)
+    }
+
+    fn irecv(&mut self, source: Option<u32>, tag: Option<i32>) -> Result<Request, Error> {
+        Ok(self.begin_receive(Pattern { source, tag, is_collective: false }))
+    }
+
+    fn isend_internal(&mut self, to: u32, tag: InternalTag, payload: &[u8]) -> Result<Request, Error> {
+        self.begin_send(to, collective_tag(tag), true, payload)
+    }
+
+    fn irecv_internal(&mut self, source: u32, tag: InternalTag) -> Result<Request, Error> {
+        Ok(self.begin_receive(Pattern { source: Some(source), tag: Some(collective_tag(tag)), is_collective: true }))
+    }
+
+    fn begin_collective(&mut self) -> InternalTag {
+        let tag = InternalTag::new(self.collectives);
+        self.collectives += 1;
+        tag
+    }
+
+    fn wait(&mut self, request: Request) -> Result<(Status, Bytes), Error> {
+        let mut probes = 0_u32;
+        while !self.advance("wait", request.id())? {
+            probes = probes.saturating_add(1);
+            if probes > PROBES_BEFORE_YIELD {
+                thread::yield_now();
+            }
+        }
+        match self.requests.remove(&request.id()) {
+            Some(State::Sending(sending, status)) => {
+                self.in_flight.push(sending);
+                self.drop_sent()?;
+                Ok((status, Bytes::new()))
+            }
+            Some(State::Received(status, payload)) => Ok((status, payload)),
+            Some(State::Posted(_)) | None => Err(CallError::UnknownRequest { call: "wait", id: request.id() }.into()),
+        }
+    }
+
+    fn test(&mut self, request: &Request) -> Result<bool, Error> {
+        self.advance("test", request.id())
+    }
+
+    fn probe(&mut self, source: Option<u32>, tag: Option<i32>) -> Result<Status, Error> {
+        let Envelope { source, tag, len } = self.application.probe(source, tag).map_err(failed)?;
+        Ok(Status { source, tag, len })
+    }
+
+    fn iprobe(&mut self, source: Option<u32>, tag: Option<i32>) -> Result<Option<Status>, Error> {
+        let found = self.application.immediate_probe(source, tag).map_err(failed)?;
+        Ok(found.map(|Envelope { source, tag, len }| Status { source, tag, len }))
+    }
+
+    /// Nothing is kept: takes no checkpoint.
+    fn checkpoint(&mut self, _state: &[u8]) -> Result<Epoch, Error> {
+        Ok(Epoch::FIRST)
+    }
+
+    fn restore(&mut self) -> Result<Option<Bytes>, Error> {
+        Ok(None)
+    }
+
+    fn iteration(&mut self, _n: u64) -> Result<(), Error> {
+        Ok(())
+    }
+
+    /// Sends from the program's bytes, and receives meanwhile.
+    fn sendrecv(
+        &mut self,
+        to: u32,
+        send_tag: i32,
+        payload: &[u8],
+        source: Option<u32>,
+        receive_tag: Option<i32>,
+    ) -> Result<(Status, Bytes), Error> {
+        CallError::check_rank("sendrecv", to, self.size)?;
+        CallError::check_tag("sendrecv", send_tag)?;
+        let pattern = Pattern { source, tag: receive_tag, is_collective: false };
+        if self.requests.values().any(|state| matches!(state, State::Posted(posted) if posted.overlaps(&pattern))) {
+            let receive = self.begin_receive(pattern);
+            self.send(to, send_tag, payload)?;
+            return self.wait(receive);
+        }
+        let received =
+            self.application.send_while(payload, to, send_tag, || self.receive_waiting(pattern)).map_err(failed)?;
+        received.map_err(failed)
+    }
+}
+
+fn collective_tag(tag: InternalTag) -> i32 {
+    (tag.sequence() % COLLECTIVE_TAGS) as i32
+}
+
+fn failed(error: MpiError) -> Error {
+    TransportError::Io { action: "communicate over MPI", source: io::Error::other(error) }.into()
+}
