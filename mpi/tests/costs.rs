@@ -30,18 +30,17 @@ fn every_rule_has_a_ratio_for_each_round() {
         Some(Rule::SendDeterministic { clusters: 1 }),
         Some(Rule::SendDeterministic { clusters: 2 }),
     ];
-    for (workload, ranks, tier) in
-        [("cg", 2, LogTier::ProcessCrashSafe), ("ring", 2, LogTier::Volatile), ("ring", 2, LogTier::NodeLocal)]
+    for (workload, rounds, tier) in
+        [("cg", 1, LogTier::ProcessCrashSafe), ("ring", 2, LogTier::Volatile), ("ring", 2, LogTier::NodeLocal)]
     {
         let rules = rules.clone();
-        let plan = Plan { workload: workload.to_owned(), class: "S".to_owned(), rounds: 2, tier, rules };
-        let lines = measure(ranks, &plan);
-        let rounds: Vec<_> = lines.iter().filter_map(|line| line["round"].as_u64()).collect();
-        assert_eq!(rounds, [0, 1]);
+        let plan = Plan { workload: workload.to_owned(), class: "S".to_owned(), rounds, tier, rules };
+        let lines = measure(2, &plan);
+        assert_eq!(lines.iter().filter(|line| line["round"].is_number()).count() as u32, rounds);
         let measured: Vec<Measured> = serde_json::from_value(lines.last().unwrap()["measured"].clone()).unwrap();
         assert_eq!(measured.iter().map(|of| of.rule).collect::<Vec<_>>(), plan.rules);
         for of in measured {
-            assert!(of.seconds.len() == 2 && of.ratios.len() == 2, "{of:?}");
+            assert_eq!((of.seconds.len() as u32, of.ratios.len() as u32), (rounds, rounds), "{of:?}");
             assert!(of.seconds.iter().chain(&of.ratios).all(|value| *value > 0.0), "{of:?}");
         }
     }
