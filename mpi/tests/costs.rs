@@ -31,7 +31,7 @@ fn every_rule_has_a_ratio_for_each_round() {
         Some(Rule::SendDeterministic { clusters: 2 }),
     ];
     for (workload, rounds, tier) in
-        [("cg", 1, LogTier::ProcessCrashSafe), ("ring", 2, LogTier::Volatile), ("ring", 2, LogTier::NodeLocal)]
+        [("cg", 1, LogTier::ProcessCrashSafe), ("ring", 1, LogTier::Volatile), ("cg", 2, LogTier::NodeLocal)]
     {
         let rules = rules.clone();
         let plan = Plan { workload: workload.to_owned(), class: "S".to_owned(), rounds, tier, rules };
