@@ -8,8 +8,8 @@ use std::rc::Rc;
 
 use counterfoil_runtime::Error;
 use counterfoil_runtime::local::{ControlError, JobError, JobPaths, LauncherConnection, start};
-use counterfoil_runtime::transport::TransportError;
-use counterfoil_workloads::{Program, ProgramError};
+use counterfoil_runtime::transport::{Report, Transport, TransportError};
+use counterfoil_workloads::{self as workloads, Program, ProgramError};
 
 use crate::error::MpiError;
 use crate::membership::{Membership, MembershipError};
@@ -43,6 +43,21 @@ pub enum RankError {
     Program(#[from] ProgramError),
 }
 
+impl RankError {
+    /// Returns `true` if a dead rank can't be replaced.
+    fn is_for_want_of_spares(&self) -> bool {
+        let transport = match self {
+            RankError::Transport(error) => Some(error),
+            RankError::Runtime(Error::Transport(error)) => Some(error),
+            RankError::Program(ProgramError::Workload(workloads::Error::Communicator(Error::Transport(error)))) => {
+                Some(error)
+            }
+            _ => None,
+        };
+        matches!(transport, Some(TransportError::NoSpare { .. }))
+    }
+}
+
 /// Runs this process from start to end, as one of the `ranks` ranks of the job in `directory`, or as a spare. Collective over all processes
 /// of the job.
 ///
@@ -69,7 +84,11 @@ pub fn run(universe: &Rc<Universe>, directory: &Path, ranks: u32) -> Result<(), 
                 welcome = next;
             }
             Err(error) => {
-                endpoint.fail(error.to_string());
+                if error.is_for_want_of_spares() {
+                    endpoint.transport_mut().report(Report::NoSpare)?;
+                } else {
+                    endpoint.fail(error.to_string());
+                }
                 return Err(error);
             }
         }

@@ -39,15 +39,24 @@ pub enum MembershipError {
     /// A spare was to be used as a rank.
     #[error("this process is a spare and has no rank")]
     NoRank,
+}
+
+/// Failure of a repair.
+#[derive(Debug)]
+pub(crate) enum RepairError {
+    /// A call of MPI failed.
+    Mpi(MpiError),
     /// More ranks are dead than there are spares.
-    #[error(
-        "rank {rank} is dead and no spare process is left: a job with more spares (--spares) outlives more failures. The logs and \
-         checkpoints of the other ranks are valid"
-    )]
     NoSpare {
         /// Lowest rank without a process.
         rank: u32,
     },
+}
+
+impl From<MpiError> for RepairError {
+    fn from(error: MpiError) -> RepairError {
+        RepairError::Mpi(error)
+    }
 }
 
 /// The processes of a job, seen from one of them.
@@ -221,8 +230,8 @@ impl Membership {
     /// call has failed because of a dead process. Doesn't wait.
     ///
     /// # Errors
-    /// [`MembershipError`].
-    pub(crate) fn serve_repair(&mut self, has_failure: bool) -> Result<Vec<u32>, MembershipError> {
+    /// [`RepairError`].
+    pub(crate) fn serve_repair(&mut self, has_failure: bool) -> Result<Vec<u32>, RepairError> {
         if has_failure && self.repair.is_none() {
             self.begin_repair()?;
         }
@@ -232,8 +241,8 @@ impl Membership {
     /// Continues a repair; returns the ranks that have other processes now once all living processes have agreed. Doesn't wait.
     ///
     /// # Errors
-    /// [`MembershipError::NoSpare`] on all processes, [`MembershipError::Mpi`].
-    pub(crate) fn poll_repair(&mut self) -> Result<Option<Vec<u32>>, MembershipError> {
+    /// [`RepairError::NoSpare`] on all processes, [`RepairError::Mpi`].
+    pub(crate) fn poll_repair(&mut self) -> Result<Option<Vec<u32>>, RepairError> {
         let Some((agreement, failed)) = &mut self.repair else { return Ok(Some(Vec::new())) };
         let Some(is_agreed) = agreement.poll()? else { return Ok(None) };
         let failed = std::mem::take(failed);
@@ -250,7 +259,7 @@ impl Membership {
         let lost: Vec<(u32, &str)> =
             vacant.iter().map(|rank| (*rank, self.hosts[self.process_of(*rank) as usize].as_str())).collect();
         let hosts: Vec<&str> = self.hosts.iter().map(String::as_str).collect();
-        let assigned = assign(&self.places, &hosts, &lost).map_err(|rank| MembershipError::NoSpare { rank })?;
+        let assigned = assign(&self.places, &hosts, &lost).map_err(|rank| RepairError::NoSpare { rank })?;
         for (rank, process) in assigned {
             self.places[process as usize] = rank;
             self.processes[rank as usize].push(process);

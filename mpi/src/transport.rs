@@ -28,7 +28,7 @@ use counterfoil_runtime::transport::{Event, Interest, Report, Transport, Transpo
 use crate::comm::{Matched, Sending};
 use crate::control::failures::outlives_failures;
 use crate::error::MpiError;
-use crate::membership::{Membership, MembershipError};
+use crate::membership::{Membership, MembershipError, RepairError};
 use crate::ulfm::Meeting;
 use peer::{IN_FLIGHT_BYTES_MAX, Peer};
 use supervisor::Supervisor;
@@ -124,7 +124,9 @@ impl MpiTransport {
 
     fn new(supervisor: Supervisor, membership: Membership) -> Result<MpiTransport, TransportError> {
         let (ranks, rank) = (membership.ranks(), membership.rank());
-        let rank = rank.ok_or_else(|| unrepaired(MembershipError::NoRank))?;
+        let no_rank =
+            || TransportError::Io { action: "become a rank", source: io::Error::other(MembershipError::NoRank) };
+        let rank = rank.ok_or_else(no_rank)?;
         Ok(MpiTransport {
             rank,
             incarnation: 0,
@@ -526,6 +528,9 @@ fn failed(error: MpiError) -> TransportError {
     TransportError::Io { action: "communicate with a peer over MPI", source: io::Error::other(error) }
 }
 
-fn unrepaired(error: MembershipError) -> TransportError {
-    TransportError::Io { action: "replace a failed process", source: io::Error::other(error) }
+fn unrepaired(error: RepairError) -> TransportError {
+    match error {
+        RepairError::Mpi(error) => failed(error),
+        RepairError::NoSpare { rank } => TransportError::NoSpare { rank },
+    }
 }

@@ -226,12 +226,12 @@ fn after_a_power_cut_the_whole_job_goes_on_from_its_checkpoints() {
 }
 
 #[test]
-fn a_death_without_a_spare_is_named() {
-    if !outlives_failures() {
-        // The whole job is started again instead: the tests above.
-        return;
+fn after_a_death_without_a_spare_the_whole_job_goes_on_from_its_checkpoints() {
+    for rule in [Rule::SenderBased, Rule::Pessimistic, Rule::SendDeterministic { clusters: 2 }] {
+        for (kills, spares) in [(&["2@7"][..], 0), (&["2@4", "1@4", "3@9"], 1)] {
+            let job = Job { checkpoint_every: Some(3), spares, ..Job::under(rule, "cg", kills) };
+            let report = job.run_and_compare();
+            assert!(report.rolled_back.iter().sum::<u32>() > 0, "{rule:?}: {kills:?}");
+        }
     }
-    let job = Job { spares: 0, ..Job::under(Rule::SenderBased, "cg", &["2@7"]) };
-    let error = job.run_with(4).unwrap_err().to_string();
-    assert!(error.contains("rank 2 is dead and no spare process is left"), "{error}");
 }

@@ -136,6 +136,8 @@ pub enum Report {
         /// Counters of the process.
         tally: Tally,
     },
+    /// A rank is dead, and no process can take its place: the process ends.
+    NoSpare,
     /// The program or the runtime has failed.
     Failed {
         /// Reason.
@@ -176,6 +178,15 @@ pub enum TransportError {
         path: PathBuf,
         /// Error of the operating system.
         source: std::io::Error,
+    },
+    /// A rank is dead, and no process can take its place.
+    #[error(
+        "rank {rank} is dead and no spare process is left: a job with more spares (--spares) outlives more failures. The logs and \
+         checkpoints of the other ranks are valid"
+    )]
+    NoSpare {
+        /// Lowest rank without a process.
+        rank: u32,
     },
     /// A peer sent bytes that are no frame.
     #[error("rank {peer} sent something that is not a frame: {source}")]

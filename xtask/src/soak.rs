@@ -25,7 +25,7 @@ use self::verdict::Verdict;
 use crate::mpi::{Choice, Toolkit};
 use crate::workspace::{TaskError, Workspace, command_line};
 
-/// Minimum share of kills between the victim's first and last message. Other kills test the restart of a process, but not its
+/// Minimum share of kills between the victim's first and last message, of those planned for an iteration. Other kills test the restart of a process, but not its
 /// replay.
 const KILLS_IN_TRAFFIC_MIN: f64 = 0.9;
 
@@ -194,7 +194,7 @@ fn write_report(
     println!("\n{}", tally.table());
     println!(
         "recovery times in ms: median / 95th percentile over the kills; \
-         in traffic: between the victim's first and last message (at least {:.0} % required)",
+         in traffic: between the victim's first and last message, of the kills planned for an iteration (at least {:.0} % required)",
         KILLS_IN_TRAFFIC_MIN * 100.0
     );
     println!("report: {}", path.display());
@@ -202,7 +202,7 @@ fn write_report(
         println!("failed: run {}: {}", failure.run, failure.command);
     }
     println!(
-        "{} runs, {} failed, {:.1} % of the kills in traffic, seed {seed}: {}",
+        "{} runs, {} failed, {:.1} % of the kills in iterations in traffic, seed {seed}: {}",
         options.runs,
         failures.len(),
         tally.kills_in_traffic() * 100.0,

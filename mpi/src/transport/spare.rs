@@ -42,7 +42,10 @@ impl SpareProcess {
             Ok(false) => Ok(None),
             Err(error) => {
                 // If the launcher is gone, nobody needs to know.
-                let _ = self.launcher.report(Report::Failed { error: error.to_string() });
+                let _ = self.launcher.report(match error {
+                    TransportError::NoSpare { .. } => Report::NoSpare,
+                    _ => Report::Failed { error: error.to_string() },
+                });
                 Err(error)
             }
         }

@@ -47,6 +47,8 @@ pub(crate) enum ToLauncher {
     RollingBack { epoch: u32, tally: Tally },
     /// The program has succeeded; the process continues to serve its peers.
     Done { outcome: Vec<u8>, tally: Tally },
+    /// A rank is dead and no process of the process manager can take its place; the process ends.
+    NoSpare,
     /// The program or the runtime has failed; the process ends.
     Failed { error: String },
 }

@@ -75,7 +75,7 @@ enum Ready {
 pub(super) enum Restart {
     /// The logs in memory are lost as well.
     PowerCut,
-    /// The process manager ends all processes after the death of one.
+    /// The process manager ends all processes after the death of one, or has none to replace it.
     JobLost,
 }
 
@@ -337,6 +337,7 @@ impl<'a> Launcher<'a> {
                     process.forget();
                     self.handle_join(rank, pid, control)?;
                 }
+                Ok(Some(ToLauncher::NoSpare)) => self.restart_job()?,
                 Ok(Some(ToLauncher::Failed { error })) => return Err(LaunchError::SpareFailed { reason: error }),
                 Ok(Some(_)) | Err(_) => process.forget(),
             }
@@ -490,6 +491,7 @@ impl<'a> Launcher<'a> {
                 slot.outcome = Some(outcome);
                 self.observer.handle_progress(Progress::Done { rank: number });
             }
+            ToLauncher::NoSpare => self.restart_job()?,
             ToLauncher::Failed { error } => slot.failure = Some(error),
         }
         Ok(())

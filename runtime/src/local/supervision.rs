@@ -75,9 +75,8 @@ impl Launcher<'_> {
     fn goes_back_with_the_job(&self, rank: usize) -> bool {
         let is_lost_by_a_death = matches!(self.options.processes, Processes::Managed { outlive_failures: false, .. });
         let is_restarting = self.restart == Some(Restart::JobLost);
-        is_lost_by_a_death
-            && self.slots[rank].killed.is_none()
-            && (is_restarting || self.slots.iter().any(|slot| slot.killed.is_some()))
+        self.slots[rank].killed.is_none()
+            && (is_restarting || is_lost_by_a_death && self.slots.iter().any(|slot| slot.killed.is_some()))
     }
 
     /// Starts the next process of a rank, alone or with all others.
@@ -86,11 +85,19 @@ impl Launcher<'_> {
             return self.restart_if_ended();
         }
         if let Processes::Managed { outlive_failures: false, .. } = self.options.processes {
-            self.restart = Some(Restart::JobLost);
-            self.end_all()?;
+            self.restart_job()?;
             return self.restart_if_ended();
         }
         self.start(rank)
+    }
+
+    /// Ends all processes, after which all are started again.
+    pub(super) fn restart_job(&mut self) -> Result<(), LaunchError> {
+        if self.restart.is_some() || self.finishing.is_some() {
+            return Ok(());
+        }
+        self.restart = Some(Restart::JobLost);
+        self.end_all()
     }
 
     /// Kills all processes of the job.

@@ -22,6 +22,7 @@ struct Group {
     runs: u64,
     failed: u64,
     kills: u64,
+    kills_in_iterations: u64,
     kills_in_traffic: u64,
     recovery_ms: Vec<RecoveryMs>,
 }
@@ -96,7 +97,11 @@ impl Tally {
                 group.runs.to_string(),
                 group.failed.to_string(),
                 group.kills.to_string(),
-                format!("{:.1} %", group.kills_in_traffic_share() * 100.0),
+                if group.kills_in_iterations == 0 {
+                    "-".to_owned()
+                } else {
+                    format!("{:.1} %", group.kills_in_traffic_share() * 100.0)
+                },
             ];
             row.extend((0..RECOVERY_PHASES.len()).map(|phase| {
                 let times = group.times(phase);
@@ -129,6 +134,7 @@ impl Tally {
                     "runs": group.runs,
                     "wrong": group.failed,
                     "kills": group.kills,
+                    "kills_in_iterations": group.kills_in_iterations,
                     "kills_in_traffic": group.kills_in_traffic,
                     "recovery_ms": phases.collect::<serde_json::Map<_, _>>(),
                 })
@@ -156,12 +162,14 @@ impl Group {
         self.runs += 1;
         self.failed += u64::from(!verdict.problems.is_empty());
         self.kills += verdict.kills;
+        self.kills_in_iterations += verdict.kills_in_iterations;
         self.kills_in_traffic += verdict.kills_in_traffic;
         self.recovery_ms.extend(&verdict.recovery_ms);
     }
 
     fn kills_in_traffic_share(&self) -> f64 {
-        if self.kills == 0 { 0.0 } else { self.kills_in_traffic as f64 / self.kills as f64 }
+        let all = self.kills_in_iterations;
+        if all == 0 { 0.0 } else { self.kills_in_traffic as f64 / all as f64 }
     }
 
     /// Returns the times of one recovery phase in ascending order.
@@ -188,6 +196,7 @@ mod tests {
         Verdict {
             problems: problems.iter().map(|&problem| problem.to_owned()).collect(),
             kills,
+            kills_in_iterations: kills,
             kills_in_traffic: in_traffic,
             recovery_ms: vec![[Some(detect), None, None, None, None]],
         }

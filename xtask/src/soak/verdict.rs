@@ -21,7 +21,9 @@ pub(super) struct Verdict {
     pub(super) problems: Vec<String>,
     /// Kills that took place.
     pub(super) kills: u64,
-    /// Kills between the victim's first and last message.
+    /// Of these, kills planned for an iteration: others may come before the victim's first message.
+    pub(super) kills_in_iterations: u64,
+    /// Of the kills planned for an iteration, those between the victim's first and last message.
     pub(super) kills_in_traffic: u64,
     /// Phase durations of each timed recovery.
     pub(super) recovery_ms: Vec<RecoveryMs>,
@@ -101,7 +103,11 @@ impl Verdict {
         for kill in kills {
             self.kills += 1;
             match kill[IN_TRAFFIC].as_bool() {
-                Some(in_traffic) => self.kills_in_traffic += u64::from(in_traffic),
+                Some(in_traffic) if is_in_iteration(kill) => {
+                    self.kills_in_iterations += 1;
+                    self.kills_in_traffic += u64::from(in_traffic);
+                }
+                Some(_) => {}
                 None => self.problem(format!("kill without {IN_TRAFFIC}: {kill}")),
             }
         }
@@ -119,6 +125,13 @@ impl Verdict {
     fn problem(&mut self, problem: impl Into<String>) {
         self.problems.push(problem.into());
     }
+}
+
+/// Returns `true` for a kill that was planned for an iteration of its victim, and `false` for a power cut or one during a repair or a recovery.
+fn is_in_iteration(kill: &Value) -> bool {
+    kill["planned"]
+        .as_str()
+        .is_some_and(|planned| ["all@", "repair", "recovery"].iter().all(|word| !planned.contains(word)))
 }
 
 /// Returns `true` if a reported kill is the planned one.
@@ -155,9 +168,9 @@ mod tests {
             "verified": true, "digest_equal": true, "recovered": true,
             "survivors_undisturbed": true, "lost": 0, "duplicated": 0, "reordered": 0,
             "kills": [
-                {"rank": 2, "iteration": 7, "between_first_and_last_message": true,
+                {"rank": 2, "iteration": 7, "planned": "2@7", "between_first_and_last_message": true,
                  "recovery_ms": {"detect": 1, "start": 2.5, "replay": 3, "catch_up": 4}},
-                {"rank": 1, "iteration": 9, "between_first_and_last_message": false,
+                {"rank": 1, "iteration": 9, "planned": "1@recovery:2", "between_first_and_last_message": false,
                  "recovery_ms": {"detect": 1, "start": 2.5, "replay": null, "catch_up": 4}},
             ],
             "recovery_ms": {"detect": 9, "repair": 0.5, "start": 9, "replay": 9, "catch_up": 9},
@@ -180,7 +193,7 @@ mod tests {
     fn a_correct_run_has_no_problem() {
         let verdict = judge(&correct_report());
         assert_eq!(verdict.problems, Vec::<String>::new());
-        assert_eq!((verdict.kills, verdict.kills_in_traffic), (2, 1));
+        assert_eq!((verdict.kills, verdict.kills_in_iterations, verdict.kills_in_traffic), (2, 1, 1));
         let first = [Some(1.0), None, Some(2.5), Some(3.0), Some(4.0)];
         let second = [Some(1.0), None, Some(2.5), None, Some(4.0)];
         assert_eq!(verdict.recovery_ms, [first, second]);
