@@ -8,8 +8,8 @@
 //! mpirun --with-ft ulfm --mca async_mpi_finalize 1 -n 5 program    # 4 ranks and a spare
 //! ```
 //!
-//! Without User-Level Failure Mitigation (`--with-ft ulfm`, Open MPI 5) the messages are logged in the same way, and the first dead
-//! process ends the job.
+//! Without User-Level Failure Mitigation (`--with-ft ulfm`, Open MPI 5) a job can have no spares: the messages are logged in the same way,
+//! and the first dead process ends the job.
 //!
 //! The program must do the same again when it gets the same messages: no clock, no random numbers without a seed. What it writes to files
 //! or to the terminal it may write twice.
@@ -28,6 +28,7 @@ use counterfoil_runtime::local::{
 use counterfoil_runtime::transport::TransportError;
 use counterfoil_runtime::{Error, LogTier, RankSettings, Rule};
 
+use crate::control::failures::outlives_failures;
 use crate::error::MpiError;
 use crate::membership::{Membership, MembershipError};
 use crate::transport::{MpiTransport, wait_without_launcher};
@@ -83,6 +84,17 @@ pub enum RecoveryError {
     /// The log or the protocol failed.
     #[error(transparent)]
     Runtime(#[from] Error),
+    /// There are spares, and the MPI ends the job with its first dead process.
+    #[error(
+        "{spares} of the processes are spares, but this MPI ends the job with its first dead process: start Open MPI 5 with `mpirun --with-ft \
+         ulfm --mca async_mpi_finalize 1`, or start {ranks} processes, which log and don't recover"
+    )]
+    NotSurvivable {
+        /// Number of spares.
+        spares: u32,
+        /// Number of ranks.
+        ranks: u32,
+    },
     /// The send-deterministic rule needs a recovery process, which only a launcher has.
     #[error("the send-deterministic rule needs a launcher: use the sender-based or the pessimistic rule")]
     NeedsLauncher,
@@ -125,6 +137,10 @@ where
     let settings = &options.settings;
     if matches!(settings.rule, Rule::SendDeterministic { .. }) && !options.without_recovery {
         return Err(RecoveryError::NeedsLauncher);
+    }
+    let started = universe.world().size()?;
+    if started > settings.ranks && !outlives_failures() {
+        return Err(RecoveryError::NotSurvivable { spares: started - settings.ranks, ranks: settings.ranks });
     }
     let (directory, shares_checkpoints) = join_directory(universe, options)?;
     let mut membership = Membership::new(&universe.world(), settings.ranks)?;

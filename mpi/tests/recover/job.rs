@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::OnceLock;
 
+use counterfoil_runtime::local::{clean, default_shm_root};
+
 /// Last line of all runs.
 const HEAT: &str = "heat 4995000.000000006 (41530dee00000006) after 8000 steps";
 const STEPS: u32 = 8_000;
@@ -147,6 +149,17 @@ impl Running {
         let left: Vec<_> = left.filter(|name| name.to_string_lossy().starts_with("counterfoil-")).collect();
         assert!(left.is_empty(), "{left:?}");
         self.joined
+    }
+
+    /// Waits for the end of the job, which has failed with this error.
+    #[track_caller]
+    pub(crate) fn fail(mut self, words: &str) {
+        while self.read_line() {}
+        let described = self.describe();
+        assert!(described.contains(words), "{described}");
+        assert!(!self.job.wait().unwrap().success(), "{described}");
+        // A job that fails leaves the logs of its ranks.
+        clean(&[default_shm_root()]).unwrap();
     }
 
     /// Returns what the job has printed. It has ended.
