@@ -32,7 +32,7 @@ pub(crate) use library::find as find_library;
 ///
 /// Runs the program under its MPI's mpirun, with a preloaded library that intercepts its MPI calls. Passes unknown options on to
 /// mpirun. Input, output and exit code are the program's own; this command reports on standard error. Settings come from
-/// options, environment variables and a file; see `counterfoil config`. All ranks run on this machine.
+/// options, environment variables and a file; see `counterfoil config`.
 #[derive(Debug, Args)]
 #[command(override_usage = "counterfoil run [OPTIONS] [MPIRUN OPTIONS] -- PROGRAM [ARGUMENTS]")]
 pub(crate) struct RunArguments {

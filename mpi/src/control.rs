@@ -13,7 +13,7 @@ use counterfoil_mpi_logger::{ControlKind, ControlMessage};
 use mpi_sys as ffi;
 
 use crate::comm::Comm;
-use crate::error::{MpiError, check};
+use crate::error::{MpiError, check, count};
 use crate::universe::Universe;
 use failures::Failures;
 
@@ -131,6 +131,59 @@ impl Control {
             check("MPI_Allreduce", ffi::PMPI_Allreduce(from, to, 1, ffi::RSMPI_UINT32_T, ffi::RSMPI_SUM, self.comm))?;
         }
         Ok(all)
+    }
+
+    /// Returns the lowest rank that calls this with `true`. Collective.
+    ///
+    /// # Errors
+    /// [`MpiError`].
+    pub fn lowest_true(&self, own: bool) -> Result<Option<u32>, MpiError> {
+        let (mut mine, mut lowest) = (0, 0);
+        // SAFETY: pointers to local variables; all ranks call this.
+        unsafe {
+            check("MPI_Comm_rank", ffi::PMPI_Comm_rank(self.comm, &raw mut mine))?;
+            mine = if own { mine } else { c_int::MAX };
+            let (from, to) = ((&raw const mine).cast(), (&raw mut lowest).cast());
+            check("MPI_Allreduce", ffi::PMPI_Allreduce(from, to, 1, ffi::RSMPI_INT32_T, ffi::RSMPI_MIN, self.comm))?;
+        }
+        Ok((lowest != c_int::MAX).then_some(lowest.unsigned_abs()))
+    }
+
+    /// Returns the `bytes` of every rank on rank `root`, and nothing on the others. Collective.
+    ///
+    /// # Errors
+    /// [`MpiError`].
+    pub fn gather(&self, root: u32, bytes: &[u8]) -> Result<Vec<Vec<u8>>, MpiError> {
+        let (ranks, len) = (self.sent.len(), count("MPI_Gatherv", bytes.len())?);
+        let mut lens: Vec<c_int> = vec![0; ranks];
+        // SAFETY: a pointer to a local variable, and an array with an element for each rank; all ranks call this.
+        unsafe {
+            let (from, to) = ((&raw const len).cast(), lens.as_mut_ptr().cast());
+            let (int, root) = (ffi::RSMPI_INT32_T, root as c_int);
+            check("MPI_Gather", ffi::PMPI_Gather(from, 1, int, to, 1, int, root, self.comm))?;
+        }
+        let ends: Vec<usize> = lens
+            .iter()
+            .scan(0, |end, len| {
+                *end += len.unsigned_abs() as usize;
+                Some(*end)
+            })
+            .collect();
+        let total = ends.last().copied().unwrap_or_default();
+        count("MPI_Gatherv", total)?;
+        let mut all = vec![0u8; total.max(1)];
+        let starts: Vec<c_int> = ends.iter().zip(&lens).map(|(end, len)| *end as c_int - len).collect();
+        // The pointer to no bytes may be 1, which is MPI_IN_PLACE in Open MPI.
+        let bytes = if bytes.is_empty() { &[0] } else { bytes };
+        // SAFETY: at least `len` bytes, arrays with an element for each rank, and on the root as many bytes as they say; all ranks call this.
+        unsafe {
+            let (from, to) = (bytes.as_ptr().cast(), all.as_mut_ptr().cast());
+            let (byte, root) = (ffi::RSMPI_UINT8_T, root as c_int);
+            let code = ffi::PMPI_Gatherv(from, len, byte, to, lens.as_ptr(), starts.as_ptr(), byte, root, self.comm);
+            check("MPI_Gatherv", code)?;
+        }
+        let parts = ends.iter().zip(&lens).map(|(end, len)| all[end - len.unsigned_abs() as usize..*end].to_vec());
+        Ok(if total == 0 { Vec::new() } else { parts.collect() })
     }
 
     /// Begins to send a message, in parts if it is long. A message to a failed rank is dropped.

@@ -3,6 +3,7 @@
 
 mod cannot_log;
 mod full_log;
+mod hosts;
 mod kept_logs;
 mod programs;
 mod report;

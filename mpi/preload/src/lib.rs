@@ -24,6 +24,7 @@ use mpi_sys as ffi;
 mod deferred;
 mod failed_polls;
 mod global;
+mod host;
 mod message;
 mod next;
 mod say;

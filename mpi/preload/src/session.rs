@@ -26,6 +26,7 @@ use counterfoil_profile::Ended;
 use rustc_hash::FxHashMap;
 
 use crate::failed_polls;
+use crate::host::OtherHost;
 use crate::say::say;
 use crate::settings::Settings;
 use comms::CommHandles;
@@ -70,6 +71,10 @@ pub(crate) struct Session {
     watch: Watch,
     /// Reason why the log isn't in its directory afterwards, where the user wants it there.
     not_kept: Option<String>,
+    /// `Some` on a host other than the launcher's.
+    host: Option<OtherHost>,
+    /// Rank that writes the accounts of ranks on other hosts; `None` if there are none.
+    account_root: Option<u32>,
     begun: Instant,
 }
 
@@ -82,6 +87,8 @@ pub(crate) enum BeginError {
     Control(#[from] MpiError),
     #[error(transparent)]
     Number(#[from] NumberTaken),
+    #[error("the job's directories can't be made on this host: {0}")]
+    Host(#[source] std::io::Error),
     #[error("the log can't be made: {0}")]
     Log(#[from] counterfoil::OpenError),
     #[error("{} is there, the log of another job: give another directory, or remove what is there", path.display())]
@@ -108,7 +115,10 @@ impl Session {
     ) -> Result<Session, BeginError> {
         // SAFETY: MPI is initialised, and the session ends before it is finalised; MPI is called as its thread level demands.
         let control = unsafe { Control::new(ranks) }?;
-        let created = create_log(&settings, rank, ranks);
+        let (host, created) = match OtherHost::prepare(&settings) {
+            Ok(host) => (host, create_log(&settings, rank, ranks)),
+            Err(source) => (None, Err(BeginError::Host(source))),
+        };
         // All ranks or none: one without a log counts and acknowledges nothing.
         let failed = control.count_true(created.is_err())?;
         let log = match created {
@@ -122,6 +132,13 @@ impl Session {
             }
             Ok(log) => log,
         };
+        let has_other_hosts = control.count_true(host.is_some())? > 0;
+        let account_root = if has_other_hosts { control.lowest_true(host.is_none())? } else { None };
+        if has_other_hosts && account_root.is_none() && rank == 0 {
+            say(format_args!(
+                "no rank runs on the host of `counterfoil run`, which gets no figures; each log is on its rank's host"
+            ));
+        }
         let options = LoggerOptions {
             deadlock_after: settings.deadlock_after,
             is_multithreaded,
@@ -149,6 +166,8 @@ impl Session {
             since_progress: 0,
             watch,
             not_kept: None,
+            host,
+            account_root,
             begun: Instant::now(),
         })
     }
@@ -244,6 +263,23 @@ impl Session {
         self.write_profile(ended);
     }
 
+    /// Passes the accounts of ranks on other hosts to a rank on the launcher's host, which writes them. Collective.
+    fn gather_accounts(&mut self) {
+        let Some(root) = self.account_root else { return };
+        let account = match &self.host {
+            Some(_) => summary::account(self, Ended::Finalized).to_string(),
+            None => String::new(),
+        };
+        match self.control.gather(root, account.as_bytes()) {
+            Ok(accounts) => {
+                for (rank, account) in (0..).zip(accounts).filter(|(_, account)| !account.is_empty()) {
+                    summary::write_of(self, rank, &account);
+                }
+            }
+            Err(error) => say(format_args!("the figures of ranks on other hosts are lost: {error}")),
+        }
+    }
+
     /// Completes the log on disk, if the user wants it there.
     fn keep(&mut self) {
         if self.settings.log_dir.is_none() {
@@ -279,8 +315,16 @@ impl Session {
         self.release_all();
         self.keep();
         self.write_account(Ended::Finalized);
+        self.gather_accounts();
+        let (host, settings, rank) = (self.host.take(), self.settings.clone(), self.rank());
         if let Err(error) = self.control.end() {
             say(format_args!("{error}"));
+        }
+        // Its files are closed with the log.
+        drop(self.logger);
+        drop(self.ledger);
+        if let Some(host) = host {
+            host.leave(&settings, rank);
         }
     }
 

@@ -1,5 +1,8 @@
 //! Notes on deviations from the requested run.
 
+use std::collections::BTreeMap;
+use std::path::Path;
+
 use serde_json::Value;
 
 use super::{Ending, JobSummary, RankSummary, by_reason, text};
@@ -13,6 +16,7 @@ impl JobSummary {
         notes.extend(self.no_rank_started(program));
         notes.extend(self.abnormal_endings());
         notes.extend(self.taken_over());
+        notes.extend(self.on_other_hosts());
         notes.extend(self.ranks.iter().flat_map(RankSummary::notes));
         notes
     }
@@ -39,7 +43,7 @@ impl JobSummary {
         Some(match self.code {
             0 => format!(
                 "nothing was logged: no rank of {program} started logging over {}. Is it a C or C++ program (calls from Fortran aren't \
-                 intercepted), dynamically linked with that MPI?",
+                 intercepted), dynamically linked with that MPI? Does a rank run on this host, so that it can write the figures?",
                 self.mpi
             ),
             code => format!("nothing was logged: the job ended with exit code {code} before any rank started logging"),
@@ -74,6 +78,20 @@ impl JobSummary {
     fn ranks_that(&self, ending: Ending) -> Option<String> {
         let ranks: Vec<u32> = self.that(ending).map(|one| one.rank).collect();
         (!ranks.is_empty()).then(|| rank_list(&ranks))
+    }
+
+    /// Reports the logs that are on other hosts, by host.
+    fn on_other_hosts(&self) -> Vec<String> {
+        let Some(dir) = &self.log_dir else { return Vec::new() };
+        let mut hosts: BTreeMap<&str, Vec<u32>> = BTreeMap::new();
+        for one in &self.ranks {
+            let is_here = Path::new(dir).join(format!("rank-{}", one.rank)).exists();
+            if let Some(host) = text(&one.figures, "host").filter(|_| !is_here) {
+                hosts.entry(host).or_default().push(one.rank);
+            }
+        }
+        let note = |(host, ranks): (&str, Vec<u32>)| format!("{}: log in {dir} on host {host}", rank_list(&ranks));
+        hosts.into_iter().map(note).collect()
     }
 
     /// Reports the logs taken over from shared memory.

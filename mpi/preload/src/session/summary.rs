@@ -10,14 +10,21 @@ use crate::say::say;
 
 /// Writes the summary into the directory that the user gave, if any.
 pub(super) fn write(session: &Session, ended: Ended) {
-    let Some(dir) = &session.settings.summary_dir else { return };
-    let path = dir.join(format!("rank-{}.json", session.rank()));
-    if let Err(error) = std::fs::write(&path, account(session, ended).to_string()) {
-        say(format_args!("its account can't be written to {}: {error}", path.display()));
+    if session.host.is_none() {
+        write_of(session, session.rank(), account(session, ended).to_string().as_bytes());
     }
 }
 
-fn account(session: &Session, ended: Ended) -> Value {
+/// Writes the summary of a rank, also of another one.
+pub(super) fn write_of(session: &Session, rank: u32, account: &[u8]) {
+    let Some(dir) = &session.settings.summary_dir else { return };
+    let path = dir.join(format!("rank-{rank}.json"));
+    if let Err(error) = std::fs::write(&path, account) {
+        say(format_args!("the account of rank {rank} can't be written to {}: {error}", path.display()));
+    }
+}
+
+pub(super) fn account(session: &Session, ended: Ended) -> Value {
     let ledger = &session.ledger;
     let (sent_to, received_from) = (ledger.all_logged(), ledger.all_received());
     let [logged, received] = [&sent_to, &received_from].map(|of| Traffic::sum(of.iter().copied()));
@@ -46,8 +53,15 @@ fn account(session: &Session, ended: Ended) -> Value {
         "gaps": ledger.gaps().map(|gap| gap.to_string()).collect::<Vec<_>>(),
         "kept": session.settings.log_dir.as_ref().map(|_| session.not_kept.is_none()),
         "not_kept": session.not_kept,
+        "host": session.host.as_ref().map(|_| host_name()),
         "wall_s": session.wall().as_secs_f64(),
         "sent_to": sent_to,
         "received_from": received_from,
     })
+}
+
+/// Returns the name of this host.
+fn host_name() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    name.trim_end().to_owned()
 }
