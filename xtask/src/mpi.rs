@@ -20,6 +20,7 @@ use serde_json::json;
 
 use crate::workspace::{TaskError, Workspace, cargo, run_checked};
 pub(crate) use error::MpiError;
+use find::Implementation;
 pub(crate) use find::Mpi;
 
 /// Options of `cargo xtask mpi`.
@@ -35,15 +36,15 @@ pub(crate) struct Options {
 /// Selection of an MPI.
 #[derive(Debug, Default, Args)]
 pub(crate) struct Choice {
-    /// `wheel` (Open MPI from PyPI, installed into cargo's target directory), `debian`, or the installation prefix of an Open
-    /// MPI [default: COUNTERFOIL_MPI, or else the mpicc in PATH, or else wheel]
-    #[arg(long, value_name = "wheel|debian|PREFIX")]
+    /// `wheel` (Open MPI from PyPI, installed into cargo's target directory), `debian`, `mpich` (from PyPI, for the demo's ranks
+    /// only), or the installation prefix of an Open MPI or MPICH [default: COUNTERFOIL_MPI, or else the mpicc in PATH, or else wheel]
+    #[arg(long, value_name = "wheel|debian|mpich|PREFIX")]
     mpi: Option<String>,
 }
 
 /// Runs cargo in `mpi/`. Returns `true`, since a failed command is an error.
 pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<bool, TaskError> {
-    let toolkit = Toolkit::find_or_install(workspace, &options.choice)?;
+    let toolkit = Toolkit::find_or_install_any(workspace, &options.choice)?;
     println!("MPI: {}", toolkit.mpi);
     let default = ["build", "--release"].map(str::to_owned);
     let arguments = if options.arguments.is_empty() { &default[..] } else { &options.arguments };
@@ -63,8 +64,17 @@ pub(crate) struct Toolkit {
 }
 
 impl Toolkit {
-    /// Finds or installs the selected MPI and libclang.
+    /// Finds or installs the selected Open MPI and libclang.
     pub(crate) fn find_or_install(workspace: &Workspace, choice: &Choice) -> Result<Self, MpiError> {
+        let toolkit = Self::find_or_install_any(workspace, choice)?;
+        match toolkit.mpi.implementation {
+            Implementation::OpenMpi => Ok(toolkit),
+            Implementation::Mpich => Err(MpiError::NeedsOpenMpi { found: toolkit.mpi.to_string() }),
+        }
+    }
+
+    /// Finds or installs the selected MPI, of any implementation, and libclang.
+    pub(crate) fn find_or_install_any(workspace: &Workspace, choice: &Choice) -> Result<Self, MpiError> {
         let folder = workspace.target().join("mpi");
         let mpi = Mpi::find(choice.mpi.as_deref(), &folder)?;
         let libclang = libclang::Libclang::find(&folder)?;
@@ -76,7 +86,7 @@ impl Toolkit {
     fn write_description(&self) -> Result<(), MpiError> {
         let path = self.target.join("mpi.json");
         let description = json!({
-            "version": format!("Open MPI {}", self.mpi.version),
+            "version": format!("{} {}", self.mpi.implementation, self.mpi.version),
             "mpirun": self.mpi.mpirun,
             "ulfm": self.mpi.has_ulfm(),
         });

@@ -74,7 +74,7 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<bool, Task
 
 /// Runs the soak test over MPI.
 pub(crate) fn run_over_mpi(workspace: &Workspace, options: &OverMpi) -> Result<bool, TaskError> {
-    let toolkit = Toolkit::find_or_install(workspace, &options.choice)?;
+    let toolkit = Toolkit::find_or_install_any(workspace, &options.choice)?;
     eprintln!("MPI: {}", toolkit.mpi);
     toolkit.build_demo(workspace)?;
     run_with(workspace, &options.options, Some(&toolkit.mpi.name))

@@ -34,7 +34,7 @@ pub(crate) struct DemoArguments {
     /// Kill no rank
     #[arg(long, conflicts_with = "kills")]
     no_kills: bool,
-    /// Run the program as ranks of an MPI job, and compare with a run on local processes. MPI is wheel, debian, or an installation
+    /// Run the program as ranks of an MPI job, and compare with a run on local processes. MPI is wheel, debian, mpich, or an installation
     /// prefix for which `cargo xtask mpi` was run [default: the build in COUNTERFOIL_MPI_BUILD, else the first one next to this
     /// program]
     #[arg(long, value_name = "MPI", num_args = 0..=1, require_equals = true)]

@@ -25,7 +25,7 @@ use crate::{Failure, print};
 /// plain MPI against itself. Requires `cargo xtask mpi`.
 #[derive(Debug, Args)]
 pub(crate) struct Figure7Arguments {
-    /// MPI to run over: wheel, debian, or an installation prefix for which `cargo xtask mpi` was run [default: the build in
+    /// MPI to run over: wheel, debian, mpich, or an installation prefix for which `cargo xtask mpi` was run [default: the build in
     /// COUNTERFOIL_MPI_BUILD, else the first one next to this program]
     #[arg(long)]
     mpi: Option<String>,

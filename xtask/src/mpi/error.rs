@@ -10,22 +10,25 @@ use thiserror::Error;
 pub(crate) enum MpiError {
     /// The selected installation prefix has no compiler wrapper.
     #[error(
-        "{origin}: {} has no bin/mpicc: set it to the installation prefix of an Open MPI, or to `wheel` or `debian`",
+        "{origin}: {} has no bin/mpicc: set it to the installation prefix of an Open MPI or MPICH, or to `wheel`, `debian` or `mpich`",
         prefix.display()
     )]
     NoWrapper { prefix: PathBuf, origin: &'static str },
     /// Debian's Open MPI is not installed.
     #[error("Debian's Open MPI is not installed: apt-get install libopenmpi-dev openmpi-bin; or use --mpi wheel")]
     DebianNotInstalled,
-    /// The compiler wrapper is not that of a supported Open MPI.
-    #[error("{} reports {found:?}, but Open MPI 4 or 5 is required: use --mpi wheel", mpicc.display())]
+    /// The compiler wrapper is not that of a supported MPI.
+    #[error("{} reports {found:?}, but Open MPI 4 or 5, or MPICH 4 or 5, is required: use --mpi wheel", mpicc.display())]
     Unsuitable { mpicc: PathBuf, found: String },
+    /// The command supports Open MPI only.
+    #[error("{found}: the interposition library and the benchmarks need an Open MPI: use --mpi wheel")]
+    NeedsOpenMpi { found: String },
     /// The installation has a compiler wrapper but no launcher.
     #[error("{} has no mpirun in its directory: install the complete MPI (Debian: openmpi-bin)", mpicc.display())]
     NoLauncher { mpicc: PathBuf },
     /// The compiler wrapper cannot be queried.
-    #[error("cannot run `{} --showme`: {source}", mpicc.display())]
-    Showme { mpicc: PathBuf, source: io::Error },
+    #[error("cannot run `{}`: {source}", mpicc.display())]
+    Wrapper { mpicc: PathBuf, source: io::Error },
     /// Python cannot be started.
     #[error(
         "cannot run `{python}` to install {package} from PyPI: {source}; install Python 3 with pip, or set {alternative}"

