@@ -352,7 +352,14 @@ impl<'a> Launcher<'a> {
         let Some(exit) = manager.try_wait().map_err(failed)? else { return Ok(()) };
         let stderr_tail = manager.stderr_tail();
         self.manager = None;
-        (0..self.slots.len()).try_for_each(|rank| self.read_messages(rank))?;
+        // Exits that led to its own come first.
+        for rank in 0..self.slots.len() {
+            self.read_messages(rank)?;
+            self.handle_exit(rank)?;
+        }
+        if self.loses_all_ranks_by_a_death() && self.slots.iter().any(|slot| slot.killed.is_some()) {
+            self.restart_job()?;
+        }
         if self.restart.is_some() {
             return self.restart_if_ended();
         }

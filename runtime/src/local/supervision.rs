@@ -31,6 +31,9 @@ impl Launcher<'_> {
         let Some(exit) = exit else { return Ok(()) };
         // Messages that it sent before it exited.
         self.read_messages(rank)?;
+        if self.slots[rank].failure.is_some() && self.loses_all_ranks_by_a_death() {
+            self.handle_exits_without_failure()?;
+        }
         let slot = &mut self.slots[rank];
         let Some(process) = slot.process.take() else { return Ok(()) };
         slot.control = None;
@@ -55,7 +58,9 @@ impl Launcher<'_> {
             self.handle_rollback(rank);
             return self.start_next(rank);
         }
-        if slot.failure.is_none() && self.goes_back_with_the_job(rank) {
+        if self.goes_back_with_the_job(rank) {
+            // Its failure follows from the death of another rank.
+            self.slots[rank].failure = None;
             self.handle_rollback(rank);
             return self.restart_if_ended();
         }
@@ -71,12 +76,27 @@ impl Launcher<'_> {
         })
     }
 
+    /// Returns `true` if the process manager ends all ranks after the death of one.
+    pub(super) fn loses_all_ranks_by_a_death(&self) -> bool {
+        matches!(self.options.processes, Processes::Managed { outlive_failures: false, .. })
+    }
+
     /// Returns `true` for a rank that has ended because another one is dead and the process manager ends all.
     fn goes_back_with_the_job(&self, rank: usize) -> bool {
-        let is_lost_by_a_death = matches!(self.options.processes, Processes::Managed { outlive_failures: false, .. });
         let is_restarting = self.restart == Some(Restart::JobLost);
-        self.slots[rank].killed.is_none()
-            && (is_restarting || is_lost_by_a_death && self.slots.iter().any(|slot| slot.killed.is_some()))
+        let has_killed = self.slots.iter().any(|slot| slot.killed.is_some());
+        self.slots[rank].killed.is_none() && (is_restarting || self.loses_all_ranks_by_a_death() && has_killed)
+    }
+
+    /// Handles the exits of processes that reported no failure: one of them may be the cause of another's failure.
+    fn handle_exits_without_failure(&mut self) -> Result<(), LaunchError> {
+        for rank in 0..self.slots.len() {
+            self.read_messages(rank)?;
+            if self.slots[rank].failure.is_none() {
+                self.handle_exit(rank)?;
+            }
+        }
+        Ok(())
     }
 
     /// Starts the next process of a rank, alone or with all others.
@@ -84,7 +104,7 @@ impl Launcher<'_> {
         if self.restart.is_some() {
             return self.restart_if_ended();
         }
-        if let Processes::Managed { outlive_failures: false, .. } = self.options.processes {
+        if self.loses_all_ranks_by_a_death() {
             self.restart_job()?;
             return self.restart_if_ended();
         }
