@@ -357,6 +357,10 @@ impl<'a> Launcher<'a> {
             self.read_messages(rank)?;
             self.handle_exit(rank)?;
         }
+        if self.manager.is_some() {
+            // The last of these exits has started the job again.
+            return Ok(());
+        }
         if self.loses_all_ranks_by_a_death() && self.slots.iter().any(|slot| slot.killed.is_some()) {
             self.restart_job()?;
         }
