@@ -18,8 +18,8 @@ const SPARE: u32 = u32::MAX;
 /// In place of a rank: the process is dead.
 const DEAD: u32 = u32::MAX - 1;
 
-/// Longest host name, in bytes; longer ones are cut.
-const HOST_BYTES_MAX: usize = 64;
+/// Longest name and boot of a host, in bytes; longer ones are cut.
+const HOST_BYTES_MAX: usize = 128;
 
 /// Error of a membership.
 #[derive(Debug, thiserror::Error)]
@@ -71,7 +71,7 @@ pub struct Membership {
     /// For each process: its rank in the job, [`SPARE`] or [`DEAD`].
     places: Vec<u32>,
     ranks: u32,
-    /// For each process: name of its host.
+    /// For each process: name of its host, and after a zero the number of its boot, by which hosts of one name differ.
     hosts: Vec<String>,
     /// For each rank: its processes, oldest first; the last one as of the last repair.
     processes: Vec<Vec<u32>>,
@@ -123,13 +123,14 @@ impl Membership {
 
     /// Returns the host of this process.
     pub(crate) fn host(&self) -> &str {
-        &self.hosts[self.process as usize]
+        name_of(&self.hosts[self.process as usize])
     }
 
     /// Returns the first other host on which an earlier process of a rank ran.
     pub(crate) fn other_host_of(&self, rank: u32) -> Option<&str> {
-        let hosts = self.processes[rank as usize].iter().map(|process| self.hosts[*process as usize].as_str());
-        hosts.into_iter().find(|host| *host != self.host())
+        let own = &self.hosts[self.process as usize];
+        let mut hosts = self.processes[rank as usize].iter().map(|process| &self.hosts[*process as usize]);
+        hosts.find(|host| *host != own).map(|host| name_of(host))
     }
 
     /// Returns the number of times that a rank has been replaced.
@@ -268,9 +269,15 @@ impl Membership {
     }
 }
 
-/// Returns the host names of all processes. Collective.
+/// Returns the name of a host.
+fn name_of(host: &str) -> &str {
+    host.split('\0').next().unwrap_or_default()
+}
+
+/// Returns the hosts of all processes. Collective.
 fn gather_hosts(world: &Comm, processes: u32) -> Result<Vec<String>, MpiError> {
-    let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let name = format!("{}\0{}", rustix::system::uname().nodename().to_string_lossy(), boot.trim_end());
     let mut own = [0; HOST_BYTES_MAX];
     let len = name.len().min(HOST_BYTES_MAX);
     own[..len].copy_from_slice(&name.as_bytes()[..len]);

@@ -145,11 +145,10 @@ impl NativeCommunicator {
             Some(State::Posted(pattern)) => *pattern,
         };
         let is_before = |state: &State| matches!(state, State::Posted(earlier) if earlier.overlaps(&pattern));
-        let before = self.requests.range(..id).find(|(_, state)| is_before(state)).map(|(earlier, _)| *earlier);
-        if let Some(earlier) = before
-            && !self.advance(call, earlier)?
-        {
-            return Ok(false);
+        while let Some((&earlier, _)) = self.requests.range(..id).find(|(_, state)| is_before(state)) {
+            if !self.advance(call, earlier)? {
+                return Ok(false);
+            }
         }
         let Some((status, payload)) = self.receive(pattern).map_err(failed)? else { return Ok(false) };
         self.requests.insert(id, State::Received(status, payload));

@@ -12,7 +12,8 @@
 //! and the first dead process ends the job.
 //!
 //! The program must do the same again when it gets the same messages: no clock, no random numbers without a seed. What it writes to files
-//! or to the terminal it may write twice.
+//! or to the terminal it may write twice. A process that dies after all ranks are done is not replaced: what must not be lost is written by
+//! the closure, not with its result.
 //!
 //! A replacement needs the log of its predecessor: it runs on the same host if there is a spare. In the node-local tier it may run on any
 //! host, if [`Options::checkpoint_root`] is on a file system that all hosts share; then the job outlives the loss of hosts.
@@ -20,6 +21,8 @@
 use std::error::Error as StdError;
 use std::path::PathBuf;
 use std::rc::Rc;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use counterfoil_runtime::communicator::Communicator;
 use counterfoil_runtime::local::{
@@ -36,6 +39,8 @@ use crate::universe::Universe;
 
 /// Longest name of a job's directory, in bytes.
 const NAME_BYTES_MAX: usize = 64;
+/// Time between two looks at the locks of a dead process.
+const LOCKS_NAP: Duration = Duration::from_millis(5);
 /// File that process 0 makes among the checkpoints.
 const SHARED_FILE: &str = "shared";
 
@@ -48,6 +53,9 @@ pub struct Options {
     pub shm_root: PathBuf,
     /// Directory for checkpoints and spilled messages, on a disk of this host.
     pub checkpoint_root: PathBuf,
+    /// Longest wait for the locks of a dead process on its log and its checkpoints. On a network file system, the server releases those of a
+    /// lost host when its lease has expired.
+    pub locks_wait_max: Duration,
     /// Accept a rule whose failures only a launcher can recover from, to measure what it costs: the first dead process ends the job.
     pub without_recovery: bool,
 }
@@ -60,6 +68,7 @@ impl Options {
             settings: RankSettings::new(ranks),
             shm_root: default_shm_root(),
             checkpoint_root: default_checkpoint_root(),
+            locks_wait_max: Duration::from_secs(180),
             without_recovery: false,
         }
     }
@@ -139,13 +148,16 @@ where
         return Err(RecoveryError::NeedsLauncher);
     }
     let started = universe.world().size()?;
+    if started < settings.ranks {
+        return Err(MembershipError::TooFew { ranks: settings.ranks, started }.into());
+    }
     if started > settings.ranks && !outlives_failures() {
         return Err(RecoveryError::NotSurvivable { spares: started - settings.ranks, ranks: settings.ranks });
     }
     let (directory, shares_checkpoints) = join_directory(universe, options)?;
     let mut membership = Membership::new(&universe.world(), settings.ranks)?;
     if !wait_without_launcher(&mut membership)? {
-        directory.leave()?;
+        directory.leave();
         return Ok(None);
     }
     let rank = membership.rank().unwrap_or_default();
@@ -155,18 +167,29 @@ where
         let (lost, host) = (lost.to_owned(), membership.host().to_owned());
         return Err(RecoveryError::LogLost { rank, lost, host });
     }
+    let begun = Instant::now();
+    while membership.incarnation_of(rank) > 0 && directory.is_in_use(rank) && begun.elapsed() < options.locks_wait_max {
+        thread::sleep(LOCKS_NAP);
+    }
     let transport = MpiTransport::without_launcher(membership, settings.log_bytes_max)?;
     let welcome = Welcome::new(transport.incarnation(), settings.clone(), directory.checkpoints().to_owned());
     let mut endpoint = start(rank, directory.paths(), welcome, transport)?;
-    let result = program(&mut endpoint).map_err(|source| RecoveryError::Program { rank, source: source.into() })?;
-    endpoint.finish(Vec::new())?;
-    endpoint.into_transport().close()?;
-    directory.leave()?;
-    Ok(Some(result))
+    let done = program(&mut endpoint).map_err(|source| RecoveryError::Program { rank, source: source.into() });
+    let done = done.and_then(|result| Ok(endpoint.finish(Vec::new()).map(|()| result)?));
+    let transport = endpoint.into_transport();
+    let result = match done {
+        Ok(result) => Some(result),
+        // All ranks were done when this process became one.
+        Err(_) if transport.came_too_late() => None,
+        Err(error) => return Err(error),
+    };
+    transport.close()?;
+    directory.leave();
+    Ok(result)
 }
 
-/// Makes the job's directories on this host. Their name comes from process 0. Returns `true` with them if process 0 has the same directory of
-/// checkpoints.
+/// Makes the job's directories on this host. Their name comes from process 0. Returns `true` with them if all processes have the same directory
+/// of checkpoints.
 fn join_directory(universe: &Rc<Universe>, options: &Options) -> Result<(SharedJobDirectory, bool), RecoveryError> {
     let world = universe.world();
     let mut name = [0; NAME_BYTES_MAX];
@@ -184,6 +207,8 @@ fn join_directory(universe: &Rc<Universe>, options: &Options) -> Result<(SharedJ
     }
     // Nobody leaves before all have joined, since the last one on a host removes its directories.
     world.barrier()?;
-    let is_shared = mark.exists();
-    Ok((directory, is_shared))
+    // All share it or none: a rank may go to any host.
+    let mut share = vec![0; world.size()? as usize];
+    world.all_gather(&[u8::from(mark.exists())], &mut share)?;
+    Ok((directory, share.iter().all(|shares| *shares == 1)))
 }

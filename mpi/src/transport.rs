@@ -74,6 +74,8 @@ pub struct MpiTransport {
     frame_bytes_max: usize,
     /// Polls since the last one of the supervisor.
     polls: u32,
+    /// The others have ended the job before this rank was done.
+    came_too_late: bool,
 }
 
 /// Repairs the membership after a call has failed because of a dead process: returns the ranks that have other processes now, after all
@@ -137,6 +139,7 @@ impl MpiTransport {
             sent_to_spares: Vec::new(),
             frame_bytes_max: 0,
             polls: 0,
+            came_too_late: false,
         })
     }
 
@@ -148,6 +151,12 @@ impl MpiTransport {
     /// Returns the number of times that the rank has been replaced.
     pub fn incarnation(&self) -> u32 {
         self.incarnation
+    }
+
+    /// Returns `true` if the other ranks have ended a job without a launcher before this one was done: this process has replaced a rank that
+    /// died after it was.
+    pub(crate) fn came_too_late(&self) -> bool {
+        self.came_too_late
     }
 
     /// Begins the rank's next execution, after a rollback, in this process. Returns `None` if the job has ended.
@@ -179,8 +188,11 @@ impl MpiTransport {
                 Err(error) => return Err(failed(error)),
             };
             // Nobody needs the dead process, but one that has not come here yet needs this one for a repair.
-            for rank in self.membership.serve_repair(has_failure).map_err(unrepaired)? {
-                self.peers[rank as usize].abandon_sends();
+            match self.membership.serve_repair(has_failure) {
+                Ok(replaced) => replaced.into_iter().for_each(|rank| self.peers[rank as usize].abandon_sends()),
+                // Nobody needs a replacement.
+                Err(RepairError::NoSpare { .. }) => self.abandon_sends_to_the_dead(),
+                Err(error) => return Err(unrepaired(error)),
             }
             if meeting.is_none() && self.peers.iter().all(|peer| peer.sending.is_empty()) {
                 meeting = Some(self.membership.meet().map_err(failed)?);
@@ -191,6 +203,14 @@ impl MpiTransport {
                 return Ok(());
             }
             idle.after_poll(progressed);
+        }
+    }
+
+    fn abandon_sends_to_the_dead(&mut self) {
+        for (rank, peer) in (0..).zip(&mut self.peers) {
+            if self.membership.rank_of(self.membership.process_of(rank)).is_none() {
+                peer.abandon_sends();
+            }
         }
     }
 
@@ -213,7 +233,15 @@ impl MpiTransport {
 
     /// Gives dead ranks other processes, and begins the connections with them again.
     fn repair(&mut self) -> Result<(), TransportError> {
-        for peer in repair(&mut self.membership)? {
+        let replaced = match repair(&mut self.membership) {
+            // All ranks are done, so nobody needs a replacement: the vote is repeated.
+            Err(TransportError::NoSpare { .. }) if self.supervisor.are_all_done() => {
+                self.abandon_sends_to_the_dead();
+                return Ok(());
+            }
+            repaired => repaired?,
+        };
+        for peer in replaced {
             let state = &mut self.peers[peer as usize];
             state.abandon_sends();
             let (incarnation, was_connected) = (state.incarnation, state.disconnect());
@@ -264,10 +292,12 @@ impl MpiTransport {
     /// Returns a message that has arrived from a peer in `read`.
     fn next_message(&self, read: &[bool]) -> Result<Option<Matched>, MpiError> {
         let is_other = |peer: usize| peer != self.rank as usize;
-        if read.iter().enumerate().all(|(peer, read)| *read || !is_other(peer)) {
+        // The hello of a new process comes first, and what it sends before it is connected is dropped.
+        let is_read = |peer: usize| read[peer] || !self.peers[peer].is_connected;
+        if (0..read.len()).all(|peer| is_read(peer) || !is_other(peer)) {
             return self.membership.all().improbe(None, None);
         }
-        for peer in (0..read.len()).filter(|peer| read[*peer] && is_other(*peer)) {
+        for peer in (0..read.len()).filter(|peer| is_read(*peer) && is_other(*peer)) {
             let found = self.membership.all().improbe(Some(self.membership.process_of(peer as u32)), None)?;
             if found.is_some() {
                 return Ok(found);
@@ -361,6 +391,7 @@ impl MpiTransport {
         if let Supervisor::Launcher(launcher) = &mut self.supervisor {
             return launcher.poll(&mut self.events);
         }
+        self.take_done()?;
         if self.supervisor.are_all_done() && !self.membership.is_voting() {
             if self.membership.begin_vote().map_err(failed)? {
                 self.call_spares_to_vote()?;
@@ -369,9 +400,29 @@ impl MpiTransport {
             }
         }
         if self.membership.poll_vote().map_err(failed)? == Some(true) {
+            if !self.supervisor.is_done(self.rank) {
+                self.came_too_late = true;
+                let source = io::Error::other("all ranks were done before");
+                return Err(TransportError::Io { action: "go on", source });
+            }
             self.events.push_back(Event::Finish);
         }
         Ok(())
+    }
+
+    /// Takes the news of ranks that are done, also of those from which nothing else is read.
+    fn take_done(&mut self) -> Result<(), TransportError> {
+        loop {
+            let message = self.membership.all().improbe(None, Some(DONE));
+            let Some(Some(message)) = self.or_repair(message)? else { return Ok(()) };
+            let process = message.source;
+            let received = message.receive();
+            if self.or_repair(received)?.is_some()
+                && let Some(peer) = self.membership.rank_of(process)
+            {
+                self.supervisor.handle_done(peer);
+            }
+        }
     }
 
     /// Tells the other ranks that this one is done.

@@ -161,7 +161,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
     /// Stops for good in the midst of a call of this kind if a kill is planned there.
     fn stop_if_fatal(&mut self, call: CallKind) -> Result<(), Error> {
         if self.is_fatal(call) {
-            self.transport.report(Report::InCall { call })?;
+            self.transport.report(Report::InCall { call, iteration: self.iteration })?;
             loop {
                 thread::park();
             }

@@ -43,8 +43,8 @@ pub enum OracleError {
 pub enum Repeats {
     /// All of them: every outcome was recorded before it took effect.
     All,
-    /// Those up to the last send to another rank or checkpoint. Outcomes are made durable before a send leaves, so later ones may be
-    /// lost, and no other rank depends on them.
+    /// Those up to the last send to another rank, or the end of a checkpoint that was restored. Outcomes are made durable before a send
+    /// leaves, so later ones may be lost, and no other rank depends on them.
     UpToLastSend,
 }
 

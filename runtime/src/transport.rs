@@ -107,6 +107,8 @@ pub enum Report {
     InCall {
         /// Kind of the call.
         call: CallKind,
+        /// Iteration of the rank, from 1; 0 before the first.
+        iteration: u64,
     },
     /// The process restored a checkpoint.
     Restored {

@@ -122,12 +122,15 @@ impl Session {
         // All ranks or none: one without a log counts and acknowledges nothing.
         let failed = control.count_true(created.is_err())?;
         let log = match created {
-            Ok(_) if failed > 0 => {
+            Ok(log) if failed > 0 => {
                 control.end()?;
+                drop(log);
+                host.iter().for_each(|host| host.leave(&settings, rank));
                 return Err(BeginError::Others { failed });
             }
             Err(error) => {
                 control.end()?;
+                host.iter().for_each(|host| host.leave(&settings, rank));
                 return Err(error);
             }
             Ok(log) => log,

@@ -9,7 +9,7 @@ use counterfoil_runtime::transport::{Event, Report, TransportError};
 
 use super::{MpiTransport, VOTE, failed, repair, unrepaired};
 use crate::control::failures::outlives_failures;
-use crate::membership::Membership;
+use crate::membership::{Membership, RepairError};
 
 /// Time between two polls of a spare.
 const SPARE_NAP: Duration = Duration::from_millis(1);
@@ -96,11 +96,11 @@ pub(crate) fn wait_without_launcher(membership: &mut Membership) -> Result<bool,
                 votes = number.max(votes);
             }
             Ok(None) => {}
-            Err(error) if error.is_process_failure() && outlives_failures() => _ = repair(membership)?,
+            Err(error) if error.is_process_failure() && outlives_failures() => repair_for_vote(membership, votes)?,
             Err(error) => return Err(failed(error)),
         }
         if votes > membership.votes() && !membership.is_voting() && !membership.begin_vote().map_err(failed)? {
-            repair(membership)?;
+            repair_for_vote(membership, votes)?;
         }
         if membership.poll_vote().map_err(failed)? == Some(true) {
             return meet_at_the_end(membership).map(|()| false);
@@ -109,13 +109,25 @@ pub(crate) fn wait_without_launcher(membership: &mut Membership) -> Result<bool,
     Ok(true)
 }
 
+/// Repairs the membership. That spares are missing is an error only before the ranks have voted to end the job.
+fn repair_for_vote(membership: &mut Membership, votes: u32) -> Result<(), TransportError> {
+    match repair(membership) {
+        Err(TransportError::NoSpare { .. }) if votes > 0 => Ok(()),
+        repaired => repaired.map(drop),
+    }
+}
+
 /// Waits for all other processes at the end of the job, in a process without traffic.
 fn meet_at_the_end(membership: &mut Membership) -> Result<(), TransportError> {
     let mut meeting = membership.meet().map_err(failed)?;
     while meeting.poll().map_err(failed)?.is_none() {
         // A process that has not come here yet needs this one for a repair.
         let has_failure = membership.has_failure().map_err(failed)?;
-        membership.serve_repair(has_failure).map_err(unrepaired)?;
+        match membership.serve_repair(has_failure) {
+            // Nobody needs a replacement.
+            Ok(_) | Err(RepairError::NoSpare { .. }) => {}
+            Err(error) => return Err(unrepaired(error)),
+        }
         thread::sleep(SPARE_NAP);
     }
     Ok(())

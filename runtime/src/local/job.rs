@@ -21,6 +21,8 @@ pub const SOCKET_PATH_BYTES_MAX: usize = 107;
 const NAME_PREFIX: &str = "counterfoil-";
 pub(super) const LOCK_FILE: &str = "launcher.lock";
 /// Suffix of a checkpoint directory's name, after the name of its job.
+/// Lock file of a rank's store.
+const STORE_LOCK_FILE: &str = "lock";
 pub(super) const CHECKPOINTS_SUFFIX: &str = "-checkpoints";
 /// File with the path of the checkpoint directory, so that `clean` finds it anywhere.
 pub(super) const CHECKPOINTS_FILE: &str = "checkpoints";
@@ -284,13 +286,22 @@ impl SharedJobDirectory {
         &self.checkpoints.path
     }
 
-    /// Leaves the job. The last process of a host removes its directories.
-    ///
-    /// # Errors
-    /// [`JobError`].
-    pub fn leave(self) -> Result<(), JobError> {
-        self.memory.leave()?;
-        self.checkpoints.leave()
+    /// Returns `true` while a process holds the log or the store of a rank. The locks of a dead process are released as it exits, and on a
+    /// network file system when the server finds it dead.
+    pub fn is_in_use(&self, rank: u32) -> bool {
+        let logs = self.paths.logs();
+        let store = self.checkpoints.path.join(format!("rank-{rank}")).join(STORE_LOCK_FILE);
+        let files = [logs.join(format!("log.{rank}")), logs.join(format!("local.{rank}")), store];
+        files.iter().any(|file| matches!(open_private_file(file), Err(PrivateFileError::OwnerAlive { .. })))
+    }
+
+    /// Leaves the job. The last process of a host removes its directories; what it can't remove, `counterfoil clean` will.
+    pub fn leave(self) {
+        for directory in [self.memory, self.checkpoints] {
+            if let Err(error) = directory.leave() {
+                tracing::warn!(%error, "a job directory could not be removed; `counterfoil clean` removes it");
+            }
+        }
     }
 }
 
@@ -309,15 +320,40 @@ impl SharedDirectory {
     }
 
     fn leave(self) -> Result<(), JobError> {
-        drop(self.lock);
-        match open_private_file(&self.path.join(LOCK_FILE)) {
-            Ok(_lock) => fs::remove_dir_all(&self.path).map_err(JobError::io("remove", &self.path)),
-            Err(PrivateFileError::OwnerAlive { .. }) => Ok(()),
+        let SharedDirectory { path, lock } = self;
+        let lock_path = path.join(LOCK_FILE);
+        drop(lock);
+        let lock = match open_private_file(&lock_path) {
+            Ok(lock) => lock,
+            Err(PrivateFileError::OwnerAlive { .. }) => return Ok(()),
             // Another process was faster.
-            Err(PrivateFileError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => Ok(()),
-            Err(error) => Err(error.into()),
+            Err(PrivateFileError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Err(error) => return Err(error.into()),
+        };
+        let removed = remove_contents(&path).and_then(|()| {
+            // Closed first: a network file system renames an open file that is removed.
+            drop(lock);
+            fs::remove_file(&lock_path)?;
+            fs::remove_dir(&path)
+        });
+        match removed {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            removed => removed.map_err(JobError::io("remove", &path)),
         }
     }
+}
+
+/// Removes everything in a job's directory but its lock file.
+fn remove_contents(directory: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(directory)? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            fs::remove_dir_all(entry.path())?;
+        } else if entry.file_name() != LOCK_FILE {
+            fs::remove_file(entry.path())?;
+        }
+    }
+    Ok(())
 }
 
 /// `counterfoil-<uid>-<pid>-<random hex>`.
@@ -368,9 +404,25 @@ mod tests {
         let (first, second) = (join(), join());
         assert_eq!((first.paths().logs(), first.checkpoints()), (second.paths().logs(), second.checkpoints()));
         assert_eq!(super::super::clean(&[root.path().to_owned()]).unwrap().live.len(), 2);
-        first.leave().unwrap();
+        first.leave();
         assert!(second.paths().logs().exists() && second.checkpoints().exists());
-        second.leave().unwrap();
+        second.leave();
+        assert_eq!(fs::read_dir(root.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_rank_is_in_use_while_its_log_or_its_store_is_locked() {
+        let root = tempfile::tempdir().unwrap();
+        let job = SharedJobDirectory::join(&SharedJobDirectory::new_name(), root.path(), root.path()).unwrap();
+        assert!(!job.is_in_use(3));
+        create_private_dir(&job.checkpoints().join("rank-3")).unwrap();
+        for path in [job.paths().logs().join("log.3"), job.checkpoints().join("rank-3").join(STORE_LOCK_FILE)] {
+            let owner = create_private_file(&path).unwrap();
+            assert!(job.is_in_use(3) && !job.is_in_use(2), "{}", path.display());
+            drop(owner);
+            assert!(!job.is_in_use(3), "{}", path.display());
+        }
+        job.leave();
         assert_eq!(fs::read_dir(root.path()).unwrap().count(), 0);
     }
 

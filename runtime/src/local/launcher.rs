@@ -332,13 +332,17 @@ impl<'a> Launcher<'a> {
     fn read_spares(&mut self) -> Result<(), LaunchError> {
         for Spare { mut control, mut process } in std::mem::take(&mut self.spares) {
             match control.receive::<ToLauncher>() {
+                // A spare of a job that is started again is dropped, which kills it.
+                Ok(None) if self.restart.is_some() => {}
                 Ok(None) => self.spares.push(Spare { control, process }),
                 Ok(Some(ToLauncher::Join { rank, pid })) => {
                     process.forget();
                     self.handle_join(rank, pid, control)?;
                 }
                 Ok(Some(ToLauncher::NoSpare)) => self.restart_job()?,
-                Ok(Some(ToLauncher::Failed { error })) => return Err(LaunchError::SpareFailed { reason: error }),
+                Ok(Some(ToLauncher::Failed { error })) if self.restart.is_none() => {
+                    return Err(LaunchError::SpareFailed { reason: error });
+                }
                 Ok(Some(_)) | Err(_) => process.forget(),
             }
         }
@@ -454,9 +458,9 @@ impl<'a> Launcher<'a> {
                 self.observer.handle_progress(Progress::Iteration { rank: number, n });
                 self.consider_collection();
             }
-            ToLauncher::InCall { call } => {
+            ToLauncher::InCall { call, iteration } => {
                 slot.last_report = Some((now, LastReport::InCall(call)));
-                self.kill_schedule.handle_call(number, slot.iteration, call, now);
+                self.kill_schedule.handle_call(number, iteration, call, now);
             }
             ToLauncher::Started => {
                 if let Some(death) = recovery
@@ -503,7 +507,8 @@ impl<'a> Launcher<'a> {
                 self.observer.handle_progress(Progress::Done { rank: number });
             }
             ToLauncher::NoSpare => self.restart_job()?,
-            ToLauncher::Failed { error } => slot.failure = Some(error),
+            ToLauncher::Failed { error } if self.restart.is_none() => slot.failure = Some(error),
+            ToLauncher::Failed { .. } => {}
         }
         Ok(())
     }

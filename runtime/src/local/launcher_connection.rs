@@ -104,7 +104,7 @@ impl LauncherConnection {
         let message = match report {
             Report::Started => ToLauncher::Started,
             Report::Iteration { n, tally } => ToLauncher::Iteration { n, tally },
-            Report::InCall { call } => ToLauncher::InCall { call },
+            Report::InCall { call, iteration } => ToLauncher::InCall { call, iteration },
             Report::Restored { epoch } => ToLauncher::Restored { epoch },
             Report::ReplayComplete => ToLauncher::ReplayComplete,
             Report::CaughtUp => ToLauncher::CaughtUp,
