@@ -222,7 +222,7 @@ impl Communicator for NativeCommunicator {
         Ok(found.map(|Envelope { source, tag, len }| Status { source, tag, len }))
     }
 
-    /// Nothing is kept: takes no checkpoint.
+    /// Takes no checkpoint, since nothing is kept.
     fn checkpoint(&mut self, _state: &[u8]) -> Result<Epoch, Error> {
         Ok(Epoch::FIRST)
     }

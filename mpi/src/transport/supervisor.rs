@@ -1,11 +1,11 @@
-//! Who decides about the start and the end of a rank.
+//! Supervision of a rank: by the job's launcher, or by all ranks together.
 
 use std::io;
 
 use counterfoil_runtime::local::LauncherConnection;
 use counterfoil_runtime::transport::TransportError;
 
-/// Who decides about the start and the end of a rank.
+/// Authority over the start and the end of a rank.
 #[derive(Debug)]
 pub(super) enum Supervisor {
     /// The job's launcher.
