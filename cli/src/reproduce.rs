@@ -2,6 +2,7 @@
 
 mod figure_7;
 mod figure_8;
+mod scenarios;
 mod table_1;
 
 use std::process::ExitCode;
@@ -22,6 +23,10 @@ pub(crate) struct ReproduceArguments {
 enum PaperCommand {
     #[command(name = "table-1")]
     Table1(table_1::Table1Arguments),
+    #[command(name = "figure-1")]
+    Figure1(scenarios::Figure1Arguments),
+    #[command(name = "figure-2")]
+    Figure2(scenarios::Figure2Arguments),
     #[command(name = "figure-7")]
     Figure7(figure_7::Figure7Arguments),
     #[command(name = "figure-8")]
@@ -33,6 +38,8 @@ impl ReproduceArguments {
     pub(crate) fn wants_json(&self) -> bool {
         match &self.paper {
             PaperCommand::Table1(arguments) => arguments.json,
+            PaperCommand::Figure1(arguments) => arguments.wants_json(),
+            PaperCommand::Figure2(arguments) => arguments.wants_json(),
             PaperCommand::Figure7(arguments) => arguments.json,
             PaperCommand::Figure8(arguments) => arguments.json,
         }
@@ -42,6 +49,8 @@ impl ReproduceArguments {
 pub(crate) fn run(arguments: &ReproduceArguments) -> Result<ExitCode, Failure> {
     match &arguments.paper {
         PaperCommand::Table1(arguments) => table_1::run(arguments),
+        PaperCommand::Figure1(arguments) => scenarios::figure_1(arguments),
+        PaperCommand::Figure2(arguments) => scenarios::figure_2(arguments),
         PaperCommand::Figure7(arguments) => figure_7::run(arguments),
         PaperCommand::Figure8(arguments) => figure_8::run(arguments),
     }

@@ -35,10 +35,16 @@ pub enum Pattern {
     /// Each round: one collective operation as its point-to-point messages, from or to any rank: a broadcast, a
     /// reduction, a barrier, an exchange of all with all, or a reduction whose result all have.
     Collective,
+    /// Figure 1 of Guermouche 2011, as far as the text describes it, on five ranks: m7 goes from rank 4, which has no checkpoint, to
+    /// rank 3; m8 and m9 go from ranks 0 and 2 to rank 1, and then m10 from there to rank 3. Not in [`Pattern::ALL`].
+    Figure1,
+    /// Figure 2 of the same paper, reduced to three ranks: rank 1 receives m0 from rank 2, sends m1 to rank 0, and receives the answer m2.
+    /// Not in [`Pattern::ALL`].
+    Figure2,
 }
 
 impl Pattern {
-    /// All patterns.
+    /// All patterns of campaigns.
     pub const ALL: [Pattern; 7] = [
         Pattern::Stencil,
         Pattern::Tree,
@@ -58,6 +64,17 @@ impl Pattern {
             Pattern::Graph => "graph",
             Pattern::Backlog => "backlog",
             Pattern::Collective => "collective",
+            Pattern::Figure1 => "figure-1",
+            Pattern::Figure2 => "figure-2",
+        }
+    }
+
+    /// Returns the number of ranks of a pattern that has one only.
+    pub fn fixed_ranks(self) -> Option<u32> {
+        match self {
+            Pattern::Figure1 => Some(5),
+            Pattern::Figure2 => Some(3),
+            _ => None,
         }
     }
 }
@@ -73,7 +90,8 @@ impl FromStr for Pattern {
 
     /// Parses a pattern's name as [`Display`](fmt::Display) writes it.
     fn from_str(name: &str) -> Result<Pattern, ()> {
-        Pattern::ALL.into_iter().find(|pattern| pattern.name() == name).ok_or(())
+        let figures = [Pattern::Figure1, Pattern::Figure2];
+        Pattern::ALL.into_iter().chain(figures).find(|pattern| pattern.name() == name).ok_or(())
     }
 }
 
@@ -124,7 +142,7 @@ pub(crate) struct Program {
 impl Program {
     pub(crate) fn draw(shape: &Shape) -> Program {
         let mut drawing = ProgramBuilder {
-            ranks: shape.ranks.clamp(2, Shape::RANKS_MAX),
+            ranks: shape.pattern.fixed_ranks().unwrap_or(shape.ranks).clamp(2, Shape::RANKS_MAX),
             random: Random::new(shape.seed),
             steps: Vec::new(),
             under_way: Vec::new(),
@@ -140,8 +158,10 @@ impl Program {
                 Pattern::Graph => drawing.graph(),
                 Pattern::Backlog => drawing.backlog(shape.checkpoint_one_in),
                 Pattern::Collective => drawing.collective(),
+                Pattern::Figure1 => drawing.figure_1(),
+                Pattern::Figure2 => drawing.figure_2(),
             }
-            if shape.pattern != Pattern::Backlog {
+            if shape.pattern != Pattern::Backlog && shape.pattern.fixed_ranks().is_none() {
                 drawing.checkpoints(shape.checkpoint_one_in);
             }
         }
@@ -266,6 +286,30 @@ impl ProgramBuilder {
             self.push(rank, Step::Receive { source: previous, tag: 2 });
             self.push(rank, Step::Gather(vec![(previous, 0), (previous, 1)]));
         }
+    }
+
+    fn figure_1(&mut self) {
+        for rank in 0..4 {
+            self.push(rank, Step::Checkpoint);
+        }
+        self.send(4, 3, 7);
+        self.push(3, Step::Receive { source: 4, tag: 7 });
+        self.send(0, 1, 8);
+        self.send(2, 1, 9);
+        self.push(1, Step::Receive { source: 0, tag: 8 });
+        self.push(1, Step::Receive { source: 2, tag: 9 });
+        self.send(1, 3, 10);
+        self.push(3, Step::Receive { source: 1, tag: 10 });
+    }
+
+    fn figure_2(&mut self) {
+        self.push(1, Step::Checkpoint);
+        self.send(2, 1, 0);
+        self.push(1, Step::Receive { source: 2, tag: 0 });
+        self.send(1, 0, 1);
+        self.push(0, Step::Receive { source: 1, tag: 1 });
+        self.send(0, 1, 2);
+        self.push(1, Step::Receive { source: 0, tag: 2 });
     }
 
     fn graph(&mut self) {

@@ -236,9 +236,11 @@ impl Config {
     pub fn schedule(&self, seed: u64, coordinator: bool) -> Schedule {
         let mut random = Random::new(seed);
         let patterns = if self.patterns.is_empty() { &Pattern::ALL[..] } else { &self.patterns };
+        let pattern = patterns[random.index(patterns.len())];
+        let ranks = random.between(self.ranks.0, self.ranks.1).clamp(2, Shape::RANKS_MAX);
         let shape = Shape {
-            pattern: patterns[random.index(patterns.len())],
-            ranks: random.between(self.ranks.0, self.ranks.1).clamp(2, Shape::RANKS_MAX),
+            pattern,
+            ranks: pattern.fixed_ranks().unwrap_or(ranks),
             rounds: random.between(self.rounds.0, self.rounds.1).clamp(1, Shape::ROUNDS_MAX),
             seed: random.next(),
             checkpoint_one_in: if self.checkpoints { [0, 1, 1, 2][random.index(4)] } else { 0 },

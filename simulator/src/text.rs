@@ -15,7 +15,7 @@ use std::str::FromStr;
 use thiserror::Error;
 
 use super::canary;
-use super::program::Shape;
+use super::program::{Pattern, Shape};
 use super::schedule::{Canary, Fault, Mode, Schedule, Tier};
 
 /// First word of a line, with the version of the format.
@@ -136,9 +136,13 @@ impl FromStr for Schedule {
         if collections > Schedule::COLLECTIONS_MAX {
             return Err(ScheduleError::Field { field: "collections" });
         }
+        let pattern: Pattern = fields.number("pattern")?;
+        if pattern.fixed_ranks().is_some_and(|fixed| fixed != ranks) {
+            return Err(ScheduleError::Field { field: "ranks" });
+        }
         Ok(Schedule {
             shape: Shape {
-                pattern: fields.number("pattern")?,
+                pattern,
                 ranks,
                 rounds,
                 seed: fields.number("program")?,

@@ -33,6 +33,22 @@ fn table_1_has_both_percentages_next_to_the_papers() {
 }
 
 #[test]
+fn figures_1_and_2_roll_back_the_ranks_that_the_paper_names() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("new");
+    let rolled_back = |figure: &str| -> Vec<Value> {
+        let rows = rows(&["reproduce", figure, "--dir", path.to_str().unwrap()]);
+        assert!(rows.iter().all(|row| row["agrees"] == true && row["violation"].is_null()), "{rows:?}");
+        rows.iter().map(|row| row["rolled_back"].clone()).collect()
+    };
+    assert_eq!(rolled_back("figure-1"), [serde_json::json!([0, 1, 2]), serde_json::json!([0, 1, 2, 3])]);
+    assert_eq!(rolled_back("figure-2"), [serde_json::json!([1])]);
+    for file in ["figure-1-rank-1.svg", "figure-1-rank-3.svg", "figure-2-rank-1.svg"] {
+        assert!(std::fs::read_to_string(path.join(file)).unwrap().starts_with("<svg"), "{file}");
+    }
+}
+
+#[test]
 fn figure_8_writes_a_file_per_kernel() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("new");
