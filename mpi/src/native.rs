@@ -265,3 +265,29 @@ fn collective_tag(tag: InternalTag) -> i32 {
 fn failed(error: MpiError) -> Error {
     TransportError::Io { action: "communicate over MPI", source: io::Error::other(error) }.into()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::universe::Threads;
+
+    /// One process: MPI starts without `mpirun`, and the rank sends to itself.
+    #[test]
+    fn receives_are_served_in_the_order_in_which_they_were_posted() {
+        let universe = Universe::init(Threads::Single).unwrap();
+        let mut comm = NativeCommunicator::new(&universe).unwrap();
+        let mut posted = [Some(1), None, Some(1), Some(2)].map(|tag| Some(comm.irecv(None, tag).unwrap()));
+        for (number, tag) in [(10, 1), (11, 1), (12, 1), (13, 2)] {
+            comm.send(0, tag, &[number]).unwrap();
+        }
+        let mut received = [0; 4];
+        for place in [2, 3, 1, 0] {
+            let (status, payload) = comm.wait(posted[place].take().unwrap()).unwrap();
+            assert_eq!((status.source, status.len), (0, 1));
+            received[place] = payload[0];
+        }
+        assert_eq!(received, [10, 11, 12, 13]);
+        assert!(matches!(comm.iprobe(None, None), Ok(None)));
+        comm.finish().unwrap();
+    }
+}
