@@ -56,6 +56,7 @@ fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
 }
 
 /// Returns the rank, and the sum over all ranks.
+#[expect(clippy::print_stdout)]
 fn heat_of_the_rod(comm: &mut dyn Communicator, steps: u64) -> Result<(u32, f64), Box<dyn Error + Send + Sync>> {
     let (rank, size) = (comm.rank(), comm.size());
     let (left, right) = ((rank + size - 1) % size, (rank + 1) % size);
@@ -80,6 +81,9 @@ fn heat_of_the_rod(comm: &mut dyn Communicator, steps: u64) -> Result<(u32, f64)
         rod.step += 1;
         if rod.step.is_multiple_of(steps.div_ceil(CHECKPOINTS)) {
             comm.checkpoint_value(&rod)?;
+            if rank == 0 {
+                println!("step {} of {steps}", rod.step);
+            }
         }
     }
     let mut heat = [rod.cells.iter().sum::<f64>()];

@@ -1,9 +1,6 @@
 //! Several hosts: a rank is killed, and a host with all its processes.
 
-use std::thread::sleep;
-use std::time::Duration;
-
-use super::job::{Job, RANKS, outlives_failures};
+use super::job::{Job, RANKS, STEPS_PER_CHECKPOINT, outlives_failures};
 use super::namespaces::Hosts;
 
 /// Returns hosts; `None`, with the reason on standard error, where they can't be made, or where the MPI doesn't outlive failures.
@@ -24,7 +21,7 @@ fn a_killed_rank_is_replaced_on_its_host_where_its_log_is() {
     let wrapper = hosts.wrapper(&[0, 0, 1, 1, 0, 1]);
     let mut running = Job::new(6).with_options(&hosts.options()).with_wrapper(wrapper).start();
     running.wait_for_ranks();
-    sleep(Duration::from_millis(200));
+    running.wait_for_step(STEPS_PER_CHECKPOINT);
     running.kill(2);
     running.wait_for_ranks();
     assert!(hosts.runs_on(running.process(2), 1));
@@ -38,7 +35,7 @@ fn kill_host(count: usize, places: &[usize], killed: usize, spare: usize) {
     let mut running = job.on_nodes_disks().start();
     running.wait_for_ranks();
     let ranks: Vec<usize> = (0..RANKS).filter(|rank| places[*rank] == killed).collect();
-    sleep(Duration::from_millis(600));
+    running.wait_for_step(3 * STEPS_PER_CHECKPOINT);
     let processes = hosts.kill_host(killed);
     assert!(processes.len() >= ranks.len(), "{processes:?}");
     running.handle_killed(&processes);

@@ -11,6 +11,8 @@ use counterfoil_runtime::local::{clean, default_shm_root};
 /// Last line of all runs.
 const HEAT: &str = "heat 4995000.000000006 (41530dee00000006) after 8000 steps";
 const STEPS: u32 = 8_000;
+/// Steps between two checkpoints.
+pub(crate) const STEPS_PER_CHECKPOINT: u32 = STEPS / 10;
 /// Number of ranks; further processes are spares.
 pub(crate) const RANKS: usize = 4;
 
@@ -80,7 +82,7 @@ impl Job {
         command.env("TMPDIR", temporary.path()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut job = command.spawn().unwrap();
         let output = BufReader::new(job.stdout.take().unwrap()).lines();
-        Running { job, output, said: Vec::new(), processes: vec![None; RANKS], joined: 0, temporary }
+        Running { job, output, said: Vec::new(), processes: vec![None; RANKS], joined: 0, step: 0, temporary }
     }
 }
 
@@ -94,6 +96,8 @@ pub(crate) struct Running {
     processes: Vec<Option<u32>>,
     /// Number of processes that became ranks.
     joined: usize,
+    /// Last step that rank 0 has reported.
+    step: u32,
     temporary: tempfile::TempDir,
 }
 
@@ -106,6 +110,8 @@ impl Running {
             self.processes[rank.parse::<usize>().unwrap()] = Some(process.parse().unwrap());
             self.joined += 1;
         }
+        let step = line.strip_prefix("step ").and_then(|rest| rest.split_once(" of "));
+        self.step = step.map_or(self.step, |(step, _)| step.parse().unwrap());
         self.said.push(line);
         true
     }
@@ -114,6 +120,14 @@ impl Running {
     #[track_caller]
     pub(crate) fn wait_for_ranks(&mut self) {
         while self.processes.iter().any(Option::is_none) {
+            assert!(self.read_line(), "the job ended too early: {}", self.describe());
+        }
+    }
+
+    /// Waits until rank 0 has taken its checkpoint of a step, or of a later one. The job then has the rest of its steps before it.
+    #[track_caller]
+    pub(crate) fn wait_for_step(&mut self, step: u32) {
+        while self.step < step {
             assert!(self.read_line(), "the job ended too early: {}", self.describe());
         }
     }

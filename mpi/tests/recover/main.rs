@@ -12,7 +12,7 @@ mod namespaces;
 use std::thread::sleep;
 use std::time::Duration;
 
-use job::{Job, RANKS, outlives_failures};
+use job::{Job, RANKS, STEPS_PER_CHECKPOINT, outlives_failures};
 
 /// Runs the example with so many spares and kills `kills` ranks, each some time after all ranks have a process. Returns the number of
 /// processes that became ranks.
@@ -21,8 +21,9 @@ fn run(job: Job, kills: usize) -> usize {
     let mut running = job.start();
     for kill in 0..kills {
         running.wait_for_ranks();
-        // Kills fall into different phases: before the first checkpoint, between two, during a replay.
-        sleep(Duration::from_millis(20 + 130 * kill as u64));
+        // Kills fall into different phases: before the first checkpoint, and at different times after one.
+        running.wait_for_step(kill as u32 * STEPS_PER_CHECKPOINT);
+        sleep(Duration::from_millis(3 * kill as u64));
         running.kill(kill % RANKS);
     }
     running.finish()
