@@ -16,7 +16,7 @@ use counterfoil_workloads::{Program, Workload};
 
 use crate::mpi_build::Build;
 use crate::{Failure, print};
-pub(crate) use options::DemoArguments;
+pub(crate) use options::{DemoArguments, TierName};
 use options::{check_iterations, check_kills};
 use report::{DemoReport, Runs};
 use view::View;

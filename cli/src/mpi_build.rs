@@ -123,10 +123,10 @@ impl Build {
     pub(crate) fn job(&self, job: &JobOptions, spares: u32) -> Result<JobOptions, MpiBuildError> {
         let ranks = job.settings.ranks;
         let spares = if self.outlives_failures { spares } else { 0 };
-        let own = std::env::current_exe().map_err(MpiBuildError::OwnPath)?;
         // Dies with this process.
-        let mut command: Vec<OsString> = vec![own.into(), mpirun::NAME.into(), "--launcher".into()];
-        command.extend([std::process::id().to_string().into(), "--".into(), self.mpirun.clone().into()]);
+        let bound = mpirun::bound_to_parent(&self.mpirun).map_err(MpiBuildError::OwnPath)?;
+        let words = std::iter::once(bound.get_program()).chain(bound.get_args());
+        let mut command: Vec<OsString> = words.map(OsString::from).collect();
         if self.outlives_failures {
             // The second option leaves out a fence in MPI_Finalize that waits for the dead.
             command.extend(["--with-ft", "ulfm", "--mca", "async_mpi_finalize", "1"].map(OsString::from));

@@ -162,17 +162,10 @@ impl Control {
             let (int, root) = (ffi::RSMPI_INT32_T, root as c_int);
             check("MPI_Gather", ffi::PMPI_Gather(from, 1, int, to, 1, int, root, self.comm))?;
         }
-        let ends: Vec<usize> = lens
-            .iter()
-            .scan(0, |end, len| {
-                *end += len.unsigned_abs() as usize;
-                Some(*end)
-            })
-            .collect();
-        let total = ends.last().copied().unwrap_or_default();
+        let total = lens.iter().map(|len| len.unsigned_abs() as usize).sum::<usize>();
         count("MPI_Gatherv", total)?;
+        let starts: Vec<c_int> = lens.iter().scan(0, |end, len| Some(std::mem::replace(end, *end + len))).collect();
         let mut all = vec![0u8; total.max(1)];
-        let starts: Vec<c_int> = ends.iter().zip(&lens).map(|(end, len)| *end as c_int - len).collect();
         // The pointer to no bytes may be 1, which is MPI_IN_PLACE in Open MPI.
         let bytes = if bytes.is_empty() { &[0] } else { bytes };
         // SAFETY: at least `len` bytes, arrays with an element for each rank, and on the root as many bytes as they say; all ranks call this.
@@ -182,8 +175,16 @@ impl Control {
             let code = ffi::PMPI_Gatherv(from, len, byte, to, lens.as_ptr(), starts.as_ptr(), byte, root, self.comm);
             check("MPI_Gatherv", code)?;
         }
-        let parts = ends.iter().zip(&lens).map(|(end, len)| all[end - len.unsigned_abs() as usize..*end].to_vec());
-        Ok(if total == 0 { Vec::new() } else { parts.collect() })
+        if total == 0 {
+            return Ok(Vec::new());
+        }
+        let mut rest = &all[..];
+        let mut take = |len: &c_int| {
+            let (part, others) = rest.split_at(len.unsigned_abs() as usize);
+            rest = others;
+            part.to_vec()
+        };
+        Ok(lens.iter().map(&mut take).collect())
     }
 
     /// Begins to send a message, in parts if it is long. A message to a failed rank is dropped.

@@ -50,6 +50,8 @@ pub(crate) enum RepairError {
     NoSpare {
         /// Lowest rank without a process.
         rank: u32,
+        /// All ranks whose processes are dead.
+        vacant: Vec<u32>,
     },
 }
 
@@ -227,16 +229,21 @@ impl Membership {
         Ok(is_new)
     }
 
-    /// Takes part in a repair that another process needs, and continues it; returns the ranks that have other processes now. `has_failure`: a
-    /// call has failed because of a dead process. Doesn't wait.
+    /// Takes part in a repair that another process needs, at the end of a job, and continues it; returns the ranks whose processes it has
+    /// found dead, replaced or not. `has_failure`: a call has failed because of a dead process. Doesn't wait.
     ///
     /// # Errors
-    /// [`RepairError`].
-    pub(crate) fn serve_repair(&mut self, has_failure: bool) -> Result<Vec<u32>, RepairError> {
+    /// [`MpiError`].
+    pub(crate) fn serve_repair(&mut self, has_failure: bool) -> Result<Vec<u32>, MpiError> {
         if has_failure && self.repair.is_none() {
             self.begin_repair()?;
         }
-        Ok(self.poll_repair()?.unwrap_or_default())
+        match self.poll_repair() {
+            Ok(replaced) => Ok(replaced.unwrap_or_default()),
+            // Nobody needs a replacement.
+            Err(RepairError::NoSpare { vacant, .. }) => Ok(vacant),
+            Err(RepairError::Mpi(error)) => Err(error),
+        }
     }
 
     /// Continues a repair; returns the ranks that have other processes now once all living processes have agreed. Doesn't wait.
@@ -260,7 +267,10 @@ impl Membership {
         let lost: Vec<(u32, &str)> =
             vacant.iter().map(|rank| (*rank, self.hosts[self.process_of(*rank) as usize].as_str())).collect();
         let hosts: Vec<&str> = self.hosts.iter().map(String::as_str).collect();
-        let assigned = assign(&self.places, &hosts, &lost).map_err(|rank| RepairError::NoSpare { rank })?;
+        let assigned = match assign(&self.places, &hosts, &lost) {
+            Ok(assigned) => assigned,
+            Err(rank) => return Err(RepairError::NoSpare { rank, vacant }),
+        };
         for (rank, process) in assigned {
             self.places[process as usize] = rank;
             self.processes[rank as usize].push(process);

@@ -11,7 +11,7 @@ use counterfoil_runtime::Error;
 use counterfoil_runtime::communicator::{CallError, Communicator, InternalTag, Request, Status};
 use counterfoil_runtime::transport::TransportError;
 
-use crate::comm::{Comm, Sending};
+use crate::comm::{Comm, Matched, Sending};
 use crate::error::MpiError;
 use crate::point_to_point::Envelope;
 use crate::universe::Universe;
@@ -82,6 +82,10 @@ impl NativeCommunicator {
         })
     }
 
+    fn comm(&self, is_collective: bool) -> &Comm {
+        if is_collective { &self.collective } else { &self.application }
+    }
+
     fn add(&mut self, state: State) -> Request {
         let id = self.next_request;
         self.next_request += 1;
@@ -90,8 +94,7 @@ impl NativeCommunicator {
     }
 
     fn begin_send(&mut self, to: u32, tag: i32, is_collective: bool, payload: &[u8]) -> Result<Request, Error> {
-        let comm = if is_collective { &self.collective } else { &self.application };
-        let sending = comm.isend(payload.to_vec(), to, tag).map_err(failed)?;
+        let sending = self.comm(is_collective).isend(payload.to_vec(), to, tag).map_err(failed)?;
         Ok(self.add(State::Sending(sending, Status { source: to, tag, len: payload.len() })))
     }
 
@@ -114,18 +117,13 @@ impl NativeCommunicator {
 
     /// Receives a message that fits a pattern and has arrived.
     fn receive(&self, pattern: Pattern) -> Result<Option<(Status, Bytes)>, MpiError> {
-        let comm = if pattern.is_collective { &self.collective } else { &self.application };
-        let Some(message) = comm.improbe(pattern.source, pattern.tag)? else { return Ok(None) };
-        let status = Status { source: message.source, tag: message.tag, len: message.len };
-        Ok(Some((status, Bytes::from(message.receive()?))))
+        let message = self.comm(pattern.is_collective).improbe(pattern.source, pattern.tag)?;
+        message.map(take).transpose()
     }
 
     /// Receives the next message that fits a pattern.
     fn receive_waiting(&self, pattern: Pattern) -> Result<(Status, Bytes), MpiError> {
-        let comm = if pattern.is_collective { &self.collective } else { &self.application };
-        let message = comm.mprobe(pattern.source, pattern.tag)?;
-        let status = Status { source: message.source, tag: message.tag, len: message.len };
-        Ok((status, Bytes::from(message.receive()?)))
+        take(self.comm(pattern.is_collective).mprobe(pattern.source, pattern.tag)?)
     }
 
     /// Waits until MPI no longer needs the bytes of any send.
@@ -256,6 +254,12 @@ impl Communicator for NativeCommunicator {
             self.application.send_while(payload, to, send_tag, || self.receive_waiting(pattern)).map_err(failed)?;
         received.map_err(failed)
     }
+}
+
+/// Receives a matched message.
+fn take(message: Matched) -> Result<(Status, Bytes), MpiError> {
+    let status = Status { source: message.source, tag: message.tag, len: message.len };
+    Ok((status, Bytes::from(message.receive()?)))
 }
 
 fn collective_tag(tag: InternalTag) -> i32 {

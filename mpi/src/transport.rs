@@ -80,13 +80,13 @@ pub struct MpiTransport {
 
 /// Repairs the membership after a call has failed because of a dead process: returns the ranks that have other processes now, after all
 /// living processes have called this.
-fn repair(membership: &mut Membership) -> Result<Vec<u32>, TransportError> {
+fn repair(membership: &mut Membership) -> Result<Vec<u32>, RepairError> {
     let mut idle = Idle::default();
-    if !membership.begin_repair().map_err(failed)? {
+    if !membership.begin_repair()? {
         return Ok(Vec::new());
     }
     loop {
-        if let Some(replaced) = membership.poll_repair().map_err(unrepaired)? {
+        if let Some(replaced) = membership.poll_repair()? {
             return Ok(replaced);
         }
         idle.after_poll(false);
@@ -188,12 +188,8 @@ impl MpiTransport {
                 Err(error) => return Err(failed(error)),
             };
             // Nobody needs the dead process, but one that has not come here yet needs this one for a repair.
-            match self.membership.serve_repair(has_failure) {
-                Ok(replaced) => replaced.into_iter().for_each(|rank| self.peers[rank as usize].abandon_sends()),
-                // Nobody needs a replacement.
-                Err(RepairError::NoSpare { .. }) => self.abandon_sends_to_the_dead(),
-                Err(error) => return Err(unrepaired(error)),
-            }
+            let dead = self.membership.serve_repair(has_failure).map_err(failed)?;
+            dead.into_iter().for_each(|rank| self.peers[rank as usize].abandon_sends());
             if meeting.is_none() && self.peers.iter().all(|peer| peer.sending.is_empty()) {
                 meeting = Some(self.membership.meet().map_err(failed)?);
             }
@@ -203,14 +199,6 @@ impl MpiTransport {
                 return Ok(());
             }
             idle.after_poll(progressed);
-        }
-    }
-
-    fn abandon_sends_to_the_dead(&mut self) {
-        for (rank, peer) in (0..).zip(&mut self.peers) {
-            if self.membership.rank_of(self.membership.process_of(rank)).is_none() {
-                peer.abandon_sends();
-            }
         }
     }
 
@@ -235,11 +223,11 @@ impl MpiTransport {
     fn repair(&mut self) -> Result<(), TransportError> {
         let replaced = match repair(&mut self.membership) {
             // All ranks are done, so nobody needs a replacement: the vote is repeated.
-            Err(TransportError::NoSpare { .. }) if self.supervisor.are_all_done() => {
-                self.abandon_sends_to_the_dead();
+            Err(RepairError::NoSpare { vacant, .. }) if self.supervisor.are_all_done() => {
+                vacant.into_iter().for_each(|rank| self.peers[rank as usize].abandon_sends());
                 return Ok(());
             }
-            repaired => repaired?,
+            repaired => repaired.map_err(unrepaired)?,
         };
         for peer in replaced {
             let state = &mut self.peers[peer as usize];
@@ -582,6 +570,6 @@ fn failed(error: MpiError) -> TransportError {
 fn unrepaired(error: RepairError) -> TransportError {
     match error {
         RepairError::Mpi(error) => failed(error),
-        RepairError::NoSpare { rank } => TransportError::NoSpare { rank },
+        RepairError::NoSpare { rank, .. } => TransportError::NoSpare { rank },
     }
 }

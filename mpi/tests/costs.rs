@@ -4,17 +4,20 @@
 #![forbid(unsafe_code)]
 #![expect(clippy::unwrap_used, reason = "a test's functions may")]
 
+#[path = "support/mpirun.rs"]
+mod mpirun;
+
 use std::process::Command;
 
 use counterfoil_runtime::{LogTier, Rule};
 use counterfoil_workloads::costs::{Measured, Plan};
+use mpirun::mpirun;
 
 /// Runs the measurement; returns what rank 0 has printed.
 fn measure(ranks: u32, plan: &Plan) -> Vec<serde_json::Value> {
-    let mpirun = std::env::var_os("COUNTERFOIL_MPIRUN").unwrap_or_else(|| "mpirun".into());
     // A hung launcher ignores SIGTERM.
     let mut command = Command::new("timeout");
-    command.args(["-s", "KILL", "120"]).arg(mpirun).args(["-n", &ranks.to_string()]);
+    command.args(["-s", "KILL", "120"]).arg(mpirun()).args(["-n", &ranks.to_string()]);
     command.arg(env!("CARGO_BIN_EXE_counterfoil-mpi-demo")).args(["costs", &serde_json::to_string(plan).unwrap()]);
     let output = command.output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

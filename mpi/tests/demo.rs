@@ -6,8 +6,12 @@
 #![forbid(unsafe_code)]
 #![expect(clippy::unwrap_used, reason = "a test's functions may")]
 
+#[path = "support/mpirun.rs"]
+mod mpirun;
+#[path = "support/ulfm.rs"]
+mod ulfm;
+
 use std::ffi::OsString;
-use std::process::Command;
 use std::sync::OnceLock;
 use std::time::Duration;
 
@@ -15,19 +19,8 @@ use counterfoil_runtime::local::{JobOptions, JobReport, LaunchError, Processes, 
 use counterfoil_runtime::oracle::{compare, judge};
 use counterfoil_runtime::{LogTier, RankSettings, Rule};
 use counterfoil_workloads::{Outcome, Program, job_digest};
-
-fn mpirun() -> OsString {
-    std::env::var_os("COUNTERFOIL_MPIRUN").unwrap_or_else(|| "mpirun".into())
-}
-
-/// Returns `true` if processes of this MPI outlive the failure of another one: Open MPI 5.
-fn outlives_failures() -> bool {
-    static ANSWER: OnceLock<bool> = OnceLock::new();
-    *ANSWER.get_or_init(|| {
-        let output = Command::new(mpirun()).arg("--version").output().unwrap();
-        String::from_utf8_lossy(&output.stdout).lines().next().unwrap().contains(" 5.")
-    })
-}
+use mpirun::mpirun;
+use ulfm::outlives_failures;
 
 /// A job, and what its processes run.
 struct Job {

@@ -105,13 +105,23 @@ enum ProtocolName {
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
-enum TierName {
+pub(crate) enum TierName {
     /// In process memory; lost with a killed rank
     Volatile,
     /// In private shared-memory files, which survive kill -9; taken over by the replacement
     ProcessCrashSafe,
     /// In memory, spilling to disk; a replacement starts from the last checkpoint, which survives a power cut
     NodeLocal,
+}
+
+impl From<TierName> for LogTier {
+    fn from(name: TierName) -> LogTier {
+        match name {
+            TierName::Volatile => LogTier::Volatile,
+            TierName::ProcessCrashSafe => LogTier::ProcessCrashSafe,
+            TierName::NodeLocal => LogTier::NodeLocal,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -159,11 +169,7 @@ impl DemoArguments {
                     Rule::SendDeterministic { clusters: self.clusters.unwrap_or(2.min(self.ranks)) }
                 }
             },
-            tier: match self.tier {
-                TierName::Volatile => LogTier::Volatile,
-                TierName::ProcessCrashSafe => LogTier::ProcessCrashSafe,
-                TierName::NodeLocal => LogTier::NodeLocal,
-            },
+            tier: self.tier.into(),
             keep: match self.keep {
                 KeepName::Acked => LogKeep::Acked,
                 KeepName::Checkpoint => LogKeep::Checkpoint,

@@ -7,13 +7,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
 use clap::{Args, ValueEnum};
-use counterfoil_runtime::{LogTier, Rule};
+use counterfoil_runtime::Rule;
 use counterfoil_workloads::costs::{Measured, Plan};
 use counterfoil_workloads::{Class, by_name};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use crate::demo::TierName;
 use crate::mpi_build::Build;
 use crate::table::Table;
 use crate::{Failure, print};
@@ -53,16 +54,6 @@ pub(crate) struct Figure7Arguments {
     /// Print a JSON array with one object per protocol and transport
     #[arg(long)]
     pub(crate) json: bool,
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum TierName {
-    /// In process memory
-    Volatile,
-    /// In shared-memory files, which survive kill -9
-    ProcessCrashSafe,
-    /// In memory, spilling to disk
-    NodeLocal,
 }
 
 /// Transport of the MPI.
@@ -171,11 +162,7 @@ pub(crate) fn run(arguments: &Figure7Arguments) -> Result<ExitCode, Failure> {
         workload: arguments.workload.clone(),
         class: arguments.class.clone(),
         rounds: arguments.rounds,
-        tier: match arguments.tier {
-            TierName::Volatile => LogTier::Volatile,
-            TierName::ProcessCrashSafe => LogTier::ProcessCrashSafe,
-            TierName::NodeLocal => LogTier::NodeLocal,
-        },
+        tier: arguments.tier.into(),
         rules: series.iter().map(|series| series.rule).collect(),
     };
     let encoded = serde_json::to_string(&plan).map_err(Failure::failed)?;

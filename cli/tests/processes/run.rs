@@ -3,6 +3,8 @@
 
 mod cannot_log;
 mod full_log;
+#[path = "../../../mpi/tests/support/holder.rs"]
+mod holder;
 mod hosts;
 mod kept_logs;
 mod programs;

@@ -60,7 +60,7 @@ impl SpareProcess {
                 return meet_at_the_end(&mut self.membership).map(|()| false);
             }
             if self.membership.has_failure().map_err(failed)? {
-                repair(&mut self.membership)?;
+                repair(&mut self.membership).map_err(unrepaired)?;
                 if self.membership.rank().is_some() {
                     return Ok(true);
                 }
@@ -112,8 +112,8 @@ pub(crate) fn wait_without_launcher(membership: &mut Membership) -> Result<bool,
 /// Repairs the membership. That spares are missing is an error only before the ranks have voted to end the job.
 fn repair_for_vote(membership: &mut Membership, votes: u32) -> Result<(), TransportError> {
     match repair(membership) {
-        Err(TransportError::NoSpare { .. }) if votes > 0 => Ok(()),
-        repaired => repaired.map(drop),
+        Err(RepairError::NoSpare { .. }) if votes > 0 => Ok(()),
+        repaired => repaired.map(drop).map_err(unrepaired),
     }
 }
 
@@ -123,11 +123,7 @@ fn meet_at_the_end(membership: &mut Membership) -> Result<(), TransportError> {
     while meeting.poll().map_err(failed)?.is_none() {
         // A process that has not come here yet needs this one for a repair.
         let has_failure = membership.has_failure().map_err(failed)?;
-        match membership.serve_repair(has_failure) {
-            // Nobody needs a replacement.
-            Ok(_) | Err(RepairError::NoSpare { .. }) => {}
-            Err(error) => return Err(unrepaired(error)),
-        }
+        membership.serve_repair(has_failure).map_err(failed)?;
         thread::sleep(SPARE_NAP);
     }
     Ok(())

@@ -7,11 +7,15 @@
 
 #[path = "../../preload/tests/agreement/compare.rs"]
 mod compare;
+#[path = "../support/example.rs"]
+mod example;
 mod full_log;
 #[path = "../../preload/tests/agreement/hash.rs"]
 mod hash;
 #[path = "../../preload/tests/agreement/logged.rs"]
 mod logged;
+#[path = "../support/mpirun.rs"]
+mod mpirun;
 #[path = "../../preload/tests/agreement/observed.rs"]
 mod observed;
 
@@ -21,20 +25,10 @@ use std::process::{Command, Output};
 
 use counterfoil_log_io::LOCAL;
 use counterfoil_profile::RecordTag;
+use example::example;
+use mpirun::mpirun;
 
 const RANKS: u32 = 4;
-
-/// Builds an example and returns its path.
-fn example(name: &str) -> PathBuf {
-    let mut command = Command::new(std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned()));
-    command.args(["build", "--example", name, "--message-format", "json"]).current_dir(env!("CARGO_MANIFEST_DIR"));
-    let output = command.output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let messages = String::from_utf8(output.stdout).unwrap();
-    let messages = messages.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
-    let mut built = messages.filter_map(|message| message["executable"].as_str().map(PathBuf::from));
-    built.find(|path| path.file_name().is_some_and(|file| file == name)).unwrap()
-}
 
 /// Compiles the witness into a folder and returns its path.
 fn witness(folder: &Path) -> PathBuf {
@@ -60,10 +54,9 @@ fn run_with(name: &str, arguments: &[&str], witness: Option<(&Path, &Path)>) -> 
 }
 
 fn job(name: &str, ranks: u32, arguments: &[&str], witness: Option<(&Path, &Path)>) -> Output {
-    let mpirun = std::env::var_os("COUNTERFOIL_MPIRUN").unwrap_or_else(|| "mpirun".into());
     // A hung launcher ignores SIGTERM.
     let mut command = Command::new("timeout");
-    command.args(["-s", "KILL", "120"]).arg(mpirun).args(["-n", &ranks.to_string()]);
+    command.args(["-s", "KILL", "120"]).arg(mpirun()).args(["-n", &ranks.to_string()]);
     if let Some((library, folder)) = witness {
         // Set for the ranks only, not for the launcher.
         command.arg("-x").arg(format!("LD_PRELOAD={}", library.to_str().unwrap()));

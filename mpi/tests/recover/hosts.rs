@@ -1,7 +1,8 @@
 //! Several hosts: a rank is killed, and a host with all its processes.
 
-use super::job::{Job, RANKS, STEPS_PER_CHECKPOINT, outlives_failures};
+use super::job::{Job, RANKS, STEPS_PER_CHECKPOINT};
 use super::namespaces::Hosts;
+use crate::ulfm::outlives_failures;
 
 /// Returns hosts; `None`, with the reason on standard error, where they can't be made, or where the MPI doesn't outlive failures.
 #[expect(clippy::print_stderr)]

@@ -8,6 +8,10 @@ use std::sync::OnceLock;
 
 use counterfoil_runtime::local::{clean, default_shm_root};
 
+use crate::example::example;
+use crate::mpirun::mpirun;
+use crate::ulfm::outlives_failures;
+
 /// Last line of all runs.
 const HEAT: &str = "heat 4995000.000000006 (41530dee00000006) after 8000 steps";
 const STEPS: u32 = 8_000;
@@ -16,29 +20,10 @@ pub(crate) const STEPS_PER_CHECKPOINT: u32 = STEPS / 10;
 /// Number of ranks; further processes are spares.
 pub(crate) const RANKS: usize = 4;
 
-fn mpirun() -> OsString {
-    std::env::var_os("COUNTERFOIL_MPIRUN").unwrap_or_else(|| "mpirun".into())
-}
-
-/// Returns `true` if processes of this MPI outlive the failure of another one: Open MPI 5.
-pub(crate) fn outlives_failures() -> bool {
-    let output = Command::new(mpirun()).arg("--version").output().unwrap();
-    String::from_utf8_lossy(&output.stdout).lines().next().unwrap().contains(" 5.")
-}
-
 /// Builds the example once and returns its path.
-fn example() -> &'static Path {
+fn program() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    BUILT.get_or_init(|| {
-        let mut command = Command::new(std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned()));
-        command.args(["build", "--example", "recover", "--message-format", "json"]);
-        let output = command.current_dir(env!("CARGO_MANIFEST_DIR")).output().unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        let messages = String::from_utf8(output.stdout).unwrap();
-        let messages = messages.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
-        let mut built = messages.filter_map(|message| message["executable"].as_str().map(PathBuf::from));
-        built.find(|path| path.file_name().is_some_and(|file| file == "recover")).unwrap()
-    })
+    BUILT.get_or_init(|| example("recover"))
 }
 
 /// How the example is started.
@@ -77,7 +62,7 @@ impl Job {
         if outlives_failures() {
             command.args(["--with-ft", "ulfm", "--mca", "async_mpi_finalize", "1"]);
         }
-        command.args(["-n", &self.processes.to_string()]).args(self.options).args(self.wrapper).arg(example());
+        command.args(["-n", &self.processes.to_string()]).args(self.options).args(self.wrapper).arg(program());
         command.args([RANKS.to_string(), STEPS.to_string()]).args(self.tier);
         command.env("TMPDIR", temporary.path()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut job = command.spawn().unwrap();

@@ -5,14 +5,23 @@
 #![forbid(unsafe_code)]
 #![expect(clippy::unwrap_used, reason = "a test's functions may")]
 
+#[path = "../support/example.rs"]
+mod example;
+#[path = "../support/holder.rs"]
+mod holder;
 mod hosts;
 mod job;
+#[path = "../support/mpirun.rs"]
+mod mpirun;
 mod namespaces;
+#[path = "../support/ulfm.rs"]
+mod ulfm;
 
 use std::thread::sleep;
 use std::time::Duration;
 
-use job::{Job, RANKS, STEPS_PER_CHECKPOINT, outlives_failures};
+use job::{Job, RANKS, STEPS_PER_CHECKPOINT};
+use ulfm::outlives_failures;
 
 /// Runs the example with so many spares and kills `kills` ranks, each some time after all ranks have a process. Returns the number of
 /// processes that became ranks.

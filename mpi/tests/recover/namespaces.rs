@@ -5,19 +5,19 @@ use std::fs;
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
-use std::thread::sleep;
-use std::time::Duration;
+use std::process::Command;
 
+use super::holder::Holder;
 use super::job::kill;
 
-/// Makes a host, and keeps its namespaces until it is killed.
-const HOLD: &str = "hostname \"$0\" && mount --make-rprivate / && mount -t tmpfs tmpfs /dev/shm && ip link set lo up && exec sleep 600";
+/// Prepares a host, whose name is `$0`.
+const PREPARE: &str =
+    "hostname \"$0\" && mount --make-rprivate / && mount -t tmpfs tmpfs /dev/shm && ip link set lo up";
 
 /// Several hosts.
 pub(crate) struct Hosts {
     bridge: String,
-    holders: Vec<Child>,
+    holders: Vec<Holder>,
     temporary: tempfile::TempDir,
 }
 
@@ -36,12 +36,9 @@ impl Hosts {
         run(&["ip", "link", "set", &bridge, "up"])?;
         for host in 0..count {
             let name = format!("host-{host}");
-            let mut holder = Command::new("unshare");
-            holder.args(["--net", "--uts", "--mount", "sh", "-c", HOLD, &name]).stdin(Stdio::null());
-            let holder = holder.spawn().map_err(|error| format!("unshare: {error}"))?;
+            let holder = Holder::start(&["--net", "--uts", "--mount"], PREPARE, &name)?;
             let process = holder.id().to_string();
             hosts.holders.push(holder);
-            hosts.wait_for(host)?;
             let (outer, inner) = (format!("v{id}h{host}"), format!("{net}.{}/24", 10 + host));
             run(&["ip", "link", "add", &outer, "type", "veth", "peer", "name", "eth0", "netns", &process])?;
             run(&["ip", "link", "set", &outer, "master", &bridge, "up"])?;
@@ -49,21 +46,6 @@ impl Hosts {
             run(&["nsenter", "--target", &process, "--net", "ip", "link", "set", "eth0", "up"])?;
         }
         Ok(hosts)
-    }
-
-    /// Waits until a host has its shared memory, after which nothing of its namespaces changes.
-    fn wait_for(&mut self, host: usize) -> Result<(), String> {
-        for _ in 0..500 {
-            if let Some(status) = self.holders[host].try_wait().map_err(|error| error.to_string())? {
-                return Err(format!("no namespaces: {status}"));
-            }
-            let name = fs::read(format!("/proc/{}/comm", self.holders[host].id())).unwrap_or_default();
-            if name.starts_with(b"sleep") {
-                return Ok(());
-            }
-            sleep(Duration::from_millis(10));
-        }
-        Err("a host doesn't start".to_owned())
     }
 
     /// Returns the options of `mpirun` for a job on these hosts.
@@ -105,10 +87,7 @@ impl Hosts {
 
 impl Drop for Hosts {
     fn drop(&mut self) {
-        for holder in &mut self.holders {
-            let _ = holder.kill();
-            let _ = holder.wait();
-        }
+        self.holders.clear();
         let _ = run(&["ip", "link", "del", &self.bridge]);
     }
 }

@@ -92,6 +92,12 @@ impl JobPaths {
         Ok(JobPaths { directory: directory.to_owned() })
     }
 
+    /// Writes down where the directory of checkpoints is, for `counterfoil clean`.
+    fn write_checkpoints(&self, checkpoints: &Path) -> Result<(), JobError> {
+        let pointer = self.directory.join(CHECKPOINTS_FILE);
+        fs::write(&pointer, checkpoints.as_os_str().as_encoded_bytes()).map_err(JobError::io("write", &pointer))
+    }
+
     /// Returns the directory itself.
     pub fn directory(&self) -> &Path {
         &self.directory
@@ -155,9 +161,7 @@ impl JobDirectory {
         // Both roots may be the same directory, so the names differ.
         let checkpoints = OwnedDirectory::create(&checkpoint_root.join(format!("{name}{CHECKPOINTS_SUFFIX}")))?;
         let paths = JobPaths { directory };
-        let pointer = paths.directory.join(CHECKPOINTS_FILE);
-        fs::write(&pointer, checkpoints.path.as_os_str().as_encoded_bytes())
-            .map_err(JobError::io("write", &pointer))?;
+        paths.write_checkpoints(&checkpoints.path)?;
         for sub in [paths.logs(), paths.traces()] {
             create_private_dir(&sub)?;
         }
@@ -267,9 +271,7 @@ impl SharedJobDirectory {
         let paths = JobPaths { directory: shm_root.join(name) };
         let memory = SharedDirectory::join(&paths.directory)?;
         let checkpoints = SharedDirectory::join(&checkpoint_root.join(format!("{name}{CHECKPOINTS_SUFFIX}")))?;
-        let pointer = paths.directory.join(CHECKPOINTS_FILE);
-        fs::write(&pointer, checkpoints.path.as_os_str().as_encoded_bytes())
-            .map_err(JobError::io("write", &pointer))?;
+        paths.write_checkpoints(&checkpoints.path)?;
         for sub in [paths.logs(), paths.traces()] {
             join_private_dir(&sub)?;
         }

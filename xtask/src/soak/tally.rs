@@ -1,5 +1,7 @@
 //! Totals of the verdicts: over all runs, and for each value of each parameter.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use serde_json::{Value, json};
 
 use super::parameters::Parameters;
@@ -12,8 +14,8 @@ pub(super) struct Tally {
     all: Group,
     /// Parameter, value and totals of each group, in the order of first appearance.
     groups: Vec<(&'static str, String, Group)>,
-    /// Protocol and workload, pattern of kills, runs and failed runs of each cell of the matrix.
-    cells: Vec<(String, String, u64, u64)>,
+    /// Runs and failed runs of each cell of the matrix, by protocol and workload, and pattern of kills.
+    cells: BTreeMap<(String, String), (u64, u64)>,
 }
 
 /// Totals of the runs that share a parameter's value.
@@ -42,32 +44,23 @@ impl Tally {
             self.group(by, value).add(verdict);
         }
         let row = format!("{}, {}", parameters.protocol_name(), parameters.workload);
-        let column = parameters.pattern.to_string();
-        let index = self.cells.iter().position(|cell| (&cell.0, &cell.1) == (&row, &column)).unwrap_or_else(|| {
-            self.cells.push((row, column, 0, 0));
-            self.cells.len() - 1
-        });
-        let (_, _, runs, failed) = &mut self.cells[index];
+        let (runs, failed) = self.cells.entry((row, parameters.pattern.to_string())).or_default();
         *runs += 1;
         *failed += u64::from(!verdict.problems.is_empty());
     }
 
     /// Formats the matrix: runs of each protocol and workload by the time of the kill, with failed ones after a slash.
     pub(super) fn matrix(&self) -> Table {
-        let mut rows: Vec<&str> = self.cells.iter().map(|cell| cell.0.as_str()).collect();
-        let mut columns: Vec<&str> = self.cells.iter().map(|cell| cell.1.as_str()).collect();
-        for names in [&mut rows, &mut columns] {
-            names.sort_unstable();
-            names.dedup();
-        }
-        let mut table = Table::new([""].into_iter().chain(columns.iter().copied()));
+        let rows: BTreeSet<&String> = self.cells.keys().map(|(row, _)| row).collect();
+        let columns: BTreeSet<&String> = self.cells.keys().map(|(_, column)| column).collect();
+        let mut table = Table::new([""].into_iter().chain(columns.iter().map(|column| column.as_str())));
         for row in rows {
-            let cell = |column: &&str| match self.cells.iter().find(|cell| cell.0 == row && cell.1 == **column) {
+            let cell = |column: &&String| match self.cells.get(&(row.clone(), (*column).clone())) {
                 None => "-".to_owned(),
-                Some((_, _, runs, 0)) => runs.to_string(),
-                Some((_, _, runs, failed)) => format!("{runs} / {failed}"),
+                Some((runs, 0)) => runs.to_string(),
+                Some((runs, failed)) => format!("{runs} / {failed}"),
             };
-            table.row([row.to_owned()].into_iter().chain(columns.iter().map(cell)));
+            table.row([row.clone()].into_iter().chain(columns.iter().map(cell)));
         }
         table
     }

@@ -1,40 +1,28 @@
 //! A job with ranks on another host, which is a namespace of this machine: it has shared memory and a log directory of its own.
 
 use std::fs;
-use std::process::{Child, Command, Stdio};
-use std::thread::sleep;
-use std::time::Duration;
+use std::process::Command;
 
 use serde_json::{Value, json};
 
+use super::holder::Holder;
 use super::ring::sandbox;
 use super::sandbox::Sandbox;
 use crate::script;
 
-/// Makes the host; `$1` is the directory for its logs.
-const HOLD: &str = "hostname other-host && mount --make-rprivate / && mount -t tmpfs tmpfs /dev/shm && mount -t tmpfs tmpfs \"$0\" && exec \
-                    sleep 600";
+/// Prepares the host; `$0` is the directory for its logs.
+const PREPARE: &str =
+    "hostname other-host && mount --make-rprivate / && mount -t tmpfs tmpfs /dev/shm && mount -t tmpfs tmpfs \"$0\"";
 
 /// Another host, until it is dropped.
-struct Host(Child);
+struct Host(Holder);
 
 impl Host {
     /// Makes a host. Returns `None`, with a message, where namespaces can't be made: that takes the rights of root.
     fn make(sandbox: &Sandbox) -> Option<Host> {
-        let mut holder = Command::new("unshare");
-        holder.args(["--mount", "--uts", "sh", "-c", HOLD]).arg(sandbox.path().join("own")).stdin(Stdio::null());
-        let mut host = Host(holder.spawn().ok()?);
-        for _ in 0..500 {
-            if fs::read(format!("/proc/{}/comm", host.0.id())).is_ok_and(|name| name.starts_with(b"sleep")) {
-                return Some(host);
-            }
-            if let Some(status) = host.0.try_wait().unwrap() {
-                eprintln!("NOT TESTED: no other host can be made here: {status}");
-                return None;
-            }
-            sleep(Duration::from_millis(10));
-        }
-        panic!("the host doesn't start");
+        let own = sandbox.path().join("own");
+        let holder = Holder::start(&["--mount", "--uts"], PREPARE, own.to_str().unwrap());
+        holder.inspect_err(|reason| eprintln!("NOT TESTED: no other host can be made here: {reason}")).ok().map(Host)
     }
 
     /// Runs a command on the host; returns its output.
@@ -44,13 +32,6 @@ impl Host {
         let output = command.output().unwrap();
         assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8(output.stdout).unwrap()
-    }
-}
-
-impl Drop for Host {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
     }
 }
 
