@@ -9,18 +9,16 @@
 
 use std::error::Error;
 
-use counterfoil_mpi::recovery::{Options, run};
-use counterfoil_mpi::{Threads, Universe};
+use counterfoil_mpi::logged::{CommunicatorCollectives, LoggedCommunicator, LoggedError, send_receive};
+use counterfoil_mpi::recovery::{Options, run_logged};
+use counterfoil_mpi::{SystemOperation, Threads, Universe};
 use counterfoil_runtime::LogTier;
-use counterfoil_runtime::communicator::{CheckpointValue, Communicator, Reduction};
 use serde::{Deserialize, Serialize};
 
 /// Cells on each rank.
 const CELLS: usize = 1000;
 /// Checkpoints of each rank.
 const CHECKPOINTS: u64 = 10;
-const TO_THE_RIGHT: i32 = 1;
-const TO_THE_LEFT: i32 = 2;
 
 /// State of a rank.
 #[derive(Serialize, Deserialize)]
@@ -40,9 +38,10 @@ fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
     let mut options = Options::new(ranks);
     options.settings.tier = tier;
     let universe = Universe::init(Threads::Single)?;
-    let heat = run(&universe, &options, |comm| {
-        println!("rank {} is process {}", comm.rank(), std::process::id());
-        heat_of_the_rod(comm, steps)
+    let heat = run_logged(&universe, &options, |logged| {
+        let world = logged.world();
+        println!("rank {} is process {}", world.rank(), std::process::id());
+        heat_of_the_rod(&world, steps)
     });
     match heat {
         Ok(Some((0, heat))) => println!("heat {heat} ({:016x}) after {steps} steps", heat.to_bits()),
@@ -57,21 +56,14 @@ fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
 
 /// Returns the rank, and the sum over all ranks.
 #[expect(clippy::print_stdout)]
-fn heat_of_the_rod(comm: &mut dyn Communicator, steps: u64) -> Result<(u32, f64), Box<dyn Error + Send + Sync>> {
-    let (rank, size) = (comm.rank(), comm.size());
-    let (left, right) = ((rank + size - 1) % size, (rank + 1) % size);
+fn heat_of_the_rod(world: &LoggedCommunicator, steps: u64) -> Result<(u32, f64), LoggedError> {
+    let (rank, size) = (world.rank(), world.size());
+    let (left, right) = (world.process_at_rank((rank + size - 1) % size)?, world.process_at_rank((rank + 1) % size)?);
     let fresh = || Rod { step: 0, cells: (0..CELLS).map(|cell| (cell * (rank as usize + 1)) as f64).collect() };
-    let mut rod = comm.restore_value::<Rod>()?.unwrap_or_else(fresh);
+    let mut rod = world.restore()?.unwrap_or_else(fresh);
     while rod.step < steps {
-        let from_left = comm.irecv(Some(left), Some(TO_THE_RIGHT))?;
-        let from_right = comm.irecv(Some(right), Some(TO_THE_LEFT))?;
-        comm.send(left, TO_THE_LEFT, &rod.cells[0].to_le_bytes())?;
-        comm.send(right, TO_THE_RIGHT, &rod.cells[CELLS - 1].to_le_bytes())?;
-        let mut ghost = |request| -> Result<f64, Box<dyn Error + Send + Sync>> {
-            Ok(f64::from_le_bytes(comm.wait(request)?.1.as_ref().try_into()?))
-        };
-        let mut last = ghost(from_left)?;
-        let end = ghost(from_right)?;
+        let (mut last, _) = send_receive::<f64, _>(&rod.cells[CELLS - 1], &right, &left)?;
+        let (end, _) = send_receive::<f64, _>(&rod.cells[0], &left, &right)?;
         for cell in 0..CELLS {
             let next = rod.cells.get(cell + 1).copied().unwrap_or(end);
             let own = rod.cells[cell];
@@ -80,13 +72,13 @@ fn heat_of_the_rod(comm: &mut dyn Communicator, steps: u64) -> Result<(u32, f64)
         }
         rod.step += 1;
         if rod.step.is_multiple_of(steps.div_ceil(CHECKPOINTS)) {
-            comm.checkpoint_value(&rod)?;
+            world.checkpoint(&rod)?;
             if rank == 0 {
                 println!("step {} of {steps}", rod.step);
             }
         }
     }
-    let mut heat = [rod.cells.iter().sum::<f64>()];
-    comm.allreduce_f64(&mut heat, Reduction::Sum)?;
+    let mut heat = [0.0];
+    world.all_reduce_into(&[rod.cells.iter().sum::<f64>()], &mut heat, SystemOperation::Sum)?;
     Ok((rank, heat[0]))
 }

@@ -1,17 +1,19 @@
 //! Collective operations on bytes, and reductions. All ranks of a communicator call them, in the same order.
 
 mod call;
+mod messages;
 
 use std::ffi::c_int;
 use std::marker::PhantomData;
 use std::ptr::NonNull;
+use std::rc::Rc;
 
 use mpi_sys as ffi;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::comm::Comm;
-use crate::error::{MpiError, count};
-use crate::operation::Operation;
+use crate::error::{MpiError, check, count};
+use crate::operation::{Operation, UserHandles};
 
 /// Ranks that receive the result of a reduction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,7 +31,7 @@ pub(crate) enum Reduction {
 }
 
 /// A collective operation. The numbers are ranks of roots; the `Varcount` forms have parts of different lengths.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum Collective {
     Barrier,
     Broadcast(u32),
@@ -45,18 +47,45 @@ pub(crate) enum Collective {
 }
 
 /// Operation and elements of a reduction.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Elements {
     operation: ffi::MPI_Op,
     datatype: ffi::MPI_Datatype,
     /// Size of an element.
     bytes: usize,
+    /// Keeps an operation of the program for calls that are made after it was dropped.
+    _handles: Option<Rc<UserHandles>>,
 }
 
 impl Elements {
-    pub(crate) fn of<T>(operation: impl Operation<T>) -> Elements {
-        let (operation, datatype) = operation.raw();
-        Elements { operation, datatype, bytes: size_of::<T>().max(1) }
+    pub(crate) fn of<T>(of: impl Operation<T>) -> Elements {
+        let (operation, datatype) = of.raw();
+        Elements { operation, datatype, bytes: size_of::<T>().max(1), _handles: of.handles() }
+    }
+
+    /// Combines as many elements of `lower` and `higher`, which come from lower and from higher ranks, in `lower`.
+    ///
+    /// # Errors
+    /// [`MpiError`] if the operation isn't one for these elements.
+    pub(crate) fn combine(&self, lower: &mut [u8], higher: &[u8]) -> Result<(), MpiError> {
+        let call = "MPI_Reduce_local";
+        let elements = count(call, lower.len().min(higher.len()) / self.bytes)?;
+        // MPI may rely on the alignment of the elements.
+        let aligned = |bytes: &[u8]| {
+            let mut copy = vec![0_u64; bytes.len().div_ceil(size_of::<u64>())];
+            copy.as_mut_bytes()[..bytes.len()].copy_from_slice(bytes);
+            copy
+        };
+        let (from, mut into) = (aligned(lower), aligned(higher));
+        let (operation, datatype) = (self.operation, self.datatype);
+        // SAFETY: both buffers have that many elements, and the call has finished with them when it returns. The handles are valid: MPI's
+        // own, or kept by `_handles`.
+        check(call, unsafe {
+            ffi::MPI_Reduce_local(from.as_ptr().cast(), into.as_mut_ptr().cast(), elements, datatype, operation)
+        })?;
+        let len = lower.len();
+        lower.copy_from_slice(&into.as_bytes()[..len]);
+        Ok(())
     }
 }
 
@@ -132,10 +161,10 @@ impl<'b, B: FromBytes + IntoBytes + ?Sized> Incoming<'b, B> {
 
 /// An operation whose buffers have been checked, about to begin.
 #[derive(Debug)]
-pub(crate) struct Ready<'c, 'b, B: ?Sized> {
-    comm: &'c Comm,
+pub(crate) struct Ready<'b, B: ?Sized> {
     operation: Collective,
     rank: u32,
+    ranks: u32,
     send: Outgoing<'b>,
     receive: Incoming<'b, B>,
 }
@@ -150,10 +179,8 @@ impl Comm {
         operation: Collective,
         send: Outgoing<'b>,
         receive: Incoming<'b, B>,
-    ) -> Result<Ready<'_, 'b, B>, MpiError> {
-        let ready = Ready { comm: self, operation, rank: self.rank()?, send, receive };
-        ready.check_buffers()?;
-        Ok(ready)
+    ) -> Result<Ready<'b, B>, MpiError> {
+        Ready::new(operation, self.rank()?, self.size()?, send, receive)
     }
 
     /// Gathers the `send` of every rank into `receive` of every rank, in the order of the ranks.
@@ -161,7 +188,7 @@ impl Comm {
     /// # Errors
     /// [`MpiError`]; [`MpiError::Length`] if `receive` isn't as long as all of them.
     pub fn all_gather(&self, send: &[u8], receive: &mut [u8]) -> Result<(), MpiError> {
-        self.prepare(Collective::AllGather, Outgoing::of(send), Incoming::of(receive))?.run()
+        self.prepare(Collective::AllGather, Outgoing::of(send), Incoming::of(receive))?.run_on(self)
     }
 
     /// Sends each rank its part of `send`, and receives a part from each into `receive`: as many parts of the same length as there are
@@ -170,7 +197,7 @@ impl Comm {
     /// # Errors
     /// [`MpiError`]; [`MpiError::Length`] if the two differ in length, or don't divide into such parts.
     pub fn all_to_all(&self, send: &[u8], receive: &mut [u8]) -> Result<(), MpiError> {
-        self.prepare(Collective::AllToAll, Outgoing::of(send), Incoming::of(receive))?.run()
+        self.prepare(Collective::AllToAll, Outgoing::of(send), Incoming::of(receive))?.run_on(self)
     }
 
     /// Reduces the `send` of all ranks, element by element, into `receive` of every rank.
@@ -187,16 +214,29 @@ impl Comm {
         T: FromBytes + IntoBytes + Immutable,
     {
         let reduce = Collective::Reduce(Reduction::All, Elements::of(operation));
-        self.prepare(reduce, Outgoing::of(send), Incoming::of(receive))?.run()
+        self.prepare(reduce, Outgoing::of(send), Incoming::of(receive))?.run_on(self)
     }
 }
 
-impl<'b, B: ?Sized> Ready<'_, 'b, B> {
+impl<'b, B: ?Sized> Ready<'b, B> {
+    /// Checks the buffers of `rank` of `ranks` ranks.
+    pub(crate) fn new(
+        operation: Collective,
+        rank: u32,
+        ranks: u32,
+        send: Outgoing<'b>,
+        receive: Incoming<'b, B>,
+    ) -> Result<Ready<'b, B>, MpiError> {
+        let ready = Ready { operation, rank, ranks, send, receive };
+        ready.check_buffers()?;
+        Ok(ready)
+    }
+
     /// Checks the buffers that MPI will read and write, as far as this rank knows their lengths.
     fn check_buffers(&self) -> Result<(), MpiError> {
         use Collective::*;
 
-        let (call, rank, ranks) = (self.name(), self.rank as usize, self.comm.size()? as usize);
+        let (call, rank, ranks) = (self.name(), self.rank as usize, self.ranks as usize);
         let (sent, received) = (self.send.bytes.len(), self.receive.bytes.1);
         count(call, sent)?;
         count(call, received)?;
@@ -213,9 +253,9 @@ impl<'b, B: ?Sized> Ready<'_, 'b, B> {
             }
         }
         let part = |parts: &Parts| parts.lens.get(rank).map_or(0, |len| *len as usize);
-        match (self.operation, &self.send.parts, &self.receive.parts) {
+        match (&self.operation, &self.send.parts, &self.receive.parts) {
             (Barrier | Broadcast(_), ..) => Ok(()),
-            (Gather(root) | GatherVarcount(root) | Scatter(root) | ScatterVarcount(root), ..) if root != self.rank => {
+            (Gather(root) | GatherVarcount(root) | Scatter(root) | ScatterVarcount(root), ..) if *root != self.rank => {
                 Ok(())
             }
             (Gather(_) | AllGather, _, None) => check_len(received, sent * ranks),
@@ -229,7 +269,7 @@ impl<'b, B: ?Sized> Ready<'_, 'b, B> {
             | (Scatter(_) | ScatterVarcount(_) | AllToAll | AllToAllVarcount, ..) => {
                 Err(MpiError::Parts { call, parts: 0, ranks })
             }
-            (Reduce(Reduction::To(root), _), ..) if root != self.rank => Ok(()),
+            (Reduce(Reduction::To(root), _), ..) if *root != self.rank => Ok(()),
             (Reduce(Reduction::Scattered, _), ..) => check_len(sent, received * ranks),
             (Reduce(..), ..) => check_len(received, sent),
         }
@@ -272,17 +312,20 @@ impl<'b, B: ?Sized> Ready<'_, 'b, B> {
             return None;
         }
         let bytes = match self.operation {
-            // SAFETY: the bytes are borrowed for `'b`, and nothing writes them while `self` is borrowed.
-            Broadcast(_) => unsafe {
-                let (at, len) = self.receive.bytes;
-                std::slice::from_raw_parts(at.cast_const(), len)
-            },
+            Broadcast(_) => self.received(),
             _ => self.send.bytes,
         };
         Some(match &self.send.parts {
             Some(parts) => parts.each().map(|(at, len)| &bytes[at..at + len]).collect(),
             None => vec![bytes],
         })
+    }
+
+    /// Returns the bytes of the memory that this rank receives into.
+    fn received(&self) -> &[u8] {
+        let (at, len) = self.receive.bytes;
+        // SAFETY: borrowed for `'b`, and nothing writes them while `self` is borrowed.
+        unsafe { std::slice::from_raw_parts(at.cast_const(), len) }
     }
 
     /// Returns `true` if the operation ends on no rank before all ranks have begun it.

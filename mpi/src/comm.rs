@@ -3,13 +3,19 @@
 use std::ffi::{c_int, c_void};
 use std::mem::{ManuallyDrop, MaybeUninit};
 use std::rc::Rc;
+use std::thread;
+use std::time::Duration;
 
 use mpi_sys as ffi;
 
+use crate::control::failures::outlives_failures;
 use crate::error::{MpiError, check, count};
-use crate::point_to_point::Mode;
-use crate::request::null_request;
 use crate::universe::Universe;
+
+/// Time between the ends of a job by a rank and by the next one.
+const ABORT_INTERVAL: Duration = Duration::from_millis(200);
+/// Most intervals that a rank waits.
+const ABORT_INTERVALS_MAX: u32 = 10;
 
 /// A communicator. Dropping it frees it, unless it is predefined.
 #[derive(Debug)]
@@ -123,69 +129,6 @@ impl Comm {
         check("MPI_Send", unsafe { ffi::MPI_Send(at, len, ffi::RSMPI_UINT8_T, to as c_int, tag, self.raw) })
     }
 
-    /// Sends `bytes`, runs `work` while the message is in flight, and returns when `bytes` may be reused.
-    ///
-    /// # Errors
-    /// [`MpiError`]. `work` doesn't run if the send can't be started.
-    #[inline]
-    pub fn send_while<T>(&self, bytes: &[u8], to: u32, tag: i32, work: impl FnOnce() -> T) -> Result<T, MpiError> {
-        self.send_within(Mode::Standard, bytes, to, tag, |begin| {
-            begin()?;
-            Ok(work())
-        })
-    }
-
-    /// Sends `bytes` in this mode. `around` is given a function that starts the send; after `around` returns, this waits until `bytes` may
-    /// be reused.
-    ///
-    /// # Errors
-    /// Any error of `around`; [`MpiError`].
-    #[inline]
-    pub(crate) fn send_within<T, E: From<MpiError>>(
-        &self,
-        mode: Mode,
-        bytes: &[u8],
-        to: u32,
-        tag: i32,
-        around: impl FnOnce(&mut dyn FnMut() -> Result<(), MpiError>) -> Result<T, E>,
-    ) -> Result<T, E> {
-        /// Waits even if `around` panics: MPI may still be reading.
-        struct Wait(ffi::MPI_Request);
-        impl Wait {
-            #[inline]
-            fn wait(&mut self) -> c_int {
-                // SAFETY: a request that was started here, or the null request, which an earlier wait may have left.
-                unsafe { ffi::MPI_Wait(&raw mut self.0, ffi::RSMPI_STATUS_IGNORE) }
-            }
-        }
-        impl Drop for Wait {
-            fn drop(&mut self) {
-                if self.0 != null_request() {
-                    self.wait();
-                }
-            }
-        }
-        let (call, send) = mode.immediate();
-        let len = count(call, bytes.len())?;
-        let at = bytes.as_ptr().cast::<c_void>();
-        let mut sending = Wait(null_request());
-        let done = around(&mut || {
-            // A second send would overwrite the first one's request.
-            if sending.0 != null_request() {
-                return Ok(());
-            }
-            let mut request = null_request();
-            // SAFETY: `bytes` is borrowed until this function returns, and `sending` waits for the request before that. `IsPosted` proves
-            // that the receive which a ready send needs is posted.
-            check(call, unsafe { send(at, len, ffi::RSMPI_UINT8_T, to as c_int, tag, self.raw, &raw mut request) })?;
-            // Set only on success: a failed send may leave a request that never ends.
-            sending.0 = request;
-            Ok(())
-        })?;
-        check("MPI_Wait", sending.wait())?;
-        Ok(done)
-    }
-
     /// Starts to send `bytes`, which the request owns until it is complete.
     ///
     /// # Errors
@@ -245,7 +188,14 @@ impl Comm {
     }
 
     /// Ends all processes of the job, for failures that the other ranks could not notice.
+    ///
+    /// If the job outlives failures, a rank other than 0 waits up to 2 s before: when several processes call `MPI_Abort` at once, the launcher
+    /// of Open MPI 5.0.11 often hangs.
     pub fn abort(&self, code: i32) {
+        if outlives_failures() {
+            let rank = self.rank().unwrap_or_default();
+            thread::sleep(ABORT_INTERVAL * rank.min(ABORT_INTERVALS_MAX));
+        }
         // SAFETY: a valid communicator. If MPI fails to abort, the caller continues.
         unsafe {
             ffi::MPI_Abort(self.raw, code);
@@ -334,6 +284,13 @@ impl Drop for Sending {
             }
         }
     }
+}
+
+/// Returns `MPI_REQUEST_NULL`.
+#[cfg(feature = "job")]
+pub(crate) fn null_request() -> ffi::MPI_Request {
+    // SAFETY: a constant of the shim that `mpi-sys` links; it is never written.
+    unsafe { ffi::RSMPI_REQUEST_NULL }
 }
 
 pub(crate) fn any_source(source: Option<u32>) -> c_int {

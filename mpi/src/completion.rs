@@ -4,13 +4,30 @@ use std::ffi::c_int;
 
 use mpi_sys as ffi;
 
-use crate::error::{MpiError, check, count};
-use crate::request::{Completion, Pending, empty_status};
+use crate::error::{MpiError, OperationError, check, count};
+use crate::recovering::{Operation, any as any_of_endpoint, are_all_complete};
+use crate::request::{Completion, MpiOperation, Pending, empty_status};
+
+/// Operations that one call can complete together.
+enum Operations<'a> {
+    Mpi(Vec<&'a MpiOperation>),
+    Endpoint(Vec<&'a Operation>),
+}
+
+/// Returns the operations by their carrier.
+fn by_carrier<'a>(pending: &[&'a Pending]) -> Result<Operations<'a>, OperationError> {
+    let mpi: Vec<_> = pending.iter().filter_map(|pending| pending.mpi()).collect();
+    if mpi.len() == pending.len() {
+        return Ok(Operations::Mpi(mpi));
+    }
+    let endpoint: Vec<_> = pending.iter().filter_map(|pending| pending.endpoint()).collect();
+    if endpoint.len() == pending.len() { Ok(Operations::Endpoint(endpoint)) } else { Err(OperationError::Mixed) }
+}
 
 /// Passes the requests of `pending` to `make`, and stores them again as it leaves them. Returns the code.
 fn with_requests(
     call: &'static str,
-    pending: &[&Pending],
+    pending: &[&MpiOperation],
     make: impl FnOnce(c_int, *mut ffi::MPI_Request) -> c_int,
 ) -> Result<c_int, MpiError> {
     let len = count(call, pending.len())?;
@@ -30,12 +47,22 @@ fn valid_index(index: c_int, len: usize) -> Option<usize> {
 /// Returns the index and outcome of an operation that is complete. `None` if no operation is pending or, without `wait`, none is complete.
 ///
 /// # Errors
-/// [`MpiError`]: no operation was completed.
-pub(crate) fn any(pending: &[&Pending], wait: bool) -> Result<Option<(usize, Completion)>, MpiError> {
+/// [`OperationError`]: no operation was completed.
+pub(crate) fn any(pending: &[&Pending], wait: bool) -> Result<Option<(usize, Completion)>, OperationError> {
     let stored = pending.iter().enumerate().find_map(|(at, pending)| Some((at, pending.take_completion()?)));
     if stored.is_some() {
         return Ok(stored);
     }
+    match by_carrier(pending)? {
+        Operations::Mpi(pending) => Ok(any_of_mpi(&pending, wait)?),
+        Operations::Endpoint(operations) => {
+            let found = any_of_endpoint(&operations, wait)?;
+            Ok(found.map(|index| (index, operations[index].wait())))
+        }
+    }
+}
+
+fn any_of_mpi(pending: &[&MpiOperation], wait: bool) -> Result<Option<(usize, Completion)>, MpiError> {
     let (mut index, mut flag, mut status) = (-1, 1, empty_status());
     let (at, status_at) = (&raw mut index, &raw mut status);
     let call = if wait { "MPI_Waitany" } else { "MPI_Testany" };
@@ -56,7 +83,12 @@ pub(crate) fn any(pending: &[&Pending], wait: bool) -> Result<Option<(usize, Com
 }
 
 /// Returns the outcome of one of the operations of a call, by its status; `None` if it is still pending.
-fn one_of_several(call: &'static str, code: c_int, pending: &Pending, status: &ffi::MPI_Status) -> Option<Completion> {
+fn one_of_several(
+    call: &'static str,
+    code: c_int,
+    pending: &MpiOperation,
+    status: &ffi::MPI_Status,
+) -> Option<Completion> {
     if code == 0 {
         Some(pending.complete(call, 0, status))
     } else if status.MPI_ERROR == ffi::MPI_ERR_PENDING as c_int {
@@ -74,11 +106,31 @@ fn has_statuses(code: c_int) -> bool {
 /// Returns index and outcome of all operations that are complete, by index; with `wait`, at least one, if any is pending.
 ///
 /// # Errors
-/// [`MpiError`]: no operation was completed.
-pub(crate) fn some(pending: &[&Pending], wait: bool) -> Result<Vec<(usize, Completion)>, MpiError> {
+/// [`OperationError`]: no operation was completed.
+pub(crate) fn some(pending: &[&Pending], wait: bool) -> Result<Vec<(usize, Completion)>, OperationError> {
     let stored = |(at, pending): (usize, &&Pending)| Some((at, pending.take_completion()?));
     let mut completed: Vec<_> = pending.iter().enumerate().filter_map(stored).collect();
     let wait = wait && completed.is_empty();
+    match by_carrier(pending)? {
+        Operations::Mpi(pending) => completed.extend(some_of_mpi(&pending, wait)?),
+        Operations::Endpoint(operations) => completed.extend(some_of_endpoint(&operations, wait)?),
+    }
+    completed.sort_unstable_by_key(|(index, _)| *index);
+    Ok(completed)
+}
+
+fn some_of_endpoint(operations: &[&Operation], wait: bool) -> Result<Vec<(usize, Completion)>, OperationError> {
+    let (mut completed, mut wait) = (Vec::new(), wait);
+    loop {
+        let open: Vec<usize> = (0..operations.len()).filter(|index| !operations[*index].is_complete()).collect();
+        let open_operations: Vec<_> = open.iter().map(|index| operations[*index]).collect();
+        let Some(found) = any_of_endpoint(&open_operations, wait)? else { return Ok(completed) };
+        completed.push((open[found], open_operations[found].wait()));
+        wait = false;
+    }
+}
+
+fn some_of_mpi(pending: &[&MpiOperation], wait: bool) -> Result<Vec<(usize, Completion)>, MpiError> {
     let (mut outcount, mut indices) = (0, vec![0; pending.len()]);
     let mut statuses = vec![empty_status(); pending.len()];
     let (at, indices_at, statuses_at) = (&raw mut outcount, indices.as_mut_ptr(), statuses.as_mut_ptr());
@@ -97,20 +149,32 @@ pub(crate) fn some(pending: &[&Pending], wait: bool) -> Result<Vec<(usize, Compl
         check(call, code)?;
     }
     let reported = indices.iter().zip(&statuses).take(usize::try_from(outcount).unwrap_or(0));
-    completed.extend(reported.filter_map(|(index, status)| {
+    let completed = reported.filter_map(|(index, status)| {
         let index = valid_index(*index, pending.len())?;
         Some((index, one_of_several(call, code, pending[index], status)?))
-    }));
-    completed.sort_unstable_by_key(|(index, _)| *index);
-    Ok(completed)
+    });
+    Ok(completed.collect())
 }
 
 /// Returns the outcome of each operation; `None`, without `wait`, if one is still pending. An outcome is `None` if the failure of another
 /// operation ended the call first.
 ///
 /// # Errors
-/// [`MpiError`]: no operation was completed.
-pub(crate) fn all(pending: &[&Pending], wait: bool) -> Result<Option<Vec<Option<Completion>>>, MpiError> {
+/// [`OperationError`]: no operation was completed.
+pub(crate) fn all(pending: &[&Pending], wait: bool) -> Result<Option<Vec<Option<Completion>>>, OperationError> {
+    let completed = match by_carrier(pending)? {
+        Operations::Mpi(operations) => all_of_mpi(&operations, wait)?,
+        Operations::Endpoint(operations) => {
+            let may_wait = wait || are_all_complete(&operations)?;
+            may_wait.then(|| pending.iter().map(|pending| Some(pending.wait())).collect())
+        }
+    };
+    let Some(completed) = completed else { return Ok(None) };
+    let stored = pending.iter().zip(completed);
+    Ok(Some(stored.map(|(pending, completed)| pending.take_completion().or(completed)).collect()))
+}
+
+fn all_of_mpi(pending: &[&MpiOperation], wait: bool) -> Result<Option<Vec<Option<Completion>>>, MpiError> {
     let (mut flag, mut statuses) = (1, vec![empty_status(); pending.len()]);
     let statuses_at = statuses.as_mut_ptr();
     let call = if wait { "MPI_Waitall" } else { "MPI_Testall" };
@@ -131,8 +195,5 @@ pub(crate) fn all(pending: &[&Pending], wait: bool) -> Result<Option<Vec<Option<
         return Ok(None);
     }
     let each = pending.iter().zip(&statuses);
-    let outcome = |(pending, status): (&&Pending, &ffi::MPI_Status)| {
-        pending.take_completion().or_else(|| one_of_several(call, code, pending, status))
-    };
-    Ok(Some(each.map(outcome).collect()))
+    Ok(Some(each.map(|(pending, status)| one_of_several(call, code, pending, status)).collect()))
 }

@@ -61,6 +61,32 @@ pub enum MpiError {
     },
 }
 
+/// Failure of an operation, which MPI or the endpoint of a rank that recovers carries out.
+#[cfg(feature = "job")]
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum OperationError {
+    #[error(transparent)]
+    Mpi(#[from] MpiError),
+    #[error(transparent)]
+    Endpoint(#[from] counterfoil_runtime::Error),
+    /// A rank that recovers doesn't have the operation.
+    #[error("{call} is not available to ranks that recover")]
+    NotRecoverable { call: &'static str },
+    /// Requests of a rank that recovers are completed together with others.
+    #[error("requests of a rank that recovers can't be completed together with others")]
+    Mixed,
+    /// The rank has ended.
+    #[error("the rank has ended")]
+    Ended,
+}
+
+#[cfg(feature = "job")]
+impl From<counterfoil_runtime::communicator::CallError> for OperationError {
+    fn from(error: counterfoil_runtime::communicator::CallError) -> OperationError {
+        OperationError::Endpoint(error.into())
+    }
+}
+
 /// Returns an error if `code`, which `call` returned, is one.
 ///
 /// # Errors

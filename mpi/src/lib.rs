@@ -12,8 +12,10 @@
 //!
 //! `unsafe` is here because MPI is a C interface; every block says what it rests on.
 
+#[cfg(feature = "job")]
 mod collective;
 pub mod comm;
+#[cfg(feature = "job")]
 mod completion;
 pub mod control;
 #[cfg(feature = "job")]
@@ -21,16 +23,23 @@ pub mod costs;
 mod error;
 #[cfg(feature = "job")]
 pub mod job;
+#[cfg(feature = "job")]
 pub mod logged;
 #[cfg(feature = "job")]
 pub mod membership;
 #[cfg(feature = "job")]
 pub mod native;
+#[cfg(feature = "job")]
 mod operation;
+#[cfg(feature = "job")]
 mod point_to_point;
 #[cfg(feature = "job")]
+mod recovering;
+#[cfg(feature = "job")]
 pub mod recovery;
+#[cfg(feature = "job")]
 mod request;
+#[cfg(feature = "job")]
 mod topology;
 #[cfg(feature = "job")]
 pub mod transport;
@@ -40,8 +49,11 @@ pub mod universe;
 
 pub use comm::{Comm, Matched, Sending};
 pub use error::MpiError;
+#[cfg(feature = "job")]
 pub use operation::{Number, Operation, SystemOperation, UserOperation, reduce_local_into};
+#[cfg(feature = "job")]
 pub use point_to_point::Envelope;
+#[cfg(feature = "job")]
 pub use topology::{CartesianLayout, CommunicatorRelation};
 #[cfg(feature = "job")]
 pub use transport::MpiTransport;

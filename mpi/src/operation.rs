@@ -11,7 +11,11 @@ use crate::error::{MpiError, check, count};
 use crate::universe::Universe;
 
 mod sealed {
+    use std::rc::Rc;
+
     use mpi_sys as ffi;
+
+    use super::UserHandles;
 
     pub trait Number {
         fn datatype() -> ffi::MPI_Datatype;
@@ -20,6 +24,11 @@ mod sealed {
     pub trait Operation<T> {
         /// Returns the operation and the datatype of its elements. Both are valid as long as `self`, and in calls begun before that.
         fn raw(&self) -> (ffi::MPI_Op, ffi::MPI_Datatype);
+
+        /// Returns what keeps the two valid for longer, if they are the program's.
+        fn handles(&self) -> Option<Rc<UserHandles>> {
+            None
+        }
     }
 }
 
@@ -105,10 +114,16 @@ impl<T: Number> Operation<T> for SystemOperation {}
 /// [`LoggedCommunicator::commutative`](crate::logged::LoggedCommunicator::commutative).
 #[derive(Debug)]
 pub struct UserOperation<T> {
+    handles: Rc<UserHandles>,
+    _of: PhantomData<fn(T)>,
+}
+
+/// MPI's handles of an operation of the program.
+#[derive(Debug)]
+pub struct UserHandles {
     operation: ffi::MPI_Op,
     datatype: ffi::MPI_Datatype,
     _universe: Rc<Universe>,
-    _of: PhantomData<fn(T)>,
 }
 
 impl<T: FromBytes + IntoBytes + Immutable> UserOperation<T> {
@@ -138,7 +153,8 @@ impl<T: FromBytes + IntoBytes + Immutable> UserOperation<T> {
                 ffi::MPI_Type_free(&raw mut datatype);
             }
             check("MPI_Op_create", code)?;
-            Ok(UserOperation { operation, datatype, _universe: Rc::clone(universe), _of: PhantomData })
+            let handles = UserHandles { operation, datatype, _universe: Rc::clone(universe) };
+            Ok(UserOperation { handles: Rc::new(handles), _of: PhantomData })
         }
     }
 }
@@ -173,13 +189,17 @@ unsafe extern "C" fn apply<T: FromBytes + IntoBytes + Immutable, F: Fn(&T, &mut 
 
 impl<T> sealed::Operation<T> for &UserOperation<T> {
     fn raw(&self) -> (ffi::MPI_Op, ffi::MPI_Datatype) {
-        (self.operation, self.datatype)
+        (self.handles.operation, self.handles.datatype)
+    }
+
+    fn handles(&self) -> Option<Rc<UserHandles>> {
+        Some(Rc::clone(&self.handles))
     }
 }
 
 impl<T> Operation<T> for &UserOperation<T> {}
 
-impl<T> Drop for UserOperation<T> {
+impl Drop for UserHandles {
     fn drop(&mut self) {
         // SAFETY: created by `new`, and MPI is still initialised. MPI keeps both until operations that use them have ended.
         unsafe {

@@ -7,9 +7,9 @@ use std::rc::Rc;
 use mpi_sys as ffi;
 use zerocopy::{FromBytes, IntoBytes};
 
-use crate::comm::{Comm, Matched, any_source, any_tag, received_len};
+use crate::comm::{Comm, Matched, any_source, any_tag, null_request, received_len};
 use crate::error::{MpiError, check, count};
-use crate::request::{Borrowed, Kind, LocalScope, Memory, Pending, null_request};
+use crate::request::{Borrowed, Kind, LocalScope, Memory, MpiOperation};
 
 /// Envelope of a message: its source, tag and length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,6 +89,69 @@ fn taken(
 }
 
 impl Comm {
+    /// Sends `bytes`, runs `work` while the message is in flight, and returns when `bytes` may be reused.
+    ///
+    /// # Errors
+    /// [`MpiError`]. `work` doesn't run if the send can't be started.
+    #[inline]
+    pub fn send_while<T>(&self, bytes: &[u8], to: u32, tag: i32, work: impl FnOnce() -> T) -> Result<T, MpiError> {
+        self.send_within(Mode::Standard, bytes, to, tag, |begin| {
+            begin()?;
+            Ok(work())
+        })
+    }
+
+    /// Sends `bytes` in this mode. `around` is given a function that starts the send; after `around` returns, this waits until `bytes` may
+    /// be reused.
+    ///
+    /// # Errors
+    /// Any error of `around`; [`MpiError`].
+    #[inline]
+    pub(crate) fn send_within<T, E: From<MpiError>>(
+        &self,
+        mode: Mode,
+        bytes: &[u8],
+        to: u32,
+        tag: i32,
+        around: impl FnOnce(&mut dyn FnMut() -> Result<(), MpiError>) -> Result<T, E>,
+    ) -> Result<T, E> {
+        /// Waits even if `around` panics: MPI may still be reading.
+        struct Wait(ffi::MPI_Request);
+        impl Wait {
+            #[inline]
+            fn wait(&mut self) -> c_int {
+                // SAFETY: a request that was started here, or the null request, which an earlier wait may have left.
+                unsafe { ffi::MPI_Wait(&raw mut self.0, ffi::RSMPI_STATUS_IGNORE) }
+            }
+        }
+        impl Drop for Wait {
+            fn drop(&mut self) {
+                if self.0 != null_request() {
+                    self.wait();
+                }
+            }
+        }
+        let (call, send) = mode.immediate();
+        let len = count(call, bytes.len())?;
+        let at = bytes.as_ptr().cast::<c_void>();
+        let mut sending = Wait(null_request());
+        let done = around(&mut || {
+            // A second send would overwrite the first one's request.
+            if sending.0 != null_request() {
+                return Ok(());
+            }
+            let mut request = null_request();
+            // SAFETY: `bytes` is borrowed until this function returns, and `sending` waits for the request before that. `IsPosted` proves
+            // that the receive which a ready send needs is posted.
+            check(call, unsafe { send(at, len, ffi::RSMPI_UINT8_T, to as c_int, tag, self.raw(), &raw mut request) })?;
+            // Set only on success: a failed send may leave a request that never ends.
+            sending.0 = request;
+            Ok(())
+        })?;
+        check("MPI_Wait", sending.wait())?;
+        Ok(done)
+    }
+
     /// Sends `bytes`; returns when the matching receive has started.
     ///
     /// # Errors
@@ -101,17 +164,17 @@ impl Comm {
     ///
     /// # Errors
     /// [`MpiError`]: of class `MPI_ERR_BUFFER` if the buffer has no room for a buffered message, which is not sent then.
-    pub(crate) fn begin_send(&self, mode: Mode, bytes: Vec<u8>, to: u32, tag: i32) -> Result<Pending, MpiError> {
+    pub(crate) fn begin_send(&self, mode: Mode, bytes: Vec<u8>, to: u32, tag: i32) -> Result<MpiOperation, MpiError> {
         let (call, send) = mode.immediate();
         let (len, mut request) = (count(call, bytes.len())?, null_request());
         let at = bytes.as_ptr().cast::<c_void>();
         let to = to as c_int;
-        // SAFETY: the bytes are on the heap, where `Pending` leaves them untouched until the request is complete. `IsPosted` proves
+        // SAFETY: the bytes are on the heap, where `MpiOperation` leaves them untouched until the request is complete. `IsPosted` proves
         // that the receive which a ready send needs is posted.
         unsafe {
             check(call, send(at, len, ffi::RSMPI_UINT8_T, to, tag, self.raw(), &raw mut request))?;
             let memory = Memory { bytes, ..Memory::default() };
-            Ok(Pending::begun(request, Kind::Send, memory, Rc::clone(&self.universe)))
+            Ok(MpiOperation::begun(request, Kind::Send, memory, Rc::clone(&self.universe)))
         }
     }
 
@@ -142,17 +205,17 @@ impl Comm {
     ///
     /// # Errors
     /// [`MpiError`].
-    pub(crate) fn irecv(&self, len: usize, source: Option<u32>, tag: Option<i32>) -> Result<Pending, MpiError> {
+    pub(crate) fn irecv(&self, len: usize, source: Option<u32>, tag: Option<i32>) -> Result<MpiOperation, MpiError> {
         let mut bytes = vec![0; len];
         let (room, mut request) = (count("MPI_Irecv", len)?, null_request());
         let (source, tag) = (any_source(source), any_tag(tag));
         let at = bytes.as_mut_ptr().cast::<c_void>();
-        // SAFETY: the bytes are on the heap, where `Pending` leaves them until the request is complete.
+        // SAFETY: the bytes are on the heap, where `MpiOperation` leaves them until the request is complete.
         unsafe {
             let code = ffi::MPI_Irecv(at, room, ffi::RSMPI_UINT8_T, source, tag, self.raw(), &raw mut request);
             check("MPI_Irecv", code)?;
             let memory = Memory { bytes, ..Memory::default() };
-            Ok(Pending::begun(request, Kind::Receive, memory, Rc::clone(&self.universe)))
+            Ok(MpiOperation::begun(request, Kind::Receive, memory, Rc::clone(&self.universe)))
         }
     }
 
@@ -209,7 +272,7 @@ impl Comm {
         unsafe {
             let at = (*memory).as_mut_bytes().as_mut_ptr().cast::<c_void>();
             check(call, begin(at, len, &raw mut request))?;
-            let pending = Pending::begun(request, Kind::Receive, Memory::default(), Rc::clone(&self.universe));
+            let pending = MpiOperation::begun(request, Kind::Receive, Memory::default(), Rc::clone(&self.universe));
             Ok(Borrowed::new(scope.register(pending), memory))
         }
     }

@@ -33,12 +33,16 @@ use counterfoil_runtime::{Error, LogTier, RankSettings, Rule};
 
 use crate::control::failures::outlives_failures;
 use crate::error::MpiError;
+use crate::logged::{LoggedError, LoggedUniverse};
 use crate::membership::{Membership, MembershipError};
+use crate::recovering::{RankEndpoint, Recovering};
 use crate::transport::{MpiTransport, wait_without_launcher};
 use crate::universe::Universe;
 
 /// Longest name of a job's directory, in bytes.
 const NAME_BYTES_MAX: usize = 64;
+/// Exit code of a job in which the program has panicked, as of a Rust program alone.
+const PANICKED: i32 = 101;
 /// Time between two looks at the locks of a dead process.
 const LOCKS_NAP: Duration = Duration::from_millis(5);
 /// File that process 0 makes among the checkpoints.
@@ -120,6 +124,9 @@ pub enum RecoveryError {
         /// Host of this process.
         host: String,
     },
+    /// An operation of the rank failed.
+    #[error(transparent)]
+    Logged(#[from] LoggedError),
     /// The program failed.
     #[error("the program failed on rank {rank}: {source}")]
     Program {
@@ -131,7 +138,7 @@ pub enum RecoveryError {
 }
 
 /// Runs `program` on this process if it is a rank of the job, or becomes one. Returns its result; `None` on a process that was not needed.
-/// Collective over all processes of MPI_COMM_WORLD; returns when all ranks are done.
+/// Collective over all processes of MPI_COMM_WORLD; returns when all ranks are done. A panic of `program` ends the job.
 ///
 /// # Errors
 /// [`RecoveryError`]. The job can't go on without this process: it should end with [`Comm::abort`](crate::Comm::abort).
@@ -143,6 +150,53 @@ pub fn run<T, E>(
 where
     E: Into<Box<dyn StdError + Send + Sync>>,
 {
+    let Some((place, mut endpoint)) = join(universe, options)? else { return Ok(None) };
+    let done = or_abort(universe, || program(&mut endpoint));
+    place.end(endpoint, done)
+}
+
+/// Runs `program` as [`run`] does, with communicators that have all the methods of
+/// [`LoggedCommunicator`](crate::logged::LoggedCommunicator).
+///
+/// # Errors
+/// Same as [`run`].
+pub fn run_logged<T, E>(
+    universe: &Rc<Universe>,
+    options: &Options,
+    program: impl FnOnce(&LoggedUniverse) -> Result<T, E>,
+) -> Result<Option<T>, RecoveryError>
+where
+    E: Into<Box<dyn StdError + Send + Sync>>,
+{
+    let Some((place, endpoint)) = join(universe, options)? else { return Ok(None) };
+    let rank = Recovering::new(universe, endpoint)?;
+    let logged = LoggedUniverse::recovering(&rank).map_err(LoggedError::from)?;
+    let done = or_abort(universe, || program(&logged));
+    rank.take_endpoint().map_or(Ok(None), |endpoint| place.end(endpoint, done))
+}
+
+/// Runs `program`; ends the job if it panics, since a replacement would panic, too.
+fn or_abort<T>(universe: &Rc<Universe>, program: impl FnOnce() -> T) -> T {
+    struct Abort<'a>(&'a Rc<Universe>);
+    impl Drop for Abort<'_> {
+        fn drop(&mut self) {
+            if thread::panicking() {
+                self.0.world().abort(PANICKED);
+            }
+        }
+    }
+    let _abort = Abort(universe);
+    program()
+}
+
+/// A rank's place in the job.
+struct Place {
+    rank: u32,
+    directory: SharedJobDirectory,
+}
+
+/// Becomes a rank of the job; `None` if this process is not needed.
+fn join(universe: &Rc<Universe>, options: &Options) -> Result<Option<(Place, RankEndpoint)>, RecoveryError> {
     let settings = &options.settings;
     if matches!(settings.rule, Rule::SendDeterministic { .. }) && !options.without_recovery {
         return Err(RecoveryError::NeedsLauncher);
@@ -173,19 +227,29 @@ where
     }
     let transport = MpiTransport::without_launcher(membership, settings.log_bytes_max)?;
     let welcome = Welcome::new(transport.incarnation(), settings.clone(), directory.checkpoints().to_owned());
-    let mut endpoint = start(rank, directory.paths(), welcome, transport)?;
-    let done = program(&mut endpoint).map_err(|source| RecoveryError::Program { rank, source: source.into() });
-    let done = done.and_then(|result| Ok(endpoint.finish(Vec::new()).map(|()| result)?));
-    let transport = endpoint.into_transport();
-    let result = match done {
-        Ok(result) => Some(result),
-        // All ranks were done when this process became one.
-        Err(_) if transport.came_too_late() => None,
-        Err(error) => return Err(error),
-    };
-    transport.close()?;
-    directory.leave();
-    Ok(result)
+    let endpoint = start(rank, directory.paths(), welcome, transport)?;
+    Ok(Some((Place { rank, directory }, endpoint)))
+}
+
+impl Place {
+    /// Serves the other ranks until all are done. Returns the program's result; `None` if all ranks were done when this process became one.
+    fn end<T, E>(self, mut endpoint: RankEndpoint, done: Result<T, E>) -> Result<Option<T>, RecoveryError>
+    where
+        E: Into<Box<dyn StdError + Send + Sync>>,
+    {
+        let Place { rank, directory } = self;
+        let done = done.map_err(|source| RecoveryError::Program { rank, source: source.into() });
+        let done = done.and_then(|result| Ok(endpoint.finish(Vec::new()).map(|()| result)?));
+        let transport = endpoint.into_transport();
+        let result = match done {
+            Ok(result) => Some(result),
+            Err(_) if transport.came_too_late() => None,
+            Err(error) => return Err(error),
+        };
+        transport.close()?;
+        directory.leave();
+        Ok(result)
+    }
 }
 
 /// Makes the job's directories on this host. Their name comes from process 0. Returns `true` with them if all processes have the same directory

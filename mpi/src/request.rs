@@ -10,10 +10,15 @@ use std::mem::ManuallyDrop;
 use std::rc::Rc;
 
 use mpi_sys as ffi;
+use zerocopy::{FromBytes, IntoBytes};
 
-use crate::error::{MpiError, check};
+use crate::comm::null_request;
+use crate::error::{MpiError, OperationError, check};
 use crate::point_to_point::Envelope;
+use crate::recovering::{Operation, taken};
 use crate::universe::Universe;
+
+pub(crate) use crate::recovering::Completion;
 
 /// Least number of requests in a scope before it removes the completed ones.
 const SCOPE_PRUNE_MIN: usize = 32;
@@ -24,14 +29,6 @@ pub(crate) enum Kind {
     Send,
     Receive,
     Collective,
-}
-
-/// Outcome of an operation.
-#[derive(Debug)]
-pub struct Completion {
-    /// Envelope of the message that a receive took, even if the message was truncated.
-    pub(crate) envelope: Option<Envelope>,
-    pub(crate) result: Result<(), MpiError>,
 }
 
 /// Memory that an operation owns.
@@ -45,21 +42,13 @@ pub(crate) struct Memory {
 
 /// An operation that MPI carries out, until it is dropped.
 #[derive(Debug)]
-pub struct Pending {
+pub(crate) struct MpiOperation {
     /// Active, or the null request.
     request: Cell<ffi::MPI_Request>,
     kind: Kind,
     /// Exclusive to MPI while the request is active.
     memory: RefCell<ManuallyDrop<Memory>>,
-    /// Outcome, if the scope completed the operation.
-    completion: RefCell<Option<Completion>>,
     _universe: Rc<Universe>,
-}
-
-/// Returns `MPI_REQUEST_NULL`.
-pub(crate) fn null_request() -> ffi::MPI_Request {
-    // SAFETY: a constant of the shim that `mpi-sys` links; it is never written.
-    unsafe { ffi::RSMPI_REQUEST_NULL }
 }
 
 /// Returns a zeroed status.
@@ -68,7 +57,7 @@ pub(crate) fn empty_status() -> ffi::MPI_Status {
     unsafe { std::mem::zeroed() }
 }
 
-impl Pending {
+impl MpiOperation {
     /// Takes ownership of the request of an operation that has just begun.
     ///
     /// # Safety
@@ -79,9 +68,9 @@ impl Pending {
         kind: Kind,
         memory: Memory,
         universe: Rc<Universe>,
-    ) -> Pending {
+    ) -> MpiOperation {
         let memory = RefCell::new(ManuallyDrop::new(memory));
-        Pending { request: Cell::new(request), kind, memory, completion: RefCell::new(None), _universe: universe }
+        MpiOperation { request: Cell::new(request), kind, memory, _universe: universe }
     }
 
     /// Returns the request for an array of requests; [`set`](Self::set) stores it again after the call.
@@ -102,11 +91,6 @@ impl Pending {
         self.request.get() == null_request()
     }
 
-    /// Takes the outcome, if the scope completed the operation.
-    pub(crate) fn take_completion(&self) -> Option<Completion> {
-        self.completion.take()
-    }
-
     /// Returns the outcome of an operation that `call` has completed with this code and status.
     pub(crate) fn complete(&self, call: &'static str, code: c_int, status: &ffi::MPI_Status) -> Completion {
         let mut result = check(call, code);
@@ -119,22 +103,19 @@ impl Pending {
         // SAFETY: a status that MPI has filled in, or a zeroed one, and a pointer to a local variable.
         unsafe { ffi::MPI_Test_cancelled(status, &raw mut cancelled) };
         if self.kind != Kind::Receive || !is_taken || cancelled != 0 {
-            return Completion { envelope: None, result };
+            return Completion { envelope: None, result: result.map_err(MpiError::into) };
         }
         let envelope = Envelope::of(status);
         if let (Ok(()), Err(error)) = (&result, &envelope) {
             result = Err(error.clone());
         }
-        Completion { envelope: envelope.ok(), result }
+        Completion { envelope: envelope.ok(), result: result.map_err(MpiError::into) }
     }
 
     /// Waits until the operation completes.
     pub(crate) fn wait(&self) -> Completion {
-        if let Some(completion) = self.take_completion() {
-            return completion;
-        }
         if self.is_complete() {
-            return Completion { envelope: None, result: Ok(()) };
+            return Completion::DONE;
         }
         let (mut request, mut status) = (self.raw(), empty_status());
         // SAFETY: an active request, and pointers to local variables.
@@ -183,23 +164,19 @@ impl Pending {
     }
 
     /// Completes the operation, because its scope ends and its memory is about to be reused.
-    fn end_with_scope(&self) {
-        if self.is_complete() {
-            return;
-        }
+    fn end_with_scope(&self) -> Completion {
         // Other ranks may depend on a send or a collective operation, so it can't be cancelled; while this rank panics, it may never end.
         let may_wait = self.kind == Kind::Receive || !std::thread::panicking();
-        if may_wait {
-            self.completion.replace(Some(self.cancel()));
-        }
+        let completion = if may_wait { self.cancel() } else { Completion::DONE };
         if !self.is_complete() {
             tracing::error!("the process aborts, because its scope would release memory that MPI still uses");
             std::process::abort();
         }
+        completion
     }
 }
 
-impl Drop for Pending {
+impl Drop for MpiOperation {
     fn drop(&mut self) {
         if !self.is_complete() {
             let mut request = self.raw();
@@ -222,6 +199,116 @@ impl Drop for Pending {
     }
 }
 
+/// Carrier of an operation.
+#[derive(Debug)]
+enum Carrier {
+    Mpi(MpiOperation),
+    /// The endpoint of a rank that recovers.
+    Endpoint(Operation),
+}
+
+/// An immediate operation.
+#[derive(Debug)]
+pub struct Pending {
+    carrier: Carrier,
+    /// Outcome, if the scope completed the operation.
+    completion: RefCell<Option<Completion>>,
+}
+
+impl From<MpiOperation> for Pending {
+    fn from(operation: MpiOperation) -> Pending {
+        Pending { carrier: Carrier::Mpi(operation), completion: RefCell::default() }
+    }
+}
+
+impl From<Operation> for Pending {
+    fn from(operation: Operation) -> Pending {
+        Pending { carrier: Carrier::Endpoint(operation), completion: RefCell::default() }
+    }
+}
+
+impl Pending {
+    /// Returns the operation if MPI carries it out.
+    pub(crate) fn mpi(&self) -> Option<&MpiOperation> {
+        match &self.carrier {
+            Carrier::Mpi(operation) => Some(operation),
+            Carrier::Endpoint(_) => None,
+        }
+    }
+
+    /// Returns the operation if the endpoint of a rank that recovers carries it out.
+    pub(crate) fn endpoint(&self) -> Option<&Operation> {
+        match &self.carrier {
+            Carrier::Mpi(_) => None,
+            Carrier::Endpoint(operation) => Some(operation),
+        }
+    }
+
+    /// Returns `true` if the operation is complete, so that its memory is no longer used.
+    pub(crate) fn is_complete(&self) -> bool {
+        match &self.carrier {
+            Carrier::Mpi(operation) => operation.is_complete(),
+            Carrier::Endpoint(operation) => operation.is_complete(),
+        }
+    }
+
+    /// Takes the outcome, if the scope completed the operation.
+    pub(crate) fn take_completion(&self) -> Option<Completion> {
+        self.completion.take()
+    }
+
+    /// Waits until the operation completes.
+    pub(crate) fn wait(&self) -> Completion {
+        self.take_completion().unwrap_or_else(|| match &self.carrier {
+            Carrier::Mpi(operation) => operation.wait(),
+            Carrier::Endpoint(operation) => operation.wait(),
+        })
+    }
+
+    /// Returns the outcome if the operation is complete.
+    pub(crate) fn test(&self) -> Option<Completion> {
+        self.take_completion().or_else(|| match &self.carrier {
+            Carrier::Mpi(operation) => operation.test(),
+            Carrier::Endpoint(operation) => operation.test(),
+        })
+    }
+
+    /// Returns `true` if [`wait`](Self::wait) would return at once.
+    pub(crate) fn is_ready(&self) -> Result<bool, OperationError> {
+        match &self.carrier {
+            Carrier::Mpi(operation) => Ok(operation.is_ready()?),
+            Carrier::Endpoint(operation) => operation.is_ready(),
+        }
+    }
+
+    /// Cancels a receive, and waits until it completes, with or without a message. Other operations are waited for.
+    pub(crate) fn cancel(&self) -> Completion {
+        self.take_completion().unwrap_or_else(|| match &self.carrier {
+            Carrier::Mpi(operation) => operation.cancel(),
+            Carrier::Endpoint(operation) => operation.cancel(),
+        })
+    }
+
+    /// Takes the bytes that the operation owned; none while it is pending.
+    pub(crate) fn take_bytes(&self) -> Vec<u8> {
+        match &self.carrier {
+            Carrier::Mpi(operation) => operation.take_bytes(),
+            Carrier::Endpoint(operation) => operation.take_bytes(),
+        }
+    }
+
+    /// Completes the operation, because its scope ends and its memory is about to be reused.
+    fn end_with_scope(&self) {
+        if self.is_complete() {
+            return;
+        }
+        self.completion.replace(Some(match &self.carrier {
+            Carrier::Mpi(operation) => operation.end_with_scope(),
+            Carrier::Endpoint(operation) => operation.end_with_scope(),
+        }));
+    }
+}
+
 /// Scope in which immediate operations may use memory that is borrowed for `'a`. [`scope`] creates it.
 #[derive(Debug)]
 pub struct LocalScope<'a> {
@@ -233,8 +320,8 @@ pub struct LocalScope<'a> {
 }
 
 impl<'a> LocalScope<'a> {
-    pub(crate) fn register(&self, pending: Pending) -> Rc<Pending> {
-        let pending = Rc::new(pending);
+    pub(crate) fn register(&self, pending: impl Into<Pending>) -> Rc<Pending> {
+        let pending = Rc::new(pending.into());
         let mut all = self.pending.borrow_mut();
         if all.len() >= self.prune_at.get() {
             all.retain(|pending| !pending.is_complete());
@@ -308,6 +395,9 @@ where
     f(&LocalScope { pending: RefCell::default(), prune_at: Cell::new(SCOPE_PRUNE_MIN), _buffers: PhantomData })
 }
 
+/// Function that stores a message in borrowed memory.
+pub(crate) type StoreMessage = Box<dyn FnOnce(Envelope, &[u8]) -> Completion>;
+
 /// An operation on memory that is borrowed for `'a`.
 #[derive(Debug)]
 pub(crate) struct Borrowed<'a, B: ?Sized> {
@@ -321,6 +411,27 @@ impl<'a, B: ?Sized> Borrowed<'a, B> {
     /// `memory` comes from a `&'a mut B` that only `pending` uses, and only until it is complete.
     pub(crate) unsafe fn new(pending: Rc<Pending>, memory: *mut B) -> Borrowed<'a, B> {
         Borrowed { pending, memory, _borrowed: PhantomData }
+    }
+
+    /// Begins to receive a message into `memory`, by `begin`, which gets a function that stores the message.
+    pub(crate) fn receiving(
+        scope: &LocalScope<'a>,
+        memory: &'a mut B,
+        begin: impl FnOnce(StoreMessage) -> Result<Operation, OperationError>,
+    ) -> Result<Borrowed<'a, B>, OperationError>
+    where
+        B: FromBytes + IntoBytes,
+    {
+        let memory: *mut B = memory;
+        // SAFETY: borrowed for `'a`, and accessed only through `memory` from here on: the bytes are derived from that pointer.
+        let bytes: *mut [u8] = unsafe { (*memory).as_mut_bytes() };
+        // SAFETY: the scope ends the operation before `'a` ends; until then nothing else uses the memory. An operation that its scope has
+        // ended drops the function.
+        let store =
+            Box::new(move |envelope: Envelope, message: &[u8]| taken(envelope, message, unsafe { &mut *bytes }));
+        let operation = begin(store)?;
+        // SAFETY: only the operation uses the memory, until it is complete.
+        Ok(unsafe { Borrowed::new(scope.register(operation), memory) })
     }
 
     /// Gives the memory back; `None` if the operation is still pending, and then the memory is never given back.

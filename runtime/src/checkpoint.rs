@@ -42,6 +42,8 @@ pub struct Counters {
     pub logged: (u64, u64),
     /// Messages from the rank to itself, if the rule leaves those to the runtime.
     pub to_self: u64,
+    /// Requests so far.
+    pub requests: u64,
 }
 
 /// Encoded form of an unexpected message.

@@ -25,7 +25,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 use crate::Error;
 use crate::communicator::{CallError, Communicator, InternalTag};
 
-pub use reduction::{allreduce, reduce};
+pub use reduction::{allreduce, allreduce_bytes, reduce, reduce_bytes};
 pub(crate) use reduction::{combine_f64, combine_u64};
 
 /// Returns once every rank has called it (Hensgen, Finkel and Manber 1988, dissemination barrier): in round k each

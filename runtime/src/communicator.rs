@@ -31,6 +31,9 @@ pub const ANY_SOURCE: Option<u32> = None;
 pub const ANY_TAG: Option<i32> = None;
 
 /// Context number (`Envelope::comm`) of application messages.
+///
+/// A layer that has several communicators gives each of them two context numbers: an even one for its application messages, and the next
+/// one for its collectives.
 pub const APPLICATION_CONTEXT: u32 = 0;
 
 /// Context number (`Envelope::comm`) of messages within collectives.
@@ -38,6 +41,11 @@ pub const APPLICATION_CONTEXT: u32 = 0;
 /// A receive matches only messages of its own context, so an application receive with [`ANY_SOURCE`] and
 /// [`ANY_TAG`] never takes a message of a collective.
 pub const COLLECTIVE_CONTEXT: u32 = 1;
+
+/// Returns `true` for a context of messages within collectives.
+pub const fn is_collective(context: u32) -> bool {
+    context % 2 == 1
+}
 
 /// Source, tag and length of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -11,11 +11,13 @@
 //! | `sending` | logging a message; transmitting records |
 //! | `progress` | events of the transport, effects of the protocol |
 //! | `choices` | outcomes that depend on timing |
+//! | `contexts` | messages of several communicators |
 //! | `recovery` | progress of a replacement |
 //! | `held` | held messages and blocked ranks |
 //! | `rollback` | rollback, and the checkpoints kept for it |
 
 mod choices;
+mod contexts;
 mod held;
 mod progress;
 mod recovery;
@@ -26,6 +28,7 @@ mod start;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeSet;
 use std::thread;
 
 use bytes::Bytes;
@@ -35,7 +38,7 @@ use counterfoil_protocols::api::{EntryKind, Protocol};
 use crate::Error;
 use crate::checkpoint::{Counters, Snapshot};
 use crate::communicator::{
-    APPLICATION_CONTEXT, COLLECTIVE_CONTEXT, CallError, Communicator, InternalTag, Request, Status,
+    APPLICATION_CONTEXT, COLLECTIVE_CONTEXT, CallError, Communicator, InternalTag, Request, Status, is_collective,
 };
 use crate::matching::{Matching, Pattern};
 use crate::settings::{LogTier, RankSettings};
@@ -62,6 +65,8 @@ pub struct Endpoint<T, P> {
     matching: Matching,
     trace: Trace,
     requests: Requests,
+    /// Receives that a dead incarnation has cancelled.
+    cancelled: BTreeSet<u64>,
     /// For each rank: state of the transmission to it.
     outbound: Vec<Outbound>,
     recovery: Option<Recovery>,
@@ -144,6 +149,9 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         let choice = self.depends_on_timing(pattern).then(|| self.begin_choice());
         let forced = choice.as_ref().and_then(|choice| choice.forced);
         let request = self.requests.add(State::Posted { choice: choice.map(|choice| choice.sequence) });
+        if self.cancelled.remove(&request.id()) {
+            return Ok(request);
+        }
         if let Some(message) = self.matching.handle_receive(request.id(), pattern, forced) {
             self.complete(request.id(), message)?;
         }
@@ -191,6 +199,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
                 iteration: self.iteration,
                 logged: (self.tally.messages_logged, self.tally.bytes_logged),
                 to_self: self.to_self,
+                requests: self.requests.next(),
             },
             unexpected: self.matching.unexpected().into_iter().cloned().collect(),
         };
@@ -220,25 +229,21 @@ impl<T: Transport, P: Protocol> Communicator for Endpoint<T, P> {
     }
 
     fn isend(&mut self, to: u32, tag: i32, payload: &[u8]) -> Result<Request, Error> {
-        CallError::check_rank("isend", to, self.settings.ranks)?;
         CallError::check_tag("isend", tag)?;
-        self.post_send(to, tag, APPLICATION_CONTEXT, payload)
+        self.isend_in(APPLICATION_CONTEXT, to, tag, payload)
     }
 
     fn irecv(&mut self, source: Option<u32>, tag: Option<i32>) -> Result<Request, Error> {
-        self.check_source("irecv", source)?;
         Self::check_tag("irecv", tag)?;
-        self.post_receive(Pattern { source, tag, comm: APPLICATION_CONTEXT })
+        self.irecv_in(APPLICATION_CONTEXT, source, tag)
     }
 
     fn isend_internal(&mut self, to: u32, tag: InternalTag, payload: &[u8]) -> Result<Request, Error> {
-        CallError::check_rank("isend_internal", to, self.settings.ranks)?;
-        self.post_send(to, tag.wire(), COLLECTIVE_CONTEXT, payload)
+        self.isend_in(COLLECTIVE_CONTEXT, to, tag.wire(), payload)
     }
 
     fn irecv_internal(&mut self, source: u32, tag: InternalTag) -> Result<Request, Error> {
-        CallError::check_rank("irecv_internal", source, self.settings.ranks)?;
-        self.post_receive(Pattern { source: Some(source), tag: Some(tag.wire()), comm: COLLECTIVE_CONTEXT })
+        self.irecv_in(COLLECTIVE_CONTEXT, Some(source), Some(tag.wire()))
     }
 
     fn begin_collective(&mut self) -> InternalTag {
@@ -256,8 +261,8 @@ impl<T: Transport, P: Protocol> Communicator for Endpoint<T, P> {
         match self.requests.take("wait", request)? {
             Ok(status) => Ok((status, Bytes::new())),
             Err(message) => {
-                let is_of_program = message.comm == APPLICATION_CONTEXT;
-                self.stop_if_fatal(if is_of_program { CallKind::Receive } else { CallKind::Collective })?;
+                let within_collective = is_collective(message.comm);
+                self.stop_if_fatal(if within_collective { CallKind::Collective } else { CallKind::Receive })?;
                 let (source, tag) = (message.source, message.tag);
                 self.trace.deliver(source, tag, message.comm, message.ssn, &message.payload)?;
                 self.tally.messages_delivered += 1;
@@ -267,22 +272,17 @@ impl<T: Transport, P: Protocol> Communicator for Endpoint<T, P> {
     }
 
     fn test(&mut self, request: &Request) -> Result<bool, Error> {
-        if self.requests.is_known_complete("test", request)? {
-            return Ok(true);
-        }
-        self.choose_test(request)
+        Ok(self.test_any(&[&[request]])?.is_some())
     }
 
     fn probe(&mut self, source: Option<u32>, tag: Option<i32>) -> Result<Status, Error> {
-        self.check_source("probe", source)?;
         Self::check_tag("probe", tag)?;
-        self.choose_probe(Pattern { source, tag, comm: APPLICATION_CONTEXT })
+        self.probe_in(APPLICATION_CONTEXT, source, tag)
     }
 
     fn iprobe(&mut self, source: Option<u32>, tag: Option<i32>) -> Result<Option<Status>, Error> {
-        self.check_source("iprobe", source)?;
         Self::check_tag("iprobe", tag)?;
-        self.choose_iprobe(Pattern { source, tag, comm: APPLICATION_CONTEXT })
+        self.iprobe_in(APPLICATION_CONTEXT, source, tag)
     }
 
     fn checkpoint(&mut self, state: &[u8]) -> Result<Epoch, Error> {
@@ -321,5 +321,7 @@ impl<T: Transport, P: Protocol> Communicator for Endpoint<T, P> {
 
 /// Kind of choices in the local log.
 const CHOICE: u8 = EntryKind::Choice as u8;
+/// Kind of cancelled receives in the local log.
+const CANCELLED: u8 = EntryKind::Cancelled as u8;
 /// Kind of deliveries in the local log.
 const DELIVERY: u8 = EntryKind::Delivery as u8;

@@ -35,7 +35,7 @@ pub use job::{
     JobDirectory, JobError, JobPaths, SOCKET_PATH_BYTES_MAX, SharedJobDirectory, default_checkpoint_root,
     default_shm_root,
 };
-pub use join::{JoinError, JoinOptions, LocalEndpoint, join, start};
+pub use join::{JoinError, JoinOptions, LocalEndpoint, RankEndpoint, join, start};
 pub use kills::{Kill, KillPoint, ParseKillError};
 pub use launcher::launch;
 pub use launcher_connection::LauncherConnection;

@@ -56,7 +56,7 @@ pub struct Forced {
 }
 
 impl Forced {
-    fn fits(&self, message: &Message) -> bool {
+    pub(crate) fn fits(&self, message: &Message) -> bool {
         self.source == message.source && self.ssn == message.ssn
     }
 }
@@ -122,6 +122,11 @@ impl Matching {
                 None
             }
         }
+    }
+
+    /// Removes a posted receive.
+    pub fn cancel(&mut self, id: u64) {
+        self.posted.retain(|posted| posted.id != id);
     }
 
     /// Returns the message that a receive posted now would take, without taking it.

@@ -56,8 +56,7 @@ pub(crate) fn groups(world: &LoggedCommunicator, logged: &LoggedUniverse) -> Res
     let half: Vec<u32> = (0..size).filter(|other| other % 2 == rank % 2).collect();
     let half = world.split_by_subgroup_collective(&all.include(&half)?)?.unwrap();
     assert_eq!(sum(&half, 1)?, half.size());
-    let here = world.split_shared(-(rank as i32))?.unwrap();
-    // All ranks are on one machine.
+    let here = world.split_by_color_with_key(Some(3), -(rank as i32))?.unwrap();
     assert_eq!((here.size(), here.rank()), (size, size - 1 - rank));
     assert_eq!(here.compare(world)?, CommunicatorRelation::Similar);
     assert_eq!(world.compare(&world.duplicate()?)?, CommunicatorRelation::Congruent);
@@ -70,6 +69,13 @@ pub(crate) fn groups(world: &LoggedCommunicator, logged: &LoggedUniverse) -> Res
     expect_determinants(Determinant::Receive, 1);
     assert_eq!((itself.size(), sum(&itself, rank)?), (1, rank));
     world.barrier()
+}
+
+pub(crate) fn of_one_host(world: &LoggedCommunicator) -> Result<(), LoggedError> {
+    let here = world.split_shared(-(world.rank() as i32))?.unwrap();
+    // All ranks are on one machine.
+    assert_eq!((here.size(), here.rank()), (world.size(), world.size() - 1 - world.rank()));
+    Ok(())
 }
 
 /// Contributions to operations that don't synchronise are kept until an operation of all ranks does.

@@ -6,6 +6,7 @@
 //! mpirun -n 4 every_call leaks        # leaks requests
 //! mpirun -n 4 every_call abort        # a rank ends the job
 //! mpirun -n 4 every_call panics       # a rank panics in a scope
+//! mpirun -n 6 every_call recover 4    # 4 ranks of a job that recovers, and 2 spares
 //! ```
 #![expect(clippy::unwrap_used, reason = "a test's functions may")]
 #![allow(clippy::print_stdout)]
@@ -17,6 +18,7 @@ mod communicators;
 mod expected;
 mod immediate;
 mod messages;
+mod recover;
 mod requests;
 
 use std::path::Path;
@@ -47,6 +49,10 @@ pub(crate) fn neighbours(comm: &LoggedCommunicator) -> Result<(Process<'_>, Proc
 fn main() -> Result<(), LoggedError> {
     let arguments: Vec<String> = std::env::args().collect();
     let universe = Universe::init(Threads::Single)?;
+    if arguments[1] == "recover" {
+        recover::run(&universe, arguments[2].parse().unwrap());
+        return Ok(());
+    }
     let logged = LoggedUniverse::init(universe, |options| {
         options.memory_bytes_max = 8 << 20;
         if arguments[1] == "all" {
@@ -76,7 +82,10 @@ fn main() -> Result<(), LoggedError> {
     }
     communicators::released_contributions(&world, &logged)?;
     messages::ring(&world)?;
+    messages::full_buffers(&world, &logged)?;
     messages::modes(&world, &logged)?;
+    messages::synchronous(&world)?;
+    messages::negative_tag(&world)?;
     messages::exchanges(&world)?;
     messages::probes(&world)?;
     messages::any_tag(&world)?;
@@ -97,6 +106,7 @@ fn main() -> Result<(), LoggedError> {
     immediate::run(&half)?;
     assert!(world.split_by_color(if world.rank() == 0 { None } else { Some(0) })?.is_none() == (world.rank() == 0));
     communicators::groups(&world, &logged)?;
+    communicators::of_one_host(&world)?;
     communicators::grids(&world)?;
     messages::pending_wildcard_receive(&world, &logged)?;
     messages::more_than_the_log_holds(&world)?;

@@ -46,6 +46,33 @@ pub(crate) fn ring(comm: &LoggedCommunicator) -> Result<(), LoggedError> {
     assert_eq!(receive.wait()?.0, [Particle { at: [0.5, 1.5, before.into()], of: before.into() }]);
     // A dropped receive takes no message.
     drop(from.immediate_receive_with_tag::<u64>(1, 99)?);
+    let me = comm.this_process();
+    me.send_with_tag(&[1_u8, 2, 3], 7)?;
+    assert_eq!(me.receive_vec_with_tag::<u8>(7)?.0, [1, 2, 3]);
+    comm.barrier()
+}
+
+/// Bytes of a message that needs a buffer.
+const LONG: usize = 1 << 20;
+
+/// Without an attached buffer, nothing is sent and nothing is logged.
+pub(crate) fn full_buffers(comm: &LoggedCommunicator, logged: &LoggedUniverse) -> Result<(), LoggedError> {
+    // In Open MPI, short messages need no buffer, and after a rejected message no other one reaches that rank, so a separate communicator is
+    // used here.
+    let (before, long, apart) = (logged.account(), vec![1_u8; LONG], comm.duplicate()?);
+    let nowhere = neighbours(&apart)?.0;
+    assert!(is_class(nowhere.buffered_send(&long[..]), "MPI_ERR_BUFFER"));
+    assert!(is_class(nowhere.immediate_buffered_send(&long[..]), "MPI_ERR_BUFFER"));
+    assert_eq!((logged.buffer_size(), logged.account()), (0, before));
+    logged.set_buffer_size(LONG)?;
+    logged.detach_buffer()?;
+    assert!(is_class(nowhere.buffered_send(&long[..]), "MPI_ERR_BUFFER"));
+    comm.barrier()
+}
+
+/// Synchronous sends.
+pub(crate) fn synchronous(comm: &LoggedCommunicator) -> Result<(), LoggedError> {
+    let (rank, (to, from)) = (comm.rank(), neighbours(comm)?);
     if rank % 2 == 0 {
         to.synchronous_send_with_tag(&7_u32, 6)?;
         assert_eq!(from.receive_with_tag::<u32>(6)?.0, 7);
@@ -53,22 +80,29 @@ pub(crate) fn ring(comm: &LoggedCommunicator) -> Result<(), LoggedError> {
         assert_eq!(from.receive_with_tag::<u32>(6)?.0, 7);
         to.synchronous_send_with_tag(&7_u32, 6)?;
     }
-    let me = comm.this_process();
-    me.send_with_tag(&[1_u8, 2, 3], 7)?;
-    assert_eq!(me.receive_vec_with_tag::<u8>(7)?.0, [1, 2, 3]);
+    let receives: Vec<_> =
+        [0, 41].into_iter().map(|tag| from.immediate_receive_with_tag::<u64>(1, tag)).collect::<Result<_, _>>()?;
+    to.synchronous_send(&value(rank, 4))?;
+    to.synchronous_send_with_tag(&value(rank, 5), 41)?;
+    for (receive, place) in receives.into_iter().zip(4..) {
+        assert_eq!(receive.wait()?.0, [value(from.rank(), place)]);
+    }
+    let mut later = vec![to.immediate_synchronous_send(&value(rank, 6))?];
+    later.push(to.immediate_synchronous_send_with_tag(&value(rank, 7), 41)?);
+    comm.barrier()?;
+    // Their receives have not started.
+    assert!(!later[0].is_ready()? && !later[1].is_ready()?);
+    comm.barrier()?;
+    assert_eq!(from.receive_with_tag::<u64>(0)?.0, value(from.rank(), 6));
+    assert_eq!(from.receive_with_tag::<u64>(41)?.0, value(from.rank(), 7));
+    later.into_iter().try_for_each(Request::wait)?;
     comm.barrier()
 }
 
-/// Each send mode, blocking and immediate, with and without a tag.
+/// Standard, buffered and ready mode, blocking and immediate, with and without a tag.
 pub(crate) fn modes(comm: &LoggedCommunicator, logged: &LoggedUniverse) -> Result<(), LoggedError> {
     let (rank, (to, from)) = (comm.rank(), neighbours(comm)?);
-    // Without an attached buffer, nothing is sent and nothing is logged. (In Open MPI, short messages need no buffer, and after a rejected
-    // message no other one reaches that rank, so a separate communicator is used here.)
-    let (before, long, apart) = (logged.account(), vec![1_u8; 1 << 20], comm.duplicate()?);
-    let nowhere = neighbours(&apart)?.0;
-    assert!(is_class(nowhere.buffered_send(&long[..]), "MPI_ERR_BUFFER"));
-    assert!(is_class(nowhere.immediate_buffered_send(&long[..]), "MPI_ERR_BUFFER"));
-    assert_eq!((logged.buffer_size(), logged.account()), (0, before));
+    let long = vec![1_u8; LONG];
     // Room for two messages.
     logged.set_buffer_size(2 * (8 + BUFFER_OVERHEAD))?;
     to.buffered_send(&value(rank, 0))?;
@@ -88,25 +122,6 @@ pub(crate) fn modes(comm: &LoggedCommunicator, logged: &LoggedUniverse) -> Resul
     comm.barrier()?;
     assert_eq!(from.receive_vec_with_tag::<u8>(40)?.0, long);
     logged.detach_buffer()?;
-    assert!(is_class(nowhere.buffered_send(&long[..]), "MPI_ERR_BUFFER"));
-
-    let receives: Vec<_> =
-        [0, 41].into_iter().map(|tag| from.immediate_receive_with_tag::<u64>(1, tag)).collect::<Result<_, _>>()?;
-    to.synchronous_send(&value(rank, 4))?;
-    to.synchronous_send_with_tag(&value(rank, 5), 41)?;
-    for (receive, place) in receives.into_iter().zip(4..) {
-        assert_eq!(receive.wait()?.0, [value(from.rank(), place)]);
-    }
-    let mut later = vec![to.immediate_synchronous_send(&value(rank, 6))?];
-    later.push(to.immediate_synchronous_send_with_tag(&value(rank, 7), 41)?);
-    comm.barrier()?;
-    // Their receives have not started.
-    assert!(!later[0].is_ready()? && !later[1].is_ready()?);
-    comm.barrier()?;
-    assert_eq!(from.receive_with_tag::<u64>(0)?.0, value(from.rank(), 6));
-    assert_eq!(from.receive_with_tag::<u64>(41)?.0, value(from.rank(), 7));
-    later.into_iter().try_for_each(Request::wait)?;
-
     let tags = [0, 42, 0, 42];
     let receives: Vec<_> =
         tags.into_iter().map(|tag| from.immediate_receive_with_tag::<u64>(1, tag)).collect::<Result<_, _>>()?;
@@ -239,10 +254,14 @@ pub(crate) fn any_source(comm: &LoggedCommunicator) -> Result<(), LoggedError> {
     comm.barrier()
 }
 
+pub(crate) fn negative_tag(comm: &LoggedCommunicator) -> Result<(), LoggedError> {
+    assert!(matches!(comm.this_process().send_with_tag(&1, -5), Err(LoggedError::Mpi(_))));
+    Ok(())
+}
+
 pub(crate) fn invalid_calls(comm: &LoggedCommunicator) -> Result<(), LoggedError> {
     let size = comm.size();
     assert!(matches!(comm.process_at_rank(size), Err(LoggedError::NoSuchRank { .. })));
-    assert!(matches!(comm.this_process().send_with_tag(&1, -5), Err(LoggedError::Mpi(_))));
     let (to, from) = neighbours(comm)?;
     // Too long, for a blocking and an immediate receive; not a whole number of elements; too short.
     for tag in 12..16 {

@@ -167,7 +167,7 @@ fn mixed(comm: &LoggedCommunicator) -> Result<(), LoggedError> {
         assert!(!requests.test_all(&mut ended)? && ended.is_empty() && requests.incomplete() == 2);
         comm.barrier()?;
         requests.add(to.immediate_send_with_tag(&value(rank, 1), 63)?.map(|()| None));
-        requests.add(to.immediate_synchronous_send_with_tag(&value(rank, 0), 62)?.map(|()| None));
+        requests.add(to.immediate_send_with_tag(&value(rank, 0), 62)?.map(|()| None));
         requests.wait_all(&mut ended)?;
         let expected = [Some(value(from.rank(), 0)), Some(value(from.rank(), 1)), None, None];
         assert!(ended.into_iter().eq(expected.into_iter().enumerate()));

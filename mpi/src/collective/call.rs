@@ -6,8 +6,9 @@ use std::rc::Rc;
 use mpi_sys as ffi;
 
 use super::{Collective, Elements, Parts, Ready, Reduction};
+use crate::comm::{Comm, null_request};
 use crate::error::{MpiError, check};
-use crate::request::{Borrowed, Kind, LocalScope, Memory, Pending, null_request};
+use crate::request::{Borrowed, Kind, LocalScope, Memory, MpiOperation};
 
 /// Calls the blocking function, or with a request the immediate one: the function's name, and the code that it returns.
 macro_rules! call {
@@ -19,15 +20,15 @@ macro_rules! call {
     };
 }
 
-impl<'b, B: ?Sized> Ready<'_, 'b, B> {
+impl<'b, B: ?Sized> Ready<'b, B> {
     /// # Safety
     /// Nothing else uses the memory until the operation has ended. `request`, if given, is valid for a write, and the request that is
     /// put there is ended afterwards.
-    unsafe fn call(&self, request: Option<*mut ffi::MPI_Request>) -> Result<(), MpiError> {
+    unsafe fn call(&self, comm: &Comm, request: Option<*mut ffi::MPI_Request>) -> Result<(), MpiError> {
         let (from, into) = (self.send.bytes.as_ptr().cast::<c_void>(), self.receive.bytes.0.cast::<c_void>());
         // `check_buffers` has checked that both fit into an int.
         let (len, room) = (self.send.bytes.len() as c_int, self.receive.bytes.1 as c_int);
-        let (comm, ranks) = (self.comm.raw(), self.comm.size()? as c_int);
+        let (comm, ranks) = (comm.raw(), self.ranks as c_int);
         let layout = |parts: &Option<Parts>| {
             let null = (std::ptr::null(), std::ptr::null());
             parts.as_ref().map_or(null, |parts| (parts.lens.as_ptr(), parts.displacements.as_ptr()))
@@ -38,21 +39,21 @@ impl<'b, B: ?Sized> Ready<'_, 'b, B> {
         // receives, and MPI ignores the other arguments.
         let (name, code) = unsafe {
             let byte = ffi::RSMPI_UINT8_T;
-            match self.operation {
+            match &self.operation {
                 Collective::Barrier => call!(request, MPI_Barrier | MPI_Ibarrier: comm),
                 Collective::Broadcast(root) => {
-                    call!(request, MPI_Bcast | MPI_Ibcast: into, room, byte, root as c_int, comm)
+                    call!(request, MPI_Bcast | MPI_Ibcast: into, room, byte, *root as c_int, comm)
                 }
                 Collective::Gather(root) => {
-                    call!(request, MPI_Gather | MPI_Igather: from, len, byte, into, len, byte, root as c_int, comm)
+                    call!(request, MPI_Gather | MPI_Igather: from, len, byte, into, len, byte, *root as c_int, comm)
                 }
                 Collective::GatherVarcount(root) => call!(request, MPI_Gatherv | MPI_Igatherv:
-                    from, len, byte, into, lens_into, displs_into, byte, root as c_int, comm),
+                    from, len, byte, into, lens_into, displs_into, byte, *root as c_int, comm),
                 Collective::Scatter(root) => {
-                    call!(request, MPI_Scatter | MPI_Iscatter: from, room, byte, into, room, byte, root as c_int, comm)
+                    call!(request, MPI_Scatter | MPI_Iscatter: from, room, byte, into, room, byte, *root as c_int, comm)
                 }
                 Collective::ScatterVarcount(root) => call!(request, MPI_Scatterv | MPI_Iscatterv:
-                    from, lens_from, displs_from, byte, into, room, byte, root as c_int, comm),
+                    from, lens_from, displs_from, byte, into, room, byte, *root as c_int, comm),
                 Collective::AllGather => {
                     call!(request, MPI_Allgather | MPI_Iallgather: from, len, byte, into, len, byte, comm)
                 }
@@ -64,14 +65,15 @@ impl<'b, B: ?Sized> Ready<'_, 'b, B> {
                 }
                 Collective::AllToAllVarcount => call!(request, MPI_Alltoallv | MPI_Ialltoallv:
                     from, lens_from, displs_from, byte, into, lens_into, displs_into, byte, comm),
-                Collective::Reduce(reduction, Elements { operation: op, datatype, bytes }) => {
+                Collective::Reduce(reduction, Elements { operation: op, datatype, bytes, .. }) => {
+                    let (op, datatype) = (*op, *datatype);
                     let len = (self.send.bytes.len() / bytes) as c_int;
                     match reduction {
                         Reduction::All => {
                             call!(request, MPI_Allreduce | MPI_Iallreduce: from, into, len, datatype, op, comm)
                         }
                         Reduction::To(root) => {
-                            call!(request, MPI_Reduce | MPI_Ireduce: from, into, len, datatype, op, root as c_int, comm)
+                            call!(request, MPI_Reduce | MPI_Ireduce: from, into, len, datatype, op, *root as c_int, comm)
                         }
                         Reduction::Scattered => call!(request, MPI_Reduce_scatter_block | MPI_Ireduce_scatter_block:
                             from, into, len / ranks, datatype, op, comm),
@@ -92,25 +94,25 @@ impl<'b, B: ?Sized> Ready<'_, 'b, B> {
     ///
     /// # Errors
     /// [`MpiError`].
-    pub(crate) fn run(self) -> Result<(), MpiError> {
+    pub(crate) fn run_on(self, comm: &Comm) -> Result<(), MpiError> {
         // SAFETY: `self` has the borrows of the memory, and the operation has ended when the call returns.
-        unsafe { self.call(None) }
+        unsafe { self.call(comm, None) }
     }
 
     /// Begins the operation.
     ///
     /// # Safety
     /// The operation ends before `'b` does.
-    unsafe fn start(mut self) -> Result<(Pending, *mut B), MpiError> {
+    unsafe fn start(mut self, comm: &Comm) -> Result<(MpiOperation, *mut B), MpiError> {
         let mut request = null_request();
-        // SAFETY: by this function's contract; lengths and displacements are on the heap, where `Pending` leaves them.
+        // SAFETY: by this function's contract; lengths and displacements are on the heap, where `MpiOperation` leaves them.
         unsafe {
-            self.call(Some(&raw mut request))?;
+            self.call(comm, Some(&raw mut request))?;
             let numbers = [self.send.parts.take(), self.receive.parts.take()].into_iter().flatten();
             let numbers = numbers.flat_map(|parts| [parts.lens, parts.displacements]).collect();
             let memory = Memory { _numbers: numbers, ..Memory::default() };
-            let universe = Rc::clone(&self.comm.universe);
-            Ok((Pending::begun(request, Kind::Collective, memory, universe), self.receive.memory))
+            let universe = Rc::clone(&comm.universe);
+            Ok((MpiOperation::begun(request, Kind::Collective, memory, universe), self.receive.memory))
         }
     }
 
@@ -118,25 +120,25 @@ impl<'b, B: ?Sized> Ready<'_, 'b, B> {
     ///
     /// # Errors
     /// [`MpiError`].
-    pub(crate) fn begin(self, scope: &LocalScope<'b>) -> Result<Borrowed<'b, B>, MpiError> {
+    pub(crate) fn begin_on(self, comm: &Comm, scope: &LocalScope<'b>) -> Result<Borrowed<'b, B>, MpiError> {
         // SAFETY: the scope, which ends before `'b`, ends the operation; the memory is given back once, after that.
         unsafe {
-            let (pending, memory) = self.start()?;
+            let (pending, memory) = self.start(comm)?;
             Ok(Borrowed::new(scope.register(pending), memory))
         }
     }
 }
 
-impl Ready<'_, 'static, ()> {
+impl Ready<'static, ()> {
     /// Begins an operation that borrows nothing, or only static memory.
     ///
     /// # Errors
     /// [`MpiError`].
-    pub(crate) fn begin_unscoped(self) -> Result<Borrowed<'static, ()>, MpiError> {
+    pub(crate) fn begin_unscoped_on(self, comm: &Comm) -> Result<Borrowed<'static, ()>, MpiError> {
         // SAFETY: `'static` never ends, and there is no memory to give back.
         unsafe {
-            let (pending, memory) = self.start()?;
-            Ok(Borrowed::new(Rc::new(pending), memory))
+            let (pending, memory) = self.start(comm)?;
+            Ok(Borrowed::new(Rc::new(pending.into()), memory))
         }
     }
 }

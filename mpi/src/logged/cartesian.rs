@@ -2,7 +2,7 @@
 
 use std::ops::Deref;
 
-use super::communicator::{LoggedCommunicator, check_dimensions};
+use super::communicator::{LoggedCommunicator, Port, check_dimensions};
 use super::error::LoggedError;
 use crate::topology::CartesianLayout;
 
@@ -39,7 +39,10 @@ impl Deref for CartesianCommunicator {
 
 impl CartesianCommunicator {
     pub(super) fn new(comm: LoggedCommunicator) -> Result<CartesianCommunicator, LoggedError> {
-        let layout = comm.shared.comm.cart_get()?;
+        let layout = match comm.port() {
+            Port::Mpi(recorded) => recorded.comm.cart_get()?,
+            Port::Recovering(context) => context.layout()?,
+        };
         Ok(CartesianCommunicator { comm, layout })
     }
 
@@ -66,7 +69,14 @@ impl CartesianCommunicator {
         if let Some(((&coordinate, &ranks), _)) = outside {
             return Err(LoggedError::NoSuchCoordinate { coordinate, ranks });
         }
-        Ok(self.shared.comm.cart_rank(coords)?)
+        match self.port() {
+            Port::Mpi(recorded) => Ok(recorded.comm.cart_rank(coords)?),
+            Port::Recovering(context) => {
+                let coords: Vec<i64> = coords.iter().copied().map(i64::from).collect();
+                // The coordinates are in the grid.
+                Ok(context.grid()?.rank_at(&coords).unwrap_or_default())
+            }
+        }
     }
 
     /// Returns the coordinates of a rank.
@@ -74,8 +84,11 @@ impl CartesianCommunicator {
     /// # Errors
     /// [`LoggedError::NoSuchRank`], [`LoggedError::Mpi`].
     pub fn rank_to_coordinates(&self, rank: u32) -> Result<Vec<u32>, LoggedError> {
-        self.shared.world_rank(rank)?;
-        Ok(self.shared.comm.cart_coords(rank, self.num_dimensions())?)
+        self.check_rank(rank)?;
+        match self.port() {
+            Port::Mpi(recorded) => Ok(recorded.comm.cart_coords(rank, self.num_dimensions())?),
+            Port::Recovering(context) => Ok(context.grid()?.coords_of(rank)),
+        }
     }
 
     /// Returns the source and the destination of a shift by `displacement` in a dimension: the rank that far below this process, and the one
@@ -88,7 +101,10 @@ impl CartesianCommunicator {
         if dimension >= dims {
             return Err(LoggedError::NoSuchDimension { dimension, dims });
         }
-        Ok(self.shared.comm.cart_shift(dimension as u32, displacement)?)
+        match self.port() {
+            Port::Mpi(recorded) => Ok(recorded.comm.cart_shift(dimension as u32, displacement)?),
+            Port::Recovering(context) => Ok(context.grid()?.shift(self.rank(), dimension, displacement)),
+        }
     }
 
     /// Splits the grid into subgrids, such as rows or planes, of the dimensions that are true in `retain`; returns the one with this process.
@@ -98,7 +114,7 @@ impl CartesianCommunicator {
     /// [`LoggedError::Dimensions`], [`LoggedError::Mpi`].
     pub fn subgroup(&self, retain: &[bool]) -> Result<Option<CartesianCommunicator>, LoggedError> {
         check_dimensions(retain.len(), self.num_dimensions())?;
-        let part = self.comm.register_if_member(self.shared.comm.cart_sub(retain))?;
+        let part = self.create_by(|comm| comm.cart_sub(retain), |context| context.sub_grid(retain))?;
         part.map(CartesianCommunicator::new).transpose()
     }
 }

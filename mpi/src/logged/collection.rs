@@ -1,12 +1,10 @@
 //! Collections of requests, which are completed together.
 
-use std::cell::RefCell;
 use std::fmt;
-use std::rc::Rc;
 
 use counterfoil_mpi_logger::Determinant;
 
-use super::engine::Engine;
+use super::communicator::Shared;
 use super::error::LoggedError;
 use super::request::Request;
 use super::request::sealed::Pend;
@@ -16,7 +14,7 @@ use crate::request::{Completion, LocalScope, Pending, scope};
 /// A request whose type is erased.
 trait Slot<O> {
     fn pending(&self) -> &Pending;
-    fn engine(&self) -> &Rc<RefCell<Engine>>;
+    fn comm(&self) -> &Shared;
     fn finish(self: Box<Self>, completion: Completion) -> Result<O, LoggedError>;
 }
 
@@ -25,8 +23,8 @@ impl<R: Request> Slot<R::Output> for R {
         Pend::pending(self)
     }
 
-    fn engine(&self) -> &Rc<RefCell<Engine>> {
-        Pend::engine(self)
+    fn comm(&self) -> &Shared {
+        Pend::comm(self)
     }
 
     fn finish(self: Box<Self>, completion: Completion) -> Result<R::Output, LoggedError> {
@@ -104,18 +102,18 @@ impl<'r, O> RequestCollection<'r, O> {
         open.filter_map(|(index, request)| Some((index, request.as_ref()?.pending()))).unzip()
     }
 
-    fn engine(&self) -> Option<Rc<RefCell<Engine>>> {
-        self.requests.iter().flatten().next().map(|request| Rc::clone(request.engine()))
+    /// Returns the communicator of a request.
+    fn comm(&self) -> Option<&Shared> {
+        self.requests.iter().flatten().next().map(|request| request.comm())
     }
 
     /// Logs which requests have completed, where MPI had a choice.
     fn record(&self, completed: &[(usize, Completion)]) {
-        let Some(engine) = self.engine() else { return };
-        let mut engine = engine.borrow_mut();
+        let Some(comm) = self.comm() else { return };
         if completed.is_empty() {
-            engine.count_failed_poll();
+            comm.count_failed_poll();
         } else if self.requests.len() > 1 {
-            completed.iter().for_each(|(index, _)| engine.record(Determinant::Completed { index: *index as u32 }));
+            completed.iter().for_each(|(index, _)| comm.record(Determinant::Completed { index: *index as u32 }));
         }
     }
 
@@ -220,8 +218,8 @@ impl<'r, O> RequestCollection<'r, O> {
     pub fn test_all(&mut self, result: &mut Vec<(usize, O)>) -> Result<bool, LoggedError> {
         result.clear();
         if self.incomplete > 0 && self.all(false, result)?.is_none() {
-            if let Some(engine) = self.engine() {
-                engine.borrow_mut().count_failed_poll();
+            if let Some(comm) = self.comm() {
+                comm.count_failed_poll();
             }
             return Ok(false);
         }
@@ -240,7 +238,7 @@ pub fn wait_any<R: Request>(requests: &mut Vec<R>) -> Result<Option<(usize, R::O
     let several = requests.len() > 1;
     let request = requests.remove(index);
     if several {
-        Pend::engine(&request).borrow_mut().record(Determinant::Completed { index: index as u32 });
+        Pend::comm(&request).record(Determinant::Completed { index: index as u32 });
     }
     let output =
         Pend::finish(request, completion).map_err(|error| LoggedError::Request { index, error: Box::new(error) })?;

@@ -2,7 +2,7 @@
 
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-use super::communicator::LoggedCommunicator;
+use super::communicator::{LoggedCommunicator, Port, Recorded};
 use super::error::LoggedError;
 use super::partition::{Partition, PartitionMut};
 use super::request::CollectiveRequest;
@@ -285,55 +285,82 @@ pub trait CommunicatorCollectives {
 /// immediate form begins it.
 pub(super) struct Prepared<'c, 'b, B: ?Sized = ()> {
     comm: &'c LoggedCommunicator,
-    ready: Ready<'c, 'b, B>,
+    ready: Ready<'b, B>,
 }
 
-impl<'c, 'b, B: ?Sized> Prepared<'c, 'b, B> {
+impl<'b, B: ?Sized> Prepared<'_, 'b, B> {
     /// Logs this rank's contribution, then carries the operation out.
     pub(super) fn run(self) -> Result<(), LoggedError> {
         let Prepared { comm, ready } = self;
-        let contribution = ready.contribution();
-        let number = comm.engine.borrow_mut().begin_collective(&comm.shared, contribution.as_deref())?;
-        drop(contribution);
-        // An operation that synchronises ends on no rank before all ranks have begun it.
-        let synchronises = ready.synchronises();
-        let ended = ready.run();
-        let mut engine = comm.engine.borrow_mut();
-        if ended.is_err() {
-            engine.collective_refused(&comm.shared, number);
+        match comm.port() {
+            Port::Mpi(recorded) => recorded.run(ready),
+            Port::Recovering(context) => {
+                ready.count_in(context);
+                Ok(ready.run_in(context)?)
+            }
         }
-        ended?;
-        engine.collective_ended(&comm.shared, synchronises)
     }
 
     /// Logs this rank's contribution, then begins the operation, which ends before `scope` does.
     pub(super) fn begin(self, scope: &LocalScope<'b>) -> Result<CollectiveRequest<'b, B>, LoggedError> {
-        self.begin_by(|ready| ready.begin(scope))
-    }
-
-    fn begin_by(
-        self,
-        begin: impl FnOnce(Ready<'c, 'b, B>) -> Result<Borrowed<'b, B>, MpiError>,
-    ) -> Result<CollectiveRequest<'b, B>, LoggedError> {
         let Prepared { comm, ready } = self;
-        let contribution = ready.contribution();
-        let number = comm.engine.borrow_mut().begin_collective(&comm.shared, contribution.as_deref())?;
-        drop(contribution);
-        let begun = begin(ready);
-        let mut engine = comm.engine.borrow_mut();
-        if begun.is_err() {
-            engine.collective_refused(&comm.shared, number);
-        }
-        let begun = begun?;
-        engine.collective_started(&comm.shared, number)?;
-        Ok(CollectiveRequest::new(begun, comm, number))
+        let (borrowed, number) = match comm.port() {
+            Port::Mpi(recorded) => recorded.begin(ready, |ready| ready.begin_on(&recorded.comm, scope))?,
+            Port::Recovering(context) => {
+                ready.count_in(context);
+                (ready.begin_in(context, scope)?, 0)
+            }
+        };
+        Ok(CollectiveRequest::new(borrowed, comm, number))
     }
 }
 
 impl Prepared<'_, 'static> {
     /// Logs this rank's contribution, then begins the operation, which needs no scope because it borrows nothing.
     fn begin_unscoped(self) -> Result<CollectiveRequest<'static>, LoggedError> {
-        self.begin_by(Ready::begin_unscoped)
+        let Prepared { comm, ready } = self;
+        let (borrowed, number) = match comm.port() {
+            Port::Mpi(recorded) => recorded.begin(ready, |ready| ready.begin_unscoped_on(&recorded.comm))?,
+            Port::Recovering(context) => (ready.begin_unscoped_in(context)?, 0),
+        };
+        Ok(CollectiveRequest::new(borrowed, comm, number))
+    }
+}
+
+impl Recorded {
+    /// Logs this rank's contribution, then carries the operation out.
+    fn run<B: ?Sized>(&self, ready: Ready<'_, B>) -> Result<(), LoggedError> {
+        let contribution = ready.contribution();
+        let number = self.engine.borrow_mut().begin_collective(self, contribution.as_deref())?;
+        drop(contribution);
+        // An operation that synchronises ends on no rank before all ranks have begun it.
+        let synchronises = ready.synchronises();
+        let ended = ready.run_on(&self.comm);
+        let mut engine = self.engine.borrow_mut();
+        if ended.is_err() {
+            engine.collective_refused(self, number);
+        }
+        ended?;
+        engine.collective_ended(self, synchronises)
+    }
+
+    /// Logs this rank's contribution, then begins the operation by `begin`. Returns it with its number.
+    fn begin<'b, B: ?Sized>(
+        &self,
+        ready: Ready<'b, B>,
+        begin: impl FnOnce(Ready<'b, B>) -> Result<Borrowed<'b, B>, MpiError>,
+    ) -> Result<(Borrowed<'b, B>, u64), LoggedError> {
+        let contribution = ready.contribution();
+        let number = self.engine.borrow_mut().begin_collective(self, contribution.as_deref())?;
+        drop(contribution);
+        let begun = begin(ready);
+        let mut engine = self.engine.borrow_mut();
+        if begun.is_err() {
+            engine.collective_refused(self, number);
+        }
+        let begun = begun?;
+        engine.collective_started(self, number)?;
+        Ok((begun, number))
     }
 }
 
@@ -345,7 +372,7 @@ impl LoggedCommunicator {
         send: Outgoing<'b>,
         receive: Incoming<'b, B>,
     ) -> Result<Prepared<'_, 'b, B>, LoggedError> {
-        Ok(Prepared { comm: self, ready: self.shared.comm.prepare(operation, send, receive)? })
+        Ok(Prepared { comm: self, ready: Ready::new(operation, self.rank(), self.size(), send, receive)? })
     }
 
     /// Prepares a reduction in which this rank receives something.

@@ -1,12 +1,12 @@
 //! Sends.
 
-use counterfoil_mpi_logger::Stream;
 use zerocopy::{Immutable, IntoBytes};
 
-use super::communicator::{LoggedCommunicator, Process};
+use super::communicator::{LoggedCommunicator, Port, Process, Recorded};
 use super::error::LoggedError;
 use super::request::SendRequest;
 use crate::point_to_point::{IsPosted, Mode};
+use crate::recovering::Operation;
 
 /// A process that messages can be sent to. Methods without a tag send with tag 0.
 ///
@@ -52,7 +52,7 @@ pub trait Destination {
     /// Sends in synchronous mode: returns once the receiver has matched the message.
     ///
     /// # Errors
-    /// Same as [`send`](Self::send).
+    /// Same as [`send`](Self::send); [`LoggedError::NotRecoverable`] in a job that recovers.
     fn synchronous_send<B: IntoBytes + Immutable + ?Sized>(&self, buf: &B) -> Result<(), LoggedError> {
         self.synchronous_send_with_tag(buf, 0)
     }
@@ -143,7 +143,7 @@ pub trait Destination {
     /// Begins a send in synchronous mode. The request completes once the receiver has matched the message.
     ///
     /// # Errors
-    /// Same as [`send`](Self::send).
+    /// Same as [`send`](Self::send); [`LoggedError::NotRecoverable`] in a job that recovers.
     fn immediate_synchronous_send<B: IntoBytes + Immutable + ?Sized>(
         &self,
         buf: &B,
@@ -197,15 +197,13 @@ pub trait Destination {
 }
 
 fn send_as((comm, to): (&LoggedCommunicator, u32), mode: Mode, bytes: &[u8], tag: i32) -> Result<(), LoggedError> {
-    let stream = comm.stream(to, tag)?;
-    // The record is written while the message is in transit. The engine is not borrowed during the wait, in which control messages are answered.
-    comm.shared.comm.send_within(mode, bytes, to, tag, |begin| {
-        comm.engine.borrow_mut().send(stream, bytes, |record| {
-            begin()?;
-            record();
-            Ok(())
-        })
-    })
+    match comm.port() {
+        Port::Mpi(recorded) => recorded.send_within(mode, bytes, to, tag, || Ok(())),
+        Port::Recovering(context) => {
+            check_recoverable(mode)?;
+            Ok(context.send(bytes, to, tag)?)
+        }
+    }
 }
 
 fn begin_as(
@@ -214,16 +212,54 @@ fn begin_as(
     bytes: &[u8],
     tag: i32,
 ) -> Result<SendRequest, LoggedError> {
-    comm.engine.borrow_mut().send(comm.stream(to, tag)?, bytes, |record| {
-        let pending = comm.shared.comm.begin_send(mode, bytes.to_vec(), to, tag)?;
-        record();
-        Ok(SendRequest::new(pending, comm))
-    })
+    let pending = match comm.port() {
+        Port::Mpi(recorded) => {
+            let Recorded { comm, engine, .. } = recorded;
+            engine.borrow_mut().send(recorded.stream(to, tag)?, bytes, |record| {
+                let pending = comm.begin_send(mode, bytes.to_vec(), to, tag)?;
+                record();
+                Ok(pending.into())
+            })?
+        }
+        Port::Recovering(context) => {
+            check_recoverable(mode)?;
+            context.send(bytes, to, tag)?;
+            Operation::done(&context.process).into()
+        }
+    };
+    Ok(SendRequest::new(pending, comm))
 }
 
-impl LoggedCommunicator {
-    pub(super) fn stream(&self, to: u32, tag: i32) -> Result<Stream, LoggedError> {
-        Ok(Stream::new(self.shared.world_rank(to)?, self.shared.id.number(), tag))
+/// Returns an error for a mode that a rank which recovers doesn't have.
+fn check_recoverable(mode: Mode) -> Result<(), LoggedError> {
+    match mode {
+        // Whether the receiver has matched the message is known to the receiver alone.
+        Mode::Synchronous => Err(LoggedError::NotRecoverable { call: "MPI_Ssend" }),
+        Mode::Standard | Mode::Buffered | Mode::Ready(_) => Ok(()),
+    }
+}
+
+impl Recorded {
+    /// Sends a message, and runs `work` while it is in transit.
+    pub(super) fn send_within(
+        &self,
+        mode: Mode,
+        bytes: &[u8],
+        to: u32,
+        tag: i32,
+        work: impl FnOnce() -> Result<(), LoggedError>,
+    ) -> Result<(), LoggedError> {
+        let stream = self.stream(to, tag)?;
+        // The record is written while the message is in transit. The engine is not borrowed during the wait, in which control messages are
+        // answered.
+        self.comm.send_within(mode, bytes, to, tag, |begin| {
+            self.engine.borrow_mut().send(stream, bytes, |record| {
+                begin()?;
+                record();
+                Ok(())
+            })?;
+            work()
+        })
     }
 }
 

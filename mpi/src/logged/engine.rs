@@ -11,7 +11,7 @@ use counterfoil_mpi_logger::{
 };
 use counterfoil_profile::RecordTag;
 
-use super::communicator::Shared;
+use super::communicator::Recorded;
 use super::error::LoggedError;
 use crate::comm::Comm;
 use crate::control::progress_hook::{ProgressHook, be_eager};
@@ -43,7 +43,7 @@ pub struct Account {
 
 /// A rank's logger, its control communicator and its counts.
 #[derive(Debug)]
-pub struct Engine {
+pub(super) struct Engine {
     logger: Logger,
     /// `None` after `finish`.
     control: Option<Control>,
@@ -170,14 +170,14 @@ impl Engine {
     }
 
     /// Posts a receive; `None` is a wildcard.
-    pub(super) fn post(&mut self, comm: &Shared, source: Option<u32>, tag: Option<i32>) -> Option<PostedReceive> {
+    pub(super) fn post(&mut self, comm: &Recorded, source: Option<u32>, tag: Option<i32>) -> Option<PostedReceive> {
         self.logger.comms.post(comm.id, source.map(|rank| rank as i32), tag)
     }
 
     /// Ends a posted receive, with a message or without one.
     pub(super) fn end_receive(
         &mut self,
-        comm: &Shared,
+        comm: &Recorded,
         posted: PostedReceive,
         received: Option<Envelope>,
         is_wildcard: bool,
@@ -203,7 +203,7 @@ impl Engine {
 
     /// Counts a collective operation that begins, and logs this rank's contribution, in pieces, if it makes one. Returns its number. Without
     /// space in the log the operation has not begun.
-    pub(super) fn begin_collective(&mut self, comm: &Shared, gives: Option<&[&[u8]]>) -> Result<u64, LoggedError> {
+    pub(super) fn begin_collective(&mut self, comm: &Recorded, gives: Option<&[&[u8]]>) -> Result<u64, LoggedError> {
         let (rank, len) = (self.rank(), gives.map(|pieces| pieces.iter().map(|piece| piece.len()).sum()));
         len.map_or(Ok(()), |len| self.wait_for_space(rank, len))?;
         let number = self.logger.handle_collective_begun(comm.id).ok_or(LoggedError::Finished)?;
@@ -226,23 +226,23 @@ impl Engine {
     }
 
     /// Notes that MPI has refused an operation, so that it has not begun.
-    pub(super) fn collective_refused(&mut self, comm: &Shared, number: u64) {
+    pub(super) fn collective_refused(&mut self, comm: &Recorded, number: u64) {
         self.logger.handle_collective_refused(comm.id, number);
     }
 
     /// Notes that an operation was started that is waited for later.
-    pub(super) fn collective_started(&mut self, comm: &Shared, number: u64) -> Result<(), LoggedError> {
+    pub(super) fn collective_started(&mut self, comm: &Recorded, number: u64) -> Result<(), LoggedError> {
         self.logger.handle_collective_started(comm.id, number)?;
         self.flush()
     }
 
     /// Notes that the program has waited for an operation that was started.
-    pub(super) fn collective_waited(&mut self, comm: &Shared, number: u64) {
+    pub(super) fn collective_waited(&mut self, comm: &Recorded, number: u64) {
         self.logger.handle_collective_waited(comm.id, number);
     }
 
     /// Notes that the last operation begun has ended in the call that began it. See [`Logger::handle_collective_ended`].
-    pub(super) fn collective_ended(&mut self, comm: &Shared, synchronises: bool) -> Result<(), LoggedError> {
+    pub(super) fn collective_ended(&mut self, comm: &Recorded, synchronises: bool) -> Result<(), LoggedError> {
         self.logger.handle_collective_ended(comm.id, synchronises)?;
         self.flush()
     }

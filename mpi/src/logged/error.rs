@@ -3,7 +3,7 @@
 use counterfoil::{AppendError, CheckpointError, OpenError};
 use counterfoil_mpi_logger::{NumberTaken, ReleaseError, SpaceError};
 
-use crate::error::MpiError;
+use crate::error::{MpiError, OperationError};
 
 /// Error of a call on a [`LoggedCommunicator`](super::LoggedCommunicator).
 #[derive(Debug, thiserror::Error)]
@@ -12,6 +12,27 @@ pub enum LoggedError {
     /// MPI returned an error.
     #[error(transparent)]
     Mpi(#[from] MpiError),
+    /// The rank of a job that recovers can't go on.
+    #[error(transparent)]
+    Recovery(#[from] counterfoil_runtime::Error),
+    /// Communicators of a job that recovers don't have the operation.
+    #[error("{call} is not available in a job that recovers")]
+    NotRecoverable {
+        /// Name of the MPI function.
+        call: &'static str,
+    },
+    /// The operation is for jobs that recover.
+    #[error("this job doesn't recover: `counterfoil_mpi::recovery::run_logged` runs one that does")]
+    NotRecovering,
+    /// No communicator of this rank has the number.
+    #[error("there is no communicator with number {number}, and there was none at the last checkpoint")]
+    NoSuchCommunicator {
+        /// The number.
+        number: u32,
+    },
+    /// Communicators or requests of a job that recovers are used together with others.
+    #[error("communicators and requests of a job that recovers can't be used together with others")]
+    Mixed,
     /// The log can't be opened.
     #[error(transparent)]
     Open(#[from] OpenError),
@@ -130,4 +151,16 @@ pub enum LoggedError {
     /// The call came after [`finish`](super::LoggedUniverse::finish).
     #[error("the log is finished: no message can be sent or received")]
     Finished,
+}
+
+impl From<OperationError> for LoggedError {
+    fn from(error: OperationError) -> LoggedError {
+        match error {
+            OperationError::Mpi(error) => LoggedError::Mpi(error),
+            OperationError::Endpoint(error) => LoggedError::Recovery(error),
+            OperationError::NotRecoverable { call } => LoggedError::NotRecoverable { call },
+            OperationError::Mixed => LoggedError::Mixed,
+            OperationError::Ended => LoggedError::Finished,
+        }
+    }
 }

@@ -2,9 +2,10 @@
 
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
+use super::communicator::Port;
 use super::destination::Destination;
 use super::error::LoggedError;
-use super::source::{Source, check_elements};
+use super::source::{Source, check_elements, receive_bytes};
 use crate::point_to_point::{Envelope, Mode};
 
 /// Sends `message` with tag 0 and receives one element with any tag.
@@ -123,20 +124,19 @@ fn exchange(
     receive_tag: Option<i32>,
 ) -> Result<Envelope, LoggedError> {
     let ((comm, to), (from_comm, from)) = (destination.destination(), source.source());
-    let (stream, mut received) = (comm.stream(to, send_tag)?, None);
-    // The message is in transit during the receive.
-    let sent = comm.shared.comm.send_within(Mode::Standard, bytes, to, send_tag, |begin| {
-        comm.engine.borrow_mut().send(stream, bytes, |record| {
-            begin()?;
-            record();
-            Ok(())
-        })?;
-        received = Some(from_comm.shared.comm.receive(into, from, receive_tag));
-        Ok::<_, LoggedError>(())
-    });
+    let mut received = None;
+    let mut receive = || received = Some(receive_bytes((from_comm, from), receive_tag, into));
     // A message that was received counts, even if the send has failed.
-    let received =
-        received.map(|received| from_comm.handle_received(received, from.is_none() || receive_tag.is_none()));
-    sent?;
+    match comm.port() {
+        // The message is in transit during the receive.
+        Port::Mpi(recorded) => recorded.send_within(Mode::Standard, bytes, to, send_tag, || {
+            receive();
+            Ok(())
+        })?,
+        Port::Recovering(context) => {
+            context.send(bytes, to, send_tag)?;
+            receive();
+        }
+    }
     received.unwrap_or(Err(LoggedError::Cancelled))
 }

@@ -1,9 +1,5 @@
 //! Ordered sets of ranks, from which communicators are made.
 
-use std::cell::RefCell;
-use std::rc::Rc;
-
-use super::engine::Engine;
 use super::error::LoggedError;
 
 /// Ordered set of ranks of the job. The rank of a process in the group is its index.
@@ -29,8 +25,9 @@ pub enum GroupRelation {
 }
 
 impl Group {
-    pub(super) fn of(world: Vec<u32>, engine: &Rc<RefCell<Engine>>) -> Group {
-        Group { world, own: engine.borrow().rank() }
+    /// Makes the group of these ranks, of which this process is the one with index `own`.
+    pub(super) fn of(world: Vec<u32>, own: u32) -> Group {
+        Group { own: world.get(own as usize).copied().unwrap_or_default(), world }
     }
 
     fn with(&self, world: impl Iterator<Item = u32>) -> Group {

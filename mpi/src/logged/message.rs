@@ -1,21 +1,31 @@
 //! Matched messages.
 
+use counterfoil_runtime::communicator as runtime;
 use zerocopy::{FromBytes, IntoBytes};
 
-use super::communicator::LoggedCommunicator;
+use super::communicator::{LoggedCommunicator, Port};
 use super::error::LoggedError;
 use super::request::{ReceiveGuard, ReceiveIntoRequest, elements};
 use super::source::check_elements;
 use crate::comm::Matched;
+use crate::error::OperationError;
 use crate::point_to_point::Envelope;
-use crate::request::LocalScope;
+use crate::recovering::Context;
+use crate::request::{Borrowed, LocalScope};
+
+/// Carrier's handle of a matched message.
+#[derive(Debug)]
+enum Handle {
+    Mpi(Matched),
+    Recovering(runtime::Request),
+}
 
 /// A matched message, which no other call can receive. Dropping it receives and discards the message.
 #[derive(Debug)]
 #[must_use = "a matched message has to be received: no other call can"]
 pub struct LoggedMessage {
     /// `None` once the message is received.
-    matched: Option<Matched>,
+    matched: Option<Handle>,
     envelope: Envelope,
     /// `None` once a request owns it.
     guard: Option<ReceiveGuard>,
@@ -23,12 +33,25 @@ pub struct LoggedMessage {
 }
 
 impl LoggedMessage {
-    pub(super) fn new(matched: Matched, comm: &LoggedCommunicator) -> LoggedMessage {
+    pub(super) fn of_mpi(matched: Matched, comm: &LoggedCommunicator) -> LoggedMessage {
         let envelope = Envelope { source: matched.source, tag: matched.tag, len: matched.len };
-        let posted = comm.engine.borrow_mut().post(&comm.shared, Some(matched.source), Some(matched.tag));
+        LoggedMessage::new(Handle::Mpi(matched), envelope, comm)
+    }
+
+    /// Matches a message that was probed.
+    pub(super) fn of_context(
+        found: Envelope,
+        context: &Context,
+        comm: &LoggedCommunicator,
+    ) -> Result<LoggedMessage, LoggedError> {
+        let request = context.match_probed(found)?;
+        Ok(LoggedMessage::new(Handle::Recovering(request), found, comm))
+    }
+
+    fn new(matched: Handle, envelope: Envelope, comm: &LoggedCommunicator) -> LoggedMessage {
         // The probe that matched the message has recorded the outcome of its wildcards.
-        let guard = Some(ReceiveGuard::new(posted, comm, false));
-        LoggedMessage { matched: Some(matched), envelope, guard, comm: comm.clone() }
+        let guard = ReceiveGuard::new(comm, Some(envelope.source), Some(envelope.tag), false);
+        LoggedMessage { matched: Some(matched), envelope, guard: Some(guard), comm: comm.clone() }
     }
 
     /// Returns source, tag and length.
@@ -40,10 +63,16 @@ impl LoggedMessage {
         let (Some(matched), Some(mut guard)) = (self.matched.take(), self.guard.take()) else {
             return Err(LoggedError::Cancelled);
         };
-        let (envelope, received) = matched.receive_into(bytes)?;
-        guard.end(Some(envelope))?;
-        received?;
-        Ok(envelope)
+        match (matched, self.comm.port()) {
+            (Handle::Mpi(matched), _) => {
+                let (envelope, received) = matched.receive_into(bytes)?;
+                guard.end(Some(envelope))?;
+                received?;
+                Ok(envelope)
+            }
+            (Handle::Recovering(request), Port::Recovering(context)) => context.take(request, bytes)?.into_envelope(),
+            (Handle::Recovering(_), Port::Mpi(_)) => Err(OperationError::Mixed.into()),
+        }
     }
 
     /// Receives the message as one element.
@@ -88,7 +117,15 @@ impl LoggedMessage {
         let (Some(matched), Some(guard)) = (self.matched.take(), self.guard.take()) else {
             return Err(LoggedError::Cancelled);
         };
-        let borrowed = self.comm.shared.comm.imrecv_into(scope, matched, buf)?;
+        let borrowed = match (matched, self.comm.port()) {
+            (Handle::Mpi(matched), Port::Mpi(recorded)) => recorded.comm.imrecv_into(scope, matched, buf)?,
+            (Handle::Recovering(request), Port::Recovering(context)) => {
+                Borrowed::receiving(scope, buf, |store| Ok(context.operation_of(request, store)))?
+            }
+            (Handle::Mpi(_), Port::Recovering(_)) | (Handle::Recovering(_), Port::Mpi(_)) => {
+                return Err(OperationError::Mixed.into());
+            }
+        };
         Ok(ReceiveIntoRequest::new(borrowed, guard))
     }
 }
@@ -97,7 +134,11 @@ impl Drop for LoggedMessage {
     fn drop(&mut self) {
         if let (Some(matched), Some(mut guard)) = (self.matched.take(), self.guard.take()) {
             // A destructor returns no error; the next call on the communicator does.
-            let _ = matched.receive();
+            match (matched, self.comm.port()) {
+                (Handle::Mpi(matched), _) => drop(matched.receive()),
+                (Handle::Recovering(request), Port::Recovering(context)) => context.discard_matched(request),
+                (Handle::Recovering(_), Port::Mpi(_)) => {}
+            }
             let _ = guard.end(Some(self.envelope));
         }
     }

@@ -1,6 +1,5 @@
 //! Requests of immediate operations.
 
-use std::cell::RefCell;
 use std::fmt;
 use std::marker::PhantomData;
 use std::rc::Rc;
@@ -8,21 +7,20 @@ use std::rc::Rc;
 use counterfoil_mpi_logger::PostedReceive;
 use zerocopy::{FromBytes, IntoBytes};
 
-use super::communicator::{LoggedCommunicator, Shared};
-use super::engine::Engine;
+use super::communicator::{LoggedCommunicator, Port, Shared};
 use super::error::LoggedError;
 use super::source::check_elements;
 use crate::point_to_point::Envelope;
 use crate::request::{Borrowed, Completion, Pending};
 
 pub(super) mod sealed {
-    use super::{Completion, Engine, LoggedError, Pending, Rc, RefCell};
+    use super::{Completion, LoggedError, Pending, Shared};
 
     /// Parts of a request that waiting for one or for several requests needs.
     pub trait Pend {
         type Completed;
         fn pending(&self) -> &Pending;
-        fn engine(&self) -> &Rc<RefCell<Engine>>;
+        fn comm(&self) -> &Shared;
         /// Finishes the request after the completion of its operation.
         fn finish(self, completion: Completion) -> Result<Self::Completed, LoggedError>;
     }
@@ -67,7 +65,7 @@ pub trait Request: sealed::Pend<Completed = <Self as Request>::Output> + Sized {
         match self.pending().test() {
             Some(completion) => self.finish(completion).map(Ok),
             None => {
-                self.engine().borrow_mut().count_failed_poll();
+                self.comm().count_failed_poll();
                 Ok(Err(self))
             }
         }
@@ -80,7 +78,7 @@ pub trait Request: sealed::Pend<Completed = <Self as Request>::Output> + Sized {
     fn is_ready(&self) -> Result<bool, LoggedError> {
         let is_ready = self.pending().is_ready()?;
         if !is_ready {
-            self.engine().borrow_mut().count_failed_poll();
+            self.comm().count_failed_poll();
         }
         Ok(is_ready)
     }
@@ -107,8 +105,8 @@ impl<R: Request, U, F: FnOnce(R::Output) -> U> sealed::Pend for Mapped<R, F> {
         self.request.pending()
     }
 
-    fn engine(&self) -> &Rc<RefCell<Engine>> {
-        self.request.engine()
+    fn comm(&self) -> &Shared {
+        self.request.comm()
     }
 
     fn finish(self, completion: Completion) -> Result<U, LoggedError> {
@@ -144,13 +142,12 @@ impl<R: Request> Drop for WaitGuard<R> {
 pub struct SendRequest {
     pending: Pending,
     /// Keeps the communicator until the send is complete.
-    _comm: Rc<Shared>,
-    engine: Rc<RefCell<Engine>>,
+    comm: Rc<Shared>,
 }
 
 impl SendRequest {
     pub(super) fn new(pending: Pending, comm: &LoggedCommunicator) -> SendRequest {
-        SendRequest { pending, _comm: Rc::clone(&comm.shared), engine: Rc::clone(&comm.engine) }
+        SendRequest { pending, comm: Rc::clone(&comm.shared) }
     }
 }
 
@@ -161,12 +158,14 @@ impl sealed::Pend for SendRequest {
         &self.pending
     }
 
-    fn engine(&self) -> &Rc<RefCell<Engine>> {
-        &self.engine
+    fn comm(&self) -> &Shared {
+        &self.comm
     }
 
     fn finish(self, completion: Completion) -> Result<(), LoggedError> {
-        self.engine.borrow_mut().note_activity();
+        if let Some(mut engine) = self.comm.engine() {
+            engine.note_activity();
+        }
         Ok(completion.result?)
     }
 }
@@ -175,24 +174,32 @@ impl Request for SendRequest {
     type Output = ();
 }
 
-/// Place of a receive in the matching order of its communicator, until the receive ends.
+/// Place of a receive in the logger's matching order of its communicator, until the receive ends.
 #[derive(Debug)]
 pub(super) struct ReceiveGuard {
     posted: Option<PostedReceive>,
     comm: Rc<Shared>,
-    engine: Rc<RefCell<Engine>>,
     is_open: bool,
 }
 
 impl ReceiveGuard {
-    pub(super) fn new(posted: Option<PostedReceive>, comm: &LoggedCommunicator, is_open: bool) -> ReceiveGuard {
-        ReceiveGuard { posted, comm: Rc::clone(&comm.shared), engine: Rc::clone(&comm.engine), is_open }
+    /// Tells the logger of a posted receive; `None` is a wildcard.
+    pub(super) fn new(comm: &LoggedCommunicator, source: Option<u32>, tag: Option<i32>, is_open: bool) -> ReceiveGuard {
+        let posted = match comm.port() {
+            Port::Mpi(recorded) => recorded.engine.borrow_mut().post(recorded, source, tag),
+            Port::Recovering(_) => None,
+        };
+        ReceiveGuard { posted, comm: Rc::clone(&comm.shared), is_open }
     }
 
     /// Ends the receive, with this message or with none.
     pub(super) fn end(&mut self, taken: Option<Envelope>) -> Result<(), LoggedError> {
-        let Some(posted) = self.posted.take() else { return Ok(()) };
-        self.engine.borrow_mut().end_receive(&self.comm, posted, taken, self.is_open)
+        match (self.posted.take(), &self.comm.port) {
+            (Some(posted), Port::Mpi(recorded)) => {
+                recorded.engine.borrow_mut().end_receive(recorded, posted, taken, self.is_open)
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Ends the receive by its completion, which may be an error, and returns the envelope.
@@ -257,8 +264,8 @@ impl<T: FromBytes + IntoBytes + Clone> sealed::Pend for ReceiveRequest<T> {
         &self.pending
     }
 
-    fn engine(&self) -> &Rc<RefCell<Engine>> {
-        &self.guard.engine
+    fn comm(&self) -> &Shared {
+        &self.guard.comm
     }
 
     fn finish(mut self, completion: Completion) -> Result<(Vec<T>, Envelope), LoggedError> {
@@ -324,8 +331,8 @@ impl<'a, B: ?Sized> sealed::Pend for ReceiveIntoRequest<'a, B> {
         &self.pending
     }
 
-    fn engine(&self) -> &Rc<RefCell<Engine>> {
-        &self.guard.engine
+    fn comm(&self) -> &Shared {
+        &self.guard.comm
     }
 
     fn finish(mut self, completion: Completion) -> Result<(&'a mut B, Envelope), LoggedError> {
@@ -359,16 +366,14 @@ impl<B: ?Sized> fmt::Debug for ReceiveIntoRequest<'_, B> {
 pub struct CollectiveRequest<'a, B: ?Sized = ()> {
     borrowed: Borrowed<'a, B>,
     comm: Rc<Shared>,
-    /// Number of the operation on its communicator.
+    /// Number of the operation among those that the logger counts.
     number: u64,
-    engine: Rc<RefCell<Engine>>,
 }
 
 impl<'a, B: ?Sized> CollectiveRequest<'a, B> {
     /// Creates the request of an operation that was begun as `number` of `comm`.
     pub(super) fn new(borrowed: Borrowed<'a, B>, comm: &LoggedCommunicator, number: u64) -> CollectiveRequest<'a, B> {
-        let (shared, engine) = (Rc::clone(&comm.shared), Rc::clone(&comm.engine));
-        CollectiveRequest { borrowed, number, comm: shared, engine }
+        CollectiveRequest { borrowed, number, comm: Rc::clone(&comm.shared) }
     }
 }
 
@@ -379,12 +384,14 @@ impl<'a, B: ?Sized> sealed::Pend for CollectiveRequest<'a, B> {
         &self.borrowed.pending
     }
 
-    fn engine(&self) -> &Rc<RefCell<Engine>> {
-        &self.engine
+    fn comm(&self) -> &Shared {
+        &self.comm
     }
 
     fn finish(self, completion: Completion) -> Result<&'a mut B, LoggedError> {
-        self.engine.borrow_mut().collective_waited(&self.comm, self.number);
+        if let Port::Mpi(recorded) = &self.comm.port {
+            recorded.engine.borrow_mut().collective_waited(recorded, self.number);
+        }
         completion.result?;
         self.borrowed.give_back().ok_or(LoggedError::Cancelled)
     }

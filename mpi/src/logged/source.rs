@@ -3,13 +3,13 @@
 use counterfoil_mpi_logger::Determinant;
 use zerocopy::{FromBytes, IntoBytes};
 
-use super::communicator::{AnyProcess, LoggedCommunicator, Process};
+use super::communicator::{AnyProcess, LoggedCommunicator, Port, Process, Recorded};
 use super::error::LoggedError;
 use super::message::LoggedMessage;
 use super::request::{ReceiveGuard, ReceiveIntoRequest, ReceiveRequest};
 use crate::error::MpiError;
 use crate::point_to_point::Envelope;
-use crate::request::LocalScope;
+use crate::request::{Borrowed, LocalScope};
 
 /// A process that messages can be received from, or any process. Methods without a tag receive any tag.
 pub trait Source {
@@ -98,7 +98,11 @@ pub trait Source {
         tag: impl Into<Option<i32>>,
     ) -> Result<ReceiveRequest<T>, LoggedError> {
         let ((comm, source), tag) = (self.source(), tag.into());
-        let pending = comm.shared.comm.irecv(count * size_of::<T>(), source, tag)?;
+        let len = count * size_of::<T>();
+        let pending = match comm.port() {
+            Port::Mpi(recorded) => recorded.comm.irecv(len, source, tag)?.into(),
+            Port::Recovering(context) => context.begin_receive(len, source, tag)?.into(),
+        };
         Ok(ReceiveRequest::new(pending, comm.post(source, tag)))
     }
 
@@ -125,7 +129,12 @@ pub trait Source {
         tag: impl Into<Option<i32>>,
     ) -> Result<ReceiveIntoRequest<'a, B>, LoggedError> {
         let ((comm, source), tag) = (self.source(), tag.into());
-        let borrowed = comm.shared.comm.irecv_into(scope, buf, source, tag)?;
+        let borrowed = match comm.port() {
+            Port::Mpi(recorded) => recorded.comm.irecv_into(scope, buf, source, tag)?,
+            Port::Recovering(context) => {
+                Borrowed::receiving(scope, buf, |handle| context.begin_receive_by(source, tag, handle))?
+            }
+        };
         Ok(ReceiveIntoRequest::new(borrowed, comm.post(source, tag)))
     }
 
@@ -143,9 +152,14 @@ pub trait Source {
     /// [`LoggedError::Mpi`].
     fn probe_with_tag(&self, tag: impl Into<Option<i32>>) -> Result<Envelope, LoggedError> {
         let ((comm, source), tag) = (self.source(), tag.into());
-        let envelope = comm.shared.comm.probe(source, tag)?;
-        comm.handle_probe(source, tag, Some(envelope))?;
-        Ok(envelope)
+        match comm.port() {
+            Port::Mpi(recorded) => {
+                let envelope = recorded.comm.probe(source, tag)?;
+                recorded.handle_probe(source, tag, Some(envelope))?;
+                Ok(envelope)
+            }
+            Port::Recovering(context) => Ok(context.probe(source, tag)?),
+        }
     }
 
     /// Returns the envelope of a message that has arrived, if there is one, without receiving it.
@@ -162,9 +176,14 @@ pub trait Source {
     /// [`LoggedError::Mpi`].
     fn immediate_probe_with_tag(&self, tag: impl Into<Option<i32>>) -> Result<Option<Envelope>, LoggedError> {
         let ((comm, source), tag) = (self.source(), tag.into());
-        let envelope = comm.shared.comm.immediate_probe(source, tag)?;
-        comm.handle_probe(source, tag, envelope)?;
-        Ok(envelope)
+        match comm.port() {
+            Port::Mpi(recorded) => {
+                let envelope = recorded.comm.immediate_probe(source, tag)?;
+                recorded.handle_probe(source, tag, envelope)?;
+                Ok(envelope)
+            }
+            Port::Recovering(context) => Ok(context.immediate_probe(source, tag)?),
+        }
     }
 
     /// Waits for a message and matches it: no other call can receive it.
@@ -181,9 +200,14 @@ pub trait Source {
     /// [`LoggedError::Mpi`].
     fn matched_probe_with_tag(&self, tag: impl Into<Option<i32>>) -> Result<LoggedMessage, LoggedError> {
         let ((comm, source), tag) = (self.source(), tag.into());
-        let message = LoggedMessage::new(comm.shared.comm.mprobe(source, tag)?, comm);
-        comm.handle_probe(source, tag, Some(message.envelope()))?;
-        Ok(message)
+        match comm.port() {
+            Port::Mpi(recorded) => {
+                let message = LoggedMessage::of_mpi(recorded.comm.mprobe(source, tag)?, comm);
+                recorded.handle_probe(source, tag, Some(message.envelope()))?;
+                Ok(message)
+            }
+            Port::Recovering(context) => LoggedMessage::of_context(context.probe(source, tag)?, context, comm),
+        }
     }
 
     /// Matches a message that has arrived, if there is one: no other call can receive it.
@@ -203,9 +227,18 @@ pub trait Source {
         tag: impl Into<Option<i32>>,
     ) -> Result<Option<LoggedMessage>, LoggedError> {
         let ((comm, source), tag) = (self.source(), tag.into());
-        let message = comm.shared.comm.improbe(source, tag)?.map(|matched| LoggedMessage::new(matched, comm));
-        comm.handle_probe(source, tag, message.as_ref().map(LoggedMessage::envelope))?;
-        Ok(message)
+        match comm.port() {
+            Port::Mpi(recorded) => {
+                let matched = recorded.comm.improbe(source, tag)?;
+                let message = matched.map(|matched| LoggedMessage::of_mpi(matched, comm));
+                recorded.handle_probe(source, tag, message.as_ref().map(LoggedMessage::envelope))?;
+                Ok(message)
+            }
+            Port::Recovering(context) => {
+                let found = context.immediate_probe(source, tag)?;
+                found.map(|found| LoggedMessage::of_context(found, context, comm)).transpose()
+            }
+        }
     }
 }
 
@@ -219,22 +252,29 @@ pub(super) fn check_elements<T>(envelope: Envelope, count: Option<usize>) -> Res
     if is_whole { Ok(()) } else { Err(LoggedError::Elements { source_rank: envelope.source, len, element }) }
 }
 
-fn receive_bytes(
+/// Receives a message into `bytes`.
+pub(super) fn receive_bytes(
     (comm, source): (&LoggedCommunicator, Option<u32>),
     tag: Option<i32>,
     bytes: &mut [u8],
 ) -> Result<Envelope, LoggedError> {
-    let received = comm.shared.comm.receive(bytes, source, tag);
-    comm.handle_received(received, source.is_none() || tag.is_none())
+    match comm.port() {
+        Port::Mpi(recorded) => {
+            let received = recorded.comm.receive(bytes, source, tag);
+            recorded.handle_received(received, source.is_none() || tag.is_none())
+        }
+        Port::Recovering(context) => context.receive(bytes, source, tag)?.into_envelope(),
+    }
 }
 
 impl LoggedCommunicator {
     /// Tells the logger of a posted receive; `None` is a wildcard.
     fn post(&self, source: Option<u32>, tag: Option<i32>) -> ReceiveGuard {
-        let posted = self.engine.borrow_mut().post(&self.shared, source, tag);
-        ReceiveGuard::new(posted, self, source.is_none() || tag.is_none())
+        ReceiveGuard::new(self, source, tag, source.is_none() || tag.is_none())
     }
+}
 
+impl Recorded {
     /// Tells the logger of a probe's result; `None` as source or tag is a wildcard.
     fn handle_probe(&self, source: Option<u32>, tag: Option<i32>, found: Option<Envelope>) -> Result<(), LoggedError> {
         let mut engine = self.engine.borrow_mut();
@@ -242,7 +282,7 @@ impl LoggedCommunicator {
         match found {
             None => engine.count_failed_poll(),
             Some(found) if source.is_none() || tag.is_none() => {
-                engine.record(Determinant::Probe { source: self.shared.world_rank(found.source)?, tag: found.tag });
+                engine.record(Determinant::Probe { source: self.world_rank(found.source)?, tag: found.tag });
             }
             Some(_) => {}
         }
@@ -250,15 +290,15 @@ impl LoggedCommunicator {
     }
 
     /// Tells the logger of a blocking receive that has returned.
-    pub(super) fn handle_received(
+    fn handle_received(
         &self,
         received: Result<(Envelope, Result<(), MpiError>), MpiError>,
         is_open: bool,
     ) -> Result<Envelope, LoggedError> {
         let (envelope, received) = received?;
         let mut engine = self.engine.borrow_mut();
-        if let Some(posted) = engine.post(&self.shared, Some(envelope.source), Some(envelope.tag)) {
-            engine.end_receive(&self.shared, posted, Some(envelope), is_open)?;
+        if let Some(posted) = engine.post(self, Some(envelope.source), Some(envelope.tag)) {
+            engine.end_receive(self, posted, Some(envelope), is_open)?;
         }
         received?;
         Ok(envelope)

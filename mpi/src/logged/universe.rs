@@ -7,19 +7,28 @@ use std::time::Duration;
 use counterfoil::Options;
 use counterfoil_mpi_logger::{SELF, WORLD};
 
-use super::communicator::{LoggedCommunicator, Shared};
+use super::communicator::{LoggedCommunicator, Recorded, Shared};
 use super::engine::{Account, Engine};
 use super::error::LoggedError;
 use super::hook;
+use crate::error::OperationError;
+use crate::recovering::Recovering;
 use crate::universe::Universe;
 
 /// An initialized MPI whose messages are logged.
 #[derive(Debug)]
 pub struct LoggedUniverse {
-    engine: Rc<RefCell<Engine>>,
-    world: Rc<Shared>,
-    itself: Rc<Shared>,
+    job: Job,
     universe: Rc<Universe>,
+}
+
+/// Kind of job of which this process is a rank.
+#[derive(Debug)]
+enum Job {
+    /// One whose logs are for others to use.
+    Recorded { engine: Rc<RefCell<Engine>>, world: Rc<Shared>, itself: Rc<Shared> },
+    /// One that recovers.
+    Recovering { rank: Rc<Recovering>, world: Rc<Shared>, itself: Rc<Shared> },
 }
 
 impl LoggedUniverse {
@@ -32,20 +41,45 @@ impl LoggedUniverse {
         let world = universe.world();
         let engine = Rc::new(RefCell::new(Engine::begin(&world, set)?));
         let (rank, ranks) = (world.rank()?, world.size()?);
-        let world = Shared::new(world, WORLD, (0..ranks).collect(), &engine)?;
-        let itself = Shared::new(universe.self_comm(), SELF, vec![rank], &engine)?;
+        let world = Rc::new(Recorded::new(world, WORLD, (0..ranks).collect(), &engine)?.into());
+        let itself = Rc::new(Recorded::new(universe.self_comm(), SELF, vec![rank], &engine)?.into());
         hook::begin(&engine);
-        Ok(LoggedUniverse { engine, world, itself, universe })
+        Ok(LoggedUniverse { job: Job::Recorded { engine, world, itself }, universe })
     }
 
-    /// Returns MPI_COMM_WORLD.
+    /// Makes the communicators of a rank that recovers.
+    pub(crate) fn recovering(rank: &Rc<Recovering>) -> Result<LoggedUniverse, OperationError> {
+        let (world, itself) = (Rc::new(rank.world()?.into()), Rc::new(rank.itself().into()));
+        let job = Job::Recovering { rank: Rc::clone(rank), world, itself };
+        Ok(LoggedUniverse { job, universe: Rc::clone(rank.universe()) })
+    }
+
+    /// Returns MPI_COMM_WORLD; in a job that recovers, the communicator of its ranks, without the spares.
     pub fn world(&self) -> LoggedCommunicator {
-        LoggedCommunicator::new(Rc::clone(&self.world), Rc::clone(&self.engine))
+        let (Job::Recorded { world, .. } | Job::Recovering { world, .. }) = &self.job;
+        LoggedCommunicator::new(Rc::clone(world))
     }
 
     /// Returns MPI_COMM_SELF, which has only this process.
     pub fn self_comm(&self) -> LoggedCommunicator {
-        LoggedCommunicator::new(Rc::clone(&self.itself), Rc::clone(&self.engine))
+        let (Job::Recorded { itself, .. } | Job::Recovering { itself, .. }) = &self.job;
+        LoggedCommunicator::new(Rc::clone(itself))
+    }
+
+    /// Returns `true` in a job that recovers: one of [`run_logged`](crate::recovery::run_logged).
+    pub fn recovers(&self) -> bool {
+        matches!(self.job, Job::Recovering { .. })
+    }
+
+    /// Returns a communicator of a job that recovers by its [`number`](LoggedCommunicator::number): one that exists, or that existed at the
+    /// [checkpoint](LoggedCommunicator::checkpoint) from which this process continues. Not collective.
+    ///
+    /// # Errors
+    /// [`LoggedError::NoSuchCommunicator`], [`LoggedError::NotRecovering`].
+    pub fn communicator(&self, number: u32) -> Result<LoggedCommunicator, LoggedError> {
+        let Job::Recovering { rank, .. } = &self.job else { return Err(LoggedError::NotRecovering) };
+        let context = rank.communicator(number).ok_or(LoggedError::NoSuchCommunicator { number })?;
+        Ok(LoggedCommunicator::new(Rc::new(context.into())))
     }
 
     /// Returns the size of the buffer for buffered sends, in bytes.
@@ -60,7 +94,7 @@ impl LoggedUniverse {
     /// [`LoggedError::Mpi`]; no buffer is attached then.
     pub fn set_buffer_size(&self, bytes: usize) -> Result<(), LoggedError> {
         let set = self.universe.set_buffer_size(bytes);
-        self.engine.borrow_mut().note_activity();
+        self.note_activity();
         Ok(set?)
     }
 
@@ -70,35 +104,64 @@ impl LoggedUniverse {
     /// [`LoggedError::Mpi`].
     pub fn detach_buffer(&self) -> Result<(), LoggedError> {
         let detached = self.universe.detach_buffer();
-        self.engine.borrow_mut().note_activity();
+        self.note_activity();
         Ok(detached?)
     }
 
-    /// Sets how long no rank may make progress before a wait for room in this rank's log fails with [`LoggedError::Space`]. The default is
-    /// 10 s. It has to be longer than any one message or collective operation takes. MPI calls that aren't logged are no progress.
-    pub fn set_deadlock_after(&self, after: Duration) {
-        self.engine.borrow_mut().set_deadlock_after(after);
+    fn note_activity(&self) {
+        if let Job::Recorded { engine, .. } = &self.job {
+            engine.borrow_mut().note_activity();
+        }
     }
 
-    /// Returns this rank's counts.
+    /// Sets how long no rank may make progress before a wait for room in this rank's log fails with [`LoggedError::Space`]. The default is
+    /// 10 s. It has to be longer than any one message or collective operation takes. MPI calls that aren't logged are no progress. In a job
+    /// that recovers it is the longest wait for room.
+    pub fn set_deadlock_after(&self, after: Duration) {
+        match &self.job {
+            Job::Recorded { engine, .. } => engine.borrow_mut().set_deadlock_after(after),
+            Job::Recovering { rank, .. } => rank.set_full_wait_max(after),
+        }
+    }
+
+    /// Returns this rank's counts. In a job that recovers, operations are made of messages, which are counted as such.
     pub fn account(&self) -> Account {
-        self.engine.borrow().account()
+        match &self.job {
+            Job::Recorded { engine, .. } => engine.borrow().account(),
+            Job::Recovering { rank, .. } => {
+                let (tally, contributions) = rank.counts();
+                Account {
+                    messages_logged: tally.messages_logged,
+                    bytes_logged: tally.bytes_logged,
+                    messages_received: tally.messages_delivered,
+                    contributions,
+                    determinants: tally.choices_logged,
+                }
+            }
+        }
     }
 
     /// Polls for acknowledgements, and returns the number of this rank's unacknowledged records.
     ///
     /// # Errors
-    /// [`LoggedError`].
+    /// [`LoggedError`]; [`LoggedError::NotRecoverable`] in a job that recovers, which keeps records for longer.
     pub fn unacknowledged(&self) -> Result<u64, LoggedError> {
-        self.engine.borrow_mut().unacknowledged()
+        match &self.job {
+            Job::Recorded { engine, .. } => engine.borrow_mut().unacknowledged(),
+            Job::Recovering { .. } => Err(LoggedError::NotRecoverable { call: "unacknowledged" }),
+        }
     }
 
     /// Ends logging, once no message is in transit: exchanges the last acknowledgements, and writes a log with a store completely to disk.
-    /// Collective over MPI_COMM_WORLD, once. Communicators can't be used afterwards.
+    /// Collective over MPI_COMM_WORLD, once. Communicators can't be used afterwards. In a job that recovers, only returns the counts: the rank
+    /// ends when its closure returns.
     ///
     /// # Errors
     /// [`LoggedError`].
     pub fn finish(&self) -> Result<Account, LoggedError> {
-        self.engine.borrow_mut().finish()
+        match &self.job {
+            Job::Recorded { engine, .. } => engine.borrow_mut().finish(),
+            Job::Recovering { .. } => Ok(self.account()),
+        }
     }
 }

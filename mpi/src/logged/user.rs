@@ -52,7 +52,7 @@ impl LoggedCommunicator {
         T: FromBytes + IntoBytes + Immutable,
         F: Fn(&T, &mut T) + Copy + 'static,
     {
-        Ok(UserOperation::new(&self.shared.comm.universe, function, true)?)
+        Ok(UserOperation::new(self.shared.universe(), function, true)?)
     }
 
     /// Creates a reduction operation as [`commutative`](Self::commutative) does, for a `function` that is only associative: its first argument
@@ -65,6 +65,6 @@ impl LoggedCommunicator {
         T: FromBytes + IntoBytes + Immutable,
         F: Fn(&T, &mut T) + Copy + 'static,
     {
-        Ok(UserOperation::new(&self.shared.comm.universe, function, false)?)
+        Ok(UserOperation::new(self.shared.universe(), function, false)?)
     }
 }

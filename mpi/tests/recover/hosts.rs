@@ -1,6 +1,6 @@
 //! Several hosts: a rank is killed, and a host with all its processes.
 
-use super::job::{Job, RANKS, STEPS_PER_CHECKPOINT};
+use super::job::{Job, Program, RANKS};
 use super::namespaces::Hosts;
 use crate::ulfm::outlives_failures;
 
@@ -22,7 +22,7 @@ fn a_killed_rank_is_replaced_on_its_host_where_its_log_is() {
     let wrapper = hosts.wrapper(&[0, 0, 1, 1, 0, 1]);
     let mut running = Job::new(6).with_options(&hosts.options()).with_wrapper(wrapper).start();
     running.wait_for_ranks();
-    running.wait_for_step(STEPS_PER_CHECKPOINT);
+    running.wait_for_step(Program::Rod.steps().1);
     running.kill(2);
     running.wait_for_ranks();
     assert!(hosts.runs_on(running.process(2), 1));
@@ -36,7 +36,7 @@ fn kill_host(count: usize, places: &[usize], killed: usize, spare: usize) {
     let mut running = job.on_nodes_disks().start();
     running.wait_for_ranks();
     let ranks: Vec<usize> = (0..RANKS).filter(|rank| places[*rank] == killed).collect();
-    running.wait_for_step(3 * STEPS_PER_CHECKPOINT);
+    running.wait_for_step(3 * Program::Rod.steps().1);
     let processes = hosts.kill_host(killed);
     assert!(processes.len() >= ranks.len(), "{processes:?}");
     running.handle_killed(&processes);

@@ -1,4 +1,4 @@
-//! One run of the example.
+//! One run of an example.
 
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Lines, Read};
@@ -12,22 +12,57 @@ use crate::example::example;
 use crate::mpirun::mpirun;
 use crate::ulfm::outlives_failures;
 
-/// Last line of all runs.
-const HEAT: &str = "heat 4995000.000000006 (41530dee00000006) after 8000 steps";
 const STEPS: u32 = 8_000;
-/// Steps between two checkpoints.
-pub(crate) const STEPS_PER_CHECKPOINT: u32 = STEPS / 10;
 /// Number of ranks; further processes are spares.
 pub(crate) const RANKS: usize = 4;
 
-/// Builds the example once and returns its path.
-fn program() -> &'static Path {
-    static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    BUILT.get_or_init(|| example("recover"))
+/// An example.
+#[derive(Clone, Copy)]
+pub(crate) enum Program {
+    /// `recover`.
+    Rod,
+    /// `every_call recover`.
+    EveryCall,
 }
 
-/// How the example is started.
+impl Program {
+    /// Builds the example once and returns its path.
+    fn path(self) -> &'static Path {
+        static BUILT: [OnceLock<PathBuf>; 2] = [const { OnceLock::new() }; 2];
+        let name = match self {
+            Program::Rod => "recover",
+            Program::EveryCall => "every_call",
+        };
+        BUILT[self as usize].get_or_init(|| example(name))
+    }
+
+    fn arguments(self) -> Vec<String> {
+        match self {
+            Program::Rod => vec![RANKS.to_string(), STEPS.to_string()],
+            Program::EveryCall => vec!["recover".to_owned(), RANKS.to_string()],
+        }
+    }
+
+    /// Returns the last step that the program reports, and the steps between two reports.
+    pub(crate) fn steps(self) -> (u32, u32) {
+        match self {
+            Program::Rod => (STEPS, STEPS / 10),
+            Program::EveryCall => (20, 1),
+        }
+    }
+
+    /// Returns the last line of all runs.
+    fn result(self) -> &'static str {
+        match self {
+            Program::Rod => "heat 4995000.000000006 (41530dee00000006) after 8000 steps",
+            Program::EveryCall => "every call has returned its value",
+        }
+    }
+}
+
+/// How an example is started.
 pub(crate) struct Job {
+    program: Program,
     processes: usize,
     options: Vec<OsString>,
     /// Program that starts the example, its path and arguments following.
@@ -37,13 +72,21 @@ pub(crate) struct Job {
 
 impl Job {
     pub(crate) fn new(processes: usize) -> Job {
-        Job { processes, options: Vec::new(), wrapper: None, tier: None }
+        Job { program: Program::Rod, processes, options: Vec::new(), wrapper: None, tier: None }
     }
 
     /// Adds options of `mpirun`.
     pub(crate) fn with_options(mut self, options: &[&str]) -> Job {
         self.options.extend(options.iter().map(OsString::from));
         self
+    }
+
+    pub(crate) fn with_program(self, program: Program) -> Job {
+        Job { program, ..self }
+    }
+
+    pub(crate) fn program(&self) -> Program {
+        self.program
     }
 
     pub(crate) fn with_wrapper(self, wrapper: PathBuf) -> Job {
@@ -62,17 +105,27 @@ impl Job {
         if outlives_failures() {
             command.args(["--with-ft", "ulfm", "--mca", "async_mpi_finalize", "1"]);
         }
-        command.args(["-n", &self.processes.to_string()]).args(self.options).args(self.wrapper).arg(program());
-        command.args([RANKS.to_string(), STEPS.to_string()]).args(self.tier);
+        command.args(["-n", &self.processes.to_string()]).args(self.options).args(self.wrapper);
+        command.arg(self.program.path()).args(self.program.arguments()).args(self.tier);
         command.env("TMPDIR", temporary.path()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut job = command.spawn().unwrap();
         let output = BufReader::new(job.stdout.take().unwrap()).lines();
-        Running { job, output, said: Vec::new(), processes: vec![None; RANKS], joined: 0, step: 0, temporary }
+        Running {
+            program: self.program,
+            job,
+            output,
+            said: Vec::new(),
+            processes: vec![None; RANKS],
+            joined: 0,
+            step: 0,
+            temporary,
+        }
     }
 }
 
 /// A running job.
 pub(crate) struct Running {
+    program: Program,
     job: Child,
     output: Lines<BufReader<ChildStdout>>,
     /// Lines of output so far.
@@ -141,7 +194,7 @@ impl Running {
     #[track_caller]
     pub(crate) fn finish(mut self) -> usize {
         while self.read_line() {}
-        let printed = self.said.last().map(String::as_str) == Some(HEAT);
+        let printed = self.said.last().map(String::as_str) == Some(self.program.result());
         assert!(printed, "{}", self.describe());
         self.job.wait().unwrap();
         let left = std::fs::read_dir(self.temporary.path()).unwrap().map(|entry| entry.unwrap().file_name());

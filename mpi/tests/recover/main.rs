@@ -1,4 +1,5 @@
-//! `examples/recover.rs`: a program without a launcher, whose processes and hosts are killed while it runs.
+//! Programs without a launcher, whose processes and hosts are killed while they run: `examples/recover.rs`, and `examples/every_call` with
+//! every call of a `LoggedCommunicator`.
 //!
 //! `cargo xtask mpi -- test` sets the path of `mpirun`. With an MPI that doesn't outlive failures (Open MPI 4), only the run without
 //! failures is tested.
@@ -20,18 +21,26 @@ mod ulfm;
 use std::thread::sleep;
 use std::time::Duration;
 
-use job::{Job, RANKS, STEPS_PER_CHECKPOINT};
+use job::{Job, Program, RANKS};
 use ulfm::outlives_failures;
 
-/// Runs the example with so many spares and kills `kills` ranks, each some time after all ranks have a process. Returns the number of
-/// processes that became ranks.
+/// Runs the example and kills `kills` ranks, each some time after all ranks have a process. Returns the number of processes that became
+/// ranks.
 #[track_caller]
 fn run(job: Job, kills: usize) -> usize {
+    let (_, between) = job.program().steps();
+    // Kills fall into different phases: before the first checkpoint, and at different times after one.
+    let steps: Vec<u32> = (0..kills as u32).map(|kill| kill * between).collect();
+    run_with_kills_after(job, &steps)
+}
+
+/// Runs the example and kills a rank some time after each of these steps. Returns the number of processes that became ranks.
+#[track_caller]
+fn run_with_kills_after(job: Job, steps: &[u32]) -> usize {
     let mut running = job.start();
-    for kill in 0..kills {
+    for (kill, step) in steps.iter().enumerate() {
         running.wait_for_ranks();
-        // Kills fall into different phases: before the first checkpoint, and at different times after one.
-        running.wait_for_step(kill as u32 * STEPS_PER_CHECKPOINT);
+        running.wait_for_step(*step);
         sleep(Duration::from_millis(3 * kill as u64));
         running.kill(kill % RANKS);
     }
@@ -45,6 +54,19 @@ fn a_program_ends_the_same_with_and_without_kills() {
         assert_eq!(run(Job::new(RANKS + 1), 0), RANKS);
         assert_eq!(run(Job::new(RANKS + 1), 1), RANKS + 1);
         assert_eq!(run(Job::new(RANKS + 5), 5), RANKS + 5);
+    }
+}
+
+#[test]
+fn every_call_returns_its_value_in_a_job_that_recovers() {
+    let job = |spares| Job::new(RANKS + spares).with_program(Program::EveryCall);
+    assert_eq!(run(job(0), 0), RANKS);
+    if outlives_failures() {
+        // A kill in each part.
+        let (parts, _) = Program::EveryCall.steps();
+        for kills in (0..parts - 1).collect::<Vec<_>>().chunks(5) {
+            assert_eq!(run_with_kills_after(job(kills.len()), kills), RANKS + kills.len());
+        }
     }
 }
 

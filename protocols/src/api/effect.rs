@@ -153,4 +153,7 @@ pub enum EntryKind {
     /// in the rank's receive order, from 0 since the start of the program. On a restart, passed to
     /// [`super::Protocol::handle_recovered_delivery`].
     Delivery = 5,
+    /// Receive that was cancelled, numbered by its place among the rank's requests, from 0 since the start of the program.
+    /// On a restart, the runtime lets it take no message.
+    Cancelled = 6,
 }

@@ -18,20 +18,7 @@ where
     C: Communicator + ?Sized,
     T: FromBytes + IntoBytes + Immutable + KnownLayout + Copy,
 {
-    CallError::check_rank("reduce", root, comm.size())?;
-    let tag = comm.begin_collective();
-    let combined = combine_to_first("reduce", comm, tag, values, combine)?;
-    // The tree ends at rank 0 whatever the root, so that the order of operations doesn't depend on the root.
-    match (combined, comm.rank() == root) {
-        (Some(combined), true) => values.copy_from_slice(&combined),
-        (Some(combined), false) => send_internal(comm, root, tag, combined.as_bytes())?,
-        (None, true) => {
-            let result = receive_internal(comm, 0, tag)?;
-            fill("reduce", 0, values, &result)?;
-        }
-        (None, false) => {}
-    }
-    Ok(())
+    reduce_bytes(comm, root, values.as_mut_bytes(), by_element(combine))
 }
 
 /// Combines `values` of all ranks, with the result on all ranks. See [`Communicator::allreduce_f64`].
@@ -43,9 +30,50 @@ where
     C: Communicator + ?Sized,
     T: FromBytes + IntoBytes + Immutable + KnownLayout + Copy,
 {
+    allreduce_bytes(comm, values.as_mut_bytes(), by_element(combine))
+}
+
+/// Like [`reduce`], of any elements. `combine` stores the result of its two arguments, of the length of `values`, in the first, which comes
+/// from lower ranks.
+///
+/// # Errors
+/// Same as [`reduce`].
+pub fn reduce_bytes<C>(
+    comm: &mut C,
+    root: u32,
+    values: &mut [u8],
+    combine: impl FnMut(&mut [u8], &[u8]),
+) -> Result<(), Error>
+where
+    C: Communicator + ?Sized,
+{
+    CallError::check_rank("reduce", root, comm.size())?;
+    let tag = comm.begin_collective();
+    let combined = combine_to_first("reduce", comm, tag, values, combine)?;
+    // The tree ends at rank 0 whatever the root, so that the order of operations doesn't depend on the root.
+    match (combined, comm.rank() == root) {
+        (Some(combined), true) => values.copy_from_slice(&combined),
+        (Some(combined), false) => send_internal(comm, root, tag, &combined)?,
+        (None, true) => {
+            let result = receive_internal(comm, 0, tag)?;
+            fill("reduce", 0, values, &result)?;
+        }
+        (None, false) => {}
+    }
+    Ok(())
+}
+
+/// Like [`allreduce`], of any elements, by `combine` as in [`reduce_bytes`].
+///
+/// # Errors
+/// Same as [`allreduce`].
+pub fn allreduce_bytes<C>(comm: &mut C, values: &mut [u8], combine: impl FnMut(&mut [u8], &[u8])) -> Result<(), Error>
+where
+    C: Communicator + ?Sized,
+{
     let tag = comm.begin_collective();
     let combined = combine_to_first("allreduce", comm, tag, values, combine)?;
-    let payload = bcast_tree(comm, tag, 0, combined.as_deref().unwrap_or_default().as_bytes())?;
+    let payload = bcast_tree(comm, tag, 0, combined.as_deref().unwrap_or_default())?;
     fill("allreduce", 0, values, &payload)
 }
 
@@ -74,42 +102,45 @@ pub(crate) fn combine_u64(reduction: Reduction) -> fn(u64, u64) -> u64 {
 
 /// Combines along a binomial tree to rank 0, which alone gets the result. A rank combines its own values with those of
 /// the ranks above it, nearest first, and sends the result to the rank without its lowest bit.
-fn combine_to_first<C, T>(
+fn combine_to_first<C>(
     call: &'static str,
     comm: &mut C,
     tag: InternalTag,
-    values: &[T],
-    combine: fn(T, T) -> T,
-) -> Result<Option<Vec<T>>, Error>
+    values: &[u8],
+    mut combine: impl FnMut(&mut [u8], &[u8]),
+) -> Result<Option<Vec<u8>>, Error>
 where
     C: Communicator + ?Sized,
-    T: FromBytes + IntoBytes + Immutable + KnownLayout + Copy,
 {
     let (rank, size) = (comm.rank(), comm.size());
     let mut combined = values.to_vec();
     let bits = if rank == 0 { u32::BITS } else { rank.trailing_zeros() };
     for bit in (0..bits).map(|shift| 1u32 << shift).take_while(|bit| *bit < size - rank) {
         let peer = rank + bit;
-        let received = receive_internal(comm, peer, tag)?;
-        let higher: &[Unalign<T>] = values_of(call, peer, combined.len(), &received)?;
-        for (left, right) in combined.iter_mut().zip(higher) {
-            *left = combine(*left, right.get());
+        let higher = receive_internal(comm, peer, tag)?;
+        if higher.len() != combined.len() {
+            let (expected, actual) = (combined.len(), higher.len());
+            return Err(CallError::LengthMismatch { call, peer, expected, actual }.into());
         }
+        combine(&mut combined, &higher);
     }
     if rank == 0 {
         return Ok(Some(combined));
     }
-    send_internal(comm, rank & (rank - 1), tag, combined.as_bytes())?;
+    send_internal(comm, rank & (rank - 1), tag, &combined)?;
     Ok(None)
 }
 
-/// Returns `received` as `count` values, at any alignment.
-fn values_of<'a, T>(call: &'static str, peer: u32, count: usize, received: &'a [u8]) -> Result<&'a [Unalign<T>], Error>
+/// Returns a function that combines values of the same number element by element, at any alignment.
+fn by_element<T>(combine: fn(T, T) -> T) -> impl FnMut(&mut [u8], &[u8])
 where
-    T: FromBytes + Immutable + KnownLayout,
+    T: FromBytes + IntoBytes + Immutable + KnownLayout + Copy,
 {
-    <[Unalign<T>]>::ref_from_bytes_with_elems(received, count).map_err(|_| {
-        let expected = count * size_of::<T>();
-        CallError::LengthMismatch { call, peer, expected, actual: received.len() }.into()
-    })
+    move |lower, higher| {
+        let lower = <[Unalign<T>]>::mut_from_bytes(lower).unwrap_or_default();
+        let higher = <[Unalign<T>]>::ref_from_bytes(higher).unwrap_or_default();
+        for (left, right) in lower.iter_mut().zip(higher) {
+            *left = Unalign::new(combine(left.get(), right.get()));
+        }
+    }
 }

@@ -11,9 +11,9 @@ use counterfoil::{Determinant, Rank, Ssn};
 use counterfoil_protocols::api::Protocol;
 
 use super::progress::Wait;
-use super::{CHOICE, Endpoint};
+use super::{CANCELLED, CHOICE, Endpoint};
 use crate::Error;
-use crate::communicator::{Request, Status};
+use crate::communicator::{CallError, Request, Status};
 use crate::matching::{Forced, Message, Pattern};
 use crate::transport::Transport;
 
@@ -65,22 +65,83 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         }
     }
 
-    pub(super) fn choose_test(&mut self, request: &Request) -> Result<bool, Error> {
-        let choice = self.begin_choice();
-        if choice.forced.is_some() {
-            while !self.requests.is_complete("test", request)? {
-                self.progress(Wait::Forever)?;
+    /// Returns the index of an operation that is complete, and records the outcome unless the program knows it. Each operation is complete
+    /// with all its requests. Without `wait`, returns `None` if there is none.
+    pub(super) fn choose_complete(&mut self, operations: &[&[&Request]], wait: bool) -> Result<Option<usize>, Error> {
+        for (index, operation) in operations.iter().enumerate() {
+            if self.requests.are_known_complete(operation)? {
+                return Ok(Some(index));
             }
-        } else if !choice.forced_nothing {
+        }
+        if operations.is_empty() {
+            return Ok(None);
+        }
+        let choice = self.begin_choice();
+        if choice.forced.is_none() && !choice.forced_nothing && !wait {
             self.progress(Wait::Not)?;
         }
-        let received = self.requests.received(request).filter(|_| !choice.forced_nothing);
-        let chosen = received.map(|message| (message.source, message.ssn));
-        self.end_choice(choice.sequence, chosen)?;
-        if chosen.is_some() {
-            self.requests.mark_seen(request);
+        let found = loop {
+            let found = self.find_complete(operations, &choice)?;
+            if found.is_some() || choice.forced_nothing || (choice.forced.is_none() && !wait) {
+                break found;
+            }
+            self.progress(Wait::Forever)?;
+        };
+        self.end_choice(choice.sequence, found.map(|(_, message)| message))?;
+        let Some((index, _)) = found else { return Ok(None) };
+        operations[index].iter().for_each(|request| self.requests.mark_seen(request));
+        Ok(Some(index))
+    }
+
+    /// Returns `true` if a receive ends without a message, and records the outcome. A repetition must know that when it posts the receive,
+    /// since a message that arrives earlier than before is for a later one.
+    pub(super) fn choose_cancelled(&mut self, request: &Request) -> Result<bool, Error> {
+        let operation: &[&[&Request]] = &[&[request]];
+        if self.requests.are_known_complete(operation[0])? {
+            return Ok(false);
         }
-        Ok(chosen.is_some())
+        let choice = self.begin_choice();
+        while choice.forced.is_some() && self.find_complete(operation, &choice)?.is_none() {
+            self.progress(Wait::Forever)?;
+        }
+        let found = self.find_complete(operation, &choice)?;
+        if found.is_none() {
+            self.log.local().append(CANCELLED, request.id(), &[])?;
+            self.matching.cancel(request.id());
+            if let Some(sequence) = self.requests.cancel(request) {
+                self.end_choice(sequence, None)?;
+            }
+        }
+        self.end_choice(choice.sequence, found.map(|(_, message)| message))?;
+        Ok(found.is_none())
+    }
+
+    /// Returns the index of a complete operation and the message, as (source, SSN), that identifies it.
+    fn find_complete(
+        &self,
+        operations: &[&[&Request]],
+        choice: &Choice,
+    ) -> Result<Option<(usize, (u32, u64))>, CallError> {
+        if choice.forced_nothing {
+            return Ok(None);
+        }
+        for (index, operation) in operations.iter().enumerate() {
+            let mut messages = operation.iter().filter_map(|request| self.requests.unseen(request));
+            let message = match choice.forced {
+                Some(forced) => messages.find(|message| forced.fits(message)),
+                None => messages.next(),
+            };
+            if let Some(message) = message
+                && self.requests.are_complete(operation)?
+            {
+                return Ok(Some((index, (message.source, message.ssn))));
+            }
+        }
+        // Once all are complete, no further message can come: the outcome contradicts the recorded one, which `end_choice` reports.
+        if choice.forced.is_some() && self.requests.are_complete(&operations.concat())? {
+            return self.find_complete(operations, &Choice { forced: None, ..*choice });
+        }
+        Ok(None)
     }
 
     pub(super) fn choose_probe(&mut self, pattern: Pattern) -> Result<Status, Error> {

@@ -30,6 +30,16 @@ impl Requests {
         Requests { open: HashMap::new(), next: 0, max }
     }
 
+    /// Returns the number of the next request: the number of requests since the start of the program.
+    pub(super) fn next(&self) -> u64 {
+        self.next
+    }
+
+    /// Continues with this number.
+    pub(super) fn resume(&mut self, next: u64) {
+        self.next = next;
+    }
+
     pub(super) fn open(&self) -> usize {
         self.open.len()
     }
@@ -53,19 +63,34 @@ impl Requests {
         }
     }
 
+    /// Removes a receive without a message. Returns the sequence number under which that must be recorded.
+    pub(super) fn cancel(&mut self, request: &Request) -> Option<u64> {
+        match self.open.remove(&request.id()) {
+            Some(State::Posted { choice }) => choice,
+            _ => None,
+        }
+    }
+
     pub(super) fn is_complete(&self, call: &'static str, request: &Request) -> Result<bool, CallError> {
         Ok(!matches!(self.get(call, request)?, State::Posted { .. }))
     }
 
-    /// Returns `true` if the program knows already that the request is complete: then a test of it is no choice.
-    pub(super) fn is_known_complete(&self, call: &'static str, request: &Request) -> Result<bool, CallError> {
-        Ok(matches!(self.get(call, request)?, State::Sent(_) | State::Received { seen: true, .. }))
+    pub(super) fn are_complete(&self, requests: &[&Request]) -> Result<bool, CallError> {
+        requests.iter().try_fold(true, |all, request| Ok(all && self.is_complete("test", request)?))
     }
 
-    /// Returns the message that a receive has taken.
-    pub(super) fn received(&self, request: &Request) -> Option<&Message> {
+    /// Returns `true` if the program knows already that the requests are complete: then a test of them is no choice.
+    pub(super) fn are_known_complete(&self, requests: &[&Request]) -> Result<bool, CallError> {
+        requests.iter().try_fold(true, |all, request| {
+            let is_known = matches!(self.get("test", request)?, State::Sent(_) | State::Received { seen: true, .. });
+            Ok(all && is_known)
+        })
+    }
+
+    /// Returns the message that a receive has taken, unless the program knows of it.
+    pub(super) fn unseen(&self, request: &Request) -> Option<&Message> {
         match self.open.get(&request.id()) {
-            Some(State::Received { message, .. }) => Some(message),
+            Some(State::Received { message, seen: false }) => Some(message),
             _ => None,
         }
     }
@@ -83,7 +108,7 @@ impl Requests {
         match self.open.remove(&request.id()) {
             Some(State::Sent(status)) => Ok(Ok(status)),
             Some(State::Received { message, .. }) => Ok(Err(message)),
-            Some(posted @ State::Posted { .. }) => {
+            Some(posted) => {
                 self.open.insert(request.id(), posted);
                 Err(unknown)
             }

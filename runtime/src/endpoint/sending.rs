@@ -11,7 +11,7 @@ use bytes::Bytes;
 use super::Endpoint;
 use super::progress::Wait;
 use crate::Error;
-use crate::communicator::{APPLICATION_CONTEXT, COLLECTIVE_CONTEXT};
+use crate::communicator::is_collective;
 use crate::damage::{DamageLocation, Expected};
 use crate::matching::Message;
 use crate::settings::{LogOnFull, Rule};
@@ -64,7 +64,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
             Some(_) => self.repeat(&envelope, payload)?,
             None => self.append(&envelope, payload)?,
         };
-        if comm == APPLICATION_CONTEXT {
+        if !is_collective(comm) {
             self.stop_if_fatal(CallKind::Send)?;
         }
         self.sync_choices()?;
@@ -77,7 +77,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         } else {
             self.transmit(to)?;
         }
-        if comm == COLLECTIVE_CONTEXT {
+        if is_collective(comm) {
             self.stop_if_fatal(CallKind::Collective)?;
         }
         self.bytes_since_poll += WireHeader::LEN + payload.len();

@@ -8,6 +8,7 @@
 //! Every record that is taken over is verified first. Sends into a rewound lane are compared, byte by byte, with the
 //! records that the dead incarnation had committed. Recorded choices and deliveries survive in both tiers.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use counterfoil::{Keep, Log, OnFull, Options, OptionsError, Rank, Restored, Ssn, StoreOptions, Tier};
@@ -18,7 +19,7 @@ use super::recovery::Recovery;
 use super::requests::Requests;
 use super::rollback::{CHECKPOINTS_KEPT, Rollback};
 use super::sending::{Outbound, cursor_from};
-use super::{CHOICE, DELIVERY, Endpoint};
+use super::{CANCELLED, CHOICE, DELIVERY, Endpoint};
 use crate::Error;
 use crate::checkpoint::Snapshot;
 use crate::damage::{DamageLocation, Expected};
@@ -85,6 +86,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
             matching: Matching::new(ranks),
             trace,
             requests: Requests::new(settings.requests_max),
+            cancelled: BTreeSet::new(),
             outbound: (0..ranks).map(|_| Outbound::default()).collect(),
             recovery: None,
             held: HeldMessages::new(ranks),
@@ -175,6 +177,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         self.trace.restore(snapshot.counters.trace)?;
         self.collectives = snapshot.counters.collectives;
         self.iteration = snapshot.counters.iteration;
+        self.requests.resume(snapshot.counters.requests);
         self.restored = Some(snapshot.application);
         self.transport.report(Report::Restored { epoch: epoch.0 })?;
         Ok(())
@@ -199,6 +202,14 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         while let Some(key) = self.log.local().next_key(CHOICE) {
             let Some(entry) = self.log.local().consume(CHOICE, key) else { break };
             self.protocol.handle_recovered_choice(&entry.bytes)?;
+        }
+        while let Some(request) = self.log.local().next_key(CANCELLED) {
+            if self.log.local().consume(CANCELLED, request).is_none() {
+                break;
+            }
+            if request >= self.requests.next() {
+                self.cancelled.insert(request);
+            }
         }
         while let Some(key) = self.log.local().next_key(DELIVERY) {
             let Some(entry) = self.log.local().consume(DELIVERY, key) else { break };

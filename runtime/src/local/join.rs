@@ -21,8 +21,11 @@ use crate::endpoint::{Endpoint, EndpointOptions};
 use crate::settings::RankSettings;
 use crate::transport::{Transport, TransportError};
 
-/// Communicator of a rank that is a process of this machine, under the rule in the job's settings.
-pub type LocalEndpoint = Endpoint<LocalTransport, Box<dyn Protocol>>;
+/// Communicator of a rank over transport `T`, under the rule in the job's settings.
+pub type RankEndpoint<T> = Endpoint<T, Box<dyn Protocol>>;
+
+/// Communicator of a rank that is a process of this machine.
+pub type LocalEndpoint = RankEndpoint<LocalTransport>;
 
 /// Options that the launcher passes on the command line of a process.
 #[derive(Clone, Debug)]
@@ -113,7 +116,7 @@ pub fn start<T: Transport>(
     paths: &JobPaths,
     welcome: Welcome,
     transport: T,
-) -> Result<Endpoint<T, Box<dyn Protocol>>, Error> {
+) -> Result<RankEndpoint<T>, Error> {
     let incarnation = welcome.incarnation;
     let protocol = protocol(rank, incarnation, &welcome.settings)?;
     let options = EndpointOptions {

@@ -1,0 +1,197 @@
+//! A rank that recovers, and its communicators: messages and matching are the runtime's, over the transport of MPI.
+//!
+//! | file | contents |
+//! |---|---|
+//! | `context` | a communicator: its messages, and the communicators that it creates |
+//! | `grid` | Cartesian grids |
+//! | `operation` | an operation that is waited for later |
+//! | `view` | a communicator as the runtime's collectives see it |
+
+mod context;
+mod grid;
+mod operation;
+mod view;
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::{Rc, Weak};
+use std::time::Duration;
+
+use bytes::Bytes;
+use counterfoil_runtime::communicator::Communicator;
+use counterfoil_runtime::local;
+use counterfoil_runtime::{Error, Tally};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::error::OperationError;
+use crate::transport::MpiTransport;
+use crate::universe::Universe;
+pub(crate) use context::{Context, Description};
+pub(crate) use grid::Grid;
+pub(crate) use operation::{Completion, Operation, any, are_all_complete, taken};
+pub(crate) use view::View;
+
+/// Endpoint of a rank over MPI.
+pub(crate) type RankEndpoint = local::RankEndpoint<MpiTransport>;
+
+/// Number of the communicator of all ranks.
+const WORLD: u32 = 0;
+/// Number of the communicator of this rank alone.
+const SELF: u32 = 1;
+
+/// A communicator in a checkpoint.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct SavedContext {
+    description: Description,
+    /// Number of collective operations begun.
+    collectives: u64,
+    name: String,
+}
+
+/// Beginning of a checkpoint, before the program's state.
+#[derive(Default, Serialize, Deserialize)]
+struct SavedContexts {
+    /// Number of the next communicator.
+    next: u32,
+    contexts: Vec<SavedContext>,
+}
+
+/// This rank, shared by its communicators and their operations.
+pub(crate) struct Recovering {
+    /// `None` once the rank has ended.
+    endpoint: RefCell<Option<RankEndpoint>>,
+    rank: u32,
+    /// Number of the next communicator.
+    next: Cell<u32>,
+    contexts: RefCell<BTreeMap<u32, Weak<Context>>>,
+    /// Communicators of the checkpoint from which this process restarted, by number.
+    restored: BTreeMap<u32, SavedContext>,
+    /// State in that checkpoint.
+    state: Option<Bytes>,
+    /// Collective operations with a contribution of this rank.
+    contributions: Cell<u64>,
+    universe: Rc<Universe>,
+}
+
+impl Recovering {
+    /// Begins with an endpoint, which may have restarted from a checkpoint.
+    ///
+    /// # Errors
+    /// [`Error::Encode`] for a checkpoint of another kind of program.
+    pub(crate) fn new(universe: &Rc<Universe>, mut endpoint: RankEndpoint) -> Result<Rc<Recovering>, Error> {
+        let restored = endpoint.restore()?;
+        let (saved, state) = match &restored {
+            Some(bytes) => {
+                let (saved, state) = postcard::take_from_bytes::<SavedContexts>(bytes)?;
+                (saved, Some(bytes.slice_ref(state)))
+            }
+            None => (SavedContexts { next: SELF + 1, contexts: Vec::new() }, None),
+        };
+        Ok(Rc::new(Recovering {
+            rank: endpoint.rank(),
+            endpoint: RefCell::new(Some(endpoint)),
+            next: Cell::new(saved.next),
+            contexts: RefCell::default(),
+            restored: saved.contexts.into_iter().map(|saved| (saved.description.number, saved)).collect(),
+            state,
+            contributions: Cell::new(0),
+            universe: Rc::clone(universe),
+        }))
+    }
+
+    /// Ends the rank's communicators and returns its endpoint; `None` if that was done before.
+    pub(crate) fn take_endpoint(&self) -> Option<RankEndpoint> {
+        self.endpoint.borrow_mut().take()
+    }
+
+    pub(crate) fn universe(&self) -> &Rc<Universe> {
+        &self.universe
+    }
+
+    /// Runs a call on the endpoint.
+    fn call<T>(&self, call: impl FnOnce(&mut RankEndpoint) -> Result<T, Error>) -> Result<T, OperationError> {
+        let mut endpoint = self.endpoint.borrow_mut();
+        Ok(call(endpoint.as_mut().ok_or(OperationError::Ended)?)?)
+    }
+
+    /// Returns the communicator of all ranks.
+    pub(crate) fn world(self: &Rc<Self>) -> Result<Rc<Context>, OperationError> {
+        let ranks = self.call(|endpoint| Ok(endpoint.size()))?;
+        Ok(self.predefined(WORLD, (0..ranks).collect(), "MPI_COMM_WORLD"))
+    }
+
+    /// Returns the communicator of this rank alone.
+    pub(crate) fn itself(self: &Rc<Self>) -> Rc<Context> {
+        self.predefined(SELF, vec![self.rank], "MPI_COMM_SELF")
+    }
+
+    fn predefined(self: &Rc<Self>, number: u32, members: Vec<u32>, name: &str) -> Rc<Context> {
+        self.communicator(number).unwrap_or_else(|| {
+            self.restore_context(SavedContext {
+                description: Description { number, members, grid: None },
+                collectives: 0,
+                name: name.to_owned(),
+            })
+        })
+    }
+
+    /// Returns a communicator that exists, or existed at the checkpoint from which this process restarted.
+    pub(crate) fn communicator(self: &Rc<Self>, number: u32) -> Option<Rc<Context>> {
+        let known = self.contexts.borrow().get(&number).and_then(Weak::upgrade);
+        known.or_else(|| Some(self.restore_context(self.restored.get(&number)?.clone())))
+    }
+
+    /// Adds a new communicator, of which this rank is a member.
+    fn add(self: &Rc<Self>, description: Description) -> Rc<Context> {
+        self.restore_context(SavedContext { description, collectives: 0, name: String::new() })
+    }
+
+    fn restore_context(self: &Rc<Self>, saved: SavedContext) -> Rc<Context> {
+        let number = saved.description.number;
+        let context = Rc::new(Context::new(Rc::clone(self), saved));
+        let mut contexts = self.contexts.borrow_mut();
+        contexts.retain(|_, context| context.strong_count() > 0);
+        contexts.insert(number, Rc::downgrade(&context));
+        context
+    }
+
+    /// Saves the state as this rank's checkpoint.
+    pub(crate) fn checkpoint(&self, state: &impl Serialize) -> Result<(), OperationError> {
+        let contexts =
+            self.contexts.borrow().values().filter_map(Weak::upgrade).map(|context| context.save()).collect();
+        let saved = SavedContexts { next: self.next.get(), contexts };
+        let bytes = postcard::to_stdvec(&saved).and_then(|bytes| postcard::to_extend(state, bytes));
+        let bytes = bytes.map_err(Error::from)?;
+        self.call(|endpoint| endpoint.checkpoint(&bytes)).map(drop)
+    }
+
+    /// Returns the state of the checkpoint from which this process restarted.
+    pub(crate) fn restore<S: DeserializeOwned>(&self) -> Result<Option<S>, OperationError> {
+        let state = self.state.as_deref().map(postcard::from_bytes).transpose();
+        Ok(state.map_err(Error::from)?)
+    }
+
+    pub(crate) fn count_contribution(&self) {
+        self.contributions.set(self.contributions.get() + 1);
+    }
+
+    /// Returns the endpoint's counters, and the number of this rank's contributions to collective operations.
+    pub(crate) fn counts(&self) -> (Tally, u64) {
+        let tally = self.endpoint.borrow().as_ref().map(RankEndpoint::tally);
+        (tally.unwrap_or_default(), self.contributions.get())
+    }
+
+    /// Sets the longest wait for room in the log.
+    pub(crate) fn set_full_wait_max(&self, max: Duration) {
+        if let Some(endpoint) = self.endpoint.borrow_mut().as_mut() {
+            endpoint.set_full_wait_max(max);
+        }
+    }
+}
+
+impl std::fmt::Debug for Recovering {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Recovering").field("rank", &self.rank).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,373 @@
+//! A communicator of a rank that recovers.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use bytes::Bytes;
+use counterfoil_runtime::communicator::{CallError, Communicator, InternalTag, Request, Status};
+use counterfoil_runtime::{Error, collectives};
+use mpi_sys as ffi;
+use serde::{Deserialize, Serialize};
+
+use super::{Completion, Grid, Operation, Recovering, SavedContext, View, taken};
+use crate::error::{MpiError, OperationError, check};
+use crate::point_to_point::Envelope;
+use crate::topology::{CartesianLayout, CommunicatorRelation};
+
+/// What a communicator is made of.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Description {
+    /// Number, the same on all its ranks. No two communicators of a rank have the same one.
+    pub(crate) number: u32,
+    /// Ranks in the job, by rank in the communicator.
+    pub(crate) members: Vec<u32>,
+    pub(crate) grid: Option<Grid>,
+}
+
+/// A communicator.
+#[derive(Debug)]
+pub(crate) struct Context {
+    pub(crate) process: Rc<Recovering>,
+    description: Description,
+    rank: u32,
+    /// Ranks in the communicator, by rank in the job.
+    ranks: HashMap<u32, u32>,
+    /// Number of collective operations begun.
+    collectives: Cell<u64>,
+    name: RefCell<String>,
+}
+
+/// Entry of a rank in an agreement on new communicators.
+#[derive(Clone, Copy, Serialize, Deserialize)]
+struct Entry {
+    /// `None` for a rank that gets no communicator.
+    color: Option<u32>,
+    key: i32,
+    /// Lowest number that is free on the rank.
+    free: u32,
+}
+
+impl Context {
+    pub(super) fn new(process: Rc<Recovering>, saved: SavedContext) -> Context {
+        let SavedContext { description, collectives, name } = saved;
+        let ranks: HashMap<u32, u32> = description.members.iter().copied().zip(0..).collect();
+        let rank = ranks.get(&process.rank).copied().unwrap_or_default();
+        Context { process, description, rank, ranks, collectives: Cell::new(collectives), name: RefCell::new(name) }
+    }
+
+    pub(super) fn save(&self) -> SavedContext {
+        SavedContext { description: self.description.clone(), collectives: self.collectives.get(), name: self.name() }
+    }
+
+    pub(crate) fn number(&self) -> u32 {
+        self.description.number
+    }
+
+    /// Returns the ranks in the job, by rank in the communicator.
+    pub(crate) fn members(&self) -> &[u32] {
+        &self.description.members
+    }
+
+    pub(crate) fn rank(&self) -> u32 {
+        self.rank
+    }
+
+    pub(crate) fn size(&self) -> u32 {
+        self.members().len() as u32
+    }
+
+    pub(crate) fn name(&self) -> String {
+        self.name.borrow().clone()
+    }
+
+    pub(crate) fn set_name(&self, name: &str) {
+        name.clone_into(&mut self.name.borrow_mut());
+    }
+
+    /// Context number of the application's messages.
+    pub(super) fn messages(&self) -> u32 {
+        2 * self.number()
+    }
+
+    /// Context number of messages within collectives.
+    pub(super) fn collectives(&self) -> u32 {
+        2 * self.number() + 1
+    }
+
+    pub(crate) fn begin_collective(&self) -> InternalTag {
+        let sequence = self.collectives.get();
+        self.collectives.set(sequence + 1);
+        InternalTag::new(sequence)
+    }
+
+    pub(super) fn rank_in_job(&self, call: &'static str, rank: u32) -> Result<u32, CallError> {
+        let no_such_rank = CallError::NoSuchRank { call, rank, size: self.size() };
+        self.members().get(rank as usize).copied().ok_or(no_such_rank)
+    }
+
+    /// Returns the rank in the communicator of a rank of the job that sends on it.
+    pub(super) fn rank_of(&self, rank: u32) -> u32 {
+        self.ranks.get(&rank).copied().unwrap_or_default()
+    }
+
+    fn source_in_job(&self, source: Option<u32>) -> Result<Option<u32>, CallError> {
+        source.map(|source| self.rank_in_job("receive", source)).transpose()
+    }
+
+    fn envelope(&self, status: Status) -> Envelope {
+        Envelope { source: self.rank_of(status.source), tag: status.tag, len: status.len }
+    }
+
+    /// Runs calls on the runtime's communicator.
+    pub(crate) fn with_view<T>(
+        &self,
+        run: impl FnOnce(&mut View<'_>) -> Result<T, Error>,
+    ) -> Result<T, OperationError> {
+        self.process.call(|endpoint| run(&mut View { endpoint, context: self }))
+    }
+
+    // Messages.
+
+    /// Sends a message. The bytes may be reused when this returns.
+    pub(crate) fn send(&self, bytes: &[u8], to: u32, tag: i32) -> Result<(), OperationError> {
+        self.with_view(|view| view.send(to, tag, bytes))
+    }
+
+    /// Sends a message of a collective.
+    pub(crate) fn send_internal(&self, to: u32, tag: InternalTag, bytes: &[u8]) -> Result<(), OperationError> {
+        self.with_view(|view| {
+            let sent = view.isend_internal(to, tag, bytes)?;
+            view.wait(sent).map(drop)
+        })
+    }
+
+    /// Posts the receive of a message of a collective.
+    pub(crate) fn post_internal(&self, source: u32, tag: InternalTag) -> Result<Request, OperationError> {
+        self.with_view(|view| view.irecv_internal(source, tag))
+    }
+
+    fn post(&self, source: Option<u32>, tag: Option<i32>) -> Result<Request, OperationError> {
+        self.with_view(|view| view.irecv(source, tag))
+    }
+
+    /// Waits for a receive.
+    pub(crate) fn take(&self, request: Request, into: &mut [u8]) -> Result<Completion, OperationError> {
+        let (status, message) = self.process.call(|endpoint| endpoint.wait(request))?;
+        Ok(taken(self.envelope(status), &message, into))
+    }
+
+    /// Receives a message into `into`. `None` is a wildcard.
+    pub(crate) fn receive(
+        &self,
+        into: &mut [u8],
+        source: Option<u32>,
+        tag: Option<i32>,
+    ) -> Result<Completion, OperationError> {
+        let request = self.post(source, tag)?;
+        self.take(request, into)
+    }
+
+    /// Begins to receive a message of at most `len` bytes, which the operation owns.
+    pub(crate) fn begin_receive(
+        self: &Rc<Self>,
+        len: usize,
+        source: Option<u32>,
+        tag: Option<i32>,
+    ) -> Result<Operation, OperationError> {
+        let (request, context) = (self.post(source, tag)?, Rc::clone(self));
+        let handle = Box::new(move |messages: Vec<_>, bytes: &mut Vec<u8>| {
+            context.handle_one(&messages, |envelope, message| {
+                bytes.resize(message.len().min(len), 0);
+                taken(envelope, message, bytes)
+            })
+        });
+        Ok(Operation::new(&self.process, vec![request], true, handle))
+    }
+
+    /// Begins to receive a message, which `handle` gets.
+    pub(crate) fn begin_receive_by(
+        self: &Rc<Self>,
+        source: Option<u32>,
+        tag: Option<i32>,
+        handle: impl FnOnce(Envelope, &[u8]) -> Completion + 'static,
+    ) -> Result<Operation, OperationError> {
+        Ok(self.operation_of(self.post(source, tag)?, handle))
+    }
+
+    /// Makes an operation of a receive, whose message `handle` gets.
+    pub(crate) fn operation_of(
+        self: &Rc<Self>,
+        request: Request,
+        handle: impl FnOnce(Envelope, &[u8]) -> Completion + 'static,
+    ) -> Operation {
+        let context = Rc::clone(self);
+        let handle = Box::new(move |messages: Vec<_>, _: &mut _| context.handle_one(&messages, handle));
+        Operation::new(&self.process, vec![request], true, handle)
+    }
+
+    fn handle_one(
+        &self,
+        messages: &[(Status, Bytes)],
+        handle: impl FnOnce(Envelope, &[u8]) -> Completion,
+    ) -> Completion {
+        let one = messages.first().map(|(status, message)| handle(self.envelope(*status), message));
+        one.unwrap_or(Completion::DONE)
+    }
+
+    /// Waits for a message without receiving it. `None` is a wildcard.
+    pub(crate) fn probe(&self, source: Option<u32>, tag: Option<i32>) -> Result<Envelope, OperationError> {
+        let source = self.source_in_job(source)?;
+        let status = self.process.call(|endpoint| endpoint.probe_in(self.messages(), source, tag))?;
+        Ok(self.envelope(status))
+    }
+
+    /// Returns the envelope of a message that has arrived, if there is one.
+    pub(crate) fn immediate_probe(
+        &self,
+        source: Option<u32>,
+        tag: Option<i32>,
+    ) -> Result<Option<Envelope>, OperationError> {
+        let source = self.source_in_job(source)?;
+        let status = self.process.call(|endpoint| endpoint.iprobe_in(self.messages(), source, tag))?;
+        Ok(status.map(|status| self.envelope(status)))
+    }
+
+    /// Matches a message that was probed: no other call can receive it.
+    pub(crate) fn match_probed(&self, found: Envelope) -> Result<Request, OperationError> {
+        // It is the first one of its source and tag.
+        self.post(Some(found.source), Some(found.tag))
+    }
+
+    /// Drops a matched message.
+    pub(crate) fn discard_matched(&self, request: Request) {
+        // Without an endpoint there is nothing to drop.
+        let _ = self.process.call(|endpoint| endpoint.wait(request));
+    }
+
+    // Communicators.
+
+    /// Returns the entries of all ranks, by rank. Collective.
+    fn agree(&self, color: Option<u32>, key: i32) -> Result<Vec<Entry>, OperationError> {
+        let own = Entry { color, key, free: self.process.next.get() };
+        self.with_view(|view| {
+            let entries = collectives::allgather(view, &postcard::to_stdvec(&own)?)?;
+            entries.iter().map(|entry| Ok(postcard::from_bytes(entry)?)).collect()
+        })
+    }
+
+    /// Returns the number of a new communicator: the highest of those that are free on its ranks.
+    fn number_of_next(&self, free: impl Iterator<Item = u32>) -> u32 {
+        let number = free.fold(self.process.next.get(), u32::max);
+        self.process.next.set(number + 1);
+        number
+    }
+
+    /// Adds a communicator of these ranks of this one.
+    fn create(&self, ranks: &[u32], free: impl Iterator<Item = u32>, grid: Option<Grid>) -> Option<Rc<Context>> {
+        let number = self.number_of_next(free);
+        let members: Vec<u32> = ranks.iter().map(|rank| self.members()[*rank as usize]).collect();
+        let is_member = members.contains(&self.process.rank);
+        is_member.then(|| self.process.add(Description { number, members, grid }))
+    }
+
+    /// Creates a communicator of the ranks that give the same `color`, in the order of `key`. Collective.
+    pub(crate) fn split(
+        &self,
+        color: Option<u32>,
+        key: i32,
+        grid: Option<Grid>,
+    ) -> Result<Option<Rc<Context>>, OperationError> {
+        let entries = self.agree(color, key)?;
+        let mut ranks: Vec<u32> = (0..self.size()).filter(|rank| entries[*rank as usize].color == color).collect();
+        ranks.sort_by_key(|rank| entries[*rank as usize].key);
+        let ranks = if color.is_none() { Vec::new() } else { ranks };
+        Ok(self.create(&ranks, entries.iter().map(|entry| entry.free), grid))
+    }
+
+    /// Duplicates the communicator. Collective.
+    pub(crate) fn duplicate(&self) -> Result<Rc<Context>, OperationError> {
+        let entries = self.agree(None, 0)?;
+        let number = self.number_of_next(entries.iter().map(|entry| entry.free));
+        Ok(self.process.add(Description { number, ..self.description.clone() }))
+    }
+
+    /// Creates a communicator of these ranks; `None` for a rank that isn't among them. Collective: all ranks give the same ones, or disjoint
+    /// ones.
+    pub(crate) fn create_of(&self, ranks: &[u32]) -> Result<Option<Rc<Context>>, OperationError> {
+        let entries = self.agree(None, 0)?;
+        Ok(self.create(ranks, entries.iter().map(|entry| entry.free), None))
+    }
+
+    /// Same as [`create_of`](Self::create_of), collective over these ranks only. Concurrent calls have different tags, from 0.
+    pub(crate) fn create_group(&self, ranks: &[u32], tag: i32) -> Result<Option<Rc<Context>>, OperationError> {
+        CallError::check_tag("MPI_Comm_create_group", tag)?;
+        let (context, own) = (self.collectives(), self.process.next.get());
+        let others = || ranks.iter().copied().filter(|rank| *rank != self.rank);
+        let peers =
+            others().map(|rank| self.rank_in_job("MPI_Comm_create_group", rank)).collect::<Result<Vec<_>, _>>()?;
+        // Tags of collectives are negative.
+        let free = self.process.call(|endpoint| {
+            for peer in &peers {
+                let sent = endpoint.isend_in(context, *peer, tag, &own.to_le_bytes())?;
+                endpoint.wait(sent)?;
+            }
+            let receive = |peer: &u32| -> Result<u32, Error> {
+                let request = endpoint.irecv_in(context, Some(*peer), Some(tag))?;
+                let (_, free) = endpoint.wait(request)?;
+                Ok(<[u8; 4]>::try_from(&free[..]).map_or(0, u32::from_le_bytes))
+            };
+            peers.iter().map(receive).collect::<Result<Vec<_>, _>>()
+        })?;
+        Ok(self.create(ranks, free.into_iter(), None))
+    }
+
+    /// Creates a communicator with a grid; `None` if the grid has no place for this rank. Collective.
+    pub(crate) fn create_grid(&self, grid: Grid) -> Result<Option<Rc<Context>>, OperationError> {
+        if grid.places() > u64::from(self.size()) {
+            check("MPI_Cart_create", ffi::MPI_ERR_DIMS as i32)?;
+        }
+        let has_place = u64::from(self.rank) < grid.places();
+        self.split(has_place.then_some(0), 0, Some(grid))
+    }
+
+    /// Returns this process's rank in a grid of these dimensions; `None` if the grid has no place for it.
+    pub(crate) fn place_in(&self, dims: &[u32]) -> Option<u32> {
+        let places = dims.iter().map(|ranks| u64::from(*ranks)).product();
+        Some(self.rank).filter(|rank| u64::from(*rank) < places)
+    }
+
+    /// Returns the grid.
+    pub(crate) fn grid(&self) -> Result<&Grid, OperationError> {
+        let none = || check("MPI_Cart_get", ffi::MPI_ERR_TOPOLOGY as i32).err();
+        self.description.grid.as_ref().ok_or_else(|| none().map_or(OperationError::Ended, MpiError::into))
+    }
+
+    pub(crate) fn layout(&self) -> Result<CartesianLayout, OperationError> {
+        let grid = self.grid()?;
+        Ok(CartesianLayout {
+            dims: grid.dims.clone(),
+            periods: grid.periods.clone(),
+            coords: grid.coords_of(self.rank),
+        })
+    }
+
+    /// Splits the grid into subgrids of the dimensions that `retain` marks. Collective.
+    pub(crate) fn sub_grid(&self, retain: &[bool]) -> Result<Option<Rc<Context>>, OperationError> {
+        let (grid, number) = self.grid()?.sub(self.rank, retain);
+        self.split(Some(number), 0, Some(grid))
+    }
+
+    pub(crate) fn compare(&self, other: &Context) -> CommunicatorRelation {
+        let (own, others) = (self.members(), other.members());
+        if self.number() == other.number() {
+            CommunicatorRelation::Identical
+        } else if own == others {
+            CommunicatorRelation::Congruent
+        } else if own.len() == others.len() && own.iter().all(|rank| other.ranks.contains_key(rank)) {
+            CommunicatorRelation::Similar
+        } else {
+            CommunicatorRelation::Unequal
+        }
+    }
+}

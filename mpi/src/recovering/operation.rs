@@ -1,0 +1,175 @@
+//! An operation that is waited for later.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use bytes::Bytes;
+use counterfoil_runtime::communicator::{Communicator, Request, Status};
+use mpi_sys as ffi;
+
+use super::Recovering;
+use crate::error::{OperationError, check};
+use crate::point_to_point::Envelope;
+
+/// Outcome of an operation.
+#[derive(Debug)]
+pub struct Completion {
+    /// Envelope of the message that a receive took, even if the message was truncated.
+    pub(crate) envelope: Option<Envelope>,
+    pub(crate) result: Result<(), OperationError>,
+}
+
+impl Completion {
+    pub(crate) const DONE: Completion = Completion { envelope: None, result: Ok(()) };
+
+    /// Returns the envelope of a message that was received.
+    pub(crate) fn into_envelope<E: From<OperationError>>(self) -> Result<Envelope, E> {
+        self.result?;
+        Ok(self.envelope.ok_or(OperationError::Ended)?)
+    }
+
+    fn failed(error: OperationError) -> Completion {
+        Completion { envelope: None, result: Err(error) }
+    }
+}
+
+/// Copies a message to `into`. A message that is longer is truncated, which is an error.
+pub(crate) fn taken(envelope: Envelope, message: &[u8], into: &mut [u8]) -> Completion {
+    let len = message.len().min(into.len());
+    into[..len].copy_from_slice(&message[..len]);
+    let truncated = if len < message.len() { ffi::MPI_ERR_TRUNCATE } else { ffi::MPI_SUCCESS };
+    let result = check("MPI_Recv", truncated as i32).map_err(OperationError::from);
+    Completion { envelope: Some(envelope), result }
+}
+
+/// Handles the messages of an operation, in the order of its requests. It may store bytes that the operation owns.
+pub(crate) type Handle = Box<dyn FnOnce(Vec<(Status, Bytes)>, &mut Vec<u8>) -> Completion>;
+
+/// An operation with the receives of its messages; its sends are complete from the start. It accesses the program's memory only while it is
+/// waited for or tested.
+pub(crate) struct Operation {
+    rank: Rc<Recovering>,
+    requests: RefCell<Vec<Request>>,
+    /// `None` once the operation is complete.
+    handle: Cell<Option<Handle>>,
+    is_pending: Cell<bool>,
+    /// Received bytes, if the operation owns them.
+    bytes: RefCell<Vec<u8>>,
+    /// The operation may be cancelled.
+    is_receive: bool,
+}
+
+impl Operation {
+    pub(crate) fn new(rank: &Rc<Recovering>, requests: Vec<Request>, is_receive: bool, handle: Handle) -> Operation {
+        Operation {
+            rank: Rc::clone(rank),
+            requests: RefCell::new(requests),
+            handle: Cell::new(Some(handle)),
+            is_pending: Cell::new(true),
+            bytes: RefCell::default(),
+            is_receive,
+        }
+    }
+
+    /// Makes an operation that is complete but for its outcome.
+    pub(crate) fn done(rank: &Rc<Recovering>) -> Operation {
+        Operation::new(rank, Vec::new(), true, Box::new(|_, _| Completion::DONE))
+    }
+
+    pub(crate) fn is_complete(&self) -> bool {
+        !self.is_pending.get()
+    }
+
+    /// Waits until the operation completes.
+    pub(crate) fn wait(&self) -> Completion {
+        self.is_pending.set(false);
+        let Some(handle) = self.handle.take() else { return Completion::DONE };
+        let requests = self.requests.take().into_iter();
+        let messages = requests.map(|request| self.rank.call(|endpoint| endpoint.wait(request)));
+        match messages.collect() {
+            Ok(messages) => handle(messages, &mut self.bytes.borrow_mut()),
+            Err(error) => Completion::failed(error),
+        }
+    }
+
+    /// Returns the outcome if the operation is complete.
+    pub(crate) fn test(&self) -> Option<Completion> {
+        match self.is_ready() {
+            Ok(true) => Some(self.wait()),
+            Ok(false) => None,
+            Err(error) => Some(Completion::failed(error)),
+        }
+    }
+
+    /// Returns `true` if [`wait`](Self::wait) would return at once.
+    pub(crate) fn is_ready(&self) -> Result<bool, OperationError> {
+        Ok(any(&[self], false)?.is_some())
+    }
+
+    /// Cancels a receive, and waits until it completes, with or without a message. Other operations are waited for.
+    pub(crate) fn cancel(&self) -> Completion {
+        if !self.is_receive {
+            return self.wait();
+        }
+        self.is_pending.set(false);
+        let Some(handle) = self.handle.take() else { return Completion::DONE };
+        let requests = self.requests.take().into_iter();
+        let messages = requests.filter_map(|request| self.rank.call(|endpoint| endpoint.cancel(request)).transpose());
+        match messages.collect::<Result<Vec<_>, _>>() {
+            Ok(messages) if messages.is_empty() => Completion::DONE,
+            Ok(messages) => handle(messages, &mut self.bytes.borrow_mut()),
+            Err(error) => Completion::failed(error),
+        }
+    }
+
+    /// Ends the operation because its scope ends. Its memory stays unchanged if this rank panics.
+    pub(crate) fn end_with_scope(&self) -> Completion {
+        if std::thread::panicking() {
+            self.is_pending.set(false);
+            self.handle.set(None);
+            return Completion::DONE;
+        }
+        self.cancel()
+    }
+
+    pub(crate) fn take_bytes(&self) -> Vec<u8> {
+        self.bytes.take()
+    }
+}
+
+impl Drop for Operation {
+    fn drop(&mut self) {
+        if self.is_pending.get() {
+            self.end_with_scope();
+        }
+    }
+}
+
+impl std::fmt::Debug for Operation {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Operation").field("requests", &self.requests).finish_non_exhaustive()
+    }
+}
+
+/// Returns the index of an operation that is complete; with `wait`, waits for one. `None` if none is.
+///
+/// # Errors
+/// [`OperationError`].
+pub(crate) fn any(operations: &[&Operation], wait: bool) -> Result<Option<usize>, OperationError> {
+    let Some(first) = operations.first() else { return Ok(None) };
+    let requests: Vec<_> = operations.iter().map(|operation| operation.requests.borrow()).collect();
+    let requests: Vec<Vec<&Request>> = requests.iter().map(|requests| requests.iter().collect()).collect();
+    let requests: Vec<&[&Request]> = requests.iter().map(Vec::as_slice).collect();
+    first.rank.call(|endpoint| if wait { endpoint.wait_any(&requests) } else { endpoint.test_any(&requests) })
+}
+
+/// Returns `true` if all operations are complete.
+///
+/// # Errors
+/// [`OperationError`].
+pub(crate) fn are_all_complete(operations: &[&Operation]) -> Result<bool, OperationError> {
+    let Some(first) = operations.first() else { return Ok(true) };
+    let requests: Vec<_> = operations.iter().map(|operation| operation.requests.borrow()).collect();
+    let requests: Vec<&Request> = requests.iter().flat_map(|requests| requests.iter()).collect();
+    Ok(first.rank.call(|endpoint| endpoint.test_any(&[&requests]))?.is_some())
+}

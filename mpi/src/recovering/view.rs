@@ -1,0 +1,91 @@
+//! A communicator as the runtime's collectives see it: ranks are those of the communicator, and tags are counted for it.
+
+use bytes::Bytes;
+use counterfoil::Epoch;
+use counterfoil_runtime::Error;
+use counterfoil_runtime::communicator::{CallError, Communicator, InternalTag, Request, Status};
+
+use super::{Context, RankEndpoint};
+
+/// An endpoint with the ranks and the context numbers of a communicator.
+pub(crate) struct View<'a> {
+    pub(super) endpoint: &'a mut RankEndpoint,
+    pub(super) context: &'a Context,
+}
+
+impl View<'_> {
+    fn source_in_job(&self, call: &'static str, source: Option<u32>) -> Result<Option<u32>, CallError> {
+        source.map(|source| self.context.rank_in_job(call, source)).transpose()
+    }
+
+    fn in_communicator(&self, status: Status) -> Status {
+        Status { source: self.context.rank_of(status.source), ..status }
+    }
+}
+
+impl Communicator for View<'_> {
+    fn rank(&self) -> u32 {
+        self.context.rank()
+    }
+
+    fn size(&self) -> u32 {
+        self.context.size()
+    }
+
+    fn isend(&mut self, to: u32, tag: i32, payload: &[u8]) -> Result<Request, Error> {
+        CallError::check_tag("isend", tag)?;
+        self.endpoint.isend_in(self.context.messages(), self.context.rank_in_job("isend", to)?, tag, payload)
+    }
+
+    fn irecv(&mut self, source: Option<u32>, tag: Option<i32>) -> Result<Request, Error> {
+        tag.map_or(Ok(()), |tag| CallError::check_tag("irecv", tag))?;
+        self.endpoint.irecv_in(self.context.messages(), self.source_in_job("irecv", source)?, tag)
+    }
+
+    fn isend_internal(&mut self, to: u32, tag: InternalTag, payload: &[u8]) -> Result<Request, Error> {
+        let to = self.context.rank_in_job("isend_internal", to)?;
+        self.endpoint.isend_in(self.context.collectives(), to, tag.wire(), payload)
+    }
+
+    fn irecv_internal(&mut self, source: u32, tag: InternalTag) -> Result<Request, Error> {
+        let source = self.context.rank_in_job("irecv_internal", source)?;
+        self.endpoint.irecv_in(self.context.collectives(), Some(source), Some(tag.wire()))
+    }
+
+    fn begin_collective(&mut self) -> InternalTag {
+        self.context.begin_collective()
+    }
+
+    fn wait(&mut self, request: Request) -> Result<(Status, Bytes), Error> {
+        let (status, message) = self.endpoint.wait(request)?;
+        Ok((self.in_communicator(status), message))
+    }
+
+    fn test(&mut self, request: &Request) -> Result<bool, Error> {
+        self.endpoint.test(request)
+    }
+
+    fn probe(&mut self, source: Option<u32>, tag: Option<i32>) -> Result<Status, Error> {
+        let source = self.source_in_job("probe", source)?;
+        let status = self.endpoint.probe_in(self.context.messages(), source, tag)?;
+        Ok(self.in_communicator(status))
+    }
+
+    fn iprobe(&mut self, source: Option<u32>, tag: Option<i32>) -> Result<Option<Status>, Error> {
+        let source = self.source_in_job("iprobe", source)?;
+        let status = self.endpoint.iprobe_in(self.context.messages(), source, tag)?;
+        Ok(status.map(|status| self.in_communicator(status)))
+    }
+
+    fn checkpoint(&mut self, state: &[u8]) -> Result<Epoch, Error> {
+        self.endpoint.checkpoint(state)
+    }
+
+    fn restore(&mut self) -> Result<Option<Bytes>, Error> {
+        self.endpoint.restore()
+    }
+
+    fn iteration(&mut self, n: u64) -> Result<(), Error> {
+        self.endpoint.iteration(n)
+    }
+}

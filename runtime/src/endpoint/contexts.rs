@@ -1,0 +1,83 @@
+//! Messages of several communicators, for a layer that has them: each has an even context number for its application messages, and the next
+//! one for its collectives. Ranks are those of the job.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use counterfoil_protocols::api::Protocol;
+
+use super::Endpoint;
+use crate::Error;
+use crate::communicator::{CallError, Communicator, Request, Status};
+use crate::matching::Pattern;
+use crate::transport::Transport;
+
+impl<T: Transport, P: Protocol> Endpoint<T, P> {
+    /// Like [`Communicator::isend`](crate::communicator::Communicator::isend), in a context, with any tag.
+    ///
+    /// # Errors
+    /// [`Error`]; [`CallError::NoSuchRank`].
+    pub fn isend_in(&mut self, context: u32, to: u32, tag: i32, payload: &[u8]) -> Result<Request, Error> {
+        CallError::check_rank("isend", to, self.settings.ranks)?;
+        self.post_send(to, tag, context, payload)
+    }
+
+    /// Like [`Communicator::irecv`](crate::communicator::Communicator::irecv), in a context, with any tag.
+    ///
+    /// # Errors
+    /// [`Error`]; [`CallError::NoSuchRank`].
+    pub fn irecv_in(&mut self, context: u32, source: Option<u32>, tag: Option<i32>) -> Result<Request, Error> {
+        self.check_source("irecv", source)?;
+        self.post_receive(Pattern { source, tag, comm: context })
+    }
+
+    /// Like [`Communicator::probe`](crate::communicator::Communicator::probe), in a context, with any tag.
+    ///
+    /// # Errors
+    /// [`Error`]; [`CallError::NoSuchRank`].
+    pub fn probe_in(&mut self, context: u32, source: Option<u32>, tag: Option<i32>) -> Result<Status, Error> {
+        self.check_source("probe", source)?;
+        self.choose_probe(Pattern { source, tag, comm: context })
+    }
+
+    /// Like [`Communicator::iprobe`](crate::communicator::Communicator::iprobe), in a context, with any tag.
+    ///
+    /// # Errors
+    /// [`Error`]; [`CallError::NoSuchRank`].
+    pub fn iprobe_in(&mut self, context: u32, source: Option<u32>, tag: Option<i32>) -> Result<Option<Status>, Error> {
+        self.check_source("iprobe", source)?;
+        self.choose_iprobe(Pattern { source, tag, comm: context })
+    }
+
+    /// Waits until one of several operations is complete and returns its index; `None` if there are none. An operation is complete with all
+    /// its requests, each of which must then be waited for. The outcome is a determinant, like that of
+    /// [`Communicator::test`](crate::communicator::Communicator::test).
+    ///
+    /// # Errors
+    /// [`Error`]; [`CallError::UnknownRequest`].
+    pub fn wait_any(&mut self, operations: &[&[&Request]]) -> Result<Option<usize>, Error> {
+        self.choose_complete(operations, true)
+    }
+
+    /// Returns the index of an operation that is complete, as [`wait_any`](Self::wait_any) does, or `None` if none is.
+    ///
+    /// # Errors
+    /// Same as [`wait_any`](Self::wait_any).
+    pub fn test_any(&mut self, operations: &[&[&Request]]) -> Result<Option<usize>, Error> {
+        self.choose_complete(operations, false)
+    }
+
+    /// Cancels a receive; returns its message if it had arrived. Other requests are waited for. The outcome is a determinant.
+    ///
+    /// # Errors
+    /// [`Error`]; [`CallError::UnknownRequest`].
+    pub fn cancel(&mut self, request: Request) -> Result<Option<(Status, Bytes)>, Error> {
+        if self.choose_cancelled(&request)? { Ok(None) } else { self.wait(request).map(Some) }
+    }
+
+    /// Sets the longest wait for room in the log, in place of
+    /// [`RankSettings::full_wait_max`](crate::settings::RankSettings::full_wait_max).
+    pub fn set_full_wait_max(&mut self, max: Duration) {
+        self.settings.full_wait_max = max;
+    }
+}
