@@ -7,7 +7,8 @@
 //! |---|---|
 //! | [`universe`], [`comm`] | MPI as far as it is needed here, with errors in place of aborts |
 //! | `transport`, `job` | ranks of an MPI job under the runtime's endpoint and protocols, which outlive failures (feature `job`) |
-//! | [`logged`] | for authors of applications: communicators whose messages are logged, with errors in place of aborts |
+//! | [`logged`] | for authors of applications: communicators whose messages are logged, with errors in place of aborts (feature `job`) |
+//! | [`recovery`], `recovering` | for authors of applications: killed processes are replaced (feature `job`) |
 //! | [`control`] | the control communicator of the loggers ([`counterfoil_mpi_logger`]), process failures |
 //!
 //! `unsafe` is here because MPI is a C interface; every block says what it rests on.

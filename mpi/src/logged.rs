@@ -29,6 +29,9 @@
 //!
 //! Operations that are waited for later are [`Request`]s. Memory that they borrow is borrowed up to the end of a [`scope`].
 //!
+//! A program whose killed processes are to be replaced gets its communicators from [`run_logged`](crate::recovery::run_logged): there, messages
+//! are the runtime's (`recovering`), and `docs/recovery.md` says what differs.
+//!
 //! | file | what it has |
 //! |---|---|
 //! | `universe.rs` | where it begins and ends |

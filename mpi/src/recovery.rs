@@ -1,8 +1,8 @@
 //! Live recovery for Rust programs that `mpirun` starts, without a launcher.
 //!
-//! A program is a closure over the runtime's [`Communicator`]. Some processes of the job are its ranks, the others spares. Every message is
-//! logged by its sender; when a process is killed, a spare runs the closure again as that rank, from its last checkpoint or from the
-//! beginning, and gets the same messages from the logs of its peers.
+//! A program is a closure over a [`LoggedUniverse`] ([`run_logged`]) or over the runtime's [`Communicator`] ([`run`]). Some processes of the
+//! job are its ranks, the others spares. Every message is logged by its sender; when a process is killed, a spare runs the closure again as
+//! that rank, from its last checkpoint or from the beginning, and gets the same messages from the logs of its peers.
 //!
 //! ```sh
 //! mpirun --with-ft ulfm --mca async_mpi_finalize 1 -n 5 program    # 4 ranks and a spare
@@ -155,8 +155,26 @@ where
     place.end(endpoint, done)
 }
 
-/// Runs `program` as [`run`] does, with communicators that have all the methods of
-/// [`LoggedCommunicator`](crate::logged::LoggedCommunicator).
+/// Runs `program` as [`run`] does, on [`LoggedCommunicator`](crate::logged::LoggedCommunicator)s.
+///
+/// ```no_run
+/// use counterfoil_mpi::logged::{CommunicatorCollectives, LoggedError};
+/// use counterfoil_mpi::recovery::{Options, run_logged};
+/// use counterfoil_mpi::{SystemOperation, Threads, Universe};
+///
+/// let universe = Universe::init(Threads::Single)?;
+/// let sum = run_logged(&universe, &Options::new(4), |logged| {
+///     let world = logged.world();
+///     let (mut step, mut sum) = world.restore()?.unwrap_or((0_u64, [0_u64]));
+///     while step < 1000 {
+///         world.all_reduce_into(&[sum[0] + step], &mut sum, SystemOperation::Max)?;
+///         step += 1;
+///         world.checkpoint(&(step, sum))?;
+///     }
+///     Ok::<_, LoggedError>(sum[0])
+/// })?;
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// ```
 ///
 /// # Errors
 /// Same as [`run`].

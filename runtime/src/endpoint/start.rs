@@ -207,9 +207,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
             if self.log.local().consume(CANCELLED, request).is_none() {
                 break;
             }
-            if request >= self.requests.next() {
-                self.cancelled.insert(request);
-            }
+            self.cancelled.insert(request);
         }
         while let Some(key) = self.log.local().next_key(DELIVERY) {
             let Some(entry) = self.log.local().consume(DELIVERY, key) else { break };

@@ -1,5 +1,6 @@
 //! Endpoints connected to each other, and ranks that die before each of their calls in turn.
 
+mod contexts;
 mod pessimistic;
 
 use std::fs;

@@ -209,6 +209,11 @@ impl<'a> Killable<'a> {
         }
     }
 
+    /// Counts a call on the endpoint.
+    pub(crate) fn endpoint(&mut self) -> Result<&mut LocalEndpoint, Error> {
+        self.count_call()
+    }
+
     fn count_call(&mut self) -> Result<&mut LocalEndpoint, Error> {
         match &mut self.calls_left {
             // The error is arbitrary: the program returns it, and `end` replaces it.
