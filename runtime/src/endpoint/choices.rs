@@ -17,6 +17,9 @@ use crate::communicator::{CallError, Request, Status};
 use crate::matching::{Forced, Message, Pattern};
 use crate::transport::Transport;
 
+/// Message that a call has chosen, as (source, SSN).
+type Chosen = (u32, u64);
+
 /// Call whose outcome depends on timing.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Choice {
@@ -45,8 +48,8 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         pattern.source.is_none() && !self.settings.rule.repeats_receive_order()
     }
 
-    /// Records the outcome of a call: a message, as (source, SSN), or nothing.
-    fn end_choice(&mut self, sequence: u64, chosen: Option<(u32, u64)>) -> Result<(), Error> {
+    /// Records the outcome of a call: a message, or nothing.
+    fn end_choice(&mut self, sequence: u64, chosen: Option<Chosen>) -> Result<(), Error> {
         let (source, ssn) = chosen.unwrap_or((self.rank, 0));
         let choice = Determinant { sequence, source: Rank(source), ssn: Ssn(ssn) };
         if let Some(record) = self.protocol.handle_choice(choice)? {
@@ -116,12 +119,8 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         Ok(found.is_none())
     }
 
-    /// Returns the index of a complete operation and the message, as (source, SSN), that identifies it.
-    fn find_complete(
-        &self,
-        operations: &[&[&Request]],
-        choice: &Choice,
-    ) -> Result<Option<(usize, (u32, u64))>, CallError> {
+    /// Returns the index of a complete operation and the message that identifies it.
+    fn find_complete(&self, operations: &[&[&Request]], choice: &Choice) -> Result<Option<(usize, Chosen)>, CallError> {
         if choice.forced_nothing {
             return Ok(None);
         }

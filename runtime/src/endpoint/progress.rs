@@ -130,6 +130,8 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         if let Some(recovery) = &mut self.recovery {
             recovery.note_hello(peer, &hello);
         }
+        // A rule that assigns new epochs and phases needs its repeated messages to arrive, too.
+        self.outbound[peer as usize].received = if self.repeats_sends() { hello.received.upto() } else { Ssn::ZERO };
         self.carry_out_effects()?;
         self.check_recovery()
     }

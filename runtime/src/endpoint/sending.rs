@@ -35,6 +35,8 @@ pub(super) struct Outbound {
     pub(super) sent: Ssn,
     /// Highest SSN that was ever on the wire, in this incarnation or a dead one.
     pub(super) transmitted: Ssn,
+    /// Last message of the prefix that the peer has received, by its hello.
+    pub(super) received: Ssn,
     /// Coverage by a durable checkpoint of the peer that is ahead of this execution's sends.
     pub(super) pending_coverage: Option<(Epoch, Ssn)>,
     /// Records wait for the connection to become writable.
@@ -46,6 +48,7 @@ impl Outbound {
     pub(super) fn close(&mut self) {
         self.cursor = None;
         self.partial = None;
+        self.received = Ssn::ZERO;
         self.has_backlog = false;
     }
 }
@@ -199,6 +202,12 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         let failed = |source| Error::Replay { peer, source };
         while let Some(record) = cursor.peek().map_err(failed)?.filter(|record| record.ssn() <= outbound.upto) {
             let ssn = record.ssn();
+            if ssn <= outbound.received {
+                // A repetition of a message that a dead incarnation has sent.
+                outbound.transmitted = outbound.transmitted.max(ssn);
+                cursor.advance();
+                continue;
+            }
             let (header, offset) = match outbound.partial {
                 Some(partial) => partial,
                 None => {

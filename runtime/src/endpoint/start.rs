@@ -185,7 +185,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
 
     /// Returns `true` if repeated sends are compared with the records of the dead incarnation, which are transmitted as
     /// they are. Under a rule that assigns new epochs and phases, they are logged anew.
-    fn repeats_sends(&self) -> bool {
+    pub(super) fn repeats_sends(&self) -> bool {
         self.settings.rule.keeps_every_message()
     }
 
