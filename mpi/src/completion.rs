@@ -5,13 +5,13 @@ use std::ffi::c_int;
 use mpi_sys as ffi;
 
 use crate::error::{MpiError, OperationError, check, count};
-use crate::recovering::{Operation, any as any_of_endpoint, are_all_complete};
+use crate::recovering::{EndpointOperation, any as any_of_endpoint, are_all_complete};
 use crate::request::{Completion, MpiOperation, Pending, empty_status};
 
 /// Operations that one call can complete together.
 enum Operations<'a> {
     Mpi(Vec<&'a MpiOperation>),
-    Endpoint(Vec<&'a Operation>),
+    Endpoint(Vec<&'a EndpointOperation>),
 }
 
 /// Returns the operations by their carrier.
@@ -119,7 +119,7 @@ pub(crate) fn some(pending: &[&Pending], wait: bool) -> Result<Vec<(usize, Compl
     Ok(completed)
 }
 
-fn some_of_endpoint(operations: &[&Operation], wait: bool) -> Result<Vec<(usize, Completion)>, OperationError> {
+fn some_of_endpoint(operations: &[&EndpointOperation], wait: bool) -> Result<Vec<(usize, Completion)>, OperationError> {
     let (mut completed, mut wait) = (Vec::new(), wait);
     loop {
         let open: Vec<usize> = (0..operations.len()).filter(|index| !operations[*index].is_complete()).collect();

@@ -29,7 +29,7 @@ use crate::transport::MpiTransport;
 use crate::universe::Universe;
 pub(crate) use context::{Context, Description};
 pub(crate) use grid::Grid;
-pub(crate) use operation::{Completion, Operation, any, are_all_complete, taken};
+pub(crate) use operation::{Completion, EndpointOperation, any, are_all_complete, taken};
 pub(crate) use view::View;
 
 /// Endpoint of a rank over MPI.
@@ -50,7 +50,7 @@ struct SavedContext {
 }
 
 /// Beginning of a checkpoint, before the program's state.
-#[derive(Default, Serialize, Deserialize)]
+#[derive(Serialize, Deserialize)]
 struct SavedContexts {
     /// Number of the next communicator.
     next: u32,
@@ -64,9 +64,10 @@ pub(crate) struct Recovering {
     rank: u32,
     /// Number of the next communicator.
     next: Cell<u32>,
+    /// Communicators by number. They exist as long as the program has handles of them.
     contexts: RefCell<BTreeMap<u32, Weak<Context>>>,
-    /// Communicators of the checkpoint from which this process restarted, by number.
-    restored: BTreeMap<u32, SavedContext>,
+    /// Communicators of the checkpoint from which this process restarted, which exist up to its end.
+    restored: RefCell<Vec<Rc<Context>>>,
     /// State in that checkpoint.
     state: Option<Bytes>,
     /// Collective operations with a contribution of this rank.
@@ -88,20 +89,24 @@ impl Recovering {
             }
             None => (SavedContexts { next: SELF + 1, contexts: Vec::new() }, None),
         };
-        Ok(Rc::new(Recovering {
+        let recovering = Rc::new(Recovering {
             rank: endpoint.rank(),
             endpoint: RefCell::new(Some(endpoint)),
             next: Cell::new(saved.next),
             contexts: RefCell::default(),
-            restored: saved.contexts.into_iter().map(|saved| (saved.description.number, saved)).collect(),
+            restored: RefCell::default(),
             state,
             contributions: Cell::new(0),
             universe: Rc::clone(universe),
-        }))
+        });
+        let restored = saved.contexts.into_iter().map(|saved| recovering.add(saved)).collect();
+        recovering.restored.replace(restored);
+        Ok(recovering)
     }
 
-    /// Ends the rank's communicators and returns its endpoint; `None` if that was done before.
+    /// Returns the endpoint; `None` if that was done before. Calls on the communicators fail from here on.
     pub(crate) fn take_endpoint(&self) -> Option<RankEndpoint> {
+        self.restored.take();
         self.endpoint.borrow_mut().take()
     }
 
@@ -128,7 +133,7 @@ impl Recovering {
 
     fn predefined(self: &Rc<Self>, number: u32, members: Vec<u32>, name: &str) -> Rc<Context> {
         self.communicator(number).unwrap_or_else(|| {
-            self.restore_context(SavedContext {
+            self.add(SavedContext {
                 description: Description { number, members, grid: None },
                 collectives: 0,
                 name: name.to_owned(),
@@ -136,18 +141,17 @@ impl Recovering {
         })
     }
 
-    /// Returns a communicator that exists, or existed at the checkpoint from which this process restarted.
+    /// Returns a communicator that exists, or that existed at the checkpoint from which this process restarted.
     pub(crate) fn communicator(self: &Rc<Self>, number: u32) -> Option<Rc<Context>> {
-        let known = self.contexts.borrow().get(&number).and_then(Weak::upgrade);
-        known.or_else(|| Some(self.restore_context(self.restored.get(&number)?.clone())))
+        self.contexts.borrow().get(&number).and_then(Weak::upgrade)
     }
 
     /// Adds a new communicator, of which this rank is a member.
-    fn add(self: &Rc<Self>, description: Description) -> Rc<Context> {
-        self.restore_context(SavedContext { description, collectives: 0, name: String::new() })
+    fn add_new(self: &Rc<Self>, description: Description) -> Rc<Context> {
+        self.add(SavedContext { description, collectives: 0, name: String::new() })
     }
 
-    fn restore_context(self: &Rc<Self>, saved: SavedContext) -> Rc<Context> {
+    fn add(self: &Rc<Self>, saved: SavedContext) -> Rc<Context> {
         let number = saved.description.number;
         let context = Rc::new(Context::new(Rc::clone(self), saved));
         let mut contexts = self.contexts.borrow_mut();

@@ -15,7 +15,7 @@ use zerocopy::{FromBytes, IntoBytes};
 use crate::comm::null_request;
 use crate::error::{MpiError, OperationError, check};
 use crate::point_to_point::Envelope;
-use crate::recovering::{Operation, taken};
+use crate::recovering::{EndpointOperation, taken};
 use crate::universe::Universe;
 
 pub(crate) use crate::recovering::Completion;
@@ -204,7 +204,7 @@ impl Drop for MpiOperation {
 enum Carrier {
     Mpi(MpiOperation),
     /// The endpoint of a rank that recovers.
-    Endpoint(Operation),
+    Endpoint(EndpointOperation),
 }
 
 /// An immediate operation.
@@ -221,8 +221,8 @@ impl From<MpiOperation> for Pending {
     }
 }
 
-impl From<Operation> for Pending {
-    fn from(operation: Operation) -> Pending {
+impl From<EndpointOperation> for Pending {
+    fn from(operation: EndpointOperation) -> Pending {
         Pending { carrier: Carrier::Endpoint(operation), completion: RefCell::default() }
     }
 }
@@ -237,7 +237,7 @@ impl Pending {
     }
 
     /// Returns the operation if the endpoint of a rank that recovers carries it out.
-    pub(crate) fn endpoint(&self) -> Option<&Operation> {
+    pub(crate) fn endpoint(&self) -> Option<&EndpointOperation> {
         match &self.carrier {
             Carrier::Mpi(_) => None,
             Carrier::Endpoint(operation) => Some(operation),
@@ -417,7 +417,7 @@ impl<'a, B: ?Sized> Borrowed<'a, B> {
     pub(crate) fn receiving(
         scope: &LocalScope<'a>,
         memory: &'a mut B,
-        begin: impl FnOnce(StoreMessage) -> Result<Operation, OperationError>,
+        begin: impl FnOnce(StoreMessage) -> Result<EndpointOperation, OperationError>,
     ) -> Result<Borrowed<'a, B>, OperationError>
     where
         B: FromBytes + IntoBytes,

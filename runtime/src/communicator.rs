@@ -197,7 +197,8 @@ pub trait Communicator {
     // ---- Required: checkpoints and progress -------------------------------------------------------------------
 
     /// Saves `state` as this rank's checkpoint, waits until it is durable, and returns the epoch that it
-    /// begins. Each rank may call it at any time; no request may be pending.
+    /// begins. Each rank may call it at any time; no request may be pending. While the process repeats what a dead
+    /// incarnation of the rank has recorded, it may take none, and returns the current epoch.
     fn checkpoint(&mut self, state: &[u8]) -> Result<Epoch, Error>;
 
     /// Returns the state from which this process restarted; `None` at a fresh start or a restart from the beginning.

@@ -45,6 +45,7 @@ use crate::settings::{LogTier, RankSettings};
 use crate::tally::Tally;
 use crate::trace::Trace;
 use crate::transport::{CallKind, Report, Transport};
+use choices::Probed;
 use held::HeldMessages;
 use progress::Wait;
 use recovery::Recovery;
@@ -87,6 +88,8 @@ pub struct Endpoint<T, P> {
     bytes_since_poll: usize,
     /// A send waits for log space: all connections are read, since any may bring an acknowledgement.
     awaits_log_space: bool,
+    /// Message that a probe in progress waits for.
+    probed: Option<Probed>,
     /// The launcher has let the rank end.
     finish: bool,
     /// For each rank, whether to read from it and whether to write to it; recomputed for each poll.
@@ -148,7 +151,8 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         self.requests.check_room()?;
         let choice = self.depends_on_timing(pattern).then(|| self.begin_choice());
         let forced = choice.as_ref().and_then(|choice| choice.forced);
-        let request = self.requests.add(State::Posted { choice: choice.map(|choice| choice.sequence) });
+        let (choice, is_forced) = (choice.map(|choice| choice.sequence), forced.is_some());
+        let request = self.requests.add(State::Posted { choice, is_forced });
         if self.cancelled.remove(&request.id()) {
             return Ok(request);
         }

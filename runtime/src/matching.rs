@@ -39,6 +39,11 @@ pub struct Pattern {
 }
 
 impl Pattern {
+    /// Returns `true` if a message of `source` could fit, or is the forced one.
+    pub(crate) fn is_from(&self, forced: Option<Forced>, source: u32) -> bool {
+        forced.map(|forced| forced.source).or(self.source).is_none_or(|from| from == source)
+    }
+
     fn fits(&self, message: &Message) -> bool {
         self.comm == message.comm
             && self.source.is_none_or(|source| source == message.source)
@@ -142,10 +147,7 @@ impl Matching {
 
     /// Returns `true` if a posted receive could take a message of `source`.
     pub fn is_awaited(&self, source: u32) -> bool {
-        self.posted.iter().any(|posted| {
-            let from = posted.forced.map(|forced| forced.source).or(posted.pattern.source);
-            from.is_none_or(|from| from == source)
-        })
+        self.posted.iter().any(|posted| posted.pattern.is_from(posted.forced, source))
     }
 
     /// Returns the number of posted receives that have taken nothing.

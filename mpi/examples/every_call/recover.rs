@@ -3,14 +3,17 @@
 use std::rc::Rc;
 
 use counterfoil_mpi::Universe;
-use counterfoil_mpi::logged::{Destination, LoggedCommunicator, LoggedError, LoggedUniverse};
+use counterfoil_mpi::logged::{Destination, LoggedCommunicator, LoggedError, LoggedUniverse, Source};
 use counterfoil_mpi::recovery::{Options, run_logged};
+use counterfoil_runtime::{LogTier, Rule};
 use serde::{Deserialize, Serialize};
 
 use crate::{collectives, communicators, immediate, messages, requests};
 
 /// Parts of the program.
 const PARTS: u32 = 20;
+/// Part that begins with the creation of communicators.
+const CREATION: u32 = 13;
 
 /// State of a rank.
 #[derive(Default, Serialize, Deserialize)]
@@ -21,17 +24,26 @@ struct State {
     created: Vec<u32>,
 }
 
-pub(crate) fn run(universe: &Rc<Universe>, ranks: u32) {
-    let ran = run_logged(universe, &Options::new(ranks), |logged| {
+pub(crate) fn run(universe: &Rc<Universe>, ranks: u32, setting: Option<&str>) {
+    let mut options = Options::new(ranks);
+    match setting {
+        Some("pessimistic") => options.settings.rule = Rule::Pessimistic,
+        Some("node-local") => options.settings.tier = LogTier::NodeLocal,
+        _ => {}
+    }
+    let ran = run_logged(universe, &options, |logged| {
         let world = logged.world();
         println!("rank {} is process {}", world.rank(), std::process::id());
         let mut state = world.restore::<State>()?.unwrap_or_default();
-        let created = state.created.iter().map(|number| logged.communicator(*number));
-        let mut created = created.collect::<Result<Vec<_>, _>>()?;
+        // A replacement finds communicators by their numbers, each time that it needs them.
+        let mut handles = Vec::new();
         while state.done < PARTS {
-            part(state.done, &world, logged, &mut created)?;
+            if state.done == CREATION {
+                handles = create(&world)?;
+                state.created = handles.iter().map(LoggedCommunicator::number).collect();
+            }
+            part(&world, logged, &state)?;
             state.done += 1;
-            state.created = created.iter().map(LoggedCommunicator::number).collect();
             if (state.done + world.rank()) % 2 == 0 {
                 world.checkpoint(&state)?;
             }
@@ -39,6 +51,7 @@ pub(crate) fn run(universe: &Rc<Universe>, ranks: u32) {
                 println!("step {} of {PARTS}", state.done);
             }
         }
+        drop(handles);
         if world.rank() == 0 {
             println!("every call has returned its value");
         }
@@ -50,13 +63,19 @@ pub(crate) fn run(universe: &Rc<Universe>, ranks: u32) {
     }
 }
 
-fn part(
-    part: u32,
-    world: &LoggedCommunicator,
-    logged: &LoggedUniverse,
-    created: &mut Vec<LoggedCommunicator>,
-) -> Result<(), LoggedError> {
-    match part {
+/// Creates a copy of a communicator, and one of half of its ranks.
+fn create(world: &LoggedCommunicator) -> Result<Vec<LoggedCommunicator>, LoggedError> {
+    let copy = world.duplicate()?;
+    let half = copy.split_by_color_with_key(Some(world.rank() % 2), -(world.rank() as i32))?.unwrap();
+    half.set_name("half")?;
+    Ok(vec![copy, half])
+}
+
+fn part(world: &LoggedCommunicator, logged: &LoggedUniverse, state: &State) -> Result<(), LoggedError> {
+    let on_created = |part: fn(&LoggedCommunicator) -> Result<(), LoggedError>| {
+        state.created.iter().try_for_each(|number| part(&logged.communicator(*number)?))
+    };
+    match state.done {
         0 => messages::ring(world),
         1 => messages::modes(world, logged),
         2 => messages::exchanges(world),
@@ -70,18 +89,13 @@ fn part(
         10 => requests::collections(world),
         11 => collectives::run(world),
         12 => immediate::run(world),
-        13 => {
-            let copy = world.duplicate()?;
-            let half = copy.split_by_color_with_key(Some(world.rank() % 2), -(world.rank() as i32))?.unwrap();
-            created.extend([copy, half]);
-            created.iter().try_for_each(messages::ring)
-        }
-        14 => created.iter().try_for_each(messages::ring),
-        15 => created.iter().try_for_each(collectives::run),
-        16 => created.iter().try_for_each(immediate::run),
+        CREATION | 14 => on_created(messages::ring),
+        15 => on_created(collectives::run),
+        16 => on_created(immediate::run),
         17 => communicators::groups(world, logged),
         18 => communicators::grids(world),
         _ => {
+            assert_eq!(logged.communicator(state.created[1])?.get_name()?, "half");
             refused(world)?;
             messages::more_than_the_log_holds(world)
         }
@@ -94,5 +108,8 @@ fn refused(world: &LoggedCommunicator) -> Result<(), LoggedError> {
     assert!(matches!(sent, Err(LoggedError::NotRecoverable { call: "MPI_Ssend" })));
     assert!(matches!(world.split_shared(0), Err(LoggedError::NotRecoverable { call: "MPI_Comm_split_type" })));
     assert!(matches!(world.this_process().send_with_tag(&1, -5), Err(LoggedError::Recovery(_))));
+    assert!(matches!(world.any_process().probe_with_tag(-5), Err(LoggedError::Recovery(_))));
+    assert!(matches!(world.any_process().immediate_probe_with_tag(-5), Err(LoggedError::Recovery(_))));
+    assert!(matches!(world.clone().into_cartesian(), Err(LoggedError::Mpi(_))));
     Ok(())
 }

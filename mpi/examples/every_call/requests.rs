@@ -38,6 +38,16 @@ pub(crate) fn scopes(comm: &LoggedCommunicator) -> Result<(), LoggedError> {
     })?;
     assert!(matches!(request.wait(), Err(LoggedError::Cancelled)));
     assert_eq!((dropped, left), ([1], [3]));
+    // A dropped receive leaves its message to a later one, in the same scope too.
+    let mut dropped = 1_u64;
+    scope(|scope| {
+        drop(from.immediate_receive_into_with_tag(scope, &mut dropped, 59)?);
+        comm.barrier()?;
+        to.send_with_tag(&value(rank, 7), 59)?;
+        assert_eq!(from.receive_with_tag::<u64>(59)?.0, value(before, 7));
+        Ok::<_, LoggedError>(())
+    })?;
+    assert_eq!(dropped, 1);
     // A truncated message is an error of the wait, not of the scope.
     let mut small = 0_u8;
     scope(|scope| {

@@ -1,7 +1,7 @@
 //! The collective operations made of messages, for ranks that recover.
 //!
-//! A rank sends all that it contributes when it begins an operation. So no other rank waits until this one waits for the operation, and a
-//! repetition of this rank sends its messages in the same order. Blocking operations in which that takes many messages use trees instead.
+//! A rank sends all that it contributes when it begins an operation. No other rank has to wait until this one waits, and a repetition of this
+//! rank sends its messages in the same order. Barriers, broadcasts and reductions that block use the runtime's trees instead.
 
 use std::rc::Rc;
 
@@ -11,7 +11,7 @@ use counterfoil_runtime::communicator::{Communicator, Status};
 
 use super::{Collective, Elements, Parts, Ready, Reduction};
 use crate::error::{MpiError, OperationError};
-use crate::recovering::{Completion, Context, Operation};
+use crate::recovering::{Completion, Context, EndpointOperation};
 use crate::request::{Borrowed, LocalScope};
 
 impl<'b, B: ?Sized> Ready<'b, B> {
@@ -78,7 +78,7 @@ impl<'b, B: ?Sized> Ready<'b, B> {
     ///
     /// # Safety
     /// The operation ends before `'b` does, and nothing else uses the memory before that.
-    unsafe fn start_in(self, context: &Rc<Context>) -> Result<(Operation, *mut B), OperationError> {
+    unsafe fn start_in(self, context: &Rc<Context>) -> Result<(EndpointOperation, *mut B), OperationError> {
         self.check_elements()?;
         let (rank, ranks, tag) = (self.rank, self.ranks, context.begin_collective());
         let peers = || (0..ranks).filter(|peer| *peer != rank);
@@ -101,7 +101,7 @@ impl<'b, B: ?Sized> Ready<'b, B> {
             let memory = unsafe { std::slice::from_raw_parts_mut(at, len) };
             Completion { envelope: None, result: incoming.store(&contributions, memory).map_err(MpiError::into) }
         });
-        Ok((Operation::new(&context.process, requests, false, handle), memory))
+        Ok((EndpointOperation::new(&context.process, requests, false, handle), memory))
     }
 
     /// Returns what this rank contributes to the result of rank `to`.

@@ -6,7 +6,7 @@ use super::communicator::{LoggedCommunicator, Port, Process, Recorded};
 use super::error::LoggedError;
 use super::request::SendRequest;
 use crate::point_to_point::{IsPosted, Mode};
-use crate::recovering::Operation;
+use crate::recovering::EndpointOperation;
 
 /// A process that messages can be sent to. Methods without a tag send with tag 0.
 ///
@@ -224,7 +224,7 @@ fn begin_as(
         Port::Recovering(context) => {
             check_recoverable(mode)?;
             context.send(bytes, to, tag)?;
-            Operation::done(&context.process).into()
+            EndpointOperation::sent(&context.process).into()
         }
     };
     Ok(SendRequest::new(pending, comm))

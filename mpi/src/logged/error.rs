@@ -12,7 +12,7 @@ pub enum LoggedError {
     /// MPI returned an error.
     #[error(transparent)]
     Mpi(#[from] MpiError),
-    /// The rank of a job that recovers can't go on.
+    /// A call in a job that recovers failed. Except after a wrong tag, open requests or too many of them, the rank can't go on.
     #[error(transparent)]
     Recovery(#[from] counterfoil_runtime::Error),
     /// Communicators of a job that recovers don't have the operation.

@@ -130,7 +130,9 @@ impl<R: Request> From<R> for WaitGuard<R> {
 
 impl<R: Request> Drop for WaitGuard<R> {
     fn drop(&mut self) {
-        if let Some(request) = self.0.take() {
+        if let Some(request) = self.0.take()
+            && !std::thread::panicking()
+        {
             // An error can't be returned here.
             let _ = request.wait();
         }
@@ -211,7 +213,7 @@ impl ReceiveGuard {
 
     /// Cancels the receive if it is pending. A message that had arrived is lost, and counts as received.
     fn cancel(&mut self, pending: &Pending) {
-        if self.posted.is_some() {
+        if self.posted.is_some() || !pending.is_complete() {
             // An error can't be returned here; the next call reports it.
             let _ = self.end(pending.cancel().envelope);
         }

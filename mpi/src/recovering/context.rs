@@ -10,8 +10,8 @@ use counterfoil_runtime::{Error, collectives};
 use mpi_sys as ffi;
 use serde::{Deserialize, Serialize};
 
-use super::{Completion, Grid, Operation, Recovering, SavedContext, View, taken};
-use crate::error::{MpiError, OperationError, check};
+use super::{Completion, EndpointOperation, Grid, Recovering, SavedContext, View, taken};
+use crate::error::{OperationError, check};
 use crate::point_to_point::Envelope;
 use crate::topology::{CartesianLayout, CommunicatorRelation};
 
@@ -111,10 +111,6 @@ impl Context {
         self.ranks.get(&rank).copied().unwrap_or_default()
     }
 
-    fn source_in_job(&self, source: Option<u32>) -> Result<Option<u32>, CallError> {
-        source.map(|source| self.rank_in_job("receive", source)).transpose()
-    }
-
     fn envelope(&self, status: Status) -> Envelope {
         Envelope { source: self.rank_of(status.source), tag: status.tag, len: status.len }
     }
@@ -174,7 +170,7 @@ impl Context {
         len: usize,
         source: Option<u32>,
         tag: Option<i32>,
-    ) -> Result<Operation, OperationError> {
+    ) -> Result<EndpointOperation, OperationError> {
         let (request, context) = (self.post(source, tag)?, Rc::clone(self));
         let handle = Box::new(move |messages: Vec<_>, bytes: &mut Vec<u8>| {
             context.handle_one(&messages, |envelope, message| {
@@ -182,7 +178,7 @@ impl Context {
                 taken(envelope, message, bytes)
             })
         });
-        Ok(Operation::new(&self.process, vec![request], true, handle))
+        Ok(EndpointOperation::new(&self.process, vec![request], true, handle))
     }
 
     /// Begins to receive a message, which `handle` gets.
@@ -191,7 +187,7 @@ impl Context {
         source: Option<u32>,
         tag: Option<i32>,
         handle: impl FnOnce(Envelope, &[u8]) -> Completion + 'static,
-    ) -> Result<Operation, OperationError> {
+    ) -> Result<EndpointOperation, OperationError> {
         Ok(self.operation_of(self.post(source, tag)?, handle))
     }
 
@@ -200,10 +196,10 @@ impl Context {
         self: &Rc<Self>,
         request: Request,
         handle: impl FnOnce(Envelope, &[u8]) -> Completion + 'static,
-    ) -> Operation {
+    ) -> EndpointOperation {
         let context = Rc::clone(self);
         let handle = Box::new(move |messages: Vec<_>, _: &mut _| context.handle_one(&messages, handle));
-        Operation::new(&self.process, vec![request], true, handle)
+        EndpointOperation::new(&self.process, vec![request], true, handle)
     }
 
     fn handle_one(
@@ -217,9 +213,8 @@ impl Context {
 
     /// Waits for a message without receiving it. `None` is a wildcard.
     pub(crate) fn probe(&self, source: Option<u32>, tag: Option<i32>) -> Result<Envelope, OperationError> {
-        let source = self.source_in_job(source)?;
-        let status = self.process.call(|endpoint| endpoint.probe_in(self.messages(), source, tag))?;
-        Ok(self.envelope(status))
+        let Status { source, tag, len } = self.with_view(|view| view.probe(source, tag))?;
+        Ok(Envelope { source, tag, len })
     }
 
     /// Returns the envelope of a message that has arrived, if there is one.
@@ -228,9 +223,8 @@ impl Context {
         source: Option<u32>,
         tag: Option<i32>,
     ) -> Result<Option<Envelope>, OperationError> {
-        let source = self.source_in_job(source)?;
-        let status = self.process.call(|endpoint| endpoint.iprobe_in(self.messages(), source, tag))?;
-        Ok(status.map(|status| self.envelope(status)))
+        let found = self.with_view(|view| view.iprobe(source, tag))?;
+        Ok(found.map(|Status { source, tag, len }| Envelope { source, tag, len }))
     }
 
     /// Matches a message that was probed: no other call can receive it.
@@ -268,7 +262,7 @@ impl Context {
         let number = self.number_of_next(free);
         let members: Vec<u32> = ranks.iter().map(|rank| self.members()[*rank as usize]).collect();
         let is_member = members.contains(&self.process.rank);
-        is_member.then(|| self.process.add(Description { number, members, grid }))
+        is_member.then(|| self.process.add_new(Description { number, members, grid }))
     }
 
     /// Creates a communicator of the ranks that give the same `color`, in the order of `key`. Collective.
@@ -289,7 +283,7 @@ impl Context {
     pub(crate) fn duplicate(&self) -> Result<Rc<Context>, OperationError> {
         let entries = self.agree(None, 0)?;
         let number = self.number_of_next(entries.iter().map(|entry| entry.free));
-        Ok(self.process.add(Description { number, ..self.description.clone() }))
+        Ok(self.process.add_new(Description { number, ..self.description.clone() }))
     }
 
     /// Creates a communicator of these ranks; `None` for a rank that isn't among them. Collective: all ranks give the same ones, or disjoint
@@ -324,7 +318,7 @@ impl Context {
 
     /// Creates a communicator with a grid; `None` if the grid has no place for this rank. Collective.
     pub(crate) fn create_grid(&self, grid: Grid) -> Result<Option<Rc<Context>>, OperationError> {
-        if grid.places() > u64::from(self.size()) {
+        if grid.places() > u64::from(self.size()) || grid.dims.contains(&0) {
             check("MPI_Cart_create", ffi::MPI_ERR_DIMS as i32)?;
         }
         let has_place = u64::from(self.rank) < grid.places();
@@ -339,8 +333,10 @@ impl Context {
 
     /// Returns the grid.
     pub(crate) fn grid(&self) -> Result<&Grid, OperationError> {
-        let none = || check("MPI_Cart_get", ffi::MPI_ERR_TOPOLOGY as i32).err();
-        self.description.grid.as_ref().ok_or_else(|| none().map_or(OperationError::Ended, MpiError::into))
+        if self.description.grid.is_none() {
+            check("MPI_Cart_get", ffi::MPI_ERR_TOPOLOGY as i32)?;
+        }
+        self.description.grid.as_ref().ok_or(OperationError::Ended)
     }
 
     pub(crate) fn layout(&self) -> Result<CartesianLayout, OperationError> {

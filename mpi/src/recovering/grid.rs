@@ -14,7 +14,7 @@ pub(crate) struct Grid {
 impl Grid {
     /// Returns the number of places.
     pub(crate) fn places(&self) -> u64 {
-        self.dims.iter().map(|ranks| u64::from(*ranks)).product()
+        self.dims.iter().fold(1, |places: u64, ranks| places.saturating_mul(u64::from(*ranks)))
     }
 
     pub(crate) fn coords_of(&self, rank: u32) -> Vec<u32> {

@@ -1,6 +1,6 @@
 //! An operation that is waited for later.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::rc::Rc;
 
 use bytes::Bytes;
@@ -46,43 +46,45 @@ pub(crate) fn taken(envelope: Envelope, message: &[u8], into: &mut [u8]) -> Comp
 pub(crate) type Handle = Box<dyn FnOnce(Vec<(Status, Bytes)>, &mut Vec<u8>) -> Completion>;
 
 /// An operation with the receives of its messages; its sends are complete from the start. It accesses the program's memory only while it is
-/// waited for or tested.
-pub(crate) struct Operation {
+/// waited for, tested or cancelled.
+pub(crate) struct EndpointOperation {
     rank: Rc<Recovering>,
     requests: RefCell<Vec<Request>>,
     /// `None` once the operation is complete.
-    handle: Cell<Option<Handle>>,
-    is_pending: Cell<bool>,
+    handle: RefCell<Option<Handle>>,
     /// Received bytes, if the operation owns them.
     bytes: RefCell<Vec<u8>>,
     /// The operation may be cancelled.
     is_receive: bool,
 }
 
-impl Operation {
-    pub(crate) fn new(rank: &Rc<Recovering>, requests: Vec<Request>, is_receive: bool, handle: Handle) -> Operation {
-        Operation {
+impl EndpointOperation {
+    pub(crate) fn new(
+        rank: &Rc<Recovering>,
+        requests: Vec<Request>,
+        is_receive: bool,
+        handle: Handle,
+    ) -> EndpointOperation {
+        EndpointOperation {
             rank: Rc::clone(rank),
             requests: RefCell::new(requests),
-            handle: Cell::new(Some(handle)),
-            is_pending: Cell::new(true),
+            handle: RefCell::new(Some(handle)),
             bytes: RefCell::default(),
             is_receive,
         }
     }
 
-    /// Makes an operation that is complete but for its outcome.
-    pub(crate) fn done(rank: &Rc<Recovering>) -> Operation {
-        Operation::new(rank, Vec::new(), true, Box::new(|_, _| Completion::DONE))
+    /// Makes the operation of a send, which has succeeded.
+    pub(crate) fn sent(rank: &Rc<Recovering>) -> EndpointOperation {
+        EndpointOperation::new(rank, Vec::new(), false, Box::new(|_, _| Completion::DONE))
     }
 
     pub(crate) fn is_complete(&self) -> bool {
-        !self.is_pending.get()
+        self.handle.borrow().is_none()
     }
 
     /// Waits until the operation completes.
     pub(crate) fn wait(&self) -> Completion {
-        self.is_pending.set(false);
         let Some(handle) = self.handle.take() else { return Completion::DONE };
         let requests = self.requests.take().into_iter();
         let messages = requests.map(|request| self.rank.call(|endpoint| endpoint.wait(request)));
@@ -111,7 +113,6 @@ impl Operation {
         if !self.is_receive {
             return self.wait();
         }
-        self.is_pending.set(false);
         let Some(handle) = self.handle.take() else { return Completion::DONE };
         let requests = self.requests.take().into_iter();
         let messages = requests.filter_map(|request| self.rank.call(|endpoint| endpoint.cancel(request)).transpose());
@@ -125,8 +126,7 @@ impl Operation {
     /// Ends the operation because its scope ends. Its memory stays unchanged if this rank panics.
     pub(crate) fn end_with_scope(&self) -> Completion {
         if std::thread::panicking() {
-            self.is_pending.set(false);
-            self.handle.set(None);
+            self.handle.take();
             return Completion::DONE;
         }
         self.cancel()
@@ -137,15 +137,15 @@ impl Operation {
     }
 }
 
-impl Drop for Operation {
+impl Drop for EndpointOperation {
     fn drop(&mut self) {
-        if self.is_pending.get() {
+        if !self.is_complete() {
             self.end_with_scope();
         }
     }
 }
 
-impl std::fmt::Debug for Operation {
+impl std::fmt::Debug for EndpointOperation {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Operation").field("requests", &self.requests).finish_non_exhaustive()
     }
@@ -155,7 +155,7 @@ impl std::fmt::Debug for Operation {
 ///
 /// # Errors
 /// [`OperationError`].
-pub(crate) fn any(operations: &[&Operation], wait: bool) -> Result<Option<usize>, OperationError> {
+pub(crate) fn any(operations: &[&EndpointOperation], wait: bool) -> Result<Option<usize>, OperationError> {
     let Some(first) = operations.first() else { return Ok(None) };
     let requests: Vec<_> = operations.iter().map(|operation| operation.requests.borrow()).collect();
     let requests: Vec<Vec<&Request>> = requests.iter().map(|requests| requests.iter().collect()).collect();
@@ -167,7 +167,7 @@ pub(crate) fn any(operations: &[&Operation], wait: bool) -> Result<Option<usize>
 ///
 /// # Errors
 /// [`OperationError`].
-pub(crate) fn are_all_complete(operations: &[&Operation]) -> Result<bool, OperationError> {
+pub(crate) fn are_all_complete(operations: &[&EndpointOperation]) -> Result<bool, OperationError> {
     let Some(first) = operations.first() else { return Ok(true) };
     let requests: Vec<_> = operations.iter().map(|operation| operation.requests.borrow()).collect();
     let requests: Vec<&Request> = requests.iter().flat_map(|requests| requests.iter()).collect();

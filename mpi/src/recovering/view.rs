@@ -66,12 +66,14 @@ impl Communicator for View<'_> {
     }
 
     fn probe(&mut self, source: Option<u32>, tag: Option<i32>) -> Result<Status, Error> {
+        tag.map_or(Ok(()), |tag| CallError::check_tag("probe", tag))?;
         let source = self.source_in_job("probe", source)?;
         let status = self.endpoint.probe_in(self.context.messages(), source, tag)?;
         Ok(self.in_communicator(status))
     }
 
     fn iprobe(&mut self, source: Option<u32>, tag: Option<i32>) -> Result<Option<Status>, Error> {
+        tag.map_or(Ok(()), |tag| CallError::check_tag("iprobe", tag))?;
         let source = self.source_in_job("iprobe", source)?;
         let status = self.endpoint.iprobe_in(self.context.messages(), source, tag)?;
         Ok(status.map(|status| self.in_communicator(status)))

@@ -33,7 +33,7 @@ fn a_killed_rank_is_replaced_on_its_host_where_its_log_is() {
 fn kill_host(count: usize, places: &[usize], killed: usize, spare: usize) {
     let Some(hosts) = hosts(count) else { return };
     let job = Job::new(places.len()).with_options(&hosts.options()).with_wrapper(hosts.wrapper(places));
-    let mut running = job.on_nodes_disks().start();
+    let mut running = job.with_setting("node-local").start();
     running.wait_for_ranks();
     let ranks: Vec<usize> = (0..RANKS).filter(|rank| places[*rank] == killed).collect();
     running.wait_for_step(3 * Program::Rod.steps().1);

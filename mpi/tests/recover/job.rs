@@ -67,12 +67,13 @@ pub(crate) struct Job {
     options: Vec<OsString>,
     /// Program that starts the example, its path and arguments following.
     wrapper: Option<PathBuf>,
-    tier: Option<&'static str>,
+    /// Last argument: a tier or a rule.
+    setting: Option<&'static str>,
 }
 
 impl Job {
     pub(crate) fn new(processes: usize) -> Job {
-        Job { program: Program::Rod, processes, options: Vec::new(), wrapper: None, tier: None }
+        Job { program: Program::Rod, processes, options: Vec::new(), wrapper: None, setting: None }
     }
 
     /// Adds options of `mpirun`.
@@ -93,8 +94,8 @@ impl Job {
         Job { wrapper: Some(wrapper), ..self }
     }
 
-    pub(crate) fn on_nodes_disks(self) -> Job {
-        Job { tier: Some("node-local"), ..self }
+    pub(crate) fn with_setting(self, setting: &'static str) -> Job {
+        Job { setting: Some(setting), ..self }
     }
 
     pub(crate) fn start(self) -> Running {
@@ -106,7 +107,7 @@ impl Job {
             command.args(["--with-ft", "ulfm", "--mca", "async_mpi_finalize", "1"]);
         }
         command.args(["-n", &self.processes.to_string()]).args(self.options).args(self.wrapper);
-        command.arg(self.program.path()).args(self.program.arguments()).args(self.tier);
+        command.arg(self.program.path()).args(self.program.arguments()).args(self.setting);
         command.env("TMPDIR", temporary.path()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut job = command.spawn().unwrap();
         let output = BufReader::new(job.stdout.take().unwrap()).lines();

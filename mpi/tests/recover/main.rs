@@ -62,10 +62,12 @@ fn every_call_returns_its_value_in_a_job_that_recovers() {
     let job = |spares| Job::new(RANKS + spares).with_program(Program::EveryCall);
     assert_eq!(run(job(0), 0), RANKS);
     if outlives_failures() {
-        // A kill in each part.
+        // A kill after each part but the last.
         let (parts, _) = Program::EveryCall.steps();
-        for kills in (0..parts - 1).collect::<Vec<_>>().chunks(5) {
-            assert_eq!(run_with_kills_after(job(kills.len()), kills), RANKS + kills.len());
+        let settings = ["sender-based", "pessimistic", "node-local", "pessimistic"];
+        for (kills, setting) in (0..parts).collect::<Vec<_>>().chunks(5).zip(settings) {
+            let job = job(kills.len()).with_setting(setting);
+            assert_eq!(run_with_kills_after(job, kills), RANKS + kills.len());
         }
     }
 }

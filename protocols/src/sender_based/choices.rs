@@ -38,6 +38,11 @@ impl Choices {
         self.open.len()
     }
 
+    /// Returns `true` if this execution has repeated all calls that an earlier one has recorded.
+    pub(super) fn are_repeated(&self) -> bool {
+        self.recovered.is_empty()
+    }
+
     /// Returns `true` if no call was counted or recovered yet.
     pub(super) fn is_fresh(&self) -> bool {
         self.next == 0 && self.recovered.is_empty()

@@ -97,6 +97,11 @@ impl Protocol for SenderBased {
         self.choices.recover(choice)
     }
 
+    /// Returns `false` while recorded choices are to be repeated: the log drops them at a checkpoint.
+    fn wants_checkpoint(&self) -> bool {
+        self.choices.are_repeated()
+    }
+
     fn handle_checkpoint(&mut self) -> Result<Snapshot, ProtocolError> {
         let open = self.choices.open();
         if open > 0 {

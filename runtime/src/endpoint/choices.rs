@@ -20,6 +20,20 @@ use crate::transport::Transport;
 /// Message that a call has chosen, as (source, SSN).
 type Chosen = (u32, u64);
 
+/// Message that a probe waits for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Probed {
+    pattern: Pattern,
+    forced: Option<Forced>,
+}
+
+impl Probed {
+    /// Returns `true` if it could be one of `source`.
+    pub(super) fn may_come_from(&self, source: u32) -> bool {
+        self.pattern.is_from(self.forced, source)
+    }
+}
+
 /// Call whose outcome depends on timing.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Choice {
@@ -104,12 +118,19 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
             return Ok(false);
         }
         let choice = self.begin_choice();
-        while choice.forced.is_some() && self.find_complete(operation, &choice)?.is_none() {
+        // A recorded match came before the call, and so did its message.
+        let must_wait = choice.forced.is_some() || self.requests.is_forced(request);
+        if !must_wait && !choice.forced_nothing {
+            self.progress(Wait::Not)?;
+        }
+        while must_wait && self.find_complete(operation, &choice)?.is_none() {
             self.progress(Wait::Forever)?;
         }
         let found = self.find_complete(operation, &choice)?;
         if found.is_none() {
-            self.log.local().append(CANCELLED, request.id(), &[])?;
+            if !choice.forced_nothing {
+                self.log.local().append(CANCELLED, request.id(), &[])?;
+            }
             self.matching.cancel(request.id());
             if let Some(sequence) = self.requests.cancel(request) {
                 self.end_choice(sequence, None)?;
@@ -146,12 +167,14 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
     pub(super) fn choose_probe(&mut self, pattern: Pattern) -> Result<Status, Error> {
         let choice = self.depends_on_timing(pattern).then(|| self.begin_choice());
         let forced = choice.and_then(|choice| choice.forced);
+        self.probed = Some(Probed { pattern, forced });
         let (status, chosen) = loop {
             match self.matching.probe(pattern, forced) {
                 Some(message) => break (status(message), (message.source, message.ssn)),
                 None => self.progress(Wait::Forever)?,
             }
         };
+        self.probed = None;
         if let Some(choice) = choice {
             self.end_choice(choice.sequence, Some(chosen))?;
         }
@@ -160,6 +183,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
 
     pub(super) fn choose_iprobe(&mut self, pattern: Pattern) -> Result<Option<Status>, Error> {
         let choice = self.begin_choice();
+        self.probed = Some(Probed { pattern, forced: choice.forced });
         if choice.forced.is_some() {
             while self.matching.probe(pattern, choice.forced).is_none() {
                 self.progress(Wait::Forever)?;
@@ -167,6 +191,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         } else if !choice.forced_nothing {
             self.progress(Wait::Not)?;
         }
+        self.probed = None;
         let found = self.matching.probe(pattern, choice.forced).filter(|_| !choice.forced_nothing);
         let found = found.map(|message| (status(message), (message.source, message.ssn)));
         self.end_choice(choice.sequence, found.map(|(_, chosen)| chosen))?;

@@ -55,7 +55,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
     }
 
     /// Returns `true` if the connection of `peer` is read. It isn't while many of its messages are unexpected and no receive
-    /// could take one: then the peer has to wait. A send that waits for log space reads all connections, since only that
+    /// or probe could take one: then the peer has to wait. A send that waits for log space reads all connections, since only that
     /// can free space.
     fn is_read(&self, peer: u32, unwanted_bytes_max: usize) -> bool {
         let max = self.settings.unexpected_bytes_max;
@@ -63,7 +63,8 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         self.held.bytes_of(peer) < max
             && (self.matching.unexpected_bytes(peer) < max.max(unwanted_bytes_max)
                 || self.awaits_log_space
-                || self.matching.is_awaited(peer))
+                || self.matching.is_awaited(peer)
+                || self.probed.is_some_and(|probed| probed.may_come_from(peer)))
     }
 
     /// Returns the limit on a peer's unexpected bytes up to which it is read although no receive could take a message. While

@@ -11,8 +11,9 @@ use crate::matching::Message;
 pub(super) enum State {
     /// Send: complete from the start.
     Sent(Status),
-    /// Receive without a message. `choice`: sequence number under which its match must be recorded.
-    Posted { choice: Option<u64> },
+    /// Receive without a message. `choice`: sequence number under which its match must be recorded. `is_forced`: a dead incarnation has
+    /// recorded the match.
+    Posted { choice: Option<u64>, is_forced: bool },
     /// Receive with a message. `seen`: a test has returned `true`.
     Received { message: Message, seen: bool },
 }
@@ -58,15 +59,20 @@ impl Requests {
     /// Completes posted receive `id`. Returns the sequence number under which the match must be recorded.
     pub(super) fn complete(&mut self, id: u64, message: Message) -> Option<u64> {
         match self.open.insert(id, State::Received { message, seen: false }) {
-            Some(State::Posted { choice }) => choice,
+            Some(State::Posted { choice, .. }) => choice,
             _ => None,
         }
+    }
+
+    /// Returns `true` for a receive that will get the message that a dead incarnation has recorded.
+    pub(super) fn is_forced(&self, request: &Request) -> bool {
+        matches!(self.open.get(&request.id()), Some(State::Posted { is_forced: true, .. }))
     }
 
     /// Removes a receive without a message. Returns the sequence number under which that must be recorded.
     pub(super) fn cancel(&mut self, request: &Request) -> Option<u64> {
         match self.open.remove(&request.id()) {
-            Some(State::Posted { choice }) => choice,
+            Some(State::Posted { choice, .. }) => choice,
             _ => None,
         }
     }

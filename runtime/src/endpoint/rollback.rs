@@ -41,7 +41,10 @@ impl Rollback {
 impl<T: Transport, P: Protocol> Endpoint<T, P> {
     /// Returns `true` if the rule wants a checkpoint now, and the store has capacity for it.
     pub(super) fn wants_checkpoint(&self) -> bool {
-        self.protocol.wants_checkpoint() && (self.settings.rule.keeps_every_message() || !self.rollback.is_full())
+        // Outcomes that are yet to be repeated would be lost with the part of the local log that precedes the checkpoint.
+        self.cancelled.is_empty()
+            && self.protocol.wants_checkpoint()
+            && (self.settings.rule.keeps_every_message() || !self.rollback.is_full())
     }
 
     /// Discards checkpoints after `last`, which belong to an undone past. Those before `first` are no longer needed: the

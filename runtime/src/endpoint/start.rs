@@ -87,6 +87,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
             trace,
             requests: Requests::new(settings.requests_max),
             cancelled: BTreeSet::new(),
+            probed: None,
             outbound: (0..ranks).map(|_| Outbound::default()).collect(),
             recovery: None,
             held: HeldMessages::new(ranks),
@@ -199,19 +200,14 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
 
     /// Passes recorded outcomes and deliveries of dead incarnations to the protocol.
     fn recover_choices(&mut self) -> Result<(), Error> {
-        while let Some(key) = self.log.local().next_key(CHOICE) {
-            let Some(entry) = self.log.local().consume(CHOICE, key) else { break };
-            self.protocol.handle_recovered_choice(&entry.bytes)?;
-        }
-        while let Some(request) = self.log.local().next_key(CANCELLED) {
-            if self.log.local().consume(CANCELLED, request).is_none() {
-                break;
+        for (_, entry) in self.log.local().entries_after(Ssn::ZERO) {
+            match entry.kind {
+                CHOICE => self.protocol.handle_recovered_choice(&entry.bytes)?,
+                DELIVERY => self.protocol.handle_recovered_delivery(&entry.bytes)?,
+                // The checkpoint covers earlier ones.
+                CANCELLED if entry.key >= self.requests.next() => drop(self.cancelled.insert(entry.key)),
+                _ => {}
             }
-            self.cancelled.insert(request);
-        }
-        while let Some(key) = self.log.local().next_key(DELIVERY) {
-            let Some(entry) = self.log.local().consume(DELIVERY, key) else { break };
-            self.protocol.handle_recovered_delivery(&entry.bytes)?;
         }
         Ok(())
     }
