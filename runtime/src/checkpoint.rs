@@ -44,6 +44,8 @@ pub struct Counters {
     pub to_self: u64,
     /// Requests so far.
     pub requests: u64,
+    /// Calls so far whose outcome depends on timing.
+    pub choices: u64,
 }
 
 /// Encoded form of an unexpected message.

@@ -174,7 +174,7 @@ pub trait Communicator {
     fn wait(&mut self, request: Request) -> Result<(Status, Bytes), Error>;
 
     /// Returns `true` if [`wait`](Communicator::wait) would return at once; it stays true. The outcome depends on
-    /// timing, so it is a determinant: a busy loop around `test` fills the local log.
+    /// timing, so it is a determinant; a run of outcomes `false` is one entry of the local log.
     ///
     /// # Errors
     /// [`CallError::UnknownRequest`].

@@ -10,7 +10,7 @@
 //! | `start` | a fresh start, a restart from a checkpoint or from the log of a dead incarnation |
 //! | `sending` | logging a message; transmitting records |
 //! | `progress` | events of the transport, effects of the protocol |
-//! | `choices` | outcomes that depend on timing |
+//! | `choices`, `polls` | outcomes that depend on timing |
 //! | `contexts` | messages of several communicators |
 //! | `recovery` | progress of a replacement |
 //! | `held` | held messages and blocked ranks |
@@ -19,6 +19,7 @@
 mod choices;
 mod contexts;
 mod held;
+mod polls;
 mod progress;
 mod recovery;
 mod requests;
@@ -47,6 +48,7 @@ use crate::trace::Trace;
 use crate::transport::{CallKind, Report, Transport};
 use choices::Probed;
 use held::HeldMessages;
+use polls::Polls;
 use progress::Wait;
 use recovery::Recovery;
 use requests::{Requests, State};
@@ -90,6 +92,7 @@ pub struct Endpoint<T, P> {
     awaits_log_space: bool,
     /// Message that a probe in progress waits for.
     probed: Option<Probed>,
+    polls: Polls,
     /// The launcher has let the rank end.
     finish: bool,
     /// For each rank, whether to read from it and whether to write to it; recomputed for each poll.
@@ -107,6 +110,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         self.end_recovery()?;
         self.check_logging();
         // The outcome depends on the recorded choices.
+        self.record_polls()?;
         self.sync_choices()?;
         self.transport.report(Report::Done { outcome, tally: self.tally })?;
         while !self.finish {
@@ -204,6 +208,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
                 logged: (self.tally.messages_logged, self.tally.bytes_logged),
                 to_self: self.to_self,
                 requests: self.requests.next(),
+                choices: self.polls.next_choice(),
             },
             unexpected: self.matching.unexpected().into_iter().cloned().collect(),
         };
@@ -299,6 +304,7 @@ impl<T: Transport, P: Protocol> Communicator for Endpoint<T, P> {
         }
         let snapshot = self.protocol.handle_checkpoint()?;
         let epoch = snapshot.epoch;
+        self.record_polls()?;
         self.log.local().seal(epoch)?;
         self.write_checkpoint(epoch, snapshot.tables, state)?;
         self.tally.checkpoints += 1;
@@ -327,5 +333,7 @@ impl<T: Transport, P: Protocol> Communicator for Endpoint<T, P> {
 const CHOICE: u8 = EntryKind::Choice as u8;
 /// Kind of cancelled receives in the local log.
 const CANCELLED: u8 = EntryKind::Cancelled as u8;
+/// Kind of runs of calls that found nothing in the local log.
+const NOTHING: u8 = EntryKind::Nothing as u8;
 /// Kind of deliveries in the local log.
 const DELIVERY: u8 = EntryKind::Delivery as u8;

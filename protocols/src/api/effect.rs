@@ -156,4 +156,7 @@ pub enum EntryKind {
     /// Receive that was cancelled, numbered by its place among the rank's requests, from 0 since the start of the program.
     /// On a restart, the runtime lets it take no message.
     Cancelled = 6,
+    /// Run of calls that found nothing: numbered by the first as [`EntryKind::Choice`] is, with the number of calls (u64,
+    /// little-endian). On a restart, the runtime lets them find nothing.
+    Nothing = 7,
 }

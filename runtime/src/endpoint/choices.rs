@@ -11,7 +11,7 @@ use counterfoil::{Determinant, Rank, Ssn};
 use counterfoil_protocols::api::Protocol;
 
 use super::progress::Wait;
-use super::{CANCELLED, CHOICE, Endpoint};
+use super::{CANCELLED, CHOICE, Endpoint, NOTHING};
 use crate::Error;
 use crate::communicator::{CallError, Request, Status};
 use crate::matching::{Forced, Message, Pattern};
@@ -42,17 +42,21 @@ pub(super) struct Choice {
     pub(super) forced: Option<Forced>,
     /// The call must find nothing.
     forced_nothing: bool,
+    /// That is recorded among the calls that found nothing.
+    is_recorded: bool,
 }
 
 impl<T: Transport, P: Protocol> Endpoint<T, P> {
     /// Counts a call whose outcome depends on timing.
     pub(super) fn begin_choice(&mut self) -> Choice {
         let next = self.protocol.next_choice();
+        let is_recorded = self.polls.handle_choice(next.sequence);
         let forced = next.forced.filter(|forced| forced.ssn != Ssn::ZERO);
         Choice {
             sequence: next.sequence,
             forced: forced.map(|forced| Forced { source: forced.source.0, ssn: forced.ssn.0 }),
-            forced_nothing: next.forced.is_some_and(|forced| forced.ssn == Ssn::ZERO),
+            forced_nothing: is_recorded || next.forced.is_some_and(|forced| forced.ssn == Ssn::ZERO),
+            is_recorded,
         }
     }
 
@@ -62,13 +66,27 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         pattern.source.is_none() && !self.settings.rule.repeats_receive_order()
     }
 
-    /// Records the outcome of a call: a message, or nothing.
-    fn end_choice(&mut self, sequence: u64, chosen: Option<Chosen>) -> Result<(), Error> {
+    /// Records the outcome of a call: a message, or nothing. Runs of calls that found nothing are recorded later, as one entry.
+    fn end_choice(&mut self, sequence: u64, chosen: Option<Chosen>, is_recorded: bool) -> Result<(), Error> {
         let (source, ssn) = chosen.unwrap_or((self.rank, 0));
         let choice = Determinant { sequence, source: Rank(source), ssn: Ssn(ssn) };
-        if let Some(record) = self.protocol.handle_choice(choice)? {
-            self.log.local().append(CHOICE, record.sequence, &record.bytes)?;
-            self.tally.choices_logged += 1;
+        let Some(record) = self.protocol.handle_choice(choice)?.filter(|_| !is_recorded) else { return Ok(()) };
+        self.tally.choices_logged += 1;
+        if chosen.is_none() {
+            if !self.polls.extend(sequence) {
+                self.record_polls()?;
+                self.polls.begin(sequence);
+            }
+            return Ok(());
+        }
+        self.record_polls()?;
+        Ok(self.log.local().append(CHOICE, record.sequence, &record.bytes)?)
+    }
+
+    /// Records the calls that found nothing since the last record: before anything that can depend on it is seen elsewhere.
+    pub(super) fn record_polls(&mut self) -> Result<(), Error> {
+        if let Some((first, calls)) = self.polls.take() {
+            self.log.local().append(NOTHING, first, &calls.to_le_bytes())?;
         }
         Ok(())
     }
@@ -77,7 +95,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
     pub(super) fn complete(&mut self, id: u64, message: Message) -> Result<(), Error> {
         let chosen = (message.source, message.ssn);
         match self.requests.complete(id, message) {
-            Some(sequence) => self.end_choice(sequence, Some(chosen)),
+            Some(sequence) => self.end_choice(sequence, Some(chosen), false),
             None => Ok(()),
         }
     }
@@ -104,7 +122,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
             }
             self.progress(Wait::Forever)?;
         };
-        self.end_choice(choice.sequence, found.map(|(_, message)| message))?;
+        self.end_choice(choice.sequence, found.map(|(_, message)| message), choice.is_recorded)?;
         let Some((index, _)) = found else { return Ok(None) };
         operations[index].iter().for_each(|request| self.requests.mark_seen(request));
         Ok(Some(index))
@@ -133,10 +151,10 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
             }
             self.matching.cancel(request.id());
             if let Some(sequence) = self.requests.cancel(request) {
-                self.end_choice(sequence, None)?;
+                self.end_choice(sequence, None, false)?;
             }
         }
-        self.end_choice(choice.sequence, found.map(|(_, message)| message))?;
+        self.end_choice(choice.sequence, found.map(|(_, message)| message), choice.is_recorded)?;
         Ok(found.is_none())
     }
 
@@ -176,7 +194,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         };
         self.probed = None;
         if let Some(choice) = choice {
-            self.end_choice(choice.sequence, Some(chosen))?;
+            self.end_choice(choice.sequence, Some(chosen), false)?;
         }
         Ok(status)
     }
@@ -194,7 +212,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         self.probed = None;
         let found = self.matching.probe(pattern, choice.forced).filter(|_| !choice.forced_nothing);
         let found = found.map(|message| (status(message), (message.source, message.ssn)));
-        self.end_choice(choice.sequence, found.map(|(_, chosen)| chosen))?;
+        self.end_choice(choice.sequence, found.map(|(_, chosen)| chosen), choice.is_recorded)?;
         Ok(found.map(|(status, _)| status))
     }
 }

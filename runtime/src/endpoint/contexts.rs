@@ -13,7 +13,7 @@ use crate::matching::Pattern;
 use crate::transport::Transport;
 
 impl<T: Transport, P: Protocol> Endpoint<T, P> {
-    /// Like [`Communicator::isend`](crate::communicator::Communicator::isend), in a context, with any tag.
+    /// Like [`Communicator::isend`], in a context, with any tag.
     ///
     /// # Errors
     /// [`Error`]; [`CallError::NoSuchRank`].
@@ -22,7 +22,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         self.post_send(to, tag, context, payload)
     }
 
-    /// Like [`Communicator::irecv`](crate::communicator::Communicator::irecv), in a context, with any tag.
+    /// Like [`Communicator::irecv`], in a context, with any tag.
     ///
     /// # Errors
     /// [`Error`]; [`CallError::NoSuchRank`].
@@ -31,7 +31,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         self.post_receive(Pattern { source, tag, comm: context })
     }
 
-    /// Like [`Communicator::probe`](crate::communicator::Communicator::probe), in a context, with any tag.
+    /// Like [`Communicator::probe`], in a context, with any tag.
     ///
     /// # Errors
     /// [`Error`]; [`CallError::NoSuchRank`].
@@ -40,7 +40,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         self.choose_probe(Pattern { source, tag, comm: context })
     }
 
-    /// Like [`Communicator::iprobe`](crate::communicator::Communicator::iprobe), in a context, with any tag.
+    /// Like [`Communicator::iprobe`], in a context, with any tag.
     ///
     /// # Errors
     /// [`Error`]; [`CallError::NoSuchRank`].
@@ -51,7 +51,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
 
     /// Waits until one of several operations is complete and returns its index; `None` if there are none. An operation is complete with all
     /// its requests, each of which must then be waited for. The outcome is a determinant, like that of
-    /// [`Communicator::test`](crate::communicator::Communicator::test).
+    /// [`Communicator::test`].
     ///
     /// # Errors
     /// [`Error`]; [`CallError::UnknownRequest`].

@@ -43,6 +43,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
     pub(super) fn wants_checkpoint(&self) -> bool {
         // Outcomes that are yet to be repeated would be lost with the part of the local log that precedes the checkpoint.
         self.cancelled.is_empty()
+            && self.polls.are_repeated()
             && self.protocol.wants_checkpoint()
             && (self.settings.rule.keeps_every_message() || !self.rollback.is_full())
     }

@@ -57,6 +57,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
     /// Logs a message and begins to transmit it. Traces it between the two, when it can no longer be undone by a crash.
     pub(super) fn send_message(&mut self, to: u32, tag: i32, comm: u32, payload: &[u8]) -> Result<(), Error> {
         self.await_running()?;
+        self.record_polls()?;
         let envelope =
             Envelope { source: Rank(self.rank), destination: Rank(to), tag, comm, len: payload.len() as u64 };
         if to == self.rank && !self.settings.rule.keeps_every_message() {

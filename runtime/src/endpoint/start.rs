@@ -15,11 +15,12 @@ use counterfoil::{Keep, Log, OnFull, Options, OptionsError, Rank, Restored, Ssn,
 use counterfoil_protocols::api::Protocol;
 
 use super::held::HeldMessages;
+use super::polls::Polls;
 use super::recovery::Recovery;
 use super::requests::Requests;
 use super::rollback::{CHECKPOINTS_KEPT, Rollback};
 use super::sending::{Outbound, cursor_from};
-use super::{CANCELLED, CHOICE, DELIVERY, Endpoint};
+use super::{CANCELLED, CHOICE, DELIVERY, Endpoint, NOTHING};
 use crate::Error;
 use crate::checkpoint::Snapshot;
 use crate::damage::{DamageLocation, Expected};
@@ -88,6 +89,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
             requests: Requests::new(settings.requests_max),
             cancelled: BTreeSet::new(),
             probed: None,
+            polls: Polls::default(),
             outbound: (0..ranks).map(|_| Outbound::default()).collect(),
             recovery: None,
             held: HeldMessages::new(ranks),
@@ -179,6 +181,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         self.collectives = snapshot.counters.collectives;
         self.iteration = snapshot.counters.iteration;
         self.requests.resume(snapshot.counters.requests);
+        self.polls.resume(snapshot.counters.choices);
         self.restored = Some(snapshot.application);
         self.transport.report(Report::Restored { epoch: epoch.0 })?;
         Ok(())
@@ -206,6 +209,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
                 DELIVERY => self.protocol.handle_recovered_delivery(&entry.bytes)?,
                 // The checkpoint covers earlier ones.
                 CANCELLED if entry.key >= self.requests.next() => drop(self.cancelled.insert(entry.key)),
+                NOTHING => self.polls.recover(entry.key, &entry.bytes),
                 _ => {}
             }
         }

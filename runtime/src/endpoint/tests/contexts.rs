@@ -137,6 +137,45 @@ fn an_operation_is_complete_with_all_its_requests() {
     ran.unwrap();
 }
 
+#[test]
+fn many_polls_are_one_record_and_are_repeated() {
+    const POLLS: u64 = 100_000;
+    // 10 bytes for a poll.
+    let job = ThreadJob::new(RankSettings { local_log_bytes_max: 1 << 20, ..settings(LogTier::ProcessCrashSafe) });
+    let program = |comm: &mut Killable<'_>| {
+        match comm.rank() {
+            0 => {
+                let answer = comm.irecv(Some(1), Some(1))?;
+                // In a repetition the answer may be there from the start.
+                for _ in 0..POLLS {
+                    assert!(!comm.test(&answer)?);
+                }
+                comm.send(1, 2, &[])?;
+                comm.wait(answer)?;
+            }
+            1 => {
+                comm.recv(Some(0), Some(2))?;
+                comm.send(0, 1, &[])?;
+            }
+            _ => {}
+        }
+        Ok(Vec::new())
+    };
+    let ran = job.run(|endpoint, incarnation| {
+        // After the question was sent, and once more in the midst of the polls.
+        let death = match (endpoint.rank(), incarnation) {
+            (0, 0) => Some(POLLS + 3),
+            (0, 1) => Some(POLLS / 2),
+            _ => None,
+        };
+        let mut killable = Killable::new(endpoint, death);
+        let result = program(&mut killable);
+        killable.end(result)
+    });
+    ran.unwrap();
+    assert!(judge(&job.timelines()).is_clean());
+}
+
 /// Runs the program; the incarnations in `deaths`, as (rank, incarnation, call), die before that call. Returns the number of calls of each
 /// rank's last incarnation.
 fn run(settings: RankSettings, checkpoints: bool, deaths: &[(u32, u32, u64)]) -> Vec<u64> {

@@ -1,0 +1,107 @@
+//! Runs of calls that found nothing: a program that polls makes many, and one entry of the local log has a whole run.
+//!
+//! A run is recorded before the next outcome of another kind, message or checkpoint. Until then nobody else has seen anything that depends on
+//! it, and a repetition may get other outcomes.
+
+use std::collections::BTreeMap;
+
+/// Calls of one rank that found nothing, by their numbers.
+#[derive(Debug, Default)]
+pub(super) struct Polls {
+    /// Last run, not recorded yet: number of the first call, and number of calls.
+    run: Option<(u64, u64)>,
+    /// Runs that a dead incarnation has recorded, and that are not repeated yet: the end of each, by its first call.
+    recorded: BTreeMap<u64, u64>,
+    /// Number of the next call whose outcome depends on timing.
+    next_choice: u64,
+}
+
+impl Polls {
+    /// Continues after a checkpoint that counted `next_choice` calls.
+    pub(super) fn resume(&mut self, next_choice: u64) {
+        self.next_choice = next_choice;
+    }
+
+    pub(super) fn next_choice(&self) -> u64 {
+        self.next_choice
+    }
+
+    /// Takes a run of a dead incarnation. One that the checkpoint covers is ignored.
+    pub(super) fn recover(&mut self, first: u64, calls: &[u8]) {
+        let calls = calls.try_into().map_or(0, u64::from_le_bytes);
+        let (mut first, mut end) = (first, first.saturating_add(calls));
+        if end <= self.next_choice {
+            return;
+        }
+        // Several incarnations may have recorded the same calls.
+        while let Some((&other, &its_end)) = self.recorded.range(..=end).next_back().filter(|run| *run.1 >= first) {
+            self.recorded.remove(&other);
+            (first, end) = (first.min(other), end.max(its_end));
+        }
+        self.recorded.insert(first, end);
+    }
+
+    /// Returns `true` if this execution has repeated all recorded runs.
+    pub(super) fn are_repeated(&self) -> bool {
+        self.recorded.is_empty()
+    }
+
+    /// Counts a call whose outcome depends on timing. Returns `true` if it is recorded that it found nothing.
+    pub(super) fn handle_choice(&mut self, sequence: u64) -> bool {
+        self.next_choice = sequence + 1;
+        let Some((&first, &end)) = self.recorded.range(..=sequence).next_back() else { return false };
+        if sequence + 1 >= end {
+            self.recorded.remove(&first);
+        }
+        sequence < end
+    }
+
+    /// Adds a call to the run, if it follows it.
+    pub(super) fn extend(&mut self, sequence: u64) -> bool {
+        match &mut self.run {
+            Some((first, calls)) if *first + *calls == sequence => {
+                *calls += 1;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Begins a run.
+    pub(super) fn begin(&mut self, sequence: u64) {
+        self.run = Some((sequence, 1));
+    }
+
+    /// Takes the run, to record it.
+    pub(super) fn take(&mut self) -> Option<(u64, u64)> {
+        self.run.take()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_has_calls_that_follow_each_other() {
+        let mut polls = Polls::default();
+        assert!(!polls.extend(3));
+        polls.begin(3);
+        assert!(polls.extend(4) && polls.extend(5) && !polls.extend(7));
+        assert_eq!((polls.take(), polls.take()), (Some((3, 3)), None));
+    }
+
+    #[test]
+    fn recorded_runs_are_repeated_once() {
+        let mut polls = Polls::default();
+        polls.resume(4);
+        // Covered by the checkpoint, in part covered, within that one, and a later one.
+        for (first, calls) in [(1, 3_u64), (3, 3), (4, 1), (8, 1)] {
+            polls.recover(first, &calls.to_le_bytes());
+        }
+        let found: Vec<bool> = (4..10).map(|sequence| polls.handle_choice(sequence)).collect();
+        assert_eq!(found, [true, true, false, false, true, false]);
+        assert!(polls.are_repeated());
+        assert_eq!(polls.next_choice(), 10);
+    }
+}
