@@ -12,8 +12,8 @@ use mpi_sys as ffi;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::comm::Comm;
-use crate::error::{MpiError, check, count};
-use crate::operation::{Operation, UserHandles};
+use crate::error::{MpiError, count};
+use crate::operation::{Operation, UserHandles, reduce_local};
 
 /// Ranks that receive the result of a reduction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,8 +68,7 @@ impl Elements {
     /// # Errors
     /// [`MpiError`] if the operation isn't one for these elements.
     pub(crate) fn combine(&self, lower: &mut [u8], higher: &[u8]) -> Result<(), MpiError> {
-        let call = "MPI_Reduce_local";
-        let elements = count(call, lower.len().min(higher.len()) / self.bytes)?;
+        let elements = lower.len().min(higher.len()) / self.bytes;
         // MPI may rely on the alignment of the elements.
         let aligned = |bytes: &[u8]| {
             let mut copy = vec![0_u64; bytes.len().div_ceil(size_of::<u64>())];
@@ -77,12 +76,11 @@ impl Elements {
             copy
         };
         let (from, mut into) = (aligned(lower), aligned(higher));
-        let (operation, datatype) = (self.operation, self.datatype);
-        // SAFETY: both buffers have that many elements, and the call has finished with them when it returns. The handles are valid: MPI's
-        // own, or kept by `_handles`.
-        check(call, unsafe {
-            ffi::MPI_Reduce_local(from.as_ptr().cast(), into.as_mut_ptr().cast(), elements, datatype, operation)
-        })?;
+        // SAFETY: both buffers have that many elements. The handles are valid: MPI's own, or kept by `_handles`.
+        unsafe {
+            let raw = (self.operation, self.datatype);
+            reduce_local(from.as_ptr().cast(), into.as_mut_ptr().cast(), elements, raw)?;
+        }
         let len = lower.len();
         lower.copy_from_slice(&into.as_bytes()[..len]);
         Ok(())
@@ -297,22 +295,26 @@ impl<'b, B: ?Sized> Ready<'b, B> {
         }
     }
 
-    /// Returns what this rank contributes, in the order of the receiving ranks; `None` if it contributes nothing. A root's part of its own
-    /// result is not included: a repetition of the root produces it again.
-    pub(crate) fn contribution(&self) -> Option<Vec<&[u8]>> {
+    /// Returns `true` if this rank contributes something.
+    pub(crate) fn contributes(&self) -> bool {
         use Collective::*;
 
-        let contributes = match self.operation {
+        match self.operation {
             Barrier => false,
             Broadcast(root) | Scatter(root) | ScatterVarcount(root) => root == self.rank,
             Gather(root) | GatherVarcount(root) | Reduce(Reduction::To(root), _) => root != self.rank,
             AllGather | AllGatherVarcount | AllToAll | AllToAllVarcount | Reduce(..) => true,
-        };
-        if !contributes {
+        }
+    }
+
+    /// Returns what this rank contributes, in the order of the receiving ranks; `None` if it contributes nothing. A root's part of its own
+    /// result is not included: a repetition of the root produces it again.
+    pub(crate) fn contribution(&self) -> Option<Vec<&[u8]>> {
+        if !self.contributes() {
             return None;
         }
         let bytes = match self.operation {
-            Broadcast(_) => self.received(),
+            Collective::Broadcast(_) => self.received(),
             _ => self.send.bytes,
         };
         Some(match &self.send.parts {

@@ -223,11 +223,22 @@ where
     if len != needed {
         return Err(MpiError::Length { call, len, needed });
     }
-    let elements = count(call, send.len())?;
-    let (operation, datatype) = operation.raw();
-    // SAFETY: the call reads `elements` elements and writes as many, and has finished when it returns.
-    let code = unsafe {
-        ffi::MPI_Reduce_local(send.as_ptr().cast(), receive.as_mut_ptr().cast(), elements, datatype, operation)
-    };
-    check(call, code)
+    // SAFETY: both slices have that many elements, and the handles are those of `operation`.
+    unsafe { reduce_local(send.as_ptr().cast(), receive.as_mut_ptr().cast(), send.len(), operation.raw()) }
+}
+
+/// Reduces `elements` elements at `from` and `into` into the latter.
+///
+/// # Safety
+/// So many elements of the datatype can be read at both and written at `into`; operation and datatype are valid.
+pub(crate) unsafe fn reduce_local(
+    from: *const c_void,
+    into: *mut c_void,
+    elements: usize,
+    (operation, datatype): (ffi::MPI_Op, ffi::MPI_Datatype),
+) -> Result<(), MpiError> {
+    let call = "MPI_Reduce_local";
+    let elements = count(call, elements)?;
+    // SAFETY: the caller's promise; the call has finished with the memory when it returns.
+    check(call, unsafe { ffi::MPI_Reduce_local(from, into, elements, datatype, operation) })
 }

@@ -9,6 +9,7 @@ use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 use std::rc::Rc;
 
+use counterfoil_runtime::communicator::Status;
 use mpi_sys as ffi;
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -396,7 +397,7 @@ where
 }
 
 /// Function that stores a message in borrowed memory.
-pub(crate) type StoreMessage = Box<dyn FnOnce(Envelope, &[u8]) -> Completion>;
+pub(crate) type StoreMessage = Box<dyn FnOnce(Status, &[u8]) -> Completion>;
 
 /// An operation on memory that is borrowed for `'a`.
 #[derive(Debug)]
@@ -427,8 +428,7 @@ impl<'a, B: ?Sized> Borrowed<'a, B> {
         let bytes: *mut [u8] = unsafe { (*memory).as_mut_bytes() };
         // SAFETY: the scope ends the operation before `'a` ends; until then nothing else uses the memory. An operation that its scope has
         // ended drops the function.
-        let store =
-            Box::new(move |envelope: Envelope, message: &[u8]| taken(envelope, message, unsafe { &mut *bytes }));
+        let store = Box::new(move |status: Status, message: &[u8]| taken(status, message, unsafe { &mut *bytes }));
         let operation = begin(store)?;
         // SAFETY: only the operation uses the memory, until it is complete.
         Ok(unsafe { Borrowed::new(scope.register(operation), memory) })

@@ -213,7 +213,11 @@ where
     Ok(comm.wait(receive)?.1)
 }
 
-fn send_internal<C>(comm: &mut C, to: u32, tag: InternalTag, payload: &[u8]) -> Result<(), Error>
+/// Sends a message of a collective, for layers that have more of them.
+///
+/// # Errors
+/// Those of the communicator.
+pub fn send_internal<C>(comm: &mut C, to: u32, tag: InternalTag, payload: &[u8]) -> Result<(), Error>
 where
     C: Communicator + ?Sized,
 {

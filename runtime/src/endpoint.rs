@@ -31,6 +31,7 @@ mod tests;
 
 use std::collections::BTreeSet;
 use std::thread;
+use std::time::Duration;
 
 use bytes::Bytes;
 use counterfoil::{Epoch, Log};
@@ -135,6 +136,11 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
     /// Returns the counters of this incarnation.
     pub fn tally(&self) -> Tally {
         self.tally
+    }
+
+    /// Sets the longest wait for room in the log, in place of [`RankSettings::full_wait_max`].
+    pub fn set_full_wait_max(&mut self, max: Duration) {
+        self.settings.full_wait_max = max;
     }
 
     fn check_source(&self, call: &'static str, source: Option<u32>) -> Result<(), CallError> {

@@ -69,7 +69,7 @@ impl<'b, B: ?Sized> Ready<'b, B> {
 
     /// Counts this rank's contribution, if it makes one.
     pub(crate) fn count_in(&self, context: &Context) {
-        if self.contribution().is_some() {
+        if self.contributes() {
             context.process.count_contribution();
         }
     }
@@ -83,7 +83,7 @@ impl<'b, B: ?Sized> Ready<'b, B> {
         let (rank, ranks, tag) = (self.rank, self.ranks, context.begin_collective());
         let peers = || (0..ranks).filter(|peer| *peer != rank);
         for to in peers().filter(|to| self.operation.has_message(rank, *to)) {
-            context.send_internal(to, tag, self.contribution_to(to))?;
+            context.with_view(|view| collectives::send_internal(view, to, tag, self.contribution_to(to)))?;
         }
         let own = self.operation.has_message(rank, rank);
         let own = own.then(|| (rank, Bytes::copy_from_slice(self.contribution_to(rank))));
@@ -101,7 +101,7 @@ impl<'b, B: ?Sized> Ready<'b, B> {
             let memory = unsafe { std::slice::from_raw_parts_mut(at, len) };
             Completion { envelope: None, result: incoming.store(&contributions, memory).map_err(MpiError::into) }
         });
-        Ok((EndpointOperation::new(&context.process, requests, false, handle), memory))
+        Ok((EndpointOperation::new(context, requests, false, handle), memory))
     }
 
     /// Returns what this rank contributes to the result of rank `to`.

@@ -224,7 +224,7 @@ fn begin_as(
         Port::Recovering(context) => {
             check_recoverable(mode)?;
             context.send(bytes, to, tag)?;
-            EndpointOperation::sent(&context.process).into()
+            EndpointOperation::sent(context).into()
         }
     };
     Ok(SendRequest::new(pending, comm))

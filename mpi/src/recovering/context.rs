@@ -10,6 +10,7 @@ use counterfoil_runtime::{Error, collectives};
 use mpi_sys as ffi;
 use serde::{Deserialize, Serialize};
 
+use super::grid::places;
 use super::{Completion, EndpointOperation, Grid, Recovering, SavedContext, View, taken};
 use crate::error::{OperationError, check};
 use crate::point_to_point::Envelope;
@@ -111,10 +112,6 @@ impl Context {
         self.ranks.get(&rank).copied().unwrap_or_default()
     }
 
-    fn envelope(&self, status: Status) -> Envelope {
-        Envelope { source: self.rank_of(status.source), tag: status.tag, len: status.len }
-    }
-
     /// Runs calls on the runtime's communicator.
     pub(crate) fn with_view<T>(
         &self,
@@ -130,14 +127,6 @@ impl Context {
         self.with_view(|view| view.send(to, tag, bytes))
     }
 
-    /// Sends a message of a collective.
-    pub(crate) fn send_internal(&self, to: u32, tag: InternalTag, bytes: &[u8]) -> Result<(), OperationError> {
-        self.with_view(|view| {
-            let sent = view.isend_internal(to, tag, bytes)?;
-            view.wait(sent).map(drop)
-        })
-    }
-
     /// Posts the receive of a message of a collective.
     pub(crate) fn post_internal(&self, source: u32, tag: InternalTag) -> Result<Request, OperationError> {
         self.with_view(|view| view.irecv_internal(source, tag))
@@ -149,8 +138,8 @@ impl Context {
 
     /// Waits for a receive.
     pub(crate) fn take(&self, request: Request, into: &mut [u8]) -> Result<Completion, OperationError> {
-        let (status, message) = self.process.call(|endpoint| endpoint.wait(request))?;
-        Ok(taken(self.envelope(status), &message, into))
+        let (status, message) = self.with_view(|view| view.wait(request))?;
+        Ok(taken(status, &message, into))
     }
 
     /// Receives a message into `into`. `None` is a wildcard.
@@ -171,14 +160,13 @@ impl Context {
         source: Option<u32>,
         tag: Option<i32>,
     ) -> Result<EndpointOperation, OperationError> {
-        let (request, context) = (self.post(source, tag)?, Rc::clone(self));
-        let handle = Box::new(move |messages: Vec<_>, bytes: &mut Vec<u8>| {
-            context.handle_one(&messages, |envelope, message| {
+        let handle = Box::new(move |messages: Vec<(Status, Bytes)>, bytes: &mut Vec<u8>| {
+            handle_one(&messages, |status, message| {
                 bytes.resize(message.len().min(len), 0);
-                taken(envelope, message, bytes)
+                taken(status, message, bytes)
             })
         });
-        Ok(EndpointOperation::new(&self.process, vec![request], true, handle))
+        Ok(EndpointOperation::new(self, vec![self.post(source, tag)?], true, handle))
     }
 
     /// Begins to receive a message, which `handle` gets.
@@ -186,7 +174,7 @@ impl Context {
         self: &Rc<Self>,
         source: Option<u32>,
         tag: Option<i32>,
-        handle: impl FnOnce(Envelope, &[u8]) -> Completion + 'static,
+        handle: impl FnOnce(Status, &[u8]) -> Completion + 'static,
     ) -> Result<EndpointOperation, OperationError> {
         Ok(self.operation_of(self.post(source, tag)?, handle))
     }
@@ -195,26 +183,15 @@ impl Context {
     pub(crate) fn operation_of(
         self: &Rc<Self>,
         request: Request,
-        handle: impl FnOnce(Envelope, &[u8]) -> Completion + 'static,
+        handle: impl FnOnce(Status, &[u8]) -> Completion + 'static,
     ) -> EndpointOperation {
-        let context = Rc::clone(self);
-        let handle = Box::new(move |messages: Vec<_>, _: &mut _| context.handle_one(&messages, handle));
-        EndpointOperation::new(&self.process, vec![request], true, handle)
-    }
-
-    fn handle_one(
-        &self,
-        messages: &[(Status, Bytes)],
-        handle: impl FnOnce(Envelope, &[u8]) -> Completion,
-    ) -> Completion {
-        let one = messages.first().map(|(status, message)| handle(self.envelope(*status), message));
-        one.unwrap_or(Completion::DONE)
+        let handle = Box::new(move |messages: Vec<(Status, Bytes)>, _: &mut _| handle_one(&messages, handle));
+        EndpointOperation::new(self, vec![request], true, handle)
     }
 
     /// Waits for a message without receiving it. `None` is a wildcard.
     pub(crate) fn probe(&self, source: Option<u32>, tag: Option<i32>) -> Result<Envelope, OperationError> {
-        let Status { source, tag, len } = self.with_view(|view| view.probe(source, tag))?;
-        Ok(Envelope { source, tag, len })
+        Ok(self.with_view(|view| view.probe(source, tag))?.into())
     }
 
     /// Returns the envelope of a message that has arrived, if there is one.
@@ -223,8 +200,7 @@ impl Context {
         source: Option<u32>,
         tag: Option<i32>,
     ) -> Result<Option<Envelope>, OperationError> {
-        let found = self.with_view(|view| view.iprobe(source, tag))?;
-        Ok(found.map(|Status { source, tag, len }| Envelope { source, tag, len }))
+        Ok(self.with_view(|view| view.iprobe(source, tag))?.map(Envelope::from))
     }
 
     /// Matches a message that was probed: no other call can receive it.
@@ -236,30 +212,31 @@ impl Context {
     /// Drops a matched message.
     pub(crate) fn discard_matched(&self, request: Request) {
         // Without an endpoint there is nothing to drop.
-        let _ = self.process.call(|endpoint| endpoint.wait(request));
+        let _ = self.with_view(|view| view.wait(request));
     }
 
     // Communicators.
 
-    /// Returns the entries of all ranks, by rank. Collective.
-    fn agree(&self, color: Option<u32>, key: i32) -> Result<Vec<Entry>, OperationError> {
+    /// Returns the entries of all ranks, by rank, and the number of a new communicator. Collective.
+    fn agree(&self, color: Option<u32>, key: i32) -> Result<(Vec<Entry>, u32), OperationError> {
         let own = Entry { color, key, free: self.process.next.get() };
-        self.with_view(|view| {
+        let entries: Vec<Entry> = self.with_view(|view| {
             let entries = collectives::allgather(view, &postcard::to_stdvec(&own)?)?;
             entries.iter().map(|entry| Ok(postcard::from_bytes(entry)?)).collect()
-        })
+        })?;
+        let number = self.take_number(entries.iter().map(|entry| entry.free));
+        Ok((entries, number))
     }
 
-    /// Returns the number of a new communicator: the highest of those that are free on its ranks.
-    fn number_of_next(&self, free: impl Iterator<Item = u32>) -> u32 {
+    /// Takes the number of a new communicator: the highest of those that are free on its ranks.
+    fn take_number(&self, free: impl Iterator<Item = u32>) -> u32 {
         let number = free.fold(self.process.next.get(), u32::max);
         self.process.next.set(number + 1);
         number
     }
 
-    /// Adds a communicator of these ranks of this one.
-    fn create(&self, ranks: &[u32], free: impl Iterator<Item = u32>, grid: Option<Grid>) -> Option<Rc<Context>> {
-        let number = self.number_of_next(free);
+    /// Adds a communicator of these ranks of this one; `None` if this rank isn't among them.
+    fn create(&self, ranks: &[u32], number: u32, grid: Option<Grid>) -> Option<Rc<Context>> {
         let members: Vec<u32> = ranks.iter().map(|rank| self.members()[*rank as usize]).collect();
         let is_member = members.contains(&self.process.rank);
         is_member.then(|| self.process.add_new(Description { number, members, grid }))
@@ -272,25 +249,24 @@ impl Context {
         key: i32,
         grid: Option<Grid>,
     ) -> Result<Option<Rc<Context>>, OperationError> {
-        let entries = self.agree(color, key)?;
+        let (entries, number) = self.agree(color, key)?;
         let mut ranks: Vec<u32> = (0..self.size()).filter(|rank| entries[*rank as usize].color == color).collect();
         ranks.sort_by_key(|rank| entries[*rank as usize].key);
         let ranks = if color.is_none() { Vec::new() } else { ranks };
-        Ok(self.create(&ranks, entries.iter().map(|entry| entry.free), grid))
+        Ok(self.create(&ranks, number, grid))
     }
 
     /// Duplicates the communicator. Collective.
     pub(crate) fn duplicate(&self) -> Result<Rc<Context>, OperationError> {
-        let entries = self.agree(None, 0)?;
-        let number = self.number_of_next(entries.iter().map(|entry| entry.free));
+        let (_, number) = self.agree(None, 0)?;
         Ok(self.process.add_new(Description { number, ..self.description.clone() }))
     }
 
     /// Creates a communicator of these ranks; `None` for a rank that isn't among them. Collective: all ranks give the same ones, or disjoint
     /// ones.
     pub(crate) fn create_of(&self, ranks: &[u32]) -> Result<Option<Rc<Context>>, OperationError> {
-        let entries = self.agree(None, 0)?;
-        Ok(self.create(ranks, entries.iter().map(|entry| entry.free), None))
+        let (_, number) = self.agree(None, 0)?;
+        Ok(self.create(ranks, number, None))
     }
 
     /// Same as [`create_of`](Self::create_of), collective over these ranks only. Concurrent calls have different tags, from 0.
@@ -313,22 +289,21 @@ impl Context {
             };
             peers.iter().map(receive).collect::<Result<Vec<_>, _>>()
         })?;
-        Ok(self.create(ranks, free.into_iter(), None))
+        Ok(self.create(ranks, self.take_number(free.into_iter()), None))
     }
 
     /// Creates a communicator with a grid; `None` if the grid has no place for this rank. Collective.
     pub(crate) fn create_grid(&self, grid: Grid) -> Result<Option<Rc<Context>>, OperationError> {
-        if grid.places() > u64::from(self.size()) || grid.dims.contains(&0) {
+        if places(&grid.dims) > u64::from(self.size()) || grid.dims.contains(&0) {
             check("MPI_Cart_create", ffi::MPI_ERR_DIMS as i32)?;
         }
-        let has_place = u64::from(self.rank) < grid.places();
-        self.split(has_place.then_some(0), 0, Some(grid))
+        let color = self.place_in(&grid.dims).map(|_| 0);
+        self.split(color, 0, Some(grid))
     }
 
     /// Returns this process's rank in a grid of these dimensions; `None` if the grid has no place for it.
     pub(crate) fn place_in(&self, dims: &[u32]) -> Option<u32> {
-        let places = dims.iter().map(|ranks| u64::from(*ranks)).product();
-        Some(self.rank).filter(|rank| u64::from(*rank) < places)
+        Some(self.rank).filter(|rank| u64::from(*rank) < places(dims))
     }
 
     /// Returns the grid.
@@ -366,4 +341,9 @@ impl Context {
             CommunicatorRelation::Unequal
         }
     }
+}
+
+/// Passes the only message of an operation to `handle`.
+fn handle_one(messages: &[(Status, Bytes)], handle: impl FnOnce(Status, &[u8]) -> Completion) -> Completion {
+    messages.first().map_or(Completion::DONE, |(status, message)| handle(*status, message))
 }

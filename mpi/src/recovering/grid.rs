@@ -11,12 +11,12 @@ pub(crate) struct Grid {
     pub(crate) periods: Vec<bool>,
 }
 
-impl Grid {
-    /// Returns the number of places.
-    pub(crate) fn places(&self) -> u64 {
-        self.dims.iter().fold(1, |places: u64, ranks| places.saturating_mul(u64::from(*ranks)))
-    }
+/// Returns the number of places of a grid of these dimensions.
+pub(super) fn places(dims: &[u32]) -> u64 {
+    dims.iter().fold(1, |places: u64, ranks| places.saturating_mul(u64::from(*ranks)))
+}
 
+impl Grid {
     pub(crate) fn coords_of(&self, rank: u32) -> Vec<u32> {
         let mut rest = rank;
         let mut coords: Vec<u32> = self

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use counterfoil_runtime::communicator::{Communicator, Request, Status};
 use mpi_sys as ffi;
 
-use super::Recovering;
+use super::Context;
 use crate::error::{OperationError, check};
 use crate::point_to_point::Envelope;
 
@@ -33,22 +33,28 @@ impl Completion {
     }
 }
 
+impl From<Status> for Envelope {
+    fn from(Status { source, tag, len }: Status) -> Envelope {
+        Envelope { source, tag, len }
+    }
+}
+
 /// Copies a message to `into`. A message that is longer is truncated, which is an error.
-pub(crate) fn taken(envelope: Envelope, message: &[u8], into: &mut [u8]) -> Completion {
+pub(crate) fn taken(status: Status, message: &[u8], into: &mut [u8]) -> Completion {
     let len = message.len().min(into.len());
     into[..len].copy_from_slice(&message[..len]);
     let truncated = if len < message.len() { ffi::MPI_ERR_TRUNCATE } else { ffi::MPI_SUCCESS };
     let result = check("MPI_Recv", truncated as i32).map_err(OperationError::from);
-    Completion { envelope: Some(envelope), result }
+    Completion { envelope: Some(status.into()), result }
 }
 
-/// Handles the messages of an operation, in the order of its requests. It may store bytes that the operation owns.
+/// Handles the messages of an operation, in the order of its requests, with ranks of the communicator. It may store bytes that the operation owns.
 pub(crate) type Handle = Box<dyn FnOnce(Vec<(Status, Bytes)>, &mut Vec<u8>) -> Completion>;
 
 /// An operation with the receives of its messages; its sends are complete from the start. It accesses the program's memory only while it is
 /// waited for, tested or cancelled.
 pub(crate) struct EndpointOperation {
-    rank: Rc<Recovering>,
+    context: Rc<Context>,
     requests: RefCell<Vec<Request>>,
     /// `None` once the operation is complete.
     handle: RefCell<Option<Handle>>,
@@ -60,13 +66,13 @@ pub(crate) struct EndpointOperation {
 
 impl EndpointOperation {
     pub(crate) fn new(
-        rank: &Rc<Recovering>,
+        context: &Rc<Context>,
         requests: Vec<Request>,
         is_receive: bool,
         handle: Handle,
     ) -> EndpointOperation {
         EndpointOperation {
-            rank: Rc::clone(rank),
+            context: Rc::clone(context),
             requests: RefCell::new(requests),
             handle: RefCell::new(Some(handle)),
             bytes: RefCell::default(),
@@ -75,8 +81,8 @@ impl EndpointOperation {
     }
 
     /// Makes the operation of a send, which has succeeded.
-    pub(crate) fn sent(rank: &Rc<Recovering>) -> EndpointOperation {
-        EndpointOperation::new(rank, Vec::new(), false, Box::new(|_, _| Completion::DONE))
+    pub(crate) fn sent(context: &Rc<Context>) -> EndpointOperation {
+        EndpointOperation::new(context, Vec::new(), false, Box::new(|_, _| Completion::DONE))
     }
 
     pub(crate) fn is_complete(&self) -> bool {
@@ -87,7 +93,7 @@ impl EndpointOperation {
     pub(crate) fn wait(&self) -> Completion {
         let Some(handle) = self.handle.take() else { return Completion::DONE };
         let requests = self.requests.take().into_iter();
-        let messages = requests.map(|request| self.rank.call(|endpoint| endpoint.wait(request)));
+        let messages = requests.map(|request| self.context.with_view(|view| view.wait(request)));
         match messages.collect() {
             Ok(messages) => handle(messages, &mut self.bytes.borrow_mut()),
             Err(error) => Completion::failed(error),
@@ -115,7 +121,7 @@ impl EndpointOperation {
         }
         let Some(handle) = self.handle.take() else { return Completion::DONE };
         let requests = self.requests.take().into_iter();
-        let messages = requests.filter_map(|request| self.rank.call(|endpoint| endpoint.cancel(request)).transpose());
+        let messages = requests.filter_map(|request| self.context.with_view(|view| view.cancel(request)).transpose());
         match messages.collect::<Result<Vec<_>, _>>() {
             Ok(messages) if messages.is_empty() => Completion::DONE,
             Ok(messages) => handle(messages, &mut self.bytes.borrow_mut()),
@@ -147,7 +153,7 @@ impl Drop for EndpointOperation {
 
 impl std::fmt::Debug for EndpointOperation {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Operation").field("requests", &self.requests).finish_non_exhaustive()
+        f.debug_struct("EndpointOperation").field("requests", &self.requests).finish_non_exhaustive()
     }
 }
 
@@ -160,7 +166,10 @@ pub(crate) fn any(operations: &[&EndpointOperation], wait: bool) -> Result<Optio
     let requests: Vec<_> = operations.iter().map(|operation| operation.requests.borrow()).collect();
     let requests: Vec<Vec<&Request>> = requests.iter().map(|requests| requests.iter().collect()).collect();
     let requests: Vec<&[&Request]> = requests.iter().map(Vec::as_slice).collect();
-    first.rank.call(|endpoint| if wait { endpoint.wait_any(&requests) } else { endpoint.test_any(&requests) })
+    first
+        .context
+        .process
+        .call(|endpoint| if wait { endpoint.wait_any(&requests) } else { endpoint.test_any(&requests) })
 }
 
 /// Returns `true` if all operations are complete.
@@ -171,5 +180,5 @@ pub(crate) fn are_all_complete(operations: &[&EndpointOperation]) -> Result<bool
     let Some(first) = operations.first() else { return Ok(true) };
     let requests: Vec<_> = operations.iter().map(|operation| operation.requests.borrow()).collect();
     let requests: Vec<&Request> = requests.iter().flat_map(|requests| requests.iter()).collect();
-    Ok(first.rank.call(|endpoint| endpoint.test_any(&[&requests]))?.is_some())
+    Ok(first.context.process.call(|endpoint| endpoint.test_any(&[&requests]))?.is_some())
 }

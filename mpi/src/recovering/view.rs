@@ -18,6 +18,12 @@ impl View<'_> {
         source.map(|source| self.context.rank_in_job(call, source)).transpose()
     }
 
+    /// Cancels a receive; returns its message if it had arrived.
+    pub(super) fn cancel(&mut self, request: Request) -> Result<Option<(Status, Bytes)>, Error> {
+        let taken = self.endpoint.cancel(request)?;
+        Ok(taken.map(|(status, message)| (self.in_communicator(status), message)))
+    }
+
     fn in_communicator(&self, status: Status) -> Status {
         Status { source: self.context.rank_of(status.source), ..status }
     }

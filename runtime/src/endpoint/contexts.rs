@@ -1,7 +1,5 @@
-//! Messages of several communicators, for a layer that has them: each has an even context number for its application messages, and the next
-//! one for its collectives. Ranks are those of the job.
-
-use std::time::Duration;
+//! Calls for a layer that has several communicators, whose operations may consist of several messages. Each communicator has an even context
+//! number for its application messages, and the next one for its collectives. Ranks are those of the job.
 
 use bytes::Bytes;
 use counterfoil_protocols::api::Protocol;
@@ -73,11 +71,5 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
     /// [`Error`]; [`CallError::UnknownRequest`].
     pub fn cancel(&mut self, request: Request) -> Result<Option<(Status, Bytes)>, Error> {
         if self.choose_cancelled(&request)? { Ok(None) } else { self.wait(request).map(Some) }
-    }
-
-    /// Sets the longest wait for room in the log, in place of
-    /// [`RankSettings::full_wait_max`](crate::settings::RankSettings::full_wait_max).
-    pub fn set_full_wait_max(&mut self, max: Duration) {
-        self.settings.full_wait_max = max;
     }
 }

@@ -87,13 +87,21 @@ fn number(bytes: &[u8]) -> u64 {
 /// Runs the program; for each (rank, incarnation, call) in `deaths` that incarnation dies before that call. Returns the
 /// results, the number of calls of each rank's last incarnation, and the counters.
 fn run(settings: RankSettings, checkpoints: bool, deaths: &[(u32, u32, u64)]) -> (Vec<Vec<u8>>, Vec<u64>, Tally) {
+    run_program(settings, deaths, |comm| program(comm, checkpoints))
+}
+
+/// Runs another program, as [`run`] does.
+fn run_program<F>(settings: RankSettings, deaths: &[(u32, u32, u64)], program: F) -> (Vec<Vec<u8>>, Vec<u64>, Tally)
+where
+    F: Fn(&mut Killable<'_>) -> Result<Vec<u8>, Error> + Sync,
+{
     let job = ThreadJob::new(settings);
     let calls: Vec<AtomicU64> = (0..RANKS).map(|_| AtomicU64::new(0)).collect();
     let ran = job.run(|endpoint, incarnation| {
         let rank = endpoint.rank();
         let death = deaths.iter().find(|death| (death.0, death.1) == (rank, incarnation)).map(|death| death.2);
         let mut killable = Killable::new(endpoint, death);
-        let result = program(&mut killable, checkpoints);
+        let result = program(&mut killable);
         calls[rank as usize].store(killable.calls, Ordering::Relaxed);
         killable.end(result)
     });

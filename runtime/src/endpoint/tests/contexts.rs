@@ -1,10 +1,9 @@
 //! Messages of several communicators, the choice among several operations, and cancelled receives.
 
-use super::{RANKS, ROUNDS, number, settings};
+use super::{RANKS, ROUNDS, number, run_program, settings};
 use crate::Error;
 use crate::communicator::{APPLICATION_CONTEXT, Communicator, Request};
 use crate::local::testing::{End, Killable, ThreadJob};
-use crate::oracle::judge;
 use crate::settings::{LogTier, RankSettings, Rule};
 use counterfoil_campaign::stride;
 
@@ -141,8 +140,10 @@ fn an_operation_is_complete_with_all_its_requests() {
 fn many_polls_are_one_record_and_are_repeated() {
     const POLLS: u64 = 100_000;
     // 10 bytes for a poll.
-    let job = ThreadJob::new(RankSettings { local_log_bytes_max: 1 << 20, ..settings(LogTier::ProcessCrashSafe) });
-    let program = |comm: &mut Killable<'_>| {
+    let settings = RankSettings { local_log_bytes_max: 1 << 20, ..settings(LogTier::ProcessCrashSafe) };
+    // After the question was sent, and once more in the midst of the polls.
+    let deaths = [(0, 0, POLLS + 3), (0, 1, POLLS / 2)];
+    run_program(settings, &deaths, |comm| {
         match comm.rank() {
             0 => {
                 let answer = comm.irecv(Some(1), Some(1))?;
@@ -160,40 +161,15 @@ fn many_polls_are_one_record_and_are_repeated() {
             _ => {}
         }
         Ok(Vec::new())
-    };
-    let ran = job.run(|endpoint, incarnation| {
-        // After the question was sent, and once more in the midst of the polls.
-        let death = match (endpoint.rank(), incarnation) {
-            (0, 0) => Some(POLLS + 3),
-            (0, 1) => Some(POLLS / 2),
-            _ => None,
-        };
-        let mut killable = Killable::new(endpoint, death);
-        let result = program(&mut killable);
-        killable.end(result)
     });
-    ran.unwrap();
-    assert!(judge(&job.timelines()).is_clean());
 }
 
 /// Runs the program; the incarnations in `deaths`, as (rank, incarnation, call), die before that call. Returns the number of calls of each
 /// rank's last incarnation.
 fn run(settings: RankSettings, checkpoints: bool, deaths: &[(u32, u32, u64)]) -> Vec<u64> {
-    let job = ThreadJob::new(settings);
-    let calls = std::sync::Mutex::new(vec![0; RANKS as usize]);
-    let ran = job.run(|endpoint, incarnation| {
-        let rank = endpoint.rank();
-        let death = deaths.iter().find(|death| (death.0, death.1) == (rank, incarnation)).map(|death| death.2);
-        let mut killable = Killable::new(endpoint, death);
-        let result = program(&mut killable, checkpoints);
-        calls.lock().unwrap()[rank as usize] = killable.calls;
-        killable.end(result)
-    });
-    let (results, _) = ran.unwrap_or_else(|error| panic!("deaths {deaths:?}: {error}"));
+    let (results, calls, _) = run_program(settings, deaths, |comm| program(comm, checkpoints));
     assert!(results.iter().all(|result| *result == [ROUNDS as u8]));
-    let verdict = judge(&job.timelines());
-    assert!(verdict.is_clean(), "deaths {deaths:?}: {verdict:?}");
-    calls.into_inner().unwrap()
+    calls
 }
 
 /// Kills each rank before each of its calls in turn, and two replacements some calls later.

@@ -86,18 +86,8 @@ fn hash_the_receive_order(comm: &mut dyn Communicator) -> Result<Vec<u8>, Error>
 fn a_program_whose_sends_depend_on_the_receive_order_is_repeated_exactly() {
     for tier in TIERS {
         for call in (0..60).step_by(4 * stride()) {
-            let job = ThreadJob::new(pessimistic(tier));
             let deaths = [(0, 0, call), (0, 1, call / 2), (2, 0, call % 7)];
-            let ran = job.run(|endpoint, incarnation| {
-                let who = (endpoint.rank(), incarnation);
-                let death = deaths.iter().find(|death| (death.0, death.1) == who).map(|death| death.2);
-                let mut killable = Killable::new(endpoint, death);
-                let result = hash_the_receive_order(&mut killable);
-                killable.end(result)
-            });
-            let (results, tally) = ran.unwrap_or_else(|error| panic!("{tier:?} deaths {deaths:?}: {error}"));
-            let verdict = judge(&job.timelines());
-            assert!(verdict.is_clean(), "{tier:?} deaths {deaths:?}: {verdict:?}");
+            let (results, _, tally) = run_program(pessimistic(tier), &deaths, |comm| hash_the_receive_order(comm));
             assert!(results.iter().all(|result| *result == results[0]), "{tier:?} deaths {deaths:?}: {results:?}");
             assert_eq!(tally.choices_logged, 0, "a wildcard receive is no choice of its own");
         }
