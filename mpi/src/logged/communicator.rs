@@ -276,9 +276,9 @@ impl LoggedCommunicator {
     }
 
     /// Saves `state` as this rank's checkpoint, and returns when it is durable; without one, while this process repeats what its predecessor has
-    /// recorded. If the process is lost later, its replacement continues from there: [`restore`](Self::restore) returns the state, and [`LoggedUniverse::communicator`](super::LoggedUniverse::communicator) the
-    /// communicators that exist now. For jobs that recover; each rank may call it at any time, on any communicator. Every request was waited for
-    /// or dropped before, and every matched message received.
+    /// recorded. If the process is lost later, its replacement continues from there: [`restore`](Self::restore) returns the state, and
+    /// [`LoggedUniverse::communicator`](super::LoggedUniverse::communicator) the communicators that exist now. For jobs that recover; each rank
+    /// may call it at any time, on any communicator. Every request was waited for or dropped before, and every matched message received.
     ///
     /// # Errors
     /// [`LoggedError::NotRecovering`]; [`LoggedError::Recovery`] while requests are pending, and for a state that can't be encoded.
