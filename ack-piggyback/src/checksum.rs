@@ -2,7 +2,7 @@
 //!
 //! It detects accidental corruption, not deliberate modification.
 
-use counterfoil_log_core::{Rank, Ssn};
+use counterfoil_log_core::{Rank, Ssn, crc32c, crc32c_append};
 use thiserror::Error;
 
 use crate::{Flags, Kind, WireHeader};
@@ -85,6 +85,6 @@ impl WireHeader {
     }
 
     fn checksum_of(&self, payload: &[u8]) -> u32 {
-        crc32c::crc32c_append(crc32c::crc32c(self.invariant_part().as_bytes()), payload)
+        crc32c_append(crc32c(self.invariant_part().as_bytes()), payload)
     }
 }

@@ -32,6 +32,8 @@
 #![cfg_attr(counterfoil_loom, allow(dead_code, reason = "the models need no recovery and no files"))]
 
 mod arena;
+#[cfg(not(counterfoil_loom))]
+mod checksum;
 mod chunk;
 mod geometry;
 mod lane;
@@ -57,6 +59,8 @@ mod loom_models;
 #[cfg(all(test, counterfoil_shuttle))]
 mod shuttle_model;
 
+#[cfg(not(counterfoil_loom))]
+pub use checksum::{crc32c, crc32c_append};
 pub use geometry::{BLOCK_BYTES_MIN, Geometry, MEMORY_BYTES_MAX};
 pub use lane::{
     AckError, AppendError, ChunkId, ChunkImage, Claim, Cursor, CursorError, Disposition, Diverged, ImportError,

@@ -16,6 +16,7 @@
 
 use std::collections::VecDeque;
 
+use crate::checksum::{crc32c, crc32c_append};
 use crate::lane::{AppendError, Cursor, Disposition, ImportError, LaneWriter};
 use crate::nouns::{Epoch, Rank, Ssn};
 use crate::pool::Pool;
@@ -263,7 +264,7 @@ fn prefix(kind: u8, key: u64, bytes: &[u8]) -> [u8; PREFIX] {
     let mut prefix = [0; PREFIX];
     prefix[0] = kind;
     prefix[8..].copy_from_slice(&key.to_le_bytes());
-    let checksum = crc32c::crc32c_append(crc32c::crc32c(&prefix), bytes);
+    let checksum = crc32c_append(crc32c(&prefix), bytes);
     prefix[4..8].copy_from_slice(&checksum.to_le_bytes());
     prefix
 }

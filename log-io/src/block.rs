@@ -9,7 +9,7 @@
 //! block. A record is `ssn u64 | length of the prefix u32 | 0 u32 | length of the body u64 | body`, padded with zeros to a
 //! multiple of eight. All numbers are little-endian; docs/format.md has every byte.
 
-use counterfoil_log_core::{ChunkImage, Rank, Record, Ssn};
+use counterfoil_log_core::{ChunkImage, Rank, Record, Ssn, crc32c};
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -117,7 +117,7 @@ impl BlockHeader {
     }
 
     fn checksum(&self) -> u32 {
-        crc32c::crc32c(&self.as_bytes()[..HEADER_BYTES - 4])
+        crc32c(&self.as_bytes()[..HEADER_BYTES - 4])
     }
 
     /// Parses the header at the start of `bytes`. Accepts only one that was written for this generation, segment and offset,

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use counterfoil_log_core::Record;
+use counterfoil_log_core::{Record, crc32c};
 
 use crate::block::{BlockHeader, HEADER_BYTES, record_at};
 use crate::chunk_table::Chunks;
@@ -118,7 +118,7 @@ impl BlockBuffer {
         }
         let stored = bytes.get(HEADER_BYTES..).and_then(|bytes| bytes.get(..header.stored_bytes.get() as usize));
         let stored = stored.ok_or("the block is longer than what was read")?;
-        if !header.is_unchecked() && crc32c::crc32c(stored) != header.stored_crc.get() {
+        if !header.is_unchecked() && crc32c(stored) != header.stored_crc.get() {
             return Err("the block's checksum is wrong");
         }
         if header.is_lz4() {

@@ -8,7 +8,7 @@
 //! chunk's header before them may have changed during the write, and the bytes after them are arbitrary. The block's
 //! checksum covers the table and the records, and nothing else of the chunks. docs/format.md has every byte.
 
-use counterfoil_log_core::{ChunkImage, Record, Ssn, record_in_image};
+use counterfoil_log_core::{ChunkImage, Record, Ssn, crc32c, crc32c_append, record_in_image};
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -63,7 +63,7 @@ impl ChunkEntry {
 
 /// Returns the checksum of a table and of the records of its chunks.
 pub(crate) fn checksum<'a>(table: &[u8], records: impl Iterator<Item = &'a [u8]>) -> u32 {
-    records.fold(crc32c::crc32c(table), crc32c::crc32c_append)
+    records.fold(crc32c(table), crc32c_append)
 }
 
 /// Returns `true` if the lengths in the header of a block of chunks are possible.

@@ -10,7 +10,7 @@
 
 use std::collections::BTreeMap;
 
-use counterfoil_log_core::{Epoch, Rank, Ssn};
+use counterfoil_log_core::{Epoch, Rank, Ssn, crc32c, crc32c_append};
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -185,7 +185,7 @@ impl Manifest {
 }
 
 fn checksum(header: &SlotHeader, entries: &[u8]) -> u32 {
-    crc32c::crc32c_append(crc32c::crc32c(&header.as_bytes()[..SLOT_HEADER_BYTES - 4]), entries)
+    crc32c_append(crc32c(&header.as_bytes()[..SLOT_HEADER_BYTES - 4]), entries)
 }
 
 /// State of a slot of the manifest.

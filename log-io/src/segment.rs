@@ -4,7 +4,7 @@
 //! header, 4,096 bytes | block | block | ... | zeros
 //! ```
 
-use counterfoil_log_core::Rank;
+use counterfoil_log_core::{Rank, crc32c};
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -64,7 +64,7 @@ impl SegmentHeader {
     }
 
     fn checksum(&self) -> u32 {
-        crc32c::crc32c(&self.as_bytes()[..SEGMENT_HEADER_BYTES - 4])
+        crc32c(&self.as_bytes()[..SEGMENT_HEADER_BYTES - 4])
     }
 
     /// Reads and verifies the header of the segment with this number. A file that ends in it is damaged.

@@ -10,6 +10,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+use counterfoil_log_core::crc32c;
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64;
 use zerocopy::little_endian::{I32, U32, U64};
@@ -91,7 +92,7 @@ impl Event {
             hash: self.hash.into(),
             reserved: 0.into(),
         };
-        encoded.check = crc32c::crc32c(encoded.as_bytes()).into();
+        encoded.check = crc32c(encoded.as_bytes()).into();
         encoded
     }
 
@@ -100,7 +101,7 @@ impl Event {
         let mut encoded = Encoded::read_from_bytes(bytes).ok()?;
         let check = encoded.check.get();
         encoded.check = 0.into();
-        if encoded.magic.get() != MAGIC || crc32c::crc32c(encoded.as_bytes()) != check {
+        if encoded.magic.get() != MAGIC || crc32c(encoded.as_bytes()) != check {
             return None;
         }
         let kind = match encoded.kind.get() {

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use counterfoil_log_core::{Disposition, Epoch, Phase, Rank, Run, Ssn};
+use counterfoil_log_core::{Disposition, Epoch, Phase, Rank, Run, Ssn, crc32c, crc32c_append};
 use zerocopy::FromBytes;
 
 use super::{
@@ -37,7 +37,7 @@ pub(crate) fn decode(
     file.read_at(0, &mut bytes).map_err(StoreError::read(&name, 0))?;
     let wrong = |what| StoreError::damaged(&name, 0, what);
     let header = Header::read_from_bytes(&bytes).map_err(|_| wrong("too short"))?;
-    let crc = crc32c::crc32c(&bytes[..CHECKPOINT_HEADER_BYTES - 4]);
+    let crc = crc32c(&bytes[..CHECKPOINT_HEADER_BYTES - 4]);
     if header.magic.get() != MAGIC || header.crc.get() != crc {
         return Err(wrong("the checkpoint's header is wrong"));
     }
@@ -62,7 +62,7 @@ pub(crate) fn decode(
         } else {
             parts[index] = vec![0; usize::try_from(bytes).map_err(|_| wrong("it is too large for this machine"))?];
             file.read_at(at, &mut parts[index]).map_err(StoreError::read(&name, at))?;
-            crc32c::crc32c(&parts[index])
+            crc32c(&parts[index])
         };
         if crc != part.crc.get() {
             return Err(StoreError::damaged(&name, at, PART_DAMAGED[index]));
@@ -101,7 +101,7 @@ pub(crate) fn checksum(file: &dyn ReadAt, at: u64, bytes: u64) -> io::Result<u32
     while done < bytes {
         let now = (bytes - done).min(WINDOW_BYTES as u64) as usize;
         file.read_at(at + done, &mut window[..now])?;
-        crc = crc32c::crc32c_append(crc, &window[..now]);
+        crc = crc32c_append(crc, &window[..now]);
         done += now as u64;
     }
     Ok(crc)

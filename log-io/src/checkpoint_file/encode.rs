@@ -1,6 +1,6 @@
 //! Encoding of checkpoint files.
 
-use counterfoil_log_core::Disposition;
+use counterfoil_log_core::{Disposition, crc32c};
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::U32;
 
@@ -40,8 +40,7 @@ pub(crate) fn encode<'a>(image: &'a CheckpointImage, context: &Context) -> Encod
         tables_part(&image.tables),
     ];
     let application = image.application.as_slice();
-    let part =
-        |bytes: &[u8]| Part { bytes: (bytes.len() as u64).into(), crc: crc32c::crc32c(bytes).into(), zero: U32::ZERO };
+    let part = |bytes: &[u8]| Part { bytes: (bytes.len() as u64).into(), crc: crc32c(bytes).into(), zero: U32::ZERO };
     let [lanes, segments, local, tables] = parts.each_ref().map(|bytes| part(bytes));
     let mut header = Header {
         magic: MAGIC.into(),
@@ -60,7 +59,7 @@ pub(crate) fn encode<'a>(image: &'a CheckpointImage, context: &Context) -> Encod
         zero_too: U32::ZERO,
         crc: U32::ZERO,
     };
-    let crc = crc32c::crc32c(&header.as_bytes()[..CHECKPOINT_HEADER_BYTES - 4]);
+    let crc = crc32c(&header.as_bytes()[..CHECKPOINT_HEADER_BYTES - 4]);
     header.crc = crc.into();
     let mut page = header.as_bytes().to_vec();
     page.resize(PAGE_BYTES, 0);

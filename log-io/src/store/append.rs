@@ -1,6 +1,6 @@
 //! Appending records as blocks.
 
-use counterfoil_log_core::{Rank, Record, Ssn};
+use counterfoil_log_core::{Rank, Record, Ssn, crc32c, crc32c_append};
 use zerocopy::IntoBytes;
 
 use super::Store;
@@ -192,7 +192,7 @@ impl Store {
         header.stored_bytes = (stored as u64).into();
         let bytes = block.buffer.bytes_mut();
         if self.options.checksums {
-            header.stored_crc = crc32c::crc32c(&bytes[HEADER_BYTES..][..stored]).into();
+            header.stored_crc = crc32c(&bytes[HEADER_BYTES..][..stored]).into();
         } else {
             header.flags = (header.flags.get() | FLAG_UNCHECKED).into();
         }
@@ -224,8 +224,8 @@ impl Store {
         header.raw_bytes = (raw as u64).into();
         header.stored_bytes = (raw as u64).into();
         if self.options.checksums {
-            let crc = crc32c::crc32c_append(crc32c::crc32c(&frame), wire);
-            header.stored_crc = crc32c::crc32c_append(crc, padding).into();
+            let crc = crc32c_append(crc32c(&frame), wire);
+            header.stored_crc = crc32c_append(crc, padding).into();
         } else {
             header.flags = FLAG_UNCHECKED.into();
         }
