@@ -220,13 +220,24 @@ impl Matched {
     ///
     /// # Errors
     /// [`MpiError`].
-    pub fn receive(mut self) -> Result<Vec<u8>, MpiError> {
+    pub fn receive(self) -> Result<Vec<u8>, MpiError> {
+        self.receive_reusing(Vec::new())
+    }
+
+    /// Receives the message into the memory of `bytes`, which is grown if needed; what it contained is dropped.
+    ///
+    /// # Errors
+    /// [`MpiError`].
+    pub fn receive_reusing(mut self, mut bytes: Vec<u8>) -> Result<Vec<u8>, MpiError> {
         let len = count("MPI_Mrecv", self.len)?;
-        let mut bytes = vec![0; self.len];
+        bytes.clear();
+        bytes.reserve(self.len);
         let (at, message) = (bytes.as_mut_ptr().cast::<c_void>(), &raw mut self.message);
-        // SAFETY: `len` bytes at `at` are exclusive to this call, and the message was matched and not received: `self` is consumed.
+        // SAFETY: the vector has room for `len` bytes at `at`, and the message was matched and not received: `self` is consumed.
         let code = unsafe { ffi::MPI_Mrecv(at, len, ffi::RSMPI_UINT8_T, message, ffi::RSMPI_STATUS_IGNORE) };
         check("MPI_Mrecv", code)?;
+        // SAFETY: the message has this length, as the probe that matched it has said, and was received as a whole.
+        unsafe { bytes.set_len(self.len) };
         Ok(bytes)
     }
 }
@@ -259,6 +270,14 @@ impl Sending {
         // SAFETY: a constant of the shim.
         self.request = unsafe { ffi::RSMPI_REQUEST_NULL };
         std::mem::forget(std::mem::take(&mut *self.bytes));
+    }
+
+    /// Returns the bytes of a send that is complete; `None` if it is not.
+    #[cfg(feature = "job")]
+    pub(crate) fn into_bytes(mut self) -> Option<Vec<u8>> {
+        // SAFETY: a constant of the shim.
+        let is_complete = self.request == unsafe { ffi::RSMPI_REQUEST_NULL };
+        is_complete.then(|| std::mem::take(&mut *self.bytes))
     }
 
     /// Returns the length of the message in bytes.

@@ -11,6 +11,7 @@
 //! After the failure of a process ([`Membership`]) a dead rank has another process. Only connections with that rank begin again; those
 //! between survivors go on, on the same communicator.
 
+mod buffers;
 mod peer;
 mod spare;
 mod supervisor;
@@ -30,6 +31,7 @@ use crate::control::failures::outlives_failures;
 use crate::error::MpiError;
 use crate::membership::{Membership, MembershipError, RepairError};
 use crate::ulfm::Meeting;
+use buffers::Buffers;
 use peer::{IN_FLIGHT_BYTES_MAX, Peer};
 use supervisor::Supervisor;
 
@@ -69,6 +71,8 @@ pub struct MpiTransport {
     membership: Membership,
     peers: Vec<Peer>,
     events: VecDeque<Event>,
+    /// Memory of frames.
+    buffers: Buffers,
     /// Calls of spares to a vote, without a launcher.
     sent_to_spares: Vec<Sending>,
     frame_bytes_max: usize,
@@ -136,6 +140,7 @@ impl MpiTransport {
             membership,
             peers: (0..ranks).map(|_| Peer::default()).collect(),
             events: VecDeque::new(),
+            buffers: Buffers::default(),
             sent_to_spares: Vec::new(),
             frame_bytes_max: 0,
             polls: 0,
@@ -272,7 +277,7 @@ impl MpiTransport {
     fn advance(&mut self) -> Result<bool, MpiError> {
         let mut progressed = false;
         for peer in &mut self.peers {
-            progressed |= peer.advance()?;
+            progressed |= peer.advance(&self.buffers)?;
         }
         Ok(progressed)
     }
@@ -311,9 +316,9 @@ impl MpiTransport {
             if tag == FRAME && len > self.frame_bytes_max.saturating_add(WireHeader::LEN) {
                 return Err(TransportError::FrameTooLong { peer, len: len as u64, max: self.frame_bytes_max });
             }
-            let received = message.receive();
+            let received = message.receive_reusing(self.buffers.take(len));
             let Some(bytes) = self.or_repair(received)? else { break };
-            self.handle_message(peer, tag, Bytes::from(bytes))?;
+            self.handle_message(peer, tag, self.buffers.share(bytes))?;
             progressed = true;
         }
         Ok(progressed)
@@ -437,6 +442,13 @@ impl MpiTransport {
         Ok(())
     }
 
+    fn frame(&self, header: &WireHeader, payload: &[u8]) -> Vec<u8> {
+        let mut frame = self.buffers.take(WireHeader::LEN + payload.len());
+        frame.extend_from_slice(header.as_bytes());
+        frame.extend_from_slice(payload);
+        frame
+    }
+
     /// Sends a message; after a repair, it is lost.
     fn post(&mut self, peer: u32, tag: i32, message: Vec<u8>) -> Result<bool, TransportError> {
         let sending = self.membership.all().isend(message, self.membership.process_of(peer), tag);
@@ -492,7 +504,7 @@ impl Transport for MpiTransport {
     }
 
     fn send_control(&mut self, peer: u32, header: &WireHeader, body: &[u8]) -> Result<(), TransportError> {
-        if self.peers[peer as usize].is_connected && self.post(peer, FRAME, frame(header, body))? {
+        if self.peers[peer as usize].is_connected && self.post(peer, FRAME, self.frame(header, body))? {
             let len = self.peers[peer as usize].bytes;
             if len > IN_FLIGHT_BYTES_MAX + CONTROL_BYTES_MAX + self.frame_bytes_max {
                 return Err(TransportError::NotRead { peer, len, max: CONTROL_BYTES_MAX });
@@ -506,13 +518,13 @@ impl Transport for MpiTransport {
         debug_assert_eq!(offset, 0, "a frame that was taken at all was taken whole");
         let state = &mut self.peers[peer as usize];
         if !state.has_room() {
-            let advanced = state.advance();
+            let advanced = state.advance(&self.buffers);
             self.or_repair(advanced)?;
             if !self.peers[peer as usize].has_room() {
                 return Ok(0);
             }
         }
-        let frame = frame(header, payload);
+        let frame = self.frame(header, payload);
         let len = frame.len();
         Ok(if self.post(peer, FRAME, frame)? { len } else { 0 })
     }
@@ -554,13 +566,6 @@ fn split_hello(bytes: &[u8]) -> Option<(u32, u32)> {
     let (from, rest) = bytes.split_first_chunk::<4>()?;
     let (to, _) = rest.split_first_chunk::<4>()?;
     Some((u32::from_le_bytes(*from), u32::from_le_bytes(*to)))
-}
-
-fn frame(header: &WireHeader, payload: &[u8]) -> Vec<u8> {
-    let mut frame = Vec::with_capacity(WireHeader::LEN + payload.len());
-    frame.extend_from_slice(header.as_bytes());
-    frame.extend_from_slice(payload);
-    frame
 }
 
 fn failed(error: MpiError) -> TransportError {

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use crate::comm::Sending;
 use crate::error::MpiError;
+use crate::transport::buffers::Buffers;
 
 /// Limit of the bytes in flight to one peer. A single frame may exceed it.
 pub(super) const IN_FLIGHT_BYTES_MAX: usize = 4 << 20;
@@ -28,15 +29,19 @@ impl Peer {
         self.is_connected && self.bytes < IN_FLIGHT_BYTES_MAX
     }
 
-    /// Removes completed sends from the front; returns `true` if there were any.
-    pub(super) fn advance(&mut self) -> Result<bool, MpiError> {
+    /// Removes completed sends from the front and gives their memory back; returns `true` if there were any.
+    pub(super) fn advance(&mut self, buffers: &Buffers) -> Result<bool, MpiError> {
         let mut moved = false;
         while let Some(first) = self.sending.front_mut() {
             if !first.test()? {
                 break;
             }
             self.bytes -= first.len();
-            self.sending.pop_front();
+            self.sending
+                .pop_front()
+                .and_then(Sending::into_bytes)
+                .into_iter()
+                .for_each(|bytes| buffers.give_back(bytes));
             moved = true;
         }
         Ok(moved)
