@@ -37,11 +37,9 @@ impl Peer {
                 break;
             }
             self.bytes -= first.len();
-            self.sending
-                .pop_front()
-                .and_then(Sending::into_bytes)
-                .into_iter()
-                .for_each(|bytes| buffers.give_back(bytes));
+            if let Some(bytes) = self.sending.pop_front().and_then(Sending::into_bytes) {
+                buffers.give_back(bytes);
+            }
             moved = true;
         }
         Ok(moved)
