@@ -30,12 +30,22 @@ struct Job {
     kills: &'static [&'static str],
     power_cuts: &'static [u64],
     spares: u32,
+    /// The first start of the process manager fails.
+    fails_to_start: bool,
 }
 
 impl Job {
     fn new(workload: &'static str, ranks: u32) -> Job {
         let settings = RankSettings { trace: true, ..RankSettings::new(ranks) };
-        Job { settings, workload, checkpoint_every: None, kills: &[], power_cuts: &[], spares: 0 }
+        Job {
+            settings,
+            workload,
+            checkpoint_every: None,
+            kills: &[],
+            power_cuts: &[],
+            spares: 0,
+            fails_to_start: false,
+        }
     }
 
     fn under(rule: Rule, workload: &'static str, kills: &'static [&'static str]) -> Job {
@@ -49,7 +59,12 @@ impl Job {
     fn run_with(&self, processes: u32) -> Result<JobReport, LaunchError> {
         let root = tempfile::Builder::new().prefix("cfm").tempdir_in("/tmp").unwrap();
         // A hung launcher ignores SIGTERM.
-        let mut command: Vec<OsString> = ["timeout", "-s", "KILL", "120"].map(OsString::from).into();
+        let mut command: Vec<OsString> = Vec::new();
+        if self.fails_to_start {
+            let script = r#"mkdir "$0" && exit 213; exec "$@""#;
+            command.extend(["sh".into(), "-c".into(), script.into(), root.path().join("started").into()]);
+        }
+        command.extend(["timeout", "-s", "KILL", "120"].map(OsString::from));
         command.push(mpirun());
         if outlives_failures() {
             command.extend(["--with-ft", "ulfm", "--mca", "async_mpi_finalize", "1"].map(OsString::from));
@@ -148,6 +163,11 @@ fn the_send_deterministic_rule_collects_what_its_recovery_process_allows() {
 fn too_few_processes_are_refused() {
     let error = Job::new("ring", 3).run_with(2).unwrap_err().to_string();
     assert!(error.contains("the job has 3 ranks, and mpirun has started 2"), "{error}");
+}
+
+#[test]
+fn an_mpirun_that_fails_to_start_is_started_again() {
+    Job { fails_to_start: true, ..Job::new("ring", 3) }.run();
 }
 
 /// Ranks that are killed: alone, rank 0, two at once, one after another, again, during a recovery, during repairs, and in calls.

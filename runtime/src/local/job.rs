@@ -188,6 +188,15 @@ impl JobDirectory {
         Ok(create_private_dir(&logs)?)
     }
 
+    /// Discards what a process manager has written to its standard error.
+    ///
+    /// # Errors
+    /// [`JobError::Io`].
+    pub(super) fn discard_manager_errors(&self) -> Result<(), JobError> {
+        let errors = self.paths.manager_standard_error();
+        fs::remove_file(&errors).map_err(JobError::io("remove", &errors))
+    }
+
     /// Moves the ranks' stores to a directory on the same file system.
     ///
     /// # Errors

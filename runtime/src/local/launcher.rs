@@ -26,6 +26,9 @@ use crate::tally::Tally;
 
 /// Longest wait for the exit of a killed process.
 const EXIT_WAIT_MAX: Duration = Duration::from_secs(5);
+/// Most starts in a row of a process manager that ends before any of its processes has joined. `mpirun` fails now and then before it
+/// starts a process, for want of a thread or a port of its own (status 213: "The PMIx server's listener thread failed to start").
+const MANAGER_STARTS_MAX: u32 = 2;
 /// Longest wait between checks of time limits.
 const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
@@ -98,6 +101,8 @@ pub(super) struct Launcher<'a> {
     pub(super) slots: Vec<Slot>,
     /// `Some` for managed processes, until it has exited.
     pub(super) manager: Option<Process>,
+    /// Number of starts of the process manager since one of its processes last joined.
+    manager_starts: u32,
     pub(super) spares: Vec<Spare>,
     pub(super) deaths: Vec<(DeathReport, RecoveryClock)>,
     pub(super) kill_schedule: KillSchedule,
@@ -131,6 +136,7 @@ impl<'a> Launcher<'a> {
             unidentified: Vec::new(),
             slots: (0..options.settings.ranks).map(|_| Slot::default()).collect(),
             manager: None,
+            manager_starts: 0,
             spares: Vec::new(),
             deaths: Vec::new(),
             kill_schedule: KillSchedule::new(KillPlan::new(&options.kills, &options.power_cuts, options.seed)),
@@ -169,6 +175,7 @@ impl<'a> Launcher<'a> {
     pub(super) fn start_all(&mut self) -> Result<(), LaunchError> {
         if let Processes::Managed { .. } = self.options.processes {
             let manager = Process::start_manager(self.options, self.job.paths());
+            self.manager_starts += 1;
             self.manager =
                 Some(manager.map_err(|source| LaunchError::Io { action: "start the process manager", source })?);
         }
@@ -285,6 +292,7 @@ impl<'a> Launcher<'a> {
                 Ok(Some(ToLauncher::Spare { pid })) => {
                     // An error means that it has died.
                     if let Ok(process) = Process::adopt(pid, self.job.paths()) {
+                        self.manager_starts = 0;
                         self.spares.push(Spare { control, process });
                     }
                 }
@@ -305,6 +313,7 @@ impl<'a> Launcher<'a> {
         self.end_predecessor(index)?;
         // An error means that it has died: another process will join.
         let Ok(process) = Process::adopt(pid, self.job.paths()) else { return Ok(()) };
+        self.manager_starts = 0;
         if self.finishing.is_some() {
             let mut control = control;
             // An error means that it has died.
@@ -375,6 +384,15 @@ impl<'a> Launcher<'a> {
             return Ok(());
         }
         let status = if let Exit::Status(status) = exit { status.to_string() } else { String::new() };
+        if (1..MANAGER_STARTS_MAX).contains(&self.manager_starts) {
+            tracing::warn!(
+                status,
+                stderr = stderr_tail,
+                "the process manager ended before any rank joined: starting it again"
+            );
+            self.job.discard_manager_errors()?;
+            return self.start_all();
+        }
         let state = describe_unfinished(&self.slots, Instant::now());
         Err(LaunchError::ManagerFailed { state, status, stderr_tail })
     }

@@ -5,5 +5,6 @@
 mod collectives;
 mod damage;
 mod lone_rank;
+mod process_manager;
 #[path = "../threads/mod.rs"]
 mod threads;
