@@ -13,6 +13,7 @@
 //! | `choices`, `polls` | outcomes that depend on timing |
 //! | `contexts` | messages of several communicators |
 //! | `recovery` | progress of a replacement |
+//! | `synchronous` | sends that complete once they are matched |
 //! | `held` | held messages and blocked ranks |
 //! | `rollback` | rollback, and the checkpoints kept for it |
 
@@ -26,6 +27,7 @@ mod requests;
 mod rollback;
 mod sending;
 mod start;
+mod synchronous;
 #[cfg(test)]
 mod tests;
 
@@ -55,6 +57,7 @@ use recovery::Recovery;
 use requests::{Requests, State};
 use rollback::Rollback;
 use sending::Outbound;
+use synchronous::MatchQueries;
 
 pub use start::EndpointOptions;
 
@@ -73,6 +76,7 @@ pub struct Endpoint<T, P> {
     cancelled: BTreeSet<u64>,
     /// For each rank: state of the transmission to it.
     outbound: Vec<Outbound>,
+    match_queries: MatchQueries,
     recovery: Option<Recovery>,
     held: HeldMessages,
     rollback: Rollback,
@@ -153,8 +157,15 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
 
     fn post_send(&mut self, to: u32, tag: i32, comm: u32, payload: &[u8]) -> Result<Request, Error> {
         self.requests.check_room()?;
-        self.send_message(to, tag, comm, payload)?;
+        self.send_message(to, tag, comm, payload, false)?;
         Ok(self.requests.add(State::Sent(Status { source: to, tag, len: payload.len() })))
+    }
+
+    fn post_synchronous_send(&mut self, to: u32, tag: i32, comm: u32, payload: &[u8]) -> Result<Request, Error> {
+        self.requests.check_room()?;
+        let ssn = self.send_message(to, tag, comm, payload, true)?;
+        let status = Status { source: to, tag, len: payload.len() };
+        Ok(self.requests.add(State::SentSynchronous { status, ssn: ssn.0, seen: false }))
     }
 
     fn post_receive(&mut self, pattern: Pattern) -> Result<Request, Error> {

@@ -145,6 +145,11 @@ impl Matching {
         self.unexpected[source as usize].payload_bytes
     }
 
+    /// Returns `true` for an unexpected message.
+    pub fn has_unexpected(&self, source: u32, ssn: u64) -> bool {
+        self.unexpected[source as usize].messages.iter().any(|(_, message)| message.ssn == ssn)
+    }
+
     /// Returns `true` if a posted receive could take a message of `source`.
     pub fn is_awaited(&self, source: u32) -> bool {
         self.posted.iter().any(|posted| posted.pattern.is_from(posted.forced, source))

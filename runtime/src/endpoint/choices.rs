@@ -11,14 +11,12 @@ use counterfoil::{Determinant, Rank, Ssn};
 use counterfoil_protocols::api::Protocol;
 
 use super::progress::Wait;
+use super::requests::Chosen;
 use super::{CANCELLED, CHOICE, Endpoint, NOTHING};
 use crate::Error;
 use crate::communicator::{CallError, Request, Status};
 use crate::matching::{Forced, Message, Pattern};
 use crate::transport::Transport;
-
-/// Message that a call has chosen, as (source, SSN).
-type Chosen = (u32, u64);
 
 /// Message that a probe waits for.
 #[derive(Clone, Copy, Debug)]
@@ -94,10 +92,10 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
     /// Completes posted receive `id` with `message`, and records the match if it is a choice.
     pub(super) fn complete(&mut self, id: u64, message: Message) -> Result<(), Error> {
         let chosen = (message.source, message.ssn);
-        match self.requests.complete(id, message) {
-            Some(sequence) => self.end_choice(sequence, Some(chosen), false),
-            None => Ok(()),
+        if let Some(sequence) = self.requests.complete(id, message) {
+            self.end_choice(sequence, Some(chosen), false)?;
         }
+        self.report_match(chosen.0, chosen.1)
     }
 
     /// Returns the index of an operation that is complete, and records the outcome unless the program knows it. Each operation is complete
@@ -164,15 +162,15 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
             return Ok(None);
         }
         for (index, operation) in operations.iter().enumerate() {
-            let mut messages = operation.iter().filter_map(|request| self.requests.unseen(request));
-            let message = match choice.forced {
-                Some(forced) => messages.find(|message| forced.fits(message)),
-                None => messages.next(),
+            let mut unseen = operation.iter().filter_map(|request| self.requests.unseen(request));
+            let chosen = match choice.forced {
+                Some(forced) => unseen.find(|chosen| *chosen == (forced.source, forced.ssn)),
+                None => unseen.next(),
             };
-            if let Some(message) = message
+            if let Some(chosen) = chosen
                 && self.requests.are_complete(operation)?
             {
-                return Ok(Some((index, (message.source, message.ssn))));
+                return Ok(Some((index, chosen)));
             }
         }
         // Once all are complete, no further message can come: the outcome contradicts the recorded one, which `end_choice` reports.

@@ -20,6 +20,20 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         self.post_send(to, tag, context, payload)
     }
 
+    /// Like [`isend_in`](Self::isend_in), in synchronous mode: the request completes once a receive has taken the message.
+    ///
+    /// # Errors
+    /// [`Error`]; [`CallError::NoSuchRank`].
+    pub fn issend_in(&mut self, context: u32, to: u32, tag: i32, payload: &[u8]) -> Result<Request, Error> {
+        CallError::check_rank("issend", to, self.settings.ranks)?;
+        self.post_synchronous_send(to, tag, context, payload)
+    }
+
+    /// Frees the request of a send, which continues.
+    pub fn free_send(&mut self, request: Request) {
+        self.requests.free_send(&request);
+    }
+
     /// Like [`Communicator::irecv`], in a context, with any tag.
     ///
     /// # Errors

@@ -10,6 +10,7 @@ use counterfoil_protocols::send_deterministic::command_header;
 
 use super::Endpoint;
 use super::recovery::Recovery;
+use super::synchronous::is_match_notice;
 use crate::Error;
 use crate::damage::{DamageLocation, Expected};
 use crate::matching::Message;
@@ -56,13 +57,14 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
 
     /// Returns `true` if the connection of `peer` is read. It isn't while many of its messages are unexpected and no receive
     /// or probe could take one: then the peer has to wait. A send that waits for log space reads all connections, since only that
-    /// can free space.
+    /// can free space; and a synchronous send its receiver's, for the answer.
     fn is_read(&self, peer: u32, unwanted_bytes_max: usize) -> bool {
         let max = self.settings.unexpected_bytes_max;
         // No receive can take held messages, and they are in order: messages that a recovery needs precede them.
         self.held.bytes_of(peer) < max
             && (self.matching.unexpected_bytes(peer) < max.max(unwanted_bytes_max)
                 || self.awaits_log_space
+                || self.requests.awaits_match(peer)
                 || self.matching.is_awaited(peer)
                 || self.probed.is_some_and(|probed| probed.may_come_from(peer)))
     }
@@ -133,11 +135,15 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         }
         // A rule that assigns new epochs and phases needs its repeated messages to arrive, too.
         self.outbound[peer as usize].received = if self.repeats_sends() { hello.received.upto() } else { Ssn::ZERO };
+        self.repeat_match_queries(peer)?;
         self.carry_out_effects()?;
         self.check_recovery()
     }
 
     fn handle_frame(&mut self, peer: u32, header: &WireHeader, body: Bytes) -> Result<(), Error> {
+        if is_match_notice(header) {
+            return self.handle_match_notice(peer, header, &body);
+        }
         if header.kind() != Kind::Message {
             self.protocol.handle_control(Party::Rank(Rank(peer)), header, &body)?;
             return self.carry_out_effects();

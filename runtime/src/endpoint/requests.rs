@@ -1,16 +1,27 @@
 //! Open requests: started and not waited for.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
+
+use counterfoil::Ssn;
 
 use crate::Error;
 use crate::communicator::{CallError, Request, Status};
 use crate::matching::Message;
+
+/// Message that identifies a complete request in a recorded choice, as (source, SSN); for one that was sent, (destination, SSN and [`SENT`]).
+pub(super) type Chosen = (u32, u64);
+
+/// Bit that marks a message that this rank has sent. SSNs don't reach it: at a billion messages a second that takes 73 years.
+const SENT: u64 = 1 << 61;
+const _: () = assert!(SENT < Ssn::MAX.0);
 
 /// State of a request.
 #[derive(Debug)]
 pub(super) enum State {
     /// Send: complete from the start.
     Sent(Status),
+    /// Send in synchronous mode, complete once its message is matched. `seen`: a test has returned `true`.
+    SentSynchronous { status: Status, ssn: u64, seen: bool },
     /// Receive without a message. `choice`: sequence number under which its match must be recorded. `is_forced`: a dead incarnation has
     /// recorded the match.
     Posted { choice: Option<u64>, is_forced: bool },
@@ -22,13 +33,15 @@ pub(super) enum State {
 #[derive(Debug)]
 pub(super) struct Requests {
     open: HashMap<u64, State>,
+    /// Messages sent in synchronous mode whose match isn't known, as (destination, SSN).
+    unmatched: BTreeSet<(u32, u64)>,
     next: u64,
     max: usize,
 }
 
 impl Requests {
     pub(super) fn new(max: usize) -> Requests {
-        Requests { open: HashMap::new(), next: 0, max }
+        Requests { open: HashMap::new(), unmatched: BTreeSet::new(), next: 0, max }
     }
 
     /// Returns the number of the next request: the number of requests since the start of the program.
@@ -78,7 +91,7 @@ impl Requests {
     }
 
     pub(super) fn is_complete(&self, call: &'static str, request: &Request) -> Result<bool, CallError> {
-        Ok(!matches!(self.get(call, request)?, State::Posted { .. }))
+        Ok(self.is_done(self.get(call, request)?))
     }
 
     pub(super) fn are_complete(&self, requests: &[&Request]) -> Result<bool, CallError> {
@@ -88,22 +101,31 @@ impl Requests {
     /// Returns `true` if the program knows already that the requests are complete: then a test of them is no choice.
     pub(super) fn are_known_complete(&self, requests: &[&Request]) -> Result<bool, CallError> {
         requests.iter().try_fold(true, |all, request| {
-            let is_known = matches!(self.get("test", request)?, State::Sent(_) | State::Received { seen: true, .. });
+            let is_known = match self.get("test", request)? {
+                State::Sent(_) => true,
+                State::SentSynchronous { seen, .. } | State::Received { seen, .. } => *seen,
+                State::Posted { .. } => false,
+            };
             Ok(all && is_known)
         })
     }
 
-    /// Returns the message that a receive has taken, unless the program knows of it.
-    pub(super) fn unseen(&self, request: &Request) -> Option<&Message> {
-        match self.open.get(&request.id()) {
-            Some(State::Received { message, seen: false }) => Some(message),
+    /// Returns the message that a receive has taken or a synchronous send has sent, unless the program knows of its match.
+    pub(super) fn unseen(&self, request: &Request) -> Option<Chosen> {
+        match self.open.get(&request.id())? {
+            State::Received { message, seen: false } => Some((message.source, message.ssn)),
+            State::SentSynchronous { status, ssn, seen: false } if !self.unmatched.contains(&(status.source, *ssn)) => {
+                Some((status.source, SENT | ssn))
+            }
             _ => None,
         }
     }
 
     /// Records that a test has returned `true`.
     pub(super) fn mark_seen(&mut self, request: &Request) {
-        if let Some(State::Received { seen, .. }) = self.open.get_mut(&request.id()) {
+        if let Some(State::Received { seen, .. } | State::SentSynchronous { seen, .. }) =
+            self.open.get_mut(&request.id())
+        {
             *seen = true;
         }
     }
@@ -111,14 +133,48 @@ impl Requests {
     /// Removes a complete request: returns a send's status, or (as `Err`) the received message.
     pub(super) fn take(&mut self, call: &'static str, request: Request) -> Result<Result<Status, Message>, CallError> {
         let unknown = CallError::UnknownRequest { call, id: request.id() };
+        if !self.is_complete(call, &request)? {
+            return Err(unknown);
+        }
         match self.open.remove(&request.id()) {
-            Some(State::Sent(status)) => Ok(Ok(status)),
+            Some(State::Sent(status) | State::SentSynchronous { status, .. }) => Ok(Ok(status)),
             Some(State::Received { message, .. }) => Ok(Err(message)),
-            Some(posted) => {
-                self.open.insert(request.id(), posted);
-                Err(unknown)
-            }
-            None => Err(unknown),
+            Some(State::Posted { .. }) | None => Err(unknown),
+        }
+    }
+
+    /// Removes a send, complete or not.
+    pub(super) fn free_send(&mut self, request: &Request) {
+        if let Some(State::SentSynchronous { status, ssn, .. }) = self.open.remove(&request.id()) {
+            self.unmatched.remove(&(status.source, ssn));
+        }
+    }
+
+    /// Expects the match of a message that is sent in synchronous mode.
+    pub(super) fn expect_match(&mut self, to: u32, ssn: u64) {
+        self.unmatched.insert((to, ssn));
+    }
+
+    /// Records that a message which this rank has sent is matched.
+    pub(super) fn handle_match(&mut self, to: u32, ssn: u64) {
+        self.unmatched.remove(&(to, ssn));
+    }
+
+    /// Returns `true` if the match of a message to `peer` isn't known.
+    pub(super) fn awaits_match(&self, peer: u32) -> bool {
+        !self.unmatched.is_empty() && self.unmatched.range((peer, 0)..=(peer, u64::MAX)).next().is_some()
+    }
+
+    /// Returns the messages to `peer` whose match isn't known, by SSN.
+    pub(super) fn unmatched(&self, peer: u32) -> Vec<u64> {
+        self.unmatched.range((peer, 0)..=(peer, u64::MAX)).map(|(_, ssn)| *ssn).collect()
+    }
+
+    fn is_done(&self, state: &State) -> bool {
+        match state {
+            State::Sent(_) | State::Received { .. } => true,
+            State::SentSynchronous { status, ssn, .. } => !self.unmatched.contains(&(status.source, *ssn)),
+            State::Posted { .. } => false,
         }
     }
 

@@ -55,14 +55,21 @@ impl Outbound {
 
 impl<T: Transport, P: Protocol> Endpoint<T, P> {
     /// Logs a message and begins to transmit it. Traces it between the two, when it can no longer be undone by a crash.
-    pub(super) fn send_message(&mut self, to: u32, tag: i32, comm: u32, payload: &[u8]) -> Result<(), Error> {
+    pub(super) fn send_message(
+        &mut self,
+        to: u32,
+        tag: i32,
+        comm: u32,
+        payload: &[u8],
+        is_synchronous: bool,
+    ) -> Result<Ssn, Error> {
         self.await_running()?;
         self.record_polls()?;
         let envelope =
             Envelope { source: Rank(self.rank), destination: Rank(to), tag, comm, len: payload.len() as u64 };
         if to == self.rank && !self.settings.rule.keeps_every_message() {
             self.trace.send(to, tag, comm, payload)?;
-            return self.send_unlogged_to_self(&envelope, payload);
+            return self.send_unlogged_to_self(&envelope, payload, is_synchronous);
         }
         let header = match self.log.rewound_to(Rank(to)) {
             Some(_) => self.repeat(&envelope, payload)?,
@@ -76,6 +83,9 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         self.outbound[to as usize].sent = header.ssn();
         self.apply_pending_coverage(to)?;
         self.carry_out_effects()?;
+        if is_synchronous {
+            self.expect_match(to, header.ssn())?;
+        }
         if to == self.rank {
             self.deliver_to_self(&header, payload)?;
         } else {
@@ -88,7 +98,8 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         if self.bytes_since_poll >= POLL_EVERY_BYTES {
             self.progress(Wait::Not)?;
         }
-        self.await_recovery_release()
+        self.await_recovery_release()?;
+        Ok(header.ssn())
     }
 
     /// Appends a message to its lane. If the log is full, waits for space as the settings say.
@@ -188,11 +199,20 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
     }
 
     /// Sends a message to this rank itself outside log and rule: a checkpoint has it among the received messages.
-    fn send_unlogged_to_self(&mut self, envelope: &Envelope, payload: &[u8]) -> Result<(), Error> {
+    fn send_unlogged_to_self(
+        &mut self,
+        envelope: &Envelope,
+        payload: &[u8],
+        is_synchronous: bool,
+    ) -> Result<Ssn, Error> {
         self.to_self += 1;
+        if is_synchronous {
+            self.expect_match(self.rank, Ssn(self.to_self))?;
+        }
         let Envelope { tag, comm, .. } = *envelope;
         let (ssn, payload) = (self.to_self, Bytes::copy_from_slice(payload));
-        self.match_message(Message { source: self.rank, tag, comm, ssn, payload })
+        self.match_message(Message { source: self.rank, tag, comm, ssn, payload })?;
+        Ok(Ssn(ssn))
     }
 
     /// Sends as many records to `peer` as its connection takes.

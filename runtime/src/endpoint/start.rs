@@ -20,6 +20,7 @@ use super::recovery::Recovery;
 use super::requests::Requests;
 use super::rollback::{CHECKPOINTS_KEPT, Rollback};
 use super::sending::{Outbound, cursor_from};
+use super::synchronous::MatchQueries;
 use super::{CANCELLED, CHOICE, DELIVERY, Endpoint, NOTHING};
 use crate::Error;
 use crate::checkpoint::Snapshot;
@@ -90,6 +91,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
             cancelled: BTreeSet::new(),
             probed: None,
             polls: Polls::default(),
+            match_queries: MatchQueries::default(),
             outbound: (0..ranks).map(|_| Outbound::default()).collect(),
             recovery: None,
             held: HeldMessages::new(ranks),

@@ -2,6 +2,7 @@
 
 mod contexts;
 mod pessimistic;
+mod synchronous;
 
 use std::fs;
 use std::sync::atomic::{AtomicU64, Ordering};
