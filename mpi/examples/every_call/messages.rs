@@ -96,6 +96,10 @@ pub(crate) fn synchronous(comm: &LoggedCommunicator) -> Result<(), LoggedError> 
     assert_eq!(from.receive_with_tag::<u64>(0)?.0, value(from.rank(), 6));
     assert_eq!(from.receive_with_tag::<u64>(41)?.0, value(from.rank(), 7));
     later.into_iter().try_for_each(Request::wait)?;
+    // A dropped send continues.
+    drop(to.immediate_synchronous_send(&value(rank, 8))?);
+    comm.barrier()?;
+    assert_eq!(from.receive_with_tag::<u64>(0)?.0, value(from.rank(), 8));
     comm.barrier()
 }
 

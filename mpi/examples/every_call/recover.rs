@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::{collectives, communicators, immediate, messages, requests};
 
 /// Parts of the program.
-const PARTS: u32 = 20;
+const PARTS: u32 = 22;
 /// Part that begins with the creation of communicators.
 const CREATION: u32 = 13;
 
@@ -94,6 +94,8 @@ fn part(world: &LoggedCommunicator, logged: &LoggedUniverse, state: &State) -> R
         16 => on_created(immediate::run),
         17 => communicators::groups(world, logged),
         18 => communicators::grids(world),
+        19 => messages::synchronous(world),
+        20 => on_created(messages::synchronous),
         _ => {
             assert_eq!(logged.communicator(state.created[1])?.get_name()?, "half");
             refused(world)?;
@@ -104,8 +106,6 @@ fn part(world: &LoggedCommunicator, logged: &LoggedUniverse, state: &State) -> R
 
 /// Calls that such a job doesn't have.
 fn refused(world: &LoggedCommunicator) -> Result<(), LoggedError> {
-    let sent = world.this_process().synchronous_send(&0_u8);
-    assert!(matches!(sent, Err(LoggedError::NotRecoverable { call: "MPI_Ssend" })));
     assert!(matches!(world.split_shared(0), Err(LoggedError::NotRecoverable { call: "MPI_Comm_split_type" })));
     assert!(matches!(world.this_process().send_with_tag(&1, -5), Err(LoggedError::Recovery(_))));
     assert!(matches!(world.any_process().probe_with_tag(-5), Err(LoggedError::Recovery(_))));

@@ -12,7 +12,7 @@ use counterfoil_runtime::communicator::{Communicator, Status};
 use super::{Collective, Elements, Parts, Ready, Reduction};
 use crate::error::{MpiError, OperationError};
 use crate::recovering::{Completion, Context, EndpointOperation};
-use crate::request::{Borrowed, LocalScope};
+use crate::request::{Borrowed, Kind, LocalScope};
 
 impl<'b, B: ?Sized> Ready<'b, B> {
     /// Carries the operation out.
@@ -101,7 +101,7 @@ impl<'b, B: ?Sized> Ready<'b, B> {
             let memory = unsafe { std::slice::from_raw_parts_mut(at, len) };
             Completion { envelope: None, result: incoming.store(&contributions, memory).map_err(MpiError::into) }
         });
-        Ok((EndpointOperation::new(context, requests, false, handle), memory))
+        Ok((EndpointOperation::new(context, requests, Kind::Collective, handle), memory))
     }
 
     /// Returns what this rank contributes to the result of rank `to`.

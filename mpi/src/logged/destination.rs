@@ -52,7 +52,7 @@ pub trait Destination {
     /// Sends in synchronous mode: returns once the receiver has matched the message.
     ///
     /// # Errors
-    /// Same as [`send`](Self::send); [`LoggedError::NotRecoverable`] in a job that recovers.
+    /// Same as [`send`](Self::send).
     fn synchronous_send<B: IntoBytes + Immutable + ?Sized>(&self, buf: &B) -> Result<(), LoggedError> {
         self.synchronous_send_with_tag(buf, 0)
     }
@@ -143,7 +143,7 @@ pub trait Destination {
     /// Begins a send in synchronous mode. The request completes once the receiver has matched the message.
     ///
     /// # Errors
-    /// Same as [`send`](Self::send); [`LoggedError::NotRecoverable`] in a job that recovers.
+    /// Same as [`send`](Self::send).
     fn immediate_synchronous_send<B: IntoBytes + Immutable + ?Sized>(
         &self,
         buf: &B,
@@ -199,10 +199,7 @@ pub trait Destination {
 fn send_as((comm, to): (&LoggedCommunicator, u32), mode: Mode, bytes: &[u8], tag: i32) -> Result<(), LoggedError> {
     match comm.port() {
         Port::Mpi(recorded) => recorded.send_within(mode, bytes, to, tag, || Ok(())),
-        Port::Recovering(context) => {
-            check_recoverable(mode)?;
-            Ok(context.send(bytes, to, tag)?)
-        }
+        Port::Recovering(context) => Ok(context.send(mode, bytes, to, tag)?),
     }
 }
 
@@ -222,21 +219,11 @@ fn begin_as(
             })?
         }
         Port::Recovering(context) => {
-            check_recoverable(mode)?;
-            context.send(bytes, to, tag)?;
-            EndpointOperation::sent(context).into()
+            let pending = context.begin_send(mode, bytes, to, tag)?;
+            EndpointOperation::of_send(context, pending).into()
         }
     };
     Ok(SendRequest::new(pending, comm))
-}
-
-/// Returns an error for a mode that a rank which recovers doesn't have.
-fn check_recoverable(mode: Mode) -> Result<(), LoggedError> {
-    match mode {
-        // Whether the receiver has matched the message is known to the receiver alone.
-        Mode::Synchronous => Err(LoggedError::NotRecoverable { call: "MPI_Ssend" }),
-        Mode::Standard | Mode::Buffered | Mode::Ready(_) => Ok(()),
-    }
 }
 
 impl Recorded {

@@ -134,7 +134,7 @@ fn exchange(
             Ok(())
         })?,
         Port::Recovering(context) => {
-            context.send(bytes, to, send_tag)?;
+            context.send(Mode::Standard, bytes, to, send_tag)?;
             receive();
         }
     }

@@ -13,7 +13,8 @@ use serde::{Deserialize, Serialize};
 use super::grid::places;
 use super::{Completion, EndpointOperation, Grid, Recovering, SavedContext, View, taken};
 use crate::error::{OperationError, check};
-use crate::point_to_point::Envelope;
+use crate::point_to_point::{Envelope, Mode};
+use crate::request::Kind;
 use crate::topology::{CartesianLayout, CommunicatorRelation};
 
 /// What a communicator is made of.
@@ -123,8 +124,25 @@ impl Context {
     // Messages.
 
     /// Sends a message. The bytes may be reused when this returns.
-    pub(crate) fn send(&self, bytes: &[u8], to: u32, tag: i32) -> Result<(), OperationError> {
-        self.with_view(|view| view.send(to, tag, bytes))
+    pub(crate) fn send(&self, mode: Mode, bytes: &[u8], to: u32, tag: i32) -> Result<(), OperationError> {
+        match self.begin_send(mode, bytes, to, tag)? {
+            Some(pending) => self.with_view(|view| view.wait(pending)).map(drop),
+            None => Ok(()),
+        }
+    }
+
+    /// Begins to send a message, and returns the request in synchronous mode. In the other modes the send is complete.
+    pub(crate) fn begin_send(
+        &self,
+        mode: Mode,
+        bytes: &[u8],
+        to: u32,
+        tag: i32,
+    ) -> Result<Option<Request>, OperationError> {
+        self.with_view(|view| match mode {
+            Mode::Synchronous => view.issend(to, tag, bytes).map(Some),
+            Mode::Standard | Mode::Buffered | Mode::Ready(_) => view.send(to, tag, bytes).map(|()| None),
+        })
     }
 
     /// Posts the receive of a message of a collective.
@@ -166,7 +184,7 @@ impl Context {
                 taken(status, message, bytes)
             })
         });
-        Ok(EndpointOperation::new(self, vec![self.post(source, tag)?], true, handle))
+        Ok(EndpointOperation::new(self, vec![self.post(source, tag)?], Kind::Receive, handle))
     }
 
     /// Begins to receive a message, which `handle` gets.
@@ -186,7 +204,7 @@ impl Context {
         handle: impl FnOnce(Status, &[u8]) -> Completion + 'static,
     ) -> EndpointOperation {
         let handle = Box::new(move |messages: Vec<(Status, Bytes)>, _: &mut _| handle_one(&messages, handle));
-        EndpointOperation::new(self, vec![request], true, handle)
+        EndpointOperation::new(self, vec![request], Kind::Receive, handle)
     }
 
     /// Waits for a message without receiving it. `None` is a wildcard.

@@ -10,6 +10,7 @@ use mpi_sys as ffi;
 use super::Context;
 use crate::error::{OperationError, check};
 use crate::point_to_point::Envelope;
+use crate::request::Kind;
 
 /// Outcome of an operation.
 #[derive(Debug)]
@@ -51,8 +52,8 @@ pub(crate) fn taken(status: Status, message: &[u8], into: &mut [u8]) -> Completi
 /// Handles the messages of an operation, in the order of its requests, with ranks of the communicator. It may store bytes that the operation owns.
 pub(crate) type Handle = Box<dyn FnOnce(Vec<(Status, Bytes)>, &mut Vec<u8>) -> Completion>;
 
-/// An operation with the receives of its messages; its sends are complete from the start. It accesses the program's memory only while it is
-/// waited for, tested or cancelled.
+/// An operation with the requests of its messages: a send in synchronous mode, a receive, or the receives of a collective, whose sends are
+/// complete from the start. It accesses the program's memory only while it is waited for, tested or cancelled.
 pub(crate) struct EndpointOperation {
     context: Rc<Context>,
     requests: RefCell<Vec<Request>>,
@@ -60,29 +61,24 @@ pub(crate) struct EndpointOperation {
     handle: RefCell<Option<Handle>>,
     /// Received bytes, if the operation owns them.
     bytes: RefCell<Vec<u8>>,
-    /// The operation may be cancelled.
-    is_receive: bool,
+    kind: Kind,
 }
 
 impl EndpointOperation {
-    pub(crate) fn new(
-        context: &Rc<Context>,
-        requests: Vec<Request>,
-        is_receive: bool,
-        handle: Handle,
-    ) -> EndpointOperation {
+    pub(crate) fn new(context: &Rc<Context>, requests: Vec<Request>, kind: Kind, handle: Handle) -> EndpointOperation {
         EndpointOperation {
             context: Rc::clone(context),
             requests: RefCell::new(requests),
             handle: RefCell::new(Some(handle)),
             bytes: RefCell::default(),
-            is_receive,
+            kind,
         }
     }
 
-    /// Makes the operation of a send, which has succeeded.
-    pub(crate) fn sent(context: &Rc<Context>) -> EndpointOperation {
-        EndpointOperation::new(context, Vec::new(), false, Box::new(|_, _| Completion::DONE))
+    /// Makes the operation of a send. `pending`: its request in synchronous mode; in the other modes it has succeeded.
+    pub(crate) fn of_send(context: &Rc<Context>, pending: Option<Request>) -> EndpointOperation {
+        let requests = pending.into_iter().collect();
+        EndpointOperation::new(context, requests, Kind::Send, Box::new(|_, _| Completion::DONE))
     }
 
     pub(crate) fn is_complete(&self) -> bool {
@@ -116,7 +112,7 @@ impl EndpointOperation {
 
     /// Cancels a receive, and waits until it completes, with or without a message. Other operations are waited for.
     pub(crate) fn cancel(&self) -> Completion {
-        if !self.is_receive {
+        if self.kind != Kind::Receive {
             return self.wait();
         }
         let Some(handle) = self.handle.take() else { return Completion::DONE };
@@ -138,6 +134,18 @@ impl EndpointOperation {
         self.cancel()
     }
 
+    /// Frees the requests of a send, which continues.
+    fn free(&self) {
+        self.handle.take();
+        for request in self.requests.take() {
+            // Without an endpoint there is nothing to free.
+            let _ = self.context.process.call(|endpoint| {
+                endpoint.free_send(request);
+                Ok(())
+            });
+        }
+    }
+
     pub(crate) fn take_bytes(&self) -> Vec<u8> {
         self.bytes.take()
     }
@@ -145,8 +153,10 @@ impl EndpointOperation {
 
 impl Drop for EndpointOperation {
     fn drop(&mut self) {
-        if !self.is_complete() {
-            self.end_with_scope();
+        match self.kind {
+            _ if self.is_complete() => {}
+            Kind::Send => self.free(),
+            Kind::Receive | Kind::Collective => drop(self.end_with_scope()),
         }
     }
 }

@@ -18,6 +18,12 @@ impl View<'_> {
         source.map(|source| self.context.rank_in_job(call, source)).transpose()
     }
 
+    /// Begins a send in synchronous mode.
+    pub(super) fn issend(&mut self, to: u32, tag: i32, payload: &[u8]) -> Result<Request, Error> {
+        CallError::check_tag("issend", tag)?;
+        self.endpoint.issend_in(self.context.messages(), self.context.rank_in_job("issend", to)?, tag, payload)
+    }
+
     /// Cancels a receive; returns its message if it had arrived.
     pub(super) fn cancel(&mut self, request: Request) -> Result<Option<(Status, Bytes)>, Error> {
         let taken = self.endpoint.cancel(request)?;

@@ -158,9 +158,7 @@ fn run(settings: RankSettings, checkpoints: bool, deaths: &[(u32, u32, u64)]) ->
 
 fn a_rank_may_die_before_each_of_its_calls(rule: Rule) {
     let mut next = places();
-    for (tier, checkpoints) in
-        [(LogTier::Volatile, false), (LogTier::ProcessCrashSafe, true), (LogTier::NodeLocal, true)]
-    {
+    for (tier, checkpoints) in [(LogTier::Volatile, false), (LogTier::ProcessCrashSafe, true)] {
         let settings = RankSettings { rule, ..settings(tier) };
         let calls = run(settings.clone(), checkpoints, &[]);
         for rank in 0..RANKS {
