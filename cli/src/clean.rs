@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
-use counterfoil_runtime::local::{Cleaned, clean, default_checkpoint_root, default_shm_root};
+use counterfoil_runtime::local::{Cleaned, clean, clean_named, default_checkpoint_root, default_shm_root};
 use serde_json::json;
 
 use crate::{Failure, print};
@@ -20,6 +20,10 @@ pub(crate) struct CleanArguments {
     /// --keep-files was to keep are removed too. Repeatable
     #[arg(long, value_name = "DIR")]
     dir: Vec<PathBuf>,
+    /// Remove the job of this name, which could be resumed otherwise, in place of others: that of a program with
+    /// `counterfoil_mpi::recovery`. Repeatable
+    #[arg(long, value_name = "NAME")]
+    job: Vec<String>,
     /// Print a JSON object
     #[arg(long)]
     pub(crate) json: bool,
@@ -31,13 +35,29 @@ pub(crate) fn run(arguments: &CleanArguments) -> Result<ExitCode, Failure> {
     }
     let mut roots = vec![default_shm_root(), default_checkpoint_root(), std::env::temp_dir()];
     roots.extend(arguments.dir.iter().cloned());
-    let cleaned = clean(&roots).map_err(Failure::failed)?;
+    let cleaned = match &arguments.job[..] {
+        [] => clean(&roots).map_err(Failure::failed)?,
+        jobs => clean_jobs(jobs, &roots)?,
+    };
     if arguments.json {
         print(&as_json(&cleaned).to_string())?;
     } else {
         print_text(&cleaned)?;
     }
     Ok(if cleaned.refused.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(1) })
+}
+
+/// Removes the directories of jobs that the user has named.
+fn clean_jobs(jobs: &[String], roots: &[PathBuf]) -> Result<Cleaned, Failure> {
+    let mut all = Cleaned::default();
+    for job in jobs {
+        let cleaned = clean_named(job, roots).map_err(|error| Failure::usage(format!("--job: {error}")))?;
+        all.removed.extend(cleaned.removed);
+        all.live.extend(cleaned.live);
+        all.in_use.extend(cleaned.in_use);
+        all.refused.extend(cleaned.refused);
+    }
+    Ok(all)
 }
 
 fn as_json(cleaned: &Cleaned) -> serde_json::Value {

@@ -5,9 +5,11 @@
 //! mpirun --with-ft ulfm --mca async_mpi_finalize 1 -n 6 recover 4 100000    # 4 ranks and 2 spares, 100,000 steps
 //! ```
 //!
-//! With a third argument, `node-local`, and a directory for temporary files that all hosts share, it outlives the loss of hosts, too.
+//! With a third argument, `node-local`, and a directory for temporary files that all hosts share, it outlives the loss of hosts, too. With a
+//! fourth argument, the name of the job, a job that has failed goes on from its last checkpoints when it is started again.
 
 use std::error::Error;
+use std::time::Duration;
 
 use counterfoil_mpi::logged::{CommunicatorCollectives, LoggedCommunicator, LoggedError, send_receive};
 use counterfoil_mpi::recovery::{Options, run_logged};
@@ -15,6 +17,7 @@ use counterfoil_mpi::{SystemOperation, Threads, Universe};
 use counterfoil_runtime::LogTier;
 use serde::{Deserialize, Serialize};
 
+const USAGE: &str = "usage: recover RANKS STEPS [process-crash-safe|node-local [NAME]]";
 /// Cells on each rank.
 const CELLS: usize = 1000;
 /// Checkpoints of each rank.
@@ -30,13 +33,17 @@ struct Rod {
 #[expect(clippy::print_stderr, clippy::print_stdout)]
 fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let (ranks, steps, tier) = match &arguments[..] {
-        [ranks, steps] => (ranks.parse()?, steps.parse()?, LogTier::ProcessCrashSafe),
-        [ranks, steps, tier] if tier == "node-local" => (ranks.parse()?, steps.parse()?, LogTier::NodeLocal),
-        _ => return Err("usage: recover RANKS STEPS [node-local]".into()),
-    };
-    let mut options = Options::new(ranks);
-    options.settings.tier = tier;
+    let [ranks, steps, optional @ ..] = &arguments[..] else { return Err(USAGE.into()) };
+    let steps = steps.parse()?;
+    let mut options = Options::new(ranks.parse()?);
+    match optional.first().map(String::as_str) {
+        None => {}
+        // The locks of a dead process on this host are released at once.
+        Some("process-crash-safe") => options.locks_wait_max = Duration::from_secs(5),
+        Some("node-local") => options.settings.tier = LogTier::NodeLocal,
+        Some(_) => return Err(USAGE.into()),
+    }
+    options.name = optional.get(1).cloned();
     let universe = Universe::init(Threads::Single)?;
     let heat = run_logged(&universe, &options, |logged| {
         let world = logged.world();

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use mpi_sys as ffi;
 
-use crate::control::failures::outlives_failures;
+use crate::control::failures::{is_world_revoked, outlives_failures, revoke_world};
 use crate::error::{MpiError, check, count};
 use crate::universe::Universe;
 
@@ -189,12 +189,15 @@ impl Comm {
 
     /// Ends all processes of the job, for failures that the other ranks could not notice.
     ///
-    /// If the job outlives failures, a rank other than 0 waits up to 2 s before: when several processes call `MPI_Abort` at once, the launcher
-    /// of Open MPI 5.0.11 often hangs.
+    /// If the job outlives failures, the others are told first, by a revocation of `MPI_COMM_WORLD`: in Open MPI 5.0.11 `MPI_Abort` ends those
+    /// only that aren't in a call of MPI. Then a rank other than 0 waits up to 2 s, and after another one that has told this one, as long
+    /// again: when several processes call `MPI_Abort` at once, the launcher often hangs.
     pub fn abort(&self, code: i32) {
         if outlives_failures() {
-            let rank = self.rank().unwrap_or_default();
-            thread::sleep(ABORT_INTERVAL * rank.min(ABORT_INTERVALS_MAX));
+            let rank = self.rank().unwrap_or_default().min(ABORT_INTERVALS_MAX);
+            let intervals = if is_world_revoked() { ABORT_INTERVALS_MAX + 1 + rank } else { rank };
+            revoke_world();
+            thread::sleep(ABORT_INTERVAL * intervals);
         }
         // SAFETY: a valid communicator. If MPI fails to abort, the caller continues.
         unsafe {

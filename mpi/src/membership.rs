@@ -10,6 +10,7 @@
 //! (`ompi_comm_set_rank_failed` finds a communicator without collectives).
 
 use crate::comm::Comm;
+use crate::control::failures::is_world_revoked;
 use crate::error::MpiError;
 use crate::ulfm::Meeting;
 
@@ -46,6 +47,8 @@ pub enum MembershipError {
 pub(crate) enum RepairError {
     /// A call of MPI failed.
     Mpi(MpiError),
+    /// Another process has ended the job.
+    Aborted,
     /// More ranks are dead than there are spares.
     NoSpare {
         /// Lowest rank without a process.
@@ -73,6 +76,8 @@ pub struct Membership {
     /// For each process: its rank in the job, [`SPARE`] or [`DEAD`].
     places: Vec<u32>,
     ranks: u32,
+    /// Incarnation of the process with which each rank started.
+    first_incarnation: u32,
     /// For each process: name of its host, and after a zero the number of its boot, by which hosts of one name differ.
     hosts: Vec<String>,
     /// For each rank: its processes, oldest first; the last one as of the last repair.
@@ -91,6 +96,14 @@ impl Membership {
     /// # Errors
     /// [`MembershipError::TooFew`], [`MembershipError::Mpi`].
     pub fn new(world: &Comm, ranks: u32) -> Result<Membership, MembershipError> {
+        Membership::resumed(world, ranks, 0)
+    }
+
+    /// Same as [`new`](Self::new), for a job that failed. `first_incarnation`: one that no process of the job had.
+    ///
+    /// # Errors
+    /// Same as [`new`](Self::new).
+    pub(crate) fn resumed(world: &Comm, ranks: u32, first_incarnation: u32) -> Result<Membership, MembershipError> {
         let (process, started) = (world.rank()?, world.size()?);
         if started < ranks {
             return Err(MembershipError::TooFew { ranks, started });
@@ -99,7 +112,19 @@ impl Membership {
         let processes = (0..ranks).map(|rank| vec![rank]).collect();
         let hosts = gather_hosts(world, started)?;
         let (all, end) = (world.dup()?, world.dup()?);
-        Ok(Membership { all, end, process, places, ranks, hosts, processes, repair: None, vote: None, votes: 0 })
+        Ok(Membership {
+            all,
+            end,
+            process,
+            places,
+            ranks,
+            first_incarnation,
+            hosts,
+            processes,
+            repair: None,
+            vote: None,
+            votes: 0,
+        })
     }
 
     /// Returns this process's rank in the job; `None` for a spare.
@@ -135,9 +160,9 @@ impl Membership {
         hosts.find(|host| *host != own).map(|host| name_of(host))
     }
 
-    /// Returns the number of times that a rank has been replaced.
+    /// Returns the incarnation of a rank's process.
     pub(crate) fn incarnation_of(&self, rank: u32) -> u32 {
-        self.processes[rank as usize].len() as u32 - 1
+        self.first_incarnation + self.processes[rank as usize].len() as u32 - 1
     }
 
     /// Returns the spare processes.
@@ -242,6 +267,8 @@ impl Membership {
             Ok(replaced) => Ok(replaced.unwrap_or_default()),
             // Nobody needs a replacement.
             Err(RepairError::NoSpare { vacant, .. }) => Ok(vacant),
+            // The caller asks for it, too.
+            Err(RepairError::Aborted) => Ok(Vec::new()),
             Err(RepairError::Mpi(error)) => Err(error),
         }
     }
@@ -249,9 +276,12 @@ impl Membership {
     /// Continues a repair; returns the ranks that have other processes now once all living processes have agreed. Doesn't wait.
     ///
     /// # Errors
-    /// [`RepairError::NoSpare`] on all processes, [`RepairError::Mpi`].
+    /// [`RepairError::NoSpare`] on all processes, [`RepairError::Aborted`], [`RepairError::Mpi`].
     pub(crate) fn poll_repair(&mut self) -> Result<Option<Vec<u32>>, RepairError> {
         let Some((agreement, failed)) = &mut self.repair else { return Ok(Some(Vec::new())) };
+        if is_world_revoked() {
+            return Err(RepairError::Aborted);
+        }
         let Some(is_agreed) = agreement.poll()? else { return Ok(None) };
         let failed = std::mem::take(failed);
         if !is_agreed {

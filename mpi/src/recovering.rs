@@ -61,6 +61,8 @@ struct SavedContexts {
 pub(crate) struct Recovering {
     /// `None` once the rank has ended.
     endpoint: RefCell<Option<RankEndpoint>>,
+    /// A call has failed for good.
+    has_failed: Cell<bool>,
     rank: u32,
     /// Number of the next communicator.
     next: Cell<u32>,
@@ -92,6 +94,7 @@ impl Recovering {
         let recovering = Rc::new(Recovering {
             rank: endpoint.rank(),
             endpoint: RefCell::new(Some(endpoint)),
+            has_failed: Cell::new(false),
             next: Cell::new(saved.next),
             contexts: RefCell::default(),
             restored: RefCell::default(),
@@ -114,10 +117,16 @@ impl Recovering {
         &self.universe
     }
 
-    /// Runs a call on the endpoint.
+    /// Runs a call on the endpoint; none after one that has failed for good. What a program does as it ends, as cancelling the receives that
+    /// it drops, is no outcome for the execution that repeats it.
     fn call<T>(&self, call: impl FnOnce(&mut RankEndpoint) -> Result<T, Error>) -> Result<T, OperationError> {
         let mut endpoint = self.endpoint.borrow_mut();
-        Ok(call(endpoint.as_mut().ok_or(OperationError::Ended)?)?)
+        let endpoint = endpoint.as_mut().filter(|_| !self.has_failed.get()).ok_or(OperationError::Ended)?;
+        let called = call(endpoint);
+        if called.as_ref().is_err_and(Error::is_fatal) {
+            self.has_failed.set(true);
+        }
+        Ok(called?)
     }
 
     /// Returns the communicator of all ranks.

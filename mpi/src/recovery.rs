@@ -15,8 +15,13 @@
 //! or to the terminal it may write twice. A process that dies after all ranks are done is not replaced: what must not be lost is written by
 //! the closure, not with its result.
 //!
+//! A job that has a name ([`Options::name`]) outlives the death of all its processes, on any MPI: when the program is started again, every rank
+//! goes on from its last checkpoint.
+//!
 //! A replacement needs the log of its predecessor: it runs on the same host if there is a spare. In the node-local tier it may run on any
 //! host, if [`Options::checkpoint_root`] is on a file system that all hosts share; then the job outlives the loss of hosts.
+
+mod resume;
 
 use std::error::Error as StdError;
 use std::path::PathBuf;
@@ -31,7 +36,7 @@ use counterfoil_runtime::local::{
 use counterfoil_runtime::transport::TransportError;
 use counterfoil_runtime::{Error, LogTier, RankSettings, Rule};
 
-use crate::control::failures::outlives_failures;
+use crate::control::failures::{is_world_revoked, outlives_failures};
 use crate::error::MpiError;
 use crate::logged::{LoggedError, LoggedUniverse};
 use crate::membership::{Membership, MembershipError};
@@ -39,8 +44,10 @@ use crate::recovering::{RankEndpoint, Recovering};
 use crate::transport::{MpiTransport, wait_without_launcher};
 use crate::universe::Universe;
 
+pub use resume::ResumeError;
+
 /// Longest name of a job's directory, in bytes.
-const NAME_BYTES_MAX: usize = 64;
+const NAME_BYTES_MAX: usize = 96;
 /// Exit code of a job in which the program has panicked, as of a Rust program alone.
 const PANICKED: i32 = 101;
 /// Time between two looks at the locks of a dead process.
@@ -60,6 +67,11 @@ pub struct Options {
     /// Longest wait for the locks of a dead process on its log and its checkpoints. On a network file system, the server releases those of a
     /// lost host when its lease has expired.
     pub locks_wait_max: Duration,
+    /// Name of the job: 1 to 40 letters, digits, dots, hyphens and underscores. If a job of this name failed, it is resumed: its ranks go on
+    /// from their last checkpoints, on the same hosts, with the logs of their predecessors. In the node-local tier a host may have lost its
+    /// memory. Where [`checkpoint_root`](Self::checkpoint_root) is not on a disk, or is emptied at the start of a host, choose another one.
+    /// Two jobs of one user that run at once have different names. `None`: the job can't be resumed.
+    pub name: Option<String>,
     /// Accept a rule whose failures only a launcher can recover from, to measure what it costs: the first dead process ends the job.
     pub without_recovery: bool,
 }
@@ -73,6 +85,7 @@ impl Options {
             shm_root: default_shm_root(),
             checkpoint_root: default_checkpoint_root(),
             locks_wait_max: Duration::from_secs(180),
+            name: None,
             without_recovery: false,
         }
     }
@@ -124,6 +137,17 @@ pub enum RecoveryError {
         /// Host of this process.
         host: String,
     },
+    /// The job can't be resumed.
+    #[error(transparent)]
+    Resume(ResumeError),
+    /// A job with a name failed.
+    #[error("{source}. Start the program again to resume job {name}, or remove it: counterfoil clean --job {name}")]
+    Resumable {
+        /// Name of the job.
+        name: String,
+        /// The failure.
+        source: Box<RecoveryError>,
+    },
     /// An operation of the rank failed.
     #[error(transparent)]
     Logged(#[from] LoggedError),
@@ -150,9 +174,14 @@ pub fn run<T, E>(
 where
     E: Into<Box<dyn StdError + Send + Sync>>,
 {
-    let Some((place, mut endpoint)) = join(universe, options)? else { return Ok(None) };
-    let done = or_abort(universe, || program(&mut endpoint));
-    place.end(endpoint, done)
+    let job = Job::join(universe, options)?;
+    let name = job.name.clone();
+    let ran = (|| {
+        let Some((place, mut endpoint)) = job.await_rank(options)? else { return Ok(None) };
+        let done = or_abort(universe, || program(&mut endpoint));
+        place.end(endpoint, done)
+    })();
+    or_resumable(name, ran)
 }
 
 /// Runs `program` as [`run`] does, on [`LoggedCommunicator`](crate::logged::LoggedCommunicator)s.
@@ -186,11 +215,24 @@ pub fn run_logged<T, E>(
 where
     E: Into<Box<dyn StdError + Send + Sync>>,
 {
-    let Some((place, endpoint)) = join(universe, options)? else { return Ok(None) };
-    let rank = Recovering::new(universe, endpoint)?;
-    let logged = LoggedUniverse::recovering(&rank).map_err(LoggedError::from)?;
-    let done = or_abort(universe, || program(&logged));
-    rank.take_endpoint().map_or(Ok(None), |endpoint| place.end(endpoint, done))
+    let job = Job::join(universe, options)?;
+    let name = job.name.clone();
+    let ran = (|| {
+        let Some((place, endpoint)) = job.await_rank(options)? else { return Ok(None) };
+        let rank = Recovering::new(universe, endpoint)?;
+        let logged = LoggedUniverse::recovering(&rank).map_err(LoggedError::from)?;
+        let done = or_abort(universe, || program(&logged));
+        rank.take_endpoint().map_or(Ok(None), |endpoint| place.end(endpoint, done))
+    })();
+    or_resumable(name, ran)
+}
+
+/// Says of a failure that the job can be resumed, if it has a name.
+fn or_resumable<T>(name: Option<String>, ran: Result<T, RecoveryError>) -> Result<T, RecoveryError> {
+    ran.map_err(|error| match name {
+        Some(name) => RecoveryError::Resumable { name, source: Box::new(error) },
+        None => error,
+    })
 }
 
 /// Runs `program`; ends the job if it panics, since a replacement would panic, too.
@@ -213,40 +255,74 @@ struct Place {
     directory: SharedJobDirectory,
 }
 
-/// Becomes a rank of the job; `None` if this process is not needed.
-fn join(universe: &Rc<Universe>, options: &Options) -> Result<Option<(Place, RankEndpoint)>, RecoveryError> {
-    let settings = &options.settings;
-    if matches!(settings.rule, Rule::SendDeterministic { .. }) && !options.without_recovery {
-        return Err(RecoveryError::NeedsLauncher);
+/// A job that this process belongs to.
+struct Job {
+    name: Option<String>,
+    directory: SharedJobDirectory,
+    /// All processes have the same directory of checkpoints.
+    shares_checkpoints: bool,
+    membership: Membership,
+}
+
+impl Job {
+    /// Joins the other processes. Collective.
+    fn join(universe: &Rc<Universe>, options: &Options) -> Result<Job, RecoveryError> {
+        Job::join_all(universe, options).map_err(|error| match error {
+            // Calls on MPI_COMM_WORLD fail then.
+            RecoveryError::Mpi(_) | RecoveryError::Membership(_) if is_world_revoked() => {
+                TransportError::Aborted.into()
+            }
+            error => error,
+        })
     }
-    let started = universe.world().size()?;
-    if started < settings.ranks {
-        return Err(MembershipError::TooFew { ranks: settings.ranks, started }.into());
+
+    fn join_all(universe: &Rc<Universe>, options: &Options) -> Result<Job, RecoveryError> {
+        let (settings, world) = (&options.settings, universe.world());
+        if matches!(settings.rule, Rule::SendDeterministic { .. }) && !options.without_recovery {
+            return Err(RecoveryError::NeedsLauncher);
+        }
+        let started = world.size()?;
+        if started < settings.ranks {
+            return Err(MembershipError::TooFew { ranks: settings.ranks, started }.into());
+        }
+        if started > settings.ranks && !outlives_failures() {
+            return Err(RecoveryError::NotSurvivable { spares: started - settings.ranks, ranks: settings.ranks });
+        }
+        let (directory, shares_checkpoints) = join_directory(universe, options)?;
+        let name = options.name.clone();
+        let first_incarnation = match &name {
+            Some(name) => resume::begin(&world, &directory, name, options)?,
+            None => 0,
+        };
+        let membership = Membership::resumed(&world, settings.ranks, first_incarnation)?;
+        Ok(Job { name, directory, shares_checkpoints, membership })
     }
-    if started > settings.ranks && !outlives_failures() {
-        return Err(RecoveryError::NotSurvivable { spares: started - settings.ranks, ranks: settings.ranks });
+
+    /// Becomes a rank of the job; `None` if this process is not needed.
+    fn await_rank(self, options: &Options) -> Result<Option<(Place, RankEndpoint)>, RecoveryError> {
+        let Job { directory, shares_checkpoints, mut membership, .. } = self;
+        let settings = &options.settings;
+        if !wait_without_launcher(&mut membership)? {
+            directory.leave();
+            return Ok(None);
+        }
+        let rank = membership.rank().unwrap_or_default();
+        if let Some(lost) = membership.other_host_of(rank)
+            && !(settings.tier == LogTier::NodeLocal && shares_checkpoints)
+        {
+            let (lost, host) = (lost.to_owned(), membership.host().to_owned());
+            return Err(RecoveryError::LogLost { rank, lost, host });
+        }
+        let begun = Instant::now();
+        let is_in_use = || membership.incarnation_of(rank) > 0 && directory.is_in_use(rank);
+        while is_in_use() && begun.elapsed() < options.locks_wait_max {
+            thread::sleep(LOCKS_NAP);
+        }
+        let transport = MpiTransport::without_launcher(membership, settings.log_bytes_max)?;
+        let welcome = Welcome::new(transport.incarnation(), settings.clone(), directory.checkpoints().to_owned());
+        let endpoint = start(rank, directory.paths(), welcome, transport)?;
+        Ok(Some((Place { rank, directory }, endpoint)))
     }
-    let (directory, shares_checkpoints) = join_directory(universe, options)?;
-    let mut membership = Membership::new(&universe.world(), settings.ranks)?;
-    if !wait_without_launcher(&mut membership)? {
-        directory.leave();
-        return Ok(None);
-    }
-    let rank = membership.rank().unwrap_or_default();
-    if let Some(lost) = membership.other_host_of(rank)
-        && !(settings.tier == LogTier::NodeLocal && shares_checkpoints)
-    {
-        let (lost, host) = (lost.to_owned(), membership.host().to_owned());
-        return Err(RecoveryError::LogLost { rank, lost, host });
-    }
-    let begun = Instant::now();
-    while membership.incarnation_of(rank) > 0 && directory.is_in_use(rank) && begun.elapsed() < options.locks_wait_max {
-        thread::sleep(LOCKS_NAP);
-    }
-    let transport = MpiTransport::without_launcher(membership, settings.log_bytes_max)?;
-    let welcome = Welcome::new(transport.incarnation(), settings.clone(), directory.checkpoints().to_owned());
-    let endpoint = start(rank, directory.paths(), welcome, transport)?;
-    Ok(Some((Place { rank, directory }, endpoint)))
 }
 
 impl Place {
@@ -276,7 +352,10 @@ fn join_directory(universe: &Rc<Universe>, options: &Options) -> Result<(SharedJ
     let world = universe.world();
     let mut name = [0; NAME_BYTES_MAX];
     if world.rank()? == 0 {
-        let own = SharedJobDirectory::new_name();
+        let own = match &options.name {
+            Some(name) => SharedJobDirectory::directory_name(name)?,
+            None => SharedJobDirectory::new_name(),
+        };
         name[..own.len()].copy_from_slice(own.as_bytes());
     }
     world.bcast(0, &mut name)?;

@@ -27,7 +27,7 @@ use counterfoil_runtime::local::{LauncherConnection, Welcome};
 use counterfoil_runtime::transport::{Event, Interest, Report, Transport, TransportError};
 
 use crate::comm::{Matched, Sending};
-use crate::control::failures::outlives_failures;
+use crate::control::failures::{is_world_revoked, outlives_failures};
 use crate::error::MpiError;
 use crate::membership::{Membership, MembershipError, RepairError};
 use crate::ulfm::Meeting;
@@ -203,6 +203,7 @@ impl MpiTransport {
             {
                 return Ok(());
             }
+            check_aborted()?;
             idle.after_poll(progressed);
         }
     }
@@ -467,6 +468,7 @@ impl Transport for MpiTransport {
             self.polls += 1;
             if self.polls >= POLLS_PER_LAUNCHER_POLL {
                 self.polls = 0;
+                check_aborted()?;
                 self.poll_supervisor()?;
                 // A failed process that this rank reads nothing from.
                 if self.membership.has_failure().map_err(failed)? {
@@ -568,6 +570,11 @@ fn split_hello(bytes: &[u8]) -> Option<(u32, u32)> {
     Some((u32::from_le_bytes(*from), u32::from_le_bytes(*to)))
 }
 
+/// Returns an error if another process has ended the job.
+fn check_aborted() -> Result<(), TransportError> {
+    if is_world_revoked() { Err(TransportError::Aborted) } else { Ok(()) }
+}
+
 fn failed(error: MpiError) -> TransportError {
     TransportError::Io { action: "communicate with a peer over MPI", source: io::Error::other(error) }
 }
@@ -575,6 +582,7 @@ fn failed(error: MpiError) -> TransportError {
 fn unrepaired(error: RepairError) -> TransportError {
     match error {
         RepairError::Mpi(error) => failed(error),
+        RepairError::Aborted => TransportError::Aborted,
         RepairError::NoSpare { rank, .. } => TransportError::NoSpare { rank },
     }
 }

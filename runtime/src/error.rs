@@ -15,8 +15,7 @@ use crate::transport::TransportError;
 
 /// Reason why a call of the communicator failed.
 ///
-/// [`Error::Call`], [`Error::RequestsOpen`] and [`Error::RequestsMax`] leave the state unchanged. After any other error
-/// this rank can't continue: the program returns it and ends, and the job ends with it.
+/// After an error that [is fatal](Error::is_fatal) this rank can't continue: the program returns it and ends, and the job ends with it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -177,4 +176,11 @@ pub enum Error {
     /// The connection to a peer or to the launcher failed.
     #[error(transparent)]
     Transport(#[from] TransportError),
+}
+
+impl Error {
+    /// Returns `false` if the call has left the state unchanged: [`Error::Call`], [`Error::RequestsOpen`], [`Error::RequestsMax`].
+    pub fn is_fatal(&self) -> bool {
+        !matches!(self, Error::Call(_) | Error::RequestsOpen { .. } | Error::RequestsMax { .. })
+    }
 }

@@ -27,13 +27,13 @@ mod supervision;
 #[cfg(test)]
 pub(crate) mod testing;
 
-pub use clean::{Cleaned, clean};
+pub use clean::{Cleaned, clean, clean_named};
 pub use control::{ControlError, Welcome};
 pub use coordinator::clusters;
 pub use interrupts::Interrupts;
 pub use job::{
-    JobDirectory, JobError, JobPaths, SOCKET_PATH_BYTES_MAX, SharedJobDirectory, default_checkpoint_root,
-    default_shm_root,
+    JOB_NAME_BYTES_MAX, JobDirectory, JobError, JobPaths, SOCKET_PATH_BYTES_MAX, SharedJobDirectory,
+    default_checkpoint_root, default_shm_root,
 };
 pub use join::{JoinError, JoinOptions, LocalEndpoint, RankEndpoint, join, start};
 pub use kills::{Kill, KillPoint, ParseKillError};

@@ -183,13 +183,16 @@ pub enum TransportError {
     },
     /// A rank is dead, and no process can take its place.
     #[error(
-        "rank {rank} is dead and no spare process is left: a job with more spares (--spares) outlives more failures. The logs and \
-         checkpoints of the other ranks are valid"
+        "rank {rank} is dead and no spare process is left: a job with more spares outlives more failures. The logs and checkpoints of the \
+         other ranks are valid"
     )]
     NoSpare {
         /// Lowest rank without a process.
         rank: u32,
     },
+    /// Another process has ended the job.
+    #[error("another process has ended the job")]
+    Aborted,
     /// A peer sent bytes that are no frame.
     #[error("rank {peer} sent something that is not a frame: {source}")]
     Header {

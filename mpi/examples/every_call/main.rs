@@ -6,7 +6,7 @@
 //! mpirun -n 4 every_call leaks        # leaks requests
 //! mpirun -n 4 every_call abort        # a rank ends the job
 //! mpirun -n 4 every_call panics       # a rank panics in a scope
-//! mpirun -n 6 every_call recover 4    # 4 ranks of a job that recovers, and 2 spares; also with `pessimistic` or `node-local`
+//! mpirun -n 6 every_call recover 4    # 4 ranks of a job that recovers, and 2 spares; also with `pessimistic` or `node-local`, and a name
 //! ```
 #![expect(clippy::unwrap_used, reason = "a test's functions may")]
 #![allow(clippy::print_stdout)]
@@ -50,7 +50,7 @@ fn main() -> Result<(), LoggedError> {
     let arguments: Vec<String> = std::env::args().collect();
     let universe = Universe::init(Threads::Single)?;
     if arguments[1] == "recover" {
-        recover::run(&universe, arguments[2].parse().unwrap(), arguments.get(3).map(String::as_str));
+        recover::run(&universe, arguments[2].parse().unwrap(), &arguments[3..]);
         return Ok(());
     }
     let logged = LoggedUniverse::init(universe, |options| {

@@ -12,6 +12,8 @@ use crate::{collectives, communicators, immediate, messages, requests};
 
 /// Parts of the program.
 const PARTS: u32 = 22;
+/// More than there are ranks.
+const RANKS_MAX: u32 = 1000;
 /// Part that begins with the creation of communicators.
 const CREATION: u32 = 13;
 
@@ -24,8 +26,11 @@ struct State {
     created: Vec<u32>,
 }
 
-pub(crate) fn run(universe: &Rc<Universe>, ranks: u32, setting: Option<&str>) {
+/// Runs the calls. `arguments`: a rule, a tier or what rank 2 does in part 3, and the name of the job.
+pub(crate) fn run(universe: &Rc<Universe>, ranks: u32, arguments: &[String]) {
+    let setting = arguments.first().map(String::as_str);
     let mut options = Options::new(ranks);
+    options.name = arguments.get(1).cloned();
     match setting {
         Some("pessimistic") => options.settings.rule = Rule::Pessimistic,
         Some("node-local") => options.settings.tier = LogTier::NodeLocal,
@@ -41,6 +46,13 @@ pub(crate) fn run(universe: &Rc<Universe>, ranks: u32, setting: Option<&str>) {
             if state.done == CREATION {
                 handles = create(&world)?;
                 state.created = handles.iter().map(LoggedCommunicator::number).collect();
+            }
+            if state.done == 3 && world.rank() == 2 {
+                match setting {
+                    Some("panics") => panic!("rank 2 gives up"),
+                    Some("fails") => return world.process_at_rank(RANKS_MAX).map(drop),
+                    _ => {}
+                }
             }
             part(&world, logged, &state)?;
             state.done += 1;

@@ -41,6 +41,11 @@ int counterfoil_meet(MPI_Comm comm, int *flag, MPI_Request *request) {
 
 int counterfoil_revoke(MPI_Comm comm) { return PMPIX_Comm_revoke(comm); }
 
+int counterfoil_is_revoked(MPI_Comm comm) {
+    int is_revoked = 0;
+    return !PMPIX_Comm_is_revoked(comm, &is_revoked) && is_revoked;
+}
+
 #else
 
 int counterfoil_outlives_failures(void) { return 0; }
@@ -73,6 +78,11 @@ int counterfoil_meet(MPI_Comm comm, int *flag, MPI_Request *request) {
 int counterfoil_revoke(MPI_Comm comm) {
     (void)comm;
     return MPI_ERR_UNSUPPORTED_OPERATION;
+}
+
+int counterfoil_is_revoked(MPI_Comm comm) {
+    (void)comm;
+    return 0;
 }
 
 #endif

@@ -2,10 +2,14 @@
 //! MPI 5). Failed ranks are waited for no more, and everything else goes on.
 
 use std::ffi::c_int;
+use std::time::{Duration, Instant};
 
 use mpi_sys as ffi;
 
 use crate::error::{MpiError, check};
+
+/// Time in which the other processes learn of a revocation.
+const REVOCATION_TIME: Duration = Duration::from_millis(50);
 
 // failures.c, next to this file, which includes mpi-ext.h.
 unsafe extern "C" {
@@ -16,6 +20,7 @@ unsafe extern "C" {
     fn counterfoil_living(comm: ffi::MPI_Comm, living: *mut ffi::MPI_Comm) -> c_int;
     fn counterfoil_meet(comm: ffi::MPI_Comm, flag: *mut c_int, request: *mut ffi::MPI_Request) -> c_int;
     fn counterfoil_revoke(comm: ffi::MPI_Comm) -> c_int;
+    fn counterfoil_is_revoked(comm: ffi::MPI_Comm) -> c_int;
 }
 
 /// Returns `true` for an error code of MPI that reports a process failure, or a communicator that was revoked after one.
@@ -115,6 +120,24 @@ impl Failures {
 /// Returns `true` if processes outlive the failure of another one. MPI is initialised.
 pub(crate) fn outlives_failures() -> bool {
     counterfoil_outlives_failures() != 0
+}
+
+/// Tells all processes that the job ends: revokes MPI_COMM_WORLD, and makes progress for [`REVOCATION_TIME`]. Survivable failures only.
+pub(crate) fn revoke_world() {
+    // SAFETY: a predefined communicator. If MPI fails, the others don't learn of it.
+    unsafe { counterfoil_revoke(ffi::RSMPI_COMM_WORLD) };
+    let begun = Instant::now();
+    while begun.elapsed() < REVOCATION_TIME {
+        let mut flag = 0;
+        // SAFETY: a predefined communicator and a pointer to a local variable.
+        unsafe { ffi::PMPI_Iprobe(0, 0, ffi::RSMPI_COMM_SELF, &raw mut flag, ffi::RSMPI_STATUS_IGNORE) };
+    }
+}
+
+/// Returns `true` if a process has told all others that the job ends.
+pub(crate) fn is_world_revoked() -> bool {
+    // SAFETY: a predefined communicator.
+    unsafe { counterfoil_is_revoked(ffi::RSMPI_COMM_WORLD) != 0 }
 }
 
 /// Returns the members of a communicator that have failed, and acknowledges these failures: receives from any source go on without them.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use counterfoil_runtime::local::{ControlError, LauncherConnection, Welcome};
 use counterfoil_runtime::transport::{Event, Report, TransportError};
 
-use super::{MpiTransport, VOTE, failed, repair, unrepaired};
+use super::{MpiTransport, VOTE, check_aborted, failed, repair, unrepaired};
 use crate::control::failures::outlives_failures;
 use crate::membership::{Membership, RepairError};
 
@@ -79,6 +79,7 @@ pub(crate) fn wait_without_launcher(membership: &mut Membership) -> Result<bool,
     // Number of votes that the ranks have begun, as far as this process knows.
     let mut votes = 0;
     while membership.rank().is_none() {
+        check_aborted()?;
         let called = match membership.all().improbe(None, None) {
             Ok(Some(message)) => {
                 let is_vote = message.tag == VOTE;
@@ -121,6 +122,7 @@ fn repair_for_vote(membership: &mut Membership, votes: u32) -> Result<(), Transp
 fn meet_at_the_end(membership: &mut Membership) -> Result<(), TransportError> {
     let mut meeting = membership.meet().map_err(failed)?;
     while meeting.poll().map_err(failed)?.is_none() {
+        check_aborted()?;
         // A process that has not come here yet needs this one for a repair.
         let has_failure = membership.has_failure().map_err(failed)?;
         membership.serve_repair(has_failure).map_err(failed)?;

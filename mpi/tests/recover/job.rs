@@ -4,9 +4,11 @@ use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Lines, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
+use std::rc::Rc;
 use std::sync::OnceLock;
 
-use counterfoil_runtime::local::{clean, default_shm_root};
+use counterfoil_runtime::local::{SharedJobDirectory, clean, default_shm_root};
+use tempfile::TempDir;
 
 use crate::example::example;
 use crate::mpirun::mpirun;
@@ -47,7 +49,7 @@ impl Program {
     pub(crate) fn steps(self) -> (u32, u32) {
         match self {
             Program::Rod => (STEPS, STEPS / 10),
-            Program::EveryCall => (20, 1),
+            Program::EveryCall => (22, 1),
         }
     }
 
@@ -60,20 +62,42 @@ impl Program {
     }
 }
 
-/// How an example is started.
+/// How an example is started. Copies have the same name and directory for temporary files.
+#[derive(Clone)]
 pub(crate) struct Job {
     program: Program,
     processes: usize,
     options: Vec<OsString>,
     /// Program that starts the example, its path and arguments following.
     wrapper: Option<PathBuf>,
-    /// Last argument: a tier or a rule.
+    /// Argument: a tier or a rule.
     setting: Option<&'static str>,
+    /// Last argument, after a setting: the job's name.
+    name: Option<String>,
+    temporary: Rc<TempDir>,
 }
 
 impl Job {
     pub(crate) fn new(processes: usize) -> Job {
-        Job { program: Program::Rod, processes, options: Vec::new(), wrapper: None, setting: None }
+        let temporary = Rc::new(tempfile::Builder::new().prefix("cfr").tempdir_in("/tmp").unwrap());
+        let program = Program::Rod;
+        Job { program, processes, options: Vec::new(), wrapper: None, setting: None, name: None, temporary }
+    }
+
+    /// Names the job, unlike all others.
+    pub(crate) fn with_name(self) -> Job {
+        let name = self.temporary.path().file_name().unwrap().to_str().unwrap().trim_start_matches('.').to_owned();
+        self.named(&name)
+    }
+
+    pub(crate) fn named(self, name: &str) -> Job {
+        Job { name: Some(name.to_owned()), ..self }
+    }
+
+    /// Returns the directories of the named job, in memory and of checkpoints.
+    pub(crate) fn directories(&self) -> [PathBuf; 2] {
+        let name = SharedJobDirectory::directory_name(self.name.as_deref().unwrap()).unwrap();
+        [default_shm_root().join(&name), self.temporary.path().join(name + "-checkpoints")]
     }
 
     /// Adds options of `mpirun`.
@@ -99,7 +123,7 @@ impl Job {
     }
 
     pub(crate) fn start(self) -> Running {
-        let temporary = tempfile::Builder::new().prefix("cfr").tempdir_in("/tmp").unwrap();
+        let Job { temporary, .. } = self;
         // A hung launcher ignores SIGTERM.
         let mut command = Command::new("timeout");
         command.args(["-s", "KILL", "120"]).arg(mpirun());
@@ -107,7 +131,7 @@ impl Job {
             command.args(["--with-ft", "ulfm", "--mca", "async_mpi_finalize", "1"]);
         }
         command.args(["-n", &self.processes.to_string()]).args(self.options).args(self.wrapper);
-        command.arg(self.program.path()).args(self.program.arguments()).args(self.setting);
+        command.arg(self.program.path()).args(self.program.arguments()).args(self.setting).args(self.name);
         command.env("TMPDIR", temporary.path()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut job = command.spawn().unwrap();
         let output = BufReader::new(job.stdout.take().unwrap()).lines();
@@ -137,7 +161,7 @@ pub(crate) struct Running {
     joined: usize,
     /// Last step that rank 0 has reported.
     step: u32,
-    temporary: tempfile::TempDir,
+    temporary: Rc<TempDir>,
 }
 
 impl Running {
@@ -184,6 +208,12 @@ impl Running {
         self.handle_killed(&[process]);
     }
 
+    /// Stops the process of a rank.
+    #[track_caller]
+    pub(crate) fn stop(&self, rank: usize) {
+        signal("-STOP", self.process(rank));
+    }
+
     /// Records that these processes were killed.
     pub(crate) fn handle_killed(&mut self, killed: &[u32]) {
         for process in &mut self.processes {
@@ -206,13 +236,45 @@ impl Running {
 
     /// Waits for the end of the job, which has failed with this error.
     #[track_caller]
-    pub(crate) fn fail(mut self, words: &str) {
-        while self.read_line() {}
-        let described = self.describe();
+    pub(crate) fn fail(self, words: &str) {
+        let (_, described) = self.end();
         assert!(described.contains(words), "{described}");
-        assert!(!self.job.wait().unwrap().success(), "{described}");
         // A job that fails leaves the logs of its ranks.
         clean(&[default_shm_root()]).unwrap();
+    }
+
+    /// Same as [`fail`](Self::fail), with this exit code.
+    #[track_caller]
+    pub(crate) fn fail_with(self, expected: i32, words: &str) {
+        let (code, described) = self.end();
+        assert!(code == expected && described.contains(words), "{code}: {described}");
+        clean(&[default_shm_root()]).unwrap();
+    }
+
+    /// Waits for the end of the job, which has failed.
+    #[track_caller]
+    pub(crate) fn lose(self) {
+        self.end();
+    }
+
+    /// Waits for the end of the job, which has failed; returns its exit code and what it has printed.
+    #[track_caller]
+    fn end(mut self) -> (i32, String) {
+        while self.read_line() {}
+        let described = self.describe();
+        let code = self.job.wait().unwrap().code();
+        // Without a code, it hung and was killed.
+        assert!(code.is_some_and(|code| code != 0), "{code:?}: {described}");
+        (code.unwrap(), described)
+    }
+
+    /// Returns the first step that the program has reported.
+    #[track_caller]
+    pub(crate) fn first_step(&mut self) -> u32 {
+        while self.step == 0 {
+            assert!(self.read_line(), "the job ended too early: {}", self.describe());
+        }
+        self.step
     }
 
     /// Returns what the job has printed. It has ended.
@@ -225,5 +287,10 @@ impl Running {
 
 #[track_caller]
 pub(crate) fn kill(process: u32) {
-    assert!(Command::new("kill").args(["-KILL", &process.to_string()]).status().unwrap().success(), "{process}");
+    signal("-KILL", process);
+}
+
+#[track_caller]
+fn signal(signal: &str, process: u32) {
+    assert!(Command::new("kill").args([signal, &process.to_string()]).status().unwrap().success(), "{process}");
 }

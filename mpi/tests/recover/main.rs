@@ -15,6 +15,7 @@ mod job;
 #[path = "../support/mpirun.rs"]
 mod mpirun;
 mod namespaces;
+mod resume;
 #[path = "../support/ulfm.rs"]
 mod ulfm;
 
@@ -83,6 +84,17 @@ fn what_can_not_be_recovered_from_is_said() {
         Job::new(RANKS + 1)
             .start()
             .fail("1 of the processes are spares, but this MPI ends the job with its first dead process");
+    }
+}
+
+#[test]
+fn a_rank_that_gives_up_ends_the_job() {
+    let job = |setting| Job::new(RANKS).with_program(Program::EveryCall).with_setting(setting);
+    job("panics").start().fail_with(101, "rank 2 gives up");
+    job("fails").start().fail_with(1, "the program failed on rank 2");
+    if outlives_failures() {
+        let job = Job::new(RANKS + 2).with_options(&["--mca", "btl", "tcp,self"]);
+        job.with_program(Program::EveryCall).with_setting("panics").start().fail("rank 2 gives up");
     }
 }
 

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use counterfoil_log_core::{PrivateFileError, check_private_dir, open_private_file};
 use rustix::io::Errno;
 
-use super::job::{CHECKPOINTS_FILE, CHECKPOINTS_SUFFIX, JobError, LOCK_FILE, parse_name};
+use super::job::{CHECKPOINTS_FILE, CHECKPOINTS_SUFFIX, JobError, LOCK_FILE, SharedJobDirectory, parse_name};
 
 /// Result of [`clean`].
 #[derive(Debug, Default)]
@@ -51,6 +51,23 @@ pub fn clean(roots: &[PathBuf]) -> Result<Cleaned, JobError> {
         }
         paths.sort();
         for path in paths {
+            clean_job(&path, &mut cleaned);
+        }
+    }
+    Ok(cleaned)
+}
+
+/// Removes the directories of a job that the user has named and that lie directly in one of `roots`, unless it is running.
+///
+/// # Errors
+/// [`JobError::Name`]. Errors of a single directory are in [`Cleaned::refused`].
+pub fn clean_named(job: &str, roots: &[PathBuf]) -> Result<Cleaned, JobError> {
+    let name = SharedJobDirectory::directory_name(job)?;
+    let mut cleaned = Cleaned::default();
+    for path in
+        roots.iter().flat_map(|root| ["", CHECKPOINTS_SUFFIX].map(|suffix| root.join(format!("{name}{suffix}"))))
+    {
+        if path.symlink_metadata().is_ok() {
             clean_job(&path, &mut cleaned);
         }
     }
@@ -230,6 +247,24 @@ mod tests {
         fs::write(job.join(CHECKPOINTS_FILE), other.as_os_str().as_encoded_bytes()).unwrap();
         clean(&[root.path().to_owned()]).unwrap();
         assert!(other.exists() && checkpoints.exists());
+    }
+
+    #[test]
+    fn a_named_job_is_removed_by_its_name_only_and_not_while_it_runs() {
+        let root = tempfile::tempdir().unwrap();
+        let roots = [root.path().to_owned()];
+        let name = SharedJobDirectory::directory_name("heat").unwrap();
+        let job = SharedJobDirectory::join(&name, root.path(), root.path()).unwrap();
+        job.mark_rank(0).unwrap();
+        job.write_record(0, b"x").unwrap();
+        let (memory, checkpoints) = (job.paths().directory().to_owned(), job.checkpoints().to_owned());
+        assert_eq!(clean_named("heat", &roots).unwrap().live, [memory.clone(), checkpoints.clone()]);
+        drop(job);
+        assert!(clean(&roots).unwrap().removed.is_empty());
+        assert!(clean_named("cold", &roots).unwrap().removed.is_empty());
+        assert_eq!(clean_named("heat", &roots).unwrap().removed, [memory, checkpoints]);
+        assert!(matches!(clean_named("../heat", &roots), Err(JobError::Name { .. })));
+        assert_eq!(fs::read_dir(root.path()).unwrap().count(), 0);
     }
 
     #[test]

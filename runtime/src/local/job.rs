@@ -7,7 +7,7 @@
 
 use std::fs::{self, File};
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::io;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use counterfoil_log_core::{
@@ -20,9 +20,15 @@ pub const SOCKET_PATH_BYTES_MAX: usize = 107;
 
 const NAME_PREFIX: &str = "counterfoil-";
 pub(super) const LOCK_FILE: &str = "launcher.lock";
-/// Suffix of a checkpoint directory's name, after the name of its job.
+/// Longest name that a user gives to a job, in bytes.
+pub const JOB_NAME_BYTES_MAX: usize = 40;
+/// In place of the launcher's process id in the names of directories of a job that the user has named.
+const NAMED: &str = "job";
+/// Record of a named job, among its checkpoints.
+const RECORD_FILE: &str = "job";
 /// Lock file of a rank's store.
 const STORE_LOCK_FILE: &str = "lock";
+/// Suffix of a checkpoint directory's name, after the name of its job.
 pub(super) const CHECKPOINTS_SUFFIX: &str = "-checkpoints";
 /// File with the path of the checkpoint directory, so that `clean` finds it anywhere.
 pub(super) const CHECKPOINTS_FILE: &str = "checkpoints";
@@ -55,6 +61,15 @@ pub enum JobError {
         path: PathBuf,
         /// Length of the path in bytes.
         len: usize,
+    },
+    /// The name can't be that of a job.
+    #[error(
+        "{name:?} is no name of a job: use 1 to {JOB_NAME_BYTES_MAX} letters, digits, dots, hyphens and underscores, beginning with a letter or \
+         a digit"
+    )]
+    Name {
+        /// The name.
+        name: String,
     },
 }
 
@@ -272,6 +287,22 @@ impl SharedJobDirectory {
         fresh_name()
     }
 
+    /// Returns the name of the directories of a job that the user has named. They outlive a job that fails, and `counterfoil clean` removes
+    /// them only by this name.
+    ///
+    /// # Errors
+    /// [`JobError::Name`].
+    pub fn directory_name(job: &str) -> Result<String, JobError> {
+        let is_first = |byte: &u8| byte.is_ascii_alphanumeric();
+        let is_valid = job.as_bytes().first().is_some_and(is_first)
+            && job.len() <= JOB_NAME_BYTES_MAX
+            && job.bytes().all(|byte| is_first(&byte) || b".-_".contains(&byte));
+        match is_valid {
+            true => Ok(format!("{NAME_PREFIX}{}-{NAMED}-{job}", rustix::process::geteuid().as_raw())),
+            false => Err(JobError::Name { name: job.to_owned() }),
+        }
+    }
+
     /// Makes the directories of a job in `shm_root` and `checkpoint_root`, or joins the processes that have made them.
     ///
     /// # Errors
@@ -304,6 +335,58 @@ impl SharedJobDirectory {
         let store = self.checkpoints.path.join(format!("rank-{rank}")).join(STORE_LOCK_FILE);
         let files = [logs.join(format!("log.{rank}")), logs.join(format!("local.{rank}")), store];
         files.iter().any(|file| matches!(open_private_file(file), Err(PrivateFileError::OwnerAlive { .. })))
+    }
+
+    /// Marks, in both directories, that a rank has its files in them.
+    ///
+    /// # Errors
+    /// [`JobError::Io`].
+    pub fn mark_rank(&self, rank: u32) -> Result<(), JobError> {
+        for directory in [self.paths.directory(), self.checkpoints()] {
+            let mark = directory.join(mark_of(rank));
+            fs::write(&mark, []).map_err(JobError::io("write", &mark))?;
+        }
+        Ok(())
+    }
+
+    /// Returns a directory that lacks the mark of a rank: that of the checkpoints, or with `in_memory` either.
+    pub fn unmarked(&self, rank: u32, in_memory: bool) -> Option<&Path> {
+        let memory = in_memory.then(|| self.paths.directory());
+        memory.into_iter().chain([self.checkpoints()]).find(|directory| !directory.join(mark_of(rank)).exists())
+    }
+
+    /// Returns the path of the job's record.
+    pub fn record_path(&self) -> PathBuf {
+        self.checkpoints().join(RECORD_FILE)
+    }
+
+    /// Returns the job's record, if one was written.
+    ///
+    /// # Errors
+    /// [`JobError::Io`].
+    pub fn read_record(&self) -> Result<Option<Vec<u8>>, JobError> {
+        let path = self.record_path();
+        match fs::read(&path) {
+            Ok(record) => Ok(Some(record)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(JobError::io("read", &path)(error)),
+        }
+    }
+
+    /// Replaces the job's record. It is durable, and so are the marks of ranks, when this returns. `process`: a number that no other process
+    /// of the job has.
+    ///
+    /// # Errors
+    /// [`JobError::Io`].
+    pub fn write_record(&self, process: u32, record: &[u8]) -> Result<(), JobError> {
+        let (path, new) = (self.record_path(), self.checkpoints().join(format!("{RECORD_FILE}.{process}")));
+        let written = File::create(&new).and_then(|mut file| {
+            file.write_all(record)?;
+            file.sync_all()?;
+            fs::rename(&new, &path)?;
+            File::open(self.checkpoints())?.sync_all()
+        });
+        written.map_err(JobError::io("write", &path))
     }
 
     /// Leaves the job. The last process of a host removes its directories; what it can't remove, `counterfoil clean` will.
@@ -352,6 +435,11 @@ impl SharedDirectory {
             removed => removed.map_err(JobError::io("remove", &path)),
         }
     }
+}
+
+/// Returns the name of the mark of a rank.
+fn mark_of(rank: u32) -> String {
+    format!("has-rank-{rank}")
 }
 
 /// Removes everything in a job's directory but its lock file.
@@ -492,6 +580,41 @@ mod tests {
         assert_eq!(parse_name(&format!("{name}-checkpoints")), Some(ours));
         for other in ["counterfoil", "counterfoil-1-2", "counterfoil-1-2-zz", "counterfoil-1-2-0123456789abcdef-x"] {
             assert_eq!(parse_name(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn a_named_job_has_a_record_and_marks() {
+        let root = tempfile::tempdir().unwrap();
+        let (memory, disk) = (root.path().join("memory"), root.path().join("disk"));
+        for root in [&memory, &disk] {
+            fs::create_dir(root).unwrap();
+        }
+        let name = SharedJobDirectory::directory_name("heat-2.0_a").unwrap();
+        let job = SharedJobDirectory::join(&name, &memory, &disk).unwrap();
+        assert_eq!(job.read_record().unwrap(), None);
+        job.mark_rank(3).unwrap();
+        job.write_record(0, b"first").unwrap();
+        job.write_record(1, b"second").unwrap();
+        assert_eq!(job.read_record().unwrap().as_deref(), Some(&b"second"[..]));
+        assert_eq!((job.unmarked(3, true), job.unmarked(3, false)), (None, None));
+        assert_eq!(job.unmarked(2, true), Some(job.paths().directory()));
+        assert_eq!(job.unmarked(2, false), Some(job.checkpoints()));
+        // A host that was restarted.
+        fs::remove_file(job.paths().directory().join(mark_of(3))).unwrap();
+        assert_eq!((job.unmarked(3, true), job.unmarked(3, false)), (Some(job.paths().directory()), None));
+        job.leave();
+        assert_eq!([&memory, &disk].map(|root| fs::read_dir(root).unwrap().count()), [0, 0]);
+    }
+
+    #[test]
+    fn names_of_jobs_are_short_and_no_paths() {
+        for name in ["a", "7", "heat-2.0_a", &"x".repeat(JOB_NAME_BYTES_MAX)] {
+            let directory = SharedJobDirectory::directory_name(name).unwrap();
+            assert_eq!(parse_name(&directory), None);
+        }
+        for name in ["", ".", "..", "-a", "a/b", "a b", "\u{e4}", &"x".repeat(JOB_NAME_BYTES_MAX + 1)] {
+            assert!(matches!(SharedJobDirectory::directory_name(name), Err(JobError::Name { .. })), "{name}");
         }
     }
 }

@@ -1,0 +1,237 @@
+//! Resumption of a job that failed as a whole: its program is started again under the job's name.
+//!
+//! | file | in | written |
+//! |---|---|---|
+//! | mark of a rank | both directories on the rank's host | before the first record, by the rank |
+//! | record | the directory of checkpoints on each host | at each start, once all have got that far |
+//!
+//! So a record means that every rank has a mark somewhere, and a rank without a mark on its host has lost its log. Processes of different
+//! starts have different incarnations.
+
+use std::path::PathBuf;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use counterfoil_runtime::local::SharedJobDirectory;
+use counterfoil_runtime::{LogTier, RankSettings, Rule};
+use serde::{Deserialize, Serialize};
+
+use super::{LOCKS_NAP, Options, RecoveryError};
+use crate::comm::Comm;
+
+/// Incarnations of a rank in one start of its job.
+const INCARNATIONS_PER_START: u32 = 1 << 16;
+/// Bytes of a record in messages: its longest encoding, and more.
+const RECORD_BYTES: usize = 32;
+/// Version of the record.
+const VERSION: u8 = 1;
+/// Wait for the locks of a job after which it is said.
+const WAIT_IS_SAID_AFTER: Duration = Duration::from_secs(1);
+
+/// Reason why a job of a name can't be started or resumed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ResumeError {
+    /// A process holds the files of a rank.
+    #[error("job {name} is running: a process holds the files of rank {rank} in {}", directory.display())]
+    Running {
+        /// Name of the job.
+        name: String,
+        /// The rank.
+        rank: u32,
+        /// Directory of the job.
+        directory: PathBuf,
+    },
+    /// The job was started with other settings.
+    #[error(
+        "job {name} has {what}, and is started again with {given}: resume it with the same, choose another name, or remove it with \
+         `counterfoil clean --job {name}`"
+    )]
+    Settings {
+        /// Name of the job.
+        name: String,
+        /// Setting of the job.
+        what: String,
+        /// Setting of this start.
+        given: String,
+    },
+    /// A directory doesn't have the files of a rank: it ran on another host, or the host lost its memory.
+    #[error(
+        "rank {rank} of job {name} can't be resumed: its files aren't in {}. Resume the job with the same directories and the same ranks on \
+         each host; after a host was restarted, that takes the node-local tier. `counterfoil clean --job {name}` removes the job",
+        directory.display()
+    )]
+    Lost {
+        /// Name of the job.
+        name: String,
+        /// The rank.
+        rank: u32,
+        /// Directory that doesn't have the files.
+        directory: PathBuf,
+    },
+    /// The record of the job is damaged, or of another version.
+    #[error("{} isn't the record of a job: `counterfoil clean --job {name}` removes the job", path.display())]
+    Record {
+        /// Name of the job.
+        name: String,
+        /// Path of the record.
+        path: PathBuf,
+    },
+    /// The job was started 65,535 times.
+    #[error("job {name} was started {starts} times, and can't be resumed again")]
+    Starts {
+        /// Name of the job.
+        name: String,
+        /// Number of starts.
+        starts: u16,
+    },
+}
+
+/// What is known of a job on a host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Record {
+    version: u8,
+    /// Number of times that the job was started.
+    starts: u16,
+    ranks: u32,
+    rule: Rule,
+    tier: LogTier,
+}
+
+/// Begins a job of this name, or resumes it; returns the incarnation of its processes. Collective.
+///
+/// # Errors
+/// [`RecoveryError::Resume`], [`RecoveryError::Job`], [`RecoveryError::Mpi`].
+pub(super) fn begin(
+    world: &Comm,
+    directory: &SharedJobDirectory,
+    name: &str,
+    options: &Options,
+) -> Result<u32, RecoveryError> {
+    wait_for_locks(directory, name, options)?;
+    // No process starts its rank before all have looked.
+    let newest = gather(world, read(directory, name)?)?.into_iter().flatten().max_by_key(|record| record.starts);
+    let settings = &options.settings;
+    let rank = Some(world.rank()?).filter(|process| *process < settings.ranks);
+    if let Some(record) = newest {
+        record.check(name, settings)?;
+        let lost = rank.and_then(|rank| Some((rank, directory.unmarked(rank, settings.tier != LogTier::NodeLocal)?)));
+        if let Some((rank, unmarked)) = lost {
+            let directory = unmarked.to_owned();
+            return Err(ResumeError::Lost { name: name.to_owned(), rank, directory }.into());
+        }
+    } else if let Some(rank) = rank {
+        directory.mark_rank(rank)?;
+    }
+    world.barrier()?;
+    let before = newest.map_or(0, |record| record.starts);
+    let Some(starts) = before.checked_add(1) else {
+        return Err(ResumeError::Starts { name: name.to_owned(), starts: before }.into());
+    };
+    let record = Record::new(starts, settings);
+    directory.write_record(world.rank()?, &record.encode())?;
+    Ok(u32::from(before) * INCARNATIONS_PER_START)
+}
+
+/// Waits until no process holds the files of a rank.
+fn wait_for_locks(directory: &SharedJobDirectory, name: &str, options: &Options) -> Result<(), ResumeError> {
+    let begun = Instant::now();
+    let mut is_said = false;
+    while let Some(rank) = (0..options.settings.ranks).find(|rank| directory.is_in_use(*rank)) {
+        if begun.elapsed() >= options.locks_wait_max {
+            let directory = directory.paths().directory().to_owned();
+            return Err(ResumeError::Running { name: name.to_owned(), rank, directory });
+        }
+        if !is_said && begun.elapsed() >= WAIT_IS_SAID_AFTER {
+            tracing::warn!(name, rank, "a process holds the files of a rank; waiting for its end");
+            is_said = true;
+        }
+        thread::sleep(LOCKS_NAP);
+    }
+    Ok(())
+}
+
+fn read(directory: &SharedJobDirectory, name: &str) -> Result<Option<Record>, RecoveryError> {
+    let Some(bytes) = directory.read_record()? else { return Ok(None) };
+    let record = postcard::from_bytes(&bytes).ok().filter(|record: &Record| record.version == VERSION);
+    let damaged = || ResumeError::Record { name: name.to_owned(), path: directory.record_path() };
+    Ok(Some(record.ok_or_else(damaged)?))
+}
+
+/// Returns what each process knows. Collective.
+fn gather(world: &Comm, own: Option<Record>) -> Result<Vec<Option<Record>>, RecoveryError> {
+    let mut sent = own.map(|record| record.encode()).unwrap_or_default();
+    sent.resize(RECORD_BYTES, 0);
+    let mut all = vec![0; RECORD_BYTES * world.size()? as usize];
+    world.all_gather(&sent, &mut all)?;
+    let record = |bytes| postcard::take_from_bytes::<Record>(bytes).ok().map(|(record, _)| record);
+    Ok(all.chunks(RECORD_BYTES).map(|bytes| record(bytes).filter(|record| record.version == VERSION)).collect())
+}
+
+impl Record {
+    fn new(starts: u16, settings: &RankSettings) -> Record {
+        let RankSettings { ranks, rule, tier, .. } = *settings;
+        Record { version: VERSION, starts, ranks, rule, tier }
+    }
+
+    fn encode(&self) -> Vec<u8> {
+        // Only an allocation can fail.
+        postcard::to_stdvec(self).unwrap_or_default()
+    }
+
+    /// Checks that a start has the settings of the job.
+    fn check(&self, name: &str, settings: &RankSettings) -> Result<(), ResumeError> {
+        let given = Record::new(self.starts, settings);
+        if *self == given {
+            return Ok(());
+        }
+        let (what, given) = if self.ranks != given.ranks {
+            (format!("{} ranks", self.ranks), given.ranks.to_string())
+        } else if self.rule != given.rule {
+            (format!("the rule {:?}", self.rule), format!("{:?}", given.rule))
+        } else {
+            (format!("the tier {:?}", self.tier), format!("{:?}", given.tier))
+        };
+        Err(ResumeError::Settings { name: name.to_owned(), what, given })
+    }
+}
+
+impl From<ResumeError> for RecoveryError {
+    fn from(error: ResumeError) -> RecoveryError {
+        RecoveryError::Resume(error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_fits_into_its_message() {
+        let mut settings = RankSettings::new(u32::MAX);
+        settings.rule = Rule::SendDeterministic { clusters: u32::MAX };
+        settings.tier = LogTier::NodeLocal;
+        let record = Record::new(u16::MAX, &settings);
+        let mut message = record.encode();
+        assert!(message.len() <= RECORD_BYTES, "{}", message.len());
+        message.resize(RECORD_BYTES, 0);
+        assert_eq!(postcard::take_from_bytes::<Record>(&message).unwrap().0, record);
+        // In place of no record.
+        assert_ne!(postcard::take_from_bytes::<Record>(&[0; RECORD_BYTES]).unwrap().0.version, VERSION);
+    }
+
+    #[test]
+    fn a_start_with_other_settings_is_refused() {
+        let settings = RankSettings::new(4);
+        let record = Record::new(3, &settings);
+        record.check("heat", &settings).unwrap();
+        let said = |settings: RankSettings| record.check("heat", &settings).unwrap_err().to_string();
+        let of = |what: &str| format!("job heat has {what}: resume it");
+        let ranks = said(RankSettings { ranks: 5, ..settings.clone() });
+        assert!(ranks.starts_with(&of("4 ranks, and is started again with 5")), "{ranks}");
+        let rule = said(RankSettings { rule: Rule::Pessimistic, ..settings.clone() });
+        assert!(rule.starts_with(&of("the rule SenderBased, and is started again with Pessimistic")), "{rule}");
+        let tier = said(RankSettings { tier: LogTier::NodeLocal, ..settings });
+        assert!(tier.starts_with(&of("the tier ProcessCrashSafe, and is started again with NodeLocal")), "{tier}");
+    }
+}
