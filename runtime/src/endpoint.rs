@@ -72,7 +72,7 @@ pub struct Endpoint<T, P> {
     matching: Matching,
     trace: Trace,
     requests: Requests,
-    /// Receives that a dead incarnation has cancelled.
+    /// Receives that a dead incarnation has cancelled, and this one not yet.
     cancelled: BTreeSet<u64>,
     /// For each rank: state of the transmission to it.
     outbound: Vec<Outbound>,
@@ -174,7 +174,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         let forced = choice.as_ref().and_then(|choice| choice.forced);
         let (choice, is_forced) = (choice.map(|choice| choice.sequence), forced.is_some());
         let request = self.requests.add(State::Posted { choice, is_forced });
-        if self.cancelled.remove(&request.id()) {
+        if self.cancelled.contains(&request.id()) {
             return Ok(request);
         }
         if let Some(message) = self.matching.handle_receive(request.id(), pattern, forced) {
@@ -280,6 +280,9 @@ impl<T: Transport, P: Protocol> Communicator for Endpoint<T, P> {
 
     fn wait(&mut self, request: Request) -> Result<(Status, Bytes), Error> {
         while !self.requests.is_complete("wait", &request)? {
+            if self.cancelled.contains(&request.id()) {
+                return Err(Error::DivergedCancel { request: request.id() });
+            }
             self.progress(Wait::Forever)?;
         }
         self.await_recovery_release()?;

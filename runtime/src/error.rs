@@ -98,6 +98,12 @@ pub enum Error {
         /// Envelope sent now.
         now: Envelope,
     },
+    /// A re-execution waits for a receive that the previous incarnation had cancelled.
+    #[error("the re-execution of this rank diverged: it waits for receive {request}, which was cancelled before")]
+    DivergedCancel {
+        /// Number of the request.
+        request: u64,
+    },
     /// The log no longer has messages that a replacement needs.
     #[error("rank {peer} cannot be replayed: {source}")]
     Replay {

@@ -1,5 +1,6 @@
 //! End-to-end tests of `counterfoil demo`, with real processes and real kills.
 
+use counterfoil_runtime::local::SharedJobDirectory;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
@@ -178,7 +179,7 @@ fn ranks_die_with_a_killed_launcher_and_clean_removes_its_files() {
     demo.wait();
     wait_until("all ranks have died with their launcher", || !ranks.iter().any(|pid| is_alive(*pid)));
     assert_eq!(sandbox.remaining_jobs().len(), 2);
-    let cleaned = sandbox.clean();
+    let cleaned = sandbox.clean(&[]);
     assert!(cleaned.status.success());
     let cleaned: Value = serde_json::from_slice(&cleaned.stdout).unwrap();
     let removed = cleaned["removed"].as_array().unwrap();
@@ -190,13 +191,33 @@ fn clean_leaves_running_jobs_alone() {
     let sandbox = Sandbox::new();
     let demo = sandbox.start(&["--class", "A", "--json"]);
     demo.freeze(&sandbox, 4);
-    let cleaned = sandbox.clean();
+    let cleaned = sandbox.clean(&[]);
     demo.signal(Signal::CONT);
     let cleaned: Value = serde_json::from_slice(&cleaned.stdout).unwrap();
     let here = sandbox.path().to_str().unwrap();
     let mentions = |list: &str| cleaned[list].to_string().contains(here);
     assert!(mentions("live") && !mentions("removed"), "{cleaned}");
     demo.wait().checked_report();
+}
+
+#[test]
+fn clean_removes_a_named_job_by_its_name_only() {
+    let sandbox = Sandbox::new();
+    let name = SharedJobDirectory::directory_name("heat").unwrap();
+    let job = SharedJobDirectory::join(&name, sandbox.path(), sandbox.path()).unwrap();
+    let removed = |arguments: &[&str]| {
+        let cleaned = sandbox.clean(arguments);
+        assert!(cleaned.status.success());
+        let cleaned: Value = serde_json::from_slice(&cleaned.stdout).unwrap();
+        cleaned["removed"].as_array().unwrap().iter().filter(|path| path.as_str().unwrap().contains(&name)).count()
+    };
+    assert_eq!(removed(&["--job", "heat"]), 0);
+    drop(job);
+    assert_eq!((removed(&[]), removed(&["--job", "cold"]), removed(&["--job", "cold", "--job", "heat"])), (0, 0, 2));
+    assert_eq!(sandbox.remaining_jobs(), Vec::<String>::new());
+    let refused = sandbox.clean(&["--job", "../heat"]);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("--job: \"../heat\" is no name of a job"));
 }
 
 #[test]

@@ -51,9 +51,9 @@ impl Sandbox {
     }
 
     /// Runs `counterfoil clean` on this directory.
-    pub(crate) fn clean(&self) -> Output {
+    pub(crate) fn clean(&self, arguments: &[&str]) -> Output {
         let mut command = Command::new(env!("CARGO_BIN_EXE_counterfoil"));
-        command.arg("clean").arg("--json").arg("--dir").arg(self.path()).output().unwrap()
+        command.arg("clean").arg("--json").arg("--dir").arg(self.path()).args(arguments).output().unwrap()
     }
 }
 

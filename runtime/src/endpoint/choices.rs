@@ -148,6 +148,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
                 self.log.local().append(CANCELLED, request.id(), &[])?;
             }
             self.matching.cancel(request.id());
+            self.cancelled.remove(&request.id());
             if let Some(sequence) = self.requests.cancel(request) {
                 self.end_choice(sequence, None, false)?;
             }

@@ -137,6 +137,20 @@ fn an_operation_is_complete_with_all_its_requests() {
 }
 
 #[test]
+fn a_repetition_that_waits_for_a_cancelled_receive_is_an_error() {
+    let ran = ThreadJob::new(RankSettings { ranks: 1, ..settings(LogTier::Volatile) }).run(|endpoint, incarnation| {
+        let never = endpoint.irecv(None, Some(7))?;
+        if incarnation == 0 {
+            assert_eq!(endpoint.cancel(never)?, None);
+            return Ok(End::Killed);
+        }
+        endpoint.wait(never)?;
+        Ok(End::Result(Vec::new()))
+    });
+    assert!(matches!(ran, Err(Error::DivergedCancel { request: 0 })), "{ran:?}");
+}
+
+#[test]
 fn many_polls_are_one_record_and_are_repeated() {
     const POLLS: u64 = 100_000;
     // 10 bytes for a poll.
