@@ -1,12 +1,17 @@
 //! Numbers of received messages. MPI matches the messages of a stream to receives in the order in which these were posted, in
 //! whatever order the program waits for them.
 
-use std::collections::VecDeque;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
 
 use rustc_hash::FxHashMap;
 
-/// Number of streams at which empty queues are looked for and dropped. Below it they stay, so that no message allocates one.
-const STREAMS_MIN: usize = 256;
+/// Number of streams, or of classes, at which those without receives are looked for and dropped. Below it they stay, so that no message
+/// allocates one.
+const RETAINED_MIN: usize = 256;
+
+/// Source and tag of messages.
+type Stream = (i32, i32);
 
 /// A message that a receive took, as its status describes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,18 +33,107 @@ pub struct PostedReceive {
     tag: Option<i32>,
 }
 
-impl PostedReceive {
-    fn may_take(&self, source: i32, tag: i32) -> bool {
-        self.source.is_none_or(|own| own == source) && self.tag.is_none_or(|own| own == tag)
+/// State of a receive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Pending,
+    /// It took a message of this length.
+    Received(usize),
+    /// It took none.
+    Cancelled,
+}
+
+/// Receives of one stream.
+#[derive(Debug, Default)]
+struct StreamQueue {
+    /// Receives without a wildcard, as (ticket, state), in posting order. The first one isn't cancelled.
+    posted: VecDeque<(u64, State)>,
+    /// Messages that wildcard receives took, as (ticket, bytes); the one that was posted first is on top.
+    taken: BinaryHeap<Reverse<(u64, usize)>>,
+    /// Ticket of the first message, while a class has it among its blocked ones; 0 otherwise.
+    blocked: u64,
+}
+
+impl StreamQueue {
+    fn is_empty(&self) -> bool {
+        self.posted.is_empty() && self.taken.is_empty()
+    }
+
+    /// Ends a receive without a wildcard; returns `false` if there is none with this ticket.
+    fn end(&mut self, ticket: u64, state: State) -> bool {
+        let Ok(at) = self.posted.binary_search_by_key(&ticket, |(ticket, _)| *ticket) else { return false };
+        self.posted[at].1 = state;
+        self.drop_cancelled();
+        true
+    }
+
+    fn drop_cancelled(&mut self) {
+        while self.posted.front().is_some_and(|(_, state)| *state == State::Cancelled) {
+            self.posted.pop_front();
+        }
+    }
+
+    /// Returns ticket and bytes of the first receive, unless it is pending.
+    fn first(&self) -> Option<(u64, usize)> {
+        let posted = self.posted.front();
+        match self.taken.peek() {
+            Some(Reverse(taken)) if posted.is_none_or(|(ticket, _)| taken.0 < *ticket) => Some(*taken),
+            _ => match posted? {
+                (ticket, State::Received(bytes)) => Some((*ticket, *bytes)),
+                _ => None,
+            },
+        }
+    }
+
+    /// Removes the first receive, which has this ticket.
+    fn pop(&mut self, ticket: u64) {
+        match self.taken.peek() {
+            Some(Reverse(taken)) if taken.0 == ticket => drop(self.taken.pop()),
+            _ => {
+                self.posted.pop_front();
+                self.drop_cancelled();
+            }
+        }
     }
 }
 
-/// A receive in the queue of its stream.
-#[derive(Clone, Copy, Debug)]
-struct Queued {
-    ticket: u64,
-    /// Bytes received; `None` while the receive is pending.
-    bytes: Option<usize>,
+/// Wildcard receives with the same source and tag.
+#[derive(Debug, Default)]
+struct Class {
+    /// Tickets in ascending order, and whether the receive has ended. The first one is pending.
+    receives: VecDeque<(u64, bool)>,
+    /// Streams whose first message waits for the end of receives of this class that were posted before, with the message's ticket. The first
+    /// message may be another one by now.
+    blocked: BinaryHeap<Reverse<(u64, Stream)>>,
+}
+
+impl Class {
+    /// Returns the ticket of the first pending receive.
+    fn first(&self) -> Option<u64> {
+        self.receives.front().map(|(ticket, _)| *ticket)
+    }
+
+    /// Ends a receive; returns `false` if it isn't pending.
+    fn end(&mut self, ticket: u64) -> bool {
+        let Ok(at) = self.receives.binary_search_by_key(&ticket, |(ticket, _)| *ticket) else { return false };
+        if std::mem::replace(&mut self.receives[at].1, true) {
+            return false;
+        }
+        while self.receives.front().is_some_and(|(_, has_ended)| *has_ended) {
+            self.receives.pop_front();
+        }
+        true
+    }
+
+    /// Takes a stream, and the ticket of its message, that no receive of this class blocks any more.
+    fn pop_unblocked(&mut self) -> Option<(u64, Stream)> {
+        let Reverse((ticket, stream)) = *self.blocked.peek()?;
+        if self.first().is_some_and(|first| first < ticket) {
+            return None;
+        }
+        self.blocked.pop();
+        Some((ticket, stream))
+    }
 }
 
 /// Pending receives of a communicator, and received messages whose number isn't known yet.
@@ -61,14 +155,13 @@ pub struct Matching {
     tickets: u64,
     /// Pending receives, and messages without a number.
     unsettled: usize,
-    /// Receives by source and tag, in posting order.
-    streams: FxHashMap<(i32, i32), VecDeque<Queued>>,
-    /// Pending wildcard receives, oldest first. Their stream isn't known.
-    wildcards: VecDeque<PostedReceive>,
-    /// Streams with a message that waits for a wildcard receive to end.
-    blocked: Vec<(i32, i32)>,
-    /// Number of streams at which empty queues are dropped.
+    streams: FxHashMap<Stream, StreamQueue>,
+    /// Wildcard receives by source and tag. Which stream they will take from isn't known.
+    classes: FxHashMap<(Option<i32>, Option<i32>), Class>,
+    /// Number of streams at which empty ones are dropped.
     streams_max: usize,
+    /// Number of classes at which empty ones are dropped.
+    classes_max: usize,
 }
 
 impl Default for Matching {
@@ -77,9 +170,9 @@ impl Default for Matching {
             tickets: 0,
             unsettled: 0,
             streams: FxHashMap::default(),
-            wildcards: VecDeque::new(),
-            blocked: Vec::new(),
-            streams_max: STREAMS_MIN,
+            classes: FxHashMap::default(),
+            streams_max: RETAINED_MIN,
+            classes_max: RETAINED_MIN,
         }
     }
 }
@@ -92,77 +185,88 @@ impl Matching {
         self.unsettled == 0
     }
 
-    /// Posts a receive. `None` is a wildcard.
+    /// Posts a receive. `None` is a wildcard. Takes O(1), amortized.
     pub fn post(&mut self, source: Option<i32>, tag: Option<i32>) -> PostedReceive {
         self.tickets += 1;
         self.unsettled += 1;
-        let posted = PostedReceive { ticket: self.tickets, source, tag };
+        let ticket = self.tickets;
         match (source, tag) {
             (Some(source), Some(tag)) => {
-                self.queue(source, tag).push_back(Queued { ticket: posted.ticket, bytes: None });
+                self.stream((source, tag)).posted.push_back((ticket, State::Pending));
             }
-            _ => self.wildcards.push_back(posted),
+            _ => self.class(source, tag).receives.push_back((ticket, false)),
         }
-        posted
+        PostedReceive { ticket, source, tag }
     }
 
-    fn queue(&mut self, source: i32, tag: i32) -> &mut VecDeque<Queued> {
+    fn stream(&mut self, stream: Stream) -> &mut StreamQueue {
         if self.streams.len() >= self.streams_max {
             self.streams.retain(|_, queue| !queue.is_empty());
-            self.streams_max = STREAMS_MIN.max(2 * self.streams.len());
+            self.streams_max = RETAINED_MIN.max(2 * self.streams.len());
         }
-        self.streams.entry((source, tag)).or_default()
+        self.streams.entry(stream).or_default()
+    }
+
+    fn class(&mut self, source: Option<i32>, tag: Option<i32>) -> &mut Class {
+        if self.classes.len() >= self.classes_max {
+            self.classes.retain(|_, class| !class.receives.is_empty());
+            self.classes_max = RETAINED_MIN.max(2 * self.classes.len());
+        }
+        self.classes.entry((source, tag)).or_default()
     }
 
     /// Ends a receive with a message, or with none if it was cancelled or failed. Appends to `numbered` each message whose number is
-    /// known from now on, stream by stream in the order of numbers.
+    /// known from now on, stream by stream in the order of numbers. Takes O(log n), amortized, with n pending receives and messages without
+    /// a number.
     pub fn end(&mut self, posted: PostedReceive, arrival: Option<Arrival>, numbered: &mut Vec<Arrival>) {
-        let ticket = posted.ticket;
-        match (posted.source, posted.tag) {
-            (Some(source), Some(tag)) => {
-                let Some(queue) = self.streams.get_mut(&(source, tag)) else { return };
-                let Ok(at) = queue.binary_search_by_key(&ticket, |queued| queued.ticket) else { return };
-                match arrival {
-                    Some(arrival) => queue[at].bytes = Some(arrival.bytes),
-                    None => {
-                        queue.remove(at);
-                        self.unsettled -= 1;
-                    }
-                }
-                self.advance(source, tag, numbered);
+        let PostedReceive { ticket, source, tag } = posted;
+        if let (Some(source), Some(tag)) = (source, tag) {
+            let Some(queue) = self.streams.get_mut(&(source, tag)) else { return };
+            let state = arrival.map_or(State::Cancelled, |arrival| State::Received(arrival.bytes));
+            if queue.end(ticket, state) {
+                self.unsettled -= usize::from(state == State::Cancelled);
+                self.advance((source, tag), numbered);
             }
-            _ => {
-                let Ok(at) = self.wildcards.binary_search_by_key(&ticket, |posted| posted.ticket) else { return };
-                self.wildcards.remove(at);
-                if arrival.is_none() {
-                    self.unsettled -= 1;
-                }
-                if let Some(Arrival { source, tag, bytes }) = arrival {
-                    let queue = self.queue(source, tag);
-                    let at = queue.partition_point(|queued| queued.ticket < ticket);
-                    queue.insert(at, Queued { ticket, bytes: Some(bytes) });
-                    self.advance(source, tag, numbered);
-                }
-                for (source, tag) in std::mem::take(&mut self.blocked) {
-                    self.advance(source, tag, numbered);
-                }
+            return;
+        }
+        let Some(class) = self.classes.get_mut(&(source, tag)) else { return };
+        if !class.end(ticket) {
+            return;
+        }
+        match arrival {
+            Some(Arrival { source, tag, bytes }) => {
+                self.stream((source, tag)).taken.push(Reverse((ticket, bytes)));
+                self.advance((source, tag), numbered);
             }
+            None => self.unsettled -= 1,
+        }
+        while let Some((ticket, stream)) = self.classes.get_mut(&(source, tag)).and_then(Class::pop_unblocked) {
+            if let Some(queue) = self.streams.get_mut(&stream)
+                && queue.blocked == ticket
+            {
+                queue.blocked = 0;
+            }
+            self.advance(stream, numbered);
         }
     }
 
     /// Numbers the received messages at the front of a stream's queue, up to one that an earlier wildcard receive may precede.
-    fn advance(&mut self, source: i32, tag: i32, numbered: &mut Vec<Arrival>) {
+    fn advance(&mut self, (source, tag): Stream, numbered: &mut Vec<Arrival>) {
         let Some(queue) = self.streams.get_mut(&(source, tag)) else { return };
-        while let Some(&Queued { ticket, bytes: Some(bytes) }) = queue.front() {
-            // A wildcard receive that was posted before may have taken an earlier message of this stream.
-            let before = |posted: &&PostedReceive| posted.ticket < ticket;
-            if self.wildcards.iter().take_while(before).any(|posted| posted.may_take(source, tag)) {
-                if !self.blocked.contains(&(source, tag)) {
-                    self.blocked.push((source, tag));
+        while let Some((ticket, bytes)) = queue.first()
+            && queue.blocked != ticket
+        {
+            for class in [(None, None), (Some(source), None), (None, Some(tag))] {
+                // A wildcard receive that was posted before may have taken an earlier message of this stream.
+                if let Some(class) = self.classes.get_mut(&class)
+                    && class.first().is_some_and(|first| first < ticket)
+                {
+                    class.blocked.push(Reverse((ticket, (source, tag))));
+                    queue.blocked = ticket;
+                    return;
                 }
-                return;
             }
-            queue.pop_front();
+            queue.pop(ticket);
             self.unsettled -= 1;
             numbered.push(Arrival { source, tag, bytes });
         }
@@ -238,7 +342,7 @@ mod tests {
             let mut numbered = Vec::new();
             matching.end(posted, Some(Arrival { source: 1, tag, bytes: 5 }), &mut numbered);
             assert_eq!(numbered.len(), 1);
-            assert!(matching.streams.len() <= STREAMS_MIN && !matching.is_idle());
+            assert!(matching.streams.len() <= RETAINED_MIN && !matching.is_idle());
         }
         assert_eq!(end(&mut matching, stays, 4), [4]);
         assert!(matching.is_idle());
@@ -258,5 +362,70 @@ mod tests {
         matching.end(wildcard, None, &mut numbered);
         assert_eq!(numbered, [Arrival { source: 1, tag: 1, bytes: 4 }]);
         assert!(matching.is_idle());
+    }
+
+    /// The same rule without any index: each message looks at all receives that were posted before.
+    #[derive(Default)]
+    struct Model(Vec<(PostedReceive, Option<Option<Arrival>>, bool)>);
+
+    impl Model {
+        fn end(&mut self, posted: PostedReceive, arrival: Option<Arrival>) -> Vec<Arrival> {
+            self.0.iter_mut().find(|receive| receive.0 == posted).unwrap().1 = Some(arrival);
+            let mut numbered = Vec::new();
+            for at in 0..self.0.len() {
+                let (_, Some(Some(own)), false) = self.0[at] else { continue };
+                let is_settled = self.0[..at].iter().all(|(earlier, ended, is_numbered)| {
+                    let may_take = |posted: &PostedReceive| {
+                        posted.source.is_none_or(|source| source == own.source)
+                            && posted.tag.is_none_or(|tag| tag == own.tag)
+                    };
+                    match ended {
+                        None => !may_take(earlier),
+                        Some(None) => true,
+                        Some(Some(other)) => *is_numbered || (other.source, other.tag) != (own.source, own.tag),
+                    }
+                });
+                if is_settled {
+                    self.0[at].2 = true;
+                    numbered.push(own);
+                }
+            }
+            numbered
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn messages_are_numbered_as_by_the_model(steps in proptest::collection::vec((0..4_u8, 0..3_i32, 0..3_i32, 0..100_usize), 1..200)) {
+            let (mut matching, mut model, mut pending, mut len) = (Matching::default(), Model::default(), Vec::new(), 0);
+            for (kind, source, tag, choice) in steps {
+                if kind < 2 || pending.is_empty() {
+                    // A pattern of two thirds is a wildcard of some kind.
+                    let posted = matching.post((choice % 3 != 0).then_some(source), (choice % 2 != 0).then_some(tag));
+                    model.0.push((posted, None, false));
+                    pending.push(posted);
+                    continue;
+                }
+                let posted: PostedReceive = pending.swap_remove(choice % pending.len());
+                len += 1;
+                let (source, tag) = (posted.source.unwrap_or(source), posted.tag.unwrap_or(tag));
+                let arrival = (choice % 5 != 0).then_some(Arrival { source, tag, bytes: len });
+                let mut numbered = Vec::new();
+                matching.end(posted, arrival, &mut numbered);
+                let mut expected = model.end(posted, arrival);
+                // By stream; the order within one stays.
+                numbered.sort_by_key(|arrival| (arrival.source, arrival.tag));
+                expected.sort_by_key(|arrival| (arrival.source, arrival.tag));
+                proptest::prop_assert_eq!(numbered, expected);
+                let unsettled = model.0.iter().filter(|(_, ended, is_numbered)| *ended != Some(None) && !is_numbered).count();
+                proptest::prop_assert_eq!((matching.unsettled, matching.is_idle()), (unsettled, unsettled == 0));
+            }
+            for posted in pending {
+                let mut numbered = Vec::new();
+                matching.end(posted, None, &mut numbered);
+            }
+            proptest::prop_assert!(matching.is_idle());
+            proptest::prop_assert!(matching.classes.values().all(|class| class.receives.is_empty() && class.blocked.is_empty()));
+        }
     }
 }

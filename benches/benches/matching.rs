@@ -1,0 +1,79 @@
+//! Numbering of received messages: receives are posted first, and end in several orders. The time is that of one receive; from 1,000 receives
+//! to 100,000 it grows by the logarithm at most.
+#![forbid(unsafe_code)]
+
+use counterfoil_benches::measure::timed;
+use counterfoil_mpi_logger::{Arrival, Matching, PostedReceive};
+use criterion::{Criterion, criterion_group, criterion_main};
+
+/// Numbers of receives.
+const COUNTS: [usize; 3] = [1_000, 10_000, 100_000];
+
+/// Pattern of a receive, and the message that it takes.
+type Receive = (Option<i32>, Option<i32>, Arrival);
+type Kind = fn(usize) -> Receive;
+
+/// Kinds of receives, by number.
+const KINDS: [(&str, Kind); 4] = [
+    ("one stream", |_| receive(Some(1), Some(1), 1, 1)),
+    ("any source", |_| receive(None, Some(1), 1, 1)),
+    // Each message is of its own stream, and waits for all receives that were posted before.
+    ("any source, many streams", |n| receive(None, None, n as i32 % 1000, n as i32)),
+    // Every second receive is a wildcard that precedes the next one.
+    ("mixed", |n| {
+        if n.is_multiple_of(2) { receive(None, None, 1, 1) } else { receive(Some(1), Some(n as i32), 1, n as i32) }
+    }),
+];
+
+fn receive(source: Option<i32>, tag: Option<i32>, from: i32, of: i32) -> Receive {
+    (source, tag, Arrival { source: from, tag: of, bytes: 8 })
+}
+
+/// Returns the order in which `count` receives end.
+fn order(name: &str, count: usize) -> Vec<usize> {
+    match name {
+        "as posted" => (0..count).collect(),
+        "reverse" => (0..count).rev().collect(),
+        // A step that has no divisor in common with the counts.
+        _ => (0..count).map(|n| n * 7_919 % count).collect(),
+    }
+}
+
+/// Posts the receives and ends them in this order.
+fn run(kind: Kind, order: &[usize]) {
+    let mut matching = Matching::default();
+    let posted: Vec<(PostedReceive, Arrival)> = (0..order.len())
+        .map(|n| {
+            let (source, tag, arrival) = kind(n);
+            (matching.post(source, tag), arrival)
+        })
+        .collect();
+    let mut numbered = Vec::new();
+    for at in order {
+        let (posted, arrival) = posted[*at];
+        matching.end(posted, Some(arrival), &mut numbered);
+    }
+    assert!(numbered.len() == order.len() && matching.is_idle(), "a message has no number");
+}
+
+fn matching(criterion: &mut Criterion) {
+    for (name, kind) in KINDS {
+        let mut group = criterion.benchmark_group(format!("matching/{name}"));
+        for end in ["as posted", "reverse", "scattered"] {
+            for count in COUNTS {
+                let order = order(end, count);
+                group.bench_function(format!("{end}/{count}"), |bencher| {
+                    bencher.iter_custom(|ops| {
+                        let runs = ops.div_ceil(count as u64);
+                        let took = timed(|| (0..runs).for_each(|_| run(kind, &order)));
+                        took.mul_f64(ops as f64 / (runs * count as u64) as f64)
+                    });
+                });
+            }
+        }
+        group.finish();
+    }
+}
+
+criterion_group!(benches, matching);
+criterion_main!(benches);
