@@ -140,10 +140,8 @@ impl Log {
     }
 
     fn over(options: Options, pool: Arc<Pool>, local: LocalLog, spiller: Option<Spiller>) -> Log {
-        let local_synced = match spiller {
-            Some(_) => local.last(),
-            None => Ssn::ZERO,
-        };
+        // Entries of a dead process may not have reached the disk.
+        let local_synced = Ssn::ZERO;
         Log { lanes: Lanes::new(pool, options.ranks), budget: Budget::new(options, spiller), local, local_synced }
     }
 

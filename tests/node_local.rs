@@ -246,6 +246,29 @@ fn synced_entries_of_the_local_log_survive_without_a_checkpoint() {
 }
 
 #[test]
+fn entries_that_a_dead_process_did_not_sync_are_synced_by_its_replacement() {
+    on_each_backend(|mut options| {
+        let memory = tempfile::tempdir().unwrap();
+        let dir = memory.path().join("logs");
+        options.dir = Some(dir.clone());
+        create_private_dir(&dir).unwrap();
+        let mut log = Log::create(options.clone()).unwrap();
+        for key in 0..10 {
+            log.local().append(7, key, b"").unwrap();
+        }
+        drop(log);
+        let (mut log, recovered) = recover(&options);
+        assert_eq!(recovered.local_entries, 10);
+        log.sync_local().unwrap();
+        drop(log);
+        // A power cut.
+        std::fs::remove_dir_all(&dir).unwrap();
+        create_private_dir(&dir).unwrap();
+        assert_eq!(recover(&options).1.local_entries, 10);
+    });
+}
+
+#[test]
 fn on_full_decides_at_the_disk_budget() {
     for (on_full, continues) in [(OnFull::Block, false), (OnFull::Fail, false), (OnFull::StopLogging, true)] {
         on_each_backend(|mut options| {
