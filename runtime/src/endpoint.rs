@@ -77,6 +77,8 @@ pub struct Endpoint<T, P> {
     /// For each rank: state of the transmission to it.
     outbound: Vec<Outbound>,
     match_queries: MatchQueries,
+    /// Destinations of the synchronous sends that a call waits for.
+    awaited_matches: Vec<u32>,
     recovery: Option<Recovery>,
     held: HeldMessages,
     rollback: Rollback,
@@ -279,12 +281,15 @@ impl<T: Transport, P: Protocol> Communicator for Endpoint<T, P> {
     }
 
     fn wait(&mut self, request: Request) -> Result<(Status, Bytes), Error> {
+        self.awaited_matches.clear();
+        self.awaited_matches.extend(self.requests.awaited_match(&request));
         while !self.requests.is_complete("wait", &request)? {
             if self.cancelled.contains(&request.id()) {
                 return Err(Error::DivergedCancel { request: request.id() });
             }
             self.progress(Wait::Forever)?;
         }
+        self.awaited_matches.clear();
         self.await_recovery_release()?;
         self.await_running()?;
         match self.requests.take("wait", request)? {

@@ -110,6 +110,9 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
             return Ok(None);
         }
         let choice = self.begin_choice();
+        let requests = || operations.iter().flat_map(|operation| operation.iter());
+        self.awaited_matches.clear();
+        self.awaited_matches.extend(requests().filter_map(|request| self.requests.awaited_match(request)));
         if choice.forced.is_none() && !choice.forced_nothing && !wait {
             self.progress(Wait::Not)?;
         }
@@ -120,6 +123,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
             }
             self.progress(Wait::Forever)?;
         };
+        self.awaited_matches.clear();
         self.end_choice(choice.sequence, found.map(|(_, message)| message), choice.is_recorded)?;
         let Some((index, _)) = found else { return Ok(None) };
         operations[index].iter().for_each(|request| self.requests.mark_seen(request));
@@ -130,7 +134,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
     /// since a message that arrives earlier than before is for a later one.
     pub(super) fn choose_cancelled(&mut self, request: &Request) -> Result<bool, Error> {
         let operation: &[&[&Request]] = &[&[request]];
-        if self.requests.are_known_complete(operation[0])? {
+        if self.requests.are_known_complete(operation[0])? || self.requests.is_send(request) {
             return Ok(false);
         }
         let choice = self.begin_choice();

@@ -57,14 +57,16 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
 
     /// Returns `true` if the connection of `peer` is read. It isn't while many of its messages are unexpected and no receive
     /// or probe could take one: then the peer has to wait. A send that waits for log space reads all connections, since only that
-    /// can free space; and a synchronous send its receiver's, for the answer.
+    /// can free space; and a call that waits for a synchronous send its receiver's, for the answer.
     fn is_read(&self, peer: u32, unwanted_bytes_max: usize) -> bool {
         let max = self.settings.unexpected_bytes_max;
+        if self.awaited_matches.contains(&peer) {
+            return true;
+        }
         // No receive can take held messages, and they are in order: messages that a recovery needs precede them.
         self.held.bytes_of(peer) < max
             && (self.matching.unexpected_bytes(peer) < max.max(unwanted_bytes_max)
                 || self.awaits_log_space
-                || self.requests.awaits_match(peer)
                 || self.matching.is_awaited(peer)
                 || self.probed.is_some_and(|probed| probed.may_come_from(peer)))
     }

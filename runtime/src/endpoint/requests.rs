@@ -160,9 +160,17 @@ impl Requests {
         self.unmatched.remove(&(to, ssn));
     }
 
-    /// Returns `true` if the match of a message to `peer` isn't known.
-    pub(super) fn awaits_match(&self, peer: u32) -> bool {
-        !self.unmatched.is_empty() && self.unmatched.range((peer, 0)..=(peer, u64::MAX)).next().is_some()
+    /// Returns the destination of a synchronous send whose match isn't known.
+    pub(super) fn awaited_match(&self, request: &Request) -> Option<u32> {
+        match self.open.get(&request.id())? {
+            state @ State::SentSynchronous { status, .. } if !self.is_done(state) => Some(status.source),
+            _ => None,
+        }
+    }
+
+    /// Returns `true` for a send.
+    pub(super) fn is_send(&self, request: &Request) -> bool {
+        matches!(self.open.get(&request.id()), Some(State::Sent(_) | State::SentSynchronous { .. }))
     }
 
     /// Returns the messages to `peer` whose match isn't known, by SSN.

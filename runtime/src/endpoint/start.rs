@@ -92,6 +92,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
             probed: None,
             polls: Polls::default(),
             match_queries: MatchQueries::default(),
+            awaited_matches: Vec::new(),
             outbound: (0..ranks).map(|_| Outbound::default()).collect(),
             recovery: None,
             held: HeldMessages::new(ranks),

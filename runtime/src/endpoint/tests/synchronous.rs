@@ -85,6 +85,19 @@ fn a_freed_send_continues_and_is_not_pending() {
 }
 
 #[test]
+fn a_cancelled_send_is_waited_for() {
+    run_pair(|comm| {
+        if comm.rank() == 0 {
+            let sent = synchronous(comm, 1, 1)?;
+            let status = comm.cancel(sent)?.unwrap().0;
+            assert_eq!((status.source, status.tag), (1, 1));
+            return Ok(());
+        }
+        comm.recv(Some(0), Some(1)).map(drop)
+    });
+}
+
+#[test]
 fn the_answer_is_read_after_more_messages_than_may_be_unexpected() {
     let settings =
         RankSettings { unexpected_bytes_max: 1 << 20, log_bytes_max: 64 << 20, ..settings(LogTier::Volatile) };
