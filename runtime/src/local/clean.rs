@@ -1,6 +1,6 @@
 //! Removal of the directories that a killed launcher left.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
@@ -82,9 +82,10 @@ fn clean_job(path: &Path, cleaned: &mut Cleaned) {
         cleaned.refused.push((path.to_owned(), error.into()));
         return;
     }
-    match launcher_is_dead(path) {
-        Ok(true) => {}
-        Ok(false) => {
+    // Held until the directory is gone: a job of this name may start meanwhile.
+    let _lock = match lock_of_dead(path) {
+        Ok(Some(lock)) => lock,
+        Ok(None) => {
             cleaned.live.push(path.to_owned());
             return;
         }
@@ -92,7 +93,7 @@ fn clean_job(path: &Path, cleaned: &mut Cleaned) {
             cleaned.refused.push((path.to_owned(), error));
             return;
         }
-    }
+    };
     let processes = processes_of(path);
     if !processes.is_empty() {
         cleaned.in_use.push((path.to_owned(), processes));
@@ -109,22 +110,24 @@ fn clean_job(path: &Path, cleaned: &mut Cleaned) {
     }
 }
 
-/// Returns `true` if the lock of this job directory can be taken.
-fn launcher_is_dead(path: &Path) -> Result<bool, JobError> {
+/// Takes the lock of this job directory, if its launcher is dead; `Some(None)` if there is no lock.
+fn lock_of_dead(path: &Path) -> Result<Option<Option<File>>, JobError> {
     match open_private_file(&path.join(LOCK_FILE)) {
-        Ok(_) => Ok(true),
-        Err(PrivateFileError::OwnerAlive { .. }) => Ok(false),
+        Ok(lock) => Ok(Some(Some(lock))),
+        Err(PrivateFileError::OwnerAlive { .. }) => Ok(None),
         // A launcher that died after it made the directory and before it made the lock, or one that is about to make the
-        // lock: only the process id in the name can tell.
+        // lock: only the process id in the name can tell. A named job has none; its processes make the lock before anything else.
         Err(PrivateFileError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
-            Ok(!launcher_process_exists(path))
+            Ok((!launcher_process_exists(path)).then_some(None))
         }
         Err(error) => Err(error.into()),
     }
 }
 
 fn launcher_process_exists(path: &Path) -> bool {
-    let pid = path.file_name().and_then(|name| name.to_str()).and_then(parse_name).map(|(_, pid)| pid);
+    let Some(name) = path.file_name().and_then(|name| name.to_str()) else { return true };
+    let Some((_, pid)) = parse_name(name) else { return false };
+    let pid = Some(pid);
     let pid = pid.and_then(|pid| i32::try_from(pid).ok()).and_then(rustix::process::Pid::from_raw);
     // An unknown process counts as alive.
     pid.is_none_or(|pid| rustix::process::test_kill_process(pid) != Err(Errno::SRCH))
@@ -255,7 +258,7 @@ mod tests {
         let roots = [root.path().to_owned()];
         let name = SharedJobDirectory::directory_name("heat").unwrap();
         let job = SharedJobDirectory::join(&name, root.path(), root.path()).unwrap();
-        job.mark_rank(0).unwrap();
+        job.mark_rank(0, "host").unwrap();
         job.write_record(0, b"x").unwrap();
         let (memory, checkpoints) = (job.paths().directory().to_owned(), job.checkpoints().to_owned());
         assert_eq!(clean_named("heat", &roots).unwrap().live, [memory.clone(), checkpoints.clone()]);

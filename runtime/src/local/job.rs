@@ -8,6 +8,7 @@
 use std::fs::{self, File};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::{self, Write};
+use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
 use counterfoil_log_core::{
@@ -311,7 +312,9 @@ impl SharedJobDirectory {
         let paths = JobPaths { directory: shm_root.join(name) };
         let memory = SharedDirectory::join(&paths.directory)?;
         let checkpoints = SharedDirectory::join(&checkpoint_root.join(format!("{name}{CHECKPOINTS_SUFFIX}")))?;
-        paths.write_checkpoints(&checkpoints.path)?;
+        if !paths.directory.join(CHECKPOINTS_FILE).exists() {
+            paths.write_checkpoints(&checkpoints.path)?;
+        }
         for sub in [paths.logs(), paths.traces()] {
             join_private_dir(&sub)?;
         }
@@ -331,20 +334,21 @@ impl SharedJobDirectory {
     /// Returns `true` while a process holds the log or the store of a rank. The locks of a dead process are released as it exits, and on a
     /// network file system when the server finds it dead.
     pub fn is_in_use(&self, rank: u32) -> bool {
-        let logs = self.paths.logs();
         let store = self.checkpoints.path.join(format!("rank-{rank}")).join(STORE_LOCK_FILE);
-        let files = [logs.join(format!("log.{rank}")), logs.join(format!("local.{rank}")), store];
-        files.iter().any(|file| matches!(open_private_file(file), Err(PrivateFileError::OwnerAlive { .. })))
+        let [log, local] = self.logs_of(rank);
+        [log, local, store]
+            .iter()
+            .any(|file| matches!(open_private_file(file), Err(PrivateFileError::OwnerAlive { .. })))
     }
 
-    /// Marks, in both directories, that a rank has its files in them.
+    /// Marks, in both directories, that a rank has its files in them. `host`: the host of its process.
     ///
     /// # Errors
     /// [`JobError::Io`].
-    pub fn mark_rank(&self, rank: u32) -> Result<(), JobError> {
+    pub fn mark_rank(&self, rank: u32, host: &str) -> Result<(), JobError> {
         for directory in [self.paths.directory(), self.checkpoints()] {
             let mark = directory.join(mark_of(rank));
-            fs::write(&mark, []).map_err(JobError::io("write", &mark))?;
+            fs::write(&mark, host).map_err(JobError::io("write", &mark))?;
         }
         Ok(())
     }
@@ -353,6 +357,49 @@ impl SharedJobDirectory {
     pub fn unmarked(&self, rank: u32, in_memory: bool) -> Option<&Path> {
         let memory = in_memory.then(|| self.paths.directory());
         memory.into_iter().chain([self.checkpoints()]).find(|directory| !directory.join(mark_of(rank)).exists())
+    }
+
+    /// Marks that a process on `host` takes a rank over, whose files are on a disk that hosts share. What an earlier process of the rank left
+    /// in the memory of this host is removed if the last one was on another: it is older than what is on the disk.
+    ///
+    /// # Errors
+    /// [`JobError::Io`].
+    pub fn take_over(&self, rank: u32, host: &str) -> Result<(), JobError> {
+        let mark = self.checkpoints().join(mark_of(rank));
+        let last = fs::read_to_string(&mark).map_err(JobError::io("read", &mark))?;
+        if last == host {
+            return Ok(());
+        }
+        for file in self.logs_of(rank) {
+            match fs::remove_file(&file) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    return Err(JobError::io("remove", &file)(error));
+                }
+                _ => {}
+            }
+        }
+        self.write_durably(mark_of(rank), host.as_bytes(), rank)
+    }
+
+    /// Returns the files of a rank's log in shared memory.
+    fn logs_of(&self, rank: u32) -> [PathBuf; 2] {
+        ["log", "local"].map(|name| self.paths.logs().join(format!("{name}.{rank}")))
+    }
+
+    /// Returns `true` if this host has logs of ranks in shared memory.
+    ///
+    /// # Errors
+    /// [`JobError::Io`].
+    pub fn has_logs(&self) -> Result<bool, JobError> {
+        let logs = self.paths.logs();
+        Ok(fs::read_dir(&logs).map_err(JobError::io("list", &logs))?.next().is_some())
+    }
+
+    /// Returns the directory of checkpoints with which the job began on this host, which may be another one than
+    /// [`checkpoints`](Self::checkpoints).
+    pub fn first_checkpoints(&self) -> PathBuf {
+        let pointer = fs::read(self.paths.directory().join(CHECKPOINTS_FILE)).unwrap_or_default();
+        PathBuf::from(std::ffi::OsString::from_vec(pointer))
     }
 
     /// Returns the path of the job's record.
@@ -379,9 +426,14 @@ impl SharedJobDirectory {
     /// # Errors
     /// [`JobError::Io`].
     pub fn write_record(&self, process: u32, record: &[u8]) -> Result<(), JobError> {
-        let (path, new) = (self.record_path(), self.checkpoints().join(format!("{RECORD_FILE}.{process}")));
+        self.write_durably(RECORD_FILE.to_owned(), record, process)
+    }
+
+    /// Replaces a file among the checkpoints.
+    fn write_durably(&self, name: String, contents: &[u8], process: u32) -> Result<(), JobError> {
+        let (path, new) = (self.checkpoints().join(&name), self.checkpoints().join(format!("{name}.{process}")));
         let written = File::create(&new).and_then(|mut file| {
-            file.write_all(record)?;
+            file.write_all(contents)?;
             file.sync_all()?;
             fs::rename(&new, &path)?;
             File::open(self.checkpoints())?.sync_all()
@@ -442,17 +494,20 @@ fn mark_of(rank: u32) -> String {
     format!("has-rank-{rank}")
 }
 
-/// Removes everything in a job's directory but its lock file.
+/// Removes everything in a job's directory but its lock file; its record last, which says that the job has ended.
 fn remove_contents(directory: &Path) -> io::Result<()> {
     for entry in fs::read_dir(directory)? {
         let entry = entry?;
         if entry.file_type()?.is_dir() {
             fs::remove_dir_all(entry.path())?;
-        } else if entry.file_name() != LOCK_FILE {
+        } else if entry.file_name() != LOCK_FILE && entry.file_name() != RECORD_FILE {
             fs::remove_file(entry.path())?;
         }
     }
-    Ok(())
+    match fs::remove_file(directory.join(RECORD_FILE)) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
 }
 
 /// `counterfoil-<uid>-<pid>-<random hex>`.
@@ -593,7 +648,7 @@ mod tests {
         let name = SharedJobDirectory::directory_name("heat-2.0_a").unwrap();
         let job = SharedJobDirectory::join(&name, &memory, &disk).unwrap();
         assert_eq!(job.read_record().unwrap(), None);
-        job.mark_rank(3).unwrap();
+        job.mark_rank(3, "a").unwrap();
         job.write_record(0, b"first").unwrap();
         job.write_record(1, b"second").unwrap();
         assert_eq!(job.read_record().unwrap().as_deref(), Some(&b"second"[..]));
@@ -605,6 +660,33 @@ mod tests {
         assert_eq!((job.unmarked(3, true), job.unmarked(3, false)), (Some(job.paths().directory()), None));
         job.leave();
         assert_eq!([&memory, &disk].map(|root| fs::read_dir(root).unwrap().count()), [0, 0]);
+    }
+
+    #[test]
+    fn logs_of_a_rank_that_was_on_another_host_are_removed() {
+        let root = tempfile::tempdir().unwrap();
+        let name = SharedJobDirectory::directory_name("heat").unwrap();
+        let job = SharedJobDirectory::join(&name, root.path(), root.path()).unwrap();
+        assert!(!job.has_logs().unwrap());
+        job.mark_rank(1, "a").unwrap();
+        let left = || {
+            for file in job.logs_of(1).iter().chain(&job.logs_of(2)) {
+                fs::write(file, "x").unwrap();
+            }
+        };
+        left();
+        job.take_over(1, "a").unwrap();
+        assert!(job.has_logs().unwrap() && job.logs_of(1).iter().all(|file| file.exists()));
+        // The rank goes to another host and comes back.
+        for host in ["b", "a"] {
+            job.take_over(1, host).unwrap();
+            assert!(
+                job.logs_of(1).iter().all(|file| !file.exists()) && job.logs_of(2).iter().all(|file| file.exists())
+            );
+            left();
+        }
+        assert!(matches!(job.take_over(7, "a"), Err(JobError::Io { .. })));
+        assert_eq!(job.first_checkpoints(), job.checkpoints());
     }
 
     #[test]
