@@ -132,6 +132,11 @@ impl Membership {
         self.rank_of(self.process)
     }
 
+    /// Returns the number of this process in [`all`](Self::all).
+    pub(crate) fn process(&self) -> u32 {
+        self.process
+    }
+
     /// Returns the number of ranks of the job.
     pub fn ranks(&self) -> u32 {
         self.ranks
@@ -314,13 +319,20 @@ fn name_of(host: &str) -> &str {
     host.split('\0').next().unwrap_or_default()
 }
 
+/// Returns the name of this host, and after a zero the number of its boot.
+pub(crate) fn own_host() -> String {
+    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let mut host = format!("{}\0{}", rustix::system::uname().nodename().to_string_lossy(), boot.trim_end());
+    let len = (0..=HOST_BYTES_MAX.min(host.len())).rfind(|len| host.is_char_boundary(*len));
+    host.truncate(len.unwrap_or_default());
+    host
+}
+
 /// Returns the hosts of all processes. Collective.
 fn gather_hosts(world: &Comm, processes: u32) -> Result<Vec<String>, MpiError> {
-    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-    let name = format!("{}\0{}", rustix::system::uname().nodename().to_string_lossy(), boot.trim_end());
     let mut own = [0; HOST_BYTES_MAX];
-    let len = name.len().min(HOST_BYTES_MAX);
-    own[..len].copy_from_slice(&name.as_bytes()[..len]);
+    let host = own_host();
+    own[..host.len()].copy_from_slice(host.as_bytes());
     let mut all = vec![0; HOST_BYTES_MAX * processes as usize];
     world.all_gather(&own, &mut all)?;
     let name = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim_end_matches('\0').to_owned();

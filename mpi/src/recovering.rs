@@ -61,8 +61,8 @@ struct SavedContexts {
 pub(crate) struct Recovering {
     /// `None` once the rank has ended.
     endpoint: RefCell<Option<RankEndpoint>>,
-    /// A call has failed for good.
-    has_failed: Cell<bool>,
+    /// The first error of a call that has failed for good.
+    failure: RefCell<Option<String>>,
     rank: u32,
     /// Number of the next communicator.
     next: Cell<u32>,
@@ -94,7 +94,7 @@ impl Recovering {
         let recovering = Rc::new(Recovering {
             rank: endpoint.rank(),
             endpoint: RefCell::new(Some(endpoint)),
-            has_failed: Cell::new(false),
+            failure: RefCell::default(),
             next: Cell::new(saved.next),
             contexts: RefCell::default(),
             restored: RefCell::default(),
@@ -121,12 +121,23 @@ impl Recovering {
     /// it drops, is no outcome for the execution that repeats it.
     fn call<T>(&self, call: impl FnOnce(&mut RankEndpoint) -> Result<T, Error>) -> Result<T, OperationError> {
         let mut endpoint = self.endpoint.borrow_mut();
-        let endpoint = endpoint.as_mut().filter(|_| !self.has_failed.get()).ok_or(OperationError::Ended)?;
+        let endpoint = endpoint.as_mut().ok_or(OperationError::Ended)?;
+        self.check_calls()?;
         let called = call(endpoint);
-        if called.as_ref().is_err_and(Error::is_fatal) {
-            self.has_failed.set(true);
+        if let Err(error) = &called
+            && error.is_fatal()
+        {
+            self.failure.replace(Some(error.to_string()));
         }
         Ok(called?)
+    }
+
+    /// Checks that no call has failed for good.
+    ///
+    /// # Errors
+    /// [`Error::Failed`].
+    pub(crate) fn check_calls(&self) -> Result<(), Error> {
+        self.failure.borrow().clone().map_or(Ok(()), |earlier| Err(Error::Failed { earlier }))
     }
 
     /// Returns the communicator of all ranks.

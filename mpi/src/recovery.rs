@@ -24,12 +24,13 @@
 mod resume;
 
 use std::error::Error as StdError;
+use std::hash::{BuildHasher, RandomState};
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use counterfoil_runtime::communicator::Communicator;
+use counterfoil_runtime::communicator::{Communicator, FailStop};
 use counterfoil_runtime::local::{
     JobError, SharedJobDirectory, Welcome, default_checkpoint_root, default_shm_root, start,
 };
@@ -39,21 +40,25 @@ use counterfoil_runtime::{Error, LogTier, RankSettings, Rule};
 use crate::control::failures::{is_world_revoked, outlives_failures};
 use crate::error::MpiError;
 use crate::logged::{LoggedError, LoggedUniverse};
-use crate::membership::{Membership, MembershipError};
+use crate::membership::{Membership, MembershipError, own_host};
 use crate::recovering::{RankEndpoint, Recovering};
 use crate::transport::{MpiTransport, wait_without_launcher};
 use crate::universe::Universe;
 
+use resume::Record;
 pub use resume::ResumeError;
 
 /// Longest name of a job's directory, in bytes.
 const NAME_BYTES_MAX: usize = 96;
 /// Exit code of a job in which the program has panicked, as of a Rust program alone.
 const PANICKED: i32 = 101;
-/// Time between two looks at the locks of a dead process.
-const LOCKS_NAP: Duration = Duration::from_millis(5);
-/// File that process 0 makes among the checkpoints.
+/// Shortest and longest time between two looks at the locks of a dead process.
+const LOCKS_NAP_MIN: Duration = Duration::from_millis(5);
+const LOCKS_NAP_MAX: Duration = Duration::from_millis(500);
+/// File that process 0 writes among the checkpoints.
 const SHARED_FILE: &str = "shared";
+/// Random bytes in it.
+const SHARED_BYTES: usize = 8;
 
 /// Options of a job; the same on all processes, except for the directories.
 #[derive(Clone, Debug)]
@@ -178,8 +183,10 @@ where
     let name = job.name.clone();
     let ran = (|| {
         let Some((place, mut endpoint)) = job.await_rank(options)? else { return Ok(None) };
-        let done = or_abort(universe, || program(&mut endpoint));
-        place.end(endpoint, done)
+        let mut communicator = FailStop::new(&mut endpoint);
+        let done = or_abort(universe, || program(&mut communicator));
+        let checked = communicator.check();
+        place.end(endpoint, done, checked)
     })();
     or_resumable(name, ran)
 }
@@ -222,7 +229,8 @@ where
         let rank = Recovering::new(universe, endpoint)?;
         let logged = LoggedUniverse::recovering(&rank).map_err(LoggedError::from)?;
         let done = or_abort(universe, || program(&logged));
-        rank.take_endpoint().map_or(Ok(None), |endpoint| place.end(endpoint, done))
+        let checked = rank.check_calls();
+        rank.take_endpoint().map_or(Ok(None), |endpoint| place.end(endpoint, done, checked))
     })();
     or_resumable(name, ran)
 }
@@ -249,15 +257,33 @@ fn or_abort<T>(universe: &Rc<Universe>, program: impl FnOnce() -> T) -> T {
     program()
 }
 
+/// Naps between two looks at the locks of a dead process, each twice as long as the one before.
+#[derive(Default)]
+struct Naps {
+    last: Duration,
+}
+
+impl Naps {
+    fn sleep(&mut self) {
+        self.last = (2 * self.last).clamp(LOCKS_NAP_MIN, LOCKS_NAP_MAX);
+        thread::sleep(self.last);
+    }
+}
+
 /// A rank's place in the job.
 struct Place {
     rank: u32,
+    process: u32,
     directory: SharedJobDirectory,
+    /// Record of a job with a name.
+    record: Option<Record>,
 }
 
 /// A job that this process belongs to.
 struct Job {
     name: Option<String>,
+    /// Record of a job with a name.
+    record: Option<Record>,
     directory: SharedJobDirectory,
     /// All processes have the same directory of checkpoints.
     shares_checkpoints: bool,
@@ -288,20 +314,32 @@ impl Job {
         if started > settings.ranks && !outlives_failures() {
             return Err(RecoveryError::NotSurvivable { spares: started - settings.ranks, ranks: settings.ranks });
         }
-        let (directory, shares_checkpoints) = join_directory(universe, options)?;
         let name = options.name.clone();
-        let first_incarnation = match &name {
-            Some(name) => resume::begin(&world, &directory, name, options)?,
-            None => 0,
+        let (begun, mut naps) = (Instant::now(), Naps::default());
+        let (directory, shares_checkpoints, record) = loop {
+            let (directory, shares_checkpoints) = join_directory(universe, options)?;
+            let Some(name) = &name else { break (directory, shares_checkpoints, None) };
+            if let Some(record) = resume::begin(&world, &directory, name, options)? {
+                break (directory, shares_checkpoints, Some(record));
+            }
+            // An earlier job of this name has ended, and its processes were killed before they had removed its files.
+            let path = directory.paths().directory().to_owned();
+            directory.leave();
+            world.barrier()?;
+            if begun.elapsed() >= options.locks_wait_max {
+                return Err(ResumeError::Ending { name: name.clone(), directory: path }.into());
+            }
+            naps.sleep();
         };
+        let first_incarnation = record.as_ref().map_or(0, Record::first_incarnation);
         let membership = Membership::resumed(&world, settings.ranks, first_incarnation)?;
-        Ok(Job { name, directory, shares_checkpoints, membership })
+        Ok(Job { name, record, directory, shares_checkpoints, membership })
     }
 
     /// Becomes a rank of the job; `None` if this process is not needed.
     fn await_rank(self, options: &Options) -> Result<Option<(Place, RankEndpoint)>, RecoveryError> {
-        let Job { directory, shares_checkpoints, mut membership, .. } = self;
-        let settings = &options.settings;
+        let Job { directory, shares_checkpoints, mut membership, record, .. } = self;
+        let (settings, process) = (&options.settings, membership.process());
         if !wait_without_launcher(&mut membership)? {
             directory.leave();
             return Ok(None);
@@ -313,27 +351,43 @@ impl Job {
             let (lost, host) = (lost.to_owned(), membership.host().to_owned());
             return Err(RecoveryError::LogLost { rank, lost, host });
         }
-        let begun = Instant::now();
+        let (begun, mut naps) = (Instant::now(), Naps::default());
         let is_in_use = || membership.incarnation_of(rank) > 0 && directory.is_in_use(rank);
         while is_in_use() && begun.elapsed() < options.locks_wait_max {
-            thread::sleep(LOCKS_NAP);
+            naps.sleep();
+        }
+        if settings.tier == LogTier::NodeLocal {
+            directory.take_over(rank, &own_host())?;
         }
         let transport = MpiTransport::without_launcher(membership, settings.log_bytes_max)?;
         let welcome = Welcome::new(transport.incarnation(), settings.clone(), directory.checkpoints().to_owned());
         let endpoint = start(rank, directory.paths(), welcome, transport)?;
-        Ok(Some((Place { rank, directory }, endpoint)))
+        Ok(Some((Place { rank, process, directory, record }, endpoint)))
     }
 }
 
 impl Place {
     /// Serves the other ranks until all are done. Returns the program's result; `None` if all ranks were done when this process became one.
-    fn end<T, E>(self, mut endpoint: RankEndpoint, done: Result<T, E>) -> Result<Option<T>, RecoveryError>
+    /// `checked`: the failure of an earlier call, which the program may have ignored.
+    fn end<T, E>(
+        self,
+        mut endpoint: RankEndpoint,
+        done: Result<T, E>,
+        checked: Result<(), Error>,
+    ) -> Result<Option<T>, RecoveryError>
     where
         E: Into<Box<dyn StdError + Send + Sync>>,
     {
-        let Place { rank, directory } = self;
+        let Place { rank, process, directory, record } = self;
         let done = done.map_err(|source| RecoveryError::Program { rank, source: source.into() });
-        let done = done.and_then(|result| Ok(endpoint.finish(Vec::new()).map(|()| result)?));
+        let done = done.and_then(|result| {
+            checked?;
+            endpoint.finish(Vec::new())?;
+            if let Some(record) = record {
+                record.end(&directory, process)?;
+            }
+            Ok(result)
+        });
         let transport = endpoint.into_transport();
         let result = match done {
             Ok(result) => Some(result),
@@ -350,26 +404,29 @@ impl Place {
 /// of checkpoints.
 fn join_directory(universe: &Rc<Universe>, options: &Options) -> Result<(SharedJobDirectory, bool), RecoveryError> {
     let world = universe.world();
-    let mut name = [0; NAME_BYTES_MAX];
+    let (mut name, mut shared) = ([0; NAME_BYTES_MAX], [0; SHARED_BYTES]);
     if world.rank()? == 0 {
         let own = match &options.name {
             Some(name) => SharedJobDirectory::directory_name(name)?,
             None => SharedJobDirectory::new_name(),
         };
         name[..own.len()].copy_from_slice(own.as_bytes());
+        shared = RandomState::new().hash_one(&own).to_le_bytes();
     }
     world.bcast(0, &mut name)?;
+    world.bcast(0, &mut shared)?;
     let name = String::from_utf8_lossy(&name);
     let directory = SharedJobDirectory::join(name.trim_end_matches('\0'), &options.shm_root, &options.checkpoint_root)?;
     let mark = directory.checkpoints().join(SHARED_FILE);
     if world.rank()? == 0 {
-        let marked = std::fs::write(&mark, []);
+        let marked = std::fs::write(&mark, shared);
         marked.map_err(|source| JobError::Io { action: "write", path: mark.clone(), source })?;
     }
     // Nobody leaves before all have joined, since the last one on a host removes its directories.
     world.barrier()?;
     // All share it or none: a rank may go to any host.
     let mut share = vec![0; world.size()? as usize];
-    world.all_gather(&[u8::from(mark.exists())], &mut share)?;
+    let shares = std::fs::read(&mark).is_ok_and(|written| written == shared);
+    world.all_gather(&[u8::from(shares)], &mut share)?;
     Ok((directory, share.iter().all(|shares| *shares == 1)))
 }

@@ -10,6 +10,7 @@
 //! the same outcomes sends the same messages (piecewise determinism; Guermouche 2011, section II).
 
 mod call_error;
+mod fail_stop;
 
 use bytes::Bytes;
 use counterfoil::Epoch;
@@ -20,6 +21,7 @@ use crate::Error;
 use crate::collectives;
 
 pub use call_error::CallError;
+pub use fail_stop::FailStop;
 
 #[cfg(not(target_endian = "little"))]
 compile_error!("typed collectives put f64 and u64 on the wire in the host's byte order, which must be little-endian");

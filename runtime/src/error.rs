@@ -104,6 +104,12 @@ pub enum Error {
         /// Number of the request.
         request: u64,
     },
+    /// An earlier call failed for good, and the program went on.
+    #[error("an earlier call failed: {earlier}")]
+    Failed {
+        /// Its error.
+        earlier: String,
+    },
     /// The log no longer has messages that a replacement needs.
     #[error("rank {peer} cannot be replayed: {source}")]
     Replay {

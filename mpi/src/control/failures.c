@@ -1,5 +1,5 @@
 /* Process failures that other processes outlive: User-Level Failure Mitigation, an extension of Open MPI 5. Without it a failure ends the
- * job, and only the first three functions are called. */
+ * job. */
 #include <mpi.h>
 #ifdef __has_include
 #if __has_include(<mpi-ext.h>)

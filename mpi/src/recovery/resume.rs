@@ -5,26 +5,26 @@
 //! | mark of a rank | both directories on the rank's host | before the first record, by the rank |
 //! | record | the directory of checkpoints on each host | at each start, once all have got that far |
 //!
-//! So a record means that every rank has a mark somewhere, and a rank without a mark on its host has lost its log. Processes of different
-//! starts have different incarnations.
+//! So a record means that every rank has a mark somewhere, and a rank without a mark on its host has lost its log. The record of a job that has
+//! ended says so: its files are removed, and a job of its name is another one. Processes of different starts have different incarnations.
 
 use std::path::PathBuf;
-use std::thread;
 use std::time::{Duration, Instant};
 
-use counterfoil_runtime::local::SharedJobDirectory;
+use counterfoil_runtime::local::{JobError, SharedJobDirectory};
 use counterfoil_runtime::{LogTier, RankSettings, Rule};
 use serde::{Deserialize, Serialize};
 
-use super::{LOCKS_NAP, Options, RecoveryError};
+use super::{Naps, Options, RecoveryError};
 use crate::comm::Comm;
+use crate::membership::own_host;
 
 /// Incarnations of a rank in one start of its job.
 const INCARNATIONS_PER_START: u32 = 1 << 16;
 /// Bytes of a record in messages: its longest encoding, and more.
 const RECORD_BYTES: usize = 32;
 /// Version of the record.
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 /// Wait for the locks of a job after which it is said.
 const WAIT_IS_SAID_AFTER: Duration = Duration::from_secs(1);
 
@@ -42,6 +42,14 @@ pub enum ResumeError {
         /// Directory of the job.
         directory: PathBuf,
     },
+    /// An earlier job of this name has ended, and a process still holds its files.
+    #[error("an earlier job {name} has ended, and one of its processes still holds files in {}: end it", directory.display())]
+    Ending {
+        /// Name of the job.
+        name: String,
+        /// Directory of the job.
+        directory: PathBuf,
+    },
     /// The job was started with other settings.
     #[error(
         "job {name} has {what}, and is started again with {given}: resume it with the same, choose another name, or remove it with \
@@ -55,7 +63,7 @@ pub enum ResumeError {
         /// Setting of this start.
         given: String,
     },
-    /// A directory doesn't have the files of a rank: it ran on another host, or the host lost its memory.
+    /// A directory doesn't have the mark of a rank: it ran on another host, or the host lost its memory.
     #[error(
         "rank {rank} of job {name} can't be resumed: its files aren't in {}. Resume the job with the same directories and the same ranks on \
          each host; after a host was restarted, that takes the node-local tier. `counterfoil clean --job {name}` removes the job",
@@ -68,6 +76,21 @@ pub enum ResumeError {
         rank: u32,
         /// Directory that doesn't have the files.
         directory: PathBuf,
+    },
+    /// There are logs of the job on this host, and no record where its checkpoints would be.
+    #[error(
+        "job {name} has logs in {}, and began with checkpoints in another directory, {}: resume it with that one, or remove it with \
+         `counterfoil clean --job {name}`",
+        logs.display(),
+        checkpoints.display()
+    )]
+    OtherCheckpoints {
+        /// Name of the job.
+        name: String,
+        /// Directory of the logs.
+        logs: PathBuf,
+        /// Directory of the checkpoints with which the job began.
+        checkpoints: PathBuf,
     },
     /// The record of the job is damaged, or of another version.
     #[error("{} isn't the record of a job: `counterfoil clean --job {name}` removes the job", path.display())]
@@ -89,8 +112,10 @@ pub enum ResumeError {
 
 /// What is known of a job on a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Record {
+pub(super) struct Record {
     version: u8,
+    /// All ranks were done.
+    has_ended: bool,
     /// Number of times that the job was started.
     starts: u16,
     ranks: u32,
@@ -98,7 +123,8 @@ struct Record {
     tier: LogTier,
 }
 
-/// Begins a job of this name, or resumes it; returns the incarnation of its processes. Collective.
+/// Begins a job of this name, or resumes it; returns its record, or `None` if an earlier one of this name has ended and left files.
+/// Collective.
 ///
 /// # Errors
 /// [`RecoveryError::Resume`], [`RecoveryError::Job`], [`RecoveryError::Mpi`].
@@ -107,21 +133,32 @@ pub(super) fn begin(
     directory: &SharedJobDirectory,
     name: &str,
     options: &Options,
-) -> Result<u32, RecoveryError> {
+) -> Result<Option<Record>, RecoveryError> {
     wait_for_locks(directory, name, options)?;
     // No process starts its rank before all have looked.
-    let newest = gather(world, read(directory, name)?)?.into_iter().flatten().max_by_key(|record| record.starts);
+    let records = gather(world, read(directory, name)?)?;
+    if records.iter().flatten().any(|record| record.has_ended) {
+        return Ok(None);
+    }
+    let newest = records.into_iter().flatten().max_by_key(|record| record.starts);
     let settings = &options.settings;
     let rank = Some(world.rank()?).filter(|process| *process < settings.ranks);
-    if let Some(record) = newest {
-        record.check(name, settings)?;
-        let lost = rank.and_then(|rank| Some((rank, directory.unmarked(rank, settings.tier != LogTier::NodeLocal)?)));
-        if let Some((rank, unmarked)) = lost {
-            let directory = unmarked.to_owned();
-            return Err(ResumeError::Lost { name: name.to_owned(), rank, directory }.into());
+    match newest {
+        Some(record) => {
+            record.check(name, settings)?;
+            let needs_memory = settings.tier != LogTier::NodeLocal;
+            if let Some((rank, unmarked)) = rank.and_then(|rank| Some((rank, directory.unmarked(rank, needs_memory)?)))
+            {
+                let directory = unmarked.to_owned();
+                return Err(ResumeError::Lost { name: name.to_owned(), rank, directory }.into());
+            }
         }
-    } else if let Some(rank) = rank {
-        directory.mark_rank(rank)?;
+        None => {
+            claim_checkpoints(directory, name)?;
+            if let Some(rank) = rank {
+                directory.mark_rank(rank, &own_host())?;
+            }
+        }
     }
     world.barrier()?;
     let before = newest.map_or(0, |record| record.starts);
@@ -130,12 +167,19 @@ pub(super) fn begin(
     };
     let record = Record::new(starts, settings);
     directory.write_record(world.rank()?, &record.encode())?;
-    Ok(u32::from(before) * INCARNATIONS_PER_START)
+    Ok(Some(record))
+}
+
+/// Begins a job with this directory of checkpoints, unless this host has logs of one that began with another.
+fn claim_checkpoints(directory: &SharedJobDirectory, name: &str) -> Result<(), RecoveryError> {
+    let Some(checkpoints) = directory.claim_checkpoints()? else { return Ok(()) };
+    let logs = directory.paths().logs();
+    Err(ResumeError::OtherCheckpoints { name: name.to_owned(), logs, checkpoints }.into())
 }
 
 /// Waits until no process holds the files of a rank.
 fn wait_for_locks(directory: &SharedJobDirectory, name: &str, options: &Options) -> Result<(), ResumeError> {
-    let begun = Instant::now();
+    let (begun, mut naps) = (Instant::now(), Naps::default());
     let mut is_said = false;
     while let Some(rank) = (0..options.settings.ranks).find(|rank| directory.is_in_use(*rank)) {
         if begun.elapsed() >= options.locks_wait_max {
@@ -146,7 +190,7 @@ fn wait_for_locks(directory: &SharedJobDirectory, name: &str, options: &Options)
             tracing::warn!(name, rank, "a process holds the files of a rank; waiting for its end");
             is_said = true;
         }
-        thread::sleep(LOCKS_NAP);
+        naps.sleep();
     }
     Ok(())
 }
@@ -171,7 +215,20 @@ fn gather(world: &Comm, own: Option<Record>) -> Result<Vec<Option<Record>>, Reco
 impl Record {
     fn new(starts: u16, settings: &RankSettings) -> Record {
         let RankSettings { ranks, rule, tier, .. } = *settings;
-        Record { version: VERSION, starts, ranks, rule, tier }
+        Record { version: VERSION, has_ended: false, starts, ranks, rule, tier }
+    }
+
+    /// Returns the incarnation of the job's first processes in this start.
+    pub(super) fn first_incarnation(&self) -> u32 {
+        u32::from(self.starts - 1) * INCARNATIONS_PER_START
+    }
+
+    /// Records that all ranks are done. To be called while this process holds files of the job.
+    ///
+    /// # Errors
+    /// [`JobError::Io`].
+    pub(super) fn end(self, directory: &SharedJobDirectory, process: u32) -> Result<(), JobError> {
+        directory.write_record(process, &Record { has_ended: true, ..self }.encode())
     }
 
     fn encode(&self) -> Vec<u8> {

@@ -100,6 +100,17 @@ impl Job {
         [default_shm_root().join(&name), self.temporary.path().join(name + "-checkpoints")]
     }
 
+    /// Joins the named job as its processes do.
+    pub(crate) fn join(&self) -> SharedJobDirectory {
+        let name = SharedJobDirectory::directory_name(self.name.as_deref().unwrap()).unwrap();
+        SharedJobDirectory::join(&name, &default_shm_root(), self.temporary.path()).unwrap()
+    }
+
+    /// Returns the same job with another directory for temporary files.
+    pub(crate) fn with_other_temporary(self) -> Job {
+        Job { temporary: Job::new(self.processes).temporary, ..self }
+    }
+
     /// Adds options of `mpirun`.
     pub(crate) fn with_options(mut self, options: &[&str]) -> Job {
         self.options.extend(options.iter().map(OsString::from));
@@ -223,14 +234,22 @@ impl Running {
 
     /// Waits for the end of the job, and checks what it has printed and left. Returns the number of processes that became ranks.
     #[track_caller]
-    pub(crate) fn finish(mut self) -> usize {
+    pub(crate) fn finish(self) -> usize {
+        let temporary = Rc::clone(&self.temporary);
+        let joined = self.complete();
+        let left = std::fs::read_dir(temporary.path()).unwrap().map(|entry| entry.unwrap().file_name());
+        let left: Vec<_> = left.filter(|name| name.to_string_lossy().starts_with("counterfoil-")).collect();
+        assert!(left.is_empty(), "{left:?}");
+        joined
+    }
+
+    /// Waits for the end of the job, and checks what it has printed. Returns the number of processes that became ranks.
+    #[track_caller]
+    pub(crate) fn complete(mut self) -> usize {
         while self.read_line() {}
         let printed = self.said.last().map(String::as_str) == Some(self.program.result());
         assert!(printed, "{}", self.describe());
         self.job.wait().unwrap();
-        let left = std::fs::read_dir(self.temporary.path()).unwrap().map(|entry| entry.unwrap().file_name());
-        let left: Vec<_> = left.filter(|name| name.to_string_lossy().starts_with("counterfoil-")).collect();
-        assert!(left.is_empty(), "{left:?}");
         self.joined
     }
 

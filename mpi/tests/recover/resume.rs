@@ -89,3 +89,30 @@ fn a_job_that_can_not_be_resumed_is_an_error() {
     job.clone().start().fail("isn't the record of a job");
     job.named("../heat").start().fail("is no name of a job");
 }
+
+#[test]
+fn a_job_that_began_with_other_checkpoints_is_not_begun_again() {
+    let (_, between) = Program::Rod.steps();
+    let job = Job::new(RANKS).with_setting("process-crash-safe").with_name();
+    start_and_kill(&job, 2, between);
+    let elsewhere = job.clone().with_other_temporary();
+    elsewhere.start().fail("and began with checkpoints in another directory");
+    resume(&job, between);
+}
+
+#[test]
+fn a_job_that_has_ended_is_not_resumed() {
+    let (_, between) = Program::Rod.steps();
+    for tier in ["process-crash-safe", "node-local"] {
+        let job = Job::new(RANKS).with_setting(tier).with_name();
+        let running = job.clone().start();
+        // As if the last process had been killed before it had removed the files.
+        let joined = job.join();
+        assert_eq!(running.complete(), RANKS);
+        drop(joined);
+        assert!(job.directories().iter().all(|directory| directory.exists()));
+        let mut running = job.clone().start();
+        assert_eq!(running.first_step(), between);
+        assert_eq!(running.finish(), RANKS);
+    }
+}

@@ -5,10 +5,11 @@
 //! through a link; one that another user owns is refused. Each has a file `launcher.lock` that the launcher keeps
 //! locked while it is alive: [`clean`](super::clean()) takes the lock to prove it dead, and doesn't rely on a process id.
 
+use std::ffi::OsString;
 use std::fs::{self, File};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::{self, Write};
-use std::os::unix::ffi::OsStringExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
 use counterfoil_log_core::{
@@ -366,8 +367,12 @@ impl SharedJobDirectory {
     /// [`JobError::Io`].
     pub fn take_over(&self, rank: u32, host: &str) -> Result<(), JobError> {
         let mark = self.checkpoints().join(mark_of(rank));
-        let last = fs::read_to_string(&mark).map_err(JobError::io("read", &mark))?;
-        if last == host {
+        let last = match fs::read_to_string(&mark) {
+            Ok(last) => Some(last),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(error) => return Err(JobError::io("read", &mark)(error)),
+        };
+        if last.as_deref() == Some(host) {
             return Ok(());
         }
         for file in self.logs_of(rank) {
@@ -386,20 +391,22 @@ impl SharedJobDirectory {
         ["log", "local"].map(|name| self.paths.logs().join(format!("{name}.{rank}")))
     }
 
-    /// Returns `true` if this host has logs of ranks in shared memory.
+    /// Begins a job with this directory of checkpoints. If this host has logs of one that began with another, returns that.
     ///
     /// # Errors
     /// [`JobError::Io`].
-    pub fn has_logs(&self) -> Result<bool, JobError> {
+    pub fn claim_checkpoints(&self) -> Result<Option<PathBuf>, JobError> {
+        let pointer = self.paths.directory().join(CHECKPOINTS_FILE);
+        let first = fs::read(&pointer).map_err(JobError::io("read", &pointer))?;
+        if first == self.checkpoints().as_os_str().as_bytes() {
+            return Ok(None);
+        }
         let logs = self.paths.logs();
-        Ok(fs::read_dir(&logs).map_err(JobError::io("list", &logs))?.next().is_some())
-    }
-
-    /// Returns the directory of checkpoints with which the job began on this host, which may be another one than
-    /// [`checkpoints`](Self::checkpoints).
-    pub fn first_checkpoints(&self) -> PathBuf {
-        let pointer = fs::read(self.paths.directory().join(CHECKPOINTS_FILE)).unwrap_or_default();
-        PathBuf::from(std::ffi::OsString::from_vec(pointer))
+        if fs::read_dir(&logs).map_err(JobError::io("list", &logs))?.next().is_some() {
+            return Ok(Some(PathBuf::from(OsString::from_vec(first))));
+        }
+        self.paths.write_checkpoints(self.checkpoints())?;
+        Ok(None)
     }
 
     /// Returns the path of the job's record.
@@ -667,8 +674,7 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let name = SharedJobDirectory::directory_name("heat").unwrap();
         let job = SharedJobDirectory::join(&name, root.path(), root.path()).unwrap();
-        assert!(!job.has_logs().unwrap());
-        job.mark_rank(1, "a").unwrap();
+        job.take_over(1, "a").unwrap();
         let left = || {
             for file in job.logs_of(1).iter().chain(&job.logs_of(2)) {
                 fs::write(file, "x").unwrap();
@@ -676,7 +682,7 @@ mod tests {
         };
         left();
         job.take_over(1, "a").unwrap();
-        assert!(job.has_logs().unwrap() && job.logs_of(1).iter().all(|file| file.exists()));
+        assert!(job.logs_of(1).iter().all(|file| file.exists()));
         // The rank goes to another host and comes back.
         for host in ["b", "a"] {
             job.take_over(1, host).unwrap();
@@ -685,8 +691,19 @@ mod tests {
             );
             left();
         }
-        assert!(matches!(job.take_over(7, "a"), Err(JobError::Io { .. })));
-        assert_eq!(job.first_checkpoints(), job.checkpoints());
+    }
+
+    #[test]
+    fn a_job_with_logs_keeps_its_directory_of_checkpoints() {
+        let roots = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+        let join = |disk: usize| SharedJobDirectory::join("job", roots[0].path(), roots[disk].path()).unwrap();
+        let (first, other) = (join(0), join(1));
+        for job in [&first, &other, &first] {
+            assert_eq!(job.claim_checkpoints().unwrap(), None);
+        }
+        fs::write(&first.logs_of(0)[0], "x").unwrap();
+        assert_eq!(first.claim_checkpoints().unwrap(), None);
+        assert_eq!(other.claim_checkpoints().unwrap().as_deref(), Some(first.checkpoints()));
     }
 
     #[test]

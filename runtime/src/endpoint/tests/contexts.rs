@@ -2,7 +2,7 @@
 
 use super::{RANKS, ROUNDS, number, run_program, settings};
 use crate::Error;
-use crate::communicator::{APPLICATION_CONTEXT, Communicator, Request};
+use crate::communicator::{APPLICATION_CONTEXT, Communicator, FailStop, Request};
 use crate::local::testing::{End, Killable, ThreadJob};
 use crate::settings::{LogTier, RankSettings, Rule};
 use counterfoil_campaign::stride;
@@ -134,6 +134,27 @@ fn an_operation_is_complete_with_all_its_requests() {
         Ok(End::Result(Vec::new()))
     });
     ran.unwrap();
+}
+
+#[test]
+fn calls_fail_after_one_that_has_failed_for_good() {
+    let ran = ThreadJob::new(RankSettings { ranks: 1, ..settings(LogTier::Volatile) }).run(|endpoint, incarnation| {
+        let never = endpoint.irecv(None, Some(7))?;
+        if incarnation == 0 {
+            assert_eq!(endpoint.cancel(never)?, None);
+            return Ok(End::Killed);
+        }
+        let mut communicator = FailStop::new(endpoint);
+        assert!(matches!(communicator.send(7, 0, b""), Err(Error::Call(_))));
+        communicator.send(0, 0, b"x")?;
+        communicator.check()?;
+        assert!(matches!(communicator.wait(never), Err(Error::DivergedCancel { .. })));
+        assert!(matches!(communicator.recv(Some(0), Some(0)), Err(Error::Failed { .. })));
+        communicator.check()?;
+        unreachable!();
+    });
+    let said = ran.unwrap_err().to_string();
+    assert!(said.starts_with("an earlier call failed: the re-execution of this rank diverged"), "{said}");
 }
 
 #[test]

@@ -1,0 +1,100 @@
+//! A communicator whose calls fail after one that has failed for good.
+
+use bytes::Bytes;
+use counterfoil::Epoch;
+
+use super::{Communicator, InternalTag, Request, Status};
+use crate::Error;
+
+/// A communicator for a program that may ignore errors: after a call that has [failed for good](Error::is_fatal), every call fails. What such
+/// a program would still send and receive is no part of the execution that a replacement repeats.
+#[derive(Debug)]
+pub struct FailStop<'a, C> {
+    communicator: &'a mut C,
+    /// The first error that is fatal.
+    failure: Option<String>,
+}
+
+impl<'a, C: Communicator> FailStop<'a, C> {
+    /// Passes calls on to `communicator`.
+    pub fn new(communicator: &'a mut C) -> FailStop<'a, C> {
+        FailStop { communicator, failure: None }
+    }
+
+    /// Checks that no call has failed for good.
+    ///
+    /// # Errors
+    /// [`Error::Failed`].
+    pub fn check(&self) -> Result<(), Error> {
+        self.failure.as_ref().map_or(Ok(()), |earlier| Err(Error::Failed { earlier: earlier.clone() }))
+    }
+
+    fn call<T>(&mut self, call: impl FnOnce(&mut C) -> Result<T, Error>) -> Result<T, Error> {
+        self.check()?;
+        let called = call(self.communicator);
+        if let Err(error) = &called
+            && error.is_fatal()
+        {
+            self.failure = Some(error.to_string());
+        }
+        called
+    }
+}
+
+impl<C: Communicator> Communicator for FailStop<'_, C> {
+    fn rank(&self) -> u32 {
+        self.communicator.rank()
+    }
+
+    fn size(&self) -> u32 {
+        self.communicator.size()
+    }
+
+    fn isend(&mut self, to: u32, tag: i32, payload: &[u8]) -> Result<Request, Error> {
+        self.call(|communicator| communicator.isend(to, tag, payload))
+    }
+
+    fn irecv(&mut self, source: Option<u32>, tag: Option<i32>) -> Result<Request, Error> {
+        self.call(|communicator| communicator.irecv(source, tag))
+    }
+
+    fn isend_internal(&mut self, to: u32, tag: InternalTag, payload: &[u8]) -> Result<Request, Error> {
+        self.call(|communicator| communicator.isend_internal(to, tag, payload))
+    }
+
+    fn irecv_internal(&mut self, source: u32, tag: InternalTag) -> Result<Request, Error> {
+        self.call(|communicator| communicator.irecv_internal(source, tag))
+    }
+
+    fn begin_collective(&mut self) -> InternalTag {
+        self.communicator.begin_collective()
+    }
+
+    fn wait(&mut self, request: Request) -> Result<(Status, Bytes), Error> {
+        self.call(|communicator| communicator.wait(request))
+    }
+
+    fn test(&mut self, request: &Request) -> Result<bool, Error> {
+        self.call(|communicator| communicator.test(request))
+    }
+
+    fn probe(&mut self, source: Option<u32>, tag: Option<i32>) -> Result<Status, Error> {
+        self.call(|communicator| communicator.probe(source, tag))
+    }
+
+    fn iprobe(&mut self, source: Option<u32>, tag: Option<i32>) -> Result<Option<Status>, Error> {
+        self.call(|communicator| communicator.iprobe(source, tag))
+    }
+
+    fn checkpoint(&mut self, state: &[u8]) -> Result<Epoch, Error> {
+        self.call(|communicator| communicator.checkpoint(state))
+    }
+
+    fn restore(&mut self) -> Result<Option<Bytes>, Error> {
+        self.call(C::restore)
+    }
+
+    fn iteration(&mut self, n: u64) -> Result<(), Error> {
+        self.call(|communicator| communicator.iteration(n))
+    }
+}
