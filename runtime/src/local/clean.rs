@@ -78,36 +78,33 @@ fn clean_job(path: &Path, cleaned: &mut Cleaned) {
     if cleaned.removed.iter().any(|done| done == path) {
         return; // a checkpoint directory, removed with its job
     }
-    if let Err(error) = check_private_dir(path) {
-        cleaned.refused.push((path.to_owned(), error.into()));
-        return;
+    match try_clean(path, cleaned) {
+        Ok(Some(checkpoints)) => clean_job(&checkpoints, cleaned),
+        Ok(None) => {}
+        // Its job has removed it meanwhile, or another process that cleans.
+        Err(_) if path.symlink_metadata().is_err() => {}
+        Err(error) => cleaned.refused.push((path.to_owned(), error)),
     }
+}
+
+/// Removes a directory, unless its job lives. Returns the directory of checkpoints of the removed one.
+fn try_clean(path: &Path, cleaned: &mut Cleaned) -> Result<Option<PathBuf>, JobError> {
+    check_private_dir(path)?;
     // Held until the directory is gone: a job of this name may start meanwhile.
-    let _lock = match lock_of_dead(path) {
-        Ok(Some(lock)) => lock,
-        Ok(None) => {
-            cleaned.live.push(path.to_owned());
-            return;
-        }
-        Err(error) => {
-            cleaned.refused.push((path.to_owned(), error));
-            return;
-        }
+    let Some(_lock) = lock_of_dead(path)? else {
+        cleaned.live.push(path.to_owned());
+        return Ok(None);
     };
     let processes = processes_of(path);
     if !processes.is_empty() {
         cleaned.in_use.push((path.to_owned(), processes));
-        return;
+        return Ok(None);
     }
     // Read before the directory is removed.
     let checkpoints = checkpoint_directory(path);
-    match fs::remove_dir_all(path) {
-        Ok(()) => cleaned.removed.push(path.to_owned()),
-        Err(error) => cleaned.refused.push((path.to_owned(), JobError::io("remove", path)(error))),
-    }
-    if let Some(checkpoints) = checkpoints {
-        clean_job(&checkpoints, cleaned);
-    }
+    fs::remove_dir_all(path).map_err(JobError::io("remove", path))?;
+    cleaned.removed.push(path.to_owned());
+    Ok(checkpoints)
 }
 
 /// Takes the lock of this job directory, if its launcher is dead; `Some(None)` if there is no lock.
@@ -187,6 +184,21 @@ mod tests {
         }
         fs::write(job.join(CHECKPOINTS_FILE), checkpoints.as_os_str().as_encoded_bytes()).unwrap();
         (job, checkpoints)
+    }
+
+    #[test]
+    fn a_directory_that_is_gone_is_not_reported() {
+        let (root, disk) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let (job, checkpoints) = abandoned(root.path(), disk.path());
+        fs::remove_dir_all(checkpoints).unwrap();
+        let mut cleaned = Cleaned::default();
+        for _ in 0..2 {
+            clean_job(&job, &mut cleaned);
+            assert!(!job.exists() && cleaned.refused.is_empty());
+        }
+        assert_eq!(cleaned.removed, [job]);
+        clean_job(&root.path().join("counterfoil-0-1-0"), &mut cleaned);
+        assert!(cleaned.refused.is_empty() && cleaned.removed.len() == 1);
     }
 
     #[test]
