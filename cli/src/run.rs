@@ -17,7 +17,7 @@ use std::process::ExitCode;
 use clap::Args;
 use counterfoil::create_private_dir;
 use counterfoil_profile::{Job, Setting, VERSION};
-use counterfoil_runtime::local::{JobDirectory, default_checkpoint_root, default_shm_root};
+use counterfoil_runtime::local::{JobDirectory, clean, default_checkpoint_root, default_shm_root};
 
 use crate::Failure;
 use crate::config::{Key, SettingOptions, Settings};
@@ -95,7 +95,9 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<ExitCode, Failure> {
         // Before the run: afterwards the error would come too late.
         check_writable(path).map_err(|error| Failure::refused(format!("--summary: {}: {error}", path.display())))?;
     }
-    let job = JobDirectory::create(&default_shm_root(), &default_checkpoint_root()).map_err(Failure::failed)?;
+    let roots = [default_shm_root(), default_checkpoint_root()];
+    remove_dead_jobs(&roots);
+    let job = JobDirectory::create(&roots[0], &roots[1]).map_err(Failure::failed)?;
     let log_dir = settings.value(Key::LogDir).map(|dir| claim_log_dir(Path::new(dir)));
     let log_dir = log_dir.transpose().map_err(Failure::refused)?;
     let launch = Launch {
@@ -149,6 +151,15 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<ExitCode, Failure> {
         eprintln!("error: {failure}");
     }
     Ok(ExitCode::from(exit.code))
+}
+
+/// Removes the files of jobs whose `counterfoil` was killed, as `counterfoil clean` does, and says so. What can't be removed is that command's to
+/// report.
+fn remove_dead_jobs(roots: &[PathBuf]) {
+    let Ok(cleaned) = clean(roots) else { return };
+    for path in &cleaned.removed {
+        eprintln!("counterfoil: removed {}, which a killed job had left", path.display());
+    }
 }
 
 /// Describes the job for `counterfoil report`.

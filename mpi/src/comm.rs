@@ -55,6 +55,7 @@ impl Comm {
     }
 
     /// Takes ownership of a new communicator.
+    #[cfg(feature = "job")]
     pub(crate) fn made(raw: ffi::MPI_Comm, universe: Rc<Universe>) -> Comm {
         Comm { raw, is_owned: true, universe }
     }
@@ -269,6 +270,7 @@ impl Sending {
 
     /// Drops a send that nobody will wait for. Its bytes are leaked, because MPI may still read them, and so is its request, which MPI may
     /// still complete.
+    #[cfg(feature = "job")]
     pub(crate) fn abandon(mut self) {
         // SAFETY: a constant of the shim.
         self.request = unsafe { ffi::RSMPI_REQUEST_NULL };

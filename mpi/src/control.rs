@@ -119,6 +119,11 @@ impl Control {
         Ok(control)
     }
 
+    /// Returns the communicator's handle, for local calls. Errors on it are returned.
+    pub fn handle(&self) -> ffi::MPI_Comm {
+        self.comm
+    }
+
     /// Returns the number of ranks that call this with `true`. Collective.
     ///
     /// # Errors

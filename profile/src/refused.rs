@@ -1,6 +1,6 @@
 //! Reason why a rank can't log: a text file that `counterfoil run` quotes when the job ends.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::file::{self, ProfileError};
 
@@ -12,7 +12,17 @@ pub const SUFFIX: &str = ".refused";
 /// # Errors
 /// [`ProfileError::Write`].
 pub fn write(dir: &Path, rank: u32, why: &str) -> Result<(), ProfileError> {
-    file::write_text(&dir.join(format!("rank-{rank}{SUFFIX}")), why.as_bytes())
+    file::write_text(&path(dir, rank), why.as_bytes())
+}
+
+/// Removes a rank's reason, if there is one: it logs now.
+pub fn withdraw(dir: &Path, rank: u32) {
+    // Without a file there is nothing to remove; one that can't be removed is a wrong line in the summary.
+    let _ = std::fs::remove_file(path(dir, rank));
+}
+
+fn path(dir: &Path, rank: u32) -> PathBuf {
+    dir.join(format!("rank-{rank}{SUFFIX}"))
 }
 
 #[cfg(test)]
@@ -29,6 +39,10 @@ mod tests {
             assert_eq!(fs::read_to_string(dir.path().join("rank-3.refused")).unwrap(), why);
         }
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+        for _ in 0..2 {
+            withdraw(dir.path(), 3);
+            assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+        }
         assert!(matches!(write(&dir.path().join("none"), 3, "no"), Err(ProfileError::Write { .. })));
     }
 }

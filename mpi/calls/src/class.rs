@@ -107,12 +107,18 @@ classes! {
     CommMakeByGroup = "comm_make_by_group",
     /// Makes a communicator from a group alone.
     CommMakeFromGroup = "comm_make_from_group",
+    /// Makes an intercommunicator from two groups alone.
+    CommMakeFromGroups = "comm_make_from_groups",
     /// Makes an intercommunicator from two communicators.
     CommMakeInter = "comm_make_inter",
     /// Names a communicator.
     CommName = "comm_name",
     /// Frees a communicator.
     CommDrop = "comm_drop",
+    /// Makes an error handler.
+    HandlerMake = "handler_make",
+    /// Begins a generalized request, which the program completes.
+    RequestGeneralized = "request_generalized",
     /// Frees a datatype.
     TypeDrop = "type_drop",
     /// Initialises MPI.

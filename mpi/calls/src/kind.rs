@@ -49,6 +49,16 @@ pub enum Kind {
     Infos,
     /// Error handler.
     Errhandler,
+    /// Pointer to a new error handler.
+    ErrhandlerOut,
+    /// Function of an error handler.
+    Handler,
+    /// Returns the status of a generalized request.
+    QueryFunction,
+    /// Frees the state of a generalized request.
+    FreeFunction,
+    /// Cancels a generalized request.
+    CancelFunction,
     /// Pointer to a new request.
     RequestOut,
     /// Pointer to a request that the call may complete.
@@ -117,6 +127,11 @@ const ROWS: &[Row] = &[
     ("info", Kind::Info, "MPI_Info ", "", "ffi::MPI_Info"),
     ("infos", Kind::Infos, "const MPI_Info ", "[]", "*const ffi::MPI_Info"),
     ("errhandler", Kind::Errhandler, "MPI_Errhandler ", "", "ffi::MPI_Errhandler"),
+    ("errhandler_out", Kind::ErrhandlerOut, "MPI_Errhandler *", "", "*mut ffi::MPI_Errhandler"),
+    ("handler", Kind::Handler, "MPI_Comm_errhandler_function *", "", "ffi::MPI_Comm_errhandler_function"),
+    ("query_fn", Kind::QueryFunction, "MPI_Grequest_query_function *", "", "ffi::MPI_Grequest_query_function"),
+    ("free_fn", Kind::FreeFunction, "MPI_Grequest_free_function *", "", "ffi::MPI_Grequest_free_function"),
+    ("cancel_fn", Kind::CancelFunction, "MPI_Grequest_cancel_function *", "", "ffi::MPI_Grequest_cancel_function"),
     ("request_out", Kind::RequestOut, "MPI_Request *", "", "*mut ffi::MPI_Request"),
     ("request", Kind::Request, "MPI_Request *", "", "*mut ffi::MPI_Request"),
     ("request_in", Kind::RequestIn, "MPI_Request ", "", "ffi::MPI_Request"),

@@ -21,9 +21,12 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo:rerun-if-changed=build");
     println!("cargo:rerun-if-changed=../build/compiler.rs");
     println!("cargo:rerun-if-changed=src/constants.c");
+    println!("cargo:rerun-if-changed=src/handlers.c");
     println!("cargo:rerun-if-env-changed=MPICC");
     println!("cargo:rerun-if-changed={EXTENDED}");
     compiler()?.file("src/constants.c").try_compile("counterfoil_constants")?;
+    // A handler may unwind through its caller.
+    compiler()?.file("src/handlers.c").flag("-fexceptions").try_compile("counterfoil_handlers")?;
     let expanded = compiler()?.file(EXTENDED).try_expand()?;
     let expanded = String::from_utf8_lossy(&expanded);
     let has = prototypes(&expanded);

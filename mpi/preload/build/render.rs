@@ -37,7 +37,7 @@ fn next(calls: &[Call]) -> String {
     text.push_str("pub(crate) mod next {\n    use super::*;\n\n");
     for call in calls {
         let (name, symbol) = (&call.name, call.symbol());
-        let signature = signature(call);
+        let signature = signature(call, "C-unwind");
         writeln!(text, "    pub(crate) static {name}: Next<{signature}> = Next::new(c\"{symbol}\", c\"P{symbol}\");")
             .expect("a string takes everything");
     }
@@ -45,9 +45,10 @@ fn next(calls: &[Call]) -> String {
     text
 }
 
-fn signature(call: &Call) -> String {
+/// The type of a call. An error handler of the program may unwind out of one: the bindings don't say so.
+fn signature(call: &Call, abi: &str) -> String {
     let types: Vec<&str> = call.arguments.iter().map(|argument| argument.kind.rust(call.is_large)).collect();
-    format!("unsafe extern \"C\" fn({}) -> c_int", types.join(", "))
+    format!("unsafe extern \"{abi}\" fn({}) -> c_int", types.join(", "))
 }
 
 /// `type` is a word of Rust's.
@@ -63,7 +64,8 @@ fn wrapper(call: &Call) -> String {
         .map(|argument| format!("{}: {}", ident(&argument.name), argument.kind.rust(call.is_large)))
         .collect();
     let names: Vec<&str> = call.arguments.iter().map(|argument| ident(&argument.name)).collect();
-    let with = call.arguments.iter().find(|argument| matches!(argument.kind, Kind::Status | Kind::Statuses));
+    let with =
+        call.arguments.iter().find(|argument| matches!(argument.kind, Kind::Status | Kind::Statuses | Kind::Handler));
     let with = with.map_or("", |argument| argument.name.as_str());
     let next = format!("(next::{}.get())({})", call.name, names.join(", "));
     let check = if call.class == Class::Control {
@@ -73,11 +75,11 @@ fn wrapper(call: &Call) -> String {
         // The C compiler compares it.
         String::new()
     } else {
-        format!("const _: {} = ffi::{symbol};\n", signature(call))
+        format!("const _: {} = ffi::{symbol};\n", signature(call, "C"))
     };
     format!(
         "{check}\n/// `{}`\n///\n/// # Safety\n/// As MPI says of its arguments.\n#[unsafe(no_mangle)]\n\
-         pub unsafe extern \"C\" fn {symbol}({}) -> c_int {{\n    \
+         pub unsafe extern \"C-unwind\" fn {symbol}({}) -> c_int {{\n    \
          // SAFETY: the caller's arguments, unchanged, are what MPI asks for, and the wrapper asks for nothing more; a status that the\n    \
          // caller doesn't want may be one of the wrapper's.\n    \
          unsafe {{\n        {}\n    }}\n}}\n\n",
@@ -86,19 +88,26 @@ fn wrapper(call: &Call) -> String {
         match call.class {
             Class::Send => send(call, &next),
             Class::Receive => receive(call, &next),
-            _ => body(call, &format!("move |{with}| {next}")),
+            _ => marked(&body(call, &format!("move |{with}| {next}"))),
         }
     )
 }
 
-/// Renders a blocking send. Work before the call delays the message, so it is done after it wherever the message may be sent first.
+/// Renders a call whose errors are noted for its end.
+fn marked(body: &str) -> String {
+    format!("let call = handlers::begin();\n        handlers::end(call, {body})")
+}
+
+/// Renders a blocking send. Work before the call delays the message, so it is done after it wherever the message may be sent first. Nothing of
+/// the library's is live then, so that an error needn't be noted.
 fn send(call: &Call, next: &str) -> String {
     let (mode, out) = (mode(&call.base), outgoing(call));
     format!(
         "if wrap::is_sent_first(Mode::{mode}, i64::from(count), datatype) {{\n            \
          wrap::log_after_send({next}, {out})\n        \
          }} else {{\n            \
-         wrap::send(&{out}, Mode::{mode}, move || {next})\n        }}"
+         {}\n        }}",
+        marked(&format!("wrap::send(&{out}, Mode::{mode}, move || {next})"))
     )
 }
 
@@ -110,7 +119,7 @@ fn receive(call: &Call, next: &str) -> String {
          }} else {{\n            \
          {}\n        }}",
         either(call, "recvtag", "tag"),
-        body(call, &format!("move |status| {next}"))
+        marked(&body(call, &format!("move |status| {next}")))
     )
 }
 
@@ -157,7 +166,11 @@ fn is_given(call: &Call, argument: &Argument) -> bool {
         Kind::Dest | Kind::Source | Kind::In | Kind::Out | Kind::Count | Kind::LargeCount | Kind::Type => false,
         Kind::Tag | Kind::Comm => call.argument(Kind::Dest).or(call.argument(Kind::Source)).is_none(),
         Kind::Info | Kind::Errhandler | Kind::Argc | Kind::Argv => false,
-        Kind::Int | Kind::Ints => !matches!(call.class, Class::CommMake | Class::CommMakeInter | Class::InitThread),
+        Kind::QueryFunction | Kind::FreeFunction | Kind::CancelFunction => false,
+        Kind::Int | Kind::Ints => {
+            use Class::{CommMake, CommMakeFromGroups, CommMakeInter, InitThread};
+            !matches!(call.class, CommMake | CommMakeFromGroups | CommMakeInter | InitThread)
+        }
         _ => call.class != Class::CommMake || matches!(argument.kind, Kind::Comm | Kind::CommOut),
     }
 }

@@ -6,6 +6,7 @@
 void *const counterfoil_in_place = MPI_IN_PLACE;
 void *const counterfoil_bottom = MPI_BOTTOM;
 const int counterfoil_root = MPI_ROOT;
+const MPI_Errhandler counterfoil_errhandler_null = MPI_ERRHANDLER_NULL;
 const int counterfoil_combiner_named = MPI_COMBINER_NAMED;
 const MPI_Datatype counterfoil_packed = MPI_PACKED;
 

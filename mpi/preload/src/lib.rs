@@ -12,6 +12,7 @@
 //! | `wrap` | the wrapper of each class of calls |
 //! | `global`, `deferred` | the session of the process, and events that it handles later |
 //! | `session` | the logger's driver: state while MPI is initialised |
+//! | `handlers` | error handlers of the program |
 //! | `settings` | settings of the user |
 //! | `next` | functions that calls are passed on to |
 //!
@@ -24,6 +25,7 @@ use mpi_sys as ffi;
 mod deferred;
 mod failed_polls;
 mod global;
+mod handlers;
 mod host;
 mod message;
 mod next;

@@ -60,6 +60,13 @@ pub(crate) fn is_wildcard(source: c_int, tag: c_int) -> bool {
     unsafe { source == ffi::RSMPI_ANY_SOURCE || tag == ffi::RSMPI_ANY_TAG }
 }
 
+/// Returns `true` for MPI_PROC_NULL: what is sent to it, and received from it, is nothing.
+#[inline]
+pub(crate) fn is_proc_null(rank: c_int) -> bool {
+    // SAFETY: a constant of the shim.
+    rank == unsafe { ffi::RSMPI_PROC_NULL }
+}
+
 /// Numbers of elements.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Counts {

@@ -39,6 +39,7 @@ use requests::{Receiving, Requests};
 use stream_cache::StreamCaches;
 use watch::Watch;
 
+pub(crate) use collectives::BegunCollective;
 pub(crate) use datatypes::likely_bytes;
 pub(crate) use mpi_call::key;
 pub(crate) use sends::{CopyTime, Piece};
@@ -152,6 +153,7 @@ impl Session {
         let mut ledger = Ledger::new(Live::begin(settings.summary_dir.as_deref(), rank, ranks));
         ledger.note(logger.log().map(Log::usage));
         let watch = Watch::new(settings.log_dir.clone());
+        datatypes::set_packing_comm(Some(control.handle()));
         Ok(Session {
             settings,
             logger,
@@ -320,6 +322,7 @@ impl Session {
         self.write_account(Ended::Finalized);
         self.gather_accounts();
         let (host, settings, rank) = (self.host.take(), self.settings.clone(), self.rank());
+        datatypes::set_packing_comm(None);
         if let Err(error) = self.control.end() {
             say(format_args!("{error}"));
         }

@@ -32,3 +32,4 @@ pub(crate) use requests::*;
 pub(crate) use send::*;
 
 pub(crate) use crate::global::can_defer;
+pub(crate) use crate::handlers::make as handler_make;

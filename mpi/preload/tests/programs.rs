@@ -85,6 +85,36 @@ fn programs_behave_the_same_with_and_without_the_library() {
 }
 
 #[test]
+fn error_handlers_may_jump_and_throw_with_several_threads_too() {
+    let thrown = Path::new(env!("CARGO_TARGET_TMPDIR")).join("thrown");
+    let has_cpp = Command::new("g++").arg("--version").output().is_ok_and(|output| output.status.success());
+    if has_cpp {
+        let source = launch::sources().join("thrown.cpp");
+        compile(&source, &thrown, &["-DOMPI_SKIP_MPICXX", "-DMPICH_SKIP_MPICXX"]);
+    } else {
+        eprintln!("NOT TESTED: there is no g++ to compile a program that throws");
+    }
+    for arguments in [&[][..], &["multiple"]] {
+        for (name, program) in [("errors", "errors"), ("thrown", thrown.to_str().unwrap())] {
+            if name == "thrown" && !has_cpp {
+                continue;
+            }
+            let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+            let mut run = Run::with_the_library(folder.path(), &[]);
+            run.arguments = arguments.to_vec();
+            let output = run.once(program, 2);
+            let stderr = String::from_utf8_lossy(&output.stderr);
+            let said = String::from_utf8_lossy(&output.stdout);
+            assert!(
+                output.status.success() && said == format!("{name}: ok on 2 ranks\n"),
+                "{arguments:?}: {said}{stderr}"
+            );
+            channels_agree(&accounts(folder.path(), 2, &stderr), 0);
+        }
+    }
+}
+
+#[test]
 fn each_call_that_is_not_logged_has_one_warning() {
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let output = Run::with_the_library(folder.path(), &[]).run_successfully("others", 2);
@@ -94,6 +124,28 @@ fn each_call_that_is_not_logged_has_one_warning() {
     {
         assert_eq!(stderr.matches(&format!("{call} was called")).count(), 1, "{call}: {stderr}");
     }
+}
+
+#[test]
+fn a_job_of_sessions_alone_is_told_what_it_is() {
+    if !wrapped().contains("MPI_Session_init") {
+        eprintln!("NOT TESTED: this MPI has no sessions; cargo xtask mpi --mpi wheel has one");
+        return;
+    }
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let output = Run::with_the_library(folder.path(), &[]).run_successfully("sessions", 2);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(stderr.matches("MPI_Session_init was called").count(), 1, "{stderr}");
+    for rank in 0..2 {
+        let why = fs::read_to_string(folder.path().join(format!("rank-{rank}.refused"))).unwrap();
+        assert!(why.contains("sessions without MPI_Init"), "{why}");
+    }
+    // Sessions before MPI_Init: the rest is logged.
+    let mut run = Run::with_the_library(folder.path(), &[]);
+    run.arguments = vec!["both"];
+    let stderr = run.run_successfully("sessions", 2).stderr;
+    channels_agree(&accounts(folder.path(), 2, &String::from_utf8_lossy(&stderr)), 0);
+    assert!(!folder.path().join("rank-0.refused").exists());
 }
 
 #[test]

@@ -4,6 +4,8 @@ use std::ffi::{c_int, c_void};
 
 use mpi_sys as ffi;
 
+#[cfg(wraps = "collective_persistent")]
+use super::requests::PersistentCollective;
 use super::{FullError, Piece, Session};
 use crate::message::{Collective, Counts, Displs, Side, Types};
 use crate::{Class, Operation};
@@ -19,33 +21,51 @@ fn is_in_place(side: &Side) -> bool {
 }
 
 impl Side {
-    /// Returns the number of elements of rank `index`.
+    /// Returns the number of elements of rank `index`; `None` without an array of numbers, which is an error of the program.
     ///
     /// # Safety
     /// The program has given MPI as many counts as ranks, or one for all; `index` is a rank's.
-    pub(crate) unsafe fn count(&self, index: usize) -> i64 {
+    pub(crate) unsafe fn count(&self, index: usize) -> Option<i64> {
         // SAFETY: the program gives MPI a count for each rank.
         unsafe {
             match self.counts {
-                Counts::One(count) => count,
-                Counts::Many(counts) => (*counts.add(index)).into(),
+                Counts::One(count) => Some(count),
+                Counts::Many(counts) => at(counts, index).map(i64::from),
                 #[cfg(wraps = "large_counts")]
-                Counts::ManyLarge(counts) => *counts.add(index),
+                Counts::ManyLarge(counts) => at(counts, index),
             }
         }
     }
 
-    /// Returns the datatype of rank `index`.
+    /// Returns the datatype of rank `index`; `None` without an array of datatypes.
     ///
     /// # Safety
     /// As for [`Side::count`], of datatypes.
-    unsafe fn datatype(&self, index: usize) -> ffi::MPI_Datatype {
+    unsafe fn datatype(&self, index: usize) -> Option<ffi::MPI_Datatype> {
         match self.types {
-            Types::One(datatype) => datatype,
+            Types::One(datatype) => Some(datatype),
             // SAFETY: the program gives MPI a datatype for each rank.
-            Types::Many(types) => unsafe { *types.add(index) },
+            Types::Many(types) => unsafe { at(types, index) },
         }
     }
+}
+
+/// Returns an element of an array that the program may not have given.
+///
+/// # Safety
+/// `array` is null, or has an element at `index`.
+unsafe fn at<T: Copy>(array: *const T, index: usize) -> Option<T> {
+    // SAFETY: the caller's promise.
+    (!array.is_null()).then(|| unsafe { *array.add(index) })
+}
+
+/// An operation that has begun.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct BegunCollective {
+    /// Its number, once it has one.
+    pub(crate) number: Option<u64>,
+    /// Code of MPI if it can't pack this rank's contribution. It refuses the operation then.
+    pub(crate) unpacked: Option<c_int>,
 }
 
 impl Session {
@@ -56,18 +76,18 @@ impl Session {
     unsafe fn part(&mut self, side: &Side, index: usize) -> Option<Piece> {
         // SAFETY: the program gives MPI counts and displacements for each rank.
         unsafe {
-            let (count, datatype) = (side.count(index), side.datatype(index));
+            let (count, datatype) = (side.count(index)?, side.datatype(index)?);
             let extent = self.datatypes.layout(datatype)?.extent;
             let bytes = match side.displs {
-                Displs::Elements(displs) => *displs.add(index) as isize * extent,
+                Displs::Elements(displs) => at(displs, index)? as isize * extent,
                 #[cfg(wraps = "large_counts")]
-                Displs::ElementsLarge(displs) => *displs.add(index) * extent,
-                Displs::Bytes(displs) => *displs.add(index) as isize,
-                Displs::BytesLarge(displs) => *displs.add(index),
+                Displs::ElementsLarge(displs) => at(displs, index)? * extent,
+                Displs::Bytes(displs) => at(displs, index)? as isize,
+                Displs::BytesLarge(displs) => at(displs, index)?,
                 Displs::Contiguous => match side.counts {
                     Counts::One(count) => index as isize * count as isize * extent,
                     // Contiguous parts of different lengths.
-                    _ => (0..index).map(|before| side.count(before) as isize).sum::<isize>() * extent,
+                    _ => (0..index).map(|before| side.count(before).unwrap_or(0) as isize).sum::<isize>() * extent,
                 },
             };
             self.piece(side.buf.wrapping_byte_offset(bytes), count, datatype)
@@ -78,7 +98,7 @@ impl Session {
     ///
     /// # Safety
     /// `collective` is what the program has given MPI for an operation that has not ended.
-    unsafe fn contribution(&mut self, collective: &Collective) -> Option<Vec<Piece>> {
+    pub(crate) unsafe fn contribution(&mut self, collective: &Collective) -> Option<Vec<Piece>> {
         let Collective { operation, class, root, .. } = *collective;
         let (send, receive) = (collective.send?, collective.receive?);
         let comm = self.comm(collective.comm)?;
@@ -114,6 +134,9 @@ impl Session {
             if has_parts {
                 if class == Class::Neighbours {
                     parts = out_neighbours(collective.comm)?;
+                } else if is_inter && matches!(operation, Operation::ReduceScatter | Operation::ReduceScatterBlock) {
+                    // The counts are those of the own group; the other group's have the same sum.
+                    parts = group_size(collective.comm)?;
                 }
                 return (0..parts).map(|index| self.part(&side, index)).collect();
             }
@@ -121,33 +144,54 @@ impl Session {
             if is_in_place && matches!(operation, Operation::Allgather | Operation::Allgatherv) {
                 return Some(vec![self.part(&side, own)?]);
             }
-            Some(vec![self.piece(side.buf, side.count(0), side.datatype(0))?])
+            Some(vec![self.piece(side.buf, side.count(0)?, side.datatype(0)?)?])
         }
     }
 
     /// Counts an operation that begins and logs this rank's contribution. `waits` tells whether the program waits for it in the same call.
-    /// `number` is its number once it has one: this function sets it when called first.
+    /// `begun` keeps what is known of it where this function is called again.
     ///
     /// # Safety
     /// The program's arguments to MPI.
     pub(crate) unsafe fn begin_collective(
         &mut self,
         collective: &Collective,
-        number: &mut Option<u64>,
+        begun: &mut BegunCollective,
         waits: bool,
     ) -> Result<(), FullError> {
-        let Some(comm) = self.comm_id(collective.comm) else { return Ok(()) };
-        *number = number.or_else(|| self.logger.handle_collective_begun(comm));
-        let Some(number) = *number else { return Ok(()) };
-        let mut bytes = None;
         // SAFETY: the program's arguments to MPI, whose memory it doesn't write before the operation has ended.
-        let pieces = if self.is_on() { unsafe { self.contribution(collective) } } else { None };
-        if let Some(pieces) = pieces {
-            let stream = self.logger.contributions(comm);
-            // SAFETY: as above.
-            bytes = unsafe { self.log_pieces(stream, number, &pieces) }?;
+        unsafe {
+            let pieces = if self.is_on() { self.contribution(collective) } else { None };
+            self.begin_with(collective.operation, collective.comm, pieces.as_deref(), begun, waits)
         }
-        self.ledger.collective(collective.operation, bytes);
+    }
+
+    /// Same as [`begin_collective`](Self::begin_collective), with the pieces of this rank's contribution.
+    ///
+    /// # Safety
+    /// As of [`log`](Self::log), for each piece.
+    pub(crate) unsafe fn begin_with(
+        &mut self,
+        operation: Operation,
+        comm: ffi::MPI_Comm,
+        pieces: Option<&[Piece]>,
+        begun: &mut BegunCollective,
+        waits: bool,
+    ) -> Result<(), FullError> {
+        let Some(comm) = self.comm_id(comm) else { return Ok(()) };
+        begun.number = begun.number.or_else(|| self.logger.handle_collective_begun(comm));
+        let Some(number) = begun.number else { return Ok(()) };
+        let mut bytes = None;
+        if let Some(pieces) = pieces.filter(|_| self.is_on()) {
+            let stream = self.logger.contributions(comm);
+            // SAFETY: the caller's promise.
+            let logged = unsafe { self.log_pieces(stream, number, pieces) }?;
+            bytes = logged.unwrap_or_else(|code| {
+                begun.unpacked = Some(code);
+                None
+            });
+        }
+        self.ledger.collective(operation, bytes);
         if let Some(bytes) = bytes {
             self.logger.handle_contribution(comm, number, bytes);
         }
@@ -159,9 +203,28 @@ impl Session {
         Ok(())
     }
 
-    /// Handles an operation that MPI has refused, so that it has not begun.
-    pub(crate) fn collective_refused(&mut self, collective: &Collective, number: u64) {
-        if let Some(comm) = self.comm_id(collective.comm) {
+    /// Returns a persistent operation with this rank's contribution. The program may free the arrays of its call, and datatypes.
+    ///
+    /// # Safety
+    /// `collective` is what the program has given MPI, which has accepted it.
+    #[cfg(wraps = "collective_persistent")]
+    pub(crate) unsafe fn hold_collective(&mut self, collective: &Collective) -> PersistentCollective {
+        // SAFETY: the caller's promise.
+        let mut pieces = unsafe { self.contribution(collective) };
+        for piece in pieces.iter_mut().flatten() {
+            piece.hold(&mut self.datatypes);
+        }
+        PersistentCollective { operation: collective.operation, comm: collective.comm, pieces }
+    }
+
+    /// Handles MPI's answer to an operation: it may have refused it, so that it has not begun.
+    pub(crate) fn collective_answered(&mut self, comm: ffi::MPI_Comm, begun: BegunCollective, code: c_int) {
+        if let (0, Some(unpacked)) = (code, begun.unpacked) {
+            self.give_up_packing(unpacked);
+        } else if code != 0
+            && let Some(comm) = self.comm_id(comm)
+            && let Some(number) = begun.number
+        {
             self.logger.handle_collective_refused(comm, number);
         }
     }
@@ -175,6 +238,17 @@ impl Session {
             self.flush();
         }
     }
+}
+
+/// Returns the number of ranks of a process's own group.
+///
+/// # Safety
+/// `comm` is a valid communicator.
+unsafe fn group_size(comm: ffi::MPI_Comm) -> Option<usize> {
+    let mut size = 0;
+    // SAFETY: a valid communicator, and a pointer to a local variable.
+    let code = unsafe { ffi::PMPI_Comm_size(comm, &raw mut size) };
+    usize::try_from(size).ok().filter(|_| code == 0)
 }
 
 /// Returns the number of neighbours that a rank sends to.

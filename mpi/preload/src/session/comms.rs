@@ -77,8 +77,38 @@ impl CommHandles {
     }
 }
 
+/// Has MPI return errors of a new communicator while its members agree: it has the error handler of its parent, which may end the program,
+/// and another member may have revoked it by now.
+struct ErrorsReturned {
+    comm: ffi::MPI_Comm,
+    inherited: ffi::MPI_Errhandler,
+}
+
+impl ErrorsReturned {
+    fn on(comm: ffi::MPI_Comm) -> Result<ErrorsReturned, CallError> {
+        // SAFETY: a valid communicator, constants, and a pointer to a local variable.
+        unsafe {
+            let mut inherited = ffi::RSMPI_ERRORS_RETURN;
+            mpi_try!(PMPI_Comm_get_errhandler(comm, &raw mut inherited));
+            mpi_try!(PMPI_Comm_set_errhandler(comm, ffi::RSMPI_ERRORS_RETURN));
+            Ok(ErrorsReturned { comm, inherited })
+        }
+    }
+}
+
+impl Drop for ErrorsReturned {
+    fn drop(&mut self) {
+        // SAFETY: the communicator and the handler that `on` was given, of which one reference is released.
+        unsafe {
+            ffi::PMPI_Comm_set_errhandler(self.comm, self.inherited);
+            ffi::PMPI_Errhandler_free(&raw mut self.inherited);
+        }
+    }
+}
+
 /// Agrees on the number of a new communicator, whose members all call this: the lowest that all of them have free.
 fn agree_on_lowest(comm: ffi::MPI_Comm, proposal: u32, is_inter: bool) -> Result<u32, CallError> {
+    let _returned = ErrorsReturned::on(comm)?;
     let mut number = proposal;
     // Between two groups, each gets the other's maximum: in the second round, everybody's.
     for _ in 0..=u32::from(is_inter) {
@@ -122,6 +152,7 @@ impl Proposal {
     }
 
     fn largest(&self, mine: u64) -> Result<u64, CallError> {
+        let _returned = ErrorsReturned::on(self.comm)?;
         let mut largest = mine;
         let (from, to) = ((&raw const mine).cast(), (&raw mut largest).cast());
         // SAFETY: a communicator whose members all call this, and pointers to local variables.
@@ -200,7 +231,9 @@ impl Session {
     /// Handles a refused call in the making of a communicator. If a member has failed meanwhile, the program can only free it.
     pub(crate) fn check_made(&mut self, error: CallError) {
         if is_failure(error.code) {
-            say(format_args!("a process failed while a communicator was made: what is sent on it is not logged"));
+            say(format_args!(
+                "a process failed while a communicator was made, or it was revoked: what is sent on it is not logged"
+            ));
         } else {
             self.give_up(&error);
         }

@@ -2,6 +2,7 @@
 
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use mpi_sys as ffi;
 use rustc_hash::FxHashMap;
@@ -21,6 +22,8 @@ pub(crate) struct Layout {
     pub(crate) extent: isize,
     /// True if the elements are contiguous from the address on: a copy of the bytes is the message.
     pub(crate) is_plain: bool,
+    /// True for a predefined datatype, which is never freed.
+    is_named: bool,
 }
 
 impl Layout {
@@ -86,6 +89,26 @@ impl Datatypes {
         Some(())
     }
 
+    /// Returns a datatype for a persistent operation, which stays when the program frees its own; `None` if MPI refuses it. To be
+    /// [released](Self::release).
+    pub(crate) fn hold(&mut self, datatype: ffi::MPI_Datatype) -> Option<ffi::MPI_Datatype> {
+        if self.layout(datatype)?.is_named {
+            return Some(datatype);
+        }
+        let mut held = datatype;
+        // SAFETY: a datatype that MPI has just accepted, and a pointer to a local variable.
+        (unsafe { ffi::PMPI_Type_dup(datatype, &raw mut held) } == 0).then_some(held)
+    }
+
+    /// Releases a datatype that was [held](Self::hold).
+    pub(crate) fn release(&mut self, mut held: ffi::MPI_Datatype) {
+        if self.layout(held).is_some_and(|layout| !layout.is_named) {
+            self.forget(held);
+            // SAFETY: a datatype of the library's own, which nothing uses any more.
+            unsafe { ffi::PMPI_Type_free(&raw mut held) };
+        }
+    }
+
     /// Forgets a datatype that the program frees: its handle may be another one's soon.
     pub(crate) fn forget(&mut self, datatype: ffi::MPI_Datatype) {
         self.known.remove(&key(datatype));
@@ -124,7 +147,22 @@ fn query(datatype: ffi::MPI_Datatype) -> Option<Layout> {
     // SAFETY: a constant of a C file of this library.
     let is_named = combiner == unsafe { counterfoil_combiner_named };
     let has_no_gaps = extent == size as isize && true_extent == extent && lower == 0 && true_lower == 0;
-    Some(Layout { size, extent, is_plain: is_named && has_no_gaps })
+    Some(Layout { size, extent, is_plain: is_named && has_no_gaps, is_named })
+}
+
+#[derive(Clone, Copy)]
+struct PackingComm(ffi::MPI_Comm);
+
+// SAFETY: a handle, which any thread may give to MPI.
+unsafe impl Send for PackingComm {}
+
+/// Communicator under which elements are packed; `None` without a session.
+static PACKING: Mutex<Option<PackingComm>> = Mutex::new(None);
+
+/// Sets the communicator under which elements are packed: one whose errors are returned. Those of the program may have a handler that ends
+/// the job.
+pub(super) fn set_packing_comm(comm: Option<ffi::MPI_Comm>) {
+    *PACKING.lock().unwrap_or_else(PoisonError::into_inner) = comm.map(PackingComm);
 }
 
 /// Bytes of a long message copied at a time: as many as a core copies in a few microseconds.
@@ -193,10 +231,13 @@ unsafe fn pack(
     layout: &Layout,
     into: &mut [u8],
 ) -> Result<(), c_int> {
-    // MPI counts elements and packed bytes in an int, so it packs in pieces, and no element may be longer. Its error would end the program.
+    // MPI counts elements and packed bytes in an int, so it packs in pieces, and no element may be longer.
     if layout.size > c_int::MAX as usize {
         return Err(ffi::MPI_ERR_COUNT as c_int);
     }
+    let Some(PackingComm(comm)) = *PACKING.lock().unwrap_or_else(PoisonError::into_inner) else {
+        return Err(ffi::MPI_ERR_COMM as c_int);
+    };
     let mut done = 0;
     let piece = (i64::from(c_int::MAX) / (layout.size.max(1) as i64)).max(1);
     while done < count {
@@ -208,7 +249,7 @@ unsafe fn pack(
         let code = unsafe {
             let from = buf.byte_offset(done as isize * layout.extent);
             let into = into.as_mut_ptr().add(at.min(into.len())).cast();
-            ffi::PMPI_Pack(from, now as c_int, datatype, into, rest, &raw mut position, ffi::RSMPI_COMM_SELF)
+            ffi::PMPI_Pack(from, now as c_int, datatype, into, rest, &raw mut position, comm)
         };
         if code != 0 {
             return Err(code);

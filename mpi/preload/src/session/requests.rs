@@ -1,13 +1,16 @@
 //! Requests whose end the session handles.
 
 use std::ffi::c_int;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use mpi_sys as ffi;
 use rustc_hash::FxHashMap;
 
+use super::Piece;
 use super::mpi_call::key;
-use crate::message::{Collective, Outgoing};
+use crate::Operation;
+use crate::message::Outgoing;
 use counterfoil_mpi_logger::{CommId, PostedReceive, Stream};
 
 /// The operation of a request.
@@ -26,6 +29,8 @@ pub(crate) enum Pending {
     Persistent(Persistent),
     /// A send that the program cancels.
     CancelledSend,
+    /// A generalized request, which is the program's own.
+    Generalized,
 }
 
 // SAFETY: the only pointer is one into the program's memory, which MPI has, too. It is read when the program has waited for the request;
@@ -47,14 +52,23 @@ pub(crate) struct Receiving {
 }
 
 /// A persistent operation.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Persistent {
     pub(crate) kind: PersistentKind,
     pub(crate) is_active: bool,
 }
 
-/// Kind of a persistent operation.
-#[derive(Clone, Copy, Debug)]
+/// A persistent collective operation.
+#[derive(Debug)]
+pub(crate) struct PersistentCollective {
+    pub(crate) operation: Operation,
+    pub(crate) comm: ffi::MPI_Comm,
+    /// This rank's contribution, with datatypes of the library's own; `None` if it makes none.
+    pub(crate) pieces: Option<Vec<Piece>>,
+}
+
+/// Kind of a persistent operation. Messages have datatypes of the library's own.
+#[derive(Clone, Debug)]
 pub(crate) enum PersistentKind {
     Send(Outgoing),
     #[cfg_attr(not(wraps = "send_partitioned"), expect(dead_code, reason = "this MPI has no partitioned sends"))]
@@ -66,7 +80,7 @@ pub(crate) enum PersistentKind {
         not(wraps = "collective_persistent"),
         expect(dead_code, reason = "this MPI has no persistent collectives")
     )]
-    Collective(Collective),
+    Collective(Arc<PersistentCollective>),
 }
 
 /// Pending requests.
@@ -144,10 +158,10 @@ impl Requests {
     pub(crate) fn end(&mut self, request: ffi::MPI_Request) -> Option<Pending> {
         let pending = self.remove(key(request))?;
         let Pending::Persistent(persistent) = pending else { return Some(pending) };
-        let kind = persistent.kind;
+        let kind = persistent.kind.clone();
         self.add(request, Pending::Persistent(Persistent { kind, is_active: false }));
         // A wait for an inactive one returns at once, and nothing has happened.
-        persistent.is_active.then_some(pending)
+        persistent.is_active.then_some(Pending::Persistent(persistent))
     }
 
     /// Removes a request that the program frees.

@@ -7,7 +7,7 @@ use counterfoil_mpi_logger::Stream;
 use counterfoil_profile::RecordTag;
 use mpi_sys as ffi;
 
-use super::datatypes::{Layout, copy};
+use super::datatypes::{Datatypes, Layout, copy};
 use super::{FullError, Session, StreamEntry, StreamKey};
 use crate::message::Outgoing;
 
@@ -22,6 +22,19 @@ pub(crate) struct Piece {
     datatype: ffi::MPI_Datatype,
     layout: Layout,
     bytes: usize,
+}
+
+impl Piece {
+    /// Makes the piece outlive its datatype.
+    #[cfg(wraps = "collective_persistent")]
+    pub(super) fn hold(&mut self, datatypes: &mut Datatypes) {
+        self.datatype = datatypes.hold(self.datatype).unwrap_or(self.datatype);
+    }
+
+    /// Releases what [`hold`](Self::hold) keeps.
+    pub(crate) fn release(&self, datatypes: &mut Datatypes) {
+        datatypes.release(self.datatype);
+    }
 }
 
 /// Time at which a message is copied into its record.
@@ -164,9 +177,13 @@ impl Session {
             Written::Committed => {}
             Written::NotSent(code) => return Ok(code),
             Written::Unpacked(code) => {
-                self.give_up_packing(code);
                 // Unless it was sent before.
-                return Ok(send());
+                let sent = send();
+                // MPI refuses what it can't pack.
+                if sent == 0 {
+                    self.give_up_packing(code);
+                }
+                return Ok(sent);
             }
         }
         self.logger.sent().next(to);
@@ -176,7 +193,7 @@ impl Session {
     }
 
     #[cold]
-    fn give_up_packing(&mut self, code: c_int) {
+    pub(crate) fn give_up_packing(&mut self, code: c_int) {
         self.give_up(&format_args!("MPI_Pack failed with code {code} on what the program sends"));
     }
 
@@ -192,6 +209,11 @@ impl Session {
         let Some(entry) = self.logged_stream(out.key()) else { return Ok(call()) };
         // SAFETY: the caller's promise.
         unsafe { self.log(entry.stream, (out.buf, out.count, out.datatype), CopyTime::AfterSend, call) }
+    }
+
+    /// Returns a message for a persistent request: the program may free its datatype.
+    pub(crate) fn hold_outgoing(&mut self, out: &Outgoing) -> Outgoing {
+        Outgoing { datatype: self.datatypes.hold(out.datatype).unwrap_or(out.datatype), ..*out }
     }
 
     /// Returns the stream of a partitioned send that is made; `None` if it isn't logged.
@@ -296,7 +318,7 @@ impl Session {
     }
 
     /// Logs a contribution, as number `number` of the stream: before the operation begins, which may overwrite it. Returns its length in
-    /// bytes, if it was logged.
+    /// bytes, if it was logged, or the code of MPI that can't pack it.
     ///
     /// # Safety
     /// As of [`log`](Self::log), for each piece.
@@ -305,24 +327,22 @@ impl Session {
         to: Stream,
         number: u64,
         pieces: &[Piece],
-    ) -> Result<Option<usize>, FullError> {
+    ) -> Result<Result<Option<usize>, c_int>, FullError> {
         let bytes = pieces.iter().map(|piece| piece.bytes).sum();
-        let Some(mut claim) = self.claim(to.peer, bytes)? else { return Ok(None) };
+        let Some(mut claim) = self.claim(to.peer, bytes)? else { return Ok(Ok(None)) };
         let (prefix, mut payload) = claim.parts_mut();
         prefix.copy_from_slice(&to.record_tag(number).encode());
         for Piece { buf, count, datatype, layout, bytes } in pieces {
             let (into, rest) = payload.split_at_mut(*bytes);
             // SAFETY: the caller's promise.
             if let Err(code) = unsafe { copy(*buf, *count, *datatype, layout, into, &mut || ()) } {
-                drop(claim);
-                self.give_up_packing(code);
-                return Ok(None);
+                return Ok(Err(code));
             }
             payload = rest;
         }
         claim.commit();
         self.progress_if_due(bytes);
-        Ok(Some(bytes))
+        Ok(Ok(Some(bytes)))
     }
 
     /// Packs elements; `None` if they can't be packed.

@@ -10,8 +10,9 @@ use super::send::refuse;
 use crate::Operation;
 use crate::global::{enter, enter_for_space};
 use crate::message::Collective;
+use crate::session::BegunCollective;
 #[cfg(wraps = "collective_persistent")]
-use crate::session::requests::PersistentKind;
+use crate::session::{Session, requests::PersistentKind};
 
 /// Returns `true` for an operation that ends on no rank before all have begun it.
 ///
@@ -23,7 +24,7 @@ unsafe fn synchronises(collective: &Collective) -> bool {
         Barrier => true,
         Allreduce | Allgather | Alltoall | ReduceScatterBlock => {
             // SAFETY: these have one count, so no array is read.
-            collective.receive.is_some_and(|side| unsafe { side.count(0) } > 0)
+            collective.receive.is_some_and(|side| unsafe { side.count(0) } > Some(0))
         }
         _ => false,
     }
@@ -34,17 +35,15 @@ unsafe fn synchronises(collective: &Collective) -> bool {
 /// # Safety
 /// The program's arguments: see the [module](super).
 unsafe fn log_and_call(collective: &Collective, waits: bool, call: impl FnOnce() -> c_int) -> c_int {
-    let mut number = None;
+    let mut begun = BegunCollective::default();
     // SAFETY: the program's arguments to MPI.
-    let begun = enter_for_space(|session| unsafe { session.begin_collective(collective, &mut number, waits) });
-    if let Some(Err(full)) = begun {
+    let logged = enter_for_space(|session| unsafe { session.begin_collective(collective, &mut begun, waits) });
+    if let Some(Err(full)) = logged {
         return refuse(collective.comm, &full);
     }
     let code = call();
-    if code != 0
-        && let Some(number) = number
-    {
-        enter(|session| session.collective_refused(collective, number));
+    if code != 0 || begun.unpacked.is_some() {
+        enter(|session| session.collective_answered(collective.comm, begun, code));
     }
     code
 }
@@ -88,6 +87,9 @@ pub(crate) unsafe fn collective_persistent(
     request: *mut ffi::MPI_Request,
     call: impl FnOnce() -> c_int,
 ) -> c_int {
-    // SAFETY: the call puts a request there. The arrays that `collective` points to are the program's until the request is freed.
-    unsafe { add_persistent(request, |_| Some(PersistentKind::Collective(*collective)), call()) }
+    // SAFETY: the call puts a request there, and has accepted the arguments.
+    unsafe {
+        let kind = |session: &mut Session| Some(PersistentKind::Collective(session.hold_collective(collective).into()));
+        add_persistent(request, kind, call())
+    }
 }

@@ -113,6 +113,22 @@ pub(crate) unsafe fn comm_make_from_group(
     unsafe { made(new, call()) }
 }
 
+/// An intercommunicator made without parents.
+///
+/// # Safety
+/// The program's arguments: see the [module](super).
+#[cfg(wraps = "comm_make_from_groups")]
+pub(crate) unsafe fn comm_make_from_groups(
+    _: ffi::MPI_Group,
+    _: ffi::MPI_Group,
+    _: *const c_char,
+    new: *mut ffi::MPI_Comm,
+    call: impl FnOnce() -> c_int,
+) -> c_int {
+    // SAFETY: the call puts a communicator there.
+    unsafe { made(new, call()) }
+}
+
 /// An intercommunicator.
 ///
 /// # Safety
@@ -154,6 +170,10 @@ pub(crate) unsafe fn comm_name(_: ffi::MPI_Comm, name: *const c_char, call: impl
 /// # Safety
 /// The program's arguments: see the [module](super).
 pub(crate) unsafe fn comm_drop(comm: *mut ffi::MPI_Comm, call: impl FnOnce() -> c_int) -> c_int {
+    if comm.is_null() {
+        // An error, which MPI handles.
+        return call();
+    }
     // SAFETY: the program's communicator.
     let handle = unsafe { *comm };
     // Before the call: once it has freed the handle, another thread may get it for a communicator of its own.
@@ -170,6 +190,10 @@ pub(crate) unsafe fn comm_drop(comm: *mut ffi::MPI_Comm, call: impl FnOnce() -> 
 /// # Safety
 /// The program's arguments: see the [module](super).
 pub(crate) unsafe fn type_drop(datatype: *mut ffi::MPI_Datatype, call: impl FnOnce() -> c_int) -> c_int {
+    if datatype.is_null() {
+        // An error, which MPI handles.
+        return call();
+    }
     // SAFETY: the program's datatype.
     let dropped = unsafe { *datatype };
     // Before the call frees the handle; if it doesn't, the datatype is looked up again.

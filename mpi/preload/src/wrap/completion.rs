@@ -121,6 +121,11 @@ unsafe fn any_of_several(
             pending.put_back();
             return code;
         }
+        if index.is_null() {
+            // An error, which MPI has handled.
+            pending.put_back();
+            return code;
+        }
         // SAFETY: the call has said which one.
         let at = unsafe { *index };
         if code == 0 {
@@ -235,7 +240,11 @@ pub(crate) unsafe fn test_all(
     call: impl FnOnce(*mut ffi::MPI_Status) -> c_int,
 ) -> c_int {
     // SAFETY: as for this function; the call has said whether they have ended.
-    unsafe { all((count, requests), statuses, call, move |code| *flag != 0 || code == ffi::MPI_ERR_IN_STATUS as c_int) }
+    unsafe {
+        all((count, requests), statuses, call, move |code| {
+            code == ffi::MPI_ERR_IN_STATUS as c_int || code == 0 && *flag != 0
+        })
+    }
 }
 
 /// Waits for some of several requests.
@@ -256,10 +265,10 @@ pub(crate) unsafe fn wait_some(
     let mut ours = Statuses::new();
     let statuses = statuses_wanted(count, statuses, &mut ours);
     let code = call(statuses);
-    // SAFETY: the call has said how many have ended, if any was active.
-    let ended = usize::try_from(unsafe { *outcount }).unwrap_or(0);
     let is_said = code == 0 || code == ffi::MPI_ERR_IN_STATUS as c_int;
-    let ended = if is_said && ended > 0 && ended <= usize::try_from(count).unwrap_or(0) {
+    // SAFETY: the call has said how many have ended, if any was active.
+    let ended = if is_said { usize::try_from(unsafe { *outcount }).unwrap_or(0) } else { 0 };
+    let ended = if ended > 0 && ended <= usize::try_from(count).unwrap_or(0) {
         // SAFETY: the call has filled in as many indices and statuses.
         unsafe { std::slice::from_raw_parts(indices, ended) }
     } else {

@@ -3,8 +3,13 @@
 use std::ffi::c_int;
 use std::sync::Mutex;
 
-use crate::global::enter;
+use counterfoil_profile::refused;
+use mpi_sys as ffi;
+
+use super::process::RANKS;
+use crate::global::{enter, is_absent};
 use crate::say::say;
+use crate::settings::summary_dir;
 
 /// Calls reported already.
 static SAID: Mutex<Vec<&'static str>> = Mutex::new(Vec::new());
@@ -16,7 +21,8 @@ static SAID: Mutex<Vec<&'static str>> = Mutex::new(Vec::new());
 pub(crate) unsafe fn not_logged(name: &'static str, call: impl FnOnce() -> c_int) -> c_int {
     // Ranks other than 0 may call these alone.
     let is_alone = matches!(name, "MPI_Comm_accept" | "MPI_Comm_connect" | "MPI_Comm_join");
-    let speaks = enter(|session| session.rank() == 0 || is_alone).unwrap_or(true);
+    let speaks = enter(|session| session.rank() == 0 || is_alone);
+    let speaks = speaks.unwrap_or_else(|| launched_rank().is_none_or(|rank| rank == 0));
     let mut said = SAID.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     if speaks && !said.contains(&name) {
         said.push(name);
@@ -34,5 +40,36 @@ pub(crate) unsafe fn not_logged(name: &'static str, call: impl FnOnce() -> c_int
         say(format_args!("{name} was called: {what} is not logged, and can't be replayed"));
     }
     drop(said);
+    if name == "MPI_Session_init" {
+        refuse_sessions();
+    }
     call()
+}
+
+/// Tells `counterfoil run` why this rank isn't logged, unless it is: by MPI_Init.
+fn refuse_sessions() {
+    if !is_absent() || is_world_initialized() {
+        return;
+    }
+    if let (Some(dir), Some(rank)) = (summary_dir(), launched_rank()) {
+        // Without the file, the line of this call remains.
+        let _ = refused::write(
+            &dir,
+            rank,
+            "the program uses MPI's sessions without MPI_Init, and only what is sent after MPI_Init is logged",
+        );
+    }
+}
+
+/// Returns the rank that the launcher has given this process; `None` without one.
+fn launched_rank() -> Option<u32> {
+    RANKS.iter().find_map(|name| std::env::var(name).ok()?.parse().ok())
+}
+
+/// Returns `true` after MPI_Init, where nothing is logged by the user's wish.
+fn is_world_initialized() -> bool {
+    let mut flag = 0;
+    // SAFETY: a pointer to a local variable; the call is allowed at any time.
+    unsafe { ffi::PMPI_Initialized(&raw mut flag) };
+    flag != 0
 }

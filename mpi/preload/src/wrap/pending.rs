@@ -109,7 +109,7 @@ impl Session {
                     );
                 }
             }
-            Pending::Persistent(_) => {}
+            Pending::Generalized | Pending::Persistent(_) => {}
         }
         Ok(())
     }

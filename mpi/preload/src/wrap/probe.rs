@@ -6,7 +6,7 @@ use std::ffi::c_int;
 use mpi_sys as ffi;
 
 use crate::global::{count_failed_poll, enter, is_multiple, records_determinants};
-use crate::message::Incoming;
+use crate::message::{Incoming, is_proc_null};
 use crate::pass;
 use crate::session::key;
 use crate::session::requests::{Pending, Receiving};
@@ -67,7 +67,7 @@ pub(crate) unsafe fn match_message(
     // SAFETY: the program's arguments, and a pointer to a local variable; the call puts a message there.
     unsafe {
         // With several threads, none may wait in the step that numbers a message.
-        while is_multiple() {
+        while is_multiple() && !is_proc_null(incoming.source) {
             let (flag, begin) = (Cell::new(0), pass::Improbe.get());
             let look = |status| begin(incoming.source, incoming.tag, incoming.comm, flag.as_ptr(), message, status);
             let step = enter(|session| {
@@ -125,6 +125,10 @@ pub(crate) unsafe fn match_immediate(
 /// # Safety
 /// `message` points to a handle of the program's.
 unsafe fn take_matched(message: *const ffi::MPI_Message) -> Option<Receiving> {
+    if message.is_null() {
+        // An error, which MPI handles.
+        return None;
+    }
     // SAFETY: the program's message.
     enter(|session| session.messages.remove(&key(unsafe { *message })))?
 }

@@ -13,7 +13,7 @@ use crate::session::{BeginError, Session};
 use crate::settings::{self, Settings};
 
 /// Variables of which a launcher sets one. MPI itself sets some of them in `MPI_Init`.
-const RANKS: [&str; 3] = ["PMIX_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK"];
+pub(super) const RANKS: [&str; 3] = ["PMIX_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK"];
 
 /// `MPI_Init`.
 ///
@@ -81,6 +81,10 @@ fn begin(is_launched: bool) {
         ));
     }
     let summary_dir = settings.summary_dir.clone();
+    if let Some(dir) = &summary_dir {
+        // Of sessions that the program has begun before.
+        refused::withdraw(dir, rank);
+    }
     report_unlogged_bindings(rank);
     match Session::begin(settings, (rank, ranks), is_multiple) {
         Ok(session) => global::begin(session, is_multiple),

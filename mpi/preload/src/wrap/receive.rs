@@ -8,7 +8,7 @@ use super::completion::wait;
 use super::send::add_persistent;
 use crate::deferred::Event;
 use crate::global::{can_defer, catch_up, defer, enter, is_multiple};
-use crate::message::{Incoming, is_wildcard};
+use crate::message::{Incoming, is_proc_null, is_wildcard};
 use crate::pass;
 use crate::session::Session;
 use crate::session::requests::PersistentKind;
@@ -68,7 +68,7 @@ pub(crate) unsafe fn receive(
     status: *mut ffi::MPI_Status,
     call: impl FnOnce(*mut ffi::MPI_Status) -> c_int,
 ) -> c_int {
-    if is_multiple() {
+    if is_multiple() && !is_proc_null(incoming.source) {
         // SAFETY: as for this function.
         return unsafe { receive_multiple(incoming, status, call) };
     }

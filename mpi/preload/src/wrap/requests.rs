@@ -1,14 +1,15 @@
 //! Requests that are started, freed and cancelled.
 
 use std::ffi::c_int;
+use std::sync::Arc;
 
 use mpi_sys as ffi;
 
 use super::send::refuse;
 use crate::global::{enter, enter_for_space, logs_after_send};
 use crate::pass;
-use crate::session::requests::{Pending, Persistent, PersistentKind, handles};
-use crate::session::{FullError, Session};
+use crate::session::requests::{Pending, Persistent, PersistentCollective, PersistentKind, handles};
+use crate::session::{BegunCollective, FullError, Session};
 
 impl Session {
     /// Returns `true` if a persistent request can't be started before its record is in the log.
@@ -21,17 +22,17 @@ impl Session {
         }
     }
 
-    /// Starts a persistent request by `call`. `number` is that of a collective operation, once it has one.
+    /// Starts a persistent request by `call`. `begun` is that of a collective operation.
     fn start(
         &mut self,
         request: ffi::MPI_Request,
-        number: &mut Option<u64>,
+        begun: &mut BegunCollective,
         call: &mut dyn FnMut() -> c_int,
     ) -> Result<c_int, (ffi::MPI_Comm, FullError)> {
         let kind = match self.requests.get_mut(request) {
             Some(Pending::Persistent(persistent)) => {
                 persistent.is_active = true;
-                persistent.kind
+                persistent.kind.clone()
             }
             _ => return Ok(call()),
         };
@@ -41,14 +42,12 @@ impl Session {
                 unsafe { self.log_outgoing(&out, call) }.map_err(|full| (out.comm, full))
             }
             PersistentKind::Collective(collective) => {
+                let PersistentCollective { operation, comm, pieces } = &*collective;
                 // SAFETY: as above.
-                unsafe { self.begin_collective(&collective, number, false) }.map_err(|full| (collective.comm, full))?;
+                unsafe { self.begin_with(*operation, *comm, pieces.as_deref(), begun, false) }
+                    .map_err(|full| (*comm, full))?;
                 let code = call();
-                if code != 0
-                    && let Some(number) = *number
-                {
-                    self.collective_refused(&collective, number);
-                }
+                self.collective_answered(*comm, *begun, code);
                 Ok(code)
             }
             PersistentKind::Receive(receiving) => {
@@ -68,8 +67,8 @@ impl Session {
     fn contribute_all(
         &mut self,
         requests: &[ffi::MPI_Request],
-    ) -> Result<Vec<(crate::Collective, u64)>, (ffi::MPI_Comm, FullError)> {
-        let mut begun = Vec::new();
+    ) -> Result<Vec<(ffi::MPI_Comm, BegunCollective)>, (ffi::MPI_Comm, FullError)> {
+        let mut all = Vec::new();
         for &request in requests {
             let Some(Pending::Persistent(Persistent { kind: PersistentKind::Collective(collective), is_active })) =
                 self.requests.get_mut(request)
@@ -77,13 +76,29 @@ impl Session {
                 continue;
             };
             *is_active = true;
-            let (collective, mut number) = (*collective, None);
-            // SAFETY: the program's arguments to MPI, whose memory it may write again when the request has ended.
-            unsafe { self.begin_collective(&collective, &mut number, false) }
-                .map_err(|full| (collective.comm, full))?;
-            begun.extend(number.map(|number| (collective, number)));
+            let (collective, mut begun) = (Arc::clone(collective), BegunCollective::default());
+            let PersistentCollective { operation, comm, pieces } = &*collective;
+            // SAFETY: the program's message, which it may write again when the request has ended.
+            unsafe { self.begin_with(*operation, *comm, pieces.as_deref(), &mut begun, false) }
+                .map_err(|full| (*comm, full))?;
+            all.push((*comm, begun));
         }
-        Ok(begun)
+        Ok(all)
+    }
+}
+
+impl Session {
+    /// Releases the datatypes of a persistent request that the program frees.
+    fn release_persistent(&mut self, kind: &PersistentKind) {
+        match kind {
+            PersistentKind::Send(out) | PersistentKind::SendPartitioned(out, _) => self.datatypes.release(out.datatype),
+            PersistentKind::Collective(collective) => {
+                for piece in collective.pieces.iter().flatten() {
+                    piece.release(&mut self.datatypes);
+                }
+            }
+            PersistentKind::Receive(_) | PersistentKind::ReceivePartitioned(_) => {}
+        }
     }
 }
 
@@ -104,13 +119,17 @@ pub(super) fn finish(
 /// # Safety
 /// The program's arguments: see the [module](super).
 pub(crate) unsafe fn start(request: *mut ffi::MPI_Request, call: impl FnOnce() -> c_int) -> c_int {
+    if request.is_null() {
+        // An error, which MPI handles.
+        return call();
+    }
     let mut call = Some(call);
     let mut now = || call.take().map_or(0, |call| call());
-    let mut number = None;
+    let mut begun = BegunCollective::default();
     // SAFETY: the program's request, and a constant of the shim.
     let (request, mut comm) = unsafe { (*request, ffi::RSMPI_COMM_NULL) };
     let result = enter_for_space(|session| {
-        session.start(request, &mut number, &mut now).map_err(|(of, full)| {
+        session.start(request, &mut begun, &mut now).map_err(|(of, full)| {
             comm = of;
             full
         })
@@ -134,11 +153,11 @@ pub(crate) unsafe fn start_all(count: c_int, requests: *mut ffi::MPI_Request, ca
     let result = enter(|session| {
         let begun = session.contribute_all(handles)?;
         let code = now();
+        // The last operation begun gives its number back first.
+        for (comm, begun) in begun.iter().rev() {
+            session.collective_answered(*comm, *begun, code);
+        }
         if code != 0 {
-            // The last operation begun gives its number back first.
-            for (collective, number) in begun.iter().rev() {
-                session.collective_refused(collective, *number);
-            }
             return Ok(code);
         }
         session.has_uncounted = true;
@@ -149,7 +168,7 @@ pub(crate) unsafe fn start_all(count: c_int, requests: *mut ffi::MPI_Request, ca
                 Some(Pending::Persistent(Persistent { kind: PersistentKind::Collective(_), .. }))
             );
             if !is_collective && started.is_ok() {
-                started = session.start(request, &mut None, &mut || 0);
+                started = session.start(request, &mut BegunCollective::default(), &mut || 0);
             }
         }
         session.has_uncounted = false;
@@ -168,7 +187,7 @@ unsafe fn start_each(count: c_int, requests: *mut ffi::MPI_Request, call: impl F
     let handles = unsafe { handles(count, requests) };
     let sorted: Option<(Vec<usize>, Vec<usize>)> =
         enter(|session| (0..handles.len()).partition(|&at| !session.needs_space(handles[at])));
-    let Some((first, last)) = sorted else { return call() };
+    let Some((first, last)) = sorted.filter(|_| !handles.is_empty()) else { return call() };
     for at in first.into_iter().chain(last) {
         // SAFETY: one of the program's requests.
         let code = unsafe {
@@ -187,6 +206,10 @@ unsafe fn start_each(count: c_int, requests: *mut ffi::MPI_Request, call: impl F
 /// # Safety
 /// The program's arguments: see the [module](super).
 pub(crate) unsafe fn request_free(request: *mut ffi::MPI_Request, call: impl FnOnce() -> c_int) -> c_int {
+    if request.is_null() {
+        // An error, which MPI handles.
+        return call();
+    }
     // SAFETY: the program's request.
     let handle = unsafe { *request };
     let kept = enter(|session| {
@@ -194,6 +217,10 @@ pub(crate) unsafe fn request_free(request: *mut ffi::MPI_Request, call: impl FnO
             Pending::Receive(receiving) => (receiving, false),
             Pending::Persistent(Persistent { kind: PersistentKind::Receive(receiving), is_active: true }) => {
                 (receiving, true)
+            }
+            Pending::Persistent(persistent) => {
+                session.release_persistent(&persistent.kind);
+                return None;
             }
             _ => return None,
         };
@@ -210,11 +237,28 @@ pub(crate) unsafe fn request_free(request: *mut ffi::MPI_Request, call: impl FnO
     }
 }
 
+/// A generalized request, which the program completes and may cancel.
+///
+/// # Safety
+/// The program's arguments: see the [module](super).
+pub(crate) unsafe fn request_generalized(request: *mut ffi::MPI_Request, call: impl FnOnce() -> c_int) -> c_int {
+    let code = call();
+    if code == 0 {
+        // SAFETY: the call has put a request there.
+        enter(|session| session.requests.add(unsafe { *request }, Pending::Generalized));
+    }
+    code
+}
+
 /// Cancels a request, if it is not too late.
 ///
 /// # Safety
 /// The program's arguments: see the [module](super).
 pub(crate) unsafe fn cancel(request: *mut ffi::MPI_Request, call: impl FnOnce() -> c_int) -> c_int {
+    if request.is_null() {
+        // An error, which MPI handles.
+        return call();
+    }
     // SAFETY: the program's request.
     let request = unsafe { *request };
     // Its status tells whether it was cancelled when it has ended. An unknown request is a send.

@@ -5,7 +5,7 @@ use std::ffi::c_int;
 use mpi_sys as ffi;
 
 use crate::global::{enter, enter_after_send, enter_for_space, is_absent, is_multiple, logs_after_send};
-use crate::message::Outgoing;
+use crate::message::{Outgoing, is_proc_null};
 use crate::pass;
 use crate::say::say;
 use crate::session::requests::{Pending, Persistent, PersistentKind};
@@ -156,7 +156,8 @@ pub(crate) unsafe fn log_after_send(code: c_int, out: Outgoing) -> c_int {
 /// The program's arguments: see the [module](super).
 #[inline(never)]
 pub(crate) unsafe fn send(out: &Outgoing, mode: Mode, call: impl FnOnce() -> c_int) -> c_int {
-    if is_absent() {
+    // MPI may answer a message to nobody in another way than the calls that this one is made of.
+    if is_absent() || is_proc_null(out.dest) {
         return call();
     }
     if !is_multiple() && (mode != Mode::Standard || !is_long(out.count, out.datatype)) {
@@ -240,8 +241,9 @@ pub(crate) unsafe fn send_persistent(
     request: *mut ffi::MPI_Request,
     call: impl FnOnce() -> c_int,
 ) -> c_int {
+    let kind = |session: &mut Session| Some(PersistentKind::Send(session.hold_outgoing(out)));
     // SAFETY: the call puts a request there.
-    unsafe { add_persistent(request, |_| Some(PersistentKind::Send(*out)), call()) }
+    unsafe { add_persistent(request, kind, call()) }
 }
 
 /// A partitioned send.
@@ -255,7 +257,10 @@ pub(crate) unsafe fn send_partitioned(
     request: *mut ffi::MPI_Request,
     call: impl FnOnce() -> c_int,
 ) -> c_int {
-    let kind = |session: &mut Session| Some(PersistentKind::SendPartitioned(*out, session.open_send_channel(out)?));
+    let kind = |session: &mut Session| {
+        let stream = session.open_send_channel(out)?;
+        Some(PersistentKind::SendPartitioned(session.hold_outgoing(out), stream))
+    };
     // SAFETY: the call puts a request there.
     unsafe { add_persistent(request, kind, call()) }
 }

@@ -1,4 +1,7 @@
 /* Communicators made by every call, each used for a message and a collective operation. */
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include "check.h"
 #ifdef HAVE_SHRINK
 #include <mpi-ext.h>
@@ -68,8 +71,60 @@ static void between(void) {
     drop(&half);
 }
 
+/* Memory of `count` numbers that ends where the process has no more. */
+static int *tight(int count) {
+    size_t page = sysconf(_SC_PAGESIZE), bytes = count * sizeof(int), pages = (bytes + page - 1) / page * page;
+    char *memory = mmap(NULL, pages + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CHECK(memory != MAP_FAILED && munmap(memory + pages, page) == 0);
+    return (int *)(memory + pages - bytes);
+}
+
+/* Groups of different sizes: rank 0, and the others. Counts are those of the own group. */
+static void unequal_groups(void) {
+    MPI_Comm group, inter;
+    int is_other = rank > 0, own, there, expected = 1;
+    DO(MPI_Comm_split(MPI_COMM_WORLD, is_other, rank, &group));
+    DO(MPI_Intercomm_create(group, 0, MPI_COMM_WORLD, is_other ? 0 : 1, 6, &inter));
+    DO(MPI_Comm_size(inter, &own));
+    DO(MPI_Comm_remote_size(inter, &there));
+    int total = 4 * own * there, *out = tight(total), *counts = tight(own), *in = malloc(total * sizeof *in);
+    for (int i = 0; i < total; i++) out[i] = rank + 1;
+    for (int i = 0; i < own; i++) counts[i] = total / own;
+    for (int i = 2; !is_other && i <= ranks; i++) expected += i - (i == 2);
+    for (int block = 0; block < 2; block++) {
+        if (block) DO(MPI_Reduce_scatter_block(out, in, total / own, MPI_INT, MPI_SUM, inter));
+        else DO(MPI_Reduce_scatter(out, in, counts, MPI_INT, MPI_SUM, inter));
+        for (int i = 0; i < total / own; i++) CHECK(in[i] == expected);
+    }
+    free(in);
+    drop(&inter);
+    drop(&group);
+}
+
+#ifdef HAVE_SESSIONS
+static void inter_from_groups(void) {
+    MPI_Group world, mine, theirs;
+    MPI_Comm inter;
+    int parity = rank % 2, range[1][3] = {{parity, ranks - 1, 2}}, other[1][3] = {{1 - parity, ranks - 1, 2}}, got = -1;
+    DO(MPI_Comm_group(MPI_COMM_WORLD, &world));
+    DO(MPI_Group_range_incl(world, 1, range, &mine));
+    DO(MPI_Group_range_incl(world, 1, other, &theirs));
+    DO(MPI_Intercomm_create_from_groups(mine, 0, theirs, 0, "counterfoil.inter", MPI_INFO_NULL, MPI_ERRORS_ARE_FATAL, &inter));
+    DO(MPI_Sendrecv(&rank, 1, MPI_INT, rank / 2, 0, &got, 1, MPI_INT, rank / 2, 0, inter, MPI_STATUS_IGNORE));
+    CHECK(got == (rank ^ 1));
+    drop(&inter);
+    DO(MPI_Group_free(&mine));
+    DO(MPI_Group_free(&theirs));
+    DO(MPI_Group_free(&world));
+}
+#endif
+
 int main(int argc, char **argv) {
     begin(&argc, &argv);
+    unequal_groups();
+#ifdef HAVE_SESSIONS
+    inter_from_groups();
+#endif
     MPI_Comm made, other;
     MPI_Request request;
     MPI_Group world, some;

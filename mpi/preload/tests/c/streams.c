@@ -199,8 +199,33 @@ static void truncated(void) {
     CHECK(is_message(in[1], before, 60, 1));
 }
 
+static int query(void *state, MPI_Status *status) {
+    (void)state;
+    DO(MPI_Status_set_elements(status, MPI_INT, 0));
+    DO(MPI_Status_set_cancelled(status, 1));
+    status->MPI_SOURCE = status->MPI_TAG = MPI_UNDEFINED;
+    return MPI_SUCCESS;
+}
+
+static int freed_state(void *state) { return (void)state, MPI_SUCCESS; }
+static int cancelled_state(void *state, int complete) { return (void)state, (void)complete, MPI_SUCCESS; }
+
+/* A generalized request that is cancelled is no send. */
+static void generalized(void) {
+    MPI_Request request;
+    MPI_Status status;
+    int flag;
+    DO(MPI_Grequest_start(query, freed_state, cancelled_state, NULL, &request));
+    DO(MPI_Cancel(&request));
+    DO(MPI_Grequest_complete(request));
+    DO(MPI_Wait(&request, &status));
+    DO(MPI_Test_cancelled(&status, &flag));
+    CHECK(flag);
+}
+
 int main(int argc, char **argv) {
     begin(&argc, &argv);
+    generalized();
     next = (rank + 1) % ranks;
     before = (rank + ranks - 1) % ranks;
     backwards();

@@ -10,7 +10,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use serde_json::Value;
 
 /// Programs, each with its number of ranks.
-pub(crate) const PROGRAMS: [(&str, u32); 9] = [
+pub(crate) const PROGRAMS: [(&str, u32); 11] = [
     ("point_to_point", 4),
     ("collectives", 4),
     ("communicators", 4),
@@ -20,6 +20,8 @@ pub(crate) const PROGRAMS: [(&str, u32); 9] = [
     ("acknowledged", 2),
     ("elsewhere", 2),
     ("others", 2),
+    ("errors", 2),
+    ("freed", 3),
 ];
 
 /// Returns the names of the calls that the library wraps for this MPI.
@@ -35,10 +37,10 @@ pub(crate) fn sources() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c")
 }
 
-/// Compiles a C file with the MPI's compiler.
+/// Compiles a file of C or C++ with the MPI's compiler.
 pub(crate) fn compile(source: &Path, into: &Path, options: &[&str]) {
     let mut command = Command::new(variable("MPICC", "mpicc"));
-    command.args(["-O1", "-Wall", "-Wno-stringop-overread", "-Wno-cast-function-type"]).args(options);
+    command.args(["-O1", "-Wall", "-Wno-stringop-overread", "-Wno-cast-function-type", "-Wno-nonnull"]).args(options);
     if wrapped().contains("MPI_Bcast_init") {
         command.arg("-DHAVE_MPI_4");
     }
@@ -48,7 +50,11 @@ pub(crate) fn compile(source: &Path, into: &Path, options: &[&str]) {
     if wrapped().contains("MPIX_Comm_shrink") {
         command.arg("-DHAVE_SHRINK");
     }
-    let compiled = command.arg("-I").arg(sources()).arg(source).arg("-o").arg(into).arg("-lpthread").output().unwrap();
+    command.arg("-I").arg(sources()).arg(source).arg("-o").arg(into).arg("-lpthread");
+    if source.extension().is_some_and(|extension| extension == "cpp") {
+        command.arg("-lstdc++");
+    }
+    let compiled = command.output().unwrap();
     assert!(compiled.status.success(), "{}: {}", source.display(), String::from_utf8_lossy(&compiled.stderr));
 }
 

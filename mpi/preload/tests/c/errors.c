@@ -1,0 +1,121 @@
+/* Calls with wrong arguments, whose errors MPI returns, and error handlers that return or jump out of the call. With an argument: at
+ * MPI_THREAD_MULTIPLE. */
+#include <setjmp.h>
+
+#include "check.h"
+
+#define FAILS(call) CHECK((call) != MPI_SUCCESS)
+
+static int out[1000], in[1000];
+
+/* Arguments that MPI refuses. Nothing is sent or received. */
+static void refused(void) {
+    MPI_Comm self = MPI_COMM_SELF;
+    MPI_Datatype open;
+    MPI_Request request;
+    MPI_Status status;
+    int flag, index, ones[1] = {1}, zeros[1] = {0};
+    DO(MPI_Comm_set_errhandler(self, MPI_ERRORS_RETURN));
+    DO(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN));
+    DO(MPI_Type_vector(2, 1, 2, MPI_INT, &open)); /* not committed */
+    FAILS(MPI_Bcast(out, 1, open, 0, self));
+    FAILS(MPI_Ibcast(out, 1, open, 0, self, &request));
+    FAILS(MPI_Send(out, 1, open, 0, 0, self));
+    FAILS(MPI_Isend(out, 1, open, 0, 0, self, &request));
+    FAILS(MPI_Sendrecv_replace(out, 1, open, 0, 0, 0, 0, self, &status));
+    FAILS(MPI_Send_init(out, 1, open, 0, 0, self, &request));
+    FAILS(MPI_Bcast(out, -1, MPI_INT, 0, self));
+    FAILS(MPI_Bcast(out, 1, MPI_DATATYPE_NULL, 0, self));
+    FAILS(MPI_Bcast(out, 1, MPI_INT, 99, self));
+    FAILS(MPI_Send(out, 1, MPI_DATATYPE_NULL, 0, 0, self));
+    FAILS(MPI_Send(out, 1, MPI_INT, 99, 0, self));
+    FAILS(MPI_Send(out, 1000, MPI_INT, 0, -5, self));
+    FAILS(MPI_Sendrecv(out, 1, MPI_INT, 99, 0, in, 1, MPI_INT, 0, 0, self, &status));
+    FAILS(MPI_Alltoallv(out, NULL, NULL, MPI_INT, in, NULL, NULL, MPI_INT, self));
+    FAILS(MPI_Scatterv(out, NULL, NULL, MPI_INT, in, 1, MPI_INT, 0, self));
+    FAILS(MPI_Reduce_scatter(out, in, NULL, MPI_INT, MPI_SUM, self));
+    FAILS(MPI_Alltoallw(out, ones, zeros, NULL, in, ones, zeros, NULL, self));
+    FAILS(MPI_Reduce(out, in, 1, MPI_INT, MPI_OP_NULL, 0, self));
+    FAILS(MPI_Wait(NULL, &status));
+    FAILS(MPI_Waitall(3, NULL, MPI_STATUSES_IGNORE));
+    FAILS(MPI_Waitany(2, NULL, &index, &status));
+    FAILS(MPI_Waitsome(3, NULL, NULL, NULL, MPI_STATUSES_IGNORE));
+    FAILS(MPI_Testall(2, NULL, &flag, MPI_STATUSES_IGNORE));
+    FAILS(MPI_Testsome(2, NULL, &index, NULL, MPI_STATUSES_IGNORE));
+    FAILS(MPI_Start(NULL));
+    FAILS(MPI_Cancel(NULL));
+    FAILS(MPI_Request_free(NULL));
+    FAILS(MPI_Type_free(NULL));
+    FAILS(MPI_Comm_dup(self, NULL));
+    FAILS(MPI_Comm_free(&(MPI_Comm){MPI_COMM_NULL}));
+    DO(MPI_Type_free(&open));
+}
+
+static jmp_buf back;
+static int handled, jumps;
+
+static void handler(MPI_Comm *comm, int *code, ...) {
+    int class;
+    DO(MPI_Error_class(*code, &class));
+    CHECK(*comm == MPI_COMM_WORLD && class != MPI_SUCCESS);
+    handled++;
+    if (jumps) longjmp(back, 1);
+}
+
+/* A call that fails calls the handler once. After a jump nothing of the call is left: what follows is sent, and logged. */
+static void fail(int call) {
+    MPI_Request request;
+    MPI_Message message;
+    MPI_Status status;
+    int flag, code = MPI_SUCCESS;
+    switch (call) {
+    case 0: code = MPI_Send(out, 1, MPI_INT, 99, 0, MPI_COMM_WORLD); break;
+    case 1: code = MPI_Send(out, 1000, MPI_INT, rank, -5, MPI_COMM_WORLD); break;
+    case 2: code = MPI_Isend(out, 1, MPI_INT, rank, -5, MPI_COMM_WORLD, &request); break;
+    case 3: code = MPI_Irecv(in, 1, MPI_INT, 99, 0, MPI_COMM_WORLD, &request); break;
+    case 4: code = MPI_Recv(in, 1, MPI_INT, 99, 0, MPI_COMM_WORLD, &status); break;
+    case 5: code = MPI_Sendrecv(out, 1, MPI_INT, 99, 0, in, 1, MPI_INT, rank, 0, MPI_COMM_WORLD, &status); break;
+    case 6: code = MPI_Improbe(99, 0, MPI_COMM_WORLD, &flag, &message, &status); break;
+    case 7: code = MPI_Bcast(out, 1, MPI_INT, 99, MPI_COMM_WORLD); break;
+    case 8: code = MPI_Ssend(out, 300, MPI_INT, 99, 0, MPI_COMM_WORLD); break;
+    case 9: code = MPI_Sendrecv_replace(out, 1, MPI_INT, 99, 0, rank, 0, MPI_COMM_WORLD, &status); break;
+    case 10: /* a message that is too long, received with another one */
+        DO(MPI_Isend(out, 2, MPI_INT, rank, 3, MPI_COMM_WORLD, &request));
+        code = MPI_Recv(in, 1, MPI_INT, rank, 3, MPI_COMM_WORLD, &status);
+        break;
+    }
+    CHECK(code != MPI_SUCCESS && !jumps);
+}
+
+static void handlers(void) {
+    enum { CALLS = 11 };
+    MPI_Errhandler errhandler;
+    MPI_Status status;
+    int next = (rank + 1) % ranks, before = (rank + ranks - 1) % ranks;
+    DO(MPI_Comm_create_errhandler(handler, &errhandler));
+    DO(MPI_Comm_set_errhandler(MPI_COMM_WORLD, errhandler));
+    DO(MPI_Errhandler_free(&errhandler));
+    for (volatile int call = 0; call < 2 * CALLS; call++) {
+        /* A request that a jump leaves behind is lost, and MPI waits for it at the end. */
+        jumps = call >= CALLS && call - CALLS != 10;
+        handled = 0;
+        if (!setjmp(back)) fail(call % CALLS);
+        CHECK(handled == 1);
+        fill(out, 1000, rank);
+        DO(MPI_Sendrecv(out, 500, MPI_INT, next, call, in, 500, MPI_INT, before, call, MPI_COMM_WORLD, &status));
+        CHECK(holds(in, 500, before));
+    }
+    DO(MPI_Comm_call_errhandler(MPI_COMM_WORLD, MPI_ERR_OTHER));
+    DO(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_ARE_FATAL));
+}
+
+int main(int argc, char **argv) {
+    int level;
+    DO(MPI_Init_thread(&argc, &argv, argc > 1 ? MPI_THREAD_MULTIPLE : MPI_THREAD_SINGLE, &level));
+    DO(MPI_Comm_rank(MPI_COMM_WORLD, &rank));
+    DO(MPI_Comm_size(MPI_COMM_WORLD, &ranks));
+    CHECK(argc == 1 || level == MPI_THREAD_MULTIPLE);
+    refused();
+    handlers();
+    return end("errors");
+}

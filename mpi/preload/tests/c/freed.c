@@ -1,0 +1,88 @@
+/* What a program may free or overwrite while a persistent operation lives: datatypes, and the arrays of its call. */
+#include "check.h"
+
+enum { ROUNDS = 3 };
+
+static MPI_Datatype pair(void) {
+    MPI_Datatype type;
+    DO(MPI_Type_vector(2, 1, 2, MPI_INT, &type));
+    DO(MPI_Type_commit(&type));
+    return type;
+}
+
+static void messages(void) {
+    int out[3], in[3] = {0}, next = (rank + 1) % ranks, before = (rank + ranks - 1) % ranks;
+    MPI_Datatype type = pair(), other;
+    MPI_Request requests[2];
+    DO(MPI_Send_init(out, 1, type, next, 1, MPI_COMM_WORLD, &requests[0]));
+    DO(MPI_Recv_init(in, 1, type, before, 1, MPI_COMM_WORLD, &requests[1]));
+    DO(MPI_Type_free(&type));
+    for (int round = 0; round < ROUNDS; round++) {
+        /* Another datatype may have the handle now. */
+        DO(MPI_Type_contiguous(1000, MPI_INT, &other));
+        DO(MPI_Type_commit(&other));
+        fill(out, 3, rank + round);
+        DO(MPI_Startall(2, requests));
+        DO(MPI_Waitall(2, requests, MPI_STATUSES_IGNORE));
+        CHECK(in[0] == value(before + round, 0) && in[1] == 0 && in[2] == value(before + round, 2));
+        DO(MPI_Type_free(&other));
+    }
+    for (int i = 0; i < 2; i++) DO(MPI_Request_free(&requests[i]));
+}
+
+#ifdef HAVE_MPI_4
+static int *copied(const int *numbers, int count) {
+    int *copy = malloc(count * sizeof *copy);
+    memcpy(copy, numbers, count * sizeof *copy);
+    return copy;
+}
+
+static void discard(int *numbers, int count) {
+    for (int i = 0; i < count; i++) numbers[i] = 1 << 28;
+    free(numbers);
+}
+
+static void collectives(void) {
+    enum { MAX = 8 };
+    int out[3 * MAX], in[3 * MAX], ones[MAX], firsts[MAX], bytes[MAX];
+    MPI_Datatype type = pair(), types[MAX];
+    MPI_Request requests[4];
+    CHECK(ranks <= MAX);
+    for (int i = 0; i < ranks; i++) (ones[i] = 1, firsts[i] = i, bytes[i] = 3 * i * (int)sizeof(int), types[i] = type);
+    int *counts = copied(ones, ranks), *displs = copied(firsts, ranks), *places = copied(bytes, ranks);
+    MPI_Datatype *kinds = malloc(ranks * sizeof *kinds);
+    memcpy(kinds, types, ranks * sizeof *kinds);
+    DO(MPI_Alltoallv_init(out, counts, displs, MPI_INT, in, counts, displs, MPI_INT, MPI_COMM_WORLD, MPI_INFO_NULL, &requests[0]));
+    DO(MPI_Scatterv_init(out, counts, displs, MPI_INT, in, 1, MPI_INT, 0, MPI_COMM_WORLD, MPI_INFO_NULL, &requests[1]));
+    DO(MPI_Reduce_scatter_init(out, in, counts, MPI_INT, MPI_SUM, MPI_COMM_WORLD, MPI_INFO_NULL, &requests[2]));
+    DO(MPI_Alltoallw_init(out, counts, places, kinds, in, counts, places, kinds, MPI_COMM_WORLD, MPI_INFO_NULL, &requests[3]));
+#ifndef ARRAYS_STAY
+    discard(counts, ranks);
+    discard(displs, ranks);
+    discard(places, ranks);
+    memset(kinds, 0xff, ranks * sizeof *kinds);
+    free(kinds);
+#endif
+    for (int round = 0; round < ROUNDS; round++)
+        for (int i = 0; i < 4; i++) {
+            fill(out, 3 * ranks, rank + round);
+            memset(in, 0, sizeof in);
+            DO(MPI_Start(&requests[i]));
+            DO(MPI_Wait(&requests[i], MPI_STATUS_IGNORE));
+            if (i == 0) CHECK(in[0] == value(round, rank) && in[ranks - 1] == value(ranks - 1 + round, rank));
+            if (i == 1) CHECK(in[0] == value(round, rank));
+            if (i == 3) CHECK(in[2] == value(round, 3 * rank + 2) && in[1] == 0);
+        }
+    for (int i = 0; i < 4; i++) DO(MPI_Request_free(&requests[i]));
+    DO(MPI_Type_free(&type));
+}
+#endif
+
+int main(int argc, char **argv) {
+    begin(&argc, &argv);
+    messages();
+#ifdef HAVE_MPI_4
+    collectives();
+#endif
+    return end("freed");
+}
