@@ -6,8 +6,8 @@ use std::path::Path;
 use std::process::Command;
 
 use counterfoil::{
-    Ack, AppendError, BackendChoice, Claim, Contents, CursorError, Epoch, Log, OnFull, OpenError, Options, Phase, Rank,
-    Recovered, ReplayError, Ssn, StoreOptions, Tier, create_private_dir,
+    Ack, AppendError, BackendChoice, Claim, Contents, CursorError, Epoch, Keep, Log, OnFull, OpenError, Options, Phase,
+    Rank, Recovered, ReplayError, Ssn, StoreOptions, Tier, create_private_dir,
 };
 use counterfoil_test_support::child;
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
@@ -97,6 +97,101 @@ fn a_log_larger_than_memory_is_spilled_and_replayed_as_one_sequence() {
             for from in [1, 2, 700, 3333, log.next_ssn(peer).0 - 1] {
                 assert_eq!(check_replay(&mut log, peer, Ssn(from)).next(), log.next_ssn(peer));
             }
+        }
+    });
+}
+
+/// Appends a message of `len` bytes that its receiver acknowledges.
+fn append_long(log: &mut Log, peer: Rank, len: usize) {
+    let ssn = log.next_ssn(peer);
+    let mut claim = log.claim(peer, 8, len).unwrap_or_else(|error| panic!("{ssn} to {peer}: {error}"));
+    claim.payload_mut().fill(ssn.0 as u8 + peer.0 as u8);
+    claim.commit();
+    acknowledge(log, peer, ssn);
+}
+
+fn check_long(log: &mut Log, peer: Rank, len: usize) {
+    let mut cursor = log.cursor(peer, Ssn::FIRST).unwrap();
+    let mut next = Ssn::FIRST;
+    while let Some(record) = cursor.read().unwrap() {
+        assert!(record.ssn() == next && record.payload().len() == len);
+        assert!(record.payload().iter().all(|byte| *byte == next.0 as u8 + peer.0 as u8), "{next} to {peer}");
+        next = next.next();
+    }
+    assert_eq!(next, log.next_ssn(peer));
+}
+
+#[test]
+fn the_newest_chunk_of_a_lane_leaves_memory_when_its_records_are_acknowledged() {
+    on_each_backend(|options| {
+        // Two messages don't fit, neither of one lane nor of two.
+        for (peers, len) in [(1..2, BUDGET * 3 / 5), (1..4, BUDGET * 3 / 5), (1..4, BUDGET * 2 / 5), (1..4, BUDGET / 4)]
+        {
+            let parent = tempfile::tempdir().unwrap();
+            let dir = parent.path().join("store");
+            create_private_dir(&dir).unwrap();
+            let mut options = options.clone();
+            options.store = options.store.map(|store| StoreOptions { dir, ..store });
+            let mut log = Log::create(options).unwrap();
+            for _ in 0..5 {
+                peers.clone().for_each(|peer| append_long(&mut log, Rank(peer), len));
+                assert!(log.stats().used_bytes <= BUDGET);
+            }
+            peers.for_each(|peer| check_long(&mut log, Rank(peer), len));
+        }
+    });
+}
+
+#[test]
+fn messages_that_nobody_acknowledges_are_spilled_and_read_like_any_other() {
+    on_each_backend(|options| {
+        for (keep, len) in [(Keep::Acked, None), (Keep::All, None), (Keep::Checkpoint, Some(BUDGET * 3 / 5))] {
+            let parent = tempfile::tempdir().unwrap();
+            let dir = parent.path().join("store");
+            create_private_dir(&dir).unwrap();
+            let mut options = Options { keep, ..options.clone() };
+            options.store = options.store.map(|store| StoreOptions { dir, ..store });
+            let mut log = Log::create(options.clone()).unwrap();
+            let (peer, other) = (Rank(1), Rank(2));
+            for _ in 0..if len.is_some() { 6 } else { 8000 } {
+                match len {
+                    Some(len) => {
+                        let mut claim = log.claim(peer, 8, len).unwrap();
+                        let ssn = claim.ssn();
+                        claim.payload_mut().fill(ssn.0 as u8 + peer.0 as u8);
+                        claim.commit();
+                    }
+                    None => drop(append(&mut log, peer)),
+                }
+                append(&mut log, other);
+                assert!(log.stats().used_bytes <= BUDGET);
+            }
+            let check = |log: &mut Log| match len {
+                Some(len) => check_long(log, peer, len),
+                None => assert_eq!(check_replay(log, peer, Ssn::FIRST).next(), log.next_ssn(peer)),
+            };
+            check(&mut log);
+            let last = log.next_ssn(peer).prev();
+            assert_eq!((log.acked(peer), log.kept_from(peer)), (Ssn::ZERO, Ssn::FIRST));
+            log.checkpoint(Epoch(2), contents("2")).unwrap();
+            drop(log);
+            let mut log = recover(&options).0;
+            check(&mut log);
+            // Some of them are acknowledged.
+            acknowledge(&mut log, peer, Ssn(last.0 / 2));
+            let kept_from = if keep == Keep::Acked { Ssn(last.0 / 2 + 1) } else { Ssn::FIRST };
+            // Whole blocks are freed.
+            let block = if len.is_none() { 100 } else { 0 };
+            assert!((kept_from.0.saturating_sub(block)..=kept_from.0).contains(&log.kept_from(peer).0));
+            if len.is_none() {
+                assert_eq!(check_replay(&mut log, peer, kept_from), last);
+            }
+            acknowledge(&mut log, peer, last);
+            log.receiver_rolled_back(peer, Ssn(last.0 / 2));
+            assert_eq!(log.acked(peer), Ssn(last.0 / 2));
+            log.receiver_covered(peer, Epoch(2), last).unwrap();
+            log.checkpoint(Epoch(3), contents("3")).unwrap();
+            assert_eq!(log.kept_from(peer), if keep == Keep::All { Ssn::FIRST } else { last.next() });
         }
     });
 }

@@ -43,14 +43,19 @@ impl Budget {
             lanes.return_spares();
             reserved = reserve(lanes);
         }
-        if let Err(AppendError::Full(full)) = reserved {
+        if matches!(reserved, Err(AppendError::Full(_))) {
+            self.settle_idle(lanes);
             self.send_writes(lanes, 1);
             self.handle_reports();
-            reserved = Err(AppendError::Full(full));
             while matches!(reserved, Err(AppendError::Full(_))) && self.evict(lanes) {
                 lanes.return_spares();
                 reserved = reserve(lanes);
             }
+        }
+        // Records that aren't acknowledged are read from disk like any other. They leave memory last, since they may be released soon.
+        while matches!(reserved, Err(AppendError::Full(_))) && self.spill_unacknowledged(lanes) {
+            lanes.return_spares();
+            reserved = reserve(lanes);
         }
         match reserved {
             Err(AppendError::Full(full)) => Err(self.explain_full(full)),
@@ -58,8 +63,81 @@ impl Budget {
         }
     }
 
-    /// Explains why memory is used up and nothing can be evicted: appends outran the disk, the disk refuses writes, or the
-    /// records are unacknowledged and can't be spilled.
+    /// Settles the current chunks of lanes whose records are all acknowledged, so that they can be written and evicted.
+    fn settle_idle(&mut self, lanes: &mut Lanes) {
+        let least = self.large_bytes();
+        let idle = lanes.iter().filter(|lane| lane.is_idle()).map(LaneWriter::peer);
+        for peer in idle.collect::<Vec<Rank>>() {
+            let settled = lanes.get_mut(peer).and_then(|lane| {
+                lane.leave_current(least);
+                lane.poll_settled()
+            });
+            if let Some(settled) = settled {
+                self.settle(lanes, peer, settled);
+            }
+        }
+    }
+
+    /// Evicts a chunk whose records aren't all acknowledged, or submits such chunks to the store: current ones, too, if there are no others.
+    /// Returns `false` if that has freed no memory.
+    fn spill_unacknowledged(&mut self, lanes: &mut Lanes) -> bool {
+        if self.refused.is_some() {
+            return false;
+        }
+        self.send_unacknowledged(lanes);
+        self.handle_reports();
+        // Other chunks may have been written meanwhile.
+        if self.evict(lanes) {
+            return true;
+        }
+        let mut held: Vec<(usize, Rank)> = lanes.iter().map(|lane| (lane.held_bytes(), lane.peer())).collect();
+        held.sort_unstable_by(|one, other| other.cmp(one));
+        for (_, peer) in &held {
+            let persisted = self.channels[peer.index()].persisted;
+            if let Some(bytes) = lanes.get_mut(*peer).and_then(|lane| lane.evict_unsettled(persisted)) {
+                self.spilled_bytes += bytes as u64;
+                return true;
+            }
+        }
+        let least = self.large_bytes();
+        let is_idle = self.spiller.as_ref().is_some_and(|spiller| spiller.in_flight() == 0);
+        is_idle && held.iter().any(|(_, peer)| lanes.get_mut(*peer).is_some_and(|lane| lane.leave_current(least)))
+    }
+
+    /// Returns the size from which the current chunk of a lane is worth a small chunk in its place.
+    fn large_bytes(&self) -> usize {
+        self.options.memory_bytes_max / 64
+    }
+
+    /// Submits full chunks whose records aren't all acknowledged, from the lanes that hold most of them.
+    fn send_unacknowledged(&mut self, lanes: &Lanes) {
+        let most = self.write_bytes();
+        while self.spiller.as_ref().is_some_and(|spiller| spiller.in_flight() < WRITES_MAX) {
+            let unsent = |lane: &LaneWriter| {
+                let after = self.channels[lane.peer().index()].submitted;
+                // Settled chunks are written first.
+                if self.collector.chunks_after(lane.peer(), after).next().is_some() {
+                    return None;
+                }
+                let (mut bytes, mut upto) = (0, None);
+                for (last, of_chunk) in lane.unsettled().filter(|(last, _)| *last > after) {
+                    if bytes < most {
+                        upto = Some(last);
+                    }
+                    bytes += of_chunk;
+                }
+                Some((bytes, lane.peer(), upto?))
+            };
+            let fullest = lanes.iter().filter_map(unsent).max_by_key(|(bytes, ..)| *bytes);
+            let Some((lane, upto)) = fullest.and_then(|(_, peer, upto)| Some((lanes.get(peer)?, upto))) else { return };
+            // All cursors of that lane are in use.
+            let Ok(Some(write)) = self.unsubmitted(lane, upto) else { return };
+            self.send(write);
+        }
+    }
+
+    /// Explains why memory is used up and nothing can be evicted: appends outran the disk, the disk refuses writes, or cursors
+    /// keep the records in memory.
     ///
     /// A refusal is reported even while the write is being retried; otherwise the caller would never learn of it.
     fn explain_full(&self, full: Box<Backpressure>) -> AppendError {

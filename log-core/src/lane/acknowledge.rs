@@ -193,7 +193,8 @@ impl LaneWriter {
         if self.cold.runs.is_release_only() {
             // The table starts with the records that were released before the first retained one.
             let before = self.acked;
-            let first = self.cold.chunks.front().map_or(Ssn::FIRST, |chunk| chunk.header.first);
+            let front = self.cold.chunks.front().filter(|_| !self.cold.keeps_runs);
+            let first = front.map_or(Ssn::FIRST, |chunk| chunk.header.first);
             self.cold.runs.begin((before >= first).then_some((first, before)));
         }
         self.cold.runs.push(Run { first: self.acked.next(), last: upto, disposition });
@@ -218,17 +219,10 @@ impl LaneWriter {
     /// A cursor at the end of the lane holds the old chunk until it reads on and [`return_spares`](Self::return_spares) is
     /// called. Nothing is changed if there is no memory for the small chunk.
     pub fn shrink_if_idle(&mut self) {
-        let smallest = self.cold.pool.geometry.classes[0].bytes;
-        let Some(current) = self.cold.chunks.back() else { return };
-        let is_small = self.cold.pool.block_bytes(current.block) <= smallest;
-        if is_small || !self.is_idle() || !self.cold.runs.is_release_only() || self.cold.rewound.is_some() {
-            return;
+        if self.is_idle() && self.cold.runs.is_release_only() {
+            self.leave_current(0);
+            self.free_unpinned();
         }
-        let grown = std::mem::take(&mut self.cold.next_class);
-        if self.begin_chunk(smallest, self.next, false).is_err() {
-            self.cold.next_class = grown;
-        }
-        self.free_unpinned();
     }
 
     /// Frees the leading chunks whose records are all released.

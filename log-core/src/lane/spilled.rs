@@ -37,6 +37,45 @@ impl LaneWriter {
         self.free(chunk)
     }
 
+    /// Iterates over the full chunks that aren't settled, oldest first: last SSN and bytes of records.
+    pub fn unsettled(&self) -> impl Iterator<Item = (Ssn, usize)> + '_ {
+        let sealed = self.cold.chunks.len().saturating_sub(1);
+        let unsettled = self.cold.chunks.iter().take(sealed).skip(self.cold.settled);
+        unsettled.map(|chunk| (chunk.last, chunk.record_bytes))
+    }
+
+    /// Evicts the lane's oldest chunk before it is settled; returns its bytes. `None` if it isn't full, if records of it are not on disk, where
+    /// those up to `persisted` are, or if a cursor keeps its memory.
+    pub fn evict_unsettled(&mut self, persisted: Ssn) -> Option<usize> {
+        let (last, _) = self.unsettled().next().filter(|_| self.cold.settled == 0)?;
+        let front = self.cold.chunks.front()?;
+        if last > persisted || front.pinned_upto().0 >= self.lowest_pin() {
+            return None;
+        }
+        let bytes = self.cold.pool.block_bytes(front.block);
+        self.cold.keeps_runs = true;
+        self.cold.shared.spilled.store(1, Ordering::Relaxed);
+        self.unlink_front(1);
+        Some(bytes)
+    }
+
+    /// Seals the current chunk, if it has `least` bytes of memory, and begins one of the smallest class: the old one can leave memory then.
+    /// Returns `false`, and changes nothing, if the current chunk is smaller or empty, or if there is no memory for the small one.
+    pub fn leave_current(&mut self, least: usize) -> bool {
+        let smallest = self.cold.pool.geometry.classes[0].bytes;
+        let Some(current) = self.cold.chunks.back() else { return false };
+        let is_small = self.cold.pool.block_bytes(current.block) < least.max(smallest + 1);
+        if is_small || self.next == current.header.first || self.cold.rewound.is_some() {
+            return false;
+        }
+        let grown = std::mem::take(&mut self.cold.next_class);
+        let has_begun = self.begin_chunk(smallest, self.next, false).is_ok();
+        if !has_begun {
+            self.cold.next_class = grown;
+        }
+        has_begun
+    }
+
     /// Opens a cursor on the first record with SSN `from` or above, as [`LaneReader::open`](crate::LaneReader::open) does, but
     /// without a walk over the chunks before it: the writer has an index of them.
     ///
