@@ -97,7 +97,8 @@ pub enum Keep {
 
 /// Behaviour when the memory budget is used up.
 ///
-/// A claim first takes the spare chunks of all lanes. If that isn't enough, the log either frees retained messages
+/// A claim first takes the spare chunks of all lanes, and in the node-local tier it moves records to the disk, last those that aren't
+/// acknowledged. If that isn't enough, the log either frees retained messages
 /// ([`StopLogging`](Self::StopLogging)) or refuses the claim with [`AppendError::Full`](crate::AppendError::Full), which
 /// names the holders. It never waits: only its owner can, because the owner handles the acknowledgements and checkpoints
 /// that free memory. So the log treats [`Block`](Self::Block) and [`Fail`](Self::Fail) alike; they tell the sending code
