@@ -52,6 +52,8 @@ enum Soak {
     Demo(soak::Options),
     /// The same over MPI: dead ranks are replaced by spare processes, or the whole job is started again
     Mpi(soak::OverMpi),
+    /// Random MPI programs, with and without the library that logs unmodified programs
+    MpiPrograms(soak::mpi_programs::Options),
     /// Simulated disks whose power is cut at every operation, compared with a model
     Crash(soak::crash::Options),
     /// The tests of log-core under Miri
@@ -67,6 +69,7 @@ fn main() -> ExitCode {
         Task::Test(options) => test::run(&workspace, options),
         Task::Soak(Soak::Demo(options)) => soak::run(&workspace, options),
         Task::Soak(Soak::Mpi(options)) => soak::run_over_mpi(&workspace, options),
+        Task::Soak(Soak::MpiPrograms(options)) => soak::mpi_programs::run(&workspace, options),
         Task::Soak(Soak::Crash(options)) => soak::crash::run(&workspace, options),
         Task::Soak(Soak::Miri(options)) => soak::miri::run(&workspace, options),
         Task::Soak(Soak::Simulate(options)) => soak::simulate::run(&workspace, options),

@@ -4,6 +4,7 @@
 pub(crate) mod crash;
 mod launch;
 pub(crate) mod miri;
+pub(crate) mod mpi_programs;
 mod parameters;
 mod random;
 pub(crate) mod simulate;

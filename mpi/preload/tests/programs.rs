@@ -8,6 +8,7 @@ mod failures;
 mod full_log;
 mod launch;
 mod logged_twice;
+mod random;
 mod record_keeping;
 
 use std::collections::BTreeSet;

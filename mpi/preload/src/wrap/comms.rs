@@ -5,6 +5,7 @@ use std::ffi::{CStr, c_char, c_int};
 use counterfoil_mpi::control::CONTROL_NAME;
 use mpi_sys as ffi;
 
+use super::exchange::forget_accepted;
 use crate::global::{enter, is_multiple};
 use crate::say::say;
 use crate::session::comms::Proposal;
@@ -174,6 +175,7 @@ pub(crate) unsafe fn comm_drop(comm: *mut ffi::MPI_Comm, call: impl FnOnce() -> 
         // An error, which MPI handles.
         return call();
     }
+    forget_accepted();
     // SAFETY: the program's communicator.
     let handle = unsafe { *comm };
     // Before the call: once it has freed the handle, another thread may get it for a communicator of its own.
@@ -194,6 +196,7 @@ pub(crate) unsafe fn type_drop(datatype: *mut ffi::MPI_Datatype, call: impl FnOn
         // An error, which MPI handles.
         return call();
     }
+    forget_accepted();
     // SAFETY: the program's datatype.
     let dropped = unsafe { *datatype };
     // Before the call frees the handle; if it doesn't, the datatype is looked up again.

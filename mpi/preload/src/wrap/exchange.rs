@@ -1,14 +1,18 @@
 //! Combined sends and receives, blocking.
 
 use std::ffi::c_int;
+use std::hash::BuildHasher;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use mpi_sys as ffi;
+use rustc_hash::FxBuildHasher;
 
 use super::receive::{receive, received};
 use super::send::{is_long, log_around, log_sent, log_under_way};
 use crate::global::{enter, is_multiple, logs_after_send};
 use crate::message::{Incoming, Outgoing, is_proc_null};
 use crate::pass;
+use crate::session::key;
 use crate::status::{has_taken, with_status};
 
 unsafe extern "C" {
@@ -56,10 +60,12 @@ pub(crate) unsafe fn exchange(
     // SAFETY: the program's message, which is not where the other one is received; a request that is waited for; and its status.
     unsafe {
         match (c_int::try_from(out.count), c_int::try_from(incoming.count)) {
-            (Ok(sends), Ok(receives)) if logs_after_send() => {
+            (Ok(sends), Ok(receives)) if logs_after_send() && are_valid((out, sends), (incoming, receives)) => {
                 exchange_at_once((out, sends), (incoming, receives), status)
             }
-            (Ok(sends), _) if is_multiple() => exchange_multiple(out, sends, incoming, status),
+            (Ok(sends), Ok(receives)) if is_multiple() && are_valid((out, sends), (incoming, receives)) => {
+                exchange_multiple(out, sends, incoming, status)
+            }
             // Other ranks may need an answer from this one while it waits, so the session isn't entered around the call.
             _ if logs_after_send() => with_status(status, call, |code, status| {
                 // The sent message is counted first: it may be acknowledged already.
@@ -81,6 +87,66 @@ pub(crate) unsafe fn exchange(
                 with_status(status, both, then)
             }
         }
+    }
+}
+
+/// Exchanges that MPI has accepted: number of the slot by their arguments, except for counts and buffers.
+static ACCEPTED: [AtomicU64; 64] = [const { AtomicU64::new(0) }; 64];
+
+/// Forgets which exchanges MPI has accepted: a handle is freed, and may be another one's soon.
+pub(super) fn forget_accepted() {
+    ACCEPTED.iter().for_each(|slot| slot.store(0, Ordering::Relaxed));
+}
+
+/// Returns `true` if MPI accepts both halves of an exchange. It judges the arguments of the program's call before it sends or receives anything;
+/// of two calls, the first could take a message, or send one, before the second is refused.
+///
+/// # Safety
+/// The program's messages, whose counts are `sends` and `receives`.
+unsafe fn are_valid((out, sends): (&Outgoing, c_int), (incoming, receives): (&Incoming, c_int)) -> bool {
+    let arguments = (
+        (key(out.comm), key(out.datatype), out.dest, out.tag),
+        (key(incoming.datatype), incoming.source, incoming.tag),
+    );
+    // 0 is an empty slot.
+    let hash = FxBuildHasher.hash_one(arguments) | 1;
+    let slot = &ACCEPTED[(hash >> 58) as usize];
+    let is_plain = sends >= 0 && receives >= 0 && !out.buf.is_null() && !incoming.buf.is_null();
+    if is_plain && slot.load(Ordering::Relaxed) == hash {
+        return true;
+    }
+    // SAFETY: as for this function.
+    let are_accepted = unsafe { are_accepted((out, sends), (incoming, receives)) };
+    if are_accepted && is_plain {
+        slot.store(hash, Ordering::Relaxed);
+    }
+    are_accepted
+}
+
+/// Has MPI judge the arguments, with MPI_PROC_NULL in place of the ranks, so that nothing is sent or received.
+///
+/// # Safety
+/// As for [`are_valid`].
+#[cold]
+unsafe fn are_accepted((out, sends): (&Outgoing, c_int), (incoming, receives): (&Incoming, c_int)) -> bool {
+    // SAFETY: the program's arguments, constants of the shim, pointers to local variables, and requests that are waited for.
+    unsafe {
+        let (mut request, null) = (ffi::RSMPI_REQUEST_NULL, ffi::RSMPI_PROC_NULL);
+        let is_sent = (pass::Isend.get())(out.buf, sends, out.datatype, null, out.tag, out.comm, &raw mut request) == 0
+            && (pass::Wait.get())(&raw mut request, ffi::RSMPI_STATUS_IGNORE) == 0;
+        let Incoming { buf, datatype, source, tag, comm, .. } = *incoming;
+        let is_received = is_sent
+            && (pass::Irecv.get())(buf, receives, datatype, null, tag, comm, &raw mut request) == 0
+            && (pass::Wait.get())(&raw mut request, ffi::RSMPI_STATUS_IGNORE) == 0;
+        let (mut size, mut is_inter) = (0, 0);
+        is_received
+            && ffi::PMPI_Comm_test_inter(comm, &raw mut is_inter) == 0
+            && match is_inter {
+                0 => ffi::PMPI_Comm_size(comm, &raw mut size) == 0,
+                _ => ffi::PMPI_Comm_remote_size(comm, &raw mut size) == 0,
+            }
+            && (out.dest == null || (0..size).contains(&out.dest))
+            && (source == null || source == ffi::RSMPI_ANY_SOURCE || (0..size).contains(&source))
     }
 }
 

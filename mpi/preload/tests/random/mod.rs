@@ -1,0 +1,124 @@
+//! Programs that a seed makes (`tests/c/random.c`): what they receive, and how many messages they send, is the same with and without the library.
+//!
+//! `cargo xtask soak mpi-programs` sets the number of programs and the seed.
+
+use std::collections::BTreeMap;
+
+use super::launch::{Run, variable};
+use super::{accounts, channels_agree};
+
+/// Programs in one job.
+const BATCH: u32 = 50;
+/// Most steps of a program.
+const STEPS_MAX: u32 = 99;
+
+/// Ways in which programs run under the library: a name, settings, and whether they use MPI_THREAD_MULTIPLE.
+const WAYS: [(&str, &[(&str, &str)], bool); 4] = [
+    ("acked", &[], false),
+    ("acked, MPI_THREAD_MULTIPLE", &[], true),
+    ("all", &[("COUNTERFOIL_KEEP", "all"), ("COUNTERFOIL_BUDGET", "1GiB")], false),
+    (
+        "all, spilled",
+        &[("COUNTERFOIL_KEEP", "all"), ("COUNTERFOIL_TIER", "node-local"), ("COUNTERFOIL_BUDGET", "4MiB")],
+        false,
+    ),
+];
+
+/// Programs of a job: those of a seed from one number on, and at most so many steps of each.
+#[derive(Clone, Copy, Debug)]
+struct Batch {
+    ranks: u32,
+    seed: u64,
+    first: u32,
+    count: u32,
+    steps: u32,
+}
+
+impl Batch {
+    /// Runs the programs, under the library if `way` is given; returns the printed lines by what they begin with.
+    fn run(self, way: Option<usize>) -> Result<BTreeMap<String, String>, String> {
+        let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        let log = folder.path().join("log");
+        let mut run = Run::default();
+        let mut is_multiple = false;
+        if let Some(way) = way {
+            let (_, settings, multiple) = WAYS[way];
+            run = Run::with_the_library(folder.path(), settings);
+            is_multiple = multiple;
+            if settings.contains(&("COUNTERFOIL_TIER", "node-local")) {
+                let private = std::os::unix::fs::PermissionsExt::from_mode(0o700);
+                std::fs::create_dir(&log).unwrap();
+                std::fs::set_permissions(&log, private).unwrap();
+                run.variables.push(("COUNTERFOIL_LOG_DIR", log.to_str().unwrap().to_owned()));
+            }
+        }
+        let numbers = [self.seed, self.first.into(), self.count.into(), self.steps.into()];
+        run.arguments = numbers.map(|number| &*number.to_string().leak()).to_vec();
+        run.arguments.extend(is_multiple.then_some("multiple"));
+        let output = run.once("random", self.ranks);
+        let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        if !output.status.success() {
+            return Err(format!("{}: {}\n{err}", output.status, out.lines().last().unwrap_or_default()));
+        }
+        let lines: BTreeMap<String, String> = out
+            .lines()
+            .filter_map(|line| line.rsplit_once([' ']))
+            .map(|(name, value)| (name.to_owned(), value.to_owned()))
+            .collect();
+        if way.is_some() {
+            let accounts = accounts(folder.path(), self.ranks, &err);
+            channels_agree(&accounts, 0);
+            for (rank, account) in accounts.iter().enumerate() {
+                let sent = &lines[&format!("rank {rank} sent")];
+                if account["messages_logged"].to_string() != *sent {
+                    return Err(format!("rank {rank} sent {sent} messages, logged are {}", account["messages_logged"]));
+                }
+            }
+        }
+        Ok(lines)
+    }
+
+    /// Returns how the programs differ under the library.
+    fn difference(self, way: usize) -> Option<(String, u32)> {
+        let plain = self.run(None).unwrap_or_else(|error| panic!("{self:?} without the library: {error}"));
+        match self.run(Some(way)) {
+            Err(error) => Some((error, self.first)),
+            Ok(lines) if lines == plain => None,
+            Ok(lines) => {
+                let (name, value) = plain.iter().find(|(name, value)| lines.get(*name) != Some(value))?;
+                let program = name.strip_prefix("program ").and_then(|name| name.trim_end_matches(':').parse().ok());
+                let differs = format!("{name} {value}, and with the library {:?}", lines.get(name));
+                Some((differs, program.unwrap_or(self.first)))
+            }
+        }
+    }
+
+    /// Returns the smallest part of a failing batch that still fails: one program, and as few of its steps as possible.
+    fn shrink(self, way: usize, suspect: u32) -> Batch {
+        let programs = std::iter::once(suspect).chain(self.first..self.first + self.count);
+        let one = |first| Batch { first, count: 1, ..self };
+        let Some(program) = programs.map(one).find(|batch| batch.difference(way).is_some()) else { return self };
+        let fewer = (1..=20).map(|steps| Batch { steps, ..program });
+        fewer.into_iter().find(|batch| batch.difference(way).is_some()).unwrap_or(program)
+    }
+}
+
+#[test]
+fn random_programs_behave_the_same_with_and_without_the_library() {
+    let programs: u32 = variable("COUNTERFOIL_PROGRAMS", "500").parse().unwrap();
+    let seed: u64 = variable("COUNTERFOIL_PROGRAMS_SEED", "1").parse().unwrap();
+    for (number, first) in (0..).zip((0..programs).step_by(BATCH as usize)) {
+        let batch = Batch { ranks: 2 + number % 5, seed, first, count: BATCH.min(programs - first), steps: STEPS_MAX };
+        let plain = batch.run(None).unwrap_or_else(|error| panic!("{batch:?} without the library: {error}"));
+        for (way, (name, ..)) in WAYS.iter().enumerate() {
+            let under = batch.run(Some(way));
+            if under.as_ref() == Ok(&plain) {
+                continue;
+            }
+            let (what, suspect) = batch.difference(way).unwrap_or((format!("{:?}", under.err()), batch.first));
+            let small = batch.shrink(way, suspect);
+            panic!("{name}: {what}\nThe smallest part that differs: {small:?}");
+        }
+        eprintln!("{} programs, seed {seed}: no difference", first + batch.count);
+    }
+}
