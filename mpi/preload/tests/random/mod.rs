@@ -12,8 +12,10 @@ const BATCH: u32 = 50;
 /// Most steps of a program.
 const STEPS_MAX: u32 = 99;
 
-/// Ways in which programs run under the library: a name, settings, and whether they use MPI_THREAD_MULTIPLE.
-const WAYS: [(&str, &[(&str, &str)], bool); 4] = [
+/// Way in which programs run under the library: a name, settings, and whether they use MPI_THREAD_MULTIPLE.
+type Way = (&'static str, &'static [(&'static str, &'static str)], bool);
+
+const WAYS: [Way; 4] = [
     ("acked", &[], false),
     ("acked, MPI_THREAD_MULTIPLE", &[], true),
     ("all", &[("COUNTERFOIL_KEEP", "all"), ("COUNTERFOIL_BUDGET", "1GiB")], false),
@@ -70,7 +72,7 @@ impl Batch {
             channels_agree(&accounts, 0);
             for (rank, account) in accounts.iter().enumerate() {
                 let sent = &lines[&format!("rank {rank} sent")];
-                if account["messages_logged"].to_string() != *sent {
+                if account["messages_logged"].as_u64() != sent.parse().ok() {
                     return Err(format!("rank {rank} sent {sent} messages, logged are {}", account["messages_logged"]));
                 }
             }
