@@ -458,10 +458,9 @@ static void partitioned(const Group *g) {
 #endif
 
 /* A receive for which there is no message, and a generalized request. */
-static int query(void *state, MPI_Status *status) {
-    (void)state;
+static int query(void *is_cancelled, MPI_Status *status) {
     DO(MPI_Status_set_elements(status, MPI_INT, 3));
-    DO(MPI_Status_set_cancelled(status, 0));
+    DO(MPI_Status_set_cancelled(status, *(int *)is_cancelled));
     status->MPI_SOURCE = 5;
     status->MPI_TAG = 6;
     return MPI_SUCCESS;
@@ -472,10 +471,10 @@ static int ignore_cancel(void *state, int complete) { return (void)state, (void)
 static void cancelled(const Group *g) {
     MPI_Request request;
     MPI_Status status;
-    int flag, source = draw(2) ? MPI_ANY_SOURCE : draw(g->peers), is_generalized = draw(2);
+    int flag, source = draw(2) ? MPI_ANY_SOURCE : draw(g->peers), is_generalized = draw(2), is_cancelled = draw(2);
     if (is_generalized) {
-        DO(MPI_Grequest_start(query, ignore, ignore_cancel, NULL, &request));
-        if (choose(2)) DO(MPI_Cancel(&request));
+        DO(MPI_Grequest_start(query, ignore, ignore_cancel, &is_cancelled, &request));
+        if (is_cancelled) DO(MPI_Cancel(&request));
         DO(MPI_Grequest_complete(request));
     } else {
         DO(MPI_Irecv(incoming[0], 10, MPI_INT, source, 77, g->comm, &request));
