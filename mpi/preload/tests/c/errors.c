@@ -49,6 +49,16 @@ static void refused(void) {
     FAILS(MPI_Comm_dup(self, NULL));
     FAILS(MPI_Comm_free(&(MPI_Comm){MPI_COMM_NULL}));
     DO(MPI_Type_free(&open));
+    /* An exchange that is refused takes no message that has arrived. */
+    out[0] = value(rank, 9);
+    DO(MPI_Isend(out, 1, MPI_INT, rank, 9, MPI_COMM_WORLD, &request));
+    FAILS(MPI_Sendrecv(out, 1, MPI_INT, 99, 0, in, 1, MPI_INT, rank, 9, MPI_COMM_WORLD, &status));
+    FAILS(MPI_Sendrecv(out, 1, MPI_INT, rank, 9, in, 1, MPI_DATATYPE_NULL, rank, 9, MPI_COMM_WORLD, &status));
+    DO(MPI_Recv(in, 1, MPI_INT, rank, 9, MPI_COMM_WORLD, &status));
+    DO(MPI_Wait(&request, &status));
+    CHECK(in[0] == value(rank, 9));
+    DO(MPI_Iprobe(rank, 9, MPI_COMM_WORLD, &flag, &status));
+    CHECK(!flag);
 }
 
 static jmp_buf back;
