@@ -18,7 +18,7 @@ use std::rc::{Rc, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
-use counterfoil_runtime::communicator::Communicator;
+use counterfoil_runtime::communicator::{Communicator, FirstFailure};
 use counterfoil_runtime::local;
 use counterfoil_runtime::{Error, Tally};
 use serde::de::DeserializeOwned;
@@ -61,8 +61,7 @@ struct SavedContexts {
 pub(crate) struct Recovering {
     /// `None` once the rank has ended.
     endpoint: RefCell<Option<RankEndpoint>>,
-    /// The first error of a call that has failed for good.
-    failure: RefCell<Option<String>>,
+    failure: RefCell<FirstFailure>,
     rank: u32,
     /// Number of the next communicator.
     next: Cell<u32>,
@@ -124,11 +123,7 @@ impl Recovering {
         let endpoint = endpoint.as_mut().ok_or(OperationError::Ended)?;
         self.check_calls()?;
         let called = call(endpoint);
-        if let Err(error) = &called
-            && error.is_fatal()
-        {
-            self.failure.replace(Some(error.to_string()));
-        }
+        self.failure.borrow_mut().note(&called);
         Ok(called?)
     }
 
@@ -137,7 +132,7 @@ impl Recovering {
     /// # Errors
     /// [`Error::Failed`].
     pub(crate) fn check_calls(&self) -> Result<(), Error> {
-        self.failure.borrow().clone().map_or(Ok(()), |earlier| Err(Error::Failed { earlier }))
+        self.failure.borrow().check()
     }
 
     /// Returns the communicator of all ranks.

@@ -21,7 +21,7 @@ use crate::Error;
 use crate::collectives;
 
 pub use call_error::CallError;
-pub use fail_stop::FailStop;
+pub use fail_stop::{FailStop, FirstFailure};
 
 #[cfg(not(target_endian = "little"))]
 compile_error!("typed collectives put f64 and u64 on the wire in the host's byte order, which must be little-endian");

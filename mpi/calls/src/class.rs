@@ -99,18 +99,10 @@ classes! {
     Scan = "scan",
     /// Collective operation between neighbours in a topology.
     Neighbours = "neighbours",
-    /// Makes a communicator from another one; collective over the old one.
+    /// Makes a communicator: all its members are in the call.
     CommMake = "comm_make",
     /// Makes a communicator from another one; it is valid when the request is complete.
     CommMakeImmediate = "comm_make_immediate",
-    /// Makes a communicator from another one; collective over the new one's group.
-    CommMakeByGroup = "comm_make_by_group",
-    /// Makes a communicator from a group alone.
-    CommMakeFromGroup = "comm_make_from_group",
-    /// Makes an intercommunicator from two groups alone.
-    CommMakeFromGroups = "comm_make_from_groups",
-    /// Makes an intercommunicator from two communicators.
-    CommMakeInter = "comm_make_inter",
     /// Names a communicator.
     CommName = "comm_name",
     /// Frees a communicator.

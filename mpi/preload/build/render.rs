@@ -162,16 +162,14 @@ fn body(call: &Call, real: &str) -> String {
 /// Whether a class is given this argument as it is.
 fn is_given(call: &Call, argument: &Argument) -> bool {
     match argument.kind {
+        kind if call.class == Class::CommMake => kind == Kind::CommOut,
         // What of these there is, is in the message's description.
         Kind::Dest | Kind::Source | Kind::In | Kind::Out | Kind::Count | Kind::LargeCount | Kind::Type => false,
         Kind::Tag | Kind::Comm => call.argument(Kind::Dest).or(call.argument(Kind::Source)).is_none(),
         Kind::Info | Kind::Errhandler | Kind::Argc | Kind::Argv => false,
         Kind::QueryFunction | Kind::FreeFunction | Kind::CancelFunction => false,
-        Kind::Int | Kind::Ints => {
-            use Class::{CommMake, CommMakeFromGroups, CommMakeInter, InitThread};
-            !matches!(call.class, CommMake | CommMakeFromGroups | CommMakeInter | InitThread)
-        }
-        _ => call.class != Class::CommMake || matches!(argument.kind, Kind::Comm | Kind::CommOut),
+        Kind::Int | Kind::Ints => call.class != Class::InitThread,
+        _ => true,
     }
 }
 

@@ -6,19 +6,41 @@ use counterfoil::Epoch;
 use super::{Communicator, InternalTag, Request, Status};
 use crate::Error;
 
+/// The first error of a rank's calls that [is fatal](Error::is_fatal).
+#[derive(Debug, Default)]
+pub struct FirstFailure(Option<String>);
+
+impl FirstFailure {
+    /// Checks that no call has failed for good.
+    ///
+    /// # Errors
+    /// [`Error::Failed`].
+    pub fn check(&self) -> Result<(), Error> {
+        self.0.as_ref().map_or(Ok(()), |earlier| Err(Error::Failed { earlier: earlier.clone() }))
+    }
+
+    /// Notes the result of a call that was made after [`check`](Self::check).
+    pub fn note<T>(&mut self, called: &Result<T, Error>) {
+        if let Err(error) = called
+            && error.is_fatal()
+        {
+            self.0 = Some(error.to_string());
+        }
+    }
+}
+
 /// A communicator for a program that may ignore errors: after a call that has [failed for good](Error::is_fatal), every call fails. What such
 /// a program would still send and receive is no part of the execution that a replacement repeats.
 #[derive(Debug)]
 pub struct FailStop<'a, C> {
     communicator: &'a mut C,
-    /// The first error that is fatal.
-    failure: Option<String>,
+    failure: FirstFailure,
 }
 
 impl<'a, C: Communicator> FailStop<'a, C> {
     /// Passes calls on to `communicator`.
     pub fn new(communicator: &'a mut C) -> FailStop<'a, C> {
-        FailStop { communicator, failure: None }
+        FailStop { communicator, failure: FirstFailure::default() }
     }
 
     /// Checks that no call has failed for good.
@@ -26,17 +48,13 @@ impl<'a, C: Communicator> FailStop<'a, C> {
     /// # Errors
     /// [`Error::Failed`].
     pub fn check(&self) -> Result<(), Error> {
-        self.failure.as_ref().map_or(Ok(()), |earlier| Err(Error::Failed { earlier: earlier.clone() }))
+        self.failure.check()
     }
 
     fn call<T>(&mut self, call: impl FnOnce(&mut C) -> Result<T, Error>) -> Result<T, Error> {
         self.check()?;
         let called = call(self.communicator);
-        if let Err(error) = &called
-            && error.is_fatal()
-        {
-            self.failure = Some(error.to_string());
-        }
+        self.failure.note(&called);
         called
     }
 }

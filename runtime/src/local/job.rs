@@ -367,21 +367,11 @@ impl SharedJobDirectory {
     /// [`JobError::Io`].
     pub fn take_over(&self, rank: u32, host: &str) -> Result<(), JobError> {
         let mark = self.checkpoints().join(mark_of(rank));
-        let last = match fs::read_to_string(&mark) {
-            Ok(last) => Some(last),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-            Err(error) => return Err(JobError::io("read", &mark)(error)),
-        };
-        if last.as_deref() == Some(host) {
+        if read_existing(&mark)?.as_deref() == Some(host.as_bytes()) {
             return Ok(());
         }
         for file in self.logs_of(rank) {
-            match fs::remove_file(&file) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                    return Err(JobError::io("remove", &file)(error));
-                }
-                _ => {}
-            }
+            remove_existing(&file).map_err(JobError::io("remove", &file))?;
         }
         self.write_durably(mark_of(rank), host.as_bytes(), rank)
     }
@@ -419,12 +409,7 @@ impl SharedJobDirectory {
     /// # Errors
     /// [`JobError::Io`].
     pub fn read_record(&self) -> Result<Option<Vec<u8>>, JobError> {
-        let path = self.record_path();
-        match fs::read(&path) {
-            Ok(record) => Ok(Some(record)),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(JobError::io("read", &path)(error)),
-        }
+        read_existing(&self.record_path())
     }
 
     /// Replaces the job's record. It is durable, and so are the marks of ranks, when this returns. `process`: a number that no other process
@@ -511,9 +496,22 @@ fn remove_contents(directory: &Path) -> io::Result<()> {
             fs::remove_file(entry.path())?;
         }
     }
-    match fs::remove_file(directory.join(RECORD_FILE)) {
+    remove_existing(&directory.join(RECORD_FILE))
+}
+
+/// Removes a file, if there is one.
+fn remove_existing(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => Ok(()),
+    }
+}
+
+/// Reads a file, if there is one.
+fn read_existing(path: &Path) -> Result<Option<Vec<u8>>, JobError> {
+    match fs::read(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        read => read.map(Some).map_err(JobError::io("read", path)),
     }
 }
 

@@ -128,13 +128,13 @@ impl Subject for LogModel {
 
     fn new(random: Random<'_>, skipped_sync: Option<SkippedSync>) -> LogModel {
         let mut options = Options::new(RANK, RANKS);
-        options.tier = if random().is_multiple_of(8) { Tier::Volatile } else { Tier::NodeLocal };
+        options.tier = if random().is_multiple_of(4) { Tier::Volatile } else { Tier::NodeLocal };
         (options.memory_bytes_max, options.chunk_bytes) =
             ([32, 48, 96][below(random, 3)] * KIB, [4, 8][below(random, 2)] * KIB);
         (options.prefault_bytes, options.local_bytes_max) = (0, 64 * KIB);
         options.cursors_max = 4;
         options.keep = [Keep::Checkpoint, Keep::Checkpoint, Keep::Checkpoint, Keep::All, Keep::Acked][below(random, 5)];
-        options.on_full = if random().is_multiple_of(6) { OnFull::StopLogging } else { OnFull::Block };
+        options.on_full = if random().is_multiple_of(3) { OnFull::StopLogging } else { OnFull::Block };
         let segment_bytes = [8, 16, 32][below(random, 3)] * KIB as u64;
         let is_large = segment_bytes > 8 * KIB as u64 && random() & 1 == 0;
         options.store = Some(StoreOptions {

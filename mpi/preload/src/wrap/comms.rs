@@ -52,11 +52,11 @@ fn agree(proposal: Proposal) -> Result<(), CallError> {
     Ok(())
 }
 
-/// A communicator made by all ranks of another one.
+/// A communicator whose members are all in the call.
 ///
 /// # Safety
 /// The program's arguments: see the [module](super).
-pub(crate) unsafe fn comm_make(_: ffi::MPI_Comm, new: *mut ffi::MPI_Comm, call: impl FnOnce() -> c_int) -> c_int {
+pub(crate) unsafe fn comm_make(new: *mut ffi::MPI_Comm, call: impl FnOnce() -> c_int) -> c_int {
     // SAFETY: the call puts a communicator there.
     unsafe { made(new, call()) }
 }
@@ -82,67 +82,6 @@ pub(crate) unsafe fn comm_make_immediate(
         });
     }
     code
-}
-
-/// A communicator made by the ranks of a group.
-///
-/// # Safety
-/// The program's arguments: see the [module](super).
-pub(crate) unsafe fn comm_make_by_group(
-    _: ffi::MPI_Comm,
-    _: ffi::MPI_Group,
-    _: c_int,
-    new: *mut ffi::MPI_Comm,
-    call: impl FnOnce() -> c_int,
-) -> c_int {
-    // SAFETY: the call puts a communicator there.
-    unsafe { made(new, call()) }
-}
-
-/// A communicator made without a parent.
-///
-/// # Safety
-/// The program's arguments: see the [module](super).
-#[cfg(wraps = "comm_make_from_group")]
-pub(crate) unsafe fn comm_make_from_group(
-    _: ffi::MPI_Group,
-    _: *const c_char,
-    new: *mut ffi::MPI_Comm,
-    call: impl FnOnce() -> c_int,
-) -> c_int {
-    // SAFETY: the call puts a communicator there.
-    unsafe { made(new, call()) }
-}
-
-/// An intercommunicator made without parents.
-///
-/// # Safety
-/// The program's arguments: see the [module](super).
-#[cfg(wraps = "comm_make_from_groups")]
-pub(crate) unsafe fn comm_make_from_groups(
-    _: ffi::MPI_Group,
-    _: ffi::MPI_Group,
-    _: *const c_char,
-    new: *mut ffi::MPI_Comm,
-    call: impl FnOnce() -> c_int,
-) -> c_int {
-    // SAFETY: the call puts a communicator there.
-    unsafe { made(new, call()) }
-}
-
-/// An intercommunicator.
-///
-/// # Safety
-/// The program's arguments: see the [module](super).
-pub(crate) unsafe fn comm_make_inter(
-    _: ffi::MPI_Comm,
-    _: ffi::MPI_Comm,
-    _: c_int,
-    new: *mut ffi::MPI_Comm,
-    call: impl FnOnce() -> c_int,
-) -> c_int {
-    // SAFETY: the call puts a communicator there.
-    unsafe { made(new, call()) }
 }
 
 /// Names a communicator. The name tells the control communicator of a `LoggedCommunicator`, of a program that logs by itself: its messages
