@@ -10,6 +10,7 @@ use counterfoil_log_core::{ChunkId, Epoch, LaneWriter, Lanes, Rank, Relocated, S
 use counterfoil_log_io::StoreError;
 
 use crate::log::Collected;
+use crate::prefault::Prefaulter;
 use crate::spill::Spiller;
 use crate::{AppendError, Keep, OnFull, Options};
 
@@ -42,6 +43,8 @@ pub(crate) struct Budget {
     pub(crate) stopped_logging: bool,
     /// Connection to the store, if there is one.
     pub(crate) spiller: Option<Spiller>,
+    /// Thread that commits memory ahead, if the options ask for one.
+    prefaulter: Option<Prefaulter>,
     /// Error of the last write to the store, until one succeeds.
     pub(crate) refused: Option<Arc<StoreError>>,
     /// Bytes of memory freed because their records are on disk.
@@ -54,13 +57,14 @@ pub(crate) struct Budget {
 }
 
 impl Budget {
-    pub(crate) fn new(options: Options, spiller: Option<Spiller>) -> Budget {
+    pub(crate) fn new(options: Options, spiller: Option<Spiller>, prefaulter: Option<Prefaulter>) -> Budget {
         Budget {
             channels: vec![Channel::default(); options.ranks as usize],
             options,
             collector: Collector::new(),
             stopped_logging: false,
             spiller,
+            prefaulter,
             refused: None,
             spilled_bytes: 0,
             gaps: BTreeMap::new(),
@@ -139,6 +143,7 @@ impl Budget {
             lanes.return_spares();
             reserved = reserve(lanes);
         }
+        self.prefaulter.iter().for_each(Prefaulter::wake_if_low);
         reserved
     }
 

@@ -88,6 +88,7 @@ mod error;
 mod log;
 mod open;
 mod options;
+mod prefault;
 mod spill;
 mod stats;
 

@@ -296,6 +296,7 @@ impl Log {
         Usage {
             used_bytes: self.lanes.pool().used_bytes(),
             resident_bytes: self.lanes.pool().resident_bytes(),
+            late_commit_bytes: self.lanes.pool().late_commit_bytes(),
             spilled_bytes: self.budget.spilled_bytes,
             stopped_logging: self.budget.stopped_logging,
         }
@@ -303,7 +304,7 @@ impl Log {
 
     /// Returns counters and usage, with the holders of retained memory.
     pub fn stats(&self) -> Stats {
-        let Usage { used_bytes, resident_bytes, spilled_bytes, stopped_logging } = self.usage();
+        let Usage { used_bytes, resident_bytes, late_commit_bytes, spilled_bytes, stopped_logging } = self.usage();
         Stats {
             messages_logged: self
                 .lanes
@@ -316,6 +317,7 @@ impl Log {
             used_bytes,
             resident_bytes,
             max_bytes: self.budget.options.memory_bytes_max,
+            late_commit_bytes,
             lanes: self.lanes.iter().count(),
             local_entries: self.local.len(),
             holders: self.budget.collector.report(),

@@ -10,6 +10,7 @@ use crate::budget::Budget;
 use crate::checkpoint::{Contents, Restored};
 use crate::disk_index::{Cuts, DiskIndex};
 use crate::log::Log;
+use crate::prefault::Prefaulter;
 use crate::spill::Spiller;
 use crate::{OpenError, Options, StoreOptions, Tier};
 
@@ -57,7 +58,7 @@ impl Log {
             Some(dir) => Pool::create(&local_path(dir, options.rank), owner(&options, LOCAL), options.local_pool())?,
             None => Pool::volatile(options.local_pool())?,
         };
-        Ok(Log::over(options, pool, LocalLog::new(local), spiller))
+        Log::over(options, pool, LocalLog::new(local), spiller)
     }
 
     /// Recovers the log of a dead process of this rank: the committed records, if its tier survives a process crash, and
@@ -123,7 +124,7 @@ impl Log {
             None => (create_pool(&options)?, Vec::new()),
         };
         let mut recovered = Recovered { lanes: Vec::new(), local_entries: local.len(), checkpoint: None };
-        let mut log = Log::over(options, pool, local, spiller);
+        let mut log = Log::over(options, pool, local, spiller)?;
         for writer in writers {
             let (peer, kept_from, last) = (writer.peer(), writer.kept_from(), writer.next_ssn().prev());
             let (path, ranks) = (PathBuf::new(), log.options().ranks);
@@ -139,10 +140,14 @@ impl Log {
         Ok((log, recovered))
     }
 
-    fn over(options: Options, pool: Arc<Pool>, local: LocalLog, spiller: Option<Spiller>) -> Log {
+    fn over(options: Options, pool: Arc<Pool>, local: LocalLog, spiller: Option<Spiller>) -> Result<Log, OpenError> {
+        let prefaulter = match options.prefault_ahead_bytes {
+            0 => None,
+            bytes => Some(Prefaulter::start(pool.clone(), bytes).map_err(OpenError::Thread)?),
+        };
+        let lanes = Lanes::new(pool, options.ranks);
         // Entries of a dead process may not have reached the disk.
-        let local_synced = Ssn::ZERO;
-        Log { lanes: Lanes::new(pool, options.ranks), budget: Budget::new(options, spiller), local, local_synced }
+        Ok(Log { lanes, budget: Budget::new(options, spiller, prefaulter), local, local_synced: Ssn::ZERO })
     }
 
     /// Resumes from a checkpoint the lanes that aren't in memory.

@@ -5,6 +5,15 @@ use std::path::PathBuf;
 use counterfoil_log_core::{BLOCK_BYTES_MIN, MEMORY_BYTES_MAX, OptionsError, PoolOptions, Rank};
 use counterfoil_log_io::{BackendChoice, BackendOptions};
 
+/// Chunks that the budget of a log that [`retain`](Options::retain)s records is worth, as long as none is larger than
+/// `RETAINED_CHUNK_BYTES_MAX`.
+const RETAINED_CHUNKS: usize = 256;
+const RETAINED_CHUNK_BYTES_MAX: usize = 4 << 20;
+/// Most bytes that such a log prefaults at the start.
+const RETAINED_PREFAULT_BYTES_MAX: usize = 64 << 20;
+/// Part of its budget that is committed ahead.
+const RETAINED_PARTS_AHEAD: usize = 64;
+
 /// Storage of the sender log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Tier {
@@ -140,6 +149,9 @@ pub struct Options {
     pub chunk_bytes: usize,
     /// Bytes of memory to prefault at the start; default 256 KiB.
     pub prefault_bytes: usize,
+    /// Bytes of memory that a thread of the lowest priority commits ahead of the writer, within the budget; default 0: no thread. Worth
+    /// it where records are kept and cores are idle now and then.
+    pub prefault_ahead_bytes: usize,
     /// Bytes of memory for the local log (determinants): 4 KiB to 256 GiB, default 16 MiB.
     pub local_bytes_max: usize,
     /// Maximum number of open cursors on one lane: 1 to 64, default 8. In the node-local tier the log itself uses up to
@@ -167,11 +179,33 @@ impl Options {
             memory_bytes_max: pool.memory_bytes_max,
             chunk_bytes: pool.chunk_bytes,
             prefault_bytes: pool.prefault_bytes,
+            prefault_ahead_bytes: 0,
             local_bytes_max: 16 << 20,
             cursors_max: pool.cursors_max,
             record_bytes_max: counterfoil_log_core::BODY_BYTES_MAX,
             keep: Keep::default(),
             on_full: OnFull::default(),
+        }
+    }
+
+    /// Sets what is kept, the memory budget, and the sizes that suit them. Released records are overwritten while they are still in the
+    /// cache: chunks are small, and little is prefaulted. Records that are kept go to new memory all the time: up to 64 MiB are
+    /// prefaulted, a thread commits memory ahead, and chunks have a 256th of the budget, from 64 KiB to 4 MiB (in the node-local tier
+    /// 64 KiB, since they are written one by one).
+    pub fn retain(&mut self, keep: Keep, memory_bytes_max: usize) {
+        let default = Options::new(self.rank, self.ranks);
+        (self.keep, self.memory_bytes_max) = (keep, memory_bytes_max);
+        (self.chunk_bytes, self.prefault_bytes) = (default.chunk_bytes, default.prefault_bytes.min(memory_bytes_max));
+        self.prefault_ahead_bytes = 0;
+        if keep != Keep::Acked {
+            if self.tier != Tier::NodeLocal {
+                let share = (memory_bytes_max / RETAINED_CHUNKS).max(1).next_power_of_two();
+                self.chunk_bytes = share.clamp(self.chunk_bytes, RETAINED_CHUNK_BYTES_MAX);
+            }
+            self.prefault_bytes = memory_bytes_max.min(RETAINED_PREFAULT_BYTES_MAX);
+            if memory_bytes_max > self.prefault_bytes {
+                self.prefault_ahead_bytes = (memory_bytes_max / RETAINED_PARTS_AHEAD).max(4 * self.chunk_bytes);
+            }
         }
     }
 

@@ -16,6 +16,8 @@ pub struct Stats {
     pub resident_bytes: usize,
     /// Memory budget in bytes.
     pub max_bytes: usize,
+    /// Bytes of memory that claims had to commit, with page faults: neither prefaulted nor committed ahead.
+    pub late_commit_bytes: usize,
     /// Number of lanes that have been used.
     pub lanes: usize,
     /// Number of entries of the local log.
@@ -40,6 +42,8 @@ pub struct Usage {
     pub used_bytes: usize,
     /// Bytes of memory in use or kept for reuse.
     pub resident_bytes: usize,
+    /// Bytes of memory that claims had to commit, with page faults: neither prefaulted nor committed ahead.
+    pub late_commit_bytes: usize,
     /// Bytes of memory freed because their records are on disk.
     pub spilled_bytes: u64,
     /// True if logging was stopped at the budget.

@@ -164,17 +164,16 @@ fn remove_dead_jobs(roots: &[PathBuf]) {
 
 /// Describes the job for `counterfoil report`.
 fn job_description(settings: &Settings, mpi: &Mpi, program: &[OsString]) -> Job {
-    let keys = [Key::Protocol, Key::Logging, Key::Keep, Key::OnFull, Key::Budget, Key::DeadlockAfter, Key::Tier];
     let setting = |key: Key| {
         let setting = settings.setting(key);
-        let value = setting.value.clone().unwrap_or_default();
-        Setting { name: key.name().to_owned(), value, source: setting.source.to_string() }
+        let value = setting.value.clone()?;
+        Some(Setting { name: key.name().to_owned(), value, source: setting.source.to_string() })
     };
     Job {
         version: VERSION,
         program: program.iter().map(|word| word.to_string_lossy().into_owned()).collect(),
         mpi: mpi.to_string(),
-        settings: keys.map(setting).into(),
+        settings: Key::OF_RANKS.into_iter().filter_map(setting).collect(),
         wall_s: None,
         exit_code: None,
         interrupted: false,

@@ -86,13 +86,16 @@ impl Geometry {
         (block <= MEMORY_BYTES_MAX).then_some(block)
     }
 
-    /// Returns the part of the space that large pages pay for, as offset and bytes: the ordinary chunks after the first
-    /// large page of them. A log with few chunks must not take a large page for them.
+    /// Returns the parts of the space that large pages pay for, as offset and bytes: the ordinary chunks after the first large page of
+    /// them, and all larger blocks of at least half a large page. A log with few chunks must not take a large page for them.
     #[cfg(not(miri))]
-    pub(crate) fn large_pages(&self) -> Option<(usize, usize)> {
+    pub(crate) fn large_pages(&self) -> impl Iterator<Item = (usize, usize)> + '_ {
         let Class { bytes, region, blocks } = self.classes[self.chunk_class];
-        let len = (blocks * bytes).checked_sub(LARGE_PAGE_BYTES)?;
-        (len >= LARGE_PAGE_BYTES).then_some((region + LARGE_PAGE_BYTES, len))
+        let skipped = if bytes < LARGE_PAGE_BYTES { LARGE_PAGE_BYTES } else { 0 };
+        let chunks = (blocks * bytes).checked_sub(skipped).map(|len| (region + skipped, len));
+        let large = self.classes.iter().skip(self.chunk_class + 1).find(|class| class.bytes >= LARGE_PAGE_BYTES / 2);
+        let blocks = large.map(|class| (class.region, self.len - class.region));
+        chunks.into_iter().chain(blocks).filter(|(_, len)| *len >= LARGE_PAGE_BYTES)
     }
 
     /// Returns the bytes of address space.

@@ -12,6 +12,9 @@ use crate::nouns::Rank;
 use crate::record::{BODY_BYTES_MAX, PREFIX_BYTES_MAX, RECORD_ALIGN, footprint};
 use crate::sync::{Arc, AtomicU32, AtomicU64, AtomicUsize, CountedArc, CountedWeak, Mutex, Ordering};
 
+/// Prefaulted chunks for each lane that begins with an ordinary chunk.
+const WHOLE_START_CHUNKS: usize = 8;
+
 /// Limits of a pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PoolOptions {
@@ -20,7 +23,8 @@ pub struct PoolOptions {
     /// Bytes of an ordinary chunk, a power of two of at least 4 KiB. Default 64 KiB. A lane starts with a chunk of
     /// 4 KiB and doubles; a record that is larger gets a chunk of its own.
     pub chunk_bytes: usize,
-    /// Bytes that are prefaulted at the start, in ordinary chunks. Default 256 KiB.
+    /// Bytes that are prefaulted at the start, in ordinary chunks. Default 256 KiB. One lane for each eight of
+    /// these chunks begins with one, the others with a chunk of 4 KiB.
     pub prefault_bytes: usize,
     /// Cursors that may be open on one lane at a time. Default 8, at most 64.
     pub cursors_max: usize,
@@ -148,6 +152,10 @@ impl Stack {
         Stack { head: AtomicU64::new(0) }
     }
 
+    fn is_empty(&self) -> bool {
+        self.head.load(Ordering::Relaxed) as u32 == 0
+    }
+
     fn push(&self, links: &[AtomicU32], index: u32) {
         let mut head = self.head.load(Ordering::Relaxed);
         loop {
@@ -199,6 +207,12 @@ pub struct Pool {
     resident: AtomicUsize,
     /// Bytes in use by lanes.
     used: AtomicUsize,
+    /// Bytes that claims had to commit.
+    committed_late: AtomicUsize,
+    /// Class of the last block for a large record that a claim had to commit; 0 if there was none.
+    large_class: AtomicUsize,
+    /// Lanes that may still begin with an ordinary chunk.
+    whole_starts: AtomicUsize,
     /// The lanes that exist; only reports use it.
     lanes: Mutex<Vec<CountedWeak<LaneShared>>>,
 }
@@ -216,6 +230,7 @@ impl Pool {
                 links: (0..class.blocks).map(|_| AtomicU32::new(0)).collect(),
             })
             .collect();
+        let whole_starts = AtomicUsize::new(options.prefault_bytes / options.chunk_bytes / WHOLE_START_CHUNKS);
         Arc::new(Pool {
             arena,
             geometry,
@@ -223,6 +238,9 @@ impl Pool {
             lists,
             resident: AtomicUsize::new(0),
             used: AtomicUsize::new(0),
+            committed_late: AtomicUsize::new(0),
+            large_class: AtomicUsize::new(0),
+            whole_starts,
             lanes: Mutex::new(Vec::new()),
         })
     }
@@ -235,6 +253,7 @@ impl Pool {
             blocks.push(self.take(class)?);
         }
         blocks.into_iter().rev().for_each(|block| self.give_back(block));
+        self.committed_late.store(0, Ordering::Relaxed);
         Ok(())
     }
 
@@ -254,18 +273,70 @@ impl Pool {
             return Ok(self.block(class, index));
         }
         self.reserve(bytes)?;
+        let block = self.commit_new(class)?.ok_or_else(|| self.full(bytes))?;
+        if class > self.geometry.chunk_class {
+            self.large_class.store(class, Ordering::Relaxed);
+        }
+        self.committed_late.fetch_add(bytes, Ordering::Relaxed);
+        self.used.fetch_add(bytes, Ordering::Relaxed);
+        Ok(block)
+    }
+
+    /// Commits memory for one more block ahead of the writers, which are spared the page faults: a chunk, or a block of the size that the
+    /// last large record needed. Unlike a claim it never takes memory from other blocks: it returns `false` if `ahead_bytes` of memory
+    /// are ready, or if the budget has no room. Any thread may call it.
+    ///
+    /// # Errors
+    /// [`AllocError::NoMemory`].
+    pub fn commit_ahead(&self, ahead_bytes: usize) -> Result<bool, AllocError> {
+        let Some(class) = self.class_to_commit(ahead_bytes) else { return Ok(false) };
+        let bytes = self.geometry.classes[class].bytes;
+        if !self.try_reserve(bytes) {
+            return Ok(false);
+        }
+        let Some(block) = self.commit_new(class)? else { return Ok(false) };
+        write_state(&self.arena, block.at(), ChunkState::Free);
+        let list = &self.lists[class];
+        list.warm.push(&list.links, self.index(block));
+        Ok(true)
+    }
+
+    /// Returns `true` if [`commit_ahead`](Self::commit_ahead) would commit memory now. Takes a few loads.
+    #[inline]
+    pub fn can_commit_ahead(&self, ahead_bytes: usize) -> bool {
+        self.class_to_commit(ahead_bytes).is_some()
+    }
+
+    /// Returns the class of the next block to be committed ahead.
+    #[inline]
+    fn class_to_commit(&self, ahead_bytes: usize) -> Option<usize> {
+        let room = self.options.memory_bytes_max.saturating_sub(self.resident_bytes());
+        let large = self.large_class.load(Ordering::Relaxed);
+        if large > 0 && self.lists[large].warm.is_empty() && self.geometry.classes[large].bytes <= room {
+            return Some(large);
+        }
+        let has_enough = self.spare_bytes() >= ahead_bytes || self.options.chunk_bytes > room;
+        (!has_enough).then_some(self.geometry.chunk_class)
+    }
+
+    /// Takes a block without memory, whose bytes were reserved, and commits it; `None` if there is no such block in the class. Its bytes are
+    /// no longer reserved without a block.
+    fn commit_new(&self, class: usize) -> Result<Option<BlockRef>, AllocError> {
+        let list = &self.lists[class];
+        let bytes = self.geometry.classes[class].bytes;
         let Some(index) = list.cold.pop(&list.links).or_else(|| self.take_fresh(class)) else {
             self.resident.fetch_sub(bytes, Ordering::Relaxed);
-            return Err(self.full(bytes));
+            return Ok(None);
         };
         let block = self.block(class, index);
         if let Err(source) = self.arena.commit(block.at(), bytes) {
+            // Some of its pages may have memory. If they can't be returned, the block keeps them for its next use.
+            let _ = self.arena.discard(block.at(), bytes);
             self.resident.fetch_sub(bytes, Ordering::Relaxed);
             list.cold.push(&list.links, index);
             return Err(AllocError::NoMemory { bytes, source });
         }
-        self.used.fetch_add(bytes, Ordering::Relaxed);
-        Ok(block)
+        Ok(Some(block))
     }
 
     /// Pushes a block onto the warm stack of its class, from where the next chunk is taken.
@@ -312,6 +383,17 @@ impl Pool {
         self.resident.load(Ordering::Relaxed)
     }
 
+    /// Returns the bytes of committed memory that no lane uses.
+    #[inline]
+    pub fn spare_bytes(&self) -> usize {
+        self.resident_bytes().saturating_sub(self.used_bytes())
+    }
+
+    /// Returns the bytes that claims had to commit: neither prefaulted nor committed ahead.
+    pub fn late_commit_bytes(&self) -> usize {
+        self.committed_late.load(Ordering::Relaxed)
+    }
+
     /// Returns the options that the pool was made with.
     pub fn options(&self) -> &PoolOptions {
         &self.options
@@ -322,11 +404,16 @@ impl Pool {
         self.arena.survives_process()
     }
 
-    pub(crate) fn register(&self, lane: &CountedArc<LaneShared>) {
+    /// Adds a new lane. Returns the class of its first chunk.
+    pub(crate) fn register(&self, lane: &CountedArc<LaneShared>) -> usize {
         // Called once for each lane, never on the path of a message.
         let mut lanes = self.lanes.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         lanes.retain(|lane| lane.strong_count() > 0);
         lanes.push(CountedArc::downgrade(lane));
+        drop(lanes);
+        let one = |left: usize| left.checked_sub(1);
+        let is_whole = self.whole_starts.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one).is_ok();
+        if is_whole { self.geometry.chunk_class } else { 0 }
     }
 
     fn block(&self, class: usize, index: u32) -> BlockRef {
@@ -349,18 +436,22 @@ impl Pool {
 
     /// Counts `bytes` as resident; returns the memory of warm blocks to the system if the budget is exceeded otherwise.
     fn reserve(&self, bytes: usize) -> Result<(), AllocError> {
-        let max = self.options.memory_bytes_max;
-        loop {
-            let grown = self.resident.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |resident| {
-                (resident + bytes <= max).then_some(resident + bytes)
-            });
-            if grown.is_ok() {
-                return Ok(());
-            }
+        while !self.try_reserve(bytes) {
             if !self.discard_one_warm() {
                 return Err(self.full(bytes));
             }
         }
+        Ok(())
+    }
+
+    /// Counts `bytes` as resident if that is within the budget.
+    fn try_reserve(&self, bytes: usize) -> bool {
+        let max = self.options.memory_bytes_max;
+        self.resident
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |resident| {
+                (resident + bytes <= max).then_some(resident + bytes)
+            })
+            .is_ok()
     }
 
     /// Returns the memory of one warm block, of the largest class that has any, to the system; `true` if there was one.

@@ -13,6 +13,7 @@ use std::ptr::NonNull;
 
 use memmap2::{Advice, MmapOptions, MmapRaw};
 use rustix::fs::FallocateFlags;
+use rustix::io::Errno;
 
 use crate::geometry::Geometry;
 use crate::private_file::{PrivateFileError, create_private_file, open_private_file};
@@ -100,7 +101,8 @@ impl ProcessCrashSafe {
         let file = create_private_file(path)?;
         let made = rustix::fs::ftruncate(&file, geometry.len() as u64)
             .map_err(|errno| TierError::Size { path: path.to_owned(), source: errno.into() })
-            .and_then(|()| Self::map(file, path));
+            .and_then(|()| Self::map(file, path))
+            .inspect(|tier| advise_large_pages(&tier.map, geometry));
         if made.is_err() {
             // The first error is the one to report.
             let _ = std::fs::remove_file(path);
@@ -141,7 +143,7 @@ impl ProcessCrashSafe {
             // ENXIO: no data at or after this offset (lseek(2)).
             let start = match rustix::fs::seek(&self.file, rustix::fs::SeekFrom::Data(at)) {
                 Ok(start) => start,
-                Err(rustix::io::Errno::NXIO) => return Ok(ranges),
+                Err(Errno::NXIO) => return Ok(ranges),
                 Err(errno) => return Err(errno.into()),
             };
             at = rustix::fs::seek(&self.file, rustix::fs::SeekFrom::Hole(start))?;
@@ -164,8 +166,15 @@ unsafe impl Tier for ProcessCrashSafe {
     }
 
     fn commit(&self, at: usize, len: usize) -> io::Result<()> {
-        rustix::fs::fallocate(&self.file, FallocateFlags::empty(), at as u64, len as u64)?;
-        populate(&self.map, at, len)
+        match self.map.advise_range(Advice::PopulateWrite, at, len) {
+            // Linux before 5.14 has no such advice.
+            Err(error) if error.raw_os_error() == Some(Errno::INVAL.raw_os_error()) => {
+                Ok(rustix::fs::fallocate(&self.file, FallocateFlags::empty(), at as u64, len as u64)?)
+            }
+            // A store to the range would get a SIGBUS: the file system is full.
+            Err(error) if error.raw_os_error() == Some(Errno::FAULT.raw_os_error()) => Err(Errno::NOSPC.into()),
+            populated => populated,
+        }
     }
 
     fn discard(&self, at: usize, len: usize) -> io::Result<()> {
@@ -182,11 +191,14 @@ fn non_null(map: &MmapRaw) -> NonNull<u8> {
     NonNull::new(map.as_mut_ptr()).unwrap_or(NonNull::dangling())
 }
 
-/// Faults the pages in now: a page fault costs microseconds, more than the rest of an append.
-fn populate(map: &MmapRaw, at: usize, len: usize) -> io::Result<()> {
-    match map.advise_range(Advice::PopulateWrite, at, len) {
-        // Linux before 5.14 has no such advice: the pages fault in on first use, which is slower but correct.
-        Err(error) if error.raw_os_error() == Some(rustix::io::Errno::INVAL.raw_os_error()) => Ok(()),
-        other => other,
+/// Asks for large pages where a geometry profits from them. If the system refuses, pages are small.
+#[cfg(not(miri))]
+fn advise_large_pages(map: &MmapRaw, geometry: &Geometry) {
+    for (at, len) in geometry.large_pages() {
+        let _ = map.advise_range(Advice::HugePage, at, len);
     }
 }
+
+/// Under Miri, which has no `madvise`.
+#[cfg(miri)]
+fn advise_large_pages(_: &MmapRaw, _: &Geometry) {}

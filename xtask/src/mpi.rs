@@ -34,7 +34,7 @@ pub(crate) struct Options {
 }
 
 /// Selection of an MPI.
-#[derive(Debug, Default, Args)]
+#[derive(Clone, Debug, Default, Args)]
 pub(crate) struct Choice {
     /// `wheel` (Open MPI from PyPI, installed into cargo's target directory), `debian`, `mpich` (from PyPI, for the demo's ranks
     /// only), or the installation prefix of an Open MPI or MPICH [default: COUNTERFOIL_MPI, or else the mpicc in PATH, or else wheel]

@@ -12,6 +12,7 @@ pub(crate) enum Key {
     Keep,
     OnFull,
     Budget,
+    Prefault,
     DeadlockAfter,
     Tier,
     LogDir,
@@ -21,13 +22,14 @@ pub(crate) enum Key {
 /// Permitted values of a setting.
 enum ValueKind {
     Words(&'static [&'static str]),
+    Budget,
     Bytes,
     Seconds,
     Text,
 }
 
 impl Key {
-    pub(crate) const ALL: [Key; 11] = [
+    pub(crate) const ALL: [Key; 12] = [
         Key::Mpi,
         Key::MpiLibrary,
         Key::Protocol,
@@ -35,10 +37,23 @@ impl Key {
         Key::Keep,
         Key::OnFull,
         Key::Budget,
+        Key::Prefault,
         Key::DeadlockAfter,
         Key::Tier,
         Key::LogDir,
         Key::Summary,
+    ];
+
+    /// Settings that the ranks get in their environment, and that a report shows.
+    pub(crate) const OF_RANKS: [Key; 8] = [
+        Key::Protocol,
+        Key::Logging,
+        Key::Keep,
+        Key::OnFull,
+        Key::Budget,
+        Key::Prefault,
+        Key::DeadlockAfter,
+        Key::Tier,
     ];
 
     /// Name in the settings file; the option is the same with `--` before it.
@@ -51,6 +66,7 @@ impl Key {
             Key::Keep => "keep",
             Key::OnFull => "on-full",
             Key::Budget => "budget",
+            Key::Prefault => "prefault",
             Key::DeadlockAfter => "deadlock-after",
             Key::Tier => "tier",
             Key::LogDir => "log-dir",
@@ -68,6 +84,7 @@ impl Key {
             Key::Keep => "COUNTERFOIL_KEEP",
             Key::OnFull => "COUNTERFOIL_ON_FULL",
             Key::Budget => "COUNTERFOIL_BUDGET",
+            Key::Prefault => "COUNTERFOIL_PREFAULT",
             Key::DeadlockAfter => "COUNTERFOIL_DEADLOCK_AFTER",
             Key::Tier => "COUNTERFOIL_TIER",
             Key::LogDir => "COUNTERFOIL_LOG_DIR",
@@ -85,6 +102,7 @@ impl Key {
             Key::Keep => "how long messages are kept",
             Key::OnFull => "effect of a full log on a send",
             Key::Budget => "memory of each rank's log",
+            Key::Prefault => "part of that memory that is committed at the start",
             Key::DeadlockAfter => "seconds without activity before a wait for log space is given up",
             Key::Tier => "storage of the log",
             Key::LogDir => "directory that keeps the logs after the run",
@@ -104,7 +122,8 @@ impl Key {
             Key::Keep => ValueKind::Words(&["acked", "checkpoint", "all"]),
             Key::OnFull => ValueKind::Words(&["block", "stop-logging", "fail"]),
             Key::Tier => ValueKind::Words(&["volatile", "process-crash-safe", "node-local"]),
-            Key::Budget => ValueKind::Bytes,
+            Key::Budget => ValueKind::Budget,
+            Key::Prefault => ValueKind::Bytes,
             Key::DeadlockAfter => ValueKind::Seconds,
             Key::Mpi | Key::MpiLibrary | Key::LogDir | Key::Summary => ValueKind::Text,
         }
@@ -116,7 +135,8 @@ impl Key {
             ValueKind::Words(words) if words.contains(&value) => None,
             ValueKind::Words([only]) => Some(format!("only `{only}` is available over MPI")),
             ValueKind::Words(words) => Some(format!("must be one of {}", words.join(", "))),
-            ValueKind::Bytes => budget_violation(value),
+            ValueKind::Budget => budget_violation(value),
+            ValueKind::Bytes => bytes(value).is_none().then(|| BYTES.to_owned()),
             ValueKind::Seconds if value.parse::<u32>().is_ok_and(|seconds| seconds > 0) => None,
             ValueKind::Seconds => Some("must be a whole number of seconds, at least 1".to_owned()),
             ValueKind::Text if value.is_empty() => Some("must not be empty".to_owned()),
@@ -125,10 +145,12 @@ impl Key {
     }
 }
 
+const BYTES: &str = "must be a whole number of bytes, optionally with the unit KiB, MiB or GiB";
+
 /// Returns the reason why a rank's log can't have `value` as its memory limit, if any.
 fn budget_violation(value: &str) -> Option<String> {
     let Some(bytes) = bytes(value) else {
-        return Some("must be a whole number of bytes, optionally with the unit KiB, MiB or GiB".to_owned());
+        return Some(BYTES.to_owned());
     };
     // The limits depend only on options that a rank's log leaves at their defaults.
     let mut options = Options::new(Rank(0), 1);

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 
 use super::file::File;
-use super::key::Key;
+use super::key::{Key, bytes};
 
 /// Variables with our prefix that aren't settings: read by this command, by the logging library or by the project's own tests.
 const OTHER_VARIABLES: [&str; 8] = [
@@ -47,6 +47,10 @@ pub(crate) struct SettingOptions {
     /// Memory of each rank's log, such as 64MiB [default: 64MiB]
     #[arg(long, value_name = "BYTES")]
     pub(super) budget: Option<String>,
+    /// Part of that memory that is committed in MPI_Init: what is committed later delays sends, by up to a millisecond for each 4 MiB
+    /// [default: 256KiB; up to 64MiB if more than unacknowledged messages is kept]
+    #[arg(long, value_name = "BYTES")]
+    pub(super) prefault: Option<String>,
     /// Seconds without activity on any rank after which a wait for space in a full log is given up; must exceed the duration of
     /// any single message or collective operation [default: 10; six times as long if several threads call MPI concurrently]
     #[arg(long, value_name = "SECONDS")]
@@ -172,7 +176,22 @@ impl Settings {
             settings.values.push(setting);
         }
         settings.apply_defaults();
+        settings.check_prefault()?;
         Ok(settings)
+    }
+
+    /// Checks that no more memory is to be prefaulted than there is.
+    fn check_prefault(&self) -> Result<(), ConfigError> {
+        let (prefault, budget) = (self.setting(Key::Prefault), self.value(Key::Budget).unwrap_or_default());
+        match &prefault.value {
+            Some(value) if bytes(value) > bytes(budget) => Err(ConfigError::Value {
+                key: Key::Prefault,
+                value: value.clone(),
+                place: prefault.source.clone(),
+                requirement: format!("must be at most the budget, {budget}"),
+            }),
+            _ => Ok(()),
+        }
     }
 
     /// Fills in the defaults, some of which depend on other settings.
@@ -236,6 +255,7 @@ impl SettingOptions {
             Key::Keep => &self.keep,
             Key::OnFull => &self.on_full,
             Key::Budget => &self.budget,
+            Key::Prefault => &self.prefault,
             Key::DeadlockAfter => &self.deadlock_after,
             Key::Tier => &self.tier,
             Key::LogDir => &self.log_dir,
@@ -325,6 +345,8 @@ mod tests {
             ("COUNTERFOIL_BUDGET", "1", "at least 256KiB"),
             ("COUNTERFOIL_BUDGET", "255KiB", "at least 256KiB"),
             ("COUNTERFOIL_BUDGET", "257GiB", "at most 256 GiB"),
+            ("COUNTERFOIL_PREFAULT", "half", "number of bytes"),
+            ("COUNTERFOIL_PREFAULT", "65MiB", "at most the budget, 64MiB"),
             ("COUNTERFOIL_BUDGET", "99999999999GiB", "number of bytes"),
             ("COUNTERFOIL_DEADLOCK_AFTER", "0", "whole number of seconds"),
             ("COUNTERFOIL_DEADLOCK_AFTER", "10s", "whole number of seconds"),

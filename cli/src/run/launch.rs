@@ -141,7 +141,7 @@ impl Launch<'_> {
             ("COUNTERFOIL_SUMMARY_DIR", self.job.paths().traces().into()),
             ("COUNTERFOIL_SHM_DIR", OsString::new()),
         ];
-        for key in [Key::Protocol, Key::Logging, Key::Keep, Key::OnFull, Key::Budget, Key::DeadlockAfter, Key::Tier] {
+        for key in Key::OF_RANKS {
             variables.push((key.variable(), self.settings.value(key).unwrap_or_default().into()));
         }
         let tier = self.settings.value(Key::Tier);

@@ -38,12 +38,13 @@ pub(super) fn take_over(
 fn options(settings: &Settings, (rank, ranks): (u32, u32), shared: &Path, log_dir: &Path) -> Options {
     let mut options = Options::new(Rank(rank), ranks);
     options.tier = Tier::ProcessCrashSafe;
-    options.keep = match settings.value(Key::Keep) {
+    let keep = match settings.value(Key::Keep) {
         Some("acked") => Keep::Acked,
         Some("checkpoint") => Keep::Checkpoint,
         _ => Keep::All,
     };
-    options.memory_bytes_max = settings.value(Key::Budget).and_then(bytes).unwrap_or(options.memory_bytes_max);
+    options.retain(keep, settings.value(Key::Budget).and_then(bytes).unwrap_or(options.memory_bytes_max));
+    options.prefault_ahead_bytes = 0; // Nothing is appended.
     options.dir = Some(shared.to_owned());
     options.store = Some(StoreOptions::new(log_dir));
     options

@@ -34,7 +34,6 @@ impl ChunkInfo {
 impl LaneWriter {
     /// Begins a chunk of at least `bytes`, which becomes the current one; its first record will be `first`.
     pub(super) fn begin_chunk(&mut self, bytes: usize, first: Ssn, sparse: bool) -> Result<(), AllocError> {
-        // A lane that fills its chunks gets larger ones: memory grows with use and not with the number of peers.
         let (ordinary, geometry) = (self.cold.pool.geometry.chunk_class, &self.cold.pool.geometry);
         let class = geometry.class_for(bytes).map_or(usize::MAX, |fits| fits.max(self.cold.next_class));
         let block = match self.cold.spares.pop() {
@@ -47,7 +46,11 @@ impl LaneWriter {
                 block
             }
         };
-        self.cold.next_class = (class.min(ordinary) + 1).min(ordinary);
+        // Memory grows with use: larger chunks, but smaller ones where large records leave them half empty.
+        self.cold.next_class = match self.cold.chunks.back() {
+            Some(current) if class > ordinary && self.is_half_empty(current) => self.cold.next_class.saturating_sub(1),
+            _ => (class + 1).min(ordinary),
+        };
         let sequence = self.cold.next_sequence;
         self.cold.next_sequence += 1;
         let header = ChunkHeader { lane: self.peer(), sequence, first, replaces: sequence, sparse };
@@ -64,6 +67,12 @@ impl LaneWriter {
         self.set_boundary();
         self.move_to(block, block.at() + CHUNK_HEADER);
         Ok(())
+    }
+
+    /// Returns `true` if less than half of the current chunk is used.
+    fn is_half_empty(&self, current: &ChunkInfo) -> bool {
+        let used = self.arena().offset_of(self.at) - current.block.at();
+        used < self.cold.pool.block_bytes(current.block) / 2
     }
 
     /// Seals the current chunk and links it to `next`.

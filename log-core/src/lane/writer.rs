@@ -93,7 +93,7 @@ impl LaneWriter {
     /// Makes an empty lane to `peer`. It takes no chunk before the first claim.
     pub fn new(pool: Arc<Pool>, peer: Rank) -> LaneWriter {
         let shared = CountedArc::new(LaneShared::new(peer, pool.options().cursors_max));
-        pool.register(&shared);
+        let next_class = pool.register(&shared);
         // SAFETY: the place goes with the pool, in the same struct.
         let nowhere = unsafe { pool.arena.place(0) };
         LaneWriter {
@@ -111,7 +111,7 @@ impl LaneWriter {
                 retired: VecDeque::new(),
                 spares: Vec::with_capacity(SPARES_MAX),
                 settled: 0,
-                next_class: 0,
+                next_class,
                 rewound: None,
                 keeps_runs: false,
                 sealed_bytes: 0,

@@ -64,6 +64,12 @@ impl Pairs {
         quantile(self.0.iter().map(|pair| pair.1), q)
     }
 
+    /// Returns the ratio of the sums of both sides, in which rare long batches count; NaN without pairs.
+    pub fn ratio_of_sums(&self) -> f64 {
+        let sum = |of: fn(&(f64, f64)) -> f64| self.0.iter().map(of).sum::<f64>();
+        sum(|pair| pair.0) / sum(|pair| pair.1)
+    }
+
     /// Returns the `q`-quantile of the pairs' ratios: not the ratio of two quantiles.
     pub fn ratio(&self, q: f64) -> f64 {
         quantile(self.0.iter().map(|(measured, baseline)| measured / baseline), q)
@@ -98,5 +104,6 @@ mod tests {
         }
         assert_eq!((pairs.measured(0.5), pairs.baseline(0.5), pairs.ratio(0.5)), (30.0, 10.0, 2.0));
         assert_eq!((pairs.ratio(0.25), pairs.ratio(0.75)), (1.2, 2.0));
+        assert!((pairs.ratio_of_sums() - 592.0 / 300.0).abs() < 1e-9 && Pairs::default().ratio_of_sums().is_nan());
     }
 }

@@ -16,6 +16,8 @@ pub(crate) struct Settings {
     pub(crate) is_on: bool,
     /// Bytes of memory for the log.
     pub(crate) budget: usize,
+    /// Bytes of them that are prefaulted in MPI_Init, if not those that suit the budget.
+    pub(crate) prefault: Option<usize>,
     pub(crate) keep: Keep,
     pub(crate) on_full: OnFull,
     /// Time without any activity in the job after which a wait for space is given up.
@@ -46,6 +48,7 @@ impl Default for Settings {
         Settings {
             is_on: true,
             budget: 64 << 20,
+            prefault: None,
             keep: Keep::Acked,
             on_full: OnFull::Block,
             deadlock_after: DEADLOCK_AFTER,
@@ -91,6 +94,12 @@ impl Settings {
             let bytes = bytes(value).filter(|bytes| *bytes >= least);
             bytes.map(|bytes| settings.budget = bytes).is_some()
         })?;
+        let must = "a number of bytes, or one followed by KiB, MiB or GiB, at most the budget";
+        let budget = settings.budget;
+        chosen("COUNTERFOIL_PREFAULT", must, &mut |value| {
+            settings.prefault = bytes(value).filter(|bytes| *bytes <= budget);
+            settings.prefault.is_some() || value.is_empty()
+        })?;
         chosen("COUNTERFOIL_KEEP", "`acked`, `checkpoint` or `all`", &mut |value| {
             let keep = match value {
                 "acked" => Keep::Acked,
@@ -132,9 +141,9 @@ impl Settings {
     pub(crate) fn options(&self, rank: u32, ranks: u32) -> Options {
         let mut options = Options::new(Rank(rank), ranks);
         options.tier = self.tier;
-        options.keep = self.keep;
+        options.retain(self.keep, self.budget);
+        options.prefault_bytes = self.prefault.unwrap_or(options.prefault_bytes);
         options.on_full = self.on_full;
-        options.memory_bytes_max = self.budget;
         options.dir.clone_from(&self.shm_dir);
         options.store = self.log_dir.as_ref().or(self.spill_dir.as_ref()).map(StoreOptions::new);
         options
@@ -179,6 +188,7 @@ mod tests {
             ("COUNTERFOIL_PROTOCOL", "sender-based"),
             ("COUNTERFOIL_LOGGING", "off"),
             ("COUNTERFOIL_BUDGET", "3MiB"),
+            ("COUNTERFOIL_PREFAULT", "1MiB"),
             ("COUNTERFOIL_KEEP", "all"),
             ("COUNTERFOIL_ON_FULL", "stop-logging"),
             ("COUNTERFOIL_DEADLOCK_AFTER", "90"),
@@ -191,6 +201,7 @@ mod tests {
         let right = Settings {
             is_on: false,
             budget: 3 << 20,
+            prefault: Some(1 << 20),
             keep: Keep::All,
             on_full: OnFull::StopLogging,
             deadlock_after: Duration::from_secs(90),
@@ -212,6 +223,8 @@ mod tests {
             ("COUNTERFOIL_BUDGET", "64 MB"),
             ("COUNTERFOIL_BUDGET", "99999999999999999999"),
             ("COUNTERFOIL_BUDGET", "18014398509481984KiB"),
+            ("COUNTERFOIL_PREFAULT", "65MiB"),
+            ("COUNTERFOIL_PREFAULT", "all"),
             ("COUNTERFOIL_KEEP", "some"),
             ("COUNTERFOIL_ON_FULL", ""),
             ("COUNTERFOIL_DEADLOCK_AFTER", "0"),

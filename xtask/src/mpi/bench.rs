@@ -17,7 +17,7 @@ use super::{Choice, Mpi};
 use crate::workspace::{TaskError, command_line, json_output};
 
 /// Options of all ping-pong benchmarks.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 struct PingPongOptions {
     #[command(flatten)]
     choice: Choice,

@@ -44,6 +44,8 @@ pub(crate) struct Ledger {
     pub(crate) contributions: Traffic,
     /// Most bytes of memory that the log has taken.
     pub(crate) memory_peak: usize,
+    /// Bytes of it that were committed while a message was logged.
+    pub(crate) late_commit: usize,
     pub(crate) spilled: u64,
     /// Time that sends have waited for space.
     pub(crate) waited: Duration,
@@ -64,6 +66,7 @@ impl Ledger {
             collectives: vec![Traffic::default(); Operation::ALL.len()],
             contributions: Traffic::default(),
             memory_peak: 0,
+            late_commit: 0,
             spilled: 0,
             waited: Duration::ZERO,
             sends_refused: 0,
@@ -151,6 +154,7 @@ impl Ledger {
         self.live.set(Word::HasLog, u64::from(log.is_some()));
         let Some(usage) = log else { return };
         self.memory_peak = self.memory_peak.max(usage.resident_bytes);
+        self.late_commit = usage.late_commit_bytes;
         self.spilled = usage.spilled_bytes;
         self.has_stopped |= usage.stopped_logging;
         self.live.set(Word::Memory, usage.resident_bytes as u64);

@@ -45,6 +45,7 @@ pub(super) fn account(session: &Session, ended: Ended) -> Value {
         "contributions": ledger.contributions,
         "determinants": session.logger.determinants(),
         "memory_peak_bytes": ledger.memory_peak,
+        "late_commit_bytes": ledger.late_commit,
         "spilled_bytes": ledger.spilled,
         "waited_s": ledger.waited.as_secs_f64(),
         "sends_refused": ledger.sends_refused,

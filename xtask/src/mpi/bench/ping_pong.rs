@@ -1,10 +1,11 @@
-//! `cargo xtask bench mpi`: latency with the logging library, over shared memory and TCP, in both tiers.
+//! `cargo xtask bench mpi`: latency with the logging library, over shared memory and TCP, in both tiers, by what is kept.
 
 // Shared with the measured program.
 #[path = "../../../../mpi/benches/src/bin/bench/pattern.rs"]
 mod pattern;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
@@ -13,7 +14,7 @@ use self::pattern::Pattern;
 use super::{PingPongOptions, mpirun_two_ranks, preload_library, read_summary};
 use crate::mpi::scratch::Scratch;
 use crate::mpi::{Mpi, Toolkit, preload};
-use crate::workspace::{TaskError, Workspace};
+use crate::workspace::{TaskError, Workspace, run_checked};
 
 /// Options of `cargo xtask bench mpi`.
 #[derive(Debug, Args)]
@@ -29,6 +30,9 @@ pub(crate) struct Options {
     /// Durability tier of the log; repeatable [default: both]
     #[arg(long = "tier")]
     tiers: Vec<Tier>,
+    /// What the log keeps; repeatable [default: acked]
+    #[arg(long = "keep")]
+    keeps: Vec<Keep>,
     /// Transport between the ranks; repeatable [default: both]
     #[arg(long = "transport")]
     transports: Vec<Transport>,
@@ -70,14 +74,71 @@ impl Transport {
     }
 }
 
-/// Returns the rows of all jobs: `mpi, transport, tags, tier, run, pattern, size, way, native_ns, logged_ns, ratio, ratio_p25,
-/// ratio_p75, control, control_p25, control_p75`.
+/// What the log of a job keeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Keep {
+    /// Records that aren't acknowledged
+    Acked,
+    /// Everything, in memory that is prefaulted before the measurement
+    All,
+    /// Everything, in memory of which 64 MiB are prefaulted, as by default
+    AllAhead,
+    /// Everything: 64 MiB in memory, the rest on disk
+    AllSpilled,
+    /// Everything, by a library that only copies into prefaulted memory: the floor of `all`
+    Floor,
+}
+
+impl Keep {
+    fn name(self) -> &'static str {
+        match self {
+            Keep::Acked => "acked",
+            Keep::All => "all",
+            Keep::AllAhead => "all, ahead",
+            Keep::AllSpilled => "all, spilled",
+            Keep::Floor => "floor",
+        }
+    }
+
+    /// Returns `true` if each message takes new memory, so that a job measures a single size.
+    fn takes_new_memory(self) -> bool {
+        matches!(self, Keep::All | Keep::AllAhead | Keep::Floor)
+    }
+
+    /// Returns the tiers among `tiers` in which it is measured.
+    fn tiers(self, tiers: &[Tier]) -> &[Tier] {
+        // Spilled records are in memory that is lost with the process, whatever the tier.
+        if self == Keep::AllSpilled { &tiers[..1] } else { tiers }
+    }
+}
+
+/// Sizes of messages in a job that takes new memory, unless others are given.
+const SIZES: [u32; 10] = [8, 64, 256, 1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20];
+/// Rounds of the measured program, unless they are given.
+const ROUNDS: u32 = 101;
+/// Longest message that shares a chunk with others; longer ones have blocks of their own, of which none is prefaulted.
+const CHUNK_BYTES: u32 = 4 << 20;
+
+/// Returns the bytes that a rank logs in a job, with a margin: a batch of a millisecond has 5 MiB or 8 messages at most, and a record
+/// headers and a rest of its chunk.
+fn log_bytes(size: u32, rounds: u32) -> u64 {
+    let batch = u64::from(size).saturating_mul(8).max(8 << 20);
+    batch * u64::from(rounds + 3) * 3 / 2
+}
+
+/// Returns the rows of all jobs: `mpi, transport, tags, tier, keep, run, pattern, size, way, native_ns, logged_ns, ratio, ratio_p25,
+/// ratio_p75, ratio_of_sums, control, control_p25, control_p75`, and of a log that keeps everything `late_commit_bytes` and
+/// `spilled_bytes` of both ranks.
 pub(crate) fn rows(workspace: &Workspace, options: &Options) -> Result<Vec<Value>, TaskError> {
     let repeat = options.ping_pong.repeat;
     let toolkit = Toolkit::find_or_install(workspace, &options.ping_pong.choice)?;
     let program = toolkit.build_program(workspace, "counterfoil-mpi-bench")?;
     let library = preload::build(workspace, &toolkit)?;
     let tiers: &[Tier] = if options.tiers.is_empty() { Tier::value_variants() } else { &options.tiers };
+    let keeps: &[Keep] = if options.keeps.is_empty() { &[Keep::Acked] } else { &options.keeps };
+    let scratch = Scratch::on_disk(workspace.target(), "bench")?;
+    let floor = build_floor(workspace, &toolkit, scratch.path(), keeps)?;
+    let sizes = if options.ping_pong.sizes.is_empty() { &SIZES[..] } else { &options.ping_pong.sizes };
     let mut rows = Vec::new();
     for run in 1..=repeat {
         for (transport, btl) in toolkit.mpi.transports() {
@@ -85,32 +146,55 @@ pub(crate) fn rows(workspace: &Workspace, options: &Options) -> Result<Vec<Value
             {
                 continue;
             }
-            let mut job = |tier: Tier, ways: &[&str], is_logging_off| {
-                eprintln!("{}, {transport}, {}, run {run} of {repeat}", toolkit.mpi, tier.name());
+            let mut job = |keep: Keep, tier: Tier, ways: &[&str], is_logging_off, sizes: &[u32]| {
+                eprintln!("{}, {transport}, {}, {}, run {run} of {repeat}", toolkit.mpi, tier.name(), keep.name());
                 let job = Job {
                     mpi: &toolkit.mpi,
                     program: &program,
-                    library: &library,
+                    library: if keep == Keep::Floor { &floor } else { &library },
+                    spill: scratch.path(),
                     run,
                     transport,
                     btl,
                     tier,
+                    keep,
                     ways,
                     is_logging_off,
+                    sizes,
                 };
                 rows.extend(job.rows(options)?);
                 Ok::<_, TaskError>(())
             };
-            for tier in tiers {
-                job(*tier, &["logged"], false)?;
+            // One size after the other, so that the rows of a size lie close together in time.
+            for size in sizes.iter().filter(|_| keeps.iter().any(|keep| keep.takes_new_memory())) {
+                for keep in keeps.iter().filter(|keep| keep.takes_new_memory()) {
+                    for tier in keep.tiers(tiers) {
+                        job(*keep, *tier, &["logged"], false, std::slice::from_ref(size))?;
+                    }
+                }
+            }
+            for keep in keeps.iter().filter(|keep| !keep.takes_new_memory()) {
+                for tier in keep.tiers(tiers) {
+                    job(*keep, *tier, &["logged"], false, &options.ping_pong.sizes)?;
+                }
             }
             if options.parts {
-                job(Tier::Volatile, &["logged"], true)?;
-                job(Tier::Volatile, &["counted", "received"], false)?;
+                job(Keep::Acked, Tier::Volatile, &["logged"], true, &options.ping_pong.sizes)?;
+                job(Keep::Acked, Tier::Volatile, &["counted", "received"], false, &options.ping_pong.sizes)?;
             }
         }
     }
     Ok(rows)
+}
+
+/// Compiles the library that only copies, if it is measured.
+fn build_floor(workspace: &Workspace, toolkit: &Toolkit, folder: &Path, keeps: &[Keep]) -> Result<PathBuf, TaskError> {
+    let (source, library) = (workspace.root().join("mpi/benches/floor.c"), folder.join("libfloor.so"));
+    if keeps.contains(&Keep::Floor) {
+        let mut compile = Command::new(&toolkit.mpi.mpicc);
+        run_checked(compile.args(["-O3", "-Wall", "-shared", "-fPIC", "-o"]).arg(&library).arg(source))?;
+    }
+    Ok(library)
 }
 
 /// One job of two ranks.
@@ -118,27 +202,53 @@ struct Job<'a> {
     mpi: &'a Mpi,
     program: &'a Path,
     library: &'a Path,
+    /// Folder on disk for spilled records.
+    spill: &'a Path,
     run: u32,
     transport: &'a str,
     btl: &'a str,
     tier: Tier,
+    keep: Keep,
     ways: &'a [&'a str],
     /// The library is loaded, but logging is off.
     is_logging_off: bool,
+    sizes: &'a [u32],
 }
 
 impl Job<'_> {
     fn rows(&self, options: &Options) -> Result<Vec<Value>, TaskError> {
-        let scratch = Scratch::create("bench")?;
-        let dir = scratch.path().to_string_lossy();
+        let (scratch, disk) = (Scratch::create("bench")?, Scratch::on_disk(self.spill, "spill")?);
+        let dir = scratch.path().to_string_lossy().into_owned();
         let mut command = mpirun_two_ranks(self.mpi, self.btl);
-        let logging = if self.is_logging_off { "off" } else { "on" };
-        let variables = [
-            ("COUNTERFOIL_LOGGING", logging),
-            ("COUNTERFOIL_TIER", self.tier.name()),
-            ("COUNTERFOIL_SHM_DIR", &dir),
-            ("COUNTERFOIL_SUMMARY_DIR", &dir),
-        ];
+        let rounds = options.ping_pong.rounds.unwrap_or(ROUNDS);
+        let bytes = self.sizes.iter().map(|size| log_bytes(*size, rounds)).max().unwrap_or(0);
+        let mut variables = vec![("COUNTERFOIL_SUMMARY_DIR", dir.clone())];
+        let mut set = |name, value: &str| variables.push((name, value.to_owned()));
+        set("COUNTERFOIL_LOGGING", if self.is_logging_off { "off" } else { "on" });
+        set("COUNTERFOIL_TIER", self.tier.name());
+        set("COUNTERFOIL_SHM_DIR", &dir);
+        match self.keep {
+            Keep::Acked => {}
+            Keep::All | Keep::AllAhead => {
+                set("COUNTERFOIL_KEEP", "all");
+                set("COUNTERFOIL_BUDGET", &bytes.to_string());
+                if self.keep == Keep::All && self.sizes.iter().all(|size| *size < CHUNK_BYTES) {
+                    set("COUNTERFOIL_PREFAULT", &bytes.to_string());
+                }
+            }
+            Keep::AllSpilled => {
+                set("COUNTERFOIL_KEEP", "all");
+                set("COUNTERFOIL_TIER", "node-local");
+                set("COUNTERFOIL_SPILL_DIR", &disk.path().to_string_lossy());
+            }
+            Keep::Floor => {
+                set("FLOOR_BYTES", &bytes.to_string());
+                if self.tier == Tier::ProcessCrashSafe {
+                    set("FLOOR_DIR", &dir);
+                }
+            }
+        }
+        let variables: Vec<(&str, &str)> = variables.iter().map(|(name, value)| (*name, &**value)).collect();
         preload_library(&mut command, self.library, &variables);
         command.arg(self.program).args(["--transport", self.transport]);
         for way in self.ways {
@@ -150,29 +260,47 @@ impl Job<'_> {
         if let Some(tags) = options.tags {
             command.args(["--tags", &tags.to_string()]);
         }
-        let mut fields = vec![("run", json!(self.run)), ("tier", json!(self.tier.name()))];
+        let tier = if self.keep == Keep::AllSpilled { "node-local" } else { self.tier.name() };
+        let mut fields = vec![("run", json!(self.run)), ("tier", json!(tier)), ("keep", json!(self.keep.name()))];
         if self.is_logging_off {
             fields.push(("way", json!("interposed")));
         }
-        let rows = options.ping_pong.rows(&mut command, &fields)?;
-        if !self.is_logging_off && self.ways.contains(&"logged") {
-            check_logged(scratch.path())?;
+        let ping_pong = PingPongOptions { sizes: self.sizes.to_vec(), ..options.ping_pong.clone() };
+        let mut rows = ping_pong.rows(&mut command, &fields)?;
+        if !self.is_logging_off && self.keep != Keep::Floor && self.ways.contains(&"logged") {
+            let figures = check_logged(scratch.path())?;
+            if self.keep != Keep::Acked {
+                for row in &mut rows {
+                    for (name, bytes) in &figures {
+                        row[*name] = json!(bytes);
+                    }
+                }
+            }
         }
         Ok(rows)
     }
 }
 
-/// Checks that both ranks have logged messages until the end of the program.
-fn check_logged(folder: &Path) -> Result<(), TaskError> {
+/// Sums over the ranks of a job.
+const FIGURES: [&str; 2] = ["late_commit_bytes", "spilled_bytes"];
+
+/// Checks that both ranks have logged messages until the end of the program. Returns figures of their logs.
+fn check_logged(folder: &Path) -> Result<[(&'static str, u64); 2], TaskError> {
+    let mut figures = FIGURES.map(|name| (name, 0));
     for rank in 0..2 {
         let reason = match read_summary(folder, rank) {
-            Ok(summary) if summary["messages_logged"].as_u64().unwrap_or(0) > 0 => continue,
+            Ok(summary) if summary["messages_logged"].as_u64().unwrap_or(0) > 0 => {
+                for (name, sum) in &mut figures {
+                    *sum += summary[*name].as_u64().unwrap_or(0);
+                }
+                continue;
+            }
             Ok(_) => "no message was logged".to_owned(),
             Err(reason) => reason,
         };
         return Err(TaskError::Output { program: format!("rank {rank}"), reason });
     }
-    Ok(())
+    Ok(figures)
 }
 
 #[cfg(test)]
@@ -185,11 +313,11 @@ mod tests {
         let write = |rank: u32, summary: Value| {
             std::fs::write(folder.path().join(format!("rank-{rank}.json")), summary.to_string()).unwrap();
         };
-        let summary = |logged: u64, stopped: bool| json!({ "messages_logged": logged, "gave_up": null, "logging_stopped": stopped });
+        let summary = |logged: u64, stopped: bool| json!({ "messages_logged": logged, "gave_up": null, "logging_stopped": stopped, "spilled_bytes": 7 });
         write(0, summary(5, false));
         assert!(check_logged(folder.path()).is_err(), "rank 1 has no summary");
         write(1, summary(5, false));
-        check_logged(folder.path()).unwrap();
+        assert_eq!(check_logged(folder.path()).unwrap(), [("late_commit_bytes", 0), ("spilled_bytes", 14)]);
         let gave_up = json!({ "messages_logged": 5, "gave_up": "no room", "logging_stopped": false });
         for wrong in [summary(0, false), summary(5, true), gave_up, json!({})] {
             write(1, wrong);

@@ -37,6 +37,8 @@ pub(crate) struct Row {
     pub(crate) ratio: f64,
     pub(crate) ratio_p25: f64,
     pub(crate) ratio_p75: f64,
+    /// Ratio of the sums of all measured and all native batches: other than in the median, rare delays count.
+    pub(crate) ratio_of_sums: f64,
     /// Median and quartiles of the ratios of the control: native to native batches.
     pub(crate) control: f64,
     pub(crate) control_p25: f64,
@@ -90,6 +92,7 @@ pub(crate) fn run(
         ratio: pairs.ratio(0.5),
         ratio_p25: pairs.ratio(0.25),
         ratio_p75: pairs.ratio(0.75),
+        ratio_of_sums: pairs.ratio_of_sums(),
         control: control.ratio(0.5),
         control_p25: control.ratio(0.25),
         control_p75: control.ratio(0.75),

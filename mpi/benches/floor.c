@@ -1,0 +1,88 @@
+/* Floor of a log that keeps everything: each message is copied into new memory, which was prefaulted, and nothing else is done.
+ *
+ * A library to preload into the ping-pong benchmark. FLOOR_BYTES: memory of each process, in bytes. FLOOR_DIR: folder on a memory file
+ * system for it; without one it is anonymous, in large pages. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <mpi.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
+
+/* As in the logging library: a longer message is copied while it is under way, and one of at least HALVES_BYTES second half first. */
+enum { OVERLAP_BYTES = 257, HALVES_BYTES = 1 << 20, HEADER_WORDS = 4, ALIGN = 16 };
+
+static char *at, *end;
+
+static void fail(const char *what) {
+    fprintf(stderr, "floor: %s: %s\n", what, strerror(errno));
+    MPI_Abort(MPI_COMM_WORLD, 1);
+}
+
+static void reserve(void) {
+    const char *bytes = getenv("FLOOR_BYTES"), *dir = getenv("FLOOR_DIR");
+    size_t len = bytes ? strtoull(bytes, NULL, 10) : 0;
+    int file = -1, flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+    if (dir) {
+        char name[4096];
+        snprintf(name, sizeof name, "%s/floor.%d", dir, (int)getpid());
+        file = open(name, O_RDWR | O_CREAT | O_EXCL, 0600);
+        if (file < 0 || unlink(name) || ftruncate(file, (off_t)len)) fail(name);
+        flags = MAP_SHARED;
+    }
+    at = mmap(NULL, len, PROT_READ | PROT_WRITE, flags, file, 0);
+    if (at == MAP_FAILED) fail("mmap");
+    madvise(at, len, MADV_HUGEPAGE);
+    if (madvise(at, len, MADV_POPULATE_WRITE)) fail("MADV_POPULATE_WRITE");
+    end = at + len;
+}
+
+static void keep(const void *buf, size_t len, int to, int tag) {
+    size_t half = len >= HALVES_BYTES ? len / 2 : 0;
+    uint64_t header[HEADER_WORDS] = {len, (uint64_t)to, (uint64_t)tag, 0};
+    char *body = at + sizeof header;
+    at = body + (len + ALIGN - 1) / ALIGN * ALIGN;
+    if (at > end) {
+        errno = ENOMEM;
+        fail("FLOOR_BYTES are used up");
+    }
+    memcpy(body - sizeof header, header, sizeof header);
+    memcpy(body + half, (const char *)buf + half, len - half);
+    memcpy(body, buf, half);
+}
+
+int MPI_Init(int *argc, char ***argv) {
+    int code = PMPI_Init(argc, argv);
+    reserve();
+    return code;
+}
+
+int MPI_Init_thread(int *argc, char ***argv, int required, int *provided) {
+    int code = PMPI_Init_thread(argc, argv, required, provided);
+    reserve();
+    return code;
+}
+
+int MPI_Send(const void *buf, int count, MPI_Datatype type, int to, int tag, MPI_Comm comm) {
+    MPI_Request request;
+    int code, bytes = 1;
+    if (type != MPI_BYTE && type != MPI_UINT8_T) PMPI_Type_size(type, &bytes);
+    size_t len = (size_t)bytes * (size_t)count;
+    if (len < OVERLAP_BYTES) {
+        code = PMPI_Send(buf, count, type, to, tag, comm);
+        keep(buf, len, to, tag);
+        return code;
+    }
+    code = PMPI_Isend(buf, count, type, to, tag, comm, &request);
+    if (code != MPI_SUCCESS) return code;
+    keep(buf, len, to, tag);
+    return PMPI_Wait(&request, MPI_STATUS_IGNORE);
+}
