@@ -9,7 +9,7 @@ use counterfoil_log_io::{BackendChoice, BackendOptions};
 /// `RETAINED_CHUNK_BYTES_MAX`.
 const RETAINED_CHUNKS: usize = 256;
 const RETAINED_CHUNK_BYTES_MAX: usize = 4 << 20;
-/// Most bytes that such a log prefaults at the start.
+/// Most bytes that such a log prefaults at the start, and that it commits ahead.
 const RETAINED_PREFAULT_BYTES_MAX: usize = 64 << 20;
 /// Part of its budget that is committed ahead.
 const RETAINED_PARTS_AHEAD: usize = 64;
@@ -204,7 +204,8 @@ impl Options {
             }
             self.prefault_bytes = memory_bytes_max.min(RETAINED_PREFAULT_BYTES_MAX);
             if memory_bytes_max > self.prefault_bytes {
-                self.prefault_ahead_bytes = (memory_bytes_max / RETAINED_PARTS_AHEAD).max(4 * self.chunk_bytes);
+                let part = (memory_bytes_max / RETAINED_PARTS_AHEAD).max(4 * self.chunk_bytes);
+                self.prefault_ahead_bytes = part.min(RETAINED_PREFAULT_BYTES_MAX);
             }
         }
     }

@@ -1,5 +1,5 @@
 /* Eigenvalue of a large sparse matrix by inverse iteration, each step solved by conjugate gradients: a reimplementation of the NAS
- * benchmark CG with its sizes and message pattern. Class A: 14,000 rows, 15 steps of 25 iterations.
+ * benchmark CG with its sizes and message pattern: `cg [CLASS]`, A (14,000 rows, 15 steps of 25 iterations) or B (75,000 rows, 75 steps).
  *
  * Each rank has the columns of its part of the vectors. As in NAS CG, products are summed by recursive halving and dot products by
  * recursive doubling, with Irecv, Send and Wait. The number of ranks is a power of two that divides the number of rows.
@@ -13,8 +13,17 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { ROWS = 14000, NONZEROS = 11, STEPS = 15, ITERATIONS = 25 };
-static const double SHIFT = 20.0, CONDITION = 0.1, RESIDUAL_MAX = 1e-8;
+enum { NONZEROS_MAX = 13, ITERATIONS = 25 };
+static const double CONDITION = 0.1, RESIDUAL_MAX = 1e-8;
+
+/* Size of a class. */
+typedef struct {
+    int rows, nonzeros, steps;
+    double shift;
+} Class;
+
+static const Class class_a = {14000, 11, 15, 20.0}, class_b = {75000, 13, 75, 60.0};
+static Class size;
 
 static int rank, ranks, own, first;
 static int *begins, *columns;
@@ -33,18 +42,18 @@ static uint64_t next(void) {
  * given. */
 static void entries(int *at) {
     state = 314159265;
-    for (int i = 0; i < ROWS; i++) {
-        int place[NONZEROS + 1];
-        double element[NONZEROS + 1];
-        for (int k = 0; k < NONZEROS; k++) {
-            place[k] = (int)(next() % ROWS);
+    for (int i = 0; i < size.rows; i++) {
+        int place[NONZEROS_MAX + 1];
+        double element[NONZEROS_MAX + 1];
+        for (int k = 0; k < size.nonzeros; k++) {
+            place[k] = (int)(next() % size.rows);
             element[k] = (double)(next() >> 11) / 9007199254740992.0;
         }
-        place[NONZEROS] = i;
-        element[NONZEROS] = 0.5;
-        double weight = pow(CONDITION, (double)i / ROWS);
-        for (int r = 0; r <= NONZEROS; r++)
-            for (int c = 0; c <= NONZEROS; c++) {
+        place[size.nonzeros] = i;
+        element[size.nonzeros] = 0.5;
+        double weight = pow(CONDITION, (double)i / size.rows);
+        for (int r = 0; r <= size.nonzeros; r++)
+            for (int c = 0; c <= size.nonzeros; c++) {
                 if (place[c] < first || place[c] >= first + own) continue;
                 if (at) {
                     int here = at[place[r]]++;
@@ -58,7 +67,7 @@ static void entries(int *at) {
         if (at) {
             int here = at[i]++;
             columns[here] = i - first;
-            values[here] = CONDITION - SHIFT;
+            values[here] = CONDITION - size.shift;
         } else {
             begins[i + 1]++;
         }
@@ -66,15 +75,15 @@ static void entries(int *at) {
 }
 
 static void make_matrix(void) {
-    begins = calloc(ROWS + 1, sizeof *begins);
-    int *at = malloc(ROWS * sizeof *at);
+    begins = calloc(size.rows + 1, sizeof *begins);
+    int *at = malloc(size.rows * sizeof *at);
     entries(NULL);
-    for (int i = 0; i < ROWS; i++) {
+    for (int i = 0; i < size.rows; i++) {
         begins[i + 1] += begins[i];
         at[i] = begins[i];
     }
-    columns = malloc((size_t)begins[ROWS] * sizeof *columns);
-    values = malloc((size_t)begins[ROWS] * sizeof *values);
+    columns = malloc((size_t)begins[size.rows] * sizeof *columns);
+    values = malloc((size_t)begins[size.rows] * sizeof *values);
     entries(at);
     free(at);
 }
@@ -99,12 +108,12 @@ static double dot(const double *a, const double *b) {
 
 /* Computes to = A from, of which this rank has its part. */
 static void multiply(const double *from, double *to) {
-    for (int i = 0; i < ROWS; i++) {
+    for (int i = 0; i < size.rows; i++) {
         double of_row = 0;
         for (int k = begins[i]; k < begins[i + 1]; k++) of_row += values[k] * from[columns[k]];
         sum[i] = of_row;
     }
-    int low = 0, length = ROWS;
+    int low = 0, length = size.rows;
     for (int step = ranks / 2; step > 0; step /= 2) {
         length /= 2;
         int keep = rank & step ? low + length : low, give = rank & step ? low : low + length;
@@ -122,21 +131,22 @@ int main(int argc, char **argv) {
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-    if (ranks & (ranks - 1) || ROWS % ranks) {
-        if (rank == 0) fprintf(stderr, "cg: the number of ranks has to be a power of two that divides %d\n", ROWS);
+    size = argc > 1 && argv[1][0] == 'B' ? class_b : class_a;
+    if (ranks & (ranks - 1) || size.rows % ranks) {
+        if (rank == 0) fprintf(stderr, "cg: the number of ranks has to be a power of two that divides %d\n", size.rows);
         MPI_Abort(MPI_COMM_WORLD, 2);
     }
-    own = ROWS / ranks;
+    own = size.rows / ranks;
     first = rank * own;
     make_matrix();
-    sum = malloc(ROWS * sizeof *sum);
-    incoming = malloc(ROWS * sizeof *incoming);
+    sum = malloc(size.rows * sizeof *sum);
+    incoming = malloc(size.rows * sizeof *incoming);
     double *x = malloc(own * sizeof *x), *z = malloc(own * sizeof *z), *r = malloc(own * sizeof *r);
     double *p = malloc(own * sizeof *p), *q = malloc(own * sizeof *q);
     for (int i = 0; i < own; i++) x[i] = 1;
     double zeta = 0, residual = 0, begun = 0;
     /* The first step warms up the caches. */
-    for (int step = 0; step <= STEPS; step++) {
+    for (int step = 0; step <= size.steps; step++) {
         if (step == 1) {
             MPI_Barrier(MPI_COMM_WORLD);
             begun = MPI_Wtime();
@@ -153,7 +163,7 @@ int main(int argc, char **argv) {
         multiply(z, q);
         for (int i = 0; i < own; i++) r[i] = x[i] - q[i];
         residual = sqrt(dot(r, r) / dot(x, x));
-        zeta = SHIFT + 1 / dot(x, z);
+        zeta = size.shift + 1 / dot(x, z);
         double length = 1 / sqrt(dot(z, z));
         for (int i = 0; i < own; i++) x[i] = z[i] * length;
     }

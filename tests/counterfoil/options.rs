@@ -1,6 +1,6 @@
 //! Validation of options: errors name the option, and nothing is created.
 
-use counterfoil::{Log, OpenError, Options, Rank, Tier, create_private_dir};
+use counterfoil::{Keep, Log, OpenError, Options, Rank, Tier, create_private_dir};
 
 fn refused(change: impl FnOnce(&mut Options)) -> (&'static str, String) {
     let mut options = Options::new(Rank(0), 2);
@@ -63,6 +63,24 @@ fn options_at_their_limits_are_accepted() {
     });
     accepted(|options| (options.memory_bytes_max, options.prefault_bytes) = (65536, 65536));
     accepted(|options| options.cursors_max = 64);
+}
+
+#[test]
+fn sizes_suit_what_is_kept_and_the_budget() {
+    let retain = |tier, keep, memory| {
+        let mut options = Options { tier, ..Options::new(Rank(0), 2) };
+        options.retain(keep, memory);
+        assert_eq!((options.keep, options.memory_bytes_max), (keep, memory));
+        (options.chunk_bytes, options.prefault_bytes, options.prefault_ahead_bytes)
+    };
+    let (kib, mib, gib) = (1 << 10, 1 << 20, 1 << 30);
+    assert_eq!(retain(Tier::Volatile, Keep::Acked, 8 * gib), (64 * kib, 256 * kib, 0));
+    assert_eq!(retain(Tier::Volatile, Keep::Acked, 100 * kib), (64 * kib, 100 * kib, 0));
+    assert_eq!(retain(Tier::Volatile, Keep::All, 64 * kib), (64 * kib, 64 * kib, 0));
+    assert_eq!(retain(Tier::Volatile, Keep::All, 64 * mib), (256 * kib, 64 * mib, 0));
+    assert_eq!(retain(Tier::ProcessCrashSafe, Keep::Checkpoint, gib), (4 * mib, 64 * mib, 16 * mib));
+    assert_eq!(retain(Tier::Volatile, Keep::All, 256 * gib), (4 * mib, 64 * mib, 64 * mib));
+    assert_eq!(retain(Tier::NodeLocal, Keep::All, gib), (64 * kib, 64 * mib, 16 * mib));
 }
 
 #[test]

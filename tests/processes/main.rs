@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 #![expect(clippy::unwrap_used, reason = "a test, and its helpers, fail by panicking")]
 
+mod full_shared_memory;
 mod killed_writer;
 mod real_faults;
 #[path = "../counterfoil/spilled.rs"]

@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 #![expect(clippy::unwrap_used, reason = "a test, and its helpers, fail by panicking")]
 
+mod committing;
 mod images_while_sealing;
 mod lanes;
 #[cfg(not(miri))]

@@ -35,6 +35,8 @@ pub(crate) struct Options {
 enum Program {
     /// mpi/benches/cg.c: matrix and message sizes of the NAS benchmark CG, class A
     Cg,
+    /// The same, class B: a hundred times as long
+    CgB,
     /// HPC Challenge as packaged by Debian, with a small problem
     Hpcc,
 }
@@ -48,9 +50,16 @@ enum LogKind {
     Volatile,
     /// Like `volatile`, in shared memory that survives the process
     ProcessCrashSafe,
+    /// Keep all messages in memory: a budget of 4 GiB
+    KeepAllInMemory,
+    /// The same, in shared memory that survives the process
+    KeepAllInSharedMemory,
     /// Keep all messages: 64 MiB in memory, the rest spilled to disk
-    KeepAll,
+    KeepAllSpilled,
 }
+
+/// Settings of a log that keeps all messages in memory.
+const KEEP_ALL_IN_MEMORY: [(&str, &str); 2] = [("COUNTERFOIL_KEEP", "all"), ("COUNTERFOIL_BUDGET", "4GiB")];
 
 impl LogKind {
     fn name(self) -> &'static str {
@@ -58,12 +67,14 @@ impl LogKind {
             LogKind::None => "none",
             LogKind::Volatile => "volatile",
             LogKind::ProcessCrashSafe => "process-crash-safe",
-            LogKind::KeepAll => "keep all, spilled",
+            LogKind::KeepAllInMemory => "keep all, volatile",
+            LogKind::KeepAllInSharedMemory => "keep all, process-crash-safe",
+            LogKind::KeepAllSpilled => "keep all, spilled",
         }
     }
 }
 
-/// Returns the rows `mpi, program, log, pairs, native_s, s, ratio, ratio_low, ratio_high, messages, bytes, spilled_bytes`.
+/// Returns the rows `mpi, program, log, pairs, native_s, s, ratio, ratio_low, ratio_high, messages, bytes, spilled_bytes, late_commit_bytes`.
 pub(crate) fn rows(workspace: &Workspace, options: &Options) -> Result<Vec<Value>, TaskError> {
     let toolkit = Toolkit::find_or_install(workspace, &options.choice)?;
     let library = preload::build(workspace, &toolkit)?;
@@ -82,6 +93,7 @@ pub(crate) fn rows(workspace: &Workspace, options: &Options) -> Result<Vec<Value
 struct Application {
     name: &'static str,
     file: PathBuf,
+    arguments: &'static [&'static str],
     /// Working directory, which receives output files.
     folder: PathBuf,
 }
@@ -90,11 +102,13 @@ impl Application {
     /// Compiles CG, or finds HPCC and writes its input file.
     fn prepare(workspace: &Workspace, toolkit: &Toolkit, scratch: &Path, program: Program) -> Result<Self, TaskError> {
         match program {
-            Program::Cg => {
+            Program::Cg | Program::CgB => {
                 let (source, file) = (workspace.root().join("mpi/benches/cg.c"), scratch.join("cg"));
                 let mut compile = Command::new(&toolkit.mpi.mpicc);
                 run_checked(compile.args(["-O3", "-o"]).arg(&file).arg(source).arg("-lm"))?;
-                Ok(Self { name: "CG class A", file, folder: scratch.to_owned() })
+                let (name, arguments) =
+                    if program == Program::CgB { ("CG class B", &["B"][..]) } else { ("CG class A", &["A"][..]) };
+                Ok(Self { name, file, arguments, folder: scratch.to_owned() })
             }
             Program::Hpcc => {
                 let file = PathBuf::from("/usr/bin/hpcc");
@@ -103,7 +117,7 @@ impl Application {
                 }
                 let input = scratch.join("hpccinf.txt");
                 fs::write(&input, HPCC_INPUT).map_err(TaskError::file(&input))?;
-                Ok(Self { name: "HPCC", file, folder: scratch.to_owned() })
+                Ok(Self { name: "HPCC", file, arguments: &[], folder: scratch.to_owned() })
             }
         }
     }
@@ -189,6 +203,7 @@ struct Run {
     messages: u64,
     bytes: u64,
     spilled: u64,
+    late_commit: u64,
 }
 
 impl Bench<'_> {
@@ -232,6 +247,7 @@ impl Bench<'_> {
             "messages": last.messages,
             "bytes": last.bytes,
             "spilled_bytes": last.spilled,
+            "late_commit_bytes": last.late_commit,
         }))
     }
 
@@ -245,7 +261,12 @@ impl Bench<'_> {
         match log {
             LogKind::None | LogKind::Volatile => {}
             LogKind::ProcessCrashSafe => variables.push(("COUNTERFOIL_TIER", "process-crash-safe")),
-            LogKind::KeepAll => variables.extend([
+            LogKind::KeepAllInMemory => variables.extend(KEEP_ALL_IN_MEMORY),
+            LogKind::KeepAllInSharedMemory => {
+                variables.extend(KEEP_ALL_IN_MEMORY);
+                variables.push(("COUNTERFOIL_TIER", "process-crash-safe"));
+            }
+            LogKind::KeepAllSpilled => variables.extend([
                 ("COUNTERFOIL_KEEP", "all"),
                 ("COUNTERFOIL_TIER", "node-local"),
                 ("COUNTERFOIL_SPILL_DIR", &*disk_path),
@@ -255,13 +276,18 @@ impl Bench<'_> {
             preload_library(&mut command, self.library, &variables);
         }
         let start = Instant::now();
-        let output = run_program(command.current_dir(&application.folder), &self.toolkit.mpi, &application.file, &[])?;
+        let output = run_program(
+            command.current_dir(&application.folder),
+            &self.toolkit.mpi,
+            &application.file,
+            application.arguments,
+        )?;
         let wall_s = start.elapsed().as_secs_f64();
         let program = command_line(&command);
         let seconds = application
             .elapsed_s(&output.stdout, wall_s)
             .map_err(|reason| TaskError::Output { program: program.clone(), reason })?;
-        let mut run = Run { seconds, messages: 0, bytes: 0, spilled: 0 };
+        let mut run = Run { seconds, messages: 0, bytes: 0, spilled: 0, late_commit: 0 };
         if log != LogKind::None {
             run.add_summaries(memory.path()).map_err(|reason| TaskError::Output { program, reason })?;
         }
@@ -278,6 +304,7 @@ impl Run {
             self.messages += number("messages_logged");
             self.bytes += number("bytes_logged");
             self.spilled += number("spilled_bytes");
+            self.late_commit += number("late_commit_bytes");
         }
         Ok(())
     }
