@@ -5,12 +5,13 @@ use std::path::PathBuf;
 use counterfoil_log_core::{BLOCK_BYTES_MIN, MEMORY_BYTES_MAX, OptionsError, PoolOptions, Rank};
 use counterfoil_log_io::{BackendChoice, BackendOptions};
 
-/// Chunks that the budget of a log that [`retain`](Options::retain)s records is worth, as long as none is larger than
-/// `RETAINED_CHUNK_BYTES_MAX`.
-const RETAINED_CHUNKS: usize = 256;
-const RETAINED_CHUNK_BYTES_MAX: usize = 4 << 20;
+/// Chunks that the budget of a log that [`retain`](Options::retain)s records is worth, and their largest size.
+const RETAINED_CHUNKS: (usize, usize) = (256, 4 << 20);
+/// The same, where chunks are written to disk one by one.
+const SPILLED_CHUNKS: (usize, usize) = (64, 1 << 20);
 /// Most bytes that such a log prefaults at the start, and that it commits ahead.
-const RETAINED_PREFAULT_BYTES_MAX: usize = 64 << 20;
+const RETAINED_PREFAULT_BYTES_MAX: usize = 16 << 20;
+const RETAINED_AHEAD_BYTES_MAX: usize = 64 << 20;
 /// Part of its budget that is committed ahead.
 const RETAINED_PARTS_AHEAD: usize = 64;
 
@@ -189,23 +190,25 @@ impl Options {
     }
 
     /// Sets what is kept, the memory budget, and the sizes that suit them. Released records are overwritten while they are still in the
-    /// cache: chunks are small, and little is prefaulted. Records that are kept go to new memory all the time: up to 64 MiB are
-    /// prefaulted, a thread commits memory ahead, and chunks have a 256th of the budget, from 64 KiB to 4 MiB (in the node-local tier
-    /// 64 KiB, since they are written one by one).
+    /// cache: chunks are small, and little is prefaulted. Records that are kept go to new memory all the time: up to 16 MiB are
+    /// prefaulted, a thread commits memory ahead, and chunks are larger: a 256th of the budget, from 64 KiB to 4 MiB, and in the node-local
+    /// tier a 64th, up to 1 MiB.
     pub fn retain(&mut self, keep: Keep, memory_bytes_max: usize) {
         let default = Options::new(self.rank, self.ranks);
         (self.keep, self.memory_bytes_max) = (keep, memory_bytes_max);
         (self.chunk_bytes, self.prefault_bytes) = (default.chunk_bytes, default.prefault_bytes.min(memory_bytes_max));
         self.prefault_ahead_bytes = 0;
         if keep != Keep::Acked {
-            if self.tier != Tier::NodeLocal {
-                let share = (memory_bytes_max / RETAINED_CHUNKS).max(1).next_power_of_two();
-                self.chunk_bytes = share.clamp(self.chunk_bytes, RETAINED_CHUNK_BYTES_MAX);
-            }
+            let (chunks, chunk_bytes_max) = match self.tier {
+                Tier::Volatile | Tier::ProcessCrashSafe => RETAINED_CHUNKS,
+                Tier::NodeLocal => SPILLED_CHUNKS,
+            };
+            let share = (memory_bytes_max / chunks).max(1).next_power_of_two();
+            self.chunk_bytes = share.clamp(self.chunk_bytes, chunk_bytes_max);
             self.prefault_bytes = memory_bytes_max.min(RETAINED_PREFAULT_BYTES_MAX);
             if memory_bytes_max > self.prefault_bytes {
                 let part = (memory_bytes_max / RETAINED_PARTS_AHEAD).max(4 * self.chunk_bytes);
-                self.prefault_ahead_bytes = part.min(RETAINED_PREFAULT_BYTES_MAX);
+                self.prefault_ahead_bytes = part.min(RETAINED_AHEAD_BYTES_MAX);
             }
         }
     }

@@ -1,13 +1,14 @@
 //! Numbering of received messages: receives are posted first, and end in several orders. The time is that of one receive; from 1,000 receives
-//! to 100,000 it grows by the logarithm at most.
+//! to 1,000,000 it grows by the logarithm at most.
 #![forbid(unsafe_code)]
 
 use counterfoil_benches::measure::timed;
 use counterfoil_mpi_logger::{Arrival, Matching, PostedReceive};
 use criterion::{Criterion, criterion_group, criterion_main};
 
-/// Numbers of receives.
-const COUNTS: [usize; 3] = [1_000, 10_000, 100_000];
+/// Numbers of receives; the last only for those of which every second one ends before all others.
+const COUNTS: [usize; 4] = [1_000, 10_000, 100_000, 1_000_000];
+const EVERY_SECOND: &str = "every second first";
 
 /// Pattern of a receive, and the message that it takes.
 type Receive = (Option<i32>, Option<i32>, Arrival);
@@ -34,6 +35,7 @@ fn order(name: &str, count: usize) -> Vec<usize> {
     match name {
         "as posted" => (0..count).collect(),
         "reverse" => (0..count).rev().collect(),
+        EVERY_SECOND => (1..count).step_by(2).chain((0..count).step_by(2)).collect(),
         // A step that has no divisor in common with the counts.
         _ => (0..count).map(|n| n * 7_919 % count).collect(),
     }
@@ -59,8 +61,9 @@ fn run(kind: Kind, order: &[usize]) {
 fn matching(criterion: &mut Criterion) {
     for (name, kind) in KINDS {
         let mut group = criterion.benchmark_group(format!("matching/{name}"));
-        for end in ["as posted", "reverse", "scattered"] {
-            for count in COUNTS {
+        for end in ["as posted", "reverse", "scattered", EVERY_SECOND] {
+            let counts = if end == EVERY_SECOND { &COUNTS[..] } else { &COUNTS[..3] };
+            for &count in counts {
                 let order = order(end, count);
                 group.bench_function(format!("{end}/{count}"), |bencher| {
                     bencher.iter_custom(|ops| {

@@ -48,7 +48,7 @@ pub(crate) struct SettingOptions {
     #[arg(long, value_name = "BYTES")]
     pub(super) budget: Option<String>,
     /// Part of that memory that is committed in MPI_Init: what is committed later delays sends, by up to a millisecond for each 4 MiB
-    /// [default: 256KiB; up to 64MiB if more than unacknowledged messages is kept]
+    /// [default: 256KiB; up to 16MiB if more than unacknowledged messages is kept]
     #[arg(long, value_name = "BYTES")]
     pub(super) prefault: Option<String>,
     /// Seconds without activity on any rank after which a wait for space in a full log is given up; must exceed the duration of

@@ -81,7 +81,7 @@ enum Keep {
     Acked,
     /// Everything, in memory that is prefaulted before the measurement
     All,
-    /// Everything, in memory of which 64 MiB are prefaulted, as by default
+    /// Everything, in memory of which 16 MiB are prefaulted, as by default
     AllAhead,
     /// Everything: 64 MiB in memory, the rest on disk
     AllSpilled,
