@@ -40,7 +40,7 @@ const WAYS: [Way; 4] = [
         settings: &[
             ("COUNTERFOIL_KEEP", "all"),
             ("COUNTERFOIL_TIER", "node-local"),
-            ("COUNTERFOIL_BUDGET", "4MiB"),
+            ("COUNTERFOIL_BUDGET", "8MiB"),
         ],
         levels: &["single", "multiple"],
         is_kept: true,
@@ -146,6 +146,7 @@ fn random_programs_behave_the_same_with_and_without_the_library() {
             if under.as_ref() == Ok(&plain) {
                 continue;
             }
+            eprintln!("{batch:?}, {}: {:?}; looking for the smallest part", way.name, under.as_ref().err());
             let (what, suspect) = batch.difference(way).unwrap_or((format!("{:?}", under.err()), batch.first));
             let small = batch.shrink(way, suspect);
             panic!("{}: {what}\nThe smallest part that differs: {small:?}", way.name);

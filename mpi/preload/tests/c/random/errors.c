@@ -18,7 +18,7 @@ static void handler(MPI_Comm *comm, int *code, ...) {
     if (way >= JUMPS) longjmp(back, 1);
 }
 
-enum { WRONG_CALLS = 18 };
+enum { REFUSED_REDUCTION = 15, WRONG_CALLS = 18 };
 
 typedef struct { const Group *g; int call, from; } Wrong;
 
@@ -46,7 +46,7 @@ static int wrong_call(void *arguments) {
     case 12: return MPI_Sendrecv_replace(in, 1, MPI_INT, bad, ERROR_TAG, wrong->from, ERROR_TAG, comm, &status);
     case 13: return MPI_Bsend(out, 1, MPI_INT, 0, -7, comm);
     case 14: return MPI_Irsend(out, -1, MPI_INT, 0, 0, comm, &null);
-    case 15: return MPI_Allreduce(out, in, 1, MPI_INT, MPI_OP_NULL, comm);
+    case REFUSED_REDUCTION: return MPI_Allreduce(out, in, 1, MPI_INT, MPI_OP_NULL, comm);
     case 16: return MPI_Mprobe(bad, 0, comm, &(MPI_Message){MPI_MESSAGE_NULL}, &status);
     default: return MPI_Alltoall(out, 1, MPI_DATATYPE_NULL, in, 1, MPI_DATATYPE_NULL, comm);
     }
@@ -56,7 +56,7 @@ void errors(const Group *g) {
     MPI_Errhandler errhandler;
     MPI_Request request;
     MPI_Status status;
-    int class, count = draw_count(), code = MPI_SUCCESS, calls = 1 + draw(2);
+    int class, count = draw_count(), code = MPI_SUCCESS, calls = 1 + draw(2), is_collective = 0;
     const Layout *layout = &layouts[1];
     unsigned char *out = outgoing[1] + MARGIN, *in = incoming[1] + MARGIN;
     Ring at = ring(g, draw(3));
@@ -73,6 +73,7 @@ void errors(const Group *g) {
     DO(MPI_Isend(out, count, layout->type, at.to, ERROR_TAG, g->comm, &request));
     for (int i = 0; i < calls; i++) {
         Wrong wrong = {g, draw(WRONG_CALLS), at.from};
+        is_collective |= wrong.call == REFUSED_REDUCTION;
         handled = 0;
         if (!setjmp(back)) {
             if (!throw_caught(wrong_call, &wrong, &code)) {
@@ -88,4 +89,11 @@ void errors(const Group *g) {
     add(hash_elements(in, count, layout));
     DO(MPI_Wait(&request, MPI_STATUS_IGNORE));
     DO(MPI_Comm_set_errhandler(g->comm, MPI_ERRORS_ARE_FATAL));
+    if (is_collective) {
+        /* The next operation takes the number of the refused one, and its contribution the place in the log. */
+        int sum;
+        note_contribution(&rank, sizeof rank);
+        DO(MPI_Allreduce(&rank, &sum, 1, MPI_INT, MPI_SUM, g->comm));
+        add((uint64_t)sum);
+    }
 }
