@@ -46,7 +46,6 @@ Group group_of(MPI_Comm comm) {
     DO(MPI_Group_translate_ranks(peers, g.peers, all, world, g.world));
     DO(MPI_Group_free(&peers));
     DO(MPI_Group_free(&world));
-    if (!g.is_inter) find_neighbours(&g);
     g.positions = calloc(RANKS_MAX, sizeof *g.positions);
     return g;
 }
@@ -120,7 +119,7 @@ Group make_group(const Group *parent) {
     MPI_Comm comm, inter;
     MPI_Request request;
     int kind = draw(18), color = draw(2), low = draw(parent->size), r = parent->rank, n = parent->size;
-    int side = r % 2, other = 1, is_divided = draw(2), has_order = 1;
+    int side = r % 2, other = 1, is_divided = draw(2), has_topology;
     if (is_divided && n > 1) {
         other = low % (n - 1) + 1;
         side = r >= other;
@@ -128,6 +127,7 @@ Group make_group(const Group *parent) {
     if (n == 1 && (kind == 4 || kind == 5)) kind = 0;
     /* In Open MPI 5.0.11, a graph that is made of a grid's communicator says that it is a grid, and crashes. */
     if (parent->is_grid && kind >= 15) kind = 0;
+    has_topology = kind >= 12;
     switch (kind) {
     case 0: DO(MPI_Comm_dup(parent->comm, &comm)); break;
     case 1: DO(MPI_Comm_split(parent->comm, (r + color) % 2, -r, &comm)); break;
@@ -159,12 +159,13 @@ Group make_group(const Group *parent) {
     case 15: comm = graph(parent, 0); break;
     case 16: comm = graph(parent, 1); break;
     default:
-        comm = graph(parent, 2);
         /* MPI doesn't define the order of a rank's neighbours. */
-        has_order = 0;
+        has_topology = 0;
+        comm = graph(parent, 2);
     }
     Group made = group_of(comm);
     made.side = side;
-    made.has_neighbours &= has_order;
+    /* In Open MPI 4.1.4 and 5.0.11, MPI_Comm_create_group makes a grid of a grid, but without its dimensions. */
+    if (has_topology && comm != MPI_COMM_NULL) find_neighbours(&made);
     return made;
 }
