@@ -7,6 +7,7 @@
 mod failures;
 mod full_log;
 mod launch;
+mod logged;
 mod logged_twice;
 mod random;
 mod record_keeping;
@@ -88,10 +89,10 @@ fn programs_behave_the_same_with_and_without_the_library() {
 #[test]
 fn error_handlers_may_jump_and_throw_with_several_threads_too() {
     let thrown = Path::new(env!("CARGO_TARGET_TMPDIR")).join("thrown");
-    let has_cpp = Command::new("g++").arg("--version").output().is_ok_and(|output| output.status.success());
+    let has_cpp = launch::has_cpp();
     if has_cpp {
         let source = launch::sources().join("thrown.cpp");
-        compile(&source, &thrown, &["-DOMPI_SKIP_MPICXX", "-DMPICH_SKIP_MPICXX"]);
+        compile(&source, &thrown, &[]);
     } else {
         eprintln!("NOT TESTED: there is no g++ to compile a program that throws");
     }

@@ -4,10 +4,9 @@
 #![expect(clippy::unwrap_used, reason = "a test's functions may")]
 
 mod compare;
-mod contributions;
-mod hash;
 #[path = "../launch/mod.rs"]
 mod launch;
+#[path = "../logged/mod.rs"]
 mod logged;
 mod observed;
 
@@ -17,7 +16,7 @@ use std::sync::OnceLock;
 
 use compare::compare;
 use launch::{PROGRAMS, Run, compile, library, sources, wrapped};
-use logged::{Logged, Payload};
+use logged::{Logged, Payload, contributions, hash};
 use observed::Observed;
 
 /// Compiles the witness and returns its path.

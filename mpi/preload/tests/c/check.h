@@ -7,7 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int rank, ranks;
+/* Each file of a program has these; the linker makes one of them. */
+__attribute__((weak)) int rank, ranks;
 
 #define CHECK(condition)                                                                        \
     do {                                                                                        \

@@ -37,7 +37,13 @@ pub(crate) fn sources() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c")
 }
 
-/// Compiles a file of C or C++ with the MPI's compiler.
+/// True if there is a compiler of C++.
+pub(crate) fn has_cpp() -> bool {
+    static HAS: OnceLock<bool> = OnceLock::new();
+    *HAS.get_or_init(|| Command::new("g++").arg("--version").output().is_ok_and(|output| output.status.success()))
+}
+
+/// Compiles a file of C or C++, or all files of a folder, with the MPI's compiler. Without a compiler of C++, a folder's files of C++ are left out.
 pub(crate) fn compile(source: &Path, into: &Path, options: &[&str]) {
     let mut command = Command::new(variable("MPICC", "mpicc"));
     command.args(["-O1", "-Wall", "-Wno-stringop-overread", "-Wno-cast-function-type", "-Wno-nonnull"]).args(options);
@@ -50,9 +56,16 @@ pub(crate) fn compile(source: &Path, into: &Path, options: &[&str]) {
     if wrapped().contains("MPIX_Comm_shrink") {
         command.arg("-DHAVE_SHRINK");
     }
-    command.arg("-I").arg(sources()).arg(source).arg("-o").arg(into).arg("-lpthread");
-    if source.extension().is_some_and(|extension| extension == "cpp") {
-        command.arg("-lstdc++");
+    let is = |source: &Path, extension: &str| source.extension().is_some_and(|found| found == extension);
+    let sources_of = |folder: std::fs::ReadDir| folder.map(|entry| entry.unwrap().path()).collect();
+    let mut files: Vec<PathBuf> = std::fs::read_dir(source).map_or_else(|_| vec![source.to_owned()], sources_of);
+    if source.is_dir() && has_cpp() {
+        command.arg("-DHAVE_CPP");
+    }
+    files.retain(|file| !source.is_dir() || is(file, "c") || is(file, "cpp") && has_cpp());
+    command.arg("-I").arg(sources()).args(&files).arg("-o").arg(into).arg("-lpthread");
+    if files.iter().any(|file| is(file, "cpp")) {
+        command.args(["-DOMPI_SKIP_MPICXX", "-DMPICH_SKIP_MPICXX", "-lstdc++"]);
     }
     let compiled = command.output().unwrap();
     assert!(compiled.status.success(), "{}: {}", source.display(), String::from_utf8_lossy(&compiled.stderr));
@@ -65,7 +78,8 @@ fn program(name: &str) -> PathBuf {
     let path = FOLDER.get_or_init(|| tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()).path().join(name);
     let mut built = BUILT.lock().unwrap_or_else(PoisonError::into_inner);
     if !name.starts_with('/') && !built.contains(name) {
-        compile(&sources().join(name).with_extension("c"), &path, &[]);
+        let source = sources().join(name);
+        compile(&if source.is_dir() { source } else { source.with_extension("c") }, &path, &[]);
         built.insert(name.to_owned());
     }
     path

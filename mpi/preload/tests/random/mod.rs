@@ -1,29 +1,50 @@
-//! Programs that a seed makes (`tests/c/random.c`): what they receive, and how many messages they send, is the same with and without the library.
+//! Programs that a seed makes (`tests/c/random`): what they receive, and what they send, is the same with and without the library, and if the
+//! log is kept, it has the bytes that they have sent.
 //!
 //! `cargo xtask soak mpi-programs` sets the number of programs and the seed.
 
+mod log;
+
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use super::launch::{Run, variable};
-use super::{accounts, channels_agree};
+use super::{all_accounts, channels_agree};
 
 /// Programs in one job.
 const BATCH: u32 = 50;
 /// Most steps of a program.
 const STEPS_MAX: u32 = 99;
 
-/// Way in which programs run under the library: a name, settings, and whether they use MPI_THREAD_MULTIPLE.
-type Way = (&'static str, &'static [(&'static str, &'static str)], bool);
+/// Way in which programs run under the library.
+struct Way {
+    name: &'static str,
+    settings: &'static [(&'static str, &'static str)],
+    /// Levels of thread support, which jobs use in turn.
+    levels: &'static [&'static str],
+    /// The log is in files, and kept.
+    is_kept: bool,
+}
 
 const WAYS: [Way; 4] = [
-    ("acked", &[], false),
-    ("acked, MPI_THREAD_MULTIPLE", &[], true),
-    ("all", &[("COUNTERFOIL_KEEP", "all"), ("COUNTERFOIL_BUDGET", "1GiB")], false),
-    (
-        "all, spilled",
-        &[("COUNTERFOIL_KEEP", "all"), ("COUNTERFOIL_TIER", "node-local"), ("COUNTERFOIL_BUDGET", "4MiB")],
-        false,
-    ),
+    Way { name: "acked", settings: &[], levels: &["single", "funneled", "serialized"], is_kept: false },
+    Way { name: "acked, MPI_THREAD_MULTIPLE", settings: &[], levels: &["multiple"], is_kept: false },
+    Way {
+        name: "all",
+        settings: &[("COUNTERFOIL_KEEP", "all"), ("COUNTERFOIL_BUDGET", "1GiB")],
+        levels: &["serialized", "multiple", "single"],
+        is_kept: false,
+    },
+    Way {
+        name: "all, spilled",
+        settings: &[
+            ("COUNTERFOIL_KEEP", "all"),
+            ("COUNTERFOIL_TIER", "node-local"),
+            ("COUNTERFOIL_BUDGET", "8MiB"),
+        ],
+        levels: &["single", "multiple"],
+        is_kept: true,
+    },
 ];
 
 /// Programs of a job: those of a seed from one number on, and at most so many steps of each.
@@ -38,25 +59,21 @@ struct Batch {
 
 impl Batch {
     /// Runs the programs, under the library if `way` is given; returns the printed lines by what they begin with.
-    fn run(self, way: Option<usize>) -> Result<BTreeMap<String, String>, String> {
+    fn run(self, way: Option<&Way>) -> Result<BTreeMap<String, String>, String> {
         let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         let log = folder.path().join("log");
         let mut run = Run::default();
-        let mut is_multiple = false;
+        let numbers = [self.seed, self.first.into(), self.count.into(), self.steps.into()];
+        let mut arguments = numbers.map(|number| &*number.to_string().leak()).to_vec();
         if let Some(way) = way {
-            let (_, settings, multiple) = WAYS[way];
-            run = Run::with_the_library(folder.path(), settings);
-            is_multiple = multiple;
-            if settings.contains(&("COUNTERFOIL_TIER", "node-local")) {
-                let private = std::os::unix::fs::PermissionsExt::from_mode(0o700);
-                std::fs::create_dir(&log).unwrap();
-                std::fs::set_permissions(&log, private).unwrap();
+            run = Run::with_the_library(folder.path(), way.settings);
+            arguments.push(way.levels[self.ranks as usize % way.levels.len()]);
+            if way.is_kept {
+                make_private(&log);
                 run.variables.push(("COUNTERFOIL_LOG_DIR", log.to_str().unwrap().to_owned()));
             }
         }
-        let numbers = [self.seed, self.first.into(), self.count.into(), self.steps.into()];
-        run.arguments = numbers.map(|number| &*number.to_string().leak()).to_vec();
-        run.arguments.extend(is_multiple.then_some("multiple"));
+        run.arguments = arguments;
         let output = run.once("random", self.ranks);
         let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
         if !output.status.success() {
@@ -67,8 +84,11 @@ impl Batch {
             .filter_map(|line| line.rsplit_once([' ']))
             .map(|(name, value)| (name.to_owned(), value.to_owned()))
             .collect();
-        if way.is_some() {
-            let accounts = accounts(folder.path(), self.ranks, &err);
+        if let Some(way) = way {
+            let accounts = all_accounts(folder.path(), self.ranks, &err);
+            if accounts.iter().any(|account| !account["gave_up"].is_null()) {
+                return Err(format!("a rank gave up: {err}"));
+            }
             channels_agree(&accounts, 0);
             for (rank, account) in accounts.iter().enumerate() {
                 let sent = &lines[&format!("rank {rank} sent")];
@@ -76,12 +96,15 @@ impl Batch {
                     return Err(format!("rank {rank} sent {sent} messages, logged are {}", account["messages_logged"]));
                 }
             }
+            if way.is_kept {
+                log::has_what_was_sent(&log, self.ranks, &lines)?;
+            }
         }
         Ok(lines)
     }
 
     /// Returns how the programs differ under the library.
-    fn difference(self, way: usize) -> Option<(String, u32)> {
+    fn difference(self, way: &Way) -> Option<(String, u32)> {
         let plain = self.run(None).unwrap_or_else(|error| panic!("{self:?} without the library: {error}"));
         match self.run(Some(way)) {
             Err(error) => Some((error, self.first)),
@@ -96,13 +119,19 @@ impl Batch {
     }
 
     /// Returns the smallest part of a failing batch that still fails: one program, and as few of its steps as possible.
-    fn shrink(self, way: usize, suspect: u32) -> Batch {
+    fn shrink(self, way: &Way, suspect: u32) -> Batch {
         let programs = std::iter::once(suspect).chain(self.first..self.first + self.count);
         let one = |first| Batch { first, count: 1, ..self };
         let Some(program) = programs.map(one).find(|batch| batch.difference(way).is_some()) else { return self };
         let fewer = (1..=20).map(|steps| Batch { steps, ..program });
         fewer.into_iter().find(|batch| batch.difference(way).is_some()).unwrap_or(program)
     }
+}
+
+fn make_private(dir: &Path) {
+    let private = std::os::unix::fs::PermissionsExt::from_mode(0o700);
+    std::fs::create_dir(dir).unwrap();
+    std::fs::set_permissions(dir, private).unwrap();
 }
 
 #[test]
@@ -112,14 +141,15 @@ fn random_programs_behave_the_same_with_and_without_the_library() {
     for (number, first) in (0..).zip((0..programs).step_by(BATCH as usize)) {
         let batch = Batch { ranks: 2 + number % 5, seed, first, count: BATCH.min(programs - first), steps: STEPS_MAX };
         let plain = batch.run(None).unwrap_or_else(|error| panic!("{batch:?} without the library: {error}"));
-        for (way, (name, ..)) in WAYS.iter().enumerate() {
+        for way in &WAYS {
             let under = batch.run(Some(way));
             if under.as_ref() == Ok(&plain) {
                 continue;
             }
+            eprintln!("{batch:?}, {}: {:?}; looking for the smallest part", way.name, under.as_ref().err());
             let (what, suspect) = batch.difference(way).unwrap_or((format!("{:?}", under.err()), batch.first));
             let small = batch.shrink(way, suspect);
-            panic!("{name}: {what}\nThe smallest part that differs: {small:?}");
+            panic!("{}: {what}\nThe smallest part that differs: {small:?}", way.name);
         }
         eprintln!("{} programs, seed {seed}: no difference", first + batch.count);
     }

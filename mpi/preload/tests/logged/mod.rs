@@ -1,5 +1,8 @@
 //! Messages and contributions in the logs of a job.
 
+pub(crate) mod contributions;
+pub(crate) mod hash;
+
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -10,7 +13,7 @@ use counterfoil_log_io::{
 use counterfoil_mpi_logger::Stream;
 use counterfoil_profile::{COLLECTIVE, RecordTag};
 
-use crate::hash::hash;
+use hash::hash;
 
 /// Length and hash of a message.
 pub(crate) type Payload = (u64, u64);

@@ -1,0 +1,222 @@
+/* Collective operations, of which some are under way at once, and persistent ones are started in an order of each rank's own. */
+#include "collective.h"
+
+enum { OPERATIONS_MAX = 3, KINDS = 17 };
+
+static Collective operations[OPERATIONS_MAX];
+
+/* Operations of a program. The second isn't commutative: it composes functions x -> a x + b of pairs (a, b). */
+static void lowest_bits(void *in, void *inout, int *count, MPI_Datatype *type) {
+    int numbers = *type == MPI_2INT ? 2 * *count : *count;
+    for (int i = 0; i < numbers; i++) ((unsigned *)inout)[i] = (((unsigned *)inout)[i] & ((unsigned *)in)[i]) | 1;
+}
+
+static void compose(void *in, void *inout, int *count, MPI_Datatype *type) {
+    (void)type;
+    for (int i = 0; i < 2 * *count; i += 2) {
+        unsigned a = ((unsigned *)in)[i], b = ((unsigned *)in)[i + 1], *of = (unsigned *)inout + i;
+        of[1] = a * of[1] + b;
+        of[0] = a * of[0];
+    }
+}
+
+typedef struct { MPI_Op op; MPI_Datatype type; int numbers, is_own; } Reduction;
+
+static Reduction draw_reduction(void) {
+    Reduction r = {MPI_SUM, MPI_INT, 1, 0};
+    switch (draw(7)) {
+    case 0: r.op = MPI_BXOR; break;
+    case 1: r.op = MPI_MAX; break;
+    case 2: r = (Reduction){MPI_MINLOC, MPI_2INT, 2, 0}; break;
+    case 3:
+        DO(MPI_Op_create(lowest_bits, 1, &r.op));
+        r.is_own = 1;
+        break;
+    case 4:
+        r = (Reduction){MPI_OP_NULL, MPI_2INT, 2, 1};
+        DO(MPI_Op_create(compose, 0, &r.op));
+        break;
+    }
+    return r;
+}
+
+/* Writes the numbers that a start sends. */
+static void fill_numbers(Collective *c) {
+    for (int i = 0; i < NUMBERS_MAX; i++) c->out[i] = (int)(c->seed + (uint64_t)(rank * 7919 + i * 31));
+    if (c->is_in_place) memcpy(c->in, c->out, sizeof c->in);
+    else memset(c->in, 0xee, sizeof c->in);
+}
+
+void note_start(const Collective *c) {
+    static int packed[NUMBERS_MAX];
+    int length = 0;
+    for (int i = 0; i < c->parts; length += c->lengths[i++])
+        memcpy(packed + length, (c->is_in_place ? c->in : c->out) + c->at[i], sizeof(int) * (size_t)c->lengths[i]);
+    note_contribution(packed, sizeof(int) * (size_t)length);
+}
+
+/* The root of an operation, as each rank names it. */
+typedef struct { int root, is_root, is_other; } Root;
+
+static Root root_of(const Group *g, int where, int side) {
+    if (!g->is_inter) return (Root){where, g->rank == where, g->rank != where};
+    int is_root = g->side == side && g->rank == where;
+    return (Root){g->side != side ? where : is_root ? MPI_ROOT : MPI_PROC_NULL, is_root, g->side != side};
+}
+
+static void call_rooted(const Group *g, Collective *c, int kind, int count, Root at, Reduction by) {
+    /* The part of this rank among those of its peers: the same on all of them. */
+    int mine = count % (g->rank + 3), root = at.root;
+    void *given = c->is_in_place ? MPI_IN_PLACE : (void *)c->out, *taken = c->is_in_place ? MPI_IN_PLACE : (void *)c->in;
+    switch (kind) {
+    case 1:
+        /* The root's numbers are those that it broadcasts. */
+        if (at.is_root) contribute(c, 0, count);
+        CALL(Bcast, bcast, c->is_in_place || !at.is_root ? c->in : c->out, count, MPI_INT, root, g->comm);
+        break;
+    case 2:
+        if (at.is_root) contribute(c, 0, count * g->peers);
+        CALL(Scatter, scatter, c->is_in_place ? c->in : c->out, count, MPI_INT, taken, count, MPI_INT, root, g->comm);
+        break;
+    case 3:
+        for (int i = 0; i < g->peers && at.is_root; i++) contribute(c, c->displs[i], c->counts[i]);
+        CALL(Scatterv, scatterv, c->is_in_place ? c->in : c->out, c->counts, c->displs, MPI_INT, taken, mine, MPI_INT, root, g->comm);
+        break;
+    case 4:
+        if (at.is_other) contribute(c, 0, count);
+        CALL(Gather, gather, given, count, MPI_INT, c->in, count, MPI_INT, root, g->comm);
+        break;
+    case 5:
+        if (at.is_other) contribute(c, 0, mine);
+        CALL(Gatherv, gatherv, given, mine, MPI_INT, c->in, c->counts, c->displs, MPI_INT, root, g->comm);
+        break;
+    default:
+        if (at.is_other) contribute(c, 0, count * by.numbers);
+        CALL(Reduce, reduce, given, c->in, count, by.type, by.op, root, g->comm);
+    }
+}
+
+static void call_all(const Group *g, Collective *c, int kind, int count, Reduction by) {
+    int mine = count % (g->rank + 3), least = count % 5, n = g->peers;
+    /* Of two groups, each receives as many numbers in all. */
+    int block = g->is_inter ? g->peers * least : count % 40, total = 0;
+    void *given = c->is_in_place ? MPI_IN_PLACE : (void *)c->out;
+    switch (kind) {
+    case 7:
+        contribute(c, c->is_in_place ? g->rank * count : 0, count);
+        CALL(Allgather, allgather, given, count, MPI_INT, c->in, count, MPI_INT, g->comm);
+        break;
+    case 8:
+        contribute(c, c->is_in_place ? c->displs[g->rank] : 0, mine);
+        CALL(Allgatherv, allgatherv, given, mine, MPI_INT, c->in, c->counts, c->displs, MPI_INT, g->comm);
+        break;
+    case 9:
+        contribute(c, 0, count * n);
+        CALL(Alltoall, alltoall, given, count, MPI_INT, c->in, count, MPI_INT, g->comm);
+        break;
+    case 10:
+        contribute(c, 0, count * by.numbers);
+        CALL(Allreduce, allreduce, given, c->in, count, by.type, by.op, g->comm);
+        break;
+    case 11:
+        contribute(c, 0, count * by.numbers);
+        CALL(Scan, scan, given, c->in, count, by.type, by.op, g->comm);
+        break;
+    case 12:
+        contribute(c, 0, count * by.numbers);
+        CALL(Exscan, exscan, given, c->in, count, by.type, by.op, g->comm);
+        break;
+    case 13:
+    case 14:
+        /* Each pair exchanges as many as both ranks say. */
+        for (int i = 0, at = 0; i < n; at += c->counts[i++]) {
+            c->counts[i] = count % (g->rank + i + 3);
+            (c->displs[i] = at, c->bytes[i] = at * (int)sizeof(int));
+            contribute(c, at, c->counts[i]);
+        }
+        if (kind == 13) {
+            CALL(Alltoallv, alltoallv, given, c->counts, c->displs, MPI_INT, c->in, c->counts, c->displs, MPI_INT, g->comm);
+        } else {
+            CALL(Alltoallw, alltoallw, given, c->counts, c->bytes, c->types, c->in, c->counts, c->bytes, c->types, g->comm);
+        }
+        break;
+    case 15:
+        for (int i = 0; i < g->size; total += c->counts[i++]) c->counts[i] = g->is_inter ? block : count % (i + 3);
+        contribute(c, 0, total * by.numbers);
+        CALL(Reduce_scatter, reduce_scatter, given, c->in, c->counts, by.type, by.op, g->comm);
+        break;
+    default:
+        contribute(c, 0, block * g->size * by.numbers);
+        CALL(Reduce_scatter_block, reduce_scatter_block, given, c->in, block, by.type, by.op, g->comm);
+    }
+}
+
+static void call_barrier(const Group *g, Collective *c) { CALL(Barrier, barrier, g->comm); }
+
+/* Begins an operation, or makes a persistent one. */
+static void begin_collective(const Group *g, Collective *c, int form) {
+    int has_neighbours = draw(2) && g->has_neighbours, kind = draw(KINDS), count = draw(4) ? draw(20) : draw(COUNT_MAX);
+    int in_place = draw(3) == 0 && !g->is_inter, is_rooted = kind >= 1 && kind <= 6;
+    Root root = root_of(g, draw(g->least), draw(2));
+    Reduction by = draw_reduction();
+    /* Open MPI 5.0.11 hangs in MPI_Ialltoallw in place if a pair exchanges nothing. */
+    if ((kind == 13 || kind == 14) && form > BLOCKING) in_place = 0;
+    /* MPI has no scans between two groups. */
+    if (g->is_inter && (kind == 11 || kind == 12)) kind = 0;
+    c->request = MPI_REQUEST_NULL;
+    (c->form = form, c->parts = 0, c->seed = draw_seed());
+    /* Of operations with a root, only its own part is in place. */
+    c->is_in_place = in_place && !has_neighbours && (!is_rooted || root.is_root);
+    fill_numbers(c);
+    for (int i = 0, at = 0; i < g->peers; i++) {
+        c->counts[i] = count % (i + 3);
+        c->displs[i] = at;
+        c->types[i] = MPI_INT;
+        at += c->counts[i] + 1;
+    }
+    if (has_neighbours) call_neighbours(g, c);
+    else if (kind == 0) call_barrier(g, c);
+    else if (is_rooted) call_rooted(g, c, kind, count, root, by);
+    else call_all(g, c, kind, count, by);
+    if (form == PERSISTENT) {
+        /* The arrays of the call are the program's again. */
+        for (int i = 0; i < PARTS_MAX; i++) {
+            c->counts[i] = c->displs[i] = c->bytes[i] = c->in_counts[i] = c->in_displs[i] = c->in_bytes[i] = 1 << 28;
+            c->addresses[i] = c->in_addresses[i] = 1 << 28;
+        }
+    }
+    c->op = by.is_own ? by.op : MPI_OP_NULL;
+}
+
+void collectives(const Group *g) {
+    MPI_Request requests[OPERATIONS_MAX];
+    MPI_Status statuses[OPERATIONS_MAX];
+    int count = 1 + draw(OPERATIONS_MAX), form = draw(FORMS), rounds = form == PERSISTENT ? 1 + draw(2) : 1;
+    for (int i = 0; i < count; i++) begin_collective(g, &operations[i], form);
+    for (int round = 0; round < rounds; round++) {
+        int first = choose(count);
+        for (int i = 0; i < count; i++) {
+            if (round > 0) {
+                operations[i].seed += 77;
+                fill_numbers(&operations[i]);
+            }
+            if (form == PERSISTENT) note_start(&operations[i]);
+            requests[i] = operations[i].request;
+        }
+        if (form == PERSISTENT && choose(2)) {
+            DO(MPI_Startall(count, requests));
+        } else if (form == PERSISTENT) {
+            for (int i = 0; i < count; i++) DO(MPI_Start(&requests[(first + i) % count]));
+        }
+        complete(count, requests, statuses);
+        for (int i = 0; i < count; i++) {
+            add(hash(operations[i].in, sizeof operations[i].in));
+            add(hash(operations[i].out, sizeof operations[i].out));
+        }
+    }
+    for (int i = 0; i < count; i++) {
+        if (form == PERSISTENT) DO(MPI_Request_free(&operations[i].request));
+        /* Not earlier: Open MPI 5.0.11 crashes if an operation is freed while a non-blocking call uses it. */
+        if (operations[i].op != MPI_OP_NULL) DO(MPI_Op_free(&operations[i].op));
+    }
+}

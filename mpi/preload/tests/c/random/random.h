@@ -1,0 +1,133 @@
+/* What the parts of the random programs share: generators, the digest, communicators, datatypes, requests. */
+#ifndef RANDOM_H
+#define RANDOM_H
+
+#include <stdint.h>
+
+#include "check.h"
+
+enum {
+    RANKS_MAX = 8,
+    MESSAGES_MAX = 12,
+    ELEMENTS_MAX = 3000,
+    THREADS_MAX = 4,
+    NEIGHBOURS_MAX = 8,
+    TYPES = 13,
+    /* Bytes of a buffer on each side of its elements, also of those with a negative lower bound. */
+    MARGIN = 64,
+    EXTENT_MAX = 80,
+    BUFFER_BYTES = ELEMENTS_MAX * EXTENT_MAX + 2 * MARGIN
+};
+
+/* Tags, of which the first three are those of named receives. A tag with wildcards is used with them alone. */
+enum {
+    NAMED_TAGS = 3,
+    PARTITIONED_TAG = 4,
+    ANY_SOURCE_TAG = 10,
+    EXCHANGE_TAG = 11,
+    ERROR_TAG = 12,
+    HUGE_TAG = 13,
+    PERSISTENT_TAG = 30,
+    THREAD_TAG = 40,
+    /* Several threads send on this one, so the order of its messages is not that of the plan. */
+    SHARED_TAG = 60,
+    CANCELLED_TAG = 77,
+    TAGS_MAX = 80
+};
+
+/* main.c: generators (SplitMix64). A number below `bound` that all ranks draw; one of this rank's own. */
+uint64_t next(uint64_t *state);
+uint64_t draw_seed(void);
+int draw(int bound);
+int choose(int bound);
+
+/* What this rank has received. */
+void add(uint64_t value);
+/* Hash of the witness: see witness.h. */
+uint64_t hash(const void *bytes, size_t len);
+
+/* Level of thread support that was asked for. */
+extern int level;
+
+/* communicators.c: a communicator of a program. */
+typedef struct {
+    /* MPI_COMM_NULL if this rank isn't a member. */
+    MPI_Comm comm;
+    int rank, size, peers, is_inter;
+    /* Of an intercommunicator: which of the two groups is the own one. */
+    int side;
+    /* Size of the smaller group. */
+    int least;
+    /* Rank in MPI_COMM_WORLD of each peer. */
+    int world[RANKS_MAX];
+    /* Neighbours of a topology, MPI_PROC_NULL beyond the border of a grid. */
+    int has_neighbours, is_grid, ins, outs, sources[NEIGHBOURS_MAX], destinations[NEIGHBOURS_MAX];
+    /* Messages sent, by peer and tag. */
+    long (*positions)[TAGS_MAX];
+} Group;
+
+Group group_of(MPI_Comm comm);
+Group make_group(const Group *parent);
+void free_group(Group *group);
+
+/* sent.c: what this rank has sent. Notes a message that is sent now; the position of a message in its stream counts from 1. */
+void note_sent(const Group *g, int to, int tag, const void *buf, int count, MPI_Datatype type);
+void note_sent_at(const Group *g, int to, int tag, long position, const void *buf, int count, MPI_Datatype type);
+void note_contribution(const void *bytes, size_t len);
+void print_sent(void);
+
+/* datatypes.c: elements of a message. */
+typedef struct {
+    MPI_Datatype type;
+    int size;
+    /* Offset of the first byte of an element, of the end of its last one, and of the next element. */
+    long low, high, extent;
+} Layout;
+
+extern Layout layouts[TYPES];
+extern unsigned char outgoing[MESSAGES_MAX][BUFFER_BYTES], incoming[MESSAGES_MAX][BUFFER_BYTES];
+
+void make_types(void);
+void free_types(void);
+int draw_count(void);
+void fill_elements(unsigned char *buf, int count, const Layout *layout, uint64_t seed);
+/* The memory of elements, with some bytes on both sides. */
+void clear_elements(unsigned char *buf, int count, const Layout *layout);
+void copy_elements(unsigned char *to, const unsigned char *from, int count, const Layout *layout);
+uint64_t hash_elements(const unsigned char *buf, int count, const Layout *layout);
+void add_status(const MPI_Status *status, MPI_Datatype type);
+
+/* requests.c: waits for active requests in one of MPI's ways; statuses are those of the requests. */
+void make_idle(void);
+void free_idle(void);
+void complete(int count, MPI_Request *requests, MPI_Status *statuses);
+void cancelled(const Group *g);
+void persistent(const Group *g);
+
+/* The ring of a communicator's ranks, or of two groups': MPI_PROC_NULL for those that have no peer. */
+typedef struct { int to, from; } Ring;
+Ring ring(const Group *g, int shift);
+
+/* Modes of sends. */
+enum { STANDARD, SYNCHRONOUS, BUFFERED, READY };
+/* Sends in a mode: blocking, immediate (`request` is not MPI_REQUEST_NULL afterwards) or as a persistent request that is not started. */
+void send_blocking(int mode, const void *buf, int count, MPI_Datatype type, int to, int tag, MPI_Comm comm);
+void send_immediate(int mode, const void *buf, int count, MPI_Datatype type, int to, int tag, MPI_Comm comm, MPI_Request *request);
+void send_init(int mode, const void *buf, int count, MPI_Datatype type, int to, int tag, MPI_Comm comm, MPI_Request *request);
+
+/* Steps. */
+void messages(const Group *g);
+void huge_message(const Group *g);
+void exchange(const Group *g);
+void no_process(const Group *g);
+void partitioned(const Group *g);
+void buffer_again(void);
+void attach_buffer(void);
+void detach_buffer(void);
+void collectives(const Group *g);
+void errors(const Group *g);
+void make_thread_groups(void);
+void free_thread_groups(void);
+void threads(const Group *world);
+
+#endif
