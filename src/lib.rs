@@ -67,7 +67,7 @@
 //! | last SSN in a chunk's header | the writer, once | cursors looking for an SSN | release, acquire | a full chunk can be skipped |
 //! | head and floor of a lane | the writer, before it looks at the pins | cursors being opened | release, acquire; and fences | records below are being freed |
 //! | pins of a lane | one cursor each | the writer, before it reuses a chunk | release, acquire; and SeqCst fences on both sides | either the writer sees the pin, or the cursor sees the new head |
-//! | tops of the pool's free lists | the writers of all lanes | the writers of all lanes | push: release; pop: acquire; tagged | a chunk's old use happens before its new one |
+//! | tops of the pool's free lists | the writers of all lanes, the thread that commits memory ahead | the writers | push: release; pop: acquire; tagged | a chunk's old use happens before its new one |
 //! | byte counts | writers | reports | relaxed | statistics only |
 //!
 //! The complete argument, word by word, is in `log-core/src/lane.rs`; each row has a loom model.

@@ -17,7 +17,7 @@
 //! | [`LaneShared::head`] | the writer | cursors being opened | **release** / **acquire** | its chain is complete, and no earlier floor applies to it |
 //! | [`LaneShared::floor`] | the writer, before the head | cursors being opened, after the head | relaxed, ordered by the head | records below it may be gone |
 //! | [`LaneShared::pins`] | one cursor each | the writer, before it frees | store **release**, load **acquire**, and **SeqCst fences** between the store and the first load of `head` (cursor), and between the stores of `head` and `floor` and the loads of the pins (writer) | Dekker's handshake: either the writer sees the pin, or the cursor sees the new head and floor; the release and acquire order a cursor's last read of a chunk before its reuse |
-//! | `Stack::head` in the pool | writers of all lanes | the same | push **release**, pop **acquire**, a tag against ABA | a block's old use happens before its new one |
+//! | `Stack::head` in the pool | writers of all lanes, and a thread that commits memory ahead (`Pool::commit_ahead`) | the writers | push **release**, pop **acquire**, a tag against ABA | a block's old use happens before its new one |
 //! | [`LaneShared::spilled`] | the writer, once, before the first head after evicted records | cursors that wait for a first chunk, after the head | relaxed, ordered by the head | missing records are on disk, not released |
 //! | [`LaneShared::held`] | the writer | reports | relaxed | a figure that nothing depends on |
 //! | `shared writer` in a chunk's header | no code yet | a recovery, which refuses other values than 0 | | reserved for a lane with several writers |

@@ -196,6 +196,11 @@ impl Releaser {
         Releaser { peer: Rank(peer), acked: FxHashMap::default(), cursor: None }
     }
 
+    /// Closes the cursor; returns `true` if it was open.
+    pub(crate) fn close_cursor(&mut self) -> bool {
+        self.cursor.take().is_some()
+    }
+
     /// Notes a batch. The records that it covers are still to be [released](Self::release).
     ///
     /// # Errors

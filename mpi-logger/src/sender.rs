@@ -47,6 +47,12 @@ impl SenderLog {
         self.log.take()
     }
 
+    /// Closes the cursors at the first unacknowledged records, which keep memory; the next release opens them again, on the disk if need be.
+    /// Returns `true` if any was open.
+    pub(crate) fn close_cursors(&mut self) -> bool {
+        self.releasers.iter_mut().flatten().fold(false, |is_any, releaser| releaser.close_cursor() || is_any)
+    }
+
     /// Returns `true` if there may be acknowledged records to release.
     #[inline(always)]
     pub(crate) fn is_releasing(&self) -> bool {
@@ -146,5 +152,57 @@ impl SenderLog {
             released.map_err(|source| ReleaseError::Refused { peer: failed, source })?;
         }
         Ok(unacknowledged)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use counterfoil::{Options, StoreOptions, Tier, create_private_dir};
+
+    use super::*;
+    use crate::{DEADLOCK_AFTER, Logger, LoggerOptions, SpacePoll};
+
+    #[test]
+    fn records_on_disk_leave_memory_although_an_earlier_one_is_not_acknowledged() {
+        let place = tempfile::tempdir().unwrap();
+        let dir = place.path().join("logs");
+        create_private_dir(&dir).unwrap();
+        let mut options =
+            Options { tier: Tier::NodeLocal, store: Some(StoreOptions::new(dir)), ..Options::new(Rank(0), 1) };
+        options.retain(Keep::All, 1 << 20);
+        let settings = LoggerOptions { deadlock_after: DEADLOCK_AFTER, is_multithreaded: true, failed_polls: 0 };
+        let mut logger = Logger::new(Log::create(options).unwrap(), &settings);
+        // The second message, on a stream of its own, is received only at the end.
+        let payload = vec![7; 100_000];
+        let mut acknowledged = 0;
+        for number in 0..200 {
+            let stream = Stream::new(0, 0, i32::from(number == 1));
+            let tag = stream.record_tag(logger.sent().next(stream));
+            let now = std::time::Instant::now();
+            logger.begin_wait(now);
+            while !matches!(logger.poll_space(0, payload.len(), now).unwrap(), SpacePoll::Ready) {
+                assert!(now.elapsed().as_secs() < 60, "message {number} finds no space");
+                logger.release_all(|_, _| ()).unwrap();
+            }
+            logger.end_wait(now);
+            let Some(log) = logger.log_mut() else { panic!("the logger has a log") };
+            let mut claim = log.claim(Rank(0), RecordTag::LEN, payload.len()).unwrap();
+            claim.prefix_mut().copy_from_slice(&tag.encode());
+            claim.payload_mut().copy_from_slice(&payload);
+            claim.commit();
+            if number != 1 {
+                let id = logger.received_id(stream);
+                logger.handle_received(id, payload.len());
+                logger.acknowledge(0).unwrap();
+                logger.release_all(|_, _| ()).unwrap();
+            }
+            acknowledged = logger.acknowledged();
+        }
+        assert_eq!(acknowledged, 1);
+        let id = logger.received_id(Stream::new(0, 0, 1));
+        logger.handle_received(id, payload.len());
+        logger.acknowledge(0).unwrap();
+        logger.release_all(|_, _| ()).unwrap();
+        assert_eq!(logger.acknowledged(), 200);
     }
 }
