@@ -53,6 +53,11 @@ impl SenderLog {
         !self.releasing.is_empty()
     }
 
+    /// Closes the cursors on the first unacknowledged records: the log can't spill a chunk that one of them is in.
+    pub(crate) fn close_cursors(&mut self) {
+        self.releasers.iter_mut().flatten().for_each(Releaser::close_cursor);
+    }
+
     /// Notes a batch of acknowledgements of `peer`.
     pub(crate) fn note_acks(&mut self, peer: u32, batch: &[u8]) -> Result<(), ReleaseError> {
         if self.log.is_none() {

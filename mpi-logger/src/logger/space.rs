@@ -122,6 +122,7 @@ impl Logger {
     /// # Errors
     /// [`ReleaseError`].
     pub fn poll_space(&mut self, peer: u32, bytes: usize, now: Instant) -> Result<SpacePoll, ReleaseError> {
+        self.sender.close_cursors();
         let Err(refused) = self.check_space(peer, bytes) else { return Ok(SpacePoll::Ready) };
         let Some(mut wait) = self.wait else { return Ok(SpacePoll::Pending { refused, is_long: false }) };
         let is_long = wait.is_long(now);
