@@ -196,9 +196,9 @@ impl Releaser {
         Releaser { peer: Rank(peer), acked: FxHashMap::default(), cursor: None }
     }
 
-    /// Closes the cursor; returns `true` if it was open.
-    pub(crate) fn close_cursor(&mut self) -> bool {
-        self.cursor.take().is_some()
+    /// Closes the cursor, which keeps a chunk in memory. The next release opens another one.
+    pub(crate) fn close_cursor(&mut self) {
+        self.cursor = None;
     }
 
     /// Notes a batch. The records that it covers are still to be [released](Self::release).

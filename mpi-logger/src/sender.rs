@@ -47,16 +47,15 @@ impl SenderLog {
         self.log.take()
     }
 
-    /// Closes the cursors at the first unacknowledged records, which keep memory; the next release opens them again, on the disk if need be.
-    /// Returns `true` if any was open.
-    pub(crate) fn close_cursors(&mut self) -> bool {
-        self.releasers.iter_mut().flatten().fold(false, |is_any, releaser| releaser.close_cursor() || is_any)
-    }
-
     /// Returns `true` if there may be acknowledged records to release.
     #[inline(always)]
     pub(crate) fn is_releasing(&self) -> bool {
         !self.releasing.is_empty()
+    }
+
+    /// Closes the cursors on the first unacknowledged records: the log can't spill a chunk that one of them is in.
+    pub(crate) fn close_cursors(&mut self) {
+        self.releasers.iter_mut().flatten().for_each(Releaser::close_cursor);
     }
 
     /// Notes a batch of acknowledgements of `peer`.

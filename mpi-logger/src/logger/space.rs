@@ -122,14 +122,8 @@ impl Logger {
     /// # Errors
     /// [`ReleaseError`].
     pub fn poll_space(&mut self, peer: u32, bytes: usize, now: Instant) -> Result<SpacePoll, ReleaseError> {
-        let Err(mut refused) = self.check_space(peer, bytes) else { return Ok(SpacePoll::Ready) };
-        // Records that are on disk stay in memory while the cursor of the release is among them.
-        if matches!(*refused, AppendError::Full(_)) && self.sender.close_cursors() {
-            match self.check_space(peer, bytes) {
-                Ok(()) => return Ok(SpacePoll::Ready),
-                Err(still) => refused = still,
-            }
-        }
+        self.sender.close_cursors();
+        let Err(refused) = self.check_space(peer, bytes) else { return Ok(SpacePoll::Ready) };
         let Some(mut wait) = self.wait else { return Ok(SpacePoll::Pending { refused, is_long: false }) };
         let is_long = wait.is_long(now);
         if matches!(*refused, AppendError::Full(_)) {

@@ -322,6 +322,21 @@ static void numbers(MPI_Comm half) {
     if (low) DO(MPI_Comm_free(&mine));
 }
 
+/* A message to itself that is received last: until then, those after it stay in the log, although they are received. */
+static void held_back(void) {
+    int first = rank, got = -1;
+    MPI_Request request;
+    DO(MPI_Isend(&first, 1, MPI_INT, rank, 1, MPI_COMM_WORLD, &request));
+    for (int i = 0; i < TIMES; i++) {
+        fill(out, COUNT, i);
+        DO(MPI_Sendrecv(out, COUNT, MPI_INT, rank, 2, in, COUNT, MPI_INT, rank, 2, MPI_COMM_WORLD, MPI_STATUS_IGNORE));
+        CHECK(holds(in, COUNT, i));
+    }
+    DO(MPI_Recv(&got, 1, MPI_INT, rank, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE));
+    DO(MPI_Wait(&request, MPI_STATUS_IGNORE));
+    CHECK(got == rank);
+}
+
 int main(int argc, char **argv) {
     const char *what = argc > 1 ? argv[1] : "";
     int is_begun = !strcmp(what, "startall") || !strcmp(what, "replace") || !strcmp(what, "partitioned");
@@ -342,6 +357,7 @@ int main(int argc, char **argv) {
     else if (!strcmp(what, "immediate")) immediate(half);
     else if (!strcmp(what, "messages")) messages();
     else if (!strcmp(what, "itself")) to_self();
+    else if (!strcmp(what, "held-back")) held_back();
     else if (!strcmp(what, "huge")) huge();
     else if (!strcmp(what, "alone")) alone();
     else if (!strcmp(what, "sleeps") || !strcmp(what, "polls")) slow(what, half);

@@ -87,6 +87,21 @@ fn messages_to_self_are_released() {
 }
 
 #[test]
+fn messages_held_back_by_an_unreceived_one_are_spilled() {
+    let log = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let private = std::os::unix::fs::PermissionsExt::from_mode(0o700);
+    std::fs::set_permissions(log.path(), private).unwrap();
+    let settings = [
+        ("COUNTERFOIL_KEEP", "all"),
+        ("COUNTERFOIL_TIER", "node-local"),
+        ("COUNTERFOIL_BUDGET", "1MiB"),
+        ("COUNTERFOIL_LOG_DIR", log.path().to_str().unwrap()),
+    ];
+    let (accounts, stderr) = run_with("held-back", 2, &settings);
+    assert_eq!(gave_up(&accounts), [], "{stderr}");
+}
+
+#[test]
 fn a_thread_that_waits_for_room_does_not_keep_others_from_making_it() {
     expect_logged("threads", 4, "1MiB", 4 * 40 + 2 * 40);
 }
