@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 #![expect(clippy::unwrap_used, reason = "a test's functions may")]
 
+mod contributions;
 mod failures;
 mod full_log;
 mod launch;

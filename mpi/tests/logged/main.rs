@@ -10,9 +10,7 @@ mod compare;
 #[path = "../support/example.rs"]
 mod example;
 mod full_log;
-#[path = "../../preload/tests/agreement/hash.rs"]
-mod hash;
-#[path = "../../preload/tests/agreement/logged.rs"]
+#[path = "../../preload/tests/logged/mod.rs"]
 mod logged;
 #[path = "../support/mpirun.rs"]
 mod mpirun;

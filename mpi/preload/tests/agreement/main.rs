@@ -4,6 +4,8 @@
 #![expect(clippy::unwrap_used, reason = "a test's functions may")]
 
 mod compare;
+#[path = "../contributions/mod.rs"]
+mod contributions;
 #[path = "../launch/mod.rs"]
 mod launch;
 #[path = "../logged/mod.rs"]
@@ -16,7 +18,7 @@ use std::sync::OnceLock;
 
 use compare::compare;
 use launch::{PROGRAMS, Run, compile, library, sources, wrapped};
-use logged::{Logged, Payload, contributions, hash};
+use logged::{Logged, Payload, hash};
 use observed::Observed;
 
 /// Compiles the witness and returns its path.

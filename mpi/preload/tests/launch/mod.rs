@@ -144,7 +144,8 @@ impl Run {
     pub(crate) fn once(&self, name: &str, ranks: u32) -> Output {
         let mpirun = variable("COUNTERFOIL_MPIRUN", "mpirun");
         let mut command = Command::new("timeout");
-        let seconds = if PROGRAMS.iter().any(|(known, _)| *known == name) { "60" } else { "180" };
+        let is_short = name == "random" || PROGRAMS.iter().any(|(known, _)| *known == name);
+        let seconds = if is_short { "60" } else { "180" };
         command.args(["-s", "KILL", seconds, &mpirun, "-n", &ranks.to_string()]);
         command.args(&self.options);
         if let Some(folder) = &self.folder {

@@ -1,6 +1,5 @@
 //! Messages and contributions in the logs of a job.
 
-pub(crate) mod contributions;
 pub(crate) mod hash;
 
 use std::collections::BTreeMap;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use crate::logged::contributions;
+use crate::contributions;
 use crate::logged::{self, Logged};
 
 /// Several threads send on this tag, so the order of its messages is not that of the plan (`tests/c/random/random.h`).

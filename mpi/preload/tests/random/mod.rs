@@ -37,11 +37,7 @@ const WAYS: [Way; 4] = [
     },
     Way {
         name: "all, spilled",
-        settings: &[
-            ("COUNTERFOIL_KEEP", "all"),
-            ("COUNTERFOIL_TIER", "node-local"),
-            ("COUNTERFOIL_BUDGET", "8MiB"),
-        ],
+        settings: &[("COUNTERFOIL_KEEP", "all"), ("COUNTERFOIL_TIER", "node-local"), ("COUNTERFOIL_BUDGET", "8MiB")],
         levels: &["single", "multiple"],
         is_kept: true,
     },
@@ -59,7 +55,10 @@ struct Batch {
 
 impl Batch {
     /// Runs the programs, under the library if `way` is given; returns the printed lines by what they begin with.
-    fn run(self, way: Option<&Way>) -> Result<BTreeMap<String, String>, String> {
+    ///
+    /// # Errors
+    /// What failed, and the first program that may have.
+    fn run(self, way: Option<&Way>) -> Result<BTreeMap<String, String>, (String, u32)> {
         let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         let log = folder.path().join("log");
         let mut run = Run::default();
@@ -77,7 +76,10 @@ impl Batch {
         let output = run.once("random", self.ranks);
         let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
         if !output.status.success() {
-            return Err(format!("{}: {}\n{err}", output.status, out.lines().last().unwrap_or_default()));
+            let last =
+                out.lines().filter_map(|line| line.split_once(':')).filter_map(|(name, _)| program_of(name)).max();
+            let suspect = last.map_or(self.first, |last| (last + 1).min(self.first + self.count - 1));
+            return Err((format!("{}, in program {suspect}: {err}", output.status), suspect));
         }
         let lines: BTreeMap<String, String> = out
             .lines()
@@ -85,33 +87,36 @@ impl Batch {
             .map(|(name, value)| (name.to_owned(), value.to_owned()))
             .collect();
         if let Some(way) = way {
-            let accounts = all_accounts(folder.path(), self.ranks, &err);
-            if accounts.iter().any(|account| !account["gave_up"].is_null()) {
-                return Err(format!("a rank gave up: {err}"));
-            }
-            channels_agree(&accounts, 0);
-            for (rank, account) in accounts.iter().enumerate() {
-                let sent = &lines[&format!("rank {rank} sent")];
-                if account["messages_logged"].as_u64() != sent.parse().ok() {
-                    return Err(format!("rank {rank} sent {sent} messages, logged are {}", account["messages_logged"]));
-                }
-            }
-            if way.is_kept {
-                log::has_what_was_sent(&log, self.ranks, &lines)?;
-            }
+            self.check_log(way, folder.path(), &lines, &err).map_err(|error| (error, self.first))?;
         }
         Ok(lines)
     }
 
+    /// Compares what the library has counted and logged with what the programs have sent; `err` is shown on failure.
+    fn check_log(self, way: &Way, folder: &Path, lines: &BTreeMap<String, String>, err: &str) -> Result<(), String> {
+        let accounts = all_accounts(folder, self.ranks, err);
+        if accounts.iter().any(|account| !account["gave_up"].is_null()) {
+            return Err(format!("a rank gave up logging: {err}"));
+        }
+        channels_agree(&accounts, 0);
+        for (rank, account) in accounts.iter().enumerate() {
+            let sent = &lines[&format!("rank {rank} sent")];
+            if account["messages_logged"].as_u64() != sent.parse().ok() {
+                return Err(format!("rank {rank} sent {sent} messages, logged are {}", account["messages_logged"]));
+            }
+        }
+        if way.is_kept { log::has_what_was_sent(&folder.join("log"), self.ranks, lines) } else { Ok(()) }
+    }
+
     /// Returns how the programs differ under the library.
     fn difference(self, way: &Way) -> Option<(String, u32)> {
-        let plain = self.run(None).unwrap_or_else(|error| panic!("{self:?} without the library: {error}"));
+        let plain = self.run(None).unwrap_or_else(|error| panic!("{self:?} without the library: {error:?}"));
         match self.run(Some(way)) {
-            Err(error) => Some((error, self.first)),
+            Err(difference) => Some(difference),
             Ok(lines) if lines == plain => None,
             Ok(lines) => {
                 let (name, value) = plain.iter().find(|(name, value)| lines.get(*name) != Some(value))?;
-                let program = name.strip_prefix("program ").and_then(|name| name.trim_end_matches(':').parse().ok());
+                let program = program_of(name.trim_end_matches(':'));
                 let differs = format!("{name} {value}, and with the library {:?}", lines.get(name));
                 Some((differs, program.unwrap_or(self.first)))
             }
@@ -128,6 +133,11 @@ impl Batch {
     }
 }
 
+/// Returns the number in `program NUMBER`.
+fn program_of(name: &str) -> Option<u32> {
+    name.strip_prefix("program ")?.parse().ok()
+}
+
 fn make_private(dir: &Path) {
     let private = std::os::unix::fs::PermissionsExt::from_mode(0o700);
     std::fs::create_dir(dir).unwrap();
@@ -140,14 +150,14 @@ fn random_programs_behave_the_same_with_and_without_the_library() {
     let seed: u64 = variable("COUNTERFOIL_PROGRAMS_SEED", "1").parse().unwrap();
     for (number, first) in (0..).zip((0..programs).step_by(BATCH as usize)) {
         let batch = Batch { ranks: 2 + number % 5, seed, first, count: BATCH.min(programs - first), steps: STEPS_MAX };
-        let plain = batch.run(None).unwrap_or_else(|error| panic!("{batch:?} without the library: {error}"));
+        let plain = batch.run(None).unwrap_or_else(|error| panic!("{batch:?} without the library: {error:?}"));
         for way in &WAYS {
             let under = batch.run(Some(way));
             if under.as_ref() == Ok(&plain) {
                 continue;
             }
             eprintln!("{batch:?}, {}: {:?}; looking for the smallest part", way.name, under.as_ref().err());
-            let (what, suspect) = batch.difference(way).unwrap_or((format!("{:?}", under.err()), batch.first));
+            let (what, suspect) = under.err().unwrap_or_else(|| batch.difference(way).unwrap_or_default());
             let small = batch.shrink(way, suspect);
             panic!("{}: {what}\nThe smallest part that differs: {small:?}", way.name);
         }

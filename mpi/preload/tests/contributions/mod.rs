@@ -5,8 +5,8 @@ use std::path::Path;
 
 use counterfoil_profile::COLLECTIVE;
 
-use super::hash::hash;
-use super::{Payload, for_each_record};
+use crate::logged::hash::hash;
+use crate::logged::{Payload, for_each_record};
 
 /// Reads a rank's contributions to collective operations, by communicator and number of the operation.
 pub(crate) fn read(dir: &Path, rank: u32) -> BTreeMap<(u32, u64), Payload> {
