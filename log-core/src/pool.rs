@@ -4,13 +4,17 @@
 //! was never used, or whose memory was returned to the system, is committed (a system call, and a page fault for each page)
 //! only when the log grows; that is never on the path of an append that fits its chunk.
 
+mod commit;
+mod free_list;
+
 use crate::arena::Arena;
 use crate::chunk::{BlockRef, CHUNK_HEADER, ChunkState, write_state};
 use crate::geometry::{BLOCK_BYTES_MIN, Geometry, MEMORY_BYTES_MAX};
 use crate::lane::LaneShared;
 use crate::nouns::Rank;
 use crate::record::{BODY_BYTES_MAX, PREFIX_BYTES_MAX, RECORD_ALIGN, footprint};
-use crate::sync::{Arc, AtomicU32, AtomicU64, AtomicUsize, CountedArc, CountedWeak, Mutex, Ordering};
+use crate::sync::{Arc, AtomicU32, AtomicUsize, CountedArc, CountedWeak, Mutex, Ordering};
+use free_list::{FreeList, Stack};
 
 /// Prefaulted chunks for each lane that begins with an ordinary chunk.
 const WHOLE_START_CHUNKS: usize = 8;
@@ -138,64 +142,6 @@ pub enum AllocError {
     },
 }
 
-/// A lock-free stack of block numbers: the head is (tag, number + 1), the links are in an array of their own.
-///
-/// The tag changes with each push, so that the exchange of a pop fails if another thread has popped and pushed the same
-/// block meanwhile, and no stale link is installed.
-#[derive(Debug)]
-struct Stack {
-    head: AtomicU64,
-}
-
-impl Stack {
-    fn new() -> Stack {
-        Stack { head: AtomicU64::new(0) }
-    }
-
-    fn is_empty(&self) -> bool {
-        self.head.load(Ordering::Relaxed) as u32 == 0
-    }
-
-    fn push(&self, links: &[AtomicU32], index: u32) {
-        let mut head = self.head.load(Ordering::Relaxed);
-        loop {
-            links[index as usize].store(head as u32, Ordering::Relaxed);
-            let tagged = (head >> 32).wrapping_add(1) << 32 | u64::from(index + 1);
-            // Release: the thread that pops this block must see its link, and all that was done to the block before.
-            match self.head.compare_exchange_weak(head, tagged, Ordering::Release, Ordering::Relaxed) {
-                Ok(_) => return,
-                Err(now) => head = now,
-            }
-        }
-    }
-
-    fn pop(&self, links: &[AtomicU32]) -> Option<u32> {
-        // Acquire: pairs with the release of the push of the block that is now on top.
-        let mut head = self.head.load(Ordering::Acquire);
-        loop {
-            let index = (head as u32).checked_sub(1)?;
-            let next = links[index as usize].load(Ordering::Relaxed);
-            let untouched = head & 0xFFFF_FFFF_0000_0000 | u64::from(next);
-            match self.head.compare_exchange_weak(head, untouched, Ordering::Acquire, Ordering::Acquire) {
-                Ok(_) => return Some(index),
-                Err(now) => head = now,
-            }
-        }
-    }
-}
-
-/// The free blocks of one class.
-#[derive(Debug)]
-struct FreeList {
-    /// Blocks with committed memory, most recently used on top.
-    warm: Stack,
-    /// Blocks whose memory was returned to the system.
-    cold: Stack,
-    /// Number of the first block that was never used.
-    fresh: AtomicU32,
-    links: Box<[AtomicU32]>,
-}
-
 /// Memory blocks for the lanes of one log, shared by their writers.
 #[derive(Debug)]
 pub struct Pool {
@@ -245,18 +191,6 @@ impl Pool {
         })
     }
 
-    /// Commits the first `prefault_bytes` of ordinary chunks.
-    pub(crate) fn prefault(&self) -> Result<(), AllocError> {
-        let class = self.geometry.chunk_class;
-        let mut blocks = Vec::new();
-        while (blocks.len() + 1) * self.options.chunk_bytes <= self.options.prefault_bytes {
-            blocks.push(self.take(class)?);
-        }
-        blocks.into_iter().rev().for_each(|block| self.give_back(block));
-        self.committed_late.store(0, Ordering::Relaxed);
-        Ok(())
-    }
-
     /// Takes a block of the smallest class that holds `bytes`.
     pub(crate) fn take_for(&self, bytes: usize) -> Result<BlockRef, AllocError> {
         let largest = self.geometry.classes.last().map_or(0, |class| class.bytes);
@@ -280,63 +214,6 @@ impl Pool {
         self.committed_late.fetch_add(bytes, Ordering::Relaxed);
         self.used.fetch_add(bytes, Ordering::Relaxed);
         Ok(block)
-    }
-
-    /// Commits memory for one more block ahead of the writers, which are spared the page faults: a chunk, or a block of the size that the
-    /// last large record needed. Unlike a claim it never takes memory from other blocks: it returns `false` if `ahead_bytes` of memory
-    /// are ready, or if the budget has no room. Any thread may call it.
-    ///
-    /// # Errors
-    /// [`AllocError::NoMemory`].
-    pub fn commit_ahead(&self, ahead_bytes: usize) -> Result<bool, AllocError> {
-        let Some(class) = self.class_to_commit(ahead_bytes) else { return Ok(false) };
-        let bytes = self.geometry.classes[class].bytes;
-        if !self.try_reserve(bytes) {
-            return Ok(false);
-        }
-        let Some(block) = self.commit_new(class)? else { return Ok(false) };
-        write_state(&self.arena, block.at(), ChunkState::Free);
-        let list = &self.lists[class];
-        list.warm.push(&list.links, self.index(block));
-        Ok(true)
-    }
-
-    /// Returns `true` if [`commit_ahead`](Self::commit_ahead) would commit memory now. Takes a few loads.
-    #[inline]
-    pub fn can_commit_ahead(&self, ahead_bytes: usize) -> bool {
-        self.class_to_commit(ahead_bytes).is_some()
-    }
-
-    /// Returns the class of the next block to be committed ahead.
-    #[inline]
-    fn class_to_commit(&self, ahead_bytes: usize) -> Option<usize> {
-        let room = self.options.memory_bytes_max.saturating_sub(self.resident_bytes());
-        let large = self.large_class.load(Ordering::Relaxed);
-        if large > 0 && self.lists[large].warm.is_empty() && self.geometry.classes[large].bytes <= room {
-            return Some(large);
-        }
-        let has_enough = self.spare_bytes() >= ahead_bytes || self.options.chunk_bytes > room;
-        (!has_enough).then_some(self.geometry.chunk_class)
-    }
-
-    /// Takes a block without memory, whose bytes were reserved, and commits it; `None` if there is no such block in the class. Its bytes are
-    /// no longer reserved without a block.
-    fn commit_new(&self, class: usize) -> Result<Option<BlockRef>, AllocError> {
-        let list = &self.lists[class];
-        let bytes = self.geometry.classes[class].bytes;
-        let Some(index) = list.cold.pop(&list.links).or_else(|| self.take_fresh(class)) else {
-            self.resident.fetch_sub(bytes, Ordering::Relaxed);
-            return Ok(None);
-        };
-        let block = self.block(class, index);
-        if let Err(source) = self.arena.commit(block.at(), bytes) {
-            // Some of its pages may have memory. If they can't be returned, the block keeps them for its next use.
-            let _ = self.arena.discard(block.at(), bytes);
-            self.resident.fetch_sub(bytes, Ordering::Relaxed);
-            list.cold.push(&list.links, index);
-            return Err(AllocError::NoMemory { bytes, source });
-        }
-        Ok(Some(block))
     }
 
     /// Pushes a block onto the warm stack of its class, from where the next chunk is taken.

@@ -50,7 +50,9 @@ fn nothing_is_committed_ahead_beyond_the_budget() {
 fn a_block_for_another_large_record_is_committed_ahead() {
     let pool = Pool::volatile(options(64, 0)).unwrap();
     let mut lane = LaneWriter::new(pool.clone(), Rank(1));
-    let mut large = || drop(lane.claim(0, 5 * CHUNK).unwrap().commit());
+    let mut large = || {
+        lane.claim(0, 5 * CHUNK).unwrap().commit();
+    };
     large();
     let late = pool.late_commit_bytes();
     assert!(late > 5 * CHUNK);
