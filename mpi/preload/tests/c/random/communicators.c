@@ -8,7 +8,6 @@ static void find_neighbours(Group *g) {
     g->has_neighbours = 1;
     switch (topology) {
     case MPI_CART:
-        g->is_grid = 1;
         DO(MPI_Cartdim_get(g->comm, &count));
         for (int i = 0; i < count; i++) DO(MPI_Cart_shift(g->comm, i, 1, &g->sources[2 * i], &g->sources[2 * i + 1]));
         g->ins = g->outs = 2 * count;
@@ -125,8 +124,8 @@ Group make_group(const Group *parent) {
         side = r >= other;
     }
     if (n == 1 && (kind == 4 || kind == 5)) kind = 0;
-    /* In Open MPI 5.0.11, a graph that is made of a grid's communicator says that it is a grid, and crashes. */
-    if (parent->is_grid && kind >= 15) kind = 0;
+    /* In Open MPI 5.0.11, a topology that is made of another one says that it is of that kind, and crashes. */
+    if (parent->is_topology && kind >= 12) kind = 0;
     has_topology = kind >= 12;
     switch (kind) {
     case 0: DO(MPI_Comm_dup(parent->comm, &comm)); break;
@@ -165,6 +164,7 @@ Group make_group(const Group *parent) {
     }
     Group made = group_of(comm);
     made.side = side;
+    made.is_topology = kind >= 12;
     /* In Open MPI 4.1.4 and 5.0.11, MPI_Comm_create_group makes a grid of a grid, but without its dimensions. */
     if (has_topology && comm != MPI_COMM_NULL) find_neighbours(&made);
     return made;
