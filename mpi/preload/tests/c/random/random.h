@@ -61,7 +61,7 @@ typedef struct {
     /* Rank in MPI_COMM_WORLD of each peer. */
     int world[RANKS_MAX];
     /* Neighbours of a topology, MPI_PROC_NULL beyond the border of a grid. */
-    int has_neighbours, is_grid, ins, outs, sources[NEIGHBOURS_MAX], destinations[NEIGHBOURS_MAX];
+    int is_topology, has_neighbours, ins, outs, sources[NEIGHBOURS_MAX], destinations[NEIGHBOURS_MAX];
     /* Messages sent, by peer and tag. */
     long (*positions)[TAGS_MAX];
 } Group;
