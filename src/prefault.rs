@@ -27,7 +27,7 @@ struct Shared {
     ahead_bytes: usize,
     /// The thread is parked, or about to park.
     is_idle: AtomicBool,
-    /// The log is gone, or the system has no more memory.
+    /// The log is gone.
     is_ending: AtomicBool,
 }
 
@@ -67,16 +67,15 @@ impl Shared {
         // Without the permission it competes with the program.
         let _ = rustix::process::setpriority_process(Some(rustix::thread::gettid()), NICE);
         while !self.is_ending.load(Ordering::Relaxed) {
-            while !self.is_ending.load(Ordering::Relaxed) {
-                match self.pool.commit_ahead(self.ahead_bytes) {
-                    Ok(true) => {}
-                    Ok(false) => break,
-                    // Claims report it.
-                    Err(_) => self.is_ending.store(true, Ordering::Relaxed),
+            match self.pool.commit_ahead(self.ahead_bytes) {
+                Ok(true) => {}
+                Ok(false) => {
+                    self.is_idle.store(true, Ordering::Relaxed);
+                    std::thread::park();
                 }
+                // The system has no memory, which claims report.
+                Err(_) => return,
             }
-            self.is_idle.store(true, Ordering::Relaxed);
-            std::thread::park();
         }
     }
 }

@@ -218,10 +218,15 @@ impl Pool {
 
     /// Pushes a block onto the warm stack of its class, from where the next chunk is taken.
     pub(crate) fn give_back(&self, block: BlockRef) {
+        self.used.fetch_sub(self.block_bytes(block), Ordering::Relaxed);
+        self.add_warm(block);
+    }
+
+    /// Pushes a block that isn't in use onto the warm stack of its class.
+    fn add_warm(&self, block: BlockRef) {
         write_state(&self.arena, block.at(), ChunkState::Free);
-        let class = block.class();
-        self.used.fetch_sub(self.geometry.classes[class].bytes, Ordering::Relaxed);
-        self.lists[class].warm.push(&self.lists[class].links, self.index(block));
+        let list = &self.lists[block.class()];
+        list.warm.push(&list.links, self.index(block));
     }
 
     /// Counts the blocks that a recovery found in use, and lists all others as cold.

@@ -17,7 +17,7 @@
 #define MADV_POPULATE_WRITE 23
 #endif
 
-/* As in the logging library: a longer message is copied while it is under way, and one of at least HALVES_BYTES second half first. */
+/* From OVERLAP_BYTES on a message is copied while it is under way, as in the logging library, and from HALVES_BYTES on its second half first. */
 enum { OVERLAP_BYTES = 257, HALVES_BYTES = 1 << 20, HEADER_WORDS = 4, ALIGN = 16 };
 
 static char *at, *end;

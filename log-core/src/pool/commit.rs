@@ -1,7 +1,7 @@
 //! Commitment of memory: at the start, ahead of the writers, and for a claim.
 
 use super::{AllocError, Pool};
-use crate::chunk::{BlockRef, ChunkState, write_state};
+use crate::chunk::BlockRef;
 use crate::sync::Ordering;
 
 impl Pool {
@@ -10,10 +10,9 @@ impl Pool {
         let class = self.geometry.chunk_class;
         let mut blocks = Vec::new();
         while (blocks.len() + 1) * self.options.chunk_bytes <= self.options.prefault_bytes {
-            blocks.push(self.take(class)?);
+            blocks.push(self.commit_spare(class)?.ok_or_else(|| self.full(self.options.chunk_bytes))?);
         }
-        blocks.into_iter().rev().for_each(|block| self.give_back(block));
-        self.committed_late.store(0, Ordering::Relaxed);
+        blocks.into_iter().rev().for_each(|block| self.add_warm(block));
         Ok(())
     }
 
@@ -25,15 +24,9 @@ impl Pool {
     /// [`AllocError::NoMemory`].
     pub fn commit_ahead(&self, ahead_bytes: usize) -> Result<bool, AllocError> {
         let Some(class) = self.class_to_commit(ahead_bytes) else { return Ok(false) };
-        let bytes = self.geometry.classes[class].bytes;
-        if !self.try_reserve(bytes) {
-            return Ok(false);
-        }
-        let Some(block) = self.commit_new(class)? else { return Ok(false) };
-        write_state(&self.arena, block.at(), ChunkState::Free);
-        let list = &self.lists[class];
-        list.warm.push(&list.links, self.index(block));
-        Ok(true)
+        let block = self.commit_spare(class)?;
+        block.into_iter().for_each(|block| self.add_warm(block));
+        Ok(block.is_some())
     }
 
     /// Returns `true` if [`commit_ahead`](Self::commit_ahead) would commit memory now. Takes a few loads.
@@ -52,6 +45,11 @@ impl Pool {
         }
         let has_enough = self.spare_bytes() >= ahead_bytes || self.options.chunk_bytes > room;
         (!has_enough).then_some(self.geometry.chunk_class)
+    }
+
+    /// Commits a block that no claim asks for; `None` if the budget has no room.
+    fn commit_spare(&self, class: usize) -> Result<Option<BlockRef>, AllocError> {
+        if self.try_reserve(self.geometry.classes[class].bytes) { self.commit_new(class) } else { Ok(None) }
     }
 
     /// Takes a block without memory, whose bytes were reserved, and commits it; `None` if there is no such block in the class. Its bytes are

@@ -166,7 +166,7 @@ pub(crate) fn rows(workspace: &Workspace, options: &Options) -> Result<Vec<Value
                 Ok::<_, TaskError>(())
             };
             // One size after the other, so that the rows of a size lie close together in time.
-            for size in sizes.iter().filter(|_| keeps.iter().any(|keep| keep.takes_new_memory())) {
+            for size in sizes {
                 for keep in keeps.iter().filter(|keep| keep.takes_new_memory()) {
                     for tier in keep.tiers(tiers) {
                         job(*keep, *tier, &["logged"], false, std::slice::from_ref(size))?;
