@@ -21,10 +21,17 @@ pub(crate) struct Options {
     /// Seed of the programs [default: from the clock]
     #[arg(long)]
     seed: Option<u64>,
+    /// Go on with this program of the seed, a multiple of 50
+    #[arg(long, default_value_t = 0)]
+    first: u32,
 }
 
 /// Runs the programs. Returns `true` if none differed.
 pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<bool, TaskError> {
+    if options.first >= options.programs {
+        println!("no program to run: --first {} of {} programs", options.first, options.programs);
+        return Ok(false);
+    }
     let toolkit = Toolkit::find_or_install_any(workspace, &options.choice)?;
     let now = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let seed = options.seed.unwrap_or_else(now);
@@ -34,6 +41,7 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<bool, Task
     let mut command = toolkit.cargo(workspace, arguments);
     command.env("COUNTERFOIL_PROGRAMS", options.programs.to_string());
     command.env("COUNTERFOIL_PROGRAMS_SEED", seed.to_string());
+    command.env("COUNTERFOIL_PROGRAMS_FIRST", options.first.to_string());
     let program = command_line(&command);
     let status = command.status().map_err(|source| TaskError::Start { program, source })?;
     println!("{}", if status.success() { "no program differed" } else { "a program differed: see above" });
