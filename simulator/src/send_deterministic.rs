@@ -189,9 +189,13 @@ impl Member {
 impl Coordinator {
     fn start(settings: &ProcessSettings) -> Result<Coordinator, Refusal> {
         let ranks = settings.ranks as usize;
+        let (clusters, Incarnation(incarnation)) = (clusters(settings)?, settings.incarnation);
         Ok(Coordinator {
-            rule: RecoveryProcess::new(settings.ranks, clusters(settings)?),
-            incarnation: settings.incarnation.0,
+            rule: match incarnation {
+                0 => RecoveryProcess::new(settings.ranks, clusters),
+                _ => RecoveryProcess::replacement(settings.ranks, clusters, incarnation),
+            },
+            incarnation,
             drawn: 0,
             orders: vec![Some(Vec::new()); ranks],
             met: vec![0; ranks],
@@ -301,7 +305,6 @@ impl SimProtocol for SendDet {
                 member.restore(tables, actions)
             }
             SendDet::Coordinator(coordinator) => {
-                coordinator.rule.begin_round();
                 coordinator.poll(actions);
                 Ok(())
             }

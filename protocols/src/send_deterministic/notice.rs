@@ -15,8 +15,6 @@ pub(super) const COVERED: i32 = 1;
 pub(super) enum Report {
     /// A replacement asks for a new round (Figure 3, line 51).
     Rollback { incarnation: u32 },
-    /// Answer to a command of a round that isn't new, with the newest round that the rank knows.
-    StaleRound { round: u64 },
     /// Input of the recovery line (Figure 3, lines 52 and 56), the rank's phase, and its order of phases.
     Table { round: u64, table: RankTable, phase: u32, phases: PhaseOrder },
     /// Input of a collection.

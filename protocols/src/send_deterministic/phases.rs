@@ -64,6 +64,11 @@ impl PhaseOrder {
         if other.round > self.round { other } else { self }
     }
 
+    /// Returns the round that ended with this order; 0 for the order of the numbers.
+    pub(super) fn round(&self) -> u64 {
+        self.round
+    }
+
     /// Returns the first number above those that finished recoveries assigned.
     pub(super) fn unused_from(&self) -> u32 {
         self.ranges.last().map_or(0, |range| range.first)

@@ -12,15 +12,16 @@ use super::phases::{PhaseOrder, Window};
 
 /// Process apart from the ranks (Guermouche 2011, Figure 4).
 ///
-/// It has no state that the ranks don't have, so it may be lost: a new one begins with
-/// [`RecoveryProcess::begin_round`], learns the number of the newest round from the ranks, and completes an interrupted
-/// recovery. A recovery goes in rounds: any failure during a round begins the next, in which nothing of the one before
-/// counts.
+/// It has no state that the ranks don't have, so it may be lost: [`RecoveryProcess::replacement`] begins a round and
+/// completes an interrupted recovery. A recovery goes in rounds: any failure during a round begins the next, in which
+/// nothing of the one before counts. No two recovery processes of a job have rounds of the same number, so a report
+/// never answers a predecessor's command and counts as an answer to this one's.
 ///
 /// Cost: 5 messages for each rank in a round, and one more to each for every phase that has orphans.
 #[derive(Debug)]
 pub struct RecoveryProcess {
     ranks: u32,
+    /// Number of the present round: the process's own incarnation in the upper half, and a count in the lower.
     round: u64,
     stage: Stage,
     /// Newest order of phases that any rank has reported.
@@ -29,9 +30,10 @@ pub struct RecoveryProcess {
     base: u32,
     /// Last line that was computed, with its round.
     line: Option<(u64, Vec<Option<u32>>)>,
-    /// Lowest incarnation of each rank whose tables count.
-    min_incarnations: Vec<u32>,
+    /// Incarnation in which each rank last reported its restart: tables of earlier ones are of dead processes.
+    living: Vec<u32>,
     collection: Option<Collection>,
+    /// Number of the last collection, made like that of a round.
     collections: u64,
     clusters: Option<Clusters>,
     messages: VecDeque<(Rank, Vec<u8>)>,
@@ -110,12 +112,23 @@ impl RecoveryProcess {
             phases: PhaseOrder::default(),
             base: 0,
             line: None,
-            min_incarnations: vec![0; ranks as usize],
+            living: vec![0; ranks as usize],
             collection: None,
             collections: 0,
             clusters,
             messages: VecDeque::new(),
         }
+    }
+
+    /// Creates a recovery process in place of a lost one, and begins a round: a recovery may have been under way.
+    /// `incarnation`: number of recovery processes that the job had before this one.
+    #[must_use]
+    pub fn replacement(ranks: u32, clusters: Option<Clusters>, incarnation: u32) -> RecoveryProcess {
+        let mut process = RecoveryProcess::new(ranks, clusters);
+        process.round = u64::from(incarnation) << 32;
+        process.collections = process.round;
+        process.begin_round();
+        process
     }
 
     /// Returns the number of the present round; 0 before any.
@@ -143,9 +156,7 @@ impl RecoveryProcess {
         self.collection.is_some()
     }
 
-    /// Begins a round. Call it when a recovery process replaces one that was lost; all other rounds begin by
-    /// themselves.
-    pub fn begin_round(&mut self) {
+    fn begin_round(&mut self) {
         self.round += 1;
         self.collection = None;
         self.stage = Stage::Tables { tables: self.no_tables(), missing: self.ranks };
@@ -176,8 +187,9 @@ impl RecoveryProcess {
         let report = notice::decode(body).ok_or(RecoveryError::Malformed { from, len: body.len() })?;
         match report {
             Report::Rollback { incarnation } => self.admit(from, incarnation),
-            Report::StaleRound { round } if round >= self.round => {
-                self.round = round;
+            // The job was ended and started again: rounds before that count on in the order of phases.
+            Report::Table { round, phases, .. } if round == self.round && phases.round() >= self.round => {
+                self.round = phases.round();
                 self.begin_round();
             }
             Report::Table { round, table, phase, phases } if round == self.round => {
@@ -203,8 +215,8 @@ impl RecoveryProcess {
 
     /// Admits a replacement. While tables are collected, and its predecessor's isn't among them, it joins the round.
     fn admit(&mut self, rank: Rank, incarnation: u32) {
-        let min_incarnation = &mut self.min_incarnations[rank.index()];
-        *min_incarnation = incarnation.max(*min_incarnation);
+        let living = &mut self.living[rank.index()];
+        *living = incarnation.max(*living);
         match &self.stage {
             Stage::Tables { tables, .. } if tables[rank.index()].is_none() => {
                 self.send(rank, &Command::Block { round: self.round });
@@ -214,7 +226,7 @@ impl RecoveryProcess {
     }
 
     fn take_table(&mut self, from: Rank, table: RankTable) {
-        if table.incarnation < self.min_incarnations[from.index()] {
+        if table.incarnation < self.living[from.index()] {
             return;
         }
         let Stage::Tables { tables, missing } = &mut self.stage else { return };
@@ -233,11 +245,13 @@ impl RecoveryProcess {
         self.base = self.base.max(self.phases.unused_from());
         let phases = self.phases.clone();
         let mut lines: Vec<Line> = vec![Line { round: self.round, phases, ..Line::default() }; tables.len()];
+        // Valid for this line only: a rank that hasn't obeyed it when the next round begins keeps its incarnation.
+        let mut promised = Vec::with_capacity(tables.len());
         for ((rank, table), &epoch) in (0..).zip(tables).zip(&line) {
             // Restored there, and nothing executed since: what it has told its peers still holds.
             let in_place = table.restored == epoch && !table.executed;
             let incarnation = table.incarnation + u32::from(epoch.is_some() && !in_place);
-            self.min_incarnations[rank as usize] = incarnation;
+            promised.push(incarnation);
             lines[rank as usize].for_incarnation = table.incarnation;
             lines[rank as usize].restore = epoch.map(|epoch| (epoch, incarnation));
             for channel in table.channels.iter().filter(|channel| channel.peer < self.ranks) {
@@ -251,7 +265,7 @@ impl RecoveryProcess {
             let counted = line.senders.len();
             for sender in known {
                 if line.senders[..counted].binary_search_by_key(&sender, |known| known.rank).is_err() {
-                    let incarnation = self.min_incarnations[sender as usize];
+                    let incarnation = promised[sender as usize];
                     line.senders.push(Sender { rank: sender, incarnation, base: 0 });
                 }
             }

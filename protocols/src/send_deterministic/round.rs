@@ -6,7 +6,6 @@ use counterfoil_ack_piggyback::WireHeader;
 use counterfoil_log_core::{Epoch, Incarnation, Phase, Rank, Ssn};
 
 use super::channel::Channel;
-use super::line::RankTable;
 use super::notice::{self, Command, Covered, Line, Report};
 use super::{Canary, SendDeterministic};
 use crate::api::{Effect, Party, ProtocolError};
@@ -34,14 +33,14 @@ pub(super) struct Round {
 }
 
 /// State of this rank's table at the recovery process.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 enum TableState {
     /// Not asked for.
     NotRequested,
     /// Asked for, and not sent yet.
     Requested,
     /// Sent.
-    Sent(RankTable),
+    Sent,
 }
 
 /// Phases that no longer wait for orphans.
@@ -87,7 +86,7 @@ impl Round {
     }
 
     pub(super) fn reported_round(&self) -> Option<u64> {
-        matches!(self.table, TableState::Sent(_)).then_some(self.number)
+        matches!(self.table, TableState::Sent).then_some(self.number)
     }
 
     pub(super) fn executed(&self) -> bool {
@@ -176,17 +175,8 @@ impl SendDeterministic {
 
     /// Implements Figure 3, lines 54 to 56: blocks and reports the messages sent.
     fn block(&mut self, number: u64) -> Result<(), ProtocolError> {
-        let known = self.round.number;
-        if number < known || (number == known && self.round.line.is_some()) {
-            self.report(&Report::StaleRound { round: known });
-            return Ok(());
-        }
-        if let TableState::Sent(table) = &self.round.table
-            && number == known
-        {
-            // Asked again, perhaps by a new recovery process: receipts heard of since are pending until the line.
-            let table = table.clone();
-            self.report_table(number, table);
+        if number <= self.round.number {
+            // Of a lost recovery process, or asked twice.
             return Ok(());
         }
         let Round { restored, executed, .. } = self.round;
@@ -217,14 +207,10 @@ impl SendDeterministic {
             return;
         }
         let (round, table) = (self.round.number, self.table());
-        self.round.table = TableState::Sent(table.clone());
-        self.report_table(round, table);
-        self.channels().for_each(Channel::freeze_receipts);
-    }
-
-    fn report_table(&mut self, round: u64, table: RankTable) {
         let (phase, phases) = (self.phase.0, self.phases.clone());
         self.report(&Report::Table { round, table, phase, phases });
+        self.round.table = TableState::Sent;
+        self.channels().for_each(Channel::freeze_receipts);
     }
 
     /// Implements Figure 3, lines 58 to 61: rolls back if the line says so and this rank isn't there already.

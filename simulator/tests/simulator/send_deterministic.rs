@@ -62,6 +62,17 @@ fn schedules_that_once_failed_pass() {
         "sim1 pattern=backlog ranks=5 rounds=2 program=5860073775323440670 checkpoints=2 ordered=0 tier=crash-safe \
          mode=uniform seed=1801501536342485859 faults=86:5:14918277110770466730,57:5:11438019089679529871,\
          78:1:2150526218592553539 collections=2 clusters=3 late=1",
+        // A new recovery process took a table that answered a round of its predecessor, which had the same number; the
+        // incarnations in the line that followed were taken for living ones in the next round.
+        "sim1 pattern=backlog ranks=2 rounds=5 program=1583974814502266909 checkpoints=0 ordered=0 tier=volatile \
+         mode=priorities:5 seed=11235488870137006109 faults=69:2:12634649962496210424,86:0:5982306621438176124,\
+         100:0:15918718940807580194,116:2:1901638606295085970,119:0:4611783367263704505",
+        "sim1 pattern=master-worker ranks=3 rounds=4 program=2898926200954283148 checkpoints=1 ordered=0 tier=crash-safe \
+         mode=stalls:4 seed=16577680644950755465 faults=50:3:18120977624883573864,91:3:15783002610441805148,\
+         69:1:2806996969254530751,69:2:7267057584457874027,78:0:14074614412688455337,78:0:14501901531499502542 collections=3",
+        "sim1 pattern=ring ranks=2 rounds=5 program=11345107685558444783 checkpoints=1 ordered=0 tier=crash-safe \
+         mode=priorities:5 seed=5590583847960510817 faults=114:0:17287274488514429147,97:0:4836729017308383234,\
+         121:2:7436234538376215908,10:2:3017793723554628473,10:0:13198640527610750892,88:2:1537645782924955899 collections=1",
     ] {
         let schedule: Schedule = line.parse().unwrap();
         assert_eq!(simulator::run::<SendDet>(&schedule).violation, None, "{line}");

@@ -38,6 +38,8 @@ pub(crate) struct World {
     pub(crate) nodes: Vec<Node>,
     pub(crate) disks: Vec<Disk>,
     pub(crate) coordinator: RecoveryProcess,
+    /// Number of times that it was replaced.
+    coordinators: u32,
     canary: Option<Canary>,
     /// Pairs of ranks without a connection.
     broken: BTreeSet<(usize, usize)>,
@@ -83,6 +85,7 @@ impl World {
             nodes,
             disks,
             coordinator: RecoveryProcess::new(ranks as u32, None),
+            coordinators: 0,
             canary,
             broken: BTreeSet::new(),
             channels: vec![VecDeque::new(); ranks * ranks],
@@ -162,8 +165,8 @@ impl World {
     pub(crate) fn replace_coordinator(&mut self) {
         self.reports.iter_mut().for_each(VecDeque::clear);
         self.commands.iter_mut().for_each(VecDeque::clear);
-        self.coordinator = RecoveryProcess::new(self.ranks() as u32, None);
-        self.coordinator.begin_round();
+        self.coordinators += 1;
+        self.coordinator = RecoveryProcess::replacement(self.ranks() as u32, None, self.coordinators);
         self.route_commands();
     }
 
@@ -333,7 +336,7 @@ impl World {
         if images != self.expected.1 {
             return Err(format!("ended as {images:?}, expected {:?}", self.expected.1).into());
         }
-        self.tally.rounds = self.coordinator.round();
+        self.tally.rounds = self.coordinator.round() & u64::from(u32::MAX);
         self.tally.logged += self.nodes.iter().map(|node| node.logged).sum::<u64>();
         self.tally.stayed = (settings.failures * ranks) as u64;
         Ok(self.tally)
