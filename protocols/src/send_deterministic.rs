@@ -114,6 +114,9 @@ pub struct SendDeterministic {
     durable: Epoch,
     /// Checkpoint in progress, with the contents of its tables.
     pending: Option<RankTable>,
+    /// Epochs, ascending, whose checkpoints were replaced by later ones before they were durable: this rank can't be
+    /// restored to these.
+    abandoned: Vec<u32>,
     /// Contents of the newest durable checkpoint's tables. Collections use these: a replacement knows no more.
     checkpointed: RankTable,
     /// Epoch below which no recovery goes.
@@ -155,6 +158,7 @@ impl SendDeterministic {
             phases: PhaseOrder::default(),
             durable: epoch,
             pending: None,
+            abandoned: Vec::new(),
             floor: epoch.max(config.oldest),
             ceiling,
             round: Round::default(),
@@ -212,8 +216,8 @@ impl SendDeterministic {
         let by_acks_only = self.has(Canary::DuplicateUnacknowledged);
         let used = self.channels.values().filter(|channel| channel.last_sent() > Ssn::ZERO);
         let channels = used.map(|channel| {
-            let sent = &channel.sent;
-            let epochs = if by_acks_only { sent.table_by_acks_only(durable) } else { sent.table(durable) };
+            let (sent, restart) = (&channel.sent, |epoch| self.restart_epoch(epoch, durable));
+            let epochs = if by_acks_only { sent.table_by_acks_only(restart) } else { sent.table(restart) };
             SentTo { peer: channel.peer().0, sent: channel.last_sent().0, epochs }
         });
         RankTable {
@@ -224,6 +228,16 @@ impl SendDeterministic {
             channels: channels.collect(),
             peers: self.channels.keys().map(|peer| peer.0).collect(),
         }
+    }
+
+    /// Returns the epoch of the checkpoint from which this rank would send the messages of `epoch` again, if that of
+    /// `durable` is its newest.
+    fn restart_epoch(&self, epoch: u32, durable: Epoch) -> u32 {
+        let mut restart = epoch.min(durable.0);
+        while self.abandoned.binary_search(&restart).is_ok() {
+            restart -= 1;
+        }
+        restart
     }
 
     fn has(&self, canary: Canary) -> bool {
@@ -266,6 +280,7 @@ impl SendDeterministic {
             phases: self.phases.clone(),
             choices: self.choices,
             floor: self.floor.0,
+            abandoned: self.abandoned.clone(),
             channels: self.channels.values().map(|channel| channel.snapshot()).collect(),
         }
     }

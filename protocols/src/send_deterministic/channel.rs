@@ -193,6 +193,11 @@ impl Channel {
         Ok(self.apply_pending())
     }
 
+    /// Returns `true` if no peer can have messages that this execution has yet to send again.
+    fn has_sent_everything(&self) -> bool {
+        self.sent_at_restart == Ssn::MAX
+    }
+
     /// Handles a Hello: the receipts in it replace all that were known.
     pub(super) fn handle_hello(&mut self, hello: &Hello, received_runs: Vec<ReceivedRun>) -> Result<(), ProtocolError> {
         let peer = self.peer;
@@ -203,6 +208,15 @@ impl Channel {
         if hello.received.upto() < self.collected {
             let needs = hello.received.upto().next();
             return Err(ProtocolError::Unrecoverable { peer, needs, collected: self.collected });
+        }
+        let (claimed, sent) = (hello.received.upto(), self.send.sent());
+        if claimed > sent && self.has_sent_everything() {
+            let how = Misbehaviour::ReceivedMoreThanSent { claimed, sent };
+            return Err(ProtocolError::PeerMisbehaved { peer, how });
+        }
+        if hello.covered.1 > claimed {
+            let how = Misbehaviour::CoversMoreThanReceived { covered: hello.covered.1, received: claimed };
+            return Err(ProtocolError::PeerMisbehaved { peer, how });
         }
         // Not below the known incarnation, so not refused.
         let _ = self.recv.set_incarnation(hello.incarnation, hello.sent);
@@ -254,13 +268,19 @@ impl Channel {
 
     /// Takes note that the peer won't ask for messages up to `covered.upto`, nor send its own up to `covered.stable`
     /// again.
-    pub(super) fn note_covered(&mut self, covered: Covered) {
+    pub(super) fn note_covered(&mut self, covered: Covered) -> Result<(), ProtocolError> {
+        let (claimed, sent) = (Ssn(covered.upto), self.send.sent());
+        if claimed > sent && self.has_sent_everything() {
+            let how = Misbehaviour::ReceivedMoreThanSent { claimed, sent };
+            return Err(ProtocolError::PeerMisbehaved { peer: self.peer, how });
+        }
         let stable = covered.stable.max(self.covered_by_peer.stable);
         if covered.upto > self.covered_by_peer.upto {
             self.covered_by_peer = covered;
         }
         self.covered_by_peer.stable = stable;
         self.forget_receipts();
+        Ok(())
     }
 
     /// Forgets receipts of messages that neither this rank asks for again nor the peer sends again.

@@ -122,6 +122,7 @@ impl Protocol for SendDeterministic {
             Kind::AckRequest => self.channel(peer)?.recv.handle_ack_request(header.ssn()),
             Kind::Control => {
                 let covered = (header.tag() == notice::COVERED).then(|| notice::decode(body)).flatten();
+                let covered = covered.filter(Covered::is_sound);
                 let covered = covered.ok_or_else(|| SendDeterministic::malformed(peer, header, body))?;
                 self.handle_covered(peer, covered)?;
             }
@@ -172,6 +173,7 @@ impl Protocol for SendDeterministic {
         if !self.wants_checkpoint() {
             return Err(ProtocolError::NotCheckpointing { epoch: next });
         }
+        self.abandoned.extend(self.pending.take().map(|pending| pending.epoch));
         let ended = Snapshot { epoch: self.epoch, tables: self.tables().encode() };
         // The first checkpoint after a recovery must contain the receipts that it reported.
         for peer in self.peers() {
@@ -217,6 +219,7 @@ impl Protocol for SendDeterministic {
         self.phase = Phase(tables.phase);
         self.phases = tables.phases.newest(std::mem::take(&mut self.phases));
         self.choices = tables.choices;
+        self.abandoned = tables.abandoned;
         self.floor = self.floor.max(Epoch(tables.floor));
         self.checkpointed = self.table();
         match back {
@@ -270,6 +273,7 @@ impl Protocol for SendDeterministic {
         }
         let received_runs: Option<Vec<ReceivedRun>> =
             if hello.opaque.is_empty() { Some(Vec::new()) } else { notice::decode(&hello.opaque) };
+        let received_runs = received_runs.filter(|runs| ReceivedRun::are_sound(runs, hello));
         let received_runs = received_runs.ok_or(ProtocolError::PeerMisbehaved {
             peer,
             how: Misbehaviour::MalformedNotice { tag: notice::RECOVERY, len: hello.opaque.len() },
@@ -338,7 +342,7 @@ impl SendDeterministic {
     }
 
     fn handle_covered(&mut self, peer: Rank, covered: Covered) -> Result<(), ProtocolError> {
-        self.channel(peer)?.note_covered(covered);
+        self.channel(peer)?.note_covered(covered)?;
         self.collect(peer)
     }
 }

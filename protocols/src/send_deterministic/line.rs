@@ -1,5 +1,6 @@
 //! The recovery line, as a pure function of the ranks' tables of sent messages.
 
+use counterfoil_log_core::{Epoch, Ssn};
 use serde::{Deserialize, Serialize};
 
 /// Table that a rank sends to the recovery process (Guermouche 2011, Figure 3, lines 52 and 56).
@@ -77,7 +78,27 @@ impl SentInEpoch {
     }
 }
 
+impl RankTable {
+    /// Returns `true` if a rank of a job of `ranks` ranks can have this table.
+    pub(super) fn is_sound(&self, ranks: u32) -> bool {
+        let epochs = Epoch::FIRST.0..=Epoch::MAX.0;
+        self.incarnation < u32::MAX
+            && epochs.contains(&self.epoch)
+            && self.restored.is_none_or(|epoch| epochs.contains(&epoch))
+            && self.peers.iter().all(|&peer| peer < ranks)
+            && self.channels.is_sorted_by(|a, b| a.peer < b.peer)
+            && self.channels.iter().all(|channel| channel.peer < ranks && channel.is_sound())
+    }
+}
+
 impl SentTo {
+    fn is_sound(&self) -> bool {
+        self.sent <= Ssn::MAX.0
+            && self.epochs.is_sorted_by(|a, b| a.epoch < b.epoch && a.first < b.first)
+            && self.epochs.first().is_none_or(|entry| entry.epoch >= Epoch::FIRST.0 && entry.first >= 1)
+            && self.epochs.last().is_none_or(|entry| entry.epoch <= Epoch::MAX.0 && entry.first <= self.sent)
+    }
+
     /// Returns the last message sent before `epoch`; all of them if the sender stays where it is.
     #[must_use]
     pub fn sent_before(&self, epoch: Option<u32>) -> u64 {

@@ -1,9 +1,11 @@
 //! Notices: the messages between ranks and the recovery process, and between ranks.
 
+use counterfoil_log_core::{Epoch, Ssn};
 use serde::{Deserialize, Serialize};
 
 use super::line::RankTable;
 use super::phases::PhaseOrder;
+use crate::api::Hello;
 
 /// Tag of a control header between a rank and the recovery process.
 pub(super) const RECOVERY: i32 = 2;
@@ -86,6 +88,55 @@ pub(super) struct Covered {
     pub(super) epoch: u32,
     pub(super) upto: u64,
     pub(super) stable: u64,
+}
+
+impl ReceivedRun {
+    /// Returns `true` if these can be all runs of the receipts that a Hello reports; a Hello without any tells nothing.
+    pub(super) fn are_sound(runs: &[ReceivedRun], hello: &Hello) -> bool {
+        runs.is_sorted_by(|a, b| a.last < b.last && a.epoch <= b.epoch)
+            && runs.first().is_none_or(|first| first.last > 0 && first.epoch >= Epoch::FIRST.0)
+            && runs.last().is_none_or(|last| last.last == hello.received.upto().0 && last.epoch <= hello.epoch.0)
+    }
+}
+
+impl Covered {
+    /// Returns `true` if every number is in its range.
+    pub(super) fn is_sound(&self) -> bool {
+        (Epoch::FIRST.0..=Epoch::MAX.0).contains(&self.epoch) && self.upto <= Ssn::MAX.0 && self.stable <= Ssn::MAX.0
+    }
+}
+
+impl Command {
+    /// Returns `true` if every number is in its range, and the orders of phases are orders.
+    pub(super) fn is_sound(&self) -> bool {
+        match self {
+            Command::Line(Line { restore, senders, phases, .. }) => {
+                let epochs = Epoch::FIRST.0..=Epoch::MAX.0;
+                phases.is_sound()
+                    && restore.is_none_or(|(epoch, _)| epochs.contains(&epoch))
+                    && senders.iter().all(|sender| sender.base <= Ssn::MAX.0)
+            }
+            Command::Finished { phases, .. } => phases.is_sound(),
+            Command::Floor { epoch, .. } => *epoch <= Epoch::MAX.0,
+            Command::Block { .. } | Command::Ready { .. } | Command::Collect { .. } => true,
+        }
+    }
+}
+
+impl Report {
+    /// Returns `true` if the table and the order of phases in it can be those of a rank.
+    fn is_sound(&self, ranks: u32) -> bool {
+        match self {
+            Report::Table { table, phases, .. } => table.is_sound(ranks) && phases.is_sound(),
+            Report::Collection { table, .. } => table.is_sound(ranks),
+            Report::Rollback { .. } | Report::Orphans { .. } | Report::NoOrphanPhase { .. } => true,
+        }
+    }
+
+    /// Decodes a report of a job of `ranks` ranks; `None` if it can't be one.
+    pub(super) fn decode(bytes: &[u8], ranks: u32) -> Option<Report> {
+        decode(bytes).filter(|report: &Report| report.is_sound(ranks))
+    }
 }
 
 /// Encodes a notice.

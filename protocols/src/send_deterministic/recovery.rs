@@ -184,7 +184,7 @@ impl RecoveryProcess {
         if from.0 >= self.ranks {
             return Err(RecoveryError::UnknownRank { rank: from, ranks: self.ranks });
         }
-        let report = notice::decode(body).ok_or(RecoveryError::Malformed { from, len: body.len() })?;
+        let report = Report::decode(body, self.ranks).ok_or(RecoveryError::Malformed { from, len: body.len() })?;
         match report {
             Report::Rollback { incarnation } => self.admit(from, incarnation),
             // The job was ended and started again: rounds before that count on in the order of phases.

@@ -140,7 +140,7 @@ impl SendDeterministic {
     pub(super) fn handle_command(&mut self, header: &WireHeader, body: &[u8]) -> Result<(), ProtocolError> {
         let rank = self.config.rank;
         let command = (header.tag() == notice::RECOVERY).then(|| notice::decode(body)).flatten();
-        match command.ok_or_else(|| SendDeterministic::malformed(rank, header, body))? {
+        match command.filter(Command::is_sound).ok_or_else(|| SendDeterministic::malformed(rank, header, body))? {
             Command::Block { round } => self.block(round)?,
             Command::Line(line) => {
                 let awaited = line.round == self.round.number && self.round.line.is_none();
@@ -189,6 +189,7 @@ impl SendDeterministic {
             released: Released::Nothing,
             ..Round::default()
         };
+        // The ranks of the next cluster may roll back.
         self.ceiling = self.config.ceiling;
         for peer in self.peers() {
             self.channel(peer)?.set_line(None);
@@ -299,6 +300,7 @@ impl SendDeterministic {
     fn raise_floor(&mut self, epoch: Epoch) -> Result<(), ProtocolError> {
         self.floor = self.floor.max(epoch.min(self.durable));
         let floor = self.floor;
+        self.abandoned.retain(|&abandoned| abandoned > floor.0);
         self.effects.push_back(Effect::KeepCheckpoints { first: floor, last: Epoch::MAX });
         let news = |channel: &mut Channel| {
             let (covers, (stable, stable_moved)) = (channel.cover(floor).is_some(), channel.advance_stable(floor));

@@ -167,12 +167,12 @@ impl Sent {
         self.runs[..after].last().filter(|run| ssn.0 <= run.last)
     }
 
-    /// Returns this channel's part of the table for the recovery line, for a rank that would restart from epoch
-    /// `durable` at the latest.
-    pub(super) fn table(&self, durable: Epoch) -> Vec<SentInEpoch> {
+    /// Returns this channel's part of the table for the recovery line. `restart`: epoch of the checkpoint from which this
+    /// rank would send the messages of an epoch again.
+    pub(super) fn table(&self, restart: impl Fn(u32) -> u32) -> Vec<SentInEpoch> {
         let mut table: Vec<SentInEpoch> = Vec::new();
         for run in &self.runs {
-            let (epoch, received) = (run.epoch.min(durable.0), run.unlogged_receive_epoch());
+            let (epoch, received) = (restart(run.epoch), run.unlogged_receive_epoch());
             let stale = run.stale;
             match table.last_mut() {
                 Some(last) if last.epoch == epoch => {
@@ -186,10 +186,10 @@ impl Sent {
     }
 
     /// Returns the table of the paper, which has acknowledged messages only (Figure 3, line 39).
-    pub(super) fn table_by_acks_only(&self, durable: Epoch) -> Vec<SentInEpoch> {
+    pub(super) fn table_by_acks_only(&self, restart: impl Fn(u32) -> u32) -> Vec<SentInEpoch> {
         let mut known = self.clone();
         known.runs.iter_mut().for_each(|run| run.logged |= !matches!(run.receipt, Receipt::In(_)));
-        known.table(durable)
+        known.table(restart)
     }
 
     /// Collects the messages up to `upto`, which the receiver won't ask for again; this rank won't roll back before
@@ -267,6 +267,11 @@ mod tests {
         SentInEpoch { epoch, first, received, stale: None }
     }
 
+    /// Every epoch up to `newest` has a checkpoint.
+    fn upto(newest: u32) -> impl Fn(u32) -> u32 {
+        move |epoch| epoch.min(newest)
+    }
+
     #[test]
     fn a_message_from_the_past_to_the_future_is_logged_and_leaves_the_table() {
         let mut sent = sent(&[1, 1, 2, 2]);
@@ -277,26 +282,26 @@ mod tests {
         );
         let acknowledged = sent.acknowledge((Ssn(3), Ssn(4)), Epoch(2), None, Epoch(1));
         assert!(!acknowledged[0].logged);
-        assert_eq!(sent.table(Epoch(2)), [entry(1, 1, None), entry(2, 3, Some(2))]);
+        assert_eq!(sent.table(upto(2)), [entry(1, 1, None), entry(2, 3, Some(2))]);
     }
 
     #[test]
     fn a_message_without_acknowledgement_counts_as_received_in_its_own_epoch() {
         let sent = sent(&[3, 4]);
-        assert_eq!(sent.table(Epoch(4)), [entry(3, 1, Some(3)), entry(4, 2, Some(4))]);
-        assert_eq!(sent.table_by_acks_only(Epoch(4)), [entry(3, 1, None), entry(4, 2, None)]);
+        assert_eq!(sent.table(upto(4)), [entry(3, 1, Some(3)), entry(4, 2, Some(4))]);
+        assert_eq!(sent.table_by_acks_only(upto(4)), [entry(3, 1, None), entry(4, 2, None)]);
     }
 
     #[test]
     fn an_epoch_whose_checkpoint_is_not_durable_counts_as_the_one_before() {
-        assert_eq!(sent(&[3, 4]).table(Epoch(3)), [entry(3, 1, Some(4))]);
+        assert_eq!(sent(&[3, 4]).table(upto(3)), [entry(3, 1, Some(4))]);
     }
 
     #[test]
     fn the_receivers_verdict_overrules_the_epochs() {
         let mut sent = sent(&[1]);
         assert!(!sent.acknowledge((Ssn(1), Ssn(1)), Epoch(2), Some(false), Epoch(1))[0].logged);
-        assert_eq!(sent.table(Epoch(1)), [entry(1, 1, Some(2))]);
+        assert_eq!(sent.table(upto(1)), [entry(1, 1, Some(2))]);
     }
 
     #[test]
@@ -305,7 +310,7 @@ mod tests {
         sent.acknowledge((Ssn(1), Ssn(1)), Epoch(2), None, Epoch(1));
         sent.acknowledge((Ssn(2), Ssn(2)), Epoch(3), Some(false), Epoch(1));
         sent.invalidate_receipts();
-        assert_eq!(sent.table(Epoch(2)), [entry(1, 1, None), entry(2, 2, Some(3))]);
+        assert_eq!(sent.table(upto(2)), [entry(1, 1, None), entry(2, 2, Some(3))]);
         assert!(sent.is_logged(Ssn(1)) && !sent.is_logged(Ssn(2)) && !sent.is_unknown(Ssn(1)));
         assert_eq!(sent.last_known_receipt(Ssn(2)), Some(Epoch(3)));
     }
@@ -319,15 +324,15 @@ mod tests {
         assert_eq!(sent.runs.len(), 1);
         sent.collect(Ssn(3), Epoch(2), Epoch(2));
         assert!(sent.is_sound(1, Ssn(4)) && !sent.is_sound(1, Ssn(5)) && !sent.is_sound(0, Ssn(4)));
-        assert_eq!(sent.table(Epoch(1)), [entry(1, 4, Some(1))]);
+        assert_eq!(sent.table(upto(1)), [entry(1, 4, Some(1))]);
     }
 
     #[test]
     fn an_epoch_at_the_floor_keeps_its_first_message_and_no_dependency() {
         let mut sent = sent(&[1, 2, 2]);
         sent.collect(Ssn(3), Epoch(2), Epoch(2));
-        assert_eq!(sent.table(Epoch(2)), [entry(2, 2, None)]);
+        assert_eq!(sent.table(upto(2)), [entry(2, 2, None)]);
         assert_eq!(sent.acknowledge((Ssn(1), Ssn(3)), Epoch(9), Some(false), Epoch(1)), []);
-        assert_eq!(sent.table(Epoch(2)), [entry(2, 2, None)]);
+        assert_eq!(sent.table(upto(2)), [entry(2, 2, None)]);
     }
 }

@@ -28,7 +28,7 @@ impl SendDeterministic {
     pub fn table_sizes(&self) -> impl Iterator<Item = TableSizes> {
         self.channels.values().map(|channel| TableSizes {
             peer: channel.peer(),
-            spe: channel.sent.table(self.durable).len(),
+            spe: channel.sent.table(|epoch| self.restart_epoch(epoch, self.durable)).len(),
             unacknowledged: channel.sent.unknown(),
             rpp: channel.receipts.rows(),
         })

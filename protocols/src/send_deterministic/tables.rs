@@ -11,7 +11,7 @@ use super::sent::Sent;
 use crate::api::RestoreError;
 
 /// Version that is written, and the only one that is read.
-const VERSION: u8 = 2;
+const VERSION: u8 = 3;
 
 /// State at the beginning of an epoch.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -26,6 +26,8 @@ pub(super) struct Tables {
     pub(super) choices: u64,
     /// Epoch below which this rank never rolls back.
     pub(super) floor: u32,
+    /// Epochs without a checkpoint, ascending.
+    pub(super) abandoned: Vec<u32>,
     /// Ascending by peer.
     pub(super) channels: Vec<ChannelTable>,
 }
@@ -66,6 +68,11 @@ impl Tables {
         let what = |what| Err(RestoreError::Contradiction { what });
         if !(Epoch::FIRST.0..=Epoch::MAX.0).contains(&tables.epoch) || tables.floor > tables.epoch {
             return what("the epoch is out of range");
+        }
+        let (first, last) = (tables.abandoned.first(), tables.abandoned.last());
+        let within = first.is_none_or(|&first| first > Epoch::FIRST.0) && last.is_none_or(|&last| last < tables.epoch);
+        if !within || !tables.abandoned.is_sorted_by(|a, b| a < b) {
+            return what("the epochs without a checkpoint");
         }
         if !tables.phases.is_sound() {
             return what("the order of phases");
