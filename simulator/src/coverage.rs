@@ -45,6 +45,8 @@ counters! {
     faults_when_finished,
     /// ... while a checkpoint was being written.
     faults_while_writing,
+    /// ... within an event, after some of its effects or none.
+    faults_within_events,
     /// Messages in flight to or from a process that died, and lost.
     in_flight_lost,
     /// Messages in flight from a process that died, that still arrived.
@@ -59,6 +61,8 @@ counters! {
     rollbacks,
     /// Checkpoints that became durable.
     checkpoints,
+    /// Checkpoints that were replaced by later ones before they were durable.
+    checkpoints_abandoned,
     /// Messages that were dropped as duplicates.
     duplicates,
     /// Messages that were dropped because their sender's incarnation was dead.

@@ -15,6 +15,7 @@
 //! | no rank acts on what depends on an orphan, where orphans are to be sent again | at each operation | [`ViolationKind::TooEarly`], [`ViolationKind::Cycle`] |
 //! | a recovery line rolls back no more than necessary | when it is computed | [`ViolationKind::LineTooLow`] |
 //! | no message is missing where it leaves the ranks | when it is computed | [`ViolationKind::LineTooHigh`] |
+//! | a rank begins an epoch only below those that the next cluster has begun | at a checkpoint | [`ViolationKind::ClustersMeet`] |
 //! | the lanes hold no more than the receivers' checkpoints make necessary | at the end | [`ViolationKind::Retained`] |
 //! | no table holds more than live messages | at the end | [`ViolationKind::Grown`] |
 //! | a sender knows of the first message of each of its epochs that is to be logged, or has marked it | at the end | [`ViolationKind::Unheard`] |
@@ -53,12 +54,15 @@ pub(crate) struct Oracle {
     /// By rank.
     predecessors: Vec<Predecessor>,
     repetition: Repetition,
+    /// Number of clusters of neighbouring ranks, of equal size as far as possible; 0 without.
+    clusters: u32,
     /// Present where only logged messages are kept, and others have to be sent again.
     causality: Option<Causality>,
 }
 
 impl Oracle {
-    pub(crate) fn new(program: &Program, retention: Retention, repetition: Repetition) -> Oracle {
+    /// `clusters`: number of clusters that the rule keeps apart; 0 without.
+    pub(crate) fn new(program: &Program, retention: Retention, repetition: Repetition, clusters: u32) -> Oracle {
         let ranks = program.ranks();
         Oracle {
             reference: Reference::new(program),
@@ -67,6 +71,7 @@ impl Oracle {
             retention,
             predecessors: (0..ranks).map(|_| Predecessor::default()).collect(),
             repetition,
+            clusters,
             causality: (retention == Retention::Logged).then(|| Causality::new(ranks)),
         }
     }
@@ -102,7 +107,8 @@ impl Oracle {
             Event::Acknowledged { rank, peer, upto } => self.receipts.acknowledge(rank, peer, upto),
             Event::Unacknowledged { rank, peer, to } => self.receipts.forget(rank, peer, to),
             Event::TableReported { rank } => {
-                self.receipts.report_table(rank);
+                let durable = self.timelines[rank as usize].newest_durable().unwrap_or(Epoch::FIRST);
+                self.receipts.report_table(rank, durable);
                 self.causality.iter_mut().for_each(|causality| causality.watch(rank));
             }
             Event::Recovered { rank } => self.receipts.recovered(rank),
@@ -148,7 +154,10 @@ impl Oracle {
                 timeline.push(Operation::Taken { from, tag, ssn, payload });
                 self.check_causality(rank)?;
             }
-            Event::Checkpointed { rank, epoch } => self.timelines[rank as usize].checkpoint(epoch),
+            Event::Checkpointed { rank, epoch } => {
+                self.timelines[rank as usize].checkpoint(epoch);
+                self.check_clusters(rank, epoch)?;
+            }
             Event::Durable { rank, epoch } => {
                 if !self.timelines[rank as usize].durable(epoch) {
                     return Err(ViolationKind::NoCheckpoint { rank, epoch: epoch.0 });
@@ -183,6 +192,19 @@ impl Oracle {
             Event::Tables { rank, peer, sizes } => self.check_tables(rank, peer, sizes)?,
         }
         Ok(())
+    }
+
+    /// Checks that a rank begins an epoch only below the durable epochs of the next cluster (Guermouche 2011, section
+    /// V.E.3), if ranks are divided into clusters.
+    fn check_clusters(&self, rank: u32, epoch: Epoch) -> Result<(), ViolationKind> {
+        let ranks = self.timelines.len() as u64;
+        let cluster_of = |rank: u32| u64::from(rank) * u64::from(self.clusters) / ranks;
+        let above = (0..).zip(&self.timelines).filter(|&(other, _)| cluster_of(other) == cluster_of(rank) + 1);
+        let meets = |(other, timeline): (u32, &Timeline)| {
+            let its = timeline.newest_durable()?;
+            (epoch >= its).then_some(ViolationKind::ClustersMeet { rank, epoch: epoch.0, other, its: its.0 })
+        };
+        above.filter_map(meets).next().map_or(Ok(()), Err)
     }
 
     fn check_causality(&mut self, rank: u32) -> Result<(), ViolationKind> {

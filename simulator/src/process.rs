@@ -193,14 +193,15 @@ impl<P: SimProtocol> Process<P> {
         self.writing.is_none() && matches!(self.image.application.next_op(program, rank), NextOp::Nothing)
     }
 
-    pub(crate) fn ready(&self, program: &Program, rank: u32) -> Ready {
+    /// `background`: the application goes on while a checkpoint is written.
+    pub(crate) fn ready(&self, program: &Program, rank: u32, background: bool) -> Ready {
         let mut ready = Ready { durable: self.writing.is_some(), ..Ready::default() };
         for (peer, lane) in self.image.lanes.iter().enumerate() {
             let Some(TransmitCursor { next, upto, .. }) = self.cursors[peer] else { continue };
             let may = self.held_from[peer].is_none_or(|from| next < from);
             ready.cursors |= u64::from(may && next <= upto.min(lane.last())) << peer;
         }
-        ready.step = !ready.durable
+        ready.step = (background || !ready.durable)
             && self.protocol.is_running()
             && match self.image.application.next_op(program, rank) {
                 NextOp::Nothing => false,

@@ -53,6 +53,9 @@ pub struct Fault {
     /// Seed of the random parts: which of the messages in flight still arrive, and whether a checkpoint in progress is
     /// durable.
     pub seed: u64,
+    /// `Some(n)`: it dies within an event, the first from `at` on in which its protocol asks for more than `n` effects,
+    /// after `n` of them were carried out.
+    pub effects: Option<u32>,
 }
 
 /// Planted mistake, to prove that the oracles find it: one of the simulator, or of a rule.
@@ -166,6 +169,9 @@ pub struct Schedule {
     /// `true` if programs don't name receives that can take one of several messages, so that a rule that needs those
     /// names doesn't get them.
     pub unnamed: bool,
+    /// `true` if programs go on while a checkpoint of theirs is written. The next one may then be taken before it is
+    /// durable, and replaces it.
+    pub background: bool,
     /// Planted mistake to be found.
     pub canary: Option<Canary>,
 }
@@ -200,6 +206,10 @@ pub struct Config {
     pub revoked: bool,
     /// [`Schedule::unnamed`], in all schedules.
     pub unnamed: bool,
+    /// [`Schedule::background`], in half of the schedules.
+    pub background: bool,
+    /// [`Fault::effects`], in a third of the faults.
+    pub within_events: bool,
     /// Planted mistake to be found.
     pub canary: Option<Canary>,
 }
@@ -221,6 +231,8 @@ impl Default for Config {
             late: false,
             revoked: false,
             unnamed: false,
+            background: true,
+            within_events: true,
             canary: None,
         }
     }
@@ -266,6 +278,7 @@ impl Config {
             late: self.late && random.one_in(2),
             revoked: self.revoked && random.one_in(2),
             unnamed: self.unnamed,
+            background: self.background && random.one_in(2),
             canary: self.canary,
         }
     }
@@ -275,7 +288,10 @@ impl Config {
     fn draw_faults(&self, random: &mut Random, length: u64, nodes: u32) -> Vec<Fault> {
         let mut faults: Vec<Fault> = Vec::new();
         for _ in 0..random.between(self.faults.0, self.faults.1) {
-            let mut fault = Fault { at: random.below(length), node: random.between(0, nodes - 1), seed: random.next() };
+            let (at, node, seed) = (random.below(length), random.between(0, nodes - 1), random.next());
+            let mut of_seed = Random::new(seed);
+            let within = self.within_events && of_seed.one_in(3);
+            let mut fault = Fault { at, node, seed, effects: within.then(|| of_seed.between(0, 2)) };
             if let Some(before) = faults.last() {
                 match random.below(6) {
                     0 | 1 => fault.at = before.at + random.below(40),

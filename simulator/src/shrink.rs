@@ -126,9 +126,13 @@ impl<P: SimProtocol> Search<P> {
             schedule.faults.remove(place);
             if self.attempt(schedule) {
                 fewer = true;
-            } else {
-                place += 1;
+                continue;
             }
+            let mut schedule = self.best.schedule.clone();
+            if schedule.faults[place].effects.take().is_some() {
+                fewer |= self.attempt(schedule);
+            }
+            place += 1;
         }
         fewer
     }

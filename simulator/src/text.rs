@@ -4,8 +4,8 @@
 //! sim1 pattern=ring ranks=3 rounds=2 program=17 checkpoints=2 ordered=0 tier=volatile mode=uniform seed=5 faults=31:2:9
 //! ```
 //!
-//! `faults` are event, node and seed. A list of choices is `mode=list:3,0x12,1`; `0x12` is twelve times 0.
-//! `collections` and `clusters` are written only if they aren't 0, `late=1`, `revoked=1` and `unnamed=1` only if true, and `canary`
+//! `faults` are event, node and seed, and the number of effects of the event that come first, if the node dies within it. A list of choices is `mode=list:3,0x12,1`; `0x12` is twelve times 0.
+//! `collections` and `clusters` are written only if they aren't 0, `late=1`, `revoked=1`, `unnamed=1` and `background=1` only if true, and `canary`
 //! only if there is one: a variant's name, preceded by that of the rule for a rule's mistake
 //! (`send-deterministic/PhaseNotRaised`).
 
@@ -74,9 +74,10 @@ impl fmt::Display for Schedule {
             }
         }
         write!(f, " seed={} faults=", self.seed)?;
-        for (place, Fault { at, node, seed }) in self.faults.iter().enumerate() {
+        for (place, Fault { at, node, seed, effects }) in self.faults.iter().enumerate() {
             let comma = if place > 0 { "," } else { "" };
             write!(f, "{comma}{at}:{node}:{seed}")?;
+            effects.map_or(Ok(()), |effects| write!(f, ":{effects}"))?;
         }
         for (name, number) in [("collections", self.collections), ("clusters", self.clusters)] {
             if number > 0 {
@@ -91,6 +92,9 @@ impl fmt::Display for Schedule {
         }
         if self.unnamed {
             f.write_str(" unnamed=1")?;
+        }
+        if self.background {
+            f.write_str(" background=1")?;
         }
         match self.canary {
             Some(Canary::SendDeterministic(canary)) => write!(f, " canary={SEND_DETERMINISTIC}{canary:?}"),
@@ -158,12 +162,13 @@ impl FromStr for Schedule {
             late: fields.is_there("late") && fields.parsed("late", parse_flag)?,
             revoked: fields.is_there("revoked") && fields.parsed("revoked", parse_flag)?,
             unnamed: fields.is_there("unnamed") && fields.parsed("unnamed", parse_flag)?,
+            background: fields.is_there("background") && fields.parsed("background", parse_flag)?,
             canary: if fields.is_there("canary") { Some(fields.parsed("canary", parse_canary)?) } else { None },
         })
     }
 }
 
-const NAMES: [&str; 16] = [
+const NAMES: [&str; 17] = [
     "pattern",
     "ranks",
     "rounds",
@@ -179,6 +184,7 @@ const NAMES: [&str; 16] = [
     "late",
     "revoked",
     "unnamed",
+    "background",
     "canary",
 ];
 
@@ -264,10 +270,11 @@ fn parse_faults(text: &str) -> Option<Vec<Fault>> {
         let at = numbers.next()?.ok()?;
         let node = u32::try_from(numbers.next()?.ok()?).ok()?;
         let seed = numbers.next()?.ok()?;
+        let effects = numbers.next().transpose().ok()?.map(u32::try_from).transpose().ok()?;
         if numbers.next().is_some() {
             return None;
         }
-        faults.push(Fault { at, node, seed });
+        faults.push(Fault { at, node, seed, effects });
     }
     Some(faults)
 }
@@ -300,10 +307,11 @@ mod tests {
             any::<u32>().prop_map(|stalls| Mode::Stalls { stalls }),
             prop::collection::vec(0..3_u32, 0..20).prop_map(Mode::Listed),
         ];
-        let fault = (any::<u64>(), any::<u32>(), any::<u64>()).prop_map(|(at, node, seed)| Fault { at, node, seed });
+        let fault = (any::<u64>(), any::<u32>(), any::<u64>(), prop::option::of(any::<u32>()));
+        let fault = fault.prop_map(|(at, node, seed, effects)| Fault { at, node, seed, effects });
         let canaries: Vec<Canary> = Canary::every().collect();
         let canary = prop::option::of((0..canaries.len()).prop_map(move |place| canaries[place]));
-        let counts = (0..=Schedule::COLLECTIONS_MAX, any::<u32>(), any::<[bool; 3]>());
+        let counts = (0..=Schedule::COLLECTIONS_MAX, any::<u32>(), any::<[bool; 4]>());
         let tier = prop_oneof![Just(Tier::Volatile), Just(Tier::ProcessCrashSafe)];
         let all = (shape, mode, any::<u64>(), prop::collection::vec(fault, 0..4), canary, tier, counts);
         all.prop_map(
@@ -316,10 +324,23 @@ mod tests {
                 tier,
                 counts,
             )| {
-                let (collections, clusters, [late, revoked, unnamed]) = counts;
+                let (collections, clusters, [late, revoked, unnamed, background]) = counts;
                 let pattern = Pattern::ALL[pattern];
                 let shape = Shape { pattern, ranks, rounds, seed: program, checkpoint_one_in, ordered };
-                Schedule { shape, tier, mode, seed, faults, collections, clusters, late, revoked, unnamed, canary }
+                Schedule {
+                    shape,
+                    tier,
+                    mode,
+                    seed,
+                    faults,
+                    collections,
+                    clusters,
+                    late,
+                    revoked,
+                    unnamed,
+                    background,
+                    canary,
+                }
             },
         )
     }
@@ -354,7 +375,7 @@ mod tests {
             ("volatile", "solid", "tier"),
             ("uniform", "list:0x99999999999", "mode"),
             ("31:2:9", "31:2", "faults"),
-            ("31:2:9", "31:2:9:9", "faults"),
+            ("31:2:9", "31:2:9:9:9", "faults"),
         ] {
             assert_eq!(changed(from, to), Err(ScheduleError::Field { field }), "{to}");
         }

@@ -220,6 +220,18 @@ pub enum ViolationKind {
         /// Largest number allowed.
         live: u64,
     },
+    /// A rank begins an epoch that a rank of the next cluster can still be restored to, at the latest.
+    #[error("rank {rank} begins epoch {epoch}, and rank {other} of the next cluster has begun {its}")]
+    ClustersMeet {
+        /// Rank that takes the checkpoint.
+        rank: u32,
+        /// Epoch that it begins.
+        epoch: u32,
+        /// Rank of the next cluster.
+        other: u32,
+        /// Epoch of its newest durable checkpoint.
+        its: u32,
+    },
     /// At the end, a sender doesn't know that its messages of an epoch went from the past to the future.
     #[error("rank {rank} never learns that message {number} to {peer} was received in a later epoch")]
     Unheard {
@@ -301,6 +313,7 @@ impl ViolationKind {
             ViolationKind::FreedTooMuch { .. } => "FreedTooMuch",
             ViolationKind::Freed { .. } => "Freed",
             ViolationKind::Retained { .. } => "Retained",
+            ViolationKind::ClustersMeet { .. } => "ClustersMeet",
             ViolationKind::Unheard { .. } => "Unheard",
             ViolationKind::Grown { .. } => "Grown",
             ViolationKind::NoCheckpoint { .. } => "NoCheckpoint",

@@ -56,6 +56,10 @@ pub(crate) struct World<'a, P> {
     collection_at: u64,
     /// Faults that have yet to strike.
     faults: Vec<Fault>,
+    /// Number of effects that the present event has carried out; `None` where none may be interrupted.
+    effects: Option<u32>,
+    /// Fault that struck within the present event.
+    struck: Option<Fault>,
     ready: Vec<Ready>,
     /// Nodes whose `ready` is out of date, a bit each.
     touched: u64,
@@ -72,7 +76,7 @@ impl<'a, P: SimProtocol> World<'a, P> {
         faults.sort_by_key(|fault| fault.at);
         let length = program.events_estimate();
         let mut world: World<'_, P> = World {
-            oracle: Oracle::new(&program, P::RETENTION, P::REPETITION),
+            oracle: Oracle::new(&program, P::RETENTION, P::REPETITION, schedule.clusters.min(program.ranks())),
             schedule,
             program,
             nodes: (0..count).map(node).collect(),
@@ -84,6 +88,8 @@ impl<'a, P: SimProtocol> World<'a, P> {
             at_rest: 0,
             collection_at: 0,
             faults,
+            effects: None,
+            struck: None,
             ready: vec![Ready::default(); count as usize],
             touched: 0,
             recorder,
@@ -144,7 +150,7 @@ impl<'a, P: SimProtocol> World<'a, P> {
             };
             if self.touched & 1 << node != 0 {
                 let is_rank = node < self.program.ranks();
-                let ready = if is_rank { process.ready(&self.program, node) } else { Ready::default() };
+                let ready = if is_rank { process.ready(&self.program, node, self.schedule.background) } else { Ready::default() };
                 self.ready[node as usize] = ready;
             }
             let Ready { cursors, step, durable } = self.ready[node as usize];

@@ -119,12 +119,13 @@ impl Scenario {
             mode: Mode::Uniform,
             seed,
             // At the end of the run.
-            faults: vec![Fault { at: u64::MAX, node: self.fails, seed: 0 }],
+            faults: vec![Fault { at: u64::MAX, node: self.fails, seed: 0, effects: None }],
             collections: 0,
             clusters: 0,
             late: false,
             revoked: false,
             unnamed: false,
+            background: false,
             canary: None,
         }
     }

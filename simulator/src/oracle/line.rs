@@ -4,8 +4,8 @@
 //! unless the sender sends it by executing from where the line leaves the sender.
 //!
 //! *No deeper than necessary* is the largest line such that the restored ranks roll back at least to where they were,
-//! and the sender of a message that is not logged rolls back to the epoch in which it sent it, if its receiver rolls
-//! back to the epoch in which it received it, or before. It is found by trying every message again until nothing moves.
+//! and the sender of a message that is not logged rolls back to its last durable checkpoint before it sent it (as of the
+//! table that it sent), if its receiver rolls back to the epoch in which it received it, or before. It is found by trying every message again until nothing moves.
 //! A message is logged if its last receipt was: in a later epoch than that of its header, or marked. Where a sender
 //! couldn't know (the receipt was never reported, or its receiver has died or rolled back since and hasn't reported it
 //! anew), the rule's assumption holds: such a message may have been received, without being logged, as late as in the
@@ -39,6 +39,8 @@ pub(super) struct Receipts {
     restored: Vec<Option<Epoch>>,
     /// By rank: `true` if its present process has sent its table.
     reported: Vec<bool>,
+    /// By rank: epoch of its newest durable checkpoint when it sent its table.
+    durable_at_report: Vec<Epoch>,
     /// Line under construction.
     line: Vec<Option<Epoch>>,
     /// Number of messages received in another epoch than before.
@@ -56,6 +58,7 @@ impl Receipts {
             known_at_report: vec![Ssn::ZERO; ranks * ranks],
             restored: vec![None; ranks],
             reported: vec![false; ranks],
+            durable_at_report: vec![Epoch::FIRST; ranks],
             line: Vec::new(),
             other_epochs: 0,
             orphans: 0,
@@ -127,8 +130,10 @@ impl Receipts {
         self.reported.iter().all(|&known_at_report| known_at_report)
     }
 
-    pub(super) fn report_table(&mut self, rank: u32) {
+    /// `durable`: epoch of the rank's newest durable checkpoint.
+    pub(super) fn report_table(&mut self, rank: u32, durable: Epoch) {
         self.reported[rank as usize] = true;
+        self.durable_at_report[rank as usize] = durable;
         let channels = rank as usize * self.ranks..(rank as usize + 1) * self.ranks;
         self.known_at_report[channels.clone()].copy_from_slice(&self.known[channels]);
     }
@@ -157,13 +162,13 @@ impl Receipts {
         loop {
             let mut moved = false;
             for (from, timeline) in (0..).zip(timelines) {
-                for (operation, sent_in) in timeline.by_epoch() {
-                    let Operation::Sent { to, ssn, .. } = operation else { continue };
+                for (operation, restart) in timeline.by_restart(self.durable_at_report[from as usize]) {
+                    let Operation::Sent { to, ssn, epoch: sent_in, .. } = operation else { continue };
                     let received = self.unlogged_receive_epoch(from, to, ssn, sent_in);
                     let goes_back = line[to as usize].is_some_and(|back| received.is_some_and(|epoch| epoch >= back));
                     let place = &mut line[from as usize];
-                    if goes_back && place.is_none_or(|before| before > sent_in) {
-                        *place = Some(sent_in);
+                    if goes_back && place.is_none_or(|before| before > restart) {
+                        *place = Some(restart);
                         moved = true;
                     }
                 }

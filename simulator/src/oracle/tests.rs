@@ -175,7 +175,7 @@ impl Scenario {
     }
 
     fn repeating(retention: Retention, repetition: Repetition) -> Scenario {
-        let (oracle, reference) = (Oracle::new(&program(), retention, repetition), Reference::new(&program()));
+        let (oracle, reference) = (Oracle::new(&program(), retention, repetition, 0), Reference::new(&program()));
         let mut scenario = Scenario { oracle, reference };
         for rank in 0..2 {
             assert_eq!(scenario.observe(Event::Started { rank, epoch: Epoch::FIRST }), Ok(()));

@@ -143,10 +143,10 @@ impl Timeline {
         first
     }
 
-    /// Returns all operations, each with its epoch. Those before the oldest kept checkpoint count as of the first
-    /// epoch.
-    pub(super) fn by_epoch(&self) -> impl Iterator<Item = (Operation, Epoch)> {
-        let mut marks = self.marks.iter().peekable();
+    /// Returns all operations, each with the epoch of the checkpoint from which this rank would repeat it, if the durable
+    /// checkpoint of `newest` is its last. Those before the oldest kept checkpoint count as of the first epoch.
+    pub(super) fn by_restart(&self, newest: Epoch) -> impl Iterator<Item = (Operation, Epoch)> {
+        let mut marks = self.marks.iter().filter(move |mark| mark.durable && mark.epoch <= newest).peekable();
         let mut epoch = Epoch::FIRST;
         self.operations.iter().enumerate().map(move |(place, &operation)| {
             while let Some(mark) = marks.next_if(|mark| mark.operations <= place) {
@@ -154,6 +154,11 @@ impl Timeline {
             }
             (operation, epoch)
         })
+    }
+
+    /// Returns the epoch of the newest durable checkpoint; `None` before the first.
+    pub(super) fn newest_durable(&self) -> Option<Epoch> {
+        self.marks.iter().rev().find(|mark| mark.durable).map(|mark| mark.epoch)
     }
 
     /// Returns `true` if nothing was done since this checkpoint.

@@ -10,7 +10,7 @@ use crate::network::Frame;
 use crate::process::{Image, Process, Slot, TransmitCursor};
 use crate::protocol::{Action, Actions, Refusal, Retention, SimProtocol};
 use crate::random::{Random, mix};
-use crate::schedule::Canary;
+use crate::schedule::{Canary, Fault};
 use crate::trace::Event;
 use crate::violation::ViolationKind;
 
@@ -27,6 +27,12 @@ impl<P: SimProtocol> World<'_, P> {
         let mut actions = Actions::new();
         let done = event(self, &mut process, &mut actions);
         let done = done.and_then(|done| self.perform_all(node, &mut process, &mut actions).map(|()| done));
+        if let Some(fault) = self.struck.take() {
+            self.nodes[node as usize].process = Some(process);
+            self.coverage.faults_within_events += 1;
+            self.kill(node, fault)?;
+            return done;
+        }
         if node < self.program.ranks() && !self.schedule.unnamed {
             process.begin_choice(&self.program, node);
         }
@@ -48,7 +54,7 @@ impl<P: SimProtocol> World<'_, P> {
         Err(ViolationKind::Impossible { node, what })
     }
 
-    /// Carries out all actions, in order; actions that result from them come last.
+    /// Carries out all actions, in order; actions that result from them come last. Stops where a fault strikes.
     pub(super) fn perform_all(
         &mut self,
         node: u32,
@@ -57,10 +63,26 @@ impl<P: SimProtocol> World<'_, P> {
     ) -> Result<(), ViolationKind> {
         while !actions.is_empty() {
             for action in std::mem::take(actions) {
+                if self.is_struck(node) {
+                    actions.clear();
+                    return Ok(());
+                }
                 self.perform(node, process, action, actions)?;
             }
         }
         Ok(())
+    }
+
+    /// Returns `true` if the node dies before its next effect.
+    fn is_struck(&mut self, node: u32) -> bool {
+        let (Some(done), nodes, event) = (self.effects, self.nodes.len() as u32, self.event) else { return false };
+        self.effects = Some(done + 1);
+        let due = |fault: &Fault| fault.at <= event && fault.node % nodes == node && fault.effects == Some(done);
+        if self.struck.is_none() {
+            let place = self.faults.iter().position(due);
+            self.struck = place.map(|place| self.faults.remove(place));
+        }
+        self.struck.is_some()
     }
 
     fn perform(

@@ -35,17 +35,17 @@ impl<P: SimProtocol> World<'_, P> {
         let mut place = 0;
         while let Some(&fault) = self.faults.get(place).filter(|fault| fault.at <= self.event) {
             let node = fault.node % self.nodes.len() as u32;
-            if self.lives(node) {
+            if self.lives(node) && (now || fault.effects.is_none()) {
                 self.faults.remove(place);
                 self.kill(node, fault)?;
             } else {
-                place += 1; // It dies again when it has been replaced.
+                place += 1; // It dies within an event, or again when it has been replaced.
             }
         }
         Ok(())
     }
 
-    fn kill(&mut self, node: u32, fault: Fault) -> Result<(), ViolationKind> {
+    pub(super) fn kill(&mut self, node: u32, fault: Fault) -> Result<(), ViolationKind> {
         let mut random = Random::new(fault.seed);
         self.count_fault(node);
         let here = &mut self.nodes[node as usize];

@@ -18,6 +18,15 @@ use crate::violation::ViolationKind;
 impl<P: SimProtocol> World<'_, P> {
     pub(super) fn apply(&mut self, transition: Transition) -> Result<(), ViolationKind> {
         self.log(|| format!("{transition:?}"));
+        // A replacement's start, and the simulator's own order to collect, have no part that a death may leave undone.
+        let whole = matches!(transition, Transition::Start { .. } | Transition::Collect { .. });
+        self.effects = (!whole).then_some(0);
+        let applied = self.carry_out(transition);
+        self.effects = None;
+        applied
+    }
+
+    fn carry_out(&mut self, transition: Transition) -> Result<(), ViolationKind> {
         match transition {
             Transition::Start { node } => self.start(node),
             Transition::Notice { node, dead } => self.report_death(node, dead),
@@ -199,6 +208,9 @@ impl<P: SimProtocol> World<'_, P> {
         let outgoing = self.accept(rank, outgoing)?;
         // The resulting actions must not concern this record: it isn't committed yet.
         self.perform_all(rank, process, actions)?;
+        if self.struck.is_some() {
+            return Ok(());
+        }
         let header = outgoing.header;
         let ssn = header.ssn();
         let lane = &mut process.image.lanes[to as usize];
@@ -275,6 +287,7 @@ impl<P: SimProtocol> World<'_, P> {
             image.lanes.iter_mut().for_each(Lane::lose_all);
         }
         let epoch = snapshot.epoch;
+        self.coverage.checkpoints_abandoned += u64::from(process.writing.is_some());
         process.writing = Some(Checkpoint { epoch, tables: snapshot.tables, image });
         if self.canary(Canary::DurableEarly) {
             let told = process.protocol.on_durable(epoch, actions);
