@@ -146,6 +146,7 @@ fn the_recovery_process_dies_checkpoints_and_logs_are_collected_and_clusters_kep
     );
     assert!(met.faults_during_recovery > scaled(1_000) && met.faults_after_recovery > scaled(200), "{met:?}");
     assert!(met.in_flight_lost > scaled(1_000) && met.in_flight_kept > scaled(300), "{met:?}");
+    assert!(met.faults_within_events > scaled(4_000) && met.checkpoints_abandoned > scaled(600), "{met:?}");
     assert!(
         met.lines_of_several > scaled(2_000) && met.orphans > scaled(1_000) && met.other_receive_epochs > scaled(200),
         "{met:?}"
