@@ -199,6 +199,19 @@ impl Log {
         }
     }
 
+    /// Durably discards the checkpoints before `epoch`, but never the newest, and frees what only they needed: no recovery
+    /// goes back before that.
+    ///
+    /// # Errors
+    /// [`CheckpointError`].
+    pub fn discard_checkpoints_before(&mut self, epoch: Epoch) -> Result<(), CheckpointError> {
+        match &mut self.budget.spiller {
+            Some(spiller) => Ok(spiller.discard_before(epoch).wait()?),
+            None if self.budget.options.store.is_none() => Err(CheckpointError::NoStore),
+            None => Ok(()),
+        }
+    }
+
     /// Returns the error of the last attempt to spill, if it failed.
     pub fn disk_error(&self) -> Option<&StoreError> {
         self.budget.refused.as_deref()

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use counterfoil_log_core::{DeadLog, LaneWriter, Lanes, LocalLog, Owner, Pool, Rank, Ssn, check_private_dir};
+use counterfoil_log_core::{DeadLog, Epoch, LaneWriter, Lanes, LocalLog, Owner, Pool, Rank, Ssn, check_private_dir};
 use counterfoil_log_io::{CheckpointImage, Directory, LaneImage, Probe, StorageBackend, Store};
 
 use crate::budget::Budget;
@@ -23,6 +23,8 @@ pub struct Recovered {
     pub local_entries: usize,
     /// Newest durable checkpoint.
     pub checkpoint: Option<Restored>,
+    /// Epoch of the oldest one that is left; `None` without any.
+    pub oldest_checkpoint: Option<Epoch>,
 }
 
 impl Log {
@@ -73,14 +75,14 @@ impl Log {
     /// local log may already have freed memory that no entry used.
     pub fn recover(options: Options) -> Result<(Log, Recovered), OpenError> {
         options.validate()?;
-        let Some(store) = options.store.clone() else { return Log::recover_with(options, None, None) };
+        let Some(store) = options.store.clone() else { return Log::recover_with(options, None) };
         let dir = store.rank_dir(options.rank);
         if options.tier != Tier::NodeLocal && dir.symlink_metadata().is_err() {
-            return Log::recover_with(options, None, None);
+            return Log::recover_with(options, None);
         }
         let (backend, probe) = Directory::create(&dir, store.for_backend())?;
-        let (spiller, image) = recover_store(backend, &options, &store, Some(probe))?;
-        Log::recover_with(options, Some(spiller), image)
+        let found = recover_store(backend, &options, &store, Some(probe))?;
+        Log::recover_with(options, Some(found))
     }
 
     /// Like [`recover`](Self::recover), with the store on `backend`: see [`create_on`](Self::create_on).
@@ -90,15 +92,15 @@ impl Log {
     pub fn recover_on(options: Options, backend: Box<dyn StorageBackend>) -> Result<(Log, Recovered), OpenError> {
         options.validate()?;
         let store = options.store.clone().ok_or(OpenError::NoStore)?;
-        let (spiller, image) = recover_store(backend, &options, &store, None)?;
-        Log::recover_with(options, Some(spiller), image)
+        let found = recover_store(backend, &options, &store, None)?;
+        Log::recover_with(options, Some(found))
     }
 
-    fn recover_with(
-        options: Options,
-        spiller: Option<Spiller>,
-        image: Option<CheckpointImage>,
-    ) -> Result<(Log, Recovered), OpenError> {
+    fn recover_with(options: Options, store: Option<FoundStore>) -> Result<(Log, Recovered), OpenError> {
+        let (spiller, image, oldest_checkpoint) = match store {
+            Some(FoundStore { spiller, image, oldest }) => (Some(spiller), image, oldest),
+            None => (None, None, None),
+        };
         let dead = match &options.dir {
             Some(dir) => DeadFiles::examine(dir, &options)?,
             None => DeadFiles::default(),
@@ -123,7 +125,8 @@ impl Log {
             Some(dead) => dead.take()?,
             None => (create_pool(&options)?, Vec::new()),
         };
-        let mut recovered = Recovered { lanes: Vec::new(), local_entries: local.len(), checkpoint: None };
+        let mut recovered =
+            Recovered { lanes: Vec::new(), local_entries: local.len(), checkpoint: None, oldest_checkpoint };
         let mut log = Log::over(options, pool, local, spiller)?;
         for writer in writers {
             let (peer, kept_from, last) = (writer.peer(), writer.kept_from(), writer.next_ssn().prev());
@@ -244,15 +247,25 @@ fn start_spiller(store: Store, options: &Options, probe: Option<Probe>) -> Resul
     Spiller::new(store, DiskIndex::new(options.ranks), backend, probe.is_some()).map_err(OpenError::Thread)
 }
 
+/// Store of a dead process, or a new one.
+struct FoundStore {
+    spiller: Spiller,
+    /// Contents of the newest checkpoint.
+    image: Option<CheckpointImage>,
+    /// Epoch of the oldest checkpoint.
+    oldest: Option<Epoch>,
+}
+
 /// Opens the store of a dead process, or creates one if it had none.
 fn recover_store(
     backend: Box<dyn StorageBackend>,
     options: &Options,
     store: &StoreOptions,
     probe: Option<Probe>,
-) -> Result<(Spiller, Option<CheckpointImage>), OpenError> {
+) -> Result<FoundStore, OpenError> {
     let (store, image) = Store::open_or_create(backend, store.for_rank(options))?;
-    Ok((start_spiller(store, options, probe)?, image))
+    let oldest = store.checkpoints().first().copied();
+    Ok(FoundStore { spiller: start_spiller(store, options, probe)?, image, oldest })
 }
 
 const LANES: u64 = u64::from_le_bytes(*b"lanes\0\0\0");

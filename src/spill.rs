@@ -74,6 +74,7 @@ enum Job {
     Checkpoint(Box<CheckpointJob>, ReplySender),
     Local(Vec<LocalImage>, ReplySender),
     Discard(Epoch, ReplySender),
+    DiscardBefore(Epoch, ReplySender),
     Free(Vec<Block>),
     /// Reply when all earlier jobs are done.
     Drain(ReplySender),
@@ -160,6 +161,13 @@ impl Spiller {
     pub(crate) fn discard_beyond(&mut self, epoch: Epoch) -> Reply {
         let (sender, reply) = reply::channel();
         self.send(Job::Discard(epoch, sender));
+        reply
+    }
+
+    /// Durably discards the checkpoints before `epoch`, but never the newest.
+    pub(crate) fn discard_before(&mut self, epoch: Epoch) -> Reply {
+        let (sender, reply) = reply::channel();
+        self.send(Job::DiscardBefore(epoch, sender));
         reply
     }
 

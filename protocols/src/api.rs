@@ -173,11 +173,12 @@ pub trait Protocol: fmt::Debug {
     }
 
     /// Restores the tables of a [`Snapshot`]: in a replacement before it connects to any peer, or after
-    /// [`Effect::RollBack`].
+    /// [`Effect::RollBack`]. `oldest`: epoch of the oldest checkpoint that is left. [`Effect::KeepCheckpoints`] has had
+    /// those before it discarded, perhaps after these tables were written.
     ///
     /// # Errors
     /// Damaged bytes, or tables of another rank, job or version; nothing is changed.
-    fn restore(&mut self, tables: &[u8]) -> Result<(), RestoreError>;
+    fn restore(&mut self, tables: &[u8], oldest: Epoch) -> Result<(), RestoreError>;
 
     /// Reports that a peer has died or the connection to it is gone.
     ///

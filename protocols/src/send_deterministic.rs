@@ -81,9 +81,6 @@ pub struct Config {
     pub first_epoch: Epoch,
     /// Epoch that the rank stays below until a collection raises it: [`Epoch::MAX`], or from [`Clusters::epochs_of`].
     pub ceiling: Epoch,
-    /// Epoch of the oldest checkpoint that still exists; older ones were discarded for good. Tables may hold a lower
-    /// value than the predecessor knew. [`Epoch::FIRST`] if the driver doesn't know: then records may be kept longer.
-    pub oldest: Epoch,
     /// Planted mistake, for tests and simulators; `None` otherwise.
     pub canary: Option<Canary>,
 }
@@ -93,8 +90,8 @@ impl Config {
     #[must_use]
     pub fn new(rank: Rank, ranks: u32) -> Config {
         let (incarnation, policy) = (Incarnation(0), AckPolicy::default());
-        let (first_epoch, ceiling, oldest) = (Epoch::FIRST, Epoch::MAX, Epoch::FIRST);
-        Config { rank, ranks, incarnation, policy, first_epoch, ceiling, oldest, canary: None }
+        let (first_epoch, ceiling) = (Epoch::FIRST, Epoch::MAX);
+        Config { rank, ranks, incarnation, policy, first_epoch, ceiling, canary: None }
     }
 }
 
@@ -159,7 +156,7 @@ impl SendDeterministic {
             durable: epoch,
             pending: None,
             abandoned: Vec::new(),
-            floor: epoch.max(config.oldest),
+            floor: epoch,
             ceiling,
             round: Round::default(),
             choices: 0,

@@ -106,7 +106,7 @@ impl<R: LocalRule> SimProtocol for Local<R> {
 
     fn on_restart(&mut self, storage: StableStorage<'_>, actions: &mut Actions) -> Result<(), Refusal> {
         if let Some(tables) = storage.tables {
-            self.rule.restore(tables)?;
+            self.rule.restore(tables, storage.oldest)?;
             // Another checkpoint is left if the process died between its successor becoming durable and the notice of
             // it.
             let epoch = self.rule.epoch();

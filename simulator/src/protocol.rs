@@ -37,8 +37,6 @@ pub struct ProcessSettings {
     /// Number of clusters of the ranks (Guermouche 2011, section V.E.3); 0 is no division. Rules without clusters
     /// ignore it.
     pub clusters: u32,
-    /// Epoch of the oldest checkpoint that still exists; `None` if there is none.
-    pub oldest: Option<Epoch>,
     /// Planted mistake of the rule itself, if the schedule names one.
     pub canary: Option<Canary>,
 }
@@ -48,6 +46,8 @@ pub struct ProcessSettings {
 pub struct StableStorage<'a> {
     /// Tables of the newest durable checkpoint.
     pub tables: Option<&'a [u8]>,
+    /// Epoch of the oldest checkpoint that is left; [`Epoch::FIRST`] without any.
+    pub oldest: Epoch,
     /// Recorded outcomes, by number.
     pub choices: &'a [ChoiceRecord],
     /// Recorded deliveries, by number.
@@ -386,12 +386,13 @@ pub trait SimProtocol: Sized {
     /// [`Refusal`].
     fn on_failure(&mut self, peer: Party, actions: &mut Actions) -> Result<(), Refusal>;
 
-    /// Reports that [`Action::RollBack`] is carried out; `None` if it rolled back to the start.
+    /// Reports that [`Action::RollBack`] is carried out; `None` if it rolled back to the start. `oldest` as in
+    /// [`StableStorage`].
     ///
     /// # Errors
     /// [`Refusal`].
-    fn on_rolled_back(&mut self, tables: Option<&[u8]>, actions: &mut Actions) -> Result<(), Refusal> {
-        let _ = (tables, actions);
+    fn on_rolled_back(&mut self, tables: Option<&[u8]>, oldest: Epoch, actions: &mut Actions) -> Result<(), Refusal> {
+        let _ = (tables, oldest, actions);
         Err(Refusal("this protocol never rolls a living rank back".into()))
     }
 }

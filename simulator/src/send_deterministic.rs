@@ -79,8 +79,7 @@ impl Member {
             _ => None,
         };
         let ProcessSettings { ranks, incarnation, .. } = *settings;
-        let oldest = settings.oldest.unwrap_or(Epoch::FIRST);
-        let config = Config { rank, ranks, incarnation, policy: POLICY, first_epoch, ceiling, oldest, canary };
+        let config = Config { rank, ranks, incarnation, policy: POLICY, first_epoch, ceiling, canary };
         Ok(Member {
             rule: SendDeterministic::new(config)?,
             rank,
@@ -135,9 +134,9 @@ impl Member {
         Ok(())
     }
 
-    fn restore(&mut self, tables: &[u8], actions: &mut Actions) -> Result<(), Refusal> {
+    fn restore(&mut self, tables: &[u8], oldest: Epoch, actions: &mut Actions) -> Result<(), Refusal> {
         self.acked.fill(Ssn::ZERO);
-        self.rule.restore(tables)?;
+        self.rule.restore(tables, oldest)?;
         self.poll(actions)
     }
 
@@ -302,7 +301,7 @@ impl SimProtocol for SendDet {
         match self {
             SendDet::Rank(member) => {
                 let tables = storage.tables.ok_or_else(|| Refusal("a replacement without a checkpoint".into()))?;
-                member.restore(tables, actions)
+                member.restore(tables, storage.oldest, actions)
             }
             SendDet::Coordinator(coordinator) => {
                 coordinator.poll(actions);
@@ -397,9 +396,9 @@ impl SimProtocol for SendDet {
         }
     }
 
-    fn on_rolled_back(&mut self, tables: Option<&[u8]>, actions: &mut Actions) -> Result<(), Refusal> {
+    fn on_rolled_back(&mut self, tables: Option<&[u8]>, oldest: Epoch, actions: &mut Actions) -> Result<(), Refusal> {
         let SendDet::Rank(member) = self else { return not_its_part() };
         let tables = tables.ok_or_else(|| Refusal("a rollback without a checkpoint".into()))?;
-        member.restore(tables, actions)
+        member.restore(tables, oldest, actions)
     }
 }

@@ -150,7 +150,11 @@ impl<'a, P: SimProtocol> World<'a, P> {
             };
             if self.touched & 1 << node != 0 {
                 let is_rank = node < self.program.ranks();
-                let ready = if is_rank { process.ready(&self.program, node, self.schedule.background) } else { Ready::default() };
+                let ready = if is_rank {
+                    process.ready(&self.program, node, self.schedule.background)
+                } else {
+                    Ready::default()
+                };
                 self.ready[node as usize] = ready;
             }
             let Ready { cursors, step, durable } = self.ready[node as usize];

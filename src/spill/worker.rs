@@ -77,6 +77,10 @@ impl Worker {
                 (self.local_appended, self.recorded_floors) = (Ssn::ZERO, Vec::new());
                 reply.send(self.store.discard_beyond(epoch).map(drop).map_err(Arc::new));
             }
+            Job::DiscardBefore(epoch, reply) => {
+                self.no_room = None;
+                reply.send(self.store.discard_before(epoch).map_err(Arc::new));
+            }
             Job::Free(blocks) => {
                 self.no_room = None;
                 self.store.free(&blocks);

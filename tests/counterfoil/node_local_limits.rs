@@ -179,6 +179,30 @@ fn an_empty_log_has_valid_checkpoints() {
 }
 
 #[test]
+fn checkpoints_before_an_epoch_are_discarded_and_the_newest_stays() {
+    with_dir(2, |options| {
+        let mut options = options;
+        options.store.as_mut().unwrap().checkpoints_kept = 8;
+        let oldest = |options: &Options| Log::recover(options.clone()).unwrap().1.oldest_checkpoint;
+        let mut log = Log::create(options.clone()).unwrap();
+        log.discard_checkpoints_before(Epoch(9)).unwrap();
+        for epoch in 2..=6 {
+            log.checkpoint(Epoch(epoch), Contents::default()).unwrap();
+        }
+        log.discard_checkpoints_before(Epoch(4)).unwrap();
+        log.discard_checkpoints_before(Epoch(3)).unwrap();
+        drop(log);
+        assert_eq!(oldest(&options), Some(Epoch(4)));
+        let (mut log, recovered) = Log::recover(options.clone()).unwrap();
+        assert_eq!(recovered.checkpoint.unwrap().epoch, Epoch(6));
+        log.discard_checkpoints_beyond(Epoch(5)).unwrap();
+        log.discard_checkpoints_before(Epoch(9)).unwrap();
+        drop(log);
+        assert_eq!(oldest(&options), Some(Epoch(5)));
+    });
+}
+
+#[test]
 fn a_removed_directory_is_an_error_but_its_open_files_are_still_read() {
     with_dir(2, |options| {
         let mut log = Log::create(options.clone()).unwrap();

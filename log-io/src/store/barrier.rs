@@ -196,6 +196,27 @@ impl Store {
         Ok(())
     }
 
+    /// Discards, durably, the checkpoints that begin earlier epochs than `epoch`, but never the newest one, and frees the
+    /// blocks that only they needed.
+    ///
+    /// # Errors
+    /// [`StoreError::Failed`].
+    pub fn discard_before(&mut self, epoch: Epoch) -> Result<(), StoreError> {
+        self.check_writable()?;
+        let earlier = self.kept.partition_point(|kept| kept.entry.epoch < epoch);
+        let earlier = earlier.min(self.kept.len().saturating_sub(1));
+        if earlier == 0 {
+            return Ok(());
+        }
+        let mut manifest = self.manifest.clone();
+        manifest.kept.drain(..earlier);
+        drop_floors(&mut manifest, self.kept[earlier..].iter());
+        self.commit_manifest(manifest)?;
+        let old: Vec<Kept> = self.kept.drain(..earlier).collect();
+        self.drop_checkpoints(old);
+        Ok(())
+    }
+
     /// Discards, durably, everything after the checkpoint that begins `epoch`: later checkpoints, blocks to which it doesn't
     /// refer, and later entries of the local log. Returns the newest checkpoint left. The caller must rebuild the live index
     /// from it: the store assumes that the index has just these blocks.

@@ -85,8 +85,8 @@ impl<P: Protocol + ?Sized> Protocol for Box<P> {
         (**self).handle_log_sealed(epoch)
     }
 
-    fn restore(&mut self, tables: &[u8]) -> Result<(), RestoreError> {
-        (**self).restore(tables)
+    fn restore(&mut self, tables: &[u8], oldest: Epoch) -> Result<(), RestoreError> {
+        (**self).restore(tables, oldest)
     }
 
     fn handle_peer_lost(&mut self, peer: Rank) -> Result<(), ProtocolError> {

@@ -87,12 +87,12 @@ impl Protocol for Pessimistic {
         Ok(())
     }
 
-    fn restore(&mut self, tables: &[u8]) -> Result<(), RestoreError> {
+    fn restore(&mut self, tables: &[u8], oldest: Epoch) -> Result<(), RestoreError> {
         if !self.deliveries.is_fresh() {
             return Err(RestoreError::NotFresh);
         }
         let (deliveries, core) = tables::decode(tables)?;
-        self.core.restore(core)?;
+        self.core.restore(core, oldest)?;
         self.deliveries = Deliveries::resume(deliveries);
         Ok(())
     }

@@ -198,7 +198,7 @@ impl Protocol for SendDeterministic {
     }
 
     /// Implements Figure 3, lines 47 to 52 and 60.
-    fn restore(&mut self, tables: &[u8]) -> Result<(), RestoreError> {
+    fn restore(&mut self, tables: &[u8], oldest: Epoch) -> Result<(), RestoreError> {
         let Config { rank, ranks, policy, .. } = self.config;
         let tables = Tables::decode(tables, rank, ranks)?;
         let epoch = Epoch(tables.epoch);
@@ -220,7 +220,8 @@ impl Protocol for SendDeterministic {
         self.phases = tables.phases.newest(std::mem::take(&mut self.phases));
         self.choices = tables.choices;
         self.abandoned = tables.abandoned;
-        self.floor = self.floor.max(Epoch(tables.floor));
+        // The tables may be older than the floor.
+        self.floor = self.floor.max(Epoch(tables.floor)).max(oldest.min(epoch));
         self.checkpointed = self.table();
         match back {
             Some(incarnation) => {

@@ -138,7 +138,8 @@ impl Protocol for SenderBased {
         Ok(())
     }
 
-    fn restore(&mut self, tables: &[u8]) -> Result<(), RestoreError> {
+    /// Ignores `oldest`: no rank ever goes back before its newest checkpoint.
+    fn restore(&mut self, tables: &[u8], _oldest: Epoch) -> Result<(), RestoreError> {
         let Config { rank, ranks, incarnation, policy } = self.config;
         let used = self.channels.iter().flatten().any(|channel| channel.is_used());
         if used || self.epoch > Epoch::FIRST || !self.choices.is_fresh() {

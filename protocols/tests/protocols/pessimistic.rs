@@ -58,7 +58,7 @@ fn determinant(sequence: u64, source: Rank, ssn: u64) -> Determinant {
 fn replacement(tables: Option<&[u8]>, first: u64, order: &[(Rank, u64)]) -> Pessimistic {
     let mut again = rank(R, 1);
     if let Some(tables) = tables {
-        again.restore(tables).unwrap();
+        again.restore(tables, Epoch::FIRST).unwrap();
     }
     for (sequence, &(source, ssn)) in (first..).zip(order) {
         again.handle_recovered_delivery(&ChoiceRecord::new(determinant(sequence, source, ssn)).bytes).unwrap();
@@ -228,15 +228,15 @@ fn tables_are_restored_unchanged_and_differ_from_those_of_the_plain_rule() {
     let mut again = replacement(Some(&tables), 0, &[]);
     assert_eq!((again.delivered(), again.core().received_upto(A), again.epoch()), (2, Ssn(2), Epoch(2)));
     assert_eq!(durable_checkpoint(&mut again).0.len(), tables.len());
-    assert_eq!(again.restore(&tables), Err(RestoreError::NotFresh));
+    assert_eq!(again.restore(&tables, Epoch::FIRST), Err(RestoreError::NotFresh));
     for cut in 1..tables.len() {
-        assert!(rank(R, 1).restore(&tables[..cut]).is_err(), "{cut}");
+        assert!(rank(R, 1).restore(&tables[..cut], Epoch::FIRST).is_err(), "{cut}");
     }
     let mut plain = SenderBased::new(config(R, 0).core).unwrap();
     let of_plain = plain.handle_checkpoint().unwrap().tables;
-    assert_eq!(rank(R, 1).restore(&of_plain), Err(RestoreError::Version { found: 1, expected: 0x81 }));
+    assert_eq!(rank(R, 1).restore(&of_plain, Epoch::FIRST), Err(RestoreError::Version { found: 1, expected: 0x81 }));
     let mut plain = SenderBased::new(config(R, 1).core).unwrap();
-    assert_eq!(plain.restore(&tables), Err(RestoreError::Version { found: 0x81, expected: 1 }));
+    assert_eq!(plain.restore(&tables, Epoch::FIRST), Err(RestoreError::Version { found: 0x81, expected: 1 }));
 }
 
 #[test]

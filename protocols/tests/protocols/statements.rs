@@ -28,7 +28,7 @@ fn with_policy(rank: Rank, incarnation: u32, policy: AckPolicy) -> SenderBased {
 
 fn restored(id: Rank, incarnation: u32, tables: &[u8]) -> SenderBased {
     let mut fresh = rank(id, incarnation);
-    fresh.restore(tables).unwrap();
+    fresh.restore(tables, Epoch::FIRST).unwrap();
     effects(&mut fresh);
     fresh
 }

@@ -27,6 +27,11 @@ impl Rollback {
         Rollback { floor: epoch, newest: epoch, in_progress: false }
     }
 
+    /// Takes up the checkpoints of a dead process: the oldest that is left, and the newest.
+    pub(super) fn resume(&mut self, oldest: Epoch, newest: Epoch) {
+        (self.floor, self.newest) = (oldest, newest);
+    }
+
     /// Records a checkpoint that began `epoch`.
     pub(super) fn note_checkpoint(&mut self, epoch: Epoch) {
         self.newest = epoch;
@@ -48,10 +53,13 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
             && (self.settings.rule.keeps_every_message() || !self.rollback.is_full())
     }
 
-    /// Discards checkpoints after `last`, which belong to an undone past. Those before `first` are no longer needed: the
-    /// store drops the oldest when it is full.
+    /// Discards checkpoints after `last`, which belong to an undone past, and those before `first`, which no recovery
+    /// needs.
     pub(super) fn keep_checkpoints(&mut self, first: Epoch, last: Epoch) -> Result<(), Error> {
-        self.rollback.floor = first.max(self.rollback.floor);
+        if first > self.rollback.floor {
+            self.log.discard_checkpoints_before(first)?;
+            self.rollback.floor = first;
+        }
         if self.rollback.newest > last {
             self.log.discard_checkpoints_beyond(last)?;
             self.rollback.newest = last;

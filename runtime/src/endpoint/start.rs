@@ -11,7 +11,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use counterfoil::{Keep, Log, OnFull, Options, OptionsError, Rank, Restored, Ssn, StoreOptions, Tier};
+use counterfoil::{Epoch, Keep, Log, OnFull, Options, OptionsError, Rank, Restored, Ssn, StoreOptions, Tier};
 use counterfoil_protocols::api::Protocol;
 
 use super::held::HeldMessages;
@@ -119,7 +119,14 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         }
         if incarnation > 0 {
             match recovered.checkpoint {
-                Some(restored) => endpoint.restore_checkpoint(restored)?,
+                Some(restored) => {
+                    // The first checkpoint may have the initial state before it, which is no file.
+                    let initial = endpoint.protocol.epoch();
+                    let oldest = recovered
+                        .oldest_checkpoint
+                        .filter(|&oldest| initial.next().is_some_and(|first| oldest > first));
+                    endpoint.restore_checkpoint(restored, oldest.unwrap_or(initial))?;
+                }
                 None => endpoint.restore_initial_state()?,
             }
             if !endpoint.repeats_sends() {
@@ -156,11 +163,11 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         self.transport
     }
 
-    fn restore_checkpoint(&mut self, restored: Restored) -> Result<(), Error> {
+    fn restore_checkpoint(&mut self, restored: Restored, oldest: Epoch) -> Result<(), Error> {
         let epoch = restored.epoch;
         let lanes = restored.lanes.clone();
         let snapshot = Snapshot::from_restored(restored)?;
-        self.protocol.restore(&snapshot.protocol)?;
+        self.protocol.restore(&snapshot.protocol, oldest)?;
         for (peer, _, last) in lanes {
             let Some(outbound) = self.outbound.get_mut(peer.index()) else { continue };
             outbound.sent = last;
@@ -178,7 +185,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
             // They are in the log that was taken over; later messages there are counted as they are repeated.
             (self.tally.messages_logged, self.tally.bytes_logged) = snapshot.counters.logged;
         }
-        self.rollback.note_checkpoint(epoch);
+        self.rollback.resume(oldest, epoch);
         self.to_self = snapshot.counters.to_self;
         self.trace.restore(snapshot.counters.trace)?;
         self.collectives = snapshot.counters.collectives;
@@ -199,7 +206,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
     /// Restores the rule's initial state in a replacement without a checkpoint.
     fn restore_initial_state(&mut self) -> Result<(), Error> {
         match self.protocol.first_checkpoint() {
-            Some(first) => Ok(self.protocol.restore(&first.tables)?),
+            Some(first) => Ok(self.protocol.restore(&first.tables, first.epoch)?),
             None => Ok(()),
         }
     }

@@ -281,7 +281,9 @@ impl<P: SimProtocol> World<'_, P> {
     ) -> Result<(), ViolationKind> {
         self.note(Event::RolledBack { rank, epoch })?;
         self.coverage.rollbacks += 1;
-        let saved = self.nodes[rank as usize].disk.checkpoints.iter().find(|saved| saved.epoch == epoch);
+        let checkpoints = &self.nodes[rank as usize].disk.checkpoints;
+        let oldest = checkpoints.first().map_or(Epoch::FIRST, |saved| saved.epoch);
+        let saved = checkpoints.iter().find(|saved| saved.epoch == epoch);
         let tables = saved.map(|saved| saved.tables.clone());
         process.image = match saved {
             Some(saved) => saved.image.clone(),
@@ -292,7 +294,7 @@ impl<P: SimProtocol> World<'_, P> {
         process.writing = None;
         process.end_choice();
         let before = process.protocol.incarnation(Incarnation(self.nodes[rank as usize].incarnation));
-        let told = process.protocol.on_rolled_back(tables.as_deref(), actions);
+        let told = process.protocol.on_rolled_back(tables.as_deref(), oldest, actions);
         self.accept(rank, told)?;
         if P::RECONNECTS {
             self.reconnect(rank, process, before)?;

@@ -143,15 +143,8 @@ impl<P: SimProtocol> World<'_, P> {
         let incarnation = Incarnation(self.nodes[node as usize].incarnation);
         let Schedule { clusters, canary, .. } = *self.schedule;
         let canary = canary.filter(|canary| matches!(canary, Canary::SendDeterministic(_) | Canary::Pessimistic(_)));
-        let oldest = self.nodes[node as usize].disk.checkpoints.first().map(|saved| saved.epoch);
-        let settings = ProcessSettings {
-            party: self.party(node),
-            ranks: self.program.ranks(),
-            incarnation,
-            clusters,
-            oldest,
-            canary,
-        };
+        let settings =
+            ProcessSettings { party: self.party(node), ranks: self.program.ranks(), incarnation, clusters, canary };
         let protocol = self.accept(node, P::start(settings))?;
         let is_rank = node < self.program.ranks();
         let first = protocol.first_checkpoint().filter(|_| is_rank && incarnation == Incarnation(0));
@@ -159,6 +152,7 @@ impl<P: SimProtocol> World<'_, P> {
         let newest = disk.checkpoints.last();
         let epoch = newest.map_or(Epoch::FIRST, |saved| saved.epoch);
         let tables = newest.map(|saved| saved.tables.clone());
+        let oldest = disk.checkpoints.first().map_or(Epoch::FIRST, |saved| saved.epoch);
         let mut image = match newest {
             Some(saved) => saved.image.clone(),
             None if is_rank => Image::new(&self.program, node),
@@ -192,7 +186,8 @@ impl<P: SimProtocol> World<'_, P> {
                 &mut world.coverage.restarts_from_start
             };
             *from += u64::from(is_rank);
-            let storage = StableStorage { tables: tables.as_deref(), choices: &choices, deliveries: &deliveries };
+            let storage =
+                StableStorage { tables: tables.as_deref(), oldest, choices: &choices, deliveries: &deliveries };
             let restarted = process.protocol.on_restart(storage, actions);
             world.accept(node, restarted)
         })

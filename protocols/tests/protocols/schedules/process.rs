@@ -86,7 +86,7 @@ impl Process {
         };
         process.cursors[rank.index()] = if disk.checkpoint.is_none() { Some((incarnation, 0)) } else { None };
         if let Some(checkpoint) = disk.checkpoint.clone() {
-            process.protocol.restore(&checkpoint.tables)?;
+            process.protocol.restore(&checkpoint.tables, Epoch::FIRST)?;
             process.memory = checkpoint.memory;
             process.lanes = checkpoint.lanes;
             process.unexpected = checkpoint.unexpected;

@@ -114,7 +114,8 @@ impl Node {
 
     fn restore(&mut self, epoch: Epoch, disk: &mut Disk) -> Outcome<()> {
         let checkpoint = disk.checkpoints.get(&epoch).cloned().ok_or_else(|| format!("no checkpoint of {epoch}"))?;
-        self.protocol.restore(&checkpoint.tables)?;
+        let oldest = disk.checkpoints.first_key_value().map_or(epoch, |(&epoch, _)| epoch);
+        self.protocol.restore(&checkpoint.tables, oldest)?;
         self.image = checkpoint.image;
         self.lanes = checkpoint.lanes;
         self.unexpected = checkpoint.unexpected;

@@ -77,37 +77,37 @@ fn tables() -> Vec<u8> {
 fn tables_of_another_rank_job_or_version_are_refused() {
     let tables = tables();
     let other_rank = RestoreError::OtherRank { found: B, expected: A };
-    assert_eq!(rank(A, 1).restore(&tables), Err(other_rank));
+    assert_eq!(rank(A, 1).restore(&tables, Epoch::FIRST), Err(other_rank));
     let policy = AckPolicy::default();
     let mut larger = SenderBased::new(Config { rank: B, ranks: 4, incarnation: Incarnation(1), policy }).unwrap();
-    assert_eq!(larger.restore(&tables), Err(RestoreError::OtherJob { found: 3, expected: 4 }));
+    assert_eq!(larger.restore(&tables, Epoch::FIRST), Err(RestoreError::OtherJob { found: 3, expected: 4 }));
     let mut other_version = tables.clone();
     other_version[0] = 9;
-    assert_eq!(rank(B, 1).restore(&other_version), Err(RestoreError::Version { found: 9, expected: 1 }));
+    assert_eq!(rank(B, 1).restore(&other_version, Epoch::FIRST), Err(RestoreError::Version { found: 9, expected: 1 }));
     let mut busy = rank(B, 1);
     let _ = send(&mut busy, A);
-    assert_eq!(busy.restore(&tables), Err(RestoreError::NotFresh));
+    assert_eq!(busy.restore(&tables, Epoch::FIRST), Err(RestoreError::NotFresh));
     let mut twice = restored(B, 1, &tables);
-    assert_eq!(twice.restore(&tables), Err(RestoreError::NotFresh));
+    assert_eq!(twice.restore(&tables, Epoch::FIRST), Err(RestoreError::NotFresh));
 }
 
 #[test]
 fn damaged_tables_are_refused_or_consistent_and_never_half_restored() {
     let tables = tables();
     for cut in 0..tables.len() {
-        assert!(rank(B, 1).restore(&tables[..cut]).is_err(), "cut at {cut}");
+        assert!(rank(B, 1).restore(&tables[..cut], Epoch::FIRST).is_err(), "cut at {cut}");
     }
     let longer = [tables.as_slice(), &[0]].concat();
-    assert_eq!(rank(B, 1).restore(&longer), Err(RestoreError::Malformed { len: longer.len() }));
+    assert_eq!(rank(B, 1).restore(&longer, Epoch::FIRST), Err(RestoreError::Malformed { len: longer.len() }));
     for at in 0..tables.len() {
         for bit in 0..8 {
             let mut damaged = tables.clone();
             damaged[at] ^= 1 << bit;
             let mut b = rank(B, 1);
-            match b.restore(&damaged) {
+            match b.restore(&damaged, Epoch::FIRST) {
                 // The owner of the tables checks checksums; here it is enough that no impossible state gets in.
                 Ok(()) => assert!(b.handle_checkpoint().is_ok() || b.epoch() == Epoch::MAX),
-                Err(_) => assert!(b.restore(&tables).is_ok(), "a refusal leaves it fresh"),
+                Err(_) => assert!(b.restore(&tables, Epoch::FIRST).is_ok(), "a refusal leaves it fresh"),
             }
         }
     }

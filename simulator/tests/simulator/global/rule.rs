@@ -253,7 +253,7 @@ impl<const MISTAKE: u8> SimProtocol for Global<MISTAKE> {
         Ok(())
     }
 
-    fn on_rolled_back(&mut self, _: Option<&[u8]>, _: &mut Actions) -> Result<(), Refusal> {
+    fn on_rolled_back(&mut self, _: Option<&[u8]>, _: Epoch, _: &mut Actions) -> Result<(), Refusal> {
         let Global::Rank(member) = self else { return not_a_rank() };
         member.epoch = Epoch::FIRST;
         member.sent.clear();

@@ -23,8 +23,11 @@ impl StoreModel {
             9..=11 => self.checkpoint(&mut store, random),
             12 => self.free(&mut store, random),
             13 => self.raise_floors(&mut store),
-            14 if random().is_multiple_of(3) => self.discard(&mut store, random),
-            14 => self.truncate(&mut store, random),
+            14 => match random() % 3 {
+                0 => self.discard(&mut store, random),
+                1 => self.discard_before(&mut store, random),
+                _ => self.truncate(&mut store, random),
+            },
             _ => {
                 self.steps.push("open again".to_owned());
                 drop(store);
@@ -209,6 +212,15 @@ impl StoreModel {
         self.rebuild();
         assert_eq!(image, self.expected.image(), "the image that is left");
         Ok(())
+    }
+
+    fn discard_before(&mut self, store: &mut Store, random: Random<'_>) -> Result<(), StoreError> {
+        let newest = self.expected.kept.last().map_or(0, |image| image.epoch.0);
+        let epoch = Epoch((newest + 1).saturating_sub(below(random, 4) as u32));
+        self.steps.push(format!("discard before {epoch}"));
+        self.expected.kept.retain(|image| image.epoch >= epoch || image.epoch.0 == newest);
+        self.expected.drop_floors();
+        store.discard_before(epoch)
     }
 
     /// Rolls a lane back: the SSNs of its last block are appended again, with other bytes.
