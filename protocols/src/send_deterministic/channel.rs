@@ -32,7 +32,8 @@ pub(super) struct Channel {
     pub(super) receipts: Receipts,
     /// Receipts that are reported and not applied yet, in SSN order.
     pending: VecDeque<PendingReceipt>,
-    /// The peer has sent its Hello to this execution.
+    /// The peer's present incarnation has sent its Hello to this execution, or receipts that were reported without one
+    /// still hold.
     hello_received: bool,
     /// This rank's table, with the receipts applied so far, is at the recovery process. No further receipt may release
     /// records before the recovery line is known: the peer may have to roll back.
@@ -166,12 +167,13 @@ impl Channel {
             // Above the known incarnation, so not refused.
             let _ = self.recv.set_incarnation(self.line_incarnation, self.base);
             self.pending.clear();
+            self.hello_received = false;
         }
     }
 
-    /// Returns `true` if the peer's Hello will resolve unknown receipts.
+    /// Returns `true` if the peer's Hello will say what it has received, in which epochs.
     pub(super) fn awaits_receipts(&self) -> bool {
-        !self.hello_received && self.sent.has_unknown()
+        !self.hello_received && self.sent.has_unlogged()
     }
 
     /// Returns `true` if the peer is about to roll back.

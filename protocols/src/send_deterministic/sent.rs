@@ -144,9 +144,9 @@ impl Sent {
         self.run_of(ssn).is_some_and(|run| run.logged)
     }
 
-    /// Returns `true` if some message may have been received without this rank knowing of it.
-    pub(super) fn has_unknown(&self) -> bool {
-        self.runs.iter().any(|run| !run.logged && run.receipt == Receipt::Unknown)
+    /// Returns `true` if the receipt of some message decides whether this rank rolls back with the receiver.
+    pub(super) fn has_unlogged(&self) -> bool {
+        self.runs.iter().any(|run| !run.logged)
     }
 
     /// Returns `true` if the message was never acknowledged.

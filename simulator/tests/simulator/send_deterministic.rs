@@ -73,6 +73,11 @@ fn schedules_that_once_failed_pass() {
         "sim1 pattern=ring ranks=2 rounds=5 program=11345107685558444783 checkpoints=1 ordered=0 tier=crash-safe \
          mode=priorities:5 seed=5590583847960510817 faults=114:0:17287274488514429147,97:0:4836729017308383234,\
          121:2:7436234538376215908,10:2:3017793723554628473,10:0:13198640527610750892,88:2:1537645782924955899 collections=1",
+        // A rank took the receipts of a peer that was to roll back for possibly undone, and reported its table before the
+        // peer's new incarnation had reported them again: the line fell below a floor.
+        "sim1 pattern=tree ranks=4 rounds=10 program=14160604299681215564 checkpoints=1 ordered=0 tier=crash-safe \
+         mode=priorities:6 seed=3805073949304212689 faults=206:3:17452129579457654795:0,206:1:2211383174886553076:0,\
+         132:0:5769873479114240201:2 collections=1 clusters=1 background=1",
     ] {
         let schedule: Schedule = line.parse().unwrap();
         assert_eq!(simulator::run::<SendDet>(&schedule).violation, None, "{line}");
