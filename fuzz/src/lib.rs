@@ -17,6 +17,7 @@
 
 mod collector;
 mod power_cuts;
+mod recovery_notices;
 mod recv_window;
 mod send_window;
 mod shared_log;
@@ -24,6 +25,7 @@ mod wire_header;
 
 pub use collector::collector;
 pub use power_cuts::power_cuts;
+pub use recovery_notices::recovery_notices;
 pub use shared_log::shared_log;
 pub use wire_header::wire_header;
 
@@ -31,12 +33,13 @@ pub use wire_header::wire_header;
 pub type Body = fn(&[u8]);
 
 /// All bodies by name, which is also the name of the corpus and of the cargo-fuzz target.
-pub const BODIES: [(&str, Body); 5] = [
+pub const BODIES: [(&str, Body); 6] = [
     ("wire_header", wire_header),
     ("ack_windows", ack_windows),
     ("collector", collector),
     ("shared_log", shared_log),
     ("power_cuts", power_cuts),
+    ("recovery_notices", recovery_notices),
 ];
 
 /// Tests one end of a channel: the receiving end if the first byte is even, the sending end if it is odd.

@@ -49,6 +49,7 @@ mod campaign;
 mod canary;
 mod chooser;
 mod coverage;
+mod damage;
 pub mod diagram;
 mod local;
 pub mod measure;
@@ -71,6 +72,7 @@ mod world;
 
 pub use campaign::{Failure, Progress, Summary, campaign};
 pub use coverage::Coverage;
+pub use damage::Damage;
 pub use local::{Local, LocalRule};
 pub use pessimistic::Pessimistic;
 pub use plain::Plain;
@@ -107,18 +109,28 @@ pub struct Outcome {
 /// Cost: about a microsecond an event in an optimised build, and some memory for each message. A run that doesn't end
 /// is stopped after a number of events that grows with the program and the faults ([`ViolationKind::Endless`]).
 pub fn run<P: SimProtocol>(schedule: &Schedule) -> Outcome {
-    World::<P>::run(schedule, Recorder::default()).0
+    World::<P>::run(schedule, Recorder::default(), Vec::new()).0
+}
+
+/// Runs a schedule as [`run`] does, with bytes of some notices changed on their way, as a network never does. Returns the
+/// number of those that were; if it isn't 0, a violation means nothing: what counts is that no process panics.
+pub fn run_damaged<P: SimProtocol>(schedule: &Schedule, damages: Vec<Damage>) -> (Outcome, usize) {
+    let all = damages.len();
+    let (outcome, _, left) = World::<P>::run(schedule, Recorder::default(), damages);
+    (outcome, all - left)
 }
 
 /// Runs a schedule as [`run`] does, and returns a log for humans: a line for each event with its number, and an
 /// indented one for each effect. The text is not for parsing.
 pub fn transcript<P: SimProtocol>(schedule: &Schedule) -> (Outcome, Vec<String>) {
-    let (outcome, recorder) = World::<P>::run(schedule, Recorder { transcript: Some(Vec::new()), recording: None });
+    let recorder = Recorder { transcript: Some(Vec::new()), recording: None };
+    let (outcome, recorder, _) = World::<P>::run(schedule, recorder, Vec::new());
     (outcome, recorder.transcript.unwrap_or_default())
 }
 
 /// Runs a schedule as [`run`] does, and returns a recording, from which a [`diagram`] is drawn.
 pub fn record<P: SimProtocol>(schedule: &Schedule) -> (Outcome, Vec<Recorded>) {
-    let (outcome, recorder) = World::<P>::run(schedule, Recorder { transcript: None, recording: Some(Vec::new()) });
+    let recorder = Recorder { transcript: None, recording: Some(Vec::new()) };
+    let (outcome, recorder, _) = World::<P>::run(schedule, recorder, Vec::new());
     (outcome, recorder.recording.unwrap_or_default())
 }

@@ -10,6 +10,7 @@ use counterfoil_protocols::api::Party;
 use super::Outcome;
 use super::chooser::{Chooser, Transition};
 use super::coverage::Coverage;
+use super::damage::{Damage, Damages};
 use super::network::Network;
 use super::oracle::Oracle;
 use super::process::{Disk, Process, Ready};
@@ -60,6 +61,7 @@ pub(crate) struct World<'a, P> {
     effects: Option<u32>,
     /// Fault that struck within the present event.
     struck: Option<Fault>,
+    damages: Damages,
     ready: Vec<Ready>,
     /// Nodes whose `ready` is out of date, a bit each.
     touched: u64,
@@ -67,8 +69,8 @@ pub(crate) struct World<'a, P> {
 }
 
 impl<'a, P: SimProtocol> World<'a, P> {
-    /// Runs the schedule to its end, and adds to the recorder.
-    pub(crate) fn run(schedule: &'a Schedule, recorder: Recorder) -> (Outcome, Recorder) {
+    /// Runs the schedule to its end, and adds to the recorder. Also returns the number of damages that weren't done.
+    pub(crate) fn run(schedule: &'a Schedule, recorder: Recorder, damages: Vec<Damage>) -> (Outcome, Recorder, usize) {
         let program = Program::draw(&schedule.shape);
         let count = program.ranks() + u32::from(P::COORDINATOR);
         let node = |_| Node { process: None, disk: Disk::default(), incarnation: 0, notices: 0, furthest: 0 };
@@ -90,6 +92,7 @@ impl<'a, P: SimProtocol> World<'a, P> {
             faults,
             effects: None,
             struck: None,
+            damages: Damages::new(damages),
             ready: vec![Ready::default(); count as usize],
             touched: 0,
             recorder,
@@ -101,7 +104,7 @@ impl<'a, P: SimProtocol> World<'a, P> {
         (world.coverage.other_receive_epochs, world.coverage.orphans) = world.oracle.counted();
         let fingerprint = world.fingerprint.value();
         let outcome = Outcome { violation, coverage: world.coverage, fingerprint, choices };
-        (outcome, world.recorder)
+        (outcome, world.recorder, world.damages.left())
     }
 
     fn play(&mut self, length: u64, choices: &mut Vec<u32>) -> Result<(), ViolationKind> {

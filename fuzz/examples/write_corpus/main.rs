@@ -3,6 +3,7 @@
 
 mod collections;
 mod headers;
+mod notices;
 mod stores;
 mod windows;
 
@@ -14,7 +15,8 @@ fn main() -> io::Result<()> {
     write("ack_windows", &windows::windows())?;
     write("collector", &collections::collections())?;
     write("shared_log", &stores::files())?;
-    write("power_cuts", &stores::histories())
+    write("power_cuts", &stores::histories())?;
+    write("recovery_notices", &notices::jobs())
 }
 
 fn write(body: &str, inputs: &[(&str, Vec<u8>)]) -> io::Result<()> {

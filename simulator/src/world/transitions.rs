@@ -59,7 +59,8 @@ impl<P: SimProtocol> World<'_, P> {
         }
     }
 
-    fn arrive(&mut self, from: u32, to: u32, frame: Frame) -> Result<HelloOutcome, ViolationKind> {
+    fn arrive(&mut self, from: u32, to: u32, mut frame: Frame) -> Result<HelloOutcome, ViolationKind> {
+        self.damages.apply(&mut frame);
         let party = self.party(from);
         self.with(to, |world, process, actions| {
             match frame {

@@ -217,14 +217,20 @@ impl LogModel {
         let (before, is_used) = (lane.last, lane.last > Ssn::ZERO);
         self.note(format!("truncate {peer} from {before} to {last}"));
         let is_open = self.cursors.iter().any(|held| held.peer == peer);
-        match log.truncate(peer, last) {
+        let has_end = match log.truncate(peer, last) {
             Ok(()) if is_open && is_used => return Err(Mismatch(format!("{peer} was cut under a cursor"))),
-            Ok(()) => {}
+            Ok(()) => true,
             Err(TruncateError::CursorOpen { .. }) if is_open => return Ok(Outcome::Done),
+            Err(TruncateError::Alloc(_)) => false,
             Err(error) => return Err(Mismatch(error.to_string())),
-        }
+        };
         let lane = &mut self.lanes[peer.index()];
-        (lane.last, lane.acked, lane.rewound) = (last, lane.acked.min(last), None);
+        // Without memory for a gap before its end, a lane ends with its last message.
+        let (end, kept) = (log.next_ssn(peer).prev(), lane.sent.iter().rfind(|sent| sent.ssn <= last));
+        if end > last || (has_end && end < last) || kept.is_some_and(|sent| sent.ssn > end) {
+            return Err(Mismatch(format!("{peer} was truncated to {end}, not {last}")));
+        }
+        (lane.last, lane.acked, lane.rewound) = (end, lane.acked.min(end), None);
         lane.sent.retain(|sent| sent.ssn <= last);
         Ok(Outcome::Done)
     }

@@ -1,0 +1,44 @@
+//! Changed bytes of notices, for fuzzing.
+
+use super::network::Frame;
+
+/// Change of one byte of a Hello or another notice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Damage {
+    /// Number of the notice among all that arrive, from 0.
+    pub notice: u64,
+    /// Offset of the byte, modulo the length.
+    pub at: usize,
+    /// Bits that change.
+    pub bits: u8,
+}
+
+/// Changes that have yet to be made.
+#[derive(Debug, Default)]
+pub(crate) struct Damages {
+    left: Vec<Damage>,
+    /// Number of notices that have arrived.
+    arrived: u64,
+}
+
+impl Damages {
+    pub(crate) fn new(damages: Vec<Damage>) -> Damages {
+        Damages { left: damages, arrived: 0 }
+    }
+
+    /// Returns the number of changes that have yet to be made.
+    pub(crate) fn left(&self) -> usize {
+        self.left.len()
+    }
+
+    /// Makes the changes of a frame that arrives.
+    pub(crate) fn apply(&mut self, frame: &mut Frame) {
+        let (Frame::Hello(bytes) | Frame::Control(bytes)) = frame else { return };
+        let (arrived, len) = (self.arrived, bytes.len());
+        self.arrived += 1;
+        for damage in self.left.extract_if(.., |damage| damage.notice == arrived && len > 0) {
+            let at = damage.at % len;
+            bytes[at] ^= damage.bits;
+        }
+    }
+}
