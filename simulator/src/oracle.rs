@@ -216,7 +216,8 @@ impl Oracle {
     ///
     /// SPE has a row for each epoch of the sender with such a message. RPP has, for one peer, one row for earlier
     /// messages, and no more than one for each such message: how many of them share a row depends on their phases,
-    /// which no number of epochs bounds. NonAck has live messages only.
+    /// which no number of epochs bounds. The receive window has at most one run more, for messages that are forgotten there
+    /// and not in RPP. NonAck has live messages only.
     fn check_tables(&self, rank: u32, peer: u32, sizes: TableSizes) -> Result<(), ViolationKind> {
         let live = |from: u32, to: u32| {
             let (sender, receiver) = (&self.timelines[from as usize], &self.timelines[to as usize]);
@@ -232,6 +233,7 @@ impl Oracle {
             ("SPE", sizes.spe, epochs.len() as u64),
             ("NonAck", sizes.unacknowledged, messages),
             ("RPP", sizes.rpp, 1 + received.saturating_sub(stable.0)),
+            ("receive epochs", sizes.receive_epochs, 2 + received.saturating_sub(stable.0)),
         ];
         match tables.into_iter().find(|(_, rows, live)| rows > live) {
             Some((table, rows, live)) => Err(ViolationKind::Grown { rank, peer, table, rows, live }),

@@ -225,6 +225,8 @@ pub struct TableSizes {
     pub unacknowledged: u64,
     /// Rows of RPP: receipts of the peer's messages.
     pub rpp: u64,
+    /// Runs of the peer's messages that were received in one epoch, as far as the acknowledgements know them.
+    pub receive_epochs: u64,
 }
 
 /// State of one process under a protocol.

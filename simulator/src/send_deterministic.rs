@@ -281,7 +281,12 @@ impl SimProtocol for SendDet {
     fn table_sizes(&self, peer: Rank) -> Option<TableSizes> {
         let SendDet::Rank(member) = self else { return None };
         let sizes = member.rule.table_sizes().find(|sizes| sizes.peer == peer)?;
-        Some(TableSizes { spe: sizes.spe as u64, unacknowledged: sizes.unacknowledged, rpp: sizes.rpp as u64 })
+        Some(TableSizes {
+            spe: sizes.spe as u64,
+            unacknowledged: sizes.unacknowledged,
+            rpp: sizes.rpp as u64,
+            receive_epochs: sizes.receive_epochs as u64,
+        })
     }
 
     fn wants_checkpoint(&self) -> bool {

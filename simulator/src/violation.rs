@@ -213,7 +213,7 @@ pub enum ViolationKind {
         rank: u32,
         /// Peer of the table.
         peer: u32,
-        /// Name: SPE, NonAck or RPP.
+        /// Name: SPE, NonAck, RPP or receive epochs.
         table: &'static str,
         /// Number of rows, or messages.
         rows: u64,

@@ -296,7 +296,7 @@ impl Channel {
     /// Forgets sent messages before `floor`, below which this rank won't roll back, that the peer won't ask for.
     /// Returns the last message that it won't send again, and `true` if that is news to the peer.
     pub(super) fn advance_stable(&mut self, floor: Epoch) -> (Ssn, bool) {
-        self.sent.collect(self.collected, floor, self.send.epoch());
+        self.sent.collect(self.collected, floor);
         let before = self.sent.first_since(floor).map_or(self.send.sent(), Ssn::prev);
         let is_new = before > self.stable;
         self.stable = self.stable.max(before);
@@ -312,7 +312,7 @@ impl Channel {
             return None;
         }
         self.collected = upto;
-        self.sent.collect(upto, floor, self.send.epoch());
+        self.sent.collect(upto, floor);
         Some((Epoch(covered.epoch), upto))
     }
 

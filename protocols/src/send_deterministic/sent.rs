@@ -193,17 +193,17 @@ impl Sent {
     }
 
     /// Collects the messages up to `upto`, which the receiver won't ask for again; this rank won't roll back before
-    /// `floor`. `now`: as in [`Sent::acknowledge`].
+    /// `floor`.
     ///
-    /// Runs of later epochs stay: after a rollback there, their first messages say what this rank has sent.
-    pub(super) fn collect(&mut self, upto: Ssn, floor: Epoch, now: Epoch) {
+    /// Runs of later epochs stay: after a rollback there, their first messages say what this rank has sent. Older
+    /// checkpoints that know less about the receipts do no harm: the receiver has the messages wherever it is restored,
+    /// so its Hello, for which the table waits, reports them.
+    pub(super) fn collect(&mut self, upto: Ssn, floor: Epoch) {
         self.collected = self.collected.max(upto.0);
         self.split_at(upto.0 + 1);
         self.runs.retain(|run| run.last > upto.0 || run.epoch >= floor.0);
         for run in self.runs.iter_mut().filter(|run| run.last <= upto.0) {
-            let before = run.unlogged_receive_epoch();
             (run.logged, run.receipt) = (true, Receipt::Unknown);
-            run.note_stale(before, now);
         }
         self.merge_runs();
     }
@@ -316,13 +316,23 @@ mod tests {
     }
 
     #[test]
+    fn an_undone_receipt_counts_as_one_in_the_latest_epoch_that_is_not_logged() {
+        let mut sent = sent(&[3]);
+        sent.acknowledge((Ssn(1), Ssn(1)), Epoch(2), None, Epoch(3));
+        assert_eq!(sent.table(upto(3)), [entry(3, 1, Some(2))]);
+        // It may be received again as late as in its own epoch.
+        sent.invalidate_receipts();
+        assert_eq!(sent.table(upto(3)), [entry(3, 1, Some(3))]);
+    }
+
+    #[test]
     fn runs_are_split_joined_and_collected() {
         let mut sent = sent(&[1, 1, 1, 1]);
         sent.acknowledge((Ssn(1), Ssn(2)), Epoch(1), None, Epoch(1));
         assert_eq!(sent.runs.len(), 2);
         sent.acknowledge((Ssn(3), Ssn(4)), Epoch(1), None, Epoch(1));
         assert_eq!(sent.runs.len(), 1);
-        sent.collect(Ssn(3), Epoch(2), Epoch(2));
+        sent.collect(Ssn(3), Epoch(2));
         assert!(sent.is_sound(1, Ssn(4)) && !sent.is_sound(1, Ssn(5)) && !sent.is_sound(0, Ssn(4)));
         assert_eq!(sent.table(upto(1)), [entry(1, 4, Some(1))]);
     }
@@ -330,7 +340,7 @@ mod tests {
     #[test]
     fn an_epoch_at_the_floor_keeps_its_first_message_and_no_dependency() {
         let mut sent = sent(&[1, 2, 2]);
-        sent.collect(Ssn(3), Epoch(2), Epoch(2));
+        sent.collect(Ssn(3), Epoch(2));
         assert_eq!(sent.table(upto(2)), [entry(2, 2, None)]);
         assert_eq!(sent.acknowledge((Ssn(1), Ssn(3)), Epoch(9), Some(false), Epoch(1)), []);
         assert_eq!(sent.table(upto(2)), [entry(2, 2, None)]);

@@ -21,6 +21,8 @@ pub struct TableSizes {
     pub unacknowledged: u64,
     /// Rows of RPP (line 6).
     pub rpp: usize,
+    /// Runs of messages received in one epoch, in the window for acknowledgements.
+    pub receive_epochs: usize,
 }
 
 impl SendDeterministic {
@@ -31,6 +33,7 @@ impl SendDeterministic {
             spe: channel.sent.table(|epoch| self.restart_epoch(epoch, self.durable)).len(),
             unacknowledged: channel.sent.unknown(),
             rpp: channel.receipts.rows(),
+            receive_epochs: channel.recv.receive_epochs().runs().len(),
         })
     }
 }

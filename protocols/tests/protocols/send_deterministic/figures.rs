@@ -3,8 +3,8 @@
 #![expect(clippy::unwrap_used, reason = "a scenario that can't be played fails its test")]
 
 use counterfoil_ack_piggyback::{AckPolicy, Flags, Kind};
-use counterfoil_log_core::{Envelope, Epoch, Incarnation, Rank};
-use counterfoil_protocols::api::{Effect, Incoming, Protocol};
+use counterfoil_log_core::{Envelope, Epoch, Incarnation, Rank, Ssn};
+use counterfoil_protocols::api::{Effect, Incoming, Misbehaviour, Protocol, ProtocolError};
 use counterfoil_protocols::send_deterministic::{Canary, Clusters, Config, SendDeterministic};
 
 use super::program::{Op, Program};
@@ -101,6 +101,90 @@ fn explicit_acks(canary: Option<Canary>) -> usize {
 fn only_the_first_logged_message_of_an_epoch_is_acknowledged_at_once() {
     assert_eq!(explicit_acks(None), 1);
     assert_eq!(explicit_acks(Some(Canary::FirstLoggedAckMissing)), 0);
+}
+
+/// Section V.A: a sender that receives nothing, and so no acknowledgement, asks for one.
+#[test]
+fn too_many_messages_without_an_acknowledgement_make_the_sender_ask_for_one() {
+    let policy = AckPolicy { unacked_records_max: 3, ..AckPolicy::default() };
+    let mut sender = SendDeterministic::new(Config { policy, ..Config::new(Rank(0), 2) }).unwrap();
+    let mut receiver = rank(1, None);
+    for number in 1..=5 {
+        let mut header = sender.handle_send(&envelope()).unwrap().header;
+        sender.handle_transmit(&mut header).unwrap();
+        assert_eq!(receiver.handle_message(&header).unwrap(), Incoming::Deliver { keep: None });
+        let answers: Vec<Effect> = std::iter::from_fn(|| receiver.poll_effect())
+            .filter(|effect| matches!(effect, Effect::Transmit { header, .. } if header.kind() == Kind::Ack))
+            .collect();
+        assert_eq!(answers.len(), usize::from(number == 4), "message {number}");
+    }
+}
+
+/// A receiver that has lost what its sender may no longer have can't be fed: an error in place of a wrong answer.
+#[test]
+fn a_peer_that_lacks_collected_messages_is_refused() {
+    let (mut sender, mut receiver) = (rank(0, None), rank(1, None));
+    let mut header = sender.handle_send(&envelope()).unwrap().header;
+    sender.handle_transmit(&mut header).unwrap();
+    let _ = receiver.handle_message(&header).unwrap();
+    let before = rank(1, None).hello(Rank(0)).unwrap();
+    let mut after = receiver.hello(Rank(0)).unwrap();
+    after.covered = (Epoch(2), Ssn(1));
+    sender.handle_hello(Rank(1), &after).unwrap();
+    let refused = sender.handle_hello(Rank(1), &before).unwrap_err();
+    assert_eq!(refused, ProtocolError::Unrecoverable { peer: Rank(1), needs: Ssn(1), collected: Ssn(1) });
+}
+
+/// Numbers that no correct peer can have come to nothing.
+#[test]
+fn a_hello_that_claims_messages_that_were_never_sent_is_refused() {
+    let (mut sender, mut receiver) = (rank(0, None), rank(1, None));
+    let mut header = sender.handle_send(&envelope()).unwrap().header;
+    sender.handle_transmit(&mut header).unwrap();
+    let _ = receiver.handle_message(&header).unwrap();
+    let hello = receiver.hello(Rank(0)).unwrap();
+    let mut fresh = rank(0, None);
+    let how = Misbehaviour::ReceivedMoreThanSent { claimed: Ssn(1), sent: Ssn::ZERO };
+    assert_eq!(fresh.handle_hello(Rank(1), &hello), Err(ProtocolError::PeerMisbehaved { peer: Rank(1), how }));
+    let mut covers = hello.clone();
+    covers.covered = (Epoch(2), Ssn(2));
+    let how = Misbehaviour::CoversMoreThanReceived { covered: Ssn(2), received: Ssn(1) };
+    assert_eq!(sender.handle_hello(Rank(1), &covers), Err(ProtocolError::PeerMisbehaved { peer: Rank(1), how }));
+    let mut damaged = hello.clone();
+    // The last run of receipts ends with message 1: its first number, after the length of the list.
+    damaged.opaque[1] = 2;
+    let how = Misbehaviour::MalformedNotice { tag: 2, len: hello.opaque.len() };
+    assert_eq!(sender.handle_hello(Rank(1), &damaged), Err(ProtocolError::PeerMisbehaved { peer: Rank(1), how }));
+    sender.handle_hello(Rank(1), &hello).unwrap();
+    // A rank that was restored sends again what it doesn't remember.
+    let mut restored =
+        SendDeterministic::new(Config { incarnation: Incarnation(1), ..Config::new(Rank(0), 2) }).unwrap();
+    let first = restored.start();
+    restored.restore(&first.tables, Epoch::FIRST).unwrap();
+    restored.handle_hello(Rank(1), &hello).unwrap();
+}
+
+/// A checkpoint that another one replaced before it was durable is none that a rank can be rolled back to.
+#[test]
+fn an_abandoned_checkpoint_is_not_in_the_table() {
+    let mut sender = rank(0, None);
+    let send = |sender: &mut SendDeterministic| drop(sender.handle_send(&envelope()).unwrap());
+    send(&mut sender);
+    let _ = sender.handle_checkpoint().unwrap();
+    send(&mut sender);
+    let _ = sender.handle_checkpoint().unwrap();
+    send(&mut sender);
+    assert_eq!(sender.handle_checkpoint_durable(Epoch(2)), Err(ProtocolError::NotCheckpointing { epoch: Epoch(2) }));
+    sender.handle_checkpoint_durable(Epoch(3)).unwrap();
+    let epochs = |sender: &SendDeterministic| -> Vec<(u32, u64)> {
+        sender.table().channels[0].epochs.iter().map(|entry| (entry.epoch, entry.first)).collect()
+    };
+    assert_eq!(epochs(&sender), [(1, 1), (3, 3)]);
+    // Its successor knows.
+    let tables = sender.handle_checkpoint().unwrap().tables;
+    let mut again = SendDeterministic::new(Config { incarnation: Incarnation(1), ..Config::new(Rank(0), 2) }).unwrap();
+    again.restore(&tables, Epoch::FIRST).unwrap();
+    assert_eq!(epochs(&again), [(1, 1), (3, 3)]);
 }
 
 /// Logs a message and rolls its receiver back to an epoch in which it wouldn't be logged; returns the mark of its
