@@ -141,7 +141,7 @@ fn a_sender_need_not_be_told_of_a_message_that_it_marked_when_repeating_it() {
 /// Both messages of rank 0 are live until both ranks have a checkpoint after them, and nothing older.
 #[test]
 fn a_table_with_more_than_live_messages_is_wrong() {
-    let sizes = |spe, rpp| TableSizes { spe, unacknowledged: 0, rpp };
+    let sizes = |spe, rpp| TableSizes { spe, unacknowledged: 0, rpp, receive_epochs: 0 };
     let of = |rank, sizes| Event::Tables { rank, peer: 1 - rank, sizes };
     let grown = |rank, table, rows, live| Err(ViolationKind::Grown { rank, peer: 1 - rank, table, rows, live });
     let mut scenario = Scenario::begin(Retention::Logged);
@@ -162,6 +162,9 @@ fn a_table_with_more_than_live_messages_is_wrong() {
     assert_eq!(scenario.observe(of(1, sizes(0, 2))), grown(1, "RPP", 2, 1));
     let unacknowledged = TableSizes { unacknowledged: 1, ..sizes(0, 0) };
     assert_eq!(scenario.observe(of(0, unacknowledged)), grown(0, "NonAck", 1, 0));
+    let epochs = |receive_epochs| TableSizes { receive_epochs, ..sizes(0, 0) };
+    assert_eq!(scenario.observe(of(1, epochs(2))), Ok(()));
+    assert_eq!(scenario.observe(of(1, epochs(3))), grown(1, "receive epochs", 3, 2));
 }
 
 struct Scenario {
