@@ -380,3 +380,7 @@ fn known_peers(tables: &[RankTable]) -> Vec<Vec<u32>> {
     }
     known
 }
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a scenario that can't be played fails its test")]
+mod tests;
