@@ -282,9 +282,7 @@ impl Protocol for SendDeterministic {
         let received = hello.received.upto();
         let (by_epoch, unacknowledged_lost) = (self.has(Canary::ReplayByEpoch), self.has(Canary::UnacknowledgedLost));
         let channel = self.channel(peer)?;
-        let was_rolling_back = channel.is_rolling_back();
         channel.handle_hello(hello, received_runs)?;
-        let rolled_back = was_rolling_back && !channel.is_rolling_back();
         let mut after = channel.replay_after(received);
         let skipped = |ssn| match channel.sent.last_known_receipt(ssn) {
             Some(epoch) => by_epoch && epoch < hello.epoch,
@@ -297,8 +295,6 @@ impl Protocol for SendDeterministic {
         self.apply_pending(peer)?;
         self.handle_covered(peer, Covered { epoch: hello.covered.0.0, upto: hello.covered.1.0, stable: 0 })?;
         self.effects.push_back(Effect::Replay { peer, incarnation: hello.incarnation, after, upto: Ssn::MAX });
-        // Held messages of its undone execution can be dropped now.
-        self.effects.extend(rolled_back.then_some(Effect::Resume));
         self.send_table();
         // The floor may have risen since the Hello that this one answers, or that answers this one, was written.
         let floor = self.floor;
