@@ -168,7 +168,9 @@ fn a_hello_that_claims_messages_that_were_never_sent_is_refused() {
 #[test]
 fn an_abandoned_checkpoint_is_not_in_the_table() {
     let mut sender = rank(0, None);
-    let send = |sender: &mut SendDeterministic| drop(sender.handle_send(&envelope()).unwrap());
+    let send = |sender: &mut SendDeterministic| {
+        let _ = sender.handle_send(&envelope()).unwrap();
+    };
     send(&mut sender);
     let _ = sender.handle_checkpoint().unwrap();
     send(&mut sender);
