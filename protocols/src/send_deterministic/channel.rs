@@ -373,5 +373,4 @@ impl Channel {
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "a scenario that can't be played fails its test")]
 mod tests;

@@ -382,5 +382,4 @@ fn known_peers(tables: &[RankTable]) -> Vec<Vec<u32>> {
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "a scenario that can't be played fails its test")]
 mod tests;

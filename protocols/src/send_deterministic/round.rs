@@ -299,7 +299,7 @@ impl SendDeterministic {
     /// Implements section III.A.4: discards older checkpoints, and notifies the senders of the records that they need
     /// not keep.
     fn raise_floor(&mut self, epoch: Epoch) -> Result<(), ProtocolError> {
-        self.floor = self.floor.max(epoch.min(self.durable));
+        self.floor = self.floor.max(epoch);
         let floor = self.floor;
         self.abandoned.retain(|&abandoned| abandoned > floor.0);
         self.effects.push_back(Effect::KeepCheckpoints { first: floor, last: Epoch::MAX });

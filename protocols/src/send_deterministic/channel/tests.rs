@@ -95,6 +95,33 @@ fn a_receipt_of_a_repeated_message_is_applied_by_the_next_event() {
     }
 }
 
+/// Until a repeated message is transmitted, its receiver must not acknowledge it: the record would be released.
+#[test]
+fn a_hello_counts_no_message_that_waits_to_be_transmitted_again() {
+    let mut a = rank(A, 1);
+    let first = a.start();
+    a.restore(&first.tables, Epoch::FIRST).unwrap();
+    let _ = a.handle_send(&Envelope { source: A, destination: B, tag: 0, comm: 0, len: 8 }).unwrap();
+    let hello = a.hello(B).unwrap();
+    assert_eq!((a.sent(B), hello.sent, hello.acked), (Ssn(1), Ssn::ZERO, Ssn::ZERO));
+}
+
+/// The sender is two epochs ahead, so the message isn't logged, whenever it is received.
+#[test]
+fn a_receipt_that_a_replacement_lacks_may_come_in_a_later_epoch() {
+    let mut a = SendDeterministic::new(Config { first_epoch: Epoch(3), ..Config::new(A, 2) }).unwrap();
+    let mut b = rank(B, 0);
+    b.handle_hello(A, &a.hello(B).unwrap()).unwrap();
+    a.handle_hello(B, &b.hello(A).unwrap()).unwrap();
+    let header = send(&mut a, A, B);
+    let _ = b.handle_message(&header).unwrap();
+    let received = |a: &SendDeterministic| a.table().channels[0].epochs[0].received;
+    a.handle_message(&send(&mut b, B, A)).map(drop).unwrap();
+    assert_eq!(received(&a), Some(1));
+    a.handle_hello(B, &rank(B, 1).hello(A).unwrap()).unwrap();
+    assert_eq!(received(&a), Some(3));
+}
+
 /// A Hello reports all receipts, so they aren't acknowledged once more.
 #[test]
 fn receipts_in_a_hello_are_not_acknowledged_again() {

@@ -79,7 +79,9 @@ fn a_recovery_process_uses_no_number_of_another_one() {
     assert_eq!(commands(&mut process), [expected.clone(), expected]);
     // An answer to a collection of its predecessor.
     let report = Report::Collection { number: (2 << 32) + 1, table: table(0) };
-    (0..2).for_each(|rank| drop(process.handle_control(Rank(rank), &notice::encode(&report))));
+    for rank in 0..2 {
+        assert_eq!(process.handle_control(Rank(rank), &notice::encode(&report)), Ok(()));
+    }
     assert!(process.is_collecting() && commands(&mut process).is_empty());
 }
 
