@@ -125,6 +125,12 @@ fn a_receipt_that_a_replacement_lacks_may_come_in_a_later_epoch() {
 /// A Hello reports all receipts, so they aren't acknowledged once more.
 #[test]
 fn receipts_in_a_hello_are_not_acknowledged_again() {
-    let (_, mut b) = replacement();
-    assert_eq!(send(&mut b, B, A).ack(), None);
+    let (mut a, mut b) = (rank(A, 0), rank(B, 0));
+    b.handle_hello(A, &a.hello(B).unwrap()).unwrap();
+    let header = send(&mut a, A, B);
+    let _ = b.handle_message(&header).unwrap();
+    let hello = b.hello(A).unwrap();
+    b.handle_hello(A, &a.hello(B).unwrap()).unwrap();
+    a.handle_hello(B, &hello).unwrap();
+    assert_eq!((send(&mut b, B, A).ack(), acknowledged(&mut a)), (None, vec![1]));
 }
