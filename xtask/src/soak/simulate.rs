@@ -1,8 +1,7 @@
-//! `cargo xtask soak simulate`: runs `counterfoil simulate` for all protocols and a range of job sizes and failures.
+//! `cargo xtask soak simulate`: runs `counterfoil simulate` for all protocols, with settings drawn from wide ranges.
 
 use std::collections::BTreeMap;
 use std::io::{self, IsTerminal, Write};
-use std::path::Path;
 use std::process::Command;
 
 use clap::Args;
@@ -15,16 +14,12 @@ use crate::workspace::{TaskError, Workspace, command_line};
 
 /// Values of `--protocol`.
 const PROTOCOLS: [&str; 3] = ["send-deterministic", "plain", "pessimistic"];
-/// Ranks, rounds and faults. Large jobs have fewer rounds: the effects of many ranks show in the first ones.
-const SHAPES: [[&str; 3]; 5] = [
-    ["2..3", "1..8", "1..4"],
-    ["2..6", "1..4", "1..1"],
-    ["2..6", "1..4", "2..4"],
-    ["7..10", "1..3", "1..4"],
-    ["11..16", "1..2", "1..4"],
-];
-/// Schedules per process. One process takes a minute at most.
-const SCHEDULES_PER_SLICE: u64 = 50_000;
+/// Classes of ranks, and the most rounds of each: the effects of many ranks show in the first ones.
+const RANKS: [(u32, u32, u32); 4] = [(2, 2, 16), (3, 4, 12), (5, 8, 5), (9, 16, 2)];
+/// Classes of faults in a schedule.
+const FAULTS: [(u32, u32); 3] = [(0, 1), (2, 4), (5, 10)];
+/// Schedules per process, which all have the same ranges of settings. One process takes a minute at most.
+const SCHEDULES_PER_SLICE: u64 = 5_000;
 /// Counters shown in the table, with their headings.
 const COLUMNS: [(&str, &str); 6] = [
     ("faults", "faults"),
@@ -38,9 +33,12 @@ const COLUMNS: [(&str, &str); 6] = [
 /// Options of `cargo xtask soak simulate`.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// Number of schedules over all protocols and shapes
+    /// Number of schedules over all protocols, or of the one given
     #[arg(long, default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
     schedules: u64,
+    /// Run only this protocol
+    #[arg(long, value_parser = PROTOCOLS)]
+    protocol: Option<String>,
     /// Seed of all schedules [default: from the clock]
     #[arg(long)]
     seed: Option<u64>,
@@ -49,13 +47,61 @@ pub(crate) struct Options {
     json: bool,
 }
 
-/// The slices of one protocol and shape.
+/// The slices of one protocol, with numbers of ranks and faults of one class.
 struct Group {
     protocol: &'static str,
-    shape: [&'static str; 3],
+    ranks: (u32, u32),
+    faults: (u32, u32),
     schedules: u64,
     /// Sum of each counter over the slices.
     counters: BTreeMap<String, u64>,
+}
+
+/// Settings of a slice: ranges from which its schedules are drawn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Settings {
+    ranks: (u32, u32),
+    rounds: (u32, u32),
+    faults: (u32, u32),
+    collections: (u32, u32),
+    clusters: (u32, u32),
+    revoked: bool,
+    checkpoints: bool,
+}
+
+impl Settings {
+    /// Draws settings within a class of ranks and one of faults.
+    fn draw(random: &mut SplitMix64, (ranks_min, ranks_max, rounds_max): (u32, u32, u32), faults: (u32, u32)) -> Self {
+        let mut range = |first, last| {
+            let low = random.in_range(first, last);
+            (low, random.in_range(low, last))
+        };
+        Settings {
+            ranks: range(ranks_min, ranks_max),
+            rounds: range(1, rounds_max),
+            faults: range(faults.0, faults.1),
+            collections: range(0, 6),
+            clusters: range(0, 4),
+            revoked: random.in_range(0, 2) == 0,
+            checkpoints: random.in_range(0, 5) > 0,
+        }
+    }
+
+    fn arguments(&self, protocol: &str) -> Vec<String> {
+        let range = |(first, last): (u32, u32)| format!("{first}..{last}");
+        let mut arguments = vec!["simulate".to_owned(), "--protocol".to_owned(), protocol.to_owned()];
+        let mut add = |name: &str, value: (u32, u32)| arguments.extend([format!("--{name}"), range(value)]);
+        add("ranks", self.ranks);
+        add("rounds", self.rounds);
+        add("faults", self.faults);
+        if protocol == "send-deterministic" {
+            add("collections", self.collections);
+            add("clusters", self.clusters);
+        }
+        arguments.extend(self.revoked.then(|| "--revoked".to_owned()));
+        arguments.extend((!self.checkpoints).then(|| "--no-checkpoints".to_owned()));
+        arguments
+    }
 }
 
 /// A failed slice.
@@ -71,37 +117,44 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<bool, Task
     let seed = options.seed.unwrap_or_else(seed_from_clock);
     let program = workspace.build_release()?;
     let mut random = SplitMix64::new(seed);
-    let mut groups = Vec::new();
+    let mut groups = groups(options.protocol.as_deref());
     let mut failures = Vec::new();
     let mut done = 0;
-    let combinations = PROTOCOLS.into_iter().flat_map(|protocol| SHAPES.map(|shape| (protocol, shape)));
-    let combinations_total = (PROTOCOLS.len() * SHAPES.len()) as u64;
-    for (index, (protocol, shape)) in (0..).zip(combinations) {
-        // Rounded so that the groups add up to exactly the requested number.
-        let wanted =
-            options.schedules * (index + 1) / combinations_total - options.schedules * index / combinations_total;
-        let mut group = Group { protocol, shape, schedules: 0, counters: BTreeMap::new() };
-        while group.schedules < wanted {
-            let schedules = SCHEDULES_PER_SLICE.min(wanted - group.schedules);
-            // 32 bits keep the seed short enough to type.
-            let command = slice_command(&program, &group, schedules, random.next_u64() >> 32);
-            group.schedules += schedules;
-            failures.extend(run_slice(command, &mut group)?);
-            done += schedules;
-            report_progress(done, options.schedules, &group, failures.len());
+    // The groups take turns, so that each has its share whatever the number of schedules.
+    for turn in (0..groups.len()).cycle() {
+        let schedules = SCHEDULES_PER_SLICE.min(options.schedules - done);
+        if schedules == 0 {
+            break;
         }
-        groups.push(group);
+        let group = &mut groups[turn];
+        let (ranks, faults) = (group.ranks, group.faults);
+        let rounds_max = RANKS.iter().find(|class| (class.0, class.1) == ranks).map_or(1, |class| class.2);
+        let settings = Settings::draw(&mut random, (ranks.0, ranks.1, rounds_max), faults);
+        let mut command = Command::new(&program);
+        // 32 bits keep the seed short enough to type.
+        let slice_seed = random.next_u64() >> 32;
+        command.args(settings.arguments(group.protocol));
+        command.args(["--schedules", &schedules.to_string(), "--seed", &slice_seed.to_string(), "--json"]);
+        group.schedules += schedules;
+        failures.extend(run_slice(command, group)?);
+        done += schedules;
+        report_progress(done, options.schedules, group, failures.len());
     }
     print_report(options, seed, &groups, &failures);
     Ok(failures.is_empty())
 }
 
-fn slice_command(program: &Path, group: &Group, schedules: u64, seed: u64) -> Command {
-    let [ranks, rounds, faults] = group.shape;
-    let mut command = Command::new(program);
-    command.args(["simulate", "--protocol", group.protocol, "--ranks", ranks, "--rounds", rounds, "--faults", faults]);
-    command.args(["--schedules", &schedules.to_string(), "--seed", &seed.to_string(), "--json"]);
-    command
+/// Returns all combinations of a protocol, or one, and classes of ranks and faults.
+fn groups(protocol: Option<&str>) -> Vec<Group> {
+    let mut groups = Vec::new();
+    for protocol in PROTOCOLS.into_iter().filter(|known| protocol.is_none_or(|protocol| protocol == *known)) {
+        for (first, last, _) in RANKS {
+            for faults in FAULTS {
+                groups.push(Group { protocol, ranks: (first, last), faults, schedules: 0, counters: BTreeMap::new() });
+            }
+        }
+    }
+    groups
 }
 
 /// Runs a slice and adds its counters to the group. Returns the failure, if any.
@@ -153,8 +206,8 @@ fn report_progress(done: u64, total: u64, group: &Group, failed: usize) {
 
 impl std::fmt::Display for Group {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let [ranks, rounds, faults] = self.shape;
-        write!(f, "{}, {ranks} ranks, {rounds} rounds, {faults} faults", self.protocol)
+        let Group { protocol, ranks, faults, .. } = self;
+        write!(f, "{protocol}, {} to {} ranks, {} to {} faults", ranks.0, ranks.1, faults.0, faults.1)
     }
 }
 
@@ -166,10 +219,8 @@ fn print_report(options: &Options, seed: u64, groups: &[Group], failures: &[Fail
     }
     if options.json {
         let groups = groups.iter().map(|group| {
-            let [ranks, rounds, faults] = group.shape;
-            json!({
-                "protocol": group.protocol, "ranks": ranks, "rounds": rounds, "faults": faults, "counters": group.counters,
-            })
+            let Group { protocol, ranks, faults, counters, .. } = group;
+            json!({ "protocol": protocol, "ranks": ranks, "faults": faults, "counters": counters })
         });
         let failures_json =
             failures.iter().map(|failure| json!({ "command": failure.command, "what": failure.details }));
@@ -185,13 +236,13 @@ fn print_report(options: &Options, seed: u64, groups: &[Group], failures: &[Fail
         );
         return;
     }
-    let heading = ["protocol", "ranks", "rounds", "faults per schedule", "schedules"];
+    let heading = ["protocol", "ranks", "faults per schedule", "schedules"];
     let mut table = Table::new(heading.into_iter().chain(COLUMNS.map(|(_, heading)| heading)));
     for group in groups {
-        let [ranks, rounds, faults] = group.shape;
         let counts = COLUMNS.map(|(name, _)| group.counters.get(name).copied().unwrap_or(0).to_string());
-        let words = [group.protocol, ranks, rounds, faults].map(str::to_owned);
-        table.row(words.into_iter().chain([group.schedules.to_string()]).chain(counts));
+        let [ranks, faults] = [group.ranks, group.faults].map(|(first, last)| format!("{first}..{last}"));
+        let words = [group.protocol.to_owned(), ranks, faults, group.schedules.to_string()];
+        table.row(words.into_iter().chain(counts));
     }
     println!("\n{table}");
     for (name, count) in &total {
@@ -217,8 +268,26 @@ mod tests {
     }
 
     #[test]
+    fn settings_stay_within_their_class_and_reach_its_ends() {
+        let (mut random, mut seen) = (SplitMix64::new(1), [false; 4]);
+        for _ in 0..200 {
+            let drawn = Settings::draw(&mut random, RANKS[2], FAULTS[2]);
+            for ((low, high), (first, last)) in [(drawn.ranks, (5, 8)), (drawn.rounds, (1, 5)), (drawn.faults, (5, 10))]
+            {
+                assert!(first <= low && low <= high && high <= last, "{drawn:?}");
+            }
+            let reached = [drawn.ranks.0 == 5, drawn.ranks.1 == 8, drawn.revoked, !drawn.checkpoints];
+            seen.iter_mut().zip(reached).for_each(|(seen, reached)| *seen |= reached);
+        }
+        assert_eq!(seen, [true; 4]);
+        let plain = Settings::draw(&mut random, RANKS[0], FAULTS[0]).arguments("plain");
+        assert!(plain.contains(&"2..2".to_owned()) && !plain.contains(&"--clusters".to_owned()), "{plain:?}");
+        assert_eq!((groups(None).len(), groups(Some("pessimistic")).len()), (36, 12));
+    }
+
+    #[test]
     fn a_failed_program_and_a_violation_are_failures() {
-        let mut group = Group { protocol: "plain", shape: SHAPES[0], schedules: 0, counters: BTreeMap::new() };
+        let mut group = groups(Some("plain")).remove(0);
         let failure = run_slice(Command::new("false"), &mut group).expect("it starts").expect("it fails");
         assert!(failure.details.contains("exit status: 1"), "{}", failure.details);
         let mut violation = Command::new("echo");
