@@ -9,7 +9,7 @@ use counterfoil_log_io::{LocalImage, StoreError};
 use crate::OpenError;
 use crate::log::Log;
 use crate::open::create_store;
-use crate::spill::{CheckpointJob, LaneState, Reply, Write};
+use crate::spill::{CheckpointJob, LaneState, Reply, Spiller, Write};
 
 /// Caller's part of a checkpoint: the program's own bytes, and named tables of the layers between program and log, for
 /// example a protocol's windows. The log doesn't interpret them.
@@ -191,12 +191,7 @@ impl Log {
     /// # Errors
     /// [`CheckpointError`].
     pub fn discard_checkpoints_beyond(&mut self, epoch: Epoch) -> Result<(), CheckpointError> {
-        match &mut self.budget.spiller {
-            Some(spiller) => Ok(spiller.discard_beyond(epoch).wait()?),
-            None if self.budget.options.store.is_none() => Err(CheckpointError::NoStore),
-            // No checkpoint was taken yet.
-            None => Ok(()),
-        }
+        self.discard_checkpoints(|spiller| spiller.discard_beyond(epoch))
     }
 
     /// Durably discards the checkpoints before `epoch`, but never the newest, and frees what only they needed: no recovery
@@ -205,9 +200,14 @@ impl Log {
     /// # Errors
     /// [`CheckpointError`].
     pub fn discard_checkpoints_before(&mut self, epoch: Epoch) -> Result<(), CheckpointError> {
+        self.discard_checkpoints(|spiller| spiller.discard_before(epoch))
+    }
+
+    fn discard_checkpoints(&mut self, submit: impl FnOnce(&mut Spiller) -> Reply) -> Result<(), CheckpointError> {
         match &mut self.budget.spiller {
-            Some(spiller) => Ok(spiller.discard_before(epoch).wait()?),
+            Some(spiller) => Ok(submit(spiller).wait()?),
             None if self.budget.options.store.is_none() => Err(CheckpointError::NoStore),
+            // No checkpoint was taken yet.
             None => Ok(()),
         }
     }

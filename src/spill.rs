@@ -73,7 +73,7 @@ enum Job {
     Write(Write),
     Checkpoint(Box<CheckpointJob>, ReplySender),
     Local(Vec<LocalImage>, ReplySender),
-    Discard(Epoch, ReplySender),
+    DiscardBeyond(Epoch, ReplySender),
     DiscardBefore(Epoch, ReplySender),
     Free(Vec<Block>),
     /// Reply when all earlier jobs are done.
@@ -160,7 +160,7 @@ impl Spiller {
     /// Durably discards the checkpoints beyond `epoch`.
     pub(crate) fn discard_beyond(&mut self, epoch: Epoch) -> Reply {
         let (sender, reply) = reply::channel();
-        self.send(Job::Discard(epoch, sender));
+        self.send(Job::DiscardBeyond(epoch, sender));
         reply
     }
 

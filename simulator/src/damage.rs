@@ -14,7 +14,7 @@ pub struct Damage {
 }
 
 /// Changes that have yet to be made.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Damages {
     left: Vec<Damage>,
     /// Number of notices that have arrived.

@@ -73,7 +73,7 @@ impl Worker {
                 reply.send(result);
             }
             Job::Local(entries, reply) => reply.send(self.local(entries).map_err(Arc::new)),
-            Job::Discard(epoch, reply) => {
+            Job::DiscardBeyond(epoch, reply) => {
                 (self.local_appended, self.recorded_floors) = (Ssn::ZERO, Vec::new());
                 reply.send(self.store.discard_beyond(epoch).map(drop).map_err(Arc::new));
             }

@@ -195,9 +195,15 @@ impl Channel {
         Ok(self.apply_pending())
     }
 
-    /// Returns `true` if no peer can have messages that this execution has yet to send again.
-    fn has_sent_everything(&self) -> bool {
-        self.sent_at_restart == Ssn::MAX
+    /// Checks that the peer can have the messages up to `claimed`: they were sent, or this execution has yet to send some
+    /// again.
+    fn check_claimed(&self, claimed: Ssn) -> Result<(), ProtocolError> {
+        let sent = self.send.sent();
+        if claimed <= sent || self.sent_at_restart < Ssn::MAX {
+            return Ok(());
+        }
+        let how = Misbehaviour::ReceivedMoreThanSent { claimed, sent };
+        Err(ProtocolError::PeerMisbehaved { peer: self.peer, how })
     }
 
     /// Handles a Hello: the receipts in it replace all that were known.
@@ -211,13 +217,10 @@ impl Channel {
             let needs = hello.received.upto().next();
             return Err(ProtocolError::Unrecoverable { peer, needs, collected: self.collected });
         }
-        let (claimed, sent) = (hello.received.upto(), self.send.sent());
-        if claimed > sent && self.has_sent_everything() {
-            let how = Misbehaviour::ReceivedMoreThanSent { claimed, sent };
-            return Err(ProtocolError::PeerMisbehaved { peer, how });
-        }
-        if hello.covered.1 > claimed {
-            let how = Misbehaviour::CoversMoreThanReceived { covered: hello.covered.1, received: claimed };
+        let (received, covered) = (hello.received.upto(), hello.covered.1);
+        self.check_claimed(received)?;
+        if covered > received {
+            let how = Misbehaviour::CoversMoreThanReceived { covered, received };
             return Err(ProtocolError::PeerMisbehaved { peer, how });
         }
         // Not below the known incarnation, so not refused.
@@ -271,11 +274,7 @@ impl Channel {
     /// Takes note that the peer won't ask for messages up to `covered.upto`, nor send its own up to `covered.stable`
     /// again.
     pub(super) fn note_covered(&mut self, covered: Covered) -> Result<(), ProtocolError> {
-        let (claimed, sent) = (Ssn(covered.upto), self.send.sent());
-        if claimed > sent && self.has_sent_everything() {
-            let how = Misbehaviour::ReceivedMoreThanSent { claimed, sent };
-            return Err(ProtocolError::PeerMisbehaved { peer: self.peer, how });
-        }
+        self.check_claimed(Ssn(covered.upto))?;
         let stable = covered.stable.max(self.covered_by_peer.stable);
         if covered.upto > self.covered_by_peer.upto {
             self.covered_by_peer = covered;

@@ -201,11 +201,13 @@ impl SendDeterministic {
 
     /// Sends the table that the line needs, unless it was sent or there are receipts to learn first.
     pub(super) fn send_table(&mut self) {
+        if !matches!(self.round.table, TableState::Requested) {
+            return;
+        }
         // A checkpoint doesn't know later receipts, a peer that rolls back may repeat its own in other epochs, and one that
         // isn't known to hold rolls its sender back to be safe. Each Hello has them; all peers will send one soon, whatever
         // the recovery does.
-        let waits = self.channels().any(|channel| channel.awaits_receipts());
-        if waits || !matches!(self.round.table, TableState::Requested) {
+        if self.channels().any(|channel| channel.awaits_receipts()) {
             return;
         }
         let (round, table) = (self.round.number, self.table());

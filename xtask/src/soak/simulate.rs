@@ -18,7 +18,7 @@ const PROTOCOLS: [&str; 3] = ["send-deterministic", "plain", "pessimistic"];
 const RANKS: [(u32, u32, u32); 4] = [(2, 2, 16), (3, 4, 12), (5, 8, 5), (9, 16, 2)];
 /// Classes of faults in a schedule.
 const FAULTS: [(u32, u32); 3] = [(0, 1), (2, 4), (5, 10)];
-/// Schedules per process, which all have the same ranges of settings. One process takes a minute at most.
+/// Most schedules per process, which all have the same ranges of settings. One process takes a minute at most.
 const SCHEDULES_PER_SLICE: u64 = 5_000;
 /// Counters shown in the table, with their headings.
 const COLUMNS: [(&str, &str); 6] = [
@@ -51,6 +51,7 @@ pub(crate) struct Options {
 struct Group {
     protocol: &'static str,
     ranks: (u32, u32),
+    rounds_max: u32,
     faults: (u32, u32),
     schedules: u64,
     /// Sum of each counter over the slices.
@@ -71,15 +72,15 @@ struct Settings {
 
 impl Settings {
     /// Draws settings within a class of ranks and one of faults.
-    fn draw(random: &mut SplitMix64, (ranks_min, ranks_max, rounds_max): (u32, u32, u32), faults: (u32, u32)) -> Self {
+    fn draw(random: &mut SplitMix64, group: &Group) -> Self {
         let mut range = |first, last| {
             let low = random.in_range(first, last);
             (low, random.in_range(low, last))
         };
         Settings {
-            ranks: range(ranks_min, ranks_max),
-            rounds: range(1, rounds_max),
-            faults: range(faults.0, faults.1),
+            ranks: range(group.ranks.0, group.ranks.1),
+            rounds: range(1, group.rounds_max),
+            faults: range(group.faults.0, group.faults.1),
             collections: range(0, 6),
             clusters: range(0, 4),
             revoked: random.in_range(0, 2) == 0,
@@ -121,15 +122,14 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<bool, Task
     let mut failures = Vec::new();
     let mut done = 0;
     // The groups take turns, so that each has its share whatever the number of schedules.
+    let slice = SCHEDULES_PER_SLICE.min(options.schedules.div_ceil(groups.len() as u64));
     for turn in (0..groups.len()).cycle() {
-        let schedules = SCHEDULES_PER_SLICE.min(options.schedules - done);
+        let schedules = slice.min(options.schedules - done);
         if schedules == 0 {
             break;
         }
         let group = &mut groups[turn];
-        let (ranks, faults) = (group.ranks, group.faults);
-        let rounds_max = RANKS.iter().find(|class| (class.0, class.1) == ranks).map_or(1, |class| class.2);
-        let settings = Settings::draw(&mut random, (ranks.0, ranks.1, rounds_max), faults);
+        let settings = Settings::draw(&mut random, group);
         let mut command = Command::new(&program);
         // 32 bits keep the seed short enough to type.
         let slice_seed = random.next_u64() >> 32;
@@ -148,9 +148,10 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<bool, Task
 fn groups(protocol: Option<&str>) -> Vec<Group> {
     let mut groups = Vec::new();
     for protocol in PROTOCOLS.into_iter().filter(|known| protocol.is_none_or(|protocol| protocol == *known)) {
-        for (first, last, _) in RANKS {
+        for (first, last, rounds_max) in RANKS {
             for faults in FAULTS {
-                groups.push(Group { protocol, ranks: (first, last), faults, schedules: 0, counters: BTreeMap::new() });
+                let (ranks, counters) = ((first, last), BTreeMap::new());
+                groups.push(Group { protocol, ranks, rounds_max, faults, schedules: 0, counters });
             }
         }
     }
@@ -269,9 +270,9 @@ mod tests {
 
     #[test]
     fn settings_stay_within_their_class_and_reach_its_ends() {
-        let (mut random, mut seen) = (SplitMix64::new(1), [false; 4]);
+        let (mut random, mut seen, plain) = (SplitMix64::new(1), [false; 4], groups(Some("plain")));
         for _ in 0..200 {
-            let drawn = Settings::draw(&mut random, RANKS[2], FAULTS[2]);
+            let drawn = Settings::draw(&mut random, &plain[8]);
             for ((low, high), (first, last)) in [(drawn.ranks, (5, 8)), (drawn.rounds, (1, 5)), (drawn.faults, (5, 10))]
             {
                 assert!(first <= low && low <= high && high <= last, "{drawn:?}");
@@ -280,7 +281,7 @@ mod tests {
             seen.iter_mut().zip(reached).for_each(|(seen, reached)| *seen |= reached);
         }
         assert_eq!(seen, [true; 4]);
-        let plain = Settings::draw(&mut random, RANKS[0], FAULTS[0]).arguments("plain");
+        let plain = Settings::draw(&mut random, &plain[0]).arguments("plain");
         assert!(plain.contains(&"2..2".to_owned()) && !plain.contains(&"--clusters".to_owned()), "{plain:?}");
         assert_eq!((groups(None).len(), groups(Some("pessimistic")).len()), (36, 12));
     }

@@ -14,9 +14,12 @@ fn rank(rank: Rank, incarnation: u32) -> SendDeterministic {
     SendDeterministic::new(Config { incarnation: Incarnation(incarnation), ..Config::new(rank, 2) }).unwrap()
 }
 
+fn envelope(source: Rank, destination: Rank) -> Envelope {
+    Envelope { source, destination, tag: 0, comm: 0, len: 8 }
+}
+
 fn send(rank: &mut SendDeterministic, source: Rank, destination: Rank) -> WireHeader {
-    let envelope = Envelope { source, destination, tag: 0, comm: 0, len: 8 };
-    let mut header = rank.handle_send(&envelope).unwrap().header;
+    let mut header = rank.handle_send(&envelope(source, destination)).unwrap().header;
     rank.handle_transmit(&mut header).unwrap();
     header
 }
@@ -65,16 +68,10 @@ fn replacement() -> (SendDeterministic, SendDeterministic) {
 fn a_receipt_of_a_repeated_message_is_applied_by_the_next_event() {
     type Event = fn(&mut SendDeterministic, &mut SendDeterministic);
     let events: [(&str, Event); 6] = [
-        ("send", |a, _| drop(a.handle_send(&Envelope { source: A, destination: B, tag: 0, comm: 0, len: 8 }))),
-        ("transmission", |a, b| {
-            let mut header = send(b, B, A);
-            // The header of message 1 to B.
-            header = WireHeader::message(
-                &Envelope { source: A, destination: B, tag: 0, comm: 0, len: 8 },
-                Stamp { ssn: Ssn::FIRST, flags: header.flags() },
-                a.origin(),
-                None,
-            );
+        ("send", |a, _| drop(a.handle_send(&envelope(A, B)))),
+        ("transmission", |a, _| {
+            let first = Stamp { ssn: Ssn::FIRST, flags: Flags::NONE };
+            let mut header = WireHeader::message(&envelope(A, B), first, a.origin(), None);
             a.handle_transmit(&mut header).unwrap();
         }),
         ("message", |a, b| {
@@ -101,7 +98,7 @@ fn a_hello_counts_no_message_that_waits_to_be_transmitted_again() {
     let mut a = rank(A, 1);
     let first = a.start();
     a.restore(&first.tables, Epoch::FIRST).unwrap();
-    let _ = a.handle_send(&Envelope { source: A, destination: B, tag: 0, comm: 0, len: 8 }).unwrap();
+    let _ = a.handle_send(&envelope(A, B)).unwrap();
     let hello = a.hello(B).unwrap();
     assert_eq!((a.sent(B), hello.sent, hello.acked), (Ssn(1), Ssn::ZERO, Ssn::ZERO));
 }

@@ -84,17 +84,27 @@ fn envelope() -> Envelope {
     Envelope { source: Rank(0), destination: Rank(1), tag: 0, comm: 0, len: 8 }
 }
 
+/// Sends a message from rank 0 to 1, which delivers it.
+fn pass_message(sender: &mut SendDeterministic, receiver: &mut SendDeterministic) {
+    let mut header = sender.handle_send(&envelope()).unwrap().header;
+    sender.handle_transmit(&mut header).unwrap();
+    assert_eq!(receiver.handle_message(&header).unwrap(), Incoming::Deliver { keep: None });
+}
+
+/// Returns the number of explicit acknowledgements since the last call.
+fn count_acks(rank: &mut SendDeterministic) -> usize {
+    let is_ack = |effect: &Effect| matches!(effect, Effect::Transmit { header, .. } if header.kind() == Kind::Ack);
+    std::iter::from_fn(|| rank.poll_effect()).filter(is_ack).count()
+}
+
 /// Returns the number of explicit acknowledgements for three messages from the past to the future.
 fn explicit_acks(canary: Option<Canary>) -> usize {
     let (mut sender, mut receiver) = (rank(0, None), rank(1, canary));
     let _ = receiver.handle_checkpoint().unwrap();
     for _ in 0..3 {
-        let mut header = sender.handle_send(&envelope()).unwrap().header;
-        sender.handle_transmit(&mut header).unwrap();
-        assert_eq!(receiver.handle_message(&header).unwrap(), Incoming::Deliver { keep: None });
+        pass_message(&mut sender, &mut receiver);
     }
-    let is_ack = |effect: &Effect| matches!(effect, Effect::Transmit { header, .. } if header.kind() == Kind::Ack);
-    std::iter::from_fn(|| receiver.poll_effect()).filter(is_ack).count()
+    count_acks(&mut receiver)
 }
 
 #[test]
@@ -110,13 +120,8 @@ fn too_many_messages_without_an_acknowledgement_make_the_sender_ask_for_one() {
     let mut sender = SendDeterministic::new(Config { policy, ..Config::new(Rank(0), 2) }).unwrap();
     let mut receiver = rank(1, None);
     for number in 1..=5 {
-        let mut header = sender.handle_send(&envelope()).unwrap().header;
-        sender.handle_transmit(&mut header).unwrap();
-        assert_eq!(receiver.handle_message(&header).unwrap(), Incoming::Deliver { keep: None });
-        let answers: Vec<Effect> = std::iter::from_fn(|| receiver.poll_effect())
-            .filter(|effect| matches!(effect, Effect::Transmit { header, .. } if header.kind() == Kind::Ack))
-            .collect();
-        assert_eq!(answers.len(), usize::from(number == 4), "message {number}");
+        pass_message(&mut sender, &mut receiver);
+        assert_eq!(count_acks(&mut receiver), usize::from(number == 4), "message {number}");
     }
 }
 
@@ -124,9 +129,7 @@ fn too_many_messages_without_an_acknowledgement_make_the_sender_ask_for_one() {
 #[test]
 fn a_peer_that_lacks_collected_messages_is_refused() {
     let (mut sender, mut receiver) = (rank(0, None), rank(1, None));
-    let mut header = sender.handle_send(&envelope()).unwrap().header;
-    sender.handle_transmit(&mut header).unwrap();
-    let _ = receiver.handle_message(&header).unwrap();
+    pass_message(&mut sender, &mut receiver);
     let before = rank(1, None).hello(Rank(0)).unwrap();
     let mut after = receiver.hello(Rank(0)).unwrap();
     after.covered = (Epoch(2), Ssn(1));
@@ -139,9 +142,7 @@ fn a_peer_that_lacks_collected_messages_is_refused() {
 #[test]
 fn a_hello_that_claims_messages_that_were_never_sent_is_refused() {
     let (mut sender, mut receiver) = (rank(0, None), rank(1, None));
-    let mut header = sender.handle_send(&envelope()).unwrap().header;
-    sender.handle_transmit(&mut header).unwrap();
-    let _ = receiver.handle_message(&header).unwrap();
+    pass_message(&mut sender, &mut receiver);
     let hello = receiver.hello(Rank(0)).unwrap();
     let mut fresh = rank(0, None);
     let how = Misbehaviour::ReceivedMoreThanSent { claimed: Ssn(1), sent: Ssn::ZERO };
