@@ -144,7 +144,8 @@ pub struct Options {
     /// Store for checkpoints and, in [`Tier::NodeLocal`], for spilled records. Default: none.
     pub store: Option<StoreOptions>,
     /// Bytes of memory for records, all lanes together. From one chunk to 256 GiB; default 64 MiB. A store with the default
-    /// blocks needs some 14 MiB in addition: write buffers, and read-ahead buffers while one cursor is on disk.
+    /// blocks needs some 14 MiB in addition: write buffers, and read-ahead buffers while one cursor is on disk. A lane that gives up
+    /// its newest chunk to make room takes 4 KiB more until that chunk is free.
     pub memory_bytes_max: usize,
     /// Bytes of an ordinary chunk: a power of two from 4 KiB to 1 GiB; default 64 KiB.
     pub chunk_bytes: usize,

@@ -117,6 +117,7 @@ impl Lanes {
     /// Calls [`LaneWriter::return_spares`] on every lane: another lane needs the memory.
     pub fn return_spares(&mut self) {
         self.iter_mut().for_each(LaneWriter::return_spares);
+        self.pool.discard_excess();
     }
 
     /// Calls [`LaneWriter::shrink_if_idle`] on every lane.

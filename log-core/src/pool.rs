@@ -22,7 +22,8 @@ const WHOLE_START_CHUNKS: usize = 8;
 /// Limits of a pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PoolOptions {
-    /// Bytes of memory for chunks, all lanes together. Default 64 MiB, at most 256 GiB.
+    /// Bytes of memory for chunks, all lanes together. Default 64 MiB, at most 256 GiB. A lane that gives up a chunk to make room takes
+    /// 4 KiB more until its chunk is free.
     pub memory_bytes_max: usize,
     /// Bytes of an ordinary chunk, a power of two of at least 4 KiB. Default 64 KiB. A lane starts with a chunk of
     /// 4 KiB and doubles; a record that is larger gets a chunk of its own.
@@ -149,7 +150,7 @@ pub struct Pool {
     pub(crate) geometry: Geometry,
     pub(crate) options: PoolOptions,
     lists: Vec<FreeList>,
-    /// Bytes of committed memory, in use or warm. Never above the budget.
+    /// Bytes of committed memory, in use or warm. Above the budget by one smallest block at most ([`Pool::take_in_place`]).
     resident: AtomicUsize,
     /// Bytes in use by lanes.
     used: AtomicUsize,
@@ -200,13 +201,24 @@ impl Pool {
 
     /// Takes a block of this class, a warm one if there is any.
     pub(crate) fn take(&self, class: usize) -> Result<BlockRef, AllocError> {
+        self.take_within(class, self.options.memory_bytes_max)
+    }
+
+    /// Takes a block of the smallest class in place of a larger one that is about to be freed: one such block may be in use beyond the
+    /// budget. Otherwise lanes whose current chunks take the whole budget could never give up one of them.
+    pub(crate) fn take_in_place(&self) -> Result<BlockRef, AllocError> {
+        self.take_within(0, self.options.memory_bytes_max + self.geometry.classes[0].bytes)
+    }
+
+    /// Takes a block of this class while at most `resident_max` bytes are resident.
+    fn take_within(&self, class: usize, resident_max: usize) -> Result<BlockRef, AllocError> {
         let list = &self.lists[class];
         let bytes = self.geometry.classes[class].bytes;
         if let Some(index) = list.warm.pop(&list.links) {
             self.used.fetch_add(bytes, Ordering::Relaxed);
             return Ok(self.block(class, index));
         }
-        self.reserve(bytes)?;
+        self.reserve(bytes, resident_max)?;
         let block = self.commit_new(class)?.ok_or_else(|| self.full(bytes))?;
         if class > self.geometry.chunk_class {
             self.large_class.store(class, Ordering::Relaxed);
@@ -316,9 +328,14 @@ impl Pool {
             .ok()
     }
 
-    /// Counts `bytes` as resident; returns the memory of warm blocks to the system if the budget is exceeded otherwise.
-    fn reserve(&self, bytes: usize) -> Result<(), AllocError> {
-        while !self.try_reserve(bytes) {
+    /// Returns memory of warm blocks to the system until no more than the budget is resident.
+    pub(crate) fn discard_excess(&self) {
+        while self.resident_bytes() > self.options.memory_bytes_max && self.discard_one_warm() {}
+    }
+
+    /// Counts `bytes` as resident; returns the memory of warm blocks to the system if `resident_max` is exceeded otherwise.
+    fn reserve(&self, bytes: usize, resident_max: usize) -> Result<(), AllocError> {
+        while !self.try_reserve(bytes, resident_max) {
             if !self.discard_one_warm() {
                 return Err(self.full(bytes));
             }
@@ -326,12 +343,11 @@ impl Pool {
         Ok(())
     }
 
-    /// Counts `bytes` as resident if that is within the budget.
-    fn try_reserve(&self, bytes: usize) -> bool {
-        let max = self.options.memory_bytes_max;
+    /// Counts `bytes` as resident if no more than `resident_max` are then.
+    fn try_reserve(&self, bytes: usize, resident_max: usize) -> bool {
         self.resident
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |resident| {
-                (resident + bytes <= max).then_some(resident + bytes)
+                (resident + bytes <= resident_max).then_some(resident + bytes)
             })
             .is_ok()
     }

@@ -217,11 +217,12 @@ impl LaneWriter {
     /// this one may stay unused for long.
     ///
     /// A cursor at the end of the lane holds the old chunk until it reads on and [`return_spares`](Self::return_spares) is
-    /// called. Nothing is changed if there is no memory for the small chunk.
+    /// called. Nothing is changed if there is no memory for the small chunk, which may be beyond the budget, if no other is.
     pub fn shrink_if_idle(&mut self) {
         if self.is_idle() && self.cold.runs.is_release_only() {
             self.leave_current(0);
-            self.free_unpinned();
+            self.return_spares();
+            self.cold.pool.discard_excess();
         }
     }
 

@@ -51,6 +51,23 @@ impl LaneWriter {
             Some(current) if class > ordinary && self.is_half_empty(current) => self.cold.next_class.saturating_sub(1),
             _ => (class + 1).min(ordinary),
         };
+        self.begin_chunk_in(block, first, sparse);
+        Ok(())
+    }
+
+    /// Begins a chunk of the smallest class, and lets the lane grow from there again. Where the budget is used up, the chunk takes memory
+    /// beyond it, since memory is about to be freed ([`Pool::take_in_place`](crate::pool::Pool::take_in_place)).
+    pub(super) fn begin_smallest_chunk(&mut self, first: Ssn, sparse: bool) -> Result<(), AllocError> {
+        self.drain_spares();
+        let block = self.cold.pool.take_in_place()?;
+        self.count_held(self.cold.pool.block_bytes(block) as isize);
+        self.cold.next_class = self.cold.pool.geometry.chunk_class.min(1);
+        self.begin_chunk_in(block, first, sparse);
+        Ok(())
+    }
+
+    /// Begins a chunk in `block`, which becomes the current one; its first record will be `first`.
+    fn begin_chunk_in(&mut self, block: BlockRef, first: Ssn, sparse: bool) {
         let sequence = self.cold.next_sequence;
         self.cold.next_sequence += 1;
         let header = ChunkHeader { lane: self.peer(), sequence, first, replaces: sequence, sparse };
@@ -66,7 +83,6 @@ impl LaneWriter {
         }
         self.set_boundary();
         self.move_to(block, block.at() + CHUNK_HEADER);
-        Ok(())
     }
 
     /// Returns `true` if less than half of the current chunk is used.

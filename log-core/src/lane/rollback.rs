@@ -138,9 +138,7 @@ impl LaneWriter {
             // The records around the cut are on disk: memory has no gap to mark.
             self.next = last.next();
         } else if end < last {
-            // The memory that was just freed suffices for a small chunk after it is returned to the pool.
-            self.drain_spares();
-            self.begin_chunk(CHUNK_HEADER + RECORD_ALIGN, last.next(), true)?;
+            self.begin_smallest_chunk(last.next(), true)?;
             self.next = last.next();
         }
         Ok(match self.cold.settled.checked_sub(1) {

@@ -60,7 +60,8 @@ impl LaneWriter {
     }
 
     /// Seals the current chunk, if it has `least` bytes of memory, and begins one of the smallest class: the old one can leave memory then.
-    /// Returns `false`, and changes nothing, if the current chunk is smaller or empty, or if there is no memory for the small one.
+    /// The small one may be beyond the budget, if no other is. Returns `false`, and changes nothing, if the current chunk is smaller or empty,
+    /// or if there is no memory.
     pub fn leave_current(&mut self, least: usize) -> bool {
         let smallest = self.cold.pool.geometry.classes[0].bytes;
         let Some(current) = self.cold.chunks.back() else { return false };
@@ -68,12 +69,7 @@ impl LaneWriter {
         if is_small || self.next == current.header.first || self.cold.rewound.is_some() {
             return false;
         }
-        let grown = std::mem::take(&mut self.cold.next_class);
-        let has_begun = self.begin_chunk(smallest, self.next, false).is_ok();
-        if !has_begun {
-            self.cold.next_class = grown;
-        }
-        has_begun
+        self.begin_smallest_chunk(self.next, false).is_ok()
     }
 
     /// Opens a cursor on the first record with SSN `from` or above, as [`LaneReader::open`](crate::LaneReader::open) does, but

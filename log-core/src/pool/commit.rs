@@ -49,7 +49,8 @@ impl Pool {
 
     /// Commits a block that no claim asks for; `None` if the budget has no room.
     fn commit_spare(&self, class: usize) -> Result<Option<BlockRef>, AllocError> {
-        if self.try_reserve(self.geometry.classes[class].bytes) { self.commit_new(class) } else { Ok(None) }
+        let bytes = self.geometry.classes[class].bytes;
+        if self.try_reserve(bytes, self.options.memory_bytes_max) { self.commit_new(class) } else { Ok(None) }
     }
 
     /// Takes a block without memory, whose bytes were reserved, and commits it; `None` if there is no such block in the class. Its bytes are

@@ -103,6 +103,37 @@ fn an_idle_lane_shrinks_to_the_smallest_chunk() {
 }
 
 #[test]
+fn idle_lanes_whose_current_chunks_take_the_whole_budget_give_them_up() {
+    let budget = 64 << 10;
+    let pool = pool(budget, 16 << 10);
+    let mut lanes = Lanes::new(pool.clone(), 4);
+    for peer in [0, 1].map(Rank) {
+        let lane = lanes.open(peer).unwrap();
+        lane.claim(0, 30_000).unwrap().commit();
+        lane.acknowledge(Ssn::FIRST, Disposition::Release).unwrap();
+    }
+    assert_eq!(pool.used_bytes(), budget);
+    let mut cursor = lanes.get(Rank(0)).unwrap().reader().open(Ssn::FIRST).unwrap();
+    assert!(lanes.open(Rank(2)).unwrap().claim(0, 100).is_err());
+    // A cursor holds the first chunk; its small successor is beyond the budget, which no second one may be.
+    lanes.shrink_idle();
+    lanes.return_spares();
+    assert_eq!((pool.used_bytes(), pool.resident_bytes()), (budget + BLOCK_BYTES_MIN, budget + BLOCK_BYTES_MIN));
+    assert_eq!(lanes.get(Rank(1)).unwrap().held_bytes(), budget / 2);
+    assert!(lanes.open(Rank(2)).unwrap().claim(0, 100).is_err());
+    // With the first chunk, the excess is gone.
+    assert!(cursor.read().is_some() && cursor.peek().is_none());
+    lanes.return_spares();
+    assert_eq!((pool.used_bytes(), pool.resident_bytes()), (budget / 2 + BLOCK_BYTES_MIN, budget / 2 + BLOCK_BYTES_MIN));
+    lanes.shrink_idle();
+    assert_eq!((pool.used_bytes(), pool.resident_bytes()), (2 * BLOCK_BYTES_MIN, budget / 2 + 2 * BLOCK_BYTES_MIN));
+    for peer in [2, 0].map(Rank) {
+        lanes.open(peer).unwrap().claim(0, 25_000).unwrap().commit();
+    }
+    assert!(pool.resident_bytes() <= budget);
+}
+
+#[test]
 fn memory_does_not_grow_with_the_number_of_appends() {
     let pool = pool(1 << 20, 4096);
     let mut lane = LaneWriter::new(pool.clone(), PEER);
