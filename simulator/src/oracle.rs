@@ -19,10 +19,12 @@
 //! | the lanes hold no more than the receivers' checkpoints make necessary | at the end | [`ViolationKind::Retained`] |
 //! | no table holds more than live messages | at the end | [`ViolationKind::Grown`] |
 //! | a sender knows of the first message of each of its epochs that is to be logged, or has marked it | at the end | [`ViolationKind::Unheard`] |
+//! | a receipt that its sender has heard of takes effect on the sender's log | at the end | [`ViolationKind::Unapplied`] |
 //!
 //! The simulator's core checks that a run ends, and that no rank waits forever.
 
 mod causal;
+mod heard;
 mod line;
 mod reference;
 mod repetition;
@@ -39,6 +41,7 @@ use super::protocol::{Repetition, Retention, TableSizes};
 use super::trace::Event;
 use super::violation::ViolationKind;
 use causal::Causality;
+use heard::Heard;
 use line::Receipts;
 pub(crate) use reference::Reference;
 use repetition::Predecessor;
@@ -50,6 +53,7 @@ pub(crate) struct Oracle {
     reference: Reference,
     timelines: Vec<Timeline>,
     receipts: Receipts,
+    heard: Heard,
     retention: Retention,
     /// By rank.
     predecessors: Vec<Predecessor>,
@@ -68,6 +72,7 @@ impl Oracle {
             reference: Reference::new(program),
             timelines: (0..ranks).map(|_| Timeline::default()).collect(),
             receipts: Receipts::new(ranks),
+            heard: Heard::new(ranks as usize),
             retention,
             predecessors: (0..ranks).map(|_| Predecessor::default()).collect(),
             repetition,
@@ -104,8 +109,13 @@ impl Oracle {
     pub(crate) fn note(&mut self, event: Event) -> Result<(), ViolationKind> {
         match event {
             Event::Killed { node } => self.receipts.die(node),
-            Event::Acknowledged { rank, peer, upto } => self.receipts.acknowledge(rank, peer, upto),
-            Event::Unacknowledged { rank, peer, to } => self.receipts.forget(rank, peer, to),
+            Event::HelloHeard { rank, peer, incarnation, upto } => {
+                self.heard.handle_hello(rank, peer, incarnation, upto);
+            }
+            Event::AckHeard { rank, peer, incarnation, upto } => self.heard.handle_ack(rank, peer, incarnation, upto),
+            Event::Acknowledged { rank, peer, upto } => self.heard.note_applied(rank, peer, upto),
+            Event::Unacknowledged { rank, peer, to } => self.heard.note_undone(rank, peer, to),
+            Event::Transmitted { rank, peer, upto } => self.heard.report(rank, peer, upto),
             Event::TableReported { rank } => {
                 let durable = self.timelines[rank as usize].newest_durable().unwrap_or(Epoch::FIRST);
                 self.receipts.report_table(rank, durable);
@@ -113,7 +123,7 @@ impl Oracle {
             }
             Event::Recovered { rank } => self.receipts.recovered(rank),
             Event::Line { rank, epoch } => {
-                self.receipts.note_line(epoch, &self.timelines)?;
+                self.receipts.note_line(epoch, &self.timelines, &self.heard)?;
                 self.causality.iter_mut().for_each(|causality| causality.watch(rank));
             }
             Event::Started { rank, epoch } | Event::RolledBack { rank, epoch } => {
@@ -121,6 +131,7 @@ impl Oracle {
                 let undone = timeline.restore(rank, epoch)?;
                 self.predecessors[rank as usize].die(self.repetition, undone);
                 self.receipts.restore(rank, epoch, timeline.restores() == 0);
+                self.heard.restore(rank);
                 let replaced = matches!(event, Event::Started { .. });
                 self.causality.iter_mut().for_each(|causality| causality.restore(replaced, &self.timelines));
             }
@@ -177,7 +188,7 @@ impl Oracle {
                     Retention::AllSent => sent,
                     Retention::Logged => {
                         let covered = self.timelines[peer as usize].covered(rank);
-                        self.timelines[peer as usize].must_keep(rank, covered, self.receipts.known(rank, peer))
+                        self.timelines[peer as usize].must_keep(rank, covered, self.heard.upto(rank, peer))
                     }
                     Retention::UntilCovered { slack } => {
                         let covered = self.timelines[peer as usize].covered(rank);
@@ -245,6 +256,7 @@ impl Oracle {
     pub(crate) fn finish(&self) -> Result<(), ViolationKind> {
         self.check_complete()?;
         self.check_known()?;
+        self.check_applied()?;
         self.check_sent()?;
         self.check_order()
     }
@@ -270,11 +282,28 @@ impl Oracle {
         for (peer, receiver) in (0..).zip(&self.timelines) {
             for rank in (0..self.timelines.len() as u32).filter(|&rank| rank != peer) {
                 // Covered messages aren't acknowledged any more.
-                let known = self.receipts.known(rank, peer).max(receiver.covered(rank));
+                let known = self.heard.upto(rank, peer).max(receiver.covered(rank));
                 let first = receiver.first_of_past(rank, &self.timelines[rank as usize].sendings(peer));
                 if let Some(ssn) = first.into_values().find(|&ssn| ssn > known) {
                     return Err(ViolationKind::Unheard { rank, peer, number: ssn.0 });
                 }
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks, where only logged messages are kept, that every receipt that a sender has heard of has had an effect on its log.
+    fn check_applied(&self) -> Result<(), ViolationKind> {
+        if self.retention != Retention::Logged {
+            return Ok(());
+        }
+        let ranks = 0..self.timelines.len() as u32;
+        for (rank, peer) in ranks.clone().flat_map(|rank| ranks.clone().map(move |peer| (rank, peer))) {
+            // Covered messages are freed without their receipts.
+            let applied = self.heard.applied(rank, peer).max(self.timelines[peer as usize].covered(rank));
+            let heard = self.heard.upto(rank, peer);
+            if applied < heard {
+                return Err(ViolationKind::Unapplied { rank, peer, heard: heard.0, applied: applied.0 });
             }
         }
         Ok(())

@@ -1,6 +1,6 @@
 //! Events of a run, as the simulator saw them: the only source of the oracles, and of a run's fingerprint.
 
-use counterfoil_log_core::{Epoch, Ssn};
+use counterfoil_log_core::{Epoch, Incarnation, Ssn};
 
 use super::application::Payload;
 use super::protocol::TableSizes;
@@ -70,17 +70,37 @@ pub(crate) enum Event {
         peer: u32,
         upto: Ssn,
     },
-    /// Receipts become known to the sender.
+    /// A rank accepts the Hello of a peer, which has received its messages up to this one.
+    HelloHeard {
+        rank: u32,
+        peer: u32,
+        incarnation: Incarnation,
+        upto: Ssn,
+    },
+    /// A frame of a peer arrives with an acknowledgement.
+    AckHeard {
+        rank: u32,
+        peer: u32,
+        incarnation: Incarnation,
+        upto: Ssn,
+    },
+    /// Receipts take effect on the sender's log.
     Acknowledged {
         rank: u32,
         peer: u32,
         upto: Ssn,
     },
-    /// The sender must no longer rely on receipts beyond this one.
+    /// The receipts beyond this one have no effect any more.
     Unacknowledged {
         rank: u32,
         peer: u32,
         to: Ssn,
+    },
+    /// A rank that is about to send its table has transmitted the messages up to this one on the present connection, or need not.
+    Transmitted {
+        rank: u32,
+        peer: u32,
+        upto: Ssn,
     },
     /// A rank has sent its table.
     TableReported {
@@ -132,6 +152,13 @@ impl Event {
             Event::Freed { rank, peer, upto } => [10, pair(rank, peer), upto.0, 0, 0],
             Event::Acknowledged { rank, peer, upto } => [12, pair(rank, peer), upto.0, 0, 0],
             Event::Unacknowledged { rank, peer, to } => [13, pair(rank, peer), to.0, 0, 0],
+            Event::HelloHeard { rank, peer, incarnation, upto } => {
+                [18, pair(rank, peer), upto.0, incarnation.0.into(), 0]
+            }
+            Event::AckHeard { rank, peer, incarnation, upto } => {
+                [19, pair(rank, peer), upto.0, incarnation.0.into(), 0]
+            }
+            Event::Transmitted { rank, peer, upto } => [20, pair(rank, peer), upto.0, 0, 0],
             Event::TableReported { rank } => [14, pair(rank, 0), 0, 0, 0],
             Event::Recovered { rank } => [16, pair(rank, 0), 0, 0, 0],
             Event::Line { rank, epoch } => [15, pair(rank, epoch.map_or(0, |epoch| epoch.0)), 0, 0, 0],

@@ -242,6 +242,18 @@ pub enum ViolationKind {
         /// First message of its epoch.
         number: u64,
     },
+    /// At the end, a receipt that a sender has heard of has had no effect on its log.
+    #[error("rank {rank} hears that {peer} has received its messages up to {heard}, and acts on those up to {applied}")]
+    Unapplied {
+        /// Sender.
+        rank: u32,
+        /// Receiver.
+        peer: u32,
+        /// Last message of which it has heard.
+        heard: u64,
+        /// Last message whose receipt has taken effect.
+        applied: u64,
+    },
     /// A checkpoint is restored that isn't durable, or was discarded.
     #[error("rank {rank} restores the checkpoint of epoch {epoch}, which does not exist")]
     NoCheckpoint {
@@ -315,6 +327,7 @@ impl ViolationKind {
             ViolationKind::Retained { .. } => "Retained",
             ViolationKind::ClustersMeet { .. } => "ClustersMeet",
             ViolationKind::Unheard { .. } => "Unheard",
+            ViolationKind::Unapplied { .. } => "Unapplied",
             ViolationKind::Grown { .. } => "Grown",
             ViolationKind::NoCheckpoint { .. } => "NoCheckpoint",
             ViolationKind::Refused { .. } => "Refused",

@@ -262,7 +262,10 @@ impl Channel {
     /// Returns the SSN after which to transmit to a peer that has received up to `received`: the messages that it
     /// lacks, and those that this execution sends again, but nothing that may be collected.
     pub(super) fn replay_after(&mut self, received: Ssn) -> Ssn {
-        self.transmitted = received.min(self.send.sent()).min(self.sent_at_restart).max(self.collected);
+        let received = received.min(self.send.sent());
+        self.transmitted = received.min(self.sent_at_restart).max(self.collected);
+        // Records that are released, since this execution has sent their messages again already, need no transmission either.
+        self.transmitted = self.transmitted.max(self.sent.released_after(self.transmitted).min(received));
         self.transmitted
     }
 

@@ -144,6 +144,13 @@ impl Sent {
         self.run_of(ssn).is_some_and(|run| run.logged)
     }
 
+    /// Returns the last of the messages after `after`, without a gap, whose records were released: acknowledged, and never replayed.
+    pub(super) fn released_after(&self, after: Ssn) -> Ssn {
+        let from = self.runs.partition_point(|run| run.last <= after.0);
+        let is_released = |run: &&Run| !run.logged && run.receipt != Receipt::Unknown;
+        self.runs[from..].iter().take_while(is_released).last().map_or(after, |run| Ssn(run.last))
+    }
+
     /// Returns `true` if the receipt of some message decides whether this rank rolls back with the receiver.
     pub(super) fn has_unlogged(&self) -> bool {
         self.runs.iter().any(|run| !run.logged)
@@ -313,6 +320,17 @@ mod tests {
         assert_eq!(sent.table(upto(2)), [entry(1, 1, None), entry(2, 2, Some(3))]);
         assert!(sent.is_logged(Ssn(1)) && !sent.is_logged(Ssn(2)) && !sent.is_unknown(Ssn(1)));
         assert_eq!(sent.last_known_receipt(Ssn(2)), Some(Epoch(3)));
+    }
+
+    #[test]
+    fn acknowledged_messages_are_released_unless_they_are_logged() {
+        let mut sent = sent(&[1, 1, 1, 2, 2]);
+        sent.acknowledge((Ssn(1), Ssn(2)), Epoch(1), None, Epoch(1));
+        sent.acknowledge((Ssn(3), Ssn(4)), Epoch(2), None, Epoch(2));
+        sent.invalidate_receipts();
+        // The third is logged, the fifth not acknowledged.
+        let released = [0, 1, 2, 3, 4, 5].map(|after| sent.released_after(Ssn(after)).0);
+        assert_eq!(released, [2, 2, 2, 4, 4, 5]);
     }
 
     #[test]

@@ -13,10 +13,11 @@
 
 use counterfoil_log_core::{Epoch, Ssn};
 
+use super::heard::Heard;
 use super::timeline::{Operation, Timeline};
 use crate::violation::ViolationKind;
 
-/// Known receipts of one message.
+/// Receipts of one message.
 #[derive(Clone, Copy, Debug)]
 struct Receipt {
     /// Epoch of the last receipt, and the highest epoch of any.
@@ -25,16 +26,12 @@ struct Receipt {
     logged: bool,
 }
 
-/// Receipts of all executions, and the senders' knowledge of them.
+/// Receipts of all executions.
 #[derive(Debug)]
 pub(super) struct Receipts {
     ranks: usize,
     /// By channel (sender, receiver) and SSN.
     ever: Vec<Vec<Option<Receipt>>>,
-    /// By channel: last message whose receipt the sender knows.
-    known: Vec<Ssn>,
-    /// By channel: the same when the sender sent its table.
-    known_at_report: Vec<Ssn>,
     /// By rank: epoch that it was restored to in a recovery that isn't finished for it.
     restored: Vec<Option<Epoch>>,
     /// By rank: `true` if its present process has sent its table.
@@ -54,8 +51,6 @@ impl Receipts {
         Receipts {
             ranks,
             ever: vec![Vec::new(); ranks * ranks],
-            known: vec![Ssn::ZERO; ranks * ranks],
-            known_at_report: vec![Ssn::ZERO; ranks * ranks],
             restored: vec![None; ranks],
             reported: vec![false; ranks],
             durable_at_report: vec![Epoch::FIRST; ranks],
@@ -90,31 +85,9 @@ impl Receipts {
         receipts[place] = Some(Receipt { last: epoch, latest, logged });
     }
 
-    pub(super) fn acknowledge(&mut self, rank: u32, peer: u32, upto: Ssn) {
-        let channel = self.channel(rank, peer);
-        self.known[channel] = self.known[channel].max(upto);
-    }
-
-    pub(super) fn forget(&mut self, rank: u32, peer: u32, to: Ssn) {
-        let channel = self.channel(rank, peer);
-        self.known[channel] = self.known[channel].min(to);
-    }
-
-    /// Returns the last message to another rank whose receipt a rank knows.
-    pub(super) fn known(&self, rank: u32, peer: u32) -> Ssn {
-        self.known[self.channel(rank, peer)]
-    }
-
     /// `first`: it is the start of the first process.
     pub(super) fn restore(&mut self, rank: u32, epoch: Epoch, first: bool) {
         self.restored[rank as usize] = Some(epoch).filter(|_| !first);
-        let channels = rank as usize * self.ranks..(rank as usize + 1) * self.ranks;
-        self.known[channels].fill(Ssn::ZERO);
-        // Receipts that others knew are of an undone execution. A rank that trusts the line forgets them before it
-        // connects again.
-        for peer in 0..self.ranks {
-            self.known[peer * self.ranks + rank as usize] = Ssn::ZERO;
-        }
     }
 
     pub(super) fn recovered(&mut self, rank: u32) {
@@ -123,29 +96,32 @@ impl Receipts {
 
     /// Handles the death of a node's process.
     pub(super) fn die(&mut self, node: u32) {
-        self.reported.iter_mut().skip(node as usize).take(1).for_each(|known_at_report| *known_at_report = false);
+        self.reported.iter_mut().skip(node as usize).take(1).for_each(|reported| *reported = false);
     }
 
     pub(super) fn is_current(&self) -> bool {
-        self.reported.iter().all(|&known_at_report| known_at_report)
+        self.reported.iter().all(|&reported| reported)
     }
 
     /// `durable`: epoch of the rank's newest durable checkpoint.
     pub(super) fn report_table(&mut self, rank: u32, durable: Epoch) {
         self.reported[rank as usize] = true;
         self.durable_at_report[rank as usize] = durable;
-        let channels = rank as usize * self.ranks..(rank as usize + 1) * self.ranks;
-        self.known_at_report[channels.clone()].copy_from_slice(&self.known[channels]);
     }
 
     /// Adds the next rank's place in the line. After the last, the line is checked.
-    pub(super) fn note_line(&mut self, epoch: Option<Epoch>, timelines: &[Timeline]) -> Result<(), ViolationKind> {
+    pub(super) fn note_line(
+        &mut self,
+        epoch: Option<Epoch>,
+        timelines: &[Timeline],
+        heard: &Heard,
+    ) -> Result<(), ViolationKind> {
         self.line.push(epoch);
         if self.line.len() < self.ranks {
             return Ok(());
         }
         let line = std::mem::take(&mut self.line);
-        let enough = self.largest(timelines);
+        let enough = self.largest(timelines, heard);
         for (rank, (&epoch, enough)) in (0..).zip(line.iter().zip(enough)) {
             if epoch.is_some_and(|epoch| enough.is_none_or(|enough| epoch < enough)) {
                 let (epoch, enough) = (epoch.map_or(0, |epoch| epoch.0), enough.map(|enough| enough.0));
@@ -157,14 +133,15 @@ impl Receipts {
     }
 
     /// Returns the largest allowed line.
-    fn largest(&self, timelines: &[Timeline]) -> Vec<Option<Epoch>> {
+    fn largest(&self, timelines: &[Timeline], heard: &Heard) -> Vec<Option<Epoch>> {
         let mut line = self.restored.clone();
         loop {
             let mut moved = false;
             for (from, timeline) in (0..).zip(timelines) {
                 for (operation, restart) in timeline.by_restart(self.durable_at_report[from as usize]) {
                     let Operation::Sent { to, ssn, epoch: sent_in, .. } = operation else { continue };
-                    let received = self.unlogged_receive_epoch(from, to, ssn, sent_in);
+                    let known = ssn <= heard.reported(from, to);
+                    let received = self.unlogged_receive_epoch((from, to, ssn), sent_in, known);
                     let goes_back = line[to as usize].is_some_and(|back| received.is_some_and(|epoch| epoch >= back));
                     let place = &mut line[from as usize];
                     if goes_back && place.is_none_or(|before| before > restart) {
@@ -179,12 +156,13 @@ impl Receipts {
         }
     }
 
-    /// Returns the last epoch in which a message was, or may have been, received without being logged.
-    fn unlogged_receive_epoch(&self, from: u32, to: u32, ssn: Ssn, sent_in: Epoch) -> Option<Epoch> {
+    /// Returns the last epoch in which a message was, or may have been, received without being logged. `known`: its sender knows of the
+    /// receipt.
+    fn unlogged_receive_epoch(&self, (from, to, ssn): (u32, u32, Ssn), sent_in: Epoch, known: bool) -> Option<Epoch> {
         let channel = self.channel(from, to);
         let receipt = self.ever[channel].get(ssn.0.saturating_sub(1) as usize).copied().flatten();
         match receipt {
-            Some(receipt) if ssn <= self.known_at_report[channel] => (!receipt.logged).then_some(receipt.last),
+            Some(receipt) if known => (!receipt.logged).then_some(receipt.last),
             Some(receipt) => Some(receipt.latest.max(sent_in)),
             None => Some(sent_in),
         }

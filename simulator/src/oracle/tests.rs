@@ -1,6 +1,6 @@
 //! Each oracle against a scenario with one fault: two ranks, two messages each way, without a simulator.
 
-use counterfoil_log_core::{Epoch, Ssn};
+use counterfoil_log_core::{Epoch, Incarnation, Ssn};
 
 use super::*;
 use crate::application::Payload;
@@ -17,16 +17,29 @@ fn program() -> Program {
     Program { steps: vec![steps(1), steps(0)] }
 }
 
-/// Returns a scenario with one message from rank 0 to rank 1, which has died since and was replaced. `known`: rank 0
-/// then knows that it was received.
-fn failed_receiver(marked: bool, known: bool) -> Scenario {
+/// Rank 0 hears from an incarnation of rank 1 that this has its messages up to `upto`, in its Hello.
+fn hello(incarnation: u32, upto: u64) -> Event {
+    Event::HelloHeard { rank: 0, peer: 1, incarnation: Incarnation(incarnation), upto: Ssn(upto) }
+}
+
+/// Rank 0 hears the same in an acknowledgement.
+fn ack(incarnation: u32, upto: u64) -> Event {
+    Event::AckHeard { rank: 0, peer: 1, incarnation: Incarnation(incarnation), upto: Ssn(upto) }
+}
+
+fn transmitted(upto: u64) -> Event {
+    Event::Transmitted { rank: 0, peer: 1, upto: Ssn(upto) }
+}
+
+/// Returns a scenario with one message from rank 0 to rank 1, which has died since and was replaced. `heard`: what rank 0 hears then,
+/// before both send their tables.
+fn failed_receiver(marked: bool, heard: &[Event]) -> Scenario {
     let mut scenario = Scenario::begin(Retention::Logged);
     let (sent, received) =
         (scenario.sent(0, 1), Event::Accepted { rank: 1, from: 0, ssn: Ssn(1), sent_in: NEXT, marked });
-    let known = known.then_some(Event::Acknowledged { rank: 0, peer: 1, upto: Ssn(1) });
     let failed = [Event::Killed { node: 1 }, Event::Started { rank: 1, epoch: Epoch::FIRST }];
     let told = [0, 1].map(|rank| Event::TableReported { rank });
-    for event in [sent, received].into_iter().chain(failed).chain(known).chain(told) {
+    for event in [sent, received].into_iter().chain(failed).chain(heard.iter().copied()).chain(told) {
         assert_eq!(scenario.observe(event), Ok(()));
     }
     scenario
@@ -42,10 +55,23 @@ impl Scenario {
 fn a_line_that_rolls_back_the_sender_of_a_logged_message_is_wrong_if_the_sender_knew() {
     let start = Some(Epoch::FIRST);
     let too_low = ViolationKind::LineTooLow { rank: 0, epoch: 1, enough: None };
-    assert_eq!(failed_receiver(true, true).observe_line([start, start]), Err(too_low));
-    assert_eq!(failed_receiver(true, true).observe_line([None, start]), Ok(()));
-    assert_eq!(failed_receiver(true, false).observe_line([start, start]), Ok(()));
-    assert_eq!(failed_receiver(false, true).observe_line([start, start]), Ok(()));
+    let known = [hello(1, 1), transmitted(1)];
+    assert_eq!(failed_receiver(true, &known).observe_line([start, start]), Err(too_low.clone()));
+    assert_eq!(failed_receiver(true, &known).observe_line([None, start]), Ok(()));
+    assert_eq!(failed_receiver(false, &known).observe_line([start, start]), Ok(()));
+    let by_ack = [hello(1, 0), ack(1, 1), transmitted(1)];
+    assert_eq!(failed_receiver(true, &by_ack).observe_line([start, start]), Err(too_low));
+    let unknown: [&[Event]; 4] = [
+        &[],
+        // It can't act on the receipt before it has transmitted the message again.
+        &[hello(1, 1), transmitted(0)],
+        // Of the incarnation that has died.
+        &[ack(0, 1), hello(1, 0), ack(0, 1), transmitted(1)],
+        &[hello(1, 0), transmitted(1), ack(1, 1)],
+    ];
+    for heard in unknown {
+        assert_eq!(failed_receiver(true, heard).observe_line([start, start]), Ok(()), "{heard:?}");
+    }
 }
 
 #[test]
@@ -70,7 +96,7 @@ fn the_receiver_of_an_orphan_waits_once_it_has_sent_its_table_or_a_line_is_compu
 
 #[test]
 fn a_line_counts_the_messages_that_are_received_and_not_sent() {
-    let mut scenario = failed_receiver(false, true);
+    let mut scenario = failed_receiver(false, &[hello(1, 1)]);
     assert_eq!(scenario.observe(Event::Started { rank: 0, epoch: Epoch::FIRST }), Ok(()));
     assert_eq!(
         (scenario.observe(scenario.accepted(0, 1)), scenario.observe_line([Some(Epoch::FIRST), None])),
@@ -81,7 +107,7 @@ fn a_line_counts_the_messages_that_are_received_and_not_sent() {
 
 #[test]
 fn a_killed_rank_without_a_new_table_makes_a_line_out_of_date() {
-    let mut scenario = failed_receiver(false, true);
+    let mut scenario = failed_receiver(false, &[hello(1, 1)]);
     assert!(scenario.oracle.is_current());
     assert_eq!(scenario.observe(Event::Killed { node: 0 }), Ok(()));
     assert!(!scenario.oracle.is_current());
@@ -93,9 +119,9 @@ fn messages_that_are_logged_or_not_known_to_be_received_may_be_kept() {
     for (marked, known, level) in [(true, true, 1), (false, false, 1), (false, true, 0)] {
         let mut scenario = Scenario::begin(Retention::Logged);
         let received = Event::Accepted { rank: 1, from: 0, ssn: Ssn(1), sent_in: Epoch::FIRST, marked };
-        let known = known.then_some(Event::Acknowledged { rank: 0, peer: 1, upto: Ssn(1) });
-        for event in [scenario.sent(0, 1), received].into_iter().chain(known).chain([retained(level)]) {
-            assert_eq!(scenario.observe(event), Ok(()), "{marked} {known:?}");
+        let heard = [hello(0, 0), ack(0, u64::from(known))];
+        for event in [scenario.sent(0, 1), received].into_iter().chain(heard).chain([retained(level)]) {
+            assert_eq!(scenario.observe(event), Ok(()), "{marked} {known}");
         }
         let wrong = ViolationKind::Retained { rank: 0, peer: 1, records: level + 1, level };
         assert_eq!(scenario.observe(retained(level + 1)), Err(wrong));
@@ -113,8 +139,34 @@ fn a_sender_that_is_not_told_of_its_first_message_to_the_future_is_wrong_at_the_
         scenario.observe_all(1);
         assert_eq!(scenario.observe(Event::Checkpointed { rank: 1, epoch: NEXT }), Ok(()));
         scenario.observe_all(0);
-        assert_eq!(scenario.observe(Event::Acknowledged { rank: 0, peer: 1, upto: Ssn(known) }), Ok(()));
+        let acted = Event::Acknowledged { rank: 0, peer: 1, upto: Ssn(known) };
+        for event in [hello(0, 0), ack(0, known), acted] {
+            assert_eq!(scenario.observe(event), Ok(()));
+        }
         assert_eq!(scenario.oracle.finish(), expected, "{known}");
+    }
+}
+
+#[test]
+fn a_receipt_that_was_heard_and_has_no_effect_is_wrong_at_the_end() {
+    let acted = |upto| Event::Acknowledged { rank: 0, peer: 1, upto: Ssn(upto) };
+    let unapplied = |applied| Err(ViolationKind::Unapplied { rank: 0, peer: 1, heard: 2, applied });
+    let undone = Event::Unacknowledged { rank: 0, peer: 1, to: Ssn(1) };
+    let covered = [
+        Event::Checkpointed { rank: 1, epoch: NEXT },
+        Event::Durable { rank: 1, epoch: NEXT },
+        Event::CheckpointsKept { rank: 1, first: NEXT, last: Epoch::MAX },
+    ];
+    let cases: [(&[Event], _); 4] =
+        [(&[acted(2)], Ok(())), (&[acted(1)], unapplied(1)), (&[acted(2), undone], unapplied(1)), (&covered, Ok(()))];
+    for (events, expected) in cases {
+        let mut scenario = Scenario::begin(Retention::Logged);
+        scenario.observe_all(1);
+        scenario.observe_all(0);
+        for &event in [hello(0, 0), ack(0, 2)].iter().chain(events) {
+            assert_eq!(scenario.observe(event), Ok(()));
+        }
+        assert_eq!(scenario.oracle.finish(), expected, "{events:?}");
     }
 }
 

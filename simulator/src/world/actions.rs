@@ -112,7 +112,7 @@ impl<P: SimProtocol> World<'_, P> {
         }
         match action {
             Action::Control { .. } | Action::SetLine { .. } => Ok(()),
-            Action::ReportTable => self.note(Event::TableReported { rank: node }),
+            Action::ReportTable => self.report_table(node, process),
             Action::Acknowledged { peer, upto } => {
                 self.check_peer(node, peer)?;
                 let last = Self::last(process, peer.0);
@@ -184,6 +184,15 @@ impl<P: SimProtocol> World<'_, P> {
             }
             Action::RollBack { epoch } => self.roll_back(node, process, epoch, actions),
         }
+    }
+
+    /// Notes that a rank sends its table, and how far it has transmitted each lane by then.
+    fn report_table(&mut self, rank: u32, process: &Process<P>) -> Result<(), ViolationKind> {
+        for (peer, cursor) in (0..self.program.ranks()).zip(&process.cursors) {
+            let upto = cursor.map_or(Ssn::ZERO, |cursor| cursor.next.prev());
+            self.note(Event::Transmitted { rank, peer, upto })?;
+        }
+        self.note(Event::TableReported { rank })
     }
 
     fn check_peer(&self, node: u32, peer: Rank) -> Result<(), ViolationKind> {

@@ -1,8 +1,8 @@
 //! Carries out each kind of transition.
 
-use counterfoil_ack_piggyback::Flags;
+use counterfoil_ack_piggyback::{Ack, Flags, WireHeader};
 use counterfoil_log_core::{Determinant, Envelope, Rank, Ssn};
-use counterfoil_protocols::api::{ChoiceRecord, DiscardReason, EntryKey, EntryKind, Incoming, Transmission};
+use counterfoil_protocols::api::{ChoiceRecord, DiscardReason, EntryKey, EntryKind, Hello, Incoming, Transmission};
 
 use super::World;
 use crate::application::{NextOp, Taken};
@@ -62,11 +62,18 @@ impl<P: SimProtocol> World<'_, P> {
     fn arrive(&mut self, from: u32, to: u32, mut frame: Frame) -> Result<HelloOutcome, ViolationKind> {
         self.damages.apply(&mut frame);
         let party = self.party(from);
+        let heard = if P::RECONNECTS { self.receipts_in(from, to, &frame) } else { None };
         self.with(to, |world, process, actions| {
+            if !matches!(frame, Frame::Hello(_)) {
+                heard.map_or(Ok(()), |event| world.note(event))?;
+            }
             match frame {
                 Frame::Hello(bytes) => {
                     let greeting = process.protocol.on_hello(party, &bytes, actions);
                     let greeting = world.accept(to, greeting)?;
+                    if greeting == HelloOutcome::Accepted {
+                        heard.map_or(Ok(()), |event| world.note(event))?;
+                    }
                     world.coverage.dead_hellos += u64::from(greeting == HelloOutcome::Dead);
                     return Ok(greeting);
                 }
@@ -85,6 +92,23 @@ impl<P: SimProtocol> World<'_, P> {
             }
             Ok(HelloOutcome::Accepted)
         })
+    }
+
+    /// Returns what a frame tells its receiver of receipts, if both are ranks and it tells something.
+    fn receipts_in(&self, from: u32, to: u32, frame: &Frame) -> Option<Event> {
+        if from.max(to) >= self.program.ranks() {
+            return None;
+        }
+        let header = match frame {
+            Frame::Hello(bytes) => {
+                let Hello { incarnation, received, .. } = Hello::decode(bytes).ok()?;
+                return Some(Event::HelloHeard { rank: to, peer: from, incarnation, upto: received.upto() });
+            }
+            Frame::Control(bytes) => WireHeader::split(bytes).ok()?.0,
+            Frame::Message(record) => &record.header,
+        };
+        let (incarnation, Ack { ssn: upto, .. }) = (header.incarnation(), header.ack()?);
+        Some(Event::AckHeard { rank: to, peer: from, incarnation, upto })
     }
 
     /// Presents a message to the protocol; returns `false` if it is held, as the last of its sender.

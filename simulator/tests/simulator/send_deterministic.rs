@@ -54,6 +54,10 @@ fn schedules_that_once_failed_pass() {
          3,5x2,4,5,4,5,4,5x4,4,3,1,3,4,1,2,4,5,2,1x2,4,1x2,4,1x2,2,1x2,5,7,1,6x2,2,5,7,1,2x2,1x2,4,1x2,2,1x4,\
          2,1x4,2,1x2,3x2,1,3x3,4,5x2,3,1,5,1,4x2,2,1x2,3,1,3,0x3,6,0x68,2,0x3,2x2,3,0,2,0x21,1x2,2x3,3x4,4x3,\
          2,0,4,0,3x3,1,0x4,3x2,0x4,1x2,0x3,1x2,2 seed=0 faults=134:1:1 collections=1",
+        // A sender whose replay began with a released record waited with the receipt of it, and was rolled back for nothing.
+        "sim1 pattern=stencil ranks=4 rounds=4 program=8577806140615497869 checkpoints=1 ordered=0 tier=crash-safe mode=priorities:5 \
+         seed=14849852754506830151 faults=198:0:7277366117289029086:0,230:0:13388052085155118333,102:2:18139558669467281689 \
+         collections=2 clusters=2 background=1",
         // New messages after repeated ones, sent before any receipt was reported, were never acknowledged.
         "sim1 pattern=graph ranks=4 rounds=4 program=7748419202157755770 checkpoints=1 ordered=0 tier=crash-safe \
          mode=uniform seed=9769107702221741799 faults=108:1:9256144136116335388 collections=1 clusters=3",
