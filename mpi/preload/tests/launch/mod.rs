@@ -107,6 +107,16 @@ pub(crate) fn library() -> PathBuf {
     built.clone()
 }
 
+/// Number of repetitions of a run that [hangs](hung).
+pub(crate) const RETRIES: u32 = 2;
+
+/// Returns `true` if a program was killed because it hung as it does without a library, too: on a busy machine, Open MPI 4.1 sometimes hangs
+/// when many communicators are made. All ranks stay in `ompi_comm_nextcid`, called by `MPI_Dist_graph_create` for example.
+pub(crate) fn hung(program: &str, output: &Output) -> bool {
+    let makes_communicators = ["communicators", "random"].contains(&program);
+    makes_communicators && output.status.code().is_none() && !wrapped().contains("MPI_Bcast_init")
+}
+
 /// Settings of a run.
 #[derive(Default)]
 pub(crate) struct Run {
@@ -130,16 +140,14 @@ impl Run {
         run
     }
 
-    /// Runs a program, and repeats a run of `communicators` that hangs, at most twice. On a busy machine, Open MPI 4.1 sometimes hangs when
-    /// many communicators are made, even without a library: all ranks stay in `ompi_comm_nextcid`, called by `MPI_Dist_graph_create`.
+    /// Runs a program, and repeats a run that [hangs](hung), at most twice.
     pub(crate) fn with_retries(&self, program: &str, ranks: u32) -> Output {
-        let may_hang = program == "communicators" && !wrapped().contains("MPI_Bcast_init");
-        for _ in 0..2 {
+        for _ in 0..RETRIES {
             let output = self.once(program, ranks);
-            if !may_hang || output.status.code().is_some() {
+            if !hung(program, &output) {
                 return output;
             }
-            eprintln!("communicators hung and was killed; running it again");
+            eprintln!("{program} hung and was killed; running it again");
         }
         self.once(program, ranks)
     }

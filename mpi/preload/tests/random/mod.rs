@@ -7,8 +7,11 @@ mod log;
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::process::Output;
 
-use super::launch::{Run, variable};
+use tempfile::TempDir;
+
+use super::launch::{RETRIES, Run, hung, variable};
 use super::{all_accounts, channels_agree};
 
 /// Programs in one job.
@@ -59,6 +62,20 @@ impl Batch {
     /// # Errors
     /// What failed, and the first program that may have.
     fn run(self, way: Option<&Way>) -> Result<BTreeMap<String, String>, (String, u32)> {
+        for _ in 0..RETRIES {
+            let (folder, output) = self.launch(way);
+            if !hung("random", &output) {
+                return self.results(way, folder.path(), &output);
+            }
+            let name = way.map_or("without the library", |way| way.name);
+            eprintln!("{self:?}, {name}: hung and was killed; running it again");
+        }
+        let (folder, output) = self.launch(way);
+        self.results(way, folder.path(), &output)
+    }
+
+    /// Runs the programs; returns the folder with what the library has written.
+    fn launch(self, way: Option<&Way>) -> (TempDir, Output) {
         let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         let log = folder.path().join("log");
         let mut run = Run::default();
@@ -74,6 +91,16 @@ impl Batch {
         }
         run.arguments = arguments;
         let output = run.once("random", self.ranks);
+        (folder, output)
+    }
+
+    /// Returns what the programs have printed, by name.
+    fn results(
+        self,
+        way: Option<&Way>,
+        folder: &Path,
+        output: &Output,
+    ) -> Result<BTreeMap<String, String>, (String, u32)> {
         let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
         if !output.status.success() {
             let last =
@@ -87,7 +114,7 @@ impl Batch {
             .map(|(name, value)| (name.to_owned(), value.to_owned()))
             .collect();
         if let Some(way) = way {
-            self.check_log(way, folder.path(), &lines, &err).map_err(|error| (error, self.first))?;
+            self.check_log(way, folder, &lines, &err).map_err(|error| (error, self.first))?;
         }
         Ok(lines)
     }
