@@ -37,6 +37,32 @@ pub struct Received {
 #[derive(Debug)]
 pub struct Barrier(ffi::MPI_Request);
 
+/// Makes a communicator of all ranks.
+///
+/// Open MPI 4 takes the tag of each non-blocking collective on a communicator from a count, which passes the tags of the messages in
+/// MPI_Dist_graph_create: a call made at that moment may hang. MPI_Comm_dup is three such collectives, so that after it other programs would hang
+/// than without. MPI_Comm_create_group is none.
+///
+/// # Safety
+/// MPI is initialised and not finalised.
+unsafe fn duplicate_world() -> Result<ffi::MPI_Comm, MpiError> {
+    let counts_tags = Universe::library_version()?.starts_with("Open MPI v4.");
+    // SAFETY: MPI is initialised; constants of the shim, and pointers to local variables.
+    unsafe {
+        let mut made = ffi::RSMPI_COMM_NULL;
+        if !counts_tags {
+            check("MPI_Comm_dup", ffi::PMPI_Comm_dup(ffi::RSMPI_COMM_WORLD, &raw mut made))?;
+            return Ok(made);
+        }
+        let mut all = ffi::RSMPI_GROUP_NULL;
+        check("MPI_Comm_group", ffi::PMPI_Comm_group(ffi::RSMPI_COMM_WORLD, &raw mut all))?;
+        let code = ffi::PMPI_Comm_create_group(ffi::RSMPI_COMM_WORLD, all, 0, &raw mut made);
+        ffi::PMPI_Group_free(&raw mut all);
+        check("MPI_Comm_create_group", code)?;
+        Ok(made)
+    }
+}
+
 /// The control communicator with its pending receive and sends. Dropped without [`end`](Self::end), it leaves pending sends to MPI.
 #[derive(Debug)]
 pub struct Control {
@@ -97,7 +123,7 @@ impl Control {
         };
         // SAFETY: MPI is initialised; constants of the shim, pointers to fields, and a name that MPI copies; the handler is MPI's own.
         unsafe {
-            check("MPI_Comm_dup", ffi::PMPI_Comm_dup(ffi::RSMPI_COMM_WORLD, &raw mut control.comm))?;
+            control.comm = duplicate_world()?;
             check("MPI_Comm_set_name", ffi::PMPI_Comm_set_name(control.comm, CONTROL_NAME.as_ptr()))?;
             check("MPI_Comm_set_errhandler", ffi::PMPI_Comm_set_errhandler(control.comm, ffi::RSMPI_ERRORS_RETURN))?;
             let to = control.buffer.as_ptr().cast();

@@ -107,16 +107,6 @@ pub(crate) fn library() -> PathBuf {
     built.clone()
 }
 
-/// Number of repetitions of a run that [hangs](hung).
-pub(crate) const RETRIES: u32 = 2;
-
-/// Returns `true` if a program was killed because it hung as it does without a library, too: on a busy machine, Open MPI 4.1 sometimes hangs
-/// when many communicators are made. All ranks stay in `ompi_comm_nextcid`, called by `MPI_Dist_graph_create` for example.
-pub(crate) fn hung(program: &str, output: &Output) -> bool {
-    let makes_communicators = ["communicators", "random"].contains(&program);
-    makes_communicators && output.status.code().is_none() && !wrapped().contains("MPI_Bcast_init")
-}
-
 /// Settings of a run.
 #[derive(Default)]
 pub(crate) struct Run {
@@ -138,18 +128,6 @@ impl Run {
         run.variables.push(("COUNTERFOIL_SUMMARY_DIR", accounts.to_str().unwrap().to_owned()));
         run.variables.extend(variables.iter().map(|(name, value)| (*name, (*value).to_owned())));
         run
-    }
-
-    /// Runs a program, and repeats a run that [hangs](hung), at most twice.
-    pub(crate) fn with_retries(&self, program: &str, ranks: u32) -> Output {
-        for _ in 0..RETRIES {
-            let output = self.once(program, ranks);
-            if !hung(program, &output) {
-                return output;
-            }
-            eprintln!("{program} hung and was killed; running it again");
-        }
-        self.once(program, ranks)
     }
 
     /// Runs a test program, or a program of the system by its path.
@@ -186,7 +164,7 @@ impl Run {
 
     /// Runs a test program, which has to succeed and print nothing but its last line.
     pub(crate) fn run_successfully(&self, program: &str, ranks: u32) -> Output {
-        let output = self.with_retries(program, ranks);
+        let output = self.once(program, ranks);
         let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
         assert!(output.status.success(), "{program}: {}\n{out}{err}", output.status);
         assert_eq!(out, format!("{program}: ok on {ranks} ranks\n"), "{err}");
