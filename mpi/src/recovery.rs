@@ -35,7 +35,7 @@ use counterfoil_runtime::local::{
     JobError, SharedJobDirectory, Welcome, default_checkpoint_root, default_shm_root, start,
 };
 use counterfoil_runtime::transport::TransportError;
-use counterfoil_runtime::{Error, LogTier, RankSettings, Rule};
+use counterfoil_runtime::{Error, LogTier, RankSettings};
 
 use crate::control::failures::{is_world_revoked, outlives_failures};
 use crate::error::MpiError;
@@ -304,7 +304,7 @@ impl Job {
 
     fn join_all(universe: &Rc<Universe>, options: &Options) -> Result<Job, RecoveryError> {
         let (settings, world) = (&options.settings, universe.world());
-        if matches!(settings.rule, Rule::SendDeterministic { .. }) && !options.without_recovery {
+        if settings.rule.properties().has_coordinator && !options.without_recovery {
             return Err(RecoveryError::NeedsLauncher);
         }
         let started = world.size()?;

@@ -25,27 +25,39 @@
 mod boxed;
 mod choice;
 mod collective;
+mod coordinator;
 mod effect;
 mod error;
 mod hello;
+mod properties;
 mod verdict;
 
 use std::fmt;
 
 use counterfoil_ack_piggyback::WireHeader;
-use counterfoil_log_core::{Determinant, Envelope, Epoch, Rank};
+use counterfoil_log_core::{Determinant, Envelope, Epoch, Incarnation, Rank};
 
 pub use choice::{CHOICE_RECORD_BYTES, ChoiceRecord, NextChoice};
 pub use collective::{CollectiveCall, CollectiveClass, CollectivePlan};
+pub(crate) use coordinator::COMMAND;
+pub use coordinator::{Coordinator, CoordinatorError, Floor, command_header};
 pub use effect::{Effect, EntryKey, EntryKind, Party};
 pub use error::{ChoiceError, Misbehaviour, ProtocolError, RestoreError};
 pub use hello::{Hello, HelloError};
+pub use properties::{Kept, Properties, Repetition};
 pub use verdict::{DiscardReason, Incoming, Outgoing, Snapshot, Transmission};
 
 /// Logging rule of a paper as the state machine of one rank.
 pub trait Protocol: fmt::Debug {
+    /// Returns the properties of the rule, which never change.
+    fn properties(&self) -> Properties;
+
     /// Returns the rank's current epoch.
     fn epoch(&self) -> Epoch;
+
+    /// Returns the incarnation in this process's Hellos and headers: the number of times that the rank was replaced, or, under rules that roll
+    /// back ranks that are alive, a number that rises with each rollback, too.
+    fn incarnation(&self) -> Incarnation;
 
     /// Assigns SSN and header to a message that the application sends.
     ///
@@ -138,6 +150,11 @@ pub trait Protocol: fmt::Debug {
     /// Returns `false` while the application is blocked: no event of its own may come before [`Effect::Resume`].
     fn is_running(&self) -> bool {
         true
+    }
+
+    /// Returns `true` while a recovery is under way, as far as this rank knows.
+    fn is_recovering(&self) -> bool {
+        !self.is_running()
     }
 
     /// Returns the checkpoint of the first epoch (a rank that has done nothing), in rules that may roll back to it. A

@@ -51,7 +51,7 @@ use std::collections::VecDeque;
 use counterfoil_ack_piggyback::{AckPolicy, WireHeader};
 use counterfoil_log_core::{Determinant, Epoch, Incarnation, Rank};
 
-use crate::api::{ChoiceRecord, Effect, EntryKey, EntryKind, Incoming, ProtocolError};
+use crate::api::{ChoiceRecord, Effect, EntryKey, EntryKind, Incoming, Kept, Properties, ProtocolError, Repetition};
 use crate::sender_based::{self, SenderBased};
 pub use canary::Canary;
 use deliveries::Deliveries;
@@ -89,6 +89,14 @@ pub struct Pessimistic {
 }
 
 impl Pessimistic {
+    /// Properties of the rule.
+    pub const PROPERTIES: Properties = Properties {
+        repeats: Repetition::SendsAndReceives,
+        keeps: Kept::UntilCovered,
+        rolls_back_survivors: false,
+        has_coordinator: false,
+    };
+
     /// Creates a rank that has done nothing yet.
     ///
     /// # Errors

@@ -42,25 +42,18 @@ use std::collections::{BTreeMap, VecDeque};
 use counterfoil_ack_piggyback::{AckPolicy, Origin, WireHeader};
 use counterfoil_log_core::{Epoch, Incarnation, Phase, Rank, Ssn};
 
-use crate::api::{Effect, Misbehaviour, Party, ProtocolError, Snapshot};
+use crate::api::{COMMAND, Effect, Kept, Misbehaviour, Party, Properties, ProtocolError, Repetition, Snapshot};
 pub use canary::Canary;
 use channel::Channel;
 pub use clusters::{Clusters, ClustersError};
 pub use line::{RankTable, SentInEpoch, SentTo, StaleReceipt, floor_by_line, floor_by_smallest_epoch, recovery_line};
 use notice::Report;
 use phases::PhaseOrder;
-pub use recovery::{Floor, RecoveryError, RecoveryProcess};
+pub use recovery::RecoveryProcess;
 use round::Round;
 use sent::AcknowledgedRun;
 pub use sizes::TableSizes;
 use tables::Tables;
-
-/// Returns the header of a command from the recovery process to `rank`, for a driver that carries only bodies between
-/// them.
-#[must_use]
-pub fn command_header(rank: Rank, body: &[u8]) -> WireHeader {
-    WireHeader::control(rank, rank, Origin::default(), notice::RECOVERY, body.len() as u64, None)
-}
 
 /// Largest number of rollbacks of a rank between two replacements.
 const ROLLBACKS_MAX: u32 = 1 << 16;
@@ -128,6 +121,14 @@ pub struct SendDeterministic {
 }
 
 impl SendDeterministic {
+    /// Properties of the rule.
+    pub const PROPERTIES: Properties = Properties {
+        repeats: Repetition::Nothing,
+        keeps: Kept::Logged,
+        rolls_back_survivors: true,
+        has_coordinator: true,
+    };
+
     /// Creates a rank that has done nothing yet.
     ///
     /// # Errors
@@ -170,13 +171,6 @@ impl SendDeterministic {
         Snapshot { epoch: self.epoch, tables: self.tables().encode() }
     }
 
-    /// Returns the count of replacements and rollbacks of this rank: 65,536 for each replacement, and one for each
-    /// rollback since.
-    #[must_use]
-    pub fn incarnation(&self) -> Incarnation {
-        self.incarnation
-    }
-
     /// Returns the current phase (section III.A.3).
     #[must_use]
     pub fn phase(&self) -> Phase {
@@ -188,12 +182,6 @@ impl SendDeterministic {
     #[must_use]
     pub fn reported_round(&self) -> Option<u64> {
         self.round.reported_round()
-    }
-
-    /// Returns `true` while a recovery is under way, as far as this rank knows.
-    #[must_use]
-    pub fn is_recovering(&self) -> bool {
-        !self.round.is_finished()
     }
 
     /// Returns the last SSN assigned to a message to `peer`.
@@ -325,7 +313,7 @@ impl SendDeterministic {
     fn report(&mut self, report: &Report) {
         let rank = self.config.rank;
         let body = notice::encode(report);
-        let header = WireHeader::control(rank, rank, self.origin(), notice::RECOVERY, body.len() as u64, None);
+        let header = WireHeader::control(rank, rank, self.origin(), COMMAND, body.len() as u64, None);
         self.effects.push_back(Effect::Transmit { to: Party::Coordinator, header, body });
     }
 }

@@ -38,7 +38,7 @@ use std::collections::VecDeque;
 use counterfoil_ack_piggyback::{Ack, AckPolicy, Kind, Origin, WireHeader};
 use counterfoil_log_core::{Epoch, Incarnation, Phase, Rank, Ssn};
 
-use crate::api::{Effect, Misbehaviour, Party, ProtocolError};
+use crate::api::{Effect, Kept, Misbehaviour, Party, Properties, ProtocolError, Repetition};
 use channel::Channel;
 use choices::Choices;
 use notice::Covered;
@@ -83,6 +83,14 @@ struct Pending {
 }
 
 impl SenderBased {
+    /// Properties of the rule.
+    pub const PROPERTIES: Properties = Properties {
+        repeats: Repetition::Sends,
+        keeps: Kept::UntilCovered,
+        rolls_back_survivors: false,
+        has_coordinator: false,
+    };
+
     /// Creates a rank that has done nothing yet.
     ///
     /// # Errors

@@ -37,7 +37,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use counterfoil::{Epoch, Log};
-use counterfoil_protocols::api::{EntryKind, Protocol};
+use counterfoil_protocols::api::{EntryKind, Properties, Protocol};
 
 use crate::Error;
 use crate::checkpoint::{Counters, Snapshot};
@@ -67,6 +67,8 @@ pub struct Endpoint<T, P> {
     rank: u32,
     settings: RankSettings,
     log: Log,
+    /// Those of `protocol`.
+    properties: Properties,
     protocol: P,
     transport: T,
     matching: Matching,

@@ -1,6 +1,7 @@
 //! Settings that all ranks of a job share.
 
 use crate::oracle::Repeats;
+use crate::rule::Rule;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
@@ -39,41 +40,6 @@ pub enum LogOnFull {
     StopLogging,
     /// The send fails.
     Fail,
-}
-
-/// Rule of recovery that the ranks follow.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum Rule {
-    /// Plain sender-based logging: every message is logged until the receiver's checkpoint covers it, and only killed
-    /// ranks roll back.
-    #[default]
-    SenderBased,
-    /// Like [`Rule::SenderBased`], and each rank records its receive order, message by message, before delivery.
-    /// Wildcard receives need no record of their own.
-    Pessimistic,
-    /// Guermouche 2011: only messages from the past to the future are logged, and the senders of others roll back, too. For
-    /// send-deterministic programs: the order of receives doesn't change what they send.
-    SendDeterministic {
-        /// Number of clusters of neighbouring ranks; at least 1. Messages from one cluster to a higher one are logged.
-        clusters: u32,
-    },
-}
-
-impl Rule {
-    /// Returns `true` if senders keep every message until a checkpoint of its receiver covers it, and a replacement sends
-    /// the same again: then only killed ranks roll back.
-    pub fn keeps_every_message(self) -> bool {
-        match self {
-            Rule::SenderBased | Rule::Pessimistic => true,
-            Rule::SendDeterministic { .. } => false,
-        }
-    }
-
-    /// Returns `true` if the rule repeats the receive order, from which the outcome of each wildcard receive follows.
-    /// Otherwise each wildcard receive is a recorded choice.
-    pub fn repeats_receive_order(self) -> bool {
-        self == Rule::Pessimistic
-    }
 }
 
 /// Limits and options of a job that all its ranks share.

@@ -5,7 +5,7 @@ use std::ops::Range;
 use serde::{Deserialize, Serialize};
 
 use super::coverage::Coverage;
-use super::protocol::SimProtocol;
+use super::rule::SimRule;
 use super::run;
 use super::schedule::Config;
 use super::violation::Violation;
@@ -64,11 +64,11 @@ pub struct Progress {
 }
 
 /// Runs the schedule of each seed, one after the other, and calls `on_progress` after each. A failure doesn't end it.
-pub fn campaign<P: SimProtocol>(seeds: Range<u64>, config: &Config, mut on_progress: impl FnMut(Progress)) -> Summary {
+pub fn campaign<P: SimRule>(seeds: Range<u64>, config: &Config, mut on_progress: impl FnMut(Progress)) -> Summary {
     let of = seeds.end.saturating_sub(seeds.start);
     let mut summary = Summary::default();
     for seed in seeds {
-        let schedule = config.schedule(seed, P::COORDINATOR);
+        let schedule = config.schedule(seed, P::PROPERTIES.has_coordinator);
         let outcome = run::<P>(&schedule);
         summary.schedules += 1;
         summary.coverage.add(&outcome.coverage);

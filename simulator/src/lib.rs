@@ -9,9 +9,7 @@
 //! |---|---|
 //! | `schedule`, `text`, `canary` | input of a run, and its text form |
 //! | `program`, `application` | program of the ranks, and their state |
-//! | `protocol` | [`SimProtocol`]: interface that a protocol implements |
-//! | `local` | adapter for rules that roll back killed ranks only: `plain`, `pessimistic` |
-//! | `send_deterministic` | adapter for a rule that rolls back other ranks too |
+//! | `rule` | [`SimRule`]: the state machines of a rule, and what the oracles read of them |
 //! | `chooser`, `network`, `process`, `world` | scheduler, connections, process state, and the run as a whole |
 //! | `trace`, `oracle`, `violation` | events of a run, and the checks of them |
 //! | `recording`, [`diagram`] | a run as a list, and as a picture |
@@ -51,19 +49,15 @@ mod chooser;
 mod coverage;
 mod damage;
 pub mod diagram;
-mod local;
 pub mod measure;
 mod network;
 mod oracle;
-mod pessimistic;
-mod plain;
 mod process;
 mod program;
-mod protocol;
 mod random;
 mod recording;
+mod rule;
 mod schedule;
-mod send_deterministic;
 mod shrink;
 mod text;
 mod trace;
@@ -73,17 +67,10 @@ mod world;
 pub use campaign::{Failure, Progress, Summary, campaign};
 pub use coverage::Coverage;
 pub use damage::Damage;
-pub use local::{Local, LocalRule};
-pub use pessimistic::Pessimistic;
-pub use plain::Plain;
 pub use program::{Pattern, Shape};
-pub use protocol::{
-    Action, Actions, HelloOutcome, ProcessSettings, Refusal, Repetition, Retention, SimProtocol, StableStorage,
-    TableSizes,
-};
 pub use recording::{Activity, Dropped, Recorded};
+pub use rule::{NoCoordinator, Pessimistic, Plain, ProcessSettings, Refusal, SendDet, SimRule, TableSizes};
 pub use schedule::{Canary, Config, Fault, Mode, Schedule, Tier};
-pub use send_deterministic::{Coordinator, Member, SendDet};
 pub use shrink::{Shrunk, shrink};
 pub use text::ScheduleError;
 pub use violation::{Violation, ViolationKind};
@@ -108,13 +95,13 @@ pub struct Outcome {
 ///
 /// Cost: about a microsecond an event in an optimised build, and some memory for each message. A run that doesn't end
 /// is stopped after a number of events that grows with the program and the faults ([`ViolationKind::Endless`]).
-pub fn run<P: SimProtocol>(schedule: &Schedule) -> Outcome {
+pub fn run<P: SimRule>(schedule: &Schedule) -> Outcome {
     World::<P>::run(schedule, Recorder::default(), Vec::new()).0
 }
 
 /// Runs a schedule as [`run`] does, with bytes of some notices changed on their way, as a network never does. Returns the
 /// number of those that were; if it isn't 0, a violation means nothing: what counts is that no process panics.
-pub fn run_damaged<P: SimProtocol>(schedule: &Schedule, damages: Vec<Damage>) -> (Outcome, usize) {
+pub fn run_damaged<P: SimRule>(schedule: &Schedule, damages: Vec<Damage>) -> (Outcome, usize) {
     let all = damages.len();
     let (outcome, _, left) = World::<P>::run(schedule, Recorder::default(), damages);
     (outcome, all - left)
@@ -122,14 +109,14 @@ pub fn run_damaged<P: SimProtocol>(schedule: &Schedule, damages: Vec<Damage>) ->
 
 /// Runs a schedule as [`run`] does, and returns a log for humans: a line for each event with its number, and an
 /// indented one for each effect. The text is not for parsing.
-pub fn transcript<P: SimProtocol>(schedule: &Schedule) -> (Outcome, Vec<String>) {
+pub fn transcript<P: SimRule>(schedule: &Schedule) -> (Outcome, Vec<String>) {
     let recorder = Recorder { transcript: Some(Vec::new()), recording: None };
     let (outcome, recorder, _) = World::<P>::run(schedule, recorder, Vec::new());
     (outcome, recorder.transcript.unwrap_or_default())
 }
 
 /// Runs a schedule as [`run`] does, and returns a recording, from which a [`diagram`] is drawn.
-pub fn record<P: SimProtocol>(schedule: &Schedule) -> (Outcome, Vec<Recorded>) {
+pub fn record<P: SimRule>(schedule: &Schedule) -> (Outcome, Vec<Recorded>) {
     let recorder = Recorder { transcript: None, recording: Some(Vec::new()) };
     let (outcome, recorder, _) = World::<P>::run(schedule, recorder, Vec::new());
     (outcome, recorder.recording.unwrap_or_default())

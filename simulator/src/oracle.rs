@@ -35,9 +35,10 @@ mod timeline;
 use std::collections::BTreeMap;
 
 use counterfoil_log_core::{Epoch, Ssn};
+use counterfoil_protocols::api::{Kept, Properties};
 
 use super::program::Program;
-use super::protocol::{Repetition, Retention, TableSizes};
+use super::rule::TableSizes;
 use super::trace::Event;
 use super::violation::ViolationKind;
 use causal::Causality;
@@ -54,10 +55,9 @@ pub(crate) struct Oracle {
     timelines: Vec<Timeline>,
     receipts: Receipts,
     heard: Heard,
-    retention: Retention,
+    properties: Properties,
     /// By rank.
     predecessors: Vec<Predecessor>,
-    repetition: Repetition,
     /// Number of clusters of neighbouring ranks, of equal size as far as possible; 0 without.
     clusters: u32,
     /// Present where only logged messages are kept, and others have to be sent again.
@@ -66,18 +66,17 @@ pub(crate) struct Oracle {
 
 impl Oracle {
     /// `clusters`: number of clusters that the rule keeps apart; 0 without.
-    pub(crate) fn new(program: &Program, retention: Retention, repetition: Repetition, clusters: u32) -> Oracle {
+    pub(crate) fn new(program: &Program, properties: Properties, clusters: u32) -> Oracle {
         let ranks = program.ranks();
         Oracle {
             reference: Reference::new(program),
             timelines: (0..ranks).map(|_| Timeline::default()).collect(),
             receipts: Receipts::new(ranks),
             heard: Heard::new(ranks as usize),
-            retention,
+            properties,
             predecessors: (0..ranks).map(|_| Predecessor::default()).collect(),
-            repetition,
             clusters,
-            causality: (retention == Retention::Logged).then(|| Causality::new(ranks)),
+            causality: (properties.keeps == Kept::Logged).then(|| Causality::new(ranks)),
         }
     }
 
@@ -129,7 +128,7 @@ impl Oracle {
             Event::Started { rank, epoch } | Event::RolledBack { rank, epoch } => {
                 let timeline = &mut self.timelines[rank as usize];
                 let undone = timeline.restore(rank, epoch)?;
-                self.predecessors[rank as usize].die(self.repetition, undone);
+                self.predecessors[rank as usize].die(self.properties.repeats, undone);
                 self.receipts.restore(rank, epoch, timeline.restores() == 0);
                 self.heard.restore(rank);
                 let replaced = matches!(event, Event::Started { .. });
@@ -181,19 +180,21 @@ impl Oracle {
                     return Err(ViolationKind::FreedTooMuch { rank, peer, upto: upto.0, covered: covered.0 });
                 }
             }
+            // A message that is covered ahead of a re-execution is freed by the event on its channel after its send, because the log has to
+            // have it first. So the last record that was sent again may stay; and if a checkpoint is taken before that event, it stays in
+            // whatever is restored from the checkpoint, until more is covered: one record for each restart.
             Event::Retained { rank, peer, records } => {
                 let timeline = &self.timelines[rank as usize];
                 let sent = timeline.sent(peer);
-                let level = match self.retention {
-                    Retention::AllSent => sent,
-                    Retention::Logged => {
+                let level = match self.properties.keeps {
+                    Kept::All => sent,
+                    Kept::Logged => {
                         let covered = self.timelines[peer as usize].covered(rank);
                         self.timelines[peer as usize].must_keep(rank, covered, self.heard.upto(rank, peer))
                     }
-                    Retention::UntilCovered { slack } => {
+                    Kept::UntilCovered => {
                         let covered = self.timelines[peer as usize].covered(rank);
-                        let slack = slack * timeline.restores();
-                        (sent.saturating_sub(covered.0) + slack).min(sent)
+                        (sent.saturating_sub(covered.0) + timeline.restores()).min(sent)
                     }
                 };
                 if records > level {
@@ -276,7 +277,7 @@ impl Oracle {
     /// that is to be logged, without asking (Guermouche 2011, section V.A), unless it has marked it: otherwise it
     /// assumes that the receiver's failure would roll it back for that message.
     fn check_known(&self) -> Result<(), ViolationKind> {
-        if self.retention != Retention::Logged {
+        if self.properties.keeps != Kept::Logged {
             return Ok(());
         }
         for (peer, receiver) in (0..).zip(&self.timelines) {
@@ -294,7 +295,7 @@ impl Oracle {
 
     /// Checks, where only logged messages are kept, that every receipt that a sender has heard of has had an effect on its log.
     fn check_applied(&self) -> Result<(), ViolationKind> {
-        if self.retention != Retention::Logged {
+        if self.properties.keeps != Kept::Logged {
             return Ok(());
         }
         let ranks = 0..self.timelines.len() as u32;

@@ -3,12 +3,12 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use counterfoil_log_core::{Epoch, Incarnation, Ssn};
-use counterfoil_protocols::api::{ChoiceRecord, NextChoice};
+use counterfoil_protocols::api::{ChoiceRecord, Coordinator, Effect, NextChoice, Protocol, Repetition};
 
 use super::application::{Application, NextOp};
 use super::network::Record;
 use super::program::Program;
-use super::protocol::SimProtocol;
+use super::rule::{Refusal, SimRule};
 
 /// Record of a lane.
 #[derive(Clone, Copy, Debug)]
@@ -129,16 +129,33 @@ pub(crate) struct TransmitCursor {
     pub(crate) upto: Ssn,
 }
 
+/// State machine of a process.
+#[derive(Debug)]
+pub(crate) enum Machine<P: SimRule> {
+    Rank(P::Rank),
+    Coordinator(P::Coordinator),
+}
+
 /// Process of a node. The coordinator's has an image without lanes, and never uses it.
 #[derive(Debug)]
-pub(crate) struct Process<P> {
-    pub(crate) protocol: P,
+pub(crate) struct Process<P: SimRule> {
+    pub(crate) machine: Machine<P>,
     pub(crate) image: Image,
+    /// Effects that have yet to be carried out.
+    pub(crate) effects: VecDeque<Effect>,
+    /// By peer: last message that it has acknowledged since its Hello.
+    pub(crate) acked: Vec<Ssn>,
+    /// Between a rank and the coordinator, by node: messages that wait until it is connected; `None` once it is.
+    pub(crate) waiting: Vec<Option<Vec<Vec<u8>>>>,
+    /// By node, in the same way: newest incarnation that sent a Hello.
+    pub(crate) met: Vec<u32>,
+    /// Last recovery line for which the rank has sent its table, or that the coordinator has computed.
+    pub(crate) round: Option<u64>,
     /// By peer; `None` until a replay sets the position.
     pub(crate) cursors: Vec<Option<TransmitCursor>>,
     /// Messages that the protocol holds, by sender.
     pub(crate) held: Vec<VecDeque<Record>>,
-    /// By peer: records from here on wait for [`Action::Resume`](super::Action::Resume).
+    /// By peer: records from here on wait for `Effect::Resume`.
     pub(crate) held_from: Vec<Option<Ssn>>,
     /// Checkpoint that isn't durable yet.
     pub(crate) writing: Option<Checkpoint>,
@@ -159,12 +176,17 @@ pub(crate) struct Ready {
     pub(crate) durable: bool,
 }
 
-impl<P: SimProtocol> Process<P> {
-    pub(crate) fn new(protocol: P, image: Image, nodes: u32) -> Process<P> {
+impl<P: SimRule> Process<P> {
+    pub(crate) fn new(machine: Machine<P>, image: Image, nodes: u32) -> Process<P> {
         let nodes = nodes as usize;
         Process {
-            protocol,
+            machine,
             image,
+            effects: VecDeque::new(),
+            acked: vec![Ssn::ZERO; nodes],
+            waiting: vec![Some(Vec::new()); nodes],
+            met: vec![0; nodes],
+            round: None,
             cursors: vec![None; nodes],
             held: vec![VecDeque::new(); nodes],
             held_from: vec![None; nodes],
@@ -175,10 +197,48 @@ impl<P: SimProtocol> Process<P> {
         }
     }
 
-    /// Begins the application's present receive, if the application names it and the protocol wants to know.
+    /// Reports an event to the state machine of a rank, and takes its effects.
+    ///
+    /// # Errors
+    /// [`Refusal`] of the rule, or of an event that only ranks have.
+    pub(crate) fn ask<T, E: std::error::Error>(
+        &mut self,
+        event: impl FnOnce(&mut P::Rank) -> Result<T, E>,
+    ) -> Result<T, Refusal> {
+        let Machine::Rank(rank) = &mut self.machine else { return Err(Refusal("an event of a rank".into())) };
+        let answer = event(rank);
+        self.effects.extend(std::iter::from_fn(|| rank.poll_effect()));
+        Ok(answer?)
+    }
+
+    /// Returns the state machine of a rank.
+    pub(crate) fn rank(&self) -> Option<&P::Rank> {
+        match &self.machine {
+            Machine::Rank(rank) => Some(rank),
+            Machine::Coordinator(_) => None,
+        }
+    }
+
+    pub(crate) fn is_recovering(&self) -> bool {
+        match &self.machine {
+            Machine::Rank(rank) => !rank.is_running() || rank.is_recovering(),
+            Machine::Coordinator(coordinator) => coordinator.is_recovering(),
+        }
+    }
+
+    /// Returns the incarnation in the process's frames. `process`: number of replacements.
+    pub(crate) fn incarnation(&self, process: Incarnation) -> Incarnation {
+        self.rank().map_or(process, Protocol::incarnation)
+    }
+
+    /// Begins the application's present receive, if the application names it and its outcome is a choice under the rule.
     pub(crate) fn begin_choice(&mut self, program: &Program, rank: u32) {
-        if !self.asked && matches!(self.image.application.next_op(program, rank), NextOp::Any(_)) {
-            self.choice = self.protocol.on_choice();
+        if P::PROPERTIES.repeats != Repetition::SendsAndReceives
+            && let Machine::Rank(machine) = &mut self.machine
+            && !self.asked
+            && matches!(self.image.application.next_op(program, rank), NextOp::Any(_))
+        {
+            self.choice = Some(machine.next_choice());
             self.asked = true;
         }
     }
@@ -202,7 +262,7 @@ impl<P: SimProtocol> Process<P> {
             ready.cursors |= u64::from(may && next <= upto.min(lane.last())) << peer;
         }
         ready.step = (background || !ready.durable)
-            && self.protocol.is_running()
+            && self.rank().is_some_and(Protocol::is_running)
             && match self.image.application.next_op(program, rank) {
                 NextOp::Nothing => false,
                 NextOp::Send { .. } | NextOp::Checkpoint => true,

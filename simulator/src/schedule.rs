@@ -159,7 +159,7 @@ pub struct Schedule {
     pub collections: u32,
     /// Number of clusters of the ranks; 0 is no division.
     pub clusters: u32,
-    /// In rules that [reconnect](super::SimProtocol::RECONNECTS): `true` if frames of an older connection can still
+    /// Under a rule that rolls back ranks that are alive: `true` if frames of an older connection can still
     /// arrive after a newer one is made, until its Hello was handled. Otherwise the older one is closed at once, as
     /// `counterfoil_protocols::api` promises.
     pub late: bool,

@@ -5,7 +5,7 @@
 //! event suffices, with as many entries of the list as possible set to the first too. Finally, smaller seeds. Every
 //! attempt is a run, and their number is limited.
 
-use super::protocol::SimProtocol;
+use super::rule::SimRule;
 use super::schedule::{Mode, Schedule};
 use super::violation::Violation;
 use super::{program::Shape, run};
@@ -26,7 +26,7 @@ pub struct Shrunk {
 const ATTEMPTS_PER_SHAPE: u64 = 100;
 
 /// Shrinks a schedule within `runs_max` runs (5,000 are plenty for a small one). `None` if it doesn't fail.
-pub fn shrink<P: SimProtocol>(schedule: &Schedule, runs_max: u32) -> Option<Shrunk> {
+pub fn shrink<P: SimRule>(schedule: &Schedule, runs_max: u32) -> Option<Shrunk> {
     let outcome = run::<P>(schedule);
     let violation = outcome.violation?;
     let mut search = Search::<P> {
@@ -56,7 +56,7 @@ struct Search<P> {
     protocol: std::marker::PhantomData<P>,
 }
 
-impl<P: SimProtocol> Search<P> {
+impl<P: SimRule> Search<P> {
     /// Takes the candidate if it fails in the same way.
     fn attempt(&mut self, schedule: Schedule) -> bool {
         if self.best.runs >= self.runs_max {
@@ -108,7 +108,7 @@ impl<P: SimProtocol> Search<P> {
                 for fault in &mut schedule.faults {
                     fault.at = random.below(before);
                     fault.seed = random.next();
-                    fault.node = random.between(0, shape.ranks - u32::from(!P::COORDINATOR));
+                    fault.node = random.between(0, shape.ranks - u32::from(!P::PROPERTIES.has_coordinator));
                 }
             }
             if self.attempt(schedule) {

@@ -3,7 +3,7 @@
 use counterfoil_log_core::{Epoch, Incarnation, Ssn};
 
 use super::application::Payload;
-use super::protocol::TableSizes;
+use super::rule::TableSizes;
 use crate::random::mix;
 
 /// Event of a run. [`Epoch::FIRST`] stands for the start of the program.

@@ -1,10 +1,10 @@
 //! The run: virtual ranks, network and time, one event after the other until nothing can happen any more.
 
-mod actions;
+mod effects;
 mod failures;
 mod transitions;
 
-use counterfoil_log_core::{Incarnation, Rank};
+use counterfoil_log_core::{Incarnation, Rank, Ssn};
 use counterfoil_protocols::api::Party;
 
 use super::Outcome;
@@ -15,15 +15,15 @@ use super::network::Network;
 use super::oracle::Oracle;
 use super::process::{Disk, Process, Ready};
 use super::program::Program;
-use super::protocol::SimProtocol;
 use super::recording::{Activity, Recorder};
+use super::rule::SimRule;
 use super::schedule::{Canary, Fault, Schedule};
 use super::trace::{Event, Fingerprint};
 use super::violation::{Violation, ViolationKind};
 
 /// Place of a rank or of the coordinator, with its successive processes.
 #[derive(Debug)]
-struct Node<P> {
+struct Node<P: SimRule> {
     process: Option<Box<Process<P>>>,
     disk: Disk,
     /// Incarnation of the present process, or of the next.
@@ -32,6 +32,8 @@ struct Node<P> {
     notices: u64,
     /// Farthest progress of the application so far.
     furthest: u64,
+    /// By peer: last message that any process of the node has transmitted.
+    transmitted: Vec<Ssn>,
 }
 
 /// Number of collections at the end: a floor that is lost with its receiver is sent again by the next one.
@@ -39,7 +41,7 @@ const COLLECTIONS_AT_REST: u32 = 2;
 
 /// State of a run.
 #[derive(Debug)]
-pub(crate) struct World<'a, P> {
+pub(crate) struct World<'a, P: SimRule> {
     schedule: &'a Schedule,
     program: Program,
     nodes: Vec<Node<P>>,
@@ -68,17 +70,24 @@ pub(crate) struct World<'a, P> {
     recorder: Recorder,
 }
 
-impl<'a, P: SimProtocol> World<'a, P> {
+impl<'a, P: SimRule> World<'a, P> {
     /// Runs the schedule to its end, and adds to the recorder. Also returns the number of damages that weren't done.
     pub(crate) fn run(schedule: &'a Schedule, recorder: Recorder, damages: Vec<Damage>) -> (Outcome, Recorder, usize) {
         let program = Program::draw(&schedule.shape);
-        let count = program.ranks() + u32::from(P::COORDINATOR);
-        let node = |_| Node { process: None, disk: Disk::default(), incarnation: 0, notices: 0, furthest: 0 };
+        let count = program.ranks() + u32::from(P::PROPERTIES.has_coordinator);
+        let node = |_| Node {
+            process: None,
+            disk: Disk::default(),
+            incarnation: 0,
+            notices: 0,
+            furthest: 0,
+            transmitted: vec![Ssn::ZERO; count as usize],
+        };
         let mut faults = schedule.faults.clone();
         faults.sort_by_key(|fault| fault.at);
         let length = program.events_estimate();
         let mut world: World<'_, P> = World {
-            oracle: Oracle::new(&program, P::RETENTION, P::REPETITION, schedule.clusters.min(program.ranks())),
+            oracle: Oracle::new(&program, P::PROPERTIES, schedule.clusters.min(program.ranks())),
             schedule,
             program,
             nodes: (0..count).map(node).collect(),
@@ -121,7 +130,7 @@ impl<'a, P: SimProtocol> World<'a, P> {
             if transitions.is_empty() {
                 if !self.faults.is_empty() {
                     self.apply_faults(true)?;
-                } else if P::COORDINATOR && self.at_rest < COLLECTIONS_AT_REST {
+                } else if P::PROPERTIES.has_coordinator && self.at_rest < COLLECTIONS_AT_REST {
                     self.at_rest += 1;
                     self.collect(self.program.ranks(), None)?;
                 } else {
@@ -187,7 +196,7 @@ impl<'a, P: SimProtocol> World<'a, P> {
         }
         let recovering = |&node: &u32| {
             let process = self.nodes[node as usize].process.as_ref();
-            process.is_some_and(|process| process.protocol.is_recovering())
+            process.is_some_and(|process| process.is_recovering())
         };
         let nodes: Vec<u32> = (0..self.nodes.len() as u32).filter(recovering).collect();
         if !nodes.is_empty() {
@@ -199,7 +208,7 @@ impl<'a, P: SimProtocol> World<'a, P> {
                 let records = process.map_or(0, |process| process.image.lanes[peer as usize].retained());
                 self.note(Event::Retained { rank, peer, records })?;
                 let process = self.nodes[rank as usize].process.as_ref();
-                if let Some(sizes) = process.and_then(|process| process.protocol.table_sizes(Rank(peer))) {
+                if let Some(sizes) = process.and_then(|process| P::table_sizes(process.rank()?, Rank(peer))) {
                     self.note(Event::Tables { rank, peer, sizes })?;
                 }
             }
@@ -230,7 +239,7 @@ impl<'a, P: SimProtocol> World<'a, P> {
     /// Returns the incarnation in the Hellos of a node's living process.
     fn incarnation(&self, node: u32) -> Option<Incarnation> {
         let Node { process, incarnation, .. } = &self.nodes[node as usize];
-        process.as_ref().map(|process| process.protocol.incarnation(Incarnation(*incarnation)))
+        process.as_ref().map(|process| process.incarnation(Incarnation(*incarnation)))
     }
 
     fn lives(&self, node: u32) -> bool {
@@ -246,7 +255,7 @@ impl<'a, P: SimProtocol> World<'a, P> {
         let ranks = self.program.ranks();
         match party {
             Party::Rank(Rank(rank)) => (rank < ranks).then_some(rank),
-            Party::Coordinator => P::COORDINATOR.then_some(ranks),
+            Party::Coordinator => P::PROPERTIES.has_coordinator.then_some(ranks),
         }
     }
 }

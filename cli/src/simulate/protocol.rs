@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use clap::ValueEnum;
 use counterfoil_simulator::{
-    self as simulator, Canary, Config, Outcome, Pessimistic, Plain, Recorded, Schedule, SendDet, Shrunk, SimProtocol,
+    self as simulator, Canary, Config, Outcome, Pessimistic, Plain, Recorded, Schedule, SendDet, Shrunk, SimRule,
     Summary,
 };
 
@@ -60,9 +60,9 @@ pub(super) struct Engine {
 }
 
 impl Engine {
-    fn of<P: SimProtocol>(ordered: bool) -> Engine {
+    fn of<P: SimRule>(ordered: bool) -> Engine {
         Engine {
-            coordinator: P::COORDINATOR,
+            coordinator: P::PROPERTIES.has_coordinator,
             ordered,
             applies: P::is_affected_by,
             campaign: |seeds, config| simulator::campaign::<P>(seeds, config, |_| {}),

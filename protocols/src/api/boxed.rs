@@ -1,16 +1,24 @@
 //! Boxed protocols, for a rule that is chosen at run time.
 
 use counterfoil_ack_piggyback::WireHeader;
-use counterfoil_log_core::{Determinant, Envelope, Epoch, Rank};
+use counterfoil_log_core::{Determinant, Envelope, Epoch, Incarnation, Rank};
 
 use super::{
     ChoiceError, ChoiceRecord, CollectiveCall, CollectivePlan, Effect, EntryKey, Hello, Incoming, NextChoice, Outgoing,
-    Party, Protocol, ProtocolError, RestoreError, Snapshot,
+    Party, Properties, Protocol, ProtocolError, RestoreError, Snapshot,
 };
 
 impl<P: Protocol + ?Sized> Protocol for Box<P> {
+    fn properties(&self) -> Properties {
+        (**self).properties()
+    }
+
     fn epoch(&self) -> Epoch {
         (**self).epoch()
+    }
+
+    fn incarnation(&self) -> Incarnation {
+        (**self).incarnation()
     }
 
     fn handle_send(&mut self, envelope: &Envelope) -> Result<Outgoing, ProtocolError> {
@@ -63,6 +71,10 @@ impl<P: Protocol + ?Sized> Protocol for Box<P> {
 
     fn is_running(&self) -> bool {
         (**self).is_running()
+    }
+
+    fn is_recovering(&self) -> bool {
+        (**self).is_recovering()
     }
 
     fn first_checkpoint(&self) -> Option<Snapshot> {

@@ -1,17 +1,25 @@
 //! Events: those of the core, with the receive order added around deliveries and checkpoints.
 
 use counterfoil_ack_piggyback::WireHeader;
-use counterfoil_log_core::{Determinant, Envelope, Epoch, Rank};
+use counterfoil_log_core::{Determinant, Envelope, Epoch, Incarnation, Rank};
 
 use super::{Canary, Deliveries, Pessimistic, tables};
 use crate::api::{
-    ChoiceError, ChoiceRecord, Effect, Hello, Incoming, NextChoice, Outgoing, Party, Protocol, ProtocolError,
-    RestoreError, Snapshot,
+    ChoiceError, ChoiceRecord, Effect, Hello, Incoming, NextChoice, Outgoing, Party, Properties, Protocol,
+    ProtocolError, RestoreError, Snapshot,
 };
 
 impl Protocol for Pessimistic {
+    fn properties(&self) -> Properties {
+        Pessimistic::PROPERTIES
+    }
+
     fn epoch(&self) -> Epoch {
         self.core.epoch()
+    }
+
+    fn incarnation(&self) -> Incarnation {
+        self.core.incarnation()
     }
 
     fn handle_send(&mut self, envelope: &Envelope) -> Result<Outgoing, ProtocolError> {

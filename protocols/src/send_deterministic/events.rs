@@ -3,20 +3,30 @@
 use std::collections::BTreeMap;
 
 use counterfoil_ack_piggyback::{Kind, ReceivedSet, Verdict, WireHeader};
-use counterfoil_log_core::{Determinant, Envelope, Epoch, Phase, Rank, Ssn};
+use counterfoil_log_core::{Determinant, Envelope, Epoch, Incarnation, Phase, Rank, Ssn};
 
 use super::channel::Channel;
 use super::notice::{self, Covered, ReceivedRun, Report};
 use super::tables::Tables;
 use super::{Canary, Config, SendDeterministic};
 use crate::api::{
-    ChoiceError, ChoiceRecord, DiscardReason, Effect, Hello, Incoming, Misbehaviour, NextChoice, Outgoing, Party,
-    Protocol, ProtocolError, RestoreError, Snapshot, Transmission,
+    COMMAND, ChoiceError, ChoiceRecord, DiscardReason, Effect, Hello, Incoming, Misbehaviour, NextChoice, Outgoing,
+    Party, Properties, Protocol, ProtocolError, RestoreError, Snapshot, Transmission,
 };
 
 impl Protocol for SendDeterministic {
+    fn properties(&self) -> Properties {
+        SendDeterministic::PROPERTIES
+    }
+
     fn epoch(&self) -> Epoch {
         self.epoch
+    }
+
+    /// Returns the count of replacements and rollbacks of this rank: 65,536 for each replacement, and one for each
+    /// rollback since.
+    fn incarnation(&self) -> Incarnation {
+        self.incarnation
     }
 
     /// Implements Figure 3, lines 13 to 17. A message to this rank itself is part of its image; the driver keeps it.
@@ -153,6 +163,10 @@ impl Protocol for SendDeterministic {
         self.round.is_running()
     }
 
+    fn is_recovering(&self) -> bool {
+        !self.round.is_finished()
+    }
+
     fn first_checkpoint(&self) -> Option<Snapshot> {
         Some(self.start())
     }
@@ -277,7 +291,7 @@ impl Protocol for SendDeterministic {
         let received_runs = received_runs.filter(|runs| ReceivedRun::are_sound(runs, hello));
         let received_runs = received_runs.ok_or(ProtocolError::PeerMisbehaved {
             peer,
-            how: Misbehaviour::MalformedNotice { tag: notice::RECOVERY, len: hello.opaque.len() },
+            how: Misbehaviour::MalformedNotice { tag: COMMAND, len: hello.opaque.len() },
         })?;
         let received = hello.received.upto();
         let (by_epoch, unacknowledged_lost) = (self.has(Canary::ReplayByEpoch), self.has(Canary::UnacknowledgedLost));

@@ -7,8 +7,6 @@ use super::line::RankTable;
 use super::phases::PhaseOrder;
 use crate::api::Hello;
 
-/// Tag of a control header between a rank and the recovery process.
-pub(super) const RECOVERY: i32 = 2;
 /// Tag of a control header that carries a [`Covered`].
 pub(super) const COVERED: i32 = 1;
 

@@ -3,12 +3,12 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use counterfoil_log_core::Rank;
-use thiserror::Error;
 
 use super::clusters::Clusters;
 use super::line::{RankTable, floor_by_line, floor_by_smallest_epoch, recovery_line};
 use super::notice::{self, Command, Line, Report, Sender};
 use super::phases::{PhaseOrder, Window};
+use crate::api::{Coordinator, CoordinatorError, Floor};
 
 /// Process apart from the ranks (Guermouche 2011, Figure 4).
 ///
@@ -61,45 +61,6 @@ struct Collection {
     missing: u32,
 }
 
-/// Limit of the collection of checkpoints and logs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Floor {
-    /// Each rank's epoch in the recovery line of a failure of all ranks: collects the most possible.
-    ByLine,
-    /// Smallest epoch in the job (section III.A.4): one number for all.
-    BySmallestEpoch,
-}
-
-/// Reason for refusing a report. Nothing is changed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[non_exhaustive]
-pub enum RecoveryError {
-    /// No such rank in this job.
-    #[error("{rank} is not in a job of {ranks} ranks")]
-    UnknownRank {
-        /// Rank that was named.
-        rank: Rank,
-        /// Number of ranks in the job.
-        ranks: u32,
-    },
-    /// Bytes that are not a report.
-    #[error("a report of {len} bytes from {from} that can't be read")]
-    Malformed {
-        /// Sender of the report.
-        from: Rank,
-        /// Length of the report.
-        len: usize,
-    },
-    /// Phase reported free of orphans that had none.
-    #[error("{from} reports that phase {phase} has no orphans left, but it had none there")]
-    NotOpen {
-        /// Sender of the report.
-        from: Rank,
-        /// Phase that was named.
-        phase: u32,
-    },
-}
-
 impl RecoveryProcess {
     /// Creates the recovery process of a job of `ranks` ranks, at its start. `clusters`: clusters whose epochs are to
     /// be kept apart.
@@ -137,80 +98,12 @@ impl RecoveryProcess {
         self.round
     }
 
-    /// Returns the last recovery line and its round: for each rank the epoch that it rolls back to, or `None` if it
-    /// stays. For simulators and reports.
-    #[must_use]
-    pub fn line(&self) -> Option<(u64, &[Option<u32>])> {
-        self.line.as_ref().map(|(round, line)| (*round, line.as_slice()))
-    }
-
-    /// Returns `true` while a recovery is under way.
-    #[must_use]
-    pub fn is_recovering(&self) -> bool {
-        !matches!(self.stage, Stage::Idle)
-    }
-
-    /// Returns `true` while a collection is under way.
-    #[must_use]
-    pub fn is_collecting(&self) -> bool {
-        self.collection.is_some()
-    }
-
     fn begin_round(&mut self) {
         self.round += 1;
         self.collection = None;
         self.stage = Stage::Tables { tables: self.no_tables(), missing: self.ranks };
         self.base = 0;
         self.broadcast(&Command::Block { round: self.round });
-    }
-
-    /// Begins a collection unless a recovery is under way; returns `true` if it did. An unfinished earlier collection
-    /// is abandoned.
-    pub fn begin_collection(&mut self, floor: Floor) -> bool {
-        if self.is_recovering() {
-            return false;
-        }
-        self.collections += 1;
-        self.collection = Some(Collection { floor, tables: self.no_tables(), missing: self.ranks });
-        self.broadcast(&Command::Collect { number: self.collections, round: self.round });
-        true
-    }
-
-    /// Handles a control message of a rank to [`Party::Coordinator`](crate::api::Party::Coordinator).
-    ///
-    /// # Errors
-    /// [`RecoveryError`]; don't trust the rank any further.
-    pub fn handle_control(&mut self, from: Rank, body: &[u8]) -> Result<(), RecoveryError> {
-        if from.0 >= self.ranks {
-            return Err(RecoveryError::UnknownRank { rank: from, ranks: self.ranks });
-        }
-        let report = Report::decode(body, self.ranks).ok_or(RecoveryError::Malformed { from, len: body.len() })?;
-        match report {
-            Report::Rollback { incarnation } => self.admit(from, incarnation),
-            // The job was ended and started again: rounds before that count on in the order of phases.
-            Report::Table { round, phases, .. } if round == self.round && phases.round() >= self.round => {
-                self.round = phases.round();
-                self.begin_round();
-            }
-            Report::Table { round, table, phase, phases } if round == self.round => {
-                self.phases = std::mem::take(&mut self.phases).newest(phases);
-                self.base = self.base.max(phase.saturating_add(1));
-                self.take_table(from, table);
-            }
-            Report::Collection { number, table } if number == self.collections => self.take_collection(from, table),
-            Report::Orphans { round, phases } if round == self.round => self.take_orphans(from, &phases),
-            Report::NoOrphanPhase { round, phase, resent_phase } if round == self.round => {
-                self.close_phase(from, phase, resent_phase)?
-            }
-            // Of an earlier round or collection.
-            _ => {}
-        }
-        Ok(())
-    }
-
-    /// Returns the next control message to send, and its destination.
-    pub fn poll_message(&mut self) -> Option<(Rank, Vec<u8>)> {
-        self.messages.pop_front()
     }
 
     /// Admits a replacement. While tables are collected, and its predecessor's isn't among them, it joins the round.
@@ -295,10 +188,10 @@ impl RecoveryProcess {
     }
 
     /// Takes note that a rank has received all orphans of a phase again (Figure 4, lines 34 to 36).
-    fn close_phase(&mut self, from: Rank, phase: u32, resent_phase: u32) -> Result<(), RecoveryError> {
+    fn close_phase(&mut self, from: Rank, phase: u32, resent_phase: u32) -> Result<(), CoordinatorError> {
         let Stage::Releasing { open, next_phase, .. } = &mut self.stage else { return Ok(()) };
         let key = self.phases.key(phase);
-        let count = open.get_mut(&key).ok_or(RecoveryError::NotOpen { from, phase })?;
+        let count = open.get_mut(&key).ok_or(CoordinatorError::NotOpen { from, phase })?;
         *count -= 1;
         *next_phase = resent_phase.saturating_add(1).max(*next_phase);
         if *count == 0 {
@@ -362,6 +255,62 @@ impl RecoveryProcess {
     fn broadcast(&mut self, command: &Command) {
         let body = notice::encode(command);
         self.messages.extend((0..self.ranks).map(|rank| (Rank(rank), body.clone())));
+    }
+}
+
+impl Coordinator for RecoveryProcess {
+    fn handle_control(&mut self, from: Rank, body: &[u8]) -> Result<(), CoordinatorError> {
+        if from.0 >= self.ranks {
+            return Err(CoordinatorError::UnknownRank { rank: from, ranks: self.ranks });
+        }
+        let report = Report::decode(body, self.ranks).ok_or(CoordinatorError::Malformed { from, len: body.len() })?;
+        match report {
+            Report::Rollback { incarnation } => self.admit(from, incarnation),
+            // The job was ended and started again: rounds before that count on in the order of phases.
+            Report::Table { round, phases, .. } if round == self.round && phases.round() >= self.round => {
+                self.round = phases.round();
+                self.begin_round();
+            }
+            Report::Table { round, table, phase, phases } if round == self.round => {
+                self.phases = std::mem::take(&mut self.phases).newest(phases);
+                self.base = self.base.max(phase.saturating_add(1));
+                self.take_table(from, table);
+            }
+            Report::Collection { number, table } if number == self.collections => self.take_collection(from, table),
+            Report::Orphans { round, phases } if round == self.round => self.take_orphans(from, &phases),
+            Report::NoOrphanPhase { round, phase, resent_phase } if round == self.round => {
+                self.close_phase(from, phase, resent_phase)?
+            }
+            // Of an earlier round or collection.
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn poll_message(&mut self) -> Option<(Rank, Vec<u8>)> {
+        self.messages.pop_front()
+    }
+
+    fn begin_collection(&mut self, floor: Floor) -> bool {
+        if self.is_recovering() {
+            return false;
+        }
+        self.collections += 1;
+        self.collection = Some(Collection { floor, tables: self.no_tables(), missing: self.ranks });
+        self.broadcast(&Command::Collect { number: self.collections, round: self.round });
+        true
+    }
+
+    fn is_collecting(&self) -> bool {
+        self.collection.is_some()
+    }
+
+    fn is_recovering(&self) -> bool {
+        !matches!(self.stage, Stage::Idle)
+    }
+
+    fn line(&self) -> Option<(u64, &[Option<u32>])> {
+        self.line.as_ref().map(|(round, line)| (*round, line.as_slice()))
     }
 }
 

@@ -8,7 +8,7 @@ use counterfoil_log_core::{Epoch, Incarnation, Phase, Rank, Ssn};
 use super::channel::Channel;
 use super::notice::{self, Command, Covered, Line, Report};
 use super::{Canary, SendDeterministic};
-use crate::api::{Effect, Party, ProtocolError};
+use crate::api::{COMMAND, Effect, Party, ProtocolError};
 
 /// Progress of a rank in a recovery: Status, OrphCount and OrphPhases of Guermouche 2011, Figure 3.
 #[derive(Debug)]
@@ -139,7 +139,7 @@ impl SendDeterministic {
     /// Handles a command of the recovery process.
     pub(super) fn handle_command(&mut self, header: &WireHeader, body: &[u8]) -> Result<(), ProtocolError> {
         let rank = self.config.rank;
-        let command = (header.tag() == notice::RECOVERY).then(|| notice::decode(body)).flatten();
+        let command = (header.tag() == COMMAND).then(|| notice::decode(body)).flatten();
         match command.filter(Command::is_sound).ok_or_else(|| SendDeterministic::malformed(rank, header, body))? {
             Command::Block { round } => self.block(round)?,
             Command::Line(line) => {

@@ -1,7 +1,7 @@
 //! Events of the rule.
 
 use counterfoil_ack_piggyback::{Kind, ReceivedSet, WireHeader};
-use counterfoil_log_core::{Determinant, Envelope, Epoch, Rank, Ssn};
+use counterfoil_log_core::{Determinant, Envelope, Epoch, Incarnation, Rank, Ssn};
 
 use super::channel::Channel;
 use super::choices::{self, Choices};
@@ -9,13 +9,21 @@ use super::notice::{self, Covered};
 use super::tables::Tables;
 use super::{Config, Pending, SenderBased};
 use crate::api::{
-    ChoiceError, ChoiceRecord, Effect, Hello, Incoming, Misbehaviour, NextChoice, Outgoing, Party, Protocol,
-    ProtocolError, RestoreError, Snapshot, Transmission,
+    ChoiceError, ChoiceRecord, Effect, Hello, Incoming, Misbehaviour, NextChoice, Outgoing, Party, Properties,
+    Protocol, ProtocolError, RestoreError, Snapshot, Transmission,
 };
 
 impl Protocol for SenderBased {
+    fn properties(&self) -> Properties {
+        SenderBased::PROPERTIES
+    }
+
     fn epoch(&self) -> Epoch {
         self.epoch
+    }
+
+    fn incarnation(&self) -> Incarnation {
+        self.config.incarnation
     }
 
     fn handle_send(&mut self, envelope: &Envelope) -> Result<Outgoing, ProtocolError> {

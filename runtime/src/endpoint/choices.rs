@@ -8,7 +8,7 @@
 //! and is still recorded.
 
 use counterfoil::{Determinant, Rank, Ssn};
-use counterfoil_protocols::api::Protocol;
+use counterfoil_protocols::api::{Protocol, Repetition};
 
 use super::progress::Wait;
 use super::requests::Chosen;
@@ -61,7 +61,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
     /// Returns `true` if the match of a receive or a blocking probe depends on timing. From a named source it is always the
     /// first match, whenever that arrives; a wildcard depends on the receive order, which the rule may repeat.
     pub(super) fn depends_on_timing(&self, pattern: Pattern) -> bool {
-        pattern.source.is_none() && !self.settings.rule.repeats_receive_order()
+        pattern.source.is_none() && self.properties.repeats != Repetition::SendsAndReceives
     }
 
     /// Records the outcome of a call: a message, or nothing. Runs of calls that found nothing are recorded later, as one entry.

@@ -5,8 +5,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use counterfoil::{Rank, Ssn};
 use counterfoil_ack_piggyback::{Kind, WireHeader};
-use counterfoil_protocols::api::{DiscardReason, Effect, Hello, Party, Protocol, ProtocolError};
-use counterfoil_protocols::send_deterministic::command_header;
+use counterfoil_protocols::api::{
+    DiscardReason, Effect, Hello, Party, Protocol, ProtocolError, Repetition, command_header,
+};
 
 use super::Endpoint;
 use super::recovery::Recovery;
@@ -76,7 +77,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
     /// messages of that peer are unexpected: a waiting call needs all deliveries that preceded it in the dead incarnation.
     /// A call that doesn't wait has a lower limit.
     fn unwanted_bytes_max(&self, wait: Wait) -> usize {
-        let is_ordered = self.settings.rule.repeats_receive_order() && self.held.is_holding_any();
+        let is_ordered = self.properties.repeats == Repetition::SendsAndReceives && self.held.is_holding_any();
         match (is_ordered, wait) {
             (false, _) => 0,
             (true, Wait::Not) => self.settings.unexpected_bytes_limit / 2,

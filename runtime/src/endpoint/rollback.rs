@@ -50,7 +50,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         self.cancelled.is_empty()
             && self.polls.are_repeated()
             && self.protocol.wants_checkpoint()
-            && (self.settings.rule.keeps_every_message() || !self.rollback.is_full())
+            && !(self.properties.rolls_back_survivors && self.rollback.is_full())
     }
 
     /// Discards checkpoints after `last`, which belong to an undone past, and those before `first`, which no recovery

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use counterfoil::{AppendError, Cursor, CursorError, Envelope, Epoch, Log, Rank, ReplayError, Ssn};
 use counterfoil_ack_piggyback::WireHeader;
-use counterfoil_protocols::api::{Protocol, Transmission};
+use counterfoil_protocols::api::{Kept, Protocol, Transmission};
 
 use bytes::Bytes;
 
@@ -14,7 +14,7 @@ use crate::Error;
 use crate::communicator::is_collective;
 use crate::damage::{DamageLocation, Expected};
 use crate::matching::Message;
-use crate::settings::{LogOnFull, Rule};
+use crate::settings::LogOnFull;
 use crate::transport::{CallKind, Transport};
 
 /// Bytes (header and payload) after which a sender polls the transport, mainly for acknowledgements.
@@ -67,7 +67,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         self.record_polls()?;
         let envelope =
             Envelope { source: Rank(self.rank), destination: Rank(to), tag, comm, len: payload.len() as u64 };
-        if to == self.rank && !self.settings.rule.keeps_every_message() {
+        if to == self.rank && !self.repeats_sends() {
             self.trace.send(to, tag, comm, payload)?;
             return self.send_unlogged_to_self(&envelope, payload, is_synchronous);
         }
@@ -263,12 +263,12 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
 
     /// Sets the transmission to `peer` to the records after `after`, up to `upto`.
     pub(super) fn replay(&mut self, peer: u32, after: Ssn, upto: Ssn) -> Result<(), Error> {
-        let cursor = match self.settings.rule {
-            // Records that were dropped because the log was full can't be sent again.
-            _ if self.log.stats().stopped_logging => self.log.cursor(Rank(peer), after.next()),
-            Rule::SenderBased | Rule::Pessimistic => self.log.cursor(Rank(peer), after.next()),
-            // The re-execution sends released messages again.
-            Rule::SendDeterministic { .. } => cursor_from(&mut self.log, peer, after.next()),
+        // Under a rule that keeps logged messages only, the re-execution sends released ones again. Records that were dropped because the log
+        // was full can't be sent again.
+        let may_skip = self.properties.keeps == Kept::Logged && !self.log.stats().stopped_logging;
+        let cursor = match may_skip {
+            true => cursor_from(&mut self.log, peer, after.next()),
+            false => self.log.cursor(Rank(peer), after.next()),
         };
         let cursor = cursor.map_err(|source| Error::Replay { peer, source })?;
         let outbound = &mut self.outbound[peer as usize];

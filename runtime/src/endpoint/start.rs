@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use counterfoil::{Epoch, Keep, Log, OnFull, Options, OptionsError, Rank, Restored, Ssn, StoreOptions, Tier};
-use counterfoil_protocols::api::Protocol;
+use counterfoil_protocols::api::{Protocol, Repetition};
 
 use super::held::HeldMessages;
 use super::polls::Polls;
@@ -26,7 +26,7 @@ use crate::Error;
 use crate::checkpoint::Snapshot;
 use crate::damage::{DamageLocation, Expected};
 use crate::matching::Matching;
-use crate::settings::{LogKeep, LogOnFull, LogTier, RankSettings, Rule};
+use crate::settings::{LogKeep, LogOnFull, LogTier, RankSettings};
 use crate::tally::Tally;
 use crate::trace::{Trace, trace_path};
 use crate::transport::{CallKind, Report, Transport};
@@ -83,6 +83,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         let mut endpoint = Endpoint {
             rank,
             log,
+            properties: protocol.properties(),
             protocol,
             transport,
             matching: Matching::new(ranks),
@@ -200,7 +201,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
     /// Returns `true` if repeated sends are compared with the records of the dead incarnation, which are transmitted as
     /// they are. Under a rule that assigns new epochs and phases, they are logged anew.
     pub(super) fn repeats_sends(&self) -> bool {
-        self.settings.rule.keeps_every_message()
+        self.properties.repeats != Repetition::Nothing
     }
 
     /// Restores the rule's initial state in a replacement without a checkpoint.
@@ -259,10 +260,7 @@ fn log_options(rank: u32, settings: &RankSettings, directory: &Path, store: &Pat
         store: Some(StoreOptions {
             disk_bytes_max: settings.disk_bytes_max,
             block_bytes: settings.disk_block_bytes,
-            checkpoints_kept: match settings.rule {
-                Rule::SenderBased | Rule::Pessimistic => 1,
-                Rule::SendDeterministic { .. } => CHECKPOINTS_KEPT,
-            },
+            checkpoints_kept: if settings.rule.properties().rolls_back_survivors { CHECKPOINTS_KEPT } else { 1 },
             ..StoreOptions::new(store)
         }),
         dir: Some(directory.to_owned()),

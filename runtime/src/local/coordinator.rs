@@ -1,20 +1,17 @@
-//! Coordinator of the send-deterministic rule: its recovery process runs in the launcher, to which every rank is connected.
+//! The process apart from the ranks, if the rule has one: it runs in the launcher, to which every rank is connected.
 
 use counterfoil::Rank;
-use counterfoil_protocols::send_deterministic::{Clusters, Floor, RecoveryProcess};
+use counterfoil_protocols::api::{self, Floor};
 
 use super::control::ToRank;
 use super::launcher::Launcher;
 use super::report::LaunchError;
-use crate::settings::{RankSettings, Rule};
+use crate::settings::RankSettings;
 
-/// Distance in epochs between clusters: a cluster may be this many checkpoints ahead of the next.
-const CLUSTER_GAP: u32 = 8;
-
-/// Recovery process of a job, and the time of its last collection.
+/// Coordinator of a job, and the time of its last collection.
 #[derive(Debug)]
 pub(super) struct Coordinator {
-    process: RecoveryProcess,
+    process: Box<dyn api::Coordinator>,
     /// Total checkpoints of the ranks when the last collection began.
     collected_at: u64,
 }
@@ -22,8 +19,7 @@ pub(super) struct Coordinator {
 impl Coordinator {
     /// Makes the coordinator of a job; `None` if its rule needs none.
     pub(super) fn new(settings: &RankSettings) -> Option<Coordinator> {
-        let clusters = clusters(settings)?;
-        Some(Coordinator { process: RecoveryProcess::new(settings.ranks, Some(clusters)), collected_at: 0 })
+        Some(Coordinator { process: settings.rule.coordinator(settings.ranks)?, collected_at: 0 })
     }
 
     /// Begins a collection if the ranks have taken new checkpoints. `checkpoints`: their total.
@@ -37,14 +33,6 @@ impl Coordinator {
             self.collected_at = checkpoints;
         }
     }
-}
-
-/// Returns the clusters of a job; `None` if its rule has none. They consist of neighbouring ranks and have nearly equal
-/// sizes.
-pub fn clusters(settings: &RankSettings) -> Option<Clusters> {
-    let Rule::SendDeterministic { clusters } = settings.rule else { return None };
-    // At most 1,024 clusters, 8 epochs apart: always valid.
-    Clusters::contiguous(settings.ranks, clusters, CLUSTER_GAP).ok()
 }
 
 impl Launcher<'_> {

@@ -3,22 +3,15 @@
 use std::io;
 use std::path::PathBuf;
 
-use counterfoil::{Incarnation, Rank};
-use counterfoil_ack_piggyback::AckPolicy;
-use counterfoil_protocols::api::{Protocol, ProtocolError};
-use counterfoil_protocols::pessimistic::{self, Pessimistic};
-use counterfoil_protocols::send_deterministic::{self, SendDeterministic};
-use counterfoil_protocols::sender_based::{self, SenderBased};
+use counterfoil_protocols::api::Protocol;
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 
 use super::control::{ControlError, Welcome};
-use super::coordinator::clusters;
 use super::job::{JobError, JobPaths};
 use super::launcher_connection::LauncherConnection;
 use super::sockets::LocalTransport;
 use crate::Error;
 use crate::endpoint::{Endpoint, EndpointOptions};
-use crate::settings::RankSettings;
 use crate::transport::{Transport, TransportError};
 
 /// Communicator of a rank over transport `T`, under the rule in the job's settings.
@@ -118,7 +111,7 @@ pub fn start<T: Transport>(
     transport: T,
 ) -> Result<RankEndpoint<T>, Error> {
     let incarnation = welcome.incarnation;
-    let protocol = protocol(rank, incarnation, &welcome.settings)?;
+    let protocol = welcome.settings.rule.protocol(rank, welcome.settings.ranks, incarnation)?;
     let options = EndpointOptions {
         rank,
         incarnation,
@@ -131,31 +124,4 @@ pub fn start<T: Transport>(
         hold_recovery: welcome.hold_recovery,
     };
     Endpoint::start(options, protocol, transport)
-}
-
-/// Makes the state machine of a rank, under the rule in the settings.
-///
-/// # Errors
-/// [`ProtocolError`] for settings that the rule refuses.
-pub(super) fn protocol(
-    rank: u32,
-    incarnation: u32,
-    settings: &RankSettings,
-) -> Result<Box<dyn Protocol>, ProtocolError> {
-    let (rank, ranks, incarnation) = (Rank(rank), settings.ranks, Incarnation(incarnation));
-    Ok(match clusters(settings) {
-        None => {
-            let config = sender_based::Config { rank, ranks, incarnation, policy: AckPolicy::default() };
-            match settings.rule.repeats_receive_order() {
-                true => Box::new(Pessimistic::new(pessimistic::Config { core: config, canary: None })?),
-                false => Box::new(SenderBased::new(config)?),
-            }
-        }
-        Some(clusters) => {
-            let (first_epoch, ceiling) = clusters.epochs_of(rank);
-            let config = send_deterministic::Config::new(rank, ranks);
-            let config = send_deterministic::Config { incarnation, first_epoch, ceiling, ..config };
-            Box::new(SendDeterministic::new(config)?)
-        }
-    })
 }

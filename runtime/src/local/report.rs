@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use counterfoil_protocols::send_deterministic::RecoveryError;
+use counterfoil_protocols::api::CoordinatorError;
 
 use super::job::JobError;
 use super::kills::Kill;
@@ -280,7 +280,7 @@ pub enum LaunchError {
         /// The rank.
         rank: u32,
         /// Reason.
-        source: RecoveryError,
+        source: CoordinatorError,
     },
     /// The traces cannot be read.
     #[error(transparent)]

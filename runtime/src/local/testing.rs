@@ -89,7 +89,7 @@ impl ThreadJob {
             listener,
             64 << 20,
         )?;
-        let protocol = super::join::protocol(rank, incarnation, &self.settings)?;
+        let protocol = self.settings.rule.protocol(rank, self.settings.ranks, incarnation)?;
         let options = EndpointOptions {
             rank,
             incarnation,

@@ -1,8 +1,8 @@
 //! Error of this module.
 
 use counterfoil_log_core::Rank;
-use counterfoil_protocols::api::{HelloError, ProtocolError};
-use counterfoil_protocols::send_deterministic::{ClustersError, RecoveryError};
+use counterfoil_protocols::api::{CoordinatorError, HelloError, ProtocolError};
+use counterfoil_protocols::send_deterministic::ClustersError;
 use thiserror::Error;
 
 /// Reason that a job can't be measured.
@@ -40,7 +40,7 @@ pub enum MeasureError {
     },
     /// Report that the recovery process refused.
     #[error("the recovery process refused a report: {0}")]
-    Recovery(#[from] RecoveryError),
+    Recovery(#[from] CoordinatorError),
     /// Hello that its receiver couldn't read.
     #[error("{rank} has a Hello that can't be sent: {source}")]
     Hello {

@@ -4,9 +4,11 @@ use std::collections::VecDeque;
 
 use counterfoil_ack_piggyback::{Kind, WireHeader};
 use counterfoil_log_core::{Envelope, Rank, Ssn};
-use counterfoil_protocols::api::{Effect, Incoming, Party, Protocol, ProtocolError, Transmission};
+use counterfoil_protocols::api::{
+    Coordinator, Effect, Floor, Incoming, Party, Protocol, ProtocolError, Transmission, command_header,
+};
 use counterfoil_protocols::cluster::{Clusters, EPOCH_DISTANCE};
-use counterfoil_protocols::send_deterministic::{self as rule, Config, Floor, RankTable, SendDeterministic};
+use counterfoil_protocols::send_deterministic::{self as rule, Config, RankTable, SendDeterministic};
 
 use super::logged::Lane;
 use super::{Hop, Iteration, Logged, MeasureError, Plan};
@@ -220,7 +222,7 @@ impl<'a> Job<'a> {
                 self.ask(header.destination(), |protocol| protocol.handle_control(from, &header, &body))
             }
             Frame::Order(rank, body) => {
-                let header = rule::command_header(rank, &body);
+                let header = command_header(rank, &body);
                 self.ask(rank, |protocol| protocol.handle_control(Party::Coordinator, &header, &body))
             }
         }

@@ -7,8 +7,8 @@ use counterfoil_log_core::Ssn;
 
 use super::timeline::Operation;
 use crate::application::Payload;
-use crate::protocol::Repetition;
 use crate::violation::ViolationKind;
+use counterfoil_protocols::api::Repetition;
 
 /// Operations that the living process of a rank has yet to repeat.
 #[derive(Debug, Default)]
@@ -25,7 +25,7 @@ impl Predecessor {
     pub(super) fn die(&mut self, repetition: Repetition, undone: Vec<Operation>) {
         for operation in undone.into_iter().rev() {
             match operation {
-                Operation::Sent { to, ssn, payload, .. } if repetition != Repetition::Free => {
+                Operation::Sent { to, ssn, payload, .. } if repetition != Repetition::Nothing => {
                     self.sent.push_front((to, ssn, payload));
                 }
                 Operation::Accepted { from, ssn, .. } if repetition == Repetition::SendsAndReceives => {

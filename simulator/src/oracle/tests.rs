@@ -1,6 +1,7 @@
 //! Each oracle against a scenario with one fault: two ranks, two messages each way, without a simulator.
 
 use counterfoil_log_core::{Epoch, Incarnation, Ssn};
+use counterfoil_protocols::api::Repetition;
 
 use super::*;
 use crate::application::Payload;
@@ -34,7 +35,7 @@ fn transmitted(upto: u64) -> Event {
 /// Returns a scenario with one message from rank 0 to rank 1, which has died since and was replaced. `heard`: what rank 0 hears then,
 /// before both send their tables.
 fn failed_receiver(marked: bool, heard: &[Event]) -> Scenario {
-    let mut scenario = Scenario::begin(Retention::Logged);
+    let mut scenario = Scenario::begin(Kept::Logged);
     let (sent, received) =
         (scenario.sent(0, 1), Event::Accepted { rank: 1, from: 0, ssn: Ssn(1), sent_in: NEXT, marked });
     let failed = [Event::Killed { node: 1 }, Event::Started { rank: 1, epoch: Epoch::FIRST }];
@@ -80,10 +81,10 @@ fn the_receiver_of_an_orphan_waits_once_it_has_sent_its_table_or_a_line_is_compu
     let told = Event::TableReported { rank: 1 };
     let line = |rank| Event::Line { rank, epoch: Some(Epoch::FIRST).filter(|_| rank == 0) };
     for (retention, events, expected) in [
-        (Retention::Logged, vec![], Ok(())),
-        (Retention::Logged, vec![told], early.clone()),
-        (Retention::Logged, vec![line(0), line(1)], early),
-        (Retention::AllSent, vec![told], Ok(())),
+        (Kept::Logged, vec![], Ok(())),
+        (Kept::Logged, vec![told], early.clone()),
+        (Kept::Logged, vec![line(0), line(1)], early),
+        (Kept::All, vec![told], Ok(())),
     ] {
         let mut scenario = Scenario::begin(retention);
         let failed = [scenario.sent(0, 1), scenario.accepted(0, 1), Event::Started { rank: 0, epoch: Epoch::FIRST }];
@@ -117,7 +118,7 @@ fn a_killed_rank_without_a_new_table_makes_a_line_out_of_date() {
 fn messages_that_are_logged_or_not_known_to_be_received_may_be_kept() {
     let retained = |records| Event::Retained { rank: 0, peer: 1, records };
     for (marked, known, level) in [(true, true, 1), (false, false, 1), (false, true, 0)] {
-        let mut scenario = Scenario::begin(Retention::Logged);
+        let mut scenario = Scenario::begin(Kept::Logged);
         let received = Event::Accepted { rank: 1, from: 0, ssn: Ssn(1), sent_in: Epoch::FIRST, marked };
         let heard = [hello(0, 0), ack(0, u64::from(known))];
         for event in [scenario.sent(0, 1), received].into_iter().chain(heard).chain([retained(level)]) {
@@ -135,7 +136,7 @@ fn a_sender_that_is_not_told_of_its_first_message_to_the_future_is_wrong_at_the_
     for (known, expected) in
         [(2, Ok(())), (1, Ok(())), (0, Err(ViolationKind::Unheard { rank: 0, peer: 1, number: 1 }))]
     {
-        let mut scenario = Scenario::begin(Retention::Logged);
+        let mut scenario = Scenario::begin(Kept::Logged);
         scenario.observe_all(1);
         assert_eq!(scenario.observe(Event::Checkpointed { rank: 1, epoch: NEXT }), Ok(()));
         scenario.observe_all(0);
@@ -160,7 +161,7 @@ fn a_receipt_that_was_heard_and_has_no_effect_is_wrong_at_the_end() {
     let cases: [(&[Event], _); 4] =
         [(&[acted(2)], Ok(())), (&[acted(1)], unapplied(1)), (&[acted(2), undone], unapplied(1)), (&covered, Ok(()))];
     for (events, expected) in cases {
-        let mut scenario = Scenario::begin(Retention::Logged);
+        let mut scenario = Scenario::begin(Kept::Logged);
         scenario.observe_all(1);
         scenario.observe_all(0);
         for &event in [hello(0, 0), ack(0, 2)].iter().chain(events) {
@@ -174,7 +175,7 @@ fn a_receipt_that_was_heard_and_has_no_effect_is_wrong_at_the_end() {
 #[test]
 fn a_sender_need_not_be_told_of_a_message_that_it_marked_when_repeating_it() {
     for (marked, expected) in [(true, Ok(())), (false, Err(ViolationKind::Unheard { rank: 0, peer: 1, number: 1 }))] {
-        let mut scenario = Scenario::begin(Retention::Logged);
+        let mut scenario = Scenario::begin(Kept::Logged);
         scenario.observe_all(1);
         assert_eq!(scenario.observe(Event::Checkpointed { rank: 1, epoch: NEXT }), Ok(()));
         for number in 1..=2 {
@@ -196,7 +197,7 @@ fn a_table_with_more_than_live_messages_is_wrong() {
     let sizes = |spe, rpp| TableSizes { spe, unacknowledged: 0, rpp, receive_epochs: 0 };
     let of = |rank, sizes| Event::Tables { rank, peer: 1 - rank, sizes };
     let grown = |rank, table, rows, live| Err(ViolationKind::Grown { rank, peer: 1 - rank, table, rows, live });
-    let mut scenario = Scenario::begin(Retention::Logged);
+    let mut scenario = Scenario::begin(Kept::Logged);
     scenario.observe_all(0);
     assert_eq!((scenario.observe(of(0, sizes(1, 0))), scenario.observe(of(1, sizes(0, 3)))), (Ok(()), Ok(())));
     assert_eq!(scenario.observe(of(0, sizes(2, 0))), grown(0, "SPE", 2, 1));
@@ -225,12 +226,13 @@ struct Scenario {
 }
 
 impl Scenario {
-    fn begin(retention: Retention) -> Scenario {
-        Scenario::repeating(retention, Repetition::Free)
+    fn begin(keeps: Kept) -> Scenario {
+        Scenario::repeating(keeps, Repetition::Nothing)
     }
 
-    fn repeating(retention: Retention, repetition: Repetition) -> Scenario {
-        let (oracle, reference) = (Oracle::new(&program(), retention, repetition, 0), Reference::new(&program()));
+    fn repeating(keeps: Kept, repeats: Repetition) -> Scenario {
+        let properties = Properties { repeats, keeps, rolls_back_survivors: false, has_coordinator: false };
+        let (oracle, reference) = (Oracle::new(&program(), properties, 0), Reference::new(&program()));
         let mut scenario = Scenario { oracle, reference };
         for rank in 0..2 {
             assert_eq!(scenario.observe(Event::Started { rank, epoch: Epoch::FIRST }), Ok(()));
@@ -273,7 +275,7 @@ impl Scenario {
 
 #[test]
 fn a_correct_scenario_is_accepted() {
-    let mut scenario = Scenario::begin(Retention::UntilCovered { slack: 0 });
+    let mut scenario = Scenario::begin(Kept::UntilCovered);
     scenario.observe_all(0);
     scenario.observe_all(1);
     assert_eq!(scenario.oracle.finish(), Ok(()));
@@ -281,7 +283,7 @@ fn a_correct_scenario_is_accepted() {
 
 #[test]
 fn a_send_with_other_bytes_or_another_number_is_wrong() {
-    let mut scenario = Scenario::begin(Retention::AllSent);
+    let mut scenario = Scenario::begin(Kept::All);
     let second = scenario.sent(0, 2);
     assert_eq!(scenario.observe(second), Err(ViolationKind::Send { rank: 0, to: 1, number: 2 }));
     let damaged = Event::Sent { rank: 0, to: 1, ssn: Ssn(1), payload: Payload::default(), marked: false };
@@ -293,7 +295,7 @@ fn a_send_with_other_bytes_or_another_number_is_wrong() {
 
 #[test]
 fn a_message_received_twice_is_wrong_unless_the_first_time_is_undone() {
-    let mut scenario = Scenario::begin(Retention::AllSent);
+    let mut scenario = Scenario::begin(Kept::All);
     let accepted = scenario.accepted(0, 1);
     assert_eq!(scenario.observe(accepted), Ok(()));
     assert_eq!(scenario.observe(accepted), Err(ViolationKind::Duplicate { rank: 1, from: 0, number: 1 }));
@@ -303,7 +305,7 @@ fn a_message_received_twice_is_wrong_unless_the_first_time_is_undone() {
 
 #[test]
 fn a_message_taken_out_of_turn_or_damaged_is_wrong() {
-    let mut scenario = Scenario::begin(Retention::AllSent);
+    let mut scenario = Scenario::begin(Kept::All);
     let wrong = |number| Err(ViolationKind::Take { rank: 1, from: 0, tag: 0, number });
     let second = scenario.taken(0, 2);
     assert_eq!(scenario.observe(second), wrong(2));
@@ -316,7 +318,7 @@ fn a_message_taken_out_of_turn_or_damaged_is_wrong() {
 
 #[test]
 fn a_lost_message_is_missed_at_the_end() {
-    let mut scenario = Scenario::begin(Retention::AllSent);
+    let mut scenario = Scenario::begin(Kept::All);
     scenario.observe_all(0);
     for event in [scenario.sent(1, 1), scenario.accepted(1, 1), scenario.taken(1, 1), scenario.sent(1, 2)] {
         assert_eq!(scenario.observe(event), Ok(()));
@@ -328,7 +330,7 @@ fn a_lost_message_is_missed_at_the_end() {
 /// Rank 1 takes a message that depends on an order of receives; then its sender dies, and sends it with another.
 #[test]
 fn a_message_of_an_execution_that_is_undone_is_wrong_at_the_end() {
-    let mut scenario = Scenario::begin(Retention::AllSent);
+    let mut scenario = Scenario::begin(Kept::All);
     let Event::Sent { payload, .. } = scenario.sent(0, 1) else { return };
     let payload = Payload { history: 7, ..payload };
     let sent = Event::Sent { rank: 0, to: 1, ssn: Ssn(1), payload, marked: false };
@@ -345,7 +347,7 @@ fn a_message_of_an_execution_that_is_undone_is_wrong_at_the_end() {
 /// Each rank takes the other's messages before it sends its own: no clock allows that.
 #[test]
 fn effects_before_their_causes_are_wrong_at_the_end() {
-    let mut scenario = Scenario::begin(Retention::AllSent);
+    let mut scenario = Scenario::begin(Kept::All);
     let mut events = Vec::new();
     for from in [0, 1] {
         for number in [1, 2] {
@@ -363,7 +365,7 @@ fn effects_before_their_causes_are_wrong_at_the_end() {
 
 #[test]
 fn only_messages_in_the_oldest_restorable_checkpoint_may_be_freed() {
-    let mut scenario = Scenario::begin(Retention::UntilCovered { slack: 0 });
+    let mut scenario = Scenario::begin(Kept::UntilCovered);
     let freed = |upto| Event::Freed { rank: 0, peer: 1, upto: Ssn(upto) };
     let too_much = |upto, covered| Err(ViolationKind::FreedTooMuch { rank: 0, peer: 1, upto, covered });
     for event in [scenario.sent(0, 1), scenario.accepted(0, 1), Event::Checkpointed { rank: 1, epoch: NEXT }] {
@@ -382,7 +384,7 @@ fn only_messages_in_the_oldest_restorable_checkpoint_may_be_freed() {
 
 #[test]
 fn a_checkpoint_that_is_not_durable_or_was_discarded_can_not_be_restored() {
-    let mut scenario = Scenario::begin(Retention::AllSent);
+    let mut scenario = Scenario::begin(Kept::All);
     let restart = |epoch| Event::Started { rank: 1, epoch };
     let gone = |epoch: Epoch| Err(ViolationKind::NoCheckpoint { rank: 1, epoch: epoch.0 });
     assert_eq!(scenario.observe(Event::Checkpointed { rank: 1, epoch: NEXT }), Ok(()));
@@ -398,7 +400,7 @@ fn a_checkpoint_that_is_not_durable_or_was_discarded_can_not_be_restored() {
 fn a_lane_that_holds_covered_messages_is_wrong() {
     let retained = |records| Event::Retained { rank: 0, peer: 1, records };
     let too_much = |records, level| Err(ViolationKind::Retained { rank: 0, peer: 1, records, level });
-    let mut scenario = Scenario::begin(Retention::UntilCovered { slack: 1 });
+    let mut scenario = Scenario::begin(Kept::UntilCovered);
     scenario.observe_all(0);
     assert_eq!(scenario.observe(retained(2)), Ok(()));
     assert_eq!(scenario.observe(retained(3)), too_much(3, 2));
@@ -424,7 +426,7 @@ fn a_lane_that_holds_covered_messages_is_wrong() {
 /// Rank 0 has sent both of its messages, and rank 1 has received them and died twice: the second time before it had
 /// come as far.
 fn died_twice(repetition: Repetition) -> Scenario {
-    let mut scenario = Scenario::repeating(Retention::AllSent, repetition);
+    let mut scenario = Scenario::repeating(Kept::All, repetition);
     let (first, second) = (scenario.accepted(0, 1), scenario.accepted(0, 2));
     let died = Event::Started { rank: 1, epoch: Epoch::FIRST };
     for event in [scenario.sent(1, 1), first, scenario.sent(1, 2), second, died, scenario.sent(1, 1), first, died] {
@@ -436,7 +438,7 @@ fn died_twice(repetition: Repetition) -> Scenario {
 #[test]
 fn a_replacement_that_sends_something_else_is_found_where_the_rule_repeats_sends() {
     for (repetition, wrong) in [
-        (Repetition::Free, None),
+        (Repetition::Nothing, None),
         (Repetition::Sends, Some(ViolationKind::Diverged { rank: 1, to: 0, number: 2 })),
         (Repetition::SendsAndReceives, Some(ViolationKind::Diverged { rank: 1, to: 0, number: 2 })),
     ] {
@@ -451,7 +453,7 @@ fn a_replacement_that_sends_something_else_is_found_where_the_rule_repeats_sends
 
 #[test]
 fn a_replacement_that_receives_in_another_order_is_found_where_the_rule_repeats_it() {
-    for repetition in [Repetition::Free, Repetition::Sends] {
+    for repetition in [Repetition::Nothing, Repetition::Sends] {
         let mut scenario = died_twice(repetition);
         assert_eq!(scenario.observe(scenario.accepted(0, 2)), Ok(()));
     }

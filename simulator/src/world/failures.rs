@@ -1,18 +1,18 @@
 //! Deaths of processes, and their replacements.
 
-use counterfoil_log_core::{Epoch, Incarnation};
-use counterfoil_protocols::api::{ChoiceRecord, Snapshot};
+use counterfoil_log_core::{Epoch, Incarnation, Rank};
+use counterfoil_protocols::api::{ChoiceRecord, Protocol, Snapshot};
 
 use super::World;
-use crate::process::{Checkpoint, Image, Process};
-use crate::protocol::{ProcessSettings, SimProtocol, StableStorage};
+use crate::process::{Checkpoint, Image, Machine, Process};
 use crate::random::Random;
 use crate::recording::Activity;
+use crate::rule::{ProcessSettings, SimRule};
 use crate::schedule::{Canary, Fault, Schedule, Tier};
 use crate::trace::Event;
 use crate::violation::ViolationKind;
 
-impl<P: SimProtocol> World<'_, P> {
+impl<P: SimRule> World<'_, P> {
     /// Starts the first processes of all nodes, and connects them.
     pub(super) fn begin(&mut self) -> Result<(), ViolationKind> {
         let nodes = 0..self.nodes.len() as u32;
@@ -50,7 +50,7 @@ impl<P: SimProtocol> World<'_, P> {
         self.count_fault(node);
         let here = &mut self.nodes[node as usize];
         let Some(process) = here.process.take() else { return Ok(()) };
-        let incarnation = process.protocol.incarnation(Incarnation(here.incarnation));
+        let incarnation = process.incarnation(Incarnation(here.incarnation));
         here.incarnation += 1;
         here.notices = 0;
         if let Some(saved) = process.writing
@@ -74,7 +74,7 @@ impl<P: SimProtocol> World<'_, P> {
         let behind = |rank: u32| {
             let here = &self.nodes[rank as usize];
             let progress = here.process.as_ref().map(|process| process.image.application.progress);
-            let recovers = here.process.as_ref().is_some_and(|process| process.protocol.is_recovering());
+            let recovers = here.process.as_ref().is_some_and(|process| process.is_recovering());
             recovers || progress.is_none_or(|progress| progress < here.furthest)
         };
         let recovering = (0..self.program.ranks()).any(behind);
@@ -126,11 +126,9 @@ impl<P: SimProtocol> World<'_, P> {
                 self.coverage.in_flight_lost += self.network.reset(a, b);
                 self.coverage.reconnections += 1;
                 for (node, peer) in [(a, b), (b, a)] {
-                    let party = self.party(peer);
-                    self.with(node, |world, process, actions| {
+                    self.with(node, |world, process| {
                         process.held[peer as usize].clear();
-                        let told = process.protocol.on_failure(party, actions);
-                        world.accept(node, told)
+                        world.handle_lost(node, process, peer)
                     })?;
                 }
                 self.connect(a, b)?;
@@ -143,11 +141,17 @@ impl<P: SimProtocol> World<'_, P> {
         let incarnation = Incarnation(self.nodes[node as usize].incarnation);
         let Schedule { clusters, canary, .. } = *self.schedule;
         let canary = canary.filter(|canary| matches!(canary, Canary::SendDeterministic(_) | Canary::Pessimistic(_)));
-        let settings =
-            ProcessSettings { party: self.party(node), ranks: self.program.ranks(), incarnation, clusters, canary };
-        let protocol = self.accept(node, P::start(settings))?;
+        let settings = ProcessSettings { ranks: self.program.ranks(), incarnation, clusters, canary };
         let is_rank = node < self.program.ranks();
-        let first = protocol.first_checkpoint().filter(|_| is_rank && incarnation == Incarnation(0));
+        let machine = match is_rank {
+            true => P::rank(Rank(node), &settings).map(Machine::Rank),
+            false => P::coordinator(&settings).map(Machine::Coordinator),
+        };
+        let machine: Machine<P> = self.accept(node, machine)?;
+        let first = match &machine {
+            Machine::Rank(rank) if incarnation == Incarnation(0) => rank.first_checkpoint(),
+            _ => None,
+        };
         let disk = &mut self.nodes[node as usize].disk;
         let newest = disk.checkpoints.last();
         let epoch = newest.map_or(Epoch::FIRST, |saved| saved.epoch);
@@ -159,7 +163,7 @@ impl<P: SimProtocol> World<'_, P> {
             None => Image { application: Default::default(), pending: Vec::new(), lanes: Vec::new() },
         };
         if let Some(mut lanes) = disk.lanes.take() {
-            if P::RECONNECTS {
+            if P::PROPERTIES.rolls_back_survivors {
                 lanes.iter_mut().zip(&image.lanes).for_each(|(lane, saved)| lane.truncate(saved.last()));
             }
             image.lanes = lanes;
@@ -174,10 +178,10 @@ impl<P: SimProtocol> World<'_, P> {
             self.note(Event::Checkpointed { rank: node, epoch })?;
             self.store(node, Checkpoint { epoch, tables, image: image.clone() })?;
         }
-        let process = Process::new(protocol, image, self.nodes.len() as u32);
+        let process = Process::new(machine, image, self.nodes.len() as u32);
         self.nodes[node as usize].process = Some(Box::new(process));
-        self.with(node, |world, process, actions| {
-            if incarnation == Incarnation(0) {
+        self.with(node, |world, process| {
+            if incarnation == Incarnation(0) || !is_rank {
                 return Ok(());
             }
             let from = if tables.is_some() {
@@ -185,11 +189,21 @@ impl<P: SimProtocol> World<'_, P> {
             } else {
                 &mut world.coverage.restarts_from_start
             };
-            *from += u64::from(is_rank);
-            let storage =
-                StableStorage { tables: tables.as_deref(), oldest, choices: &choices, deliveries: &deliveries };
-            let restarted = process.protocol.on_restart(storage, actions);
-            world.accept(node, restarted)
+            *from += 1;
+            if let Some(tables) = tables {
+                world.ask(node, process, |rank| rank.restore(&tables, oldest))?;
+                if !P::PROPERTIES.rolls_back_survivors {
+                    // The process may have died between its checkpoint becoming durable and the end of the one before.
+                    world.keep_checkpoints(node, process, epoch, epoch)?;
+                }
+            }
+            for record in &choices {
+                world.ask(node, process, |rank| rank.handle_recovered_choice(&record.bytes))?;
+            }
+            for record in &deliveries {
+                world.ask(node, process, |rank| rank.handle_recovered_delivery(&record.bytes))?;
+            }
+            Ok(())
         })
     }
 
@@ -200,25 +214,19 @@ impl<P: SimProtocol> World<'_, P> {
             return Ok(());
         }
         *notices &= !(1 << dead);
-        let party = self.party(dead);
-        self.with(node, |world, process, actions| {
-            let told = process.protocol.on_failure(party, actions);
-            world.accept(node, told)
-        })
+        self.with(node, |world, process| world.handle_lost(node, process, dead))
     }
 
     /// Connects two living nodes: each sends its Hello, and transmits nothing until it has the other's.
     fn connect(&mut self, a: u32, b: u32) -> Result<(), ViolationKind> {
         for (from, to) in [(a, b), (b, a)] {
-            let party = self.party(to);
-            self.with(from, |world, process, _| {
+            self.with(from, |world, process| {
                 process.cursors[to as usize] = None;
-                if P::RECONNECTS && !world.schedule.late {
+                if P::PROPERTIES.rolls_back_survivors && !world.schedule.late {
                     process.held[to as usize].clear();
                     world.network.close_older(to, from);
                 }
-                let hello = process.protocol.on_connect(party);
-                let hello = world.accept(from, hello)?;
+                let hello = world.hello(from, process, to)?;
                 world.network.connect(from, to, hello);
                 Ok(())
             })?;

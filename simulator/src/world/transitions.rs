@@ -1,21 +1,24 @@
 //! Carries out each kind of transition.
 
-use counterfoil_ack_piggyback::{Ack, Flags, WireHeader};
-use counterfoil_log_core::{Determinant, Envelope, Rank, Ssn};
-use counterfoil_protocols::api::{ChoiceRecord, DiscardReason, EntryKey, EntryKind, Hello, Incoming, Transmission};
+use counterfoil_ack_piggyback::Flags;
+use counterfoil_log_core::{Determinant, Envelope, Epoch, Rank, Ssn};
+use counterfoil_protocols::api::{
+    ChoiceRecord, Coordinator, DiscardReason, EntryKey, EntryKind, Floor, Incoming, Protocol, Transmission,
+};
 
 use super::World;
+use super::effects::HelloOutcome;
 use crate::application::{NextOp, Taken};
 use crate::chooser::Transition;
 use crate::network::{Frame, Record};
-use crate::process::{Checkpoint, Lane, Process, Slot};
-use crate::protocol::{Actions, HelloOutcome, SimProtocol};
+use crate::process::{Checkpoint, Lane, Machine, Process, Slot};
 use crate::recording::{Activity, Dropped};
+use crate::rule::SimRule;
 use crate::schedule::Canary;
 use crate::trace::Event;
 use crate::violation::ViolationKind;
 
-impl<P: SimProtocol> World<'_, P> {
+impl<P: SimRule> World<'_, P> {
     pub(super) fn apply(&mut self, transition: Transition) -> Result<(), ViolationKind> {
         self.log(|| format!("{transition:?}"));
         // A replacement's start, and the simulator's own order to collect, have no part that a death may leave undone.
@@ -31,9 +34,9 @@ impl<P: SimProtocol> World<'_, P> {
             Transition::Start { node } => self.start(node),
             Transition::Notice { node, dead } => self.report_death(node, dead),
             Transition::Arrive { from, to } => match self.network.arrive(from, to) {
-                Some(frame @ Frame::Hello(_)) if P::RECONNECTS => {
+                Some(frame @ Frame::Hello(_)) if P::PROPERTIES.rolls_back_survivors => {
                     self.network.close_older(from, to);
-                    self.with(to, |_, process, _| {
+                    self.with(to, |_, process| {
                         process.held[from as usize].clear();
                         Ok(())
                     })?;
@@ -61,69 +64,35 @@ impl<P: SimProtocol> World<'_, P> {
 
     fn arrive(&mut self, from: u32, to: u32, mut frame: Frame) -> Result<HelloOutcome, ViolationKind> {
         self.damages.apply(&mut frame);
-        let party = self.party(from);
-        let heard = if P::RECONNECTS { self.receipts_in(from, to, &frame) } else { None };
-        self.with(to, |world, process, actions| {
-            if !matches!(frame, Frame::Hello(_)) {
-                heard.map_or(Ok(()), |event| world.note(event))?;
-            }
+        self.with(to, |world, process| {
             match frame {
                 Frame::Hello(bytes) => {
-                    let greeting = process.protocol.on_hello(party, &bytes, actions);
-                    let greeting = world.accept(to, greeting)?;
-                    if greeting == HelloOutcome::Accepted {
-                        heard.map_or(Ok(()), |event| world.note(event))?;
-                    }
-                    world.coverage.dead_hellos += u64::from(greeting == HelloOutcome::Dead);
-                    return Ok(greeting);
+                    let outcome = world.handle_hello(to, process, from, &bytes)?;
+                    world.coverage.dead_hellos += u64::from(outcome == HelloOutcome::Dead);
+                    return Ok(outcome);
                 }
-                Frame::Control(bytes) => {
-                    let heard = process.protocol.on_control(party, &bytes, actions);
-                    world.accept(to, heard)?;
-                }
-                Frame::Message(record) if process.held[from as usize].is_empty() => {
-                    world.judge(to, process, record, actions)?;
-                }
+                Frame::Control(bytes) => world.handle_control(to, process, from, &bytes)?,
                 Frame::Message(record) => {
-                    let heard = process.protocol.on_deferred(&record.header, actions);
-                    world.accept(to, heard)?;
-                    process.held[from as usize].push_back(record);
+                    world.note_ack(to, &record.header)?;
+                    if process.held[from as usize].is_empty() {
+                        world.judge(to, process, record)?;
+                    } else {
+                        world.ask(to, process, |rank| rank.handle_deferred(&record.header))?;
+                        process.held[from as usize].push_back(record);
+                    }
                 }
             }
             Ok(HelloOutcome::Accepted)
         })
     }
 
-    /// Returns what a frame tells its receiver of receipts, if both are ranks and it tells something.
-    fn receipts_in(&self, from: u32, to: u32, frame: &Frame) -> Option<Event> {
-        if from.max(to) >= self.program.ranks() {
-            return None;
-        }
-        let header = match frame {
-            Frame::Hello(bytes) => {
-                let Hello { incarnation, received, .. } = Hello::decode(bytes).ok()?;
-                return Some(Event::HelloHeard { rank: to, peer: from, incarnation, upto: received.upto() });
-            }
-            Frame::Control(bytes) => WireHeader::split(bytes).ok()?.0,
-            Frame::Message(record) => &record.header,
-        };
-        let (incarnation, Ack { ssn: upto, .. }) = (header.incarnation(), header.ack()?);
-        Some(Event::AckHeard { rank: to, peer: from, incarnation, upto })
-    }
-
     /// Presents a message to the protocol; returns `false` if it is held, as the last of its sender.
-    pub(super) fn judge(
-        &mut self,
-        rank: u32,
-        process: &mut Process<P>,
-        record: Record,
-        actions: &mut Actions,
-    ) -> Result<bool, ViolationKind> {
-        let verdict = process.protocol.on_arrival(&record.header, actions);
+    pub(super) fn judge(&mut self, rank: u32, process: &mut Process<P>, record: Record) -> Result<bool, ViolationKind> {
+        let verdict = self.ask(rank, process, |machine| machine.handle_message(&record.header))?;
         let (from, ssn) = (record.header.source().0, record.header.ssn());
         let (number, transmitted) = (ssn.0, record.transmitted);
         let dropped = |why| Activity::Dropped { rank, from, number, transmitted, why };
-        let (accepted, what) = match self.accept(rank, verdict)? {
+        let (accepted, what) = match verdict {
             Incoming::Deliver { keep: None } => (true, None),
             Incoming::Deliver { keep: Some(EntryKey { kind: EntryKind::Delivery, number: sequence }) } => {
                 let record = ChoiceRecord::new(Determinant { sequence, source: record.header.source(), ssn });
@@ -165,7 +134,7 @@ impl<P: SimProtocol> World<'_, P> {
     }
 
     fn transmit(&mut self, from: u32, to: u32) -> Result<(), ViolationKind> {
-        self.with(from, |world, process, actions| {
+        self.with(from, |world, process| {
             let Some(cursor) = &mut process.cursors[to as usize] else { return Ok(()) };
             let lane = &mut process.image.lanes[to as usize];
             let slot = lane.get(cursor.next).copied();
@@ -177,10 +146,11 @@ impl<P: SimProtocol> World<'_, P> {
             let Some(Slot::Kept(Record { mut header, payload, .. })) = slot else { return Ok(()) };
             // The process whose Hello came may be dead by now: then this goes into a connection without another end.
             let reaches = Some(cursor.incarnation) == world.incarnation(to);
-            let refreshed = process.protocol.on_transmit(&mut header, actions);
-            world.accept(from, refreshed)?;
+            world.ask(from, process, |rank| rank.handle_transmit(&mut header))?;
             let again = header.flags().contains(Flags::REPLAYED);
-            world.coverage.replayed += u64::from(again);
+            let transmitted = &mut world.nodes[from as usize].transmitted[to as usize];
+            world.coverage.replayed += u64::from(header.ssn() <= *transmitted);
+            *transmitted = header.ssn().max(*transmitted);
             world.record(Activity::Transmitted { from, to, number: header.ssn().0, marked: again });
             if reaches {
                 let record = Record { header, payload, transmitted: world.event };
@@ -191,25 +161,33 @@ impl<P: SimProtocol> World<'_, P> {
     }
 
     fn make_durable(&mut self, node: u32) -> Result<(), ViolationKind> {
-        self.with(node, |world, process, actions| {
+        self.with(node, |world, process| {
             let Some(saved) = process.writing.take() else { return Ok(()) };
             let epoch = saved.epoch;
             world.store(node, saved)?;
             if world.canary(Canary::DurableEarly) {
                 return Ok(());
             }
-            let told = process.protocol.on_durable(epoch, actions);
-            world.accept(node, told)
+            world.report_durable(node, process, epoch)
         })
     }
 
+    /// Reports a durable checkpoint. Unless ranks that are alive may be rolled back, it replaces the one before.
+    fn report_durable(&mut self, node: u32, process: &mut Process<P>, epoch: Epoch) -> Result<(), ViolationKind> {
+        self.ask(node, process, |rank| rank.handle_checkpoint_durable(epoch))?;
+        if P::PROPERTIES.rolls_back_survivors || self.is_struck(node) {
+            return Ok(());
+        }
+        self.keep_checkpoints(node, process, epoch, epoch)
+    }
+
     fn step(&mut self, rank: u32) -> Result<(), ViolationKind> {
-        self.with(rank, |world, process, actions| {
+        self.with(rank, |world, process| {
             match process.image.application.next_op(&world.program, rank) {
                 NextOp::Nothing => Ok(()),
-                NextOp::Send { to, tag } => world.send(rank, to, tag, process, actions),
+                NextOp::Send { to, tag } => world.send(rank, to, tag, process),
                 NextOp::Receive { .. } | NextOp::Any(_) => world.take(rank, process),
-                NextOp::Checkpoint => world.checkpoint(rank, process, actions),
+                NextOp::Checkpoint => world.checkpoint(rank, process),
             }?;
             let furthest = &mut world.nodes[rank as usize].furthest;
             *furthest = process.image.application.progress.max(*furthest);
@@ -217,22 +195,14 @@ impl<P: SimProtocol> World<'_, P> {
         })
     }
 
-    fn send(
-        &mut self,
-        rank: u32,
-        to: u32,
-        tag: i32,
-        process: &mut Process<P>,
-        actions: &mut Actions,
-    ) -> Result<(), ViolationKind> {
+    fn send(&mut self, rank: u32, to: u32, tag: i32, process: &mut Process<P>) -> Result<(), ViolationKind> {
         let payload = process.image.application.payload(rank);
         // Length as reported to the protocol; some are large, and get their own acknowledgements.
         let len = if payload.content.is_multiple_of(4) { 4096 } else { 16 };
         let envelope = Envelope { source: Rank(rank), destination: Rank(to), tag, comm: 0, len };
-        let outgoing = process.protocol.on_send(&envelope, actions);
-        let outgoing = self.accept(rank, outgoing)?;
-        // The resulting actions must not concern this record: it isn't committed yet.
-        self.perform_all(rank, process, actions)?;
+        let outgoing = self.ask(rank, process, |machine| machine.handle_send(&envelope))?;
+        // The resulting effects must not concern this record: it isn't committed yet.
+        self.carry_out_effects(rank, process)?;
         if self.struck.is_some() {
             return Ok(());
         }
@@ -270,8 +240,7 @@ impl<P: SimProtocol> World<'_, P> {
         let (source, tag, ssn) = (header.source(), header.tag(), header.ssn());
         if let Some(choice) = process.end_choice() {
             let chosen = Determinant { sequence: choice.sequence, source, ssn };
-            let record = process.protocol.on_chosen(chosen);
-            let record = self.accept(rank, record)?;
+            let record = self.ask(rank, process, |machine| machine.handle_choice(chosen))?;
             self.coverage.choices_forced += u64::from(choice.forced.is_some());
             self.coverage.choices += u64::from(record.is_some());
             if let Some(record) = record
@@ -285,23 +254,26 @@ impl<P: SimProtocol> World<'_, P> {
         self.note(Event::Taken { rank, from: source.0, tag, ssn, payload })
     }
 
-    /// Begins a collection in the coordinator.
+    /// Begins the collection of this number in the coordinator; `None` at the end, when nothing moves any more. They alternate between the two
+    /// kinds of floors; the last is the one that collects the most.
     pub(super) fn collect(&mut self, node: u32, number: Option<u32>) -> Result<(), ViolationKind> {
-        self.with(node, |world, process, actions| {
-            let begun = process.protocol.on_collect(number, actions);
-            world.coverage.collections += u64::from(world.accept(node, begun)?);
+        let is_even = number.is_some_and(|number| number.is_multiple_of(2));
+        let floor = if is_even { Floor::BySmallestEpoch } else { Floor::ByLine };
+        self.with(node, |world, process| {
+            if let Machine::Coordinator(coordinator) = &mut process.machine {
+                world.coverage.collections += u64::from(coordinator.begin_collection(floor));
+            }
             Ok(())
         })
     }
 
-    fn checkpoint(&mut self, rank: u32, process: &mut Process<P>, actions: &mut Actions) -> Result<(), ViolationKind> {
-        if !process.protocol.wants_checkpoint() {
+    fn checkpoint(&mut self, rank: u32, process: &mut Process<P>) -> Result<(), ViolationKind> {
+        if !process.rank().is_some_and(Protocol::wants_checkpoint) {
             self.coverage.checkpoints_refused += 1;
             process.image.application.pass(&self.program, rank);
             return Ok(());
         }
-        let snapshot = process.protocol.on_checkpoint(actions);
-        let snapshot = self.accept(rank, snapshot)?;
+        let snapshot = self.ask(rank, process, Protocol::handle_checkpoint)?;
         self.note(Event::Checkpointed { rank, epoch: snapshot.epoch })?;
         process.image.application.pass(&self.program, rank);
         let mut image = process.image.clone();
@@ -315,8 +287,7 @@ impl<P: SimProtocol> World<'_, P> {
         self.coverage.checkpoints_abandoned += u64::from(process.writing.is_some());
         process.writing = Some(Checkpoint { epoch, tables: snapshot.tables, image });
         if self.canary(Canary::DurableEarly) {
-            let told = process.protocol.on_durable(epoch, actions);
-            self.accept(rank, told)?;
+            self.report_durable(rank, process, epoch)?;
         }
         Ok(())
     }

@@ -5,7 +5,7 @@
 //! `SIM_SCHEDULE='sim1 ...' cargo test -p counterfoil-simulator send_deterministic::a_schedule_of_the -- --nocapture`.
 
 use counterfoil_campaign::scaled;
-use counterfoil_simulator::{self as simulator, Canary, Config, Coverage, Schedule, SendDet, SimProtocol, Summary};
+use counterfoil_simulator::{self as simulator, Canary, Config, Coverage, Schedule, SendDet, SimRule, Summary};
 
 /// Programs of this rule are send-deterministic.
 fn config() -> Config {

@@ -3,9 +3,9 @@ use counterfoil_log_core::{Envelope, Incarnation, Rank};
 
 use super::super::notice::{self, Command, Line};
 use super::super::phases::PhaseOrder;
-use super::super::{Config, SendDeterministic, command_header};
+use super::super::{Config, SendDeterministic};
 use super::*;
-use crate::api::{Effect, Party, Protocol};
+use crate::api::{Effect, Party, Protocol, command_header};
 
 const A: Rank = Rank(0);
 const B: Rank = Rank(1);

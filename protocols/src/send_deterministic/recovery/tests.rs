@@ -2,9 +2,9 @@ use counterfoil_ack_piggyback::WireHeader;
 use counterfoil_log_core::{Epoch, Incarnation, Rank};
 
 use super::super::line::{SentInEpoch, SentTo};
-use super::super::{Config, SendDeterministic, command_header};
+use super::super::{Config, SendDeterministic};
 use super::*;
-use crate::api::{Effect, Party, Protocol};
+use crate::api::{Effect, Party, Protocol, command_header};
 
 /// Second process of a rank.
 const REPLACED: u32 = 1 << 16;
@@ -116,7 +116,7 @@ fn reports_with_numbers_out_of_range_are_refused() {
     ] {
         let report = Report::Table { round: process.round(), table: wrong, phase: 1, phases: PhaseOrder::default() };
         let body = notice::encode(&report);
-        let refused = RecoveryError::Malformed { from: Rank(0), len: body.len() };
+        let refused = CoordinatorError::Malformed { from: Rank(0), len: body.len() };
         assert_eq!(process.handle_control(Rank(0), &body), Err(refused), "{report:?}");
     }
     report_table(&mut process, 0, channel(1, 2, vec![entry(1, 1), entry(2, 2)]));

@@ -4,8 +4,10 @@ use std::collections::{BTreeMap, VecDeque};
 
 use counterfoil_ack_piggyback::{AckPolicy, Kind, WireHeader};
 use counterfoil_log_core::{Envelope, Epoch, Incarnation, Rank, Ssn};
-use counterfoil_protocols::api::{Effect, Hello, Incoming, Party, Protocol, ProtocolError, Transmission};
-use counterfoil_protocols::send_deterministic::{Canary, Config, SendDeterministic, command_header};
+use counterfoil_protocols::api::{
+    Effect, Hello, Incoming, Party, Protocol, ProtocolError, Transmission, command_header,
+};
+use counterfoil_protocols::send_deterministic::{Canary, Config, SendDeterministic};
 
 use super::program::{Image, Op};
 

@@ -4,8 +4,8 @@ use std::collections::{BTreeSet, VecDeque};
 use std::fmt;
 
 use counterfoil_log_core::Rank;
-use counterfoil_protocols::api::Protocol;
-use counterfoil_protocols::send_deterministic::{Canary, Floor, RecoveryProcess};
+use counterfoil_protocols::api::{Coordinator, Floor, Protocol};
+use counterfoil_protocols::send_deterministic::{Canary, RecoveryProcess};
 
 use super::node::{Disk, Frame, Node, Outcome};
 use super::program::{Image, Program, failure_free};

@@ -4,7 +4,8 @@ use super::{RANKS, ROUNDS, number, run_program, settings};
 use crate::Error;
 use crate::communicator::{APPLICATION_CONTEXT, Communicator, FailStop, Request};
 use crate::local::testing::{End, Killable, ThreadJob};
-use crate::settings::{LogTier, RankSettings, Rule};
+use crate::rule::Rule;
+use crate::settings::{LogTier, RankSettings};
 use counterfoil_campaign::stride;
 
 /// Contexts of two communicators.

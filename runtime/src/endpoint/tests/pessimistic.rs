@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::endpoint::progress::Wait;
-use crate::settings::Rule;
+use crate::rule::Rule;
 
 const TIERS: [LogTier; 3] = [LogTier::Volatile, LogTier::ProcessCrashSafe, LogTier::NodeLocal];
 

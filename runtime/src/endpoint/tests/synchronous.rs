@@ -7,7 +7,8 @@ use crate::Error;
 use crate::communicator::{APPLICATION_CONTEXT, Communicator, Request};
 use crate::local::LocalEndpoint;
 use crate::local::testing::{End, Killable, ThreadJob};
-use crate::settings::{LogTier, RankSettings, Rule};
+use crate::rule::Rule;
+use crate::settings::{LogTier, RankSettings};
 
 const RULES: [Rule; 3] = [Rule::SenderBased, Rule::Pessimistic, Rule::SendDeterministic { clusters: 1 }];
 

@@ -1,13 +1,14 @@
 //! The rule: attempt after attempt, each from the start, until one completes.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use counterfoil_ack_piggyback::{Flags, Origin, Stamp, WireHeader};
-use counterfoil_log_core::{Envelope, Epoch, Incarnation, Phase, Rank, Ssn};
-use counterfoil_protocols::api::{DiscardReason, Incoming, Outgoing, Party, Snapshot, Transmission};
-use counterfoil_simulator::{
-    Action, Actions, HelloOutcome, ProcessSettings, Refusal, Retention, SimProtocol, StableStorage,
+use counterfoil_ack_piggyback::{Flags, Origin, ReceivedSet, Stamp, WireHeader};
+use counterfoil_log_core::{Determinant, Envelope, Epoch, Incarnation, Phase, Rank, Ssn};
+use counterfoil_protocols::api::{
+    ChoiceError, ChoiceRecord, Coordinator, CoordinatorError, DiscardReason, Effect, Hello, Incoming, Kept, NextChoice,
+    Outgoing, Party, Properties, Protocol, ProtocolError, Repetition, RestoreError, Snapshot, Transmission,
 };
+use counterfoil_simulator::{ProcessSettings, Refusal, SimRule};
 
 /// Planted mistakes of the rule.
 #[derive(Debug)]
@@ -23,241 +24,275 @@ impl Mistake {
     pub(crate) const DO_NOT_REST: u8 = 3;
 }
 
-/// A rank or the coordinator.
+/// The rule with one of its mistakes.
 #[derive(Debug)]
-pub(crate) enum Global<const MISTAKE: u8> {
-    Rank(Member),
-    Coordinator(Coordinator),
-}
+pub(crate) struct Global<const MISTAKE: u8>;
 
 #[derive(Debug)]
-pub(crate) struct Member {
-    settings: ProcessSettings,
+pub(crate) struct Member<const MISTAKE: u8> {
     rank: Rank,
+    /// Number of replacements in the upper half, and of rollbacks in the lower.
+    incarnation: Incarnation,
     /// Number of the attempt; 0 before any.
     attempt: u32,
     running: bool,
+    /// A rollback was requested.
+    rolls_back: bool,
     epoch: Epoch,
     sent: BTreeMap<Rank, u64>,
-    received: BTreeMap<Rank, u64>,
     /// Connected peers, with their incarnations.
     met: BTreeMap<Rank, Incarnation>,
+    effects: VecDeque<Effect>,
 }
 
 #[derive(Debug)]
-pub(crate) struct Coordinator {
+pub(crate) struct Initiator<const MISTAKE: u8> {
     ranks: u32,
     /// Number of the attempt, higher than those of any earlier coordinator.
     attempt: u32,
-    present: BTreeSet<Rank>,
     ready: BTreeSet<Rank>,
+    messages: VecDeque<(Rank, Vec<u8>)>,
 }
 
 /// Kinds of control messages; the number of the attempt follows.
 const PREPARE: u8 = 1;
 const READY: u8 = 2;
 const GO: u8 = 3;
+/// A replacement has started.
+const JOIN: u8 = 4;
 
-fn say(to: Party, what: u8, attempt: u32) -> Action {
-    Action::Control { to, bytes: [&[what][..], &attempt.to_le_bytes()].concat() }
+fn notice(what: u8, attempt: u32) -> Vec<u8> {
+    [&[what][..], &attempt.to_le_bytes()].concat()
 }
 
-fn heard(bytes: &[u8]) -> Result<(u8, u32), Refusal> {
-    let malformed = || Refusal("a malformed notice".into());
-    let (&what, attempt) = bytes.split_first().ok_or_else(malformed)?;
-    Ok((what, u32::from_le_bytes(attempt.try_into()?)))
+fn parse(bytes: &[u8]) -> Option<(u8, u32)> {
+    let (&what, attempt) = bytes.split_first()?;
+    Some((what, u32::from_le_bytes(attempt.try_into().ok()?)))
 }
 
-impl Member {
-    fn prepare(&mut self, attempt: u32, actions: &mut Actions) {
-        self.attempt = attempt;
-        self.running = false;
-        actions.push(Action::RollBack { epoch: Epoch::FIRST });
-        actions.push(say(Party::Coordinator, READY, attempt));
+impl<const MISTAKE: u8> Member<MISTAKE> {
+    fn origin(&self) -> Origin {
+        Origin { incarnation: self.incarnation, epoch: self.epoch, phase: Phase(self.attempt) }
     }
 
-    fn go(&mut self, mistake: u8, actions: &mut Actions) {
-        if mistake == Mistake::DO_NOT_REST {
-            actions.push(say(Party::Coordinator, READY, self.attempt));
-        }
-        self.running = true;
-        for (&peer, &incarnation) in &self.met {
-            actions.push(Action::Replay { peer, incarnation, after: Ssn::ZERO, upto: Ssn::MAX });
-        }
-        actions.push(Action::Resume);
+    fn say(&mut self, what: u8) {
+        let body = notice(what, self.attempt);
+        let header = WireHeader::control(self.rank, self.rank, self.origin(), 0, body.len() as u64, None);
+        self.effects.push_back(Effect::Transmit { to: Party::Coordinator, header, body });
     }
 
-    fn judge(&mut self, header: &WireHeader, mistake: u8) -> Incoming {
-        let (from, attempt) = (header.source(), header.phase().0);
-        let (sent_by, now) = (Incarnation(attempt), Incarnation(self.attempt));
-        let undone = Incoming::Discard(DiscardReason::DeadIncarnation { sent_by, now });
+    fn roll_back(&mut self) {
+        self.rolls_back = true;
+        self.effects.push_back(Effect::RollBack { epoch: Epoch::FIRST });
+    }
+}
+
+impl<const MISTAKE: u8> Protocol for Member<MISTAKE> {
+    fn properties(&self) -> Properties {
+        Global::<MISTAKE>::PROPERTIES
+    }
+
+    fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+
+    fn incarnation(&self) -> Incarnation {
+        self.incarnation
+    }
+
+    fn handle_send(&mut self, envelope: &Envelope) -> Result<Outgoing, ProtocolError> {
+        let sent = self.sent.entry(envelope.destination).or_default();
+        *sent += 1;
+        let stamp = Stamp { ssn: Ssn(*sent), flags: Flags::NONE };
+        let header = WireHeader::message(envelope, stamp, self.origin(), None);
+        Ok(Outgoing { header, keep_record: true, transmission: Transmission::Now })
+    }
+
+    fn handle_transmit(&mut self, header: &mut WireHeader) -> Result<(), ProtocolError> {
+        assert_eq!((header.source(), header.phase().0), (self.rank, self.attempt), "a record of an undone attempt");
+        Ok(())
+    }
+
+    fn handle_message(&mut self, header: &WireHeader) -> Result<Incoming, ProtocolError> {
+        let attempt = header.phase().0;
+        let undone = DiscardReason::DeadIncarnation { sent_by: Incarnation(attempt), now: Incarnation(self.attempt) };
         if attempt > self.attempt || (attempt == self.attempt && !self.running) {
-            return if mistake == Mistake::DO_NOT_HOLD { undone } else { Incoming::Hold };
+            return Ok(if MISTAKE == Mistake::DO_NOT_HOLD { Incoming::Discard(undone) } else { Incoming::Hold });
         }
-        if attempt < self.attempt && mistake != Mistake::TAKE_UNDONE {
-            return undone;
+        if attempt < self.attempt && MISTAKE != Mistake::TAKE_UNDONE {
+            return Ok(Incoming::Discard(undone));
         }
-        let received = self.received.entry(from).or_default();
-        *received += 1;
-        Incoming::Deliver { keep: None }
-    }
-}
-
-impl Coordinator {
-    fn prepare(&mut self, actions: &mut Actions) {
-        if self.present.len() == self.ranks as usize {
-            self.attempt += 1;
-            self.ready.clear();
-            let all = self.present.iter();
-            actions.extend(all.map(|&rank| say(rank.into(), PREPARE, self.attempt)));
-        }
+        Ok(Incoming::Deliver { keep: None })
     }
 
-    fn note_ready(&mut self, rank: Rank, attempt: u32, actions: &mut Actions) {
-        if attempt == self.attempt && self.ready.insert(rank) && self.ready.len() == self.ranks as usize {
-            let all = self.present.iter();
-            actions.extend(all.map(|&rank| say(rank.into(), GO, attempt)));
+    fn handle_control(&mut self, _: Party, _: &WireHeader, body: &[u8]) -> Result<(), ProtocolError> {
+        match parse(body) {
+            Some((PREPARE, attempt)) if attempt > self.attempt => {
+                (self.attempt, self.running) = (attempt, false);
+                self.roll_back();
+                self.say(READY);
+            }
+            Some((GO, attempt)) if attempt == self.attempt => {
+                if MISTAKE == Mistake::DO_NOT_REST {
+                    self.say(READY);
+                }
+                if !std::mem::replace(&mut self.running, true) {
+                    self.effects.push_back(Effect::Resume);
+                }
+            }
+            _ => {}
         }
+        Ok(())
     }
-}
 
-/// Refuses an event that only ranks have.
-fn not_a_rank<T>() -> Result<T, Refusal> {
-    Err(Refusal("the coordinator has no program".into()))
-}
+    fn next_choice(&mut self) -> NextChoice {
+        NextChoice { sequence: 0, forced: None }
+    }
 
-impl<const MISTAKE: u8> SimProtocol for Global<MISTAKE> {
-    const COORDINATOR: bool = true;
-    const RETENTION: Retention = Retention::AllSent;
+    fn handle_choice(&mut self, _: Determinant) -> Result<Option<ChoiceRecord>, ChoiceError> {
+        Ok(None)
+    }
 
-    fn start(settings: ProcessSettings) -> Result<Self, Refusal> {
-        let ProcessSettings { party, ranks, incarnation, .. } = settings;
-        Ok(match party {
-            Party::Rank(rank) => Global::Rank(Member {
-                settings,
-                rank,
-                attempt: 0,
-                running: false,
-                epoch: Epoch::FIRST,
-                sent: BTreeMap::new(),
-                received: BTreeMap::new(),
-                met: BTreeMap::new(),
-            }),
-            Party::Coordinator => Global::Coordinator(Coordinator {
-                ranks,
-                attempt: incarnation.0 << 16,
-                present: BTreeSet::new(),
-                ready: BTreeSet::new(),
-            }),
+    fn handle_recovered_choice(&mut self, _: &[u8]) -> Result<(), ChoiceError> {
+        Ok(())
+    }
+
+    fn is_running(&self) -> bool {
+        self.running
+    }
+
+    fn first_checkpoint(&self) -> Option<Snapshot> {
+        Some(Snapshot { epoch: Epoch::FIRST, tables: Epoch::FIRST.0.to_le_bytes().to_vec() })
+    }
+
+    fn handle_checkpoint(&mut self) -> Result<Snapshot, ProtocolError> {
+        self.epoch = Epoch(self.epoch.0 + 1);
+        Ok(Snapshot { epoch: self.epoch, tables: self.epoch.0.to_le_bytes().to_vec() })
+    }
+
+    fn handle_checkpoint_durable(&mut self, _: Epoch) -> Result<(), ProtocolError> {
+        self.effects.push_back(Effect::KeepCheckpoints { first: Epoch::FIRST, last: Epoch::FIRST });
+        Ok(())
+    }
+
+    fn restore(&mut self, tables: &[u8], _: Epoch) -> Result<(), RestoreError> {
+        self.epoch = Epoch(u32::from_le_bytes(
+            tables.try_into().map_err(|_| RestoreError::Contradiction { what: "its length" })?,
+        ));
+        self.sent.clear();
+        if std::mem::replace(&mut self.rolls_back, false) {
+            self.incarnation.0 += 1;
+            return Ok(());
+        }
+        if self.epoch > Epoch::FIRST {
+            // The process died when a checkpoint was durable and not yet discarded.
+            self.effects.push_back(Effect::KeepCheckpoints { first: Epoch::FIRST, last: Epoch::FIRST });
+            self.roll_back();
+        }
+        self.say(JOIN);
+        Ok(())
+    }
+
+    fn handle_peer_lost(&mut self, _: Rank) -> Result<(), ProtocolError> {
+        Ok(())
+    }
+
+    fn hello(&self, _: Rank) -> Result<Hello, ProtocolError> {
+        Ok(Hello {
+            rank: self.rank,
+            incarnation: self.incarnation,
+            epoch: self.epoch,
+            received: ReceivedSet::new(),
+            covered: (Epoch::FIRST, Ssn::ZERO),
+            sent: Ssn::ZERO,
+            acked: Ssn::ZERO,
+            opaque: Vec::new(),
         })
     }
 
-    fn on_restart(&mut self, storage: StableStorage<'_>, actions: &mut Actions) -> Result<(), Refusal> {
-        if storage.tables.is_some() {
-            // The process died when a checkpoint was durable and not yet discarded.
-            actions.push(Action::KeepCheckpoints { first: Epoch::FIRST, last: Epoch::FIRST });
-            actions.push(Action::RollBack { epoch: Epoch::FIRST });
+    /// Each rank sends all of its attempt to whoever connects.
+    fn handle_hello(&mut self, peer: Rank, hello: &Hello) -> Result<(), ProtocolError> {
+        let incarnation = hello.incarnation;
+        let met = self.met.entry(peer).or_default();
+        if incarnation < *met {
+            return Err(ProtocolError::DeadHello { peer, incarnation, now: *met });
         }
-        Ok(()) // The coordinator will begin a new attempt.
+        *met = incarnation;
+        self.effects.push_back(Effect::Replay { peer, incarnation, after: Ssn::ZERO, upto: Ssn::MAX });
+        Ok(())
     }
 
-    fn on_connect(&mut self, _: Party) -> Result<Vec<u8>, Refusal> {
-        let incarnation = match self {
-            Global::Rank(member) => member.settings.incarnation,
-            Global::Coordinator(_) => Incarnation(0),
-        };
-        Ok(incarnation.0.to_le_bytes().to_vec())
+    fn poll_effect(&mut self) -> Option<Effect> {
+        self.effects.pop_front()
+    }
+}
+
+impl<const MISTAKE: u8> Initiator<MISTAKE> {
+    fn broadcast(&mut self, what: u8) {
+        let body = notice(what, self.attempt);
+        self.messages.extend((0..self.ranks).map(|rank| (Rank(rank), body.clone())));
     }
 
-    fn on_hello(&mut self, peer: Party, hello: &[u8], actions: &mut Actions) -> Result<HelloOutcome, Refusal> {
-        let incarnation = Incarnation(u32::from_le_bytes(hello.try_into()?));
-        match (self, peer) {
-            (Global::Rank(member), Party::Rank(peer)) => {
-                if member.met.get(&peer).is_some_and(|&met| met > incarnation) {
-                    return Ok(HelloOutcome::Dead);
+    fn prepare(&mut self) {
+        self.attempt += 1;
+        self.ready.clear();
+        self.broadcast(PREPARE);
+    }
+}
+
+impl<const MISTAKE: u8> Coordinator for Initiator<MISTAKE> {
+    fn handle_control(&mut self, from: Rank, body: &[u8]) -> Result<(), CoordinatorError> {
+        match parse(body) {
+            Some((JOIN, _)) => self.prepare(),
+            Some((READY, attempt)) if attempt == self.attempt => {
+                if MISTAKE == Mistake::DO_NOT_REST && self.ready.contains(&from) {
+                    self.messages.push_back((from, notice(GO, attempt)));
                 }
-                member.met.insert(peer, incarnation);
-                if member.running {
-                    actions.push(Action::Replay { peer, incarnation, after: Ssn::ZERO, upto: Ssn::MAX });
+                if self.ready.insert(from) && self.ready.len() == self.ranks as usize {
+                    self.broadcast(GO);
                 }
             }
-            (Global::Coordinator(coordinator), Party::Rank(peer)) => {
-                coordinator.present.insert(peer);
-                coordinator.prepare(actions);
-            }
-            _ => {}
-        }
-        Ok(HelloOutcome::Accepted)
-    }
-
-    fn on_send(&mut self, envelope: &Envelope, _: &mut Actions) -> Result<Outgoing, Refusal> {
-        let Global::Rank(member) = self else { return not_a_rank() };
-        let sent = member.sent.entry(envelope.destination).or_default();
-        *sent += 1;
-        let stamp = Stamp { ssn: Ssn(*sent), flags: Flags::NONE };
-        let origin =
-            Origin { incarnation: member.settings.incarnation, epoch: member.epoch, phase: Phase(member.attempt) };
-        let transmission = if member.running { Transmission::Now } else { Transmission::Hold };
-        Ok(Outgoing { header: WireHeader::message(envelope, stamp, origin, None), keep_record: true, transmission })
-    }
-
-    fn on_transmit(&mut self, header: &mut WireHeader, _: &mut Actions) -> Result<(), Refusal> {
-        let Global::Rank(member) = self else { return not_a_rank() };
-        if (header.source(), header.phase().0) != (member.rank, member.attempt) {
-            return Err(Refusal(format!("{header:?} is not of attempt {}", member.attempt)));
+            Some(_) => {}
+            None => return Err(CoordinatorError::Malformed { from, len: body.len() }),
         }
         Ok(())
     }
 
-    fn on_arrival(&mut self, header: &WireHeader, _: &mut Actions) -> Result<Incoming, Refusal> {
-        let Global::Rank(member) = self else { return not_a_rank() };
-        Ok(member.judge(header, MISTAKE))
+    fn poll_message(&mut self) -> Option<(Rank, Vec<u8>)> {
+        self.messages.pop_front()
+    }
+}
+
+impl<const MISTAKE: u8> SimRule for Global<MISTAKE> {
+    type Rank = Member<MISTAKE>;
+    type Coordinator = Initiator<MISTAKE>;
+
+    const PROPERTIES: Properties = Properties {
+        repeats: Repetition::Nothing,
+        keeps: Kept::All,
+        rolls_back_survivors: true,
+        has_coordinator: true,
+    };
+
+    fn rank(rank: Rank, settings: &ProcessSettings) -> Result<Member<MISTAKE>, Refusal> {
+        Ok(Member {
+            rank,
+            incarnation: Incarnation(settings.incarnation.0 << 16),
+            attempt: 0,
+            running: false,
+            rolls_back: false,
+            epoch: Epoch::FIRST,
+            sent: BTreeMap::new(),
+            met: BTreeMap::new(),
+            effects: VecDeque::new(),
+        })
     }
 
-    fn on_control(&mut self, from: Party, bytes: &[u8], actions: &mut Actions) -> Result<(), Refusal> {
-        let (what, attempt) = heard(bytes)?;
-        match (self, from, what) {
-            (Global::Rank(member), _, PREPARE) if attempt > member.attempt => member.prepare(attempt, actions),
-            (Global::Rank(member), _, GO) if attempt == member.attempt && !member.running => {
-                member.go(MISTAKE, actions);
-            }
-            (Global::Rank(_), _, GO) if MISTAKE == Mistake::DO_NOT_REST => {
-                actions.push(say(Party::Coordinator, READY, attempt));
-            }
-            (Global::Coordinator(coordinator), Party::Rank(rank), READY) => {
-                if MISTAKE == Mistake::DO_NOT_REST && coordinator.ready.contains(&rank) {
-                    actions.push(say(rank.into(), GO, attempt));
-                }
-                coordinator.note_ready(rank, attempt, actions);
-            }
-            _ => {}
-        }
-        Ok(())
-    }
-
-    fn on_checkpoint(&mut self, _: &mut Actions) -> Result<Snapshot, Refusal> {
-        let Global::Rank(member) = self else { return not_a_rank() };
-        member.epoch = Epoch(member.epoch.0 + 1);
-        Ok(Snapshot { epoch: member.epoch, tables: Vec::new() })
-    }
-
-    fn on_durable(&mut self, _: Epoch, actions: &mut Actions) -> Result<(), Refusal> {
-        actions.push(Action::KeepCheckpoints { first: Epoch::FIRST, last: Epoch::FIRST });
-        Ok(())
-    }
-
-    fn on_failure(&mut self, peer: Party, _: &mut Actions) -> Result<(), Refusal> {
-        if let (Global::Coordinator(coordinator), Party::Rank(rank)) = (self, peer) {
-            coordinator.present.remove(&rank);
-        }
-        Ok(())
-    }
-
-    fn on_rolled_back(&mut self, _: Option<&[u8]>, _: Epoch, _: &mut Actions) -> Result<(), Refusal> {
-        let Global::Rank(member) = self else { return not_a_rank() };
-        member.epoch = Epoch::FIRST;
-        member.sent.clear();
-        member.received.clear();
-        Ok(())
+    fn coordinator(settings: &ProcessSettings) -> Result<Initiator<MISTAKE>, Refusal> {
+        let ProcessSettings { ranks, incarnation, .. } = *settings;
+        let (attempt, ready, messages) = (incarnation.0 << 16, BTreeSet::new(), VecDeque::new());
+        let mut initiator = Initiator { ranks, attempt, ready, messages };
+        initiator.prepare();
+        Ok(initiator)
     }
 }

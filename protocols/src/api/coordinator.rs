@@ -1,0 +1,120 @@
+//! The process apart from the ranks.
+
+use std::fmt;
+
+use counterfoil_ack_piggyback::{Origin, WireHeader};
+use counterfoil_log_core::{Epoch, Incarnation, Phase, Rank};
+use thiserror::Error;
+
+/// State machine of the process apart from the ranks that some rules need: the recovery process of Guermouche 2011 (Figure 4), the initiator
+/// of C3 (section 3.1).
+///
+/// A driver reports the ranks' messages to it and sends its own. It may be lost, and is replaced by one that knows nothing of it.
+pub trait Coordinator: fmt::Debug {
+    /// Handles a control message of a rank to [`Party::Coordinator`](super::Party::Coordinator).
+    ///
+    /// # Errors
+    /// [`CoordinatorError`]; don't trust the rank any further.
+    fn handle_control(&mut self, from: Rank, body: &[u8]) -> Result<(), CoordinatorError>;
+
+    /// Returns the next control message to send, and its destination; `None` when there is none. Call it after every other call. The rank gets
+    /// it with a [`command_header`].
+    fn poll_message(&mut self) -> Option<(Rank, Vec<u8>)>;
+
+    /// Begins a collection of what no recovery needs any more, unless a recovery is under way; returns `true` if it did. An unfinished earlier
+    /// collection is abandoned. Rules that collect otherwise never begin one.
+    fn begin_collection(&mut self, floor: Floor) -> bool {
+        let _ = floor;
+        false
+    }
+
+    /// Returns `true` while a collection is under way.
+    fn is_collecting(&self) -> bool {
+        false
+    }
+
+    /// Returns `true` while a recovery is under way.
+    fn is_recovering(&self) -> bool {
+        false
+    }
+
+    /// Returns the last recovery line and its number: for each rank the epoch that it rolls back to, or `None` if it stays. For simulators
+    /// and reports.
+    fn line(&self) -> Option<(u64, &[Option<u32>])> {
+        None
+    }
+}
+
+impl<C: Coordinator + ?Sized> Coordinator for Box<C> {
+    fn handle_control(&mut self, from: Rank, body: &[u8]) -> Result<(), CoordinatorError> {
+        (**self).handle_control(from, body)
+    }
+
+    fn poll_message(&mut self) -> Option<(Rank, Vec<u8>)> {
+        (**self).poll_message()
+    }
+
+    fn begin_collection(&mut self, floor: Floor) -> bool {
+        (**self).begin_collection(floor)
+    }
+
+    fn is_collecting(&self) -> bool {
+        (**self).is_collecting()
+    }
+
+    fn is_recovering(&self) -> bool {
+        (**self).is_recovering()
+    }
+
+    fn line(&self) -> Option<(u64, &[Option<u32>])> {
+        (**self).line()
+    }
+}
+
+/// Limit of the collection of checkpoints and logs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Floor {
+    /// Each rank's epoch in the recovery line of a failure of all ranks: collects the most possible.
+    ByLine,
+    /// Smallest epoch in the job (Guermouche 2011, section III.A.4): one number for all.
+    BySmallestEpoch,
+}
+
+/// Reason for refusing a control message of a rank. Nothing is changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum CoordinatorError {
+    /// No such rank in this job.
+    #[error("{rank} is not in a job of {ranks} ranks")]
+    UnknownRank {
+        /// Rank that was named.
+        rank: Rank,
+        /// Number of ranks in the job.
+        ranks: u32,
+    },
+    /// Bytes that are not a message to the coordinator.
+    #[error("a report of {len} bytes from {from} that can't be read")]
+    Malformed {
+        /// Sender of the message.
+        from: Rank,
+        /// Length of the message.
+        len: usize,
+    },
+    /// Phase reported free of orphans that had none.
+    #[error("{from} reports that phase {phase} has no orphans left, but it had none there")]
+    NotOpen {
+        /// Sender of the message.
+        from: Rank,
+        /// Phase that was named.
+        phase: u32,
+    },
+}
+
+/// Returns the header of a coordinator's message to a rank, for [`Protocol::handle_control`](super::Protocol::handle_control).
+pub fn command_header(rank: Rank, body: &[u8]) -> WireHeader {
+    let origin = Origin { incarnation: Incarnation::default(), epoch: Epoch::FIRST, phase: Phase::default() };
+    WireHeader::control(rank, rank, origin, COMMAND, body.len() as u64, None)
+}
+
+/// Tag of a control header between a rank and the coordinator.
+pub(crate) const COMMAND: i32 = 2;

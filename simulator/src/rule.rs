@@ -1,0 +1,236 @@
+//! Rules under the simulator: which state machines a run has, and what the oracles read of them beyond their interface.
+//!
+//! The simulator owns everything outside the rule: programs, lanes, checkpoints, connections, failures, time. It reports events to the
+//! [`Protocol`] of each rank and to the [`Coordinator`], and carries out their effects, in order, before the next event.
+//!
+//! # Connections
+//!
+//! - Frames of one connection arrive in order. A Hello comes first. The death of a peer is reported once, at the latest before its successor
+//!   is connected.
+//! - Under a rule that rolls back ranks that are alive, connections are as `counterfoil_protocols::api` demands: nothing goes to a rank on a new
+//!   connection before its Hello was handled there, and then nothing of an older one arrives any more. A rollback drops messages that are held
+//!   or under way to the rank, and reconnects it with all others. A lane that survives its process is cut to its end in the restored
+//!   checkpoint.
+//! - Under the others, frames that a dead incarnation has left under way may also arrive between or after those of its successor.
+//! - Messages between a rank and the coordinator wait while they aren't connected. Those that wait when either dies are lost.
+
+use std::convert::Infallible;
+
+use counterfoil_ack_piggyback::AckPolicy;
+use counterfoil_log_core::{Incarnation, Rank};
+use counterfoil_protocols::api::{Coordinator, CoordinatorError, Properties, Protocol};
+use counterfoil_protocols::send_deterministic::{Clusters, ClustersError, RecoveryProcess, SendDeterministic};
+use counterfoil_protocols::{pessimistic, send_deterministic, sender_based};
+
+use super::schedule::Canary;
+
+/// Asks for acknowledgements often, so that small programs reach them.
+const POLICY: AckPolicy =
+    AckPolicy { small_message_limit: 1024, unacked_records_max: 4, unacked_bytes_max: 4 << 20, exceptions_max: 64 };
+/// Distance in epochs between clusters: small, so that their checkpoints meet in small programs.
+const CLUSTER_GAP: u32 = 3;
+
+/// Settings of a process.
+#[derive(Clone, Copy, Debug)]
+pub struct ProcessSettings {
+    /// Number of ranks.
+    pub ranks: u32,
+    /// Number of times that the process was replaced.
+    pub incarnation: Incarnation,
+    /// Number of clusters of the ranks (Guermouche 2011, section V.E.3); 0 is no division. Rules without clusters
+    /// ignore it.
+    pub clusters: u32,
+    /// Planted mistake of the rule itself, if the schedule names one.
+    pub canary: Option<Canary>,
+}
+
+/// Refusal of an event by a rule, in its own words. In a simulation all parties keep the rules, so it is always a
+/// violation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal(pub String);
+
+impl<E: std::error::Error> From<E> for Refusal {
+    fn from(error: E) -> Refusal {
+        Refusal(error.to_string())
+    }
+}
+
+/// Sizes of a rank's tables about one peer, for rules that have them (Guermouche 2011, Figure 3, lines 3 to 6).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TableSizes {
+    /// Rows of SPE: the epochs of this rank in which it sent to the peer.
+    pub spe: u64,
+    /// Messages in NonAck: not known to be received, and not known to be logged.
+    pub unacknowledged: u64,
+    /// Rows of RPP: receipts of the peer's messages.
+    pub rpp: u64,
+    /// Runs of the peer's messages that were received in one epoch, as far as the acknowledgements know them.
+    pub receive_epochs: u64,
+}
+
+/// Rule under the simulator.
+pub trait SimRule: Sized {
+    /// State machine of a rank.
+    type Rank: Protocol;
+    /// State machine of the process apart from the ranks. It has no program, no lanes and no checkpoints, and can die like any other.
+    type Coordinator: Coordinator;
+
+    /// Properties of the rule.
+    const PROPERTIES: Properties;
+
+    /// Returns `true` if this mistake can change anything in a run of this rule. Of the mistakes of rules, only its own
+    /// can.
+    fn is_affected_by(canary: Canary) -> bool {
+        !canary.is_of_a_rule()
+    }
+
+    /// Creates a rank that has done nothing.
+    ///
+    /// # Errors
+    /// [`Refusal`].
+    fn rank(rank: Rank, settings: &ProcessSettings) -> Result<Self::Rank, Refusal>;
+
+    /// Creates the coordinator. Called if the rule has one.
+    ///
+    /// # Errors
+    /// [`Refusal`].
+    fn coordinator(settings: &ProcessSettings) -> Result<Self::Coordinator, Refusal> {
+        let _ = settings;
+        Err(Refusal("this rule has no coordinator".into()))
+    }
+
+    /// Returns the sizes of the tables about a peer; `None` if the rule has none that the oracles know, or none about
+    /// this peer.
+    fn table_sizes(rank: &Self::Rank, peer: Rank) -> Option<TableSizes> {
+        let _ = (rank, peer);
+        None
+    }
+
+    /// Returns the number of the last recovery line for which the rank has sent its table.
+    fn reported_round(rank: &Self::Rank) -> Option<u64> {
+        let _ = rank;
+        None
+    }
+}
+
+/// Coordinator of a rule that has none.
+impl Coordinator for NoCoordinator {
+    fn handle_control(&mut self, _: Rank, _: &[u8]) -> Result<(), CoordinatorError> {
+        match self.0 {}
+    }
+
+    fn poll_message(&mut self) -> Option<(Rank, Vec<u8>)> {
+        match self.0 {}
+    }
+}
+
+/// Coordinator of a rule that has none: there is no value of it.
+#[derive(Clone, Copy, Debug)]
+pub struct NoCoordinator(Infallible);
+
+/// The [plain rule](sender_based).
+#[derive(Debug)]
+pub struct Plain;
+
+impl SimRule for Plain {
+    type Rank = sender_based::SenderBased;
+    type Coordinator = NoCoordinator;
+
+    const PROPERTIES: Properties = sender_based::SenderBased::PROPERTIES;
+
+    fn rank(rank: Rank, settings: &ProcessSettings) -> Result<Self::Rank, Refusal> {
+        let ProcessSettings { ranks, incarnation, .. } = *settings;
+        Ok(sender_based::SenderBased::new(sender_based::Config { rank, ranks, incarnation, policy: POLICY })?)
+    }
+}
+
+/// The [pessimistic rule](pessimistic). It isn't asked which message a receive takes, so programs need not name that.
+#[derive(Debug)]
+pub struct Pessimistic;
+
+impl SimRule for Pessimistic {
+    type Rank = pessimistic::Pessimistic;
+    type Coordinator = NoCoordinator;
+
+    const PROPERTIES: Properties = pessimistic::Pessimistic::PROPERTIES;
+
+    /// Returns `false` for mistakes about outcomes: the recorded order determines what a receive takes, so none is
+    /// asked for or recorded.
+    fn is_affected_by(canary: Canary) -> bool {
+        match canary {
+            Canary::Pessimistic(_) => true,
+            Canary::ForgetChoices => false,
+            other => !other.is_of_a_rule(),
+        }
+    }
+
+    fn rank(rank: Rank, settings: &ProcessSettings) -> Result<Self::Rank, Refusal> {
+        let ProcessSettings { ranks, incarnation, canary, .. } = *settings;
+        let canary = match canary {
+            Some(Canary::Pessimistic(canary)) => Some(canary),
+            _ => None,
+        };
+        let config = pessimistic::Config { canary, ..pessimistic::Config::new(rank, ranks, incarnation, POLICY) };
+        Ok(pessimistic::Pessimistic::new(config)?)
+    }
+}
+
+/// The [send-deterministic rule](send_deterministic), with its recovery process as the coordinator.
+#[derive(Debug)]
+pub struct SendDet;
+
+impl SimRule for SendDet {
+    type Rank = SendDeterministic;
+    type Coordinator = RecoveryProcess;
+
+    const PROPERTIES: Properties = SendDeterministic::PROPERTIES;
+
+    /// Returns `false` for mistakes about outcomes, which aren't recorded, and about frames that a dead incarnation has
+    /// left under way, which end with its connection (but with [`Schedule::late`](super::Schedule::late)).
+    fn is_affected_by(canary: Canary) -> bool {
+        match canary {
+            Canary::SendDeterministic(_) => true,
+            Canary::ForgetChoices | Canary::DeliverDead => false,
+            other => !other.is_of_a_rule(),
+        }
+    }
+
+    fn rank(rank: Rank, settings: &ProcessSettings) -> Result<Self::Rank, Refusal> {
+        let config = send_deterministic::Config::new(rank, settings.ranks);
+        let (first_epoch, ceiling) =
+            clusters(settings)?.map_or((config.first_epoch, config.ceiling), |clusters| clusters.epochs_of(rank));
+        let canary = match settings.canary {
+            Some(Canary::SendDeterministic(canary)) => Some(canary),
+            _ => None,
+        };
+        let incarnation = settings.incarnation;
+        let config = send_deterministic::Config { incarnation, policy: POLICY, first_epoch, ceiling, canary, ..config };
+        Ok(SendDeterministic::new(config)?)
+    }
+
+    fn coordinator(settings: &ProcessSettings) -> Result<RecoveryProcess, Refusal> {
+        let (ranks, clusters) = (settings.ranks, clusters(settings)?);
+        Ok(match settings.incarnation {
+            Incarnation(0) => RecoveryProcess::new(ranks, clusters),
+            Incarnation(incarnation) => RecoveryProcess::replacement(ranks, clusters, incarnation),
+        })
+    }
+
+    fn table_sizes(rank: &SendDeterministic, peer: Rank) -> Option<TableSizes> {
+        let sizes = rank.table_sizes().find(|sizes| sizes.peer == peer)?;
+        Some(TableSizes {
+            spe: sizes.spe as u64,
+            unacknowledged: sizes.unacknowledged,
+            rpp: sizes.rpp as u64,
+            receive_epochs: sizes.receive_epochs as u64,
+        })
+    }
+
+    fn reported_round(rank: &SendDeterministic) -> Option<u64> {
+        rank.reported_round()
+    }
+}
+
+fn clusters(settings: &ProcessSettings) -> Result<Option<Clusters>, ClustersError> {
+    (settings.clusters > 0).then(|| Clusters::contiguous(settings.ranks, settings.clusters, CLUSTER_GAP)).transpose()
+}

@@ -1,0 +1,480 @@
+//! Carries out the effects of a protocol.
+
+use std::collections::VecDeque;
+
+use counterfoil_ack_piggyback::{Ack, WireHeader};
+use counterfoil_log_core::{Epoch, Incarnation, Rank, Ssn};
+use counterfoil_protocols::api::{
+    ChoiceRecord, Coordinator, Effect, EntryKey, EntryKind, Hello, Kept, Party, Protocol, ProtocolError, command_header,
+};
+
+use super::{Node, World};
+use crate::network::Frame;
+use crate::process::{Machine, Process, Slot, TransmitCursor};
+use crate::random::{Random, mix};
+use crate::rule::{Refusal, SimRule};
+use crate::schedule::{Canary, Fault};
+use crate::trace::Event;
+use crate::violation::ViolationKind;
+
+/// Result of a Hello.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum HelloOutcome {
+    Accepted,
+    /// Sent by a dead process: close the connection.
+    Dead,
+}
+
+impl<P: SimRule> World<'_, P> {
+    /// Calls `event` with a process, and then carries out the resulting effects.
+    pub(super) fn with<T>(
+        &mut self,
+        node: u32,
+        event: impl FnOnce(&mut Self, &mut Process<P>) -> Result<T, ViolationKind>,
+    ) -> Result<T, ViolationKind> {
+        let Some(mut process) = self.nodes[node as usize].process.take() else {
+            return self.impossible(node, "something of a process that is dead".into());
+        };
+        let done = event(self, &mut process);
+        let done = done.and_then(|done| self.carry_out_effects(node, &mut process).map(|()| done));
+        if let Some(fault) = self.struck.take() {
+            self.nodes[node as usize].process = Some(process);
+            self.coverage.faults_within_events += 1;
+            self.kill(node, fault)?;
+            return done;
+        }
+        if node < self.program.ranks() && !self.schedule.unnamed {
+            process.begin_choice(&self.program, node);
+        }
+        let recovering = process.is_recovering();
+        if std::mem::replace(&mut process.recovering, recovering) && !recovering && node < self.program.ranks() {
+            self.note(Event::Recovered { rank: node })?;
+        }
+        self.nodes[node as usize].process = Some(process);
+        self.touched |= 1 << node;
+        done
+    }
+
+    /// Turns a refusal into a violation.
+    pub(super) fn accept<T>(&self, node: u32, answer: Result<T, Refusal>) -> Result<T, ViolationKind> {
+        answer.map_err(|Refusal(why)| ViolationKind::Refused { node, why })
+    }
+
+    /// Reports an event to the state machine of a rank.
+    pub(super) fn ask<T, E: std::error::Error>(
+        &self,
+        node: u32,
+        process: &mut Process<P>,
+        event: impl FnOnce(&mut P::Rank) -> Result<T, E>,
+    ) -> Result<T, ViolationKind> {
+        self.accept(node, process.ask(event))
+    }
+
+    pub(super) fn impossible<T>(&self, node: u32, what: String) -> Result<T, ViolationKind> {
+        Err(ViolationKind::Impossible { node, what })
+    }
+
+    /// Carries out all effects, in order; those that result from them come last. Stops where a fault strikes.
+    pub(super) fn carry_out_effects(&mut self, node: u32, process: &mut Process<P>) -> Result<(), ViolationKind> {
+        loop {
+            if self.struck.is_some() {
+                return Ok(());
+            }
+            match &mut process.machine {
+                Machine::Rank(_) => {
+                    let Some(effect) = process.effects.pop_front() else { return self.note_table(node, process) };
+                    let to_coordinator = matches!(effect, Effect::Transmit { to: Party::Coordinator, .. });
+                    if to_coordinator && self.is_waiting_for(self.program.ranks(), process) || !self.is_struck(node) {
+                        self.carry_out_effect(node, process, effect)?;
+                    }
+                }
+                Machine::Coordinator(coordinator) => {
+                    let Some((rank, body)) = coordinator.poll_message() else { break };
+                    if self.is_waiting_for(rank.0, process) || !self.is_struck(node) {
+                        self.send_or_queue(node, process, rank.0, body);
+                    }
+                }
+            }
+        }
+        self.note_line(node, process)
+    }
+
+    /// Returns `true` if the node dies before its next effect.
+    pub(super) fn is_struck(&mut self, node: u32) -> bool {
+        let (Some(done), nodes, event) = (self.effects, self.nodes.len() as u32, self.event) else { return false };
+        self.effects = Some(done + 1);
+        let due = |fault: &Fault| fault.at <= event && fault.node % nodes == node && fault.effects == Some(done);
+        if self.struck.is_none() {
+            let place = self.faults.iter().position(due);
+            self.struck = place.map(|place| self.faults.remove(place));
+        }
+        self.struck.is_some()
+    }
+
+    /// Carries out an effect of a rank.
+    fn carry_out_effect(&mut self, node: u32, process: &mut Process<P>, effect: Effect) -> Result<(), ViolationKind> {
+        match effect {
+            Effect::Transmit { to: Party::Coordinator, body, .. } if P::PROPERTIES.has_coordinator => {
+                self.send_or_queue(node, process, self.program.ranks(), body);
+                Ok(())
+            }
+            Effect::Transmit { to, header, body } => {
+                let Some(to) = self.node_of(to).filter(|&to| to != node) else {
+                    return self.impossible(node, format!("a frame to {to:?}"));
+                };
+                let met =
+                    process.cursors[to as usize].is_some_and(|cursor| Some(cursor.incarnation) == self.incarnation(to));
+                if !P::PROPERTIES.rolls_back_survivors || met {
+                    self.network.send(node, to, Frame::Control([header.as_bytes(), &body].concat()));
+                }
+                Ok(())
+            }
+            Effect::Acknowledged { peer, ack, keep, .. } => self.acknowledge(node, process, peer, ack, keep),
+            Effect::ReceiverRolledBack { peer, to } => {
+                self.coverage.unacknowledged += 1;
+                self.check_peer(node, peer)?;
+                process.acked[peer.index()] = to;
+                self.note_heard(Event::Unacknowledged { rank: node, peer: peer.0, to })
+            }
+            Effect::Covered { peer, upto, .. } => self.free(node, process, peer, upto),
+            // The programs send nothing to themselves.
+            Effect::Replay { peer, .. } if peer.0 == node => Ok(()),
+            Effect::Replay { peer, incarnation, after, upto } => {
+                self.check_peer(node, peer)?;
+                let freed = process.image.lanes[peer.index()].freed();
+                if after < freed && P::PROPERTIES.keeps == Kept::UntilCovered {
+                    return Err(ViolationKind::Freed { rank: node, peer: peer.0, number: after.next().0 });
+                }
+                let skipped = u64::from(self.canary(Canary::SkipOne) && after > Ssn::ZERO);
+                let next = Ssn(after.0.max(freed.0) + 1 + skipped);
+                process.cursors[peer.index()] = Some(TransmitCursor { incarnation, next, upto });
+                Ok(())
+            }
+            Effect::Resume => self.resume(node, process),
+            Effect::DiscardChoices { before } => {
+                let choices = &mut self.nodes[node as usize].disk.choices;
+                *choices = choices.split_off(&before);
+                Ok(())
+            }
+            Effect::KeepEntry { entry: EntryKey { kind: EntryKind::Delivery, .. }, bytes } => {
+                let record = self.accept(node, ChoiceRecord::decode(&bytes).map_err(Refusal::from))?;
+                let record = ChoiceRecord::new(record);
+                self.nodes[node as usize].disk.deliveries.insert(record.sequence, record);
+                Ok(())
+            }
+            Effect::DiscardDeliveries { before } => {
+                let deliveries = &mut self.nodes[node as usize].disk.deliveries;
+                *deliveries = deliveries.split_off(&before);
+                Ok(())
+            }
+            Effect::KeepCheckpoints { first, last } => self.keep_checkpoints(node, process, first, last),
+            Effect::RollBack { epoch } => self.roll_back(node, process, epoch),
+            other => self.impossible(node, format!("{other:?}")),
+        }
+    }
+
+    /// Returns `true` if messages to `node` wait until it is connected.
+    fn is_waiting_for(&self, node: u32, process: &Process<P>) -> bool {
+        process.waiting.get(node as usize).is_some_and(Option::is_some)
+    }
+
+    /// Sends the messages that have waited for a node, which is connected now.
+    fn send_waiting(&mut self, node: u32, process: &mut Process<P>, to: u32) {
+        for body in process.waiting[to as usize].take().into_iter().flatten() {
+            if self.is_struck(node) {
+                return;
+            }
+            self.network.send(node, to, Frame::Control(body));
+        }
+    }
+
+    /// Handles the first frame of a connection.
+    pub(super) fn handle_hello(
+        &mut self,
+        node: u32,
+        process: &mut Process<P>,
+        from: u32,
+        bytes: &[u8],
+    ) -> Result<HelloOutcome, ViolationKind> {
+        if node.max(from) >= self.program.ranks() {
+            let incarnation = u32::from_le_bytes(self.accept(node, bytes.try_into().map_err(Refusal::from))?);
+            let met = &mut process.met[from as usize];
+            if incarnation < *met {
+                return Ok(HelloOutcome::Dead);
+            }
+            *met = incarnation;
+            self.send_waiting(node, process, from);
+            return Ok(HelloOutcome::Accepted);
+        }
+        let hello = self.accept(node, Hello::decode(bytes).map_err(Refusal::from))?;
+        let handled = self.ask(node, process, |rank| match rank.handle_hello(Rank(from), &hello) {
+            Err(ProtocolError::DeadHello { .. }) => Ok(HelloOutcome::Dead),
+            other => other.map(|()| HelloOutcome::Accepted),
+        });
+        if handled == Ok(HelloOutcome::Accepted) {
+            let (incarnation, upto) = (hello.incarnation, hello.received.upto());
+            self.note_heard(Event::HelloHeard { rank: node, peer: from, incarnation, upto })?;
+        }
+        handled
+    }
+
+    /// Handles a frame that is neither a message nor the first of its connection.
+    pub(super) fn handle_control(
+        &mut self,
+        node: u32,
+        process: &mut Process<P>,
+        from: u32,
+        bytes: &[u8],
+    ) -> Result<(), ViolationKind> {
+        let party = self.party(from);
+        match (&mut process.machine, party) {
+            (Machine::Coordinator(coordinator), _) => {
+                let handled = coordinator.handle_control(Rank(from), bytes).map_err(Refusal::from);
+                self.accept(node, handled)
+            }
+            (Machine::Rank(_), Party::Coordinator) => {
+                let header = command_header(Rank(node), bytes);
+                self.ask(node, process, |rank| rank.handle_control(party, &header, bytes))
+            }
+            (Machine::Rank(_), Party::Rank(_)) => {
+                let (header, body) = self.accept(node, WireHeader::split(bytes).map_err(Refusal::from))?;
+                self.note_ack(node, header)?;
+                self.ask(node, process, |rank| rank.handle_control(party, header, body))
+            }
+        }
+    }
+
+    /// Notes the acknowledgement in the header of a frame that arrives.
+    pub(super) fn note_ack(&mut self, rank: u32, header: &WireHeader) -> Result<(), ViolationKind> {
+        let Some(Ack { ssn: upto, .. }) = header.ack() else { return Ok(()) };
+        let (peer, incarnation) = (header.source().0, header.incarnation());
+        self.note_heard(Event::AckHeard { rank, peer, incarnation, upto })
+    }
+
+    /// Reports that a peer has died, or that the connection to it is gone.
+    pub(super) fn handle_lost(&self, node: u32, process: &mut Process<P>, peer: u32) -> Result<(), ViolationKind> {
+        if node.max(peer) >= self.program.ranks() {
+            // Its replacement asks for what it needs.
+            process.waiting[peer as usize] = Some(Vec::new());
+            return Ok(());
+        }
+        self.ask(node, process, |rank| rank.handle_peer_lost(Rank(peer)))
+    }
+
+    /// Sends a message between a rank and the coordinator, or keeps it until the other is connected.
+    fn send_or_queue(&mut self, node: u32, process: &mut Process<P>, to: u32, body: Vec<u8>) {
+        match &mut process.waiting[to as usize] {
+            Some(waiting) => waiting.push(body),
+            None => self.network.send(node, to, Frame::Control(body)),
+        }
+    }
+
+    fn acknowledge(
+        &mut self,
+        node: u32,
+        process: &mut Process<P>,
+        peer: Rank,
+        ack: Ack,
+        keep: bool,
+    ) -> Result<(), ViolationKind> {
+        self.check_peer(node, peer)?;
+        let (first, last) = (process.acked[peer.index()].next(), Self::last(process, peer.0));
+        if ack.ssn > last {
+            return self.impossible(node, format!("{} of {last} acknowledged by {peer}", ack.ssn));
+        }
+        process.acked[peer.index()] = ack.ssn.max(process.acked[peer.index()]);
+        if !keep && first <= ack.ssn {
+            if !self.canary(Canary::FreeNothing) {
+                let lane = &mut process.image.lanes[peer.index()];
+                let before = lane.retained();
+                lane.free(first, ack.ssn);
+                self.coverage.released += before - lane.retained();
+            }
+            if self.is_struck(node) {
+                return Ok(());
+            }
+        }
+        self.note_heard(Event::Acknowledged { rank: node, peer: peer.0, upto: ack.ssn })
+    }
+
+    /// Notes an event about receipts, if the oracles judge by them.
+    pub(super) fn note_heard(&mut self, event: Event) -> Result<(), ViolationKind> {
+        if P::PROPERTIES.keeps == Kept::Logged { self.note(event) } else { Ok(()) }
+    }
+
+    /// Durably discards a rank's checkpoints outside `first..=last`.
+    pub(super) fn keep_checkpoints(
+        &mut self,
+        node: u32,
+        process: &mut Process<P>,
+        first: Epoch,
+        last: Epoch,
+    ) -> Result<(), ViolationKind> {
+        let kept = |epoch: Epoch| (first..=last).contains(&epoch);
+        self.nodes[node as usize].disk.checkpoints.retain(|saved| kept(saved.epoch));
+        process.writing.take_if(|writing| writing.epoch > last);
+        self.note(Event::CheckpointsKept { rank: node, first, last })
+    }
+
+    /// Notes that a rank has sent its table for a recovery line, and how far it has transmitted each lane by then.
+    fn note_table(&mut self, rank: u32, process: &mut Process<P>) -> Result<(), ViolationKind> {
+        let round = process.rank().and_then(P::reported_round);
+        if round <= std::mem::replace(&mut process.round, round) || self.is_struck(rank) {
+            return Ok(());
+        }
+        for (peer, cursor) in (0..self.program.ranks()).zip(&process.cursors) {
+            let upto = cursor.map_or(Ssn::ZERO, |cursor| cursor.next.prev());
+            self.note(Event::Transmitted { rank, peer, upto })?;
+        }
+        self.note(Event::TableReported { rank })
+    }
+
+    /// Checks the line that the coordinator has computed, if that is a new one.
+    fn note_line(&mut self, node: u32, process: &mut Process<P>) -> Result<(), ViolationKind> {
+        let Machine::Coordinator(coordinator) = &process.machine else { return Ok(()) };
+        let Some((round, line)) = coordinator.line() else { return Ok(()) };
+        let line = line.iter().map(|epoch| epoch.map(Epoch)).collect();
+        if process.round.replace(round) >= Some(round) || self.is_struck(node) {
+            return Ok(());
+        }
+        self.check_line(line)
+    }
+
+    fn check_peer(&self, node: u32, peer: Rank) -> Result<(), ViolationKind> {
+        if peer.0 < self.program.ranks() && peer.0 != node {
+            return Ok(());
+        }
+        self.impossible(node, format!("something about the channel to {peer}"))
+    }
+
+    /// Frees the records to a peer up to `last`, which it has covered.
+    fn free(&mut self, rank: u32, process: &mut Process<P>, peer: Rank, last: Ssn) -> Result<(), ViolationKind> {
+        self.check_peer(rank, peer)?;
+        let lane = &mut process.image.lanes[peer.index()];
+        if last > lane.last() {
+            return self.impossible(rank, format!("to free {last} of {} to {peer}", lane.last()));
+        }
+        if self.canary(Canary::FreeNothing) {
+            return Ok(());
+        }
+        let one_more = self.canary(Canary::FreeOneMore) && last < lane.last();
+        let last = if one_more { last.next() } else { last };
+        let before = lane.retained();
+        lane.free(Ssn::FIRST, last);
+        self.coverage.freed += before - lane.retained();
+        let freed = lane.freed();
+        if let Some(cursor) = &mut process.cursors[peer.index()] {
+            cursor.next = cursor.next.max(freed.next());
+        }
+        if P::PROPERTIES.keeps == Kept::All {
+            return self.impossible(rank, format!("to free {last} to {peer}"));
+        }
+        self.note(Event::Freed { rank, peer: peer.0, upto: last })
+    }
+
+    /// Presents held messages again, until the protocol holds one.
+    fn resume(&mut self, node: u32, process: &mut Process<P>) -> Result<(), ViolationKind> {
+        process.held_from.iter_mut().for_each(|held| *held = None);
+        for from in 0..process.held.len() {
+            let mut waiting = std::mem::take(&mut process.held[from]);
+            while let Some(record) = waiting.pop_front() {
+                if !self.judge(node, process, record)? {
+                    break;
+                }
+            }
+            process.held[from].append(&mut waiting);
+        }
+        Ok(())
+    }
+
+    /// Checks a recovery line.
+    fn check_line(&mut self, line: Vec<Option<Epoch>>) -> Result<(), ViolationKind> {
+        if !self.oracle.is_current() {
+            return Ok(()); // A dead rank's replacement begins another round.
+        }
+        self.coverage.lines_of_several += u64::from(line.iter().flatten().count() > 1);
+        (0..).zip(&line).try_for_each(|(rank, &epoch)| self.note(Event::Line { rank, epoch }))?;
+        for to in 0..self.program.ranks() {
+            for from in (0..self.program.ranks()).filter(|&from| from != to) {
+                self.check_replay(from, to, &line)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks that the log of `from`, where a line leaves it, has all messages that `to` lacks where the line leaves
+    /// that.
+    fn check_replay(&self, from: u32, to: u32, line: &[Option<Epoch>]) -> Result<(), ViolationKind> {
+        let (has, sent) = self.oracle.channel_at(from, to, line);
+        let Node { process, disk, .. } = &self.nodes[from as usize];
+        let Some(process) = process else { return Ok(()) }; // Another round will follow.
+        let epoch = line.get(from as usize).copied().flatten().filter(|&epoch| !self.oracle.stands_at(from, epoch));
+        let saved = epoch.and_then(|epoch| disk.checkpoints.iter().find(|saved| saved.epoch == epoch));
+        let lane = &saved.map_or(&process.image, |saved| &saved.image).lanes[to as usize];
+        let lacks = |&ssn: &u64| !matches!(lane.get(Ssn(ssn)), Some(Slot::Kept(_)));
+        match (has.0 + 1..=sent.0).find(lacks) {
+            Some(number) => Err(ViolationKind::LineTooHigh { rank: to, from, number }),
+            None => Ok(()),
+        }
+    }
+
+    /// Rolls a living rank back to an earlier checkpoint, and reconnects it.
+    fn roll_back(&mut self, rank: u32, process: &mut Process<P>, epoch: Epoch) -> Result<(), ViolationKind> {
+        self.note(Event::RolledBack { rank, epoch })?;
+        self.coverage.rollbacks += 1;
+        let checkpoints = &self.nodes[rank as usize].disk.checkpoints;
+        let oldest = checkpoints.first().map_or(Epoch::FIRST, |saved| saved.epoch);
+        let Some(saved) = checkpoints.iter().find(|saved| saved.epoch == epoch) else {
+            return self.impossible(rank, format!("a rollback to {epoch}, which has no checkpoint"));
+        };
+        process.image = saved.image.clone();
+        process.cursors.iter_mut().for_each(|cursor| *cursor = None);
+        process.held_from.iter_mut().for_each(|held| *held = None);
+        process.acked.fill(Ssn::ZERO);
+        process.writing = None;
+        process.end_choice();
+        let before = process.incarnation(Incarnation(self.nodes[rank as usize].incarnation));
+        let tables = &saved.tables;
+        self.ask(rank, process, |machine| machine.restore(tables, oldest))?;
+        self.reconnect(rank, process, before)
+    }
+
+    /// Reconnects a rolled back rank with all other ranks. Frames to it are lost; of the frames that it had sent
+    /// before, some arrive.
+    fn reconnect(&mut self, rank: u32, process: &mut Process<P>, before: Incarnation) -> Result<(), ViolationKind> {
+        let mut random = Random::new(mix(self.event) ^ u64::from(rank));
+        process.held.iter_mut().for_each(VecDeque::clear);
+        for peer in (0..self.program.ranks()).filter(|&peer| peer != rank) {
+            if !self.lives(peer) {
+                self.network.close_older(peer, rank);
+                continue;
+            }
+            self.network.cut(rank, peer, before, &mut random);
+            let hello = self.hello(rank, process, peer)?;
+            self.network.connect(rank, peer, hello);
+        }
+        for peer in (0..self.program.ranks()).filter(|&peer| peer != rank) {
+            let Some(mut other) = self.nodes[peer as usize].process.take() else { continue };
+            other.cursors[rank as usize] = None;
+            if !self.schedule.late {
+                other.held[rank as usize].clear();
+                self.network.close_older(rank, peer);
+            }
+            let hello = self.hello(peer, &mut other, rank);
+            self.nodes[peer as usize].process = Some(other);
+            self.network.connect(peer, rank, hello?);
+            self.touched |= 1 << peer;
+        }
+        Ok(())
+    }
+
+    /// Returns the first frame of a new connection.
+    pub(super) fn hello(&self, node: u32, process: &mut Process<P>, peer: u32) -> Result<Vec<u8>, ViolationKind> {
+        if node.max(peer) >= self.program.ranks() {
+            process.waiting[peer as usize].get_or_insert_default();
+            return Ok(self.nodes[node as usize].incarnation.to_le_bytes().to_vec());
+        }
+        let hello = self.ask(node, process, |machine| machine.hello(Rank(peer)))?;
+        self.accept(node, hello.encode().map_err(Refusal::from))
+    }
+}
