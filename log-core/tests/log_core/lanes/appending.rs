@@ -124,7 +124,10 @@ fn idle_lanes_whose_current_chunks_take_the_whole_budget_give_them_up() {
     // With the first chunk, the excess is gone.
     assert!(cursor.read().is_some() && cursor.peek().is_none());
     lanes.return_spares();
-    assert_eq!((pool.used_bytes(), pool.resident_bytes()), (budget / 2 + BLOCK_BYTES_MIN, budget / 2 + BLOCK_BYTES_MIN));
+    assert_eq!(
+        (pool.used_bytes(), pool.resident_bytes()),
+        (budget / 2 + BLOCK_BYTES_MIN, budget / 2 + BLOCK_BYTES_MIN)
+    );
     lanes.shrink_idle();
     assert_eq!((pool.used_bytes(), pool.resident_bytes()), (2 * BLOCK_BYTES_MIN, budget / 2 + 2 * BLOCK_BYTES_MIN));
     for peer in [2, 0].map(Rank) {
