@@ -39,7 +39,7 @@ pub struct StoreOptions {
     /// Bytes of a segment file; default 16 MiB.
     pub segment_bytes: u64,
     /// Bytes of a block, the unit of writing and of checksums; default 256 KiB. A longer record gets its own block.
-    /// Blocks written in place from chunks are larger by up to an eighth and a page.
+    /// Blocks written in place from chunks are larger by up to an eighth and a page, and have at most 16 MiB of chunks.
     pub block_bytes: usize,
     /// Compress blocks with lz4 if that saves at least an eighth. Default: no.
     pub compress: bool,

@@ -141,6 +141,20 @@ pub enum StoreError {
         /// The reason.
         what: &'static str,
     },
+    /// A block was made that a reader would refuse: a fault of this program. Nothing of it was written, and the records are still in
+    /// memory.
+    #[error(
+        "the block of {lane} that begins with {first} could not be read back ({what}) and was not written: this is a fault of \
+         counterfoil; a smaller block_bytes may avoid it"
+    )]
+    Unreadable {
+        /// The lane.
+        lane: Rank,
+        /// Its first record.
+        first: Ssn,
+        /// The reader's reason.
+        what: &'static str,
+    },
     /// An entry with the name of one of the store's files isn't a regular file. It was neither opened nor followed.
     #[error("{file} in the store's directory is {what}, not a file of the store: move it away")]
     NotAFile {
