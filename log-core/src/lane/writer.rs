@@ -119,10 +119,9 @@ impl LaneWriter {
         }
     }
 
-    /// Makes the writer of a lane that a recovery found in a dead process's file.
+    /// Makes the writer of a lane that a recovery found in a dead process's file and linked.
     #[cfg(not(counterfoil_loom))]
     pub(crate) fn recovered(pool: Arc<Pool>, lane: crate::recovered_lane::RecoveredLane) -> LaneWriter {
-        crate::recovered_lane::relink(&pool, &lane);
         let mut writer = LaneWriter::new(pool, lane.peer);
         let (Some(front), Some(back)) = (lane.chunks.front(), lane.chunks.back()) else { return writer };
         let held = lane.chunks.iter().map(|chunk| writer.cold.pool.block_bytes(chunk.block)).sum();
