@@ -110,7 +110,7 @@ pub use counterfoil_log_core::{
 };
 pub use counterfoil_log_io::{DirectoryError, StoreError};
 
-pub use checkpoint::{CheckpointError, Contents, PendingCheckpoint, Restored};
+pub use checkpoint::{CheckpointError, Contents, PendingCheckpoint, Restored, TABLE_NAME_BYTES_MAX, TableError};
 pub use cursor::{Cursor, Reader, ReplayError};
 pub use error::{AppendError, DiskRefused, Error, OpenError, SpillBehind};
 pub use log::{Collected, Log};

@@ -11,3 +11,4 @@ mod options;
 mod power_cuts;
 mod recover;
 mod spilled;
+mod tables;
