@@ -269,7 +269,14 @@ impl Store {
         number
     }
 
-    /// Creates a segment of this many bytes, within the budget.
+    /// Closes and removes a file that was just created.
+    fn discard_created(&mut self, file: FileId, name: &str) {
+        self.backend.close(file);
+        // If it can't be removed now, the next opening of the store removes it.
+        let _ = self.backend.remove(name);
+    }
+
+    /// Creates a segment of this many bytes, within the budget. An error of creating or opening the file doesn't fail the store.
     fn create_segment(&mut self, bytes: u64) -> Result<u32, StoreError> {
         self.check_budget(bytes)?;
         let number = self.take_number();
@@ -278,6 +285,14 @@ impl Store {
             Err(StoreError::DiskFull { .. }) if self.punch_all_dead() => self.create_file(&name, bytes)?,
             created => created?,
         };
+        let open = match self.backend.reader(&name) {
+            Ok(open) => open,
+            // Too few descriptors, perhaps: nothing was written, and the next attempt makes another segment.
+            Err(error) => {
+                self.discard_created(file, &name);
+                return Err(StoreError::io("open", &name)(error));
+            }
+        };
         let generation = mix(self.seed, u64::from(number) << 32 | (self.manifest.session & 0xffff_ffff));
         let mut segment = Segment::new(generation, self.manifest.session, bytes, FIRST_BLOCK);
         segment.file = Some(file);
@@ -285,8 +300,6 @@ impl Store {
         let of = (self.options.rank, self.options.ranks);
         let header = SegmentHeader::new(number, self.manifest.store, self.manifest.session, generation, bytes, of);
         self.segments.insert(number, segment);
-        let open = self.backend.reader(&name).map_err(StoreError::io("open", &name));
-        let open = open.map_err(|error| self.fail(error))?;
         self.reader.insert(number, OpenSegment { file: open, generation });
         self.write_pieces(file, &name, 0, &[zerocopy::IntoBytes::as_bytes(&header)])?;
         Ok(number)

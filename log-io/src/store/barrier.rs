@@ -49,7 +49,8 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError::Epoch`] if the epoch doesn't rise; [`StoreError::NoBlock`] if a block was freed;
-    /// [`StoreError::DiskFull`], [`StoreError::Budget`]; [`StoreError::Failed`], after which the checkpoint may be durable or not.
+    /// [`StoreError::DiskFull`], [`StoreError::Budget`], [`StoreError::TooManyFiles`], [`StoreError::Io`]: the checkpoint can be taken
+    /// again; [`StoreError::Failed`], after which the checkpoint may be durable or not.
     pub fn checkpoint(&mut self, image: &CheckpointImage) -> Result<(), StoreError> {
         self.check_writable()?;
         let newest = self.kept.last().map_or(Epoch(0), |kept| kept.entry.epoch);
@@ -81,8 +82,13 @@ impl Store {
         };
         let encoded = checkpoint_file::encode(&image, &context);
         self.write_checkpoint(&encoded)?;
-        let kept = self.open_kept(encoded.kept, &image, &context)?;
-        self.commit_checkpoint(kept)
+        let kept = self.open_kept(encoded.kept, &image, &context);
+        let committed = kept.and_then(|kept| self.commit_checkpoint(kept));
+        if committed.is_err() && self.failed.is_none() {
+            // The manifest wasn't changed: nothing refers to the file.
+            self.remove_checkpoint(number);
+        }
+        committed
     }
 
     /// Writes a checkpoint file, durably; nothing refers to it yet.
