@@ -112,7 +112,7 @@ pub use counterfoil_log_io::{DirectoryError, StoreError};
 
 pub use checkpoint::{CheckpointError, Contents, PendingCheckpoint, Restored, TABLE_NAME_BYTES_MAX, TableError};
 pub use cursor::{Cursor, Reader, ReplayError};
-pub use error::{AppendError, DiskRefused, Error, OpenError, SpillBehind};
+pub use error::{AppendError, DestroyError, DiskRefused, Error, OpenError, SpillBehind};
 pub use log::{Collected, Log};
 pub use open::Recovered;
 pub use options::{Keep, OnFull, Options, StoreOptions, Tier};

@@ -6,10 +6,13 @@ use counterfoil_log_core::{
     RepeatError, Ssn, TruncateError,
 };
 
+use counterfoil_log_io::Directory;
+
 use crate::budget::Budget;
 use crate::cursor::{Cursor, Reader, ReplayError};
 use crate::open::{lanes_path, local_path};
-use crate::{AppendError, Keep, Options, Stats, Usage};
+use crate::spill::Spiller;
+use crate::{AppendError, DestroyError, Keep, Options, Stats, Usage};
 
 /// A rank's log: the messages that it sent, and the local log of its own past.
 ///
@@ -332,17 +335,29 @@ impl Log {
         self.budget.spiller.as_ref()?.disk.index.kept_from(peer)
     }
 
-    /// Closes the log and removes its shared-memory files.
+    /// Closes the log and removes its files: those in shared memory, and the store that it has open, with every checkpoint. A
+    /// store of [`create_on`](Self::create_on) or [`recover_on`](Self::recover_on) is the caller's and is left, as are files in
+    /// the store's directory that are no store's. Cursors stay valid.
+    ///
+    /// The removal isn't synced: a power cut soon after may bring files back. One that failed can be repeated after a recovery.
     ///
     /// # Errors
-    /// The error of the system; a missing file is no error.
-    pub fn destroy(self) -> std::io::Result<()> {
-        let Some(dir) = &self.budget.options.dir else { return Ok(()) };
-        for path in [lanes_path(dir, self.budget.options.rank), local_path(dir, self.budget.options.rank)] {
+    /// [`DestroyError`]; a missing file is no error.
+    pub fn destroy(self) -> Result<(), DestroyError> {
+        let Options { dir, store, rank, .. } = self.budget.options.clone();
+        let has_directory = self.budget.spiller.as_ref().is_some_and(Spiller::has_directory);
+        // Ends the store's thread and releases the locks.
+        drop(self);
+        for path in dir.iter().flat_map(|dir| [lanes_path(dir, rank), local_path(dir, rank)]) {
             match std::fs::remove_file(&path) {
-                Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
+                Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
+                    return Err(DestroyError::Memory { path, source });
+                }
                 _ => {}
             }
+        }
+        if let Some(store) = store.filter(|_| has_directory) {
+            Directory::remove_store(&store.rank_dir(rank))?;
         }
         Ok(())
     }

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test, and its helpers, fail by panicking")]
 
 mod constant_memory;
+mod destroy;
 mod keep;
 mod memory_bound;
 mod node_local_limits;

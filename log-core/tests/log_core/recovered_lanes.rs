@@ -3,9 +3,7 @@
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use counterfoil_log_core::{
-    DamageError, Disposition, Epoch, LaneWriter, Phase, Pool, PoolError, PoolOptions, Rank, Ssn,
-};
+use counterfoil_log_core::{DamageError, Disposition, Epoch, LaneWriter, Phase, Pool, PoolError, Rank, Ssn};
 
 use crate::process_crash_safe::{OWNER, die, fill, options, payload, scratch, ssns};
 
