@@ -167,7 +167,8 @@ impl BlockHeader {
             return Err("the local log isn't written in chunks");
         }
         let is_odd = header.has_chunks() == (header.chunks.get() == 0) || header.zero != U32::ZERO;
-        if header.first.get() > header.last.get() || is_odd {
+        let (first, last) = (Ssn(header.first.get()), Ssn(header.last.get()));
+        if first < Ssn::FIRST || first > last || last >= Ssn::MAX || is_odd {
             return Err("the block's header is wrong");
         }
         Ok(header)

@@ -141,6 +141,18 @@ pub enum StoreError {
         /// The reason.
         what: &'static str,
     },
+    /// The image of a checkpoint has numbers that a reader would refuse: SSNs that are out of their limits or don't rise, or an entry of
+    /// a block that no store wrote. Nothing was written.
+    #[error(
+        "the checkpoint that begins {epoch} could not be read back and was not written: an SSN or a block of it is out of its limits"
+    )]
+    Image {
+        /// The epoch.
+        epoch: Epoch,
+    },
+    /// The store has used up the numbers of its files.
+    #[error("the store has used up its file numbers: copy what is needed, remove it and create another")]
+    NumbersExhausted,
     /// A block was made that a reader would refuse: a fault of this program. Nothing of it was written, and the records are still in
     /// memory.
     #[error(

@@ -26,7 +26,7 @@ use crate::listing;
 use crate::manifest::{KeptCheckpoint, MANIFEST, Manifest, slot_bytes};
 use crate::pieces::write_pieces;
 use crate::reader::OpenSegment;
-use crate::segment::{FIRST_BLOCK, Segment, SegmentHeader, file_number, segment_name};
+use crate::segment::{FILE_NUMBER_MAX, FIRST_BLOCK, Segment, SegmentHeader, file_number, segment_name};
 use crate::{
     Access, Block, Buffer, CheckpointImage, FileId, PAGE_BYTES, ReadAt, StorageBackend, StoreError, StoreOptions,
     StoreReader,
@@ -247,7 +247,8 @@ impl Store {
 
     /// Makes `manifest` the valid one, durably.
     fn commit_manifest(&mut self, mut manifest: Manifest) -> Result<(), StoreError> {
-        manifest.sequence = self.manifest.sequence + 1;
+        manifest.sequence = self.manifest.sequence;
+        manifest.count_change()?;
         let bytes = manifest.encode();
         let file = match self.manifest_file {
             Some(file) => file,
@@ -263,10 +264,13 @@ impl Store {
         Ok(())
     }
 
-    fn take_number(&mut self) -> u32 {
+    fn take_number(&mut self) -> Result<u32, StoreError> {
         let number = self.next_number;
+        if number >= FILE_NUMBER_MAX {
+            return Err(StoreError::NumbersExhausted);
+        }
         self.next_number += 1;
-        number
+        Ok(number)
     }
 
     /// Closes and removes a file that was just created.
@@ -279,7 +283,7 @@ impl Store {
     /// Creates a segment of this many bytes, within the budget. An error of creating or opening the file doesn't fail the store.
     fn create_segment(&mut self, bytes: u64) -> Result<u32, StoreError> {
         self.check_budget(bytes)?;
-        let number = self.take_number();
+        let number = self.take_number()?;
         let name = segment_name(number);
         let file = match self.create_file(&name, bytes) {
             Err(StoreError::DiskFull { .. }) if self.punch_all_dead() => self.create_file(&name, bytes)?,
