@@ -89,6 +89,7 @@ mod log;
 mod open;
 mod options;
 mod prefault;
+mod read_only;
 mod spill;
 mod stats;
 
@@ -116,4 +117,5 @@ pub use error::{AppendError, DestroyError, DiskRefused, Error, OpenError, SpillB
 pub use log::{Collected, Log};
 pub use open::Recovered;
 pub use options::{Keep, OnFull, Options, StoreOptions, Tier};
+pub use read_only::ReadOnlyLog;
 pub use stats::{Stats, Usage};

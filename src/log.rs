@@ -65,6 +65,38 @@ impl Log {
         self.lanes.claim_or_else(peer, prefix, payload, &mut self.budget, Budget::wait_for_room)
     }
 
+    /// Makes room for a record of `prefix` + `payload` bytes for `peer` as [`try_claim`](Self::try_claim) does, without claiming it:
+    /// [`claim_if_room`](Self::claim_if_room) succeeds until the log is changed otherwise.
+    ///
+    /// Unlike a refused claim, the error borrows nothing, so that the caller can act on it and try again:
+    ///
+    /// ```
+    /// # use counterfoil::{AppendError, Log, Options, Rank};
+    /// # fn send(log: &mut Log, peer: Rank, message: &[u8]) -> Result<(), Box<AppendError>> {
+    /// while let Err(refused) = log.reserve(peer, 0, message.len()) {
+    ///     if log.collect().chunks == 0 {
+    ///         return Err(refused);
+    ///     }
+    /// }
+    /// let mut claim = log.claim_if_room(peer, 0, message.len()).expect("it was reserved");
+    /// claim.payload_mut().copy_from_slice(message);
+    /// claim.commit();
+    /// # Ok(())
+    /// # }
+    /// # let mut log = Log::create(Options::new(Rank(0), 2)).expect("a log");
+    /// # send(&mut log, Rank(1), b"a message").expect("room");
+    /// # assert_eq!(log.next_ssn(Rank(1)).0, 2);
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`try_claim`](Self::try_claim).
+    pub fn reserve(&mut self, peer: Rank, prefix: usize, payload: usize) -> Result<(), Box<AppendError>> {
+        if self.lanes.has_room(peer, prefix, payload) {
+            return Ok(());
+        }
+        self.budget.try_make_room(&mut self.lanes, peer, prefix, payload)
+    }
+
     /// Reserves a record if the channel's current chunk has room for it, and does nothing else: for latency-bound senders.
     /// If this returns `None`, [`claim`](Self::claim) or [`try_claim`](Self::try_claim) makes room or returns an error.
     #[inline(always)]

@@ -129,7 +129,8 @@ pub enum OnFull {
 
 /// Limits and choices of a [`Log`](crate::Log).
 ///
-/// Defaults suit a rank that exchanges messages of a few KiB: 64 MiB of memory, chunks of 64 KiB.
+/// Defaults suit a rank that exchanges messages of a few KiB: 64 MiB of memory, chunks of 64 KiB. Later versions have more options:
+/// write `Options { .., ..Options::new(rank, ranks) }`, or change the fields of [`Options::new`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
     /// Rank that owns the log.
@@ -166,6 +167,9 @@ pub struct Options {
     pub keep: Keep,
     /// Behaviour when the memory budget is used up.
     pub on_full: OnFull,
+    /// Keeps a literal from naming every field. (The attribute `non_exhaustive` would forbid `..Options::new(rank, ranks)`, too.)
+    #[doc(hidden)]
+    pub non_exhaustive: (),
 }
 
 impl Options {
@@ -187,6 +191,7 @@ impl Options {
             record_bytes_max: counterfoil_log_core::BODY_BYTES_MAX,
             keep: Keep::default(),
             on_full: OnFull::default(),
+            non_exhaustive: (),
         }
     }
 

@@ -66,7 +66,7 @@ impl Lanes {
 
     /// Returns `true` if the lane's current chunk has room for a claim of this size.
     #[inline]
-    fn has_room(&self, peer: Rank, prefix: usize, payload: usize) -> bool {
+    pub fn has_room(&self, peer: Rank, prefix: usize, payload: usize) -> bool {
         match self.lanes.get(peer.index()) {
             Some(Some(lane)) => lane.has_room(prefix, payload),
             _ => false,

@@ -8,6 +8,7 @@ mod keep;
 mod memory_bound;
 mod node_local_limits;
 mod on_full;
+mod opening;
 mod options;
 mod power_cuts;
 mod recover;
