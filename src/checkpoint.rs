@@ -1,5 +1,6 @@
 //! Checkpoints: the state from which a rank resumes after a power cut.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
 
@@ -7,6 +8,7 @@ use counterfoil_log_core::{CursorError, Entry, Epoch, Rank, Run, Ssn};
 use counterfoil_log_io::{LocalImage, StoreError};
 
 use crate::OpenError;
+use crate::disk_index::Cuts;
 use crate::log::Log;
 use crate::open::create_store;
 use crate::spill::{CheckpointJob, LaneState, Reply, Spiller, Write};
@@ -17,11 +19,61 @@ use crate::spill::{CheckpointJob, LaneState, Reply, Spiller, Write};
 pub struct Contents {
     /// The program's own bytes.
     pub application: Vec<u8>,
-    /// Name and bytes of each table. Names are unique and have at most 255 bytes; `counterfoil/cuts` is reserved.
+    /// Name and bytes of each table. Names are unique and have at most [`TABLE_NAME_BYTES_MAX`] bytes; `counterfoil/cuts` is
+    /// reserved. A checkpoint with other names is refused.
     pub tables: Vec<(String, Vec<u8>)>,
 }
 
+/// Longest name of a table in a checkpoint, in bytes.
+pub const TABLE_NAME_BYTES_MAX: usize = 255;
+
+/// A table's name that a checkpoint can't have.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum TableError {
+    /// The name is the log's own.
+    #[error("a table of a checkpoint can't be named {name:?}, which is the log's own: choose another name")]
+    Reserved {
+        /// The name.
+        name: String,
+    },
+    /// Two tables have this name.
+    #[error("a checkpoint has two tables named {name:?}: give each a name of its own")]
+    Duplicate {
+        /// The name.
+        name: String,
+    },
+    /// The name is too long.
+    #[error("a table's name of {bytes} bytes begins with {start:?}: it can have {TABLE_NAME_BYTES_MAX}")]
+    TooLong {
+        /// The first characters of the name.
+        start: String,
+        /// Length of the name in bytes.
+        bytes: usize,
+    },
+}
+
 impl Contents {
+    /// Checks the names of the tables.
+    ///
+    /// # Errors
+    /// [`TableError`] names the first table that a checkpoint can't have.
+    pub fn validate(&self) -> Result<(), TableError> {
+        let mut names = HashSet::with_capacity(self.tables.len());
+        for (name, _) in &self.tables {
+            if name.len() > TABLE_NAME_BYTES_MAX {
+                return Err(TableError::TooLong { start: name.chars().take(32).collect(), bytes: name.len() });
+            }
+            if name == Cuts::TABLE {
+                return Err(TableError::Reserved { name: name.clone() });
+            }
+            if !names.insert(name.as_str()) {
+                return Err(TableError::Duplicate { name: name.clone() });
+            }
+        }
+        Ok(())
+    }
+
     /// Returns the bytes of a table.
     pub fn table(&self, name: &str) -> Option<&[u8]> {
         self.tables.iter().find(|(of, _)| of == name).map(|(_, bytes)| bytes.as_slice())
@@ -62,6 +114,9 @@ pub enum CheckpointError {
     /// The disk failed, or the disk budget is used up.
     #[error("checkpoint: {0}")]
     Store(Arc<StoreError>),
+    /// A table has a name that a checkpoint can't have. Nothing was written.
+    #[error("checkpoint: {0}")]
+    Table(#[from] TableError),
     /// No cursor is available to read the records to be written.
     #[error("checkpoint: {0}; raise cursors_max")]
     Cursor(#[from] CursorError),
@@ -112,9 +167,10 @@ impl Log {
     /// Records that are on disk already are not written again.
     ///
     /// # Errors
-    /// [`CheckpointError`]: no store, or no free cursor on a lane. [`wait`](PendingCheckpoint::wait) reports errors of the
-    /// disk.
+    /// [`CheckpointError`]: a table's name, no store, or no free cursor on a lane. [`wait`](PendingCheckpoint::wait) reports errors
+    /// of the disk.
     pub fn begin_checkpoint(&mut self, epoch: Epoch, contents: Contents) -> Result<PendingCheckpoint, CheckpointError> {
+        contents.validate()?;
         self.budget.handle_reports();
         self.open_store()?;
         self.budget.cover_released(&mut self.lanes);

@@ -19,6 +19,9 @@ pub enum Error {
     /// The log can't be created or recovered.
     #[error(transparent)]
     Open(#[from] OpenError),
+    /// The files can't be removed.
+    #[error(transparent)]
+    Destroy(#[from] DestroyError),
     /// A claim was refused.
     #[error(transparent)]
     Append(#[from] AppendError),
@@ -97,6 +100,24 @@ pub enum OpenError {
         /// Number of ranks of the job.
         ranks: u32,
     },
+}
+
+/// The files of a log can't be removed. Some may be gone.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DestroyError {
+    /// A shared-memory file can't be removed.
+    #[error("can't remove the shared-memory log {}: {source}; remove it by hand", path.display())]
+    Memory {
+        /// The file.
+        path: PathBuf,
+        /// The operating system's error.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The store can't be removed.
+    #[error("can't remove the store: {0}")]
+    Store(#[from] DirectoryError),
 }
 
 /// A claim was refused. The log is unchanged.

@@ -89,6 +89,7 @@ mod log;
 mod open;
 mod options;
 mod prefault;
+mod read_only;
 mod spill;
 mod stats;
 
@@ -110,10 +111,11 @@ pub use counterfoil_log_core::{
 };
 pub use counterfoil_log_io::{DirectoryError, StoreError};
 
-pub use checkpoint::{CheckpointError, Contents, PendingCheckpoint, Restored};
+pub use checkpoint::{CheckpointError, Contents, PendingCheckpoint, Restored, TABLE_NAME_BYTES_MAX, TableError};
 pub use cursor::{Cursor, Reader, ReplayError};
-pub use error::{AppendError, DiskRefused, Error, OpenError, SpillBehind};
+pub use error::{AppendError, DestroyError, DiskRefused, Error, OpenError, SpillBehind};
 pub use log::{Collected, Log};
 pub use open::Recovered;
 pub use options::{Keep, OnFull, Options, StoreOptions, Tier};
+pub use read_only::ReadOnlyLog;
 pub use stats::{Stats, Usage};

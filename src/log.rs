@@ -6,10 +6,13 @@ use counterfoil_log_core::{
     RepeatError, Ssn, TruncateError,
 };
 
+use counterfoil_log_io::Directory;
+
 use crate::budget::Budget;
 use crate::cursor::{Cursor, Reader, ReplayError};
 use crate::open::{lanes_path, local_path};
-use crate::{AppendError, Keep, Options, Stats, Usage};
+use crate::spill::Spiller;
+use crate::{AppendError, DestroyError, Keep, Options, Stats, Usage};
 
 /// A rank's log: the messages that it sent, and the local log of its own past.
 ///
@@ -60,6 +63,38 @@ impl Log {
     #[inline]
     pub fn claim(&mut self, peer: Rank, prefix: usize, payload: usize) -> Result<Claim<'_>, Box<AppendError>> {
         self.lanes.claim_or_else(peer, prefix, payload, &mut self.budget, Budget::wait_for_room)
+    }
+
+    /// Makes room for a record of `prefix` + `payload` bytes for `peer` as [`try_claim`](Self::try_claim) does, without claiming it:
+    /// [`claim_if_room`](Self::claim_if_room) succeeds until the log is changed otherwise.
+    ///
+    /// Unlike a refused claim, the error borrows nothing, so that the caller can act on it and try again:
+    ///
+    /// ```
+    /// # use counterfoil::{AppendError, Log, Options, Rank};
+    /// # fn send(log: &mut Log, peer: Rank, message: &[u8]) -> Result<(), Box<AppendError>> {
+    /// while let Err(refused) = log.reserve(peer, 0, message.len()) {
+    ///     if log.collect().chunks == 0 {
+    ///         return Err(refused);
+    ///     }
+    /// }
+    /// let mut claim = log.claim_if_room(peer, 0, message.len()).expect("it was reserved");
+    /// claim.payload_mut().copy_from_slice(message);
+    /// claim.commit();
+    /// # Ok(())
+    /// # }
+    /// # let mut log = Log::create(Options::new(Rank(0), 2)).expect("a log");
+    /// # send(&mut log, Rank(1), b"a message").expect("room");
+    /// # assert_eq!(log.next_ssn(Rank(1)).0, 2);
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`try_claim`](Self::try_claim).
+    pub fn reserve(&mut self, peer: Rank, prefix: usize, payload: usize) -> Result<(), Box<AppendError>> {
+        if self.lanes.has_room(peer, prefix, payload) {
+            return Ok(());
+        }
+        self.budget.try_make_room(&mut self.lanes, peer, prefix, payload)
     }
 
     /// Reserves a record if the channel's current chunk has room for it, and does nothing else: for latency-bound senders.
@@ -332,17 +367,29 @@ impl Log {
         self.budget.spiller.as_ref()?.disk.index.kept_from(peer)
     }
 
-    /// Closes the log and removes its shared-memory files.
+    /// Closes the log and removes its files: those in shared memory, and the store that it has open, with every checkpoint. A
+    /// store of [`create_on`](Self::create_on) or [`recover_on`](Self::recover_on) is the caller's and is left, as are files in
+    /// the store's directory that are no store's. Cursors stay valid.
+    ///
+    /// The removal isn't synced: a power cut soon after may bring files back. One that failed can be repeated after a recovery.
     ///
     /// # Errors
-    /// The error of the system; a missing file is no error.
-    pub fn destroy(self) -> std::io::Result<()> {
-        let Some(dir) = &self.budget.options.dir else { return Ok(()) };
-        for path in [lanes_path(dir, self.budget.options.rank), local_path(dir, self.budget.options.rank)] {
+    /// [`DestroyError`]; a missing file is no error.
+    pub fn destroy(self) -> Result<(), DestroyError> {
+        let Options { dir, store, rank, .. } = self.budget.options.clone();
+        let has_directory = self.budget.spiller.as_ref().is_some_and(Spiller::has_directory);
+        // Ends the store's thread and releases the locks.
+        drop(self);
+        for path in dir.iter().flat_map(|dir| [lanes_path(dir, rank), local_path(dir, rank)]) {
             match std::fs::remove_file(&path) {
-                Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
+                Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
+                    return Err(DestroyError::Memory { path, source });
+                }
                 _ => {}
             }
+        }
+        if let Some(store) = store.filter(|_| has_directory) {
+            Directory::remove_store(&store.rank_dir(rank))?;
         }
         Ok(())
     }

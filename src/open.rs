@@ -85,6 +85,15 @@ impl Log {
         Log::recover_with(options, Some(found))
     }
 
+    /// Opens this rank's log: [recovers](Self::recover) what a dead process left, in shared memory and in the store, and creates what
+    /// there is none of. [`Recovered`] is empty if there was nothing.
+    ///
+    /// # Errors
+    /// Like [`recover`](Self::recover).
+    pub fn open_or_create(options: Options) -> Result<(Log, Recovered), OpenError> {
+        Log::recover(options)
+    }
+
     /// Like [`recover`](Self::recover), with the store on `backend`: see [`create_on`](Self::create_on).
     ///
     /// # Errors
@@ -93,6 +102,16 @@ impl Log {
         options.validate()?;
         let store = options.store.clone().ok_or(OpenError::NoStore)?;
         let found = recover_store(backend, &options, &store, None)?;
+        Log::recover_with(options, Some(found))
+    }
+
+    /// Recovers a log from a store that was opened for reading.
+    pub(crate) fn recover_opened(
+        options: Options,
+        (store, image): (Store, Option<CheckpointImage>),
+    ) -> Result<(Log, Recovered), OpenError> {
+        let oldest = store.checkpoints().first().copied();
+        let found = FoundStore { spiller: start_spiller(store, &options, None)?, image, oldest };
         Log::recover_with(options, Some(found))
     }
 

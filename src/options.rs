@@ -39,7 +39,7 @@ pub struct StoreOptions {
     /// Bytes of a segment file; default 16 MiB.
     pub segment_bytes: u64,
     /// Bytes of a block, the unit of writing and of checksums; default 256 KiB. A longer record gets its own block.
-    /// Blocks written in place from chunks are larger by up to an eighth and a page.
+    /// Blocks written in place from chunks are larger by up to an eighth and a page, and have at most 16 MiB of chunks.
     pub block_bytes: usize,
     /// Compress blocks with lz4 if that saves at least an eighth. Default: no.
     pub compress: bool,
@@ -129,7 +129,8 @@ pub enum OnFull {
 
 /// Limits and choices of a [`Log`](crate::Log).
 ///
-/// Defaults suit a rank that exchanges messages of a few KiB: 64 MiB of memory, chunks of 64 KiB.
+/// Defaults suit a rank that exchanges messages of a few KiB: 64 MiB of memory, chunks of 64 KiB. Later versions have more options:
+/// write `Options { .., ..Options::new(rank, ranks) }`, or change the fields of [`Options::new`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
     /// Rank that owns the log.
@@ -166,6 +167,9 @@ pub struct Options {
     pub keep: Keep,
     /// Behaviour when the memory budget is used up.
     pub on_full: OnFull,
+    /// Keeps a literal from naming every field. (The attribute `non_exhaustive` would forbid `..Options::new(rank, ranks)`, too.)
+    #[doc(hidden)]
+    pub non_exhaustive: (),
 }
 
 impl Options {
@@ -187,6 +191,7 @@ impl Options {
             record_bytes_max: counterfoil_log_core::BODY_BYTES_MAX,
             keep: Keep::default(),
             on_full: OnFull::default(),
+            non_exhaustive: (),
         }
     }
 

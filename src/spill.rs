@@ -126,6 +126,11 @@ impl Spiller {
         Ok(Spiller { disk, port, in_flight: 0, is_gone: false })
     }
 
+    /// Returns `true` if the store is in a directory of its own; `false` if it is on a backend that the caller gave.
+    pub(crate) fn has_directory(&self) -> bool {
+        matches!(self.port, Port::Thread { .. })
+    }
+
     /// Returns the number of submitted writes without a result so far.
     pub(crate) fn in_flight(&self) -> usize {
         self.in_flight

@@ -21,23 +21,27 @@ mod recovery_notices;
 mod recv_window;
 mod send_window;
 mod shared_log;
+mod store;
 mod wire_header;
 
 pub use collector::collector;
 pub use power_cuts::power_cuts;
 pub use recovery_notices::recovery_notices;
-pub use shared_log::shared_log;
+pub use shared_log::{forged_shared_log, shared_log};
+pub use store::store;
 pub use wire_header::wire_header;
 
 /// A fuzz body.
 pub type Body = fn(&[u8]);
 
 /// All bodies by name, which is also the name of the corpus and of the cargo-fuzz target.
-pub const BODIES: [(&str, Body); 6] = [
+pub const BODIES: [(&str, Body); 8] = [
     ("wire_header", wire_header),
     ("ack_windows", ack_windows),
     ("collector", collector),
     ("shared_log", shared_log),
+    ("forged_shared_log", forged_shared_log),
+    ("store", store),
     ("power_cuts", power_cuts),
     ("recovery_notices", recovery_notices),
 ];

@@ -63,6 +63,104 @@ pub fn shared_log(data: &[u8]) {
     check_continues(dir.path(), &found);
 }
 
+/// Applies changes as [`shared_log`] does, of words that have a check, too, and computes the checks again: those of the files'
+/// headers and of the chunks', and of changed commit words. Whatever the changes are, the files are refused, or the contents are in
+/// order, within the files and the same in a second recovery, and the log can be continued.
+pub fn forged_shared_log(data: &[u8]) {
+    let original = original();
+    let dir = scratch();
+    for (name, image) in FILES.iter().zip(&original.images) {
+        image.write(&dir.path().join(name));
+    }
+    let mut input = Unstructured::new(data);
+    while !input.is_empty() {
+        let Ok(steps) = input.bytes(8.min(input.len())) else { break };
+        let (forged, rest) = steps.split_at(4.min(steps.len()));
+        if let &[kind, high, low, value] = forged {
+            forge(dir.path(), &original.images, kind, u16::from_be_bytes([high, low]), value);
+        }
+        change(&mut Unstructured::new(rest), dir.path(), &original.images);
+    }
+    for (name, image) in FILES.iter().zip(&original.images) {
+        renew_checks(&dir.path().join(name), image);
+    }
+    let Some(found) = recover(dir.path()) else { return };
+    check_order(&found);
+    assert_eq!(recover(dir.path()).as_ref(), Some(&found), "a second recovery finds other contents");
+    check_continues(dir.path(), &found);
+}
+
+/// Changes a constant word of a chunk's header, or a commit word with its check.
+fn forge(dir: &Path, images: &[Image; 2], kind: u8, number: u16, value: u8) {
+    let (name, image) = (FILES[usize::from(kind & 1)], &images[usize::from(kind & 1)]);
+    let file = OpenOptions::new().read(true).write(true).open(dir.join(name)).expect("a file of ours");
+    let chunks: Vec<u64> = image.pages.iter().map(|(at, _)| *at).filter(|at| *at > 0).collect();
+    let chunk = chunks[usize::from(number) % chunks.len()];
+    if kind & 2 == 0 {
+        // Lane, sequence, first SSN, what it replaces.
+        let at = chunk + [16, 24, 32, 48][usize::from(kind >> 2 & 3)];
+        let old = u64::from_le_bytes(read(&file, at));
+        let numbers = [u64::MAX, 1 << 63, 1 << 62, (1 << 62) - 1, 1 << 32, 0, 1, old ^ 1 << 63];
+        let new = match value >> 3 {
+            0..=15 => old.wrapping_add_signed(i64::from(value as i8 >> 3) - 7),
+            _ => numbers[usize::from(value & 7)],
+        };
+        write(&file, at, &new.to_le_bytes());
+        return;
+    }
+    let records = commit_words(&file, chunk);
+    let Some(at) = records.get(usize::from(value) % records.len().max(1)) else { return };
+    let word = u64::from_le_bytes(read(&file, *at));
+    let (body, kinds) = (u64::from(number) % 5000, [3, 5, 6, 0, 9]);
+    let fields = match kind >> 2 & 3 {
+        0 => word & !0xFFFF | body,
+        1 => word & !(0xF << 48) | kinds[usize::from(number % 5)] << 48,
+        2 => word & !(0xFFF << 36) | (body & 0xFFF) << 36,
+        _ => word ^ 1 << (number % 52),
+    } & FIELDS;
+    let word = if fields == 0 { 0 } else { fields | fields.wrapping_mul(CHECK) & !FIELDS };
+    write(&file, *at, &word.to_le_bytes());
+}
+
+/// Multiplier of the checks of words and headers.
+const CHECK: u64 = 0x9E37_79B9_7F4A_7C15;
+/// Bits of a commit word below its check.
+const FIELDS: u64 = (1 << 52) - 1;
+
+/// Returns the offsets of the commit words in the chunk at `chunk`, the one after its last record included.
+fn commit_words(file: &File, chunk: u64) -> Vec<u64> {
+    let mut words = Vec::new();
+    let mut at = chunk + 112;
+    while words.len() < 200 {
+        words.push(at);
+        let word = u64::from_le_bytes(read(file, at));
+        if !matches!(word >> 48 & 0xF, 3 | 5) {
+            break;
+        }
+        at += (16 + (word & 0xFFFF)).next_multiple_of(16);
+    }
+    words
+}
+
+/// Computes the checks of the file's header and of the chunks' headers again.
+fn renew_checks(path: &Path, image: &Image) {
+    let file = OpenOptions::new().read(true).write(true).open(path).expect("a file of ours");
+    let word = |at: u64| u64::from_le_bytes(read(&file, at));
+    let fold = |seed: u64, words: &[u64], turn: u32| {
+        words.iter().fold(seed, |sum, word| (sum ^ word).wrapping_mul(CHECK).rotate_left(turn))
+    };
+    let header: Vec<u64> = (0..8).map(|index| word(index * 8)).collect();
+    write(&file, 64, &fold(0, &header, 29).to_le_bytes());
+    for (at, page) in image.pages.iter().filter(|(at, _)| *at > 0) {
+        let words_of = |word: &dyn Fn(u64) -> u64| [16, 24, 32, 48].map(word);
+        let unchanged = words_of(&|at| u64::from_le_bytes(page[at as usize..][..8].try_into().expect("eight bytes")));
+        let check = u64::from_le_bytes(page[56..64].try_into().expect("eight bytes"));
+        // The check covers the chunk's class, too; a page that is no chunk's first has none that fits.
+        let Some(class) = (0..32).find(|class| fold(0xC0F0 + class, &unchanged, 31) == check) else { continue };
+        write(&file, at + 56, &fold(0xC0F0 + class, &words_of(&|offset| word(at + offset)), 31).to_le_bytes());
+    }
+}
+
 /// Applies the changes of the input; returns the number of bytes that differ.
 fn change(input: &mut Unstructured<'_>, dir: &Path, images: &[Image; 2]) -> usize {
     let files =

@@ -1,6 +1,6 @@
 //! The memory of a log, addressed by offset.
 //!
-//! Shared words are accessed through [`Arena::word`]. Loom and shuttle cannot see atomics inside mapped bytes: in their
+//! Shared words are accessed through [`Arena::word`], and on hot paths without its check. Loom and shuttle cannot see atomics inside mapped bytes: in their
 //! models the same offsets refer to their own atomics, and the rest of the crate is unchanged.
 
 use std::fmt;
@@ -47,14 +47,33 @@ impl Arena {
         self.tier.survives_process()
     }
 
-    /// Returns the word at `at`, a multiple of eight inside the arena.
+    /// Returns the word at `at`.
+    ///
+    /// # Panics
+    /// If `at` is not a multiple of eight inside the arena.
     #[inline]
     pub(crate) fn word(&self, at: usize) -> &AtomicU64 {
-        debug_assert!(at.is_multiple_of(8) && at + 8 <= self.len);
-        // SAFETY: the offset is inside the memory and aligned (asserted above; callers are this crate's), the memory is
-        // initialised and lives as long as `self`, and AtomicU64 has the layout of u64. Every access to bytes that are
-        // a shared word at that moment goes through this function or through `ArenaPtr::word`.
+        assert!(self.has_word(at), "a word outside the arena");
+        // SAFETY: checked above.
+        unsafe { self.word_unchecked(at) }
+    }
+
+    /// Returns the word at `at`, without a check in release builds.
+    ///
+    /// # Safety
+    /// `at` is a multiple of eight, and the eight bytes from there lie inside the arena.
+    #[inline]
+    pub(crate) unsafe fn word_unchecked(&self, at: usize) -> &AtomicU64 {
+        debug_assert!(self.has_word(at));
+        // SAFETY: the offset is inside the memory and aligned, as the caller promises: the memory begins at a page. It is
+        // initialised and lives as long as `self`, and AtomicU64 has the layout of u64. Every access to bytes that are a shared
+        // word at that moment goes through this function or through `ArenaPtr::word`.
         unsafe { AtomicU64::from_ptr(self.base.as_ptr().add(at).cast()) }
+    }
+
+    #[inline]
+    fn has_word(&self, at: usize) -> bool {
+        at.is_multiple_of(8) && self.len.checked_sub(at).is_some_and(|left| left >= 8)
     }
 
     /// Copies a record of `len` bytes, a multiple of eight, into a chunk that is not yet in a lane.
@@ -65,14 +84,14 @@ impl Arena {
         }
     }
 
-    /// Returns the place at `at`, which may be the arena's end.
+    /// Returns the place at `at`.
     ///
     /// # Safety
-    /// The place must not be used after the arena is dropped.
+    /// `at` is inside the arena or its end, and the place must not be used after the arena is dropped.
     #[inline]
     pub(crate) unsafe fn place(&self, at: usize) -> ArenaPtr {
         debug_assert!(at <= self.len);
-        // SAFETY: inside the memory or at its end (asserted above; callers are this crate's).
+        // SAFETY: inside the memory or at its end, as the caller promises.
         ArenaPtr { address: unsafe { self.base.add(at) } }
     }
 
@@ -121,18 +140,24 @@ impl ArenaPtr {
         end.address.addr().get() - self.address.addr().get()
     }
 
-    /// Moves the place `bytes` further on, to a place that is in the arena, too.
+    /// Moves the place `bytes` further on.
+    ///
+    /// # Safety
+    /// The new place is inside the arena too, or at its end.
     #[inline]
-    pub(crate) fn advance(&mut self, bytes: usize) {
-        // SAFETY: inside the memory, or at its end: callers are this crate's, and stay in the chunk that they are in.
+    pub(crate) unsafe fn advance(&mut self, bytes: usize) {
+        // SAFETY: inside the memory, or at its end, as the caller promises.
         self.address = unsafe { self.address.add(bytes) };
     }
 
-    /// Returns the word `offset` bytes from here, a multiple of eight, inside the arena. As [`Arena::word`].
+    /// Returns the word `offset` bytes from here.
+    ///
+    /// # Safety
+    /// The word is at a multiple of eight, and its eight bytes lie inside the arena.
     #[inline]
-    pub(crate) fn word(&self, offset: usize) -> &AtomicU64 {
+    pub(crate) unsafe fn word(&self, offset: usize) -> &AtomicU64 {
         debug_assert!((self.address.addr().get() + offset).is_multiple_of(8));
-        // SAFETY: as in `Arena::word`; the arena is alive, as `Arena::place` demands.
+        // SAFETY: as in `Arena::word_unchecked`; the arena is alive, as `Arena::place` demands.
         unsafe { AtomicU64::from_ptr(self.address.as_ptr().add(offset).cast()) }
     }
 
@@ -231,6 +256,14 @@ impl Arena {
         &self.word_at(at).word
     }
 
+    /// Returns the word at `at`; a model checks it, too.
+    ///
+    /// # Safety
+    /// As in the arena of mapped bytes.
+    pub(crate) unsafe fn word_unchecked(&self, at: usize) -> &AtomicU64 {
+        self.word(at)
+    }
+
     /// Reads the bytes `[at, at + len)` of a body.
     pub(crate) fn body(&self, at: usize, len: usize) -> Vec<u64> {
         (at..at + len).step_by(8).map(|at| self.word_at(at).body.read()).collect()
@@ -298,11 +331,19 @@ impl ArenaPtr {
         end.at - self.at
     }
 
-    pub(crate) fn advance(&mut self, bytes: usize) {
+    /// Moves the place `bytes` further on.
+    ///
+    /// # Safety
+    /// As for a place in mapped bytes.
+    pub(crate) unsafe fn advance(&mut self, bytes: usize) {
         self.at += bytes;
     }
 
-    pub(crate) fn word(&self, offset: usize) -> &AtomicU64 {
+    /// Returns the word `offset` bytes from here.
+    ///
+    /// # Safety
+    /// As for a place in mapped bytes.
+    pub(crate) unsafe fn word(&self, offset: usize) -> &AtomicU64 {
         self.arena().word(self.at + offset)
     }
 

@@ -52,19 +52,21 @@ impl Lanes {
         // since. The borrow checker rejects a borrow that is returned on one path only, and a second checked look-up costs a
         // third of a small append.
         let lane = unsafe { slot.unwrap_unchecked() };
-        Ok(Claim::new(lane, prefix, prefix + payload))
+        // SAFETY: as above, the lane has room for these two parts.
+        Ok(unsafe { Claim::new(lane, prefix, prefix + payload) })
     }
 
     /// Reserves a record if the lane's current chunk has room for it.
     #[inline(always)]
     pub fn claim_if_room(&mut self, peer: Rank, prefix: usize, payload: usize) -> Option<Claim<'_>> {
         let lane = self.lanes.get_mut(peer.index())?.as_mut()?;
-        lane.has_room(prefix, payload).then(|| Claim::new(lane, prefix, prefix + payload))
+        // SAFETY: the lane has room for these two parts.
+        lane.has_room(prefix, payload).then(|| unsafe { Claim::new(lane, prefix, prefix + payload) })
     }
 
     /// Returns `true` if the lane's current chunk has room for a claim of this size.
     #[inline]
-    fn has_room(&self, peer: Rank, prefix: usize, payload: usize) -> bool {
+    pub fn has_room(&self, peer: Rank, prefix: usize, payload: usize) -> bool {
         match self.lanes.get(peer.index()) {
             Some(Some(lane)) => lane.has_room(prefix, payload),
             _ => false,

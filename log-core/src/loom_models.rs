@@ -20,6 +20,8 @@ mod releasing;
 #[cfg(not(counterfoil_shuttle))]
 mod reusing;
 #[cfg(not(counterfoil_shuttle))]
+mod spilled;
+#[cfg(not(counterfoil_shuttle))]
 mod truncating;
 
 use crate::arena::Arena;

@@ -1,6 +1,7 @@
 //! Lanes that a recovery finds in a dead process's file.
 
-use std::collections::VecDeque;
+use std::cmp::Reverse;
+use std::collections::{HashMap, VecDeque};
 
 use crate::chunk::{BlockRef, CHUNK_HEADER, ChunkHeader, LAST_AT, NEXT_AT, OPEN, sealed_last, write_end};
 use crate::lane::ChunkInfo;
@@ -9,6 +10,11 @@ use crate::pool::Pool;
 use crate::record::{END_WORD, RECORD_ALIGN, SSN_AT, Word, footprint};
 use crate::shared_log::DamageError;
 use crate::sync::Ordering;
+
+/// Highest position of a chunk in its lane: 2^62 chunks have more records than a lane has sequence numbers.
+const SEQUENCE_MAX: u64 = 1 << 62;
+
+type ActiveChunk = (BlockRef, ChunkHeader);
 
 /// A lane that a recovery found.
 #[derive(Debug)]
@@ -23,108 +29,245 @@ pub(crate) struct RecoveredLane {
     pub(crate) superseded: Vec<BlockRef>,
 }
 
-/// Returns the lanes of a file's active chunks, each checked word by word.
-pub(crate) fn order_lanes(
-    pool: &Pool,
-    mut active: Vec<(BlockRef, ChunkHeader)>,
-) -> Result<Vec<RecoveredLane>, DamageError> {
-    active.sort_by_key(|(_, header)| (header.lane, header.sequence, header.replaces));
-    let mut lanes = Vec::new();
-    for chunks in active.chunk_by(|(_, a), (_, b)| a.lane == b.lane) {
-        // One store makes a relocated chunk active, and its originals are freed after it: until then both are active. If a
-        // relocated chunk was relocated again, either copy supersedes the originals: the later has at most what the earlier has.
-        let is_superseded = |(block, header): &(BlockRef, ChunkHeader)| {
-            chunks.iter().any(|(other, by)| {
-                let covers = by.replaces <= header.replaces && by.sequence >= header.sequence;
-                let same = by.replaces == header.replaces && by.sequence == header.sequence && header.sparse;
-                by.sparse && covers && (!same || other.0 < block.0)
-            })
-        };
-        let (superseded, live): (Vec<_>, Vec<_>) = chunks.iter().partition(|chunk| is_superseded(chunk));
-        lanes.push(read_lane(pool, &live, superseded.iter().map(|(block, _)| *block).collect())?);
+/// Returns the lanes of a file's active chunks, each checked word by word. Takes n log n steps for n chunks, besides the walk over
+/// the records.
+pub(crate) fn order_lanes(pool: &Pool, mut active: Vec<ActiveChunk>) -> Result<Vec<RecoveredLane>, DamageError> {
+    active.iter().try_for_each(check_header)?;
+    sort(&mut active);
+    active.chunk_by(|(_, a), (_, b)| a.lane == b.lane).map(|chunks| read_lane(pool, chunks)).collect()
+}
+
+/// Sorts chunks by their lanes; in a lane, each comes after all that may supersede it.
+fn sort(active: &mut [ActiveChunk]) {
+    active.sort_by_key(|(block, header)| {
+        (header.lane, Reverse(header.sequence), header.replaces, !header.sparse, block.0)
+    });
+}
+
+/// Checks that SSN and position are within the limits of a lane.
+fn check_header((block, header): &ActiveChunk) -> Result<(), DamageError> {
+    let positions = 1..=SEQUENCE_MAX;
+    let what = if !(Ssn::FIRST..Ssn::MAX).contains(&header.first) {
+        "a chunk's first sequence number is out of its limits"
+    } else if !positions.contains(&header.sequence)
+        || !(1..=header.sequence).contains(&header.replaces)
+        || (!header.sparse && header.replaces != header.sequence)
+    {
+        "a chunk's position in its lane is out of its limits"
+    } else {
+        return Ok(());
+    };
+    Err(DamageError::Damaged { at: block.at(), what })
+}
+
+/// Separates a lane's chunks, which are in the order of [`sort`], into those in use, oldest first, and superseded ones.
+///
+/// One store makes a relocated chunk active, and its originals are freed after it: until then both are active. If a relocated
+/// chunk was relocated again, either copy supersedes the originals: the later has at most what the earlier has.
+fn split_superseded(chunks: &[ActiveChunk]) -> (Vec<ActiveChunk>, Vec<BlockRef>) {
+    let (mut live, mut superseded) = (Vec::new(), Vec::new());
+    // Lowest position that a relocated chunk replaces, of those with the same or a later position.
+    let mut replaced_from = u64::MAX;
+    for &(block, header) in chunks {
+        if replaced_from <= header.replaces {
+            superseded.push(block);
+        } else {
+            live.push((block, header));
+        }
+        if header.sparse {
+            replaced_from = replaced_from.min(header.replaces);
+        }
     }
-    Ok(lanes)
+    live.reverse();
+    (live, superseded)
 }
 
 /// Reads the chunks of a lane and checks every word.
-fn read_lane(
-    pool: &Pool,
-    chunks: &[&(BlockRef, ChunkHeader)],
-    superseded: Vec<BlockRef>,
-) -> Result<RecoveredLane, DamageError> {
+fn read_lane(pool: &Pool, chunks: &[ActiveChunk]) -> Result<RecoveredLane, DamageError> {
+    let (live, superseded) = split_superseded(chunks);
     let mut lane = RecoveredLane {
         peer: chunks.first().map_or(Rank(0), |(_, header)| header.lane),
-        chunks: VecDeque::new(),
+        chunks: VecDeque::with_capacity(live.len()),
         at: 0,
         next: Ssn::FIRST,
         superseded,
     };
-    for (index, &&(block, header)) in chunks.iter().enumerate() {
-        let is_last = index + 1 == chunks.len();
+    let mut links = Links { live: &live, superseded: &lane.superseded, positions: HashMap::new() };
+    for (index, &(block, header)) in live.iter().enumerate() {
         let damaged = |at, what| Err(DamageError::Damaged { at, what });
+        let before = index.checked_sub(1).map(|before| &live[before].1);
+        if before.is_some_and(|before| before.sequence >= header.replaces) {
+            return damaged(block.at(), "two chunks have the same position in a lane");
+        }
         if header.first < lane.next {
             return damaged(block.at(), "a chunk begins before its predecessor ends");
         }
-        if index > 0 && chunks[index - 1].1.sequence == header.sequence {
-            return damaged(block.at(), "two chunks have the same position in a lane");
+        // SSNs are missing where a chunk between them was freed, and where records were relocated or imported.
+        let follows = |before: &ChunkHeader| !before.sparse && !header.sparse && before.sequence + 1 == header.sequence;
+        if header.first != lane.next && before.is_some_and(follows) {
+            return damaged(block.at(), "records are missing before a chunk");
         }
-        let mut next = header.first;
-        let (mut at, mut pad_bytes) = (block.at() + CHUNK_HEADER, 0);
-        let end = block.at() + pool.block_bytes(block) - RECORD_ALIGN;
-        loop {
-            let body = match Word::parse(pool.arena.word(at).load(Ordering::Acquire)) {
-                Word::Record { body, .. } | Word::Pad { body } if at + footprint(body) > end => {
-                    return damaged(at, "a record ends outside its chunk");
-                }
-                Word::Record { body, .. } => {
-                    let ssn = Ssn(pool.arena.word(at + SSN_AT).load(Ordering::Relaxed));
-                    if ssn < next || (ssn != next && !header.sparse) || ssn >= Ssn::MAX {
-                        return damaged(at + SSN_AT, "a record's sequence number doesn't follow");
-                    }
-                    next = ssn.next();
-                    body
-                }
-                Word::Pad { body } => {
-                    pad_bytes += footprint(body);
-                    body
-                }
-                Word::End if is_last && pool.arena.word(block.at() + NEXT_AT).load(Ordering::Relaxed) == 0 => {
-                    return damaged(at, "the last chunk of a lane says that another follows");
-                }
-                // Empty in a chunk that is not the last: the owner died after it began a chunk and before it sealed this one.
-                Word::End | Word::Empty => break,
-                Word::Damaged => return damaged(at, "a commit word fails its check"),
-            };
-            at += footprint(body);
-        }
-        let sealed = pool.arena.word(block.at() + LAST_AT).load(Ordering::Relaxed);
-        if sealed != OPEN && sealed_last(sealed) != next.prev() {
-            return damaged(block.at() + LAST_AT, "a chunk's last sequence number isn't the one in its header");
-        }
+        let read = read_chunk(pool, block, &header)?;
+        links.check(pool, index, &read)?;
+        (lane.at, lane.next) = (read.at, read.next);
         lane.chunks.push_back(ChunkInfo {
             block,
             header,
-            last: next.prev(),
-            record_bytes: at - block.at() - CHUNK_HEADER,
-            pad_bytes,
+            last: read.next.prev(),
+            record_bytes: read.at - block.at() - CHUNK_HEADER,
+            pad_bytes: read.pad_bytes,
         });
-        (lane.at, lane.next) = (at, next);
     }
     Ok(lane)
 }
 
+/// Records of a chunk.
+struct ReadChunk {
+    /// Offset of the end of the last record, and the commit word there.
+    at: usize,
+    end: Word,
+    /// The SSN after the last record.
+    next: Ssn,
+    pad_bytes: usize,
+}
+
+/// Walks the records of a chunk.
+fn read_chunk(pool: &Pool, block: BlockRef, header: &ChunkHeader) -> Result<ReadChunk, DamageError> {
+    let damaged = |at, what| Err(DamageError::Damaged { at, what });
+    let mut next = header.first;
+    let (mut at, mut pad_bytes) = (block.at() + CHUNK_HEADER, 0);
+    let limit = block.at() + pool.block_bytes(block) - RECORD_ALIGN;
+    let end = loop {
+        let body = match Word::parse(pool.arena.word(at).load(Ordering::Acquire)) {
+            Word::Record { body, .. } | Word::Pad { body } if at + footprint(body) > limit => {
+                return damaged(at, "a record ends outside its chunk");
+            }
+            Word::Record { body, .. } => {
+                let ssn = Ssn(pool.arena.word(at + SSN_AT).load(Ordering::Relaxed));
+                if ssn < next || (ssn != next && !header.sparse) || ssn >= Ssn::MAX {
+                    return damaged(at + SSN_AT, "a record's sequence number doesn't follow");
+                }
+                next = ssn.next();
+                body
+            }
+            Word::Pad { body } => {
+                pad_bytes += footprint(body);
+                body
+            }
+            Word::Damaged => return damaged(at, "a commit word fails its check"),
+            end @ (Word::End | Word::Empty) => break end,
+        };
+        at += footprint(body);
+    };
+    let sealed = pool.arena.word(block.at() + LAST_AT).load(Ordering::Relaxed);
+    if sealed != OPEN {
+        let last = sealed_last(sealed);
+        // SSNs may have been skipped after the last record of a sparse chunk.
+        if last < next.prev() || (last != next.prev() && !header.sparse) || last >= Ssn::MAX {
+            return damaged(block.at() + LAST_AT, "a chunk's last sequence number isn't the one in its header");
+        }
+        next = last.next();
+    }
+    Ok(ReadChunk { at, end, next, pad_bytes })
+}
+
+/// Links of a lane's chunks. A recovery builds the chain anew, but a link to a chunk that is no longer there shows that it is lost.
+struct Links<'a> {
+    live: &'a [ActiveChunk],
+    superseded: &'a [BlockRef],
+    /// Positions of the live chunks, and of superseded ones as the end: filled when a link is looked up.
+    positions: HashMap<BlockRef, usize>,
+}
+
+impl Links<'_> {
+    /// Checks how the chunk at `index` ends, and its link.
+    fn check(&mut self, pool: &Pool, index: usize, read: &ReadChunk) -> Result<(), DamageError> {
+        let block = self.live[index].0;
+        let damaged = |at, what| Err(DamageError::Damaged { at, what });
+        let link = BlockRef(pool.arena.word(block.at() + NEXT_AT).load(Ordering::Relaxed));
+        let Some((following, _)) = self.live.get(index + 1) else {
+            if read.end == Word::End && link.is_none() {
+                return damaged(read.at, "the last chunk of a lane says that another follows");
+            }
+            return Ok(());
+        };
+        if read.end == Word::Empty {
+            // The owner died after it began the lane's last chunk and before it sealed this one: the last one is empty.
+            let is_begun = index + 2 == self.live.len()
+                && pool.arena.word(following.at() + CHUNK_HEADER).load(Ordering::Acquire) == 0;
+            if !is_begun {
+                return damaged(read.at, "a chunk that another follows has no end");
+            }
+            if link.is_none() {
+                return Ok(());
+            }
+        }
+        // The link skips chunks that were being freed, or leads to the original of a chunk that was being relocated.
+        if link != *following && self.position(link) <= index {
+            return damaged(block.at() + NEXT_AT, "a chunk's link leads to no chunk after it");
+        }
+        Ok(())
+    }
+
+    /// Returns the position of a live chunk, the number of them for a superseded one, and 0 for others.
+    fn position(&mut self, block: BlockRef) -> usize {
+        if self.positions.is_empty() {
+            self.positions.extend(self.live.iter().enumerate().map(|(index, (live, _))| (*live, index)));
+            self.positions.extend(self.superseded.iter().map(|block| (*block, self.live.len())));
+        }
+        self.positions.get(&block).copied().unwrap_or(0)
+    }
+}
+
 /// Links a recovered lane's chunks, also where the owner died before it did.
 pub(crate) fn relink(pool: &Pool, lane: &RecoveredLane) {
-    let blocks: Vec<&ChunkInfo> = lane.chunks.iter().collect();
-    for pair in blocks.windows(2) {
-        let at = pair[0].block.at();
-        pool.arena.word(at + NEXT_AT).store(pair[1].block.0, Ordering::Release);
-        pool.arena.word(at + CHUNK_HEADER + pair[0].record_bytes).store(END_WORD, Ordering::Release);
-        write_end(&pool.arena, at, pair[0].last, pair[0].record_bytes, pair[0].pad_bytes);
+    for (chunk, following) in lane.chunks.iter().zip(lane.chunks.iter().skip(1)) {
+        let at = chunk.block.at();
+        pool.arena.word(at + NEXT_AT).store(following.block.0, Ordering::Release);
+        pool.arena.word(at + CHUNK_HEADER + chunk.record_bytes).store(END_WORD, Ordering::Release);
+        write_end(&pool.arena, at, chunk.last, chunk.record_bytes, chunk.pad_bytes);
     }
     if let Some(last) = lane.chunks.back() {
-        pool.arena.word(last.block.at() + NEXT_AT).store(0, Ordering::Release);
         pool.arena.word(last.block.at() + LAST_AT).store(OPEN, Ordering::Release);
         pool.arena.word(lane.at).store(0, Ordering::Release);
+        pool.arena.word(last.block.at() + NEXT_AT).store(0, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 2 } else { 2000 }))]
+
+        #[test]
+        fn a_chunk_is_superseded_by_any_relocated_one_that_covers_its_positions(
+            drawn in prop::collection::vec((1..8_u64, 0..4_u64, any::<bool>()), 0..12)
+        ) {
+            let chunk = |(index, &(replaces, more, sparse)): (usize, &(u64, u64, bool))| {
+                let sequence = if sparse { replaces + more } else { replaces };
+                let header = ChunkHeader { lane: Rank(0), sequence, first: Ssn(1), replaces, sparse };
+                (BlockRef::new((index + 1) * 4096, 0), header)
+            };
+            let mut chunks: Vec<ActiveChunk> = drawn.iter().enumerate().map(chunk).collect();
+            let is_superseded = |(block, header): &&ActiveChunk| {
+                chunks.iter().any(|(other, by)| {
+                    let covers = by.replaces <= header.replaces && by.sequence >= header.sequence;
+                    let same = by.replaces == header.replaces && by.sequence == header.sequence && header.sparse;
+                    by.sparse && covers && (!same || other.0 < block.0)
+                })
+            };
+            let mut expected: Vec<u64> = chunks.iter().filter(is_superseded).map(|(block, _)| block.0).collect();
+            sort(&mut chunks);
+            let (live, superseded) = split_superseded(&chunks);
+            let mut superseded: Vec<u64> = superseded.iter().map(|block| block.0).collect();
+            expected.sort_unstable();
+            superseded.sort_unstable();
+            prop_assert_eq!(superseded, expected);
+            prop_assert!(live.is_sorted_by_key(|(_, header)| header.sequence));
+        }
     }
 }

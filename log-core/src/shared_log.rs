@@ -9,7 +9,8 @@
 //! ```
 //!
 //! A recovery trusts nothing in the file but this header and the chunks: a chunk's header names its lane and its position
-//! there, and the commit words show how far it was written. Free lists and chains are built anew.
+//! there, and the commit words show how far it was written. Free lists and chains are built anew; the old links only show whether a
+//! chunk within a lane is lost.
 
 use std::path::{Path, PathBuf};
 
@@ -20,7 +21,7 @@ use crate::lane::LaneWriter;
 use crate::nouns::Rank;
 use crate::pool::{AllocError, OptionsError, Pool, PoolOptions};
 use crate::private_file::open_private_file;
-use crate::recovered_lane::{RecoveredLane, order_lanes};
+use crate::recovered_lane::{RecoveredLane, order_lanes, relink};
 use crate::sync::{Arc, Ordering};
 use crate::tier::{ProcessCrashSafe, Tier, TierError, Volatile};
 
@@ -209,11 +210,12 @@ impl DeadLog {
     /// [`PoolError::Alloc`] if the system has no memory; another attempt finds the same records.
     pub fn take(self) -> Result<(Arc<Pool>, Vec<LaneWriter>), PoolError> {
         let DeadLog { pool, unused, lanes } = self;
-        for block in unused.iter().chain(lanes.iter().flat_map(|lane| &lane.superseded)) {
+        let discard = |block: &BlockRef| {
             write_state(&pool.arena, block.at(), ChunkState::Free);
             let bytes = pool.block_bytes(*block);
-            pool.arena.discard(block.at(), bytes).map_err(|source| AllocError::NoMemory { bytes, source })?;
-        }
+            pool.arena.discard(block.at(), bytes).map_err(|source| AllocError::NoMemory { bytes, source })
+        };
+        unused.iter().try_for_each(discard)?;
         let kept: Vec<BlockRef> = lanes.iter().flat_map(|lane| lane.chunks.iter().map(|chunk| chunk.block)).collect();
         pool.adopt(&kept);
         for &block in &kept {
@@ -222,6 +224,9 @@ impl DeadLog {
             let bytes = pool.block_bytes(block);
             pool.arena.commit(block.at(), bytes).map_err(|source| AllocError::NoMemory { bytes, source })?;
         }
+        lanes.iter().for_each(|lane| relink(&pool, lane));
+        // Only now: until then a link may lead to them.
+        lanes.iter().flat_map(|lane| &lane.superseded).try_for_each(discard)?;
         let writers = lanes.into_iter().map(|lane| LaneWriter::recovered(pool.clone(), lane)).collect();
         Ok((pool, writers))
     }

@@ -116,6 +116,14 @@ impl BlockHeader {
         self.header_crc = self.checksum().into();
     }
 
+    /// Seals the header of a block to be written, and parses it as a reader will. `room` is the bytes from the block's offset to
+    /// the segment's end. A block that is refused here must not be written: no recovery could read it.
+    pub(crate) fn seal_and_parse(&mut self, room: u64) -> Result<(), &'static str> {
+        self.seal();
+        let (generation, segment, at) = (self.generation.get(), self.segment.get(), self.at.get());
+        BlockHeader::parse(self.as_bytes(), generation, segment, at, room).map(drop)
+    }
+
     fn checksum(&self) -> u32 {
         crc32c(&self.as_bytes()[..HEADER_BYTES - 4])
     }
@@ -159,7 +167,8 @@ impl BlockHeader {
             return Err("the local log isn't written in chunks");
         }
         let is_odd = header.has_chunks() == (header.chunks.get() == 0) || header.zero != U32::ZERO;
-        if header.first.get() > header.last.get() || is_odd {
+        let (first, last) = (Ssn(header.first.get()), Ssn(header.last.get()));
+        if first < Ssn::FIRST || first > last || last >= Ssn::MAX || is_odd {
             return Err("the block's header is wrong");
         }
         Ok(header)
@@ -219,4 +228,27 @@ pub(crate) fn record_at(records: &[u8], at: usize) -> Option<(Record<'_>, usize)
     // The upper half of the word is the reserved zero: a record with another value there is refused.
     let record = Record::new(Ssn(word(0)), wire, usize::try_from(prefix).ok()?)?;
     Some((record, at + framed(body)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Creates the header of a block of `chunks` MiB of chunks, half of them records.
+    fn header(chunks: u64) -> BlockHeader {
+        let mut header = BlockHeader::new(1, 2, Rank(0), 4096);
+        (header.flags, header.chunks) = (FLAG_CHUNKS.into(), (chunks as u32).into());
+        (header.first, header.last, header.records) = (1.into(), 100.into(), 100.into());
+        header.raw_bytes = (chunks << 19).into();
+        header.stored_bytes = ((chunks << 20) + (PAGE_BYTES - HEADER_BYTES) as u64).into();
+        header
+    }
+
+    #[test]
+    fn a_header_that_a_reader_would_refuse_is_not_sealed_for_writing() {
+        let room = 64 << 20;
+        assert_eq!(header(16).seal_and_parse(room), Ok(()));
+        assert!(header(17).seal_and_parse(room).is_err(), "more than 16 MiB of chunks");
+        assert!(header(16).seal_and_parse(16 << 20).is_err(), "more than the segment has left");
+    }
 }

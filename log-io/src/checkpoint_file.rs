@@ -13,7 +13,7 @@ use counterfoil_log_core::Rank;
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-pub(crate) use decode::{Application, checksum, decode};
+pub(crate) use decode::{Application, checksum, decode, parse};
 pub(crate) use encode::{Encoded, encode};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"CFcheckp");

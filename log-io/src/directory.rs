@@ -14,11 +14,12 @@ use std::time::{Duration, Instant};
 use counterfoil_log_core::{
     PrivateFileError, check_private_dir, check_readable_dir, create_private_dir, create_private_file, open_private_file,
 };
-use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags};
+use rustix::fs::{AtFlags, DirEntry, FileType, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 
-use crate::probe::{self, BackendOptions, Probe, ProbeError};
-use crate::{PAGE_BYTES, StorageBackend};
+use crate::manifest::MANIFEST;
+use crate::probe::{self, BackendOptions, PROBE_FILE, Probe, ProbeError};
+use crate::{PAGE_BYTES, StorageBackend, listing};
 
 /// Longest wait of an owner for readers.
 const READERS_WAIT: Duration = Duration::from_secs(30);
@@ -102,19 +103,21 @@ pub struct Directory {
 }
 
 impl Directory {
-    /// Opens `path` for writing. Creates it first, durably, if nothing of this name exists.
+    /// Opens `path` for writing. Creates it first if nothing of this name exists, and makes its entry durable: whoever created it
+    /// may not have done so.
     ///
     /// # Errors
-    /// [`DirectoryError`].
+    /// [`DirectoryError`], also if the parent directory can't be opened or synced.
     pub fn create(
         path: &Path,
         options: impl Into<BackendOptions>,
     ) -> Result<(Box<dyn StorageBackend>, Probe), DirectoryError> {
         match create_private_dir(path) {
-            Ok(()) => sync_parent(path)?,
+            Ok(()) => {}
             Err(PrivateFileError::Io { source, .. }) if source.kind() == io::ErrorKind::AlreadyExists => {}
             Err(error) => return Err(error.into()),
         }
+        sync_parent(path)?;
         Self::open(path, options, DirectoryAccess::ReadWrite)
     }
 
@@ -130,6 +133,31 @@ impl Directory {
         let options = options.into();
         options.validate()?;
         probe::backend(Self::claim(path, access)?, &options)
+    }
+
+    /// Removes a store that no process has open: its files, and the directory, unless there are others in it. The removal isn't
+    /// synced. A removal that was interrupted can be repeated.
+    ///
+    /// # Errors
+    /// [`DirectoryError`], also for a store that is in use.
+    pub fn remove_store(path: &Path) -> Result<(), DirectoryError> {
+        let directory = Self::claim(path, DirectoryAccess::ReadWrite)?;
+        let names = rustix::fs::Dir::read_from(&directory.fd).and_then(|entries| {
+            let name = |entry: rustix::io::Result<DirEntry>| Ok(entry?.file_name().to_string_lossy().into_owned());
+            entries.map(name).collect::<rustix::io::Result<Vec<String>>>()
+        });
+        let mut names = names.map_err(failed("listing", path))?;
+        names.retain(|name| listing::is_of_a_store(name) || name == PROBE_FILE);
+        // The manifest is the last of them: without it, an interrupted removal would leave files that no store claims.
+        names.sort_unstable_by_key(|name| name == MANIFEST);
+        for name in names.iter().map(String::as_str).chain([LOCK_FILE]) {
+            let removed = rustix::fs::unlinkat(&directory.fd, name, AtFlags::empty());
+            removed.map_err(failed("removing", &path.join(name)))?;
+        }
+        match rustix::fs::rmdir(path) {
+            Ok(()) | Err(Errno::NOTEMPTY | Errno::EXIST) => Ok(()),
+            Err(errno) => Err(failed("removing", path)(errno)),
+        }
     }
 
     fn claim(path: &Path, access: DirectoryAccess) -> Result<Directory, DirectoryError> {

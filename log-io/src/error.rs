@@ -141,6 +141,32 @@ pub enum StoreError {
         /// The reason.
         what: &'static str,
     },
+    /// The image of a checkpoint has numbers that a reader would refuse: SSNs that are out of their limits or don't rise, or an entry of
+    /// a block that no store wrote. Nothing was written.
+    #[error(
+        "the checkpoint that begins {epoch} could not be read back and was not written: an SSN or a block of it is out of its limits"
+    )]
+    Image {
+        /// The epoch.
+        epoch: Epoch,
+    },
+    /// The store has used up the numbers of its files.
+    #[error("the store has used up its file numbers: copy what is needed, remove it and create another")]
+    NumbersExhausted,
+    /// A block was made that a reader would refuse: a fault of this program. Nothing of it was written, and the records are still in
+    /// memory.
+    #[error(
+        "the block of {lane} that begins with {first} could not be read back ({what}) and was not written: this is a fault of \
+         counterfoil; a smaller block_bytes may avoid it"
+    )]
+    Unreadable {
+        /// The lane.
+        lane: Rank,
+        /// Its first record.
+        first: Ssn,
+        /// The reader's reason.
+        what: &'static str,
+    },
     /// An entry with the name of one of the store's files isn't a regular file. It was neither opened nor followed.
     #[error("{file} in the store's directory is {what}, not a file of the store: move it away")]
     NotAFile {

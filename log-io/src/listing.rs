@@ -34,7 +34,8 @@ pub(crate) fn files_for(backend: &mut dyn StorageBackend, access: Access) -> Res
     }
 }
 
-fn is_of_a_store(name: &str) -> bool {
+/// Returns `true` for the name of a file of a store, other than the lock.
+pub(crate) fn is_of_a_store(name: &str) -> bool {
     name == MANIFEST
         || name == crate::store::RESERVE
         || file_number(name, "segment").or(file_number(name, "checkpoint")).is_some()

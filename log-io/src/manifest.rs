@@ -23,6 +23,10 @@ use crate::{PAGE_BYTES, ReadAt, StoreError};
 /// Name of the manifest's file.
 pub(crate) const MANIFEST: &str = "manifest";
 const MAGIC: u64 = u64::from_le_bytes(*b"CFmanif\0");
+/// Limit of the sessions of a store, and of the changes of its manifest: more than there is time for.
+pub(crate) const SESSIONS_MAX: u64 = 1 << 62;
+/// Limit of the bytes of a checkpoint file: 256 TiB.
+const CHECKPOINT_BYTES_MAX: u64 = 1 << 48;
 /// Largest slot accepted, in bytes. That of 2^20 ranks has 17 MiB.
 const SLOT_BYTES_MAX: u64 = 32 << 20;
 
@@ -104,6 +108,18 @@ pub(crate) fn slot_bytes(ranks: u32) -> u64 {
 }
 
 impl Manifest {
+    /// Counts a change. Refuses one that a reader would refuse.
+    ///
+    /// # Errors
+    /// [`StoreError::NumbersExhausted`].
+    pub(crate) fn count_change(&mut self) -> Result<(), StoreError> {
+        if self.sequence >= SESSIONS_MAX || self.session > SESSIONS_MAX {
+            return Err(StoreError::NumbersExhausted);
+        }
+        self.sequence += 1;
+        Ok(())
+    }
+
     /// Encodes a slot, without its final padding.
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut header = SlotHeader {
@@ -164,6 +180,11 @@ impl Manifest {
         // After the checksum: a bit flip in the version is damage, not another version.
         if header.version.get() != FORMAT_VERSION {
             return Ok(Err(SlotState::Version(header.version.get())));
+        }
+        let counts = [header.sequence, header.session, header.tail_session];
+        let is_too_long = |entry: &KeptEntry| entry.bytes.get() > CHECKPOINT_BYTES_MAX;
+        if counts.iter().any(|count| count.get() > SESSIONS_MAX) || kept.iter().any(is_too_long) {
+            return Err(Malformed);
         }
         let kept = kept.iter().map(|entry| KeptCheckpoint {
             number: entry.number.get(),

@@ -28,7 +28,8 @@ pub struct StoreOptions {
     pub segment_bytes: u64,
     /// Limit of the bytes of a block, a multiple of 4,096 between 4 KiB and 16 MiB, less than a segment; the backend's largest
     /// single write is a limit, too. A record that doesn't fit gets a block of its own. Default: 256 KiB.
-    /// A block of in-place chunks may be an eighth larger, plus a page for their table; a larger chunk gets a block of its own.
+    /// A block of in-place chunks may be an eighth larger, but has at most 16 MiB of chunks, plus a page for their table; a larger
+    /// chunk gets a block of its own.
     pub block_bytes: usize,
     /// Compress blocks (lz4) if that saves at least an eighth. Default: no.
     pub compress: bool,

@@ -14,7 +14,7 @@ use crate::uring::Uring;
 use crate::{BackendKind, PAGE_BYTES, StorageBackend};
 
 /// Name of the trial file, which exists only during the probe. One that is found was left by a process that ended during it.
-const PROBE_FILE: &str = "probe";
+pub(crate) const PROBE_FILE: &str = "probe";
 
 /// Setting that permits rings: 0 to all processes, 1 to a group and the administrator, 2 to none.
 const SYSCTL: &str = "/proc/sys/kernel/io_uring_disabled";

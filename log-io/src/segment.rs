@@ -9,11 +9,14 @@ use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::block::{BlockHeader, FORMAT_VERSION, HEADER_BYTES};
+use crate::manifest::SESSIONS_MAX;
 use crate::{Block, BlockBuffer, FileId, PAGE_BYTES, ReadAt, StoreError};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"CFsegmnt");
 /// Offset of the first block.
 pub(crate) const FIRST_BLOCK: u64 = PAGE_BYTES as u64;
+/// Limit of the numbers of segments and checkpoint files: more than a disk has had.
+pub(crate) const FILE_NUMBER_MAX: u32 = 1 << 31;
 /// Bytes read at a time in search of blocks.
 const WINDOW_BYTES: usize = 256 << 10;
 
@@ -79,6 +82,9 @@ impl SegmentHeader {
         if header.version.get() != FORMAT_VERSION {
             return Err(StoreError::Version { file: name, found: header.version.get() });
         }
+        if header.session.get() > SESSIONS_MAX {
+            return Err(StoreError::damaged(&name, 24, "the segment's header is wrong"));
+        }
         if header.segment.get() != segment {
             return Err(StoreError::damaged(&name, 12, "the segment was written under another number"));
         }
@@ -95,7 +101,7 @@ pub(crate) fn segment_name(segment: u32) -> String {
 pub(crate) fn file_number(name: &str, prefix: &str) -> Option<u32> {
     let digits = name.strip_prefix(prefix)?.strip_prefix('-')?;
     let is_number = digits.len() >= 8 && digits.bytes().all(|byte| byte.is_ascii_digit());
-    let number = digits.parse().ok().filter(|_| is_number)?;
+    let number = digits.parse().ok().filter(|number| is_number && *number <= FILE_NUMBER_MAX)?;
     (format!("{number:08}") == digits).then_some(number)
 }
 

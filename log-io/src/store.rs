@@ -26,7 +26,7 @@ use crate::listing;
 use crate::manifest::{KeptCheckpoint, MANIFEST, Manifest, slot_bytes};
 use crate::pieces::write_pieces;
 use crate::reader::OpenSegment;
-use crate::segment::{FIRST_BLOCK, Segment, SegmentHeader, file_number, segment_name};
+use crate::segment::{FILE_NUMBER_MAX, FIRST_BLOCK, Segment, SegmentHeader, file_number, segment_name};
 use crate::{
     Access, Block, Buffer, CheckpointImage, FileId, PAGE_BYTES, ReadAt, StorageBackend, StoreError, StoreOptions,
     StoreReader,
@@ -247,7 +247,8 @@ impl Store {
 
     /// Makes `manifest` the valid one, durably.
     fn commit_manifest(&mut self, mut manifest: Manifest) -> Result<(), StoreError> {
-        manifest.sequence = self.manifest.sequence + 1;
+        manifest.sequence = self.manifest.sequence;
+        manifest.count_change()?;
         let bytes = manifest.encode();
         let file = match self.manifest_file {
             Some(file) => file,
@@ -263,20 +264,38 @@ impl Store {
         Ok(())
     }
 
-    fn take_number(&mut self) -> u32 {
+    fn take_number(&mut self) -> Result<u32, StoreError> {
         let number = self.next_number;
+        if number >= FILE_NUMBER_MAX {
+            return Err(StoreError::NumbersExhausted);
+        }
         self.next_number += 1;
-        number
+        Ok(number)
     }
 
-    /// Creates a segment of this many bytes, within the budget.
+    /// Closes and removes a file that was just created.
+    fn discard_created(&mut self, file: FileId, name: &str) {
+        self.backend.close(file);
+        // If it can't be removed now, the next opening of the store removes it.
+        let _ = self.backend.remove(name);
+    }
+
+    /// Creates a segment of this many bytes, within the budget. An error of creating or opening the file doesn't fail the store.
     fn create_segment(&mut self, bytes: u64) -> Result<u32, StoreError> {
         self.check_budget(bytes)?;
-        let number = self.take_number();
+        let number = self.take_number()?;
         let name = segment_name(number);
         let file = match self.create_file(&name, bytes) {
             Err(StoreError::DiskFull { .. }) if self.punch_all_dead() => self.create_file(&name, bytes)?,
             created => created?,
+        };
+        let open = match self.backend.reader(&name) {
+            Ok(open) => open,
+            // Too few descriptors, perhaps: nothing was written, and the next attempt makes another segment.
+            Err(error) => {
+                self.discard_created(file, &name);
+                return Err(StoreError::io("open", &name)(error));
+            }
         };
         let generation = mix(self.seed, u64::from(number) << 32 | (self.manifest.session & 0xffff_ffff));
         let mut segment = Segment::new(generation, self.manifest.session, bytes, FIRST_BLOCK);
@@ -285,8 +304,6 @@ impl Store {
         let of = (self.options.rank, self.options.ranks);
         let header = SegmentHeader::new(number, self.manifest.store, self.manifest.session, generation, bytes, of);
         self.segments.insert(number, segment);
-        let open = self.backend.reader(&name).map_err(StoreError::io("open", &name));
-        let open = open.map_err(|error| self.fail(error))?;
         self.reader.insert(number, OpenSegment { file: open, generation });
         self.write_pieces(file, &name, 0, &[zerocopy::IntoBytes::as_bytes(&header)])?;
         Ok(number)

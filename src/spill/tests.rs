@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use counterfoil_ack_piggyback::Ack;
-use counterfoil_log_core::{Epoch, Phase, Rank, Ssn};
+use counterfoil_log_core::{Epoch, LaneWriter, Phase, Pool, PoolOptions, Rank, Ssn};
 use counterfoil_log_io::{BackendKind, Buffer, FileId, ReadAt, StorageBackend, Store, StoreError};
-use counterfoil_test_support::SimulatedDisk;
+use counterfoil_test_support::{Fault, SimulatedDisk};
 
-use super::{DiskIndex, Spiller};
+use super::{DiskIndex, Spiller, Write};
 use crate::{AppendError, CheckpointError, Contents, Log, Options, StoreOptions, Tier};
 
 /// A disk whose writes panic while the flag is set.
@@ -142,4 +142,33 @@ fn a_log_can_be_dropped_with_writes_in_flight() {
         assert_eq!(pending.unwrap().wait().is_ok(), after != 100);
         drop(cursor);
     }
+}
+
+#[test]
+fn a_write_after_a_refused_one_of_its_lane_reports_the_refusal() {
+    let disk = SimulatedDisk::new(16 << 10);
+    let options =
+        counterfoil_log_io::StoreOptions { block_bytes: 4 << 10, ..counterfoil_log_io::StoreOptions::new(Rank(0), 2) };
+    let store = Store::create(Box::new(disk.clone()), options).unwrap();
+    let mut spiller = Spiller::new(store, DiskIndex::new(2), "inline".to_owned(), false).unwrap();
+    let pool = Pool::volatile(PoolOptions::default()).unwrap();
+    let lanes = [0, 1].map(|peer| {
+        let mut lane = LaneWriter::new(pool.clone(), Rank(peer));
+        for _ in 0..20 {
+            lane.claim(0, 100).unwrap().commit();
+        }
+        lane
+    });
+    let mut write = |lane: usize, after: u64, upto: u64| {
+        let cursor = lanes[lane].cursor(Ssn(after + 1)).unwrap();
+        spiller.write(Write { lane: Rank(lane as u32), after: Ssn(after), cursor, upto: Ssn(upto) });
+        spiller.poll().unwrap().result
+    };
+    // The segment can't be created: a passing fault, after which the store goes on.
+    disk.fail_at(disk.operations(), Fault::Error);
+    assert!(matches!(*write(1, 0, 10).unwrap_err(), StoreError::Io { .. }));
+    write(0, 0, 10).unwrap();
+    let refused = write(1, 10, 20).unwrap_err();
+    assert!(matches!(*refused, StoreError::Io { .. }), "{refused}");
+    write(1, 0, 20).unwrap();
 }

@@ -26,6 +26,8 @@ pub(super) struct Worker {
     local_appended: Ssn,
     /// Error of the last write, if it was refused.
     refused: Option<Arc<StoreError>>,
+    /// Newest error of a write, also after writes of other lanes succeeded.
+    newest_refusal: Option<Arc<StoreError>>,
     /// Error of a write in the current batch that found no room.
     no_room: Option<Arc<StoreError>>,
 }
@@ -39,6 +41,7 @@ impl Worker {
             recorded_floors: Vec::new(),
             local_appended: Ssn::ZERO,
             refused: None,
+            newest_refusal: None,
             no_room: None,
         }
     }
@@ -103,22 +106,26 @@ impl Worker {
             Some((before, _)) => before.result.is_ok() && before.upto == after,
             None => self.disk.index.persisted(lane) == after,
         };
-        let result = match &self.refused {
+        let result = match &self.newest_refusal {
             // An earlier write of this lane was refused: this one must not be persisted without it.
             Some(why) if !follows => Err(why.clone()),
-            _ if !follows => Err(Arc::new(StoreError::WriterEnded)),
+            None if !follows => Err(Arc::new(StoreError::WriterEnded)),
             _ => {
                 self.make_room();
                 self.store.append(lane, &mut LaneSource::new(cursor, upto), &mut blocks).map_err(Arc::new)
             }
         };
         if let Err(error) = &result {
-            self.refused = Some(error.clone());
+            self.set_refused(error.clone());
             let is_full = matches!(**error, StoreError::DiskFull { .. } | StoreError::Budget { .. });
             self.no_room = is_full.then(|| error.clone());
             self.store.free(&std::mem::take(&mut blocks));
         }
         self.pending.push((Written { lane, upto, result }, blocks));
+    }
+
+    fn set_refused(&mut self, error: Arc<StoreError>) {
+        (self.refused, self.newest_refusal) = (Some(error.clone()), Some(error));
     }
 
     /// Near the disk budget, or on a full disk, frees collected blocks that the last durable checkpoint still refers to.
@@ -148,11 +155,11 @@ impl Worker {
                     self.store.free(&freed);
                 }
                 Ok(()) => {}
-                Err(error) => {
-                    self.refused = Some(error.clone());
-                    written.result = Err(error.clone());
-                }
+                Err(error) => written.result = Err(error.clone()),
             }
+        }
+        if let Err(error) = flushed {
+            self.set_refused(error);
         }
     }
 

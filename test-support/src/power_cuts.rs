@@ -56,6 +56,8 @@ pub struct Explored {
     pub held_messages: u64,
     /// Entries of the local log that were recovered after the newest checkpoint.
     pub tail_entries: u64,
+    /// Entries of the local log that were recovered from shared memory only.
+    pub unsynced_entries: u64,
     /// Bytes of memory that a log freed after it had spilled their messages.
     pub spilled_bytes: u64,
     /// Steps in which a write or a sync failed.
@@ -78,6 +80,7 @@ impl Explored {
         self.messages += other.messages;
         self.held_messages += other.held_messages;
         self.tail_entries += other.tail_entries;
+        self.unsynced_entries += other.unsynced_entries;
         self.spilled_bytes += other.spilled_bytes;
         self.faults += other.faults;
         self.refused += other.refused;

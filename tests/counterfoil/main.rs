@@ -3,11 +3,15 @@
 #![expect(clippy::unwrap_used, reason = "a test, and its helpers, fail by panicking")]
 
 mod constant_memory;
+mod destroy;
 mod keep;
+mod largest_blocks;
 mod memory_bound;
 mod node_local_limits;
 mod on_full;
+mod opening;
 mod options;
 mod power_cuts;
 mod recover;
 mod spilled;
+mod tables;

@@ -15,6 +15,8 @@ fn main() -> io::Result<()> {
     write("ack_windows", &windows::windows())?;
     write("collector", &collections::collections())?;
     write("shared_log", &stores::files())?;
+    write("forged_shared_log", &stores::forged_files())?;
+    write("store", &stores::stores())?;
     write("power_cuts", &stores::histories())?;
     write("recovery_notices", &notices::jobs())
 }

@@ -63,3 +63,67 @@ pub(crate) fn histories() -> Vec<(&'static str, Vec<u8>)> {
         ("ends-in-the-middle", numbers(4, 123)),
     ]
 }
+
+/// Returns changes of a dead process's files with new checks, eight bytes each: a forged number (kind, number of the chunk, value)
+/// and a change as in [`files`].
+pub(crate) fn forged_files() -> Vec<(&'static str, Vec<u8>)> {
+    /// Sets the second byte of the file's magic to what it is.
+    const NOTHING: [u8; 4] = [0, 0, 0, b'C'];
+    const WORD: [u8; 4] = [0, 4, 8, 12];
+    let forged = |kind: u8, chunk: u8, value: u8| [&[kind, 0, chunk, value][..], &NOTHING].concat();
+    let [lane, sequence, first, replaces] = WORD;
+    let (largest, limit) = (0x80, 0x82);
+    vec![
+        ("unchanged", forged(lane, 0, 7 << 3)),
+        ("largest-sequence", forged(sequence, 0, largest)),
+        ("largest-first-ssn", forged(first, 1, largest)),
+        ("first-ssn-at-the-limit", forged(first, 2, limit)),
+        ("replaces-everything", forged(replaces, 3, 0x86)),
+        ("local-sequence-at-the-limit", forged(sequence | 1, 0, limit)),
+        ("longer-record", forged(2, 1, 3)),
+        ("record-becomes-a-pad", forged(2 | 4, 1, 2)),
+        ("longer-prefix", forged(2 | 8, 2, 1)),
+        ("two-numbers", [forged(first, 1, 0x40), forged(sequence, 1, 0x40)].concat()),
+    ]
+}
+
+/// Returns changes of a store's files: 1 for new checksums or 0, then four bytes each: kind (file, operation), place, value.
+pub(crate) fn stores() -> Vec<(&'static str, Vec<u8>)> {
+    // Files in alphabetical order: two checkpoints, manifest, reserve, segments.
+    const CHECKPOINT: u8 = 0;
+    const MANIFEST: u8 = 2;
+    const SEGMENT: u8 = 4;
+    const FLIP: u8 = 1 << 3;
+    const COPY: u8 = 3 << 3;
+    const NUMBER: u8 = 5 << 3;
+    const LENGTH: u8 = 6 << 3;
+    const FILE: u8 = 7 << 3;
+    vec![
+        ("unchanged", vec![0]),
+        ("unchanged-with-checksums", vec![1]),
+        ("flipped-in-the-manifest", vec![0, MANIFEST | FLIP, 0, 40, 1]),
+        ("flipped-in-a-checkpoint", vec![0, CHECKPOINT | FLIP, 0, 40, 1]),
+        ("flipped-in-a-segment", vec![0, SEGMENT | FLIP, 0, 40, 1]),
+        ("cut-segment", vec![0, SEGMENT | LENGTH, 0x20, 0, 0]),
+        ("another-file", vec![0, CHECKPOINT | FILE, 0, 0, 1]),
+        ("forged-block", vec![1, SEGMENT | NUMBER, 0x10, 80, 0]),
+        ("forged-lengths", vec![1, SEGMENT | NUMBER, 0x10, 144, 13]),
+        ("forged-checkpoint", vec![1, CHECKPOINT | NUMBER, 0x10, 64, 2]),
+        ("forged-manifest", vec![1, MANIFEST | NUMBER, 0, 128, 3]),
+        ("copied-block", vec![1, SEGMENT | COPY, 0x10, 16, 2]),
+        // Each of these found a fault.
+        (
+            "place-of-a-block-within-a-page",
+            vec![0x1b, 0x0d, 1, 0x36, 0xb3, 0xcb, 0xaa, 0x4f, 0x8e, 0xa6, 0x65, 0, 0xbb],
+        ),
+        ("checkpoint-without-its-segment", vec![0x91, 0x91, 0x11, 0x91, 0x32]),
+        ("local-log-out-of-order", vec![0x27, 0x5c, 0x26, 0xab, 0xaa, 0x69, 0xb1, 0xad, 0x4c]),
+        ("two-generations-of-a-segment", vec![0x3b, 0xe1, 0x71, 0x9f, 0x5d]),
+        ("last-file-number", vec![0x33, 0xae, 0xa6, 0x72, 0xfb, 0xac, 0xfa, 0xa3, 0x71, 0x33, 0x7a, 0xe9, 0x6f]),
+        (
+            "last-change-of-the-manifest",
+            vec![0x21, 0x57, 0xdb, 0xe5, 0x15, 0xa1, 0x1a, 0xcd, 0xc4, 0x6a, 0x7c, 0x40, 0x32],
+        ),
+        ("length-of-a-checkpoint", vec![0x73, 0x6a, 0x2e, 0xe4, 0x20]),
+    ]
+}

@@ -103,7 +103,10 @@ impl LaneWriter {
         arena.word(chunk.block.at() + NEXT_AT).store(next.0, Ordering::Release);
         // Release: a reader that sees the end word sees the link. Before `write_end`: an image includes the end word, and all
         // that its reader has synchronised with is the store of `last` in there.
-        self.at.word(0).store(END_WORD, Ordering::Release);
+        // SAFETY: `at` is not after the current chunk's `limit`, from where the chunk has `RECORD_ALIGN` more bytes; `at` is a
+        // multiple of that.
+        let end_word = unsafe { self.at.word(0) };
+        end_word.store(END_WORD, Ordering::Release);
         write_end(arena, chunk.block.at(), last, chunk.record_bytes, chunk.pad_bytes);
     }
 

@@ -24,15 +24,22 @@ pub struct Claim<'a> {
 }
 
 impl<'a> Claim<'a> {
-    /// Reserves `body` bytes, the first `prefix` of which are the prefix, in the current chunk, which must have room.
+    /// Reserves `body` bytes, the first `prefix` of which are the prefix, in the current chunk.
+    ///
+    /// # Safety
+    /// `prefix` is at most `body`, and [`LaneWriter::has_room`] is true for the two parts: the footprint of the record fits
+    /// between `lane.at` and `lane.limit`.
     #[inline]
-    pub(crate) fn new(lane: &'a mut LaneWriter, prefix: usize, body: usize) -> Claim<'a> {
-        debug_assert!(prefix <= body);
+    pub(crate) unsafe fn new(lane: &'a mut LaneWriter, prefix: usize, body: usize) -> Claim<'a> {
+        debug_assert!(prefix <= body && lane.has_room(prefix, body - prefix));
         let (record, ssn) = (lane.at, lane.next);
+        // SAFETY: the record lies before `limit`, as the caller promises, and the chunk has the bytes of another commit word and
+        // SSN from `limit` on. `at` and a footprint are multiples of `RECORD_ALIGN`.
+        let (after, own_ssn) = unsafe { (record.word(footprint(body)), record.word(SSN_AT)) };
         // The zero that stops readers after this record must be stored before the record is published. Relaxed: the commit
         // word's release publishes it, and until then no reader passes the zero that is already in its place.
-        record.word(footprint(body)).store(0, Ordering::Relaxed);
-        record.word(SSN_AT).store(ssn.0, Ordering::Relaxed);
+        after.store(0, Ordering::Relaxed);
+        own_ssn.store(ssn.0, Ordering::Relaxed);
         Claim { lane, record, ssn, prefix, body }
     }
 
@@ -67,10 +74,14 @@ impl<'a> Claim<'a> {
 
     #[inline]
     fn publish(&mut self, word: u64) {
+        // SAFETY: the record lies in the current chunk, whose `limit` is not before its end, as `new` demands: nothing has moved
+        // the lane since, because the claim borrows it.
+        let commit_word = unsafe { self.record.word(0) };
         // Release: a reader of the word sees the SSN, the body, and the zero after the record.
-        self.record.word(0).store(word, Ordering::Release);
+        commit_word.store(word, Ordering::Release);
         self.lane.at = self.record;
-        self.lane.at.advance(footprint(self.body));
+        // SAFETY: as above.
+        unsafe { self.lane.at.advance(footprint(self.body)) };
     }
 }
 
@@ -102,8 +113,7 @@ impl Claim<'_> {
     #[inline]
     pub fn parts_mut(&mut self) -> (&mut [u8], &mut [u8]) {
         let prefix = self.prefix;
-        // SAFETY: the prefix is part of the body, since the callers of `new` (in `LaneWriter` and `Lanes`) add the payload to it. (A
-        // check that can panic would keep the claim in memory, because the panic would drop it.)
+        // SAFETY: the prefix is part of the body, as `new` demands. (A check that can panic would keep the claim in memory, because the panic would drop it.)
         unsafe { self.body_mut().split_at_mut_unchecked(prefix) }
     }
 }

@@ -108,6 +108,8 @@ pub struct Cursor {
     pub(super) pin: Arc<Pin>,
     /// The chunk that contains `at`; none before the lane's first chunk.
     pub(super) block: BlockRef,
+    /// Offset of a commit word in the chunk, where a record or pad begins or the records end: a multiple of sixteen, with the sixteen
+    /// bytes of commit word and SSN inside the arena, because every chunk has so many after its last record.
     pub(super) at: usize,
     /// The lowest SSN that was not passed.
     pub(super) position: Ssn,
@@ -181,7 +183,8 @@ impl Cursor {
     fn locate(&mut self) -> bool {
         // The fast path: a record follows in the same chunk.
         if !self.block.is_none() {
-            let word = self.arena().word(self.at).load(Ordering::Acquire);
+            // SAFETY: `at` is the offset of a commit word, as the field says.
+            let word = unsafe { self.arena().word_unchecked(self.at) }.load(Ordering::Acquire);
             if matches!(Word::parse(word), Word::Record { .. }) && self.ssn() >= self.position {
                 self.found = word;
                 return true;
@@ -193,7 +196,8 @@ impl Cursor {
     /// Returns the SSN of the record at `at`.
     #[inline]
     fn ssn(&self) -> Ssn {
-        Ssn(self.arena().word(self.at + SSN_AT).load(Ordering::Relaxed))
+        // SAFETY: the SSN follows the commit word at `at` and is inside the arena, as the field says.
+        Ssn(unsafe { self.arena().word_unchecked(self.at + SSN_AT) }.load(Ordering::Relaxed))
     }
 
     /// Skips pads, records below the position and ends of chunks; returns `false` if no record follows.

@@ -126,6 +126,15 @@ impl ChunkImage {
     }
 }
 
+#[cfg(all(counterfoil_loom, not(counterfoil_shuttle)))]
+impl Cursor {
+    /// Returns `true` if the cursor is at the beginning of a chunk that it sees as sealed. The load orders nothing.
+    pub(crate) fn sees_sealed_chunk(&self) -> bool {
+        let is_at_start = !self.block.is_none() && self.at == self.block.at() + CHUNK_HEADER;
+        is_at_start && self.pool.arena.word(self.block.at() + LAST_AT).load(Ordering::Relaxed) != OPEN
+    }
+}
+
 impl Cursor {
     /// Returns an image of the chunk that begins at the cursor, for its records up to `upto`, and passes them.
     ///

@@ -160,9 +160,10 @@ impl LaneWriter {
             chunk.pad_bytes = pad_bytes;
         }
         let arena = &self.cold.pool.arena;
+        // In this order, for a recovery if the owner dies between the stores: an end word without a link is damage.
         arena.word(block.at() + LAST_AT).store(OPEN, Ordering::Relaxed);
-        arena.word(block.at() + NEXT_AT).store(0, Ordering::Relaxed);
         arena.word(at).store(0, Ordering::Release);
+        arena.word(block.at() + NEXT_AT).store(0, Ordering::Release);
         self.move_to(block, at);
         end
     }

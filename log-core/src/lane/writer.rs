@@ -46,9 +46,11 @@ pub enum AppendError {
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct LaneWriter {
-    /// ArenaPtr of the next record, in the arena of `cold.pool`, which keeps it alive.
+    /// Place of the next record, in the arena of `cold.pool`, which keeps it alive. A multiple of [`RECORD_ALIGN`] from the
+    /// beginning of the arena; never after `limit`.
     pub(super) at: ArenaPtr,
-    /// End of the current chunk, less the zero that follows each record.
+    /// End of the current chunk, less the [`RECORD_ALIGN`] bytes of the zero that follows each record; `at` where no claim may be
+    /// made. In a lane without a chunk both are the beginning of the arena.
     pub(super) limit: ArenaPtr,
     pub(super) next: Ssn,
     pub(super) acked: Ssn,
@@ -94,7 +96,7 @@ impl LaneWriter {
     pub fn new(pool: Arc<Pool>, peer: Rank) -> LaneWriter {
         let shared = CountedArc::new(LaneShared::new(peer, pool.options().cursors_max));
         let next_class = pool.register(&shared);
-        // SAFETY: the place goes with the pool, in the same struct.
+        // SAFETY: the beginning of the arena is inside it; the place goes with the pool, in the same struct.
         let nowhere = unsafe { pool.arena.place(0) };
         LaneWriter {
             at: nowhere,
@@ -119,10 +121,9 @@ impl LaneWriter {
         }
     }
 
-    /// Makes the writer of a lane that a recovery found in a dead process's file.
+    /// Makes the writer of a lane that a recovery found in a dead process's file and linked.
     #[cfg(not(counterfoil_loom))]
     pub(crate) fn recovered(pool: Arc<Pool>, lane: crate::recovered_lane::RecoveredLane) -> LaneWriter {
-        crate::recovered_lane::relink(&pool, &lane);
         let mut writer = LaneWriter::new(pool, lane.peer);
         let (Some(front), Some(back)) = (lane.chunks.front(), lane.chunks.back()) else { return writer };
         let held = lane.chunks.iter().map(|chunk| writer.cold.pool.block_bytes(chunk.block)).sum();
@@ -192,7 +193,8 @@ impl LaneWriter {
         if !self.has_room(prefix, payload) {
             self.make_room(prefix, payload)?;
         }
-        Ok(Claim::new(self, prefix, prefix + payload))
+        // SAFETY: the chunk has room: checked above, or made for this size.
+        Ok(unsafe { Claim::new(self, prefix, prefix + payload) })
     }
 
     /// Returns `true` if the current chunk has room for a claim of this size.
@@ -237,7 +239,8 @@ impl LaneWriter {
     /// Moves the place of the next record to `at` in `block`.
     pub(super) fn move_to(&mut self, block: BlockRef, at: usize) {
         let limit = block.at() + self.cold.pool.block_bytes(block) - RECORD_ALIGN;
-        // SAFETY: the places go with the pool, in the same struct.
+        // SAFETY: both are in a block of this arena: `limit` by its bytes, and `at` is where a record of the chunk begins or ends.
+        // The places go with the pool, in the same struct.
         (self.at, self.limit) = unsafe { (self.arena().place(at), self.arena().place(limit)) };
     }
 

@@ -2,7 +2,7 @@
 
 use loom::thread;
 
-use super::{PEER, append, assert_contiguous, check, peek, pool_of, read, release, version_of};
+use super::{PEER, QUARTER, append, assert_contiguous, check, peek, pool_of, read, release, version_of};
 use crate::chunk::CHUNK_HEADER;
 use crate::geometry::BLOCK_BYTES_MIN;
 use crate::lane::{ChunkImage, Cursor, LaneWriter};
@@ -66,6 +66,34 @@ fn images_of_reused_chunks_have_the_new_lengths() {
             assert_contiguous(&images.collect::<Vec<_>>(), 2);
         });
         (0..2).for_each(|_| append(&mut lane, SHORT));
+        reading.join().expect("the reader ends");
+    });
+}
+
+/// A chunk of an earlier use that was mostly a pad is reused for a record. A cursor that sees the chunk sealed sees the lengths of
+/// its records and pads, too, and not the earlier ones, with which an image would have the wrong end or not be worth its while.
+#[test]
+fn the_lengths_of_a_sealed_chunk_are_those_of_its_records() {
+    check(|| {
+        let mut lane = lane_of(3);
+        drop(lane.claim(0, SHORT));
+        append(&mut lane, QUARTER);
+        append(&mut lane, LONG);
+        release(&mut lane, 1);
+        let mut cursor = lane.reader().open(Ssn(2)).expect("2 is not acknowledged");
+        let reading = thread::spawn(move || {
+            let mut seen = Vec::new();
+            loop {
+                let mut image = read_chunk(&mut cursor);
+                if image.is_none() && cursor.sees_sealed_chunk() {
+                    image = Some(read_chunk(&mut cursor).expect("an image of a full chunk"));
+                }
+                let Some(image) = image else { break };
+                seen.push(ssn_in(&image));
+            }
+            assert_contiguous(&seen, 2);
+        });
+        (0..2).for_each(|_| append(&mut lane, LONG));
         reading.join().expect("the reader ends");
     });
 }

@@ -11,5 +11,6 @@ mod local_log;
 mod model;
 #[cfg(not(miri))]
 mod process_crash_safe;
+mod recovered_lanes;
 mod spilled;
 mod stress;

@@ -8,29 +8,29 @@ use counterfoil_log_core::{
     PrivateFileError, Rank, Relocated, Ssn, TierError, create_private_dir,
 };
 
-const OWNER: Owner = Owner { rank: Rank(3), label: 7 };
+pub(crate) const OWNER: Owner = Owner { rank: Rank(3), label: 7 };
 
-fn options() -> PoolOptions {
+pub(crate) fn options() -> PoolOptions {
     PoolOptions { memory_bytes_max: 256 << 10, chunk_bytes: 4096, prefault_bytes: 8192, cursors_max: 2 }
 }
 
-struct Scratch {
+pub(crate) struct Scratch {
     _dir: tempfile::TempDir,
-    path: PathBuf,
+    pub(crate) path: PathBuf,
 }
 
-fn scratch() -> Scratch {
+pub(crate) fn scratch() -> Scratch {
     let dir = tempfile::tempdir_in(if Path::new("/dev/shm").is_dir() { "/dev/shm" } else { "/tmp" }).unwrap();
     let private = dir.path().join("job");
     create_private_dir(&private).unwrap();
     Scratch { path: private.join("log.3"), _dir: dir }
 }
 
-fn payload(ssn: u64) -> Vec<u8> {
+pub(crate) fn payload(ssn: u64) -> Vec<u8> {
     (0..ssn % 61).map(|i| (ssn * 7 + i) as u8).collect()
 }
 
-fn fill(lane: &mut LaneWriter, upto: u64) {
+pub(crate) fn fill(lane: &mut LaneWriter, upto: u64) {
     while lane.next_ssn().0 <= upto {
         let bytes = payload(lane.next_ssn().0);
         let mut claim = lane.claim(8, bytes.len()).unwrap();
@@ -40,7 +40,7 @@ fn fill(lane: &mut LaneWriter, upto: u64) {
     }
 }
 
-fn ssns(lane: &LaneWriter, from: u64) -> Vec<u64> {
+pub(crate) fn ssns(lane: &LaneWriter, from: u64) -> Vec<u64> {
     let mut cursor = lane.reader().open(Ssn(from)).unwrap();
     let mut seen = Vec::new();
     while let Some(record) = cursor.peek() {
@@ -52,7 +52,7 @@ fn ssns(lane: &LaneWriter, from: u64) -> Vec<u64> {
 }
 
 /// Acts as SIGKILL: the structures of the process are gone, and the file stays as it is.
-fn die(lanes: Vec<LaneWriter>) {
+pub(crate) fn die(lanes: Vec<LaneWriter>) {
     drop(lanes);
 }
 

@@ -1,5 +1,6 @@
 //! Decoding of checkpoint files.
 
+use std::collections::BTreeSet;
 use std::io;
 
 use counterfoil_log_core::{Disposition, Epoch, Phase, Rank, Run, Ssn, crc32c, crc32c_append};
@@ -11,7 +12,9 @@ use super::{
 };
 use crate::block::FORMAT_VERSION;
 use crate::fields::{Fields, Malformed};
-use crate::manifest::KeptCheckpoint;
+use crate::manifest::{KeptCheckpoint, SESSIONS_MAX};
+use crate::options::BLOCK_BYTES_MAX;
+use crate::segment::{FILE_NUMBER_MAX, FIRST_BLOCK};
 use crate::{Block, CheckpointImage, LaneImage, LocalImage, PAGE_BYTES, ReadAt, StoreError};
 
 /// Treatment of the program's own bytes, which may be many.
@@ -23,6 +26,8 @@ pub(crate) enum Application {
     Verify,
 }
 
+/// Highest end of a block in its segment: that of the largest record, and more.
+const SEGMENT_END_MAX: u64 = 1 << 48;
 /// Bytes verified at a time.
 const WINDOW_BYTES: usize = 256 << 10;
 
@@ -45,6 +50,9 @@ pub(crate) fn decode(
         return Err(StoreError::Version { file: name, found: header.version.get() });
     }
     let is_meant = crc == kept.header_crc && header.number.get() == kept.number && header.epoch.get() == kept.epoch.0;
+    if header.next_number.get() > FILE_NUMBER_MAX || header.session.get() > SESSIONS_MAX {
+        return Err(wrong("the checkpoint's header is wrong"));
+    }
     if !is_meant {
         return Err(wrong("it isn't the checkpoint that the manifest refers to"));
     }
@@ -71,13 +79,8 @@ pub(crate) fn decode(
     }
     let [lanes, segments, local, tables, application] = parts;
     let malformed = |Malformed| StoreError::damaged(&name, PAGE_BYTES as u64, "its parts are malformed");
-    let image = CheckpointImage {
-        epoch: kept.epoch,
-        lanes: parse_lanes(&lanes).map_err(malformed)?,
-        local: parse_local(&local).map_err(malformed)?,
-        tables: parse_tables(&tables).map_err(malformed)?,
-        application,
-    };
+    let (lanes, segments, local, tables) = parse([&lanes, &segments, &local, &tables]).map_err(malformed)?;
+    let image = CheckpointImage { epoch: kept.epoch, lanes, local, tables, application };
     let context = Context {
         number: kept.number,
         store: header.store.get(),
@@ -89,9 +92,22 @@ pub(crate) fn decode(
             end: header.written_end.get(),
             next_number: header.next_number.get(),
         },
-        segments: parse_segments(&segments).map_err(malformed)?,
+        segments,
     };
     Ok((image, context))
+}
+
+type Parts = (Vec<LaneImage>, Vec<CoveredSegment>, Vec<LocalImage>, Vec<(String, Vec<u8>)>);
+
+/// Parses the parts of a checkpoint file, in their order and without the program's own bytes. Refuses numbers that no store writes.
+pub(crate) fn parse([lanes, segments, local, tables]: [&[u8]; PARTS - 1]) -> Result<Parts, Malformed> {
+    let (lanes, segments) = (parse_lanes(lanes)?, parse_segments(segments)?);
+    // Another kept checkpoint may name the segment, but not for ever.
+    let named: BTreeSet<u32> = segments.iter().map(|of| of.segment).collect();
+    if lanes.iter().flat_map(|lane| &lane.blocks).any(|block| !named.contains(&block.segment)) {
+        return Err(Malformed);
+    }
+    Ok((lanes, segments, parse_local(local)?, parse_tables(tables)?))
 }
 
 /// Returns the checksum of a range of the file, which it reads window by window.
@@ -114,8 +130,12 @@ fn parse_lanes(part: &[u8]) -> Result<Vec<LaneImage>, Malformed> {
         let entry: &LaneEntry = fields.one()?;
         let peer = Rank(entry.peer.get());
         let runs = fields.many(entry.runs.get())?.iter().map(run).collect();
-        let blocks = fields.many(entry.blocks.get())?.iter().map(|entry| block(peer, entry)).collect();
+        let blocks =
+            fields.many(entry.blocks.get())?.iter().map(|entry| block(peer, entry)).collect::<Result<_, _>>()?;
         let (next, acked, covered) = (Ssn(entry.next.get()), Ssn(entry.acked.get()), Ssn(entry.covered.get()));
+        if !(Ssn::FIRST..Ssn::MAX).contains(&next) || acked >= next || covered >= Ssn::MAX {
+            return Err(Malformed);
+        }
         lanes.push(LaneImage { peer, next, acked, covered, runs, blocks });
     }
     Ok(lanes)
@@ -129,8 +149,19 @@ fn run(entry: &RunEntry) -> Run {
     Run { first: Ssn(entry.first.get()), last: Ssn(entry.last.get()), disposition }
 }
 
-fn block(lane: Rank, entry: &BlockEntry) -> Block {
-    Block {
+/// Returns a block's entry. One that no store writes is refused: its place is used for reading, and for punching.
+fn block(lane: Rank, entry: &BlockEntry) -> Result<Block, Malformed> {
+    const PAGE: u64 = PAGE_BYTES as u64;
+    let (at, bytes, raw) = (entry.at.get(), entry.disk_bytes.get(), entry.raw_bytes.get());
+    let is_whole_pages = at.is_multiple_of(PAGE) && bytes.is_multiple_of(PAGE);
+    let is_in_a_file =
+        at >= FIRST_BLOCK && bytes >= PAGE && at.checked_add(bytes).is_some_and(|end| end <= SEGMENT_END_MAX);
+    let (first, last) = (Ssn(entry.first.get()), Ssn(entry.last.get()));
+    let has_records = first >= Ssn::FIRST && first <= last && last < Ssn::MAX && entry.records.get() > 0;
+    if !is_whole_pages || !is_in_a_file || !has_records || raw > bytes.max(BLOCK_BYTES_MAX as u64) {
+        return Err(Malformed);
+    }
+    Ok(Block {
         lane,
         first: Ssn(entry.first.get()),
         last: Ssn(entry.last.get()),
@@ -139,7 +170,7 @@ fn block(lane: Rank, entry: &BlockEntry) -> Block {
         at: entry.at.get(),
         disk_bytes: entry.disk_bytes.get(),
         raw_bytes: entry.raw_bytes.get(),
-    }
+    })
 }
 
 fn parse_segments(part: &[u8]) -> Result<Vec<CoveredSegment>, Malformed> {
@@ -159,7 +190,11 @@ fn parse_local(part: &[u8]) -> Result<Vec<LocalImage>, Malformed> {
         let entry: &LocalEntry = fields.one()?;
         let bytes = fields.bytes(entry.bytes.get())?.to_vec();
         let kind = u8::try_from(entry.kind.get()).map_err(|_| Malformed)?;
-        local.push(LocalImage { ssn: Ssn(entry.ssn.get()), kind, key: entry.key.get(), bytes });
+        let ssn = Ssn(entry.ssn.get());
+        if ssn <= local.last().map_or(Ssn::ZERO, |before: &LocalImage| before.ssn) || ssn >= Ssn::MAX {
+            return Err(Malformed);
+        }
+        local.push(LocalImage { ssn, kind, key: entry.key.get(), bytes });
     }
     Ok(local)
 }

@@ -9,6 +9,7 @@ use super::{
     RunEntry, SegmentEntry, TableEntry,
 };
 use crate::block::FORMAT_VERSION;
+use crate::fields::Malformed;
 use crate::manifest::KeptCheckpoint;
 use crate::{CheckpointImage, LaneImage, LocalImage, PAGE_BYTES};
 
@@ -28,6 +29,11 @@ impl Encoded<'_> {
         pieces.extend(self.parts.iter().map(Vec::as_slice));
         pieces.push(self.application);
         pieces
+    }
+
+    /// Parses the parts as a reader will. A checkpoint that is refused here must not be written: no recovery could read it.
+    pub(crate) fn check(&self) -> Result<(), Malformed> {
+        super::parse(self.parts.each_ref().map(Vec::as_slice)).map(drop)
     }
 }
 

@@ -94,7 +94,7 @@ impl fmt::Display for Repair {
 /// is opened.
 ///
 /// # Errors
-/// [`StoreError::Missing`]; [`StoreError::Damaged`], [`StoreError::Version`] if no slot of the manifest can be read, because
+/// [`StoreError::NumbersExhausted`]; [`StoreError::Missing`]; [`StoreError::Damaged`], [`StoreError::Version`] if no slot of the manifest can be read, because
 /// then no checkpoint is valid. [`StoreError::DiskFull`]; [`StoreError::Io`], after which the repair can be retried.
 pub fn repair(backend: &mut dyn StorageBackend, dry_run: bool) -> Result<Vec<Repair>, StoreError> {
     let scan = Scan::new(backend, &mut |_, _| {})?;
@@ -141,14 +141,18 @@ pub fn repair(backend: &mut dyn StorageBackend, dry_run: bool) -> Result<Vec<Rep
         repairs.push(Repair::Tail { file: segment.file.clone(), at, len: segment.end });
     }
     repairs.extend(losses.sums(&scan.report).into_iter().map(Repair::Loss));
-    if dry_run || repairs.is_empty() {
+    if repairs.is_empty() {
+        return Ok(repairs);
+    }
+    repaired.count_change()?;
+    if dry_run {
         return Ok(repairs);
     }
     for (kept, image) in rewritten {
         let new = scan.rewrite(backend, &kept, image)?;
         repaired.kept.iter_mut().filter(|of| of.number == kept.number).for_each(|of| *of = new);
     }
-    change_manifest(backend, &scan, repaired)?;
+    change_manifest(backend, &scan, sequence, &repaired)?;
     scan.cut_tails(backend)?;
     scan.give_lost_back(backend, &lost)?;
     Ok(repairs)
@@ -250,13 +254,16 @@ impl Scan {
     }
 }
 
-/// Writes both slots, starting with the invalid one.
-fn change_manifest(backend: &mut dyn StorageBackend, scan: &Scan, mut manifest: Manifest) -> Result<(), StoreError> {
-    let sequence = manifest.sequence;
+/// Writes both slots, starting with the invalid one; `sequence` is that of the valid one.
+fn change_manifest(
+    backend: &mut dyn StorageBackend,
+    scan: &Scan,
+    sequence: u64,
+    manifest: &Manifest,
+) -> Result<(), StoreError> {
     let first = usize::from(
         scan.report.slots[0] == SlotState::Valid { sequence } && scan.report.slots[1] != scan.report.slots[0],
     );
-    manifest.sequence += 1;
     let bytes = manifest.encode();
     let file = backend.open(MANIFEST).map_err(StoreError::io("open", MANIFEST))?;
     for slot in [first, 1 - first] {

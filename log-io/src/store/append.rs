@@ -57,8 +57,8 @@ impl Store {
     /// blocks when the next checkpoint is durable.
     ///
     /// # Errors
-    /// [`StoreError::DiskFull`], [`StoreError::Budget`]: the blocks in `into` are whole, and the records in none of them can
-    /// be appended again. [`StoreError::Record`] if SSNs don't rise. [`StoreError::Failed`].
+    /// [`StoreError::DiskFull`], [`StoreError::Budget`], [`StoreError::TooManyFiles`], [`StoreError::Io`]: no segment could be created;
+    /// the blocks in `into` are whole, and the records in none of them can be appended again. [`StoreError::Record`] if SSNs don't rise. [`StoreError::Failed`].
     pub fn append(
         &mut self,
         lane: Rank,
@@ -196,7 +196,8 @@ impl Store {
         } else {
             header.flags = (header.flags.get() | FLAG_UNCHECKED).into();
         }
-        header.seal();
+        self.seal_header(&mut header)?;
+        let bytes = block.buffer.bytes_mut();
         bytes[..HEADER_BYTES].copy_from_slice(header.as_bytes());
         block.buffer.set_len(HEADER_BYTES + stored);
         let file = self.register_block(&header);
@@ -229,7 +230,7 @@ impl Store {
         } else {
             header.flags = FLAG_UNCHECKED.into();
         }
-        header.seal();
+        self.seal_header(&mut header)?;
         let file = self.register_block(&header);
         let pieces = [header.as_bytes(), &frame, wire, padding];
         self.write_pieces(file, &segment_name(segment), header.at.get(), &pieces)?;
@@ -244,6 +245,14 @@ impl Store {
         header.index = of.written.into();
         header.after = if lane == LOCAL { self.local_last.0.into() } else { 0.into() };
         header
+    }
+
+    /// Seals the header of a block to be written at its segment's end. Refuses one that a reader would refuse, before any byte of
+    /// the block is written.
+    pub(super) fn seal_header(&self, header: &mut BlockHeader) -> Result<(), StoreError> {
+        let room = self.segments[&header.segment.get()].room();
+        let (lane, first) = (Rank(header.lane.get()), Ssn(header.first.get()));
+        header.seal_and_parse(room).map_err(|what| StoreError::Unreadable { lane, first, what })
     }
 
     /// Registers a block in its segment. Returns the segment's file.

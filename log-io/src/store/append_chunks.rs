@@ -53,8 +53,9 @@ impl Store {
         let segment = self.segment_with(least as u64)?;
         let room = self.segments[&segment].room() as usize - PAGE_BYTES;
         // A chunk that is larger than a block gets one of its own. A block may be an eighth larger: otherwise blocks of chunks
-        // that are only partly filled by large records would be much smaller than `block_bytes`.
-        let capacity = room.min((block + block / 8).max(chunk.len()));
+        // that are only partly filled by large records would be much smaller than `block_bytes`. No block has more bytes of chunks
+        // than a reader accepts; a chunk has at most so many (`chunk_bytes_max`).
+        let capacity = room.min((block + block / 8).min(BLOCK_BYTES_MAX).max(chunk.len()));
         *open = OpenBlock::Chunks(ChunkBlock { segment, capacity, bytes: chunk.len(), chunks: vec![chunk] });
         Ok(())
     }
@@ -80,7 +81,7 @@ impl Store {
         } else {
             header.flags = (FLAG_CHUNKS | FLAG_UNCHECKED).into();
         }
-        header.seal();
+        self.seal_header(&mut header)?;
         let head = self.backend.header_buffer().map_err(StoreError::io("write", "files"));
         let mut head = head.map_err(|error| self.fail(error))?;
         let table = table.as_bytes();

@@ -6,6 +6,7 @@ use counterfoil_log_core::{Epoch, Rank, Ssn};
 
 use super::{Kept, Store, apply_floors};
 use crate::checkpoint_file::{self, Context, CoveredSegment, Encoded, Written, checkpoint_name};
+use crate::fields::Malformed;
 use crate::manifest::{KeptCheckpoint, Manifest};
 use crate::segment::segment_name;
 use crate::{Block, CheckpointImage, StoreError};
@@ -48,8 +49,10 @@ impl Store {
     /// finds it as the newest. Checkpoints beyond `checkpoints_kept` are removed, with the blocks that only they needed.
     ///
     /// # Errors
-    /// [`StoreError::Epoch`] if the epoch doesn't rise; [`StoreError::NoBlock`] if a block was freed;
-    /// [`StoreError::DiskFull`], [`StoreError::Budget`]; [`StoreError::Failed`], after which the checkpoint may be durable or not.
+    /// [`StoreError::Epoch`] if the epoch doesn't rise; [`StoreError::NoBlock`] if a block was freed; [`StoreError::Image`] if a number
+    /// in the image is out of its limits;
+    /// [`StoreError::DiskFull`], [`StoreError::Budget`], [`StoreError::TooManyFiles`], [`StoreError::Io`]: the checkpoint can be taken
+    /// again; [`StoreError::Failed`], after which the checkpoint may be durable or not.
     pub fn checkpoint(&mut self, image: &CheckpointImage) -> Result<(), StoreError> {
         self.check_writable()?;
         let newest = self.kept.last().map_or(Epoch(0), |kept| kept.entry.epoch);
@@ -64,7 +67,7 @@ impl Store {
         let segments = self.covered_segments(&image)?;
         self.sync()?;
 
-        let number = self.take_number();
+        let number = self.take_number()?;
         let written = Written {
             segment: self.active.unwrap_or(0),
             end: self.active.map_or(0, |active| self.segments[&active].end),
@@ -80,9 +83,15 @@ impl Store {
             segments,
         };
         let encoded = checkpoint_file::encode(&image, &context);
+        encoded.check().map_err(|Malformed| StoreError::Image { epoch: image.epoch })?;
         self.write_checkpoint(&encoded)?;
-        let kept = self.open_kept(encoded.kept, &image, &context)?;
-        self.commit_checkpoint(kept)
+        let kept = self.open_kept(encoded.kept, &image, &context);
+        let committed = kept.and_then(|kept| self.commit_checkpoint(kept));
+        if committed.is_err() && self.failed.is_none() {
+            // The manifest wasn't changed: nothing refers to the file.
+            self.remove_checkpoint(number);
+        }
+        committed
     }
 
     /// Writes a checkpoint file, durably; nothing refers to it yet.

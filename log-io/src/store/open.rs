@@ -163,10 +163,16 @@ impl Store {
         let needed = self.kept.iter().flat_map(|kept| &kept.blocks).map(|block| block.segment);
         let needed: BTreeSet<u32> = needed.collect();
         for CoveredSegment { segment: number, generation, .. } in covered {
-            if self.segments.contains_key(number) || !needed.contains(number) {
+            if !needed.contains(number) {
                 continue;
             }
             let name = segment_name(*number);
+            if let Some(known) = self.segments.get(number) {
+                if known.generation != *generation {
+                    return Err(StoreError::damaged(&name, 32, "it isn't the segment that the checkpoint refers to"));
+                }
+                continue;
+            }
             let header = match headers.get(number) {
                 Some(Ok(header)) if header.generation.get() == *generation => *header,
                 Some(Ok(_)) => {

@@ -42,7 +42,7 @@ pub(crate) fn many() -> StoreOptions {
 }
 
 /// One record.
-struct One<'a>(Option<(Ssn, &'a [u8])>);
+pub(crate) struct One<'a>(pub(crate) Option<(Ssn, &'a [u8])>);
 
 impl RecordSource for One<'_> {
     fn next(&mut self) -> Option<Record<'_>> {

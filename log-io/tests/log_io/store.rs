@@ -264,3 +264,27 @@ fn blocks_without_checksums_are_read_back() {
     let right = build(&disk, without, &RECORDS);
     assert_eq!(read_all(&disk, options()).unwrap(), (right, owned(&RECORDS)));
 }
+
+#[test]
+fn a_checkpoint_that_a_reader_would_refuse_is_not_written() {
+    let disk = SimulatedDisk::new(8192);
+    let mut store = create(&disk, options());
+    let blocks = append(&mut store, 1..4, 100).unwrap();
+    store.checkpoint(&image(1, &blocks)).unwrap();
+    let names = disk.names();
+    let wrong: [fn(&mut CheckpointImage); 5] = [
+        |image| image.lanes[0].next = Ssn::ZERO,
+        |image| image.lanes[0].acked = image.lanes[0].next,
+        |image| image.lanes[0].covered = Ssn::MAX,
+        |image| image.lanes[0].blocks[0].first = Ssn::ZERO,
+        |image| image.local = vec![entry(2), entry(2)],
+    ];
+    for change in wrong {
+        let mut image = image(2, &blocks);
+        change(&mut image);
+        assert!(matches!(store.checkpoint(&image), Err(StoreError::Image { epoch: Epoch(2) })));
+        assert_eq!(disk.names(), names);
+    }
+    store.checkpoint(&image(2, &blocks)).unwrap();
+    assert_eq!(read_all(&disk, options()).unwrap().0.epoch, Epoch(2));
+}

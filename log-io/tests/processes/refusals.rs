@@ -20,6 +20,9 @@ const SETUP: i64 = 425;
 const ENTER: i64 = 426;
 const REGISTER: i64 = 427;
 
+/// Differs by architecture.
+const FSYNC: i64 = if cfg!(target_arch = "x86_64") { 74 } else { 82 };
+
 const EPERM: u32 = 1;
 const EAGAIN: u32 = 11;
 const ENOMEM: u32 = 12;
@@ -232,4 +235,24 @@ fn with_a_limit_to_the_size_of_files() {
         backend.reader("segment-1").unwrap().read_at(0, &mut bytes).unwrap();
         assert!(bytes[..256 << 10].iter().all(|byte| *byte == 7) && bytes[256 << 10..].iter().all(|byte| *byte == 9));
     }
+}
+
+#[test]
+fn a_directory_whose_entry_cannot_be_synced_is_refused_also_if_it_exists() {
+    child::run("refusals::without_syncs", "syncs");
+}
+
+#[test]
+#[ignore = "run by `a_directory_whose_entry_cannot_be_synced_is_refused_also_if_it_exists`"]
+fn without_syncs() {
+    const EIO: u32 = 5;
+    assert_eq!(child::argument(), "syncs");
+    let place = TestDir::new();
+    drop(Directory::create(&place.path(), BackendChoice::Pwrite).unwrap());
+    drop(Directory::create(&place.path(), BackendChoice::Pwrite).unwrap());
+    refuse(&[FSYNC], None, EIO);
+    // Somebody else may have created it without a sync.
+    let error = Directory::create(&place.path(), BackendChoice::Pwrite).map(drop).unwrap_err();
+    let DirectoryError::Io { action: "syncing", path, .. } = &error else { panic!("{error}") };
+    assert_eq!(Some(path.as_path()), place.path().parent());
 }

@@ -3,10 +3,13 @@
 //! The log has so little memory that it spills all the time. A recovery finds the newest checkpoint of before the
 //! interrupted step or of after it, with every message that is still needed and no other; and of the local log the synced
 //! entries, and perhaps some of those after them, in order. Cursors stay open across steps, and read every message in order.
+//!
+//! Some logs keep the local log in shared memory ([`Options::dir`]), which a power cut empties and the end of a process doesn't.
 
 mod disk_steps;
 mod message_steps;
 mod recovery;
+mod shared_memory;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -18,6 +21,7 @@ use super::{Exploration, Explored, Mismatch, Outcome, Subject};
 use crate::random::{Random, below, distinct_bytes};
 use crate::{SimulatedDisk, SkippedSync};
 use recovery::Recovery;
+use shared_memory::SharedMemory;
 
 /// Takes random steps with logs and cuts the power, as often as `exploration` says. All randomness comes from `random`.
 ///
@@ -107,6 +111,8 @@ struct LogModel {
     lanes: [Lane; RANKS as usize],
     /// All entries of the local log.
     local: Vec<LocalEntry>,
+    /// Shared memory of the local log, if it has any.
+    memory: Option<SharedMemory>,
     /// The last entry that was handed to the store.
     last_handed: Ssn,
     /// Counts messages, so that one that is sent again has other bytes.
@@ -153,8 +159,10 @@ impl Subject for LogModel {
         if let Some(skipped) = skipped_sync {
             disk.skip_sync(skipped);
         }
+        let memory = random().is_multiple_of(2).then(SharedMemory::new);
         LogModel {
             options,
+            memory,
             disk,
             cursors: Vec::new(),
             log: None,
@@ -205,7 +213,10 @@ impl Subject for LogModel {
         self.steps.push("power cut".to_owned());
         self.count(explored);
         self.disk = disk;
-        self.continue_from(recovered)
+        if let Some(memory) = &mut self.memory {
+            memory.lose();
+        }
+        self.continue_from(recovered, explored)
     }
 
     fn count(&self, explored: &mut Explored) {
@@ -217,7 +228,8 @@ impl Subject for LogModel {
     }
 
     fn explain(&self, Mismatch(what): Mismatch) -> Mismatch {
-        Mismatch(format!("{what}\nwith {:?}\nafter\n  {}", self.options, self.steps.join("\n  ")))
+        let memory = if self.memory.is_some() { "the local log in shared memory, " } else { "" };
+        Mismatch(format!("{what}\nwith {memory}{:?}\nafter\n  {}", self.options, self.steps.join("\n  ")))
     }
 }
 

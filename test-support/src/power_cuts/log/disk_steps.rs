@@ -82,6 +82,7 @@ impl LogModel {
             let len = if random().is_multiple_of(12) { below(random, 10_000) } else { below(random, 100) };
             let entry = Entry { kind: (random() % 3) as u8, key: random(), bytes: vec![random() as u8; len] };
             if log.local().append(entry.kind, entry.key, &entry.bytes).is_err() {
+                self.note_local();
                 return Ok(Outcome::Refused);
             }
             let ssn = log.local().last();
@@ -90,12 +91,20 @@ impl LogModel {
         if random().is_multiple_of(3) {
             let epoch = Epoch(self.newest_epoch);
             if log.local().seal(epoch).is_err() {
+                self.note_local();
                 return Ok(Outcome::Refused);
             }
             let ssn = log.local().last();
             self.local.push((ssn, Entry { kind: SEAL, key: u64::from(epoch.0), bytes: Vec::new() }));
         }
+        self.note_local();
         Ok(Outcome::Done)
+    }
+
+    fn note_local(&mut self) {
+        if let Some(memory) = &mut self.memory {
+            memory.note(&self.local);
+        }
     }
 
     pub(super) fn sync_local(&mut self, log: &mut Log) -> Result<Outcome, Mismatch> {

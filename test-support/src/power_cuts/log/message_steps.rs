@@ -1,11 +1,11 @@
 //! The steps of messages, each with its effect on the model.
 
-use counterfoil::{Ack, AppendError, Keep, Log, OnFull, OpenError, ReplayError};
+use counterfoil::{Ack, AppendError, Keep, Log, OnFull, OpenError, Options, ReplayError};
 use counterfoil_log_core::{CursorError, Epoch, Phase, Rank, Ssn, TruncateError};
 use counterfoil_log_io::StoreError;
 
 use super::recovery::check_lane;
-use super::{HeldCursor, Lane, LogModel, RANKS, Sent};
+use super::{HeldCursor, Lane, LogModel, RANKS, Sent, SharedMemory};
 use crate::power_cuts::{Explored, Mismatch, Outcome};
 use crate::random::{Random, below};
 
@@ -60,7 +60,8 @@ impl LogModel {
 
     fn create(&mut self) -> Result<Outcome, Mismatch> {
         self.note("create");
-        match Log::create_on(self.options.clone(), Box::new(self.disk.clone())) {
+        let options = Options { dir: self.memory.as_ref().map(SharedMemory::dir), ..self.options.clone() };
+        match Log::create_on(options, Box::new(self.disk.clone())) {
             Ok(log) => {
                 self.log = Some(log);
                 Ok(Outcome::Done)

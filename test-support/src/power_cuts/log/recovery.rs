@@ -1,10 +1,12 @@
 //! Comparing what a recovery finds with what it must find.
 
-use counterfoil::{Log, OpenError, Recovered, ReplayError};
+use std::path::PathBuf;
+
+use counterfoil::{Log, OpenError, Options, Recovered, ReplayError};
 use counterfoil_log_core::{CursorError, Rank, Record, Ssn};
 use counterfoil_log_io::StoreError;
 
-use super::{Expected, Lane, LogModel, RANKS, Sent};
+use super::{Expected, Lane, LogModel, RANKS, Sent, SharedMemory};
 use crate::SimulatedDisk;
 use crate::power_cuts::{Explored, Mismatch, Subject};
 
@@ -36,7 +38,7 @@ impl LogModel {
     ) -> Result<(Recovery, Vec<SimulatedDisk>), Mismatch> {
         let disk = left.copy();
         disk.record_history();
-        let (mut log, recovered) = self.open(&disk)?;
+        let (mut log, recovered) = self.open_without_memory(&disk)?;
         let history = disk.take_history();
         let matches = allowed.iter().map(|expected| self.matches(expected, &mut log, &recovered, explored));
         let matches: Vec<Result<Recovery, String>> = matches.collect();
@@ -50,8 +52,14 @@ impl LogModel {
         Ok((found, history))
     }
 
-    fn open(&self, disk: &SimulatedDisk) -> Result<(Log, Recovered), Mismatch> {
-        let recover = || Log::recover_on(self.options.clone(), Box::new(disk.clone()));
+    /// Recovers a log on `disk` after a power cut, which empties shared memory.
+    fn open_without_memory(&self, disk: &SimulatedDisk) -> Result<(Log, Recovered), Mismatch> {
+        self.open(disk, self.memory.as_ref().map(SharedMemory::empty_dir))
+    }
+
+    fn open(&self, disk: &SimulatedDisk, dir: Option<PathBuf>) -> Result<(Log, Recovered), Mismatch> {
+        let options = Options { dir, ..self.options.clone() };
+        let recover = || Log::recover_on(options.clone(), Box::new(disk.clone()));
         let mut recovered = recover();
         for _ in 0..FAULTS_MAX {
             // A pending fault made the recovery fail. The next attempt finds one fewer.
@@ -62,15 +70,20 @@ impl LogModel {
     }
 
     /// Ends this process and starts another on the disk, whose state is `found`.
-    pub(super) fn continue_from(&mut self, found: Recovery) -> Result<(), Mismatch> {
+    pub(super) fn continue_from(&mut self, found: Recovery, explored: &mut Explored) -> Result<(), Mismatch> {
         self.cursors.clear();
         self.log = None;
-        self.log = Some(self.open(&self.disk)?.0);
+        let mut log = self.open(&self.disk, self.memory.as_ref().map(SharedMemory::dir))?.0;
         let Recovery { expected, lanes } = found;
         self.lanes = lanes;
-        self.local = expected.kept.last().map_or(Vec::new(), |checkpoint| checkpoint.local.clone());
-        self.local.extend(expected.tail.iter().cloned());
-        self.last_handed = self.local.last().map_or(Ssn::ZERO, |(ssn, _)| *ssn);
+        let mut on_disk = expected.kept.last().map_or(Vec::new(), |checkpoint| checkpoint.local.clone());
+        on_disk.extend(expected.tail.iter().cloned());
+        self.last_handed = on_disk.last().map_or(Ssn::ZERO, |(ssn, _)| *ssn);
+        self.local = match &mut self.memory {
+            None => on_disk,
+            Some(memory) => memory.check(&self.local, &on_disk, log.local(), explored)?,
+        };
+        self.log = Some(log);
         self.newest_epoch = expected.kept.last().map_or(1, |checkpoint| checkpoint.epoch.0);
         self.expected = Expected { synced: expected.tail.len(), ..expected };
         Ok(())
@@ -82,9 +95,10 @@ impl LogModel {
         self.cursors.clear();
         self.log = None;
         let copy = self.disk.copy();
-        let (mut log, recovered) = self.open(&copy)?;
+        let (mut log, recovered) = self.open_without_memory(&copy)?;
         let found = self.matches(&self.expected, &mut log, &recovered, explored);
-        self.continue_from(found.map_err(|why| Mismatch(format!("a recovery after the process: {why}")))?)
+        drop(log);
+        self.continue_from(found.map_err(|why| Mismatch(format!("a recovery after the process: {why}")))?, explored)
     }
 
     /// Compares a recovered log with an expected state. Returns that state, with the tail that was found.

@@ -1,0 +1,115 @@
+//! Lanes of a dead process's file: gaps that are legitimate, and those that are damage.
+
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use counterfoil_log_core::{DamageError, Disposition, Epoch, LaneWriter, Phase, Pool, PoolError, Rank, Ssn};
+
+use crate::process_crash_safe::{OWNER, die, fill, options, payload, scratch, ssns};
+
+/// Sets a word of a file.
+fn set_word(path: &Path, at: usize, value: u64) {
+    let file = std::fs::OpenOptions::new().write(true).open(path).unwrap();
+    file.write_all_at(&value.to_le_bytes(), at as u64).unwrap();
+}
+
+/// Returns the offsets of a file's active chunks of 4 KiB, in the order of their positions in the only lane.
+fn active_chunks(file: &[u8]) -> Vec<usize> {
+    let word = |at: usize| u64::from_le_bytes(file[at..at + 8].try_into().unwrap());
+    let mut chunks: Vec<usize> = (4096..file.len()).step_by(4096).filter(|&at| word(at) >> 32 == 0xCF01_0022).collect();
+    chunks.sort_by_key(|at| word(at + 24));
+    chunks
+}
+
+fn recovers(path: &Path) -> Result<Vec<u64>, DamageError> {
+    match Pool::recover(path, OWNER, options()) {
+        Ok((_pool, lanes)) => Ok(ssns(&lanes[0], lanes[0].kept_from().0)),
+        Err(PoolError::Refused { reason, .. }) => Err(reason),
+        Err(other) => panic!("{other}"),
+    }
+}
+
+#[test]
+fn records_that_are_missing_within_a_lane_are_an_error() {
+    let at = scratch();
+    let mut lane = LaneWriter::new(Pool::create(&at.path, OWNER, options()).unwrap(), Rank(0));
+    fill(&mut lane, 400);
+    die(vec![lane]);
+    let whole = std::fs::read(&at.path).unwrap();
+    let chunks = active_chunks(&whole);
+    assert!(chunks.len() > 6, "{chunks:?}");
+    let with = |changes: &[(usize, u64)]| {
+        std::fs::write(&at.path, &whole).unwrap();
+        for &(offset, value) in changes {
+            set_word(&at.path, offset, value);
+        }
+        recovers(&at.path)
+    };
+    assert_eq!(with(&[]), Ok((1..=400).collect()));
+    for &chunk in &chunks[1..chunks.len() - 2] {
+        // The chunk is lost as a whole.
+        let lost = with(&[(chunk, 0)]);
+        assert!(matches!(lost, Err(DamageError::Damaged { .. })), "{lost:?}");
+        // It ends after its first record, and nothing says that it is sealed.
+        let word = u64::from_le_bytes(whole[chunk + 112..][..8].try_into().unwrap());
+        let second = chunk + 112 + (16 + (word & 0xFFFF) as usize).next_multiple_of(16);
+        let cut = with(&[(second, 0), (chunk + 40, 0)]);
+        assert!(matches!(cut, Err(DamageError::Damaged { .. })), "{cut:?}");
+    }
+}
+
+#[test]
+fn forged_numbers_in_a_chunks_header_are_an_error() {
+    let at = scratch();
+    let mut lane = LaneWriter::new(Pool::create(&at.path, OWNER, options()).unwrap(), Rank(0));
+    fill(&mut lane, 400);
+    die(vec![lane]);
+    let whole = std::fs::read(&at.path).unwrap();
+    let chunks = active_chunks(&whole);
+    let class = 0;
+    for &chunk in [chunks[0], chunks[3], chunks[chunks.len() - 1]].iter() {
+        for (offset, value) in
+            [24, 32, 48].into_iter().flat_map(|at| [0, 1 << 63, u64::MAX, Ssn::MAX.0].map(|value| (at, value)))
+        {
+            let mut words = [16, 24, 32, 48].map(|at| u64::from_le_bytes(whole[chunk + at..][..8].try_into().unwrap()));
+            words[[16, 24, 32, 48].iter().position(|at| *at == offset).unwrap()] = value;
+            let check = words.iter().fold(0xC0F0 + class, |sum: u64, word| {
+                (sum ^ word).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(31)
+            });
+            std::fs::write(&at.path, &whole).unwrap();
+            set_word(&at.path, chunk + offset, value);
+            set_word(&at.path, chunk + 56, check);
+            let forged = recovers(&at.path);
+            assert!(matches!(forged, Err(DamageError::Damaged { .. })), "{value:#x} at {offset}: {forged:?}");
+        }
+    }
+}
+
+/// Every state of a lane that a kill can leave is recovered: chunks freed in the middle, relocated, imported, truncated.
+#[test]
+fn lanes_with_legitimate_gaps_are_recovered() {
+    let at = scratch();
+    let mut lane = LaneWriter::new(Pool::create(&at.path, OWNER, options()).unwrap(), Rank(0));
+    fill(&mut lane, 400);
+    lane.acknowledge(Ssn(1), Disposition::Retain { epoch: Epoch(1), phase: Phase(1) }).unwrap();
+    lane.acknowledge(Ssn(390), Disposition::Retain { epoch: Epoch(1), phase: Phase(1) }).unwrap();
+    let settled: Vec<_> = std::iter::from_fn(|| lane.poll_settled()).collect();
+    assert!(lane.free(settled[2].chunk) && lane.free(settled[3].chunk));
+    fill(&mut lane, 420);
+    let body = payload(500);
+    lane.set_next(Ssn(450)).unwrap();
+    lane.set_next(Ssn(500)).unwrap();
+    let mut claim = lane.claim(8, body.len()).unwrap();
+    claim.prefix_mut().fill(1);
+    claim.payload_mut().copy_from_slice(&body);
+    claim.commit();
+    // A sparse chunk whose last SSNs are skipped, and a chunk after it.
+    lane.set_next(Ssn(600)).unwrap();
+    assert!(lane.leave_current(0) || lane.reserve(0, 4000).is_ok());
+    fill(&mut lane, 700);
+    let before = ssns(&lane, 1);
+    assert!(before.len() < 600);
+    die(vec![lane]);
+    assert_eq!(recovers(&at.path), Ok(before.clone()));
+    assert_eq!(recovers(&at.path), Ok(before));
+}
