@@ -238,17 +238,16 @@ impl<P: SimRule> World<'_, P> {
             }
             (Machine::Rank(_), Party::Rank(_)) => {
                 let (header, body) = self.accept(node, WireHeader::split(bytes).map_err(Refusal::from))?;
-                self.note_ack(node, header)?;
+                self.note_ack(node, from, header)?;
                 self.ask(node, process, |rank| rank.handle_control(party, header, body))
             }
         }
     }
 
-    /// Notes the acknowledgement in the header of a frame that arrives.
-    pub(super) fn note_ack(&mut self, rank: u32, header: &WireHeader) -> Result<(), ViolationKind> {
+    /// Notes the acknowledgement in the header of a frame that arrives from a peer.
+    pub(super) fn note_ack(&mut self, rank: u32, peer: u32, header: &WireHeader) -> Result<(), ViolationKind> {
         let Some(Ack { ssn: upto, .. }) = header.ack() else { return Ok(()) };
-        let (peer, incarnation) = (header.source().0, header.incarnation());
-        self.note_heard(Event::AckHeard { rank, peer, incarnation, upto })
+        self.note_heard(Event::AckHeard { rank, peer, incarnation: header.incarnation(), upto })
     }
 
     /// Reports that a peer has died, or that the connection to it is gone.

@@ -73,7 +73,7 @@ impl<P: SimRule> World<'_, P> {
                 }
                 Frame::Control(bytes) => world.handle_control(to, process, from, &bytes)?,
                 Frame::Message(record) => {
-                    world.note_ack(to, &record.header)?;
+                    world.note_ack(to, from, &record.header)?;
                     if process.held[from as usize].is_empty() {
                         world.judge(to, process, record)?;
                     } else {
