@@ -58,6 +58,8 @@ enum Soak {
     Crash(soak::crash::Options),
     /// The tests of log-core under Miri
     Miri(soak::miri::Options),
+    /// One change at a time in a crate, and the share of them that its tests find (needs cargo-mutants)
+    Mutants(soak::mutants::Options),
     /// `counterfoil simulate` over all protocols, with 2 to 16 ranks and 1 to 4 failures
     Simulate(soak::simulate::Options),
 }
@@ -72,6 +74,7 @@ fn main() -> ExitCode {
         Task::Soak(Soak::MpiPrograms(options)) => soak::mpi_programs::run(&workspace, options),
         Task::Soak(Soak::Crash(options)) => soak::crash::run(&workspace, options),
         Task::Soak(Soak::Miri(options)) => soak::miri::run(&workspace, options),
+        Task::Soak(Soak::Mutants(options)) => soak::mutants::run(&workspace, options),
         Task::Soak(Soak::Simulate(options)) => soak::simulate::run(&workspace, options),
         Task::Bench(options) => bench::run(&workspace, options),
         Task::Mpi(options) => mpi::run(&workspace, options),

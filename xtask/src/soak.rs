@@ -5,6 +5,7 @@ pub(crate) mod crash;
 mod launch;
 pub(crate) mod miri;
 pub(crate) mod mpi_programs;
+pub(crate) mod mutants;
 mod parameters;
 mod random;
 pub(crate) mod simulate;
