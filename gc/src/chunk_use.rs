@@ -88,3 +88,33 @@ pub struct PartlyCovered {
     /// The last covered SSN.
     pub floor: Ssn,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_relocated_chunk_holds_the_next_power_of_two_from_a_small_chunk_on() {
+        for (used, bytes) in [(0, 4096), (1, 4096), (4096, 4096), (4097, 8192), (100_000, 131_072)] {
+            assert_eq!(fitting_chunk_bytes(used), bytes, "{used}");
+        }
+        assert_eq!(fitting_chunk_bytes(usize::MAX), usize::MAX);
+    }
+
+    #[test]
+    fn a_chunk_is_relocated_if_less_than_half_of_it_is_used() {
+        for (held_bytes, used_bytes, settled) in [
+            (65_536, 100, 4096),
+            (65_536, 32_767, 32_768),
+            (65_536, 32_768, 65_536),
+            (16_384, 8192, 16_384),
+            (8192, 0, 4096),
+            (4096, 0, 4096),
+        ] {
+            let (first, last) = (Ssn(1), Ssn(9));
+            let chunk = ChunkUse { chunk: 1, first, last, held_bytes, used_bytes, newest_epoch: Epoch(0) };
+            assert_eq!(chunk.settled_bytes(), settled, "{used_bytes} of {held_bytes}");
+            assert_eq!(chunk.deficit_bytes(), held_bytes.saturating_sub(2 * used_bytes));
+        }
+    }
+}
