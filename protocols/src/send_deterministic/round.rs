@@ -301,8 +301,12 @@ impl SendDeterministic {
     /// Implements section III.A.4: discards older checkpoints, and notifies the senders of the records that they need
     /// not keep.
     fn raise_floor(&mut self, epoch: Epoch) -> Result<(), ProtocolError> {
-        self.floor = self.floor.max(epoch);
-        let floor = self.floor;
+        let mut floor = self.floor.max(epoch);
+        // This rank restores no checkpoint before the floor, and none that was abandoned.
+        while floor < self.durable && self.abandoned.binary_search(&floor.0).is_ok() {
+            floor = Epoch(floor.0 + 1);
+        }
+        self.floor = floor;
         self.abandoned.retain(|&abandoned| abandoned > floor.0);
         self.effects.push_back(Effect::KeepCheckpoints { first: floor, last: Epoch::MAX });
         let news = |channel: &mut Channel| {

@@ -58,6 +58,10 @@ fn schedules_that_once_failed_pass() {
         "sim1 pattern=stencil ranks=4 rounds=4 program=8577806140615497869 checkpoints=1 ordered=0 tier=crash-safe mode=priorities:5 \
          seed=14849852754506830151 faults=198:0:7277366117289029086:0,230:0:13388052085155118333,102:2:18139558669467281689 \
          collections=2 clusters=2 background=1",
+        // The floor was an epoch whose checkpoint was abandoned, and the messages of that epoch were kept.
+        "sim1 pattern=master-worker ranks=2 rounds=8 program=17039018869746530428 checkpoints=2 ordered=0 tier=volatile \
+         mode=list:6,5,0x62,1,2,0,3,1,2,0,1,0x33,1,0x21,3,0x28,2,0,3,1,2,0,2x2,0x42,1,2 seed=0 faults=74:0:0,92:2:0,113:2:0 \
+         collections=6 clusters=1 background=1",
         // New messages after repeated ones, sent before any receipt was reported, were never acknowledged.
         "sim1 pattern=graph ranks=4 rounds=4 program=7748419202157755770 checkpoints=1 ordered=0 tier=crash-safe \
          mode=uniform seed=9769107702221741799 faults=108:1:9256144136116335388 collections=1 clusters=3",
