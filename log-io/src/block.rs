@@ -251,4 +251,33 @@ mod tests {
         assert!(header(17).seal_and_parse(room).is_err(), "more than 16 MiB of chunks");
         assert!(header(16).seal_and_parse(16 << 20).is_err(), "more than the segment has left");
     }
+
+    /// Creates the header of a compressed block that expands to `raw` bytes.
+    fn compressed(raw: u64) -> BlockHeader {
+        let mut header = header(0);
+        (header.flags, header.chunks) = (FLAG_LZ4.into(), 0.into());
+        (header.raw_bytes, header.stored_bytes) = (raw.into(), 4000.into());
+        header.header_crc = header.checksum().into();
+        header
+    }
+
+    #[test]
+    fn a_header_is_refused_at_any_place_but_its_own() {
+        let header = compressed(8 << 10);
+        let parse = |generation, segment, at| BlockHeader::parse(header.as_bytes(), generation, segment, at, 64 << 20);
+        assert!(parse(1, 2, 4096).is_ok());
+        for (generation, segment, at) in [(3, 2, 4096), (1, 3, 4096), (1, 2, 8192)] {
+            assert_eq!(parse(generation, segment, at).err(), Some("the block was written for another place"));
+        }
+    }
+
+    #[test]
+    fn a_compressed_block_larger_than_any_is_refused_before_memory_is_allocated() {
+        let parse = |raw| BlockHeader::parse(compressed(raw).as_bytes(), 1, 2, 4096, 64 << 20).err();
+        let most = BLOCK_BYTES_MAX as u64;
+        assert_eq!(parse(most), None);
+        for raw in [most + 1, 1 << 40, u64::MAX] {
+            assert_eq!(parse(raw), Some("the lengths in the block's header are wrong"));
+        }
+    }
 }

@@ -3,7 +3,7 @@
 use counterfoil_log_core::{Epoch, Rank, Ssn};
 use counterfoil_log_io::{
     Access, Block, BlockBuffer, BlockCursor, CheckpointImage, LOCAL, LaneImage, LocalImage, Store, StoreError,
-    StoreOptions,
+    StoreOptions, scan,
 };
 use counterfoil_test_support::{Fault, SimulatedDisk};
 
@@ -287,4 +287,22 @@ fn a_checkpoint_that_a_reader_would_refuse_is_not_written() {
     }
     store.checkpoint(&image(2, &blocks)).unwrap();
     assert_eq!(read_all(&disk, options()).unwrap().0.epoch, Epoch(2));
+}
+
+#[test]
+fn the_number_of_a_session_whose_manifest_was_lost_is_not_used_again() {
+    let disk = SimulatedDisk::new(8192);
+    drop(create(&disk, options()));
+    let manifest = disk.bytes("manifest").unwrap();
+    let session = || {
+        let (mut store, _) = Store::open(Box::new(disk.clone()), options(), Access::ReadWrite).unwrap();
+        store.append(LOCAL, &mut LocalImage::source(&[entry(1)]), &mut Vec::new()).unwrap();
+        store.sync().unwrap();
+        drop(store);
+        let report = scan(&mut disk.clone(), &mut |_, _| {}).unwrap();
+        report.segments.last().unwrap().session.clone().unwrap()
+    };
+    assert_eq!(session(), 2);
+    disk.set_bytes("manifest", &manifest);
+    assert_eq!(session(), 3);
 }

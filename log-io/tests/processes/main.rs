@@ -1,4 +1,4 @@
-//! Tests that start this program again as a process that is killed, or limited for good.
+//! Tests that start this program again as a process that is killed, traced, or limited for good.
 //!
 //! They are a program of their own: a process that is just being started holds what its parent has open, and with it the lock of
 //! a directory that another test has closed and opens again.
@@ -13,3 +13,5 @@ mod kill;
 mod many_segments;
 mod open_files;
 mod refusals;
+mod syncs;
+mod traced;

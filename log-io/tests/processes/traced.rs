@@ -1,0 +1,149 @@
+//! Observes the syncs that a child process asks of the kernel, by system calls and through an io_uring.
+//!
+//! A seccomp filter stops the child before each call that can start a sync, for its tracer: this program. At a stop, `/proc` has
+//! the arguments of the call, the files of its descriptors, and the queued requests of a ring. This needs no privilege, and the code
+//! under test isn't changed. A filter alone can't see the requests of a ring, which lie in memory; `LD_PRELOAD` can't see system calls
+//! made without the C library, as rustix makes them; tracepoints of the kernel need privileges that a container doesn't have.
+
+use std::collections::BTreeSet;
+use std::fs::{File, read_to_string};
+use std::io::{Read, Seek};
+use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
+use std::process::{Command, ExitStatus, Output};
+
+use counterfoil_test_support::child;
+use nix::sys::ptrace::{self, Options};
+use nix::sys::signal::{Signal, raise};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::Pid;
+use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
+
+/// Calls that can start a sync of a file or a directory.
+const CALLS: [i64; 6] = [
+    libc::SYS_fsync,
+    libc::SYS_fdatasync,
+    libc::SYS_io_uring_enter,
+    // Not used by a backend: reported, so that a test that compares files notices it.
+    libc::SYS_sync,
+    libc::SYS_syncfs,
+    libc::SYS_sync_file_range,
+];
+
+/// The stops after which the tracer continues the child by itself.
+const STOPS: Options =
+    Options::PTRACE_O_TRACESECCOMP.union(Options::PTRACE_O_TRACECLONE).union(Options::PTRACE_O_EXITKILL);
+
+/// A sync that the kernel was asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Sync {
+    /// The call, or the request of a ring.
+    pub(crate) by: &'static str,
+    /// The path of the file or directory.
+    pub(crate) path: PathBuf,
+}
+
+/// Lets this thread, and threads that it starts, be traced by the process that started this one with [`syncs_of`].
+///
+/// # Panics
+/// Tracing or seccomp filters are refused.
+pub(crate) fn begin() {
+    ptrace::traceme().expect("ptrace is needed to observe syncs, and this system refuses it");
+    // The tracer sets its options.
+    raise(Signal::SIGSTOP).unwrap();
+    let rules = CALLS.iter().map(|call| (*call, Vec::new())).collect();
+    let arch = std::env::consts::ARCH.try_into().unwrap();
+    let filter = SeccompFilter::new(rules, SeccompAction::Allow, SeccompAction::Trace(0), arch).unwrap();
+    let filter = BpfProgram::try_from(filter).unwrap();
+    seccompiler::apply_filter(&filter)
+        .expect("a seccomp filter is needed to observe syncs, and this system refuses it");
+}
+
+/// Runs the ignored test `test` of this program, which calls [`begin`], and returns the syncs after that call, in order.
+///
+/// # Panics
+/// The test fails, or its syncs can't be observed.
+#[expect(clippy::zombie_processes, reason = "`waitpid` waits for it, as for its threads")]
+pub(crate) fn syncs_of(test: &str, argument: &str) -> Vec<Sync> {
+    let (mut printed, mut errors) = (tempfile::tempfile().unwrap(), tempfile::tempfile().unwrap());
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(child::arguments(test)).env(child::ARGUMENT, argument);
+    command.stdout(printed.try_clone().unwrap()).stderr(errors.try_clone().unwrap());
+    // The tracer is a thread: all of this function runs in one.
+    let process = command.spawn().unwrap();
+    let leader = Pid::from_raw(process.id().cast_signed());
+    let mut syncs = Vec::new();
+    let mut tracees = BTreeSet::new();
+    let status = loop {
+        // Other threads have children of their own.
+        match waitpid(None, Some(WaitPidFlag::__WALL | WaitPidFlag::__WNOTHREAD)).unwrap() {
+            WaitStatus::Exited(pid, code) if pid == leader => break ExitStatus::from_raw(code << 8),
+            WaitStatus::Signaled(pid, signal, _) if pid == leader => break ExitStatus::from_raw(signal as i32),
+            // A new thread begins with a stop, too.
+            WaitStatus::Stopped(thread, Signal::SIGSTOP) if tracees.insert(thread) => {
+                ptrace::setoptions(thread, STOPS).expect("tracing a process without stops of a seccomp filter");
+                ptrace::cont(thread, None).unwrap();
+            }
+            WaitStatus::Stopped(thread, signal) => ptrace::cont(thread, signal).unwrap(),
+            WaitStatus::PtraceEvent(thread, _, event) => {
+                if event == libc::PTRACE_EVENT_SECCOMP {
+                    syncs.extend(syncs_at(thread));
+                }
+                ptrace::cont(thread, None).unwrap();
+            }
+            _ => {}
+        }
+    };
+    let read = |file: &mut File| {
+        let mut bytes = Vec::new();
+        file.rewind().and_then(|()| file.read_to_end(&mut bytes)).unwrap();
+        bytes
+    };
+    child::assert_passed(&Output { status, stdout: read(&mut printed), stderr: read(&mut errors) }, argument);
+    assert!(!tracees.is_empty(), "the process wasn't traced");
+    syncs
+}
+
+/// Returns the syncs that the call will start before which this thread is stopped.
+fn syncs_at(thread: Pid) -> Vec<Sync> {
+    let line = read_to_string(format!("/proc/{thread}/syscall")).expect("the call of a stopped thread, in /proc");
+    let mut words = line.split(' ');
+    let call: i64 = words.next().unwrap().parse().unwrap_or_else(|_| panic!("no call of a stopped thread: {line}"));
+    let mut argument = || u64::from_str_radix(words.next().unwrap().trim_start_matches("0x"), 16).unwrap();
+    let file = argument();
+    let by = match call {
+        libc::SYS_fsync => "fsync",
+        libc::SYS_fdatasync => "fdatasync",
+        libc::SYS_io_uring_enter => return syncs_of_a_ring(thread, file, argument(), argument()),
+        _ => panic!("a call that syncs something else: {line}"),
+    };
+    vec![Sync { by, path: path(thread, &file.to_string()) }]
+}
+
+/// Returns the syncs among the first `submitted` queued requests of a ring.
+fn syncs_of_a_ring(thread: Pid, ring: u64, submitted: u64, awaited: u64) -> Vec<Sync> {
+    let info = read_to_string(format!("/proc/{thread}/fdinfo/{ring}")).expect("the state of a ring, in /proc");
+    let field = |name| info.lines().find_map(|line| line.strip_prefix(name)).map(|value| value.trim().parse::<usize>());
+    let queued = match field("SQEs:") {
+        Some(Ok(queued)) => queued,
+        _ => panic!("this kernel doesn't list the requests of an io_uring (Linux 5.16 does):\n{info}"),
+    };
+    let requests: Vec<&str> = info.lines().filter_map(|line| Some(line.split_once(": opcode:")?.1)).collect();
+    assert_eq!(requests.len(), queued, "the requests of a ring:\n{info}");
+    let mut syncs = Vec::new();
+    for request in requests.into_iter().take(submitted as usize) {
+        let mut fields = request.split(", ");
+        // Linux before 6.0 lists numbers.
+        if !matches!(fields.next(), Some("FSYNC" | "3")) {
+            continue;
+        }
+        let file = fields.find_map(|field| field.strip_prefix("fd:")).unwrap_or_else(|| panic!("no file: {request}"));
+        let by = if awaited == 0 { "FSYNC that isn't awaited" } else { "FSYNC" };
+        syncs.push(Sync { by, path: path(thread, file) });
+    }
+    syncs
+}
+
+fn path(thread: Pid, file: &str) -> PathBuf {
+    std::fs::read_link(format!("/proc/{thread}/fd/{file}")).expect("the file of a descriptor, in /proc")
+}
