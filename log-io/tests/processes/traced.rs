@@ -34,6 +34,9 @@ const CALLS: [i64; 6] = [
 const STOPS: Options =
     Options::PTRACE_O_TRACESECCOMP.union(Options::PTRACE_O_TRACECLONE).union(Options::PTRACE_O_EXITKILL);
 
+/// Words of the panic of [`begin`].
+const REFUSED: &str = "this system refuses what is needed to observe syncs";
+
 /// A sync that the kernel was asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Sync {
@@ -48,23 +51,23 @@ pub(crate) struct Sync {
 /// # Panics
 /// Tracing or seccomp filters are refused.
 pub(crate) fn begin() {
-    ptrace::traceme().expect("ptrace is needed to observe syncs, and this system refuses it");
+    ptrace::traceme().unwrap_or_else(|error| panic!("{REFUSED}: ptrace: {error}"));
     // The tracer sets its options.
     raise(Signal::SIGSTOP).unwrap();
     let rules = CALLS.iter().map(|call| (*call, Vec::new())).collect();
     let arch = std::env::consts::ARCH.try_into().unwrap();
     let filter = SeccompFilter::new(rules, SeccompAction::Allow, SeccompAction::Trace(0), arch).unwrap();
     let filter = BpfProgram::try_from(filter).unwrap();
-    seccompiler::apply_filter(&filter)
-        .expect("a seccomp filter is needed to observe syncs, and this system refuses it");
+    seccompiler::apply_filter(&filter).unwrap_or_else(|error| panic!("{REFUSED}: a seccomp filter: {error}"));
 }
 
-/// Runs the ignored test `test` of this program, which calls [`begin`], and returns the syncs after that call, in order.
+/// Runs the ignored test `test` of this program, which calls [`begin`], and returns the syncs after that call, in order; `None` where the
+/// system refuses to have a process traced.
 ///
 /// # Panics
 /// The test fails, or its syncs can't be observed.
 #[expect(clippy::zombie_processes, reason = "`waitpid` waits for it, as for its threads")]
-pub(crate) fn syncs_of(test: &str, argument: &str) -> Vec<Sync> {
+pub(crate) fn syncs_of(test: &str, argument: &str) -> Option<Vec<Sync>> {
     let (mut printed, mut errors) = (tempfile::tempfile().unwrap(), tempfile::tempfile().unwrap());
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(child::arguments(test)).env(child::ARGUMENT, argument);
@@ -99,9 +102,23 @@ pub(crate) fn syncs_of(test: &str, argument: &str) -> Vec<Sync> {
         file.rewind().and_then(|()| file.read_to_end(&mut bytes)).unwrap();
         bytes
     };
-    child::assert_passed(&Output { status, stdout: read(&mut printed), stderr: read(&mut errors) }, argument);
+    let output = Output { status, stdout: read(&mut printed), stderr: read(&mut errors) };
+    let is_refused = |text: &[u8]| String::from_utf8_lossy(text).contains(REFUSED);
+    if !status.success() && (is_refused(&output.stdout) || is_refused(&output.stderr)) {
+        return None;
+    }
+    child::assert_passed(&output, argument);
     assert!(!tracees.is_empty(), "the process wasn't traced");
-    syncs
+    Some(syncs)
+}
+
+/// Returns `true` if this kernel lists the queued requests of an io_uring: Linux 5.16 does.
+pub(crate) fn lists_requests() -> bool {
+    let name = rustix::system::uname();
+    let mut numbers = name.release().to_str().unwrap_or_default().split(['.', '-']).map(str::parse);
+    let version: (u32, u32) =
+        (numbers.next().and_then(Result::ok).unwrap_or(0), numbers.next().and_then(Result::ok).unwrap_or(0));
+    version >= (5, 16)
 }
 
 /// Returns the syncs that the call will start before which this thread is stopped.
