@@ -114,10 +114,9 @@ pub(crate) fn syncs_of(test: &str, argument: &str) -> Option<Vec<Sync>> {
 
 /// Returns `true` if this kernel lists the queued requests of an io_uring: Linux 5.16 does.
 pub(crate) fn lists_requests() -> bool {
-    let name = rustix::system::uname();
-    let mut numbers = name.release().to_str().unwrap_or_default().split(['.', '-']).map(str::parse);
-    let version: (u32, u32) =
-        (numbers.next().and_then(Result::ok).unwrap_or(0), numbers.next().and_then(Result::ok).unwrap_or(0));
+    let release = read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let mut numbers = release.split(['.', '-']).map_while(|number| number.trim().parse::<u32>().ok());
+    let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
     version >= (5, 16)
 }
 
