@@ -113,7 +113,10 @@ pub trait SimRule: Sized {
     }
 }
 
-/// Coordinator of a rule that has none.
+/// Coordinator of a rule that has none: there is no value of it.
+#[derive(Clone, Copy, Debug)]
+pub struct NoCoordinator(Infallible);
+
 impl Coordinator for NoCoordinator {
     fn handle_control(&mut self, _: Rank, _: &[u8]) -> Result<(), CoordinatorError> {
         match self.0 {}
@@ -123,10 +126,6 @@ impl Coordinator for NoCoordinator {
         match self.0 {}
     }
 }
-
-/// Coordinator of a rule that has none: there is no value of it.
-#[derive(Clone, Copy, Debug)]
-pub struct NoCoordinator(Infallible);
 
 /// The [plain rule](sender_based).
 #[derive(Debug)]

@@ -144,6 +144,24 @@ fn the_report_names_the_largest_holder_and_its_blocker() {
 }
 
 #[test]
+fn a_chunk_that_is_emptied_is_freed() {
+    let mut collector = with_chunks(&[1]);
+    assert_eq!(collector.set_used(LANE, 0, 0), Some(Decision::Free { chunk: 0 }));
+    assert_eq!(collector.held_bytes(), 0);
+}
+
+#[test]
+fn a_relocated_chunk_without_used_records_or_below_the_floor_is_freed() {
+    let mut collector = with_chunks(&[1, 1]);
+    let released = ChunkUse { used_bytes: 0, ..chunk(0, 1) };
+    assert_eq!(collector.relocated(LANE, &[0], released), Decision::Free { chunk: 0 });
+    // The floor has risen during the relocation.
+    collector.raise_floor(LANE, Ssn(20));
+    assert_eq!(collector.relocated(LANE, &[1], chunk(1, 1)), Decision::Free { chunk: 1 });
+    assert_eq!(collector.held_bytes(), 0);
+}
+
+#[test]
 fn unknown_lanes_and_chunks_are_ignored() {
     let mut collector = Collector::new();
     assert_eq!(collector.set_used(LANE, 1, 10), None);
