@@ -65,7 +65,7 @@ mod tests {
         assert!(floor.raise(Ssn(5)));
         assert!(!floor.raise(Ssn(3)) && !floor.raise(Ssn(5)));
         assert!(floor.covers(Ssn(5)) && !floor.covers(Ssn(6)));
-        assert!(floor.raise_epoch(Epoch(3)) && !floor.raise_epoch(Epoch(2)));
+        assert!(floor.raise_epoch(Epoch(3)) && !floor.raise_epoch(Epoch(2)) && !floor.raise_epoch(Epoch(3)));
         assert_eq!(floor.epoch(), Epoch(3));
     }
 }

@@ -1,6 +1,6 @@
 //! Decisions of the collector, one statement at a time.
 
-use counterfoil_gc::{Blocker, ChunkUse, Collector, Decision, Holder};
+use counterfoil_gc::{Blocker, ChunkUse, Collector, Decision, Holder, PartlyCovered};
 use counterfoil_log_core::{Epoch, Rank, Ssn};
 
 const LANE: Rank = Rank(5);
@@ -159,6 +159,43 @@ fn a_relocated_chunk_without_used_records_or_below_the_floor_is_freed() {
     collector.raise_floor(LANE, Ssn(20));
     assert_eq!(collector.relocated(LANE, &[1], chunk(1, 1)), Decision::Free { chunk: 1 });
     assert_eq!(collector.held_bytes(), 0);
+}
+
+#[test]
+fn the_chunks_after_a_record_are_those_that_end_after_it() {
+    let collector = with_chunks(&[1, 1, 1]);
+    let after = |ssn| collector.chunks_after(LANE, Ssn(ssn)).map(|chunk| chunk.chunk).collect::<Vec<_>>();
+    assert_eq!(
+        [0, 9, 10, 11, 29, 30].map(after),
+        [vec![0, 1, 2], vec![0, 1, 2], vec![1, 2], vec![1, 2], vec![2], vec![]]
+    );
+    assert_eq!(collector.chunks_after(Rank(6), Ssn(0)).count(), 0);
+}
+
+#[test]
+fn a_lane_whose_oldest_chunk_is_covered_in_part_is_polled_once() {
+    let mut collector = with_chunks(&[1, 1]);
+    assert_eq!(collector.poll_partly_covered(), None);
+    // Before the oldest chunk, within it, and at its end.
+    for (floor, expected) in [(0, None), (5, Some((0, 5))), (10, None), (15, None)] {
+        collector.raise_floor(LANE, Ssn(floor));
+        let visited = collector.visited();
+        let polled = collector.poll_partly_covered();
+        assert_eq!(polled.map(|PartlyCovered { chunk, floor, .. }| (chunk, floor.0)), expected, "{floor}");
+        assert_eq!(collector.visited(), visited + u64::from(expected.is_some()), "{floor}");
+        assert_eq!(collector.poll_partly_covered(), None);
+    }
+    // The second chunk is the oldest one now.
+    assert_eq!(freed(&mut collector), [0]);
+    assert_eq!(collector.poll_partly_covered().map(|partly| partly.chunk), Some(1));
+}
+
+#[test]
+fn the_bytes_in_use_follow_what_is_covered() {
+    let mut collector = with_chunks(&[1, 1]);
+    assert_eq!((collector.lane_bytes(LANE), collector.used_bytes()), ((8192, 8000), 8000));
+    assert_eq!(collector.set_used(LANE, 0, 3000), Some(Decision::Keep { chunk: 0 }));
+    assert_eq!((collector.lane_bytes(LANE), collector.used_bytes()), ((8192, 7000), 7000));
 }
 
 #[test]
