@@ -5,7 +5,6 @@ use counterfoil_log_core::{
     AckError, Claim, CursorError, Disposition, Epoch, ImportError, LaneWriter, Lanes, LocalLog, Phase, Rank,
     RepeatError, Ssn, TruncateError,
 };
-
 use counterfoil_log_io::Directory;
 
 use crate::budget::Budget;

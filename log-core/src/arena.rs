@@ -1,7 +1,7 @@
 //! The memory of a log, addressed by offset.
 //!
-//! Shared words are accessed through [`Arena::word`], and on hot paths without its check. Loom and shuttle cannot see atomics inside mapped bytes: in their
-//! models the same offsets refer to their own atomics, and the rest of the crate is unchanged.
+//! Shared words are accessed through [`Arena::word`], and on hot paths without its check. Loom and shuttle cannot see atomics
+//! inside mapped bytes: in their models the same offsets refer to their own atomics, and the rest of the crate is unchanged.
 
 use std::fmt;
 #[cfg(not(counterfoil_loom))]

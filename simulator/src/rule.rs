@@ -40,7 +40,7 @@ pub struct ProcessSettings {
     /// Number of clusters of the ranks (Guermouche 2011, section V.E.3); 0 is no division. Rules without clusters
     /// ignore it.
     pub clusters: u32,
-    /// Planted mistake of the rule itself, if the schedule names one.
+    /// Planted mistake of the schedule, which may be one of a rule.
     pub canary: Option<Canary>,
 }
 

@@ -6,17 +6,9 @@ use counterfoil::{
     ReplayError, Ssn, create_private_dir,
 };
 
-use crate::spilled::{KIB, MIB, acknowledge, append, check_replay, options};
+use crate::spilled::{KIB, MIB, acknowledge, append, check_replay, with_dir};
 
 const PEER: Rank = Rank(1);
-
-/// Runs a test with the options of a log in an empty directory.
-fn with_dir(ranks: u32, test: impl FnOnce(Options)) {
-    let parent = tempfile::tempdir().unwrap();
-    let dir = parent.path().join("store");
-    create_private_dir(&dir).unwrap();
-    test(options(&dir, ranks));
-}
 
 fn fill(log: &mut Log, count: u64) {
     for _ in 0..count {

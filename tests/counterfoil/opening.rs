@@ -5,18 +5,18 @@ use std::time::SystemTime;
 
 use counterfoil::{
     AppendError, Contents, DirectoryError, Epoch, Keep, Log, OpenError, Options, Rank, ReadOnlyLog, Ssn,
-    create_private_dir,
 };
 
-use crate::spilled::{acknowledge, append, options, payload};
+use crate::spilled::{acknowledge, append, payload, with_dir};
 
 const PEER: Rank = Rank(1);
 
-fn with_dir(test: impl FnOnce(Options, &Path)) {
-    let parent = tempfile::tempdir().unwrap();
-    let dir = parent.path().join("store");
-    create_private_dir(&dir).unwrap();
-    test(options(&dir, 2), &dir.join("rank-0"));
+/// Runs a test with the options of a log in an empty directory, and the directory of its rank's store.
+fn with_rank_dir(test: impl FnOnce(Options, &Path)) {
+    with_dir(2, |options| {
+        let dir = options.store.as_ref().unwrap().dir.join("rank-0");
+        test(options, &dir);
+    });
 }
 
 fn files(dir: &Path) -> Vec<(String, u64, SystemTime)> {
@@ -32,7 +32,7 @@ fn files(dir: &Path) -> Vec<(String, u64, SystemTime)> {
 
 #[test]
 fn a_log_is_created_where_there_is_none_and_recovered_where_there_is_one() {
-    with_dir(|options, _| {
+    with_rank_dir(|options, _| {
         let (mut log, recovered) = Log::open_or_create(options.clone()).unwrap();
         assert_eq!(recovered, Default::default());
         append(&mut log, PEER).unwrap();
@@ -45,7 +45,7 @@ fn a_log_is_created_where_there_is_none_and_recovered_where_there_is_one() {
 
 #[test]
 fn a_store_is_read_without_a_change() {
-    with_dir(|options, dir| {
+    with_rank_dir(|options, dir| {
         let missing = ReadOnlyLog::open(options.clone()).map(drop).unwrap_err();
         assert!(matches!(missing, OpenError::Directory(_)), "{missing}");
         assert!(!dir.exists());

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use counterfoil::{Ack, BackendChoice, Epoch, Log, Options, Phase, Rank, Ssn, StoreOptions, Tier};
+use counterfoil::{Ack, BackendChoice, Epoch, Log, Options, Phase, Rank, Ssn, StoreOptions, Tier, create_private_dir};
 
 pub(crate) const KIB: usize = 1 << 10;
 pub(crate) const MIB: u64 = 1 << 20;
@@ -20,6 +20,14 @@ pub(crate) fn options(dir: &Path, ranks: u32) -> Options {
         ..StoreOptions::new(dir)
     });
     options
+}
+
+/// Runs a test with the options of a log in an empty directory.
+pub(crate) fn with_dir(ranks: u32, test: impl FnOnce(Options)) {
+    let parent = tempfile::tempdir().unwrap();
+    let dir = parent.path().join("store");
+    create_private_dir(&dir).unwrap();
+    test(options(&dir, ranks));
 }
 
 /// Returns the payload of a message: 500 to 1,500 bytes.

@@ -113,7 +113,8 @@ impl Claim<'_> {
     #[inline]
     pub fn parts_mut(&mut self) -> (&mut [u8], &mut [u8]) {
         let prefix = self.prefix;
-        // SAFETY: the prefix is part of the body, as `new` demands. (A check that can panic would keep the claim in memory, because the panic would drop it.)
+        // SAFETY: the prefix is part of the body, as `new` demands. (A check that can panic would keep the claim in memory, because
+        // the panic would drop it.)
         unsafe { self.body_mut().split_at_mut_unchecked(prefix) }
     }
 }

@@ -56,6 +56,18 @@ pub(crate) fn die(lanes: Vec<LaneWriter>) {
     drop(lanes);
 }
 
+/// Leaves the file of a process that died with a lane of 400 records, and returns its bytes.
+pub(crate) fn leave_lane(at: &Scratch) -> Vec<u8> {
+    let mut lane = LaneWriter::new(Pool::create(&at.path, OWNER, options()).unwrap(), Rank(0));
+    fill(&mut lane, 400);
+    die(vec![lane]);
+    std::fs::read(&at.path).unwrap()
+}
+
+pub(crate) fn word(file: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(file[at..at + 8].try_into().unwrap())
+}
+
 #[test]
 fn a_replacement_finds_every_committed_record() {
     let at = scratch();
@@ -93,13 +105,9 @@ fn a_replacement_finds_every_committed_record() {
 #[test]
 fn a_chunk_whose_header_lacks_its_end_is_recovered() {
     let at = scratch();
-    let mut lane = LaneWriter::new(Pool::create(&at.path, OWNER, options()).unwrap(), Rank(0));
-    fill(&mut lane, 400);
-    die(vec![lane]);
-    let whole = std::fs::read(&at.path).unwrap();
-    let word = |at: usize| u64::from_le_bytes(whole[at..at + 8].try_into().unwrap());
-    let sealed: Vec<usize> =
-        (4096..whole.len()).step_by(4096).filter(|&at| word(at) >> 48 == 0xCF01 && word(at + 40) != 0).collect();
+    let whole = leave_lane(&at);
+    let is_sealed = |at: &usize| word(&whole, *at) >> 48 == 0xCF01 && word(&whole, at + 40) != 0;
+    let sealed: Vec<usize> = (4096..whole.len()).step_by(4096).filter(is_sealed).collect();
     assert!(sealed.len() > 3, "{sealed:?}");
     for chunk in sealed {
         let file = std::fs::OpenOptions::new().write(true).open(&at.path).unwrap();

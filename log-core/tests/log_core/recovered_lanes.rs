@@ -5,7 +5,7 @@ use std::path::Path;
 
 use counterfoil_log_core::{DamageError, Disposition, Epoch, LaneWriter, Phase, Pool, PoolError, Rank, Ssn};
 
-use crate::process_crash_safe::{OWNER, die, fill, options, payload, scratch, ssns};
+use crate::process_crash_safe::{OWNER, die, fill, leave_lane, options, payload, scratch, ssns, word};
 
 /// Sets a word of a file.
 fn set_word(path: &Path, at: usize, value: u64) {
@@ -15,10 +15,19 @@ fn set_word(path: &Path, at: usize, value: u64) {
 
 /// Returns the offsets of a file's active chunks of 4 KiB, in the order of their positions in the only lane.
 fn active_chunks(file: &[u8]) -> Vec<usize> {
-    let word = |at: usize| u64::from_le_bytes(file[at..at + 8].try_into().unwrap());
-    let mut chunks: Vec<usize> = (4096..file.len()).step_by(4096).filter(|&at| word(at) >> 32 == 0xCF01_0022).collect();
-    chunks.sort_by_key(|at| word(at + 24));
+    let is_active = |at: &usize| word(file, *at) >> 32 == 0xCF01_0022;
+    let mut chunks: Vec<usize> = (4096..file.len()).step_by(4096).filter(is_active).collect();
+    chunks.sort_by_key(|at| word(file, at + 24));
     chunks
+}
+
+/// Recovers the file of these bytes with these words changed.
+fn recovers_with(path: &Path, whole: &[u8], changes: &[(usize, u64)]) -> Result<Vec<u64>, DamageError> {
+    std::fs::write(path, whole).unwrap();
+    for &(offset, value) in changes {
+        set_word(path, offset, value);
+    }
+    recovers(path)
 }
 
 fn recovers(path: &Path) -> Result<Vec<u64>, DamageError> {
@@ -32,27 +41,17 @@ fn recovers(path: &Path) -> Result<Vec<u64>, DamageError> {
 #[test]
 fn records_that_are_missing_within_a_lane_are_an_error() {
     let at = scratch();
-    let mut lane = LaneWriter::new(Pool::create(&at.path, OWNER, options()).unwrap(), Rank(0));
-    fill(&mut lane, 400);
-    die(vec![lane]);
-    let whole = std::fs::read(&at.path).unwrap();
+    let whole = leave_lane(&at);
     let chunks = active_chunks(&whole);
     assert!(chunks.len() > 6, "{chunks:?}");
-    let with = |changes: &[(usize, u64)]| {
-        std::fs::write(&at.path, &whole).unwrap();
-        for &(offset, value) in changes {
-            set_word(&at.path, offset, value);
-        }
-        recovers(&at.path)
-    };
+    let with = |changes: &[(usize, u64)]| recovers_with(&at.path, &whole, changes);
     assert_eq!(with(&[]), Ok((1..=400).collect()));
     for &chunk in &chunks[1..chunks.len() - 2] {
         // The chunk is lost as a whole.
         let lost = with(&[(chunk, 0)]);
         assert!(matches!(lost, Err(DamageError::Damaged { .. })), "{lost:?}");
         // It ends after its first record, and nothing says that it is sealed.
-        let word = u64::from_le_bytes(whole[chunk + 112..][..8].try_into().unwrap());
-        let second = chunk + 112 + (16 + (word & 0xFFFF) as usize).next_multiple_of(16);
+        let second = chunk + 112 + (16 + (word(&whole, chunk + 112) & 0xFFFF) as usize).next_multiple_of(16);
         let cut = with(&[(second, 0), (chunk + 40, 0)]);
         assert!(matches!(cut, Err(DamageError::Damaged { .. })), "{cut:?}");
     }
@@ -61,25 +60,19 @@ fn records_that_are_missing_within_a_lane_are_an_error() {
 #[test]
 fn forged_numbers_in_a_chunks_header_are_an_error() {
     let at = scratch();
-    let mut lane = LaneWriter::new(Pool::create(&at.path, OWNER, options()).unwrap(), Rank(0));
-    fill(&mut lane, 400);
-    die(vec![lane]);
-    let whole = std::fs::read(&at.path).unwrap();
+    let whole = leave_lane(&at);
     let chunks = active_chunks(&whole);
     let class = 0;
     for &chunk in [chunks[0], chunks[3], chunks[chunks.len() - 1]].iter() {
         for (offset, value) in
             [24, 32, 48].into_iter().flat_map(|at| [0, 1 << 63, u64::MAX, Ssn::MAX.0].map(|value| (at, value)))
         {
-            let mut words = [16, 24, 32, 48].map(|at| u64::from_le_bytes(whole[chunk + at..][..8].try_into().unwrap()));
+            let mut words = [16, 24, 32, 48].map(|at| word(&whole, chunk + at));
             words[[16, 24, 32, 48].iter().position(|at| *at == offset).unwrap()] = value;
             let check = words.iter().fold(0xC0F0 + class, |sum: u64, word| {
                 (sum ^ word).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(31)
             });
-            std::fs::write(&at.path, &whole).unwrap();
-            set_word(&at.path, chunk + offset, value);
-            set_word(&at.path, chunk + 56, check);
-            let forged = recovers(&at.path);
+            let forged = recovers_with(&at.path, &whole, &[(chunk + offset, value), (chunk + 56, check)]);
             assert!(matches!(forged, Err(DamageError::Damaged { .. })), "{value:#x} at {offset}: {forged:?}");
         }
     }

@@ -94,8 +94,9 @@ impl fmt::Display for Repair {
 /// is opened.
 ///
 /// # Errors
-/// [`StoreError::NumbersExhausted`]; [`StoreError::Missing`]; [`StoreError::Damaged`], [`StoreError::Version`] if no slot of the manifest can be read, because
-/// then no checkpoint is valid. [`StoreError::DiskFull`]; [`StoreError::Io`], after which the repair can be retried.
+/// [`StoreError::NumbersExhausted`]; [`StoreError::Missing`]; [`StoreError::Damaged`], [`StoreError::Version`] if no slot of the
+/// manifest can be read, because then no checkpoint is valid. [`StoreError::DiskFull`]; [`StoreError::Io`], after which the repair can
+/// be retried.
 pub fn repair(backend: &mut dyn StorageBackend, dry_run: bool) -> Result<Vec<Repair>, StoreError> {
     let scan = Scan::new(backend, &mut |_, _| {})?;
     let Some(manifest) = &scan.manifest else {

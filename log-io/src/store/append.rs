@@ -58,7 +58,8 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError::DiskFull`], [`StoreError::Budget`], [`StoreError::TooManyFiles`], [`StoreError::Io`]: no segment could be created;
-    /// the blocks in `into` are whole, and the records in none of them can be appended again. [`StoreError::Record`] if SSNs don't rise. [`StoreError::Failed`].
+    /// the blocks in `into` are whole, and the records in none of them can be appended again. [`StoreError::Record`] if SSNs don't
+    /// rise. [`StoreError::Failed`].
     pub fn append(
         &mut self,
         lane: Rank,

@@ -41,7 +41,8 @@ impl Heard {
 
     /// Handles a Hello that a rank accepts from a peer, which has received the messages up to `upto`.
     pub(super) fn handle_hello(&mut self, rank: u32, peer: u32, incarnation: Incarnation, upto: Ssn) {
-        *self.channel(rank, peer) = Channel { incarnation: Some(incarnation), upto, ..*self.get(rank, peer) };
+        let channel = self.channel(rank, peer);
+        (channel.incarnation, channel.upto) = (Some(incarnation), upto);
     }
 
     /// Handles an acknowledgement that arrives at a rank from a peer.
@@ -67,9 +68,9 @@ impl Heard {
     /// Forgets what was heard by a rank, and of it: the execution was undone.
     pub(super) fn restore(&mut self, rank: u32) {
         for peer in 0..self.ranks as u32 {
-            for channel in [(rank, peer), (peer, rank)] {
-                let reported = self.get(channel.0, channel.1).reported;
-                *self.channel(channel.0, channel.1) = Channel { reported, ..Channel::default() };
+            for (from, to) in [(rank, peer), (peer, rank)] {
+                let channel = self.channel(from, to);
+                *channel = Channel { reported: channel.reported, ..Channel::default() };
             }
         }
     }

@@ -89,14 +89,13 @@ impl<P: SimRule> World<'_, P> {
                     }
                 }
                 Machine::Coordinator(coordinator) => {
-                    let Some((rank, body)) = coordinator.poll_message() else { break };
+                    let Some((rank, body)) = coordinator.poll_message() else { return self.note_line(node, process) };
                     if self.is_waiting_for(rank.0, process) || !self.is_struck(node) {
                         self.send_or_queue(node, process, rank.0, body);
                     }
                 }
             }
         }
-        self.note_line(node, process)
     }
 
     /// Returns `true` if the node dies before its next effect.

@@ -8,7 +8,7 @@ use crate::process::{Checkpoint, Image, Machine, Process};
 use crate::random::Random;
 use crate::recording::Activity;
 use crate::rule::{ProcessSettings, SimRule};
-use crate::schedule::{Canary, Fault, Schedule, Tier};
+use crate::schedule::{Fault, Schedule, Tier};
 use crate::trace::Event;
 use crate::violation::ViolationKind;
 
@@ -140,7 +140,6 @@ impl<P: SimRule> World<'_, P> {
     fn replace(&mut self, node: u32) -> Result<(), ViolationKind> {
         let incarnation = Incarnation(self.nodes[node as usize].incarnation);
         let Schedule { clusters, canary, .. } = *self.schedule;
-        let canary = canary.filter(|canary| matches!(canary, Canary::SendDeterministic(_) | Canary::Pessimistic(_)));
         let settings = ProcessSettings { ranks: self.program.ranks(), incarnation, clusters, canary };
         let is_rank = node < self.program.ranks();
         let machine = match is_rank {
