@@ -7,8 +7,8 @@
 //! # Order of calls
 //!
 //! - *Start*: construct; if there is a checkpoint, [`Protocol::restore`]; then [`Protocol::handle_recovered_choice`]
-//!   for every choice and [`Protocol::handle_recovered_delivery`] for every delivery that the local log still has; only
-//!   then connect to peers.
+//!   for every choice, [`Protocol::handle_recovered_delivery`] for every delivery and [`Protocol::handle_recovered_entry`] for every
+//!   other entry that the local log still has; only then connect to peers.
 //! - *Connect*: send [`Protocol::hello`] as the first frame on a connection, and pass the peer's to
 //!   [`Protocol::handle_hello`] before any other frame from it. Transmit nothing to that peer until the resulting
 //!   [`Effect::Replay`] says where to begin. One connection at a time: once a newer one has replaced an older, no frame
@@ -18,6 +18,7 @@
 //!   whenever the record goes on the wire, [`Protocol::handle_transmit`].
 //! - *Choice*: [`Protocol::next_choice`] when the call is made, [`Protocol::handle_choice`] when its outcome is known;
 //!   append the returned record to a log that survives the process, *then* let the call return.
+//! - *Collective*: [`Protocol::handle_collective`], and then what the plan says; [`CollectivePlan`].
 //! - *Checkpoint*: [`Protocol::handle_checkpoint`], write the file, make it durable, then
 //!   [`Protocol::handle_checkpoint_durable`]. Nothing is sent, received or chosen while the contents of the file are
 //!   collected.
@@ -28,6 +29,7 @@ mod collective;
 mod coordinator;
 mod effect;
 mod error;
+mod forward;
 mod hello;
 mod properties;
 mod verdict;
@@ -38,7 +40,7 @@ use counterfoil_ack_piggyback::WireHeader;
 use counterfoil_log_core::{Determinant, Envelope, Epoch, Incarnation, Rank};
 
 pub use choice::{CHOICE_RECORD_BYTES, ChoiceRecord, NextChoice};
-pub use collective::{CollectiveCall, CollectiveClass, CollectivePlan};
+pub use collective::{CollectiveCall, CollectiveClass, CollectivePlan, Scope};
 pub(crate) use coordinator::COMMAND;
 pub use coordinator::{Coordinator, CoordinatorError, Floor, command_header};
 pub use effect::{Effect, EntryKey, EntryKind, Party};
@@ -124,7 +126,28 @@ pub trait Protocol: fmt::Debug {
         Err(ChoiceError::NotRecorded { len: record.len() })
     }
 
-    /// Begins a collective. By default its hops are ordinary messages.
+    /// Takes an entry that an earlier incarnation kept ([`EntryKind::Message`], [`EntryKind::Collective`], [`EntryKind::Note`]), read back
+    /// from the log, in the order in which they were kept; an entry may come twice. For a message, returns `true` if it is to be presented
+    /// to the program as received and not yet taken. The default is for rules that keep none.
+    ///
+    /// # Errors
+    /// Entry that the rule never keeps.
+    fn handle_recovered_entry(&mut self, entry: EntryKey, bytes: &[u8]) -> Result<bool, ProtocolError> {
+        let _ = bytes;
+        Err(ProtocolError::UnexpectedEntry { entry })
+    }
+
+    /// Takes a copy of an entry of a peer's local log ([`Effect::SendEntry`]). Returns `true` if it is to be kept in this rank's local log,
+    /// under the same key. The default is for rules that send none.
+    ///
+    /// # Errors
+    /// Entry that the rule never sends; don't trust the connection any further.
+    fn handle_entry(&mut self, from: Rank, entry: EntryKey, bytes: &[u8]) -> Result<bool, ProtocolError> {
+        let _ = (from, bytes);
+        Err(ProtocolError::UnexpectedEntry { entry })
+    }
+
+    /// Begins a collective, or asks for a plan again. By default its hops are ordinary messages.
     ///
     /// # Errors
     /// Call that contradicts an earlier event of the same collective.
@@ -133,8 +156,8 @@ pub trait Protocol: fmt::Debug {
         Ok(CollectivePlan::AsMessages)
     }
 
-    /// Takes the words that [`CollectivePlan::Exchange`] asked for, one from each rank whose data flows to this one.
-    /// Returns the local-log entry under which to keep the result before the application sees it.
+    /// Takes the words that [`CollectivePlan::Exchange`] asked for, its own among them, ascending by rank. Returns the local-log entry under
+    /// which to keep the result before the application sees it.
     ///
     /// # Errors
     /// See [`Protocol::handle_collective`].
@@ -145,6 +168,24 @@ pub trait Protocol: fmt::Debug {
     ) -> Result<Option<EntryKey>, ProtocolError> {
         let _ = (call, words);
         Ok(None)
+    }
+
+    /// Reports that a collective which ran natively is complete here, and that its result is kept if it was to be.
+    ///
+    /// # Errors
+    /// See [`Protocol::handle_collective`].
+    fn handle_collective_completed(&mut self, call: &CollectiveCall) -> Result<(), ProtocolError> {
+        let _ = call;
+        Ok(())
+    }
+
+    /// Reports that a participant was lost before a collective that ran natively was complete here. Some ranks may have completed it.
+    ///
+    /// # Errors
+    /// See [`Protocol::handle_collective`].
+    fn handle_collective_failed(&mut self, call: &CollectiveCall) -> Result<(), ProtocolError> {
+        let _ = call;
+        Ok(())
     }
 
     /// Returns `false` while the application is blocked: no event of its own may come before [`Effect::Resume`].

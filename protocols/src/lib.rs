@@ -13,3 +13,10 @@ pub mod cluster;
 pub mod pessimistic;
 pub mod send_deterministic;
 pub mod sender_based;
+
+/// Types in the signatures of [`api::Protocol`], for [`forward_protocol!`].
+#[doc(hidden)]
+pub mod nouns {
+    pub use counterfoil_ack_piggyback::WireHeader;
+    pub use counterfoil_log_core::{Determinant, Envelope, Epoch, Incarnation, Rank};
+}

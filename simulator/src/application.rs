@@ -29,6 +29,8 @@ pub(crate) enum NextOp<'a> {
     },
     /// Take one of these, by source and tag.
     Any(&'a [(u32, i32)]),
+    /// Make the collective call of this number.
+    Call(u64),
     Checkpoint,
     Nothing,
 }
@@ -44,7 +46,9 @@ pub(crate) struct Application {
     taken: u64,
     /// Hash that depends on the order too; 0 unless the program is ordered.
     history: u64,
-    /// Number of sends and taken messages.
+    /// Number of collective calls that were completed.
+    calls: u64,
+    /// Number of sends, taken messages and completed calls.
     pub(crate) progress: u64,
 }
 
@@ -61,11 +65,12 @@ impl Application {
             Some(&Step::Send { to, tag }) => NextOp::Send { to, tag },
             Some(&Step::Receive { source, tag }) => NextOp::Receive { source, tag },
             Some(Step::Gather(_)) => NextOp::Any(&self.wanted),
+            Some(Step::Call) => NextOp::Call(self.calls),
             Some(Step::Checkpoint) => NextOp::Checkpoint,
         }
     }
 
-    /// Returns the payload of the next message.
+    /// Returns the payload of the next message, or the contribution to the next collective call.
     pub(crate) fn payload(&self, rank: u32) -> Payload {
         let place = mix((u64::from(rank) + 1) << 32 | self.at as u64);
         let history = if self.history == 0 { 0 } else { mix(self.history ^ place) };
@@ -96,6 +101,17 @@ impl Application {
             self.at += 1;
             self.enter(program, rank);
         }
+    }
+
+    /// Takes the result of a collective call.
+    pub(crate) fn complete(&mut self, program: &Program, rank: u32, result: Payload, ordered: bool) {
+        let place = mix(u64::MAX ^ self.calls);
+        self.taken = self.taken.wrapping_add(mix(place ^ result.content));
+        if ordered {
+            self.history = mix(self.history.rotate_left(9) ^ result.history ^ result.content ^ place) | 1;
+        }
+        self.calls += 1;
+        self.pass(program, rank);
     }
 
     fn enter(&mut self, program: &Program, rank: u32) {

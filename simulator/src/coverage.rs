@@ -98,6 +98,22 @@ counters! {
     collections,
     /// Checkpoints that the rule refused.
     checkpoints_refused,
+    /// Collective calls that ran natively and were completed by a rank.
+    calls,
+    /// ... that a lost participant ended.
+    calls_failed,
+    /// ... that ran again.
+    calls_again,
+    /// Collective calls whose result came from the local log.
+    calls_recorded,
+    /// ... that were skipped.
+    calls_skipped,
+    /// Calls that a restored program was beyond, and that ran once more with dummy arguments.
+    calls_with_dummies,
+    /// Entries of local logs that were sent to peers.
+    entries_sent,
+    /// Checkpoints that a rule asked for while the application waited.
+    checkpoints_forced,
     /// Acknowledgements that a receiver's death voided.
     unacknowledged,
 }

@@ -8,7 +8,7 @@
 //! | module | content |
 //! |---|---|
 //! | `schedule`, `text`, `canary` | input of a run, and its text form |
-//! | `program`, `application` | program of the ranks, and their state |
+//! | `program`, `application`, `call` | program of the ranks, their state, and collective calls |
 //! | `rule` | [`SimRule`]: the state machines of a rule, and what the oracles read of them |
 //! | `chooser`, `network`, `process`, `world` | scheduler, connections, process state, and the run as a whole |
 //! | `trace`, `oracle`, `violation` | events of a run, and the checks of them |
@@ -43,6 +43,7 @@
 #![forbid(unsafe_code)]
 
 mod application;
+mod call;
 mod campaign;
 mod canary;
 mod chooser;

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use counterfoil_ack_piggyback::WireHeader;
 use counterfoil_log_core::Incarnation;
+use counterfoil_protocols::api::EntryKey;
 
 use super::application::Payload;
 use crate::random::Random;
@@ -23,6 +24,8 @@ pub(crate) enum Frame {
     Hello(Vec<u8>),
     Message(Record),
     Control(Vec<u8>),
+    /// Copy of an entry of the sender's local log.
+    Entry(EntryKey, Vec<u8>),
 }
 
 /// Frames under way from one node to another.

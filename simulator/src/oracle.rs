@@ -7,6 +7,7 @@
 //! | a replacement receives in its predecessor's order, where the rule says so | at the receive | [`ViolationKind::OtherOrder`] |
 //! | nothing is received twice by one execution | at the receive | [`ViolationKind::Duplicate`] |
 //! | the messages of a stream are taken in order, undamaged | when taken | [`ViolationKind::Take`] |
+//! | a collective call has the same result as without failures, and at every rank | when it completes, and at the end | [`ViolationKind::Result`] |
 //! | only messages in every restorable checkpoint of the receiver are freed | when freed | [`ViolationKind::FreedTooMuch`] |
 //! | only durable, kept checkpoints are restored | at the restart | [`ViolationKind::NoCheckpoint`] |
 //! | everything was sent, received and taken once | at the end | [`ViolationKind::Incomplete`] |
@@ -164,6 +165,13 @@ impl Oracle {
                 timeline.push(Operation::Taken { from, tag, ssn, payload });
                 self.check_causality(rank)?;
             }
+            Event::Completed { rank, number, result } => {
+                let timeline = &mut self.timelines[rank as usize];
+                if number != timeline.completed() || self.reference.result(rank, number) != Some(result.content) {
+                    return Err(ViolationKind::Result { rank, number });
+                }
+                timeline.push(Operation::Completed { number, result });
+            }
             Event::Checkpointed { rank, epoch } => {
                 self.timelines[rank as usize].checkpoint(epoch);
                 self.check_clusters(rank, epoch)?;
@@ -259,6 +267,7 @@ impl Oracle {
         self.check_known()?;
         self.check_applied()?;
         self.check_sent()?;
+        self.check_results()?;
         self.check_order()
     }
 
@@ -328,6 +337,20 @@ impl Oracle {
         Ok(())
     }
 
+    /// Checks that all ranks have the same result of a collective call, with all its bytes, if they have one.
+    fn check_results(&self) -> Result<(), ViolationKind> {
+        let mut results = BTreeMap::new();
+        for (rank, operation) in self.operations() {
+            if let Operation::Completed { number, result } = operation
+                && result.content != 0
+                && *results.entry(number).or_insert(result) != result
+            {
+                return Err(ViolationKind::Result { rank, number });
+            }
+        }
+        Ok(())
+    }
+
     fn operations(&self) -> impl Iterator<Item = (u32, Operation)> {
         let each = self.timelines.iter().zip(0..);
         each.flat_map(|(timeline, rank)| timeline.operations.iter().map(move |&operation| (rank, operation)))
@@ -347,7 +370,7 @@ impl Oracle {
                         Operation::Taken { from, ssn, .. } if sent[from as usize * ranks + rank] < ssn => break,
                         // A message that a replacement receives may depend on one that it has yet to send again; one
                         // that it takes may not.
-                        Operation::Accepted { .. } | Operation::Taken { .. } => {}
+                        Operation::Accepted { .. } | Operation::Taken { .. } | Operation::Completed { .. } => {}
                     }
                     at[rank] += 1;
                     moved = true;

@@ -3,9 +3,12 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use counterfoil_log_core::{Epoch, Incarnation, Ssn};
-use counterfoil_protocols::api::{ChoiceRecord, Coordinator, Effect, NextChoice, Protocol, Repetition};
+use counterfoil_protocols::api::{
+    ChoiceRecord, CollectiveCall, Coordinator, Effect, EntryKey, NextChoice, Protocol, Repetition,
+};
 
-use super::application::{Application, NextOp};
+use super::application::{Application, NextOp, Payload};
+use super::call::Calls;
 use super::network::Record;
 use super::program::Program;
 use super::rule::{Refusal, SimRule};
@@ -117,8 +120,45 @@ pub(crate) struct Disk {
     pub(crate) checkpoints: Vec<Checkpoint>,
     pub(crate) choices: BTreeMap<u64, ChoiceRecord>,
     pub(crate) deliveries: BTreeMap<u64, ChoiceRecord>,
+    /// Other entries of the local log.
+    pub(crate) entries: BTreeMap<EntryKey, Entry>,
     /// Lanes of the dead process, where the tier keeps them.
     pub(crate) lanes: Option<Vec<Lane>>,
+}
+
+/// Content of an entry of the local log.
+#[derive(Clone, Debug)]
+pub(crate) enum Entry {
+    Bytes(Vec<u8>),
+    Message(Record),
+}
+
+impl Payload {
+    /// Encodes the result of a collective call for the local log.
+    pub(crate) fn to_bytes(self) -> Vec<u8> {
+        [self.content, self.history].map(u64::to_le_bytes).concat()
+    }
+
+    /// Decodes it; `None` for bytes that are none.
+    pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Payload> {
+        let (content, history) = bytes.split_first_chunk::<8>()?;
+        let history = u64::from_le_bytes(history.try_into().ok()?);
+        Some(Payload { content: u64::from_le_bytes(*content), history })
+    }
+}
+
+/// State of the collective call that a process is in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum InCall {
+    /// In none, or the rule has to be asked for a plan.
+    #[default]
+    Not,
+    /// The rule holds it.
+    Held,
+    /// It runs natively. `keep`: entry of the result. `exchanges`: words are exchanged, and name the entry.
+    Native { keep: Option<EntryKey>, exchanges: bool },
+    /// It needn't run: its result is this entry, or it has none.
+    Answered(Option<EntryKey>),
 }
 
 /// Transmit position of a lane, its receiver's incarnation, and its limit.
@@ -159,6 +199,13 @@ pub(crate) struct Process<P: SimRule> {
     pub(crate) held_from: Vec<Option<Ssn>>,
     /// Checkpoint that isn't durable yet.
     pub(crate) writing: Option<Checkpoint>,
+    /// The rule has asked for a checkpoint.
+    pub(crate) checkpoint_asked: bool,
+    /// Calls that the restored application is beyond, and that run once more before it goes on.
+    pub(crate) again: VecDeque<CollectiveCall>,
+    pub(crate) in_call: InCall,
+    /// The present call has failed before.
+    pub(crate) call_failed: bool,
     /// Last known answer of the protocol to whether a recovery is under way.
     pub(crate) recovering: bool,
     /// The present receive from several sources was begun.
@@ -191,6 +238,10 @@ impl<P: SimRule> Process<P> {
             held: vec![VecDeque::new(); nodes],
             held_from: vec![None; nodes],
             writing: None,
+            checkpoint_asked: false,
+            again: VecDeque::new(),
+            in_call: InCall::Not,
+            call_failed: false,
             recovering: false,
             asked: false,
             choice: None,
@@ -250,11 +301,31 @@ impl<P: SimRule> Process<P> {
     }
 
     pub(crate) fn is_finished(&self, program: &Program, rank: u32) -> bool {
-        self.writing.is_none() && matches!(self.image.application.next_op(program, rank), NextOp::Nothing)
+        self.writing.is_none()
+            && self.again.is_empty()
+            && matches!(self.image.application.next_op(program, rank), NextOp::Nothing)
+    }
+
+    /// Returns the collective call that the process is in or makes next.
+    pub(crate) fn call(&self, program: &Program, rank: u32) -> Option<CollectiveCall> {
+        let next = || match self.image.application.next_op(program, rank) {
+            NextOp::Call(number) => Some(CollectiveCall { class: program.calls[number as usize], comm: 0, number }),
+            _ => None,
+        };
+        self.again.front().copied().or_else(next)
+    }
+
+    /// Returns `true` if the process can go on in its collective call.
+    fn may_call(&self, call: CollectiveCall, rank: u32, calls: &Calls) -> bool {
+        match self.in_call {
+            InCall::Not | InCall::Answered(_) => true,
+            InCall::Held => false,
+            InCall::Native { .. } => calls.outcome(call.class, call.number, rank).is_some(),
+        }
     }
 
     /// `background`: the application goes on while a checkpoint is written.
-    pub(crate) fn ready(&self, program: &Program, rank: u32, background: bool) -> Ready {
+    pub(crate) fn ready(&self, program: &Program, rank: u32, background: bool, calls: &Calls) -> Ready {
         let mut ready = Ready { durable: self.writing.is_some(), ..Ready::default() };
         for (peer, lane) in self.image.lanes.iter().enumerate() {
             let Some(TransmitCursor { next, upto, .. }) = self.cursors[peer] else { continue };
@@ -264,7 +335,9 @@ impl<P: SimRule> Process<P> {
         ready.step = (background || !ready.durable)
             && self.rank().is_some_and(Protocol::is_running)
             && match self.image.application.next_op(program, rank) {
-                NextOp::Nothing => false,
+                _ if self.checkpoint_asked => true,
+                _ if let Some(call) = self.call(program, rank) => self.may_call(call, rank, calls),
+                NextOp::Nothing | NextOp::Call(_) => false,
                 NextOp::Send { .. } | NextOp::Checkpoint => true,
                 NextOp::Receive { .. } | NextOp::Any(_) => self.find(program, rank).is_some(),
             };
@@ -283,7 +356,7 @@ impl<P: SimRule> Process<P> {
                 several = wanted;
                 several
             }
-            NextOp::Send { .. } | NextOp::Checkpoint | NextOp::Nothing => return None,
+            NextOp::Send { .. } | NextOp::Call(_) | NextOp::Checkpoint | NextOp::Nothing => return None,
         };
         let forced = self.choice.and_then(|choice| choice.forced);
         self.image.pending.iter().position(|Record { header, .. }| match forced {

@@ -9,6 +9,8 @@ mod collective;
 use std::fmt;
 use std::str::FromStr;
 
+use counterfoil_log_core::Rank;
+use counterfoil_protocols::api::CollectiveClass;
 use serde::{Deserialize, Serialize};
 
 use crate::random::Random;
@@ -35,6 +37,9 @@ pub enum Pattern {
     /// Each round: one collective operation as its point-to-point messages, from or to any rank: a broadcast, a
     /// reduction, a barrier, an exchange of all with all, or a reduction whose result all have.
     Collective,
+    /// Each round: a few random sends and gathers, and one collective call of all ranks as a whole, of any class that has a result at every
+    /// rank or none, from any root. Not in [`Pattern::ALL`]: for rules that run calls natively.
+    Calls,
     /// Figure 1 of Guermouche 2011, as far as the text describes it, on five ranks: m7 goes from rank 4, which has no checkpoint, to
     /// rank 3; m8 and m9 go from ranks 0 and 2 to rank 1, and then m10 from there to rank 3. Not in [`Pattern::ALL`].
     Figure1,
@@ -64,6 +69,7 @@ impl Pattern {
             Pattern::Graph => "graph",
             Pattern::Backlog => "backlog",
             Pattern::Collective => "collective",
+            Pattern::Calls => "calls",
             Pattern::Figure1 => "figure-1",
             Pattern::Figure2 => "figure-2",
         }
@@ -90,8 +96,8 @@ impl FromStr for Pattern {
 
     /// Parses a pattern's name as [`Display`](fmt::Display) writes it.
     fn from_str(name: &str) -> Result<Pattern, ()> {
-        let figures = [Pattern::Figure1, Pattern::Figure2];
-        Pattern::ALL.into_iter().chain(figures).find(|pattern| pattern.name() == name).ok_or(())
+        let others = [Pattern::Calls, Pattern::Figure1, Pattern::Figure2];
+        Pattern::ALL.into_iter().chain(others).find(|pattern| pattern.name() == name).ok_or(())
     }
 }
 
@@ -129,6 +135,8 @@ pub(crate) enum Step {
     Receive { source: u32, tag: i32 },
     /// Takes all of these (source and tag), in arrival order.
     Gather(Vec<(u32, i32)>),
+    /// Makes the next collective call.
+    Call,
     /// Takes a checkpoint.
     Checkpoint,
 }
@@ -137,6 +145,8 @@ pub(crate) enum Step {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Program {
     pub(crate) steps: Vec<Vec<Step>>,
+    /// Collective calls of all ranks, in order.
+    pub(crate) calls: Vec<CollectiveClass>,
 }
 
 impl Program {
@@ -145,6 +155,7 @@ impl Program {
             ranks: shape.pattern.fixed_ranks().unwrap_or(shape.ranks).clamp(2, Shape::RANKS_MAX),
             random: Random::new(shape.seed),
             steps: Vec::new(),
+            calls: Vec::new(),
             under_way: Vec::new(),
         };
         drawing.under_way = vec![Vec::new(); drawing.ranks as usize];
@@ -158,6 +169,7 @@ impl Program {
                 Pattern::Graph => drawing.graph(),
                 Pattern::Backlog => drawing.backlog(shape.checkpoint_one_in),
                 Pattern::Collective => drawing.collective(),
+                Pattern::Calls => drawing.call(),
                 Pattern::Figure1 => drawing.figure_1(),
                 Pattern::Figure2 => drawing.figure_2(),
             }
@@ -166,7 +178,7 @@ impl Program {
             }
         }
         drawing.take_all();
-        Program { steps: drawing.steps }
+        Program { steps: drawing.steps, calls: drawing.calls }
     }
 
     pub(crate) fn ranks(&self) -> u32 {
@@ -180,10 +192,10 @@ impl Program {
     }
 
     /// Estimates the number of events of a run without faults: a Hello each way between all pairs, and for each message
-    /// the send, the transmission, the arrival, and the take.
+    /// the send, the transmission, the arrival, and the take; for each call its begin and its end.
     pub(crate) fn events_estimate(&self) -> u64 {
         let ranks = u64::from(self.ranks());
-        ranks * (ranks - 1) + 4 * self.messages()
+        ranks * (ranks - 1) + 4 * self.messages() + 2 * ranks * self.calls.len() as u64
     }
 }
 
@@ -192,6 +204,7 @@ struct ProgramBuilder {
     ranks: u32,
     random: Random,
     steps: Vec<Vec<Step>>,
+    calls: Vec<CollectiveClass>,
     /// By rank: messages sent to it and not taken (source and tag).
     under_way: Vec<Vec<(u32, i32)>>,
 }
@@ -317,6 +330,21 @@ impl ProgramBuilder {
             self.play(1);
         }
         self.take_all();
+    }
+
+    /// Adds messages, and one collective call of all ranks.
+    fn call(&mut self) {
+        for _ in 0..self.ranks {
+            self.play(1);
+        }
+        let root = Rank(self.random.below(self.ranks.into()) as u32);
+        let class = match self.random.below(4) {
+            0 => CollectiveClass::Barrier,
+            1 => CollectiveClass::AllToAll,
+            _ => CollectiveClass::FromRoot(root),
+        };
+        self.calls.push(class);
+        (0..self.ranks).for_each(|rank| self.push(rank, Step::Call));
     }
 
     /// Lower ranks take more checkpoints, so that messages of the higher ones go from the past to the future.

@@ -48,6 +48,12 @@ pub(crate) enum Event {
         ssn: Ssn,
         payload: Payload,
     },
+    /// The application takes the result of a collective call.
+    Completed {
+        rank: u32,
+        number: u64,
+        result: Payload,
+    },
     /// A checkpoint saves the state of this moment.
     Checkpointed {
         rank: u32,
@@ -146,6 +152,7 @@ impl Event {
             Event::Taken { rank, from, tag, ssn, payload } => {
                 [6 | u64::from(tag.unsigned_abs()) << 8, pair(rank, from), ssn.0, payload.content, payload.history]
             }
+            Event::Completed { rank, number, result } => [21, pair(rank, 0), number, result.content, result.history],
             Event::Checkpointed { rank, epoch } => [7, pair(rank, epoch.0), 0, 0, 0],
             Event::Durable { rank, epoch } => [8, pair(rank, epoch.0), 0, 0, 0],
             Event::CheckpointsKept { rank, first, last } => [9, pair(rank, first.0), last.0.into(), 0, 0],

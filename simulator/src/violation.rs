@@ -82,6 +82,14 @@ pub enum ViolationKind {
         /// SSN of the message.
         number: u64,
     },
+    /// A collective call has another result than without failures, than at another rank, or comes out of order.
+    #[error("rank {rank} completes collective call {number} out of order, or with a wrong result")]
+    Result {
+        /// Rank with the result.
+        rank: u32,
+        /// Number of the call.
+        number: u64,
+    },
     /// At the end, a message was taken that the present timeline of its sender has not sent so.
     #[error("rank {rank} has taken message {number} of {from} from an execution that is undone")]
     Undone {
@@ -313,6 +321,7 @@ impl ViolationKind {
             ViolationKind::OtherOrder { .. } => "OtherOrder",
             ViolationKind::Duplicate { .. } => "Duplicate",
             ViolationKind::Take { .. } => "Take",
+            ViolationKind::Result { .. } => "Result",
             ViolationKind::Undone { .. } => "Undone",
             ViolationKind::Cycle { .. } => "Cycle",
             ViolationKind::TooEarly { .. } => "TooEarly",

@@ -1,5 +1,6 @@
 //! The run: virtual ranks, network and time, one event after the other until nothing can happen any more.
 
+mod collectives;
 mod effects;
 mod failures;
 mod transitions;
@@ -8,6 +9,7 @@ use counterfoil_log_core::{Incarnation, Rank, Ssn};
 use counterfoil_protocols::api::Party;
 
 use super::Outcome;
+use super::call::Calls;
 use super::chooser::{Chooser, Transition};
 use super::coverage::Coverage;
 use super::damage::{Damage, Damages};
@@ -46,6 +48,7 @@ pub(crate) struct World<'a, P: SimRule> {
     program: Program,
     nodes: Vec<Node<P>>,
     network: Network,
+    calls: Calls,
     oracle: Oracle,
     fingerprint: Fingerprint,
     coverage: Coverage,
@@ -87,6 +90,7 @@ impl<'a, P: SimRule> World<'a, P> {
         faults.sort_by_key(|fault| fault.at);
         let length = program.events_estimate();
         let mut world: World<'_, P> = World {
+            calls: Calls::new(program.ranks()),
             oracle: Oracle::new(&program, P::PROPERTIES, schedule.clusters.min(program.ranks())),
             schedule,
             program,
@@ -163,7 +167,7 @@ impl<'a, P: SimRule> World<'a, P> {
             if self.touched & 1 << node != 0 {
                 let is_rank = node < self.program.ranks();
                 let ready = if is_rank {
-                    process.ready(&self.program, node, self.schedule.background)
+                    process.ready(&self.program, node, self.schedule.background, &self.calls)
                 } else {
                     Ready::default()
                 };

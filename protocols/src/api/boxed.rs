@@ -69,6 +69,22 @@ impl<P: Protocol + ?Sized> Protocol for Box<P> {
         (**self).handle_collective_words(call, words)
     }
 
+    fn handle_collective_completed(&mut self, call: &CollectiveCall) -> Result<(), ProtocolError> {
+        (**self).handle_collective_completed(call)
+    }
+
+    fn handle_collective_failed(&mut self, call: &CollectiveCall) -> Result<(), ProtocolError> {
+        (**self).handle_collective_failed(call)
+    }
+
+    fn handle_recovered_entry(&mut self, entry: EntryKey, bytes: &[u8]) -> Result<bool, ProtocolError> {
+        (**self).handle_recovered_entry(entry, bytes)
+    }
+
+    fn handle_entry(&mut self, from: Rank, entry: EntryKey, bytes: &[u8]) -> Result<bool, ProtocolError> {
+        (**self).handle_entry(from, entry, bytes)
+    }
+
     fn is_running(&self) -> bool {
         (**self).is_running()
     }

@@ -1,18 +1,32 @@
-//! Collectives, for rules that handle them as one event.
+//! Collectives, for rules that handle a call as a whole and not as the messages that it consists of.
+//!
+//! A driver calls [`Protocol::handle_collective`](super::Protocol::handle_collective) when the program does, and follows the
+//! [`CollectivePlan`]. A call that runs *natively* leaves the rule out: its data is neither numbered nor logged, and moves between the
+//! participants as the driver moves it. It ends with
+//! [`handle_collective_completed`](super::Protocol::handle_collective_completed); or, when a participant is lost first, with
+//! [`handle_collective_failed`](super::Protocol::handle_collective_failed), and then the driver asks for a plan again. A participant
+//! that has completed the call doesn't take part in it again.
 
 use counterfoil_log_core::Rank;
 
-use super::EntryKey;
+use super::{EntryKey, EntryKind};
 
 /// Collective call, identified alike by all its participants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CollectiveCall {
     /// Direction of the data flow.
     pub class: CollectiveClass,
-    /// Context number of the communicator.
+    /// Context number of the communicator, below 2^24.
     pub comm: u32,
-    /// Number of this call among the collectives of `comm`, from 1.
+    /// Number of this call among the collectives of `comm` since the start of the program, from 0, below 2^40.
     pub number: u64,
+}
+
+impl CollectiveCall {
+    /// Returns the key of the result in the local log: it distinguishes the call from all others.
+    pub fn entry(&self) -> EntryKey {
+        EntryKey { kind: EntryKind::Collective, number: u64::from(self.comm) << 40 | self.number }
+    }
 }
 
 /// The four classes of C3, section 4.
@@ -28,21 +42,49 @@ pub enum CollectiveClass {
     Barrier,
 }
 
+impl CollectiveClass {
+    /// Returns `true` if data flows from one participant to another, or, in a barrier, if one waits for the other.
+    pub fn flows(self, from: Rank, to: Rank) -> bool {
+        match self {
+            CollectiveClass::FromRoot(root) => from == root,
+            CollectiveClass::ToRoot(root) => to == root,
+            CollectiveClass::AllToAll | CollectiveClass::Barrier => true,
+        }
+    }
+}
+
 /// Execution plan of a collective.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum CollectivePlan {
     /// Run it as ordinary messages, each logged and numbered like any other.
     AsMessages,
-    /// Move this word along the call's data flow first, pass the words that arrive to
-    /// [`super::Protocol::handle_collective_words`], then run it.
-    Exchange(u64),
+    /// Run it natively, and keep the result under this entry of the local log before the program has it.
+    Native {
+        /// Entry of the result.
+        keep: Option<EntryKey>,
+    },
+    /// Like `Native`, but first exchange words, and pass those that arrive to
+    /// [`handle_collective_words`](super::Protocol::handle_collective_words), which names the entry of the result.
+    Exchange {
+        /// Word of this rank.
+        word: u64,
+        /// Ranks that get it.
+        scope: Scope,
+    },
     /// Don't run it: its result is this entry of the local log.
     Recorded(EntryKey),
     /// Don't run it: it has no result here, and the other ranks have finished it.
     Skip,
-    /// Run it with dummy arguments and drop the result, so that the other ranks can finish theirs (C3, section 5.3).
-    RunWithDummies,
-    /// Ask again after more messages have arrived: the result is on its way from a peer (ULML, section 2.2).
+    /// Ask again after [`Effect::Resume`](super::Effect::Resume): the result is on its way from a peer (ULML, section 2.2).
     Hold,
+}
+
+/// Ranks that get a participant's word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// Those that get its data (C3, section 5).
+    AlongData,
+    /// All participants (libELC, section 4.5.1).
+    All,
 }

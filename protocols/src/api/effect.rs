@@ -3,6 +3,8 @@
 use counterfoil_ack_piggyback::{Ack, WireHeader};
 use counterfoil_log_core::{Epoch, Incarnation, Phase, Rank, Ssn};
 
+use super::CollectiveCall;
+
 /// Request to the driver. Effects are carried out in the order in which they were polled.
 ///
 /// A driver that can't carry one out must stop with an error rather than go on without it.
@@ -63,7 +65,7 @@ pub enum Effect {
         /// Last SSN that is sent.
         upto: Ssn,
     },
-    /// Present held messages again and transmit held records.
+    /// Present held messages again, transmit held records, and ask for the plan of a collective again that is held or runs natively.
     Resume,
     /// Drop recorded choices numbered below `before` from the local log: they won't be needed again.
     DiscardChoices {
@@ -85,12 +87,27 @@ pub enum Effect {
         /// Content of the entry.
         bytes: Vec<u8>,
     },
-    /// Send a copy of an entry of the local log to a peer, as a control message (ULML, section 2.2).
+    /// Send a copy of an entry of the local log to a peer, which gets it in [`super::Protocol::handle_entry`] (ULML, section 2.2). It may
+    /// be dropped like the frame of an [`Effect::Transmit`].
     SendEntry {
         /// Destination.
         to: Rank,
         /// Key of the entry.
         entry: EntryKey,
+    },
+    /// Drop entries of this kind numbered below `before` from the local log: they won't be needed again. Others stay, whatever checkpoints
+    /// are taken.
+    DiscardEntries {
+        /// Kind of the entries.
+        kind: EntryKind,
+        /// First number that is kept.
+        before: u64,
+    },
+    /// Take part in this call once more, which the restored program is beyond, with dummy arguments and natively, before the program goes
+    /// on: others repeat it (C3, section 5.3). Only for calls in which no data flows from this rank. The result is dropped.
+    RunCollective {
+        /// The call.
+        call: CollectiveCall,
     },
     /// Make the local log of the checkpoint that began `epoch` durable, then report [`super::Protocol::handle_log_sealed`].
     SealLog {
@@ -129,7 +146,7 @@ impl From<Rank> for Party {
 }
 
 /// Key of an entry in the local log.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct EntryKey {
     /// Kind of the entry.
     pub kind: EntryKind,
@@ -138,7 +155,7 @@ pub struct EntryKey {
 }
 
 /// Kind of an entry in the local log.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum EntryKind {
     /// Outcome of a non-deterministic call, numbered by [`super::ChoiceRecord::sequence`].

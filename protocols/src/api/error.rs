@@ -4,6 +4,8 @@ use counterfoil_ack_piggyback::{Kind, PolicyError, RecvError, StateError, TooMan
 use counterfoil_log_core::{Determinant, Epoch, Incarnation, Rank, Ssn};
 use thiserror::Error;
 
+use super::EntryKey;
+
 /// Reason for refusing an event. The event changed nothing.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
@@ -143,6 +145,12 @@ pub enum ProtocolError {
     NotSealing {
         /// Epoch that was named.
         epoch: Epoch,
+    },
+    /// Entry of a local log, of this rank or of a peer, that the rule neither keeps nor sends.
+    #[error("entry {} of kind {:?} of a local log, which the rule doesn't keep", entry.number, entry.kind)]
+    UnexpectedEntry {
+        /// Key of the entry.
+        entry: EntryKey,
     },
 }
 

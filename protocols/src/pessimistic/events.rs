@@ -1,34 +1,23 @@
 //! Events: those of the core, with the receive order added around deliveries and checkpoints.
 
 use counterfoil_ack_piggyback::WireHeader;
-use counterfoil_log_core::{Determinant, Envelope, Epoch, Incarnation, Rank};
+use counterfoil_log_core::{Epoch, Rank};
 
 use super::{Canary, Deliveries, Pessimistic, tables};
 use crate::api::{
-    ChoiceError, ChoiceRecord, Effect, Hello, Incoming, NextChoice, Outgoing, Party, Properties, Protocol,
-    ProtocolError, RestoreError, Snapshot,
+    ChoiceError, ChoiceRecord, Effect, Hello, Incoming, Properties, Protocol, ProtocolError, RestoreError, Snapshot,
 };
+use crate::forward_protocol;
 
 impl Protocol for Pessimistic {
     fn properties(&self) -> Properties {
         Pessimistic::PROPERTIES
     }
 
-    fn epoch(&self) -> Epoch {
-        self.core.epoch()
-    }
-
-    fn incarnation(&self) -> Incarnation {
-        self.core.incarnation()
-    }
-
-    fn handle_send(&mut self, envelope: &Envelope) -> Result<Outgoing, ProtocolError> {
-        self.core.handle_send(envelope)
-    }
-
-    fn handle_transmit(&mut self, header: &mut WireHeader) -> Result<(), ProtocolError> {
-        self.core.handle_transmit(header)
-    }
+    forward_protocol!(core:
+        epoch, incarnation, handle_send, handle_transmit, handle_control, next_choice, handle_choice, handle_recovered_choice,
+        handle_peer_lost, hello,
+    );
 
     /// Delivers a new message of the living incarnation in the recorded order, or holds it. The messages of a channel
     /// have to be presented in SSN order.
@@ -40,22 +29,6 @@ impl Protocol for Pessimistic {
             Incoming::Deliver { .. } => Ok(self.deliver(header)),
             other => Ok(other),
         }
-    }
-
-    fn handle_control(&mut self, from: Party, header: &WireHeader, body: &[u8]) -> Result<(), ProtocolError> {
-        self.core.handle_control(from, header, body)
-    }
-
-    fn next_choice(&mut self) -> NextChoice {
-        self.core.next_choice()
-    }
-
-    fn handle_choice(&mut self, choice: Determinant) -> Result<Option<ChoiceRecord>, ChoiceError> {
-        self.core.handle_choice(choice)
-    }
-
-    fn handle_recovered_choice(&mut self, record: &[u8]) -> Result<(), ChoiceError> {
-        self.core.handle_recovered_choice(record)
     }
 
     fn handle_recovered_delivery(&mut self, record: &[u8]) -> Result<(), ChoiceError> {
@@ -103,14 +76,6 @@ impl Protocol for Pessimistic {
         self.core.restore(core, oldest)?;
         self.deliveries = Deliveries::resume(deliveries);
         Ok(())
-    }
-
-    fn handle_peer_lost(&mut self, peer: Rank) -> Result<(), ProtocolError> {
-        self.core.handle_peer_lost(peer)
-    }
-
-    fn hello(&self, peer: Rank) -> Result<Hello, ProtocolError> {
-        self.core.hello(peer)
     }
 
     fn handle_hello(&mut self, peer: Rank, hello: &Hello) -> Result<(), ProtocolError> {

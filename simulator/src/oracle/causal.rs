@@ -81,7 +81,7 @@ impl Causality {
             match *operation {
                 Operation::Sent { to, ssn, .. } => self.sent[rank * ranks + to as usize] = ssn,
                 Operation::Accepted { from, ssn, .. } if self.sent[from as usize * ranks + rank] < ssn => break,
-                Operation::Accepted { .. } | Operation::Taken { .. } => {}
+                Operation::Accepted { .. } | Operation::Taken { .. } | Operation::Completed { .. } => {}
             }
             self.founded[rank] += 1;
         }

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use counterfoil_log_core::Ssn;
 
 use crate::application::{Application, NextOp, Payload, Taken};
+use crate::call::{Calls, Contribution};
 use crate::program::Program;
 
 /// Messages sent when nothing fails.
@@ -14,6 +15,8 @@ pub(crate) struct Reference {
     channels: BTreeMap<(u32, u32), Vec<(i32, Payload)>>,
     /// By receiver, sender and tag: SSNs, in order.
     streams: BTreeMap<(u32, u32, i32), Vec<Ssn>>,
+    /// Results of collective calls by rank and number.
+    results: BTreeMap<(u32, u64), u64>,
 }
 
 impl Reference {
@@ -22,6 +25,7 @@ impl Reference {
         let mut reference = Reference::default();
         let mut queues: BTreeMap<(u32, u32, i32), VecDeque<(Ssn, Payload)>> = BTreeMap::new();
         let ranks = 0..program.ranks();
+        let mut calls = Calls::new(program.ranks());
         let mut applications: Vec<Application> = ranks.clone().map(|rank| Application::new(program, rank)).collect();
         loop {
             let mut moved = false;
@@ -31,6 +35,16 @@ impl Reference {
                     let wanted = match application.next_op(program, rank) {
                         NextOp::Nothing => break,
                         NextOp::Checkpoint => None,
+                        NextOp::Call(number) => {
+                            let payload = Some(application.payload(rank));
+                            calls.begin(number, rank, Contribution { payload, word: None });
+                            let class = program.calls[number as usize];
+                            let Some((result, _)) = calls.outcome(class, number, rank) else { break };
+                            reference.results.insert((rank, number), result.content);
+                            application.complete(program, rank, result, false);
+                            moved = true;
+                            continue;
+                        }
                         NextOp::Send { to, tag } => {
                             let payload = application.payload(rank);
                             let ssn = reference.note(rank, to, tag, payload);
@@ -68,6 +82,11 @@ impl Reference {
         let ssn = Ssn(channel.len() as u64);
         self.streams.entry((to, from, tag)).or_default().push(ssn);
         ssn
+    }
+
+    /// Returns the result of a collective call at a rank.
+    pub(crate) fn result(&self, rank: u32, number: u64) -> Option<u64> {
+        self.results.get(&(rank, number)).copied()
     }
 
     /// Returns the number of messages on each used channel.

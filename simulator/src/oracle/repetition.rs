@@ -31,7 +31,10 @@ impl Predecessor {
                 Operation::Accepted { from, ssn, .. } if repetition == Repetition::SendsAndReceives => {
                     self.accepted.push_front((from, ssn));
                 }
-                Operation::Sent { .. } | Operation::Accepted { .. } | Operation::Taken { .. } => {}
+                Operation::Sent { .. }
+                | Operation::Accepted { .. }
+                | Operation::Taken { .. }
+                | Operation::Completed { .. } => {}
             }
         }
     }

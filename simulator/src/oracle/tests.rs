@@ -15,7 +15,7 @@ fn program() -> Program {
         let send = |tag| Step::Send { to: other, tag };
         vec![send(0), send(0), Step::Gather(vec![(other, 0), (other, 0)])]
     };
-    Program { steps: vec![steps(1), steps(0)] }
+    Program { steps: vec![steps(1), steps(0)], calls: Vec::new() }
 }
 
 /// Rank 0 hears from an incarnation of rank 1 that this has its messages up to `upto`, in its Hello.

@@ -33,6 +33,11 @@ pub(super) enum Operation {
         ssn: Ssn,
         payload: Payload,
     },
+    /// Completed a collective call.
+    Completed {
+        number: u64,
+        result: Payload,
+    },
 }
 
 /// Checkpoint, and the number of operations in it.
@@ -57,6 +62,8 @@ pub(super) struct Timeline {
     accepted: BTreeSet<(u32, Ssn)>,
     /// By sender and tag.
     taken: BTreeMap<(u32, i32), usize>,
+    /// Number of completed collective calls.
+    completed: u64,
 }
 
 impl Timeline {
@@ -71,6 +78,7 @@ impl Timeline {
             Operation::Sent { to, .. } => *self.sent.entry(to).or_default() += 1,
             Operation::Accepted { from, ssn, .. } => return self.accepted.insert((from, ssn)),
             Operation::Taken { from, tag, .. } => *self.taken.entry((from, tag)).or_default() += 1,
+            Operation::Completed { .. } => self.completed += 1,
         }
         true
     }
@@ -93,6 +101,11 @@ impl Timeline {
     /// Returns the number of messages taken from a stream.
     pub(super) fn taken_of(&self, from: u32, tag: i32) -> usize {
         self.taken.get(&(from, tag)).copied().unwrap_or(0)
+    }
+
+    /// Returns the number of completed collective calls.
+    pub(super) fn completed(&self) -> u64 {
+        self.completed
     }
 
     /// Returns the present epoch.
@@ -227,6 +240,7 @@ impl Timeline {
         self.sent.clear();
         self.accepted.clear();
         self.taken.clear();
+        self.completed = 0;
         for place in 0..self.operations.len() {
             self.count(self.operations[place]);
         }

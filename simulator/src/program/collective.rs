@@ -154,7 +154,7 @@ mod tests {
                             }
                             Step::Receive { source, tag } => vec![(*source, *tag)],
                             Step::Gather(wanted) => wanted.clone(),
-                            Step::Checkpoint => continue,
+                            Step::Checkpoint | Step::Call => continue,
                         };
                         taken
                             .into_iter()

@@ -10,7 +10,7 @@ use counterfoil_protocols::api::{
 
 use super::{Node, World};
 use crate::network::Frame;
-use crate::process::{Machine, Process, Slot, TransmitCursor};
+use crate::process::{Entry, InCall, Machine, Process, Slot, TransmitCursor};
 use crate::random::{Random, mix};
 use crate::rule::{Refusal, SimRule};
 use crate::schedule::{Canary, Fault};
@@ -121,9 +121,7 @@ impl<P: SimRule> World<'_, P> {
                 let Some(to) = self.node_of(to).filter(|&to| to != node) else {
                     return self.impossible(node, format!("a frame to {to:?}"));
                 };
-                let met =
-                    process.cursors[to as usize].is_some_and(|cursor| Some(cursor.incarnation) == self.incarnation(to));
-                if !P::PROPERTIES.rolls_back_survivors || met {
+                if !P::PROPERTIES.rolls_back_survivors || self.has_met(process, to) {
                     self.network.send(node, to, Frame::Control([header.as_bytes(), &body].concat()));
                 }
                 Ok(())
@@ -149,7 +147,24 @@ impl<P: SimRule> World<'_, P> {
                 process.cursors[peer.index()] = Some(TransmitCursor { incarnation, next, upto });
                 Ok(())
             }
-            Effect::Resume => self.resume(node, process),
+            Effect::Resume => {
+                self.resume(node, process)?;
+                self.resume_call(node, process)
+            }
+            Effect::TakeCheckpoint => {
+                process.checkpoint_asked = true;
+                Ok(())
+            }
+            Effect::SendEntry { to, entry } => self.send_entry(node, process, to, entry),
+            Effect::RunCollective { call } => {
+                process.again.push_back(call);
+                Ok(())
+            }
+            Effect::DiscardEntries { kind, before } => {
+                let entries = &mut self.nodes[node as usize].disk.entries;
+                entries.retain(|key, _| key.kind != kind || key.number >= before);
+                Ok(())
+            }
             Effect::DiscardChoices { before } => {
                 let choices = &mut self.nodes[node as usize].disk.choices;
                 *choices = choices.split_off(&before);
@@ -161,6 +176,10 @@ impl<P: SimRule> World<'_, P> {
                 self.nodes[node as usize].disk.deliveries.insert(record.sequence, record);
                 Ok(())
             }
+            Effect::KeepEntry { entry, bytes } => {
+                self.keep_entry(node, entry, Entry::Bytes(bytes));
+                Ok(())
+            }
             Effect::DiscardDeliveries { before } => {
                 let deliveries = &mut self.nodes[node as usize].disk.deliveries;
                 *deliveries = deliveries.split_off(&before);
@@ -170,6 +189,11 @@ impl<P: SimRule> World<'_, P> {
             Effect::RollBack { epoch } => self.roll_back(node, process, epoch),
             other => self.impossible(node, format!("{other:?}")),
         }
+    }
+
+    /// Returns `true` if the Hello of a peer's present process was handled.
+    pub(super) fn has_met(&self, process: &Process<P>, peer: u32) -> bool {
+        process.cursors[peer as usize].is_some_and(|cursor| Some(cursor.incarnation) == self.incarnation(peer))
     }
 
     /// Returns `true` if messages to `node` wait until it is connected.
@@ -338,7 +362,7 @@ impl<P: SimRule> World<'_, P> {
         self.check_line(line)
     }
 
-    fn check_peer(&self, node: u32, peer: Rank) -> Result<(), ViolationKind> {
+    pub(super) fn check_peer(&self, node: u32, peer: Rank) -> Result<(), ViolationKind> {
         if peer.0 < self.program.ranks() && peer.0 != node {
             return Ok(());
         }
@@ -430,10 +454,15 @@ impl<P: SimRule> World<'_, P> {
         process.held_from.iter_mut().for_each(|held| *held = None);
         process.acked.fill(Ssn::ZERO);
         process.writing = None;
+        process.checkpoint_asked = false;
+        process.again.clear();
+        process.in_call = InCall::Not;
         process.end_choice();
         let before = process.incarnation(Incarnation(self.nodes[rank as usize].incarnation));
         let tables = &saved.tables;
         self.ask(rank, process, |machine| machine.restore(tables, oldest))?;
+        self.recover_entries(rank, process)?;
+        self.fail_calls(Some(rank))?;
         self.reconnect(rank, process, before)
     }
 

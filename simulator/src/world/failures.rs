@@ -61,6 +61,7 @@ impl<P: SimRule> World<'_, P> {
         if self.schedule.tier == Tier::ProcessCrashSafe {
             self.nodes[node as usize].disk.lanes = Some(process.image.lanes);
         }
+        self.calls.lose(node, || random.one_in(2));
         let in_flight = self.network.fail(node, incarnation, &mut random);
         self.coverage.in_flight_lost += in_flight.lost;
         self.coverage.in_flight_kept += in_flight.kept;
@@ -107,6 +108,9 @@ impl<P: SimRule> World<'_, P> {
 
     /// Starts a replacement, and connects it with all living nodes.
     pub(super) fn start(&mut self, node: u32) -> Result<(), ViolationKind> {
+        if node < self.program.ranks() {
+            self.fail_calls(None)?;
+        }
         self.replace(node)?;
         for peer in (0..self.nodes.len() as u32).filter(|&peer| peer != node) {
             if self.lives(peer) {
@@ -202,7 +206,7 @@ impl<P: SimRule> World<'_, P> {
             for record in &deliveries {
                 world.ask(node, process, |rank| rank.handle_recovered_delivery(&record.bytes))?;
             }
-            Ok(())
+            world.recover_entries(node, process)
         })
     }
 

@@ -11,7 +11,7 @@ use super::effects::HelloOutcome;
 use crate::application::{NextOp, Taken};
 use crate::chooser::Transition;
 use crate::network::{Frame, Record};
-use crate::process::{Checkpoint, Lane, Machine, Process, Slot};
+use crate::process::{Checkpoint, Entry, Lane, Machine, Process, Slot};
 use crate::recording::{Activity, Dropped};
 use crate::rule::SimRule;
 use crate::schedule::Canary;
@@ -72,6 +72,7 @@ impl<P: SimRule> World<'_, P> {
                     return Ok(outcome);
                 }
                 Frame::Control(bytes) => world.handle_control(to, process, from, &bytes)?,
+                Frame::Entry(entry, bytes) => world.handle_entry(to, process, from, entry, bytes)?,
                 Frame::Message(record) => {
                     world.note_ack(to, from, &record.header)?;
                     if process.held[from as usize].is_empty() {
@@ -101,7 +102,8 @@ impl<P: SimRule> World<'_, P> {
                 (true, None)
             }
             Incoming::Deliver { keep: Some(entry) } => {
-                return self.impossible(rank, format!("a local log for {entry:?}"));
+                self.keep_entry(rank, entry, Entry::Message(record));
+                (true, None)
             }
             Incoming::Hold => {
                 self.coverage.held += 1;
@@ -183,8 +185,17 @@ impl<P: SimRule> World<'_, P> {
 
     fn step(&mut self, rank: u32) -> Result<(), ViolationKind> {
         self.with(rank, |world, process| {
+            if std::mem::take(&mut process.checkpoint_asked) {
+                return world.force_checkpoint(rank, process);
+            }
+            if let Some(call) = process.call(&world.program, rank) {
+                world.step_in_call(rank, process, call)?;
+                let furthest = &mut world.nodes[rank as usize].furthest;
+                *furthest = process.image.application.progress.max(*furthest);
+                return Ok(());
+            }
             match process.image.application.next_op(&world.program, rank) {
-                NextOp::Nothing => Ok(()),
+                NextOp::Nothing | NextOp::Call(_) => Ok(()),
                 NextOp::Send { to, tag } => world.send(rank, to, tag, process),
                 NextOp::Receive { .. } | NextOp::Any(_) => world.take(rank, process),
                 NextOp::Checkpoint => world.checkpoint(rank, process),
@@ -273,9 +284,21 @@ impl<P: SimRule> World<'_, P> {
             process.image.application.pass(&self.program, rank);
             return Ok(());
         }
+        process.image.application.pass(&self.program, rank);
+        self.save(rank, process)
+    }
+
+    /// Takes a checkpoint that the rule has asked for, of an application that may wait in a receive or a call: it makes that operation again
+    /// after a restart.
+    fn force_checkpoint(&mut self, rank: u32, process: &mut Process<P>) -> Result<(), ViolationKind> {
+        self.coverage.checkpoints_forced += 1;
+        self.save(rank, process)
+    }
+
+    /// Saves the state of this moment.
+    fn save(&mut self, rank: u32, process: &mut Process<P>) -> Result<(), ViolationKind> {
         let snapshot = self.ask(rank, process, Protocol::handle_checkpoint)?;
         self.note(Event::Checkpointed { rank, epoch: snapshot.epoch })?;
-        process.image.application.pass(&self.program, rank);
         let mut image = process.image.clone();
         if self.canary(Canary::ForgetPending) {
             image.pending.clear();

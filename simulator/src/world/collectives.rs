@@ -1,0 +1,216 @@
+//! Collective calls, and the local log.
+
+use counterfoil_log_core::Rank;
+use counterfoil_protocols::api::{CollectiveCall, CollectivePlan, EntryKey, Protocol};
+
+use super::World;
+use crate::application::Payload;
+use crate::call::Contribution;
+use crate::network::Frame;
+use crate::process::{Entry, InCall, Process};
+use crate::rule::SimRule;
+use crate::trace::Event;
+use crate::violation::ViolationKind;
+
+impl<P: SimRule> World<'_, P> {
+    /// Makes a step in a collective call: begins or completes it.
+    pub(super) fn step_in_call(
+        &mut self,
+        rank: u32,
+        process: &mut Process<P>,
+        call: CollectiveCall,
+    ) -> Result<(), ViolationKind> {
+        match process.in_call {
+            InCall::Held => Ok(()),
+            InCall::Not => self.ask_plan(rank, process, call),
+            InCall::Answered(entry) => {
+                let result = match entry {
+                    Some(entry) => self.recorded(rank, entry)?,
+                    None => Payload::default(),
+                };
+                self.coverage.calls_recorded += u64::from(entry.is_some());
+                self.coverage.calls_skipped += u64::from(entry.is_none());
+                self.end_call(rank, process, call, result)
+            }
+            InCall::Native { keep, exchanges } => {
+                let Some((result, words)) = self.calls.outcome(call.class, call.number, rank) else { return Ok(()) };
+                if !process.again.is_empty() {
+                    self.coverage.calls_with_dummies += 1;
+                    process.again.pop_front();
+                    process.in_call = InCall::Not;
+                    return Ok(());
+                }
+                let keep = match exchanges {
+                    true => self.ask(rank, process, |machine| machine.handle_collective_words(&call, &words))?,
+                    false => keep,
+                };
+                if let Some(entry) = keep {
+                    self.keep_entry(rank, entry, Entry::Bytes(result.to_bytes()));
+                    if self.is_struck(rank) {
+                        return Ok(());
+                    }
+                }
+                self.ask(rank, process, |machine| machine.handle_collective_completed(&call))?;
+                self.coverage.calls += 1;
+                self.end_call(rank, process, call, result)
+            }
+        }
+    }
+
+    /// Asks the rule for a plan.
+    fn ask_plan(&mut self, rank: u32, process: &mut Process<P>, call: CollectiveCall) -> Result<(), ViolationKind> {
+        let (plan, payload) = match process.again.is_empty() {
+            true => {
+                let plan = self.ask(rank, process, |machine| machine.handle_collective(&call))?;
+                (plan, Some(process.image.application.payload(rank)))
+            }
+            false if call.class.flows(Rank(rank), Rank(rank)) => {
+                return self.impossible(rank, format!("dummy arguments for {call:?}"));
+            }
+            false => (CollectivePlan::Native { keep: None }, None),
+        };
+        let begun = matches!(process.in_call, InCall::Native { .. });
+        process.in_call = match plan {
+            CollectivePlan::AsMessages => return self.impossible(rank, format!("{call:?} as messages")),
+            CollectivePlan::Hold => InCall::Held,
+            CollectivePlan::Recorded(entry) => InCall::Answered(Some(entry)),
+            CollectivePlan::Skip => InCall::Answered(None),
+            CollectivePlan::Native { .. } | CollectivePlan::Exchange { .. } if begun => process.in_call,
+            CollectivePlan::Native { keep } => {
+                self.begin_call(rank, process, call, Contribution { payload, word: None });
+                InCall::Native { keep, exchanges: false }
+            }
+            CollectivePlan::Exchange { word, scope } => {
+                self.begin_call(rank, process, call, Contribution { payload, word: Some((word, scope)) });
+                InCall::Native { keep: None, exchanges: true }
+            }
+        };
+        Ok(())
+    }
+
+    fn begin_call(&mut self, rank: u32, process: &Process<P>, call: CollectiveCall, contribution: Contribution) {
+        self.coverage.calls_again += u64::from(process.call_failed);
+        self.calls.begin(call.number, rank, contribution);
+        // Others may have waited for it.
+        self.touched = u64::MAX;
+    }
+
+    fn end_call(
+        &mut self,
+        rank: u32,
+        process: &mut Process<P>,
+        call: CollectiveCall,
+        result: Payload,
+    ) -> Result<(), ViolationKind> {
+        process.in_call = InCall::Not;
+        process.call_failed = false;
+        process.image.application.complete(&self.program, rank, result, self.schedule.shape.ordered);
+        self.note(Event::Completed { rank, number: call.number, result })
+    }
+
+    /// Asks the rule again about a call that is held or runs natively.
+    pub(super) fn resume_call(&mut self, rank: u32, process: &mut Process<P>) -> Result<(), ViolationKind> {
+        let waits = matches!(process.in_call, InCall::Held | InCall::Native { .. });
+        match process.call(&self.program, rank).filter(|_| waits && process.again.is_empty()) {
+            Some(call) => self.ask_plan(rank, process, call),
+            None => Ok(()),
+        }
+    }
+
+    /// Ends all calls that run natively: a participant is replaced, or rolls back. `but`: it can't be told.
+    pub(super) fn fail_calls(&mut self, but: Option<u32>) -> Result<(), ViolationKind> {
+        self.calls.reset();
+        for rank in 0..self.program.ranks() {
+            if Some(rank) == but || !self.lives(rank) {
+                continue;
+            }
+            self.with(rank, |world, process| {
+                let Some(call) = process.call(&world.program, rank) else { return Ok(()) };
+                if !matches!(process.in_call, InCall::Native { .. }) {
+                    return Ok(());
+                }
+                process.in_call = InCall::Not;
+                if process.again.is_empty() {
+                    process.call_failed = true;
+                    world.coverage.calls_failed += 1;
+                    world.ask(rank, process, |machine| machine.handle_collective_failed(&call))?;
+                }
+                Ok(())
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Keeps an entry in the local log, which survives the process.
+    pub(super) fn keep_entry(&mut self, rank: u32, key: EntryKey, entry: Entry) {
+        self.nodes[rank as usize].disk.entries.insert(key, entry);
+    }
+
+    fn recorded(&self, rank: u32, entry: EntryKey) -> Result<Payload, ViolationKind> {
+        let recorded = match self.nodes[rank as usize].disk.entries.get(&entry) {
+            Some(Entry::Bytes(bytes)) => Payload::from_bytes(bytes),
+            Some(Entry::Message(_)) | None => None,
+        };
+        recorded.map_or_else(|| self.impossible(rank, format!("the result of {entry:?}, which isn't kept")), Ok)
+    }
+
+    /// Sends a copy of an entry to a peer.
+    pub(super) fn send_entry(
+        &mut self,
+        node: u32,
+        process: &Process<P>,
+        to: Rank,
+        entry: EntryKey,
+    ) -> Result<(), ViolationKind> {
+        self.check_peer(node, to)?;
+        let to = to.0;
+        let Some(Entry::Bytes(bytes)) = self.nodes[node as usize].disk.entries.get(&entry).cloned() else {
+            return self.impossible(node, format!("{entry:?}, which isn't kept"));
+        };
+        let frame = Frame::Entry(entry, bytes);
+        self.coverage.entries_sent += 1;
+        if !P::PROPERTIES.rolls_back_survivors || self.has_met(process, to) {
+            self.network.send(node, to, frame);
+        }
+        Ok(())
+    }
+
+    /// Handles a copy of an entry of a peer.
+    pub(super) fn handle_entry(
+        &mut self,
+        node: u32,
+        process: &mut Process<P>,
+        from: u32,
+        entry: EntryKey,
+        bytes: Vec<u8>,
+    ) -> Result<(), ViolationKind> {
+        let keep = self.ask(node, process, |machine| machine.handle_entry(Rank(from), entry, &bytes))?;
+        if keep {
+            self.keep_entry(node, entry, Entry::Bytes(bytes));
+        }
+        Ok(())
+    }
+
+    /// Presents the entries of the local log to the rule of a restored rank, and to the application the messages among them.
+    pub(super) fn recover_entries(&mut self, rank: u32, process: &mut Process<P>) -> Result<(), ViolationKind> {
+        let entries: Vec<(EntryKey, Entry)> =
+            self.nodes[rank as usize].disk.entries.iter().map(|(key, entry)| (*key, entry.clone())).collect();
+        for (key, entry) in entries {
+            match entry {
+                Entry::Bytes(bytes) => {
+                    self.ask(rank, process, |machine| machine.handle_recovered_entry(key, &bytes))?;
+                }
+                Entry::Message(record) => {
+                    let bytes = record.header.as_bytes();
+                    if self.ask(rank, process, |machine| machine.handle_recovered_entry(key, bytes))? {
+                        process.image.pending.push(record);
+                        let (from, ssn, sent_in) =
+                            (record.header.source().0, record.header.ssn(), record.header.epoch());
+                        self.note(Event::Accepted { rank, from, ssn, sent_in, marked: false })?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
