@@ -170,7 +170,8 @@ pub trait Protocol: fmt::Debug {
         Ok(None)
     }
 
-    /// Reports that a collective which ran natively is complete here, and that its result is kept if it was to be.
+    /// Reports that a collective is complete here: it ran natively, and its result is kept if it was to be; or the plan was
+    /// [`CollectivePlan::Recorded`] or [`CollectivePlan::Skip`]. The next call, or a checkpoint, is beyond it.
     ///
     /// # Errors
     /// See [`Protocol::handle_collective`].

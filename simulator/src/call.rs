@@ -44,8 +44,9 @@ impl Calls {
     /// Loses what a rank has contributed to some of the calls: `lost` draws for each.
     pub(crate) fn lose(&mut self, rank: u32, mut lost: impl FnMut() -> bool) {
         for begun in self.begun.values_mut() {
-            if begun[rank as usize].is_some() && lost() {
-                begun[rank as usize] = None;
+            // The coordinator takes part in none.
+            if let Some(contribution) = begun.get_mut(rank as usize) {
+                contribution.take_if(|_| lost());
             }
         }
     }

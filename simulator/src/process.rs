@@ -315,6 +315,12 @@ impl<P: SimRule> Process<P> {
         self.again.front().copied().or_else(next)
     }
 
+    /// Returns `true` if the rule has asked for a checkpoint and it can be taken: not while dummy calls are to run, nor in a call whose data
+    /// has left, which a restored application would begin again.
+    pub(crate) fn may_checkpoint(&self) -> bool {
+        self.checkpoint_asked && self.again.is_empty() && !matches!(self.in_call, InCall::Native { .. })
+    }
+
     /// Returns `true` if the process can go on in its collective call.
     fn may_call(&self, call: CollectiveCall, rank: u32, calls: &Calls) -> bool {
         match self.in_call {
@@ -335,7 +341,7 @@ impl<P: SimRule> Process<P> {
         ready.step = (background || !ready.durable)
             && self.rank().is_some_and(Protocol::is_running)
             && match self.image.application.next_op(program, rank) {
-                _ if self.checkpoint_asked => true,
+                _ if self.may_checkpoint() => true,
                 _ if let Some(call) = self.call(program, rank) => self.may_call(call, rank, calls),
                 NextOp::Nothing | NextOp::Call(_) => false,
                 NextOp::Send { .. } | NextOp::Checkpoint => true,

@@ -95,16 +95,19 @@ pub enum Effect {
         /// Key of the entry.
         entry: EntryKey,
     },
-    /// Drop entries of this kind numbered below `before` from the local log: they won't be needed again. Others stay, whatever checkpoints
-    /// are taken.
+    /// Durably drop the entries of this kind numbered `first..=last` from the local log: no recovery needs them, or they belong to an undone
+    /// timeline. Others stay, whatever checkpoints are taken.
     DiscardEntries {
         /// Kind of the entries.
         kind: EntryKind,
-        /// First number that is kept.
-        before: u64,
+        /// Lowest number that is dropped.
+        first: u64,
+        /// Highest number that is dropped.
+        last: u64,
     },
-    /// Take part in this call once more, which the restored program is beyond, with dummy arguments and natively, before the program goes
-    /// on: others repeat it (C3, section 5.3). Only for calls in which no data flows from this rank. The result is dropped.
+    /// Take part once more in this call, which the restored program is beyond, with dummy arguments, before the program goes on: others
+    /// repeat it (C3, section 5.3). The same events are reported as when the program makes a call; the result is dropped. Only for calls in
+    /// which no data flows from this rank.
     RunCollective {
         /// The call.
         call: CollectiveCall,

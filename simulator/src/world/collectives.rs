@@ -1,7 +1,7 @@
 //! Collective calls, and the local log.
 
 use counterfoil_log_core::Rank;
-use counterfoil_protocols::api::{CollectiveCall, CollectivePlan, EntryKey, Protocol};
+use counterfoil_protocols::api::{CollectiveCall, CollectiveClass, CollectivePlan, EntryKey, Protocol};
 
 use super::World;
 use crate::application::Payload;
@@ -28,18 +28,13 @@ impl<P: SimRule> World<'_, P> {
                     Some(entry) => self.recorded(rank, entry)?,
                     None => Payload::default(),
                 };
+                self.ask(rank, process, |machine| machine.handle_collective_completed(&call))?;
                 self.coverage.calls_recorded += u64::from(entry.is_some());
                 self.coverage.calls_skipped += u64::from(entry.is_none());
                 self.end_call(rank, process, call, result)
             }
             InCall::Native { keep, exchanges } => {
                 let Some((result, words)) = self.calls.outcome(call.class, call.number, rank) else { return Ok(()) };
-                if !process.again.is_empty() {
-                    self.coverage.calls_with_dummies += 1;
-                    process.again.pop_front();
-                    process.in_call = InCall::Not;
-                    return Ok(());
-                }
                 let keep = match exchanges {
                     true => self.ask(rank, process, |machine| machine.handle_collective_words(&call, &words))?,
                     false => keep,
@@ -52,6 +47,7 @@ impl<P: SimRule> World<'_, P> {
                 }
                 self.ask(rank, process, |machine| machine.handle_collective_completed(&call))?;
                 self.coverage.calls += 1;
+                self.coverage.calls_with_dummies += u64::from(!process.again.is_empty());
                 self.end_call(rank, process, call, result)
             }
         }
@@ -59,16 +55,15 @@ impl<P: SimRule> World<'_, P> {
 
     /// Asks the rule for a plan.
     fn ask_plan(&mut self, rank: u32, process: &mut Process<P>, call: CollectiveCall) -> Result<(), ViolationKind> {
-        let (plan, payload) = match process.again.is_empty() {
-            true => {
-                let plan = self.ask(rank, process, |machine| machine.handle_collective(&call))?;
-                (plan, Some(process.image.application.payload(rank)))
-            }
-            false if call.class.flows(Rank(rank), Rank(rank)) => {
-                return self.impossible(rank, format!("dummy arguments for {call:?}"));
-            }
-            false => (CollectivePlan::Native { keep: None }, None),
-        };
+        if !process.again.is_empty()
+            && call.class != CollectiveClass::Barrier
+            && call.class.flows(Rank(rank), Rank(rank))
+        {
+            return self.impossible(rank, format!("dummy arguments for {call:?}"));
+        }
+        let plan = self.ask(rank, process, |machine| machine.handle_collective(&call))?;
+        let payload = process.again.is_empty().then(|| process.image.application.payload(rank));
+        self.log(|| format!("    call {}: {plan:?}", call.number));
         let begun = matches!(process.in_call, InCall::Native { .. });
         process.in_call = match plan {
             CollectivePlan::AsMessages => return self.impossible(rank, format!("{call:?} as messages")),
@@ -104,6 +99,9 @@ impl<P: SimRule> World<'_, P> {
     ) -> Result<(), ViolationKind> {
         process.in_call = InCall::Not;
         process.call_failed = false;
+        if process.again.pop_front().is_some() {
+            return Ok(());
+        }
         process.image.application.complete(&self.program, rank, result, self.schedule.shape.ordered);
         self.note(Event::Completed { rank, number: call.number, result })
     }
@@ -111,7 +109,7 @@ impl<P: SimRule> World<'_, P> {
     /// Asks the rule again about a call that is held or runs natively.
     pub(super) fn resume_call(&mut self, rank: u32, process: &mut Process<P>) -> Result<(), ViolationKind> {
         let waits = matches!(process.in_call, InCall::Held | InCall::Native { .. });
-        match process.call(&self.program, rank).filter(|_| waits && process.again.is_empty()) {
+        match process.call(&self.program, rank).filter(|_| waits) {
             Some(call) => self.ask_plan(rank, process, call),
             None => Ok(()),
         }
@@ -130,12 +128,9 @@ impl<P: SimRule> World<'_, P> {
                     return Ok(());
                 }
                 process.in_call = InCall::Not;
-                if process.again.is_empty() {
-                    process.call_failed = true;
-                    world.coverage.calls_failed += 1;
-                    world.ask(rank, process, |machine| machine.handle_collective_failed(&call))?;
-                }
-                Ok(())
+                process.call_failed = true;
+                world.coverage.calls_failed += 1;
+                world.ask(rank, process, |machine| machine.handle_collective_failed(&call))
             })?;
         }
         Ok(())

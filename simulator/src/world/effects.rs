@@ -160,11 +160,12 @@ impl<P: SimRule> World<'_, P> {
                 process.again.push_back(call);
                 Ok(())
             }
-            Effect::DiscardEntries { kind, before } => {
+            Effect::DiscardEntries { kind, first, last } => {
                 let entries = &mut self.nodes[node as usize].disk.entries;
-                entries.retain(|key, _| key.kind != kind || key.number >= before);
+                entries.retain(|key, _| key.kind != kind || !(first..=last).contains(&key.number));
                 Ok(())
             }
+            Effect::SealLog { epoch } => self.ask(node, process, |rank| rank.handle_log_sealed(epoch)),
             Effect::DiscardChoices { before } => {
                 let choices = &mut self.nodes[node as usize].disk.choices;
                 *choices = choices.split_off(&before);

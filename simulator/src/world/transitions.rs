@@ -185,7 +185,8 @@ impl<P: SimRule> World<'_, P> {
 
     fn step(&mut self, rank: u32) -> Result<(), ViolationKind> {
         self.with(rank, |world, process| {
-            if std::mem::take(&mut process.checkpoint_asked) {
+            if process.may_checkpoint() {
+                process.checkpoint_asked = false;
                 return world.force_checkpoint(rank, process);
             }
             if let Some(call) = process.call(&world.program, rank) {

@@ -110,7 +110,9 @@ impl<const MISTAKE: u8> Served<MISTAKE> {
         let all = self.durable.iter().copied().min().unwrap_or(0);
         let before = if MISTAKE == Mistake::DROPPED_EARLY { own } else { all };
         self.kept = self.kept.split_off(&before);
-        self.effects.push_back(Effect::DiscardEntries { kind: EntryKind::Collective, before });
+        if let Some(last) = before.checked_sub(1) {
+            self.effects.push_back(Effect::DiscardEntries { kind: EntryKind::Collective, first: 0, last });
+        }
     }
 }
 
@@ -138,7 +140,6 @@ impl<const MISTAKE: u8> Protocol for Served<MISTAKE> {
             let keep = (MISTAKE != Mistake::NOT_KEPT).then(|| call.entry());
             return Ok(CollectivePlan::Native { keep });
         }
-        self.complete(call.number);
         Ok(CollectivePlan::Recorded(call.entry()))
     }
 

@@ -2,6 +2,7 @@
 
 use counterfoil_campaign::scaled;
 use counterfoil_simulator::{Config, Pattern, SimRule, Summary, campaign};
+use counterfoil_test_rules::line::{self, SimLine};
 use counterfoil_test_rules::served::{Mistake, SimServed};
 
 /// Programs with collective calls.
@@ -38,4 +39,30 @@ fn mistakes_of_the_served_rule_are_found() {
     assert!(found(run::<SimServed<{ Mistake::NOT_LATER }>>(1_000, &calls())));
     assert!(found(run::<SimServed<{ Mistake::DROPPED_EARLY }>>(1_000, &calls())));
     assert!(found(run::<SimServed<{ Mistake::NOT_KEPT }>>(1_000, &calls())));
+}
+
+/// The same, of programs that a rule without records of outcomes can repeat, with checkpoints of the job.
+fn lines() -> Config {
+    Config { ordered: false, rounds: (4, 16), faults: (1, 4), collections: (4, 16), ..calls() }
+}
+
+#[test]
+fn calls_that_straddle_a_line_are_recorded_or_run_again() {
+    let met = right::<SimLine<{ line::Mistake::NONE }>>(scaled(5_000), &lines());
+    let least = scaled(1_000);
+    assert!(
+        met.calls_recorded > least && met.calls_with_dummies > scaled(300) && met.checkpoints_forced > least,
+        "{met:?}"
+    );
+}
+
+#[test]
+fn mistakes_of_the_rule_of_lines_are_found() {
+    let found = |summary: Summary| summary.failed > 0;
+    assert!(found(run::<SimLine<{ line::Mistake::NOT_KEPT }>>(1_000, &lines())));
+    assert!(found(run::<SimLine<{ line::Mistake::NO_DUMMIES }>>(1_000, &lines())));
+    assert!(found(run::<SimLine<{ line::Mistake::COMMITTED_EARLY }>>(1_000, &lines())));
+    assert!(found(run::<SimLine<{ line::Mistake::COVERED_EARLY }>>(1_000, &lines())));
+    assert!(found(run::<SimLine<{ line::Mistake::STALE }>>(1_000, &lines())));
+    assert!(found(run::<SimLine<{ line::Mistake::NEWEST }>>(1_000, &lines())));
 }

@@ -1,0 +1,565 @@
+//! Coordinated checkpoints of the whole job, and collectives that straddle them (after C3, sections 3 and 5). When any process dies, all
+//! ranks roll back to the last committed line, which may be older than their newest checkpoints.
+//!
+//! The coordinator asks for a checkpoint, which each rank takes at once, even while the program waits. A line is committed when all ranks
+//! have made their checkpoints durable, and have passed every call that some rank had completed before its own. Messages need nothing but
+//! the plain rule: a late one is in its sender's checkpoint, an early one is dropped as a duplicate when it is sent again. Calls exchange
+//! epochs:
+//!
+//! | straddles | a rank beyond the line | a rank behind it |
+//! |---|---|---|
+//! | all to all, barrier | keeps the result, and has it from there after a restart | - |
+//! | from a root that is behind | the same | - |
+//! | from a root that is beyond | repeats it | takes part again at a restart, with dummy arguments |
+//!
+//! For programs whose sends don't depend on the order of their receives, and without calls to a root.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use counterfoil_ack_piggyback::{Origin, WireHeader};
+use counterfoil_log_core::{Determinant, Epoch, Incarnation, Phase, Rank, Ssn};
+use counterfoil_protocols::api::{
+    ChoiceError, ChoiceRecord, CollectiveCall, CollectiveClass, CollectivePlan, Coordinator, CoordinatorError, Effect,
+    EntryKey, EntryKind, Floor, Hello, Incoming, Kept, NextChoice, Party, Properties, Protocol, ProtocolError,
+    Repetition, RestoreError, Scope, Snapshot,
+};
+use counterfoil_protocols::forward_protocol;
+use counterfoil_protocols::sender_based::{Config, SenderBased};
+use counterfoil_simulator::{ProcessSettings, Refusal, SimRule};
+
+use crate::served::config;
+
+/// Planted mistakes.
+#[derive(Debug)]
+pub struct Mistake;
+
+impl Mistake {
+    /// None.
+    pub const NONE: u8 = 0;
+    /// Results of calls that straddle the line aren't kept.
+    pub const NOT_KEPT: u8 = 1;
+    /// Ranks behind the line don't take part again.
+    pub const NO_DUMMIES: u8 = 2;
+    /// A line is committed before every rank has passed the calls that straddle it.
+    pub const COMMITTED_EARLY: u8 = 3;
+    /// A checkpoint covers messages before its line is committed.
+    pub const COVERED_EARLY: u8 = 4;
+    /// Results that were kept in an undone timeline stay.
+    pub const STALE: u8 = 5;
+    /// All roll back to their newest checkpoints.
+    pub const NEWEST: u8 = 6;
+}
+
+/// Messages between a rank and the coordinator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+enum What {
+    /// A replacement has started.
+    Join,
+    /// Stop, and say which line is committed; and the answer.
+    Collect,
+    Committed,
+    /// Roll back to the line; done.
+    Line,
+    Ready,
+    Go,
+    /// Take the checkpoint that begins this epoch; it is durable, and the program had completed this many calls.
+    Please,
+    Durable,
+    /// Pass this many calls; done.
+    Pass,
+    Passed,
+    /// The line of this epoch is committed.
+    Commit,
+}
+
+impl What {
+    const ALL: [What; 11] = [
+        What::Join,
+        What::Collect,
+        What::Committed,
+        What::Line,
+        What::Ready,
+        What::Go,
+        What::Please,
+        What::Durable,
+        What::Pass,
+        What::Passed,
+        What::Commit,
+    ];
+
+    fn encode(self, attempt: u32, epoch: Epoch, calls: u64) -> Vec<u8> {
+        [&[self as u8][..], &attempt.to_le_bytes(), &epoch.0.to_le_bytes(), &calls.to_le_bytes()].concat()
+    }
+
+    fn decode(bytes: &[u8]) -> Option<(What, u32, Epoch, u64)> {
+        let (&what, rest) = bytes.split_first()?;
+        let (attempt, rest) = rest.split_first_chunk()?;
+        let (epoch, calls) = rest.split_first_chunk()?;
+        let what = *What::ALL.get(usize::from(what))?;
+        let calls = u64::from_le_bytes(calls.try_into().ok()?);
+        Some((what, u32::from_le_bytes(*attempt), Epoch(u32::from_le_bytes(*epoch)), calls))
+    }
+}
+
+/// State machine of a rank.
+#[derive(Debug)]
+pub struct Line<const MISTAKE: u8> {
+    core: SenderBased,
+    /// Number of the attempt to run the job from a line; 0 before any.
+    attempt: u32,
+    running: bool,
+    rolls_back: bool,
+    committed: Epoch,
+    /// Number of calls completed, or passed by a record.
+    calls: u64,
+    /// Entries of the results that were kept, by the number of the call.
+    kept: BTreeMap<u64, EntryKey>,
+    /// Calls whose root was beyond the next line.
+    early: Vec<CollectiveCall>,
+    /// Checkpoint in progress, and the number of calls before it.
+    pending: Option<(Epoch, u64)>,
+    /// Number of calls before the newest checkpoint.
+    calls_saved: u64,
+    /// Number of calls to pass before a line can be committed.
+    to_pass: Option<u64>,
+    effects: VecDeque<Effect>,
+}
+
+/// Bits of a call's number in the key of an entry; the epoch is above.
+const CALL_BITS: u32 = 32;
+
+fn key(epoch: Epoch, number: u64) -> EntryKey {
+    EntryKey { kind: EntryKind::Collective, number: u64::from(epoch.0) << CALL_BITS | number }
+}
+
+impl<const MISTAKE: u8> Line<MISTAKE> {
+    /// Properties of the rule.
+    pub const PROPERTIES: Properties = Properties {
+        repeats: Repetition::Nothing,
+        keeps: Kept::UntilCovered,
+        rolls_back_survivors: true,
+        has_coordinator: true,
+    };
+
+    /// Creates a rank that has done nothing.
+    ///
+    /// # Errors
+    /// Those of the plain rule.
+    pub fn new(config: Config) -> Result<Self, ProtocolError> {
+        let incarnation = Incarnation(config.incarnation.0 << 16);
+        Ok(Line {
+            core: SenderBased::new(Config { incarnation, ..config })?,
+            attempt: 0,
+            running: false,
+            rolls_back: false,
+            committed: Epoch::FIRST,
+            calls: 0,
+            kept: BTreeMap::new(),
+            early: Vec::new(),
+            pending: None,
+            calls_saved: 0,
+            to_pass: None,
+            effects: VecDeque::new(),
+        })
+    }
+
+    fn say(&mut self, what: What, epoch: Epoch, calls: u64) {
+        let (rank, body) = (self.core.config().rank, what.encode(self.attempt, epoch, calls));
+        let origin = Origin { incarnation: self.incarnation(), epoch: self.epoch(), phase: Phase(0) };
+        let header = WireHeader::control(rank, rank, origin, 0, body.len() as u64, None);
+        self.effects.push_back(Effect::Transmit { to: Party::Coordinator, header, body });
+    }
+
+    fn pass(&mut self, number: u64) {
+        self.calls = self.calls.max(number + 1);
+        self.check_passed();
+    }
+
+    fn check_passed(&mut self) {
+        if self.to_pass.take_if(|calls| *calls <= self.calls).is_some() {
+            self.effects.push_back(Effect::SealLog { epoch: self.epoch() });
+        }
+    }
+
+    fn commit(&mut self, epoch: Epoch) -> Result<(), ProtocolError> {
+        self.committed = epoch;
+        let last = self.epoch();
+        self.effects.push_back(Effect::KeepCheckpoints { first: epoch, last });
+        // A restart from here is beyond these calls.
+        let later = self.kept.split_off(&self.calls_saved);
+        for entry in std::mem::replace(&mut self.kept, later).into_values() {
+            self.discard(entry.number, entry.number);
+        }
+        if MISTAKE == Mistake::COVERED_EARLY { Ok(()) } else { self.core.handle_checkpoint_durable(epoch) }
+    }
+
+    /// Drops the results that were kept after the line of `epoch`: they are undone.
+    fn discard_undone(&mut self, epoch: Epoch) {
+        if MISTAKE != Mistake::STALE {
+            self.discard(key(Epoch(epoch.0 + 1), 0).number, u64::MAX);
+        }
+    }
+
+    fn discard(&mut self, first: u64, last: u64) {
+        self.effects.push_back(Effect::DiscardEntries { kind: EntryKind::Collective, first, last });
+    }
+
+    fn handle_order(&mut self, what: What, attempt: u32, epoch: Epoch, calls: u64) -> Result<(), ProtocolError> {
+        match what {
+            What::Collect if attempt > self.attempt => {
+                (self.attempt, self.running) = (attempt, false);
+                let newest = if MISTAKE == Mistake::NEWEST { self.epoch() } else { self.committed };
+                self.say(What::Committed, newest, 0);
+            }
+            What::Line if attempt == self.attempt => {
+                self.committed = epoch;
+                self.rolls_back = true;
+                // A process that dies after the rollback must not find what is undone.
+                self.effects.push_back(Effect::KeepCheckpoints { first: epoch, last: epoch });
+                self.discard_undone(epoch);
+                self.effects.push_back(Effect::RollBack { epoch });
+            }
+            What::Go if attempt == self.attempt && !self.running => {
+                self.running = true;
+                self.effects.push_back(Effect::Resume);
+            }
+            What::Please if attempt == self.attempt && self.running => self.effects.push_back(Effect::TakeCheckpoint),
+            What::Pass if attempt == self.attempt && self.running => {
+                self.to_pass = Some(calls);
+                self.check_passed();
+            }
+            What::Commit if attempt == self.attempt && self.running => self.commit(epoch)?,
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+impl<const MISTAKE: u8> Protocol for Line<MISTAKE> {
+    forward_protocol!(core: epoch, incarnation, handle_send, handle_transmit, handle_peer_lost);
+
+    fn properties(&self) -> Properties {
+        Self::PROPERTIES
+    }
+
+    fn handle_message(&mut self, header: &WireHeader) -> Result<Incoming, ProtocolError> {
+        if self.running { self.core.handle_message(header) } else { Ok(Incoming::Hold) }
+    }
+
+    fn handle_control(&mut self, from: Party, header: &WireHeader, body: &[u8]) -> Result<(), ProtocolError> {
+        match (from, What::decode(body)) {
+            (Party::Coordinator, Some((what, attempt, epoch, calls))) => self.handle_order(what, attempt, epoch, calls),
+            (Party::Coordinator, None) => Err(ProtocolError::NoCoordinator),
+            (Party::Rank(_), _) => self.core.handle_control(from, header, body),
+        }
+    }
+
+    fn next_choice(&mut self) -> NextChoice {
+        NextChoice { sequence: 0, forced: None }
+    }
+
+    fn handle_choice(&mut self, _: Determinant) -> Result<Option<ChoiceRecord>, ChoiceError> {
+        Ok(None)
+    }
+
+    fn handle_recovered_choice(&mut self, _: &[u8]) -> Result<(), ChoiceError> {
+        Ok(())
+    }
+
+    fn handle_collective(&mut self, call: &CollectiveCall) -> Result<CollectivePlan, ProtocolError> {
+        if let Some(&entry) = self.kept.get(&call.number) {
+            return Ok(CollectivePlan::Recorded(entry));
+        }
+        Ok(CollectivePlan::Exchange { word: self.epoch().0.into(), scope: Scope::AlongData })
+    }
+
+    fn handle_collective_words(
+        &mut self,
+        call: &CollectiveCall,
+        words: &[(Rank, u64)],
+    ) -> Result<Option<EntryKey>, ProtocolError> {
+        let own = u64::from(self.epoch().0);
+        let of_root = |root| words.iter().filter(move |(rank, _)| *rank == root);
+        let (lowest, highest) = match call.class {
+            CollectiveClass::FromRoot(root) => {
+                let word = of_root(root).map(|(_, word)| *word).next().unwrap_or(own);
+                (word, word)
+            }
+            _ => (words.iter().map(|(_, word)| *word).min().unwrap_or(own), own),
+        };
+        if highest > own {
+            self.early.push(*call);
+        }
+        let straddles = lowest < own && MISTAKE != Mistake::NOT_KEPT;
+        let entry = key(self.epoch(), call.number);
+        if straddles {
+            self.kept.insert(call.number, entry);
+        }
+        Ok(straddles.then_some(entry))
+    }
+
+    fn handle_collective_completed(&mut self, call: &CollectiveCall) -> Result<(), ProtocolError> {
+        self.pass(call.number);
+        Ok(())
+    }
+
+    fn handle_recovered_entry(&mut self, entry: EntryKey, _: &[u8]) -> Result<bool, ProtocolError> {
+        self.kept.insert(entry.number & ((1 << CALL_BITS) - 1), entry);
+        Ok(false)
+    }
+
+    fn is_running(&self) -> bool {
+        self.running
+    }
+
+    fn first_checkpoint(&self) -> Option<Snapshot> {
+        Some(Snapshot { epoch: Epoch::FIRST, tables: Vec::new() })
+    }
+
+    fn wants_checkpoint(&self) -> bool {
+        false
+    }
+
+    fn handle_checkpoint(&mut self) -> Result<Snapshot, ProtocolError> {
+        let Snapshot { epoch, tables: core } = self.core.handle_checkpoint()?;
+        self.pending = Some((epoch, self.calls));
+        self.calls_saved = self.calls;
+        let mut tables = self.calls.to_le_bytes().to_vec();
+        tables.extend((self.early.len() as u32).to_le_bytes());
+        for CollectiveCall { class, comm, number } in self.early.drain(..) {
+            let CollectiveClass::FromRoot(root) = class else { continue };
+            tables.extend([root.0.to_le_bytes(), comm.to_le_bytes()].concat());
+            tables.extend(number.to_le_bytes());
+        }
+        tables.extend(core);
+        Ok(Snapshot { epoch, tables })
+    }
+
+    fn handle_checkpoint_durable(&mut self, epoch: Epoch) -> Result<(), ProtocolError> {
+        if MISTAKE == Mistake::COVERED_EARLY {
+            self.core.handle_checkpoint_durable(epoch)?;
+        }
+        if let Some((_, calls)) = self.pending.take_if(|(pending, _)| *pending == epoch) {
+            self.say(What::Durable, epoch, calls);
+        }
+        Ok(())
+    }
+
+    fn handle_log_sealed(&mut self, epoch: Epoch) -> Result<(), ProtocolError> {
+        self.say(What::Passed, epoch, 0);
+        Ok(())
+    }
+
+    /// Restores the line, or the newest checkpoint of a dead process, which waits for the line then.
+    fn restore(&mut self, tables: &[u8], oldest: Epoch) -> Result<(), RestoreError> {
+        let mut config = *self.core.config();
+        let in_line = std::mem::replace(&mut self.rolls_back, false);
+        config.incarnation.0 += u32::from(in_line);
+        let fresh = |_| RestoreError::NotFresh;
+        self.core = SenderBased::new(config).map_err(fresh)?;
+        (self.calls, self.calls_saved, self.pending, self.to_pass) = (0, 0, None, None);
+        self.kept.clear();
+        self.early.clear();
+        if !tables.is_empty() {
+            let malformed = || RestoreError::Malformed { len: tables.len() };
+            let (calls, rest) = tables.split_first_chunk().ok_or_else(malformed)?;
+            let (count, mut rest) = rest.split_first_chunk().ok_or_else(malformed)?;
+            self.calls = u64::from_le_bytes(*calls);
+            self.calls_saved = self.calls;
+            for _ in 0..u32::from_le_bytes(*count) {
+                let (root, after) = rest.split_first_chunk().ok_or_else(malformed)?;
+                let (comm, after) = after.split_first_chunk().ok_or_else(malformed)?;
+                let (number, after) = after.split_first_chunk().ok_or_else(malformed)?;
+                let class = CollectiveClass::FromRoot(Rank(u32::from_le_bytes(*root)));
+                let call =
+                    CollectiveCall { class, comm: u32::from_le_bytes(*comm), number: u64::from_le_bytes(*number) };
+                rest = after;
+                if in_line && MISTAKE != Mistake::NO_DUMMIES {
+                    self.effects.push_back(Effect::RunCollective { call });
+                }
+            }
+            self.core.restore(rest, oldest)?;
+        }
+        if in_line {
+            self.say(What::Ready, self.epoch(), 0);
+        } else {
+            self.committed = oldest;
+            self.say(What::Join, oldest, 0);
+        }
+        Ok(())
+    }
+
+    /// A rank that waits for the line covers nothing: it may have to go back further.
+    fn hello(&self, peer: Rank) -> Result<Hello, ProtocolError> {
+        let hello = self.core.hello(peer)?;
+        let covered = if hello.epoch == self.committed { hello.covered } else { (Epoch::FIRST, Ssn::ZERO) };
+        Ok(Hello { covered, ..hello })
+    }
+
+    fn handle_hello(&mut self, peer: Rank, hello: &Hello) -> Result<(), ProtocolError> {
+        self.core.handle_hello(peer, hello)
+    }
+
+    /// Returns its own effects first: older checkpoints are dropped before peers hear what a checkpoint covers.
+    fn poll_effect(&mut self) -> Option<Effect> {
+        self.effects.pop_front().or_else(|| self.core.poll_effect())
+    }
+}
+
+/// The coordinator: makes lines, and brings all ranks back to the last.
+#[derive(Debug)]
+pub struct Initiator<const MISTAKE: u8> {
+    ranks: u32,
+    attempt: u32,
+    committed: Epoch,
+    /// Ranks that have rolled back in this attempt.
+    ready: BTreeSet<Rank>,
+    /// Lines that the ranks know as committed, in this attempt.
+    reports: BTreeMap<Rank, Epoch>,
+    running: bool,
+    /// Checkpoint in progress: by rank, the number of calls before it.
+    durable: Option<BTreeMap<Rank, u64>>,
+    passed: BTreeSet<Rank>,
+    messages: VecDeque<(Rank, Vec<u8>)>,
+}
+
+impl<const MISTAKE: u8> Initiator<MISTAKE> {
+    /// Creates a coordinator, which brings the job to a line. `replaced`: number of earlier ones.
+    pub fn new(ranks: u32, replaced: u32) -> Self {
+        let mut initiator = Initiator {
+            ranks,
+            attempt: replaced << 16,
+            committed: Epoch::FIRST,
+            ready: BTreeSet::new(),
+            reports: BTreeMap::new(),
+            running: false,
+            durable: None,
+            passed: BTreeSet::new(),
+            messages: VecDeque::new(),
+        };
+        initiator.recover();
+        initiator
+    }
+
+    fn recover(&mut self) {
+        self.attempt += 1;
+        self.running = false;
+        self.durable = None;
+        self.ready.clear();
+        self.reports.clear();
+        self.broadcast(What::Collect, self.committed, 0);
+    }
+
+    fn broadcast(&mut self, what: What, epoch: Epoch, calls: u64) {
+        let body = what.encode(self.attempt, epoch, calls);
+        self.messages.extend((0..self.ranks).map(|rank| (Rank(rank), body.clone())));
+    }
+
+    fn is_all(&self, count: usize) -> bool {
+        count == self.ranks as usize
+    }
+
+    fn next(&self) -> Epoch {
+        Epoch(self.committed.0 + 1)
+    }
+
+    fn commit(&mut self) {
+        self.committed = self.next();
+        self.durable = None;
+        self.broadcast(What::Commit, self.committed, 0);
+    }
+}
+
+impl<const MISTAKE: u8> Coordinator for Initiator<MISTAKE> {
+    fn handle_control(&mut self, from: Rank, body: &[u8]) -> Result<(), CoordinatorError> {
+        let malformed = CoordinatorError::Malformed { from, len: body.len() };
+        let (what, attempt, epoch, calls) = What::decode(body).ok_or(malformed)?;
+        if what == What::Join {
+            self.recover();
+            return Ok(());
+        }
+        if attempt != self.attempt {
+            return Ok(());
+        }
+        match what {
+            What::Committed if !self.running => {
+                self.reports.insert(from, epoch);
+                if self.is_all(self.reports.len()) {
+                    let known = self.reports.values().copied();
+                    let line = if MISTAKE == Mistake::NEWEST { known.min() } else { known.max() };
+                    self.committed = line.unwrap_or(Epoch::FIRST);
+                    self.broadcast(What::Line, self.committed, 0);
+                }
+            }
+            What::Ready => {
+                self.ready.insert(from);
+                if self.is_all(self.ready.len()) {
+                    self.running = true;
+                    self.broadcast(What::Go, self.committed, 0);
+                }
+            }
+            What::Durable if epoch == self.next() => {
+                let Some(durable) = &mut self.durable else { return Ok(()) };
+                durable.insert(from, calls);
+                let (count, calls) = (durable.len(), durable.values().copied().max().unwrap_or(0));
+                if self.is_all(count) {
+                    match MISTAKE {
+                        Mistake::COMMITTED_EARLY => self.commit(),
+                        _ => self.broadcast(What::Pass, epoch, calls),
+                    }
+                }
+            }
+            What::Passed if epoch == self.next() => {
+                self.passed.insert(from);
+                if self.is_all(self.passed.len()) {
+                    self.commit();
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn poll_message(&mut self) -> Option<(Rank, Vec<u8>)> {
+        self.messages.pop_front()
+    }
+
+    /// Begins a checkpoint of the job, which is what a collection needs first.
+    fn begin_collection(&mut self, _: Floor) -> bool {
+        let begins = self.running && self.durable.is_none();
+        if begins {
+            self.durable = Some(BTreeMap::new());
+            self.passed.clear();
+            self.broadcast(What::Please, self.next(), 0);
+        }
+        begins
+    }
+
+    fn is_collecting(&self) -> bool {
+        self.durable.is_some()
+    }
+
+    fn is_recovering(&self) -> bool {
+        !self.running
+    }
+}
+
+/// The rule under the simulator.
+#[derive(Debug)]
+pub struct SimLine<const MISTAKE: u8>;
+
+impl<const MISTAKE: u8> SimRule for SimLine<MISTAKE> {
+    type Rank = Line<MISTAKE>;
+    type Coordinator = Initiator<MISTAKE>;
+
+    const PROPERTIES: Properties = Line::<MISTAKE>::PROPERTIES;
+
+    fn rank(rank: Rank, settings: &ProcessSettings) -> Result<Self::Rank, Refusal> {
+        Ok(Line::new(config(rank, settings.ranks, settings.incarnation))?)
+    }
+
+    fn coordinator(settings: &ProcessSettings) -> Result<Self::Coordinator, Refusal> {
+        Ok(Initiator::new(settings.ranks, settings.incarnation.0))
+    }
+}
