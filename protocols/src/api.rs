@@ -214,7 +214,8 @@ pub trait Protocol: fmt::Debug {
     /// durable yet is abandoned.
     ///
     /// # Errors
-    /// No epoch is left, or a call that [`Protocol::next_choice`] counted is undecided; nothing is changed.
+    /// No epoch is left, or a call that [`Protocol::next_choice`] counted is undecided and a later one isn't; nothing is changed. A program
+    /// that is restored makes undecided calls again, first and in the same order.
     fn handle_checkpoint(&mut self) -> Result<Snapshot, ProtocolError>;
 
     /// Reports that the checkpoint that began `epoch` would survive every failure that the driver protects against.

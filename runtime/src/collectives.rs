@@ -13,6 +13,10 @@
 //! The source of each message follows from rank and number of ranks alone: no wildcard, no determinant.
 //! Reductions combine in one fixed order, so that all runs give the same bits.
 //!
+//! A rule may want a call to run *natively*, with its messages outside the log, or to take its result from the local log
+//! ([`Communicator::plan_collective`]). A native [`bcast`] goes straight from the root to all, so that a rank may take part in it with dummy
+//! arguments: it has nothing to forward.
+//!
 //! Programs call them as methods of [`Communicator`].
 
 mod reduction;
@@ -20,10 +24,12 @@ mod reduction;
 use std::mem::size_of_val;
 
 use bytes::Bytes;
+use counterfoil::Rank;
+use counterfoil_protocols::api::CollectiveClass;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::Error;
-use crate::communicator::{CallError, Communicator, InternalTag};
+use crate::communicator::{CallError, CollectiveRun, Communicator, InternalTag};
 
 pub use reduction::{allreduce, allreduce_bytes, reduce, reduce_bytes};
 pub(crate) use reduction::{combine_f64, combine_u64};
@@ -34,14 +40,16 @@ pub(crate) use reduction::{combine_f64, combine_u64};
 /// # Errors
 /// Those of the communicator.
 pub fn barrier<C: Communicator + ?Sized>(comm: &mut C) -> Result<(), Error> {
-    let tag = comm.begin_collective();
-    let (rank, size) = (comm.rank(), comm.size());
-    let mut distance = 1;
-    while distance < size {
-        let from = rotate(rank, size - distance, size);
-        exchange(comm, tag, rotate(rank, distance, size), &[], from)?;
-        distance = distance.saturating_mul(2);
-    }
+    call(comm, CollectiveClass::Barrier, |comm, tag, _| {
+        let (rank, size) = (comm.rank(), comm.size());
+        let mut distance = 1;
+        while distance < size {
+            let from = rotate(rank, size - distance, size);
+            exchange(comm, tag, rotate(rank, distance, size), &[], from)?;
+            distance = distance.saturating_mul(2);
+        }
+        Ok(Vec::new())
+    })?;
     Ok(())
 }
 
@@ -51,8 +59,13 @@ pub fn barrier<C: Communicator + ?Sized>(comm: &mut C) -> Result<(), Error> {
 /// [`CallError::NoSuchRank`] and those of the communicator.
 pub fn bcast<C: Communicator + ?Sized>(comm: &mut C, root: u32, payload: &[u8]) -> Result<Bytes, Error> {
     CallError::check_rank("bcast", root, comm.size())?;
-    let tag = comm.begin_collective();
-    bcast_tree(comm, tag, root, payload)
+    one(call(comm, CollectiveClass::FromRoot(Rank(root)), |comm, tag, way| {
+        let received = match way {
+            Way::Logged => bcast_tree(comm, tag, root, payload),
+            Way::Native => bcast_straight(comm, tag, root, payload),
+        };
+        Ok(vec![received?])
+    }))
 }
 
 /// Like [`bcast`], into `values`. See [`Communicator::bcast_f64`].
@@ -64,9 +77,7 @@ where
     C: Communicator + ?Sized,
     T: FromBytes + IntoBytes + Immutable,
 {
-    CallError::check_rank("bcast", root, comm.size())?;
-    let tag = comm.begin_collective();
-    let payload = bcast_tree(comm, tag, root, values.as_bytes())?;
+    let payload = bcast(comm, root, values.as_bytes())?;
     fill("bcast", root, values, &payload)
 }
 
@@ -76,15 +87,18 @@ where
 /// [`CallError::NoSuchRank`] and those of the communicator.
 pub fn gather<C: Communicator + ?Sized>(comm: &mut C, root: u32, block: &[u8]) -> Result<Option<Vec<Bytes>>, Error> {
     CallError::check_rank("gather", root, comm.size())?;
-    let tag = comm.begin_collective();
-    if comm.rank() != root {
-        send_internal(comm, root, tag, block)?;
-        return Ok(None);
-    }
-    let blocks = (0..comm.size()).map(|source| {
-        if source == root { Ok(Bytes::copy_from_slice(block)) } else { receive_internal(comm, source, tag) }
-    });
-    blocks.collect::<Result<_, _>>().map(Some)
+    let is_root = comm.rank() == root;
+    let blocks = call(comm, CollectiveClass::ToRoot(Rank(root)), |comm, tag, _| {
+        if !is_root {
+            send_internal(comm, root, tag, block)?;
+            return Ok(Vec::new());
+        }
+        let blocks = (0..comm.size()).map(|source| {
+            if source == root { Ok(Bytes::copy_from_slice(block)) } else { receive_internal(comm, source, tag) }
+        });
+        blocks.collect()
+    })?;
+    Ok(is_root.then_some(blocks))
 }
 
 /// Returns to each rank its block of those that rank `root` passes. See [`Communicator::scatter`].
@@ -93,21 +107,19 @@ pub fn gather<C: Communicator + ?Sized>(comm: &mut C, root: u32, block: &[u8]) -
 /// [`CallError::NoSuchRank`], on the root [`CallError::BlockCount`], and those of the communicator.
 pub fn scatter<C: Communicator + ?Sized>(comm: &mut C, root: u32, blocks: &[&[u8]]) -> Result<Bytes, Error> {
     CallError::check_rank("scatter", root, comm.size())?;
-    if comm.rank() != root {
-        let tag = comm.begin_collective();
-        return receive_internal(comm, root, tag);
+    let is_root = comm.rank() == root;
+    if is_root {
+        check_blocks("scatter", blocks, comm.size())?;
     }
-    check_blocks("scatter", blocks, comm.size())?;
-    let tag = comm.begin_collective();
-    let mut own = Bytes::new();
-    for (to, block) in (0..).zip(blocks) {
-        if to == root {
-            own = Bytes::copy_from_slice(block);
-        } else {
+    one(call(comm, CollectiveClass::FromRoot(Rank(root)), |comm, tag, _| {
+        if !is_root {
+            return Ok(vec![receive_internal(comm, root, tag)?]);
+        }
+        for (to, block) in (0..).zip(blocks).filter(|(to, _)| *to != root) {
             send_internal(comm, to, tag, block)?;
         }
-    }
-    Ok(own)
+        Ok(vec![Bytes::copy_from_slice(blocks[root as usize])])
+    }))
 }
 
 /// Returns the `block` of every rank on every rank. See [`Communicator::allgather`].
@@ -117,17 +129,18 @@ pub fn scatter<C: Communicator + ?Sized>(comm: &mut C, root: u32, blocks: &[&[u8
 /// # Errors
 /// Those of the communicator.
 pub fn allgather<C: Communicator + ?Sized>(comm: &mut C, block: &[u8]) -> Result<Vec<Bytes>, Error> {
-    let tag = comm.begin_collective();
-    let (rank, size) = (comm.rank(), comm.size());
-    let (right, left) = (rotate(rank, 1, size), rotate(rank, size - 1, size));
-    let mut blocks = vec![Bytes::new(); size as usize];
-    let mut passing = Bytes::copy_from_slice(block);
-    blocks[rank as usize] = passing.clone();
-    for step in 1..size {
-        passing = exchange(comm, tag, right, &passing, left)?;
-        blocks[rotate(rank, size - step, size) as usize] = passing.clone();
-    }
-    Ok(blocks)
+    call(comm, CollectiveClass::AllToAll, |comm, tag, _| {
+        let (rank, size) = (comm.rank(), comm.size());
+        let (right, left) = (rotate(rank, 1, size), rotate(rank, size - 1, size));
+        let mut blocks = vec![Bytes::new(); size as usize];
+        let mut passing = Bytes::copy_from_slice(block);
+        blocks[rank as usize] = passing.clone();
+        for step in 1..size {
+            passing = exchange(comm, tag, right, &passing, left)?;
+            blocks[rotate(rank, size - step, size) as usize] = passing.clone();
+        }
+        Ok(blocks)
+    })
 }
 
 /// Exchanges equal blocks between all pairs. See [`Communicator::alltoall`].
@@ -140,9 +153,8 @@ pub fn alltoall<C: Communicator + ?Sized>(comm: &mut C, blocks: &[u8]) -> Result
     if block_len * size as usize != blocks.len() {
         return Err(CallError::UnequalBlocks { call: "alltoall", len: blocks.len(), size }.into());
     }
-    let tag = comm.begin_collective();
     let block = |rank: u32| &blocks[rank as usize * block_len..][..block_len];
-    let received = exchange_pairwise(comm, tag, block)?;
+    let received = call(comm, CollectiveClass::AllToAll, |comm, tag, _| exchange_pairwise(comm, tag, block))?;
     let mut result = Vec::with_capacity(blocks.len());
     for (peer, received) in (0..).zip(&received) {
         if received.len() != block_len {
@@ -160,8 +172,77 @@ pub fn alltoall<C: Communicator + ?Sized>(comm: &mut C, blocks: &[u8]) -> Result
 /// [`CallError::BlockCount`] and those of the communicator.
 pub fn alltoallv<C: Communicator + ?Sized>(comm: &mut C, blocks: &[&[u8]]) -> Result<Vec<Bytes>, Error> {
     check_blocks("alltoallv", blocks, comm.size())?;
+    call(comm, CollectiveClass::AllToAll, |comm, tag, _| exchange_pairwise(comm, tag, |rank| blocks[rank as usize]))
+}
+
+/// How the messages of a collective move.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    /// Logged like any other.
+    Logged,
+    /// Outside the log.
+    Native,
+}
+
+/// Counts a call, and runs it as the rule wants. The blocks are what the program gets from it: none, one, or one of each rank.
+fn call<C: Communicator + ?Sized>(
+    comm: &mut C,
+    class: CollectiveClass,
+    mut run: impl FnMut(&mut C, InternalTag, Way) -> Result<Vec<Bytes>, Error>,
+) -> Result<Vec<Bytes>, Error> {
     let tag = comm.begin_collective();
-    exchange_pairwise(comm, tag, |rank| blocks[rank as usize])
+    loop {
+        let blocks = match comm.plan_collective(tag, class)? {
+            CollectiveRun::AsMessages => return run(comm, tag, Way::Logged),
+            CollectiveRun::Native => match run(comm, tag, Way::Native) {
+                Ok(blocks) => blocks,
+                Err(Error::CallAgain) => continue,
+                Err(error) => return Err(error),
+            },
+            CollectiveRun::Recorded(bytes) => decode(tag, &bytes)?,
+            CollectiveRun::Skip => Vec::new(),
+        };
+        comm.complete_collective(tag, &|| encode(&blocks))?;
+        return Ok(blocks);
+    }
+}
+
+/// Encodes blocks for the local log: the length of each, 8 bytes, before it.
+fn encode(blocks: &[Bytes]) -> Vec<u8> {
+    blocks.iter().flat_map(|block| [&(block.len() as u64).to_le_bytes(), &block[..]].concat()).collect()
+}
+
+fn decode(tag: InternalTag, mut bytes: &[u8]) -> Result<Vec<Bytes>, Error> {
+    let mut blocks = Vec::new();
+    while !bytes.is_empty() {
+        let block = bytes.split_first_chunk().and_then(|(len, rest)| {
+            let len = usize::try_from(u64::from_le_bytes(*len)).ok()?;
+            rest.split_at_checked(len)
+        });
+        let (block, rest) = block.ok_or(Error::NoResult { number: tag.sequence() })?;
+        blocks.push(Bytes::copy_from_slice(block));
+        bytes = rest;
+    }
+    Ok(blocks)
+}
+
+/// Returns the only block.
+fn one(blocks: Result<Vec<Bytes>, Error>) -> Result<Bytes, Error> {
+    Ok(blocks?.pop().unwrap_or_default())
+}
+
+/// Broadcasts from the root to each other rank.
+fn bcast_straight<C>(comm: &mut C, tag: InternalTag, root: u32, payload: &[u8]) -> Result<Bytes, Error>
+where
+    C: Communicator + ?Sized,
+{
+    if comm.rank() != root {
+        return receive_internal(comm, root, tag);
+    }
+    for to in (0..comm.size()).filter(|&to| to != root) {
+        send_internal(comm, to, tag, payload)?;
+    }
+    Ok(Bytes::copy_from_slice(payload))
 }
 
 /// Broadcasts along a binomial tree: with ranks counted from the root, a rank receives from the one without its lowest

@@ -14,6 +14,7 @@ mod fail_stop;
 
 use bytes::Bytes;
 use counterfoil::Epoch;
+use counterfoil_protocols::api::CollectiveClass;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -106,6 +107,20 @@ impl InternalTag {
     }
 }
 
+/// Way to run a collective call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CollectiveRun {
+    /// As messages, each logged like any other.
+    AsMessages,
+    /// Natively: what is sent until [`Communicator::complete_collective`] is not logged, and may end with
+    /// [`Error::CallAgain`](crate::Error::CallAgain).
+    Native,
+    /// Not at all: this is its result, as it was encoded.
+    Recorded(Bytes),
+    /// Not at all: it has no result.
+    Skip,
+}
+
 /// The operation of a reduction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Reduction {
@@ -167,6 +182,19 @@ pub trait Communicator {
     ///
     /// A checkpoint holds the counter, so that a re-execution continues from the checkpoint's value.
     fn begin_collective(&mut self) -> InternalTag;
+
+    /// Asks how to run collective call `tag`. For collectives only, which ask again after
+    /// [`Error::CallAgain`](crate::Error::CallAgain). By default, all calls are messages.
+    fn plan_collective(&mut self, tag: InternalTag, class: CollectiveClass) -> Result<CollectiveRun, Error> {
+        let _ = (tag, class);
+        Ok(CollectiveRun::AsMessages)
+    }
+
+    /// Ends a call that didn't run as messages. `result`: encodes the result of a call that ran natively. For collectives only.
+    fn complete_collective(&mut self, tag: InternalTag, result: &dyn Fn() -> Vec<u8>) -> Result<(), Error> {
+        let _ = (tag, result);
+        Ok(())
+    }
 
     /// Waits until `request` is complete and returns the received message. For a send: its destination, tag
     /// and length, and no bytes.

@@ -14,12 +14,15 @@
 //! | `contexts` | messages of several communicators |
 //! | `recovery` | progress of a replacement |
 //! | `synchronous` | sends that complete once they are matched |
+//! | `native`, `entries` | collectives outside the log; entries that the rule keeps in the local log |
 //! | `held` | held messages and blocked ranks |
 //! | `rollback` | rollback, and the checkpoints kept for it |
 
 mod choices;
 mod contexts;
+mod entries;
 mod held;
+mod native;
 mod polls;
 mod progress;
 mod recovery;
@@ -37,12 +40,13 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use counterfoil::{Epoch, Log};
-use counterfoil_protocols::api::{EntryKind, Properties, Protocol};
+use counterfoil_protocols::api::{CollectiveClass, EntryKind, Properties, Protocol};
 
 use crate::Error;
 use crate::checkpoint::{Counters, Snapshot};
 use crate::communicator::{
-    APPLICATION_CONTEXT, COLLECTIVE_CONTEXT, CallError, Communicator, InternalTag, Request, Status, is_collective,
+    APPLICATION_CONTEXT, COLLECTIVE_CONTEXT, CallError, CollectiveRun, Communicator, InternalTag, Request, Status,
+    is_collective,
 };
 use crate::matching::{Matching, Pattern};
 use crate::settings::{LogTier, RankSettings};
@@ -50,7 +54,9 @@ use crate::tally::Tally;
 use crate::trace::Trace;
 use crate::transport::{CallKind, Report, Transport};
 use choices::Probed;
+use entries::Entries;
 use held::HeldMessages;
+use native::Native;
 use polls::Polls;
 use progress::Wait;
 use recovery::Recovery;
@@ -84,6 +90,8 @@ pub struct Endpoint<T, P> {
     recovery: Option<Recovery>,
     held: HeldMessages,
     rollback: Rollback,
+    native: Native,
+    entries: Entries,
     /// Messages that this rank sent to itself outside the log.
     to_self: u64,
     restored: Option<Bytes>,
@@ -282,7 +290,18 @@ impl<T: Transport, P: Protocol> Communicator for Endpoint<T, P> {
         tag
     }
 
+    fn plan_collective(&mut self, tag: InternalTag, class: CollectiveClass) -> Result<CollectiveRun, Error> {
+        self.plan_collective_in(COLLECTIVE_CONTEXT, tag, class)
+    }
+
+    fn complete_collective(&mut self, _: InternalTag, result: &dyn Fn() -> Vec<u8>) -> Result<(), Error> {
+        self.complete_call(result)
+    }
+
     fn wait(&mut self, request: Request) -> Result<(Status, Bytes), Error> {
+        if let Some(received) = self.wait_for_hop(&request)? {
+            return Ok(received);
+        }
         self.awaited_matches.clear();
         self.awaited_matches.extend(self.requests.awaited_match(&request));
         while !self.requests.is_complete("wait", &request)? {
@@ -342,6 +361,7 @@ impl<T: Transport, P: Protocol> Communicator for Endpoint<T, P> {
     }
 
     fn restore(&mut self) -> Result<Option<Bytes>, Error> {
+        self.run_again()?;
         Ok(self.restored.clone())
     }
 

@@ -162,6 +162,22 @@ pub enum Error {
         /// The effect.
         effect: String,
     },
+    /// A collective that runs natively has to be planned again: a participant was lost, or its result has come from elsewhere. The functions in
+    /// [`collectives`](crate::collectives) do that; a program never gets this.
+    #[error("the collective has to be planned again")]
+    CallAgain,
+    /// The rule asks for an entry of the local log that isn't kept or can't be decoded.
+    #[error("the entry {entry} of the local log is missing or can't be decoded")]
+    NoEntry {
+        /// Key of the entry.
+        entry: String,
+    },
+    /// The result of a collective in the local log can't be used.
+    #[error("the result of collective {number} in the local log is missing or can't be decoded")]
+    NoResult {
+        /// Number of the call on its communicator.
+        number: u64,
+    },
     /// The protocol's tables in a checkpoint cannot be restored.
     #[error("cannot restore the protocol from the checkpoint: {0}")]
     Restore(#[from] RestoreError),
@@ -191,8 +207,9 @@ pub enum Error {
 }
 
 impl Error {
-    /// Returns `false` if the call has left the state unchanged: [`Error::Call`], [`Error::RequestsOpen`], [`Error::RequestsMax`].
+    /// Returns `false` if the call has left the state unchanged ([`Error::Call`], [`Error::RequestsOpen`], [`Error::RequestsMax`]), or
+    /// is to be made again ([`Error::CallAgain`]).
     pub fn is_fatal(&self) -> bool {
-        !matches!(self, Error::Call(_) | Error::RequestsOpen { .. } | Error::RequestsMax { .. })
+        !matches!(self, Error::Call(_) | Error::RequestsOpen { .. } | Error::RequestsMax { .. } | Error::CallAgain)
     }
 }

@@ -30,6 +30,16 @@ pub struct Tally {
     pub messages_kept: u64,
     /// Acknowledged messages that the rule released.
     pub messages_released: u64,
+    /// Collective calls that ran natively, or whose results were recorded.
+    pub collectives: u64,
+    /// ... of them, those whose results were recorded.
+    pub collectives_recorded: u64,
+    /// Native runs that a lost rank has ended.
+    pub collectives_failed: u64,
+    /// Calls that this rank has taken part in once more, with dummy arguments.
+    pub collectives_repeated: u64,
+    /// Entries of the local log that were sent to other ranks.
+    pub entries_sent: u64,
     /// 1 if logging stopped because the log was full; as a sum, the number of such ranks.
     pub logging_stopped: u64,
 }
@@ -48,6 +58,11 @@ impl std::ops::AddAssign for Tally {
         self.sends_repeated += other.sends_repeated;
         self.messages_kept += other.messages_kept;
         self.messages_released += other.messages_released;
+        self.collectives += other.collectives;
+        self.collectives_recorded += other.collectives_recorded;
+        self.collectives_failed += other.collectives_failed;
+        self.collectives_repeated += other.collectives_repeated;
+        self.entries_sent += other.entries_sent;
         self.logging_stopped += other.logging_stopped;
     }
 }

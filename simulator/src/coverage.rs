@@ -112,6 +112,8 @@ counters! {
     calls_with_dummies,
     /// Entries of local logs that were sent to peers.
     entries_sent,
+    /// Processes that took a checkpoint and exited.
+    exits,
     /// Checkpoints that a rule asked for while the application waited.
     checkpoints_forced,
     /// Acknowledgements that a receiver's death voided.

@@ -147,6 +147,14 @@ impl Payload {
     }
 }
 
+/// What a rule has asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Asked {
+    Checkpoint,
+    /// The process exits afterwards.
+    Exit,
+}
+
 /// State of the collective call that a process is in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum InCall {
@@ -200,7 +208,7 @@ pub(crate) struct Process<P: SimRule> {
     /// Checkpoint that isn't durable yet.
     pub(crate) writing: Option<Checkpoint>,
     /// The rule has asked for a checkpoint.
-    pub(crate) checkpoint_asked: bool,
+    pub(crate) checkpoint_asked: Option<Asked>,
     /// Calls that the restored application is beyond, and that run once more before it goes on.
     pub(crate) again: VecDeque<CollectiveCall>,
     pub(crate) in_call: InCall,
@@ -238,7 +246,7 @@ impl<P: SimRule> Process<P> {
             held: vec![VecDeque::new(); nodes],
             held_from: vec![None; nodes],
             writing: None,
-            checkpoint_asked: false,
+            checkpoint_asked: None,
             again: VecDeque::new(),
             in_call: InCall::Not,
             call_failed: false,
@@ -318,7 +326,7 @@ impl<P: SimRule> Process<P> {
     /// Returns `true` if the rule has asked for a checkpoint and it can be taken: not while dummy calls are to run, nor in a call whose data
     /// has left, which a restored application would begin again.
     pub(crate) fn may_checkpoint(&self) -> bool {
-        self.checkpoint_asked && self.again.is_empty() && !matches!(self.in_call, InCall::Native { .. })
+        self.checkpoint_asked.is_some() && self.again.is_empty() && !matches!(self.in_call, InCall::Native { .. })
     }
 
     /// Returns `true` if the process can go on in its collective call.

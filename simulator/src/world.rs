@@ -66,6 +66,8 @@ pub(crate) struct World<'a, P: SimRule> {
     effects: Option<u32>,
     /// Fault that struck within the present event.
     struck: Option<Fault>,
+    /// The process of the present event exits at its end.
+    exits: bool,
     damages: Damages,
     ready: Vec<Ready>,
     /// Nodes whose `ready` is out of date, a bit each.
@@ -105,6 +107,7 @@ impl<'a, P: SimRule> World<'a, P> {
             faults,
             effects: None,
             struck: None,
+            exits: false,
             damages: Damages::new(damages),
             ready: vec![Ready::default(); count as usize],
             touched: 0,

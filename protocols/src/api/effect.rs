@@ -78,7 +78,8 @@ pub enum Effect {
         /// First number that is kept.
         before: u64,
     },
-    /// Take a checkpoint at the next point where the application can.
+    /// Take a checkpoint as soon as possible, even while the application waits in a call (which it makes again when it is restored), and
+    /// whatever [`super::Protocol::wants_checkpoint`] says. Not in the midst of a collective that runs natively.
     TakeCheckpoint,
     /// Keep these bytes in the local log.
     KeepEntry {
@@ -129,7 +130,7 @@ pub enum Effect {
         /// Epoch that the checkpoint began.
         epoch: Epoch,
     },
-    /// Save the application's image now, exit, and expect to be loaded again (Checkpoint-on-Failure, Algorithm 1).
+    /// Take a checkpoint in the same way, make it durable, exit, and be loaded again from it (Checkpoint-on-Failure, Algorithm 1).
     SaveAndExit,
 }
 

@@ -33,6 +33,13 @@ impl Choices {
         self.next
     }
 
+    /// Returns the number of calls that a checkpoint can count: a restarted program makes the undecided ones again, under the same numbers.
+    /// `None` if a later one is decided.
+    pub(super) fn settled(&self) -> Option<u64> {
+        let settled = self.open.keys().next().copied().unwrap_or(self.next);
+        (self.next - settled == self.open.len() as u64).then_some(settled)
+    }
+
     /// Returns the number of undecided calls.
     pub(super) fn open(&self) -> usize {
         self.open.len()

@@ -112,15 +112,12 @@ impl Protocol for SenderBased {
 
     fn handle_checkpoint(&mut self) -> Result<Snapshot, ProtocolError> {
         let open = self.choices.open();
-        if open > 0 {
-            return Err(ProtocolError::ChoicesOpen { open });
-        }
+        let choices = self.choices.settled().ok_or(ProtocolError::ChoicesOpen { open })?;
         let epoch = self.epoch.next().ok_or(ProtocolError::EpochsExhausted)?;
         for channel in self.channels() {
             channel.begin_epoch(epoch)?;
         }
         self.epoch = epoch;
-        let choices = self.choices.counted();
         self.pending = Some(Pending { epoch, choices });
         let tables = Tables {
             rank: self.config.rank.0,

@@ -2,7 +2,10 @@
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unalign};
 
-use super::{bcast_tree, fill, receive_internal, send_internal};
+use counterfoil::Rank;
+use counterfoil_protocols::api::CollectiveClass;
+
+use super::{bcast_tree, call, fill, one, receive_internal, send_internal};
 use crate::Error;
 use crate::communicator::{CallError, Communicator, InternalTag, Reduction};
 
@@ -42,39 +45,43 @@ pub fn reduce_bytes<C>(
     comm: &mut C,
     root: u32,
     values: &mut [u8],
-    combine: impl FnMut(&mut [u8], &[u8]),
+    mut combine: impl FnMut(&mut [u8], &[u8]),
 ) -> Result<(), Error>
 where
     C: Communicator + ?Sized,
 {
     CallError::check_rank("reduce", root, comm.size())?;
-    let tag = comm.begin_collective();
-    let combined = combine_to_first("reduce", comm, tag, values, combine)?;
-    // The tree ends at rank 0 whatever the root, so that the order of operations doesn't depend on the root.
-    match (combined, comm.rank() == root) {
-        (Some(combined), true) => values.copy_from_slice(&combined),
-        (Some(combined), false) => send_internal(comm, root, tag, &combined)?,
-        (None, true) => {
-            let result = receive_internal(comm, 0, tag)?;
-            fill("reduce", 0, values, &result)?;
+    let result = call(comm, CollectiveClass::ToRoot(Rank(root)), |comm, tag, _| {
+        let combined = combine_to_first("reduce", comm, tag, values, &mut combine)?;
+        // The tree ends at rank 0 whatever the root, so that the order of operations doesn't depend on the root.
+        match (combined, comm.rank() == root) {
+            (Some(combined), true) => return Ok(vec![combined.into()]),
+            (Some(combined), false) => send_internal(comm, root, tag, &combined)?,
+            (None, true) => return Ok(vec![receive_internal(comm, 0, tag)?]),
+            (None, false) => {}
         }
-        (None, false) => {}
-    }
-    Ok(())
+        Ok(Vec::new())
+    })?;
+    result.first().map_or(Ok(()), |result| fill("reduce", 0, values, result))
 }
 
 /// Like [`allreduce`], of any elements, by `combine` as in [`reduce_bytes`].
 ///
 /// # Errors
 /// Same as [`allreduce`].
-pub fn allreduce_bytes<C>(comm: &mut C, values: &mut [u8], combine: impl FnMut(&mut [u8], &[u8])) -> Result<(), Error>
+pub fn allreduce_bytes<C>(
+    comm: &mut C,
+    values: &mut [u8],
+    mut combine: impl FnMut(&mut [u8], &[u8]),
+) -> Result<(), Error>
 where
     C: Communicator + ?Sized,
 {
-    let tag = comm.begin_collective();
-    let combined = combine_to_first("allreduce", comm, tag, values, combine)?;
-    let payload = bcast_tree(comm, tag, 0, combined.as_deref().unwrap_or_default())?;
-    fill("allreduce", 0, values, &payload)
+    let result = one(call(comm, CollectiveClass::AllToAll, |comm, tag, _| {
+        let combined = combine_to_first("allreduce", comm, tag, values, &mut combine)?;
+        Ok(vec![bcast_tree(comm, tag, 0, combined.as_deref().unwrap_or_default())?])
+    }))?;
+    fill("allreduce", 0, values, &result)
 }
 
 /// Returns the function of `reduction` for `f64`.

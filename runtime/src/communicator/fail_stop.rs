@@ -2,8 +2,9 @@
 
 use bytes::Bytes;
 use counterfoil::Epoch;
+use counterfoil_protocols::api::CollectiveClass;
 
-use super::{Communicator, InternalTag, Request, Status};
+use super::{CollectiveRun, Communicator, InternalTag, Request, Status};
 use crate::Error;
 
 /// The first error of a rank's calls that [is fatal](Error::is_fatal).
@@ -86,6 +87,14 @@ impl<C: Communicator> Communicator for FailStop<'_, C> {
 
     fn begin_collective(&mut self) -> InternalTag {
         self.communicator.begin_collective()
+    }
+
+    fn plan_collective(&mut self, tag: InternalTag, class: CollectiveClass) -> Result<CollectiveRun, Error> {
+        self.call(|communicator| communicator.plan_collective(tag, class))
+    }
+
+    fn complete_collective(&mut self, tag: InternalTag, result: &dyn Fn() -> Vec<u8>) -> Result<(), Error> {
+        self.call(|communicator| communicator.complete_collective(tag, result))
     }
 
     fn wait(&mut self, request: Request) -> Result<(Status, Bytes), Error> {

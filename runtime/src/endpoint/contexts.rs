@@ -17,6 +17,9 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
     /// [`Error`]; [`CallError::NoSuchRank`].
     pub fn isend_in(&mut self, context: u32, to: u32, tag: i32, payload: &[u8]) -> Result<Request, Error> {
         CallError::check_rank("isend", to, self.settings.ranks)?;
+        if let Some(hop) = self.send_hop(context, to, payload)? {
+            return Ok(hop);
+        }
         self.post_send(to, tag, context, payload)
     }
 
@@ -40,6 +43,9 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
     /// [`Error`]; [`CallError::NoSuchRank`].
     pub fn irecv_in(&mut self, context: u32, source: Option<u32>, tag: Option<i32>) -> Result<Request, Error> {
         self.check_source("irecv", source)?;
+        if let Some(hop) = self.receive_hop_in(context, source)? {
+            return Ok(hop);
+        }
         self.post_receive(Pattern { source, tag, comm: context })
     }
 

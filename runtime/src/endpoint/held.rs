@@ -79,7 +79,10 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         match verdict {
             Incoming::Deliver { keep } => {
                 if let Some(entry) = keep {
-                    self.record_delivery(entry, header)?;
+                    match entry.kind {
+                        EntryKind::Message => self.keep_message(entry, header, body)?,
+                        _ => self.record_delivery(entry, header)?,
+                    }
                 }
                 let (comm, payload) = (header.envelope().comm, body.clone());
                 self.match_message(Message { source: peer, tag: header.tag(), comm, ssn: header.ssn().0, payload })?;

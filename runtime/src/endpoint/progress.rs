@@ -10,6 +10,8 @@ use counterfoil_protocols::api::{
 };
 
 use super::Endpoint;
+use super::entries::is_entry;
+use super::native::is_hop;
 use super::recovery::Recovery;
 use super::synchronous::is_match_notice;
 use crate::Error;
@@ -68,6 +70,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         self.held.bytes_of(peer) < max
             && (self.matching.unexpected_bytes(peer) < max.max(unwanted_bytes_max)
                 || self.awaits_log_space
+                || self.native.is_open()
                 || self.matching.is_awaited(peer)
                 || self.probed.is_some_and(|probed| probed.may_come_from(peer)))
     }
@@ -93,6 +96,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
             }
             Event::Frame { peer, header, body } => self.handle_frame(peer, &header, body),
             Event::Disconnected { peer } => {
+                self.native.lose(peer);
                 self.outbound[peer as usize].close();
                 self.protocol.handle_peer_lost(Rank(peer))?;
                 self.carry_out_effects()
@@ -120,6 +124,9 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
 
     fn handle_connected(&mut self, (peer, incarnation): (u32, u32), hello: &[u8], answer: bool) -> Result<(), Error> {
         let hello = Hello::decode(hello).map_err(|source| Error::Hello { peer, source })?;
+        if self.is_connected(peer) {
+            self.native.lose(peer);
+        }
         self.outbound[peer as usize].close();
         self.held.clear(peer);
         if answer {
@@ -146,6 +153,12 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
     fn handle_frame(&mut self, peer: u32, header: &WireHeader, body: Bytes) -> Result<(), Error> {
         if is_match_notice(header) {
             return self.handle_match_notice(peer, header, &body);
+        }
+        if is_hop(header) {
+            return self.handle_hop(peer, header, body);
+        }
+        if is_entry(header) {
+            return self.handle_entry(peer, &body);
         }
         if header.kind() != Kind::Message {
             self.protocol.handle_control(Party::Rank(Rank(peer)), header, &body)?;
@@ -221,9 +234,17 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
                 Effect::Replay { peer, after, upto, .. } => self.replay(peer.0, after, upto)?,
                 Effect::DiscardChoices { .. } | Effect::DiscardDeliveries { .. } => {
                     let epoch = self.protocol.epoch();
-                    self.log.local().discard_sealed(epoch);
+                    self.discard_sealed(epoch)?;
                 }
-                Effect::Resume => self.held.schedule_retry(),
+                Effect::Resume => {
+                    self.held.schedule_retry();
+                    self.native.resume();
+                }
+                Effect::KeepEntry { entry, bytes } => self.keep_entry(entry, bytes.into())?,
+                Effect::SendEntry { to, entry } => self.send_entry(to, entry)?,
+                Effect::DiscardEntries { kind, first, last } => self.discard_entries(kind, first, last)?,
+                Effect::SealLog { epoch } => self.seal_log(epoch)?,
+                Effect::RunCollective { call } => self.native.push_again(call),
                 Effect::KeepCheckpoints { first, last } => self.keep_checkpoints(first, last)?,
                 Effect::RollBack { epoch } => self.roll_back(epoch)?,
                 other => return Err(Error::Unsupported { effect: format!("{other:?}") }),

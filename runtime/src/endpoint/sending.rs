@@ -54,6 +54,11 @@ impl Outbound {
 }
 
 impl<T: Transport, P: Protocol> Endpoint<T, P> {
+    /// Returns `true` if a peer's hello was handled on the present connection.
+    pub(super) fn is_connected(&self, peer: u32) -> bool {
+        peer == self.rank || self.outbound[peer as usize].cursor.is_some()
+    }
+
     /// Logs a message and begins to transmit it. Traces it between the two, when it can no longer be undone by a crash.
     pub(super) fn send_message(
         &mut self,

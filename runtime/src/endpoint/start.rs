@@ -14,7 +14,9 @@ use std::path::{Path, PathBuf};
 use counterfoil::{Epoch, Keep, Log, OnFull, Options, OptionsError, Rank, Restored, Ssn, StoreOptions, Tier};
 use counterfoil_protocols::api::{Protocol, Repetition};
 
+use super::entries::Entries;
 use super::held::HeldMessages;
+use super::native::Native;
 use super::polls::Polls;
 use super::recovery::Recovery;
 use super::requests::Requests;
@@ -98,6 +100,8 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
             recovery: None,
             held: HeldMessages::new(ranks),
             rollback,
+            native: Native::default(),
+            entries: Entries::default(),
             to_self: 0,
             restored: None,
             collectives: 0,
@@ -137,6 +141,8 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
                 }
             }
             endpoint.recover_choices()?;
+            endpoint.recover_entries()?;
+            endpoint.resume_calls();
             let received = (0..ranks).map(|peer| endpoint.received_upto(peer)).collect::<Result<_, _>>()?;
             endpoint.recovery = Some(Recovery::new(rank, received, options.hold_recovery));
             endpoint.transport.report(Report::Started)?;

@@ -9,12 +9,13 @@ use std::thread;
 
 use bytes::Bytes;
 use counterfoil::Epoch;
+use counterfoil_protocols::api::CollectiveClass;
 
 use super::control::{Control, ToRank};
 use super::job::JobDirectory;
 use super::launcher_connection::LauncherConnection;
 use super::{LocalEndpoint, LocalTransport};
-use crate::communicator::{InternalTag, Request, Status};
+use crate::communicator::{CollectiveRun, InternalTag, Request, Status};
 use crate::endpoint::{Endpoint, EndpointOptions};
 use crate::oracle::{Timeline, read_timelines};
 use crate::settings::RankSettings;
@@ -253,6 +254,14 @@ impl Communicator for Killable<'_> {
 
     fn begin_collective(&mut self) -> InternalTag {
         self.endpoint.begin_collective()
+    }
+
+    fn plan_collective(&mut self, tag: InternalTag, class: CollectiveClass) -> Result<CollectiveRun, Error> {
+        self.endpoint.plan_collective(tag, class)
+    }
+
+    fn complete_collective(&mut self, tag: InternalTag, result: &dyn Fn() -> Vec<u8>) -> Result<(), Error> {
+        self.endpoint.complete_collective(tag, result)
     }
 
     fn wait(&mut self, request: Request) -> Result<(Status, Bytes), Error> {

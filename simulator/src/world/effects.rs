@@ -10,7 +10,7 @@ use counterfoil_protocols::api::{
 
 use super::{Node, World};
 use crate::network::Frame;
-use crate::process::{Entry, InCall, Machine, Process, Slot, TransmitCursor};
+use crate::process::{Asked, Entry, InCall, Machine, Process, Slot, TransmitCursor};
 use crate::random::{Random, mix};
 use crate::rule::{Refusal, SimRule};
 use crate::schedule::{Canary, Fault};
@@ -41,6 +41,12 @@ impl<P: SimRule> World<'_, P> {
             self.nodes[node as usize].process = Some(process);
             self.coverage.faults_within_events += 1;
             self.kill(node, fault)?;
+            return done;
+        }
+        if std::mem::take(&mut self.exits) {
+            self.nodes[node as usize].process = Some(process);
+            self.coverage.exits += 1;
+            self.end(node, mix(self.event))?;
             return done;
         }
         if node < self.program.ranks() && !self.schedule.unnamed {
@@ -152,7 +158,11 @@ impl<P: SimRule> World<'_, P> {
                 self.resume_call(node, process)
             }
             Effect::TakeCheckpoint => {
-                process.checkpoint_asked = true;
+                process.checkpoint_asked.get_or_insert(Asked::Checkpoint);
+                Ok(())
+            }
+            Effect::SaveAndExit => {
+                process.checkpoint_asked = Some(Asked::Exit);
                 Ok(())
             }
             Effect::SendEntry { to, entry } => self.send_entry(node, process, to, entry),
@@ -455,7 +465,7 @@ impl<P: SimRule> World<'_, P> {
         process.held_from.iter_mut().for_each(|held| *held = None);
         process.acked.fill(Ssn::ZERO);
         process.writing = None;
-        process.checkpoint_asked = false;
+        process.checkpoint_asked = None;
         process.again.clear();
         process.in_call = InCall::Not;
         process.end_choice();

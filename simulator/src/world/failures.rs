@@ -46,8 +46,13 @@ impl<P: SimRule> World<'_, P> {
     }
 
     pub(super) fn kill(&mut self, node: u32, fault: Fault) -> Result<(), ViolationKind> {
-        let mut random = Random::new(fault.seed);
         self.count_fault(node);
+        self.end(node, fault.seed)
+    }
+
+    /// Ends a process, which is replaced later. `seed` determines what happens to its frames.
+    pub(super) fn end(&mut self, node: u32, seed: u64) -> Result<(), ViolationKind> {
+        let mut random = Random::new(seed);
         let here = &mut self.nodes[node as usize];
         let Some(process) = here.process.take() else { return Ok(()) };
         let incarnation = process.incarnation(Incarnation(here.incarnation));

@@ -11,7 +11,7 @@ use super::effects::HelloOutcome;
 use crate::application::{NextOp, Taken};
 use crate::chooser::Transition;
 use crate::network::{Frame, Record};
-use crate::process::{Checkpoint, Entry, Lane, Machine, Process, Slot};
+use crate::process::{Asked, Checkpoint, Entry, Lane, Machine, Process, Slot};
 use crate::recording::{Activity, Dropped};
 use crate::rule::SimRule;
 use crate::schedule::Canary;
@@ -185,9 +185,10 @@ impl<P: SimRule> World<'_, P> {
 
     fn step(&mut self, rank: u32) -> Result<(), ViolationKind> {
         self.with(rank, |world, process| {
-            if process.may_checkpoint() {
-                process.checkpoint_asked = false;
-                return world.force_checkpoint(rank, process);
+            if process.may_checkpoint()
+                && let Some(asked) = process.checkpoint_asked.take()
+            {
+                return world.force_checkpoint(rank, process, asked);
             }
             if let Some(call) = process.call(&world.program, rank) {
                 world.step_in_call(rank, process, call)?;
@@ -291,9 +292,15 @@ impl<P: SimRule> World<'_, P> {
 
     /// Takes a checkpoint that the rule has asked for, of an application that may wait in a receive or a call: it makes that operation again
     /// after a restart.
-    fn force_checkpoint(&mut self, rank: u32, process: &mut Process<P>) -> Result<(), ViolationKind> {
+    fn force_checkpoint(&mut self, rank: u32, process: &mut Process<P>, asked: Asked) -> Result<(), ViolationKind> {
         self.coverage.checkpoints_forced += 1;
-        self.save(rank, process)
+        self.save(rank, process)?;
+        if asked == Asked::Exit && !self.is_struck(rank) {
+            self.exits = true;
+            let saved = process.writing.take();
+            saved.map_or(Ok(()), |saved| self.store(rank, saved))?;
+        }
+        Ok(())
     }
 
     /// Saves the state of this moment.

@@ -4,8 +4,10 @@
 //! | rule | shows | from |
 //! |---|---|---|
 //! | [`served`] | a collective's result, kept whole, that a survivor sends to those who lack it | ULML, section 2.2 |
+//! | [`exit`] | survivors that save their state when something fails, exit, and are loaded again | CoF, Algorithm 1 |
 //! | [`line`](mod@line) | calls that run again at a restart, with dummy arguments; a checkpoint that is asked for while the program waits; a committed line older than the newest checkpoint | C3, sections 3 and 5.3 |
 #![forbid(unsafe_code)]
 
+pub mod exit;
 pub mod line;
 pub mod served;

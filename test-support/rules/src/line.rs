@@ -109,7 +109,10 @@ pub struct Line<const MISTAKE: u8> {
     /// Number of the attempt to run the job from a line; 0 before any.
     attempt: u32,
     running: bool,
+    /// It has done nothing since it was restored.
+    restored: bool,
     rolls_back: bool,
+    /// Epoch of the newest line that it knows to be committed.
     committed: Epoch,
     /// Number of calls completed, or passed by a record.
     calls: u64,
@@ -124,6 +127,11 @@ pub struct Line<const MISTAKE: u8> {
     /// Number of calls to pass before a line can be committed.
     to_pass: Option<u64>,
     effects: VecDeque<Effect>,
+}
+
+/// Returns the key of the note that a line is committed.
+fn note(epoch: Epoch) -> EntryKey {
+    EntryKey { kind: EntryKind::Note, number: epoch.0.into() }
 }
 
 /// Bits of a call's number in the key of an entry; the epoch is above.
@@ -152,6 +160,7 @@ impl<const MISTAKE: u8> Line<MISTAKE> {
             core: SenderBased::new(Config { incarnation, ..config })?,
             attempt: 0,
             running: false,
+            restored: true,
             rolls_back: false,
             committed: Epoch::FIRST,
             calls: 0,
@@ -182,23 +191,24 @@ impl<const MISTAKE: u8> Line<MISTAKE> {
         }
     }
 
-    fn commit(&mut self, epoch: Epoch) -> Result<(), ProtocolError> {
+    /// Notes that the line of `epoch` is committed, and keeps the checkpoints from there to `last`. The oldest that is left would not say it in
+    /// a job that still has its start, which is no checkpoint.
+    fn note_committed(&mut self, epoch: Epoch, last: Epoch) {
         self.committed = epoch;
-        let last = self.epoch();
+        self.effects.push_back(Effect::KeepEntry { entry: note(epoch), bytes: Vec::new() });
+        let before = u64::from(epoch.0) - 1;
+        self.effects.push_back(Effect::DiscardEntries { kind: EntryKind::Note, first: 0, last: before });
         self.effects.push_back(Effect::KeepCheckpoints { first: epoch, last });
+    }
+
+    fn commit(&mut self, epoch: Epoch) -> Result<(), ProtocolError> {
+        self.note_committed(epoch, self.epoch());
         // A restart from here is beyond these calls.
         let later = self.kept.split_off(&self.calls_saved);
         for entry in std::mem::replace(&mut self.kept, later).into_values() {
             self.discard(entry.number, entry.number);
         }
         if MISTAKE == Mistake::COVERED_EARLY { Ok(()) } else { self.core.handle_checkpoint_durable(epoch) }
-    }
-
-    /// Drops the results that were kept after the line of `epoch`: they are undone.
-    fn discard_undone(&mut self, epoch: Epoch) {
-        if MISTAKE != Mistake::STALE {
-            self.discard(key(Epoch(epoch.0 + 1), 0).number, u64::MAX);
-        }
     }
 
     fn discard(&mut self, first: u64, last: u64) {
@@ -213,15 +223,24 @@ impl<const MISTAKE: u8> Line<MISTAKE> {
                 self.say(What::Committed, newest, 0);
             }
             What::Line if attempt == self.attempt => {
-                self.committed = epoch;
-                self.rolls_back = true;
+                // In its Hellos, a rank that knew less has covered nothing yet.
+                let stays = self.restored && epoch == self.epoch() && epoch == self.committed;
                 // A process that dies after the rollback must not find what is undone.
-                self.effects.push_back(Effect::KeepCheckpoints { first: epoch, last: epoch });
-                self.discard_undone(epoch);
-                self.effects.push_back(Effect::RollBack { epoch });
+                self.note_committed(epoch, epoch);
+                if MISTAKE != Mistake::STALE {
+                    let first = key(Epoch(epoch.0 + 1), 0).number;
+                    self.kept.retain(|_, entry| entry.number < first);
+                    self.discard(first, u64::MAX);
+                }
+                if stays {
+                    self.say(What::Ready, epoch, 0);
+                } else {
+                    self.rolls_back = true;
+                    self.effects.push_back(Effect::RollBack { epoch });
+                }
             }
             What::Go if attempt == self.attempt && !self.running => {
-                self.running = true;
+                (self.running, self.restored) = (true, false);
                 self.effects.push_back(Effect::Resume);
             }
             What::Please if attempt == self.attempt && self.running => self.effects.push_back(Effect::TakeCheckpoint),
@@ -305,7 +324,15 @@ impl<const MISTAKE: u8> Protocol for Line<MISTAKE> {
     }
 
     fn handle_recovered_entry(&mut self, entry: EntryKey, _: &[u8]) -> Result<bool, ProtocolError> {
-        self.kept.insert(entry.number & ((1 << CALL_BITS) - 1), entry);
+        if entry.kind == EntryKind::Note {
+            // The process may have died before it dropped older checkpoints.
+            let (first, last) = (Epoch(entry.number as u32), self.epoch());
+            self.committed = self.committed.max(first);
+            self.effects.push_back(Effect::KeepCheckpoints { first, last });
+        } else {
+            // Of several epochs, the first.
+            self.kept.entry(entry.number & ((1 << CALL_BITS) - 1)).or_insert(entry);
+        }
         Ok(false)
     }
 
@@ -351,11 +378,10 @@ impl<const MISTAKE: u8> Protocol for Line<MISTAKE> {
         Ok(())
     }
 
-    /// Restores the line, or the newest checkpoint of a dead process, which waits for the line then.
+    /// Restores the newest checkpoint, after a rollback that of the line. Either way the rank joins, and waits for the line.
     fn restore(&mut self, tables: &[u8], oldest: Epoch) -> Result<(), RestoreError> {
         let mut config = *self.core.config();
-        let in_line = std::mem::replace(&mut self.rolls_back, false);
-        config.incarnation.0 += u32::from(in_line);
+        config.incarnation.0 += u32::from(std::mem::replace(&mut self.rolls_back, false));
         let fresh = |_| RestoreError::NotFresh;
         self.core = SenderBased::new(config).map_err(fresh)?;
         (self.calls, self.calls_saved, self.pending, self.to_pass) = (0, 0, None, None);
@@ -375,18 +401,15 @@ impl<const MISTAKE: u8> Protocol for Line<MISTAKE> {
                 let call =
                     CollectiveCall { class, comm: u32::from_le_bytes(*comm), number: u64::from_le_bytes(*number) };
                 rest = after;
-                if in_line && MISTAKE != Mistake::NO_DUMMIES {
+                if MISTAKE != Mistake::NO_DUMMIES {
                     self.effects.push_back(Effect::RunCollective { call });
                 }
             }
             self.core.restore(rest, oldest)?;
         }
-        if in_line {
-            self.say(What::Ready, self.epoch(), 0);
-        } else {
-            self.committed = oldest;
-            self.say(What::Join, oldest, 0);
-        }
+        (self.running, self.restored) = (false, true);
+        self.committed = oldest.max(self.committed);
+        self.say(What::Join, oldest, 0);
         Ok(())
     }
 

@@ -52,12 +52,29 @@ fn a_checkpoint_covers_the_choices_before_it() {
 }
 
 #[test]
-fn a_checkpoint_waits_for_open_choices() {
+fn a_checkpoint_waits_for_an_open_choice_before_a_decided_one() {
     let mut a = rank(A, 0);
-    let _ = a.next_choice();
+    let (_, _) = (a.next_choice(), a.next_choice());
+    assert!(a.handle_choice(choice(1, B, 2)).unwrap().is_some());
     assert_eq!(a.handle_checkpoint(), Err(ProtocolError::ChoicesOpen { open: 1 }));
     assert!(a.handle_choice(choice(0, B, 1)).unwrap().is_some());
     assert!(a.handle_checkpoint().is_ok());
+}
+
+#[test]
+fn choices_that_are_open_at_a_checkpoint_are_made_again() {
+    let mut a = rank(A, 0);
+    let _ = a.next_choice();
+    assert!(a.handle_choice(choice(0, B, 1)).unwrap().is_some());
+    let (_, _) = (a.next_choice(), a.next_choice());
+    let (tables, done) = durable_checkpoint(&mut a);
+    assert!(matches!(done.as_slice(), [Effect::DiscardChoices { before: 1 }]));
+    let record = a.handle_choice(choice(2, B, 2)).unwrap().unwrap();
+
+    let mut a = restored(A, 1, &tables);
+    a.handle_recovered_choice(&record.bytes).unwrap();
+    let again: Vec<_> = (0..2).map(|_| a.next_choice()).map(|next| (next.sequence, next.forced)).collect();
+    assert_eq!(again, [(1, None), (2, Some(choice(2, B, 2)))]);
 }
 
 #[test]

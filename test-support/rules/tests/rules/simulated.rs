@@ -2,6 +2,7 @@
 
 use counterfoil_campaign::scaled;
 use counterfoil_simulator::{Config, Pattern, SimRule, Summary, campaign};
+use counterfoil_test_rules::exit::SimOnFailure;
 use counterfoil_test_rules::line::{self, SimLine};
 use counterfoil_test_rules::served::{Mistake, SimServed};
 
@@ -65,4 +66,13 @@ fn mistakes_of_the_rule_of_lines_are_found() {
     assert!(found(run::<SimLine<{ line::Mistake::COVERED_EARLY }>>(1_000, &lines())));
     assert!(found(run::<SimLine<{ line::Mistake::STALE }>>(1_000, &lines())));
     assert!(found(run::<SimLine<{ line::Mistake::NEWEST }>>(1_000, &lines())));
+}
+
+#[test]
+fn survivors_save_their_state_and_are_loaded_again() {
+    let config = Config { ranks: (2, 5), rounds: (1, 6), ..Config::default() };
+    let met = right::<SimOnFailure>(scaled(5_000), &config);
+    let least = scaled(1_000);
+    assert!(met.exits > least && met.restarts_from_checkpoint > least && met.restarts_from_start > least, "{met:?}");
+    assert!(met.choices_forced > least, "{met:?}");
 }
