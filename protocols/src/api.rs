@@ -157,7 +157,7 @@ pub trait Protocol: fmt::Debug {
     }
 
     /// Takes the words that [`CollectivePlan::Exchange`] asked for, its own among them, ascending by rank. Returns the local-log entry under
-    /// which to keep the result before the application sees it.
+    /// which to keep the result before the application sees it. The call may still fail.
     ///
     /// # Errors
     /// See [`Protocol::handle_collective`].

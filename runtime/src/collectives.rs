@@ -193,7 +193,7 @@ fn call<C: Communicator + ?Sized>(
     let tag = comm.begin_collective();
     loop {
         let blocks = match comm.plan_collective(tag, class)? {
-            CollectiveRun::AsMessages => return run(comm, tag, Way::Logged),
+            CollectiveRun::AsMessages => run(comm, tag, Way::Logged)?,
             CollectiveRun::Native => match run(comm, tag, Way::Native) {
                 Ok(blocks) => blocks,
                 Err(Error::CallAgain) => continue,

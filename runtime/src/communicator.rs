@@ -107,6 +107,9 @@ impl InternalTag {
     }
 }
 
+/// Source of a program's state ([`Communicator::provide_state`]).
+pub type StateProvider = Box<dyn FnMut() -> Vec<u8>>;
+
 /// Way to run a collective call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CollectiveRun {
@@ -190,7 +193,7 @@ pub trait Communicator {
         Ok(CollectiveRun::AsMessages)
     }
 
-    /// Ends a call that didn't run as messages. `result`: encodes the result of a call that ran natively. For collectives only.
+    /// Ends a call that was planned, however it ran. `result`: encodes the result of a call that ran natively. For collectives only.
     fn complete_collective(&mut self, tag: InternalTag, result: &dyn Fn() -> Vec<u8>) -> Result<(), Error> {
         let _ = (tag, result);
         Ok(())
@@ -238,6 +241,14 @@ pub trait Communicator {
     /// Reports the begin of iteration `n` (from 1) of the program's outer loop, for progress output and
     /// planned kills. After a restore, `n` continues from the checkpoint's iteration.
     fn iteration(&mut self, n: u64) -> Result<(), Error>;
+
+    /// Registers the source of the program's state, for checkpoints that the rule asks for while the program waits in a call. It is called within
+    /// a call of the communicator. A program that is restored from what it returns makes that call again, after it has posted the
+    /// receives again that were open. Without one, such a checkpoint waits for the next [`checkpoint`](Communicator::checkpoint). By
+    /// default it is never called.
+    fn provide_state(&mut self, provider: StateProvider) {
+        drop(provider);
+    }
 
     // ---- Provided: blocking point to point --------------------------------------------------------------------
 

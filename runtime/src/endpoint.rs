@@ -15,9 +15,11 @@
 //! | `recovery` | progress of a replacement |
 //! | `synchronous` | sends that complete once they are matched |
 //! | `native`, `entries` | collectives outside the log; entries that the rule keeps in the local log |
+//! | `asked` | checkpoints that the rule asks for |
 //! | `held` | held messages and blocked ranks |
 //! | `rollback` | rollback, and the checkpoints kept for it |
 
+mod asked;
 mod choices;
 mod contexts;
 mod entries;
@@ -45,14 +47,15 @@ use counterfoil_protocols::api::{CollectiveClass, EntryKind, Properties, Protoco
 use crate::Error;
 use crate::checkpoint::{Counters, Snapshot};
 use crate::communicator::{
-    APPLICATION_CONTEXT, COLLECTIVE_CONTEXT, CallError, CollectiveRun, Communicator, InternalTag, Request, Status,
-    is_collective,
+    APPLICATION_CONTEXT, COLLECTIVE_CONTEXT, CallError, CollectiveRun, Communicator, InternalTag, Request,
+    StateProvider, Status, is_collective,
 };
 use crate::matching::{Matching, Pattern};
 use crate::settings::{LogTier, RankSettings};
 use crate::tally::Tally;
 use crate::trace::Trace;
 use crate::transport::{CallKind, Report, Transport};
+use asked::AskedCheckpoint;
 use choices::Probed;
 use entries::Entries;
 use held::HeldMessages;
@@ -92,6 +95,7 @@ pub struct Endpoint<T, P> {
     rollback: Rollback,
     native: Native,
     entries: Entries,
+    asked: AskedCheckpoint,
     /// Messages that this rank sent to itself outside the log.
     to_self: u64,
     restored: Option<Bytes>,
@@ -232,12 +236,12 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
             protocol: tables.into(),
             counters: Counters {
                 trace: self.trace.counters().clone(),
-                collectives: self.collectives,
+                collectives: self.native.counted(self.collectives),
                 iteration: self.iteration,
                 logged: (self.tally.messages_logged, self.tally.bytes_logged),
                 to_self: self.to_self,
-                requests: self.requests.next(),
-                choices: self.polls.next_choice(),
+                requests: self.requests.first_open(),
+                choices: self.requests.first_choice().unwrap_or(self.polls.next_choice()),
             },
             unexpected: self.matching.unexpected().into_iter().cloned().collect(),
         };
@@ -247,6 +251,20 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
             return self.stop_if_fatal(CallKind::Checkpoint);
         }
         Ok(self.log.checkpoint(epoch, contents)?)
+    }
+
+    /// Takes a checkpoint. Returns the epoch that it begins.
+    fn save(&mut self, state: &[u8]) -> Result<Epoch, Error> {
+        let snapshot = self.protocol.handle_checkpoint()?;
+        let epoch = snapshot.epoch;
+        self.record_polls()?;
+        self.log.local().seal(epoch)?;
+        self.write_checkpoint(epoch, snapshot.tables, state)?;
+        self.tally.checkpoints += 1;
+        self.rollback.note_checkpoint(epoch);
+        self.protocol.handle_checkpoint_durable(epoch)?;
+        self.carry_out_effects()?;
+        Ok(epoch)
     }
 
     /// Makes recorded choices and deliveries durable in the node-local tier, in which ranks may lose their memory. A message
@@ -305,6 +323,7 @@ impl<T: Transport, P: Protocol> Communicator for Endpoint<T, P> {
         self.awaited_matches.clear();
         self.awaited_matches.extend(self.requests.awaited_match(&request));
         while !self.requests.is_complete("wait", &request)? {
+            self.take_asked_checkpoint()?;
             if self.cancelled.contains(&request.id()) {
                 return Err(Error::DivergedCancel { request: request.id() });
             }
@@ -345,19 +364,14 @@ impl<T: Transport, P: Protocol> Communicator for Endpoint<T, P> {
             return Err(Error::RequestsOpen { open: self.requests.open() });
         }
         self.await_running()?;
+        if self.asked.asked.is_some() && self.cancelled.is_empty() && self.polls.are_repeated() {
+            self.save_asked(state)?;
+            return Ok(self.protocol.epoch());
+        }
         if !self.wants_checkpoint() {
             return Ok(self.protocol.epoch());
         }
-        let snapshot = self.protocol.handle_checkpoint()?;
-        let epoch = snapshot.epoch;
-        self.record_polls()?;
-        self.log.local().seal(epoch)?;
-        self.write_checkpoint(epoch, snapshot.tables, state)?;
-        self.tally.checkpoints += 1;
-        self.rollback.note_checkpoint(epoch);
-        self.protocol.handle_checkpoint_durable(epoch)?;
-        self.carry_out_effects()?;
-        Ok(epoch)
+        self.save(state)
     }
 
     fn restore(&mut self) -> Result<Option<Bytes>, Error> {
@@ -365,9 +379,14 @@ impl<T: Transport, P: Protocol> Communicator for Endpoint<T, P> {
         Ok(self.restored.clone())
     }
 
+    fn provide_state(&mut self, provider: StateProvider) {
+        self.asked.set_provider(provider);
+    }
+
     fn iteration(&mut self, n: u64) -> Result<(), Error> {
         self.await_planned_kill()?;
         self.await_running()?;
+        self.take_asked_checkpoint()?;
         self.iteration = n;
         self.reported_iteration = Some(n);
         self.check_logging();

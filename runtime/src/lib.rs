@@ -24,6 +24,6 @@ pub mod transport;
 pub use communicator::{ANY_SOURCE, ANY_TAG, CallError, Communicator, InternalTag, Reduction, Request, Status};
 pub use damage::{Damage, DamageLocation};
 pub use error::Error;
-pub use rule::Rule;
+pub use rule::{MakeRule, Rule};
 pub use settings::{LogKeep, LogOnFull, LogTier, RankSettings};
 pub use tally::Tally;

@@ -34,9 +34,9 @@ pub use job::{
     JOB_NAME_BYTES_MAX, JobDirectory, JobError, JobPaths, SOCKET_PATH_BYTES_MAX, SharedJobDirectory,
     default_checkpoint_root, default_shm_root,
 };
-pub use join::{JoinError, JoinOptions, LocalEndpoint, RankEndpoint, join, start};
+pub use join::{JoinError, JoinOptions, LocalEndpoint, RankEndpoint, join, join_under, start};
 pub use kills::{Kill, KillPoint, ParseKillError};
-pub use launcher::launch;
+pub use launcher::{launch, launch_under};
 pub use launcher_connection::LauncherConnection;
 pub use options::{JobOptions, Processes};
 pub use report::{DeathReport, JobReport, LaunchError, Observer, PowerCutReport, Progress, RecoveryTimes};

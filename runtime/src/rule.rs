@@ -1,5 +1,7 @@
 //! The rules that a job can follow: the one place that knows each by name.
 
+use std::fmt;
+
 use counterfoil::{Incarnation, Rank};
 use counterfoil_ack_piggyback::AckPolicy;
 use counterfoil_protocols::api::{Coordinator, Properties, Protocol, ProtocolError};
@@ -68,6 +70,28 @@ impl Rule {
                 Some(Box::new(RecoveryProcess::new(ranks, divide(ranks, clusters))))
             }
         }
+    }
+}
+
+/// Source of the state machines of a job: one of the rules here, or a rule of the program's own.
+pub trait MakeRule: fmt::Debug + Sync {
+    /// Makes the state machine of a rank. `incarnation`: number of times that it was replaced.
+    ///
+    /// # Errors
+    /// [`ProtocolError`] for settings that the rule refuses.
+    fn protocol(&self, rank: u32, ranks: u32, incarnation: u32) -> Result<Box<dyn Protocol>, ProtocolError>;
+
+    /// Makes the process apart from the ranks, at the start of a job; `None` if the rule has none.
+    fn coordinator(&self, ranks: u32) -> Option<Box<dyn Coordinator>>;
+}
+
+impl MakeRule for Rule {
+    fn protocol(&self, rank: u32, ranks: u32, incarnation: u32) -> Result<Box<dyn Protocol>, ProtocolError> {
+        (*self).protocol(rank, ranks, incarnation)
+    }
+
+    fn coordinator(&self, ranks: u32) -> Option<Box<dyn Coordinator>> {
+        (*self).coordinator(ranks)
     }
 }
 

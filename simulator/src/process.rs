@@ -163,7 +163,7 @@ pub(crate) enum InCall {
     Not,
     /// The rule holds it.
     Held,
-    /// It runs natively. `keep`: entry of the result. `exchanges`: words are exchanged, and name the entry.
+    /// It runs natively. `keep`: entry of the result. `exchanges`: words are exchanged first, and name the entry.
     Native { keep: Option<EntryKey>, exchanges: bool },
     /// It needn't run: its result is this entry, or it has none.
     Answered(Option<EntryKey>),

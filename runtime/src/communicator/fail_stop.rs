@@ -4,7 +4,7 @@ use bytes::Bytes;
 use counterfoil::Epoch;
 use counterfoil_protocols::api::CollectiveClass;
 
-use super::{CollectiveRun, Communicator, InternalTag, Request, Status};
+use super::{CollectiveRun, Communicator, InternalTag, Request, StateProvider, Status};
 use crate::Error;
 
 /// The first error of a rank's calls that [is fatal](Error::is_fatal).
@@ -119,6 +119,10 @@ impl<C: Communicator> Communicator for FailStop<'_, C> {
 
     fn restore(&mut self) -> Result<Option<Bytes>, Error> {
         self.call(C::restore)
+    }
+
+    fn provide_state(&mut self, provider: StateProvider) {
+        self.communicator.provide_state(provider);
     }
 
     fn iteration(&mut self, n: u64) -> Result<(), Error> {

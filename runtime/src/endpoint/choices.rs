@@ -192,7 +192,10 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         let (status, chosen) = loop {
             match self.matching.probe(pattern, forced) {
                 Some(message) => break (status(message), (message.source, message.ssn)),
-                None => self.progress(Wait::Forever)?,
+                None => {
+                    self.take_asked_checkpoint()?;
+                    self.progress(Wait::Forever)?;
+                }
             }
         };
         self.probed = None;

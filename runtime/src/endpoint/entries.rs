@@ -7,11 +7,11 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use counterfoil::{Epoch, LocalEntry, Rank, Ssn};
+use counterfoil::{Entry, Epoch, Rank, Ssn};
 use counterfoil_ack_piggyback::{Kind, Origin, WireHeader};
 use counterfoil_protocols::api::{EntryKey, EntryKind, Misbehaviour, Protocol, ProtocolError};
 
-use super::Endpoint;
+use super::{CHOICE, Endpoint};
 use crate::Error;
 use crate::matching::Message;
 use crate::transport::Transport;
@@ -31,7 +31,7 @@ impl Entries {
     }
 
     /// Reads an entry of a dead process's log, in order.
-    pub(super) fn read(&mut self, entry: &LocalEntry) {
+    pub(super) fn read(&mut self, entry: &Entry) {
         if entry.kind == DISCARD {
             if let Some((kind, last)) = entry.bytes.split_first()
                 && let (Some(kind), Ok(last)) = (kind_of(*kind), last.try_into())
@@ -79,6 +79,19 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         let bytes = [&[kind as u8][..], &last.to_le_bytes()].concat();
         self.log.local().append(DISCARD, first, &bytes)?;
         self.entries.discard(kind, first, last);
+        Ok(())
+    }
+
+    /// Appends the recorded outcomes from number `first` on anew: the newest checkpoint doesn't cover them.
+    pub(super) fn keep_choices(&mut self, first: u64) -> Result<(), Error> {
+        if !self.log.local().has_from(CHOICE, first) {
+            return Ok(());
+        }
+        for (_, entry) in self.log.local().entries_after(Ssn::ZERO) {
+            if entry.kind == CHOICE && entry.key >= first {
+                self.log.local().append(CHOICE, entry.key, &entry.bytes)?;
+            }
+        }
         Ok(())
     }
 

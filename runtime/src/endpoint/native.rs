@@ -53,6 +53,10 @@ pub(super) struct Native {
     next: BTreeMap<u32, u64>,
     /// Calls to take part in once more, with dummy arguments.
     again: VecDeque<CollectiveCall>,
+    /// The program waits for the plan of a call, which is counted already.
+    planning: bool,
+    /// A call runs as messages, of which some have left.
+    as_messages: bool,
 }
 
 #[derive(Debug)]
@@ -70,6 +74,16 @@ struct OpenCall {
 impl Native {
     pub(super) fn is_open(&self) -> bool {
         self.call.is_some()
+    }
+
+    /// Returns `true` if no data of a call has left, and no call is to be repeated.
+    pub(super) fn is_idle(&self) -> bool {
+        self.call.is_none() && self.again.is_empty() && !self.as_messages
+    }
+
+    /// Returns the number of calls that a checkpoint counts, of `counted`: the program makes one again whose plan it waits for.
+    pub(super) fn counted(&self, counted: u64) -> u64 {
+        counted - u64::from(self.planning)
     }
 
     fn is_in(&self, context: u32) -> bool {
@@ -131,12 +145,17 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         class: CollectiveClass,
     ) -> Result<CollectiveRun, Error> {
         self.run_again()?;
-        self.plan(CollectiveCall { class, comm: context, number: tag.sequence() }, false)
+        self.native.planning = true;
+        let planned = self.plan(CollectiveCall { class, comm: context, number: tag.sequence() }, false);
+        self.native.planning = false;
+        self.native.as_messages = matches!(planned, Ok(CollectiveRun::AsMessages));
+        planned
     }
 
     fn plan(&mut self, call: CollectiveCall, is_dummy: bool) -> Result<CollectiveRun, Error> {
         loop {
             self.await_running()?;
+            self.take_asked_checkpoint()?;
             self.record_polls()?;
             let (comm, number) = (call.comm, call.number);
             self.native.resumed = false;
@@ -159,6 +178,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
                 }
                 CollectivePlan::Hold => {
                     while !self.native.resumed && !self.finish {
+                        self.take_asked_checkpoint()?;
                         self.progress(Wait::Forever)?;
                     }
                     continue;
@@ -185,9 +205,10 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         self.native.call = Some(OpenCall { call, keep, is_dummy, sent: none.clone(), received: none });
     }
 
-    /// Ends the call that doesn't run as messages. See
+    /// Ends the present call. See
     /// [`Communicator::complete_collective`](crate::Communicator::complete_collective).
     pub(super) fn complete_call(&mut self, result: &dyn Fn() -> Vec<u8>) -> Result<(), Error> {
+        self.native.as_messages = false;
         let Some(OpenCall { call, keep, is_dummy, .. }) = self.native.call.take() else { return Ok(()) };
         if let Some(entry) = keep {
             self.keep_entry(entry, result().into())?;

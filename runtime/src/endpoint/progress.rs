@@ -10,6 +10,7 @@ use counterfoil_protocols::api::{
 };
 
 use super::Endpoint;
+use super::asked::Asked;
 use super::entries::is_entry;
 use super::native::is_hop;
 use super::recovery::Recovery;
@@ -232,7 +233,12 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
                 // Messages to itself are delivered as they are sent, and are never in flight.
                 Effect::Replay { peer, .. } if peer.0 == self.rank => {}
                 Effect::Replay { peer, after, upto, .. } => self.replay(peer.0, after, upto)?,
-                Effect::DiscardChoices { .. } | Effect::DiscardDeliveries { .. } => {
+                Effect::DiscardChoices { before } => {
+                    let epoch = self.protocol.epoch();
+                    self.keep_choices(before)?;
+                    self.discard_sealed(epoch)?;
+                }
+                Effect::DiscardDeliveries { .. } => {
                     let epoch = self.protocol.epoch();
                     self.discard_sealed(epoch)?;
                 }
@@ -244,6 +250,8 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
                 Effect::SendEntry { to, entry } => self.send_entry(to, entry)?,
                 Effect::DiscardEntries { kind, first, last } => self.discard_entries(kind, first, last)?,
                 Effect::SealLog { epoch } => self.seal_log(epoch)?,
+                Effect::TakeCheckpoint => drop(self.asked.asked.get_or_insert(Asked::Checkpoint)),
+                Effect::SaveAndExit => self.asked.asked = Some(Asked::Exit),
                 Effect::RunCollective { call } => self.native.push_again(call),
                 Effect::KeepCheckpoints { first, last } => self.keep_checkpoints(first, last)?,
                 Effect::RollBack { epoch } => self.roll_back(epoch)?,

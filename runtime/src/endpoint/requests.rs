@@ -58,6 +58,26 @@ impl Requests {
         self.open.len()
     }
 
+    /// Returns `true` if all open requests are receives without a message, and no other request was made after the first of them.
+    pub(super) fn are_receives_that_were_posted_last(&self) -> bool {
+        self.open.values().all(|state| matches!(state, State::Posted { .. }))
+            && self.first_open() + self.open.len() as u64 == self.next
+    }
+
+    /// Returns the number of the first open request, or of the next.
+    pub(super) fn first_open(&self) -> u64 {
+        self.open.keys().copied().min().unwrap_or(self.next)
+    }
+
+    /// Returns the sequence number of the first match that must be recorded, if one is open.
+    pub(super) fn first_choice(&self) -> Option<u64> {
+        let of = |state: &State| match state {
+            State::Posted { choice, .. } => *choice,
+            _ => None,
+        };
+        self.open.values().filter_map(of).min()
+    }
+
     pub(super) fn check_room(&self) -> Result<(), Error> {
         if self.open.len() < self.max { Ok(()) } else { Err(Error::RequestsMax { max: self.max }) }
     }

@@ -69,6 +69,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         is_synchronous: bool,
     ) -> Result<Ssn, Error> {
         self.await_running()?;
+        self.take_asked_checkpoint()?;
         self.record_polls()?;
         let envelope =
             Envelope { source: Rank(self.rank), destination: Rank(to), tag, comm, len: payload.len() as u64 };

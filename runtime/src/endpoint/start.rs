@@ -12,8 +12,9 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use counterfoil::{Epoch, Keep, Log, OnFull, Options, OptionsError, Rank, Restored, Ssn, StoreOptions, Tier};
-use counterfoil_protocols::api::{Protocol, Repetition};
+use counterfoil_protocols::api::{Properties, Protocol, Repetition};
 
+use super::asked::AskedCheckpoint;
 use super::entries::Entries;
 use super::held::HeldMessages;
 use super::native::Native;
@@ -65,7 +66,8 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
     pub fn start(options: EndpointOptions, protocol: P, transport: T) -> Result<Endpoint<T, P>, Error> {
         let EndpointOptions { rank, incarnation, settings, .. } = options;
         let ranks = settings.ranks;
-        let log_options = log_options(rank, &settings, &options.log_directory, &options.store_directory);
+        let properties = protocol.properties();
+        let log_options = log_options(rank, &settings, properties, &options.log_directory, &options.store_directory);
         let (mut log, recovered) = match incarnation {
             0 => (Log::create(log_options)?, counterfoil::Recovered::default()),
             _ => Log::recover(log_options)?,
@@ -85,7 +87,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         let mut endpoint = Endpoint {
             rank,
             log,
-            properties: protocol.properties(),
+            properties,
             protocol,
             transport,
             matching: Matching::new(ranks),
@@ -102,6 +104,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
             rollback,
             native: Native::default(),
             entries: Entries::default(),
+            asked: AskedCheckpoint::default(),
             to_self: 0,
             restored: None,
             collectives: 0,
@@ -251,11 +254,11 @@ impl RankSettings {
     /// # Errors
     /// [`OptionsError`] for the first invalid limit.
     pub fn validate(&self) -> Result<(), OptionsError> {
-        log_options(0, self, Path::new(""), Path::new("")).validate()
+        log_options(0, self, self.rule.properties(), Path::new(""), Path::new("")).validate()
     }
 }
 
-fn log_options(rank: u32, settings: &RankSettings, directory: &Path, store: &Path) -> Options {
+fn log_options(rank: u32, settings: &RankSettings, properties: Properties, directory: &Path, store: &Path) -> Options {
     let defaults = Options::new(Rank(rank), settings.ranks);
     Options {
         tier: match settings.tier {
@@ -266,7 +269,7 @@ fn log_options(rank: u32, settings: &RankSettings, directory: &Path, store: &Pat
         store: Some(StoreOptions {
             disk_bytes_max: settings.disk_bytes_max,
             block_bytes: settings.disk_block_bytes,
-            checkpoints_kept: if settings.rule.properties().rolls_back_survivors { CHECKPOINTS_KEPT } else { 1 },
+            checkpoints_kept: if properties.rolls_back_survivors { CHECKPOINTS_KEPT } else { 1 },
             ..StoreOptions::new(store)
         }),
         dir: Some(directory.to_owned()),

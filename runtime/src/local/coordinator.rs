@@ -6,7 +6,7 @@ use counterfoil_protocols::api::{self, Floor};
 use super::control::ToRank;
 use super::launcher::Launcher;
 use super::report::LaunchError;
-use crate::settings::RankSettings;
+use crate::rule::MakeRule;
 
 /// Coordinator of a job, and the time of its last collection.
 #[derive(Debug)]
@@ -18,8 +18,8 @@ pub(super) struct Coordinator {
 
 impl Coordinator {
     /// Makes the coordinator of a job; `None` if its rule needs none.
-    pub(super) fn new(settings: &RankSettings) -> Option<Coordinator> {
-        Some(Coordinator { process: settings.rule.coordinator(settings.ranks)?, collected_at: 0 })
+    pub(super) fn new(rule: &dyn MakeRule, ranks: u32) -> Option<Coordinator> {
+        Some(Coordinator { process: rule.coordinator(ranks)?, collected_at: 0 })
     }
 
     /// Begins a collection if the ranks have taken new checkpoints. `checkpoints`: their total.
@@ -54,7 +54,8 @@ impl Launcher<'_> {
         }
     }
 
-    fn send_orders(&mut self) {
+    /// Sends the coordinator's messages, or keeps them until their ranks have joined.
+    pub(super) fn send_orders(&mut self) {
         let Some(coordinator) = &mut self.coordinator else { return };
         while let Some((rank, body)) = coordinator.process.poll_message() {
             let slot = &mut self.slots[rank.index()];

@@ -12,6 +12,7 @@ use super::launcher_connection::LauncherConnection;
 use super::sockets::LocalTransport;
 use crate::Error;
 use crate::endpoint::{Endpoint, EndpointOptions};
+use crate::rule::MakeRule;
 use crate::transport::{Transport, TransportError};
 
 /// Communicator of a rank over transport `T`, under the rule in the job's settings.
@@ -73,6 +74,18 @@ pub enum JoinError {
 /// [`JoinError`]. The process should print it to its standard error, which the launcher quotes, and exit with a
 /// nonzero status.
 pub fn join(options: &JoinOptions) -> Result<(LocalEndpoint, Vec<u8>), JoinError> {
+    join_as(options, None)
+}
+
+/// Joins a job of [`launch_under`](super::launch_under) as [`join`] does, under the same rule.
+///
+/// # Errors
+/// As of [`join`].
+pub fn join_under(rule: &dyn MakeRule, options: &JoinOptions) -> Result<(LocalEndpoint, Vec<u8>), JoinError> {
+    join_as(options, Some(rule))
+}
+
+fn join_as(options: &JoinOptions, rule: Option<&dyn MakeRule>) -> Result<(LocalEndpoint, Vec<u8>), JoinError> {
     let JoinOptions { rank, incarnation, launcher, .. } = *options;
     let failed = |action| move |source| JoinError::Io { action, source };
     set_parent_process_death_signal(Some(Signal::KILL))
@@ -92,7 +105,7 @@ pub fn join(options: &JoinOptions) -> Result<(LocalEndpoint, Vec<u8>), JoinError
     let transport =
         LocalTransport::new((rank, incarnation), ranks, paths.clone(), connection, listener, frame_bytes_max)?;
     let peers = welcome.peers.clone();
-    let mut endpoint = start(rank, &paths, welcome, transport)?;
+    let mut endpoint = start_as(rule, rank, &paths, welcome, transport)?;
     for (peer, its_incarnation) in peers {
         let hello = endpoint.hello(peer)?;
         endpoint.transport_mut().connect(peer, its_incarnation, &hello).map_err(Error::from)?;
@@ -110,8 +123,20 @@ pub fn start<T: Transport>(
     welcome: Welcome,
     transport: T,
 ) -> Result<RankEndpoint<T>, Error> {
+    start_as(None, rank, paths, welcome, transport)
+}
+
+/// `rule`: in place of the one in the settings.
+fn start_as<T: Transport>(
+    rule: Option<&dyn MakeRule>,
+    rank: u32,
+    paths: &JobPaths,
+    welcome: Welcome,
+    transport: T,
+) -> Result<RankEndpoint<T>, Error> {
     let incarnation = welcome.incarnation;
-    let protocol = welcome.settings.rule.protocol(rank, welcome.settings.ranks, incarnation)?;
+    let rule = rule.unwrap_or(&welcome.settings.rule);
+    let protocol = rule.protocol(rank, welcome.settings.ranks, incarnation)?;
     let options = EndpointOptions {
         rank,
         incarnation,

@@ -22,6 +22,7 @@ use super::process::{Exit, Process};
 use super::report::{DeathReport, JobReport, LaunchError, Observer, PowerCutReport, Progress, RecoveryClock};
 use super::slot::{LastReport, Slot, describe_unfinished};
 use super::sockets::timespec;
+use crate::rule::MakeRule;
 use crate::tally::Tally;
 
 /// Longest wait for the exit of a killed process.
@@ -44,11 +45,25 @@ pub fn launch(
     interrupts: Option<&Interrupts>,
     observer: &mut dyn Observer,
 ) -> Result<JobReport, LaunchError> {
+    launch_under(&options.settings.rule, options, interrupts, observer)
+}
+
+/// Runs a job as [`launch`] does, under a rule of the program's own in place of the one in the settings. Each process calls
+/// [`join_under`](super::join_under) with it.
+///
+/// # Errors
+/// [`LaunchError`].
+pub fn launch_under(
+    rule: &dyn MakeRule,
+    options: &JobOptions,
+    interrupts: Option<&Interrupts>,
+    observer: &mut dyn Observer,
+) -> Result<JobReport, LaunchError> {
     options.validate()?;
     // Ranks and `clean` may have other working directories.
     let absolute = |root: &std::path::Path| std::path::absolute(root).unwrap_or_else(|_| root.to_owned());
     let job = JobDirectory::create(&absolute(&options.shm_root), &absolute(&options.checkpoint_root))?;
-    let report = Launcher::new(options, &job, interrupts, observer)?.run();
+    let report = Launcher::new(options, rule, &job, interrupts, observer)?.run();
     // All processes have exited, so the stores no longer change.
     let is_interrupted = matches!(report, Err(LaunchError::Interrupted));
     let keep = options.keep_stores.as_ref().filter(|_| !is_interrupted);
@@ -120,6 +135,7 @@ pub(super) struct Launcher<'a> {
 impl<'a> Launcher<'a> {
     fn new(
         options: &'a JobOptions,
+        rule: &dyn MakeRule,
         job: &'a JobDirectory,
         interrupts: Option<&'a Interrupts>,
         observer: &'a mut dyn Observer,
@@ -145,12 +161,13 @@ impl<'a> Launcher<'a> {
             finishing: None,
             restart: None,
             power_cuts: Vec::new(),
-            coordinator: Coordinator::new(&options.settings),
+            coordinator: Coordinator::new(rule, options.settings.ranks),
         })
     }
 
     fn run(mut self) -> Result<JobReport, LaunchError> {
         self.start_all()?;
+        self.send_orders();
         while self.is_running() {
             for ready in self.wait()? {
                 match ready {

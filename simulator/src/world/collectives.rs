@@ -35,10 +35,11 @@ impl<P: SimRule> World<'_, P> {
             }
             InCall::Native { keep, exchanges } => {
                 let Some((result, words)) = self.calls.outcome(call.class, call.number, rank) else { return Ok(()) };
-                let keep = match exchanges {
-                    true => self.ask(rank, process, |machine| machine.handle_collective_words(&call, &words))?,
-                    false => keep,
-                };
+                if exchanges {
+                    let keep = self.ask(rank, process, |machine| machine.handle_collective_words(&call, &words))?;
+                    process.in_call = InCall::Native { keep, exchanges: false };
+                    return Ok(());
+                }
                 if let Some(entry) = keep {
                     self.keep_entry(rank, entry, Entry::Bytes(result.to_bytes()));
                     if self.is_struck(rank) {

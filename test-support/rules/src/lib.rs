@@ -10,4 +10,46 @@
 
 pub mod exit;
 pub mod line;
+pub mod program;
 pub mod served;
+
+use counterfoil_log_core::{Incarnation, Rank};
+use counterfoil_protocols::api::{Coordinator, Protocol, ProtocolError};
+use counterfoil_runtime::MakeRule;
+
+/// Calls between two checkpoints of the job, under [`line`](mod@line) between processes.
+const CALLS_BETWEEN_CHECKPOINTS: u64 = 5;
+
+/// The rules here, for jobs of processes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SmallRule {
+    /// [`served`].
+    Served,
+    /// [`line`](mod@line).
+    Line,
+    /// [`exit`].
+    OnFailure,
+}
+
+impl SmallRule {
+    /// All of them.
+    pub const ALL: [SmallRule; 3] = [SmallRule::Served, SmallRule::Line, SmallRule::OnFailure];
+}
+
+impl MakeRule for SmallRule {
+    fn protocol(&self, rank: u32, ranks: u32, incarnation: u32) -> Result<Box<dyn Protocol>, ProtocolError> {
+        let config = served::config(Rank(rank), ranks, Incarnation(incarnation));
+        Ok(match self {
+            SmallRule::Served => Box::new(served::Served::<{ served::Mistake::NONE }>::new(config)?),
+            SmallRule::Line => Box::new(line::Line::<{ line::Mistake::NONE }>::new(config, CALLS_BETWEEN_CHECKPOINTS)?),
+            SmallRule::OnFailure => Box::new(exit::OnFailure::new(config)?),
+        })
+    }
+
+    fn coordinator(&self, ranks: u32) -> Option<Box<dyn Coordinator>> {
+        match self {
+            SmallRule::Line => Some(Box::new(line::Initiator::<{ line::Mistake::NONE }>::new(ranks, 0))),
+            SmallRule::Served | SmallRule::OnFailure => None,
+        }
+    }
+}

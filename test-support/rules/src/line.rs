@@ -48,6 +48,8 @@ impl Mistake {
     pub const STALE: u8 = 5;
     /// All roll back to their newest checkpoints.
     pub const NEWEST: u8 = 6;
+    /// A call that may yet fail counts as complete.
+    pub const LEARNT_EARLY: u8 = 7;
 }
 
 /// Messages between a rank and the coordinator.
@@ -71,10 +73,12 @@ enum What {
     Passed,
     /// The line of this epoch is committed.
     Commit,
+    /// It is time for a checkpoint.
+    Ask,
 }
 
 impl What {
-    const ALL: [What; 11] = [
+    const ALL: [What; 12] = [
         What::Join,
         What::Collect,
         What::Committed,
@@ -86,6 +90,7 @@ impl What {
         What::Pass,
         What::Passed,
         What::Commit,
+        What::Ask,
     ];
 
     fn encode(self, attempt: u32, epoch: Epoch, calls: u64) -> Vec<u8> {
@@ -102,6 +107,13 @@ impl What {
     }
 }
 
+/// Consequences of a call's words.
+#[derive(Clone, Copy, Debug, Default)]
+struct Learnt {
+    keep: Option<EntryKey>,
+    is_early: bool,
+}
+
 /// State machine of a rank.
 #[derive(Debug)]
 pub struct Line<const MISTAKE: u8> {
@@ -114,10 +126,14 @@ pub struct Line<const MISTAKE: u8> {
     rolls_back: bool,
     /// Epoch of the newest line that it knows to be committed.
     committed: Epoch,
-    /// Number of calls completed, or passed by a record.
+    /// Rank 0 asks for a checkpoint of the job after each this many calls; nobody does if 0.
+    every: u64,
+    /// Number of calls completed.
     calls: u64,
     /// Entries of the results that were kept, by the number of the call.
     kept: BTreeMap<u64, EntryKey>,
+    /// What follows from the words of the present call, once it is complete.
+    learnt: Learnt,
     /// Calls whose root was beyond the next line.
     early: Vec<CollectiveCall>,
     /// Checkpoint in progress, and the number of calls before it.
@@ -150,11 +166,11 @@ impl<const MISTAKE: u8> Line<MISTAKE> {
         has_coordinator: true,
     };
 
-    /// Creates a rank that has done nothing.
+    /// Creates a rank that has done nothing. `every`: rank 0 asks for a checkpoint of the job after each this many calls; nobody does if 0.
     ///
     /// # Errors
     /// Those of the plain rule.
-    pub fn new(config: Config) -> Result<Self, ProtocolError> {
+    pub fn new(config: Config, every: u64) -> Result<Self, ProtocolError> {
         let incarnation = Incarnation(config.incarnation.0 << 16);
         Ok(Line {
             core: SenderBased::new(Config { incarnation, ..config })?,
@@ -163,8 +179,10 @@ impl<const MISTAKE: u8> Line<MISTAKE> {
             restored: true,
             rolls_back: false,
             committed: Epoch::FIRST,
+            every,
             calls: 0,
             kept: BTreeMap::new(),
+            learnt: Learnt::default(),
             early: Vec::new(),
             pending: None,
             calls_saved: 0,
@@ -183,6 +201,16 @@ impl<const MISTAKE: u8> Line<MISTAKE> {
     fn pass(&mut self, number: u64) {
         self.calls = self.calls.max(number + 1);
         self.check_passed();
+    }
+
+    fn learn(&mut self, call: &CollectiveCall) {
+        let Learnt { keep, is_early } = std::mem::take(&mut self.learnt);
+        if let Some(entry) = keep {
+            self.kept.insert(call.number, entry);
+        }
+        if is_early {
+            self.early.push(*call);
+        }
     }
 
     fn check_passed(&mut self) {
@@ -307,19 +335,21 @@ impl<const MISTAKE: u8> Protocol for Line<MISTAKE> {
             }
             _ => (words.iter().map(|(_, word)| *word).min().unwrap_or(own), own),
         };
-        if highest > own {
-            self.early.push(*call);
-        }
         let straddles = lowest < own && MISTAKE != Mistake::NOT_KEPT;
-        let entry = key(self.epoch(), call.number);
-        if straddles {
-            self.kept.insert(call.number, entry);
+        let keep = straddles.then(|| key(self.epoch(), call.number));
+        self.learnt = Learnt { keep, is_early: highest > own };
+        if MISTAKE == Mistake::LEARNT_EARLY {
+            self.learn(call);
         }
-        Ok(straddles.then_some(entry))
+        Ok(keep)
     }
 
     fn handle_collective_completed(&mut self, call: &CollectiveCall) -> Result<(), ProtocolError> {
+        self.learn(call);
         self.pass(call.number);
+        if self.core.config().rank == Rank(0) && self.every > 0 && self.calls.is_multiple_of(self.every) {
+            self.say(What::Ask, self.epoch(), self.calls);
+        }
         Ok(())
     }
 
@@ -387,6 +417,7 @@ impl<const MISTAKE: u8> Protocol for Line<MISTAKE> {
         (self.calls, self.calls_saved, self.pending, self.to_pass) = (0, 0, None, None);
         self.kept.clear();
         self.early.clear();
+        self.learnt = Learnt::default();
         if !tables.is_empty() {
             let malformed = || RestoreError::Malformed { len: tables.len() };
             let (calls, rest) = tables.split_first_chunk().ok_or_else(malformed)?;
@@ -515,6 +546,7 @@ impl<const MISTAKE: u8> Coordinator for Initiator<MISTAKE> {
                     self.broadcast(What::Line, self.committed, 0);
                 }
             }
+            What::Ask => drop(self.begin_collection(Floor::ByLine)),
             What::Ready => {
                 self.ready.insert(from);
                 if self.is_all(self.ready.len()) {
@@ -579,7 +611,7 @@ impl<const MISTAKE: u8> SimRule for SimLine<MISTAKE> {
     const PROPERTIES: Properties = Line::<MISTAKE>::PROPERTIES;
 
     fn rank(rank: Rank, settings: &ProcessSettings) -> Result<Self::Rank, Refusal> {
-        Ok(Line::new(config(rank, settings.ranks, settings.incarnation))?)
+        Ok(Line::new(config(rank, settings.ranks, settings.incarnation), 0)?)
     }
 
     fn coordinator(settings: &ProcessSettings) -> Result<Self::Coordinator, Refusal> {

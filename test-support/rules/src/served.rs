@@ -137,10 +137,10 @@ impl<const MISTAKE: u8> Protocol for Served<MISTAKE> {
 
     fn handle_collective(&mut self, call: &CollectiveCall) -> Result<CollectivePlan, ProtocolError> {
         if !self.kept.contains(&call.number) {
-            let keep = (MISTAKE != Mistake::NOT_KEPT).then(|| call.entry());
+            let keep = (MISTAKE != Mistake::NOT_KEPT).then(|| key(call.number));
             return Ok(CollectivePlan::Native { keep });
         }
-        Ok(CollectivePlan::Recorded(call.entry()))
+        Ok(CollectivePlan::Recorded(key(call.number)))
     }
 
     fn handle_collective_completed(&mut self, call: &CollectiveCall) -> Result<(), ProtocolError> {

@@ -66,6 +66,7 @@ fn mistakes_of_the_rule_of_lines_are_found() {
     assert!(found(run::<SimLine<{ line::Mistake::COVERED_EARLY }>>(1_000, &lines())));
     assert!(found(run::<SimLine<{ line::Mistake::STALE }>>(1_000, &lines())));
     assert!(found(run::<SimLine<{ line::Mistake::NEWEST }>>(1_000, &lines())));
+    assert!(found(run::<SimLine<{ line::Mistake::LEARNT_EARLY }>>(1_000, &lines())));
 }
 
 #[test]

@@ -1,0 +1,74 @@
+//! Checkpoints that the rule asks for, while the program waits.
+//!
+//! The program's [`StateProvider`] returns its state, with which a replacement makes the present call again, and posts the receives again that
+//! are open now. Their requests and outcomes keep their numbers if nothing later is complete; otherwise the checkpoint waits.
+
+use counterfoil_protocols::api::{Protocol, ProtocolError};
+
+use super::Endpoint;
+use crate::Error;
+use crate::communicator::StateProvider;
+use crate::transport::Transport;
+
+/// What the rule has asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Asked {
+    Checkpoint,
+    /// The process exits afterwards, and another one is loaded from the checkpoint.
+    Exit,
+}
+
+/// Checkpoint that the rule has asked for, and the source of the program's state.
+#[derive(Default)]
+pub(super) struct AskedCheckpoint {
+    pub(super) asked: Option<Asked>,
+    provider: Option<StateProvider>,
+}
+
+impl std::fmt::Debug for AskedCheckpoint {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("AskedCheckpoint").field("asked", &self.asked).finish_non_exhaustive()
+    }
+}
+
+impl AskedCheckpoint {
+    pub(super) fn set_provider(&mut self, provider: StateProvider) {
+        self.provider = Some(provider);
+    }
+}
+
+impl<T: Transport, P: Protocol> Endpoint<T, P> {
+    /// Takes the checkpoint that the rule has asked for, if the program can give its state, and that is possible now.
+    pub(super) fn take_asked_checkpoint(&mut self) -> Result<(), Error> {
+        if self.asked.asked.is_none() || !self.protocol.is_running() || !self.may_save() {
+            return Ok(());
+        }
+        let Some(mut provider) = self.asked.provider.take() else { return Ok(()) };
+        let state = provider();
+        self.asked.provider = Some(provider);
+        self.save_asked(&state)
+    }
+
+    /// Takes it with this state.
+    pub(super) fn save_asked(&mut self, state: &[u8]) -> Result<(), Error> {
+        let epoch = match self.save(state) {
+            // It is decided soon.
+            Err(Error::Protocol(ProtocolError::ChoicesOpen { .. })) => return Ok(()),
+            saved => saved?,
+        };
+        self.tally.checkpoints_asked += 1;
+        match self.asked.asked.take() {
+            Some(Asked::Exit) => self.roll_back(epoch),
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns `true` if a restored program could go on from here: in no collective whose data has left, with no open request but receives
+    /// without a message, which were posted last, and with nothing recorded that is yet to be repeated.
+    fn may_save(&self) -> bool {
+        self.native.is_idle()
+            && self.requests.are_receives_that_were_posted_last()
+            && self.cancelled.is_empty()
+            && self.polls.are_repeated()
+    }
+}

@@ -1,0 +1,103 @@
+//! Program of the ranks between processes. Its state says exactly how far it is, so that a checkpoint can be taken while it waits.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use counterfoil_runtime::{Communicator, Error, Reduction};
+use serde::{Deserialize, Serialize};
+
+/// Parameters of the program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Program {
+    /// Number of iterations.
+    pub iterations: u64,
+    /// Iterations between two places where the program offers a checkpoint; never if 0.
+    pub checkpoint_every: u64,
+}
+
+/// State of a rank: everything that a restart needs.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct State {
+    /// Present iteration, from 1.
+    iteration: u64,
+    /// Next step of the iteration.
+    step: u64,
+    /// Digest of all that the rank has received.
+    digest: u64,
+}
+
+impl State {
+    fn add(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            self.digest = (self.digest ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3).rotate_left(5);
+        }
+    }
+}
+
+impl Program {
+    /// Runs the program on one rank, and returns its digest.
+    ///
+    /// # Errors
+    /// Those of the communicator.
+    pub fn run(self, comm: &mut impl Communicator) -> Result<Vec<u8>, Error> {
+        let state = Rc::new(RefCell::new(State { iteration: 1, ..State::default() }));
+        let shared = Rc::clone(&state);
+        comm.provide_state(Box::new(move || postcard::to_stdvec(&*shared.borrow()).unwrap_or_default()));
+        if let Some(restored) = comm.restore()? {
+            *state.borrow_mut() = postcard::from_bytes(&restored)?;
+        }
+        while state.borrow().iteration <= self.iterations {
+            self.step(comm, &state)?;
+        }
+        Ok(state.borrow().digest.to_le_bytes().to_vec())
+    }
+
+    /// Makes one call, and then notes that in the state.
+    fn step(self, comm: &mut impl Communicator, state: &RefCell<State>) -> Result<(), Error> {
+        let State { iteration, step, digest } = state.borrow().clone();
+        let (rank, size) = (comm.rank(), comm.size());
+        let (next, previous) = ((rank + 1) % size, (rank + size - 1) % size);
+        let received = match step {
+            0 => {
+                comm.iteration(iteration)?;
+                Vec::new()
+            }
+            1 => {
+                comm.send(next, 0, &(digest ^ iteration).to_le_bytes())?;
+                Vec::new()
+            }
+            2 => comm.recv(Some(previous), Some(0))?.1.to_vec(),
+            3 => collective(comm, iteration, digest)?,
+            _ => {
+                if self.checkpoint_every > 0 && iteration.is_multiple_of(self.checkpoint_every) {
+                    let saved = State { iteration: iteration + 1, step: 0, digest };
+                    comm.checkpoint(&postcard::to_stdvec(&saved)?)?;
+                }
+                *state.borrow_mut() = State { iteration: iteration + 1, step: 0, digest };
+                return Ok(());
+            }
+        };
+        let mut state = state.borrow_mut();
+        state.add(&received);
+        state.step += 1;
+        Ok(())
+    }
+}
+
+/// Makes the collective call of an iteration, and returns its result.
+fn collective(comm: &mut impl Communicator, iteration: u64, digest: u64) -> Result<Vec<u8>, Error> {
+    let root = (iteration / 5) as u32 % comm.size();
+    Ok(match iteration % 5 {
+        0 => {
+            comm.barrier()?;
+            Vec::new()
+        }
+        1 => {
+            let mut values = [digest, iteration];
+            comm.allreduce_u64(&mut values, Reduction::Sum)?;
+            values.map(u64::to_le_bytes).concat()
+        }
+        2 => comm.allgather(&digest.to_le_bytes())?.concat(),
+        _ => comm.bcast(root, &digest.to_le_bytes())?.to_vec(),
+    })
+}

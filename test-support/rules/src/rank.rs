@@ -1,0 +1,46 @@
+//! A rank of a job under one of the small rules. The launcher starts it, with the name of the rule as the first argument.
+#![forbid(unsafe_code)]
+
+use std::process::ExitCode;
+
+use counterfoil_runtime::local::{JoinOptions, join_under};
+use counterfoil_test_rules::SmallRule;
+use counterfoil_test_rules::program::Program;
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<(), Box<dyn std::error::Error>> {
+    let mut arguments = std::env::args().skip(1);
+    let name = arguments.next().unwrap_or_default();
+    let rule = SmallRule::ALL.into_iter().find(|rule| format!("{rule:?}") == name).ok_or("no such rule")?;
+    let mut options = JoinOptions { job: Default::default(), rank: 0, incarnation: 0, launcher: 0 };
+    while let (Some(option), Some(value)) = (arguments.next(), arguments.next()) {
+        match option.as_str() {
+            "--job" => options.job = value.into(),
+            "--rank" => options.rank = value.parse()?,
+            "--incarnation" => options.incarnation = value.parse()?,
+            "--launcher" => options.launcher = value.parse()?,
+            _ => return Err(format!("unknown option {option}").into()),
+        }
+    }
+    let (mut endpoint, program) = join_under(&rule, &options)?;
+    let program: Program = postcard::from_bytes(&program)?;
+    let result = program.run(&mut endpoint).and_then(|outcome| endpoint.finish(outcome));
+    match result {
+        // The launcher starts a process that continues from the checkpoint.
+        Err(_) if endpoint.is_rolling_back() => Ok(()),
+        Err(error) => {
+            endpoint.fail(error.to_string());
+            Err(error.into())
+        }
+        Ok(()) => Ok(()),
+    }
+}

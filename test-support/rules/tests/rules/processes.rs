@@ -1,0 +1,80 @@
+//! Between processes that are killed by SIGKILL: the ranks end with the same digests as without.
+
+use counterfoil_campaign::scaled;
+use counterfoil_runtime::local::{JobOptions, JobReport, Kill, KillPoint, Observer, Progress, launch_under};
+use counterfoil_runtime::transport::CallKind;
+use counterfoil_runtime::{LogTier, RankSettings, Tally};
+use counterfoil_test_rules::SmallRule;
+use counterfoil_test_rules::program::Program;
+use rand_xoshiro::SplitMix64;
+use rand_xoshiro::rand_core::{Rng, SeedableRng};
+
+const RANKS: u32 = 4;
+const ITERATIONS: u64 = 60;
+
+struct Quiet;
+
+impl Observer for Quiet {
+    fn handle_progress(&mut self, _: Progress) {}
+}
+
+fn run(rule: SmallRule, tier: LogTier, checkpoint_every: u64, kills: &[Kill]) -> JobReport {
+    let root = tempfile::Builder::new().prefix("cfr").tempdir_in("/tmp").unwrap();
+    let rank = env!("CARGO_BIN_EXE_counterfoil-test-rank");
+    let mut options = JobOptions::new(vec![rank.into(), format!("{rule:?}").into()], RANKS);
+    let program = Program { iterations: ITERATIONS, checkpoint_every };
+    options.settings = RankSettings { tier, log_bytes_max: 16 << 20, ..RankSettings::new(RANKS) };
+    options.program = postcard::to_stdvec(&program).unwrap();
+    options.shm_root = root.path().to_owned();
+    options.checkpoint_root = root.path().to_owned();
+    options.kills = kills.to_vec();
+    options.wall_max = Some(std::time::Duration::from_secs(60));
+    launch_under(&rule, &options, None, &mut Quiet)
+        .unwrap_or_else(|error| panic!("{rule:?} {tier:?} {checkpoint_every} {kills:?}: {error}"))
+}
+
+/// Runs jobs with random kills, and compares their outcomes with those of a job without. Returns the sum of the counters.
+fn campaign(rule: SmallRule, jobs: u64) -> Tally {
+    let mut random = SplitMix64::seed_from_u64(20 + rule as u64);
+    let mut below = move |bound: u64| random.next_u64() % bound;
+    let expected = run(rule, LogTier::Volatile, 0, &[]).outcomes;
+    let mut sum = Tally::default();
+    for _ in 0..jobs {
+        let tier = [LogTier::Volatile, LogTier::ProcessCrashSafe][below(2) as usize];
+        let checkpoint_every = [0, 3, 7][below(3) as usize];
+        let kills: Vec<Kill> = (0..1 + below(3))
+            .map(|_| {
+                let iteration = 1 + below(ITERATIONS);
+                let at = match below(3) {
+                    0 => KillPoint::Iteration(iteration),
+                    1 => KillPoint::Call(iteration, CallKind::Collective),
+                    _ => KillPoint::Call(iteration, CallKind::Send),
+                };
+                Kill { rank: below(u64::from(RANKS)) as u32, at }
+            })
+            .collect();
+        let report = run(rule, tier, checkpoint_every, &kills);
+        assert_eq!(report.outcomes, expected, "{rule:?} {tier:?} {checkpoint_every} {kills:?}");
+        sum += report.tally;
+    }
+    eprintln!("{rule:?}: {sum:#?}");
+    sum
+}
+
+#[test]
+fn results_of_collectives_come_from_survivors() {
+    let sum = campaign(SmallRule::Served, scaled(12));
+    assert!(sum.collectives_recorded > 0 && sum.entries_sent > 0 && sum.collectives_failed > 0, "{sum:?}");
+}
+
+#[test]
+fn all_ranks_go_back_to_the_line() {
+    let sum = campaign(SmallRule::Line, scaled(12));
+    assert!(sum.checkpoints_asked > 0 && sum.collectives_recorded > 0, "{sum:?}");
+}
+
+#[test]
+fn survivors_save_their_state_and_are_loaded_again() {
+    let sum = campaign(SmallRule::OnFailure, scaled(12));
+    assert!(sum.checkpoints_asked > 0, "{sum:?}");
+}
