@@ -10,6 +10,7 @@
 
 pub mod api;
 pub mod cluster;
+mod link;
 pub mod pessimistic;
 pub mod send_deterministic;
 pub mod sender_based;

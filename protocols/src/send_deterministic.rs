@@ -302,7 +302,7 @@ impl SendDeterministic {
     /// Sends the acknowledgements that can't wait for a message to `peer`.
     fn send_due_acks(&mut self, peer: Rank) -> Result<(), ProtocolError> {
         let (rank, origin) = (self.config.rank, self.origin());
-        while let Some(ack) = self.channel(peer)?.recv.poll_ack() {
+        while let Some(ack) = self.channel(peer)?.link.recv.poll_ack() {
             let header = WireHeader::ack_only(rank, peer, origin, ack);
             self.effects.push_back(Effect::Transmit { to: Party::Rank(peer), header, body: Vec::new() });
         }

@@ -2,9 +2,7 @@
 
 use std::collections::VecDeque;
 
-use counterfoil_ack_piggyback::{
-    Ack, AckPolicy, Acked, Arrival, Flags, RecvWindow, SendWindow, Stamp, Verdict, WireHeader,
-};
+use counterfoil_ack_piggyback::{Ack, AckPolicy, Acked, Arrival, Flags, Stamp, Verdict, WireHeader};
 use counterfoil_log_core::{Epoch, Incarnation, Phase, Rank, Ssn};
 
 use super::notice::{Covered, ReceivedRun, Sender};
@@ -12,6 +10,7 @@ use super::received::Receipts;
 use super::sent::{AcknowledgedRun, Sent};
 use super::tables::ChannelTable;
 use crate::api::{Hello, Misbehaviour, ProtocolError, RestoreError};
+use crate::link::Link;
 
 /// Receipt, in `epoch`, of all messages up to `last`; `logged` as in [`Sent::acknowledge`].
 #[derive(Clone, Copy, Debug)]
@@ -24,11 +23,8 @@ struct PendingReceipt {
 /// State of the channels to and from `peer`.
 #[derive(Debug)]
 pub(super) struct Channel {
-    peer: Rank,
-    send: SendWindow,
+    pub(super) link: Link,
     pub(super) sent: Sent,
-    /// Also holds the peer's incarnation.
-    pub(super) recv: RecvWindow,
     pub(super) receipts: Receipts,
     /// Receipts that are reported and not applied yet, in SSN order.
     pending: VecDeque<PendingReceipt>,
@@ -65,15 +61,9 @@ pub(super) struct Channel {
 impl Channel {
     /// Creates an unused channel. `restored`: this execution repeats an earlier one, which may have used the channel.
     pub(super) fn new(peer: Rank, policy: AckPolicy, epoch: Epoch, restored: bool) -> Channel {
-        let (mut send, mut recv) = (SendWindow::new(policy), RecvWindow::new(policy));
-        // A new window is in the first epoch, so it refuses no later one.
-        let begun = send.begin_epoch(epoch).and_then(|()| recv.begin_epoch(epoch));
-        debug_assert!(begun.is_ok(), "{epoch} refused by a new window");
         Channel {
-            peer,
-            send,
+            link: Link::new(peer, policy, epoch),
             sent: Sent::default(),
-            recv,
             receipts: Receipts::default(),
             pending: VecDeque::new(),
             hello_received: !restored,
@@ -91,26 +81,21 @@ impl Channel {
     }
 
     pub(super) fn peer(&self) -> Rank {
-        self.peer
+        self.link.peer
     }
 
     pub(super) fn last_sent(&self) -> Ssn {
-        self.send.sent()
+        self.link.send.sent()
     }
 
     pub(super) fn begin_epoch(&mut self, epoch: Epoch) -> Result<(), ProtocolError> {
-        let begun = self.send.begin_epoch(epoch).and_then(|()| self.recv.begin_epoch(epoch));
-        begun.map_err(|_| ProtocolError::EpochsExhausted)
+        self.link.begin_epoch(epoch)
     }
 
     /// Assigns an SSN, and requests an acknowledgement with the message if too much lacks one.
     pub(super) fn stamp(&mut self, len: u64, epoch: Epoch, phase: Phase) -> Result<Stamp, ProtocolError> {
-        let len = usize::try_from(len).unwrap_or(usize::MAX);
-        let mut stamp = self.send.stamp(len).map_err(|_| ProtocolError::SsnsExhausted { peer: self.peer })?;
+        let stamp = self.link.stamp(len)?;
         self.sent.record(stamp.ssn, epoch, phase, stamp.flags.contains(Flags::LOGGED));
-        if self.send.poll_ack_request() {
-            stamp.flags |= Flags::ACK_REQUESTED;
-        }
         Ok(stamp)
     }
 
@@ -123,18 +108,17 @@ impl Channel {
             flags = flags.intersection(Flags::ACK_REQUESTED);
         }
         self.transmitted = self.transmitted.max(header.ssn());
-        header.refreshed(incarnation, self.recv.piggyback(), flags)
+        self.link.refresh(header, incarnation, flags)
     }
 
     /// Returns `true` if a frame comes from the living incarnation of the peer.
     pub(super) fn is_living(&self, incarnation: Incarnation) -> Result<bool, ProtocolError> {
-        ProtocolError::check_incarnation(self.peer, incarnation, self.recv.incarnation())
+        self.link.is_living(incarnation)
     }
 
     /// Judges a message of the living incarnation.
     pub(super) fn judge(&mut self, arrival: Arrival) -> Result<Verdict, ProtocolError> {
-        let peer = self.peer;
-        self.recv.handle_message(arrival).map_err(|error| ProtocolError::from_recv(peer, error))
+        self.link.judge(arrival)
     }
 
     /// Takes a duplicate; returns its phase if it is an orphan that was missing since the recovery line.
@@ -165,7 +149,7 @@ impl Channel {
     pub(super) fn assume_rolled_back(&mut self) {
         if self.is_rolling_back() {
             // Above the known incarnation, so not refused.
-            let _ = self.recv.set_incarnation(self.line_incarnation, self.base);
+            let _ = self.link.recv.set_incarnation(self.line_incarnation, self.base);
             self.pending.clear();
             self.hello_received = false;
         }
@@ -178,15 +162,15 @@ impl Channel {
 
     /// Returns `true` if the peer is about to roll back.
     pub(super) fn is_rolling_back(&self) -> bool {
-        self.line_incarnation > self.recv.incarnation()
+        self.line_incarnation > self.link.recv.incarnation()
     }
 
     /// Takes an acknowledgement of the living incarnation.
     pub(super) fn acknowledge(&mut self, Ack { ssn, epoch }: Ack) -> Result<Vec<AcknowledgedRun>, ProtocolError> {
-        let sent = self.send.sent();
+        let sent = self.link.send.sent();
         if ssn > sent {
             let how = Misbehaviour::ReceivedMoreThanSent { claimed: ssn, sent };
-            return Err(ProtocolError::PeerMisbehaved { peer: self.peer, how });
+            return Err(ProtocolError::PeerMisbehaved { peer: self.link.peer, how });
         }
         // A held message is presented again.
         if self.pending.back().is_none_or(|receipt| receipt.last < ssn) {
@@ -198,36 +182,28 @@ impl Channel {
     /// Checks that the peer can have the messages up to `claimed`: they were sent, or this execution has yet to send some
     /// again.
     fn check_claimed(&self, claimed: Ssn) -> Result<(), ProtocolError> {
-        let sent = self.send.sent();
+        let sent = self.link.send.sent();
         if claimed <= sent || self.sent_at_restart < Ssn::MAX {
             return Ok(());
         }
         let how = Misbehaviour::ReceivedMoreThanSent { claimed, sent };
-        Err(ProtocolError::PeerMisbehaved { peer: self.peer, how })
+        Err(ProtocolError::PeerMisbehaved { peer: self.link.peer, how })
     }
 
     /// Handles a Hello: the receipts in it replace all that were known.
     pub(super) fn handle_hello(&mut self, hello: &Hello, received_runs: Vec<ReceivedRun>) -> Result<(), ProtocolError> {
-        let peer = self.peer;
-        let now = self.recv.incarnation();
-        if hello.incarnation < now {
-            return Err(ProtocolError::DeadHello { peer, incarnation: hello.incarnation, now });
-        }
+        let peer = self.link.peer;
+        self.link.check_hello(hello)?;
         if hello.received.upto() < self.collected {
             let needs = hello.received.upto().next();
             return Err(ProtocolError::Unrecoverable { peer, needs, collected: self.collected });
         }
-        let (received, covered) = (hello.received.upto(), hello.covered.1);
-        self.check_claimed(received)?;
-        if covered > received {
-            let how = Misbehaviour::CoversMoreThanReceived { covered, received };
-            return Err(ProtocolError::PeerMisbehaved { peer, how });
-        }
+        self.check_claimed(hello.received.upto())?;
         // Not below the known incarnation, so not refused.
-        let _ = self.recv.set_incarnation(hello.incarnation, hello.sent);
-        self.recv.reack_after(self.recv.hsr().upto());
+        let _ = self.link.recv.set_incarnation(hello.incarnation, hello.sent);
+        self.link.recv.reack_after(self.link.recv.hsr().upto());
         self.hello_received = true;
-        self.send.receiver_rolled_back(Ssn::ZERO);
+        self.link.send.receiver_rolled_back(Ssn::ZERO);
         self.sent.invalidate_receipts();
         let receipt = |ReceivedRun { last, epoch, logged }| PendingReceipt {
             last: Ssn(last),
@@ -246,9 +222,10 @@ impl Channel {
         if self.frozen || self.is_rolling_back() {
             return runs;
         }
-        let (sent, now) = (self.send.sent().min(self.transmitted), self.send.epoch());
+        let (sent, now) = (self.link.send.sent().min(self.transmitted), self.link.send.epoch());
         while let Some(&PendingReceipt { last, epoch, logged }) = self.pending.front() {
-            if let Ok(Acked::Run { first, last, epoch }) = self.send.handle_ack(Ack { ssn: last.min(sent), epoch }) {
+            if let Ok(Acked::Run { first, last, epoch }) = self.link.send.handle_ack(Ack { ssn: last.min(sent), epoch })
+            {
                 runs.extend(self.sent.acknowledge((first, last), epoch, logged, now));
             }
             if last > sent {
@@ -262,7 +239,7 @@ impl Channel {
     /// Returns the SSN after which to transmit to a peer that has received up to `received`: the messages that it
     /// lacks, and those that this execution sends again, but nothing that may be collected.
     pub(super) fn replay_after(&mut self, received: Ssn) -> Ssn {
-        let received = received.min(self.send.sent());
+        let received = received.min(self.link.send.sent());
         self.transmitted = received.min(self.sent_at_restart).max(self.collected);
         // Records that are released, since this execution has sent their messages again already, need no transmission either.
         self.transmitted = self.transmitted.max(self.sent.released_after(self.transmitted).min(received));
@@ -291,7 +268,7 @@ impl Channel {
     fn forget_receipts(&mut self) {
         self.receipts.forget(self.covered.min(Ssn(self.covered_by_peer.stable)));
         if let Some(epoch) = self.receipts.oldest_epoch() {
-            self.recv.forget_epochs_before(epoch);
+            self.link.recv.forget_epochs_before(epoch);
         }
     }
 
@@ -299,7 +276,7 @@ impl Channel {
     /// Returns the last message that it won't send again, and `true` if that is news to the peer.
     pub(super) fn advance_stable(&mut self, floor: Epoch) -> (Ssn, bool) {
         self.sent.collect(self.collected, floor);
-        let before = self.sent.first_since(floor).map_or(self.send.sent(), Ssn::prev);
+        let before = self.sent.first_since(floor).map_or(self.link.send.sent(), Ssn::prev);
         let is_new = before > self.stable;
         self.stable = self.stable.max(before);
         (self.stable, is_new)
@@ -309,7 +286,7 @@ impl Channel {
     pub(super) fn collect(&mut self, floor: Epoch) -> Option<(Epoch, Ssn)> {
         let covered = self.covered_by_peer;
         // A receiver awaits messages that a restored sender sends again as orphans, covered or not.
-        let upto = Ssn(covered.upto).min(self.send.sent()).min(self.sent_at_restart);
+        let upto = Ssn(covered.upto).min(self.link.send.sent()).min(self.sent_at_restart);
         if upto <= self.collected {
             return None;
         }
@@ -330,19 +307,19 @@ impl Channel {
 
     /// Fills in this rank's side of the channel.
     pub(super) fn describe(&self, hello: &mut Hello) {
-        hello.received = self.recv.hsr().clone();
+        hello.received = self.link.recv.hsr().clone();
         hello.covered.1 = self.covered;
         // Leave out messages that wait to be transmitted again: an acknowledgement would release them too early.
-        hello.sent = self.send.sent().min(self.sent_at_restart);
-        hello.acked = self.send.acked().min(hello.sent);
+        hello.sent = self.link.send.sent().min(self.sent_at_restart);
+        hello.acked = self.link.send.acked().min(hello.sent);
     }
 
     pub(super) fn snapshot(&self) -> ChannelTable {
         ChannelTable {
-            peer: self.peer.0,
-            send: self.send.snapshot(),
+            peer: self.link.peer.0,
+            send: self.link.send.snapshot(),
             sent: self.sent.clone(),
-            recv: self.recv.snapshot(),
+            recv: self.link.recv.snapshot(),
             receipts: self.receipts.clone(),
             covered: self.covered.0,
             collected: self.collected.0,
@@ -351,9 +328,8 @@ impl Channel {
 
     pub(super) fn restore(table: &ChannelTable, policy: AckPolicy) -> Result<Channel, RestoreError> {
         let peer = Rank(table.peer);
-        let refused = |source| RestoreError::Window { peer, source };
-        let send = SendWindow::restore(policy, &table.send).map_err(refused)?;
-        let recv = RecvWindow::restore(policy, &table.recv).map_err(refused)?;
+        let link = Link::restore(peer, policy, (&table.send, &table.recv))?;
+        let (send, recv) = (&link.send, &link.recv);
         let sound = table.sent.is_sound(table.send.epoch, send.sent())
             && table.receipts.is_sound(table.recv.epoch, recv.hsr().upto())
             && table.covered <= recv.hsr().upto().0
@@ -363,8 +339,7 @@ impl Channel {
         }
         Ok(Channel {
             sent_at_restart: send.sent(),
-            send,
-            recv,
+            link,
             sent: table.sent.clone(),
             receipts: table.receipts.clone(),
             covered: Ssn(table.covered),

@@ -61,7 +61,7 @@ impl Protocol for SendDeterministic {
         let peer = header.source();
         let anyone = self.has(Canary::IncarnationsIgnored);
         let channel = self.channel(peer)?;
-        let now = channel.recv.incarnation();
+        let now = channel.link.recv.incarnation();
         if !channel.is_living(header.incarnation())? && !anyone {
             return Ok(Incoming::Discard(DiscardReason::DeadIncarnation { sent_by: header.incarnation(), now }));
         }
@@ -129,7 +129,7 @@ impl Protocol for SendDeterministic {
         match header.kind() {
             Kind::Message => return Err(ProtocolError::UnexpectedKind { peer, kind: Kind::Message }),
             Kind::Ack => {}
-            Kind::AckRequest => self.channel(peer)?.recv.handle_ack_request(header.ssn()),
+            Kind::AckRequest => self.channel(peer)?.link.recv.handle_ack_request(header.ssn()),
             Kind::Control => {
                 let covered = (header.tag() == notice::COVERED).then(|| notice::decode(body)).flatten();
                 let covered = covered.filter(Covered::is_sound);
@@ -344,7 +344,7 @@ impl SendDeterministic {
     fn handle_ack(&mut self, header: &WireHeader) -> Result<(), ProtocolError> {
         let peer = header.source();
         let channel = self.channel(peer)?;
-        let now = channel.recv.incarnation();
+        let now = channel.link.recv.incarnation();
         if let Some(ack) = header.ack().filter(|_| header.incarnation() == now) {
             let runs = channel.acknowledge(ack)?;
             self.report_acknowledged(peer, runs);

@@ -33,7 +33,7 @@ impl SendDeterministic {
             spe: channel.sent.table(|epoch| self.restart_epoch(epoch, self.durable)).len(),
             unacknowledged: channel.sent.unknown(),
             rpp: channel.receipts.rows(),
-            receive_epochs: channel.recv.receive_epochs().runs().len(),
+            receive_epochs: channel.link.recv.receive_epochs().runs().len(),
         })
     }
 }

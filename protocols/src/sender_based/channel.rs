@@ -1,20 +1,16 @@
 //! Channels in both directions between this rank and one peer (or itself).
 
-use counterfoil_ack_piggyback::{
-    Ack, AckError, AckPolicy, Acked, Arrival, Flags, RecvWindow, SendWindow, Stamp, Verdict, WireHeader,
-};
+use counterfoil_ack_piggyback::{Ack, AckError, AckPolicy, Acked, Arrival, Flags, Stamp, Verdict, WireHeader};
 use counterfoil_log_core::{Epoch, Incarnation, Rank, Ssn};
 
 use super::tables::ChannelTable;
 use crate::api::{DiscardReason, Hello, Incoming, Misbehaviour, ProtocolError, RestoreError};
+use crate::link::Link;
 
 /// State of the channels to and from `peer`.
 #[derive(Debug)]
 pub(super) struct Channel {
-    peer: Rank,
-    send: SendWindow,
-    /// Also holds the peer's incarnation.
-    recv: RecvWindow,
+    link: Link,
     /// Epoch of the peer's newest known durable checkpoint, and the last message to the peer that it covers.
     covered_by_peer: (Epoch, Ssn),
     /// Last covered message reported to the log: no more than this execution has sent.
@@ -31,14 +27,8 @@ pub(super) struct Channel {
 
 impl Channel {
     pub(super) fn new(peer: Rank, policy: AckPolicy, epoch: Epoch) -> Channel {
-        let (mut send, mut recv) = (SendWindow::new(policy), RecvWindow::new(policy));
-        // A new window is in the first epoch, so it refuses no later one.
-        let begun = send.begin_epoch(epoch).and_then(|()| recv.begin_epoch(epoch));
-        debug_assert!(begun.is_ok(), "{epoch} refused by a new window");
         Channel {
-            peer,
-            send,
-            recv,
+            link: Link::new(peer, policy, epoch),
             covered_by_peer: (Epoch::FIRST, Ssn::ZERO),
             covered_reported: Ssn::ZERO,
             checkpointed: Ssn::ZERO,
@@ -49,46 +39,43 @@ impl Channel {
     }
 
     pub(super) fn sent(&self) -> Ssn {
-        self.send.sent()
+        self.link.send.sent()
     }
 
     pub(super) fn incarnation(&self) -> Incarnation {
-        self.recv.incarnation()
+        self.link.recv.incarnation()
     }
 
     /// Returns `true` if anything was sent, received or covered here.
     pub(super) fn is_used(&self) -> bool {
-        self.send.sent() > Ssn::ZERO || self.recv.hsr().highest() > Ssn::ZERO || self.covered_by_peer.1 > Ssn::ZERO
+        self.link.send.sent() > Ssn::ZERO
+            || self.link.recv.hsr().highest() > Ssn::ZERO
+            || self.covered_by_peer.1 > Ssn::ZERO
     }
 
     pub(super) fn has_received(&self, ssn: Ssn) -> bool {
-        self.recv.hsr().contains(ssn)
+        self.link.recv.hsr().contains(ssn)
     }
 
     /// Returns the SSN up to which all messages were received.
     pub(super) fn received_upto(&self) -> Ssn {
-        self.recv.hsr().upto()
+        self.link.recv.hsr().upto()
     }
 
     /// Assigns an SSN, and requests an acknowledgement with the message if too much lacks one.
     pub(super) fn stamp(&mut self, len: u64) -> Result<Stamp, ProtocolError> {
-        let len = usize::try_from(len).unwrap_or(usize::MAX);
-        let mut stamp = self.send.stamp(len).map_err(|_| ProtocolError::SsnsExhausted { peer: self.peer })?;
-        if self.send.poll_ack_request() {
-            stamp.flags |= Flags::ACK_REQUESTED;
-        }
-        Ok(stamp)
+        self.link.stamp(len)
     }
 
     /// Returns an early acknowledgement once its message has been sent again.
     pub(super) fn poll_early_ack(&mut self) -> Option<Ack> {
-        self.early_ack.take_if(|ack| ack.ssn <= self.send.sent())
+        self.early_ack.take_if(|ack| ack.ssn <= self.link.send.sent())
     }
 
     /// Returns what the log may collect, epoch and last SSN, if that has grown.
     pub(super) fn poll_covered(&mut self) -> Option<(Epoch, Ssn)> {
         let (epoch, upto) = self.covered_by_peer;
-        let upto = upto.min(self.send.sent());
+        let upto = upto.min(self.link.send.sent());
         if upto <= self.covered_reported {
             return None;
         }
@@ -100,31 +87,28 @@ impl Channel {
     pub(super) fn refresh(&mut self, header: &WireHeader, incarnation: Incarnation) -> WireHeader {
         let mut flags = header.flags().intersection(Flags::LOGGED | Flags::ACK_REQUESTED);
         // Beyond this execution's last SSN are records of the execution before, in a log that survived.
-        if header.ssn() <= self.replay_upto || header.ssn() > self.send.sent() {
+        if header.ssn() <= self.replay_upto || header.ssn() > self.link.send.sent() {
             flags |= Flags::REPLAYED;
         }
-        header.refreshed(incarnation, self.recv.piggyback(), flags)
+        self.link.refresh(header, incarnation, flags)
     }
 
     /// Returns `true` if a frame comes from the living incarnation of the peer.
     pub(super) fn is_living(&self, incarnation: Incarnation) -> Result<bool, ProtocolError> {
-        ProtocolError::check_incarnation(self.peer, incarnation, self.recv.incarnation())
+        self.link.is_living(incarnation)
     }
 
     /// Judges a message of the living incarnation.
     pub(super) fn receive(&mut self, arrival: Arrival) -> Result<Incoming, ProtocolError> {
-        match self.recv.handle_message(arrival) {
-            Ok(Verdict::Fresh) => Ok(Incoming::Deliver { keep: None }),
-            Ok(Verdict::Duplicate { receive_epoch }) => {
-                Ok(Incoming::Discard(DiscardReason::Duplicate { receive_epoch }))
-            }
-            Ok(Verdict::DeadIncarnation) => Ok(Incoming::Discard(self.dead_incarnation(arrival.incarnation))),
-            Err(error) => Err(ProtocolError::from_recv(self.peer, error)),
-        }
+        Ok(match self.link.judge(arrival)? {
+            Verdict::Fresh => Incoming::Deliver { keep: None },
+            Verdict::Duplicate { receive_epoch } => Incoming::Discard(DiscardReason::Duplicate { receive_epoch }),
+            Verdict::DeadIncarnation => Incoming::Discard(self.dead_incarnation(arrival.incarnation)),
+        })
     }
 
     pub(super) fn dead_incarnation(&self, sent_by: Incarnation) -> DiscardReason {
-        DiscardReason::DeadIncarnation { sent_by, now: self.recv.incarnation() }
+        DiscardReason::DeadIncarnation { sent_by, now: self.link.recv.incarnation() }
     }
 
     /// Takes an acknowledgement of the living incarnation; returns the last SSN that it newly acknowledges, and its
@@ -132,7 +116,7 @@ impl Channel {
     ///
     /// `reexecuting`: this execution may repeat an earlier one, so more may be acknowledged than it has sent.
     pub(super) fn acknowledge(&mut self, ack: Ack, reexecuting: bool) -> Result<Option<Ack>, ProtocolError> {
-        match self.send.handle_ack(ack) {
+        match self.link.send.handle_ack(ack) {
             Ok(Acked::Run { last, epoch, .. }) => Ok(Some(Ack { ssn: last, epoch })),
             Ok(Acked::Stale) => Ok(None),
             Err(AckError::BeyondSent { .. }) if reexecuting => {
@@ -143,24 +127,24 @@ impl Channel {
                 Ok(None)
             }
             Err(AckError::BeyondSent { acked, sent }) => Err(ProtocolError::PeerMisbehaved {
-                peer: self.peer,
+                peer: self.link.peer,
                 how: Misbehaviour::ReceivedMoreThanSent { claimed: acked, sent },
             }),
         }
     }
 
     pub(super) fn request_ack(&mut self, sent: Ssn) {
-        self.recv.handle_ack_request(sent);
+        self.link.recv.handle_ack_request(sent);
     }
 
     /// Returns the next acknowledgement that must be sent in a frame of its own.
     pub(super) fn poll_ack(&mut self) -> Option<Ack> {
-        self.recv.poll_ack()
+        self.link.recv.poll_ack()
     }
 
     /// Returns the next acknowledgement, due or not.
     pub(super) fn piggyback_ack(&mut self) -> Option<Ack> {
-        self.recv.piggyback()
+        self.link.recv.piggyback()
     }
 
     /// Takes note that the peer's durable checkpoint covers the messages to it up to `upto`.
@@ -173,19 +157,19 @@ impl Channel {
     /// Returns the SSN after which to transmit to a peer that has received `received`: the messages that it lacks, and
     /// those that this execution sends again (the peer drops duplicates), but nothing that may be collected.
     pub(super) fn replay_after(&self, received: Ssn) -> Ssn {
-        received.min(self.send.sent()).max(self.covered_by_peer.1)
+        received.min(self.link.send.sent()).max(self.covered_by_peer.1)
     }
 
     /// Begins `epoch` with a checkpoint.
     pub(super) fn begin_epoch(&mut self, epoch: Epoch) -> Result<(), ProtocolError> {
-        let begun = self.send.begin_epoch(epoch).and_then(|()| self.recv.begin_epoch(epoch));
-        self.checkpointed = self.recv.hsr().upto();
-        begun.map_err(|_| ProtocolError::EpochsExhausted)
+        let begun = self.link.begin_epoch(epoch);
+        self.checkpointed = self.link.recv.hsr().upto();
+        begun
     }
 
     /// Makes that checkpoint durable; returns the last message that it covers, if that has grown.
     pub(super) fn checkpoint_durable(&mut self, epoch: Epoch) -> Option<Ssn> {
-        self.recv.forget_epochs_before(epoch);
+        self.link.recv.forget_epochs_before(epoch);
         let is_new = self.checkpointed > self.covered;
         self.covered = self.checkpointed;
         is_new.then_some(self.covered)
@@ -194,59 +178,52 @@ impl Channel {
     /// Checks a Hello against the channel's state, then applies it; returns the SSN beyond which earlier
     /// acknowledgements are void, if any are.
     pub(super) fn handle_hello(&mut self, hello: &Hello, reexecuting: bool) -> Result<Option<Ssn>, ProtocolError> {
-        let (peer, sent) = (self.peer, self.send.sent());
-        let (incarnation, known) = (hello.incarnation, self.recv.incarnation());
+        let (peer, sent) = (self.link.peer, self.link.send.sent());
+        let (incarnation, known) = (hello.incarnation, self.link.recv.incarnation());
         let has_upto = hello.received.upto();
-        if incarnation < known {
-            return Err(ProtocolError::DeadHello { peer, incarnation, now: known });
-        }
+        self.link.check_hello(hello)?;
         let claimed = hello.received.highest();
         if claimed > sent && !reexecuting {
             let how = Misbehaviour::ReceivedMoreThanSent { claimed, sent };
-            return Err(ProtocolError::PeerMisbehaved { peer, how });
-        }
-        let (covered, received) = (hello.covered.1, has_upto);
-        if covered > received {
-            let how = Misbehaviour::CoversMoreThanReceived { covered, received };
             return Err(ProtocolError::PeerMisbehaved { peer, how });
         }
         let collected = self.covered_by_peer.1;
         if has_upto < collected {
             return Err(ProtocolError::Unrecoverable { peer, needs: has_upto.next(), collected });
         }
-        let met = self.recv.set_incarnation(incarnation, hello.sent);
+        let met = self.link.recv.set_incarnation(incarnation, hello.sent);
         debug_assert!(met.is_ok(), "{incarnation} isn't below {known}");
-        self.recv.reack_after(hello.acked);
+        self.link.recv.reack_after(hello.acked);
         self.replay_upto = sent;
         if incarnation == known {
             return Ok(None);
         }
-        let acked = self.send.acked();
+        let acked = self.link.send.acked();
         self.early_ack = None;
-        self.send.receiver_rolled_back(has_upto);
+        self.link.send.receiver_rolled_back(has_upto);
         Ok((acked > has_upto).then_some(has_upto))
     }
 
     /// Sets the incarnation of this rank's channel to itself, with the messages that its checkpoint has sent.
     pub(super) fn set_own_incarnation(&mut self, incarnation: Incarnation) {
-        let met = self.recv.set_incarnation(incarnation, self.send.sent());
+        let met = self.link.recv.set_incarnation(incarnation, self.link.send.sent());
         debug_assert!(met.is_ok(), "incarnations only rise");
-        self.replay_upto = self.send.sent();
+        self.replay_upto = self.link.send.sent();
     }
 
     /// Fills in this rank's side of the channel.
     pub(super) fn describe(&self, hello: &mut Hello) {
-        hello.received = self.recv.hsr().clone();
+        hello.received = self.link.recv.hsr().clone();
         hello.covered.1 = self.covered;
-        hello.sent = self.send.sent();
-        hello.acked = self.send.acked();
+        hello.sent = self.link.send.sent();
+        hello.acked = self.link.send.acked();
     }
 
     pub(super) fn snapshot(&self) -> ChannelTable {
         ChannelTable {
-            peer: self.peer.0,
-            send: self.send.snapshot(),
-            recv: self.recv.snapshot(),
+            peer: self.link.peer.0,
+            send: self.link.send.snapshot(),
+            recv: self.link.recv.snapshot(),
             covered_by_peer: (self.covered_by_peer.0.0, self.covered_by_peer.1.0),
         }
     }
@@ -254,16 +231,12 @@ impl Channel {
     /// Restores the channel from a durable checkpoint.
     pub(super) fn restore(table: &ChannelTable, policy: AckPolicy) -> Result<Channel, RestoreError> {
         let peer = Rank(table.peer);
-        let window = |source| RestoreError::Window { peer, source };
-        let send = SendWindow::restore(policy, &table.send).map_err(window)?;
-        let recv = RecvWindow::restore(policy, &table.recv).map_err(window)?;
+        let link = Link::restore(peer, policy, (&table.send, &table.recv))?;
         let covered_by_peer = (Epoch(table.covered_by_peer.0), Ssn(table.covered_by_peer.1));
-        let covered = recv.hsr().upto();
+        let covered = link.recv.hsr().upto();
         Ok(Channel {
-            peer,
-            covered_reported: covered_by_peer.1.min(send.sent()),
-            send,
-            recv,
+            covered_reported: covered_by_peer.1.min(link.send.sent()),
+            link,
             covered_by_peer,
             checkpointed: covered,
             covered,
