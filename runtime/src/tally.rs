@@ -30,6 +30,8 @@ pub struct Tally {
     pub messages_kept: u64,
     /// Acknowledged messages that the rule released.
     pub messages_released: u64,
+    /// Sends that the rule suppressed: their receivers have them.
+    pub sends_suppressed: u64,
     /// Checkpoints that the rule asked for.
     pub checkpoints_asked: u64,
     /// Collective calls that ran natively, or whose results were recorded.
@@ -60,6 +62,7 @@ impl std::ops::AddAssign for Tally {
         self.sends_repeated += other.sends_repeated;
         self.messages_kept += other.messages_kept;
         self.messages_released += other.messages_released;
+        self.sends_suppressed += other.sends_suppressed;
         self.checkpoints_asked += other.checkpoints_asked;
         self.collectives += other.collectives;
         self.collectives_recorded += other.collectives_recorded;

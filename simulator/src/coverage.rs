@@ -77,6 +77,8 @@ counters! {
     other_receive_epochs,
     /// Messages and sends that the protocol held.
     held,
+    /// Sends that the rule suppressed.
+    suppressed,
     /// Messages that were transmitted again.
     replayed,
     /// Outcomes that were recorded.

@@ -196,6 +196,7 @@ impl Oracle {
                 let sent = timeline.sent(peer);
                 let level = match self.properties.keeps {
                     Kept::All => sent,
+                    Kept::Nothing => 0,
                     Kept::Logged => {
                         let covered = self.timelines[peer as usize].covered(rank);
                         self.timelines[peer as usize].must_keep(rank, covered, self.heard.upto(rank, peer))

@@ -17,6 +17,8 @@ use super::rule::{Refusal, SimRule};
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Slot {
     Kept(Record),
+    /// Freed once it is transmitted.
+    Passing(Record),
     Freed,
     /// Lost by a canary.
     Lost,
@@ -82,7 +84,7 @@ impl Lane {
     }
 
     pub(crate) fn retained(&self) -> u64 {
-        self.slots.iter().filter(|slot| matches!(slot, Slot::Kept(_))).count() as u64
+        self.slots.iter().filter(|slot| matches!(slot, Slot::Kept(_) | Slot::Passing(_))).count() as u64
     }
 }
 

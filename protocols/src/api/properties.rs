@@ -34,4 +34,6 @@ pub enum Kept {
     UntilCovered,
     /// Of these, only the logged ones once they are acknowledged; the sender rolls back with the receiver of others. A replay skips those.
     Logged,
+    /// None: a record is gone once it was transmitted ([`Outgoing::keep_record`](super::Outgoing::keep_record) is `false` for every message).
+    Nothing,
 }

@@ -244,6 +244,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
                 }
                 Effect::Resume => {
                     self.held.schedule_retry();
+                    self.transmit_held()?;
                     self.native.resume();
                 }
                 Effect::KeepEntry { entry, bytes } => self.keep_entry(entry, bytes.into())?,

@@ -1,8 +1,9 @@
 //! Sending: appends a message to the log, and transmits it from there as often as needed.
 
+use std::collections::BTreeSet;
 use std::time::Instant;
 
-use counterfoil::{AppendError, Cursor, CursorError, Envelope, Epoch, Log, Rank, ReplayError, Ssn};
+use counterfoil::{Ack, AppendError, Cursor, CursorError, Envelope, Epoch, Log, Phase, Rank, ReplayError, Ssn};
 use counterfoil_ack_piggyback::WireHeader;
 use counterfoil_protocols::api::{Kept, Protocol, Transmission};
 
@@ -39,6 +40,10 @@ pub(super) struct Outbound {
     pub(super) received: Ssn,
     /// Coverage by a durable checkpoint of the peer that is ahead of this execution's sends.
     pub(super) pending_coverage: Option<(Epoch, Ssn)>,
+    /// Records from here on wait for the rule.
+    pub(super) held_from: Option<Ssn>,
+    /// Records that are never transmitted.
+    suppressed: BTreeSet<Ssn>,
     /// Records wait for the connection to become writable.
     pub(super) has_backlog: bool,
 }
@@ -93,6 +98,9 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
             self.expect_match(to, header.ssn())?;
         }
         if to == self.rank {
+            if self.properties.keeps == Kept::Nothing {
+                self.release(to, header.ssn())?;
+            }
             self.deliver_to_self(&header, payload)?;
         } else {
             self.transmit(to)?;
@@ -118,8 +126,19 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
                 Ok(mut claim) => {
                     // Claim first: an SSN that the protocol has assigned can't be returned.
                     let mut outgoing = self.protocol.handle_send(envelope)?;
-                    if outgoing.transmission != Transmission::Now {
-                        return Err(Error::Unsupported { effect: format!("{:?}", outgoing.transmission) });
+                    if outgoing.keep_record == (self.properties.keeps == Kept::Nothing) {
+                        return Err(Error::Unsupported {
+                            effect: format!("to keep a record: {}", outgoing.keep_record),
+                        });
+                    }
+                    let outbound = &mut self.outbound[to.index()];
+                    match outgoing.transmission {
+                        Transmission::Now => {}
+                        Transmission::Hold => drop(outbound.held_from.get_or_insert(outgoing.header.ssn())),
+                        Transmission::Suppress => {
+                            outbound.suppressed.insert(outgoing.header.ssn());
+                            self.tally.sends_suppressed += 1;
+                        }
                     }
                     claim.payload_mut().copy_from_slice(payload);
                     // The checksum covers the program's own bytes, so that it also verifies the copy.
@@ -227,9 +246,10 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         outbound.has_backlog = false;
         let Some(cursor) = &mut outbound.cursor else { return Ok(()) };
         let failed = |source| Error::Replay { peer, source };
-        while let Some(record) = cursor.peek().map_err(failed)?.filter(|record| record.ssn() <= outbound.upto) {
+        let upto = outbound.held_from.map_or(outbound.upto, |held| held.prev().min(outbound.upto));
+        while let Some(record) = cursor.peek().map_err(failed)?.filter(|record| record.ssn() <= upto) {
             let ssn = record.ssn();
-            if ssn <= outbound.received {
+            if ssn <= outbound.received || outbound.suppressed.remove(&ssn) {
                 // A repetition of a message that a dead incarnation has sent.
                 outbound.transmitted = outbound.transmitted.max(ssn);
                 cursor.advance();
@@ -263,6 +283,27 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
             }
             outbound.transmitted = outbound.transmitted.max(ssn);
             cursor.advance();
+            if self.properties.keeps == Kept::Nothing {
+                self.release(peer, ssn)?;
+                return self.transmit(peer);
+            }
+        }
+        Ok(())
+    }
+
+    /// Releases the records to `peer` up to `ssn`, under a rule that keeps none.
+    fn release(&mut self, peer: u32, ssn: Ssn) -> Result<(), Error> {
+        let ack = Ack { ssn, epoch: self.protocol.epoch() };
+        let released = self.log.acknowledge_and_release(Rank(peer), ack, Phase::default());
+        released.map_err(|source| Error::Acknowledge { peer, source })
+    }
+
+    /// Transmits the records that were held.
+    pub(super) fn transmit_held(&mut self) -> Result<(), Error> {
+        for peer in 0..self.settings.ranks {
+            if self.outbound[peer as usize].held_from.take().is_some() {
+                self.transmit(peer)?;
+            }
         }
         Ok(())
     }
@@ -271,7 +312,8 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
     pub(super) fn replay(&mut self, peer: u32, after: Ssn, upto: Ssn) -> Result<(), Error> {
         // Under a rule that keeps logged messages only, the re-execution sends released ones again. Records that were dropped because the log
         // was full can't be sent again.
-        let may_skip = self.properties.keeps == Kept::Logged && !self.log.stats().stopped_logging;
+        let may_skip =
+            matches!(self.properties.keeps, Kept::Logged | Kept::Nothing) && !self.log.stats().stopped_logging;
         let cursor = match may_skip {
             true => cursor_from(&mut self.log, peer, after.next()),
             false => self.log.cursor(Rank(peer), after.next()),

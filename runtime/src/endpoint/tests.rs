@@ -3,6 +3,7 @@
 mod contexts;
 mod pessimistic;
 mod synchronous;
+mod verdicts;
 
 use std::fs;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -18,6 +18,7 @@ use super::{LocalEndpoint, LocalTransport};
 use crate::communicator::{CollectiveRun, InternalTag, Request, Status};
 use crate::endpoint::{Endpoint, EndpointOptions};
 use crate::oracle::{Timeline, read_timelines};
+use crate::rule::MakeRule;
 use crate::settings::RankSettings;
 use crate::tally::Tally;
 use crate::{Communicator, Error};
@@ -53,6 +54,7 @@ impl Drop for EndAllOnPanic<'_> {
 /// Job in its own directory.
 pub(crate) struct ThreadJob {
     pub(crate) settings: RankSettings,
+    rule: Box<dyn MakeRule>,
     pub(crate) job: JobDirectory,
     _root: tempfile::TempDir,
     /// Incarnation of each live rank.
@@ -62,12 +64,18 @@ pub(crate) struct ThreadJob {
 
 impl ThreadJob {
     pub(crate) fn new(settings: RankSettings) -> ThreadJob {
+        ThreadJob::under(Box::new(settings.rule), settings)
+    }
+
+    /// Makes a job under a rule in place of the one in its settings.
+    pub(crate) fn under(rule: Box<dyn MakeRule>, settings: RankSettings) -> ThreadJob {
         // Socket paths must be short, and the default directory for temporary files may be long.
         let root = tempfile::Builder::new().prefix("cft").tempdir_in("/tmp").unwrap();
         let job = JobDirectory::create(root.path(), root.path()).unwrap();
         let alive = Mutex::new(vec![None; settings.ranks as usize]);
         ThreadJob {
             settings: RankSettings { trace: true, ..settings },
+            rule,
             job,
             _root: root,
             alive,
@@ -90,7 +98,7 @@ impl ThreadJob {
             listener,
             64 << 20,
         )?;
-        let protocol = self.settings.rule.protocol(rank, self.settings.ranks, incarnation)?;
+        let protocol = self.rule.protocol(rank, self.settings.ranks, incarnation)?;
         let options = EndpointOptions {
             rank,
             incarnation,

@@ -3,7 +3,7 @@
 use counterfoil_ack_piggyback::Flags;
 use counterfoil_log_core::{Determinant, Envelope, Epoch, Rank, Ssn};
 use counterfoil_protocols::api::{
-    ChoiceRecord, Coordinator, DiscardReason, EntryKey, EntryKind, Floor, Incoming, Protocol, Transmission,
+    ChoiceRecord, Coordinator, DiscardReason, EntryKey, EntryKind, Floor, Incoming, Kept, Protocol, Transmission,
 };
 
 use super::World;
@@ -145,7 +145,11 @@ impl<P: SimRule> World<'_, P> {
             }
             cursor.next = cursor.next.next();
             // Records freed since the replay began aren't needed; the oracles find those that a canary has lost.
-            let Some(Slot::Kept(Record { mut header, payload, .. })) = slot else { return Ok(()) };
+            let Some(Slot::Kept(record) | Slot::Passing(record)) = slot else { return Ok(()) };
+            let Record { mut header, payload, .. } = record;
+            if matches!(slot, Some(Slot::Passing(_))) {
+                lane.free(header.ssn(), header.ssn());
+            }
             // The process whose Hello came may be dead by now: then this goes into a connection without another end.
             let reaches = Some(cursor.incarnation) == world.incarnation(to);
             world.ask(from, process, |rank| rank.handle_transmit(&mut header))?;
@@ -222,8 +226,14 @@ impl<P: SimRule> World<'_, P> {
         let header = outgoing.header;
         let ssn = header.ssn();
         let lane = &mut process.image.lanes[to as usize];
+        let record = Record { header, payload, transmitted: 0 };
         if ssn == lane.last().next() {
-            lane.append(Slot::Kept(Record { header, payload, transmitted: 0 }));
+            lane.append(match (outgoing.transmission, outgoing.keep_record) {
+                // Nobody will ask for it.
+                (Transmission::Suppress, _) => Slot::Freed,
+                (_, true) => Slot::Kept(record),
+                (_, false) => Slot::Passing(record),
+            });
         } else if ssn > lane.last() {
             return self.impossible(rank, format!("message {ssn} to {to} after {}", lane.last()));
         } else if let Some(Slot::Kept(before)) = lane.get(ssn)
@@ -237,10 +247,10 @@ impl<P: SimRule> World<'_, P> {
                 self.coverage.held += 1;
                 process.held_from[to as usize].get_or_insert(ssn);
             }
-            Transmission::Suppress => return self.impossible(rank, "a send that is suppressed".into()),
+            Transmission::Suppress => self.coverage.suppressed += 1,
         }
-        if !outgoing.keep_record {
-            return self.impossible(rank, "a send that is not kept".into());
+        if outgoing.keep_record == (P::PROPERTIES.keeps == Kept::Nothing) {
+            return self.impossible(rank, format!("to keep a record: {}", outgoing.keep_record));
         }
         process.image.application.pass(&self.program, rank);
         self.coverage.sends += 1;

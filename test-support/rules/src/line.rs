@@ -3,8 +3,7 @@
 //!
 //! The coordinator asks for a checkpoint, which each rank takes at once, even while the program waits. A line is committed when all ranks
 //! have made their checkpoints durable, and have passed every call that some rank had completed before its own. Messages need nothing but
-//! the plain rule: a late one is in its sender's checkpoint, an early one is dropped as a duplicate when it is sent again. Calls exchange
-//! epochs:
+//! the plain rule: a late one is in its sender's checkpoint, an early one is suppressed when it is sent again. Calls exchange epochs:
 //!
 //! | straddles | a rank beyond the line | a rank behind it |
 //! |---|---|---|
@@ -17,11 +16,11 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use counterfoil_ack_piggyback::{Origin, WireHeader};
-use counterfoil_log_core::{Determinant, Epoch, Incarnation, Phase, Rank, Ssn};
+use counterfoil_log_core::{Determinant, Envelope, Epoch, Incarnation, Phase, Rank, Ssn};
 use counterfoil_protocols::api::{
     ChoiceError, ChoiceRecord, CollectiveCall, CollectiveClass, CollectivePlan, Coordinator, CoordinatorError, Effect,
-    EntryKey, EntryKind, Floor, Hello, Incoming, Kept, NextChoice, Party, Properties, Protocol, ProtocolError,
-    Repetition, RestoreError, Scope, Snapshot,
+    EntryKey, EntryKind, Floor, Hello, Incoming, Kept, NextChoice, Outgoing, Party, Properties, Protocol,
+    ProtocolError, Repetition, RestoreError, Scope, Snapshot, Transmission,
 };
 use counterfoil_protocols::forward_protocol;
 use counterfoil_protocols::sender_based::{Config, SenderBased};
@@ -50,6 +49,8 @@ impl Mistake {
     pub const NEWEST: u8 = 6;
     /// A call that may yet fail counts as complete.
     pub const LEARNT_EARLY: u8 = 7;
+    /// Sends are suppressed that a peer had received before it went back.
+    pub const SUPPRESSED_LATE: u8 = 8;
 }
 
 /// Messages between a rank and the coordinator.
@@ -134,6 +135,8 @@ pub struct Line<const MISTAKE: u8> {
     kept: BTreeMap<u64, EntryKey>,
     /// What follows from the words of the present call, once it is complete.
     learnt: Learnt,
+    /// Last message that each peer had when it was restored, and from which epoch.
+    received: BTreeMap<Rank, (Epoch, Ssn)>,
     /// Calls whose root was beyond the next line.
     early: Vec<CollectiveCall>,
     /// Checkpoint in progress, and the number of calls before it.
@@ -183,6 +186,7 @@ impl<const MISTAKE: u8> Line<MISTAKE> {
             calls: 0,
             kept: BTreeMap::new(),
             learnt: Learnt::default(),
+            received: BTreeMap::new(),
             early: Vec::new(),
             pending: None,
             calls_saved: 0,
@@ -284,10 +288,19 @@ impl<const MISTAKE: u8> Line<MISTAKE> {
 }
 
 impl<const MISTAKE: u8> Protocol for Line<MISTAKE> {
-    forward_protocol!(core: epoch, incarnation, handle_send, handle_transmit, handle_peer_lost);
+    forward_protocol!(core: epoch, incarnation, handle_transmit, handle_peer_lost);
 
     fn properties(&self) -> Properties {
         Self::PROPERTIES
+    }
+
+    /// Suppresses an early message, which the receiver's part of the line has (C3, section 2.3).
+    fn handle_send(&mut self, envelope: &Envelope) -> Result<Outgoing, ProtocolError> {
+        let outgoing = self.core.handle_send(envelope)?;
+        let has = self.received.get(&envelope.destination);
+        let early = has.is_some_and(|(line, upto)| *line == self.committed && outgoing.header.ssn() <= *upto);
+        let transmission = if early { Transmission::Suppress } else { outgoing.transmission };
+        Ok(Outgoing { transmission, ..outgoing })
     }
 
     fn handle_message(&mut self, header: &WireHeader) -> Result<Incoming, ProtocolError> {
@@ -418,6 +431,7 @@ impl<const MISTAKE: u8> Protocol for Line<MISTAKE> {
         self.kept.clear();
         self.early.clear();
         self.learnt = Learnt::default();
+        self.received.clear();
         if !tables.is_empty() {
             let malformed = || RestoreError::Malformed { len: tables.len() };
             let (calls, rest) = tables.split_first_chunk().ok_or_else(malformed)?;
@@ -448,11 +462,16 @@ impl<const MISTAKE: u8> Protocol for Line<MISTAKE> {
     fn hello(&self, peer: Rank) -> Result<Hello, ProtocolError> {
         let hello = self.core.hello(peer)?;
         let covered = if hello.epoch == self.committed { hello.covered } else { (Epoch::FIRST, Ssn::ZERO) };
-        Ok(Hello { covered, ..hello })
+        Ok(Hello { covered, opaque: vec![u8::from(self.restored)], ..hello })
     }
 
     fn handle_hello(&mut self, peer: Rank, hello: &Hello) -> Result<(), ProtocolError> {
-        self.core.handle_hello(peer, hello)
+        self.core.handle_hello(peer, hello)?;
+        self.received.remove(&peer);
+        if hello.opaque == [1] || MISTAKE == Mistake::SUPPRESSED_LATE {
+            self.received.insert(peer, (hello.epoch, hello.received.upto()));
+        }
+        Ok(())
     }
 
     /// Returns its own effects first: older checkpoints are dropped before peers hear what a checkpoint covers.

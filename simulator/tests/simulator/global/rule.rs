@@ -105,7 +105,7 @@ impl<const MISTAKE: u8> Protocol for Member<MISTAKE> {
         *sent += 1;
         let stamp = Stamp { ssn: Ssn(*sent), flags: Flags::NONE };
         let header = WireHeader::message(envelope, stamp, self.origin(), None);
-        Ok(Outgoing { header, keep_record: true, transmission: Transmission::Now })
+        Ok(Outgoing { header, keep_record: false, transmission: Transmission::Now })
     }
 
     fn handle_transmit(&mut self, header: &mut WireHeader) -> Result<(), ProtocolError> {
@@ -269,7 +269,7 @@ impl<const MISTAKE: u8> SimRule for Global<MISTAKE> {
 
     const PROPERTIES: Properties = Properties {
         repeats: Repetition::Nothing,
-        keeps: Kept::All,
+        keeps: Kept::Nothing,
         rolls_back_survivors: true,
         has_coordinator: true,
     };

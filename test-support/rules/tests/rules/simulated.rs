@@ -55,6 +55,7 @@ fn calls_that_straddle_a_line_are_recorded_or_run_again() {
         met.calls_recorded > least && met.calls_with_dummies > scaled(300) && met.checkpoints_forced > least,
         "{met:?}"
     );
+    assert!(met.suppressed > least, "{met:?}");
 }
 
 #[test]
@@ -67,6 +68,7 @@ fn mistakes_of_the_rule_of_lines_are_found() {
     assert!(found(run::<SimLine<{ line::Mistake::STALE }>>(1_000, &lines())));
     assert!(found(run::<SimLine<{ line::Mistake::NEWEST }>>(1_000, &lines())));
     assert!(found(run::<SimLine<{ line::Mistake::LEARNT_EARLY }>>(1_000, &lines())));
+    assert!(found(run::<SimLine<{ line::Mistake::SUPPRESSED_LATE }>>(1_000, &lines())));
 }
 
 #[test]
