@@ -4,7 +4,7 @@ use std::ops::{Range, RangeInclusive};
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use counterfoil_simulator::{Canary, Config, Pattern, Schedule, Shape};
+use counterfoil_simulator::{Canary, Config, Pattern, Schedule, ScheduleError, Shape};
 
 use super::protocol::Protocol;
 use super::scale;
@@ -72,7 +72,7 @@ pub(crate) struct SimulateArguments {
     #[arg(long = "canary", value_name = "NAME|list", value_parser = parse_canary)]
     planted: Option<Planted>,
     /// Replay a single schedule, given as the (quoted) line that a failure prints
-    #[arg(long, value_name = "SCHEDULE", conflicts_with_all = ["patterns", "ranks", "rounds", "faults", "collections", "clusters", "no_checkpoints", "revoked", "unnamed",
+    #[arg(long, value_name = "SCHEDULE", value_parser = parse_schedule, conflicts_with_all = ["patterns", "ranks", "rounds", "faults", "collections", "clusters", "no_checkpoints", "revoked", "unnamed",
         "schedules", "seed", "threads", "planted"])]
     pub(super) replay: Option<Schedule>,
     /// With --replay or --schedules 1: print every event of the run
@@ -236,7 +236,16 @@ impl SimulateArguments {
 }
 
 fn parse_pattern(name: &str) -> Result<Pattern, String> {
-    name.parse().map_err(|()| format!("unknown pattern; available: {}", Pattern::ALL.map(|p| p.to_string()).join(", ")))
+    let available = || format!("unknown pattern; available: {}", Pattern::ALL.map(|p| p.to_string()).join(", "));
+    name.parse().ok().filter(|pattern| *pattern != Pattern::Calls).ok_or_else(available)
+}
+
+fn parse_schedule(line: &str) -> Result<Schedule, String> {
+    let schedule: Schedule = line.parse().map_err(|error: ScheduleError| error.to_string())?;
+    match schedule.shape.pattern {
+        Pattern::Calls => Err("no rule here runs the collective calls of the pattern calls as a whole".into()),
+        _ => Ok(schedule),
+    }
 }
 
 fn parse_ranks(text: &str) -> Result<CountRange, String> {

@@ -9,6 +9,10 @@ use serde_json::Value;
 
 use crate::output::ProgramOutput;
 
+/// Schedule of a pattern for other rules.
+const CALLS: &str =
+    "sim1 pattern=calls ranks=2 rounds=1 program=1 checkpoints=0 ordered=0 tier=volatile mode=uniform seed=1 faults=";
+
 fn start(arguments: &[&str]) -> Child {
     let mut command = Command::new(env!("CARGO_BIN_EXE_counterfoil"));
     command.arg("simulate").args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -186,6 +190,8 @@ fn invalid_arguments_are_refused_with_exit_code_2() {
         (&["--rounds", "0"], "from 1 to 64"),
         (&["--faults", "65"], "from 0 to 64"),
         (&["--pattern", "rong"], "unknown pattern"),
+        (&["--pattern", "calls"], "unknown pattern"),
+        (&["--replay", CALLS], "no rule here runs"),
         (&["--workload", "ring,rong"], "unknown pattern"),
         (&["--protocol", "optimistic"], "invalid value"),
         (&["--canary", "nightingale"], "drop-record"),
