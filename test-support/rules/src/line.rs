@@ -49,7 +49,7 @@ impl Mistake {
     pub const NEWEST: u8 = 6;
     /// A call that may yet fail counts as complete.
     pub const LEARNT_EARLY: u8 = 7;
-    /// Sends are suppressed that a peer had received before it went back.
+    /// Sends are suppressed by what a peer says at any time, not when it was restored.
     pub const SUPPRESSED_LATE: u8 = 8;
 }
 
@@ -125,6 +125,8 @@ pub struct Line<const MISTAKE: u8> {
     /// It has done nothing since it was restored.
     restored: bool,
     rolls_back: bool,
+    /// Epoch of the line that all ranks began with in this attempt.
+    line: Epoch,
     /// Epoch of the newest line that it knows to be committed.
     committed: Epoch,
     /// Rank 0 asks for a checkpoint of the job after each this many calls; nobody does if 0.
@@ -181,6 +183,7 @@ impl<const MISTAKE: u8> Line<MISTAKE> {
             running: false,
             restored: true,
             rolls_back: false,
+            line: Epoch::FIRST,
             committed: Epoch::FIRST,
             every,
             calls: 0,
@@ -255,6 +258,7 @@ impl<const MISTAKE: u8> Line<MISTAKE> {
                 self.say(What::Committed, newest, 0);
             }
             What::Line if attempt == self.attempt => {
+                self.line = epoch;
                 // In its Hellos, a rank that knew less has covered nothing yet.
                 let stays = self.restored && epoch == self.epoch() && epoch == self.committed;
                 // A process that dies after the rollback must not find what is undone.
@@ -298,7 +302,9 @@ impl<const MISTAKE: u8> Protocol for Line<MISTAKE> {
     fn handle_send(&mut self, envelope: &Envelope) -> Result<Outgoing, ProtocolError> {
         let outgoing = self.core.handle_send(envelope)?;
         let has = self.received.get(&envelope.destination);
-        let early = has.is_some_and(|(line, upto)| *line == self.committed && outgoing.header.ssn() <= *upto);
+        let early = has.is_some_and(|(line, upto)| {
+            (*line == self.line || MISTAKE == Mistake::SUPPRESSED_LATE) && outgoing.header.ssn() <= *upto
+        });
         let transmission = if early { Transmission::Suppress } else { outgoing.transmission };
         Ok(Outgoing { transmission, ..outgoing })
     }

@@ -66,7 +66,8 @@ impl Program {
                 comm.send(next, 0, &(digest ^ iteration).to_le_bytes())?;
                 Vec::new()
             }
-            2 => comm.recv(Some(previous), Some(0))?.1.to_vec(),
+            // Only that rank sends here, but a receive from any is a choice.
+            2 => comm.recv(Some(previous).filter(|_| iteration.is_multiple_of(2)), Some(0))?.1.to_vec(),
             3 => collective(comm, iteration, digest)?,
             _ => {
                 if self.checkpoint_every > 0 && iteration.is_multiple_of(self.checkpoint_every) {

@@ -1,7 +1,7 @@
 //! Under the simulator: right on every schedule, and each planted mistake is found.
 
 use counterfoil_campaign::scaled;
-use counterfoil_simulator::{Config, Pattern, SimRule, Summary, campaign};
+use counterfoil_simulator::{self as simulator, Config, Pattern, Schedule, SimRule, Summary, campaign};
 use counterfoil_test_rules::exit::SimOnFailure;
 use counterfoil_test_rules::line::{self, SimLine};
 use counterfoil_test_rules::served::{Mistake, SimServed};
@@ -78,4 +78,13 @@ fn survivors_save_their_state_and_are_loaded_again() {
     let least = scaled(1_000);
     assert!(met.exits > least && met.restarts_from_checkpoint > least && met.restarts_from_start > least, "{met:?}");
     assert!(met.choices_forced > least, "{met:?}");
+}
+
+/// A send was suppressed by what its receiver had reported before it went back further: one of 200,000 schedules.
+#[test]
+fn a_schedule_of_the_rule_of_lines_that_once_failed_passes() {
+    let line = "sim1 pattern=calls ranks=5 rounds=15 program=5215901297523778431 checkpoints=1 ordered=0 tier=volatile mode=priorities:4 \
+                seed=13449821448550052486 faults=219:0:8538575362708455787,44:2:3785552115688922936,55:1:8373560580701602978:1 collections=9";
+    let schedule: Schedule = line.parse().unwrap();
+    assert_eq!(simulator::run::<SimLine<{ line::Mistake::NONE }>>(&schedule).violation, None);
 }
