@@ -157,7 +157,6 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
             self.await_running()?;
             self.take_asked_checkpoint()?;
             self.record_polls()?;
-            let (comm, number) = (call.comm, call.number);
             self.native.resumed = false;
             let plan = match self.native.plan.take() {
                 Some(plan) => plan,
@@ -195,7 +194,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
                     Err(error) => return Err(error),
                 }
             }
-            debug_assert!(self.native.is_wanted(comm, number), "a call that is complete");
+            debug_assert!(self.native.is_wanted(call.comm, call.number), "a call that is complete");
             return Ok(CollectiveRun::Native);
         }
     }
