@@ -145,6 +145,45 @@ fn frames_for_others_and_of_strangers_are_refused() {
 }
 
 #[test]
+fn a_rank_sends_only_messages_of_its_own() {
+    let mut a = rank(A, 0);
+    let of_b = Envelope { source: B, destination: A, ..Envelope::default() };
+    let misdirected = ProtocolError::Misdirected { source_rank: B, destination: A, rank: A };
+    assert_eq!(a.handle_send(&of_b).unwrap_err(), misdirected);
+    let mut header = send(&mut rank(B, 0), A);
+    assert_eq!(a.handle_transmit(&mut header), Err(misdirected));
+    let ack = Ack { ssn: Ssn(1), epoch: Epoch::FIRST };
+    let mut header = WireHeader::ack_only(A, B, header.origin(), ack);
+    let unexpected = ProtocolError::UnexpectedKind { peer: A, kind: Kind::Ack };
+    assert_eq!(a.handle_transmit(&mut header), Err(unexpected));
+}
+
+#[test]
+fn a_control_frame_is_no_message_and_comes_from_its_source() {
+    let mut b = rank(B, 0);
+    let origin = send(&mut rank(A, 0), B).origin();
+    let request = WireHeader::ack_request(A, B, origin, Ssn(1), None);
+    let unexpected = ProtocolError::UnexpectedKind { peer: A, kind: Kind::AckRequest };
+    assert_eq!(b.handle_message(&request), Err(unexpected));
+    let misdirected = ProtocolError::Misdirected { source_rank: A, destination: B, rank: B };
+    assert_eq!(b.handle_control(Party::Rank(Rank(2)), &request, &[]), Err(misdirected));
+}
+
+#[test]
+fn a_hello_may_have_256_kib_and_no_byte_more() {
+    let base = rank(B, 0).hello(A).unwrap();
+    let with_opaque = |len: usize| Hello { opaque: vec![7; len], ..base.clone() };
+    let half = Hello::BYTES_MAX / 2;
+    let other_bytes = with_opaque(half).encode().unwrap().len() - half;
+    let largest = with_opaque(Hello::BYTES_MAX - other_bytes);
+    let bytes = largest.encode().unwrap();
+    assert_eq!(bytes.len(), 256 << 10);
+    assert_eq!(Hello::decode(&bytes), Ok(largest));
+    let larger = with_opaque(Hello::BYTES_MAX - other_bytes + 1);
+    assert_eq!(larger.encode(), Err(HelloError::TooLong { len: Hello::BYTES_MAX + 1 }));
+}
+
+#[test]
 fn a_damaged_hello_is_refused_or_well_formed() {
     let (mut a, mut b) = (rank(A, 0), rank(B, 0));
     let messages = send_many(&mut a, B, 4);
