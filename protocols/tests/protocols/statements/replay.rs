@@ -64,6 +64,26 @@ fn a_transmitted_header_has_the_current_incarnation_and_acknowledgement() {
 }
 
 #[test]
+fn a_record_of_the_execution_before_is_a_replay() {
+    let message = send_many(&mut rank(A, 0), B, 2)[1];
+    // The log has survived, and the replacement hasn't sent this message again.
+    let mut a = rank(A, 1);
+    assert_eq!(a.incarnation(), Incarnation(1));
+    assert!(transmit(&mut a, &message).flags().contains(Flags::REPLAYED));
+}
+
+#[test]
+fn a_replacement_that_has_all_acknowledged_messages_takes_none_back() {
+    let (mut a, mut b) = (rank(A, 0), rank(B, 0));
+    receive_all(&mut b, &send_many(&mut a, B, 2));
+    receive_all(&mut a, &send_many(&mut b, A, 1));
+    assert_eq!(acknowledged(&effects(&mut a)), [Ssn(2)]);
+    let (tables, _) = durable_checkpoint(&mut b);
+    let (from_a, _) = meet(&mut a, &mut restored(B, 1, &tables));
+    assert!(!from_a.iter().any(|effect| matches!(effect, Effect::ReceiverRolledBack { .. })), "{from_a:?}");
+}
+
+#[test]
 fn a_connection_that_breaks_loses_nothing() {
     let (mut a, mut b) = (rank(A, 0), rank(B, 0));
     receive_all(&mut b, &send_many(&mut a, B, 3));
@@ -138,6 +158,7 @@ fn frames_for_others_and_of_strangers_are_refused() {
     let unknown = ProtocolError::UnknownRank { rank: stranger, ranks: 3 };
     assert_eq!(a.handle_send(&envelope).unwrap_err(), unknown);
     assert_eq!(a.hello(stranger).unwrap_err(), unknown);
+    assert_eq!(a.handle_peer_lost(stranger), Err(unknown));
     let notice = WireHeader::control(A, B, header.origin(), 99, 0, None);
     let how = Misbehaviour::MalformedNotice { tag: 99, len: 0 };
     let malformed = ProtocolError::PeerMisbehaved { peer: A, how };
