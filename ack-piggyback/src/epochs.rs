@@ -204,4 +204,37 @@ mod tests {
             prop_assert_eq!(epochs.runs().len(), received.len());
         }
     }
+
+    /// SSN 1 was received in the first of `epochs`, SSN 2 in the second, and so on.
+    fn received_in(epochs: impl IntoIterator<Item = u32>) -> ReceiveEpochs {
+        let mut table = ReceiveEpochs::new();
+        for (highest, epoch) in (0..).map(Ssn).zip(epochs) {
+            table.record(highest.next(), Epoch(epoch), highest);
+        }
+        table
+    }
+
+    #[test]
+    fn two_old_epochs_become_one() {
+        let mut epochs = received_in([1, 2, 3]);
+        epochs.forget_before(Epoch(3));
+        assert_eq!(epochs.runs().collect::<Vec<_>>(), [(Ssn(1), Epoch(2)), (Ssn(3), Epoch(3))]);
+    }
+
+    #[test]
+    fn runs_that_repeat_an_ssn_or_an_epoch_or_are_out_of_order_are_refused() {
+        let restore = |runs: &[(u64, u32)]| {
+            let runs: Vec<_> = runs.iter().map(|&(first, epoch)| EpochRunState { first, epoch }).collect();
+            ReceiveEpochs::restore(&runs, Epoch(2), Ssn(9))
+        };
+        assert_eq!(restore(&[(1, 1), (2, 2)]), Ok(received_in([1, 2])));
+        assert_eq!(restore(&[(1, 1), (1, 2)]), Err(StateError::EpochRuns { first: 1 }));
+        assert_eq!(restore(&[(1, 1), (2, 1)]), Err(StateError::EpochRuns { first: 2 }));
+        assert_eq!(restore(&[(1, 1), (3, 2), (2, 1)]), Err(StateError::EpochRuns { first: 2 }));
+    }
+
+    #[test]
+    fn runs_are_printed_as_first_ssn_and_epoch() {
+        assert_eq!(format!("{:?}", received_in([1, 1, 4])), "{1: 1, 3: 4}");
+    }
 }

@@ -151,6 +151,12 @@ mod tests {
     }
 
     #[test]
+    fn a_flag_of_both_sets_is_in_their_union() {
+        let union = (Flags::LARGE | Flags::LOGGED) | (Flags::LOGGED | Flags::CHECKED);
+        assert_eq!(union.bits(), 0b10_0110);
+    }
+
+    #[test]
     fn flags_are_printed_by_name() {
         assert_eq!(format!("{:?}", Flags::LARGE | Flags::HAS_ACK), "Flags(LARGE | HAS_ACK)");
         assert_eq!(format!("{:?}", Flags::NONE), "Flags()");

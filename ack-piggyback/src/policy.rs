@@ -89,6 +89,17 @@ mod tests {
     }
 
     #[test]
+    fn every_limit_may_be_at_its_bound() {
+        let at_bounds = AckPolicy {
+            small_message_limit: 1024,
+            unacked_records_max: 1,
+            unacked_bytes_max: 1024,
+            exceptions_max: AckPolicy::EXCEPTIONS_LIMIT,
+        };
+        assert_eq!(at_bounds.validate(), Ok(()));
+    }
+
+    #[test]
     fn contradictory_limits_are_refused_by_name() {
         let records = AckPolicy { unacked_records_max: 0, ..AckPolicy::default() };
         assert_eq!(records.validate(), Err(PolicyError::NoRecords));

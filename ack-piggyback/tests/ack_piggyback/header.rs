@@ -173,6 +173,12 @@ fn the_bytes_are_laid_out_as_documented() {
 }
 
 #[test]
+fn a_header_is_printed_by_its_fields() {
+    let printed = format!("{:?}", example());
+    assert!(printed.starts_with("WireHeader { kind: Message, flags: Flags(LARGE | HAS_ACK), envelope: "), "{printed}");
+}
+
+#[test]
 fn a_truncated_header_is_refused() {
     let header = example();
     for len in 0..WireHeader::LEN {

@@ -152,6 +152,13 @@ fn epochs_only_increase() {
 }
 
 #[test]
+fn the_last_epoch_can_begin() {
+    let mut window = SendWindow::new(policy());
+    assert_eq!(window.begin_epoch(Epoch::MAX), Ok(()));
+    assert!(window.begin_epoch(Epoch(Epoch::MAX.0 + 1)).is_err());
+}
+
+#[test]
 fn an_ack_is_piggybacked_once() {
     let mut window = RecvWindow::new(policy());
     assert_eq!(window.piggyback(), None);
@@ -290,6 +297,8 @@ fn messages_of_a_dead_incarnation_are_discarded() {
         );
         assert!(!window.is_current(Incarnation(dead)));
     }
+    assert!(window.is_current(Incarnation(2)));
+    assert_eq!(window.incarnation(), Incarnation(2));
     assert_eq!(window.hsr().upto(), Ssn(1));
     assert!(window.set_incarnation(Incarnation(1), Ssn::ZERO).is_err());
 }

@@ -55,3 +55,16 @@ impl ChoiceRecord {
         Ok(Determinant { sequence: u64::from_le_bytes(*sequence), source: Rank(u32::from_le_bytes(*source)), ssn })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_is_decoded_up_to_the_last_ssn_and_refused_beyond_it() {
+        let last = Determinant { sequence: 3, source: Rank(1), ssn: Ssn::MAX };
+        assert_eq!(ChoiceRecord::decode(&ChoiceRecord::new(last).bytes), Ok(last));
+        let beyond = ChoiceRecord::new(Determinant { ssn: Ssn(Ssn::MAX.0 + 1), ..last });
+        assert_eq!(ChoiceRecord::decode(&beyond.bytes), Err(ChoiceError::Malformed { len: CHOICE_RECORD_BYTES }));
+    }
+}

@@ -118,3 +118,74 @@ pub fn command_header(rank: Rank, body: &[u8]) -> WireHeader {
 
 /// Tag of a control header between a rank and the coordinator.
 pub(crate) const COMMAND: i32 = 2;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Coordinator of a rule without recoveries and collections.
+    #[derive(Debug)]
+    struct Idle;
+
+    impl Coordinator for Idle {
+        fn handle_control(&mut self, _from: Rank, _body: &[u8]) -> Result<(), CoordinatorError> {
+            Ok(())
+        }
+
+        fn poll_message(&mut self) -> Option<(Rank, Vec<u8>)> {
+            None
+        }
+    }
+
+    /// Coordinator with a recovery and a collection under way, which refuses every message.
+    #[derive(Debug)]
+    struct Busy;
+
+    impl Coordinator for Busy {
+        fn handle_control(&mut self, from: Rank, body: &[u8]) -> Result<(), CoordinatorError> {
+            Err(CoordinatorError::Malformed { from, len: body.len() })
+        }
+
+        fn poll_message(&mut self) -> Option<(Rank, Vec<u8>)> {
+            Some((Rank(2), vec![3, 4]))
+        }
+
+        fn begin_collection(&mut self, floor: Floor) -> bool {
+            floor == Floor::ByLine
+        }
+
+        fn is_collecting(&self) -> bool {
+            true
+        }
+
+        fn is_recovering(&self) -> bool {
+            true
+        }
+
+        fn line(&self) -> Option<(u64, &[Option<u32>])> {
+            Some((5, &[Some(6), None]))
+        }
+    }
+
+    #[test]
+    fn by_default_a_coordinator_neither_collects_nor_recovers() {
+        assert!(!Idle.begin_collection(Floor::ByLine));
+        assert_eq!((Idle.is_collecting(), Idle.is_recovering(), Idle.line()), (false, false, None));
+    }
+
+    #[test]
+    fn a_boxed_coordinator_answers_as_the_one_in_the_box() {
+        let mut idle = Box::new(Idle);
+        assert!(!Coordinator::is_collecting(&idle) && !Coordinator::is_recovering(&idle));
+        assert_eq!(Coordinator::poll_message(&mut idle), None);
+
+        let mut busy: Box<dyn Coordinator> = Box::new(Busy);
+        let refused = CoordinatorError::Malformed { from: Rank(1), len: 4 };
+        assert_eq!(Coordinator::handle_control(&mut busy, Rank(1), &[0; 4]), Err(refused));
+        assert_eq!(Coordinator::poll_message(&mut busy), Some((Rank(2), vec![3, 4])));
+        assert!(Coordinator::begin_collection(&mut busy, Floor::ByLine));
+        assert!(!Coordinator::begin_collection(&mut busy, Floor::BySmallestEpoch));
+        assert!(Coordinator::is_collecting(&busy) && Coordinator::is_recovering(&busy));
+        assert_eq!(Coordinator::line(&busy), Some((5, &[Some(6), None][..])));
+    }
+}

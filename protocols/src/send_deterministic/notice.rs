@@ -149,3 +149,78 @@ pub(super) fn decode<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Option<T> {
         _ => None,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use counterfoil_ack_piggyback::ReceivedSet;
+    use counterfoil_log_core::{Incarnation, Rank};
+
+    use super::*;
+
+    /// Returns the Hello of a rank in epoch 2 that has received `upto` messages.
+    fn hello(upto: u64) -> Hello {
+        let mut received = ReceivedSet::new();
+        for ssn in 1..=upto {
+            received.insert(Ssn(ssn), 0).unwrap();
+        }
+        Hello {
+            rank: Rank(0),
+            incarnation: Incarnation(0),
+            epoch: Epoch(2),
+            received,
+            covered: (Epoch::FIRST, Ssn::ZERO),
+            sent: Ssn::ZERO,
+            acked: Ssn::ZERO,
+            opaque: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn receipts_are_in_order_and_agree_with_their_hello() {
+        let are_sound = |runs: &[(u64, u32)], upto: u64| {
+            let runs: Vec<_> = runs.iter().map(|&(last, epoch)| ReceivedRun { last, epoch, logged: false }).collect();
+            ReceivedRun::are_sound(&runs, &hello(upto))
+        };
+        assert!(are_sound(&[], 4) && are_sound(&[(4, 1)], 4) && are_sound(&[(1, 1), (3, 1), (4, 2)], 4));
+        assert!(!are_sound(&[(4, 1), (4, 2)], 4), "no message in the second run");
+        assert!(!are_sound(&[(5, 1), (4, 1)], 4), "the messages fall");
+        assert!(!are_sound(&[(3, 2), (4, 1)], 4), "the epochs fall");
+        assert!(!are_sound(&[(0, 1)], 0), "no message in the first run");
+        assert!(!are_sound(&[(4, 0)], 4), "before the first epoch");
+        assert!(!are_sound(&[(3, 1)], 4) && !are_sound(&[(4, 3)], 4), "the Hello says otherwise");
+    }
+
+    #[test]
+    fn a_promise_has_its_numbers_in_range() {
+        let good = Covered { epoch: Epoch::MAX.0, upto: Ssn::MAX.0, stable: Ssn::MAX.0 };
+        assert!(good.is_sound());
+        let beyond = Ssn::MAX.0 + 1;
+        for bad in [Covered { epoch: 0, ..good }, Covered { upto: beyond, ..good }, Covered { stable: beyond, ..good }]
+        {
+            assert!(!bad.is_sound(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn a_command_has_its_numbers_in_range_and_orders_that_are_orders() {
+        let no_order: PhaseOrder = decode(&encode(&(0u64, Vec::<(u32, u32)>::new()))).unwrap();
+        let sender = |base| Sender { rank: 1, incarnation: 0, base };
+        let line = Line { restore: Some((2, 1)), senders: vec![sender(Ssn::MAX.0)], ..Line::default() };
+        let finished = |phases| Command::Finished { round: 1, next_phase: 1, phases };
+        let floor = |epoch| Command::Floor { round: 1, epoch, ceiling: u32::MAX };
+        let good = [Command::Line(line.clone()), finished(PhaseOrder::default()), floor(Epoch::MAX.0)];
+        let bad = [
+            Command::Line(Line { restore: Some((0, 1)), ..line.clone() }),
+            Command::Line(Line { senders: vec![sender(Ssn::MAX.0 + 1)], ..line.clone() }),
+            Command::Line(Line { phases: no_order.clone(), ..line }),
+            finished(no_order),
+            floor(Epoch::MAX.0 + 1),
+        ];
+        for command in &good {
+            assert!(command.is_sound(), "{command:?}");
+        }
+        for command in &bad {
+            assert!(!command.is_sound(), "{command:?}");
+        }
+    }
+}

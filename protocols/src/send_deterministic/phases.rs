@@ -148,6 +148,7 @@ mod tests {
         assert!(order.is_sound());
         let expected = [2, 10, 11, 3, 6, 12, 14, 7, 9, 15, 20];
         assert_eq!(sorted(&order, &[2, 3, 6, 7, 9, 10, 11, 12, 14, 15, 20]), expected);
+        assert_eq!(order.unused_from(), 15);
         // The first window of the second recovery comes between those of the first recovery.
         let order = order.with_windows(2, &[Window { first: 20, before: 11 }, Window { first: 21, before: 12 }], 21);
         assert!(order.is_sound());
@@ -161,6 +162,34 @@ mod tests {
         assert_eq!(order, PhaseOrder { round: 4, ..PhaseOrder::default() });
         assert_eq!(PhaseOrder::default().newest(order.clone()), order);
         assert_eq!(order.clone().newest(PhaseOrder::default()), order);
+    }
+
+    #[test]
+    fn windows_before_the_same_phase_are_one_range() {
+        let two = [Window { first: 10, before: 3 }, Window { first: 12, before: 3 }];
+        let order = PhaseOrder::default();
+        assert_eq!(order.with_windows(1, &two, 15), order.with_windows(1, &two[..1], 15));
+    }
+
+    #[test]
+    fn a_recovery_may_begin_before_the_last_one_has_left_an_unused_number() {
+        let order = PhaseOrder::default().with_windows(1, &[Window { first: 10, before: 3 }], 12);
+        let order = order.with_windows(2, &[Window { first: 12, before: 3 }], 14);
+        assert!(order.is_sound());
+        assert_eq!(sorted(&order, &[2, 3, 9, 10, 11, 12, 13, 14]), [2, 10, 11, 12, 13, 3, 9, 14]);
+    }
+
+    #[test]
+    fn ranges_that_are_no_order_are_refused() {
+        let is_sound = |ranges: &[(u32, u32)]| {
+            let ranges = ranges.iter().map(|&(first, place)| Range { first, place }).collect();
+            PhaseOrder { round: 0, ranges }.is_sound()
+        };
+        assert!(is_sound(&[(0, 0)]) && is_sound(&[(0, 1), (3, 0), (5, 2)]));
+        assert!(!is_sound(&[]) && !is_sound(&[(1, 0)]), "without a range for phase 0");
+        assert!(!is_sound(&[(0, 0), (0, 1)]), "two ranges from one phase");
+        assert!(!is_sound(&[(0, 0), (5, 2)]), "no such place");
+        assert!(!is_sound(&[(0, 1), (5, 0)]), "the last range isn't in the last place");
     }
 
     proptest! {

@@ -133,6 +133,12 @@ mod tests {
     }
 
     #[test]
+    fn messages_received_alike_are_one_row() {
+        assert_eq!(receipts().rows(), 4);
+        assert!(receipts().has_phase(Phase(2)) && !receipts().has_phase(Phase(4)));
+    }
+
+    #[test]
     fn messages_beyond_a_base_are_counted_by_the_phase_of_their_receipt() {
         let beyond: Vec<_> = receipts().received_beyond(Ssn(1)).collect();
         assert_eq!(beyond, [(1, Phase(1)), (1, Phase(2)), (1, Phase(3)), (1, Phase(3))]);
@@ -152,6 +158,7 @@ mod tests {
         stale.forget(Ssn(3));
         assert_eq!((stale.rows(), stale.oldest_epoch()), (2, Some(Epoch(2))));
         assert!(stale.is_sound(2, Ssn(5)));
+        assert_eq!((stale.phase_of(Ssn(3)), stale.phase_of(Ssn(4))), (None, Some(Phase(3))));
         let beyond = |receipts: &Receipts| receipts.received_beyond(Ssn(3)).collect::<Vec<_>>();
         assert_eq!(beyond(&stale), beyond(&receipts()));
         for epoch in [2, 3] {
@@ -169,5 +176,18 @@ mod tests {
         let receipts = receipts();
         assert_eq!((receipts.phase_of(Ssn(4)), receipts.phase_of(Ssn(6))), (Some(Phase(3)), None));
         assert!(receipts.is_sound(2, Ssn(5)) && !receipts.is_sound(1, Ssn(5)) && !receipts.is_sound(2, Ssn(4)));
+    }
+
+    #[test]
+    fn runs_that_are_out_of_order_are_refused() {
+        let is_sound = |runs: &[(u64, u32, u32)]| {
+            let run = |&(first, epoch, phase)| Receipt { first, epoch, phase, logged: false };
+            Receipts { runs: runs.iter().map(run).collect(), upto: 5 }.is_sound(2, Ssn(5))
+        };
+        assert!(is_sound(&[(1, 1, 1), (3, 1, 2), (5, 2, 2)]));
+        assert!(!is_sound(&[(3, 1, 1), (3, 1, 2)]), "no message in the first run");
+        assert!(!is_sound(&[(3, 1, 1), (1, 1, 2)]), "the messages fall");
+        assert!(!is_sound(&[(1, 2, 1), (3, 1, 2)]), "the epochs fall");
+        assert!(!is_sound(&[(1, 1, 2), (3, 1, 1)]), "the phases fall");
     }
 }

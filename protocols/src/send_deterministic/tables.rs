@@ -93,3 +93,93 @@ impl Tables {
         Ok(tables)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use counterfoil_ack_piggyback::ReceivedSetState;
+
+    use super::*;
+
+    fn channel(peer: u32) -> ChannelTable {
+        let recv = RecvWindowState {
+            received: ReceivedSetState::default(),
+            epochs: Vec::new(),
+            epoch: 4,
+            incarnation: 0,
+            source_sent: 0,
+        };
+        ChannelTable {
+            peer,
+            send: SendWindowState { sent: 0, acked: 0, unacked_bytes: 0, epoch: 4 },
+            sent: Sent::default(),
+            recv,
+            receipts: Receipts::default(),
+            covered: 0,
+            collected: 0,
+        }
+    }
+
+    /// Returns tables of rank 1 of 3 in epoch 4.
+    fn tables() -> Tables {
+        Tables {
+            rank: 1,
+            ranks: 3,
+            incarnation: 0,
+            epoch: 4,
+            phase: 1,
+            phases: PhaseOrder::default(),
+            choices: 0,
+            floor: 4,
+            abandoned: vec![2, 3],
+            channels: vec![channel(0), channel(2)],
+        }
+    }
+
+    /// Returns the contradiction that is found after `change`.
+    fn refused(change: impl Fn(&mut Tables)) -> Option<&'static str> {
+        let mut tables = tables();
+        change(&mut tables);
+        match Tables::decode(&tables.encode(), Rank(1), 3) {
+            Err(RestoreError::Contradiction { what }) => Some(what),
+            other => {
+                assert_eq!(other, Ok(tables));
+                None
+            }
+        }
+    }
+
+    #[test]
+    fn tables_without_a_contradiction_are_decoded() {
+        assert_eq!(refused(|_| {}), None);
+        assert_eq!(refused(|tables| tables.abandoned.clear()), None);
+        assert_eq!(refused(|tables| tables.channels.clear()), None);
+    }
+
+    #[test]
+    fn an_epoch_beyond_its_bounds_is_refused() {
+        let what = Some("the epoch is out of range");
+        assert_eq!(refused(|tables| (tables.epoch, tables.floor) = (0, 0)), what);
+        assert_eq!(refused(|tables| tables.floor = 5), what);
+    }
+
+    #[test]
+    fn epochs_without_a_checkpoint_lie_between_the_first_and_the_current_one_in_order() {
+        let what = Some("the epochs without a checkpoint");
+        for abandoned in [vec![1], vec![1, 2], vec![4], vec![3, 4], vec![2, 2], vec![3, 2]] {
+            assert_eq!(refused(|tables| tables.abandoned = abandoned.clone()), what, "{abandoned:?}");
+        }
+    }
+
+    #[test]
+    fn every_channel_is_with_another_rank_of_the_job_and_in_the_epoch() {
+        let in_order = Some("the channels are not in order");
+        assert_eq!(refused(|tables| tables.channels = vec![channel(0), channel(0)]), in_order);
+        assert_eq!(refused(|tables| tables.channels = vec![channel(2), channel(0)]), in_order);
+        let strangers = Some("a channel with a rank that doesn't exist");
+        assert_eq!(refused(|tables| tables.channels = vec![channel(1)]), strangers);
+        assert_eq!(refused(|tables| tables.channels = vec![channel(3)]), strangers);
+        let other_epoch = Some("a channel of another epoch");
+        assert_eq!(refused(|tables| tables.channels[0].send.epoch = 3), other_epoch);
+        assert_eq!(refused(|tables| tables.channels[1].recv.epoch = 5), other_epoch);
+    }
+}

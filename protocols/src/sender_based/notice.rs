@@ -34,3 +34,17 @@ impl Covered {
         in_range.then_some(covered)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_checkpoint_begins_any_epoch_but_the_first_and_covers_at_most_the_last_ssn() {
+        let decoded = |epoch, upto| Covered::decode(&Covered { epoch: Epoch(epoch), upto: Ssn(upto) }.encode());
+        let widest = Covered { epoch: Epoch::MAX, upto: Ssn::MAX };
+        assert_eq!(decoded(Epoch::MAX.0, Ssn::MAX.0), Some(widest));
+        assert_eq!(decoded(2, 0), Some(Covered { epoch: Epoch(2), upto: Ssn::ZERO }));
+        assert_eq!((decoded(1, 1), decoded(Epoch::MAX.0 + 1, 1), decoded(2, Ssn::MAX.0 + 1)), (None, None, None));
+    }
+}

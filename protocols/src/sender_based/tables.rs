@@ -82,3 +82,59 @@ impl Tables {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use counterfoil_ack_piggyback::ReceivedSetState;
+
+    use super::*;
+
+    fn channel(peer: u32, epoch: u32) -> ChannelTable {
+        let (received, epochs) = (ReceivedSetState::default(), Vec::new());
+        ChannelTable {
+            peer,
+            send: SendWindowState { sent: 0, acked: 0, unacked_bytes: 0, epoch },
+            recv: RecvWindowState { received, epochs, epoch, incarnation: 0, source_sent: 0 },
+            covered_by_peer: (1, 0),
+        }
+    }
+
+    /// Returns tables of rank 1 of 3 in `epoch`.
+    fn tables(epoch: u32) -> Tables {
+        Tables { rank: 1, ranks: 3, epoch, choices: 0, channels: vec![channel(0, epoch), channel(2, epoch)] }
+    }
+
+    /// Returns the contradiction that is found after `change`.
+    fn refused(change: impl Fn(&mut Tables)) -> Option<&'static str> {
+        let mut tables = tables(4);
+        change(&mut tables);
+        tables.check().err()
+    }
+
+    #[test]
+    fn a_checkpoint_is_in_any_epoch_but_the_first() {
+        assert_eq!((tables(2).check(), tables(Epoch::MAX.0).check()), (Ok(()), Ok(())));
+        let out_of_range = Err("the epoch is out of range");
+        assert_eq!((tables(1).check(), tables(Epoch::MAX.0 + 1).check()), (out_of_range, out_of_range));
+    }
+
+    #[test]
+    fn every_channel_is_with_another_rank_of_the_job_and_in_the_epoch() {
+        let in_order = Some("the channels are not in order");
+        assert_eq!(refused(|tables| tables.channels[1].peer = 0), in_order);
+        assert_eq!(refused(|tables| tables.channels.swap(0, 1)), in_order);
+        let stranger = Some("a channel with a rank that doesn't exist");
+        assert_eq!(refused(|tables| tables.channels[1].peer = 3), stranger);
+        let other_epoch = Some("a channel of another epoch");
+        assert_eq!(refused(|tables| tables.channels[0].send.epoch = 3), other_epoch);
+        assert_eq!(refused(|tables| tables.channels[1].recv.epoch = 5), other_epoch);
+    }
+
+    #[test]
+    fn a_peer_covers_numbers_that_are_in_range() {
+        let covered = |epoch, upto| refused(|tables| tables.channels[0].covered_by_peer = (epoch, upto));
+        assert_eq!(covered(Epoch::MAX.0, Ssn::MAX.0), None);
+        let out_of_range = Some("what a peer covers is out of range");
+        assert_eq!((covered(0, 0), covered(1, Ssn::MAX.0 + 1)), (out_of_range, out_of_range));
+    }
+}

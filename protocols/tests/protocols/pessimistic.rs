@@ -2,11 +2,11 @@
 
 // A failure here fails the test.
 
-use counterfoil_ack_piggyback::{AckPolicy, WireHeader};
+use counterfoil_ack_piggyback::{Ack, AckPolicy, WireHeader};
 use counterfoil_log_core::{Determinant, Envelope, Epoch, Incarnation, Rank, Ssn};
 use counterfoil_protocols::api::{
-    ChoiceError, ChoiceRecord, DiscardReason, Effect, EntryKey, EntryKind, Hello, Incoming, Protocol, ProtocolError,
-    RestoreError,
+    ChoiceError, ChoiceRecord, DiscardReason, Effect, EntryKey, EntryKind, Hello, Incoming, Party, Protocol,
+    ProtocolError, RestoreError,
 };
 use counterfoil_protocols::pessimistic::{Canary, Config, Pessimistic};
 use counterfoil_protocols::sender_based::SenderBased;
@@ -229,6 +229,8 @@ fn tables_are_restored_unchanged_and_differ_from_those_of_the_plain_rule() {
     assert_eq!((again.delivered(), again.core().received_upto(A), again.epoch()), (2, Ssn(2), Epoch(2)));
     assert_eq!(durable_checkpoint(&mut again).0.len(), tables.len());
     assert_eq!(again.restore(&tables, Epoch::FIRST), Err(RestoreError::NotFresh));
+    let mut waiting = replacement(None, 0, &[(A, 1)]);
+    assert_eq!(waiting.restore(&tables, Epoch::FIRST), Err(RestoreError::NotFresh));
     for cut in 1..tables.len() {
         assert!(rank(R, 1).restore(&tables[..cut], Epoch::FIRST).is_err(), "{cut}");
     }
@@ -237,6 +239,31 @@ fn tables_are_restored_unchanged_and_differ_from_those_of_the_plain_rule() {
     assert_eq!(rank(R, 1).restore(&of_plain, Epoch::FIRST), Err(RestoreError::Version { found: 1, expected: 0x81 }));
     let mut plain = SenderBased::new(config(R, 1).core).unwrap();
     assert_eq!(plain.restore(&tables, Epoch::FIRST), Err(RestoreError::Version { found: 0x81, expected: 1 }));
+}
+
+#[test]
+fn acknowledgements_and_lost_peers_are_handled_as_under_the_plain_rule() {
+    let (mut a, mut r) = (rank(A, 0), rank(R, 0));
+    assert_eq!(r.handle_message(&send(&mut a, 1)[0]).unwrap(), recorded(0));
+    let envelope = Envelope { source: R, destination: A, ..Envelope::default() };
+    let mut reply = r.handle_send(&envelope).unwrap().header;
+    r.handle_transmit(&mut reply).unwrap();
+    let ack = Ack { ssn: Ssn(1), epoch: Epoch::FIRST };
+    assert_eq!(reply.ack(), Some(ack));
+    let explicit = WireHeader::ack_only(R, A, reply.origin(), ack);
+    a.handle_control(Party::Rank(R), &explicit, &[]).unwrap();
+    assert!(matches!(effects(&mut a)[..], [Effect::Acknowledged { peer: R, .. }]));
+    let unknown = ProtocolError::UnknownRank { rank: Rank(3), ranks: 3 };
+    assert_eq!(a.handle_peer_lost(Rank(3)), Err(unknown));
+}
+
+#[test]
+fn a_hello_resumes_nothing_while_the_order_is_free() {
+    let (mut a, mut r) = (rank(A, 1), rank(R, 1));
+    assert_eq!(a.incarnation(), Incarnation(1));
+    a.handle_hello(R, &r.hello(A).unwrap()).unwrap();
+    r.handle_hello(A, &a.hello(R).unwrap()).unwrap();
+    assert_eq!((resumes(&mut a), resumes(&mut r)), (0, 0));
 }
 
 #[test]

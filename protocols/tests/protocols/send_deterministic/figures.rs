@@ -5,7 +5,7 @@
 use counterfoil_ack_piggyback::{AckPolicy, Flags, Kind};
 use counterfoil_log_core::{Envelope, Epoch, Incarnation, Rank, Ssn};
 use counterfoil_protocols::api::{Effect, Incoming, Misbehaviour, Protocol, ProtocolError};
-use counterfoil_protocols::send_deterministic::{Canary, Clusters, Config, SendDeterministic};
+use counterfoil_protocols::send_deterministic::{Canary, Clusters, Config, SendDeterministic, TableSizes};
 
 use super::program::{Op, Program};
 use super::world::World;
@@ -114,6 +114,19 @@ fn only_the_first_logged_message_of_an_epoch_is_acknowledged_at_once() {
 }
 
 /// Section V.A: a sender that receives nothing, and so no acknowledgement, asks for one.
+#[test]
+fn the_tables_have_a_row_for_messages_sent_or_received_alike() {
+    let (mut sender, mut receiver) = (rank(0, None), rank(1, None));
+    for _ in 0..3 {
+        pass_message(&mut sender, &mut receiver);
+    }
+    let none = TableSizes { peer: Rank(1), spe: 0, unacknowledged: 0, rpp: 0, receive_epochs: 0 };
+    let of_sender: Vec<_> = sender.table_sizes().collect();
+    assert_eq!(of_sender, [TableSizes { spe: 1, unacknowledged: 3, ..none }]);
+    let of_receiver: Vec<_> = receiver.table_sizes().collect();
+    assert_eq!(of_receiver, [TableSizes { peer: Rank(0), rpp: 1, receive_epochs: 1, ..none }]);
+}
+
 #[test]
 fn too_many_messages_without_an_acknowledgement_make_the_sender_ask_for_one() {
     let policy = AckPolicy { unacked_records_max: 3, ..AckPolicy::default() };

@@ -46,8 +46,10 @@ fn an_acknowledgement_of_what_a_replacement_has_yet_to_send_again_waits() {
     // The log of the dead process has survived: its records were transmitted before the execution came to them.
     let mut a = rank(A, 1);
     meet(&mut a, &mut b);
-    let early = WireHeader::ack_only(B, A, origin, Ack { ssn: Ssn(3), epoch: Epoch::FIRST });
-    a.handle_control(Party::Rank(B), &early, &[]).unwrap();
+    for ssn in [2, 3, 2] {
+        let early = WireHeader::ack_only(B, A, origin, Ack { ssn: Ssn(ssn), epoch: Epoch::FIRST });
+        a.handle_control(Party::Rank(B), &early, &[]).unwrap();
+    }
     let _ = send_many(&mut a, B, 2);
     assert_eq!(acknowledged(&effects(&mut a)), []);
     let _ = send(&mut a, B);
@@ -87,6 +89,18 @@ fn a_duplicate_is_acknowledged_again_with_the_epoch_of_its_first_receipt() {
     assert_eq!(send(&mut b, A).ack(), None, "nothing new");
     assert!(matches!(b.handle_message(&first), Ok(Incoming::Discard(_))));
     assert_eq!(send(&mut b, A).ack(), Some(Ack { ssn: Ssn(1), epoch: Epoch::FIRST }));
+}
+
+#[test]
+fn a_request_in_a_frame_of_its_own_is_answered() {
+    let (mut a, mut b) = (rank(A, 0), rank(B, 0));
+    let messages = send_many(&mut a, B, 2);
+    receive_all(&mut b, &messages);
+    assert!(effects(&mut b).is_empty());
+    let request = WireHeader::ack_request(A, B, messages[0].origin(), Ssn(2), None);
+    b.handle_control(Party::Rank(A), &request, &[]).unwrap();
+    let answers: Vec<_> = control_frames(&effects(&mut b)).iter().map(|(to, header, _)| (*to, header.ack())).collect();
+    assert_eq!(answers, [(A, Some(Ack { ssn: Ssn(2), epoch: Epoch::FIRST }))]);
 }
 
 #[test]

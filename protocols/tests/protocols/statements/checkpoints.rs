@@ -19,6 +19,14 @@ fn only_a_durable_checkpoint_covers() {
 }
 
 #[test]
+fn a_checkpoint_that_covers_nothing_new_is_not_announced() {
+    let (mut a, mut b) = (rank(A, 0), rank(B, 0));
+    receive_all(&mut b, &send_many(&mut a, B, 2));
+    let announced = [durable_checkpoint(&mut b).1, durable_checkpoint(&mut b).1].map(|done| notices(&done).len());
+    assert_eq!(announced, [1, 0]);
+}
+
+#[test]
 fn a_lost_notice_is_made_good_by_the_next_hello() {
     let (mut a, mut b) = (rank(A, 0), rank(B, 0));
     receive_all(&mut b, &send_many(&mut a, B, 2));
@@ -89,6 +97,37 @@ fn tables_of_another_rank_job_or_version_are_refused() {
     assert_eq!(busy.restore(&tables, Epoch::FIRST), Err(RestoreError::NotFresh));
     let mut twice = restored(B, 1, &tables);
     assert_eq!(twice.restore(&tables, Epoch::FIRST), Err(RestoreError::NotFresh));
+}
+
+#[test]
+fn tables_are_restored_only_into_a_rank_that_has_done_nothing() {
+    let tables = tables();
+    let refuses = |mut b: SenderBased| b.restore(&tables, Epoch::FIRST) == Err(RestoreError::NotFresh);
+    assert!(!refuses(rank(B, 1)));
+
+    let mut received = rank(B, 1);
+    receive_all(&mut received, &send_many(&mut rank(A, 0), B, 1));
+    assert!(refuses(received));
+
+    // B has sent nothing again yet, and hears that A's checkpoint covers what its predecessor sent.
+    let (mut a, mut covered) = (rank(A, 0), rank(B, 1));
+    receive_all(&mut a, &send_many(&mut rank(B, 0), A, 1));
+    durable_checkpoint(&mut a);
+    meet(&mut a, &mut covered);
+    assert!(refuses(covered));
+
+    let mut in_a_later_epoch = rank(B, 1);
+    durable_checkpoint(&mut in_a_later_epoch);
+    assert!(refuses(in_a_later_epoch));
+
+    let mut chosen = rank(B, 1);
+    let _ = chosen.next_choice();
+    assert!(refuses(chosen));
+
+    let mut recovered = rank(B, 1);
+    let choice = Determinant { sequence: 0, source: A, ssn: Ssn(1) };
+    recovered.handle_recovered_choice(&ChoiceRecord::new(choice).bytes).unwrap();
+    assert!(refuses(recovered));
 }
 
 #[test]

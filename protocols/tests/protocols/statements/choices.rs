@@ -78,6 +78,16 @@ fn choices_that_are_open_at_a_checkpoint_are_made_again() {
 }
 
 #[test]
+fn a_checkpoint_waits_until_recorded_choices_are_repeated() {
+    let mut a = rank(A, 1);
+    assert!(a.wants_checkpoint());
+    a.handle_recovered_choice(&ChoiceRecord::new(choice(0, B, 1)).bytes).unwrap();
+    assert!(!a.wants_checkpoint());
+    assert!(a.next_choice().forced.is_some());
+    assert!(a.wants_checkpoint());
+}
+
+#[test]
 fn invalid_choices_are_refused() {
     let mut a = rank(A, 1);
     let record = ChoiceRecord::new(choice(0, B, 1)).bytes;

@@ -64,6 +64,26 @@ fn a_transmitted_header_has_the_current_incarnation_and_acknowledgement() {
 }
 
 #[test]
+fn a_record_of_the_execution_before_is_a_replay() {
+    let message = send_many(&mut rank(A, 0), B, 2)[1];
+    // The log has survived, and the replacement hasn't sent this message again.
+    let mut a = rank(A, 1);
+    assert_eq!(a.incarnation(), Incarnation(1));
+    assert!(transmit(&mut a, &message).flags().contains(Flags::REPLAYED));
+}
+
+#[test]
+fn a_replacement_that_has_all_acknowledged_messages_takes_none_back() {
+    let (mut a, mut b) = (rank(A, 0), rank(B, 0));
+    receive_all(&mut b, &send_many(&mut a, B, 2));
+    receive_all(&mut a, &send_many(&mut b, A, 1));
+    assert_eq!(acknowledged(&effects(&mut a)), [Ssn(2)]);
+    let (tables, _) = durable_checkpoint(&mut b);
+    let (from_a, _) = meet(&mut a, &mut restored(B, 1, &tables));
+    assert!(!from_a.iter().any(|effect| matches!(effect, Effect::ReceiverRolledBack { .. })), "{from_a:?}");
+}
+
+#[test]
 fn a_connection_that_breaks_loses_nothing() {
     let (mut a, mut b) = (rank(A, 0), rank(B, 0));
     receive_all(&mut b, &send_many(&mut a, B, 3));
@@ -138,10 +158,50 @@ fn frames_for_others_and_of_strangers_are_refused() {
     let unknown = ProtocolError::UnknownRank { rank: stranger, ranks: 3 };
     assert_eq!(a.handle_send(&envelope).unwrap_err(), unknown);
     assert_eq!(a.hello(stranger).unwrap_err(), unknown);
+    assert_eq!(a.handle_peer_lost(stranger), Err(unknown));
     let notice = WireHeader::control(A, B, header.origin(), 99, 0, None);
     let how = Misbehaviour::MalformedNotice { tag: 99, len: 0 };
     let malformed = ProtocolError::PeerMisbehaved { peer: A, how };
     assert_eq!(b.handle_control(Party::Rank(A), &notice, &[]), Err(malformed));
+}
+
+#[test]
+fn a_rank_sends_only_messages_of_its_own() {
+    let mut a = rank(A, 0);
+    let of_b = Envelope { source: B, destination: A, ..Envelope::default() };
+    let misdirected = ProtocolError::Misdirected { source_rank: B, destination: A, rank: A };
+    assert_eq!(a.handle_send(&of_b).unwrap_err(), misdirected);
+    let mut header = send(&mut rank(B, 0), A);
+    assert_eq!(a.handle_transmit(&mut header), Err(misdirected));
+    let ack = Ack { ssn: Ssn(1), epoch: Epoch::FIRST };
+    let mut header = WireHeader::ack_only(A, B, header.origin(), ack);
+    let unexpected = ProtocolError::UnexpectedKind { peer: A, kind: Kind::Ack };
+    assert_eq!(a.handle_transmit(&mut header), Err(unexpected));
+}
+
+#[test]
+fn a_control_frame_is_no_message_and_comes_from_its_source() {
+    let mut b = rank(B, 0);
+    let origin = send(&mut rank(A, 0), B).origin();
+    let request = WireHeader::ack_request(A, B, origin, Ssn(1), None);
+    let unexpected = ProtocolError::UnexpectedKind { peer: A, kind: Kind::AckRequest };
+    assert_eq!(b.handle_message(&request), Err(unexpected));
+    let misdirected = ProtocolError::Misdirected { source_rank: A, destination: B, rank: B };
+    assert_eq!(b.handle_control(Party::Rank(Rank(2)), &request, &[]), Err(misdirected));
+}
+
+#[test]
+fn a_hello_may_have_256_kib_and_no_byte_more() {
+    let base = rank(B, 0).hello(A).unwrap();
+    let with_opaque = |len: usize| Hello { opaque: vec![7; len], ..base.clone() };
+    let half = Hello::BYTES_MAX / 2;
+    let other_bytes = with_opaque(half).encode().unwrap().len() - half;
+    let largest = with_opaque(Hello::BYTES_MAX - other_bytes);
+    let bytes = largest.encode().unwrap();
+    assert_eq!(bytes.len(), 256 << 10);
+    assert_eq!(Hello::decode(&bytes), Ok(largest));
+    let larger = with_opaque(Hello::BYTES_MAX - other_bytes + 1);
+    assert_eq!(larger.encode(), Err(HelloError::TooLong { len: Hello::BYTES_MAX + 1 }));
 }
 
 #[test]
