@@ -116,7 +116,7 @@ pub enum CollectiveRun {
     /// As messages, each logged like any other.
     AsMessages,
     /// Natively: what is sent until [`Communicator::complete_collective`] is not logged, and may end with
-    /// [`Error::CallAgain`](crate::Error::CallAgain).
+    /// [`Error::CallAgain`].
     Native,
     /// Not at all: this is its result, as it was encoded.
     Recorded(Bytes),
@@ -187,7 +187,7 @@ pub trait Communicator {
     fn begin_collective(&mut self) -> InternalTag;
 
     /// Asks how to run collective call `tag`. For collectives only, which ask again after
-    /// [`Error::CallAgain`](crate::Error::CallAgain). By default, all calls are messages.
+    /// [`Error::CallAgain`]. By default, all calls are messages.
     fn plan_collective(&mut self, tag: InternalTag, class: CollectiveClass) -> Result<CollectiveRun, Error> {
         let _ = (tag, class);
         Ok(CollectiveRun::AsMessages)
