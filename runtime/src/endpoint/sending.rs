@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use counterfoil::{Ack, AppendError, Cursor, CursorError, Envelope, Epoch, Log, Phase, Rank, ReplayError, Ssn};
 use counterfoil_ack_piggyback::WireHeader;
-use counterfoil_protocols::api::{Kept, Protocol, Transmission};
+use counterfoil_protocols::api::{Kept, Outgoing, Protocol, Transmission};
 
 use bytes::Bytes;
 
@@ -16,6 +16,7 @@ use crate::communicator::is_collective;
 use crate::damage::{DamageLocation, Expected};
 use crate::matching::Message;
 use crate::settings::LogOnFull;
+use crate::tally::Tally;
 use crate::transport::{CallKind, Transport};
 
 /// Bytes (header and payload) after which a sender polls the transport, mainly for acknowledgements.
@@ -49,6 +50,23 @@ pub(super) struct Outbound {
 }
 
 impl Outbound {
+    /// Obeys the rule's verdict on a send.
+    fn obey(&mut self, outgoing: &Outgoing, keeps: Kept, tally: &mut Tally) -> Result<(), Error> {
+        let Outgoing { header, keep_record, transmission } = outgoing;
+        if *keep_record == (keeps == Kept::Nothing) {
+            return Err(Error::Unsupported { effect: format!("to keep a record: {keep_record}") });
+        }
+        match transmission {
+            Transmission::Now => {}
+            Transmission::Hold => drop(self.held_from.get_or_insert(header.ssn())),
+            Transmission::Suppress => {
+                self.suppressed.insert(header.ssn());
+                tally.sends_suppressed += 1;
+            }
+        }
+        Ok(())
+    }
+
     /// Resets the transmission after the connection was closed.
     pub(super) fn close(&mut self) {
         self.cursor = None;
@@ -99,7 +117,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         }
         if to == self.rank {
             if self.properties.keeps == Kept::Nothing {
-                self.release(to, header.ssn())?;
+                release(&mut self.log, self.protocol.epoch(), to, header.ssn())?;
             }
             self.deliver_to_self(&header, payload)?;
         } else {
@@ -126,20 +144,8 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
                 Ok(mut claim) => {
                     // Claim first: an SSN that the protocol has assigned can't be returned.
                     let mut outgoing = self.protocol.handle_send(envelope)?;
-                    if outgoing.keep_record == (self.properties.keeps == Kept::Nothing) {
-                        return Err(Error::Unsupported {
-                            effect: format!("to keep a record: {}", outgoing.keep_record),
-                        });
-                    }
                     let outbound = &mut self.outbound[to.index()];
-                    match outgoing.transmission {
-                        Transmission::Now => {}
-                        Transmission::Hold => drop(outbound.held_from.get_or_insert(outgoing.header.ssn())),
-                        Transmission::Suppress => {
-                            outbound.suppressed.insert(outgoing.header.ssn());
-                            self.tally.sends_suppressed += 1;
-                        }
-                    }
+                    outbound.obey(&outgoing, self.properties.keeps, &mut self.tally)?;
                     claim.payload_mut().copy_from_slice(payload);
                     // The checksum covers the program's own bytes, so that it also verifies the copy.
                     outgoing.header.seal(payload);
@@ -174,6 +180,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
     fn repeat(&mut self, envelope: &Envelope, payload: &[u8]) -> Result<WireHeader, Error> {
         let mut outgoing = self.protocol.handle_send(envelope)?;
         let to = envelope.destination;
+        self.outbound[to.index()].obey(&outgoing, self.properties.keeps, &mut self.tally)?;
         let before = self.committed_envelope(to, outgoing.header.ssn())?;
         let ssn = self.log.repeat(to, payload)?;
         debug_assert_eq!(ssn, outgoing.header.ssn(), "log and protocol assign the same SSNs");
@@ -284,18 +291,10 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
             outbound.transmitted = outbound.transmitted.max(ssn);
             cursor.advance();
             if self.properties.keeps == Kept::Nothing {
-                self.release(peer, ssn)?;
-                return self.transmit(peer);
+                release(&mut self.log, self.protocol.epoch(), peer, ssn)?;
             }
         }
         Ok(())
-    }
-
-    /// Releases the records to `peer` up to `ssn`, under a rule that keeps none.
-    fn release(&mut self, peer: u32, ssn: Ssn) -> Result<(), Error> {
-        let ack = Ack { ssn, epoch: self.protocol.epoch() };
-        let released = self.log.acknowledge_and_release(Rank(peer), ack, Phase::default());
-        released.map_err(|source| Error::Acknowledge { peer, source })
     }
 
     /// Transmits the records that were held.
@@ -347,6 +346,12 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         self.log.collect();
         Ok(())
     }
+}
+
+/// Releases the records to `peer` up to `ssn`, under a rule that keeps none.
+fn release(log: &mut Log, epoch: Epoch, peer: u32, ssn: Ssn) -> Result<(), Error> {
+    let released = log.acknowledge_and_release(Rank(peer), Ack { ssn, epoch }, Phase::default());
+    released.map_err(|source| Error::Acknowledge { peer, source })
 }
 
 /// Opens a cursor on the records to `peer` from `from` on, or from the first one that is kept.
