@@ -135,10 +135,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
     }
 
     /// Passes the entries of dead incarnations to the rule, and those messages to matching that it wants to be presented again.
-    pub(super) fn recover_entries(&mut self) -> Result<(), Error> {
-        for (_, entry) in self.log.local().entries_after(Ssn::ZERO) {
-            self.entries.read(&entry);
-        }
+    pub(super) fn present_entries(&mut self) -> Result<(), Error> {
         for (key, bytes) in self.entries.0.clone() {
             let presented = self.protocol.handle_recovered_entry(key, &bytes)?;
             if presented && key.kind == EntryKind::Message {

@@ -143,8 +143,8 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
                     endpoint.truncate_lane(peer, last)?;
                 }
             }
-            endpoint.recover_choices()?;
-            endpoint.recover_entries()?;
+            endpoint.recover_local_log()?;
+            endpoint.present_entries()?;
             endpoint.resume_calls();
             let received = (0..ranks).map(|peer| endpoint.received_upto(peer)).collect::<Result<_, _>>()?;
             endpoint.recovery = Some(Recovery::new(rank, received, options.hold_recovery));
@@ -221,8 +221,8 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         }
     }
 
-    /// Passes recorded outcomes and deliveries of dead incarnations to the protocol.
-    fn recover_choices(&mut self) -> Result<(), Error> {
+    /// Reads the local log of dead incarnations: recorded outcomes and deliveries go to the protocol.
+    fn recover_local_log(&mut self) -> Result<(), Error> {
         for (_, entry) in self.log.local().entries_after(Ssn::ZERO) {
             match entry.kind {
                 CHOICE => self.protocol.handle_recovered_choice(&entry.bytes)?,
@@ -230,7 +230,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
                 // The checkpoint covers earlier ones.
                 CANCELLED if entry.key >= self.requests.next() => drop(self.cancelled.insert(entry.key)),
                 NOTHING => self.polls.recover(entry.key, &entry.bytes),
-                _ => {}
+                _ => self.entries.read(&entry),
             }
         }
         Ok(())
