@@ -24,8 +24,8 @@ pub struct Arrival {
     pub bytes: usize,
 }
 
-/// A posted receive. `None` is a wildcard.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// A posted receive. `None` is a wildcard. Those of a communicator are ordered as they were posted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PostedReceive {
     /// Position in the posting order of the communicator.
     ticket: u64,

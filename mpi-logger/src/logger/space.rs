@@ -116,6 +116,12 @@ impl Logger {
         log.try_claim(Rank(peer), RecordTag::LEN, bytes).map(std::mem::forget)
     }
 
+    /// Returns `true` if another rank or thread could free space; else only the waiting one could, by its receives from itself.
+    pub fn can_others_free_space(&self) -> bool {
+        // Another thread may receive what this rank sent to itself.
+        self.is_multithreaded || self.queries.can_others_free_space(self.log())
+    }
+
     /// Makes an attempt to find space, after control messages were handled and acknowledged records released. Sends requests to the other
     /// ranks once the wait is long.
     ///
@@ -128,9 +134,7 @@ impl Logger {
         let is_long = wait.is_long(now);
         if matches!(*refused, AppendError::Full(_)) {
             self.update_open_comms()?;
-            // Another thread may receive what this rank sent to itself.
-            let can_others_free_space = self.is_multithreaded || self.queries.can_others_free_space(self.log());
-            if wait.is_futile(can_others_free_space) {
+            if wait.is_futile(self.can_others_free_space()) {
                 return Ok(SpacePoll::Never(SpaceError::Alone { refused }));
             }
             self.wait = Some(wait);

@@ -8,6 +8,7 @@ use std::sync::{Mutex, PoisonError, TryLockError};
 use counterfoil::{Keep, OnFull};
 use counterfoil_mpi::control::progress_hook;
 
+use crate::awaited;
 use crate::deferred::{self, Event};
 use crate::session::{FullError, Session};
 
@@ -265,6 +266,7 @@ pub(crate) fn begin(session: Session, is_multiple: bool) {
     let _guard = GLOBAL.lock.lock().unwrap_or_else(PoisonError::into_inner);
     let on_full = session.settings.on_full;
     RECORDS_DETERMINANTS.store(session.settings.keep != Keep::Acked, Ordering::Relaxed);
+    awaited::allow(!is_multiple && !session.outlives_failures());
     // SAFETY: see `Global`; the state is ABSENT, so no call is in `enter`.
     unsafe { *GLOBAL.session.get() = Some(session) };
     let state = match on_full {

@@ -11,6 +11,7 @@
 //! | `calls` | the exported functions, generated from the table in `../calls` |
 //! | `wrap` | the wrapper of each class of calls |
 //! | `global`, `deferred` | the session of the process, and events that it handles later |
+//! | `awaited` | requests that the current call waits for |
 //! | `session` | the logger's driver: state while MPI is initialised |
 //! | `handlers` | error handlers of the program |
 //! | `settings` | settings of the user |
@@ -22,6 +23,7 @@ use std::ffi::{c_char, c_int, c_void};
 
 use mpi_sys as ffi;
 
+mod awaited;
 mod deferred;
 mod failed_polls;
 mod global;

@@ -60,6 +60,8 @@ pub(crate) struct Session {
     pub(crate) messages: FxHashMap<usize, Receiving>,
     /// Receives whose requests the program freed while they were pending.
     freed_receives: Vec<FreedReceive>,
+    /// Time from which completed receives are [searched for](Self::count_early) again.
+    count_early_at: Instant,
     /// True where a wait for space may leave the session, so that other threads can enter.
     pub(crate) may_leave: bool,
     /// True while messages have left that aren't counted yet.
@@ -164,6 +166,7 @@ impl Session {
             datatypes: Datatypes::default(),
             messages: FxHashMap::default(),
             freed_receives: Vec::new(),
+            count_early_at: Instant::now(),
             may_leave: false,
             has_uncounted: false,
             ledger,
@@ -179,6 +182,11 @@ impl Session {
 
     pub(crate) fn rank(&self) -> u32 {
         self.logger.rank()
+    }
+
+    /// Returns `true` if processes may fail while others live.
+    pub(crate) fn outlives_failures(&self) -> bool {
+        self.control.failures.are_survivable()
     }
 
     /// Returns `true` if messages are logged.

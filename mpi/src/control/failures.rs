@@ -70,7 +70,7 @@ impl Failures {
     }
 
     /// Returns `true` if processes may fail while others live.
-    pub(super) fn are_survivable(&self) -> bool {
+    pub fn are_survivable(&self) -> bool {
         self.is_survivable
     }
 

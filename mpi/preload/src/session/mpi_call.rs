@@ -36,6 +36,16 @@ pub(crate) fn key<T: Copy>(handle: T) -> usize {
     usize::from_ne_bytes(bytes)
 }
 
+/// Returns the request of a key.
+///
+/// # Safety
+/// `key` is that of a request.
+pub(super) unsafe fn request_of(key: usize) -> ffi::MPI_Request {
+    let bytes = key.to_ne_bytes();
+    // SAFETY: the first bytes are those of the request.
+    unsafe { bytes.as_ptr().cast::<ffi::MPI_Request>().read_unaligned() }
+}
+
 /// Returns `true` for the null communicator.
 pub(crate) fn is_null_comm(comm: ffi::MPI_Comm) -> bool {
     // SAFETY: a constant of the shim.

@@ -132,6 +132,9 @@ impl Session {
 
     /// Handles control messages while the program waits in an MPI call.
     pub(crate) fn poll_in_call(&mut self) {
+        if self.logger.has_pending_queries() {
+            self.count_early();
+        }
         self.poll_control();
         self.release_all();
     }

@@ -1,15 +1,20 @@
 //! Receives: what is known of them, and the numbers of the messages that they take.
 
 use std::ffi::c_int;
+use std::time::Instant;
 
 use counterfoil_mpi_logger::{Arrival, Determinant, Stream};
 use mpi_sys as ffi;
 
 use super::requests::{Pending, Receiving};
 use super::{Session, StreamKey, key};
+use crate::awaited::can_look_at;
 use crate::deferred::{self, Event};
 use crate::message::Incoming;
 use crate::status::{arrival, blank, is_cancelled};
+
+/// Time between two [searches](Session::count_early) for completed receives, in durations of the first.
+const EARLY_PAUSE: u32 = 4;
 
 /// A receive whose request the program freed while it was pending.
 #[derive(Debug)]
@@ -58,20 +63,48 @@ impl Session {
     }
 
     fn end_with(&mut self, receiving: Receiving, arrival: Option<Arrival>) {
-        let Some(posted) = receiving.posted else { return };
-        let Some(comm) = self.logger.comms.get(receiving.comm) else { return };
+        if let Some(outcome) = self.count_end(receiving, arrival) {
+            self.record(outcome);
+        }
+        self.progress_if_due(arrival.map_or(0, |arrival| arrival.bytes));
+    }
+
+    /// Counts the message of a posted receive, unless it is counted. Returns the outcome of a wildcard, to be recorded.
+    fn count_end(&mut self, receiving: Receiving, arrival: Option<Arrival>) -> Option<Determinant> {
+        let posted = receiving.posted?;
+        let comm = self.logger.comms.get(receiving.comm)?;
         let peer = arrival.and_then(|arrival| comm.world_rank(arrival.source));
         let ended = self.logger.handle_receive_ended(receiving.comm, posted, arrival);
         self.check(ended);
         self.flush();
-        if let (Some(peer), Some(arrival)) = (peer, arrival) {
-            if receiving.is_wildcard {
-                self.record(Determinant::Receive { source: peer, tag: arrival.tag });
-            }
-            self.ledger.received(peer, arrival.bytes);
-            self.ledger.clear_latest();
+        let (source, Arrival { tag, bytes, .. }) = (peer?, arrival?);
+        self.ledger.received(source, bytes);
+        self.ledger.clear_latest();
+        receiving.is_wildcard.then_some(Determinant::Receive { source, tag })
+    }
+
+    /// Counts the messages of receives that MPI has completed and the program hasn't: it may be in one wait for all of them, and their
+    /// senders without space until some are acknowledged.
+    pub(crate) fn count_early(&mut self) {
+        let now = Instant::now();
+        if now < self.count_early_at {
+            return;
         }
-        self.progress_if_due(arrival.map_or(0, |arrival| arrival.bytes));
+        for (request, receiving) in self.requests.uncounted_receives() {
+            if !can_look_at(request) {
+                continue;
+            }
+            let (mut flag, mut status) = (0, blank());
+            // SAFETY: a request that MPI knows, on which no call sleeps, and pointers to local variables.
+            let code = unsafe { ffi::PMPI_Request_get_status(request, &raw mut flag, &raw mut status) };
+            if code == 0 && flag != 0 {
+                let arrival = Some(arrival(&status)).filter(|_| !is_cancelled(&status));
+                let outcome = self.count_end(receiving, arrival);
+                self.requests.set_counted(request, outcome);
+            }
+        }
+        // However many are pending, most of the time is left to MPI.
+        self.count_early_at = Instant::now() + EARLY_PAUSE * now.elapsed();
     }
 
     /// Handles a receive that has returned, after which nothing was posted.

@@ -2,16 +2,16 @@
 
 use std::ffi::c_int;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use mpi_sys as ffi;
 use rustc_hash::FxHashMap;
 
 use super::Piece;
-use super::mpi_call::key;
+use super::mpi_call::{key, request_of};
 use crate::Operation;
 use crate::message::Outgoing;
-use counterfoil_mpi_logger::{CommId, PostedReceive, Stream};
+use counterfoil_mpi_logger::{CommId, Determinant, PostedReceive, Stream};
 
 /// The operation of a request.
 #[derive(Clone, Debug)]
@@ -27,6 +27,8 @@ pub(crate) enum Pending {
     },
     /// A persistent operation.
     Persistent(Persistent),
+    /// A receive that was [counted](super::Session::count_early) before the program waited for it, and the outcome to record then.
+    Counted(Option<Determinant>),
     /// A send that the program cancels.
     CancelledSend,
     /// A generalized request, which is the program's own.
@@ -93,6 +95,8 @@ pub(crate) struct Requests {
 static KNOWN: AtomicUsize = AtomicUsize::new(0);
 /// Number of them that aren't receives.
 static OTHERS: AtomicUsize = AtomicUsize::new(0);
+/// True once a generalized request was known.
+static ARE_GENERALIZED: AtomicBool = AtomicBool::new(false);
 
 /// Returns `true` if any request is known.
 #[inline]
@@ -104,6 +108,12 @@ pub(crate) fn are_any() -> bool {
 #[inline]
 pub(crate) fn are_receives() -> bool {
     OTHERS.load(Ordering::Relaxed) == 0
+}
+
+/// Returns `true` if a generalized request may be pending.
+#[inline]
+pub(crate) fn are_generalized() -> bool {
+    ARE_GENERALIZED.load(Ordering::Relaxed)
 }
 
 /// Returns 1 for a request that isn't a receive's, else 0.
@@ -122,6 +132,9 @@ impl Requests {
     /// Adds a request that begins.
     pub(crate) fn add(&mut self, request: ffi::MPI_Request, pending: Pending) {
         if !is_null(request) {
+            if matches!(pending, Pending::Generalized) {
+                ARE_GENERALIZED.store(true, Ordering::Relaxed);
+            }
             let now = others(Some(&pending));
             let before = self.known.insert(key(request), pending);
             self.count(now, others(before.as_ref()));
@@ -141,6 +154,36 @@ impl Requests {
         let pending = self.known.remove(&request)?;
         self.count(0, others(Some(&pending)));
         Some(pending)
+    }
+
+    /// Returns the receives whose messages aren't counted, in the order in which they were posted.
+    pub(crate) fn uncounted_receives(&self) -> Vec<(ffi::MPI_Request, Receiving)> {
+        let receiving = |pending: &Pending| match pending {
+            Pending::Receive(receiving) => Some(*receiving),
+            // The outcome of a wildcard is recorded at its end, for which this kind has no place.
+            Pending::Persistent(Persistent { kind: PersistentKind::Receive(receiving), is_active: true }) => {
+                Some(*receiving).filter(|receiving| !receiving.is_wildcard)
+            }
+            _ => None,
+        };
+        let of = |(key, pending): (&usize, &Pending)| {
+            // SAFETY: the key of a request.
+            Some((unsafe { request_of(*key) }, receiving(pending).filter(|receiving| receiving.posted.is_some())?))
+        };
+        let mut receives: Vec<_> = self.known.iter().filter_map(of).collect();
+        receives.sort_unstable_by_key(|(_, receiving)| receiving.posted);
+        receives
+    }
+
+    /// Notes that the message of a receive is counted, so that its end only records the outcome.
+    pub(crate) fn set_counted(&mut self, request: ffi::MPI_Request, outcome: Option<Determinant>) {
+        match self.get_mut(request) {
+            Some(Pending::Persistent(Persistent { kind: PersistentKind::Receive(receiving), .. })) => {
+                receiving.posted = None;
+            }
+            Some(Pending::Receive(_)) => self.add(request, Pending::Counted(outcome)),
+            _ => {}
+        }
     }
 
     /// Makes every request's end be looked at from here on: it may have been cancelled.

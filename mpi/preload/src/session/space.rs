@@ -103,6 +103,10 @@ impl Session {
             }
             SpaceRefusal::Disk => {}
         }
+        if !self.logger.can_others_free_space() {
+            self.count_early_at = Instant::now();
+        }
+        self.count_early();
         self.progress();
         let own = self.rank();
         let acknowledged = self.logger.acknowledge(own);

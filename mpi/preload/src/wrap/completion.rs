@@ -5,6 +5,7 @@ use std::ffi::c_int;
 use mpi_sys as ffi;
 
 use super::pending::{Completion, InlineHandles, are_known, end_one, first, put_back_one, snapshot, take_one};
+use crate::awaited::{wait_until_complete, while_awaiting, while_awaiting_several};
 use crate::global::{can_skip_session, count_failed_poll, enter, records_determinants};
 use crate::status::{Statuses, statuses_wanted, with_status};
 use counterfoil_mpi_logger::Determinant;
@@ -36,7 +37,7 @@ unsafe fn one(
         }
     };
     // SAFETY: the program's status.
-    unsafe { with_status(status, call, then) }
+    unsafe { with_status(status, |status| while_awaiting(handle, || call(status)), then) }
 }
 
 /// Waits for a request.
@@ -136,7 +137,7 @@ unsafe fn any_of_several(
         first(code, pending.end(end))
     };
     // SAFETY: the program's status.
-    unsafe { with_status(status, call, then) }
+    unsafe { with_status(status, |status| while_awaiting_several(|| call(status)), then) }
 }
 
 /// Waits for any one of several requests.
@@ -225,7 +226,10 @@ pub(crate) unsafe fn wait_all(
     call: impl FnOnce(*mut ffi::MPI_Status) -> c_int,
 ) -> c_int {
     // SAFETY: as for this function.
-    unsafe { all((count, requests), statuses, call, |_| true) }
+    unsafe {
+        wait_until_complete(count, requests);
+        all((count, requests), statuses, call, |_| true)
+    }
 }
 
 /// Tests all of several requests.
@@ -264,7 +268,7 @@ pub(crate) unsafe fn wait_some(
     let mut pending = unsafe { snapshot(count, requests, &mut handles) };
     let mut ours = Statuses::new();
     let statuses = statuses_wanted(count, statuses, &mut ours);
-    let code = call(statuses);
+    let code = while_awaiting_several(|| call(statuses));
     let is_said = code == 0 || code == ffi::MPI_ERR_IN_STATUS as c_int;
     // SAFETY: the call has said how many have ended, if any was active.
     let ended = if is_said { usize::try_from(unsafe { *outcount }).unwrap_or(0) } else { 0 };

@@ -8,6 +8,7 @@ use mpi_sys as ffi;
 
 use super::requests::finish;
 use super::send::refuse;
+use crate::awaited::while_awaiting_several;
 use crate::deferred::{self, Event};
 use crate::global::{
     can_defer, catch_up_if_due, count_failed_poll, defer, enter, enter_for_space, is_multiple, records_determinants,
@@ -86,6 +87,11 @@ impl Session {
     fn end_request(&mut self, pending: &Pending, status: &ffi::MPI_Status) -> Result<(), (ffi::MPI_Comm, FullError)> {
         match pending {
             Pending::Receive(receiving) => self.end_with_status(*receiving, status),
+            Pending::Counted(outcome) => {
+                if let Some(outcome) = *outcome {
+                    self.record(outcome);
+                }
+            }
             Pending::Comm { at, number } => {
                 // SAFETY: the program has waited for the communicator, so MPI has put it there.
                 let comm = unsafe { **at };
@@ -233,10 +239,8 @@ impl RequestSnapshot<'_> {
             RequestSnapshot::Heap(handles) => &handles[..],
             RequestSnapshot::Taken(taken) => return end_or_put_back(std::mem::take(taken), completion),
         };
-        handles
-            .iter()
-            .enumerate()
-            .fold(0, |code, (index, &request)| first(code, end_or_defer(request, &completion(index))))
+        let end = |code, (index, &request): (usize, &_)| first(code, end_or_defer(request, &completion(index)));
+        while_awaiting_several(|| handles.iter().enumerate().fold(0, end))
     }
 }
 

@@ -222,6 +222,10 @@ pub(crate) unsafe fn request_free(request: *mut ffi::MPI_Request, call: impl FnO
                 session.release_persistent(&persistent.kind);
                 return None;
             }
+            Pending::Counted(Some(outcome)) => {
+                session.record(outcome);
+                return None;
+            }
             _ => return None,
         };
         session.keep_freed(handle, receiving, is_persistent);

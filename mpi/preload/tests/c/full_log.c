@@ -202,6 +202,33 @@ static void backwards(const char *what) {
     DO(MPI_Comm_free(&half));
 }
 
+/* Messages whose receives are all posted before, in both directions or from a rank to itself, and waited for together, or after something
+ * else: the receiver makes no call that ends one of them alone. */
+static void posted(const char *how) {
+    static int got[TIMES][COUNT], sent[TIMES][COUNT];
+    MPI_Request receives[TIMES], requests[TIMES];
+    int is_persistent = !strcmp(how, "persistent"), is_any = !strcmp(how, "any-source"), is_self = !strcmp(how, "self");
+    int peer = is_self ? rank : rank ^ 1, flag = 0;
+    int sends = strcmp(how, "one-way") || rank % 2 == 0, takes = strcmp(how, "one-way") || rank % 2;
+    for (int i = 0; i < TIMES; i++) {
+        receives[i] = requests[i] = MPI_REQUEST_NULL;
+        fill(sent[i], COUNT, i + rank);
+        if (!takes) continue;
+        if (is_persistent) DO(MPI_Recv_init(got[i], COUNT, MPI_INT, peer, i % 3, MPI_COMM_WORLD, &receives[i]));
+        else DO(MPI_Irecv(got[i], COUNT, MPI_INT, is_any ? MPI_ANY_SOURCE : peer, i % 3, MPI_COMM_WORLD, &receives[i]));
+    }
+    if (is_persistent) DO(MPI_Startall(TIMES, receives));
+    DO(MPI_Barrier(MPI_COMM_WORLD));
+    for (int i = 0; sends && i < TIMES; i++) DO(MPI_Isend(sent[i], COUNT, MPI_INT, peer, i % 3, MPI_COMM_WORLD, &requests[i]));
+    if (!strcmp(how, "last")) DO(MPI_Wait(&receives[TIMES - 1], MPI_STATUS_IGNORE));
+    if (!strcmp(how, "barrier")) DO(MPI_Barrier(MPI_COMM_WORLD));
+    while (!strcmp(how, "tests") && !flag) DO(MPI_Testall(TIMES, receives, &flag, MPI_STATUSES_IGNORE));
+    DO(MPI_Waitall(TIMES, receives, MPI_STATUSES_IGNORE));
+    DO(MPI_Waitall(TIMES, requests, MPI_STATUSES_IGNORE));
+    for (int i = 0; takes && i < TIMES; i++) CHECK(holds(got[i], COUNT, i + peer));
+    for (int i = 0; is_persistent && i < TIMES; i++) DO(MPI_Request_free(&receives[i]));
+}
+
 static void *sends(void *unused) {
     MPI_Request requests[8];
     for (int i = 0; i < 8; i++) fill(parts[i], COUNT, i);
@@ -366,6 +393,7 @@ int main(int argc, char **argv) {
     else if (is_begun) two_threads(what);
     else if (!strcmp(what, "done-early")) done_early();
     else if (!strncmp(what, "backwards", 9)) backwards(what);
+    else if (!strncmp(what, "posted-", 7)) posted(what + 7);
     else rooted(what, half);
     DO(MPI_Comm_free(&copy));
     DO(MPI_Comm_free(&half));

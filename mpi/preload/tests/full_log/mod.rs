@@ -81,6 +81,23 @@ fn a_rank_acknowledges_while_it_waits_for_a_message() {
 }
 
 #[test]
+fn receives_that_are_waited_for_together_are_acknowledged_one_by_one() {
+    // A rank that waits until the deadlock is detected gives up.
+    expect_logged("posted-one-way", 2, "1MiB", 40);
+    for case in [
+        "posted-exchange",
+        "posted-any-source",
+        "posted-persistent",
+        "posted-last",
+        "posted-barrier",
+        "posted-tests",
+        "posted-self",
+    ] {
+        expect_logged(case, 4, "1MiB", 4 * 40);
+    }
+}
+
+#[test]
 fn messages_to_self_are_released() {
     // On each rank: a quarter of a message to itself, and a broadcast to no other rank.
     expect_logged("itself", 4, "1MiB", 4 * (10 + 40));
