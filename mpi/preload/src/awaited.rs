@@ -1,30 +1,34 @@
-//! Which of the program's requests its current call waits for.
+//! Which of the program's requests its current call waits for, and how much it may receive by one.
 //!
 //! A poll during the call looks at the other receives ([`count_early`](crate::session::Session::count_early)), but not at these:
 //! Open MPI's `MPI_Request_get_status` takes a request on which a wait sleeps for complete. Nor at any while ended requests are handled one
-//! by one, since MPI has freed those that are still in the table.
+//! by one, since MPI has freed those that are still in the table. So a wait for many bytes doesn't sleep on its requests
+//! (`wrap::in_turn`).
 
 use std::ffi::c_int;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use mpi_sys as ffi;
 
 use crate::session::key;
-use crate::session::requests::{are_any, are_generalized, handles};
+use crate::session::requests::are_any;
 
 /// Values of [`AWAITED`] that are no request.
 const NONE: usize = 0;
 const SEVERAL: usize = usize::MAX;
 
-/// True where requests can be looked at.
-static IS_ALLOWED: AtomicBool = AtomicBool::new(false);
 /// Key of the request.
 static AWAITED: AtomicUsize = AtomicUsize::new(NONE);
+/// Bytes of receives up to which no log is full because of them; `usize::MAX` where requests can't be looked at.
+static BYTES_MAX: AtomicUsize = AtomicUsize::new(usize::MAX);
+/// Bytes of the receives that were begun since none was pending, and of persistent ones.
+static POSTED: AtomicUsize = AtomicUsize::new(0);
+static PERSISTENT: AtomicUsize = AtomicUsize::new(0);
 
-/// Sets whether requests can be looked at: one thread at a time calls MPI, and no receive is complete without a message, as one is that a
-/// failure has interrupted.
-pub(crate) fn allow(is_allowed: bool) {
-    IS_ALLOWED.store(is_allowed, Ordering::Relaxed);
+/// Makes requests be looked at: one thread at a time calls MPI, and no receive is complete without a message, as one is that a failure has
+/// interrupted. `bytes_max`: bytes of receives for which that isn't needed, since no log is full because of them.
+pub(crate) fn allow(bytes_max: usize) {
+    BYTES_MAX.store(bytes_max, Ordering::Relaxed);
 }
 
 /// Makes a call that waits for one request.
@@ -50,25 +54,38 @@ fn with<T>(awaited: usize, call: impl FnOnce() -> T) -> T {
 /// Returns `true` if a poll may look at this receive.
 pub(crate) fn can_look_at(request: ffi::MPI_Request) -> bool {
     let awaited = AWAITED.load(Ordering::Relaxed);
-    IS_ALLOWED.load(Ordering::Relaxed) && awaited != SEVERAL && awaited != key(request)
+    BYTES_MAX.load(Ordering::Relaxed) != usize::MAX && awaited != SEVERAL && awaited != key(request)
 }
 
-/// Waits until all of several requests are complete, without a call that sleeps on them: polls may look at them meanwhile. The call that
-/// ends them returns at once then.
-///
-/// # Safety
-/// `requests` has `count` handles.
-pub(crate) unsafe fn wait_until_complete(count: c_int, requests: *const ffi::MPI_Request) {
-    // The program's function for the status of a generalized request is called as often as without the library.
-    if count < 2 || !are_any() || are_generalized() || !IS_ALLOWED.load(Ordering::Relaxed) {
+fn add(sum: &AtomicUsize, count: i64, datatype: ffi::MPI_Datatype) {
+    if BYTES_MAX.load(Ordering::Relaxed) == usize::MAX {
         return;
     }
-    // SAFETY: the caller's promise.
-    for &request in unsafe { handles(count, requests) } {
-        let mut flag = 0;
-        // SAFETY: the program's request, of which an error is left to the call that ends it, and a pointer to a local variable.
-        while flag == 0
-            && unsafe { ffi::PMPI_Request_get_status(request, &raw mut flag, ffi::RSMPI_STATUS_IGNORE) } == 0
-        {}
+    let mut size: c_int = 0;
+    // SAFETY: a datatype that MPI has accepted in a receive, and a pointer to a local variable.
+    unsafe { ffi::PMPI_Type_size(datatype, &raw mut size) };
+    let bytes = usize::try_from(count).unwrap_or(0).saturating_mul(usize::try_from(size).unwrap_or(usize::MAX));
+    sum.store(sum.load(Ordering::Relaxed).saturating_add(bytes), Ordering::Relaxed);
+}
+
+/// Notes a receive of `count` elements that was posted.
+#[inline]
+pub(crate) fn note_posted(count: i64, datatype: ffi::MPI_Datatype) {
+    add(&POSTED, count, datatype);
+}
+
+/// Notes a persistent receive of `count` elements.
+pub(crate) fn note_persistent(count: i64, datatype: ffi::MPI_Datatype) {
+    add(&PERSISTENT, count, datatype);
+}
+
+/// Returns `true` if so much may be received by pending requests that the senders' logs have no space for all of it.
+#[inline]
+pub(crate) fn are_many_bytes() -> bool {
+    if !are_any() {
+        POSTED.store(0, Ordering::Relaxed);
+        return false;
     }
+    let pending = POSTED.load(Ordering::Relaxed).saturating_add(PERSISTENT.load(Ordering::Relaxed));
+    pending > BYTES_MAX.load(Ordering::Relaxed)
 }

@@ -189,6 +189,12 @@ impl Session {
         self.control.failures.are_survivable()
     }
 
+    /// Returns the bytes of receives that may wait for their end on each rank without any log being full: all may be from one rank, whose
+    /// log has half of its budget for those that are acknowledged late.
+    pub(crate) fn bytes_without_wait(&self) -> usize {
+        self.settings.budget / 2 / self.logger.log().map_or(1, |log| log.options().ranks as usize)
+    }
+
     /// Returns `true` if messages are logged.
     #[inline]
     pub(crate) fn is_on(&self) -> bool {

@@ -41,6 +41,17 @@ pub(crate) fn blank() -> ffi::MPI_Status {
     unsafe { std::mem::zeroed() }
 }
 
+/// Returns the status of a request that isn't active, as MPI has it.
+pub(crate) fn empty() -> ffi::MPI_Status {
+    let (mut flag, mut status) = (0, blank());
+    // SAFETY: a constant of the shim, and pointers to local variables.
+    unsafe {
+        let mut null = ffi::RSMPI_REQUEST_NULL;
+        ffi::PMPI_Test(&raw mut null, &raw mut flag, &raw mut status);
+    }
+    status
+}
+
 /// Returns the statuses to fill in: the program's, or the library's if the program ignores them.
 pub(crate) fn statuses_wanted(
     count: c_int,

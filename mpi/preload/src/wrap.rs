@@ -10,6 +10,7 @@ mod completion;
 mod exchange;
 #[cfg(wraps = "exchange_immediate")]
 mod exchange_immediate;
+mod in_turn;
 mod not_logged;
 mod pending;
 mod probe;

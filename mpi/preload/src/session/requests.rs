@@ -2,7 +2,7 @@
 
 use std::ffi::c_int;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use mpi_sys as ffi;
 use rustc_hash::FxHashMap;
@@ -95,8 +95,6 @@ pub(crate) struct Requests {
 static KNOWN: AtomicUsize = AtomicUsize::new(0);
 /// Number of them that aren't receives.
 static OTHERS: AtomicUsize = AtomicUsize::new(0);
-/// True once a generalized request was known.
-static ARE_GENERALIZED: AtomicBool = AtomicBool::new(false);
 
 /// Returns `true` if any request is known.
 #[inline]
@@ -108,12 +106,6 @@ pub(crate) fn are_any() -> bool {
 #[inline]
 pub(crate) fn are_receives() -> bool {
     OTHERS.load(Ordering::Relaxed) == 0
-}
-
-/// Returns `true` if a generalized request may be pending.
-#[inline]
-pub(crate) fn are_generalized() -> bool {
-    ARE_GENERALIZED.load(Ordering::Relaxed)
 }
 
 /// Returns 1 for a request that isn't a receive's, else 0.
@@ -132,9 +124,6 @@ impl Requests {
     /// Adds a request that begins.
     pub(crate) fn add(&mut self, request: ffi::MPI_Request, pending: Pending) {
         if !is_null(request) {
-            if matches!(pending, Pending::Generalized) {
-                ARE_GENERALIZED.store(true, Ordering::Relaxed);
-            }
             let now = others(Some(&pending));
             let before = self.known.insert(key(request), pending);
             self.count(now, others(before.as_ref()));

@@ -4,8 +4,9 @@ use std::ffi::c_int;
 
 use mpi_sys as ffi;
 
+use super::in_turn::wait_in_turn;
 use super::pending::{Completion, InlineHandles, are_known, end_one, first, put_back_one, snapshot, take_one};
-use crate::awaited::{wait_until_complete, while_awaiting, while_awaiting_several};
+use crate::awaited::{are_many_bytes, while_awaiting, while_awaiting_several};
 use crate::global::{can_skip_session, count_failed_poll, enter, records_determinants};
 use crate::status::{Statuses, statuses_wanted, with_status};
 use counterfoil_mpi_logger::Determinant;
@@ -175,7 +176,7 @@ pub(crate) unsafe fn test_any(
 ///
 /// # Safety
 /// `statuses` has one at `index`, filled in by a call that returned `code`.
-unsafe fn completion_of<'a>(code: c_int, statuses: *const ffi::MPI_Status, index: usize) -> Completion<'a> {
+pub(super) unsafe fn completion_of<'a>(code: c_int, statuses: *const ffi::MPI_Status, index: usize) -> Completion<'a> {
     // SAFETY: the caller's promise.
     let status = unsafe { &*statuses.add(index) };
     if code == 0 {
@@ -227,8 +228,12 @@ pub(crate) unsafe fn wait_all(
 ) -> c_int {
     // SAFETY: as for this function.
     unsafe {
-        wait_until_complete(count, requests);
-        all((count, requests), statuses, call, |_| true)
+        let are_valid = !requests.is_null() && (!statuses.is_null() || statuses == ffi::RSMPI_STATUSES_IGNORE);
+        if count > 1 && are_many_bytes() && are_valid {
+            wait_in_turn(count, requests, statuses)
+        } else {
+            all((count, requests), statuses, |statuses| while_awaiting_several(|| call(statuses)), |_| true)
+        }
     }
 }
 

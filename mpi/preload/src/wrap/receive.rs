@@ -6,6 +6,7 @@ use mpi_sys as ffi;
 
 use super::completion::wait;
 use super::send::add_persistent;
+use crate::awaited::{note_persistent, note_posted};
 use crate::deferred::Event;
 use crate::global::{can_defer, catch_up, defer, enter, is_multiple};
 use crate::message::{Incoming, is_proc_null, is_wildcard};
@@ -119,9 +120,10 @@ pub(crate) unsafe fn receive_immediate(
     if can_defer() {
         let code = call();
         if code == 0 {
-            let Incoming { source, tag, comm, .. } = *incoming;
+            let Incoming { count, datatype, source, tag, comm, .. } = *incoming;
             // SAFETY: the call has put a request there.
             defer(Event::Posted { comm, source, tag, request: unsafe { *request } });
+            note_posted(count, datatype);
         }
         return code;
     }
@@ -149,8 +151,12 @@ pub(crate) unsafe fn receive_persistent(
     call: impl FnOnce() -> c_int,
 ) -> c_int {
     let kind = |session: &mut Session| session.receiving(incoming).map(PersistentKind::Receive);
+    let code = call();
+    if code == 0 {
+        note_persistent(incoming.count, incoming.datatype);
+    }
     // SAFETY: the call puts a request there.
-    unsafe { add_persistent(request, kind, call()) }
+    unsafe { add_persistent(request, kind, code) }
 }
 
 /// A partitioned receive.

@@ -119,6 +119,37 @@ static void handlers(void) {
     DO(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_ARE_FATAL));
 }
 
+/* A receive of a message that is too long ends MPI_Waitall while another one is pending, in Open MPI; null requests have empty statuses. `first`:
+ * index of the pending one, which is large, so that the library waits for each in turn. */
+static void truncated(int first) {
+    enum { LARGE = 64 << 20 };
+    char *large = malloc(LARGE), message[100] = {1}, small[10];
+    MPI_Request requests[3] = {MPI_REQUEST_NULL, MPI_REQUEST_NULL, MPI_REQUEST_NULL};
+    MPI_Status statuses[3];
+    int class, count, peer = rank ^ 1;
+    if (ranks % 2) return;
+    DO(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN));
+    DO(MPI_Irecv(large, LARGE, MPI_BYTE, peer, 5, MPI_COMM_WORLD, &requests[first]));
+    DO(MPI_Irecv(small, 10, MPI_BYTE, peer, 6, MPI_COMM_WORLD, &requests[2 - first]));
+    DO(MPI_Send(message, 100, MPI_BYTE, peer, 6, MPI_COMM_WORLD));
+    int code = MPI_Waitall(3, requests, statuses);
+    CHECK(code == MPI_ERR_IN_STATUS);
+    CHECK(statuses[first].MPI_ERROR == MPI_ERR_PENDING && requests[first] != MPI_REQUEST_NULL);
+    DO(MPI_Error_class(statuses[2 - first].MPI_ERROR, &class));
+    CHECK(class == MPI_ERR_TRUNCATE && requests[2 - first] == MPI_REQUEST_NULL);
+    DO(MPI_Barrier(MPI_COMM_WORLD));
+    DO(MPI_Send(message, 100, MPI_BYTE, peer, 5, MPI_COMM_WORLD));
+    DO(MPI_Waitall(3, requests, statuses));
+    DO(MPI_Get_count(&statuses[first], MPI_BYTE, &count));
+    CHECK(count == 100 && statuses[first].MPI_SOURCE == peer && statuses[first].MPI_TAG == 5 && large[0] == 1);
+    for (int i = 0; i < 3; i++) {
+        CHECK(requests[i] == MPI_REQUEST_NULL);
+        CHECK(i == first || (statuses[i].MPI_SOURCE == MPI_ANY_SOURCE && statuses[i].MPI_TAG == MPI_ANY_TAG));
+    }
+    DO(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_ARE_FATAL));
+    free(large);
+}
+
 int main(int argc, char **argv) {
     int level;
     DO(MPI_Init_thread(&argc, &argv, argc > 1 ? MPI_THREAD_MULTIPLE : MPI_THREAD_SINGLE, &level));
@@ -127,5 +158,7 @@ int main(int argc, char **argv) {
     CHECK(argc == 1 || level == MPI_THREAD_MULTIPLE);
     refused();
     handlers();
+    truncated(0);
+    truncated(2);
     return end("errors");
 }

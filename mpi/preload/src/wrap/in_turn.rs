@@ -1,0 +1,134 @@
+//! A wait for all of several requests that handles each as it ends.
+
+use std::ffi::c_int;
+
+use mpi_sys as ffi;
+use smallvec::{SmallVec, smallvec};
+
+use super::completion::completion_of;
+use super::pending::{Completion, InlineHandles, first, snapshot};
+use crate::pass;
+use crate::session::requests::is_null;
+use crate::status::{Statuses, blank, empty, statuses_wanted};
+
+/// Requests tested together, of which the first is pending: tests of all take too long where there are very many.
+const WINDOW: usize = 32;
+/// Tests of a window without an end after which all requests are tested once: one of them may have failed.
+const TESTS_MAX: u32 = 256;
+
+/// Progress of a wait for all of `count` requests.
+struct Wait {
+    count: usize,
+    requests: *mut ffi::MPI_Request,
+    /// One for each request.
+    statuses: *mut ffi::MPI_Status,
+    has_ended: Vec<bool>,
+}
+
+/// Outcome of a test.
+enum Tested {
+    /// None of the requests is active any more.
+    Inactive,
+    /// None has ended, or some have, without an error.
+    Ended { any: bool },
+    /// The call is over with this code.
+    Failed(c_int),
+}
+
+impl Wait {
+    /// Tests the requests from `begin` on, at most `len`, and handles those that have ended.
+    fn test(&mut self, begin: usize, len: usize) -> Tested {
+        let len = len.min(self.count - begin);
+        let mut ended = 0;
+        let mut indices: SmallVec<[c_int; WINDOW]> = smallvec![0; len];
+        let mut statuses = Statuses::new();
+        statuses.resize(len, blank());
+        let mut handles = InlineHandles::new();
+        // SAFETY: `begin` and `len` are within the program's requests.
+        let requests = unsafe { self.requests.add(begin) };
+        // An array of the program's has no more than that.
+        let count = c_int::try_from(len).unwrap_or(c_int::MAX);
+        // SAFETY: as above.
+        let mut pending = unsafe { snapshot(count, requests, &mut handles) };
+        // SAFETY: as above, and arrays of as many elements.
+        let code = unsafe {
+            (pass::Testsome.get())(count, requests, &raw mut ended, indices.as_mut_ptr(), statuses.as_mut_ptr())
+        };
+        // SAFETY: a constant of the shim.
+        if code == 0 && ended == unsafe { ffi::RSMPI_UNDEFINED } {
+            return Tested::Inactive;
+        }
+        let has_failed = code == ffi::MPI_ERR_IN_STATUS as c_int;
+        if code != 0 && !has_failed {
+            return Tested::Failed(code);
+        }
+        let ended = &indices[..usize::try_from(ended).unwrap_or(0).min(len)];
+        for (at, index) in ended.iter().enumerate() {
+            let Some(index) = usize::try_from(*index).ok().filter(|index| *index < len) else { continue };
+            self.has_ended[begin + index] = true;
+            // SAFETY: one status for each request.
+            unsafe { self.statuses.add(begin + index).write(statuses[at]) };
+        }
+        let place = |index: usize| ended.iter().position(|&at| usize::try_from(at) == Ok(index));
+        // SAFETY: the call has filled in a status for each that has ended.
+        let completion = |at| unsafe { completion_of(code, statuses.as_ptr(), at) };
+        let logged = pending.end(|index| place(index).map_or(Completion::Pending, completion));
+        match first(code, logged) {
+            0 => Tested::Ended { any: !ended.is_empty() },
+            code => Tested::Failed(code),
+        }
+    }
+
+    /// Tests until all have ended. Returns the code of the call.
+    fn finish(&mut self) -> c_int {
+        let (mut begin, mut failed_tests) = (0, 0);
+        while begin < self.count {
+            let is_all = failed_tests == TESTS_MAX;
+            let tested = if is_all { self.test(0, self.count) } else { self.test(begin, WINDOW) };
+            match tested {
+                Tested::Inactive if is_all => break,
+                Tested::Inactive => begin += WINDOW,
+                Tested::Ended { any } => failed_tests = if any || is_all { 0 } else { failed_tests + 1 },
+                Tested::Failed(code) => {
+                    self.mark_pending();
+                    return code;
+                }
+            }
+            begin += self.has_ended.get(begin..).unwrap_or_default().iter().take_while(|ended| **ended).count();
+        }
+        0
+    }
+
+    /// Says in the statuses which requests are pending after an error.
+    fn mark_pending(&mut self) {
+        for index in (0..self.count).filter(|index| !self.has_ended[*index]) {
+            // SAFETY: as many requests and statuses.
+            unsafe {
+                if !is_null(*self.requests.add(index)) {
+                    (*self.statuses.add(index)).MPI_ERROR = ffi::MPI_ERR_PENDING as c_int;
+                }
+            }
+        }
+    }
+}
+
+/// Waits for all of several requests, and handles each as it ends: their messages are acknowledged while others are awaited, which their
+/// senders may have no space for before. Ends like Open MPI's `MPI_Waitall`: when all have ended, or one has failed.
+///
+/// # Safety
+/// The program's arguments: see the [module](super).
+pub(super) unsafe fn wait_in_turn(
+    count: c_int,
+    requests: *mut ffi::MPI_Request,
+    statuses: *mut ffi::MPI_Status,
+) -> c_int {
+    let mut ours = Statuses::new();
+    let statuses = statuses_wanted(count, statuses, &mut ours);
+    let count = usize::try_from(count).unwrap_or(0);
+    let empty = empty();
+    for index in 0..count {
+        // SAFETY: one status for each request; that of a request that isn't active is empty.
+        unsafe { statuses.add(index).write(empty) };
+    }
+    Wait { count, requests, statuses, has_ended: vec![false; count] }.finish()
+}
