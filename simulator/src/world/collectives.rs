@@ -116,6 +116,24 @@ impl<P: SimRule> World<'_, P> {
         }
     }
 
+    /// Counts the calls that some living ranks have completed and others have not, when the process of a rank is replaced.
+    pub(super) fn count_straddled(&mut self, lost: u32) {
+        let made = self.nodes.iter().filter_map(|node| Some(node.process.as_ref()?.image.application.calls()));
+        let (Some(fewest), Some(most)) = (made.clone().min(), made.max()) else { return };
+        for number in fewest..most {
+            let coverage = &mut self.coverage;
+            match self.program.calls[number as usize] {
+                CollectiveClass::FromRoot(root) => {
+                    coverage.calls_straddled_from_root += 1;
+                    coverage.calls_straddled_root_lost += u64::from(root == Rank(lost));
+                }
+                CollectiveClass::AllToAll => coverage.calls_straddled_all_to_all += 1,
+                CollectiveClass::Barrier => coverage.calls_straddled_barriers += 1,
+                CollectiveClass::ToRoot(_) => {}
+            }
+        }
+    }
+
     /// Ends all calls that run natively: a participant is replaced, or rolls back. `but`: it can't be told.
     pub(super) fn fail_calls(&mut self, but: Option<u32>) -> Result<(), ViolationKind> {
         self.calls.reset();
