@@ -29,7 +29,7 @@ use counterfoil_protocols::forward_protocol;
 use counterfoil_protocols::sender_based::{Config, SenderBased};
 use counterfoil_simulator::{ProcessSettings, Refusal, SimRule};
 
-use crate::served::config;
+use crate::config;
 use message::What;
 
 pub use initiator::Initiator;
