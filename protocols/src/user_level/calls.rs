@@ -139,7 +139,8 @@ impl Calls {
 
     /// Replaces what is known of a peer by the report in its Hello.
     pub(super) fn meet(&mut self, peer: Rank, report: &Report) {
-        let has = self.kept.iter().copied().filter(|&number| report.holds(number)).collect();
+        let held = report.held.iter().filter(|(first, last)| first <= last);
+        let has = held.flat_map(|&(first, last)| self.kept.range(first..=last).copied()).collect();
         let known = &mut self.peers[peer.index()];
         known.completed.clone_from(&report.completed);
         known.has = has;

@@ -124,10 +124,13 @@ impl Protocol for UserLevel {
     }
 
     fn handle_hello(&mut self, peer: Rank, hello: &Hello) -> Result<(), ProtocolError> {
-        let report = self.decode(peer, &hello.opaque)?;
+        let mut report = self.decode(peer, &hello.opaque)?;
         self.core.handle_hello(peer, hello)?;
-        // Two first processes that meet for the first time take part in every call themselves.
         let is_repair = hello.incarnation.max(self.incarnation()) > Incarnation(0) || self.calls.has_met(peer);
+        if !is_repair {
+            // Two first processes that meet for the first time take part in every call: neither waits for a result of the other.
+            report.completed.clear();
+        }
         self.calls.meet(peer, &report);
         self.collect();
         if is_repair && !self.has(Canary::ResultNotServed) {
