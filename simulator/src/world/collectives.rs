@@ -8,6 +8,7 @@ use crate::application::Payload;
 use crate::call::Contribution;
 use crate::network::Frame;
 use crate::process::{Entry, InCall, Process};
+use crate::recording::Activity;
 use crate::rule::SimRule;
 use crate::trace::Event;
 use crate::violation::ViolationKind;
@@ -31,6 +32,7 @@ impl<P: SimRule> World<'_, P> {
                 self.ask(rank, process, |machine| machine.handle_collective_completed(&call))?;
                 self.coverage.calls_recorded += u64::from(entry.is_some());
                 self.coverage.calls_skipped += u64::from(entry.is_none());
+                self.record(Activity::Completed { rank, number: call.number, natively: false });
                 self.end_call(rank, process, call, result)
             }
             InCall::Native { keep, exchanges } => {
@@ -49,6 +51,7 @@ impl<P: SimRule> World<'_, P> {
                 self.ask(rank, process, |machine| machine.handle_collective_completed(&call))?;
                 self.coverage.calls += 1;
                 self.coverage.calls_with_dummies += u64::from(!process.again.is_empty());
+                self.record(Activity::Completed { rank, number: call.number, natively: true });
                 self.end_call(rank, process, call, result)
             }
         }
