@@ -142,7 +142,7 @@ impl UserLevel {
         if !is_barrier && is_elsewhere || replaced && self.has(Canary::NoneRunInRecovery) {
             return CollectivePlan::Hold;
         }
-        let keep = (!is_barrier && !self.has(Canary::ResultNotKept)).then(|| call.entry());
+        let keep = (!is_barrier && !self.has(Canary::NoResultKept)).then(|| call.entry());
         CollectivePlan::Native { keep }
     }
 

@@ -12,7 +12,7 @@ pub enum Canary {
     /// A replacement runs no collective: it waits until another rank serves it, as section 3 has it.
     NoneRunInRecovery,
     /// Results aren't kept.
-    ResultNotKept,
+    NoResultKept,
     /// Results are dropped once the durable checkpoint of their own rank is beyond them, whatever other ranks need.
     ResultDroppedAlone,
     /// Results are dropped when a checkpoint begins, instead of when it is durable.
@@ -32,7 +32,7 @@ impl Canary {
     pub const ALL: [Canary; 9] = [
         Canary::SmallerSsnHandled,
         Canary::NoneRunInRecovery,
-        Canary::ResultNotKept,
+        Canary::NoResultKept,
         Canary::ResultDroppedAlone,
         Canary::ResultDroppedEarly,
         Canary::ResultNotServed,
