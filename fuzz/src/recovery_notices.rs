@@ -28,6 +28,7 @@ pub fn recovery_notices(data: &[u8]) {
         revoked: false,
         unnamed: false,
         background: options & 128 != 0,
+        overtaking: false,
         canary: None,
     };
     for _ in 0..faults % 4 {

@@ -187,9 +187,15 @@ pub trait Communicator {
     fn begin_collective(&mut self) -> InternalTag;
 
     /// Asks how to run collective call `tag`. For collectives only, which ask again after
-    /// [`Error::CallAgain`]. By default, all calls are messages.
-    fn plan_collective(&mut self, tag: InternalTag, class: CollectiveClass) -> Result<CollectiveRun, Error> {
-        let _ = (tag, class);
+    /// [`Error::CallAgain`]. `uniform`: as in [`CollectiveCall`](counterfoil_protocols::api::CollectiveCall). By default, all calls are
+    /// messages.
+    fn plan_collective(
+        &mut self,
+        tag: InternalTag,
+        class: CollectiveClass,
+        uniform: bool,
+    ) -> Result<CollectiveRun, Error> {
+        let _ = (tag, class, uniform);
         Ok(CollectiveRun::AsMessages)
     }
 

@@ -308,8 +308,13 @@ impl<T: Transport, P: Protocol> Communicator for Endpoint<T, P> {
         tag
     }
 
-    fn plan_collective(&mut self, tag: InternalTag, class: CollectiveClass) -> Result<CollectiveRun, Error> {
-        self.plan_collective_in(COLLECTIVE_CONTEXT, tag, class)
+    fn plan_collective(
+        &mut self,
+        tag: InternalTag,
+        class: CollectiveClass,
+        uniform: bool,
+    ) -> Result<CollectiveRun, Error> {
+        self.plan_collective_in(COLLECTIVE_CONTEXT, tag, class, uniform)
     }
 
     fn complete_collective(&mut self, _: InternalTag, result: &dyn Fn() -> Vec<u8>) -> Result<(), Error> {

@@ -8,6 +8,7 @@ use counterfoil_protocols::api::{Coordinator, Properties, Protocol, ProtocolErro
 use counterfoil_protocols::pessimistic::{self, Pessimistic};
 use counterfoil_protocols::send_deterministic::{self, Clusters, RecoveryProcess, SendDeterministic};
 use counterfoil_protocols::sender_based::{self, SenderBased};
+use counterfoil_protocols::user_level::{self, UserLevel};
 use serde::{Deserialize, Serialize};
 
 /// Distance in epochs between clusters: a cluster may be this many checkpoints ahead of the next.
@@ -29,6 +30,9 @@ pub enum Rule {
         /// Number of clusters of neighbouring ranks, of nearly equal sizes; at least 1. Messages from one cluster to a higher one are logged.
         clusters: u32,
     },
+    /// Liu 2014: like [`Rule::SenderBased`], but barriers, bcasts, allreduces and allgathers run outside the log, and each rank keeps their results
+    /// whole for ranks that lack them after a failure.
+    UserLevel,
 }
 
 impl Rule {
@@ -38,6 +42,7 @@ impl Rule {
             Rule::SenderBased => SenderBased::PROPERTIES,
             Rule::Pessimistic => Pessimistic::PROPERTIES,
             Rule::SendDeterministic { .. } => SendDeterministic::PROPERTIES,
+            Rule::UserLevel => UserLevel::PROPERTIES,
         }
     }
 
@@ -59,13 +64,14 @@ impl Rule {
                 let config = send_deterministic::Config { incarnation, first_epoch, ceiling, ..config };
                 Box::new(SendDeterministic::new(config)?)
             }
+            Rule::UserLevel => Box::new(UserLevel::new(user_level::Config::new(rank, ranks, incarnation, policy))?),
         })
     }
 
     /// Makes the process apart from the ranks, at the start of a job; `None` if the rule has none.
     pub fn coordinator(self, ranks: u32) -> Option<Box<dyn Coordinator>> {
         match self {
-            Rule::SenderBased | Rule::Pessimistic => None,
+            Rule::SenderBased | Rule::Pessimistic | Rule::UserLevel => None,
             Rule::SendDeterministic { clusters } => {
                 Some(Box::new(RecoveryProcess::new(ranks, divide(ranks, clusters))))
             }

@@ -103,6 +103,11 @@ impl Application {
         }
     }
 
+    /// Returns the number of collective calls that were completed.
+    pub(crate) fn calls(&self) -> u64 {
+        self.calls
+    }
+
     /// Takes the result of a collective call.
     pub(crate) fn complete(&mut self, program: &Program, rank: u32, result: Payload, ordered: bool) {
         let place = mix(u64::MAX ^ self.calls);

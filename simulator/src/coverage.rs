@@ -69,6 +69,8 @@ counters! {
     dead_messages,
     /// Hellos of dead incarnations.
     dead_hellos,
+    /// Messages that arrived before an earlier one of their channel.
+    overtaken,
     /// Messages that were dropped as orphans.
     orphans_dropped,
     /// Messages that were received where a recovery line left their receivers, and had yet to be sent again.
@@ -106,6 +108,14 @@ counters! {
     calls_failed,
     /// ... that ran again.
     calls_again,
+    /// Calls that some ranks had completed and other living ones had not, when a lost participant was replaced: from the root.
+    calls_straddled_from_root,
+    /// ... from all to all.
+    calls_straddled_all_to_all,
+    /// ... barriers.
+    calls_straddled_barriers,
+    /// ... from the root, and the root was the lost participant.
+    calls_straddled_root_lost,
     /// Collective calls whose result came from the local log.
     calls_recorded,
     /// ... that were skipped.

@@ -94,9 +94,20 @@ impl Network {
         (self.arriving[to as usize], self.late[to as usize])
     }
 
-    pub(crate) fn arrive(&mut self, from: u32, to: u32) -> Option<Frame> {
+    /// Returns the places of the messages under way before which there are only messages with other tags.
+    pub(crate) fn able_to_overtake(&mut self, from: u32, to: u32) -> Vec<usize> {
+        let tag = |frame: &Frame| match frame {
+            Frame::Message(record) => Some(record.header.tag()),
+            _ => None,
+        };
+        let tags: Vec<i32> = self.link(from, to).frames.iter().map_while(tag).collect();
+        (0..tags.len()).filter(|&place| !tags[..place].contains(&tags[place])).collect()
+    }
+
+    /// Returns the frame at a place, which is 0 for the next one.
+    pub(crate) fn arrive(&mut self, from: u32, to: u32, place: usize) -> Option<Frame> {
         let link = self.link(from, to);
-        let frame = link.frames.pop_front();
+        let frame = link.frames.remove(place);
         if link.frames.is_empty() {
             self.arriving[to as usize] &= !(1 << from);
         }

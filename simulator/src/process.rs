@@ -319,7 +319,9 @@ impl<P: SimRule> Process<P> {
     /// Returns the collective call that the process is in or makes next.
     pub(crate) fn call(&self, program: &Program, rank: u32) -> Option<CollectiveCall> {
         let next = || match self.image.application.next_op(program, rank) {
-            NextOp::Call(number) => Some(CollectiveCall { class: program.calls[number as usize], comm: 0, number }),
+            NextOp::Call(number) => {
+                Some(CollectiveCall { class: program.calls[number as usize], comm: 0, number, uniform: true })
+            }
             _ => None,
         };
         self.again.front().copied().or_else(next)

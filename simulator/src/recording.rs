@@ -106,6 +106,15 @@ pub enum Activity {
         /// SSN of the message.
         number: u64,
     },
+    /// The application completes a collective call.
+    Completed {
+        /// Rank concerned.
+        rank: u32,
+        /// Number of the call.
+        number: u64,
+        /// It ran here; otherwise it was skipped, or its result came from the local log.
+        natively: bool,
+    },
 }
 
 /// Reason for dropping a message.

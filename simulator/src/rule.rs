@@ -20,8 +20,9 @@ use counterfoil_ack_piggyback::AckPolicy;
 use counterfoil_log_core::{Incarnation, Rank};
 use counterfoil_protocols::api::{Coordinator, CoordinatorError, Properties, Protocol};
 use counterfoil_protocols::send_deterministic::{Clusters, ClustersError, RecoveryProcess, SendDeterministic};
-use counterfoil_protocols::{pessimistic, send_deterministic, sender_based};
+use counterfoil_protocols::{pessimistic, send_deterministic, sender_based, user_level};
 
+use super::program::Pattern;
 use super::schedule::Canary;
 
 /// Asks for acknowledgements often, so that small programs reach them.
@@ -77,6 +78,14 @@ pub trait SimRule: Sized {
 
     /// Properties of the rule.
     const PROPERTIES: Properties;
+
+    /// `true` if messages may be presented out of order ([`Schedule::overtaking`](super::Schedule::overtaking)).
+    const OVERTAKING: bool = false;
+
+    /// Returns the patterns of its campaigns. Half of those of a rule that runs collectives natively are [`Pattern::Calls`].
+    fn patterns() -> Vec<Pattern> {
+        Pattern::ALL.to_vec()
+    }
 
     /// Returns `true` if this mistake can change anything in a run of this rule. Of the mistakes of rules, only its own
     /// can.
@@ -227,6 +236,36 @@ impl SimRule for SendDet {
 
     fn reported_round(rank: &SendDeterministic) -> Option<u64> {
         rank.reported_round()
+    }
+}
+
+/// The [user-level rule](user_level).
+#[derive(Debug)]
+pub struct UserLevel;
+
+impl SimRule for UserLevel {
+    type Rank = user_level::UserLevel;
+    type Coordinator = NoCoordinator;
+
+    const PROPERTIES: Properties = user_level::UserLevel::PROPERTIES;
+    const OVERTAKING: bool = true;
+
+    fn patterns() -> Vec<Pattern> {
+        Pattern::ALL.into_iter().chain(Pattern::ALL.map(|_| Pattern::Calls)).collect()
+    }
+
+    fn is_affected_by(canary: Canary) -> bool {
+        matches!(canary, Canary::UserLevel(_)) || !canary.is_of_a_rule()
+    }
+
+    fn rank(rank: Rank, settings: &ProcessSettings) -> Result<Self::Rank, Refusal> {
+        let ProcessSettings { ranks, incarnation, canary, .. } = *settings;
+        let canary = match canary {
+            Some(Canary::UserLevel(canary)) => Some(canary),
+            _ => None,
+        };
+        let config = user_level::Config { canary, ..user_level::Config::new(rank, ranks, incarnation, POLICY) };
+        Ok(user_level::UserLevel::new(config)?)
     }
 }
 

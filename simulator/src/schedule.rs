@@ -1,6 +1,6 @@
 //! Schedules: everything that determines a run, so that it can be repeated.
 
-use counterfoil_protocols::{pessimistic, send_deterministic};
+use counterfoil_protocols::{pessimistic, send_deterministic, user_level};
 use serde::{Deserialize, Serialize};
 
 use super::program::{Pattern, Program, Shape};
@@ -86,6 +86,8 @@ pub enum Canary {
     SendDeterministic(#[serde(with = "super::canary")] send_deterministic::Canary),
     /// Mistake of the pessimistic rule.
     Pessimistic(#[serde(with = "super::canary::pessimistic")] pessimistic::Canary),
+    /// Mistake of the user-level rule.
+    UserLevel(#[serde(with = "super::canary::user_level")] user_level::Canary),
 }
 
 impl Canary {
@@ -113,14 +115,20 @@ impl Canary {
         pessimistic::Canary::ALL.into_iter().map(Canary::Pessimistic)
     }
 
+    /// Returns all mistakes of the user-level rule.
+    pub fn of_user_level() -> impl Iterator<Item = Canary> {
+        user_level::Canary::ALL.into_iter().map(Canary::UserLevel)
+    }
+
     /// Returns the mistakes of the simulator and of all rules.
     pub fn every() -> impl Iterator<Item = Canary> {
-        Canary::ALL.into_iter().chain(Canary::of_send_deterministic()).chain(Canary::of_pessimistic())
+        let of_rules = Canary::of_send_deterministic().chain(Canary::of_pessimistic()).chain(Canary::of_user_level());
+        Canary::ALL.into_iter().chain(of_rules)
     }
 
     /// Returns `true` for a mistake of a rule, `false` for one of the simulator.
     pub fn is_of_a_rule(self) -> bool {
-        matches!(self, Canary::SendDeterministic(_) | Canary::Pessimistic(_))
+        matches!(self, Canary::SendDeterministic(_) | Canary::Pessimistic(_) | Canary::UserLevel(_))
     }
 
     /// Returns its name on a command line: `drop-record`, `phase-not-raised`. No two have the same.
@@ -128,6 +136,7 @@ impl Canary {
         let variant = match self {
             Canary::SendDeterministic(canary) => format!("{canary:?}"),
             Canary::Pessimistic(canary) => format!("{canary:?}"),
+            Canary::UserLevel(canary) => format!("{canary:?}"),
             own => format!("{own:?}"),
         };
         let mut name = String::new();
@@ -172,6 +181,9 @@ pub struct Schedule {
     /// `true` if programs go on while a checkpoint of theirs is written. The next one may then be taken before it is
     /// durable, and replaces it.
     pub background: bool,
+    /// `true` if a message can overtake earlier ones of its channel that have other tags, as where a driver presents messages when the
+    /// application takes them. For rules that present messages in any order.
+    pub overtaking: bool,
     /// Planted mistake to be found.
     pub canary: Option<Canary>,
 }
@@ -208,6 +220,8 @@ pub struct Config {
     pub unnamed: bool,
     /// [`Schedule::background`], in half of the schedules.
     pub background: bool,
+    /// [`Schedule::overtaking`], in half of the schedules.
+    pub overtaking: bool,
     /// [`Fault::effects`], in a third of the faults.
     pub within_events: bool,
     /// Planted mistake to be found.
@@ -232,6 +246,7 @@ impl Default for Config {
             revoked: false,
             unnamed: false,
             background: true,
+            overtaking: false,
             within_events: true,
             canary: None,
         }
@@ -279,6 +294,7 @@ impl Config {
             revoked: self.revoked && random.one_in(2),
             unnamed: self.unnamed,
             background: self.background && random.one_in(2),
+            overtaking: self.overtaking && random.one_in(2),
             canary: self.canary,
         }
     }

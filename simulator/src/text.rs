@@ -5,8 +5,8 @@
 //! ```
 //!
 //! `faults` are event, node and seed, and the number of effects of the event that come first, if the node dies within it. A list of choices is `mode=list:3,0x12,1`; `0x12` is twelve times 0.
-//! `collections` and `clusters` are written only if they aren't 0, `late=1`, `revoked=1`, `unnamed=1` and `background=1` only if true, and `canary`
-//! only if there is one: a variant's name, preceded by that of the rule for a rule's mistake
+//! `collections` and `clusters` are written only if they aren't 0, `late=1`, `revoked=1`, `unnamed=1`, `background=1` and `overtaking=1` only if true, and
+//! `canary` only if there is one: a variant's name, preceded by that of the rule for a rule's mistake
 //! (`send-deterministic/PhaseNotRaised`).
 
 use std::fmt;
@@ -26,6 +26,9 @@ const SEND_DETERMINISTIC: &str = "send-deterministic/";
 
 /// Prefix of the names of that rule's canaries.
 const PESSIMISTIC: &str = "pessimistic/";
+
+/// Prefix of the names of that rule's canaries.
+const USER_LEVEL: &str = "user-level/";
 
 /// Largest number of choices that is read.
 const CHOICES_MAX: usize = 1 << 24;
@@ -96,9 +99,13 @@ impl fmt::Display for Schedule {
         if self.background {
             f.write_str(" background=1")?;
         }
+        if self.overtaking {
+            f.write_str(" overtaking=1")?;
+        }
         match self.canary {
             Some(Canary::SendDeterministic(canary)) => write!(f, " canary={SEND_DETERMINISTIC}{canary:?}"),
             Some(Canary::Pessimistic(canary)) => write!(f, " canary={PESSIMISTIC}{canary:?}"),
+            Some(Canary::UserLevel(canary)) => write!(f, " canary={USER_LEVEL}{canary:?}"),
             Some(canary) => write!(f, " canary={canary:?}"),
             None => Ok(()),
         }
@@ -163,12 +170,13 @@ impl FromStr for Schedule {
             revoked: fields.is_there("revoked") && fields.parsed("revoked", parse_flag)?,
             unnamed: fields.is_there("unnamed") && fields.parsed("unnamed", parse_flag)?,
             background: fields.is_there("background") && fields.parsed("background", parse_flag)?,
+            overtaking: fields.is_there("overtaking") && fields.parsed("overtaking", parse_flag)?,
             canary: if fields.is_there("canary") { Some(fields.parsed("canary", parse_canary)?) } else { None },
         })
     }
 }
 
-const NAMES: [&str; 17] = [
+const NAMES: [&str; 18] = [
     "pattern",
     "ranks",
     "rounds",
@@ -185,6 +193,7 @@ const NAMES: [&str; 17] = [
     "revoked",
     "unnamed",
     "background",
+    "overtaking",
     "canary",
 ];
 
@@ -286,6 +295,9 @@ fn parse_canary(text: &str) -> Option<Canary> {
     if let Some(name) = text.strip_prefix(PESSIMISTIC) {
         return canary::pessimistic::by_name(name).map(Canary::Pessimistic);
     }
+    if let Some(name) = text.strip_prefix(USER_LEVEL) {
+        return canary::user_level::by_name(name).map(Canary::UserLevel);
+    }
     Canary::ALL.into_iter().find(|canary| format!("{canary:?}") == text)
 }
 
@@ -311,7 +323,7 @@ mod tests {
         let fault = fault.prop_map(|(at, node, seed, effects)| Fault { at, node, seed, effects });
         let canaries: Vec<Canary> = Canary::every().collect();
         let canary = prop::option::of((0..canaries.len()).prop_map(move |place| canaries[place]));
-        let counts = (0..=Schedule::COLLECTIONS_MAX, any::<u32>(), any::<[bool; 4]>());
+        let counts = (0..=Schedule::COLLECTIONS_MAX, any::<u32>(), any::<[bool; 5]>());
         let tier = prop_oneof![Just(Tier::Volatile), Just(Tier::ProcessCrashSafe)];
         let all = (shape, mode, any::<u64>(), prop::collection::vec(fault, 0..4), canary, tier, counts);
         all.prop_map(
@@ -324,7 +336,7 @@ mod tests {
                 tier,
                 counts,
             )| {
-                let (collections, clusters, [late, revoked, unnamed, background]) = counts;
+                let (collections, clusters, [late, revoked, unnamed, background, overtaking]) = counts;
                 let pattern = Pattern::ALL[pattern];
                 let shape = Shape { pattern, ranks, rounds, seed: program, checkpoint_one_in, ordered };
                 Schedule {
@@ -339,6 +351,7 @@ mod tests {
                     revoked,
                     unnamed,
                     background,
+                    overtaking,
                     canary,
                 }
             },

@@ -102,6 +102,9 @@ enum ProtocolName {
     /// Log only messages from the past to the future; ranks that sent other messages to a killed rank roll back with it
     /// (Guermouche 2011). For programs whose sends don't depend on the receive order: cg and ring
     SendDeterministic,
+    /// As sender-based, but keep the results of bcast, allreduce, allgather and barrier whole instead of logging their messages; a rank that has
+    /// one sends it to a killed rank that lacks it (Liu 2014). Only killed ranks roll back. For programs with many such calls: ring
+    UserLevel,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -168,6 +171,7 @@ impl DemoArguments {
                 ProtocolName::SendDeterministic => {
                     Rule::SendDeterministic { clusters: self.clusters.unwrap_or(2.min(self.ranks)) }
                 }
+                ProtocolName::UserLevel => Rule::UserLevel,
             },
             tier: self.tier.into(),
             keep: match self.keep {
@@ -189,7 +193,9 @@ impl DemoArguments {
     /// Checks the combination of the arguments.
     pub(super) fn check(&self, workload: &dyn Workload) -> Result<(), String> {
         match self.protocol {
-            ProtocolName::SenderBased | ProtocolName::Pessimistic if self.clusters.is_some() => {
+            ProtocolName::SenderBased | ProtocolName::Pessimistic | ProtocolName::UserLevel
+                if self.clusters.is_some() =>
+            {
                 return Err("--clusters requires --protocol send-deterministic".to_owned());
             }
             ProtocolName::SendDeterministic if self.clusters.is_some_and(|clusters| clusters > self.ranks) => {

@@ -57,6 +57,8 @@ pub(super) struct DemoReport {
     choices_logged: u64,
     /// Recorded deliveries; zero except under `pessimistic`.
     determinants: Determinants,
+    /// Collective calls outside the log; zero except under `user-level`.
+    collectives: Collectives,
     checkpoints: u64,
     /// Number of ranks whose log filled up and stopped.
     logging_stopped: u64,
@@ -85,6 +87,15 @@ pub(super) struct DemoReport {
 struct Determinants {
     count: u64,
     bytes: u64,
+}
+
+/// Calls that ranks completed, of them those whose result was recorded, native runs that a lost rank ended, and results sent to others.
+#[derive(Clone, Copy, Debug, Serialize)]
+struct Collectives {
+    completed: u64,
+    recorded: u64,
+    failed: u64,
+    results_sent: u64,
 }
 
 /// Runs that a report compares.
@@ -191,6 +202,7 @@ impl DemoReport {
         let Tally { messages_logged, bytes_logged, messages_replayed, duplicates_dropped, .. } = run.tally;
         let Tally { sends_repeated, choices_logged, checkpoints, logging_stopped, .. } = run.tally;
         let Tally { messages_kept, messages_released, determinants_logged, determinant_bytes, .. } = run.tally;
+        let Tally { collectives, collectives_recorded, collectives_failed, entries_sent, .. } = run.tally;
         let digest = job_digest(&outcomes);
         Ok(DemoReport {
             ranks: job.settings.ranks,
@@ -205,9 +217,10 @@ impl DemoReport {
                 Rule::SenderBased => "sender-based",
                 Rule::Pessimistic => "pessimistic",
                 Rule::SendDeterministic { .. } => "send-deterministic",
+                Rule::UserLevel => "user-level",
             },
             clusters: match job.settings.rule {
-                Rule::SenderBased | Rule::Pessimistic => None,
+                Rule::SenderBased | Rule::Pessimistic | Rule::UserLevel => None,
                 Rule::SendDeterministic { clusters } => Some(clusters),
             },
             seed,
@@ -238,6 +251,12 @@ impl DemoReport {
             sends_repeated,
             choices_logged,
             determinants: Determinants { count: determinants_logged, bytes: determinant_bytes },
+            collectives: Collectives {
+                completed: collectives,
+                recorded: collectives_recorded,
+                failed: collectives_failed,
+                results_sent: entries_sent,
+            },
             checkpoints,
             logging_stopped,
             messages_sent: verdict.sent,

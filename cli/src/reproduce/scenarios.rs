@@ -126,6 +126,7 @@ impl Scenario {
             revoked: false,
             unnamed: false,
             background: false,
+            overtaking: false,
             canary: None,
         }
     }

@@ -38,9 +38,10 @@ mod tests {
         for canary in Canary::every() {
             assert!(!protocols(canary).is_empty(), "{canary:?}");
         }
-        assert_eq!(protocols(Canary::ForgetChoices), ["plain"]);
-        assert_eq!(protocols(Canary::DropRecord), ["plain", "pessimistic", "send-deterministic"]);
+        assert_eq!(protocols(Canary::ForgetChoices), ["plain", "user-level"]);
+        assert_eq!(protocols(Canary::DropRecord), ["plain", "pessimistic", "send-deterministic", "user-level"]);
         assert!(Canary::of_pessimistic().all(|canary| protocols(canary) == ["pessimistic"]));
+        assert!(Canary::of_user_level().all(|canary| protocols(canary) == ["user-level"]));
         assert!(Canary::of_send_deterministic().all(|canary| protocols(canary) == ["send-deterministic"]));
     }
 }

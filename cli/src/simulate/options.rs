@@ -30,7 +30,8 @@ pub(crate) struct SimulateArguments {
     /// Protocol to simulate
     #[arg(long, value_enum, default_value_t = Protocol::Plain)]
     pub(super) protocol: Protocol,
-    /// Communication patterns: stencil, tree, master-worker, ring, graph, backlog or collective; comma-separated [default: all]
+    /// Communication patterns: stencil, tree, master-worker, ring, graph, backlog, collective or, with --protocol
+    /// user-level, calls (collective calls as a whole); comma-separated [default: all]
     #[arg(long = "pattern", visible_alias = "workload", value_name = "PATTERN", value_delimiter = ',', value_parser = parse_pattern)]
     patterns: Vec<Pattern>,
     /// Number of ranks, from 2 to 32; ranges are inclusive
@@ -149,13 +150,15 @@ impl SimulateArguments {
     }
 
     pub(super) fn config(&self) -> Config {
+        let engine = self.protocol.engine();
         Config {
-            patterns: self.patterns.clone(),
+            patterns: if self.patterns.is_empty() { (engine.patterns)() } else { self.patterns.clone() },
             ranks: (self.ranks.min, self.ranks.max),
             rounds: (self.rounds.min, self.rounds.max),
             faults: (self.faults.min, self.faults.max),
             checkpoints: !self.no_checkpoints,
-            ordered: self.protocol.engine().ordered,
+            ordered: engine.ordered,
+            overtaking: engine.overtaking,
             collections: self.coordinator_range(self.collections),
             clusters: self.coordinator_range(self.clusters),
             revoked: self.revoked,
@@ -182,6 +185,9 @@ impl SimulateArguments {
     pub(super) fn check(&self) -> Result<(), String> {
         if self.unnamed && self.protocol == Protocol::SendDeterministic {
             return Err("--unnamed requires --protocol plain or pessimistic".to_owned());
+        }
+        if let Some(pattern) = self.patterns.iter().find(|&&pattern| !self.protocol.runs(pattern)) {
+            return Err(format!("--pattern {pattern}: {}", self.protocol.refusal_of_calls()));
         }
         let given = [("--collections", self.collections), ("--clusters", self.clusters)];
         match given.into_iter().find(|(_, range)| range.is_some()) {
@@ -236,16 +242,12 @@ impl SimulateArguments {
 }
 
 fn parse_pattern(name: &str) -> Result<Pattern, String> {
-    let available = || format!("unknown pattern; available: {}", Pattern::ALL.map(|p| p.to_string()).join(", "));
-    name.parse().ok().filter(|pattern| *pattern != Pattern::Calls).ok_or_else(available)
+    let known = Pattern::ALL.into_iter().chain([Pattern::Calls]).map(|pattern| pattern.to_string());
+    name.parse().map_err(|()| format!("unknown pattern; available: {}", known.collect::<Vec<_>>().join(", ")))
 }
 
 fn parse_schedule(line: &str) -> Result<Schedule, String> {
-    let schedule: Schedule = line.parse().map_err(|error: ScheduleError| error.to_string())?;
-    match schedule.shape.pattern {
-        Pattern::Calls => Err("no rule here runs the collective calls of the pattern calls as a whole".into()),
-        _ => Ok(schedule),
-    }
+    line.parse().map_err(|error: ScheduleError| error.to_string())
 }
 
 fn parse_ranks(text: &str) -> Result<CountRange, String> {
@@ -276,6 +278,7 @@ fn parse_canary(name: &str) -> Result<Planted, String> {
     let variant_name = |canary: Canary| match canary {
         Canary::SendDeterministic(canary) => format!("{canary:?}"),
         Canary::Pessimistic(canary) => format!("{canary:?}"),
+        Canary::UserLevel(canary) => format!("{canary:?}"),
         canary => format!("{canary:?}"),
     };
     let variant = name.rsplit_once('/').map_or(name, |(_, variant)| variant);

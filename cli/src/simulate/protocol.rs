@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use clap::ValueEnum;
 use counterfoil_simulator::{
-    self as simulator, Canary, Config, Outcome, Pessimistic, Plain, Recorded, Schedule, SendDet, Shrunk, SimRule,
-    Summary,
+    self as simulator, Canary, Config, Outcome, Pattern, Pessimistic, Plain, Recorded, Schedule, SendDet, Shrunk,
+    SimRule, Summary, UserLevel,
 };
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -16,6 +16,9 @@ pub(super) enum Protocol {
     Pessimistic,
     /// Guermouche 2011: logs only messages from the past to the future; has a recovery process, which may fail too
     SendDeterministic,
+    /// Liu 2014 (ULML): as plain, but keeps the results of collectives whole instead of logging their messages. Only killed ranks go back. For
+    /// programs that communicate mostly by bcast, allreduce, allgather and barrier
+    UserLevel,
 }
 
 impl Protocol {
@@ -31,7 +34,20 @@ impl Protocol {
             Protocol::Plain => "plain",
             Protocol::Pessimistic => "pessimistic",
             Protocol::SendDeterministic => "send-deterministic",
+            Protocol::UserLevel => "user-level",
         }
+    }
+
+    /// Returns `true` if programs of this pattern can run under the protocol.
+    pub(super) fn runs(self, pattern: Pattern) -> bool {
+        pattern != Pattern::Calls || (self.engine().patterns)().contains(&pattern)
+    }
+
+    /// Explains that [`Pattern::Calls`] can't run.
+    pub(super) fn refusal_of_calls(self) -> String {
+        let others = Protocol::value_variants().iter().filter(|other| other.runs(Pattern::Calls));
+        let others: Vec<&str> = others.map(|other| other.name()).collect();
+        format!("{} doesn't run collective calls as a whole; use --protocol {}", self.name(), others.join(" or "))
     }
 
     pub(super) fn engine(self) -> Engine {
@@ -39,6 +55,7 @@ impl Protocol {
             Protocol::Plain => Engine::of::<Plain>(true),
             Protocol::Pessimistic => Engine::of::<Pessimistic>(true),
             Protocol::SendDeterministic => Engine::of::<SendDet>(false),
+            Protocol::UserLevel => Engine::of::<UserLevel>(true),
         }
     }
 }
@@ -50,6 +67,10 @@ pub(super) struct Engine {
     pub(super) coordinator: bool,
     /// Programs may depend on the order of receives.
     pub(super) ordered: bool,
+    /// Messages may be presented out of order.
+    pub(super) overtaking: bool,
+    /// Returns the patterns of a campaign.
+    pub(super) patterns: fn() -> Vec<Pattern>,
     /// Returns `true` if a canary has an effect.
     pub(super) applies: fn(Canary) -> bool,
     pub(super) campaign: fn(Range<u64>, &Config) -> Summary,
@@ -64,6 +85,8 @@ impl Engine {
         Engine {
             coordinator: P::PROPERTIES.has_coordinator,
             ordered,
+            overtaking: P::OVERTAKING,
+            patterns: P::patterns,
             applies: P::is_affected_by,
             campaign: |seeds, config| simulator::campaign::<P>(seeds, config, |_| {}),
             run: simulator::run::<P>,

@@ -26,6 +26,10 @@ fn check(arguments: &SimulateArguments, schedule: &Schedule) -> Result<(), Strin
             "the schedule needs a coordinator, which {name} doesn't have: did you mean --protocol send-deterministic?"
         ));
     }
+    let pattern = schedule.shape.pattern;
+    if !arguments.protocol.runs(pattern) {
+        return Err(format!("the schedule's pattern is {pattern}: {}", arguments.protocol.refusal_of_calls()));
+    }
     let other_protocols = |canary: &Canary| canary.is_of_a_rule() && !(arguments.protocol.engine().applies)(*canary);
     if let Some(canary) = schedule.canary.filter(other_protocols) {
         let right = Protocol::value_variants().iter().find(|protocol| (protocol.engine().applies)(canary));

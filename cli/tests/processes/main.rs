@@ -10,3 +10,4 @@ mod pessimistic;
 mod program;
 mod run;
 mod script;
+mod user_level;

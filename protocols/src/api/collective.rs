@@ -6,6 +6,8 @@
 //! [`handle_collective_completed`](super::Protocol::handle_collective_completed); or, when a participant is lost first, with
 //! [`handle_collective_failed`](super::Protocol::handle_collective_failed), and then the driver asks for a plan again. A participant
 //! that has completed the call doesn't take part in it again.
+//!
+//! All ranks of the job take part: a driver runs the calls of smaller communicators as messages, without asking.
 
 use counterfoil_log_core::Rank;
 
@@ -20,6 +22,9 @@ pub struct CollectiveCall {
     pub comm: u32,
     /// Number of this call among the collectives of `comm` since the start of the program, from 0, below 2^40.
     pub number: u64,
+    /// All participants get the same result, or none at all: `true` for barrier, bcast, allreduce and allgather, `false` for scatter, gather,
+    /// reduce, alltoall, reduce_scatter and scan. One rank's result then serves another.
+    pub uniform: bool,
 }
 
 impl CollectiveCall {

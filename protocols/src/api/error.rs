@@ -146,6 +146,16 @@ pub enum ProtocolError {
         /// Epoch that was named.
         epoch: Epoch,
     },
+    /// Collective that this rank has completed. Mistake of the driver, or a program that restarted from another state than its checkpoint's.
+    #[error("collective {number} of communicator {comm}, of which all before {next} are complete")]
+    CollectiveCompleted {
+        /// Context number of the communicator.
+        comm: u32,
+        /// Number of the call.
+        number: u64,
+        /// Number of the first call that isn't complete.
+        next: u64,
+    },
     /// Entry of a local log, of this rank or of a peer, that the rule neither keeps nor sends.
     #[error("entry {} of kind {:?} of a local log, which the rule doesn't keep", entry.number, entry.kind)]
     UnexpectedEntry {
@@ -185,6 +195,12 @@ pub enum Misbehaviour {
     SsnOutOfRange {
         /// SSN of the message.
         ssn: Ssn,
+    },
+    /// It has completed as many collectives of a communicator, but of other kinds: the ranks don't run the same program.
+    #[error("it has made other collective calls on communicator {comm} than this rank")]
+    OtherCollectives {
+        /// Context number of the communicator.
+        comm: u32,
     },
     /// Notice that doesn't parse.
     #[error("a notice of {len} bytes with the tag {tag} that can't be read")]

@@ -7,3 +7,4 @@ mod random;
 mod schedules;
 mod send_deterministic;
 mod statements;
+mod user_level;

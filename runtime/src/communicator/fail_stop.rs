@@ -89,8 +89,13 @@ impl<C: Communicator> Communicator for FailStop<'_, C> {
         self.communicator.begin_collective()
     }
 
-    fn plan_collective(&mut self, tag: InternalTag, class: CollectiveClass) -> Result<CollectiveRun, Error> {
-        self.call(|communicator| communicator.plan_collective(tag, class))
+    fn plan_collective(
+        &mut self,
+        tag: InternalTag,
+        class: CollectiveClass,
+        uniform: bool,
+    ) -> Result<CollectiveRun, Error> {
+        self.call(|communicator| communicator.plan_collective(tag, class, uniform))
     }
 
     fn complete_collective(&mut self, tag: InternalTag, result: &dyn Fn() -> Vec<u8>) -> Result<(), Error> {

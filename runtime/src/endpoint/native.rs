@@ -143,10 +143,11 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         context: u32,
         tag: InternalTag,
         class: CollectiveClass,
+        uniform: bool,
     ) -> Result<CollectiveRun, Error> {
         self.run_again()?;
         self.native.planning = true;
-        let planned = self.plan(CollectiveCall { class, comm: context, number: tag.sequence() }, false);
+        let planned = self.plan(CollectiveCall { class, comm: context, number: tag.sequence(), uniform }, false);
         self.native.planning = false;
         self.native.as_messages = matches!(planned, Ok(CollectiveRun::AsMessages));
         planned
@@ -343,6 +344,7 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
             self.progress(Wait::Forever)?;
         }
         self.check_call()?;
+        self.sync_choices()?;
         let mut body = Vec::with_capacity(PREFIX + payload.len());
         body.extend(call.comm.to_le_bytes());
         body.extend(call.number.to_le_bytes());

@@ -264,8 +264,13 @@ impl Communicator for Killable<'_> {
         self.endpoint.begin_collective()
     }
 
-    fn plan_collective(&mut self, tag: InternalTag, class: CollectiveClass) -> Result<CollectiveRun, Error> {
-        self.endpoint.plan_collective(tag, class)
+    fn plan_collective(
+        &mut self,
+        tag: InternalTag,
+        class: CollectiveClass,
+        uniform: bool,
+    ) -> Result<CollectiveRun, Error> {
+        self.endpoint.plan_collective(tag, class, uniform)
     }
 
     fn complete_collective(&mut self, tag: InternalTag, result: &dyn Fn() -> Vec<u8>) -> Result<(), Error> {

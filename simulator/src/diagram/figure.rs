@@ -222,6 +222,7 @@ fn draw_mark(svg: &mut Svg, layout: &Layout, mark: &Mark) {
         Kind::Restart { epoch } | Kind::Rollback { epoch } => {
             svg.text("small back", (x, y + 17.0), &format!("e{epoch}"));
         }
+        Kind::Call { number, .. } => svg.text("small ink", (x, y + 16.0), &number.to_string()),
         Kind::Send | Kind::Take | Kind::Kill => {}
     }
 }
@@ -234,6 +235,10 @@ pub(super) fn draw_symbol(svg: &mut Svg, kind: Kind, (x, y): Point) {
         Kind::Checkpoint { durable, .. } => {
             let class = if durable { "solid mark" } else { "hollow mark" };
             svg.polygon(class, &[(x - 4.0, y - 4.0), (x + 4.0, y - 4.0), (x + 4.0, y + 4.0), (x - 4.0, y + 4.0)]);
+        }
+        Kind::Call { natively, .. } => {
+            let class = if natively { "solid mark" } else { "hollow mark" };
+            svg.polygon(class, &[(x - 5.0, y), (x, y - 5.0), (x + 5.0, y), (x, y + 5.0)]);
         }
         Kind::Kill => {
             svg.line("cross", (x - 5.5, y - 5.5), (x + 5.5, y + 5.5));

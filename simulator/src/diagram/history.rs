@@ -43,6 +43,11 @@ pub(super) struct Segment {
 pub(super) enum Kind {
     Send,
     Take,
+    Call {
+        number: u64,
+        /// It ran here; otherwise it was skipped, or its result came from the local log.
+        natively: bool,
+    },
     Checkpoint {
         epoch: u32,
         /// `true` if it could be restored at some time.
@@ -181,6 +186,7 @@ impl HistoryBuilder {
             }
             Activity::Sent { rank, .. } => self.mark(rank, at, Kind::Send),
             Activity::Taken { rank, .. } => self.mark(rank, at, Kind::Take),
+            Activity::Completed { rank, number, natively } => self.mark(rank, at, Kind::Call { number, natively }),
             Activity::Transmitted { from, to, number, .. } => {
                 let again = !self.transmitted.insert((from, to, number));
                 self.on_wire.insert(recorded.event, self.history.arrows.len());

@@ -21,6 +21,8 @@ impl Entry {
             Entry::Arrow(fate) => fate.words(),
             Entry::Mark(Kind::Send) => "the program sends",
             Entry::Mark(Kind::Take) => "the program takes",
+            Entry::Mark(Kind::Call { natively: true, .. }) => "collective call completes, with its number",
+            Entry::Mark(Kind::Call { natively: false, .. }) => "skipped, or its result comes from a local log",
             Entry::Mark(Kind::Checkpoint { durable: true, .. }) => "checkpoint that begins epoch e",
             Entry::Mark(Kind::Checkpoint { durable: false, .. }) => "checkpoint that never becomes durable",
             Entry::Mark(Kind::Kill) => "killed",
@@ -62,6 +64,7 @@ fn entries(history: &History, shows: impl Fn(usize) -> bool) -> BTreeSet<Entry> 
     let marks = history.marks.iter().filter(|mark| shows(mark.at));
     entries.extend(marks.map(|mark| {
         Entry::Mark(match mark.kind {
+            Kind::Call { natively, .. } => Kind::Call { number: 0, natively },
             Kind::Checkpoint { durable, .. } => Kind::Checkpoint { epoch: 0, durable },
             Kind::Restart { .. } => Kind::Restart { epoch: 0 },
             Kind::Rollback { .. } => Kind::Rollback { epoch: 0 },

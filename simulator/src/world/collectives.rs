@@ -8,6 +8,7 @@ use crate::application::Payload;
 use crate::call::Contribution;
 use crate::network::Frame;
 use crate::process::{Entry, InCall, Process};
+use crate::recording::Activity;
 use crate::rule::SimRule;
 use crate::trace::Event;
 use crate::violation::ViolationKind;
@@ -31,6 +32,7 @@ impl<P: SimRule> World<'_, P> {
                 self.ask(rank, process, |machine| machine.handle_collective_completed(&call))?;
                 self.coverage.calls_recorded += u64::from(entry.is_some());
                 self.coverage.calls_skipped += u64::from(entry.is_none());
+                self.record(Activity::Completed { rank, number: call.number, natively: false });
                 self.end_call(rank, process, call, result)
             }
             InCall::Native { keep, exchanges } => {
@@ -49,6 +51,7 @@ impl<P: SimRule> World<'_, P> {
                 self.ask(rank, process, |machine| machine.handle_collective_completed(&call))?;
                 self.coverage.calls += 1;
                 self.coverage.calls_with_dummies += u64::from(!process.again.is_empty());
+                self.record(Activity::Completed { rank, number: call.number, natively: true });
                 self.end_call(rank, process, call, result)
             }
         }
@@ -113,6 +116,24 @@ impl<P: SimRule> World<'_, P> {
         match process.call(&self.program, rank).filter(|_| waits) {
             Some(call) => self.ask_plan(rank, process, call),
             None => Ok(()),
+        }
+    }
+
+    /// Counts the calls that some living ranks have completed and others have not, when the process of a rank is replaced.
+    pub(super) fn count_straddled(&mut self, lost: u32) {
+        let made = self.nodes.iter().filter_map(|node| Some(node.process.as_ref()?.image.application.calls()));
+        let (Some(fewest), Some(most)) = (made.clone().min(), made.max()) else { return };
+        for number in fewest..most {
+            let coverage = &mut self.coverage;
+            match self.program.calls[number as usize] {
+                CollectiveClass::FromRoot(root) => {
+                    coverage.calls_straddled_from_root += 1;
+                    coverage.calls_straddled_root_lost += u64::from(root == Rank(lost));
+                }
+                CollectiveClass::AllToAll => coverage.calls_straddled_all_to_all += 1,
+                CollectiveClass::Barrier => coverage.calls_straddled_barriers += 1,
+                CollectiveClass::ToRoot(_) => {}
+            }
         }
     }
 

@@ -114,6 +114,7 @@ impl<P: SimRule> World<'_, P> {
     /// Starts a replacement, and connects it with all living nodes.
     pub(super) fn start(&mut self, node: u32) -> Result<(), ViolationKind> {
         if node < self.program.ranks() {
+            self.count_straddled(node);
             self.fail_calls(None)?;
         }
         self.replace(node)?;

@@ -12,6 +12,7 @@ use crate::application::{NextOp, Taken};
 use crate::chooser::Transition;
 use crate::network::{Frame, Record};
 use crate::process::{Asked, Checkpoint, Entry, Lane, Machine, Process, Slot};
+use crate::random::Random;
 use crate::recording::{Activity, Dropped};
 use crate::rule::SimRule;
 use crate::schedule::Canary;
@@ -33,7 +34,7 @@ impl<P: SimRule> World<'_, P> {
         match transition {
             Transition::Start { node } => self.start(node),
             Transition::Notice { node, dead } => self.report_death(node, dead),
-            Transition::Arrive { from, to } => match self.network.arrive(from, to) {
+            Transition::Arrive { from, to } => match self.next_frame(from, to) {
                 Some(frame @ Frame::Hello(_)) if P::PROPERTIES.rolls_back_survivors => {
                     self.network.close_older(from, to);
                     self.with(to, |_, process| {
@@ -60,6 +61,16 @@ impl<P: SimRule> World<'_, P> {
                 self.collect(node, Some(self.collections))
             }
         }
+    }
+
+    /// Takes the frame that arrives next on a connection: the first, or in a schedule with overtaking, a message that can overtake all
+    /// before it.
+    fn next_frame(&mut self, from: u32, to: u32) -> Option<Frame> {
+        let able = if self.schedule.overtaking { self.network.able_to_overtake(from, to) } else { Vec::new() };
+        let mut random = Random::new(self.event ^ self.schedule.shape.seed);
+        let place = able.get(random.index(able.len())).copied().unwrap_or_default();
+        self.coverage.overtaken += u64::from(place > 0);
+        self.network.arrive(from, to, place)
     }
 
     fn arrive(&mut self, from: u32, to: u32, mut frame: Frame) -> Result<HelloOutcome, ViolationKind> {

@@ -6,3 +6,4 @@ mod pessimistic;
 mod plain;
 mod recording;
 mod send_deterministic;
+mod user_level;

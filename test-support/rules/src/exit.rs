@@ -13,7 +13,7 @@ use counterfoil_protocols::forward_protocol;
 use counterfoil_protocols::sender_based::{Config, SenderBased};
 use counterfoil_simulator::{NoCoordinator, ProcessSettings, Refusal, SimRule};
 
-use crate::served::config;
+use crate::config;
 
 /// State machine of a rank.
 #[derive(Debug)]

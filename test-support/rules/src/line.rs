@@ -29,7 +29,7 @@ use counterfoil_protocols::forward_protocol;
 use counterfoil_protocols::sender_based::{Config, SenderBased};
 use counterfoil_simulator::{ProcessSettings, Refusal, SimRule};
 
-use crate::served::config;
+use crate::config;
 use message::What;
 
 pub use initiator::Initiator;
@@ -354,7 +354,7 @@ impl<const MISTAKE: u8> Protocol for Line<MISTAKE> {
         self.calls_saved = self.calls;
         let mut tables = self.calls.to_le_bytes().to_vec();
         tables.extend((self.early.len() as u32).to_le_bytes());
-        for CollectiveCall { class, comm, number } in self.early.drain(..) {
+        for CollectiveCall { class, comm, number, .. } in self.early.drain(..) {
             let CollectiveClass::FromRoot(root) = class else { continue };
             tables.extend([root.0.to_le_bytes(), comm.to_le_bytes()].concat());
             tables.extend(number.to_le_bytes());
@@ -400,8 +400,12 @@ impl<const MISTAKE: u8> Protocol for Line<MISTAKE> {
                 let (comm, after) = after.split_first_chunk().ok_or_else(malformed)?;
                 let (number, after) = after.split_first_chunk().ok_or_else(malformed)?;
                 let class = CollectiveClass::FromRoot(Rank(u32::from_le_bytes(*root)));
-                let call =
-                    CollectiveCall { class, comm: u32::from_le_bytes(*comm), number: u64::from_le_bytes(*number) };
+                let call = CollectiveCall {
+                    class,
+                    comm: u32::from_le_bytes(*comm),
+                    number: u64::from_le_bytes(*number),
+                    uniform: true,
+                };
                 rest = after;
                 if MISTAKE != Mistake::NO_DUMMIES {
                     self.effects.push_back(Effect::RunCollective { call });

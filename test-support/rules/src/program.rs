@@ -13,6 +13,8 @@ pub struct Program {
     pub iterations: u64,
     /// Iterations between two places where the program offers a checkpoint; never if 0.
     pub checkpoint_every: u64,
+    /// It also makes calls whose results differ by rank.
+    pub results_apart: bool,
 }
 
 /// State of a rank: everything that a restart needs.
@@ -68,7 +70,7 @@ impl Program {
             }
             // Only that rank sends here, but a receive from any is a choice.
             2 => comm.recv(Some(previous).filter(|_| iteration.is_multiple_of(2)), Some(0))?.1.to_vec(),
-            3 => collective(comm, iteration, digest)?,
+            3 => self.collective(comm, iteration, digest)?,
             _ => {
                 if self.checkpoint_every > 0 && iteration.is_multiple_of(self.checkpoint_every) {
                     let saved = State { iteration: iteration + 1, step: 0, digest };
@@ -83,22 +85,33 @@ impl Program {
         state.step += 1;
         Ok(())
     }
-}
 
-/// Makes the collective call of an iteration, and returns its result.
-fn collective(comm: &mut impl Communicator, iteration: u64, digest: u64) -> Result<Vec<u8>, Error> {
-    let root = (iteration / 5) as u32 % comm.size();
-    Ok(match iteration % 5 {
-        0 => {
-            comm.barrier()?;
-            Vec::new()
-        }
-        1 => {
-            let mut values = [digest, iteration];
-            comm.allreduce_u64(&mut values, Reduction::Sum)?;
-            values.map(u64::to_le_bytes).concat()
-        }
-        2 => comm.allgather(&digest.to_le_bytes())?.concat(),
-        _ => comm.bcast(root, &digest.to_le_bytes())?.to_vec(),
-    })
+    /// Makes the collective call of an iteration, and returns its result.
+    fn collective(self, comm: &mut impl Communicator, iteration: u64, digest: u64) -> Result<Vec<u8>, Error> {
+        let calls = if self.results_apart { 9 } else { 5 };
+        let (size, root) = (comm.size(), (iteration / calls) as u32 % comm.size());
+        let block = digest.to_le_bytes();
+        let blocks: Vec<[u8; 8]> = (0..u64::from(size)).map(|rank| (digest ^ rank).to_le_bytes()).collect();
+        Ok(match iteration % calls {
+            0 => {
+                comm.barrier()?;
+                Vec::new()
+            }
+            1 => {
+                let mut values = [digest, iteration];
+                comm.allreduce_u64(&mut values, Reduction::Sum)?;
+                values.map(u64::to_le_bytes).concat()
+            }
+            2 => comm.allgather(&block)?.concat(),
+            3 | 4 => comm.bcast(root, &block)?.to_vec(),
+            5 => comm.scatter(root, &blocks.iter().map(|block| &block[..]).collect::<Vec<_>>())?.to_vec(),
+            6 => comm.gather(root, &block)?.unwrap_or_default().concat(),
+            7 => {
+                let mut values = [digest, iteration];
+                comm.reduce_u64(root, &mut values, Reduction::Sum)?;
+                if comm.rank() == root { values.map(u64::to_le_bytes).concat() } else { Vec::new() }
+            }
+            _ => comm.alltoall(&blocks.concat())?,
+        })
+    }
 }

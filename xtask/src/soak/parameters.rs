@@ -98,6 +98,7 @@ pub(super) enum Protocol {
     SenderBased,
     Pessimistic,
     SendDeterministic { clusters: u32 },
+    UserLevel,
 }
 
 /// Cell of the matrix of kills; the other parameters of a run are random.
@@ -114,6 +115,7 @@ enum RuleName {
     SenderBased,
     Pessimistic,
     SendDeterministic,
+    UserLevel,
 }
 
 const PATTERNS: [Pattern; 10] = [
@@ -128,7 +130,8 @@ const PATTERNS: [Pattern; 10] = [
     Pattern::InCall(Call::Checkpoint),
     Pattern::PowerCut,
 ];
-const RULES: [RuleName; 3] = [RuleName::SenderBased, RuleName::Pessimistic, RuleName::SendDeterministic];
+const RULES: [RuleName; 4] =
+    [RuleName::SenderBased, RuleName::Pessimistic, RuleName::SendDeterministic, RuleName::UserLevel];
 const WORKLOADS: [Workload; 3] = [Workload::Ring, Workload::Cg, Workload::MasterWorker];
 const TIERS: [Tier; 3] = [Tier::Volatile, Tier::ProcessCrashSafe, Tier::NodeLocal];
 /// Distance of successive cells; coprime to their number.
@@ -156,8 +159,8 @@ impl Workload {
 }
 
 impl Cell {
-    /// Returns the cells in an order in which every few successive ones have several workloads, rules and patterns.
-    pub(super) fn all() -> Vec<Self> {
+    /// Returns the cells, or those of one rule, in an order in which every few successive ones have several workloads, rules and patterns.
+    pub(super) fn all(protocol: Option<&str>) -> Vec<Self> {
         let mut cells = Vec::new();
         for pattern in PATTERNS {
             for workload in WORKLOADS {
@@ -172,8 +175,26 @@ impl Cell {
                 }
             }
         }
-        (0..cells.len()).map(|at| cells[at * STRIDE % cells.len()]).collect()
+        let in_order = (0..cells.len()).map(|at| cells[at * STRIDE % cells.len()]);
+        in_order.filter(|cell| protocol.is_none_or(|name| name == cell.rule.name())).collect()
     }
+}
+
+impl RuleName {
+    /// Returns the name in command lines and tables.
+    const fn name(self) -> &'static str {
+        match self {
+            Self::SenderBased => "sender-based",
+            Self::Pessimistic => "pessimistic",
+            Self::SendDeterministic => "send-deterministic",
+            Self::UserLevel => "user-level",
+        }
+    }
+}
+
+/// Returns the names of all protocols.
+pub(super) fn protocols() -> Vec<&'static str> {
+    RULES.map(RuleName::name).to_vec()
 }
 
 impl Parameters {
@@ -190,6 +211,7 @@ impl Parameters {
             RuleName::SenderBased => Protocol::SenderBased,
             RuleName::Pessimistic => Protocol::Pessimistic,
             RuleName::SendDeterministic => Protocol::SendDeterministic { clusters: random.in_range(1, ranks) },
+            RuleName::UserLevel => Protocol::UserLevel,
         };
         let kills = draw_kills(random, pattern, ranks, workload.iterations());
         Self {
@@ -234,10 +256,12 @@ impl Parameters {
     /// Returns the name of the protocol in command lines and tables.
     pub(super) fn protocol_name(&self) -> &'static str {
         match self.protocol {
-            Protocol::SenderBased => "sender-based",
-            Protocol::Pessimistic => "pessimistic",
-            Protocol::SendDeterministic { .. } => "send-deterministic",
+            Protocol::SenderBased => RuleName::SenderBased,
+            Protocol::Pessimistic => RuleName::Pessimistic,
+            Protocol::SendDeterministic { .. } => RuleName::SendDeterministic,
+            Protocol::UserLevel => RuleName::UserLevel,
         }
+        .name()
     }
 
     /// Returns the checkpoint interval in tables.
@@ -341,7 +365,7 @@ mod tests {
 
     fn drawn(count: u64) -> Vec<Parameters> {
         let mut random = SplitMix64::new(11);
-        let cells = Cell::all();
+        let cells = Cell::all(None);
         let draw =
             |run: u64| Parameters::draw(cells[run as usize % cells.len()], &mut SplitMix64::new(random.next_u64()));
         (0..count).map(draw).collect()
@@ -349,8 +373,10 @@ mod tests {
 
     #[test]
     fn the_cells_are_in_a_mixed_order_and_all_there() {
-        let cells = Cell::all();
-        assert_eq!(cells.len(), 10 * 8 - 3);
+        let cells = Cell::all(None);
+        assert_eq!(cells.len(), 10 * 11 - 4);
+        let of_one = Cell::all(Some("user-level"));
+        assert!(of_one.len() == 29 && of_one.iter().all(|cell| cell.rule == RuleName::UserLevel));
         assert!(cells.iter().enumerate().all(|(at, cell)| !cells[at + 1..].contains(cell)));
         assert!(cells.windows(2).all(|two| two[0].pattern != two[1].pattern));
     }
@@ -366,7 +392,7 @@ mod tests {
 
     #[test]
     fn the_same_seed_draws_the_same_command_line() {
-        let draw = |seed| Parameters::draw(Cell::all()[0], &mut SplitMix64::new(seed)).arguments();
+        let draw = |seed| Parameters::draw(Cell::all(None)[0], &mut SplitMix64::new(seed)).arguments();
         assert_eq!(draw(3), draw(3));
         assert_ne!(draw(3), draw(4));
     }
@@ -378,7 +404,7 @@ mod tests {
             assert!(drawn.iter().any(|p| p.pattern == pattern), "{pattern}");
         }
         let clusters = [1, 2, 4].map(|clusters| Protocol::SendDeterministic { clusters });
-        for protocol in [Protocol::SenderBased, Protocol::Pessimistic].into_iter().chain(clusters) {
+        for protocol in [Protocol::SenderBased, Protocol::Pessimistic, Protocol::UserLevel].into_iter().chain(clusters) {
             assert!(drawn.iter().any(|p| p.protocol == protocol), "{protocol:?}");
         }
         for checkpoint_every in CHECKPOINTS {

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::{DemoReport, PowerCut, RecoveryMs, rank_count};
+use super::{Collectives, DemoReport, PowerCut, RecoveryMs, rank_count};
 
 impl DemoReport {
     /// Names the protocol and its clusters.
@@ -125,6 +125,13 @@ impl DemoReport {
                 text,
                 "  receive order   {} deliveries recorded ({} bytes)",
                 self.determinants.count, self.determinants.bytes
+            )?;
+        }
+        if self.collectives.completed > 0 {
+            let Collectives { completed, recorded, failed, results_sent } = self.collectives;
+            writeln!(
+                text,
+                "  collectives     {completed} outside the log: {recorded} from kept results, {failed} interrupted; {results_sent} results sent"
             )?;
         }
         if self.logging_stopped > 0 {

@@ -22,7 +22,8 @@ fn run(rule: SmallRule, tier: LogTier, checkpoint_every: u64, kills: &[Kill]) ->
     let root = tempfile::Builder::new().prefix("cfr").tempdir_in("/tmp").unwrap();
     let rank = env!("CARGO_BIN_EXE_counterfoil-test-rank");
     let mut options = JobOptions::new(vec![rank.into(), format!("{rule:?}").into()], RANKS);
-    let program = Program { iterations: ITERATIONS, checkpoint_every };
+    let results_apart = rule == SmallRule::UserLevel;
+    let program = Program { iterations: ITERATIONS, checkpoint_every, results_apart };
     options.settings = RankSettings { tier, log_bytes_max: 16 << 20, ..RankSettings::new(RANKS) };
     options.program = postcard::to_stdvec(&program).unwrap();
     options.shm_root = root.path().to_owned();
@@ -63,7 +64,7 @@ fn campaign(rule: SmallRule, jobs: u64) -> Tally {
 
 #[test]
 fn results_of_collectives_come_from_survivors() {
-    let sum = campaign(SmallRule::Served, scaled(12));
+    let sum = campaign(SmallRule::UserLevel, scaled(20));
     assert!(sum.collectives_recorded > 0 && sum.entries_sent > 0 && sum.collectives_failed > 0, "{sum:?}");
 }
 

@@ -4,7 +4,6 @@ use counterfoil_campaign::scaled;
 use counterfoil_simulator::{self as simulator, Config, Pattern, Schedule, SimRule, Summary, campaign};
 use counterfoil_test_rules::exit::SimOnFailure;
 use counterfoil_test_rules::line::{self, SimLine};
-use counterfoil_test_rules::served::{Mistake, SimServed};
 
 /// Programs with collective calls.
 fn calls() -> Config {
@@ -23,26 +22,7 @@ fn right<P: SimRule>(schedules: u64, config: &Config) -> counterfoil_simulator::
     summary.coverage
 }
 
-#[test]
-fn a_result_that_a_rank_lacks_comes_from_one_that_has_it() {
-    let met = right::<SimServed<{ Mistake::NONE }>>(scaled(5_000), &calls());
-    let least = scaled(1_000);
-    assert!(
-        met.calls > least && met.calls_failed > least && met.calls_again > least && met.calls_recorded > least,
-        "{met:?}"
-    );
-    assert!(met.entries_sent > least && met.restarts_from_checkpoint > least, "{met:?}");
-}
-
-#[test]
-fn mistakes_of_the_served_rule_are_found() {
-    let found = |summary: Summary| summary.failed > 0;
-    assert!(found(run::<SimServed<{ Mistake::NOT_LATER }>>(1_000, &calls())));
-    assert!(found(run::<SimServed<{ Mistake::DROPPED_EARLY }>>(1_000, &calls())));
-    assert!(found(run::<SimServed<{ Mistake::NOT_KEPT }>>(1_000, &calls())));
-}
-
-/// The same, of programs that a rule without records of outcomes can repeat, with checkpoints of the job.
+/// Programs with collective calls that a rule without records of outcomes can repeat, with checkpoints of the job.
 fn lines() -> Config {
     Config { ordered: false, rounds: (4, 16), faults: (1, 4), collections: (4, 16), ..calls() }
 }

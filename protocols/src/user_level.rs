@@ -1,0 +1,197 @@
+//! User-level message logging (ULML, Liu et al. 2014).
+//!
+//! Messages are logged by their senders, as under the [plain rule](crate::sender_based), which is the core of this one. Collectives are *not*
+//! split into messages: each runs as one call of the transport, and every participant keeps its result whole. After a failure only the dead
+//! rank is replaced. Ranks exchange numbers of messages and counts of collectives; a survivor sends again what the replacement lacks; a
+//! barrier that others have completed is skipped, and the result of any other such call comes from a rank that has it.
+//!
+//! # From the paper to the code
+//!
+//! | section | text | here |
+//! |---|---|---|
+//! | 2.2, MPI_Barrier | a local variable counts the barriers | `Counts::add`, from `handle_collective_completed` |
+//! | 2.2, MPI_Send | the message is preserved at its sender | core: `handle_send`, the log's lanes |
+//! | 2.2, MPI_Allreduce | counted, and the result is logged | [`CollectivePlan::Native`], `Calls::complete` |
+//! | 2.2 | the substitute and the others exchange information | `hello`, `handle_hello`, `Report` |
+//! | 2.2 | the substitute skips the barrier | [`CollectivePlan::Skip`] |
+//! | 2.2 | it receives the result from P0, and does not replay the call | `serve`, [`CollectivePlan::Hold`], `handle_entry`, [`CollectivePlan::Recorded`] |
+//! | 3 | it replays no collective before its recovery is complete | only those that another rank has completed: `plan` |
+//! | 3.1, point-to-point | queues by destination and SSN, with length and tag | core: channels; the record's header |
+//! | 3.1, point-to-point | HSR; a smaller SSN was handled | core: HSR *with exceptions* |
+//! | 3.1, collectives | counts of the various collectives | [`Counts`], by communicator and kind |
+//! | 3.1, collectives | results are preserved by some processes, on demand | by all, until every rank's durable checkpoint is beyond: `Calls::collect` |
+//! | 3.2 | Errorhandler, Restart segment | the driver replaces the process; `restore`, `handle_recovered_entry` |
+//! | 2 | piecewise determinism is assumed | core: choices are recorded and forced |
+//!
+//! # Decisions
+//!
+//! - **Calls whose results differ by rank** (scatter, gather, reduce, alltoall, reduce_scatter, scan) run as messages: what a replacement
+//!   lacks of them is the contributions, and the lanes of those who made them keep these, by SSN, until a checkpoint covers them.
+//! - **A call that some ranks have completed and others have not.** Those that have take no part in it again. The replacement learns of them
+//!   from their Hellos, and *passes the result on* to the ranks that still wait in the call: they have lost its contribution.
+//! - **A call that no rank has completed** runs again, with the contributions of before.
+//! - **Results survive their process** in the local log, so also all ranks may die at once.
+//!
+//! `docs/user-level.md` has the invariants, why nothing is lost, and what it costs; `docs/errata.md` where the paper's text doesn't work.
+
+mod calls;
+mod canary;
+mod events;
+mod tables;
+
+use std::collections::VecDeque;
+
+use counterfoil_ack_piggyback::{AckPolicy, Origin, WireHeader};
+use counterfoil_log_core::{Epoch, Incarnation, Phase, Rank};
+
+use crate::api::{
+    CollectiveCall, CollectiveClass, CollectivePlan, Effect, EntryKind, Misbehaviour, Party, Properties, Protocol,
+    ProtocolError,
+};
+use crate::sender_based::{self, SenderBased};
+use calls::Calls;
+pub use canary::Canary;
+pub use tables::Counts;
+use tables::{Durable, Report};
+
+/// Tag of a control header that carries a [`Report`]. The core's notice is 1.
+const CALLS: i32 = 3;
+
+/// Identity of a rank, its acknowledgement policy, and a planted mistake.
+#[derive(Clone, Copy, Debug)]
+pub struct Config {
+    /// Configuration of the core.
+    pub core: sender_based::Config,
+    /// Mistake planted by a test; `None` otherwise.
+    pub canary: Option<Canary>,
+}
+
+impl Config {
+    /// Returns the configuration of `rank` in a job of `ranks`, without a planted mistake.
+    pub fn new(rank: Rank, ranks: u32, incarnation: Incarnation, policy: AckPolicy) -> Config {
+        Config { core: sender_based::Config { rank, ranks, incarnation, policy }, canary: None }
+    }
+}
+
+/// State of one rank under the rule.
+///
+/// Memory: that of the core; for each result that is kept some 20 bytes, and while a peer is behind as many again for that peer. The results
+/// themselves are in the local log.
+#[derive(Debug)]
+pub struct UserLevel {
+    core: SenderBased,
+    canary: Option<Canary>,
+    calls: Calls,
+    /// Collective that the program is in, with the last plan for it.
+    open: Option<(CollectiveCall, CollectivePlan)>,
+    /// Checkpoint in progress: the epoch that it begins, and the calls that it is beyond.
+    pending: Option<(Epoch, Durable)>,
+    /// Effects to carry out after the core's.
+    effects: VecDeque<Effect>,
+}
+
+impl UserLevel {
+    /// Properties of the rule.
+    pub const PROPERTIES: Properties = SenderBased::PROPERTIES;
+
+    /// Creates a rank that has done nothing yet.
+    ///
+    /// # Errors
+    /// Rank outside the job, or a policy that contradicts itself.
+    pub fn new(config: Config) -> Result<UserLevel, ProtocolError> {
+        let Config { core, canary } = config;
+        Ok(UserLevel {
+            core: SenderBased::new(core)?,
+            canary,
+            calls: Calls::new(core.rank, core.ranks),
+            open: None,
+            pending: None,
+            effects: VecDeque::new(),
+        })
+    }
+
+    /// Returns the core, with its state of channels, incarnations and choices.
+    pub fn core(&self) -> &SenderBased {
+        &self.core
+    }
+
+    /// Returns the collectives of a communicator that this rank has completed natively, or that were skipped or served.
+    pub fn counts(&self, comm: u32) -> Counts {
+        self.calls.completed().get(&comm).copied().unwrap_or_default()
+    }
+
+    fn rank(&self) -> Rank {
+        self.core.config().rank
+    }
+
+    fn has(&self, canary: Canary) -> bool {
+        self.canary == Some(canary)
+    }
+
+    /// Returns the plan for a call whose result is the same at every rank.
+    fn plan(&self, call: &CollectiveCall) -> CollectivePlan {
+        let is_barrier = call.class == CollectiveClass::Barrier;
+        let is_elsewhere = self.calls.is_completed_elsewhere(call);
+        if self.calls.is_kept(call) {
+            return CollectivePlan::Recorded(call.entry());
+        }
+        if is_barrier && is_elsewhere && !self.has(Canary::BarrierRepeated) {
+            return CollectivePlan::Skip;
+        }
+        let replaced = self.core.config().incarnation > Incarnation(0);
+        if !is_barrier && is_elsewhere || replaced && self.has(Canary::NoneRunInRecovery) {
+            return CollectivePlan::Hold;
+        }
+        let keep = (!is_barrier && !self.has(Canary::NoResultKept)).then(|| call.entry());
+        CollectivePlan::Native { keep }
+    }
+
+    /// Sends a peer the results that it lacks and this rank has, and then the counts, which cover them.
+    fn serve(&mut self, peer: Rank) {
+        let lacked = self.calls.lacked_by(peer);
+        self.effects.extend(lacked.into_iter().map(|entry| Effect::SendEntry { to: peer, entry }));
+        if self.calls.is_ahead_of(peer) {
+            self.send(peer, self.calls.report());
+        }
+    }
+
+    fn send(&mut self, peer: Rank, report: Report) {
+        let body = report.encode();
+        let origin = Origin { incarnation: self.incarnation(), epoch: self.epoch(), phase: Phase(0) };
+        let header = WireHeader::control(self.rank(), peer, origin, CALLS, body.len() as u64, None);
+        self.effects.push_back(Effect::Transmit { to: Party::Rank(peer), header, body });
+    }
+
+    /// Decodes and checks a report of a peer, in its Hello or later.
+    fn decode(&self, peer: Rank, bytes: &[u8]) -> Result<Report, ProtocolError> {
+        let how = Misbehaviour::MalformedNotice { tag: CALLS, len: bytes.len() };
+        let report = Report::decode(bytes).ok_or(ProtocolError::PeerMisbehaved { peer, how })?;
+        self.calls.check(&report).map_err(|how| ProtocolError::PeerMisbehaved { peer, how })?;
+        Ok(report)
+    }
+
+    /// Makes a checkpoint count that is beyond calls: tells all ranks, and drops the results that none needs again.
+    fn apply_durable(&mut self, beyond: &Durable) {
+        self.calls.note_durable(self.rank(), beyond);
+        self.collect();
+        let (rank, report) = (self.rank(), self.calls.report_durable());
+        for to in (0..self.core.config().ranks).map(Rank).filter(|&to| to != rank) {
+            self.send(to, report.clone());
+        }
+    }
+
+    fn collect(&mut self) {
+        for (first, last) in self.calls.collect(self.has(Canary::ResultDroppedAlone)) {
+            self.effects.push_back(Effect::DiscardEntries { kind: EntryKind::Collective, first, last });
+        }
+    }
+
+    /// Has the driver ask again about the call that the program is in: its plan may be another now.
+    fn ask_again(&mut self) {
+        if let Some((call, plan)) = self.open
+            && self.plan(&call) != plan
+        {
+            self.effects.push_back(Effect::Resume);
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! Collectives: what this rank has completed, whose results it keeps, and what the other ranks have.
+
+use std::collections::BTreeSet;
+
+use counterfoil_log_core::Rank;
+
+use super::tables::{AllCounts, Durable, Report};
+use crate::api::{CollectiveCall, EntryKey, EntryKind, Misbehaviour};
+
+/// Bits of an entry's number that are the number of the call; the communicator is above.
+const CALL_BITS: u32 = 40;
+
+/// Collectives of this rank, and what it knows of those of the others.
+#[derive(Debug)]
+pub(super) struct Calls {
+    rank: Rank,
+    completed: AllCounts,
+    /// Results in the local log, by the number of their entry.
+    kept: BTreeSet<u64>,
+    /// Indexed by rank; of this one only the checkpoint.
+    peers: Vec<Peer>,
+    /// By communicator: calls below are beyond every rank's durable checkpoint, and their results are gone.
+    floor: Durable,
+}
+
+/// What is known of a rank.
+#[derive(Debug, Default)]
+struct Peer {
+    /// It has sent a Hello.
+    is_met: bool,
+    completed: AllCounts,
+    /// Results that are on their way to it, or that it holds.
+    has: BTreeSet<u64>,
+    durable: Durable,
+}
+
+impl Calls {
+    pub(super) fn new(rank: Rank, ranks: u32) -> Calls {
+        let peers = (0..ranks).map(|_| Peer::default()).collect();
+        Calls { rank, completed: AllCounts::new(), kept: BTreeSet::new(), peers, floor: Durable::new() }
+    }
+
+    pub(super) fn completed(&self) -> &AllCounts {
+        &self.completed
+    }
+
+    /// Continues from the counts of a checkpoint, which is durable.
+    pub(super) fn restore(&mut self, completed: AllCounts) {
+        self.completed = completed;
+        self.note_durable(self.rank, &self.durable_now());
+    }
+
+    /// Returns the number of the first call of a communicator that this rank hasn't completed.
+    pub(super) fn next(&self, comm: u32) -> u64 {
+        next(&self.completed, comm)
+    }
+
+    /// Returns the numbers that a checkpoint taken now is beyond.
+    pub(super) fn durable_now(&self) -> Durable {
+        self.completed.iter().map(|(&comm, counts)| (comm, counts.next)).collect()
+    }
+
+    pub(super) fn is_kept(&self, call: &CollectiveCall) -> bool {
+        self.kept.contains(&call.entry().number)
+    }
+
+    /// Returns `true` if another rank has completed the call, as far as is known.
+    pub(super) fn is_completed_elsewhere(&self, call: &CollectiveCall) -> bool {
+        self.peers.iter().any(|peer| next(&peer.completed, call.comm) > call.number)
+    }
+
+    /// Counts a call that is complete. `keep`: its result is in the local log.
+    pub(super) fn complete(&mut self, call: &CollectiveCall, keep: bool) {
+        self.completed.entry(call.comm).or_default().add(call.class, call.number);
+        if keep {
+            self.kept.insert(call.entry().number);
+        }
+    }
+
+    /// Takes a result that the local log has, or that `from` has sent; returns `true` if it is new and of use.
+    pub(super) fn insert(&mut self, from: Option<Rank>, entry: EntryKey) -> bool {
+        let number = entry.number;
+        if let Some(peer) = from.and_then(|from| self.peers.get_mut(from.index())) {
+            peer.has.insert(number);
+        }
+        let is_of_use = from.is_none() || number & mask() >= self.next(comm_of(number));
+        is_of_use && self.kept.insert(number)
+    }
+
+    /// Returns the ranks that may lack a call that this one has completed.
+    pub(super) fn behind(&self, call: &CollectiveCall) -> Vec<Rank> {
+        let others = (0..).map(Rank).zip(&self.peers).filter(|(peer, _)| *peer != self.rank);
+        others.filter(|(_, peer)| next(&peer.completed, call.comm) <= call.number).map(|(peer, _)| peer).collect()
+    }
+
+    /// Returns `true` if a Hello of the peer was handled.
+    pub(super) fn has_met(&self, peer: Rank) -> bool {
+        self.peers[peer.index()].is_met
+    }
+
+    /// Returns `true` if this rank has completed a call that the peer doesn't know or hasn't completed.
+    pub(super) fn is_ahead_of(&self, peer: Rank) -> bool {
+        let its = &self.peers[peer.index()].completed;
+        self.completed.iter().any(|(&comm, counts)| counts.next > next(its, comm))
+    }
+
+    /// Returns the results that a peer lacks, in the order of their calls, and notes that they are on their way.
+    pub(super) fn lacked_by(&mut self, peer: Rank) -> Vec<EntryKey> {
+        let Peer { completed, has, .. } = &mut self.peers[peer.index()];
+        let lacks = |number: &u64| number & mask() >= next(completed, comm_of(*number)) && !has.contains(number);
+        let lacked: Vec<u64> = self.kept.iter().copied().filter(lacks).collect();
+        has.extend(&lacked);
+        lacked.into_iter().map(key).collect()
+    }
+
+    /// Returns this rank's report.
+    pub(super) fn report(&self) -> Report {
+        let waits = |number: &u64| number & mask() >= self.next(comm_of(*number));
+        let held = Report::ranges(self.kept.iter().copied().filter(waits));
+        Report { completed: self.completed.clone(), held, ..self.report_durable() }
+    }
+
+    /// Returns only what this rank's durable checkpoint is beyond. A peer waits for the result of a call that it knows to be completed here, so
+    /// it may know that only with the result.
+    pub(super) fn report_durable(&self) -> Report {
+        Report { durable: self.peers[self.rank.index()].durable.clone(), ..Report::default() }
+    }
+
+    /// Checks that a peer that is as far as this rank has made the same kinds of calls.
+    pub(super) fn check(&self, report: &Report) -> Result<(), Misbehaviour> {
+        let is_other = |(comm, own): (&u32, &super::Counts)| {
+            report.completed.get(comm).is_some_and(|its| its.next == own.next && its != own)
+        };
+        match self.completed.iter().find(|&counts| is_other(counts)) {
+            Some((&comm, _)) => Err(Misbehaviour::OtherCollectives { comm }),
+            None => Ok(()),
+        }
+    }
+
+    /// Replaces what is known of a peer by the report in its Hello.
+    pub(super) fn meet(&mut self, peer: Rank, report: &Report) {
+        let held = report.held.iter().filter(|(first, last)| first <= last);
+        let has = held.flat_map(|&(first, last)| self.kept.range(first..=last).copied()).collect();
+        let known = &mut self.peers[peer.index()];
+        known.completed.clone_from(&report.completed);
+        known.has = has;
+        known.is_met = true;
+        self.note_durable(peer, &report.durable);
+    }
+
+    /// Adds a later report of a peer.
+    pub(super) fn note(&mut self, peer: Rank, report: &Report) {
+        let known = &mut self.peers[peer.index()].completed;
+        for (&comm, counts) in &report.completed {
+            let before = known.entry(comm).or_default();
+            if counts.next > before.next {
+                *before = *counts;
+            }
+        }
+        self.note_durable(peer, &report.durable);
+    }
+
+    /// Takes note that a rank's durable checkpoint is beyond calls.
+    pub(super) fn note_durable(&mut self, rank: Rank, durable: &Durable) {
+        let known = &mut self.peers[rank.index()].durable;
+        for (&comm, &number) in durable {
+            let before = known.entry(comm).or_default();
+            *before = number.max(*before);
+        }
+    }
+
+    /// Drops the results that no rank can need again: all before the calls that every rank's durable checkpoint is beyond, or, with a
+    /// mistake, this rank's. Returns the first and last entry dropped, for each communicator.
+    pub(super) fn collect(&mut self, alone: bool) -> Vec<(u64, u64)> {
+        let own = &self.peers[self.rank.index()].durable;
+        let mut dropped = Vec::new();
+        for (&comm, &number) in own {
+            let of = |peer: &Peer| peer.durable.get(&comm).copied().unwrap_or_default();
+            let all = self.peers.iter().map(of).min().unwrap_or_default();
+            let floor = if alone { number } else { all };
+            let before = self.floor.insert(comm, floor).unwrap_or_default();
+            let first = u64::from(comm) << CALL_BITS;
+            if floor > before {
+                dropped.push((first, first + floor - 1));
+            }
+        }
+        for &(first, last) in &dropped {
+            self.kept.retain(|number| !(first..=last).contains(number));
+            self.peers.iter_mut().for_each(|peer| peer.has.retain(|number| !(first..=last).contains(number)));
+        }
+        dropped
+    }
+}
+
+fn next(counts: &AllCounts, comm: u32) -> u64 {
+    counts.get(&comm).map_or(0, |counts| counts.next)
+}
+
+fn mask() -> u64 {
+    (1 << CALL_BITS) - 1
+}
+
+fn comm_of(number: u64) -> u32 {
+    (number >> CALL_BITS) as u32
+}
+
+fn key(number: u64) -> EntryKey {
+    EntryKey { kind: EntryKind::Collective, number }
+}

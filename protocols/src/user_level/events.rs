@@ -1,0 +1,151 @@
+//! Events: those of the core, with collectives and what ranks tell each other of them.
+
+use counterfoil_ack_piggyback::{Kind, WireHeader};
+use counterfoil_log_core::{Epoch, Incarnation, Rank};
+
+use super::tables::Tables;
+use super::{CALLS, Canary, UserLevel};
+use crate::api::{
+    CollectiveCall, CollectivePlan, DiscardReason, Effect, EntryKey, EntryKind, Hello, Incoming, Party, Properties,
+    Protocol, ProtocolError, RestoreError, Snapshot,
+};
+use crate::forward_protocol;
+
+impl Protocol for UserLevel {
+    fn properties(&self) -> Properties {
+        UserLevel::PROPERTIES
+    }
+
+    forward_protocol!(core:
+        epoch, incarnation, handle_send, handle_transmit, next_choice, handle_choice, handle_recovered_choice,
+        wants_checkpoint, handle_peer_lost,
+    );
+
+    fn handle_message(&mut self, header: &WireHeader) -> Result<Incoming, ProtocolError> {
+        if self.has(Canary::SmallerSsnHandled)
+            && self.core.would_deliver(header)
+            && header.ssn() < self.core.received_highest(header.source())
+        {
+            return Ok(Incoming::Discard(DiscardReason::Duplicate { receive_epoch: self.epoch() }));
+        }
+        self.core.handle_message(header)
+    }
+
+    fn handle_control(&mut self, from: Party, header: &WireHeader, body: &[u8]) -> Result<(), ProtocolError> {
+        let Party::Rank(peer) = from else { return Err(ProtocolError::NoCoordinator) };
+        if header.kind() != Kind::Control || header.tag() != CALLS {
+            return self.core.handle_control(from, header, body);
+        }
+        ProtocolError::check_arrival_from(peer, header, self.rank(), self.core.config().ranks)?;
+        if !ProtocolError::check_incarnation(peer, header.incarnation(), self.core.incarnation_of(peer))? {
+            return Ok(());
+        }
+        let report = self.decode(peer, body)?;
+        self.calls.note(peer, &report);
+        self.collect();
+        self.ask_again();
+        Ok(())
+    }
+
+    fn handle_collective(&mut self, call: &CollectiveCall) -> Result<CollectivePlan, ProtocolError> {
+        let CollectiveCall { comm, number, uniform, .. } = *call;
+        let next = self.calls.next(comm);
+        if number < next {
+            return Err(ProtocolError::CollectiveCompleted { comm, number, next });
+        }
+        if !uniform {
+            return Ok(CollectivePlan::AsMessages);
+        }
+        let plan = self.plan(call);
+        self.open = Some((*call, plan));
+        Ok(plan)
+    }
+
+    /// Counts the call. A rank that didn't take part in it passes its result on to those that may wait for this one there.
+    fn handle_collective_completed(&mut self, call: &CollectiveCall) -> Result<(), ProtocolError> {
+        let plan = self.open.take().map(|(_, plan)| plan);
+        let is_kept = matches!(plan, Some(CollectivePlan::Recorded(_) | CollectivePlan::Native { keep: Some(_) }));
+        self.calls.complete(call, is_kept);
+        if matches!(plan, Some(CollectivePlan::Recorded(_) | CollectivePlan::Skip))
+            && !self.has(Canary::ResultNotPassedOn)
+        {
+            self.calls.behind(call).into_iter().for_each(|peer| self.serve(peer));
+        }
+        Ok(())
+    }
+
+    fn handle_entry(&mut self, from: Rank, entry: EntryKey, _: &[u8]) -> Result<bool, ProtocolError> {
+        check(entry)?;
+        let is_new = self.calls.insert(Some(from), entry);
+        self.ask_again();
+        Ok(is_new)
+    }
+
+    fn handle_recovered_entry(&mut self, entry: EntryKey, _: &[u8]) -> Result<bool, ProtocolError> {
+        check(entry)?;
+        self.calls.insert(None, entry);
+        Ok(false)
+    }
+
+    fn handle_checkpoint(&mut self) -> Result<Snapshot, ProtocolError> {
+        let Snapshot { epoch, tables } = self.core.handle_checkpoint()?;
+        let beyond = self.calls.durable_now();
+        if self.has(Canary::ResultDroppedEarly) {
+            self.apply_durable(&beyond);
+        }
+        self.pending = Some((epoch, beyond));
+        let tables = Tables { completed: self.calls.completed().clone(), core: tables };
+        Ok(Snapshot { epoch, tables: tables.encode() })
+    }
+
+    fn handle_checkpoint_durable(&mut self, epoch: Epoch) -> Result<(), ProtocolError> {
+        self.core.handle_checkpoint_durable(epoch)?;
+        if let Some((_, beyond)) = self.pending.take_if(|(pending, _)| *pending == epoch) {
+            self.apply_durable(&beyond);
+        }
+        Ok(())
+    }
+
+    fn restore(&mut self, tables: &[u8], oldest: Epoch) -> Result<(), RestoreError> {
+        let Tables { completed, core } = Tables::decode(tables)?;
+        self.core.restore(&core, oldest)?;
+        self.calls.restore(completed);
+        Ok(())
+    }
+
+    fn hello(&self, peer: Rank) -> Result<Hello, ProtocolError> {
+        let mut report = self.calls.report();
+        if let Some((call, CollectivePlan::Native { .. })) = &self.open
+            && self.has(Canary::CountedEarly)
+        {
+            report.completed.entry(call.comm).or_default().add(call.class, call.number);
+        }
+        Ok(Hello { opaque: report.encode(), ..self.core.hello(peer)? })
+    }
+
+    fn handle_hello(&mut self, peer: Rank, hello: &Hello) -> Result<(), ProtocolError> {
+        let mut report = self.decode(peer, &hello.opaque)?;
+        self.core.handle_hello(peer, hello)?;
+        let is_repair = hello.incarnation.max(self.incarnation()) > Incarnation(0) || self.calls.has_met(peer);
+        if !is_repair {
+            // Two first processes that meet for the first time take part in every call: neither waits for a result of the other.
+            report.completed.clear();
+        }
+        self.calls.meet(peer, &report);
+        self.collect();
+        if is_repair && !self.has(Canary::ResultNotServed) {
+            self.serve(peer);
+        }
+        self.ask_again();
+        Ok(())
+    }
+
+    fn poll_effect(&mut self) -> Option<Effect> {
+        self.core.poll_effect().or_else(|| self.effects.pop_front())
+    }
+}
+
+/// Checks that an entry is the result of a collective: nothing else is kept.
+fn check(entry: EntryKey) -> Result<(), ProtocolError> {
+    if entry.kind == EntryKind::Collective { Ok(()) } else { Err(ProtocolError::UnexpectedEntry { entry }) }
+}

@@ -1,0 +1,108 @@
+//! The user-level rule under the simulator: programs with collective calls, and messages that overtake each other.
+
+use counterfoil_campaign::{scaled, stride};
+use counterfoil_simulator::{
+    self as simulator, Canary, Config, Coverage, Mode, Pattern, Schedule, SimRule, Summary, Tier, UserLevel,
+};
+
+/// All programs, half of them with collective calls; messages overtake each other in half of the schedules.
+fn all() -> Config {
+    Config { patterns: UserLevel::patterns(), overtaking: true, ..Config::default() }
+}
+
+/// Programs with collective calls.
+fn calls() -> Config {
+    Config { patterns: vec![Pattern::Calls], rounds: (1, 6), faults: (1, 5), ..all() }
+}
+
+/// Runs schedules, of which none may fail; returns their counters.
+fn right(schedules: u64, config: &Config) -> Coverage {
+    let summary: Summary = simulator::campaign::<UserLevel>(0..scaled(schedules), config, |_| {});
+    let lines = summary.failures.iter().map(|f| format!("seed {}: {}\n  {}", f.seed, f.violation, f.schedule));
+    let lines: Vec<String> = lines.collect();
+    assert!(summary.failed == 0, "{} of {}:\n{}", summary.failed, summary.schedules, lines.join("\n"));
+    eprintln!("{:#?}", summary.coverage);
+    summary.coverage
+}
+
+#[test]
+fn five_thousand_schedules_do_not_break_the_user_level_rule() {
+    let met = right(5_000, &all());
+    assert!(met.faults > scaled(9_000) && met.faults_at_once > scaled(400), "{met:?}");
+    assert!(met.faults_during_recovery > scaled(1_500) && met.faults_when_finished > scaled(100), "{met:?}");
+    assert!(met.restarts_from_checkpoint > scaled(2_000) && met.restarts_from_start > scaled(5_000), "{met:?}");
+    assert!(met.duplicates > scaled(2_000) && met.replayed > scaled(10_000), "{met:?}");
+    assert!(met.choices_forced > scaled(1_000) && met.overtaken > scaled(1_500), "{met:?}");
+}
+
+#[test]
+fn calls_that_others_have_completed_are_skipped_or_served() {
+    let met = right(5_000, &calls());
+    assert!(met.calls > scaled(50_000) && met.calls_again > scaled(5_000), "{met:?}");
+    assert!(met.calls_recorded > scaled(5_000) && met.calls_skipped > scaled(1_000), "{met:?}");
+    assert!(met.entries_sent > scaled(2_000), "{met:?}");
+    assert!(met.calls_straddled_barriers > scaled(200) && met.calls_straddled_all_to_all > scaled(200), "{met:?}");
+    assert!(met.calls_straddled_from_root > scaled(200) && met.calls_straddled_root_lost > scaled(50), "{met:?}");
+}
+
+#[test]
+fn two_to_sixteen_ranks_and_many_faults_do_not_break_the_user_level_rule() {
+    let many = right(500, &Config { ranks: (2, 16), rounds: (1, 4), faults: (4, 12), ..all() });
+    assert!(many.calls_recorded > scaled(500), "{many:?}");
+    let few = right(500, &Config { ranks: (2, 3), rounds: (4, 8), faults: (6, 20), ..calls() });
+    assert!(few.faults_during_recovery > scaled(500), "{few:?}");
+}
+
+#[test]
+fn connections_between_survivors_may_break_and_be_made_again() {
+    let met = right(1_500, &Config { ranks: (3, 8), revoked: true, ..calls() });
+    assert!(met.reconnections > scaled(5_000) && met.in_flight_lost > scaled(1_000), "{met:?}");
+}
+
+/// Kills every rank at every event of some runs, so that none is left out by chance.
+#[test]
+fn a_rank_may_die_at_any_event() {
+    for seed in 0..3 {
+        let config = Config { ranks: (3, 3), rounds: (4, 4), ..calls() };
+        for tier in [Tier::Volatile, Tier::ProcessCrashSafe] {
+            let mut schedule = Schedule { tier, ..config.schedule(seed, false) };
+            schedule.shape.checkpoint_one_in = 2;
+            schedule.faults.truncate(1);
+            for at in (0..200).step_by(stride()) {
+                for node in 0..3 {
+                    schedule.faults[0].at = at;
+                    schedule.faults[0].node = node;
+                    assert_eq!(simulator::run::<UserLevel>(&schedule).violation, None, "{schedule}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn every_call_runs_once_when_nothing_fails() {
+    let met = right(300, &Config { ranks: (2, 8), faults: (0, 0), ..calls() });
+    assert!(met.calls > 0, "{met:?}");
+    assert_eq!((met.calls_recorded, met.calls_skipped, met.calls_again, met.entries_sent), (0, 0, 0, 0), "{met:?}");
+}
+
+/// Prints the table of `docs/user-level.md`.
+#[test]
+fn every_canary_is_found_and_its_schedule_shrinks() {
+    for canary in Canary::every().filter(|&canary| UserLevel::is_affected_by(canary)) {
+        let config = Config { canary: Some(canary), ..all() };
+        let found = (0..10_000).find_map(|seed| {
+            let schedule = config.schedule(seed, false);
+            let violation = simulator::run::<UserLevel>(&schedule).violation?;
+            Some((seed + 1, schedule, violation.kind.name()))
+        });
+        let (after, schedule, name) = found.unwrap_or_else(|| panic!("{canary:?} is not found"));
+        let small = simulator::shrink::<UserLevel>(&schedule, 5_000).unwrap();
+        eprintln!("| `{}` | {after} | `{name}` |\n{}\n    {}", canary.name(), small.violation, small.schedule);
+        assert_eq!(small.violation.kind.name(), name);
+        let again: Schedule = small.schedule.to_string().parse().unwrap();
+        assert!(matches!(again.mode, Mode::Listed(_)) && again.faults.len() <= 3, "{again}");
+        assert_eq!(simulator::run::<UserLevel>(&again).violation, Some(small.violation));
+        assert_eq!(simulator::run::<UserLevel>(&Schedule { canary: None, ..again }).violation, None, "{canary:?}");
+    }
+}
