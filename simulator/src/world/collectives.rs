@@ -1,7 +1,7 @@
 //! Collective calls, and the local log.
 
 use counterfoil_log_core::Rank;
-use counterfoil_protocols::api::{CollectiveCall, CollectiveClass, CollectivePlan, EntryKey, Protocol};
+use counterfoil_protocols::api::{CollectiveCall, CollectiveClass, CollectivePlan, EntryKey, Protocol, Scope};
 
 use super::World;
 use crate::application::Payload;
@@ -33,12 +33,14 @@ impl<P: SimRule> World<'_, P> {
                 self.coverage.calls_skipped += u64::from(entry.is_none());
                 self.end_call(rank, process, call, result)
             }
-            InCall::Native { keep, exchanges } => {
+            InCall::Native { mut keep, exchanges, piggybacks } => {
                 let Some((result, words)) = self.calls.outcome(call.class, call.number, rank) else { return Ok(()) };
                 if exchanges {
-                    let keep = self.ask(rank, process, |machine| machine.handle_collective_words(&call, &words))?;
-                    process.in_call = InCall::Native { keep, exchanges: false };
-                    return Ok(());
+                    keep = self.ask(rank, process, |machine| machine.handle_collective_words(&call, &words))?;
+                    process.in_call = InCall::Native { keep, exchanges: false, piggybacks };
+                    if !piggybacks {
+                        return Ok(());
+                    }
                 }
                 if let Some(entry) = keep {
                     self.keep_entry(rank, entry, Entry::Bytes(result.to_bytes()));
@@ -71,14 +73,21 @@ impl<P: SimRule> World<'_, P> {
             CollectivePlan::Hold => InCall::Held,
             CollectivePlan::Recorded(entry) => InCall::Answered(Some(entry)),
             CollectivePlan::Skip => InCall::Answered(None),
-            CollectivePlan::Native { .. } | CollectivePlan::Exchange { .. } if begun => process.in_call,
+            CollectivePlan::Native { .. } | CollectivePlan::Exchange { .. } | CollectivePlan::Piggyback { .. } if begun => {
+                process.in_call
+            }
             CollectivePlan::Native { keep } => {
                 self.begin_call(rank, process, call, Contribution { payload, word: None });
-                InCall::Native { keep, exchanges: false }
+                InCall::Native { keep, exchanges: false, piggybacks: false }
             }
             CollectivePlan::Exchange { word, scope } => {
                 self.begin_call(rank, process, call, Contribution { payload, word: Some((word, scope)) });
-                InCall::Native { keep: None, exchanges: true }
+                InCall::Native { keep: None, exchanges: true, piggybacks: false }
+            }
+            CollectivePlan::Piggyback { word } => {
+                let word = Some((word, Scope::AlongData));
+                self.begin_call(rank, process, call, Contribution { payload, word });
+                InCall::Native { keep: None, exchanges: true, piggybacks: true }
             }
         };
         Ok(())
