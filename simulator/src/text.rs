@@ -27,6 +27,9 @@ const SEND_DETERMINISTIC: &str = "send-deterministic/";
 /// Prefix of the names of that rule's canaries.
 const PESSIMISTIC: &str = "pessimistic/";
 
+/// Prefix of the names of that rule's canaries.
+const COORDINATED: &str = "coordinated/";
+
 /// Largest number of choices that is read.
 const CHOICES_MAX: usize = 1 << 24;
 
@@ -99,6 +102,7 @@ impl fmt::Display for Schedule {
         match self.canary {
             Some(Canary::SendDeterministic(canary)) => write!(f, " canary={SEND_DETERMINISTIC}{canary:?}"),
             Some(Canary::Pessimistic(canary)) => write!(f, " canary={PESSIMISTIC}{canary:?}"),
+            Some(Canary::Coordinated(canary)) => write!(f, " canary={COORDINATED}{canary:?}"),
             Some(canary) => write!(f, " canary={canary:?}"),
             None => Ok(()),
         }
@@ -285,6 +289,9 @@ fn parse_canary(text: &str) -> Option<Canary> {
     }
     if let Some(name) = text.strip_prefix(PESSIMISTIC) {
         return canary::pessimistic::by_name(name).map(Canary::Pessimistic);
+    }
+    if let Some(name) = text.strip_prefix(COORDINATED) {
+        return canary::coordinated::by_name(name).map(Canary::Coordinated);
     }
     Canary::ALL.into_iter().find(|canary| format!("{canary:?}") == text)
 }

@@ -310,7 +310,7 @@ impl Protocol for Coordinated {
             self.effects.push_back(Effect::Acknowledged { peer, ack, phase: Phase(0), keep: false });
         }
         self.effects.push_back(Effect::Replay { peer, incarnation, after, upto: Ssn::MAX });
-        if self.progress != Progress::Behind {
+        if self.execution == Execution::Running && self.progress != Progress::Behind {
             // The peer wasn't connected when the checkpoint was taken.
             self.announce(peer);
         }

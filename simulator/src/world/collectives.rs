@@ -1,6 +1,6 @@
 //! Collective calls, and the local log.
 
-use counterfoil_log_core::Rank;
+use counterfoil_log_core::{Epoch, Rank};
 use counterfoil_protocols::api::{CollectiveCall, CollectiveClass, CollectivePlan, EntryKey, Protocol, Scope};
 
 use super::World;
@@ -50,6 +50,7 @@ impl<P: SimRule> World<'_, P> {
                 }
                 self.ask(rank, process, |machine| machine.handle_collective_completed(&call))?;
                 self.coverage.calls += 1;
+                self.coverage.calls_straddled += u64::from(self.calls.straddles(call.class, call.number, rank));
                 self.coverage.calls_with_dummies += u64::from(!process.again.is_empty());
                 self.end_call(rank, process, call, result)
             }
@@ -68,6 +69,7 @@ impl<P: SimRule> World<'_, P> {
         let payload = process.again.is_empty().then(|| process.image.application.payload(rank));
         self.log(|| format!("    call {}: {plan:?}", call.number));
         let begun = matches!(process.in_call, InCall::Native { .. });
+        let epoch = process.rank().map_or(Epoch::FIRST, Protocol::epoch);
         process.in_call = match plan {
             CollectivePlan::AsMessages => return self.impossible(rank, format!("{call:?} as messages")),
             CollectivePlan::Hold => InCall::Held,
@@ -77,16 +79,16 @@ impl<P: SimRule> World<'_, P> {
                 process.in_call
             }
             CollectivePlan::Native { keep } => {
-                self.begin_call(rank, process, call, Contribution { payload, word: None });
+                self.begin_call(rank, process, call, Contribution { payload, word: None, epoch });
                 InCall::Native { keep, exchanges: false, piggybacks: false }
             }
             CollectivePlan::Exchange { word, scope } => {
-                self.begin_call(rank, process, call, Contribution { payload, word: Some((word, scope)) });
+                self.begin_call(rank, process, call, Contribution { payload, word: Some((word, scope)), epoch });
                 InCall::Native { keep: None, exchanges: true, piggybacks: false }
             }
             CollectivePlan::Piggyback { word } => {
                 let word = Some((word, Scope::AlongData));
-                self.begin_call(rank, process, call, Contribution { payload, word });
+                self.begin_call(rank, process, call, Contribution { payload, word, epoch });
                 InCall::Native { keep: None, exchanges: true, piggybacks: true }
             }
         };
