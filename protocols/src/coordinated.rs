@@ -231,6 +231,9 @@ impl Coordinated {
             Order::Collect if attempt > self.attempt => {
                 (self.attempt, self.execution, self.failed) = (attempt, Execution::Stopped, false);
                 self.at_line = false;
+                // Counts of the attempt before: this rank may not have executed in it, and stays where it is.
+                self.calls_of_peers.clear();
+                self.channels.values_mut().for_each(|channel| channel.total_sent = None);
                 self.report();
             }
             _ if attempt != self.attempt => {}

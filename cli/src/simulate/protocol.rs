@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use clap::ValueEnum;
 use counterfoil_simulator::{
-    self as simulator, Canary, Config, Outcome, Pessimistic, Plain, Recorded, Schedule, SendDet, Shrunk, SimRule,
+    self as simulator, Canary, Config, Coordinated, Outcome, Pessimistic, Plain, Recorded, Schedule, SendDet, Shrunk, SimRule,
     Summary,
 };
 
@@ -16,6 +16,11 @@ pub(super) enum Protocol {
     Pessimistic,
     /// Guermouche 2011: logs only messages from the past to the future; has a recovery process, which may fail too
     SendDeterministic,
+    /// Bronevetsky et al. (C3): logs only what crosses a checkpoint of the whole job, which all ranks go back to when one fails; for jobs
+    /// whose memory is scarce, whose failures are rare, and whose checkpoints are cheap
+    Coordinated,
+    /// The same, with checkpoints only where the program offers them, and a collective's two bits on its data
+    CoordinatedOffered,
 }
 
 impl Protocol {
@@ -31,6 +36,8 @@ impl Protocol {
             Protocol::Plain => "plain",
             Protocol::Pessimistic => "pessimistic",
             Protocol::SendDeterministic => "send-deterministic",
+            Protocol::Coordinated => "coordinated",
+            Protocol::CoordinatedOffered => "coordinated-offered",
         }
     }
 
@@ -39,6 +46,8 @@ impl Protocol {
             Protocol::Plain => Engine::of::<Plain>(true),
             Protocol::Pessimistic => Engine::of::<Pessimistic>(true),
             Protocol::SendDeterministic => Engine::of::<SendDet>(false),
+            Protocol::Coordinated => Engine::of::<Coordinated<true, false>>(true),
+            Protocol::CoordinatedOffered => Engine::of::<Coordinated<false, true>>(true),
         }
     }
 }

@@ -23,7 +23,7 @@ pub(super) struct Channel {
     /// *length(earlyIDs)*.
     early: u64,
     /// Messages that the peer sent before its checkpoint, and the epoch that this began.
-    total_sent: Option<(Epoch, u64)>,
+    pub(super) total_sent: Option<(Epoch, u64)>,
     /// Newest incarnation that has sent a Hello.
     pub(super) incarnation: Incarnation,
     /// What the peer had when it was restored.
