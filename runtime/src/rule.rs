@@ -5,6 +5,7 @@ use std::fmt;
 use counterfoil::{Incarnation, Rank};
 use counterfoil_ack_piggyback::AckPolicy;
 use counterfoil_protocols::api::{Coordinator, Properties, Protocol, ProtocolError};
+use counterfoil_protocols::coordinated::{self, Bits, Coordinated, Initiator, Moment};
 use counterfoil_protocols::pessimistic::{self, Pessimistic};
 use counterfoil_protocols::send_deterministic::{self, Clusters, RecoveryProcess, SendDeterministic};
 use counterfoil_protocols::sender_based::{self, SenderBased};
@@ -29,6 +30,12 @@ pub enum Rule {
         /// Number of clusters of neighbouring ranks, of nearly equal sizes; at least 1. Messages from one cluster to a higher one are logged.
         clusters: u32,
     },
+    /// Bronevetsky et al. (C3): checkpoints of the whole job, which all ranks go back to when one dies; only what crosses such a
+    /// checkpoint is logged.
+    Coordinated {
+        /// The two bits of a collective call travel with its data, not in an exchange before it.
+        piggybacked: bool,
+    },
 }
 
 impl Rule {
@@ -38,6 +45,7 @@ impl Rule {
             Rule::SenderBased => SenderBased::PROPERTIES,
             Rule::Pessimistic => Pessimistic::PROPERTIES,
             Rule::SendDeterministic { .. } => SendDeterministic::PROPERTIES,
+            Rule::Coordinated { .. } => Coordinated::PROPERTIES,
         }
     }
 
@@ -59,6 +67,12 @@ impl Rule {
                 let config = send_deterministic::Config { incarnation, first_epoch, ceiling, ..config };
                 Box::new(SendDeterministic::new(config)?)
             }
+            Rule::Coordinated { piggybacked } => {
+                let bits = if piggybacked { Bits::Piggybacked } else { Bits::Exchanged };
+                let moment = Moment::AnyTime;
+                let config = coordinated::Config { rank, ranks, incarnation, moment, bits, canary: None };
+                Box::new(Coordinated::new(config)?)
+            }
         })
     }
 
@@ -69,6 +83,7 @@ impl Rule {
             Rule::SendDeterministic { clusters } => {
                 Some(Box::new(RecoveryProcess::new(ranks, divide(ranks, clusters))))
             }
+            Rule::Coordinated { .. } => Some(Box::new(Initiator::new(ranks, 0, None))),
         }
     }
 }

@@ -40,6 +40,8 @@ mod tests {
         }
         assert_eq!(protocols(Canary::ForgetChoices), ["plain"]);
         assert_eq!(protocols(Canary::DropRecord), ["plain", "pessimistic", "send-deterministic"]);
+        let coordinated = ["coordinated", "coordinated-offered"];
+        assert!(Canary::of_coordinated().all(|canary| protocols(canary) == coordinated));
         assert!(Canary::of_pessimistic().all(|canary| protocols(canary) == ["pessimistic"]));
         assert!(Canary::of_send_deterministic().all(|canary| protocols(canary) == ["send-deterministic"]));
     }

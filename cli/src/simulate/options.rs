@@ -30,7 +30,8 @@ pub(crate) struct SimulateArguments {
     /// Protocol to simulate
     #[arg(long, value_enum, default_value_t = Protocol::Plain)]
     pub(super) protocol: Protocol,
-    /// Communication patterns: stencil, tree, master-worker, ring, graph, backlog or collective; comma-separated [default: all]
+    /// Communication patterns: stencil, tree, master-worker, ring, graph, backlog or collective; with protocols that run collective
+    /// calls natively, also calls and calls-to-root; comma-separated [default: all]
     #[arg(long = "pattern", visible_alias = "workload", value_name = "PATTERN", value_delimiter = ',', value_parser = parse_pattern)]
     patterns: Vec<Pattern>,
     /// Number of ranks, from 2 to 32; ranges are inclusive
@@ -151,14 +152,14 @@ impl SimulateArguments {
 
     pub(super) fn config(&self) -> Config {
         Config {
-            patterns: self.patterns.clone(),
+            patterns: if self.patterns.is_empty() { self.protocol.patterns() } else { self.patterns.clone() },
             ranks: (self.ranks.min, self.ranks.max),
             rounds: (self.rounds.min, self.rounds.max),
             faults: (self.faults.min, self.faults.max),
             checkpoints: !self.no_checkpoints,
             ordered: self.protocol.engine().ordered,
             collections: self.coordinator_range(self.collections),
-            clusters: self.coordinator_range(self.clusters),
+            clusters: if self.has_clusters() { self.coordinator_range(self.clusters) } else { (0, 0) },
             revoked: self.revoked,
             unnamed: self.unnamed,
             canary: self.canary(),
@@ -181,8 +182,14 @@ impl SimulateArguments {
 
     /// Checks the combination of the arguments.
     pub(super) fn check(&self) -> Result<(), String> {
-        if self.unnamed && self.protocol == Protocol::SendDeterministic {
+        if self.unnamed && self.protocol.engine().coordinator {
             return Err("--unnamed requires --protocol plain or pessimistic".to_owned());
+        }
+        if self.clusters.is_some() && !self.has_clusters() {
+            return Err("--clusters requires --protocol send-deterministic".to_owned());
+        }
+        if let Some(pattern) = self.patterns.iter().find(|pattern| !self.protocol.can_run(**pattern)) {
+            return Err(format!("{} runs no collective calls as a whole, as pattern {pattern} has them", self.protocol.name()));
         }
         let given = [("--collections", self.collections), ("--clusters", self.clusters)];
         match given.into_iter().find(|(_, range)| range.is_some()) {
@@ -214,6 +221,10 @@ impl SimulateArguments {
         }
     }
 
+    fn has_clusters(&self) -> bool {
+        self.protocol == Protocol::SendDeterministic
+    }
+
     /// Returns the consecutive seeds of all schedules, starting with `seed`.
     pub(super) fn seeds(&self, seed: u64) -> Result<Range<u64>, String> {
         let end = seed.checked_add(self.schedules);
@@ -237,16 +248,16 @@ impl SimulateArguments {
 }
 
 fn parse_pattern(name: &str) -> Result<Pattern, String> {
-    let available = || format!("unknown pattern; available: {}", Pattern::ALL.map(|p| p.to_string()).join(", "));
-    name.parse().ok().filter(|pattern| *pattern != Pattern::Calls).ok_or_else(available)
+    let all = Pattern::ALL.into_iter().chain([Pattern::Calls, Pattern::CallsToRoot]);
+    let available = || {
+        let names: Vec<String> = all.map(|pattern| pattern.to_string()).collect();
+        format!("unknown pattern; available: {}", names.join(", "))
+    };
+    name.parse().map_err(|()| available())
 }
 
 fn parse_schedule(line: &str) -> Result<Schedule, String> {
-    let schedule: Schedule = line.parse().map_err(|error: ScheduleError| error.to_string())?;
-    match schedule.shape.pattern {
-        Pattern::Calls => Err("no rule here runs the collective calls of the pattern calls as a whole".into()),
-        _ => Ok(schedule),
-    }
+    line.parse().map_err(|error: ScheduleError| error.to_string())
 }
 
 fn parse_ranks(text: &str) -> Result<CountRange, String> {
@@ -277,6 +288,7 @@ fn parse_canary(name: &str) -> Result<Planted, String> {
     let variant_name = |canary: Canary| match canary {
         Canary::SendDeterministic(canary) => format!("{canary:?}"),
         Canary::Pessimistic(canary) => format!("{canary:?}"),
+        Canary::Coordinated(canary) => format!("{canary:?}"),
         canary => format!("{canary:?}"),
     };
     let variant = name.rsplit_once('/').map_or(name, |(_, variant)| variant);

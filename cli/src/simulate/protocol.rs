@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use clap::ValueEnum;
 use counterfoil_simulator::{
-    self as simulator, Canary, Config, Coordinated, Outcome, Pessimistic, Plain, Recorded, Schedule, SendDet, Shrunk, SimRule,
+    self as simulator, Canary, Config, Coordinated, Outcome, Pattern, Pessimistic, Plain, Recorded, Schedule, SendDet, Shrunk, SimRule,
     Summary,
 };
 
@@ -39,6 +39,22 @@ impl Protocol {
             Protocol::Coordinated => "coordinated",
             Protocol::CoordinatedOffered => "coordinated-offered",
         }
+    }
+
+    /// Returns the patterns of a campaign that names none: those with collective calls only for protocols that run these natively.
+    pub(super) fn patterns(self) -> Vec<Pattern> {
+        let calls: &[Pattern] = if self.runs_calls() { &[Pattern::Calls, Pattern::CallsToRoot] } else { &[] };
+        Pattern::ALL.iter().chain(calls).copied().collect()
+    }
+
+    /// Returns `true` if the protocol can run programs of this pattern.
+    pub(super) fn can_run(self, pattern: Pattern) -> bool {
+        self.runs_calls() || !matches!(pattern, Pattern::Calls | Pattern::CallsToRoot)
+    }
+
+    /// Returns `true` if the protocol runs collective calls natively.
+    fn runs_calls(self) -> bool {
+        matches!(self, Protocol::Coordinated | Protocol::CoordinatedOffered)
     }
 
     pub(super) fn engine(self) -> Engine {

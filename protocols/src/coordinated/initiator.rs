@@ -194,6 +194,10 @@ impl Coordinator for Initiator {
         begins
     }
 
+    fn makes_checkpoints(&self) -> bool {
+        true
+    }
+
     fn is_collecting(&self) -> bool {
         self.open
     }
