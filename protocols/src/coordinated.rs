@@ -372,9 +372,7 @@ impl Coordinated {
             return Ok(Incoming::Discard(DiscardReason::Duplicate { receive_epoch: epoch }));
         }
         match class {
-            Class::IntraEpoch if !header.flags().contains(Flags::AM_LOGGING) && !self.has(Canary::StopNotHeard) => {
-                self.finalize_log();
-            }
+            Class::IntraEpoch if !header.flags().contains(Flags::AM_LOGGING) => self.finalize_log(),
             Class::Late if !self.has(Canary::LateNotLogged) => {
                 let entry = entry(EntryKind::Message, epoch, self.log.messages);
                 self.log.messages += 1;

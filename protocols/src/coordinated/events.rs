@@ -60,7 +60,7 @@ impl Protocol for Coordinated {
         if self.execution != Execution::Running || attempt > self.attempt {
             return Ok(Incoming::Hold);
         }
-        if attempt < self.attempt && !self.has(Canary::UndoneDelivered) {
+        if attempt < self.attempt {
             let (sent_by, now) = (Incarnation(attempt), Incarnation(self.attempt));
             return Ok(Incoming::Discard(DiscardReason::DeadIncarnation { sent_by, now }));
         }
@@ -136,9 +136,6 @@ impl Protocol for Coordinated {
             return Err(ProtocolError::PeerMisbehaved { peer: *peer, how });
         }
         let place = self.log.results.len() as u32;
-        if self.has(Canary::ConcludedEarly) {
-            self.conclude(call);
-        }
         Ok(keep.then(|| entry(EntryKind::Collective, self.epoch, place)))
     }
 
@@ -337,13 +334,10 @@ impl Coordinated {
     /// Acts on what the words of a call have said.
     fn conclude(&mut self, call: &CollectiveCall) {
         let log = matches!(self.progress, Progress::Logging | Progress::Ready).then_some(&mut self.log);
-        if !self.calls.conclude(call, log, self.config.canary) || self.has(Canary::StopNotHeard) {
-            return;
-        }
-        if self.has(Canary::LogNotFinalized) {
-            self.progress = Progress::Stopping;
-        } else {
-            self.finalize_log();
+        match self.calls.conclude(call, log, self.config.canary) {
+            true if self.has(Canary::LogNotFinalized) => self.progress = Progress::Stopping,
+            true => self.finalize_log(),
+            false => {}
         }
     }
 

@@ -5,35 +5,40 @@
 //! |---|---|---|
 //! | [`served`] | a collective's result, kept whole, that a survivor sends to those who lack it | ULML, section 2.2 |
 //! | [`exit`] | survivors that save their state when something fails, exit, and are loaded again | CoF, Algorithm 1 |
-//! | [`line`](mod@line) | calls that run again at a restart, with dummy arguments; a checkpoint that is asked for while the program waits; a committed line older than the newest checkpoint | C3, sections 3 and 5.3 |
+//!
+//! [`SmallRule::Coordinated`] isn't small: it is the coordinated rule, with a program whose checkpoints can be taken while it waits.
 #![forbid(unsafe_code)]
 
 pub mod exit;
-pub mod line;
 pub mod program;
 pub mod served;
 
 use counterfoil_log_core::{Incarnation, Rank};
 use counterfoil_protocols::api::{Coordinator, Protocol, ProtocolError};
-use counterfoil_runtime::MakeRule;
-
-/// Calls between two checkpoints of the job, under [`line`](mod@line) between processes.
-const CALLS_BETWEEN_CHECKPOINTS: u64 = 5;
+use counterfoil_runtime::{MakeRule, Rule};
 
 /// The rules here, for jobs of processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SmallRule {
     /// [`served`].
     Served,
-    /// [`line`](mod@line).
-    Line,
     /// [`exit`].
     OnFailure,
+    /// [`coordinated`](mod@counterfoil_protocols::coordinated).
+    Coordinated {
+        /// Bits of a call on its data.
+        piggybacked: bool,
+    },
 }
 
 impl SmallRule {
     /// All of them.
-    pub const ALL: [SmallRule; 3] = [SmallRule::Served, SmallRule::Line, SmallRule::OnFailure];
+    pub const ALL: [SmallRule; 4] = [
+        SmallRule::Served,
+        SmallRule::OnFailure,
+        SmallRule::Coordinated { piggybacked: false },
+        SmallRule::Coordinated { piggybacked: true },
+    ];
 }
 
 impl MakeRule for SmallRule {
@@ -41,14 +46,16 @@ impl MakeRule for SmallRule {
         let config = served::config(Rank(rank), ranks, Incarnation(incarnation));
         Ok(match self {
             SmallRule::Served => Box::new(served::Served::<{ served::Mistake::NONE }>::new(config)?),
-            SmallRule::Line => Box::new(line::Line::<{ line::Mistake::NONE }>::new(config, CALLS_BETWEEN_CHECKPOINTS)?),
             SmallRule::OnFailure => Box::new(exit::OnFailure::new(config)?),
+            SmallRule::Coordinated { piggybacked } => {
+                return Rule::Coordinated { piggybacked: *piggybacked }.protocol(rank, ranks, incarnation);
+            }
         })
     }
 
     fn coordinator(&self, ranks: u32) -> Option<Box<dyn Coordinator>> {
         match self {
-            SmallRule::Line => Some(Box::new(line::Initiator::<{ line::Mistake::NONE }>::new(ranks, 0))),
+            SmallRule::Coordinated { piggybacked } => Rule::Coordinated { piggybacked: *piggybacked }.coordinator(ranks),
             SmallRule::Served | SmallRule::OnFailure => None,
         }
     }

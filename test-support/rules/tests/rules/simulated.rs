@@ -1,9 +1,8 @@
 //! Under the simulator: right on every schedule, and each planted mistake is found.
 
 use counterfoil_campaign::scaled;
-use counterfoil_simulator::{self as simulator, Config, Pattern, Schedule, SimRule, Summary, campaign};
+use counterfoil_simulator::{Config, Pattern, SimRule, Summary, campaign};
 use counterfoil_test_rules::exit::SimOnFailure;
-use counterfoil_test_rules::line::{self, SimLine};
 use counterfoil_test_rules::served::{Mistake, SimServed};
 
 /// Programs with collective calls.
@@ -42,35 +41,6 @@ fn mistakes_of_the_served_rule_are_found() {
     assert!(found(run::<SimServed<{ Mistake::NOT_KEPT }>>(1_000, &calls())));
 }
 
-/// The same, of programs that a rule without records of outcomes can repeat, with checkpoints of the job.
-fn lines() -> Config {
-    Config { ordered: false, rounds: (4, 16), faults: (1, 4), collections: (4, 16), ..calls() }
-}
-
-#[test]
-fn calls_that_straddle_a_line_are_recorded_or_run_again() {
-    let met = right::<SimLine<{ line::Mistake::NONE }>>(scaled(5_000), &lines());
-    let least = scaled(1_000);
-    assert!(
-        met.calls_recorded > least && met.calls_with_dummies > scaled(300) && met.checkpoints_forced > least,
-        "{met:?}"
-    );
-    assert!(met.suppressed > least, "{met:?}");
-}
-
-#[test]
-fn mistakes_of_the_rule_of_lines_are_found() {
-    let found = |summary: Summary| summary.failed > 0;
-    assert!(found(run::<SimLine<{ line::Mistake::NOT_KEPT }>>(1_000, &lines())));
-    assert!(found(run::<SimLine<{ line::Mistake::NO_DUMMIES }>>(1_000, &lines())));
-    assert!(found(run::<SimLine<{ line::Mistake::COMMITTED_EARLY }>>(1_000, &lines())));
-    assert!(found(run::<SimLine<{ line::Mistake::COVERED_EARLY }>>(1_000, &lines())));
-    assert!(found(run::<SimLine<{ line::Mistake::STALE }>>(1_000, &lines())));
-    assert!(found(run::<SimLine<{ line::Mistake::NEWEST }>>(1_000, &lines())));
-    assert!(found(run::<SimLine<{ line::Mistake::LEARNT_EARLY }>>(1_000, &lines())));
-    assert!(found(run::<SimLine<{ line::Mistake::SUPPRESSED_LATE }>>(1_000, &lines())));
-}
-
 #[test]
 fn survivors_save_their_state_and_are_loaded_again() {
     let config = Config { ranks: (2, 5), rounds: (1, 6), ..Config::default() };
@@ -78,13 +48,4 @@ fn survivors_save_their_state_and_are_loaded_again() {
     let least = scaled(1_000);
     assert!(met.exits > least && met.restarts_from_checkpoint > least && met.restarts_from_start > least, "{met:?}");
     assert!(met.choices_forced > least, "{met:?}");
-}
-
-/// A send was suppressed by what its receiver had reported before it went back further: one of 200,000 schedules.
-#[test]
-fn a_schedule_of_the_rule_of_lines_that_once_failed_passes() {
-    let line = "sim1 pattern=calls ranks=5 rounds=15 program=5215901297523778431 checkpoints=1 ordered=0 tier=volatile mode=priorities:4 \
-                seed=13449821448550052486 faults=219:0:8538575362708455787,44:2:3785552115688922936,55:1:8373560580701602978:1 collections=9";
-    let schedule: Schedule = line.parse().unwrap();
-    assert_eq!(simulator::run::<SimLine<{ line::Mistake::NONE }>>(&schedule).violation, None);
 }
