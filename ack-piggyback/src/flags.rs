@@ -61,9 +61,12 @@ impl Flags {
     /// The header's checksum is valid. Set by [`WireHeader::seal`](crate::WireHeader::seal) only.
     pub const CHECKED: Flags = Flags(1 << 5);
 
+    /// The sender may still log what a recovery line depends on (C3, section 3.3, *amLogging*).
+    pub const AM_LOGGING: Flags = Flags(1 << 6);
+
     /// Flags that all transmissions of a message share.
     pub(crate) const INVARIANT: Flags = Flags::LARGE.union(Flags::CHECKED);
-    const ALL: Flags = Flags(0b11_1111);
+    const ALL: Flags = Flags(0b111_1111);
 
     /// Returns the wire representation.
     #[inline]
@@ -120,13 +123,14 @@ impl BitOrAssign for Flags {
 
 impl fmt::Debug for Flags {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const NAMES: [(Flags, &str); 6] = [
+        const NAMES: [(Flags, &str); 7] = [
             (Flags::REPLAYED, "REPLAYED"),
             (Flags::LARGE, "LARGE"),
             (Flags::LOGGED, "LOGGED"),
             (Flags::HAS_ACK, "HAS_ACK"),
             (Flags::ACK_REQUESTED, "ACK_REQUESTED"),
             (Flags::CHECKED, "CHECKED"),
+            (Flags::AM_LOGGING, "AM_LOGGING"),
         ];
         let set = NAMES.iter().filter(|(flag, _)| self.contains(*flag)).map(|(_, name)| *name);
         f.write_str("Flags(")?;
@@ -145,9 +149,7 @@ mod tests {
     #[test]
     fn an_undefined_bit_is_refused() {
         assert_eq!(Flags::from_bits(0b11), Some(Flags::REPLAYED | Flags::LARGE));
-        for bit in 6..8 {
-            assert_eq!(Flags::from_bits(1 << bit), None);
-        }
+        assert_eq!(Flags::from_bits(1 << 7), None);
     }
 
     #[test]

@@ -156,7 +156,7 @@ pub trait Protocol: fmt::Debug {
         Ok(CollectivePlan::AsMessages)
     }
 
-    /// Takes the words that [`CollectivePlan::Exchange`] asked for, its own among them, ascending by rank. Returns the local-log entry under
+    /// Takes the words that [`CollectivePlan::Exchange`] or [`CollectivePlan::Piggyback`] asked for, its own among them, ascending by rank. Returns the local-log entry under
     /// which to keep the result before the application sees it. The call may still fail.
     ///
     /// # Errors

@@ -40,7 +40,7 @@ use counterfoil_log_core::{Epoch, Incarnation, Phase, Rank, Ssn};
 
 use crate::api::{Effect, Kept, Misbehaviour, Party, Properties, ProtocolError, Repetition};
 use channel::Channel;
-use choices::Choices;
+pub(crate) use choices::{Choices, check as check_choice};
 use notice::Covered;
 
 /// Identity of a rank, and its acknowledgement policy.

@@ -43,6 +43,8 @@ pub enum OracleError {
 pub enum Repeats {
     /// All of them: every outcome was recorded before it took effect.
     All,
+    /// None: the whole job goes back with it, and nobody knows what it has done.
+    Nothing,
     /// Those up to the last send to another rank, or the end of a checkpoint that was restored. Outcomes are made durable before a send
     /// leaves, so later ones may be lost, and no other rank depends on them.
     UpToLastSend,
@@ -184,7 +186,7 @@ impl Timeline {
                 if at > self.events.len() as u64 {
                     self.diverge(rank, incarnation, at, None, Some(*event));
                 }
-                self.binding = self.binding.max(at);
+                self.bind(at, repeats != Repeats::Nothing);
                 continue;
             }
             // The trace numbers its events; a gap would be an error of the trace.
@@ -200,11 +202,17 @@ impl Timeline {
                 None => self.events.push(*event),
             }
             at += 1;
-            if repeats == Repeats::All || (event.kind == EventKind::Send && event.peer != rank) {
-                self.binding = self.binding.max(at);
-            }
+            let is_sent = event.kind == EventKind::Send && event.peer != rank;
+            self.bind(at, repeats == Repeats::All || (repeats == Repeats::UpToLastSend && is_sent));
         }
         self.reach.push(Reach { incarnation, events: at });
+    }
+
+    /// Later incarnations must repeat the events before `at`, if `must`.
+    fn bind(&mut self, at: u64, must: bool) {
+        if must {
+            self.binding = self.binding.max(at);
+        }
     }
 
     /// Checks that the last incarnation reached at least as far as it must, and drops events of earlier ones beyond its end.

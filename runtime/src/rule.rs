@@ -5,6 +5,7 @@ use std::fmt;
 use counterfoil::{Incarnation, Rank};
 use counterfoil_ack_piggyback::AckPolicy;
 use counterfoil_protocols::api::{Coordinator, Properties, Protocol, ProtocolError};
+use counterfoil_protocols::coordinated::{self, Bits, Coordinated, Initiator, Moment};
 use counterfoil_protocols::pessimistic::{self, Pessimistic};
 use counterfoil_protocols::send_deterministic::{self, Clusters, RecoveryProcess, SendDeterministic};
 use counterfoil_protocols::sender_based::{self, SenderBased};
@@ -33,6 +34,12 @@ pub enum Rule {
     /// Liu 2014: like [`Rule::SenderBased`], but barriers, bcasts, allreduces and allgathers run outside the log, and each rank keeps their results
     /// whole for ranks that lack them after a failure.
     UserLevel,
+    /// Bronevetsky et al. (C3): checkpoints of the whole job, which all ranks go back to when one dies; only what crosses such a
+    /// checkpoint is logged.
+    Coordinated {
+        /// The two bits of a collective call travel with its data, not in an exchange before it.
+        piggybacked: bool,
+    },
 }
 
 impl Rule {
@@ -43,6 +50,7 @@ impl Rule {
             Rule::Pessimistic => Pessimistic::PROPERTIES,
             Rule::SendDeterministic { .. } => SendDeterministic::PROPERTIES,
             Rule::UserLevel => UserLevel::PROPERTIES,
+            Rule::Coordinated { .. } => Coordinated::PROPERTIES,
         }
     }
 
@@ -65,6 +73,12 @@ impl Rule {
                 Box::new(SendDeterministic::new(config)?)
             }
             Rule::UserLevel => Box::new(UserLevel::new(user_level::Config::new(rank, ranks, incarnation, policy))?),
+            Rule::Coordinated { piggybacked } => {
+                let bits = if piggybacked { Bits::Piggybacked } else { Bits::Exchanged };
+                let moment = Moment::AnyTime;
+                let config = coordinated::Config { rank, ranks, incarnation, moment, bits, canary: None };
+                Box::new(Coordinated::new(config)?)
+            }
         })
     }
 
@@ -75,6 +89,7 @@ impl Rule {
             Rule::SendDeterministic { clusters } => {
                 Some(Box::new(RecoveryProcess::new(ranks, divide(ranks, clusters))))
             }
+            Rule::Coordinated { .. } => Some(Box::new(Initiator::new(ranks, 0, None))),
         }
     }
 }

@@ -1,5 +1,7 @@
 //! Settings that all ranks of a job share.
 
+use counterfoil_protocols::api::Kept;
+
 use crate::oracle::Repeats;
 use crate::rule::Rule;
 use serde::{Deserialize, Serialize};
@@ -100,9 +102,10 @@ impl RankSettings {
 
     /// Returns what the oracle demands of a re-execution: in the node-local tier, an outcome is durable only before the next send.
     pub fn repeats(&self) -> Repeats {
-        match self.tier {
-            LogTier::Volatile | LogTier::ProcessCrashSafe => Repeats::All,
-            LogTier::NodeLocal => Repeats::UpToLastSend,
+        match (self.rule.properties().keeps, self.tier) {
+            (Kept::Nothing, _) => Repeats::Nothing,
+            (_, LogTier::Volatile | LogTier::ProcessCrashSafe) => Repeats::All,
+            (_, LogTier::NodeLocal) => Repeats::UpToLastSend,
         }
     }
 }

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use counterfoil_log_core::Rank;
+use counterfoil_log_core::{Epoch, Rank};
 use counterfoil_protocols::api::{CollectiveClass, Scope};
 
 use super::application::Payload;
@@ -18,6 +18,8 @@ pub(crate) struct Contribution {
     /// `None` of a rank that takes part with dummy arguments.
     pub(crate) payload: Option<Payload>,
     pub(crate) word: Option<(u64, Scope)>,
+    /// Epoch in which the rank began the call.
+    pub(crate) epoch: Epoch,
 }
 
 /// Contributions to the calls of the present attempt. A communicator with a lost participant is of no use: when the participant is replaced,
@@ -55,6 +57,16 @@ impl Calls {
     pub(crate) fn reset(&mut self) {
         self.begun.clear();
         self.attempt += 1;
+    }
+
+    /// Returns `true` if data comes to a rank from another epoch than its own.
+    pub(crate) fn straddles(&self, class: CollectiveClass, number: u64, rank: u32) -> bool {
+        let Some(begun) = self.begun.get(&number) else { return false };
+        let own = begun[rank as usize].map(|own| own.epoch);
+        let differs = |(from, other): (u32, &Option<Contribution>)| {
+            class.flows(Rank(from), Rank(rank)) && other.is_some_and(|other| Some(other.epoch) != own)
+        };
+        (0..).zip(begun).any(differs)
     }
 
     /// Returns the result of a call at a rank, and the words that have come to it; `None` if it can't complete.

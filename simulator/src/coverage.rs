@@ -122,6 +122,22 @@ counters! {
     calls_skipped,
     /// Calls that a restored program was beyond, and that ran once more with dummy arguments.
     calls_with_dummies,
+    /// Collective calls in which data went from one epoch to another, counted at the receivers.
+    calls_straddled,
+    /// Messages that were received in a later epoch than sent in.
+    late,
+    /// Messages that were received in an earlier epoch than sent in.
+    early,
+    /// Faults of ranks that had yet to take the checkpoint of the job that they were asked for (C3, section 3.1, phase 1).
+    faults_when_asked,
+    /// ... that waited for late messages (phase 2).
+    faults_when_logging,
+    /// ... that were ready to stop logging (phase 3).
+    faults_when_ready,
+    /// ... that had stopped logging, before the commit (phase 4).
+    faults_when_stopped,
+    /// Faults of the coordinator while it collected: a rule may make checkpoints of the job for that.
+    coordinator_faults_collecting,
     /// Entries of local logs that were sent to peers.
     entries_sent,
     /// Processes that took a checkpoint and exited.

@@ -165,8 +165,8 @@ pub(crate) enum InCall {
     Not,
     /// The rule holds it.
     Held,
-    /// It runs natively. `keep`: entry of the result. `exchanges`: words are exchanged first, and name the entry.
-    Native { keep: Option<EntryKey>, exchanges: bool },
+    /// It runs natively. `keep`: entry of the result. `exchanges`: words are yet to be reported, and name the entry; first, or with the data.
+    Native { keep: Option<EntryKey>, exchanges: bool, piggybacks: bool },
     /// It needn't run: its result is this entry, or it has none.
     Answered(Option<EntryKey>),
 }

@@ -40,6 +40,8 @@ pub enum Pattern {
     /// Each round: a few random sends and gathers, and one collective call of all ranks as a whole, of any class that has a result at every
     /// rank or none, from any root. Not in [`Pattern::ALL`]: for rules that run calls natively.
     Calls,
+    /// The same, and calls whose result only the root has. Not in [`Pattern::ALL`]: for rules that run those natively.
+    CallsToRoot,
     /// Figure 1 of Guermouche 2011, as far as the text describes it, on five ranks: m7 goes from rank 4, which has no checkpoint, to
     /// rank 3; m8 and m9 go from ranks 0 and 2 to rank 1, and then m10 from there to rank 3. Not in [`Pattern::ALL`].
     Figure1,
@@ -60,6 +62,9 @@ impl Pattern {
         Pattern::Collective,
     ];
 
+    /// Patterns with collective calls as a whole, for rules that run calls natively.
+    pub const OF_CALLS: [Pattern; 2] = [Pattern::Calls, Pattern::CallsToRoot];
+
     fn name(self) -> &'static str {
         match self {
             Pattern::Stencil => "stencil",
@@ -70,6 +75,7 @@ impl Pattern {
             Pattern::Backlog => "backlog",
             Pattern::Collective => "collective",
             Pattern::Calls => "calls",
+            Pattern::CallsToRoot => "calls-to-root",
             Pattern::Figure1 => "figure-1",
             Pattern::Figure2 => "figure-2",
         }
@@ -96,8 +102,13 @@ impl FromStr for Pattern {
 
     /// Parses a pattern's name as [`Display`](fmt::Display) writes it.
     fn from_str(name: &str) -> Result<Pattern, ()> {
-        let others = [Pattern::Calls, Pattern::Figure1, Pattern::Figure2];
-        Pattern::ALL.into_iter().chain(others).find(|pattern| pattern.name() == name).ok_or(())
+        let figures = [Pattern::Figure1, Pattern::Figure2];
+        Pattern::ALL
+            .into_iter()
+            .chain(Pattern::OF_CALLS)
+            .chain(figures)
+            .find(|pattern| pattern.name() == name)
+            .ok_or(())
     }
 }
 
@@ -169,7 +180,8 @@ impl Program {
                 Pattern::Graph => drawing.graph(),
                 Pattern::Backlog => drawing.backlog(shape.checkpoint_one_in),
                 Pattern::Collective => drawing.collective(),
-                Pattern::Calls => drawing.call(),
+                Pattern::Calls => drawing.call(false),
+                Pattern::CallsToRoot => drawing.call(true),
                 Pattern::Figure1 => drawing.figure_1(),
                 Pattern::Figure2 => drawing.figure_2(),
             }
@@ -333,7 +345,7 @@ impl ProgramBuilder {
     }
 
     /// Adds messages, and one collective call of all ranks.
-    fn call(&mut self) {
+    fn call(&mut self, to_root: bool) {
         for _ in 0..self.ranks {
             self.play(1);
         }
@@ -341,6 +353,7 @@ impl ProgramBuilder {
         let class = match self.random.below(4) {
             0 => CollectiveClass::Barrier,
             1 => CollectiveClass::AllToAll,
+            2 if to_root => CollectiveClass::ToRoot(root),
             _ => CollectiveClass::FromRoot(root),
         };
         self.calls.push(class);

@@ -14,6 +14,8 @@
 //! - Under the others, frames that a dead incarnation has left under way may also arrive between or after those of its successor.
 //! - Messages between a rank and the coordinator wait while they aren't connected. Those that wait when either dies are lost.
 
+mod coordinated;
+
 use std::convert::Infallible;
 
 use counterfoil_ack_piggyback::AckPolicy;
@@ -24,6 +26,7 @@ use counterfoil_protocols::{pessimistic, send_deterministic, sender_based, user_
 
 use super::program::Pattern;
 use super::schedule::Canary;
+pub use coordinated::Coordinated;
 
 /// Asks for acknowledgements often, so that small programs reach them.
 const POLICY: AckPolicy =
@@ -112,6 +115,18 @@ pub trait SimRule: Sized {
     /// this peer.
     fn table_sizes(rank: &Self::Rank, peer: Rank) -> Option<TableSizes> {
         let _ = (rank, peer);
+        None
+    }
+
+    /// Returns how far the rank is in a checkpoint of the whole job, as a phase from 1 to 4; 0 for rules without, and while none is under way.
+    fn phase_of_line(rank: &Self::Rank) -> u32 {
+        let _ = rank;
+        0
+    }
+
+    /// Returns why a coordinator at rest waits for ever; `None` if it waits for nothing, or may.
+    fn waits_for(coordinator: &Self::Coordinator) -> Option<String> {
+        let _ = coordinator;
         None
     }
 

@@ -1,6 +1,6 @@
 //! Schedules: everything that determines a run, so that it can be repeated.
 
-use counterfoil_protocols::{pessimistic, send_deterministic, user_level};
+use counterfoil_protocols::{coordinated, pessimistic, send_deterministic, user_level};
 use serde::{Deserialize, Serialize};
 
 use super::program::{Pattern, Program, Shape};
@@ -88,6 +88,8 @@ pub enum Canary {
     Pessimistic(#[serde(with = "super::canary::pessimistic")] pessimistic::Canary),
     /// Mistake of the user-level rule.
     UserLevel(#[serde(with = "super::canary::user_level")] user_level::Canary),
+    /// Mistake of the coordinated rule.
+    Coordinated(#[serde(with = "super::canary::coordinated")] coordinated::Canary),
 }
 
 impl Canary {
@@ -120,15 +122,26 @@ impl Canary {
         user_level::Canary::ALL.into_iter().map(Canary::UserLevel)
     }
 
+    /// Returns all mistakes of the coordinated rule.
+    pub fn of_coordinated() -> impl Iterator<Item = Canary> {
+        coordinated::Canary::ALL.into_iter().map(Canary::Coordinated)
+    }
+
     /// Returns the mistakes of the simulator and of all rules.
     pub fn every() -> impl Iterator<Item = Canary> {
-        let of_rules = Canary::of_send_deterministic().chain(Canary::of_pessimistic()).chain(Canary::of_user_level());
+        let of_rules = Canary::of_send_deterministic()
+            .chain(Canary::of_pessimistic())
+            .chain(Canary::of_user_level())
+            .chain(Canary::of_coordinated());
         Canary::ALL.into_iter().chain(of_rules)
     }
 
     /// Returns `true` for a mistake of a rule, `false` for one of the simulator.
     pub fn is_of_a_rule(self) -> bool {
-        matches!(self, Canary::SendDeterministic(_) | Canary::Pessimistic(_) | Canary::UserLevel(_))
+        matches!(
+            self,
+            Canary::SendDeterministic(_) | Canary::Pessimistic(_) | Canary::UserLevel(_) | Canary::Coordinated(_)
+        )
     }
 
     /// Returns its name on a command line: `drop-record`, `phase-not-raised`. No two have the same.
@@ -137,6 +150,7 @@ impl Canary {
             Canary::SendDeterministic(canary) => format!("{canary:?}"),
             Canary::Pessimistic(canary) => format!("{canary:?}"),
             Canary::UserLevel(canary) => format!("{canary:?}"),
+            Canary::Coordinated(canary) => format!("{canary:?}"),
             own => format!("{own:?}"),
         };
         let mut name = String::new();

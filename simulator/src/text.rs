@@ -30,6 +30,9 @@ const PESSIMISTIC: &str = "pessimistic/";
 /// Prefix of the names of that rule's canaries.
 const USER_LEVEL: &str = "user-level/";
 
+/// Prefix of the names of that rule's canaries.
+const COORDINATED: &str = "coordinated/";
+
 /// Largest number of choices that is read.
 const CHOICES_MAX: usize = 1 << 24;
 
@@ -106,6 +109,7 @@ impl fmt::Display for Schedule {
             Some(Canary::SendDeterministic(canary)) => write!(f, " canary={SEND_DETERMINISTIC}{canary:?}"),
             Some(Canary::Pessimistic(canary)) => write!(f, " canary={PESSIMISTIC}{canary:?}"),
             Some(Canary::UserLevel(canary)) => write!(f, " canary={USER_LEVEL}{canary:?}"),
+            Some(Canary::Coordinated(canary)) => write!(f, " canary={COORDINATED}{canary:?}"),
             Some(canary) => write!(f, " canary={canary:?}"),
             None => Ok(()),
         }
@@ -297,6 +301,9 @@ fn parse_canary(text: &str) -> Option<Canary> {
     }
     if let Some(name) = text.strip_prefix(USER_LEVEL) {
         return canary::user_level::by_name(name).map(Canary::UserLevel);
+    }
+    if let Some(name) = text.strip_prefix(COORDINATED) {
+        return canary::coordinated::by_name(name).map(Canary::Coordinated);
     }
     Canary::ALL.into_iter().find(|canary| format!("{canary:?}") == text)
 }

@@ -174,6 +174,12 @@ pub enum ViolationKind {
         /// Nodes concerned.
         nodes: Vec<u32>,
     },
+    /// Nothing can happen any more, and the coordinator waits for ever.
+    #[error("the coordinator waits for ever: {what}")]
+    Unsettled {
+        /// What it waits for.
+        what: String,
+    },
     /// The run doesn't end.
     #[error("the run doesn't end within {events} events")]
     Endless {
@@ -330,6 +336,7 @@ impl ViolationKind {
             ViolationKind::LineTooHigh { .. } => "LineTooHigh",
             ViolationKind::Deadlock { .. } => "Deadlock",
             ViolationKind::Recovering { .. } => "Recovering",
+            ViolationKind::Unsettled { .. } => "Unsettled",
             ViolationKind::Endless { .. } => "Endless",
             ViolationKind::FreedTooMuch { .. } => "FreedTooMuch",
             ViolationKind::Freed { .. } => "Freed",

@@ -15,7 +15,7 @@ use super::coverage::Coverage;
 use super::damage::{Damage, Damages};
 use super::network::Network;
 use super::oracle::Oracle;
-use super::process::{Disk, Process, Ready};
+use super::process::{Disk, Machine, Process, Ready};
 use super::program::Program;
 use super::recording::{Activity, Recorder};
 use super::rule::SimRule;
@@ -208,6 +208,13 @@ impl<'a, P: SimRule> World<'a, P> {
         let nodes: Vec<u32> = (0..self.nodes.len() as u32).filter(recovering).collect();
         if !nodes.is_empty() {
             return Err(ViolationKind::Recovering { nodes });
+        }
+        for node in &self.nodes {
+            if let Some(Machine::Coordinator(coordinator)) = node.process.as_ref().map(|process| &process.machine)
+                && let Some(what) = P::waits_for(coordinator)
+            {
+                return Err(ViolationKind::Unsettled { what });
+            }
         }
         for rank in ranks.clone() {
             for peer in ranks.clone().filter(|&peer| peer != rank) {

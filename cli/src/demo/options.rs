@@ -56,6 +56,10 @@ pub(crate) struct DemoArguments {
     /// --protocol send-deterministic [default: 2, or 1 for a single rank]
     #[arg(long, value_name = "CLUSTERS", value_parser = clap::value_parser!(u32).range(1..))]
     clusters: Option<u32>,
+    /// How epoch and logging state of the participants of a collective call reach those that get its data. Requires --protocol
+    /// coordinated [default: exchanged]
+    #[arg(long, value_enum)]
+    bits: Option<BitsName>,
     /// Storage of the log
     #[arg(long, value_enum, default_value_t = TierName::ProcessCrashSafe)]
     tier: TierName,
@@ -105,6 +109,17 @@ enum ProtocolName {
     /// As sender-based, but keep the results of bcast, allreduce, allgather and barrier whole instead of logging their messages; a rank that has
     /// one sends it to a killed rank that lacks it (Liu 2014). Only killed ranks roll back. For programs with many such calls: ring
     UserLevel,
+    /// Keep no messages but those that cross a checkpoint of the whole job (Bronevetsky et al., C3): all ranks go back to the last one.
+    /// For jobs whose memory is scarce and whose failures are rare; with --checkpoint-every
+    Coordinated,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum BitsName {
+    /// In an exchange of their own before the call
+    Exchanged,
+    /// On the data of the call
+    Piggybacked,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -172,6 +187,9 @@ impl DemoArguments {
                     Rule::SendDeterministic { clusters: self.clusters.unwrap_or(2.min(self.ranks)) }
                 }
                 ProtocolName::UserLevel => Rule::UserLevel,
+                ProtocolName::Coordinated => {
+                    Rule::Coordinated { piggybacked: matches!(self.bits, Some(BitsName::Piggybacked)) }
+                }
             },
             tier: self.tier.into(),
             keep: match self.keep {
@@ -192,8 +210,14 @@ impl DemoArguments {
 
     /// Checks the combination of the arguments.
     pub(super) fn check(&self, workload: &dyn Workload) -> Result<(), String> {
+        if self.bits.is_some() && self.protocol != ProtocolName::Coordinated {
+            return Err("--bits requires --protocol coordinated".to_owned());
+        }
         match self.protocol {
-            ProtocolName::SenderBased | ProtocolName::Pessimistic | ProtocolName::UserLevel
+            ProtocolName::SenderBased
+            | ProtocolName::Pessimistic
+            | ProtocolName::UserLevel
+            | ProtocolName::Coordinated
                 if self.clusters.is_some() =>
             {
                 return Err("--clusters requires --protocol send-deterministic".to_owned());
@@ -210,6 +234,9 @@ impl DemoArguments {
                     "--protocol send-deterministic: the sends of {} depend on its receive order; use cg or ring",
                     workload.name()
                 ));
+            }
+            ProtocolName::Coordinated if self.mpi.is_some() => {
+                return Err("--protocol coordinated runs between local processes only".to_owned());
             }
             _ => {}
         }

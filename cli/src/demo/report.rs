@@ -46,6 +46,8 @@ pub(super) struct DemoReport {
     survivors_undisturbed: bool,
     /// Per rank, number of rollbacks without a kill.
     rolled_back: Vec<u32>,
+    /// Epochs of the lines that the whole job went back to, in order, 1 for the start; `null` for protocols that roll back single ranks.
+    lines: Option<Vec<u32>>,
     /// Acknowledged messages that the protocol keeps for recovery, and those that it released.
     messages_kept: u64,
     messages_released: u64,
@@ -218,9 +220,10 @@ impl DemoReport {
                 Rule::Pessimistic => "pessimistic",
                 Rule::SendDeterministic { .. } => "send-deterministic",
                 Rule::UserLevel => "user-level",
+                Rule::Coordinated { .. } => "coordinated",
             },
             clusters: match job.settings.rule {
-                Rule::SenderBased | Rule::Pessimistic | Rule::UserLevel => None,
+                Rule::SenderBased | Rule::Pessimistic | Rule::UserLevel | Rule::Coordinated { .. } => None,
                 Rule::SendDeterministic { clusters } => Some(clusters),
             },
             seed,
@@ -242,6 +245,7 @@ impl DemoReport {
             survivors: survivors(run),
             survivors_undisturbed: run.survivors_undisturbed,
             rolled_back: run.rolled_back.clone(),
+            lines: matches!(job.settings.rule, Rule::Coordinated { .. }).then(|| lines(run)),
             messages_kept,
             messages_released,
             messages_logged,
@@ -340,6 +344,11 @@ fn power_cut(kill: &Kill) -> Option<u64> {
         KillPoint::PowerCut(n) => Some(n),
         _ => None,
     }
+}
+
+/// Returns the lines that the whole job went back to: a rank that wasn't killed went back to each.
+fn lines(run: &JobReport) -> Vec<u32> {
+    run.rolled_back_to.iter().max_by_key(|lines| lines.len()).cloned().unwrap_or_default()
 }
 
 /// Counts the ranks that were neither killed nor rolled back.

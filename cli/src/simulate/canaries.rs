@@ -40,6 +40,8 @@ mod tests {
         }
         assert_eq!(protocols(Canary::ForgetChoices), ["plain", "user-level"]);
         assert_eq!(protocols(Canary::DropRecord), ["plain", "pessimistic", "send-deterministic", "user-level"]);
+        let coordinated = ["coordinated", "coordinated-offered"];
+        assert!(Canary::of_coordinated().all(|canary| protocols(canary) == coordinated));
         assert!(Canary::of_pessimistic().all(|canary| protocols(canary) == ["pessimistic"]));
         assert!(Canary::of_user_level().all(|canary| protocols(canary) == ["user-level"]));
         assert!(Canary::of_send_deterministic().all(|canary| protocols(canary) == ["send-deterministic"]));

@@ -30,8 +30,8 @@ pub(crate) struct SimulateArguments {
     /// Protocol to simulate
     #[arg(long, value_enum, default_value_t = Protocol::Plain)]
     pub(super) protocol: Protocol,
-    /// Communication patterns: stencil, tree, master-worker, ring, graph, backlog, collective or, with --protocol
-    /// user-level, calls (collective calls as a whole); comma-separated [default: all]
+    /// Communication patterns: stencil, tree, master-worker, ring, graph, backlog or collective; with protocols that run collective
+    /// calls as a whole, also calls and calls-to-root; comma-separated [default: all]
     #[arg(long = "pattern", visible_alias = "workload", value_name = "PATTERN", value_delimiter = ',', value_parser = parse_pattern)]
     patterns: Vec<Pattern>,
     /// Number of ranks, from 2 to 32; ranges are inclusive
@@ -43,7 +43,8 @@ pub(crate) struct SimulateArguments {
     /// Number of process failures per schedule, from 0 to 64
     #[arg(long, value_name = "N|MIN..MAX", default_value = "1..3", value_parser = parse_faults)]
     pub(super) faults: CountRange,
-    /// Number of collections per schedule, from 0 to 64. Requires --protocol send-deterministic [default: 0..3]
+    /// Number of collections per schedule, from 0 to 64; with coordinated, of checkpoints of the job. Requires a protocol with a
+    /// coordinator [default: 0..3]
     #[arg(long, value_name = "N|MIN..MAX", value_parser = parse_collections)]
     collections: Option<CountRange>,
     /// Number of clusters of ranks, from 0 (none) to 8. Requires --protocol send-deterministic [default: 0..3]
@@ -160,7 +161,7 @@ impl SimulateArguments {
             ordered: engine.ordered,
             overtaking: engine.overtaking,
             collections: self.coordinator_range(self.collections),
-            clusters: self.coordinator_range(self.clusters),
+            clusters: if self.has_clusters() { self.coordinator_range(self.clusters) } else { (0, 0) },
             revoked: self.revoked,
             unnamed: self.unnamed,
             canary: self.canary(),
@@ -183,8 +184,11 @@ impl SimulateArguments {
 
     /// Checks the combination of the arguments.
     pub(super) fn check(&self) -> Result<(), String> {
-        if self.unnamed && self.protocol == Protocol::SendDeterministic {
+        if self.unnamed && self.protocol.engine().coordinator {
             return Err("--unnamed requires --protocol plain or pessimistic".to_owned());
+        }
+        if self.clusters.is_some() && !self.has_clusters() {
+            return Err("--clusters requires --protocol send-deterministic".to_owned());
         }
         if let Some(pattern) = self.patterns.iter().find(|&&pattern| !self.protocol.runs(pattern)) {
             return Err(format!("--pattern {pattern}: {}", self.protocol.refusal_of_calls()));
@@ -219,6 +223,10 @@ impl SimulateArguments {
         }
     }
 
+    fn has_clusters(&self) -> bool {
+        self.protocol == Protocol::SendDeterministic
+    }
+
     /// Returns the consecutive seeds of all schedules, starting with `seed`.
     pub(super) fn seeds(&self, seed: u64) -> Result<Range<u64>, String> {
         let end = seed.checked_add(self.schedules);
@@ -242,7 +250,7 @@ impl SimulateArguments {
 }
 
 fn parse_pattern(name: &str) -> Result<Pattern, String> {
-    let known = Pattern::ALL.into_iter().chain([Pattern::Calls]).map(|pattern| pattern.to_string());
+    let known = Pattern::ALL.into_iter().chain(Pattern::OF_CALLS).map(|pattern| pattern.to_string());
     name.parse().map_err(|()| format!("unknown pattern; available: {}", known.collect::<Vec<_>>().join(", ")))
 }
 
@@ -279,6 +287,7 @@ fn parse_canary(name: &str) -> Result<Planted, String> {
         Canary::SendDeterministic(canary) => format!("{canary:?}"),
         Canary::Pessimistic(canary) => format!("{canary:?}"),
         Canary::UserLevel(canary) => format!("{canary:?}"),
+        Canary::Coordinated(canary) => format!("{canary:?}"),
         canary => format!("{canary:?}"),
     };
     let variant = name.rsplit_once('/').map_or(name, |(_, variant)| variant);

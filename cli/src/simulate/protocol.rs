@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use clap::ValueEnum;
 use counterfoil_simulator::{
-    self as simulator, Canary, Config, Outcome, Pattern, Pessimistic, Plain, Recorded, Schedule, SendDet, Shrunk,
-    SimRule, Summary, UserLevel,
+    self as simulator, Canary, Config, Coordinated, Outcome, Pattern, Pessimistic, Plain, Recorded, Schedule, SendDet,
+    Shrunk, SimRule, Summary, UserLevel,
 };
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -19,6 +19,11 @@ pub(super) enum Protocol {
     /// Liu 2014 (ULML): as plain, but keeps the results of collectives whole instead of logging their messages. Only killed ranks go back. For
     /// programs that communicate mostly by bcast, allreduce, allgather and barrier
     UserLevel,
+    /// Bronevetsky et al. (C3): logs only what crosses a checkpoint of the whole job, which all ranks go back to when one fails; for jobs
+    /// whose memory is scarce, whose failures are rare, and whose checkpoints are cheap
+    Coordinated,
+    /// The same, with checkpoints only where the program offers them, and a collective's two bits on its data
+    CoordinatedOffered,
 }
 
 impl Protocol {
@@ -35,15 +40,17 @@ impl Protocol {
             Protocol::Pessimistic => "pessimistic",
             Protocol::SendDeterministic => "send-deterministic",
             Protocol::UserLevel => "user-level",
+            Protocol::Coordinated => "coordinated",
+            Protocol::CoordinatedOffered => "coordinated-offered",
         }
     }
 
     /// Returns `true` if programs of this pattern can run under the protocol.
     pub(super) fn runs(self, pattern: Pattern) -> bool {
-        pattern != Pattern::Calls || (self.engine().patterns)().contains(&pattern)
+        !Pattern::OF_CALLS.contains(&pattern) || (self.engine().patterns)().contains(&pattern)
     }
 
-    /// Explains that [`Pattern::Calls`] can't run.
+    /// Explains that [`Pattern::OF_CALLS`] can't run.
     pub(super) fn refusal_of_calls(self) -> String {
         let others = Protocol::value_variants().iter().filter(|other| other.runs(Pattern::Calls));
         let others: Vec<&str> = others.map(|other| other.name()).collect();
@@ -56,6 +63,8 @@ impl Protocol {
             Protocol::Pessimistic => Engine::of::<Pessimistic>(true),
             Protocol::SendDeterministic => Engine::of::<SendDet>(false),
             Protocol::UserLevel => Engine::of::<UserLevel>(true),
+            Protocol::Coordinated => Engine::of::<Coordinated<true, false>>(true),
+            Protocol::CoordinatedOffered => Engine::of::<Coordinated<false, true>>(true),
         }
     }
 }

@@ -77,6 +77,13 @@ pub enum CollectivePlan {
         /// Ranks that get it.
         scope: Scope,
     },
+    /// Like `Native`, but this word travels with the data of the call, wherever that goes. The words that came with it are passed to
+    /// [`handle_collective_words`](super::Protocol::handle_collective_words) when all data is here; only then the result is kept. All
+    /// participants that run the call choose this plan, or none.
+    Piggyback {
+        /// Word of this rank.
+        word: u64,
+    },
     /// Don't run it: its result is this entry of the local log.
     Recorded(EntryKey),
     /// Don't run it: it has no result here, and the other ranks have finished it.

@@ -28,6 +28,11 @@ pub trait Coordinator: fmt::Debug {
         false
     }
 
+    /// Returns `true` if ranks take checkpoints for a collection only: then one has to be begun whenever none is under way.
+    fn makes_checkpoints(&self) -> bool {
+        false
+    }
+
     /// Returns `true` while a collection is under way.
     fn is_collecting(&self) -> bool {
         false
@@ -56,6 +61,10 @@ impl<C: Coordinator + ?Sized> Coordinator for Box<C> {
 
     fn begin_collection(&mut self, floor: Floor) -> bool {
         (**self).begin_collection(floor)
+    }
+
+    fn makes_checkpoints(&self) -> bool {
+        (**self).makes_checkpoints()
     }
 
     fn is_collecting(&self) -> bool {
@@ -154,6 +163,10 @@ mod tests {
             floor == Floor::ByLine
         }
 
+        fn makes_checkpoints(&self) -> bool {
+            true
+        }
+
         fn is_collecting(&self) -> bool {
             true
         }
@@ -169,7 +182,7 @@ mod tests {
 
     #[test]
     fn by_default_a_coordinator_neither_collects_nor_recovers() {
-        assert!(!Idle.begin_collection(Floor::ByLine));
+        assert!(!Idle.begin_collection(Floor::ByLine) && !Idle.makes_checkpoints());
         assert_eq!((Idle.is_collecting(), Idle.is_recovering(), Idle.line()), (false, false, None));
     }
 
@@ -185,7 +198,11 @@ mod tests {
         assert_eq!(Coordinator::poll_message(&mut busy), Some((Rank(2), vec![3, 4])));
         assert!(Coordinator::begin_collection(&mut busy, Floor::ByLine));
         assert!(!Coordinator::begin_collection(&mut busy, Floor::BySmallestEpoch));
-        assert!(Coordinator::is_collecting(&busy) && Coordinator::is_recovering(&busy));
+        assert!(
+            Coordinator::is_collecting(&busy)
+                && Coordinator::is_recovering(&busy)
+                && Coordinator::makes_checkpoints(&busy)
+        );
         assert_eq!(Coordinator::line(&busy), Some((5, &[Some(6), None][..])));
     }
 }

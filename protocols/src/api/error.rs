@@ -202,6 +202,14 @@ pub enum Misbehaviour {
         /// Context number of the communicator.
         comm: u32,
     },
+    /// Message that can't cross the open line in this direction (Bronevetsky, Claim 1).
+    #[error("a message sent in {sent_in}, which {received_in} can't receive now")]
+    OutOfLine {
+        /// The sender's epoch.
+        sent_in: Epoch,
+        /// The receiver's epoch.
+        received_in: Epoch,
+    },
     /// Notice that doesn't parse.
     #[error("a notice of {len} bytes with the tag {tag} that can't be read")]
     MalformedNotice {

@@ -24,6 +24,8 @@ use crate::transport::{CallKind, Transport};
 const HOP: i32 = -3;
 /// Tag of a word that is exchanged before a call.
 const WORD: i32 = -4;
+/// Tag of a hop whose payload is preceded by words: their number, and the rank and the word of each.
+const HOP_WITH_WORDS: i32 = -6;
 /// Bytes before a hop's payload: communicator, number of the call, place among the sender's hops.
 const PREFIX: usize = 16;
 
@@ -64,6 +66,8 @@ struct OpenCall {
     call: CollectiveCall,
     /// Entry of the result.
     keep: Option<EntryKey>,
+    /// Words that travel with the data, by rank: those that have come here, and this rank's own.
+    words: Option<BTreeMap<u32, u64>>,
     /// The call is one of `again`.
     is_dummy: bool,
     /// By rank: number of hops sent to it and received from it.
@@ -129,7 +133,7 @@ impl Native {
 
 /// Returns `true` for a frame of this module.
 pub(super) fn is_hop(header: &WireHeader) -> bool {
-    header.kind() == Kind::Control && matches!(header.tag(), HOP | WORD)
+    header.kind() == Kind::Control && matches!(header.tag(), HOP | WORD | HOP_WITH_WORDS)
 }
 
 impl<T: Transport, P: Protocol> Endpoint<T, P> {
@@ -164,15 +168,15 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
                 None => self.protocol.handle_collective(&call)?,
             };
             self.carry_out_effects()?;
-            let (keep, exchange) = match plan {
+            let (keep, exchange, word) = match plan {
                 CollectivePlan::AsMessages => return Ok(CollectiveRun::AsMessages),
                 CollectivePlan::Skip => {
-                    self.open_call(call, None, is_dummy);
+                    self.open_call(call, None, None, is_dummy);
                     return Ok(CollectiveRun::Skip);
                 }
                 CollectivePlan::Recorded(entry) => {
                     let result = self.entries.get(entry).ok_or(Error::NoResult { number: call.number })?;
-                    self.open_call(call, None, is_dummy);
+                    self.open_call(call, None, None, is_dummy);
                     self.tally.collectives_recorded += 1;
                     return Ok(CollectiveRun::Recorded(result));
                 }
@@ -183,11 +187,12 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
                     }
                     continue;
                 }
-                CollectivePlan::Native { keep } => (keep, None),
-                CollectivePlan::Exchange { word, scope } => (None, Some((word, scope))),
+                CollectivePlan::Native { keep } => (keep, None, None),
+                CollectivePlan::Exchange { word, scope } => (None, Some((word, scope)), None),
+                CollectivePlan::Piggyback { word } => (None, None, Some(word)),
             };
             self.native.lost = false;
-            self.open_call(call, keep, is_dummy);
+            self.open_call(call, keep, word, is_dummy);
             if let Some((word, scope)) = exchange {
                 match self.exchange_words(call, word, scope) {
                     Ok(keep) => self.native.call.iter_mut().for_each(|open| open.keep = keep),
@@ -200,16 +205,21 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         }
     }
 
-    fn open_call(&mut self, call: CollectiveCall, keep: Option<EntryKey>, is_dummy: bool) {
+    /// `word`: this rank's word, if words travel with the data.
+    fn open_call(&mut self, call: CollectiveCall, keep: Option<EntryKey>, word: Option<u64>, is_dummy: bool) {
         let none = vec![0; self.settings.ranks as usize];
-        self.native.call = Some(OpenCall { call, keep, is_dummy, sent: none.clone(), received: none });
+        let words = word.map(|word| BTreeMap::from([(self.rank, word)]));
+        self.native.call = Some(OpenCall { call, keep, words, is_dummy, sent: none.clone(), received: none });
     }
 
     /// Ends the present call. See
     /// [`Communicator::complete_collective`](crate::Communicator::complete_collective).
     pub(super) fn complete_call(&mut self, result: &dyn Fn() -> Vec<u8>) -> Result<(), Error> {
         self.native.as_messages = false;
-        let Some(OpenCall { call, keep, is_dummy, .. }) = self.native.call.take() else { return Ok(()) };
+        let Some(OpenCall { call, mut keep, words, is_dummy, .. }) = self.native.call.take() else { return Ok(()) };
+        if let Some(words) = words {
+            keep = self.report_words(call, words)?;
+        }
         if let Some(entry) = keep {
             self.keep_entry(entry, result().into())?;
         }
@@ -224,6 +234,15 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         }
         self.protocol.handle_collective_completed(&call)?;
         self.carry_out_effects()
+    }
+
+    /// Reports the words that came with the data of a call, as far as data flows from their ranks. Returns the entry of the result.
+    fn report_words(&mut self, call: CollectiveCall, words: BTreeMap<u32, u64>) -> Result<Option<EntryKey>, Error> {
+        let own = Rank(self.rank);
+        let comes = |from: Rank| from == own || call.class.flows(from, own);
+        let words = words.into_iter().map(|(from, word)| (Rank(from), word));
+        let words: Vec<(Rank, u64)> = words.filter(|(from, _)| comes(*from)).collect();
+        Ok(self.protocol.handle_collective_words(&call, &words)?)
     }
 
     /// Takes part once more in the calls that the rule wants repeated, which are from a root to all.
@@ -281,15 +300,18 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         if !self.native.is_in(context) {
             return Ok(None);
         }
-        let Some(OpenCall { call, sent, .. }) = &mut self.native.call else { return Ok(None) };
+        let Some(OpenCall { call, sent, words, .. }) = &mut self.native.call else { return Ok(None) };
         let (call, place) = (*call, &mut sent[to as usize]);
         *place += 1;
         let place = *place;
+        let with_words = words.as_ref().map(|words| prepend_words(words, payload));
+        let payload = with_words.as_deref().unwrap_or(payload);
         if to == self.rank {
             self.native.arrived.insert((call.comm, call.number, to, place), Bytes::copy_from_slice(payload));
             self.native.bytes += payload.len();
         } else {
-            self.send_frame(call, HOP, to, place, payload)?;
+            let tag = if with_words.is_some() { HOP_WITH_WORDS } else { HOP };
+            self.send_frame(call, tag, to, place, payload)?;
         }
         self.stop_if_fatal(CallKind::Collective)?;
         Ok(Some(Request::new(NATIVE | SENT | u64::from(to))))
@@ -322,7 +344,11 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         let (source, place) = ((id & !NATIVE) >> 32, id as u32);
         let source = source as u32;
         let Some(OpenCall { call, .. }) = self.native.call else { return Err(Error::CallAgain) };
-        let payload = self.await_hop((call.comm, call.number, source, place))?;
+        let mut payload = self.await_hop((call.comm, call.number, source, place))?;
+        if let Some(words) = self.native.call.as_mut().and_then(|open| open.words.as_mut()) {
+            let len = payload.len();
+            take_words(words, &mut payload).ok_or_else(|| malformed(source, HOP_WITH_WORDS, len))?;
+        }
         self.stop_if_fatal(CallKind::Collective)?;
         Ok(Some((Status { source, tag: HOP, len: payload.len() }, payload)))
     }
@@ -368,7 +394,10 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
         if std::mem::take(&mut self.native.resumed) {
             let plan = self.protocol.handle_collective(&call)?;
             self.carry_out_effects()?;
-            if !matches!(plan, CollectivePlan::Native { .. } | CollectivePlan::Exchange { .. }) {
+            if !matches!(
+                plan,
+                CollectivePlan::Native { .. } | CollectivePlan::Exchange { .. } | CollectivePlan::Piggyback { .. }
+            ) {
                 self.native.call = None;
                 self.native.plan = Some(plan);
                 return Err(Error::CallAgain);
@@ -399,6 +428,30 @@ impl<T: Transport, P: Protocol> Endpoint<T, P> {
     pub(super) fn resume_calls(&mut self) {
         self.native.next.insert(COLLECTIVE_CONTEXT, self.collectives);
     }
+}
+
+/// Bytes of a word in a hop, with its rank.
+const WORD_BYTES: usize = 12;
+
+fn prepend_words(words: &BTreeMap<u32, u64>, payload: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(4 + words.len() * WORD_BYTES + payload.len());
+    bytes.extend((words.len() as u32).to_le_bytes());
+    for (rank, word) in words {
+        bytes.extend(rank.to_le_bytes());
+        bytes.extend(word.to_le_bytes());
+    }
+    bytes.extend(payload);
+    bytes
+}
+
+/// Moves the words from the beginning of a hop; `None` if it is too short for them.
+fn take_words(words: &mut BTreeMap<u32, u64>, payload: &mut Bytes) -> Option<()> {
+    let count = payload.try_get_u32_le().ok()? as usize;
+    if payload.len() / WORD_BYTES < count {
+        return None;
+    }
+    words.extend((0..count).map(|_| (payload.get_u32_le(), payload.get_u64_le())));
+    Some(())
 }
 
 fn malformed(peer: u32, tag: i32, len: usize) -> Error {

@@ -22,11 +22,11 @@ impl Coordinator {
         Some(Coordinator { process: rule.coordinator(ranks)?, collected_at: 0 })
     }
 
-    /// Begins a collection if the ranks have taken new checkpoints. `checkpoints`: their total.
+    /// Begins a collection if the ranks have taken new checkpoints, or take them only for a collection. `checkpoints`: their total.
     fn note_checkpoints(&mut self, checkpoints: u64) {
         // The total shrinks when a process is replaced: its successor counts from 0.
         self.collected_at = self.collected_at.min(checkpoints);
-        if checkpoints > self.collected_at
+        if (checkpoints > self.collected_at || self.process.makes_checkpoints())
             && !self.process.is_collecting()
             && self.process.begin_collection(Floor::ByLine)
         {

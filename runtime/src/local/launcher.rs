@@ -507,6 +507,7 @@ impl<'a> Launcher<'a> {
             ToLauncher::ToCoordinator { body } => self.handle_coordinator_message(rank, &body)?,
             ToLauncher::RollingBack { epoch, tally } => {
                 (slot.tally, slot.rolling_back) = (tally, true);
+                slot.rolled_back_to.push(epoch);
                 slot.last_report = Some((now, LastReport::RollsBack));
                 self.observer.handle_progress(Progress::RollsBack { rank: number, epoch });
                 if let Processes::Managed { .. } = self.options.processes {

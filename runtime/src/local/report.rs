@@ -151,6 +151,8 @@ pub struct JobReport {
     pub power_cuts: Vec<PowerCutReport>,
     /// For each rank: number of rollbacks without a kill of this rank.
     pub rolled_back: Vec<u32>,
+    /// For each rank: epochs of the checkpoints that it rolled back to, in order, without its restarts after kills.
+    pub rolled_back_to: Vec<Vec<u32>>,
     /// Every rank that was neither killed nor rolled back kept its process and never repeated an iteration.
     pub survivors_undisturbed: bool,
     /// Timelines of the ranks, from their traces; `None` without traces.

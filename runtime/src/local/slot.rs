@@ -39,6 +39,8 @@ pub(super) struct Slot {
     pub(super) rolling_back: bool,
     /// Number of rollbacks without a kill of this rank.
     pub(super) rolled_back: u32,
+    /// Epochs of the checkpoints that it rolled back to.
+    pub(super) rolled_back_to: Vec<u32>,
     /// Messages of the coordinator to a process that hasn't sent its hello.
     pub(super) queued_orders: Vec<Vec<u8>>,
     /// Last report of this incarnation, and its time.

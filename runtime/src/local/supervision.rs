@@ -315,7 +315,7 @@ impl Launcher<'_> {
     }
 
     /// Makes the report of a job that has succeeded.
-    pub(super) fn report(self) -> Result<JobReport, LaunchError> {
+    pub(super) fn report(mut self) -> Result<JobReport, LaunchError> {
         let wall = self.began.elapsed();
         let timelines = match self.options.settings.trace {
             true => Some({
@@ -333,6 +333,7 @@ impl Launcher<'_> {
         });
         let deaths: Vec<DeathReport> = deaths.collect();
         let rolled_back = self.slots.iter().map(|slot| slot.rolled_back).collect();
+        let rolled_back_to = self.slots.iter_mut().map(|slot| take(&mut slot.rolled_back_to)).collect();
         let mut survivors = self.slots.iter().filter(|slot| slot.incarnation == 0);
         Ok(JobReport {
             survivors_undisturbed: survivors.all(|slot| !slot.repeated_iteration),
@@ -342,6 +343,7 @@ impl Launcher<'_> {
             missed: self.kill_schedule.pending().to_vec(),
             power_cuts: self.power_cuts,
             rolled_back,
+            rolled_back_to,
             timelines,
             wall,
         })

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use counterfoil_log_core::Ssn;
+use counterfoil_log_core::{Epoch, Ssn};
 
 use crate::application::{Application, NextOp, Payload, Taken};
 use crate::call::{Calls, Contribution};
@@ -37,7 +37,7 @@ impl Reference {
                         NextOp::Checkpoint => None,
                         NextOp::Call(number) => {
                             let payload = Some(application.payload(rank));
-                            calls.begin(number, rank, Contribution { payload, word: None });
+                            calls.begin(number, rank, Contribution { payload, word: None, epoch: Epoch::FIRST });
                             let class = program.calls[number as usize];
                             let Some((result, _)) = calls.outcome(class, number, rank) else { break };
                             reference.results.insert((rank, number), result.content);

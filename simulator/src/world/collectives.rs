@@ -1,7 +1,7 @@
 //! Collective calls, and the local log.
 
-use counterfoil_log_core::Rank;
-use counterfoil_protocols::api::{CollectiveCall, CollectiveClass, CollectivePlan, EntryKey, Protocol};
+use counterfoil_log_core::{Epoch, Rank};
+use counterfoil_protocols::api::{CollectiveCall, CollectiveClass, CollectivePlan, EntryKey, Protocol, Scope};
 
 use super::World;
 use crate::application::Payload;
@@ -35,12 +35,14 @@ impl<P: SimRule> World<'_, P> {
                 self.record(Activity::Completed { rank, number: call.number, natively: false });
                 self.end_call(rank, process, call, result)
             }
-            InCall::Native { keep, exchanges } => {
+            InCall::Native { mut keep, exchanges, piggybacks } => {
                 let Some((result, words)) = self.calls.outcome(call.class, call.number, rank) else { return Ok(()) };
                 if exchanges {
-                    let keep = self.ask(rank, process, |machine| machine.handle_collective_words(&call, &words))?;
-                    process.in_call = InCall::Native { keep, exchanges: false };
-                    return Ok(());
+                    keep = self.ask(rank, process, |machine| machine.handle_collective_words(&call, &words))?;
+                    process.in_call = InCall::Native { keep, exchanges: false, piggybacks };
+                    if !piggybacks {
+                        return Ok(());
+                    }
                 }
                 if let Some(entry) = keep {
                     self.keep_entry(rank, entry, Entry::Bytes(result.to_bytes()));
@@ -50,6 +52,7 @@ impl<P: SimRule> World<'_, P> {
                 }
                 self.ask(rank, process, |machine| machine.handle_collective_completed(&call))?;
                 self.coverage.calls += 1;
+                self.coverage.calls_straddled += u64::from(self.calls.straddles(call.class, call.number, rank));
                 self.coverage.calls_with_dummies += u64::from(!process.again.is_empty());
                 self.record(Activity::Completed { rank, number: call.number, natively: true });
                 self.end_call(rank, process, call, result)
@@ -69,19 +72,29 @@ impl<P: SimRule> World<'_, P> {
         let payload = process.again.is_empty().then(|| process.image.application.payload(rank));
         self.log(|| format!("    call {}: {plan:?}", call.number));
         let begun = matches!(process.in_call, InCall::Native { .. });
+        let epoch = process.rank().map_or(Epoch::FIRST, Protocol::epoch);
         process.in_call = match plan {
             CollectivePlan::AsMessages => return self.impossible(rank, format!("{call:?} as messages")),
             CollectivePlan::Hold => InCall::Held,
             CollectivePlan::Recorded(entry) => InCall::Answered(Some(entry)),
             CollectivePlan::Skip => InCall::Answered(None),
-            CollectivePlan::Native { .. } | CollectivePlan::Exchange { .. } if begun => process.in_call,
+            CollectivePlan::Native { .. } | CollectivePlan::Exchange { .. } | CollectivePlan::Piggyback { .. }
+                if begun =>
+            {
+                process.in_call
+            }
             CollectivePlan::Native { keep } => {
-                self.begin_call(rank, process, call, Contribution { payload, word: None });
-                InCall::Native { keep, exchanges: false }
+                self.begin_call(rank, process, call, Contribution { payload, word: None, epoch });
+                InCall::Native { keep, exchanges: false, piggybacks: false }
             }
             CollectivePlan::Exchange { word, scope } => {
-                self.begin_call(rank, process, call, Contribution { payload, word: Some((word, scope)) });
-                InCall::Native { keep: None, exchanges: true }
+                self.begin_call(rank, process, call, Contribution { payload, word: Some((word, scope)), epoch });
+                InCall::Native { keep: None, exchanges: true, piggybacks: false }
+            }
+            CollectivePlan::Piggyback { word } => {
+                let word = Some((word, Scope::AlongData));
+                self.begin_call(rank, process, call, Contribution { payload, word, epoch });
+                InCall::Native { keep: None, exchanges: true, piggybacks: true }
             }
         };
         Ok(())

@@ -1,7 +1,7 @@
 //! Deaths of processes, and their replacements.
 
 use counterfoil_log_core::{Epoch, Incarnation, Rank};
-use counterfoil_protocols::api::{ChoiceRecord, Protocol, Snapshot};
+use counterfoil_protocols::api::{ChoiceRecord, Coordinator, Protocol, Snapshot};
 
 use super::World;
 use crate::process::{Checkpoint, Image, Machine, Process};
@@ -98,6 +98,19 @@ impl<P: SimRule> World<'_, P> {
         coverage.faults_again += u64::from(here.incarnation > 0);
         let finished = process.is_some_and(|process| process.is_finished(&self.program, node));
         coverage.faults_when_finished += u64::from(finished);
+        let phases = [
+            &mut coverage.faults_when_asked,
+            &mut coverage.faults_when_logging,
+            &mut coverage.faults_when_ready,
+            &mut coverage.faults_when_stopped,
+        ];
+        let phase = process.and_then(|process| process.rank()).map_or(0, P::phase_of_line);
+        phases.into_iter().zip(1..).filter(|(_, of)| *of == phase).for_each(|(count, _)| *count += 1);
+        let collects = match here.process.as_ref().map(|process| &process.machine) {
+            Some(Machine::Coordinator(coordinator)) => coordinator.is_collecting(),
+            _ => false,
+        };
+        coverage.coordinator_faults_collecting += u64::from(collects);
         coverage.faults_while_writing += u64::from(process.is_some_and(|process| process.writing.is_some()));
     }
 

@@ -138,6 +138,9 @@ impl<P: SimRule> World<'_, P> {
             process.image.pending.push(record);
             self.record(Activity::Received { rank, from, number, transmitted });
             let (sent_in, marked) = (record.header.epoch(), record.header.flags().contains(Flags::LOGGED));
+            let received_in = process.rank().map_or(sent_in, Protocol::epoch);
+            self.coverage.late += u64::from(sent_in < received_in);
+            self.coverage.early += u64::from(sent_in > received_in);
             self.coverage.logged_replays += u64::from(marked);
             self.note(Event::Accepted { rank, from, ssn, sent_in, marked })?;
         } else if let Some(what) = what {

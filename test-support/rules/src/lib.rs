@@ -4,11 +4,11 @@
 //! | rule | shows | from |
 //! |---|---|---|
 //! | [`exit`] | survivors that save their state when something fails, exit, and are loaded again | CoF, Algorithm 1 |
-//! | [`line`](mod@line) | calls that run again at a restart, with dummy arguments; a checkpoint that is asked for while the program waits; a committed line older than the newest checkpoint | C3, sections 3 and 5.3 |
+//!
+//! [`SmallRule::Coordinated`] isn't small: it is the coordinated rule, with a program whose checkpoints can be taken while it waits.
 #![forbid(unsafe_code)]
 
 pub mod exit;
-pub mod line;
 pub mod program;
 
 use counterfoil_ack_piggyback::AckPolicy;
@@ -16,25 +16,30 @@ use counterfoil_log_core::{Incarnation, Rank};
 use counterfoil_protocols::api::{Coordinator, Protocol, ProtocolError};
 use counterfoil_protocols::sender_based::Config;
 use counterfoil_protocols::user_level::{self, UserLevel};
-use counterfoil_runtime::MakeRule;
-
-/// Calls between two checkpoints of the job, under [`line`](mod@line) between processes.
-const CALLS_BETWEEN_CHECKPOINTS: u64 = 5;
+use counterfoil_runtime::{MakeRule, Rule};
 
 /// The rules here, for jobs of processes, and the one whose collectives need the program here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SmallRule {
     /// The published [`user_level`] rule.
     UserLevel,
-    /// [`line`](mod@line).
-    Line,
     /// [`exit`].
     OnFailure,
+    /// [`coordinated`](mod@counterfoil_protocols::coordinated).
+    Coordinated {
+        /// Bits of a call on its data.
+        piggybacked: bool,
+    },
 }
 
 impl SmallRule {
     /// All of them.
-    pub const ALL: [SmallRule; 3] = [SmallRule::UserLevel, SmallRule::Line, SmallRule::OnFailure];
+    pub const ALL: [SmallRule; 4] = [
+        SmallRule::UserLevel,
+        SmallRule::OnFailure,
+        SmallRule::Coordinated { piggybacked: false },
+        SmallRule::Coordinated { piggybacked: true },
+    ];
 }
 
 impl MakeRule for SmallRule {
@@ -42,14 +47,18 @@ impl MakeRule for SmallRule {
         let config = config(Rank(rank), ranks, Incarnation(incarnation));
         Ok(match self {
             SmallRule::UserLevel => Box::new(UserLevel::new(user_level::Config { core: config, canary: None })?),
-            SmallRule::Line => Box::new(line::Line::<{ line::Mistake::NONE }>::new(config, CALLS_BETWEEN_CHECKPOINTS)?),
             SmallRule::OnFailure => Box::new(exit::OnFailure::new(config)?),
+            SmallRule::Coordinated { piggybacked } => {
+                return Rule::Coordinated { piggybacked: *piggybacked }.protocol(rank, ranks, incarnation);
+            }
         })
     }
 
     fn coordinator(&self, ranks: u32) -> Option<Box<dyn Coordinator>> {
         match self {
-            SmallRule::Line => Some(Box::new(line::Initiator::<{ line::Mistake::NONE }>::new(ranks, 0))),
+            SmallRule::Coordinated { piggybacked } => {
+                Rule::Coordinated { piggybacked: *piggybacked }.coordinator(ranks)
+            }
             SmallRule::UserLevel | SmallRule::OnFailure => None,
         }
     }

@@ -81,6 +81,10 @@ impl DemoReport {
             (survivors, true) => format!("{} undisturbed", rank_count(survivors)),
         };
         writeln!(text, "  survivors       {survivors}")?;
+        if let Some(lines) = self.lines.as_deref().filter(|lines| !lines.is_empty()) {
+            let lines: Vec<String> = lines.iter().map(|&line| line_name(line)).collect();
+            writeln!(text, "  went back       the whole job, to {}", lines.join(", then to "))?;
+        }
         if self.clusters.is_some() {
             let back: Vec<String> =
                 (0..).zip(&self.rolled_back).filter(|(_, times)| **times > 0).map(rolled_back).collect();
@@ -159,4 +163,9 @@ impl DemoReport {
 /// Formats a rank, with its number of rollbacks if more than one.
 fn rolled_back((rank, times): (u32, &u32)) -> String {
     if *times == 1 { rank.to_string() } else { format!("{rank} ({times} times)") }
+}
+
+/// Names a committed line by the epoch that it begins.
+fn line_name(epoch: u32) -> String {
+    if epoch == 1 { "the start".to_owned() } else { format!("the line of epoch {epoch}") }
 }

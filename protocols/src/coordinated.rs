@@ -1,0 +1,402 @@
+//! Coordinated, non-blocking checkpoints of the whole job, and collectives that straddle them (Bronevetsky et al., *C3*).
+//!
+//! An initiator asks for a checkpoint. Each rank takes its own at its next opportunity, and goes on. Messages that cross the *recovery line*
+//! between the checkpoints are logged by their receivers (*late* ones), or not sent again (*early* ones); outcomes that the line may depend on
+//! are recorded until every rank is beyond it. When all logs are on stable storage, the line is committed. When a process dies, the whole job
+//! goes back to the last committed line. Nothing else is kept: no sender has a log.
+//!
+//! [`Coordinated`] is the state machine of a rank, [`Initiator`] that of the process apart. The paper doesn't work as printed:
+//! `docs/errata.md` says where, `docs/coordinated.md` why this does.
+//!
+//! | paper | here |
+//! |---|---|
+//! | 3.1 phase 1: *pleaseCheckpoint* | `Initiator::open_next`, `handle_order` |
+//! | 3.1 phase 2, Fig. 3 `potentialCheckpoint` | [`Protocol::wants_checkpoint`](crate::api::Protocol::wants_checkpoint), `handle_checkpoint` |
+//! | 3.1 phase 3: *stopLogging* | `Initiator::advance` |
+//! | 3.1 phase 4, Fig. 3 `finalizeLog` | `finalize_log`, `handle_log_sealed`; the commit in `Initiator::advance`, `commit` |
+//! | 3.3, Fig. 3 message send | `handle_send` |
+//! | Definition 1, Fig. 3 message receive | `Class::of`, `receive` |
+//! | 3.4, Fig. 3 *mySendCount*, `receivedAll?` | `Channel::begin_epoch`, `announce`, `check_received_all` |
+//! | 2.3 recovery log, suppress log | `Incoming::Deliver { keep }`, `Log`; `Channel::is_early_at_peer` |
+//! | 4, 5 bits of a call | `Word`, `handle_collective`, [`Bits`] |
+//! | 5.1-5.3, Fig. 6-8 after the call | `Calls::judge`, `Calls::conclude` |
+//! | 5.1-5.3, Fig. 6-8 before the call | `handle_collective`, `Calls::logged`, `must_suppress` |
+//! | 5.3 re-exec log | `Calls::repeated`, [`Effect::RunCollective`] |
+//! | 4, barrier | as all to all: Claim 2 for a call without data |
+//! | nothing on the initiator's loss | `Initiator::act`, stage `Asking` |
+
+mod calls;
+mod canary;
+mod channel;
+mod events;
+mod initiator;
+mod message;
+mod tables;
+
+use std::collections::{BTreeMap, VecDeque};
+
+use counterfoil_ack_piggyback::{Flags, Origin, WireHeader};
+use counterfoil_log_core::{Determinant, Epoch, Incarnation, Phase, Rank};
+
+use crate::api::{
+    COMMAND, DiscardReason, Effect, EntryKind, Incoming, Kept, Misbehaviour, Party, Properties, ProtocolError,
+    Repetition,
+};
+use crate::sender_based::Choices;
+use calls::Calls;
+pub use canary::Canary;
+use channel::{Channel, Class};
+pub use initiator::Initiator;
+use message::{Command, Counts, Execution, Order, Progress, Status};
+use tables::{COMMITTED, Log, SEALED, entry};
+
+/// Largest number of rollbacks of a process.
+const ROLLBACKS_MAX: u32 = 1 << 16;
+
+/// Identity of a rank, and its options, which are the same for all ranks of a job.
+#[derive(Clone, Copy, Debug)]
+pub struct Config {
+    /// This rank.
+    pub rank: Rank,
+    /// Number of ranks in the job.
+    pub ranks: u32,
+    /// Number of times that the rank's process was replaced, at most 65,535.
+    pub incarnation: Incarnation,
+    /// Moment of a checkpoint.
+    pub moment: Moment,
+    /// Transport of the two bits of a collective call.
+    pub bits: Bits,
+    /// Planted mistake, for tests and simulators; `None` otherwise.
+    pub canary: Option<Canary>,
+}
+
+/// Moment at which a rank takes the checkpoint that it was asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Moment {
+    /// The next place where the program offers one: *potentialCheckpoint* (Figure 3).
+    #[default]
+    Offered,
+    /// The next moment at which the driver can take one, even while the program waits.
+    AnyTime,
+}
+
+/// Transport of colour and amLogging to the participants of a collective call that get data (section 5.1).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Bits {
+    /// An exchange of their own before the call.
+    #[default]
+    Exchanged,
+    /// On the data of the call.
+    Piggybacked,
+}
+
+/// State of one rank under the rule.
+///
+/// Memory: some 200 bytes for each peer; while it logs, 20 for each outcome and 16 for each call that straddles the line.
+#[derive(Debug)]
+pub struct Coordinated {
+    config: Config,
+    incarnation: Incarnation,
+    /// Execution of the job, from its start or from a line; 0 before any. Headers have it as their phase.
+    attempt: u32,
+    execution: Execution,
+    /// The job has to roll back: this process is new, or has lost a peer.
+    failed: bool,
+    /// Restored to the line: it waits to hear what all peers have there.
+    at_line: bool,
+    rolls_back: bool,
+    /// The rank has done nothing since it was restored.
+    fresh: bool,
+    epoch: Epoch,
+    /// Newest line that it knows to be committed.
+    committed: Epoch,
+    progress: Progress,
+    /// *checkpointRequested*, and whether the driver was asked for it.
+    requested: bool,
+    asked: bool,
+    /// The newest checkpoint is on stable storage.
+    durable: bool,
+    /// Log of the newest checkpoint; empty unless the rank is logging.
+    log: Log,
+    choices: Choices,
+    /// Choices and calls that the newest checkpoint counts.
+    choices_saved: u64,
+    calls_saved: BTreeMap<u32, u64>,
+    calls: Calls,
+    /// By peer: calls that it had made before its checkpoint.
+    calls_of_peers: BTreeMap<Rank, BTreeMap<u32, u64>>,
+    channels: BTreeMap<Rank, Channel>,
+    effects: VecDeque<Effect>,
+}
+
+impl Coordinated {
+    /// Properties of the rule.
+    pub const PROPERTIES: Properties = Properties {
+        repeats: Repetition::Nothing,
+        keeps: Kept::Nothing,
+        rolls_back_survivors: true,
+        has_coordinator: true,
+    };
+
+    /// Creates a rank that has done nothing yet.
+    ///
+    /// # Errors
+    /// Rank outside the job, or too many replacements ([`ProtocolError::EpochsExhausted`]).
+    pub fn new(config: Config) -> Result<Coordinated, ProtocolError> {
+        let Config { rank, ranks, incarnation, .. } = config;
+        if rank.0 >= ranks || rank > Rank::MAX {
+            return Err(ProtocolError::UnknownRank { rank, ranks });
+        }
+        let incarnation = incarnation.0.checked_mul(ROLLBACKS_MAX).map(Incarnation);
+        let peers = (0..ranks).map(Rank).filter(|&peer| peer != rank);
+        Ok(Coordinated {
+            config,
+            incarnation: incarnation.ok_or(ProtocolError::EpochsExhausted)?,
+            attempt: 0,
+            execution: Execution::Stopped,
+            failed: false,
+            at_line: false,
+            rolls_back: false,
+            fresh: true,
+            epoch: Epoch::FIRST,
+            committed: Epoch::FIRST,
+            progress: Progress::Behind,
+            requested: false,
+            asked: false,
+            durable: true,
+            log: Log::default(),
+            choices: Choices::default(),
+            choices_saved: 0,
+            calls_saved: BTreeMap::new(),
+            calls: Calls::default(),
+            calls_of_peers: BTreeMap::new(),
+            channels: peers.map(|peer| (peer, Channel::default())).collect(),
+            effects: VecDeque::new(),
+        })
+    }
+
+    /// Returns the newest line that this rank knows to be committed: the job goes back to it, or to a newer one.
+    pub fn committed(&self) -> Epoch {
+        self.committed
+    }
+
+    /// Returns how far the rank is in the creation of a line, by the phases of section 3.1: 0 when none is asked for, 1 when it has yet to
+    /// take its checkpoint, 2 while it waits for late messages, 3 when it is ready to stop logging, 4 until the line is committed.
+    pub fn phase_of_line(&self) -> u32 {
+        match self.progress {
+            Progress::Logging => 2,
+            Progress::Ready => 3,
+            Progress::Stopping | Progress::Stopped if self.committed < self.epoch => 4,
+            _ => u32::from(self.requested),
+        }
+    }
+
+    fn has(&self, canary: Canary) -> bool {
+        self.config.canary == Some(canary)
+    }
+
+    /// *amLogging*.
+    fn am_logging(&self) -> bool {
+        matches!(self.progress, Progress::Logging | Progress::Ready)
+    }
+
+    fn origin(&self) -> Origin {
+        Origin { incarnation: self.incarnation, epoch: self.epoch, phase: Phase(self.attempt) }
+    }
+
+    fn channel(&mut self, peer: Rank) -> Result<&mut Channel, ProtocolError> {
+        let Config { rank, ranks, .. } = self.config;
+        let unknown = match peer == rank {
+            true => ProtocolError::Misdirected { source_rank: rank, destination: rank, rank },
+            false => ProtocolError::UnknownRank { rank: peer, ranks },
+        };
+        self.channels.get_mut(&peer).ok_or(unknown)
+    }
+
+    /// Sends the status to the initiator.
+    fn report(&mut self) {
+        let Coordinated { failed, attempt, execution, progress, .. } = *self;
+        let (committed, epoch) = (self.committed.0, self.epoch.0);
+        let committed =
+            if self.has(Canary::NewestRestored) && execution == Execution::Stopped { epoch } else { committed };
+        let body = message::encode(&Status { failed, attempt, committed, epoch, execution, progress });
+        let header =
+            WireHeader::control(self.config.rank, self.config.rank, self.origin(), COMMAND, body.len() as u64, None);
+        self.effects.push_back(Effect::Transmit { to: Party::Coordinator, header, body });
+    }
+
+    fn handle_order(&mut self, command: Command) {
+        let Command { order, attempt, epoch } = command;
+        let epoch = Epoch(epoch);
+        match order {
+            Order::Who => self.report(),
+            Order::Collect if attempt > self.attempt => {
+                (self.attempt, self.execution, self.failed) = (attempt, Execution::Stopped, false);
+                self.at_line = false;
+                // Counts of the attempt before: this rank may not have executed in it, and stays where it is.
+                self.calls_of_peers.clear();
+                self.channels.values_mut().for_each(|channel| channel.total_sent = None);
+                self.report();
+            }
+            _ if attempt != self.attempt => {}
+            Order::Line => self.go_back(epoch),
+            Order::Go if self.execution == Execution::Prepared => {
+                (self.execution, self.fresh) = (Execution::Running, false);
+                self.effects.push_back(Effect::Resume);
+            }
+            _ if self.execution != Execution::Running => {}
+            Order::PleaseCheckpoint if epoch > self.epoch => {
+                self.requested = true;
+                self.ask_for_checkpoint();
+            }
+            Order::StopLogging if epoch == self.epoch => self.finalize_log(),
+            Order::Commit if epoch > self.committed => self.commit(epoch),
+            _ => {}
+        }
+    }
+
+    /// Goes back to a line. What is undone is dropped first: a process that dies after the rollback must not find it.
+    fn go_back(&mut self, line: Epoch) {
+        let stays = self.fresh && line == self.epoch;
+        self.note_committed(line, line);
+        if !self.has(Canary::StaleLogKept) {
+            for kind in [EntryKind::Message, EntryKind::Collective, EntryKind::Note] {
+                let first = entry(kind, Epoch(line.0 + 1), 0).number;
+                self.effects.push_back(Effect::DiscardEntries { kind, first, last: u64::MAX });
+            }
+        }
+        self.at_line = true;
+        if stays {
+            self.check_prepared();
+        } else {
+            self.rolls_back = true;
+            self.effects.push_back(Effect::RollBack { epoch: line });
+        }
+    }
+
+    /// Reports that the rank is at the line, and knows what its peers have there.
+    fn check_prepared(&mut self) {
+        let epoch = self.epoch;
+        let is_known = |channel: &Channel| channel.restored.as_ref().is_some_and(|peer| peer.epoch == epoch);
+        if self.at_line && self.execution == Execution::Stopped && self.channels.values().all(is_known) {
+            self.execution = Execution::Prepared;
+            self.report();
+        }
+    }
+
+    /// Notes durably that the line of `epoch` is committed, and keeps the checkpoints from there to `last`.
+    fn note_committed(&mut self, epoch: Epoch, last: Epoch) {
+        self.committed = epoch;
+        self.effects
+            .push_back(Effect::KeepEntry { entry: entry(EntryKind::Note, epoch, COMMITTED), bytes: Vec::new() });
+        self.effects.push_back(Effect::KeepCheckpoints { first: epoch, last });
+    }
+
+    /// Commits a line: the log of the one before is of no use any more.
+    fn commit(&mut self, epoch: Epoch) {
+        self.note_committed(epoch, self.epoch);
+        for kind in [EntryKind::Message, EntryKind::Collective, EntryKind::Note] {
+            let last = entry(kind, epoch, 0).number - 1;
+            self.effects.push_back(Effect::DiscardEntries { kind, first: 0, last });
+        }
+        self.effects.push_back(Effect::DiscardChoices { before: self.choices_saved });
+    }
+
+    /// Returns `true` if nothing is left of the log that this execution began with: outcomes, results, calls and messages to suppress. Until
+    /// then no checkpoint is taken, or the next line would need the rest of the log.
+    fn has_repeated_log(&self) -> bool {
+        let is_repeated = |channel: &Channel| {
+            let calls = channel.restored.iter().flat_map(|peer| &peer.suppressed);
+            channel.is_suppressed() && calls.into_iter().all(|call| self.calls.is_made(*call))
+        };
+        self.choices.are_repeated() && self.calls.are_repeated() && self.channels.values().all(is_repeated)
+    }
+
+    /// Asks the driver for the requested checkpoint, if that may be taken at any time.
+    fn ask_for_checkpoint(&mut self) {
+        let may = self.config.moment == Moment::AnyTime && self.requested && !self.asked;
+        if may && self.has_repeated_log() {
+            self.asked = true;
+            self.effects.push_back(Effect::TakeCheckpoint);
+        }
+    }
+
+    /// Sends *mySendCount* to a peer.
+    fn announce(&mut self, peer: Rank) {
+        let messages = self.channels.get(&peer).map_or(0, |channel| channel.announced);
+        let (attempt, epoch, calls) = (self.attempt, self.epoch.0, self.calls_saved.clone());
+        let body = message::encode(&Counts { attempt, epoch, messages, calls });
+        let header =
+            WireHeader::control(self.config.rank, peer, self.origin(), message::COUNTS, body.len() as u64, None);
+        self.effects.push_back(Effect::Transmit { to: Party::Rank(peer), header, body });
+    }
+
+    /// *receivedAll?*, for messages and calls.
+    fn check_received_all(&mut self) {
+        let epoch = self.epoch;
+        let has_all = |channel: &Channel| match self.config.canary {
+            Some(Canary::ReadyEarly) => channel.is_announced(epoch),
+            _ => channel.has_all_late(epoch),
+        };
+        let calls =
+            self.has(Canary::CallsNotCounted) || self.calls_of_peers.values().all(|made| self.calls.has_made(made));
+        if self.progress == Progress::Logging && self.durable && calls && self.channels.values().all(has_all) {
+            self.progress = Progress::Ready;
+            self.report();
+        }
+    }
+
+    /// *finalizeLog*. Two ways lead here, the order and a stopped peer; the second to come changes nothing.
+    fn finalize_log(&mut self) {
+        if self.am_logging() {
+            self.progress = Progress::Stopping;
+            let (epoch, log) = (self.epoch, std::mem::take(&mut self.log));
+            let entry = entry(EntryKind::Note, epoch, SEALED);
+            self.effects.push_back(Effect::KeepEntry { entry, bytes: message::encode(&log) });
+            self.effects.push_back(Effect::SealLog { epoch });
+        }
+    }
+
+    /// Counts a message (Figure 3, message receive), and finds out whether to log it.
+    fn receive(&mut self, header: &WireHeader) -> Result<Incoming, ProtocolError> {
+        let (peer, ssn, epoch) = (header.source(), header.ssn(), self.epoch);
+        let misbehaved = |how| ProtocolError::PeerMisbehaved { peer, how };
+        let out_of_line = misbehaved(Misbehaviour::OutOfLine { sent_in: header.epoch(), received_in: epoch });
+        let class = Class::of(header.epoch(), epoch).ok_or(out_of_line.clone())?;
+        let is_possible = match class {
+            Class::Late => self.am_logging(),
+            Class::IntraEpoch => true,
+            Class::Early => !self.am_logging(),
+        };
+        if !is_possible {
+            return Err(out_of_line);
+        }
+        let again = self.has(Canary::EarlyNotSuppressed);
+        let is_new = self.channel(peer)?.receive(peer, ssn, class)?;
+        if !is_new && !again {
+            return Ok(Incoming::Discard(DiscardReason::Duplicate { receive_epoch: epoch }));
+        }
+        match class {
+            Class::IntraEpoch if !header.flags().contains(Flags::AM_LOGGING) => self.finalize_log(),
+            Class::Late if !self.has(Canary::LateNotLogged) => {
+                let entry = entry(EntryKind::Message, epoch, self.log.messages);
+                self.log.messages += 1;
+                self.check_received_all();
+                return Ok(Incoming::Deliver { keep: Some(entry) });
+            }
+            Class::Late => self.check_received_all(),
+            Class::IntraEpoch | Class::Early => {}
+        }
+        Ok(Incoming::Deliver { keep: None })
+    }
+
+    /// Takes up the sealed log of the line that the rank was restored to.
+    fn recover_log(&mut self, log: &Log) {
+        self.calls.recover(log, self.epoch);
+        for &(sequence, source, ssn) in &log.outcomes {
+            let outcome = Determinant { sequence, source: Rank(source), ssn: counterfoil_log_core::Ssn(ssn) };
+            // The note is this rank's own, and has each call once; if it is read twice, nothing changes.
+            let _ = self.choices.recover(outcome);
+        }
+    }
+}

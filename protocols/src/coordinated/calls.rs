@@ -1,0 +1,175 @@
+//! Collective calls (section 5): what the colours and amLogging bits of a call's participants say.
+
+use std::collections::BTreeMap;
+
+use counterfoil_log_core::{Epoch, Rank};
+
+use super::Canary;
+use super::tables::{CallId, Log, SEALED, Tables, entry};
+use crate::api::{CollectiveCall, CollectiveClass, EntryKey, EntryKind};
+
+/// Collective calls of a rank.
+#[derive(Debug, Default)]
+pub(super) struct Calls {
+    /// By communicator: number of calls made.
+    pub(super) made: BTreeMap<u32, u64>,
+    /// *re-exec log* of the next checkpoint: root and call.
+    pub(super) repeated: Vec<(u32, CallId)>,
+    /// *suppress log* of the next checkpoint: sender and call.
+    pub(super) suppressed: Vec<(u32, CallId)>,
+    /// Log of the line that this execution began with: results, and calls that others have to suppress.
+    results: BTreeMap<CallId, EntryKey>,
+    told: Vec<(u32, CallId)>,
+    /// Conclusions from the words of the present call, for its completion.
+    concluded: Conclusion,
+}
+
+/// Consequences of a call that isn't complete yet.
+#[derive(Debug, Default)]
+pub(super) struct Conclusion {
+    /// The call straddles the line, and data came from behind it: log the result.
+    pub(super) keep: bool,
+    /// The root was beyond the line: repeat the call with dummy arguments.
+    repeat: bool,
+    /// Senders that have to suppress the call.
+    suppress: Vec<Rank>,
+    /// Another participant has stopped logging.
+    pub(super) stop: bool,
+}
+
+/// State of a participant when it began the call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Word {
+    pub(super) epoch: Epoch,
+    pub(super) am_logging: bool,
+}
+
+impl Word {
+    pub(super) fn encode(self) -> u64 {
+        u64::from(self.epoch.0) << 1 | u64::from(self.am_logging)
+    }
+
+    fn decode(word: u64) -> Word {
+        Word { epoch: Epoch((word >> 1) as u32), am_logging: word & 1 == 1 }
+    }
+}
+
+pub(super) fn id(call: &CollectiveCall) -> CallId {
+    (call.comm, call.number)
+}
+
+impl Calls {
+    pub(super) fn restore(tables: &Tables) -> Calls {
+        Calls { made: tables.calls.clone(), told: tables.suppressed.clone(), ..Calls::default() }
+    }
+
+    /// Takes up the sealed log of the line that begins `epoch`.
+    pub(super) fn recover(&mut self, log: &Log, epoch: Epoch) {
+        let places = (SEALED..).map(|place| entry(EntryKind::Collective, epoch, place));
+        self.results = log.results.iter().copied().zip(places).collect();
+        self.told.extend(&log.suppressed);
+    }
+
+    /// Returns the calls to this rank that a peer has to suppress.
+    pub(super) fn suppressed_of(&self, peer: Rank) -> Vec<CallId> {
+        self.told.iter().filter(|(sender, _)| *sender == peer.0).map(|(_, call)| *call).collect()
+    }
+
+    /// Returns the entry of a logged result.
+    pub(super) fn logged(&self, call: CallId, canary: Option<Canary>) -> Option<EntryKey> {
+        if canary == Some(Canary::MatchedByCommunicator) {
+            return self.results.range((call.0, 0)..=(call.0, u64::MAX)).next().map(|(_, entry)| *entry);
+        }
+        self.results.get(&call).copied()
+    }
+
+    /// Returns `true` if no logged result is yet to be used.
+    pub(super) fn are_repeated(&self) -> bool {
+        self.results.keys().all(|call| self.is_made(*call))
+    }
+
+    pub(super) fn is_made(&self, (comm, number): CallId) -> bool {
+        self.made.get(&comm).is_some_and(|made| number < *made)
+    }
+
+    /// Returns `true` if this rank has made all of these calls.
+    pub(super) fn has_made(&self, others: &BTreeMap<u32, u64>) -> bool {
+        others.iter().all(|(comm, made)| *made == 0 || self.made.get(comm).is_some_and(|own| own >= made))
+    }
+
+    /// Draws the conclusions from the words of a call (Figures 6 to 8). A conclusion takes effect when the call is complete.
+    pub(super) fn judge(
+        &mut self,
+        call: &CollectiveCall,
+        own: (Rank, Word),
+        words: &[(Rank, u64)],
+        canary: Option<Canary>,
+    ) -> &Conclusion {
+        let (rank, Word { epoch, am_logging }) = own;
+        let others: Vec<(Rank, Word)> =
+            words.iter().filter(|(from, _)| *from != rank).map(|(from, word)| (*from, Word::decode(*word))).collect();
+        // The sources of the data that comes here; the participants whose colour differs.
+        let comes = |(from, _): &&(Rank, Word)| call.class.flows(*from, rank);
+        let behind = others.iter().filter(comes).any(|(_, word)| word.epoch < epoch);
+        let beyond: Vec<Rank> =
+            others.iter().filter(comes).filter(|(_, word)| word.epoch > epoch).map(|(from, _)| *from).collect();
+        let crosses = behind || !beyond.is_empty();
+        let stopped = others.iter().filter(comes).any(|(_, word)| !word.am_logging);
+        let mut concluded = Conclusion { keep: behind, stop: !crosses && am_logging && stopped, ..Default::default() };
+        match call.class {
+            CollectiveClass::AllToAll if canary == Some(Canary::ColoursByParity) => {
+                let odd = others.iter().filter(|(_, word)| word.epoch.0 & 1 == 1).count() + (epoch.0 & 1) as usize;
+                concluded.keep = odd % 2 == 1 && am_logging;
+            }
+            CollectiveClass::Barrier => concluded.keep &= canary != Some(Canary::BarrierNotLogged),
+            CollectiveClass::AllToAll => {}
+            CollectiveClass::FromRoot(_) => concluded.repeat = !beyond.is_empty(),
+            CollectiveClass::ToRoot(_) if behind => {
+                let same = others.iter().filter(|(_, word)| word.epoch == epoch);
+                concluded.suppress = same.map(|(from, _)| *from).collect();
+            }
+            CollectiveClass::ToRoot(_) => concluded.suppress = beyond,
+        }
+        concluded.keep &= canary != Some(Canary::ResultNotKept);
+        self.concluded = concluded;
+        &self.concluded
+    }
+
+    /// Forgets the conclusions of a call that failed.
+    pub(super) fn fail(&mut self) {
+        self.concluded = Conclusion::default();
+    }
+
+    /// Notes a call in the logs; `log` is the recovery log, while logging. Returns `true` if another participant has stopped logging.
+    pub(super) fn conclude(&mut self, call: &CollectiveCall, log: Option<&mut Log>, canary: Option<Canary>) -> bool {
+        let Conclusion { keep, repeat, suppress, stop } = std::mem::take(&mut self.concluded);
+        let id = id(call);
+        if let CollectiveClass::FromRoot(root) = call.class
+            && repeat
+            && canary != Some(Canary::CallNotRepeated)
+        {
+            self.repeated.push((root.0, id));
+        }
+        let suppressed = if canary == Some(Canary::CallNotSuppressed) { Vec::new() } else { suppress };
+        let suppressed = suppressed.into_iter().map(|sender| (sender.0, id));
+        match log {
+            Some(log) => {
+                log.results.extend(keep.then_some(id));
+                log.suppressed.extend(suppressed);
+            }
+            None => self.suppressed.extend(suppressed),
+        }
+        stop
+    }
+
+    /// Counts a call.
+    pub(super) fn complete(&mut self, call: &CollectiveCall, canary: Option<Canary>) {
+        let made = self.made.entry(call.comm).or_default();
+        *made = (call.number + 1).max(*made);
+        if canary == Some(Canary::MatchedByCommunicator)
+            && let Some(entry) = self.logged(id(call), canary)
+        {
+            self.results.retain(|_, other| *other != entry);
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! Counts of a channel (Figure 3), and what a restored peer has of it.
+
+use counterfoil_ack_piggyback::ReceivedSet;
+use counterfoil_log_core::{Epoch, Incarnation, Rank, Ssn};
+
+use super::tables::{CallId, ChannelTable};
+use crate::api::{Hello, Misbehaviour, ProtocolError, RestoreError};
+
+/// Channels in both directions between this rank and a peer.
+#[derive(Debug, Default)]
+pub(super) struct Channel {
+    /// Last message sent: *nextMessageID*, by channel.
+    pub(super) sent: Ssn,
+    /// Last message sent before the line that this execution began with.
+    pub(super) base: Ssn,
+    /// Messages sent in this epoch.
+    pub(super) send_count: u64,
+    /// The count that the peer was told at the last checkpoint.
+    pub(super) announced: u64,
+    pub(super) received: ReceivedSet,
+    pub(super) current_receive_count: u64,
+    previous_receive_count: u64,
+    /// *length(earlyIDs)*.
+    early: u64,
+    /// Messages that the peer sent before its checkpoint, and the epoch that this began.
+    pub(super) total_sent: Option<(Epoch, u64)>,
+    /// Newest incarnation that has sent a Hello.
+    pub(super) incarnation: Incarnation,
+    /// What the peer had when it was restored.
+    pub(super) restored: Option<Restored>,
+    /// Records up to `base` were released.
+    pub(super) released: bool,
+}
+
+/// State of a peer that has done nothing since it was restored.
+#[derive(Debug)]
+pub(super) struct Restored {
+    pub(super) epoch: Epoch,
+    pub(super) received: ReceivedSet,
+    /// Calls to the peer that this rank has to suppress.
+    pub(super) suppressed: Vec<CallId>,
+}
+
+/// Class of a message (Definition 1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Class {
+    Late,
+    IntraEpoch,
+    Early,
+}
+
+impl Class {
+    /// Classifies by the epochs of both ends. As one line is open at most, their low bits, the colours, would do.
+    pub(super) fn of(sender: Epoch, receiver: Epoch) -> Option<Class> {
+        match sender.0.wrapping_sub(receiver.0) as i32 {
+            -1 => Some(Class::Late),
+            0 => Some(Class::IntraEpoch),
+            1 => Some(Class::Early),
+            _ => None,
+        }
+    }
+}
+
+impl Channel {
+    /// Counts a message of the peer; returns `false` if it was received before.
+    pub(super) fn receive(&mut self, peer: Rank, ssn: Ssn, class: Class) -> Result<bool, ProtocolError> {
+        if !(Ssn::FIRST..=Ssn::MAX).contains(&ssn) {
+            return Err(ProtocolError::PeerMisbehaved { peer, how: Misbehaviour::SsnOutOfRange { ssn } });
+        }
+        let inserted = self.received.insert(ssn, Hello::EXCEPTIONS_MAX);
+        let is_new = inserted.map_err(|limit| ProtocolError::OutOfOrder { peer, limit })?;
+        let count = match class {
+            Class::Late => &mut self.previous_receive_count,
+            Class::IntraEpoch => &mut self.current_receive_count,
+            Class::Early => &mut self.early,
+        };
+        *count += u64::from(is_new);
+        Ok(is_new)
+    }
+
+    /// Begins an epoch. `keep_count`: a planted mistake.
+    pub(super) fn begin_epoch(&mut self, keep_count: bool) {
+        self.announced = self.send_count;
+        self.send_count = if keep_count { self.send_count } else { 0 };
+        self.previous_receive_count = self.current_receive_count;
+        self.current_receive_count = std::mem::take(&mut self.early);
+    }
+
+    /// Takes note of the peer's send count.
+    pub(super) fn set_total_sent(&mut self, epoch: Epoch, messages: u64) {
+        if self.total_sent.is_none_or(|(before, _)| before <= epoch) {
+            self.total_sent = Some((epoch, messages));
+        }
+    }
+
+    /// Returns `true` if all messages are there that the peer sent before the checkpoint that began `epoch`.
+    pub(super) fn has_all_late(&self, epoch: Epoch) -> bool {
+        self.total_sent == Some((epoch, self.previous_receive_count))
+    }
+
+    /// Returns `true` if the peer has announced its count for `epoch`.
+    pub(super) fn is_announced(&self, epoch: Epoch) -> bool {
+        self.total_sent.is_some_and(|(of, _)| of == epoch)
+    }
+
+    /// Returns `true` if the restored peer has this message, which was sent after the line: an early one.
+    pub(super) fn is_early_at_peer(&self, ssn: Ssn) -> bool {
+        self.restored.as_ref().is_some_and(|peer| ssn > self.base && peer.received.contains(ssn))
+    }
+
+    /// Returns `true` if the restored peer has no message that is yet to be sent again.
+    pub(super) fn is_suppressed(&self) -> bool {
+        self.restored.as_ref().is_none_or(|peer| peer.received.highest() <= self.sent)
+    }
+
+    pub(super) fn snapshot(&self, peer: Rank) -> ChannelTable {
+        let (received, early) = (self.received.snapshot(), self.current_receive_count);
+        ChannelTable { peer: peer.0, sent: self.sent.0, received, early }
+    }
+
+    pub(super) fn restore(table: &ChannelTable) -> Result<Channel, RestoreError> {
+        let refused = |source| RestoreError::Window { peer: Rank(table.peer), source };
+        let received = ReceivedSet::restore(&table.received).map_err(refused)?;
+        let sent = Ssn(table.sent);
+        Ok(Channel { sent, base: sent, received, current_receive_count: table.early, ..Channel::default() })
+    }
+}

@@ -1,0 +1,96 @@
+//! Checkpoint tables and the sealed log, each a versioned message of plain numbers.
+
+use std::collections::BTreeMap;
+
+use counterfoil_ack_piggyback::state::ReceivedSetState;
+use counterfoil_log_core::{Epoch, Rank, Ssn};
+use serde::{Deserialize, Serialize};
+
+use super::message;
+use crate::api::{EntryKey, EntryKind, RestoreError};
+
+/// Collective call, by communicator and number.
+pub(super) type CallId = (u32, u64);
+
+/// State of the protocol in a checkpoint.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Tables {
+    /// Rank that wrote the tables.
+    pub(super) rank: u32,
+    /// Size of its job.
+    pub(super) ranks: u32,
+    /// Epoch that the checkpoint begins.
+    pub(super) epoch: u32,
+    /// Number of non-deterministic calls counted.
+    pub(super) choices: u64,
+    /// By communicator: number of collective calls made.
+    pub(super) calls: BTreeMap<u32, u64>,
+    /// *re-exec log*: root and call.
+    pub(super) repeated: Vec<(u32, CallId)>,
+    /// *suppress log* for calls to this rank: sender and call.
+    pub(super) suppressed: Vec<(u32, CallId)>,
+    /// Ascending by peer.
+    pub(super) channels: Vec<ChannelTable>,
+}
+
+/// Channels in both directions between the rank and a peer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct ChannelTable {
+    pub(super) peer: u32,
+    pub(super) sent: u64,
+    /// Messages received, early ones among them: *earlyIDs*, as a set.
+    pub(super) received: ReceivedSetState,
+    /// Number of the early ones.
+    pub(super) early: u64,
+}
+
+impl Tables {
+    /// Decodes tables, and checks everything that can be judged without the channels.
+    pub(super) fn decode(bytes: &[u8], rank: Rank, ranks: u32) -> Result<Tables, RestoreError> {
+        let tables: Tables = message::decode(bytes).ok_or(RestoreError::Malformed { len: bytes.len() })?;
+        if tables.rank != rank.0 {
+            return Err(RestoreError::OtherRank { found: Rank(tables.rank), expected: rank });
+        }
+        if tables.ranks != ranks {
+            return Err(RestoreError::OtherJob { found: tables.ranks, expected: ranks });
+        }
+        let what = if !(Epoch::FIRST.0..=Epoch::MAX.0).contains(&tables.epoch) {
+            "the epoch is out of range"
+        } else if !tables.channels.is_sorted_by(|a, b| a.peer < b.peer) {
+            "the channels are not in order"
+        } else if tables.channels.iter().any(|channel| channel.peer >= ranks || channel.sent > Ssn::MAX.0) {
+            "a channel with a rank or a message that doesn't exist"
+        } else {
+            return Ok(tables);
+        };
+        Err(RestoreError::Contradiction { what })
+    }
+}
+
+/// Log of a line beside the messages and results, which are entries of their own: *recovery log* and *suppress log*.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Log {
+    /// Number of late messages.
+    pub(super) messages: u32,
+    /// Outcomes: number of the call, source, SSN.
+    pub(super) outcomes: Vec<(u64, u32, u64)>,
+    /// Calls with a result, in the order of their entries.
+    pub(super) results: Vec<CallId>,
+    /// Sender and call to this rank.
+    pub(super) suppressed: Vec<(u32, CallId)>,
+}
+
+/// Returns the key of an entry of the log of the line that begins `epoch`.
+pub(super) fn entry(kind: EntryKind, epoch: Epoch, place: u32) -> EntryKey {
+    EntryKey { kind, number: u64::from(epoch.0) << 32 | u64::from(place) }
+}
+
+/// Returns the epoch and the place of an entry.
+pub(super) fn place_of(entry: EntryKey) -> (Epoch, u32) {
+    (Epoch((entry.number >> 32) as u32), entry.number as u32)
+}
+
+/// Place of the note with the sealed [`Log`] of a line.
+pub(super) const SEALED: u32 = 0;
+/// Place of the note that a line is committed.
+pub(super) const COMMITTED: u32 = 1;

@@ -1,0 +1,98 @@
+//! The coordinated rule under the simulator: right on every schedule, and each planted mistake is found.
+
+use counterfoil_campaign::scaled;
+use counterfoil_protocols::coordinated;
+use counterfoil_simulator::{self as simulator, Canary, Config, Coordinated, Coverage, Pattern, Schedule, campaign};
+
+/// Checkpoints at any time, bits exchanged before a call.
+type AnyTime = Coordinated<true, false>;
+/// Checkpoints where the program offers them, bits on the data.
+type Offered = Coordinated<false, true>;
+
+/// All programs, and three times those with collective calls.
+fn config() -> Config {
+    let calls = [Pattern::Calls, Pattern::CallsToRoot, Pattern::CallsToRoot];
+    Config {
+        patterns: Pattern::ALL.into_iter().chain(calls).collect(),
+        ranks: (2, 6),
+        rounds: (3, 12),
+        faults: (1, 4),
+        collections: (2, 12),
+        ..Config::default()
+    }
+}
+
+fn calls() -> Config {
+    Config { patterns: vec![Pattern::CallsToRoot], ..config() }
+}
+
+#[test]
+fn a_job_that_goes_back_to_the_committed_line_loses_nothing() {
+    let mut met = Coverage::default();
+    for (ranks, share) in [((2, 6), 4), ((7, 16), 1)] {
+        let config = Config { ranks, ..config() };
+        for summary in [
+            campaign::<AnyTime>(0..scaled(600 * share), &config, |_| {}),
+            campaign::<Offered>(0..scaled(400 * share), &config, |_| {}),
+        ] {
+            assert_eq!(summary.failed, 0, "{:#?}", summary.failures);
+            met.add(&summary.coverage);
+        }
+    }
+    eprintln!("{met:#?}");
+    let least = scaled(300);
+    let cases = [met.late, met.early, met.suppressed, met.calls_recorded, met.calls_skipped, met.calls_with_dummies];
+    assert!(cases.iter().all(|&count| count > least / 3), "{met:?}");
+    assert!(met.calls_straddled > least && met.choices_forced > least / 3, "{met:?}");
+    let faults = [met.faults_when_asked, met.faults_when_logging, met.faults_when_ready, met.faults_when_stopped];
+    assert!(faults.iter().all(|&count| count > least / 10), "{met:?}");
+    assert!(met.coordinator_faults_collecting > least / 3 && met.rollbacks > least, "{met:?}");
+}
+
+/// Programs in which outcomes matter, with many messages that cross a line.
+fn neighbours() -> Config {
+    Config { patterns: vec![Pattern::Stencil], rounds: (4, 16), ..config() }
+}
+
+#[test]
+fn every_mistake_of_the_rule_is_found_within_ten_thousand_schedules() {
+    use coordinated::Canary as Mistake;
+    let mut missed = Vec::new();
+    for canary in Mistake::ALL {
+        let of_outcomes = [Mistake::OutcomesNotLogged, Mistake::StaleLogKept].contains(&canary);
+        let config =
+            Config { canary: Some(Canary::Coordinated(canary)), ..if of_outcomes { neighbours() } else { calls() } };
+        let mut found = None;
+        for first in (0..10_000).step_by(100) {
+            let summary = campaign::<AnyTime>(first..first + 100, &config, |_| {});
+            if let Some(failure) = summary.failures.first() {
+                found = Some((failure.seed + 1, failure.violation.kind.name()));
+                break;
+            }
+        }
+        match found {
+            Some((schedules, oracle)) => eprintln!("| `{canary:?}` | {schedules} | `{oracle}` |"),
+            None => missed.push(canary),
+        }
+    }
+    assert!(missed.is_empty(), "{missed:?}");
+}
+
+/// Schedules that once failed.
+#[test]
+fn schedules_that_once_failed_pass() {
+    const LINES: [&str; 2] = [
+        // A rank that waited for a rollback announced its counts in the name of the next attempt.
+        "sim1 pattern=ring ranks=5 rounds=3 program=789150205903879112 checkpoints=1 ordered=1 tier=crash-safe mode=uniform \
+         seed=13292997646250678389 faults=75:2:17253071073342766635 collections=7 background=1",
+        // A rank that stayed where it was kept the counts of the attempt before.
+        "sim1 pattern=stencil ranks=4 rounds=9 program=9805000320927924365 checkpoints=1 ordered=1 tier=volatile mode=priorities:6 \
+         seed=6856002207901880352 faults=167:3:14940980022443839594,192:0:4245850164508780639,192:4:1352611379345382828,\
+         225:4:11520062842720303579:2,253:0:5892831489410144593:0,19:4:5918984574442867881,58:2:10032853435505099459:0,\
+         76:1:7035926505983250647 collections=2",
+    ];
+    for line in LINES {
+        let schedule: Schedule = line.parse().unwrap();
+        assert_eq!(simulator::run::<AnyTime>(&schedule).violation, None, "{line}");
+    }
+}
